@@ -1,0 +1,119 @@
+# Makefile for zklock
+#
+# The extension itself is built with PGXS:
+#
+#   make                 build
+#   make install         install into the PostgreSQL that PG_CONFIG belongs to
+#
+# These need nothing but git, make and apt: they install what is missing, build
+# into build/ and install nothing of zklock into the system.
+#
+#   make demo            show what it does, with real servers
+#   make demo-shell      the same servers, with a psql prompt
+#   make test            all tests            (JOBS=2, TESTS=test/t/...)
+#   make test-asan       tests with the extension under AddressSanitizer and
+#                        UndefinedBehaviorSanitizer
+#   make lint            format, warnings of two compilers, cppcheck
+#   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
+#   make format          reformat the sources
+
+MODULE_big = zklock
+OBJS = src/zklock.o src/shmem.o src/worker.o \
+	src/lock_path.o src/lock_run.o src/lock_contender.o src/lock_calls.o \
+	src/zk_client.o src/connect_string.o src/node_name.o src/recipe.o \
+	src/backend.o src/request.o src/lock_funcs.o src/monitor_funcs.o
+EXTENSION = zklock
+DATA = zklock--1.0.sql
+PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
+EXTRA_CLEAN = build
+
+PG_CPPFLAGS = -I$(srcdir)/src
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
+SHLIB_LINK = -lzookeeper_mt -lpthread
+
+# On a machine that has no PGXS yet, only the targets below work.
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(wildcard $(PGXS)),)
+include $(PGXS)
+$(OBJS): $(wildcard $(srcdir)/src/*.h)
+endif
+
+BUILD = $(CURDIR)/build
+SOURCES = $(wildcard src/*.c src/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
+JOBS ?= 2
+TESTS ?=
+FUZZ_SECONDS ?= 30
+SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
+ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl \
+	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
+
+# $(call build-in,DIRECTORY,OPTIONS): builds a copy in build/DIRECTORY/obj and
+# installs it below build/DIRECTORY/stage
+build-in = mkdir -p $(BUILD)/$(1)/obj/src && \
+	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/obj && \
+	cp -pu src/*.[ch] $(BUILD)/$(1)/obj/src && \
+	rm -rf $(BUILD)/$(1)/stage && \
+	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) all && \
+	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) install \
+		DESTDIR=$(BUILD)/$(1)/stage >/dev/null
+
+demo demo-shell:
+	@test/install-deps build demo
+	@$(MAKE) --no-print-directory stage
+	@ZKLOCK_STAGE=$(BUILD)/release/stage test/demo/demo $(if $(filter demo-shell,$@),--shell)
+
+stage:
+	@echo "building zklock"
+	@$(call build-in,release,)
+
+test:
+	@test/install-deps build demo test
+	@$(MAKE) --no-print-directory stage unit-test
+	@ZKLOCK_STAGE=$(BUILD)/release/stage JOBS=$(JOBS) test/run-tap $(TESTS)
+
+unit-test:
+	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
+
+test-asan:
+	@test/install-deps build demo test
+	@echo "building zklock with sanitizers"
+	@$(call build-in,asan,COPT="$(SANITIZE)")
+	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit-asan CFLAGS="-g $(SANITIZE)"
+	@gcc -shared -fPIC -Wl,-z,initfirst -o $(BUILD)/asan/stage/early.so test/asan_early.c
+	@ZKLOCK_STAGE=$(BUILD)/asan/stage \
+		ZKLOCK_PRELOAD="$$(gcc -print-file-name=libasan.so) STAGE/early.so" \
+		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		JOBS=$(JOBS) test/run-tap $(ASAN_TESTS)
+
+lint:
+	@test/install-deps build lint
+	@$(MAKE) --no-print-directory format-check warnings cppcheck
+
+format-check:
+	@echo "checking the format"
+	@clang-format --dry-run --Werror $(SOURCES)
+
+warnings:
+	@echo "building with gcc -Werror"
+	@$(call build-in,gcc,CC=gcc COPT=-Werror)
+	@echo "building with clang -Werror"
+	@$(call build-in,clang,CC=clang \
+		COPT="-Werror -Wno-ignored-optimization-argument -Wno-unknown-warning-option -Wno-ignored-attributes")
+
+cppcheck:
+	@echo "running cppcheck"
+	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 \
+		--enable=warning,performance,portability --suppress=missingInclude \
+		--include=test/cppcheck.h \
+		-Isrc -DPG_VERSION_NUM=150000 src test/unit test/fuzz
+
+fuzz:
+	@test/install-deps lint
+	@$(MAKE) -s -C test/fuzz fuzz OUT=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS)
+
+format:
+	clang-format -i $(SOURCES)
+
+.DEFAULT_GOAL := all
+.PHONY: demo demo-shell stage test unit-test test-asan lint format-check warnings cppcheck fuzz format
