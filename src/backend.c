@@ -1,0 +1,679 @@
+/*
+ * backend.c
+ *		What a session holds: counting, releasing, transactions.
+ *
+ * A session has at most one contender per path and mode.  What it holds is in
+ * a local table: for each path and mode the entry in shared memory, and how
+ * often it was acquired, at session level and by which subtransactions.  The
+ * first acquisition asks the worker; further ones only count.  When the last
+ * count is gone the entry is released, which the worker finishes.
+ *
+ *	session level		survives everything but zk_unlock(), DISCARD ALL and
+ *						the end of the session
+ *	transaction level	goes at XACT_EVENT_COMMIT or ABORT, when the outcome is
+ *						visible, or with the subtransaction that acquired it
+ *
+ * Callbacks at commit, abort and exit only change counts and states and set
+ * the worker's latch: no I/O, no allocation, nothing that can fail or wait.
+ * The local table grows before a lock is asked for, so nothing can fail once
+ * it is granted.  A request that ends in an error, a cancel or a terminated
+ * session is released like a held lock: the entry is in the local table before
+ * anything can fail or interrupt.
+ *
+ * A lost lock stays in the table until its counts are gone; it is never asked
+ * for again behind the user's back.
+ *
+ * Runs in: backends.  The local table is private; entries are changed under
+ * their spinlocks, along the arrows drawn in shmem.c.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "backend.h"
+#include "compat.h"
+#include "lib/ilist.h"
+#include "request.h"
+#include "shmem.h"
+#include "storage/ipc.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/hsearch.h"
+#include "utils/timeout.h"
+
+#define NO_ENTRY (-1)
+
+/* Transaction-level acquisitions by one subtransaction. */
+typedef struct HoldOwner
+{
+	SubTransactionId subid;
+	int				 count;
+} HoldOwner;
+
+/* What this session has on one path in one mode. */
+typedef struct Hold
+{
+	dlist_node		  node; /* in transaction_holds while nowners > 0 */
+	struct LocalPath *path;
+	LockMode		  mode;
+	int				  entry; /* NO_ENTRY if nothing */
+	int				  session_count;
+	int				  nowners;
+	int				  maxowners;
+	HoldOwner		 *owners;
+} Hold;
+
+typedef struct LocalPath
+{
+	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	Hold holds[2];					/* by LockMode */
+} LocalPath;
+
+static HTAB					   *local_paths = NULL;
+static MemoryContext			local_context = NULL;
+static dlist_head				transaction_holds = DLIST_STATIC_INIT(transaction_holds);
+static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
+
+/* ------------------------------------------------------------------------
+ * Entries
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Gives an entry up, whatever its state.  Cannot fail, does not wait.
+ *
+ * Returns its generation: when that has changed, the lock is free.
+ */
+static uint32
+entry_release(int index, bool notify)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint32			generation;
+
+	SpinLockAcquire(&entry->mutex);
+	generation = entry->generation;
+	entry->notify_release = notify;
+	entry->state = CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return generation;
+}
+
+/*
+ * Waits until the worker has freed a released entry, but not for ZooKeeper to
+ * come back.
+ */
+static void
+wait_for_release(int index, uint32 generation)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	for (;;)
+	{
+		uint32 now;
+
+		ResetLatch(MyLatch);
+		SpinLockAcquire(&entry->mutex);
+		now = entry->generation;
+		SpinLockRelease(&entry->mutex);
+		if (now != generation || !zklock_connected())
+			return;
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
+						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The local table
+ * ------------------------------------------------------------------------
+ */
+
+static int
+hold_transaction_count(const Hold *hold)
+{
+	int count = 0;
+
+	for (int i = 0; i < hold->nowners; i++)
+		count += hold->owners[i].count;
+	return count;
+}
+
+/* Shows the counts in zk_locks. */
+static void
+hold_publish(const Hold *hold)
+{
+	ContenderEntry *entry = entry_at(hold->entry);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->session_count = hold->session_count;
+	entry->transaction_count = hold_transaction_count(hold);
+	SpinLockRelease(&entry->mutex);
+}
+
+/* Makes room for one more owner; may fail, so it is done beforehand. */
+static void
+hold_reserve(Hold *hold)
+{
+	if (hold->nowners < hold->maxowners)
+		return;
+	if (hold->owners == NULL)
+		hold->owners = MemoryContextAlloc(local_context, 4 * sizeof(HoldOwner));
+	else
+		hold->owners = repalloc(hold->owners, 2 * hold->maxowners * sizeof(HoldOwner));
+	hold->maxowners = hold->maxowners == 0 ? 4 : 2 * hold->maxowners;
+}
+
+/* Adds acquisitions by a subtransaction; room has been made. */
+static void
+hold_add_owner(Hold *hold, SubTransactionId subid, int count)
+{
+	for (int i = 0; i < hold->nowners; i++)
+	{
+		if (hold->owners[i].subid == subid)
+		{
+			hold->owners[i].count += count;
+			return;
+		}
+	}
+	if (hold->nowners == 0)
+		dlist_push_tail(&transaction_holds, &hold->node);
+	hold->owners[hold->nowners].subid = subid;
+	hold->owners[hold->nowners].count = count;
+	hold->nowners++;
+}
+
+static void
+hold_remove_owner(Hold *hold, int i)
+{
+	hold->owners[i] = hold->owners[--hold->nowners];
+	if (hold->nowners == 0)
+		dlist_delete(&hold->node);
+}
+
+/* Counts one acquisition; room has been made. */
+static void
+hold_count(Hold *hold, LockScope scope)
+{
+	if (scope == LOCK_SCOPE_SESSION)
+		hold->session_count++;
+	else
+		hold_add_owner(hold, GetCurrentSubTransactionId(), 1);
+	hold_publish(hold);
+}
+
+/* Removes what is not in use from the table.  Cannot fail. */
+static void
+local_path_drop_if_unused(LocalPath *path)
+{
+	for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+	{
+		if (path->holds[mode].entry != NO_ENTRY)
+			return;
+	}
+	for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+	{
+		if (path->holds[mode].owners)
+			pfree(path->holds[mode].owners);
+	}
+	hash_search(local_paths, path->path, HASH_REMOVE, NULL);
+}
+
+/*
+ * Releases a hold if no acquisition is left, else shows the new counts.
+ * Cannot fail, does not wait.  Returns the entry's index if it was released,
+ * with its generation, else NO_ENTRY.
+ */
+static int
+hold_settle(Hold *hold, bool notify, uint32 *generation)
+{
+	int index = hold->entry;
+
+	if (hold->session_count > 0 || hold->nowners > 0)
+	{
+		hold_publish(hold);
+		return NO_ENTRY;
+	}
+	*generation = entry_release(index, notify);
+	hold->entry = NO_ENTRY;
+	local_path_drop_if_unused(hold->path);
+	return index;
+}
+
+static Hold *
+hold_find(const char *path, LockMode mode)
+{
+	LocalPath *local = local_paths ? hash_search(local_paths, path, HASH_FIND, NULL) : NULL;
+
+	return local && local->holds[mode].entry != NO_ENTRY ? &local->holds[mode] : NULL;
+}
+
+/* Gives back everything; the session ends. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	HASH_SEQ_STATUS status;
+	LocalPath	   *path;
+
+	(void) code;
+	(void) arg;
+	hash_seq_init(&status, local_paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+		{
+			if (path->holds[mode].entry != NO_ENTRY)
+				entry_release(path->holds[mode].entry, false);
+			path->holds[mode].entry = NO_ENTRY;
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Transactions
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * The path of a lost lock the transaction relied on, or NULL.  It relied on
+ * what it holds at transaction level, and if it has written, on all locks.
+ */
+static const char *
+find_lost(bool written)
+{
+	HASH_SEQ_STATUS status;
+	LocalPath	   *path;
+	const char	   *lost = NULL;
+
+	hash_seq_init(&status, local_paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+		{
+			Hold *hold = &path->holds[mode];
+
+			if (hold->entry != NO_ENTRY && (written || hold->nowners > 0) &&
+				entry_get_state(hold->entry) == CONTENDER_LOST)
+				lost = path->path;
+		}
+	}
+	return lost;
+}
+
+/*
+ * Before commit: a transaction that relied on a lock that is lost must fail.
+ * As long as the session may be over, wait for proof of the one or the other.
+ */
+static void
+guard_commit(void)
+{
+	bool written = TransactionIdIsValid(GetTopTransactionIdIfAny());
+
+	if (dlist_is_empty(&transaction_holds) && (!written || hash_get_num_entries(local_paths) == 0))
+		return;
+	for (;;)
+	{
+		SessionProof proof;
+		const char	*lost;
+
+		ResetLatch(MyLatch);
+		proof = zklock_session_proof();
+		lost = find_lost(written);
+		if (lost)
+			report_lost(lost);
+		if (proof == SESSION_LIVES)
+			return;
+		if (proof == SESSION_OVER)
+			ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+							errmsg("could not verify that ZooKeeper locks are still held"),
+							errdetail("ZooKeeper could not be reached for a session timeout."),
+							errhint("Others may have held the locks meanwhile. Retry the work.")));
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
+						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+	}
+}
+
+static void
+release_transaction_holds(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &transaction_holds)
+	{
+		Hold  *hold = dlist_container(Hold, node, iter.cur);
+		uint32 generation;
+
+		while (hold->nowners > 0)
+			hold_remove_owner(hold, hold->nowners - 1);
+		(void) hold_settle(hold, false, &generation);
+	}
+}
+
+static void
+on_transaction(XactEvent event, void *arg)
+{
+	(void) arg;
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			/* The next holder must not run before our effect is durable. */
+			if (!dlist_is_empty(&transaction_holds))
+				ForceSyncCommit();
+			guard_commit();
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (!dlist_is_empty(&transaction_holds))
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+			guard_commit();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			release_transaction_holds();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	dlist_mutable_iter iter;
+
+	(void) arg;
+	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	dlist_foreach_modify (iter, &transaction_holds)
+	{
+		Hold  *hold = dlist_container(Hold, node, iter.cur);
+		int	   i;
+		int	   of_parent = -1;
+		uint32 generation;
+
+		for (i = 0; i < hold->nowners && hold->owners[i].subid != subid; i++)
+			;
+		if (i == hold->nowners)
+			continue;
+		if (event == SUBXACT_EVENT_ABORT_SUB)
+		{
+			hold_remove_owner(hold, i);
+			(void) hold_settle(hold, false, &generation);
+			continue;
+		}
+		for (int j = 0; j < hold->nowners; j++)
+		{
+			if (hold->owners[j].subid == parent)
+				of_parent = j;
+		}
+		if (of_parent < 0)
+			hold->owners[i].subid = parent;
+		else
+		{
+			hold->owners[of_parent].count += hold->owners[i].count;
+			hold_remove_owner(hold, i);
+		}
+	}
+}
+
+/* DISCARD ALL releases session-level locks, as for advisory locks. */
+static void
+utility_hook(COMPAT_UTILITY_PARAMS)
+{
+	bool discard_all = IsA(pstmt->utilityStmt, DiscardStmt) &&
+					   ((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
+
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
+	else
+		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
+	if (discard_all)
+		backend_unlock_all();
+}
+
+/* Called in the postmaster while it loads libraries. */
+void
+backend_install_hooks(void)
+{
+	prev_ProcessUtility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+}
+
+/* Prepares the session at its first lock. */
+static void
+start_session(void)
+{
+	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LocalPath)};
+
+	if (local_paths)
+		return;
+	if (local_context == NULL)
+		local_context =
+			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
+	ctl.hcxt = local_context;
+	local_paths =
+		hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | COMPAT_HASH_STRINGS);
+	RegisterXactCallback(on_transaction, NULL);
+	RegisterSubXactCallback(on_subtransaction, NULL);
+	on_shmem_exit(release_at_exit, 0);
+}
+
+/* ------------------------------------------------------------------------
+ * Locking and unlocking
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Locks a path.
+ *
+ *	path		UTF-8, checked
+ *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
+ *
+ * Returns false if the lock could not be had in that time.  Errors leave
+ * nothing behind.
+ */
+bool
+backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
+{
+	LocalPath *local;
+	Hold	  *hold;
+	bool	   found;
+	bool	   granted = false;
+	uint32	   generation;
+
+	start_session();
+
+	local = hash_search(local_paths, path, HASH_ENTER, &found);
+	if (!found)
+	{
+		memset(local->holds, 0, sizeof(local->holds));
+		for (int i = 0; i < (int) lengthof(local->holds); i++)
+		{
+			local->holds[i].path = local;
+			local->holds[i].mode = i;
+			local->holds[i].entry = NO_ENTRY;
+		}
+	}
+	hold = &local->holds[mode];
+	PG_TRY();
+	{
+		if (scope == LOCK_SCOPE_TRANSACTION)
+			hold_reserve(hold);
+		if (hold->entry != NO_ENTRY)
+		{
+			if (entry_get_state(hold->entry) == CONTENDER_LOST)
+				report_lost(path);
+			granted = true;
+		}
+		else
+		{
+			hold->entry = request_lock(path, mode, scope == LOCK_SCOPE_TRANSACTION,
+									   timeout_ms == LOCK_NO_WAIT);
+			entry_mark_dirty(hold->entry);
+			if (LockTimeout > 0)
+				enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
+			granted = wait_for_grant(hold->entry, path, mode, timeout_ms);
+			if (LockTimeout > 0)
+				disable_timeout(LOCK_TIMEOUT, true);
+		}
+	}
+	PG_CATCH();
+	{
+		/* Keep the indicator: an interrupt still to come may be the timeout's. */
+		disable_timeout(LOCK_TIMEOUT, true);
+		if (hold->entry == NO_ENTRY)
+			local_path_drop_if_unused(local);
+		else if (hold->session_count == 0 && hold->nowners == 0)
+			(void) hold_settle(hold, false, &generation);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	if (granted)
+		hold_count(hold, scope);
+	else
+		(void) hold_settle(hold, false, &generation);
+	return granted;
+}
+
+/*
+ * Undoes one backend_lock() of the current subtransaction, as part of a call
+ * that takes several locks or none.  Cannot fail, does not wait.
+ */
+void
+backend_undo_lock(const char *path, LockMode mode, LockScope scope)
+{
+	Hold  *hold = hold_find(path, mode);
+	uint32 generation;
+
+	if (hold == NULL)
+		return;
+	if (scope == LOCK_SCOPE_SESSION)
+		hold->session_count--;
+	else
+	{
+		for (int i = 0; i < hold->nowners; i++)
+		{
+			if (hold->owners[i].subid == GetCurrentSubTransactionId())
+			{
+				if (--hold->owners[i].count == 0)
+					hold_remove_owner(hold, i);
+				break;
+			}
+		}
+	}
+	(void) hold_settle(hold, false, &generation);
+}
+
+static void
+warn_lost(const char *path)
+{
+	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					  errmsg("lock on ZooKeeper path \"%s\" was lost before it was released",
+							 path_for_display(path))));
+}
+
+/*
+ * Undoes one session-level acquisition, and waits until the lock is free for
+ * everyone if that was the last.
+ *
+ * Returns false, with a warning, if the lock was not held.
+ */
+bool
+backend_unlock(const char *path, LockMode mode)
+{
+	Hold  *hold;
+	int	   index;
+	uint32 generation;
+	bool   lost;
+
+	hold = hold_find(path, mode);
+	if (hold == NULL || hold->session_count == 0)
+	{
+		ereport(WARNING, (errmsg("you don't own a session-level lock on ZooKeeper path \"%s\"",
+								 path_for_display(path))));
+		return false;
+	}
+	lost = entry_get_state(hold->entry) == CONTENDER_LOST;
+	hold->session_count--;
+	index = hold_settle(hold, true, &generation);
+	if (lost)
+		warn_lost(path);
+	else if (index != NO_ENTRY)
+		wait_for_release(index, generation);
+	return !lost;
+}
+
+/* Undoes all session-level acquisitions of this session. */
+void
+backend_unlock_all(void)
+{
+	HASH_SEQ_STATUS status;
+	LocalPath	   *path;
+	int				n = 0;
+	int			   *indexes;
+	uint32		   *generations;
+
+	if (local_paths == NULL)
+		return;
+	indexes = palloc(2 * hash_get_num_entries(local_paths) * sizeof(int));
+	generations = palloc(2 * hash_get_num_entries(local_paths) * sizeof(uint32));
+
+	hash_seq_init(&status, local_paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		/* Settling may remove the path, so look at both modes first. */
+		Hold holds[2];
+
+		memcpy(holds, path->holds, sizeof(holds));
+		for (int mode = 0; mode < (int) lengthof(holds); mode++)
+		{
+			if (holds[mode].session_count == 0)
+				continue;
+			if (entry_get_state(holds[mode].entry) == CONTENDER_LOST)
+				warn_lost(path->path);
+			path->holds[mode].session_count = 0;
+			indexes[n] = hold_settle(&path->holds[mode], true, &generations[n]);
+			if (indexes[n] != NO_ENTRY)
+				n++;
+		}
+	}
+
+	/* All are on their way; wait for the last of them. */
+	for (int i = 0; i < n; i++)
+		wait_for_release(indexes[i], generations[i]);
+	pfree(indexes);
+	pfree(generations);
+}
+
+/*
+ * The fencing token of the exclusive lock this session holds on a path, else
+ * of its shared lock.  Raises an error if it holds none, or has lost it.
+ */
+int64
+backend_fencing_token(const char *path)
+{
+	Hold		   *hold;
+	ContenderEntry *entry;
+	ContenderState	state;
+	int64			token;
+
+	hold = hold_find(path, LOCK_MODE_EXCLUSIVE);
+	if (hold == NULL)
+		hold = hold_find(path, LOCK_MODE_SHARED);
+	if (hold == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("you don't own a lock on ZooKeeper path \"%s\"", path_for_display(path))));
+	entry = entry_at(hold->entry);
+	SpinLockAcquire(&entry->mutex);
+	state = entry->state;
+	token = entry->token;
+	SpinLockRelease(&entry->mutex);
+	if (state == CONTENDER_LOST)
+		report_lost(path);
+	return token;
+}

@@ -1,0 +1,25 @@
+/*
+ * backend.h
+ *		What a session holds: counting, releasing, transactions.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_BACKEND_H
+#define ZKLOCK_BACKEND_H
+
+#include "request.h"
+
+typedef enum LockScope
+{
+	LOCK_SCOPE_SESSION,
+	LOCK_SCOPE_TRANSACTION
+} LockScope;
+
+extern void	 backend_install_hooks(void);
+extern bool	 backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms);
+extern void	 backend_undo_lock(const char *path, LockMode mode, LockScope scope);
+extern bool	 backend_unlock(const char *path, LockMode mode);
+extern void	 backend_unlock_all(void);
+extern int64 backend_fencing_token(const char *path);
+
+#endif /* ZKLOCK_BACKEND_H */

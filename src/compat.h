@@ -1,0 +1,131 @@
+/*
+ * compat.h
+ *		The differences between the supported PostgreSQL versions, 13 to 18.
+ *
+ * Every conditional on PG_VERSION_NUM lives here; the other files use only
+ * what this header defines.  Each entry names the first version with the
+ * modern form.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_COMPAT_H
+#define ZKLOCK_COMPAT_H
+
+#include "commands/dbcommands.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "tcop/utility.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/tuplestore.h"
+
+#if PG_VERSION_NUM < 130000 || PG_VERSION_NUM >= 190000
+#error "zklock supports PostgreSQL 13 to 18"
+#endif
+
+/* 18: the module can tell its name and version. */
+#if PG_VERSION_NUM >= 180000
+#include "storage/waiteventset.h"
+#define COMPAT_MODULE_MAGIC(name_, version_) \
+	PG_MODULE_MAGIC_EXT(.name = name_, .version = version_)
+#else
+#define COMPAT_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
+#endif
+
+/* 17: processes are numbered by MyProcNumber, not through MyProc. */
+static inline int
+compat_my_proc_number(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyProc->pgprocno;
+#endif
+}
+
+/* 17: a WaitEventSet belongs to a resource owner, NULL for the process. */
+static inline WaitEventSet *
+compat_create_wait_event_set(int nevents)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, nevents);
+#else
+	return CreateWaitEventSet(TopMemoryContext, nevents);
+#endif
+}
+
+/* 17: extensions name their wait events; allowed once shared memory is up. */
+static inline uint32
+compat_wait_event(const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	(void) name;
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* 14: a hash table's string keys are announced as such. */
+#if PG_VERSION_NUM >= 140000
+#define COMPAT_HASH_STRINGS HASH_STRINGS
+#else
+#define COMPAT_HASH_STRINGS 0
+#endif
+
+/* 15: shared memory is requested from a hook, not from _PG_init(). */
+#if PG_VERSION_NUM >= 150000
+#define COMPAT_HAVE_SHMEM_REQUEST_HOOK 1
+#endif
+
+/* 15: the prefix of an extension's settings is reserved under this name. */
+#if PG_VERSION_NUM < 150000
+#define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
+#endif
+
+/* 14: ProcessUtility_hook learnt readOnlyTree. */
+#if PG_VERSION_NUM >= 140000
+#define COMPAT_UTILITY_PARAMS                                                            \
+	PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,                      \
+		ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv, \
+		DestReceiver *dest, QueryCompletion *qc
+#define COMPAT_UTILITY_ARGS \
+	pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc
+#else
+#define COMPAT_UTILITY_PARAMS                                                   \
+	PlannedStmt *pstmt, const char *queryString, ProcessUtilityContext context, \
+		ParamListInfo params, QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc
+#define COMPAT_UTILITY_ARGS pstmt, queryString, context, params, queryEnv, dest, qc
+#endif
+
+/* 15.1: one call prepares a set-returning function's tuplestore. */
+static inline void
+compat_init_materialized_srf(FunctionCallInfo fcinfo)
+{
+#if PG_VERSION_NUM >= 150001
+	InitMaterializedSRF(fcinfo, 0);
+#else
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	MemoryContext  old;
+
+	if (rsinfo == NULL || !IsA(rsinfo, ReturnSetInfo) || (rsinfo->allowedModes & SFRM_Materialize) == 0)
+		ereport(ERROR, (errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						errmsg("set-valued function called in context that cannot accept a set")));
+	old = MemoryContextSwitchTo(rsinfo->econtext->ecxt_per_query_memory);
+	if (get_call_result_type(fcinfo, NULL, &rsinfo->setDesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	rsinfo->setDesc = BlessTupleDesc(rsinfo->setDesc);
+	rsinfo->setResult =
+		tuplestore_begin_heap((rsinfo->allowedModes & SFRM_Materialize_Random) != 0, false, work_mem);
+	rsinfo->returnMode = SFRM_Materialize;
+	MemoryContextSwitchTo(old);
+#endif
+}
+
+#endif /* ZKLOCK_COMPAT_H */

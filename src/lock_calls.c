@@ -1,0 +1,566 @@
+/*
+ * lock_calls.c
+ *		What the lock manager asks ZooKeeper, and what it makes of the answers.
+ *
+ * Each call counts as outstanding with its path, and its run if it has one,
+ * until it is answered; neither is freed before.  A run that is of no more use
+ * meanwhile is RUN_GONE and its replies are ignored.  Each reply handler
+ * records what it learnt and ends in path_pump(), which decides what follows.
+ *
+ * Runs in: the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "lock_table.h"
+
+/* A parent that is missing is created so often before we give up. */
+#define MAX_PARENT_ATTEMPTS 16
+
+/* Pause before what was refused but must be done is tried again. */
+#define RETRY_MS 5000
+
+#define MAX_REPORTED_PATHS 1000
+
+typedef struct ListCall
+{
+	LockPath *path;
+	bool	  watch;
+} ListCall;
+
+/* ------------------------------------------------------------------------
+ * Replies.  Each starts by settling the count of outstanding calls.
+ * ------------------------------------------------------------------------
+ */
+
+static void
+run_call_begin(Run *run)
+{
+	run->calls++;
+	run->path->calls++;
+}
+
+/* Returns false if the run is gone, in which case so may be its path. */
+static bool
+run_call_end(Run *run)
+{
+	LockPath *path = run->path;
+
+	run->calls--;
+	path->calls--;
+	if (run->state != RUN_GONE)
+		return true;
+	if (run->calls == 0)
+		pfree(run);
+	path_free_if_idle(path);
+	return false;
+}
+
+/* The node exists: adopts its full name. */
+static void
+run_created(Run *run, const char *name, int64 czxid)
+{
+	NodeName parsed;
+
+	strlcpy(run->name, name, sizeof(run->name));
+	if (!node_name_parse(name, &parsed))
+		elog(ERROR, "unexpected node name \"%s\"", name);
+	run->sequence = parsed.sequence;
+	run->czxid = czxid;
+	run->state = RUN_CREATED;
+	run->path->parent_attempts = 0;
+	run->path->parents_failure = FAILURE_NONE;
+	run_publish(run);
+}
+
+/* The reply to one of path_make_parents()'s calls */
+static void
+on_parent(void *arg, const ZkReply *reply)
+{
+	LockPath *path = arg;
+
+	path->calls--;
+	path->parents_pending--;
+	if (path->parents_failure == FAILURE_NONE)
+	{
+		if (reply->outcome == ZK_REFUSED)
+			path->parents_failure = FAILURE_REFUSED;
+		else if (reply->outcome == ZK_NO_CHILDREN)
+			path->parents_failure = FAILURE_NO_CHILDREN;
+		else if (reply->outcome == ZK_NO_NODE && path->parent_attempts > 1)
+			path->parents_failure = FAILURE_NO_CHROOT;
+		path->parents_code = reply->code;
+	}
+	path_pump(path);
+}
+
+/*
+ * Creates the path's node and those above it.  An answer that a node exists
+ * is as good as a new one; a refusal counts only if the path is still missing
+ * afterwards, since above existing nodes we may have no rights.
+ */
+static void
+path_make_parents(LockPath *path)
+{
+	path->parent_attempts++;
+	path->parents_failure = FAILURE_NONE;
+	for (char *end = strchr(path->path + 1, '/');; end = strchr(end + 1, '/'))
+	{
+		char *parent = end ? pnstrdup(path->path, end - path->path) : pstrdup(path->path);
+
+		path->calls++;
+		path->parents_pending++;
+		zk_create(parent, NULL, ZK_CONTAINER, on_parent, path);
+		pfree(parent);
+		if (end == NULL)
+			break;
+	}
+}
+
+/* The reply to run_create()'s create; that to its listing follows. */
+static void
+on_created(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	switch (reply->outcome)
+	{
+		case ZK_OK:
+			if (reply->ephemeral_owner != lock_manager.session_id)
+				elog(ERROR, "node \"%s\" was created by another session", reply->path);
+			run_created(run, strrchr(reply->path, '/') + 1, reply->czxid);
+			break;
+		case ZK_UNKNOWN:
+			run->state = RUN_UNKNOWN;
+			break;
+		case ZK_NO_NODE:
+			run->state = RUN_PLANNED;
+			if (path->parents_failure != FAILURE_NONE)
+				run_fail(run, path->parents_failure, path->parents_code);
+			else if (path->parent_attempts >= MAX_PARENT_ATTEMPTS)
+				run_fail(run, FAILURE_REFUSED, reply->code);
+			else
+				path_make_parents(path);
+			break;
+		default:
+			run->state = RUN_PLANNED;
+			run_fail(run, reply->outcome == ZK_NO_CHILDREN ? FAILURE_NO_CHILDREN : FAILURE_REFUSED,
+					 reply->code);
+			break;
+	}
+	path_pump(path);
+}
+
+/*
+ * ZooKeeper refuses to tell whether our node exists.  Who waits for it gets an
+ * error, but it may exist: keep asking, so as not to leave it behind.
+ */
+static void
+run_unsettled(Run *run, int code)
+{
+	run_fail(run, FAILURE_REFUSED, code);
+	run->retry_at = zklock_now_ms() + RETRY_MS;
+}
+
+/* Our node, found after its create reply was lost: is it this session's? */
+static void
+on_found(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
+	{
+		char name[ZKLOCK_NODE_SIZE];
+
+		strlcpy(name, run->name, sizeof(name));
+		run_created(run, name, reply->czxid);
+	}
+	else if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		run_replace(run, true);
+	else if (reply->outcome != ZK_UNKNOWN)
+		run_unsettled(run, reply->code);
+	path_pump(path);
+}
+
+/* The listing that settles a lost create reply. */
+static void
+on_probed(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK)
+	{
+		for (int i = 0; i < reply->nchildren; i++)
+		{
+			const char *child = reply->children[i];
+			NodeName	parsed;
+
+			if (strlen(child) < sizeof(run->name) && node_name_parse(child, &parsed) &&
+				strncmp(child, run->name, strlen(run->name)) == 0)
+			{
+				char *found = node_path(path, child);
+
+				strlcpy(run->name, child, sizeof(run->name));
+				run->calling = true;
+				run_call_begin(run);
+				own_watch_set(run, WATCH_ASKED);
+				zk_get(found, true, on_found, run);
+				pfree(found);
+				return;
+			}
+		}
+	}
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		run_replace(run, true);
+	else if (reply->outcome != ZK_UNKNOWN)
+		run_unsettled(run, reply->code);
+	path_pump(path);
+}
+
+/* The reply to run_delete() */
+static void
+on_deleted(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		run_finish(run);
+	else if (reply->outcome != ZK_UNKNOWN)
+	{
+		if (!run->delete_refused)
+			ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s", path->path,
+								 run->name, zk_error_name(reply->code)),
+						  errdetail("Nobody can get this lock until the node is gone; the deletion is repeated.")));
+		run->delete_refused = true;
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
+	path_pump(path);
+}
+
+/* Our own node, read to set a watch on it. */
+static void
+on_guarded(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_NO_NODE ||
+		(reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id))
+		run_deleted(run);
+	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
+		run->unguarded = true;
+	path_pump(path);
+}
+
+/*
+ * A predecessor is our session's.  If no run has it, or may yet find that it
+ * has, it was left behind by mistake and would block us for ever.
+ */
+static void
+path_delete_orphan(LockPath *path, const char *name)
+{
+	dlist_iter iter;
+	char	  *node;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN || strcmp(run->name, name) == 0)
+			return;
+	}
+	node = node_path(path, name);
+	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
+	zk_delete(node, NULL, NULL);
+	pfree(node);
+}
+
+/* The predecessor, read to set a watch on it. */
+static void
+on_blocker(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	if (run->state != RUN_GONE)
+	{
+		if (reply->outcome == ZK_OK)
+		{
+			blocker_watch_set(run, WATCH_SET);
+			if (reply->ephemeral_owner == lock_manager.session_id)
+				path_delete_orphan(path, run->blocker);
+		}
+		else
+		{
+			/* That much has changed since the listing: look again. */
+			if (reply->outcome == ZK_NO_NODE)
+			{
+				foreign_remove(path, run->blocker);
+				run->listed = false;
+			}
+			else if (reply->outcome != ZK_UNKNOWN)
+				run->blind = true;
+			blocker_watch_set(run, WATCH_NONE);
+		}
+	}
+	if (run_call_end(run))
+		path_pump(path);
+}
+
+/* Logs, once per path, that it has children we do not know what to do with. */
+static void
+report_unrecognised(const LockPath *path, const char *child)
+{
+	bool found;
+
+	if (hash_get_num_entries(lock_manager.reported_paths) >= MAX_REPORTED_PATHS)
+		return;
+	hash_search(lock_manager.reported_paths, path->path, HASH_ENTER, &found);
+	if (!found)
+		ereport(LOG, (errmsg("ignoring child \"%s\" of lock path \"%s\"", child, path->path),
+					  errdetail("Its name is not one that a known lock recipe writes.")));
+}
+
+static Run *
+run_by_name(LockPath *path, const char *name, int64 sequence)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state >= RUN_CREATED && run->sequence == sequence && strcmp(run->name, name) == 0)
+			return run;
+	}
+	return NULL;
+}
+
+/*
+ * Takes in what a listing shows: the foreign contenders, and whether our own
+ * nodes are there.  Replies come in order, so a run whose node is known by now
+ * was created before the listing was made.
+ */
+static void
+path_apply_listing(LockPath *path, const ZkReply *reply)
+{
+	dlist_mutable_iter miter;
+	dlist_iter		   iter;
+
+	foreign_clear(path);
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state == RUN_CREATED || run->state == RUN_GRANTED)
+			run->listed = false;
+	}
+
+	if (reply->nchildren > 0)
+	{
+		path->foreign = palloc(reply->nchildren * sizeof(RecipeContender));
+		path->foreign_names = palloc(reply->nchildren * sizeof(char *));
+	}
+	for (int i = 0; i < reply->nchildren; i++)
+	{
+		const char *child = reply->children[i];
+		NodeName	parsed;
+		Run		   *run;
+
+		if (!node_name_parse(child, &parsed))
+		{
+			report_unrecognised(path, child);
+			continue;
+		}
+		run = run_by_name(path, child, parsed.sequence);
+		if (run)
+		{
+			run->listed = true;
+			continue;
+		}
+		path->foreign[path->nforeign].sequence = parsed.sequence;
+		path->foreign[path->nforeign].mode = parsed.mode;
+		path->foreign_names[path->nforeign] = pstrdup(child);
+		path->nforeign++;
+	}
+
+	dlist_foreach_modify (miter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, miter.cur);
+
+		if (run->state != RUN_CREATED && run->state != RUN_GRANTED)
+			continue;
+		if (!run->listed)
+			run_deleted(run);
+		else if (recipe_newer_exists(path->foreign, path->nforeign, run->sequence))
+			run->closed = true;
+	}
+}
+
+/* The reply to path_list() */
+static void
+on_listed(void *arg, const ZkReply *reply)
+{
+	ListCall		  *call = arg;
+	LockPath		  *path = call->path;
+	dlist_mutable_iter iter;
+
+	path->calls--;
+	path->lists_done++;
+	if (call->watch)
+		child_watch_set(path, reply->outcome == ZK_OK			 ? WATCH_SET
+							  : path->child_watch == WATCH_ASKED ? WATCH_NONE
+																 : path->child_watch);
+	pfree(call);
+
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	{
+		path_apply_listing(path, reply);
+		arrivals_place(path);
+	}
+	else if (reply->outcome == ZK_REFUSED)
+	{
+		dlist_foreach_modify (iter, &path->arrivals)
+			contender_fail(dlist_container(Contender, node, iter.cur), FAILURE_REFUSED, reply->code);
+		dlist_foreach_modify (iter, &path->runs)
+			run_fail(dlist_container(Run, node, iter.cur), FAILURE_REFUSED, reply->code);
+	}
+	path_pump(path);
+}
+
+/* ------------------------------------------------------------------------
+ * Calls
+ * ------------------------------------------------------------------------
+ */
+
+/* Asks for the path's children, if wanted with a watch on them. */
+void
+path_list(LockPath *path, bool watch)
+{
+	ListCall *call = palloc(sizeof(ListCall));
+
+	call->path = path;
+	call->watch = watch;
+	path->calls++;
+	path->lists_sent++;
+	if (watch && path->child_watch == WATCH_NONE)
+		child_watch_set(path, WATCH_ASKED);
+	zk_list(path->path, watch, on_listed, call);
+}
+
+/* Sends create and, right behind it, a listing. */
+void
+run_create(Run *run)
+{
+	uint8 uuid[ZKLOCK_UUID_BYTES];
+	char *path;
+
+	if (!pg_strong_random(uuid, sizeof(uuid)))
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
+	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
+	node_name_prefix(run->name, sizeof(run->name), run->dialect, run->mode, uuid);
+
+	run_account_node(run);
+	run->state = RUN_CREATING;
+	run->calling = true;
+	run->listed = false;
+	run_publish(run);
+	run_call_begin(run);
+	path = node_path(run->path, run->name);
+	zk_create(path, entry_of(dlist_head_element(Contender, node, &run->queue))->data,
+			  ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	pfree(path);
+	path_list(run->path, true);
+}
+
+/* Asks whether the node exists whose create was not answered. */
+void
+run_probe(Run *run)
+{
+	run->calling = true;
+	run_call_begin(run);
+	zk_list(run->path->path, false, on_probed, run);
+}
+
+/* Deletes the run's node. */
+void
+run_delete(Run *run)
+{
+	char *node = node_path(run->path, run->name);
+
+	run->calling = true;
+	run_call_begin(run);
+	zk_delete(node, on_deleted, run);
+	pfree(node);
+}
+
+/* Makes sure that we hear of it should someone delete the run's node. */
+void
+run_guard(Run *run)
+{
+	LockPath *path = run->path;
+	size_t	  bytes = path_bytes(path, run->name);
+	char	 *node;
+
+	if (run->own_watch != WATCH_NONE || run->unguarded ||
+		(path->child_watch != WATCH_NONE && !run->delete_refused))
+		return;
+	if (lock_manager.watch_bytes + bytes > SESSION_BUDGET)
+	{
+		run->unguarded = true;
+		return;
+	}
+	own_watch_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = node_path(path, run->name);
+	zk_get(node, true, on_guarded, run);
+	pfree(node);
+}
+
+/* Watches a foreign predecessor. */
+void
+run_watch_blocker(Run *run, const char *name)
+{
+	char *node;
+
+	if (run->blocker)
+	{
+		/* Should it be another one, the reply or event will bring us back. */
+		if (strcmp(run->blocker, name) == 0 || run->blocker_watch == WATCH_ASKED)
+			return;
+		blocker_watch_set(run, WATCH_NONE);
+	}
+	if (lock_manager.watch_bytes + path_bytes(run->path, name) > SESSION_BUDGET)
+	{
+		run_fail(run, FAILURE_SESSION_FULL, 0);
+		return;
+	}
+	run->blocker = pstrdup(name);
+	blocker_watch_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = node_path(run->path, name);
+	zk_get(node, true, on_blocker, run);
+	pfree(node);
+}

@@ -1,0 +1,771 @@
+/*
+ * lock_path.c
+ *		The lock manager in the worker: paths, runs and contenders.
+ *
+ * A contender is one request of one session (an entry in shared memory).  A
+ * run is one ephemeral sequential node of ours and the contenders of this
+ * server it stands for, in order of arrival: an exclusive run grants them one
+ * after the other, a shared run all together.  A path has a queue of runs,
+ * oldest first, which is also the order of their nodes' sequences.
+ *
+ * A run's life:
+ *
+ *		PLANNED -> CREATING -> CREATED -> GRANTED -> DELETING
+ *		              |           ^
+ *		              +-> UNKNOWN-+
+ *
+ *	PLANNED		no node; create is sent once the run before has its node
+ *	CREATING	create is sent, and right behind it a listing of the path
+ *	UNKNOWN		the reply was lost; a listing settles whether the node exists
+ *	CREATED		the node exists; it waits until the listing shows no older
+ *				conflicting contender
+ *	GRANTED		it has the lock; contenders are granted from its queue
+ *	DELETING	nobody needs it; delete is repeated until the node is gone
+ *
+ * A run stands for one attempt and one node name.  If its node vanishes, its
+ * holders have lost the lock and its waiters move to a new run.
+ *
+ * New contenders join the last run while that is open: nobody foreign is known
+ * behind it.  We know through the child watch on the path.  It is not armed
+ * again when it fires, only when a contender arrives: that one then waits for
+ * a listing ("arrivals").  So a path that is busy elsewhere costs us nothing
+ * while nobody here asks for it.
+ *
+ * What is known about foreign contenders comes from the last listing, less
+ * those seen to go.  For the contenders older than a run that is a superset
+ * of the truth, since newcomers get higher sequences; this is why a run can be
+ * granted without another listing.
+ *
+ * A node of ours is "guarded": as long as the child watch is armed, any change
+ * below the path is noticed; when that has fired, the node gets a watch of its
+ * own.  So an uncontended lock needs no request for it.
+ *
+ * Everything is driven by path_pump(), which looks at what is and does what
+ * comes next; events only record what they know and call it.  Nothing is sent
+ * and nothing granted while ZooKeeper is not connected.
+ *
+ * For a worker that may end at any moment, shared memory records what exists
+ * in ZooKeeper: before create is sent, the name is in the entries of the run's
+ * contenders, and the last of them is kept (run->record) until the node is
+ * known to be gone.  lock_path_start() builds all this again from there.
+ *
+ * Runs in: the worker.  Entries' fields are read and written under their
+ * spinlocks; everything else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "lock_path.h"
+#include "lock_table.h"
+
+/* ------------------------------------------------------------------------
+ * Placing contenders in runs
+ * ------------------------------------------------------------------------
+ */
+
+/* Does anybody hold or want the run's lock, of whom we may not yet have heard? */
+static bool
+run_is_wanted(Run *run)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->queue)
+	{
+		if (contender_state(dlist_container(Contender, node, iter.cur)) != CONTENDER_RELEASING)
+			return true;
+	}
+	return false;
+}
+
+/* Is the path visibly taken for somebody who does not wait? */
+static bool
+path_is_taken(LockPath *path, LockMode mode)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run_is_wanted(run) && recipe_conflict(run->mode, mode))
+			return true;
+	}
+	return false;
+}
+
+/* Puts a contender into the last run, or a new one if that is not open. */
+static void
+contender_place(Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+	LockPath			 *path = c->path;
+	Run					 *last = last_run(path);
+
+	if (last == NULL || !run_is_open(last, entry->mode, entry->dialect))
+	{
+		size_t bytes = path_bytes(path, NULL) + ZKLOCK_NODE_SIZE;
+
+		if (lock_manager.node_bytes + bytes > SESSION_BUDGET ||
+			lock_manager.watch_bytes + 3 * bytes > SESSION_BUDGET)
+		{
+			dlist_push_tail(&path->arrivals, &c->node);
+			contender_fail(c, FAILURE_SESSION_FULL, 0);
+			return;
+		}
+		last = run_new(path, 0, entry->mode, entry->dialect);
+		dlist_push_tail(&path->runs, &last->node);
+	}
+	run_join(last, c);
+}
+
+/* Places the arrivals for whom the listing that came in last tells. */
+void
+arrivals_place(LockPath *path)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &path->arrivals)
+	{
+		Contender			 *c = dlist_container(Contender, node, iter.cur);
+		const ContenderEntry *entry = entry_of(c);
+
+		if (c->needs_list > path->lists_done)
+			continue;
+		if (entry->nowait &&
+			(path_is_taken(path, entry->mode) ||
+			 recipe_blocker(path->foreign, path->nforeign, PG_INT64_MAX, entry->mode) >= 0))
+			contender_fail(c, FAILURE_BUSY, 0);
+		else
+		{
+			dlist_delete(&c->node);
+			contender_place(c);
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The pump: what comes next
+ * ------------------------------------------------------------------------
+ */
+
+/* Our nearest older run that conflicts and is still needed, or NULL. */
+static Run *
+run_own_blocker(Run *run)
+{
+	dlist_iter iter;
+	Run		  *nearest = NULL;
+
+	dlist_foreach (iter, &run->path->runs)
+	{
+		Run *other = dlist_container(Run, node, iter.cur);
+
+		if (other->state >= RUN_CREATED && other->sequence < run->sequence &&
+			!dlist_is_empty(&other->queue) && recipe_conflict(other->mode, run->mode) &&
+			(nearest == NULL || other->sequence > nearest->sequence))
+			nearest = other;
+	}
+	return nearest;
+}
+
+/* Decides whether a run that has its node and listing must wait, and for whom. */
+static void
+run_evaluate(Run *run)
+{
+	LockPath *path = run->path;
+	Run		 *own = run_own_blocker(run);
+	int foreign = recipe_blocker(path->foreign, path->nforeign, run->sequence, run->mode);
+	dlist_mutable_iter iter;
+
+	if (own == NULL && foreign < 0)
+	{
+		run->state = RUN_GRANTED;
+		if (run->blocker_watch == WATCH_SET)
+			blocker_watch_set(run, WATCH_NONE);
+		return;
+	}
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (entry_of(c)->nowait)
+			contender_fail(c, FAILURE_BUSY, 0);
+	}
+	if (dlist_is_empty(&run->queue))
+		return;
+
+	if (own && (foreign < 0 || own->sequence > path->foreign[foreign].sequence))
+		contender_blocked_by(dlist_head_element(Contender, node, &run->queue), own, NULL);
+	else
+	{
+		contender_blocked_by(dlist_head_element(Contender, node, &run->queue), NULL,
+							 path->foreign_names[foreign]);
+		if (!run->blind)
+			run_watch_blocker(run, path->foreign_names[foreign]);
+		else if (path->child_watch == WATCH_NONE)
+			path_list(path, true);
+	}
+}
+
+/* Grants the lock to those of a granted run whose turn it is. */
+static void
+run_grant(Run *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (!c->granted && !contender_grant(c))
+			contender_detach(c); /* it gave up while this was under way */
+		else if (run->mode == LOCK_MODE_EXCLUSIVE)
+			break;
+	}
+}
+
+/* After a refusal: is it time to try again?  If not, see to it that it will be. */
+static bool
+run_may_retry(const Run *run)
+{
+	if (run->retry_at <= zklock_now_ms())
+		return true;
+	if (lock_manager.retry_at < 0 || run->retry_at < lock_manager.retry_at)
+		lock_manager.retry_at = run->retry_at;
+	return false;
+}
+
+static void
+run_pump(Run *run)
+{
+	LockPath *path = run->path;
+	Run		 *before = run_before(run);
+
+	switch (run->state)
+	{
+		case RUN_PLANNED:
+			if (dlist_is_empty(&run->queue))
+				run_finish(run);
+			else if (path->parents_pending == 0 && (before == NULL || before->state >= RUN_CREATED))
+				run_create(run);
+			return;
+		case RUN_UNKNOWN:
+			if (!run->calling && run_may_retry(run))
+				run_probe(run);
+			return;
+		case RUN_CREATED:
+		case RUN_GRANTED:
+			if (dlist_is_empty(&run->queue))
+				break;
+			if (!run->listed && !dlist_head_element(Contender, node, &run->queue)->granted)
+			{
+				if (path->lists_sent == path->lists_done)
+					path_list(path, !run->closed);
+				return;
+			}
+			if (run->state == RUN_CREATED)
+				run_evaluate(run);
+			run_guard(run);
+			if (run->state == RUN_GRANTED && run_is_guarded(run))
+				run_grant(run);
+			break;
+		default:
+			break;
+	}
+
+	if ((run->state == RUN_CREATED || run->state == RUN_GRANTED) && dlist_is_empty(&run->queue))
+		run->state = RUN_DELETING;
+	if (run->state == RUN_DELETING && !run->calling && run_may_retry(run))
+		run_delete(run);
+
+	/* Who may not delete is not even told that there is nothing to delete. */
+	if (run->state == RUN_DELETING && run->delete_refused)
+		run_guard(run);
+}
+
+/* Does what is to be done for a path.  The path may be gone afterwards. */
+void
+path_pump(LockPath *path)
+{
+	dlist_mutable_iter iter;
+
+	if (!zk_client_connected())
+	{
+		/* Nothing can be sent, but who gave up need not be kept. */
+		dlist_foreach_modify (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			if (run->state == RUN_PLANNED && dlist_is_empty(&run->queue))
+				run_finish(run);
+		}
+	}
+	else
+	{
+		dlist_foreach_modify (iter, &path->runs)
+			run_pump(dlist_container(Run, node, iter.cur));
+		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
+			path_list(path, last_run(path) != NULL && !last_run(path)->closed);
+	}
+	path_free_if_idle(path);
+}
+
+static void
+pump_all(void)
+{
+	HASH_SEQ_STATUS status;
+	LockPath	   *path;
+
+	hash_seq_init(&status, lock_manager.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+		path_pump(path);
+}
+
+/* ------------------------------------------------------------------------
+ * Interface
+ * ------------------------------------------------------------------------
+ */
+
+/* A backend asks for a lock. */
+static void
+contender_arrive(Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+	LockPath			 *path = path_get(entry->path);
+	Run					 *last = last_run(path);
+
+	if (!contender_step(c, CONTENDER_REQUESTED, CONTENDER_QUEUED))
+	{
+		path_free_if_idle(path);
+		contender_forget(c);
+		return;
+	}
+	c->path = path;
+	c->run = NULL;
+	c->granted = false;
+	c->needs_list = path->lists_sent + 1;
+
+	if (lock_manager.refused_code != 0)
+	{
+		dlist_push_tail(&path->arrivals, &c->node);
+		contender_fail(c, FAILURE_REFUSED, lock_manager.refused_code);
+	}
+	else if (entry->nowait)
+	{
+		dlist_push_tail(&path->arrivals, &c->node);
+		if (!zk_client_connected())
+			contender_fail(c, FAILURE_UNREACHABLE, 0);
+		else if (path_is_taken(path, entry->mode))
+			contender_fail(c, FAILURE_BUSY, 0);
+	}
+	else if (!dlist_is_empty(&path->arrivals) ||
+			 (last && run_is_open(last, entry->mode, entry->dialect) && !run_is_fresh(last)))
+		dlist_push_tail(&path->arrivals, &c->node);
+	else
+		contender_place(c);
+	path_pump(path);
+}
+
+/* A backend gave a contender up: cancelled, released, or took note of its end. */
+static void
+contender_leave(Contender *c)
+{
+	LockPath *path = c->path;
+
+	if (path == NULL)
+		contender_forget(c);
+	else if (c->run == NULL || c->run->record != c)
+	{
+		contender_detach(c);
+		path_pump(path);
+	}
+}
+
+static int *batch; /* indexes of entries to look at */
+static int	nbatch;
+
+static void
+batch_add(int index)
+{
+	batch[nbatch++] = index;
+}
+
+/* Orders entries as they asked. */
+static int
+compare_tickets(const void *a, const void *b)
+{
+	uint64 ticket_a = entry_at(*(const int *) a)->ticket;
+	uint64 ticket_b = entry_at(*(const int *) b)->ticket;
+
+	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
+}
+
+/* Takes up what backends have asked for since the last call. */
+void
+lock_path_attend(void)
+{
+	nbatch = 0;
+	entries_visit_dirty(batch_add);
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	for (int i = 0; i < nbatch; i++)
+	{
+		Contender	  *c = &lock_manager.contenders[batch[i]];
+		ContenderState state = contender_state(c);
+
+		if (state == CONTENDER_REQUESTED)
+			contender_arrive(c);
+		else if (state == CONTENDER_RELEASING)
+			contender_leave(c);
+	}
+}
+
+/*
+ * Takes an entry over from an earlier worker.  "granted" of a run is told by
+ * any entry with a token, be it that of a holder who is leaving.
+ */
+static void
+contender_adopt(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	ContenderState	state = contender_state(c);
+	LockPath	   *path;
+	dlist_iter		iter;
+	Run			   *run = NULL;
+	dlist_node	   *after;
+	NodeName		parsed;
+
+	if (entry->run_id == 0)
+	{
+		if (state == CONTENDER_QUEUED)
+		{
+			c->path = path_get(entry->path);
+			c->needs_list = 1;
+			dlist_push_tail(&c->path->arrivals, &c->node);
+		}
+		else
+			entry_mark_dirty(entry_index(c));
+		return;
+	}
+
+	path = path_get(entry->path);
+	after = &path->runs.head;
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *other = dlist_container(Run, node, iter.cur);
+
+		if (other->id == entry->run_id)
+			run = other;
+		if (other->id < entry->run_id)
+			after = iter.cur;
+	}
+	if (run == NULL)
+	{
+		run = run_new(path, entry->run_id, entry->mode, entry->dialect);
+		dlist_insert_after(after, &run->node);
+		strlcpy(run->name, entry->node, sizeof(run->name));
+		run->czxid = entry->czxid;
+		if (run->name[0] != '\0')
+		{
+			run_account_node(run);
+			run->state = RUN_UNKNOWN;
+			if (node_name_parse(run->name, &parsed))
+			{
+				run->state = RUN_CREATED;
+				run->sequence = parsed.sequence;
+			}
+		}
+	}
+	run->grants = Max(run->grants, entry->run_grants);
+	if (entry->token != 0)
+		run->state = RUN_GRANTED;
+
+	c->path = path;
+	c->run = run;
+	c->granted = state == CONTENDER_GRANTED;
+	if (state == CONTENDER_FAILED)
+		run->record = c;
+	else
+		dlist_push_tail(&run->queue, &c->node);
+	if (state == CONTENDER_RELEASING)
+		entry_mark_dirty(entry_index(c));
+}
+
+/*
+ * Prepares the lock manager and takes over what an earlier worker left in
+ * shared memory.
+ */
+void
+lock_path_start(void)
+{
+	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockPath)};
+	HASHCTL reported_ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = ZKLOCK_MAX_PATH + 1};
+	HASH_SEQ_STATUS status;
+	LockPath	   *path;
+	int				max = zklock_shared->max_entries;
+	SessionInfo		session;
+
+	zklock_get_session(&session, NULL);
+	lock_manager.chroot_len = strlen(session.chroot);
+	lock_manager.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	lock_manager.reported_paths =
+		hash_create("zklock reported paths", 16, &reported_ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	lock_manager.contenders = palloc0(max * sizeof(Contender));
+	batch = palloc(max * sizeof(int));
+
+	nbatch = 0;
+	for (int i = 0; i < max; i++)
+	{
+		if (contender_state(&lock_manager.contenders[i]) != CONTENDER_FREE)
+			batch_add(i);
+	}
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	for (int i = 0; i < nbatch; i++)
+		contender_adopt(&lock_manager.contenders[batch[i]]);
+
+	hash_seq_init(&status, lock_manager.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		dlist_iter iter;
+
+		dlist_foreach (iter, &path->runs)
+		{
+			Run		  *run = dlist_container(Run, node, iter.cur);
+			dlist_iter waiting;
+
+			run->joined = run->grants;
+			dlist_foreach (waiting, &run->queue)
+				run->joined += !dlist_container(Contender, node, waiting.cur)->granted;
+		}
+	}
+
+	/* Who does not wait for a connection does not wait for a new worker's. */
+	lock_path_disconnected();
+}
+
+/*
+ * What was seen of the runs' nodes no longer holds: before anything is granted
+ * they must be seen again.  With a new handle, watches are gone as well.
+ */
+static void
+forget_listings(bool watches)
+{
+	HASH_SEQ_STATUS status;
+	LockPath	   *path;
+
+	hash_seq_init(&status, lock_manager.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		dlist_iter iter;
+
+		if (watches)
+			child_watch_set(path, WATCH_NONE);
+		dlist_foreach (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			run->listed = false;
+			if (watches)
+			{
+				own_watch_set(run, WATCH_NONE);
+				if (run->blocker)
+					blocker_watch_set(run, WATCH_NONE);
+			}
+		}
+	}
+}
+
+/*
+ * A connection stands, of the session before or of a new one.  What another
+ * connection or worker did may not have reached this server yet, hence sync.
+ */
+void
+lock_path_connected(const SessionInfo *session)
+{
+	lock_manager.session_id = session->id;
+	lock_manager.chroot_len = strlen(session->chroot);
+	lock_manager.refused_code = 0;
+	zk_sync();
+	forget_listings(false);
+	pump_all();
+}
+
+/* The connection is gone; the session may go on. */
+void
+lock_path_disconnected(void)
+{
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		Contender *c = &lock_manager.contenders[i];
+
+		if (c->path == NULL)
+			continue;
+
+		/* Who waits for a release need not wait for ZooKeeper. */
+		if (contender_state(c) == CONTENDER_RELEASING)
+			entry_set_owner_latch(entry_at(i));
+		else if (!c->granted && entry_at(i)->nowait && !(c->run && c->run->record == c))
+			contender_fail(c, FAILURE_UNREACHABLE, 0);
+	}
+	pump_all();
+}
+
+/*
+ * The connection has been gone for so long that the session may be over, and
+ * others may have our locks.  Holders have lost them, for good, even should
+ * the session turn out to be alive; then their nodes are deleted.
+ */
+void
+lock_path_lose_all(void)
+{
+	int nlost = 0;
+
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		Contender *c = &lock_manager.contenders[i];
+
+		if (!c->granted)
+			continue;
+		nlost += contender_state(c) == CONTENDER_GRANTED;
+		contender_lose(c);
+	}
+	if (nlost > 0)
+		ereport(LOG, (errmsg("ZooKeeper could not be reached for a session timeout"),
+					  errdetail("Locks lost: %d.", nlost)));
+}
+
+/*
+ * The session is over, and all its nodes with it.  Who held a lock has lost
+ * it, who waited queues again when there is a new session.
+ */
+void
+lock_path_session_lost(const char *reason)
+{
+	HASH_SEQ_STATUS status;
+	LockPath	   *path;
+	int				nlost = 0;
+	int				nwaiting = 0;
+
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (contender_state(&lock_manager.contenders[i]) == CONTENDER_GRANTED)
+			nlost++;
+		else if (lock_manager.contenders[i].path &&
+				 contender_state(&lock_manager.contenders[i]) == CONTENDER_QUEUED)
+			nwaiting++;
+	}
+	ereport(LOG, (errmsg("ZooKeeper session ended: %s", reason),
+				  errdetail("Locks lost: %d. Waiting requests that queue again: %d.", nlost, nwaiting)));
+
+	hash_seq_init(&status, lock_manager.paths);
+	while ((path = hash_seq_search(&status)) != NULL)
+	{
+		dlist_mutable_iter iter;
+
+		child_watch_set(path, WATCH_NONE);
+		foreign_clear(path);
+		dlist_foreach_modify (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			if (run->state != RUN_PLANNED)
+				run_replace(run, true);
+		}
+		path_free_if_idle(path);
+	}
+}
+
+/*
+ * ZooKeeper refuses our credentials: so are all who wait, now and until a
+ * connection stands again, which will be another handle's.
+ */
+void
+lock_path_refuse_all(int code)
+{
+	lock_manager.refused_code = code;
+	forget_listings(true);
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		Contender *c = &lock_manager.contenders[i];
+
+		if (c->path && contender_state(c) == CONTENDER_QUEUED)
+			contender_fail(c, FAILURE_REFUSED, code);
+	}
+	pump_all();
+}
+
+/* A watch has fired on a path, or on a child of one. */
+void
+lock_path_watch(ZkWatchEvent event, const char *name)
+{
+	LockPath		  *path = NULL;
+	const char		  *child = strrchr(name, '/') + 1;
+	char			  *parent;
+	dlist_mutable_iter iter;
+
+	/* A foreign client may have nodes with longer paths than ours can be. */
+	if (strlen(name) <= ZKLOCK_MAX_PATH)
+		path = hash_search(lock_manager.paths, name, HASH_FIND, NULL);
+	if (path && event != ZK_WATCH_CHANGED)
+	{
+		if (path->child_watch == WATCH_SET)
+			child_watch_set(path, WATCH_NONE);
+
+		/* Who cannot watch its predecessor looks at each change instead. */
+		dlist_foreach_modify (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			if (run->blind)
+				run->listed = false;
+
+			/* What was refused may work now, or no longer be needed. */
+			run->retry_at = 0;
+		}
+		path_pump(path);
+	}
+	if (event == ZK_WATCH_CHILDREN)
+		return;
+
+	if (child - 1 - name > ZKLOCK_MAX_PATH)
+		return;
+	parent = pnstrdup(name, Max(child - 1 - name, 1));
+	path = hash_search(lock_manager.paths, parent, HASH_FIND, NULL);
+	pfree(parent);
+	if (path == NULL)
+		return;
+	dlist_foreach_modify (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
+			blocker_watch_set(run, WATCH_NONE);
+		if (run->state >= RUN_CREATED && strcmp(run->name, child) == 0)
+		{
+			own_watch_set(run, WATCH_NONE);
+			if (event == ZK_WATCH_DELETED)
+				run_deleted(run);
+		}
+	}
+	if (event == ZK_WATCH_DELETED)
+		foreign_remove(path, child);
+	path_pump(path);
+}
+
+/* Does again what was refused a while ago. */
+void
+lock_path_retry(void)
+{
+	if (lock_manager.retry_at < 0 || zklock_now_ms() < lock_manager.retry_at)
+		return;
+	lock_manager.retry_at = -1;
+	pump_all();
+}
+
+/* When lock_path_retry() wants to be called, or -1. */
+int64
+lock_path_next_wakeup(void)
+{
+	return lock_manager.retry_at;
+}

@@ -1,0 +1,181 @@
+/*
+ * lock_table.h
+ *		Paths, runs and contenders, as the files of the lock manager share them.
+ *
+ * lock_path.c explains what they are and decides; lock_contender.c changes
+ * entries in shared memory, lock_run.c keeps the books, lock_calls.c talks to
+ * ZooKeeper.  Private to these files and to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LOCK_TABLE_H
+#define ZKLOCK_LOCK_TABLE_H
+
+#include "lib/ilist.h"
+#include "recipe.h"
+#include "utils/hsearch.h"
+#include "zk_client.h"
+
+/* The number of the grant under a node is the low part of a fencing token. */
+#define TOKEN_GRANT_BITS 12
+#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
+
+/*
+ * Bytes of paths the session may have in watches, and in ephemeral nodes:
+ * each must fit in one packet of less than 1 MB (traps 3 and 4).
+ */
+#define SESSION_BUDGET (900 * 1024)
+#define PATH_OVERHEAD 4
+
+typedef enum WatchState
+{
+	WATCH_NONE,
+	WATCH_ASKED, /* sent, not yet answered */
+	WATCH_SET
+} WatchState;
+
+typedef enum RunState
+{
+	RUN_PLANNED,
+	RUN_CREATING,
+	RUN_UNKNOWN,
+	RUN_CREATED,
+	RUN_GRANTED,
+	RUN_DELETING,
+	RUN_GONE /* only waits for its outstanding calls */
+} RunState;
+
+struct Contender;
+
+typedef struct LockPath
+{
+	char			 path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	dlist_head		 runs;						/* of Run, oldest first */
+	dlist_head		 arrivals;					/* of Contender, waiting for a listing */
+	int				 calls;						/* outstanding, of the path and its runs */
+	int				 lists_sent;				/* number of the last listing sent ... */
+	int				 lists_done;				/* ... and of the last one answered */
+	WatchState		 child_watch;
+	int				 nforeign; /* known foreign contenders */
+	RecipeContender *foreign;
+	char		   **foreign_names;
+	int				 parents_pending; /* creates of parents outstanding */
+	int				 parent_attempts;
+	ContenderFailure parents_failure; /* FAILURE_NONE if none */
+	int				 parents_code;
+} LockPath;
+
+typedef struct Run
+{
+	dlist_node		  node; /* in path->runs, but for RUN_GONE */
+	LockPath		 *path;
+	uint64			  id;
+	RunState		  state;
+	LockMode		  mode;
+	NodeDialect		  dialect;
+	dlist_head		  queue;				  /* of Contender, in order of arrival */
+	struct Contender *record;				  /* keeps the node on record, or NULL */
+	char			  name[ZKLOCK_NODE_SIZE]; /* node; from CREATING to UNKNOWN
+										 * without its sequence */
+	int64			  sequence;
+	int64			  czxid;
+	int				  joined; /* contenders that ever joined */
+	int				  grants; /* under this node */
+	bool			  listed; /* seen in a listing */
+	bool			  closed; /* nobody may join */
+	bool			  delete_refused;
+	bool			  accounted; /* its node counts in node_bytes */
+	bool			  calling;	 /* create, probe or delete is outstanding */
+	int				  calls;	 /* all outstanding calls with the run */
+	int64			  retry_at;	 /* delete not before, ms */
+	WatchState		  own_watch;
+	bool			  unguarded; /* own node cannot be watched */
+	WatchState		  blocker_watch;
+	char			 *blocker; /* node being watched */
+	bool			  blind;   /* the blocker cannot be read */
+} Run;
+
+typedef struct Contender
+{
+	dlist_node node; /* in path->arrivals or run->queue */
+	LockPath  *path; /* NULL: the worker has nothing to do for it */
+	Run		  *run;	 /* NULL: it is in path->arrivals */
+	bool	   granted;
+	int		   needs_list; /* arrival: number of the listing that tells */
+} Contender;
+
+typedef struct LockManager
+{
+	HTAB	  *paths;		   /* of LockPath */
+	HTAB	  *reported_paths; /* paths with unrecognised children, logged */
+	Contender *contenders;	   /* by index of the entry */
+	int64	   session_id;
+	size_t	   chroot_len;
+	size_t	   watch_bytes;	 /* in watches set or asked for */
+	size_t	   node_bytes;	 /* in ephemeral nodes */
+	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
+	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
+} LockManager;
+
+extern LockManager lock_manager;
+
+static inline int
+entry_index(const Contender *c)
+{
+	return c - lock_manager.contenders;
+}
+
+static inline ContenderEntry *
+entry_of(const Contender *c)
+{
+	return entry_at(entry_index(c));
+}
+
+/* Contenders (lock_contender.c) */
+extern bool			  contender_step(Contender *c, ContenderState from, ContenderState to);
+extern ContenderState contender_state(const Contender *c);
+extern void			  contender_publish(Contender *c);
+extern void			  contender_forget(Contender *c);
+extern void			  contender_detach(Contender *c);
+extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
+extern void			  contender_lose(Contender *c);
+extern bool			  contender_grant(Contender *c);
+extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
+
+/* Watches, paths and runs (lock_run.c) */
+extern size_t	 path_bytes(const LockPath *path, const char *name);
+extern void		 child_watch_set(LockPath *path, WatchState state);
+extern void		 own_watch_set(Run *run, WatchState state);
+extern void		 blocker_watch_set(Run *run, WatchState state);
+extern char		*node_path(const LockPath *path, const char *name);
+extern LockPath *path_get(const char *name);
+extern void		 path_free_if_idle(LockPath *path);
+extern void		 foreign_clear(LockPath *path);
+extern void		 foreign_remove(LockPath *path, const char *name);
+extern Run		*run_new(LockPath *path, uint64 id, LockMode mode, NodeDialect dialect);
+extern void		 run_join(Run *run, Contender *c);
+extern Run		*last_run(LockPath *path);
+extern Run		*run_before(Run *run);
+extern bool		 run_is_open(const Run *run, LockMode mode, NodeDialect dialect);
+extern bool		 run_is_fresh(const Run *run);
+extern bool		 run_is_guarded(const Run *run);
+extern void		 run_publish(Run *run);
+extern void		 run_account_node(Run *run);
+extern void		 run_finish(Run *run);
+extern void		 run_fail(Run *run, ContenderFailure failure, int code);
+extern void		 run_replace(Run *run, bool keep_place);
+extern void		 run_deleted(Run *run);
+
+/* Calls to ZooKeeper (lock_calls.c) */
+extern void path_list(LockPath *path, bool watch);
+extern void run_create(Run *run);
+extern void run_probe(Run *run);
+extern void run_delete(Run *run);
+extern void run_guard(Run *run);
+extern void run_watch_blocker(Run *run, const char *name);
+
+/* Decisions (lock_path.c) */
+extern void arrivals_place(LockPath *path);
+extern void path_pump(LockPath *path);
+
+#endif /* ZKLOCK_LOCK_TABLE_H */

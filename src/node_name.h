@@ -1,0 +1,82 @@
+/*-------------------------------------------------------------------------
+ *
+ * node_name.h
+ *	  Lock paths and the names of lock nodes.
+ *
+ * A lock is a ZooKeeper path; whoever holds it or waits for it has a child
+ * node below that path.  Nothing but the child's name tells what it is, and
+ * each client library has its own names.  This module checks paths, writes
+ * names in one chosen dialect and reads the names of all of them.
+ *
+ * Pure C: depends on libc alone, allocates nothing, keeps no state, runs in
+ * any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef ZKLOCK_NODE_NAME_H
+#define ZKLOCK_NODE_NAME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Longest lock path: bytes of UTF-8, without the terminating NUL. */
+#define ZKLOCK_MAX_PATH 1023
+
+#define ZKLOCK_UUID_BYTES 16
+
+/*
+ * Longest node name zklock writes, sequence included, without the terminating
+ * NUL.  Other clients may write longer ones.
+ */
+#define ZKLOCK_MAX_NODE_NAME 127
+
+typedef enum LockMode
+{
+	LOCK_MODE_EXCLUSIVE,
+	LOCK_MODE_SHARED
+} LockMode;
+
+/* Whose names are written.  Names of every dialect are always recognised. */
+typedef enum NodeDialect
+{
+	DIALECT_CURATOR,	/* InterProcessMutex */
+	DIALECT_CURATOR_RW, /* InterProcessReadWriteLock */
+	DIALECT_KAZOO,		/* Lock, WriteLock and ReadLock */
+	DIALECT_ZOOKEEPER,	/* ZooKeeper's own Java and C recipes */
+	DIALECT_HIVE		/* Hive's lock manager */
+} NodeDialect;
+
+typedef enum PathFault
+{
+	PATH_OK,
+	PATH_EMPTY,
+	PATH_RELATIVE,
+	PATH_ROOT,
+	PATH_EMPTY_COMPONENT,
+	PATH_TRAILING_SLASH,
+	PATH_DOT_COMPONENT,
+	PATH_CONTROL_CHARACTER,
+	PATH_FORBIDDEN_CHARACTER,
+	PATH_INVALID_UTF8,
+	PATH_TOO_LONG,
+	PATH_RESERVED
+} PathFault;
+
+/* What the name of a lock node says about its owner's request. */
+typedef struct NodeName
+{
+	LockMode mode;
+	int64_t	 sequence; /* in the range of a 32-bit signed integer */
+} NodeName;
+
+extern PathFault   path_check(const char *path, size_t len);
+extern const char *path_fault_detail(PathFault fault);
+extern bool		   node_name_parse(const char *name, NodeName *parsed);
+extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
+									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
+extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes);
+
+#endif /* ZKLOCK_NODE_NAME_H */

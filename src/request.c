@@ -1,0 +1,327 @@
+/*
+ * request.c
+ *		Asking the worker for a lock, and waiting for its answer.
+ *
+ * The requesting half of a backend: it fills an entry, hands it to the worker,
+ * sleeps on its own latch until the worker has decided, and turns a refusal
+ * into an error.  What becomes of the entry afterwards is backend.c's.
+ *
+ * Runs in: backends.  Entries are changed under their spinlocks, along the
+ * arrows drawn in shmem.c.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "mb/pg_wchar.h"
+#include "postmaster/postmaster.h"
+#include "request.h"
+#include "storage/lock.h"
+#include "utils/datetime.h"
+#include "utils/json.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+#include "zk_client.h"
+#include "zklock.h"
+
+/* How long a call waits for a worker to appear. */
+#define WORKER_ABSENT_MS 10000
+
+/* A latch cannot wait longer at once: 24 days. */
+#define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
+
+/* A path in the server's encoding, as messages need it. */
+char *
+path_for_display(const char *path)
+{
+	return pg_any_to_server(path, strlen(path), PG_UTF8);
+}
+
+/*
+ * Adds a string in the server's encoding.  Where a conversion to UTF-8 might
+ * fail, non-ASCII characters are left out: this is for humans, and no reason
+ * to refuse a lock.
+ */
+static void
+append_member(StringInfo json, const char *name, const char *value)
+{
+	int	  encoding = GetDatabaseEncoding();
+	char *utf8;
+
+	if (value == NULL || value[0] == '\0')
+		return;
+	if (encoding == PG_LATIN1 ||
+		(encoding == PG_UTF8 && pg_verify_mbstr(PG_UTF8, value, strlen(value), true)))
+		utf8 = pg_server_to_any(value, strlen(value), PG_UTF8);
+	else
+	{
+		utf8 = pstrdup(value);
+		for (char *c = utf8; *c != '\0'; c++)
+		{
+			if (IS_HIGHBIT_SET(*c))
+				*c = '?';
+		}
+	}
+	appendStringInfo(json, "%s\"%s\":", json->len > 1 ? "," : "", name);
+	escape_json(json, utf8);
+}
+
+/* Who we are, for the node: JSON that tells a human, without secrets. */
+static char *
+node_data(void)
+{
+	StringInfoData json;
+	StringInfoData server;
+	char		   started[MAXDATELEN + 1];
+	char		   host[256];
+
+	initStringInfo(&server);
+	if (zklock_server_name[0] != '\0')
+		appendStringInfoString(&server, zklock_server_name);
+	else if (cluster_name[0] != '\0')
+		appendStringInfoString(&server, cluster_name);
+	else if (gethostname(host, sizeof(host)) == 0)
+		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
+
+	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	append_member(&json, "server", server.data);
+	appendStringInfo(&json, "%s\"pid\":%d", json.len > 1 ? "," : "", MyProcPid);
+	append_member(&json, "started", started);
+	append_member(&json, "database", get_database_name(MyDatabaseId));
+	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
+	append_member(&json, "application_name", application_name);
+	appendStringInfoChar(&json, '}');
+
+	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
+	{
+		resetStringInfo(&json);
+		appendStringInfo(&json, "{\"pid\":%d}", MyProcPid);
+	}
+	return json.data;
+}
+
+/*
+ * Claims an entry and fills it with a request, which the worker sees once the
+ * entry is marked dirty.  Returns its index; raises an error if there is none
+ * left.
+ */
+int
+request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait)
+{
+	char		   *data = node_data();
+	TimestampTz		now = GetCurrentTimestamp();
+	int				index = entry_claim();
+	ContenderEntry *entry;
+
+	if (index < 0)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+						errdetail("%d locks are held or waited for.", zklock_shared->max_entries),
+						errhint("You might need to increase \"zklock.max_locks\".")));
+
+	entry = entry_at(index);
+	SpinLockAcquire(&entry->mutex);
+	entry->proc_number = compat_my_proc_number();
+	entry->pid = MyProcPid;
+	entry->database = MyDatabaseId;
+	entry->mode = mode;
+	entry->dialect = DIALECT_CURATOR;
+	entry->transaction_level = transaction_level;
+	entry->nowait = nowait;
+	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
+	entry->requested_at = now;
+	strlcpy(entry->path, path, sizeof(entry->path));
+	strlcpy(entry->data, data, sizeof(entry->data));
+	entry->session_count = 0;
+	entry->transaction_count = 0;
+	entry->notify_release = false;
+	entry->run_id = 0;
+	entry->node[0] = '\0';
+	entry->czxid = 0;
+	entry->run_grants = 0;
+	entry->token = 0;
+	entry->granted_at = 0;
+	entry->blocked_by_run = 0;
+	entry->blocked_by_node[0] = '\0';
+	entry->failure = FAILURE_NONE;
+	entry->error_code = 0;
+	entry->state = CONTENDER_REQUESTED;
+	SpinLockRelease(&entry->mutex);
+	pfree(data);
+	return index;
+}
+
+/* Raises an error for a lost lock. */
+void
+report_lost(const char *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("lock on ZooKeeper path \"%s\" was lost", path_for_display(path)),
+			 errdetail("The ZooKeeper session ended, or the lock's node was deleted by someone else."),
+			 errhint("Others may have held the lock meanwhile. Release it and retry the work.")));
+}
+
+/* Raises the error for who cannot wait until ZooKeeper can be reached. */
+static void
+report_unreachable(const char *path)
+{
+	SessionInfo session;
+	int			worker_pid;
+
+	zklock_get_session(&session, &worker_pid);
+	if (worker_pid == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zklock worker is not running"),
+				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
+	ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
+					errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+						   path_for_display(path)),
+					session.last_error[0] != '\0' ? errdetail("The last error was: %s", session.last_error)
+												  : 0));
+}
+
+/* Raises the error for a refused request. */
+static void
+report_failure(const char *path, ContenderFailure failure, int code)
+{
+	char *name = path_for_display(path);
+
+	switch (failure)
+	{
+		case FAILURE_UNREACHABLE:
+			report_unreachable(path);
+			break;
+		case FAILURE_NO_CHILDREN:
+			ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+							errmsg("cannot lock ZooKeeper path \"%s\"", name),
+							errdetail("ZooKeeper refused: %s. The path, or one above it, is an ephemeral node, which cannot have children.",
+									  "ZNOCHILDRENFOREPHEMERALS")));
+			break;
+		case FAILURE_NO_CHROOT:
+			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
+							errmsg("cannot lock ZooKeeper path \"%s\"", name),
+							errdetail("ZooKeeper refused: %s. The chroot in \"zklock.servers\" does not exist.",
+									  "ZNONODE"),
+							errhint("Create the chroot node.")));
+			break;
+		case FAILURE_SESSION_FULL:
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked", name),
+					 errdetail("The nodes and watches of one ZooKeeper session must not exceed a total length."),
+					 errhint("Lock fewer paths at a time, or use shorter ones.")));
+			break;
+		default:
+			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
+																 : ERRCODE_SYSTEM_ERROR),
+							errmsg("cannot lock ZooKeeper path \"%s\"", name),
+							errdetail("ZooKeeper refused: %s.", zk_error_name(code)),
+							zk_error_is_permission(code)
+								? errhint("Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")
+								: 0));
+	}
+}
+
+/* With log_lock_waits, tells of a wait that lasts, as for other locks. */
+static void
+log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms)
+{
+	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid,
+						 what, mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
+						 path_for_display(path), (long) waited_ms)));
+}
+
+/*
+ * Waits until the worker has decided about an entry.
+ *
+ * Returns true if the lock is granted, false if the timeout has passed; then
+ * the caller releases the entry.  Anything else is an error.
+ */
+bool
+wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
+{
+	ContenderEntry *entry = entry_at(index);
+	int64			start = zklock_now_ms();
+	int64			absent_since = -1;
+	bool			logged = false;
+
+	for (;;)
+	{
+		ContenderState	 state;
+		ContenderFailure failure;
+		int				 code;
+		int				 worker_pid;
+		int64			 waited;
+		int64			 sleep = MAX_SLEEP_MS;
+
+		ResetLatch(MyLatch);
+		SpinLockAcquire(&entry->mutex);
+		state = entry->state;
+		failure = entry->failure;
+		code = entry->error_code;
+		SpinLockRelease(&entry->mutex);
+		waited = zklock_now_ms() - start;
+
+		if (state == CONTENDER_GRANTED)
+		{
+			if (logged)
+				log_wait(path, mode, "acquired", waited);
+			return true;
+		}
+		if (state == CONTENDER_LOST)
+			report_lost(path);
+		if (state == CONTENDER_FAILED)
+		{
+			if (failure == FAILURE_BUSY)
+				return false;
+			report_failure(path, failure, code);
+		}
+		CHECK_FOR_INTERRUPTS();
+
+		/* A call that does not wait is always answered by the worker. */
+		if (timeout_ms > 0)
+		{
+			if (waited >= timeout_ms)
+			{
+				if (!zklock_connected())
+					report_unreachable(path);
+				return false;
+			}
+			sleep = Min(sleep, timeout_ms - waited);
+		}
+
+		zklock_get_session(NULL, &worker_pid);
+		if (worker_pid != 0)
+			absent_since = -1;
+		else
+		{
+			if (absent_since < 0)
+				absent_since = waited;
+			if (waited - absent_since >= WORKER_ABSENT_MS)
+				report_unreachable(path);
+			sleep = Min(sleep, 1000);
+		}
+
+		if (log_lock_waits && !logged)
+		{
+			if (waited >= DeadlockTimeout)
+			{
+				log_wait(path, mode, "still waiting for", waited);
+				logged = true;
+			}
+			else
+				sleep = Min(sleep, DeadlockTimeout - waited);
+		}
+
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 (long) sleep, PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+	}
+}

@@ -1,0 +1,278 @@
+/*
+ * shmem.c
+ *		Shared memory: layout, allocation, and how the two sides meet.
+ *
+ * There is one entry per contender: one request of one session for one path.
+ * Its state moves along these arrows and no others, always under the entry's
+ * own spinlock:
+ *
+ *		FREE -> REQUESTED						owning backend
+ *		REQUESTED -> QUEUED						worker
+ *		QUEUED -> GRANTED						worker
+ *		GRANTED -> LOST							worker
+ *		REQUESTED, QUEUED -> FAILED				worker
+ *		any in use -> RELEASING					owning backend
+ *		RELEASING -> FREE						worker
+ *
+ * A grant and a cancellation may cross.  Whoever takes the spinlock first
+ * wins: a worker that comes second finds RELEASING and grants to the next, a
+ * backend that comes second releases what it was just granted.  What a backend
+ * has released is the worker's to finish, and RELEASING is final: nothing the
+ * worker does can turn it back into a lock.
+ *
+ * A backend that changed a state sets the entry's bit in "dirty" and then the
+ * worker's latch.  The worker clears a whole word of bits before it looks at
+ * the entries, so a change is never missed; looking at an entry twice does no
+ * harm.  There are no lists through the entries that a process could leave
+ * half-changed.
+ *
+ * If a backend dies, its exit callback has released its entries; if it was
+ * killed without running them, PostgreSQL restarts all processes and this
+ * memory is initialised again.  If the worker exits, entries stay as they are:
+ * waiting backends go on waiting, released entries stay RELEASING, and the
+ * next worker takes everything up from here (see lock_path_adopt()).
+ *
+ * Runs in: all processes.  Spinlocks are held for a few copies at most and
+ * nothing that can fail is done under them.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "port/pg_bitutils.h"
+#include "portability/instr_time.h"
+#include "shmem.h"
+#include "storage/ipc.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "zklock.h"
+
+ZklockShared *zklock_shared = NULL;
+
+static int
+max_entries(void)
+{
+	if (zklock_max_locks > 0)
+		return zklock_max_locks;
+	return Min(64 * MaxConnections, ZKLOCK_LOCKS_LIMIT);
+}
+
+static Size
+shared_size(void)
+{
+	return add_size(offsetof(ZklockShared, entries), mul_size(max_entries(), sizeof(ContenderEntry)));
+}
+
+/* Reserves the memory; called in the postmaster when that is allowed. */
+void
+zklock_shmem_request(void)
+{
+	RequestAddinShmemSpace(shared_size());
+}
+
+/* Attaches to the memory, initialising it if it is new. */
+void
+zklock_shmem_startup(void)
+{
+	bool found;
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	zklock_shared = ShmemInitStruct("zklock", shared_size(), &found);
+	if (!found)
+	{
+		ZklockShared *shared = zklock_shared;
+
+		memset(shared, 0, shared_size());
+		shared->max_entries = max_entries();
+		pg_atomic_init_u32(&shared->worker_proc_number, NO_WORKER);
+		pg_atomic_init_u64(&shared->next_ticket, 1);
+		for (int i = 0; i < (int) lengthof(shared->dirty); i++)
+			pg_atomic_init_u64(&shared->dirty[i], 0);
+		SpinLockInit(&shared->mutex);
+		shared->next_run_id = 1;
+		shared->first_free = 0;
+		for (int i = 0; i < shared->max_entries; i++)
+		{
+			SpinLockInit(&shared->entries[i].mutex);
+			shared->entries[i].next_free = i + 1 < shared->max_entries ? i + 1 : -1;
+		}
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+/*
+ * Takes an entry from the free list.  Its state stays FREE until the caller
+ * has filled it and makes it REQUESTED, between which nothing may fail.
+ * Returns its index, or -1 if there is none.
+ */
+int
+entry_claim(void)
+{
+	int index;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	index = zklock_shared->first_free;
+	if (index >= 0)
+		zklock_shared->first_free = entry_at(index)->next_free;
+	SpinLockRelease(&zklock_shared->mutex);
+	return index;
+}
+
+/* Asks the worker to look at an entry.  Cannot fail, does not wait. */
+void
+entry_mark_dirty(int index)
+{
+	pg_atomic_fetch_or_u64(&zklock_shared->dirty[index / 64], UINT64CONST(1) << (index % 64));
+	zklock_wake_worker();
+}
+
+/* Sets the worker's latch, if a worker runs.  Cannot fail, does not wait. */
+void
+zklock_wake_worker(void)
+{
+	uint32 proc_number;
+
+	proc_number = pg_atomic_read_u32(&zklock_shared->worker_proc_number);
+	if (proc_number != NO_WORKER)
+		SetLatch(&GetPGProcByNumber(proc_number)->procLatch);
+}
+
+/* Calls "visit" for each entry whose bit was set, clearing the bits first. */
+void
+entries_visit_dirty(EntryVisitor visit)
+{
+	int nwords = (zklock_shared->max_entries + 63) / 64;
+
+	for (int word = 0; word < nwords; word++)
+	{
+		uint64 bits;
+
+		if (pg_atomic_read_u64(&zklock_shared->dirty[word]) == 0)
+			continue;
+		bits = pg_atomic_exchange_u64(&zklock_shared->dirty[word], 0);
+		while (bits != 0)
+		{
+			int bit = pg_rightmost_one_pos64(bits);
+
+			bits &= bits - 1;
+			visit(word * 64 + bit);
+		}
+	}
+}
+
+/*
+ * Gives a RELEASING entry back and tells its owner if it waits for that.
+ * Worker only.
+ *
+ * Both mutexes are held, so that who sees the new generation can also have the
+ * entry.
+ */
+void
+entry_free(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	int				owner;
+	bool			notify;
+
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->state == CONTENDER_RELEASING);
+	entry->state = CONTENDER_FREE;
+	entry->generation++;
+	owner = entry->proc_number;
+	notify = entry->notify_release;
+	SpinLockAcquire(&zklock_shared->mutex);
+	entry->next_free = zklock_shared->first_free;
+	zklock_shared->first_free = index;
+	SpinLockRelease(&zklock_shared->mutex);
+	SpinLockRelease(&entry->mutex);
+
+	if (notify)
+		SetLatch(&GetPGProcByNumber(owner)->procLatch);
+}
+
+/*
+ * Sets the latch of the backend that owns an entry.  Should that backend be
+ * gone and its slot be taken by another, the other wakes up once for nothing.
+ */
+void
+entry_set_owner_latch(const ContenderEntry *entry)
+{
+	SetLatch(&GetPGProcByNumber(entry->proc_number)->procLatch);
+}
+
+/* An entry's state at this moment. */
+ContenderState
+entry_get_state(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	ContenderState	state;
+
+	SpinLockAcquire(&entry->mutex);
+	state = entry->state;
+	SpinLockRelease(&entry->mutex);
+	return state;
+}
+
+/* Copies the session's state; either argument may be NULL. */
+void
+zklock_get_session(SessionInfo *info, int *worker_pid)
+{
+	SpinLockAcquire(&zklock_shared->mutex);
+	if (info)
+		*info = zklock_shared->session;
+	if (worker_pid)
+		*worker_pid = zklock_shared->worker_pid;
+	SpinLockRelease(&zklock_shared->mutex);
+}
+
+/* Is a worker running and connected to ZooKeeper? */
+bool
+zklock_connected(void)
+{
+	bool connected;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
+	SpinLockRelease(&zklock_shared->mutex);
+	return connected;
+}
+
+/*
+ * Can the session have ended without our hearing of it?
+ *
+ * ZooKeeper ends it when it has not heard from us for the session timeout T.
+ * The client library says at least every T/3, and gives a connection up after
+ * 2/3 T without a word from the server.  So when a connection is noticed to be
+ * gone, the session lives for another third of T at least.
+ */
+SessionProof
+zklock_session_proof(void)
+{
+	SessionInfo *session = &zklock_shared->session;
+	SessionProof proof = SESSION_LIVES;
+	int64		 now = zklock_now_ms();
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	if (zklock_shared->worker_pid == 0 || session->state != SESSION_CONNECTED)
+	{
+		int64 gone = now - session->disconnected_at;
+
+		if (gone >= session->negotiated_timeout)
+			proof = SESSION_OVER;
+		else if (gone >= session->negotiated_timeout / 3)
+			proof = SESSION_SUSPENDED;
+	}
+	SpinLockRelease(&zklock_shared->mutex);
+	return proof;
+}
+
+/* Milliseconds on a clock that no one sets; only differences mean anything. */
+int64
+zklock_now_ms(void)
+{
+	instr_time now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MILLISEC(now);
+}

@@ -1,0 +1,175 @@
+/*
+ * shmem.h
+ *		Shared memory: what backends and the worker tell each other.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_SHMEM_H
+#define ZKLOCK_SHMEM_H
+
+#include "datatype/timestamp.h"
+#include "node_name.h"
+#include "port/atomics.h"
+#include "storage/spin.h"
+
+#define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
+#define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
+#define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
+#define ZKLOCK_ERROR_SIZE 256
+#define ZKLOCK_PASSWORD_SIZE 16	 /* of a ZooKeeper session */
+#define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
+
+/* A contender's life; shmem.c shows who may make which step. */
+typedef enum ContenderState
+{
+	CONTENDER_FREE,		 /* not in use */
+	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
+	CONTENDER_QUEUED,	 /* the worker sees to it */
+	CONTENDER_GRANTED,	 /* the lock is held */
+	CONTENDER_LOST,		 /* was granted, is no longer held */
+	CONTENDER_FAILED,	 /* refused; "failure" says why */
+	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
+} ContenderState;
+
+/* Why a contender is in CONTENDER_FAILED. */
+typedef enum ContenderFailure
+{
+	FAILURE_NONE,
+	FAILURE_BUSY,		 /* a call that does not wait found it taken */
+	FAILURE_UNREACHABLE, /* a call that does not wait could not ask */
+	FAILURE_REFUSED,	 /* ZooKeeper refused; see "error_code" */
+	FAILURE_NO_CHILDREN, /* the path lies under an ephemeral node */
+	FAILURE_NO_CHROOT,	 /* the chroot of zklock.servers is missing */
+	FAILURE_SESSION_FULL /* it has as many nodes and watches as is safe */
+} ContenderFailure;
+
+/*
+ * One request of one session.  All fields but the mutex are protected by it.
+ */
+typedef struct ContenderEntry
+{
+	slock_t mutex;
+
+	/* Written by both sides, only along the arrows drawn in shmem.c. */
+	ContenderState state;
+
+	/* Written by the owning backend on FREE -> REQUESTED, then constant. */
+	int			proc_number; /* whose latch is set on a change */
+	int			pid;
+	Oid			database;
+	LockMode	mode;
+	NodeDialect dialect;
+	bool		transaction_level; /* what was asked for at first */
+	bool		nowait;			   /* never wait for another holder */
+	uint64		ticket;			   /* order of arrival in this server */
+	TimestampTz requested_at;
+	char		path[ZKLOCK_MAX_PATH + 1];	 /* UTF-8 */
+	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
+
+	/* Written by the owning backend at any time. */
+	int	 session_count;		/* session-level acquisitions */
+	int	 transaction_count; /* transaction-level acquisitions */
+	bool notify_release;	/* set its latch when the entry is FREE */
+
+	/* Written by the worker. */
+	uint32			 generation;			 /* counts the times the entry became FREE */
+	int				 next_free;				 /* free list, under ZklockShared.mutex */
+	uint64			 run_id;				 /* run it belongs to, 0 if none */
+	char			 node[ZKLOCK_NODE_SIZE]; /* the run's; no sequence while unsettled */
+	int64			 czxid;					 /* of that node, 0 while unsettled */
+	int				 run_grants;			 /* grants under that node so far */
+	int64			 token;					 /* fencing token, 0 until granted */
+	TimestampTz		 granted_at;
+	uint64			 blocked_by_run; /* head of a run only: the run it waits for */
+	char			 blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
+	ContenderFailure failure;
+	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
+} ContenderEntry;
+
+typedef enum SessionState
+{
+	SESSION_DOWN, /* no client handle: not started, or retrying */
+	SESSION_CONNECTING,
+	SESSION_CONNECTED,
+	SESSION_AUTH_FAILED /* ZooKeeper refused our credentials */
+} SessionState;
+
+/* What can be said about the session, and so about the locks held in it. */
+typedef enum SessionProof
+{
+	SESSION_LIVES,	   /* it cannot have ended */
+	SESSION_SUSPENDED, /* it may have ended without our knowing */
+	SESSION_OVER	   /* it counts as ended */
+} SessionProof;
+
+/* What zk_session shows and a restarted worker needs; all set by the worker. */
+typedef struct SessionInfo
+{
+	SessionState state;
+	int64		 id; /* 0 if there is no session */
+	char		 password[ZKLOCK_PASSWORD_SIZE];
+	char		 chroot[ZKLOCK_MAX_PATH + 1]; /* the session's */
+	char		 server[128];				  /* host:port we are connected to */
+	int			 negotiated_timeout;		  /* ms */
+	int64		 disconnected_at;			  /* when the last connection ended, ms */
+	TimestampTz	 connected_since;
+	int64		 reconnects;
+	int64		 expirations;
+	char		 last_error[ZKLOCK_ERROR_SIZE];
+	TimestampTz	 last_error_at;
+} SessionInfo;
+
+typedef struct ZklockShared
+{
+	int max_entries; /* constant after initialisation */
+
+	/* Set by the worker at its start and exit; read by anyone. */
+	pg_atomic_uint32 worker_proc_number; /* NO_WORKER if none runs */
+
+	/* Advanced by backends: order of arrival. */
+	pg_atomic_uint64 next_ticket;
+
+	/* Bit i: entry i wants attention. Set by backends, cleared by the worker. */
+	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
+
+	slock_t		mutex;		 /* protects what follows, to the entries */
+	int			worker_pid;	 /* worker; 0 if none runs */
+	int			first_free;	 /* free list of entries; -1 if empty */
+	uint64		next_run_id; /* worker */
+	SessionInfo session;	 /* worker */
+
+	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} ZklockShared;
+
+#define NO_WORKER PG_UINT32_MAX
+
+extern ZklockShared *zklock_shared;
+
+extern void zklock_shmem_request(void);
+extern void zklock_shmem_startup(void);
+
+/* Backends */
+extern int	entry_claim(void);
+extern void entry_mark_dirty(int index);
+extern void zklock_wake_worker(void);
+
+/* Worker */
+typedef void (*EntryVisitor)(int index);
+extern void entries_visit_dirty(EntryVisitor visit);
+extern void entry_free(int index);
+extern void entry_set_owner_latch(const ContenderEntry *entry);
+
+/* Any process */
+extern ContenderState entry_get_state(int index);
+extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
+extern bool			  zklock_connected(void);
+extern SessionProof	  zklock_session_proof(void);
+extern int64		  zklock_now_ms(void);
+
+static inline ContenderEntry *
+entry_at(int index)
+{
+	return &zklock_shared->entries[index];
+}
+
+#endif /* ZKLOCK_SHMEM_H */

@@ -1,0 +1,536 @@
+/*
+ * worker.c
+ *		The background worker: main loop and life of the session.
+ *
+ * One worker per database server owns the one ZooKeeper session.  Its loop
+ * sleeps until something happens (its latch: a backend or a signal; the
+ * eventfd: the client library; a timeout) and then handles all there is:
+ * settings, shutdown, ZooKeeper's replies and events, backends' requests.
+ * Nothing in it waits for ZooKeeper, DNS or a backend.
+ *
+ * The session: DOWN -> CONNECTING <-> CONNECTED.  While a handle exists the
+ * client library connects, and reconnects, by itself.  An expired session is
+ * followed by a new one at once; what could not begin (no name resolves, bad
+ * credentials) is begun again later and later.
+ *
+ * Exit codes: 0 would unregister the worker for ever and anything but 1 would
+ * restart all of PostgreSQL, so the worker always leaves with 1 and is started
+ * again a second later.  The session outlives that: its id and password are in
+ * shared memory, the next worker resumes it, and locks, queue places and
+ * waiting backends go on.  This is also how changed settings are taken up,
+ * since a connected handle cannot be given up without ending its session.
+ *
+ * While the connection is gone, the session may end without our hearing of it.
+ * After a session timeout without one, locks held here count as lost.
+ *
+ * Only when the server shuts down does the worker end the session itself, and
+ * only after all locks have been released: while a holder's transaction is
+ * still finishing, nobody else may get its lock.
+ *
+ * Runs in: the worker.  SessionInfo is written here alone, under
+ * ZklockShared.mutex.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "worker.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/string.h"
+#include "compat.h"
+#include "lock_path.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/fd.h"
+#include "storage/ipc.h"
+#include "utils/pidfile.h"
+#include "utils/timestamp.h"
+#include "zk_client.h"
+#include "zklock.h"
+
+#define RESTART_SECONDS 1
+#define MIN_BACKOFF_MS 500
+#define MAX_BACKOFF_MS 30000
+#define ADDRESS_CHECK_MS 10000
+#define MAX_DRAIN_MS 30000
+
+/* What the running session was opened with. */
+static char *used_servers;
+static char *used_auth_file;
+static int	 used_timeout;
+static int	 used_acl;
+
+static ConnectString servers;
+static bool			 handle_open;
+static int64		 open_at; /* when to open a handle next, ms */
+static int			 backoff_ms = MIN_BACKOFF_MS;
+static int64		 connected_at = -1;	 /* last, ms; -1: not since back_off() */
+static int64		 check_addresses_at; /* while not connected, ms */
+static int64 lose_locks_at = -1; /* not connected since a session timeout, ms; -1: no locks */
+static int64 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
+
+/* ------------------------------------------------------------------------
+ * SessionInfo
+ * ------------------------------------------------------------------------
+ */
+
+static void
+session_set_state(SessionState state)
+{
+	int64 now = zklock_now_ms();
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	if (zklock_shared->session.state == SESSION_CONNECTED)
+		zklock_shared->session.disconnected_at = now;
+	zklock_shared->session.state = state;
+	SpinLockRelease(&zklock_shared->mutex);
+}
+
+static void
+session_set_error(const char *message)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	strlcpy(zklock_shared->session.last_error, message, ZKLOCK_ERROR_SIZE);
+	zklock_shared->session.last_error_at = now;
+	SpinLockRelease(&zklock_shared->mutex);
+}
+
+/* What ZooKeeper has granted us, ms */
+static int
+session_timeout(void)
+{
+	SessionInfo session;
+
+	zklock_get_session(&session, NULL);
+	return session.negotiated_timeout;
+}
+
+/* Forgets the session, and the locks with it. */
+static void
+session_forget(const char *reason)
+{
+	SpinLockAcquire(&zklock_shared->mutex);
+	zklock_shared->session.id = 0;
+	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
+	zklock_shared->session.expirations++;
+	SpinLockRelease(&zklock_shared->mutex);
+	session_set_error(reason);
+	lock_path_session_lost(reason);
+}
+
+/* ------------------------------------------------------------------------
+ * Opening the session
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reads zklock.auth_file into the configuration, split at the first colon.
+ * Returns false, having recorded why, if it cannot be used.
+ */
+static bool
+read_credentials(ZkClientConfig *config)
+{
+	FILE	   *file = NULL;
+	struct stat st;
+	char		buffer[ZK_AUTH_SIZE];
+	char	   *colon;
+	const char *fault = NULL;
+
+	/* Looked at first: opening something else than a file might block. */
+	if (stat(zklock_auth_file, &st) != 0)
+		fault = strerror(errno);
+	else if (!S_ISREG(st.st_mode))
+		fault = "it is not a regular file";
+	else if (st.st_mode & (S_IRWXG | S_IRWXO))
+		fault = "others than its owner may access it";
+	else if ((file = AllocateFile(zklock_auth_file, "r")) == NULL)
+		fault = strerror(errno);
+	else if (fgets(buffer, sizeof(buffer), file) == NULL)
+		fault = "it is empty";
+	else
+	{
+		(void) pg_strip_crlf(buffer);
+		colon = strchr(buffer, ':');
+		if (colon == NULL || colon == buffer)
+			fault = "it does not have the form scheme:credentials";
+		else
+		{
+			*colon = '\0';
+			strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
+			strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
+		}
+		explicit_bzero(buffer, sizeof(buffer));
+	}
+	if (file)
+		FreeFile(file);
+	if (fault)
+	{
+		char *message =
+			psprintf("could not use \"zklock.auth_file\" \"%s\": %s", zklock_auth_file, fault);
+
+		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", message)));
+		session_set_error(message);
+		pfree(message);
+	}
+	return fault == NULL;
+}
+
+/* Tries again later, and later still the next time, unless it went well for long. */
+static void
+back_off(void)
+{
+	if (connected_at >= 0 && zklock_now_ms() - connected_at > MAX_BACKOFF_MS)
+		backoff_ms = MIN_BACKOFF_MS;
+	connected_at = -1;
+	handle_open = false;
+	open_at = zklock_now_ms() + backoff_ms;
+	backoff_ms = Min(backoff_ms * 2, MAX_BACKOFF_MS);
+}
+
+/* Makes a handle: resumes our session if there is one, or begins a new one. */
+static void
+session_open(void)
+{
+	ZkClientConfig config = {0};
+	SessionInfo	   session;
+
+	zklock_get_session(&session, NULL);
+	config.servers = servers;
+	config.session_timeout = used_timeout;
+	config.session_id = session.id;
+	memcpy(config.session_password, session.password, ZKLOCK_PASSWORD_SIZE);
+	config.creator_acl = used_acl == ZKLOCK_ACL_CREATOR;
+
+	handle_open =
+		(zklock_auth_file[0] == '\0' || read_credentials(&config)) && zk_client_open(&config);
+	explicit_bzero(&config, sizeof(config));
+	if (!handle_open)
+		back_off();
+	else
+	{
+		session_set_state(SESSION_CONNECTING);
+		check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * What the client tells us
+ * ------------------------------------------------------------------------
+ */
+
+static void
+on_connected(void)
+{
+	SessionInfo before;
+	SessionInfo now;
+
+	zklock_get_session(&before, NULL);
+	now = before;
+	zk_client_session(&now);
+	now.state = SESSION_CONNECTED;
+	now.connected_since = GetCurrentTimestamp();
+	strlcpy(now.chroot, servers.chroot, sizeof(now.chroot));
+	if (before.id != 0)
+		now.reconnects++;
+	connected_at = zklock_now_ms();
+	lose_locks_at = -1;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	zklock_shared->session = now;
+	SpinLockRelease(&zklock_shared->mutex);
+
+	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
+						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
+	lock_path_connected(&now);
+}
+
+static void
+on_session(ZkSessionEvent event)
+{
+	switch (event)
+	{
+		case ZK_SESSION_CONNECTED:
+			on_connected();
+			break;
+		case ZK_SESSION_DISCONNECTED:
+			ereport(LOG, (errmsg("lost connection to ZooKeeper")));
+			session_set_error("connection lost");
+			session_set_state(SESSION_CONNECTING);
+			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+			lose_locks_at = zklock_now_ms() + session_timeout();
+			lock_path_disconnected();
+			break;
+		case ZK_SESSION_EXPIRED:
+			handle_open = false;
+			open_at = zklock_now_ms();
+			session_set_state(SESSION_DOWN);
+			lose_locks_at = -1;
+			session_forget("session expired");
+			lock_path_disconnected();
+			break;
+		case ZK_SESSION_AUTH_FAILED:
+			back_off();
+			session_set_error("authentication failed");
+			session_set_state(SESSION_AUTH_FAILED);
+			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
+			lock_path_disconnected();
+			lock_path_refuse_all(ZK_AUTH_FAILED);
+			break;
+		case ZK_SESSION_UNRESOLVED:
+			if (backoff_ms == MIN_BACKOFF_MS)
+				ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
+			back_off();
+			session_set_error("no server name could be resolved");
+			session_set_state(SESSION_DOWN);
+			break;
+	}
+}
+
+/* The client library complains about something; of an outage, log it once. */
+static void
+on_complaint(const char *message, bool first)
+{
+	session_set_error(message);
+	ereport(first ? LOG : DEBUG1, (errmsg("ZooKeeper client: %s", message)));
+}
+
+/* ------------------------------------------------------------------------
+ * The process
+ * ------------------------------------------------------------------------
+ */
+
+/* Leaves so that the postmaster starts a new worker. */
+static void
+restart(const char *reason)
+{
+	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
+	proc_exit(1);
+}
+
+/* At any exit: tells waiting backends, who wait for the next worker then. */
+static void
+on_exit_worker(int code, Datum arg)
+{
+	(void) code;
+	(void) arg;
+	session_set_state(SESSION_DOWN);
+	SpinLockAcquire(&zklock_shared->mutex);
+	zklock_shared->worker_pid = 0;
+	SpinLockRelease(&zklock_shared->mutex);
+	pg_atomic_write_u32(&zklock_shared->worker_proc_number, NO_WORKER);
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (entry_get_state(i) != CONTENDER_FREE)
+			entry_set_owner_latch(entry_at(i));
+	}
+}
+
+/*
+ * SIGTERM comes from pg_terminate_backend() as well as from a postmaster that
+ * shuts down.  The latter says so in its pid file before it sends any signal.
+ */
+static bool
+postmaster_is_stopping(void)
+{
+	FILE *file = AllocateFile("postmaster.pid", "r");
+	char  line[MAXPGPATH];
+	bool  stopping = false;
+
+	if (file == NULL)
+		return false;
+	for (int number = 1; fgets(line, sizeof(line), file) != NULL; number++)
+	{
+		if (number == LOCK_FILE_LINE_PM_STATUS)
+			stopping = strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+	}
+	FreeFile(file);
+	return stopping;
+}
+
+/* Has every backend given its locks back? */
+static bool
+all_released(void)
+{
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		ContenderState state = entry_get_state(i);
+
+		if (state != CONTENDER_FREE && state != CONTENDER_RELEASING)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Handles SIGTERM: leaves at once, or, if the server stops, when all locks
+ * are released, ending the session.  If they are not within a bounded time,
+ * the session is left to expire: better late than while a lock is held.
+ */
+static void
+shut_down(void)
+{
+	if (drain_until < 0)
+	{
+		if (!postmaster_is_stopping())
+		{
+			ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
+			proc_exit(1);
+		}
+		drain_until = zklock_now_ms() + MAX_DRAIN_MS;
+	}
+	if (all_released())
+	{
+		zk_client_close();
+		proc_exit(1);
+	}
+	if (zklock_now_ms() > drain_until)
+	{
+		ereport(LOG, (errmsg("zklock worker exits with locks still held"),
+					  errdetail("ZooKeeper frees them when the session times out.")));
+		proc_exit(1);
+	}
+}
+
+static void
+remember_settings(void)
+{
+	used_servers = pstrdup(zklock_servers);
+	used_auth_file = pstrdup(zklock_auth_file);
+	used_timeout = zklock_session_timeout;
+	used_acl = zklock_acl;
+	(void) connect_string_parse(used_servers, &servers); /* checked when set */
+}
+
+static void
+reload_settings(void)
+{
+	ProcessConfigFile(PGC_SIGHUP);
+	if (strcmp(used_servers, zklock_servers) != 0 || strcmp(used_auth_file, zklock_auth_file) != 0 ||
+		used_timeout != zklock_session_timeout || used_acl != zklock_acl)
+		restart("changed settings");
+}
+
+/* How long the loop may sleep, ms; -1 for ever. */
+static long
+sleep_time(void)
+{
+	int64 next = -1;
+	int64 wanted[] = {zk_client_next_wakeup(),
+					  lock_path_next_wakeup(),
+					  handle_open ? -1 : open_at,
+					  handle_open && !zk_client_connected() ? check_addresses_at : -1,
+					  lose_locks_at,
+					  drain_until < 0 ? -1 : zklock_now_ms() + 20};
+
+	for (int i = 0; i < (int) lengthof(wanted); i++)
+	{
+		if (wanted[i] >= 0)
+			next = next < 0 ? wanted[i] : Min(next, wanted[i]);
+	}
+	return next < 0 ? -1 : Max(next - zklock_now_ms(), 0);
+}
+
+static void
+main_loop(WaitEventSet *events)
+{
+	uint32 wait_event = compat_wait_event("ZklockWorkerMain");
+
+	for (;;)
+	{
+		WaitEvent occurred;
+
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			reload_settings();
+		}
+		if (ShutdownRequestPending)
+			shut_down();
+
+		if (!handle_open && zklock_now_ms() >= open_at)
+			session_open();
+		if (handle_open && !zk_client_connected() && zklock_now_ms() >= check_addresses_at)
+		{
+			zk_client_check_addresses();
+			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+		}
+		zk_client_dispatch();
+		if (lose_locks_at >= 0 && zklock_now_ms() >= lose_locks_at)
+		{
+			lose_locks_at = -1;
+			lock_path_lose_all();
+		}
+		if (zk_client_addresses_changed())
+			restart("changed addresses of ZooKeeper servers");
+		lock_path_attend();
+		lock_path_retry();
+
+		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
+	}
+}
+
+/* The worker's entry point. */
+void
+zklock_worker_main(Datum arg)
+{
+	static const ZkClientCallbacks callbacks = {.session = on_session,
+												.watch = lock_path_watch,
+												.complaint = on_complaint};
+	WaitEventSet				  *events;
+	SessionInfo					   session;
+	int							   queue_fd;
+
+	(void) arg;
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGINT, SIG_IGN);
+	BackgroundWorkerUnblockSignals();
+
+	/* No database, but this makes us visible in pg_stat_activity. */
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	MemoryContextSwitchTo(
+		AllocSetContextCreate(TopMemoryContext, "zklock worker", ALLOCSET_DEFAULT_SIZES));
+
+	remember_settings();
+	queue_fd = zk_client_start(&callbacks);
+	events = compat_create_wait_event_set(3);
+	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(events, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(events, WL_SOCKET_READABLE, queue_fd, NULL, NULL);
+
+	on_shmem_exit(on_exit_worker, 0);
+	SpinLockAcquire(&zklock_shared->mutex);
+	zklock_shared->worker_pid = MyProcPid;
+	SpinLockRelease(&zklock_shared->mutex);
+	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
+
+	lock_path_start();
+	zklock_get_session(&session, NULL);
+	if (session.id != 0 && strcmp(session.chroot, servers.chroot) != 0)
+		session_forget("the chroot in \"zklock.servers\" has changed");
+	else if (session.id != 0)
+		lose_locks_at = zklock_now_ms() + session_timeout();
+
+	main_loop(events);
+}
+
+/* Registers the worker; in the postmaster, while it loads libraries. */
+void
+zklock_register_worker(void)
+{
+	BackgroundWorker worker = {0};
+
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = RESTART_SECONDS;
+	strlcpy(worker.bgw_library_name, "zklock", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "zklock_worker_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "zklock worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "zklock worker", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}

@@ -1,0 +1,927 @@
+/*
+ * zk_client.c
+ *		The ZooKeeper client library, tamed.
+ *
+ * This is the only file that knows <zookeeper.h>, and where its threads end.
+ * The library runs two threads of its own, and we add a third while server
+ * names are being resolved.  None of them may touch PostgreSQL: they copy what
+ * they have to say into an Event (malloc), append it to a queue under a mutex
+ * and write to an eventfd, which the worker's main loop waits for.  The main
+ * loop takes the whole queue in zk_client_dispatch() and runs the handlers.
+ * All calls into the library come from the main loop.
+ *
+ * What the library gets wrong, and what we do about it (the numbers are those
+ * of the list "traps of the C client" in doc/internals.md):
+ *
+ *	 1 it resolves names on every turn, blocking: it gets numeric addresses
+ *	   and is told never to resolve (start_handle)
+ *	 2 it skips half of an even number of servers: it gets an odd number
+ *	   (connect_string.c)
+ *	 3 it re-registers all watches in one packet, whose size is limited:
+ *	   lock_path.c keeps the sum of their paths below that
+ *	 4 a session with too many bytes of ephemeral paths cannot be closed:
+ *	   the same budget bounds them
+ *	 5 a server may sit on a request until the next one comes: calls
+ *	   outstanding for NUDGE_MS are followed by a harmless one (nudge)
+ *	 6 a container inside a multi aborts the process: no multi is used
+ *	 7 more than 64k unread wake-ups break the connection: at most
+ *	   MAX_IN_FLIGHT calls are outstanding, the rest wait in "queued"
+ *	 8 completions may never be called: each call is registered here under a
+ *	   number of its own, is failed by us when its session ends, and a late
+ *	   completion finds its number gone
+ *	 9 its threads take signals meant for us: all are blocked around init
+ *	10 session events are delivered once per distinct watcher: there is one
+ *	   watcher function, with one context
+ *	11 "exists" leaves watches on missing nodes: watches are set by "get" and
+ *	   "list" only
+ *	12 an answer from a follower does not prove that the session lives: see
+ *	   the chapter on proof of holding in doc/internals.md
+ *
+ * Runs in: the worker (main thread unless a function says otherwise).
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <zookeeper/zookeeper.h>
+
+#include "compat.h"
+#include "lib/ilist.h"
+#include "zk_client.h"
+
+#define MAX_IN_FLIGHT 1000
+#define NUDGE_MS 400
+
+StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
+				 "size of a ZooKeeper session's password");
+StaticAssertDecl(ZK_AUTH_FAILED == ZAUTHFAILED, "ZooKeeper's error code");
+
+/* ------------------------------------------------------------------------
+ * Events: from the threads to the main loop
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum EventKind
+{
+	EVENT_REPLY,
+	EVENT_SESSION,
+	EVENT_WATCH,
+	EVENT_LOG,
+	EVENT_RESOLVED
+} EventKind;
+
+typedef struct Event
+{
+	struct Event *next;
+	EventKind	  kind;
+	uint64		  call;			   /* REPLY: the call's number */
+	uintptr_t	  epoch;		   /* SESSION, WATCH: the handle's */
+	int			  code;			   /* REPLY: result; SESSION: state; WATCH: type;
+								 * LOG: level; RESOLVED: success */
+	int64		  czxid;		   /* REPLY of create, get */
+	int64		  ephemeral_owner; /* likewise */
+	int			  nchildren;	   /* REPLY of list */
+	char		**children;		   /* one block with the strings */
+	char		 *text;			   /* a path, a message or addresses; or NULL */
+} Event;
+
+static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
+static Event		  *queue_head;	  /* under queue_mutex */
+static Event		  *queue_tail;	  /* under queue_mutex */
+static bool			   queue_broken;  /* under queue_mutex: out of memory */
+static int			   queue_fd = -1; /* eventfd; constant once threads run */
+
+/* Any thread.  Never fails: a lack of memory is left for the main loop. */
+static void
+push_event(const Event *template)
+{
+	Event *event = malloc(sizeof(Event));
+	uint64 one = 1;
+
+	pthread_mutex_lock(&queue_mutex);
+	if (event == NULL)
+		queue_broken = true;
+	else
+	{
+		*event = *template;
+		event->next = NULL;
+		if (queue_tail)
+			queue_tail->next = event;
+		else
+			queue_head = event;
+		queue_tail = event;
+	}
+	pthread_mutex_unlock(&queue_mutex);
+
+	/* A full eventfd is readable as it is. */
+	if (write(queue_fd, &one, sizeof(one)) < 0)
+		return;
+}
+
+static void
+free_event(Event *event)
+{
+	free(event->text);
+	free(event->children);
+	free(event);
+}
+
+/* Any thread: the call's number travels in the library's context pointer. */
+static inline const void *
+call_context(uint64 number)
+{
+	return (const void *) (uintptr_t) number;
+}
+
+static void
+push_reply(int code, const char *path, const struct Stat *stat,
+		   const struct String_vector *children, const void *context)
+{
+	Event event = {.kind = EVENT_REPLY, .code = code};
+
+	event.call = (uint64) (uintptr_t) context;
+	if (code == ZOK && path)
+		event.text = strdup(path);
+	if (code == ZOK && stat)
+	{
+		event.czxid = stat->czxid;
+		event.ephemeral_owner = stat->ephemeralOwner;
+	}
+	if (code == ZOK && children && children->count > 0)
+	{
+		size_t size = 0;
+		char  *string;
+
+		for (int i = 0; i < children->count; i++)
+			size += sizeof(char *) + strlen(children->data[i]) + 1;
+		event.children = malloc(size);
+		if (event.children)
+		{
+			event.nchildren = children->count;
+			string = (char *) (event.children + children->count);
+			for (int i = 0; i < children->count; i++)
+			{
+				event.children[i] = string;
+				strcpy(string, children->data[i]);
+				string += strlen(string) + 1;
+			}
+		}
+	}
+
+	/* A reply that could not be copied is as good as lost. */
+	if (code == ZOK && ((path && !event.text) || (children && children->count != event.nchildren)))
+		event.code = ZSYSTEMERROR;
+	push_event(&event);
+}
+
+/* The library's completion thread */
+static void
+on_created(int code, const char *path, const struct Stat *stat, const void *context)
+{
+	push_reply(code, path, stat, NULL, context);
+}
+
+static void
+on_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	(void) value;
+	(void) len;
+	push_reply(code, NULL, stat, NULL, context);
+}
+
+static void
+on_stat(int code, const struct Stat *stat, const void *context)
+{
+	push_reply(code, NULL, stat, NULL, context);
+}
+
+static void
+on_children(int code, const struct String_vector *children, const void *context)
+{
+	push_reply(code, NULL, NULL, children, context);
+}
+
+static void
+on_done(int code, const void *context)
+{
+	push_reply(code, NULL, NULL, NULL, context);
+}
+
+static void
+on_synced(int code, const char *path, const void *context)
+{
+	(void) path;
+	push_reply(code, NULL, NULL, NULL, context);
+}
+
+static void
+on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
+{
+	Event event = {.kind = EVENT_WATCH, .code = type};
+
+	(void) zh;
+	event.epoch = (uintptr_t) context;
+	if (type == ZOO_SESSION_EVENT)
+	{
+		event.kind = EVENT_SESSION;
+		event.code = state;
+	}
+	else
+		event.text = strdup(path);
+	push_event(&event);
+}
+
+/*
+ * Any thread.  The library puts the level into the text, between the process
+ * and the function: "...:ZOO_WARN@function@line: message".
+ */
+static void
+on_log(const char *message)
+{
+	Event		event = {.kind = EVENT_LOG};
+	const char *level = strstr(message, ":ZOO_");
+	const char *text = level ? strstr(level, ": ") : NULL;
+
+	event.code = level && strncmp(level, ":ZOO_ERROR@", 11) == 0 ? ZOO_LOG_LEVEL_ERROR
+																 : ZOO_LOG_LEVEL_INFO;
+	event.text = strdup(text ? text + 2 : message);
+	if (event.text)
+		push_event(&event);
+}
+
+/* Runs in a thread of its own and ends with it. */
+static void *
+resolver_main(void *arg)
+{
+	ConnectString *servers = arg;
+	char		   resolved[ZKLOCK_SERVERS_SIZE * 4];
+	Event		   event = {.kind = EVENT_RESOLVED};
+
+	if (connect_string_resolve(servers, false, resolved, sizeof(resolved)))
+		event.text = strdup(resolved);
+	event.code = event.text != NULL;
+	free(servers);
+	push_event(&event);
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------
+ * Calls: from the main loop to the library
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum CallKind
+{
+	CALL_CREATE,
+	CALL_DELETE,
+	CALL_GET,
+	CALL_LIST,
+	CALL_SYNC,
+	CALL_NUDGE,
+	CALL_UNWATCH_DATA,
+	CALL_UNWATCH_CHILDREN
+} CallKind;
+
+typedef struct Call
+{
+	dlist_node	   node; /* in "queued" or "in_flight" */
+	uint64		   number;
+	CallKind	   kind;
+	ZkNodeKind	   node_kind;
+	bool		   watch;
+	int64		   sent_at;
+	uint64		   connection; /* it was sent on */
+	ZkReplyHandler handler;	   /* NULL if nobody cares */
+	void		  *arg;
+	char		  *path;
+	char		  *data; /* may be NULL */
+} Call;
+
+static dlist_head queued = DLIST_STATIC_INIT(queued);		/* not yet sent */
+static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static int		  n_in_flight;
+static uint64	  next_call = 1;
+static int64	  nudged_at;
+
+static zhandle_t		*handle;
+static uintptr_t		 epoch; /* number of the handle, its watchers' context:
+								 * last words of an earlier one are ignored */
+static ZkClientCallbacks callbacks;
+static ZkClientConfig	 config;
+static bool				 connected;
+static bool				 resolving; /* a resolver thread is running */
+static bool				 opening;	/* its result is for a new handle */
+static bool				 addresses_changed;
+static char				*resolved_servers; /* what the handle was given (malloc) */
+static uint64			 connection;	   /* counts connections */
+static bool				 outage_logged;	   /* the library has complained since the last
+								 * connection */
+
+static void
+free_call(Call *call)
+{
+	pfree(call->path);
+	if (call->data)
+		pfree(call->data);
+	pfree(call);
+}
+
+static ZkOutcome
+classify(int code)
+{
+	switch (code)
+	{
+		case ZOK:
+			return ZK_OK;
+		case ZNONODE:
+			return ZK_NO_NODE;
+		case ZNODEEXISTS:
+			return ZK_NODE_EXISTS;
+		case ZNOCHILDRENFOREPHEMERALS:
+			return ZK_NO_CHILDREN;
+		case ZCONNECTIONLOSS:
+		case ZOPERATIONTIMEOUT:
+		case ZRUNTIMEINCONSISTENCY:
+		case ZSYSTEMERROR:
+		case ZINVALIDSTATE:
+		case ZSESSIONEXPIRED:
+		case ZSESSIONMOVED:
+		case ZCLOSING:
+			return ZK_UNKNOWN;
+		default:
+			return ZK_REFUSED;
+	}
+}
+
+/* Takes a call out of its list and answers it. */
+static void
+finish_call(Call *call, ZkReply *reply)
+{
+	dlist_delete(&call->node);
+	reply->outcome = classify(reply->code);
+	if (call->handler)
+		call->handler(call->arg, reply);
+	free_call(call);
+}
+
+static int
+send_call(const Call *call)
+{
+	const void *context = call_context(call->number);
+
+	switch (call->kind)
+	{
+		case CALL_CREATE:
+			return zoo_acreate2(handle, call->path, call->data,
+								call->data ? (int) strlen(call->data) : 0,
+								config.creator_acl ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE,
+								call->node_kind == ZK_CONTAINER ? ZOO_CONTAINER : ZOO_EPHEMERAL_SEQUENTIAL,
+								on_created, context);
+		case CALL_DELETE:
+			return zoo_adelete(handle, call->path, -1, on_done, context);
+		case CALL_GET:
+			return zoo_awget(handle, call->path, call->watch ? on_event : NULL, (void *) epoch,
+							 on_data, context);
+		case CALL_LIST:
+			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
+									  (void *) epoch, on_children, context);
+		case CALL_SYNC:
+			return zoo_async(handle, call->path, on_synced, context);
+		case CALL_NUDGE:
+			return zoo_aexists(handle, call->path, 0, on_stat, context);
+		case CALL_UNWATCH_DATA:
+			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_DATA, 0,
+										   (void_completion_t *) on_done, context);
+		case CALL_UNWATCH_CHILDREN:
+			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_CHILD, 0,
+										   (void_completion_t *) on_done, context);
+	}
+	return ZBADARGUMENTS; /* cannot happen */
+}
+
+/* Hands queued calls to the library as far as the limit allows. */
+static void
+send_queued(void)
+{
+	while (!dlist_is_empty(&queued) && n_in_flight < MAX_IN_FLIGHT && connected)
+	{
+		Call *call = dlist_container(Call, node, dlist_pop_head_node(&queued));
+		int	  code;
+
+		dlist_push_tail(&in_flight, &call->node);
+		n_in_flight++;
+		call->sent_at = zklock_now_ms();
+		call->connection = connection;
+		code = send_call(call);
+
+		/* What was not sent is answered like the rest, in its turn. */
+		if (code != ZOK)
+			push_reply(code, NULL, NULL, NULL, call_context(call->number));
+	}
+}
+
+static void
+submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, bool watch,
+	   ZkReplyHandler handler, void *arg)
+{
+	Call *call = palloc0(sizeof(Call));
+
+	call->kind = kind;
+	call->number = next_call++;
+	call->node_kind = node_kind;
+	call->watch = watch;
+	call->handler = handler;
+	call->arg = arg;
+	call->path = pstrdup(path);
+	call->data = data ? pstrdup(data) : NULL;
+	dlist_push_tail(&queued, &call->node);
+	send_queued();
+}
+
+/*
+ * The calls.  Each is sent now or when earlier ones have been answered, in
+ * the order of these calls, and answered in that order too.  The handler runs
+ * in zk_client_dispatch(), never before the call returns.  Strings are copied.
+ * Make them only while zk_client_connected().
+ *
+ * zk_create()	creates a node with our ACL; an ephemeral sequential one gets
+ *				its sequence appended.  data may be NULL.
+ * zk_get()		reads a node's Stat, setting a data watch if it exists.
+ * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_sync()	makes later reads see all that was committed before.
+ */
+void
+zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_CREATE, path, data, kind, false, handler, arg);
+}
+
+void
+zk_delete(const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_DELETE, path, NULL, 0, false, handler, arg);
+}
+
+void
+zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_GET, path, NULL, 0, watch, handler, arg);
+}
+
+void
+zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_LIST, path, NULL, 0, watch, handler, arg);
+}
+
+void
+zk_sync(void)
+{
+	submit(CALL_SYNC, "/", NULL, 0, false, NULL, NULL);
+}
+
+void
+zk_unwatch_data(const char *path)
+{
+	submit(CALL_UNWATCH_DATA, path, NULL, 0, false, NULL, NULL);
+}
+
+void
+zk_unwatch_children(const char *path)
+{
+	submit(CALL_UNWATCH_CHILDREN, path, NULL, 0, false, NULL, NULL);
+}
+
+/* Answers all calls of a list as unknown. */
+static void
+fail_calls(dlist_head *calls, int code)
+{
+	while (!dlist_is_empty(calls))
+	{
+		ZkReply reply = {.code = code};
+
+		finish_call(dlist_head_element(Call, node, calls), &reply);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The session
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Prepares the client; once per process.
+ *
+ * Returns a descriptor that becomes readable when zk_client_dispatch() has
+ * something to do.
+ */
+int
+zk_client_start(const ZkClientCallbacks *callbacks_)
+{
+	callbacks = *callbacks_;
+	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (queue_fd < 0)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create eventfd: %m")));
+	return queue_fd;
+}
+
+/* Starts a thread with all signals blocked; false if that failed. */
+static bool
+start_resolver(void)
+{
+	ConnectString *servers = malloc(sizeof(ConnectString));
+	pthread_t	   thread;
+	sigset_t	   all;
+	sigset_t	   old;
+
+	if (servers == NULL)
+		return false;
+	*servers = config.servers;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	resolving = pthread_create(&thread, NULL, resolver_main, servers) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (resolving)
+		pthread_detach(thread);
+	else
+		free(servers);
+	return resolving;
+}
+
+/* Makes the library's handle; false, with a log message, if it cannot. */
+static bool
+start_handle(const char *servers)
+{
+	clientid_t id;
+	sigset_t   all;
+	sigset_t   old;
+
+	id.client_id = config.session_id;
+	memcpy(id.passwd, config.session_password, sizeof(id.passwd));
+	free(resolved_servers);
+	resolved_servers = strdup(servers);
+	addresses_changed = false;
+	outage_logged = false;
+
+	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	handle = zookeeper_init2(servers, on_event, config.session_timeout,
+							 config.session_id != 0 ? &id : NULL, (void *) ++epoch,
+							 ZOO_NO_LOG_CLIENTENV, on_log);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (handle == NULL)
+	{
+		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", servers)));
+		return false;
+	}
+	zoo_set_servers_resolution_delay(handle, -1);
+	return true;
+}
+
+/*
+ * Begins to connect.  There must be no handle.  What happens is told by the
+ * session callback.  The configuration is copied; the credentials are wiped
+ * when the library has them.
+ *
+ * Returns false if that could not even begin.
+ */
+bool
+zk_client_open(const ZkClientConfig *config_)
+{
+	char resolved[ZKLOCK_SERVERS_SIZE * 4];
+
+	Assert(handle == NULL);
+	config = *config_;
+	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
+		return start_handle(resolved);
+	opening = true;
+	return resolving || start_resolver();
+}
+
+/*
+ * Gives the handle up, and all calls with it.  If connected this ends the
+ * session, which takes up to a few seconds with a server that hangs.
+ */
+void
+zk_client_close(void)
+{
+	if (handle == NULL)
+		return;
+	connected = false;
+	zookeeper_close(handle);
+	handle = NULL;
+	fail_calls(&in_flight, ZCLOSING);
+	n_in_flight = 0;
+	fail_calls(&queued, ZCLOSING);
+}
+
+/* Has an outage lasted, see whether the server names mean other addresses now. */
+void
+zk_client_check_addresses(void)
+{
+	char resolved[ZKLOCK_SERVERS_SIZE * 4];
+
+	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
+		start_resolver();
+}
+
+/* Did zk_client_check_addresses() find that they do? */
+bool
+zk_client_addresses_changed(void)
+{
+	return addresses_changed;
+}
+
+bool
+zk_client_connected(void)
+{
+	return connected;
+}
+
+/* Fills in what only the library knows of the session. */
+void
+zk_client_session(SessionInfo *info)
+{
+	const clientid_t	   *id = zoo_client_id(handle);
+	struct sockaddr_storage address;
+	socklen_t				len = sizeof(address);
+	char					host[INET6_ADDRSTRLEN] = "";
+
+	info->id = id->client_id;
+	memcpy(info->password, id->passwd, sizeof(info->password));
+	info->negotiated_timeout = zoo_recv_timeout(handle);
+	info->server[0] = '\0';
+	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) == NULL)
+		return;
+	if (address.ss_family == AF_INET)
+	{
+		struct sockaddr_in *v4 = (struct sockaddr_in *) &address;
+
+		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+		snprintf(info->server, sizeof(info->server), "%s:%d", host, ntohs(v4->sin_port));
+	}
+	else
+	{
+		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &address;
+
+		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+		snprintf(info->server, sizeof(info->server), "[%s]:%d", host, ntohs(v6->sin6_port));
+	}
+}
+
+/* When zk_client_dispatch() wants to run next even without an event, or -1. */
+int64
+zk_client_next_wakeup(void)
+{
+	if (!connected || dlist_is_empty(&in_flight))
+		return -1;
+	return Max(dlist_head_element(Call, node, &in_flight)->sent_at, nudged_at) + NUDGE_MS;
+}
+
+/*
+ * A server of some versions forgets a request until another one arrives
+ * (ZOOKEEPER-4537), and the library does not ping while it waits for answers.
+ */
+static void
+nudge(void)
+{
+	int64 wakeup = zk_client_next_wakeup();
+
+	if (wakeup < 0 || zklock_now_ms() < wakeup)
+		return;
+	nudged_at = zklock_now_ms();
+	zoo_aexists(handle, "/", 0, on_stat, call_context(0));
+}
+
+static void
+handle_reply(const Event *event)
+{
+	dlist_iter iter;
+	ZkReply	   reply = {.code = event->code, .path = event->text};
+
+	/* Answers come in order, so this finds it at the head but for oddities. */
+	dlist_foreach (iter, &in_flight)
+	{
+		Call *call = dlist_container(Call, node, iter.cur);
+
+		if (call->number != event->call)
+			continue;
+
+		/*
+		 * The library may have sent it on a newer connection than we knew of.
+		 * What was read there, ahead of our sync, may be older than what we
+		 * have seen before.
+		 */
+		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
+			reply.code = ZCONNECTIONLOSS;
+		reply.czxid = event->czxid;
+		reply.ephemeral_owner = event->ephemeral_owner;
+		reply.nchildren = event->nchildren;
+		reply.children = event->children;
+		n_in_flight--;
+		finish_call(call, &reply);
+		return;
+	}
+}
+
+static void
+handle_disconnect(void)
+{
+	if (!connected)
+		return;
+	connected = false;
+	fail_calls(&queued, ZCONNECTIONLOSS);
+	callbacks.session(ZK_SESSION_DISCONNECTED);
+}
+
+/*
+ * Shows our credentials, once: the library repeats them on each later
+ * connection.  It refuses to take them while it is between two attempts to
+ * connect, so this is done when a connection stands, ahead of all calls.
+ */
+static void
+send_credentials(void)
+{
+	if (config.auth_scheme[0] == '\0' ||
+		zoo_add_auth(handle, config.auth_scheme, config.auth_credentials,
+					 strlen(config.auth_credentials), NULL, NULL) != ZOK)
+		return;
+	explicit_bzero(config.auth_scheme, sizeof(config.auth_scheme));
+	explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
+}
+
+static void
+handle_session(int state)
+{
+	if (state == ZOO_CONNECTED_STATE)
+	{
+		/* There are reconnects that the library does not announce (trap 7). */
+		handle_disconnect();
+		connected = true;
+		connection++;
+		outage_logged = false;
+		send_credentials();
+		callbacks.session(ZK_SESSION_CONNECTED);
+	}
+	else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
+	{
+		zk_client_close();
+		callbacks.session(state == ZOO_EXPIRED_SESSION_STATE ? ZK_SESSION_EXPIRED
+															 : ZK_SESSION_AUTH_FAILED);
+	}
+	else
+		handle_disconnect();
+}
+
+static void
+handle_watch(const Event *event)
+{
+	/* A path that could not be copied is a lost event: start over. */
+	if (event->text == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+
+	if (event->code == ZOO_DELETED_EVENT)
+		callbacks.watch(ZK_WATCH_DELETED, event->text);
+	else if (event->code == ZOO_CHANGED_EVENT)
+		callbacks.watch(ZK_WATCH_CHANGED, event->text);
+	else if (event->code == ZOO_CHILD_EVENT)
+		callbacks.watch(ZK_WATCH_CHILDREN, event->text);
+}
+
+static void
+handle_log(const Event *event)
+{
+	if (event->code == ZOO_LOG_LEVEL_ERROR)
+	{
+		callbacks.complaint(event->text, !outage_logged);
+		outage_logged = true;
+	}
+	else
+		ereport(DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
+}
+
+static void
+handle_resolved(const Event *event)
+{
+	resolving = false;
+	if (opening)
+	{
+		opening = false;
+		if (event->code && start_handle(event->text))
+			return;
+		callbacks.session(ZK_SESSION_UNRESOLVED);
+	}
+	else if (event->code && resolved_servers && strcmp(event->text, resolved_servers) != 0)
+		addresses_changed = true;
+}
+
+/*
+ * Handles all that has happened since the last call: runs reply handlers and
+ * callbacks, in the order of the events, and sends what was waiting.
+ */
+void
+zk_client_dispatch(void)
+{
+	uint64 count;
+	Event *event;
+	bool   broken;
+
+	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
+
+	pthread_mutex_lock(&queue_mutex);
+	event = queue_head;
+	queue_head = queue_tail = NULL;
+	broken = queue_broken;
+	pthread_mutex_unlock(&queue_mutex);
+	if (broken)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+
+	while (event)
+	{
+		Event *next = event->next;
+
+		switch (event->kind)
+		{
+			case EVENT_REPLY:
+				handle_reply(event);
+				break;
+			case EVENT_SESSION:
+				if (handle && event->epoch == epoch)
+					handle_session(event->code);
+				break;
+			case EVENT_WATCH:
+				if (handle && event->epoch == epoch)
+					handle_watch(event);
+				break;
+			case EVENT_LOG:
+				handle_log(event);
+				break;
+			case EVENT_RESOLVED:
+				handle_resolved(event);
+				break;
+		}
+		free_event(event);
+		event = next;
+	}
+	nudge();
+	send_queued();
+}
+
+/*
+ * The name of ZooKeeper's error code, for messages.  Any process.
+ */
+const char *
+zk_error_name(int code)
+{
+	static const struct
+	{
+		int			code;
+		const char *name;
+	} names[] = {
+		{ZSYSTEMERROR, "ZSYSTEMERROR"},
+		{ZRUNTIMEINCONSISTENCY, "ZRUNTIMEINCONSISTENCY"},
+		{ZDATAINCONSISTENCY, "ZDATAINCONSISTENCY"},
+		{ZCONNECTIONLOSS, "ZCONNECTIONLOSS"},
+		{ZMARSHALLINGERROR, "ZMARSHALLINGERROR"},
+		{ZUNIMPLEMENTED, "ZUNIMPLEMENTED"},
+		{ZOPERATIONTIMEOUT, "ZOPERATIONTIMEOUT"},
+		{ZBADARGUMENTS, "ZBADARGUMENTS"},
+		{ZINVALIDSTATE, "ZINVALIDSTATE"},
+		{ZAPIERROR, "ZAPIERROR"},
+		{ZNONODE, "ZNONODE"},
+		{ZNOAUTH, "ZNOAUTH"},
+		{ZBADVERSION, "ZBADVERSION"},
+		{ZNOCHILDRENFOREPHEMERALS, "ZNOCHILDRENFOREPHEMERALS"},
+		{ZNODEEXISTS, "ZNODEEXISTS"},
+		{ZNOTEMPTY, "ZNOTEMPTY"},
+		{ZSESSIONEXPIRED, "ZSESSIONEXPIRED"},
+		{ZINVALIDCALLBACK, "ZINVALIDCALLBACK"},
+		{ZINVALIDACL, "ZINVALIDACL"},
+		{ZAUTHFAILED, "ZAUTHFAILED"},
+		{ZCLOSING, "ZCLOSING"},
+		{ZNOTHING, "ZNOTHING"},
+		{ZSESSIONMOVED, "ZSESSIONMOVED"},
+		{ZNOTREADONLY, "ZNOTREADONLY"},
+	};
+
+	for (int i = 0; i < (int) lengthof(names); i++)
+	{
+		if (names[i].code == code)
+			return names[i].name;
+	}
+	return psprintf("error %d", code);
+}
+
+/* Does the code mean that we lack a right?  Any process. */
+bool
+zk_error_is_permission(int code)
+{
+	return code == ZNOAUTH || code == ZAUTHFAILED || code == ZINVALIDACL;
+}

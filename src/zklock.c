@@ -1,0 +1,179 @@
+/*
+ * zklock.c
+ *		Entry point: settings, shared memory, hooks, the worker.
+ *
+ * Runs in: the postmaster while it loads shared_preload_libraries, from where
+ * all other processes inherit the result.  A backend that loads the library
+ * later only gets functions that say what is missing.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <limits.h>
+
+#include "backend.h"
+#include "compat.h"
+#include "connect_string.h"
+#include "shmem.h"
+#include "storage/ipc.h"
+#include "worker.h"
+#include "zklock.h"
+
+COMPAT_MODULE_MAGIC("zklock", "1.0");
+
+PGDLLEXPORT void _PG_init(void);
+
+int	  zklock_acl = ZKLOCK_ACL_OPEN;
+char *zklock_allowed_paths = NULL;
+char *zklock_auth_file = NULL;
+int	  zklock_max_locks = -1;
+char *zklock_server_name = NULL;
+char *zklock_servers = NULL;
+int	  zklock_session_timeout = 10000;
+
+static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
+													   {"creator", ZKLOCK_ACL_CREATOR, false},
+													   {NULL, 0, false}};
+
+static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
+
+#ifdef COMPAT_HAVE_SHMEM_REQUEST_HOOK
+static shmem_request_hook_type prev_shmem_request_hook = NULL;
+
+static void
+shmem_request(void)
+{
+	if (prev_shmem_request_hook)
+		prev_shmem_request_hook();
+	zklock_shmem_request();
+}
+#endif
+
+static void
+shmem_startup(void)
+{
+	if (prev_shmem_startup_hook)
+		prev_shmem_startup_hook();
+	zklock_shmem_startup();
+}
+
+static bool
+check_servers(char **newval, void **extra, GucSource source)
+{
+	ConnectString parsed;
+	const char	 *fault;
+
+	(void) extra;
+	(void) source;
+	if (strlen(*newval) >= ZKLOCK_SERVERS_SIZE)
+		fault = "The value is too long.";
+	else
+		fault = connect_string_parse(*newval, &parsed);
+	if (fault)
+	{
+		GUC_check_errdetail("%s", fault);
+		GUC_check_errhint("The format is \"host:port,host:port/chroot\".");
+	}
+	return fault == NULL;
+}
+
+static bool
+check_max_locks(int *newval, void **extra, GucSource source)
+{
+	(void) extra;
+	(void) source;
+	if (*newval == 0)
+	{
+		GUC_check_errdetail("It must be -1, for a value derived from \"max_connections\", or positive.");
+		return false;
+	}
+	return true;
+}
+
+static bool
+check_allowed_paths(char **newval, void **extra, GucSource source)
+{
+	(void) extra;
+	(void) source;
+	for (const char *item = *newval; *item != '\0';)
+	{
+		size_t len = strcspn(item, ",");
+		size_t blank = strspn(item, " ");
+
+		if (blank < len && item[blank] != '/')
+		{
+			GUC_check_errdetail("Each item must be a path that starts with \"/\".");
+			return false;
+		}
+		item += len;
+		item += *item == ',';
+	}
+	return true;
+}
+
+static void
+define_settings(void)
+{
+	DefineCustomEnumVariable("zklock.acl", "Sets who may access the nodes zklock creates.",
+							 "\"open\" is everybody; \"creator\" is those with the credentials in zklock.auth_file.",
+							 &zklock_acl, ZKLOCK_ACL_OPEN, acl_options, PGC_SIGHUP, 0, NULL,
+							 NULL, NULL);
+	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
+							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
+							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
+							   check_allowed_paths, NULL, NULL);
+	DefineCustomStringVariable("zklock.auth_file",
+							   "Sets the file with the credentials shown to ZooKeeper.",
+							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
+							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
+							   NULL, NULL);
+	DefineCustomIntVariable("zklock.max_locks",
+							"Sets the maximum number of locks held and waited for at once.",
+							"-1 means 64 for each of max_connections, at most 16384.",
+							&zklock_max_locks, -1, -1, ZKLOCK_LOCKS_LIMIT, PGC_POSTMASTER, 0,
+							check_max_locks, NULL, NULL);
+	DefineCustomStringVariable("zklock.server_name",
+							   "Sets the name by which other servers see this one in ZooKeeper.",
+							   "If empty, cluster_name is used, or else host name and port.",
+							   &zklock_server_name, "", PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("zklock.servers", "Sets the ZooKeeper servers to connect to.",
+							   "The format is \"host:port,host:port/chroot\".", &zklock_servers,
+							   "localhost:2181", PGC_SIGHUP, 0, check_servers, NULL, NULL);
+	DefineCustomIntVariable("zklock.session_timeout",
+							"Sets the time after which ZooKeeper frees the locks of a server that is gone.",
+							"ZooKeeper may negotiate another value; zk_session shows it.",
+							&zklock_session_timeout, 10000, 1000, 3600000, PGC_SIGHUP,
+							GUC_UNIT_MS, NULL, NULL, NULL);
+	MarkGUCPrefixReserved("zklock");
+}
+
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	define_settings();
+#ifdef COMPAT_HAVE_SHMEM_REQUEST_HOOK
+	prev_shmem_request_hook = shmem_request_hook;
+	shmem_request_hook = shmem_request;
+#else
+	zklock_shmem_request();
+#endif
+	prev_shmem_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = shmem_startup;
+	backend_install_hooks();
+	zklock_register_worker();
+}
+
+/* Raises an error unless the library was loaded with the server. */
+void
+zklock_require_preload(void)
+{
+	if (zklock_shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zklock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"zklock\" to \"shared_preload_libraries\" and restart the server.")));
+}

@@ -1,0 +1,164 @@
+/* zklock--1.0.sql */
+
+-- complain if the script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION zklock" to load this file. \quit
+
+/*
+ * Locks.  Not STRICT: a NULL path must be an error, not a lock that is
+ * silently not taken.
+ */
+CREATE FUNCTION zk_lock(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock(text, interval) IS
+'acquire an exclusive session-level lock on a ZooKeeper path; false if the timeout passed';
+
+CREATE FUNCTION zk_lock(paths text[], timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock(text[], interval) IS
+'acquire exclusive session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
+
+CREATE FUNCTION zk_xact_lock(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock(text, interval) IS
+'acquire an exclusive transaction-level lock on a ZooKeeper path; false if the timeout passed';
+
+CREATE FUNCTION zk_xact_lock(paths text[], timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock(text[], interval) IS
+'acquire exclusive transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
+
+CREATE FUNCTION zk_try_lock(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_try_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_try_lock(text) IS
+'acquire an exclusive session-level lock on a ZooKeeper path if it is free';
+
+CREATE FUNCTION zk_try_xact_lock(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_try_xact_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_try_xact_lock(text) IS
+'acquire an exclusive transaction-level lock on a ZooKeeper path if it is free';
+
+CREATE FUNCTION zk_unlock(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock(text) IS
+'release one session-level lock on a ZooKeeper path; false if it was not held';
+
+CREATE FUNCTION zk_unlock(paths text[])
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock(text[]) IS
+'release one session-level lock on each of several ZooKeeper paths; false if one was not held';
+
+CREATE FUNCTION zk_unlock_all()
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_unlock_all'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_all() IS
+'release all session-level locks of this session';
+
+CREATE FUNCTION zk_fencing_token(path text)
+RETURNS bigint
+AS 'MODULE_PATHNAME', 'zk_fencing_token'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_fencing_token(text) IS
+'fencing token of the lock this session holds on a ZooKeeper path';
+
+/* Monitoring */
+CREATE FUNCTION zk_locks(
+	OUT pid integer,
+	OUT datname text,
+	OUT path text,
+	OUT kind text,
+	OUT mode text,
+	OUT scope text,
+	OUT state text,
+	OUT granted boolean,
+	OUT count integer,
+	OUT node text,
+	OUT fencing_token bigint,
+	OUT wait_start timestamptz,
+	OUT granted_at timestamptz,
+	OUT blocked_by_pid integer,
+	OUT blocked_by_node text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_locks'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_locks() IS
+'locks held and waited for by this server; see view zk_locks';
+
+CREATE VIEW zk_locks AS SELECT * FROM zk_locks();
+COMMENT ON VIEW zk_locks IS
+'locks held and waited for by this server';
+COMMENT ON COLUMN zk_locks.pid IS 'process of the session that holds or waits';
+COMMENT ON COLUMN zk_locks.datname IS 'database of that session';
+COMMENT ON COLUMN zk_locks.path IS 'ZooKeeper path, below the chroot of zklock.servers';
+COMMENT ON COLUMN zk_locks.kind IS 'what it is: lock';
+COMMENT ON COLUMN zk_locks.mode IS 'exclusive or shared';
+COMMENT ON COLUMN zk_locks.scope IS 'session or transaction';
+COMMENT ON COLUMN zk_locks.state IS 'requested, waiting, held, suspended, lost, failed or releasing';
+COMMENT ON COLUMN zk_locks.granted IS 'whether the lock is held';
+COMMENT ON COLUMN zk_locks.count IS 'how often it was acquired in this scope; 0 while it is waited for';
+COMMENT ON COLUMN zk_locks.node IS 'ZooKeeper node below path; sessions of one server may share it';
+COMMENT ON COLUMN zk_locks.fencing_token IS 'token of the held lock';
+COMMENT ON COLUMN zk_locks.wait_start IS 'when a waiting session asked for it';
+COMMENT ON COLUMN zk_locks.granted_at IS 'when it was granted';
+COMMENT ON COLUMN zk_locks.blocked_by_pid IS 'process of this server that is waited for';
+COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client that is waited for';
+
+CREATE FUNCTION zk_session(
+	OUT state text,
+	OUT server text,
+	OUT session_id text,
+	OUT negotiated_timeout interval,
+	OUT lease_remaining interval,
+	OUT connected_since timestamptz,
+	OUT worker_pid integer,
+	OUT reconnects bigint,
+	OUT expirations bigint,
+	OUT last_error text,
+	OUT last_error_at timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_session'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_session() IS
+'the ZooKeeper session of this server; see view zk_session';
+
+CREATE VIEW zk_session AS SELECT * FROM zk_session();
+COMMENT ON VIEW zk_session IS
+'the ZooKeeper session of this server, in one row';
+COMMENT ON COLUMN zk_session.state IS 'connected, connecting, down, authentication failed or no worker';
+COMMENT ON COLUMN zk_session.server IS 'ZooKeeper server connected to';
+COMMENT ON COLUMN zk_session.session_id IS 'id of the ZooKeeper session';
+COMMENT ON COLUMN zk_session.negotiated_timeout IS 'time after which ZooKeeper ends the session of a silent client';
+COMMENT ON COLUMN zk_session.lease_remaining IS 'not used in this version';
+COMMENT ON COLUMN zk_session.connected_since IS 'when the connection was made';
+COMMENT ON COLUMN zk_session.worker_pid IS 'process of the zklock worker';
+COMMENT ON COLUMN zk_session.reconnects IS 'how often the session was continued on a new connection';
+COMMENT ON COLUMN zk_session.expirations IS 'how often a session ended, and its locks with it';
+COMMENT ON COLUMN zk_session.last_error IS 'last trouble with ZooKeeper';
+COMMENT ON COLUMN zk_session.last_error_at IS 'when that was';
+
+/* Every lock is load on a service others depend on: nobody may by default. */
+REVOKE ALL ON FUNCTION
+	zk_lock(text, interval), zk_lock(text[], interval),
+	zk_xact_lock(text, interval), zk_xact_lock(text[], interval),
+	zk_try_lock(text), zk_try_xact_lock(text),
+	zk_unlock(text), zk_unlock(text[]), zk_unlock_all(),
+	zk_fencing_token(text), zk_locks(), zk_session()
+FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;
+GRANT SELECT ON zk_locks, zk_session TO pg_monitor;
