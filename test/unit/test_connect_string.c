@@ -1,0 +1,93 @@
+/*
+ * test_connect_string.c
+ *		Unit tests of connect_string.c.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include <string.h>
+
+#include "connect_string.h"
+#include "unit.h"
+
+static ConnectString parsed;
+
+static void
+accepts(const char *string, int nhosts, const char *host, int port, const char *chroot)
+{
+	const char *fault = connect_string_parse(string, &parsed);
+	int			last = parsed.nhosts - 1;
+
+	ok(fault == NULL && parsed.nhosts == nhosts && strcmp(parsed.hosts[last].name, host) == 0 &&
+		   parsed.hosts[last].port == port && strcmp(parsed.chroot, chroot) == 0,
+	   "\"%s\" is taken apart", string);
+}
+
+static void
+refuses(const char *string, const char *why)
+{
+	const char *fault = connect_string_parse(string, &parsed);
+
+	ok(fault != NULL && strstr(fault, why) != NULL, "\"%s\" is refused: %s", string,
+	   fault ? fault : "(accepted)");
+}
+
+static void
+resolves(const char *string, bool numeric_only, const char *expected)
+{
+	char resolved[4096];
+
+	connect_string_parse(string, &parsed);
+	if (!connect_string_resolve(&parsed, numeric_only, resolved, sizeof(resolved)))
+		strcpy(resolved, "nothing");
+	ok(strcmp(resolved, expected) == 0, "\"%s\" becomes \"%s\"", string, resolved);
+}
+
+int
+main(void)
+{
+	char many[1024] = "h";
+	char small[12];
+
+	accepts("localhost", 1, "localhost", 2181, "");
+	accepts("zk1:2182", 1, "zk1", 2182, "");
+	accepts("zk1:2181,zk2:2182,zk3:2183", 3, "zk3", 2183, "");
+	accepts(" zk1:2181 , zk2 ", 2, "zk2", 2181, "");
+	accepts("zk1/app", 1, "zk1", 2181, "/app");
+	accepts("zk1,zk2:2182/app/locks", 2, "zk2", 2182, "/app/locks");
+	accepts("zk1/", 1, "zk1", 2181, "");
+	accepts("[::1]:2182,[fe80::1]", 2, "fe80::1", 2181, "");
+
+	refuses("", "empty");
+	refuses("zk1,,zk2", "empty");
+	refuses("zk1,", "empty");
+	refuses(":2181", "empty");
+	refuses("zk1:", "port");
+	refuses("zk1:0", "port");
+	refuses("zk1:65536", "port");
+	refuses("zk1:21x", "port");
+	refuses("zk1:-1", "port");
+	refuses("[::1", "bracket");
+	refuses("[::1]2181", "port");
+	refuses("zk 1", "character");
+	refuses("zk1//app", "\"//\"");
+	refuses("zk1/app/", "end with");
+	refuses("zk1/a/../b", "\"..\"");
+	for (int i = 0; i < CONNECT_STRING_MAX_HOSTS; i++)
+		strcat(many, ",h");
+	refuses(many, "too many");
+
+	/* Always an odd number, so that the client library tries each of them. */
+	resolves("127.0.0.1:2181", true, "127.0.0.1:2181");
+	resolves("127.0.0.1:2181,127.0.0.2:2182", true, "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
+	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", true, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
+	resolves("[::1]:2181", true, "::1:2181");
+	resolves("no-such-host.invalid", false, "nothing");
+	resolves("no-such-host.invalid,127.0.0.1:2181", false, "127.0.0.1:2181");
+	resolves("localhost", true, "nothing");
+
+	connect_string_parse("127.0.0.1:2181", &parsed);
+	ok(!connect_string_resolve(&parsed, true, small, sizeof(small)),
+	   "a buffer that is too small is no overflow");
+
+	return done_testing();
+}
