@@ -1,0 +1,247 @@
+// Copyright (c) 2026, zklock contributors
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.zookeeper.CreateMode;
+import org.apache.zookeeper.data.Stat;
+
+/**
+ * A Java service that takes turns with others by Curator's InterProcessMutex, and obeys lines.
+ *
+ * <p>A request on standard input is "id command argument ...", parted by blanks. The answer is one
+ * line of JSON, {"id":1,"ok":true,"result":...} or {"id":1,"ok":false,"error":"..."}. Each lock has
+ * a name and a thread of its own, which runs that lock's requests in order: so any number of them
+ * can wait at once.
+ *
+ * <pre>
+ * connect HOSTS SESSION_TIMEOUT_MS     result: the session's id as "0x..."
+ * acquire NAME PATH TIMEOUT_MS         true, or false after the timeout; -1 waits for ever
+ * release NAME
+ * interrupt NAME                       ends a waiting acquire with an error
+ * node NAME                            of a lock held: [path, czxid, session id of its owner]
+ * participants PATH                    node paths in the order of the queue
+ * counter FILE ROUNDS PATH [SLEEP_MS]  ROUNDS times: acquire; read the number in FILE, sleep, write
+ *                                      it plus one; release. Result: milliseconds it took
+ * container PATH                       creates a container node
+ * close                                ends the session; the end of the input does so too
+ * </pre>
+ */
+public final class LockPeer {
+  private CuratorFramework client;
+  private final Map<String, Holder> holders = new ConcurrentHashMap<>();
+
+  /** Tells the lock's own node, which the base class keeps to itself. */
+  private static final class Mutex extends InterProcessMutex {
+    Mutex(CuratorFramework client, String path) {
+      super(client, path);
+    }
+
+    String node() {
+      return getLockPath();
+    }
+  }
+
+  /** A lock and the thread that asks for it: Curator's locks belong to threads. */
+  private static final class Holder {
+    final ExecutorService thread =
+        Executors.newSingleThreadExecutor(
+            task -> {
+              Thread thread = new Thread(task);
+              thread.setDaemon(true);
+              return thread;
+            });
+    volatile Mutex mutex;
+    volatile Future<?> acquiring;
+  }
+
+  private interface Action {
+    Object run() throws Exception;
+  }
+
+  public static void main(String[] args) throws Exception {
+    LockPeer peer = new LockPeer();
+    BufferedReader input =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    for (String line; (line = input.readLine()) != null; ) {
+      String[] words = line.trim().split("\\s+");
+      if (words.length >= 2) {
+        peer.dispatch(words);
+      }
+    }
+    peer.close();
+    System.exit(0);
+  }
+
+  private void dispatch(String[] words) {
+    String id = words[0];
+    switch (words[1]) {
+      case "acquire":
+        Holder holder = holder(words[2]);
+        holder.acquiring =
+            inThread(holder, id, () -> acquire(holder, words[3], Long.parseLong(words[4])));
+        break;
+      case "release":
+        inThread(
+            holder(words[2]),
+            id,
+            () -> {
+              holder(words[2]).mutex.release();
+              return true;
+            });
+        break;
+      case "node":
+        inThread(holder(words[2]), id, () -> node(holder(words[2])));
+        break;
+      case "counter":
+        inThread(
+            holder("counter " + id),
+            id,
+            () ->
+                counter(
+                    Paths.get(words[2]),
+                    Integer.parseInt(words[3]),
+                    words[4],
+                    words.length > 5 ? Long.parseLong(words[5]) : 1));
+        break;
+      default:
+        answer(id, () -> runCommand(words));
+    }
+  }
+
+  private Object runCommand(String[] words) throws Exception {
+    switch (words[1]) {
+      case "connect":
+        return connect(words[2], Integer.parseInt(words[3]));
+      case "interrupt":
+        return holder(words[2]).acquiring.cancel(true);
+      case "participants":
+        return new ArrayList<>(new InterProcessMutex(client, words[2]).getParticipantNodes());
+      case "container":
+        return client.create().withMode(CreateMode.CONTAINER).forPath(words[2]);
+      case "close":
+        close();
+        return true;
+      default:
+        throw new IllegalArgumentException("unknown command " + words[1]);
+    }
+  }
+
+  private Holder holder(String name) {
+    return holders.computeIfAbsent(name, key -> new Holder());
+  }
+
+  private Future<?> inThread(Holder holder, String id, Action action) {
+    return holder.thread.submit(() -> answer(id, action));
+  }
+
+  private Object connect(String hosts, int sessionTimeout) throws Exception {
+    close();
+    client =
+        CuratorFrameworkFactory.newClient(
+            hosts, sessionTimeout, 15000, new ExponentialBackoffRetry(50, 20, 1000));
+    client.start();
+    if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
+      throw new IllegalStateException("cannot connect to " + hosts);
+    }
+    return hex(client.getZookeeperClient().getZooKeeper().getSessionId());
+  }
+
+  private void close() {
+    if (client != null) {
+      client.close();
+      client = null;
+    }
+  }
+
+  private Object acquire(Holder holder, String path, long timeout) throws Exception {
+    if (holder.mutex == null || !holder.mutex.isOwnedByCurrentThread()) {
+      holder.mutex = new Mutex(client, path);
+    }
+    if (timeout < 0) {
+      holder.mutex.acquire();
+      return true;
+    }
+    return holder.mutex.acquire(timeout, TimeUnit.MILLISECONDS);
+  }
+
+  private Object node(Holder holder) throws Exception {
+    String path = holder.mutex == null ? null : holder.mutex.node();
+    if (path == null) {
+      throw new IllegalStateException("not held");
+    }
+    Stat stat = client.checkExists().forPath(path);
+    if (stat == null) {
+      throw new IllegalStateException(path + " is gone");
+    }
+    return List.of(path, stat.getCzxid(), hex(stat.getEphemeralOwner()));
+  }
+
+  private Object counter(Path file, int rounds, String path, long sleep) throws Exception {
+    long start = System.nanoTime();
+    InterProcessMutex mutex = new InterProcessMutex(client, path);
+    for (int i = 0; i < rounds; i++) {
+      mutex.acquire();
+      try {
+        long value = Long.parseLong(Files.readString(file).trim());
+        Thread.sleep(sleep);
+        Files.writeString(file, (value + 1) + "\n");
+      } finally {
+        mutex.release();
+      }
+    }
+    return (System.nanoTime() - start) / 1_000_000;
+  }
+
+  private void answer(String id, Action action) {
+    String line;
+    try {
+      line = ",\"ok\":true,\"result\":" + json(action.run());
+    } catch (Throwable error) {
+      line = ",\"ok\":false,\"error\":" + json(error.toString());
+    }
+    synchronized (this) {
+      System.out.println("{\"id\":" + id + line + "}");
+      System.out.flush();
+    }
+  }
+
+  private static String hex(long number) {
+    return "0x" + Long.toHexString(number);
+  }
+
+  private static String json(Object value) {
+    if (value instanceof List) {
+      List<String> parts = new ArrayList<>();
+      ((List<?>) value).forEach(part -> parts.add(json(part)));
+      return "[" + String.join(",", parts) + "]";
+    }
+    if (value == null || value instanceof Number || value instanceof Boolean) {
+      return String.valueOf(value);
+    }
+    StringBuilder text = new StringBuilder("\"");
+    for (char c : value.toString().toCharArray()) {
+      if (c == '"' || c == '\\' || c < ' ') {
+        text.append(String.format("\\u%04x", (int) c));
+      } else {
+        text.append(c);
+      }
+    }
+    return text.append('"').toString();
+  }
+}

@@ -1,0 +1,304 @@
+#!/usr/bin/python3
+# Copyright (c) 2026, zklock contributors
+"""ZooKeeper client that obeys lines: an administrator's tool and a foreign contender.
+
+A request is one line on standard input, either JSON or words as a shell parts them:
+
+    [7, "create", "/a/b", {"data": "x", "ephemeral": true}]
+    create /a/b data=x ephemeral sequence makepath
+
+The last element may be an object with options. The answer is one line of JSON:
+
+    {"id": 7, "ok": true, "result": "/a/b"}
+    {"id": 7, "ok": false, "error": "NoNodeError: /a"}
+
+Requests of one session run in order; waiting for a lock does not hold up the others.
+Ends at the end of the input. The commands are the methods of Shell below; test/perl/
+Zklock/Shell.pm describes them.
+"""
+
+import inspect
+import json
+import logging
+import re
+import shlex
+import socket
+import struct
+import sys
+import threading
+import time
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import LockTimeout, NoNodeError
+from kazoo.recipe.lock import Lock
+from kazoo.security import make_acl, make_digest_acl_credential
+
+# Names that other clients' exclusive locks have; kazoo's own is always respected.
+EXCLUSIVE_NAMES = ["lock-", "__WRIT__", "LOCK-EXCLUSIVE-", "x-[0-9a-f]+-"]
+SHARED_NAMES = ["__READ__", "__rlock__", "LOCK-SHARED-"]
+
+FLAGS = {"ephemeral", "sequence", "makepath", "recursive", "missing_ok"}
+
+
+def text(data):
+    return data.decode("utf-8", "backslashreplace")
+
+
+def stat_dict(stat):
+    names = ("czxid", "mzxid", "pzxid", "ctime", "mtime", "version", "cversion",
+             "aversion", "dataLength", "numChildren")
+    result = {name: getattr(stat, name) for name in names}
+    result["ephemeralOwner"] = hex(stat.ephemeralOwner)
+    return result
+
+
+def sequence_order(name):
+    match = re.search(r"(\d{10})$", name)
+    return (match is None, int(match.group(1)) if match else 0, name)
+
+
+def parse_acl(entries):
+    """[["world", "anyone", "r"], ["digest", "user:password", "cdrwa"]]"""
+    acl = []
+    for scheme, ident, letters in entries:
+        rights = dict(read="r" in letters, write="w" in letters, create="c" in letters,
+                      delete="d" in letters, admin="a" in letters)
+        if scheme == "digest" and ident.count(":") == 1:
+            ident = make_digest_acl_credential(*ident.split(":"))
+        acl.append(make_acl(scheme, ident, **rights))
+    return acl
+
+
+def session_password(session_id):
+    """What a ZooKeeper server hands out for this session: java.util.Random seeded with
+    the id and a constant of its source, and no secret of this server. With it an
+    administrator can end anybody's session."""
+    seed = (session_id ^ 0xB3415C00 ^ 0x5DEECE66D) & ((1 << 48) - 1)
+    password = b""
+    while len(password) < 16:
+        seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
+        password += ((seed >> 16) & 0xFFFFFFFF).to_bytes(4, "little")
+    return password
+
+
+class Shell:
+    def __init__(self):
+        self.clients = {}
+        self.locks = {}
+        self.output = threading.Lock()
+
+    def client(self, name):
+        if name not in self.clients:
+            raise LookupError("client %s is not connected" % name)
+        return self.clients[name]
+
+    # ---- sessions
+
+    def connect(self, hosts, client="main", timeout=10):
+        if client in self.clients:
+            self.close_connection(client)
+        zk = KazooClient(hosts=hosts, timeout=timeout)
+        zk.start(timeout=30)
+        self.clients[client] = zk
+        return hex(zk.client_id[0])
+
+    def close_connection(self, client="main"):
+        zk = self.clients.pop(client)
+        zk.stop()
+        zk.close()
+
+    def reconnect(self, client="main"):
+        """Same session, new connection: a server that was just starting when kazoo came
+        may have left it without an answer, for which kazoo waits a session timeout."""
+        zk = self.client(client)
+        end = time.monotonic() + 30
+        kick = 0
+        while not zk.connected:
+            now = time.monotonic()
+            if now > end:
+                raise TimeoutError("no connection to %s" % zk.hosts)
+            if now > kick:
+                kick = now + 1
+                try:
+                    zk._connection._socket.shutdown(socket.SHUT_RDWR)
+                except (AttributeError, OSError):
+                    pass
+            time.sleep(0.01)
+
+    def session(self, client="main"):
+        session_id, password = self.client(client).client_id
+        return [hex(session_id), password.hex()]
+
+    def expire_session(self, session_id, password=None, client="main"):
+        """Resumes the session and closes it, in one packet: its owner, whose connection the
+        server drops at that, has no time to come back in between."""
+        session_id = int(session_id, 0)
+        secret = bytes.fromhex(password) if password else session_password(session_id)
+        greeting = struct.pack(">iqiqi16s?", 0, 0, 10000, session_id, len(secret), secret, False)
+        farewell = struct.pack(">ii", 1, -11)
+        with socket.create_connection(self.client(client)._connection._socket.getpeername(),
+                                      timeout=10) as server:
+            server.sendall(struct.pack(">i", len(greeting)) + greeting +
+                           struct.pack(">i", len(farewell)) + farewell)
+            answer = b""
+            while len(answer) < 20:
+                part = server.recv(4096)
+                if not part:
+                    break
+                answer += part
+            if len(answer) < 20 or struct.unpack(">q", answer[12:20])[0] != session_id:
+                raise LookupError("there is no session %s" % hex(session_id))
+            # The end of the connection says that it is done.
+            while server.recv(4096):
+                pass
+
+    def add_auth(self, scheme, credential, client="main"):
+        self.client(client).add_auth(scheme, credential)
+
+    # ---- nodes
+
+    def create(self, path, client="main", data="", ephemeral=False, sequence=False,
+               makepath=False, acl=None):
+        return self.client(client).create(
+            path, data.encode(), ephemeral=ephemeral, sequence=sequence,
+            makepath=makepath, acl=parse_acl(acl) if acl else None)
+
+    def delete(self, path, client="main", recursive=False):
+        self.client(client).delete(path, recursive=recursive)
+
+    def ls(self, path, client="main", missing_ok=False):
+        try:
+            names = self.client(client).retry(self.client(client).get_children, path)
+        except NoNodeError:
+            if not missing_ok:
+                raise
+            names = []
+        return sorted(names, key=sequence_order)
+
+    def get(self, path, client="main"):
+        return text(self.client(client).retry(self.client(client).get, path)[0])
+
+    def set(self, path, data, client="main"):
+        self.client(client).set(path, data.encode())
+
+    def stat(self, path, client="main"):
+        stat = self.exists(path, client)
+        if stat is None:
+            raise NoNodeError(path)
+        return stat
+
+    def exists(self, path, client="main"):
+        stat = self.client(client).retry(self.client(client).exists, path)
+        return stat_dict(stat) if stat else None
+
+    def ephemerals(self, client="main", path="/"):
+        """All ephemeral nodes below a path."""
+        zk, found = self.client(client), []
+
+        def walk(node):
+            for name in zk.get_children(node):
+                child = node.rstrip("/") + "/" + name
+                if child != "/zookeeper":
+                    stat = zk.exists(child)
+                    if stat and stat.ephemeralOwner:
+                        found.append(child)
+                    elif stat:
+                        walk(child)
+        walk(path)
+        return sorted(found)
+
+    # ---- kazoo's Lock
+
+    def lock(self, name, path, timeout=None, client="main", patterns=None, kind="exclusive"):
+        zk = self.client(client)
+        patterns = EXCLUSIVE_NAMES + SHARED_NAMES if patterns is None else patterns
+        lock = self.locks[name] = Lock(zk, path, identifier=name, extra_lock_patterns=patterns)
+        try:
+            got = lock.acquire(blocking=timeout != 0, timeout=timeout or None)
+        except LockTimeout:
+            got = False
+        if not got:
+            del self.locks[name]
+        return 1 if got else 0
+
+    def unlock(self, name, client="main"):
+        self.locks.pop(name).release()
+
+    def cancel_lock(self, name, client="main"):
+        self.locks[name].cancel()
+
+    def contenders(self, path, client="main"):
+        """Name and data of every node under a path, in order."""
+        zk, result = self.client(client), []
+        for name in self.ls(path, client):
+            try:
+                result.append([name, text(zk.get(path + "/" + name)[0])])
+            except NoNodeError:
+                pass
+        return result
+
+    # ---- the protocol
+
+    def answer(self, **fields):
+        line = json.dumps(fields)
+        with self.output:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+    def run(self, ident, command, args, options):
+        try:
+            for flag in FLAGS.intersection(options):
+                options[flag] = bool(options[flag])
+            method = getattr(self, command)
+            self.answer(id=ident, ok=True, result=method(*args, **options))
+        except Exception as error:  # whatever it is, the requester has to know
+            self.answer(id=ident, ok=False, error="%s: %s" % (type(error).__name__, error))
+
+    def serve(self):
+        commands = {name for name, _ in inspect.getmembers(self, inspect.ismethod)
+                    if not name.startswith("_")}
+        commands -= {"answer", "run", "serve", "client"}
+        for line in sys.stdin:
+            ident = None
+            try:
+                if line.lstrip().startswith("["):
+                    ident, command, *args = json.loads(line)
+                    options = args.pop() if args and isinstance(args[-1], dict) else {}
+                else:
+                    words = shlex.split(line, comments=True)
+                    if not words:
+                        continue
+                    command, args, options = words[0], [], {}
+                    for word in words[1:]:
+                        key, equals, value = word.partition("=")
+                        if equals and key.isidentifier():
+                            options[key] = json.loads(value) if value[:1] in '[{"' else value
+                        elif word in FLAGS:
+                            options[word] = True
+                        else:
+                            args.append(float(word) if re.fullmatch(r"\d+(\.\d+)?", word)
+                                        and command == "lock" else word)
+                if command not in commands:
+                    raise LookupError("unknown command %s" % command)
+            except Exception as error:
+                self.answer(id=ident, ok=False, error="%s: %s" % (type(error).__name__, error))
+                continue
+            if command == "lock":
+                threading.Thread(target=self.run, args=(ident, command, args, options),
+                                 daemon=True).start()
+            else:
+                self.run(ident, command, args, options)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    shell = Shell()
+    try:
+        shell.serve()
+    finally:
+        # As a good client: end the sessions, so that nothing stays until they expire.
+        for zk in list(shell.clients.values()):
+            try:
+                zk.stop()
+            except Exception:
+                pass

@@ -1,0 +1,130 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::JavaPeer - contenders that use Curator's InterProcessMutex
+
+=head1 SYNOPSIS
+
+  my $java = Zklock::JavaPeer->new;
+  my $session = $java->connect($zk->connect_string, 10000);   # '0x100...'
+
+  my $id = $java->acquire_start('j1', '/lock', 5000);   # ms; without: for ever
+  my $got = $java->result($id);                         # 1, or 0 after the timeout
+  my $got = $java->acquire('j1', '/lock', 5000);        # both in one
+  my ($path, $czxid, $owner) = @{ $java->node('j1') };  # of a lock held
+  my @paths = @{ $java->participants('/lock') };
+  $java->interrupt('j1');                               # a waiting acquire fails
+  $java->release('j1');
+
+  my $id = $java->counter_start($file, $rounds, '/lock', $sleep_ms);
+  $java->result($id);              # done: $rounds times lock, read, sleep, write, unlock
+
+  $java->container('/parent');
+  $java->close_session;            # its locks go; stop does the same
+  $java->kill9;                    # its locks stay until the session expires
+  $java->pause; $java->resume;
+
+Every name is a lock with a thread of its own.
+
+The Java program is test/interop/LockPeer.java. It is compiled once per test run, into
+the directory ZKLOCK_JAVA_CLASSES, or else for each test.
+
+=cut
+
+package Zklock::JavaPeer;
+
+use strict;
+use warnings;
+
+use parent 'Zklock::LinePeer';
+
+use Carp;
+use Fcntl ':flock';
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+
+our @CARP_NOT = qw(Zklock::LinePeer);
+
+my @jars = map { "/usr/share/java/$_.jar" }
+  qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava
+  failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
+
+my $number = 0;
+
+sub classpath
+{
+	# Not every release of guava has failureaccess apart.
+	my @found = grep { -e } @jars;
+	foreach my $jar (grep { !/failureaccess/ } @jars)
+	{
+		croak "$jar is missing: install the Debian packages zookeeper and libcurator-recipes-java"
+		  unless -e $jar;
+	}
+	return join(':', @found);
+}
+
+sub _classes
+{
+	my $directory = $ENV{ZKLOCK_JAVA_CLASSES} ||= PostgreSQL::Test::Utils::tempdir('classes');
+	mkdir $directory;
+	open(my $lock, '>>', "$directory/.lock") or croak "$directory/.lock: $!";
+	flock($lock, LOCK_EX) or croak "$directory/.lock: $!";
+	unless (-e "$directory/LockPeer.class")
+	{
+		my $source = dirname(__FILE__) . '/../../interop/LockPeer.java';
+		my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
+		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(),
+			'-d', $directory, $source) == 0
+		  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
+	}
+	return $directory;
+}
+
+sub new
+{
+	my ($class, %arg) = @_;
+	my $name = $arg{name} || 'java_' . ++$number;
+	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	return $class->SUPER::new(
+		name => $name,
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		argv => [
+			'java', qw(-Xms32m -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData),
+			'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
+			'-cp', _classes() . ':' . classpath(), 'LockPeer' ]);
+}
+
+sub encode_request { my ($self, @words) = @_; return join(' ', @words); }
+
+foreach my $command (qw(release node participants interrupt container))
+{
+	no strict 'refs';
+	*$command = sub { my ($self, @arg) = @_; return $self->call($command, @arg); };
+}
+
+sub connect
+{
+	my ($self, $hosts, $timeout) = @_;
+	return $self->call('connect', $hosts, $timeout || 10000);
+}
+
+sub acquire_start
+{
+	my ($self, $name, $path, $timeout) = @_;
+	return $self->send('acquire', $name, $path, defined $timeout ? $timeout : -1);
+}
+
+sub acquire { my $self = shift; return $self->result($self->acquire_start(@_)); }
+
+sub counter_start
+{
+	my ($self, $file, $rounds, $path, $sleep) = @_;
+	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1);
+}
+
+sub close_session { my ($self) = @_; return $self->call('close'); }
+
+1;

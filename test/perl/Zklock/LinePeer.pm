@@ -1,0 +1,128 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::LinePeer - a helper process that answers one line per request
+
+=head1 SYNOPSIS
+
+  my $result = $peer->call('create', '/a', { ephemeral => 1 });  # croaks on error
+  my $id = $peer->send('acquire', 'me', '/lock', -1);            # does not wait
+  ... $peer->ready($id) ...
+  my $answer = $peer->result($id [, $seconds]);                  # croaks on error
+
+Requests are lines C<[id, "command", argument, ...]> in JSON, answers lines
+C<{"id":..., "ok":true, "result":...}> or C<{"id":..., "ok":false, "error":"..."}>,
+in any order.
+
+=cut
+
+package Zklock::LinePeer;
+
+use strict;
+use warnings;
+
+use parent 'Zklock::Process';
+
+use Carp;
+use JSON::PP;
+use Time::HiRes qw(time);
+use Zklock::Util qw(default_timeout tail);
+
+our @CARP_NOT = qw(Zklock::Shell Zklock::JavaPeer Zklock::Proxy);
+
+my $json = JSON::PP->new->utf8->canonical->allow_nonref;
+
+sub new
+{
+	my ($class, %arg) = @_;
+	my $self = $class->SUPER::new(%arg, pipes => 1);
+	$self->{buffer}  = '';
+	$self->{last_id} = 0;
+	$self->{answers} = {};
+	$self->{asked}   = {};
+	return $self;
+}
+
+sub encode_request { shift; return $json->encode([@_]); }
+
+sub send
+{
+	my ($self, @request) = @_;
+	my $id = ++$self->{last_id};
+	$self->{asked}{$id} = join(' ', map { defined $_ && !ref $_ ? $_ : $json->encode($_) } @request);
+	my $line = $self->encode_request($id, @request) . "\n";
+	$self->_dead("cannot take '$self->{asked}{$id}'")
+	  unless defined syswrite($self->{in}, $line);
+	return $id;
+}
+
+# Take in what there is, waiting for at most $timeout seconds.
+sub _receive
+{
+	my ($self, $timeout) = @_;
+	my $bits = '';
+	vec($bits, fileno($self->{out}), 1) = 1;
+	return unless select($bits, undef, undef, $timeout) > 0;
+	my $n = sysread($self->{out}, $self->{buffer}, 65536, length $self->{buffer});
+	$self->_dead('ended') unless $n;
+	while ($self->{buffer} =~ s/^(.*)\n//)
+	{
+		my $answer = eval { $json->decode($1) } or croak "$self->{name}: bad answer: $1";
+		$self->{answers}{ $answer->{id} } = $answer if defined $answer->{id};
+	}
+	return;
+}
+
+sub _dead
+{
+	my ($self, $what) = @_;
+	$self->wait_end(1);
+	croak "$self->{name} $what (" . $self->status_text . "):\n" . tail($self->{log}, 20);
+}
+
+# Has this request been answered?
+sub ready
+{
+	my ($self, $id) = @_;
+	$self->_receive(0) unless $self->{answers}{$id};
+	return exists $self->{answers}{$id};
+}
+
+# The answer, error or not: { ok, result, error }
+sub answer
+{
+	my ($self, $id, $timeout) = @_;
+	croak "no such request" unless exists $self->{asked}{$id};
+	$timeout = default_timeout() unless defined $timeout;
+	my $end = time + $timeout;
+	until (exists $self->{answers}{$id})
+	{
+		my $left = $end - time;
+		croak "timed out after $timeout s waiting for $self->{name} to answer '$self->{asked}{$id}'"
+		  if $left <= 0;
+		$self->_receive($left);
+	}
+	return $self->{answers}{$id};
+}
+
+sub result
+{
+	my ($self, $id, $timeout) = @_;
+	my $answer = $self->answer($id, $timeout);
+	croak "$self->{name}: '$self->{asked}{$id}' failed: $answer->{error}"
+	  unless $answer->{ok};
+	delete $self->{answers}{$id};
+	delete $self->{asked}{$id};
+	return $answer->{result};
+}
+
+sub call
+{
+	my ($self, @request) = @_;
+	return $self->result($self->send(@request));
+}
+
+1;

@@ -1,0 +1,186 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Proxy - a proxy in front of a ZooKeeper server that injects faults
+
+=head1 SYNOPSIS
+
+  my $proxy = Zklock::Proxy->start($zk);           # or $zk->server(2), or a port
+  my $a = Zklock::Server->new('a', zookeeper => $proxy);
+
+  $proxy->reset_counts;
+  ...
+  is_deeply($proxy->counts_without_pings, { create2 => 1, getChildren2 => 1 });
+
+  my $fault = $proxy->lose_reply(op => 'create2');
+  $session->query_start("SELECT zk_lock('/a')");
+  $proxy->fired($fault);                           # waits until it has happened
+
+The administrator's connection ($zk->shell) and other contenders should not go through
+the proxy: it counts and disturbs everything that does.
+
+=head1 METHODS
+
+=over
+
+=item lose_reply(op => ..., nth => 1, path => regex, any => 0)
+
+The server does it, but the reply to the nth such request from now on never arrives:
+the connection to the client is closed instead. Only replies without an error count,
+unless C<any>. C<op> is one name, several ('create|create2', or a list), or '*'. Returns
+a number for C<fired>.
+
+=item lose_request(op => ..., nth => 1, path => regex)
+
+The request does not reach the server; the connection is closed.
+
+=item hold_reply(...), hold_request(...)
+
+With the same arguments: that reply or request, and what comes after it on the same
+connection in this direction, stays in the proxy until C<heal>.
+
+=item fired($fault [, $seconds])
+
+Waits until this fault has happened; returns [ operation, path ]. C<has_fired($fault)>
+does not wait.
+
+=item clear
+
+Forgets the faults that have not happened.
+
+=item cut, heal
+
+Closes all connections and refuses new ones; back to normal (ends cut, blackhole and
+held messages, not delay).
+
+=item drop
+
+Closes all connections; new ones are welcome.
+
+=item blackhole($direction)
+
+Nothing gets through any more while connections stay open, new ones too, until C<heal>.
+$direction is 'both' (default), 'requests' or 'replies'.
+
+=item delay($ms)
+
+Every reply takes that much longer; 0 ends it.
+
+=item counts, counts_without_pings, reset_counts
+
+Requests by operation since the start or the last reset: { create2 => 3, ... }. Besides
+ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
+'notification' (watch events sent to the client).
+
+=item requests
+
+The same as a list of [ operation, path ], in order; the path is undef where a request
+begins with none.
+
+=item connections
+
+How many there are now.
+
+=item target($zk or port)
+
+Where new connections go from now on.
+
+=item port, connect_string, stop, pause, resume
+
+=back
+
+=cut
+
+package Zklock::Proxy;
+
+use strict;
+use warnings;
+
+use parent 'Zklock::LinePeer';
+
+use Carp;
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Zklock::Util qw(wait_until);
+
+our @CARP_NOT = qw(Zklock::LinePeer);
+
+my $number = 0;
+
+sub start
+{
+	my ($class, $target) = @_;
+	my $port   = PostgreSQL::Test::Cluster::get_free_port();
+	my $name   = 'proxy_' . ++$number;
+	my $test   = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
+	my $self   = $class->SUPER::new(
+		name => $name,
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		argv => [ $^X, $script, $port, ref $target ? $target->port : $target ]);
+	$self->{port} = $port;
+	$self->call('ping');    # it listens now
+	return $self;
+}
+
+sub port      { return $_[0]{port}; }
+
+sub connect_string
+{
+	my ($self, $chroot) = @_;
+	return "127.0.0.1:$self->{port}" . (defined $chroot ? $chroot : '');
+}
+
+sub _fault
+{
+	my ($self, $action, $direction, %arg) = @_;
+	croak 'op is missing' unless $arg{op};
+	return $self->call('fault', { action => $action, direction => $direction, %arg });
+}
+
+sub lose_reply   { my $self = shift; return $self->_fault('lose', 'reply',   @_); }
+sub lose_request { my $self = shift; return $self->_fault('lose', 'request', @_); }
+sub hold_reply   { my $self = shift; return $self->_fault('hold', 'reply',   @_); }
+sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_); }
+
+sub has_fired { my ($self, $fault) = @_; return $self->call('fired', { id => $fault }); }
+
+sub fired
+{
+	my ($self, $fault, $timeout) = @_;
+	return wait_until { $self->has_fired($fault) } "fault $fault of $self->{name}", $timeout;
+}
+
+foreach my $command (qw(counts requests reset_counts clear connections cut heal drop))
+{
+	no strict 'refs';
+	*$command = sub { return $_[0]->call($command); };
+}
+
+sub counts_without_pings
+{
+	my ($self) = @_;
+	my $counts = $self->counts;
+	delete $counts->{ping};
+	return $counts;
+}
+
+sub blackhole
+{
+	my ($self, $direction) = @_;
+	return $self->call('blackhole', { direction => $direction || 'both' });
+}
+
+sub delay { my ($self, $ms) = @_; return $self->call('delay', { ms => $ms }); }
+
+sub target
+{
+	my ($self, $target) = @_;
+	return $self->call('target', { port => ref $target ? $target->port : $target });
+}
+
+1;

@@ -1,0 +1,462 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Server - a PostgreSQL server with zklock, for tests
+
+=head1 SYNOPSIS
+
+A whole test:
+
+  use strict;
+  use warnings;
+  use Test::More;
+  use Zklock::Server;
+  use Zklock::ZooKeeper;
+
+  my $zk = Zklock::ZooKeeper->standalone;
+  my $a  = Zklock::Server->new('a', zookeeper => $zk);
+  my $b  = Zklock::Server->new('b', zookeeper => $zk);
+
+  my $s1 = $a->session;
+  my $s2 = $b->session;
+  is($s1->query("SELECT zk_lock('/t/lock')"), 't', 'A gets the lock');
+  $s2->query_start("SELECT zk_lock('/t/lock')");
+  $b->wait_waiting($s2);
+  $s1->query("SELECT zk_unlock('/t/lock')");
+  is($s2->finish, 't', 'B gets it after A');
+  $s2->query_start("SELECT pg_sleep(60)");
+  $s2->cancel;
+  is($s2->result->{sqlstate}, '57014', 'cancelled');
+  $s2->disconnect;
+
+  Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/lock');
+  done_testing;
+
+Run it with C<test/run-tap test/t/NNN_name.pl>. Everything started is stopped at the
+end, also if the test dies; if it fails, the ends of all logs are printed.
+
+=head1 CREATING
+
+C<Zklock::Server-E<gt>new($name, %options)> makes a database cluster, starts it,
+creates the extension in database postgres and waits until C<zk_session> says
+'connected'. Options:
+
+  zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
+  chroot           appended to the connect string of a Zklock::ZooKeeper
+  conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
+  max_connections  default 100
+  preload          0: without shared_preload_libraries
+  extension        0: no CREATE EXTENSION
+  connect          0: do not wait for 'connected'
+  start            0: do not even start; call $server->launch later
+  allows_streaming 1: may be the primary of standbys
+  initdb           [ '--encoding=LATIN1', ... ] more options for initdb; without any the
+                   cluster has encoding UTF8 and locale C
+
+C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, zookeeper =E<gt> $zk, ...)>
+makes a hot standby of it.
+
+ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
+STAGE in it stands for ZKLOCK_STAGE.
+ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
+DESTDIR=..."; without it the installed extension is used.
+
+=head1 METHODS
+
+From PostgreSQL::Test::Cluster, which C<node> returns: name, stop, start, restart,
+reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr,
+wait_for_log, ... Besides:
+
+  session(%opt)        a Zklock::Session; options name, dbname, user
+  value($sql)          one statement in the server's own monitoring session; text as
+                       psql -At prints it, croaks on error
+  set_conf(%settings)  ALTER SYSTEM SET and reload
+  zk_session           the row of that view, as a hash
+  wait_session($state) until zk_session.state is this; default 'connected'
+  worker_pid
+  locks([$where])      rows of zk_locks, as a list of hashes
+  lock_count([$where])
+  wait_lock($what, $state [, $path])
+                       until zk_locks shows this contender in this state; $what is a
+                       session or a pid. Returns the row
+  wait_waiting($what [, $path]), wait_holder($what [, $path])
+  wait_value($sql, $expected)
+  expire_session($zk)  ends the server's ZooKeeper session from outside
+  log_mark, log_since($mark), wait_log($regex, $mark)
+  describe_locks       zk_locks and zk_session as text, for messages
+
+C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
+C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
+the servers, no child under any of the paths, no watch in ZooKeeper; it waits for that
+to become true and tells what there is if it does not. Close foreign contenders before.
+
+=cut
+
+package Zklock::Server;
+
+use strict;
+use warnings;
+
+use Carp;
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Scalar::Util qw(blessed weaken);
+use Test::More ();
+use Time::HiRes qw(time);
+use Zklock::Process;
+use Zklock::Session;
+use Zklock::Util qw(wait_until default_timeout tail on_failure);
+
+# The rest of PostgreSQL::Test::Cluster as it is.
+foreach my $method (
+	qw(name host port connstr data_dir logfile safe_psql psql reload promote append_conf
+	adjust_conf background_psql wait_for_log wait_for_catchup poll_query_until backup
+	backup_dir logrotate pg_version))
+{
+	no strict 'refs';
+	*$method = sub { my $self = shift; return $self->{node}->$method(@_); };
+}
+
+sub node { return $_[0]{node}; }
+
+# Creating a cluster takes a second of computing. All are made the same way, so that a
+# copy will do: newer releases of PostgreSQL::Test::Cluster know INITDB_TEMPLATE
+# themselves.
+sub _init
+{
+	my ($node, %opt) = @_;
+	my $template = $ENV{INITDB_TEMPLATE};
+	my $original = \&PostgreSQL::Test::Utils::system_or_bail;
+	no warnings 'redefine';
+	local *PostgreSQL::Test::Utils::system_or_bail = sub {
+		# initdb -D directory -A trust -N, and nothing more
+		return $original->(@_, $_[0] eq 'initdb' && @_ == 6 ? ('--no-locale', '-E', 'UTF8') : ())
+		  unless $_[0] eq 'initdb' && @_ == 6 && $template && -d $template;
+		return $original->('cp', '-a', '--', $template, $_[2]);
+	};
+	$node->init(%opt);
+	return;
+}
+
+sub _quote { my ($text) = @_; $text =~ s/'/''/g; return "'$text'"; }
+
+sub _stage_conf
+{
+	my $stage = $ENV{ZKLOCK_STAGE} or return ();
+	chomp(my $libdir = `pg_config --pkglibdir`);
+	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
+	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
+	chomp(my $version = `pg_config --version`);
+	my ($major) = $version =~ /PostgreSQL (\d+)/;
+	chomp(my $sharedir = `pg_config --sharedir`);
+	push @conf, $major >= 18
+	  ? 'extension_control_path = ' . _quote("$stage$sharedir:\$system")
+	  : 'extension_destdir = ' . _quote($stage);
+	return @conf;
+}
+
+sub _base_conf
+{
+	my ($self, %opt) = @_;
+	my @conf = (
+		"# zklock's tests",
+		'restart_after_crash = on',
+		'max_connections = ' . ($opt{max_connections} || 100),
+		'shared_buffers = 8MB',
+		'jit = off',
+		"log_line_prefix = '%m [%p] %b %q%u@%d '",
+		_stage_conf());
+	push @conf, "shared_preload_libraries = 'zklock'"
+	  unless defined $opt{preload} && !$opt{preload};
+	my $zk = $opt{zookeeper};
+	if (blessed $zk)
+	{
+		push @conf, 'zklock.servers = ' . _quote($zk->connect_string($opt{chroot}));
+	}
+	elsif (defined $zk)
+	{
+		push @conf, 'zklock.servers = ' . _quote($zk);
+	}
+	push @conf, @{ $opt{conf} || [] };
+	return join("\n", @conf);
+}
+
+sub _new
+{
+	my ($class, $name, %opt) = @_;
+	my $self = bless { node => PostgreSQL::Test::Cluster->new($name), opt => \%opt }, $class;
+	weaken(my $weak = $self);
+	on_failure("server $name", sub { return $weak ? $weak->failure_report : '(gone)'; });
+	return $self;
+}
+
+sub new
+{
+	my ($class, $name, %opt) = @_;
+	my $self = $class->_new($name, %opt);
+	_init($self->node, allows_streaming => $opt{allows_streaming},
+		extra => $opt{initdb} || []);
+	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
+	$self->launch unless defined $opt{start} && !$opt{start};
+	return $self;
+}
+
+my $backups = 0;
+
+sub standby
+{
+	my ($class, $name, %opt) = @_;
+	my $primary = delete $opt{primary};
+	my $self    = $class->_new($name, extension => 0, %opt);
+	my $backup  = 'backup' . ++$backups;
+	$primary->backup($backup);
+	$self->node->init_from_backup($primary->node, $backup, has_streaming => 1);
+	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
+	$self->launch unless defined $opt{start} && !$opt{start};
+	return $self;
+}
+
+# Start, create the extension, wait for ZooKeeper.
+sub launch
+{
+	my ($self) = @_;
+	my $opt = $self->{opt};
+	$self->start;
+	$self->value('CREATE EXTENSION IF NOT EXISTS zklock')
+	  unless defined $opt->{extension} && !$opt->{extension};
+	$self->wait_session
+	  if $opt->{zookeeper}
+	  && !(defined $opt->{connect} && !$opt->{connect})
+	  && !(defined $opt->{preload} && !$opt->{preload});
+	return $self;
+}
+
+# The monitoring session must not be in the way of what stops or starts the server.
+sub _drop_monitor { my ($self) = @_; delete $self->{monitor}; return; }
+
+foreach my $method (qw(start stop restart kill9))
+{
+	no strict 'refs';
+	*$method = sub {
+		my $self = shift;
+		$self->_drop_monitor;
+		# A sanitizer's library must be there before all others, in the server alone.
+		local $ENV{LD_PRELOAD} = ($ENV{ZKLOCK_PRELOAD} || '') =~ s/STAGE/$ENV{ZKLOCK_STAGE}/r;
+		return $self->{node}->$method(@_);
+	};
+}
+
+# ---- sessions ---------------------------------------------------------------
+
+sub session
+{
+	my ($self, %opt) = @_;
+	my $number = ++$self->{sessions};
+	return Zklock::Session->new(
+		name   => $opt{name} || $self->name . ".$number",
+		dsn    => $self->connstr($opt{dbname} || 'postgres') =~ s/'//gr
+		  . ($opt{options} ? " options='$opt{options}'" : ''),
+		user   => $opt{user},
+		server => $self);
+}
+
+# Statements of the harness itself. A server that crashed meanwhile gets a new session.
+sub _monitor
+{
+	my ($self, $sql) = @_;
+	for (my $attempt = 1;; $attempt++)
+	{
+		$self->{monitor} ||= $self->session(
+			name    => $self->name . '.monitor',
+			options => '-clog_statement=none');
+		my $result = $self->{monitor}->try($sql);
+		return $result if $result->{ok} || $result->{severity} eq 'ERROR' || $attempt > 1;
+		$self->_drop_monitor;
+	}
+}
+
+sub value
+{
+	my ($self, $sql) = @_;
+	my $result = $self->_monitor($sql);
+	croak $self->name . ": $sql: $result->{error}" unless $result->{ok};
+	return $result->{text};
+}
+
+# The rows of a query as hashes.
+sub _hashes
+{
+	my ($self, $columns, $from) = @_;
+	my $result = $self->_monitor('SELECT ' . join(', ', @$columns) . " FROM $from");
+	croak $self->name . ": $from: $result->{error}" unless $result->{ok};
+	return map { my %row; @row{@$columns} = @$_; \%row } @{ $result->{rows} };
+}
+
+sub set_conf
+{
+	my ($self, %settings) = @_;
+	$self->value("ALTER SYSTEM SET $_ = " . _quote($settings{$_})) foreach sort keys %settings;
+	$self->value('SELECT pg_reload_conf()');
+	return;
+}
+
+sub wait_value
+{
+	my ($self, $sql, $expected, $timeout) = @_;
+	my $last = '';
+	wait_until { ($last = $self->value($sql)) eq $expected; }
+	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks },
+	  $timeout;
+	return;
+}
+
+# ---- what zklock shows ------------------------------------------------------
+
+my @lock_columns = qw(pid datname path kind mode scope state granted count node
+  fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
+my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
+  connected_since worker_pid reconnects expirations last_error last_error_at);
+
+sub locks
+{
+	my ($self, $where) = @_;
+	return $self->_hashes(\@lock_columns, 'zk_locks' . (defined $where ? " WHERE $where" : ''));
+}
+
+sub lock_count
+{
+	my ($self, $where) = @_;
+	return $self->value('SELECT count(*) FROM zk_locks' . (defined $where ? " WHERE $where" : ''));
+}
+
+sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
+sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
+
+# While a server restarts after a crash it takes no connections: that is no failure here.
+sub wait_session
+{
+	my ($self, $state, $timeout) = @_;
+	$state = 'connected' unless defined $state;
+	my $last = '';
+	wait_until
+	{
+		$last = eval { $self->value('SELECT state FROM zk_session') };
+		$last = "($@)" unless defined $last;
+		$last eq $state;
+	}
+	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
+	  $timeout;
+	return;
+}
+
+sub wait_lock
+{
+	my ($self, $what, $state, $path, $timeout) = @_;
+	my $pid = ref $what ? $what->pid : $what;
+	my $where = "pid = $pid AND state = " . _quote($state);
+	$where .= ' AND path = ' . _quote($path) if defined $path;
+	return wait_until { ($self->locks($where))[0]; }
+	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
+}
+
+sub wait_waiting { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'waiting', $path); }
+sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
+
+sub describe_locks
+{
+	my ($self) = @_;
+	my $text = '';
+	foreach my $view (qw(zk_session zk_locks))
+	{
+		my $result = eval { $self->_monitor("SELECT row_to_json(v) FROM $view v") };
+		$text .= $self->name . ".$view:\n";
+		$text .= !$result ? "  $@" : !$result->{ok} ? "  $result->{error}\n"
+		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
+	}
+	return $text;
+}
+
+sub expire_session
+{
+	my ($self, $zk) = @_;
+	my $session = $self->zk_session;
+	# A worker that is quick enough to resume the session while it is being closed can end
+	# up with a connection that the server has forgotten; that would only take time.
+	kill 'STOP', $session->{worker_pid};
+	my $done = eval { $zk->shell->expire_session($session->{session_id}); 1 };
+	my $error = $@;
+	kill 'CONT', $session->{worker_pid};
+	croak $error unless $done;
+	return;
+}
+
+# ---- the server log ---------------------------------------------------------
+
+sub log_mark { my ($self) = @_; return -s $self->logfile || 0; }
+
+sub log_since
+{
+	my ($self, $mark) = @_;
+	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $mark || 0);
+}
+
+sub wait_log
+{
+	my ($self, $regex, $mark, $timeout) = @_;
+	return wait_until { $self->log_since($mark) =~ $regex }
+	sub { $self->name . ": log to match $regex; its end:\n" . tail($self->logfile, 20) }, $timeout;
+}
+
+sub failure_report
+{
+	my ($self) = @_;
+	my $log = $self->logfile;
+	# Not what is usual when servers start, stop and replicate.
+	my @lines = grep {
+		!/\ (?:checkpointer|startup|walsender|walreceiver)\ .*LOG:
+		|\ (?:walsender)\ .*STATEMENT:|not\ yet\ accepting\ connections|Consistent\ recovery
+		|LOG:\ \ (?:listening\ on|starting\ PostgreSQL|database\ system\ is)/x
+	} split(/^/, tail($log, 2000));
+	splice(@lines, 0, @lines - 50) if @lines > 50;
+	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
+	return $locks . "end of $log:\n" . join('', @lines);
+}
+
+# ---- nothing left behind ----------------------------------------------------
+
+sub assert_clean
+{
+	my ($self, $zk, @paths) = @_;
+	my @servers = ref $self ? ($self) : @{ shift @paths };
+	my $remains;
+	my $clean = eval {
+		wait_until
+		{
+			$remains = '';
+			foreach my $server (@servers)
+			{
+				$remains .= $server->describe_locks if $server->lock_count;
+			}
+			foreach my $path (@paths)
+			{
+				my @children = $zk->children($path);
+				$remains .= "children of $path: @children\n" if @children;
+			}
+			my $watches = $zk->watch_count;
+			$remains .= "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
+			$remains eq '';
+		}
+		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
+	};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::ok($clean, 'nothing is left behind: ' . join(' ', @paths))
+	  or Test::More::diag($remains || $@);
+	return $clean;
+}
+
+1;

@@ -1,0 +1,252 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Session - one SQL session, with statements that run in the background
+
+=head1 SYNOPSIS
+
+  my $s = $server->session;                  # or session(user => 'bob', dbname => 'd')
+
+  my $text = $s->query('SELECT 1, true');    # '1|t': as psql -At; croaks on an error
+  my $r = $s->try('SELECT 1/0');             # never croaks: see below
+
+  $s->query_start("SELECT zk_lock('/a')");   # returns at once
+  ... $s->busy ...
+  my $r = $s->result;                        # waits for its end (at most 60 s)
+  my $text = $s->finish;                     # the same, but the text; croaks on an error
+
+  $s->cancel;           # pg_cancel_backend, from another session
+  $s->terminate;        # pg_terminate_backend, likewise
+  $s->disconnect;       # as a client does that ends well; during a statement: as vanish
+  $s->vanish;           # as a client does that dies: the socket just closes
+
+=head1 RESULTS
+
+  $r->{ok}        true if the statement succeeded
+  $r->{text}      rows as psql -At prints them: columns parted by '|', rows by newline,
+                  NULL empty, booleans t and f; undef on an error
+  $r->{rows}      the same as a list of lists, NULL as undef
+  $r->{sqlstate}  '00000' or e.g. '57014'
+  $r->{severity}  ERROR or FATAL; $r->{message} $r->{detail} $r->{hint} $r->{context}
+  $r->{error}     'ERROR:  57014: canceling ... DETAIL: ...', the whole text
+  $r->{notices}   list of texts, 'WARNING:  01000: you do not own ...'
+  $r->{seconds}   how long it took (from start until result noticed it)
+
+Several statements in one string, parted by semicolons, run as one; the result is
+that of the last one. Built on DBI and DBD::Pg: a session is no process and costs
+next to nothing, so that hundreds of them are fine.
+
+=cut
+
+package Zklock::Session;
+
+use strict;
+use warnings;
+
+use Carp;
+use DBI;
+use DBD::Pg qw(:async);
+use Time::HiRes qw(time);
+use Zklock::Util qw(default_timeout);
+
+our @CARP_NOT = qw(Zklock::Server);
+
+# dsn: libpq connection string; name: for messages; server: Zklock::Server
+sub new
+{
+	my ($class, %arg) = @_;
+	my $self = bless { name => $arg{name} || 'session', server => $arg{server} }, $class;
+	my $dsn = $arg{dsn} =~ s/ /;/gr;
+	$self->{dbh} = DBI->connect(
+		"dbi:Pg:$dsn", $arg{user}, '',
+		{   AutoCommit          => 1,
+			RaiseError          => 0,
+			PrintError          => 0,
+			PrintWarn           => 1,
+			AutoInactiveDestroy => 1,
+			pg_server_prepare   => 0 })
+	  or croak "cannot connect to $arg{dsn}: " . ($DBI::errstr || '?');
+	$self->{dbh}{pg_bool_tf}    = 1;
+	$self->{dbh}{pg_errorlevel} = 2;
+	$self->{pid}                = $self->{dbh}{pg_pid};
+	return $self;
+}
+
+sub pid  { return $_[0]{pid}; }
+sub name { return $_[0]{name}; }
+sub dbh  { return $_[0]{dbh}; }
+
+# Run code of DBD::Pg, keeping the server's notices.
+sub _guarded
+{
+	my ($self, $code) = @_;
+	local $SIG{__WARN__} = sub {
+		my ($text) = @_;
+		$text =~ s/\s+\z//;
+		push @{ $self->{notices} }, $text;
+	};
+	return $code->();
+}
+
+sub query_start
+{
+	my ($self, $sql) = @_;
+	croak "$self->{name} is closed"           unless $self->{dbh};
+	croak "$self->{name} is still busy with: $self->{sql}" if $self->{statement};
+	$self->{sql}     = $sql;
+	$self->{started} = time;
+	$self->{notices} = [];
+	$self->_guarded(
+		sub {
+			my $statement = $self->{statement} =
+			  $self->{dbh}->prepare($sql, { pg_async => PG_ASYNC, pg_direct => 1 });
+			$self->{unsent} = !$statement || !defined $statement->execute;
+		});
+	return $self;
+}
+
+# Is a statement running?
+sub busy
+{
+	my ($self) = @_;
+	return 0 unless $self->{statement};
+	return 0 if $self->{unsent};
+	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
+}
+
+sub result
+{
+	my ($self, $timeout) = @_;
+	croak "$self->{name} runs no statement" unless $self->{statement};
+	$timeout = default_timeout() unless defined $timeout;
+	my $end = time + $timeout;
+	while ($self->busy)
+	{
+		my $left = $end - time;
+		if ($left <= 0)
+		{
+			my $locks = $self->{server} ? "\n" . $self->{server}->describe_locks : '';
+			croak "timed out after $timeout s waiting for $self->{name}"
+			  . " (pid $self->{pid}) to finish: $self->{sql}$locks";
+		}
+		my $bits = '';
+		my $fd   = $self->{dbh}{pg_socket};
+		last if $fd < 0;
+		vec($bits, $fd, 1) = 1;
+		select($bits, undef, undef, $left < 0.5 ? $left : 0.5);
+	}
+
+	my $statement = $self->{statement};
+	my %result    = (ok => 0, seconds => time - $self->{started}, rows => []);
+	$self->_guarded(
+		sub {
+			my $dbh  = $self->{dbh};
+			my $done = $self->{unsent} ? undef : $dbh->pg_result;
+			if (defined $done && !$dbh->err && $dbh->state !~ /^08/)
+			{
+				$result{ok}       = 1;
+				$result{sqlstate} = '00000';
+				$result{rows}     = $statement->fetchall_arrayref
+				  if $statement->{NUM_OF_FIELDS};
+				$result{text} = join("\n",
+					map { join('|', map { defined $_ ? $_ : '' } @$_) } @{ $result{rows} });
+				return;
+			}
+			my $error = $dbh->errstr || $statement && $statement->errstr || 'connection lost';
+			$result{error} = $error;
+			($result{severity}, $result{sqlstate}, $result{message}) =
+			  $error =~ /^(\w+):\s+([0-9A-Z]{5}): (.*)/ ? ($1, $2, $3)
+			  : ('FATAL', '08006', $error);
+			$result{detail}  = $dbh->pg_error_field('pg_diag_message_detail');
+			$result{hint}    = $dbh->pg_error_field('pg_diag_message_hint');
+			$result{context} = $dbh->pg_error_field('pg_diag_context');
+		});
+	$result{notices} = $self->{notices};
+	undef $self->{statement};
+	return \%result;
+}
+
+sub finish
+{
+	my ($self, $timeout) = @_;
+	my $result = $self->result($timeout);
+	croak "$self->{name}: $self->{sql}: $result->{error}" unless $result->{ok};
+	return $result->{text};
+}
+
+sub try
+{
+	my ($self, $sql, $timeout) = @_;
+	return $self->query_start($sql)->result($timeout);
+}
+
+sub query
+{
+	my ($self, $sql, $timeout) = @_;
+	return $self->query_start($sql)->finish($timeout);
+}
+
+# The notices of the last statement, one text.
+sub notices { return join("\n", @{ $_[0]{notices} || [] }); }
+
+sub cancel
+{
+	my ($self) = @_;
+	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
+}
+
+# Returns when the backend is gone.
+sub terminate
+{
+	my ($self) = @_;
+	return $self->{server}->value("SELECT pg_terminate_backend($self->{pid}, 60000)") eq 't';
+}
+
+sub disconnect
+{
+	my ($self) = @_;
+	return unless $self->{dbh};
+	# The library would wait for the end of a running statement.
+	$self->_shut if $self->busy;
+	undef $self->{statement};
+	my $dbh = delete $self->{dbh};
+	local $SIG{__WARN__} = sub { };
+	$dbh->disconnect;
+	return;
+}
+
+# Close the socket under the library's feet: the server sees the end of the connection
+# without the message that says goodbye.
+sub _shut
+{
+	my ($self) = @_;
+	my $fd = $self->{dbh}{pg_socket};
+	# Through a duplicate: the descriptor itself is the library's to close.
+	if ($fd >= 0 && open(my $socket, '+<&', $fd))
+	{
+		shutdown($socket, 2);
+	}
+	return;
+}
+
+sub vanish
+{
+	my ($self) = @_;
+	return unless $self->{dbh};
+	$self->_shut;
+	$self->disconnect;
+	return;
+}
+
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($@, $!, $?);
+	eval { $self->disconnect };
+	return;
+}
+
+1;

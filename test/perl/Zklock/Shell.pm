@@ -1,0 +1,104 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
+
+=head1 SYNOPSIS
+
+  my $sh = Zklock::Shell->new;          # or the shared one of a test: $zk->shell
+  $sh->connect($zk->connect_string, timeout => 10);
+
+  my $path = $sh->create('/a/b', data => 'x', ephemeral => 1, sequence => 1,
+      makepath => 1, acl => [ [ 'digest', 'user:password', 'r' ] ]);
+  $sh->delete('/a', recursive => 1);
+  @names = @{ $sh->ls('/a') };          # in order of the trailing sequence number
+  $data = $sh->get('/a'); $stat = $sh->stat('/a'); $sh->set('/a', 'x');
+  $stat = $sh->exists('/a');            # undef if not there
+  $sh->add_auth('digest', 'user:password');
+
+  $sh->expire_session('0x100...');      # ends anybody's session
+  $sh->session;                         # [ id as '0x...', password in hex ] of our own
+  $sh->close_connection;                # ends our own session
+  $sh->reconnect;                       # waits until we are connected (again)
+
+A contender with kazoo's Lock that respects Curator's names as well:
+
+  $sh->lock('me', '/lock');             # waits; croaks if it takes longer than 60 s
+  my $got = $sh->lock('me', '/lock', timeout => 0.5);  # s; 1, or 0 after the timeout
+  my $id = $sh->lock_start('me', '/lock');             # does not wait
+  ... $sh->ready($id) ...
+  my $got = $sh->result($id);
+  $sh->unlock('me');
+  $sh->cancel_lock('me');               # give up waiting
+
+C<patterns =E<gt> []> makes it blind for foreign names, as kazoo is if not told; a list of
+regular expressions says which ones to respect.
+
+Every method takes C<client =E<gt> 'name'> as one more option: a session of its own,
+made by C<connect($hosts, client =E<gt> 'name')>. The stat is a hash: czxid, mzxid,
+pzxid, ephemeralOwner (as '0x...'), numChildren, version, cversion, dataLength, ctime.
+Errors croak with kazoo's name of the error, e.g. NoNodeError.
+
+C<pause> and C<resume> stop and continue the whole process, C<kill9> ends it as a crash
+would.
+
+=cut
+
+package Zklock::Shell;
+
+use strict;
+use warnings;
+
+use parent 'Zklock::LinePeer';
+
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+
+our @CARP_NOT = qw(Zklock::LinePeer Zklock::ZooKeeper Zklock::Server);
+
+my $number = 0;
+
+sub new
+{
+	my ($class, %arg) = @_;
+	my $name   = $arg{name} || 'shell_' . ++$number;
+	my $script = dirname(__FILE__) . '/../../interop/zk_shell.py';
+	my $test   = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	return $class->SUPER::new(
+		name => $name,
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		argv => [ '/usr/bin/python3', $script ]);
+}
+
+# Every method is a request: positional arguments first, options in a hash at the end.
+my %positional = (
+	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, ls => 1,
+	get => 1, set => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1,
+	unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
+
+foreach my $command (keys %positional)
+{
+	no strict 'refs';
+	*$command = sub {
+		my ($self, @arg) = @_;
+		my @fixed = splice(@arg, 0, $positional{$command});
+		return $self->call($command, @fixed, {@arg});
+	};
+}
+
+sub lock_start
+{
+	my ($self, $name, $path, %opt) = @_;
+	return $self->send('lock', $name, $path, \%opt);
+}
+
+sub lock
+{
+	my ($self, @arg) = @_;
+	return $self->result($self->lock_start(@arg));
+}
+
+1;

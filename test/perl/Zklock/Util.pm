@@ -1,0 +1,127 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Util - what every part of the test harness shares
+
+=head1 SYNOPSIS
+
+  use Zklock::Util qw(wait_until);
+  wait_until { -e $file } "the file $file";
+  my $rows = wait_until { $server->value('...') } 'rows', 10;
+
+=head1 FUNCTIONS
+
+=over
+
+=item wait_until { condition } $what [, $seconds]
+
+Polls until the block returns something true and returns that. Croaks "timed out
+after N s waiting for $what" otherwise. The only place of the harness that polls.
+
+=item default_timeout()
+
+Seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60.
+
+=item tail($file [, $lines])
+
+The last lines of a file.
+
+=item on_failure($name, sub { text })
+
+Registers a reporter. If the test fails or dies, the text is printed at its end.
+
+=back
+
+=cut
+
+package Zklock::Util;
+
+use strict;
+use warnings;
+
+use Carp;
+use Exporter 'import';
+use Test::More ();
+use Time::HiRes qw(time);
+
+our @EXPORT_OK = qw(wait_until default_timeout tail on_failure nap);
+
+sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
+
+# Sleep for a fraction of a second.
+sub nap
+{
+	select(undef, undef, undef, $_[0]);
+	return;
+}
+
+sub wait_until(&$;$)
+{
+	my ($condition, $what, $timeout) = @_;
+	$timeout = default_timeout() unless defined $timeout;
+	my $end  = time + $timeout;
+	my $step = 0.005;
+
+	while (1)
+	{
+		my $result = $condition->();
+		return $result if $result;
+		if (time >= $end)
+		{
+			$what = $what->() if ref $what eq 'CODE';
+			croak "timed out after $timeout s waiting for $what";
+		}
+		nap($step);
+		$step *= 1.5 if $step < 0.03;
+	}
+}
+
+sub tail
+{
+	my ($file, $lines) = @_;
+	$lines ||= 40;
+	open(my $fh, '<', $file) or return "(cannot read $file: $!)\n";
+	my $size = -s $fh;
+	seek($fh, $size - 65536, 0) if $size > 65536;
+	my @all = <$fh>;
+	close $fh;
+	splice(@all, 0, @all - $lines) if @all > $lines;
+	return join('', @all);
+}
+
+my @reporters;
+
+sub on_failure
+{
+	my ($name, $code) = @_;
+	push @reporters, [ $name, $code ];
+	return;
+}
+
+# Reports come before anything is stopped: Zklock::Process, which stops the
+# processes in its own END block, calls this first.
+my $reported;
+
+sub report_failure
+{
+	my ($status) = @_;
+	my $builder = Test::More->builder;
+	return if $reported++;
+	return if $status == 0 && $builder->is_passing;
+	# What a dying test says goes to a file too.
+	my $log = $PostgreSQL::Test::Utils::test_logfile;
+	unshift @reporters, [ "end of $log", sub { tail($log, 15) } ] if $status != 0 && $log;
+	foreach my $reporter (@reporters)
+	{
+		my ($name, $code) = @$reporter;
+		my $text = eval { $code->() };
+		$text = "(no report: $@)" unless defined $text;
+		$builder->diag("---- $name\n$text");
+	}
+	return;
+}
+
+1;

@@ -1,0 +1,474 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::ZooKeeper - real ZooKeeper servers for tests
+
+=head1 SYNOPSIS
+
+  use Zklock::ZooKeeper;
+
+  my $zk = Zklock::ZooKeeper->standalone;             # started and ready
+  my $zk = Zklock::ZooKeeper->ensemble(3, tickTime => 1000);
+
+  $zk->connect_string            # '127.0.0.1:11111,127.0.0.1:11112'
+  $zk->connect_string('/chroot')
+  $zk->stop; $zk->start; $zk->restart; $zk->kill9; $zk->pause; $zk->resume;
+  $zk->leader->kill9;            # one server of an ensemble
+  $zk->server(2)->restart;       # likewise, counted from 1
+
+  my $mark = $zk->mark;
+  ...
+  my $count = $zk->requests($mark);   # { create2 => 1, getChildren2 => 1, delete => 1 }
+
+  $zk->shell->create('/a');      # administration: see Zklock::Shell
+  $zk->children('/a')            # list of names; empty also if /a does not exist
+
+=head1 OPTIONS
+
+Of C<standalone> and C<ensemble>, all optional:
+
+  tickTime         ms, default 500: sessions of 1 s and more, expiry seen within
+                   half a second. ZooKeeper's sample configuration has 2000.
+  initLimit        ticks, default 20       syncLimit   ticks, default 10
+  minSessionTimeout, maxSessionTimeout     ms, default 2 ticks and 60000
+  container_check  ms between looks for empty containers, default 60000 as in
+                   ZooKeeper itself
+  forceSync        'no' (default) or 'yes': fsync of the transaction log
+  heap             MB, default 128
+  request_log      1 (default) or 0: log every request; requests() needs it
+  conf             { key => value } added to zoo.cfg
+  java             [ '-Dzookeeper.x=y', ... ]
+  start            0: create only
+
+=head1 METHODS
+
+The object stands for all servers of an ensemble; C<server(n)>, C<servers>,
+C<leader> and C<followers> give single ones. Both kinds know
+
+  start stop kill9 pause resume restart wait_ready running connect_string
+  four_letter($command) watch_count log_file mark requests
+
+start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
+does not wait (an ensemble without a quorum never serves). A single server also has
+C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
+
+C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
+servers have processed since C<mark>, pings left out. A write that all servers of an
+ensemble apply counts once. An operation that failed counts as well.
+C<request_list> gives the single ones in order: { session, type, cxid, path }, the
+path of reads only.
+
+=cut
+
+package Zklock::ZooKeeper;
+
+use strict;
+use warnings;
+
+use Carp;
+use IO::Socket::INET;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Scalar::Util qw(weaken);
+use Time::HiRes qw(time);
+use Zklock::Process;
+use Zklock::Util qw(wait_until default_timeout tail on_failure);
+
+my @needed_jars =
+  map { "/usr/share/java/$_.jar" } qw(zookeeper zookeeper-jute slf4j-api slf4j-simple);
+
+# ZooKeeper's manifest names the other jars it needs. Debian leaves the choice of an
+# slf4j backend to the installation: slf4j-simple writes to standard error, which is
+# all that is wanted here.
+sub classpath
+{
+	foreach my $jar (@needed_jars)
+	{
+		die "$jar is missing: install ZooKeeper (Debian package zookeeper)\n"
+		  unless -e $jar;
+	}
+	return join(':', @needed_jars);
+}
+
+my $sets = 0;
+
+sub standalone { my ($class, %opt) = @_; return $class->_new(1, %opt); }
+sub ensemble { my ($class, $n, %opt) = @_; return $class->_new($n, %opt); }
+
+sub _new
+{
+	my ($class, $n, %opt) = @_;
+	my $start = delete $opt{start};
+	my $self = bless { number => ++$sets, servers => [] }, $class;
+	$opt{tickTime} ||= 500;
+
+	my @ports = map { {
+			client   => PostgreSQL::Test::Cluster::get_free_port(),
+			quorum   => PostgreSQL::Test::Cluster::get_free_port(),
+			election => PostgreSQL::Test::Cluster::get_free_port() } } 1 .. $n;
+	my $peers = '';
+	if ($n > 1)
+	{
+		$peers .= "server.$_=127.0.0.1:$ports[$_-1]{quorum}:$ports[$_-1]{election}\n"
+		  foreach 1 .. $n;
+	}
+	foreach my $id (1 .. $n)
+	{
+		my $name = 'zookeeper' . ($sets > 1 ? "_$sets" : '') . ($n > 1 ? "_$id" : '');
+		push @{ $self->{servers} },
+		  Zklock::ZooKeeper::Server->new($name, $id, $ports[ $id - 1 ]{client}, $peers, %opt);
+	}
+	foreach my $server ($self->servers)
+	{
+		weaken($server->{set} = $self);
+	}
+	$self->start if !defined $start || $start;
+	return $self;
+}
+
+sub servers   { return @{ $_[0]{servers} }; }
+
+sub server
+{
+	my ($self, $n) = @_;
+	return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n";
+}
+
+sub start
+{
+	my ($self, %opt) = @_;
+	$_->start(wait => 0) foreach $self->servers;
+	return if defined $opt{wait} && !$opt{wait};
+	$self->wait_ready;
+	$self->_shell_back;
+	return;
+}
+
+# After a restart the administrator's connection is to work at once.
+sub _shell_back { my ($self) = @_; $self->{shell}->reconnect if $self->{shell}; return; }
+
+# All at once: one after the other would leave the rest without a leader for a while.
+sub stop
+{
+	my ($self) = @_;
+	$_->begin_stop foreach $self->servers;
+	$_->stop       foreach $self->servers;
+	return;
+}
+sub kill9 { my ($self) = @_; $_->kill9 foreach $self->servers; return; }
+sub pause { my ($self) = @_; $_->pause foreach $self->servers; return; }
+sub resume { my ($self) = @_; $_->resume foreach $self->servers; return; }
+sub restart { my ($self) = @_; $self->stop; $self->start; return; }
+sub wait_ready { my ($self) = @_; $_->wait_ready foreach $self->servers; return; }
+sub running { my ($self) = @_; return scalar grep { $_->running } $self->servers; }
+sub log_files { my ($self) = @_; return map { $_->log_file } $self->servers; }
+sub log_file { my ($self) = @_; return $self->{servers}[0]->log_file; }
+
+sub connect_string
+{
+	my ($self, $chroot) = @_;
+	return join(',', map { $_->connect_string } $self->servers)
+	  . (defined $chroot ? $chroot : '');
+}
+
+sub port { return $_[0]{servers}[0]->port; }
+
+# The answers of all servers that run, one after the other.
+sub four_letter
+{
+	my ($self, $command) = @_;
+	my @servers = grep { $_->running } $self->servers;
+	return $servers[0]->four_letter($command) if @servers == 1;
+	return join('', map { '== ' . $_->name . "\n" . $_->four_letter($command) } @servers);
+}
+
+sub watch_count
+{
+	my ($self) = @_;
+	my $sum = 0;
+	$sum += $_->watch_count foreach grep { $_->running } $self->servers;
+	return $sum;
+}
+
+# Waits until there is one.
+sub leader
+{
+	my ($self) = @_;
+	return wait_until {
+		my ($leader) = grep { $_->running && $_->mode =~ /^(leader|standalone)$/ } $self->servers;
+		$leader;
+	} 'a ZooKeeper leader';
+}
+
+sub followers
+{
+	my ($self) = @_;
+	return grep { $_->running && $_->mode eq 'follower' } $self->servers;
+}
+
+# The administrator's connection, made at the first use.
+sub shell
+{
+	my ($self) = @_;
+	unless ($self->{shell})
+	{
+		require Zklock::Shell;
+		$self->{shell} = Zklock::Shell->new(name => "zk_shell_$self->{number}");
+		$self->{shell}->connect($self->connect_string);
+	}
+	return $self->{shell};
+}
+
+sub children
+{
+	my ($self, $path) = @_;
+	return @{ $self->shell->ls($path, missing_ok => 1) };
+}
+
+sub mark
+{
+	my ($self) = @_;
+	return [ map { $_->mark } $self->servers ];
+}
+
+sub request_list
+{
+	my ($self, $mark, %opt) = @_;
+	my @servers = $self->servers;
+	my (@list, %seen);
+	# A server may apply after the mark what another had applied, and answered, before it.
+	foreach my $i (@servers > 1 ? (0 .. $#servers) : ())
+	{
+		$seen{"$_->{session} $_->{cxid} $_->{type}"}++
+		  foreach $servers[$i]->request_list(0, %opt, until => $mark->[$i]);
+	}
+	foreach my $i (0 .. $#servers)
+	{
+		push @list, grep { !$seen{"$_->{session} $_->{cxid} $_->{type}"}++ }
+		  $servers[$i]->request_list($mark->[$i], %opt);
+	}
+	return @list;
+}
+
+sub requests
+{
+	my ($self, $mark, %opt) = @_;
+	my %count;
+	$count{ $_->{type} }++ foreach $self->request_list($mark, %opt);
+	return \%count;
+}
+
+# ---------------------------------------------------------------------------
+package Zklock::ZooKeeper::Server;
+
+use strict;
+use warnings;
+
+use Carp;
+use IO::Socket::INET;
+use PostgreSQL::Test::Utils;
+use Scalar::Util qw(weaken);
+use Time::HiRes qw(time);
+use Zklock::Util qw(wait_until default_timeout tail on_failure);
+
+sub new
+{
+	my ($class, $name, $id, $port, $peers, %opt) = @_;
+	my $dir  = PostgreSQL::Test::Utils::tempdir($name);
+	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	my $self = bless {
+		name => $name,
+		id   => $id,
+		port => $port,
+		dir  => $dir,
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		heap => $opt{heap} || 128,
+		java => $opt{java} || [],
+		force_sync      => $opt{forceSync} || 'no',
+		container_check => $opt{container_check} || 60000,
+		request_log     => defined $opt{request_log} ? $opt{request_log} : 1,
+	}, $class;
+
+	my %conf = (
+		tickTime                => $opt{tickTime},
+		initLimit               => $opt{initLimit} || 20,
+		syncLimit               => $opt{syncLimit} || 10,
+		minSessionTimeout       => $opt{minSessionTimeout} || 2 * $opt{tickTime},
+		maxSessionTimeout       => $opt{maxSessionTimeout} || 60000,
+		dataDir                 => "$dir/data",
+		clientPort              => $port,
+		clientPortAddress       => '127.0.0.1',
+		maxClientCnxns          => 0,
+		'admin.enableServer'    => 'false',
+		'4lw.commands.whitelist' => '*',
+		%{ $opt{conf} || {} });
+	mkdir "$dir/data" or croak "cannot create $dir/data: $!";
+	PostgreSQL::Test::Utils::append_to_file("$dir/data/myid", "$id\n") if $peers;
+	PostgreSQL::Test::Utils::append_to_file("$dir/zoo.cfg",
+		join('', map { "$_=$conf{$_}\n" } sort keys %conf) . $peers);
+
+	# The log is appended to by each start.
+	unlink $self->{log};
+	my $log = $self->{log};
+	on_failure("end of $log", sub { $self->log_tail(40) });
+	return $self;
+}
+
+sub name     { return $_[0]{name}; }
+sub id       { return $_[0]{id}; }
+sub port     { return $_[0]{port}; }
+sub log_file { return $_[0]{log}; }
+sub dir      { return $_[0]{dir}; }
+sub pid      { return $_[0]{process} && $_[0]{process}->pid; }
+sub connect_string { return "127.0.0.1:$_[0]{port}"; }
+
+# The log without requests, our own probing, start-up banner and stack traces.
+sub log_tail
+{
+	my ($self, $lines) = @_;
+	my @all = grep {
+		!/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/ }
+	  split(/^/, tail($self->{log}, 2000));
+	splice(@all, 0, @all - $lines) if @all > $lines;
+	return join('', @all);
+}
+
+sub start
+{
+	my ($self, %opt) = @_;
+	croak "$self->{name} runs already" if $self->running;
+	my $simple = '-Dorg.slf4j.simpleLogger';
+	$self->{start_mark} = $self->mark;
+	$self->{start_time} = time;
+	$self->{process} = Zklock::Process->new(
+		name => $self->{name},
+		log  => $self->{log},
+		dir  => $self->{dir},
+		argv => [
+			'java', '-Xms32m', "-Xmx$self->{heap}m",
+			# A quick start counts for more than speed later on.
+			qw(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -XX:-UsePerfData),
+			"$simple.showDateTime=true", "$simple.dateTimeFormat=HH:mm:ss.SSS",
+			"$simple.showShortLogName=true",
+			(   map { "$simple.log.org.apache.zookeeper.$_=warn" }
+				  qw(audit.ZKAuditProvider server.AuthenticationHelper server.BlueThrottle
+				  server.ResponseCache server.ServerCnxnFactory server.ServerMetrics
+				  server.command.FourLetterCommands server.persistence.SnapStream
+				  server.persistence.FileSnap server.util.RequestPathMetricsCollector
+				  server.watch.WatchManagerFactory server.RequestThrottler server.ZKDatabase
+				  jmx.ManagedUtil server.DatadirCleanupManager
+				  server.quorum.QuorumPeerConfig server.quorum.CommitProcessor)),
+			(   $self->{request_log}
+				? "$simple.log.org.apache.zookeeper.server.FinalRequestProcessor=debug"
+				: ()),
+			"-Dzookeeper.forceSync=$self->{force_sync}",
+			"-Dznode.container.checkIntervalMs=$self->{container_check}",
+			# The transaction log is 64 MB in advance otherwise.
+			'-Dzookeeper.preAllocSize=512',
+			@{ $self->{java} },
+			'-cp', Zklock::ZooKeeper::classpath(),
+			'org.apache.zookeeper.server.quorum.QuorumPeerMain', './zoo.cfg' ]);
+	return if defined $opt{wait} && !$opt{wait};
+	$self->wait_ready;
+	$self->{set}->_shell_back if $self->{set};
+	return;
+}
+
+sub running { my ($self) = @_; return $self->{process} && $self->{process}->running; }
+sub pause  { my ($self) = @_; $self->{process}->pause;  return; }
+sub resume { my ($self) = @_; $self->{process}->resume; return; }
+
+sub begin_stop { my ($self) = @_; $self->{process}->signal('TERM') if $self->{process}; return; }
+sub stop  { my ($self) = @_; $self->{process}->stop  if $self->{process}; return; }
+sub kill9 { my ($self) = @_; $self->{process}->kill9 if $self->{process}; return; }
+sub restart { my ($self) = @_; $self->stop; $self->start; return; }
+
+sub wait_ready
+{
+	my ($self) = @_;
+	wait_until {
+		croak "$self->{name} ended: " . $self->{process}->status_text . "\n" . $self->log_tail(30)
+		  unless $self->running;
+		# A command sent while the server starts may stay without an answer, and puts
+		# an exception into its log: so wait for the last line of a start first.
+		($self->started || time > $self->{start_time} + 5) && $self->mode(0.5) ne '';
+	} sub { "$self->{name} to serve clients:\n" . $self->log_tail(30) };
+	return;
+}
+
+# Does the log say that the start is complete?
+sub started
+{
+	my ($self) = @_;
+	open(my $fh, '<', $self->{log}) or return 0;
+	seek($fh, $self->{start_mark}, 0);
+	return scalar grep { /ContainerManager - Using|Peer state changed: \w+ - broadcast/ } <$fh>;
+}
+
+# 'standalone', 'leader', 'follower', or '' when it does not serve.
+sub mode
+{
+	my ($self, $timeout) = @_;
+	return $self->four_letter('srvr', $timeout || 2) =~ /^Mode: (\w+)/m ? $1 : '';
+}
+
+# One of ZooKeeper's four-letter commands: ruok srvr wchs wchc wchp dump mntr cons.
+# Empty answer if it cannot be reached.
+sub four_letter
+{
+	my ($self, $command, $timeout) = @_;
+	$timeout ||= 10;
+	my $end = time + $timeout;
+	my $socket = IO::Socket::INET->new(
+		PeerAddr => '127.0.0.1',
+		PeerPort => $self->{port},
+		Timeout  => $timeout) or return '';
+	syswrite($socket, $command);
+	my $answer = '';
+	while (1)
+	{
+		my $bits = '';
+		vec($bits, fileno($socket), 1) = 1;
+		my $left = $end - time;
+		last if $left <= 0 || select($bits, undef, undef, $left) <= 0;
+		last unless sysread($socket, $answer, 65536, length $answer);
+	}
+	return $answer;
+}
+
+# On data and on children; wchs and wchp know of the former only.
+sub watch_count
+{
+	my ($self) = @_;
+	my $text = $self->four_letter('mntr');
+	return $1 if $text =~ /^zk_watch_count\t(\d+)/m;
+	croak "$self->{name} does not tell the number of watches: '$text'";
+}
+
+sub mark { my ($self) = @_; return -s $self->{log} || 0; }
+
+sub request_list
+{
+	my ($self, $mark, %opt) = @_;
+	croak 'this ZooKeeper server logs no requests' unless $self->{request_log};
+	open(my $fh, '<', $self->{log}) or croak "$self->{log}: $!";
+	seek($fh, $mark || 0, 0);
+	my @list;
+	while (<$fh>)
+	{
+		last if defined $opt{until} && tell($fh) > $opt{until};
+		next unless /Processing request:: sessionid:(\S+) type:(\w+) cxid:(\S+) .* reqpath:(.*)$/;
+		next if $2 eq 'ping';
+		next if $opt{session} && hex($1) != hex($opt{session});
+		push @list, { session => $1, type => $2, cxid => $3, path => $4 };
+	}
+	close $fh;
+	return @list;
+}
+
+sub requests { return &Zklock::ZooKeeper::requests; }
+
+1;

@@ -1,0 +1,473 @@
+#!/usr/bin/perl
+# Copyright (c) 2026, zklock contributors
+#
+# zk_proxy.pl PORT TARGET_PORT
+#
+# TCP proxy on 127.0.0.1 in front of one ZooKeeper server. It understands the framing of
+# the client protocol and injects faults. Commands come as lines of JSON on standard
+# input, [id, command, options], and each gets one line as answer; Zklock::Proxy is the
+# other end, and its manual tells what the commands do. Ends at the end of the input.
+#
+# The protocol: every message is preceded by its length in 4 bytes, all numbers are big
+# endian. The first message of either side sets up the session. Then requests begin with
+# xid and operation, replies with xid (4), zxid (8) and error (4). Replies come in the
+# order of the requests, but for watch events (xid -1), pings (-2), auth (-4) and
+# re-registered watches (-8), which bear these fixed numbers.
+
+use strict;
+use warnings;
+
+use Errno qw(EAGAIN EINPROGRESS EINTR EWOULDBLOCK);
+use IO::Handle;
+use IO::Select;
+use IO::Socket::INET;
+use JSON::PP;
+use Socket qw(IPPROTO_TCP TCP_NODELAY);
+use Time::HiRes qw(time);
+
+my ($port, $target_port) = @ARGV;
+die "usage: $0 port target_port\n" unless $port && $target_port;
+
+my %op_name = (
+	-11 => 'closeSession', 0 => 'notification', 1 => 'create', 2 => 'delete', 3 => 'exists',
+	4 => 'getData', 5 => 'setData', 6 => 'getACL', 7 => 'setACL', 8 => 'getChildren',
+	9 => 'sync', 11 => 'ping', 12 => 'getChildren2', 13 => 'check', 14 => 'multi',
+	15 => 'create2', 16 => 'reconfig', 17 => 'checkWatches', 18 => 'removeWatches',
+	19 => 'createContainer', 20 => 'deleteContainer', 21 => 'createTTL', 22 => 'multiRead',
+	100 => 'auth', 101 => 'setWatches', 102 => 'sasl', 103 => 'getEphemerals',
+	104 => 'getAllChildrenNumber', 105 => 'setWatches2', 106 => 'addWatch', 107 => 'whoAmI');
+
+# Operations whose request begins with a path.
+my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
+
+my $log_limit = 200_000;
+
+my $json = JSON::PP->new->utf8->canonical;
+my $listener;
+my %connections;             # number => connection
+my $last_connection = 0;
+my %by_handle;               # file descriptor => [connection, 'client' or 'server']
+my $blackhole = '';          # '', 'requests', 'replies' or 'both'
+my $delay     = 0;           # seconds
+my (%counts, @log, @faults); # since the last reset; all faults ever
+my $last_fault = 0;
+
+$SIG{PIPE} = 'IGNORE';
+STDOUT->autoflush(1);
+
+# ---- connections --------------------------------------------------------------
+#
+# Of a connection's two sides, each has its socket, what was read and not yet taken
+# apart (in), what is to be written (out), and whether its other end closed (eof).
+# Replies wait in the queue, [time, bytes], until their time has come.
+
+sub start_listening
+{
+	return if $listener;
+	$listener = IO::Socket::INET->new(
+		LocalAddr => '127.0.0.1',
+		LocalPort => $port,
+		Listen    => 128,
+		ReuseAddr => 1,
+		Blocking  => 0) or die "cannot listen on port $port: $!";
+	return;
+}
+
+sub new_side { my ($socket) = @_; return { socket => $socket, in => '', out => '', eof => 0 }; }
+
+sub accept_connection
+{
+	my $client = $listener->accept or return;
+	my $server = IO::Socket::INET->new(
+		PeerAddr => '127.0.0.1',
+		PeerPort => $target_port,
+		Blocking => 0);
+	return unless $server;
+	foreach my $socket ($client, $server)
+	{
+		$socket->blocking(0);
+		setsockopt($socket, IPPROTO_TCP, TCP_NODELAY, 1);
+	}
+	my $number = ++$last_connection;
+	my $c      = $connections{$number} = {
+		number  => $number,
+		client  => new_side($client),
+		server  => new_side($server),
+		mode    => 'start',     # of the requests: start, frames, raw
+		greeted => 0,           # has the server answered the first message?
+		pending => [],          # requests without a reply: { xid, op, path }
+		queue   => [],          # replies not yet due
+		held    => '',          # 'request' or 'reply': a fault holds this direction
+	};
+	$by_handle{ fileno $c->{$_}{socket} } = [ $c, $_ ] foreach qw(client server);
+	return;
+}
+
+sub close_connection
+{
+	my ($c) = @_;
+	return unless delete $connections{ $c->{number} };
+	foreach my $side (qw(client server))
+	{
+		delete $by_handle{ fileno $c->{$side}{socket} };
+		close $c->{$side}{socket};
+	}
+	return;
+}
+
+sub blocked
+{
+	my ($c, $direction) = @_;
+	return 1 if $c->{held} eq $direction || $blackhole eq 'both';
+	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
+}
+
+# A copy: the loops over it close connections.
+sub all_connections { my @all = values %connections; return @all; }
+
+sub read_side
+{
+	my ($c, $name) = @_;
+	my $side = $c->{$name};
+	my $n = sysread($side->{socket}, $side->{in}, 65536, length $side->{in});
+	if (!defined $n)
+	{
+		return if $! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR;
+		$n = 0;
+	}
+	$side->{eof} = 1 unless $n;
+	advance($c);
+	return;
+}
+
+sub write_side
+{
+	my ($c, $name) = @_;
+	my $side = $c->{$name};
+	return if $side->{out} eq '';
+	my $n = syswrite($side->{socket}, $side->{out});
+	if (defined $n)
+	{
+		substr($side->{out}, 0, $n, '');
+	}
+	elsif ($! != EAGAIN && $! != EWOULDBLOCK && $! != EINTR && $! != EINPROGRESS)
+	{
+		$side->{out} = '';
+		$side->{eof} = 1;
+	}
+	return;
+}
+
+# Move on all that can move on.
+sub advance
+{
+	my ($c) = @_;
+	my ($client, $server) = @{$c}{qw(client server)};
+
+	take_requests($c) unless blocked($c, 'request');
+	take_replies($c)  unless blocked($c, 'reply');
+	my $now = time;
+	while (@{ $c->{queue} } && $c->{queue}[0][0] <= $now && !blocked($c, 'reply'))
+	{
+		$client->{out} .= (shift @{ $c->{queue} })->[1];
+	}
+	write_side($c, 'server');
+	write_side($c, 'client');
+
+	# One side has gone: the other gets what is still to be delivered, and goes too.
+	close_connection($c)
+	  if $client->{eof} && $client->{in} eq '' && $server->{out} eq ''
+	  || $server->{eof} && $server->{in} eq '' && $client->{out} eq '' && !@{ $c->{queue} }
+	  || $c->{doomed} && $client->{out} eq '' && $server->{out} eq '' && !@{ $c->{queue} };
+	return;
+}
+
+# Takes one complete message, with its length, off a buffer.
+sub next_frame
+{
+	my ($side) = @_;
+	return undef if length $side->{in} < 4;
+	my $length = unpack('N', $side->{in});
+	return undef if length $side->{in} < 4 + $length;
+	return substr($side->{in}, 0, 4 + $length, '');
+}
+
+sub take_requests
+{
+	my ($c) = @_;
+	my ($client, $server) = @{$c}{qw(client server)};
+
+	if ($c->{mode} eq 'start' && length $client->{in} >= 4)
+	{
+		# A four-letter command instead of a message.
+		$c->{mode} = $client->{in} =~ /^[a-z]{4}/ ? 'raw' : 'connect';
+	}
+	if ($c->{mode} eq 'raw')
+	{
+		$server->{out} .= $client->{in};
+		$client->{in} = '';
+		return;
+	}
+	until ($c->{doomed} || blocked($c, 'request'))
+	{
+		my $frame = next_frame($client);
+		last unless defined $frame;
+		if ($c->{mode} eq 'connect')
+		{
+			$c->{mode} = 'frames';
+			note_request('connect', undef);
+		}
+		else
+		{
+			my ($xid, $op) = unpack('x4 l> l>', $frame);
+			my $name = exists $op_name{$op} ? $op_name{$op} : "op$op";
+			my $path;
+			if ($has_path{$op} && length $frame >= 16)
+			{
+				my $length = unpack('x12 l>', $frame);
+				$path = substr($frame, 16, $length) if $length >= 0;
+				utf8::decode($path) if defined $path;
+			}
+			note_request($name, $path);
+			my $request = { xid => $xid, op => $name, path => $path };
+			my $fault = due_fault('request', $request);
+			if ($fault && $fault->{action} eq 'lose')
+			{
+				$c->{doomed} = 1;
+				return;
+			}
+			push @{ $c->{pending} }, $request;
+			if ($fault)
+			{
+				# Put it back in front: releasing it lets it pass.
+				pop @{ $c->{pending} };
+				$client->{in} = $frame . $client->{in};
+				delete $counts{$name} unless --$counts{$name};
+				pop @log;
+				$c->{held} = 'request';
+				return;
+			}
+		}
+		$server->{out} .= $frame;
+	}
+	# What is left of a message whose sender has gone will never be complete.
+	$client->{in} = '' if $client->{eof} && !blocked($c, 'request');
+	return;
+}
+
+sub take_replies
+{
+	my ($c) = @_;
+	my $server = $c->{server};
+
+	if ($c->{mode} eq 'raw')
+	{
+		queue_reply($c, $server->{in});
+		$server->{in} = '';
+		return;
+	}
+	until ($c->{doomed} || blocked($c, 'reply'))
+	{
+		my $frame = next_frame($server);
+		last unless defined $frame;
+		if (!$c->{greeted})
+		{
+			$c->{greeted} = 1;
+		}
+		elsif (length $frame >= 20)
+		{
+			my ($xid, $error) = (unpack('x4 l>', $frame), unpack('x16 l>', $frame));
+			if ($xid == -1)
+			{
+				$counts{notification}++;
+			}
+			else
+			{
+				my $request;
+				foreach my $i (0 .. $#{ $c->{pending} })
+				{
+					next unless $c->{pending}[$i]{xid} == $xid;
+					($request) = splice(@{ $c->{pending} }, $i, 1);
+					last;
+				}
+				$request->{error} = $error if $request;
+				my $fault = $request && due_fault('reply', $request);
+				if ($fault && $fault->{action} eq 'lose')
+				{
+					$c->{doomed} = 1;
+					last;
+				}
+				if ($fault)
+				{
+					# The reply itself is held, and whatever comes behind it.
+					$c->{held} = 'reply';
+				}
+			}
+		}
+		queue_reply($c, $frame);
+	}
+	$server->{in} = '' if $c->{doomed} || $server->{eof} && !blocked($c, 'reply');
+	return;
+}
+
+sub queue_reply
+{
+	my ($c, $bytes) = @_;
+	push @{ $c->{queue} }, [ time + $delay, $bytes ] if $bytes ne '';
+	return;
+}
+
+sub note_request
+{
+	my ($name, $path) = @_;
+	$counts{$name}++;
+	push @log, [ $name, $path ] if @log < $log_limit;
+	return;
+}
+
+# ---- faults --------------------------------------------------------------------
+
+# The fault that this request or reply sets off, if any.
+sub due_fault
+{
+	my ($direction, $request) = @_;
+	foreach my $fault (@faults)
+	{
+		next if $fault->{fired} || $fault->{direction} ne $direction;
+		next unless grep { $_ eq '*' || $_ eq $request->{op} } @{ $fault->{op} };
+		next
+		  if defined $fault->{path}
+		  && !(defined $request->{path} && $request->{path} =~ $fault->{path});
+		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
+		next if ++$fault->{seen} < $fault->{nth};
+		$fault->{fired}   = 1;
+		$fault->{request} = [ $request->{op}, $request->{path} ];
+		return $fault;
+	}
+	return undef;
+}
+
+# ---- commands ------------------------------------------------------------------
+
+my %commands = (
+	ping   => sub { return 1; },
+	counts => sub { return {%counts}; },
+	requests => sub { return [@log]; },
+	reset_counts => sub { %counts = (); @log = (); return; },
+	fault  => sub {
+		my ($arg) = @_;
+		my $fault = {
+			id        => ++$last_fault,
+			action    => $arg->{action},
+			direction => $arg->{direction},
+			op        => ref $arg->{op} ? $arg->{op} : [ split /[|,\s]+/, $arg->{op} ],
+			nth       => $arg->{nth} || 1,
+			any       => $arg->{any},
+			path      => defined $arg->{path} ? qr/$arg->{path}/ : undef,
+			seen      => 0,
+			fired     => 0 };
+		my %known = map { $_ => 1 } values %op_name, '*';
+		$known{$_} or die "unknown operation $_\n" foreach @{ $fault->{op} };
+		push @faults, $fault;
+		return $fault->{id};
+	},
+	fired => sub {
+		my ($arg) = @_;
+		my ($fault) = grep { $_->{id} == $arg->{id} } @faults;
+		die "there is no fault $arg->{id}\n" unless $fault;
+		return $fault->{fired} ? $fault->{request} : undef;
+	},
+	clear => sub { @faults = (); return; },
+	connections => sub { return scalar keys %connections; },
+	drop => sub { close_connection($_) foreach all_connections(); return; },
+	cut  => sub {
+		close $listener if $listener;
+		undef $listener;
+		close_connection($_) foreach all_connections();
+		return;
+	},
+	blackhole => sub {
+		my ($arg) = @_;
+		$arg->{direction} =~ /^(requests|replies|both)$/ or die "bad direction\n";
+		$blackhole = $arg->{direction};
+		return;
+	},
+	heal => sub {
+		$blackhole = '';
+		start_listening();
+		$_->{held} = '' foreach all_connections();
+		advance($_) foreach all_connections();
+		return;
+	},
+	delay  => sub { my ($arg) = @_; $delay = $arg->{ms} / 1000; return; },
+	target => sub { my ($arg) = @_; $target_port = $arg->{port}; return; },
+);
+
+my $command_buffer = '';
+
+sub read_commands
+{
+	my $n = sysread(STDIN, $command_buffer, 65536, length $command_buffer);
+	exit 0 unless $n;
+	while ($command_buffer =~ s/^(.*)\n//)
+	{
+		my ($id, $command, $options) = @{ $json->decode($1) };
+		my $result = eval {
+			my $code = $commands{$command} or die "unknown command $command\n";
+			$code->($options || {});
+		};
+		my %answer = $@ ? (ok => 0, error => "$@") : (ok => 1, result => $result);
+		print $json->encode({ id => $id, %answer }), "\n";
+	}
+	return;
+}
+
+# ---- main loop -----------------------------------------------------------------
+
+start_listening();
+while (1)
+{
+	my ($reads, $writes) = (IO::Select->new(\*STDIN), IO::Select->new);
+	$reads->add($listener) if $listener;
+	my $next = 3600;
+	my $now  = time;
+	foreach my $c (all_connections())
+	{
+		# A side that is not read fills up, and its peer notices nothing: that is the
+		# black hole. Reading the end of a connection again and again would only spin.
+		$reads->add($c->{client}{socket}) unless $c->{client}{eof} || $c->{doomed} || blocked($c, 'request');
+		$reads->add($c->{server}{socket}) unless $c->{server}{eof} || $c->{doomed} || blocked($c, 'reply');
+		foreach my $side (qw(client server))
+		{
+			$writes->add($c->{$side}{socket}) if $c->{$side}{out} ne '';
+		}
+		if (@{ $c->{queue} } && !blocked($c, 'reply'))
+		{
+			my $wait = $c->{queue}[0][0] - $now;
+			$next = $wait if $wait < $next;
+		}
+	}
+	my ($readable, $writable) = IO::Select->select($reads, $writes, undef, $next > 0 ? $next : 0);
+
+	foreach my $handle (@{ $readable || [] })
+	{
+		if ($handle == \*STDIN)
+		{
+			read_commands();
+		}
+		elsif ($listener && $handle == $listener)
+		{
+			accept_connection();
+		}
+		elsif (defined fileno $handle && (my $entry = $by_handle{ fileno $handle }))
+		{
+			read_side(@$entry);
+		}
+	}
+	foreach my $handle (@{ $writable || [] })
+	{
+		my $entry = defined fileno $handle && $by_handle{ fileno $handle } or next;
+		write_side(@$entry);
+	}
+	advance($_) foreach all_connections();
+}

@@ -1,0 +1,76 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The SQL contract: pg_regress runs sql/*.sql against a server of its own and compares
+# with expected/*.out.
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+# In this order: setup makes what the others use.
+my @tests = qw(setup lock xact array errors privileges views tokens);
+
+my $zk     = Zklock::ZooKeeper->standalone;
+my $server = Zklock::Server->new(
+	'main',
+	zookeeper => $zk,
+	extension => 0,
+	# pg_regress makes its own database, where the extension is created.
+	connect => 0,
+	# pg_regress itself would wait for ever for a statement that hangs.
+	conf => [ 'max_prepared_transactions = 2', "statement_timeout = '30s'" ]);
+
+my $input = dirname(__FILE__) . '/../..';
+is_deeply(
+	[ sort map { s/.*\/(.*)\.sql$/$1/r } glob("$input/sql/*.sql") ],
+	[ sort @tests ],
+	'each file in sql/ is run');
+
+my $output = PostgreSQL::Test::Utils::tempdir('regress');
+chomp(my $bindir = `pg_config --bindir`);
+my $printed = '';
+my $done    = IPC::Run::run(
+	[   $ENV{PG_REGRESS} || die('PG_REGRESS is not set; test/run-tap sets it'),
+		"--bindir=$bindir",      "--inputdir=$input",
+		"--outputdir=$output",   '--host=' . $server->host,
+		'--port=' . $server->port, '--dbname=zklock_regress',
+		'--encoding=UTF8',       '--no-locale',
+		@tests ],
+	'<', \undef, '>&', \$printed);
+note $printed;
+
+# Results look like "test lock  ... ok  10 ms" up to PostgreSQL 15, and TAP since.
+my %result;
+foreach (split /\n/, $printed)
+{
+	$result{$1} = $2 if /^test (\S+)\s+\.\.\. (\w+)/;
+	$result{$2} = $1 if /^((?:not )?ok) +\d+ +[-+] (\S+)/;
+}
+is($result{$_}, 'ok', "sql/$_.sql gives what is expected") foreach @tests;
+ok($done, 'pg_regress is content')
+  or diag(-e "$output/regression.diffs" ? slurp_file("$output/regression.diffs") : $printed);
+
+$server->value('DROP DATABASE zklock_regress');
+$server->value('CREATE EXTENSION zklock');
+# Lock nodes are told by their names, wherever they are: a list of paths would be
+# forgotten when a file of the suite is extended.
+sub tree
+{
+	my ($path) = @_;
+	return map { ("$path/$_", tree("$path/$_")) } $zk->children($path);
+}
+cmp_ok(scalar(tree('/regress')), '>', 50, 'locks were really taken');
+my @nodes;
+ok( eval {
+		wait_until { !(@nodes = grep { /-\d{10}$/ } tree('/regress')) } 'lock nodes to go', 20;
+	},
+	'no lock node is left') or diag("@nodes");
+Zklock::Server->assert_clean($zk, [$server], '/other', '/zookeeperish');
+done_testing;

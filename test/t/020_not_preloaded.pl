@@ -1,0 +1,65 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Without shared_preload_libraries the extension can be created, but whatever one calls
+# says what is missing, however the library got into the session.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+
+my $server = Zklock::Server->new('plain', preload => 0, extension => 0);
+my $admin  = $server->session;
+ok($admin->try('CREATE EXTENSION zklock')->{ok}, 'CREATE EXTENSION works');
+
+# Every function the extension has, so that a new one cannot be forgotten. Its arguments
+# are null, which none of them may look at before.
+my @calls = split /\n/, $admin->query(q{
+	SELECT format('SELECT * FROM %I(%s)', proname,
+		(SELECT string_agg(format('NULL::%s', format_type(type, NULL)), ', ')
+		FROM unnest(proargtypes::oid[]) type))
+	FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
+	WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock')
+	ORDER BY p.oid::regprocedure::text});
+cmp_ok(scalar @calls, '>=', 12, 'the functions are found');
+push @calls, 'SELECT * FROM zk_locks', 'SELECT * FROM zk_session';
+
+sub refuses
+{
+	my ($session, $sql, $name) = @_;
+	my $result = $session->try($sql);
+	return is_deeply(
+		[ @$result{qw(sqlstate severity message hint)} ],
+		[ '55000', 'ERROR', 'zklock must be loaded via "shared_preload_libraries"',
+			'Add "zklock" to "shared_preload_libraries" and restart the server.' ],
+		$name) || diag(explain($result));
+}
+
+refuses($admin, $_, $_) foreach @calls;
+refuses($admin, q{SELECT zk_lock('/t/lock')}, 'with good arguments as well');
+refuses($admin, q{SELECT zk_lock(ARRAY['/t/lock'], '0')}, 'an array, too');
+
+# Loaded by hand, or for each session: still no worker and no shared memory.
+my $loaded = $server->session;
+ok($loaded->try(q{LOAD 'zklock'})->{ok}, 'LOAD works');
+refuses($loaded, $_, "after LOAD: $_") foreach @calls;
+
+$admin->query(q{ALTER SYSTEM SET session_preload_libraries = 'zklock'});
+$admin->query('SELECT pg_reload_conf()');
+$server->wait_value('SHOW session_preload_libraries', 'zklock');
+my $preloaded = $server->session;
+refuses($preloaded, $_, "with session_preload_libraries: $_") foreach @calls;
+
+# What has nothing to do with locks goes on as if there were no extension.
+foreach my $session ($admin, $loaded, $preloaded)
+{
+	ok($session->try('DISCARD ALL')->{ok}, 'DISCARD ALL in ' . $session->name);
+	is($session->query('BEGIN; CREATE TEMP TABLE t (); DROP TABLE t; COMMIT; SELECT 1'), '1',
+		'a transaction in ' . $session->name);
+}
+is($server->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE '%zklock%'}), '0',
+	'no worker runs');
+ok($admin->try('DROP EXTENSION zklock')->{ok}, 'DROP EXTENSION works');
+
+done_testing;

@@ -1,0 +1,280 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Sessions of two database servers, and of one, exclude each other.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my $b     = Zklock::Server->new('b', zookeeper => $proxy);
+my @servers = ($a, $b);
+my $shell = $zk->shell;
+my $path  = '/t/exclusion';
+
+# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
+# released on another path proves that the server knows of all that happened before.
+my %barrier = map { $_->name => $_->session } @servers;
+
+sub settle
+{
+	foreach my $server (@servers)
+	{
+		$barrier{ $server->name }->query(
+			"SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't'
+		  or die 'the barrier failed';
+	}
+	return;
+}
+
+# Requests that the proxy has seen, without what the clients do for themselves.
+sub counts
+{
+	my $counts = $proxy->counts_without_pings;
+	delete $counts->{notification};
+	return $counts;
+}
+
+sub activity
+{
+	my ($server, $session) = @_;
+	return $server->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = '
+		  . $session->pid);
+}
+
+sub row
+{
+	my ($server, $session) = @_;
+	my @rows = $server->locks('pid = ' . $session->pid . " AND path = '$path'");
+	die $session->name . ' has not one row but ' . @rows . "\n" . $server->describe_locks
+	  if @rows != 1;
+	return $rows[0];
+}
+
+# Waits until zk_locks shows a contender blocked, and its node with its number.
+sub blocked_row
+{
+	my ($server, $session) = @_;
+	return wait_until
+	{
+		($server->locks('pid = ' . $session->pid . " AND path = '$path' AND node ~ '\\d{10}\$'"
+				  . ' AND (blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)'))[0];
+	}
+	sub { $session->name . " to be blocked:\n" . $server->describe_locks };
+}
+
+my @on_a = map { $a->session } 1 .. 3;
+my @on_b = map { $b->session } 1 .. 2;
+
+# ---- one holder, and those who do not wait
+
+is($on_a[0]->query("SELECT zk_lock('$path')"), 't', 'the first one gets the lock');
+my $holder = row($a, $on_a[0]);
+is_deeply(
+	{   map { $_ => $holder->{$_} }
+		  qw(datname kind mode scope state granted count wait_start blocked_by_pid blocked_by_node) },
+	{   datname => 'postgres', kind => 'lock', mode => 'exclusive', scope => 'session',
+		state => 'held', granted => 't', count => 1, wait_start => undef,
+		blocked_by_pid => undef, blocked_by_node => undef },
+	'zk_locks shows it as holder');
+is($holder->{fencing_token}, $on_a[0]->query("SELECT zk_fencing_token('$path')"),
+	'with the token that it sees itself');
+is_deeply([ $zk->children($path) ], [ $holder->{node} ], 'the node shown is the only one');
+
+$proxy->reset_counts;
+is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on another server fails');
+is_deeply(counts(), { getChildren => 1 }, 'which takes one listing and creates nothing');
+$proxy->reset_counts;
+is($on_b[0]->query("SELECT zk_try_xact_lock('$path')"), 'f', 'so does one for the transaction');
+is($on_b[0]->query("SELECT zk_lock('$path', '0')"), 'f', 'and a timeout of 0');
+is_deeply(counts(), { getChildren => 2 }, 'likewise by reading alone');
+
+my $mark = $zk->mark;
+is($on_a[1]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on the same server fails');
+is_deeply($zk->requests($mark, session => $a->session_id), {},
+	'answered from what the server knows itself');
+is_deeply([ $zk->children($path) ], [ $holder->{node} ], 'no other node was made');
+
+foreach my $other ([ $a, $on_a[1] ], [ $b, $on_b[0] ])
+{
+	my ($server, $session) = @$other;
+	my $on = $server == $a ? 'the same' : 'another';
+	my $r = $session->try("SELECT zk_lock('$path', '300ms'),"
+		  . " clock_timestamp() - statement_timestamp() >= '300ms'");
+	is($r->{text}, 'f|t', "a timeout on $on server returns false when it has passed");
+	is($server->lock_count('pid = ' . $session->pid . " AND state <> 'releasing'"),
+		0, 'and it is not in the queue any more');
+}
+
+# A lock of one session does not concern its own further requests.
+is($on_a[0]->query("SELECT zk_try_lock('$path'), zk_unlock('$path')"), 't|t',
+	'the holder is not blocked by itself');
+is(row($a, $on_a[0])->{count}, 1, 'and holds as often as it locked, less as often as it unlocked');
+
+# ---- who waits, and for whom
+
+$on_a[1]->query_start("SELECT zk_lock('$path')");
+$a->wait_waiting($on_a[1]);
+settle();
+is_deeply(
+	{   map { $_ => row($a, $on_a[1])->{$_} }
+		  qw(mode scope granted count node fencing_token granted_at blocked_by_pid blocked_by_node) },
+	{   mode => 'exclusive', scope => 'session', granted => 'f', count => 0,
+		node => $holder->{node}, fencing_token => undef, granted_at => undef,
+		blocked_by_pid => $on_a[0]->pid, blocked_by_node => undef },
+	'a waiter on the same server stands behind the holder, under the same node');
+ok(row($a, $on_a[1])->{wait_start}, 'since a time that is shown');
+is(activity($a, $on_a[1]), 'Lock', 'pg_stat_activity shows it waiting for a lock');
+
+$on_b[0]->query_start("SELECT zk_xact_lock('$path')");
+$b->wait_waiting($on_b[0]);
+my $waiter = blocked_row($b, $on_b[0]);
+is($waiter->{blocked_by_node}, $holder->{node}, 'a waiter elsewhere stands behind the node');
+is($waiter->{blocked_by_pid}, undef, 'and behind no process of its own server');
+is($waiter->{scope}, 'transaction', 'the scope is that asked for');
+is(activity($b, $on_b[0]), 'Lock', 'pg_stat_activity there shows it waiting for a lock');
+is_deeply([ $zk->children($path) ], [ $holder->{node}, $waiter->{node} ], 'two nodes');
+
+# Behind the waiter of B.
+settle();
+$on_a[2]->query_start("SELECT zk_lock('$path')");
+is(blocked_row($a, $on_a[2])->{blocked_by_node}, $waiter->{node},
+	'who comes after somebody elsewhere stands behind that one');
+is(row($a, $on_a[1])->{blocked_by_pid}, $on_a[0]->pid, 'the others stand as before');
+
+# B's earlier waiter is blocked itself, but nearer stands the last of A.
+settle();
+$on_b[1]->query_start("SELECT zk_lock('$path')");
+is(blocked_row($b, $on_b[1])->{blocked_by_node}, row($a, $on_a[2])->{node}, 'and so on');
+
+# ---- tokens
+
+my @tokens = ($holder->{fencing_token});
+my $shown = "SELECT fencing_token FROM zk_locks WHERE pid = pg_backend_pid() AND granted";
+$on_a[0]->query("SELECT zk_unlock('$path')");
+is($on_a[1]->finish, 't', 'the next on the same server gets it');
+push @tokens, $on_a[1]->query("SELECT zk_fencing_token('$path')");
+ok($_->busy, $_->name . ' still waits') foreach $on_b[0], $on_a[2], $on_b[1];
+
+# A transaction-level lock ends with its statement here, and so does the token.
+$on_a[1]->query("SELECT zk_unlock('$path')");
+is($on_b[0]->finish, 't', 'then the waiter of the other server');
+is($on_a[2]->finish, 't', 'then the one behind it');
+push @tokens, $on_a[2]->query($shown);
+ok($on_b[1]->busy, 'the last still waits');
+$on_a[2]->query("SELECT zk_unlock('$path')");
+is($on_b[1]->finish, 't', 'until it gets it');
+push @tokens, $on_b[1]->query($shown);
+is($on_b[1]->query("SELECT zk_unlock('$path')"), 't', 'it is free again');
+
+foreach my $round (1 .. 3)
+{
+	foreach my $session ($on_a[0], $on_b[0], $on_a[1])
+	{
+		$session->query("SELECT zk_lock('$path')");
+		push @tokens, $session->query("SELECT zk_fencing_token('$path')");
+		$session->query("SELECT zk_unlock('$path')");
+	}
+}
+
+# A path that was removed begins with sequence 0 again, but not with its tokens.
+wait_until { !$zk->children($path) } 'the path to be empty';
+$shell->delete($path);
+$on_b[0]->query("SELECT zk_lock('$path')");
+like(($zk->children($path))[0], qr/-lock-0000000000$/, 'the path was made anew');
+push @tokens, $on_b[0]->query("SELECT zk_fencing_token('$path')");
+$on_b[0]->query("SELECT zk_unlock('$path')");
+
+my @falling = grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens;
+is_deeply(\@falling, [], 'each of ' . @tokens . ' grants has a higher token than all before')
+  or diag("@tokens");
+
+my $r = $on_b[0]->try("SELECT zk_fencing_token('$path')");
+is($r->{sqlstate}, '55000', 'without a lock there is no token');
+$r = $on_b[0]->try("SELECT zk_unlock('$path')");
+is($r->{text}, 'f', 'what is not held cannot be unlocked');
+like($r->{notices}[0], qr/^WARNING: .*you don't own/, 'with a warning');
+
+# ---- a foreign holder
+
+my $foreign = $shell->create("$path/_c_0b6dbb5a-6cd9-4a1d-9b4c-1f0a7a4b8e11-lock-",
+	ephemeral => 1, sequence => 1);
+$proxy->reset_counts;
+is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a lock of another client is respected');
+is_deeply(counts(), { getChildren => 1 }, 'a try-lock behind it creates nothing');
+is($on_a[0]->query("SELECT zk_lock('$path', '100ms')"), 'f', 'and waits in vain');
+$on_a[0]->query_start("SELECT zk_lock('$path')");
+is("$path/" . blocked_row($a, $on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
+$on_a[1]->query_start("SELECT zk_lock('$path')");
+$a->wait_waiting($on_a[1]);
+settle();
+my $second = row($a, $on_a[1])->{blocked_by_node};
+is($second && "$path/$second", $foreign,
+	'also for those who share the node of the first');
+$shell->delete($foreign);
+is($on_a[0]->finish, 't', 'it is granted when that is gone');
+wait_until { (row($a, $on_a[1])->{blocked_by_pid} || 0) == $on_a[0]->pid } 'the next blocker';
+pass('then the next is blocked by a process');
+$on_a[0]->query("SELECT zk_unlock('$path')");
+is($on_a[1]->finish, 't', 'and gets it in turn');
+$on_a[1]->query("SELECT zk_unlock('$path')");
+
+# Names that no lock recipe writes are none of our business.
+$shell->create("$path/readme");
+is($on_a[0]->query("SELECT zk_try_lock('$path')"), 't', 'other nodes do not matter');
+$on_a[0]->query("SELECT zk_unlock('$path')");
+$shell->delete("$path/readme");
+
+# ---- what the node says
+
+sub node_data
+{
+	my ($node) = $zk->children($path);
+	my $text = $shell->get("$path/$node");
+	return ($text, JSON::PP->new->decode($text));
+}
+
+my $odd = qq(o'd "d \\ \x{fc}ser);
+$a->value('CREATE ROLE "o\'d ""d \\ ' . "\x{fc}" . 'ser" SUPERUSER LOGIN');
+utf8::encode(my $login = $odd);
+my $s = $a->session(user => $login);
+$s->query("SET application_name = 'nightly \"run\"'");
+$s->query("BEGIN; SELECT zk_xact_lock('$path', '1min') /* secret */");
+my ($text, $data) = node_data();
+is_deeply([ sort keys %$data ],
+	[ sort qw(server pid database user application_name started) ],
+	'the node tells who holds it and nothing else');
+is_deeply(
+	{ map { $_ => $data->{$_} } qw(server pid database user application_name) },
+	{   server => 'a', pid => $s->pid, database => 'postgres', user => $odd,
+		application_name => 'nightly "run"' },
+	'truly');
+my $started = $data->{started};
+is($a->value("SELECT now() - '$started'::timestamptz BETWEEN '0' AND '5min'"), 't',
+	'and since when');
+like($started, qr/(?:Z|[+-]\d\d(?::\d\d)?)$/, 'with its time zone');
+unlike($text, qr/secret|xact/, 'the statement is not told');
+$s->query('COMMIT');
+$s->disconnect;
+
+$b->set_conf('zklock.server_name' => "b\x{f6}rse 2");
+$s = $b->session;
+$s->query("SET application_name = ''");
+$s->query("SELECT zk_lock('$path')");
+(undef, $data) = node_data();
+is($data->{server}, "b\x{f6}rse 2", 'zklock.server_name is told if it is set');
+is($data->{database}, 'postgres', 'so is the database');
+is($data->{application_name} || '', '', 'an empty application name is no trouble');
+$s->disconnect;
+
+$_->disconnect foreach @on_a, @on_b, values %barrier;
+Zklock::Server->assert_clean($zk, \@servers, $path, '/t/barrier');
+done_testing;

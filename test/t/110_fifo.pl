@@ -1,0 +1,263 @@
+# Copyright (c) 2026, zklock contributors
+#
+# First come, first served: over the sessions of two database servers, and foreign
+# clients of three makes, in any mixture.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::JavaPeer;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my %server = map { $_ => Zklock::Server->new($_, zookeeper => $zk) } qw(a b);
+my $shell = $zk->shell;
+my $java  = Zklock::JavaPeer->new;
+$java->connect($zk->connect_string);
+
+# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
+# released on another path proves that the server knows of all that happened before.
+my %barrier = map { $_ => $server{$_}->session(name => "barrier of $_") } sort keys %server;
+
+sub settle
+{
+	foreach my $name (sort keys %server)
+	{
+		$barrier{$name}->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')")
+		  eq 't' or die 'the barrier failed';
+	}
+	return;
+}
+
+# ---- contenders ------------------------------------------------------------------
+#
+# A contender has a kind, a name, and code to see whether it has the lock and to release
+# it:
+#	a, b	an SQL session on that server, session-level
+#	A, B	the same, transaction-level
+#	k		kazoo's Lock, told about Curator's names
+#	j		Curator's InterProcessMutex
+#	p		a plain node as any client could make it; it has the lock when it is the first
+
+my %idle;    # sessions to use again, by server
+my $names = 0;
+my $path;
+
+sub children { return $zk->children($path); }
+
+sub new_contender
+{
+	my ($kind) = @_;
+	my $c = { kind => $kind, name => $kind . ++$names, server => $kind =~ /[ab]/i ? lc $kind : '' };
+	my $nodes = children();
+	if ($c->{server})
+	{
+		my $server  = $server{ $c->{server} };
+		my $session = $c->{session} = pop @{ $idle{ $c->{server} } } || $server->session;
+		my $function = $kind =~ /[AB]/ ? 'zk_xact_lock' : 'zk_lock';
+		$session->query('BEGIN') if $function eq 'zk_xact_lock';
+		$session->query_start("SELECT $function('$path')");
+		$c->{granted} = sub { return !$session->busy && $session->finish eq 't'; };
+		$c->{release} = sub {
+			$session->query($kind =~ /[AB]/ ? 'COMMIT' : "SELECT zk_unlock('$path')");
+			push @{ $idle{ $c->{server} } }, $session;
+		};
+		# It stands in the queue: its node, own or shared, has got its number.
+		my $where = 'pid = ' . $session->pid . " AND path = '$path'"
+		  . " AND state IN ('waiting', 'held') AND node ~ '\\d{10}\$'";
+		wait_until { $server->lock_count($where) } sub { "$c->{name} to queue\n" . $server->describe_locks };
+		return $c;
+	}
+	if ($kind eq 'p')
+	{
+		my $uuid = sprintf('%08x-0000-4000-8000-%012x', rand 2**31, ++$names);
+		my $node = $shell->create("$path/_c_$uuid-lock-",
+			ephemeral => 1, sequence => 1, makepath => 1);
+		$c->{granted} = sub { return "$path/" . (children())[0] eq $node; };
+		$c->{release} = sub { $shell->delete($node) };
+		return $c;
+	}
+	my $peer = $kind eq 'k' ? $shell : $java;
+	my $request = $kind eq 'k' ? $shell->lock_start($c->{name}, $path)
+	  : $java->acquire_start($c->{name}, $path);
+	$c->{granted} = sub { return $peer->ready($request) && $peer->result($request); };
+	$c->{release} = sub { $kind eq 'k' ? $shell->unlock($c->{name}) : $java->release($c->{name}) };
+	wait_until { children() == $nodes + 1 } "the node of $c->{name}";
+	return $c;
+}
+
+# Lets the contenders arrive one after the other, each when all know of the one before.
+sub arrive
+{
+	return map { my $c = new_contender($_); settle(); $c } @_;
+}
+
+# Releases whoever has the lock until nobody waits; the names in the order of grants.
+# At each point only one has it, also when all had time to learn of the release.
+sub serve
+{
+	my @waiting = @_;
+	my (@order, $doubles);
+	while (@waiting)
+	{
+		my @granted;
+		my $look = sub {
+			my @new = grep { $_->{granted}->() } @waiting;
+			push @granted, @new;
+			my %new = map { $_->{name} => 1 } @new;
+			@waiting = grep { !$new{ $_->{name} } } @waiting;
+			return scalar @granted;
+		};
+		wait_until { $look->() }
+		sub {
+			'one of ' . join(' ', map { $_->{name} } @waiting) . " to be granted\n"
+			  . join(' ', children()) . "\n" . join('', map { $_->describe_locks } values %server);
+		};
+		settle();
+		$look->();
+		$doubles .= ' ' . join('+', map { $_->{name} } @granted) if @granted > 1;
+		push @order, map { $_->{name} } @granted;
+		$_->{release}->() foreach @granted;
+	}
+	is($doubles, undef, 'never do two have it at once');
+	return join(' ', @order);
+}
+
+# Nodes there must be for these arrivals: one for each foreigner, and one for each row
+# of sessions of one server that nobody else is between.
+sub expected_nodes
+{
+	my ($nodes, $last) = (0, '');
+	foreach my $c (@_)
+	{
+		$nodes++ unless $c->{server} && $c->{server} eq $last;
+		$last = $c->{server};
+	}
+	return $nodes;
+}
+
+sub names { return join(' ', map { $_->{name} } @_); }
+
+# ---- mixtures
+
+my $number = 0;
+foreach my $mixture (
+	'a b a b a b',
+	'a a a b b a a b b b',
+	'A a B b A A b a B',
+	'a p a p b p b p a',
+	'p a a k b j a b p b a',
+	'k k b a p p a b j j a A B',
+	'j a k b j a k b j',
+	'b b b k a a a j b b b p a a a k k b a')
+{
+	$path = '/t/fifo/' . ++$number;
+	my @queue = arrive(split / /, $mixture);
+	is(scalar(children()), expected_nodes(@queue), "$mixture: one node for each run");
+	is(serve(@queue), names(@queue), 'the order of grants is that of arrival');
+}
+
+# ---- a foreigner comes while five sessions of one server queue
+
+foreach my $foreign (qw(k j p b))
+{
+	$path = '/t/fifo/' . ++$number;
+	my @before = arrive(qw(a a a a a a));
+	is(scalar(children()), 1, 'a holder and five who wait on one server: one node');
+	my ($foreigner) = arrive($foreign);
+	my @after = arrive(qw(a a a a a));
+	is(scalar(children()), 3, 'five more behind a foreigner: another node');
+	is(serve(@before, $foreigner, @after), names(@before, $foreigner, @after),
+		"$foreign is served right after the five there before it, and before the others");
+}
+
+# ---- the queue changes while it is served
+
+# Half of the first run has been served when the foreigner comes; one of those served
+# comes back, and stands behind it.
+$path = '/t/fifo/' . ++$number;
+my @run = arrive(qw(a a a a));
+my @served = splice(@run, 0, 2);
+foreach my $c (@served)
+{
+	wait_until { $c->{granted}->() } $c->{name};
+	ok(!(grep { $_->{granted}->() } @run), 'the others wait');
+	$c->{release}->();
+}
+my ($late) = arrive('k');
+my ($again) = arrive('a');
+is(serve(@run, $late, $again), names(@run, $late, $again),
+	'who asks again after a foreigner came stands behind it');
+
+# Some give up; that changes nothing for the others.
+$path = '/t/fifo/' . ++$number;
+my @all = arrive(qw(a a b p a b k a b b a j b a));
+my %gives_up = map { $_ => 1 } 1, 2, 4, 8, 9, 10;
+foreach my $i (sort { $a <=> $b } keys %gives_up)
+{
+	my $session = $all[$i]{session};
+	$session->cancel;
+	$session->result->{sqlstate} eq '57014' or die "$all[$i]{name} was not cancelled";
+	push @{ $idle{ $all[$i]{server} } }, $session;
+}
+my @patient = @all[ grep { !$gives_up{$_} } 0 .. $#all ];
+is(serve(@patient), names(@patient), 'the order stays that of arrival when some give up');
+
+# A foreigner that gives up: those behind its node, who could not join the run before
+# it, still come after that run.
+$path = '/t/fifo/' . ++$number;
+@run = arrive(qw(a a));
+my ($quitter) = arrive('p');
+my @behind = arrive(qw(a b a));
+$quitter->{release}->();
+settle();
+my @last = arrive(qw(a b));
+is(serve(@run, @behind, @last), names(@run, @behind, @last), 'also if a foreigner gives up');
+
+# ---- arrivals at one moment
+#
+# Their order is open, but for the servers' own: all who came before a foreigner are
+# served before it, all who came after it afterwards.
+
+$path = '/t/fifo/' . ++$number;
+my ($holder) = arrive('k');
+my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
+my @early = @sessions[ 0 .. 7 ];
+my @late  = @sessions[ 8 .. 15 ];
+my $take = sub {
+	my (@crowd) = @_;
+	$_->query_start("SELECT zk_lock('$path')") foreach @crowd;
+	my $pids = join(',', map { $_->pid } @crowd);
+	foreach my $name (sort keys %server)
+	{
+		$server{$name}->wait_value(
+			"SELECT count(*) FROM zk_locks WHERE node ~ '\\d{10}\$' AND state = 'waiting' AND pid IN ($pids)",
+			@crowd / 2);
+	}
+	settle();
+};
+$take->(@early);
+my ($middle) = arrive('k');
+$take->(@late);
+cmp_ok(scalar(children()), '<', 18, 'a crowd shares nodes');
+
+my @contenders = map {
+	my $session = $_;
+	{   name => (grep { $_ == $session } @early) ? 'early' : 'late',
+		granted => sub { !$session->busy && $session->finish eq 't' },
+		release => sub { $session->query("SELECT zk_unlock('$path')") } }
+} @sessions;
+$_->{name} .= ++$names foreach @contenders;
+my $order = serve($holder, $middle, @contenders);
+$order =~ s/\d+//g;
+is($order, join(' ', 'k', ('early') x 8, 'k', ('late') x 8),
+	'a crowd before a foreigner, the foreigner, and the crowd after it');
+
+undef $_ foreach @sessions;
+$java->close_session;
+$_->disconnect foreach values %barrier, map { @$_ } values %idle;
+Zklock::Server->assert_clean($zk, [ values %server ], '/t/barrier', map { "/t/fifo/$_" } 1 .. $number);
+done_testing;

@@ -1,0 +1,226 @@
+# Copyright (c) 2026, zklock contributors
+#
+# ZooKeeper is there, and says no: each refusal is an error of its own that names
+# ZooKeeper's, and leaves nothing behind.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $shell = $zk->shell;
+# The administrator may do everything, whatever the world may not.
+$shell->add_auth('digest', 'admin:secret');
+my @admin = [ 'digest', 'admin:secret', 'cdrwa' ];
+
+my @conf = ("zklock.session_timeout = '20s'");
+my $a = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
+my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $s = $a->session;
+my $other = $a->session;
+my $remote = $b->session;
+
+# All ways to ask fail in the same manner.
+sub refused
+{
+	my ($path, $sqlstate, $detail, $what) = @_;
+	foreach my $call ("zk_lock('$path')", "zk_lock('$path', '1min')", "zk_try_lock('$path')",
+		"zk_xact_lock('$path')", "zk_try_xact_lock('$path')", "zk_lock(ARRAY['$path', '/r/free'])")
+	{
+		my $result = $s->try("SELECT $call");
+		is($result->{sqlstate}, $sqlstate, "$what: $call fails")
+		  or diag $result->{error} || $result->{text};
+		like($result->{detail} || '', $detail, 'and says what ZooKeeper said');
+	}
+	return;
+}
+
+# ---- an ephemeral node cannot have children
+
+$shell->create('/r/ephemeral', ephemeral => 1, makepath => 1);
+refused('/r/ephemeral', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path is an ephemeral node');
+refused('/r/ephemeral/a/b', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path below an ephemeral node');
+$a->assert_clean($zk, '/r/ephemeral', '/r/free');
+
+# ---- rights
+
+my %right = (
+	'/r/nothing'  => '',
+	'/r/nocreate' => 'rwda',
+	'/r/nolist'   => 'cwda');
+$shell->create($_, acl => [ @admin, $right{$_} ? [ 'world', 'anyone', $right{$_} ] : () ])
+  foreach sort keys %right;
+foreach my $path (sort keys %right)
+{
+	refused($path, '42501', qr/ZNOAUTH/, "$path may not be " . ($path =~ /nolist/ ? 'read' : 'written'));
+	like($s->try("SELECT zk_lock('$path')")->{hint} || '', qr/ACL/, 'the hint leads to the ACL');
+}
+refused('/r/nothing/below', '42501', qr/ZNOAUTH/, 'a path that cannot be created');
+# On a server that waited for the path, the queue is refused as a whole.
+$a->assert_clean($zk, sort keys %right);
+
+# What lies below a forbidden node may be allowed.
+$shell->create('/r/nothing/open');
+is($s->query("SELECT zk_lock('/r/nothing/open')"), 't', 'a path below one that is forbidden');
+is($s->query("SELECT zk_unlock('/r/nothing/open')"), 't', 'is locked and unlocked');
+
+# ---- a predecessor that we may not read
+#
+# It cannot be watched, so the path is.
+
+sub unreadable
+{
+	my ($path) = @_;
+	return $shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
+		ephemeral => 1, sequence => 1, acl => [@admin]);
+}
+
+sub readable
+{
+	my ($path) = @_;
+	return $shell->create("$path/_c_00000000-0000-0000-0000-000000000001-lock-",
+		ephemeral => 1, sequence => 1);
+}
+
+$shell->create('/r/unreadable');
+my @before = map { unreadable('/r/unreadable') } 1 .. 2;
+$s->query_start("SELECT zk_lock('/r/unreadable')");
+$a->wait_waiting($s);
+$other->query_start("SELECT zk_lock('/r/unreadable')");
+$a->wait_waiting($other);
+wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
+is($a->session->try("SELECT zk_try_lock('/r/unreadable')")->{text}, 'f', 'the path is taken for who does not wait');
+my $noise = readable('/r/unreadable');
+ok($s->busy, 'a waiter waits for a predecessor it may not read');
+$shell->delete($noise);
+$shell->delete($before[1]);
+ok($s->busy, 'and for one before that');
+$shell->delete($before[0]);
+is($s->finish, 't', 'and notices when they are gone');
+ok($other->busy, 'the next session waits');
+my $after = unreadable('/r/unreadable');
+is($s->query("SELECT zk_unlock('/r/unreadable')"), 't', 'unlocked');
+is($other->finish, 't', 'and gets it in its turn');
+$other->query("SELECT zk_unlock('/r/unreadable')");
+$shell->delete($after);
+$a->assert_clean($zk, '/r/unreadable');
+
+# One that can be read, behind one that cannot.
+@before = (unreadable('/r/unreadable'), readable('/r/unreadable'));
+$s->query_start("SELECT zk_lock('/r/unreadable')");
+$a->wait_waiting($s);
+wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
+$shell->delete($before[1]);
+$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/r/unreadable'", $before[0] =~ s{.*/}{}r);
+ok($s->busy, 'after the readable one the unreadable one is waited for');
+$shell->delete($before[0]);
+is($s->finish, 't', 'until it goes');
+$s->query("SELECT zk_unlock('/r/unreadable')");
+$a->assert_clean($zk, '/r/unreadable');
+
+# ---- children that are no contenders
+
+$shell->create('/r/odd');
+my $mark = $a->log_mark;
+foreach my $name ('readme', 'lock', 'lock-1', 'something-0000000001', "caf\x{e9}",
+	'_c_00000000-0000-0000-0000-000000000000-lock-')
+{
+	$shell->create("/r/odd/$name");
+	is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
+	$other->query_start("SELECT zk_lock('/r/odd')");
+	$a->wait_waiting($other);
+	is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
+	is($other->finish, 't', 'by the next session as well');
+	$other->query("SELECT zk_unlock('/r/odd')");
+}
+is($remote->query("SELECT zk_try_lock('/r/odd')"), 't', 'and by who does not wait');
+$remote->query("SELECT zk_unlock('/r/odd')");
+$a->wait_log(qr{LOG:  ignoring child ".*" of lock path "/r/odd"}, $mark);
+my $lines = () = $a->log_since($mark) =~ m{LOG:  ignoring child}g;
+is($lines, 1, 'the log tells of it once');
+$shell->delete("/r/odd/$_") foreach $zk->children('/r/odd');
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/odd');
+
+# ---- an ACL that ZooKeeper cannot make: of a creator who has not said who he is
+
+my $id = $a->session_id;
+is($other->query("SELECT zk_lock('/r/kept')"), 't', 'a lock is held');
+$a->set_conf('zklock.acl' => 'creator');
+wait_until { $s->try("SELECT zk_lock('/r/creator')")->{sqlstate} eq '42501' || $s->query('SELECT zk_unlock_all()') x 0 }
+  'zklock.acl to be in force';
+refused('/r/creator', '42501', qr/ZINVALIDACL/, 'zklock.acl = creator without credentials');
+$a->set_conf('zklock.acl' => 'open');
+wait_until { $s->try("SELECT zk_lock('/r/creator')")->{ok} } 'zklock.acl to be in force';
+$s->query("SELECT zk_unlock('/r/creator')");
+$a->wait_session;
+is($a->session_id, $id, 'all in one session');
+is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'whose locks are undisturbed');
+
+# ---- credentials that ZooKeeper refuses
+
+my $file = $a->data_dir . '/nosuch';
+append_to_file($file, "nosuchscheme:topsecret\n");
+chmod 0600, $file;
+$remote->query("SELECT zk_lock('/r/auth')");
+$s->query_start("SELECT zk_lock('/r/auth')");
+$a->wait_waiting($s);
+$mark = $a->log_mark;
+$a->set_conf('zklock.auth_file' => $file);
+$a->wait_session('authentication failed');
+pass('credentials of an unknown scheme: zk_session says that authentication failed');
+my $result = $s->result;
+is($result->{sqlstate}, '42501', 'who waited is refused') or diag explain $result;
+like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
+like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
+refused('/r/auth', '42501', qr/ZAUTHFAILED/, 'refused credentials');
+like($a->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
+like($a->log_since($mark), qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
+unlike($a->log_since(0), qr/topsecret/, 'without the credentials');
+$a->set_conf('zklock.auth_file' => '');
+$a->wait_session;
+is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
+is($a->session_id, $id, 'in the same session');
+$s->query_start("SELECT zk_lock('/r/auth')");
+$a->wait_waiting($s);
+$remote->query("SELECT zk_unlock('/r/auth')");
+is($s->finish, 't', 'and new ones are granted');
+$s->query("SELECT zk_unlock('/r/auth')");
+$other->query("SELECT zk_unlock('/r/kept')");
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
+
+# ---- a node that we may not delete
+#
+# Nothing but the node itself stands in the way, and the administrator can delete that.
+
+$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
+is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
+$remote->query_start("SELECT zk_lock('/r/nodelete')");
+$b->wait_waiting($remote);
+$mark = $a->log_mark;
+$s->query_start("SELECT zk_unlock('/r/nodelete')");
+$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
+pass('the log tells that the node cannot be deleted');
+ok($remote->busy, 'nobody elsewhere gets the lock');
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'zk_unlock waits, and can be cancelled');
+is($s->query('SELECT 1'), 1, 'the session goes on');
+my ($node) = $zk->children('/r/nodelete');
+$shell->delete("/r/nodelete/$node");
+is($remote->finish, 't', 'the administrator deletes it: the next one gets the lock');
+# b cannot delete its node either. Without that right ZooKeeper does not even say that a
+# node is gone.
+$remote->query_start("SELECT zk_unlock('/r/nodelete')");
+$b->wait_log(qr{could not delete ZooKeeper node "/r/nodelete/}, 0);
+$shell->delete("/r/nodelete/$_") foreach $zk->children('/r/nodelete');
+is(eval { $remote->finish(15) }, 't', 'zk_unlock returns when the node is gone')
+  or $remote->cancel && $remote->result;
+$lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
+cmp_ok($lines, '<=', 5, 'without flooding the log');
+$_->disconnect foreach $s, $other, $remote;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
+done_testing;

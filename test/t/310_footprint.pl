@@ -1,0 +1,122 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What the worker costs when there is nothing to do, and what it keeps afterwards.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ['zklock.max_locks = 16384']);
+my $b  = Zklock::Server->new('b', zookeeper => $zk);
+
+# Memory of its own, kB: what is shared with all of PostgreSQL does not count.
+sub memory
+{
+	my $status = slurp_file('/proc/' . $a->worker_pid . '/status');
+	my ($anon) = $status =~ /^RssAnon:\s+(\d+) kB/m;
+	my ($file) = $status =~ /^RssFile:\s+(\d+) kB/m;
+	return ($anon, $anon + $file);
+}
+
+# Processor time of all its threads, in ticks of 10 ms.
+sub ticks
+{
+	my @stat = split ' ', slurp_file('/proc/' . $a->worker_pid . '/stat') =~ s/^.*\) //r;
+	return $stat[11] + $stat[12];
+}
+
+# What it uses in some seconds. There is no condition to wait for: time itself counts.
+sub idle
+{
+	my ($what) = @_;
+	my $start = ticks();
+	my $end   = time + 4;
+	wait_until { time >= $end } 'the end of the observation', 10;
+	my $used = ticks() - $start;
+	note "$what: $used ticks";
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($used, '<=', 4, "$what: the worker uses next to no processor time");
+	return;
+}
+
+my ($anon, $total) = memory();
+note "idle: $anon kB anonymous, $total kB in all";
+cmp_ok($total, '<', 30 * 1024, 'an idle worker is smaller than 30 MB');
+idle('nobody locks');
+
+my $size = $a->value("SELECT allocated_size FROM pg_shmem_allocations WHERE name = 'zklock'");
+note "shared memory: $size bytes";
+cmp_ok($size, '<', 64 * 1024 * 1024, '16384 entries take less than 64 MB of shared memory');
+
+# Locks that are held and waited for are no work either.
+my $holder  = $a->session;
+my $remote  = $b->session;
+my @waiting = map { $a->session } 1 .. 20;
+$holder->query("SELECT zk_lock('/f/held')");
+$remote->query("SELECT zk_lock('/f/remote')");
+foreach my $i (0 .. $#waiting)
+{
+	$waiting[$i]->query_start("SELECT zk_lock('" . ($i % 2 ? '/f/held' : '/f/remote') . "')");
+	$a->wait_waiting($waiting[$i]);
+}
+idle('locks are held and waited for');
+$_->cancel foreach @waiting;
+$_->result foreach @waiting;
+$_->query('SELECT zk_unlock_all()') foreach $holder, $remote;
+$_->disconnect foreach @waiting;
+
+# What comes and goes leaves no trace in the worker's memory.
+sub traffic
+{
+	$holder->query(
+		q{DO $$
+		BEGIN
+			FOR i IN 1 .. 1500 LOOP
+				PERFORM zk_lock('/f/traffic' || i % 7);
+				PERFORM zk_unlock('/f/traffic' || i % 7);
+			END LOOP;
+		END $$});
+	$holder->query(
+		q{SELECT bool_and(zk_lock('/f/many/' || i)) FROM generate_series(1, 500) i});
+	$holder->query('SELECT zk_unlock_all()');
+	return;
+}
+traffic();
+my ($before) = memory();
+traffic() foreach 1 .. 4;
+my ($after, $all) = memory();
+note "after traffic: $before kB, after four times as much: $after kB anonymous, $all kB in all";
+cmp_ok($after, '<', $before + 1024, 'memory does not grow with traffic');
+cmp_ok($all, '<', 30 * 1024, 'the worker is still smaller than 30 MB');
+idle('after traffic');
+Zklock::Server->assert_clean($zk, [ $a, $b ], map({ "/f/traffic$_" } 0 .. 6),
+	map({ "/f/many/$_" } 1 .. 500), '/f/held', '/f/remote');
+
+# Without ZooKeeper it tries to connect again and again, but not all the time.
+$zk->stop;
+$a->wait_session('connecting');
+$holder->query_start("SELECT zk_lock('/f/held')");
+$a->wait_waiting($holder);
+idle('ZooKeeper is away');
+$zk->start;
+is($holder->finish, 't', 'and when ZooKeeper is back it works');
+
+# A name that nobody knows.
+my $pid = $a->worker_pid;
+$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181');
+wait_until { ($a->worker_pid || $pid) != $pid } 'a new worker';
+$a->wait_session('down');
+idle('no server name resolves');
+$a->set_conf('zklock.servers' => $zk->connect_string);
+$a->wait_session;
+is($holder->query("SELECT zk_unlock('/f/held')"), 't', 'unlocked');
+$_->disconnect foreach $holder, $remote;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/f/held', '/f/remote');
+done_testing;
