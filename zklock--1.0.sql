@@ -144,7 +144,7 @@ COMMENT ON COLUMN zk_session.state IS 'connected, connecting, down, authenticati
 COMMENT ON COLUMN zk_session.server IS 'ZooKeeper server connected to';
 COMMENT ON COLUMN zk_session.session_id IS 'id of the ZooKeeper session';
 COMMENT ON COLUMN zk_session.negotiated_timeout IS 'time after which ZooKeeper ends the session of a silent client';
-COMMENT ON COLUMN zk_session.lease_remaining IS 'not used in this version';
+COMMENT ON COLUMN zk_session.lease_remaining IS 'for how long the session is proved to be alive, and locks to be held; zero if they are suspended';
 COMMENT ON COLUMN zk_session.connected_since IS 'when the connection was made';
 COMMENT ON COLUMN zk_session.worker_pid IS 'process of the zklock worker';
 COMMENT ON COLUMN zk_session.reconnects IS 'how often the session was continued on a new connection';

@@ -84,8 +84,8 @@ SELECT name FROM pg_settings WHERE name LIKE 'zklock.%' ORDER BY name COLLATE "C
 SHOW zklock.auth_file;
 \set VERBOSITY default
 SELECT count(*) FROM pg_settings WHERE name = 'zklock.auth_file';
--- none of the settings is a plain user's to change
-SELECT count(*) > 5, count(*) FILTER (WHERE context IN ('user', 'backend'))
+-- only two of the settings are a plain user's to change
+SELECT count(*) > 5, string_agg(name, ' ' ORDER BY name COLLATE "C") FILTER (WHERE context IN ('user', 'backend'))
 FROM pg_settings WHERE name LIKE 'zklock.%';
 
 \c - :superuser

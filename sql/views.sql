@@ -29,7 +29,7 @@ SELECT count(*) FROM zk_locks WHERE path = '/regress/views_a';
 -- the session, always one row
 \t off
 SELECT state, server ~ '^127\.0\.0\.1:\d+$' AS server, session_id ~ '^0x[0-9a-f]+$' AS session_id,
-  negotiated_timeout, lease_remaining, connected_since < clock_timestamp() AS connected_since,
+  negotiated_timeout, lease_remaining > '0' AND lease_remaining < negotiated_timeout AS lease_remaining, connected_since < clock_timestamp() AS connected_since,
   (SELECT backend_type LIKE '%zklock%' FROM pg_stat_activity a WHERE a.pid = worker_pid) AS worker_pid,
   reconnects, expirations
 FROM zk_session;

@@ -33,6 +33,7 @@
 #include "access/xact.h"
 #include "backend.h"
 #include "compat.h"
+#include "guard.h"
 #include "lib/ilist.h"
 #include "request.h"
 #include "shmem.h"
@@ -276,16 +277,18 @@ release_at_exit(int code, Datum arg)
  */
 
 /*
- * The path of a lost lock the transaction relied on, or NULL.  It relied on
- * what it holds at transaction level, and if it has written, on all locks.
+ * Calls "visit" for what the transaction relies on: what it holds at
+ * transaction level, or, if it has written, all the session holds.  Cannot
+ * fail unless "visit" does.
  */
-static const char *
-find_lost(bool written)
+void
+backend_visit_holds(bool all, HoldVisitor visit, void *arg)
 {
 	HASH_SEQ_STATUS status;
 	LocalPath	   *path;
-	const char	   *lost = NULL;
 
+	if (local_paths == NULL)
+		return;
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
@@ -293,45 +296,9 @@ find_lost(bool written)
 		{
 			Hold *hold = &path->holds[mode];
 
-			if (hold->entry != NO_ENTRY && (written || hold->nowners > 0) &&
-				entry_get_state(hold->entry) == CONTENDER_LOST)
-				lost = path->path;
+			if (hold->entry != NO_ENTRY && (all || hold->nowners > 0))
+				visit(hold->entry, path->path, arg);
 		}
-	}
-	return lost;
-}
-
-/*
- * Before commit: a transaction that relied on a lock that is lost must fail.
- * As long as the session may be over, wait for proof of the one or the other.
- */
-static void
-guard_commit(void)
-{
-	bool written = TransactionIdIsValid(GetTopTransactionIdIfAny());
-
-	if (dlist_is_empty(&transaction_holds) && (!written || hash_get_num_entries(local_paths) == 0))
-		return;
-	for (;;)
-	{
-		SessionProof proof;
-		const char	*lost;
-
-		ResetLatch(MyLatch);
-		proof = zklock_session_proof();
-		lost = find_lost(written);
-		if (lost)
-			report_lost(lost);
-		if (proof == SESSION_LIVES)
-			return;
-		if (proof == SESSION_OVER)
-			ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-							errmsg("could not verify that ZooKeeper locks are still held"),
-							errdetail("ZooKeeper could not be reached for a session timeout."),
-							errhint("Others may have held the locks meanwhile. Retry the work.")));
-		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }
 
@@ -440,6 +407,7 @@ backend_install_hooks(void)
 {
 	prev_ProcessUtility_hook = ProcessUtility_hook;
 	ProcessUtility_hook = utility_hook;
+	guard_install_hooks();
 }
 
 /* Prepares the session at its first lock. */
@@ -505,7 +473,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 		if (hold->entry != NO_ENTRY)
 		{
 			if (entry_get_state(hold->entry) == CONTENDER_LOST)
-				report_lost(path);
+				report_lost(hold->entry, path);
 			granted = true;
 		}
 		else
@@ -674,6 +642,6 @@ backend_fencing_token(const char *path)
 	token = entry->token;
 	SpinLockRelease(&entry->mutex);
 	if (state == CONTENDER_LOST)
-		report_lost(path);
+		report_lost(hold->entry, path);
 	return token;
 }

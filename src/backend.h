@@ -15,7 +15,11 @@ typedef enum LockScope
 	LOCK_SCOPE_TRANSACTION
 } LockScope;
 
+/* Is told of an entry and its path. */
+typedef void (*HoldVisitor)(int index, const char *path, void *arg);
+
 extern void	 backend_install_hooks(void);
+extern void	 backend_visit_holds(bool all, HoldVisitor visit, void *arg);
 extern bool	 backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms);
 extern void	 backend_undo_lock(const char *path, LockMode mode, LockScope scope);
 extern bool	 backend_unlock(const char *path, LockMode mode);

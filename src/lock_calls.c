@@ -23,6 +23,14 @@
 
 #define MAX_REPORTED_PATHS 1000
 
+typedef struct CheckCall
+{
+	Run	  *run;
+	int	   index; /* of the contender's entry */
+	uint32 number;
+	char   node[ZKLOCK_NODE_SIZE];
+} CheckCall;
+
 typedef struct ListCall
 {
 	LockPath *path;
@@ -296,6 +304,31 @@ path_delete_orphan(LockPath *path, const char *name)
 	pfree(node);
 }
 
+/* The reply to contender_check() */
+static void
+on_checked(void *arg, const ZkReply *reply)
+{
+	CheckCall	   *call = arg;
+	Run			   *run = call->run;
+	LockPath	   *path = run->path;
+	ContenderEntry *entry = entry_at(call->index);
+
+	if (reply->outcome == ZK_OK)
+	{
+		SpinLockAcquire(&entry->mutex);
+		entry->check_done = call->number;
+		SpinLockRelease(&entry->mutex);
+		entry_set_owner_latch(entry);
+	}
+	if (run_call_end(run))
+	{
+		if (reply->outcome == ZK_NO_NODE && strcmp(run->name, call->node) == 0)
+			run_deleted(run);
+		path_pump(path);
+	}
+	pfree(call);
+}
+
 /* The predecessor, read to set a watch on it. */
 static void
 on_blocker(void *arg, const ZkReply *reply)
@@ -562,5 +595,38 @@ run_watch_blocker(Run *run, const char *name)
 	run_call_begin(run);
 	node = node_path(run->path, name);
 	zk_get(node, true, on_blocker, run);
+	pfree(node);
+}
+
+/*
+ * A holder about to commit wants to know that its node exists, from a quorum.
+ * If the answer is lost, this is called again for the new connection.
+ */
+void
+contender_check(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	CheckCall	   *call;
+	uint32			number;
+	bool			wanted;
+	char		   *node;
+
+	if (!c->granted || !zk_client_connected())
+		return;
+	SpinLockAcquire(&entry->mutex);
+	number = entry->check_wanted;
+	wanted = number != entry->check_done;
+	SpinLockRelease(&entry->mutex);
+	if (!wanted)
+		return;
+
+	call = palloc(sizeof(CheckCall));
+	call->run = c->run;
+	call->index = entry_index(c);
+	call->number = number;
+	strlcpy(call->node, c->run->name, sizeof(call->node));
+	run_call_begin(c->run);
+	node = node_path(c->path, call->node);
+	zk_check(node, on_checked, call);
 	pfree(node);
 }

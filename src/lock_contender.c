@@ -12,6 +12,8 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "lock_table.h"
 #include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
@@ -107,13 +109,38 @@ contender_fail(Contender *c, ContenderFailure failure, int code)
 	contender_detach(c);
 }
 
-/* A granted contender's lock is lost, whether or not the node is gone. */
+/*
+ * A granted contender's lock is lost, whether or not the node is gone.  If its
+ * session wants that, it is interrupted; loss_explain_interrupt() makes the
+ * message of it.
+ */
 void
-contender_lose(Contender *c)
+contender_lose(Contender *c, LossReason reason)
 {
+	ContenderEntry *entry = entry_of(c);
+	int				interrupt = 0;
+	int				pid;
+	bool			lost;
+
 	c->granted = false;
-	if (contender_step(c, CONTENDER_GRANTED, CONTENDER_LOST))
-		entry_set_owner_latch(entry_of(c));
+	SpinLockAcquire(&entry->mutex);
+	pid = entry->pid;
+	lost = entry->state == CONTENDER_GRANTED;
+	if (lost)
+	{
+		entry->state = CONTENDER_LOST;
+		entry->loss = reason;
+		if (entry->on_loss == LOSS_CANCEL)
+			interrupt = SIGINT;
+		else if (entry->on_loss == LOSS_TERMINATE)
+			interrupt = SIGTERM;
+		entry->interrupted = interrupt != 0;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (lost)
+		entry_set_owner_latch(entry);
+	if (interrupt != 0 && kill(pid, interrupt) != 0)
+		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 	contender_detach(c);
 }
 

@@ -42,7 +42,7 @@
  *
  * Everything is driven by path_pump(), which looks at what is and does what
  * comes next; events only record what they know and call it.  Nothing is sent
- * and nothing granted while ZooKeeper is not connected.
+ * while ZooKeeper is not connected, and nothing granted without the lease.
  *
  * For a worker that may end at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
@@ -57,6 +57,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "lease.h"
 #include "lock_path.h"
 #include "lock_table.h"
 
@@ -268,7 +269,7 @@ run_pump(Run *run)
 			if (run->state == RUN_CREATED)
 				run_evaluate(run);
 			run_guard(run);
-			if (run->state == RUN_GRANTED && run_is_guarded(run))
+			if (run->state == RUN_GRANTED && run_is_guarded(run) && lease_state() == LEASE_HOLDS)
 				run_grant(run);
 			break;
 		default:
@@ -355,7 +356,7 @@ contender_arrive(Contender *c)
 	else if (entry->nowait)
 	{
 		dlist_push_tail(&path->arrivals, &c->node);
-		if (!zk_client_connected())
+		if (!zk_client_connected() || lease_state() != LEASE_HOLDS)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 		else if (path_is_taken(path, entry->mode))
 			contender_fail(c, FAILURE_BUSY, 0);
@@ -418,6 +419,8 @@ lock_path_attend(void)
 			contender_arrive(c);
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
+		else if (state == CONTENDER_GRANTED)
+			contender_check(c);
 	}
 }
 
@@ -541,7 +544,7 @@ lock_path_start(void)
 	}
 
 	/* Who does not wait for a connection does not wait for a new worker's. */
-	lock_path_disconnected();
+	lock_path_unreachable();
 }
 
 /*
@@ -588,12 +591,17 @@ lock_path_connected(const SessionInfo *session)
 	lock_manager.refused_code = 0;
 	zk_sync();
 	forget_listings(false);
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+		contender_check(&lock_manager.contenders[i]);
 	pump_all();
 }
 
-/* The connection is gone; the session may go on. */
+/*
+ * ZooKeeper cannot be reached, or what it says proves nothing; the session may
+ * go on.  Who does not wait for other holders does not wait for this either.
+ */
 void
-lock_path_disconnected(void)
+lock_path_unreachable(void)
 {
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
@@ -612,9 +620,23 @@ lock_path_disconnected(void)
 }
 
 /*
- * The connection has been gone for so long that the session may be over, and
- * others may have our locks.  Holders have lost them, for good, even should
- * the session turn out to be alive; then their nodes are deleted.
+ * The session is proved to live again: who waits for that goes on.
+ */
+void
+lock_path_proved(void)
+{
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (lock_manager.contenders[i].granted)
+			entry_set_owner_latch(entry_at(i));
+	}
+	pump_all();
+}
+
+/*
+ * It has not been proved for so long that the session may be over, and others
+ * may have our locks.  Holders have lost them, for good, even should the
+ * session turn out to be alive; then their nodes are deleted.
  */
 void
 lock_path_lose_all(void)
@@ -628,11 +650,12 @@ lock_path_lose_all(void)
 		if (!c->granted)
 			continue;
 		nlost += contender_state(c) == CONTENDER_GRANTED;
-		contender_lose(c);
+		contender_lose(c, LOSS_UNPROVED);
 	}
 	if (nlost > 0)
-		ereport(LOG, (errmsg("ZooKeeper could not be reached for a session timeout"),
+		ereport(LOG, (errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
 					  errdetail("Locks lost: %d.", nlost)));
+	pump_all();
 }
 
 /*

@@ -12,7 +12,8 @@
 extern void	 lock_path_start(void);
 extern void	 lock_path_attend(void);
 extern void	 lock_path_connected(const SessionInfo *session);
-extern void	 lock_path_disconnected(void);
+extern void	 lock_path_unreachable(void);
+extern void	 lock_path_proved(void);
 extern void	 lock_path_lose_all(void);
 extern void	 lock_path_session_lost(const char *reason);
 extern void	 lock_path_refuse_all(int code);

@@ -299,7 +299,8 @@ run_fail(Run *run, ContenderFailure failure, int code)
 
 /*
  * The run's node is gone without our doing: holders have lost the lock, those
- * who waited queue again in a new run, here or behind all others.
+ * who waited queue again in a new run, in this place or, if others have passed
+ * them meanwhile, behind all.
  */
 void
 run_replace(Run *run, bool keep_place)
@@ -313,7 +314,7 @@ run_replace(Run *run, bool keep_place)
 
 		if (c->granted)
 		{
-			contender_lose(c);
+			contender_lose(c, keep_place ? LOSS_EXPIRED : LOSS_DELETED);
 			continue;
 		}
 		if (replacement == NULL)

@@ -138,7 +138,7 @@ extern void			  contender_publish(Contender *c);
 extern void			  contender_forget(Contender *c);
 extern void			  contender_detach(Contender *c);
 extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
-extern void			  contender_lose(Contender *c);
+extern void			  contender_lose(Contender *c, LossReason reason);
 extern bool			  contender_grant(Contender *c);
 extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
 
@@ -173,6 +173,7 @@ extern void run_probe(Run *run);
 extern void run_delete(Run *run);
 extern void run_guard(Run *run);
 extern void run_watch_blocker(Run *run, const char *name);
+extern void contender_check(Contender *c);
 
 /* Decisions (lock_path.c) */
 extern void arrivals_place(LockPath *path);

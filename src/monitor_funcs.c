@@ -14,6 +14,7 @@
 
 #include "access/htup_details.h"
 #include "compat.h"
+#include "lease.h"
 #include "mb/pg_wchar.h"
 #include "shmem.h"
 #include "utils/builtins.h"
@@ -39,7 +40,7 @@ typedef struct RunView
 } RunView;
 
 static const char *
-state_name(ContenderState state)
+state_name(ContenderState state, LeaseState lease)
 {
 	switch (state)
 	{
@@ -48,7 +49,9 @@ state_name(ContenderState state)
 		case CONTENDER_QUEUED:
 			return "waiting";
 		case CONTENDER_GRANTED:
-			return "held";
+			return lease == LEASE_HOLDS		  ? "held"
+				   : lease == LEASE_SUSPENDED ? "suspended"
+											  : "lost";
 		case CONTENDER_LOST:
 			return "lost";
 		case CONTENDER_FAILED:
@@ -180,13 +183,13 @@ text_or_null(const char *value, bool *isnull)
 }
 
 static void
-put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, bool suspended,
+put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, LeaseState lease,
 			 bool transaction_level, int count)
 {
 	Datum		values[ZK_LOCKS_COLUMNS];
 	bool		nulls[ZK_LOCKS_COLUMNS] = {0};
 	bool		waiting = entry->state == CONTENDER_QUEUED;
-	bool		granted = entry->state == CONTENDER_GRANTED;
+	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER;
 	int			blocker_pid = 0;
 	const char *blocker_node = NULL;
 
@@ -199,7 +202,7 @@ put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, boo
 	values[3] = CStringGetTextDatum("lock");
 	values[4] = CStringGetTextDatum(entry->mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	values[5] = CStringGetTextDatum(transaction_level ? "transaction" : "session");
-	values[6] = CStringGetTextDatum(granted && suspended ? "suspended" : state_name(entry->state));
+	values[6] = CStringGetTextDatum(state_name(entry->state, lease));
 	values[7] = BoolGetDatum(granted);
 	values[8] = Int32GetDatum(count);
 	values[9] = text_or_null(entry->node, &nulls[9]);
@@ -228,23 +231,23 @@ zk_locks(PG_FUNCTION_ARGS)
 	ContenderEntry *entries;
 	HTAB		   *runs;
 	int				n;
-	bool			suspended;
+	LeaseState		lease;
 
 	zklock_require_preload();
 	compat_init_materialized_srf(fcinfo);
 	entries = copy_entries(&n);
 	runs = view_runs(entries, n);
-	suspended = zklock_session_proof() != SESSION_LIVES;
+	lease = lease_state();
 	for (int i = 0; i < n; i++)
 	{
 		const ContenderEntry *entry = &entries[i];
 
 		if (entry->session_count > 0)
-			put_lock_row(rsinfo, entry, runs, suspended, false, entry->session_count);
+			put_lock_row(rsinfo, entry, runs, lease, false, entry->session_count);
 		if (entry->transaction_count > 0)
-			put_lock_row(rsinfo, entry, runs, suspended, true, entry->transaction_count);
+			put_lock_row(rsinfo, entry, runs, lease, true, entry->transaction_count);
 		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(rsinfo, entry, runs, suspended, entry->transaction_level, 0);
+			put_lock_row(rsinfo, entry, runs, lease, entry->transaction_level, 0);
 	}
 	return (Datum) 0;
 }
@@ -268,13 +271,13 @@ session_state_name(const SessionInfo *session, int worker_pid)
 	return "down";
 }
 
-/* Milliseconds as an interval. */
+/* Microseconds as an interval. */
 static Datum
-ms_interval(int64 ms)
+us_interval(int64 us)
 {
 	Interval *interval = palloc0(sizeof(Interval));
 
-	interval->time = ms * 1000;
+	interval->time = us;
 	return IntervalPGetDatum(interval);
 }
 
@@ -305,9 +308,10 @@ zk_session(PG_FUNCTION_ARGS)
 		values[2] = CStringGetTextDatum(psprintf("0x%llx", (unsigned long long) session.id));
 	else
 		nulls[2] = true;
-	values[3] = ms_interval(session.negotiated_timeout);
+	values[3] = us_interval(INT64CONST(1000) * session.negotiated_timeout);
 	nulls[3] = session.negotiated_timeout == 0;
-	nulls[4] = true; /* lease_remaining: see doc/internals.md */
+	values[4] = us_interval(lease_remaining_us());
+	nulls[4] = session.id == 0;
 	values[5] = TimestampTzGetDatum(session.connected_since);
 	nulls[5] = !connected;
 	values[6] = Int32GetDatum(worker_pid);

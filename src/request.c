@@ -17,6 +17,7 @@
 
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "lease.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "request.h"
@@ -141,6 +142,8 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	entry->session_count = 0;
 	entry->transaction_count = 0;
 	entry->notify_release = false;
+	entry->on_loss = zklock_on_lock_loss;
+	entry->interrupted = false;
 	entry->run_id = 0;
 	entry->node[0] = '\0';
 	entry->czxid = 0;
@@ -157,14 +160,36 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	return index;
 }
 
+/* Why a lost lock was lost, for a DETAIL. */
+const char *
+loss_detail(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	LossReason		reason;
+
+	SpinLockAcquire(&entry->mutex);
+	reason = entry->loss;
+	SpinLockRelease(&entry->mutex);
+	switch (reason)
+	{
+		case LOSS_EXPIRED:
+			return _("The ZooKeeper session ended.");
+		case LOSS_DELETED:
+			return _("The lock's node was deleted by someone else.");
+		case LOSS_UNPROVED:
+			break;
+	}
+	return _("The ZooKeeper session was not proved to be alive for a session timeout.");
+}
+
 /* Raises an error for a lost lock. */
 void
-report_lost(const char *path)
+report_lost(int index, const char *path)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 			 errmsg("lock on ZooKeeper path \"%s\" was lost", path_for_display(path)),
-			 errdetail("The ZooKeeper session ended, or the lock's node was deleted by someone else."),
+			 errdetail_internal("%s", loss_detail(index)),
 			 errhint("Others may have held the lock meanwhile. Release it and retry the work.")));
 }
 
@@ -270,14 +295,17 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		SpinLockRelease(&entry->mutex);
 		waited = zklock_now_ms() - start;
 
-		if (state == CONTENDER_GRANTED)
+		/* What was granted under a lease that has lapsed may be gone by now. */
+		if (state == CONTENDER_GRANTED && lease_state() == LEASE_HOLDS)
 		{
 			if (logged)
 				log_wait(path, mode, "acquired", waited);
 			return true;
 		}
 		if (state == CONTENDER_LOST)
-			report_lost(path);
+			report_lost(index, path);
+		if (state == CONTENDER_GRANTED && timeout_ms == LOCK_NO_WAIT)
+			report_unreachable(path);
 		if (state == CONTENDER_FAILED)
 		{
 			if (failure == FAILURE_BUSY)
@@ -309,6 +337,9 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 				report_unreachable(path);
 			sleep = Min(sleep, 1000);
 		}
+
+		if (state == CONTENDER_GRANTED)
+			sleep = Min(sleep, 1000);
 
 		if (log_lock_waits && !logged)
 		{

@@ -14,7 +14,8 @@
 
 extern int	request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait);
 extern bool wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms);
-extern void report_lost(const char *path);
-extern char *path_for_display(const char *path);
+extern void report_lost(int index, const char *path);
+extern const char *loss_detail(int index);
+extern char		  *path_for_display(const char *path);
 
 #endif /* ZKLOCK_REQUEST_H */

@@ -39,9 +39,11 @@
  */
 #include "postgres.h"
 
+#include <time.h>
+
 #include "compat.h"
+#include "lease.h"
 #include "port/pg_bitutils.h"
-#include "portability/instr_time.h"
 #include "shmem.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -86,6 +88,8 @@ zklock_shmem_startup(void)
 		memset(shared, 0, shared_size());
 		shared->max_entries = max_entries();
 		pg_atomic_init_u32(&shared->worker_proc_number, NO_WORKER);
+		pg_atomic_init_u64(&shared->lease_until, 0);
+		pg_atomic_init_u64(&shared->lease_over, 0);
 		pg_atomic_init_u64(&shared->next_ticket, 1);
 		for (int i = 0; i < (int) lengthof(shared->dirty); i++)
 			pg_atomic_init_u64(&shared->dirty[i], 0);
@@ -226,7 +230,7 @@ zklock_get_session(SessionInfo *info, int *worker_pid)
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
-/* Is a worker running and connected to ZooKeeper? */
+/* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
 bool
 zklock_connected(void)
 {
@@ -235,44 +239,25 @@ zklock_connected(void)
 	SpinLockAcquire(&zklock_shared->mutex);
 	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
 	SpinLockRelease(&zklock_shared->mutex);
-	return connected;
+	return connected && lease_state() == LEASE_HOLDS;
 }
 
 /*
- * Can the session have ended without our hearing of it?
- *
- * ZooKeeper ends it when it has not heard from us for the session timeout T.
- * The client library says at least every T/3, and gives a connection up after
- * 2/3 T without a word from the server.  So when a connection is noticed to be
- * gone, the session lives for another third of T at least.
+ * Microseconds on a clock that no one sets and that runs on while the machine
+ * sleeps; only differences mean anything.
  */
-SessionProof
-zklock_session_proof(void)
+int64
+zklock_now_us(void)
 {
-	SessionInfo *session = &zklock_shared->session;
-	SessionProof proof = SESSION_LIVES;
-	int64		 now = zklock_now_ms();
+	struct timespec now;
 
-	SpinLockAcquire(&zklock_shared->mutex);
-	if (zklock_shared->worker_pid == 0 || session->state != SESSION_CONNECTED)
-	{
-		int64 gone = now - session->disconnected_at;
-
-		if (gone >= session->negotiated_timeout)
-			proof = SESSION_OVER;
-		else if (gone >= session->negotiated_timeout / 3)
-			proof = SESSION_SUSPENDED;
-	}
-	SpinLockRelease(&zklock_shared->mutex);
-	return proof;
+	(void) clock_gettime(CLOCK_BOOTTIME, &now);
+	return INT64CONST(1000000) * now.tv_sec + now.tv_nsec / 1000;
 }
 
-/* Milliseconds on a clock that no one sets; only differences mean anything. */
+/* The same in milliseconds. */
 int64
 zklock_now_ms(void)
 {
-	instr_time now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MILLISEC(now);
+	return zklock_now_us() / 1000;
 }

@@ -31,6 +31,22 @@ typedef enum ContenderState
 	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
 } ContenderState;
 
+/* Why a contender is in CONTENDER_LOST. */
+typedef enum LossReason
+{
+	LOSS_EXPIRED, /* the session ended */
+	LOSS_DELETED, /* someone deleted the node */
+	LOSS_UNPROVED /* suspended for too long */
+} LossReason;
+
+/* What happens to a session that loses a lock; zklock.on_lock_loss */
+typedef enum LossPolicy
+{
+	LOSS_ABORT,	   /* its transaction cannot commit */
+	LOSS_CANCEL,   /* and its statement is cancelled */
+	LOSS_TERMINATE /* or the session is terminated */
+} LossPolicy;
+
 /* Why a contender is in CONTENDER_FAILED. */
 typedef enum ContenderFailure
 {
@@ -67,9 +83,11 @@ typedef struct ContenderEntry
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
 
 	/* Written by the owning backend at any time. */
-	int	 session_count;		/* session-level acquisitions */
-	int	 transaction_count; /* transaction-level acquisitions */
-	bool notify_release;	/* set its latch when the entry is FREE */
+	int		   session_count;	  /* session-level acquisitions */
+	int		   transaction_count; /* transaction-level acquisitions */
+	bool	   notify_release;	  /* set its latch when the entry is FREE */
+	LossPolicy on_loss;
+	uint32	   check_wanted; /* number of the check of its node asked for last */
 
 	/* Written by the worker. */
 	uint32			 generation;			 /* counts the times the entry became FREE */
@@ -84,6 +102,11 @@ typedef struct ContenderEntry
 	char			 blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
+	LossReason		 loss;
+	uint32			 check_done; /* number of the check passed last */
+
+	/* Set by the worker with a loss, cleared by the owning backend. */
+	bool interrupted; /* it was sent the signal that on_loss asks for */
 } ContenderEntry;
 
 typedef enum SessionState
@@ -94,14 +117,6 @@ typedef enum SessionState
 	SESSION_AUTH_FAILED /* ZooKeeper refused our credentials */
 } SessionState;
 
-/* What can be said about the session, and so about the locks held in it. */
-typedef enum SessionProof
-{
-	SESSION_LIVES,	   /* it cannot have ended */
-	SESSION_SUSPENDED, /* it may have ended without our knowing */
-	SESSION_OVER	   /* it counts as ended */
-} SessionProof;
-
 /* What zk_session shows and a restarted worker needs; all set by the worker. */
 typedef struct SessionInfo
 {
@@ -111,7 +126,6 @@ typedef struct SessionInfo
 	char		 chroot[ZKLOCK_MAX_PATH + 1]; /* the session's */
 	char		 server[128];				  /* host:port we are connected to */
 	int			 negotiated_timeout;		  /* ms */
-	int64		 disconnected_at;			  /* when the last connection ended, ms */
 	TimestampTz	 connected_since;
 	int64		 reconnects;
 	int64		 expirations;
@@ -125,6 +139,13 @@ typedef struct ZklockShared
 
 	/* Set by the worker at its start and exit; read by anyone. */
 	pg_atomic_uint32 worker_proc_number; /* NO_WORKER if none runs */
+
+	/*
+	 * The lease, by the clock of zklock_now_us(): when it ends, and when locks
+	 * held under it count as lost; 0 for none.  Set by the worker, lease.c.
+	 */
+	pg_atomic_uint64 lease_until;
+	pg_atomic_uint64 lease_over;
 
 	/* Advanced by backends: order of arrival. */
 	pg_atomic_uint64 next_ticket;
@@ -163,7 +184,7 @@ extern void entry_set_owner_latch(const ContenderEntry *entry);
 extern ContenderState entry_get_state(int index);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
 extern bool			  zklock_connected(void);
-extern SessionProof	  zklock_session_proof(void);
+extern int64		  zklock_now_us(void);
 extern int64		  zklock_now_ms(void);
 
 static inline ContenderEntry *

@@ -20,8 +20,8 @@
  * waiting backends go on.  This is also how changed settings are taken up,
  * since a connected handle cannot be given up without ending its session.
  *
- * While the connection is gone, the session may end without our hearing of it.
- * After a session timeout without one, locks held here count as lost.
+ * That the session lives, and the locks held in it with it, is proved by a lease
+ * (lease.c), which the main loop renews.
  *
  * Only when the server shuts down does the worker end the session itself, and
  * only after all locks have been released: while a holder's transaction is
@@ -39,6 +39,7 @@
 
 #include "common/string.h"
 #include "compat.h"
+#include "lease.h"
 #include "lock_path.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
@@ -63,12 +64,12 @@ static int	 used_acl;
 
 static ConnectString servers;
 static bool			 handle_open;
-static int64		 open_at; /* when to open a handle next, ms */
+static int64		 open_at;	/* when to open a handle next, ms */
+static int64		 opened_at; /* when it was opened last, us */
 static int			 backoff_ms = MIN_BACKOFF_MS;
 static int64		 connected_at = -1;	 /* last, ms; -1: not since back_off() */
 static int64		 check_addresses_at; /* while not connected, ms */
-static int64 lose_locks_at = -1; /* not connected since a session timeout, ms; -1: no locks */
-static int64 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
+static int64		 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
 
 /* ------------------------------------------------------------------------
  * SessionInfo
@@ -78,11 +79,7 @@ static int64 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
 static void
 session_set_state(SessionState state)
 {
-	int64 now = zklock_now_ms();
-
 	SpinLockAcquire(&zklock_shared->mutex);
-	if (zklock_shared->session.state == SESSION_CONNECTED)
-		zklock_shared->session.disconnected_at = now;
 	zklock_shared->session.state = state;
 	SpinLockRelease(&zklock_shared->mutex);
 }
@@ -98,16 +95,6 @@ session_set_error(const char *message)
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
-/* What ZooKeeper has granted us, ms */
-static int
-session_timeout(void)
-{
-	SessionInfo session;
-
-	zklock_get_session(&session, NULL);
-	return session.negotiated_timeout;
-}
-
 /* Forgets the session, and the locks with it. */
 static void
 session_forget(const char *reason)
@@ -119,6 +106,7 @@ session_forget(const char *reason)
 	SpinLockRelease(&zklock_shared->mutex);
 	session_set_error(reason);
 	lock_path_session_lost(reason);
+	lease_end();
 }
 
 /* ------------------------------------------------------------------------
@@ -203,6 +191,9 @@ session_open(void)
 	config.session_id = session.id;
 	memcpy(config.session_password, session.password, ZKLOCK_PASSWORD_SIZE);
 	config.creator_acl = used_acl == ZKLOCK_ACL_CREATOR;
+	opened_at = zklock_now_us();
+	if (session.id != 0 && used_timeout < session.negotiated_timeout)
+		lease_set_timeout(used_timeout, opened_at);
 
 	handle_open =
 		(zklock_auth_file[0] == '\0' || read_credentials(&config)) && zk_client_open(&config);
@@ -236,7 +227,10 @@ on_connected(void)
 	if (before.id != 0)
 		now.reconnects++;
 	connected_at = zklock_now_ms();
-	lose_locks_at = -1;
+	if (before.id == 0)
+		lease_begin(opened_at, now.negotiated_timeout);
+	else
+		lease_set_timeout(now.negotiated_timeout, lease_base());
 
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session = now;
@@ -260,23 +254,21 @@ on_session(ZkSessionEvent event)
 			session_set_error("connection lost");
 			session_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-			lose_locks_at = zklock_now_ms() + session_timeout();
-			lock_path_disconnected();
+			lock_path_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
 			open_at = zklock_now_ms();
 			session_set_state(SESSION_DOWN);
-			lose_locks_at = -1;
 			session_forget("session expired");
-			lock_path_disconnected();
+			lock_path_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:
 			back_off();
 			session_set_error("authentication failed");
 			session_set_state(SESSION_AUTH_FAILED);
 			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
-			lock_path_disconnected();
+			lock_path_unreachable();
 			lock_path_refuse_all(ZK_AUTH_FAILED);
 			break;
 		case ZK_SESSION_UNRESOLVED:
@@ -422,7 +414,7 @@ sleep_time(void)
 					  lock_path_next_wakeup(),
 					  handle_open ? -1 : open_at,
 					  handle_open && !zk_client_connected() ? check_addresses_at : -1,
-					  lose_locks_at,
+					  lease_next_wakeup(),
 					  drain_until < 0 ? -1 : zklock_now_ms() + 20};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
@@ -459,12 +451,8 @@ main_loop(WaitEventSet *events)
 			zk_client_check_addresses();
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 		}
+		lease_attend();
 		zk_client_dispatch();
-		if (lose_locks_at >= 0 && zklock_now_ms() >= lose_locks_at)
-		{
-			lose_locks_at = -1;
-			lock_path_lose_all();
-		}
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
 		lock_path_attend();
@@ -511,10 +499,9 @@ zklock_worker_main(Datum arg)
 
 	lock_path_start();
 	zklock_get_session(&session, NULL);
+	lease_start(session.id != 0 ? session.negotiated_timeout : 0);
 	if (session.id != 0 && strcmp(session.chroot, servers.chroot) != 0)
 		session_forget("the chroot in \"zklock.servers\" has changed");
-	else if (session.id != 0)
-		lose_locks_at = zklock_now_ms() + session_timeout();
 
 	main_loop(events);
 }

@@ -23,7 +23,8 @@
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
  *	   outstanding for NUDGE_MS are followed by a harmless one (nudge)
- *	 6 a container inside a multi aborts the process: no multi is used
+ *	 6 a container inside a multi aborts the process: multis contain checks
+ *	   of nodes only (zk_check)
  *	 7 more than 64k unread wake-ups break the connection: at most
  *	   MAX_IN_FLIGHT calls are outstanding, the rest wait in "queued"
  *	 8 completions may never be called: each call is registered here under a
@@ -281,6 +282,7 @@ typedef enum CallKind
 	CALL_DELETE,
 	CALL_GET,
 	CALL_LIST,
+	CALL_CHECK,
 	CALL_SYNC,
 	CALL_NUDGE,
 	CALL_UNWATCH_DATA,
@@ -364,6 +366,13 @@ finish_call(Call *call, ZkReply *reply)
 {
 	dlist_delete(&call->node);
 	reply->outcome = classify(reply->code);
+
+	/*
+	 * The leader looks at the session first, at the node next, and at its ACL
+	 * in the end.  Any other error may have come from somewhere else.
+	 */
+	if (call->kind == CALL_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+		reply->outcome = reply->code == ZNOAUTH ? ZK_OK : ZK_UNKNOWN;
 	if (call->handler)
 		call->handler(call->arg, reply);
 	free_call(call);
@@ -372,7 +381,11 @@ finish_call(Call *call, ZkReply *reply)
 static int
 send_call(const Call *call)
 {
+	/* Written by the library when the answer comes, if ever; never read. */
+	static zoo_op_result_t check_result;
+
 	const void *context = call_context(call->number);
+	zoo_op_t	check;
 
 	switch (call->kind)
 	{
@@ -390,6 +403,9 @@ send_call(const Call *call)
 		case CALL_LIST:
 			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
 									  (void *) epoch, on_children, context);
+		case CALL_CHECK:
+			zoo_check_op_init(&check, call->path, -1);
+			return zoo_amulti(handle, 1, &check, &check_result, on_done, context);
 		case CALL_SYNC:
 			return zoo_async(handle, call->path, on_synced, context);
 		case CALL_NUDGE:
@@ -453,6 +469,9 @@ submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, 
  *				its sequence appended.  data may be NULL.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_check()	has the leader look, as a write that a quorum commits, whether a
+ *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
+ *				ZK_UNKNOWN if that was not committed.
  * zk_sync()	makes later reads see all that was committed before.
  */
 void
@@ -477,6 +496,12 @@ void
 zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_LIST, path, NULL, 0, watch, handler, arg);
+}
+
+void
+zk_check(const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_CHECK, path, NULL, 0, false, handler, arg);
 }
 
 void

@@ -97,6 +97,7 @@ extern void
 extern void zk_delete(const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg);
 extern void zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg);
+extern void zk_check(const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_sync(void);
 extern void zk_unwatch_data(const char *path);
 extern void zk_unwatch_children(const char *path);

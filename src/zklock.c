@@ -15,6 +15,7 @@
 #include "backend.h"
 #include "compat.h"
 #include "connect_string.h"
+#include "guard.h"
 #include "shmem.h"
 #include "storage/ipc.h"
 #include "worker.h"
@@ -27,14 +28,27 @@ PGDLLEXPORT void _PG_init(void);
 int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
+int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 int	  zklock_max_locks = -1;
+int	  zklock_on_lock_loss = LOSS_ABORT;
 char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
+int	  zklock_tick_time = 2000;
 
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
+
+static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
+																{"quorum", COMMIT_GUARD_QUORUM, false},
+																{"off", COMMIT_GUARD_OFF, false},
+																{NULL, 0, false}};
+
+static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
+																{"cancel", LOSS_CANCEL, false},
+																{"terminate", LOSS_TERMINATE, false},
+																{NULL, 0, false}};
 
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
@@ -128,11 +142,20 @@ define_settings(void)
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
 							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
+	DefineCustomEnumVariable("zklock.commit_guard",
+							 "Sets how a transaction makes sure at commit that it still holds its locks.",
+							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
+							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",
 							&zklock_max_locks, -1, -1, ZKLOCK_LOCKS_LIMIT, PGC_POSTMASTER, 0,
 							check_max_locks, NULL, NULL);
+	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",
+							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
+							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,
+							 PGC_USERSET, 0, NULL, guard_set_loss_policy, NULL);
 	DefineCustomStringVariable("zklock.server_name",
 							   "Sets the name by which other servers see this one in ZooKeeper.",
 							   "If empty, cluster_name is used, or else host name and port.",
@@ -145,6 +168,9 @@ define_settings(void)
 							"ZooKeeper may negotiate another value; zk_session shows it.",
 							&zklock_session_timeout, 10000, 1000, 3600000, PGC_SIGHUP,
 							GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("zklock.tick_time", "Sets the tickTime of the ZooKeeper servers.",
+							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
+							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("zklock");
 }
 

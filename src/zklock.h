@@ -13,14 +13,25 @@ typedef enum ZklockAcl
 	ZKLOCK_ACL_CREATOR /* only who has the same credentials */
 } ZklockAcl;
 
+/* What is asked of the held locks before a transaction commits. */
+typedef enum ZklockCommitGuard
+{
+	COMMIT_GUARD_OFF,	/* nothing */
+	COMMIT_GUARD_LEASE, /* none is lost, and the lease holds */
+	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen their nodes */
+} ZklockCommitGuard;
+
 /* Settings; zklock.c describes them. */
 extern int	 zklock_acl;
 extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
+extern int	 zklock_commit_guard;
 extern int	 zklock_max_locks;
+extern int	 zklock_on_lock_loss;
 extern char *zklock_server_name;
 extern char *zklock_servers;
 extern int	 zklock_session_timeout;
+extern int	 zklock_tick_time;
 
 extern void zklock_require_preload(void);
 

@@ -334,7 +334,7 @@ sub due_fault
 	foreach my $fault (@faults)
 	{
 		next if $fault->{fired} || $fault->{direction} ne $direction;
-		next unless grep { $_ eq '*' || $_ eq $request->{op} } @{ $fault->{op} };
+		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
 		next
 		  if defined $fault->{path}
 		  && !(defined $request->{path} && $request->{path} =~ $fault->{path});

@@ -38,7 +38,7 @@ sub settle
 # Requests that the proxy has seen, without what the clients do for themselves.
 sub counts
 {
-	my $counts = $proxy->counts_without_pings;
+	my $counts = $proxy->counts_without_beats;
 	delete $counts->{notification};
 	return $counts;
 }

@@ -212,7 +212,7 @@ is($s{heir}->finish, 't', 'when the session has timed out another server gets th
 cmp_ok($s{heir}->query("SELECT zk_fencing_token('/u/lost')"), '>', $token{holder}, 'with a higher token');
 is(scalar(grep { /$old/ } @{ places('/u/foreign') }), 0, 'and the places of its waiters are gone');
 ok($c->wait_lock($s{holder}, 'lost', '/u/lost'), 'who cannot ask knows that it may be so');
-like($c->log_since($mark), qr/could not be reached for a session timeout\n.*Locks lost: 8\./, 'as the log tells');
+like($c->log_since($mark), qr/was not proved to be alive for a session timeout\n.*Locks lost: 8\./, 'as the log tells');
 $proxy->heal;
 wait_until { ($c->session_id || $old) ne $old } 'a new session';
 $c->wait_session;

@@ -13,7 +13,7 @@ Zklock::Proxy - a proxy in front of a ZooKeeper server that injects faults
 
   $proxy->reset_counts;
   ...
-  is_deeply($proxy->counts_without_pings, { create2 => 1, getChildren2 => 1 });
+  is_deeply($proxy->counts_without_beats, { create2 => 1, getChildren2 => 1 });
 
   my $fault = $proxy->lose_reply(op => 'create2');
   $session->query_start("SELECT zk_lock('/a')");
@@ -30,7 +30,8 @@ the proxy: it counts and disturbs everything that does.
 
 The server does it, but the reply to the nth such request from now on never arrives:
 the connection to the client is closed instead. Only replies without an error count,
-unless C<any>. C<op> is one name, several ('create|create2', or a list), or '*'. Returns
+unless C<any>. C<op> is one name, several ('create|create2', or a list), or '*' for all but
+pings and multis (heartbeats). Returns
 a number for C<fired>.
 
 =item lose_request(op => ..., nth => 1, path => regex)
@@ -69,7 +70,7 @@ $direction is 'both' (default), 'requests' or 'replies'.
 
 Every reply takes that much longer; 0 ends it.
 
-=item counts, counts_without_pings, reset_counts
+=item counts, counts_without_beats, reset_counts
 
 Requests by operation since the start or the last reset: { create2 => 3, ... }. Besides
 ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
@@ -161,11 +162,11 @@ foreach my $command (qw(counts requests reset_counts clear connections cut heal 
 	*$command = sub { return $_[0]->call($command); };
 }
 
-sub counts_without_pings
+sub counts_without_beats
 {
 	my ($self) = @_;
 	my $counts = $self->counts;
-	delete $counts->{ping};
+	delete @{$counts}{qw(ping multi)};
 	return $counts;
 }
 

@@ -173,6 +173,7 @@ sub _base_conf
 	push @conf, "shared_preload_libraries = 'zklock'"
 	  unless defined $opt{preload} && !$opt{preload};
 	my $zk = $opt{zookeeper};
+	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
 	if (blessed $zk)
 	{
 		push @conf, 'zklock.servers = ' . _quote($zk->connect_string($opt{chroot}));

@@ -56,7 +56,8 @@ does not wait (an ensemble without a quorum never serves). A single server also 
 C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
 
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
-servers have processed since C<mark>, pings left out. A write that all servers of an
+servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
+quorum checks are multis, and nothing else is. A write that all servers of an
 ensemble apply counts once. An operation that failed counts as well.
 C<request_list> gives the single ones in order: { session, type, cxid, path }, the
 path of reads only.
@@ -102,8 +103,8 @@ sub _new
 {
 	my ($class, $n, %opt) = @_;
 	my $start = delete $opt{start};
-	my $self = bless { number => ++$sets, servers => [] }, $class;
 	$opt{tickTime} ||= 500;
+	my $self = bless { number => ++$sets, tick_time => $opt{tickTime}, servers => [] }, $class;
 
 	my @ports = map { {
 			client   => PostgreSQL::Test::Cluster::get_free_port(),
@@ -175,6 +176,7 @@ sub connect_string
 }
 
 sub port { return $_[0]{servers}[0]->port; }
+sub tick_time { return $_[0]{tick_time}; }
 
 # The answers of all servers that run, one after the other.
 sub four_letter
@@ -461,7 +463,7 @@ sub request_list
 	{
 		last if defined $opt{until} && tell($fh) > $opt{until};
 		next unless /Processing request:: sessionid:(\S+) type:(\w+) cxid:(\S+) .* reqpath:(.*)$/;
-		next if $2 eq 'ping';
+		next if $2 eq 'ping' || $2 eq 'multi';
 		next if $opt{session} && hex($1) != hex($opt{session});
 		push @list, { session => $1, type => $2, cxid => $3, path => $4 };
 	}

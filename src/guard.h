@@ -1,0 +1,14 @@
+/*
+ * guard.h
+ *		What becomes of a session that has lost a lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_GUARD_H
+#define ZKLOCK_GUARD_H
+
+extern void guard_commit(void);
+extern void guard_set_loss_policy(int policy, void *extra);
+extern void guard_install_hooks(void);
+
+#endif /* ZKLOCK_GUARD_H */

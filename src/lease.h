@@ -1,0 +1,31 @@
+/*
+ * lease.h
+ *		Proof that the ZooKeeper session lives, and with it our locks.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LEASE_H
+#define ZKLOCK_LEASE_H
+
+/* What can be said about the session, and so about the locks held in it. */
+typedef enum LeaseState
+{
+	LEASE_HOLDS,	 /* the session lives */
+	LEASE_SUSPENDED, /* it may have ended without our knowing */
+	LEASE_OVER		 /* it counts as ended */
+} LeaseState;
+
+/* Any process */
+extern LeaseState lease_state(void);
+extern int64	  lease_remaining_us(void);
+
+/* Worker */
+extern void	 lease_start(int timeout_ms);
+extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
+extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
+extern int64 lease_base(void);
+extern void	 lease_end(void);
+extern void	 lease_attend(void);
+extern int64 lease_next_wakeup(void);
+
+#endif /* ZKLOCK_LEASE_H */

@@ -1,0 +1,33 @@
+/*
+ * lease_rule.h
+ *		How long a ZooKeeper session is sure to live, from what it answered.
+ *
+ * Pure C: no PostgreSQL, no ZooKeeper.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LEASE_RULE_H
+#define ZKLOCK_LEASE_RULE_H
+
+#include <stdint.h>
+
+#define LEASE_HISTORY 128
+
+/* A heartbeat that the leader has committed; any clock that no one sets. */
+typedef struct LeaseBeat
+{
+	int64_t sent;	  /* not later than it was sent */
+	int64_t answered; /* not earlier than the answer came */
+} LeaseBeat;
+
+typedef struct LeaseHistory
+{
+	LeaseBeat beats[LEASE_HISTORY]; /* in order of sending and of answering */
+	int		  n;
+} LeaseHistory;
+
+extern void lease_history_clear(LeaseHistory *history);
+extern int64_t
+lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);
+
+#endif /* ZKLOCK_LEASE_RULE_H */
