@@ -215,7 +215,8 @@ explain_interrupt(ErrorData *edata)
 						   path);
 		edata->detail = pstrdup(loss_detail(interrupt.index));
 		edata->hint =
-			pstrdup(_("Others may have held the lock meanwhile. Release it and retry the work."));
+			pstrdup(cancel ? _("Others may have held the lock meanwhile. Release it and retry the work.")
+						   : _("Others may have held the lock meanwhile. Retry the work."));
 		if (cancel)
 			edata->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
 	}

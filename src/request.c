@@ -286,6 +286,7 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		int				 worker_pid;
 		int64			 waited;
 		int64			 sleep = MAX_SLEEP_MS;
+		bool			 lease_holds;
 
 		ResetLatch(MyLatch);
 		SpinLockAcquire(&entry->mutex);
@@ -296,7 +297,8 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		waited = zklock_now_ms() - start;
 
 		/* What was granted under a lease that has lapsed may be gone by now. */
-		if (state == CONTENDER_GRANTED && lease_state() == LEASE_HOLDS)
+		lease_holds = lease_state() == LEASE_HOLDS;
+		if (state == CONTENDER_GRANTED && lease_holds)
 		{
 			if (logged)
 				log_wait(path, mode, "acquired", waited);
@@ -304,8 +306,6 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		}
 		if (state == CONTENDER_LOST)
 			report_lost(index, path);
-		if (state == CONTENDER_GRANTED && timeout_ms == LOCK_NO_WAIT)
-			report_unreachable(path);
 		if (state == CONTENDER_FAILED)
 		{
 			if (failure == FAILURE_BUSY)
@@ -314,7 +314,9 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		}
 		CHECK_FOR_INTERRUPTS();
 
-		/* A call that does not wait is always answered by the worker. */
+		/* A call that does not wait is answered by the worker, if it can. */
+		if (timeout_ms == LOCK_NO_WAIT && !lease_holds)
+			report_unreachable(path);
 		if (timeout_ms > 0)
 		{
 			if (waited >= timeout_ms)
@@ -338,7 +340,7 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 			sleep = Min(sleep, 1000);
 		}
 
-		if (state == CONTENDER_GRANTED)
+		if (state == CONTENDER_GRANTED || timeout_ms == LOCK_NO_WAIT)
 			sleep = Min(sleep, 1000);
 
 		if (log_lock_waits && !logged)

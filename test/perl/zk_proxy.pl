@@ -37,7 +37,7 @@ my %op_name = (
 	100 => 'auth', 101 => 'setWatches', 102 => 'sasl', 103 => 'getEphemerals',
 	104 => 'getAllChildrenNumber', 105 => 'setWatches2', 106 => 'addWatch', 107 => 'whoAmI');
 
-# Operations whose request begins with a path.
+# Operations whose request begins with a path; for a multi it is that of its first.
 my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 
 my $log_limit = 200_000;
@@ -227,6 +227,11 @@ sub take_requests
 				my $length = unpack('x12 l>', $frame);
 				$path = substr($frame, 16, $length) if $length >= 0;
 				utf8::decode($path) if defined $path;
+			}
+			elsif ($name eq 'multi' && length $frame >= 25)
+			{
+				# The path of its first operation, behind a header of 9 bytes.
+				$path = substr($frame, 25, unpack('x21 l>', $frame));
 			}
 			note_request($name, $path);
 			my $request = { xid => $xid, op => $name, path => $path };

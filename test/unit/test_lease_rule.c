@@ -77,7 +77,8 @@ test_pace(void)
 	is_int(history.n, LEASE_HISTORY, "and take no more room");
 
 	(void) beats(&history, 1001000, 1004000, 1000, 1);
-	is_int(lease_history_add(&history, 1005000, 1005001, TICK), 1000000, "until the pace is right again");
+	is_int(lease_history_add(&history, 1005000, 1005001, TICK), 1000000,
+		   "until the pace is right again");
 	lease_history_clear(&history);
 	is_int(lease_history_add(&history, 1006000, 1006001, TICK), -1, "a cleared history is empty");
 }

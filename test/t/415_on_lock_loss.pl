@@ -1,0 +1,170 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zklock.on_lock_loss: what a session that loses a lock is told, when, and how.
+
+use strict;
+use warnings;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+# Processes stopped with SIGSTOP must not stay so if the test dies.
+my %stopped;
+END { kill 'CONT', keys %stopped; }
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
+$a->value('CREATE TABLE t (i int)');
+
+sub lose
+{
+	my ($path) = @_;
+	$zk->shell->delete("$path/$_") foreach grep { /-\d{10}$/ } $zk->children($path);
+	return;
+}
+
+# A session that holds a lock and runs a statement without end.
+sub running
+{
+	my ($path, %opt) = @_;
+	my $session = $a->session(%{ $opt{session} || {} });
+	$session->query("SET zklock.on_lock_loss = $opt{before}") if $opt{before};
+	$session->query("SELECT zk_lock('$path')");
+	$session->query("SET zklock.on_lock_loss = $opt{after}") if $opt{after};
+	$session->query('BEGIN');
+	$session->query('INSERT INTO t VALUES (1)');
+	$session->query_start($opt{statement} || 'SELECT pg_sleep(600)');
+	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $session->pid, 1);
+	return $session;
+}
+
+my %reason = (
+	deleted => qr/The lock's node was deleted by someone else\./,
+	ended   => qr/The ZooKeeper session ended\./,
+	unproved => qr/The ZooKeeper session was not proved to be alive for a session timeout\./);
+
+sub interrupted_is
+{
+	my ($session, $path, $how, $reason, $mark) = @_;
+	my $result = $session->result;
+	my ($severity, $sqlstate, $message) =
+	  $how eq 'cancel'
+	  ? ('ERROR', '40001', "canceling statement because lock on ZooKeeper path \"$path\" was lost")
+	  : ('FATAL', '57P01', "terminating connection because lock on ZooKeeper path \"$path\" was lost");
+	is($result->{severity} || '', $severity, "$path: the client gets the severity") or diag explain $result;
+	is($result->{sqlstate}, $sqlstate, 'the SQLSTATE');
+	is($result->{message},  $message,  'the message');
+	like($result->{error}, qr/DETAIL:  $reason/, 'the reason');
+	like($result->{error}, qr/HINT:  Others may have held the lock/, 'with a hint');
+	$a->wait_log(qr/\Q$severity:  $message\E\n.*$reason/, $mark);
+	pass('and so does the log');
+	return;
+}
+
+# ---- abort: the statement goes on, the commit is refused
+
+my $s = running('/o/abort', statement => 'SELECT pg_sleep(0.5)');
+lose('/o/abort');
+$a->wait_lock($s, 'lost', '/o/abort');
+ok($s->result->{ok}, 'abort: the statement is not disturbed');
+is($s->try('COMMIT')->{sqlstate}, '40001', 'but the commit is refused');
+is($s->try("SELECT zk_lock('/o/abort')")->{sqlstate}, '40001', 'the lock is not taken again behind its back');
+$s->query('SELECT zk_unlock_all()');
+is($s->query("SELECT zk_lock('/o/abort')"), 't', 'only once it was given up');
+$s->disconnect;
+
+# ---- cancel
+
+foreach my $case ([ 'before', 'set before the lock is taken' ], [ 'after', 'set when it is held' ])
+{
+	my ($when, $name) = @$case;
+	my $mark = $a->log_mark;
+	$s = running("/o/cancel-$when", $when => 'cancel');
+	lose("/o/cancel-$when");
+	interrupted_is($s, "/o/cancel-$when", 'cancel', $reason{deleted}, $mark);
+	is($s->try('SELECT 1')->{sqlstate}, '25P02', "cancel, $name: the transaction has failed");
+	$s->query('ROLLBACK');
+	is($s->query('SELECT 1'), 1, 'the session goes on');
+	$s->query_start('SELECT pg_sleep(600)');
+	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", 1);
+	$s->cancel;
+	my $result = $s->result;
+	is($result->{sqlstate}, '57014', 'and is cancelled as ever');
+	is($result->{message}, 'canceling statement due to user request', 'with the words as ever');
+	$s->disconnect;
+}
+
+# Neither a handler nor a savepoint keeps a loss from having its effect.
+my $mark = $a->log_mark;
+$s = running('/o/handler', before => 'cancel', statement =>
+	  "DO \$\$ BEGIN BEGIN PERFORM pg_sleep(600); EXCEPTION WHEN OTHERS THEN NULL; END; END \$\$");
+lose('/o/handler');
+interrupted_is($s, '/o/handler', 'cancel', $reason{deleted}, $mark);
+$s->disconnect;
+
+# Who is idle has no statement to be cancelled.
+$s = $a->session;
+$s->query('SET zklock.on_lock_loss = cancel');
+$s->query("SELECT zk_lock('/o/idle')");
+$s->query('BEGIN');
+$s->query('INSERT INTO t VALUES (1)');
+lose('/o/idle');
+$a->wait_lock($s, 'lost', '/o/idle');
+ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
+is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
+$s->disconnect;
+
+# ---- terminate
+
+$mark = $a->log_mark;
+$s = running('/o/terminate', before => 'terminate');
+lose('/o/terminate');
+interrupted_is($s, '/o/terminate', 'terminate', $reason{deleted}, $mark);
+$s->disconnect;
+
+$mark = $a->log_mark;
+$s = $a->session;
+my $pid = $s->pid;
+$s->query('SET zklock.on_lock_loss = terminate');
+$s->query("SELECT zk_lock('/o/idle-terminate')");
+lose('/o/idle-terminate');
+$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0);
+$a->wait_log(qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/idle-terminate" was lost/, $mark);
+pass('terminate: also who is idle');
+$s->disconnect;
+
+# ---- whose, and why
+
+$mark = $a->log_mark;
+my %s = map { $_ => running("/o/ended-$_", before => $_) } qw(cancel terminate abort);
+my $bystander = $a->session;
+$bystander->query('SET zklock.on_lock_loss = terminate');
+$bystander->query_start('SELECT pg_sleep(600)');
+$a->expire_session($zk);
+interrupted_is($s{$_}, "/o/ended-$_", $_, $reason{ended}, $mark) foreach qw(cancel terminate);
+ok($bystander->busy, 'who held nothing is not disturbed');
+ok($s{abort}->busy,  'nor who does not want it');
+$s{abort}->terminate;
+$s{abort}->result;
+$_->disconnect foreach values %s;
+$a->wait_session;
+
+$mark = $a->log_mark;
+%s = map { $_ => running("/o/unproved-$_", before => $_) } qw(cancel terminate);
+my $worker = $a->worker_pid;
+$stopped{$worker} = 1;
+kill 'STOP', $worker;
+$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'lost'", 2);
+kill 'CONT', $worker;
+delete $stopped{$worker};
+interrupted_is($s{$_}, "/o/unproved-$_", $_, $reason{unproved}, $mark) foreach qw(cancel terminate);
+$_->disconnect foreach values %s;
+$bystander->cancel;
+$bystander->disconnect;
+$a->wait_session;
+is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
+
+Zklock::Server->assert_clean($zk, [$a], map { "/o/$_" } qw(abort cancel-before cancel-after handler idle
+	terminate idle-terminate ended-cancel ended-terminate ended-abort unproved-cancel unproved-terminate));
+done_testing;
