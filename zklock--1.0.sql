@@ -162,3 +162,33 @@ REVOKE ALL ON FUNCTION
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;
 GRANT SELECT ON zk_locks, zk_session TO pg_monitor;
+
+/*
+ * Fencing.  zk_fences has to survive what the data it protects survives, so it
+ * is dumped.  Collation "C" has no versions: an index on another one could
+ * break with the operating system's next release, and forget a token.
+ */
+CREATE TABLE zk_fences (
+	path text COLLATE "C" PRIMARY KEY,
+	token bigint NOT NULL,
+	fenced_at timestamptz NOT NULL,
+	fenced_by text NOT NULL);
+COMMENT ON TABLE zk_fences IS
+'highest fencing token seen for each ZooKeeper path, by zk_fence()';
+COMMENT ON COLUMN zk_fences.path IS 'ZooKeeper path';
+COMMENT ON COLUMN zk_fences.token IS 'highest fencing token seen';
+COMMENT ON COLUMN zk_fences.fenced_at IS 'when a transaction last fenced the path';
+COMMENT ON COLUMN zk_fences.fenced_by IS 'whose session that was';
+SELECT pg_catalog.pg_extension_config_dump('zk_fences', '');
+
+CREATE FUNCTION zk_fence(path text, token bigint)
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_fence'
+LANGUAGE C VOLATILE PARALLEL UNSAFE
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+COMMENT ON FUNCTION zk_fence(text, bigint) IS
+'refuse a fencing token that is older than one seen in this database; holds back other tokens until the transaction ends';
+
+REVOKE ALL ON FUNCTION zk_fence(text, bigint) FROM PUBLIC;
+REVOKE ALL ON TABLE zk_fences FROM PUBLIC;
+GRANT SELECT ON TABLE zk_fences TO pg_monitor;
