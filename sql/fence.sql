@@ -34,10 +34,15 @@ SELECT count(zk_fence('/regress/fence', 4098)) FROM generate_series(1, 10);
 SELECT zk_fence('/regress/fence', 4098);
 SELECT ctid = :'row' FROM zk_fences;
 SAVEPOINT s;
-SELECT zk_fence('/regress/fence', 4098);
-SELECT ctid AS row FROM zk_fences \gset
 SELECT count(zk_fence('/regress/fence', 4098)) FROM generate_series(1, 10);
 SELECT ctid = :'row' FROM zk_fences;
+RELEASE s;
+SAVEPOINT s;
+SELECT zk_fence('/regress/fence/a', 1);
+RELEASE s;
+SELECT ctid AS row FROM zk_fences WHERE path = '/regress/fence/a' \gset
+SELECT count(zk_fence('/regress/fence/a', 1)) FROM generate_series(1, 10);
+SELECT ctid = :'row' FROM zk_fences WHERE path = '/regress/fence/a';
 COMMIT;
 -- each path has its own
 SELECT zk_fence('/regress/fence/a', 7), zk_fence('/regress/Fence', 5), zk_fence('/regress/fénce', 6);

@@ -105,6 +105,7 @@ SELECT unsafe($$ zk_unlock('{/regress/views_b}'::text[]) $$);
 SELECT unsafe($$ zk_unlock_all() IS NULL $$);
 \set VERBOSITY default
 SELECT unsafe($$ zk_lock('/regress/views_a') $$);
+SELECT unsafe($$ zk_fence('/regress/views_a', 1) IS NULL $$);
 -- nothing has come of all that
 SELECT path, count FROM held;
 SELECT zk_unlock('/regress/views_b');

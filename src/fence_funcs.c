@@ -11,8 +11,8 @@
  *   that has committed.
  * - Where the snapshot is the transaction's (REPEATABLE READ and above), it
  *   shows what all those before have written, or else PostgreSQL refuses the
- *   update.  To lock the row would not do, if the token is the same: a later
- *   transaction, with a newer token, could not tell.
+ *   update.  That is why the same token is written again: from a mere lock a
+ *   later transaction, with a newer token, could not tell.
  *
  * zk_fence() is SECURITY DEFINER: its caller may not touch the table by other
  * means.  For names of operators and functions it relies on the search_path
@@ -44,7 +44,7 @@ PG_FUNCTION_INFO_V1(zk_fence);
 static struct
 {
 	char	   schema[NAMEDATALEN]; /* empty if there are no plans */
-	SPIPlanPtr advance;
+	SPIPlanPtr write;
 	SPIPlanPtr read;
 } plans;
 
@@ -59,7 +59,7 @@ free_plan(SPIPlanPtr *plan)
 static SPIPlanPtr
 keep_plan(const char *sql)
 {
-	Oid		   types[] = {TEXTOID, INT8OID, XIDOID};
+	Oid		   types[] = {TEXTOID, INT8OID, BOOLOID};
 	SPIPlanPtr plan = SPI_prepare(sql, lengthof(types), types);
 
 	if (plan == NULL)
@@ -81,47 +81,73 @@ prepare_plans(Oid function)
 		return;
 
 	plans.schema[0] = '\0';
-	free_plan(&plans.advance);
+	free_plan(&plans.write);
 	free_plan(&plans.read);
 	table = quote_qualified_identifier(schema, "zk_fences");
 	/* The row is locked even if the condition does not hold. */
-	plans.advance = keep_plan(psprintf("INSERT INTO %s AS f (path, token, fenced_at, fenced_by) "
-									   "VALUES ($1, $2, clock_timestamp(), session_user) "
-									   "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
-									   "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
-									   "WHERE f.token < excluded.token "
-									   "OR f.token = excluded.token AND f.xmin <> $3",
-									   table));
-	plans.read = keep_plan(psprintf("SELECT token FROM %s WHERE path = $1", table));
+	plans.write = keep_plan(psprintf("INSERT INTO %s AS f (path, token, fenced_at, fenced_by) "
+									 "VALUES ($1, $2, clock_timestamp(), session_user) "
+									 "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
+									 "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
+									 "WHERE f.token < excluded.token "
+									 "OR f.token = excluded.token AND $3",
+									 table));
+	plans.read = keep_plan(psprintf("SELECT token, xmin FROM %s WHERE path = $1", table));
 	strlcpy(plans.schema, schema, sizeof(plans.schema));
 }
 
 /*
- * Sees to it that the row of a path has at least this token, and is locked.
- * Returns the token it has.
- *
- * What this (sub)transaction has done already, for an earlier row of the same
- * statement perhaps, is not done again: a chain of as many row versions would
- * be slow.
+ * Writes a token if it is higher than that of the row, or if even_same and it
+ * is the same.  Locks the row in any case.  Returns whether it has written.
+ */
+static bool
+write_token(Datum path, int64 token, bool even_same)
+{
+	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(even_same)};
+	int	  result = SPI_execute_plan(plans.write, args, NULL, false, 0);
+
+	if (result != SPI_OK_INSERT)
+		elog(ERROR, "could not write a fencing token: %s", SPI_result_code_string(result));
+	return SPI_processed == 1;
+}
+
+/* Reads the token of a row, and which transaction wrote the row. */
+static int64
+read_token(Datum path, TransactionId *writer)
+{
+	Datum args[] = {path, (Datum) 0, (Datum) 0};
+	bool  isnull;
+	int	  result = SPI_execute_plan(plans.read, args, " nn", false, 0);
+
+	if (result != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
+	*writer = DatumGetTransactionId(
+		SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
+	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+}
+
+/*
+ * Sees to it that the row of a path has at least this token, and that this
+ * transaction has written it.  Returns the token it has; if that is higher,
+ * the row is only locked.
  */
 static int64
 advance_token(Datum path, int64 token)
 {
-	Datum args[] = {path, Int64GetDatum(token), TransactionIdGetDatum(GetCurrentTransactionId())};
-	bool isnull;
-	int	 result;
+	int64		  seen;
+	TransactionId writer;
 
-	result = SPI_execute_plan(plans.advance, args, NULL, false, 0);
-	if (result != SPI_OK_INSERT)
-		elog(ERROR, "could not write a fencing token: %s", SPI_result_code_string(result));
-	if (SPI_processed == 1)
+	if (write_token(path, token, false))
 		return token;
 
-	/* The row is locked: this shows what the condition has seen. */
-	result = SPI_execute_plan(plans.read, args, NULL, false, 0);
-	if (result != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not read a fencing token: %s", SPI_result_code_string(result));
-	return DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	/*
+	 * The row is locked: it stays as we see it.  What this transaction has
+	 * written need not be written again, for each row of a table perhaps.
+	 */
+	seen = read_token(path, &writer);
+	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
+		write_token(path, token, true);
+	return seen;
 }
 
 /*

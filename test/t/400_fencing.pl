@@ -221,7 +221,9 @@ ok($restored->try(fence('/t/race', 100))->{ok}, 'a newer token there');
 ok($s1->try(fence('/t/race', 71))->{ok}, 'is not seen here');
 $restored->disconnect;
 
-my $standby = Zklock::Server->standby('standby', primary => $data, zookeeper => $zk);
+# One that has never reached ZooKeeper: there is no need to.
+my $standby =
+  Zklock::Server->standby('standby', primary => $data, zookeeper => '127.0.0.1:1', connect => 0);
 my $result  = $standby->session->try(fence('/t/race', 72));
 is("$result->{sqlstate} $result->{message}", '25006 cannot execute zk_fence() in a read-only transaction',
 	'a hot standby cannot fence');
