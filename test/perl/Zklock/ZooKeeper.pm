@@ -23,6 +23,11 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
   ...
   my $count = $zk->requests($mark);   # { create2 => 1, getChildren2 => 1, delete => 1 }
 
+  my $zk = Zklock::ZooKeeper->ensemble(3, links => 1);
+  my $follower = ($zk->followers)[0];
+  $zk->isolate($follower);       # from the other servers; its clients notice nothing
+  $zk->rejoin($follower);
+
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
 
@@ -39,6 +44,7 @@ Of C<standalone> and C<ensemble>, all optional:
   forceSync        'no' (default) or 'yes': fsync of the transaction log
   heap             MB, default 128
   request_log      1 (default) or 0: log every request; requests() needs it
+  links            1: the servers of an ensemble reach each other through proxies
   conf             { key => value } added to zoo.cfg
   java             [ '-Dzookeeper.x=y', ... ]
   start            0: create only
@@ -55,6 +61,11 @@ start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
 C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
 
+In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two
+servers, C<mend($one, $other)> lets pass what was held and all that follows;
+C<isolate($server)> and C<rejoin($server)> do so for all the others at once. The servers
+notice after syncLimit ticks.
+
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
 servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
 quorum checks are multis, and nothing else is. A write that all servers of an
@@ -70,7 +81,9 @@ use strict;
 use warnings;
 
 use Carp;
+use File::Basename qw(dirname);
 use IO::Socket::INET;
+use JSON::PP ();
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(weaken);
@@ -110,14 +123,16 @@ sub _new
 			client   => PostgreSQL::Test::Cluster::get_free_port(),
 			quorum   => PostgreSQL::Test::Cluster::get_free_port(),
 			election => PostgreSQL::Test::Cluster::get_free_port() } } 1 .. $n;
-	my $peers = '';
-	if ($n > 1)
-	{
-		$peers .= "server.$_=127.0.0.1:$ports[$_-1]{quorum}:$ports[$_-1]{election}\n"
-		  foreach 1 .. $n;
-	}
+	my $links = delete $opt{links} && $n > 1 ? $self->_start_links(@ports) : undef;
 	foreach my $id (1 .. $n)
 	{
+		# Each server's own view of how to reach the others.
+		my $peers = '';
+		foreach my $peer ($n > 1 ? (1 .. $n) : ())
+		{
+			my $to = $links && $peer != $id ? $links->{"$id $peer"} : $ports[ $peer - 1 ];
+			$peers .= "server.$peer=127.0.0.1:$to->{quorum}:$to->{election}\n";
+		}
 		my $name = 'zookeeper' . ($sets > 1 ? "_$sets" : '') . ($n > 1 ? "_$id" : '');
 		push @{ $self->{servers} },
 		  Zklock::ZooKeeper::Server->new($name, $id, $ports[ $id - 1 ]{client}, $peers, %opt);
@@ -129,6 +144,51 @@ sub _new
 	$self->start if !defined $start || $start;
 	return $self;
 }
+
+# The proxies between the servers. Returns { 'from to' => ports that lead there }.
+sub _start_links
+{
+	my ($self, @ports) = @_;
+	my (%there, @links);
+	foreach my $from (1 .. @ports)
+	{
+		foreach my $to (grep { $_ != $from } 1 .. @ports)
+		{
+			foreach my $kind (qw(quorum election))
+			{
+				my $port = PostgreSQL::Test::Cluster::get_free_port();
+				$there{"$from $to"}{$kind} = $port;
+				push @links, {
+					from => $from, to => $to, kind => $kind, port => $port,
+					target => $ports[ $to - 1 ]{$kind} };
+			}
+		}
+	}
+	require Zklock::LinePeer;
+	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	$self->{links} = Zklock::LinePeer->new(
+		name => 'links',
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_links.log",
+		argv => [ $^X, dirname(__FILE__) . '/../tcp_links.pl', JSON::PP->new->canonical->encode(\@links) ]);
+	$self->{links}->call('ping');    # it listens now
+	return \%there;
+}
+
+foreach my $command (qw(cut mend))
+{
+	no strict 'refs';
+	*$command = sub {
+		my ($self, $one, $other) = @_;
+		croak 'this ensemble was made without links' unless $self->{links};
+		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
+		return;
+	};
+}
+
+sub _others { my ($self, $server) = @_; return grep { $_->id != $server->id } $self->servers; }
+
+sub isolate { my ($self, $server) = @_; $self->cut($server, $_)  foreach $self->_others($server); return; }
+sub rejoin  { my ($self, $server) = @_; $self->mend($server, $_) foreach $self->_others($server); return; }
 
 sub servers   { return @{ $_[0]{servers} }; }
 
