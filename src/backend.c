@@ -340,6 +340,7 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			release_transaction_holds();
+			guard_forget_interrupts();
 			break;
 		default:
 			break;

@@ -224,6 +224,18 @@ explain_interrupt(ErrorData *edata)
 		prev_emit_log_hook(edata);
 }
 
+/*
+ * The transaction ends: a signal that found no statement to cancel is history,
+ * and must not explain the next one.  Cannot fail.
+ */
+void
+guard_forget_interrupts(void)
+{
+	Interrupt interrupt = {.index = -1};
+
+	backend_visit_holds(true, take_interrupt, &interrupt);
+}
+
 /* Called in the postmaster while it loads libraries. */
 void
 guard_install_hooks(void)

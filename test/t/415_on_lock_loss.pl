@@ -113,6 +113,10 @@ lose('/o/idle');
 $a->wait_lock($s, 'lost', '/o/idle');
 ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
 is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
+$s->query_start('SELECT pg_sleep(600)');
+$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $s->pid, 1);
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'and is not told of it when cancelled later');
 $s->disconnect;
 
 # ---- terminate
