@@ -49,19 +49,75 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock(text) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path if it is free';
 
+CREATE FUNCTION zk_lock_shared(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_shared(text, interval) IS
+'acquire a shared session-level lock on a ZooKeeper path; false if the timeout passed';
+
+CREATE FUNCTION zk_lock_shared(paths text[], timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock_shared_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_shared(text[], interval) IS
+'acquire shared session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
+
+CREATE FUNCTION zk_xact_lock_shared(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock_shared(text, interval) IS
+'acquire a shared transaction-level lock on a ZooKeeper path; false if the timeout passed';
+
+CREATE FUNCTION zk_xact_lock_shared(paths text[], timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock_shared(text[], interval) IS
+'acquire shared transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
+
+CREATE FUNCTION zk_try_lock_shared(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_try_lock_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_try_lock_shared(text) IS
+'acquire a shared session-level lock on a ZooKeeper path if nobody has or wants it exclusively';
+
+CREATE FUNCTION zk_try_xact_lock_shared(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_try_xact_lock_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_try_xact_lock_shared(text) IS
+'acquire a shared transaction-level lock on a ZooKeeper path if nobody has or wants it exclusively';
+
 CREATE FUNCTION zk_unlock(path text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_unlock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text) IS
-'release one session-level lock on a ZooKeeper path; false if it was not held';
+'release one exclusive session-level lock on a ZooKeeper path; false if it was not held';
 
 CREATE FUNCTION zk_unlock(paths text[])
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_unlock_array'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text[]) IS
-'release one session-level lock on each of several ZooKeeper paths; false if one was not held';
+'release one exclusive session-level lock on each of several ZooKeeper paths; false if one was not held';
+
+CREATE FUNCTION zk_unlock_shared(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_shared(text) IS
+'release one shared session-level lock on a ZooKeeper path; false if it was not held';
+
+CREATE FUNCTION zk_unlock_shared(paths text[])
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_shared_array'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_shared(text[]) IS
+'release one shared session-level lock on each of several ZooKeeper paths; false if one was not held';
 
 CREATE FUNCTION zk_unlock_all()
 RETURNS void
@@ -157,7 +213,11 @@ REVOKE ALL ON FUNCTION
 	zk_lock(text, interval), zk_lock(text[], interval),
 	zk_xact_lock(text, interval), zk_xact_lock(text[], interval),
 	zk_try_lock(text), zk_try_xact_lock(text),
-	zk_unlock(text), zk_unlock(text[]), zk_unlock_all(),
+	zk_lock_shared(text, interval), zk_lock_shared(text[], interval),
+	zk_xact_lock_shared(text, interval), zk_xact_lock_shared(text[], interval),
+	zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
+	zk_unlock(text), zk_unlock(text[]),
+	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
 	zk_fencing_token(text), zk_locks(), zk_session()
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;

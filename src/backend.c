@@ -8,6 +8,14 @@
  * first acquisition asks the worker; further ones only count.  When the last
  * count is gone the entry is released, which the worker finishes.
  *
+ * An exclusive lock includes the shared one: who holds the former and acquires
+ * the latter is granted at once, and both modes have the same entry.  If then
+ * the exclusive acquisitions go first, the entry is not released but becomes a
+ * shared one: the lock is downgraded, without a moment in which it is not held.
+ * Who holds the shared lock and acquires the exclusive one, in contrast, is a
+ * new contender with an entry of its own, for which the worker disregards what
+ * the same session holds (see lock_path.c).
+ *
  *	session level		survives everything but zk_unlock(), DISCARD ALL and
  *						the end of the session
  *	transaction level	goes at XACT_EVENT_COMMIT or ABORT, when the outcome is
@@ -55,10 +63,9 @@ typedef struct HoldOwner
 /* What this session has on one path in one mode. */
 typedef struct Hold
 {
-	dlist_node		  node; /* in transaction_holds while nowners > 0 */
 	struct LocalPath *path;
 	LockMode		  mode;
-	int				  entry; /* NO_ENTRY if nothing */
+	int				  entry; /* NO_ENTRY if nothing; may be that of both modes */
 	int				  session_count;
 	int				  nowners;
 	int				  maxowners;
@@ -67,9 +74,17 @@ typedef struct Hold
 
 typedef struct LocalPath
 {
-	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	Hold holds[2];					/* by LockMode */
+	char	   path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	dlist_node node;					  /* in transaction_holds while a hold has owners */
+	Hold	   holds[2];				  /* by LockMode */
 } LocalPath;
+
+/* What the worker has still to do until a lock is free, or free to share. */
+typedef struct Handover
+{
+	int	   entry;
+	uint32 generation; /* when that has changed, it is done */
+} Handover;
 
 static HTAB					   *local_paths = NULL;
 static MemoryContext			local_context = NULL;
@@ -81,44 +96,60 @@ static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
  * ------------------------------------------------------------------------
  */
 
-/*
- * Gives an entry up, whatever its state.  Cannot fail, does not wait.
- *
- * Returns its generation: when that has changed, the lock is free.
- */
-static uint32
+/* Gives an entry up, whatever its state.  Cannot fail, does not wait. */
+static Handover
 entry_release(int index, bool notify)
 {
 	ContenderEntry *entry = entry_at(index);
-	uint32			generation;
+	Handover		handover = {.entry = index};
 
 	SpinLockAcquire(&entry->mutex);
-	generation = entry->generation;
+	handover.generation = entry->generation;
 	entry->notify_release = notify;
 	entry->state = CONTENDER_RELEASING;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
-	return generation;
+	return handover;
+}
+
+/* Keeps of an exclusive entry only the shared lock.  Cannot fail, does not wait. */
+static Handover
+entry_downgrade(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	Handover		handover = {.entry = index};
+
+	SpinLockAcquire(&entry->mutex);
+	handover.generation = entry->generation;
+	entry->mode = LOCK_MODE_SHARED;
+	entry->downgrading = true;
+	entry->shared_session_count = 0;
+	entry->shared_transaction_count = 0;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return handover;
 }
 
 /*
- * Waits until the worker has freed a released entry, but not for ZooKeeper to
- * come back.
+ * Waits until the worker is done with a released or downgraded entry, but not
+ * for ZooKeeper to come back.
  */
 static void
-wait_for_release(int index, uint32 generation)
+wait_for_handover(Handover handover)
 {
-	ContenderEntry *entry = entry_at(index);
+	ContenderEntry *entry = entry_at(handover.entry);
 
 	for (;;)
 	{
-		uint32 now;
+		bool done;
 
 		ResetLatch(MyLatch);
 		SpinLockAcquire(&entry->mutex);
-		now = entry->generation;
+		done = entry->generation != handover.generation ||
+			   (entry->state != CONTENDER_RELEASING &&
+				(entry->state != CONTENDER_GRANTED || !entry->downgrading));
 		SpinLockRelease(&entry->mutex);
-		if (now != generation || !zklock_connected())
+		if (done || !zklock_connected())
 			return;
 		CHECK_FOR_INTERRUPTS();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
@@ -141,16 +172,46 @@ hold_transaction_count(const Hold *hold)
 	return count;
 }
 
+static bool
+hold_is_acquired(const Hold *hold)
+{
+	return hold->session_count > 0 || hold->nowners > 0;
+}
+
+/* Does the exclusive hold's entry stand for this one too? */
+static bool
+hold_is_included(const Hold *hold)
+{
+	return hold->mode == LOCK_MODE_SHARED && hold->entry != NO_ENTRY &&
+		   hold->entry == hold->path->holds[LOCK_MODE_EXCLUSIVE].entry;
+}
+
 /* Shows the counts in zk_locks. */
 static void
 hold_publish(const Hold *hold)
 {
 	ContenderEntry *entry = entry_at(hold->entry);
+	int				transaction_count = hold_transaction_count(hold);
+	bool			included = hold_is_included(hold);
 
 	SpinLockAcquire(&entry->mutex);
-	entry->session_count = hold->session_count;
-	entry->transaction_count = hold_transaction_count(hold);
+	if (included)
+	{
+		entry->shared_session_count = hold->session_count;
+		entry->shared_transaction_count = transaction_count;
+	}
+	else
+	{
+		entry->session_count = hold->session_count;
+		entry->transaction_count = transaction_count;
+	}
 	SpinLockRelease(&entry->mutex);
+}
+
+static bool
+local_path_has_owners(const LocalPath *path)
+{
+	return path->holds[LOCK_MODE_EXCLUSIVE].nowners > 0 || path->holds[LOCK_MODE_SHARED].nowners > 0;
 }
 
 /* Makes room for one more owner; may fail, so it is done beforehand. */
@@ -178,8 +239,8 @@ hold_add_owner(Hold *hold, SubTransactionId subid, int count)
 			return;
 		}
 	}
-	if (hold->nowners == 0)
-		dlist_push_tail(&transaction_holds, &hold->node);
+	if (!local_path_has_owners(hold->path))
+		dlist_push_tail(&transaction_holds, &hold->path->node);
 	hold->owners[hold->nowners].subid = subid;
 	hold->owners[hold->nowners].count = count;
 	hold->nowners++;
@@ -189,8 +250,8 @@ static void
 hold_remove_owner(Hold *hold, int i)
 {
 	hold->owners[i] = hold->owners[--hold->nowners];
-	if (hold->nowners == 0)
-		dlist_delete(&hold->node);
+	if (!local_path_has_owners(hold->path))
+		dlist_delete(&hold->path->node);
 }
 
 /* Counts one acquisition; room has been made. */
@@ -222,24 +283,45 @@ local_path_drop_if_unused(LocalPath *path)
 }
 
 /*
- * Releases a hold if no acquisition is left, else shows the new counts.
- * Cannot fail, does not wait.  Returns the entry's index if it was released,
- * with its generation, else NO_ENTRY.
+ * Gives up what is not acquired any more, and shows the counts of the rest.
+ * Cannot fail, does not wait.  The path may be gone afterwards.
+ *
+ * "handovers", if not NULL, has room for two and gets what is still to be
+ * done.  Returns how many those are.
  */
 static int
-hold_settle(Hold *hold, bool notify, uint32 *generation)
+local_path_settle(LocalPath *path, Handover *handovers)
 {
-	int index = hold->entry;
+	Hold	*exclusive = &path->holds[LOCK_MODE_EXCLUSIVE];
+	Hold	*shared = &path->holds[LOCK_MODE_SHARED];
+	bool	 notify = handovers != NULL;
+	Handover done[2];
+	int		 n = 0;
 
-	if (hold->session_count > 0 || hold->nowners > 0)
+	if (shared->entry != NO_ENTRY && !hold_is_acquired(shared))
 	{
-		hold_publish(hold);
-		return NO_ENTRY;
+		if (hold_is_included(shared))
+			hold_publish(shared);
+		else
+			done[n++] = entry_release(shared->entry, notify);
+		shared->entry = NO_ENTRY;
 	}
-	*generation = entry_release(index, notify);
-	hold->entry = NO_ENTRY;
-	local_path_drop_if_unused(hold->path);
-	return index;
+	if (exclusive->entry != NO_ENTRY && !hold_is_acquired(exclusive))
+	{
+		if (hold_is_included(shared))
+			done[n++] = entry_downgrade(exclusive->entry);
+		else
+			done[n++] = entry_release(exclusive->entry, notify);
+		exclusive->entry = NO_ENTRY;
+	}
+	if (exclusive->entry != NO_ENTRY)
+		hold_publish(exclusive);
+	if (shared->entry != NO_ENTRY)
+		hold_publish(shared);
+	local_path_drop_if_unused(path);
+	if (handovers)
+		memcpy(handovers, done, n * sizeof(Handover));
+	return n;
 }
 
 static Hold *
@@ -264,10 +346,13 @@ release_at_exit(int code, Datum arg)
 	{
 		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 		{
-			if (path->holds[mode].entry != NO_ENTRY)
-				entry_release(path->holds[mode].entry, false);
-			path->holds[mode].entry = NO_ENTRY;
+			Hold *hold = &path->holds[mode];
+
+			if (hold->entry != NO_ENTRY && !hold_is_included(hold))
+				(void) entry_release(hold->entry, false);
 		}
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+			path->holds[mode].entry = NO_ENTRY;
 	}
 }
 
@@ -309,12 +394,12 @@ release_transaction_holds(void)
 
 	dlist_foreach_modify (iter, &transaction_holds)
 	{
-		Hold  *hold = dlist_container(Hold, node, iter.cur);
-		uint32 generation;
+		LocalPath *path = dlist_container(LocalPath, node, iter.cur);
 
-		while (hold->nowners > 0)
-			hold_remove_owner(hold, hold->nowners - 1);
-		(void) hold_settle(hold, false, &generation);
+		dlist_delete(&path->node);
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+			path->holds[mode].nowners = 0;
+		(void) local_path_settle(path, NULL);
 	}
 }
 
@@ -347,43 +432,53 @@ on_transaction(XactEvent event, void *arg)
 	}
 }
 
+/* A subtransaction ends: its acquisitions go, or become its parent's. */
+static void
+hold_end_subtransaction(Hold *hold, bool abort, SubTransactionId subid, SubTransactionId parent)
+{
+	int i;
+	int of_parent = -1;
+
+	for (i = 0; i < hold->nowners && hold->owners[i].subid != subid; i++)
+		;
+	if (i == hold->nowners)
+		return;
+	if (abort)
+	{
+		hold_remove_owner(hold, i);
+		return;
+	}
+	for (int j = 0; j < hold->nowners; j++)
+	{
+		if (hold->owners[j].subid == parent)
+			of_parent = j;
+	}
+	if (of_parent < 0)
+		hold->owners[i].subid = parent;
+	else
+	{
+		hold->owners[of_parent].count += hold->owners[i].count;
+		hold_remove_owner(hold, i);
+	}
+}
+
 static void
 on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
+	bool			   abort = event == SUBXACT_EVENT_ABORT_SUB;
 	dlist_mutable_iter iter;
 
 	(void) arg;
-	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
+	if (event != SUBXACT_EVENT_COMMIT_SUB && !abort)
 		return;
 	dlist_foreach_modify (iter, &transaction_holds)
 	{
-		Hold  *hold = dlist_container(Hold, node, iter.cur);
-		int	   i;
-		int	   of_parent = -1;
-		uint32 generation;
+		LocalPath *path = dlist_container(LocalPath, node, iter.cur);
 
-		for (i = 0; i < hold->nowners && hold->owners[i].subid != subid; i++)
-			;
-		if (i == hold->nowners)
-			continue;
-		if (event == SUBXACT_EVENT_ABORT_SUB)
-		{
-			hold_remove_owner(hold, i);
-			(void) hold_settle(hold, false, &generation);
-			continue;
-		}
-		for (int j = 0; j < hold->nowners; j++)
-		{
-			if (hold->owners[j].subid == parent)
-				of_parent = j;
-		}
-		if (of_parent < 0)
-			hold->owners[i].subid = parent;
-		else
-		{
-			hold->owners[of_parent].count += hold->owners[i].count;
-			hold_remove_owner(hold, i);
-		}
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+			hold_end_subtransaction(&path->holds[mode], abort, subid, parent);
+		if (abort)
+			(void) local_path_settle(path, NULL);
 	}
 }
 
@@ -449,9 +544,9 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 {
 	LocalPath *local;
 	Hold	  *hold;
+	Hold	  *other;
 	bool	   found;
 	bool	   granted = false;
-	uint32	   generation;
 
 	start_session();
 
@@ -467,14 +562,19 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 		}
 	}
 	hold = &local->holds[mode];
+	other = &local->holds[mode == LOCK_MODE_EXCLUSIVE ? LOCK_MODE_SHARED : LOCK_MODE_EXCLUSIVE];
 	PG_TRY();
 	{
+		int held = hold->entry != NO_ENTRY ? hold->entry : other->entry;
+
+		/* Nothing is to be built on a lost lock. */
+		if (held != NO_ENTRY && entry_get_state(held) == CONTENDER_LOST)
+			report_lost(held, path);
 		if (scope == LOCK_SCOPE_TRANSACTION)
 			hold_reserve(hold);
-		if (hold->entry != NO_ENTRY)
+		if (hold->entry != NO_ENTRY || (held != NO_ENTRY && mode == LOCK_MODE_SHARED))
 		{
-			if (entry_get_state(hold->entry) == CONTENDER_LOST)
-				report_lost(hold->entry, path);
+			hold->entry = held;
 			granted = true;
 		}
 		else
@@ -493,10 +593,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 	{
 		/* Keep the indicator: an interrupt still to come may be the timeout's. */
 		disable_timeout(LOCK_TIMEOUT, true);
-		if (hold->entry == NO_ENTRY)
-			local_path_drop_if_unused(local);
-		else if (hold->session_count == 0 && hold->nowners == 0)
-			(void) hold_settle(hold, false, &generation);
+		(void) local_path_settle(local, NULL);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -504,7 +601,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 	if (granted)
 		hold_count(hold, scope);
 	else
-		(void) hold_settle(hold, false, &generation);
+		(void) local_path_settle(local, NULL);
 	return granted;
 }
 
@@ -515,8 +612,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 void
 backend_undo_lock(const char *path, LockMode mode, LockScope scope)
 {
-	Hold  *hold = hold_find(path, mode);
-	uint32 generation;
+	Hold *hold = hold_find(path, mode);
 
 	if (hold == NULL)
 		return;
@@ -534,7 +630,7 @@ backend_undo_lock(const char *path, LockMode mode, LockScope scope)
 			}
 		}
 	}
-	(void) hold_settle(hold, false, &generation);
+	(void) local_path_settle(hold->path, NULL);
 }
 
 static void
@@ -546,33 +642,37 @@ warn_lost(const char *path)
 }
 
 /*
- * Undoes one session-level acquisition, and waits until the lock is free for
- * everyone if that was the last.
+ * Undoes one session-level acquisition.  If that was the last, waits until the
+ * lock is free for everyone, or free to share if it is downgraded.
  *
  * Returns false, with a warning, if the lock was not held.
  */
 bool
 backend_unlock(const char *path, LockMode mode)
 {
-	Hold  *hold;
-	int	   index;
-	uint32 generation;
-	bool   lost;
+	Hold	*hold;
+	Handover handovers[2];
+	int		 n;
+	bool	 lost;
 
 	hold = hold_find(path, mode);
 	if (hold == NULL || hold->session_count == 0)
 	{
-		ereport(WARNING, (errmsg("you don't own a session-level lock on ZooKeeper path \"%s\"",
-								 path_for_display(path))));
+		if (mode == LOCK_MODE_EXCLUSIVE)
+			ereport(WARNING, (errmsg("you don't own a session-level lock on ZooKeeper path \"%s\"",
+									 path_for_display(path))));
+		else
+			ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
+									 path_for_display(path))));
 		return false;
 	}
 	lost = entry_get_state(hold->entry) == CONTENDER_LOST;
 	hold->session_count--;
-	index = hold_settle(hold, true, &generation);
+	n = local_path_settle(hold->path, handovers);
 	if (lost)
 		warn_lost(path);
-	else if (index != NO_ENTRY)
-		wait_for_release(index, generation);
+	else if (n > 0)
+		wait_for_handover(handovers[0]);
 	return !lost;
 }
 
@@ -583,39 +683,35 @@ backend_unlock_all(void)
 	HASH_SEQ_STATUS status;
 	LocalPath	   *path;
 	int				n = 0;
-	int			   *indexes;
-	uint32		   *generations;
+	Handover	   *handovers;
 
 	if (local_paths == NULL)
 		return;
-	indexes = palloc(2 * hash_get_num_entries(local_paths) * sizeof(int));
-	generations = palloc(2 * hash_get_num_entries(local_paths) * sizeof(uint32));
+	handovers = palloc(2 * hash_get_num_entries(local_paths) * sizeof(Handover));
 
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		/* Settling may remove the path, so look at both modes first. */
-		Hold holds[2];
+		bool lost = false;
 
-		memcpy(holds, path->holds, sizeof(holds));
-		for (int mode = 0; mode < (int) lengthof(holds); mode++)
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 		{
-			if (holds[mode].session_count == 0)
-				continue;
-			if (entry_get_state(holds[mode].entry) == CONTENDER_LOST)
-				warn_lost(path->path);
-			path->holds[mode].session_count = 0;
-			indexes[n] = hold_settle(&path->holds[mode], true, &generations[n]);
-			if (indexes[n] != NO_ENTRY)
-				n++;
+			const Hold *hold = &path->holds[mode];
+
+			if (hold->session_count > 0 && entry_get_state(hold->entry) == CONTENDER_LOST)
+				lost = true;
 		}
+		if (lost)
+			warn_lost(path->path);
+		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
+			path->holds[mode].session_count = 0;
+		n += local_path_settle(path, handovers + n);
 	}
 
 	/* All are on their way; wait for the last of them. */
 	for (int i = 0; i < n; i++)
-		wait_for_release(indexes[i], generations[i]);
-	pfree(indexes);
-	pfree(generations);
+		wait_for_handover(handovers[i]);
+	pfree(handovers);
 }
 
 /*

@@ -239,6 +239,37 @@ on_probed(void *arg, const ZkReply *reply)
 	path_pump(path);
 }
 
+/*
+ * The reply to run_exchange().  Unless it was done, or refused, a listing will
+ * tell which of the two nodes there is.
+ */
+static void
+on_exchanged(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK)
+		run_downgraded(run);
+	else if (reply->outcome == ZK_UNKNOWN)
+		run->listed = false;
+	else
+	{
+		if (reply->outcome == ZK_REFUSED && !run->downgrade_refused)
+			ereport(LOG,
+					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
+							path->path, run->name, zk_error_name(reply->code)),
+					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
+		run->downgrade_refused = reply->outcome == ZK_REFUSED;
+		run->listed = false;
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
+	path_pump(path);
+}
+
 /* The reply to run_delete() */
 static void
 on_deleted(void *arg, const ZkReply *reply)
@@ -250,7 +281,13 @@ on_deleted(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		run_finish(run);
+	{
+		/* Of a downgrade that was not settled, both nodes have to go. */
+		if (run->heir[0] != '\0')
+			run->heir[0] = '\0';
+		else
+			run_finish(run);
+	}
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
 		if (!run->delete_refused)
@@ -275,7 +312,7 @@ on_guarded(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == ZK_NO_NODE ||
 		(reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id))
-		run_deleted(run);
+		run_vanished(run);
 	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
 		run->unguarded = true;
 	path_pump(path);
@@ -295,7 +332,8 @@ path_delete_orphan(LockPath *path, const char *name)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);
 
-		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN || strcmp(run->name, name) == 0)
+		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
 			return;
 	}
 	node = node_path(path, name);
@@ -323,7 +361,7 @@ on_checked(void *arg, const ZkReply *reply)
 	if (run_call_end(run))
 	{
 		if (reply->outcome == ZK_NO_NODE && strcmp(run->name, call->node) == 0)
-			run_deleted(run);
+			run_vanished(run);
 		path_pump(path);
 	}
 	pfree(call);
@@ -384,7 +422,8 @@ run_by_name(LockPath *path, const char *name, int64 sequence)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);
 
-		if (run->state >= RUN_CREATED && run->sequence == sequence && strcmp(run->name, name) == 0)
+		if (run->state >= RUN_CREATED && run->sequence == sequence &&
+			(strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
 			return run;
 	}
 	return NULL;
@@ -402,12 +441,14 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 	dlist_iter		   iter;
 
 	foreign_clear(path);
+	path->heirs_unknown = false;
 	dlist_foreach (iter, &path->runs)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);
 
 		if (run->state == RUN_CREATED || run->state == RUN_GRANTED)
 			run->listed = false;
+		run->heir_seen = false;
 	}
 
 	if (reply->nchildren > 0)
@@ -429,7 +470,10 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 		run = run_by_name(path, child, parsed.sequence);
 		if (run)
 		{
-			run->listed = true;
+			if (strcmp(run->name, child) == 0)
+				run->listed = true;
+			else
+				run->heir_seen = true;
 			continue;
 		}
 		path->foreign[path->nforeign].sequence = parsed.sequence;
@@ -444,9 +488,11 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 
 		if (run->state != RUN_CREATED && run->state != RUN_GRANTED)
 			continue;
+		if (!run->listed && run->heir_seen)
+			run_downgraded(run);
 		if (!run->listed)
 			run_deleted(run);
-		else if (recipe_newer_exists(path->foreign, path->nforeign, run->sequence))
+		else if (recipe_newer_exists(path->foreign, path->nforeign, run->sequence, run->mode))
 			run->closed = true;
 	}
 }
@@ -537,11 +583,26 @@ run_probe(Run *run)
 	zk_list(run->path->path, false, on_probed, run);
 }
 
-/* Deletes the run's node. */
+/* Replaces the run's node by its heir. */
+void
+run_exchange(Run *run)
+{
+	char *node = node_path(run->path, run->name);
+	char *heir = node_path(run->path, run->heir);
+
+	run->calling = true;
+	run_call_begin(run);
+	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
+				on_exchanged, run);
+	pfree(node);
+	pfree(heir);
+}
+
+/* Deletes the run's node, or what may have taken its place. */
 void
 run_delete(Run *run)
 {
-	char *node = node_path(run->path, run->name);
+	char *node = node_path(run->path, run->heir[0] != '\0' ? run->heir : run->name);
 
 	run->calling = true;
 	run_call_begin(run);

@@ -25,6 +25,26 @@ contender_state(const Contender *c)
 	return entry_get_state(entry_index(c));
 }
 
+/* Its mode, which its backend may have downgraded meanwhile. */
+LockMode
+contender_mode(const Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	LockMode		mode;
+
+	SpinLockAcquire(&entry->mutex);
+	mode = entry->mode;
+	SpinLockRelease(&entry->mutex);
+	return mode;
+}
+
+/* A session never waits for itself. */
+bool
+contender_same_session(const Contender *a, const Contender *b)
+{
+	return entry_of(a)->pid == entry_of(b)->pid;
+}
+
 /* Makes one step of the state machine if the entry is in state "from". */
 bool
 contender_step(Contender *c, ContenderState from, ContenderState to)
@@ -170,6 +190,18 @@ contender_grant(Contender *c)
 		entry_set_owner_latch(entry);
 	c->granted = granted;
 	return granted;
+}
+
+/* A downgrade is done: others can share the lock, or nobody else wants to. */
+void
+contender_downgraded(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->downgrading = false;
+	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
 }
 
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */

@@ -30,8 +30,16 @@ PG_FUNCTION_INFO_V1(zk_xact_lock);
 PG_FUNCTION_INFO_V1(zk_xact_lock_array);
 PG_FUNCTION_INFO_V1(zk_try_lock);
 PG_FUNCTION_INFO_V1(zk_try_xact_lock);
+PG_FUNCTION_INFO_V1(zk_lock_shared);
+PG_FUNCTION_INFO_V1(zk_lock_shared_array);
+PG_FUNCTION_INFO_V1(zk_xact_lock_shared);
+PG_FUNCTION_INFO_V1(zk_xact_lock_shared_array);
+PG_FUNCTION_INFO_V1(zk_try_lock_shared);
+PG_FUNCTION_INFO_V1(zk_try_xact_lock_shared);
 PG_FUNCTION_INFO_V1(zk_unlock);
 PG_FUNCTION_INFO_V1(zk_unlock_array);
+PG_FUNCTION_INFO_V1(zk_unlock_shared);
+PG_FUNCTION_INFO_V1(zk_unlock_shared_array);
 PG_FUNCTION_INFO_V1(zk_unlock_all);
 PG_FUNCTION_INFO_V1(zk_fencing_token);
 
@@ -240,10 +248,70 @@ zk_try_xact_lock(PG_FUNCTION_ARGS)
 	return try_lock_one(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
+/*
+ * zk_lock_shared(path text, timeout interval) returns boolean
+ *
+ * Acquires a shared session-level lock.  Who holds the path exclusively is
+ * granted at once.
+ */
+Datum
+zk_lock_shared(PG_FUNCTION_ARGS)
+{
+	return lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+}
+
+/* zk_lock_shared(paths text[], timeout interval) returns boolean: all or nothing */
+Datum
+zk_lock_shared_array(PG_FUNCTION_ARGS)
+{
+	return lock_all(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+}
+
+/* zk_xact_lock_shared(path text, timeout interval) returns boolean */
+Datum
+zk_xact_lock_shared(PG_FUNCTION_ARGS)
+{
+	return lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+}
+
+/* zk_xact_lock_shared(paths text[], timeout interval) returns boolean */
+Datum
+zk_xact_lock_shared_array(PG_FUNCTION_ARGS)
+{
+	return lock_all(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+}
+
+/* zk_try_lock_shared(path text) returns boolean: never waits for another holder */
+Datum
+zk_try_lock_shared(PG_FUNCTION_ARGS)
+{
+	return try_lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+}
+
+/* zk_try_xact_lock_shared(path text) returns boolean */
+Datum
+zk_try_xact_lock_shared(PG_FUNCTION_ARGS)
+{
+	return try_lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+}
+
 /* ------------------------------------------------------------------------
  * Unlocking
  * ------------------------------------------------------------------------
  */
+
+/* True if all were held. */
+static Datum
+unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
+{
+	int	   npaths;
+	char **paths = paths_argument(fcinfo, false, &npaths);
+	bool   all = true;
+
+	for (int i = npaths - 1; i >= 0; i--)
+		all &= backend_unlock(paths[i], mode);
+	PG_RETURN_BOOL(all);
+}
 
 /*
  * zk_unlock(path text) returns boolean
@@ -261,13 +329,21 @@ zk_unlock(PG_FUNCTION_ARGS)
 Datum
 zk_unlock_array(PG_FUNCTION_ARGS)
 {
-	int	   npaths;
-	char **paths = paths_argument(fcinfo, false, &npaths);
-	bool   all = true;
+	return unlock_all_of(fcinfo, LOCK_MODE_EXCLUSIVE);
+}
 
-	for (int i = npaths - 1; i >= 0; i--)
-		all &= backend_unlock(paths[i], LOCK_MODE_EXCLUSIVE);
-	PG_RETURN_BOOL(all);
+/* zk_unlock_shared(path text) returns boolean */
+Datum
+zk_unlock_shared(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(backend_unlock(path_argument(fcinfo, false), LOCK_MODE_SHARED));
+}
+
+/* zk_unlock_shared(paths text[]) returns boolean: true if all were held */
+Datum
+zk_unlock_shared_array(PG_FUNCTION_ARGS)
+{
+	return unlock_all_of(fcinfo, LOCK_MODE_SHARED);
 }
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions */

@@ -34,11 +34,22 @@
  * What is known about foreign contenders comes from the last listing, less
  * those seen to go.  For the contenders older than a run that is a superset
  * of the truth, since newcomers get higher sequences; this is why a run can be
- * granted without another listing.
+ * granted without another listing.  There is one exception: an exclusive
+ * contender that goes may have left a shared node with its sequence (see
+ * recipe.c), so unless the child watch tells that it has not, an exclusive run
+ * looks again before it is granted.
  *
  * A node of ours is "guarded": as long as the child watch is armed, any change
  * below the path is noticed; when that has fired, the node gets a watch of its
  * own.  So an uncontended lock needs no request for it.
+ *
+ * What a contender's own session holds does not block it.  So a shared holder
+ * who asks for the exclusive lock waits for all others, be they in the same
+ * shared run: it is a contender like any other, behind those who came before.
+ * That an older writer waits for the shared holder in turn is a deadlock, not
+ * a reason to pass it: tokens would not increase, and a client that does not
+ * know shared locks may even hold the lock.  See lock_downgrade.c for the way
+ * back.
  *
  * Everything is driven by path_pump(), which looks at what is and does what
  * comes next; events only record what they know and call it.  Nothing is sent
@@ -47,7 +58,7 @@
  * For a worker that may end at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
  * contenders, and the last of them is kept (run->record) until the node is
- * known to be gone.  lock_path_start() builds all this again from there.
+ * known to be gone.  lock_adopt.c builds all this again from there.
  *
  * Runs in: the worker.  Entries' fields are read and written under their
  * spinlocks; everything else here is private to the worker.
@@ -66,31 +77,17 @@
  * ------------------------------------------------------------------------
  */
 
-/* Does anybody hold or want the run's lock, of whom we may not yet have heard? */
+/* Is the path visibly taken for a contender that does not wait? */
 static bool
-run_is_wanted(Run *run)
+path_is_taken(const Contender *c)
 {
 	dlist_iter iter;
 
-	dlist_foreach (iter, &run->queue)
-	{
-		if (contender_state(dlist_container(Contender, node, iter.cur)) != CONTENDER_RELEASING)
-			return true;
-	}
-	return false;
-}
-
-/* Is the path visibly taken for somebody who does not wait? */
-static bool
-path_is_taken(LockPath *path, LockMode mode)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
+	dlist_foreach (iter, &c->path->runs)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);
 
-		if (run_is_wanted(run) && recipe_conflict(run->mode, mode))
+		if (recipe_conflict(run->mode, entry_of(c)->mode) && run_is_wanted(run, c))
 			return true;
 	}
 	return false;
@@ -134,9 +131,8 @@ arrivals_place(LockPath *path)
 
 		if (c->needs_list > path->lists_done)
 			continue;
-		if (entry->nowait &&
-			(path_is_taken(path, entry->mode) ||
-			 recipe_blocker(path->foreign, path->nforeign, PG_INT64_MAX, entry->mode) >= 0))
+		if (entry->nowait && (path_is_taken(c) || recipe_blocker(path->foreign, path->nforeign,
+																 PG_INT64_MAX, entry->mode) >= 0))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else
 		{
@@ -151,23 +147,62 @@ arrivals_place(LockPath *path)
  * ------------------------------------------------------------------------
  */
 
-/* Our nearest older run that conflicts and is still needed, or NULL. */
-static Run *
-run_own_blocker(Run *run)
+/*
+ * Is a contender of another session in the run's queue, ahead of "c" if that
+ * is in it too?
+ */
+static bool
+run_has_others(const Run *run, const Contender *c)
 {
+	dlist_iter iter;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	{
+		Contender *other = dlist_container(Contender, node, iter.cur);
+
+		if (other == c)
+			return false;
+		if (!contender_same_session(other, c))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * The run of ours that a contender waits for: its own if that grants one after
+ * the other and it is not its turn, else the nearest older one that conflicts
+ * and is still needed.  NULL if there is none.  What its session holds itself
+ * does not count.
+ */
+static Run *
+contender_own_blocker(const Contender *c)
+{
+	Run		  *run = c->run;
 	dlist_iter iter;
 	Run		  *nearest = NULL;
 
+	if (run->mode == LOCK_MODE_EXCLUSIVE && run_has_others(run, c))
+		return run;
 	dlist_foreach (iter, &run->path->runs)
 	{
 		Run *other = dlist_container(Run, node, iter.cur);
 
 		if (other->state >= RUN_CREATED && other->sequence < run->sequence &&
-			!dlist_is_empty(&other->queue) && recipe_conflict(other->mode, run->mode) &&
+			recipe_conflict(other->mode, run->mode) && run_has_others(other, c) &&
 			(nearest == NULL || other->sequence > nearest->sequence))
 			nearest = other;
 	}
 	return nearest;
+}
+
+/* Sees to it that the run's listing comes. */
+static void
+run_list(Run *run)
+{
+	LockPath *path = run->path;
+
+	if (path->lists_sent == path->lists_done)
+		path_list(path, !run->closed);
 }
 
 /* Decides whether a run that has its node and listing must wait, and for whom. */
@@ -175,12 +210,18 @@ static void
 run_evaluate(Run *run)
 {
 	LockPath *path = run->path;
-	Run		 *own = run_own_blocker(run);
+	Run		 *own = contender_own_blocker(dlist_head_element(Contender, node, &run->queue));
 	int foreign = recipe_blocker(path->foreign, path->nforeign, run->sequence, run->mode);
 	dlist_mutable_iter iter;
 
 	if (own == NULL && foreign < 0)
 	{
+		if (run->mode == LOCK_MODE_EXCLUSIVE && path->heirs_unknown)
+		{
+			run->listed = false;
+			run_list(run);
+			return;
+		}
 		run->state = RUN_GRANTED;
 		if (run->blocker_watch == WATCH_SET)
 			blocker_watch_set(run, WATCH_NONE);
@@ -220,22 +261,21 @@ run_grant(Run *run)
 	{
 		Contender *c = dlist_container(Contender, node, iter.cur);
 
-		if (!c->granted && !contender_grant(c))
-			contender_detach(c); /* it gave up while this was under way */
-		else if (run->mode == LOCK_MODE_EXCLUSIVE)
-			break;
-	}
-}
+		if (c->granted)
+			continue;
+		if (run->mode == LOCK_MODE_EXCLUSIVE)
+		{
+			Run *own = contender_own_blocker(c);
 
-/* After a refusal: is it time to try again?  If not, see to it that it will be. */
-static bool
-run_may_retry(const Run *run)
-{
-	if (run->retry_at <= zklock_now_ms())
-		return true;
-	if (lock_manager.retry_at < 0 || run->retry_at < lock_manager.retry_at)
-		lock_manager.retry_at = run->retry_at;
-	return false;
+			if (own)
+			{
+				contender_blocked_by(c, own, NULL);
+				break;
+			}
+		}
+		if (!contender_grant(c))
+			contender_detach(c); /* it gave up while this was under way */
+	}
 }
 
 static void
@@ -260,10 +300,16 @@ run_pump(Run *run)
 		case RUN_GRANTED:
 			if (dlist_is_empty(&run->queue))
 				break;
+			if (run_wants_downgrade(run) && run_is_wanted(run, NULL))
+				run_downgrade_begin(run);
+			if (run->heir[0] != '\0')
+			{
+				run_downgrade_pump(run);
+				return;
+			}
 			if (!run->listed && !dlist_head_element(Contender, node, &run->queue)->granted)
 			{
-				if (path->lists_sent == path->lists_done)
-					path_list(path, !run->closed);
+				run_list(run);
 				return;
 			}
 			if (run->state == RUN_CREATED)
@@ -358,7 +404,7 @@ contender_arrive(Contender *c)
 		dlist_push_tail(&path->arrivals, &c->node);
 		if (!zk_client_connected() || lease_state() != LEASE_HOLDS)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
-		else if (path_is_taken(path, entry->mode))
+		else if (path_is_taken(c))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	else if (!dlist_is_empty(&path->arrivals) ||
@@ -367,6 +413,19 @@ contender_arrive(Contender *c)
 	else
 		contender_place(c);
 	path_pump(path);
+}
+
+/* A backend has given up the exclusive part of what it holds. */
+static void
+contender_downgrade(Contender *c)
+{
+	if (c->run == NULL || contender_mode(c) != LOCK_MODE_SHARED)
+		return;
+
+	/* If others of this server are next, they keep the run as it is. */
+	if (!run_wants_downgrade(c->run) && c->run->heir[0] == '\0')
+		contender_downgraded(c);
+	path_pump(c->path);
 }
 
 /* A backend gave a contender up: cancelled, released, or took note of its end. */
@@ -420,79 +479,11 @@ lock_path_attend(void)
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_GRANTED)
+		{
 			contender_check(c);
-	}
-}
-
-/*
- * Takes an entry over from an earlier worker.  "granted" of a run is told by
- * any entry with a token, be it that of a holder who is leaving.
- */
-static void
-contender_adopt(Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-	ContenderState	state = contender_state(c);
-	LockPath	   *path;
-	dlist_iter		iter;
-	Run			   *run = NULL;
-	dlist_node	   *after;
-	NodeName		parsed;
-
-	if (entry->run_id == 0)
-	{
-		if (state == CONTENDER_QUEUED)
-		{
-			c->path = path_get(entry->path);
-			c->needs_list = 1;
-			dlist_push_tail(&c->path->arrivals, &c->node);
-		}
-		else
-			entry_mark_dirty(entry_index(c));
-		return;
-	}
-
-	path = path_get(entry->path);
-	after = &path->runs.head;
-	dlist_foreach (iter, &path->runs)
-	{
-		Run *other = dlist_container(Run, node, iter.cur);
-
-		if (other->id == entry->run_id)
-			run = other;
-		if (other->id < entry->run_id)
-			after = iter.cur;
-	}
-	if (run == NULL)
-	{
-		run = run_new(path, entry->run_id, entry->mode, entry->dialect);
-		dlist_insert_after(after, &run->node);
-		strlcpy(run->name, entry->node, sizeof(run->name));
-		run->czxid = entry->czxid;
-		if (run->name[0] != '\0')
-		{
-			run_account_node(run);
-			run->state = RUN_UNKNOWN;
-			if (node_name_parse(run->name, &parsed))
-			{
-				run->state = RUN_CREATED;
-				run->sequence = parsed.sequence;
-			}
+			contender_downgrade(c);
 		}
 	}
-	run->grants = Max(run->grants, entry->run_grants);
-	if (entry->token != 0)
-		run->state = RUN_GRANTED;
-
-	c->path = path;
-	c->run = run;
-	c->granted = state == CONTENDER_GRANTED;
-	if (state == CONTENDER_FAILED)
-		run->record = c;
-	else
-		dlist_push_tail(&run->queue, &c->node);
-	if (state == CONTENDER_RELEASING)
-		entry_mark_dirty(entry_index(c));
 }
 
 /*
@@ -504,10 +495,8 @@ lock_path_start(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockPath)};
 	HASHCTL reported_ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = ZKLOCK_MAX_PATH + 1};
-	HASH_SEQ_STATUS status;
-	LockPath	   *path;
-	int				max = zklock_shared->max_entries;
-	SessionInfo		session;
+	int		max = zklock_shared->max_entries;
+	SessionInfo session;
 
 	zklock_get_session(&session, NULL);
 	lock_manager.chroot_len = strlen(session.chroot);
@@ -524,24 +513,7 @@ lock_path_start(void)
 			batch_add(i);
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	for (int i = 0; i < nbatch; i++)
-		contender_adopt(&lock_manager.contenders[batch[i]]);
-
-	hash_seq_init(&status, lock_manager.paths);
-	while ((path = hash_seq_search(&status)) != NULL)
-	{
-		dlist_iter iter;
-
-		dlist_foreach (iter, &path->runs)
-		{
-			Run		  *run = dlist_container(Run, node, iter.cur);
-			dlist_iter waiting;
-
-			run->joined = run->grants;
-			dlist_foreach (waiting, &run->queue)
-				run->joined += !dlist_container(Contender, node, waiting.cur)->granted;
-		}
-	}
+	lock_adopt(batch, nbatch);
 
 	/* Who does not wait for a connection does not wait for a new worker's. */
 	lock_path_unreachable();
@@ -611,7 +583,7 @@ lock_path_unreachable(void)
 			continue;
 
 		/* Who waits for a release need not wait for ZooKeeper. */
-		if (contender_state(c) == CONTENDER_RELEASING)
+		if (contender_state(c) == CONTENDER_RELEASING || entry_at(i)->downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if (!c->granted && entry_at(i)->nowait && !(c->run && c->run->record == c))
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
@@ -768,7 +740,7 @@ lock_path_watch(ZkWatchEvent event, const char *name)
 		{
 			own_watch_set(run, WATCH_NONE);
 			if (event == ZK_WATCH_DELETED)
-				run_deleted(run);
+				run_vanished(run);
 		}
 	}
 	if (event == ZK_WATCH_DELETED)

@@ -127,6 +127,13 @@ foreign_remove(LockPath *path, const char *name)
 
 	if (i < 0)
 		return;
+
+	/*
+	 * Whoever downgrades puts a shared node in place of the exclusive one.
+	 * While the child watch stands, nothing but this deletion has happened.
+	 */
+	if (path->foreign[i].mode == LOCK_MODE_EXCLUSIVE && path->child_watch != WATCH_SET)
+		path->heirs_unknown = true;
 	pfree(path->foreign_names[i]);
 	path->nforeign--;
 	path->foreign[i] = path->foreign[path->nforeign];
@@ -196,6 +203,23 @@ run_before(Run *run)
 			   : NULL;
 }
 
+/* Does anybody hold or want the run's lock, other than a given one's session? */
+bool
+run_is_wanted(const Run *run, const Contender *by_others_than)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (contender_state(c) != CONTENDER_RELEASING &&
+			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
+			return true;
+	}
+	return false;
+}
+
 /* Might a contender join the run, as far as is known now? */
 bool
 run_is_open(const Run *run, LockMode mode, NodeDialect dialect)
@@ -223,6 +247,17 @@ run_publish(Run *run)
 		contender_publish(dlist_container(Contender, node, iter.cur));
 	if (run->record)
 		contender_publish(run->record);
+}
+
+/* After a refusal: is it time to try again?  If not, see to it that it will be. */
+bool
+run_may_retry(const Run *run)
+{
+	if (run->retry_at <= zklock_now_ms())
+		return true;
+	if (lock_manager.retry_at < 0 || run->retry_at < lock_manager.retry_at)
+		lock_manager.retry_at = run->retry_at;
+	return false;
 }
 
 /* Would we hear of it, or have heard, if someone deleted the run's node? */

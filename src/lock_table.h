@@ -56,7 +56,9 @@ typedef struct LockPath
 	int				 lists_sent;				/* number of the last listing sent ... */
 	int				 lists_done;				/* ... and of the last one answered */
 	WatchState		 child_watch;
-	int				 nforeign; /* known foreign contenders */
+	int				 nforeign;		/* known foreign contenders */
+	bool			 heirs_unknown; /* a foreign shared node may have taken the place of
+									 * an exclusive one since the last listing */
 	RecipeContender *foreign;
 	char		   **foreign_names;
 	int				 parents_pending; /* creates of parents outstanding */
@@ -77,13 +79,17 @@ typedef struct Run
 	struct Contender *record;				  /* keeps the node on record, or NULL */
 	char			  name[ZKLOCK_NODE_SIZE]; /* node; from CREATING to UNKNOWN
 										 * without its sequence */
+	char			  heir[ZKLOCK_NODE_SIZE]; /* while it is downgraded: the shared node
+											   * that takes the place of "name" */
+	bool			  heir_seen;			  /* the last listing shows it */
 	int64			  sequence;
-	int64			  czxid;
+	int64			  czxid;  /* of the node first created for it */
 	int				  joined; /* contenders that ever joined */
 	int				  grants; /* under this node */
 	bool			  listed; /* seen in a listing */
 	bool			  closed; /* nobody may join */
 	bool			  delete_refused;
+	bool			  downgrade_refused;
 	bool			  accounted; /* its node counts in node_bytes */
 	bool			  calling;	 /* create, probe or delete is outstanding */
 	int				  calls;	 /* all outstanding calls with the run */
@@ -134,12 +140,15 @@ entry_of(const Contender *c)
 /* Contenders (lock_contender.c) */
 extern bool			  contender_step(Contender *c, ContenderState from, ContenderState to);
 extern ContenderState contender_state(const Contender *c);
+extern LockMode		  contender_mode(const Contender *c);
+extern bool			  contender_same_session(const Contender *a, const Contender *b);
 extern void			  contender_publish(Contender *c);
 extern void			  contender_forget(Contender *c);
 extern void			  contender_detach(Contender *c);
 extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
 extern void			  contender_lose(Contender *c, LossReason reason);
 extern bool			  contender_grant(Contender *c);
+extern void			  contender_downgraded(Contender *c);
 extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
 
 /* Watches, paths and runs (lock_run.c) */
@@ -156,7 +165,9 @@ extern Run		*run_new(LockPath *path, uint64 id, LockMode mode, NodeDialect diale
 extern void		 run_join(Run *run, Contender *c);
 extern Run		*last_run(LockPath *path);
 extern Run		*run_before(Run *run);
+extern bool		 run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool		 run_is_open(const Run *run, LockMode mode, NodeDialect dialect);
+extern bool		 run_may_retry(const Run *run);
 extern bool		 run_is_fresh(const Run *run);
 extern bool		 run_is_guarded(const Run *run);
 extern void		 run_publish(Run *run);
@@ -166,14 +177,25 @@ extern void		 run_fail(Run *run, ContenderFailure failure, int code);
 extern void		 run_replace(Run *run, bool keep_place);
 extern void		 run_deleted(Run *run);
 
+/* Downgrades (lock_downgrade.c) */
+extern bool run_wants_downgrade(const Run *run);
+extern void run_downgrade_begin(Run *run);
+extern void run_downgrade_pump(Run *run);
+extern void run_downgraded(Run *run);
+extern void run_vanished(Run *run);
+
 /* Calls to ZooKeeper (lock_calls.c) */
 extern void path_list(LockPath *path, bool watch);
 extern void run_create(Run *run);
 extern void run_probe(Run *run);
+extern void run_exchange(Run *run);
 extern void run_delete(Run *run);
 extern void run_guard(Run *run);
 extern void run_watch_blocker(Run *run, const char *name);
 extern void contender_check(Contender *c);
+
+/* Taking over from an earlier worker (lock_adopt.c) */
+extern void lock_adopt(const int *indexes, int n);
 
 /* Decisions (lock_path.c) */
 extern void arrivals_place(LockPath *path);

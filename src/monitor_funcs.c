@@ -2,9 +2,7 @@
  * monitor_funcs.c
  *		SQL functions behind the views zk_locks and zk_session.
  *
- * They read shared memory only.  Entries are copied one at a time, each under
- * its spinlock, so a row is consistent in itself; rows of one call may be a
- * moment apart, as in pg_stat_activity.
+ * They read shared memory only; see lock_view.c for how consistent that is.
  *
  * Runs in: backends.
  *
@@ -15,10 +13,8 @@
 #include "access/htup_details.h"
 #include "compat.h"
 #include "lease.h"
-#include "mb/pg_wchar.h"
-#include "shmem.h"
+#include "lock_view.h"
 #include "utils/builtins.h"
-#include "utils/hsearch.h"
 #include "utils/timestamp.h"
 #include "zklock.h"
 
@@ -27,17 +23,6 @@ PG_FUNCTION_INFO_V1(zk_session);
 
 #define ZK_LOCKS_COLUMNS 15
 #define ZK_SESSION_COLUMNS 11
-
-/* What the contenders of one run tell about it. */
-typedef struct RunView
-{
-	uint64 id;		   /* hash key */
-	int	   holder_pid; /* 0 if it is not granted */
-	int	   head_pid;   /* of the first that waits */
-	uint64 head_ticket;
-	uint64 blocked_by_run;
-	char   blocked_by_node[ZKLOCK_NODE_SIZE];
-} RunView;
 
 static const char *
 state_name(ContenderState state, LeaseState lease)
@@ -64,115 +49,10 @@ state_name(ContenderState state, LeaseState lease)
 	return "free";
 }
 
-/*
- * UTF-8 as text in the database's encoding.  A path locked from a database of
- * another encoding, or a foreign node's name, may have no form in ours: its
- * bytes are escaped then, so that it does not make the view fail for everybody.
- */
 static Datum
 utf8_text(const char *utf8, bool convertible)
 {
-	StringInfoData escaped;
-
-	if (convertible ||
-		(GetDatabaseEncoding() == PG_UTF8 && pg_verify_mbstr(PG_UTF8, utf8, strlen(utf8), true)))
-		return CStringGetTextDatum(pg_any_to_server(utf8, strlen(utf8), PG_UTF8));
-
-	initStringInfo(&escaped);
-	for (const char *c = utf8; *c != '\0'; c++)
-	{
-		if (IS_HIGHBIT_SET(*c))
-			appendStringInfo(&escaped, "\\x%02x", (unsigned char) *c);
-		else
-			appendStringInfoChar(&escaped, *c);
-	}
-	return CStringGetTextDatum(escaped.data);
-}
-
-/* Copies the entries in use. */
-static ContenderEntry *
-copy_entries(int *n)
-{
-	int				max = zklock_shared->max_entries;
-	int				allocated = 64;
-	ContenderEntry *copies = palloc(allocated * sizeof(ContenderEntry));
-
-	*n = 0;
-	for (int i = 0; i < max; i++)
-	{
-		ContenderEntry *entry = entry_at(i);
-
-		if (*n == allocated)
-		{
-			allocated *= 2;
-			copies = repalloc_huge(copies, (Size) allocated * sizeof(ContenderEntry));
-		}
-		SpinLockAcquire(&entry->mutex);
-		if (entry->state != CONTENDER_FREE)
-			copies[(*n)++] = *entry;
-		SpinLockRelease(&entry->mutex);
-	}
-	return copies;
-}
-
-/* Gathers what is known about runs from their contenders. */
-static HTAB *
-view_runs(const ContenderEntry *entries, int n)
-{
-	HASHCTL ctl = {.keysize = sizeof(uint64), .entrysize = sizeof(RunView)};
-	HTAB   *runs;
-
-	ctl.hcxt = CurrentMemoryContext;
-	runs = hash_create("zklock runs", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	for (int i = 0; i < n; i++)
-	{
-		const ContenderEntry *entry = &entries[i];
-		RunView				 *run;
-		bool				  found;
-
-		if (entry->run_id == 0)
-			continue;
-		run = hash_search(runs, &entry->run_id, HASH_ENTER, &found);
-		if (!found)
-			memset((char *) run + sizeof(run->id), 0, sizeof(RunView) - sizeof(run->id));
-		if (entry->state == CONTENDER_GRANTED)
-			run->holder_pid = entry->pid;
-		else if (entry->state == CONTENDER_QUEUED &&
-				 (run->head_pid == 0 || entry->ticket < run->head_ticket))
-		{
-			run->head_pid = entry->pid;
-			run->head_ticket = entry->ticket;
-			run->blocked_by_run = entry->blocked_by_run;
-			strlcpy(run->blocked_by_node, entry->blocked_by_node, ZKLOCK_NODE_SIZE);
-		}
-	}
-	return runs;
-}
-
-/*
- * Whom a waiting contender waits for: the holder in its own run, else what the
- * run waits for, which is another run of this server or a foreign node.
- */
-static void
-find_blocker(HTAB *runs, const ContenderEntry *entry, int *pid, const char **node)
-{
-	RunView *run = hash_search(runs, &entry->run_id, HASH_FIND, NULL);
-	RunView *before;
-
-	*pid = 0;
-	*node = NULL;
-	if (run == NULL)
-		return;
-	if (run->holder_pid != 0)
-	{
-		*pid = run->holder_pid;
-		return;
-	}
-	if (run->blocked_by_node[0] != '\0')
-		*node = run->blocked_by_node;
-	before = hash_search(runs, &run->blocked_by_run, HASH_FIND, NULL);
-	if (before)
-		*pid = before->holder_pid != 0 ? before->holder_pid : before->head_pid;
+	return CStringGetTextDatum(utf8_for_display(utf8, convertible));
 }
 
 static Datum
@@ -183,8 +63,8 @@ text_or_null(const char *value, bool *isnull)
 }
 
 static void
-put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, LeaseState lease,
-			 bool transaction_level, int count)
+put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
+			 LeaseState lease, LockMode mode, bool transaction_level, int count)
 {
 	Datum		values[ZK_LOCKS_COLUMNS];
 	bool		nulls[ZK_LOCKS_COLUMNS] = {0};
@@ -194,13 +74,13 @@ put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, Lea
 	const char *blocker_node = NULL;
 
 	if (waiting)
-		find_blocker(runs, entry, &blocker_pid, &blocker_node);
+		lock_view_blocker(view, entry->run_id, entry->pid, &blocker_pid, &blocker_node);
 
 	values[0] = Int32GetDatum(entry->pid);
 	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
 	values[2] = utf8_text(entry->path, entry->database == MyDatabaseId);
 	values[3] = CStringGetTextDatum("lock");
-	values[4] = CStringGetTextDatum(entry->mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
+	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	values[5] = CStringGetTextDatum(transaction_level ? "transaction" : "session");
 	values[6] = CStringGetTextDatum(state_name(entry->state, lease));
 	values[7] = BoolGetDatum(granted);
@@ -222,32 +102,36 @@ put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, HTAB *runs, Lea
 /*
  * zk_locks() returns setof record
  *
- * One row for each contender of this server and scope of its acquisitions.
+ * One row for each contender of this server and mode and scope of its
+ * acquisitions.
  */
 Datum
 zk_locks(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo  *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	ContenderEntry *entries;
-	HTAB		   *runs;
-	int				n;
-	LeaseState		lease;
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	LockView	   view;
+	LeaseState	   lease;
 
 	zklock_require_preload();
 	compat_init_materialized_srf(fcinfo);
-	entries = copy_entries(&n);
-	runs = view_runs(entries, n);
+	lock_view_take(&view);
 	lease = lease_state();
-	for (int i = 0; i < n; i++)
+	for (int i = 0; i < view.n; i++)
 	{
-		const ContenderEntry *entry = &entries[i];
+		const ContenderEntry *entry = &view.entries[i];
 
 		if (entry->session_count > 0)
-			put_lock_row(rsinfo, entry, runs, lease, false, entry->session_count);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, false, entry->session_count);
 		if (entry->transaction_count > 0)
-			put_lock_row(rsinfo, entry, runs, lease, true, entry->transaction_count);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, true, entry->transaction_count);
+		if (entry->shared_session_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, false,
+						 entry->shared_session_count);
+		if (entry->shared_transaction_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, true,
+						 entry->shared_transaction_count);
 		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(rsinfo, entry, runs, lease, entry->transaction_level, 0);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->transaction_level, 0);
 	}
 	return (Datum) 0;
 }

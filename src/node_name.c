@@ -425,6 +425,68 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 	}
 }
 
+static uint8_t
+hex_value(char c)
+{
+	return is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10;
+}
+
+/*
+ * Write the name of the shared node that takes the place of an exclusive one
+ * of ours into dst, which has room for size bytes.  It has the same sequence
+ * and, as far as the dialect allows, the same UUID; so whoever knows the one
+ * name knows the other.
+ *
+ * Returns false if name is not one that we give to an exclusive node.
+ */
+bool
+node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
+{
+	uint8_t uuid[ZKLOCK_UUID_BYTES] = {0};
+	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
+	size_t	prefix_len;
+	size_t	start = 0;
+	size_t	digits = 2 * ZKLOCK_UUID_BYTES;
+	size_t	found = 0;
+	int64_t sequence;
+	int		written;
+
+	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
+		return false;
+
+	switch (dialect)
+	{
+		case DIALECT_CURATOR:
+		case DIALECT_CURATOR_RW:
+			start = strlen("_c_");
+			break;
+		case DIALECT_KAZOO:
+			break;
+		case DIALECT_ZOOKEEPER:
+			start = strlen("x-");
+			digits = SESSION_ID_HEX_DIGITS;
+			break;
+		case DIALECT_HIVE:
+			digits = 0;
+			break;
+	}
+	for (size_t i = start; i < prefix_len && found < digits; i++)
+	{
+		if (name[i] == '-')
+			continue;
+		if (!is_hex_digit(name[i]))
+			return false;
+		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
+		found++;
+	}
+	if (found < digits)
+		return false;
+
+	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_SHARED, uuid);
+	written = snprintf(dst, size, "%s%s", prefix, name + prefix_len);
+	return written > 0 && (size_t) written < size;
+}
+
 /*
  * Write a UUID in lower-case hexadecimal digits into dst, which has room for
  * size bytes: 36 characters with dashes (RFC 9562), 32 without, and a

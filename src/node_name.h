@@ -77,6 +77,7 @@ extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
+extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes);
 
 #endif /* ZKLOCK_NODE_NAME_H */

@@ -33,10 +33,13 @@ recipe_conflict(LockMode a, LockMode b)
  * the youngest, among those that are older and conflict, or -1 if there is
  * none: then the lock is granted.
  *
- * Sequences are distinct but for one case.  Curator's holder of a write lock
- * who also takes the read lock gives its second node the sequence of the
- * first.  Equal sequences never block each other, and for anyone younger
- * either node will do: when the one returned is gone, the other is found.
+ * Sequences are distinct but for one case.  The shared node of an exclusive
+ * holder who downgrades inherits the sequence of the exclusive one: Curator
+ * creates it beside, zklock in place of the other.  Equal sequences never
+ * block each other, and for anyone younger either node will do: when the one
+ * returned is gone, the other is found.  It follows that the set of contenders
+ * older than a given one can grow, by a shared one in the moment that an
+ * exclusive one goes.
  */
 int
 recipe_blocker(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode)
@@ -55,17 +58,17 @@ recipe_blocker(const RecipeContender *contenders, int n, int64_t sequence, LockM
 }
 
 /*
- * Has anyone come after the given sequence?  contenders as above; the mode
- * does not matter.
+ * Has anyone come after the given sequence who conflicts with the mode?
+ * contenders as above.
  */
 bool
-recipe_newer_exists(const RecipeContender *contenders, int n, int64_t sequence)
+recipe_newer_exists(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode)
 {
 	int i;
 
 	for (i = 0; i < n; i++)
 	{
-		if (contenders[i].sequence > sequence)
+		if (contenders[i].sequence > sequence && recipe_conflict(contenders[i].mode, mode))
 			return true;
 	}
 	return false;

@@ -30,6 +30,7 @@ typedef struct RecipeContender
 
 extern bool recipe_conflict(LockMode a, LockMode b);
 extern int recipe_blocker(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode);
-extern bool recipe_newer_exists(const RecipeContender *contenders, int n, int64_t sequence);
+extern bool
+recipe_newer_exists(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode);
 
 #endif /* ZKLOCK_RECIPE_H */

@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "lease.h"
+#include "lock_view.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "request.h"
@@ -141,6 +142,9 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	strlcpy(entry->data, data, sizeof(entry->data));
 	entry->session_count = 0;
 	entry->transaction_count = 0;
+	entry->shared_session_count = 0;
+	entry->shared_transaction_count = 0;
+	entry->downgrading = false;
 	entry->notify_release = false;
 	entry->on_loss = zklock_on_lock_loss;
 	entry->interrupted = false;
@@ -255,13 +259,37 @@ report_failure(const char *path, ContenderFailure failure, int code)
 	}
 }
 
-/* With log_lock_waits, tells of a wait that lasts, as for other locks. */
+/*
+ * With log_lock_waits, tells of a wait that lasts, as for other locks.  "index"
+ * is the entry that waits, to tell for whom, or negative.
+ */
 static void
-log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms)
+log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms, int index)
 {
+	LockView	view;
+	int			pid = 0;
+	const char *node = NULL;
+
+	if (index >= 0)
+	{
+		ContenderEntry *entry = entry_at(index);
+		uint64			run_id;
+
+		SpinLockAcquire(&entry->mutex);
+		run_id = entry->run_id;
+		SpinLockRelease(&entry->mutex);
+		lock_view_take(&view);
+		lock_view_blocker(&view, run_id, MyProcPid, &pid, &node);
+	}
 	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid,
 						 what, mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-						 path_for_display(path), (long) waited_ms)));
+						 path_for_display(path), (long) waited_ms),
+				  pid != 0 ? errdetail_log("Blocked by process %d.", pid) : 0,
+				  pid == 0 && node ? errdetail_log("Blocked by ZooKeeper node \"%s\".",
+												   utf8_for_display(node, false))
+								   : 0));
+	if (index >= 0)
+		lock_view_drop(&view);
 }
 
 /*
@@ -301,7 +329,7 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		if (state == CONTENDER_GRANTED && lease_holds)
 		{
 			if (logged)
-				log_wait(path, mode, "acquired", waited);
+				log_wait(path, mode, "acquired", waited, -1);
 			return true;
 		}
 		if (state == CONTENDER_LOST)
@@ -347,7 +375,7 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		{
 			if (waited >= DeadlockTimeout)
 			{
-				log_wait(path, mode, "still waiting for", waited);
+				log_wait(path, mode, "still waiting for", waited, index);
 				logged = true;
 			}
 			else

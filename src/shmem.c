@@ -14,6 +14,9 @@
  *		any in use -> RELEASING					owning backend
  *		RELEASING -> FREE						worker
  *
+ * What is GRANTED may also change its mode, once, from exclusive to shared;
+ * that is the owning backend's too.
+ *
  * A grant and a cancellation may cross.  Whoever takes the spinlock first
  * wins: a worker that comes second finds RELEASING and grants to the next, a
  * backend that comes second releases what it was just granted.  What a backend
@@ -30,7 +33,7 @@
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
  * waiting backends go on waiting, released entries stay RELEASING, and the
- * next worker takes everything up from here (see lock_path_adopt()).
+ * next worker takes everything up from here (see lock_adopt()).
  *
  * Runs in: all processes.  Spinlocks are held for a few copies at most and
  * nothing that can fail is done under them.

@@ -69,11 +69,16 @@ typedef struct ContenderEntry
 	/* Written by both sides, only along the arrows drawn in shmem.c. */
 	ContenderState state;
 
+	/*
+	 * Written by the owning backend on FREE -> REQUESTED, and once more if it
+	 * downgrades what it holds: from exclusive to shared.
+	 */
+	LockMode mode;
+
 	/* Written by the owning backend on FREE -> REQUESTED, then constant. */
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
-	LockMode	mode;
 	NodeDialect dialect;
 	bool		transaction_level; /* what was asked for at first */
 	bool		nowait;			   /* never wait for another holder */
@@ -83,11 +88,16 @@ typedef struct ContenderEntry
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
 
 	/* Written by the owning backend at any time. */
-	int		   session_count;	  /* session-level acquisitions */
-	int		   transaction_count; /* transaction-level acquisitions */
-	bool	   notify_release;	  /* set its latch when the entry is FREE */
+	int		   session_count;			 /* session-level acquisitions */
+	int		   transaction_count;		 /* transaction-level acquisitions */
+	int		   shared_session_count;	 /* shared ones by the exclusive holder ... */
+	int		   shared_transaction_count; /* ... which have no entry of their own */
+	bool	   notify_release;			 /* set its latch when the entry is FREE */
 	LossPolicy on_loss;
 	uint32	   check_wanted; /* number of the check of its node asked for last */
+
+	/* Set by the owning backend with "mode", cleared by the worker when done. */
+	bool downgrading;
 
 	/* Written by the worker. */
 	uint32			 generation;			 /* counts the times the entry became FREE */

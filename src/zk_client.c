@@ -23,8 +23,8 @@
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
  *	   outstanding for NUDGE_MS are followed by a harmless one (nudge)
- *	 6 a container inside a multi aborts the process: multis contain checks
- *	   of nodes only (zk_check)
+ *	 6 a container inside a multi aborts the process: multis contain checks of
+ *	   nodes (zk_check), or an ephemeral node and a deletion (zk_exchange)
  *	 7 more than 64k unread wake-ups break the connection: at most
  *	   MAX_IN_FLIGHT calls are outstanding, the rest wait in "queued"
  *	 8 completions may never be called: each call is registered here under a
@@ -279,6 +279,7 @@ resolver_main(void *arg)
 typedef enum CallKind
 {
 	CALL_CREATE,
+	CALL_EXCHANGE,
 	CALL_DELETE,
 	CALL_GET,
 	CALL_LIST,
@@ -301,7 +302,8 @@ typedef struct Call
 	ZkReplyHandler handler;	   /* NULL if nobody cares */
 	void		  *arg;
 	char		  *path;
-	char		  *data; /* may be NULL */
+	char		  *data;	 /* may be NULL */
+	char		  *replaced; /* EXCHANGE: node to delete */
 } Call;
 
 static dlist_head queued = DLIST_STATIC_INIT(queued);		/* not yet sent */
@@ -330,6 +332,8 @@ free_call(Call *call)
 	pfree(call->path);
 	if (call->data)
 		pfree(call->data);
+	if (call->replaced)
+		pfree(call->replaced);
 	pfree(call);
 }
 
@@ -382,19 +386,24 @@ static int
 send_call(const Call *call)
 {
 	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t check_result;
+	static zoo_op_result_t results[2];
 
-	const void *context = call_context(call->number);
-	zoo_op_t	check;
+	const void				*context = call_context(call->number);
+	const struct ACL_vector *acl = config.creator_acl ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+	zoo_op_t				 ops[2];
 
 	switch (call->kind)
 	{
 		case CALL_CREATE:
 			return zoo_acreate2(handle, call->path, call->data,
-								call->data ? (int) strlen(call->data) : 0,
-								config.creator_acl ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE,
+								call->data ? (int) strlen(call->data) : 0, acl,
 								call->node_kind == ZK_CONTAINER ? ZOO_CONTAINER : ZOO_EPHEMERAL_SEQUENTIAL,
 								on_created, context);
+		case CALL_EXCHANGE:
+			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acl,
+							   ZOO_EPHEMERAL, NULL, 0);
+			zoo_delete_op_init(&ops[1], call->replaced, -1);
+			return zoo_amulti(handle, lengthof(ops), ops, results, on_done, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, on_done, context);
 		case CALL_GET:
@@ -404,8 +413,8 @@ send_call(const Call *call)
 			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
 									  (void *) epoch, on_children, context);
 		case CALL_CHECK:
-			zoo_check_op_init(&check, call->path, -1);
-			return zoo_amulti(handle, 1, &check, &check_result, on_done, context);
+			zoo_check_op_init(&ops[0], call->path, -1);
+			return zoo_amulti(handle, 1, ops, results, on_done, context);
 		case CALL_SYNC:
 			return zoo_async(handle, call->path, on_synced, context);
 		case CALL_NUDGE:
@@ -441,22 +450,36 @@ send_queued(void)
 	}
 }
 
-static void
-submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, bool watch,
-	   ZkReplyHandler handler, void *arg)
+static Call *
+new_call(CallKind kind, const char *path, const char *data, ZkReplyHandler handler, void *arg)
 {
 	Call *call = palloc0(sizeof(Call));
 
 	call->kind = kind;
 	call->number = next_call++;
-	call->node_kind = node_kind;
-	call->watch = watch;
 	call->handler = handler;
 	call->arg = arg;
 	call->path = pstrdup(path);
 	call->data = data ? pstrdup(data) : NULL;
+	return call;
+}
+
+static void
+submit_call(Call *call)
+{
 	dlist_push_tail(&queued, &call->node);
 	send_queued();
+}
+
+static void
+submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, bool watch,
+	   ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(kind, path, data, handler, arg);
+
+	call->node_kind = node_kind;
+	call->watch = watch;
+	submit_call(call);
 }
 
 /*
@@ -467,6 +490,8 @@ submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, 
  *
  * zk_create()	creates a node with our ACL; an ephemeral sequential one gets
  *				its sequence appended.  data may be NULL.
+ * zk_exchange() creates an ephemeral node and deletes another, both or none:
+ *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_list()	reads a node's children, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
@@ -478,6 +503,15 @@ void
 zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_CREATE, path, data, kind, false, handler, arg);
+}
+
+void
+zk_exchange(const char *path, const char *data, const char *replaced, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_EXCHANGE, path, data, handler, arg);
+
+	call->replaced = pstrdup(replaced);
+	submit_call(call);
 }
 
 void

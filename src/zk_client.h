@@ -94,6 +94,8 @@ extern bool	 zk_client_connected(void);
 /* Calls; each is answered by exactly one call of its handler. */
 extern void
 			zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg);
+extern void zk_exchange(const char *path, const char *data, const char *replaced,
+						ZkReplyHandler handler, void *arg);
 extern void zk_delete(const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg);
 extern void zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg);

@@ -320,9 +320,12 @@ fuzz_recipe(const uint8_t *data, size_t size)
 	sorted = copy_exact(all + 1, (size_t) n * sizeof(all[0]));
 	qsort(sorted, (size_t) n, sizeof(sorted[0]), compare_contenders);
 
-	newer = n > 0 && sorted[n - 1].sequence > asking.sequence;
-	require(recipe_newer_exists(contenders, n, asking.sequence) == newer,
-			"newer exists exactly if the last one is newer");
+	place = n - 1;
+	while (place >= 0 && sorted[place].mode == LOCK_MODE_SHARED && asking.mode == LOCK_MODE_SHARED)
+		place--;
+	newer = place >= 0 && sorted[place].sequence > asking.sequence;
+	require(recipe_newer_exists(contenders, n, asking.sequence, asking.mode) == newer,
+			"newer exists exactly if the last one that conflicts is newer");
 
 	place = n - 1;
 	while (place >= 0 && (sorted[place].sequence >= asking.sequence ||

@@ -77,13 +77,15 @@ test_newer(void)
 {
 	static const RecipeContender queue[] = {{4, SH}, {9, EX}, {-3, EX}};
 
-	ok(!recipe_newer_exists(NULL, 0, 0), "nobody there");
-	ok(recipe_newer_exists(queue, 3, 8), "one is newer");
-	ok(!recipe_newer_exists(queue, 3, 9), "an equal one is not newer");
-	ok(!recipe_newer_exists(queue, 3, 10), "none is newer");
-	ok(recipe_newer_exists(queue, 3, -4), "all are newer");
-	ok(recipe_newer_exists(queue, 1, 3), "a shared one counts");
-	ok(!recipe_newer_exists(queue, 1, 8), "no more than n are looked at");
+	ok(!recipe_newer_exists(NULL, 0, 0, EX), "nobody there");
+	ok(recipe_newer_exists(queue, 3, 8, EX), "one is newer");
+	ok(!recipe_newer_exists(queue, 3, 9, EX), "an equal one is not newer");
+	ok(!recipe_newer_exists(queue, 3, 10, EX), "none is newer");
+	ok(recipe_newer_exists(queue, 3, -4, EX), "all are newer");
+	ok(recipe_newer_exists(queue, 1, 3, EX), "a shared one counts for an exclusive one");
+	ok(!recipe_newer_exists(queue, 1, 3, SH), "but not for a shared one");
+	ok(recipe_newer_exists(queue, 2, 3, SH), "for which an exclusive one does");
+	ok(!recipe_newer_exists(queue, 1, 8, EX), "no more than n are looked at");
 }
 
 /*
