@@ -26,8 +26,14 @@ CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS
     'zk_lock(''/regress/privileges'')', 'zk_lock(''{/regress/privileges}''::text[])',
     'zk_xact_lock(''/regress/privileges'')', 'zk_xact_lock(''{/regress/privileges}''::text[])',
     'zk_try_lock(''/regress/privileges'')', 'zk_try_xact_lock(''/regress/privileges'')',
+    'zk_lock_shared(''/regress/privileges'')', 'zk_lock_shared(''{/regress/privileges}''::text[])',
+    'zk_xact_lock_shared(''/regress/privileges'')',
+    'zk_xact_lock_shared(''{/regress/privileges}''::text[])',
+    'zk_try_lock_shared(''/regress/privileges'')', 'zk_try_xact_lock_shared(''/regress/privileges'')',
     'zk_fencing_token(''/regress/privileges'') > 0',
     'zk_unlock(''/regress/privileges'')', 'zk_unlock(''{/regress/privileges}''::text[])',
+    'zk_unlock_shared(''/regress/privileges'')',
+    'zk_unlock_shared(''{/regress/privileges}''::text[])',
     'zk_unlock_all() IS NULL',
     'count(*) >= 0 FROM zk_locks()', 'state FROM zk_session()',
     'count(*) >= 0 FROM zk_locks', 'state FROM zk_session']) statement
@@ -42,7 +48,10 @@ RESET ROLE;
 -- with EXECUTE it works, for the paths allowed
 GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_lock(text[], interval), zk_xact_lock(text, interval),
   zk_xact_lock(text[], interval), zk_try_lock(text), zk_try_xact_lock(text), zk_fencing_token(text),
-  zk_unlock(text), zk_unlock(text[]), zk_unlock_all() TO regress_zklock_user;
+  zk_lock_shared(text, interval), zk_lock_shared(text[], interval), zk_xact_lock_shared(text, interval),
+  zk_xact_lock_shared(text[], interval), zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
+  zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all()
+  TO regress_zklock_user;
 SET ROLE regress_zklock_user;
 SELECT * FROM all_calls();
 RESET ROLE;

@@ -659,7 +659,7 @@ backend_unlock(const char *path, LockMode mode)
 	if (hold == NULL || hold->session_count == 0)
 	{
 		if (mode == LOCK_MODE_EXCLUSIVE)
-			ereport(WARNING, (errmsg("you don't own a session-level lock on ZooKeeper path \"%s\"",
+			ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
 									 path_for_display(path))));
 		else
 			ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
