@@ -30,7 +30,7 @@ import time
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout, NoNodeError
-from kazoo.recipe.lock import Lock
+from kazoo.recipe.lock import Lock, ReadLock
 from kazoo.security import make_acl, make_digest_acl_credential
 
 # Names that other clients' exclusive locks have; kazoo's own is always respected.
@@ -207,12 +207,15 @@ class Shell:
         walk(path)
         return sorted(found)
 
-    # ---- kazoo's Lock
+    # ---- kazoo's Lock and ReadLock
 
     def lock(self, name, path, timeout=None, client="main", patterns=None, kind="exclusive"):
         zk = self.client(client)
-        patterns = EXCLUSIVE_NAMES + SHARED_NAMES if patterns is None else patterns
-        lock = self.locks[name] = Lock(zk, path, identifier=name, extra_lock_patterns=patterns)
+        shared = kind == "shared"
+        if patterns is None:
+            patterns = EXCLUSIVE_NAMES if shared else EXCLUSIVE_NAMES + SHARED_NAMES
+        lock = self.locks[name] = (ReadLock if shared else Lock)(
+            zk, path, identifier=name, extra_lock_patterns=patterns)
         try:
             got = lock.acquire(blocking=timeout != 0, timeout=timeout or None)
         except LockTimeout:
