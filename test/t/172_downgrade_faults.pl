@@ -1,0 +1,256 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A downgrade that is disturbed: lost replies and requests, a worker restarted in the
+# middle, a holder that leaves before it is done, a node deleted by someone else.
+#
+# Whatever happens, there is always one node of the holder, so that no writer gets in; in
+# the end it is a shared one and readers come in, or it is gone with its holder.
+#
+# Server a talks to ZooKeeper through a proxy that disturbs; b directly.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '12s'");
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $shell = $zk->shell;
+my $id    = $a->session_id;
+my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
+my $number = 0;
+my ($path, $holder);
+
+# A holder in both modes, and a reader and a writer behind it, and others in between.
+sub begin
+{
+	my ($what, @next) = @_;
+	$path   = '/down/' . ++$number;
+	$holder = $a->session(name => 'holder');
+	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', "$what: both modes are held");
+	foreach my $next (@next)
+	{
+		$next->query_start("SELECT zk_lock('$path')");
+		$a->wait_waiting($next, $path);
+	}
+	$reader->query_start("SELECT zk_lock_shared('$path')");
+	$b->wait_waiting($reader, $path);
+	$writer->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($writer, $path);
+	return;
+}
+
+# Nodes of server a below the path.
+sub ours { return grep { ($shell->stat("$path/$_") || {})->{ephemeralOwner} eq $id } $zk->children($path); }
+
+sub is_downgraded
+{
+	is($reader->finish, 't', 'the reader comes in');
+	my @ours = ours();
+	is(scalar(@ours), 1, 'the holder has one node');
+	like($ours[0], qr/__READ__\d{10}$/, 'a shared one');
+	# Which its server learns after the reader's does.
+	$a->wait_value("SELECT state, mode, node FROM zk_locks WHERE path = '$path'", "held|shared|$ours[0]");
+	pass('which zk_locks names');
+	$reader->query("SELECT zk_unlock_shared('$path')");
+	ok($writer->busy, 'the writer stays out');
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 't', 'the holder goes');
+	is_gone();
+	return;
+}
+
+sub is_gone
+{
+	is($writer->finish, 't', 'the writer has its turn');
+	$writer->query("SELECT zk_unlock('$path')");
+	$holder->disconnect if $holder;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	is($a->session_id, $id, 'all in one session');
+	return;
+}
+
+sub restart_worker
+{
+	my $old = $a->worker_pid;
+	$a->value("SELECT pg_terminate_backend($old)");
+	# What the old one has left in the proxy goes its way.
+	wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+	return;
+}
+
+# ---- the reply or the request is lost
+
+foreach my $lose (qw(lose_reply lose_request))
+{
+	begin($lose);
+	my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+	ok($proxy->fired($fault), 'and disturbed');
+	is_downgraded();
+
+	# Between two savepoints, where nobody waits for it.
+	begin("$lose, savepoint");
+	$holder->query('SELECT zk_unlock_all()');
+	is($reader->finish, 't', 'the reader comes first');
+	$reader->query("SELECT zk_unlock_shared('$path')");
+	is($writer->finish, 't', 'then the writer');
+	$writer->query("SELECT zk_unlock('$path')");
+	$holder->query('BEGIN; SAVEPOINT s');
+	is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
+	is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
+	$reader->query_start("SELECT zk_lock_shared('$path')");
+	$b->wait_waiting($reader, $path);
+	$writer->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($writer, $path);
+	$fault = $proxy->$lose(op => 'multi', path => "^$path/");
+	$holder->query('ROLLBACK TO s');
+	ok($proxy->fired($fault), 'rolled back, and disturbed');
+	$holder->query('COMMIT');
+	is_downgraded();
+}
+
+# ---- the holder goes before the downgrade is known to be done
+
+foreach my $hold (qw(hold_reply hold_request))
+{
+	foreach my $how (qw(unlock terminate restart))
+	{
+		begin("$hold, $how");
+		my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+		$holder->query_start("SELECT zk_unlock('$path')");
+		ok($proxy->fired($fault), 'the downgrade is under way');
+		ok($holder->busy, 'whose end is waited for');
+		if ($how eq 'terminate')
+		{
+			$holder->terminate;
+		}
+		else
+		{
+			$holder->cancel;
+			is($holder->result->{sqlstate}, '57014', 'until cancelled');
+			$holder->query_start("SELECT zk_unlock_shared('$path')");
+			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
+		}
+		ok($writer->busy, 'the writer stays out so far');
+		restart_worker() if $how eq 'restart';
+		$proxy->heal;
+		$a->wait_session;
+		$holder->finish unless $how eq 'terminate';
+		undef $holder if $how eq 'terminate';
+		is($reader->finish, 't', 'the reader comes in');
+		is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
+		$reader->query("SELECT zk_unlock_shared('$path')");
+		is_gone();
+	}
+}
+
+# ---- the worker is restarted in the middle
+
+foreach my $hold (qw(hold_reply hold_request))
+{
+	begin("$hold, worker");
+	my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+	$holder->query_start("SELECT zk_unlock('$path')");
+	ok($proxy->fired($fault), 'the downgrade is under way');
+	restart_worker();
+	$proxy->heal;
+	$a->wait_session;
+	is($holder->finish, 't', 'the worker is restarted; unlocked');
+	is_downgraded();
+}
+
+# ... and while a session of the same server waits in the same run, so that the node is
+# exclusive and its holder is not.
+my $next = $a->session(name => 'next');
+my $last = $a->session(name => 'last');
+begin('next in the run', $next);
+is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+restart_worker();
+$a->wait_session;
+ok($_->busy, $_->name . ' waits') foreach $reader, $writer, $next;
+my ($row) = $a->locks("path = '$path' AND state = 'held'");
+is("$row->{pid} $row->{mode}", $holder->pid . ' shared', 'after a restart of the worker the holder still shares the lock');
+is($last->query("SELECT zk_try_lock_shared('$path')"), 'f', 'with nobody: others are next');
+$next->cancel;
+is($next->result->{sqlstate}, '57014', 'one gives up');
+$_->disconnect foreach $next, $last;
+is_downgraded();
+
+# ---- the server is cut off, and the holder gives up the exclusive mode meanwhile
+
+begin('cut off');
+$proxy->cut;
+$a->wait_session('connecting');
+is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked, without waiting for ZooKeeper');
+is($holder->query('SELECT 1'), 1, 'the session goes on');
+ok($reader->busy, 'the reader waits');
+$proxy->heal;
+$a->wait_session;
+is_downgraded();
+
+# ---- someone else deletes the node
+
+foreach my $when (qw(before after))
+{
+	begin("deleted $when");
+	my ($node) = ours();
+	if ($when eq 'before')
+	{
+		# Before ZooKeeper hears of the downgrade.
+		my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
+		$holder->query_start("SELECT zk_unlock('$path')");
+		ok($proxy->fired($fault), 'the downgrade is under way');
+		$shell->delete("$path/$node");
+		is($reader->finish, 't', 'the reader comes in');
+		$reader->query("SELECT zk_unlock_shared('$path')");
+		is($writer->finish, 't', 'and the writer');
+		$proxy->heal;
+		$holder->result;
+	}
+	else
+	{
+		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		is($reader->finish, 't', 'the reader comes in');
+		$reader->query("SELECT zk_unlock_shared('$path')");
+		($node) = ours();
+		$shell->delete("$path/$node");
+		is($writer->finish, 't', 'the writer comes in');
+	}
+	$a->wait_lock($holder, 'lost', $path);
+	pass('the holder has lost the lock');
+	is_deeply([ ours() ], [], 'and does not get it back');
+	is($holder->try("SELECT zk_lock('$path')")->{sqlstate}, '40001', 'it cannot build on it');
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
+	$writer->query("SELECT zk_unlock('$path')");
+	$holder->disconnect;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+}
+
+# ---- the session ends in the middle
+
+begin('expired');
+my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
+$holder->query_start("SELECT zk_unlock('$path')");
+ok($proxy->fired($fault), 'the downgrade is under way');
+$a->expire_session($zk);
+is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
+$reader->query("SELECT zk_unlock_shared('$path')");
+is($writer->finish, 't', 'and the writer');
+$writer->query("SELECT zk_unlock('$path')");
+$proxy->heal;
+$holder->result;
+wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
+$a->wait_lock($holder, 'lost', $path);
+pass('the holder has lost the lock');
+is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
+$holder->disconnect;
+
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/down/$_" } 1 .. $number);
+done_testing;
