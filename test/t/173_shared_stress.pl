@@ -1,0 +1,178 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Readers, writers, upgrades and downgrades at random, on two database servers and with
+# kazoo's Lock, while workers are restarted and connections drop.
+#
+# Everybody notes when it believes to hold the path, and how. Nobody may hold it in any
+# mode while someone else does so exclusively.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Time::HiRes qw(time);
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $rounds = 60;
+my $zk     = Zklock::ZooKeeper->standalone;
+my $proxy  = Zklock::Proxy->start($zk);
+my @conf   = ("zklock.session_timeout = '20s'", "statement_timeout = '100s'");
+my $left   = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $right  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $path   = '/t/stress';
+
+foreach my $server ($left, $right)
+{
+	$server->value('CREATE TABLE held (who text, mode text, since float8, until float8, token bigint)');
+	$server->value(<<'SQL');
+CREATE FUNCTION now_s() RETURNS float8 LANGUAGE sql VOLATILE AS 'SELECT extract(epoch FROM clock_timestamp())::float8';
+SQL
+	# Who does not wait, or not for ever, may meet a worker that restarts.
+	$server->value(<<'SQL');
+CREATE FUNCTION asked(statement text, path text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  got boolean;
+BEGIN
+  EXECUTE 'SELECT ' || statement INTO got USING path;
+  RETURN got;
+EXCEPTION WHEN connection_failure OR object_not_in_prerequisite_state THEN
+  RETURN false;
+END
+$$;
+SQL
+	# Each way to hold the path for a moment; what was held is noted before it is given up.
+	$server->value(<<'SQL');
+CREATE FUNCTION work(who text, path text, rounds int) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+  shared float8;
+  exclusive float8;
+  what int;
+  got boolean;
+  n int := 0;
+BEGIN
+  FOR i IN 1 .. rounds LOOP
+    what := floor(random() * 6);
+    shared := NULL;
+    exclusive := NULL;
+    CASE what
+      WHEN 0 THEN got := zk_lock_shared(path);
+      WHEN 1 THEN got := asked('zk_try_lock_shared($1)', path);
+      WHEN 2 THEN got := asked('zk_lock($1, ''2 s'')', path);
+      WHEN 3 THEN got := asked('zk_try_lock($1)', path);
+      WHEN 4 THEN got := zk_lock(path);
+      ELSE got := asked('zk_lock_shared($1, ''2 s'')', path);
+    END CASE;
+    CONTINUE WHEN NOT got;
+    n := n + 1;
+    IF what IN (2, 3, 4) THEN
+      exclusive := now_s();
+    ELSE
+      shared := now_s();
+    END IF;
+    PERFORM pg_sleep(random() * 0.002);
+    IF what = 4 THEN
+      -- down
+      PERFORM zk_lock_shared(path);
+      shared := now_s();
+    ELSIF what = 5 THEN
+      -- up, if nobody is in the way for long
+      IF asked('zk_lock($1, ''20 ms'')', path) THEN
+        exclusive := now_s();
+        PERFORM pg_sleep(random() * 0.001);
+      END IF;
+    END IF;
+    IF exclusive IS NOT NULL THEN
+      INSERT INTO held VALUES (who, 'exclusive', exclusive, now_s(), zk_fencing_token(path));
+      PERFORM zk_unlock(path);
+    END IF;
+    IF shared IS NOT NULL THEN
+      PERFORM pg_sleep(random() * 0.002);
+      INSERT INTO held VALUES (who, 'shared', shared, now_s(), zk_fencing_token(path));
+      PERFORM zk_unlock_shared(path);
+    END IF;
+  END LOOP;
+  RETURN n;
+END
+$$;
+SQL
+}
+
+my %server_of;
+my @sessions;
+foreach my $i (1 .. 5)
+{
+	foreach my $server ($left, $right)
+	{
+		my $session = $server->session(name => $server->name . $i);
+		$server_of{ $session->name } = $server;
+		push @sessions, $session;
+	}
+}
+$_->query_start("SELECT work('" . $_->name . "', '$path', $rounds)") foreach @sessions;
+
+# Meanwhile kazoo takes its turns, and things break.
+my $kazoo = $zk->shell;
+my @held;
+my %breaks = (3 => 'worker a', 6 => 'drop', 9 => 'worker b', 12 => 'drop', 15 => 'worker a');
+foreach my $turn (1 .. 20)
+{
+	last unless grep { $_->busy } @sessions;
+	my $what = $breaks{$turn} || '';
+	if ($what =~ /worker/)
+	{
+		my $server = $what =~ /a$/ ? $left : $right;
+		$server->value('SELECT pg_terminate_backend(' . $server->worker_pid . ')');
+	}
+	$proxy->drop if $what eq 'drop';
+	is($kazoo->lock('kazoo', $path), 1, "kazoo has turn $turn" . ($what && ", after: $what"));
+	my $since = time;
+	my $until = time;
+	push @held, [ 'kazoo', 'exclusive', $since, $until ];
+	$kazoo->unlock('kazoo');
+}
+foreach my $session (@sessions)
+{
+	my $n = $session->finish;
+	cmp_ok($n, '>', 0, $session->name . " held the path $n times");
+}
+
+foreach my $server ($left, $right)
+{
+	push @held, map { [ split /\|/ ] } split /\n/, $server->value(
+		'SELECT who, mode, since, until, token FROM held');
+}
+@held = sort { $a->[2] <=> $b->[2] } @held;
+my %count;
+$count{"$_->[1]"}++ foreach @held;
+note(join ', ', map { "$_ $count{$_}" } sort keys %count);
+
+# Sorted by their beginnings, each has to be compared with the one that ends last so far,
+# for each mode, of others.
+my %latest;
+my @bad;
+foreach my $now (@held)
+{
+	foreach my $mode ($now->[1] eq 'exclusive' ? qw(exclusive shared) : 'exclusive')
+	{
+		foreach my $who (keys %{ $latest{$mode} })
+		{
+			my $before = $latest{$mode}{$who};
+			push @bad, "@$before | @$now" if $who ne $now->[0] && $before->[3] > $now->[2];
+		}
+	}
+	my $latest = $latest{ $now->[1] }{ $now->[0] };
+	$latest{ $now->[1] }{ $now->[0] } = $now if !$latest || $now->[3] > $latest->[3];
+}
+is_deeply(\@bad, [], 'nobody held the path together with an exclusive holder');
+
+my @tokens = map { $_->[4] } grep { $_->[1] eq 'exclusive' && $_->[4] } @held;
+is_deeply([ grep { $tokens[ $_ - 1 ] >= $tokens[$_] } 1 .. $#tokens ], [],
+	'the tokens of exclusive holders increase');
+ok((grep { $_->[1] eq 'shared' } @held) > 50, 'there were readers');
+ok((grep { $_->[1] eq 'exclusive' } @held) > 50, 'and writers');
+
+Zklock::Server->assert_clean($zk, [ $left, $right ], $path);
+done_testing;
