@@ -83,6 +83,20 @@ is($_->query("SELECT zk_try_lock_shared('$path')"), 't', 'others share again') f
 is($_->query("SELECT zk_try_lock('$path')"), 'f', 'and cannot do more') foreach $as[2], $bs[1];
 clean();
 
+# Who queues behind an upgrade waits for the shared lock that is left of it.
+is($as[0]->query("SELECT zk_lock_shared('$path') AND zk_lock('$path')"), 't', 'an upgrade');
+queue($a, $as[1], 'zk_lock');
+queue($b, $bs[0], 'zk_lock');
+is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'and back');
+settle();
+ok($_->busy, $_->name . ' waits for the reader') foreach $as[1], $bs[0];
+is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'which zk_locks names');
+is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
+is($as[1]->finish, 't', 'and they are served in turn');
+$as[1]->query("SELECT zk_unlock('$path')");
+is($bs[0]->finish, 't', 'both of them');
+clean();
+
 # It waits for older writers too, whom it keeps waiting: its turn comes when they give up.
 is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
 queue($b, $bs[0], 'zk_lock');
