@@ -79,7 +79,7 @@ ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
 =item requests
 
 The same as a list of [ operation, path ], in order; the path is undef where a request
-begins with none.
+begins with none. That of a multi is the path of its first operation.
 
 =item connections
 
