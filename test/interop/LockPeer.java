@@ -35,6 +35,7 @@ import org.apache.zookeeper.data.Stat;
  * release NAME
  * interrupt NAME                       ends a waiting acquire with an error
  * node NAME                            of a lock held: [path, czxid, session id of its owner]
+ * prove NAME                           true if the ensemble commits that the node of a lock exists
  * participants PATH                    node paths in the order of the queue
  * counter FILE ROUNDS PATH [SLEEP_MS]  ROUNDS times: acquire; read the number in FILE, sleep, write
  *                                      it plus one; release. Result: milliseconds it took
@@ -107,6 +108,9 @@ public final class LockPeer {
         break;
       case "node":
         inThread(holder(words[2]), id, () -> node(holder(words[2])));
+        break;
+      case "prove":
+        inThread(holder(words[2]), id, () -> prove(holder(words[2])));
         break;
       case "counter":
         inThread(
@@ -190,6 +194,12 @@ public final class LockPeer {
       throw new IllegalStateException(path + " is gone");
     }
     return List.of(path, stat.getCzxid(), hex(stat.getEphemeralOwner()));
+  }
+
+  /** A check alone, as a transaction: nothing is written, but it takes a quorum. */
+  private Object prove(Holder holder) throws Exception {
+    client.transaction().forOperations(client.transactionOp().check().forPath(holder.mutex.node()));
+    return true;
   }
 
   private Object counter(Path file, int rounds, String path, long sleep) throws Exception {

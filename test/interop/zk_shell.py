@@ -166,6 +166,23 @@ class Shell:
     def delete(self, path, client="main", recursive=False):
         self.client(client).delete(path, recursive=recursive)
 
+    def remove(self, path, which, client="main"):
+        """Deletes contenders of a path: the first, the last, or all and the path itself.
+        Tells their czxids, also if the answer to a deletion was lost."""
+        zk, result = self.client(client), {"czxids": [], "error": None}
+        try:
+            names = self.ls(path, client)
+            for name in {"first": names[:1], "last": names[-1:], "all": names}[which]:
+                stat = zk.exists(path + "/" + name)
+                if stat:
+                    result["czxids"].append(stat.czxid)
+                    zk.delete(path + "/" + name)
+            if which == "all":
+                zk.delete(path)
+        except Exception as error:
+            result["error"] = "%s: %s" % (type(error).__name__, error)
+        return result
+
     def ls(self, path, client="main", missing_ok=False):
         try:
             names = self.client(client).retry(self.client(client).get_children, path)

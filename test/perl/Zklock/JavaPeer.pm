@@ -15,6 +15,7 @@ Zklock::JavaPeer - contenders that use Curator's InterProcessMutex
   my $got = $java->result($id);                         # 1, or 0 after the timeout
   my $got = $java->acquire('j1', '/lock', 5000);        # both in one
   my ($path, $czxid, $owner) = @{ $java->node('j1') };  # of a lock held
+  $java->prove('j1');                                   # by a quorum, that the node exists
   my @paths = @{ $java->participants('/lock') };
   $java->interrupt('j1');                               # a waiting acquire fails
   $java->release('j1');
@@ -99,7 +100,7 @@ sub new
 
 sub encode_request { my ($self, @words) = @_; return join(' ', @words); }
 
-foreach my $command (qw(release node participants interrupt container))
+foreach my $command (qw(release node prove participants interrupt container))
 {
 	no strict 'refs';
 	*$command = sub { my ($self, @arg) = @_; return $self->call($command, @arg); };

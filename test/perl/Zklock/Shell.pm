@@ -19,6 +19,8 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
   $stat = $sh->exists('/a');            # undef if not there
   $sh->add_auth('digest', 'user:password');
 
+  $sh->remove('/lock', 'first');        # a contender: the first, the last, or all of them
+                                        # and the path; { czxids => [...], error }
   $sh->expire_session('0x100...');      # ends anybody's session
   $sh->session;                         # [ id as '0x...', password in hex ] of our own
   $sh->close_connection;                # ends our own session
@@ -75,7 +77,7 @@ sub new
 
 # Every method is a request: positional arguments first, options in a hash at the end.
 my %positional = (
-	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, ls => 1,
+	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, remove => 2, ls => 1,
 	get => 1, set => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1,
 	unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
 

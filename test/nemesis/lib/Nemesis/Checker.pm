@@ -1,0 +1,268 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Nemesis::Checker - finds what must not be in a history
+
+=head1 SYNOPSIS
+
+  my $verdict = Nemesis::Checker->check(
+      attempts      => \@attempts,        # see Nemesis::History
+      writes        => \@writes,          # see Nemesis::Register
+      interventions => \@interventions,
+      session_timeout => 4);              # seconds
+  print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
+  print "$_: $verdict->{counts}{$_}\n" foreach sort keys %{ $verdict->{counts} };
+
+=head1 WHAT IS CHECKED
+
+A client believes the lock function until it is told otherwise. It holds a lock from
+C<granted> until C<until>, and if it committed, until its commit record was written. An
+attempt is I<disowned> if its client was told that nothing came of it: refused, lost,
+aborted.
+
+=over
+
+=item unguarded commit
+
+Two attempts held one lock at the same time, and neither is disowned: at least one
+transaction has committed although its lock was lost, or was never free. Between two
+Curator clients it is called I<exclusion>.
+
+If one of them is disowned, that is what the guard is for: it is counted as C<overlaps>.
+C<latency> is the longest time from the grant to another until the disowned was told.
+
+=item token order
+
+A lock was granted after an earlier hold had ended, with a token that is not higher; or
+one token was granted twice. An attempt that is disowned may have been granted late.
+
+=item fenced register
+
+A write was accepted after one with a newer token, or overwrote what it had not seen.
+There is no excuse.
+
+=item lost update
+
+An unfenced write overwrote what it had not seen, and neither writer is disowned.
+
+=item unexpected error
+
+An error that no fault accounts for.
+
+=back
+
+An intervention is what an administrator may do, but takes a lock from a living session:
+its node is deleted, or its session closed. No lease foresees that, and ZooKeeper tells
+the holder later than it grants the lock to others. So with C<commit_guard> other than
+'quorum' it excuses the holder it hit, counted as C<overlaps_by_intervention>. A hash:
+
+  from, to   when; no to: it was not seen to end
+  path, czxids   of the nodes deleted; without czxids, any
+  server         or: the database server whose session was closed. It may hear of it a
+                 session timeout later, and hand locks on among its own until then
+
+All is one pass over sorted lists; the holds that have not ended are few.
+
+=cut
+
+package Nemesis::Checker;
+
+use strict;
+use warnings;
+
+# Whoever is told this knows that its work does not count.
+my %disowned = map { $_ => 1 } qw(refused lost aborted);
+
+# Cancelled, terminated, crashed, starting, no connection, no worker, lock lost
+my $expected_error = qr/^(?:57014|57P0[123]|08...|40001|55000)$/;
+
+sub check
+{
+	my ($class, %arg) = @_;
+	my $self = bless {
+		violations    => [],
+		counts        => {},
+		latency       => 0,
+		attempts      => { map { $_->{id} => $_ } @{ $arg{attempts} } },
+		interventions => $arg{interventions} || [],
+		session_timeout => $arg{session_timeout} || 0,
+	}, $class;
+
+	my %by_path;
+	foreach my $attempt (@{ $arg{attempts} })
+	{
+		$self->{counts}{ $attempt->{outcome} }++;
+		$self->_violation('unexpected error', "$attempt->{id}: $attempt->{error}", $attempt)
+		  if defined $attempt->{sqlstate} && $attempt->{sqlstate} !~ $expected_error;
+		next unless defined $attempt->{granted};
+		$self->{counts}{acquisitions}++;
+		push @{ $by_path{ $attempt->{path} } }, $attempt;
+	}
+	foreach my $path (sort keys %by_path)
+	{
+		my @holds = sort { $a->{granted} <=> $b->{granted} } @{ $by_path{$path} };
+		$self->_check_exclusion(@holds);
+		$self->_check_tokens(@holds);
+	}
+	$self->_check_writes(@{ $arg{writes} || [] });
+	return $self;
+}
+
+sub _violation
+{
+	my ($self, $kind, $text, @attempts) = @_;
+	push @{ $self->{violations} }, { kind => $kind, text => $text, attempts => [@attempts] };
+	return;
+}
+
+sub _end
+{
+	my ($hold) = @_;
+	my ($until, $commit) = @{$hold}{qw(until commit_at)};
+	return defined $commit && $commit > $until ? $commit : $until;
+}
+
+sub _hit_by_intervention
+{
+	my ($self, $hold) = @_;
+	return 0 if ($hold->{guard} || '') eq 'quorum';
+	foreach my $did (@{ $self->{interventions} })
+	{
+		next if $did->{from} > _end($hold);
+		next if defined $did->{path} && $did->{path} ne $hold->{path};
+		next if defined $did->{server} && $did->{server} ne ($hold->{server} || '');
+		if ($did->{czxids} && defined $hold->{token})
+		{
+			return 1 if grep { $_ == $hold->{token} >> 12 } @{ $did->{czxids} };
+		}
+		elsif (!defined $did->{to} || $did->{to} + $self->{session_timeout} > $hold->{asked})
+		{
+			return 1;
+		}
+	}
+	return 0;
+}
+
+# "a1.7 (server a, refused) 12.301..12.480"
+sub _describe
+{
+	my ($hold) = @_;
+	my $where = $hold->{kind} eq 'sql' ? "server $hold->{server}, $hold->{scope} level" . ($hold->{guard} ? ", guard $hold->{guard}" : '') : 'Curator';
+	return sprintf('%s (%s, %s, token %s) %.4f..%.4f%s',
+		$hold->{id}, $where, $hold->{outcome},
+		defined $hold->{token} ? $hold->{token} : 'unknown', $hold->{granted}, $hold->{until},
+		defined $hold->{commit_at} ? sprintf(', committed %.4f', $hold->{commit_at}) : '');
+}
+
+sub _check_exclusion
+{
+	my ($self, @holds) = @_;
+	my @current;
+	foreach my $new (@holds)
+	{
+		@current = grep { _end($_) > $new->{granted} } @current;
+		foreach my $old (@current)
+		{
+			if ($disowned{ $old->{outcome} })
+			{
+				my $latency = $old->{told} - $new->{granted};
+				$self->{latency} = $latency if $latency > $self->{latency};
+				$self->{counts}{overlaps}++;
+			}
+			elsif ($disowned{ $new->{outcome} })
+			{
+				$self->{counts}{overlaps}++;
+			}
+			elsif ($self->_hit_by_intervention($old) || $self->_hit_by_intervention($new))
+			{
+				$self->{counts}{overlaps_by_intervention}++;
+			}
+			else
+			{
+				my $sql = grep { $_->{kind} eq 'sql' } $old, $new;
+				$self->_violation(
+					$sql ? 'unguarded commit' : 'exclusion',
+					sprintf("%s: %s and %s for %.4f s",
+						$new->{path}, _describe($old), _describe($new), _end($old) - $new->{granted}),
+					$old, $new);
+			}
+		}
+		push @current, $new;
+	}
+	return;
+}
+
+sub _check_tokens
+{
+	my ($self, @holds) = @_;
+	my @ends = sort { $a->{until} <=> $b->{until} } grep { defined $_->{token} } @holds;
+	my ($highest, %granted);
+	foreach my $hold (grep { defined $_->{token} } @holds)
+	{
+		while (@ends && $ends[0]{until} < $hold->{granted})
+		{
+			my $ended = shift @ends;
+			$highest = $ended if !$highest || $ended->{token} > $highest->{token};
+		}
+		my $twice = $granted{ $hold->{token} };
+		$granted{ $hold->{token} } = $hold;
+		if ($twice)
+		{
+			$self->_violation('token order',
+				"$hold->{path}: one token for " . _describe($twice) . ' and ' . _describe($hold), $twice, $hold);
+		}
+		elsif ($highest && $highest->{token} >= $hold->{token}
+			&& !$disowned{ $hold->{outcome} }
+			&& !$self->_hit_by_intervention($hold))
+		{
+			$self->_violation('token order',
+				"$hold->{path}: " . _describe($hold) . ' after ' . _describe($highest), $highest, $hold);
+		}
+	}
+	return;
+}
+
+sub _excused
+{
+	my ($self, $id) = @_;
+	my $attempt = $self->{attempts}{$id};
+	# It wrote, and did not live to report: nobody was told that its work counts.
+	return 1 unless $attempt;
+	return $disowned{ $attempt->{outcome} } || $self->_hit_by_intervention($attempt);
+}
+
+sub _check_writes
+{
+	my ($self, @writes) = @_;
+	my (%value, %token, %writer);
+	foreach my $write (@writes)
+	{
+		my $register = "$write->{path} $write->{fenced}";
+		my $text = "$write->{path}: $write->{attempt} wrote $write->{value} with token $write->{token}";
+		my $last = $writer{$register};
+		my $lost = ($value{$register} || 0) != $write->{seen};
+		$self->{counts}{ $write->{fenced} ? 'fenced_writes' : 'unfenced_writes' }++;
+		if ($write->{fenced})
+		{
+			$self->_violation('fenced register', "$text after token $token{$register}", $last, $write)
+			  if $write->{token} < ($token{$register} || 0);
+			$self->_violation('fenced register', "$text over $value{$register} by $last->{attempt}", $last, $write)
+			  if $lost;
+		}
+		elsif ($lost)
+		{
+			$self->{counts}{lost_unfenced_updates}++;
+			$self->_violation('lost update', "$text over $value{$register} by $last->{attempt}", $last, $write)
+			  unless $self->_excused($last->{attempt}) || $self->_excused($write->{attempt});
+		}
+		$value{$register}  = $write->{value};
+		$token{$register}  = $write->{token};
+		$writer{$register} = $write;
+	}
+	return;
+}
+
+1;

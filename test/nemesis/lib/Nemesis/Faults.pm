@@ -1,0 +1,324 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Nemesis::Faults - how the faults of a schedule are done, and undone
+
+=head1 SYNOPSIS
+
+  my $faults = Nemesis::Faults->new(
+      zookeeper => $zk,               # an ensemble with links
+      servers   => [ $a, $b, $c ],
+      proxies   => [ [ 3 x Zklock::Proxy ], ... ],   # of each server to the ensemble
+      curators  => [ $pid_file, ... ],
+      paths     => [ '/n/0', ... ],
+      complaint => sub { note $_[0] });   # a fault could not be done
+
+  $faults->begin($event);             # of Nemesis::Schedule; it ends by itself
+  $faults->turn;                      # to be called often: does what is due
+  $faults->heal;                      # ends all that goes on, and returns when all is up
+
+  $faults->counts;                    # { stop_worker => 3, ... }
+  $faults->interventions;             # for Nemesis::Checker
+
+A fault that finds nobody to hit (no holder to stop, no waiter to cancel) is counted as
+one that missed: C<misses>.
+
+=cut
+
+package Nemesis::Faults;
+
+use strict;
+use warnings;
+
+use Nemesis::History qw(now);
+use PostgreSQL::Test::Utils;
+use Zklock::Shell;
+use Zklock::Util qw(wait_until);
+
+sub new
+{
+	my ($class, %arg) = @_;
+	my $self = bless { %arg, due => [], asked => [], counts => {}, misses => 0, interventions => [] }, $class;
+	# An administrator's own connection: the requests may wait for an ensemble to come back.
+	$self->{shell} = Zklock::Shell->new(name => 'administrator');
+	$self->{shell}->connect($self->{zookeeper}->connect_string);
+	return $self;
+}
+
+sub counts        { return $_[0]{counts}; }
+sub misses        { return $_[0]{misses}; }
+sub interventions { return $_[0]{interventions}; }
+
+# Does something later, or sooner if all is to be healed.
+sub _later
+{
+	my ($self, $seconds, $code) = @_;
+	@{ $self->{due} } = sort { $a->{at} <=> $b->{at} } @{ $self->{due} }, { at => now + $seconds, code => $code };
+	return;
+}
+
+sub begin
+{
+	my ($self, $event) = @_;
+	my $method = "_$event->{fault}";
+	my $hit = eval { $self->$method($event, $self->{servers}[ $event->{server} ]) };
+	$self->{complaint}->("$event->{fault}: $@") if $@;
+	$hit ? $self->{counts}{ $event->{fault} }++ : $self->{misses}++;
+	return;
+}
+
+sub turn
+{
+	my ($self) = @_;
+	while (@{ $self->{due} } && $self->{due}[0]{at} <= now)
+	{
+		my $due = shift @{ $self->{due} };
+		eval { $due->{code}->(); 1 } or $self->{complaint}->("end of a fault: $@");
+	}
+	$self->_hear_administrator;
+	return;
+}
+
+sub heal
+{
+	my ($self) = @_;
+	while (my $due = shift @{ $self->{due} })
+	{
+		eval { $due->{code}->(); 1 } or $self->{complaint}->("end of a fault: $@");
+	}
+	foreach my $server ($self->{zookeeper}->servers)
+	{
+		$server->start(wait => 0) unless $server->running;
+	}
+	$self->{zookeeper}->wait_ready;
+	wait_until { $self->_hear_administrator; !@{ $self->{asked} } } 'the administrator to have answers';
+	$_->wait_session foreach @{ $self->{servers} };
+	return;
+}
+
+# ---- processes of the database servers
+
+sub _stop_processes
+{
+	my ($self, $event, @pids) = @_;
+	@pids = grep { kill 'STOP', $_ } @pids;
+	$self->_later($event->{duration}, sub { kill 'CONT', @pids });
+	return scalar @pids;
+}
+
+sub _stop_worker { my ($self, $event, $server) = @_; return $self->_stop_processes($event, $server->worker_pid); }
+
+# Backends that hold a lock, or else wait for one
+sub _users
+{
+	my ($self, $server) = @_;
+	return split /\n/, $server->value(
+		q{SELECT pid FROM (SELECT DISTINCT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')) l
+		  ORDER BY state, random()});
+}
+
+sub _stop_backend
+{
+	my ($self, $event, $server) = @_;
+	my ($pid) = $self->_users($server) or return 0;
+	return $self->_stop_processes($event, $pid);
+}
+
+# The postmaster first, so that it starts no more.
+sub _stop_server
+{
+	my ($self, $event, $server) = @_;
+	my $postmaster = $server->node->{_pid};
+	kill 'STOP', $postmaster;
+	my @children;
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open(my $stat, '<', $file) or next;
+		my ($pid, $parent) = (<$stat> // '') =~ /^(\d+) \(.*\) \S (\d+) / or next;
+		push @children, $pid if $parent == $postmaster;
+	}
+	return $self->_stop_processes($event, $postmaster, @children);
+}
+
+sub _kill_worker { my ($self, $event, $server) = @_; return kill 'KILL', $server->worker_pid; }
+
+sub _kill_backend
+{
+	my ($self, $event, $server) = @_;
+	my ($pid) = $self->_users($server) or return 0;
+	return kill 'KILL', $pid;
+}
+
+sub _terminate_worker
+{
+	my ($self, $event, $server) = @_;
+	return $server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session') eq 't';
+}
+
+sub _crash_server
+{
+	my ($self, $event, $server) = @_;
+	$server->stop('immediate');
+	$server->start;
+	return 1;
+}
+
+sub _signal_users
+{
+	my ($self, $event, $server, $function) = @_;
+	return $server->value(
+		"SELECT count($function(pid)) FROM (SELECT pid FROM
+			(SELECT DISTINCT pid FROM zk_locks WHERE state IN ('held', 'waiting')) l
+		 ORDER BY random() LIMIT $event->{count}) s");
+}
+
+sub _cancel    { my ($self, @arg) = @_; return $self->_signal_users(@arg, 'pg_cancel_backend'); }
+sub _terminate { my ($self, @arg) = @_; return $self->_signal_users(@arg, 'pg_terminate_backend'); }
+
+# ---- the administrator
+#
+# Asks, and goes on; the answer is heard in a later turn.
+
+sub _ask_administrator
+{
+	my ($self, $did, @request) = @_;
+	$did->{from} = now;
+	push @{ $self->{interventions} }, $did;
+	push @{ $self->{asked} }, { id => $self->{shell}->send(@request), did => $did };
+	return 1;
+}
+
+sub _hear_administrator
+{
+	my ($self) = @_;
+	my @waiting;
+	foreach my $asked (@{ $self->{asked} })
+	{
+		if (!$self->{shell}->ready($asked->{id}))
+		{
+			push @waiting, $asked;
+			next;
+		}
+		my $answer = $self->{shell}->answer($asked->{id});
+		$asked->{did}{to} = now;
+		$asked->{did}{czxids} = $answer->{result}{czxids}
+		  if $asked->{did}{path} && $answer->{ok} && !$answer->{result}{error};
+	}
+	$self->{asked} = \@waiting;
+	return;
+}
+
+sub _remove
+{
+	my ($self, $event, $which) = @_;
+	my @paths = @{ $self->{paths} };
+	my $path  = $paths[ $event->{pick} % @paths ];
+	return $self->_ask_administrator({ path => $path }, 'remove', $path, $which, {});
+}
+
+sub _delete_own         { my ($self, $event) = @_; return $self->_remove($event, 'first'); }
+sub _delete_predecessor { my ($self, $event) = @_; return $self->_remove($event, 'last'); }
+sub _delete_parent      { my ($self, $event) = @_; return $self->_remove($event, 'all'); }
+
+sub _expire_session
+{
+	my ($self, $event, $server) = @_;
+	my $session = $server->zk_session->{session_id} or return 0;
+	return $self->_ask_administrator({ server => $server->name }, 'expire_session', $session, {});
+}
+
+# ---- between database server and ensemble
+
+sub _ways
+{
+	my ($self, $event) = @_;
+	my @ways = @{ $self->{proxies}[ $event->{server} ] };
+	return defined $event->{way} ? $ways[ $event->{way} ] : @ways;
+}
+
+sub _disturb
+{
+	my ($self, $event, $begin, $end) = @_;
+	my @ways = $self->_ways($event);
+	$begin->($_) foreach @ways;
+	$self->_later($event->{duration}, sub { $end->($_) foreach @ways });
+	return 1;
+}
+
+sub _cut       { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->cut }, sub { $_[0]->heal }); }
+sub _blackhole { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->blackhole($event->{direction}) }, sub { $_[0]->heal }); }
+sub _delay     { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->delay($event->{ms}) }, sub { $_[0]->delay(0) }); }
+
+sub _lose_reply
+{
+	my ($self, $event) = @_;
+	return $self->_disturb($event,
+		sub { $_[0]->lose_reply(op => $event->{op}, nth => $event->{nth}) },
+		sub { $_[0]->clear });
+}
+
+# ---- a Java service
+
+sub _stop_curator
+{
+	my ($self, $event) = @_;
+	my @files = @{ $self->{curators} } or return 0;
+	my ($pid) = slurp_file($files[ $event->{server} % @files ]) =~ /(\d+)/ or return 0;
+	return $self->_stop_processes($event, $pid);
+}
+
+# ---- the ensemble
+
+# Of two followers, any
+sub _one_of_ensemble
+{
+	my ($self, $event, $mode) = @_;
+	my @found = grep { $_->running && $_->mode(0.5) eq $mode } $self->{zookeeper}->servers;
+	return $found[ $event->{server} % (@found || 1) ];
+}
+
+sub _disturb_ensemble
+{
+	my ($self, $event, $mode, $begin, $end) = @_;
+	my $server = $self->_one_of_ensemble($event, $mode) or return 0;
+	$begin->($server);
+	$self->_later($event->{duration}, sub { $end->($server) });
+	return 1;
+}
+
+foreach my $mode (qw(follower leader))
+{
+	my %how = (
+		kill    => sub { return (sub { $_[0]->kill9 }, sub { $_[0]->start(wait => 0) }); },
+		stop    => sub { return (sub { $_[0]->pause }, sub { $_[0]->resume }); },
+		isolate => sub {
+			my ($zk) = @_;
+			return (sub { $zk->isolate($_[0]) }, sub { $zk->rejoin($_[0]) });
+		});
+	foreach my $fault (keys %how)
+	{
+		no strict 'refs';
+		*{"_${fault}_$mode"} = sub {
+			my ($self, $event) = @_;
+			return $self->_disturb_ensemble($event, $mode, $how{$fault}->($self->{zookeeper}));
+		};
+	}
+}
+
+sub _rolling_restart
+{
+	my ($self, $event) = @_;
+	my $pause = 0;
+	foreach my $server ($self->{zookeeper}->servers)
+	{
+		$self->_later($pause, sub { $server->stop });
+		$self->_later($pause + 0.5, sub { $server->start(wait => 0) unless $server->running });
+		$pause += 3.5;
+	}
+	return 1;
+}
+
+1;
