@@ -1,0 +1,184 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The checker of the fault run, on histories made by hand: good ones pass, and each kind
+# of violation is found.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::Bin/../nemesis/lib";
+use Nemesis::Checker;
+use Nemesis::Schedule;
+use Test::More;
+
+# Fills in what a history has besides what matters here. Each attempt gets a newer token.
+my $number = 0;
+
+sub hold
+{
+	my ($granted, $until, %more) = @_;
+	$number++;
+	return {
+		id      => "c.$number",
+		client  => 'c',
+		kind    => 'sql',
+		server  => 'a',
+		scope   => 'transaction',
+		guard   => 'lease',
+		path    => '/p',
+		asked   => ($granted || 0) - 0.5,
+		granted => $granted,
+		until   => $until,
+		told    => ($until || 0) + 0.1,
+		token   => $number << 12,
+		outcome => 'committed',
+		clock   => 0,
+		%more };
+}
+
+sub curator { return hold(@_, kind => 'curator', server => undef, guard => undef, scope => undef); }
+
+sub verdict
+{
+	my ($attempts, %more) = @_;
+	return Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more);
+}
+
+sub kinds { my ($verdict) = @_; return join(', ', map { $_->{kind} } @{ $verdict->{violations} }); }
+
+sub good
+{
+	my ($name, $attempts, %more) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $verdict = verdict($attempts, %more);
+	is(kinds($verdict), '', "good: $name") or diag explain $verdict->{violations};
+	return $verdict;
+}
+
+sub bad
+{
+	my ($kind, $name, $attempts, %more) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(kinds(verdict($attempts, %more)), $kind, "$kind: $name");
+	return;
+}
+
+# ---- exclusion
+
+my $v = good('one after the other', [ hold(1, 2), hold(2.1, 3), curator(3.1, 4), hold(4.1, 5) ]);
+is($v->{counts}{acquisitions}, 4, 'acquisitions are counted');
+is($v->{counts}{committed},    4, 'and what became of them');
+good('at once on two paths', [ hold(1, 2), hold(1.5, 3, path => '/q') ]);
+good('not granted', [ hold(1, 2), hold(undef, undef, asked => 1.5, outcome => 'timeout', token => undef) ]);
+my @jumbled = map { hold(10 * $_, 10 * $_ + 5) } 1 .. 3;
+good('in any order of the file', [ @jumbled[ 2, 0, 1 ] ]);
+
+bad('unguarded commit', 'two have committed', [ hold(1, 3), hold(2, 4) ]);
+bad('unguarded commit', 'one within the other', [ hold(1, 9), hold(2, 3) ]);
+bad('unguarded commit', 'a third long after', [ hold(1, 9), hold(2, 3, outcome => 'refused'), hold(8, 10) ]);
+bad('unguarded commit', 'sent in time, written too late', [ hold(1, 2, commit_at => 3), hold(2.5, 4) ]);
+bad('unguarded commit', 'over a Java service', [ curator(1, 3), hold(2, 4) ]);
+bad('exclusion', 'two Java services', [ curator(1, 3), curator(2, 4) ]);
+bad('unguarded commit, unguarded commit, unguarded commit', 'three at once', [ hold(1, 5), hold(2, 5), hold(3, 5) ]);
+
+foreach my $outcome (qw(refused lost aborted))
+{
+	$v = good("the older holder is $outcome", [ hold(1, 3, outcome => $outcome), hold(2, 4) ]);
+	is($v->{counts}{overlaps}, 1, 'the overlap is counted');
+	is(sprintf('%.1f', $v->{latency}), '1.1', 'and how long it took to be noticed');
+	good("the younger holder is $outcome", [ hold(1, 3), hold(2, 4, outcome => $outcome) ]);
+}
+
+# ---- interventions
+
+my @deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+$v = good('the holder\'s node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
+is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
+@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+bad('unguarded commit', 'in spite of a quorum, its node deleted',
+	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], @deleted);
+bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
+bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ],
+	interventions => [ { path => '/q', from => 1.5, to => 1.6 } ]);
+bad('unguarded commit', 'nodes were deleted later', [ hold(1, 3), hold(2, 4) ],
+	interventions => [ { path => '/p', from => 5, to => 6 } ]);
+bad('unguarded commit', 'nodes were deleted long before', [ hold(11, 13), hold(12, 14) ],
+	interventions => [ { path => '/p', from => 5, to => 6 } ]);
+good('nodes were deleted, it is not known which', [ hold(1, 3), hold(2, 4) ],
+	interventions => [ { path => '/p', from => 1.5 } ]);
+good('the session was closed', [ hold(1, 3), hold(2, 4, server => 'b') ],
+	interventions => [ { server => 'a', from => 0.5, to => 0.8 } ]);
+bad('unguarded commit', 'another session was closed', [ hold(1, 3), hold(2, 4) ],
+	interventions => [ { server => 'b', from => 0.5, to => 0.8 } ]);
+
+# ---- tokens
+
+bad('token order', 'an older token', [ hold(1, 2, token => 8192), hold(3, 4, token => 4096) ]);
+bad('token order', 'an older token much later',
+	[ hold(1, 2, token => 8192), hold(3, 4, token => 12288), hold(5, 6, token => 8193) ]);
+bad('token order', 'the same token twice', [ hold(1, 2, token => 4097), hold(3, 4, token => 4097) ]);
+good('grants under one node', [ map { hold($_, $_ + 0.5, token => 4096 + $_) } 1 .. 5 ]);
+good('tokens of two paths', [ hold(1, 2, token => 8192), hold(3, 4, token => 4096, path => '/q') ]);
+good('told too late that it was its turn',
+	[ hold(1, 2, token => 8192), hold(3, 4, token => 4096, outcome => 'refused') ]);
+good('a session that died after the grant', [ hold(1, 2, token => undef, outcome => 'aborted'), hold(3, 4) ]);
+
+# ---- the register
+
+sub written
+{
+	my ($fenced, $attempt, $seen, $value) = @_;
+	return {
+		path    => '/p',
+		fenced  => $fenced,
+		attempt => $attempt->{id},
+		token   => $attempt->{token},
+		seen    => $seen,
+		value   => $value };
+}
+
+my @two = (hold(1, 2), hold(3, 4));
+foreach my $fenced (0, 1)
+{
+	good('writes in order', \@two, writes => [ written($fenced, $two[0], 0, 1), written($fenced, $two[1], 1, 2) ]);
+}
+bad('lost update', 'two have read the same', \@two,
+	writes => [ written(0, $two[0], 0, 1), written(0, $two[1], 0, 1) ]);
+bad('fenced register', 'two have read the same', \@two,
+	writes => [ written(1, $two[0], 0, 1), written(1, $two[1], 0, 1) ]);
+bad('fenced register', 'an old token after a new one', \@two,
+	writes => [ written(1, $two[1], 0, 1), written(1, $two[0], 1, 2) ]);
+
+my @zombie = (hold(1, 5, outcome => 'refused'), hold(3, 4));
+$v = good('a refused one has overwritten', \@zombie,
+	writes => [ written(0, $zombie[1], 0, 1), written(0, $zombie[0], 0, 1) ]);
+is($v->{counts}{lost_unfenced_updates}, 1, 'which is counted');
+bad('fenced register, fenced register', 'there is no excuse for one that is refused', \@zombie,
+	writes => [ written(1, $zombie[1], 0, 1), written(1, $zombie[0], 0, 1) ]);
+
+# ---- errors
+
+good('expected errors', [ map { hold(10 * $_, 10 * $_ + 1, outcome => 'aborted', sqlstate => (qw(57014 57P01 08006 40001 55000))[$_], error => 'x') } 0 .. 4 ]);
+bad('unexpected error', 'out of memory', [ hold(1, 2, outcome => 'aborted', sqlstate => '53200', error => 'ERROR: out of memory') ]);
+bad('unexpected error', 'internal', [ hold(undef, undef, asked => 1, outcome => 'failed', sqlstate => 'XX000', error => 'ERROR: what?') ]);
+
+# ---- it is linear
+
+my @many = map { hold($_, $_ + 0.9) } 1 .. 20_000;
+my @times = times;
+good('many', \@many);
+note sprintf('%d attempts in %.1f s', scalar @many, (times)[0] - $times[0]);
+
+# ---- the schedule
+
+my %plan = (seed => 7, seconds => 600, session_timeout => 4, faults => [ Nemesis::Schedule->names ]);
+my @one = Nemesis::Schedule->plan(%plan);
+is_deeply([ Nemesis::Schedule->plan(%plan) ], \@one, 'a seed gives the same schedule again');
+isnt(join(' ', map { Nemesis::Schedule->describe($_) } Nemesis::Schedule->plan(%plan, seed => 8)),
+	join(' ', map { Nemesis::Schedule->describe($_) } @one), 'another seed another one');
+my %seen = map { $_->{fault} => 1 } @one;
+is_deeply([ sort keys %seen ], [ Nemesis::Schedule->names ], 'every fault has its turn');
+ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there is no fault nonsense');
+
+done_testing;
