@@ -11,6 +11,8 @@
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
 #   make test            all tests            (JOBS=2, TESTS=test/t/...)
+#   make nemesis         a run with random faults, and a checker of what the clients
+#                        saw (SECONDS=60 SEED=... FAULTS=... MUTANT=...)
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make lint            format, warnings of two compilers, cppcheck
@@ -46,16 +48,22 @@ SOURCES = $(wildcard src/*.c src/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c t
 JOBS ?= 2
 TESTS ?=
 FUZZ_SECONDS ?= 30
+SECONDS ?= 60
+SEED ?=
+FAULTS ?=
+MUTANT ?=
+MUTANTS = $(basename $(notdir $(wildcard test/nemesis/mutants/*.patch)))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl \
 	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
 
-# $(call build-in,DIRECTORY,OPTIONS): builds a copy in build/DIRECTORY/obj and
-# installs it below build/DIRECTORY/stage
+# $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj,
+# changed by the command, and installs it below build/DIRECTORY/stage
 build-in = mkdir -p $(BUILD)/$(1)/obj/src && \
 	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/obj && \
 	cp -pu src/*.[ch] $(BUILD)/$(1)/obj/src && \
 	rm -rf $(BUILD)/$(1)/stage && \
+	$(or $(3),true) && \
 	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) all && \
 	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) install \
 		DESTDIR=$(BUILD)/$(1)/stage >/dev/null
@@ -71,11 +79,26 @@ stage:
 
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory stage unit-test
+	@$(MAKE) --no-print-directory stage unit-test $(MUTANTS:%=mutant-%)
 	@ZKLOCK_STAGE=$(BUILD)/release/stage JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
+
+# A mutant is the extension with a bug that the fault run must find. Its patch says with
+# which faults.
+nemesis:
+	@test/install-deps build demo test
+	@$(MAKE) --no-print-directory $(if $(MUTANT),mutant-$(MUTANT),stage)
+	@ZKLOCK_STAGE=$(BUILD)/$(if $(MUTANT),mutant-$(MUTANT),release)/stage \
+		NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
+		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(sed -n 's/^Faults: //p' test/nemesis/mutants/$(MUTANT).patch)))" \
+		test/run-tap test/nemesis/nemesis.pl
+
+mutant-%: test/nemesis/mutants/%.patch
+	@echo "building zklock with the bug $*"
+	@rm -rf $(BUILD)/$@/obj
+	@$(call build-in,$@,COPT=-O1,patch -s -p1 -d $(BUILD)/$@/obj <$<)
 
 test-asan:
 	@test/install-deps build demo test
@@ -118,4 +141,4 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage test unit-test test-asan lint format-check warnings cppcheck fuzz format
+.PHONY: demo demo-shell stage test unit-test nemesis test-asan lint format-check warnings cppcheck fuzz format

@@ -80,7 +80,7 @@ bad('unguarded commit', 'a third long after', [ hold(1, 9), hold(2, 3, outcome =
 bad('unguarded commit', 'sent in time, written too late', [ hold(1, 2, commit_at => 3), hold(2.5, 4) ]);
 bad('unguarded commit', 'over a Java service', [ curator(1, 3), hold(2, 4) ]);
 bad('exclusion', 'two Java services', [ curator(1, 3), curator(2, 4) ]);
-bad('unguarded commit, unguarded commit, unguarded commit', 'three at once', [ hold(1, 5), hold(2, 5), hold(3, 5) ]);
+bad('unguarded commit, unguarded commit', 'three at once', [ hold(1, 5), hold(2, 5), hold(3, 5) ]);
 
 foreach my $outcome (qw(refused lost aborted))
 {

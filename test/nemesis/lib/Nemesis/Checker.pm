@@ -182,16 +182,32 @@ sub _check_exclusion
 			}
 			else
 			{
-				my $sql = grep { $_->{kind} eq 'sql' } $old, $new;
-				$self->_violation(
-					$sql ? 'unguarded commit' : 'exclusion',
-					sprintf("%s: %s and %s for %.4f s",
-						$new->{path}, _describe($old), _describe($new), _end($old) - $new->{granted}),
-					$old, $new);
+				$self->_violation_of_exclusion($old, $new);
 			}
 		}
 		push @current, $new;
 	}
+	return;
+}
+
+# One hold may run into many.
+sub _violation_of_exclusion
+{
+	my ($self, $old, $new) = @_;
+	my $violation = $self->{exclusion}{ $old->{id} };
+	if ($violation)
+	{
+		my $others = ++$violation->{others};
+		$violation->{text} =~ s/(?:, and others: \d+)?$/, and others: $others/;
+		return;
+	}
+	my $sql = grep { $_->{kind} eq 'sql' } $old, $new;
+	$self->_violation(
+		$sql ? 'unguarded commit' : 'exclusion',
+		sprintf("%s: %s, and for %.4f s of it %s",
+			$new->{path}, _describe($old), _end($old) - $new->{granted}, _describe($new)),
+		$old, $new);
+	$self->{exclusion}{ $old->{id} } = $self->{violations}[-1];
 	return;
 }
 
