@@ -6,7 +6,7 @@
 # A client of the fault run: takes a lock on one of several paths again and again, works
 # under it, and writes into its history what it believed, see Nemesis::History. The
 # configuration is JSON: name, server, dsn, register (its dsn), history (a file), seed,
-# quick and slow (paths), guards (values for zklock.commit_guard; may be empty).
+# quick and slow (paths).
 #
 # Its own pauses, not the faults, decide how long it holds a lock: short on quick paths; on
 # slow ones now and then longer than a session may be silent.
@@ -107,11 +107,9 @@ sub attempt
 		scope => one_of(qw(session transaction)));
 
 	connect_server();
-	if (@{ $config->{guards} })
-	{
-		$attempt{guard} = one_of(@{ $config->{guards} });
-		run("SET zklock.commit_guard = $attempt{guard}");
-	}
+	$attempt{guard} = one_of(qw(lease lease quorum));
+	run("SET zklock.commit_guard = $attempt{guard}");
+	run('SET zklock.on_lock_loss = ' . one_of(qw(abort cancel terminate)));
 	$in_transaction = 0;
 	begin() if $attempt{scope} eq 'transaction';
 	$attempt{asked} = now;
