@@ -8,8 +8,9 @@
 # configuration is JSON: name, server, dsn, register (its dsn), history (a file), seed,
 # quick and slow (paths).
 #
-# Its own pauses, not the faults, decide how long it holds a lock: short on quick paths; on
-# slow ones now and then longer than a session may be silent.
+# It holds a lock for a moment on quick paths, for seconds on slow ones. With "keeps", a
+# path, it takes only that one, for longer than a session may be silent, with nothing but
+# the lease as a guard.
 #
 # On SIGUSR1 it makes a last attempt, on each path, and ends when each has succeeded.
 
@@ -107,7 +108,7 @@ sub attempt
 		scope => one_of(qw(session transaction)));
 
 	connect_server();
-	$attempt{guard} = one_of(qw(lease lease quorum));
+	$attempt{guard} = $config->{keeps} ? 'lease' : one_of(qw(lease lease quorum));
 	run("SET zklock.commit_guard = $attempt{guard}");
 	run('SET zklock.on_lock_loss = ' . one_of(qw(abort cancel terminate)));
 	$in_transaction = 0;
@@ -146,10 +147,18 @@ sub attempt
 
 until ($last_lap)
 {
-	my $slow  = @{ $config->{slow} } && rand() < 0.15;
-	my $path  = one_of(@{ $config->{ $slow ? 'slow' : 'quick' } });
-	my $pause = $slow ? between(0.5, 7) : between(0.005, 0.06);
-	attempt($path, $pause, one_of('0', '1s', '3s', '10s', '20s', '20s'));
+	if ($config->{keeps})
+	{
+		attempt($config->{keeps}, between(5, 9), one_of('10s', '20s'));
+	}
+	elsif (rand() < 0.07)
+	{
+		attempt(one_of(@{ $config->{slow} }), between(0.5, 5), one_of('1s', '10s', '20s'));
+	}
+	else
+	{
+		attempt(one_of(@{ $config->{quick} }), between(0.005, 0.06), one_of('0', '1s', '3s', '10s', '20s', '20s'));
+	}
 	nap(between(0.1, 1.0)) unless $last_lap;
 }
 foreach my $path (@{ $config->{quick} }, @{ $config->{slow} })

@@ -308,6 +308,20 @@ foreach my $mode (qw(follower leader))
 	}
 }
 
+# The one that a database server is connected to, whatever it is
+sub _isolate_own
+{
+	my ($self, $event, $server) = @_;
+	my ($port) = $server->zk_session->{server} =~ /:(\d+)$/ or return 0;
+	my @ways = @{ $self->{proxies}[ $event->{server} ] };
+	my ($n)  = grep { $ways[$_]->port == $port } 0 .. $#ways;
+	my $zk   = $self->{zookeeper};
+	my $own  = $zk->server($n + 1);
+	$zk->isolate($own);
+	$self->_later($event->{duration}, sub { $zk->rejoin($own) });
+	return 1;
+}
+
 sub _rolling_restart
 {
 	my ($self, $event) = @_;

@@ -30,7 +30,7 @@ use JSON::PP;
 use List::Util qw(max sum0);
 use Nemesis::Checker;
 use Nemesis::Faults;
-use Nemesis::History qw(now clock_difference);
+use Nemesis::History qw(now);
 use Nemesis::Register;
 use Nemesis::Schedule;
 use PostgreSQL::Test::Utils;
@@ -115,12 +115,16 @@ sub start
 		preload => 0, extension => 0, conf => [ "log_statement = 'none'" ]);
 	Nemesis::Register->create($register, @quick, @slow);
 
+	# Two busy servers and a quiet one: a connection with writes on their way shows that
+	# the ensemble is away, one where a lock is just held does not.
 	foreach my $n (1 .. $self->{clients})
 	{
-		my $server = $self->{servers}[ $n % 3 ];
+		my $quiet  = $n <= @slow;
+		my $server = $self->{servers}[ $quiet ? 2 : $n % 2 ];
 		$self->_start_client('sql', $server->name . $n,
 			server => $server->name,
-			dsn    => $self->_dsn($server));
+			dsn    => $self->_dsn($server),
+			keeps  => $quiet ? $slow[ $n - 1 ] : undef);
 	}
 	foreach my $n (1 .. 2)
 	{

@@ -22,7 +22,8 @@ In each lane one follows the other, with a pause for recovery; the lanes know no
 each other, so that there are pairs as well.
 
 A fault with a duration lasts, at random, for well less or well more than the session
-timeout.
+timeout. That, and the database server, may be fixed: C<stop_server:long>,
+C<isolate_own:long:server=2>.
 
 =cut
 
@@ -66,6 +67,7 @@ my %faults = (
 	stop_leader      => { lane => 'ensemble', lasts => 1 },
 	isolate_follower => { lane => 'ensemble', lasts => 1 },
 	isolate_leader   => { lane => 'ensemble', lasts => 1 },
+	isolate_own      => { lane => 'ensemble', lasts => 1 },    # that of a database server
 	rolling_restart  => { lane => 'ensemble', takes => 10 },
 );
 
@@ -75,10 +77,11 @@ sub plan
 {
 	my ($class, %arg) = @_;
 	my (%lanes, @schedule);
-	foreach my $name (sort @{ $arg{faults} })
+	foreach my $wanted (sort @{ $arg{faults} })
 	{
+		my ($name, @fixed) = split /:/, $wanted;
 		croak "there is no fault $name; there are: @{[ $class->names ]}" unless $faults{$name};
-		push @{ $lanes{ $faults{$name}{lane} } }, $name;
+		push @{ $lanes{ $faults{$name}{lane} } }, { name => $name, map { /(.*)=(.*)/ ? ($1, $2) : ($_, 1) } @fixed };
 	}
 	srand($arg{seed});
 	foreach my $lane (sort keys %lanes)
@@ -89,12 +92,14 @@ sub plan
 		while ($at < $arg{seconds})
 		{
 			@left = @{ $lanes{$lane} } unless @left;
-			my $name  = splice(@left, rand @left, 1);
-			my $fault = $faults{$name};
-			my %event = (at => $at, fault => $name, server => int(rand(3)));
+			my $wanted = splice(@left, rand @left, 1);
+			my $fault  = $faults{ $wanted->{name} };
+			my %event  = (at => $at, fault => $wanted->{name}, server => int(rand(3)));
 			# Always as many random numbers, whatever the fault
 			my ($long, $length, @random) = map { rand() } 1 .. 6;
-			$event{duration} = $arg{session_timeout} * ($long < 0.5 ? 0.1 + 0.5 * $length : 1.4 + 0.8 * $length)
+			$event{server} = $wanted->{server} if defined $wanted->{server};
+			$event{duration} = $arg{session_timeout}
+			  * ($long < 0.5 || $wanted->{long} ? 1.4 + 0.8 * $length : 0.1 + 0.5 * $length)
 			  if $fault->{lasts};
 			foreach my $parameter (qw(count ms nth))
 			{
