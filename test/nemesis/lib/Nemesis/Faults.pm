@@ -85,6 +85,7 @@ sub turn
 sub heal
 {
 	my ($self) = @_;
+	$self->{healing} = 1;
 	while (my $due = shift @{ $self->{due} })
 	{
 		eval { $due->{code}->(); 1 } or $self->{complaint}->("end of a fault: $@");
@@ -308,17 +309,29 @@ foreach my $mode (qw(follower leader))
 	}
 }
 
-# The one that a database server is connected to, whatever it is
+# The one that a database server is connected to, whatever it is, when a lock that will be
+# held for long has just been taken there; but do not wait for ever.
 sub _isolate_own
 {
 	my ($self, $event, $server) = @_;
-	my ($port) = $server->zk_session->{server} =~ /:(\d+)$/ or return 0;
-	my @ways = @{ $self->{proxies}[ $event->{server} ] };
-	my ($n)  = grep { $ways[$_]->port == $port } 0 .. $#ways;
-	my $zk   = $self->{zookeeper};
-	my $own  = $zk->server($n + 1);
-	$zk->isolate($own);
-	$self->_later($event->{duration}, sub { $zk->rejoin($own) });
+	my $until = now + 5;
+	my $moment;
+	$moment = sub {
+		return if $self->{healing};
+		my $not_yet = now < $until && !$server->lock_count(
+			q{state = 'held' AND path ~ 'slow' AND granted_at > clock_timestamp() - interval '0.3 s'});
+		return $self->_later(0.1, $moment) if $not_yet;
+		undef $moment;
+
+		my ($port) = ($server->zk_session->{server} || '') =~ /:(\d+)$/ or return;
+		my @ways = @{ $self->{proxies}[ $event->{server} ] };
+		my ($n)  = grep { $ways[$_]->port == $port } 0 .. $#ways;
+		my $zk   = $self->{zookeeper};
+		my $own  = $zk->server($n + 1);
+		$zk->isolate($own);
+		$self->_later($event->{duration}, sub { $zk->rejoin($own) });
+	};
+	$self->_later(0, $moment);
 	return 1;
 }
 

@@ -58,7 +58,8 @@ sub new
 	my ($class, %arg) = @_;
 	my $self = bless { %arg, trouble => [] }, $class;
 	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} || [] };
-	$self->{directory} = PostgreSQL::Test::Utils::tempdir('nemesis');
+	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
+	mkdir $self->{directory};
 	$self->{scripts}   = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{}r;
 	return $self;
 }
@@ -115,16 +116,15 @@ sub start
 		preload => 0, extension => 0, conf => [ "log_statement = 'none'" ]);
 	Nemesis::Register->create($register, @quick, @slow);
 
-	# Two busy servers and a quiet one: a connection with writes on their way shows that
-	# the ensemble is away, one where a lock is just held does not.
+	# Two busy servers, and a quiet one with a single client: a connection with writes on
+	# their way shows soon that the ensemble is away, one where a lock is held does not.
 	foreach my $n (1 .. $self->{clients})
 	{
-		my $quiet  = $n <= @slow;
-		my $server = $self->{servers}[ $quiet ? 2 : $n % 2 ];
+		my $server = $self->{servers}[ $n == 1 ? 2 : $n % 2 ];
 		$self->_start_client('sql', $server->name . $n,
 			server => $server->name,
 			dsn    => $self->_dsn($server),
-			keeps  => $quiet ? $slow[ $n - 1 ] : undef);
+			keeps  => $slow[ $n - 1 ]);
 	}
 	foreach my $n (1 .. 2)
 	{

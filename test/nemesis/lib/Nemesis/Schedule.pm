@@ -34,7 +34,7 @@ use warnings;
 
 use Carp;
 
-# lane, has it a duration, and parameters besides it
+# Lane; lasts: has it a duration; takes: seconds besides that; and parameters
 my %faults = (
 	# A server process that stands still, or is killed
 	stop_worker      => { lane => 'database', lasts => 1 },
@@ -67,7 +67,8 @@ my %faults = (
 	stop_leader      => { lane => 'ensemble', lasts => 1 },
 	isolate_follower => { lane => 'ensemble', lasts => 1 },
 	isolate_leader   => { lane => 'ensemble', lasts => 1 },
-	isolate_own      => { lane => 'ensemble', lasts => 1 },    # that of a database server
+	# The one that a database server hangs on, when it has just got a lock
+	isolate_own      => { lane => 'ensemble', lasts => 1, takes => 5 },
 	rolling_restart  => { lane => 'ensemble', takes => 10 },
 );
 
@@ -115,7 +116,7 @@ sub plan
 			$event{way} = int($random[2] * 3) if $fault->{one} && $random[3] < 0.4;
 			$event{pick} = int($random[2] * 1000) if $fault->{pick};
 			push @schedule, \%event;
-			$at += ($event{duration} || $fault->{takes} || 0) + 0.5 + rand(2);
+			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + 0.5 + rand(2);
 		}
 	}
 	return sort { $a->{at} <=> $b->{at} } @schedule;
