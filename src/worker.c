@@ -13,6 +13,20 @@
  * followed by a new one at once; what could not begin (no name resolves, bad
  * credentials) is begun again later and later.
  *
+ * A server that crashed, or was shut down at once, left its session behind.
+ * Shared memory is empty then, but a file tells of it (session_file.c).  The
+ * worker ends this "former" session before it begins one of its own, so that
+ * others need not wait for the locks in it until it times out:
+ *
+ *		start, a former session is known: connect to it
+ *			connected			close it, begin our own
+ *			expired, refused	begin our own
+ *			unreachable			go on trying, as with our own
+ *
+ * It never gets into shared memory: a handle on it counts as CONNECTING.  No
+ * process of the former server can be left that relies on it: the postmaster
+ * does not initialise shared memory before all are gone.
+ *
  * Exit codes: 0 would unregister the worker for ever and anything but 1 would
  * restart all of PostgreSQL, so the worker always leaves with 1 and is started
  * again a second later.  The session outlives that: its id and password are in
@@ -43,6 +57,7 @@
 #include "lock_path.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "session_file.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
@@ -63,6 +78,7 @@ static int	 used_timeout;
 static int	 used_acl;
 
 static ConnectString servers;
+static SessionKey	 former; /* session left behind, to be ended; id 0: none */
 static bool			 handle_open;
 static int64		 open_at;	/* when to open a handle next, ms */
 static int64		 opened_at; /* when it was opened last, us */
@@ -95,6 +111,17 @@ session_set_error(const char *message)
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
+/* Sees to it that the session can be ended after a crash. */
+static void
+remember_session(const SessionInfo *session)
+{
+	SessionKey key = {.id = session->id};
+
+	memcpy(key.password, session->password, sizeof(key.password));
+	session_file_write(&key);
+	explicit_bzero(&key, sizeof(key));
+}
+
 /* Forgets the session, and the locks with it. */
 static void
 session_forget(const char *reason)
@@ -104,6 +131,7 @@ session_forget(const char *reason)
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
 	zklock_shared->session.expirations++;
 	SpinLockRelease(&zklock_shared->mutex);
+	session_file_remove();
 	session_set_error(reason);
 	lock_path_session_lost(reason);
 	lease_end();
@@ -178,28 +206,36 @@ back_off(void)
 	backoff_ms = Min(backoff_ms * 2, MAX_BACKOFF_MS);
 }
 
-/* Makes a handle: resumes our session if there is one, or begins a new one. */
+/*
+ * Makes a handle: for the session left behind if there is one; or else resumes
+ * ours, or begins a new one.  A session can be ended without credentials.
+ */
 static void
 session_open(void)
 {
 	ZkClientConfig config = {0};
 	SessionInfo	   session;
+	bool		   is_former = former.id != 0;
 
 	zklock_get_session(&session, NULL);
 	config.servers = servers;
 	config.session_timeout = used_timeout;
-	config.session_id = session.id;
-	memcpy(config.session_password, session.password, ZKLOCK_PASSWORD_SIZE);
+	config.session_id = is_former ? former.id : session.id;
+	memcpy(config.session_password, is_former ? former.password : session.password,
+		   ZKLOCK_PASSWORD_SIZE);
 	config.creator_acl = used_acl == ZKLOCK_ACL_CREATOR;
 	opened_at = zklock_now_us();
 	if (session.id != 0 && used_timeout < session.negotiated_timeout)
 		lease_set_timeout(used_timeout, opened_at);
 
-	handle_open =
-		(zklock_auth_file[0] == '\0' || read_credentials(&config)) && zk_client_open(&config);
+	handle_open = (zklock_auth_file[0] == '\0' || read_credentials(&config) || is_former) &&
+				  zk_client_open(&config);
 	explicit_bzero(&config, sizeof(config));
 	if (!handle_open)
+	{
+		session_set_state(SESSION_DOWN);
 		back_off();
+	}
 	else
 	{
 		session_set_state(SESSION_CONNECTING);
@@ -211,6 +247,43 @@ session_open(void)
  * What the client tells us
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Something has happened to a handle for the session left behind.  Returns
+ * false if it is to be treated like any handle.
+ */
+static bool
+on_former_session(ZkSessionEvent event)
+{
+	unsigned long long id = (unsigned long long) former.id;
+
+	switch (event)
+	{
+		case ZK_SESSION_CONNECTED:
+			if (!zk_client_close())
+			{
+				back_off();
+				return true;
+			}
+			ereport(LOG, (errmsg("ended ZooKeeper session 0x%llx, which had been left behind", id)));
+			break;
+		case ZK_SESSION_EXPIRED:
+			ereport(DEBUG1,
+					(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
+			break;
+		case ZK_SESSION_AUTH_FAILED:
+			ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind", id),
+						  errdetail("ZooKeeper frees its locks when it times out.")));
+			break;
+		default:
+			return false;
+	}
+	explicit_bzero(&former, sizeof(former));
+	session_file_remove();
+	handle_open = false;
+	open_at = zklock_now_ms();
+	return true;
+}
 
 static void
 on_connected(void)
@@ -231,6 +304,8 @@ on_connected(void)
 		lease_begin(opened_at, now.negotiated_timeout);
 	else
 		lease_set_timeout(now.negotiated_timeout, lease_base());
+	if (now.id != before.id)
+		remember_session(&now);
 
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session = now;
@@ -244,6 +319,8 @@ on_connected(void)
 static void
 on_session(ZkSessionEvent event)
 {
+	if (former.id != 0 && on_former_session(event))
+		return;
 	switch (event)
 	{
 		case ZK_SESSION_CONNECTED:
@@ -372,10 +449,13 @@ shut_down(void)
 			proc_exit(1);
 		}
 		drain_until = zklock_now_ms() + MAX_DRAIN_MS;
+		if (!all_released())
+			ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 	}
 	if (all_released())
 	{
-		zk_client_close();
+		if (zk_client_close())
+			session_file_remove();
 		proc_exit(1);
 	}
 	if (zklock_now_ms() > drain_until)
@@ -436,13 +516,13 @@ main_loop(WaitEventSet *events)
 
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		if (ConfigReloadPending)
+		if (ShutdownRequestPending)
+			shut_down();
+		else if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
 			reload_settings();
 		}
-		if (ShutdownRequestPending)
-			shut_down();
 
 		if (!handle_open && zklock_now_ms() >= open_at)
 			session_open();
@@ -500,6 +580,8 @@ zklock_worker_main(Datum arg)
 	lock_path_start();
 	zklock_get_session(&session, NULL);
 	lease_start(session.id != 0 ? session.negotiated_timeout : 0);
+	if (session.id == 0)
+		session_file_read(&former);
 	if (session.id != 0 && strcmp(session.chroot, servers.chroot) != 0)
 		session_forget("the chroot in \"zklock.servers\" has changed");
 

@@ -666,18 +666,25 @@ zk_client_open(const ZkClientConfig *config_)
 /*
  * Gives the handle up, and all calls with it.  If connected this ends the
  * session, which takes up to a few seconds with a server that hangs.
+ *
+ * Returns true if ZooKeeper has been told to end the session.
  */
-void
+bool
 zk_client_close(void)
 {
+	bool ends_session;
+
 	if (handle == NULL)
-		return;
+		return false;
 	connected = false;
-	zookeeper_close(handle);
+	ends_session = zoo_state(handle) == ZOO_CONNECTED_STATE;
+	if (zookeeper_close(handle) != ZOK)
+		ends_session = false;
 	handle = NULL;
 	fail_calls(&in_flight, ZCLOSING);
 	n_in_flight = 0;
 	fail_calls(&queued, ZCLOSING);
+	return ends_session;
 }
 
 /* Has an outage lasted, see whether the server names mean other addresses now. */

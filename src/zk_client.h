@@ -83,7 +83,7 @@ typedef struct ZkClientConfig
 /* The session */
 extern int	 zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool	 zk_client_open(const ZkClientConfig *config);
-extern void	 zk_client_close(void);
+extern bool	 zk_client_close(void);
 extern void	 zk_client_dispatch(void);
 extern int64 zk_client_next_wakeup(void);
 extern void	 zk_client_check_addresses(void);

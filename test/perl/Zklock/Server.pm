@@ -59,6 +59,9 @@ creates the extension in database postgres and waits until C<zk_session> says
 C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, zookeeper =E<gt> $zk, ...)>
 makes a hot standby of it.
 
+C<Zklock::Server-E<gt>copy($name, of =E<gt> $server, zookeeper =E<gt> $zk, ...)> makes a server of
+a file-level copy of another's data directory, as it is at one moment.
+
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
 STAGE in it stands for ZKLOCK_STAGE.
 ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
@@ -86,6 +89,9 @@ wait_for_log, ... Besides:
   wait_value($sql, $expected)
   expire_session($zk)  ends the server's ZooKeeper session from outside
   log_mark, log_since($mark), wait_log($regex, $mark)
+  postmaster_pid
+  begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
+  start_again          start after kill9, when the last process is gone
   describe_locks       zk_locks and zk_session as text, for messages
 
 C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
@@ -221,6 +227,30 @@ sub standby
 	return $self;
 }
 
+# All processes stand still meanwhile: this is what a snapshot of the file system has.
+sub copy
+{
+	my ($class, $name, %opt) = @_;
+	my $original = delete $opt{of};
+	my $self     = $class->_new($name, extension => 0, %opt);
+	my $data     = $self->data_dir;
+	my @frozen;
+	if (-e $original->data_dir . '/postmaster.pid' && defined $original->node->{_pid})
+	{
+		my $postmaster = $original->postmaster_pid;
+		@frozen = ($postmaster, split(' ', `ps -o pid= --ppid $postmaster`));
+	}
+	kill 'STOP', @frozen;
+	my $copied = system('cp', '-a', '--', $original->data_dir, $data) == 0;
+	kill 'CONT', reverse @frozen;
+	croak "cannot copy to $data" unless $copied;
+	unlink "$data/postmaster.pid";
+	$self->append_conf('postgresql.conf',
+		join("\n", 'port = ' . $self->node->port, $self->_base_conf(%opt)));
+	$self->launch unless defined $opt{start} && !$opt{start};
+	return $self;
+}
+
 # Start, create the extension, wait for ZooKeeper.
 sub launch
 {
@@ -249,6 +279,39 @@ foreach my $method (qw(start stop restart kill9))
 		local $ENV{LD_PRELOAD} = ($ENV{ZKLOCK_PRELOAD} || '') =~ s/STAGE/$ENV{ZKLOCK_STAGE}/r;
 		return $self->{node}->$method(@_);
 	};
+}
+
+sub postmaster_pid
+{
+	my ($self) = @_;
+	my ($pid) = split /\n/, PostgreSQL::Test::Utils::slurp_file($self->data_dir . '/postmaster.pid');
+	return $pid;
+}
+
+sub begin_stop
+{
+	my ($self, $mode) = @_;
+	$self->_drop_monitor;
+	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-s', '-W', '-D', $self->data_dir, '-m', $mode, 'stop');
+	return;
+}
+
+sub wait_stopped
+{
+	my ($self) = @_;
+	my $file = $self->data_dir . '/postmaster.pid';
+	wait_until { !-e $file } sub { $self->name . ' to stop; end of its log:' . "\n" . tail($self->logfile, 20) };
+	$self->node->_update_pid(0);
+	return;
+}
+
+sub start_again
+{
+	my ($self) = @_;
+	# A failed start finds the id of the process that was killed.
+	wait_until { $self->start(fail_ok => 1) || do { undef $self->node->{_pid}; 0 } }
+	$self->name . ' to start';
+	return;
 }
 
 # ---- sessions ---------------------------------------------------------------
