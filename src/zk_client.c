@@ -57,6 +57,7 @@
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
+#define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
@@ -667,24 +668,25 @@ zk_client_open(const ZkClientConfig *config_)
  * Gives the handle up, and all calls with it.  If connected this ends the
  * session, which takes up to a few seconds with a server that hangs.
  *
- * Returns true if ZooKeeper has been told to end the session.
+ * Returns true if ZooKeeper has done so.  The library does not tell, but what
+ * it waits for is the end of the connection.
  */
 bool
 zk_client_close(void)
 {
-	bool ends_session;
+	int64 start = zklock_now_ms();
+	bool  ended;
 
 	if (handle == NULL)
 		return false;
 	connected = false;
-	ends_session = zoo_state(handle) == ZOO_CONNECTED_STATE;
-	if (zookeeper_close(handle) != ZOK)
-		ends_session = false;
+	ended = zoo_state(handle) == ZOO_CONNECTED_STATE;
+	ended = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS && ended;
 	handle = NULL;
 	fail_calls(&in_flight, ZCLOSING);
 	n_in_flight = 0;
 	fail_calls(&queued, ZCLOSING);
-	return ends_session;
+	return ended;
 }
 
 /* Has an outage lasted, see whether the server names mean other addresses now. */

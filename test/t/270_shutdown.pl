@@ -1,0 +1,215 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A server is stopped: nobody else gets a lock while its holder's transaction may still
+# be finishing, and everybody as soon as it has. Session timeouts here are so long that
+# no session ends by itself.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Cast;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+# Processes stopped with SIGSTOP must not stay so if the test dies.
+my %stopped;
+END { kill 'CONT', keys %stopped; }
+
+my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1');
+my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
+$a->value('CREATE TABLE work (done int)');
+
+sub freeze { my ($name) = @_; $stopped{ $s{$name}->pid } = 1; kill 'STOP', $s{$name}->pid; return; }
+sub thaw { my ($name) = @_; kill 'CONT', $s{$name}->pid; delete $stopped{ $s{$name}->pid }; return; }
+
+sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
+
+sub owners
+{
+	my ($path) = @_;
+	return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
+}
+
+# The session has ended, not only its locks.
+sub session_is_over
+{
+	my ($id, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return unlike($zk->four_letter('dump'), qr/\b$id\b/, $name);
+}
+
+# ---- a holder does not come to its end in time (this goes on until the end of the test)
+
+hold($c, 'slow', '/s/slow');
+queue($b, 'slow_heir', '/s/slow');
+my $c_id   = $c->session_id;
+my $c_mark = $c->log_mark;
+freeze('slow');
+$c->begin_stop('fast');
+
+# ---- fast
+
+on($a, 'writer')->query('BEGIN');
+$s{writer}->query('INSERT INTO work VALUES (1)');
+is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+hold($a, 'holder', '/s/held');
+hold($a, 'stuck', '/s/stuck');
+queue($a, 'waiter', '/s/stuck');
+queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
+my $id   = $a->session_id;
+my $mark = $a->log_mark;
+freeze('stuck');
+$a->begin_stop('fast');
+is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
+is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
+$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
+ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
+is((owners('/s/stuck'))[0], $id, 'its node is there');
+thaw('stuck');
+is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
+$a->wait_stopped;
+session_is_over($id, 'the session has been ended');
+ok(!-e session_file($a), 'and is forgotten');
+unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
+$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
+delete @s{ grep { !/slow/ } keys %s };
+
+# ---- smart: who is connected works on
+
+$a->start;
+$a->wait_session;
+is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
+on($a, 'writer')->query('BEGIN');
+$s{writer}->query('INSERT INTO work VALUES (2)');
+is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+hold($a, 'holder', '/s/held');
+queue($a, 'waiter', '/s/held');
+queue($b, "heir $_", "/s/$_") foreach qw(xact held);
+on($a, 'newcomer');
+$id   = $a->session_id;
+$mark = $a->log_mark;
+$a->begin_stop('smart');
+$a->wait_log(qr/received smart shutdown request/, $mark);
+is($s{newcomer}->query("SELECT zk_lock('/s/new')"), 't', 'smart: a session can still lock');
+$s{newcomer}->disconnect;
+ok($s{'heir xact'}->busy, 'a lock is held');
+$s{writer}->query('COMMIT');
+is($s{'heir xact'}->finish, 't', 'until its transaction ends');
+is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'a lock is given back');
+is($s{waiter}->finish, 't', 'and goes to who waits here');
+ok($s{'heir held'}->busy, 'and not to who comes after');
+$s{$_}->disconnect foreach qw(writer holder waiter);
+is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
+$a->wait_stopped;
+session_is_over($id, 'the session has been ended');
+ok(!-e session_file($a), 'and is forgotten');
+$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
+delete @s{ grep { !/slow/ } keys %s };
+
+# ---- the worker is terminated while a smart shutdown waits
+
+$a->start;
+$a->wait_session;
+is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
+hold($a, 'holder', '/s/held');
+queue($b, 'heir', '/s/held');
+$id   = $a->session_id;
+$mark = $a->log_mark;
+my $worker = $a->worker_pid;
+$a->begin_stop('smart');
+$a->wait_log(qr/received smart shutdown request/, $mark);
+$s{holder}->query("SELECT pg_terminate_backend($worker)");
+$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
+ok($s{'heir'}->busy, 'a worker that is terminated then waits for holders as well');
+is($s{holder}->query("SELECT zk_fencing_token('/s/held') > 0"), 't', 'they keep their locks');
+$s{holder}->disconnect;
+is($s{heir}->finish, 't', 'until they end');
+$a->wait_stopped;
+session_is_over($id, 'the session has been ended');
+$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
+delete @s{ grep { !/slow/ } keys %s };
+
+# ---- settings change at that moment: the session is ended nevertheless
+
+$a->start;
+$a->wait_session;
+hold($a, 'holder', '/s/held');
+queue($b, 'heir', '/s/held');
+$id     = $a->session_id;
+$worker = $a->worker_pid;
+$a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
+$stopped{$worker} = 1;
+kill 'STOP', $worker;
+$a->reload;
+$a->wait_value('SHOW zklock.session_timeout', '9min');
+$mark = $a->log_mark;
+$a->begin_stop('fast');
+$a->wait_log(qr/received fast shutdown request/, $mark);
+wait_until { $s{holder}->try('SELECT 1')->{severity} eq 'FATAL' } 'the holder to be gone';
+kill 'CONT', $worker;
+delete $stopped{$worker};
+is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
+$a->wait_stopped;
+session_is_over($id, 'the session has been ended');
+$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
+delete @s{ grep { !/slow/ } keys %s };
+
+# ---- ZooKeeper hangs, or is away
+
+$a->start;
+$a->wait_session;
+$id = $a->session_id;
+hold($a, 'holder', '/s/hung');
+$proxy->blackhole;
+$a->stop('fast');
+pass('a ZooKeeper that does not answer does not keep the server from stopping');
+ok(-e session_file($a), 'the session is known, in case it lives on');
+$proxy->heal;
+$s{holder}->disconnect;
+delete $s{holder};
+$a->start;
+$a->wait_session;
+session_is_over($id, 'after the next start it has been ended');
+
+$id = $a->session_id;
+hold($a, 'holder', '/s/away');
+queue($b, 'heir', '/s/away');
+$proxy->cut;
+$a->wait_session('connecting');
+$a->stop('fast');
+pass('nor does one that cannot be reached');
+ok($s{heir}->busy, 'the session lives on');
+ok(-e session_file($a), 'and is known');
+$proxy->heal;
+$a->start;
+is($s{heir}->finish, 't', 'the next start ends it');
+$a->wait_session;
+session_is_over($id, 'the session has been ended');
+$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
+delete @s{ grep { !/slow/ } keys %s };
+
+# ---- the holder that did not come to its end in time
+
+$c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
+ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
+is((owners('/s/slow'))[0], $c_id, 'its session lives');
+thaw('slow');
+$c->wait_stopped;
+ok(-e session_file($c), 'it is known');
+ok($s{slow_heir}->busy, 'nobody has got the lock');
+$c->start;
+is($s{slow_heir}->finish, 't', 'until the next start');
+$c->wait_session;
+session_is_over($c_id, 'the session has been ended');
+all_disconnect();
+
+Zklock::Server->assert_clean($zk, [ $a, $b, $c ], map { "/s/$_" } qw(xact held stuck new hung away slow));
+done_testing;
