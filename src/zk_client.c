@@ -668,20 +668,26 @@ zk_client_open(const ZkClientConfig *config_)
  * Gives the handle up, and all calls with it.  If connected this ends the
  * session, which takes up to a few seconds with a server that hangs.
  *
- * Returns true if ZooKeeper has done so.  The library does not tell, but what
- * it waits for is the end of the connection.
+ * Returns true if ZooKeeper has done so.  The library does not tell, but it
+ * waits until the server has closed the connection, unless a signal arrives.
  */
 bool
 zk_client_close(void)
 {
-	int64 start = zklock_now_ms();
-	bool  ended;
+	int64	 start = zklock_now_ms();
+	sigset_t most;
+	sigset_t old;
+	bool	 ended;
 
 	if (handle == NULL)
 		return false;
 	connected = false;
+	sigfillset(&most);
+	sigdelset(&most, SIGQUIT);
+	pthread_sigmask(SIG_SETMASK, &most, &old);
 	ended = zoo_state(handle) == ZOO_CONNECTED_STATE;
 	ended = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS && ended;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	handle = NULL;
 	fail_calls(&in_flight, ZCLOSING);
 	n_in_flight = 0;
