@@ -252,3 +252,12 @@ COMMENT ON FUNCTION zk_fence(text, bigint) IS
 REVOKE ALL ON FUNCTION zk_fence(text, bigint) FROM PUBLIC;
 REVOKE ALL ON TABLE zk_fences FROM PUBLIC;
 GRANT SELECT ON TABLE zk_fences TO pg_monitor;
+
+/* Administration.  It reaches into other servers' and clients' locks: for superusers. */
+CREATE FUNCTION zk_remove_stale_node(path text, node text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_remove_stale_node'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_remove_stale_node(text, text) IS
+'delete the node of a lock whose ZooKeeper session is dead; false if there is no such node';
+REVOKE ALL ON FUNCTION zk_remove_stale_node(text, text) FROM PUBLIC;

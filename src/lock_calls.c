@@ -367,6 +367,23 @@ on_checked(void *arg, const ZkReply *reply)
 	pfree(call);
 }
 
+/*
+ * Logs, once, that a predecessor has outlived its session, one of ours.  Right
+ * after the end of a session that may be so for a moment.
+ */
+static void
+report_stale(const LockPath *path, const char *name, const ZkReply *reply)
+{
+	static int64 reported; /* czxid of the node reported last */
+
+	if (reported == reply->czxid)
+		return;
+	reported = reply->czxid;
+	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
+						 name, path->path, (unsigned long long) reply->ephemeral_owner),
+				  errhint("If it does not go away by itself, zk_remove_stale_node() removes it.")));
+}
+
 /* The predecessor, read to set a watch on it. */
 static void
 on_blocker(void *arg, const ZkReply *reply)
@@ -381,6 +398,8 @@ on_blocker(void *arg, const ZkReply *reply)
 			blocker_watch_set(run, WATCH_SET);
 			if (reply->ephemeral_owner == lock_manager.session_id)
 				path_delete_orphan(path, run->blocker);
+			else if (zklock_session_has_ended(reply->ephemeral_owner))
+				report_stale(path, run->blocker, reply);
 		}
 		else
 		{

@@ -97,6 +97,7 @@ zklock_shmem_startup(void)
 		for (int i = 0; i < (int) lengthof(shared->dirty); i++)
 			pg_atomic_init_u64(&shared->dirty[i], 0);
 		SpinLockInit(&shared->mutex);
+		SpinLockInit(&shared->admin.mutex);
 		shared->next_run_id = 1;
 		shared->first_free = 0;
 		for (int i = 0; i < shared->max_entries; i++)
@@ -219,6 +220,31 @@ entry_get_state(int index)
 	state = entry->state;
 	SpinLockRelease(&entry->mutex);
 	return state;
+}
+
+/* Remembers the id of a session of ours that has ended.  Worker only. */
+void
+zklock_session_ended(int64 id)
+{
+	int64 *ended = zklock_shared->ended_sessions;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	memmove(ended + 1, ended, (ZKLOCK_ENDED_SESSIONS - 1) * sizeof(int64));
+	ended[0] = id;
+	SpinLockRelease(&zklock_shared->mutex);
+}
+
+/* Is it the id of a session of ours that has ended?  Worker only. */
+bool
+zklock_session_has_ended(int64 id)
+{
+	bool found = false;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	for (int i = 0; i < ZKLOCK_ENDED_SESSIONS; i++)
+		found |= id != 0 && zklock_shared->ended_sessions[i] == id;
+	SpinLockRelease(&zklock_shared->mutex);
+	return found;
 }
 
 /* Copies the session's state; either argument may be NULL. */

@@ -51,6 +51,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "admin.h"
 #include "common/string.h"
 #include "compat.h"
 #include "lease.h"
@@ -278,6 +279,8 @@ on_former_session(ZkSessionEvent event)
 		default:
 			return false;
 	}
+	if (event != ZK_SESSION_AUTH_FAILED)
+		zklock_session_ended(former.id);
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
 	handle_open = false;
@@ -337,6 +340,7 @@ on_session(ZkSessionEvent event)
 			handle_open = false;
 			open_at = zklock_now_ms();
 			session_set_state(SESSION_DOWN);
+			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
 			lock_path_unreachable();
 			break;
@@ -536,6 +540,7 @@ main_loop(WaitEventSet *events)
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
 		lock_path_attend();
+		admin_attend();
 		lock_path_retry();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);

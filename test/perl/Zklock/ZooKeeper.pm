@@ -47,6 +47,7 @@ Of C<standalone> and C<ensemble>, all optional:
   links            1: the servers of an ensemble reach each other through proxies
   conf             { key => value } added to zoo.cfg
   java             [ '-Dzookeeper.x=y', ... ]
+  stale_nodes      1: allows stale_node
   start            0: create only
 
 =head1 METHODS
@@ -72,6 +73,9 @@ quorum checks are multis, and nothing else is. A write that all servers of an
 ensemble apply counts once. An operation that failed counts as well.
 C<request_list> gives the single ones in order: { session, type, cxid, path }, the
 path of reads only.
+
+C<stale_node($path, $session, $czxid)> puts an ephemeral node of a session that does not
+exist into the data of all servers: see test/interop/StaleNode.java.
 
 =cut
 
@@ -271,6 +275,28 @@ sub followers
 	return grep { $_->running && $_->mode eq 'follower' } $self->servers;
 }
 
+sub stale_node
+{
+	my ($self, @node) = @_;
+	my @files = map { $_->dir . '/stale' } $self->servers;
+	PostgreSQL::Test::Utils::append_to_file($_, "@node\n") foreach @files;
+	wait_until { !grep { -e } @files } "the stale node $node[0]";
+	return;
+}
+
+# Our own main class, compiled once per test.
+my $classes;
+
+sub _classes
+{
+	return $classes if $classes;
+	my $directory = PostgreSQL::Test::Utils::tempdir('server_classes');
+	my $source    = dirname(__FILE__) . '/../../interop/StaleNode.java';
+	system('javac', qw(-nowarn -proc:none), '-cp', classpath(), '-d', $directory, $source) == 0
+	  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
+	return $classes = $directory;
+}
+
 # The administrator's connection, made at the first use.
 sub shell
 {
@@ -351,6 +377,7 @@ sub new
 		java => $opt{java} || [],
 		force_sync      => $opt{forceSync} || 'no',
 		container_check => $opt{container_check} || 60000,
+		stale_nodes     => $opt{stale_nodes},
 		request_log     => defined $opt{request_log} ? $opt{request_log} : 1,
 	}, $class;
 
@@ -431,8 +458,11 @@ sub start
 			# The transaction log is 64 MB in advance otherwise.
 			'-Dzookeeper.preAllocSize=512',
 			@{ $self->{java} },
-			'-cp', Zklock::ZooKeeper::classpath(),
-			'org.apache.zookeeper.server.quorum.QuorumPeerMain', './zoo.cfg' ]);
+			$self->{stale_nodes}
+			? ('-cp', Zklock::ZooKeeper::_classes() . ':' . Zklock::ZooKeeper::classpath(), 'StaleNode')
+			: ('-cp', Zklock::ZooKeeper::classpath(),
+				'org.apache.zookeeper.server.quorum.QuorumPeerMain'),
+			'./zoo.cfg' ]);
 	return if defined $opt{wait} && !$opt{wait};
 	$self->wait_ready;
 	$self->{set}->_shell_back if $self->{set};
