@@ -259,11 +259,14 @@ on_read(void *arg, const ZkReply *reply)
 void
 admin_attend(void)
 {
-	Question *question = palloc(sizeof(Question));
+	Question  taken;
+	Question *question;
 
-	if (!take_question(question))
-		pfree(question);
-	else if (!zk_client_connected())
+	if (!take_question(&taken))
+		return;
+	question = palloc(sizeof(Question));
+	*question = taken;
+	if (!zk_client_connected())
 		answer(question, ADMIN_UNREACHABLE, 0);
 	else if (question->kind == ADMIN_CHECK)
 		zk_check(question->node.path, on_done, question);
