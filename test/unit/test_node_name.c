@@ -481,6 +481,49 @@ test_round_trip(void)
 	}
 }
 
+/* The shared node in place of an exclusive one: same sequence, same UUID. */
+static void
+test_downgraded(void)
+{
+	static const NodeDialect dialects[] = {DIALECT_CURATOR, DIALECT_CURATOR_RW, DIALECT_KAZOO,
+										   DIALECT_ZOOKEEPER, DIALECT_HIVE};
+	static const char *const sequences[] = {"0000000000", "0000000042", "2147483647", "-2147483648"};
+	char					 name[ZKLOCK_MAX_NODE_NAME + 1];
+	char					 heir[ZKLOCK_MAX_NODE_NAME + 1];
+	char					 expected[ZKLOCK_MAX_NODE_NAME + 1];
+	NodeName				 parsed;
+	size_t					 i;
+	size_t					 s;
+
+	for (i = 0; i < LENGTH(dialects); i++)
+	{
+		for (s = 0; s < LENGTH(sequences); s++)
+		{
+			uint8_t uuid[ZKLOCK_UUID_BYTES];
+
+			memcpy(uuid, sample_uuid, sizeof(uuid));
+			/* These names have room for half of it. */
+			if (dialects[i] == DIALECT_ZOOKEEPER)
+				memset(uuid + sizeof(uuid) / 2, 0, sizeof(uuid) / 2);
+			node_name_prefix(name, sizeof(name), dialects[i], LOCK_MODE_EXCLUSIVE, uuid);
+			strcat(name, sequences[s]);
+			node_name_prefix(expected, sizeof(expected), dialects[i], LOCK_MODE_SHARED, uuid);
+			strcat(expected, sequences[s]);
+			ok(node_name_downgraded(heir, sizeof(heir), dialects[i], name), "%s downgraded", name);
+			is_str(heir, expected, expected);
+			ok(node_name_parse(heir, &parsed) && parsed.mode == LOCK_MODE_SHARED &&
+				   parsed.sequence == strtol(sequences[s], NULL, 10),
+			   "it is a shared one of the same sequence");
+			ok(!node_name_downgraded(heir, strlen(expected), dialects[i], name), "if there is room");
+		}
+	}
+	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, ""), "no name");
+	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, "_c_lock-0000000001"), "no uuid");
+	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_KAZOO, HEX32 "__lock__"), "no sequence");
+	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_ZOOKEEPER, "x-3f2504e0-0000000001"),
+	   "too short a uuid");
+}
+
 static void
 test_uuid(void)
 {
@@ -512,6 +555,7 @@ main(void)
 	test_long_name();
 	test_prefixes();
 	test_round_trip();
+	test_downgraded();
 	test_uuid();
 	return done_testing();
 }
