@@ -115,7 +115,7 @@ foreach my $case ([ 'of one server', $a, $as[0], $a, $as[1] ], [ 'of two servers
 	is($_->query("SELECT zk_lock_shared('$path')"), 't', "readers $what") foreach $one, $two;
 	queue($server1, $one, 'zk_lock');
 	my $log = $server2->log_mark;
-	$two->query_start("SELECT zk_lock('$path', '400ms')");
+	$two->query_start("SELECT zk_lock('$path', '2s')");
 	$waiting = $server2->wait_waiting($two, $path);
 	wait_until {
 		($waiting) = $server2->locks('pid = ' . $two->pid . " AND state = 'waiting'");

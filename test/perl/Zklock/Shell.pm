@@ -37,7 +37,8 @@ A contender with kazoo's Lock that respects Curator's names as well:
   $sh->cancel_lock('me');               # give up waiting
 
 C<patterns =E<gt> []> makes it blind for foreign names, as kazoo is if not told; a list of
-regular expressions says which ones to respect.
+regular expressions says which ones to respect. C<kind =E<gt> 'shared'> takes a ReadLock,
+which in kazoo before 2.9 also waits for younger writers.
 
 Every method takes C<client =E<gt> 'name'> as one more option: a session of its own,
 made by C<connect($hosts, client =E<gt> 'name')>. The stat is a hash: czxid, mzxid,
