@@ -195,6 +195,23 @@ $proxy->heal;
 $a->wait_session;
 is_downgraded();
 
+# ---- it is not possible at first: the name is taken
+
+begin('name taken');
+my ($taken) = map { s/-lock-/-__READ__/r } ours();
+$shell->create("$path/$taken");
+$holder->query_start("SELECT zk_unlock('$path')");
+my $attempts = 0;
+wait_until {
+	$attempts = grep { $_->[0] eq 'multi' && ($_->[1] // '') eq "$path/$taken" } @{ $proxy->requests };
+} 'an attempt';
+ok($holder->busy, 'a name that is taken: the holder waits');
+ok($_->busy, $_->name . ' waits') foreach $reader, $writer;
+is(scalar(ours()), 1, 'it has its node');
+$shell->delete("$path/$taken");
+is($holder->finish, 't', 'unlocked when the name is free');
+is_downgraded();
+
 # ---- someone else deletes the node
 
 foreach my $when (qw(before after))
