@@ -55,7 +55,7 @@ FAULTS ?=
 MUTANT ?=
 MUTANTS = $(basename $(notdir $(wildcard test/nemesis/mutants/*.patch)))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
-ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl \
+ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
 	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj,
