@@ -149,17 +149,17 @@ until ($last_lap)
 {
 	if ($config->{keeps})
 	{
-		attempt($config->{keeps}, between(5, 9), one_of('10s', '20s'));
+		attempt($config->{keeps}, between(4.5, 7), one_of('10s', '20s'));
 	}
 	elsif (rand() < 0.07)
 	{
-		attempt(one_of(@{ $config->{slow} }), between(0.5, 5), one_of('1s', '10s', '20s'));
+		attempt(one_of(@{ $config->{slow} }), between(0.3, 3), one_of('1s', '10s', '20s'));
 	}
 	else
 	{
 		attempt(one_of(@{ $config->{quick} }), between(0.005, 0.06), one_of('0', '1s', '3s', '10s', '20s', '20s'));
 	}
-	nap(between(0.1, 1.0)) unless $last_lap;
+	nap(between(0.05, 0.6)) unless $last_lap;
 }
 foreach my $path (@{ $config->{quick} }, @{ $config->{slow} })
 {

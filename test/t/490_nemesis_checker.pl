@@ -179,6 +179,9 @@ isnt(join(' ', map { Nemesis::Schedule->describe($_) } Nemesis::Schedule->plan(%
 	join(' ', map { Nemesis::Schedule->describe($_) } @one), 'another seed another one');
 my %seen = map { $_->{fault} => 1 } @one;
 is_deeply([ sort keys %seen ], [ Nemesis::Schedule->names ], 'every fault has its turn');
+my @fixed = Nemesis::Schedule->plan(%plan, faults => ['cut:long:server=2']);
+ok(@fixed && !grep({ $_->{fault} ne 'cut' || $_->{server} != 2 || $_->{duration} < 4 } @fixed),
+	'parameters may be fixed');
 ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there is no fault nonsense');
 
 done_testing;

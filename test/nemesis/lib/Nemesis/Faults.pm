@@ -309,29 +309,37 @@ foreach my $mode (qw(follower leader))
 	}
 }
 
-# The one that a database server is connected to, whatever it is, when a lock that will be
-# held for long has just been taken there; but do not wait for ever.
+# The follower that a database server hangs on, when a lock that will be held for long has
+# just been taken there; but do not wait for ever.
 sub _isolate_own
 {
 	my ($self, $event, $server) = @_;
-	my $until = now + 5;
-	my $moment;
-	$moment = sub {
+	my $zk    = $self->{zookeeper};
+	my @ways  = @{ $self->{proxies}[ $event->{server} ] };
+	my $until = now + 10;
+	my $attempt;
+	$attempt = sub {
 		return if $self->{healing};
-		my $not_yet = now < $until && !$server->lock_count(
+		my ($port) = ($server->zk_session->{server} || '') =~ /:(\d+)$/;
+		my ($n)    = grep { $ways[$_]->port == ($port || 0) } 0 .. $#ways;
+		my $own    = defined $n ? $zk->server($n + 1) : undef;
+		my $moment = $own && $server->lock_count(
 			q{state = 'held' AND path ~ 'slow' AND granted_at > clock_timestamp() - interval '0.3 s'});
-		return $self->_later(0.1, $moment) if $not_yet;
-		undef $moment;
 
-		my ($port) = ($server->zk_session->{server} || '') =~ /:(\d+)$/ or return;
-		my @ways = @{ $self->{proxies}[ $event->{server} ] };
-		my ($n)  = grep { $ways[$_]->port == $port } 0 .. $#ways;
-		my $zk   = $self->{zookeeper};
-		my $own  = $zk->server($n + 1);
-		$zk->isolate($own);
-		$self->_later($event->{duration}, sub { $zk->rejoin($own) });
+		# Hanging on the leader it is sent elsewhere.
+		if ($own && now < $until && $own->mode(0.5) eq 'leader')
+		{
+			$ways[$n]->drop;
+		}
+		elsif ($own && ($moment || now > $until))
+		{
+			$zk->isolate($own);
+			$self->_later($event->{duration}, sub { $zk->rejoin($own) });
+			return;
+		}
+		$self->_later(0.1, $attempt) if now < $until + 1;
 	};
-	$self->_later(0, $moment);
+	$self->_later(0, $attempt);
 	return 1;
 }
 

@@ -22,8 +22,8 @@ In each lane one follows the other, with a pause for recovery; the lanes know no
 each other, so that there are pairs as well.
 
 A fault with a duration lasts, at random, for well less or well more than the session
-timeout. That, and the database server, may be fixed: C<stop_server:long>,
-C<isolate_own:long:server=2>.
+timeout. That, and the other parameters, may be fixed: C<stop_server:long>,
+C<isolate_own:long:server=2>, C<lose_reply:op=create2:nth=1>.
 
 =cut
 
@@ -67,8 +67,8 @@ my %faults = (
 	stop_leader      => { lane => 'ensemble', lasts => 1 },
 	isolate_follower => { lane => 'ensemble', lasts => 1 },
 	isolate_leader   => { lane => 'ensemble', lasts => 1 },
-	# The one that a database server hangs on, when it has just got a lock
-	isolate_own      => { lane => 'ensemble', lasts => 1, takes => 5 },
+	# The follower that a database server hangs on, when that has just got a lock
+	isolate_own => { lane => 'ensemble', lasts => 1, takes => 6 },
 	rolling_restart  => { lane => 'ensemble', takes => 10 },
 );
 
@@ -98,7 +98,6 @@ sub plan
 			my %event  = (at => $at, fault => $wanted->{name}, server => int(rand(3)));
 			# Always as many random numbers, whatever the fault
 			my ($long, $length, @random) = map { rand() } 1 .. 6;
-			$event{server} = $wanted->{server} if defined $wanted->{server};
 			$event{duration} = $arg{session_timeout}
 			  * ($long < 0.5 || $wanted->{long} ? 1.4 + 0.8 * $length : 0.1 + 0.5 * $length)
 			  if $fault->{lasts};
@@ -115,6 +114,7 @@ sub plan
 			# One of the ways to the ensemble, or all of them
 			$event{way} = int($random[2] * 3) if $fault->{one} && $random[3] < 0.4;
 			$event{pick} = int($random[2] * 1000) if $fault->{pick};
+			$event{$_} = $wanted->{$_} foreach grep { !/^(?:name|long)$/ } keys %$wanted;
 			push @schedule, \%event;
 			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + 0.5 + rand(2);
 		}
