@@ -46,11 +46,18 @@ sub unflushed
 sub flushed
 {
 	my ($expected, $name, @statements) = @_;
-	# Everything before is flushed, so that what is left is the transaction's.
-	$s->query(q{BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO t VALUES ('before'); COMMIT});
-	cmp_ok(unflushed(), '<=', 40, "$name: nothing is left of earlier transactions");
-	$s->query($_) foreach @statements;
-	my $bytes = unflushed();
+	my ($before, $bytes);
+	# Now and then reading prunes a page, which is not flushed either: then try again.
+	for (my $try = 0; $try < 5; $try++)
+	{
+		# Everything before is flushed, so that what is left is the transaction's.
+		$s->query(q{BEGIN; SET LOCAL synchronous_commit = on; INSERT INTO t VALUES ('before'); COMMIT});
+		$before = unflushed();
+		$s->query($_) foreach @statements;
+		$bytes = unflushed();
+		last if $before <= 40 && (!$expected || $bytes <= 40);
+	}
+	cmp_ok($before, '<=', 40, "$name: nothing is left of earlier transactions");
 	return $expected
 	  ? cmp_ok($bytes, '<=', 40, "$name: flushed at commit")
 	  : cmp_ok($bytes, '>', 40, "$name: not flushed at commit");

@@ -205,7 +205,8 @@ $a->wait_log(qr{LOG:  node "/n/waiter/$node" of lock "/n/waiter" was deleted by 
 	$mark);
 pass('the log tells of a waiter\'s node');
 @nodes = wait_nodes('/n/waiter', 3);
-is($nodes[2], node_of($a, 'first'), 'they stand at the end now');
+wait_until { node_of($a, 'first') eq $nodes[2] } 'the new node to be known';
+pass('they stand at the end now');
 ok($s{$_}->busy, "$_ waits") foreach qw(first second overtaker);
 unlock('holder', '/n/waiter');
 is($s{overtaker}->finish, 't', 'who came later is first');
