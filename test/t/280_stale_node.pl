@@ -6,8 +6,12 @@
 use strict;
 use warnings;
 
+use IO::Socket::INET;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Cast;
+use Zklock::Process;
 use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
@@ -167,8 +171,8 @@ all_disconnect();
 # As soon as it waits: what is cancelled earlier is not this call.
 sub ask
 {
-	my ($session) = @_;
-	$session->query_start(call('/st/stale', $name));
+	my ($session, $node) = @_;
+	$session->query_start(call('/st/stale', $node));
 	$a->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = @{[$session->pid]}", 'Extension');
 	return;
 }
@@ -176,18 +180,19 @@ sub ask
 $name = stale('/st/stale');
 $zk->pause;
 my @asker = map { $a->session } 1 .. 3;
-ask($_) foreach @asker;
+ask($asker[0], name());
+ask($_, $name) foreach @asker[ 1, 2 ];
 $asker[0]->cancel;
 is($asker[0]->result->{sqlstate}, '57014', 'a call that waits for ZooKeeper can be cancelled');
 $asker[1]->terminate;
 is($asker[1]->result->{sqlstate}, '57P01', 'and terminated');
 ok($asker[2]->busy, 'the next one waits');
 $zk->resume;
-is($asker[2]->finish, 't', 'and is served');
+is($asker[2]->finish, 't', 'and is served, with the answer to its own question');
 is($s->query(call('/st/stale', $name)), 'f', 'later ones as well');
 
 $zk->pause;
-ask($s);
+ask($s, $name);
 $worker = $a->worker_pid;
 $a->value("SELECT pg_terminate_backend($worker)");
 is($s->result->{sqlstate}, '08006', 'a worker that is terminated leaves the question to the next one');
@@ -196,13 +201,54 @@ $a->wait_session;
 is($s->query(call('/st/stale', $name)), 'f', 'which then serves later ones');
 $_->disconnect foreach @asker;
 
+# ---- a server that calls itself leader, but does not go on
+#
+# So does a leader that has been cut off, for a while.
+
+my $port     = PostgreSQL::Test::Cluster::get_free_port();
+my $impostor = Zklock::Process->new(
+	name => 'impostor',
+	log  => "$PostgreSQL::Test::Utils::log_path/280_impostor.log",
+	argv => [
+		'perl', '-MIO::Socket::INET', '-e', q{
+			my $listener = IO::Socket::INET->new(
+				LocalAddr => '127.0.0.1', LocalPort => shift, Listen => 5, ReuseAddr => 1) or die $!;
+			my %answer = (
+				srvr => "Zookeeper version: 3.8.0
+Zxid: 0x7f00000001
+Mode: leader
+Node count: 1
+",
+				dump => "SessionTracker dump:
+Session Sets (0)/(0):
+ephemeral nodes dump:
+Connections dump:
+");
+			while (my $client = $listener->accept)
+			{
+				sysread($client, my $command, 4);
+				syswrite($client, $answer{$command} || '');
+			}}, $port ]);
+wait_until { IO::Socket::INET->new("127.0.0.1:$port") } 'the impostor';
+my $h = Zklock::Server->new('h', zookeeper => "127.0.0.1:$port," . $zk->connect_string, conf => \@conf);
+hold($b, 'holder', '/st/held');
+my ($held) = map { $_->{node} } $b->locks("path = '/st/held'");
+my $result = $h->session->try(call('/st/held', $held));
+is($result->{sqlstate}, '08006', 'who calls itself leader, but commits nothing, is not believed')
+  or diag $result->{error} || $result->{text};
+like($result->{detail} || '', qr/not the leader any more/, 'and called by its name');
+ok($shell->exists("/st/held/$held"), 'a lock that it knows nothing of is safe');
+all_disconnect();
+$h->stop;
+$impostor->stop;
+
 # ---- ZooKeeper cannot be asked
 
 my $c = Zklock::Server->new('c', zookeeper => $proxy, conf => \@conf);
 $name = stale('/st/stale');
 $proxy->cut;
 $c->wait_session('connecting');
-my $result = $c->session->try(call('/st/stale', $name));
+$result = $c->session->try(call('/st/stale', $name));
 is($result->{sqlstate}, '08006', 'without a connection it is an error');
 $proxy->heal;
 $c->stop;
