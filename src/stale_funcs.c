@@ -161,7 +161,7 @@ require_dead(const AdminNode *node, const char *address, const ServerView *view)
 				 errmsg("ZooKeeper server %s does not tell which sessions live", address),
 				 errhint("Add \"dump\" to \"4lw.commands.whitelist\" in the configuration of all ZooKeeper servers.")));
 	if (!view->decides || !view->complete)
-		report_no_leader(psprintf(_("Server %s did not answer."), address));
+		report_no_leader(psprintf(_("Server %s did not answer, or not completely."), address));
 }
 
 /*

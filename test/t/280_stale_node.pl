@@ -205,42 +205,54 @@ $_->disconnect foreach @asker;
 #
 # So does a leader that has been cut off, for a while.
 
-my $port     = PostgreSQL::Test::Cluster::get_free_port();
-my $impostor = Zklock::Process->new(
-	name => 'impostor',
-	log  => "$PostgreSQL::Test::Utils::log_path/280_impostor.log",
-	argv => [
-		'perl', '-MIO::Socket::INET', '-e', q{
-			my $listener = IO::Socket::INET->new(
-				LocalAddr => '127.0.0.1', LocalPort => shift, Listen => 5, ReuseAddr => 1) or die $!;
-			my %answer = (
-				srvr => "Zookeeper version: 3.8.0
-Zxid: 0x7f00000001
-Mode: leader
-Node count: 1
-",
-				dump => "SessionTracker dump:
-Session Sets (0)/(0):
-ephemeral nodes dump:
-Connections dump:
-");
-			while (my $client = $listener->accept)
-			{
-				sysread($client, my $command, 4);
-				syswrite($client, $answer{$command} || '');
-			}}, $port ]);
-wait_until { IO::Socket::INET->new("127.0.0.1:$port") } 'the impostor';
-my $h = Zklock::Server->new('h', zookeeper => "127.0.0.1:$port," . $zk->connect_string, conf => \@conf);
+# Starts a server that answers srvr and dump, and nothing else. Its transactions go on by
+# $step with each answer. Returns process and address.
+sub impostor
+{
+	my ($step, $sessions) = @_;
+	my $port    = PostgreSQL::Test::Cluster::get_free_port();
+	my $process = Zklock::Process->new(
+		name => 'impostor',
+		log  => "$PostgreSQL::Test::Utils::log_path/280_stale_node_impostor.log",
+		argv => [
+			'perl', '-MIO::Socket::INET', '-e', q{
+				my ($port, $step, $sessions) = @ARGV;
+				my $zxid     = 1;
+				my $listener = IO::Socket::INET->new(
+					LocalAddr => '127.0.0.1', LocalPort => $port, Listen => 5, ReuseAddr => 1) or die $!;
+				while (my $client = $listener->accept)
+				{
+					sysread($client, my $command, 4);
+					syswrite($client, sprintf("Zookeeper version: 3.8.0\nZxid: 0x7f%08x\nMode: leader\nNode count: 1\n",
+						$zxid += $step)) if $command eq 'srvr';
+					syswrite($client, "SessionTracker dump:\n${sessions}ephemeral nodes dump:\nConnections dump:\n")
+					  if $command eq 'dump';
+				}}, $port, $step, $sessions ]);
+	wait_until { IO::Socket::INET->new("127.0.0.1:$port") } 'the impostor';
+	return ($process, "127.0.0.1:$port");
+}
+
 hold($b, 'holder', '/st/held');
 my ($held) = map { $_->{node} } $b->locks("path = '/st/held'");
-my $result = $h->session->try(call('/st/held', $held));
-is($result->{sqlstate}, '08006', 'who calls itself leader, but commits nothing, is not believed')
-  or diag $result->{error} || $result->{text};
-like($result->{detail} || '', qr/not the leader any more/, 'and called by its name');
-ok($shell->exists("/st/held/$held"), 'a lock that it knows nothing of is safe');
+my $result;
+foreach my $case (
+	[ 0, "Session Sets (0)/(0):\n", qr/not the leader any more/, 'who calls itself leader, but commits nothing' ],
+	[ 1, "Session Sets (2)/(3):\n2 expire at x:\n\t0x1\n\t0x2\n", qr/not completely/, 'a list that is not complete' ],
+	[ 1, "Local Session Sets (0)/(0):\nGlobal Session Sets (1)/(1):\n", qr/not completely/, 'with local sessions neither' ],
+	[ 1, "Session Sets (1)/(1):\n1 expire at x:\n\t@{[$b->session_id]}\n", qr/lives/, 'a session that is known' ])
+{
+	my ($step, $sessions, $reason, $what) = @$case;
+	my ($impostor, $address) = impostor($step, $sessions);
+	$a->set_conf('zklock.servers' => "$address," . $zk->connect_string);
+	$a->wait_value("SELECT state = 'connected' AND current_setting('zklock.servers') LIKE '$address%' FROM zk_session", 't');
+	wait_until { (($result = $s->try(call('/st/held', $held)))->{detail} || '') =~ $reason || $result->{ok} } $what;
+	ok(!$result->{ok}, "$what: the function refuses");
+	ok($shell->exists("/st/held/$held"), 'and the lock is safe');
+	$impostor->stop;
+}
+$a->set_conf('zklock.servers' => $zk->connect_string);
+$a->wait_session;
 all_disconnect();
-$h->stop;
-$impostor->stop;
 
 # ---- ZooKeeper cannot be asked
 
