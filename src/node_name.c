@@ -56,14 +56,22 @@ typedef struct Marker
  * Matching is by the exact end of the prefix, so that no marker can be taken
  * for another one that contains it: "__rlock__" does not end in "__lock__",
  * and "LOCK-SHARED-" does not end in "lock-".
+ *
+ * Hive's own shared and exclusive requests overlook a semi-shared lock, which
+ * an insert holds; it is a lock nevertheless.
  */
 static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE},
 								 {"__lock__", false, LOCK_MODE_EXCLUSIVE},
 								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE},
+								 {"-write-", false, LOCK_MODE_EXCLUSIVE},
 								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE},
 								 {"__READ__", false, LOCK_MODE_SHARED},
 								 {"__rlock__", false, LOCK_MODE_SHARED},
-								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED}};
+								 {"-read-", false, LOCK_MODE_SHARED},
+								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED},
+								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED}};
+
+static bool parse_name(const char *name, size_t len, NodeName *parsed);
 
 /* Character classes in ASCII, whatever the locale of the process is. */
 static bool
@@ -152,6 +160,28 @@ is_dot_component(const char *component, size_t len)
 }
 
 /*
+ * Is a component of the path recognised as a lock node?  Nodes made for such a
+ * path would be contenders for a lock on its parent, and block it for ever.
+ */
+static bool
+has_lock_node(const char *path, size_t len)
+{
+	size_t start = 1;
+
+	while (start < len)
+	{
+		const char *slash = memchr(path + start, '/', len - start);
+		size_t		end = slash ? (size_t) (slash - path) : len;
+		NodeName	parsed;
+
+		if (parse_name(path + start, end - start, &parsed))
+			return true;
+		start = end + 1;
+	}
+	return false;
+}
+
+/*
  * Can a lock live at this path?
  *
  * path has len bytes, which may be anything, NUL included; no terminating NUL
@@ -214,6 +244,9 @@ path_check(const char *path, size_t len)
 		(len == reserved_len + 1 || path[reserved_len + 1] == '/'))
 		return PATH_RESERVED;
 
+	if (has_lock_node(path, len))
+		return PATH_LOCK_NODE;
+
 	return PATH_OK;
 }
 
@@ -250,6 +283,8 @@ path_fault_detail(PathFault fault)
 			return "A path can have at most 1023 bytes in UTF-8.";
 		case PATH_RESERVED:
 			return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
+		case PATH_LOCK_NODE:
+			return "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
 	}
 	return NULL;
 }
@@ -329,24 +364,15 @@ is_recipe_prefix(const char *prefix, size_t len)
 	return decimals == id_len && decimals > 0 && decimals <= SESSION_ID_DIGITS;
 }
 
-/*
- * Read the name of a child of a lock path.
- *
- * Returns true and fills *parsed if the node contends for the lock in any
- * dialect; else returns false and leaves *parsed alone.
- *
- * Where a client of the dialect in question would accept more than it writes,
- * so does this function: to wait for a node that is no contender costs time,
- * to overlook one that is costs exclusion.
- */
-bool
-node_name_parse(const char *name, NodeName *parsed)
+/* node_name_parse() for a name of len bytes */
+static bool
+parse_name(const char *name, size_t len, NodeName *parsed)
 {
 	size_t	prefix_len;
 	int64_t sequence;
 	size_t	i;
 
-	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
+	if (!split_sequence(name, len, &prefix_len, &sequence))
 		return false;
 
 	for (i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
@@ -375,6 +401,34 @@ node_name_parse(const char *name, NodeName *parsed)
 }
 
 /*
+ * Read the name of a child of a lock path.
+ *
+ * Returns true and fills *parsed if the node contends for the lock in any
+ * dialect; else returns false and leaves *parsed alone.
+ *
+ * Where a client of the dialect in question would accept more than it writes,
+ * so does this function: to wait for a node that is no contender costs time,
+ * to overlook one that is costs exclusion.
+ */
+bool
+node_name_parse(const char *name, NodeName *parsed)
+{
+	return parse_name(name, strlen(name), parsed);
+}
+
+/*
+ * Does the name end in what may be a sequence?  If so, and it is not
+ * recognised, its owner may have meant a lock; otherwise it certainly did not.
+ */
+bool
+node_name_has_sequence(const char *name)
+{
+	size_t	prefix_len;
+	int64_t sequence;
+
+	return split_sequence(name, strlen(name), &prefix_len, &sequence);
+}
+/*
  * Write the name to give to a sequential create into dst, which has room for
  * size bytes: all of the node's name but the sequence.
  *
@@ -385,8 +439,8 @@ node_name_parse(const char *name, NodeName *parsed)
  * The names are those which the clients themselves write, with these two
  * exceptions.  ZooKeeper's recipes put their session id where this puts half
  * of the UUID: only their own next attempt looks for it, and a name must not
- * outlive the attempt it was made for.  They also have no shared locks, so the
- * name of Curator's serves.
+ * outlive the attempt it was made for.  They also have no shared locks; the
+ * name is that of the documented recipe, which they take for an exclusive one.
  *
  * Hive's names hold no UUID; such a node can be told from others by its owner
  * and its data alone.
@@ -415,7 +469,7 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 			break;
 		case DIALECT_ZOOKEEPER:
 			if (shared)
-				snprintf(dst, size, "_c_%s-__READ__", text);
+				snprintf(dst, size, "_c_%s-read-", text);
 			else
 				snprintf(dst, size, "x-%.*s-", SESSION_ID_HEX_DIGITS, hex);
 			break;

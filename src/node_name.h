@@ -45,7 +45,7 @@ typedef enum NodeDialect
 	DIALECT_CURATOR,	/* InterProcessMutex */
 	DIALECT_CURATOR_RW, /* InterProcessReadWriteLock */
 	DIALECT_KAZOO,		/* Lock, WriteLock and ReadLock */
-	DIALECT_ZOOKEEPER,	/* ZooKeeper's own Java and C recipes */
+	DIALECT_ZOOKEEPER,	/* ZooKeeper's own recipes, in code and on paper */
 	DIALECT_HIVE		/* Hive's lock manager */
 } NodeDialect;
 
@@ -62,7 +62,8 @@ typedef enum PathFault
 	PATH_FORBIDDEN_CHARACTER,
 	PATH_INVALID_UTF8,
 	PATH_TOO_LONG,
-	PATH_RESERVED
+	PATH_RESERVED,
+	PATH_LOCK_NODE
 } PathFault;
 
 /* What the name of a lock node says about its owner's request. */
@@ -75,6 +76,7 @@ typedef struct NodeName
 extern PathFault   path_check(const char *path, size_t len);
 extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
+extern bool		   node_name_has_sequence(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);

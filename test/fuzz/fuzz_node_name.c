@@ -59,6 +59,60 @@ forbidden_unit(unsigned unit)
 }
 
 /*
+ * Compile the recognised names, once: one expression per mode, with the
+ * sequence as its last group.
+ */
+static const regex_t *
+compiled_names(void)
+{
+	static regex_t expressions[2];
+	static bool	   compiled = false;
+	const char	  *exclusive = "^(.*(lock-|__lock__|__WRIT__|-write-)"
+							   "|LOCK-EXCLUSIVE-"
+							   "|x-(-?[0-9]{1,19}|[0-9a-fA-F]{16})-)(-?[0-9]{10})$";
+	const char	  *shared =
+		"^((.*(__READ__|__rlock__|-read-))|LOCK-SHARED-|LOCK-SEMI_SHARED-)(-?[0-9]{10})$";
+
+	if (compiled)
+		return expressions;
+	require(regcomp(&expressions[LOCK_MODE_EXCLUSIVE], exclusive, REG_EXTENDED) == 0 &&
+				regcomp(&expressions[LOCK_MODE_SHARED], shared, REG_EXTENDED) == 0,
+			"the expressions are valid");
+	compiled = true;
+	return expressions;
+}
+
+/* Does the expression match, with a sequence of 32 bits?  Then return it. */
+static bool
+model_sequence(const regex_t *expression, const char *name, int64_t *sequence)
+{
+	regmatch_t groups[5];
+
+	if (regexec(expression, name, 5, groups, 0) != 0)
+		return false;
+	*sequence = strtoll(name + groups[4].rm_so, NULL, 10);
+	return *sequence == (int32_t) *sequence;
+}
+
+/* Is a component of an otherwise acceptable path the name of a lock node? */
+static bool
+model_has_lock_node(const char *path, size_t len)
+{
+	char	copy[ZKLOCK_MAX_PATH + 1];
+	int64_t sequence;
+
+	memcpy(copy, path, len);
+	copy[len] = '\0';
+	for (char *name = strtok(copy, "/"); name != NULL; name = strtok(NULL, "/"))
+	{
+		if (model_sequence(&compiled_names()[LOCK_MODE_EXCLUSIVE], name, &sequence) ||
+			model_sequence(&compiled_names()[LOCK_MODE_SHARED], name, &sequence))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Should this path be accepted?  Works on the whole path in UTF-16, as a
  * server in Java does, with a slash put behind it to end the last component.
  */
@@ -107,7 +161,7 @@ model_path_accepted(const char *path, size_t len)
 		last[1] = last[0];
 		last[0] = unit;
 	}
-	return true;
+	return !model_has_lock_node(path, len);
 }
 
 static void
@@ -123,43 +177,16 @@ fuzz_path(const uint8_t *data, size_t size)
 }
 
 /*
- * Compile the recognised names, once: one expression per mode, with the
- * sequence as its last group.
- */
-static void
-compile_names(regex_t expressions[2])
-{
-	const char *exclusive = "^(.*(lock-|__lock__|__WRIT__)"
-							"|LOCK-EXCLUSIVE-"
-							"|x-(-?[0-9]{1,19}|[0-9a-fA-F]{16})-)(-?[0-9]{10})$";
-	const char *shared = "^((.*(__READ__|__rlock__))|LOCK-SHARED-)(-?[0-9]{10})$";
-
-	require(regcomp(&expressions[LOCK_MODE_EXCLUSIVE], exclusive, REG_EXTENDED) == 0 &&
-				regcomp(&expressions[LOCK_MODE_SHARED], shared, REG_EXTENDED) == 0,
-			"the expressions are valid");
-}
-
-/* Does the expression match, with a sequence of 32 bits?  Then return it. */
-static bool
-model_sequence(const regex_t *expression, const char *name, int64_t *sequence)
-{
-	regmatch_t groups[5];
-
-	if (regexec(expression, name, 5, groups, 0) != 0)
-		return false;
-	*sequence = strtoll(name + groups[4].rm_so, NULL, 10);
-	return *sequence == (int32_t) *sequence;
-}
-
-/*
  * Put the name together again from its prefix and what was read, and look for
  * a marker of that mode at the end of the prefix.
  */
 static bool
 derives_again(const char *name, const NodeName *parsed)
 {
-	static const char *const markers[2][6] = {{"lock-", "__lock__", "__WRIT__", "LOCK-EXCLUSIVE-", NULL},
-											  {"__READ__", "__rlock__", "LOCK-SHARED-", NULL}};
+	static const char *const markers[2][6] = {{"lock-", "__lock__", "__WRIT__", "-write-",
+											   "LOCK-EXCLUSIVE-", NULL},
+											  {"__READ__", "__rlock__", "-read-",
+											   "LOCK-SHARED-", "LOCK-SEMI_SHARED-", NULL}};
 	const size_t			 len = strlen(name);
 	char					 digits[32];
 	size_t					 digits_len;
@@ -190,8 +217,7 @@ derives_again(const char *name, const NodeName *parsed)
 static void
 fuzz_name(const uint8_t *data, size_t size)
 {
-	static regex_t expressions[2];
-	static bool	   compiled = false;
+	const regex_t *expressions = compiled_names();
 	const size_t   len = strnlen((const char *) data, size);
 	char		  *name = malloc(len + 1);
 	NodeName	   parsed = {LOCK_MODE_SHARED, INT64_MIN};
@@ -202,10 +228,6 @@ fuzz_name(const uint8_t *data, size_t size)
 		abort();
 	memcpy(name, data, len);
 	name[len] = '\0';
-
-	if (!compiled)
-		compile_names(expressions);
-	compiled = true;
 
 	recognised = node_name_parse(name, &parsed);
 	if (recognised)

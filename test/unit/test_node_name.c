@@ -131,7 +131,21 @@ static const PathCase path_cases[] = {
 	{LITERAL("/zookeepers"), PATH_OK, "/zookeepers"},
 	{LITERAL("/zookeepe"), PATH_OK, "/zookeepe"},
 	{LITERAL("/ZooKeeper"), PATH_OK, "/ZooKeeper"},
-	{LITERAL("/a/zookeeper"), PATH_OK, "/a/zookeeper"}};
+	{LITERAL("/a/zookeeper"), PATH_OK, "/a/zookeeper"},
+
+	/* names of lock nodes */
+	{LITERAL("/a/lock-0000000001"), PATH_LOCK_NODE, "a lock node last"},
+	{LITERAL("/lock-0000000001/a"), PATH_LOCK_NODE, "a lock node first"},
+	{LITERAL("/a/LOCK-SHARED-0000000001/b"), PATH_LOCK_NODE, "a lock node inside"},
+	{LITERAL("/a/x-5--2147483648"), PATH_LOCK_NODE, "a lock node with a negative sequence"},
+	{LITERAL("/lock-0000000001//"), PATH_EMPTY_COMPONENT, "other faults win over lock nodes"},
+	{LITERAL("/zookeeper/lock-0000000001"), PATH_RESERVED, "reserved wins over lock nodes"},
+	{LITERAL("/a/lock-000000001"), PATH_OK, "nine digits"},
+	{LITERAL("/a/lock-/0000000001"), PATH_OK, "a marker and digits in two components"},
+	{LITERAL("/a/lock-0000000001b"), PATH_OK, "more than a lock node"},
+	{LITERAL("/a/task-0000000001"), PATH_OK, "a sequence behind something else"},
+	{LITERAL("/lock-"), PATH_OK, "a marker"},
+	{LITERAL("/0000000001"), PATH_OK, "a sequence"}};
 
 typedef struct NameCase
 {
@@ -167,6 +181,9 @@ static const NameCase name_cases[] = {
 	{"x-FEDCBA9876543210-0000000005", EXCLUSIVE(5)},
 	{"LOCK-EXCLUSIVE-0000000001", EXCLUSIVE(1)},
 	{"LOCK-SHARED-0000000001", SHARED(1)},
+	{"LOCK-SEMI_SHARED-0000000001", SHARED(1)},
+	{"_c_" UUID36 "-read-0000000009", SHARED(9)},
+	{UUID36 "-write-0000000009", EXCLUSIVE(9)},
 
 	/* the range of sequences */
 	{"lock-2147483647", EXCLUSIVE(2147483647)},
@@ -224,6 +241,9 @@ static const NameCase name_cases[] = {
 	{"__read__0000000001", IGNORED},
 	{"__READ_0000000001", IGNORED},
 	{"_READ__0000000001", IGNORED},
+	{"thread-0000000001", IGNORED},
+	{"read-0000000001", IGNORED},
+	{"overwrite-0000000001", IGNORED},
 
 	/* the last marker decides */
 	{"lock-__READ__0000000001", SHARED(1)},
@@ -246,7 +266,8 @@ static const NameCase name_cases[] = {
 	/* fixed forms are the whole prefix */
 	{"a-LOCK-EXCLUSIVE-0000000001", IGNORED},
 	{"a-LOCK-SHARED-0000000001", IGNORED},
-	{"LOCK-SEMI_SHARED-0000000001", IGNORED},
+	{"a-LOCK-SEMI_SHARED-0000000001", IGNORED},
+	{"LOCK-SEMI-SHARED-0000000001", IGNORED},
 	{"LOCK-EXCLUSIVE0000000001", IGNORED},
 	{"lock-exclusive-0000000001", IGNORED},
 	{"lock-shared-0000000001", IGNORED},
@@ -303,7 +324,7 @@ static const PrefixCase prefix_cases[] =
 	 {DIALECT_KAZOO, LOCK_MODE_EXCLUSIVE, HEX32 "__lock__"},
 	 {DIALECT_KAZOO, LOCK_MODE_SHARED, HEX32 "__rlock__"},
 	 {DIALECT_ZOOKEEPER, LOCK_MODE_EXCLUSIVE, "x-3f2504e04f8911d3-"},
-	 {DIALECT_ZOOKEEPER, LOCK_MODE_SHARED, "_c_" UUID36 "-__READ__"},
+	 {DIALECT_ZOOKEEPER, LOCK_MODE_SHARED, "_c_" UUID36 "-read-"},
 	 {DIALECT_HIVE, LOCK_MODE_EXCLUSIVE, "LOCK-EXCLUSIVE-"},
 	 {DIALECT_HIVE, LOCK_MODE_SHARED, "LOCK-SHARED-"}};
 
@@ -366,7 +387,7 @@ test_path_details(void)
 	int other;
 
 	ok(path_fault_detail(PATH_OK) == NULL, "no detail for a good path");
-	for (fault = PATH_OK + 1; fault <= PATH_RESERVED; fault++)
+	for (fault = PATH_OK + 1; fault <= PATH_LOCK_NODE; fault++)
 	{
 		const char *detail = path_fault_detail((PathFault) fault);
 
@@ -382,7 +403,7 @@ test_path_details(void)
 				ok(false, "faults %d and %d have different details", other, fault);
 		}
 	}
-	ok(path_fault_detail((PathFault) (PATH_RESERVED + 1)) == NULL, "no detail for an unknown fault");
+	ok(path_fault_detail((PathFault) (PATH_LOCK_NODE + 1)) == NULL, "no detail for an unknown fault");
 }
 
 static void
@@ -404,6 +425,20 @@ test_names(void)
 			   "%s, sequence %lld: \"%s\"",
 			   c->mode == LOCK_MODE_SHARED ? "shared" : "exclusive", c->sequence, c->node);
 	}
+}
+
+/* What ends in a sequence may have been meant as a lock. */
+static void
+test_sequences(void)
+{
+	ok(node_name_has_sequence("n_0000000001"), "a sequence behind an unknown prefix");
+	ok(node_name_has_sequence("0000000001"), "a sequence alone");
+	ok(node_name_has_sequence("a--2147483648"), "a negative sequence");
+	ok(!node_name_has_sequence("a2147483648"), "more than a sequence can be");
+	ok(!node_name_has_sequence("ds=2026-01-01"), "a date is no sequence");
+	ok(!node_name_has_sequence("a000000001"), "nine digits are no sequence");
+	ok(!node_name_has_sequence("0000000001a"), "digits inside are no sequence");
+	ok(!node_name_has_sequence(""), "nothing is no sequence");
 }
 
 /* A foreign name may be as long as it likes. */
@@ -552,6 +587,7 @@ main(void)
 	test_paths();
 	test_path_details();
 	test_names();
+	test_sequences();
 	test_long_name();
 	test_prefixes();
 	test_round_trip();
