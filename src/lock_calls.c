@@ -31,11 +31,28 @@ typedef struct CheckCall
 	char   node[ZKLOCK_NODE_SIZE];
 } CheckCall;
 
+/*
+ * ZooKeeper's counter of a path's children ends at 2^31 - 1.  What comes then
+ * differs between releases, and clients differ in what order they see in it.
+ * So tell the administrator at half of that, and take no lock near its end.
+ */
+#define SEQUENCE_WARNING (1 << 30)
+#define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
+
 typedef struct ListCall
 {
 	LockPath *path;
 	bool	  watch;
 } ListCall;
+
+/* The search for a node whose create was not answered */
+typedef struct Probe
+{
+	Run	  *run;
+	char **names; /* nodes that may be it */
+	int	   nnames;
+	int	   refused_code; /* of one that could not be read, or 0 */
+} Probe;
 
 /* ------------------------------------------------------------------------
  * Replies.  Each starts by settling the count of outstanding calls.
@@ -65,7 +82,58 @@ run_call_end(Run *run)
 	return false;
 }
 
-/* The node exists: adopts its full name. */
+/* The run that has the node, or NULL */
+static Run *
+run_by_name(LockPath *path, const char *name, int64 sequence)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state >= RUN_CREATED && run->sequence == sequence &&
+			(strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
+			return run;
+	}
+	return NULL;
+}
+
+/* What has been logged of a path; NULL if no more is to be. */
+static ReportedPath *
+reported_path(const LockPath *path)
+{
+	bool		  found;
+	ReportedPath *reported;
+	bool full = hash_get_num_entries(lock_manager.reported_paths) >= MAX_REPORTED_PATHS;
+
+	reported = hash_search(lock_manager.reported_paths, path->path,
+						   full ? HASH_FIND : HASH_ENTER, &found);
+	if (!full && !found)
+		reported->unrecognised = reported->sequence = false;
+	return reported;
+}
+
+/* Logs that a path will need a new counter one day; each worker does so once. */
+static void
+report_sequence(const LockPath *path, int64 sequence)
+{
+	ReportedPath *reported = reported_path(path);
+
+	if (reported == NULL || reported->sequence)
+		return;
+	reported->sequence = true;
+	ereport(WARNING,
+			(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
+			 errdetail("The last one was " INT64_FORMAT ". From %d on, zklock refuses to lock the path.",
+					   sequence, SEQUENCE_LIMIT),
+			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
+}
+
+/*
+ * The node exists: adopts its full name.  One that is numbered too high is
+ * deleted again; nobody is served under it.
+ */
 static void
 run_created(Run *run, const char *name, int64 czxid)
 {
@@ -79,7 +147,18 @@ run_created(Run *run, const char *name, int64 czxid)
 	run->state = RUN_CREATED;
 	run->path->parent_attempts = 0;
 	run->path->parents_failure = FAILURE_NONE;
+	if (run->sequence >= SEQUENCE_WARNING)
+		report_sequence(run->path, run->sequence);
+	if (run->sequence < 0 || run->sequence >= SEQUENCE_LIMIT)
+		run_fail(run, FAILURE_WORN_OUT, 0);
 	run_publish(run);
+}
+
+/* The entry of the run's first contender, which speaks for the run */
+static const ContenderEntry *
+run_first_entry(Run *run)
+{
+	return entry_of(dlist_head_element(Contender, node, &run->queue));
 }
 
 /* The reply to one of path_make_parents()'s calls */
@@ -109,7 +188,7 @@ on_parent(void *arg, const ZkReply *reply)
  * afterwards, since above existing nodes we may have no rights.
  */
 static void
-path_make_parents(LockPath *path)
+path_make_parents(LockPath *path, ZkNodeKind kind)
 {
 	path->parent_attempts++;
 	path->parents_failure = FAILURE_NONE;
@@ -119,7 +198,7 @@ path_make_parents(LockPath *path)
 
 		path->calls++;
 		path->parents_pending++;
-		zk_create(parent, NULL, ZK_CONTAINER, on_parent, path);
+		zk_create(parent, NULL, kind, on_parent, path);
 		pfree(parent);
 		if (end == NULL)
 			break;
@@ -152,8 +231,14 @@ on_created(void *arg, const ZkReply *reply)
 				run_fail(run, path->parents_failure, path->parents_code);
 			else if (path->parent_attempts >= MAX_PARENT_ATTEMPTS)
 				run_fail(run, FAILURE_REFUSED, reply->code);
-			else
-				path_make_parents(path);
+			else if (!dlist_is_empty(&run->queue))
+				path_make_parents(path, run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
+																				 : ZK_CONTAINER);
+			break;
+		case ZK_NODE_EXISTS:
+			/* The counter has stopped at its end, where that node is. */
+			run->state = RUN_PLANNED;
+			run_fail(run, FAILURE_WORN_OUT, 0);
 			break;
 		default:
 			run->state = RUN_PLANNED;
@@ -175,32 +260,78 @@ run_unsettled(Run *run, int code)
 	run->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
-/* Our node, found after its create reply was lost: is it this session's? */
+static void on_found(void *arg, const ZkReply *reply);
+
+static void
+probe_end(Probe *probe)
+{
+	for (int i = 0; i < probe->nnames; i++)
+		pfree(probe->names[i]);
+	pfree(probe->names);
+	pfree(probe);
+}
+
+/* Looks at the next node that may be the one, or draws the conclusion. */
+static void
+probe_next(Probe *probe)
+{
+	Run *run = probe->run;
+
+	if (probe->nnames > 0)
+	{
+		char *node = node_path(run->path, probe->names[probe->nnames - 1]);
+
+		run->calling = true;
+		run_call_begin(run);
+		zk_get(node, false, on_found, probe);
+		pfree(node);
+		return;
+	}
+	if (probe->refused_code != 0)
+		run_unsettled(run, probe->refused_code);
+	else
+		run_replace(run, true);
+	probe_end(probe);
+}
+
+/* A node that may be ours: is it this session's? */
 static void
 on_found(void *arg, const ZkReply *reply)
 {
-	Run		 *run = arg;
+	Probe	 *probe = arg;
+	Run		 *run = probe->run;
 	LockPath *path = run->path;
+	char	 *name = probe->names[probe->nnames - 1];
 
 	run->calling = false;
-	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (!run_call_end(run))
+	{
+		probe_end(probe);
 		return;
+	}
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
 	{
-		char name[ZKLOCK_NODE_SIZE];
-
-		strlcpy(name, run->name, sizeof(name));
 		run_created(run, name, reply->czxid);
+		probe_end(probe);
 	}
-	else if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		run_replace(run, true);
-	else if (reply->outcome != ZK_UNKNOWN)
-		run_unsettled(run, reply->code);
+	else if (reply->outcome == ZK_UNKNOWN)
+		probe_end(probe);
+	else
+	{
+		if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+			probe->refused_code = reply->code;
+		pfree(name);
+		probe->nnames--;
+		probe_next(probe);
+	}
 	path_pump(path);
 }
 
-/* The listing that settles a lost create reply. */
+/*
+ * The listing that settles a lost create reply.  A name with a UUID is found
+ * by that.  Without one it may be any such node that no other run has; then
+ * its owner tells, for our session creates one node of a path at a time.
+ */
 static void
 on_probed(void *arg, const ZkReply *reply)
 {
@@ -210,30 +341,24 @@ on_probed(void *arg, const ZkReply *reply)
 	run->calling = false;
 	if (!run_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
+		Probe *probe = palloc0(sizeof(Probe));
+
+		probe->run = run;
+		probe->names = palloc(Max(reply->nchildren, 1) * sizeof(char *));
 		for (int i = 0; i < reply->nchildren; i++)
 		{
 			const char *child = reply->children[i];
 			NodeName	parsed;
 
 			if (strlen(child) < sizeof(run->name) && node_name_parse(child, &parsed) &&
-				strncmp(child, run->name, strlen(run->name)) == 0)
-			{
-				char *found = node_path(path, child);
-
-				strlcpy(run->name, child, sizeof(run->name));
-				run->calling = true;
-				run_call_begin(run);
-				own_watch_set(run, WATCH_ASKED);
-				zk_get(found, true, on_found, run);
-				pfree(found);
-				return;
-			}
+				strncmp(child, run->name, strlen(run->name)) == 0 &&
+				run_by_name(path, child, parsed.sequence) == NULL)
+				probe->names[probe->nnames++] = pstrdup(child);
 		}
+		probe_next(probe);
 	}
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		run_replace(run, true);
 	else if (reply->outcome != ZK_UNKNOWN)
 		run_unsettled(run, reply->code);
 	path_pump(path);
@@ -270,7 +395,24 @@ on_exchanged(void *arg, const ZkReply *reply)
 	path_pump(path);
 }
 
-/* The reply to run_delete() */
+/* The node to be deleted, be it the heir's or the run's own */
+static char *
+doomed_node(const Run *run)
+{
+	return node_path(run->path, run->heir[0] != '\0' ? run->heir : run->name);
+}
+
+/* That is gone.  Of a downgrade that was not settled, both nodes have to go. */
+static void
+run_node_gone(Run *run)
+{
+	if (run->heir[0] != '\0')
+		run->heir[0] = '\0';
+	else
+		run_finish(run);
+}
+
+/* The reply to send_delete() */
 static void
 on_deleted(void *arg, const ZkReply *reply)
 {
@@ -281,13 +423,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-	{
-		/* Of a downgrade that was not settled, both nodes have to go. */
-		if (run->heir[0] != '\0')
-			run->heir[0] = '\0';
-		else
-			run_finish(run);
-	}
+		run_node_gone(run);
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
 		if (!run->delete_refused)
@@ -297,6 +433,36 @@ on_deleted(void *arg, const ZkReply *reply)
 		run->delete_refused = true;
 		run->retry_at = zklock_now_ms() + RETRY_MS;
 	}
+	path_pump(path);
+}
+
+static void
+send_delete(Run *run)
+{
+	char *node = doomed_node(run);
+
+	run->calling = true;
+	run_call_begin(run);
+	zk_delete(node, on_deleted, run);
+	pfree(node);
+}
+
+/* The node to be deleted, read to make sure that it is still ours. */
+static void
+on_identified(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
+		send_delete(run);
+	else if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		run_node_gone(run);
+	else if (reply->outcome != ZK_UNKNOWN)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
 	path_pump(path);
 }
 
@@ -418,34 +584,20 @@ on_blocker(void *arg, const ZkReply *reply)
 		path_pump(path);
 }
 
-/* Logs, once per path, that it has children we do not know what to do with. */
+/*
+ * Logs, once per path, that it has a child that may be meant as a contender.
+ * Others are none, such as paths below this one.
+ */
 static void
 report_unrecognised(const LockPath *path, const char *child)
 {
-	bool found;
+	ReportedPath *reported = node_name_has_sequence(child) ? reported_path(path) : NULL;
 
-	if (hash_get_num_entries(lock_manager.reported_paths) >= MAX_REPORTED_PATHS)
+	if (reported == NULL || reported->unrecognised)
 		return;
-	hash_search(lock_manager.reported_paths, path->path, HASH_ENTER, &found);
-	if (!found)
-		ereport(LOG, (errmsg("ignoring child \"%s\" of lock path \"%s\"", child, path->path),
-					  errdetail("Its name is not one that a known lock recipe writes.")));
-}
-
-static Run *
-run_by_name(LockPath *path, const char *name, int64 sequence)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
-	{
-		Run *run = dlist_container(Run, node, iter.cur);
-
-		if (run->state >= RUN_CREATED && run->sequence == sequence &&
-			(strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
-			return run;
-	}
-	return NULL;
+	reported->unrecognised = true;
+	ereport(LOG, (errmsg("ignoring child \"%s\" of lock path \"%s\"", child, path->path),
+				  errdetail("Its name is not one that a known lock recipe writes.")));
 }
 
 /*
@@ -587,8 +739,7 @@ run_create(Run *run)
 	run_publish(run);
 	run_call_begin(run);
 	path = node_path(run->path, run->name);
-	zk_create(path, entry_of(dlist_head_element(Contender, node, &run->queue))->data,
-			  ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	zk_create(path, run_first_entry(run)->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
 	path_list(run->path, true);
 }
@@ -617,15 +768,25 @@ run_exchange(Run *run)
 	pfree(heir);
 }
 
-/* Deletes the run's node, or what may have taken its place. */
+/*
+ * Deletes the run's node, or what may have taken its place.  A delete may be
+ * one too many, after a lost reply or a restart of the worker, so a name that
+ * may be somebody else's by now is looked at first.
+ */
 void
 run_delete(Run *run)
 {
-	char *node = node_path(run->path, run->heir[0] != '\0' ? run->heir : run->name);
+	char *node;
 
+	if (run->dialect != DIALECT_HIVE)
+	{
+		send_delete(run);
+		return;
+	}
+	node = doomed_node(run);
 	run->calling = true;
 	run_call_begin(run);
-	zk_delete(node, on_deleted, run);
+	zk_get(node, false, on_identified, run);
 	pfree(node);
 }
 

@@ -494,7 +494,7 @@ void
 lock_path_start(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LockPath)};
-	HASHCTL reported_ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = ZKLOCK_MAX_PATH + 1};
+	HASHCTL reported_ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(ReportedPath)};
 	int		max = zklock_shared->max_entries;
 	SessionInfo session;
 

@@ -110,10 +110,18 @@ typedef struct Contender
 	int		   needs_list; /* arrival: number of the listing that tells */
 } Contender;
 
+/* What the log has told of a path, so as not to tell it again. */
+typedef struct ReportedPath
+{
+	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	bool unrecognised;				/* a child that may be meant as a contender */
+	bool sequence;					/* the counter is past its half */
+} ReportedPath;
+
 typedef struct LockManager
 {
 	HTAB	  *paths;		   /* of LockPath */
-	HTAB	  *reported_paths; /* paths with unrecognised children, logged */
+	HTAB	  *reported_paths; /* of ReportedPath */
 	Contender *contenders;	   /* by index of the entry */
 	int64	   session_id;
 	size_t	   chroot_len;

@@ -44,37 +44,85 @@ path_for_display(const char *path)
 }
 
 /*
- * Adds a string in the server's encoding.  Where a conversion to UTF-8 might
- * fail, non-ASCII characters are left out: this is for humans, and no reason
- * to refuse a lock.
+ * Converts a string in the server's encoding.  Where that might fail,
+ * non-ASCII characters are left out: this is for humans, and no reason to
+ * refuse a lock.
  */
-static void
-append_member(StringInfo json, const char *name, const char *value)
+static char *
+to_utf8(const char *value)
 {
 	int	  encoding = GetDatabaseEncoding();
 	char *utf8;
 
-	if (value == NULL || value[0] == '\0')
-		return;
 	if (encoding == PG_LATIN1 ||
 		(encoding == PG_UTF8 && pg_verify_mbstr(PG_UTF8, value, strlen(value), true)))
-		utf8 = pg_server_to_any(value, strlen(value), PG_UTF8);
-	else
+		return pg_server_to_any(value, strlen(value), PG_UTF8);
+	utf8 = pstrdup(value);
+	for (char *c = utf8; *c != '\0'; c++)
 	{
-		utf8 = pstrdup(value);
-		for (char *c = utf8; *c != '\0'; c++)
-		{
-			if (IS_HIGHBIT_SET(*c))
-				*c = '?';
-		}
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
 	}
-	appendStringInfo(json, "%s\"%s\":", json->len > 1 ? "," : "", name);
-	escape_json(json, utf8);
+	return utf8;
 }
 
-/* Who we are, for the node: JSON that tells a human, without secrets. */
+static void
+append_member(StringInfo json, const char *name, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		return;
+	appendStringInfo(json, "%s\"%s\":", json->len > 1 ? "," : "", name);
+	escape_json(json, to_utf8(value));
+}
+
+/* Adds words to one of Hive's fields, in which colons are not allowed. */
+static void
+append_words(StringInfo data, const char *words)
+{
+	for (const char *c = words ? to_utf8(words) : ""; *c != '\0'; c++)
+	{
+		if (*c != ':')
+			appendStringInfoChar(data, *c);
+	}
+}
+
+/*
+ * Who we are, in the form that Hive reads and shows to its users: query id,
+ * time in ms, whether somebody asked for the lock or it came with a query, the
+ * query, and the client, parted by colons.
+ */
 static char *
-node_data(void)
+hive_data(const char *server, bool transaction_level)
+{
+	StringInfoData data;
+	int64		   now = GetCurrentTimestamp() / 1000 +
+				(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+
+	initStringInfo(&data);
+	appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":%s:database ", MyProcPid, now,
+					 transaction_level ? "IMPLICIT" : "EXPLICIT");
+	append_words(&data, get_database_name(MyDatabaseId));
+	appendStringInfoString(&data, " user ");
+	append_words(&data, GetUserNameFromId(GetUserId(), true));
+	appendStringInfoString(&data, " application ");
+	append_words(&data, application_name);
+	appendStringInfoChar(&data, ':');
+	append_words(&data, server);
+
+	if (data.len >= ZKLOCK_NODE_DATA_SIZE)
+	{
+		resetStringInfo(&data);
+		appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock:", MyProcPid, now);
+	}
+	return data.data;
+}
+
+/*
+ * Who we are, for the node: JSON that tells a human, without secrets.  Hive's
+ * nodes have a form of their own.
+ */
+static char *
+node_data(NodeDialect dialect, bool transaction_level)
 {
 	StringInfoData json;
 	StringInfoData server;
@@ -88,6 +136,9 @@ node_data(void)
 		appendStringInfoString(&server, cluster_name);
 	else if (gethostname(host, sizeof(host)) == 0)
 		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
+
+	if (dialect == DIALECT_HIVE)
+		return hive_data(server.data, transaction_level);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
 
@@ -117,7 +168,8 @@ node_data(void)
 int
 request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait)
 {
-	char		   *data = node_data();
+	NodeDialect		dialect = (NodeDialect) zklock_dialect;
+	char		   *data = node_data(dialect, transaction_level);
 	TimestampTz		now = GetCurrentTimestamp();
 	int				index = entry_claim();
 	ContenderEntry *entry;
@@ -133,7 +185,8 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	entry->pid = MyProcPid;
 	entry->database = MyDatabaseId;
 	entry->mode = mode;
-	entry->dialect = DIALECT_CURATOR;
+	entry->dialect = dialect;
+	entry->persistent_parents = zklock_parent_nodes == ZKLOCK_PARENTS_PERSISTENT;
 	entry->transaction_level = transaction_level;
 	entry->nowait = nowait;
 	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
@@ -247,6 +300,13 @@ report_failure(const char *path, ContenderFailure failure, int code)
 					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked", name),
 					 errdetail("The nodes and watches of one ZooKeeper session must not exceed a total length."),
 					 errhint("Lock fewer paths at a time, or use shorter ones.")));
+			break;
+		case FAILURE_WORN_OUT:
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("cannot lock ZooKeeper path \"%s\": its sequence numbers are used up", name),
+					 errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
+					 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 			break;
 		default:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE

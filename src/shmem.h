@@ -51,12 +51,13 @@ typedef enum LossPolicy
 typedef enum ContenderFailure
 {
 	FAILURE_NONE,
-	FAILURE_BUSY,		 /* a call that does not wait found it taken */
-	FAILURE_UNREACHABLE, /* a call that does not wait could not ask */
-	FAILURE_REFUSED,	 /* ZooKeeper refused; see "error_code" */
-	FAILURE_NO_CHILDREN, /* the path lies under an ephemeral node */
-	FAILURE_NO_CHROOT,	 /* the chroot of zklock.servers is missing */
-	FAILURE_SESSION_FULL /* it has as many nodes and watches as is safe */
+	FAILURE_BUSY,		  /* a call that does not wait found it taken */
+	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
+	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
+	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
+	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
+	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
+	FAILURE_WORN_OUT	  /* the path's sequence numbers are used up */
 } ContenderFailure;
 
 /*
@@ -80,9 +81,10 @@ typedef struct ContenderEntry
 	int			pid;
 	Oid			database;
 	NodeDialect dialect;
-	bool		transaction_level; /* what was asked for at first */
-	bool		nowait;			   /* never wait for another holder */
-	uint64		ticket;			   /* order of arrival in this server */
+	bool		persistent_parents; /* else containers, if any are missing */
+	bool		transaction_level;	/* what was asked for at first */
+	bool		nowait;				/* never wait for another holder */
+	uint64		ticket;				/* order of arrival in this server */
 	TimestampTz requested_at;
 	char		path[ZKLOCK_MAX_PATH + 1];	 /* UTF-8 */
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */

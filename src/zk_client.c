@@ -383,6 +383,21 @@ finish_call(Call *call, ZkReply *reply)
 	free_call(call);
 }
 
+/* A kind of node in the library's terms */
+static int
+create_mode(ZkNodeKind kind)
+{
+	switch (kind)
+	{
+		case ZK_CONTAINER:
+			return ZOO_CONTAINER;
+		case ZK_PERSISTENT:
+			return ZOO_PERSISTENT;
+		default:
+			return ZOO_EPHEMERAL_SEQUENTIAL;
+	}
+}
+
 static int
 send_call(const Call *call)
 {
@@ -398,8 +413,7 @@ send_call(const Call *call)
 		case CALL_CREATE:
 			return zoo_acreate2(handle, call->path, call->data,
 								call->data ? (int) strlen(call->data) : 0, acl,
-								call->node_kind == ZK_CONTAINER ? ZOO_CONTAINER : ZOO_EPHEMERAL_SEQUENTIAL,
-								on_created, context);
+								create_mode(call->node_kind), on_created, context);
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acl,
 							   ZOO_EPHEMERAL, NULL, 0);

@@ -38,7 +38,8 @@ typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
 typedef enum ZkNodeKind
 {
 	ZK_EPHEMERAL_SEQUENTIAL,
-	ZK_CONTAINER
+	ZK_CONTAINER,
+	ZK_PERSISTENT
 } ZkNodeKind;
 
 typedef enum ZkWatchEvent

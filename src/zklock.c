@@ -29,8 +29,10 @@ int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
+int	  zklock_dialect = DIALECT_CURATOR;
 int	  zklock_max_locks = -1;
 int	  zklock_on_lock_loss = LOSS_ABORT;
+int	  zklock_parent_nodes = ZKLOCK_PARENTS_CONTAINER;
 char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
@@ -48,6 +50,19 @@ static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
 																{"terminate", LOSS_TERMINATE, false},
+																{NULL, 0, false}};
+
+static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_CURATOR, false},
+														   {"curator_rw", DIALECT_CURATOR_RW, false},
+														   {"kazoo", DIALECT_KAZOO, false},
+														   {"zookeeper", DIALECT_ZOOKEEPER, false},
+														   {"hive", DIALECT_HIVE, false},
+														   {NULL, 0, false}};
+
+static const struct config_enum_entry parent_nodes_options[] = {{"container",
+																 ZKLOCK_PARENTS_CONTAINER, false},
+																{"persistent",
+																 ZKLOCK_PARENTS_PERSISTENT, false},
 																{NULL, 0, false}};
 
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -147,6 +162,10 @@ define_settings(void)
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
 							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
 							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomEnumVariable("zklock.dialect", "Sets whose node names this session's locks have.",
+							 "Names of all dialects are respected, whichever is written.",
+							 &zklock_dialect, DIALECT_CURATOR, dialect_options, PGC_USERSET, 0,
+							 NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",
@@ -156,6 +175,11 @@ define_settings(void)
 							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
 							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,
 							 PGC_USERSET, 0, NULL, guard_set_loss_policy, NULL);
+	DefineCustomEnumVariable("zklock.parent_nodes",
+							 "Sets what missing nodes above this session's locks are created as.",
+							 "ZooKeeper removes a \"container\" some time after it has become empty.",
+							 &zklock_parent_nodes, ZKLOCK_PARENTS_CONTAINER,
+							 parent_nodes_options, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("zklock.server_name",
 							   "Sets the name by which other servers see this one in ZooKeeper.",
 							   "If empty, cluster_name is used, or else host name and port.",
