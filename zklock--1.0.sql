@@ -126,6 +126,34 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_all() IS
 'release all session-level locks of this session';
 
+CREATE FUNCTION zk_lock_tree(path text, root text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock_tree'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_tree(text, text, interval) IS
+'acquire an exclusive session-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
+
+CREATE FUNCTION zk_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_lock_tree_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_lock_tree_shared(text, text, interval) IS
+'acquire shared session-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
+
+CREATE FUNCTION zk_unlock_tree(path text, root text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_tree'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_tree(text, text) IS
+'undo one zk_lock_tree with the same arguments; false if one of its locks was not held';
+
+CREATE FUNCTION zk_unlock_tree_shared(path text, root text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_unlock_tree_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_unlock_tree_shared(text, text) IS
+'undo one zk_lock_tree_shared with the same arguments; false if one of its locks was not held';
+
 CREATE FUNCTION zk_fencing_token(path text)
 RETURNS bigint
 AS 'MODULE_PATHNAME', 'zk_fencing_token'
@@ -218,6 +246,8 @@ REVOKE ALL ON FUNCTION
 	zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
 	zk_unlock(text), zk_unlock(text[]),
 	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
+	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
+	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
 	zk_fencing_token(text), zk_locks(), zk_session()
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;

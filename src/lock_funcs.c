@@ -18,6 +18,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "datatype/timestamp.h"
+#include "lock_funcs.h"
 #include "shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -52,7 +53,7 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  */
 
 /* The process that holds a session's locks is its leader. */
-static void
+void
 require_lock_holder(void)
 {
 	zklock_require_preload();
@@ -122,16 +123,16 @@ paths_argument(FunctionCallInfo fcinfo, bool to_lock, int *npaths)
 	return paths;
 }
 
-/* The timeout argument of a function, in milliseconds, rounded up. */
-static int64
-timeout_argument(FunctionCallInfo fcinfo)
+/* The timeout argument number n of a function, in milliseconds, rounded up. */
+int64
+interval_argument(FunctionCallInfo fcinfo, int n)
 {
 	Interval *timeout;
 	double	  ms;
 
-	if (PG_ARGISNULL(1))
+	if (PG_ARGISNULL(n))
 		return LOCK_WAIT_FOREVER;
-	timeout = PG_GETARG_INTERVAL_P(1);
+	timeout = PG_GETARG_INTERVAL_P(n);
 	ms = timeout->time / 1000.0 +
 		 (timeout->day + (double) timeout->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
 	if (ms < 0)
@@ -149,7 +150,7 @@ static Datum
 lock_one(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
 	char *path = path_argument(fcinfo, true);
-	int64 timeout_ms = timeout_argument(fcinfo);
+	int64 timeout_ms = interval_argument(fcinfo, 1);
 
 	PG_RETURN_BOOL(backend_lock(path, mode, scope, timeout_ms));
 }
@@ -166,7 +167,7 @@ lock_all(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
 	int			  npaths;
 	char		**paths = paths_argument(fcinfo, true, &npaths);
-	int64		  timeout_ms = timeout_argument(fcinfo);
+	int64		  timeout_ms = interval_argument(fcinfo, 1);
 	int64		  start = zklock_now_ms();
 	volatile int  locked = 0;
 	volatile bool all = true;
