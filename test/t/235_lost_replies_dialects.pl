@@ -1,0 +1,212 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Lost replies, once per dialect: whatever the names look like, a session has one node,
+# knows which, and none is left behind.
+#
+# Hive's names have no UUID. A node of such a name may be a foreign one, or that of another
+# run of ours; and when somebody has deleted the path's node, the next one bears the same
+# name again.
+#
+# Server a talks to ZooKeeper through a proxy, b and a foreign client directly.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '12s'");
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $id    = $a->session_id;
+my $shell = $zk->shell;
+my @as    = map { $a->session(name => "a$_") } 1 .. 3;
+my $bs    = $b->session(name => 'b');
+
+my @dialects = qw(curator curator_rw kazoo zookeeper hive);
+
+sub write_as { my ($dialect) = @_; $_->query("SET zklock.dialect = $dialect") foreach @as; return; }
+
+sub owners
+{
+	my ($path) = @_;
+	return map { $shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
+}
+
+# Which of a path's nodes the contender in this state has, by place.
+sub place_of
+{
+	my ($session, $path, $state) = @_;
+	my $node  = $a->wait_lock($session, $state, $path)->{node};
+	my @nodes = $zk->children($path);
+	return (grep { $nodes[$_] eq $node } 0 .. $#nodes)[0];
+}
+
+# zk_lock_tree_shared of a path right below the root is a shared lock on that path.
+my %mode = (
+	exclusive => { lock => "zk_lock('%s')", unlock => "zk_unlock('%s')" },
+	shared    => {
+		lock   => "zk_lock_tree_shared('%s', '/l')",
+		unlock => "zk_unlock_tree_shared('%s', '/l')" });
+
+sub sql { my ($mode, $what, $path) = @_; return 'SELECT ' . sprintf($mode{$mode}{$what}, $path); }
+
+foreach my $dialect (@dialects)
+{
+	write_as($dialect);
+	foreach my $mode (sort keys %mode)
+	{
+		foreach my $lose (qw(lose_reply lose_request))
+		{
+			my $what = "$dialect, $mode, $lose";
+			my $path = "/l/$dialect-$mode-$lose";
+			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
+			is($as[0]->query(sql($mode, 'lock', $path)), 't', "$what of create: granted");
+			ok($proxy->fired($fault), 'which was lost');
+			is_deeply([ owners($path) ], [$id], 'there is one node of ours');
+			is(place_of($as[0], $path, 'held'), 0, 'which zk_locks names');
+			is($bs->query("SELECT zk_try_lock('$path')"), 'f', 'nobody else gets the lock');
+			$fault = $proxy->$lose(op => 'delete', path => "^$path/");
+			is($as[0]->query(sql($mode, 'unlock', $path)), 't', "$what of delete: unlocked");
+			ok($proxy->fired($fault), 'which was lost');
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+			$a->wait_session;
+		}
+	}
+}
+
+# A foreign contender with a name of the same form is before us, and one behind us; another
+# run of our own, of the same name, is there as well.
+my %foreign = (
+	curator    => '_c_00000000-0000-4000-8000-000000000000-lock-',
+	curator_rw => '_c_00000000-0000-4000-8000-000000000000-__WRIT__',
+	kazoo      => '00000000000040008000000000000000__lock__',
+	zookeeper  => 'x-72057594037927936-',
+	hive       => 'LOCK-EXCLUSIVE-');
+
+sub foreign
+{
+	my ($path, $dialect) = @_;
+	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
+}
+
+foreach my $dialect (@dialects)
+{
+	my $path = "/l/company-$dialect";
+	write_as($dialect);
+	my @theirs = foreign($path, $dialect);
+	$as[0]->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($as[0], $path);
+	wait_until { $zk->children($path) == 2 } 'our first node';
+	push @theirs, foreign($path, $dialect);
+
+	my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
+	$as[1]->query_start("SELECT zk_lock('$path')");
+	ok($proxy->fired($fault), "$dialect: the reply to a create is lost in company");
+	$a->wait_session;
+	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[1]->pid, 't');
+	is(place_of($as[0], $path, 'waiting'), 1, 'the first session has its node');
+	is(place_of($as[1], $path, 'waiting'), 3, 'the second has the one that was created');
+	is(scalar($zk->children($path)), 4, 'there is no other');
+	$shell->delete($theirs[0]);
+	is($as[0]->finish, 't', 'the first is served after the first foreigner');
+	ok($as[1]->busy, 'the second is not');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	wait_until { $zk->children($path) == 2 } 'the first to be gone';
+	ok($as[1]->busy, 'the second waits for the second foreigner');
+	$shell->delete($theirs[1]);
+	is($as[1]->finish, 't', 'and is served after it');
+
+	# Now its delete, with a foreigner behind it who must not be taken for ours.
+	my $behind = foreign($path, $dialect);
+	$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
+	is($as[1]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+	ok($proxy->fired($fault), 'the reply to the delete is lost');
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+	is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
+	$shell->delete($behind);
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+}
+
+# A worker that ends while it waits for the answer leaves it to the next one to find out.
+foreach my $dialect (@dialects)
+{
+	my $path = "/l/worker-$dialect";
+	write_as($dialect);
+	my $theirs = foreign($path, $dialect);
+	my $fault  = $proxy->hold_reply(op => 'create2', path => "^$path/");
+	$as[0]->query_start("SELECT zk_lock('$path')");
+	ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
+	wait_until { $zk->children($path) == 2 } 'the node';
+	my $worker = $a->worker_pid;
+	$a->value("SELECT pg_terminate_backend($worker)");
+	wait_until { my $pid = $a->worker_pid; defined $pid && $pid != $worker } 'a new worker';
+	$proxy->heal;
+	$a->wait_session;
+	is($a->session_id, $id, 'the session goes on');
+	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
+	is(place_of($as[0], $path, 'waiting'), 1, 'the next worker finds the node');
+	is(scalar($zk->children($path)), 2, 'and creates no other');
+	$shell->delete($theirs);
+	is($as[0]->finish, 't', 'granted');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+}
+
+# A delete that is repeated, as its reply was lost, meets a node with the same name: the
+# path's node was deleted meanwhile, as Hive does, and sequences begin anew.
+{
+	my $path = '/l/again';
+	write_as('hive');
+	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
+	my ($name) = $zk->children($path);
+	my $fault = $proxy->hold_reply(op => 'delete', path => "^$path/");
+	$as[0]->query_start("SELECT zk_unlock('$path')");
+	ok($proxy->fired($fault), 'the reply to its delete is held back');
+	wait_until { !$zk->children($path) } 'the node to be gone';
+	$shell->delete($path);
+	my $theirs = foreign($path, 'hive');
+	is($theirs, "$path/$name", 'somebody else has a node with that name');
+	my $before = $shell->stat($theirs)->{czxid};
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$proxy->heal;
+	is($as[0]->finish, 't', 'unlocked');
+	$a->wait_session;
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+	is(eval { $shell->stat($theirs)->{czxid} }, $before, 'and that is not deleted');
+	$as[0]->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($as[0], $path);
+	$shell->delete($theirs);
+	is($as[0]->finish, 't', 'but respected');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+}
+
+# A node that is held is deleted, with the path's, and created again under its name by
+# another run of this server: that is not the same lock.
+{
+	my $path = '/l/twin';
+	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
+	my ($name) = $zk->children($path);
+	$as[1]->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($as[1], $path);
+	$shell->delete($path, recursive => 1);
+	is($as[1]->finish, 't', 'its node deleted, the next in line gets the lock');
+	is_deeply([ $zk->children($path) ], [$name], 'under the same name');
+	is($as[0]->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'the first has lost it');
+	is($as[0]->query("SELECT zk_unlock('$path')"), 'f', 'as its unlock tells');
+	is(scalar($zk->children($path)), 1, 'which does not take the node of the second');
+	is($as[1]->query("SELECT zk_fencing_token('$path') > 0"), 't', 'who holds the lock');
+	is($as[1]->query("SELECT zk_unlock('$path')"), 't', 'until it unlocks');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+}
+
+is($a->session_id, $id, 'all in one session');
+$_->disconnect foreach @as, $bs;
+done_testing;
