@@ -22,7 +22,7 @@ import org.apache.zookeeper.CreateMode;
 import org.apache.zookeeper.data.Stat;
 
 /**
- * A Java service that takes turns with others by Curator's InterProcessMutex, and obeys lines.
+ * A Java service that takes turns with others by locks of several products, and obeys lines.
  *
  * <p>A request on standard input is "id command argument ...", parted by blanks. The answer is one
  * line of JSON, {"id":1,"ok":true,"result":...} or {"id":1,"ok":false,"error":"..."}. Each lock has
@@ -31,32 +31,25 @@ import org.apache.zookeeper.data.Stat;
  *
  * <pre>
  * connect HOSTS SESSION_TIMEOUT_MS     result: the session's id as "0x..."
- * acquire NAME PATH TIMEOUT_MS         true, or false after the timeout; -1 waits for ever
+ * acquire NAME PATH TIMEOUT_MS [KIND]  true, or false after the timeout; -1 waits for ever
  * release NAME
  * interrupt NAME                       ends a waiting acquire with an error
  * node NAME                            of a lock held: [path, czxid, session id of its owner]
  * prove NAME                           true if the ensemble commits that the node of a lock exists
+ * refusals NAME                        how often a lock that polls was found taken
  * participants PATH                    node paths in the order of the queue
- * counter FILE ROUNDS PATH [SLEEP_MS]  ROUNDS times: acquire; read the number in FILE, sleep, write
+ * counter FILE ROUNDS PATH [SLEEP_MS [KIND]]
+ *                                      ROUNDS times: acquire; read the number in FILE, sleep, write
  *                                      it plus one; release. Result: milliseconds it took
  * container PATH                       creates a container node
  * close                                ends the session; the end of the input does so too
  * </pre>
+ *
+ * <p>The kinds of locks are those of PeerLocks; the default is mutex.
  */
 public final class LockPeer {
   private CuratorFramework client;
   private final Map<String, Holder> holders = new ConcurrentHashMap<>();
-
-  /** Tells the lock's own node, which the base class keeps to itself. */
-  private static final class Mutex extends InterProcessMutex {
-    Mutex(CuratorFramework client, String path) {
-      super(client, path);
-    }
-
-    String node() {
-      return getLockPath();
-    }
-  }
 
   /** A lock and the thread that asks for it: Curator's locks belong to threads. */
   private static final class Holder {
@@ -67,7 +60,8 @@ public final class LockPeer {
               thread.setDaemon(true);
               return thread;
             });
-    volatile Mutex mutex;
+    volatile PeerLocks.PeerLock lock;
+    volatile boolean held;
     volatile Future<?> acquiring;
   }
 
@@ -95,14 +89,23 @@ public final class LockPeer {
       case "acquire":
         Holder holder = holder(words[2]);
         holder.acquiring =
-            inThread(holder, id, () -> acquire(holder, words[3], Long.parseLong(words[4])));
+            inThread(
+                holder,
+                id,
+                () ->
+                    acquire(
+                        holder,
+                        words[3],
+                        Long.parseLong(words[4]),
+                        words.length > 5 ? words[5] : "mutex"));
         break;
       case "release":
         inThread(
             holder(words[2]),
             id,
             () -> {
-              holder(words[2]).mutex.release();
+              holder(words[2]).lock.release();
+              holder(words[2]).held = false;
               return true;
             });
         break;
@@ -121,7 +124,8 @@ public final class LockPeer {
                     Paths.get(words[2]),
                     Integer.parseInt(words[3]),
                     words[4],
-                    words.length > 5 ? Long.parseLong(words[5]) : 1));
+                    words.length > 5 ? Long.parseLong(words[5]) : 1,
+                    words.length > 6 ? words[6] : "mutex"));
         break;
       default:
         answer(id, () -> runCommand(words));
@@ -134,6 +138,8 @@ public final class LockPeer {
         return connect(words[2], Integer.parseInt(words[3]));
       case "interrupt":
         return holder(words[2]).acquiring.cancel(true);
+      case "refusals":
+        return holder(words[2]).lock.refusals();
       case "participants":
         return new ArrayList<>(new InterProcessMutex(client, words[2]).getParticipantNodes());
       case "container":
@@ -166,26 +172,33 @@ public final class LockPeer {
     return hex(client.getZookeeperClient().getZooKeeper().getSessionId());
   }
 
-  private void close() {
+  private void close() throws Exception {
+    for (Holder holder : holders.values()) {
+      closeLock(holder);
+    }
     if (client != null) {
       client.close();
       client = null;
     }
   }
 
-  private Object acquire(Holder holder, String path, long timeout) throws Exception {
-    if (holder.mutex == null || !holder.mutex.isOwnedByCurrentThread()) {
-      holder.mutex = new Mutex(client, path);
+  private static void closeLock(Holder holder) throws Exception {
+    if (holder.lock != null) {
+      holder.lock.close();
     }
-    if (timeout < 0) {
-      holder.mutex.acquire();
-      return true;
+  }
+
+  private Object acquire(Holder holder, String path, long timeout, String kind) throws Exception {
+    if (!holder.held) {
+      closeLock(holder);
+      holder.lock = PeerLocks.create(kind, client, path);
     }
-    return holder.mutex.acquire(timeout, TimeUnit.MILLISECONDS);
+    holder.held = holder.lock.acquire(timeout);
+    return holder.held;
   }
 
   private Object node(Holder holder) throws Exception {
-    String path = holder.mutex == null ? null : holder.mutex.node();
+    String path = holder.lock == null ? null : holder.lock.node();
     if (path == null) {
       throw new IllegalStateException("not held");
     }
@@ -198,23 +211,25 @@ public final class LockPeer {
 
   /** A check alone, as a transaction: nothing is written, but it takes a quorum. */
   private Object prove(Holder holder) throws Exception {
-    client.transaction().forOperations(client.transactionOp().check().forPath(holder.mutex.node()));
+    client.transaction().forOperations(client.transactionOp().check().forPath(holder.lock.node()));
     return true;
   }
 
-  private Object counter(Path file, int rounds, String path, long sleep) throws Exception {
+  private Object counter(Path file, int rounds, String path, long sleep, String kind)
+      throws Exception {
     long start = System.nanoTime();
-    InterProcessMutex mutex = new InterProcessMutex(client, path);
+    PeerLocks.PeerLock lock = PeerLocks.create(kind, client, path);
     for (int i = 0; i < rounds; i++) {
-      mutex.acquire();
+      lock.acquire(-1);
       try {
         long value = Long.parseLong(Files.readString(file).trim());
         Thread.sleep(sleep);
         Files.writeString(file, (value + 1) + "\n");
       } finally {
-        mutex.release();
+        lock.release();
       }
     }
+    lock.close();
     return (System.nanoTime() - start) / 1_000_000;
   }
 

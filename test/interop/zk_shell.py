@@ -30,12 +30,14 @@ import time
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout, NoNodeError
-from kazoo.recipe.lock import Lock, ReadLock
+from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 from kazoo.security import make_acl, make_digest_acl_credential
 
 # Names that other clients' exclusive locks have; kazoo's own is always respected.
 EXCLUSIVE_NAMES = ["lock-", "__WRIT__", "LOCK-EXCLUSIVE-", "x-[0-9a-f]+-"]
 SHARED_NAMES = ["__READ__", "__rlock__", "LOCK-SHARED-"]
+
+LOCKS = {"exclusive": Lock, "write": WriteLock, "shared": ReadLock}
 
 FLAGS = {"ephemeral", "sequence", "makepath", "recursive", "missing_ok"}
 
@@ -224,15 +226,16 @@ class Shell:
         walk(path)
         return sorted(found)
 
-    # ---- kazoo's Lock and ReadLock
+    # ---- kazoo's locks
+
+    def new_lock(self, name, path, client, patterns, kind):
+        if patterns is None:
+            patterns = EXCLUSIVE_NAMES if kind == "shared" else EXCLUSIVE_NAMES + SHARED_NAMES
+        return LOCKS[kind](self.client(client), path, identifier=name,
+                           extra_lock_patterns=patterns)
 
     def lock(self, name, path, timeout=None, client="main", patterns=None, kind="exclusive"):
-        zk = self.client(client)
-        shared = kind == "shared"
-        if patterns is None:
-            patterns = EXCLUSIVE_NAMES if shared else EXCLUSIVE_NAMES + SHARED_NAMES
-        lock = self.locks[name] = (ReadLock if shared else Lock)(
-            zk, path, identifier=name, extra_lock_patterns=patterns)
+        lock = self.locks[name] = self.new_lock(name, path, client, patterns, kind)
         try:
             got = lock.acquire(blocking=timeout != 0, timeout=timeout or None)
         except LockTimeout:
@@ -246,6 +249,19 @@ class Shell:
 
     def cancel_lock(self, name, client="main"):
         self.locks[name].cancel()
+
+    def counter(self, file, rounds, path, sleep=1, client="main", patterns=None,
+                kind="exclusive"):
+        """rounds times: lock; read the number in file, sleep, write it plus one; unlock."""
+        lock = self.new_lock("counter", path, client, patterns, kind)
+        for _ in range(int(rounds)):
+            with lock:
+                with open(file) as stream:
+                    value = int(stream.read())
+                time.sleep(sleep / 1000)
+                with open(file, "w") as stream:
+                    stream.write("%d\n" % (value + 1))
+        return 1
 
     def contenders(self, path, client="main"):
         """Name and data of every node under a path, in order."""
@@ -277,7 +293,7 @@ class Shell:
     def serve(self):
         commands = {name for name, _ in inspect.getmembers(self, inspect.ismethod)
                     if not name.startswith("_")}
-        commands -= {"answer", "run", "serve", "client"}
+        commands -= {"answer", "run", "serve", "client", "new_lock"}
         for line in sys.stdin:
             ident = None
             try:
@@ -303,7 +319,7 @@ class Shell:
             except Exception as error:
                 self.answer(id=ident, ok=False, error="%s: %s" % (type(error).__name__, error))
                 continue
-            if command == "lock":
+            if command in ("lock", "counter"):
                 threading.Thread(target=self.run, args=(ident, command, args, options),
                                  daemon=True).start()
             else:

@@ -95,37 +95,57 @@ sub foreign
 	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
 }
 
+# A session queues behind the last foreigner. As long as a has not noticed that one, it joins
+# the run before; then it comes again.
+sub queue_apart
+{
+	my ($session, $path, $fault) = @_;
+	my $known = $a->lock_count("path = '$path'");
+	for (;;)
+	{
+		my $nodes = "SELECT count(DISTINCT node) FROM zk_locks WHERE path = '$path' AND node ~ '\\d{10}\$'";
+		my $apart;
+		$session->query_start("SELECT zk_lock('$path')");
+		wait_until {
+			$apart = $fault ? $proxy->has_fired($fault) : $a->value($nodes) > $known;
+			$apart || $a->lock_count("path = '$path' AND node ~ '\\d{10}\$'") > $known;
+		} $session->name . ' to queue';
+		return if $apart;
+		$session->cancel;
+		$session->result;
+	}
+}
+
 foreach my $dialect (@dialects)
 {
 	my $path = "/l/company-$dialect";
 	write_as($dialect);
 	my @theirs = foreign($path, $dialect);
-	$as[0]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($as[0], $path);
-	wait_until { $zk->children($path) == 2 } 'our first node';
+	queue_apart($as[0], $path);
+	push @theirs, foreign($path, $dialect);
+	queue_apart($as[1], $path);
 	push @theirs, foreign($path, $dialect);
 
 	my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
-	$as[1]->query_start("SELECT zk_lock('$path')");
-	ok($proxy->fired($fault), "$dialect: the reply to a create is lost in company");
+	queue_apart($as[2], $path, $fault);
+	pass("$dialect: the reply to a create is lost in company");
 	$a->wait_session;
-	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[1]->pid, 't');
-	is(place_of($as[0], $path, 'waiting'), 1, 'the first session has its node');
-	is(place_of($as[1], $path, 'waiting'), 3, 'the second has the one that was created');
-	is(scalar($zk->children($path)), 4, 'there is no other');
-	$shell->delete($theirs[0]);
-	is($as[0]->finish, 't', 'the first is served after the first foreigner');
-	ok($as[1]->busy, 'the second is not');
-	$as[0]->query("SELECT zk_unlock('$path')");
-	wait_until { $zk->children($path) == 2 } 'the first to be gone';
-	ok($as[1]->busy, 'the second waits for the second foreigner');
-	$shell->delete($theirs[1]);
-	is($as[1]->finish, 't', 'and is served after it');
+	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
+	is(place_of($as[$_], $path, 'waiting'), 2 * $_ + 1, $as[$_]->name . ' has its node') foreach 0 .. 2;
+	is(scalar($zk->children($path)), 6, 'there is no other');
+	like(($zk->children($path))[5], qr/0000000005$/, 'and was none');
+	foreach my $i (0 .. 2)
+	{
+		ok($as[$i]->busy, $as[$i]->name . ' waits');
+		$shell->delete($theirs[$i]);
+		is($as[$i]->finish, 't', 'and is served after the foreigner before it');
+		is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
+	}
 
 	# Now its delete, with a foreigner behind it who must not be taken for ours.
 	my $behind = foreign($path, $dialect);
 	$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
-	is($as[1]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+	is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
 	ok($proxy->fired($fault), 'the reply to the delete is lost');
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
 	is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');

@@ -4,7 +4,7 @@
 
 =head1 NAME
 
-Zklock::JavaPeer - contenders that use Curator's InterProcessMutex
+Zklock::JavaPeer - contenders that use Curator's locks, ZooKeeper's recipe, or do as Hive
 
 =head1 SYNOPSIS
 
@@ -19,6 +19,7 @@ Zklock::JavaPeer - contenders that use Curator's InterProcessMutex
   my @paths = @{ $java->participants('/lock') };
   $java->interrupt('j1');                               # a waiting acquire fails
   $java->release('j1');
+  $java->acquire('j2', '/lock', -1, 'recipe');          # another kind of lock
 
   my $id = $java->counter_start($file, $rounds, '/lock', $sleep_ms);
   $java->result($id);              # done: $rounds times lock, read, sleep, write, unlock
@@ -28,9 +29,18 @@ Zklock::JavaPeer - contenders that use Curator's InterProcessMutex
   $java->kill9;                    # its locks stay until the session expires
   $java->pause; $java->resume;
 
-Every name is a lock with a thread of its own.
+Every name is a lock with a thread of its own. The kinds are
 
-The Java program is test/interop/LockPeer.java. It is compiled once per test run, into
+  mutex multi semaphore      Curator's InterProcessMutex (default), InterProcessMultiLock
+                             of two mutexes, InterProcessSemaphoreMutex
+  write read                 of Curator's InterProcessReadWriteLock
+  recipe                     ZooKeeper's own WriteLock
+  hive_exclusive hive_shared hive_lock_table
+                             what Hive does, by its published source
+
+C<refusals($name)> tells how often a lock of Hive's, which polls, was found taken.
+
+The Java program is test/interop/LockPeer.java with PeerLocks.java. It is compiled once per test run, into
 the directory ZKLOCK_JAVA_CLASSES, or else for each test.
 
 =cut
@@ -50,7 +60,8 @@ use PostgreSQL::Test::Utils;
 our @CARP_NOT = qw(Zklock::LinePeer);
 
 my @jars = map { "/usr/share/java/$_.jar" }
-  qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute guava
+  qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
+  zookeeper-recipes-lock guava
   failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
 
 my $number = 0;
@@ -75,10 +86,10 @@ sub _classes
 	flock($lock, LOCK_EX) or croak "$directory/.lock: $!";
 	unless (-e "$directory/LockPeer.class")
 	{
-		my $source = dirname(__FILE__) . '/../../interop/LockPeer.java';
+		my $source = dirname(__FILE__) . '/../../interop';
 		my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
 		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(),
-			'-d', $directory, $source) == 0
+			'-d', $directory, map { "$source/$_.java" } qw(PeerLocks LockPeer)) == 0
 		  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
 	}
 	return $directory;
@@ -100,7 +111,7 @@ sub new
 
 sub encode_request { my ($self, @words) = @_; return join(' ', @words); }
 
-foreach my $command (qw(release node prove participants interrupt container))
+foreach my $command (qw(release node prove participants refusals interrupt container))
 {
 	no strict 'refs';
 	*$command = sub { my ($self, @arg) = @_; return $self->call($command, @arg); };
@@ -114,16 +125,16 @@ sub connect
 
 sub acquire_start
 {
-	my ($self, $name, $path, $timeout) = @_;
-	return $self->send('acquire', $name, $path, defined $timeout ? $timeout : -1);
+	my ($self, $name, $path, $timeout, $kind) = @_;
+	return $self->send('acquire', $name, $path, defined $timeout ? $timeout : -1, $kind || 'mutex');
 }
 
 sub acquire { my $self = shift; return $self->result($self->acquire_start(@_)); }
 
 sub counter_start
 {
-	my ($self, $file, $rounds, $path, $sleep) = @_;
-	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1);
+	my ($self, $file, $rounds, $path, $sleep, $kind) = @_;
+	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1, $kind || 'mutex');
 }
 
 sub close_session { my ($self) = @_; return $self->call('close'); }

@@ -35,10 +35,12 @@ A contender with kazoo's Lock that respects Curator's names as well:
   my $got = $sh->result($id);
   $sh->unlock('me');
   $sh->cancel_lock('me');               # give up waiting
+  my $id = $sh->counter_start($file, $rounds, '/lock', sleep => 1);
+  $sh->result($id);                     # done: $rounds times lock, count in the file, unlock
 
 C<patterns =E<gt> []> makes it blind for foreign names, as kazoo is if not told; a list of
-regular expressions says which ones to respect. C<kind =E<gt> 'shared'> takes a ReadLock,
-which in kazoo before 2.9 also waits for younger writers.
+regular expressions says which ones to respect. C<kind =E<gt> 'write'> and C<'shared'> are
+kazoo's WriteLock and ReadLock, which before 2.9 also waits for younger writers.
 
 Every method takes C<client =E<gt> 'name'> as one more option: a session of its own,
 made by C<connect($hosts, client =E<gt> 'name')>. The stat is a hash: czxid, mzxid,
@@ -96,6 +98,12 @@ sub lock_start
 {
 	my ($self, $name, $path, %opt) = @_;
 	return $self->send('lock', $name, $path, \%opt);
+}
+
+sub counter_start
+{
+	my ($self, $file, $rounds, $path, %opt) = @_;
+	return $self->send('counter', $file, $rounds, $path, \%opt);
 }
 
 sub lock
