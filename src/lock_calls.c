@@ -51,6 +51,7 @@ typedef struct Probe
 	Run	  *run;
 	char **names; /* nodes that may be it */
 	int	   nnames;
+	int	   next;		 /* the one being looked at, or to look at next */
 	int	   refused_code; /* of one that could not be read, or 0 */
 } Probe;
 
@@ -277,9 +278,9 @@ probe_next(Probe *probe)
 {
 	Run *run = probe->run;
 
-	if (probe->nnames > 0)
+	if (probe->next < probe->nnames)
 	{
-		char *node = node_path(run->path, probe->names[probe->nnames - 1]);
+		char *node = node_path(run->path, probe->names[probe->next]);
 
 		run->calling = true;
 		run_call_begin(run);
@@ -301,7 +302,6 @@ on_found(void *arg, const ZkReply *reply)
 	Probe	 *probe = arg;
 	Run		 *run = probe->run;
 	LockPath *path = run->path;
-	char	 *name = probe->names[probe->nnames - 1];
 
 	run->calling = false;
 	if (!run_call_end(run))
@@ -311,7 +311,7 @@ on_found(void *arg, const ZkReply *reply)
 	}
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
 	{
-		run_created(run, name, reply->czxid);
+		run_created(run, probe->names[probe->next], reply->czxid);
 		probe_end(probe);
 	}
 	else if (reply->outcome == ZK_UNKNOWN)
@@ -320,8 +320,7 @@ on_found(void *arg, const ZkReply *reply)
 	{
 		if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 			probe->refused_code = reply->code;
-		pfree(name);
-		probe->nnames--;
+		probe->next++;
 		probe_next(probe);
 	}
 	path_pump(path);
