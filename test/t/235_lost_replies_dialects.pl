@@ -95,22 +95,23 @@ sub foreign
 	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
 }
 
-# A session queues behind the last foreigner. As long as a has not noticed that one, it joins
-# the run before; then it comes again.
+# A session queues behind the last foreigner, with a node of its own besides the $before nodes
+# of other sessions. As long as a has not noticed that foreigner, it joins the run before; then
+# it comes again.
 sub queue_apart
 {
-	my ($session, $path, $fault) = @_;
-	my $known = $a->lock_count("path = '$path'");
+	my ($session, $path, $before, $fault) = @_;
 	for (;;)
 	{
-		my $nodes = "SELECT count(DISTINCT node) FROM zk_locks WHERE path = '$path' AND node ~ '\\d{10}\$'";
-		my $apart;
+		my ($nodes, $sessions);
 		$session->query_start("SELECT zk_lock('$path')");
 		wait_until {
-			$apart = $fault ? $proxy->has_fired($fault) : $a->value($nodes) > $known;
-			$apart || $a->lock_count("path = '$path' AND node ~ '\\d{10}\$'") > $known;
+			($nodes, $sessions) = split(/\|/,
+				$a->value("SELECT count(DISTINCT node), count(*) FROM zk_locks
+					WHERE path = '$path' AND state = 'waiting' AND node ~ '\\d{10}\$'"));
+			$sessions > $before || $fault && $proxy->has_fired($fault);
 		} $session->name . ' to queue';
-		return if $apart;
+		return if $fault ? $proxy->has_fired($fault) : $nodes > $before;
 		$session->cancel;
 		$session->result;
 	}
@@ -121,13 +122,13 @@ foreach my $dialect (@dialects)
 	my $path = "/l/company-$dialect";
 	write_as($dialect);
 	my @theirs = foreign($path, $dialect);
-	queue_apart($as[0], $path);
+	queue_apart($as[0], $path, 0);
 	push @theirs, foreign($path, $dialect);
-	queue_apart($as[1], $path);
+	queue_apart($as[1], $path, 1);
 	push @theirs, foreign($path, $dialect);
 
 	my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
-	queue_apart($as[2], $path, $fault);
+	queue_apart($as[2], $path, 2, $fault);
 	pass("$dialect: the reply to a create is lost in company");
 	$a->wait_session;
 	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
