@@ -34,6 +34,9 @@ CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS
     'zk_unlock(''/regress/privileges'')', 'zk_unlock(''{/regress/privileges}''::text[])',
     'zk_unlock_shared(''/regress/privileges'')',
     'zk_unlock_shared(''{/regress/privileges}''::text[])',
+    'zk_lock_tree(''/regress/privileges'', ''/regress'')', 'zk_unlock_tree(''/regress/privileges'', ''/regress'')',
+    'zk_lock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
+    'zk_unlock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
     'zk_unlock_all() IS NULL',
     'count(*) >= 0 FROM zk_locks()', 'state FROM zk_session()',
     'count(*) >= 0 FROM zk_locks', 'state FROM zk_session']) statement
@@ -50,7 +53,9 @@ GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_lock(text[], interval), zk
   zk_xact_lock(text[], interval), zk_try_lock(text), zk_try_xact_lock(text), zk_fencing_token(text),
   zk_lock_shared(text, interval), zk_lock_shared(text[], interval), zk_xact_lock_shared(text, interval),
   zk_xact_lock_shared(text[], interval), zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
-  zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all()
+  zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
+  zk_lock_tree(text, text, interval),
+  zk_lock_tree_shared(text, text, interval), zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text)
   TO regress_zklock_user;
 SET ROLE regress_zklock_user;
 SELECT * FROM all_calls();
@@ -93,7 +98,7 @@ SELECT name FROM pg_settings WHERE name LIKE 'zklock.%' ORDER BY name COLLATE "C
 SHOW zklock.auth_file;
 \set VERBOSITY default
 SELECT count(*) FROM pg_settings WHERE name = 'zklock.auth_file';
--- only two of the settings are a plain user's to change
+-- only these of the settings are a plain user's to change
 SELECT count(*) > 5, string_agg(name, ' ' ORDER BY name COLLATE "C") FILTER (WHERE context IN ('user', 'backend'))
 FROM pg_settings WHERE name LIKE 'zklock.%';
 

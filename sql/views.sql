@@ -102,6 +102,10 @@ SELECT unsafe($$ zk_try_xact_lock('/regress/views_a') $$);
 SELECT unsafe($$ zk_fencing_token('/regress/views_b') > 0 $$);
 SELECT unsafe($$ zk_unlock('/regress/views_b') $$);
 SELECT unsafe($$ zk_unlock('{/regress/views_b}'::text[]) $$);
+SELECT unsafe($$ zk_lock_tree('/regress/views_a', '/regress') $$);
+SELECT unsafe($$ zk_lock_tree_shared('/regress/views_a', '/regress') $$);
+SELECT unsafe($$ zk_unlock_tree('/regress/views_b', '/regress') $$);
+SELECT unsafe($$ zk_unlock_tree_shared('/regress/views_b', '/regress') $$);
 SELECT unsafe($$ zk_unlock_all() IS NULL $$);
 \set VERBOSITY default
 SELECT unsafe($$ zk_lock('/regress/views_a') $$);

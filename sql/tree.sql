@@ -1,0 +1,64 @@
+-- Locks in a tree: the path in the mode asked for, those above it shared.
+\t on
+\a
+CREATE VIEW held_modes AS
+  SELECT path, mode, count FROM zk_locks
+  WHERE pid = pg_backend_pid() AND state = 'held'
+  ORDER BY path COLLATE "C", mode;
+
+SELECT zk_lock_tree('/regress/tree/db/t/p', '/regress/tree');
+SELECT * FROM held_modes;
+-- another part of the same whole, and the same once more
+SELECT zk_lock_tree_shared('/regress/tree/db/u', '/regress/tree', '1s');
+SELECT zk_lock_tree('/regress/tree/db/t/p', '/regress/tree', '0');
+SELECT * FROM held_modes;
+SELECT zk_unlock_tree('/regress/tree/db/t/p', '/regress/tree');
+SELECT * FROM held_modes;
+SELECT zk_unlock_tree_shared('/regress/tree/db/u', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/db/t/p', '/regress/tree');
+SELECT * FROM held_modes;
+
+-- the root is not locked; it may be ZooKeeper's; right below it there is nothing above
+SELECT zk_lock_tree('/regress/tree', '/');
+SELECT zk_lock_tree_shared('/regress/tree/db', '/regress/tree');
+SELECT * FROM held_modes;
+-- names with a common beginning are different
+SELECT zk_lock_tree('/regress/tree/dbs/db', '/regress/tree/db');
+-- they are session-level locks like others
+BEGIN;
+SELECT zk_lock_tree('/regress/tree/rolled/back', '/regress/tree');
+ROLLBACK;
+SELECT * FROM held_modes;
+SELECT zk_unlock_all();
+SELECT * FROM held_modes;
+
+-- unlocking what is not held
+SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
+SELECT zk_lock_tree_shared('/regress/tree/db/t', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
+SELECT zk_unlock_tree_shared('/regress/tree/db/t', '/regress/tree');
+SELECT * FROM held_modes;
+
+-- arguments
+SELECT outcome($$ SELECT zk_lock_tree(NULL, '/regress') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', NULL) $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', '/regress', '-1s') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress//a', '/regress') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress', '/regress') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress', '/regress/a') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', '/regress/') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', '/reg') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', 'regress') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/a', '') $$);
+SELECT outcome($$ SELECT zk_unlock_tree('/regress/a', '/b') $$);
+-- a component that looks like a lock node
+SELECT outcome($$ SELECT zk_lock('/regress/tree/lock-0000000001') $$);
+SELECT outcome($$ SELECT zk_lock_tree('/regress/tree/LOCK-SHARED-0000000001/t', '/regress/tree') $$);
+-- each of the paths must be allowed, and nothing is locked before that is known
+SET zklock.allowed_paths = '/regress/tree/db/*';
+SELECT outcome($$ SELECT zk_lock_tree('/regress/tree/db/t', '/regress/tree') $$);
+SELECT * FROM held_modes;
+SELECT zk_lock_tree('/regress/tree/db/t', '/regress/tree/db');
+SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree/db');
+RESET zklock.allowed_paths;
+SELECT * FROM held_modes;

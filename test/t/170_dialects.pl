@@ -1,0 +1,184 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What is written in each dialect: names, data and the kind of the nodes above, just as
+# their authors do; who shares a node with whom; and what is made of foreign names.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+# Containers that are empty go at once.
+my $zk    = Zklock::ZooKeeper->standalone(container_check => 300);
+my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my $shell = $zk->shell;
+my ($s, $other) = map { $a->session(name => $_) } qw(s other);
+
+# ---- names
+
+my $uuid = '[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
+my %name = (
+	curator    => [ qr/^_c_$uuid-lock-\d{10}$/,     qr/^_c_$uuid-__READ__\d{10}$/ ],
+	curator_rw => [ qr/^_c_$uuid-__WRIT__\d{10}$/,  qr/^_c_$uuid-__READ__\d{10}$/ ],
+	kazoo      => [ qr/^[0-9a-f]{32}__lock__\d{10}$/, qr/^[0-9a-f]{32}__rlock__\d{10}$/ ],
+	zookeeper  => [ qr/^x-[0-9a-f]{16}-\d{10}$/,    qr/^_c_$uuid-read-\d{10}$/ ],
+	hive       => [ qr/^LOCK-EXCLUSIVE-\d{10}$/,    qr/^LOCK-SHARED-\d{10}$/ ]);
+my %taken;
+
+is($s->query('SHOW zklock.dialect'), 'curator', 'the dialect is Curator\'s by default');
+foreach my $dialect (sort keys %name)
+{
+	my $path = "/d/names/$dialect";
+	$s->query("SET zklock.dialect = $dialect");
+	foreach my $round (1 .. 3)
+	{
+		$s->query("SELECT zk_lock('$path')");
+		my ($node) = $zk->children($path);
+		like($node, $name{$dialect}[0], "$dialect: the name of an exclusive lock's node");
+		is(($a->locks("path = '$path'"))[0]{node}, $node, 'which zk_locks shows');
+		ok(!$taken{$node}++ || $dialect eq 'hive', 'is new each time');
+		my $data = $shell->get("$path/$node");
+		if ($dialect eq 'hive')
+		{
+			my @field = split(/:/, $data);
+			is(scalar(@field), 5, 'the data has the five fields of Hive\'s');
+			is($field[0], 'zklock-' . $s->pid, 'a query id');
+			my $created = $shell->stat("$path/$node")->{ctime};
+			cmp_ok(abs($created - $field[1]), '<', 60000, 'the time in milliseconds');
+			is($field[2], 'EXPLICIT', 'that it was asked for');
+			is($field[3], 'database postgres user postgres application 170_dialects.pl', 'who asked');
+			is($field[4], ($s->query('SHOW cluster_name') || die) =~ s/://gr, 'and where');
+		}
+		else
+		{
+			is(JSON::PP->new->decode($data)->{pid}, $s->pid, 'the data tells who it is');
+		}
+		$s->query("SELECT zk_unlock('$path')");
+		$s->query("SELECT zk_lock_tree_shared('$path', '/d/names')");
+		like(($zk->children($path))[0], $name{$dialect}[1], "$dialect: the name of a shared lock's node");
+		$s->query("SELECT zk_unlock_tree_shared('$path', '/d/names')");
+	}
+}
+
+# Fields of Hive's data are parted by colons: nobody's name may have one in it.
+$s->query("SET zklock.dialect = hive; SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
+my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));
+is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', 'database postgres user postgres application abc' ],
+	'colons are left out of Hive\'s fields');
+$s->query('COMMIT');
+$s->query("SET application_name = '" . 'x' x 63 . "'");
+
+# ---- anybody may choose, and what is chosen holds for new locks
+
+$a->value('CREATE ROLE plain LOGIN');
+$a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_unlock(text) TO plain');
+$a->value("ALTER ROLE plain SET zklock.dialect = 'kazoo'");
+my $plain = $a->session(user => 'plain');
+$plain->query("SELECT zk_lock('/d/plain')");
+like(($zk->children('/d/plain'))[0], $name{kazoo}[0], 'a role has the dialect it was given');
+$plain->query("SET zklock.dialect = 'curator_rw'");
+$plain->query("SELECT zk_lock('/d/plain')");
+is(scalar($zk->children('/d/plain')), 1, 'a lock that is held is counted, not written again');
+$plain->query("SELECT zk_unlock('/d/plain'); SELECT zk_unlock('/d/plain')");
+$plain->query("SELECT zk_lock('/d/plain')");
+like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'and may choose another for its next locks');
+$plain->disconnect;
+is($s->try("SET zklock.dialect = 'chubby'")->{sqlstate}, '22023', 'but none that does not exist');
+
+# ---- one node for those who wait in a row, if they write the same
+
+$shell->create('/d/runs/_c_00000000-0000-4000-8000-000000000000-lock-',
+	ephemeral => 1, sequence => 1, makepath => 1);
+my @in_line = (qw(curator) x 2, qw(kazoo) x 2, qw(hive), qw(curator));
+my @waiting = map { $a->session(name => "$_") } 0 .. $#in_line;
+foreach my $i (0 .. $#in_line)
+{
+	$waiting[$i]->query("SET zklock.dialect = $in_line[$i]");
+	$waiting[$i]->query_start("SELECT zk_lock('/d/runs')");
+	$a->wait_waiting($waiting[$i]);
+}
+wait_until { $zk->children('/d/runs') == 5 } 'four nodes of ours behind the foreign one';
+my @nodes = $zk->children('/d/runs');
+my @like  = map { $name{$_}[0] } qw(curator kazoo hive curator);
+like($nodes[ $_ + 1 ], $like[$_], "node $_ of six sessions' four") foreach 0 .. 3;
+$shell->delete("/d/runs/$nodes[0]");
+foreach my $i (0 .. $#in_line)
+{
+	is($waiting[$i]->finish, 't', "session $i is served");
+	ok($_->busy, 'those behind it wait') foreach @waiting[ $i + 1 .. $#in_line ];
+	$waiting[$i]->query("SELECT zk_unlock('/d/runs')");
+}
+
+# ---- the nodes above
+
+$s->query('SET zklock.dialect = curator');
+foreach my $kind (qw(container persistent))
+{
+	$s->query("SET zklock.parent_nodes = $kind");
+	$s->query("SELECT zk_lock('/$kind/a/b')");
+	$s->query("SELECT zk_unlock('/$kind/a/b')");
+}
+wait_until { !$shell->exists('/container') } 'containers to go, from the bottom up, when they are empty';
+ok($shell->exists('/persistent/a/b'), 'persistent nodes stay');
+
+# kazoo trusts that the path it made, or found, is there.
+$s->query("SET zklock.dialect = kazoo; SELECT zk_lock('/persistent/a/b')");
+is($shell->lock('k', '/persistent/a/b', timeout => 0.2, patterns => []), 0, 'kazoo waits');
+$s->query("SELECT zk_unlock('/persistent/a/b')");
+is($shell->lock('k', '/persistent/a/b', patterns => []), 1, 'and comes again');
+$shell->unlock('k');
+
+# ---- children of other kinds, and what is below the path
+
+my $mark = $a->log_mark;
+$s->query("SET zklock.dialect = curator; SET zklock.parent_nodes = container");
+$shell->create("/d/tree/$_", makepath => 1) foreach qw(db db/t ds=2026-01-01 locks leases 0);
+is($s->query("SELECT zk_lock('/d/tree')"), 't', 'a path above other paths can be locked');
+is($other->query("SELECT zk_lock('/d/tree/db')"), 't', 'and one below it, at the same time');
+is($other->query("SELECT zk_lock('/d/tree/db/t')"), 't', 'and one below that');
+is($other->query("SELECT zk_try_lock('/d/tree')"), 'f', 'each is a lock of its own');
+$s->query("SELECT zk_unlock('/d/tree')");
+is($other->query("SELECT zk_try_lock('/d/tree')"), 't', 'taken or not');
+$other->query('SELECT zk_unlock_all()');
+unlike($a->log_since($mark), qr/ignoring child/, 'the log is silent about directories');
+$shell->create('/d/tree/n_', ephemeral => 1, sequence => 1);
+is($s->query("SELECT zk_lock('/d/tree')"), 't', 'what has a sequence but no known name is ignored');
+$a->wait_log(qr{LOG:  ignoring child "n_\d{10}" of lock path "/d/tree"}, $mark);
+pass('which the log tells');
+$s->query("SELECT zk_unlock('/d/tree')");
+
+# A path that looked like a lock node would block the path above it.
+foreach my $name (qw(_c_a-lock-0000000001 x-5-0000000007 LOCK-SHARED-0000000001 a__lock__-2147483648))
+{
+	my $refused = $s->try("SELECT zk_lock('/d/tree/$name')");
+	is($refused->{sqlstate}, '22023', "$name is refused as a path");
+	like($refused->{detail}, qr/looks like a node of a lock/, 'which the detail explains');
+}
+ok(!grep({ /lock/i && !/^locks$/ } $zk->children('/d/tree')), 'no such node is made');
+
+# Names that only just are, or are not, those of contenders, and how they are ordered.
+foreach my $blocking (
+	'x--72057594037927936-0000000000', 'block-0000000000', '-read-0000000000', '-write-0000000000',
+	'LOCK-SEMI_SHARED-0000000000', 'lock--2147483648', '__WRIT__-0000000007', 'a__rlock__0000000000')
+{
+	$shell->create("/d/tree/$blocking");
+	is($s->query("SELECT zk_try_lock('/d/tree')"), 'f', "$blocking is respected");
+	$shell->delete("/d/tree/$blocking");
+}
+foreach my $harmless ('thread-0000000000', 'lock-00000000000', 'lock---0000000000', 'x-y-0000000000', 'LOCK-0000000000',
+	'lock-9999999999')
+{
+	$shell->create("/d/tree/$harmless");
+	is($s->query("SELECT zk_try_lock('/d/tree')"), 't', "$harmless is not");
+	$s->query("SELECT zk_unlock('/d/tree')");
+	$shell->delete("/d/tree/$harmless");
+}
+
+$shell->delete('/d/tree', recursive => 1);
+$_->disconnect foreach $s, $other, @waiting;
+Zklock::Server->assert_clean($zk, [$a], map { "/d/$_" } qw(runs plain colon), map({ "names/$_" } keys %name));
+done_testing;
