@@ -24,6 +24,9 @@ Zklock::JavaPeer - contenders that use Curator's locks, ZooKeeper's recipe, or d
   my $id = $java->counter_start($file, $rounds, '/lock', $sleep_ms);
   $java->result($id);              # done: $rounds times lock, read, sleep, write, unlock
 
+  Zklock::JavaPeer->set_counter($zk->server(1), '/lock', 2147483640);
+                                   # of a server that is stopped: the next sequence
+
   $java->container('/parent');
   $java->close_session;            # its locks go; stop does the same
   $java->kill9;                    # its locks stay until the session expires
@@ -84,15 +87,25 @@ sub _classes
 	mkdir $directory;
 	open(my $lock, '>>', "$directory/.lock") or croak "$directory/.lock: $!";
 	flock($lock, LOCK_EX) or croak "$directory/.lock: $!";
-	unless (-e "$directory/LockPeer.class")
+	unless (-e "$directory/SetCounter.class")
 	{
 		my $source = dirname(__FILE__) . '/../../interop';
 		my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
 		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(),
-			'-d', $directory, map { "$source/$_.java" } qw(PeerLocks LockPeer)) == 0
+			'-d', $directory, map { "$source/$_.java" } qw(PeerLocks LockPeer SetCounter)) == 0
 		  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
 	}
 	return $directory;
+}
+
+# Sets the counter by which a server that does not run numbers the children of a node.
+sub set_counter
+{
+	my ($class, $server, $path, $number) = @_;
+	system('java', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', _classes() . ':' . classpath(),
+		'SetCounter', $server->dir . '/data', $path, $number) == 0
+	  or croak "cannot set the counter of $path";
+	return;
 }
 
 sub new

@@ -1,0 +1,131 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The end of ZooKeeper's numbers. The nodes of a path are numbered by a counter that ends at
+# 2^31 - 1. Up to half of that nothing is said; then the log warns; a million before the end
+# the path is no longer locked, since what comes after the end has no order that all clients
+# agree upon. Deleting the path's node makes a new counter.
+#
+# The counter is set in the data of a ZooKeeper server that is stopped, by ZooKeeper's own code.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::JavaPeer;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $half  = 2**30;
+my $limit = 2**31 - 1 - 1_000_000;
+
+my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 120000);
+my @conf  = ("zklock.session_timeout = '1min'");
+my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $shell = $zk->shell;
+my ($s, $other, $remote) = ($a->session(name => 's'), $a->session(name => 'other'), $b->session(name => 'remote'));
+my $path = '/n/lock';
+
+# A node that is no lock keeps the path from being removed.
+$shell->create("$path/keep", makepath => 1);
+
+sub set_counter
+{
+	my ($number) = @_;
+	$zk->stop;
+	Zklock::JavaPeer->set_counter($zk->server(1), $path, $number);
+	$zk->start;
+	$_->wait_session foreach $a, $b;
+	return;
+}
+
+sub sequences { return map { /(\d{10})$/ ? $1 + 0 : () } $zk->children($path); }
+
+sub warnings_in { my ($mark) = @_; my $n = () = $a->log_since($mark) =~ /WARNING:  half of the sequence/g; return $n; }
+
+sub refused
+{
+	my ($session, $statement, $what) = @_;
+	my $result = $session->try($statement);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($result->{sqlstate}, '54000', $what);
+	like($result->{message}, qr{"$path": its sequence numbers are used up}, 'the message says why');
+	like($result->{hint}, qr/delete its node/, 'the hint says what to do');
+	return;
+}
+
+# ---- half of the way
+
+set_counter($half - 1);
+my $mark = $a->log_mark;
+is($s->query("SELECT zk_lock('$path')"), 't', 'the last lock of the first half');
+is_deeply([ sequences() ], [ $half - 1 ], 'has that number');
+my $token = $s->query("SELECT zk_fencing_token('$path')");
+$s->query("SELECT zk_unlock('$path')");
+is(warnings_in($mark), 0, 'of which nothing is said');
+foreach (1 .. 3)
+{
+	is($s->query("SELECT zk_lock('$path')"), 't', 'a lock in the second half');
+	$s->query("SELECT zk_unlock('$path')");
+}
+is(warnings_in($mark), 1, 'the log warns, once');
+like($a->log_since($mark), qr/From $limit on, zklock refuses.*HINT:  When nobody uses the path/s,
+	'of what is to come, and says what to do');
+
+# ---- the end of what is served
+
+set_counter($limit - 2);
+is($s->query("SELECT zk_lock('$path')"), 't', 'the last but one');
+$remote->query_start("SELECT zk_lock('$path')");
+$b->wait_waiting($remote);
+wait_until { sequences() == 2 } 'the last';
+is_deeply([ sequences() ], [ $limit - 2, $limit - 1 ], 'they have these numbers');
+# A foreign client goes on: its node makes who comes behind it need one as well.
+my $foreign = $shell->create("$path/_c_00000000-0000-4000-8000-000000000000-lock-", ephemeral => 1, sequence => 1);
+wait_until {
+	my $result = $other->try("SELECT zk_lock('$path', '100ms')");
+	$result->{ok} ? 0 : $result->{sqlstate} eq '54000';
+} 'a newcomer to be refused';
+refused($other, "SELECT zk_lock('$path')", 'beyond the limit nobody is served');
+refused($other, "SELECT zk_xact_lock('$path', '1s')", 'at any level');
+wait_until { sequences() == 3 } 'their nodes to be gone';
+ok($remote->busy, 'who was there before waits');
+is($s->query("SELECT zk_fencing_token('$path') > $token"), 't', 'and holds');
+is($s->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+is($remote->finish, 't', 'the last is served');
+is($remote->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+is($s->query("SELECT zk_try_lock('$path')"), 'f', 'the foreigner is respected all the same');
+$shell->delete($foreign);
+refused($s, "SELECT zk_try_lock('$path')", 'who does not wait is refused too');
+refused($s, "SET zklock.dialect = $_; SELECT zk_lock('$path')", "in dialect $_") foreach qw(kazoo zookeeper hive curator);
+is_deeply([ sequences() ], [], 'no node is left');
+
+# ---- the end of the counter
+
+set_counter(2**31 - 1);
+my @last = map { eval { $shell->create("$path/lock-", ephemeral => 1, sequence => 1) } } 1 .. 3;
+is_deeply(\@last, ["$path/lock-2147483647"], 'here the numbers of this ZooKeeper end: it makes no other');
+is($s->query("SELECT zk_try_lock('$path')"), 'f', 'the last node is respected');
+$s->query("SET zklock.dialect = hive");
+refused($s, "SELECT zk_lock('$path', '10s')", 'a number that is given for ever is no lock of ours');
+# There is one such node of each name at most: ours would be the second of this one.
+$shell->delete($last[0]);
+$last[0] = $shell->create("$path/LOCK-EXCLUSIVE-2147483647", ephemeral => 1);
+refused($s, "SELECT zk_lock('$path', '10s')", 'nor is one that ZooKeeper cannot give');
+is_deeply([ sequences() ], [2147483647], 'the node of somebody else is left alone');
+$shell->delete($last[0]);
+$s->query("RESET zklock.dialect");
+
+
+# ---- a new counter
+
+$shell->delete($path, recursive => 1);
+is($s->query("SELECT zk_lock('$path')"), 't', 'the path\'s node deleted, it can be locked again');
+is_deeply([ sequences() ], [0], 'from the first number');
+is($s->query("SELECT zk_fencing_token('$path') > $token"), 't', 'with a token that is higher than those before');
+$s->query("SELECT zk_unlock('$path')");
+
+$_->disconnect foreach $s, $other, $remote;
+Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+done_testing;
