@@ -24,6 +24,9 @@ Zklock::JavaPeer - contenders that use Curator's locks, ZooKeeper's recipe, or d
   my $id = $java->counter_start($file, $rounds, '/lock', $sleep_ms);
   $java->result($id);              # done: $rounds times lock, read, sleep, write, unlock
 
+  my $id = $java->intervals_start($rounds, '/lock', $sleep_ms, 'read');
+  @held = @{ $java->result($id) };  # [from, until] in microseconds, for each of the rounds
+
   Zklock::JavaPeer->set_counter($zk->server(1), '/lock', 2147483640);
                                    # of a server that is stopped: the next sequence
 
@@ -148,6 +151,12 @@ sub counter_start
 {
 	my ($self, $file, $rounds, $path, $sleep, $kind) = @_;
 	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1, $kind || 'mutex');
+}
+
+sub intervals_start
+{
+	my ($self, $rounds, $path, $sleep, $kind) = @_;
+	return $self->send('intervals', $rounds, $path, $sleep, $kind);
 }
 
 sub close_session { my ($self) = @_; return $self->call('close'); }
