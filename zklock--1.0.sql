@@ -140,6 +140,20 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree_shared(text, text, interval) IS
 'acquire shared session-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
+CREATE FUNCTION zk_xact_lock_tree(path text, root text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock_tree'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock_tree(text, text, interval) IS
+'acquire an exclusive transaction-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
+
+CREATE FUNCTION zk_xact_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_lock_tree_shared'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_lock_tree_shared(text, text, interval) IS
+'acquire shared transaction-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
+
 CREATE FUNCTION zk_unlock_tree(path text, root text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_unlock_tree'
@@ -247,6 +261,7 @@ REVOKE ALL ON FUNCTION
 	zk_unlock(text), zk_unlock(text[]),
 	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
 	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
+	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
 	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
 	zk_fencing_token(text), zk_locks(), zk_session()
 FROM PUBLIC;

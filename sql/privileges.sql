@@ -37,6 +37,8 @@ CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS
     'zk_lock_tree(''/regress/privileges'', ''/regress'')', 'zk_unlock_tree(''/regress/privileges'', ''/regress'')',
     'zk_lock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
     'zk_unlock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
+    'zk_xact_lock_tree(''/regress/privileges'', ''/regress'')',
+    'zk_xact_lock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
     'zk_unlock_all() IS NULL',
     'count(*) >= 0 FROM zk_locks()', 'state FROM zk_session()',
     'count(*) >= 0 FROM zk_locks', 'state FROM zk_session']) statement
@@ -55,6 +57,7 @@ GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_lock(text[], interval), zk
   zk_xact_lock_shared(text[], interval), zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
   zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
   zk_lock_tree(text, text, interval),
+  zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
   zk_lock_tree_shared(text, text, interval), zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text)
   TO regress_zklock_user;
 SET ROLE regress_zklock_user;

@@ -32,6 +32,18 @@ SELECT * FROM held_modes;
 SELECT zk_unlock_all();
 SELECT * FROM held_modes;
 
+-- at transaction level they go with the transaction, or the savepoint
+BEGIN;
+SELECT zk_xact_lock_tree('/regress/tree/db/t', '/regress/tree', '1s');
+SAVEPOINT s;
+SELECT zk_xact_lock_tree_shared('/regress/tree/db/u', '/regress/tree');
+SELECT * FROM held_modes;
+SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
+ROLLBACK TO s;
+SELECT * FROM held_modes;
+COMMIT;
+SELECT * FROM held_modes;
+
 -- unlocking what is not held
 SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
 SELECT zk_lock_tree_shared('/regress/tree/db/t', '/regress/tree');

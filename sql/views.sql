@@ -104,6 +104,8 @@ SELECT unsafe($$ zk_unlock('/regress/views_b') $$);
 SELECT unsafe($$ zk_unlock('{/regress/views_b}'::text[]) $$);
 SELECT unsafe($$ zk_lock_tree('/regress/views_a', '/regress') $$);
 SELECT unsafe($$ zk_lock_tree_shared('/regress/views_a', '/regress') $$);
+SELECT unsafe($$ zk_xact_lock_tree('/regress/views_a', '/regress') $$);
+SELECT unsafe($$ zk_xact_lock_tree_shared('/regress/views_a', '/regress') $$);
 SELECT unsafe($$ zk_unlock_tree('/regress/views_b', '/regress') $$);
 SELECT unsafe($$ zk_unlock_tree_shared('/regress/views_b', '/regress') $$);
 SELECT unsafe($$ zk_unlock_all() IS NULL $$);

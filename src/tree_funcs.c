@@ -25,6 +25,8 @@
 
 PG_FUNCTION_INFO_V1(zk_lock_tree);
 PG_FUNCTION_INFO_V1(zk_lock_tree_shared);
+PG_FUNCTION_INFO_V1(zk_xact_lock_tree);
+PG_FUNCTION_INFO_V1(zk_xact_lock_tree_shared);
 PG_FUNCTION_INFO_V1(zk_unlock_tree);
 PG_FUNCTION_INFO_V1(zk_unlock_tree_shared);
 
@@ -79,7 +81,7 @@ branch_mode(const Branch *branch, int i, LockMode mode)
 
 /* Locks all of a branch, or nothing if the timeout passes or an error occurs. */
 static Datum
-lock_branch(FunctionCallInfo fcinfo, LockMode mode)
+lock_branch(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
 	Branch		  branch = branch_arguments(fcinfo, true);
 	int64		  timeout_ms = interval_argument(fcinfo, 2);
@@ -96,8 +98,7 @@ lock_branch(FunctionCallInfo fcinfo, LockMode mode)
 			/* The last wait may end a little late, but is not a try-lock. */
 			if (timeout_ms > 0)
 				left = Max(timeout_ms - (zklock_now_ms() - start), 1);
-			all = backend_lock(branch.paths[locked], branch_mode(&branch, locked, mode),
-							   LOCK_SCOPE_SESSION, left);
+			all = backend_lock(branch.paths[locked], branch_mode(&branch, locked, mode), scope, left);
 			if (all)
 				locked++;
 		}
@@ -109,8 +110,7 @@ lock_branch(FunctionCallInfo fcinfo, LockMode mode)
 			while (locked > 0)
 			{
 				locked--;
-				backend_undo_lock(branch.paths[locked], branch_mode(&branch, locked, mode),
-								  LOCK_SCOPE_SESSION);
+				backend_undo_lock(branch.paths[locked], branch_mode(&branch, locked, mode), scope);
 			}
 		}
 	}
@@ -139,14 +139,28 @@ unlock_branch(FunctionCallInfo fcinfo, LockMode mode)
 Datum
 zk_lock_tree(PG_FUNCTION_ARGS)
 {
-	return lock_branch(fcinfo, LOCK_MODE_EXCLUSIVE);
+	return lock_branch(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 }
 
 /* zk_lock_tree_shared(path text, root text, timeout interval) returns boolean */
 Datum
 zk_lock_tree_shared(PG_FUNCTION_ARGS)
 {
-	return lock_branch(fcinfo, LOCK_MODE_SHARED);
+	return lock_branch(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+}
+
+/* zk_xact_lock_tree(path text, root text, timeout interval) returns boolean */
+Datum
+zk_xact_lock_tree(PG_FUNCTION_ARGS)
+{
+	return lock_branch(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+}
+
+/* zk_xact_lock_tree_shared(path text, root text, timeout interval) returns boolean */
+Datum
+zk_xact_lock_tree_shared(PG_FUNCTION_ARGS)
+{
+	return lock_branch(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
 }
 
 /*
