@@ -126,7 +126,8 @@ final class PeerLocks {
   /**
    * ZooKeeper's own recipe. It names its node after the session, so each lock has a session of its
    * own. If the node before it goes between being listed and being watched, the recipe waits for
-   * ever; a caller who wants to get the lock has to ask again now and then.
+   * ever: whoever wants the lock has to ask again now and then. And a watch that fires after unlock()
+   * makes it lock again: it must be closed before it hears of that.
    */
   private static final class Recipe implements PeerLock {
     private static final long ASK_AGAIN_MS = 50;
@@ -170,13 +171,16 @@ final class PeerLocks {
           return true;
         }
       } while (timeout < 0 || System.nanoTime() < end);
-      lock.unlock();
+      release();
       return false;
     }
 
     @Override
     public void release() {
-      lock.unlock();
+      synchronized (lock) {
+        lock.unlock();
+        lock.close();
+      }
     }
 
     @Override
