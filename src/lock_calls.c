@@ -18,9 +18,6 @@
 /* A parent that is missing is created so often before we give up. */
 #define MAX_PARENT_ATTEMPTS 16
 
-/* Pause before what was refused but must be done is tried again. */
-#define RETRY_MS 5000
-
 #define MAX_REPORTED_PATHS 1000
 
 typedef struct CheckCall
@@ -45,22 +42,12 @@ typedef struct ListCall
 	bool	  watch;
 } ListCall;
 
-/* The search for a node whose create was not answered */
-typedef struct Probe
-{
-	Run	  *run;
-	char **names; /* nodes that may be it */
-	int	   nnames;
-	int	   next;		 /* the one being looked at, or to look at next */
-	int	   refused_code; /* of one that could not be read, or 0 */
-} Probe;
-
 /* ------------------------------------------------------------------------
  * Replies.  Each starts by settling the count of outstanding calls.
  * ------------------------------------------------------------------------
  */
 
-static void
+void
 run_call_begin(Run *run)
 {
 	run->calls++;
@@ -68,7 +55,7 @@ run_call_begin(Run *run)
 }
 
 /* Returns false if the run is gone, in which case so may be its path. */
-static bool
+bool
 run_call_end(Run *run)
 {
 	LockPath *path = run->path;
@@ -84,7 +71,7 @@ run_call_end(Run *run)
 }
 
 /* The run that has the node, or NULL */
-static Run *
+Run *
 run_by_name(LockPath *path, const char *name, int64 sequence)
 {
 	dlist_iter iter;
@@ -135,7 +122,7 @@ report_sequence(const LockPath *path, int64 sequence)
  * The node exists: adopts its full name.  One that is numbered too high is
  * deleted again; nobody is served under it.
  */
-static void
+void
 run_created(Run *run, const char *name, int64 czxid)
 {
 	NodeName parsed;
@@ -247,119 +234,6 @@ on_created(void *arg, const ZkReply *reply)
 					 reply->code);
 			break;
 	}
-	path_pump(path);
-}
-
-/*
- * ZooKeeper refuses to tell whether our node exists.  Who waits for it gets an
- * error, but it may exist: keep asking, so as not to leave it behind.
- */
-static void
-run_unsettled(Run *run, int code)
-{
-	run_fail(run, FAILURE_REFUSED, code);
-	run->retry_at = zklock_now_ms() + RETRY_MS;
-}
-
-static void on_found(void *arg, const ZkReply *reply);
-
-static void
-probe_end(Probe *probe)
-{
-	for (int i = 0; i < probe->nnames; i++)
-		pfree(probe->names[i]);
-	pfree(probe->names);
-	pfree(probe);
-}
-
-/* Looks at the next node that may be the one, or draws the conclusion. */
-static void
-probe_next(Probe *probe)
-{
-	Run *run = probe->run;
-
-	if (probe->next < probe->nnames)
-	{
-		char *node = node_path(run->path, probe->names[probe->next]);
-
-		run->calling = true;
-		run_call_begin(run);
-		zk_get(node, false, on_found, probe);
-		pfree(node);
-		return;
-	}
-	if (probe->refused_code != 0)
-		run_unsettled(run, probe->refused_code);
-	else
-		run_replace(run, true);
-	probe_end(probe);
-}
-
-/* A node that may be ours: is it this session's? */
-static void
-on_found(void *arg, const ZkReply *reply)
-{
-	Probe	 *probe = arg;
-	Run		 *run = probe->run;
-	LockPath *path = run->path;
-
-	run->calling = false;
-	if (!run_call_end(run))
-	{
-		probe_end(probe);
-		return;
-	}
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
-	{
-		run_created(run, probe->names[probe->next], reply->czxid);
-		probe_end(probe);
-	}
-	else if (reply->outcome == ZK_UNKNOWN)
-		probe_end(probe);
-	else
-	{
-		if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
-			probe->refused_code = reply->code;
-		probe->next++;
-		probe_next(probe);
-	}
-	path_pump(path);
-}
-
-/*
- * The listing that settles a lost create reply.  A name with a UUID is found
- * by that.  Without one it may be any such node that no other run has; then
- * its owner tells, for our session creates one node of a path at a time.
- */
-static void
-on_probed(void *arg, const ZkReply *reply)
-{
-	Run		 *run = arg;
-	LockPath *path = run->path;
-
-	run->calling = false;
-	if (!run_call_end(run))
-		return;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-	{
-		Probe *probe = palloc0(sizeof(Probe));
-
-		probe->run = run;
-		probe->names = palloc(Max(reply->nchildren, 1) * sizeof(char *));
-		for (int i = 0; i < reply->nchildren; i++)
-		{
-			const char *child = reply->children[i];
-			NodeName	parsed;
-
-			if (strlen(child) < sizeof(run->name) && node_name_parse(child, &parsed) &&
-				strncmp(child, run->name, strlen(run->name)) == 0 &&
-				run_by_name(path, child, parsed.sequence) == NULL)
-				probe->names[probe->nnames++] = pstrdup(child);
-		}
-		probe_next(probe);
-	}
-	else if (reply->outcome != ZK_UNKNOWN)
-		run_unsettled(run, reply->code);
 	path_pump(path);
 }
 
@@ -741,15 +615,6 @@ run_create(Run *run)
 	zk_create(path, run_first_entry(run)->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
 	path_list(run->path, true);
-}
-
-/* Asks whether the node exists whose create was not answered. */
-void
-run_probe(Run *run)
-{
-	run->calling = true;
-	run_call_begin(run);
-	zk_list(run->path->path, false, on_probed, run);
 }
 
 /* Replaces the run's node by its heir. */

@@ -27,6 +27,9 @@
 #define SESSION_BUDGET (900 * 1024)
 #define PATH_OVERHEAD 4
 
+/* Pause before what was refused but must be done is tried again. */
+#define RETRY_MS 5000
+
 typedef enum WatchState
 {
 	WATCH_NONE,
@@ -195,15 +198,21 @@ extern void run_vanished(Run *run);
 /* Calls to ZooKeeper (lock_calls.c) */
 extern void path_list(LockPath *path, bool watch);
 extern void run_create(Run *run);
-extern void run_probe(Run *run);
 extern void run_exchange(Run *run);
 extern void run_delete(Run *run);
 extern void run_guard(Run *run);
 extern void run_watch_blocker(Run *run, const char *name);
 extern void contender_check(Contender *c);
+extern void run_call_begin(Run *run);
+extern bool run_call_end(Run *run);
+extern Run *run_by_name(LockPath *path, const char *name, int64 sequence);
+extern void run_created(Run *run, const char *name, int64 czxid);
 
 /* Taking over from an earlier worker (lock_adopt.c) */
 extern void lock_adopt(const int *indexes, int n);
+
+/* Lost replies (lock_probe.c) */
+extern void run_probe(Run *run);
 
 /* Decisions (lock_path.c) */
 extern void arrivals_place(LockPath *path);

@@ -21,10 +21,9 @@ $java->connect($zk->connect_string);
 my ($s, $t, $r) = ($a->session(name => 's'), $a->session(name => 't'), $b->session(name => 'r'));
 my $path = '/rw/lock';
 
-# A tree with nothing between its root and the path: a shared lock on the path alone.
-my $read      = "zk_lock_tree_shared('$path', '/rw')";
-my $read_now  = "zk_lock_tree_shared('$path', '/rw', '0')";
-my $unread    = "zk_unlock_tree_shared('$path', '/rw')";
+my $read      = "zk_lock_shared('$path')";
+my $read_now  = "zk_try_lock_shared('$path')";
+my $unread    = "zk_unlock_shared('$path')";
 my $write     = "zk_lock('$path')";
 my $write_now = "zk_try_lock('$path')";
 my $unwrite   = "zk_unlock('$path')";

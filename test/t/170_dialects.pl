@@ -64,6 +64,24 @@ foreach my $dialect (sort keys %name)
 	}
 }
 
+# A downgrade puts the shared node in the place of the exclusive one.
+foreach my $dialect (sort keys %name)
+{
+	my $path = "/d/down/$dialect";
+	$s->query("SET zklock.dialect = $dialect; SELECT zk_lock('$path'); SELECT zk_lock_shared('$path')");
+	my ($sequence) = ($zk->children($path))[0] =~ /(\d{10})$/;
+	is($s->query("SELECT zk_unlock('$path')"), 't', "$dialect: a lock is downgraded");
+	is($other->query("SELECT zk_lock_shared('$path', '20s')"), 't', 'others share it');
+	is($other->query("SELECT zk_unlock_shared('$path')"), 't', 'for a while');
+	my ($node) = $zk->children($path);
+	# The digits of the recipe's name are but half of a UUID.
+	like($node, $dialect eq 'zookeeper' ? qr/^_c_[0-9a-f-]{36}-read-\d{10}$/ : $name{$dialect}[1],
+		'its node has the name of a shared lock\'s');
+	like($node, qr/$sequence$/, 'and the sequence of the other');
+	is($s->query("SELECT zk_unlock_shared('$path')"), 't', 'and is deleted in the end');
+	$a->assert_clean($zk, $path);
+}
+
 # Fields of Hive's data are parted by colons: nobody's name may have one in it.
 $s->query("SET zklock.dialect = hive; SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
 my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));

@@ -47,12 +47,11 @@ sub place_of
 	return (grep { $nodes[$_] eq $node } 0 .. $#nodes)[0];
 }
 
-# zk_lock_tree_shared of a path right below the root is a shared lock on that path.
 my %mode = (
 	exclusive => { lock => "zk_lock('%s')", unlock => "zk_unlock('%s')" },
 	shared    => {
-		lock   => "zk_lock_tree_shared('%s', '/l')",
-		unlock => "zk_unlock_tree_shared('%s', '/l')" });
+		lock   => "zk_lock_shared('%s')",
+		unlock => "zk_unlock_shared('%s')" });
 
 sub sql { my ($mode, $what, $path) = @_; return 'SELECT ' . sprintf($mode{$mode}{$what}, $path); }
 

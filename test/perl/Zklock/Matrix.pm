@@ -46,16 +46,15 @@ use Zklock::ZooKeeper;
 
 my @dialects = qw(curator curator_rw kazoo zookeeper hive);
 
-# A tree with nothing between its root and the path: a shared lock on the path alone.
 my %sql = (
 	exclusive => {
 		try    => "SELECT zk_try_lock('%s')",
 		lock   => "SELECT zk_lock('%s')",
 		unlock => "SELECT zk_unlock('%s')" },
 	shared => {
-		try    => "SELECT zk_lock_tree_shared('%s', '/m', '0')",
-		lock   => "SELECT zk_lock_tree_shared('%s', '/m')",
-		unlock => "SELECT zk_unlock_tree_shared('%s', '/m')" });
+		try    => "SELECT zk_try_lock_shared('%s')",
+		lock   => "SELECT zk_lock_shared('%s')",
+		unlock => "SELECT zk_unlock_shared('%s')" });
 
 sub new
 {
