@@ -22,7 +22,7 @@ my $limit = 2**31 - 1 - 1_000_000;
 my $zk = Zklock::ZooKeeper->standalone;
 # A client that comes while a server starts may wait for most of this for an answer. Nothing
 # is held meanwhile.
-my @conf  = ("zklock.session_timeout = '5s'");
+my @conf  = ("zklock.session_timeout = '10s'");
 my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
 my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $shell = $zk->shell;
@@ -38,7 +38,11 @@ sub set_counter
 	$zk->stop;
 	Zklock::JavaPeer->set_counter($zk->server(1), $path, $number);
 	$zk->start;
-	$_->wait_session foreach $a, $b;
+	foreach my $session ($s, $remote)
+	{
+		wait_until { $session->try("SELECT zk_try_lock('/n/ready')")->{ok} } 'ZooKeeper to answer again';
+		$session->query('SELECT zk_unlock_all()');
+	}
 	return;
 }
 
