@@ -124,7 +124,7 @@ RETURNS void
 AS 'MODULE_PATHNAME', 'zk_unlock_all'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_all() IS
-'release all session-level locks of this session';
+'release all session-level locks and semaphore permits of this session';
 
 CREATE FUNCTION zk_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
@@ -175,6 +175,21 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_fencing_token(text) IS
 'fencing token of the lock this session holds on a ZooKeeper path';
 
+/* Semaphores */
+CREATE FUNCTION zk_semaphore_acquire(path text, permits integer, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_semaphore_acquire'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_semaphore_acquire(text, integer, interval) IS
+'acquire one more permit of a semaphore at a ZooKeeper path that has so many; false if the timeout passed';
+
+CREATE FUNCTION zk_semaphore_release(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_semaphore_release'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_semaphore_release(text) IS
+'release one permit of a semaphore at a ZooKeeper path; false if none was held';
+
 /* Monitoring */
 CREATE FUNCTION zk_locks(
 	OUT pid integer,
@@ -204,8 +219,8 @@ COMMENT ON VIEW zk_locks IS
 COMMENT ON COLUMN zk_locks.pid IS 'process of the session that holds or waits';
 COMMENT ON COLUMN zk_locks.datname IS 'database of that session';
 COMMENT ON COLUMN zk_locks.path IS 'ZooKeeper path, below the chroot of zklock.servers';
-COMMENT ON COLUMN zk_locks.kind IS 'what it is: lock';
-COMMENT ON COLUMN zk_locks.mode IS 'exclusive or shared';
+COMMENT ON COLUMN zk_locks.kind IS 'what it is: lock or semaphore';
+COMMENT ON COLUMN zk_locks.mode IS 'exclusive or shared; NULL for a semaphore';
 COMMENT ON COLUMN zk_locks.scope IS 'session or transaction';
 COMMENT ON COLUMN zk_locks.state IS 'requested, waiting, held, suspended, lost, failed or releasing';
 COMMENT ON COLUMN zk_locks.granted IS 'whether the lock is held';
@@ -263,7 +278,9 @@ REVOKE ALL ON FUNCTION
 	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
 	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
 	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
-	zk_fencing_token(text), zk_locks(), zk_session()
+	zk_fencing_token(text),
+	zk_semaphore_acquire(text, integer, interval), zk_semaphore_release(text),
+	zk_locks(), zk_session()
 FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;
 GRANT SELECT ON zk_locks, zk_session TO pg_monitor;

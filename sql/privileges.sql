@@ -40,6 +40,7 @@ CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS
     'zk_xact_lock_tree(''/regress/privileges'', ''/regress'')',
     'zk_xact_lock_tree_shared(''/regress/privileges_shared'', ''/regress'')',
     'zk_unlock_all() IS NULL',
+    'zk_semaphore_acquire(''/regress/privileges'', 1)', 'zk_semaphore_release(''/regress/privileges'')',
     'count(*) >= 0 FROM zk_locks()', 'state FROM zk_session()',
     'count(*) >= 0 FROM zk_locks', 'state FROM zk_session']) statement
 $$;
@@ -58,7 +59,8 @@ GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_lock(text[], interval), zk
   zk_unlock(text), zk_unlock(text[]), zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
   zk_lock_tree(text, text, interval),
   zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
-  zk_lock_tree_shared(text, text, interval), zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text)
+  zk_lock_tree_shared(text, text, interval), zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
+  zk_semaphore_acquire(text, integer, interval), zk_semaphore_release(text)
   TO regress_zklock_user;
 SET ROLE regress_zklock_user;
 SELECT * FROM all_calls();

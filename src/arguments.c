@@ -8,11 +8,20 @@
  */
 #include "postgres.h"
 
+#include <math.h>
+
+#include "access/parallel.h"
 #include "arguments.h"
+#include "datatype/timestamp.h"
 #include "mb/pg_wchar.h"
 #include "node_name.h"
+#include "request.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 #include "zklock.h"
+
+/* Longer timeouts wait for ever: some 30,000 years. */
+#define MAX_TIMEOUT_MS (INT64CONST(1) << 50)
 
 /* Is a path in zklock.allowed_paths?  Both are in the server's encoding. */
 static bool
@@ -62,4 +71,42 @@ check_path(text *arg, bool to_lock)
 						errmsg("permission denied for ZooKeeper path \"%s\"", path),
 						errdetail("The path is not in \"zklock.allowed_paths\".")));
 	return utf8;
+}
+
+/* The process that holds a session's locks is its leader. */
+void
+require_lock_holder(void)
+{
+	zklock_require_preload();
+	if (IsParallelWorker())
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+						errmsg("cannot use ZooKeeper locks during a parallel operation")));
+}
+
+/* The path argument of a function, checked, in UTF-8. */
+char *
+path_argument(FunctionCallInfo fcinfo, bool to_lock)
+{
+	require_lock_holder();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
+	return check_path(PG_GETARG_TEXT_PP(0), to_lock);
+}
+
+/* A timeout argument of a function, in milliseconds, rounded up. */
+int64
+interval_argument(FunctionCallInfo fcinfo, int n)
+{
+	Interval *timeout;
+	double	  ms;
+
+	if (PG_ARGISNULL(n))
+		return LOCK_WAIT_FOREVER;
+	timeout = PG_GETARG_INTERVAL_P(n);
+	ms = timeout->time / 1000.0 +
+		 (timeout->day + (double) timeout->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
+	if (ms < 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("timeout must not be negative")));
+	return ms > MAX_TIMEOUT_MS ? LOCK_WAIT_FOREVER : (int64) ceil(ms);
 }

@@ -7,6 +7,11 @@
 #ifndef ZKLOCK_ARGUMENTS_H
 #define ZKLOCK_ARGUMENTS_H
 
+#include "fmgr.h"
+
 extern char *check_path(text *arg, bool to_lock);
+extern void	 require_lock_holder(void);
+extern char *path_argument(FunctionCallInfo fcinfo, bool to_lock);
+extern int64 interval_argument(FunctionCallInfo fcinfo, int n);
 
 #endif /* ZKLOCK_ARGUMENTS_H */

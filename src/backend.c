@@ -43,6 +43,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "lib/ilist.h"
+#include "permit.h"
 #include "request.h"
 #include "shmem.h"
 #include "storage/ipc.h"
@@ -50,8 +51,6 @@
 #include "storage/proc.h"
 #include "utils/hsearch.h"
 #include "utils/timeout.h"
-
-#define NO_ENTRY (-1)
 
 /* Transaction-level acquisitions by one subtransaction. */
 typedef struct HoldOwner
@@ -79,13 +78,6 @@ typedef struct LocalPath
 	Hold	   holds[2];				  /* by LockMode */
 } LocalPath;
 
-/* What the worker has still to do until a lock is free, or free to share. */
-typedef struct Handover
-{
-	int	   entry;
-	uint32 generation; /* when that has changed, it is done */
-} Handover;
-
 static HTAB					   *local_paths = NULL;
 static MemoryContext			local_context = NULL;
 static dlist_head				transaction_holds = DLIST_STATIC_INIT(transaction_holds);
@@ -97,7 +89,7 @@ static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
  */
 
 /* Gives an entry up, whatever its state.  Cannot fail, does not wait. */
-static Handover
+Handover
 entry_release(int index, bool notify)
 {
 	ContenderEntry *entry = entry_at(index);
@@ -134,7 +126,7 @@ entry_downgrade(int index)
  * Waits until the worker is done with a released or downgraded entry, but not
  * for ZooKeeper to come back.
  */
-static void
+void
 wait_for_handover(Handover handover)
 {
 	ContenderEntry *entry = entry_at(handover.entry);
@@ -385,6 +377,8 @@ backend_visit_holds(bool all, HoldVisitor visit, void *arg)
 				visit(hold->entry, path->path, arg);
 		}
 	}
+	if (all)
+		permit_visit(visit, arg);
 }
 
 static void
@@ -506,9 +500,9 @@ backend_install_hooks(void)
 	guard_install_hooks();
 }
 
-/* Prepares the session at its first lock. */
-static void
-start_session(void)
+/* Prepares the session at its first lock or permit. */
+void
+backend_start_session(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LocalPath)};
 
@@ -548,7 +542,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 	bool	   found;
 	bool	   granted = false;
 
-	start_session();
+	backend_start_session();
 
 	local = hash_search(local_paths, path, HASH_ENTER, &found);
 	if (!found)
@@ -676,18 +670,20 @@ backend_unlock(const char *path, LockMode mode)
 	return !lost;
 }
 
-/* Undoes all session-level acquisitions of this session. */
+/* Undoes all session-level acquisitions of this session, permits included. */
 void
 backend_unlock_all(void)
 {
 	HASH_SEQ_STATUS status;
 	LocalPath	   *path;
-	int				n = 0;
+	int				n;
 	Handover	   *handovers;
 
 	if (local_paths == NULL)
 		return;
-	handovers = palloc(2 * hash_get_num_entries(local_paths) * sizeof(Handover));
+	n = permit_count() + 2 * hash_get_num_entries(local_paths);
+	handovers = palloc(n * sizeof(Handover));
+	n = permit_release_all(handovers);
 
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)

@@ -34,7 +34,7 @@ contender_adopt(Contender *c)
 	{
 		if (state == CONTENDER_QUEUED)
 		{
-			c->path = path_get(entry->path);
+			c->path = path_of_entry(entry);
 			c->needs_list = 1;
 			dlist_push_tail(&c->path->arrivals, &c->node);
 		}
@@ -43,7 +43,7 @@ contender_adopt(Contender *c)
 		return;
 	}
 
-	path = path_get(entry->path);
+	path = path_of_entry(entry);
 	after = &path->runs.head;
 	dlist_foreach (iter, &path->runs)
 	{
@@ -57,6 +57,7 @@ contender_adopt(Contender *c)
 	if (run == NULL)
 	{
 		run = run_new(path, entry->run_id, entry->mode, entry->dialect);
+		run->permit = entry->kind == CONTENDER_PERMIT;
 		dlist_insert_after(after, &run->node);
 		strlcpy(run->name, entry->node, sizeof(run->name));
 		run->czxid = entry->czxid;
@@ -64,12 +65,10 @@ contender_adopt(Contender *c)
 		{
 			run_account_node(run);
 			run->state = RUN_UNKNOWN;
-			if (node_name_parse(run->name, &parsed))
-			{
+			if (run_sequence(run, run->name, &run->sequence))
 				run->state = RUN_CREATED;
+			if (node_name_parse(run->name, &parsed))
 				run->mode = parsed.mode;
-				run->sequence = parsed.sequence;
-			}
 		}
 	}
 	run->grants = Max(run->grants, entry->run_grants);

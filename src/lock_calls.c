@@ -125,12 +125,9 @@ report_sequence(const LockPath *path, int64 sequence)
 void
 run_created(Run *run, const char *name, int64 czxid)
 {
-	NodeName parsed;
-
 	strlcpy(run->name, name, sizeof(run->name));
-	if (!node_name_parse(name, &parsed))
+	if (!run_sequence(run, name, &run->sequence))
 		elog(ERROR, "unexpected node name \"%s\"", name);
-	run->sequence = parsed.sequence;
 	run->czxid = czxid;
 	run->state = RUN_CREATED;
 	run->path->parent_attempts = 0;
@@ -508,7 +505,8 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 
 		if (!node_name_parse(child, &parsed))
 		{
-			report_unrecognised(path, child);
+			if (!path->has_permits)
+				report_unrecognised(path, child);
 			continue;
 		}
 		run = run_by_name(path, child, parsed.sequence);
@@ -525,6 +523,8 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 		path->foreign_names[path->nforeign] = pstrdup(child);
 		path->nforeign++;
 	}
+	if (path->has_permits)
+		leases_set(path, reply);
 
 	dlist_foreach_modify (miter, &path->runs)
 	{
@@ -596,14 +596,18 @@ path_list(LockPath *path, bool watch)
 void
 run_create(Run *run)
 {
-	uint8 uuid[ZKLOCK_UUID_BYTES];
-	char *path;
+	const ContenderEntry *head = run_first_entry(run);
+	uint8				  uuid[ZKLOCK_UUID_BYTES];
+	char				 *path;
 
 	if (!pg_strong_random(uuid, sizeof(uuid)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
 	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
-	node_name_prefix(run->name, sizeof(run->name), run->dialect, run->mode, uuid);
+	if (run->permit)
+		lease_name_prefix(run->name, sizeof(run->name), head->permits, uuid);
+	else
+		node_name_prefix(run->name, sizeof(run->name), run->dialect, run->mode, uuid);
 
 	run_account_node(run);
 	run->state = RUN_CREATING;
@@ -612,7 +616,7 @@ run_create(Run *run)
 	run_publish(run);
 	run_call_begin(run);
 	path = node_path(run->path, run->name);
-	zk_create(path, run_first_entry(run)->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	zk_create(path, head->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
 	path_list(run->path, true);
 }

@@ -10,19 +10,13 @@
  */
 #include "postgres.h"
 
-#include <math.h>
-
-#include "access/parallel.h"
 #include "arguments.h"
 #include "backend.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "datatype/timestamp.h"
-#include "lock_funcs.h"
 #include "shmem.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
 #include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_lock);
@@ -44,33 +38,10 @@ PG_FUNCTION_INFO_V1(zk_unlock_shared_array);
 PG_FUNCTION_INFO_V1(zk_unlock_all);
 PG_FUNCTION_INFO_V1(zk_fencing_token);
 
-/* Longer timeouts wait for ever: some 30,000 years. */
-#define MAX_TIMEOUT_MS (INT64CONST(1) << 50)
-
 /* ------------------------------------------------------------------------
  * Arguments
  * ------------------------------------------------------------------------
  */
-
-/* The process that holds a session's locks is its leader. */
-void
-require_lock_holder(void)
-{
-	zklock_require_preload();
-	if (IsParallelWorker())
-		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
-						errmsg("cannot use ZooKeeper locks during a parallel operation")));
-}
-
-/* The path argument of a function, checked, in UTF-8. */
-static char *
-path_argument(FunctionCallInfo fcinfo, bool to_lock)
-{
-	require_lock_holder();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
-	return check_path(PG_GETARG_TEXT_PP(0), to_lock);
-}
 
 static int
 compare_paths(const void *a, const void *b)
@@ -121,24 +92,6 @@ paths_argument(FunctionCallInfo fcinfo, bool to_lock, int *npaths)
 	}
 	*npaths = unique;
 	return paths;
-}
-
-/* The timeout argument number n of a function, in milliseconds, rounded up. */
-int64
-interval_argument(FunctionCallInfo fcinfo, int n)
-{
-	Interval *timeout;
-	double	  ms;
-
-	if (PG_ARGISNULL(n))
-		return LOCK_WAIT_FOREVER;
-	timeout = PG_GETARG_INTERVAL_P(n);
-	ms = timeout->time / 1000.0 +
-		 (timeout->day + (double) timeout->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
-	if (ms < 0)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("timeout must not be negative")));
-	return ms > MAX_TIMEOUT_MS ? LOCK_WAIT_FOREVER : (int64) ceil(ms);
 }
 
 /* ------------------------------------------------------------------------

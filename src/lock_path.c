@@ -87,7 +87,7 @@ path_is_taken(const Contender *c)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);
 
-		if (recipe_conflict(run->mode, entry_of(c)->mode) && run_is_wanted(run, c))
+		if (!run->permit && recipe_conflict(run->mode, entry_of(c)->mode) && run_is_wanted(run, c))
 			return true;
 	}
 	return false;
@@ -100,8 +100,9 @@ contender_place(Contender *c)
 	const ContenderEntry *entry = entry_of(c);
 	LockPath			 *path = c->path;
 	Run					 *last = last_run(path);
+	bool				  permit = entry->kind == CONTENDER_PERMIT;
 
-	if (last == NULL || !run_is_open(last, entry->mode, entry->dialect))
+	if (last == NULL || permit || !run_is_open(last, entry->mode, entry->dialect))
 	{
 		size_t bytes = path_bytes(path, NULL) + ZKLOCK_NODE_SIZE;
 
@@ -113,6 +114,7 @@ contender_place(Contender *c)
 			return;
 		}
 		last = run_new(path, 0, entry->mode, entry->dialect);
+		last->permit = permit;
 		dlist_push_tail(&path->runs, &last->node);
 	}
 	run_join(last, c);
@@ -131,8 +133,11 @@ arrivals_place(LockPath *path)
 
 		if (c->needs_list > path->lists_done)
 			continue;
-		if (entry->nowait && (path_is_taken(c) || recipe_blocker(path->foreign, path->nforeign,
-																 PG_INT64_MAX, entry->mode) >= 0))
+		if (entry->nowait &&
+			(entry->kind == CONTENDER_PERMIT
+				 ? !permit_is_free(path, entry)
+				 : path_is_taken(c) || recipe_blocker(path->foreign, path->nforeign,
+													  PG_INT64_MAX, entry->mode) >= 0))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else
 		{
@@ -187,7 +192,7 @@ contender_own_blocker(const Contender *c)
 	{
 		Run *other = dlist_container(Run, node, iter.cur);
 
-		if (other->state >= RUN_CREATED && other->sequence < run->sequence &&
+		if (!other->permit && other->state >= RUN_CREATED && other->sequence < run->sequence &&
 			recipe_conflict(other->mode, run->mode) && run_has_others(other, c) &&
 			(nearest == NULL || other->sequence > nearest->sequence))
 			nearest = other;
@@ -263,7 +268,7 @@ run_grant(Run *run)
 
 		if (c->granted)
 			continue;
-		if (run->mode == LOCK_MODE_EXCLUSIVE)
+		if (run->mode == LOCK_MODE_EXCLUSIVE && !run->permit)
 		{
 			Run *own = contender_own_blocker(c);
 
@@ -312,7 +317,9 @@ run_pump(Run *run)
 				run_list(run);
 				return;
 			}
-			if (run->state == RUN_CREATED)
+			if (run->state == RUN_CREATED && run->permit)
+				permit_evaluate(run);
+			else if (run->state == RUN_CREATED)
 				run_evaluate(run);
 			run_guard(run);
 			if (run->state == RUN_GRANTED && run_is_guarded(run) && lease_state() == LEASE_HOLDS)
@@ -380,7 +387,7 @@ static void
 contender_arrive(Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
-	LockPath			 *path = path_get(entry->path);
+	LockPath			 *path = path_of_entry(entry);
 	Run					 *last = last_run(path);
 
 	if (!contender_step(c, CONTENDER_REQUESTED, CONTENDER_QUEUED))
@@ -404,7 +411,7 @@ contender_arrive(Contender *c)
 		dlist_push_tail(&path->arrivals, &c->node);
 		if (!zk_client_connected() || lease_state() != LEASE_HOLDS)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
-		else if (path_is_taken(c))
+		else if (entry->kind != CONTENDER_PERMIT && path_is_taken(c))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	else if (!dlist_is_empty(&path->arrivals) ||

@@ -121,11 +121,11 @@ on_probed(void *arg, const ZkReply *reply)
 		for (int i = 0; i < reply->nchildren; i++)
 		{
 			const char *child = reply->children[i];
-			NodeName	parsed;
+			int64		sequence;
 
-			if (strlen(child) < sizeof(run->name) && node_name_parse(child, &parsed) &&
+			if (strlen(child) < sizeof(run->name) && run_sequence(run, child, &sequence) &&
 				strncmp(child, run->name, strlen(run->name)) == 0 &&
-				run_by_name(path, child, parsed.sequence) == NULL)
+				run_by_name(path, child, sequence) == NULL)
 				probe->names[probe->nnames++] = pstrdup(child);
 		}
 		probe_next(probe);

@@ -77,7 +77,7 @@ node_path(const LockPath *path, const char *name)
 }
 
 /* Finds a path by name, making it if we do not know it. */
-LockPath *
+static LockPath *
 path_get(const char *name)
 {
 	bool	  found;
@@ -89,6 +89,17 @@ path_get(const char *name)
 		dlist_init(&path->runs);
 		dlist_init(&path->arrivals);
 	}
+	return path;
+}
+
+/* The path of an entry, likewise. */
+LockPath *
+path_of_entry(const ContenderEntry *entry)
+{
+	LockPath *path = path_get(entry->path);
+
+	if (entry->kind == CONTENDER_PERMIT)
+		path->has_permits = true;
 	return path;
 }
 
@@ -106,6 +117,7 @@ foreign_clear(LockPath *path)
 	path->foreign = NULL;
 	path->foreign_names = NULL;
 	path->nforeign = 0;
+	leases_clear(path);
 }
 
 static int
@@ -224,7 +236,7 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 bool
 run_is_open(const Run *run, LockMode mode, NodeDialect dialect)
 {
-	return !run->closed && run->mode == mode && run->dialect == dialect &&
+	return !run->closed && !run->permit && run->mode == mode && run->dialect == dialect &&
 		   run->joined < MAX_GRANTS && !dlist_is_empty(unconstify(dlist_head *, &run->queue));
 }
 
@@ -235,6 +247,26 @@ run_is_fresh(const Run *run)
 	return run->state == RUN_PLANNED || run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
 		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
 		   run->path->child_watch == WATCH_SET;
+}
+
+/* The sequence in the full name of a run's node; false if there is none. */
+bool
+run_sequence(const Run *run, const char *name, int64 *sequence)
+{
+	NodeName	parsed;
+	PermitLease lease;
+
+	if (run->permit)
+	{
+		if (!lease_name_parse(name, &lease))
+			return false;
+		*sequence = lease.sequence;
+		return true;
+	}
+	if (!node_name_parse(name, &parsed))
+		return false;
+	*sequence = parsed.sequence;
+	return true;
 }
 
 /* Records in all its contenders' entries what is known of a run's node. */
@@ -355,6 +387,7 @@ run_replace(Run *run, bool keep_place)
 		if (replacement == NULL)
 		{
 			replacement = run_new(run->path, keep_place ? run->id : 0, run->mode, run->dialect);
+			replacement->permit = run->permit;
 			if (keep_place)
 				dlist_insert_after(&run->node, &replacement->node);
 			else

@@ -12,6 +12,7 @@
 #define ZKLOCK_LOCK_TABLE_H
 
 #include "lib/ilist.h"
+#include "permit_recipe.h"
 #include "recipe.h"
 #include "utils/hsearch.h"
 #include "zk_client.h"
@@ -64,6 +65,10 @@ typedef struct LockPath
 									 * an exclusive one since the last listing */
 	RecipeContender *foreign;
 	char		   **foreign_names;
+	bool			 has_permits; /* somebody asked for one: what follows is kept */
+	int				 nleases;	  /* children in the last listing */
+	PermitLease		*leases;
+	char		   **lease_names;
 	int				 parents_pending; /* creates of parents outstanding */
 	int				 parent_attempts;
 	ContenderFailure parents_failure; /* FAILURE_NONE if none */
@@ -78,6 +83,7 @@ typedef struct Run
 	RunState		  state;
 	LockMode		  mode;
 	NodeDialect		  dialect;
+	bool			  permit;				  /* its node is a lease, for one contender */
 	dlist_head		  queue;				  /* of Contender, in order of arrival */
 	struct Contender *record;				  /* keeps the node on record, or NULL */
 	char			  name[ZKLOCK_NODE_SIZE]; /* node; from CREATING to UNKNOWN
@@ -168,7 +174,7 @@ extern void		 child_watch_set(LockPath *path, WatchState state);
 extern void		 own_watch_set(Run *run, WatchState state);
 extern void		 blocker_watch_set(Run *run, WatchState state);
 extern char		*node_path(const LockPath *path, const char *name);
-extern LockPath *path_get(const char *name);
+extern LockPath *path_of_entry(const ContenderEntry *entry);
 extern void		 path_free_if_idle(LockPath *path);
 extern void		 foreign_clear(LockPath *path);
 extern void		 foreign_remove(LockPath *path, const char *name);
@@ -180,6 +186,7 @@ extern bool		 run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool		 run_is_open(const Run *run, LockMode mode, NodeDialect dialect);
 extern bool		 run_may_retry(const Run *run);
 extern bool		 run_is_fresh(const Run *run);
+extern bool		 run_sequence(const Run *run, const char *name, int64 *sequence);
 extern bool		 run_is_guarded(const Run *run);
 extern void		 run_publish(Run *run);
 extern void		 run_account_node(Run *run);
@@ -194,6 +201,12 @@ extern void run_downgrade_begin(Run *run);
 extern void run_downgrade_pump(Run *run);
 extern void run_downgraded(Run *run);
 extern void run_vanished(Run *run);
+
+/* Permits (lock_permit.c) */
+extern void leases_set(LockPath *path, const ZkReply *reply);
+extern void leases_clear(LockPath *path);
+extern bool permit_is_free(const LockPath *path, const ContenderEntry *entry);
+extern void permit_evaluate(Run *run);
 
 /* Calls to ZooKeeper (lock_calls.c) */
 extern void path_list(LockPath *path, bool watch);

@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "lease.h"
 #include "lock_view.h"
+#include "permit_recipe.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 #include "zklock.h"
@@ -62,36 +63,72 @@ text_or_null(const char *value, bool *isnull)
 	return *isnull ? (Datum) 0 : CStringGetTextDatum(value);
 }
 
+/* The path as the user knows it: a semaphore's without that of its nodes. */
+static const char *
+shown_path(const ContenderEntry *entry)
+{
+	int suffix = 0;
+
+	if (entry->kind == CONTENDER_TURN)
+		suffix = strlen(PERMIT_TURNS);
+	else if (entry->kind == CONTENDER_PERMIT)
+		suffix = strlen(PERMIT_LEASES);
+	return pnstrdup(entry->path, strlen(entry->path) - suffix);
+}
+
+/*
+ * One permit, one row: does the entry of its lease speak for that of a turn?
+ */
+static bool
+is_spoken_for(const ContenderEntry *turn, const LockView *view)
+{
+	if (turn->kind != CONTENDER_TURN || turn->state == CONTENDER_REQUESTED || turn->state == CONTENDER_QUEUED)
+		return false;
+	for (int i = 0; i < view->n; i++)
+	{
+		const ContenderEntry *entry = &view->entries[i];
+
+		if (entry->kind == CONTENDER_PERMIT && entry->pid == turn->pid &&
+			strcmp(shown_path(entry), shown_path(turn)) == 0)
+			return true;
+	}
+	return false;
+}
+
 static void
 put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, bool transaction_level, int count)
 {
-	Datum		values[ZK_LOCKS_COLUMNS];
-	bool		nulls[ZK_LOCKS_COLUMNS] = {0};
-	bool		waiting = entry->state == CONTENDER_QUEUED;
-	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER;
+	Datum values[ZK_LOCKS_COLUMNS];
+	bool  nulls[ZK_LOCKS_COLUMNS] = {0};
+	bool  lock = entry->kind == CONTENDER_LOCK;
+	bool  turn = entry->kind == CONTENDER_TURN &&
+				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
+	bool		waiting = entry->state == CONTENDER_QUEUED || turn;
+	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
 	int			blocker_pid = 0;
 	const char *blocker_node = NULL;
 
-	if (waiting)
+	if (waiting && !turn)
 		lock_view_blocker(view, entry->run_id, entry->pid, &blocker_pid, &blocker_node);
 
 	values[0] = Int32GetDatum(entry->pid);
 	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
-	values[2] = utf8_text(entry->path, entry->database == MyDatabaseId);
-	values[3] = CStringGetTextDatum("lock");
+	values[2] = utf8_text(shown_path(entry), entry->database == MyDatabaseId);
+	values[3] = CStringGetTextDatum(lock ? "lock" : "semaphore");
 	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
+	nulls[4] = !lock;
 	values[5] = CStringGetTextDatum(transaction_level ? "transaction" : "session");
-	values[6] = CStringGetTextDatum(state_name(entry->state, lease));
+	values[6] = CStringGetTextDatum(turn ? "waiting" : state_name(entry->state, lease));
 	values[7] = BoolGetDatum(granted);
 	values[8] = Int32GetDatum(count);
 	values[9] = text_or_null(entry->node, &nulls[9]);
 	values[10] = Int64GetDatum(entry->token);
-	nulls[10] = !granted;
+	nulls[10] = !granted || !lock;
 	values[11] = TimestampTzGetDatum(entry->requested_at);
 	nulls[11] = !waiting && entry->state != CONTENDER_REQUESTED;
 	values[12] = TimestampTzGetDatum(entry->granted_at);
-	nulls[12] = entry->granted_at == 0;
+	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN;
 	values[13] = Int32GetDatum(blocker_pid);
 	nulls[13] = blocker_pid == 0;
 	nulls[14] = blocker_node == NULL;
@@ -120,6 +157,8 @@ zk_locks(PG_FUNCTION_ARGS)
 	{
 		const ContenderEntry *entry = &view.entries[i];
 
+		if (is_spoken_for(entry, &view))
+			continue;
 		if (entry->session_count > 0)
 			put_lock_row(rsinfo, entry, &view, lease, entry->mode, false, entry->session_count);
 		if (entry->transaction_count > 0)

@@ -166,11 +166,11 @@ node_data(NodeDialect dialect, bool transaction_level)
  * left.
  */
 int
-request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait)
+request_contender(const ContenderRequest *request)
 {
-	NodeDialect		dialect = (NodeDialect) zklock_dialect;
-	char		   *data = node_data(dialect, transaction_level);
-	TimestampTz		now = GetCurrentTimestamp();
+	NodeDialect dialect =
+		request->kind == CONTENDER_LOCK ? (NodeDialect) zklock_dialect : DIALECT_CURATOR;
+	char		   *data = node_data(dialect, request->transaction_level);
 	int				index = entry_claim();
 	ContenderEntry *entry;
 
@@ -184,14 +184,16 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
 	entry->database = MyDatabaseId;
-	entry->mode = mode;
+	entry->kind = request->kind;
+	entry->mode = request->mode;
 	entry->dialect = dialect;
 	entry->persistent_parents = zklock_parent_nodes == ZKLOCK_PARENTS_PERSISTENT;
-	entry->transaction_level = transaction_level;
-	entry->nowait = nowait;
+	entry->permits = request->permits;
+	entry->transaction_level = request->transaction_level;
+	entry->nowait = request->nowait;
 	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
-	entry->requested_at = now;
-	strlcpy(entry->path, path, sizeof(entry->path));
+	entry->requested_at = request->since;
+	strlcpy(entry->path, request->path, sizeof(entry->path));
 	strlcpy(entry->data, data, sizeof(entry->data));
 	entry->session_count = 0;
 	entry->transaction_count = 0;
@@ -199,12 +201,13 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	entry->shared_transaction_count = 0;
 	entry->downgrading = false;
 	entry->notify_release = false;
-	entry->on_loss = zklock_on_lock_loss;
+	entry->on_loss = request->kind == CONTENDER_TURN ? LOSS_ABORT : zklock_on_lock_loss;
 	entry->interrupted = false;
 	entry->run_id = 0;
 	entry->node[0] = '\0';
 	entry->czxid = 0;
 	entry->run_grants = 0;
+	entry->others_permits = 0;
 	entry->token = 0;
 	entry->granted_at = 0;
 	entry->blocked_by_run = 0;
@@ -215,6 +218,20 @@ request_lock(const char *path, LockMode mode, bool transaction_level, bool nowai
 	SpinLockRelease(&entry->mutex);
 	pfree(data);
 	return index;
+}
+
+/* The same for a lock. */
+int
+request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait)
+{
+	ContenderRequest request = {.kind = CONTENDER_LOCK,
+								.path = path,
+								.mode = mode,
+								.transaction_level = transaction_level,
+								.nowait = nowait,
+								.since = GetCurrentTimestamp()};
+
+	return request_contender(&request);
 }
 
 /* Why a lost lock was lost, for a DETAIL. */
@@ -324,7 +341,7 @@ report_failure(const char *path, ContenderFailure failure, int code)
  * is the entry that waits, to tell for whom, or negative.
  */
 static void
-log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms, int index)
+log_wait(const Wait *wait, const char *what, int index)
 {
 	LockView	view;
 	int			pid = 0;
@@ -342,8 +359,8 @@ log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms, int
 		lock_view_blocker(&view, run_id, MyProcPid, &pid, &node);
 	}
 	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid,
-						 what, mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-						 path_for_display(path), (long) waited_ms),
+						 what, wait->what, path_for_display(wait->path),
+						 (long) (zklock_now_ms() - wait->start)),
 				  pid != 0 ? errdetail_log("Blocked by process %d.", pid) : 0,
 				  pid == 0 && node ? errdetail_log("Blocked by ZooKeeper node \"%s\".",
 												   utf8_for_display(node, false))
@@ -352,19 +369,51 @@ log_wait(const char *path, LockMode mode, const char *what, int64 waited_ms, int
 		lock_view_drop(&view);
 }
 
+/* Begins a wait, which may be for several entries one after the other. */
+void
+wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
+{
+	wait->path = path;
+	wait->what = what;
+	wait->timeout_ms = timeout_ms;
+	wait->start = zklock_now_ms();
+	wait->logged = false;
+}
+
+/* What was waited for has been had. */
+void
+wait_end(const Wait *wait)
+{
+	if (wait->logged)
+		log_wait(wait, "acquired", -1);
+}
+
 /*
- * Waits until the worker has decided about an entry.
+ * Waits until the worker has decided about a lock.
  *
- * Returns true if the lock is granted, false if the timeout has passed; then
- * the caller releases the entry.  Anything else is an error.
+ * Returns true if it is granted, false if the timeout has passed; then the
+ * caller releases the entry.  Anything else is an error.
  */
 bool
 wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 {
+	Wait wait;
+
+	wait_begin(&wait, path, mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock", timeout_ms);
+	if (!wait_for_entry(&wait, index))
+		return false;
+	wait_end(&wait);
+	return true;
+}
+
+/* The same for an entry of any kind, as part of a wait. */
+bool
+wait_for_entry(Wait *wait, int index)
+{
 	ContenderEntry *entry = entry_at(index);
-	int64			start = zklock_now_ms();
+	const char	   *path = wait->path;
+	int64			timeout_ms = wait->timeout_ms;
 	int64			absent_since = -1;
-	bool			logged = false;
 
 	for (;;)
 	{
@@ -382,16 +431,14 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		failure = entry->failure;
 		code = entry->error_code;
 		SpinLockRelease(&entry->mutex);
-		waited = zklock_now_ms() - start;
+		waited = zklock_now_ms() - wait->start;
 
 		/* What was granted under a lease that has lapsed may be gone by now. */
 		lease_holds = lease_state() == LEASE_HOLDS;
 		if (state == CONTENDER_GRANTED && lease_holds)
-		{
-			if (logged)
-				log_wait(path, mode, "acquired", waited, -1);
 			return true;
-		}
+		if (state == CONTENDER_LOST && entry->kind == CONTENDER_TURN)
+			return true;
 		if (state == CONTENDER_LOST)
 			report_lost(index, path);
 		if (state == CONTENDER_FAILED)
@@ -431,12 +478,12 @@ wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
 		if (state == CONTENDER_GRANTED || timeout_ms == LOCK_NO_WAIT)
 			sleep = Min(sleep, 1000);
 
-		if (log_lock_waits && !logged)
+		if (log_lock_waits && !wait->logged)
 		{
 			if (waited >= DeadlockTimeout)
 			{
-				log_wait(path, mode, "still waiting for", waited, index);
-				logged = true;
+				log_wait(wait, "still waiting for", index);
+				wait->logged = true;
 			}
 			else
 				sleep = Min(sleep, DeadlockTimeout - waited);

@@ -47,6 +47,14 @@ typedef enum LossPolicy
 	LOSS_TERMINATE /* or the session is terminated */
 } LossPolicy;
 
+/* What a contender is for. */
+typedef enum EntryKind
+{
+	CONTENDER_LOCK,
+	CONTENDER_TURN,	 /* the lock that says whose turn it is at a semaphore */
+	CONTENDER_PERMIT /* a lease of a semaphore */
+} EntryKind;
+
 /* Why a contender is in CONTENDER_FAILED. */
 typedef enum ContenderFailure
 {
@@ -80,7 +88,9 @@ typedef struct ContenderEntry
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
+	EntryKind	kind;
 	NodeDialect dialect;
+	int			permits;			/* of the semaphore, for CONTENDER_PERMIT */
 	bool		persistent_parents; /* else containers, if any are missing */
 	bool		transaction_level;	/* what was asked for at first */
 	bool		nowait;				/* never wait for another holder */
@@ -108,6 +118,7 @@ typedef struct ContenderEntry
 	char			 node[ZKLOCK_NODE_SIZE]; /* the run's; no sequence while unsettled */
 	int64			 czxid;					 /* of that node, 0 while unsettled */
 	int				 run_grants;			 /* grants under that node so far */
+	int				 others_permits;		 /* fewest that older leases tell of, 0 if none */
 	int64			 token;					 /* fencing token, 0 until granted */
 	TimestampTz		 granted_at;
 	uint64			 blocked_by_run; /* head of a run only: the run it waits for */

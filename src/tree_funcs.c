@@ -20,7 +20,6 @@
 
 #include "arguments.h"
 #include "backend.h"
-#include "lock_funcs.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(zk_lock_tree);

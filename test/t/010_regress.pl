@@ -15,7 +15,8 @@ use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 # In this order: setup makes what the others use.
-my @tests = qw(setup lock xact shared upgrade array tree errors privileges views tokens fence);
+my @tests =
+  qw(setup lock xact shared upgrade array tree semaphore errors privileges views tokens fence);
 
 my $zk     = Zklock::ZooKeeper->standalone;
 my $server = Zklock::Server->new(
