@@ -45,6 +45,7 @@ import org.apache.zookeeper.data.Stat;
  *                                      it plus one; release. Result: milliseconds it took
  * intervals ROUNDS PATH SLEEP_MS KIND  ROUNDS times: acquire, sleep, release. Result: when each time
  *                                      it had just acquired and was about to release, in microseconds
+ * permit ... NAME ...                  see Semaphores
  * container PATH                       creates a container node
  * close                                ends the session; the end of the input does so too
  * </pre>
@@ -54,6 +55,7 @@ import org.apache.zookeeper.data.Stat;
 public final class LockPeer {
   private CuratorFramework client;
   private final Map<String, Holder> holders = new ConcurrentHashMap<>();
+  private final Semaphores semaphores = new Semaphores();
 
   /** A lock and the thread that asks for it: Curator's locks belong to threads. */
   private static final class Holder {
@@ -138,6 +140,10 @@ public final class LockPeer {
             () ->
                 intervals(
                     Integer.parseInt(words[2]), words[3], Long.parseLong(words[4]), words[5]));
+        break;
+      case "permit":
+        Holder owner = holder(words[3]);
+        owner.acquiring = inThread(owner, id, () -> semaphores.run(client, words));
         break;
       default:
         answer(id, () -> runCommand(words));

@@ -61,6 +61,12 @@ is($p->query(q{SELECT zk_try_lock('/t/b') AND zk_unlock('/t/b')}), 't', 'the oth
 $s1->query(q{SELECT zk_unlock_all()});
 is($p->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'zk_unlock_all');
 
+is($s1->query(q{SELECT zk_semaphore_acquire('/t/sem', 1)}), 't', 'zk_semaphore_acquire');
+is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0')}), 'f', 'the primary does not get the permit');
+is($s1->query(q{SELECT zk_semaphore_release('/t/sem')}), 't', 'zk_semaphore_release');
+is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0') AND zk_semaphore_release('/t/sem')}), 't',
+	'then it does');
+
 foreach my $end (qw(COMMIT ROLLBACK))
 {
 	$s1->query('BEGIN');

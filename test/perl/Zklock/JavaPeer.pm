@@ -4,7 +4,7 @@
 
 =head1 NAME
 
-Zklock::JavaPeer - contenders that use Curator's locks, ZooKeeper's recipe, or do as Hive
+Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hive
 
 =head1 SYNOPSIS
 
@@ -29,6 +29,11 @@ Zklock::JavaPeer - contenders that use Curator's locks, ZooKeeper's recipe, or d
 
   Zklock::JavaPeer->set_counter($zk->server(1), '/lock', 2147483640);
                                    # of a server that is stopped: the next sequence
+  my $got = $java->permit('p1', '/semaphore', 3, 5000);   # of a semaphore with 3 permits
+  my $id = $java->permit_start('p1', '/semaphore', 3, 5000);
+  $java->permit_release('p1');
+  my $id = $java->permit_rounds_start('p1', '/semaphore', 3, $rounds, $sleep_ms);
+  my $times = $java->result($id);  # [ begin, end ] of each round, microseconds
 
   $java->container('/parent');
   $java->close_session;            # its locks go; stop does the same
@@ -94,7 +99,7 @@ sub _classes
 	{
 		my $source = dirname(__FILE__) . '/../../interop';
 		my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
-		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(),
+		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(), '-sourcepath', $source,
 			'-d', $directory, map { "$source/$_.java" } qw(PeerLocks LockPeer SetCounter)) == 0
 		  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
 	}
@@ -158,6 +163,16 @@ sub intervals_start
 	my ($self, $rounds, $path, $sleep, $kind) = @_;
 	return $self->send('intervals', $rounds, $path, $sleep, $kind);
 }
+
+sub permit_start
+{
+	my ($self, $name, $path, $permits, $timeout) = @_;
+	return $self->send('permit', 'acquire', $name, $path, $permits, defined $timeout ? $timeout : -1);
+}
+
+sub permit { my $self = shift; return $self->result($self->permit_start(@_)); }
+sub permit_release { my ($self, $name) = @_; return $self->call('permit', 'release', $name); }
+sub permit_rounds_start { my $self = shift; return $self->send('permit', 'rounds', @_); }
 
 sub close_session { my ($self) = @_; return $self->call('close'); }
 
