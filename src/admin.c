@@ -272,7 +272,7 @@ admin_attend(void)
 		zk_check(question->node.path, on_done, question);
 	else
 	{
-		zk_sync();
+		zk_sync(NULL, NULL);
 		zk_get(question->node.path, false, on_read, question);
 	}
 }

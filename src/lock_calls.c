@@ -226,7 +226,8 @@ on_created(void *arg, const ZkReply *reply)
 			run_fail(run, FAILURE_WORN_OUT, 0);
 			break;
 		default:
-			run->state = RUN_PLANNED;
+			/* A server that broke down may have created it all the same. */
+			run->state = zk_error_is_breakdown(reply->code) ? RUN_UNKNOWN : RUN_PLANNED;
 			run_fail(run, reply->outcome == ZK_NO_CHILDREN ? FAILURE_NO_CHILDREN : FAILURE_REFUSED,
 					 reply->code);
 			break;
@@ -336,6 +337,14 @@ on_identified(void *arg, const ZkReply *reply)
 	path_pump(path);
 }
 
+/* For the time being we cannot see to it that we hear of the node's end. */
+static void
+run_unguarded(Run *run)
+{
+	run->unguarded = true;
+	run->guard_at = zklock_now_ms() + RETRY_MS;
+}
+
 /* Our own node, read to set a watch on it. */
 static void
 on_guarded(void *arg, const ZkReply *reply)
@@ -346,11 +355,13 @@ on_guarded(void *arg, const ZkReply *reply)
 	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (!run_call_end(run))
 		return;
+	if (reply->outcome == ZK_OK)
+		run->unguarded = false;
 	if (reply->outcome == ZK_NO_NODE ||
 		(reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id))
 		run_vanished(run);
 	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
-		run->unguarded = true;
+		run_unguarded(run);
 	path_pump(path);
 }
 
@@ -562,7 +573,7 @@ on_listed(void *arg, const ZkReply *reply)
 		path_apply_listing(path, reply);
 		arrivals_place(path);
 	}
-	else if (reply->outcome == ZK_REFUSED)
+	else if (reply->outcome != ZK_UNKNOWN)
 	{
 		dlist_foreach_modify (iter, &path->arrivals)
 			contender_fail(dlist_container(Contender, node, iter.cur), FAILURE_REFUSED, reply->code);
@@ -666,12 +677,12 @@ run_guard(Run *run)
 	size_t	  bytes = path_bytes(path, run->name);
 	char	 *node;
 
-	if (run->own_watch != WATCH_NONE || run->unguarded ||
+	if (run->own_watch != WATCH_NONE || (run->unguarded && !retry_is_due(run->guard_at)) ||
 		(path->child_watch != WATCH_NONE && !run->delete_refused))
 		return;
 	if (lock_manager.watch_bytes + bytes > SESSION_BUDGET)
 	{
-		run->unguarded = true;
+		run_unguarded(run);
 		return;
 	}
 	own_watch_set(run, WATCH_ASKED);

@@ -53,7 +53,8 @@
  *
  * Everything is driven by path_pump(), which looks at what is and does what
  * comes next; events only record what they know and call it.  Nothing is sent
- * while ZooKeeper is not connected, and nothing granted without the lease.
+ * while ZooKeeper is not connected, or before a sync on a new connection was
+ * answered, and nothing granted without the lease.
  *
  * For a worker that may end at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
@@ -71,6 +72,9 @@
 #include "lease.h"
 #include "lock_path.h"
 #include "lock_table.h"
+
+/* Pause before a sync that was refused is sent again. */
+#define SYNC_AGAIN_MS 1000
 
 /* ------------------------------------------------------------------------
  * Placing contenders in runs
@@ -345,9 +349,9 @@ path_pump(LockPath *path)
 {
 	dlist_mutable_iter iter;
 
-	if (!zk_client_connected())
+	if (!zk_client_connected() || !lock_manager.synced)
 	{
-		/* Nothing can be sent, but who gave up need not be kept. */
+		/* Nothing is sent, but who gave up need not be kept. */
 		dlist_foreach_modify (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, node, iter.cur);
@@ -558,21 +562,49 @@ forget_listings(bool watches)
 	}
 }
 
+/* The reply to synchronize() */
+static void
+on_synced(void *arg, const ZkReply *reply)
+{
+	(void) arg;
+	if (reply->outcome == ZK_UNKNOWN)
+		return;
+	if (reply->outcome == ZK_OK)
+	{
+		lock_manager.synced = true;
+		pump_all();
+		return;
+	}
+	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(reply->code)),
+				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
+	lock_manager.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
+	(void) retry_is_due(lock_manager.sync_at);
+	lock_path_unreachable();
+}
+
 /*
- * A connection stands, of the session before or of a new one.  What another
- * connection or worker did may not have reached this server yet, hence sync.
+ * What another connection or worker of ours did may not have reached this
+ * server yet: nothing is asked before it has.
  */
+static void
+synchronize(void)
+{
+	lock_manager.synced = false;
+	lock_manager.sync_at = -1;
+	zk_sync(on_synced, NULL);
+}
+
+/* A connection stands, of the session before or of a new one. */
 void
 lock_path_connected(const SessionInfo *session)
 {
 	lock_manager.session_id = session->id;
 	lock_manager.chroot_len = strlen(session->chroot);
 	lock_manager.refused_code = 0;
-	zk_sync();
+	synchronize();
 	forget_listings(false);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 		contender_check(&lock_manager.contenders[i]);
-	pump_all();
 }
 
 /*
@@ -762,6 +794,8 @@ lock_path_retry(void)
 	if (lock_manager.retry_at < 0 || zklock_now_ms() < lock_manager.retry_at)
 		return;
 	lock_manager.retry_at = -1;
+	if (zk_client_connected() && lock_manager.sync_at >= 0 && retry_is_due(lock_manager.sync_at))
+		synchronize();
 	pump_all();
 }
 

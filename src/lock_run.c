@@ -158,7 +158,7 @@ path_free_if_idle(LockPath *path)
 {
 	if (path->calls > 0 || !dlist_is_empty(&path->runs) || !dlist_is_empty(&path->arrivals))
 		return;
-	if (path->child_watch == WATCH_SET && zk_client_connected())
+	if (path->child_watch == WATCH_SET)
 		zk_unwatch_children(path->path);
 	child_watch_set(path, WATCH_NONE);
 	foreign_clear(path);
@@ -283,13 +283,20 @@ run_publish(Run *run)
 
 /* After a refusal: is it time to try again?  If not, see to it that it will be. */
 bool
+retry_is_due(int64 at)
+{
+	if (at <= zklock_now_ms())
+		return true;
+	if (lock_manager.retry_at < 0 || at < lock_manager.retry_at)
+		lock_manager.retry_at = at;
+	return false;
+}
+
+/* Likewise, for what has been refused to a run. */
+bool
 run_may_retry(const Run *run)
 {
-	if (run->retry_at <= zklock_now_ms())
-		return true;
-	if (lock_manager.retry_at < 0 || run->retry_at < lock_manager.retry_at)
-		lock_manager.retry_at = run->retry_at;
-	return false;
+	return retry_is_due(run->retry_at);
 }
 
 /* Would we hear of it, or have heard, if someone deleted the run's node? */
@@ -331,7 +338,7 @@ run_finish(Run *run)
 			if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
 				shared = true;
 		}
-		if (!shared && zk_client_connected())
+		if (!shared)
 		{
 			char *watched = node_path(run->path, run->blocker);
 

@@ -104,7 +104,8 @@ typedef struct Run
 	int				  calls;	 /* all outstanding calls with the run */
 	int64			  retry_at;	 /* delete not before, ms */
 	WatchState		  own_watch;
-	bool			  unguarded; /* own node cannot be watched */
+	bool			  unguarded; /* own node cannot be watched ... */
+	int64			  guard_at;	 /* ... which is tried again then, ms */
 	WatchState		  blocker_watch;
 	char			 *blocker; /* node being watched */
 	bool			  blind;   /* the blocker cannot be read */
@@ -136,6 +137,8 @@ typedef struct LockManager
 	size_t	   chroot_len;
 	size_t	   watch_bytes;	 /* in watches set or asked for */
 	size_t	   node_bytes;	 /* in ephemeral nodes */
+	bool	   synced;		 /* what we read is no older than the connection */
+	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
 	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
 } LockManager;
@@ -184,6 +187,7 @@ extern Run		*last_run(LockPath *path);
 extern Run		*run_before(Run *run);
 extern bool		 run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool		 run_is_open(const Run *run, LockMode mode, NodeDialect dialect);
+extern bool		 retry_is_due(int64 at);
 extern bool		 run_may_retry(const Run *run);
 extern bool		 run_is_fresh(const Run *run);
 extern bool		 run_sequence(const Run *run, const char *name, int64 *sequence);

@@ -58,6 +58,7 @@
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
 #define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
+#define UNWATCH_AGAIN_MS 5000
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
@@ -309,6 +310,8 @@ typedef struct Call
 
 static dlist_head queued = DLIST_STATIC_INIT(queued);		/* not yet sent */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static dlist_head unwanted = DLIST_STATIC_INIT(unwanted);	/* watches still to be removed */
+static int64	  unwatch_at;								/* when to try that again, ms */
 static int		  n_in_flight;
 static uint64	  next_call = 1;
 static int64	  nudged_at;
@@ -353,8 +356,7 @@ classify(int code)
 			return ZK_NO_CHILDREN;
 		case ZCONNECTIONLOSS:
 		case ZOPERATIONTIMEOUT:
-		case ZRUNTIMEINCONSISTENCY:
-		case ZSYSTEMERROR:
+		case ZRUNTIMEINCONSISTENCY: /* the library has given the connection up */
 		case ZINVALIDSTATE:
 		case ZSESSIONEXPIRED:
 		case ZSESSIONMOVED:
@@ -365,11 +367,94 @@ classify(int code)
 	}
 }
 
+/* Do two calls set or remove the same kind of watch on the same path? */
+static bool
+same_watch(const Call *a, const Call *b)
+{
+	bool a_children = a->kind == CALL_LIST || a->kind == CALL_UNWATCH_CHILDREN;
+	bool b_children = b->kind == CALL_LIST || b->kind == CALL_UNWATCH_CHILDREN;
+
+	return a_children == b_children && strcmp(a->path, b->path) == 0;
+}
+
+/* Has a watch been asked for again that the call was to remove? */
+static bool
+watch_is_wanted(const Call *unwatch)
+{
+	dlist_head *lists[] = {&in_flight, &queued};
+	dlist_iter	iter;
+
+	for (int i = 0; i < (int) lengthof(lists); i++)
+	{
+		dlist_foreach (iter, lists[i])
+		{
+			const Call *call = dlist_container(Call, node, iter.cur);
+
+			if (call->watch && same_watch(call, unwatch))
+				return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * A watch is still there that should be removed.  The library would carry it
+ * from one connection to the next, so it is removed later, unless it is wanted
+ * again by then.
+ */
+static void
+keep_unwatch(Call *unwatch)
+{
+	if (handle == NULL || watch_is_wanted(unwatch))
+	{
+		free_call(unwatch);
+		return;
+	}
+	dlist_push_tail(&unwanted, &unwatch->node);
+	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
+}
+
+/* Somebody asks for a watch: it need not be removed. */
+static void
+forget_unwatch(const Call *watch)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &unwanted)
+	{
+		Call *unwatch = dlist_container(Call, node, iter.cur);
+
+		if (same_watch(watch, unwatch))
+		{
+			dlist_delete(&unwatch->node);
+			free_call(unwatch);
+		}
+	}
+}
+
+static void
+unwatch_again(void)
+{
+	while (!dlist_is_empty(&unwanted))
+	{
+		Call *unwatch = dlist_container(Call, node, dlist_pop_head_node(&unwanted));
+
+		unwatch->number = next_call++;
+		dlist_push_tail(&queued, &unwatch->node);
+	}
+}
+
 /* Takes a call out of its list and answers it. */
 static void
 finish_call(Call *call, ZkReply *reply)
 {
 	dlist_delete(&call->node);
+	if ((call->kind == CALL_UNWATCH_DATA || call->kind == CALL_UNWATCH_CHILDREN) &&
+		reply->code != ZOK && reply->code != ZNOWATCHER)
+	{
+		keep_unwatch(call);
+		return;
+	}
 	reply->outcome = classify(reply->code);
 
 	/*
@@ -482,6 +567,8 @@ new_call(CallKind kind, const char *path, const char *data, ZkReplyHandler handl
 static void
 submit_call(Call *call)
 {
+	if (call->watch)
+		forget_unwatch(call);
 	dlist_push_tail(&queued, &call->node);
 	send_queued();
 }
@@ -554,21 +641,9 @@ zk_check(const char *path, ZkReplyHandler handler, void *arg)
 }
 
 void
-zk_sync(void)
+zk_sync(ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_SYNC, "/", NULL, 0, false, NULL, NULL);
-}
-
-void
-zk_unwatch_data(const char *path)
-{
-	submit(CALL_UNWATCH_DATA, path, NULL, 0, false, NULL, NULL);
-}
-
-void
-zk_unwatch_children(const char *path)
-{
-	submit(CALL_UNWATCH_CHILDREN, path, NULL, 0, false, NULL, NULL);
+	submit(CALL_SYNC, "/", NULL, 0, false, handler, arg);
 }
 
 /* Answers all calls of a list as unknown. */
@@ -581,6 +656,27 @@ fail_calls(dlist_head *calls, int code)
 
 		finish_call(dlist_head_element(Call, node, calls), &reply);
 	}
+}
+
+/* Removes a watch that nobody wants any more, now or when we are connected. */
+static void
+unwatch(CallKind kind, const char *path)
+{
+	submit(kind, path, NULL, 0, false, NULL, NULL);
+	if (!connected)
+		fail_calls(&queued, ZCONNECTIONLOSS);
+}
+
+void
+zk_unwatch_data(const char *path)
+{
+	unwatch(CALL_UNWATCH_DATA, path);
+}
+
+void
+zk_unwatch_children(const char *path)
+{
+	unwatch(CALL_UNWATCH_CHILDREN, path);
 }
 
 /* ------------------------------------------------------------------------
@@ -706,6 +802,7 @@ zk_client_close(void)
 	fail_calls(&in_flight, ZCLOSING);
 	n_in_flight = 0;
 	fail_calls(&queued, ZCLOSING);
+	fail_calls(&unwanted, ZCLOSING);
 	return ended;
 }
 
@@ -763,13 +860,24 @@ zk_client_session(SessionInfo *info)
 	}
 }
 
-/* When zk_client_dispatch() wants to run next even without an event, or -1. */
-int64
-zk_client_next_wakeup(void)
+/* When a call has been without an answer for too long, or -1. */
+static int64
+nudge_at(void)
 {
 	if (!connected || dlist_is_empty(&in_flight))
 		return -1;
 	return Max(dlist_head_element(Call, node, &in_flight)->sent_at, nudged_at) + NUDGE_MS;
+}
+
+/* When zk_client_dispatch() wants to run next even without an event, or -1. */
+int64
+zk_client_next_wakeup(void)
+{
+	int64 wakeup = nudge_at();
+
+	if (connected && !dlist_is_empty(&unwanted))
+		wakeup = wakeup < 0 ? unwatch_at : Min(wakeup, unwatch_at);
+	return wakeup;
 }
 
 /*
@@ -779,7 +887,7 @@ zk_client_next_wakeup(void)
 static void
 nudge(void)
 {
-	int64 wakeup = zk_client_next_wakeup();
+	int64 wakeup = nudge_at();
 
 	if (wakeup < 0 || zklock_now_ms() < wakeup)
 		return;
@@ -855,6 +963,7 @@ handle_session(int state)
 		connection++;
 		outage_logged = false;
 		send_credentials();
+		unwatch_again();
 		callbacks.session(ZK_SESSION_CONNECTED);
 	}
 	else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
@@ -959,6 +1068,8 @@ zk_client_dispatch(void)
 		event = next;
 	}
 	nudge();
+	if (connected && zklock_now_ms() >= unwatch_at)
+		unwatch_again();
 	send_queued();
 }
 
@@ -997,6 +1108,11 @@ zk_error_name(int code)
 		{ZNOTHING, "ZNOTHING"},
 		{ZSESSIONMOVED, "ZSESSIONMOVED"},
 		{ZNOTREADONLY, "ZNOTREADONLY"},
+		{ZEPHEMERALONLOCALSESSION, "ZEPHEMERALONLOCALSESSION"},
+		{ZNOWATCHER, "ZNOWATCHER"},
+		{ZK_REQUIRES_AUTH, "ZSESSIONCLOSEDREQUIRESASLAUTH"}, /* these not in every release */
+		{-125, "ZQUOTAEXCEEDED"},
+		{-127, "ZTHROTTLEDOP"},
 	};
 
 	for (int i = 0; i < (int) lengthof(names); i++)
@@ -1011,5 +1127,12 @@ zk_error_name(int code)
 bool
 zk_error_is_permission(int code)
 {
-	return code == ZNOAUTH || code == ZAUTHFAILED || code == ZINVALIDACL;
+	return code == ZNOAUTH || code == ZAUTHFAILED || code == ZINVALIDACL || code == ZK_REQUIRES_AUTH;
+}
+
+/* Did something break, so that nobody knows what was done?  Any process. */
+bool
+zk_error_is_breakdown(int code)
+{
+	return code > ZAPIERROR && code != ZUNIMPLEMENTED;
 }

@@ -101,13 +101,15 @@ extern void zk_delete(const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg);
 extern void zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg);
 extern void zk_check(const char *path, ZkReplyHandler handler, void *arg);
-extern void zk_sync(void);
+extern void zk_sync(ZkReplyHandler handler, void *arg);
 extern void zk_unwatch_data(const char *path);
 extern void zk_unwatch_children(const char *path);
 
 /* Any process */
-#define ZK_AUTH_FAILED (-115) /* ZooKeeper's ZAUTHFAILED */
+#define ZK_AUTH_FAILED (-115)	/* ZooKeeper's ZAUTHFAILED */
+#define ZK_REQUIRES_AUTH (-124) /* and ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
 extern const char *zk_error_name(int code);
 extern bool		   zk_error_is_permission(int code);
+extern bool		   zk_error_is_breakdown(int code);
 
 #endif /* ZKLOCK_ZK_CLIENT_H */

@@ -242,7 +242,13 @@ sub take_requests
 				return;
 			}
 			push @{ $c->{pending} }, $request;
-			if ($fault)
+			if ($fault && $fault->{action} eq 'refuse')
+			{
+				# A harmless request takes its place, so that the answer comes in its turn.
+				$request->{answer} = $fault->{code};
+				$frame = pack('N/a*', pack('l> l> N/a* C', $xid, 3, '/', 0));
+			}
+			elsif ($fault)
 			{
 				# Put it back in front: releasing it lets it pass.
 				pop @{ $c->{pending} };
@@ -296,13 +302,19 @@ sub take_replies
 					last;
 				}
 				$request->{error} = $error if $request;
-				my $fault = $request && due_fault('reply', $request);
-				if ($fault && $fault->{action} eq 'lose')
+				my $fault = $request && !defined $request->{answer} && due_fault('reply', $request);
+				$request->{answer} = $fault->{code} if $fault && $fault->{action} eq 'deny';
+				if ($request && defined $request->{answer})
+				{
+					# An error is answered with the header alone.
+					$frame = pack('N/a*', substr($frame, 4, 12) . pack('l>', $request->{answer}));
+				}
+				elsif ($fault && $fault->{action} eq 'lose')
 				{
 					$c->{doomed} = 1;
 					last;
 				}
-				if ($fault)
+				elsif ($fault)
 				{
 					# The reply itself is held, and whatever comes behind it.
 					$c->{held} = 'reply';
@@ -338,14 +350,14 @@ sub due_fault
 	my ($direction, $request) = @_;
 	foreach my $fault (@faults)
 	{
-		next if $fault->{fired} || $fault->{direction} ne $direction;
+		next if $fault->{spent} || $fault->{direction} ne $direction;
 		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
 		next
 		  if defined $fault->{path}
 		  && !(defined $request->{path} && $request->{path} =~ $fault->{path});
 		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
 		next if ++$fault->{seen} < $fault->{nth};
-		$fault->{fired}   = 1;
+		$fault->{spent}   = $fault->{times} && $fault->{seen} >= $fault->{nth} + $fault->{times} - 1;
 		$fault->{request} = [ $request->{op}, $request->{path} ];
 		return $fault;
 	}
@@ -367,10 +379,12 @@ my %commands = (
 			direction => $arg->{direction},
 			op        => ref $arg->{op} ? $arg->{op} : [ split /[|,\s]+/, $arg->{op} ],
 			nth       => $arg->{nth} || 1,
+			times     => defined $arg->{times} ? $arg->{times} : 1,
+			code      => $arg->{code},
 			any       => $arg->{any},
 			path      => defined $arg->{path} ? qr/$arg->{path}/ : undef,
 			seen      => 0,
-			fired     => 0 };
+			spent     => 0 };
 		my %known = map { $_ => 1 } values %op_name, '*';
 		$known{$_} or die "unknown operation $_\n" foreach @{ $fault->{op} };
 		push @faults, $fault;
@@ -380,7 +394,7 @@ my %commands = (
 		my ($arg) = @_;
 		my ($fault) = grep { $_->{id} == $arg->{id} } @faults;
 		die "there is no fault $arg->{id}\n" unless $fault;
-		return $fault->{fired} ? $fault->{request} : undef;
+		return $fault->{request};
 	},
 	clear => sub { @faults = (); return; },
 	connections => sub { return scalar keys %connections; },

@@ -43,14 +43,24 @@ The request does not reach the server; the connection is closed.
 With the same arguments: that reply or request, and what comes after it on the same
 connection in this direction, stays in the proxy until C<heal>.
 
+=item refuse(op => ..., code => -102, nth => 1, times => 1, path => regex)
+
+The request does not reach the server, and the client is told that it failed with this
+error of ZooKeeper's. C<times> is the number of requests, from the nth on, which fare so; 0
+for all until C<clear>. The other faults know it too.
+
+=item deny(op => ..., code => -1, ...)
+
+The server does it, and the client is told that it failed.
+
 =item fired($fault [, $seconds])
 
-Waits until this fault has happened; returns [ operation, path ]. C<has_fired($fault)>
+Waits until this fault has happened, the first time; returns [ operation, path ]. C<has_fired($fault)>
 does not wait.
 
 =item clear
 
-Forgets the faults that have not happened.
+Forgets all faults.
 
 =item cut, heal
 
@@ -147,6 +157,8 @@ sub lose_reply   { my $self = shift; return $self->_fault('lose', 'reply',   @_)
 sub lose_request { my $self = shift; return $self->_fault('lose', 'request', @_); }
 sub hold_reply   { my $self = shift; return $self->_fault('hold', 'reply',   @_); }
 sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_); }
+sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
+sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
 
 sub has_fired { my ($self, $fault) = @_; return $self->call('fired', { id => $fault }); }
 
