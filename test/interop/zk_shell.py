@@ -86,6 +86,7 @@ def session_password(session_id):
 class Shell:
     def __init__(self):
         self.clients = {}
+        self.attached = []
         self.locks = {}
         self.output = threading.Lock()
 
@@ -130,6 +131,28 @@ class Shell:
     def session(self, client="main"):
         session_id, password = self.client(client).client_id
         return [hex(session_id), password.hex()]
+
+    def attach(self, session_id, port, timeout=10000):
+        """One more connection of somebody's session, which the servers take for its new home.
+        It stays, silent, until detach()."""
+        session_id = int(session_id, 0)
+        secret = session_password(session_id)
+        greeting = struct.pack(">iqiqi16s?", 0, 0, timeout, session_id, len(secret), secret, False)
+        server = socket.create_connection(("127.0.0.1", port), timeout=10)
+        self.attached.append(server)
+        server.sendall(struct.pack(">i", len(greeting)) + greeting)
+        answer = b""
+        while len(answer) < 20:
+            part = server.recv(4096)
+            if not part:
+                break
+            answer += part
+        if len(answer) < 20 or struct.unpack(">q", answer[12:20])[0] != session_id:
+            raise LookupError("there is no session %s" % hex(session_id))
+
+    def detach(self):
+        while self.attached:
+            self.attached.pop().close()
 
     def expire_session(self, session_id, password=None, client="main"):
         """Resumes the session and closes it, in one packet: its owner, whose connection the
