@@ -1,0 +1,228 @@
+# Copyright (c) 2026, zklock contributors
+#
+# ZooKeeper servers die and come back: the one we are connected to, the leader, one after
+# the other, all at once.
+#
+# None of that takes longer than the session lives, so nobody loses a lock or a place,
+# and work goes on by itself.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Cast;
+use Zklock::JavaPeer;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk   = Zklock::ZooKeeper->ensemble(3);
+my @conf = (conf => ["zklock.session_timeout = '20s'"]);
+my $a    = Zklock::Server->new('a', zookeeper => $zk, @conf);
+my $b    = Zklock::Server->new('b', zookeeper => $zk, @conf);
+my %id   = map { $_->name => $_->session_id } $a, $b;
+my $java = Zklock::JavaPeer->new;
+$java->connect($zk->connect_string, 20000);
+
+# ---- a workload that never ends, and notes every token
+
+foreach my $server ($a, $b)
+{
+	$server->value('CREATE TABLE stop (done int)');
+	$server->value('CREATE TABLE tokens (token bigint)');
+	$server->value('CREATE SEQUENCE rounds');
+}
+my $traffic = q{
+	DO $$
+	DECLARE
+		last bigint := 0;
+		own bigint;
+	BEGIN
+		WHILE NOT EXISTS (SELECT FROM stop) LOOP
+			PERFORM zk_lock('/z/traffic');
+			own := zk_fencing_token('/z/traffic');
+			IF own <= last THEN
+				RAISE EXCEPTION 'token % after %', own, last;
+			END IF;
+			last := own;
+			INSERT INTO tokens VALUES (own);
+			PERFORM nextval('rounds');
+			IF NOT zk_unlock('/z/traffic') THEN
+				RAISE EXCEPTION 'the lock was lost';
+			END IF;
+		END LOOP;
+	END $$};
+my @workers = ((map { $a->session } 1 .. 3), (map { $b->session } 1 .. 2));
+$_->query_start($traffic) foreach @workers;
+
+sub traffic_goes_on
+{
+	my ($what) = @_;
+	my %start = map { $_->name => $_->value('SELECT last_value FROM rounds') } $a, $b;
+	foreach my $server ($a, $b)
+	{
+		wait_until { $server->value('SELECT last_value FROM rounds') > $start{ $server->name } + 20 }
+		  sub { 'traffic on ' . $server->name . " after $what\n" . $a->describe_locks . $b->describe_locks };
+	}
+	return pass("$what: work goes on");
+}
+
+# ---- what there is to lose
+
+my $token = 0;
+my $acquire;    # Curator's
+
+# Until both have a lease again: only then is a wait over that began in between.
+sub recovered
+{
+	$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+	return;
+}
+
+sub queue_up
+{
+	hold($a, 'holder', '/z/queue');
+	queue($a, 'local', '/z/queue');
+	queue($b, 'remote', '/z/queue');
+	$acquire = $java->acquire_start('curator', '/z/queue');
+	wait_until { $zk->children('/z/queue') == 3 } "Curator's place";
+	queue($b, 'late', '/z/queue');
+	hold($b, 'elsewhere', '/z/elsewhere');
+	queue($a, 'behind', '/z/elsewhere');
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/z/xact')");
+	$s{xact}->query('INSERT INTO tokens VALUES (-1)');
+	return;
+}
+
+sub undisturbed
+{
+	my ($what, $before) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
+	is_deeply([ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ], $before, 'holders have what they had');
+	ok($s{$_}->busy, "$_ waits") foreach qw(local remote late behind);
+	return;
+}
+
+sub next_token
+{
+	my ($new, $who) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	cmp_ok($new, '>', $token, "the token of $who is higher");
+	$token = $new;
+	return;
+}
+
+sub dissolve
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
+	$s{elsewhere}->query("SELECT zk_unlock('/z/elsewhere')");
+	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
+	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
+	foreach my $step ([qw(holder local)], [qw(local remote)], [qw(remote curator)], [qw(curator late)])
+	{
+		my ($from, $to) = @$step;
+		if ($from eq 'curator')
+		{
+			$java->release('curator');
+		}
+		else
+		{
+			is($s{$from}->query("SELECT zk_unlock('/z/queue')"), 't', "$from unlocks");
+		}
+		if ($to eq 'curator')
+		{
+			is($java->result($acquire), 1, 'Curator is next');
+			next_token($java->node('curator')->[1] * 4096 + 1, 'Curator');
+			ok($s{late}->busy, 'and nobody else');
+		}
+		else
+		{
+			is($s{$to}->finish, 't', "$to is next");
+			next_token($s{$to}->query("SELECT zk_fencing_token('/z/queue')"), $to);
+		}
+	}
+	$_->query('SELECT zk_unlock_all()') foreach values %s;
+	return;
+}
+
+# The one that the worker of a is connected to
+sub our_server
+{
+	my $address = $a->zk_session->{server};
+	return (grep { $_->connect_string eq $address } $zk->servers)[0];
+}
+
+# Sessions that see the end of a server do not know it at once.
+sub away_from
+{
+	my ($server) = @_;
+	foreach my $db ($a, $b)
+	{
+		wait_until {
+			my $row = $db->zk_session;
+			$row->{state} eq 'connected' && ($row->{server} || '') ne $server->connect_string;
+		}
+		sub { $db->name . " to find another server\n" . $db->describe_locks };
+	}
+	return;
+}
+
+my $after_kill = sub {
+	my ($server) = @_;
+	$server->kill9;
+	away_from($server);
+	recovered();
+	traffic_goes_on('without the server');
+	$server->start;
+};
+
+my @disturbances = (
+	[ 'kill of our server' => sub { $after_kill->(our_server()) } ],
+	[ 'kill of the leader' => sub { $after_kill->($zk->leader) } ],
+	[   'rolling restart' => sub {
+			foreach my $server ($zk->servers) { $server->restart; recovered(); }
+		} ],
+	[ 'stop and start of all' => sub { $zk->restart } ],
+	[   'loss and return of the quorum' => sub {
+			my @two = (($zk->followers)[0], $zk->leader);
+			$_->kill9 foreach @two;
+			$a->wait_value("SELECT lease_remaining = '0' FROM zk_session", 't');
+			$_->start(wait => 0) foreach @two;
+			$zk->wait_ready;
+		} ]);
+
+foreach my $disturbance (@disturbances)
+{
+	my ($what, $code) = @$disturbance;
+	queue_up();
+	my $before = [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ];
+	$code->();
+	recovered();
+	undisturbed($what, $before);
+	traffic_goes_on($what);
+	dissolve($what);
+}
+
+is($a->zk_session->{expirations}, 0, 'nothing has expired');
+
+# ---- the end
+
+$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
+foreach my $s (@workers)
+{
+	my $result = $s->result;
+	ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
+	$s->disconnect;
+}
+my %seen;
+my @twice = grep { $_ > 0 && $seen{$_}++ } map { split /\n/, $_->value('SELECT token FROM tokens') } $a, $b;
+is_deeply(\@twice, [], 'no token was given twice');
+cmp_ok(scalar keys %seen, '>', 200, 'of many');
+$java->stop;
+all_disconnect();
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));
+done_testing;
