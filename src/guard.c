@@ -82,16 +82,20 @@ examine_holds(bool written)
 	return reliance;
 }
 
-/* Asks for a check of a lock's node. */
+/*
+ * Asks for a check of a lock's node, or for one that is not yet answered once
+ * more; then the answer to either will do.
+ */
 static void
 want_check(int index, const char *path, void *arg)
 {
 	ContenderEntry *entry = entry_at(index);
+	bool			again = *(bool *) arg;
 
 	(void) path;
-	(void) arg;
 	SpinLockAcquire(&entry->mutex);
-	entry->check_wanted++;
+	if (!again)
+		entry->check_wanted++;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -117,9 +121,9 @@ guard_commit(void)
 		ResetLatch(MyLatch);
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
 		{
-			/* What has been answered by now need not be asked again. */
-			if (asked_at == 0 || examine_holds(written).unchecked > 0)
-				backend_visit_holds(written, want_check, NULL);
+			bool again = asked_at != 0;
+
+			backend_visit_holds(written, want_check, &again);
 			asked_at = zklock_now_ms();
 		}
 

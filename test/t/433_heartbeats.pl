@@ -1,0 +1,135 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Heartbeats, the proof that the session lives, are lost, with their connections, or held
+# up: the lease goes on or comes back, and nothing is counted wrongly on the way.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Cast;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '8s'"]);
+my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '8s'"]);
+$a->value('CREATE TABLE t (i int)');
+my $id     = $a->session_id;
+my $worker = $a->worker_pid;
+
+hold($a, 'holder', '/h/held');
+queue($a, 'local', '/h/held');
+queue($b, 'remote', '/h/held');
+hold($b, 'foreigner', '/h/foreign');
+queue($a, 'behind', '/h/foreign');
+my $before = holdings($a);
+
+sub fresh_lease { $a->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't'); return; }
+
+sub undisturbed
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	fresh_lease();
+	is($a->session_id, $id, "$what: the session is the same");
+	is_deeply(holdings($a), $before, 'holders have what they had');
+	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
+	return;
+}
+
+# ---- lost, more in a row than may be outstanding
+
+foreach my $lose (qw(lose_reply lose_request))
+{
+	my $reconnects = $a->zk_session->{reconnects};
+	my $fault = $proxy->$lose(op => 'multi', times => 0);
+	wait_until { $a->zk_session->{reconnects} > $reconnects + 35 } 'many heartbeats to be lost';
+	$proxy->clear;
+	undisturbed("$lose, every heartbeat for a while");
+	$reconnects = $a->zk_session->{reconnects};
+	$fault = $proxy->$lose(op => 'multi', nth => $_) foreach 1 .. 3;
+	wait_until { $a->zk_session->{reconnects} >= $reconnects + 3 } 'three to be lost';
+	$proxy->clear;
+	undisturbed("$lose, now and then");
+}
+
+# ---- held up: no lease on any connection, and it comes back
+
+foreach my $hold (qw(hold_reply hold_request))
+{
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/h/xact')");
+	$s{xact}->query('INSERT INTO t VALUES (1)');
+	fresh_lease();
+	my $fault = $proxy->$hold(op => 'multi', times => 0);
+	$a->wait_lock($s{holder}, 'suspended', '/h/held');
+	pass("$hold: without heartbeats the lock is suspended");
+	$s{xact}->query_start('COMMIT');
+	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
+	my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
+	is($try->{sqlstate}, '08006', 'who does not wait is told') or diag explain $try;
+	$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
+	is($try->{sqlstate}, '08006', 'so is who does not wait for long') or diag explain $try;
+	# What the holder gives back is not given to anybody yet.
+	queue($a, 'canceller', '/h/foreign');
+	$s{canceller}->cancel;
+	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	$proxy->clear;
+	$proxy->heal;
+	ok($s{xact}->result->{ok}, 'the commit goes on with the next heartbeats');
+	undisturbed($hold);
+}
+
+# Each of the first heartbeats on a new connection
+foreach my $nth (1 .. 6)
+{
+	my $fault = $proxy->hold_reply(op => 'multi', nth => $nth);
+	$proxy->drop;
+	$proxy->fired($fault);
+	$proxy->heal;
+	undisturbed("heartbeat $nth of a connection held up");
+}
+
+# ---- lost at each step of a transaction whose guard writes, too
+
+$s{xact}->query('SET zklock.commit_guard = quorum');
+foreach my $lose (qw(lose_reply lose_request))
+{
+	foreach my $step ([ lock => '' ], [ write => '' ], [ commit => '^/h/step' ], [ unlock => '' ])
+	{
+		my ($name, $path) = @$step;
+		my $fault;
+		my $strike = sub {
+			return unless $name eq $_[0];
+			$fault = $proxy->$lose(op => 'multi', path => $path, any => 1);
+			# Heartbeats come by themselves, a check at commit.
+			$proxy->fired($fault) unless $path;
+		};
+		$strike->('lock');
+		$s{xact}->query('BEGIN');
+		is($s{xact}->query("SELECT zk_xact_lock('/h/step')"), 't', "$lose, $name: locked");
+		$strike->('write');
+		$s{xact}->query('INSERT INTO t VALUES (2)');
+		$strike->('commit');
+		ok($s{xact}->try('COMMIT')->{ok}, 'committed');
+		$strike->('unlock');
+		$proxy->fired($fault);
+		wait_until { !$zk->children('/h/step') } 'the lock to be free';
+	}
+}
+undisturbed('after all this');
+
+$s{holder}->query("SELECT zk_unlock('/h/held')");
+is($s{local}->finish, 't', 'the queue goes on');
+$s{local}->query("SELECT zk_unlock('/h/held')");
+is($s{remote}->finish, 't', 'to the last');
+$s{foreigner}->query("SELECT zk_unlock('/h/foreign')");
+is($s{behind}->finish, 't', 'also behind others');
+is($a->worker_pid, $worker, 'the worker has lived through it');
+all_disconnect();
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/h/$_" } qw(held foreign xact free step));
+done_testing;
