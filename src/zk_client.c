@@ -1047,7 +1047,11 @@ zk_client_dispatch(void)
 		switch (event->kind)
 		{
 			case EVENT_REPLY:
-				handle_reply(event);
+				/* A server that wants credentials says so to one call, and hangs up. */
+				if (handle && event->code == ZK_REQUIRES_AUTH)
+					handle_session(ZOO_AUTH_FAILED_STATE);
+				else
+					handle_reply(event);
 				break;
 			case EVENT_SESSION:
 				if (handle && event->epoch == epoch)

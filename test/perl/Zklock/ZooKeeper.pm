@@ -47,6 +47,7 @@ Of C<standalone> and C<ensemble>, all optional:
   links            1: the servers of an ensemble reach each other through proxies
   conf             { key => value } added to zoo.cfg
   java             [ '-Dzookeeper.x=y', ... ]
+  file_size        KB that no file may exceed, as on a disk that is full
   stale_nodes      1: allows stale_node
   start            0: create only
 
@@ -61,6 +62,7 @@ C<leader> and C<followers> give single ones. Both kinds know
 start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
 C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
+C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
 In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two
 servers, C<mend($one, $other)> lets pass what was held and all that follows;
@@ -227,6 +229,7 @@ sub kill9 { my ($self) = @_; $_->kill9 foreach $self->servers; return; }
 sub pause { my ($self) = @_; $_->pause foreach $self->servers; return; }
 sub resume { my ($self) = @_; $_->resume foreach $self->servers; return; }
 sub restart { my ($self) = @_; $self->stop; $self->start; return; }
+sub options { my ($self, %opt) = @_; $_->options(%opt) foreach $self->servers; return; }
 sub wait_ready { my ($self) = @_; $_->wait_ready foreach $self->servers; return; }
 sub running { my ($self) = @_; return scalar grep { $_->running } $self->servers; }
 sub log_files { my ($self) = @_; return map { $_->log_file } $self->servers; }
@@ -375,6 +378,7 @@ sub new
 		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
 		heap => $opt{heap} || 128,
 		java => $opt{java} || [],
+		file_size       => $opt{file_size},
 		force_sync      => $opt{forceSync} || 'no',
 		container_check => $opt{container_check} || 60000,
 		stale_nodes     => $opt{stale_nodes},
@@ -437,6 +441,7 @@ sub start
 		log  => $self->{log},
 		dir  => $self->{dir},
 		argv => [
+			(defined $self->{file_size} ? ('sh', '-c', "ulimit -f @{[2 * $self->{file_size}]}; exec \"\$@\"", 'sh') : ()),
 			'java', '-Xms32m', "-Xmx$self->{heap}m",
 			# A quick start counts for more than speed later on.
 			qw(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -XX:-UsePerfData),
@@ -468,6 +473,8 @@ sub start
 	$self->{set}->_shell_back if $self->{set};
 	return;
 }
+
+sub options { my ($self, %opt) = @_; @{$self}{ keys %opt } = values %opt; return; }
 
 sub running { my ($self) = @_; return $self->{process} && $self->{process}->running; }
 sub pause  { my ($self) = @_; $self->{process}->pause;  return; }

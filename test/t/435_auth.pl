@@ -1,0 +1,143 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What was right becomes wrong while locks are held and waited for: ZooKeeper does not take
+# our credentials any more, wants some that we do not have, or the chroot goes.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Cast;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk   = Zklock::ZooKeeper->standalone;
+my $file = PostgreSQL::Test::Utils::tempdir . '/credentials';
+append_to_file($file, "digest:zklock:secret\n");
+chmod 0600, $file;
+my $a = Zklock::Server->new('a', zookeeper => $zk,
+	conf => [ "zklock.session_timeout = '20s'", "zklock.auth_file = '$file'" ]);
+my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
+my %id = map { $_->name => $_->session_id } $a, $b;
+
+my @no_digest = ('-Dzookeeper.DigestAuthenticationProvider.enabled=false');
+my @enforced  = ('-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.auth.schemes=digest');
+
+# Restarts ZooKeeper with other rules. Who does not comply with them does not get in, so
+# that is not waited for.
+sub rules
+{
+	my (@java) = @_;
+	$zk->stop;
+	$zk->options(java => \@java);
+	$zk->start(@java ? (wait => 0) : ());
+	return;
+}
+
+sub refused
+{
+	my ($result, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($result->{sqlstate}, '42501', "$what is refused") or diag explain $result;
+	like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
+	return;
+}
+
+# ---- our credentials are not taken, for a while
+
+hold($a, 'holder', '/a/held');
+queue($a, 'local', '/a/held');
+hold($b, 'foreigner', '/a/foreign');
+queue($a, 'behind', '/a/foreign');
+my $before     = holdings($a);
+my $mark       = $a->log_mark;
+my $reconnects = $a->zk_session->{reconnects};
+rules(@no_digest);
+$a->wait_session('authentication failed');
+$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
+refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
+refused(on($a, 'trier')->try("SELECT $_('/a/free')"), "who asks now, $_,") foreach qw(zk_lock zk_try_lock);
+is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds a lock does not lose it by that');
+unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
+cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
+rules();
+$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+is($a->session_id, $id{a}, 'with the old rules the session goes on');
+is_deeply(holdings($a), $before, 'and who held a lock has it');
+is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
+queue($a, 'local', '/a/foreign');
+$s{foreigner}->query("SELECT zk_unlock('/a/foreign')");
+is($s{local}->finish, 't', 'locks are granted again');
+all_disconnect();
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/foreign', '/a/free');
+
+# ---- there are none, but must be some
+
+$mark = $b->log_mark;
+rules(@enforced);
+$b->wait_session('authentication failed');
+refused(on($b, 'trier')->try("SELECT $_('/a/free')"), "without credentials: $_") foreach qw(zk_lock zk_try_lock);
+$a->wait_session;
+is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
+rules();
+$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
+is($b->session_id, $id{b}, 'in the old session');
+all_disconnect();
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/free');
+
+# ---- refused for so long that the locks are lost
+
+my $c = Zklock::Server->new('c', zookeeper => $zk,
+	conf => [ "zklock.session_timeout = '3s'", "zklock.auth_file = '$file'" ]);
+hold($c, 'holder', '/a/long');
+my $id = $c->session_id;
+rules(@no_digest);
+$c->wait_session('authentication failed');
+ok($c->wait_lock($s{holder}, 'lost', '/a/long'), 'refused for too long: the lock is lost');
+rules();
+$c->wait_session;
+is($s{holder}->query("SELECT zk_unlock('/a/long')"), 'f', 'which the holder hears');
+is($s{holder}->query("SELECT zk_lock('/a/long', '30s')"), 't', 'then it can have it again');
+all_disconnect();
+$c->assert_clean($zk, '/a/long');
+$c->stop;
+
+# ---- the chroot goes, with all that is below
+
+my $shell = $zk->shell;
+$shell->create('/app/locks', makepath => 1);
+my $d = Zklock::Server->new('d', zookeeper => $zk, chroot => '/app/locks',
+	conf => [ "zklock.session_timeout = '10s'" ]);
+$d->value('CREATE TABLE t (i int)');
+foreach my $round (1, 2)
+{
+	hold($d, 'holder', '/held');
+	on($d, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/xact')");
+	$s{xact}->query('INSERT INTO t VALUES (1)');
+	queue($d, 'waiter', '/held');
+	$id = $d->session_id;
+	# With locks in use that is a race: new nodes may come while old ones are deleted.
+	wait_until { eval { $shell->delete('/app', recursive => 1); 1 } || !$shell->exists('/app') } 'the chroot to be deleted';
+	ok($d->wait_lock($s{holder}, 'lost', '/held'), "chroot deleted, round $round: the lock is lost");
+	is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'the transaction does not commit');
+	is($s{holder}->query("SELECT zk_unlock('/held')"), 'f', 'the holder hears it');
+	# In between the lock may have been the waiter's, for a moment.
+	my $result = $s{waiter}->result;
+	ok(!$result->{ok} || $d->wait_lock($s{waiter}, 'lost', '/held'), 'who waited has no lock');
+	like($result->{sqlstate}, qr/^(58000|40001|00000)$/, 'and is told') or diag explain $result;
+	$result = $s{holder}->try("SELECT zk_lock('/held')");
+	is($result->{sqlstate}, '58000', 'there is nothing to lock any more') or diag explain $result;
+	like($result->{detail} || '', qr/chroot in "zklock.servers" does not exist/, 'which is said');
+	$d->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+	is($d->session_id, $id, 'the session lives, and is proved to');
+	$shell->create('/app/locks', makepath => 1);
+	is($s{holder}->query("SELECT zk_lock('/held')"), 't', 'when the chroot is back locks are granted');
+	$s{holder}->query("SELECT zk_unlock('/held')");
+	all_disconnect();
+	$d->assert_clean($zk, '/app/locks/held', '/app/locks/xact');
+}
+done_testing;
