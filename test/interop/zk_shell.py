@@ -208,6 +208,9 @@ class Shell:
             result["error"] = "%s: %s" % (type(error).__name__, error)
         return result
 
+    def set_acl(self, path, acl, client="main"):
+        self.client(client).set_acls(path, parse_acl(acl))
+
     def ls(self, path, client="main", missing_ok=False):
         try:
             names = self.client(client).retry(self.client(client).get_children, path)

@@ -13,6 +13,7 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
 
   my $path = $sh->create('/a/b', data => 'x', ephemeral => 1, sequence => 1,
       makepath => 1, acl => [ [ 'digest', 'user:password', 'r' ] ]);
+  $sh->set_acl('/a', [ [ 'world', 'anyone', 'cdrwa' ] ]);
   $sh->delete('/a', recursive => 1);
   @names = @{ $sh->ls('/a') };          # in order of the trailing sequence number
   $data = $sh->get('/a'); $stat = $sh->stat('/a'); $sh->set('/a', 'x');
@@ -83,8 +84,8 @@ sub new
 # Every method is a request: positional arguments first, options in a hash at the end.
 my %positional = (
 	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, remove => 2, ls => 1,
-	get => 1, set => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1,
-	attach => 2, detach => 0,	unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
+	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2,
+	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
 
 foreach my $command (keys %positional)
 {
