@@ -9,8 +9,8 @@
 # quick and slow (paths).
 #
 # It holds a lock for a moment on quick paths, for seconds on slow ones. With "keeps", a
-# path, it takes only that one, for longer than a session may be silent, with nothing but
-# the lease as a guard.
+# path, it takes only that one, for longer than a session may be silent, and
+# relies on nothing but the lease.
 #
 # On SIGUSR1 it makes a last attempt, on each path, and ends when each has succeeded.
 
@@ -110,7 +110,7 @@ sub attempt
 	connect_server();
 	$attempt{guard} = $config->{keeps} ? 'lease' : one_of(qw(lease lease quorum));
 	run("SET zklock.commit_guard = $attempt{guard}");
-	run('SET zklock.on_lock_loss = ' . one_of(qw(abort cancel terminate)));
+	run('SET zklock.on_lock_loss = ' . ($config->{keeps} ? 'abort' : one_of(qw(abort cancel terminate))));
 	$in_transaction = 0;
 	begin() if $attempt{scope} eq 'transaction';
 	$attempt{asked} = now;

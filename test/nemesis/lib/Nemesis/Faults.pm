@@ -36,7 +36,7 @@ use warnings;
 use Nemesis::History qw(now);
 use PostgreSQL::Test::Utils;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(nap wait_until);
 
 sub new
 {
@@ -61,6 +61,27 @@ sub _later
 }
 
 sub begin
+{
+	my ($self, $event) = @_;
+	return $event->{held} ? $self->_await_hold($event, now + 10) : $self->_begin($event);
+}
+
+# A fault that is to meet a lock that will be held for long waits until one has just been
+# taken on its database server, but not for ever.
+sub _await_hold
+{
+	my ($self, $event, $until) = @_;
+	return if $self->{healing};
+	my $held = eval {
+		$self->{servers}[ $event->{server} ]->lock_count(
+			q{state = 'held' AND path ~ 'slow' AND granted_at > clock_timestamp() - interval '0.3 s'});
+	};
+	return $self->_begin($event) if $held || now > $until;
+	$self->_later(0.1, sub { $self->_await_hold($event, $until) });
+	return;
+}
+
+sub _begin
 {
 	my ($self, $event) = @_;
 	my $method = "_$event->{fault}";
@@ -309,38 +330,28 @@ foreach my $mode (qw(follower leader))
 	}
 }
 
-# The follower that a database server hangs on, when a lock that will be held for long has
-# just been taken there; but do not wait for ever.
+# The follower that a database server hangs on. If that is the leader, it is sent elsewhere.
 sub _isolate_own
 {
 	my ($self, $event, $server) = @_;
 	my $zk    = $self->{zookeeper};
 	my @ways  = @{ $self->{proxies}[ $event->{server} ] };
-	my $until = now + 10;
-	my $attempt;
-	$attempt = sub {
-		return if $self->{healing};
+	my $until = now + 3;
+	while (1)
+	{
 		my ($port) = ($server->zk_session->{server} || '') =~ /:(\d+)$/;
 		my ($n)    = grep { $ways[$_]->port == ($port || 0) } 0 .. $#ways;
 		my $own    = defined $n ? $zk->server($n + 1) : undef;
-		my $moment = $own && $server->lock_count(
-			q{state = 'held' AND path ~ 'slow' AND granted_at > clock_timestamp() - interval '0.3 s'});
-
-		# Hanging on the leader it is sent elsewhere.
-		if ($own && now < $until && $own->mode(0.5) eq 'leader')
-		{
-			$ways[$n]->drop;
-		}
-		elsif ($own && ($moment || now > $until))
+		if ($own && $own->mode(0.5) ne 'leader')
 		{
 			$zk->isolate($own);
 			$self->_later($event->{duration}, sub { $zk->rejoin($own) });
-			return;
+			return 1;
 		}
-		$self->_later(0.1, $attempt) if now < $until + 1;
-	};
-	$self->_later(0, $attempt);
-	return 1;
+		return 0 if now > $until;
+		$ways[$n]->drop if $own;
+		nap(0.1);
+	}
 }
 
 sub _rolling_restart

@@ -47,7 +47,7 @@ my $tick_time       = 500;
 my $sync_limit      = 14;
 my $session_timeout = 4;
 
-# After the healing somebody must get a lock in each of these periods, until all have all.
+# After the healing some attempt must end in each of these periods, until all have ended.
 my $bound = 20;
 
 my @quick = map { "/nemesis/quick$_" } 1 .. 4;
@@ -182,8 +182,13 @@ sub disturb
 		paths     => [ @quick, @slow ],
 		complaint => sub { note "could not be done: $_[0]" });
 	my $start = now;
+	my ($progress, $size) = (now, 0);
 	while (now < $start + $self->{seconds})
 	{
+		# If all stands still, more faults will not tell more.
+		my $now = $self->_progress;
+		($progress, $size) = (now, $now) if $now > $size;
+		last if now > $progress + $bound;
 		if (@schedule && now >= $start + $schedule[0]{at})
 		{
 			my $event = shift @schedule;
@@ -205,6 +210,9 @@ sub heal
 	return;
 }
 
+# Grows with each attempt that has ended.
+sub _progress { my ($self) = @_; return sum0 map { -s $_->{history} } @{ $self->{cast} }; }
+
 # Everybody gets every lock once more.
 sub finish_clients
 {
@@ -215,7 +223,7 @@ sub finish_clients
 	$_->{process}->signal('USR1') foreach @cast;
 	while (@left = grep { $_->{process}->running } @left)
 	{
-		my $now = sum0 map { -s $_->{history} } @cast;
+		my $now = $self->_progress;
 		($progress, $size) = (now, $now) if $now > $size;
 		last if now > $progress + $bound;
 		nap(0.1);
@@ -257,7 +265,7 @@ sub look_for_leftovers
 			push @left, "$watches watches" if $watches;
 			!@left;
 		}
-		'nothing to be left', $bound;
+		'nothing to be left', $self->{state} ? 5 : $bound;
 	};
 	$self->_trouble('leftover', $_) foreach @left;
 	$self->{leftovers} = @left;

@@ -23,7 +23,9 @@ each other, so that there are pairs as well.
 
 A fault with a duration lasts, at random, for well less or well more than the session
 timeout. That, and the other parameters, may be fixed: C<stop_server:long>,
-C<isolate_own:long:server=2>, C<lose_reply:op=create2:nth=1>.
+C<isolate_own:long:server=2>, C<lose_reply:op=create2:nth=1>. With C<held>, which
+C<isolate_own> has half of the time, a fault begins when a client of the database server
+has just taken a lock that it will hold for seconds.
 
 =cut
 
@@ -67,8 +69,8 @@ my %faults = (
 	stop_leader      => { lane => 'ensemble', lasts => 1 },
 	isolate_follower => { lane => 'ensemble', lasts => 1 },
 	isolate_leader   => { lane => 'ensemble', lasts => 1 },
-	# The follower that a database server hangs on, when that has just got a lock
-	isolate_own => { lane => 'ensemble', lasts => 1, takes => 6 },
+	# The follower that a database server hangs on
+	isolate_own => { lane => 'ensemble', lasts => 1 },
 	rolling_restart  => { lane => 'ensemble', takes => 10 },
 );
 
@@ -114,9 +116,10 @@ sub plan
 			# One of the ways to the ensemble, or all of them
 			$event{way} = int($random[2] * 3) if $fault->{one} && $random[3] < 0.4;
 			$event{pick} = int($random[2] * 1000) if $fault->{pick};
+			$event{held} = 1 if $event{fault} eq 'isolate_own' && $random[2] < 0.5;
 			$event{$_} = $wanted->{$_} foreach grep { !/^(?:name|long)$/ } keys %$wanted;
 			push @schedule, \%event;
-			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + 0.5 + rand(2);
+			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + ($event{held} ? 5 : 0) + 0.5 + rand(2);
 		}
 	}
 	return sort { $a->{at} <=> $b->{at} } @schedule;
