@@ -213,7 +213,11 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 /*
  * The session goes on with another timeout, which begins to count when we are
  * connected again, not before "since".  If it is shorter, call this before the
- * server can have heard of it.
+ * server can have heard of it.  It must not be longer than any the session has
+ * had: a new leader only knows the first, and a follower we have left may tell
+ * the leader of another.
+ *
+ * The end stays where it is: it follows the next renewal.
  */
 void
 lease_set_timeout(int timeout_ms, int64 since_us)
@@ -222,7 +226,7 @@ lease_set_timeout(int timeout_ms, int64 since_us)
 
 	timeout = INT64CONST(1000) * timeout_ms;
 	if (until > deadline(since_us))
-		publish(deadline(since_us));
+		pg_atomic_write_u64(&zklock_shared->lease_until, (uint64) deadline(since_us));
 }
 
 /* The time from which the present lease runs, us. */

@@ -149,6 +149,7 @@ typedef struct SessionInfo
 	char		 chroot[ZKLOCK_MAX_PATH + 1]; /* the session's */
 	char		 server[128];				  /* host:port we are connected to */
 	int			 negotiated_timeout;		  /* ms */
+	int			 shortest_timeout;			  /* ms, that it ever had: the lease's */
 	TimestampTz	 connected_since;
 	int64		 reconnects;
 	int64		 expirations;

@@ -226,7 +226,7 @@ session_open(void)
 		   ZKLOCK_PASSWORD_SIZE);
 	config.creator_acl = used_acl == ZKLOCK_ACL_CREATOR;
 	opened_at = zklock_now_us();
-	if (session.id != 0 && used_timeout < session.negotiated_timeout)
+	if (session.id != 0 && used_timeout < session.shortest_timeout)
 		lease_set_timeout(used_timeout, opened_at);
 
 	handle_open = (zklock_auth_file[0] == '\0' || read_credentials(&config) || is_former) &&
@@ -303,10 +303,14 @@ on_connected(void)
 	if (before.id != 0)
 		now.reconnects++;
 	connected_at = zklock_now_ms();
+	now.shortest_timeout = now.negotiated_timeout;
 	if (before.id == 0)
 		lease_begin(opened_at, now.negotiated_timeout);
 	else
-		lease_set_timeout(now.negotiated_timeout, lease_base());
+	{
+		now.shortest_timeout = Min(now.negotiated_timeout, before.shortest_timeout);
+		lease_set_timeout(now.shortest_timeout, lease_base());
+	}
 	if (now.id != before.id)
 		remember_session(&now);
 
@@ -584,7 +588,7 @@ zklock_worker_main(Datum arg)
 
 	lock_path_start();
 	zklock_get_session(&session, NULL);
-	lease_start(session.id != 0 ? session.negotiated_timeout : 0);
+	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)
 		session_file_read(&former);
 	if (session.id != 0 && strcmp(session.chroot, servers.chroot) != 0)

@@ -1,0 +1,60 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A session whose timeout is changed. ZooKeeper's next leader, or a server that starts
+# again, knows the timeout a session was created with, whatever was negotiated since: a
+# longer one must not make the lease longer.
+
+use strict;
+use warnings;
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '4s'"]);
+my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
+$a->value('CREATE TABLE t (i int)');
+
+# ---- longer
+
+my ($holder, $next) = ($a->session, $b->session);
+$holder->query('BEGIN');
+is($holder->query("SELECT zk_xact_lock('/t/longer')"), 't', 'a transaction holds a lock');
+$holder->query('INSERT INTO t VALUES (1)');
+my $id = $a->session_id;
+$a->set_conf('zklock.session_timeout' => '40s');
+$a->wait_value("SELECT negotiated_timeout = '40s' FROM zk_session", 't');
+my $since = $a->value('SELECT clock_timestamp()');
+$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '4s' FROM zk_session", 't');
+is($a->session_id, $id, 'its session goes on with a longer timeout');
+$next->query_start("SELECT zk_lock('/t/longer', '60s')");
+$b->wait_waiting($next);
+
+$proxy->cut;
+$zk->restart;
+is($next->finish, 't', 'after a restart ZooKeeper ends it after the timeout it was created with');
+is($holder->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
+is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
+$proxy->heal;
+$_->disconnect foreach $holder, $next;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/longer');
+
+# ---- shorter than ZooKeeper allows
+
+my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000);
+my $c = Zklock::Server->new('c', zookeeper => $slow, conf => ["zklock.session_timeout = '1s'"]);
+$c->wait_value("SELECT negotiated_timeout = '8s' AND lease_remaining > '4s' FROM zk_session", 't');
+my $keeper = $c->session;
+is($keeper->query("SELECT zk_lock('/t/shorter', '30s')"), 't', 'with less than the least timeout a session holds a lock');
+my $worker = $c->worker_pid;
+$c->value("SELECT pg_terminate_backend($worker)");
+wait_until { ($c->worker_pid || $worker) != $worker } 'a new worker';
+$c->wait_session;
+$c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
+is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');
+$keeper->disconnect;
+Zklock::Server->assert_clean($slow, [$c], '/t/shorter');
+done_testing;
