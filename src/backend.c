@@ -144,7 +144,9 @@ wait_for_handover(Handover handover)
 		if (done || !zklock_connected())
 			return;
 		CHECK_FOR_INTERRUPTS();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH, -1,
+
+		/* Of a lease that ends while the worker is stopped nobody tells us. */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
 						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }
