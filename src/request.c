@@ -426,6 +426,12 @@ wait_for_entry(Wait *wait, int index)
 		bool			 lease_holds;
 
 		ResetLatch(MyLatch);
+
+		/*
+		 * What was granted under a lease that has lapsed may be gone by now.
+		 * In this order: a lease that was seen before is the lock's own.
+		 */
+		lease_holds = lease_state() == LEASE_HOLDS;
 		SpinLockAcquire(&entry->mutex);
 		state = entry->state;
 		failure = entry->failure;
@@ -433,8 +439,6 @@ wait_for_entry(Wait *wait, int index)
 		SpinLockRelease(&entry->mutex);
 		waited = zklock_now_ms() - wait->start;
 
-		/* What was granted under a lease that has lapsed may be gone by now. */
-		lease_holds = lease_state() == LEASE_HOLDS;
 		if (state == CONTENDER_GRANTED && lease_holds)
 			return true;
 		if (state == CONTENDER_LOST && entry->kind == CONTENDER_TURN)

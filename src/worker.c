@@ -123,19 +123,22 @@ remember_session(const SessionInfo *session)
 	explicit_bzero(&key, sizeof(key));
 }
 
-/* Forgets the session, and the locks with it. */
+/*
+ * Forgets the session, and the locks with it.  Its id goes last: should the
+ * worker fail halfway, the next one must not take the locks to the next session.
+ */
 static void
 session_forget(const char *reason)
 {
+	session_file_remove();
+	session_set_error(reason);
+	lock_path_session_lost(reason);
+	lease_end();
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session.id = 0;
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
 	zklock_shared->session.expirations++;
 	SpinLockRelease(&zklock_shared->mutex);
-	session_file_remove();
-	session_set_error(reason);
-	lock_path_session_lost(reason);
-	lease_end();
 }
 
 /* ------------------------------------------------------------------------
