@@ -2,13 +2,10 @@
  * zk_client.c
  *		The ZooKeeper client library, tamed.
  *
- * This is the only file that knows <zookeeper.h>, and where its threads end.
- * The library runs two threads of its own, and we add a third while server
- * names are being resolved.  None of them may touch PostgreSQL: they copy what
- * they have to say into an Event (malloc), append it to a queue under a mutex
- * and write to an eventfd, which the worker's main loop waits for.  The main
- * loop takes the whole queue in zk_client_dispatch() and runs the handlers.
- * All calls into the library come from the main loop.
+ * This is the only file that knows <zookeeper.h>.  The library runs two threads
+ * of its own, which may not touch PostgreSQL: what they have to say goes through
+ * a queue (zk_event.c) to the worker's main loop, which runs the handlers in
+ * zk_client_dispatch().  All calls into the library come from the main loop.
  *
  * What the library gets wrong, and what we do about it (the numbers are those
  * of the list "traps of the C client" in doc/internals.md):
@@ -45,15 +42,13 @@
 #include "postgres.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <zookeeper/zookeeper.h>
 
 #include "compat.h"
 #include "lib/ilist.h"
 #include "zk_client.h"
+#include "zk_event.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
@@ -62,77 +57,12 @@
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
-StaticAssertDecl(ZK_AUTH_FAILED == ZAUTHFAILED, "ZooKeeper's error code");
+StaticAssertDecl(ZK_NO_AUTH == ZNOAUTH && ZK_AUTH_FAILED == ZAUTHFAILED, "ZooKeeper's error codes");
 
 /* ------------------------------------------------------------------------
  * Events: from the threads to the main loop
  * ------------------------------------------------------------------------
  */
-
-typedef enum EventKind
-{
-	EVENT_REPLY,
-	EVENT_SESSION,
-	EVENT_WATCH,
-	EVENT_LOG,
-	EVENT_RESOLVED
-} EventKind;
-
-typedef struct Event
-{
-	struct Event *next;
-	EventKind	  kind;
-	uint64		  call;			   /* REPLY: the call's number */
-	uintptr_t	  epoch;		   /* SESSION, WATCH: the handle's */
-	int			  code;			   /* REPLY: result; SESSION: state; WATCH: type;
-								 * LOG: level; RESOLVED: success */
-	int64		  czxid;		   /* REPLY of create, get */
-	int64		  ephemeral_owner; /* likewise */
-	int			  nchildren;	   /* REPLY of list */
-	char		**children;		   /* one block with the strings */
-	char		 *text;			   /* a path, a message or addresses; or NULL */
-} Event;
-
-static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
-static Event		  *queue_head;	  /* under queue_mutex */
-static Event		  *queue_tail;	  /* under queue_mutex */
-static bool			   queue_broken;  /* under queue_mutex: out of memory */
-static int			   queue_fd = -1; /* eventfd; constant once threads run */
-
-/* Any thread.  Never fails: a lack of memory is left for the main loop. */
-static void
-push_event(const Event *template)
-{
-	Event *event = malloc(sizeof(Event));
-	uint64 one = 1;
-
-	pthread_mutex_lock(&queue_mutex);
-	if (event == NULL)
-		queue_broken = true;
-	else
-	{
-		*event = *template;
-		event->next = NULL;
-		if (queue_tail)
-			queue_tail->next = event;
-		else
-			queue_head = event;
-		queue_tail = event;
-	}
-	pthread_mutex_unlock(&queue_mutex);
-
-	/* A full eventfd is readable as it is. */
-	if (write(queue_fd, &one, sizeof(one)) < 0)
-		return;
-}
-
-static void
-free_event(Event *event)
-{
-	free(event->text);
-	free(event->children);
-	free(event);
-}
 
 /* Any thread: the call's number travels in the library's context pointer. */
 static inline const void *
@@ -179,7 +109,7 @@ push_reply(int code, const char *path, const struct Stat *stat,
 	/* A reply that could not be copied is as good as lost. */
 	if (code == ZOK && ((path && !event.text) || (children && children->count != event.nchildren)))
 		event.code = ZSYSTEMERROR;
-	push_event(&event);
+	event_push(&event);
 }
 
 /* The library's completion thread */
@@ -236,7 +166,7 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	}
 	else
 		event.text = strdup(path);
-	push_event(&event);
+	event_push(&event);
 }
 
 /*
@@ -254,23 +184,7 @@ on_log(const char *message)
 																 : ZOO_LOG_LEVEL_INFO;
 	event.text = strdup(text ? text + 2 : message);
 	if (event.text)
-		push_event(&event);
-}
-
-/* Runs in a thread of its own and ends with it. */
-static void *
-resolver_main(void *arg)
-{
-	ConnectString *servers = arg;
-	char		   resolved[ZKLOCK_SERVERS_SIZE * 4];
-	Event		   event = {.kind = EVENT_RESOLVED};
-
-	if (connect_string_resolve(servers, false, resolved, sizeof(resolved)))
-		event.text = strdup(resolved);
-	event.code = event.text != NULL;
-	free(servers);
-	push_event(&event);
-	return NULL;
+		event_push(&event);
 }
 
 /* ------------------------------------------------------------------------
@@ -694,33 +608,7 @@ int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
 	callbacks = *callbacks_;
-	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (queue_fd < 0)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not create eventfd: %m")));
-	return queue_fd;
-}
-
-/* Starts a thread with all signals blocked; false if that failed. */
-static bool
-start_resolver(void)
-{
-	ConnectString *servers = malloc(sizeof(ConnectString));
-	pthread_t	   thread;
-	sigset_t	   all;
-	sigset_t	   old;
-
-	if (servers == NULL)
-		return false;
-	*servers = config.servers;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	resolving = pthread_create(&thread, NULL, resolver_main, servers) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (resolving)
-		pthread_detach(thread);
-	else
-		free(servers);
-	return resolving;
+	return event_queue_open();
 }
 
 /* Makes the library's handle; false, with a log message, if it cannot. */
@@ -771,7 +659,8 @@ zk_client_open(const ZkClientConfig *config_)
 	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
 		return start_handle(resolved);
 	opening = true;
-	return resolving || start_resolver();
+	resolving = resolving || event_resolve(&config.servers);
+	return resolving;
 }
 
 /*
@@ -813,7 +702,7 @@ zk_client_check_addresses(void)
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
 	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		start_resolver();
+		resolving = event_resolve(&config.servers);
 }
 
 /* Did zk_client_check_addresses() find that they do? */
@@ -1025,20 +914,7 @@ handle_resolved(const Event *event)
 void
 zk_client_dispatch(void)
 {
-	uint64 count;
-	Event *event;
-	bool   broken;
-
-	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
-
-	pthread_mutex_lock(&queue_mutex);
-	event = queue_head;
-	queue_head = queue_tail = NULL;
-	broken = queue_broken;
-	pthread_mutex_unlock(&queue_mutex);
-	if (broken)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	Event *event = event_take_all();
 
 	while (event)
 	{
@@ -1068,75 +944,11 @@ zk_client_dispatch(void)
 				handle_resolved(event);
 				break;
 		}
-		free_event(event);
+		event_free(event);
 		event = next;
 	}
 	nudge();
 	if (connected && zklock_now_ms() >= unwatch_at)
 		unwatch_again();
 	send_queued();
-}
-
-/*
- * The name of ZooKeeper's error code, for messages.  Any process.
- */
-const char *
-zk_error_name(int code)
-{
-	static const struct
-	{
-		int			code;
-		const char *name;
-	} names[] = {
-		{ZSYSTEMERROR, "ZSYSTEMERROR"},
-		{ZRUNTIMEINCONSISTENCY, "ZRUNTIMEINCONSISTENCY"},
-		{ZDATAINCONSISTENCY, "ZDATAINCONSISTENCY"},
-		{ZCONNECTIONLOSS, "ZCONNECTIONLOSS"},
-		{ZMARSHALLINGERROR, "ZMARSHALLINGERROR"},
-		{ZUNIMPLEMENTED, "ZUNIMPLEMENTED"},
-		{ZOPERATIONTIMEOUT, "ZOPERATIONTIMEOUT"},
-		{ZBADARGUMENTS, "ZBADARGUMENTS"},
-		{ZINVALIDSTATE, "ZINVALIDSTATE"},
-		{ZAPIERROR, "ZAPIERROR"},
-		{ZNONODE, "ZNONODE"},
-		{ZNOAUTH, "ZNOAUTH"},
-		{ZBADVERSION, "ZBADVERSION"},
-		{ZNOCHILDRENFOREPHEMERALS, "ZNOCHILDRENFOREPHEMERALS"},
-		{ZNODEEXISTS, "ZNODEEXISTS"},
-		{ZNOTEMPTY, "ZNOTEMPTY"},
-		{ZSESSIONEXPIRED, "ZSESSIONEXPIRED"},
-		{ZINVALIDCALLBACK, "ZINVALIDCALLBACK"},
-		{ZINVALIDACL, "ZINVALIDACL"},
-		{ZAUTHFAILED, "ZAUTHFAILED"},
-		{ZCLOSING, "ZCLOSING"},
-		{ZNOTHING, "ZNOTHING"},
-		{ZSESSIONMOVED, "ZSESSIONMOVED"},
-		{ZNOTREADONLY, "ZNOTREADONLY"},
-		{ZEPHEMERALONLOCALSESSION, "ZEPHEMERALONLOCALSESSION"},
-		{ZNOWATCHER, "ZNOWATCHER"},
-		{ZK_REQUIRES_AUTH, "ZSESSIONCLOSEDREQUIRESASLAUTH"}, /* these not in every release */
-		{-125, "ZQUOTAEXCEEDED"},
-		{-127, "ZTHROTTLEDOP"},
-	};
-
-	for (int i = 0; i < (int) lengthof(names); i++)
-	{
-		if (names[i].code == code)
-			return names[i].name;
-	}
-	return psprintf("error %d", code);
-}
-
-/* Does the code mean that we lack a right?  Any process. */
-bool
-zk_error_is_permission(int code)
-{
-	return code == ZNOAUTH || code == ZAUTHFAILED || code == ZINVALIDACL || code == ZK_REQUIRES_AUTH;
-}
-
-/* Did something break, so that nobody knows what was done?  Any process. */
-bool
-zk_error_is_breakdown(int code)
-{
-	return code > ZAPIERROR && code != ZUNIMPLEMENTED;
 }

@@ -105,9 +105,10 @@ extern void zk_sync(ZkReplyHandler handler, void *arg);
 extern void zk_unwatch_data(const char *path);
 extern void zk_unwatch_children(const char *path);
 
-/* Any process */
-#define ZK_AUTH_FAILED (-115)	/* ZooKeeper's ZAUTHFAILED */
-#define ZK_REQUIRES_AUTH (-124) /* and ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
+/* Any process (zk_error.c) */
+#define ZK_NO_AUTH (-102)		/* ZooKeeper's ZNOAUTH */
+#define ZK_AUTH_FAILED (-115)	/* ZAUTHFAILED */
+#define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
 extern const char *zk_error_name(int code);
 extern bool		   zk_error_is_permission(int code);
 extern bool		   zk_error_is_breakdown(int code);
