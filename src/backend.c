@@ -564,7 +564,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 		int held = hold->entry != NO_ENTRY ? hold->entry : other->entry;
 
 		/* Nothing is to be built on a lost lock. */
-		if (held != NO_ENTRY && entry_get_state(held) == CONTENDER_LOST)
+		if (held != NO_ENTRY && entry_is_lost(held))
 			report_lost(held, path);
 		if (scope == LOCK_SCOPE_TRANSACTION)
 			hold_reserve(hold);
@@ -662,7 +662,7 @@ backend_unlock(const char *path, LockMode mode)
 									 path_for_display(path))));
 		return false;
 	}
-	lost = entry_get_state(hold->entry) == CONTENDER_LOST;
+	lost = entry_is_lost(hold->entry);
 	hold->session_count--;
 	n = local_path_settle(hold->path, handovers);
 	if (lost)
@@ -696,7 +696,7 @@ backend_unlock_all(void)
 		{
 			const Hold *hold = &path->holds[mode];
 
-			if (hold->session_count > 0 && entry_get_state(hold->entry) == CONTENDER_LOST)
+			if (hold->session_count > 0 && entry_is_lost(hold->entry))
 				lost = true;
 		}
 		if (lost)
@@ -721,7 +721,6 @@ backend_fencing_token(const char *path)
 {
 	Hold		   *hold;
 	ContenderEntry *entry;
-	ContenderState	state;
 	int64			token;
 
 	hold = hold_find(path, LOCK_MODE_EXCLUSIVE);
@@ -731,12 +730,11 @@ backend_fencing_token(const char *path)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("you don't own a lock on ZooKeeper path \"%s\"", path_for_display(path))));
+	if (entry_is_lost(hold->entry))
+		report_lost(hold->entry, path);
 	entry = entry_at(hold->entry);
 	SpinLockAcquire(&entry->mutex);
-	state = entry->state;
 	token = entry->token;
 	SpinLockRelease(&entry->mutex);
-	if (state == CONTENDER_LOST)
-		report_lost(hold->entry, path);
 	return token;
 }

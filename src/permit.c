@@ -220,7 +220,7 @@ permit_acquire(const char *path, int number, int64 timeout_ms)
 static bool
 permit_is_lost(const Permit *permit)
 {
-	return entry_get_state(permit->lease) == CONTENDER_LOST;
+	return entry_is_lost(permit->lease);
 }
 
 static void

@@ -242,7 +242,7 @@ loss_detail(int index)
 	LossReason		reason;
 
 	SpinLockAcquire(&entry->mutex);
-	reason = entry->loss;
+	reason = entry->state == CONTENDER_LOST ? entry->loss : LOSS_UNPROVED;
 	SpinLockRelease(&entry->mutex);
 	switch (reason)
 	{

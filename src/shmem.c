@@ -247,6 +247,19 @@ zklock_session_has_ended(int64 id)
 	return found;
 }
 
+/*
+ * Is what was granted lost?  When the lease is over it is, even before the
+ * worker has said so.
+ */
+bool
+entry_is_lost(int index)
+{
+	bool		   over = lease_state() == LEASE_OVER;
+	ContenderState state = entry_get_state(index);
+
+	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
+}
+
 /* Copies the session's state; either argument may be NULL. */
 void
 zklock_get_session(SessionInfo *info, int *worker_pid)

@@ -268,6 +268,7 @@ extern bool zklock_session_has_ended(int64 id);
 
 /* Any process */
 extern ContenderState entry_get_state(int index);
+extern bool			  entry_is_lost(int index);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
 extern bool			  zklock_connected(void);
 extern int64		  zklock_now_us(void);
