@@ -79,7 +79,7 @@ until ($last_lap)
 {
 	my $slow  = rand() < 0.1;
 	my $paths = $config->{ $slow ? 'slow' : 'quick' };
-	attempt($paths->[ rand @$paths ], $slow ? between(0.5, 5) : between(0.005, 0.06), 10000);
+	attempt($paths->[ rand @$paths ], $slow ? between(0.3, 2) : between(0.005, 0.06), 10000);
 	nap(between(0.1, 1.0)) unless $last_lap;
 }
 foreach my $path (@{ $config->{quick} }, @{ $config->{slow} })

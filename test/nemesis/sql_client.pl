@@ -9,8 +9,8 @@
 # quick and slow (paths).
 #
 # It holds a lock for a moment on quick paths, for seconds on slow ones. With "keeps", a
-# path, it takes only that one, for longer than a session may be silent, and
-# relies on nothing but the lease.
+# path, it takes only that one, for longer than a session may be silent, and relies on the
+# lease alone.
 #
 # On SIGUSR1 it makes a last attempt, on each path, and ends when each has succeeded.
 
@@ -149,11 +149,11 @@ until ($last_lap)
 {
 	if ($config->{keeps})
 	{
-		attempt($config->{keeps}, between(4.5, 7), one_of('10s', '20s'));
+		attempt($config->{keeps}, between(4.5, 7), '20s');
 	}
-	elsif (rand() < 0.07)
+	elsif (rand() < 0.04)
 	{
-		attempt(one_of(@{ $config->{slow} }), between(0.3, 3), one_of('1s', '10s', '20s'));
+		attempt(one_of(@{ $config->{slow} }), between(0.3, 1.5), one_of('1s', '10s', '20s'));
 	}
 	else
 	{

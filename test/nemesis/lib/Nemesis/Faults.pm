@@ -63,7 +63,16 @@ sub _later
 sub begin
 {
 	my ($self, $event) = @_;
-	return $event->{held} ? $self->_await_hold($event, now + 10) : $self->_begin($event);
+	return if $self->{healing};
+	# A server that stands still answers no question; it goes on only in a turn of ours.
+	return $self->_later(0.5, sub { $self->begin($event) }) if $self->_stands_still($event);
+	return $event->{held} ? $self->_await_hold($event, now + 7) : $self->_begin($event);
+}
+
+sub _stands_still
+{
+	my ($self, $event) = @_;
+	return ($self->{still_until}[ $event->{server} ] || 0) > now;
 }
 
 # A fault that is to meet a lock that will be held for long waits until one has just been
@@ -72,6 +81,7 @@ sub _await_hold
 {
 	my ($self, $event, $until) = @_;
 	return if $self->{healing};
+	return $self->begin($event) if $self->_stands_still($event);
 	my $held = eval {
 		$self->{servers}[ $event->{server} ]->lock_count(
 			q{state = 'held' AND path ~ 'slow' AND granted_at > clock_timestamp() - interval '0.3 s'});
@@ -154,6 +164,8 @@ sub _stop_server
 {
 	my ($self, $event, $server) = @_;
 	my $postmaster = $server->node->{_pid};
+	# Somewhat longer, so that it has answered the signal by then.
+	$self->{still_until}[ $event->{server} ] = now + $event->{duration} + 0.5;
 	kill 'STOP', $postmaster;
 	my @children;
 	foreach my $file (glob '/proc/[0-9]*/stat')

@@ -119,7 +119,7 @@ sub plan
 			$event{held} = 1 if $event{fault} eq 'isolate_own' && $random[2] < 0.5;
 			$event{$_} = $wanted->{$_} foreach grep { !/^(?:name|long)$/ } keys %$wanted;
 			push @schedule, \%event;
-			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + ($event{held} ? 5 : 0) + 0.5 + rand(2);
+			$at += ($event{duration} || 0) + ($fault->{takes} || 0) + ($event{held} ? 7 : 0) + 0.5 + rand(2);
 		}
 	}
 	return sort { $a->{at} <=> $b->{at} } @schedule;
