@@ -6,14 +6,9 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/lib", "$FindBin::Bin/../nemesis/lib";
+use lib "$FindBin::Bin/lib";
 use Nemesis::Run;
 use Test::More;
 
-my %setting = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
-Nemesis::Run->new(
-	seconds => $setting{seconds} || 60,
-	seed    => defined $setting{seed} ? $setting{seed} : int(rand(1_000_000)),
-	faults  => [ split /[\s,]+/, $setting{faults} || '' ],
-	clients => $setting{clients} || 30)->test;
+Nemesis::Run->from_environment(seconds => 60)->test;
 done_testing;

@@ -6,7 +6,9 @@ use strict;
 use warnings;
 
 use FindBin;
+use lib "$FindBin::Bin/../nemesis/lib";
+use Nemesis::Run;
+use Test::More;
 
-$ENV{NEMESIS_SECONDS} ||= 40;
-$ENV{NEMESIS_CLIENTS} ||= 30;
-do "$FindBin::Bin/../nemesis/nemesis.pl" or die $@ || $!;
+Nemesis::Run->from_environment(seconds => 40)->test;
+done_testing;

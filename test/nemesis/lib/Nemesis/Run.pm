@@ -9,6 +9,7 @@ Nemesis::Run - a whole fault run, as TAP tests
 =head1 SYNOPSIS
 
   Nemesis::Run->new(seconds => 60, seed => 42, clients => 30, faults => [])->test;
+  Nemesis::Run->from_environment(seconds => 60)->test;
 
 Starts an ensemble of three ZooKeeper servers, three database servers with proxies to each
 of them, the register, and the clients; lets the schedule of the seed loose on them; heals
@@ -62,6 +63,16 @@ sub new
 	mkdir $self->{directory};
 	$self->{scripts}   = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{}r;
 	return $self;
+}
+
+# NEMESIS_SECONDS, NEMESIS_SEED, NEMESIS_FAULTS and NEMESIS_CLIENTS, if set
+sub from_environment
+{
+	my ($class, %default) = @_;
+	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
+	my %arg = (seed => int(rand(1_000_000)), clients => 30, %default, %set);
+	$arg{faults} = [ split /[\s,]+/, $arg{faults} || '' ];
+	return $class->new(%arg);
 }
 
 sub test
