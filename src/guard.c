@@ -32,6 +32,7 @@
 #include "compat.h"
 #include "guard.h"
 #include "lease.h"
+#include "lock_view.h"
 #include "request.h"
 #include "shmem.h"
 #include "storage/lock.h"
@@ -210,7 +211,8 @@ explain_interrupt(ErrorData *edata)
 		backend_visit_holds(true, take_interrupt, &interrupt);
 	if (interrupt.index >= 0)
 	{
-		const char *path = path_for_display(interrupt.path);
+		/* There may be no transaction, in which alone strings are converted. */
+		const char *path = utf8_for_display(interrupt.path, false);
 
 		edata->message =
 			cancel

@@ -169,6 +169,21 @@ $bystander->disconnect;
 $a->wait_session;
 is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
 
+# ---- a path that has another form in the database's encoding, and no transaction to convert it in
+
+$a->value("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+$a->session(dbname => 'latin1')->query('CREATE EXTENSION zklock');
+$s = $a->session(dbname => 'latin1');
+$s->query("SET client_encoding = 'LATIN1'");
+$s->query('SET zklock.on_lock_loss = terminate');
+$s->query("SELECT zk_lock('/o/latin1-b' || chr(228) || 'r')");
+$mark = $a->log_mark;
+lose("/o/latin1-b\x{e4}r");
+$a->wait_log(qr/FATAL:  .*\n.*/, $mark);
+like($a->log_since($mark), qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/latin1-b\\xc3\\xa4r" was lost/,
+	'who is idle in a database of another encoding is told why');
+$s->disconnect;
+
 Zklock::Server->assert_clean($zk, [$a], map { "/o/$_" } qw(abort cancel-before cancel-after handler idle
-	terminate idle-terminate ended-cancel ended-terminate ended-abort unproved-cancel unproved-terminate));
+	terminate idle-terminate ended-cancel ended-terminate ended-abort unproved-cancel unproved-terminate), "latin1-b\x{e4}r");
 done_testing;
