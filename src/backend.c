@@ -421,7 +421,10 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			release_transaction_holds();
-			guard_forget_interrupts();
+			guard_forget();
+			break;
+		case XACT_EVENT_PREPARE:
+			guard_forget();
 			break;
 		default:
 			break;
@@ -649,6 +652,7 @@ backend_unlock(const char *path, LockMode mode)
 	Hold	*hold;
 	Handover handovers[2];
 	int		 n;
+	bool	 proved;
 	bool	 lost;
 
 	hold = hold_find(path, mode);
@@ -662,9 +666,12 @@ backend_unlock(const char *path, LockMode mode)
 									 path_for_display(path))));
 		return false;
 	}
+	proved = lease_state() == LEASE_HOLDS;
 	lost = entry_is_lost(hold->entry);
 	hold->session_count--;
 	n = local_path_settle(hold->path, handovers);
+	if (n > 0)
+		guard_released(proved && !lost);
 	if (lost)
 		warn_lost(path);
 	else if (n > 0)
@@ -690,7 +697,9 @@ backend_unlock_all(void)
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
+		bool proved = lease_state() == LEASE_HOLDS;
 		bool lost = false;
+		int	 released;
 
 		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 		{
@@ -703,7 +712,10 @@ backend_unlock_all(void)
 			warn_lost(path->path);
 		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 			path->holds[mode].session_count = 0;
-		n += local_path_settle(path, handovers + n);
+		released = local_path_settle(path, handovers + n);
+		if (released > 0)
+			guard_released(proved && !lost);
+		n += released;
 	}
 
 	/* All are on their way; wait for the last of them. */

@@ -13,6 +13,10 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
+ * A lock at session level may be released before the commit of what was written
+ * under it.  If it could not be told to be held then, the transaction fails as
+ * well: see guard_released().
+ *
  * Between this and the commit record lies a moment that nothing here can
  * close; zk_fence() can, in the database that is written to.
  *
@@ -42,6 +46,9 @@
 #define CHECK_AGAIN_MS 1000
 
 static emit_log_hook_type prev_emit_log_hook = NULL;
+
+/* Has this transaction released a lock it relied on, and may have lost before? */
+static bool released_unproved = false;
 
 /* ------------------------------------------------------------------------
  * What the transaction relies on
@@ -112,7 +119,13 @@ guard_commit(void)
 	bool  check = zklock_commit_guard == COMMIT_GUARD_QUORUM;
 	int64 asked_at = 0;
 
-	if (zklock_commit_guard == COMMIT_GUARD_OFF || examine_holds(written).n == 0)
+	if (zklock_commit_guard == COMMIT_GUARD_OFF)
+		return;
+	if (released_unproved)
+		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
+						errhint("Others may have held the lock meanwhile. Retry the work.")));
+	if (examine_holds(written).n == 0)
 		return;
 	for (;;)
 	{
@@ -145,6 +158,16 @@ guard_commit(void)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
 						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
+}
+
+/*
+ * A lock at session level is released.  "proved": until then it was held.
+ */
+void
+guard_released(bool proved)
+{
+	if (!proved && TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		released_unproved = true;
 }
 
 /* ------------------------------------------------------------------------
@@ -231,14 +254,15 @@ explain_interrupt(ErrorData *edata)
 }
 
 /*
- * The transaction ends: a signal that found no statement to cancel is history,
- * and must not explain the next one.  Cannot fail.
+ * The transaction ends: what it released is history, and so is a signal that
+ * found no statement to cancel; it must not explain the next one.  Cannot fail.
  */
 void
-guard_forget_interrupts(void)
+guard_forget(void)
 {
 	Interrupt interrupt = {.index = -1};
 
+	released_unproved = false;
 	backend_visit_holds(true, take_interrupt, &interrupt);
 }
 

@@ -9,7 +9,8 @@
 
 extern void guard_commit(void);
 extern void guard_set_loss_policy(int policy, void *extra);
-extern void guard_forget_interrupts(void);
+extern void guard_forget(void);
+extern void guard_released(bool proved);
 extern void guard_install_hooks(void);
 
 #endif /* ZKLOCK_GUARD_H */

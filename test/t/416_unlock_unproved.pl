@@ -1,0 +1,65 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A lock at session level that is released before the commit of what was written under
+# it, when it may have been lost.
+
+use strict;
+use warnings;
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = (conf => ["zklock.session_timeout = '4s'", 'max_prepared_transactions = 1']);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, @conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
+$a->value('CREATE TABLE t (i int)');
+
+foreach my $unlock ("zk_unlock('/u/suspended')", 'zk_unlock_all()')
+{
+	my ($writer, $reader, $next) = ($a->session, $a->session, $b->session);
+	$_->query('BEGIN') foreach $writer, $reader;
+	is($writer->query("SELECT zk_lock('/u/suspended')"), 't', "$unlock: a session holds a lock");
+	is($reader->query("SELECT zk_lock('/u/read')"), 't', 'and another');
+	$writer->query('INSERT INTO t VALUES (1)');
+	$next->query_start("SELECT zk_lock('/u/suspended')");
+	$b->wait_waiting($next);
+	$proxy->cut;
+	is($next->finish, 't', 'another server gets it');
+	ok($_->try('SELECT zk_unlock_all()')->{ok}, 'it can be unlocked without ZooKeeper') foreach $reader;
+	ok($writer->try("SELECT $unlock")->{ok}, 'or one of them');
+	is($writer->try('COMMIT')->{sqlstate}, '40001', 'but what was written under it is not committed');
+	ok($reader->try('COMMIT')->{ok}, 'who has only read may commit');
+	ok($writer->try('INSERT INTO t VALUES (2)')->{ok}, 'and so may the next transaction');
+	$proxy->heal;
+	$a->wait_session;
+	$a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
+	$_->disconnect foreach $writer, $reader, $next;
+}
+is($a->value('SELECT count(*) FROM t WHERE i = 1'), 0, 'nothing has been written');
+
+# ---- for good, and given up before the work is done again
+
+my $session = $a->session;
+$session->query("SELECT zk_lock('/u/deleted')");
+$zk->shell->delete("/u/deleted/$_") foreach $zk->children('/u/deleted');
+$a->wait_lock($session, 'lost', '/u/deleted');
+$session->query('BEGIN');
+is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'a lock is lost and unlocked');
+is($session->query("SELECT zk_lock('/u/deleted')"), 't', 'then taken again');
+$session->query('INSERT INTO t VALUES (3)');
+ok($session->try('COMMIT')->{ok}, 'what is written after that is committed');
+
+$session->query('BEGIN');
+$session->query('INSERT INTO t VALUES (4)');
+$zk->shell->delete("/u/deleted/$_") foreach $zk->children('/u/deleted');
+$a->wait_lock($session, 'lost', '/u/deleted');
+is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'it is lost and unlocked again');
+is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was written before that is not even prepared');
+ok($session->try('INSERT INTO t VALUES (5)')->{ok}, 'and work goes on');
+$session->disconnect;
+is($a->value('SELECT string_agg(i::text, \' \' ORDER BY i) FROM t WHERE i > 2'), '3 5', 'as seen in the table');
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/u/suspended', '/u/read', '/u/deleted');
+done_testing;
