@@ -250,22 +250,29 @@ foreach my $what (sort keys %trouble)
 	$proxy->fired($fault);
 	wait_until { $zk->watch_count == 0 } sub { 'no watch to be left: ' . $zk->four_letter('wchp') };
 	pass("removal of the watch $what: it is repeated");
-
-	# Unless the watch is wanted again by then.
-	queue($a, 'waiter', $path);
-	wait_until { $zk->four_letter('wchp') =~ m{^\Q$predecessor\E$}m } 'the watch on the predecessor';
-	$fault = $trouble{$what}->("$path/");
-	$s{waiter}->cancel;
-	$s{waiter}->result;
-	$proxy->fired($fault);
-	queue($a, 'waiter', $path);
-	wait_until { $zk->children($path) == 2 } 'the waiter to be back';
-	$a->wait_session;
-	wait_until { $zk->four_letter('wchp') =~ m{^\Q$predecessor\E$}m } 'the watch on the predecessor';
 	$shell->delete($predecessor);
-	is($s{waiter}->finish, 't', 'who wants it again has it');
-	$s{waiter}->query("SELECT zk_unlock('$path')");
 	$a->assert_clean($zk, $path);
+}
+
+# Of two that were refused one is wanted again by then.
+{
+	my @paths        = map { new_path('watch') } 1, 2;
+	my @predecessors = map { foreigner($_) } @paths;
+	my $watched      = sub { return $zk->four_letter('wchp') =~ m{^\Q$predecessors[$_[0]]\E$}m };
+	queue($a, "waiter$_", $paths[$_]) foreach 0, 1;
+	wait_until { $watched->(0) && $watched->(1) } 'the watches on the predecessors';
+	$proxy->reset_counts;
+	$proxy->refuse(op => 'removeWatches', code => -127, times => 2, path => '^/e/watch\d+/_c');
+	$s{"waiter$_"}->cancel foreach 0, 1;
+	is($s{"waiter$_"}->result->{sqlstate}, '57014', 'a wait is cancelled') foreach 0, 1;
+	wait_until { ($proxy->counts->{removeWatches} || 0) >= 2 } 'both to be refused';
+	queue($a, 'waiter0', $paths[0]);
+	wait_until { !$watched->(1) } 'the other removal to be repeated';
+	ok($watched->(0), 'a watch that is wanted again is not removed');
+	$shell->delete($_) foreach @predecessors;
+	is($s{waiter0}->finish, 't', 'who waits for it is told');
+	$s{waiter0}->query("SELECT zk_unlock('$paths[0]')");
+	$a->assert_clean($zk, @paths);
 }
 
 # Given up while there is no connection.

@@ -85,7 +85,7 @@ foreach my $hold (qw(hold_reply hold_request))
 }
 
 # Each of the first heartbeats on a new connection
-foreach my $nth (1 .. 6)
+foreach my $nth (1 .. 4)
 {
 	my $fault = $proxy->hold_reply(op => 'multi', nth => $nth);
 	$proxy->drop;
