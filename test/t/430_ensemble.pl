@@ -11,7 +11,6 @@ use warnings;
 
 use Test::More;
 use Zklock::Cast;
-use Zklock::JavaPeer;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
@@ -21,8 +20,8 @@ my @conf = (conf => ["zklock.session_timeout = '20s'"]);
 my $a    = Zklock::Server->new('a', zookeeper => $zk, @conf);
 my $b    = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my %id   = map { $_->name => $_->session_id } $a, $b;
-my $java = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string, 20000);
+my $peer = $zk->shell;
+$peer->connect($zk->connect_string, client => 'peer', timeout => 20);
 
 # ---- a workload that never ends, and notes every token
 
@@ -70,7 +69,7 @@ sub traffic_goes_on
 # ---- what there is to lose
 
 my $token = 0;
-my $acquire;    # Curator's
+my $foreign;    # the node of somebody who is no database server
 
 # Until both have a lease again: only then is a wait over that began in between.
 sub recovered
@@ -84,8 +83,8 @@ sub queue_up
 	hold($a, 'holder', '/z/queue');
 	queue($a, 'local', '/z/queue');
 	queue($b, 'remote', '/z/queue');
-	$acquire = $java->acquire_start('curator', '/z/queue');
-	wait_until { $zk->children('/z/queue') == 3 } "Curator's place";
+	$foreign = $peer->create('/z/queue/_c_00000000-0000-0000-0000-000000000000-lock-',
+		ephemeral => 1, sequence => 1, client => 'peer');
 	queue($b, 'late', '/z/queue');
 	hold($b, 'elsewhere', '/z/elsewhere');
 	queue($a, 'behind', '/z/elsewhere');
@@ -122,21 +121,21 @@ sub dissolve
 	$s{elsewhere}->query("SELECT zk_unlock('/z/elsewhere')");
 	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
 	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
-	foreach my $step ([qw(holder local)], [qw(local remote)], [qw(remote curator)], [qw(curator late)])
+	foreach my $step ([qw(holder local)], [qw(local remote)], [qw(remote foreigner)], [qw(foreigner late)])
 	{
 		my ($from, $to) = @$step;
-		if ($from eq 'curator')
+		if ($from eq 'foreigner')
 		{
-			$java->release('curator');
+			$peer->delete($foreign, client => 'peer');
 		}
 		else
 		{
 			is($s{$from}->query("SELECT zk_unlock('/z/queue')"), 't', "$from unlocks");
 		}
-		if ($to eq 'curator')
+		if ($to eq 'foreigner')
 		{
-			is($java->result($acquire), 1, 'Curator is next');
-			next_token($java->node('curator')->[1] * 4096 + 1, 'Curator');
+			is("/z/queue/" . ($zk->children('/z/queue'))[0], $foreign, 'the foreigner is next');
+			next_token($peer->stat($foreign)->{czxid} * 4096 + 1, 'the foreigner');
 			ok($s{late}->busy, 'and nobody else');
 		}
 		else
@@ -202,6 +201,7 @@ foreach my $disturbance (@disturbances)
 	my $before = [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ];
 	$code->();
 	recovered();
+	$peer->reconnect(client => 'peer');
 	undisturbed($what, $before);
 	traffic_goes_on($what);
 	dissolve($what);
@@ -222,7 +222,7 @@ my %seen;
 my @twice = grep { $_ > 0 && $seen{$_}++ } map { split /\n/, $_->value('SELECT token FROM tokens') } $a, $b;
 is_deeply(\@twice, [], 'no token was given twice');
 cmp_ok(scalar keys %seen, '>', 200, 'of many');
-$java->stop;
+$peer->close_connection(client => 'peer');
 all_disconnect();
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));
 done_testing;
