@@ -45,6 +45,26 @@ is($session->finish, 't', 'but not for a worker that is stopped');
 kill 'CONT', $worker;
 delete $stopped{$worker};
 $proxy->heal;
+$a->wait_session;
+$a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
+
+# ---- a lock that is lost, though there is no worker to say so
+
+is($session->query("SELECT zk_lock('/s/lost')"), 't', 'a lock is held');
+$stopped{$worker} = 1;
+kill 'STOP', $worker;
+$a->wait_lock($session, 'lost', '/s/lost');
+foreach my $call ("zk_fencing_token('/s/lost')", "zk_lock('/s/lost')")
+{
+	my $result = $session->try("SELECT $call");
+	is($result->{sqlstate}, '40001', "lost for $call");
+	is($result->{detail}, 'The ZooKeeper session was not proved to be alive for a session timeout.', 'and why');
+}
+my $unlock = $session->try("SELECT zk_unlock('/s/lost')");
+is($unlock->{text}, 'f', 'and for zk_unlock');
+like($unlock->{notices}[0], qr{lock on ZooKeeper path "/s/lost" was lost}, 'with a warning');
+kill 'CONT', $worker;
+delete $stopped{$worker};
 $session->disconnect;
-Zklock::Server->assert_clean($zk, [$a], '/s/quorum', '/s/unlock');
+Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock lost));
 done_testing;
