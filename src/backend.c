@@ -42,6 +42,7 @@
 #include "backend.h"
 #include "compat.h"
 #include "guard.h"
+#include "lease.h"
 #include "lib/ilist.h"
 #include "permit.h"
 #include "request.h"

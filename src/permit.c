@@ -24,6 +24,8 @@
  */
 #include "postgres.h"
 
+#include "guard.h"
+#include "lease.h"
 #include "lib/ilist.h"
 #include "permit.h"
 #include "request.h"
@@ -110,7 +112,11 @@ permit_drop(Permit *permit)
 static Handover
 permit_hand_over(Permit *permit)
 {
-	Handover handover = entry_release(permit->lease, true);
+	bool	 proved = lease_state() == LEASE_HOLDS;
+	Handover handover;
+
+	guard_released(proved && !entry_is_lost(permit->lease));
+	handover = entry_release(permit->lease, true);
 
 	permit->lease = NO_ENTRY;
 	permit_drop(permit);

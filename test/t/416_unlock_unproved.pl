@@ -61,5 +61,17 @@ is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was writ
 ok($session->try('INSERT INTO t VALUES (5)')->{ok}, 'and work goes on');
 $session->disconnect;
 is($a->value('SELECT string_agg(i::text, \' \' ORDER BY i) FROM t WHERE i > 2'), '3 5', 'as seen in the table');
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/u/suspended', '/u/read', '/u/deleted');
+
+# ---- a permit likewise
+
+$session = $a->session;
+$session->query('BEGIN');
+$session->query("SELECT zk_semaphore_acquire('/u/slots', 1)");
+$session->query('INSERT INTO t VALUES (6)');
+$zk->shell->delete("/u/slots/leases/$_") foreach $zk->children('/u/slots/leases');
+$a->wait_lock($session, 'lost', '/u/slots');
+is($session->query("SELECT zk_semaphore_release('/u/slots')"), 'f', 'a permit is lost and released');
+is($session->try('COMMIT')->{sqlstate}, '40001', 'what was written under it is not committed');
+$session->disconnect;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/u/slots/locks', '/u/slots/leases', '/u/suspended', '/u/read', '/u/deleted');
 done_testing;
