@@ -133,14 +133,29 @@ ask(const char *address, const char *command, const char *enough)
 	return text.data;
 }
 
-/* Takes from a list of sessions whether it is complete, and has the session. */
+/* Orders session ids. */
+static int
+compare_ids(const void *a, const void *b)
+{
+	int64 id_a = *(const int64 *) a;
+	int64 id_b = *(const int64 *) b;
+
+	return id_a < id_b ? -1 : id_a > id_b ? 1 : 0;
+}
+
+/*
+ * Takes from a list of sessions whether it has the session, and is complete:
+ * one that moves while the list is made may be missing, or be in it twice.
+ */
 static void
 read_sessions(const char *text, int64 session, ServerView *view)
 {
 	const char *end = strstr(text, END_OF_SESSIONS);
 	const char *next;
+	int64	   *ids = palloc((strlen(text) / 4 + 1) * sizeof(int64));
 	int			expected = 0;
 	int			found = 0;
+	int			distinct = 0;
 
 	for (const char *line = text; end != NULL && line < end; line = next)
 	{
@@ -149,15 +164,19 @@ read_sessions(const char *text, int64 session, ServerView *view)
 
 		next = line + strcspn(line, "\n") + 1;
 		if (strncmp(line, "\t0x", 3) == 0)
-		{
-			found++;
-			if ((int64) strtoull(line + 1, NULL, 16) == session)
-				view->has_session = true;
-		}
+			ids[found++] = (int64) strtoull(line + 1, NULL, 16);
 		else if (sets != NULL && sets < next && sscanf(sets, " Sets (%*d)/(%d)", &nsessions) == 1)
 			expected += nsessions;
 	}
-	view->complete = end != NULL && found >= expected;
+
+	qsort(ids, found, sizeof(int64), compare_ids);
+	for (int i = 0; i < found; i++)
+	{
+		distinct += i == 0 || ids[i] != ids[i - 1];
+		view->has_session |= ids[i] == session;
+	}
+	view->complete = end != NULL && distinct >= expected;
+	pfree(ids);
 }
 
 /* Asks a server, "address:port" in numbers, about itself and a session. */

@@ -238,6 +238,7 @@ my $result;
 foreach my $case (
 	[ 0, "Session Sets (0)/(0):\n", qr/not the leader any more/, 'who calls itself leader, but commits nothing' ],
 	[ 1, "Session Sets (2)/(3):\n2 expire at x:\n\t0x1\n\t0x2\n", qr/not completely/, 'a list that is not complete' ],
+	[ 1, "Session Sets (2)/(2):\n2 expire at x:\n\t0x1\n\t0x1\n", qr/not completely/, 'nor is one with a session twice' ],
 	[ 1, "Local Session Sets (0)/(0):\nGlobal Session Sets (1)/(1):\n", qr/not completely/, 'with local sessions neither' ],
 	[ 1, "Session Sets (1)/(1):\n1 expire at x:\n\t@{[$b->session_id]}\n", qr/lives/, 'a session that is known' ])
 {
