@@ -66,7 +66,7 @@ node_arguments(FunctionCallInfo fcinfo, AdminNode *node)
 	memset(node, 0, sizeof(*node));
 	if (strchr(utf8, '/') != NULL || !node_name_parse(utf8, &parsed) ||
 		snprintf(node->path, sizeof(node->path), "%s/%s", path, utf8) >= (int) sizeof(node->path) ||
-		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_OK)
+		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is not the name of a lock node", name),
