@@ -85,7 +85,6 @@ sub queue_up
 	queue($b, 'remote', '/z/queue');
 	$foreign = $peer->create('/z/queue/_c_00000000-0000-0000-0000-000000000000-lock-',
 		ephemeral => 1, sequence => 1, client => 'peer');
-	queue($b, 'late', '/z/queue');
 	hold($b, 'elsewhere', '/z/elsewhere');
 	queue($a, 'behind', '/z/elsewhere');
 	on($a, 'xact')->query('BEGIN');
@@ -100,7 +99,7 @@ sub undisturbed
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
 	is_deeply([ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ], $before, 'holders have what they had');
-	ok($s{$_}->busy, "$_ waits") foreach qw(local remote late behind);
+	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
 	return;
 }
 
@@ -121,29 +120,19 @@ sub dissolve
 	$s{elsewhere}->query("SELECT zk_unlock('/z/elsewhere')");
 	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
 	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
-	foreach my $step ([qw(holder local)], [qw(local remote)], [qw(remote foreigner)], [qw(foreigner late)])
+	foreach my $step ([qw(holder local)], [qw(local remote)])
 	{
 		my ($from, $to) = @$step;
-		if ($from eq 'foreigner')
-		{
-			$peer->delete($foreign, client => 'peer');
-		}
-		else
-		{
-			is($s{$from}->query("SELECT zk_unlock('/z/queue')"), 't', "$from unlocks");
-		}
-		if ($to eq 'foreigner')
-		{
-			is("/z/queue/" . ($zk->children('/z/queue'))[0], $foreign, 'the foreigner is next');
-			next_token($peer->stat($foreign)->{czxid} * 4096 + 1, 'the foreigner');
-			ok($s{late}->busy, 'and nobody else');
-		}
-		else
-		{
-			is($s{$to}->finish, 't', "$to is next");
-			next_token($s{$to}->query("SELECT zk_fencing_token('/z/queue')"), $to);
-		}
+		is($s{$from}->query("SELECT zk_unlock('/z/queue')"), 't', "$from unlocks");
+		is($s{$to}->finish, 't', "$to is next");
+		next_token($s{$to}->query("SELECT zk_fencing_token('/z/queue')"), $to);
 	}
+	is($s{remote}->query("SELECT zk_unlock('/z/queue')"), 't', 'remote unlocks');
+	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
+	pass('the foreigner is next');
+	next_token($peer->stat($foreign)->{czxid} * 4096 + 1, 'the foreigner');
+	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
+	$peer->delete($foreign, client => 'peer');
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
 }
