@@ -71,7 +71,7 @@ notice after syncLimit ticks.
 
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
 servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
-quorum checks are multis, and nothing else is. A write that all servers of an
+quorum checks are multis, which come when they like, and so are its downgrades. A write that all servers of an
 ensemble apply counts once. An operation that failed counts as well.
 C<request_list> gives the single ones in order: { session, type, cxid, path }, the
 path of reads only.
