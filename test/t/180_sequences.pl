@@ -117,6 +117,7 @@ $s->query("SET zklock.dialect = hive");
 refused($s, "SELECT zk_lock('$path', '10s')", 'a number that is given for ever is no lock of ours');
 # There is one such node of each name at most: ours would be the second of this one.
 $shell->delete($last[0]);
+wait_until { !sequences() } 'our node to be gone';
 $last[0] = $shell->create("$path/LOCK-EXCLUSIVE-2147483647", ephemeral => 1);
 refused($s, "SELECT zk_lock('$path', '10s')", 'nor is one that ZooKeeper cannot give');
 is_deeply([ sequences() ], [2147483647], 'the node of somebody else is left alone');
