@@ -260,8 +260,10 @@ on_exchanged(void *arg, const ZkReply *reply)
 							path->path, run->name, zk_error_name(reply->code)),
 					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
 		run->downgrade_refused = reply->outcome == ZK_REFUSED;
-		run->listed = false;
-		run->retry_at = zklock_now_ms() + RETRY_MS;
+		if (reply->outcome != ZK_REFUSED)
+			run->listed = false;
+		if (reply->outcome != ZK_NO_NODE)
+			run->retry_at = zklock_now_ms() + RETRY_MS;
 	}
 	path_pump(path);
 }
@@ -409,6 +411,8 @@ on_checked(void *arg, const ZkReply *reply)
 	{
 		if (reply->outcome == ZK_NO_NODE && strcmp(run->name, call->node) == 0)
 			run_vanished(run);
+		else if (reply->outcome == ZK_NO_NODE)
+			contender_check(&lock_manager.contenders[call->index]); /* its heir */
 		path_pump(path);
 	}
 	pfree(call);
@@ -578,7 +582,13 @@ on_listed(void *arg, const ZkReply *reply)
 		dlist_foreach_modify (iter, &path->arrivals)
 			contender_fail(dlist_container(Contender, node, iter.cur), FAILURE_REFUSED, reply->code);
 		dlist_foreach_modify (iter, &path->runs)
-			run_fail(dlist_container(Run, node, iter.cur), FAILURE_REFUSED, reply->code);
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			run_fail(run, FAILURE_REFUSED, reply->code);
+			if (run->heir[0] != '\0')
+				run->retry_at = zklock_now_ms() + RETRY_MS;
+		}
 	}
 	path_pump(path);
 }

@@ -71,7 +71,7 @@ run_downgrade_pump(Run *run)
 		return;
 	if (!run->listed)
 	{
-		if (path->lists_sent == path->lists_done)
+		if (path->lists_sent == path->lists_done && run_may_retry(run))
 			path_list(path, false);
 	}
 	else if (run_may_retry(run))
@@ -101,7 +101,10 @@ void
 run_vanished(Run *run)
 {
 	if (run->heir[0] != '\0')
+	{
 		run->listed = false;
+		run->retry_at = 0;
+	}
 	else
 		run_deleted(run);
 }

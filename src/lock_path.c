@@ -334,7 +334,10 @@ run_pump(Run *run)
 	}
 
 	if ((run->state == RUN_CREATED || run->state == RUN_GRANTED) && dlist_is_empty(&run->queue))
+	{
 		run->state = RUN_DELETING;
+		run->retry_at = 0;
+	}
 	if (run->state == RUN_DELETING && !run->calling && run_may_retry(run))
 		run_delete(run);
 

@@ -221,6 +221,35 @@ is(eval { $remote->finish(15) }, 't', 'zk_unlock returns when the node is gone')
   or $remote->cancel && $remote->result;
 $lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
 cmp_ok($lines, '<=', 5, 'without flooding the log');
-$_->disconnect foreach $s, $other, $remote;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
+
+# ---- a downgrade that is refused
+#
+# The holder keeps what it has. It is tried again now and then, by a new worker as well,
+# which may not even look.
+
+$shell->create('/r/nodowngrade');
+is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
+$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
+$b->wait_waiting($remote);
+$shell->set_acl('/r/nodowngrade', [@admin]);
+$mark = $a->log_mark;
+$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
+$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
+pass('the log tells that the node cannot be replaced');
+my $asked = $zk->mark;
+my $worker = $a->worker_pid;
+$a->value("SELECT pg_terminate_backend($worker)");
+wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+$a->wait_session;
+is($other->query("SELECT zk_lock('/r/free') AND zk_unlock('/r/free')"), 't', 'others are served meanwhile') foreach 1 .. 20;
+my @asked = grep { $_->{path} eq '/r/nodowngrade' } $zk->request_list($asked, session => $a->session_id);
+cmp_ok(scalar(@asked), '<', 10, 'and ZooKeeper is not asked over and over');
+ok($remote->busy, 'nobody can share the lock');
+$shell->set_acl('/r/nodowngrade', [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
+is($remote->finish, 't', 'until it is allowed');
+$s->finish;
+$_->query("SELECT zk_unlock_shared('/r/nodowngrade')") foreach $s, $remote;
+$_->disconnect foreach $s, $other, $remote;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodowngrade', '/r/free');
 done_testing;
