@@ -235,39 +235,6 @@ on_created(void *arg, const ZkReply *reply)
 	path_pump(path);
 }
 
-/*
- * The reply to run_exchange().  Unless it was done, or refused, a listing will
- * tell which of the two nodes there is.
- */
-static void
-on_exchanged(void *arg, const ZkReply *reply)
-{
-	Run		 *run = arg;
-	LockPath *path = run->path;
-
-	run->calling = false;
-	if (!run_call_end(run))
-		return;
-	if (reply->outcome == ZK_OK)
-		run_downgraded(run);
-	else if (reply->outcome == ZK_UNKNOWN)
-		run->listed = false;
-	else
-	{
-		if (reply->outcome == ZK_REFUSED && !run->downgrade_refused)
-			ereport(LOG,
-					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
-							path->path, run->name, zk_error_name(reply->code)),
-					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
-		run->downgrade_refused = reply->outcome == ZK_REFUSED;
-		if (reply->outcome != ZK_REFUSED)
-			run->listed = false;
-		if (reply->outcome != ZK_NO_NODE)
-			run->retry_at = zklock_now_ms() + RETRY_MS;
-	}
-	path_pump(path);
-}
-
 /* The node to be deleted, be it the heir's or the run's own */
 static char *
 doomed_node(const Run *run)
@@ -354,13 +321,14 @@ on_guarded(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (!run_call_end(run))
 		return;
+	own_watch_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == ZK_OK)
 		run->unguarded = false;
-	if (reply->outcome == ZK_NO_NODE ||
-		(reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id))
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_NO_NODE)
 		run_vanished(run);
 	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
 		run_unguarded(run);
@@ -640,21 +608,6 @@ run_create(Run *run)
 	zk_create(path, head->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
 	path_list(run->path, true);
-}
-
-/* Replaces the run's node by its heir. */
-void
-run_exchange(Run *run)
-{
-	char *node = node_path(run->path, run->name);
-	char *heir = node_path(run->path, run->heir);
-
-	run->calling = true;
-	run_call_begin(run);
-	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
-				on_exchanged, run);
-	pfree(node);
-	pfree(heir);
 }
 
 /*

@@ -61,6 +61,95 @@ run_downgrade_begin(Run *run)
 	run->closed = true;
 }
 
+/*
+ * The reply to run_exchange().  Unless it was done, or refused, a listing will
+ * tell which of the two nodes there is.
+ */
+static void
+on_exchanged(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK)
+		run_downgraded(run);
+	else if (reply->outcome == ZK_UNKNOWN)
+		run->listed = false;
+	else
+	{
+		if (reply->outcome == ZK_REFUSED && !run->downgrade_refused)
+			ereport(LOG,
+					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
+							path->path, run->name, zk_error_name(reply->code)),
+					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
+		run->downgrade_refused = reply->outcome == ZK_REFUSED;
+		if (reply->outcome != ZK_REFUSED)
+			run->listed = false;
+		if (reply->outcome != ZK_NO_NODE)
+			run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
+	path_pump(path);
+}
+
+static void
+send_exchange(Run *run)
+{
+	char *node = node_path(run->path, run->name);
+	char *heir = node_path(run->path, run->heir);
+
+	run->calling = true;
+	run_call_begin(run);
+	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
+				on_exchanged, run);
+	pfree(node);
+	pfree(heir);
+}
+
+/* The node to be replaced, read to make sure that it is still ours. */
+static void
+on_claimed(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	run->calling = false;
+	if (!run_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_REFUSED)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	else if (reply->outcome != ZK_OK)
+		run->listed = false;
+	else if (!dlist_is_empty(&run->queue))
+		send_exchange(run);
+	path_pump(path);
+}
+
+/*
+ * Replaces the run's node by its heir.  As with a deletion, a name that may be
+ * somebody else's by now is looked at first.
+ */
+static void
+run_exchange(Run *run)
+{
+	char *node;
+
+	if (run->dialect != DIALECT_HIVE)
+	{
+		send_exchange(run);
+		return;
+	}
+	node = node_path(run->path, run->name);
+	run->calling = true;
+	run_call_begin(run);
+	zk_get(node, false, on_claimed, run);
+	pfree(node);
+}
+
 /* Does what comes next for a run that has an heir. */
 void
 run_downgrade_pump(Run *run)

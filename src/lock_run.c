@@ -419,3 +419,17 @@ run_deleted(Run *run)
 						  : errdetail("Waiting sessions queue again.")));
 	run_replace(run, false);
 }
+
+/*
+ * A node of the run's name is somebody else's: ours is gone, and listings have
+ * taken that one for it.
+ */
+void
+run_usurped(Run *run)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->path->runs)
+		dlist_container(Run, node, iter.cur)->listed = false;
+	run_deleted(run);
+}

@@ -198,6 +198,7 @@ extern void		 run_finish(Run *run);
 extern void		 run_fail(Run *run, ContenderFailure failure, int code);
 extern void		 run_replace(Run *run, bool keep_place);
 extern void		 run_deleted(Run *run);
+extern void		 run_usurped(Run *run);
 
 /* Downgrades (lock_downgrade.c) */
 extern bool run_wants_downgrade(const Run *run);
@@ -215,7 +216,6 @@ extern void permit_evaluate(Run *run);
 /* Calls to ZooKeeper (lock_calls.c) */
 extern void path_list(LockPath *path, bool watch);
 extern void run_create(Run *run);
-extern void run_exchange(Run *run);
 extern void run_delete(Run *run);
 extern void run_guard(Run *run);
 extern void run_watch_blocker(Run *run, const char *name);

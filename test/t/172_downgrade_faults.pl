@@ -195,6 +195,28 @@ $proxy->heal;
 $a->wait_session;
 is_downgraded();
 
+# ---- meanwhile its node was deleted, and another's has the same name, as Hive's may have
+
+$path   = '/down/' . ++$number;
+$holder = $a->session(name => 'holder');
+$holder->query("SET zklock.dialect = 'hive'");
+is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'hive: both modes are held');
+my ($name) = ours();
+$proxy->cut;
+$a->wait_session('connecting');
+is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked while cut off');
+$shell->delete("$path/$name");
+$shell->create("$path/$name", ephemeral => 1);
+$proxy->heal;
+$a->wait_session;
+$a->wait_lock($holder, 'lost', $path);
+is_deeply([ $zk->children($path) ], [$name], "the other's node stays");
+is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears that it has lost the lock');
+is_deeply([ $zk->children($path) ], [$name], 'and leaves it alone as well');
+$shell->delete("$path/$name");
+$holder->disconnect;
+Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+
 # ---- it is not possible at first: the name is taken
 
 begin('name taken');
