@@ -83,6 +83,7 @@ sub queue_up
 	hold($a, 'holder', '/z/queue');
 	queue($a, 'local', '/z/queue');
 	queue($b, 'remote', '/z/queue');
+	wait_until { $zk->children('/z/queue') == 2 } "the remote one's node, ahead of the foreigner's";
 	$foreign = $peer->create('/z/queue/_c_00000000-0000-0000-0000-000000000000-lock-',
 		ephemeral => 1, sequence => 1, client => 'peer');
 	hold($b, 'elsewhere', '/z/elsewhere');

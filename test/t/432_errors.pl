@@ -35,7 +35,7 @@ my %name = (
 	-125 => 'ZQUOTAEXCEEDED',
 	-127 => 'ZTHROTTLEDOP',
 	-999 => 'error -999');
-my @codes = sort { $b <=> $a } keys %name;
+my @codes = sort keys %name;
 
 my $paths = 0;
 sub new_path { return '/e/' . $_[0] . ++$paths; }
