@@ -78,14 +78,25 @@ sub recovered
 	return;
 }
 
+# The foreigner may lose its connection at any time, as all may.
+sub until_done
+{
+	my ($what, $action) = @_;
+	return wait_until { my $result = eval { $action->() }; $result || $@ =~ /NoNode/ && 1 } $what;
+}
+
 sub queue_up
 {
 	hold($a, 'holder', '/z/queue');
 	queue($a, 'local', '/z/queue');
 	queue($b, 'remote', '/z/queue');
 	wait_until { $zk->children('/z/queue') == 2 } "the remote one's node, ahead of the foreigner's";
-	$foreign = $peer->create('/z/queue/_c_00000000-0000-0000-0000-000000000000-lock-',
-		ephemeral => 1, sequence => 1, client => 'peer');
+	my $name = '_c_00000000-0000-0000-0000-000000000000-lock-';
+	$foreign = until_done 'a foreigner to queue', sub {
+		my ($there) = grep { /^\Q$name\E/ } $zk->children('/z/queue');
+		return $there ? "/z/queue/$there"
+		  : $peer->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
+	};
 	hold($b, 'elsewhere', '/z/elsewhere');
 	queue($a, 'behind', '/z/elsewhere');
 	on($a, 'xact')->query('BEGIN');
@@ -131,9 +142,10 @@ sub dissolve
 	is($s{remote}->query("SELECT zk_unlock('/z/queue')"), 't', 'remote unlocks');
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
 	pass('the foreigner is next');
-	next_token($peer->stat($foreign)->{czxid} * 4096 + 1, 'the foreigner');
+	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
+	next_token($stat->{czxid} * 4096 + 1, 'the foreigner');
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
-	$peer->delete($foreign, client => 'peer');
+	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
 }
