@@ -82,7 +82,7 @@ stage:
 
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory stage unit-test $(MUTANTS:%=mutant-%)
+	@$(MAKE) --no-print-directory stage unit-test $(if $(TESTS),,$(MUTANTS:%=mutant-%))
 	@ZKLOCK_STAGE=$(BUILD)/release/stage JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
