@@ -131,7 +131,7 @@ contender_fail(Contender *c, ContenderFailure failure, int code)
 
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
- * session wants that, it is interrupted; loss_explain_interrupt() makes the
+ * session wants that, it is interrupted; explain_interrupt() in guard.c makes the
  * message of it.
  */
 void
