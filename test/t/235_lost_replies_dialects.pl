@@ -216,7 +216,12 @@ foreach my $dialect (@dialects)
 	my ($name) = $zk->children($path);
 	$as[1]->query_start("SELECT zk_lock('$path')");
 	$a->wait_waiting($as[1], $path);
-	$shell->delete($path, recursive => 1);
+	# The worker is to hear of it when the path's node has gone as well.
+	my $worker = $a->worker_pid;
+	kill 'STOP', $worker;
+	my $deleted = eval { $shell->delete($path, recursive => 1); 1 };
+	kill 'CONT', $worker;
+	ok($deleted, 'the path is deleted') or diag $@;
 	is($as[1]->finish, 't', 'its node deleted, the next in line gets the lock');
 	is_deeply([ $zk->children($path) ], [$name], 'under the same name');
 	is($as[0]->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'the first has lost it');

@@ -5,11 +5,10 @@
 
 use strict;
 use warnings;
-use PostgreSQL::Test::Utils qw(slurp_file);
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(wait_until children_of);
 use Zklock::ZooKeeper;
 
 # Processes stopped with SIGSTOP must not stay so if the test dies.
@@ -19,13 +18,10 @@ END { kill 'CONT', keys %stopped; }
 sub halt { my @pids = @_; $stopped{$_} = 1 foreach @pids; kill 'STOP', @pids; return; }
 sub go_on { my @pids = @_; kill 'CONT', @pids; delete @stopped{@pids}; return; }
 
-# The postmaster first, so that it starts nothing while we look.
 sub all_processes
 {
 	my ($server) = @_;
-	my ($postmaster) = split /\n/, slurp_file($server->data_dir . '/postmaster.pid');
-	chomp(my @children = `pgrep -P $postmaster`);
-	return ($postmaster, @children);
+	return ($server->postmaster_pid, children_of($server->postmaster_pid));
 }
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -61,6 +57,7 @@ foreach my $case (
 	$reader->query('SELECT count(*) FROM t');
 	my $token = $xact->query("SELECT zk_fencing_token('$path')");
 	my @pids  = $pids->();
+	cmp_ok(scalar(@pids), '>', 5, 'all its processes') if $who ne 'the worker';
 
 	halt(@pids);
 	is($next->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");

@@ -115,7 +115,7 @@ use Test::More ();
 use Time::HiRes qw(time);
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until default_timeout tail on_failure);
+use Zklock::Util qw(wait_until default_timeout tail children_of on_failure);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -238,7 +238,7 @@ sub copy
 	if (-e $original->data_dir . '/postmaster.pid' && defined $original->node->{_pid})
 	{
 		my $postmaster = $original->postmaster_pid;
-		@frozen = ($postmaster, split(' ', `ps -o pid= --ppid $postmaster`));
+		@frozen = ($postmaster, children_of($postmaster));
 	}
 	kill 'STOP', @frozen;
 	my $copied = system('cp', '-a', '--', $original->data_dir, $data) == 0;

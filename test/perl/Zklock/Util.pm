@@ -29,6 +29,10 @@ Seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60.
 
 The last lines of a file.
 
+=item children_of($pid)
+
+The processes that a process has started and not outlived.
+
 =item on_failure($name, sub { text })
 
 Registers a reporter. If the test fails or dies, the text is printed at its end.
@@ -47,9 +51,22 @@ use Exporter 'import';
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail on_failure nap);
+our @EXPORT_OK = qw(wait_until default_timeout tail children_of on_failure nap);
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
+
+sub children_of
+{
+	my ($parent) = @_;
+	my @children;
+	foreach my $file (glob '/proc/[0-9]*/stat')
+	{
+		open(my $stat, '<', $file) or next;
+		my ($pid, $its_parent) = (<$stat> // '') =~ /^(\d+) \(.*\) \S (\d+) / or next;
+		push @children, $pid if $its_parent == $parent;
+	}
+	return @children;
+}
 
 # Sleep for a fraction of a second.
 sub nap

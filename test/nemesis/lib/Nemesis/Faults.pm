@@ -36,7 +36,7 @@ use warnings;
 use Nemesis::History qw(now);
 use PostgreSQL::Test::Utils;
 use Zklock::Shell;
-use Zklock::Util qw(nap wait_until);
+use Zklock::Util qw(children_of nap wait_until);
 
 sub new
 {
@@ -167,14 +167,7 @@ sub _stop_server
 	# Somewhat longer, so that it has answered the signal by then.
 	$self->{still_until}[ $event->{server} ] = now + $event->{duration} + 0.5;
 	kill 'STOP', $postmaster;
-	my @children;
-	foreach my $file (glob '/proc/[0-9]*/stat')
-	{
-		open(my $stat, '<', $file) or next;
-		my ($pid, $parent) = (<$stat> // '') =~ /^(\d+) \(.*\) \S (\d+) / or next;
-		push @children, $pid if $parent == $postmaster;
-	}
-	return $self->_stop_processes($event, $postmaster, @children);
+	return $self->_stop_processes($event, $postmaster, children_of($postmaster));
 }
 
 sub _kill_worker { my ($self, $event, $server) = @_; return kill 'KILL', $server->worker_pid; }
