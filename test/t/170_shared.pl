@@ -28,7 +28,7 @@ sub queue
 {
 	my ($server, $session, $function) = @_;
 	$session->query_start("SELECT $function('$path')");
-	$server->wait_waiting($session, $path);
+	$server->wait_queued($session, $path);
 	return;
 }
 

@@ -38,12 +38,12 @@ sub begin
 	foreach my $next (@next)
 	{
 		$next->query_start("SELECT zk_lock('$path')");
-		$a->wait_waiting($next, $path);
+		$a->wait_queued($next, $path);
 	}
 	$reader->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_waiting($reader, $path);
+	$b->wait_queued($reader, $path);
 	$writer->query_start("SELECT zk_lock('$path')");
-	$b->wait_waiting($writer, $path);
+	$b->wait_queued($writer, $path);
 	return;
 }
 
@@ -106,9 +106,9 @@ foreach my $lose (qw(lose_reply lose_request))
 	is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
 	is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
 	$reader->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_waiting($reader, $path);
+	$b->wait_queued($reader, $path);
 	$writer->query_start("SELECT zk_lock('$path')");
-	$b->wait_waiting($writer, $path);
+	$b->wait_queued($writer, $path);
 	$fault = $proxy->$lose(op => 'multi', path => "^$path/");
 	$holder->query('ROLLBACK TO s');
 	ok($proxy->fired($fault), 'rolled back, and disturbed');

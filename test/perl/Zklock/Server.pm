@@ -86,6 +86,9 @@ wait_for_log, ... Besides:
                        until zk_locks shows this contender in this state; $what is a
                        session or a pid. Returns the row
   wait_waiting($what [, $path]), wait_holder($what [, $path])
+  wait_queued($what [, $path])
+                       waiting, with a node that has its number: what other servers
+                       do from now on comes behind it
   wait_value($sql, $expected)
   expire_session($zk)  ends the server's ZooKeeper session from outside
   log_mark, log_since($mark), wait_log($regex, $mark)
@@ -429,6 +432,16 @@ sub wait_lock
 }
 
 sub wait_waiting { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'waiting', $path); }
+# Until its place among all others in ZooKeeper is settled as well
+sub wait_queued
+{
+	my ($self, $what, $path) = @_;
+	return wait_until {
+		my $row = $self->wait_waiting($what, $path);
+		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
+	} 'a node of ' . $self->name . ' to have its number';
+}
+
 sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
 
 sub describe_locks
