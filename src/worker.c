@@ -501,7 +501,7 @@ static long
 sleep_time(void)
 {
 	int64 next = -1;
-	int64 wanted[] = {zk_client_next_wakeup(),
+	int64 wanted[] = {zk_calls_next_wakeup(),
 					  lock_path_next_wakeup(),
 					  handle_open ? -1 : open_at,
 					  handle_open && !zk_client_connected() ? check_addresses_at : -1,

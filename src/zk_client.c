@@ -5,7 +5,8 @@
  * This is the only file that knows <zookeeper.h>.  The library runs two threads
  * of its own, which may not touch PostgreSQL: what they have to say goes through
  * a queue (zk_event.c) to the worker's main loop, which runs the handlers in
- * zk_client_dispatch().  All calls into the library come from the main loop.
+ * zk_client_dispatch().  All calls into the library come from the main loop,
+ * where zk_call.c keeps them until they are answered.
  *
  * What the library gets wrong, and what we do about it (the numbers are those
  * of the list "traps of the C client" in doc/internals.md):
@@ -19,14 +20,13 @@
  *	 4 a session with too many bytes of ephemeral paths cannot be closed:
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
- *	   outstanding for NUDGE_MS are followed by a harmless one (nudge)
+ *	   without an answer are followed by a harmless one (zk_call.c)
  *	 6 a container inside a multi aborts the process: multis contain checks of
  *	   nodes (zk_check), or an ephemeral node and a deletion (zk_exchange)
- *	 7 more than 64k unread wake-ups break the connection: at most
- *	   MAX_IN_FLIGHT calls are outstanding, the rest wait in "queued"
- *	 8 completions may never be called: each call is registered here under a
- *	   number of its own, is failed by us when its session ends, and a late
- *	   completion finds its number gone
+ *	 7 more than 64k unread wake-ups break the connection: the number of
+ *	   calls outstanding is limited (zk_call.c)
+ *	 8 completions may never be called: each call is registered under a number
+ *	   of its own and failed by us when its session ends (zk_call.c)
  *	 9 its threads take signals meant for us: all are blocked around init
  *	10 session events are delivered once per distinct watcher: there is one
  *	   watcher function, with one context
@@ -46,18 +46,18 @@
 #include <zookeeper/zookeeper.h>
 
 #include "compat.h"
-#include "lib/ilist.h"
+#include "zk_call.h"
 #include "zk_client.h"
 #include "zk_event.h"
 
-#define MAX_IN_FLIGHT 1000
-#define NUDGE_MS 400
 #define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
-#define UNWATCH_AGAIN_MS 5000
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
-StaticAssertDecl(ZK_NO_AUTH == ZNOAUTH && ZK_AUTH_FAILED == ZAUTHFAILED, "ZooKeeper's error codes");
+StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
+					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
+					 ZK_NO_WATCHER == ZNOWATCHER,
+				 "ZooKeeper's error codes");
 
 /* ------------------------------------------------------------------------
  * Events: from the threads to the main loop
@@ -192,44 +192,6 @@ on_log(const char *message)
  * ------------------------------------------------------------------------
  */
 
-typedef enum CallKind
-{
-	CALL_CREATE,
-	CALL_EXCHANGE,
-	CALL_DELETE,
-	CALL_GET,
-	CALL_LIST,
-	CALL_CHECK,
-	CALL_SYNC,
-	CALL_NUDGE,
-	CALL_UNWATCH_DATA,
-	CALL_UNWATCH_CHILDREN
-} CallKind;
-
-typedef struct Call
-{
-	dlist_node	   node; /* in "queued" or "in_flight" */
-	uint64		   number;
-	CallKind	   kind;
-	ZkNodeKind	   node_kind;
-	bool		   watch;
-	int64		   sent_at;
-	uint64		   connection; /* it was sent on */
-	ZkReplyHandler handler;	   /* NULL if nobody cares */
-	void		  *arg;
-	char		  *path;
-	char		  *data;	 /* may be NULL */
-	char		  *replaced; /* EXCHANGE: node to delete */
-} Call;
-
-static dlist_head queued = DLIST_STATIC_INIT(queued);		/* not yet sent */
-static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static dlist_head unwanted = DLIST_STATIC_INIT(unwanted);	/* watches still to be removed */
-static int64	  unwatch_at;								/* when to try that again, ms */
-static int		  n_in_flight;
-static uint64	  next_call = 1;
-static int64	  nudged_at;
-
 static zhandle_t		*handle;
 static uintptr_t		 epoch; /* number of the handle, its watchers' context:
 								 * last words of an earlier one are ignored */
@@ -240,147 +202,8 @@ static bool				 resolving; /* a resolver thread is running */
 static bool				 opening;	/* its result is for a new handle */
 static bool				 addresses_changed;
 static char				*resolved_servers; /* what the handle was given (malloc) */
-static uint64			 connection;	   /* counts connections */
 static bool				 outage_logged;	   /* the library has complained since the last
 								 * connection */
-
-static void
-free_call(Call *call)
-{
-	pfree(call->path);
-	if (call->data)
-		pfree(call->data);
-	if (call->replaced)
-		pfree(call->replaced);
-	pfree(call);
-}
-
-static ZkOutcome
-classify(int code)
-{
-	switch (code)
-	{
-		case ZOK:
-			return ZK_OK;
-		case ZNONODE:
-			return ZK_NO_NODE;
-		case ZNODEEXISTS:
-			return ZK_NODE_EXISTS;
-		case ZNOCHILDRENFOREPHEMERALS:
-			return ZK_NO_CHILDREN;
-		case ZCONNECTIONLOSS:
-		case ZOPERATIONTIMEOUT:
-		case ZRUNTIMEINCONSISTENCY: /* the library has given the connection up */
-		case ZINVALIDSTATE:
-		case ZSESSIONEXPIRED:
-		case ZSESSIONMOVED:
-		case ZCLOSING:
-			return ZK_UNKNOWN;
-		default:
-			return ZK_REFUSED;
-	}
-}
-
-/* Do two calls set or remove the same kind of watch on the same path? */
-static bool
-same_watch(const Call *a, const Call *b)
-{
-	bool a_children = a->kind == CALL_LIST || a->kind == CALL_UNWATCH_CHILDREN;
-	bool b_children = b->kind == CALL_LIST || b->kind == CALL_UNWATCH_CHILDREN;
-
-	return a_children == b_children && strcmp(a->path, b->path) == 0;
-}
-
-/* Has a watch been asked for again that the call was to remove? */
-static bool
-watch_is_wanted(const Call *unwatch)
-{
-	dlist_head *lists[] = {&in_flight, &queued};
-	dlist_iter	iter;
-
-	for (int i = 0; i < (int) lengthof(lists); i++)
-	{
-		dlist_foreach (iter, lists[i])
-		{
-			const Call *call = dlist_container(Call, node, iter.cur);
-
-			if (call->watch && same_watch(call, unwatch))
-				return true;
-		}
-	}
-	return false;
-}
-
-/*
- * A watch is still there that should be removed.  The library would carry it
- * from one connection to the next, so it is removed later, unless it is wanted
- * again by then.
- */
-static void
-keep_unwatch(Call *unwatch)
-{
-	if (handle == NULL || watch_is_wanted(unwatch))
-	{
-		free_call(unwatch);
-		return;
-	}
-	dlist_push_tail(&unwanted, &unwatch->node);
-	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
-}
-
-/* Somebody asks for a watch: it need not be removed. */
-static void
-forget_unwatch(const Call *watch)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &unwanted)
-	{
-		Call *unwatch = dlist_container(Call, node, iter.cur);
-
-		if (same_watch(watch, unwatch))
-		{
-			dlist_delete(&unwatch->node);
-			free_call(unwatch);
-		}
-	}
-}
-
-static void
-unwatch_again(void)
-{
-	while (!dlist_is_empty(&unwanted))
-	{
-		Call *unwatch = dlist_container(Call, node, dlist_pop_head_node(&unwanted));
-
-		unwatch->number = next_call++;
-		dlist_push_tail(&queued, &unwatch->node);
-	}
-}
-
-/* Takes a call out of its list and answers it. */
-static void
-finish_call(Call *call, ZkReply *reply)
-{
-	dlist_delete(&call->node);
-	if ((call->kind == CALL_UNWATCH_DATA || call->kind == CALL_UNWATCH_CHILDREN) &&
-		reply->code != ZOK && reply->code != ZNOWATCHER)
-	{
-		keep_unwatch(call);
-		return;
-	}
-	reply->outcome = classify(reply->code);
-
-	/*
-	 * The leader looks at the session first, at the node next, and at its ACL
-	 * in the end.  Any other error may have come from somewhere else.
-	 */
-	if (call->kind == CALL_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
-		reply->outcome = reply->code == ZNOAUTH ? ZK_OK : ZK_UNKNOWN;
-	if (call->handler)
-		call->handler(call->arg, reply);
-	free_call(call);
-}
 
 /* A kind of node in the library's terms */
 static int
@@ -397,8 +220,13 @@ create_mode(ZkNodeKind kind)
 	}
 }
 
-static int
-send_call(const Call *call)
+/*
+ * Hands a call to the library.  The answer comes as an event with its number.
+ *
+ * Returns an error code of the library if it does not even try.
+ */
+int
+zk_client_send(const Call *call)
 {
 	/* Written by the library when the answer comes, if ever; never read. */
 	static zoo_op_result_t results[2];
@@ -441,156 +269,6 @@ send_call(const Call *call)
 										   (void_completion_t *) on_done, context);
 	}
 	return ZBADARGUMENTS; /* cannot happen */
-}
-
-/* Hands queued calls to the library as far as the limit allows. */
-static void
-send_queued(void)
-{
-	while (!dlist_is_empty(&queued) && n_in_flight < MAX_IN_FLIGHT && connected)
-	{
-		Call *call = dlist_container(Call, node, dlist_pop_head_node(&queued));
-		int	  code;
-
-		dlist_push_tail(&in_flight, &call->node);
-		n_in_flight++;
-		call->sent_at = zklock_now_ms();
-		call->connection = connection;
-		code = send_call(call);
-
-		/* What was not sent is answered like the rest, in its turn. */
-		if (code != ZOK)
-			push_reply(code, NULL, NULL, NULL, call_context(call->number));
-	}
-}
-
-static Call *
-new_call(CallKind kind, const char *path, const char *data, ZkReplyHandler handler, void *arg)
-{
-	Call *call = palloc0(sizeof(Call));
-
-	call->kind = kind;
-	call->number = next_call++;
-	call->handler = handler;
-	call->arg = arg;
-	call->path = pstrdup(path);
-	call->data = data ? pstrdup(data) : NULL;
-	return call;
-}
-
-static void
-submit_call(Call *call)
-{
-	if (call->watch)
-		forget_unwatch(call);
-	dlist_push_tail(&queued, &call->node);
-	send_queued();
-}
-
-static void
-submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, bool watch,
-	   ZkReplyHandler handler, void *arg)
-{
-	Call *call = new_call(kind, path, data, handler, arg);
-
-	call->node_kind = node_kind;
-	call->watch = watch;
-	submit_call(call);
-}
-
-/*
- * The calls.  Each is sent now or when earlier ones have been answered, in
- * the order of these calls, and answered in that order too.  The handler runs
- * in zk_client_dispatch(), never before the call returns.  Strings are copied.
- * Make them only while zk_client_connected().
- *
- * zk_create()	creates a node with our ACL; an ephemeral sequential one gets
- *				its sequence appended.  data may be NULL.
- * zk_exchange() creates an ephemeral node and deletes another, both or none:
- *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
- * zk_get()		reads a node's Stat, setting a data watch if it exists.
- * zk_list()	reads a node's children, setting a child watch if it exists.
- * zk_check()	has the leader look, as a write that a quorum commits, whether a
- *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
- *				ZK_UNKNOWN if that was not committed.
- * zk_sync()	makes later reads see all that was committed before.
- */
-void
-zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_CREATE, path, data, kind, false, handler, arg);
-}
-
-void
-zk_exchange(const char *path, const char *data, const char *replaced, ZkReplyHandler handler, void *arg)
-{
-	Call *call = new_call(CALL_EXCHANGE, path, data, handler, arg);
-
-	call->replaced = pstrdup(replaced);
-	submit_call(call);
-}
-
-void
-zk_delete(const char *path, ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_DELETE, path, NULL, 0, false, handler, arg);
-}
-
-void
-zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_GET, path, NULL, 0, watch, handler, arg);
-}
-
-void
-zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_LIST, path, NULL, 0, watch, handler, arg);
-}
-
-void
-zk_check(const char *path, ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_CHECK, path, NULL, 0, false, handler, arg);
-}
-
-void
-zk_sync(ZkReplyHandler handler, void *arg)
-{
-	submit(CALL_SYNC, "/", NULL, 0, false, handler, arg);
-}
-
-/* Answers all calls of a list as unknown. */
-static void
-fail_calls(dlist_head *calls, int code)
-{
-	while (!dlist_is_empty(calls))
-	{
-		ZkReply reply = {.code = code};
-
-		finish_call(dlist_head_element(Call, node, calls), &reply);
-	}
-}
-
-/* Removes a watch that nobody wants any more, now or when we are connected. */
-static void
-unwatch(CallKind kind, const char *path)
-{
-	submit(kind, path, NULL, 0, false, NULL, NULL);
-	if (!connected)
-		fail_calls(&queued, ZCONNECTIONLOSS);
-}
-
-void
-zk_unwatch_data(const char *path)
-{
-	unwatch(CALL_UNWATCH_DATA, path);
-}
-
-void
-zk_unwatch_children(const char *path)
-{
-	unwatch(CALL_UNWATCH_CHILDREN, path);
 }
 
 /* ------------------------------------------------------------------------
@@ -688,10 +366,7 @@ zk_client_close(void)
 	ended = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS && ended;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	handle = NULL;
-	fail_calls(&in_flight, ZCLOSING);
-	n_in_flight = 0;
-	fail_calls(&queued, ZCLOSING);
-	fail_calls(&unwanted, ZCLOSING);
+	zk_calls_over();
 	return ended;
 }
 
@@ -749,79 +424,13 @@ zk_client_session(SessionInfo *info)
 	}
 }
 
-/* When a call has been without an answer for too long, or -1. */
-static int64
-nudge_at(void)
-{
-	if (!connected || dlist_is_empty(&in_flight))
-		return -1;
-	return Max(dlist_head_element(Call, node, &in_flight)->sent_at, nudged_at) + NUDGE_MS;
-}
-
-/* When zk_client_dispatch() wants to run next even without an event, or -1. */
-int64
-zk_client_next_wakeup(void)
-{
-	int64 wakeup = nudge_at();
-
-	if (connected && !dlist_is_empty(&unwanted))
-		wakeup = wakeup < 0 ? unwatch_at : Min(wakeup, unwatch_at);
-	return wakeup;
-}
-
-/*
- * A server of some versions forgets a request until another one arrives
- * (ZOOKEEPER-4537), and the library does not ping while it waits for answers.
- */
-static void
-nudge(void)
-{
-	int64 wakeup = nudge_at();
-
-	if (wakeup < 0 || zklock_now_ms() < wakeup)
-		return;
-	nudged_at = zklock_now_ms();
-	zoo_aexists(handle, "/", 0, on_stat, call_context(0));
-}
-
-static void
-handle_reply(const Event *event)
-{
-	dlist_iter iter;
-	ZkReply	   reply = {.code = event->code, .path = event->text};
-
-	/* Answers come in order, so this finds it at the head but for oddities. */
-	dlist_foreach (iter, &in_flight)
-	{
-		Call *call = dlist_container(Call, node, iter.cur);
-
-		if (call->number != event->call)
-			continue;
-
-		/*
-		 * The library may have sent it on a newer connection than we knew of.
-		 * What was read there, ahead of our sync, may be older than what we
-		 * have seen before.
-		 */
-		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
-			reply.code = ZCONNECTIONLOSS;
-		reply.czxid = event->czxid;
-		reply.ephemeral_owner = event->ephemeral_owner;
-		reply.nchildren = event->nchildren;
-		reply.children = event->children;
-		n_in_flight--;
-		finish_call(call, &reply);
-		return;
-	}
-}
-
 static void
 handle_disconnect(void)
 {
 	if (!connected)
 		return;
 	connected = false;
-	fail_calls(&queued, ZCONNECTIONLOSS);
+	zk_calls_disconnected();
 	callbacks.session(ZK_SESSION_DISCONNECTED);
 }
 
@@ -849,10 +458,9 @@ handle_session(int state)
 		/* There are reconnects that the library does not announce (trap 7). */
 		handle_disconnect();
 		connected = true;
-		connection++;
 		outage_logged = false;
 		send_credentials();
-		unwatch_again();
+		zk_calls_connected();
 		callbacks.session(ZK_SESSION_CONNECTED);
 	}
 	else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
@@ -927,7 +535,7 @@ zk_client_dispatch(void)
 				if (handle && event->code == ZK_REQUIRES_AUTH)
 					handle_session(ZOO_AUTH_FAILED_STATE);
 				else
-					handle_reply(event);
+					zk_calls_answer(event);
 				break;
 			case EVENT_SESSION:
 				if (handle && event->epoch == epoch)
@@ -947,8 +555,5 @@ zk_client_dispatch(void)
 		event_free(event);
 		event = next;
 	}
-	nudge();
-	if (connected && zklock_now_ms() >= unwatch_at)
-		unwatch_again();
-	send_queued();
+	zk_calls_send();
 }

@@ -81,18 +81,18 @@ typedef struct ZkClientConfig
 	bool		  creator_acl; /* nodes for their creator alone */
 } ZkClientConfig;
 
-/* The session */
+/* The session (zk_client.c) */
 extern int	 zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool	 zk_client_open(const ZkClientConfig *config);
 extern bool	 zk_client_close(void);
 extern void	 zk_client_dispatch(void);
-extern int64 zk_client_next_wakeup(void);
+extern int64 zk_calls_next_wakeup(void);
 extern void	 zk_client_check_addresses(void);
 extern bool	 zk_client_addresses_changed(void);
 extern void	 zk_client_session(SessionInfo *info);
 extern bool	 zk_client_connected(void);
 
-/* Calls; each is answered by exactly one call of its handler. */
+/* Calls (zk_call.c); each is answered by exactly one call of its handler. */
 extern void
 			zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg);
 extern void zk_exchange(const char *path, const char *data, const char *replaced,
@@ -105,10 +105,14 @@ extern void zk_sync(ZkReplyHandler handler, void *arg);
 extern void zk_unwatch_data(const char *path);
 extern void zk_unwatch_children(const char *path);
 
-/* Any process (zk_error.c) */
-#define ZK_NO_AUTH (-102)		/* ZooKeeper's ZNOAUTH */
-#define ZK_AUTH_FAILED (-115)	/* ZAUTHFAILED */
+/* Any process (zk_error.c).  ZooKeeper's codes that matter outside of it: */
+#define ZK_CONNECTION_LOSS (-4)
+#define ZK_NO_AUTH (-102)
+#define ZK_AUTH_FAILED (-115)
+#define ZK_CLOSING (-116)
+#define ZK_NO_WATCHER (-121)
 #define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
+extern ZkOutcome   zk_error_outcome(int code);
 extern const char *zk_error_name(int code);
 extern bool		   zk_error_is_permission(int code);
 extern bool		   zk_error_is_breakdown(int code);

@@ -1,6 +1,6 @@
 /*
  * zk_error.c
- *		ZooKeeper's error codes, for messages.
+ *		ZooKeeper's error codes: what they are called, and what they mean.
  *
  * The numbers are part of its protocol.  Some are not in every release of the
  * client library.
@@ -17,52 +17,74 @@
 #define UNIMPLEMENTED (-6)
 #define INVALID_ACL (-114)
 
-/* The name of an error code. */
+typedef struct ErrorCode
+{
+	int			code;
+	const char *name;
+	ZkOutcome	outcome;
+} ErrorCode;
+
+static const ErrorCode error_codes[] = {
+	{0, "ZOK", ZK_OK},
+	{-1, "ZSYSTEMERROR", ZK_REFUSED},
+	{-2, "ZRUNTIMEINCONSISTENCY", ZK_UNKNOWN}, /* the library has given the connection up */
+	{-3, "ZDATAINCONSISTENCY", ZK_REFUSED},
+	{ZK_CONNECTION_LOSS, "ZCONNECTIONLOSS", ZK_UNKNOWN},
+	{-5, "ZMARSHALLINGERROR", ZK_REFUSED},
+	{UNIMPLEMENTED, "ZUNIMPLEMENTED", ZK_REFUSED},
+	{-7, "ZOPERATIONTIMEOUT", ZK_UNKNOWN},
+	{-8, "ZBADARGUMENTS", ZK_REFUSED},
+	{-9, "ZINVALIDSTATE", ZK_UNKNOWN},
+	{API_ERROR, "ZAPIERROR", ZK_REFUSED},
+	{-101, "ZNONODE", ZK_NO_NODE},
+	{ZK_NO_AUTH, "ZNOAUTH", ZK_REFUSED},
+	{-103, "ZBADVERSION", ZK_REFUSED},
+	{-108, "ZNOCHILDRENFOREPHEMERALS", ZK_NO_CHILDREN},
+	{-110, "ZNODEEXISTS", ZK_NODE_EXISTS},
+	{-111, "ZNOTEMPTY", ZK_REFUSED},
+	{-112, "ZSESSIONEXPIRED", ZK_UNKNOWN},
+	{-113, "ZINVALIDCALLBACK", ZK_REFUSED},
+	{INVALID_ACL, "ZINVALIDACL", ZK_REFUSED},
+	{ZK_AUTH_FAILED, "ZAUTHFAILED", ZK_REFUSED},
+	{ZK_CLOSING, "ZCLOSING", ZK_UNKNOWN},
+	{-117, "ZNOTHING", ZK_REFUSED},
+	{-118, "ZSESSIONMOVED", ZK_UNKNOWN},
+	{-119, "ZNOTREADONLY", ZK_REFUSED},
+	{-120, "ZEPHEMERALONLOCALSESSION", ZK_REFUSED},
+	{ZK_NO_WATCHER, "ZNOWATCHER", ZK_REFUSED},
+	{ZK_REQUIRES_AUTH, "ZSESSIONCLOSEDREQUIRESASLAUTH", ZK_REFUSED},
+	{-125, "ZQUOTAEXCEEDED", ZK_REFUSED},
+	{-127, "ZTHROTTLEDOP", ZK_REFUSED},
+};
+
+/* What is known of a code, or NULL */
+static const ErrorCode *
+find_code(int code)
+{
+	for (int i = 0; i < (int) lengthof(error_codes); i++)
+	{
+		if (error_codes[i].code == code)
+			return &error_codes[i];
+	}
+	return NULL;
+}
+
+/* The name of a code. */
 const char *
 zk_error_name(int code)
 {
-	static const struct
-	{
-		int			code;
-		const char *name;
-	} names[] = {
-		{-1, "ZSYSTEMERROR"},
-		{-2, "ZRUNTIMEINCONSISTENCY"},
-		{-3, "ZDATAINCONSISTENCY"},
-		{-4, "ZCONNECTIONLOSS"},
-		{-5, "ZMARSHALLINGERROR"},
-		{-6, "ZUNIMPLEMENTED"},
-		{-7, "ZOPERATIONTIMEOUT"},
-		{-8, "ZBADARGUMENTS"},
-		{-9, "ZINVALIDSTATE"},
-		{-100, "ZAPIERROR"},
-		{-101, "ZNONODE"},
-		{-102, "ZNOAUTH"},
-		{-103, "ZBADVERSION"},
-		{-108, "ZNOCHILDRENFOREPHEMERALS"},
-		{-110, "ZNODEEXISTS"},
-		{-111, "ZNOTEMPTY"},
-		{-112, "ZSESSIONEXPIRED"},
-		{-113, "ZINVALIDCALLBACK"},
-		{-114, "ZINVALIDACL"},
-		{-115, "ZAUTHFAILED"},
-		{-116, "ZCLOSING"},
-		{-117, "ZNOTHING"},
-		{-118, "ZSESSIONMOVED"},
-		{-119, "ZNOTREADONLY"},
-		{-120, "ZEPHEMERALONLOCALSESSION"},
-		{-121, "ZNOWATCHER"},
-		{-124, "ZSESSIONCLOSEDREQUIRESASLAUTH"},
-		{-125, "ZQUOTAEXCEEDED"},
-		{-127, "ZTHROTTLEDOP"},
-	};
+	const ErrorCode *known = find_code(code);
 
-	for (int i = 0; i < (int) lengthof(names); i++)
-	{
-		if (names[i].code == code)
-			return names[i].name;
-	}
-	return psprintf("error %d", code);
+	return known ? known->name : psprintf("error %d", code);
+}
+
+/* What became of a call that was answered with a code. */
+ZkOutcome
+zk_error_outcome(int code)
+{
+	const ErrorCode *known = find_code(code);
+
+	return known ? known->outcome : ZK_REFUSED;
 }
 
 /* Does the code mean that we lack a right? */
