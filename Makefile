@@ -21,7 +21,7 @@
 
 MODULE_big = zklock
 OBJS = src/zklock.o src/shmem.o src/worker.o src/session_file.o src/lease.o \
-	src/lease_rule.o src/lock_path.o src/lock_run.o src/lock_contender.o \
+	src/lease_rule.o src/lock_path.o src/lock_session.o src/lock_run.o src/lock_contender.o \
 	src/lock_downgrade.o src/lock_adopt.o src/lock_calls.o src/lock_probe.o \
 	src/lock_permit.o src/zk_client.o src/zk_call.o src/zk_event.o src/zk_error.o \
 	src/connect_string.o src/node_name.o src/recipe.o src/permit_recipe.o \

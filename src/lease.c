@@ -138,11 +138,11 @@ notice_lapse(void)
 		start_proof();
 		ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
 					  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-		lock_path_unreachable();
+		lock_session_unreachable();
 	}
 	if (now >= over)
 	{
-		lock_path_lose_all();
+		lock_session_unproved();
 		publish(0);
 	}
 }
@@ -174,7 +174,7 @@ on_beat(void *arg, const ZkReply *reply)
 	{
 		lapsed = false;
 		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-		lock_path_proved();
+		lock_session_proved();
 	}
 }
 

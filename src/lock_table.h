@@ -234,5 +234,9 @@ extern void run_probe(Run *run);
 /* Decisions (lock_path.c) */
 extern void arrivals_place(LockPath *path);
 extern void path_pump(LockPath *path);
+extern void lock_pump_all(void);
+
+/* The session's life (lock_session.c) */
+extern void lock_synchronize(void);
 
 #endif /* ZKLOCK_LOCK_TABLE_H */

@@ -132,7 +132,7 @@ session_forget(const char *reason)
 {
 	session_file_remove();
 	session_set_error(reason);
-	lock_path_session_lost(reason);
+	lock_session_ended(reason);
 	lease_end();
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session.id = 0;
@@ -323,7 +323,7 @@ on_connected(void)
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
-	lock_path_connected(&now);
+	lock_session_connected(&now);
 }
 
 static void
@@ -341,7 +341,7 @@ on_session(ZkSessionEvent event)
 			session_set_error("connection lost");
 			session_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-			lock_path_unreachable();
+			lock_session_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
@@ -349,15 +349,15 @@ on_session(ZkSessionEvent event)
 			session_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
-			lock_path_unreachable();
+			lock_session_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:
 			back_off();
 			session_set_error("authentication failed");
 			session_set_state(SESSION_AUTH_FAILED);
 			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
-			lock_path_unreachable();
-			lock_path_refuse_all(ZK_AUTH_FAILED);
+			lock_session_unreachable();
+			lock_session_refused(ZK_AUTH_FAILED);
 			break;
 		case ZK_SESSION_UNRESOLVED:
 			if (backoff_ms == MIN_BACKOFF_MS)
