@@ -23,16 +23,17 @@
 use strict;
 use warnings;
 
-use Errno qw(EAGAIN EINPROGRESS EINTR EWOULDBLOCK);
+use FindBin;
+use lib $FindBin::Bin;
 use IO::Handle;
 use IO::Select;
 use IO::Socket::INET;
 use JSON::PP;
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
 use Time::HiRes qw(time);
+use Zklock::ProxyLoop;
 
-my $json  = JSON::PP->new->utf8->canonical;
-my @links = @{ $json->decode($ARGV[0] || die "usage: $0 links\n") };
+my @links = @{ JSON::PP->new->utf8->decode($ARGV[0] || die "usage: $0 links\n") };
 my %connections;             # number => { link, client, server, greeted }
 my $last_connection = 0;
 my @arrivals;                # accepted, not yet connected: { link, socket, until }
@@ -141,13 +142,8 @@ sub read_side
 {
 	my ($c, $name) = @_;
 	my $other = $c->{ $name eq 'client' ? 'server' : 'client' };
-	my $n = sysread($c->{$name}{socket}, my $bytes, 65536);
-	return if !defined $n && ($! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR);
-	if (!$n)
-	{
-		$c->{$name}{eof} = 1;
-		return;
-	}
+	my $bytes = read_some($c->{$name});
+	return if $bytes eq '';
 	if ($name eq 'client' && defined $c->{greeting})
 	{
 		$c->{greeting} .= $bytes;
@@ -156,23 +152,6 @@ sub read_side
 		undef $c->{greeting};
 	}
 	$other->{out} .= $bytes;
-	return;
-}
-
-sub write_side
-{
-	my ($c, $name) = @_;
-	my $side = $c->{$name};
-	my $n = syswrite($side->{socket}, $side->{out});
-	if (defined $n)
-	{
-		substr($side->{out}, 0, $n, '');
-	}
-	elsif ($! != EAGAIN && $! != EWOULDBLOCK && $! != EINTR && $! != EINPROGRESS)
-	{
-		$side->{out} = '';
-		$side->{eof} = 1;
-	}
 	return;
 }
 
@@ -204,25 +183,6 @@ my %commands = (
 	},
 );
 
-my $command_buffer = '';
-
-sub read_commands
-{
-	my $n = sysread(STDIN, $command_buffer, 65536, length $command_buffer);
-	exit 0 unless $n;
-	while ($command_buffer =~ s/^(.*)\n//)
-	{
-		my ($id, $command, $options) = @{ $json->decode($1) };
-		my $result = eval {
-			my $code = $commands{$command} or die "unknown command $command\n";
-			$code->($options || {});
-		};
-		my %answer = $@ ? (ok => 0, error => "$@") : (ok => 1, result => $result);
-		print $json->encode({ id => $id, %answer }), "\n";
-	}
-	return;
-}
-
 listen_on($_) foreach @links;
 while (1)
 {
@@ -249,7 +209,7 @@ while (1)
 		my $fd = fileno $handle;
 		if ($handle == \*STDIN)
 		{
-			read_commands();
+			answer_commands(\%commands);
 		}
 		elsif (defined $fd && $listeners{$fd})
 		{
@@ -263,7 +223,8 @@ while (1)
 	foreach my $handle (@{ $writable || [] })
 	{
 		my $entry = defined fileno $handle && $by_handle{ fileno $handle } or next;
-		write_side(@$entry) unless $entry->[0]{link}{cut};
+		my ($c, $side) = @$entry;
+		write_some($c->{$side}) unless $c->{link}{cut};
 	}
 	connect_arrivals();
 	# One side has gone: the other gets what is still to be delivered, and goes too.

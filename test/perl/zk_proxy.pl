@@ -17,13 +17,14 @@
 use strict;
 use warnings;
 
-use Errno qw(EAGAIN EINPROGRESS EINTR EWOULDBLOCK);
+use FindBin;
+use lib $FindBin::Bin;
 use IO::Handle;
 use IO::Select;
 use IO::Socket::INET;
-use JSON::PP;
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
 use Time::HiRes qw(time);
+use Zklock::ProxyLoop;
 
 my ($port, $target_port) = @ARGV;
 die "usage: $0 port target_port\n" unless $port && $target_port;
@@ -42,7 +43,6 @@ my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 
 my $log_limit = 200_000;
 
-my $json = JSON::PP->new->utf8->canonical;
 my $listener;
 my %connections;             # number => connection
 my $last_connection = 0;
@@ -128,33 +128,8 @@ sub all_connections { my @all = values %connections; return @all; }
 sub read_side
 {
 	my ($c, $name) = @_;
-	my $side = $c->{$name};
-	my $n = sysread($side->{socket}, $side->{in}, 65536, length $side->{in});
-	if (!defined $n)
-	{
-		return if $! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR;
-		$n = 0;
-	}
-	$side->{eof} = 1 unless $n;
+	$c->{$name}{in} .= read_some($c->{$name});
 	advance($c);
-	return;
-}
-
-sub write_side
-{
-	my ($c, $name) = @_;
-	my $side = $c->{$name};
-	return if $side->{out} eq '';
-	my $n = syswrite($side->{socket}, $side->{out});
-	if (defined $n)
-	{
-		substr($side->{out}, 0, $n, '');
-	}
-	elsif ($! != EAGAIN && $! != EWOULDBLOCK && $! != EINTR && $! != EINPROGRESS)
-	{
-		$side->{out} = '';
-		$side->{eof} = 1;
-	}
 	return;
 }
 
@@ -171,8 +146,8 @@ sub advance
 	{
 		$client->{out} .= (shift @{ $c->{queue} })->[1];
 	}
-	write_side($c, 'server');
-	write_side($c, 'client');
+	write_some($c->{server});
+	write_some($c->{client});
 
 	# One side has gone: the other gets what is still to be delivered, and goes too.
 	close_connection($c)
@@ -422,25 +397,6 @@ my %commands = (
 	target => sub { my ($arg) = @_; $target_port = $arg->{port}; return; },
 );
 
-my $command_buffer = '';
-
-sub read_commands
-{
-	my $n = sysread(STDIN, $command_buffer, 65536, length $command_buffer);
-	exit 0 unless $n;
-	while ($command_buffer =~ s/^(.*)\n//)
-	{
-		my ($id, $command, $options) = @{ $json->decode($1) };
-		my $result = eval {
-			my $code = $commands{$command} or die "unknown command $command\n";
-			$code->($options || {});
-		};
-		my %answer = $@ ? (ok => 0, error => "$@") : (ok => 1, result => $result);
-		print $json->encode({ id => $id, %answer }), "\n";
-	}
-	return;
-}
-
 # ---- main loop -----------------------------------------------------------------
 
 start_listening();
@@ -472,7 +428,7 @@ while (1)
 	{
 		if ($handle == \*STDIN)
 		{
-			read_commands();
+			answer_commands(\%commands);
 		}
 		elsif ($listener && $handle == $listener)
 		{
@@ -486,7 +442,7 @@ while (1)
 	foreach my $handle (@{ $writable || [] })
 	{
 		my $entry = defined fileno $handle && $by_handle{ fileno $handle } or next;
-		write_side(@$entry);
+		write_some($entry->[0]{ $entry->[1] });
 	}
 	advance($_) foreach all_connections();
 }

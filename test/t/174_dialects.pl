@@ -50,7 +50,7 @@ foreach my $dialect (sort keys %name)
 			my $created = $shell->stat("$path/$node")->{ctime};
 			cmp_ok(abs($created - $field[1]), '<', 60000, 'the time in milliseconds');
 			is($field[2], 'EXPLICIT', 'that it was asked for');
-			is($field[3], 'database postgres user postgres application 170_dialects.pl', 'who asked');
+			is($field[3], 'database postgres user postgres application 174_dialects.pl', 'who asked');
 			is($field[4], ($s->query('SHOW cluster_name') || die) =~ s/://gr, 'and where');
 		}
 		else

@@ -213,7 +213,7 @@ sub impostor
 	my $port    = PostgreSQL::Test::Cluster::get_free_port();
 	my $process = Zklock::Process->new(
 		name => 'impostor',
-		log  => "$PostgreSQL::Test::Utils::log_path/280_stale_node_impostor.log",
+		log  => "$PostgreSQL::Test::Utils::log_path/285_stale_node_impostor.log",
 		argv => [
 			'perl', '-MIO::Socket::INET', '-e', q{
 				my ($port, $step, $sessions) = @ARGV;
