@@ -11,7 +11,6 @@ use strict;
 use warnings;
 
 use Test::More;
-use Time::HiRes qw(time);
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
@@ -116,13 +115,9 @@ is($s{holder}->query("SELECT zk_fencing_token('/u/held') > 0"), 't', 'and their 
 is($s{holder}->query("SELECT zk_lock('/u/held')"), 't', 'who holds a lock can lock it again');
 is($s{holder}->query("SELECT zk_unlock('/u/held')"), 't', 'and undo that');
 
-my $result = $s{releaser}->try("SELECT zk_unlock('/u/release')");
-is($result->{text}, 't', 'a lock is given back');
-cmp_ok($result->{seconds}, '<', 2, 'at once');
+is($s{releaser}->query("SELECT zk_unlock('/u/release')"), 't', 'a lock is given back meanwhile');
 ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that holds a lock commits');
-$result = $s{hander}->try("SELECT zk_unlock('/u/hand')");
-is($result->{text}, 't', 'a lock that others here wait for is given back');
-cmp_ok($result->{seconds}, '<', 2, 'at once');
+is($s{hander}->query("SELECT zk_unlock('/u/hand')"), 't', 'so is one that others here wait for');
 $s{leaver}->terminate;
 $s{canceller}->cancel;
 is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
@@ -140,9 +135,11 @@ is($s{$_}->finish, 't', "$_ gets what was released meanwhile") foreach qw(heir h
 is_deeply(places($_), $places{$_}, "$_: everybody has the node and place they had")
   foreach qw(/u/held /u/local);
 is_deeply(places('/u/foreign'), $places{'/u/foreign'}, '/u/foreign: likewise');
-my @connections = $a->log_since($mark) =~ /zklock worker LOG: .*$/mg;
-cmp_ok(scalar @connections, '<=', 3, 'the log tells of the outage in few lines')
-  or diag explain \@connections;
+my @told = $a->log_since($mark) =~ /zklock worker LOG: *(.*)$/mg;
+my %told;
+$told{ /^ZooKeeper client: / ? 'complaint of the library' : $_ }++ foreach @told;
+is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'the log tells each thing of the outage once')
+  or diag explain \@told;
 ok($s{$_}->busy, "$_ still waits") foreach qw(second third behind);
 $s{first}->query("SELECT zk_unlock('/u/local')");
 is($s{second}->finish, 't', 'the queue goes on in its order');
@@ -228,7 +225,7 @@ is($s{holder}->try("SELECT zk_fencing_token('/u/lost')")->{sqlstate}, '40001', '
 is($s{holder}->try("SELECT zk_lock('/u/lost')")->{sqlstate},
 	'40001', 'it is not acquired again behind the back of who believes to hold it');
 is($s{holder}->try("SELECT zk_try_lock('/u/lost')")->{sqlstate}, '40001', 'not even tried');
-$result = $s{holder}->try("SELECT zk_unlock('/u/lost')");
+my $result = $s{holder}->try("SELECT zk_unlock('/u/lost')");
 is($result->{text}, 'f', 'zk_unlock returns false');
 like("@{ $result->{notices} }", qr/WARNING:.*lost/, 'with a warning');
 is($s{holder}->query("SELECT zk_try_lock('/u/lost')"), 'f', 'then one can ask again');

@@ -33,7 +33,6 @@ Zklock::Session - one SQL session, with statements that run in the background
   $r->{severity}  ERROR or FATAL; $r->{message} $r->{detail} $r->{hint} $r->{context}
   $r->{error}     'ERROR:  57014: canceling ... DETAIL: ...', the whole text
   $r->{notices}   list of texts, 'WARNING:  01000: you do not own ...'
-  $r->{seconds}   how long it took (from start until result noticed it)
 
 Several statements in one string, parted by semicolons, run as one; the result is
 that of the last one. Built on DBI and DBD::Pg: a session is no process and costs
@@ -97,7 +96,6 @@ sub query_start
 	croak "$self->{name} is closed"           unless $self->{dbh};
 	croak "$self->{name} is still busy with: $self->{sql}" if $self->{statement};
 	$self->{sql}     = $sql;
-	$self->{started} = time;
 	$self->{notices} = [];
 	$self->_guarded(
 		sub {
@@ -140,7 +138,7 @@ sub result
 	}
 
 	my $statement = $self->{statement};
-	my %result    = (ok => 0, seconds => time - $self->{started}, rows => []);
+	my %result    = (ok => 0, rows => []);
 	$self->_guarded(
 		sub {
 			my $dbh  = $self->{dbh};
