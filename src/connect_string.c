@@ -31,7 +31,7 @@ parse_port(const char *text, size_t len)
 {
 	int port = 0;
 
-	if (len == 0 || len > 5)
+	if (len > 5)
 		return 0;
 	for (size_t i = 0; i < len; i++)
 	{

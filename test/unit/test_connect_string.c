@@ -47,6 +47,8 @@ main(void)
 {
 	char many[1024] = "h";
 	char small[12];
+	char longest[CONNECT_STRING_MAX_HOST + 1];
+	char too_long[CONNECT_STRING_MAX_HOST + 2];
 
 	accepts("localhost", 1, "localhost", 2181, "");
 	accepts("zk1:2182", 1, "zk1", 2182, "");
@@ -75,6 +77,14 @@ main(void)
 	for (int i = 0; i < CONNECT_STRING_MAX_HOSTS; i++)
 		strcat(many, ",h");
 	refuses(many, "too many");
+	refuses("zk\x7f", "character");
+	refuses("zk\xc3\xa4", "character");
+	memset(longest, 'h', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	accepts(longest, 1, longest, 2181, "");
+	memset(too_long, 'h', sizeof(too_long) - 1);
+	too_long[sizeof(too_long) - 1] = '\0';
+	refuses(too_long, "too long");
 
 	/* Always an odd number, so that the client library tries each of them. */
 	resolves("127.0.0.1:2181", true, "127.0.0.1:2181");
@@ -84,10 +94,13 @@ main(void)
 	resolves("no-such-host.invalid", false, "nothing");
 	resolves("no-such-host.invalid,127.0.0.1:2181", false, "127.0.0.1:2181");
 	resolves("localhost", true, "nothing");
+	resolves("127.0.0.1:2181,localhost", true, "nothing");
 
 	connect_string_parse("127.0.0.1:2181", &parsed);
 	ok(!connect_string_resolve(&parsed, true, small, sizeof(small)),
 	   "a buffer that is too small is no overflow");
+	connect_string_parse("127.0.0.1:1/app", &parsed);
+	ok(!connect_string_resolve(&parsed, true, small, sizeof(small)), "nor is it for the chroot");
 
 	return done_testing();
 }

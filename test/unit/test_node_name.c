@@ -554,6 +554,8 @@ test_downgraded(void)
 	}
 	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, ""), "no name");
 	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, "_c_lock-0000000001"), "no uuid");
+	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_CURATOR, "_c_g" UUID36 "-lock-0000000001"),
+	   "no hexadecimal digit");
 	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_KAZOO, HEX32 "__lock__"), "no sequence");
 	ok(!node_name_downgraded(heir, sizeof(heir), DIALECT_ZOOKEEPER, "x-3f2504e0-0000000001"),
 	   "too short a uuid");
