@@ -20,9 +20,6 @@
 #include "utils/timestamp.h"
 #include "zklock.h"
 
-/* Longer timeouts wait for ever: some 30,000 years. */
-#define MAX_TIMEOUT_MS (INT64CONST(1) << 50)
-
 /* Is a path in zklock.allowed_paths?  Both are in the server's encoding. */
 static bool
 path_is_allowed(const char *path)
@@ -40,8 +37,8 @@ path_is_allowed(const char *path)
 			len--;
 		if (len >= 2 && strncmp(item + len - 2, "/*", 2) == 0)
 		{
-			/* "/prefix/" must lead to something more. */
-			if (strncmp(path, item, len - 1) == 0 && path[len - 1] != '\0')
+			/* A path does not end with "/": it goes on. */
+			if (strncmp(path, item, len - 1) == 0)
 				return true;
 		}
 		else if (len == strlen(path) && strncmp(path, item, len) == 0)
@@ -93,7 +90,10 @@ path_argument(FunctionCallInfo fcinfo, bool to_lock)
 	return check_path(PG_GETARG_TEXT_PP(0), to_lock);
 }
 
-/* A timeout argument of a function, in milliseconds, rounded up. */
+/*
+ * A timeout argument of a function, in milliseconds, rounded up.  Even the
+ * longest interval, which is that of infinity, is in the range of an int64.
+ */
 int64
 interval_argument(FunctionCallInfo fcinfo, int n)
 {
@@ -108,5 +108,5 @@ interval_argument(FunctionCallInfo fcinfo, int n)
 	if (ms < 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("timeout must not be negative")));
-	return ms > MAX_TIMEOUT_MS ? LOCK_WAIT_FOREVER : (int64) ceil(ms);
+	return (int64) ceil(ms);
 }
