@@ -14,9 +14,11 @@ use Zklock::ZooKeeper;
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a',
 	zookeeper => $zk,
-	# With WAL senders, COMMIT can be made to wait for a standby.
+	# With WAL senders, COMMIT can be made to wait for a standby that does not exist.
 	allows_streaming => 1,
-	conf => ['max_prepared_transactions = 5']);
+	conf => [
+		'max_prepared_transactions = 5', "synchronous_standby_names = 'nobody'",
+		'synchronous_commit = local' ]);
 my $b    = Zklock::Server->new('b', zookeeper => $zk);
 my $path = '/t/release';
 my $version = $a->value("SELECT current_setting('server_version_num')");
@@ -341,8 +343,6 @@ SKIP:
 # not exist: nobody may get the lock meanwhile.
 my ($writer, $reader) = map { $a->session } 1 .. 2;
 $writer->query('INSERT INTO t VALUES (10, 0)');
-$a->set_conf(synchronous_standby_names => 'nobody');
-$a->wait_value('SHOW synchronous_standby_names', 'nobody');
 $writer->query($_)
   foreach 'SET synchronous_commit = on', 'BEGIN', "SELECT zk_xact_lock('$path')",
   'UPDATE t SET value = value + 1 WHERE id = 10';
@@ -358,8 +358,7 @@ $settle->query("SELECT zk_lock('/t/barrier') AND zk_unlock('/t/barrier')");
 ok($reader->busy, 'while a commit waits for its standby, the next local session waits');
 still_waits('so does one elsewhere');
 is($a->value('SELECT value FROM t WHERE id = 10'), 0, 'the change is not visible yet');
-$a->value("ALTER SYSTEM RESET synchronous_standby_names");
-$a->value('SELECT pg_reload_conf()');
+$a->set_conf(synchronous_standby_names => '');
 $writer->finish;
 is($reader->finish, 't', 'when it is committed the next gets the lock');
 is($reader->query('SELECT value FROM t WHERE id = 10'), 1, 'and sees the change');
