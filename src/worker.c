@@ -188,10 +188,11 @@ read_credentials(ZkClientConfig *config)
 		FreeFile(file);
 	if (fault)
 	{
-		char *message =
-			psprintf("could not use \"zklock.auth_file\" \"%s\": %s", zklock_auth_file, fault);
+		char *message = psprintf("could not use \"zklock.auth_file\": %s", fault);
 
-		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", message)));
+		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
+					  errmsg("could not use \"zklock.auth_file\" \"%s\": %s", zklock_auth_file, fault)));
+		/* Which file that is, not everybody may know who gets an error. */
 		session_set_error(message);
 		pfree(message);
 	}
