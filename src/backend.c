@@ -346,8 +346,6 @@ release_at_exit(int code, Datum arg)
 			if (hold->entry != NO_ENTRY && !hold_is_included(hold))
 				(void) entry_release(hold->entry, false);
 		}
-		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
-			path->holds[mode].entry = NO_ENTRY;
 	}
 }
 

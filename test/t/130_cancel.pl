@@ -305,11 +305,15 @@ is($s->query("RESET lock_timeout; SELECT zk_unlock('/t/cancel/held')"), 't', 'an
 is($s->query("SELECT zk_unlock('/t/cancel/held')"), 't', 'as often as before');
 $holder->query("SELECT zk_unlock('$path')");
 
-# lock_timeout is for each wait, and does not go on after it.
-is( $s->query("SET lock_timeout = '300ms'; SELECT zk_lock('$path'); SELECT pg_sleep(0.4);"
+# lock_timeout is for each wait, and does not go on after it, whatever its end.
+$shell->create('/t/cancel/ephemeral', ephemeral => 1);
+is( $s->query("SET lock_timeout = '2s'; SELECT zk_lock('$path');"
+		  . " DO \$\$ BEGIN PERFORM zk_lock('/t/cancel/ephemeral/lock'); EXCEPTION"
+		  . ' WHEN wrong_object_type THEN PERFORM pg_sleep(2.1); END $$;'
 		  . " SELECT zk_unlock('$path')"),
-	't', 'lock_timeout is over when the lock is granted');
+	't', 'lock_timeout is over when the lock is granted, and when it is refused');
 $s->query('RESET lock_timeout');
+$shell->delete('/t/cancel/ephemeral');
 
 # ---- the end of an unlock
 

@@ -157,6 +157,12 @@ is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f'
 	'the same for the transaction');
 is(has($a, $s), '/m/b held 1', 'what was held before still is');
 $s->query('COMMIT');
+# What is undone is the savepoint's acquisition, not the one before.
+$s->query("BEGIN; SELECT zk_xact_lock('/m/a'); SAVEPOINT s");
+is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'and for a savepoint');
+$s->query('ROLLBACK TO s');
+is(has($a, $s), '/m/a held 1, /m/b held 1', 'what was held before it still is');
+$s->query('COMMIT');
 $blocker->query("SELECT zk_unlock('/m/c')");
 is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '20s')"), 't', 'all can be had');
 is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'one is held twice');
@@ -238,6 +244,11 @@ is($s->query("SELECT zk_lock($many)"), 't', '300 paths');
 is($a->lock_count("state = 'held'"), 300, 'all are held');
 is($other->query("SELECT zk_lock($many, '100ms')"), 'f', 'none for the other server');
 is($s->query("SELECT zk_unlock($many)"), 't', 'all are released');
+# The timeout passes somewhere among those that are free.
+$blocker->query("SELECT zk_lock('/m/z')");
+is($s->query("SELECT zk_lock($many || '/m/z'::text, '50ms')"), 'f', 'a timeout that passes between two waits');
+is(has($a, $s), '', 'nothing is held');
+$blocker->query("SELECT zk_unlock('/m/z')");
 is($other->query("SELECT zk_lock($many, '30s') AND zk_unlock($many)"), 't', 'now they can be had there');
 
 $shell->delete('/m/a/x');

@@ -59,15 +59,24 @@ $a->wait_lock($session, 'lost', '/u/deleted');
 is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'it is lost and unlocked again');
 is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was written before that is not even prepared');
 ok($session->try('INSERT INTO t VALUES (5)')->{ok}, 'and work goes on');
+
+# Who does not want to know is not told later either.
+$session->query("BEGIN; SET LOCAL zklock.commit_guard = off; INSERT INTO t VALUES (6); SELECT zk_lock('/u/deleted')");
+$zk->shell->delete("/u/deleted/$_") foreach $zk->children('/u/deleted');
+$a->wait_lock($session, 'lost', '/u/deleted');
+is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'lost and unlocked once more');
+ok($session->try("PREPARE TRANSACTION 'p'")->{ok}, 'what was written is prepared without the guard');
+ok($session->try('INSERT INTO t VALUES (7)')->{ok}, 'the next transaction has nothing to do with it');
+$session->query("COMMIT PREPARED 'p'");
 $session->disconnect;
-is($a->value('SELECT string_agg(i::text, \' \' ORDER BY i) FROM t WHERE i > 2'), '3 5', 'as seen in the table');
+is($a->value('SELECT string_agg(i::text, \' \' ORDER BY i) FROM t WHERE i > 2'), '3 5 6 7', 'as seen in the table');
 
 # ---- a permit likewise
 
 $session = $a->session;
 $session->query('BEGIN');
 $session->query("SELECT zk_semaphore_acquire('/u/slots', 1)");
-$session->query('INSERT INTO t VALUES (6)');
+$session->query('INSERT INTO t VALUES (8)');
 $zk->shell->delete("/u/slots/leases/$_") foreach $zk->children('/u/slots/leases');
 $a->wait_lock($session, 'lost', '/u/slots');
 is($session->query("SELECT zk_semaphore_release('/u/slots')"), 'f', 'a permit is lost and released');
