@@ -181,6 +181,32 @@ $s->query('SELECT zk_unlock_all()');
 Zklock::Server->assert_clean($zk, [$server], map { "/t/many/$_" } 1, 500, 1000);
 $s->disconnect;
 
+# ---- other extensions, whose hooks are called by ours or call ours
+
+foreach my $libraries ('pg_stat_statements, zklock', 'zklock, pg_stat_statements')
+{
+	$server->append_conf('postgresql.conf', "shared_preload_libraries = '$libraries'");
+	# Not by the harness, which gives it a name: without one, the node tells its address.
+	$server->stop;
+	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-s', '-w', '-D', $server->data_dir, '-l', $server->logfile,
+		'start');
+	$server->node->_update_pid(1);
+	$server->wait_session;
+	$s = $server->session;
+	$s->query('CREATE EXTENSION IF NOT EXISTS pg_stat_statements');
+	$s->query('SELECT pg_stat_statements_reset()');
+	is($s->query(q{SELECT zk_lock('/t/a')}), 't', "$libraries: a lock");
+	my ($node) = $zk->children('/t/a');
+	my $port = $server->port;
+	like($zk->shell->get("/t/a/$node"), qr/"server":"[^":]+:$port"/, "$libraries: its node tells host and port");
+	$s->query('DISCARD ALL');
+	is($server->lock_count(q{state = 'held'}), 0, "$libraries: DISCARD ALL releases it");
+	is($s->query(q{SELECT calls FROM pg_stat_statements WHERE query = 'DISCARD ALL'}), '1',
+		"$libraries: and is noticed by the other");
+	$s->disconnect;
+}
+Zklock::Server->assert_clean($zk, [$server], '/t/a');
+
 # The default is 64 for each connection, as many as there can be at most.
 my $by_number = shared_memory('max_connections = 20', 'zklock.max_locks = 1280');
 is(shared_memory('zklock.max_locks = -1'), $by_number, 'the default is 64 locks for each connection');

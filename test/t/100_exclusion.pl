@@ -273,6 +273,11 @@ $s->query("SELECT zk_lock('$path')");
 is($data->{server}, "b\x{f6}rse 2", 'zklock.server_name is told if it is set');
 is($data->{database}, 'postgres', 'so is the database');
 is($data->{application_name} || '', '', 'an empty application name is no trouble');
+$s->query("SELECT zk_unlock('$path')");
+$b->set_conf('zklock.server_name' => 'x' x 1000);
+wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
+$s->query("SELECT zk_lock('$path')");
+is_deeply((node_data())[1], { pid => $s->pid }, 'what is too long is left out, with all that can be');
 $s->disconnect;
 
 $_->disconnect foreach @on_a, @on_b, values %barrier;
