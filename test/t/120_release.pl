@@ -302,6 +302,36 @@ foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 			$s->disconnect;
 		});
 }
+
+# Nothing of it is shown of those who come next: what was freed last is used first.
+{
+	my ($first, $s, $next) = map { $a->session } 1 .. 3;
+	$s->query("SELECT zk_lock('/t/other'), zk_lock_shared('/t/other')");
+	$s->query("BEGIN; SELECT zk_xact_lock('/t/other'), zk_xact_lock_shared('/t/other')");
+	is($a->lock_count("state = 'held'"), 4, 'both modes at both levels');
+	$s->disconnect;
+	wait_until { $a->lock_count == 0 } 'the end of the session';
+	$first->query("SELECT zk_lock_shared('$path')");
+	is_deeply([ map { "$_->{mode} $_->{scope} $_->{count}" } $a->locks ], ['shared session 1'],
+		'the next holder has what it asked for');
+	foreach my $function (qw(zk_lock zk_xact_lock))
+	{
+		$first->query('SELECT zk_unlock_all()');
+		$first->query("SELECT $function('/t/other')");
+		$first->query('SELECT zk_unlock_all()');
+		$waiter->query("SELECT zk_lock('$path')");
+		wait_until { $a->lock_count == 0 } 'the entry to be free';
+		$next->query_start("SELECT zk_lock('$path')");
+		$a->wait_waiting($next);
+		is_deeply([ map { "$_->{state} $_->{count} " . ($_->{granted_at} // 'never') . ' ' . ($_->{fencing_token} // 'none') }
+				$a->locks ],
+			['waiting 0 never none'], "who waits after $function has nothing yet");
+		$waiter->query("SELECT zk_unlock('$path')");
+		is($next->finish, 't', 'and is served');
+		$next->query("SELECT zk_unlock('$path')");
+	}
+	$_->disconnect foreach $first, $next;
+}
 release_by('session closed after a change',
 	take    => [ @transaction, 'INSERT INTO t VALUES (3, 3)' ],
 	over    => 1,

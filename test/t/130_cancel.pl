@@ -256,11 +256,19 @@ foreach my $hold ('hold_request', 'hold_reply')
 {
 	$path = "/t/cancel/alone $hold" =~ s/ /_/r;
 	$shell->create($path, makepath => 1);
-	my $fault  = $proxy->$hold(op => 'create2', path => "^$path/");
 	my $victim = $a->session;
+	# Whom it waited for before is not told of the next wait, which uses the same memory.
+	my $node = $shell->create('/t/cancel/before/_c_00000001-0000-4000-8000-000000000000-lock-',
+		ephemeral => 1, sequence => 1, makepath => 1);
+	is($victim->query("SELECT zk_lock('/t/cancel/before', '100ms')"), 'f', "$hold of create: a wait before");
+	$shell->delete($node);
+	wait_until { $a->lock_count == 0 } 'its end';
+	my $fault = $proxy->$hold(op => 'create2', path => "^$path/");
 	$victim->query_start("SELECT zk_lock('$path')");
 	$proxy->fired($fault);
 	wait_row($a, $victim, "state = 'waiting'");
+	is($a->lock_count('blocked_by_node IS NULL AND node !~ \'\\d{10}$\''), 1,
+		"$hold of create: it is not known who is before it");
 	$victim->cancel;
 	is($victim->result->{sqlstate}, '57014', "$hold of create: the only one gives up");
 

@@ -64,6 +64,15 @@ foreach my $dialect (sort keys %name)
 	}
 }
 
+# What Hive parts by colons has four of them, even if it does not all fit.
+$a->set_conf('zklock.server_name' => 'x' x 1000);
+wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
+$s->query("SET zklock.dialect = hive; SELECT zk_lock('/d/long')");
+like($shell->get('/d/long/' . ($zk->children('/d/long'))[0]), qr/^zklock-@{[$s->pid]}:\d+:EXPLICIT:zklock:$/,
+	'hive: what is too long is left out');
+$s->query("SELECT zk_unlock('/d/long')");
+$a->set_conf('zklock.server_name' => '');
+
 # A downgrade puts the shared node in the place of the exclusive one.
 foreach my $dialect (sort keys %name)
 {
@@ -198,5 +207,5 @@ foreach my $harmless ('thread-0000000000', 'lock-00000000000', 'lock---000000000
 
 $shell->delete('/d/tree', recursive => 1);
 $_->disconnect foreach $s, $other, @waiting;
-Zklock::Server->assert_clean($zk, [$a], map { "/d/$_" } qw(runs plain colon), map({ "names/$_" } keys %name));
+Zklock::Server->assert_clean($zk, [$a], map { "/d/$_" } qw(runs plain colon long), map({ "names/$_" } keys %name));
 done_testing;

@@ -173,6 +173,21 @@ unlock('local', '/n/held2');
 is($s{local2}->finish, 't', 'order is kept among those who queued again');
 clean('/n/held2');
 
+# Who gives up all locks at once is told of the lost ones, and of no others.
+foreach my $all ('SELECT zk_unlock_all()', 'DISCARD ALL')
+{
+	hold($a, 'holder', '/n/all');
+	$s{holder}->query("SELECT zk_lock('/n/kept'), zk_lock_shared('/n/all')");
+	$shell->delete("/n/all/$_") foreach $zk->children('/n/all');
+	$a->wait_lock($s{holder}, 'lost', '/n/all');
+	my $result = $s{holder}->try($all);
+	ok($result->{ok}, "$all: lost locks are given up");
+	is_deeply([ map { m{lock on ZooKeeper path "(.*)" was lost} } @{ $result->{notices} } ], ['/n/all'],
+		"$all: with a warning");
+	is($a->lock_count("state <> 'releasing'"), 0, "$all: nothing is held");
+}
+clean('/n/all', '/n/kept');
+
 # ---- transactions
 
 on($a, 'xact')->query('BEGIN');

@@ -95,6 +95,22 @@ foreach my $case ([ 'before', 'set before the lock is taken' ], [ 'after', 'set 
 	$s->disconnect;
 }
 
+# A loss while no statement runs does not explain what ends a later one, not even if the
+# lock that is held by then has the memory of the lost one.
+$s = $a->session;
+$s->query('SET zklock.on_lock_loss = cancel');
+$s->query("SELECT zk_lock('/o/quiet')");
+lose('/o/quiet');
+$a->wait_lock($s, 'lost', '/o/quiet');
+$s->query("SELECT zk_unlock('/o/quiet')");
+$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+$s->query("SELECT zk_lock('/o/quiet')");
+$s->query_start('SELECT pg_sleep(600)');
+$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", 1);
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'a lock lost and released before has nothing to do with a cancel');
+$s->disconnect;
+
 # Neither a handler nor a savepoint keeps a loss from having its effect.
 my $mark = $a->log_mark;
 $s = running('/o/handler', before => 'cancel', statement =>
