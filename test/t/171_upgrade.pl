@@ -73,8 +73,18 @@ is($waiting->{blocked_by_pid}, $as[1]->pid, 'and for whom');
 $a->wait_log(qr/process @{[ $as[0]->pid ]} still waiting for ExclusiveLock on ZooKeeper path "$path"/, $mark);
 pass('so does the log');
 is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'nobody else comes in meanwhile') foreach $as[2], $bs[1];
+# Something else that wakes it up is no reason to log the wait once more.
+if ($a->value("SELECT current_setting('server_version_num')") >= 140000)
+{
+	$a->value('SELECT pg_log_backend_memory_contexts(' . $as[0]->pid . ')');
+	$a->wait_log(qr/Grand total: /, $mark);
+}
 is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'the other one goes');
 is($as[0]->finish, 't', 'and the upgrade is done');
+my $logged = $a->log_since($mark);
+like($logged, qr/process @{[ $as[0]->pid ]} acquired ExclusiveLock on ZooKeeper path "$path" after \d+ ms/,
+	'which is logged, too');
+is(scalar(() = $logged =~ /process @{[ $as[0]->pid ]} still waiting/g), 1, 'the wait is logged once');
 is_deeply([ row($a, $as[0]) ], [ 'exclusive held', 'shared held' ], 'both modes are held');
 cmp_ok($as[0]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond the shared one');
 is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'by nobody else') foreach $as[2], $bs[1];

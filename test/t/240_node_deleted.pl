@@ -186,6 +186,12 @@ foreach my $all ('SELECT zk_unlock_all()', 'DISCARD ALL')
 		"$all: with a warning");
 	is($a->lock_count("state <> 'releasing'"), 0, "$all: nothing is held");
 }
+$s{holder}->query('BEGIN');
+is($s{holder}->query("SELECT zk_xact_lock('/n/all')"), 't', 'a lock that it does not give up');
+$shell->delete("/n/all/$_") foreach $zk->children('/n/all');
+$a->wait_lock($s{holder}, 'lost', '/n/all');
+is_deeply($s{holder}->try('SELECT zk_unlock_all()')->{notices} || [], [], 'it has nothing to say about');
+is($s{holder}->try('COMMIT')->{sqlstate}, '40001', 'but the commit has');
 clean('/n/all', '/n/kept');
 
 # ---- transactions
