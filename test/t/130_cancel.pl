@@ -96,7 +96,7 @@ my %states = (
 		$victim->query_start($sql);
 		$proxy->fired($fault);
 		wait_row($a, $victim, "state = 'waiting' AND NOT $numbered");
-		return (sub { $proxy->heal }, queue_next($next_a, "state = 'waiting'"));
+		return (sub { $proxy->heal }, queue_next($next_a, 'blocked_by_pid = ' . $victim->pid));
 	},
 	# create has not reached ZooKeeper. The other server's node comes first then.
 	'create held back' => sub {

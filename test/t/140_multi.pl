@@ -158,7 +158,10 @@ is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f'
 is(has($a, $s), '/m/b held 1', 'what was held before still is');
 $s->query('COMMIT');
 # What is undone is the savepoint's acquisition, not the one before.
-$s->query("BEGIN; SELECT zk_xact_lock('/m/a'); SAVEPOINT s");
+$s->query("BEGIN; SELECT zk_xact_lock('/m/a')");
+is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'the same twice in a transaction');
+is(has($a, $s), '/m/a held 1, /m/b held 1', 'only the second is undone');
+$s->query('SAVEPOINT s');
 is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'and for a savepoint');
 $s->query('ROLLBACK TO s');
 is(has($a, $s), '/m/a held 1, /m/b held 1', 'what was held before it still is');

@@ -93,6 +93,9 @@ foreach my $case (
 	$queue->();
 	settle();
 	queue($a, $as[1], 'zk_lock_shared');
+	wait_until { $a->lock_count('pid = ' . $as[1]->pid . ' AND blocked_by_pid = ' . $as[4]->pid) }
+	'zk_locks to name it as the one who is waited for'
+	  if $as[4]->busy;
 	queue($a, $as[2], 'zk_xact_lock_shared');
 	queue($b, $bs[0], 'zk_lock_shared');
 	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'a reader who does not wait does not pass it') foreach $as[3], $bs[1];
