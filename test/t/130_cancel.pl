@@ -86,7 +86,7 @@ my %states = (
 		my $worker = $a->worker_pid;
 		kill('STOP', $worker) == 1 or die "cannot stop the worker: $!";
 		$victim->query_start($sql);
-		wait_row($a, $victim, "state = 'requested'");
+		wait_row($a, $victim, "state = 'requested' AND wait_start IS NOT NULL");
 		return (sub { kill 'CONT', $worker }, queue_next($next_a, "state = 'requested'"));
 	},
 	# The path, and the one above it, are being made.

@@ -38,7 +38,8 @@ my $a = Zklock::Server->new(
 	conf      => [ "zklock.session_timeout = '12s'", 'log_min_messages = debug1' ]);
 pass('the server starts without ZooKeeper');
 is($a->zk_session->{state}, 'connecting', 'zk_session says that it tries to connect');
-is($a->zk_session->{session_id}, undef, 'it has no session');
+is($a->zk_session->{$_}, undef, "it has no $_")
+  foreach qw(server session_id negotiated_timeout lease_remaining connected_since);
 wait_until { $a->zk_session->{last_error} } 'an error in zk_session';
 like($a->zk_session->{last_error_at}, qr/^\d{4}-/, 'and when there was an error');
 
@@ -110,7 +111,9 @@ my %places = map { $_ => places($_) } qw(/u/held /u/local /u/foreign);
 my $mark   = $a->log_mark;
 $zk->kill9;
 $_->wait_session('connecting') foreach $a, $b;
-is_deeply(holdings($a), $before, 'while ZooKeeper is away holders keep their locks');
+is($a->zk_session->{$_}, undef, "while ZooKeeper is away there is no $_") foreach qw(server connected_since);
+is($a->session_id, $id{a}, 'but the session');
+is_deeply(holdings($a), $before, 'holders keep their locks');
 is($s{holder}->query("SELECT zk_fencing_token('/u/held') > 0"), 't', 'and their tokens');
 is($s{holder}->query("SELECT zk_lock('/u/held')"), 't', 'who holds a lock can lock it again');
 is($s{holder}->query("SELECT zk_unlock('/u/held')"), 't', 'and undo that');
