@@ -71,6 +71,7 @@
 #define MAX_BACKOFF_MS 30000
 #define ADDRESS_CHECK_MS 10000
 #define MAX_DRAIN_MS 30000
+#define MAX_SETTLE_MS 3000
 
 /* What the running session was opened with. */
 static char *used_servers;
@@ -87,6 +88,7 @@ static int			 backoff_ms = MIN_BACKOFF_MS;
 static int64		 connected_at = -1;	 /* last, ms; -1: not since back_off() */
 static int64		 check_addresses_at; /* while not connected, ms */
 static int64		 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
+static int64		 settle_until = -1;	 /* all released: likewise */
 
 /* ------------------------------------------------------------------------
  * SessionInfo
@@ -449,6 +451,10 @@ all_released(void)
  * Handles SIGTERM: leaves at once, or, if the server stops, when all locks
  * are released, ending the session.  If they are not within a bounded time,
  * the session is left to expire: better late than while a lock is held.
+ *
+ * Calls under way are answered first, unless ZooKeeper is silent: the library
+ * takes whatever arrives for the answer to its close and hangs up, and then the
+ * server may never read that close.
  */
 static void
 shut_down(void)
@@ -466,6 +472,10 @@ shut_down(void)
 	}
 	if (all_released())
 	{
+		if (settle_until < 0)
+			settle_until = zklock_now_ms() + MAX_SETTLE_MS;
+		if (zk_client_connected() && !zk_calls_idle() && zklock_now_ms() < settle_until)
+			return;
 		if (zk_client_close())
 			session_file_remove();
 		proc_exit(1);

@@ -366,6 +366,13 @@ zk_calls_answer(const Event *event)
 	}
 }
 
+/* Has all been answered? */
+bool
+zk_calls_idle(void)
+{
+	return dlist_is_empty(&queued) && dlist_is_empty(&in_flight);
+}
+
 /* When a call has been without an answer for too long, or -1. */
 static int64
 nudge_at(void)

@@ -346,7 +346,8 @@ zk_client_open(const ZkClientConfig *config_)
  * session, which takes up to a few seconds with a server that hangs.
  *
  * Returns true if ZooKeeper has done so.  The library does not tell, but it
- * waits until the server has closed the connection, unless a signal arrives.
+ * waits until the server has closed the connection, unless a signal arrives, or
+ * the answer to an earlier call.
  */
 bool
 zk_client_close(void)
@@ -362,7 +363,7 @@ zk_client_close(void)
 	sigfillset(&most);
 	sigdelset(&most, SIGQUIT);
 	pthread_sigmask(SIG_SETMASK, &most, &old);
-	ended = zoo_state(handle) == ZOO_CONNECTED_STATE;
+	ended = zoo_state(handle) == ZOO_CONNECTED_STATE && zk_calls_idle();
 	ended = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS && ended;
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	handle = NULL;

@@ -87,6 +87,7 @@ extern bool	 zk_client_open(const ZkClientConfig *config);
 extern bool	 zk_client_close(void);
 extern void	 zk_client_dispatch(void);
 extern int64 zk_calls_next_wakeup(void);
+extern bool	 zk_calls_idle(void);
 extern void	 zk_client_check_addresses(void);
 extern bool	 zk_client_addresses_changed(void);
 extern void	 zk_client_session(SessionInfo *info);

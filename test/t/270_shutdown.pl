@@ -162,6 +162,20 @@ session_is_over($id, 'the session has been ended');
 $s{$_}->disconnect foreach grep { !/slow/ } keys %s;
 delete @s{ grep { !/slow/ } keys %s };
 
+# ---- ZooKeeper is slow
+
+$a->start;
+$a->wait_session;
+$id = $a->session_id;
+hold($a, 'holder', '/s/delayed');
+$proxy->delay(500);
+$a->stop('fast');
+$proxy->delay(0);
+ok(!-e session_file($a), 'the session is closed when the deletions have been answered');
+session_is_over($id, 'and has been ended');
+$s{holder}->disconnect;
+delete $s{holder};
+
 # ---- ZooKeeper hangs, or is away
 
 $a->start;
@@ -211,5 +225,5 @@ $c->wait_session;
 session_is_over($c_id, 'the session has been ended');
 all_disconnect();
 
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], map { "/s/$_" } qw(xact held stuck new hung away slow));
+Zklock::Server->assert_clean($zk, [ $a, $b, $c ], map { "/s/$_" } qw(xact held stuck new delayed hung away slow));
 done_testing;
