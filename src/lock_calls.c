@@ -118,6 +118,14 @@ report_sequence(const LockPath *path, int64 sequence)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
+/* A refusal to create the path's parents concerns those who waited for that. */
+static void
+parents_forget(LockPath *path)
+{
+	path->parent_attempts = 0;
+	path->parents_failure = FAILURE_NONE;
+}
+
 /*
  * The node exists: adopts its full name.  One that is numbered too high is
  * deleted again; nobody is served under it.
@@ -130,8 +138,7 @@ run_created(Run *run, const char *name, int64 czxid)
 		elog(ERROR, "unexpected node name \"%s\"", name);
 	run->czxid = czxid;
 	run->state = RUN_CREATED;
-	run->path->parent_attempts = 0;
-	run->path->parents_failure = FAILURE_NONE;
+	parents_forget(run->path);
 	if (run->sequence >= SEQUENCE_WARNING)
 		report_sequence(run->path, run->sequence);
 	if (run->sequence < 0 || run->sequence >= SEQUENCE_LIMIT)
@@ -212,10 +219,17 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case ZK_NO_NODE:
 			run->state = RUN_PLANNED;
+			if (path->parents_failure == FAILURE_NONE &&
+				path->parent_attempts >= MAX_PARENT_ATTEMPTS)
+			{
+				path->parents_failure = FAILURE_REFUSED;
+				path->parents_code = reply->code;
+			}
 			if (path->parents_failure != FAILURE_NONE)
+			{
 				run_fail(run, path->parents_failure, path->parents_code);
-			else if (path->parent_attempts >= MAX_PARENT_ATTEMPTS)
-				run_fail(run, FAILURE_REFUSED, reply->code);
+				parents_forget(path);
+			}
 			else if (!dlist_is_empty(&run->queue))
 				path_make_parents(path, run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
 																				 : ZK_CONTAINER);
