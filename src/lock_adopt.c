@@ -3,8 +3,8 @@
  *		Taking over what an earlier worker left in shared memory.
  *
  * Contenders, runs and paths are made again from the entries: the id of a run
- * gives its place in the path's queue, a contender's ticket its place among
- * those who wait in the run.  What ZooKeeper has is found out when a connection stands.
+ * gives its place in the path's queue, a contender's ticket its place in the
+ * run's.  What ZooKeeper has is found out when a connection stands.
  *
  * Runs in: the worker, at its start.  Entries are read under no lock but for
  * their state: their other fields change only with it, or not at all.
@@ -86,13 +86,7 @@ contender_adopt(Contender *c)
 		entry_mark_dirty(entry_index(c));
 }
 
-/*
- * Takes over the entries in use, which come in order of their tickets.
- *
- * Who was granted its lock stands ahead of those who wait in the same run,
- * whatever their tickets: a backend may draw one and be overtaken before the
- * worker hears of it.
- */
+/* Takes over the entries in use, which come in order of their tickets. */
 void
 lock_adopt(const int *indexes, int n)
 {
@@ -100,15 +94,7 @@ lock_adopt(const int *indexes, int n)
 	LockPath	   *path;
 
 	for (int i = 0; i < n; i++)
-	{
-		if (entry_at(indexes[i])->token != 0)
-			contender_adopt(&lock_manager.contenders[indexes[i]]);
-	}
-	for (int i = 0; i < n; i++)
-	{
-		if (entry_at(indexes[i])->token == 0)
-			contender_adopt(&lock_manager.contenders[indexes[i]]);
-	}
+		contender_adopt(&lock_manager.contenders[indexes[i]]);
 
 	hash_seq_init(&status, lock_manager.paths);
 	while ((path = hash_seq_search(&status)) != NULL)

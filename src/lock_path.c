@@ -391,10 +391,17 @@ lock_pump_all(void)
 static void
 contender_arrive(Contender *c)
 {
-	const ContenderEntry *entry = entry_of(c);
-	LockPath			 *path = path_of_entry(entry);
-	Run					 *last = last_run(path);
+	ContenderEntry *entry = entry_of(c);
+	LockPath	   *path = path_of_entry(entry);
+	Run			   *last = last_run(path);
 
+	/*
+	 * A backend may have drawn a ticket and been overtaken before we heard of
+	 * it.  A later worker must find the order that we have seen.
+	 */
+	SpinLockAcquire(&entry->mutex);
+	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
+	SpinLockRelease(&entry->mutex);
 	if (!contender_step(c, CONTENDER_REQUESTED, CONTENDER_QUEUED))
 	{
 		path_free_if_idle(path);

@@ -84,6 +84,12 @@ typedef struct ContenderEntry
 	 */
 	LockMode mode;
 
+	/*
+	 * Order of arrival in this server.  Written by the owning backend on FREE ->
+	 * REQUESTED, and anew by the worker on REQUESTED -> QUEUED.
+	 */
+	uint64 ticket;
+
 	/* Written by the owning backend on FREE -> REQUESTED, then constant. */
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
@@ -94,7 +100,6 @@ typedef struct ContenderEntry
 	bool		persistent_parents; /* else containers, if any are missing */
 	bool		transaction_level;	/* what was asked for at first */
 	bool		nowait;				/* never wait for another holder */
-	uint64		ticket;				/* order of arrival in this server */
 	TimestampTz requested_at;
 	char		path[ZKLOCK_MAX_PATH + 1];	 /* UTF-8 */
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
@@ -226,7 +231,7 @@ typedef struct ZklockShared
 	pg_atomic_uint64 lease_until;
 	pg_atomic_uint64 lease_over;
 
-	/* Advanced by backends: order of arrival. */
+	/* Advanced by backends and the worker: order of arrival. */
 	pg_atomic_uint64 next_ticket;
 
 	/* Bit i: entry i wants attention. Set by backends, cleared by the worker. */
