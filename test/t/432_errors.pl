@@ -114,6 +114,34 @@ foreach my $code (-1, -3, -5)
 	$a->assert_clean($zk, $path);
 }
 
+# A path that cannot be created is tried again for the next one who asks.
+{
+	my $path = new_path('parents');
+	$proxy->blackhole('replies');
+	on($a, $_) foreach qw(asker reader);
+	$s{asker}->query_start("SELECT zk_lock('$path/lock')");
+	$a->wait_waiting($s{asker}, "$path/lock");
+	$s{reader}->query_start("SELECT zk_lock_shared('$path/lock')");
+	$a->wait_waiting($s{reader}, "$path/lock");
+	$proxy->refuse(op => 'createContainer', code => -127, path => "^$path\$");
+	$proxy->heal;
+	says($s{asker}->result, -127, 'a path that cannot be created');
+	is($s{reader}->finish, 't', 'but can be a moment later');
+	$s{reader}->query("SELECT zk_unlock_shared('$path/lock')");
+	$a->assert_clean($zk, "$path/lock");
+}
+
+# The fate of a request is unknown, though the connection stands: so it is found out.
+foreach my $code (-2, -4, -7, -9, -112, -116, -118)
+{
+	my $path = new_path('unknown');
+	$proxy->deny(op => 'create2|delete', code => $code, times => 2, path => "^$path/");
+	is(on($a, 'asker')->query("SELECT zk_lock('$path')"), 't', "create answered by $code: the lock is granted");
+	is(scalar($zk->children($path)), 1, 'under one node');
+	is($s{asker}->query("SELECT zk_unlock('$path')"), 't', 'as delete is: it is released');
+	$a->assert_clean($zk, $path);
+}
+
 # ---- the predecessor: it is waited for in another way
 
 foreach my $code (@codes)

@@ -97,6 +97,18 @@ ok($s{holder}->busy && $s{remote}->busy, 'no right to delete: the lock is not fr
 rights('/r/path', 'cdrwa');
 is($s{holder}->finish, 't', 'with the right back it is released');
 is($s{remote}->finish, 't', 'and the next one\'s');
+
+# ---- the root cannot be read any more
+#
+# Heartbeats look at it. That they are refused proves as much.
+
+hold($a, 'holder', '/r/other');
+rights('/', 'cdwa');
+my $since = $a->value('SELECT clock_timestamp()');
+$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '20s' FROM zk_session", 't');
+pass('no right to read the root: the lease goes on');
+is($s{holder}->query("SELECT zk_unlock('/r/other')"), 't', 'so do locks');
+rights('/', 'cdrwa');
 all_disconnect();
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/path', '/r/other');
 done_testing;
