@@ -219,8 +219,7 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case ZK_NO_NODE:
 			run->state = RUN_PLANNED;
-			if (path->parents_failure == FAILURE_NONE &&
-				path->parent_attempts >= MAX_PARENT_ATTEMPTS)
+			if (path->parents_failure == FAILURE_NONE && path->parent_attempts >= MAX_PARENT_ATTEMPTS)
 			{
 				path->parents_failure = FAILURE_REFUSED;
 				path->parents_code = reply->code;
@@ -436,12 +435,8 @@ on_blocker(void *arg, const ZkReply *reply)
 		}
 		else
 		{
-			/* That much has changed since the listing: look again. */
 			if (reply->outcome == ZK_NO_NODE)
-			{
 				foreign_remove(path, run->blocker);
-				run->listed = false;
-			}
 			else if (reply->outcome != ZK_UNKNOWN)
 				run->blind = true;
 			blocker_watch_set(run, WATCH_NONE);

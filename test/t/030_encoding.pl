@@ -180,6 +180,19 @@ foreach my $database (sort keys %seen)
 
 $zk->shell->delete($foreign);
 is($waiter->finish, 't', 'the waiter gets its lock');
+
+# A name that is too long to be shown is cut between two letters.
+$foreign = $zk->shell->create('/t/foreign/' . "\x{3a9}" x 100 . '-lock-', ephemeral => 1, sequence => 1);
+my $behind = $b->session;
+$behind->query_start(q{SELECT zk_lock('/t/foreign')});
+$b->wait_waiting($behind);
+$waiter->query(q{SELECT zk_unlock('/t/foreign')});
+$b->wait_value('SELECT blocked_by_node = repeat(chr(937), 63) FROM zk_locks', 't');
+pass('a long foreign name is shown as far as there is room');
+$zk->shell->delete($foreign);
+is($behind->finish, 't', 'who waits for it gets the lock');
+$behind->query('SELECT zk_unlock_all()');
+$behind->disconnect;
 $_->query('SELECT zk_unlock_all()') foreach $waiter, $greek, $latin1, $utf8;
 Zklock::Server->assert_clean($zk, [ $a, $b ], "/t/b\x{e4}r", "/t/\x{3a9}x", '/t/foreign', '/t/x',
 	"/t/\x{e4}/x", "/t/\x{20ac}", '/t/data');

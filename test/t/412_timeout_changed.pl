@@ -42,6 +42,22 @@ $proxy->heal;
 $_->disconnect foreach $holder, $next;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/longer');
 
+# ---- shorter: ZooKeeper may have heard of it before we have its answer
+
+my $b_holder = $b->session;
+is($b_holder->query("SELECT zk_lock('/t/sooner')"), 't', 'a session holds a lock');
+$b->wait_value("SELECT lease_remaining > '6s' FROM zk_session", 't');
+$zk->pause;
+my $pid = $b->worker_pid;
+$b->set_conf('zklock.session_timeout' => '5s');
+$b->wait_value("SELECT worker_pid <> $pid AND state = 'connecting' FROM zk_session", 't');
+is($b->value("SELECT lease_remaining < '5s' FROM zk_session"), 't',
+	'the lease is as short as the timeout that is asked for, before it is granted');
+$zk->resume;
+$b->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+$b_holder->disconnect;
+$b->assert_clean($zk, '/t/sooner');
+
 # ---- shorter than ZooKeeper allows
 
 my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000);

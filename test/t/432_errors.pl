@@ -131,6 +131,36 @@ foreach my $code (-1, -3, -5)
 	$a->assert_clean($zk, "$path/lock");
 }
 
+# There is no end to the creation of a path that is not there afterwards.
+{
+	my $path = new_path('nonode');
+	$shell->create($path);
+	$proxy->reset_counts;
+	$proxy->refuse(op => 'create2', code => -101, times => 0, path => "^$path/");
+	my $result = on($a, 'asker')->try("SELECT zk_lock('$path')");
+	is($result->{sqlstate}, '58000', 'a path that is missing again and again is an error') or diag explain $result;
+	like($result->{detail} || '', qr/ZNONODE/, 'which is named');
+	moderate('create2');
+	$proxy->clear;
+	is($s{asker}->query("SELECT zk_lock('$path')"), 't', 'afterwards it is granted');
+	$s{asker}->query("SELECT zk_unlock('$path')");
+	$a->assert_clean($zk, $path);
+}
+
+# Whether there is a node cannot be found out: nobody is told that there is none.
+foreach my $op (qw(getChildren getData))
+{
+	my $path = new_path('unsettled');
+	$shell->create($path);
+	my $lost = $proxy->lose_reply(op => 'create2', path => "^$path/");
+	# The first listing is sent, and lost, with the create.
+	my $fault = $proxy->refuse(op => $op, code => -127, times => $op eq 'getChildren' ? 2 : 1, path => "^$path");
+	says(on($a, 'asker')->try("SELECT zk_lock('$path')"), -127, "a create without an answer, then $op");
+	ok($proxy->has_fired($lost) && $proxy->has_fired($fault), 'which was refused');
+	$proxy->clear;
+	$a->assert_clean($zk, $path);
+}
+
 # The fate of a request is unknown, though the connection stands: so it is found out.
 foreach my $code (-2, -4, -7, -9, -112, -116, -118)
 {

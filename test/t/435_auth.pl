@@ -51,6 +51,7 @@ hold($a, 'holder', '/a/held');
 queue($a, 'local', '/a/held');
 hold($b, 'foreigner', '/a/foreign');
 queue($a, 'behind', '/a/foreign');
+hold($a, 'loser', '/a/deleted');
 my $before     = holdings($a);
 my $mark       = $a->log_mark;
 my $reconnects = $a->zk_session->{reconnects};
@@ -67,11 +68,13 @@ $_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_ses
 is($a->session_id, $id{a}, 'with the old rules the session goes on');
 is_deeply(holdings($a), $before, 'and who held a lock has it');
 is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
+$zk->shell->delete("/a/deleted/$_") foreach $zk->children('/a/deleted');
+ok($a->wait_lock($s{loser}, 'lost', '/a/deleted'), 'or its node deleted, which is noticed as ever');
 queue($a, 'local', '/a/foreign');
 $s{foreigner}->query("SELECT zk_unlock('/a/foreign')");
 is($s{local}->finish, 't', 'locks are granted again');
 all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/foreign', '/a/free');
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
 
 # ---- there are none, but must be some
 
