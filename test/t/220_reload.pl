@@ -286,6 +286,14 @@ foreach my $case (
 	like($result->{detail} || '', $expected, 'so does an error');
 	unlike($result->{error}, qr/\Q$file\E/, 'which does not tell the file, since anybody may get it');
 	is($s{kept}->query("SELECT zk_fencing_token('/c/kept') > 0"), 't', 'a lock held before is kept meanwhile');
+	next unless $name eq 'missing';
+	my @at;
+	wait_until {
+		@at = map { /(\d+):(\d+):(\S+)/; $1 * 3600 + $2 * 60 + $3 } $a->log_since($mark) =~ /^\S+ (\S+) .* LOG:  could not use .*\Q$file\E/mg;
+		@at >= 4;
+	} 'four attempts';
+	# Half a second, one, two.
+	cmp_ok(($at[3] - $at[0]) % 86400, '>=', 3, 'it is tried again later and later');
 }
 
 # A file that is set right is used without another reload.

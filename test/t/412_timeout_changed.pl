@@ -60,7 +60,7 @@ $b->assert_clean($zk, '/t/sooner');
 
 # ---- shorter than ZooKeeper allows
 
-my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000);
+my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000, maxSessionTimeout => 600_000);
 my $c = Zklock::Server->new('c', zookeeper => $slow, conf => ["zklock.session_timeout = '1s'"]);
 $c->wait_value("SELECT negotiated_timeout = '8s' AND lease_remaining > '4s' FROM zk_session", 't');
 my $keeper = $c->session;
@@ -73,4 +73,20 @@ $c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
 is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');
 $keeper->disconnect;
 Zklock::Server->assert_clean($slow, [$c], '/t/shorter');
+
+# ---- the first lease of a session: it runs from when we began to connect, and clocks may differ
+
+my $way = Zklock::Proxy->start($slow);
+$way->cut;
+my $d = Zklock::Server->new('d', zookeeper => $way, connect => 0, conf => ["zklock.session_timeout = '3min'"]);
+$d->wait_session('connecting');
+my $begun = $d->value('SELECT clock_timestamp()');
+# No heartbeat renews it.
+$way->refuse(op => 'multi', code => -127, times => 0);
+$way->heal;
+$d->wait_session;
+is( $d->value(
+		"SELECT clock_timestamp() + lease_remaining <= '$begun'::timestamptz + 0.99 * negotiated_timeout FROM zk_session"),
+	't', 'a lease ends a hundredth of the session timeout early, counted from the attempt to connect');
+is($d->value("SELECT lease_remaining > '1min' FROM zk_session"), 't', 'there is one');
 done_testing;

@@ -64,6 +64,8 @@ foreach my $hold (qw(hold_reply hold_request))
 	on($a, 'xact')->query('BEGIN');
 	$s{xact}->query("SELECT zk_xact_lock('/h/xact')");
 	$s{xact}->query('INSERT INTO t VALUES (1)');
+	on($a, 'hander')->query("SELECT zk_lock('/h/hand')");
+	queue($a, 'handed', '/h/hand');
 	fresh_lease();
 	my $fault = $proxy->$hold(op => 'multi', times => 0);
 	$a->wait_lock($s{holder}, 'suspended', '/h/held');
@@ -74,13 +76,19 @@ foreach my $hold (qw(hold_reply hold_request))
 	is($try->{sqlstate}, '08006', 'who does not wait is told') or diag explain $try;
 	$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
 	is($try->{sqlstate}, '08006', 'so is who does not wait for long') or diag explain $try;
-	# What the holder gives back is not given to anybody yet.
+	# The worker goes on with what needs no proof.
+	$s{hander}->query_start("SELECT zk_unlock('/h/hand')");
+	$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
 	queue($a, 'canceller', '/h/foreign');
 	$s{canceller}->cancel;
 	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	ok($s{handed}->busy, 'what a holder gives back is not given to anybody yet');
 	$proxy->clear;
 	$proxy->heal;
 	ok($s{xact}->result->{ok}, 'the commit goes on with the next heartbeats');
+	ok($s{hander}->result->{ok}, 'what was given back is free');
+	is($s{handed}->finish, 't', 'and the next one\'s');
+	$s{handed}->query("SELECT zk_unlock('/h/hand')");
 	undisturbed($hold);
 }
 
