@@ -83,6 +83,25 @@ def session_password(session_id):
     return password
 
 
+def resume(server, session_id, request=b"", password=None, timeout=10000):
+    """Resumes a session on a new connection, with a request right behind."""
+    secret = bytes.fromhex(password) if password else session_password(session_id)
+    greeting = struct.pack(">iqiqi16s?", 0, 0, timeout, session_id, len(secret), secret, False)
+    packet = struct.pack(">i", len(greeting)) + greeting
+    if request:
+        packet += struct.pack(">i", len(request)) + request
+    server.sendall(packet)
+    answer = b""
+    while len(answer) < 41:
+        part = server.recv(41 - len(answer))
+        if not part:
+            break
+        answer += part
+    if len(answer) < 20 or struct.unpack(">q", answer[12:20])[0] != session_id:
+        raise LookupError("there is no session %s" % hex(session_id))
+
+
+
 class Shell:
     def __init__(self):
         self.clients = {}
@@ -135,20 +154,9 @@ class Shell:
     def attach(self, session_id, port, timeout=10000):
         """One more connection of somebody's session, which the servers take for its new home.
         It stays, silent, until detach()."""
-        session_id = int(session_id, 0)
-        secret = session_password(session_id)
-        greeting = struct.pack(">iqiqi16s?", 0, 0, timeout, session_id, len(secret), secret, False)
         server = socket.create_connection(("127.0.0.1", port), timeout=10)
         self.attached.append(server)
-        server.sendall(struct.pack(">i", len(greeting)) + greeting)
-        answer = b""
-        while len(answer) < 20:
-            part = server.recv(4096)
-            if not part:
-                break
-            answer += part
-        if len(answer) < 20 or struct.unpack(">q", answer[12:20])[0] != session_id:
-            raise LookupError("there is no session %s" % hex(session_id))
+        resume(server, int(session_id, 0), timeout=timeout)
 
     def detach(self):
         while self.attached:
@@ -157,25 +165,25 @@ class Shell:
     def expire_session(self, session_id, password=None, client="main"):
         """Resumes the session and closes it, in one packet: its owner, whose connection the
         server drops at that, has no time to come back in between."""
-        session_id = int(session_id, 0)
-        secret = bytes.fromhex(password) if password else session_password(session_id)
-        greeting = struct.pack(">iqiqi16s?", 0, 0, 10000, session_id, len(secret), secret, False)
-        farewell = struct.pack(">ii", 1, -11)
-        with socket.create_connection(self.client(client)._connection._socket.getpeername(),
-                                      timeout=10) as server:
-            server.sendall(struct.pack(">i", len(greeting)) + greeting +
-                           struct.pack(">i", len(farewell)) + farewell)
-            answer = b""
-            while len(answer) < 20:
-                part = server.recv(4096)
-                if not part:
-                    break
-                answer += part
-            if len(answer) < 20 or struct.unpack(">q", answer[12:20])[0] != session_id:
-                raise LookupError("there is no session %s" % hex(session_id))
+        with self.another_connection(client) as server:
+            resume(server, int(session_id, 0), struct.pack(">ii", 1, -11), password)
             # The end of the connection says that it is done.
             while server.recv(4096):
                 pass
+
+    def foist(self, session_id, path, client="main"):
+        """Creates an ephemeral sequential node in somebody's session, likewise."""
+        name = path.encode()
+        acl = struct.pack(">iii5si6s", 1, 31, 5, b"world", 6, b"anyone")
+        with self.another_connection(client) as server:
+            resume(server, int(session_id, 0),
+                   struct.pack(">iii", 1, 1, len(name)) + name + struct.pack(">i", 0) + acl +
+                   struct.pack(">i", 3))
+            server.recv(4096)
+
+    def another_connection(self, client):
+        address = self.client(client)._connection._socket.getpeername()
+        return socket.create_connection(address, timeout=10)
 
     def add_auth(self, scheme, credential, client="main"):
         self.client(client).add_auth(scheme, credential)

@@ -142,6 +142,8 @@ queue(@s);
 settle();
 asked();
 is_deeply(asked(), {}, 'they wait');
+is($barrier->query("SELECT zk_try_lock('$path')"), 'f', 'who does not wait');
+is_deeply(asked(), {}, 'is told without any request');
 serve(@s);
 settle();
 cmp_ok(asked_in_all(), '<=', 8, 'fifty hand-overs: one node goes at the end, and the barrier\'s');
@@ -168,6 +170,8 @@ cmp_ok(asked_in_all(), '<=', 10, 49 * $rounds . ' turns of 49 sessions take a ha
 my $foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
 	ephemeral => 1, sequence => 1);
 asked();
+is($barrier->query("SELECT zk_try_lock('$path')"), 'f', 'behind a foreigner, who does not wait');
+is_deeply(asked(), { getChildren => 1 }, 'is told by one listing');
 queue(@s);
 wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 50 } 'all to stand behind it';
 is_deeply(asked(), { create2 => 1, getChildren => 1, getData => 1 },

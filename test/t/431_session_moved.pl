@@ -90,6 +90,19 @@ ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
 $before = [ grep { !m{/m/xact} } @$before ];
 undisturbed('after the commit');
 
+# What others create in our session nobody here will ever release.
+$s{heir}->query("SELECT zk_lock('/m/foisted')");
+my $mark = $a->log_mark;
+my $name = '_c_00000000-0000-0000-0000-000000000000-lock-';
+$shell->foist($id, "/m/foisted/$name");
+wait_until { grep { /^$name/ } $zk->children('/m/foisted') } 'a node in our session';
+queue($a, 'newcomer', '/m/foisted');
+$a->wait_log(qr{LOG:  deleting ZooKeeper node "/m/foisted/$name\d{10}", which this server left behind}, $mark);
+$s{heir}->query("SELECT zk_unlock('/m/foisted')");
+is($s{newcomer}->finish, 't', 'a node of our session that we do not know is in nobody\'s way');
+$s{newcomer}->query("SELECT zk_unlock('/m/foisted')");
+undisturbed('after that');
+
 # The end of the others' connections is not that of the session.
 $shell->detach;
 undisturbed('detached');
@@ -104,5 +117,5 @@ is($s{remote}->finish, 't', 'to the last');
 $s{elsewhere}->query("SELECT zk_unlock('/m/elsewhere')");
 is($s{behind}->finish, 't', 'who waited for another server gets the lock');
 all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/m/$_" } qw(queue elsewhere xact release new1 new2 new3));
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/m/$_" } qw(queue elsewhere xact foisted release new1 new2 new3));
 done_testing;

@@ -23,6 +23,7 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
   $sh->remove('/lock', 'first');        # a contender: the first, the last, or all of them
                                         # and the path; { czxids => [...], error }
   $sh->expire_session('0x100...');      # ends anybody's session
+  $sh->foist('0x100...', '/a/b-');      # creates an ephemeral sequential node in it
   $sh->attach('0x100...', $port);       # one more connection of anybody's session,
   $sh->detach;                          # which stays until then
   $sh->session;                         # [ id as '0x...', password in hex ] of our own
@@ -84,7 +85,7 @@ sub new
 # Every method is a request: positional arguments first, options in a hash at the end.
 my %positional = (
 	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, remove => 2, ls => 1,
-	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2,
+	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2, foist => 2,
 	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
 
 foreach my $command (keys %positional)
