@@ -31,6 +31,8 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "access/xact.h"
 #include "backend.h"
 #include "compat.h"
@@ -198,7 +200,9 @@ guard_set_loss_policy(int policy, void *extra)
 
 typedef struct Interrupt
 {
-	int			index; /* entry whose loss interrupted us, or -1 */
+	int			signal;
+	TimestampTz at;	   /* when the worker sent it last, 0 if it has not */
+	int			index; /* entry whose loss made it do so */
 	const char *path;
 } Interrupt;
 
@@ -209,11 +213,15 @@ take_interrupt(int index, const char *path, void *arg)
 	ContenderEntry *entry = entry_at(index);
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->interrupted)
+	if (entry->interrupt == interrupt->signal)
 	{
-		entry->interrupted = false;
-		interrupt->index = index;
-		interrupt->path = path;
+		entry->interrupt = 0;
+		if (entry->interrupted_at > interrupt->at)
+		{
+			interrupt->at = entry->interrupted_at;
+			interrupt->index = index;
+			interrupt->path = path;
+		}
 	}
 	SpinLockRelease(&entry->mutex);
 }
@@ -221,6 +229,9 @@ take_interrupt(int index, const char *path, void *arg)
 /*
  * If the message is that of a signal which the worker sent, makes it say why.
  * emit_log_hook: the message is on its way to log and client.
+ *
+ * A cancellation that is older than the statement found none to cancel then,
+ * and does not explain this one.
  */
 static void
 explain_interrupt(ErrorData *edata)
@@ -228,11 +239,11 @@ explain_interrupt(ErrorData *edata)
 	bool cancel = edata->sqlerrcode == ERRCODE_QUERY_CANCELED && edata->message_id &&
 				  strcmp(edata->message_id, "canceling statement due to user request") == 0;
 	bool terminate = edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && edata->elevel == FATAL;
-	Interrupt interrupt = {.index = -1};
+	Interrupt interrupt = {.signal = cancel ? SIGINT : SIGTERM};
 
 	if (cancel || terminate)
 		backend_visit_holds(true, take_interrupt, &interrupt);
-	if (interrupt.index >= 0)
+	if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
 	{
 		/* There may be no transaction, in which alone strings are converted. */
 		const char *path = utf8_for_display(interrupt.path, false);
@@ -253,17 +264,11 @@ explain_interrupt(ErrorData *edata)
 		prev_emit_log_hook(edata);
 }
 
-/*
- * The transaction ends: what it released is history, and so is a signal that
- * found no statement to cancel; it must not explain the next one.  Cannot fail.
- */
+/* The transaction ends: what it released is history.  Cannot fail. */
 void
 guard_forget(void)
 {
-	Interrupt interrupt = {.index = -1};
-
 	released_unproved = false;
-	backend_visit_holds(true, take_interrupt, &interrupt);
 }
 
 /* Called in the postmaster while it loads libraries. */

@@ -138,6 +138,7 @@ void
 contender_lose(Contender *c, LossReason reason)
 {
 	ContenderEntry *entry = entry_of(c);
+	TimestampTz		now = GetCurrentTimestamp();
 	int				interrupt = 0;
 	int				pid;
 	bool			lost;
@@ -154,7 +155,8 @@ contender_lose(Contender *c, LossReason reason)
 			interrupt = SIGINT;
 		else if (entry->on_loss == LOSS_TERMINATE)
 			interrupt = SIGTERM;
-		entry->interrupted = interrupt != 0;
+		entry->interrupt = interrupt;
+		entry->interrupted_at = now;
 	}
 	SpinLockRelease(&entry->mutex);
 	if (lost)

@@ -202,7 +202,7 @@ request_contender(const ContenderRequest *request)
 	entry->downgrading = false;
 	entry->notify_release = false;
 	entry->on_loss = request->kind == CONTENDER_TURN ? LOSS_ABORT : zklock_on_lock_loss;
-	entry->interrupted = false;
+	entry->interrupt = 0;
 	entry->run_id = 0;
 	entry->node[0] = '\0';
 	entry->czxid = 0;

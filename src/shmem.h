@@ -134,7 +134,8 @@ typedef struct ContenderEntry
 	uint32			 check_done; /* number of the check passed last */
 
 	/* Set by the worker with a loss, cleared by the owning backend. */
-	bool interrupted; /* it was sent the signal that on_loss asks for */
+	int			interrupt;		/* signal that on_loss made it send, 0 if none */
+	TimestampTz interrupted_at; /* when */
 } ContenderEntry;
 
 typedef enum SessionState

@@ -118,21 +118,30 @@ lose('/o/handler');
 interrupted_is($s, '/o/handler', 'cancel', $reason{deleted}, $mark);
 $s->disconnect;
 
-# Who is idle has no statement to be cancelled.
-$s = $a->session;
-$s->query('SET zklock.on_lock_loss = cancel');
-$s->query("SELECT zk_lock('/o/idle')");
-$s->query('BEGIN');
-$s->query('INSERT INTO t VALUES (1)');
-lose('/o/idle');
-$a->wait_lock($s, 'lost', '/o/idle');
-ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
-is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
-$s->query_start('SELECT pg_sleep(600)');
-$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $s->pid, 1);
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'and is not told of it when cancelled later');
-$s->disconnect;
+# Who is idle has no statement to be cancelled, in a transaction or not.
+foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
+{
+	my ($name, $in_block) = @$case;
+	$s = $a->session;
+	$s->query('SET zklock.on_lock_loss = cancel');
+	$s->query("SELECT zk_lock('/o/$name')");
+	$s->query('BEGIN; INSERT INTO t VALUES (1)') if $in_block;
+	lose("/o/$name");
+	$a->wait_lock($s, 'lost', "/o/$name");
+
+	# The worker has sent the signal when it has answered this.
+	$a->value("SELECT zk_lock('/o/barrier') AND zk_unlock('/o/barrier')");
+	if ($name eq 'idle')
+	{
+		ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
+		is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
+	}
+	$s->query_start('SELECT pg_sleep(600)');
+	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $s->pid, 1);
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', "$name: is not told of it when cancelled later");
+	$s->disconnect;
+}
 
 # ---- terminate
 
