@@ -316,6 +316,9 @@ foreach my $hold (qw(hold_reply hold_request))
 # A call that must not wait is answered also if the next worker finds no ZooKeeper.
 {
 	on($d, 'trier');
+
+	# The workers before, each gone after a moment, may not have prolonged the lease.
+	$d->wait_value("SELECT lease_remaining > '1s' FROM zk_session", 't');
 	my $fault = $proxy->hold_reply(op => 'getChildren', path => '^/w/try');
 	$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
 	$proxy->fired($fault);
