@@ -408,14 +408,14 @@ on_transaction(XactEvent event, void *arg)
 			/* The next holder must not run before our effect is durable. */
 			if (!dlist_is_empty(&transaction_holds))
 				ForceSyncCommit();
-			guard_commit();
+			guard_commit(true);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (!dlist_is_empty(&transaction_holds))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
-			guard_commit();
+			guard_commit(true);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
@@ -428,6 +428,18 @@ on_transaction(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/*
+ * Before others' callbacks: they may commit in other databases, as those of
+ * postgres_fdw do.
+ */
+static void
+on_commit_statement(XactEvent event, void *arg)
+{
+	(void) arg;
+	if (event == XACT_EVENT_PRE_COMMIT)
+		guard_commit(false);
 }
 
 /* A subtransaction ends: its acquisitions go, or become its parent's. */
@@ -480,12 +492,24 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	}
 }
 
-/* DISCARD ALL releases session-level locks, as for advisory locks. */
+/*
+ * DISCARD ALL releases session-level locks, as for advisory locks.  At COMMIT
+ * the locks are looked at before anybody commits anything.
+ */
 static void
 utility_hook(COMPAT_UTILITY_PARAMS)
 {
+	bool commit = IsA(pstmt->utilityStmt, TransactionStmt) &&
+				  ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT;
 	bool discard_all = IsA(pstmt->utilityStmt, DiscardStmt) &&
 					   ((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
+
+	/* Who registers last is called first. */
+	if (commit && local_paths)
+	{
+		UnregisterXactCallback(on_commit_statement, NULL);
+		RegisterXactCallback(on_commit_statement, NULL);
+	}
 
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);

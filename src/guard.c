@@ -113,12 +113,15 @@ want_check(int index, const char *path, void *arg)
 /*
  * Before commit: raises an error if the transaction relied on a lock that is
  * lost.  As long as that cannot be said, waits, but not for ever.
+ *
+ * Called twice if others commit elsewhere: before they do, and finally before
+ * the commit here, when alone a quorum is asked.
  */
 void
-guard_commit(void)
+guard_commit(bool finally)
 {
 	bool  written = TransactionIdIsValid(GetTopTransactionIdIfAny());
-	bool  check = zklock_commit_guard == COMMIT_GUARD_QUORUM;
+	bool  check = finally && zklock_commit_guard == COMMIT_GUARD_QUORUM;
 	int64 asked_at = 0;
 
 	if (zklock_commit_guard == COMMIT_GUARD_OFF)

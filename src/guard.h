@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_GUARD_H
 #define ZKLOCK_GUARD_H
 
-extern void guard_commit(void);
+extern void guard_commit(bool finally);
 extern void guard_set_loss_policy(int policy, void *extra);
 extern void guard_forget(void);
 extern void guard_released(bool proved);
