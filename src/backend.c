@@ -528,11 +528,16 @@ backend_install_hooks(void)
 	guard_install_hooks();
 }
 
-/* Prepares the session at its first lock or permit. */
+/*
+ * Prepares the session at its first lock or permit.  The table comes last: if
+ * memory runs out before, nothing is held without callbacks, and the next call
+ * begins again.
+ */
 void
 backend_start_session(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(LocalPath)};
+	HTAB   *table;
 
 	if (local_paths)
 		return;
@@ -540,11 +545,11 @@ backend_start_session(void)
 		local_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
 	ctl.hcxt = local_context;
-	local_paths =
-		hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | COMPAT_HASH_STRINGS);
+	table = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | COMPAT_HASH_STRINGS);
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	on_shmem_exit(release_at_exit, 0);
+	local_paths = table;
 }
 
 /* ------------------------------------------------------------------------
