@@ -11,7 +11,7 @@ use Zklock::Server;
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
+my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'", 'max_prepared_transactions = 1']);
 plan skip_all => 'needs postgres_fdw'
   unless $a->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'");
 
@@ -52,6 +52,16 @@ foreach my $first (sort keys %first)
 	}
 }
 
+# What does not count as having written under a session-level lock.
+my $session = $a->session;
+$session->query($_) foreach "SELECT zk_lock('/e/session')", 'BEGIN', 'INSERT INTO here VALUES (1)', "PREPARE TRANSACTION 'p'";
+$zk->shell->delete("/e/session/$_") foreach $zk->children('/e/session');
+$a->wait_lock($session, 'lost', '/e/session');
+is($session->try('INSERT INTO here VALUES (1)')->{sqlstate}, '40001', 'a lost lock at session level: no more is written here');
+is($session->try($_)->{sqlstate}, '00000', $_)
+  foreach 'INSERT INTO there VALUES (1)', 'NOTIFY somebody', "COMMIT PREPARED 'p'";
+$session->disconnect;
+
 $elsewhere->disconnect;
-$a->assert_clean($zk, '/e/first', map { my $f = $_; map { "/e/$f-$_" } qw(lease quorum) } keys %first);
+$a->assert_clean($zk, '/e/first', '/e/session', map { my $f = $_; map { "/e/$f-$_" } qw(lease quorum) } keys %first);
 done_testing;
