@@ -597,6 +597,10 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 		/* Nothing is to be built on a lost lock. */
 		if (held != NO_ENTRY && entry_is_lost(held))
 			report_lost(held, path);
+		if ((scope == LOCK_SCOPE_SESSION ? hold->session_count : hold_transaction_count(hold)) == PG_INT32_MAX)
+			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+							errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
+								   path_for_display(path))));
 		if (scope == LOCK_SCOPE_TRANSACTION)
 			hold_reserve(hold);
 		if (hold->entry != NO_ENTRY || (held != NO_ENTRY && mode == LOCK_MODE_SHARED))
