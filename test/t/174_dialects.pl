@@ -17,6 +17,8 @@ my $zk    = Zklock::ZooKeeper->standalone(container_check => 300);
 my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $shell = $zk->shell;
 my ($s, $other) = map { $a->session(name => $_) } qw(s other);
+# Named like whoever runs the tests.
+my $user = $s->query('SELECT session_user');
 
 # ---- names
 
@@ -50,7 +52,7 @@ foreach my $dialect (sort keys %name)
 			my $created = $shell->stat("$path/$node")->{ctime};
 			cmp_ok(abs($created - $field[1]), '<', 60000, 'the time in milliseconds');
 			is($field[2], 'EXPLICIT', 'that it was asked for');
-			is($field[3], 'database postgres user postgres application 174_dialects.pl', 'who asked');
+			is($field[3], "database postgres user $user application 174_dialects.pl", 'who asked');
 			is($field[4], ($s->query('SHOW cluster_name') || die) =~ s/://gr, 'and where');
 		}
 		else
@@ -94,7 +96,7 @@ foreach my $dialect (sort keys %name)
 # Fields of Hive's data are parted by colons: nobody's name may have one in it.
 $s->query("SET zklock.dialect = hive; SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
 my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));
-is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', 'database postgres user postgres application abc' ],
+is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', "database postgres user $user application abc" ],
 	'colons are left out of Hive\'s fields');
 $s->query('COMMIT');
 $s->query("SET application_name = '" . 'x' x 63 . "'");
