@@ -10,7 +10,7 @@
  *		REQUESTED -> QUEUED						worker
  *		QUEUED -> GRANTED						worker
  *		GRANTED -> LOST							worker
- *		REQUESTED, QUEUED -> FAILED				worker
+ *		QUEUED -> FAILED						worker
  *		any in use -> RELEASING					owning backend
  *		RELEASING -> FREE						worker
  *
