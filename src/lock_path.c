@@ -421,7 +421,7 @@ contender_arrive(Contender *c)
 	else if (entry->nowait)
 	{
 		dlist_push_tail(&path->arrivals, &c->node);
-		if (!zk_client_connected() || lease_state() != LEASE_HOLDS)
+		if (!(zk_client_connected() || lock_manager.resuming) || lease_state() != LEASE_HOLDS)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 		else if (entry->kind != CONTENDER_PERMIT && path_is_taken(c))
 			contender_fail(c, FAILURE_BUSY, 0);
@@ -534,8 +534,10 @@ lock_path_start(void)
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	lock_adopt(batch, nbatch);
 
-	/* Who does not wait for a connection does not wait for a new worker's. */
-	lock_session_unreachable();
+	/* A worker that follows another is soon connected: who does not wait waits for that. */
+	lock_manager.resuming = lease_state() == LEASE_HOLDS;
+	if (!lock_manager.resuming)
+		lock_session_unreachable();
 }
 
 /* A watch has fired on a path, or on a child of one. */

@@ -112,6 +112,7 @@ lock_session_connected(const SessionInfo *session)
 void
 lock_session_unreachable(void)
 {
+	lock_manager.resuming = false;
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
 		Contender *c = &lock_manager.contenders[i];

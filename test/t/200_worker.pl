@@ -155,6 +155,8 @@ $s{newcomer}->query_start("SELECT zk_lock('/w/new')");
 $a->wait_lock($s{newcomer}, 'requested', '/w/new');
 $s{fourth}->query_start("SELECT zk_lock('/w/local')");
 $a->wait_lock($s{fourth}, 'requested', '/w/local');
+$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
+$a->wait_lock($s{trier}, 'requested', '/w/try');
 my $result = $s{timer}->try("SELECT zk_lock('/w/timer', '50ms')");
 is($result->{sqlstate}, '55000', 'a timeout that expires while no worker runs is an error')
   or diag $result->{error} || $result->{text};
@@ -162,6 +164,7 @@ is($result->{sqlstate}, '55000', 'a timeout that expires while no worker runs is
 worker_back($a, $old);
 is($a->session_id, $id, 'the new worker has resumed the session');
 is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
+is($s{trier}->finish, 't', 'also to who does not wait');
 $a->wait_waiting($s{fourth}, '/w/local');
 is(scalar(grep { $_ eq $id } owners('/w/held')), 1, 'ZooKeeper sees the same owner');
 my %after = map { $_ => 1 } @{ holdings($a) };
@@ -207,7 +210,7 @@ like($a->log_since($log_mark), qr/zklock worker" \(PID $old\) exited with exit c
 $_->disconnect foreach values %s;
 %s = ();
 my @paths = map { "/w/$_" }
-  qw(cancelled cancelled2 held local foreign waited release leave commit cancel gone new timer);
+  qw(cancelled cancelled2 held local foreign waited release leave commit cancel gone new timer try);
 Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
 
 # ---- terminated while the lock is free to be granted at that moment
@@ -328,7 +331,7 @@ foreach my $hold (qw(hold_reply hold_request))
 	kill 'CONT', $postmaster;
 	delete $stopped{$postmaster};
 	$d->wait_session('connecting');
-	my $result = eval { $s{trier}->result(15) };
+	my $result = eval { $s{trier}->result(30) };
 	is($result && $result->{sqlstate}, '08006',
 		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
 	$proxy->heal;
