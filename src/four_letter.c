@@ -115,8 +115,8 @@ converse(pgsocket sock, const char *command, const char *enough, StringInfo text
 static char *
 ask(const char *address, const char *command, const char *enough)
 {
-	StringInfoData text;
-	pgsocket	   sock = begin_to_connect(address);
+	StringInfoData	  text;
+	volatile pgsocket sock = begin_to_connect(address);
 
 	initStringInfo(&text);
 	if (sock == PGINVALID_SOCKET)
