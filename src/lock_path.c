@@ -73,6 +73,9 @@
 #include "lock_path.h"
 #include "lock_table.h"
 
+/* How long a new worker may take to be connected before that counts as an outage. */
+#define RESUME_MS 2000
+
 /* ------------------------------------------------------------------------
  * Placing contenders in runs
  * ------------------------------------------------------------------------
@@ -421,7 +424,7 @@ contender_arrive(Contender *c)
 	else if (entry->nowait)
 	{
 		dlist_push_tail(&path->arrivals, &c->node);
-		if (!(zk_client_connected() || lock_manager.resuming) || lease_state() != LEASE_HOLDS)
+		if ((!zk_client_connected() && lock_manager.resume_until < 0) || lease_state() != LEASE_HOLDS)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 		else if (entry->kind != CONTENDER_PERMIT && path_is_taken(c))
 			contender_fail(c, FAILURE_BUSY, 0);
@@ -535,8 +538,12 @@ lock_path_start(void)
 	lock_adopt(batch, nbatch);
 
 	/* A worker that follows another is soon connected: who does not wait waits for that. */
-	lock_manager.resuming = lease_state() == LEASE_HOLDS;
-	if (!lock_manager.resuming)
+	if (lease_state() == LEASE_HOLDS)
+	{
+		lock_manager.resume_until = zklock_now_ms() + RESUME_MS;
+		(void) retry_is_due(lock_manager.resume_until);
+	}
+	else
 		lock_session_unreachable();
 }
 
@@ -607,6 +614,8 @@ lock_path_retry(void)
 	lock_manager.retry_at = -1;
 	if (zk_client_connected() && lock_manager.sync_at >= 0 && retry_is_due(lock_manager.sync_at))
 		lock_synchronize();
+	if (lock_manager.resume_until >= 0 && retry_is_due(lock_manager.resume_until))
+		lock_session_unreachable();
 	lock_pump_all();
 }
 

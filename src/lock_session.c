@@ -99,6 +99,7 @@ lock_session_connected(const SessionInfo *session)
 	lock_manager.session_id = session->id;
 	lock_manager.chroot_len = strlen(session->chroot);
 	lock_manager.refused_code = 0;
+	lock_manager.resume_until = -1;
 	lock_synchronize();
 	forget_listings(false);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
@@ -112,7 +113,7 @@ lock_session_connected(const SessionInfo *session)
 void
 lock_session_unreachable(void)
 {
-	lock_manager.resuming = false;
+	lock_manager.resume_until = -1;
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
 		Contender *c = &lock_manager.contenders[i];

@@ -137,7 +137,8 @@ typedef struct LockManager
 	size_t	   chroot_len;
 	size_t	   watch_bytes;	 /* in watches set or asked for */
 	size_t	   node_bytes;	 /* in ephemeral nodes */
-	bool	   resuming;	 /* a new worker connects, and the lease still holds */
+	int64	   resume_until; /* a new worker connects: who does not wait waits so
+							  * long, ms; else -1 */
 	bool	   synced;		 /* what we read is no older than the connection */
 	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
 	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */

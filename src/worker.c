@@ -242,6 +242,7 @@ session_open(void)
 	{
 		session_set_state(SESSION_DOWN);
 		back_off();
+		lock_session_unreachable();
 	}
 	else
 	{
@@ -368,6 +369,7 @@ on_session(ZkSessionEvent event)
 			back_off();
 			session_set_error("no server name could be resolved");
 			session_set_state(SESSION_DOWN);
+			lock_session_unreachable();
 			break;
 	}
 }

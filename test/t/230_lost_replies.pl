@@ -350,16 +350,24 @@ foreach my $how (sort keys %give_up)
 		{
 			my $path = '/l/cancel-' . ++$n;
 			my @sessions = map { $a->session } 1 .. $k;
-			my $call = $how eq 'the timeout' ? "zk_lock('$path', '300ms')" : "zk_lock('$path')";
-			if ($how =~ /^\w+_timeout$/)
-			{
-				$_->query("SET $how = '300ms'") foreach @sessions;
-			}
 			my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
-			$_->query_start("SELECT $call") foreach @sessions;
-			# To cancel a session before it asks would be no test.
-			foreach my $s ($how =~ /timeout/ ? () : @sessions) { $a->wait_waiting($s); }
-			$proxy->fired($fault);
+			# To give up before the node is asked for would be no test: then it is tried again,
+			# with more time.
+			my $asked;
+			for (my $ms = 300; !$asked; $ms *= 2)
+			{
+				my $call = $how eq 'the timeout' ? "zk_lock('$path', '$ms ms')" : "zk_lock('$path')";
+				if ($how =~ /^\w+_timeout$/)
+				{
+					$_->query("SET $how = '$ms ms'") foreach @sessions;
+				}
+				$_->query_start("SELECT $call") foreach @sessions;
+				foreach my $s ($how =~ /timeout/ ? () : @sessions) { $a->wait_waiting($s); }
+				wait_until { ($asked = $proxy->has_fired($fault)) || !grep { $_->busy } @sessions }
+				'the node to be asked for, or everybody to give up';
+				$asked ||= $proxy->has_fired($fault);
+				$_->result foreach $asked ? () : @sessions;
+			}
 			wait_until { $zk->children($path) == 1 } 'the node';
 			if ($when =~ /^while/)
 			{
