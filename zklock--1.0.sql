@@ -181,7 +181,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_semaphore_acquire'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_semaphore_acquire(text, integer, interval) IS
-'acquire one more permit of a semaphore at a ZooKeeper path that has so many; false if the timeout passed';
+'acquire one more of a number of permits of the semaphore at a ZooKeeper path; false if the timeout passed';
 
 CREATE FUNCTION zk_semaphore_release(path text)
 RETURNS boolean
