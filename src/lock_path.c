@@ -74,7 +74,7 @@
 #include "lock_table.h"
 
 /* How long a new worker may take to be connected before that counts as an outage. */
-#define RESUME_MS 2000
+#define RESUME_MS 5000
 
 /* ------------------------------------------------------------------------
  * Placing contenders in runs
