@@ -251,7 +251,7 @@ Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/overtake');
 # what may exist. It has a connection of its own, past what is held back in the proxy.
 
 my $proxy = Zklock::Proxy->start($zk);
-my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '20s'"]);
+my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
 my $number = 0;
 foreach my $hold (qw(hold_reply hold_request))
 {
@@ -316,7 +316,8 @@ foreach my $hold (qw(hold_reply hold_request))
 	Zklock::Server->assert_clean($zk, [ $b, $d ], $path);
 }
 
-# A call that must not wait is answered also if the next worker finds no ZooKeeper.
+# A call that must not wait is answered also if the next worker finds no ZooKeeper, and not
+# only when the lease has ended.
 {
 	on($d, 'trier');
 
