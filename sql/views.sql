@@ -35,12 +35,13 @@ SELECT state, server ~ '^127\.0\.0\.1:\d+$' AS server, session_id ~ '^0x[0-9a-f]
 FROM zk_session;
 \t on
 
--- a comment on everything the extension has, and on all columns of its views
+-- a comment on everything the extension has, and on all columns of its views; the row
+-- types of tables and views are members as well since PostgreSQL 17
 SELECT count(*) > 10 AS members,
   count(*) FILTER (WHERE coalesce(obj_description(objid, (SELECT relname FROM pg_class c WHERE c.oid = d.classid)), '') = '')
     AS without_comment
 FROM pg_depend d
-WHERE deptype = 'e' AND refclassid = 'pg_extension'::regclass
+WHERE deptype = 'e' AND classid <> 'pg_type'::regclass AND refclassid = 'pg_extension'::regclass
   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock');
 SELECT attrelid::regclass, attname AS without_comment FROM pg_attribute
 WHERE attrelid IN (SELECT objid FROM pg_depend d WHERE deptype = 'e' AND classid = 'pg_class'::regclass

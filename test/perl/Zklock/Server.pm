@@ -531,8 +531,9 @@ sub assert_clean
 		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
 	};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	Test::More::ok($clean, 'nothing is left behind: ' . join(' ', @paths))
-	  or Test::More::diag($remains || $@);
+	my ($name, $why) = ('nothing is left behind: ' . join(' ', @paths), $remains || $@);
+	utf8::encode($_) foreach $name, $why;
+	Test::More::ok($clean, $name) or Test::More::diag($why);
 	return $clean;
 }
 
