@@ -398,7 +398,7 @@ Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
 hold($a, 'holder', '/w/stop');
 queue($b, 'heir', '/w/stop');
 $log_mark = $a->log_mark;
-$a->restart('fast');
+$a->restart;
 is($s{heir}->finish, 't', 'a server that stops leaves its locks to others');
 unlike(slurp_file($zk->log_file), qr/Expiring session $id,/, 'and does not let its session time out');
 $a->wait_session;

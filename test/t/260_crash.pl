@@ -79,7 +79,7 @@ $a->expire_session($zk);
 $a->wait_value("SELECT state = 'connected' AND session_id <> '$id' FROM zk_session", 't');
 $id = $a->session_id;
 like(slurp_file($file), qr/^session $id$/m, 'a new session is written into it');
-$a->restart('fast');
+$a->restart;
 $a->wait_session;
 isnt($a->session_id, $id, 'a restart begins a new session');
 unlike($a->log_since(0), qr/left behind/, 'nothing has been left behind so far');
@@ -318,7 +318,7 @@ foreach my $case (@untrusted)
 	tear_down();
 	rmdir "$file/x" && rmdir $file;
 	unlink "$file.real";
-	$a->restart('fast');
+	$a->restart;
 	$a->wait_session;
 	ok(-f $file && !-l $file, 'there is a proper file again');
 }
