@@ -60,15 +60,16 @@ SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
 	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
 
-# $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj,
+# $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,
 # changed by the command, and installs it below build/DIRECTORY/stage
-build-in = mkdir -p $(BUILD)/$(1)/obj/src && \
-	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/obj && \
-	cp -pu src/*.[ch] $(BUILD)/$(1)/obj/src && \
+OBJ = obj-$(VERSION)
+build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
+	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/$(OBJ) && \
+	cp -pu src/*.[ch] $(BUILD)/$(1)/$(OBJ)/src && \
 	rm -rf $(BUILD)/$(1)/stage && \
 	$(or $(3),true) && \
-	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) all && \
-	$(MAKE) -s -C $(BUILD)/$(1)/obj with_llvm=no $(2) install \
+	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) all && \
+	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) install \
 		DESTDIR=$(BUILD)/$(1)/stage >/dev/null
 
 demo demo-shell:
@@ -100,8 +101,8 @@ nemesis:
 
 mutant-%: test/nemesis/mutants/%.patch
 	@echo "building zklock with the bug $*"
-	@rm -rf $(BUILD)/$@/obj
-	@$(call build-in,$@,,patch -s -p1 -d $(BUILD)/$@/obj <$<)
+	@rm -rf $(BUILD)/$@/$(OBJ)
+	@$(call build-in,$@,,patch -s -p1 -d $(BUILD)/$@/$(OBJ) <$<)
 
 test-asan:
 	@test/install-deps build demo test
