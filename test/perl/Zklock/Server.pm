@@ -40,7 +40,7 @@ end, also if the test dies; if it fails, the ends of all logs are printed.
 
 =head1 CREATING
 
-C<Zklock::Server-E<gt>new($name, %options)> makes a database cluster, starts it,
+C<Zklock::Server-E<gt>new($name, %options)> makes a database cluster with encoding UTF8 and locale C, starts it,
 creates the extension in database postgres and waits until C<zk_session> says
 'connected'. Options:
 
@@ -53,8 +53,6 @@ creates the extension in database postgres and waits until C<zk_session> says
   connect          0: do not wait for 'connected'
   start            0: do not even start; call $server->launch later
   allows_streaming 1: may be the primary of standbys
-  initdb           [ '--encoding=LATIN1', ... ] more options for initdb; without any the
-                   cluster has encoding UTF8 and locale C
 
 C<Zklock::Server-E<gt>standby($name, primary =E<gt> $server, zookeeper =E<gt> $zk, ...)>
 makes a hot standby of it.
@@ -132,20 +130,19 @@ foreach my $method (
 
 sub node { return $_[0]{node}; }
 
-# Creating a cluster takes a second of computing. All are made the same way, so that a
-# copy will do: newer releases of PostgreSQL::Test::Cluster know INITDB_TEMPLATE
-# themselves.
+# Creating a cluster takes a second of computing, copying one does not. Since PostgreSQL 16
+# PostgreSQL::Test::Cluster copies INITDB_TEMPLATE itself.
 sub _init
 {
 	my ($node, %opt) = @_;
 	my $template = $ENV{INITDB_TEMPLATE};
 	my $original = \&PostgreSQL::Test::Utils::system_or_bail;
+	$opt{extra} = [qw(--no-locale -E UTF8)] unless $template && -d $template;
 	no warnings 'redefine';
 	local *PostgreSQL::Test::Utils::system_or_bail = sub {
-		# initdb -D directory -A trust -N, and nothing more
-		return $original->(@_, $_[0] eq 'initdb' && @_ == 6 ? ('--no-locale', '-E', 'UTF8') : ())
-		  unless $_[0] eq 'initdb' && @_ == 6 && $template && -d $template;
-		return $original->('cp', '-a', '--', $template, $_[2]);
+		# initdb -D directory -A trust -N
+		return $original->('cp', '-a', '--', $template, $_[2]) if "@_[0, 1]" eq 'initdb -D' && !$opt{extra};
+		return $original->(@_);
 	};
 	$node->init(%opt);
 	return;
@@ -208,8 +205,7 @@ sub new
 {
 	my ($class, $name, %opt) = @_;
 	my $self = $class->_new($name, %opt);
-	_init($self->node, allows_streaming => $opt{allows_streaming},
-		extra => $opt{initdb} || []);
+	_init($self->node, allows_streaming => $opt{allows_streaming});
 	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
 	$self->launch unless defined $opt{start} && !$opt{start};
 	return $self;
