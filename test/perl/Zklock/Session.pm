@@ -143,7 +143,8 @@ sub result
 		sub {
 			my $dbh  = $self->{dbh};
 			my $done = $self->{unsent} ? undef : $dbh->pg_result;
-			if (defined $done && !$dbh->err && $dbh->state !~ /^08/)
+			# DBD::Pg 3.21 takes a cancelled statement for no error, but its state tells.
+			if (defined $done && !$dbh->err && $dbh->state =~ /^(?:00000)?$/)
 			{
 				$result{ok}       = 1;
 				$result{sqlstate} = '00000';
@@ -153,7 +154,10 @@ sub result
 					map { join('|', map { defined $_ ? $_ : '' } @$_) } @{ $result{rows} });
 				return;
 			}
-			my $error = $dbh->errstr || $statement && $statement->errstr || 'connection lost';
+			my $error = $dbh->errstr || $statement && $statement->errstr;
+			$error ||= sprintf('%s:  %s: %s', map { $dbh->pg_error_field("pg_diag_$_") } qw(severity sqlstate message_primary))
+			  if $dbh->state eq '57014';
+			$error ||= 'connection lost';
 			$result{error} = $error;
 			($result{severity}, $result{sqlstate}, $result{message}) =
 			  $error =~ /^(\w+):\s+([0-9A-Z]{5}): (.*)/ ? ($1, $2, $3)
