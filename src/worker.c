@@ -19,7 +19,7 @@
  * others need not wait for the locks in it until it times out:
  *
  *		start, a former session is known: connect to it
- *			connected			close it, begin our own
+ *			connected			close it, and connect again to see
  *			expired, refused	begin our own
  *			unreachable			go on trying, as with our own
  *
@@ -69,6 +69,7 @@
 #define RESTART_SECONDS 1
 #define MIN_BACKOFF_MS 500
 #define MAX_BACKOFF_MS 30000
+#define MAX_CLOSES 4
 #define ADDRESS_CHECK_MS 10000
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000
@@ -80,7 +81,8 @@ static int	 used_timeout;
 static int	 used_acl;
 
 static ConnectString servers;
-static SessionKey	 former; /* session left behind, to be ended; id 0: none */
+static SessionKey	 former;		/* session left behind, to be ended; id 0: none */
+static int			 former_closes; /* how often it has been closed so far */
 static bool			 handle_open;
 static int64		 open_at;	/* when to open a handle next, ms */
 static int64		 opened_at; /* when it was opened last, us */
@@ -223,6 +225,7 @@ session_open(void)
 	ZkClientConfig config = {0};
 	SessionInfo	   session;
 	bool		   is_former = former.id != 0;
+	bool		   show_credentials;
 
 	zklock_get_session(&session, NULL);
 	config.servers = servers;
@@ -235,7 +238,9 @@ session_open(void)
 	if (session.id != 0 && used_timeout < session.shortest_timeout)
 		lease_set_timeout(used_timeout, opened_at);
 
-	handle_open = (zklock_auth_file[0] == '\0' || read_credentials(&config) || is_former) &&
+	/* Who shows wrong ones may not even close, so that is tried without too. */
+	show_credentials = zklock_auth_file[0] != '\0' && (!is_former || former_closes % 2 == 0);
+	handle_open = (!show_credentials || read_credentials(&config) || is_former) &&
 				  zk_client_open(&config);
 	explicit_bzero(&config, sizeof(config));
 	if (!handle_open)
@@ -259,39 +264,46 @@ session_open(void)
 /*
  * Something has happened to a handle for the session left behind.  Returns
  * false if it is to be treated like any handle.
+ *
+ * The request to close a session may be lost with the connection, and that is
+ * all we hear of an answer.  So we know only when we connect to it in vain.
  */
 static bool
 on_former_session(ZkSessionEvent event)
 {
 	unsigned long long id = (unsigned long long) former.id;
+	bool			   ended = event == ZK_SESSION_EXPIRED;
 
-	switch (event)
+	if (event != ZK_SESSION_CONNECTED && event != ZK_SESSION_EXPIRED && event != ZK_SESSION_AUTH_FAILED)
+		return false;
+	if (event == ZK_SESSION_CONNECTED)
 	{
-		case ZK_SESSION_CONNECTED:
-			if (!zk_client_close())
-			{
-				back_off();
-				return true;
-			}
-			ereport(LOG, (errmsg("ended ZooKeeper session 0x%llx, which had been left behind", id)));
-			break;
-		case ZK_SESSION_EXPIRED:
-			ereport(DEBUG1,
-					(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
-			break;
-		case ZK_SESSION_AUTH_FAILED:
-			ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind", id),
-						  errdetail("ZooKeeper frees its locks when it times out.")));
-			break;
-		default:
-			return false;
+		bool closed = zk_client_close();
+
+		if (++former_closes < MAX_CLOSES)
+		{
+			back_off();
+			if (closed)
+				open_at = zklock_now_ms();
+			return true;
+		}
 	}
-	if (event != ZK_SESSION_AUTH_FAILED)
+
+	if (!ended)
+		ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind", id),
+					  errdetail("ZooKeeper frees its locks when it times out.")));
+	else if (former_closes > 0)
+		ereport(LOG, (errmsg("ended ZooKeeper session 0x%llx, which had been left behind", id)));
+	else
+		ereport(DEBUG1,
+				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
+	if (ended)
 		zklock_session_ended(former.id);
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
 	handle_open = false;
 	open_at = zklock_now_ms();
+	backoff_ms = MIN_BACKOFF_MS;
 	return true;
 }
 
