@@ -88,3 +88,14 @@ SELECT outcome($$ SELECT zk_lock_shared('/regress/shared_a') $$);
 SELECT outcome($$ SELECT zk_xact_lock_shared(ARRAY['/regress/other', '/regress/shared_a']) $$);
 RESET zklock.allowed_paths;
 SELECT * FROM held_in_mode;
+
+-- each function in its mode and at its level
+BEGIN;
+SELECT zk_lock('/regress/shared_01'), zk_lock(ARRAY['/regress/shared_02']), zk_try_lock('/regress/shared_03'),
+  zk_xact_lock('/regress/shared_04'), zk_xact_lock(ARRAY['/regress/shared_05']), zk_try_xact_lock('/regress/shared_06'),
+  zk_lock_shared('/regress/shared_07'), zk_lock_shared(ARRAY['/regress/shared_08']),
+  zk_try_lock_shared('/regress/shared_09'), zk_xact_lock_shared('/regress/shared_10'),
+  zk_xact_lock_shared(ARRAY['/regress/shared_11']), zk_try_xact_lock_shared('/regress/shared_12');
+SELECT * FROM held_in_mode;
+COMMIT;
+SELECT zk_unlock_all();

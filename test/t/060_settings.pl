@@ -39,6 +39,7 @@ refused('zklock.servers', 'h' x 400 . ':2181', 'detail', qr/^A host name is too 
 refused('zklock.servers', join(',', ('localhost:2181') x 100), 'detail', qr/^(?:The value is too long|There are too many servers)\.$/);
 refused('zklock.servers', join(',', map { "h$_" } 1 .. 100), 'detail', qr/^There are too many servers\.$/);
 refused('zklock.servers', 'localhost:2181/' . 'x' x 1100, 'detail', qr/^The value is too long\.$/);
+refused('zklock.servers', 'h:1/' . 'x' x 1020, 'detail', qr/^The value is too long\.$/);
 refused('zklock.servers', 'localhost:2181/a//b', 'detail', qr/^A path must not contain "\/\/"\.$/);
 refused('zklock.servers', 'localhost:2181/a/',   'detail', qr/^A path must not end with "\/"\.$/);
 refused('zklock.servers', 'localhost:2181/a/..', 'detail', qr/^A path must not have "\." or "\.\." as a component\.$/);
@@ -59,6 +60,7 @@ foreach my $good (
 	[ 'zklock.servers',         'localhost' ],
 	[ 'zklock.servers',         'a:1, b:65535 ,[::1]:2181,127.0.0.1/chroot/deep' ],
 	[ 'zklock.servers',         'a,b/' ],
+	[ 'zklock.servers',         'h:1/' . 'x' x 1019 ],
 	[ 'zklock.max_locks',       '-1' ],
 	[ 'zklock.max_locks',       '16384' ],
 	[ 'zklock.session_timeout', '1s' ],

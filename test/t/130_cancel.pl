@@ -141,7 +141,8 @@ my %states = (
 		my $node = plain_node();
 		$victim->query_start($sql);
 		wait_row($a, $victim, 'blocked_by_node IS NOT NULL');
-		return (sub { $shell->delete($node) }, queue_next($next_a, 'blocked_by_node IS NOT NULL'));
+		return (sub { $shell->delete($node) },
+			queue_next($next_a, 'blocked_by_node IS NOT NULL AND blocked_by_pid IS NULL'));
 	},
 	'behind a session' => sub {
 		my ($victim, $sql) = @_;
@@ -348,6 +349,22 @@ foreach my $end (qw(cancel terminate))
 	is($next_b->finish, 't', 'and gets it when that is gone');
 	$next_b->query("SELECT zk_unlock('$path')");
 	$victim->disconnect;
+}
+
+# So do those who release all; each returns when the node is gone, not before.
+foreach my $all ('SELECT zk_unlock_all()', 'DISCARD ALL')
+{
+	$path = '/t/cancel/unlock_all';
+	my $s = $a->session;
+	$s->query("SELECT zk_lock('$path')");
+	my $fault = $proxy->hold_request(op => 'delete', path => "^$path/");
+	$s->query_start($all);
+	$proxy->fired($fault);
+	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s->pid, 'Lock');
+	$proxy->heal;
+	$s->finish;
+	is(scalar($zk->children($path)), 0, "$all returns when the node is gone");
+	$s->disconnect;
 }
 
 # ---- a storm: waits that end at about the moment of the grant

@@ -134,6 +134,14 @@ foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
 	if ($name eq 'idle')
 	{
 		ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
+		# What ends a statement for another reason is told as ever.
+		$s->query("SAVEPOINT s; SET LOCAL statement_timeout = '10ms'");
+		is($s->try('SELECT pg_sleep(600)')->{message}, 'canceling statement due to statement timeout',
+			'a timeout is a timeout');
+		$s->query('ROLLBACK TO s');
+		is($s->try(q{DO $$ BEGIN RAISE 'of our own' USING ERRCODE = 'admin_shutdown'; END $$})->{message},
+			'of our own', 'and an error of the user\'s is his');
+		$s->query('ROLLBACK TO s');
 		is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
 	}
 	$s->query_start('SELECT pg_sleep(600)');
