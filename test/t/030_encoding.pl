@@ -63,6 +63,11 @@ $latin1->query(q{DO $$ BEGIN PERFORM zk_fencing_token('/t/' || chr(246));
 		PERFORM set_config('test.message', right(SQLERRM, 3), false); END $$});
 is($latin1->query(q{SELECT current_setting('test.message') = '/' || chr(246) || '"'}), 't',
 	'a message has the path in the encoding of the database');
+$latin1->query(q{DO $$ BEGIN PERFORM zk_lock('/t/' || chr(246) || '/');
+	EXCEPTION WHEN SQLSTATE '22023' THEN
+		PERFORM set_config('test.message', right(SQLERRM, 4), false); END $$});
+is($latin1->query(q{SELECT current_setting('test.message') = '/' || chr(246) || '/"'}), 't',
+	'so has one about a path that is none');
 
 # What the node tells about us is UTF-8, too.
 my $user = $a->session(dbname => 'latin1');

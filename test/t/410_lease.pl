@@ -96,8 +96,9 @@ foreach my $case (
 
 # ---- stopped for a shorter time
 
-my ($xact, $waiter, $holder) = map { $c->session } 1 .. 3;
+my ($xact, $waiter, $holder, $twice) = map { $c->session } 1 .. 4;
 my $id = $c->session_id;
+$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
 $xact->query('BEGIN');
 $xact->query("SELECT zk_xact_lock('/l/short')");
 $holder->query("SELECT zk_lock('/l/free')");
@@ -114,8 +115,11 @@ ok($xact->busy, 'and the commit waits');
 $holder->query_start("SELECT zk_unlock('/l/free')");
 ok($holder->result->{ok}, 'who unlocks does not wait for it');
 ok($waiter->busy, 'but nobody gets the lock');
+is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
 go_on($worker);
 ok($xact->result->{ok}, 'until the proof is there: the transaction commits');
+ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
+$twice->disconnect;
 is($waiter->finish, 't', 'the waiter gets its lock');
 $c->wait_lock($waiter, 'held', '/l/free');
 is($c->session_id, $id, 'all in one session');

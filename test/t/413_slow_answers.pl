@@ -41,7 +41,11 @@ ok($session->busy, 'who unlocks waits for the deletion');
 my $worker = $a->worker_pid;
 $stopped{$worker} = 1;
 kill 'STOP', $worker;
+my $asker = $a->session;
+$asker->query_start("SELECT zk_try_lock('/s/free')");
 is($session->finish, 't', 'but not for a worker that is stopped');
+is($asker->result->{sqlstate}, '08006', 'nor does who wants to know whether a lock is free');
+$asker->disconnect;
 kill 'CONT', $worker;
 delete $stopped{$worker};
 $proxy->heal;
@@ -66,5 +70,5 @@ like($unlock->{notices}[0], qr{lock on ZooKeeper path "/s/lost" was lost}, 'with
 kill 'CONT', $worker;
 delete $stopped{$worker};
 $session->disconnect;
-Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock lost));
+Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock free lost));
 done_testing;
