@@ -245,6 +245,34 @@ $_->disconnect foreach values %s;
 %s = ();
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/overtake');
 
+# Requests that a worker finds are taken up in the order in which they came, wherever in
+# shared memory they are.
+on($a, 'filler')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
+$s{filler}->query("SELECT zk_unlock('$_')") foreach @slots;
+hold($a, 'first', '/w/order');
+my @crowd = map { "c$_" } 1 .. 4;
+on($a, $_) foreach @crowd;
+$old = worker_away($a);
+foreach my $name (@crowd)
+{
+	$s{$name}->query_start("SELECT zk_lock('/w/order')");
+	$a->wait_lock($s{$name}, 'requested', '/w/order');
+}
+worker_back($a, $old);
+$a->wait_waiting($s{$_}, '/w/order') foreach @crowd;
+my $before_them = 'first';
+while (my $name = shift @crowd)
+{
+	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
+	is($s{$name}->finish, 't', "$name, who asked while no worker ran, has its turn");
+	ok($s{$_}->busy, "$_ waits") foreach @crowd;
+	$before_them = $name;
+}
+$s{$before_them}->query("SELECT zk_unlock('/w/order')");
+$_->disconnect foreach values %s;
+%s = ();
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/order');
+
 # ---- terminated with a request to ZooKeeper under way
 #
 # The worker that sent it will never see the reply. The next one knows from shared memory

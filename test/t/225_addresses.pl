@@ -1,0 +1,68 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The names of ZooKeeper servers get other addresses, as they do when servers move.
+#
+# The client library is given addresses, not names. So when an outage lasts, the names are
+# looked up again, and if that makes a difference a new worker connects, to the same
+# session. libnss_wrapper makes the names.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Cast;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $hosts = PostgreSQL::Test::Utils::tempdir . '/hosts';
+sub zookeeper_is_at
+{
+	my ($address) = @_;
+	append_to_file("$hosts.new", "$address zookeeper.test\n");
+	rename "$hosts.new", $hosts or die "$hosts: $!";
+	return;
+}
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+local $ENV{NSS_WRAPPER_HOSTS} = $hosts;
+local $ENV{ZKLOCK_PRELOAD} = join(' ', grep { defined } $ENV{ZKLOCK_PRELOAD}, 'libnss_wrapper.so');
+
+zookeeper_is_at('127.0.0.1');
+my $a = Zklock::Server->new(
+	'a',
+	zookeeper => 'zookeeper.test:' . $proxy->port,
+	conf      => ["zklock.session_timeout = '60s'"]);
+hold($a, 'holder', '/a/lock');
+my $before = holdings($a);
+my $id     = $a->session_id;
+
+sub other_addresses
+{
+	my ($address) = @_;
+	my $mark   = $a->log_mark;
+	my $worker = $a->worker_pid;
+	zookeeper_is_at($address);
+	$a->wait_log(qr/LOG:  zklock worker restarts because of changed addresses of ZooKeeper servers/, $mark);
+	wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+	return;
+}
+
+# Nobody is there: nothing is found out but that.
+$proxy->cut;
+$a->wait_session('connecting');
+other_addresses('127.0.0.2');
+$a->wait_session('connecting');
+is_deeply(holdings($a), $before, 'when the name of a server gets another address, holders keep their locks');
+$proxy->heal;
+other_addresses('127.0.0.1');
+$a->wait_session;
+is($a->session_id, $id, 'the session goes on when it is found');
+is_deeply(holdings($a), $before, 'and so do locks');
+is($s{holder}->query("SELECT zk_unlock('/a/lock')"), 't', 'until they are released');
+all_disconnect();
+$a->assert_clean($zk, '/a/lock');
+done_testing;
