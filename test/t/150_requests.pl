@@ -219,6 +219,26 @@ $shell->delete($before[9]);
 serve(@s[ 0 .. 4 ]);
 settle();
 
+# ---- who waits for a listing is not overtaken by who needs none
+
+$s[0]->query("SELECT zk_lock('$path')");
+# What comes and goes elsewhere uses up the watch.
+$shell->delete($shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-", ephemeral => 1, sequence => 1));
+settle();
+my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
+$s[1]->query_start("SELECT zk_lock('$path')");
+$proxy->fired($listing);
+$s[2]->query_start("SELECT zk_lock_shared('$path')");
+$a->wait_waiting($s[2]);
+$proxy->heal;
+$a->wait_queued($_) foreach @s[ 1, 2 ];
+$s[0]->query("SELECT zk_unlock('$path')");
+is($s[1]->finish, 't', 'who came first is first');
+ok($s[2]->busy, 'who came later waits');
+$s[1]->query("SELECT zk_unlock('$path')");
+is($s[2]->finish, 't', 'and follows');
+$s[2]->query("SELECT zk_unlock_shared('$path')");
+
 # ---- a foreigner comes while sessions of one server take turns
 
 $a->value('CREATE TABLE served (number serial, pid int)');
