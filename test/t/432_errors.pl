@@ -131,6 +131,16 @@ foreach my $code (-1, -3, -5)
 	$a->assert_clean($zk, "$path/lock");
 }
 
+# The path above goes while the path is created: that does not mean that the chroot is missing.
+{
+	my $path = new_path('above');
+	my $fault = $proxy->refuse(op => 'createContainer', code => -101, path => "^$path/lock\$");
+	is(on($a, 'asker')->query("SELECT zk_lock('$path/lock')"), 't', 'a path is created again when the one above went');
+	ok($proxy->has_fired($fault), 'as it did');
+	$s{asker}->query("SELECT zk_unlock('$path/lock')");
+	$a->assert_clean($zk, "$path/lock");
+}
+
 # There is no end to the creation of a path that is not there afterwards.
 {
 	my $path = new_path('nonode');
@@ -278,15 +288,23 @@ foreach my $code (@codes)
 	$a->wait_value("SELECT lease_remaining > '5s' FROM zk_session", 't');
 	pass("a heartbeat answered by $name{$code} does no harm");
 }
+hold($a, 'hander', '/e/hand');
+queue($a, 'handed', '/e/hand');
 $proxy->refuse(op => 'multi', code => -127, times => 0);
 $a->wait_lock($s{xact}, 'suspended', '/e/beat');
 pass('many of them end the lease');
+$s{hander}->query_start("SELECT zk_unlock('/e/hand')");
+$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
 $s{xact}->query_start('COMMIT');
 $a->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = " . $s{xact}->pid, 'Lock');
 is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '08006', 'nothing is granted meanwhile');
+ok($s{handed}->busy, 'not even what was given back here');
 $proxy->clear;
 ok($s{xact}->result->{ok}, 'the commit waits until they are good again');
-$a->assert_clean($zk, '/e/beat', '/e/beat2');
+ok($s{hander}->result->{ok}, 'what was given back is free');
+is($s{handed}->finish, 't', 'and the next one\'s');
+$s{handed}->query("SELECT zk_unlock('/e/hand')");
+$a->assert_clean($zk, '/e/beat', '/e/beat2', '/e/hand');
 
 # ---- watches that nobody wants any more
 #
