@@ -564,17 +564,9 @@ lock_path_watch(ZkWatchEvent event, const char *name)
 		if (path->child_watch == WATCH_SET)
 			child_watch_set(path, WATCH_NONE);
 
-		/* Who cannot watch its predecessor looks at each change instead. */
+		/* What was refused may work now, or no longer be needed. */
 		dlist_foreach_modify (iter, &path->runs)
-		{
-			Run *run = dlist_container(Run, node, iter.cur);
-
-			if (run->blind)
-				run->listed = false;
-
-			/* What was refused may work now, or no longer be needed. */
-			run->retry_at = 0;
-		}
+			dlist_container(Run, node, iter.cur)->retry_at = 0;
 		path_pump(path);
 	}
 	if (event == ZK_WATCH_CHILDREN)

@@ -192,6 +192,11 @@ transaction('quorum', '/g/lost-reply');
 my $fault = $proxy->lose_reply(op => 'multi', path => '^/g/lost-reply');
 ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is lost');
 ok($proxy->has_fired($fault), 'it was');
+transaction('quorum', '/g/refused');
+$fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
+ok($xact->try('COMMIT')->{ok}, 'or an error');
+ok($proxy->has_fired($fault), 'as it was');
+cmp_ok(checks('/g/refused'), '>=', 2, 'which proves nothing');
 transaction('quorum', '/g/restart');
 $fault = $proxy->hold_reply(op => 'multi', path => '^/g/restart');
 $xact->query_start('COMMIT');
@@ -220,5 +225,5 @@ $waiter->query("SELECT zk_unlock_all()");
 $_->disconnect foreach $xact, $waiter, $holder;
 Zklock::Server->assert_clean($zk, [ $a, $b, $c ],
 	map { "/$_" } qw(l/short l/free g/lease g/quorum g/off g/q1 g/q2 g/q3 g/gone-lease g/gone-quorum
-	g/lost-reply g/restart g/cancel g/off-gone));
+	g/lost-reply g/refused g/restart g/cancel g/off-gone));
 done_testing;

@@ -22,8 +22,13 @@ my $c = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_t
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 my %id = map { $_->name => $_->session_id } $a, $b, $c;
 
-# How often the lease was renewed is not shown; that its end moves is.
-sub lease_end { return $_[0]->value('SELECT extract(epoch FROM clock_timestamp() + lease_remaining) FROM zk_session'); }
+# How often the lease was renewed is not shown; that its end moves is. One that is over has
+# none.
+sub lease_end
+{
+	return $_[0]->value(
+		"SELECT coalesce(extract(epoch FROM clock_timestamp() + nullif(lease_remaining, '0')), 0) FROM zk_session");
+}
 
 sub lease_goes_on
 {
