@@ -408,14 +408,14 @@ foreach my $round (0 .. 119)
 		my $c = $canceller->{ $server->name };
 		my @both = (
 			sub { $holder->query_start("SELECT zk_unlock('$path')") },
-			sub { $c->query_start($kind eq 'terminate' ? "SELECT pg_terminate_backend($pid, 60000)"
-					: "SELECT pg_cancel_backend($pid)") });
+			sub { $c->query_start('SELECT ' . ($kind eq 'terminate' ? 'pg_terminate_backend' : 'pg_cancel_backend') . "($pid)") });
 		@both = reverse @both if $delay < 0;
 		$both[0]->();
 		my $when = time + abs $delay;
 		1 while time < $when;
 		$both[1]->();
 		$c->finish;
+		wait_until { $kind ne 'terminate' || !kill 0, $pid } "backend $pid to be gone";
 		$holder->finish;
 	}
 

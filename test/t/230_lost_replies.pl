@@ -330,7 +330,7 @@ my %give_up = (
 		my $pid = $s->pid;
 		$s->vanish;
 		# The server notices when it next writes to the client.
-		$a->value("SELECT pg_terminate_backend($pid, 60000)");
+		$a->terminate_backend($pid);
 		return 1;
 	},
 	'statement_timeout' => sub { my ($s) = @_; return $s->result->{sqlstate} eq '57014'; },

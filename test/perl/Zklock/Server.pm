@@ -88,6 +88,8 @@ wait_for_log, ... Besides:
                        waiting, with a node that has its number: what other servers
                        do from now on comes behind it
   wait_value($sql, $expected)
+  terminate_backend($pid)
+                       ends it and returns when it is gone; true if it was there
   expire_session($zk)  ends the server's ZooKeeper session from outside
   log_mark, log_since($mark), wait_log($regex, $mark)
   postmaster_pid
@@ -466,6 +468,15 @@ sub expire_session
 	kill 'CONT', $session->{worker_pid};
 	croak $error unless $done;
 	return;
+}
+
+# PostgreSQL 13 cannot wait for the end itself.
+sub terminate_backend
+{
+	my ($self, $pid) = @_;
+	my $done = $self->value("SELECT pg_terminate_backend($pid)") eq 't';
+	wait_until { !kill 0, $pid } $self->name . ": backend $pid to be gone";
+	return $done;
 }
 
 # ---- the server log ---------------------------------------------------------

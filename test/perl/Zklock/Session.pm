@@ -204,7 +204,7 @@ sub cancel
 sub terminate
 {
 	my ($self) = @_;
-	return $self->{server}->value("SELECT pg_terminate_backend($self->{pid}, 60000)") eq 't';
+	return $self->{server}->terminate_backend($self->{pid});
 }
 
 sub disconnect
