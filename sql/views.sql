@@ -36,7 +36,7 @@ FROM zk_session;
 \t on
 
 -- a comment on everything the extension has, and on all columns of its views; the row
--- types of tables and views are members as well since PostgreSQL 17
+-- types of tables and views are members as well in newer releases of PostgreSQL
 SELECT count(*) > 10 AS members,
   count(*) FILTER (WHERE coalesce(obj_description(objid, (SELECT relname FROM pg_class c WHERE c.oid = d.classid)), '') = '')
     AS without_comment
