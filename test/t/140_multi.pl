@@ -11,7 +11,8 @@ use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+# The empty containers stay, so that we know what is there at the end.
+my $zk    = Zklock::ZooKeeper->standalone(container_check => 3_600_000);
 my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $b     = Zklock::Server->new('b', zookeeper => $zk);
 my $shell = $zk->shell;
