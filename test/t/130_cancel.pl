@@ -316,9 +316,9 @@ $holder->query("SELECT zk_unlock('$path')");
 
 # lock_timeout is for each wait, and does not go on after it, whatever its end.
 $shell->create('/t/cancel/ephemeral', ephemeral => 1);
-is( $s->query("SET lock_timeout = '2s'; SELECT zk_lock('$path');"
+is( $s->query("SET lock_timeout = '1500ms'; SELECT zk_lock('$path'); SELECT pg_sleep(1.6);"
 		  . " DO \$\$ BEGIN PERFORM zk_lock('/t/cancel/ephemeral/lock'); EXCEPTION"
-		  . ' WHEN wrong_object_type THEN PERFORM pg_sleep(2.1); END $$;'
+		  . ' WHEN wrong_object_type THEN PERFORM pg_sleep(1.6); END $$;'
 		  . " SELECT zk_unlock('$path')"),
 	't', 'lock_timeout is over when the lock is granted, and when it is refused');
 $s->query('RESET lock_timeout');

@@ -54,10 +54,20 @@ $a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
 
 # ---- a lock that is lost, though there is no worker to say so
 
-is($session->query("SELECT zk_lock('/s/lost')"), 't', 'a lock is held');
+is($session->query("SELECT zk_lock('/s/lost'), zk_lock('/s/late')"), 't|t', 'a lock is held');
+# Another one is granted to a session that is stopped before it hears of that.
+my $late = $a->session;
+$late->query_start("SELECT zk_lock('/s/late')");
+$a->wait_waiting($late, '/s/late');
+$stopped{ $late->pid } = 1;
+kill 'STOP', $late->pid;
+is($session->query("SELECT zk_unlock('/s/late')"), 't', 'another one is handed over');
+$a->wait_holder($late, '/s/late');
 $stopped{$worker} = 1;
 kill 'STOP', $worker;
-$a->wait_lock($session, 'lost', '/s/lost');
+is($a->wait_lock($session, 'lost', '/s/lost')->{granted}, 'f', 'it is lost, says zk_locks, and not granted any more');
+kill 'CONT', $late->pid;
+delete $stopped{ $late->pid };
 foreach my $call ("zk_fencing_token('/s/lost')", "zk_lock('/s/lost')")
 {
 	my $result = $session->try("SELECT $call");
@@ -69,6 +79,7 @@ is($unlock->{text}, 'f', 'and for zk_unlock');
 like($unlock->{notices}[0], qr{lock on ZooKeeper path "/s/lost" was lost}, 'with a warning');
 kill 'CONT', $worker;
 delete $stopped{$worker};
-$session->disconnect;
-Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock free lost));
+is($late->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
+$_->disconnect foreach $session, $late;
+Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock free lost late));
 done_testing;
