@@ -298,7 +298,7 @@ $a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0
 $s{xact}->query_start('COMMIT');
 $a->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = " . $s{xact}->pid, 'Lock');
 is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '08006', 'nothing is granted meanwhile');
-ok($s{handed}->busy, 'not even what was given back here');
+is(($a->locks('pid = ' . $s{handed}->pid))[0]{state}, 'waiting', 'not even what was given back here');
 $proxy->clear;
 ok($s{xact}->result->{ok}, 'the commit waits until they are good again');
 ok($s{hander}->result->{ok}, 'what was given back is free');
