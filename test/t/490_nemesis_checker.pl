@@ -98,6 +98,10 @@ is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
 @deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
 bad('unguarded commit', 'in spite of a quorum, its node deleted',
 	[ hold(1, 3, guard => 'quorum'), hold(2, 4, guard => 'quorum') ], @deleted);
+@deleted = (interventions => [ { path => '/p', from => 1.5, to => 1.6, czxids => [ $number + 1 ] } ]);
+$v = good('a quorum was asked before the node was deleted',
+	[ hold(1, 1.55, guard => 'quorum', commit_at => 3), hold(2, 4, guard => 'quorum') ], @deleted);
+is($v->{counts}{overlaps_by_intervention}, 1, 'which is counted');
 bad('unguarded commit', 'another node was deleted', [ hold(1, 3), hold(2, 4) ], @deleted);
 bad('unguarded commit', 'a node of another path was deleted', [ hold(1, 3), hold(2, 4) ],
 	interventions => [ { path => '/q', from => 1.5, to => 1.6 } ]);

@@ -56,8 +56,9 @@ An error that no fault accounts for.
 
 An intervention is what an administrator may do, but takes a lock from a living session:
 its node is deleted, or its session closed. No lease foresees that, and ZooKeeper tells
-the holder later than it grants the lock to others. So with C<commit_guard> other than
-'quorum' it excuses the holder it hit, counted as C<overlaps_by_intervention>. A hash:
+the holder later than it grants the lock to others. So it excuses the holder it hit, counted
+as C<overlaps_by_intervention>; but with C<commit_guard> 'quorum' only if it was not over
+when the holder asked to commit: the guard must see what was there then. A hash:
 
   from, to   when; no to: it was not seen to end
   path, czxids   of the nodes deleted; without czxids, any
@@ -128,9 +129,10 @@ sub _end
 sub _hit_by_intervention
 {
 	my ($self, $hold) = @_;
-	return 0 if ($hold->{guard} || '') eq 'quorum';
+	my $asks_quorum = ($hold->{guard} || '') eq 'quorum';
 	foreach my $did (@{ $self->{interventions} })
 	{
+		next if $asks_quorum && defined $did->{to} && $did->{to} < $hold->{until};
 		next if $did->{from} > _end($hold);
 		next if defined $did->{path} && $did->{path} ne $hold->{path};
 		next if defined $did->{server} && $did->{server} ne ($hold->{server} || '');
