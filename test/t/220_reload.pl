@@ -269,6 +269,7 @@ $s{stranger}->query("SELECT zk_unlock('/c/creator/lock')");
 
 foreach my $case (
 	[ 'missing',      undef,                       undef, qr/No such file/ ],
+	[ 'pipe',         undef,                       undef, qr/not a regular file/ ],
 	[ 'group',        "digest:zklock:$secret\n",   0640,  qr/others than its owner/ ],
 	[ 'world',        "digest:zklock:$secret\n",   0604,  qr/others than its owner/ ],
 	[ 'empty',        '',                          0600,  qr/empty/ ],
@@ -278,6 +279,8 @@ foreach my $case (
 	my ($name, $content, $mode, $expected) = @$case;
 	$mark = $a->log_mark;
 	my $file = auth_file($name, $content, $mode);
+	# Who opens it would wait for the other end.
+	system('mkfifo', '-m', '600', $file) if $name eq 'pipe';
 	change($a, 'down', 'zklock.auth_file' => $file);
 	wait_until { ($a->zk_session->{last_error} || '') =~ /"zklock\.auth_file": .*$expected/ } 'the reason in zk_session';
 	pass("auth_file $name: zk_session says what is wrong");
