@@ -13,8 +13,8 @@ use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone(tickTime => 1000);
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '2s'"]);
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '2s'"]);
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
+my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
 $a->value('CREATE TABLE t (i int)');
 my ($holder, $next, $writer, $foreigner) = ($a->session, $a->session, $a->session, $b->session);
 
