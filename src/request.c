@@ -283,8 +283,9 @@ report_unreachable(const char *path)
 	ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
 					errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 						   path_for_display(path)),
-					session.last_error[0] != '\0' ? errdetail("The last error was: %s", session.last_error)
-												  : 0));
+					session.last_error[0] != '\0'
+						? errdetail("The last error was: %s", utf8_for_display(session.last_error, false))
+						: 0));
 }
 
 /* Raises the error for a refused request. */
