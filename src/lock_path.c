@@ -397,6 +397,7 @@ contender_arrive(Contender *c)
 	ContenderEntry *entry = entry_of(c);
 	LockPath	   *path = path_of_entry(entry);
 	Run			   *last = last_run(path);
+	bool			must_look;
 
 	/*
 	 * A backend may have drawn a ticket and been overtaken before we heard of
@@ -414,7 +415,15 @@ contender_arrive(Contender *c)
 	c->path = path;
 	c->run = NULL;
 	c->granted = false;
-	c->needs_list = path->lists_sent + 1;
+
+	must_look = entry->nowait ||
+				(last && run_is_open(last, entry->mode, entry->dialect) && !run_is_fresh(last));
+
+	/* Who needs no listing of its own still must not overtake those who wait for one. */
+	c->needs_list = path->lists_sent + (must_look ? 1 : 0);
+	if (!dlist_is_empty(&path->arrivals))
+		c->needs_list =
+			Max(c->needs_list, dlist_tail_element(Contender, node, &path->arrivals)->needs_list);
 
 	if (lock_manager.refused_code != 0)
 	{
@@ -429,8 +438,7 @@ contender_arrive(Contender *c)
 		else if (entry->kind != CONTENDER_PERMIT && path_is_taken(c))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
-	else if (!dlist_is_empty(&path->arrivals) ||
-			 (last && run_is_open(last, entry->mode, entry->dialect) && !run_is_fresh(last)))
+	else if (must_look || !dlist_is_empty(&path->arrivals))
 		dlist_push_tail(&path->arrivals, &c->node);
 	else
 		contender_place(c);

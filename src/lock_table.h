@@ -117,7 +117,7 @@ typedef struct Contender
 	LockPath  *path; /* NULL: the worker has nothing to do for it */
 	Run		  *run;	 /* NULL: it is in path->arrivals */
 	bool	   granted;
-	int		   needs_list; /* arrival: number of the listing that tells */
+	int		   needs_list; /* arrival: number of the listing to wait for */
 } Contender;
 
 /* What the log has told of a path, so as not to tell it again. */

@@ -109,7 +109,9 @@ is($s->query('SELECT fill()'), $full, 'when they are released there is room for 
 # The server stops with all of them: that ends its session, though many requests are under
 # way, and ZooKeeper survives it.
 $a->stop;
-unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the session ends with as many');
+# The connection may be there for a moment longer.
+my ($sessions) = $zk->four_letter('dump') =~ /^(.*?)^Connections dump/ms;
+unlike($sessions, qr/\b$id\b/, 'the session ends with as many');
 my $b    = Zklock::Server->new('b', zookeeper => $zk);
 my $next = $b->session;
 is($next->query("SELECT zk_lock('/c/' || repeat('x', 1000) || '/0', '0')"), 't', 'so they are free');
