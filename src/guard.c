@@ -114,8 +114,8 @@ want_check(int index, const char *path, void *arg)
  * Before commit: raises an error if the transaction relied on a lock that is
  * lost.  As long as that cannot be said, waits, but not for ever.
  *
- * Called twice if others commit elsewhere: before they do, and finally before
- * the commit here, when alone a quorum is asked.
+ * COMMIT has it called twice: before others' callbacks, which may commit
+ * elsewhere, and finally before the commit here, when alone a quorum is asked.
  */
 void
 guard_commit(bool finally)

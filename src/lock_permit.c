@@ -11,8 +11,8 @@
  * one whose turn it is, so there is no herd.
  *
  * These leases have nothing to do with that of the session (lease.c), but that
- * nothing is granted without it.  In all other respects, to create, find again, guard, lose and delete its
- * node, a permit's run is like any other.
+ * nothing is granted without it.  In all other respects, to create, find again,
+ * guard, lose and delete its node, a permit's run is like any other.
  *
  * Runs in: the worker.  All of this is private to it, but for the entries,
  * whose fields are written under their spinlocks.

@@ -143,6 +143,8 @@ my %told;
 $told{ /^ZooKeeper client: / ? 'complaint of the library' : $_ }++ foreach @told;
 is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'the log tells each thing of the outage once')
   or diag explain \@told;
+cmp_ok(scalar(grep { !/proved to be alive/ } @told), '<=', 3, 'and not much, but for the lease')
+  or diag explain \@told;
 ok($s{$_}->busy, "$_ still waits") foreach qw(second third behind);
 $s{first}->query("SELECT zk_unlock('/u/local')");
 is($s{second}->finish, 't', 'the queue goes on in its order');
