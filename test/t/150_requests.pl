@@ -228,16 +228,22 @@ settle();
 my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
 $s[1]->query_start("SELECT zk_lock('$path')");
 $proxy->fired($listing);
-$s[2]->query_start("SELECT zk_lock_shared('$path')");
+# This one comes too late for that listing, and waits for the next.
+$s[2]->query_start("SELECT zk_lock('$path')");
 $a->wait_waiting($s[2]);
+$s[3]->query_start("SELECT zk_lock_shared('$path')");
+$a->wait_waiting($s[3]);
 $proxy->heal;
-$a->wait_queued($_) foreach @s[ 1, 2 ];
+$a->wait_queued($_) foreach @s[ 1 .. 3 ];
 $s[0]->query("SELECT zk_unlock('$path')");
 is($s[1]->finish, 't', 'who came first is first');
-ok($s[2]->busy, 'who came later waits');
+ok($s[$_]->busy, 'who came later waits') foreach 2, 3;
 $s[1]->query("SELECT zk_unlock('$path')");
 is($s[2]->finish, 't', 'and follows');
-$s[2]->query("SELECT zk_unlock_shared('$path')");
+ok($s[3]->busy, 'before who came last');
+$s[2]->query("SELECT zk_unlock('$path')");
+is($s[3]->finish, 't', 'who follows then');
+$s[3]->query("SELECT zk_unlock_shared('$path')");
 
 # ---- a foreigner comes while sessions of one server take turns
 

@@ -426,9 +426,10 @@ Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
 hold($a, 'holder', '/w/stop');
 queue($b, 'heir', '/w/stop');
 $log_mark = $a->log_mark;
-$a->restart;
+$a->stop('fast');
 is($s{heir}->finish, 't', 'a server that stops leaves its locks to others');
 unlike(slurp_file($zk->log_file), qr/Expiring session $id,/, 'and does not let its session time out');
+$a->start;
 $a->wait_session;
 isnt($a->session_id, $id, 'and begins a new session');
 like($a->log_since($log_mark), qr/zklock worker" \(PID \d+\) exited with exit code 1/,
