@@ -294,7 +294,7 @@ sub runs
 		# Who asks before a has heard of the foreigner may go before it. When it has, the
 		# node before gets a watch of its own.
 		my $node = node_of($a, 'a' . ($i - 1));
-		wait_until { $zk->four_letter('wchp') =~ m{^\Q$path/$node\E$}m } 'a to notice the foreigner';
+		$zk->wait_watched("$path/$node");
 		queue($a, "a$i", $path);
 		wait_nodes($path, 2 * $i - 1);
 		wait_until { node_of($a, "a$i") =~ /\d{10}$/ } 'a to know its node';
@@ -409,7 +409,7 @@ $shell->create('/n/both', makepath => 1);
 my $predecessor = foreigner('/n/both');
 queue($a, 'waiter', '/n/both');
 my ($dead) = (wait_nodes('/n/both', 2))[1];
-wait_until { $zk->four_letter('wchp') =~ m{^\Q$predecessor\E$}m } 'the watch on the predecessor';
+$zk->wait_watched($predecessor);
 my $process = $a->worker_pid;
 stop_process($process);
 $shell->delete("/n/both/$dead");

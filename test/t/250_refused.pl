@@ -231,7 +231,7 @@ Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
 $shell->create('/r/nodowngrade');
 is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
 $remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
-$b->wait_waiting($remote);
+$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
 $shell->set_acl('/r/nodowngrade', [@admin]);
 $mark = $a->log_mark;
 $s->query_start("SELECT zk_unlock('/r/nodowngrade')");

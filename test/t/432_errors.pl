@@ -319,7 +319,7 @@ foreach my $what (sort keys %trouble)
 	my $path        = new_path('watch');
 	my $predecessor = foreigner($path);
 	queue($a, 'waiter', $path);
-	wait_until { $zk->four_letter('wchp') =~ m{^\Q$predecessor\E$}m } 'the watch on the predecessor';
+	$zk->wait_watched($predecessor);
 	my $fault = $trouble{$what}->("$path/");
 	$s{waiter}->cancel;
 	is($s{waiter}->result->{sqlstate}, '57014', 'a wait is cancelled');
@@ -334,7 +334,7 @@ foreach my $what (sort keys %trouble)
 {
 	my @paths        = map { new_path('watch') } 1, 2;
 	my @predecessors = map { foreigner($_) } @paths;
-	my $watched      = sub { return $zk->four_letter('wchp') =~ m{^\Q$predecessors[$_[0]]\E$}m };
+	my $watched      = sub { return $zk->watched($predecessors[$_[0]]) };
 	queue($a, "waiter$_", $paths[$_]) foreach 0, 1;
 	wait_until { $watched->(0) && $watched->(1) } 'the watches on the predecessors';
 	$proxy->reset_counts;

@@ -30,6 +30,7 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
 
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
+  $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
 
 =head1 OPTIONS
 
@@ -260,6 +261,20 @@ sub watch_count
 	my $sum = 0;
 	$sum += $_->watch_count foreach grep { $_->running } $self->servers;
 	return $sum;
+}
+
+# Does somebody watch a node's data?
+sub watched
+{
+	my ($self, $node) = @_;
+	return $self->four_letter('wchp') =~ m{^\Q$node\E$}m;
+}
+
+sub wait_watched
+{
+	my ($self, $node) = @_;
+	wait_until { $self->watched($node) } sub { "a watch on $node:\n" . $self->four_letter('wchp') };
+	return;
 }
 
 # Waits until there is one.
