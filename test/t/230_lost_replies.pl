@@ -56,9 +56,7 @@ sub wait_watching
 {
 	my ($path) = @_;
 	my ($node) = $zk->children($path);
-	wait_until { $zk->four_letter('wchp') =~ m{^\Q$path/$node\E\n(?:\t.*\n)*\t$id$}m }
-	sub { "a's watch on $path/$node:\n" . $zk->four_letter('wchp') };
-	return;
+	return $zk->wait_watched("$path/$node", $id);
 }
 
 sub increasing

@@ -125,8 +125,7 @@ foreach my $i (1 .. 3)
 }
 # A newcomer ends the watch on the path; the node gets its own.
 queue($b, 'waiter', '/n/changed');
-my $watched = '/n/changed/' . node_of($a, 'holder');
-wait_until { () = $zk->four_letter('wchp') =~ m{^\Q$watched\E\n(?:\t.*\n){2}}m } 'both servers to watch the node';
+$zk->wait_watched('/n/changed/' . node_of($a, 'holder'), $a->session_id, $b->session_id);
 $shell->set('/n/changed/' . node_of($a, 'holder'), 'changed again');
 $shell->delete('/n/changed/' . node_of($a, 'holder'));
 is($s{waiter}->finish, 't', 'after a change, too, the deletion is noticed by the next');

@@ -92,6 +92,8 @@ foreach my $op (qw(create2 createContainer getChildren))
 	my $path = new_path('shared');
 	hold($a, 'holder', $path);
 	queue($b, 'remote', $path);
+	# Before it has heard of the other server, a newcomer need not look.
+	$zk->wait_watched("$path/" . $a->wait_holder($s{holder}, $path)->{node}, $a->session_id);
 	my $before = holdings($a);
 	my $fault = $proxy->refuse(op => 'getChildren', code => -127, times => 0, path => "^$path");
 	says(on($a, 'asker')->try("SELECT zk_lock('$path')"), -127, 'another contender');

@@ -31,6 +31,7 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
   $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
+  $zk->wait_watched('/a/b', $a->session_id, $b->session_id);    # until both do
 
 =head1 OPTIONS
 
@@ -263,17 +264,19 @@ sub watch_count
 	return $sum;
 }
 
-# Does somebody watch a node's data?
+# Is a node's data watched, by all of these sessions if any are given?
 sub watched
 {
-	my ($self, $node) = @_;
-	return $self->four_letter('wchp') =~ m{^\Q$node\E$}m;
+	my ($self, $node, @sessions) = @_;
+	my ($watchers) = $self->four_letter('wchp') =~ m{^\Q$node\E\n((?:\t.*\n)*)}m or return 0;
+	return !grep { $watchers !~ /^\t$_$/m } @sessions;
 }
 
 sub wait_watched
 {
-	my ($self, $node) = @_;
-	wait_until { $self->watched($node) } sub { "a watch on $node:\n" . $self->four_letter('wchp') };
+	my ($self, $node, @sessions) = @_;
+	wait_until { $self->watched($node, @sessions) }
+	sub { "a watch on $node by @sessions:\n" . $self->four_letter('wchp') };
 	return;
 }
 
