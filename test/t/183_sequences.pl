@@ -105,7 +105,7 @@ is($s->query("SELECT zk_try_lock('$path')"), 'f', 'the foreigner is respected al
 $shell->delete($foreign);
 refused($s, "SELECT zk_try_lock('$path')", 'who does not wait is refused too');
 refused($s, "SET zklock.dialect = $_; SELECT zk_lock('$path')", "in dialect $_") foreach qw(kazoo zookeeper hive curator);
-is_deeply([ sequences() ], [], 'no node is left');
+wait_until { !sequences() } 'their nodes to be gone';
 
 # ---- the end of the counter
 
