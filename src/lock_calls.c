@@ -70,6 +70,21 @@ run_call_end(Run *run)
 	return false;
 }
 
+/* The same for calls that are about the run's node, of which there is one at a time. */
+void
+run_node_call_begin(Run *run)
+{
+	run->calling = true;
+	run_call_begin(run);
+}
+
+bool
+run_node_call_end(Run *run)
+{
+	run->calling = false;
+	return run_call_end(run);
+}
+
 /* The run that has the node, or NULL */
 Run *
 run_by_name(LockPath *path, const char *name, int64 sequence)
@@ -204,8 +219,7 @@ on_created(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	switch (reply->outcome)
 	{
@@ -272,8 +286,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 		run_node_gone(run);
@@ -294,8 +307,7 @@ send_delete(Run *run)
 {
 	char *node = doomed_node(run);
 
-	run->calling = true;
-	run_call_begin(run);
+	run_node_call_begin(run);
 	zk_delete(node, on_deleted, run);
 	pfree(node);
 }
@@ -307,8 +319,7 @@ on_identified(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
 		send_delete(run);
@@ -609,10 +620,9 @@ run_create(Run *run)
 
 	run_account_node(run);
 	run->state = RUN_CREATING;
-	run->calling = true;
 	run->listed = false;
 	run_publish(run);
-	run_call_begin(run);
+	run_node_call_begin(run);
 	path = node_path(run->path, run->name);
 	zk_create(path, head->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
@@ -635,8 +645,7 @@ run_delete(Run *run)
 		return;
 	}
 	node = doomed_node(run);
-	run->calling = true;
-	run_call_begin(run);
+	run_node_call_begin(run);
 	zk_get(node, false, on_identified, run);
 	pfree(node);
 }

@@ -71,8 +71,7 @@ on_exchanged(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK)
 		run_downgraded(run);
@@ -100,8 +99,7 @@ send_exchange(Run *run)
 	char *node = node_path(run->path, run->name);
 	char *heir = node_path(run->path, run->heir);
 
-	run->calling = true;
-	run_call_begin(run);
+	run_node_call_begin(run);
 	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
 				on_exchanged, run);
 	pfree(node);
@@ -115,8 +113,7 @@ on_claimed(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id)
 		run_usurped(run);
@@ -144,8 +141,7 @@ run_exchange(Run *run)
 		return;
 	}
 	node = node_path(run->path, run->name);
-	run->calling = true;
-	run_call_begin(run);
+	run_node_call_begin(run);
 	zk_get(node, false, on_claimed, run);
 	pfree(node);
 }

@@ -58,8 +58,7 @@ probe_next(Probe *probe)
 	{
 		char *node = node_path(run->path, probe->names[probe->next]);
 
-		run->calling = true;
-		run_call_begin(run);
+		run_node_call_begin(run);
 		zk_get(node, false, on_found, probe);
 		pfree(node);
 		return;
@@ -79,8 +78,7 @@ on_found(void *arg, const ZkReply *reply)
 	Run		 *run = probe->run;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 	{
 		probe_end(probe);
 		return;
@@ -109,8 +107,7 @@ on_probed(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	run->calling = false;
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
@@ -139,7 +136,6 @@ on_probed(void *arg, const ZkReply *reply)
 void
 run_probe(Run *run)
 {
-	run->calling = true;
-	run_call_begin(run);
+	run_node_call_begin(run);
 	zk_list(run->path->path, false, on_probed, run);
 }

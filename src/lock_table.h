@@ -100,7 +100,7 @@ typedef struct Run
 	bool			  delete_refused;
 	bool			  downgrade_refused;
 	bool			  accounted; /* its node counts in node_bytes */
-	bool			  calling;	 /* create, probe or delete is outstanding */
+	bool			  calling;	 /* create, replace, probe or delete is outstanding */
 	int				  calls;	 /* all outstanding calls with the run */
 	int64			  retry_at;	 /* delete not before, ms */
 	WatchState		  own_watch;
@@ -224,6 +224,8 @@ extern void run_watch_blocker(Run *run, const char *name);
 extern void contender_check(Contender *c);
 extern void run_call_begin(Run *run);
 extern bool run_call_end(Run *run);
+extern void run_node_call_begin(Run *run);
+extern bool run_node_call_end(Run *run);
 extern Run *run_by_name(LockPath *path, const char *name, int64 sequence);
 extern void run_created(Run *run, const char *name, int64 czxid);
 
