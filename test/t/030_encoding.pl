@@ -8,6 +8,7 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
@@ -159,7 +160,7 @@ my $foreign = $zk->shell->create("/t/foreign/\x{3a9}-lock-",
 	ephemeral => 1, sequence => 1, makepath => 1);
 my $waiter = $a->session;
 $waiter->query_start(q{SELECT zk_lock('/t/foreign')});
-$a->wait_waiting($waiter);
+wait_until { $a->wait_waiting($waiter)->{blocked_by_node} } 'the waiter to know for whom it waits';
 
 my %seen = (
 	postgres  => [ q{chr(228)},    q{chr(937)} ],

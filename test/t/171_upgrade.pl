@@ -14,7 +14,7 @@ use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
-my @conf  = ('log_lock_waits = on', "deadlock_timeout = '100ms'");
+my @conf  = ('log_lock_waits = on', "deadlock_timeout = '1s'");
 my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
 my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $kazoo = $zk->shell;
@@ -125,7 +125,7 @@ foreach my $case ([ 'of one server', $a, $as[0], $a, $as[1] ], [ 'of two servers
 	is($_->query("SELECT zk_lock_shared('$path')"), 't', "readers $what") foreach $one, $two;
 	queue($server1, $one, 'zk_lock');
 	my $log = $server2->log_mark;
-	$two->query_start("SELECT zk_lock('$path', '2s')");
+	$two->query_start("SELECT zk_lock('$path', '3s')");
 	$waiting = $server2->wait_waiting($two, $path);
 	wait_until {
 		($waiting) = $server2->locks('pid = ' . $two->pid . " AND state = 'waiting'");
