@@ -121,6 +121,8 @@ is(row($a, $on_a[0])->{count}, 1, 'and holds as often as it locked, less as ofte
 
 # ---- who waits, and for whom
 
+# The nodes of those whose time was over are gone.
+wait_until { $zk->children($path) == 1 } 'the holder to be alone';
 $on_a[1]->query_start("SELECT zk_lock('$path')");
 $a->wait_waiting($on_a[1]);
 settle();
