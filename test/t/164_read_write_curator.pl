@@ -35,7 +35,7 @@ is($java->acquire('reader', $path, -1, 'read'), 1, 'Curator reads at the same ti
 is($r->query("SELECT $read"), 't', 'and b does');
 is($t->query("SELECT $write_now"), 'f', 'nobody may write');
 $t->query_start("SELECT $write");
-$a->wait_waiting($t);
+$a->wait_queued($t);
 my $writer = $java->acquire_start('writer', $path, -1, 'write');
 wait_until { $zk->children($path) == 5 } 'two writers to queue';
 
