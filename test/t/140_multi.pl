@@ -11,8 +11,7 @@ use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
-# The empty containers stay, so that we know what is there at the end.
-my $zk    = Zklock::ZooKeeper->standalone(container_check => 3_600_000);
+my $zk    = Zklock::ZooKeeper->standalone;
 my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $b     = Zklock::Server->new('b', zookeeper => $zk);
 my $shell = $zk->shell;
