@@ -50,6 +50,10 @@
 #include "zk_client.h"
 #include "zk_event.h"
 
+#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Debian 11 has */
+#error "zklock needs the C client library of ZooKeeper 3.7 or later"
+#endif
+
 #define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
 
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),

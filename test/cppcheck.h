@@ -24,3 +24,4 @@
 #define FLEXIBLE_ARRAY_MEMBER
 #define StaticAssertDecl(condition, message) struct unused
 #define COMPAT_MODULE_MAGIC(name, version) struct unused
+#define ZOO_NO_LOG_CLIENTENV 2
