@@ -54,8 +54,10 @@ sub other_addresses
 # Nobody is there: nothing is found out but that.
 $proxy->cut;
 $a->wait_session('connecting');
+my $mark = $a->log_mark;
 other_addresses('127.0.0.2');
-$a->wait_session('connecting');
+$a->wait_log(qr/LOG:  ZooKeeper client: Socket 127\.0\.0\.2:\d+ .*refused/, $mark);
+is($a->zk_session->{state}, 'connecting', 'the worker tries that');
 is_deeply(holdings($a), $before, 'when the name of a server gets another address, holders keep their locks');
 $proxy->heal;
 other_addresses('127.0.0.1');
