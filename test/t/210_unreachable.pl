@@ -37,7 +37,8 @@ my $a = Zklock::Server->new(
 	connect   => 0,
 	conf      => [ "zklock.session_timeout = '12s'", 'log_min_messages = debug1' ]);
 pass('the server starts without ZooKeeper');
-is($a->zk_session->{state}, 'connecting', 'zk_session says that it tries to connect');
+$a->wait_session('connecting');
+pass('zk_session says that it tries to connect');
 is($a->zk_session->{$_}, undef, "it has no $_")
   foreach qw(server session_id negotiated_timeout lease_remaining connected_since);
 wait_until { $a->zk_session->{last_error} } 'an error in zk_session';

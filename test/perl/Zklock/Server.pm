@@ -194,10 +194,13 @@ sub _base_conf
 	return join("\n", @conf);
 }
 
+my @nodes;
+
 sub _new
 {
 	my ($class, $name, %opt) = @_;
 	my $self = bless { node => PostgreSQL::Test::Cluster->new($name), opt => \%opt }, $class;
+	push @nodes, $self->{node};
 	weaken(my $weak = $self);
 	on_failure("server $name", sub { return $weak ? $weak->failure_report : '(gone)'; });
 	return $self;
@@ -542,6 +545,22 @@ sub assert_clean
 	utf8::encode($_) foreach $name, $why;
 	Test::More::ok($clean, $name) or Test::More::diag($why);
 	return $clean;
+}
+
+# A test may die while a server is stopping. PostgreSQL::Test::Cluster would give up at the
+# first that it cannot stop, and sessions with the others would never end.
+END
+{
+	my $status = $?;
+	Zklock::Util::report_failure($status);
+	foreach my $node (@nodes)
+	{
+		my $file = $node->data_dir . '/postmaster.pid';
+		PostgreSQL::Test::Utils::system_log('pg_ctl', '-s', '-D', $node->data_dir, '-m', 'immediate', 'stop')
+		  if -e $file;
+		undef $node->{_pid};
+	}
+	$? = $status;
 }
 
 1;
