@@ -124,7 +124,8 @@ foreach my $turn (1 .. 20)
 	if ($what =~ /worker/)
 	{
 		my $server = $what =~ /a$/ ? $left : $right;
-		$server->value('SELECT pg_terminate_backend(' . $server->worker_pid . ')');
+		my $worker = wait_until { $server->worker_pid } 'a worker';
+		$server->value("SELECT pg_terminate_backend($worker)");
 	}
 	$proxy->drop if $what eq 'drop';
 	is($kazoo->lock('kazoo', $path), 1, "kazoo has turn $turn" . ($what && ", after: $what"));
