@@ -76,7 +76,7 @@ foreach (1 .. 3)
 	$s->query("SELECT zk_unlock('$path')");
 }
 is(warnings_in($mark), 1, 'the log warns, once');
-like($a->log_since($mark), qr/From $limit on, zklock refuses.*HINT:  When nobody uses the path/s,
+$a->assert_log($mark, qr/From $limit on, zklock refuses.*HINT:  When nobody uses the path/s,
 	'of what is to come, and says what to do');
 
 # ---- the end of what is served

@@ -205,7 +205,7 @@ $s{behind}->query("SELECT zk_unlock('/w/foreign')");
 is($s{behind2}->finish, 't', 'until it is free');
 $s{before}->query("SELECT zk_unlock('/w/waited')");
 is($s{patient}->finish, 't', 'another server gets what was held here');
-like($a->log_since($log_mark), qr/zklock worker" \(PID $old\) exited with exit code 1/,
+$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
 	'the worker has left with exit code 1');
 $_->disconnect foreach values %s;
 %s = ();
@@ -406,7 +406,7 @@ foreach my $i (1 .. 6)
 	$log_mark = $a->log_mark;
 	my $pid = $a->worker_pid;
 	restart_worker($a);
-	like($a->log_since($log_mark), qr/\(PID $pid\) exited with exit code 1/,
+	$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
 		"restart $i of the worker under load");
 }
 my $start = $a->value($rounds);
@@ -432,7 +432,7 @@ unlike(slurp_file($zk->log_file), qr/Expiring session $id,/, 'and does not let i
 $a->start;
 $a->wait_session;
 isnt($a->session_id, $id, 'and begins a new session');
-like($a->log_since($log_mark), qr/zklock worker" \(PID \d+\) exited with exit code 1/,
+$a->assert_log($log_mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/,
 	'the worker exits with 1 then, too');
 hold($a, 'again', '/w/stop2');
 $_->disconnect foreach values %s;

@@ -215,15 +215,14 @@ is($s{heir}->finish, 't', 'when the session has timed out another server gets th
 cmp_ok($s{heir}->query("SELECT zk_fencing_token('/u/lost')"), '>', $token{holder}, 'with a higher token');
 is(scalar(grep { /$old/ } @{ places('/u/foreign') }), 0, 'and the places of its waiters are gone');
 ok($c->wait_lock($s{holder}, 'lost', '/u/lost'), 'who cannot ask knows that it may be so');
-like($c->log_since($mark), qr/was not proved to be alive for a session timeout\n.*Locks lost: 8\./, 'as the log tells');
+$c->assert_log($mark, qr/was not proved to be alive for a session timeout\n.*Locks lost: 8\./, 'as the log tells');
 $proxy->heal;
 wait_until { ($c->session_id || $old) ne $old } 'a new session';
 $c->wait_session;
 is($c->zk_session->{expirations}, 1, 'zk_session counts the expiration');
-like($c->log_since($mark), qr/ZooKeeper session ended: session expired/, 'the log tells of it');
-like($c->log_since($mark), qr/Locks lost: 0\. Waiting requests that queue again: 2\./,
-	'and what it meant')
-  or diag $c->log_since($mark);
+$c->assert_log($mark, qr/ZooKeeper session ended: session expired/, 'the log tells of it');
+$c->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 2\./,
+	'and what it meant');
 
 is($c->wait_lock($s{holder}, 'lost', '/u/lost')->{granted}, 'f', 'the lock is lost in zk_locks');
 is($c->lock_count("state = 'lost'"), 8, 'as are all that were held');

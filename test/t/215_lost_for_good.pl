@@ -30,7 +30,7 @@ my $mark    = $a->log_mark;
 $zk->stop;
 ok($a->wait_lock($holder, 'lost', '/l/queue'), 'without ZooKeeper the lock is lost after a while');
 ok($a->wait_lock($writer, 'lost', '/l/alone'), "so is the transaction's");
-like($a->log_since($mark), qr/was not proved to be alive for a session timeout\n.*Locks lost: 2\./, 'the log tells of it');
+$a->assert_log($mark, qr/was not proved to be alive for a session timeout\n.*Locks lost: 2\./, 'the log tells of it');
 ok($next->busy, 'who waits goes on waiting');
 is($writer->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
 is($a->value('SELECT count(*) FROM t'), 0, 'and has done nothing');

@@ -267,6 +267,8 @@ $s{stranger}->query("SELECT zk_unlock('/c/creator/lock')");
 
 # ---- files that cannot be used
 
+# None of them makes a connection, which would renew the session.
+change($a, 'connected', 'zklock.session_timeout' => '60s');
 foreach my $case (
 	[ 'missing',      undef,                       undef, qr/No such file/ ],
 	[ 'pipe',         undef,                       undef, qr/not a regular file/ ],

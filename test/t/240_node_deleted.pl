@@ -151,7 +151,7 @@ $a->wait_waiting($s{local}, '/n/held');
 ok($s{local}->busy, 'who waited behind the holder waits on');
 wait_until { node_of($a, 'local') eq $nodes[1] } 'the new node to be known';
 pass('with a new node in the last place');
-like($a->log_since($mark), qr/Its holder has lost the lock; waiting sessions queue again/,
+$a->assert_log($mark, qr/Its holder has lost the lock; waiting sessions queue again/,
 	'the log says what it means');
 unlock('remote', '/n/held');
 is($s{local}->finish, 't', 'and gets the lock in its turn');

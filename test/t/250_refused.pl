@@ -179,7 +179,7 @@ like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
 like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
 refused('/r/auth', '42501', qr/ZAUTHFAILED/, 'refused credentials');
 like($a->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
-like($a->log_since($mark), qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
+$a->assert_log($mark, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
 unlike($a->log_since(0), qr/topsecret/, 'without the credentials');
 $a->set_conf('zklock.auth_file' => '');
 $a->wait_session;

@@ -99,7 +99,7 @@ foreach my $name (sort keys %crash)
 	is($s{heir}->finish, 't', "$name: another server gets the lock");
 	$a->wait_session;
 	isnt($a->session_id, $id, 'the server is back with a session of its own');
-	like($a->log_since($mark), qr/LOG:  ended ZooKeeper session $id, which had been left behind/,
+	$a->assert_log($mark, qr/LOG:  ended ZooKeeper session $id, which had been left behind/,
 		'and tells what it did');
 	is($a->lock_count, 0, 'it holds nothing');
 	queue($a, 'again', $path);
@@ -117,7 +117,7 @@ is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone e
 my $mark = $a->log_mark;
 $a->start;
 $a->wait_session;
-like($a->log_since($mark), qr/session $id, which had been left behind, is over/, 'which its successor finds out');
+$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
 no_worker_failed($a, $mark, 'and goes on');
 tear_down();
 
@@ -261,12 +261,12 @@ $standby->stop;
 
 my $copy = Zklock::Server->copy('copy', of => $a, zookeeper => $zk, conf => \@conf);
 original_untouched($copy, 'a copy of the files of a running server');
-like($copy->log_since(0), qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
+$copy->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
 $copy->stop;
 $a->stop('immediate');
 my $copy2 = Zklock::Server->copy('copy2', of => $a, zookeeper => $zk, conf => \@conf);
 original_untouched($copy2, 'a copy of the files of a server that crashed');
-like($copy2->log_since(0), qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
+$copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
 
 # A hard link is the same file, in two servers.
 $copy2->stop('immediate');
@@ -345,7 +345,7 @@ mkdir "$file.new", 0700;
 $mark = $a->log_mark;
 $a->start;
 $a->wait_session;
-like($a->log_since($mark), qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
+$a->assert_log($mark, qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
 no_worker_failed($a, $mark, 'the worker is well');
 ok(!-e $file, 'there is no file');
 rmdir "$file.new";

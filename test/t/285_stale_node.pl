@@ -116,7 +116,7 @@ pass('a lock waits for a stale node');
 my $mark = $b->log_mark;
 is($b->value(call('/st/stale', $name)), 't', 'it is removed, by another server');
 is($s{waiter}->finish, 't', 'and the lock is granted');
-like($b->log_since($mark), qr{LOG:  removed node "/st/stale/$name" of dead ZooKeeper session 0x123456789abcd},
+$b->assert_log($mark, qr{LOG:  removed node "/st/stale/$name" of dead ZooKeeper session 0x123456789abcd},
 	'the log tells of it');
 is($b->value(call('/st/stale', $name)), 'f', 'a second time there is nothing to remove');
 all_disconnect();
@@ -137,7 +137,7 @@ $name = stale('/st/own', session => $id);
 $mark = $a->log_mark;
 queue($a, "waiter$_", '/st/own') foreach 1 .. 2;
 $a->wait_log(qr{LOG:  node "$name" of lock "/st/own" belongs to ZooKeeper session $id of this server, which has ended}, $mark);
-like($a->log_since($mark), qr/HINT:  .*zk_remove_stale_node/, 'a stale node of our own is reported, with a hint');
+$a->assert_log($mark, qr/HINT:  .*zk_remove_stale_node/, 'a stale node of our own is reported, with a hint');
 $s{waiter1}->cancel;
 $s{waiter1}->result;
 my $worker = $a->worker_pid;

@@ -212,7 +212,7 @@ $s->query("SELECT zk_lock('/o/latin1-b' || chr(228) || 'r')");
 $mark = $a->log_mark;
 lose("/o/latin1-b\x{e4}r");
 $a->wait_log(qr/FATAL:  .*\n.*/, $mark);
-like($a->log_since($mark), qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/latin1-b\\xc3\\xa4r" was lost/,
+$a->assert_log($mark, qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/latin1-b\\xc3\\xa4r" was lost/,
 	'who is idle in a database of another encoding is told why');
 $s->disconnect;
 

@@ -91,7 +91,7 @@ wait_for_log, ... Besides:
   terminate_backend($pid)
                        ends it and returns when it is gone; true if it was there
   expire_session($zk)  ends the server's ZooKeeper session from outside
-  log_mark, log_since($mark), wait_log($regex, $mark)
+  log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name)
   postmaster_pid
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
   start_again          start after kill9, when the last process is gone
@@ -497,6 +497,16 @@ sub wait_log
 	my ($self, $regex, $mark, $timeout) = @_;
 	return wait_until { $self->log_since($mark) =~ $regex }
 	sub { $self->name . ": log to match $regex; its end:\n" . tail($self->logfile, 20) }, $timeout;
+}
+
+# A test: what is logged since the mark matches, now or in a moment.
+sub assert_log
+{
+	my ($self, $mark, $regex, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $logged = eval { $self->wait_log($regex, $mark, 20); 1 };
+	Test::More::ok($logged, $name) or Test::More::diag($@);
+	return $logged;
 }
 
 sub failure_report
