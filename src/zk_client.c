@@ -50,7 +50,7 @@
 #include "zk_client.h"
 #include "zk_event.h"
 
-#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Debian 11 has */
+#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"
 #endif
 

@@ -157,7 +157,7 @@ release_by('error',
 	open    => 1);
 release_by('statement timeout',
 	take    => [ @transaction, "SET statement_timeout = '10ms'" ],
-	release => 'SELECT pg_sleep(60)',
+	release => 'DO $$ BEGIN LOOP END LOOP; END $$',
 	expect  => '57014',
 	open    => 1);
 release_by('commit that fails',
@@ -295,8 +295,10 @@ foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 	release_by("terminate in a statement, $name", @way,
 		release => sub {
 			my ($s) = @_;
-			$s->query_start('SELECT pg_sleep(600)');
-			$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s->pid, 'PgSleep');
+			my $blocker = $a->session;
+			$blocker->query('SELECT pg_advisory_lock(1)');
+			$s->query_start('SELECT pg_advisory_lock(1)');
+			$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s->pid, 'advisory');
 			$s->terminate;
 			is($s->result->{sqlstate}, '57P01', "terminate in a statement, $name: the session ends");
 			$s->disconnect;
@@ -407,7 +409,7 @@ foreach my $s (@adders)
 		FOR i IN 1 .. 25 LOOP
 			PERFORM zk_xact_lock('$path');
 			SELECT value INTO seen FROM t WHERE id = 10;
-			PERFORM pg_sleep(0.0005);
+			PERFORM count(*) FROM generate_series(1, 5000);
 			UPDATE t SET value = seen + 1 WHERE id = 10;
 			COMMIT;
 		END LOOP;

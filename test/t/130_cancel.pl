@@ -316,12 +316,14 @@ $holder->query("SELECT zk_unlock('$path')");
 
 # lock_timeout is for each wait, and does not go on after it, whatever its end.
 $shell->create('/t/cancel/ephemeral', ephemeral => 1);
-is( $s->query("SET lock_timeout = '1500ms'; SELECT zk_lock('$path'); SELECT pg_sleep(1.6);"
-		  . " DO \$\$ BEGIN PERFORM zk_lock('/t/cancel/ephemeral/lock'); EXCEPTION"
-		  . ' WHEN wrong_object_type THEN PERFORM pg_sleep(1.6); END $$;'
-		  . " SELECT zk_unlock('$path')"),
-	't', 'lock_timeout is over when the lock is granted, and when it is refused');
-$s->query('RESET lock_timeout');
+# So of what never ends, another timeout is the end.
+$s->query("SET lock_timeout = '1500ms'; SET statement_timeout = '3s'");
+is($s->try("SELECT zk_lock('$path'); DO \$\$ BEGIN LOOP END LOOP; END \$\$")->{sqlstate},
+	'57014', 'lock_timeout is over when the lock is granted');
+is( $s->try("DO \$\$ BEGIN PERFORM zk_lock('/t/cancel/ephemeral/lock'); EXCEPTION"
+		  . ' WHEN wrong_object_type THEN LOOP END LOOP; END $$')->{sqlstate},
+	'57014', 'and when it is refused');
+is($s->query("RESET lock_timeout; RESET statement_timeout; SELECT zk_unlock('$path')"), 't', 'the lock is held');
 $shell->delete('/t/cancel/ephemeral');
 
 # ---- the end of an unlock

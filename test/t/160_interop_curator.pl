@@ -152,7 +152,7 @@ foreach my $i (0 .. $#sessions)
 			FOR i IN 1 .. $session_rounds LOOP
 				$lock;
 				seen := pg_read_file('$file')::bigint;
-				PERFORM pg_sleep(0.002);
+				PERFORM count(*) FROM generate_series(1, 20000);
 				EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
 				$unlock;
 			END LOOP;

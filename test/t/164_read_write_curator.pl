@@ -89,7 +89,7 @@ $_->query("CREATE FUNCTION pg_temp.work(sql_lock text, sql_unlock text) RETURNS 
 		FOR i IN 1 .. 25 LOOP
 			EXECUTE sql_lock;
 			start := clock_timestamp();
-			PERFORM pg_sleep(0.002);
+			PERFORM count(*) FROM generate_series(1, 20000);
 			RETURN NEXT format('%s %s', extract(epoch FROM start) * 1000000,
 				extract(epoch FROM clock_timestamp()) * 1000000);
 			EXECUTE sql_unlock;
