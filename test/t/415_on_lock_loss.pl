@@ -24,7 +24,9 @@ sub lose
 	return;
 }
 
-# A session that holds a lock and runs a statement without end.
+# A session that holds a lock and runs a statement that goes on until $blocker unlocks.
+my $blocker = $a->session;
+$blocker->query('SELECT pg_advisory_lock(1)');
 sub running
 {
 	my ($path, %opt) = @_;
@@ -34,8 +36,8 @@ sub running
 	$session->query("SET zklock.on_lock_loss = $opt{after}") if $opt{after};
 	$session->query('BEGIN');
 	$session->query('INSERT INTO t VALUES (1)');
-	$session->query_start($opt{statement} || 'SELECT pg_sleep(600)');
-	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $session->pid, 1);
+	$session->query_start($opt{statement} || 'SELECT pg_advisory_lock(1)');
+	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
 	return $session;
 }
 
@@ -64,10 +66,13 @@ sub interrupted_is
 
 # ---- abort: the statement goes on, the commit is refused
 
-my $s = running('/o/abort', statement => 'SELECT pg_sleep(0.5)');
+my $s = running('/o/abort');
 lose('/o/abort');
 $a->wait_lock($s, 'lost', '/o/abort');
+$blocker->query('SELECT pg_advisory_unlock(1)');
 ok($s->result->{ok}, 'abort: the statement is not disturbed');
+$s->query('SELECT pg_advisory_unlock(1)');
+$blocker->query('SELECT pg_advisory_lock(1)');
 is($s->try('COMMIT')->{sqlstate}, '40001', 'but the commit is refused');
 is($s->try("SELECT zk_lock('/o/abort')")->{sqlstate}, '40001', 'the lock is not taken again behind its back');
 $s->query('SELECT zk_unlock_all()');
@@ -113,7 +118,7 @@ $s->disconnect;
 # Neither a handler nor a savepoint keeps a loss from having its effect.
 my $mark = $a->log_mark;
 $s = running('/o/handler', before => 'cancel', statement =>
-	  "DO \$\$ BEGIN BEGIN PERFORM pg_sleep(600); EXCEPTION WHEN OTHERS THEN NULL; END; END \$\$");
+	  "DO \$\$ BEGIN BEGIN PERFORM pg_advisory_lock(1); EXCEPTION WHEN OTHERS THEN NULL; END; END \$\$");
 lose('/o/handler');
 interrupted_is($s, '/o/handler', 'cancel', $reason{deleted}, $mark);
 $s->disconnect;
