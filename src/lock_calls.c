@@ -450,7 +450,7 @@ on_blocker(void *arg, const ZkReply *reply)
 				foreign_remove(path, run->blocker);
 			else if (reply->outcome != ZK_UNKNOWN)
 				run->blind = true;
-			blocker_watch_set(run, WATCH_NONE);
+			blocker_watch_give_up(run, reply->watching);
 		}
 	}
 	if (run_call_end(run))
@@ -554,10 +554,10 @@ on_listed(void *arg, const ZkReply *reply)
 
 	path->calls--;
 	path->lists_done++;
-	if (call->watch)
-		child_watch_set(path, reply->outcome == ZK_OK			 ? WATCH_SET
-							  : path->child_watch == WATCH_ASKED ? WATCH_NONE
-																 : path->child_watch);
+	if (call->watch && reply->outcome == ZK_OK)
+		child_watch_set(path, WATCH_SET);
+	else if (call->watch && path->child_watch != WATCH_SET)
+		child_watch_give_up(path, reply->watching);
 	pfree(call);
 
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)

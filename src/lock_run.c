@@ -64,6 +64,35 @@ blocker_watch_set(Run *run, WatchState state)
 	}
 }
 
+/* Does without the child watch, and has it removed if it may exist. */
+void
+child_watch_give_up(LockPath *path, bool may_exist)
+{
+	if (may_exist)
+		zk_unwatch_children(path->path);
+	child_watch_set(path, WATCH_NONE);
+}
+
+/* Likewise for the watch on the run's predecessor, which other runs may need. */
+void
+blocker_watch_give_up(Run *run, bool may_exist)
+{
+	char	  *watched = node_path(run->path, run->blocker);
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->path->runs)
+	{
+		Run *other = dlist_container(Run, node, iter.cur);
+
+		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
+			may_exist = false;
+	}
+	if (may_exist)
+		zk_unwatch_data(watched);
+	pfree(watched);
+	blocker_watch_set(run, WATCH_NONE);
+}
+
 /* ------------------------------------------------------------------------
  * Paths and runs
  * ------------------------------------------------------------------------
@@ -158,9 +187,7 @@ path_free_if_idle(LockPath *path)
 {
 	if (path->calls > 0 || !dlist_is_empty(&path->runs) || !dlist_is_empty(&path->arrivals))
 		return;
-	if (path->child_watch == WATCH_SET)
-		zk_unwatch_children(path->path);
-	child_watch_set(path, WATCH_NONE);
+	child_watch_give_up(path, path->child_watch == WATCH_SET);
 	foreign_clear(path);
 	hash_search(lock_manager.paths, path->path, HASH_REMOVE, NULL);
 }
@@ -327,26 +354,7 @@ run_finish(Run *run)
 	run->record = NULL;
 	own_watch_set(run, WATCH_NONE);
 	if (run->blocker_watch != WATCH_NONE)
-	{
-		dlist_iter iter;
-		bool	   shared = false;
-
-		dlist_foreach (iter, &run->path->runs)
-		{
-			Run *other = dlist_container(Run, node, iter.cur);
-
-			if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
-				shared = true;
-		}
-		if (!shared)
-		{
-			char *watched = node_path(run->path, run->blocker);
-
-			zk_unwatch_data(watched);
-			pfree(watched);
-		}
-		blocker_watch_set(run, WATCH_NONE);
-	}
+		blocker_watch_give_up(run, true);
 	if (run->accounted)
 		lock_manager.node_bytes -= path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
 	dlist_delete(&run->node);

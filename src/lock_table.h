@@ -178,6 +178,8 @@ extern size_t	 path_bytes(const LockPath *path, const char *name);
 extern void		 child_watch_set(LockPath *path, WatchState state);
 extern void		 own_watch_set(Run *run, WatchState state);
 extern void		 blocker_watch_set(Run *run, WatchState state);
+extern void		 child_watch_give_up(LockPath *path, bool may_exist);
+extern void		 blocker_watch_give_up(Run *run, bool may_exist);
 extern char		*node_path(const LockPath *path, const char *name);
 extern LockPath *path_of_entry(const ContenderEntry *entry);
 extern void		 path_free_if_idle(LockPath *path);

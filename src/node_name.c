@@ -428,6 +428,7 @@ node_name_has_sequence(const char *name)
 
 	return split_sequence(name, strlen(name), &prefix_len, &sequence);
 }
+
 /*
  * Write the name to give to a sequential create into dst, which has room for
  * size bytes: all of the node's name but the sequence.

@@ -61,7 +61,7 @@ same_watch(const Call *a, const Call *b)
 	return a_children == b_children && strcmp(a->path, b->path) == 0;
 }
 
-/* Has a watch been asked for again that the call was to remove? */
+/* Has a watch been asked for since that the call was to remove? */
 static bool
 watch_is_wanted(const Call *unwatch)
 {
@@ -74,7 +74,7 @@ watch_is_wanted(const Call *unwatch)
 		{
 			const Call *call = dlist_container(Call, node, iter.cur);
 
-			if (call->watch && same_watch(call, unwatch))
+			if (call->watch && call->number > unwatch->number && same_watch(call, unwatch))
 				return true;
 		}
 	}
@@ -352,8 +352,9 @@ zk_calls_answer(const Event *event)
 		/*
 		 * The library may have sent it on a newer connection than we knew of.
 		 * What was read there, ahead of our sync, may be older than what we
-		 * have seen before.
+		 * have seen before; but a watch is set.
 		 */
+		reply.watching = call->watch && zk_error_outcome(event->code) == ZK_OK;
 		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
 			reply.code = ZK_CONNECTION_LOSS;
 		reply.czxid = event->czxid;

@@ -26,6 +26,8 @@ typedef struct ZkReply
 {
 	ZkOutcome	outcome;
 	int			code;			 /* ZooKeeper's, for zk_error_name() */
+	bool		watching;		 /* get, list: the watch asked for is set, even if
+								  * the outcome is ZK_UNKNOWN */
 	const char *path;			 /* create: the new node's path */
 	int64		czxid;			 /* create, get */
 	int64		ephemeral_owner; /* create, get: a session's id, 0 if none */

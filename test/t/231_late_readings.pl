@@ -1,0 +1,119 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Readings that are sent on a connection that the worker does not know of yet.
+#
+# The client library connects again by itself. What the worker asks before it has been told
+# goes out on the new connection, ahead of everything that makes readings on it current, so
+# the answer is not believed. But the watch that was asked for is set: it must not be
+# forgotten, or it would stay for as long as what it watches.
+#
+# The worker hears late if its main loop stands still, which it does when it has something
+# to log and nobody empties the pipe to the process that writes the log.
+
+use strict;
+use warnings;
+
+use Errno qw(EAGAIN);
+use Fcntl qw(O_NONBLOCK O_WRONLY);
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(children_of wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a',
+	zookeeper => $proxy,
+	conf      => [ "zklock.session_timeout = '6s'", 'logging_collector = on' ]);
+my $shell = $zk->shell;
+# What this session does is not logged: it must not stand still.
+my $s = $a->session(options => '-clog_statement=none');
+$s->query('SET log_min_messages = panic');
+
+sub title
+{
+	my ($pid) = @_;
+	open(my $fh, '<', "/proc/$pid/cmdline") or return '';
+	return <$fh> // '';
+}
+
+my ($logger) = grep { title($_) =~ /\blogger\b/ } children_of($a->postmaster_pid);
+
+sub begin_to_log    { kill 'CONT', $logger if $logger; return; }
+sub cease_to_log
+{
+	kill 'STOP', $logger;
+	sysopen(my $pipe, '/proc/' . $a->worker_pid . '/fd/2', O_WRONLY | O_NONBLOCK) or die "the pipe: $!";
+	foreach my $size (4096, 1)
+	{
+		1 while syswrite($pipe, "\n" x $size);
+		die "the pipe: $!" unless $! == EAGAIN;
+	}
+	return;
+}
+
+# The server could not even be stopped.
+END { begin_to_log(); }
+
+# What the worker has something to log about when it sees it first
+sub make_strange
+{
+	my ($path) = @_;
+	$shell->create("$path/strange-0000000001", makepath => 1);
+	return;
+}
+
+# Has the worker stand still at the answer to its next listing of a path, until a new
+# connection stands.
+sub stall
+{
+	my ($path, $sql) = @_;
+	$proxy->reset_counts;
+	my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
+	cease_to_log();
+	$s->query_start($sql);
+	$proxy->fired($listing);
+	$proxy->heal;
+	# When the library sends a ping, it has read what came.
+	$proxy->lose_request(op => 'ping');
+	wait_until { $proxy->counts->{connect} } 'a new connection';
+	return;
+}
+
+sub requests
+{
+	my ($path) = @_;
+	return join ' ', map { $_->[0] }
+	  grep { $_->[0] =~ /^(connect|sync)$/ || defined $_->[1] && $_->[1] =~ /^\Q$path/ } @{ $proxy->requests };
+}
+
+# ---- the watch on a path's children
+
+make_strange('/l/children');
+# Nothing that we do below the path makes the watch fire.
+$proxy->refuse(op => 'create2', path => '^/l/children/', code => -102);
+stall('/l/children', "SELECT zk_try_lock('/l/children')");
+begin_to_log();
+is($s->result->{sqlstate}, '08006', 'zk_try_lock does not wait for another connection');
+$a->wait_session;
+like(requests('/l/children'), qr/^getChildren connect create2 getChildren sync/,
+	'a listing was asked for on a connection not yet known of');
+$a->assert_clean($zk);
+
+# ---- the watch on a predecessor
+
+make_strange('/l/predecessor');
+my $predecessor = $shell->create('/l/predecessor/lock-', ephemeral => 1, sequence => 1);
+stall('/l/predecessor', "SELECT zk_lock('/l/predecessor')");
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'who waits can be cancelled meanwhile');
+begin_to_log();
+$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+like(requests('/l/predecessor'), qr/^create2 getChildren connect getData\b.* sync/,
+	'the predecessor was read on a connection not yet known of');
+$a->assert_clean($zk);
+ok($shell->exists($predecessor), 'though the predecessor is still there');
+
+$s->disconnect;
+done_testing;
