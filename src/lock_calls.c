@@ -434,24 +434,21 @@ on_blocker(void *arg, const ZkReply *reply)
 	Run		 *run = arg;
 	LockPath *path = run->path;
 
-	if (run->state != RUN_GONE)
+	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
 	{
-		if (reply->outcome == ZK_OK)
-		{
-			blocker_watch_set(run, WATCH_SET);
-			if (reply->ephemeral_owner == lock_manager.session_id)
-				path_delete_orphan(path, run->blocker);
-			else if (zklock_session_has_ended(reply->ephemeral_owner))
-				report_stale(path, run->blocker, reply);
-		}
-		else
-		{
-			if (reply->outcome == ZK_NO_NODE)
-				foreign_remove(path, run->blocker);
-			else if (reply->outcome != ZK_UNKNOWN)
-				run->blind = true;
-			blocker_watch_give_up(run, reply->watching);
-		}
+		blocker_watch_set(run, WATCH_SET);
+		if (reply->ephemeral_owner == lock_manager.session_id)
+			path_delete_orphan(path, run->blocker);
+		else if (zklock_session_has_ended(reply->ephemeral_owner))
+			report_stale(path, run->blocker, reply);
+	}
+	else
+	{
+		if (reply->outcome == ZK_NO_NODE)
+			foreign_remove(path, run->blocker);
+		else if (reply->outcome == ZK_REFUSED)
+			run->blind = true;
+		blocker_watch_give_up(run, reply->watching);
 	}
 	if (run_call_end(run))
 		path_pump(path);

@@ -353,7 +353,7 @@ run_finish(Run *run)
 		contender_forget(run->record);
 	run->record = NULL;
 	own_watch_set(run, WATCH_NONE);
-	if (run->blocker_watch != WATCH_NONE)
+	if (run->blocker_watch == WATCH_SET)
 		blocker_watch_give_up(run, true);
 	if (run->accounted)
 		lock_manager.node_bytes -= path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
