@@ -43,6 +43,7 @@ sub set_counter
 		wait_until { $session->try("SELECT zk_try_lock('/n/ready')")->{ok} } 'ZooKeeper to answer again';
 		$session->query('SELECT zk_unlock_all()');
 	}
+	$_->wait_session foreach $a, $b;
 	return;
 }
 

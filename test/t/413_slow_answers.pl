@@ -50,7 +50,6 @@ kill 'CONT', $worker;
 delete $stopped{$worker};
 $proxy->heal;
 $a->wait_session;
-$a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
 
 # ---- a lock that is lost, though there is no worker to say so
 

@@ -74,7 +74,7 @@ my $foreign;    # the node of somebody who is no database server
 # Until both have a lease again: only then is a wait over that began in between.
 sub recovered
 {
-	$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+	$_->wait_session foreach $a, $b;
 	return;
 }
 

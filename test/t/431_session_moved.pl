@@ -36,7 +36,7 @@ sub undisturbed
 {
 	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$a->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+	$a->wait_session;
 	is($a->session_id, $id, "$what: the session is the same");
 	is_deeply(holdings($a), $before, 'holders have what they had');
 	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);

@@ -84,7 +84,7 @@ foreach my $delay (300, 1500)
 
 # ---- too slow for the lease, and too slow even to connect
 
-$c->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+$c->wait_session;
 foreach my $delay (1500, 6000)
 {
 	my $path = "/d/late$delay";
@@ -110,7 +110,7 @@ foreach my $delay (1500, 6000)
 	is($s{xact}->result->{sqlstate}, '40001', 'and the commit that waited fails');
 	is($c->value('SELECT count(*) FROM t'), 0, 'having written nothing');
 	$proxy->delay(0);
-	$c->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+	$c->wait_session;
 	is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'who held it hears so');
 	my ($next, $last) = $s{local}->busy && $s{remote}->busy ? () : $s{local}->busy ? qw(remote local) : qw(local remote);
 	unless ($next)

@@ -64,7 +64,7 @@ is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds 
 unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
 cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
 rules();
-$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+$_->wait_session foreach $a, $b;
 is($a->session_id, $id{a}, 'with the old rules the session goes on');
 is_deeply(holdings($a), $before, 'and who held a lock has it');
 is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
@@ -85,7 +85,7 @@ refused(on($b, 'trier')->try("SELECT $_('/a/free')"), "without credentials: $_")
 $a->wait_session;
 is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
 rules();
-$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+$_->wait_session foreach $a, $b;
 is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
 is($b->session_id, $id{b}, 'in the old session');
 all_disconnect();

@@ -111,7 +111,7 @@ wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
 ok($s{asker}->busy, 'who waits, waits');
 $s{asker}->cancel;
 is($s{asker}->result->{sqlstate}, '57014', 'but can be cancelled');
-$a->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't');
+$a->wait_session;
 wait_until { $a->lock_count == 1 } 'the request to be forgotten';
 is($a->session_id, $id{a}, 'the session has survived');
 is_deeply(holdings($a), $before, 'so have locks');
@@ -143,7 +143,7 @@ is($s{unlocker}->query("SELECT zk_unlock('/f/unlock')"), 't', 'a lock is given b
 is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '08006', 'nobody can tell whether one is free');
 $zk->options(file_size => undef);
 $zk->start;
-$_->wait_value("SELECT state = 'connected' AND lease_remaining > '0' FROM zk_session", 't') foreach $a, $b;
+$_->wait_session foreach $a, $b;
 is($_->session_id, $id{ $_->name }, 'with disk space the session of ' . $_->name . ' goes on') foreach $a, $b;
 is_deeply(holdings($a), $before, 'and who held a lock has it');
 ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');

@@ -76,7 +76,8 @@ wait_for_log, ... Besides:
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
   zk_session           the row of that view, as a hash
-  wait_session($state) until zk_session.state is this; default 'connected'
+  wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
+                       not what is left of one from before an outage, about to lapse
   worker_pid
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
@@ -413,7 +414,13 @@ sub wait_session
 	my $last = '';
 	wait_until
 	{
-		$last = eval { $self->value('SELECT state FROM zk_session') };
+		$last = eval {
+			$self->value(
+				"SELECT CASE
+				   WHEN state <> 'connected' OR lease_remaining > negotiated_timeout / 2
+				     OR clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
+				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
+		};
 		$last = "($@)" unless defined $last;
 		$last eq $state;
 	}
