@@ -280,6 +280,14 @@ report_unreachable(const char *path)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("zklock worker is not running"),
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
+	if (session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONNECTION_FAILURE),
+				 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+						path_for_display(path)),
+				 errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+						   session.server),
+				 errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")));
 	ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
 					errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 						   path_for_display(path)),
