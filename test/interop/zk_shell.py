@@ -153,10 +153,16 @@ class Shell:
 
     def attach(self, session_id, port, timeout=10000):
         """One more connection of somebody's session, which the servers take for its new home.
-        It stays, silent, until detach()."""
-        server = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self.attached.append(server)
-        resume(server, int(session_id, 0), timeout=timeout)
+        It stays, silent, until detach(). A server that is asked for the session by two
+        connections at once, the other being the owner's, forgets to answer one."""
+        for attempt in range(5):
+            server = socket.create_connection(("127.0.0.1", port), timeout=3)
+            self.attached.append(server)
+            try:
+                return resume(server, int(session_id, 0), timeout=timeout)
+            except socket.timeout:
+                if attempt == 4:
+                    raise
 
     def detach(self):
         while self.attached:
