@@ -273,6 +273,7 @@ report_unreachable(const char *path)
 {
 	SessionInfo session;
 	int			worker_pid;
+	bool		unproved;
 
 	zklock_get_session(&session, &worker_pid);
 	if (worker_pid == 0)
@@ -280,20 +281,18 @@ report_unreachable(const char *path)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("zklock worker is not running"),
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
-	if (session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONNECTION_FAILURE),
-				 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
-						path_for_display(path)),
-				 errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-						   session.server),
-				 errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")));
-	ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
-					errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
-						   path_for_display(path)),
-					session.last_error[0] != '\0'
-						? errdetail("The last error was: %s", utf8_for_display(session.last_error, false))
-						: 0));
+	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
+	ereport(ERROR,
+			(errcode(ERRCODE_CONNECTION_FAILURE),
+			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+					path_for_display(path)),
+			 unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+								  session.server)
+			 : session.last_error[0] != '\0'
+				 ? errdetail("The last error was: %s", utf8_for_display(session.last_error, false))
+				 : 0,
+			 unproved ? errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")
+					  : 0));
 }
 
 /* Raises the error for a refused request. */
