@@ -550,7 +550,7 @@ for (my $round = 0; $round < $wanted; $round++)
 			PERFORM zk_unlock_all();
 			IF zk_semaphore_acquire('$path', 3, '20s') THEN
 				began := $microseconds;
-				PERFORM pg_sleep(0.01);
+				PERFORM count(*) FROM generate_series(1, 100000);
 				INSERT INTO inside VALUES (began, $microseconds);
 			END IF;
 			PERFORM zk_unlock_all();

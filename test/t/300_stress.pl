@@ -58,7 +58,7 @@ foreach my $server (@servers)
 			n bigint;
 		BEGIN
 			n := counter() + 1;
-			PERFORM pg_sleep(0.001);
+			PERFORM count(*) FROM generate_series(1, 10000);
 			EXECUTE format('COPY (SELECT %s) TO %L', n, '$dir/' || n % 2);
 			RETURN n || ' ' || zk_fencing_token(path);
 		END \$\$;

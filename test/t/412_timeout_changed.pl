@@ -69,6 +69,7 @@ my $worker = $c->worker_pid;
 $c->value("SELECT pg_terminate_backend($worker)");
 wait_until { ($c->worker_pid || $worker) != $worker } 'a new worker';
 $c->wait_session;
+$c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
 is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');
 $keeper->disconnect;
 Zklock::Server->assert_clean($slow, [$c], '/t/shorter');

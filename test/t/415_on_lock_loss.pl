@@ -24,9 +24,20 @@ sub lose
 	return;
 }
 
-# A session that holds a lock and runs a statement that goes on until $blocker unlocks.
+# A statement that goes on until $blocker unlocks, or somebody interrupts it.
 my $blocker = $a->session;
 $blocker->query('SELECT pg_advisory_lock(1)');
+my $endless = 'SELECT pg_advisory_lock(1)';
+
+sub start_endless
+{
+	my ($session, $statement) = @_;
+	$session->query_start($statement || $endless);
+	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
+	return;
+}
+
+# A session that holds a lock and runs such a statement.
 sub running
 {
 	my ($path, %opt) = @_;
@@ -36,8 +47,7 @@ sub running
 	$session->query("SET zklock.on_lock_loss = $opt{after}") if $opt{after};
 	$session->query('BEGIN');
 	$session->query('INSERT INTO t VALUES (1)');
-	$session->query_start($opt{statement} || 'SELECT pg_advisory_lock(1)');
-	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
+	start_endless($session, $opt{statement});
 	return $session;
 }
 
@@ -91,8 +101,7 @@ foreach my $case ([ 'before', 'set before the lock is taken' ], [ 'after', 'set 
 	is($s->try('SELECT 1')->{sqlstate}, '25P02', "cancel, $name: the transaction has failed");
 	$s->query('ROLLBACK');
 	is($s->query('SELECT 1'), 1, 'the session goes on');
-	$s->query_start('SELECT pg_sleep(600)');
-	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", 1);
+	start_endless($s);
 	$s->cancel;
 	my $result = $s->result;
 	is($result->{sqlstate}, '57014', 'and is cancelled as ever');
@@ -109,8 +118,7 @@ lose('/o/quiet');
 $a->wait_lock($s, 'lost', '/o/quiet');
 $s->query("SELECT zk_unlock('/o/quiet')");
 $a->wait_value('SELECT count(*) FROM zk_locks', 0);
-$s->query_start("SELECT zk_lock('/o/quiet'), pg_sleep(600)");
-$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'", 1);
+start_endless($s, "SELECT zk_lock('/o/quiet'), pg_advisory_lock(1)");
 $s->cancel;
 is($s->result->{sqlstate}, '57014', 'a lock lost and released before has nothing to do with a cancel');
 $s->disconnect;
@@ -141,7 +149,7 @@ foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
 		ok($s->try('SELECT 1')->{ok}, 'cancel: who is idle is not disturbed');
 		# What ends a statement for another reason is told as ever.
 		$s->query("SAVEPOINT s; SET LOCAL statement_timeout = '10ms'");
-		is($s->try('SELECT pg_sleep(600)')->{message}, 'canceling statement due to statement timeout',
+		is($s->try($endless)->{message}, 'canceling statement due to statement timeout',
 			'a timeout is a timeout');
 		$s->query('ROLLBACK TO s');
 		is($s->try(q{DO $$ BEGIN RAISE 'of our own' USING ERRCODE = 'admin_shutdown'; END $$})->{message},
@@ -149,8 +157,7 @@ foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
 		$s->query('ROLLBACK TO s');
 		is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
 	}
-	$s->query_start('SELECT pg_sleep(600)');
-	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND pid = " . $s->pid, 1);
+	start_endless($s);
 	$s->cancel;
 	is($s->result->{sqlstate}, '57014', "$name: is not told of it when cancelled later");
 	$s->disconnect;
@@ -181,7 +188,7 @@ $mark = $a->log_mark;
 my %s = map { $_ => running("/o/ended-$_", before => $_) } qw(cancel terminate abort);
 my $bystander = $a->session;
 $bystander->query('SET zklock.on_lock_loss = terminate');
-$bystander->query_start('SELECT pg_sleep(600)');
+start_endless($bystander);
 $a->expire_session($zk);
 interrupted_is($s{$_}, "/o/ended-$_", $_, $reason{ended}, $mark) foreach qw(cancel terminate);
 ok($bystander->busy, 'who held nothing is not disturbed');

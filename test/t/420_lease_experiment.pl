@@ -42,6 +42,7 @@ while ($round < $rounds || !$naive_early && $round < 50)
 	{
 		my $name = $server->name;
 		$server->wait_session;
+		$server->wait_value("SELECT lease_remaining > '1s' FROM zk_session", 't');
 		$holder{$name}->try('SELECT zk_unlock_all()');
 		$holder{$name}->query("SELECT zk_lock('/x/$name')");
 		($node{$name}) = map { "/x/$name/$_->{node}" } $server->locks("path = '/x/$name' AND state = 'held'");

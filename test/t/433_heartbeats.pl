@@ -74,8 +74,6 @@ foreach my $hold (qw(hold_reply hold_request))
 	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
 	my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
 	is($try->{sqlstate}, '08006', 'who does not wait is told') or diag explain $try;
-	like($try->{detail}, qr/^The connection to ZooKeeper server 127\.0\.0\.1:\d+ stands, but the session is not proved/,
-		'what is wrong');
 	$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
 	is($try->{sqlstate}, '08006', 'so is who does not wait for long') or diag explain $try;
 	# The worker goes on with what needs no proof.

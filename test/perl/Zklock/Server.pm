@@ -418,7 +418,8 @@ sub wait_session
 			$self->value(
 				"SELECT CASE
 				   WHEN state <> 'connected' OR lease_remaining > negotiated_timeout / 2
-				     OR clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
+				     OR lease_remaining > '0'
+				       AND clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
 				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
 		};
 		$last = "($@)" unless defined $last;
