@@ -407,6 +407,8 @@ sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
 sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
 
 # While a server restarts after a crash it takes no connections: that is no failure here.
+# A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
+# this connection.
 sub wait_session
 {
 	my ($self, $state, $timeout) = @_;
@@ -417,7 +419,7 @@ sub wait_session
 		$last = eval {
 			$self->value(
 				"SELECT CASE
-				   WHEN state <> 'connected' OR lease_remaining > negotiated_timeout / 2
+				   WHEN state <> 'connected' OR lease_remaining > least(negotiated_timeout / 2, '2.5 s')
 				     OR lease_remaining > '0'
 				       AND clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
 				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
