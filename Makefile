@@ -20,17 +20,10 @@
 #   make format          reformat the sources
 
 MODULE_big = zklock
-OBJS = src/zklock.o src/shmem.o src/worker.o src/session_file.o src/lease.o \
-	src/lease_rule.o src/lock_path.o src/lock_session.o src/lock_run.o src/lock_contender.o \
-	src/lock_downgrade.o src/lock_adopt.o src/lock_calls.o src/lock_probe.o \
-	src/lock_permit.o src/zk_client.o src/zk_call.o src/zk_event.o src/zk_error.o \
-	src/connect_string.o src/node_name.o src/recipe.o src/permit_recipe.o \
-	src/backend.o src/permit.o src/guard.o src/request.o src/arguments.o \
-	src/lock_funcs.o src/tree_funcs.o src/semaphore_funcs.o src/fence_funcs.o \
-	src/lock_view.o src/monitor_funcs.o src/admin.o src/four_letter.o \
-	src/stale_funcs.o
+TOP := $(dir $(firstword $(MAKEFILE_LIST)))
+OBJS = $(patsubst $(TOP)%.c,%.o,$(wildcard $(TOP)src/*.c $(TOP)src/*/*.c))
 EXTENSION = zklock
-DATA = zklock--1.0.sql
+DATA = zklock--1.0.sql zklock--1.0--1.1.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 
@@ -43,11 +36,11 @@ PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
-$(OBJS): $(wildcard $(srcdir)/src/*.h)
+$(OBJS): $(wildcard $(TOP)src/*.h $(TOP)src/*/*.h)
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
 JOBS ?= 2
 TESTS ?=
 SLOW ?=
@@ -66,7 +59,8 @@ ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl t
 OBJ = obj-$(VERSION)
 build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/$(OBJ) && \
-	cp -pu src/*.[ch] $(BUILD)/$(1)/$(OBJ)/src && \
+	find $(BUILD)/$(1)/$(OBJ)/src -name '*.[ch]' -delete && \
+	cp -pR src/. $(BUILD)/$(1)/$(OBJ)/src && \
 	rm -rf $(BUILD)/$(1)/stage && \
 	$(or $(3),true) && \
 	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) all && \

@@ -12,13 +12,13 @@
 
 #include <limits.h>
 
-#include "backend.h"
+#include "backend/backend.h"
+#include "backend/guard.h"
 #include "compat.h"
-#include "connect_string.h"
-#include "guard.h"
-#include "shmem.h"
+#include "shared/shmem.h"
 #include "storage/ipc.h"
-#include "worker.h"
+#include "worker/worker.h"
+#include "zk/connect_string.h"
 #include "zklock.h"
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");

@@ -14,8 +14,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "node_name.h"
-#include "recipe.h"
+#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 
 #include <iconv.h>
 #include <regex.h>

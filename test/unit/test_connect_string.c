@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "connect_string.h"
 #include "unit.h"
+#include "zk/connect_string.h"
 
 static ConnectString parsed;
 

@@ -7,8 +7,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "lease_rule.h"
 #include "unit.h"
+#include "worker/lease_rule.h"
 
 #define TICK 2000
 

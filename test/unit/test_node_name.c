@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "node_name.h"
+#include "recipes/node_name.h"
 #include "unit.h"
 
 #include <stdlib.h>

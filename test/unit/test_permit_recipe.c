@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "permit_recipe.h"
+#include "recipes/permit_recipe.h"
 
 #include <stdlib.h>
 

@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipe.h"
+#include "recipes/recipe.h"
 #include "unit.h"
 
 #define EX LOCK_MODE_EXCLUSIVE

@@ -1,0 +1,195 @@
+/*
+ * lock_downgrade.c
+ *		From exclusive to shared without letting go.
+ *
+ * A session that holds a lock in both modes and gives up the exclusive one is
+ * left as a shared holder: those who wait to share the lock come in, those who
+ * want it for themselves stay out.  They queue behind the session's node, so a
+ * new node at the end of the queue would be too late; the shared node inherits
+ * the sequence of the exclusive one, as in Curator since 5.5.
+ *
+ * The backend records the downgrade in the entry: its mode becomes shared, in
+ * the state GRANTED.  From then on it is the worker's to finish:
+ *
+ *	- While others of this server wait in the same run, nothing is done.  They
+ *	  are next and must wait until the shared holder has gone, and whoever came
+ *	  after them must wait for them; the run's exclusive node stands for that.
+ *	- When the holder is alone in its run, the run gets an heir: the name of
+ *	  the shared node, which follows from that of the exclusive one.  One
+ *	  request creates the heir and deletes the other, both or none, so there
+ *	  is always one of them.  Nobody joins the run any more.
+ *	- When that is done the run is shared and goes by the name of the heir.
+ *
+ * If the reply is lost, or the worker is restarted, a listing shows which of
+ * the two nodes exists: if it is the heir, it was done; if it is neither,
+ * someone else deleted the node and the lock is lost.  Since creation and
+ * deletion are one, it can never be done after someone else's deletion.  For
+ * a later worker the entries name the exclusive node until it is known to be
+ * gone; it finds a node of one mode with a holder of the other.
+ *
+ * If the holder leaves before it is known, both names are deleted.
+ *
+ * Fencing tokens go on as before: the run keeps the czxid of its exclusive
+ * node and its number of grants.
+ *
+ * Runs in: the worker.  Entries are read and written under their spinlocks;
+ * everything else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/lock_table.h"
+
+/* Is a shared holder alone in an exclusive run? */
+bool
+run_wants_downgrade(const Run *run)
+{
+	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+
+	return run->mode == LOCK_MODE_EXCLUSIVE && run->heir[0] == '\0' && run->state == RUN_GRANTED &&
+		   !dlist_is_empty(queue) && !dlist_has_next(queue, dlist_head_node(queue)) &&
+		   contender_mode(dlist_head_element(Contender, node, queue)) == LOCK_MODE_SHARED;
+}
+
+/* From now on the run's node may have been replaced by its heir. */
+void
+run_downgrade_begin(Run *run)
+{
+	if (!node_name_downgraded(run->heir, sizeof(run->heir), run->dialect, run->name))
+		elog(ERROR, "unexpected node name \"%s\"", run->name);
+	run->closed = true;
+}
+
+/*
+ * The reply to run_exchange().  Unless it was done, or refused, a listing will
+ * tell which of the two nodes there is.
+ */
+static void
+on_exchanged(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK)
+		run_downgraded(run);
+	else if (reply->outcome == ZK_UNKNOWN)
+		run->listed = false;
+	else
+	{
+		if (reply->outcome == ZK_REFUSED && !run->downgrade_refused)
+			ereport(LOG,
+					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
+							path->path, run->name, zk_error_name(reply->code)),
+					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
+		run->downgrade_refused = reply->outcome == ZK_REFUSED;
+		if (reply->outcome != ZK_REFUSED)
+			run->listed = false;
+		if (reply->outcome != ZK_NO_NODE)
+			run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
+	path_pump(path);
+}
+
+static void
+send_exchange(Run *run)
+{
+	char *node = node_path(run->path, run->name);
+	char *heir = node_path(run->path, run->heir);
+
+	run_node_call_begin(run);
+	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
+				on_exchanged, run);
+	pfree(node);
+	pfree(heir);
+}
+
+/* The node to be replaced, read to make sure that it is still ours. */
+static void
+on_claimed(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_REFUSED)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	else if (reply->outcome != ZK_OK)
+		run->listed = false;
+	else if (!dlist_is_empty(&run->queue))
+		send_exchange(run);
+	path_pump(path);
+}
+
+/*
+ * Replaces the run's node by its heir.  As with a deletion, a name that may be
+ * somebody else's by now is looked at first.
+ */
+static void
+run_exchange(Run *run)
+{
+	char *node;
+
+	if (run->dialect != DIALECT_HIVE)
+	{
+		send_exchange(run);
+		return;
+	}
+	node = node_path(run->path, run->name);
+	run_node_call_begin(run);
+	zk_get(node, false, on_claimed, run);
+	pfree(node);
+}
+
+/* Does what comes next for a run that has an heir. */
+void
+run_downgrade_pump(Run *run)
+{
+	LockPath *path = run->path;
+
+	if (run->calling)
+		return;
+	if (!run->listed)
+	{
+		if (path->lists_sent == path->lists_done && run_may_retry(run))
+			path_list(path, false);
+	}
+	else if (run_may_retry(run))
+		run_exchange(run);
+	else
+		run_guard(run);
+}
+
+/* The heir has taken the place of the run's node. */
+void
+run_downgraded(Run *run)
+{
+	dlist_iter iter;
+
+	own_watch_set(run, WATCH_NONE);
+	strlcpy(run->name, run->heir, sizeof(run->name));
+	run->heir[0] = '\0';
+	run->mode = LOCK_MODE_SHARED;
+	run->listed = true;
+	run_publish(run);
+	dlist_foreach (iter, &run->queue)
+		contender_downgraded(dlist_container(Contender, node, iter.cur));
+}
+
+/* The run's node is not there: deleted by someone else, or replaced by us. */
+void
+run_vanished(Run *run)
+{
+	if (run->heir[0] != '\0')
+	{
+		run->listed = false;
+		run->retry_at = 0;
+	}
+	else
+		run_deleted(run);
+}

@@ -1,0 +1,141 @@
+/*
+ * lock_probe.c
+ *		What became of a node whose create was not answered.
+ *
+ * A reply may be lost with the connection after ZooKeeper has created the
+ * node.  A listing shows whether there is one that may be it, and its owner
+ * whether it is.  A name with a UUID fits one node at most.  Hive's names have
+ * none, so any node of that name is looked at that no other run has; as our
+ * session creates one node of a path at a time, the one it owns is the one.
+ *
+ * Runs in: the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/lock_table.h"
+
+/* The search for a node whose create was not answered */
+typedef struct Probe
+{
+	Run	  *run;
+	char **names; /* nodes that may be it */
+	int	   nnames;
+	int	   next;		 /* the one being looked at, or to look at next */
+	int	   refused_code; /* of one that could not be read, or 0 */
+} Probe;
+
+/*
+ * ZooKeeper refuses to tell whether our node exists.  Who waits for it gets an
+ * error, but it may exist: keep asking, so as not to leave it behind.
+ */
+static void
+run_unsettled(Run *run, int code)
+{
+	run_fail(run, FAILURE_REFUSED, code);
+	run->retry_at = zklock_now_ms() + RETRY_MS;
+}
+
+static void on_found(void *arg, const ZkReply *reply);
+
+static void
+probe_end(Probe *probe)
+{
+	for (int i = 0; i < probe->nnames; i++)
+		pfree(probe->names[i]);
+	pfree(probe->names);
+	pfree(probe);
+}
+
+/* Looks at the next node that may be the one, or draws the conclusion. */
+static void
+probe_next(Probe *probe)
+{
+	Run *run = probe->run;
+
+	if (probe->next < probe->nnames)
+	{
+		char *node = node_path(run->path, probe->names[probe->next]);
+
+		run_node_call_begin(run);
+		zk_get(node, false, on_found, probe);
+		pfree(node);
+		return;
+	}
+	if (probe->refused_code != 0)
+		run_unsettled(run, probe->refused_code);
+	else
+		run_replace(run, true);
+	probe_end(probe);
+}
+
+/* A node that may be ours: is it this session's? */
+static void
+on_found(void *arg, const ZkReply *reply)
+{
+	Probe	 *probe = arg;
+	Run		 *run = probe->run;
+	LockPath *path = run->path;
+
+	if (!run_node_call_end(run))
+	{
+		probe_end(probe);
+		return;
+	}
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
+	{
+		run_created(run, probe->names[probe->next], reply->czxid);
+		probe_end(probe);
+	}
+	else if (reply->outcome == ZK_UNKNOWN)
+		probe_end(probe);
+	else
+	{
+		if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+			probe->refused_code = reply->code;
+		probe->next++;
+		probe_next(probe);
+	}
+	path_pump(path);
+}
+
+/* The listing that settles a lost create reply. */
+static void
+on_probed(void *arg, const ZkReply *reply)
+{
+	Run		 *run = arg;
+	LockPath *path = run->path;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	{
+		Probe *probe = palloc0(sizeof(Probe));
+
+		probe->run = run;
+		probe->names = palloc(Max(reply->nchildren, 1) * sizeof(char *));
+		for (int i = 0; i < reply->nchildren; i++)
+		{
+			const char *child = reply->children[i];
+			int64		sequence;
+
+			if (strlen(child) < sizeof(run->name) && run_sequence(run, child, &sequence) &&
+				strncmp(child, run->name, strlen(run->name)) == 0 &&
+				run_by_name(path, child, sequence) == NULL)
+				probe->names[probe->nnames++] = pstrdup(child);
+		}
+		probe_next(probe);
+	}
+	else if (reply->outcome != ZK_UNKNOWN)
+		run_unsettled(run, reply->code);
+	path_pump(path);
+}
+
+/* Asks whether the node exists whose create was not answered. */
+void
+run_probe(Run *run)
+{
+	run_node_call_begin(run);
+	zk_list(run->path->path, false, on_probed, run);
+}

@@ -1,0 +1,568 @@
+/*-------------------------------------------------------------------------
+ *
+ * node_name.c
+ *	  Lock paths and the names of lock nodes.
+ *
+ * Paths: the rules are those of ZooKeeper's PathUtils.validatePath(), made
+ * strict where a server would misread the bytes or accept what no lock should
+ * use: the text must be well-formed UTF-8, the root and ZooKeeper's own tree
+ * are refused.  A path that passes here is never malformed to a server.
+ *
+ * Names: a lock node is called <prefix><sequence>, where the server appends
+ * the sequence.  The prefix either ends in a marker that tells the mode, or it
+ * is one of a few fixed forms.  The marker must stand right before the
+ * sequence: wherever else it occurs, it means nothing.
+ *
+ * Pure C: runs in any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/node_name.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * A server writes sequences with "%010d".  That makes ten digits of all but
+ * the negative numbers above -1000000000, which a counter that runs over would
+ * only come to after more than three thousand million children.
+ */
+#define SEQUENCE_DIGITS 10
+
+/* Sizes of the textual forms of a UUID, with the terminating NUL. */
+#define UUID_TEXT_SIZE 37
+#define UUID_HEX_SIZE 33
+
+/* Decimal digits of the largest session id, 2^63. */
+#define SESSION_ID_DIGITS 19
+
+/* Hexadecimal digits of a session id, always padded to the full width. */
+#define SESSION_ID_HEX_DIGITS 16
+
+#define RESERVED_COMPONENT "zookeeper"
+
+_Static_assert(ZKLOCK_MAX_PATH == 1023, "path_fault_detail() names the limit");
+
+typedef struct Marker
+{
+	const char *text;  /* what stands right before the sequence */
+	bool		whole; /* must be the whole prefix, not only its end */
+	LockMode	mode;
+} Marker;
+
+/*
+ * Matching is by the exact end of the prefix, so that no marker can be taken
+ * for another one that contains it: "__rlock__" does not end in "__lock__",
+ * and "LOCK-SHARED-" does not end in "lock-".
+ *
+ * Hive's own shared and exclusive requests overlook a semi-shared lock, which
+ * an insert holds; it is a lock nevertheless.
+ */
+static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE},
+								 {"__lock__", false, LOCK_MODE_EXCLUSIVE},
+								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE},
+								 {"-write-", false, LOCK_MODE_EXCLUSIVE},
+								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE},
+								 {"__READ__", false, LOCK_MODE_SHARED},
+								 {"__rlock__", false, LOCK_MODE_SHARED},
+								 {"-read-", false, LOCK_MODE_SHARED},
+								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED},
+								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED}};
+
+static bool parse_name(const char *name, size_t len, NodeName *parsed);
+
+/* Character classes in ASCII, whatever the locale of the process is. */
+static bool
+is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+static bool
+is_hex_digit(char c)
+{
+	return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+static bool
+is_alphanumeric(char c)
+{
+	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+/*
+ * Decode the UTF-8 sequence at the start of text, which has len > 0 bytes.
+ *
+ * Returns the number of bytes used and sets *code, or returns 0 if the bytes
+ * are ill-formed: a stray or missing continuation byte, an overlong form, or
+ * a value beyond U+10FFFF.  Encoded surrogates are decoded like any other
+ * character; path_check() refuses them by their code.
+ */
+static size_t
+utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
+{
+	uint32_t value;
+	uint32_t smallest;
+	size_t	 used;
+	size_t	 i;
+
+	if (text[0] < 0x80)
+	{
+		*code = text[0];
+		return 1;
+	}
+	else if ((text[0] & 0xE0) == 0xC0)
+	{
+		used = 2;
+		value = text[0] & 0x1F;
+		smallest = 0x80;
+	}
+	else if ((text[0] & 0xF0) == 0xE0)
+	{
+		used = 3;
+		value = text[0] & 0x0F;
+		smallest = 0x800;
+	}
+	else if ((text[0] & 0xF8) == 0xF0)
+	{
+		used = 4;
+		value = text[0] & 0x07;
+		smallest = 0x10000;
+	}
+	else
+		return 0;
+
+	if (used > len)
+		return 0;
+
+	for (i = 1; i < used; i++)
+	{
+		if ((text[i] & 0xC0) != 0x80)
+			return 0;
+		value = (value << 6) | (text[i] & 0x3F);
+	}
+
+	if (value < smallest || value > 0x10FFFF)
+		return 0;
+
+	*code = value;
+	return used;
+}
+
+/* Is the text a component that file systems give a meaning to? */
+static bool
+is_dot_component(const char *component, size_t len)
+{
+	return (len == 1 && component[0] == '.') ||
+		   (len == 2 && component[0] == '.' && component[1] == '.');
+}
+
+/*
+ * Is a component of the path recognised as a lock node?  Nodes made for such a
+ * path would be contenders for a lock on its parent, and block it for ever.
+ */
+static bool
+has_lock_node(const char *path, size_t len)
+{
+	size_t start = 1;
+
+	while (start < len)
+	{
+		const char *slash = memchr(path + start, '/', len - start);
+		size_t		end = slash ? (size_t) (slash - path) : len;
+		NodeName	parsed;
+
+		if (parse_name(path + start, end - start, &parsed))
+			return true;
+		start = end + 1;
+	}
+	return false;
+}
+
+/*
+ * Can a lock live at this path?
+ *
+ * path has len bytes, which may be anything, NUL included; no terminating NUL
+ * is needed.  It is taken as the client sees it: below the chroot, if the
+ * connect string has one.
+ *
+ * Returns PATH_OK or the fault to report.  What concerns the path as a whole
+ * comes first, then the leftmost fault within it; whether a name is reserved
+ * only matters if the path is otherwise right.
+ *
+ * The rules are those of org.apache.zookeeper.common.PathUtils, which look at
+ * UTF-16 code units: a character outside the Basic Multilingual Plane is a
+ * pair of surrogates there and hence forbidden.
+ */
+PathFault
+path_check(const char *path, size_t len)
+{
+	const unsigned char *bytes = (const unsigned char *) path;
+	const size_t		 reserved_len = strlen(RESERVED_COMPONENT);
+	size_t				 start = 1; /* where the current component begins */
+	size_t				 pos = 1;
+
+	if (len == 0)
+		return PATH_EMPTY;
+	if (path[0] != '/')
+		return PATH_RELATIVE;
+	if (len == 1)
+		return PATH_ROOT;
+	if (len > ZKLOCK_MAX_PATH)
+		return PATH_TOO_LONG;
+
+	while (pos < len)
+	{
+		uint32_t code;
+		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
+
+		if (used == 0)
+			return PATH_INVALID_UTF8;
+		if (code <= 0x1F || (code >= 0x7F && code <= 0x9F))
+			return PATH_CONTROL_CHARACTER;
+		if ((code >= 0xD800 && code <= 0xF8FF) || code >= 0xFFF0)
+			return PATH_FORBIDDEN_CHARACTER;
+		if (code == '/')
+		{
+			if (pos == start)
+				return PATH_EMPTY_COMPONENT;
+			if (is_dot_component(path + start, pos - start))
+				return PATH_DOT_COMPONENT;
+			start = pos + 1;
+		}
+		pos += used;
+	}
+
+	if (start == len)
+		return PATH_TRAILING_SLASH;
+	if (is_dot_component(path + start, len - start))
+		return PATH_DOT_COMPONENT;
+
+	if (len >= reserved_len + 1 && memcmp(path + 1, RESERVED_COMPONENT, reserved_len) == 0 &&
+		(len == reserved_len + 1 || path[reserved_len + 1] == '/'))
+		return PATH_RESERVED;
+
+	if (has_lock_node(path, len))
+		return PATH_LOCK_NODE;
+
+	return PATH_OK;
+}
+
+/*
+ * The rule that a path breaks, as a full sentence in English; NULL for
+ * PATH_OK.  The text is constant.
+ */
+const char *
+path_fault_detail(PathFault fault)
+{
+	switch (fault)
+	{
+		case PATH_OK:
+			return NULL;
+		case PATH_EMPTY:
+			return "A path must not be empty.";
+		case PATH_RELATIVE:
+			return "A path must start with \"/\".";
+		case PATH_ROOT:
+			return "The root \"/\" cannot be locked.";
+		case PATH_EMPTY_COMPONENT:
+			return "A path must not contain \"//\".";
+		case PATH_TRAILING_SLASH:
+			return "A path must not end with \"/\".";
+		case PATH_DOT_COMPONENT:
+			return "A path must not have \".\" or \"..\" as a component.";
+		case PATH_CONTROL_CHARACTER:
+			return "A path must not contain control characters.";
+		case PATH_FORBIDDEN_CHARACTER:
+			return "A path must not contain characters in the ranges U+D800 to U+F8FF and U+FFF0 to U+FFFF or beyond U+FFFF.";
+		case PATH_INVALID_UTF8:
+			return "A path must be well-formed UTF-8.";
+		case PATH_TOO_LONG:
+			return "A path can have at most 1023 bytes in UTF-8.";
+		case PATH_RESERVED:
+			return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
+		case PATH_LOCK_NODE:
+			return "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
+	}
+	return NULL;
+}
+
+/*
+ * Split a name of len bytes into prefix and sequence.
+ *
+ * The sequence is what a server makes of a 32-bit signed integer: the last ten
+ * digits and perhaps a sign.  A hyphen before the digits is a sign only if no
+ * letter or digit stands before it; otherwise it belongs to the prefix, as in
+ * "lock-0000000005" against "lock--2147483648".
+ *
+ * Returns false, with the results unset, if there is no such sequence.
+ */
+static bool
+split_sequence(const char *name, size_t len, size_t *prefix_len, int64_t *sequence)
+{
+	size_t	digits;
+	size_t	i;
+	int64_t value = 0;
+
+	if (len < SEQUENCE_DIGITS)
+		return false;
+
+	digits = len - SEQUENCE_DIGITS;
+	for (i = digits; i < len; i++)
+	{
+		if (!is_digit(name[i]))
+			return false;
+		value = value * 10 + (name[i] - '0');
+	}
+
+	if (digits > 0 && name[digits - 1] == '-' && (digits == 1 || !is_alphanumeric(name[digits - 2])))
+	{
+		digits--;
+		value = -value;
+	}
+
+	if (value < INT32_MIN || value > INT32_MAX)
+		return false;
+
+	*prefix_len = digits;
+	*sequence = value;
+	return true;
+}
+
+/*
+ * Is this the prefix "x-<session id>-" of ZooKeeper's own recipes?
+ *
+ * The Java recipe writes the id as a signed decimal number, so that a negative
+ * one makes "x--...", the C recipe as 16 hexadecimal digits.
+ */
+static bool
+is_recipe_prefix(const char *prefix, size_t len)
+{
+	const char *id = prefix + 2;
+	size_t		id_len;
+	size_t		decimals = 0;
+	size_t		hex_digits = 0;
+
+	if (len < 4 || memcmp(prefix, "x-", 2) != 0 || prefix[len - 1] != '-')
+		return false;
+	id_len = len - 3;
+
+	while (hex_digits < id_len && is_hex_digit(id[hex_digits]))
+		hex_digits++;
+	if (hex_digits == id_len && id_len == SESSION_ID_HEX_DIGITS)
+		return true;
+
+	if (id[0] == '-')
+	{
+		id++;
+		id_len--;
+	}
+	while (decimals < id_len && is_digit(id[decimals]))
+		decimals++;
+	return decimals == id_len && decimals > 0 && decimals <= SESSION_ID_DIGITS;
+}
+
+/* node_name_parse() for a name of len bytes */
+static bool
+parse_name(const char *name, size_t len, NodeName *parsed)
+{
+	size_t	prefix_len;
+	int64_t sequence;
+	size_t	i;
+
+	if (!split_sequence(name, len, &prefix_len, &sequence))
+		return false;
+
+	for (i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
+	{
+		const Marker *marker = &markers[i];
+		size_t		  marker_len = strlen(marker->text);
+
+		if (prefix_len < marker_len || (marker->whole && prefix_len != marker_len))
+			continue;
+		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
+		{
+			parsed->mode = marker->mode;
+			parsed->sequence = sequence;
+			return true;
+		}
+	}
+
+	if (is_recipe_prefix(name, prefix_len))
+	{
+		parsed->mode = LOCK_MODE_EXCLUSIVE;
+		parsed->sequence = sequence;
+		return true;
+	}
+
+	return false;
+}
+
+/*
+ * Read the name of a child of a lock path.
+ *
+ * Returns true and fills *parsed if the node contends for the lock in any
+ * dialect; else returns false and leaves *parsed alone.
+ *
+ * Where a client of the dialect in question would accept more than it writes,
+ * so does this function: to wait for a node that is no contender costs time,
+ * to overlook one that is costs exclusion.
+ */
+bool
+node_name_parse(const char *name, NodeName *parsed)
+{
+	return parse_name(name, strlen(name), parsed);
+}
+
+/*
+ * Does the name end in what may be a sequence?  If so, and it is not
+ * recognised, its owner may have meant a lock; otherwise it certainly did not.
+ */
+bool
+node_name_has_sequence(const char *name)
+{
+	size_t	prefix_len;
+	int64_t sequence;
+
+	return split_sequence(name, strlen(name), &prefix_len, &sequence);
+}
+
+/*
+ * Write the name to give to a sequential create into dst, which has room for
+ * size bytes: all of the node's name but the sequence.
+ *
+ * ZKLOCK_MAX_NODE_NAME + 1 bytes are always enough, with the sequence too.  If
+ * there are fewer than needed, the name is cut off (and no use), but always
+ * terminated.
+ *
+ * The names are those which the clients themselves write, with these two
+ * exceptions.  ZooKeeper's recipes put their session id where this puts half
+ * of the UUID: only their own next attempt looks for it, and a name must not
+ * outlive the attempt it was made for.  They also have no shared locks; the
+ * name is that of the documented recipe, which they take for an exclusive one.
+ *
+ * Hive's names hold no UUID; such a node can be told from others by its owner
+ * and its data alone.
+ */
+void
+node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
+				 const uint8_t uuid[ZKLOCK_UUID_BYTES])
+{
+	bool shared = (mode == LOCK_MODE_SHARED);
+	char text[UUID_TEXT_SIZE];
+	char hex[UUID_HEX_SIZE];
+
+	uuid_format(text, sizeof(text), uuid, true);
+	uuid_format(hex, sizeof(hex), uuid, false);
+
+	switch (dialect)
+	{
+		case DIALECT_CURATOR:
+			snprintf(dst, size, "_c_%s-%s", text, shared ? "__READ__" : "lock-");
+			break;
+		case DIALECT_CURATOR_RW:
+			snprintf(dst, size, "_c_%s-%s", text, shared ? "__READ__" : "__WRIT__");
+			break;
+		case DIALECT_KAZOO:
+			snprintf(dst, size, "%s%s", hex, shared ? "__rlock__" : "__lock__");
+			break;
+		case DIALECT_ZOOKEEPER:
+			if (shared)
+				snprintf(dst, size, "_c_%s-read-", text);
+			else
+				snprintf(dst, size, "x-%.*s-", SESSION_ID_HEX_DIGITS, hex);
+			break;
+		case DIALECT_HIVE:
+			snprintf(dst, size, "%s", shared ? "LOCK-SHARED-" : "LOCK-EXCLUSIVE-");
+			break;
+	}
+}
+
+static uint8_t
+hex_value(char c)
+{
+	return is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10;
+}
+
+/*
+ * Write the name of the shared node that takes the place of an exclusive one
+ * of ours into dst, which has room for size bytes.  It has the same sequence
+ * and, as far as the dialect allows, the same UUID; so whoever knows the one
+ * name knows the other.
+ *
+ * Returns false if name is not one that we give to an exclusive node.
+ */
+bool
+node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
+{
+	uint8_t uuid[ZKLOCK_UUID_BYTES] = {0};
+	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
+	size_t	prefix_len;
+	size_t	start = 0;
+	size_t	digits = 2 * ZKLOCK_UUID_BYTES;
+	size_t	found = 0;
+	int64_t sequence;
+	int		written;
+
+	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
+		return false;
+
+	switch (dialect)
+	{
+		case DIALECT_CURATOR:
+		case DIALECT_CURATOR_RW:
+			start = strlen("_c_");
+			break;
+		case DIALECT_KAZOO:
+			break;
+		case DIALECT_ZOOKEEPER:
+			start = strlen("x-");
+			digits = SESSION_ID_HEX_DIGITS;
+			break;
+		case DIALECT_HIVE:
+			digits = 0;
+			break;
+	}
+	for (size_t i = start; i < prefix_len && found < digits; i++)
+	{
+		if (name[i] == '-')
+			continue;
+		if (!is_hex_digit(name[i]))
+			return false;
+		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
+		found++;
+	}
+	if (found < digits)
+		return false;
+
+	node_name_prefix(prefix, sizeof(prefix), dialect, LOCK_MODE_SHARED, uuid);
+	written = snprintf(dst, size, "%s%s", prefix, name + prefix_len);
+	return written > 0 && (size_t) written < size;
+}
+
+/*
+ * Write a UUID in lower-case hexadecimal digits into dst, which has room for
+ * size bytes: 36 characters with dashes (RFC 9562), 32 without, and a
+ * terminating NUL.  If there is less room, the text is cut off.
+ */
+void
+uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes)
+{
+	static const char digits[] = "0123456789abcdef";
+	char			  text[UUID_TEXT_SIZE];
+	size_t			  used = 0;
+	int				  i;
+
+	for (i = 0; i < ZKLOCK_UUID_BYTES; i++)
+	{
+		if (dashes && (i == 4 || i == 6 || i == 8 || i == 10))
+			text[used++] = '-';
+		text[used++] = digits[uuid[i] >> 4];
+		text[used++] = digits[uuid[i] & 0x0F];
+	}
+	text[used] = '\0';
+
+	snprintf(dst, size, "%s", text);
+}

@@ -1,0 +1,112 @@
+/*
+ * arguments.c
+ *		What SQL functions check in their arguments.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <math.h>
+
+#include "access/parallel.h"
+#include "backend/request.h"
+#include "datatype/timestamp.h"
+#include "mb/pg_wchar.h"
+#include "recipes/node_name.h"
+#include "sql/arguments.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "zklock.h"
+
+/* Is a path in zklock.allowed_paths?  Both are in the server's encoding. */
+static bool
+path_is_allowed(const char *path)
+{
+	const char *item = zklock_allowed_paths;
+
+	while (*item != '\0')
+	{
+		size_t		len = strcspn(item, ",");
+		const char *next = item + len + (item[len] == ',');
+
+		while (len > 0 && *item == ' ')
+			item++, len--;
+		while (len > 0 && item[len - 1] == ' ')
+			len--;
+		if (len >= 2 && strncmp(item + len - 2, "/*", 2) == 0)
+		{
+			/* A path does not end with "/": it goes on. */
+			if (strncmp(path, item, len - 1) == 0)
+				return true;
+		}
+		else if (len == strlen(path) && strncmp(path, item, len) == 0)
+			return true;
+		item = next;
+	}
+	return false;
+}
+
+/*
+ * Checks a path and returns it in UTF-8.  What is to be unlocked need not be
+ * allowed any more.
+ */
+char *
+check_path(text *arg, bool to_lock)
+{
+	char	 *path = text_to_cstring(arg);
+	char	 *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
+	PathFault fault = path_check(utf8, strlen(utf8));
+
+	if (fault != PATH_OK)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("invalid ZooKeeper path: \"%s\"", path),
+						errdetail_internal("%s", path_fault_detail(fault))));
+	if (to_lock && !path_is_allowed(path))
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("permission denied for ZooKeeper path \"%s\"", path),
+						errdetail("The path is not in \"zklock.allowed_paths\".")));
+	return utf8;
+}
+
+/* The process that holds a session's locks is its leader. */
+void
+require_lock_holder(void)
+{
+	zklock_require_preload();
+	if (IsParallelWorker())
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+						errmsg("cannot use ZooKeeper locks during a parallel operation")));
+}
+
+/* The path argument of a function, checked, in UTF-8. */
+char *
+path_argument(FunctionCallInfo fcinfo, bool to_lock)
+{
+	require_lock_holder();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
+	return check_path(PG_GETARG_TEXT_PP(0), to_lock);
+}
+
+/*
+ * A timeout argument of a function, in milliseconds, rounded up.  Even the
+ * longest interval, which is that of infinity, is in the range of an int64.
+ */
+int64
+interval_argument(FunctionCallInfo fcinfo, int n)
+{
+	Interval *timeout;
+	double	  ms;
+
+	if (PG_ARGISNULL(n))
+		return LOCK_WAIT_FOREVER;
+	timeout = PG_GETARG_INTERVAL_P(n);
+	ms = timeout->time / 1000.0 +
+		 (timeout->day + (double) timeout->month * DAYS_PER_MONTH) * (SECS_PER_DAY * 1000.0);
+	if (ms < 0)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("timeout must not be negative")));
+	return (int64) ceil(ms);
+}

@@ -1,0 +1,249 @@
+/*
+ * monitor_funcs.c
+ *		SQL functions behind the views zk_locks and zk_session.
+ *
+ * They read shared memory only; see lock_view.c for how consistent that is.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "backend/lock_view.h"
+#include "compat.h"
+#include "recipes/permit_recipe.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+#include "worker/lease.h"
+#include "zklock.h"
+
+PG_FUNCTION_INFO_V1(zk_locks);
+PG_FUNCTION_INFO_V1(zk_session);
+
+#define ZK_LOCKS_COLUMNS 15
+#define ZK_SESSION_COLUMNS 11
+
+static const char *
+state_name(ContenderState state, LeaseState lease)
+{
+	switch (state)
+	{
+		case CONTENDER_REQUESTED:
+			return "requested";
+		case CONTENDER_QUEUED:
+			return "waiting";
+		case CONTENDER_GRANTED:
+			return lease == LEASE_HOLDS		  ? "held"
+				   : lease == LEASE_SUSPENDED ? "suspended"
+											  : "lost";
+		case CONTENDER_LOST:
+			return "lost";
+		case CONTENDER_FAILED:
+			return "failed";
+		case CONTENDER_RELEASING:
+			return "releasing";
+		case CONTENDER_FREE:
+			break;
+	}
+	return "free";
+}
+
+static Datum
+utf8_text(const char *utf8, bool convertible)
+{
+	return CStringGetTextDatum(utf8_for_display(utf8, convertible));
+}
+
+static Datum
+text_or_null(const char *value, bool *isnull)
+{
+	*isnull = value == NULL || value[0] == '\0';
+	return *isnull ? (Datum) 0 : CStringGetTextDatum(value);
+}
+
+/* The path as the user knows it: a semaphore's without that of its nodes. */
+static const char *
+shown_path(const ContenderEntry *entry)
+{
+	int suffix = 0;
+
+	if (entry->kind == CONTENDER_TURN)
+		suffix = strlen(PERMIT_TURNS);
+	else if (entry->kind == CONTENDER_PERMIT)
+		suffix = strlen(PERMIT_LEASES);
+	return pnstrdup(entry->path, strlen(entry->path) - suffix);
+}
+
+/*
+ * One permit, one row: does the entry of its lease speak for that of a turn?
+ */
+static bool
+is_spoken_for(const ContenderEntry *turn, const LockView *view)
+{
+	if (turn->kind != CONTENDER_TURN || turn->state == CONTENDER_REQUESTED || turn->state == CONTENDER_QUEUED)
+		return false;
+	for (int i = 0; i < view->n; i++)
+	{
+		const ContenderEntry *entry = &view->entries[i];
+
+		if (entry->kind == CONTENDER_PERMIT && entry->pid == turn->pid &&
+			strcmp(shown_path(entry), shown_path(turn)) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
+			 LeaseState lease, LockMode mode, bool transaction_level, int count)
+{
+	Datum values[ZK_LOCKS_COLUMNS];
+	bool  nulls[ZK_LOCKS_COLUMNS] = {0};
+	bool  lock = entry->kind == CONTENDER_LOCK;
+	bool  turn = entry->kind == CONTENDER_TURN &&
+				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
+	bool		waiting = entry->state == CONTENDER_QUEUED || turn;
+	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
+	int			blocker_pid = 0;
+	const char *blocker_node = NULL;
+
+	if (waiting && !turn)
+		lock_view_blocker(view, entry->run_id, entry->pid, &blocker_pid, &blocker_node);
+
+	values[0] = Int32GetDatum(entry->pid);
+	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
+	values[2] = utf8_text(shown_path(entry), entry->database == MyDatabaseId);
+	values[3] = CStringGetTextDatum(lock ? "lock" : "semaphore");
+	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
+	nulls[4] = !lock;
+	values[5] = CStringGetTextDatum(transaction_level ? "transaction" : "session");
+	values[6] = CStringGetTextDatum(turn ? "waiting" : state_name(entry->state, lease));
+	values[7] = BoolGetDatum(granted);
+	values[8] = Int32GetDatum(count);
+	values[9] = text_or_null(entry->node, &nulls[9]);
+	values[10] = Int64GetDatum(entry->token);
+	nulls[10] = !granted || !lock;
+	values[11] = TimestampTzGetDatum(entry->requested_at);
+	nulls[11] = !waiting && entry->state != CONTENDER_REQUESTED;
+	values[12] = TimestampTzGetDatum(entry->granted_at);
+	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN;
+	values[13] = Int32GetDatum(blocker_pid);
+	nulls[13] = blocker_pid == 0;
+	nulls[14] = blocker_node == NULL;
+	values[14] = blocker_node ? utf8_text(blocker_node, false) : (Datum) 0;
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+}
+
+/*
+ * zk_locks() returns setof record
+ *
+ * One row for each contender of this server and mode and scope of its
+ * acquisitions.
+ */
+Datum
+zk_locks(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	LockView	   view;
+	LeaseState	   lease;
+
+	zklock_require_preload();
+	compat_init_materialized_srf(fcinfo);
+	lock_view_take(&view);
+	lease = lease_state();
+	for (int i = 0; i < view.n; i++)
+	{
+		const ContenderEntry *entry = &view.entries[i];
+
+		if (is_spoken_for(entry, &view))
+			continue;
+		if (entry->session_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, false, entry->session_count);
+		if (entry->transaction_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, true, entry->transaction_count);
+		if (entry->shared_session_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, false,
+						 entry->shared_session_count);
+		if (entry->shared_transaction_count > 0)
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, true,
+						 entry->shared_transaction_count);
+		if (entry->session_count == 0 && entry->transaction_count == 0)
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->transaction_level, 0);
+	}
+	return (Datum) 0;
+}
+
+static const char *
+session_state_name(const SessionInfo *session, int worker_pid)
+{
+	if (worker_pid == 0)
+		return "no worker";
+	switch (session->state)
+	{
+		case SESSION_CONNECTING:
+			return "connecting";
+		case SESSION_CONNECTED:
+			return "connected";
+		case SESSION_AUTH_FAILED:
+			return "authentication failed";
+		case SESSION_DOWN:
+			break;
+	}
+	return "down";
+}
+
+/* Microseconds as an interval. */
+static Datum
+us_interval(int64 us)
+{
+	Interval *interval = palloc0(sizeof(Interval));
+
+	interval->time = us;
+	return IntervalPGetDatum(interval);
+}
+
+/*
+ * zk_session() returns record
+ *
+ * The state of the ZooKeeper session, in one row.
+ */
+Datum
+zk_session(PG_FUNCTION_ARGS)
+{
+	SessionInfo session;
+	int			worker_pid;
+	Datum		values[ZK_SESSION_COLUMNS] = {0};
+	bool		nulls[ZK_SESSION_COLUMNS] = {0};
+	bool		connected;
+	TupleDesc	tupdesc;
+
+	zklock_require_preload();
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	zklock_get_session(&session, &worker_pid);
+	connected = worker_pid != 0 && session.state == SESSION_CONNECTED;
+
+	values[0] = CStringGetTextDatum(session_state_name(&session, worker_pid));
+	values[1] = text_or_null(connected ? session.server : NULL, &nulls[1]);
+	if (session.id != 0)
+		values[2] = CStringGetTextDatum(psprintf("0x%llx", (unsigned long long) session.id));
+	else
+		nulls[2] = true;
+	values[3] = us_interval(INT64CONST(1000) * session.negotiated_timeout);
+	nulls[3] = session.negotiated_timeout == 0;
+	values[4] = us_interval(lease_remaining_us());
+	nulls[4] = session.id == 0;
+	values[5] = TimestampTzGetDatum(session.connected_since);
+	nulls[5] = !connected;
+	values[6] = Int32GetDatum(worker_pid);
+	nulls[6] = worker_pid == 0;
+	values[7] = Int64GetDatum(session.reconnects);
+	values[8] = Int64GetDatum(session.expirations);
+	nulls[9] = session.last_error[0] == '\0';
+	values[9] = nulls[9] ? (Datum) 0 : utf8_text(session.last_error, false);
+	values[10] = TimestampTzGetDatum(session.last_error_at);
+	nulls[10] = session.last_error_at == 0;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}

@@ -1,0 +1,67 @@
+/*
+ * semaphore_funcs.c
+ *		SQL functions for semaphores.
+ *
+ * They check their arguments and call permit.c.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/permit.h"
+#include "backend/request.h"
+#include "sql/arguments.h"
+
+PG_FUNCTION_INFO_V1(zk_semaphore_acquire);
+PG_FUNCTION_INFO_V1(zk_semaphore_release);
+
+/* The path argument of a function, checked, in UTF-8. */
+static char *
+semaphore_argument(FunctionCallInfo fcinfo, bool to_acquire)
+{
+	char *path = path_argument(fcinfo, to_acquire);
+
+	if (strlen(path) > ZKLOCK_MAX_SEMAPHORE_PATH)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("invalid ZooKeeper path: \"%s\"", path_for_display(path)),
+						errdetail("The path of a semaphore can have at most %d bytes in UTF-8.",
+								  ZKLOCK_MAX_SEMAPHORE_PATH)));
+	return path;
+}
+
+/*
+ * zk_semaphore_acquire(path text, permits int, timeout interval) returns boolean
+ *
+ * Acquires one more permit of a semaphore that has "permits" of them.  NULL
+ * waits for ever, '0' not at all.  True if held, false if the timeout has
+ * passed.
+ */
+Datum
+zk_semaphore_acquire(PG_FUNCTION_ARGS)
+{
+	char *path = semaphore_argument(fcinfo, true);
+	int64 timeout_ms;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+						errmsg("number of permits must not be null")));
+	if (PG_GETARG_INT32(1) < 1)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("number of permits must be at least 1")));
+	timeout_ms = interval_argument(fcinfo, 2);
+	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), timeout_ms));
+}
+
+/*
+ * zk_semaphore_release(path text) returns boolean
+ *
+ * Releases one permit.  False, with a warning, if the session held none or the
+ * permit was lost.
+ */
+Datum
+zk_semaphore_release(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(permit_release(semaphore_argument(fcinfo, false)));
+}

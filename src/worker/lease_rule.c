@@ -1,0 +1,79 @@
+/*
+ * lease_rule.c
+ *		How long a ZooKeeper session is sure to live, from what it answered.
+ *
+ * The leader expires a session when nobody has told it for the session timeout
+ * that the client is there.  That a client has sent something to a follower
+ * ("touched" its session) the leader learns only from the follower's answer to
+ * its ping, which it sends every half tick; that it commits a client's write
+ * does not touch the session.  So from a chain of three committed heartbeats:
+ *
+ *	A	touched the session on the follower after s(A), when it was sent.
+ *	B	was sent a tick or more after A was answered.  The leader has sent a
+ *		ping meanwhile, and sends B's commit behind it: when B is answered, the
+ *		follower has answered that ping and told the leader of A's touch.
+ *	C	was sent after B was answered and so behind that answer.  C committed:
+ *		the leader had heard of the touch, and had not ended the session.
+ *
+ * Hence the leader does not end the session before s(A) + session timeout.  A
+ * client that moves to another server in between is announced to the leader by
+ * that server, which touches the session as well; a new leader gives every
+ * session a fresh timeout, and has been elected after C's quorum.
+ *
+ * A follower can lose one touch that comes while it makes the answer to a
+ * ping, so the last A but one counts.  doc/internals.md names the assumptions.
+ *
+ * Runs in: the worker; pure C.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "worker/lease_rule.h"
+
+#include <string.h>
+
+/* Forgets all heartbeats. */
+void
+lease_history_clear(LeaseHistory *history)
+{
+	history->n = 0;
+}
+
+/* Adds a heartbeat behind the others; the oldest gives way if need be. */
+static void
+append(LeaseHistory *history, int64_t sent, int64_t answered)
+{
+	if (history->n == LEASE_HISTORY)
+	{
+		history->n--;
+		memmove(&history->beats[0], &history->beats[1], history->n * sizeof(LeaseBeat));
+	}
+	history->beats[history->n].sent = sent;
+	history->beats[history->n].answered = answered;
+	history->n++;
+}
+
+/*
+ * Takes note of a committed heartbeat.  Heartbeats are added in the order in
+ * which they were sent, which is that of their answers.
+ *
+ *	tick	the longest time between two pings of the leader, and then some
+ *
+ * Returns the time from which the session's timeout runs at the earliest, or
+ * -1 if that is not known.
+ */
+int64_t
+lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick)
+{
+	int		b;
+	int		a;
+	int64_t base = -1;
+
+	for (b = history->n - 1; b >= 0 && history->beats[b].answered > sent; b--)
+		;
+	for (a = b; a >= 0 && history->beats[a].answered > history->beats[b].sent - tick; a--)
+		;
+	if (a >= 1)
+		base = history->beats[a - 1].sent;
+	append(history, sent, answered);
+	return base;
+}

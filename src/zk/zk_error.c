@@ -1,0 +1,103 @@
+/*
+ * zk_error.c
+ *		ZooKeeper's error codes: what they are called, and what they mean.
+ *
+ * The numbers are part of its protocol.  Some are not in every release of the
+ * client library.
+ *
+ * Runs in: any process.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "zk/zk_client.h"
+
+#define API_ERROR (-100) /* above it, something broke; below, something is refused */
+#define UNIMPLEMENTED (-6)
+#define INVALID_ACL (-114)
+
+typedef struct ErrorCode
+{
+	int			code;
+	const char *name;
+	ZkOutcome	outcome;
+} ErrorCode;
+
+static const ErrorCode error_codes[] = {
+	{0, "ZOK", ZK_OK},
+	{-1, "ZSYSTEMERROR", ZK_REFUSED},
+	{-2, "ZRUNTIMEINCONSISTENCY", ZK_UNKNOWN}, /* the library has given the connection up */
+	{-3, "ZDATAINCONSISTENCY", ZK_REFUSED},
+	{ZK_CONNECTION_LOSS, "ZCONNECTIONLOSS", ZK_UNKNOWN},
+	{-5, "ZMARSHALLINGERROR", ZK_REFUSED},
+	{UNIMPLEMENTED, "ZUNIMPLEMENTED", ZK_REFUSED},
+	{-7, "ZOPERATIONTIMEOUT", ZK_UNKNOWN},
+	{-8, "ZBADARGUMENTS", ZK_REFUSED},
+	{-9, "ZINVALIDSTATE", ZK_UNKNOWN},
+	{API_ERROR, "ZAPIERROR", ZK_REFUSED},
+	{-101, "ZNONODE", ZK_NO_NODE},
+	{ZK_NO_AUTH, "ZNOAUTH", ZK_REFUSED},
+	{-103, "ZBADVERSION", ZK_REFUSED},
+	{-108, "ZNOCHILDRENFOREPHEMERALS", ZK_NO_CHILDREN},
+	{-110, "ZNODEEXISTS", ZK_NODE_EXISTS},
+	{-111, "ZNOTEMPTY", ZK_REFUSED},
+	{-112, "ZSESSIONEXPIRED", ZK_UNKNOWN},
+	{-113, "ZINVALIDCALLBACK", ZK_REFUSED},
+	{INVALID_ACL, "ZINVALIDACL", ZK_REFUSED},
+	{ZK_AUTH_FAILED, "ZAUTHFAILED", ZK_REFUSED},
+	{ZK_CLOSING, "ZCLOSING", ZK_UNKNOWN},
+	{-117, "ZNOTHING", ZK_REFUSED},
+	{-118, "ZSESSIONMOVED", ZK_UNKNOWN},
+	{-119, "ZNOTREADONLY", ZK_REFUSED},
+	{-120, "ZEPHEMERALONLOCALSESSION", ZK_REFUSED},
+	{ZK_NO_WATCHER, "ZNOWATCHER", ZK_REFUSED},
+	{ZK_REQUIRES_AUTH, "ZSESSIONCLOSEDREQUIRESASLAUTH", ZK_REFUSED},
+	{-125, "ZQUOTAEXCEEDED", ZK_REFUSED},
+	{-127, "ZTHROTTLEDOP", ZK_REFUSED},
+};
+
+/* What is known of a code, or NULL */
+static const ErrorCode *
+find_code(int code)
+{
+	for (int i = 0; i < (int) lengthof(error_codes); i++)
+	{
+		if (error_codes[i].code == code)
+			return &error_codes[i];
+	}
+	return NULL;
+}
+
+/* The name of a code. */
+const char *
+zk_error_name(int code)
+{
+	const ErrorCode *known = find_code(code);
+
+	return known ? known->name : psprintf("error %d", code);
+}
+
+/* What became of a call that was answered with a code. */
+ZkOutcome
+zk_error_outcome(int code)
+{
+	const ErrorCode *known = find_code(code);
+
+	return known ? known->outcome : ZK_REFUSED;
+}
+
+/* Does the code mean that we lack a right? */
+bool
+zk_error_is_permission(int code)
+{
+	return code == ZK_NO_AUTH || code == ZK_AUTH_FAILED || code == INVALID_ACL ||
+		   code == ZK_REQUIRES_AUTH;
+}
+
+/* Did something break, so that nobody knows what was done? */
+bool
+zk_error_is_breakdown(int code)
+{
+	return code > API_ERROR && code != UNIMPLEMENTED;
+}

@@ -1,0 +1,42 @@
+/*
+ * zk_event.h
+ *		What the client library's threads tell the main loop.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ZK_EVENT_H
+#define ZKLOCK_ZK_EVENT_H
+
+#include "zk/connect_string.h"
+
+typedef enum EventKind
+{
+	EVENT_REPLY,
+	EVENT_SESSION,
+	EVENT_WATCH,
+	EVENT_LOG,
+	EVENT_RESOLVED
+} EventKind;
+
+typedef struct Event
+{
+	struct Event *next;
+	EventKind	  kind;
+	uint64		  call;			   /* REPLY: the call's number */
+	uintptr_t	  epoch;		   /* SESSION, WATCH: the handle's */
+	int			  code;			   /* REPLY: result; SESSION: state; WATCH: type;
+								 * LOG: level; RESOLVED: success */
+	int64		  czxid;		   /* REPLY of create, get */
+	int64		  ephemeral_owner; /* likewise */
+	int			  nchildren;	   /* REPLY of list */
+	char		**children;		   /* one block with the strings */
+	char		 *text;			   /* a path, a message or addresses; or NULL */
+} Event;
+
+extern int	  event_queue_open(void);
+extern void	  event_push(const Event *event);
+extern Event *event_take_all(void);
+extern void	  event_free(Event *event);
+extern bool	  event_resolve(const ConnectString *servers);
+
+#endif /* ZKLOCK_ZK_EVENT_H */
