@@ -45,13 +45,13 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "lib/ilist.h"
+#include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/hsearch.h"
 #include "utils/timeout.h"
-#include "worker/lease.h"
 
 /* Transaction-level acquisitions by one subtransaction. */
 typedef struct HoldOwner

@@ -39,9 +39,9 @@
 #include "backend/lock_view.h"
 #include "backend/request.h"
 #include "compat.h"
+#include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "storage/lock.h"
-#include "worker/lease.h"
 #include "zklock.h"
 
 /* How often a check that is not answered is asked for again, ms. */

@@ -28,13 +28,13 @@
 #include "backend/permit.h"
 #include "backend/request.h"
 #include "lib/ilist.h"
+#include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
 
 typedef struct Permit
 {

@@ -21,12 +21,12 @@
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
+#include "shared/lease_state.h"
 #include "storage/lock.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
 #include "zk/zk_client.h"
 #include "zklock.h"
 
@@ -137,7 +137,7 @@ node_data(NodeDialect dialect, bool transaction_level)
 	else if (gethostname(host, sizeof(host)) == 0)
 		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
 
-	if (dialect == DIALECT_HIVE)
+	if (node_data_form(dialect) == NODE_DATA_HIVE)
 		return hive_data(server.data, transaction_level);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
@@ -185,6 +185,7 @@ request_contender(const ContenderRequest *request)
 	entry->pid = MyProcPid;
 	entry->database = MyDatabaseId;
 	entry->kind = request->kind;
+	entry->recipe = request->kind == CONTENDER_PERMIT ? RECIPE_PERMIT : RECIPE_LOCK;
 	entry->mode = request->mode;
 	entry->dialect = dialect;
 	entry->persistent_parents = zklock_parent_nodes == ZKLOCK_PARENTS_PERSISTENT;
@@ -332,6 +333,12 @@ report_failure(const char *path, ContenderFailure failure, int code)
 					 errmsg("cannot lock ZooKeeper path \"%s\": its sequence numbers are used up", name),
 					 errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
 					 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
+			break;
+		case FAILURE_OTHER_RECIPE:
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
+					 errdetail("The nodes of a semaphore and those of a lock cannot have the same path.")));
 			break;
 		default:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE

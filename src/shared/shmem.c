@@ -46,11 +46,11 @@
 
 #include "compat.h"
 #include "port/pg_bitutils.h"
+#include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "worker/lease.h"
 #include "zklock.h"
 
 ZklockShared *zklock_shared = NULL;

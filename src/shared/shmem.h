@@ -9,7 +9,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
@@ -65,7 +65,8 @@ typedef enum ContenderFailure
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
-	FAILURE_WORN_OUT	  /* the path's sequence numbers are used up */
+	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
+	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
 } ContenderFailure;
 
 /*
@@ -95,6 +96,7 @@ typedef struct ContenderEntry
 	int			pid;
 	Oid			database;
 	EntryKind	kind;
+	RecipeId	recipe;
 	NodeDialect dialect;
 	int			permits;			/* of the semaphore, for CONTENDER_PERMIT */
 	bool		persistent_parents; /* else containers, if any are missing */

@@ -14,9 +14,9 @@
 #include "backend/lock_view.h"
 #include "compat.h"
 #include "recipes/permit_recipe.h"
+#include "shared/lease_state.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
 #include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);

@@ -56,7 +56,7 @@
 #include "compat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "queue/lock_path.h"
+#include "queue/queue.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
@@ -136,7 +136,7 @@ session_forget(const char *reason)
 {
 	session_file_remove();
 	session_set_error(reason);
-	lock_session_ended(reason);
+	queue_session_ended(reason);
 	lease_end();
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session.id = 0;
@@ -247,7 +247,7 @@ session_open(void)
 	{
 		session_set_state(SESSION_DOWN);
 		back_off();
-		lock_session_unreachable();
+		queue_session_unreachable();
 	}
 	else
 	{
@@ -339,7 +339,7 @@ on_connected(void)
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
-	lock_session_connected(&now);
+	queue_session_connected(&now);
 }
 
 static void
@@ -357,7 +357,7 @@ on_session(ZkSessionEvent event)
 			session_set_error("connection lost");
 			session_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
@@ -365,15 +365,15 @@ on_session(ZkSessionEvent event)
 			session_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:
 			back_off();
 			session_set_error("authentication failed");
 			session_set_state(SESSION_AUTH_FAILED);
 			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
-			lock_session_unreachable();
-			lock_session_refused(ZK_AUTH_FAILED);
+			queue_session_unreachable();
+			queue_session_refused(ZK_AUTH_FAILED);
 			break;
 		case ZK_SESSION_UNRESOLVED:
 			if (backoff_ms == MIN_BACKOFF_MS)
@@ -381,7 +381,7 @@ on_session(ZkSessionEvent event)
 			back_off();
 			session_set_error("no server name could be resolved");
 			session_set_state(SESSION_DOWN);
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 	}
 }
@@ -527,7 +527,7 @@ sleep_time(void)
 {
 	int64 next = -1;
 	int64 wanted[] = {zk_calls_next_wakeup(),
-					  lock_path_next_wakeup(),
+					  queue_next_wakeup(),
 					  handle_open ? -1 : open_at,
 					  handle_open && !zk_client_connected() ? check_addresses_at : -1,
 					  lease_next_wakeup(),
@@ -571,9 +571,9 @@ main_loop(WaitEventSet *events)
 		zk_client_dispatch();
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
-		lock_path_attend();
+		queue_attend();
 		admin_attend();
-		lock_path_retry();
+		queue_pump();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
 	}
@@ -584,7 +584,7 @@ void
 zklock_worker_main(Datum arg)
 {
 	static const ZkClientCallbacks callbacks = {.session = on_session,
-												.watch = lock_path_watch,
+												.watch = queue_watch,
 												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	SessionInfo					   session;
@@ -614,7 +614,7 @@ zklock_worker_main(Datum arg)
 	SpinLockRelease(&zklock_shared->mutex);
 	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
 
-	lock_path_start();
+	queue_start();
 	zklock_get_session(&session, NULL);
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)

@@ -1,6 +1,6 @@
 /*
- * lock_session.c
- *		What the session's life means for the locks.
+ * session.c
+ *		What the session's life means for the engine.
  *
  * A lock is as good as the session that owns its node.
  *
@@ -22,45 +22,52 @@
  */
 #include "postgres.h"
 
-#include "queue/lock_path.h"
-#include "queue/lock_table.h"
+#include "queue/queue.h"
+#include "queue/table.h"
 
 /* Pause before a sync that was refused is sent again. */
 #define SYNC_AGAIN_MS 1000
+
+/* What a new connection, or a new handle, makes void */
+typedef enum Forget
+{
+	FORGET_LISTINGS,
+	FORGET_WATCHES /* and listings */
+} Forget;
 
 /*
  * What was seen of the runs' nodes no longer holds: before anything is granted
  * they must be seen again.  With a new handle, watches are gone as well.
  */
 static void
-forget_listings(bool watches)
+forget_listings(Forget what)
 {
 	HASH_SEQ_STATUS status;
-	LockPath	   *path;
+	Path		   *path;
 
-	hash_seq_init(&status, lock_manager.paths);
+	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
 		dlist_iter iter;
 
-		if (watches)
-			child_watch_set(path, WATCH_NONE);
+		if (what == FORGET_WATCHES)
+			watch_child_set(path, WATCH_NONE);
 		dlist_foreach (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, node, iter.cur);
 
 			run->listed = false;
-			if (watches)
+			if (what == FORGET_WATCHES)
 			{
-				own_watch_set(run, WATCH_NONE);
+				watch_own_set(run, WATCH_NONE);
 				if (run->blocker)
-					blocker_watch_set(run, WATCH_NONE);
+					watch_blocker_set(run, WATCH_NONE);
 			}
 		}
 	}
 }
 
-/* The reply to lock_synchronize() */
+/* The reply to queue_synchronize() */
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
@@ -69,15 +76,15 @@ on_synced(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == ZK_OK)
 	{
-		lock_manager.synced = true;
-		lock_pump_all();
+		engine.synced = true;
+		path_mark_all();
 		return;
 	}
 	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(reply->code)),
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
-	lock_manager.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
-	(void) retry_is_due(lock_manager.sync_at);
-	lock_session_unreachable();
+	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
+	(void) retry_is_due(engine.sync_at);
+	queue_session_unreachable();
 }
 
 /*
@@ -85,25 +92,25 @@ on_synced(void *arg, const ZkReply *reply)
  * server yet: nothing is asked before it has.
  */
 void
-lock_synchronize(void)
+queue_synchronize(void)
 {
-	lock_manager.synced = false;
-	lock_manager.sync_at = -1;
+	engine.synced = false;
+	engine.sync_at = -1;
 	zk_sync(on_synced, NULL);
 }
 
 /* A connection stands, of the session before or of a new one. */
 void
-lock_session_connected(const SessionInfo *session)
+queue_session_connected(const SessionInfo *session)
 {
-	lock_manager.session_id = session->id;
-	lock_manager.chroot_len = strlen(session->chroot);
-	lock_manager.refused_code = 0;
-	lock_manager.resume_until = -1;
-	lock_synchronize();
-	forget_listings(false);
+	engine.session_id = session->id;
+	engine.chroot_len = strlen(session->chroot);
+	engine.refused_code = 0;
+	engine.resume_until = -1;
+	queue_synchronize();
+	forget_listings(FORGET_LISTINGS);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
-		contender_check(&lock_manager.contenders[i]);
+		contender_check(&engine.contenders[i]);
 }
 
 /*
@@ -111,37 +118,37 @@ lock_session_connected(const SessionInfo *session)
  * go on.  Who does not wait for other holders does not wait for this either.
  */
 void
-lock_session_unreachable(void)
+queue_session_unreachable(void)
 {
-	lock_manager.resume_until = -1;
+	engine.resume_until = -1;
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		Contender *c = &lock_manager.contenders[i];
+		Contender *c = &engine.contenders[i];
 
-		if (c->path == NULL)
+		if (c->place == PLACE_NONE)
 			continue;
 
-		/* Who waits for a release need not wait for ZooKeeper. */
+		/* A session that waits for a release need not wait for ZooKeeper. */
 		if (contender_state(c) == CONTENDER_RELEASING || entry_at(i)->downgrading)
 			entry_set_owner_latch(entry_at(i));
-		else if (!c->granted && entry_at(i)->nowait && !(c->run && c->run->record == c))
+		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) && entry_at(i)->nowait)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
-	lock_pump_all();
+	path_mark_all();
 }
 
 /*
  * The session is proved to live again: who waits for that goes on.
  */
 void
-lock_session_proved(void)
+queue_session_proved(void)
 {
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		if (lock_manager.contenders[i].granted)
+		if (engine.contenders[i].place == PLACE_GRANTED)
 			entry_set_owner_latch(entry_at(i));
 	}
-	lock_pump_all();
+	path_mark_all();
 }
 
 /*
@@ -150,15 +157,15 @@ lock_session_proved(void)
  * session turn out to be alive; then their nodes are deleted.
  */
 void
-lock_session_unproved(void)
+queue_session_unproved(void)
 {
 	int nlost = 0;
 
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		Contender *c = &lock_manager.contenders[i];
+		Contender *c = &engine.contenders[i];
 
-		if (!c->granted)
+		if (c->place != PLACE_GRANTED)
 			continue;
 		nlost += contender_state(c) == CONTENDER_GRANTED;
 		contender_lose(c, LOSS_UNPROVED);
@@ -166,7 +173,7 @@ lock_session_unproved(void)
 	if (nlost > 0)
 		ereport(LOG, (errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
 					  errdetail("Locks lost: %d.", nlost)));
-	lock_pump_all();
+	path_mark_all();
 }
 
 /*
@@ -174,39 +181,39 @@ lock_session_unproved(void)
  * it, who waited queues again when there is a new session.
  */
 void
-lock_session_ended(const char *reason)
+queue_session_ended(const char *reason)
 {
 	HASH_SEQ_STATUS status;
-	LockPath	   *path;
+	Path		   *path;
 	int				nlost = 0;
 	int				nwaiting = 0;
 
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		if (contender_state(&lock_manager.contenders[i]) == CONTENDER_GRANTED)
+		if (contender_state(&engine.contenders[i]) == CONTENDER_GRANTED)
 			nlost++;
-		else if (lock_manager.contenders[i].path &&
-				 contender_state(&lock_manager.contenders[i]) == CONTENDER_QUEUED)
+		else if (engine.contenders[i].place != PLACE_NONE &&
+				 contender_state(&engine.contenders[i]) == CONTENDER_QUEUED)
 			nwaiting++;
 	}
 	ereport(LOG, (errmsg("ZooKeeper session ended: %s", reason),
 				  errdetail("Locks lost: %d. Waiting requests that queue again: %d.", nlost, nwaiting)));
 
-	hash_seq_init(&status, lock_manager.paths);
+	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
 		dlist_mutable_iter iter;
 
-		child_watch_set(path, WATCH_NONE);
-		foreign_clear(path);
+		watch_child_set(path, WATCH_NONE);
+		path_foreign_clear(path);
 		dlist_foreach_modify (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, node, iter.cur);
 
 			if (run->state != RUN_PLANNED)
-				run_replace(run, true);
+				run_expired(run);
 		}
-		path_free_if_idle(path);
+		path_mark(path);
 	}
 }
 
@@ -215,16 +222,16 @@ lock_session_ended(const char *reason)
  * connection stands again, which will be another handle's.
  */
 void
-lock_session_refused(int code)
+queue_session_refused(int code)
 {
-	lock_manager.refused_code = code;
-	forget_listings(true);
+	engine.refused_code = code;
+	forget_listings(FORGET_WATCHES);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		Contender *c = &lock_manager.contenders[i];
+		Contender *c = &engine.contenders[i];
 
-		if (c->path && contender_state(c) == CONTENDER_QUEUED)
+		if (c->place != PLACE_NONE && contender_state(c) == CONTENDER_QUEUED)
 			contender_fail(c, FAILURE_REFUSED, code);
 	}
-	lock_pump_all();
+	path_mark_all();
 }

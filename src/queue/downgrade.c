@@ -1,5 +1,5 @@
 /*
- * lock_downgrade.c
+ * downgrade.c
  *		From exclusive to shared without letting go.
  *
  * A session that holds a lock in both modes and gives up the exclusive one is
@@ -14,10 +14,10 @@
  *	- While others of this server wait in the same run, nothing is done.  They
  *	  are next and must wait until the shared holder has gone, and whoever came
  *	  after them must wait for them; the run's exclusive node stands for that.
- *	- When the holder is alone in its run, the run gets an heir: the name of
- *	  the shared node, which follows from that of the exclusive one.  One
- *	  request creates the heir and deletes the other, both or none, so there
- *	  is always one of them.  Nobody joins the run any more.
+ *	- When the holder is alone in its run, the run is DOWNGRADING and has an
+ *	  heir: the name of the shared node, which follows from that of the
+ *	  exclusive one.  One request creates the heir and deletes the other, both
+ *	  or none, so there is always one of them.  Nobody joins the run any more.
  *	- When that is done the run is shared and goes by the name of the heir.
  *
  * If the reply is lost, or the worker is restarted, a listing shows which of
@@ -39,7 +39,7 @@
  */
 #include "postgres.h"
 
-#include "queue/lock_table.h"
+#include "queue/table.h"
 
 /* Is a shared holder alone in an exclusive run? */
 bool
@@ -47,83 +47,69 @@ run_wants_downgrade(const Run *run)
 {
 	dlist_head *queue = unconstify(dlist_head *, &run->queue);
 
-	return run->mode == LOCK_MODE_EXCLUSIVE && run->heir[0] == '\0' && run->state == RUN_GRANTED &&
-		   !dlist_is_empty(queue) && !dlist_has_next(queue, dlist_head_node(queue)) &&
-		   contender_mode(dlist_head_element(Contender, node, queue)) == LOCK_MODE_SHARED;
-}
-
-/* From now on the run's node may have been replaced by its heir. */
-void
-run_downgrade_begin(Run *run)
-{
-	if (!node_name_downgraded(run->heir, sizeof(run->heir), run->dialect, run->name))
-		elog(ERROR, "unexpected node name \"%s\"", run->name);
-	run->closed = true;
+	return run->path->recipe->heir && run->state == RUN_GRANTED &&
+		   run->request.mode == LOCK_MODE_EXCLUSIVE && !dlist_is_empty(queue) &&
+		   !dlist_has_next(queue, dlist_head_node(queue)) &&
+		   contender_request(run_head(run)).mode == LOCK_MODE_SHARED;
 }
 
 /*
- * The reply to run_exchange().  Unless it was done, or refused, a listing will
+ * The reply to send_exchange().  Unless it was done, or refused, a listing will
  * tell which of the two nodes there is.
  */
 static void
 on_exchanged(void *arg, const ZkReply *reply)
 {
-	Run		 *run = arg;
-	LockPath *path = run->path;
+	Run *run = arg;
 
 	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK)
 		run_downgraded(run);
-	else if (reply->outcome == ZK_UNKNOWN)
-		run->listed = false;
-	else
+	else if (reply->outcome == ZK_REFUSED)
 	{
-		if (reply->outcome == ZK_REFUSED && !run->downgrade_refused)
+		if (run_refused(run) && run->state == RUN_DOWNGRADING)
 			ereport(LOG,
 					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
-							path->path, run->name, zk_error_name(reply->code)),
+							run->path->path, run->name, zk_error_name(reply->code)),
 					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
-		run->downgrade_refused = reply->outcome == ZK_REFUSED;
-		if (reply->outcome != ZK_REFUSED)
-			run->listed = false;
-		if (reply->outcome != ZK_NO_NODE)
+	}
+	else
+	{
+		run->listed = false;
+		if (reply->outcome != ZK_UNKNOWN && reply->outcome != ZK_NO_NODE)
 			run->retry_at = zklock_now_ms() + RETRY_MS;
 	}
-	path_pump(path);
 }
 
 static void
 send_exchange(Run *run)
 {
-	char *node = node_path(run->path, run->name);
-	char *heir = node_path(run->path, run->heir);
+	char *node = path_node(run->path, run->name);
+	char *heir = path_node(run->path, run->heir);
 
-	run_node_call_begin(run);
-	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
-				on_exchanged, run);
+	run_node_call_begin(run, NODE_CALL_EXCHANGE);
+	zk_exchange(heir, entry_of(run_head(run))->data, node, on_exchanged, run);
 	pfree(node);
 	pfree(heir);
 }
 
 /* The node to be replaced, read to make sure that it is still ours. */
 static void
-on_claimed(void *arg, const ZkReply *reply)
+on_replaced_identified(void *arg, const ZkReply *reply)
 {
-	Run		 *run = arg;
-	LockPath *path = run->path;
+	Run *run = arg;
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner != lock_manager.session_id)
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_REFUSED)
 		run->retry_at = zklock_now_ms() + RETRY_MS;
 	else if (reply->outcome != ZK_OK)
 		run->listed = false;
-	else if (!dlist_is_empty(&run->queue))
+	else if (run->state == RUN_DOWNGRADING)
 		send_exchange(run);
-	path_pump(path);
 }
 
 /*
@@ -133,63 +119,27 @@ on_claimed(void *arg, const ZkReply *reply)
 static void
 run_exchange(Run *run)
 {
-	char *node;
-
-	if (run->dialect != DIALECT_HIVE)
-	{
+	if (node_name_recurs(run->request.dialect))
+		run_identify(run, run->name, on_replaced_identified);
+	else
 		send_exchange(run);
-		return;
-	}
-	node = node_path(run->path, run->name);
-	run_node_call_begin(run);
-	zk_get(node, false, on_claimed, run);
-	pfree(node);
 }
 
-/* Does what comes next for a run that has an heir. */
+/* Does what comes next for a run that is being downgraded. */
 void
 run_downgrade_pump(Run *run)
 {
-	LockPath *path = run->path;
+	Path *path = run->path;
 
-	if (run->calling)
+	if (run->node_call != NODE_CALL_NONE)
 		return;
 	if (!run->listed)
 	{
-		if (path->lists_sent == path->lists_done && run_may_retry(run))
-			path_list(path, false);
+		if (path->lists_sent == path->lists_done && retry_is_due(run->retry_at))
+			path_list(path, LIST_ONLY);
 	}
-	else if (run_may_retry(run))
+	else if (retry_is_due(run->retry_at))
 		run_exchange(run);
 	else
-		run_guard(run);
-}
-
-/* The heir has taken the place of the run's node. */
-void
-run_downgraded(Run *run)
-{
-	dlist_iter iter;
-
-	own_watch_set(run, WATCH_NONE);
-	strlcpy(run->name, run->heir, sizeof(run->name));
-	run->heir[0] = '\0';
-	run->mode = LOCK_MODE_SHARED;
-	run->listed = true;
-	run_publish(run);
-	dlist_foreach (iter, &run->queue)
-		contender_downgraded(dlist_container(Contender, node, iter.cur));
-}
-
-/* The run's node is not there: deleted by someone else, or replaced by us. */
-void
-run_vanished(Run *run)
-{
-	if (run->heir[0] != '\0')
-	{
-		run->listed = false;
-		run->retry_at = 0;
-	}
-	else
-		run_deleted(run);
+		watch_own(run);
 }

@@ -1,5 +1,5 @@
 /*
- * lock_contender.c
+ * contender.c
  *		The worker's steps in a contender's life.
  *
  * These functions keep a contender's entry in shared memory, its place in the
@@ -15,7 +15,7 @@
 #include <signal.h>
 
 #include "mb/pg_wchar.h"
-#include "queue/lock_table.h"
+#include "queue/table.h"
 #include "utils/timestamp.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */
@@ -25,17 +25,17 @@ contender_state(const Contender *c)
 	return entry_get_state(entry_index(c));
 }
 
-/* Its mode, which its backend may have downgraded meanwhile. */
-LockMode
-contender_mode(const Contender *c)
+/* What it asks for; its backend may have downgraded that meanwhile. */
+RecipeRequest
+contender_request(const Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
-	LockMode		mode;
+	RecipeRequest	request = {.dialect = entry->dialect, .permits = entry->permits};
 
 	SpinLockAcquire(&entry->mutex);
-	mode = entry->mode;
+	request.mode = entry->mode;
 	SpinLockRelease(&entry->mutex);
-	return mode;
+	return request;
 }
 
 /* A session never waits for itself. */
@@ -76,7 +76,7 @@ contender_publish(Contender *c)
 }
 
 /*
- * The worker is done with a contender: its entry is given back, at once or
+ * The engine is done with a contender: its entry is given back, at once or
  * when its backend has taken note of a failure or loss.
  */
 void
@@ -84,9 +84,9 @@ contender_forget(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
 
+	c->place = PLACE_NONE;
 	c->path = NULL;
 	c->run = NULL;
-	c->granted = false;
 	SpinLockAcquire(&entry->mutex);
 	entry->run_id = 0;
 	SpinLockRelease(&entry->mutex);
@@ -103,20 +103,22 @@ contender_detach(Contender *c)
 {
 	Run *run = c->run;
 
+	path_mark(c->path);
 	dlist_delete(&c->node);
 	if (run && dlist_is_empty(&run->queue) && run->state != RUN_PLANNED)
 	{
 		run->record = c;
+		c->place = PLACE_ON_RECORD;
 		return;
 	}
 	if (run && !dlist_is_empty(&run->queue))
-		contender_publish(dlist_head_element(Contender, node, &run->queue));
+		contender_publish(run_head(run));
 	contender_forget(c);
 }
 
-/* Refuses a contender that waits. */
-void
-contender_fail(Contender *c, ContenderFailure failure, int code)
+/* Tells the backend of a contender that waits why it is refused. */
+static void
+contender_refuse(Contender *c, ContenderFailure failure, int code)
 {
 	ContenderEntry *entry = entry_of(c);
 
@@ -126,7 +128,22 @@ contender_fail(Contender *c, ContenderFailure failure, int code)
 	SpinLockRelease(&entry->mutex);
 	if (contender_step(c, CONTENDER_QUEUED, CONTENDER_FAILED))
 		entry_set_owner_latch(entry);
+}
+
+/* Refuses a contender that waits. */
+void
+contender_fail(Contender *c, ContenderFailure failure, int code)
+{
+	contender_refuse(c, failure, code);
 	contender_detach(c);
+}
+
+/* Refuses one that is in no queue yet. */
+void
+contender_turn_away(Contender *c, ContenderFailure failure)
+{
+	contender_refuse(c, failure, 0);
+	contender_forget(c);
 }
 
 /*
@@ -143,7 +160,6 @@ contender_lose(Contender *c, LossReason reason)
 	int				pid;
 	bool			lost;
 
-	c->granted = false;
 	SpinLockAcquire(&entry->mutex);
 	pid = entry->pid;
 	lost = entry->state == CONTENDER_GRANTED;
@@ -189,8 +205,10 @@ contender_grant(Contender *c)
 	}
 	SpinLockRelease(&entry->mutex);
 	if (granted)
+	{
+		c->place = PLACE_GRANTED;
 		entry_set_owner_latch(entry);
-	c->granted = granted;
+	}
 	return granted;
 }
 
@@ -204,6 +222,17 @@ contender_downgraded(Contender *c)
 	entry->downgrading = false;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
+}
+
+/* Shows what the recipe has to say to the contender's user. */
+void
+contender_remark(Contender *c, int32 remark)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->others_permits = remark;
+	SpinLockRelease(&entry->mutex);
 }
 
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */

@@ -1,12 +1,12 @@
 /*
- * lock_probe.c
+ * probe.c
  *		What became of a node whose create was not answered.
  *
  * A reply may be lost with the connection after ZooKeeper has created the
  * node.  A listing shows whether there is one that may be it, and its owner
- * whether it is.  A name with a UUID fits one node at most.  Hive's names have
- * none, so any node of that name is looked at that no other run has; as our
- * session creates one node of a path at a time, the one it owns is the one.
+ * whether it is.  A name with a UUID fits one node at most.  In a dialect whose
+ * names have none, any node of that name is looked at that no other run has; as
+ * our session creates one node of a path at a time, the one it owns is the one.
  *
  * Runs in: the worker.
  *
@@ -14,7 +14,7 @@
  */
 #include "postgres.h"
 
-#include "queue/lock_table.h"
+#include "queue/table.h"
 
 /* The search for a node whose create was not answered */
 typedef struct Probe
@@ -31,7 +31,7 @@ typedef struct Probe
  * error, but it may exist: keep asking, so as not to leave it behind.
  */
 static void
-run_unsettled(Run *run, int code)
+probe_refused(Run *run, int code)
 {
 	run_fail(run, FAILURE_REFUSED, code);
 	run->retry_at = zklock_now_ms() + RETRY_MS;
@@ -56,17 +56,17 @@ probe_next(Probe *probe)
 
 	if (probe->next < probe->nnames)
 	{
-		char *node = node_path(run->path, probe->names[probe->next]);
+		char *node = path_node(run->path, probe->names[probe->next]);
 
-		run_node_call_begin(run);
+		run_node_call_begin(run, NODE_CALL_PROBE);
 		zk_get(node, false, on_found, probe);
 		pfree(node);
 		return;
 	}
 	if (probe->refused_code != 0)
-		run_unsettled(run, probe->refused_code);
+		probe_refused(run, probe->refused_code);
 	else
-		run_replace(run, true);
+		run_not_created(run);
 	probe_end(probe);
 }
 
@@ -74,16 +74,15 @@ probe_next(Probe *probe)
 static void
 on_found(void *arg, const ZkReply *reply)
 {
-	Probe	 *probe = arg;
-	Run		 *run = probe->run;
-	LockPath *path = run->path;
+	Probe *probe = arg;
+	Run	  *run = probe->run;
 
 	if (!run_node_call_end(run))
 	{
 		probe_end(probe);
 		return;
 	}
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == lock_manager.session_id)
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
 	{
 		run_created(run, probe->names[probe->next], reply->czxid);
 		probe_end(probe);
@@ -97,15 +96,13 @@ on_found(void *arg, const ZkReply *reply)
 		probe->next++;
 		probe_next(probe);
 	}
-	path_pump(path);
 }
 
 /* The listing that settles a lost create reply. */
 static void
 on_probed(void *arg, const ZkReply *reply)
 {
-	Run		 *run = arg;
-	LockPath *path = run->path;
+	Run *run = arg;
 
 	if (!run_node_call_end(run))
 		return;
@@ -118,24 +115,23 @@ on_probed(void *arg, const ZkReply *reply)
 		for (int i = 0; i < reply->nchildren; i++)
 		{
 			const char *child = reply->children[i];
-			int64		sequence;
+			RecipePeer	peer;
 
-			if (strlen(child) < sizeof(run->name) && run_sequence(run, child, &sequence) &&
-				strncmp(child, run->name, strlen(run->name)) == 0 &&
-				run_by_name(path, child, sequence) == NULL)
+			if (strlen(child) < sizeof(run->name) && run->path->recipe->read(child, &peer) &&
+				peer.numbered && strncmp(child, run->name, strlen(run->name)) == 0 &&
+				run_by_name(run->path, child) == NULL)
 				probe->names[probe->nnames++] = pstrdup(child);
 		}
 		probe_next(probe);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
-		run_unsettled(run, reply->code);
-	path_pump(path);
+		probe_refused(run, reply->code);
 }
 
 /* Asks whether the node exists whose create was not answered. */
 void
 run_probe(Run *run)
 {
-	run_node_call_begin(run);
+	run_node_call_begin(run, NODE_CALL_PROBE);
 	zk_list(run->path->path, false, on_probed, run);
 }
