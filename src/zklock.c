@@ -15,28 +15,15 @@
 #include "backend/backend.h"
 #include "backend/guard.h"
 #include "compat.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "worker/worker.h"
 #include "zk/connect_string.h"
-#include "zklock.h"
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
 
 PGDLLEXPORT void _PG_init(void);
-
-int	  zklock_acl = ZKLOCK_ACL_OPEN;
-char *zklock_allowed_paths = NULL;
-char *zklock_auth_file = NULL;
-int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
-int	  zklock_dialect = DIALECT_CURATOR;
-int	  zklock_max_locks = -1;
-int	  zklock_on_lock_loss = LOSS_ABORT;
-int	  zklock_parent_nodes = ZKLOCK_PARENTS_CONTAINER;
-char *zklock_server_name = NULL;
-char *zklock_servers = NULL;
-int	  zklock_session_timeout = 10000;
-int	  zklock_tick_time = 2000;
 
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
@@ -215,15 +202,4 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
 	zklock_register_worker();
-}
-
-/* Raises an error unless the library was loaded with the server. */
-void
-zklock_require_preload(void)
-{
-	if (zklock_shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zklock must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add \"zklock\" to \"shared_preload_libraries\" and restart the server.")));
 }

@@ -40,9 +40,9 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/lock.h"
-#include "zklock.h"
 
 /* How often a check that is not answered is asked for again, ms. */
 #define CHECK_AGAIN_MS 1000

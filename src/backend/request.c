@@ -22,13 +22,13 @@
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "storage/lock.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000

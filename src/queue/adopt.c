@@ -13,7 +13,10 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/adopt.h"
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/run.h"
 
 /* Finds the run of an entry, or makes it again in its place. */
 static Run *
@@ -91,7 +94,7 @@ contender_adopt(Contender *c)
 
 /* Takes over the entries in use, which come in order of their tickets. */
 void
-engine_adopt(const int *indexes, int n)
+adopt_entries(const int *indexes, int n)
 {
 	HASH_SEQ_STATUS status;
 	Path		   *path;

@@ -15,7 +15,7 @@
 #include <signal.h>
 
 #include "mb/pg_wchar.h"
-#include "queue/table.h"
+#include "queue/contender.h"
 #include "utils/timestamp.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */

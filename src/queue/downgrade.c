@@ -39,7 +39,11 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/listing.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
 
 /* Is a shared holder alone in an exclusive run? */
 bool
@@ -135,10 +139,10 @@ run_downgrade_pump(Run *run)
 		return;
 	if (!run->listed)
 	{
-		if (path->lists_sent == path->lists_done && retry_is_due(run->retry_at))
+		if (path->lists_sent == path->lists_done && engine_retry_is_due(run->retry_at))
 			path_list(path, LIST_ONLY);
 	}
-	else if (retry_is_due(run->retry_at))
+	else if (engine_retry_is_due(run->retry_at))
 		run_exchange(run);
 	else
 		watch_own(run);

@@ -13,7 +13,11 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/listing.h"
+#include "queue/report.h"
+#include "queue/run.h"
+#include "queue/watch.h"
 
 typedef struct ListCall
 {
@@ -166,7 +170,7 @@ on_listed(void *arg, const ZkReply *reply)
 	if (watch && reply->outcome == ZK_OK)
 		watch_child_set(path, WATCH_SET);
 	else if (watch && path->child_watch != WATCH_SET)
-		watch_child_give_up(path, reply->watching);
+		watch_child_give_up(path, reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
 
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{

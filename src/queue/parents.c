@@ -11,7 +11,8 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/parents.h"
+#include "queue/run.h"
 
 /* A parent that is missing is created so often before we give up. */
 #define MAX_ATTEMPTS 16

@@ -14,7 +14,10 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/parents.h"
+#include "queue/probe.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
 
 /* The search for a node whose create was not answered */
 typedef struct Probe
@@ -85,6 +88,7 @@ on_found(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
 	{
 		run_created(run, probe->names[probe->next], reply->czxid);
+		parents_exist(run->path);
 		probe_end(probe);
 	}
 	else if (reply->outcome == ZK_UNKNOWN)

@@ -10,14 +10,19 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "queue/adopt.h"
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/path.h"
 #include "queue/queue.h"
-#include "queue/table.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+#include "queue/session.h"
+#include "queue/watch.h"
 #include "shared/lease_state.h"
 
 /* How long a new worker may take to be connected before that counts as an outage. */
 #define RESUME_MS 5000
-
-Engine engine = {.retry_at = -1};
 
 /* ------------------------------------------------------------------------
  * Requests
@@ -143,13 +148,13 @@ queue_start(void)
 			batch_add(i);
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	engine_adopt(batch, nbatch);
+	adopt_entries(batch, nbatch);
 
 	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
 	if (lease_state() == LEASE_HOLDS)
 	{
 		engine.resume_until = zklock_now_ms() + RESUME_MS;
-		(void) retry_is_due(engine.resume_until);
+		(void) engine_retry_is_due(engine.resume_until);
 	}
 	else
 		queue_session_unreachable();
@@ -224,17 +229,6 @@ queue_watch(ZkWatchEvent event, const char *name)
  * ------------------------------------------------------------------------
  */
 
-/* Is it time?  If not, see to it that the main loop comes back. */
-bool
-retry_is_due(int64 at)
-{
-	if (at <= zklock_now_ms())
-		return true;
-	if (engine.retry_at < 0 || at < engine.retry_at)
-		engine.retry_at = at;
-	return false;
-}
-
 /* Does what comes next for the paths to which something has happened. */
 void
 queue_pump(void)
@@ -242,9 +236,9 @@ queue_pump(void)
 	if (engine.retry_at >= 0 && zklock_now_ms() >= engine.retry_at)
 	{
 		engine.retry_at = -1;
-		if (zk_client_connected() && engine.sync_at >= 0 && retry_is_due(engine.sync_at))
-			queue_synchronize();
-		if (engine.resume_until >= 0 && retry_is_due(engine.resume_until))
+		if (zk_client_connected() && engine.sync_at >= 0 && engine_retry_is_due(engine.sync_at))
+			queue_session_synchronize();
+		if (engine.resume_until >= 0 && engine_retry_is_due(engine.resume_until))
 			queue_session_unreachable();
 		path_mark_all();
 	}

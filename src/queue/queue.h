@@ -11,19 +11,10 @@
 
 #include "zk/zk_client.h"
 
-/* The main loop's (queue.c) */
 extern void	 queue_start(void);
 extern void	 queue_attend(void);
 extern void	 queue_watch(ZkWatchEvent event, const char *path);
 extern void	 queue_pump(void);
 extern int64 queue_next_wakeup(void);
-
-/* The session's life (session.c) */
-extern void queue_session_connected(const SessionInfo *session);
-extern void queue_session_unreachable(void);
-extern void queue_session_proved(void);
-extern void queue_session_unproved(void);
-extern void queue_session_ended(const char *reason);
-extern void queue_session_refused(int code);
 
 #endif /* ZKLOCK_QUEUE_H */

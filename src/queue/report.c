@@ -9,7 +9,7 @@
 #include "postgres.h"
 
 #include "compat.h"
-#include "queue/table.h"
+#include "queue/report.h"
 
 /* Beyond so many paths nothing more is said. */
 #define MAX_REPORTED_PATHS 1000

@@ -42,7 +42,10 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/report.h"
+#include "queue/run.h"
+#include "queue/watch.h"
 
 /*
  * Sequences end at 2^31 - 1.  What a server does then differs between releases,
@@ -114,13 +117,6 @@ run_before(Run *run)
 	return dlist_has_prev(&run->path->runs, &run->node)
 			   ? dlist_container(Run, node, dlist_prev_node(&run->path->runs, &run->node))
 			   : NULL;
-}
-
-/* The first contender of a run's queue, which must not be empty. */
-Contender *
-run_head(const Run *run)
-{
-	return dlist_head_element(Contender, node, unconstify(dlist_head *, &run->queue));
 }
 
 /* Is the run's node known to exist, by its full name? */
@@ -274,7 +270,6 @@ run_created(Run *run, const char *name, int64 czxid)
 	if (!run->path->recipe->read(name, &run->peer) || !run->peer.numbered)
 		elog(ERROR, "unexpected node name \"%s\"", name);
 	run->czxid = czxid;
-	parents_exist(run->path);
 	if (run->peer.sequence >= SEQUENCE_WARNING)
 		report_sequence(run->path, run->peer.sequence, SEQUENCE_LIMIT);
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
@@ -376,7 +371,7 @@ run_finish(Run *run)
 	run->record = NULL;
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
-		watch_blocker_give_up(run);
+		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
 	engine.node_bytes -= run->bytes;
 	dlist_delete(&run->node);
 	run->state = RUN_GONE;

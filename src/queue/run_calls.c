@@ -14,7 +14,13 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/listing.h"
+#include "queue/parents.h"
+#include "queue/report.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+#include "queue/watch.h"
 
 typedef struct CheckCall
 {
@@ -23,59 +29,6 @@ typedef struct CheckCall
 	uint32 number;
 	char   node[ZKLOCK_NODE_SIZE];
 } CheckCall;
-
-/* ------------------------------------------------------------------------
- * Outstanding calls
- * ------------------------------------------------------------------------
- */
-
-void
-run_call_begin(Run *run)
-{
-	run->calls++;
-	run->path->calls++;
-}
-
-/* The reply has come.  Returns false if the run is gone: it may have been freed. */
-bool
-run_call_end(Run *run)
-{
-	path_mark(run->path);
-	run->calls--;
-	run->path->calls--;
-	if (run->state != RUN_GONE)
-		return true;
-	if (run->calls == 0)
-		pfree(run);
-	return false;
-}
-
-/* The same for calls about the run's node, of which there is one at a time. */
-void
-run_node_call_begin(Run *run, NodeCall call)
-{
-	Assert(run->node_call == NODE_CALL_NONE);
-	run->node_call = call;
-	run_call_begin(run);
-}
-
-bool
-run_node_call_end(Run *run)
-{
-	run->node_call = NODE_CALL_NONE;
-	return run_call_end(run);
-}
-
-/* What must be done was refused: it is repeated.  True if that is news. */
-bool
-run_refused(Run *run)
-{
-	bool news = run->refused_in != run->state;
-
-	run->refused_in = run->state;
-	run->retry_at = zklock_now_ms() + RETRY_MS;
-	return news;
-}
 
 /* ------------------------------------------------------------------------
  * Create
@@ -96,6 +49,7 @@ on_created(void *arg, const ZkReply *reply)
 			if (reply->ephemeral_owner != engine.session_id)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
 			run_created(run, strrchr(reply->path, '/') + 1, reply->czxid);
+			parents_exist(run->path);
 			break;
 		case ZK_UNKNOWN:
 			run_unsettled(run);
@@ -229,6 +183,144 @@ run_delete(Run *run)
 		run_identify(run, doomed_name(run), on_doomed_identified);
 	else
 		send_delete(run);
+}
+
+/* ------------------------------------------------------------------------
+ * Watches
+ * ------------------------------------------------------------------------
+ */
+
+/* For the time being we cannot see to it that we hear of the node's end. */
+static void
+watch_own_refused(Run *run)
+{
+	watch_own_set(run, WATCH_REFUSED);
+	run->own_watch_at = zklock_now_ms() + RETRY_MS;
+}
+
+/* Our own node, read to set a watch on it. */
+static void
+on_own_watched(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_call_end(run))
+		return;
+	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_NO_NODE)
+		run_vanished(run);
+	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
+		watch_own_refused(run);
+}
+
+/*
+ * Makes sure that we hear of it should someone delete the run's node.  A
+ * session that may not delete its node is not even told that there is none, so
+ * then the node needs a watch of its own in any case.
+ */
+void
+watch_own(Run *run)
+{
+	Path *path = run->path;
+	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
+	char *node;
+
+	if (watch_exists(run->own_watch) || (watch_exists(path->child_watch) && !refused) ||
+		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
+		return;
+	if (engine.watch_bytes + path_bytes(path, run->name) > SESSION_BUDGET)
+	{
+		watch_own_refused(run);
+		return;
+	}
+	watch_own_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = path_node(path, run->name);
+	zk_get(node, true, on_own_watched, run);
+	pfree(node);
+}
+
+/*
+ * A predecessor is our session's.  If no run has it, or may yet find that it
+ * has, it was left behind by mistake and would block us for ever.
+ */
+static void
+delete_orphan(Path *path, const char *name)
+{
+	dlist_iter iter;
+	char	  *node;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
+			return;
+	}
+	node = path_node(path, name);
+	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
+	zk_delete(node, NULL, NULL);
+	pfree(node);
+}
+
+/* The predecessor, read to set a watch on it. */
+static void
+on_blocker_watched(void *arg, const ZkReply *reply)
+{
+	Run	 *run = arg;
+	Path *path = run->path;
+
+	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
+	{
+		watch_blocker_set(run, WATCH_SET);
+		if (reply->ephemeral_owner == engine.session_id)
+			delete_orphan(path, run->blocker);
+		else if (zklock_session_has_ended(reply->ephemeral_owner))
+			report_stale(path, run->blocker, reply);
+	}
+	else
+	{
+		if (reply->outcome == ZK_NO_NODE)
+			path_foreign_remove(path, run->blocker);
+		watch_blocker_end(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE,
+						  reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	}
+	(void) run_call_end(run);
+}
+
+/* Watches another client's contender.  One that cannot be read shows among the children. */
+void
+watch_blocker(Run *run, const char *name)
+{
+	char *node;
+
+	if (run->blocker_watch == WATCH_REFUSED)
+	{
+		if (run->path->child_watch == WATCH_NONE)
+			path_list(run->path, LIST_AND_WATCH);
+		return;
+	}
+	if (run->blocker)
+	{
+		/* Should it be another one, the reply or event will bring us back. */
+		if (strcmp(run->blocker, name) == 0 || run->blocker_watch == WATCH_ASKED)
+			return;
+		watch_blocker_set(run, WATCH_NONE);
+	}
+	if (engine.watch_bytes + path_bytes(run->path, name) > SESSION_BUDGET)
+	{
+		run_fail(run, FAILURE_SESSION_FULL, 0);
+		return;
+	}
+	run->blocker = pstrdup(name);
+	watch_blocker_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = path_node(run->path, name);
+	zk_get(node, true, on_blocker_watched, run);
+	pfree(node);
 }
 
 /* ------------------------------------------------------------------------

@@ -14,7 +14,14 @@
  */
 #include "postgres.h"
 
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/listing.h"
+#include "queue/probe.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+#include "queue/run_pump.h"
+#include "queue/watch.h"
 #include "shared/lease_state.h"
 
 /* The peers of one contender, and what each of them is. */
@@ -299,7 +306,7 @@ run_pump(Run *run)
 	}
 	if (run->state == RUN_UNKNOWN)
 	{
-		if (run->node_call == NODE_CALL_NONE && retry_is_due(run->retry_at))
+		if (run->node_call == NODE_CALL_NONE && engine_retry_is_due(run->retry_at))
 			run_probe(run);
 		return;
 	}
@@ -312,7 +319,7 @@ run_pump(Run *run)
 		run_abandoned(run);
 	if (run->state >= RUN_DELETING_HEIR)
 	{
-		if (run->node_call == NODE_CALL_NONE && retry_is_due(run->retry_at))
+		if (run->node_call == NODE_CALL_NONE && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 
 		/* A session that may not delete a node is not told that it is gone. */

@@ -22,8 +22,11 @@
  */
 #include "postgres.h"
 
-#include "queue/queue.h"
-#include "queue/table.h"
+#include "queue/contender.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+#include "queue/session.h"
+#include "queue/watch.h"
 
 /* Pause before a sync that was refused is sent again. */
 #define SYNC_AGAIN_MS 1000
@@ -67,7 +70,7 @@ forget_listings(Forget what)
 	}
 }
 
-/* The reply to queue_synchronize() */
+/* The reply to queue_session_synchronize() */
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
@@ -83,7 +86,7 @@ on_synced(void *arg, const ZkReply *reply)
 	ereport(LOG, (errmsg("could not synchronize with ZooKeeper: %s", zk_error_name(reply->code)),
 				  errdetail("Nothing is locked or released until that succeeds; it is repeated.")));
 	engine.sync_at = zklock_now_ms() + SYNC_AGAIN_MS;
-	(void) retry_is_due(engine.sync_at);
+	(void) engine_retry_is_due(engine.sync_at);
 	queue_session_unreachable();
 }
 
@@ -92,7 +95,7 @@ on_synced(void *arg, const ZkReply *reply)
  * server yet: nothing is asked before it has.
  */
 void
-queue_synchronize(void)
+queue_session_synchronize(void)
 {
 	engine.synced = false;
 	engine.sync_at = -1;
@@ -107,7 +110,7 @@ queue_session_connected(const SessionInfo *session)
 	engine.chroot_len = strlen(session->chroot);
 	engine.refused_code = 0;
 	engine.resume_until = -1;
-	queue_synchronize();
+	queue_session_synchronize();
 	forget_listings(FORGET_LISTINGS);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 		contender_check(&engine.contenders[i]);

@@ -41,3 +41,28 @@ lease_remaining_us(void)
 
 	return Max(until - zklock_now_us(), 0);
 }
+
+/*
+ * Is what was granted lost?  When the lease is over it is, even before the
+ * worker has said so.
+ */
+bool
+entry_is_lost(int index)
+{
+	bool		   over = lease_state() == LEASE_OVER;
+	ContenderState state = entry_get_state(index);
+
+	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
+}
+
+/* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
+bool
+zklock_connected(void)
+{
+	bool connected;
+
+	SpinLockAcquire(&zklock_shared->mutex);
+	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
+	SpinLockRelease(&zklock_shared->mutex);
+	return connected && lease_state() == LEASE_HOLDS;
+}

@@ -17,5 +17,7 @@ typedef enum LeaseState
 
 extern LeaseState lease_state(void);
 extern int64	  lease_remaining_us(void);
+extern bool		  entry_is_lost(int index);
+extern bool		  zklock_connected(void);
 
 #endif /* ZKLOCK_LEASE_STATE_H */

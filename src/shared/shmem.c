@@ -42,16 +42,13 @@
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "compat.h"
 #include "port/pg_bitutils.h"
-#include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "zklock.h"
 
 ZklockShared *zklock_shared = NULL;
 
@@ -247,19 +244,6 @@ zklock_session_has_ended(int64 id)
 	return found;
 }
 
-/*
- * Is what was granted lost?  When the lease is over it is, even before the
- * worker has said so.
- */
-bool
-entry_is_lost(int index)
-{
-	bool		   over = lease_state() == LEASE_OVER;
-	ContenderState state = entry_get_state(index);
-
-	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
-}
-
 /* Copies the session's state; either argument may be NULL. */
 void
 zklock_get_session(SessionInfo *info, int *worker_pid)
@@ -272,34 +256,13 @@ zklock_get_session(SessionInfo *info, int *worker_pid)
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
-/* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
-bool
-zklock_connected(void)
+/* Raises an error unless the library was loaded with the server. */
+void
+zklock_require_preload(void)
 {
-	bool connected;
-
-	SpinLockAcquire(&zklock_shared->mutex);
-	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
-	SpinLockRelease(&zklock_shared->mutex);
-	return connected && lease_state() == LEASE_HOLDS;
-}
-
-/*
- * Microseconds on a clock that no one sets and that runs on while the machine
- * sleeps; only differences mean anything.
- */
-int64
-zklock_now_us(void)
-{
-	struct timespec now;
-
-	(void) clock_gettime(CLOCK_BOOTTIME, &now);
-	return INT64CONST(1000000) * now.tv_sec + now.tv_nsec / 1000;
-}
-
-/* The same in milliseconds. */
-int64
-zklock_now_ms(void)
-{
-	return zklock_now_us() / 1000;
+	if (zklock_shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zklock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"zklock\" to \"shared_preload_libraries\" and restart the server.")));
 }

@@ -10,6 +10,7 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "recipes/recipe.h"
+#include "shared/clock.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
@@ -276,11 +277,8 @@ extern bool zklock_session_has_ended(int64 id);
 
 /* Any process */
 extern ContenderState entry_get_state(int index);
-extern bool			  entry_is_lost(int index);
+extern void			  zklock_require_preload(void);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
-extern bool			  zklock_connected(void);
-extern int64		  zklock_now_us(void);
-extern int64		  zklock_now_ms(void);
 
 static inline ContenderEntry *
 entry_at(int index)

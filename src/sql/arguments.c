@@ -15,10 +15,10 @@
 #include "datatype/timestamp.h"
 #include "mb/pg_wchar.h"
 #include "recipes/node_name.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "zklock.h"
 
 /* Is a path in zklock.allowed_paths?  Both are in the server's encoding. */
 static bool

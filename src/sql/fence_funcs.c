@@ -29,9 +29,10 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "shared/settings.h"
+#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_fence);
 

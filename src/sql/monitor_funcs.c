@@ -15,9 +15,9 @@
 #include "compat.h"
 #include "recipes/permit_recipe.h"
 #include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_session);

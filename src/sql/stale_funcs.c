@@ -30,11 +30,11 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "zk/connect_string.h"
 #include "zk/four_letter.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_remove_stale_node);
 

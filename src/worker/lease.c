@@ -32,13 +32,13 @@
  */
 #include "postgres.h"
 
-#include "queue/queue.h"
+#include "queue/session.h"
 #include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
 #define MIN_BEAT_US INT64CONST(10000)

@@ -57,6 +57,8 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "queue/queue.h"
+#include "queue/session.h"
+#include "shared/settings.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
@@ -64,7 +66,6 @@
 #include "worker/lease.h"
 #include "worker/session_file.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 #define RESTART_SECONDS 1
 #define MIN_BACKOFF_MS 500

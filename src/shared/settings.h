@@ -1,11 +1,11 @@
 /*
- * zklock.h
- *		Settings, and what else all files share.
+ * settings.h
+ *		The settings of zklock, as every process reads them.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_ZKLOCK_H
-#define ZKLOCK_ZKLOCK_H
+#ifndef ZKLOCK_SETTINGS_H
+#define ZKLOCK_SETTINGS_H
 
 typedef enum ZklockAcl
 {
@@ -27,7 +27,7 @@ typedef enum ZklockParentNodes
 	ZKLOCK_PARENTS_PERSISTENT
 } ZklockParentNodes;
 
-/* Settings; zklock.c describes them. */
+/* zklock.c describes them. */
 extern int	 zklock_acl;
 extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
@@ -41,6 +41,4 @@ extern char *zklock_servers;
 extern int	 zklock_session_timeout;
 extern int	 zklock_tick_time;
 
-extern void zklock_require_preload(void);
-
-#endif /* ZKLOCK_ZKLOCK_H */
+#endif /* ZKLOCK_SETTINGS_H */

@@ -1,14 +1,14 @@
 /*
- * table.h
- *		Paths, runs and contenders, as the files of the engine share them.
+ * engine.h
+ *		The books of the engine: paths, runs, contenders.
  *
  * path.c explains what they are.  Everything here is private to the engine, and
  * so to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#ifndef ZKLOCK_TABLE_H
-#define ZKLOCK_TABLE_H
+#ifndef ZKLOCK_ENGINE_H
+#define ZKLOCK_ENGINE_H
 
 #include "lib/ilist.h"
 #include "recipes/recipe.h"
@@ -200,23 +200,14 @@ entry_of(const Contender *c)
 	return entry_at(entry_index(c));
 }
 
-/* Contenders (contender.c) */
-extern bool			  contender_step(Contender *c, ContenderState from, ContenderState to);
-extern ContenderState contender_state(const Contender *c);
-extern RecipeRequest  contender_request(const Contender *c);
-extern bool			  contender_same_session(const Contender *a, const Contender *b);
-extern void			  contender_publish(Contender *c);
-extern void			  contender_forget(Contender *c);
-extern void			  contender_detach(Contender *c);
-extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
-extern void			  contender_turn_away(Contender *c, ContenderFailure failure);
-extern void			  contender_lose(Contender *c, LossReason reason);
-extern bool			  contender_grant(Contender *c);
-extern void			  contender_downgraded(Contender *c);
-extern void			  contender_remark(Contender *c, int32 remark);
-extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
+/* The first contender of a run's queue, which must not be empty */
+static inline Contender *
+run_head(const Run *run)
+{
+	return dlist_head_element(Contender, node, unconstify(dlist_head *, &run->queue));
+}
 
-/* Paths: the book of them, and what comes next on one (path.c) */
+/* Paths */
 extern size_t path_bytes(const Path *path, const char *name);
 extern char	 *path_node(const Path *path, const char *name);
 extern Path	 *path_get(const char *name, const Recipe *recipe);
@@ -225,92 +216,15 @@ extern void	  path_mark(Path *path);
 extern void	  path_mark_all(void);
 extern void	  path_foreign_clear(Path *path);
 extern void	  path_foreign_remove(Path *path, const char *name);
-extern void	  path_arrive(Path *path, Contender *c);
-extern void	  path_pump_marked(void);
 
-/* Watches (watch.c) */
-extern void watch_child_set(Path *path, WatchState state);
-extern void watch_child_give_up(Path *path, bool may_exist);
-extern void watch_own_set(Run *run, WatchState state);
-extern void watch_own(Run *run);
-extern bool watch_guards(const Run *run);
-extern void watch_blocker_set(Run *run, WatchState state);
-extern void watch_blocker_give_up(Run *run);
-extern void watch_blocker(Run *run, const char *name);
-
-/* Listings (listing.c) */
-extern void path_list(Path *path, ListWatch watch);
-
-/* Missing nodes on the way to a path (parents.c) */
-extern void parents_missing(Run *run, int code);
-extern void parents_exist(Path *path);
-
-/* Runs: their states and queues (run.c) */
-extern Run		 *run_new(Path *path, uint64 id, const RecipeRequest *request);
-extern void		  run_join(Run *run, Contender *c);
-extern Run		 *run_last(Path *path);
-extern Run		 *run_before(Run *run);
-extern Run		 *run_by_name(Path *path, const char *name);
-extern Contender *run_head(const Run *run);
-extern bool		  run_has_node(const Run *run);
-extern bool		  run_is_wanted(const Run *run, const Contender *by_others_than);
-extern bool		  run_is_open(const Run *run, const RecipeRequest *request);
-extern bool		  run_is_fresh(const Run *run);
-extern bool		  run_shares(const Run *run);
-extern void		  run_publish(Run *run);
-extern void		  run_fail(Run *run, ContenderFailure failure, int code);
-extern void		  run_creating(Run *run);
-extern void		  run_replanned(Run *run);
-extern void		  run_unsettled(Run *run);
-extern void		  run_created(Run *run, const char *name, int64 czxid);
-extern void		  run_adopted(Run *run, const char *name, int64 czxid);
-extern void		  run_granted(Run *run);
-extern void		  run_downgrading(Run *run, const RecipeRequest *request);
-extern void		  run_downgraded(Run *run);
-extern void		  run_abandoned(Run *run);
-extern void		  run_heir_deleted(Run *run);
-extern void		  run_finish(Run *run);
-extern void		  run_not_created(Run *run);
-extern void		  run_expired(Run *run);
-extern void		  run_deleted(Run *run);
-extern void		  run_usurped(Run *run);
-extern void		  run_vanished(Run *run);
-
-/* What becomes of a run: whom it waits for, whom it grants (run_pump.c) */
-extern bool contender_is_outrun(const Contender *c);
-extern bool contender_is_blocked(Contender *c);
-extern void run_pump(Run *run);
-
-/* Calls about a run's node (run_calls.c) */
+/* Outstanding calls */
 extern void run_call_begin(Run *run);
 extern bool run_call_end(Run *run);
 extern void run_node_call_begin(Run *run, NodeCall call);
 extern bool run_node_call_end(Run *run);
 extern bool run_refused(Run *run);
-extern void run_create(Run *run);
-extern void run_delete(Run *run);
-extern void run_identify(Run *run, const char *name, ZkReplyHandler handler);
-extern void contender_check(Contender *c);
 
-/* Downgrades (downgrade.c) */
-extern bool run_wants_downgrade(const Run *run);
-extern void run_downgrade_pump(Run *run);
+/* Retries */
+extern bool engine_retry_is_due(int64 at);
 
-/* Lost replies (probe.c) */
-extern void run_probe(Run *run);
-
-/* Taking over from an earlier worker (adopt.c) */
-extern void engine_adopt(const int *indexes, int n);
-
-/* Retries (queue.c) */
-extern bool retry_is_due(int64 at);
-
-/* The session's life (session.c) */
-extern void queue_synchronize(void);
-
-/* What the log has told of a path (report.c) */
-extern void report_unrecognised(const Path *path, const char *child);
-extern void report_sequence(const Path *path, int64 sequence, int64 limit);
-extern void report_stale(const Path *path, const char *name, const ZkReply *reply);
-
-#endif /* ZKLOCK_TABLE_H */
+#endif /* ZKLOCK_ENGINE_H */
