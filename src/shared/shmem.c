@@ -91,10 +91,12 @@ zklock_shmem_startup(void)
 		pg_atomic_init_u64(&shared->lease_until, 0);
 		pg_atomic_init_u64(&shared->lease_over, 0);
 		pg_atomic_init_u64(&shared->next_ticket, 1);
+		pg_atomic_init_u64(&shared->next_errand, 1);
 		for (int i = 0; i < (int) lengthof(shared->dirty); i++)
 			pg_atomic_init_u64(&shared->dirty[i], 0);
 		SpinLockInit(&shared->mutex);
-		SpinLockInit(&shared->admin.mutex);
+		for (int i = 0; i < ERRAND_SLOTS; i++)
+			SpinLockInit(&shared->errands[i].mutex);
 		shared->next_run_id = 1;
 		shared->first_free = 0;
 		for (int i = 0; i < shared->max_entries; i++)

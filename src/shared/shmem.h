@@ -11,6 +11,7 @@
 #include "port/atomics.h"
 #include "recipes/recipe.h"
 #include "shared/clock.h"
+#include "shared/errand.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
@@ -166,59 +167,6 @@ typedef struct SessionInfo
 	TimestampTz	 last_error_at;
 } SessionInfo;
 
-/* What an administrator's function has the worker do in ZooKeeper. */
-typedef enum AdminKind
-{
-	ADMIN_READ,	 /* read who owns a node */
-	ADMIN_CHECK, /* have a quorum commit that it exists */
-	ADMIN_DELETE /* delete it if it still is the one that was read */
-} AdminKind;
-
-typedef enum AdminOutcome
-{
-	ADMIN_OK,
-	ADMIN_NO_NODE,
-	ADMIN_CHANGED,	   /* it is another node by now */
-	ADMIN_UNREACHABLE, /* no connection, or it was lost: the outcome is unknown */
-	ADMIN_REFUSED	   /* see "code" */
-} AdminOutcome;
-
-typedef enum AdminState
-{
-	ADMIN_FREE,	   /* any backend may ask */
-	ADMIN_ASKED,   /* the worker is to answer */
-	ADMIN_ANSWERED /* the backend that asked is to take note */
-} AdminState;
-
-#define ZKLOCK_ADMIN_NODE_SIZE (ZKLOCK_MAX_PATH + 256) /* a node's path, with its NUL */
-
-/*
- * The channel between administrators' functions and the worker: one question
- * at a time.  All fields but the mutex are protected by it; admin.c tells who
- * may make which step.
- */
-typedef struct AdminRequest
-{
-	slock_t mutex;
-
-	/* Written by both sides, only along the arrows drawn in admin.c. */
-	AdminState state;
-
-	/* Written by the backend that asks. */
-	uint64	  number;	   /* of the question; a late answer to another is dropped */
-	int		  proc_number; /* whose latch is set by an answer */
-	AdminKind kind;
-	char	  node[ZKLOCK_ADMIN_NODE_SIZE]; /* UTF-8 */
-
-	/* ADMIN_DELETE: written by the backend; ADMIN_READ: by the worker. */
-	int64 czxid;
-	int64 owner; /* its session, 0 if it is not ephemeral */
-
-	/* Written by the worker before ADMIN_ANSWERED. */
-	AdminOutcome outcome;
-	int			 code; /* ZooKeeper's, for ADMIN_REFUSED */
-} AdminRequest;
-
 #define ZKLOCK_ENDED_SESSIONS 16
 
 typedef struct ZklockShared
@@ -238,6 +186,9 @@ typedef struct ZklockShared
 	/* Advanced by backends and the worker: order of arrival. */
 	pg_atomic_uint64 next_ticket;
 
+	/* Advanced by backends: number of the next errand. */
+	pg_atomic_uint64 next_errand;
+
 	/* Bit i: entry i wants attention. Set by backends, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
@@ -250,7 +201,7 @@ typedef struct ZklockShared
 	/* Ids of sessions of ours that have ended, newest first; of the worker. */
 	int64 ended_sessions[ZKLOCK_ENDED_SESSIONS];
 
-	AdminRequest admin;
+	Errand errands[ERRAND_SLOTS];
 
 	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } ZklockShared;

@@ -51,7 +51,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/admin.h"
 #include "common/string.h"
 #include "compat.h"
 #include "postmaster/bgworker.h"
@@ -63,6 +62,7 @@
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
 #include "utils/timestamp.h"
+#include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
 #include "zk/zk_client.h"
@@ -573,7 +573,7 @@ main_loop(WaitEventSet *events)
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
-		admin_attend();
+		worker_errands_attend();
 		queue_pump();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
@@ -616,6 +616,7 @@ zklock_worker_main(Datum arg)
 	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
 
 	queue_start();
+	worker_errands_start();
 	zklock_get_session(&session, NULL);
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)

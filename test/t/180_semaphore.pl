@@ -255,9 +255,14 @@ is(acquire($bs[0], 1, '0'), 'f', 'counts as one');
 is(acquire($bs[0], 2, '0'), 't', 'only');
 is($as[1]->query("SELECT zk_try_lock('$nodes[1]')"), 'f', 'and is exclusive');
 release($bs[0]);
-is(acquire($as[2], 2, '30s'), 't', 'a session of the same server as well');
+# In one server a path is one or the other.
+my $refused = $as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')");
+is($refused->{sqlstate}, '55006', 'a permit cannot be had where this server has a lock');
+like($refused->{detail}, qr/semaphore.*lock/, 'which the error explains');
 ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
-foreach my $session ($as[1], $bs[1])
+is(acquire($as[2], 2, '30s'), 't', 'now it can');
+is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');
+foreach my $session ($bs[1])
 {
 	my $name = $session->name . ' can have it: leases are no obstacle';
 	is($session->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', $name);

@@ -106,9 +106,14 @@ $a->assert_clean($zk);
 make_strange('/l/predecessor');
 my $predecessor = $shell->create('/l/predecessor/lock-', ephemeral => 1, sequence => 1);
 stall('/l/predecessor', "SELECT zk_lock('/l/predecessor')");
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'who waits can be cancelled meanwhile');
+# The answer comes when nobody has a use for it any more.
+my $reading = $proxy->hold_reply(op => 'getData', path => '^/l/predecessor/');
 begin_to_log();
+$proxy->fired($reading);
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'a session that waits can be cancelled meanwhile');
+$a->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'releasing'", 0);
+$proxy->heal;
 $a->wait_value('SELECT count(*) FROM zk_locks', 0);
 like(requests('/l/predecessor'), qr/^create2 getChildren connect getData\b.* sync/,
 	'the predecessor was read on a connection not yet known of');
