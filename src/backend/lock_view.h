@@ -17,10 +17,10 @@ typedef struct LockView
 	HTAB		   *runs; /* private to lock_view.c */
 } LockView;
 
-extern void lock_view_take(LockView *view);
-extern void lock_view_drop(LockView *view);
-extern void
-			 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid, const char **node);
+extern void	 lock_view_take(LockView *view);
+extern void	 lock_view_drop(LockView *view);
+extern void	 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid,
+							   const char **node);
 extern char *utf8_for_display(const char *utf8, bool convertible);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

@@ -96,8 +96,8 @@ extern void	 zk_client_session(SessionInfo *info);
 extern bool	 zk_client_connected(void);
 
 /* Calls (zk_call.c); each is answered by exactly one call of its handler. */
-extern void
-			zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg);
+extern void zk_create(const char *path, const char *data, ZkNodeKind kind,
+					  ZkReplyHandler handler, void *arg);
 extern void zk_exchange(const char *path, const char *data, const char *replaced,
 						ZkReplyHandler handler, void *arg);
 extern void zk_delete(const char *path, ZkReplyHandler handler, void *arg);
