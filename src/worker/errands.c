@@ -3,8 +3,9 @@
  *		How the worker runs backends' errands.
  *
  * An errand is taken, its calls are made one after the other, and what comes
- * back is its answer (errand.c has the states).  Without a connection the answer
- * comes at once.  Each kind of errand is one function here that makes the first
+ * back is its answer (errand.c has the states).  A connection that is lost may
+ * soon be back: only when the lease has lapsed is the answer that ZooKeeper
+ * cannot be reached.  Each kind of errand is one function here that makes the first
  * call; the slot, which nobody else writes meanwhile, is the argument of all
  * handlers.
  *
@@ -15,6 +16,7 @@
 #include "postgres.h"
 
 #include "shared/errand.h"
+#include "shared/lease_state.h"
 #include "worker/errands.h"
 #include "zk/zk_client.h"
 
@@ -103,6 +105,8 @@ worker_errands_attend(void)
 {
 	Errand *errand;
 
+	if (!zk_client_connected() && lease_state() == LEASE_HOLDS)
+		return;
 	while ((errand = errand_take()) != NULL)
 	{
 		if (zk_client_connected())
