@@ -283,7 +283,7 @@ report_unreachable(const char *path)
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
 	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE),
+			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 					path_for_display(path)),
 			 unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",

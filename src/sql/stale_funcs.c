@@ -80,7 +80,7 @@ ask_worker(AdminKind kind, AdminNode *node)
 	AdminOutcome outcome = admin_ask(kind, node);
 
 	if (outcome == ADMIN_UNREACHABLE)
-		ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
+		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
 						errmsg("could not access ZooKeeper node \"%s\"", path_for_display(node->path)),
 						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 	return outcome;
@@ -102,7 +102,7 @@ static void
 report_no_leader(const char *detail)
 {
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE), errmsg("could not ask the ZooKeeper leader"),
+			(errcode(ERRCODE_IO_ERROR), errmsg("could not ask the ZooKeeper leader"),
 			 errdetail_internal("%s", detail),
 			 errhint("\"zklock.servers\" must name all servers of the ensemble, and they must allow the commands \"srvr\" and \"dump\" in \"4lw.commands.whitelist\".")));
 }
