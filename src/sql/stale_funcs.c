@@ -69,7 +69,7 @@ node_arguments(FunctionCallInfo fcinfo, AdminNode *node)
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", name),
+				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
