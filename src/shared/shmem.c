@@ -284,6 +284,20 @@ zklock_connected(void)
 	return connected && lease_state() == LEASE_HOLDS;
 }
 
+/* How many entries are not free. */
+int
+entries_in_use(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (entry_get_state(i) != CONTENDER_FREE)
+			n++;
+	}
+	return n;
+}
+
 /*
  * Microseconds on a clock that no one sets and that runs on while the machine
  * sleeps; only differences mean anything.

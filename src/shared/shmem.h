@@ -94,6 +94,7 @@ typedef struct ContenderEntry
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
+	Oid			role; /* the session's, who may see all of it */
 	EntryKind	kind;
 	NodeDialect dialect;
 	int			permits;			/* of the semaphore, for CONTENDER_PERMIT */
@@ -161,6 +162,7 @@ typedef struct SessionInfo
 	int64		 expirations;
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
+	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
 } SessionInfo;
 
 /* What an administrator's function has the worker do in ZooKeeper. */
@@ -277,6 +279,7 @@ extern ContenderState entry_get_state(int index);
 extern bool			  entry_is_lost(int index);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
 extern bool			  zklock_connected(void);
+extern int			  entries_in_use(void);
 extern int64		  zklock_now_us(void);
 extern int64		  zklock_now_ms(void);
 
