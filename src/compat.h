@@ -11,6 +11,7 @@
 #ifndef ZKLOCK_COMPAT_H
 #define ZKLOCK_COMPAT_H
 
+#include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -87,6 +88,13 @@ compat_wait_event(const char *name)
 /* 15: the prefix of an extension's settings is reserved under this name. */
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
+#endif
+
+/* 14: predefined roles are called so. */
+#if PG_VERSION_NUM >= 140000
+#define COMPAT_ROLE_MONITOR ROLE_PG_MONITOR
+#else
+#define COMPAT_ROLE_MONITOR DEFAULT_ROLE_MONITOR
 #endif
 
 /* 14: ProcessUtility_hook learnt readOnlyTree. */

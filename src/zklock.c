@@ -3,8 +3,9 @@
  *		Entry point: settings, shared memory, hooks, the worker.
  *
  * Runs in: the postmaster while it loads shared_preload_libraries, from where
- * all other processes inherit the result.  A backend that loads the library
- * later only gets functions that say what is missing.
+ * all other processes inherit the result.  In a backend that loads the library
+ * later zk_fence() works, and with it "zklock.allowed_paths"; all other
+ * functions say what is missing.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -128,6 +129,16 @@ check_allowed_paths(char **newval, void **extra, GucSource source)
 	return true;
 }
 
+/* The setting that zk_fence() needs, with or without the rest */
+static void
+define_allowed_paths(void)
+{
+	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
+							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
+							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
+							   check_allowed_paths, NULL, NULL);
+}
+
 static void
 define_settings(void)
 {
@@ -135,10 +146,6 @@ define_settings(void)
 							 "\"open\" is everybody; \"creator\" is those with the credentials in zklock.auth_file.",
 							 &zklock_acl, ZKLOCK_ACL_OPEN, acl_options, PGC_SIGHUP, 0, NULL,
 							 NULL, NULL);
-	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
-							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
-							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
-							   check_allowed_paths, NULL, NULL);
 	DefineCustomStringVariable("zklock.auth_file",
 							   "Sets the file with the credentials shown to ZooKeeper.",
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
@@ -188,6 +195,7 @@ define_settings(void)
 void
 _PG_init(void)
 {
+	define_allowed_paths();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

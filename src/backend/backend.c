@@ -782,3 +782,28 @@ backend_fencing_token(const char *path)
 	SpinLockRelease(&entry->mutex);
 	return token;
 }
+
+/*
+ * The fencing token of the exclusive lock that this session holds on a path for
+ * certain; 0 if it holds none, or may have lost it.  Needs no preload.
+ */
+int64
+backend_proved_token(const char *path)
+{
+	Hold		   *hold = hold_find(path, LOCK_MODE_EXCLUSIVE);
+	ContenderEntry *entry;
+	bool			lease_holds;
+	int64			token = 0;
+
+	if (hold == NULL)
+		return 0;
+
+	/* In this order: a lease that was seen before is the lock's own. */
+	lease_holds = lease_state() == LEASE_HOLDS;
+	entry = entry_at(hold->entry);
+	SpinLockAcquire(&entry->mutex);
+	if (entry->state == CONTENDER_GRANTED)
+		token = entry->token;
+	SpinLockRelease(&entry->mutex);
+	return lease_holds ? token : 0;
+}

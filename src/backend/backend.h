@@ -39,5 +39,6 @@ extern void	 backend_undo_lock(const char *path, LockMode mode, LockScope scope)
 extern bool	 backend_unlock(const char *path, LockMode mode);
 extern void	 backend_unlock_all(void);
 extern int64 backend_fencing_token(const char *path);
+extern int64 backend_proved_token(const char *path);
 
 #endif /* ZKLOCK_BACKEND_H */

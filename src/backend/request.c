@@ -75,6 +75,12 @@ append_member(StringInfo json, const char *name, const char *value)
 	escape_json(json, to_utf8(value));
 }
 
+static void
+append_number(StringInfo json, const char *name, int value)
+{
+	appendStringInfo(json, "%s\"%s\":%d", json->len > 1 ? "," : "", name, value);
+}
+
 /* Adds words to one of Hive's fields, in which colons are not allowed. */
 static void
 append_words(StringInfo data, const char *words)
@@ -117,9 +123,19 @@ hive_data(const char *server, bool transaction_level)
 	return data.data;
 }
 
+/* What must be told in any case: which process this is, and where. */
+static void
+append_process(StringInfo json, const char *host)
+{
+	append_member(json, "host", host);
+	append_number(json, "port", PostPortNumber);
+	append_number(json, "pid", MyProcPid);
+}
+
 /*
- * Who we are, for the node: JSON that tells a human, without secrets.  Hive's
- * nodes have a form of their own.
+ * Who we are, for the node: JSON that tells a human, without secrets.  Host
+ * and port tell servers apart that have the same name, like a standby made of
+ * a copy of its primary.  Hive's nodes have a form of their own.
  */
 static char *
 node_data(NodeDialect dialect, bool transaction_level)
@@ -127,14 +143,16 @@ node_data(NodeDialect dialect, bool transaction_level)
 	StringInfoData json;
 	StringInfoData server;
 	char		   started[MAXDATELEN + 1];
-	char		   host[256];
+	char		   host[100]; /* as long as always has room in the data */
 
+	if (gethostname(host, sizeof(host)) != 0)
+		host[0] = '\0';
 	initStringInfo(&server);
 	if (zklock_server_name[0] != '\0')
 		appendStringInfoString(&server, zklock_server_name);
 	else if (cluster_name[0] != '\0')
 		appendStringInfoString(&server, cluster_name);
-	else if (gethostname(host, sizeof(host)) == 0)
+	else if (host[0] != '\0')
 		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
 
 	if (node_data_form(dialect) == NODE_DATA_HIVE)
@@ -145,7 +163,7 @@ node_data(NodeDialect dialect, bool transaction_level)
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	append_member(&json, "server", server.data);
-	appendStringInfo(&json, "%s\"pid\":%d", json.len > 1 ? "," : "", MyProcPid);
+	append_process(&json, host);
 	append_member(&json, "started", started);
 	append_member(&json, "database", get_database_name(MyDatabaseId));
 	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
@@ -155,7 +173,9 @@ node_data(NodeDialect dialect, bool transaction_level)
 	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
 	{
 		resetStringInfo(&json);
-		appendStringInfo(&json, "{\"pid\":%d}", MyProcPid);
+		appendStringInfoChar(&json, '{');
+		append_process(&json, host);
+		appendStringInfoChar(&json, '}');
 	}
 	return json.data;
 }
@@ -184,6 +204,7 @@ request_contender(const ContenderRequest *request)
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
 	entry->database = MyDatabaseId;
+	entry->role = GetSessionUserId();
 	entry->kind = request->kind;
 	entry->recipe = request->kind == CONTENDER_PERMIT ? RECIPE_PERMIT : RECIPE_LOCK;
 	entry->mode = request->mode;
@@ -284,7 +305,7 @@ report_unreachable(const char *path)
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
 	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE),
+			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 					path_for_display(path)),
 			 unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",

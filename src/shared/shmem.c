@@ -258,6 +258,20 @@ zklock_get_session(SessionInfo *info, int *worker_pid)
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
+/* How many entries are not free. */
+int
+entries_in_use(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (entry_get_state(i) != CONTENDER_FREE)
+			n++;
+	}
+	return n;
+}
+
 /* Raises an error unless the library was loaded with the server. */
 void
 zklock_require_preload(void)

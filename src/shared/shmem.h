@@ -97,6 +97,7 @@ typedef struct ContenderEntry
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
+	Oid			role; /* the session's, who may see all of it */
 	EntryKind	kind;
 	RecipeId	recipe;
 	NodeDialect dialect;
@@ -165,6 +166,7 @@ typedef struct SessionInfo
 	int64		 expirations;
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
+	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
 } SessionInfo;
 
 #define ZKLOCK_ENDED_SESSIONS 16
@@ -228,6 +230,7 @@ extern bool zklock_session_has_ended(int64 id);
 
 /* Any process */
 extern ContenderState entry_get_state(int index);
+extern int			  entries_in_use(void);
 extern void			  zklock_require_preload(void);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
 

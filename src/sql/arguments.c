@@ -48,6 +48,20 @@ path_is_allowed(const char *path)
 	return false;
 }
 
+/* What a message shows of an argument of any length, in bytes */
+#define SHOWN_MAX 128
+
+/* An argument as a message shows it: a long one's beginning. */
+char *
+shown_argument(const char *value)
+{
+	size_t len = strlen(value);
+
+	if (len <= SHOWN_MAX)
+		return pstrdup(value);
+	return psprintf("%.*s...", pg_mbcliplen(value, len, SHOWN_MAX), value);
+}
+
 /*
  * Checks a path and returns it in UTF-8.  What is to be unlocked need not be
  * allowed any more.
@@ -61,7 +75,7 @@ check_path(text *arg, bool to_lock)
 
 	if (fault != PATH_OK)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", path),
+						errmsg("invalid ZooKeeper path: \"%s\"", shown_argument(path)),
 						errdetail_internal("%s", path_fault_detail(fault))));
 	if (to_lock && !path_is_allowed(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

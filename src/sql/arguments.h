@@ -9,6 +9,7 @@
 
 #include "fmgr.h"
 
+extern char *shown_argument(const char *value);
 extern char *check_path(text *arg, bool to_lock);
 extern void	 require_lock_holder(void);
 extern char *path_argument(FunctionCallInfo fcinfo, bool to_lock);

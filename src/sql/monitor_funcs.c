@@ -4,6 +4,11 @@
  *
  * They read shared memory only; see lock_view.c for how consistent that is.
  *
+ * Everyone may see what waits and what is held, as in pg_locks, since this is
+ * what one's own calls wait for.  Paths, databases and nodes may tell secrets:
+ * of them everyone sees those of the roles whose privileges he has, as in
+ * pg_stat_activity, and of the own session; members of pg_monitor see all.
+ *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -16,14 +21,17 @@
 #include "recipes/permit_recipe.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_session);
+PG_FUNCTION_INFO_V1(zk_availability);
 
 #define ZK_LOCKS_COLUMNS 15
 #define ZK_SESSION_COLUMNS 11
+#define ZK_AVAILABILITY_COLUMNS 3
 
 static const char *
 state_name(ContenderState state, LeaseState lease)
@@ -95,6 +103,21 @@ is_spoken_for(const ContenderEntry *turn, const LockView *view)
 	return false;
 }
 
+/* May the current user see all of an entry? */
+static bool
+may_see(const ContenderEntry *entry)
+{
+	return entry->pid == MyProcPid || has_privs_of_role(GetUserId(), entry->role) ||
+		   has_privs_of_role(GetUserId(), COMPAT_ROLE_MONITOR);
+}
+
+/* The columns of a row that everyone may see: pid, kind, mode and state */
+static bool
+is_public_column(int column)
+{
+	return column == 0 || column == 3 || column == 4 || column == 6;
+}
+
 static void
 put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, bool transaction_level, int count)
@@ -133,6 +156,11 @@ put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView 
 	nulls[13] = blocker_pid == 0;
 	nulls[14] = blocker_node == NULL;
 	values[14] = blocker_node ? utf8_text(blocker_node, false) : (Datum) 0;
+	if (!may_see(entry))
+	{
+		for (int i = 0; i < ZK_LOCKS_COLUMNS; i++)
+			nulls[i] |= !is_public_column(i);
+	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -245,5 +273,32 @@ zk_session(PG_FUNCTION_ARGS)
 	values[9] = nulls[9] ? (Datum) 0 : utf8_text(session.last_error, false);
 	values[10] = TimestampTzGetDatum(session.last_error_at);
 	nulls[10] = session.last_error_at == 0;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}
+
+/*
+ * zk_availability() returns record
+ *
+ * How many locks there is room for, how many are in use, and why none is
+ * granted now: the columns that zk_session() does not have, since a function's
+ * columns cannot change under the views that use it.
+ */
+Datum
+zk_availability(PG_FUNCTION_ARGS)
+{
+	SessionInfo session;
+	Datum		values[ZK_AVAILABILITY_COLUMNS] = {0};
+	bool		nulls[ZK_AVAILABILITY_COLUMNS] = {0};
+	TupleDesc	tupdesc;
+
+	zklock_require_preload();
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	zklock_get_session(&session, NULL);
+
+	values[0] = Int32GetDatum(zklock_shared->max_entries);
+	values[1] = Int32GetDatum(entries_in_use());
+	nulls[2] = session.obstacle[0] == '\0';
+	values[2] = nulls[2] ? (Datum) 0 : utf8_text(session.obstacle, false);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 }

@@ -70,7 +70,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", name),
+				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
@@ -84,7 +84,7 @@ ask_worker(ErrandKind kind, Question *node)
 	outcome = backend_ask(node);
 
 	if (outcome == ERRAND_UNREACHABLE)
-		ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
+		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
 						errmsg("could not access ZooKeeper node \"%s\"", path_for_display(node->path)),
 						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 	return outcome;
@@ -106,7 +106,7 @@ static void
 report_no_leader(const char *detail)
 {
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE), errmsg("could not ask the ZooKeeper leader"),
+			(errcode(ERRCODE_IO_ERROR), errmsg("could not ask the ZooKeeper leader"),
 			 errdetail_internal("%s", detail),
 			 errhint("\"zklock.servers\" must name all servers of the ensemble, and they must allow the commands \"srvr\" and \"dump\" in \"4lw.commands.whitelist\".")));
 }

@@ -58,7 +58,7 @@ branch_arguments(FunctionCallInfo fcinfo, bool to_lock)
 	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("path \"%s\" is not below root \"%s\"", path, root),
+						errmsg("path \"%s\" is not below root \"%s\"", path, shown_argument(root)),
 						errhint("The root is not locked itself; it can be \"/\".")));
 
 	branch.paths = palloc(strlen(path) * sizeof(char *));

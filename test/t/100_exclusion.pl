@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use JSON::PP;
+use Sys::Hostname;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
@@ -257,11 +258,11 @@ $s->query("SET application_name = 'nightly \"run\"'");
 $s->query("BEGIN; SELECT zk_xact_lock('$path', '1min') /* secret */");
 my ($text, $data) = node_data();
 is_deeply([ sort keys %$data ],
-	[ sort qw(server pid database user application_name started) ],
+	[ sort qw(server host port pid database user application_name started) ],
 	'the node tells who holds it and nothing else');
 is_deeply(
-	{ map { $_ => $data->{$_} } qw(server pid database user application_name) },
-	{   server => 'a', pid => $s->pid, database => 'postgres', user => $odd,
+	{ map { $_ => $data->{$_} } qw(server host port pid database user application_name) },
+	{   server => 'a', host => hostname(), port => $a->port, pid => $s->pid, database => 'postgres', user => $odd,
 		application_name => 'nightly "run"' },
 	'truly');
 my $started = $data->{started};
@@ -284,7 +285,7 @@ $s->query("SELECT zk_unlock('$path')");
 $b->set_conf('zklock.server_name' => 'x' x 1000);
 wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
 $s->query("SELECT zk_lock('$path')");
-is_deeply((node_data())[1], { pid => $s->pid }, 'what is too long is left out, with all that can be');
+is_deeply((node_data())[1], { host => hostname(), port => $b->port, pid => $s->pid }, 'what is too long is left out, with all that can be');
 $s->disconnect;
 
 $_->disconnect foreach @on_a, @on_b, values %barrier;

@@ -218,7 +218,7 @@ foreach my $state (@states)
 		{
 			my $r = $victim->result;
 			my $expect = $way->{sqlstate} ? { sqlstate => $way->{sqlstate}, text => undef }
-			  : $state eq 'not connected' ? { sqlstate => '08006', text => undef }
+			  : $state eq 'not connected' ? { sqlstate => '58030', text => undef }
 			  : { sqlstate => '00000', text => 'f' };
 			is_deeply({ map { $_ => $r->{$_} } qw(sqlstate text) }, $expect, $name)
 			  or diag($r->{error});

@@ -361,7 +361,7 @@ foreach my $hold (qw(hold_reply hold_request))
 	delete $stopped{$postmaster};
 	$d->wait_session('connecting');
 	my $result = eval { $s{trier}->result(30) };
-	is($result && $result->{sqlstate}, '08006',
+	is($result && $result->{sqlstate}, '58030',
 		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
 	$proxy->heal;
 	$d->wait_session;

@@ -95,7 +95,7 @@ make_strange('/l/children');
 $proxy->refuse(op => 'create2', path => '^/l/children/', code => -102);
 stall('/l/children', "SELECT zk_try_lock('/l/children')");
 begin_to_log();
-is($s->result->{sqlstate}, '08006', 'zk_try_lock does not wait for another connection');
+is($s->result->{sqlstate}, '58030', 'zk_try_lock does not wait for another connection');
 $a->wait_session;
 like(requests('/l/children'), qr/^getChildren connect create2 getChildren sync/,
 	'a listing was asked for on a connection not yet known of');

@@ -157,7 +157,7 @@ while (my ($state, $reach) = splice(@states, 0, 2))
 		$end->($victim) if $end;
 		my $r = $victim->result;
 		# Nobody can tell whether a permit is free.
-		$sqlstate = '08006' if $how eq 'timeout' && $state eq 'not connected';
+		$sqlstate = '58030' if $how eq 'timeout' && $state eq 'not connected';
 		is($r->{sqlstate}, $sqlstate, $name) or diag($r->{error});
 		is($r->{text}, 'f', "$name: no permit") if $sqlstate eq '00000';
 		$go_on->();
@@ -579,8 +579,8 @@ new_path();
 acquire($s[0], 1);
 $proxy->cut;
 $a->wait_session('connecting');
-is($s[1]->try(sql(1, '0'))->{sqlstate}, '08006', 'who does not wait learns that nobody can be asked');
-is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '08006', 'so does who waited');
+is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
+is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
 acquire_start($s[1], 1);
 wait_row($s[1], "state = 'waiting'");
 is(release($s[0]), 't', 'a release does not wait for it');

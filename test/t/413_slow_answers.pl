@@ -45,7 +45,7 @@ my $asker = $a->session;
 $asker->query_start("SELECT zk_try_lock('/s/free')");
 is($session->finish, 't', 'but not for a worker that is stopped');
 my $result = $asker->result;
-is($result->{sqlstate}, '08006', 'nor does who wants to know whether a lock is free');
+is($result->{sqlstate}, '58030', 'nor does who wants to know whether a lock is free');
 like($result->{detail}, qr/^The connection to ZooKeeper server 127\.0\.0\.1:\d+ stands, but the session is not proved/,
 	'and is told what is wrong');
 ok(!eval { $a->wait_session('connected', 1); 1 }, 'to be connected is not all that a test waits for');

@@ -98,8 +98,8 @@ foreach my $delay (1500, 6000)
 	$proxy->delay($delay);
 	ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
 	$s{xact}->query_start('COMMIT');
-	is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '08006', 'nobody can tell whether a lock is free');
-	is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '08006', 'nor within a short time');
+	is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
+	is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '58030', 'nor within a short time');
 	queue($c, 'canceller', "$path-free");
 	$s{canceller}->cancel;
 	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');

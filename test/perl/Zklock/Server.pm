@@ -388,7 +388,7 @@ sub wait_value
 my @lock_columns = qw(pid datname path kind mode scope state granted count node
   fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
 my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
-  connected_since worker_pid reconnects expirations last_error last_error_at);
+  connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
 
 sub locks
 {
