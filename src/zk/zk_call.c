@@ -180,7 +180,7 @@ send_queued(void)
 		{
 			Event event = {.kind = EVENT_REPLY, .call = call->number, .code = code};
 
-			event_push(&event);
+			zk_event_push(&event);
 		}
 	}
 }

@@ -113,7 +113,7 @@ push_reply(int code, const char *path, const struct Stat *stat,
 	/* A reply that could not be copied is as good as lost. */
 	if (code == ZOK && ((path && !event.text) || (children && children->count != event.nchildren)))
 		event.code = ZSYSTEMERROR;
-	event_push(&event);
+	zk_event_push(&event);
 }
 
 /* The library's completion thread */
@@ -170,7 +170,7 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	}
 	else
 		event.text = strdup(path);
-	event_push(&event);
+	zk_event_push(&event);
 }
 
 /*
@@ -188,7 +188,7 @@ on_log(const char *message)
 																 : ZOO_LOG_LEVEL_INFO;
 	event.text = strdup(text ? text + 2 : message);
 	if (event.text)
-		event_push(&event);
+		zk_event_push(&event);
 }
 
 /* ------------------------------------------------------------------------
@@ -290,7 +290,7 @@ int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
 	callbacks = *callbacks_;
-	return event_queue_open();
+	return zk_event_queue_open();
 }
 
 /* Makes the library's handle; false, with a log message, if it cannot. */
@@ -341,7 +341,7 @@ zk_client_open(const ZkClientConfig *config_)
 	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
 		return start_handle(resolved);
 	opening = true;
-	resolving = resolving || event_resolve(&config.servers);
+	resolving = resolving || zk_event_resolve(&config.servers);
 	return resolving;
 }
 
@@ -382,7 +382,7 @@ zk_client_check_addresses(void)
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
 	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		resolving = event_resolve(&config.servers);
+		resolving = zk_event_resolve(&config.servers);
 }
 
 /* Did zk_client_check_addresses() find that they do? */
@@ -527,7 +527,7 @@ handle_resolved(const Event *event)
 void
 zk_client_dispatch(void)
 {
-	Event *event = event_take_all();
+	Event *event = zk_event_take_all();
 
 	while (event)
 	{
@@ -557,7 +557,7 @@ zk_client_dispatch(void)
 				handle_resolved(event);
 				break;
 		}
-		event_free(event);
+		zk_event_free(event);
 		event = next;
 	}
 	zk_calls_send();

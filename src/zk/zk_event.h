@@ -33,10 +33,10 @@ typedef struct Event
 	char		 *text;			   /* a path, a message or addresses; or NULL */
 } Event;
 
-extern int	  event_queue_open(void);
-extern void	  event_push(const Event *event);
-extern Event *event_take_all(void);
-extern void	  event_free(Event *event);
-extern bool	  event_resolve(const ConnectString *servers);
+extern int	  zk_event_queue_open(void);
+extern void	  zk_event_push(const Event *event);
+extern Event *zk_event_take_all(void);
+extern void	  zk_event_free(Event *event);
+extern bool	  zk_event_resolve(const ConnectString *servers);
 
 #endif /* ZKLOCK_ZK_EVENT_H */
