@@ -28,7 +28,9 @@ PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 
 PG_CPPFLAGS = -I$(srcdir)/src
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
+# In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
+# server looks up is (PGDLLEXPORT).
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread
 
 # On a machine that has no PGXS yet, only the targets below work.
