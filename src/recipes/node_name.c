@@ -430,6 +430,31 @@ node_name_has_sequence(const char *name)
 }
 
 /*
+ * Can a server have a node of this name, of whatever kind?  This accepts what
+ * any release does; path_check() is for paths of our own.
+ */
+bool
+node_name_is_possible(const char *name)
+{
+	const unsigned char *bytes = (const unsigned char *) name;
+	size_t				 len = strlen(name);
+	size_t				 pos = 0;
+
+	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+		return false;
+	while (pos < len)
+	{
+		uint32_t code;
+		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
+
+		if (used == 0)
+			return false;
+		pos += used;
+	}
+	return true;
+}
+
+/*
  * Write the name to give to a sequential create into dst, which has room for
  * size bytes: all of the node's name but the sequence.
  *

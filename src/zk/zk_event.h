@@ -8,6 +8,7 @@
 #define ZKLOCK_ZK_EVENT_H
 
 #include "zk/connect_string.h"
+#include "zk/zk_answer.h"
 
 typedef enum EventKind
 {
@@ -22,15 +23,15 @@ typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
-	uint64		  call;			   /* REPLY: the call's number */
-	uintptr_t	  epoch;		   /* SESSION, WATCH: the handle's */
-	int			  code;			   /* REPLY: result; SESSION: state; WATCH: type;
+	uint64		  call;		 /* REPLY: the call's number */
+	uintptr_t	  epoch;	 /* SESSION, WATCH: the handle's */
+	int			  code;		 /* REPLY: result; SESSION: state; WATCH: type;
 								 * LOG: level; RESOLVED: success */
-	int64		  czxid;		   /* REPLY of create, get */
-	int64		  ephemeral_owner; /* likewise */
-	int			  nchildren;	   /* REPLY of list */
-	char		**children;		   /* one block with the strings */
-	char		 *text;			   /* a path, a message or addresses; or NULL */
+	const char	 *fault;	 /* REPLY: what is wrong with it, or NULL */
+	AnswerStat	  stat;		 /* REPLY of create, get */
+	int			  nchildren; /* REPLY of list */
+	char		**children;	 /* one block with the strings */
+	char		 *text;		 /* a path, a message or addresses; or NULL */
 } Event;
 
 extern int	  zk_event_queue_open(void);
