@@ -29,6 +29,13 @@
 /* Error codes of all releases are between these. */
 #define LOWEST_CODE (-999)
 
+/*
+ * A server may impose a longer session timeout than we ask for, but hardly one
+ * like this, ms.  With one of weeks the library's arithmetic overflows, and it
+ * never connects again.
+ */
+#define LONGEST_TIMEOUT (24 * 60 * 60 * 1000)
+
 /* Is it a result, or an error that a server or the library may report? */
 const char *
 zk_answer_code_fault(int code)
@@ -117,5 +124,7 @@ zk_answer_session_fault(int64_t session, int timeout)
 {
 	if (session == 0)
 		return "The session has no id.";
-	return timeout > 0 ? NULL : "The session timeout is not positive.";
+	if (timeout <= 0)
+		return "The session timeout is not positive.";
+	return timeout <= LONGEST_TIMEOUT ? NULL : "The session timeout is longer than a day.";
 }

@@ -118,16 +118,20 @@ foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is los
 # What a server answers to a client that connects: version, timeout, session, password, read-only.
 sub handshake { my ($timeout, $session) = @_; return pack('l>2 q> l>/a* c', 0, $timeout, $session, 'p' x 16, 0); }
 
-subtest 'a session that is continued has no timeout' => sub {
-	my $fault = $proxy->forge(op => 'connect', body => handshake(0, $own));
-	my $mark = $server->log_mark;
-	$server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session');
-	$proxy->fired($fault);
-	$server->wait_log(qr{malformed answer of .*: The session timeout is not positive\.}, $mark);
-	$server->wait_session;
-	is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the lock is kept');
-	is($server->session_id, $id, 'the session goes on');
-};
+foreach my $case ([ 'has no timeout', 0, 'is not positive' ], [ 'has one of weeks', 2_000_000_000, 'is longer than a day' ])
+{
+	my ($what, $timeout, $text) = @$case;
+	subtest "a session that is continued $what" => sub {
+		my $fault = $proxy->forge(op => 'connect', body => handshake($timeout, $own));
+		my $mark = $server->log_mark;
+		$server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session');
+		$proxy->fired($fault);
+		$server->wait_log(qr{malformed answer of .*: The session timeout $text\.}, $mark);
+		$server->wait_session;
+		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the lock is kept');
+		is($server->session_id, $id, 'the session goes on');
+	};
+}
 
 subtest 'a new session has no id' => sub {
 	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0));

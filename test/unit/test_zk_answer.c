@@ -63,6 +63,8 @@ test_stat(void)
 	ok(!zk_answer_session_fault(-7, 4000), "a session");
 	ok(zk_answer_session_fault(0, 4000), "a session without an id");
 	ok(zk_answer_session_fault(7, 0), "a session without a timeout");
+	ok(!zk_answer_session_fault(7, 3600 * 1000), "a session of an hour");
+	ok(zk_answer_session_fault(7, INT32_MAX), "a session of weeks");
 }
 
 static void
