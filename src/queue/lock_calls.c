@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "queue/lock_table.h"
+#include "recipes/heed.h"
 
 /* A parent that is missing is created so often before we give up. */
 #define MAX_PARENT_ATTEMPTS 16
@@ -113,7 +114,7 @@ reported_path(const LockPath *path)
 	reported = hash_search(lock_manager.reported_paths, path->path,
 						   full ? HASH_FIND : HASH_ENTER, &found);
 	if (!full && !found)
-		reported->unrecognised = reported->sequence = false;
+		reported->unrecognised = reported->sequence = reported->heedless = false;
 	return reported;
 }
 
@@ -470,6 +471,58 @@ report_unrecognised(const LockPath *path, const char *child)
 				  errdetail("Its name is not one that a known lock recipe writes.")));
 }
 
+/* Does the client of a foreign node wait for what a session of ours writes? */
+static void
+report_heedless(const LockPath *path, const char *name, NodeDialect dialect, LockMode mode)
+{
+	ReportedPath *reported;
+	NodeName	  parsed;
+
+	if (heed_expected(dialect, mode, name) != HEED_NO || !node_name_parse(name, &parsed))
+		return;
+	reported = reported_path(path);
+	if (reported == NULL || reported->heedless)
+		return;
+	reported->heedless = true;
+	ereport(WARNING,
+			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
+			 errdetail("Sessions of this server write names of dialect \"%s\". Node \"%s\" has one of dialect \"%s\", whose clients, other than zklock, do not wait for those: both may hold the lock at once.",
+					   heed_dialect_name(dialect), name, heed_dialect_name(parsed.dialect)),
+			 parsed.dialect == DIALECT_KAZOO && dialect == DIALECT_CURATOR
+				 ? errhint("Set \"zklock.path_dialects\" to '%s=kazoo' on all servers, or give kazoo's Lock extra_lock_patterns=[\"lock-\", \"__READ__\"]. If it has that already, ignore this.",
+						   path->path)
+				 : errhint("Set \"zklock.path_dialects\" to '%s=%s' on all servers.",
+						   path->path, heed_dialect_name(parsed.dialect))));
+}
+
+/*
+ * Looks, for each foreign contender of the listing, whether it waits for ours,
+ * and logs, once per path, that one does not.
+ */
+static void
+path_report_heedless(LockPath *path)
+{
+	dlist_iter iter;
+
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		dlist_foreach (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			if (!run->permit && run_is_wanted(run, NULL))
+				report_heedless(path, path->foreign_names[i], run->dialect, run->mode);
+		}
+		dlist_foreach (iter, &path->arrivals)
+		{
+			const ContenderEntry *entry = entry_of(dlist_container(Contender, node, iter.cur));
+
+			if (entry->kind != CONTENDER_PERMIT)
+				report_heedless(path, path->foreign_names[i], entry->dialect, entry->mode);
+		}
+	}
+}
+
 /*
  * Takes in what a listing shows: the foreign contenders, and whether our own
  * nodes are there.  Replies come in order, so a run whose node is known by now
@@ -525,6 +578,7 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 	}
 	if (path->has_permits)
 		leases_set(path, reply);
+	path_report_heedless(path);
 
 	dlist_foreach_modify (miter, &path->runs)
 	{

@@ -126,6 +126,7 @@ typedef struct ReportedPath
 	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
 	bool unrecognised;				/* a child that may be meant as a contender */
 	bool sequence;					/* the counter is past its half */
+	bool heedless;					/* a client that does not wait for us */
 } ReportedPath;
 
 typedef struct LockManager

@@ -50,6 +50,7 @@ typedef struct Marker
 	const char *text;  /* what stands right before the sequence */
 	bool		whole; /* must be the whole prefix, not only its end */
 	LockMode	mode;
+	NodeDialect dialect;
 } Marker;
 
 /*
@@ -60,16 +61,16 @@ typedef struct Marker
  * Hive's own shared and exclusive requests overlook a semi-shared lock, which
  * an insert holds; it is a lock nevertheless.
  */
-static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE},
-								 {"__lock__", false, LOCK_MODE_EXCLUSIVE},
-								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE},
-								 {"-write-", false, LOCK_MODE_EXCLUSIVE},
-								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE},
-								 {"__READ__", false, LOCK_MODE_SHARED},
-								 {"__rlock__", false, LOCK_MODE_SHARED},
-								 {"-read-", false, LOCK_MODE_SHARED},
-								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED},
-								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED}};
+static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR},
+								 {"__lock__", false, LOCK_MODE_EXCLUSIVE, DIALECT_KAZOO},
+								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR_RW},
+								 {"-write-", false, LOCK_MODE_EXCLUSIVE, DIALECT_ZOOKEEPER},
+								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE, DIALECT_HIVE},
+								 {"__READ__", false, LOCK_MODE_SHARED, DIALECT_CURATOR_RW},
+								 {"__rlock__", false, LOCK_MODE_SHARED, DIALECT_KAZOO},
+								 {"-read-", false, LOCK_MODE_SHARED, DIALECT_ZOOKEEPER},
+								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE},
+								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE}};
 
 static bool parse_name(const char *name, size_t len, NodeName *parsed);
 
@@ -385,6 +386,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
 		{
 			parsed->mode = marker->mode;
+			parsed->dialect = marker->dialect;
 			parsed->sequence = sequence;
 			return true;
 		}
@@ -393,6 +395,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 	if (is_recipe_prefix(name, prefix_len))
 	{
 		parsed->mode = LOCK_MODE_EXCLUSIVE;
+		parsed->dialect = DIALECT_ZOOKEEPER;
 		parsed->sequence = sequence;
 		return true;
 	}

@@ -69,8 +69,10 @@ typedef enum PathFault
 /* What the name of a lock node says about its owner's request. */
 typedef struct NodeName
 {
-	LockMode mode;
-	int64_t	 sequence; /* in the range of a 32-bit signed integer */
+	LockMode	mode;
+	int64_t		sequence; /* in the range of a 32-bit signed integer */
+	NodeDialect dialect;  /* whose clients write such names; for names that
+						   * several do, the one to write for all of them */
 } NodeName;
 
 extern PathFault   path_check(const char *path, size_t len);
