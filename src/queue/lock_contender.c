@@ -18,6 +18,9 @@
 #include "queue/lock_table.h"
 #include "utils/timestamp.h"
 
+/* As many are named in one message of the log. */
+#define MAX_LOSSES_NAMED 20
+
 /* What its entry says, which its backend may have changed meanwhile. */
 ContenderState
 contender_state(const Contender *c)
@@ -164,6 +167,35 @@ contender_lose(Contender *c, LossReason reason)
 	if (interrupt != 0 && kill(pid, interrupt) != 0)
 		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 	contender_detach(c);
+}
+
+/* Prepares to tell the log who loses what. */
+void
+losses_begin(Losses *losses)
+{
+	losses->count = 0;
+	initStringInfo(&losses->lines);
+}
+
+/* Counts a contender that is about to lose what it holds, if it holds it. */
+void
+losses_add(Losses *losses, const Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+
+	if (contender_state(c) != CONTENDER_GRANTED)
+		return;
+	if (losses->count++ < MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->pid, entry->path);
+}
+
+/* The losses, a line for each after a line break; "" if there are none. */
+const char *
+losses_list(Losses *losses)
+{
+	if (losses->count > MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
+	return losses->lines.data;
 }
 
 /* Grants the lock, unless the backend has given up meanwhile. */

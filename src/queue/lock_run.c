@@ -415,16 +415,31 @@ run_replace(Run *run, bool keep_place)
 	run_finish(run);
 }
 
+/* Tells the log that the run's node is gone without our doing. */
+static void
+report_deletion(Run *run)
+{
+	dlist_iter iter;
+	Losses	   losses;
+
+	losses_begin(&losses);
+	dlist_foreach (iter, &run->queue)
+		losses_add(&losses, dlist_container(Contender, node, iter.cur));
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
+					run->path->path, run->name, run->path->path),
+			 losses.count > 0 ? errdetail("Its holder has lost the lock; waiting sessions queue again.%s",
+										  losses_list(&losses))
+							  : errdetail("Waiting sessions queue again.")));
+	pfree(losses.lines.data);
+}
+
 /* Someone else deleted the run's node. */
 void
 run_deleted(Run *run)
 {
 	if (run->state != RUN_DELETING && !dlist_is_empty(&run->queue))
-		ereport(LOG, (errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
-							 run->path->path, run->name, run->path->path),
-					  run->state == RUN_GRANTED
-						  ? errdetail("Its holder has lost the lock; waiting sessions queue again.")
-						  : errdetail("Waiting sessions queue again.")));
+		report_deletion(run);
 	run_replace(run, false);
 }
 

@@ -152,20 +152,22 @@ lock_session_proved(void)
 void
 lock_session_unproved(void)
 {
-	int nlost = 0;
+	Losses losses;
 
+	losses_begin(&losses);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
 		Contender *c = &lock_manager.contenders[i];
 
 		if (!c->granted)
 			continue;
-		nlost += contender_state(c) == CONTENDER_GRANTED;
+		losses_add(&losses, c);
 		contender_lose(c, LOSS_UNPROVED);
 	}
-	if (nlost > 0)
-		ereport(LOG, (errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
-					  errdetail("Locks lost: %d.", nlost)));
+	if (losses.count > 0)
+		ereport(WARNING, (errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
+						  errdetail("Locks lost: %d.%s", losses.count, losses_list(&losses))));
+	pfree(losses.lines.data);
 	lock_pump_all();
 }
 
@@ -178,19 +180,23 @@ lock_session_ended(const char *reason)
 {
 	HASH_SEQ_STATUS status;
 	LockPath	   *path;
-	int				nlost = 0;
+	Losses			losses;
 	int				nwaiting = 0;
+
+	losses_begin(&losses);
 
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		if (contender_state(&lock_manager.contenders[i]) == CONTENDER_GRANTED)
-			nlost++;
-		else if (lock_manager.contenders[i].path &&
-				 contender_state(&lock_manager.contenders[i]) == CONTENDER_QUEUED)
+		losses_add(&losses, &lock_manager.contenders[i]);
+		if (lock_manager.contenders[i].path &&
+			contender_state(&lock_manager.contenders[i]) == CONTENDER_QUEUED)
 			nwaiting++;
 	}
-	ereport(LOG, (errmsg("ZooKeeper session ended: %s", reason),
-				  errdetail("Locks lost: %d. Waiting requests that queue again: %d.", nlost, nwaiting)));
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("ZooKeeper session ended: %s", reason),
+			 errdetail("Locks lost: %d. Waiting requests that queue again: %d.%s",
+					   losses.count, nwaiting, losses_list(&losses))));
+	pfree(losses.lines.data);
 
 	hash_seq_init(&status, lock_manager.paths);
 	while ((path = hash_seq_search(&status)) != NULL)

@@ -12,6 +12,7 @@
 #define ZKLOCK_LOCK_TABLE_H
 
 #include "lib/ilist.h"
+#include "lib/stringinfo.h"
 #include "recipes/permit_recipe.h"
 #include "recipes/recipe.h"
 #include "utils/hsearch.h"
@@ -120,6 +121,13 @@ typedef struct Contender
 	int		   needs_list; /* arrival: number of the listing to wait for */
 } Contender;
 
+/* Who has lost what, for the log; losses_begin() makes it. */
+typedef struct Losses
+{
+	int			   count;
+	StringInfoData lines; /* for as many as are named */
+} Losses;
+
 /* What the log has told of a path, so as not to tell it again. */
 typedef struct ReportedPath
 {
@@ -172,6 +180,9 @@ extern void			  contender_fail(Contender *c, ContenderFailure failure, int code)
 extern void			  contender_lose(Contender *c, LossReason reason);
 extern bool			  contender_grant(Contender *c);
 extern void			  contender_downgraded(Contender *c);
+extern void			  losses_begin(Losses *losses);
+extern void			  losses_add(Losses *losses, const Contender *c);
+extern const char	 *losses_list(Losses *losses);
 extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
 
 /* Watches, paths and runs (lock_run.c) */
