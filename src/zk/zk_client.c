@@ -170,21 +170,6 @@ on_synced(int code, const char *path, const void *context)
 	push_reply(code, NULL, NULL, NULL, context);
 }
 
-/*
- * An event of the session comes from the library, unless a server sends a watch
- * event of this type.  So an end that the handle knows nothing of is ignored,
- * and so is a disconnection while it is connected: if there was one, news of
- * the new connection follows.
- */
-static bool
-is_news(zhandle_t *zh, int state)
-{
-	int	 now = zoo_state(zh);
-	bool is_end = state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE;
-
-	return state == now || state == ZOO_CONNECTED_STATE || (!is_end && now != ZOO_CONNECTED_STATE);
-}
-
 static void
 on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 {
@@ -193,7 +178,8 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	event.epoch = (uintptr_t) context;
 	if (type == ZOO_SESSION_EVENT)
 	{
-		if (!is_news(zh, state))
+		/* An end that the handle knows nothing of: a server sent this as a watch event. */
+		if (state < 0 && zoo_state(zh) != state)
 			return;
 		event.kind = EVENT_SESSION;
 		event.code = state;
@@ -409,12 +395,20 @@ zk_client_close(void)
 	return ended;
 }
 
+static void handle_session(int state);
+
 /* Has an outage lasted, see whether the server names mean other addresses now. */
 void
 zk_client_check_addresses(void)
 {
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
+	/* It was a server that said that the connection is lost. */
+	if (handle && !connected && zoo_state(handle) == ZOO_CONNECTED_STATE)
+	{
+		handle_session(ZOO_CONNECTED_STATE);
+		return;
+	}
 	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
 		resolving = zk_event_resolve(&config.servers);
 }
