@@ -17,6 +17,7 @@
 #                        UndefinedBehaviorSanitizer
 #   make lint            format, warnings of two compilers, cppcheck
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
+#   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
 
 MODULE_big = zklock
@@ -28,7 +29,9 @@ PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 
 PG_CPPFLAGS = -I$(srcdir)/src
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
+# In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
+# server looks up is (PGDLLEXPORT).
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread
 
 # On a machine that has no PGXS yet, only the targets below work.
@@ -144,8 +147,14 @@ fuzz:
 	@test/install-deps lint
 	@$(MAKE) -s -C test/fuzz fuzz OUT=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS)
 
+fuzz-answers:
+	@test/install-deps build demo test
+	@$(MAKE) --no-print-directory stage
+	@ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+		ZKLOCK_FUZZ_SEED=$(SEED) test/run-tap test/t/482_garbled_answers.pl
+
 format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage test unit-test nemesis test-asan lint format-check warnings cppcheck fuzz format
+.PHONY: demo demo-shell stage test unit-test nemesis test-asan lint format-check warnings cppcheck fuzz fuzz-answers format

@@ -122,6 +122,7 @@ apply_listing(Path *path, const ZkReply *reply)
 	OwnNode			  *own = own_nodes(path, &nown);
 
 	apply_children(path, reply, own, nown);
+	report_heedless(path);
 	dlist_foreach (iter, &path->runs)
 	{
 		Run *run = dlist_container(Run, node, iter.cur);

@@ -1,6 +1,6 @@
 /*
  * report.c
- *		What the log is told of a path, once.
+ *		What the log is told: of a path, once; of losses, each time.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -9,10 +9,14 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "queue/contender.h"
 #include "queue/report.h"
 
 /* Beyond so many paths nothing more is said. */
 #define MAX_REPORTED_PATHS 1000
+
+/* As many losses are named in one message. */
+#define MAX_LOSSES_NAMED 20
 
 /* What the log has been told of a path in this worker's life. */
 typedef struct ReportedPath
@@ -20,6 +24,7 @@ typedef struct ReportedPath
 	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
 	bool unrecognised;				/* a child that may be meant as a contender */
 	bool sequence;					/* the counter is past its half */
+	bool heedless;					/* a client that does not wait for us */
 } ReportedPath;
 
 static HTAB *reported_paths;
@@ -60,6 +65,56 @@ report_unrecognised(const Path *path, const char *child)
 				  errdetail("Its name is not one that a known lock recipe writes.")));
 }
 
+/*
+ * Does the client of a foreign node wait for what a session of ours writes?
+ */
+static void
+report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
+{
+	ReportedPath  *reported;
+	RecipeHeedless why;
+
+	if (!path->recipe->heedless(name, request, &why))
+		return;
+	reported = reported_path(path);
+	if (reported == NULL || reported->heedless)
+		return;
+	reported->heedless = true;
+	ereport(WARNING,
+			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
+			 errdetail("Sessions of this server write names of dialect \"%s\". Node \"%s\" has one of dialect \"%s\", whose clients, other than zklock, do not wait for those: both may hold the lock at once.",
+					   why.ours, name, why.theirs),
+			 errhint("Set \"zklock.path_dialects\" to '%s=%s' on all servers%s", path->path,
+					 why.theirs, why.remedy ? why.remedy : ".")));
+}
+
+/*
+ * Looks, for each foreign contender of a listing, whether its client waits for
+ * those that this server has on the path.
+ */
+void
+report_heedless(Path *path)
+{
+	dlist_iter iter;
+
+	for (int i = 0; path->recipe->heedless && i < path->nforeign; i++)
+	{
+		dlist_foreach (iter, &path->runs)
+		{
+			const Run *run = dlist_container(Run, node, iter.cur);
+
+			if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
+				report_if_heedless(path, path->foreign[i].name, &run->request);
+		}
+		dlist_foreach (iter, &path->arrivals)
+		{
+			RecipeRequest request = contender_request(dlist_container(Contender, node, iter.cur));
+
+			report_if_heedless(path, path->foreign[i].name, &request);
+		}
+	}
+}
+
 /* A path will need a new counter one day. */
 void
 report_sequence(const Path *path, int64 sequence, int64 limit)
@@ -92,4 +147,44 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
 						 name, path->path, (unsigned long long) reply->ephemeral_owner),
 				  errhint("If it does not go away by itself, zk_remove_stale_node() removes it.")));
+}
+
+/* ------------------------------------------------------------------------
+ * Who loses what
+ * ------------------------------------------------------------------------
+ */
+
+/* Prepares to tell. */
+void
+report_losses_begin(Losses *losses)
+{
+	losses->count = 0;
+	initStringInfo(&losses->lines);
+}
+
+/* Counts a contender that is about to lose what it holds, if it holds it. */
+void
+report_losses_add(Losses *losses, const Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+
+	if (contender_state(c) != CONTENDER_GRANTED)
+		return;
+	if (losses->count++ < MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->pid, entry->path);
+}
+
+/* The losses, a line for each after a line break; "" if there are none. */
+const char *
+report_losses_list(Losses *losses)
+{
+	if (losses->count > MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
+	return losses->lines.data;
+}
+
+void
+report_losses_end(Losses *losses)
+{
+	pfree(losses->lines.data);
 }

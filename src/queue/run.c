@@ -435,16 +435,31 @@ run_expired(Run *run)
 	requeue(run, REQUEUE_IN_PLACE);
 }
 
+/* Tells the log that the run's node is gone without our doing. */
+static void
+report_deletion(Run *run)
+{
+	dlist_iter iter;
+	Losses	   losses;
+
+	report_losses_begin(&losses);
+	dlist_foreach (iter, &run->queue)
+		report_losses_add(&losses, dlist_container(Contender, node, iter.cur));
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
+					run->path->path, run->name, run->path->path),
+			 losses.count > 0 ? errdetail("Its holder has lost the lock; waiting sessions queue again.%s",
+										  report_losses_list(&losses))
+							  : errdetail("Waiting sessions queue again.")));
+	report_losses_end(&losses);
+}
+
 /* Someone else deleted the run's node. */
 void
 run_deleted(Run *run)
 {
 	if (!dlist_is_empty(&run->queue))
-		ereport(LOG, (errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
-							 run->path->path, run->name, run->path->path),
-					  run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING
-						  ? errdetail("Its holder has lost the lock; waiting sessions queue again.")
-						  : errdetail("Waiting sessions queue again.")));
+		report_deletion(run);
 	lose_holders(run, LOSS_DELETED);
 	requeue(run, REQUEUE_BEHIND_ALL);
 }

@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include "queue/contender.h"
+#include "queue/report.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/session.h"
@@ -162,20 +163,23 @@ queue_session_proved(void)
 void
 queue_session_unproved(void)
 {
-	int nlost = 0;
+	Losses losses;
 
+	report_losses_begin(&losses);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
 		Contender *c = &engine.contenders[i];
 
 		if (c->place != PLACE_GRANTED)
 			continue;
-		nlost += contender_state(c) == CONTENDER_GRANTED;
+		report_losses_add(&losses, c);
 		contender_lose(c, LOSS_UNPROVED);
 	}
-	if (nlost > 0)
-		ereport(LOG, (errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
-					  errdetail("Locks lost: %d.", nlost)));
+	if (losses.count > 0)
+		ereport(WARNING,
+				(errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
+				 errdetail("Locks lost: %d.%s", losses.count, report_losses_list(&losses))));
+	report_losses_end(&losses);
 	path_mark_all();
 }
 
@@ -188,19 +192,22 @@ queue_session_ended(const char *reason)
 {
 	HASH_SEQ_STATUS status;
 	Path		   *path;
-	int				nlost = 0;
+	Losses			losses;
 	int				nwaiting = 0;
 
+	report_losses_begin(&losses);
 	for (int i = 0; i < zklock_shared->max_entries; i++)
 	{
-		if (contender_state(&engine.contenders[i]) == CONTENDER_GRANTED)
-			nlost++;
-		else if (engine.contenders[i].place != PLACE_NONE &&
-				 contender_state(&engine.contenders[i]) == CONTENDER_QUEUED)
+		report_losses_add(&losses, &engine.contenders[i]);
+		if (engine.contenders[i].place != PLACE_NONE &&
+			contender_state(&engine.contenders[i]) == CONTENDER_QUEUED)
 			nwaiting++;
 	}
-	ereport(LOG, (errmsg("ZooKeeper session ended: %s", reason),
-				  errdetail("Locks lost: %d. Waiting requests that queue again: %d.", nlost, nwaiting)));
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("ZooKeeper session ended: %s", reason),
+			 errdetail("Locks lost: %d. Waiting requests that queue again: %d.%s",
+					   losses.count, nwaiting, report_losses_list(&losses))));
+	report_losses_end(&losses);
 
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)

@@ -22,6 +22,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include "recipes/heed.h"
 #include "recipes/recipe.h"
 
 /* All pairs of modes exclude each other but shared with shared. */
@@ -83,6 +84,22 @@ lock_successor(const RecipePeer *gone, RecipePeer *left)
 }
 
 static bool
+lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
+{
+	NodeName parsed;
+
+	if (heed_expected(request->dialect, request->mode, child) != HEED_NO ||
+		!node_name_parse(child, &parsed))
+		return false;
+	*why = (RecipeHeedless){.ours = heed_dialect_name(request->dialect),
+							.theirs = heed_dialect_name(parsed.dialect)};
+	if (parsed.dialect == DIALECT_KAZOO && request->dialect == DIALECT_CURATOR)
+		why->remedy =
+			", or give kazoo's Lock extra_lock_patterns=[\"lock-\", \"__READ__\"]. If it has that already, ignore this.";
+	return true;
+}
+
+static bool
 lock_may_join(const RecipeRequest *node, const RecipeRequest *request)
 {
 	return node->mode == request->mode && node->dialect == request->dialect;
@@ -109,6 +126,7 @@ const Recipe lock_recipe = {.name = "lock",
 							.blocker = lock_blocker,
 							.excludes = lock_excludes,
 							.successor = lock_successor,
+							.heedless = lock_heedless,
 							.may_join = lock_may_join,
 							.shares = lock_shares,
 							.heir = lock_heir};

@@ -50,6 +50,7 @@ typedef struct Marker
 	const char *text;  /* what stands right before the sequence */
 	bool		whole; /* must be the whole prefix, not only its end */
 	LockMode	mode;
+	NodeDialect dialect;
 } Marker;
 
 /*
@@ -60,16 +61,16 @@ typedef struct Marker
  * Hive's own shared and exclusive requests overlook a semi-shared lock, which
  * an insert holds; it is a lock nevertheless.
  */
-static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE},
-								 {"__lock__", false, LOCK_MODE_EXCLUSIVE},
-								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE},
-								 {"-write-", false, LOCK_MODE_EXCLUSIVE},
-								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE},
-								 {"__READ__", false, LOCK_MODE_SHARED},
-								 {"__rlock__", false, LOCK_MODE_SHARED},
-								 {"-read-", false, LOCK_MODE_SHARED},
-								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED},
-								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED}};
+static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR},
+								 {"__lock__", false, LOCK_MODE_EXCLUSIVE, DIALECT_KAZOO},
+								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR_RW},
+								 {"-write-", false, LOCK_MODE_EXCLUSIVE, DIALECT_ZOOKEEPER},
+								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE, DIALECT_HIVE},
+								 {"__READ__", false, LOCK_MODE_SHARED, DIALECT_CURATOR_RW},
+								 {"__rlock__", false, LOCK_MODE_SHARED, DIALECT_KAZOO},
+								 {"-read-", false, LOCK_MODE_SHARED, DIALECT_ZOOKEEPER},
+								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE},
+								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE}};
 
 /* In what form a name holds the UUID of the attempt that wrote it. */
 typedef enum UuidForm
@@ -430,6 +431,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
 		{
 			parsed->mode = marker->mode;
+			parsed->dialect = marker->dialect;
 			parsed->sequence = sequence;
 			return true;
 		}
@@ -438,6 +440,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 	if (is_recipe_prefix(name, prefix_len))
 	{
 		parsed->mode = LOCK_MODE_EXCLUSIVE;
+		parsed->dialect = DIALECT_ZOOKEEPER;
 		parsed->sequence = sequence;
 		return true;
 	}
@@ -472,6 +475,31 @@ node_name_has_sequence(const char *name)
 	int64_t sequence;
 
 	return split_sequence(name, strlen(name), &prefix_len, &sequence);
+}
+
+/*
+ * Can a server have a node of this name, of whatever kind?  This accepts what
+ * any release does; path_check() is for paths of our own.
+ */
+bool
+node_name_is_possible(const char *name)
+{
+	const unsigned char *bytes = (const unsigned char *) name;
+	size_t				 len = strlen(name);
+	size_t				 pos = 0;
+
+	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+		return false;
+	while (pos < len)
+	{
+		uint32_t code;
+		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
+
+		if (used == 0)
+			return false;
+		pos += used;
+	}
+	return true;
 }
 
 /*

@@ -65,6 +65,15 @@ typedef enum RecipeOwnSession
 	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
 } RecipeOwnSession;
 
+/* What an administrator should know of a client that does not wait for ours. */
+typedef struct RecipeHeedless
+{
+	const char *ours;	/* the dialect that we write */
+	const char *theirs; /* the dialect of its name */
+	const char *remedy; /* what can be done but to write theirs, as the end of a
+						 * sentence, with what follows; NULL if nothing */
+} RecipeHeedless;
+
 /*
  * Functions that return bool may be NULL for "no" in every case.
  */
@@ -107,6 +116,12 @@ typedef struct Recipe
 	 * Returns false if nothing.
 	 */
 	bool (*successor)(const RecipePeer *gone, RecipePeer *left);
+
+	/*
+	 * Does the client behind a child of that name let contenders of ours, which
+	 * asked with "request", hold at the same time as its own?
+	 */
+	bool (*heedless)(const char *child, const RecipeRequest *request, RecipeHeedless *why);
 
 	/* May a contender join those behind a node that was asked for with "node"? */
 	bool (*may_join)(const RecipeRequest *node, const RecipeRequest *request);

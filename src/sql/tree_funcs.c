@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "compat.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 

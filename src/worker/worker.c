@@ -408,6 +408,20 @@ restart(const char *reason)
 	proc_exit(1);
 }
 
+/*
+ * A server's answer makes no sense.  The next worker takes the session over on
+ * another connection; whatever was under way is settled like a lost reply.
+ */
+static void
+on_malformed(const char *fault)
+{
+	SessionInfo session;
+
+	zklock_get_session(&session, NULL);
+	session_set_error(psprintf("malformed answer: %s", fault));
+	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
+}
+
 /* At any exit: tells waiting backends, who wait for the next worker then. */
 static void
 on_exit_worker(int code, Datum arg)
@@ -586,6 +600,7 @@ zklock_worker_main(Datum arg)
 {
 	static const ZkClientCallbacks callbacks = {.session = on_session,
 												.watch = queue_watch,
+												.malformed = on_malformed,
 												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	SessionInfo					   session;

@@ -180,7 +180,7 @@ send_queued(void)
 		{
 			Event event = {.kind = EVENT_REPLY, .call = call->number, .code = code};
 
-			event_push(&event);
+			zk_event_push(&event);
 		}
 	}
 }
@@ -334,12 +334,42 @@ zk_calls_over(void)
 	fail_calls(&unwanted, ZK_CLOSING);
 }
 
+/* What is wrong with the answer to a call, as a sentence, or NULL. */
+static const char *
+answer_fault(const Call *call, const Event *event)
+{
+	const char *fault = event->fault ? event->fault : zk_answer_code_fault(event->code);
+
+	if (fault || zk_error_outcome(event->code) != ZK_OK)
+		return fault;
+	switch (call->kind)
+	{
+		case CALL_CREATE:
+			fault = zk_answer_path_fault(event->text, call->path,
+										 call->node_kind == ZK_EPHEMERAL_SEQUENTIAL
+											 ? ANSWER_PATH_NUMBERED
+											 : ANSWER_PATH_SAME);
+			if (fault == NULL)
+				fault = zk_answer_new_stat_fault(&event->stat);
+			if (fault == NULL && call->node_kind == ZK_EPHEMERAL_SEQUENTIAL)
+				fault = zk_answer_owner_fault(&event->stat, zk_client_session_id());
+			return fault;
+		case CALL_GET:
+			return zk_answer_stat_fault(&event->stat);
+		case CALL_LIST:
+			return zk_answer_children_fault(event->children, event->nchildren);
+		default:
+			return NULL; /* the code is all there is */
+	}
+}
+
 /* An answer has come. */
 void
 zk_calls_answer(const Event *event)
 {
-	dlist_iter iter;
-	ZkReply	   reply = {.code = event->code, .path = event->text};
+	dlist_iter	iter;
+	ZkReply		reply = {.code = event->code, .path = event->text};
+	const char *fault;
 
 	/* Answers come in order, so this finds it at the head but for oddities. */
 	dlist_foreach (iter, &in_flight)
@@ -349,6 +379,13 @@ zk_calls_answer(const Event *event)
 		if (call->number != event->call)
 			continue;
 
+		fault = answer_fault(call, event);
+		if (fault)
+		{
+			zk_client_malformed(fault);
+			return;
+		}
+
 		/*
 		 * The library may have sent it on a newer connection than we knew of.
 		 * What was read there, ahead of our sync, may be older than what we
@@ -357,8 +394,8 @@ zk_calls_answer(const Event *event)
 		reply.watching = call->watch && zk_error_outcome(event->code) == ZK_OK;
 		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
 			reply.code = ZK_CONNECTION_LOSS;
-		reply.czxid = event->czxid;
-		reply.ephemeral_owner = event->ephemeral_owner;
+		reply.czxid = event->stat.czxid;
+		reply.ephemeral_owner = event->stat.ephemeral_owner;
 		reply.nchildren = event->nchildren;
 		reply.children = event->children;
 		n_in_flight--;

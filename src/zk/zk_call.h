@@ -51,6 +51,8 @@ extern void zk_calls_answer(const Event *event);
 extern void zk_calls_send(void);
 
 /* What the calls ask of it (zk_client.c) */
-extern int zk_client_send(const Call *call);
+extern int	 zk_client_send(const Call *call);
+extern int64 zk_client_session_id(void);
+extern void	 zk_client_malformed(const char *fault);
 
 #endif /* ZKLOCK_ZK_CALL_H */

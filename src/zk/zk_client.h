@@ -66,6 +66,9 @@ typedef struct ZkClientCallbacks
 	void (*session)(ZkSessionEvent event);
 	void (*watch)(ZkWatchEvent event, const char *path);
 
+	/* An answer that makes no sense; "fault" says why, as a sentence. */
+	void (*malformed)(const char *fault);
+
 	/* A complaint of the library; "first" since it was connected last. */
 	void (*complaint)(const char *message, bool first);
 } ZkClientCallbacks;

@@ -31,10 +31,10 @@ static int			   queue_fd = -1; /* eventfd; constant once threads run */
 
 /*
  * Main thread, once.  Returns a descriptor that is readable when events have
- * come since event_take_all().
+ * come since zk_event_take_all().
  */
 int
-event_queue_open(void)
+zk_event_queue_open(void)
 {
 	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (queue_fd < 0)
@@ -47,7 +47,7 @@ event_queue_open(void)
  * Never fails: a lack of memory is left for the main loop.
  */
 void
-event_push(const Event *event)
+zk_event_push(const Event *event)
 {
 	Event *copy = malloc(sizeof(Event));
 	uint64 one = 1;
@@ -74,7 +74,7 @@ event_push(const Event *event)
 
 /* Main thread: all events in their order, the first of a list, or NULL. */
 Event *
-event_take_all(void)
+zk_event_take_all(void)
 {
 	uint64 count;
 	Event *events;
@@ -95,7 +95,7 @@ event_take_all(void)
 
 /* Main thread */
 void
-event_free(Event *event)
+zk_event_free(Event *event)
 {
 	free(event->text);
 	free(event->children);
@@ -114,7 +114,7 @@ resolver_main(void *arg)
 		event.text = strdup(resolved);
 	event.code = event.text != NULL;
 	free(servers);
-	event_push(&event);
+	zk_event_push(&event);
 	return NULL;
 }
 
@@ -123,7 +123,7 @@ resolver_main(void *arg)
  * Returns false if that could not even begin.
  */
 bool
-event_resolve(const ConnectString *servers)
+zk_event_resolve(const ConnectString *servers)
 {
 	ConnectString *copy = malloc(sizeof(ConnectString));
 	pthread_t	   thread;

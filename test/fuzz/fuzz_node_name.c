@@ -220,7 +220,7 @@ fuzz_name(const uint8_t *data, size_t size)
 	const regex_t *expressions = compiled_names();
 	const size_t   len = strnlen((const char *) data, size);
 	char		  *name = malloc(len + 1);
-	NodeName	   parsed = {LOCK_MODE_SHARED, INT64_MIN};
+	NodeName	   parsed = {.mode = LOCK_MODE_SHARED, .sequence = INT64_MIN};
 	int64_t		   sequence = 0;
 	bool		   recognised;
 

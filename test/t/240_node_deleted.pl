@@ -110,7 +110,7 @@ my $mark  = $a->log_mark;
 my $token = token('holder', '/n/alone');
 $shell->delete('/n/alone/' . node_of($a, 'holder'));
 lost($a, 'holder', '/n/alone');
-$a->wait_log(qr{LOG:  node "/n/alone/_c_\S+" of lock "/n/alone" was deleted by someone else}, $mark);
+$a->wait_log(qr{WARNING:  node "/n/alone/_c_\S+" of lock "/n/alone" was deleted by someone else}, $mark);
 pass('the log tells of it');
 hold($a, 'holder', '/n/alone');
 cmp_ok(token('holder', '/n/alone'), '>', $token, 'it can be locked again, with a higher token');

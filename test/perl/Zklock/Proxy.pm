@@ -53,6 +53,20 @@ for all until C<clear>. The other faults know it too.
 
 The server does it, and the client is told that it failed.
 
+=item forge(op => ..., body => bytes, nth => 1, path => regex)
+
+The server does it, and in its reply what follows the header is replaced by these bytes. Of the reply
+that sets a session up, op 'connect', all is.
+
+=item notify(type => ..., state => ..., path => ...)
+
+The client is told of an event that the server knows nothing of.
+
+=item garble(share => 0.1, seed => 1)
+
+That share of all replies and events is changed at random, in ways that the client library
+survives; share 0 ends it. Zklock::Garbler has the details.
+
 =item fired($fault [, $seconds])
 
 Waits until this fault has happened, the first time; returns [ operation, path ]. C<has_fired($fault)>
@@ -159,6 +173,16 @@ sub hold_reply   { my $self = shift; return $self->_fault('hold', 'reply',   @_)
 sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_); }
 sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
 sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
+
+sub forge
+{
+	my ($self, %arg) = @_;
+	$arg{body} = unpack('H*', $arg{body});
+	return $self->_fault('forge', 'reply', %arg);
+}
+
+sub notify { my ($self, %arg) = @_; return $self->call('notify', \%arg); }
+sub garble { my ($self, %arg) = @_; return $self->call('garble', \%arg); }
 
 sub has_fired { my ($self, $fault) = @_; return $self->call('fired', { id => $fault }); }
 
