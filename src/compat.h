@@ -20,6 +20,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -88,6 +89,18 @@ compat_wait_event(const char *name)
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
 #endif
+
+/* 15: the privilege to set a parameter can be granted. */
+static inline bool
+compat_may_set(const char *parameter)
+{
+#if PG_VERSION_NUM >= 150000
+	return pg_parameter_aclcheck(parameter, GetUserId(), ACL_SET) == ACLCHECK_OK;
+#else
+	(void) parameter;
+	return superuser();
+#endif
+}
 
 /* 14: ProcessUtility_hook learnt readOnlyTree. */
 #if PG_VERSION_NUM >= 140000

@@ -7,10 +7,21 @@
 #ifndef ZKLOCK_GUARD_H
 #define ZKLOCK_GUARD_H
 
+/*
+ * What is asked of a held lock before a transaction commits, the laxest first;
+ * zklock.commit_guard
+ */
+typedef enum CommitGuard
+{
+	COMMIT_GUARD_OFF,	/* nothing */
+	COMMIT_GUARD_LEASE, /* it is not lost, and the lease holds */
+	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen its node */
+} CommitGuard;
+
 extern void guard_commit(bool finally);
 extern void guard_set_loss_policy(int policy, void *extra);
 extern void guard_forget(void);
-extern void guard_released(bool proved);
+extern void guard_released(CommitGuard taken_under, bool proved);
 extern void guard_install_hooks(void);
 
 #endif /* ZKLOCK_GUARD_H */

@@ -63,7 +63,7 @@ contender_adopt(Contender *c)
 		run->czxid = entry->czxid;
 		if (run->name[0] != '\0')
 		{
-			run_account_node(run);
+			run_account_node(run, entry->pid);
 			run->state = RUN_UNKNOWN;
 			if (run_sequence(run, run->name, &run->sequence))
 				run->state = RUN_CREATED;

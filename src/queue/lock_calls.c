@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "queue/lock_table.h"
+#include "shared/share.h"
 
 /* A parent that is missing is created so often before we give up. */
 #define MAX_PARENT_ATTEMPTS 16
@@ -212,6 +213,21 @@ path_make_parents(LockPath *path, ZkNodeKind kind)
 	}
 }
 
+/* The path does not exist: refuses those in a run for whom it is not to be created. */
+static void
+run_fail_without_path(Run *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (!c->granted && entry_of(c)->parent_nodes == PARENTS_EXISTING)
+			contender_fail(c, FAILURE_NO_PATH, 0);
+	}
+}
+
 /* The reply to run_create()'s create; that to its listing follows. */
 static void
 on_created(void *arg, const ZkReply *reply)
@@ -233,6 +249,7 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case ZK_NO_NODE:
 			run->state = RUN_PLANNED;
+			run_fail_without_path(run);
 			if (path->parents_failure == FAILURE_NONE && path->parent_attempts >= MAX_PARENT_ATTEMPTS)
 			{
 				path->parents_failure = FAILURE_REFUSED;
@@ -244,8 +261,9 @@ on_created(void *arg, const ZkReply *reply)
 				parents_forget(path);
 			}
 			else if (!dlist_is_empty(&run->queue))
-				path_make_parents(path, run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
-																				 : ZK_CONTAINER);
+				path_make_parents(path, run_first_entry(run)->parent_nodes == PARENTS_PERSISTENT
+											? ZK_PERSISTENT
+											: ZK_CONTAINER);
 			break;
 		case ZK_NODE_EXISTS:
 			/* The counter has stopped at its end, where that node is. */
@@ -615,7 +633,7 @@ run_create(Run *run)
 	else
 		node_name_prefix(run->name, sizeof(run->name), run->dialect, run->mode, uuid);
 
-	run_account_node(run);
+	run_account_node(run, head->pid);
 	run->state = RUN_CREATING;
 	run->listed = false;
 	run_publish(run);
@@ -658,7 +676,7 @@ run_guard(Run *run)
 	if (run->own_watch != WATCH_NONE || (run->unguarded && !retry_is_due(run->guard_at)) ||
 		(path->child_watch != WATCH_NONE && !run->delete_refused))
 		return;
-	if (lock_manager.watch_bytes + bytes > SESSION_BUDGET)
+	if (lock_manager.watch_bytes + bytes > PACKET_BUDGET)
 	{
 		run_unguarded(run);
 		return;
@@ -683,7 +701,7 @@ run_watch_blocker(Run *run, const char *name)
 			return;
 		blocker_watch_set(run, WATCH_NONE);
 	}
-	if (lock_manager.watch_bytes + path_bytes(run->path, name) > SESSION_BUDGET)
+	if (lock_manager.watch_bytes + path_bytes(run->path, name) > packet_budget(run_first_entry(run)))
 	{
 		run_fail(run, FAILURE_SESSION_FULL, 0);
 		return;

@@ -108,13 +108,12 @@ contender_place(Contender *c)
 
 	if (last == NULL || permit || !run_is_open(last, entry->mode, entry->dialect))
 	{
-		size_t bytes = path_bytes(path, NULL) + ZKLOCK_NODE_SIZE;
+		ContenderFailure failure = account_check(entry, path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
 
-		if (lock_manager.node_bytes + bytes > SESSION_BUDGET ||
-			lock_manager.watch_bytes + 3 * bytes > SESSION_BUDGET)
+		if (failure != FAILURE_NONE)
 		{
 			dlist_push_tail(&path->arrivals, &c->node);
-			contender_fail(c, FAILURE_SESSION_FULL, 0);
+			contender_fail(c, failure, 0);
 			return;
 		}
 		last = run_new(path, 0, entry->mode, entry->dialect);
@@ -535,6 +534,7 @@ lock_path_start(void)
 		hash_create("zklock reported paths", 16, &reported_ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
 	lock_manager.contenders = palloc0(max * sizeof(Contender));
 	batch = palloc(max * sizeof(int));
+	account_start();
 
 	nbatch = 0;
 	for (int i = 0; i < max; i++)

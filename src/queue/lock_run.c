@@ -333,13 +333,27 @@ run_is_guarded(const Run *run)
 	return run->path->child_watch == WATCH_SET || run->own_watch == WATCH_SET || run->unguarded;
 }
 
-/* From now on the run's node may exist. */
+/* From now on the run's node may exist, for the session with that pid. */
 void
-run_account_node(Run *run)
+run_account_node(Run *run, int payer)
 {
-	if (!run->accounted)
-		lock_manager.node_bytes += path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
-	run->accounted = true;
+	if (run->charged != 0)
+		return;
+	run->charged = path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
+	run->payer = payer;
+	lock_manager.node_bytes += run->charged;
+	account_charge(run->payer, run->charged);
+}
+
+/* It does not. */
+static void
+run_refund_node(Run *run)
+{
+	if (run->charged == 0)
+		return;
+	lock_manager.node_bytes -= run->charged;
+	account_refund(run->payer, run->charged);
+	run->charged = 0;
 }
 
 /*
@@ -355,8 +369,7 @@ run_finish(Run *run)
 	own_watch_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
 		blocker_watch_give_up(run, true);
-	if (run->accounted)
-		lock_manager.node_bytes -= path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
+	run_refund_node(run);
 	dlist_delete(&run->node);
 	run->state = RUN_GONE;
 	if (run->calls == 0)

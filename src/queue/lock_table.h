@@ -21,11 +21,6 @@
 #define TOKEN_GRANT_BITS 12
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
 
-/*
- * Bytes of paths the session may have in watches, and in ephemeral nodes:
- * each must fit in one packet of less than 1 MB (traps 3 and 4).
- */
-#define SESSION_BUDGET (900 * 1024)
 #define PATH_OVERHEAD 4
 
 /* Pause before what was refused but must be done is tried again. */
@@ -99,10 +94,11 @@ typedef struct Run
 	bool			  closed; /* nobody may join */
 	bool			  delete_refused;
 	bool			  downgrade_refused;
-	bool			  accounted; /* its node counts in node_bytes */
-	bool			  calling;	 /* create, replace, probe or delete is outstanding */
-	int				  calls;	 /* all outstanding calls with the run */
-	int64			  retry_at;	 /* delete not before, ms */
+	size_t			  charged;	/* for its node, which may exist; 0 if it does not ... */
+	int				  payer;	/* ... to this session's account; a pid */
+	bool			  calling;	/* create, replace, probe or delete is outstanding */
+	int				  calls;	/* all outstanding calls with the run */
+	int64			  retry_at; /* delete not before, ms */
 	WatchState		  own_watch;
 	bool			  unguarded; /* own node cannot be watched ... */
 	int64			  guard_at;	 /* ... which is tried again then, ms */
@@ -197,12 +193,19 @@ extern bool		 run_is_fresh(const Run *run);
 extern bool		 run_sequence(const Run *run, const char *name, int64 *sequence);
 extern bool		 run_is_guarded(const Run *run);
 extern void		 run_publish(Run *run);
-extern void		 run_account_node(Run *run);
+extern void		 run_account_node(Run *run, int payer);
 extern void		 run_finish(Run *run);
 extern void		 run_fail(Run *run, ContenderFailure failure, int code);
 extern void		 run_replace(Run *run, bool keep_place);
 extern void		 run_deleted(Run *run);
 extern void		 run_usurped(Run *run);
+
+/* Shares of the sessions (lock_share.c) */
+extern void				account_start(void);
+extern void				account_charge(int pid, size_t bytes);
+extern void				account_refund(int pid, size_t bytes);
+extern size_t			packet_budget(const ContenderEntry *entry);
+extern ContenderFailure account_check(const ContenderEntry *entry, size_t bytes);
 
 /* Downgrades (lock_downgrade.c) */
 extern bool run_wants_downgrade(const Run *run);
