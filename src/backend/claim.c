@@ -101,12 +101,14 @@ report_none_left(int reserved)
 int
 claim_entry(int share, bool may_use_reserve)
 {
-	int reserved = may_use_reserve ? 0 : share_entries_reserved(zklock_shared->max_entries);
-	int index;
+	int	 max = zklock_shared->max_entries;
+	int	 reserved = may_use_reserve ? 0 : share_entries_reserved(max);
+	bool limited = share < max;
+	int	 index;
 
-	if (nclaims >= share)
+	if (limited && nclaims >= share)
 		forget_freed();
-	if (nclaims >= share)
+	if (limited && nclaims >= share)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
 				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nclaims),
