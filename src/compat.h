@@ -22,6 +22,7 @@
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
@@ -99,6 +100,22 @@ compat_may_set(const char *parameter)
 #else
 	(void) parameter;
 	return superuser();
+#endif
+}
+
+/* 16: settings are in a hash table, and can be found by name. */
+static inline struct config_generic *
+compat_find_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, false, ERROR);
+#else
+	struct config_generic **settings = get_guc_variables();
+	int						i = 0;
+
+	while (strcmp(settings[i]->name, name) != 0)
+		i++;
+	return settings[i];
 #endif
 }
 

@@ -12,10 +12,9 @@
 
 #include <limits.h>
 
-#include "access/parallel.h"
-#include "access/xact.h"
 #include "backend/backend.h"
 #include "backend/guard.h"
+#include "backend/guard_setting.h"
 #include "backend/path_rules.h"
 #include "compat.h"
 #include "shared/shmem.h"
@@ -25,8 +24,6 @@
 #include "zklock.h"
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
-
-#define COMMIT_GUARD "zklock.commit_guard"
 
 PGDLLEXPORT void _PG_init(void);
 
@@ -48,11 +45,6 @@ int	  zklock_tick_time = 2000;
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
-
-static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
-																{"quorum", COMMIT_GUARD_QUORUM, false},
-																{"off", COMMIT_GUARD_OFF, false},
-																{NULL, 0, false}};
 
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
@@ -132,44 +124,6 @@ check_max_locks_per_session(int *newval, void **extra, GucSource source)
 	return true;
 }
 
-/*
- * zklock.commit_guard protects what a session does from its own loss of locks,
- * and others from that.  So whoever may not decide for others can make it
- * stricter than what the administrator gave, but not laxer: what was given is
- * what RESET brings back.  Connection options come before the settings for the
- * role and database, so for them only the strictest value is sure to be right.
- *
- * A parallel worker takes over what its leader has.
- */
-static bool
-check_commit_guard(int *newval, void **extra, GucSource source)
-{
-	const char *given;
-	int			floor = COMMIT_GUARD_QUORUM;
-
-	(void) extra;
-	if ((source != PGC_S_CLIENT && source != PGC_S_TEST && source != PGC_S_SESSION) ||
-		IsParallelWorker())
-		return true;
-	given = GetConfigOptionResetString(COMMIT_GUARD);
-	for (const struct config_enum_entry *entry = commit_guard_options; entry->name; entry++)
-	{
-		if (source != PGC_S_CLIENT && strcmp(entry->name, given) == 0)
-			floor = entry->val;
-	}
-	if (*newval >= floor || (IsTransactionState() && compat_may_set(COMMIT_GUARD)))
-		return true;
-	GUC_check_errcode(ERRCODE_INSUFFICIENT_PRIVILEGE);
-	GUC_check_errmsg("permission denied to set parameter \"%s\" to a laxer value", COMMIT_GUARD);
-	if (source == PGC_S_CLIENT)
-		GUC_check_errdetail(
-			"In connection options only superusers can set it to another value than \"quorum\".");
-	else
-		GUC_check_errdetail("Only superusers can make it laxer than the session's default, \"%s\".",
-							given);
-	return false;
-}
-
 static void
 define_settings(void)
 {
@@ -186,11 +140,11 @@ define_settings(void)
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
 							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
-	DefineCustomEnumVariable(COMMIT_GUARD,
+	DefineCustomEnumVariable(GUARD_SETTING,
 							 "Sets how a transaction makes sure at commit that it still holds its locks.",
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
-							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
-							 PGC_USERSET, 0, check_commit_guard, NULL, NULL);
+							 &zklock_commit_guard, COMMIT_GUARD_LEASE, guard_setting_options,
+							 PGC_USERSET, 0, guard_setting_check, NULL, NULL);
 	DefineCustomEnumVariable("zklock.dialect",
 							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
 							 "Names of all dialects are respected, whichever is written.",
@@ -254,6 +208,7 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
+	guard_setting_install_hooks();
 	zklock_register_worker();
 }
 

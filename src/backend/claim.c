@@ -77,19 +77,6 @@ reserve_claim(void)
 	maxclaims = maxclaims == 0 ? FIRST_SIZE : 2 * maxclaims;
 }
 
-/* Raises the error for a session when there is no entry for it. */
-static void
-report_none_left(int reserved)
-{
-	int max = zklock_shared->max_entries;
-
-	ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-					reserved == 0 ? errdetail("%d locks are held or waited for.", max)
-								  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
-											  max - reserved, reserved),
-					errhint("You might need to increase \"zklock.max_locks\".")));
-}
-
 /*
  * Claims an entry; see entry_claim().
  *
@@ -116,7 +103,11 @@ claim_entry(int share, bool may_use_reserve)
 	reserve_claim();
 	index = entry_claim(reserved);
 	if (index < 0)
-		report_none_left(reserved);
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+						reserved == 0 ? errdetail("%d locks are held or waited for.", max)
+									  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
+												  max - reserved, reserved),
+						errhint("You might need to increase \"zklock.max_locks\".")));
 	claims[nclaims].entry = index;
 	claims[nclaims].generation = entry_generation(index);
 	nclaims++;
