@@ -14,6 +14,7 @@
 #include "access/parallel.h"
 #include "backend/path_rules.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "shared/path_list.h"
 #include "zklock.h"
 
@@ -46,17 +47,18 @@ refuse_item(const PathListItem *item, const char *why, const char *hint)
 /*
  * zklock.allowed_paths: all items must be right.
  *
- * A value that was stored for a role or database by an older version, or while
- * the library was not loaded, would be ignored if it was refused now, and all
- * paths be allowed instead.  So that one is taken; wrong items allow nothing.
+ * When the library is loaded, or a session begins, there is nobody to tell:
+ * PostgreSQL would ignore a value that is refused then, and all paths be
+ * allowed instead.  It may have been written while the library was not loaded,
+ * or for an older version.  So it is taken, but wrong items allow nothing.
  */
 bool
 path_rules_check_allowed(char **newval, void **extra, GucSource source)
 {
 	PathListReader reader;
 	PathListItem   item;
-	bool		   stored = source == PGC_S_DATABASE || source == PGC_S_USER ||
-				  source == PGC_S_DATABASE_USER || source == PGC_S_GLOBAL;
+	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
+				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
 
 	(void) extra;
 	path_list_begin(&reader, *newval, PATH_LIST_PATHS);
@@ -127,7 +129,12 @@ is_duplicate(const char *list, const PathListItem *item)
 	return false;
 }
 
-/* zklock.path_dialects: all items must be right, and each path have one. */
+/*
+ * zklock.path_dialects: all items must be right, and each path have one.
+ *
+ * When the library is loaded PostgreSQL would go on without a value that is
+ * refused, with names that others on these paths may not heed.
+ */
 bool
 path_rules_check_dialects(char **newval, void **extra, GucSource source)
 {
@@ -148,6 +155,12 @@ path_rules_check_dialects(char **newval, void **extra, GucSource source)
 			fault = "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
 		if (fault == NULL && is_duplicate(*newval, &item))
 			fault = "Another item is for the same paths.";
+		if (fault != NULL && process_shared_preload_libraries_in_progress)
+			ereport(FATAL,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("invalid value for parameter \"zklock.path_dialects\": \"%s\"", *newval),
+					 errdetail("Item \"%.*s\" is not valid. %s", (int) item.text_len, item.text, fault),
+					 errhint(DIALECTS_HINT)));
 		if (fault != NULL)
 		{
 			refuse_item(&item, fault, DIALECTS_HINT);

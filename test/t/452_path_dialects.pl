@@ -120,4 +120,13 @@ subtest 'and sense is not' => sub {
 };
 $s->disconnect;
 Zklock::Server->assert_clean($zk, [$a], '/kz/a/b/c', '/kz/java/one/x', '/hive/t', '/other', '/pay/lock', '/kz/semaphore/leases');
+
+subtest 'a server does not start with nonsense, for it would write names that others do not heed' => sub {
+	$a->stop;
+	$a->append_conf('postgresql.auto.conf', "zklock.path_dialects = '/kz/*=kazoo, /a=chubby'");
+	my $mark = $a->log_mark;
+	is($a->node->start(fail_ok => 1), 0, 'the start fails');
+	like($a->log_since($mark), qr{FATAL:  invalid value for parameter "zklock\.path_dialects".*DETAIL:  Item "/a=chubby" is not valid}s,
+		'and the log says why');
+};
 done_testing;

@@ -112,6 +112,23 @@ subtest 'a role cannot widen it' => sub {
 	is(allowed($m, '/elsewhere'), 'no', 'not in the next session either');
 	$m->disconnect;
 };
+subtest 'a wrong value in the file from which the server starts allows nothing' => sub {
+	$s->disconnect;
+	$a->append_conf('postgresql.conf', "zklock.allowed_paths = '/ok/*, /a*'");
+	my $mark = $a->log_mark;
+	$a->restart;
+	$a->wait_session;
+	$a->wait_log(qr{WARNING:  item "/a\*" of "zklock\.allowed_paths" is not valid and allows no path}, $mark);
+	pass('the log tells of it');
+	$s = $a->session;
+	is(allowed($s, '/ok/a'), 'yes', 'right items count');
+	is(allowed($s, $_), 'no', "$_: wrong ones do not") foreach '/a*', '/ab', '/b';
+	$mark = $a->log_mark;
+	$a->append_conf('postgresql.conf', "zklock.allowed_paths = '/b/'");
+	$a->reload;
+	$a->wait_log(qr{LOG:  invalid value for parameter "zklock\.allowed_paths": "/b/"}, $mark);
+	is($s->query('SHOW zklock.allowed_paths'), '/ok/*, /a*', 'at a reload a wrong value is not taken up');
+};
 $s->disconnect;
 Zklock::Server->assert_clean($zk, [$a], '/ok/a', '/exact');
 done_testing;
