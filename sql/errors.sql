@@ -79,7 +79,7 @@ SELECT outcome($$ SELECT zk_fencing_token('/regress/errors') $$);
 
 -- zklock.allowed_paths: exact paths, and all below a prefix
 SHOW zklock.allowed_paths;
-SET zklock.allowed_paths = '/regress/errors, /regress/below/*,/regress/blank  ,';
+SET zklock.allowed_paths = '/regress/errors, /regress/below/*,/regress/blank  ';
 SELECT path, outcome(format('SELECT zk_try_lock(%L)', path))
 FROM unnest(ARRAY['/regress/errors', '/regress/below/a', '/regress/below/a/b', '/regress/blank',
   '/regress', '/regress/errors/a', '/regress/errorsa', '/regress/error', '/regress/ERRORS',

@@ -21,7 +21,9 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
@@ -116,6 +118,33 @@ compat_wait_event(const char *name)
 #else
 #define COMPAT_ROLE_MONITOR DEFAULT_ROLE_MONITOR
 #endif
+/* 15: the privilege to set a parameter can be granted. */
+static inline bool
+compat_may_set(const char *parameter)
+{
+#if PG_VERSION_NUM >= 150000
+	return pg_parameter_aclcheck(parameter, GetUserId(), ACL_SET) == ACLCHECK_OK;
+#else
+	(void) parameter;
+	return superuser();
+#endif
+}
+
+/* 16: settings are in a hash table, and can be found by name. */
+static inline struct config_generic *
+compat_find_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, false, ERROR);
+#else
+	struct config_generic **settings = get_guc_variables();
+	int						i = 0;
+
+	while (strcmp(settings[i]->name, name) != 0)
+		i++;
+	return settings[i];
+#endif
+}
 
 /* 14: ProcessUtility_hook learnt readOnlyTree. */
 #if PG_VERSION_NUM >= 140000

@@ -15,6 +15,8 @@
 
 #include "backend/backend.h"
 #include "backend/guard.h"
+#include "backend/guard_setting.h"
+#include "backend/path_rules.h"
 #include "compat.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -30,27 +32,14 @@ static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN,
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
 
-static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
-																{"quorum", COMMIT_GUARD_QUORUM, false},
-																{"off", COMMIT_GUARD_OFF, false},
-																{NULL, 0, false}};
-
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
 																{"terminate", LOSS_TERMINATE, false},
 																{NULL, 0, false}};
 
-static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_CURATOR, false},
-														   {"curator_rw", DIALECT_CURATOR_RW, false},
-														   {"kazoo", DIALECT_KAZOO, false},
-														   {"zookeeper", DIALECT_ZOOKEEPER, false},
-														   {"hive", DIALECT_HIVE, false},
-														   {NULL, 0, false}};
-
-static const struct config_enum_entry parent_nodes_options[] = {{"container",
-																 ZKLOCK_PARENTS_CONTAINER, false},
-																{"persistent",
-																 ZKLOCK_PARENTS_PERSISTENT, false},
+static const struct config_enum_entry parent_nodes_options[] = {{"container", PARENTS_CONTAINER, false},
+																{"persistent", PARENTS_PERSISTENT, false},
+																{"existing", PARENTS_EXISTING, false},
 																{NULL, 0, false}};
 
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -109,22 +98,14 @@ check_max_locks(int *newval, void **extra, GucSource source)
 }
 
 static bool
-check_allowed_paths(char **newval, void **extra, GucSource source)
+check_max_locks_per_session(int *newval, void **extra, GucSource source)
 {
 	(void) extra;
 	(void) source;
-	for (const char *item = *newval; *item != '\0';)
+	if (*newval == 0)
 	{
-		size_t len = strcspn(item, ",");
-		size_t blank = strspn(item, " ");
-
-		if (blank < len && item[blank] != '/')
-		{
-			GUC_check_errdetail("Each item must be a path that starts with \"/\".");
-			return false;
-		}
-		item += len;
-		item += *item == ',';
+		GUC_check_errdetail("It must be -1, for a quarter of \"zklock.max_locks\", or positive.");
+		return false;
 	}
 	return true;
 }
@@ -136,7 +117,7 @@ define_allowed_paths(void)
 	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
 							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
 							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
-							   check_allowed_paths, NULL, NULL);
+							   path_rules_check_allowed, NULL, NULL);
 }
 
 static void
@@ -151,29 +132,40 @@ define_settings(void)
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
 							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
-	DefineCustomEnumVariable("zklock.commit_guard",
+	DefineCustomEnumVariable(GUARD_SETTING,
 							 "Sets how a transaction makes sure at commit that it still holds its locks.",
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
-							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
-							 PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("zklock.dialect", "Sets whose node names this session's locks have.",
+							 &zklock_commit_guard, COMMIT_GUARD_LEASE, guard_setting_options,
+							 PGC_USERSET, 0, guard_setting_check, NULL, NULL);
+	DefineCustomEnumVariable("zklock.dialect",
+							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
 							 "Names of all dialects are respected, whichever is written.",
-							 &zklock_dialect, DIALECT_CURATOR, dialect_options, PGC_USERSET, 0,
-							 NULL, NULL, NULL);
+							 &zklock_dialect, DIALECT_CURATOR, path_rules_dialects, PGC_SUSET,
+							 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",
 							&zklock_max_locks, -1, -1, ZKLOCK_LOCKS_LIMIT, PGC_POSTMASTER, 0,
 							check_max_locks, NULL, NULL);
+	DefineCustomIntVariable("zklock.max_locks_per_session",
+							"Sets the maximum number of locks one session holds and waits for at once.",
+							"-1 means a quarter of zklock.max_locks. The bytes of paths are shared out likewise.",
+							&zklock_max_locks_per_session, -1, -1, ZKLOCK_LOCKS_LIMIT,
+							PGC_SUSET, 0, check_max_locks_per_session, NULL, NULL);
 	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",
 							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
 							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,
 							 PGC_USERSET, 0, NULL, guard_set_loss_policy, NULL);
 	DefineCustomEnumVariable("zklock.parent_nodes",
 							 "Sets what missing nodes above this session's locks are created as.",
-							 "ZooKeeper removes a \"container\" some time after it has become empty.",
-							 &zklock_parent_nodes, ZKLOCK_PARENTS_CONTAINER,
-							 parent_nodes_options, PGC_USERSET, 0, NULL, NULL, NULL);
+							 "ZooKeeper removes a \"container\" some time after it has become empty; with \"existing\" none are created.",
+							 &zklock_parent_nodes, PARENTS_CONTAINER, parent_nodes_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("zklock.path_dialects",
+							   "Sets whose node names locks have, by their paths.",
+							   "The format is \"/path=dialect, /prefix/*=dialect\"; the most specific item counts.",
+							   &zklock_path_dialects, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   path_rules_check_dialects, NULL, NULL);
 	DefineCustomStringVariable("zklock.server_name",
 							   "Sets the name by which other servers see this one in ZooKeeper.",
 							   "If empty, cluster_name is used, or else host name and port.",
@@ -209,5 +201,6 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
+	guard_setting_install_hooks();
 	zklock_register_worker();
 }

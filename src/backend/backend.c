@@ -46,6 +46,7 @@
 #include "compat.h"
 #include "lib/ilist.h"
 #include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
@@ -65,7 +66,8 @@ typedef struct Hold
 {
 	struct LocalPath *path;
 	LockMode		  mode;
-	int				  entry; /* NO_ENTRY if nothing; may be that of both modes */
+	int				  entry;	   /* NO_ENTRY if nothing; may be that of both modes */
+	CommitGuard		  taken_under; /* strictest zklock.commit_guard of its acquisitions */
 	int				  session_count;
 	int				  nowners;
 	int				  maxowners;
@@ -253,6 +255,9 @@ hold_remove_owner(Hold *hold, int i)
 static void
 hold_count(Hold *hold, LockScope scope)
 {
+	CommitGuard guard = zklock_commit_guard;
+
+	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
 	if (scope == LOCK_SCOPE_SESSION)
 		hold->session_count++;
 	else
@@ -375,7 +380,7 @@ backend_visit_holds(bool all, HoldVisitor visit, void *arg)
 			Hold *hold = &path->holds[mode];
 
 			if (hold->entry != NO_ENTRY && (all || hold->nowners > 0))
-				visit(hold->entry, path->path, arg);
+				visit(hold->entry, path->path, hold->taken_under, arg);
 		}
 	}
 	if (all)
@@ -681,11 +686,12 @@ warn_lost(const char *path)
 bool
 backend_unlock(const char *path, LockMode mode)
 {
-	Hold	*hold;
-	Handover handovers[2];
-	int		 n;
-	bool	 proved;
-	bool	 lost;
+	Hold	   *hold;
+	Handover	handovers[2];
+	int			n;
+	bool		proved;
+	bool		lost;
+	CommitGuard taken_under;
 
 	hold = hold_find(path, mode);
 	if (hold == NULL || hold->session_count == 0)
@@ -700,10 +706,11 @@ backend_unlock(const char *path, LockMode mode)
 	}
 	proved = lease_state() == LEASE_HOLDS;
 	lost = entry_is_lost(hold->entry);
+	taken_under = hold->taken_under;
 	hold->session_count--;
 	n = local_path_settle(hold->path, handovers);
 	if (n > 0)
-		guard_released(proved && !lost);
+		guard_released(taken_under, proved && !lost);
 	if (lost)
 		warn_lost(path);
 	else if (n > 0)
@@ -729,9 +736,10 @@ backend_unlock_all(void)
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		bool proved = lease_state() == LEASE_HOLDS;
-		bool lost = false;
-		int	 released;
+		bool		proved = lease_state() == LEASE_HOLDS;
+		bool		lost = false;
+		int			released;
+		CommitGuard taken_under = COMMIT_GUARD_OFF;
 
 		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 		{
@@ -739,6 +747,8 @@ backend_unlock_all(void)
 
 			if (hold->session_count > 0 && entry_is_lost(hold->entry))
 				lost = true;
+			if (hold->session_count > 0)
+				taken_under = Max(taken_under, hold->taken_under);
 		}
 		if (lost)
 			warn_lost(path->path);
@@ -746,7 +756,7 @@ backend_unlock_all(void)
 			path->holds[mode].session_count = 0;
 		released = local_path_settle(path, handovers + n);
 		if (released > 0)
-			guard_released(proved && !lost);
+			guard_released(taken_under, proved && !lost);
 		n += released;
 	}
 

@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_BACKEND_H
 #define ZKLOCK_BACKEND_H
 
+#include "backend/guard.h"
 #include "backend/request.h"
 
 typedef enum LockScope
@@ -24,8 +25,8 @@ typedef struct Handover
 	uint32 generation; /* when that has changed, it is done */
 } Handover;
 
-/* Is told of an entry and its path. */
-typedef void (*HoldVisitor)(int index, const char *path, void *arg);
+/* Is called with an entry, its path, and zklock.commit_guard when it was acquired. */
+typedef void (*HoldVisitor)(int index, const char *path, CommitGuard taken_under, void *arg);
 
 /* Entries, whoever in this process has them */
 extern Handover entry_release(int index, bool notify);

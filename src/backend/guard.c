@@ -5,7 +5,8 @@
  * A transaction that relied on a lock must not commit if the lock was lost, or
  * may have been.  It relied on what it holds at transaction level and, if it
  * has written, on all the session holds.  Before it commits, guard_commit()
- * asks, as zklock.commit_guard wants it:
+ * asks, as zklock.commit_guard wants it, now or when the lock was taken,
+ * whichever is stricter:
  *
  *	off		nobody
  *	lease	the entries in shared memory, none of which may be lost, and the
@@ -50,7 +51,8 @@
 static emit_log_hook_type prev_emit_log_hook = NULL;
 
 /* Has this transaction released a lock it relied on, and may have lost before? */
-static bool released_unproved = false;
+static bool		   released_unproved = false;
+static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those */
 
 /* ------------------------------------------------------------------------
  * What the transaction relies on
@@ -59,22 +61,40 @@ static bool released_unproved = false;
 
 typedef struct Reliance
 {
-	int			n;		   /* locks */
-	int			unchecked; /* of these: check of the node asked for, not done */
+	int			n;		   /* locks with a guard */
+	int			to_check;  /* of these: those whose nodes a quorum is asked for */
+	int			unchecked; /* of these: check asked for, not done */
 	int			lost;	   /* entry of one that is lost, or -1 */
 	const char *lost_path;
 } Reliance;
 
+/*
+ * The guard of a lock: whoever takes a lock in a function for others relies on
+ * what was set then, whatever those set afterwards.
+ */
+static CommitGuard
+guard_of(CommitGuard taken_under)
+{
+	return Max(taken_under, (CommitGuard) zklock_commit_guard);
+}
+
 static void
-examine_hold(int index, const char *path, void *arg)
+examine_hold(int index, const char *path, CommitGuard taken_under, void *arg)
 {
 	Reliance	   *reliance = arg;
 	ContenderEntry *entry = entry_at(index);
+	CommitGuard		guard = guard_of(taken_under);
 
+	if (guard == COMMIT_GUARD_OFF)
+		return;
 	SpinLockAcquire(&entry->mutex);
 	reliance->n++;
-	if (entry->check_done != entry->check_wanted)
-		reliance->unchecked++;
+	if (guard == COMMIT_GUARD_QUORUM)
+	{
+		reliance->to_check++;
+		if (entry->check_done != entry->check_wanted)
+			reliance->unchecked++;
+	}
 	if (entry->state == CONTENDER_LOST)
 	{
 		reliance->lost = index;
@@ -97,12 +117,14 @@ examine_holds(bool written)
  * more; then the answer to either will do.
  */
 static void
-want_check(int index, const char *path, void *arg)
+want_check(int index, const char *path, CommitGuard taken_under, void *arg)
 {
 	ContenderEntry *entry = entry_at(index);
 	bool			again = *(bool *) arg;
 
 	(void) path;
+	if (guard_of(taken_under) != COMMIT_GUARD_QUORUM)
+		return;
 	SpinLockAcquire(&entry->mutex);
 	if (!again)
 		entry->check_wanted++;
@@ -120,22 +142,22 @@ want_check(int index, const char *path, void *arg)
 void
 guard_commit(bool finally)
 {
-	bool  written = TransactionIdIsValid(GetTopTransactionIdIfAny());
-	bool  check = finally && zklock_commit_guard == COMMIT_GUARD_QUORUM;
-	int64 asked_at = 0;
+	bool	 written = TransactionIdIsValid(GetTopTransactionIdIfAny());
+	bool	 check;
+	int64	 asked_at = 0;
+	Reliance reliance;
 
-	if (zklock_commit_guard == COMMIT_GUARD_OFF)
-		return;
-	if (released_unproved)
+	if (released_unproved && guard_of(released_under) != COMMIT_GUARD_OFF)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
-	if (examine_holds(written).n == 0)
+	reliance = examine_holds(written);
+	if (reliance.n == 0)
 		return;
+	check = finally && reliance.to_check > 0;
 	for (;;)
 	{
 		LeaseState lease;
-		Reliance   reliance;
 
 		ResetLatch(MyLatch);
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
@@ -166,13 +188,16 @@ guard_commit(bool finally)
 }
 
 /*
- * A lock at session level is released.  "proved": until then it was held.
+ * A lock at session level is released, which was acquired under that guard.
+ * "proved": until then it was held.
  */
 void
-guard_released(bool proved)
+guard_released(CommitGuard taken_under, bool proved)
 {
-	if (!proved && TransactionIdIsValid(GetTopTransactionIdIfAny()))
-		released_unproved = true;
+	if (proved || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return;
+	released_unproved = true;
+	released_under = Max(released_under, taken_under);
 }
 
 /* ------------------------------------------------------------------------
@@ -181,11 +206,12 @@ guard_released(bool proved)
  */
 
 static void
-set_policy(int index, const char *path, void *arg)
+set_policy(int index, const char *path, CommitGuard taken_under, void *arg)
 {
 	ContenderEntry *entry = entry_at(index);
 
 	(void) path;
+	(void) taken_under;
 	SpinLockAcquire(&entry->mutex);
 	entry->on_loss = *(LossPolicy *) arg;
 	SpinLockRelease(&entry->mutex);
@@ -210,11 +236,12 @@ typedef struct Interrupt
 } Interrupt;
 
 static void
-take_interrupt(int index, const char *path, void *arg)
+take_interrupt(int index, const char *path, CommitGuard taken_under, void *arg)
 {
 	Interrupt	   *interrupt = arg;
 	ContenderEntry *entry = entry_at(index);
 
+	(void) taken_under;
 	SpinLockAcquire(&entry->mutex);
 	if (entry->interrupt == interrupt->signal)
 	{
@@ -272,6 +299,7 @@ void
 guard_forget(void)
 {
 	released_unproved = false;
+	released_under = COMMIT_GUARD_OFF;
 }
 
 /* Called in the postmaster while it loads libraries. */

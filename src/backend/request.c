@@ -15,7 +15,9 @@
 
 #include <unistd.h>
 
+#include "backend/claim.h"
 #include "backend/lock_view.h"
+#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
@@ -23,6 +25,7 @@
 #include "postmaster/postmaster.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
+#include "shared/share.h"
 #include "storage/lock.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
@@ -183,23 +186,19 @@ node_data(NodeDialect dialect, bool transaction_level)
 /*
  * Claims an entry and fills it with a request, which the worker sees once the
  * entry is marked dirty.  Returns its index; raises an error if there is none
- * left.
+ * left, or none for this session.
  */
 int
 request_contender(const ContenderRequest *request)
 {
 	NodeDialect dialect =
-		request->kind == CONTENDER_LOCK ? (NodeDialect) zklock_dialect : DIALECT_CURATOR;
-	char		   *data = node_data(dialect, request->transaction_level);
-	int				index = entry_claim();
-	ContenderEntry *entry;
+		request->kind == CONTENDER_LOCK ? path_rules_dialect(request->path) : DIALECT_CURATOR;
+	char *data = node_data(dialect, request->transaction_level);
+	int	  share = share_of_entries(zklock_max_locks_per_session, zklock_shared->max_entries);
+	bool  may_use_reserve = superuser();
+	int	  index = claim_entry(share, may_use_reserve);
+	ContenderEntry *entry = entry_at(index);
 
-	if (index < 0)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-						errdetail("%d locks are held or waited for.", zklock_shared->max_entries),
-						errhint("You might need to increase \"zklock.max_locks\".")));
-
-	entry = entry_at(index);
 	SpinLockAcquire(&entry->mutex);
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
@@ -209,7 +208,9 @@ request_contender(const ContenderRequest *request)
 	entry->recipe = request->kind == CONTENDER_PERMIT ? RECIPE_PERMIT : RECIPE_LOCK;
 	entry->mode = request->mode;
 	entry->dialect = dialect;
-	entry->persistent_parents = zklock_parent_nodes == ZKLOCK_PARENTS_PERSISTENT;
+	entry->parent_nodes = zklock_parent_nodes;
+	entry->share = share;
+	entry->may_use_reserve = may_use_reserve;
 	entry->permits = request->permits;
 	entry->transaction_level = request->transaction_level;
 	entry->nowait = request->nowait;
@@ -317,9 +318,12 @@ report_unreachable(const char *path)
 					  : 0));
 }
 
-/* Raises the error for a refused request. */
+/*
+ * Raises the error for a refused request, of a session with that share of the
+ * entries.
+ */
 static void
-report_failure(const char *path, ContenderFailure failure, int code)
+report_failure(const char *path, ContenderFailure failure, int code, int share)
 {
 	char *name = path_for_display(path);
 
@@ -341,12 +345,30 @@ report_failure(const char *path, ContenderFailure failure, int code)
 									  "ZNONODE"),
 							errhint("Create the chroot node.")));
 			break;
+		case FAILURE_NO_PATH:
+			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+							errmsg("cannot lock ZooKeeper path \"%s\": it does not exist", name),
+							errdetail("ZooKeeper refused: %s. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\".",
+									  "ZNONODE"),
+							errhint("Ask an administrator to create the path in ZooKeeper.")));
+			break;
 		case FAILURE_SESSION_FULL:
 			ereport(ERROR,
 					(errcode(ERRCODE_OUT_OF_MEMORY),
 					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked", name),
-					 errdetail("The nodes and watches of one ZooKeeper session must not exceed a total length."),
+					 errdetail("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers.",
+							   PACKET_BUDGET, PACKET_RESERVE),
 					 errhint("Lock fewer paths at a time, or use shorter ones.")));
+			break;
+		case FAILURE_SHARE_FULL:
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked in this session",
+							name),
+					 errdetail("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
+							   share_of_bytes(share, zklock_shared->max_entries),
+							   PACKET_BUDGET, SHARE_NODE_BYTES),
+					 errhint("Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 			break;
 		case FAILURE_WORN_OUT:
 			ereport(ERROR,
@@ -485,7 +507,7 @@ wait_for_entry(Wait *wait, int index)
 		{
 			if (failure == FAILURE_BUSY)
 				return false;
-			report_failure(path, failure, code);
+			report_failure(path, failure, code, entry->share);
 		}
 		CHECK_FOR_INTERRUPTS();
 

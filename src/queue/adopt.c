@@ -38,7 +38,7 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 	run = run_new(path, entry->run_id, request);
 	dlist_insert_after(after, &run->node);
 	if (entry->node[0] != '\0')
-		run_adopted(run, entry->node, entry->czxid);
+		run_adopted(run, entry->node, entry->czxid, entry->pid);
 	return run;
 }
 

@@ -20,11 +20,6 @@
 #define TOKEN_GRANT_BITS 12
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
 
-/*
- * Bytes of paths the session may have in watches, and in ephemeral nodes:
- * each must fit in one packet of less than 1 MB (traps 3 and 4).
- */
-#define SESSION_BUDGET (900 * 1024)
 #define PATH_OVERHEAD 4
 
 /* Pause before a call that was refused but must succeed is repeated. */
@@ -145,9 +140,10 @@ typedef struct Run
 	int64	   czxid;				   /* of the node first created for the run */
 	int		   joined;				   /* contenders that ever joined */
 	int		   grants;				   /* under this node */
-	size_t	   bytes;				   /* that the node counts for in engine.node_bytes */
-	bool	   listed;				   /* seen in a listing on this connection */
-	bool	   closed;				   /* nobody joins any more */
+	size_t	   bytes;  /* that its node is charged with, once it may exist ... */
+	int		   payer;  /* ... to this session, a pid */
+	bool	   listed; /* seen in a listing on this connection */
+	bool	   closed; /* nobody joins any more */
 
 	/* What was asked about it */
 	NodeCall   node_call;

@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "queue/contender.h"
 #include "queue/parents.h"
 #include "queue/run.h"
 
@@ -71,12 +72,28 @@ make_parents(Path *path, ZkNodeKind kind)
 	}
 }
 
+/* The path does not exist: refuses those in a run for whom it is not to be created. */
+static void
+fail_without_path(Run *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (c->place == PLACE_WAITING && entry_of(c)->parent_nodes == PARENTS_EXISTING)
+			contender_fail(c, FAILURE_NO_PATH, 0);
+	}
+}
+
 /* The run's node could not be created, as its parent does not exist. */
 void
 parents_missing(Run *run, int code)
 {
 	Path *path = run->path;
 
+	fail_without_path(run);
 	if (path->parents_attempts >= MAX_ATTEMPTS)
 		refuse(path, FAILURE_REFUSED, code);
 	if (path->parents_refusal.failure != FAILURE_NONE)
@@ -85,5 +102,7 @@ parents_missing(Run *run, int code)
 		parents_exist(path);
 	}
 	else if (!dlist_is_empty(&run->queue))
-		make_parents(path, entry_of(run_head(run))->persistent_parents ? ZK_PERSISTENT : ZK_CONTAINER);
+		make_parents(path, entry_of(run_head(run))->parent_nodes == PARENTS_PERSISTENT
+							   ? ZK_PERSISTENT
+							   : ZK_CONTAINER);
 }

@@ -49,6 +49,7 @@
  */
 #include "postgres.h"
 
+#include "queue/account.h"
 #include "queue/contender.h"
 #include "queue/listing.h"
 #include "queue/path.h"
@@ -84,11 +85,12 @@ contender_enter(Contender *c)
 
 	if (last == NULL || !run_is_open(last, &request))
 	{
-		size_t bytes = path_bytes(path, NULL) + ZKLOCK_NODE_SIZE;
+		ContenderFailure failure =
+			account_check(entry_of(c), path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
 
-		if (engine.node_bytes + bytes > SESSION_BUDGET || engine.watch_bytes + 3 * bytes > SESSION_BUDGET)
+		if (failure != FAILURE_NONE)
 		{
-			contender_fail(c, FAILURE_SESSION_FULL, 0);
+			contender_fail(c, failure, 0);
 			return;
 		}
 		last = run_new(path, 0, &request);

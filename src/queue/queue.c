@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "queue/account.h"
 #include "queue/adopt.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
@@ -140,6 +141,7 @@ queue_start(void)
 	dlist_init(&engine.marked);
 	engine.contenders = palloc0(max * sizeof(Contender));
 	batch = palloc(max * sizeof(int));
+	account_start();
 
 	nbatch = 0;
 	for (int i = 0; i < max; i++)

@@ -42,6 +42,7 @@
  */
 #include "postgres.h"
 
+#include "queue/account.h"
 #include "queue/contender.h"
 #include "queue/report.h"
 #include "queue/run.h"
@@ -215,13 +216,27 @@ run_fail(Run *run, ContenderFailure failure, int code)
 	}
 }
 
-/* From now on the run's node may exist, and counts. */
+/* From now on the run's node may exist, for the session with that pid. */
 static void
-account_node(Run *run)
+charge_node(Run *run, int payer)
 {
-	Assert(run->bytes == 0);
+	if (run->bytes != 0)
+		return;
 	run->bytes = path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
+	run->payer = payer;
 	engine.node_bytes += run->bytes;
+	account_charge(run->payer, run->bytes);
+}
+
+/* It does not. */
+static void
+refund_node(Run *run)
+{
+	if (run->bytes == 0)
+		return;
+	engine.node_bytes -= run->bytes;
+	account_refund(run->payer, run->bytes);
+	run->bytes = 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -236,8 +251,7 @@ run_creating(Run *run)
 	Assert(run->state == RUN_PLANNED);
 	run->state = RUN_CREATING;
 	run->listed = false;
-	if (run->bytes == 0)
-		account_node(run);
+	charge_node(run, entry_of(run_head(run))->pid);
 	run_publish(run);
 }
 
@@ -279,15 +293,15 @@ run_created(Run *run, const char *name, int64 czxid)
 
 /*
  * An earlier worker has sent create for the run, under this name.  It is the
- * full one if the answer had come.
+ * full one if the answer had come.  The node is charged to the given session.
  */
 void
-run_adopted(Run *run, const char *name, int64 czxid)
+run_adopted(Run *run, const char *name, int64 czxid, int payer)
 {
 	Assert(run->state == RUN_PLANNED);
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
-	account_node(run);
+	charge_node(run, payer);
 	run->state = RUN_UNKNOWN;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
 	{
@@ -372,7 +386,7 @@ run_finish(Run *run)
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
 		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
-	engine.node_bytes -= run->bytes;
+	refund_node(run);
 	dlist_delete(&run->node);
 	run->state = RUN_GONE;
 	if (run->calls == 0)

@@ -25,7 +25,7 @@ extern void run_creating(Run *run);
 extern void run_replanned(Run *run);
 extern void run_unsettled(Run *run);
 extern void run_created(Run *run, const char *name, int64 czxid);
-extern void run_adopted(Run *run, const char *name, int64 czxid);
+extern void run_adopted(Run *run, const char *name, int64 czxid, int payer);
 extern void run_granted(Run *run);
 extern void run_downgrading(Run *run, const RecipeRequest *request);
 extern void run_downgraded(Run *run);

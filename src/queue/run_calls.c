@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "queue/account.h"
 #include "queue/contender.h"
 #include "queue/listing.h"
 #include "queue/parents.h"
@@ -21,6 +22,7 @@
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/watch.h"
+#include "shared/share.h"
 
 typedef struct CheckCall
 {
@@ -230,7 +232,7 @@ watch_own(Run *run)
 	if (watch_exists(run->own_watch) || (watch_exists(path->child_watch) && !refused) ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
 		return;
-	if (engine.watch_bytes + path_bytes(path, run->name) > SESSION_BUDGET)
+	if (engine.watch_bytes + path_bytes(path, run->name) > PACKET_BUDGET)
 	{
 		watch_own_refused(run);
 		return;
@@ -310,7 +312,7 @@ watch_blocker(Run *run, const char *name)
 			return;
 		watch_blocker_set(run, WATCH_NONE);
 	}
-	if (engine.watch_bytes + path_bytes(run->path, name) > SESSION_BUDGET)
+	if (engine.watch_bytes + path_bytes(run->path, name) > account_budget(entry_of(run_head(run))))
 	{
 		run_fail(run, FAILURE_SESSION_FULL, 0);
 		return;

@@ -13,19 +13,16 @@ typedef enum ZklockAcl
 	ZKLOCK_ACL_CREATOR /* only who has the same credentials */
 } ZklockAcl;
 
-/* What is asked of the held locks before a transaction commits. */
-typedef enum ZklockCommitGuard
+/*
+ * What is asked of a held lock before a transaction commits, the laxest first;
+ * zklock.commit_guard
+ */
+typedef enum CommitGuard
 {
 	COMMIT_GUARD_OFF,	/* nothing */
-	COMMIT_GUARD_LEASE, /* none is lost, and the lease holds */
-	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen their nodes */
-} ZklockCommitGuard;
-
-typedef enum ZklockParentNodes
-{
-	ZKLOCK_PARENTS_CONTAINER, /* ZooKeeper removes them when they are empty */
-	ZKLOCK_PARENTS_PERSISTENT
-} ZklockParentNodes;
+	COMMIT_GUARD_LEASE, /* it is not lost, and the lease holds */
+	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen its node */
+} CommitGuard;
 
 /* zklock.c describes them. */
 extern int	 zklock_acl;
@@ -34,8 +31,10 @@ extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
 extern int	 zklock_dialect;
 extern int	 zklock_max_locks;
+extern int	 zklock_max_locks_per_session;
 extern int	 zklock_on_lock_loss;
 extern int	 zklock_parent_nodes;
+extern char *zklock_path_dialects;
 extern char *zklock_server_name;
 extern char *zklock_servers;
 extern int	 zklock_session_timeout;

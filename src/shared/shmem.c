@@ -99,6 +99,7 @@ zklock_shmem_startup(void)
 			SpinLockInit(&shared->errands[i].mutex);
 		shared->next_run_id = 1;
 		shared->first_free = 0;
+		shared->nfree = shared->max_entries;
 		for (int i = 0; i < shared->max_entries; i++)
 		{
 			SpinLockInit(&shared->entries[i].mutex);
@@ -109,19 +110,26 @@ zklock_shmem_startup(void)
 }
 
 /*
- * Takes an entry from the free list.  Its state stays FREE until the caller
- * has filled it and makes it REQUESTED, between which nothing may fail.
+ * Takes an entry from the free list, which is to keep some of them.  Its state
+ * stays FREE until the caller has filled it and makes it REQUESTED, between
+ * which nothing may fail.
+ *
+ *	leave	how many entries must stay free
+ *
  * Returns its index, or -1 if there is none.
  */
 int
-entry_claim(void)
+entry_claim(int leave)
 {
-	int index;
+	int index = -1;
 
 	SpinLockAcquire(&zklock_shared->mutex);
-	index = zklock_shared->first_free;
-	if (index >= 0)
+	if (zklock_shared->nfree > leave)
+	{
+		index = zklock_shared->first_free;
 		zklock_shared->first_free = entry_at(index)->next_free;
+		zklock_shared->nfree--;
+	}
 	SpinLockRelease(&zklock_shared->mutex);
 	return index;
 }
@@ -191,6 +199,7 @@ entry_free(int index)
 	SpinLockAcquire(&zklock_shared->mutex);
 	entry->next_free = zklock_shared->first_free;
 	zklock_shared->first_free = index;
+	zklock_shared->nfree++;
 	SpinLockRelease(&zklock_shared->mutex);
 	SpinLockRelease(&entry->mutex);
 

@@ -57,6 +57,14 @@ typedef enum EntryKind
 	CONTENDER_PERMIT /* a lease of a semaphore */
 } EntryKind;
 
+/* What missing nodes of a path are created as; zklock.parent_nodes */
+typedef enum ParentNodes
+{
+	PARENTS_CONTAINER, /* ZooKeeper removes them when they are empty */
+	PARENTS_PERSISTENT,
+	PARENTS_EXISTING /* they are not created */
+} ParentNodes;
+
 /* Why a contender is in CONTENDER_FAILED. */
 typedef enum ContenderFailure
 {
@@ -66,7 +74,9 @@ typedef enum ContenderFailure
 	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
+	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
+	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
 	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
 } ContenderFailure;
@@ -101,10 +111,12 @@ typedef struct ContenderEntry
 	EntryKind	kind;
 	RecipeId	recipe;
 	NodeDialect dialect;
-	int			permits;			/* of the semaphore, for CONTENDER_PERMIT */
-	bool		persistent_parents; /* else containers, if any are missing */
-	bool		transaction_level;	/* what was asked for at first */
-	bool		nowait;				/* never wait for another holder */
+	int			permits; /* of the semaphore, for CONTENDER_PERMIT */
+	ParentNodes parent_nodes;
+	int			share;			   /* entries that its backend may have: see share.h */
+	bool		may_use_reserve;   /* likewise; it asked as a superuser */
+	bool		transaction_level; /* what was asked for at first */
+	bool		nowait;			   /* never wait for another holder */
 	TimestampTz requested_at;
 	char		path[ZKLOCK_MAX_PATH + 1];	 /* UTF-8 */
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
@@ -197,6 +209,7 @@ typedef struct ZklockShared
 	slock_t		mutex;		 /* protects what follows, to the entries */
 	int			worker_pid;	 /* worker; 0 if none runs */
 	int			first_free;	 /* free list of entries; -1 if empty */
+	int			nfree;		 /* its length */
 	uint64		next_run_id; /* worker */
 	SessionInfo session;	 /* worker */
 
@@ -216,7 +229,7 @@ extern void zklock_shmem_request(void);
 extern void zklock_shmem_startup(void);
 
 /* Backends */
-extern int	entry_claim(void);
+extern int	entry_claim(int leave);
 extern void entry_mark_dirty(int index);
 extern void zklock_wake_worker(void);
 

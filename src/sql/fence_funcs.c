@@ -231,6 +231,7 @@ zk_fence(PG_FUNCTION_ARGS)
 	int64 proved;
 	int64 seen;
 
+	refuse_restricted_operation("use fencing tokens");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
 	if (PG_ARGISNULL(1))

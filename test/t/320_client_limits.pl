@@ -17,7 +17,7 @@ use Zklock::ZooKeeper;
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
 # So long that no silence in here is taken for the end of a connection.
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
+my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '60s'", 'zklock.max_locks_per_session = 6400' ]);
 my $s = $a->session;
 my $id = $a->session_id;
 
