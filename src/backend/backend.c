@@ -408,14 +408,14 @@ on_transaction(XactEvent event, void *arg)
 			/* The next holder must not run before our effect is durable. */
 			if (!dlist_is_empty(&transaction_holds))
 				ForceSyncCommit();
-			guard_commit(true);
+			guard_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (!dlist_is_empty(&transaction_holds))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
-			guard_commit(true);
+			guard_commit();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
@@ -428,18 +428,6 @@ on_transaction(XactEvent event, void *arg)
 		default:
 			break;
 	}
-}
-
-/*
- * Before others' callbacks: they may commit in other databases, as those of
- * postgres_fdw do.
- */
-static void
-on_commit_statement(XactEvent event, void *arg)
-{
-	(void) arg;
-	if (event == XACT_EVENT_PRE_COMMIT)
-		guard_commit(false);
 }
 
 /* A subtransaction ends: its acquisitions go, or become its parent's. */
@@ -493,30 +481,31 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 }
 
 /*
- * DISCARD ALL releases session-level locks, as for advisory locks.  At COMMIT
- * the locks are looked at before anybody commits anything.
+ * DISCARD ALL releases session-level locks, as for advisory locks.
+ *
+ * The end of a prepared transaction is within the command, before that one's own
+ * commit, and must not be disturbed either.  It needs no check: the transaction
+ * was checked when it was prepared.
  */
 static void
 utility_hook(COMPAT_UTILITY_PARAMS)
 {
-	bool commit = IsA(pstmt->utilityStmt, TransactionStmt) &&
-				  ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT;
+	bool end_prepared =
+		IsA(pstmt->utilityStmt, TransactionStmt) &&
+		(((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_ROLLBACK_PREPARED);
 	bool discard_all = IsA(pstmt->utilityStmt, DiscardStmt) &&
 					   ((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	/* Who registers last is called first. */
-	if (commit && local_paths)
-	{
-		UnregisterXactCallback(on_commit_statement, NULL);
-		RegisterXactCallback(on_commit_statement, NULL);
-	}
-
+	if (end_prepared)
+		guard_defer_interrupts();
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
 	else
 		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
 	if (discard_all)
 		backend_unlock_all();
+	guard_come_first();
 }
 
 /* Called in the postmaster while it loads libraries. */
@@ -549,6 +538,7 @@ backend_start_session(void)
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	on_shmem_exit(release_at_exit, 0);
+	guard_start_session();
 	local_paths = table;
 }
 

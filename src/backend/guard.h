@@ -7,7 +7,10 @@
 #ifndef ZKLOCK_GUARD_H
 #define ZKLOCK_GUARD_H
 
-extern void guard_commit(bool finally);
+extern void guard_start_session(void);
+extern void guard_come_first(void);
+extern void guard_commit(void);
+extern void guard_defer_interrupts(void);
 extern void guard_set_loss_policy(int policy, void *extra);
 extern void guard_forget(void);
 extern void guard_released(bool proved);
