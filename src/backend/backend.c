@@ -662,43 +662,83 @@ warn_lost(const char *path)
 							 path_for_display(path))));
 }
 
+/* What the session holds at session level, or NULL, with a warning, if nothing. */
+static Hold *
+hold_of_session(const char *path, LockMode mode)
+{
+	Hold *hold = hold_find(path, mode);
+
+	if (hold && hold->session_count > 0)
+		return hold;
+	if (mode == LOCK_MODE_EXCLUSIVE)
+		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
+								 path_for_display(path))));
+	else
+		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
+								 path_for_display(path))));
+	return NULL;
+}
+
 /*
- * Undoes one session-level acquisition.  If that was the last, waits until the
- * lock is free for everyone, or free to share if it is downgraded.
+ * Undoes one session-level acquisition of each of several locks, all on paths
+ * of their own, or of none if one is not held.  Then waits until those that are
+ * not acquired any more are free for everyone, or free to share if downgraded.
  *
- * Returns false, with a warning, if the lock was not held.
+ * Nothing can fail between the first and the last, so a cancellation finds all
+ * of them undone, and ends the wait only.
+ *
+ * Returns false, with a warning, if a lock was not held or was lost.
  */
+bool
+backend_unlock_together(const LockTarget *targets, int n)
+{
+	Hold	**holds = palloc(n * sizeof(Hold *));
+	bool	 *lost = palloc0(n * sizeof(bool));
+	Handover *handovers = palloc(2 * n * sizeof(Handover));
+	int		  nhandovers = 0;
+	bool	  good = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		holds[i] = hold_of_session(targets[i].path, targets[i].mode);
+		good &= holds[i] != NULL;
+	}
+	for (int i = 0; good && i < n; i++)
+	{
+		bool proved = lease_state() == LEASE_HOLDS;
+		int	 released;
+
+		lost[i] = entry_is_lost(holds[i]->entry);
+		holds[i]->session_count--;
+		released = local_path_settle(holds[i]->path, handovers + nhandovers);
+		if (released > 0)
+			guard_released(proved && !lost[i]);
+		if (!lost[i])
+			nhandovers += released;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		if (lost[i])
+		{
+			warn_lost(targets[i].path);
+			good = false;
+		}
+	}
+	for (int i = 0; i < nhandovers; i++)
+		wait_for_handover(handovers[i]);
+	pfree(handovers);
+	pfree(lost);
+	pfree(holds);
+	return good;
+}
+
+/* The same for one lock. */
 bool
 backend_unlock(const char *path, LockMode mode)
 {
-	Hold	*hold;
-	Handover handovers[2];
-	int		 n;
-	bool	 proved;
-	bool	 lost;
+	LockTarget target = {.path = path, .mode = mode};
 
-	hold = hold_find(path, mode);
-	if (hold == NULL || hold->session_count == 0)
-	{
-		if (mode == LOCK_MODE_EXCLUSIVE)
-			ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-									 path_for_display(path))));
-		else
-			ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-									 path_for_display(path))));
-		return false;
-	}
-	proved = lease_state() == LEASE_HOLDS;
-	lost = entry_is_lost(hold->entry);
-	hold->session_count--;
-	n = local_path_settle(hold->path, handovers);
-	if (n > 0)
-		guard_released(proved && !lost);
-	if (lost)
-		warn_lost(path);
-	else if (n > 0)
-		wait_for_handover(handovers[0]);
-	return !lost;
+	return backend_unlock_together(&target, 1);
 }
 
 /* Undoes all session-level acquisitions of this session, permits included. */

@@ -24,6 +24,13 @@ typedef struct Handover
 	uint32 generation; /* when that has changed, it is done */
 } Handover;
 
+/* A lock to undo; the path in UTF-8 */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+} LockTarget;
+
 /* Is told of an entry and its path. */
 typedef void (*HoldVisitor)(int index, const char *path, void *arg);
 
@@ -37,6 +44,7 @@ extern void	 backend_visit_holds(bool all, HoldVisitor visit, void *arg);
 extern bool	 backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms);
 extern void	 backend_undo_lock(const char *path, LockMode mode, LockScope scope);
 extern bool	 backend_unlock(const char *path, LockMode mode);
+extern bool	 backend_unlock_together(const LockTarget *targets, int n);
 extern void	 backend_unlock_all(void);
 extern int64 backend_fencing_token(const char *path);
 
