@@ -180,6 +180,11 @@ request_contender(const ContenderRequest *request)
 						errhint("You might need to increase \"zklock.max_locks\".")));
 
 	entry = entry_at(index);
+
+	/* Nobody looks at these while the entry is FREE, and they are long. */
+	strlcpy(entry->path, request->path, sizeof(entry->path));
+	strlcpy(entry->data, data, sizeof(entry->data));
+
 	SpinLockAcquire(&entry->mutex);
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
@@ -193,8 +198,6 @@ request_contender(const ContenderRequest *request)
 	entry->nowait = request->nowait;
 	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
 	entry->requested_at = request->since;
-	strlcpy(entry->path, request->path, sizeof(entry->path));
-	strlcpy(entry->data, data, sizeof(entry->data));
 	entry->session_count = 0;
 	entry->transaction_count = 0;
 	entry->shared_session_count = 0;

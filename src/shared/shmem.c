@@ -35,8 +35,9 @@
  * waiting backends go on waiting, released entries stay RELEASING, and the
  * next worker takes everything up from here (see lock_adopt()).
  *
- * Runs in: all processes.  Spinlocks are held for a few copies at most and
- * nothing that can fail is done under them.
+ * Runs in: all processes.  Spinlocks are held for a few copies at most, the
+ * LWLock of SessionInfo for one of that, and nothing that can fail is done under
+ * any of them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -53,7 +54,10 @@
 #include "worker/lease.h"
 #include "zklock.h"
 
+#define SESSION_TRANCHE "zklock_session"
+
 ZklockShared *zklock_shared = NULL;
+LWLock		 *zklock_session_lock = NULL;
 
 static int
 max_entries(void)
@@ -74,6 +78,7 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(shared_size());
+	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -83,6 +88,7 @@ zklock_shmem_startup(void)
 	bool found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	zklock_shared = ShmemInitStruct("zklock", shared_size(), &found);
 	if (!found)
 	{
@@ -264,12 +270,18 @@ entry_is_lost(int index)
 void
 zklock_get_session(SessionInfo *info, int *worker_pid)
 {
-	SpinLockAcquire(&zklock_shared->mutex);
 	if (info)
+	{
+		LWLockAcquire(zklock_session_lock, LW_SHARED);
 		*info = zklock_shared->session;
+		LWLockRelease(zklock_session_lock);
+	}
 	if (worker_pid)
+	{
+		SpinLockAcquire(&zklock_shared->mutex);
 		*worker_pid = zklock_shared->worker_pid;
-	SpinLockRelease(&zklock_shared->mutex);
+		SpinLockRelease(&zklock_shared->mutex);
+	}
 }
 
 /* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
@@ -277,11 +289,13 @@ bool
 zklock_connected(void)
 {
 	bool connected;
+	int	 worker_pid;
 
-	SpinLockAcquire(&zklock_shared->mutex);
-	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
-	SpinLockRelease(&zklock_shared->mutex);
-	return connected && lease_state() == LEASE_HOLDS;
+	zklock_get_session(NULL, &worker_pid);
+	LWLockAcquire(zklock_session_lock, LW_SHARED);
+	connected = zklock_shared->session.state == SESSION_CONNECTED;
+	LWLockRelease(zklock_session_lock);
+	return worker_pid != 0 && connected && lease_state() == LEASE_HOLDS;
 }
 
 /*
