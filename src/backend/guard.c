@@ -375,9 +375,9 @@ on_commit_begin(XactEvent event, void *arg)
  * that failed may escape us, but then it has done nothing that could be
  * committed elsewhere, and the next query or command makes up for it.
  *
- * This takes less than a tenth of a microsecond, while even a prepared query
- * takes several.  It may also happen while callbacks are being called, when one
- * of them runs a query: ours was called before, so no one is at it.
+ * It takes some 20 ns, while the simplest query in a PL/pgSQL loop takes 800.  It
+ * may also happen while callbacks are being called, when one of them runs a
+ * query: ours has been called by then, so nobody stands at it in the list.
  */
 void
 guard_come_first(void)
