@@ -27,6 +27,12 @@ typedef struct Handover
 
 /* Is called with an entry, its path, and zklock.commit_guard when it was acquired. */
 typedef void (*HoldVisitor)(int index, const char *path, CommitGuard taken_under, void *arg);
+/* A lock to undo; the path in UTF-8 */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+} LockTarget;
 
 /* Entries, whoever in this process has them */
 extern Handover entry_release(int index, bool notify);
@@ -38,6 +44,7 @@ extern void	 backend_visit_holds(bool all, HoldVisitor visit, void *arg);
 extern bool	 backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms);
 extern void	 backend_undo_lock(const char *path, LockMode mode, LockScope scope);
 extern bool	 backend_unlock(const char *path, LockMode mode);
+extern bool	 backend_unlock_together(const LockTarget *targets, int n);
 extern void	 backend_unlock_all(void);
 extern int64 backend_fencing_token(const char *path);
 extern int64 backend_proved_token(const char *path);

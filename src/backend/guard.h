@@ -9,7 +9,10 @@
 
 #include "shared/settings.h"
 
-extern void guard_commit(bool finally);
+extern void guard_start_session(void);
+extern void guard_come_first(void);
+extern void guard_commit(void);
+extern void guard_defer_interrupts(void);
 extern void guard_set_loss_policy(int policy, void *extra);
 extern void guard_forget(void);
 extern void guard_released(CommitGuard taken_under, bool proved);

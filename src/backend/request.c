@@ -199,6 +199,10 @@ request_contender(const ContenderRequest *request)
 	int	  index = claim_entry(share, may_use_reserve);
 	ContenderEntry *entry = entry_at(index);
 
+	/* Nobody looks at these while the entry is FREE, and they are long. */
+	strlcpy(entry->path, request->path, sizeof(entry->path));
+	strlcpy(entry->data, data, sizeof(entry->data));
+
 	SpinLockAcquire(&entry->mutex);
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
@@ -216,8 +220,6 @@ request_contender(const ContenderRequest *request)
 	entry->nowait = request->nowait;
 	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
 	entry->requested_at = request->since;
-	strlcpy(entry->path, request->path, sizeof(entry->path));
-	strlcpy(entry->data, data, sizeof(entry->data));
 	entry->session_count = 0;
 	entry->transaction_count = 0;
 	entry->shared_session_count = 0;
@@ -395,36 +397,96 @@ report_failure(const char *path, ContenderFailure failure, int code, int share)
 }
 
 /*
+ * Why nothing can be had from ZooKeeper at the moment, without a full stop, or
+ * NULL if there is no reason.  Does not raise errors.
+ */
+const char *
+describe_outage(void)
+{
+	SessionInfo session;
+	int			worker_pid;
+
+	zklock_get_session(&session, &worker_pid);
+	if (worker_pid == 0)
+		return _("ZooKeeper cannot be reached, since the zklock worker is not running");
+	if (session.state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS)
+		return NULL;
+	if (session.state == SESSION_CONNECTED)
+		return psprintf(_("ZooKeeper server %s is connected, but the session is not proved to be alive"),
+						session.server);
+	if (session.last_error[0] == '\0')
+		return _("ZooKeeper cannot be reached");
+	return psprintf(_("ZooKeeper cannot be reached; the last error, at %s, was: %s"),
+					timestamptz_to_str(session.last_error_at),
+					utf8_for_display(session.last_error, false));
+}
+
+/*
  * With log_lock_waits, tells of a wait that lasts, as for other locks.  "index"
  * is the entry that waits, to tell for whom, or negative.
  */
 static void
 log_wait(const Wait *wait, const char *what, int index)
 {
-	LockView	view;
-	int			pid = 0;
-	const char *node = NULL;
+	StringInfoData detail;
 
+	initStringInfo(&detail);
 	if (index >= 0)
 	{
 		ContenderEntry *entry = entry_at(index);
+		const char	   *outage = describe_outage();
+		LockView		view;
 		uint64			run_id;
+		int				pid;
+		const char	   *node;
 
 		SpinLockAcquire(&entry->mutex);
 		run_id = entry->run_id;
 		SpinLockRelease(&entry->mutex);
 		lock_view_take(&view);
 		lock_view_blocker(&view, run_id, MyProcPid, &pid, &node);
+		if (pid != 0)
+			appendStringInfo(&detail, _("Blocked by process %d."), pid);
+		else if (node)
+			appendStringInfo(&detail, _("Blocked by ZooKeeper node \"%s\"."),
+							 utf8_for_display(node, false));
+		if (outage)
+			appendStringInfo(&detail, "%s%s.", detail.len > 0 ? " " : "", outage);
+		lock_view_drop(&view);
 	}
 	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid,
 						 what, wait->what, path_for_display(wait->path),
 						 (long) (zklock_now_ms() - wait->start)),
-				  pid != 0 ? errdetail_log("Blocked by process %d.", pid) : 0,
-				  pid == 0 && node ? errdetail_log("Blocked by ZooKeeper node \"%s\".",
-												   utf8_for_display(node, false))
-								   : 0));
-	if (index >= 0)
-		lock_view_drop(&view);
+				  detail.len > 0 ? errdetail_log("%s", detail.data) : 0));
+	pfree(detail.data);
+}
+
+/*
+ * What an error says that ends a wait, such as a timeout.  The path's bytes may
+ * be escaped: converting them could fail, which is not allowed here.
+ */
+static void
+wait_context(void *arg)
+{
+	const Wait *wait = arg;
+	const char *path = utf8_for_display(wait->path, false);
+	const char *outage = describe_outage();
+
+	if (outage)
+		errcontext("while waiting for %s on ZooKeeper path \"%s\": %s", wait->what, path, outage);
+	else
+		errcontext("while waiting for %s on ZooKeeper path \"%s\"", wait->what, path);
+}
+
+/* Only errors from outside need this context: all others name the path. */
+static void
+check_for_interrupts(Wait *wait)
+{
+	ErrorContextCallback context = {.callback = wait_context, .arg = wait, .previous = error_context_stack};
+
+	error_context_stack = &context;
+	CHECK_FOR_INTERRUPTS();
+	error_context_stack = context.previous;
 }
 
 /* Begins a wait, which may be for several entries one after the other. */
@@ -509,7 +571,7 @@ wait_for_entry(Wait *wait, int index)
 				return false;
 			report_failure(path, failure, code, entry->share);
 		}
-		CHECK_FOR_INTERRUPTS();
+		check_for_interrupts(wait);
 
 		/* A call that does not wait is answered by the worker, if it can. */
 		if (timeout_ms == LOCK_NO_WAIT && !lease_holds)

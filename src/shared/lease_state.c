@@ -60,9 +60,11 @@ bool
 zklock_connected(void)
 {
 	bool connected;
+	int	 worker_pid;
 
-	SpinLockAcquire(&zklock_shared->mutex);
-	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
-	SpinLockRelease(&zklock_shared->mutex);
-	return connected && lease_state() == LEASE_HOLDS;
+	zklock_get_session(NULL, &worker_pid);
+	LWLockAcquire(zklock_session_lock, LW_SHARED);
+	connected = zklock_shared->session.state == SESSION_CONNECTED;
+	LWLockRelease(zklock_session_lock);
+	return worker_pid != 0 && connected && lease_state() == LEASE_HOLDS;
 }

@@ -35,8 +35,9 @@
  * waiting backends go on waiting, released entries stay RELEASING, and the
  * next worker takes everything up from here (see lock_adopt()).
  *
- * Runs in: all processes.  Spinlocks are held for a few copies at most and
- * nothing that can fail is done under them.
+ * Runs in: all processes.  Spinlocks are held for a few copies at most, the
+ * LWLock of SessionInfo for one of that, and nothing that can fail is done under
+ * any of them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -50,7 +51,10 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
+#define SESSION_TRANCHE "zklock_session"
+
 ZklockShared *zklock_shared = NULL;
+LWLock		 *zklock_session_lock = NULL;
 
 static int
 max_entries(void)
@@ -71,6 +75,7 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(shared_size());
+	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -80,6 +85,7 @@ zklock_shmem_startup(void)
 	bool found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	zklock_shared = ShmemInitStruct("zklock", shared_size(), &found);
 	if (!found)
 	{
@@ -259,12 +265,18 @@ zklock_session_has_ended(int64 id)
 void
 zklock_get_session(SessionInfo *info, int *worker_pid)
 {
-	SpinLockAcquire(&zklock_shared->mutex);
 	if (info)
+	{
+		LWLockAcquire(zklock_session_lock, LW_SHARED);
 		*info = zklock_shared->session;
+		LWLockRelease(zklock_session_lock);
+	}
 	if (worker_pid)
+	{
+		SpinLockAcquire(&zklock_shared->mutex);
 		*worker_pid = zklock_shared->worker_pid;
-	SpinLockRelease(&zklock_shared->mutex);
+		SpinLockRelease(&zklock_shared->mutex);
+	}
 }
 
 /* How many entries are not free. */

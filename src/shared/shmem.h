@@ -12,6 +12,7 @@
 #include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/errand.h"
+#include "storage/lwlock.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
@@ -82,7 +83,9 @@ typedef enum ContenderFailure
 } ContenderFailure;
 
 /*
- * One request of one session.  All fields but the mutex are protected by it.
+ * One request of one session.  All fields but the mutex are protected by it,
+ * with one exception: who has seen the entry in use may read without it what is
+ * constant then, and must see afterwards that its generation is the same.
  */
 typedef struct ContenderEntry
 {
@@ -103,7 +106,10 @@ typedef struct ContenderEntry
 	 */
 	uint64 ticket;
 
-	/* Written by the owning backend on FREE -> REQUESTED, then constant. */
+	/*
+	 * Written by the owning backend on FREE -> REQUESTED, then constant.  Path
+	 * and data are written before that step, without the mutex.
+	 */
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
@@ -150,7 +156,10 @@ typedef struct ContenderEntry
 	LossReason		 loss;
 	uint32			 check_done; /* number of the check passed last */
 
-	/* Set by the worker with a loss, cleared by the owning backend. */
+	/*
+	 * Set by the worker with a loss, or by the owning backend if it makes up for
+	 * one after its transaction; cleared by the owning backend.
+	 */
 	int			interrupt;		/* signal that on_loss made it send, 0 if none */
 	TimestampTz interrupted_at; /* when */
 } ContenderEntry;
@@ -163,7 +172,10 @@ typedef enum SessionState
 	SESSION_AUTH_FAILED /* ZooKeeper refused our credentials */
 } SessionState;
 
-/* What zk_session shows and a restarted worker needs; all set by the worker. */
+/*
+ * What zk_session shows and a restarted worker needs; all set by the worker.
+ * Too much to be copied under a spinlock, it has an LWLock of its own.
+ */
 typedef struct SessionInfo
 {
 	SessionState state;
@@ -206,12 +218,13 @@ typedef struct ZklockShared
 	/* Bit i: entry i wants attention. Set by backends, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
-	slock_t		mutex;		 /* protects what follows, to the entries */
-	int			worker_pid;	 /* worker; 0 if none runs */
-	int			first_free;	 /* free list of entries; -1 if empty */
-	int			nfree;		 /* its length */
-	uint64		next_run_id; /* worker */
-	SessionInfo session;	 /* worker */
+	SessionInfo session; /* under zklock_session_lock */
+
+	slock_t mutex;		 /* protects what follows, to the errands */
+	int		worker_pid;	 /* worker; 0 if none runs */
+	int		first_free;	 /* free list of entries; -1 if empty */
+	int		nfree;		 /* its length */
+	uint64	next_run_id; /* worker */
 
 	/* Ids of sessions of ours that have ended, newest first; of the worker. */
 	int64 ended_sessions[ZKLOCK_ENDED_SESSIONS];
@@ -224,6 +237,9 @@ typedef struct ZklockShared
 #define NO_WORKER PG_UINT32_MAX
 
 extern ZklockShared *zklock_shared;
+
+/* Protects zklock_shared->session.  Nothing that can fail is done under it. */
+extern LWLock *zklock_session_lock;
 
 extern void zklock_shmem_request(void);
 extern void zklock_shmem_startup(void);

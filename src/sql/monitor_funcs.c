@@ -73,7 +73,7 @@ text_or_null(const char *value, bool *isnull)
 
 /* The path as the user knows it: a semaphore's without that of its nodes. */
 static const char *
-shown_path(const ContenderEntry *entry)
+shown_path(const EntryView *entry)
 {
 	int suffix = 0;
 
@@ -88,13 +88,13 @@ shown_path(const ContenderEntry *entry)
  * One permit, one row: does the entry of its lease speak for that of a turn?
  */
 static bool
-is_spoken_for(const ContenderEntry *turn, const LockView *view)
+is_spoken_for(const EntryView *turn, const LockView *view)
 {
 	if (turn->kind != CONTENDER_TURN || turn->state == CONTENDER_REQUESTED || turn->state == CONTENDER_QUEUED)
 		return false;
 	for (int i = 0; i < view->n; i++)
 	{
-		const ContenderEntry *entry = &view->entries[i];
+		const EntryView *entry = &view->entries[i];
 
 		if (entry->kind == CONTENDER_PERMIT && entry->pid == turn->pid &&
 			strcmp(shown_path(entry), shown_path(turn)) == 0)
@@ -105,7 +105,7 @@ is_spoken_for(const ContenderEntry *turn, const LockView *view)
 
 /* May the current user see all of an entry? */
 static bool
-may_see(const ContenderEntry *entry)
+may_see(const EntryView *entry)
 {
 	return entry->pid == MyProcPid || has_privs_of_role(GetUserId(), entry->role) ||
 		   has_privs_of_role(GetUserId(), COMPAT_ROLE_MONITOR);
@@ -119,7 +119,7 @@ is_public_column(int column)
 }
 
 static void
-put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
+put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, bool transaction_level, int count)
 {
 	Datum values[ZK_LOCKS_COLUMNS];
@@ -183,7 +183,7 @@ zk_locks(PG_FUNCTION_ARGS)
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
-		const ContenderEntry *entry = &view.entries[i];
+		const EntryView *entry = &view.entries[i];
 
 		if (is_spoken_for(entry, &view))
 			continue;

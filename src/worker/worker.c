@@ -42,7 +42,7 @@
  * still finishing, nobody else may get its lock.
  *
  * Runs in: the worker.  SessionInfo is written here alone, under
- * ZklockShared.mutex.
+ * zklock_session_lock.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -101,9 +101,9 @@ static int64		 settle_until = -1;	 /* all released: likewise */
 static void
 session_set_state(SessionState state)
 {
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session.state = state;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 static void
@@ -111,10 +111,10 @@ session_set_error(const char *message)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	strlcpy(zklock_shared->session.last_error, message, ZKLOCK_ERROR_SIZE);
 	zklock_shared->session.last_error_at = now;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Sees to it that the session can be ended after a crash. */
@@ -139,11 +139,11 @@ session_forget(const char *reason)
 	session_set_error(reason);
 	queue_session_ended(reason);
 	lease_end();
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session.id = 0;
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
 	zklock_shared->session.expirations++;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 /* ------------------------------------------------------------------------
@@ -334,9 +334,9 @@ on_connected(void)
 	if (now.id != before.id)
 		remember_session(&now);
 
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session = now;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
