@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "backend/guard.h"
 #include "compat.h"
+#include "fault.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "worker/worker.h"
@@ -37,6 +38,9 @@ char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
 int	  zklock_tick_time = 2000;
+#ifdef ZKLOCK_FAULTS
+char *zklock_faults = NULL;
+#endif
 
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
@@ -195,6 +199,13 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.tick_time", "Sets the tickTime of the ZooKeeper servers.",
 							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+#ifdef ZKLOCK_FAULTS
+	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
+							   "A list of names, separated by commas without blanks.",
+							   &zklock_faults, "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, NULL, NULL);
+	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
+				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
+#endif
 	MarkGUCPrefixReserved("zklock");
 }
 

@@ -39,6 +39,7 @@
 #include "backend/lock_view.h"
 #include "backend/request.h"
 #include "compat.h"
+#include "fault.h"
 #include "shared/shmem.h"
 #include "storage/lock.h"
 #include "worker/lease.h"
@@ -124,7 +125,7 @@ guard_commit(bool finally)
 	bool  check = finally && zklock_commit_guard == COMMIT_GUARD_QUORUM;
 	int64 asked_at = 0;
 
-	if (zklock_commit_guard == COMMIT_GUARD_OFF)
+	if (zklock_commit_guard == COMMIT_GUARD_OFF || ZKLOCK_FAULT("guard-off"))
 		return;
 	if (released_unproved)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

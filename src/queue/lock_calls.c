@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/lock_table.h"
 
 /* A parent that is missing is created so often before we give up. */
@@ -229,7 +230,10 @@ on_created(void *arg, const ZkReply *reply)
 			run_created(run, strrchr(reply->path, '/') + 1, reply->czxid);
 			break;
 		case ZK_UNKNOWN:
-			run->state = RUN_UNKNOWN;
+			if (ZKLOCK_FAULT("orphan"))
+				run_replace(run, true);
+			else
+				run->state = RUN_UNKNOWN;
 			break;
 		case ZK_NO_NODE:
 			run->state = RUN_PLANNED;
@@ -437,7 +441,7 @@ on_blocker(void *arg, const ZkReply *reply)
 	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
 	{
 		blocker_watch_set(run, WATCH_SET);
-		if (reply->ephemeral_owner == lock_manager.session_id)
+		if (reply->ephemeral_owner == lock_manager.session_id && !ZKLOCK_FAULT("orphan"))
 			path_delete_orphan(path, run->blocker);
 		else if (zklock_session_has_ended(reply->ephemeral_owner))
 			report_stale(path, run->blocker, reply);

@@ -69,6 +69,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "queue/lock_path.h"
 #include "queue/lock_table.h"
 #include "worker/lease.h"
@@ -223,6 +224,8 @@ run_evaluate(Run *run)
 	int foreign = recipe_blocker(path->foreign, path->nforeign, run->sequence, run->mode);
 	dlist_mutable_iter iter;
 
+	if (ZKLOCK_FAULT("grant-early"))
+		foreign = -1;
 	if (own == NULL && foreign < 0)
 	{
 		if (run->mode == LOCK_MODE_EXCLUSIVE && path->heirs_unknown)
@@ -499,6 +502,8 @@ lock_path_attend(void)
 	nbatch = 0;
 	entries_visit_dirty(batch_add);
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
+		elog(ERROR, "fault: fail-requests");
 	for (int i = 0; i < nbatch; i++)
 	{
 		Contender	  *c = &lock_manager.contenders[batch[i]];
@@ -564,6 +569,7 @@ lock_path_watch(ZkWatchEvent event, const char *name)
 	char			  *parent;
 	dlist_mutable_iter iter;
 
+	ZKLOCK_SLOW("slow-writes", 120, 150);
 	/* A foreign client may have nodes with longer paths than ours can be. */
 	if (strlen(name) <= ZKLOCK_MAX_PATH)
 		path = hash_search(lock_manager.paths, name, HASH_FIND, NULL);

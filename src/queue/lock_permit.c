@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/lock_table.h"
 
 /* Forgets what is known of a path's leases. */
@@ -119,6 +120,8 @@ permit_evaluate(Run *run)
 	blocker = permit_blocker(path->leases, path->nleases, own, entry->permits, &others);
 	if (others != 0)
 		publish_others_permits(entry, others);
+	if (ZKLOCK_FAULT("permit-early"))
+		blocker = -1;
 	if (blocker < 0)
 	{
 		run->state = RUN_GRANTED;

@@ -47,6 +47,7 @@ creates the extension in database postgres and waits until C<zk_session> says
   zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
   chroot           appended to the connect string of a Zklock::ZooKeeper
   conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
+  faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   max_connections  default 100
   preload          0: without shared_preload_libraries
   extension        0: no CREATE EXTENSION
@@ -63,7 +64,9 @@ a file-level copy of another's data directory, as it is at one moment.
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
 STAGE in it stands for ZKLOCK_STAGE.
 ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
-DESTDIR=..."; without it the installed extension is used.
+DESTDIR=..."; without it the installed extension is used. ZKLOCK_FAULT_STAGE is the same of a build
+with faults, for servers that are to have some; ZKLOCK_FAULTS names those that are on in all
+servers. test/faults.md describes them.
 
 =head1 METHODS
 
@@ -75,6 +78,7 @@ wait_for_log, ... Besides:
   value($sql)          one statement in the server's own monitoring session; text as
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
+  set_faults($list)    of a server created with "faults": from now on these, in all processes
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
@@ -117,6 +121,7 @@ use PostgreSQL::Test::Utils;
 use Scalar::Util qw(blessed weaken);
 use Test::More ();
 use Time::HiRes qw(time);
+use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
 use Zklock::Util qw(wait_until default_timeout tail children_of on_failure);
@@ -155,7 +160,8 @@ sub _quote { my ($text) = @_; $text =~ s/'/''/g; return "'$text'"; }
 
 sub _stage_conf
 {
-	my $stage = $ENV{ZKLOCK_STAGE} or return ();
+	my ($stage) = @_;
+	return () unless $stage;
 	chomp(my $libdir = `pg_config --pkglibdir`);
 	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
 	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
@@ -178,9 +184,15 @@ sub _base_conf
 		'shared_buffers = 8MB',
 		'jit = off',
 		"log_line_prefix = '%m [%p] %b %q%u@%d '",
-		_stage_conf());
+		_stage_conf(defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE}));
 	push @conf, "shared_preload_libraries = 'zklock'"
 	  unless defined $opt{preload} && !$opt{preload};
+	my $faults = join ',', grep { defined && length } $ENV{ZKLOCK_FAULTS}, $opt{faults};
+	if ($faults)
+	{
+		Zklock::Faults->check($faults);
+		push @conf, "zklock.faults = '$faults'";
+	}
 	my $zk = $opt{zookeeper};
 	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
 	if (blessed $zk)
@@ -200,6 +212,7 @@ my @nodes;
 sub _new
 {
 	my ($class, $name, %opt) = @_;
+	croak 'no build with faults: ZKLOCK_FAULT_STAGE is not set' if defined $opt{faults} && !$ENV{ZKLOCK_FAULT_STAGE};
 	my $self = bless { node => PostgreSQL::Test::Cluster->new($name), opt => \%opt }, $class;
 	push @nodes, $self->{node};
 	weaken(my $weak = $self);
@@ -262,6 +275,10 @@ sub launch
 	my ($self) = @_;
 	my $opt = $self->{opt};
 	$self->start;
+	croak $self->name . ' has a build without faults'
+	  if ($ENV{ZKLOCK_FAULTS} || defined $opt->{faults})
+	  && !(defined $opt->{preload} && !$opt->{preload})
+	  && $self->log_since(0) !~ /this zklock was built for tests/;
 	$self->value('CREATE EXTENSION IF NOT EXISTS zklock')
 	  unless defined $opt->{extension} && !$opt->{extension};
 	$self->wait_session
@@ -370,6 +387,14 @@ sub set_conf
 	my ($self, %settings) = @_;
 	$self->value("ALTER SYSTEM SET $_ = " . _quote($settings{$_})) foreach sort keys %settings;
 	$self->value('SELECT pg_reload_conf()');
+	return;
+}
+
+sub set_faults
+{
+	my ($self, $list) = @_;
+	Zklock::Faults->check($list);
+	$self->set_conf('zklock.faults' => $list);
 	return;
 }
 
