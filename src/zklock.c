@@ -38,9 +38,6 @@ char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
 int	  zklock_tick_time = 2000;
-#ifdef ZKLOCK_FAULTS
-char *zklock_faults = NULL;
-#endif
 
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
@@ -145,6 +142,29 @@ check_allowed_paths(char **newval, void **extra, GucSource source)
 	return true;
 }
 
+#ifdef ZKLOCK_FAULTS
+char *zklock_faults = NULL;
+
+/* Tests wait until the worker has heard of the faults as well. */
+static void
+report_faults(const char *newval, void *extra)
+{
+	(void) extra;
+	if (MyBackendType == B_BG_WORKER)
+		ereport(LOG, (errmsg("faults are now \"%s\"", newval)));
+}
+
+static void
+define_faults(void)
+{
+	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
+							   "A list of names, separated by commas without blanks.", &zklock_faults,
+							   "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, report_faults, NULL);
+	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
+				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
+}
+#endif
+
 static void
 define_settings(void)
 {
@@ -200,11 +220,7 @@ define_settings(void)
 							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 #ifdef ZKLOCK_FAULTS
-	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
-							   "A list of names, separated by commas without blanks.",
-							   &zklock_faults, "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, NULL, NULL);
-	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
-				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
+	define_faults();
 #endif
 	MarkGUCPrefixReserved("zklock");
 }

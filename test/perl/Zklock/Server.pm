@@ -78,7 +78,7 @@ wait_for_log, ... Besides:
   value($sql)          one statement in the server's own monitoring session; text as
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
-  set_faults($list)    of a server created with "faults": from now on these, in all processes
+  set_faults($list)    of a server created with "faults": from now on these; the worker knows
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
@@ -394,7 +394,11 @@ sub set_faults
 {
 	my ($self, $list) = @_;
 	Zklock::Faults->check($list);
+	my ($mark, $worker) = ($self->log_mark, $self->worker_pid || 0);
 	$self->set_conf('zklock.faults' => $list);
+	# One that starts meanwhile has them from the beginning.
+	wait_until { $self->log_since($mark) =~ /\[$worker\].* faults are now "$list"/ || ($self->worker_pid || 0) != $worker }
+	$self->name . " to have the faults '$list'";
 	return;
 }
 
