@@ -92,6 +92,8 @@ wait_for_log, ... Besides:
   wait_queued($what [, $path])
                        waiting, with a node that has its number: what other servers
                        do from now on comes behind it
+  settle               until the server has heard of all that has happened in ZooKeeper and
+                       been asked for in other sessions; uses a lock below /t/barrier
   wait_value($sql, $expected)
   terminate_backend($pid)
                        ends it and returns when it is gone; true if it was there
@@ -288,8 +290,8 @@ sub launch
 	return $self;
 }
 
-# The monitoring session must not be in the way of what stops or starts the server.
-sub _drop_monitor { my ($self) = @_; delete $self->{monitor}; return; }
+# Sessions of the harness must not be in the way of what stops or starts the server.
+sub _drop_monitor { my ($self) = @_; delete @{$self}{qw(monitor barrier)}; return; }
 
 foreach my $method (qw(start stop restart kill9))
 {
@@ -483,6 +485,17 @@ sub wait_queued
 }
 
 sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
+
+# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
+# released on another path proves that the server knows of all that happened before.
+sub settle
+{
+	my ($self) = @_;
+	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
+	croak $self->name . ': the barrier failed'
+	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
+	return;
+}
 
 sub describe_locks
 {
