@@ -20,14 +20,6 @@ my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';
 
-# Requests that the proxy has seen, without what the clients do for themselves.
-sub counts
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	return $counts;
-}
-
 # Waits until pg_stat_activity shows the wait; zk_locks shows it a moment earlier.
 sub wait_activity
 {
@@ -78,11 +70,10 @@ is_deeply([ $zk->children($path) ], [ $holder->{node} ], 'the node shown is the 
 
 $proxy->reset_counts;
 is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on another server fails');
-is_deeply(counts(), { getChildren => 1 }, 'which takes one listing and creates nothing');
-$proxy->reset_counts;
+is_deeply($proxy->asked, { getChildren => 1 }, 'which takes one listing and creates nothing');
 is($on_b[0]->query("SELECT zk_try_xact_lock('$path')"), 'f', 'so does one for the transaction');
 is($on_b[0]->query("SELECT zk_lock('$path', '0')"), 'f', 'and a timeout of 0');
-is_deeply(counts(), { getChildren => 2 }, 'likewise by reading alone');
+is_deeply($proxy->asked, { getChildren => 2 }, 'likewise by reading alone');
 
 my $mark = $zk->mark;
 is($on_a[1]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on the same server fails');
@@ -201,7 +192,7 @@ my $foreign = $shell->create("$path/_c_0b6dbb5a-6cd9-4a1d-9b4c-1f0a7a4b8e11-lock
 	ephemeral => 1, sequence => 1);
 $proxy->reset_counts;
 is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a lock of another client is respected');
-is_deeply(counts(), { getChildren => 1 }, 'a try-lock behind it creates nothing');
+is_deeply($proxy->asked, { getChildren => 1 }, 'a try-lock behind it creates nothing');
 is($on_a[0]->query("SELECT zk_lock('$path', '100ms')"), 'f', 'and waits in vain');
 $on_a[0]->query_start("SELECT zk_lock('$path')");
 is("$path/" . blocked_row($a, $on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');

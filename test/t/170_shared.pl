@@ -34,14 +34,6 @@ sub queue
 
 sub contenders { return scalar $zk->children($path); }
 
-sub asked
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	$proxy->reset_counts;
-	return $counts;
-}
-
 # ---- readers share, with each other alone
 
 is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
@@ -140,13 +132,13 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 	my ($what, $writer, $foreign) = @$case;
 	is($writer->query("SELECT zk_lock('$path')"), 't', "a writer $what");
 	$a->settle;
-	asked();
+	$proxy->asked;
 	$_->query_start("SELECT zk_lock_shared('$path')") foreach @readers;
 	wait_until { $a->lock_count("state = 'waiting' AND mode = 'shared'") == 100 } '100 readers to wait';
 	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 100 } 'all to stand behind it' if $foreign;
 	is(contenders(), 2, 'have one node');
 	$a->settle;
-	my $asked = asked();
+	my $asked = $proxy->asked;
 	is($asked->{create2} - 1, 1, 'which takes one create');
 	cmp_ok($asked->{getChildren} - 1, '<=', 3, 'one listing, and another for those who come meanwhile');
 	is($asked->{getData} || 0, 1, 'and a watch: on the writer, or if that is ours, on the node itself');
@@ -154,7 +146,7 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 	is($writer->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
 	is(scalar(grep { $_->finish eq 't' } @readers), 100, '100 readers are granted');
 	is($a->lock_count("state = 'held' AND mode = 'shared'"), 100, 'all together');
-	$asked = asked();
+	$asked = $proxy->asked;
 	note(join ', ', map { "$_ $asked->{$_}" } sort keys %$asked);
 	cmp_ok(($asked->{getData} || 0) + ($asked->{getChildren} || 0), '<=', 1,
 		'in one round: at most one question is asked');
@@ -163,7 +155,7 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 		'each has a token of its own');
 	$_->query("SELECT zk_unlock_shared('$path')") foreach @readers;
 	$a->settle;
-	is(asked()->{delete}, 2, 'they leave with one delete, and the barrier\'s');
+	is($proxy->asked->{delete}, 2, 'they leave with one delete, and the barrier\'s');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 }
 $_->disconnect foreach @readers;

@@ -55,15 +55,6 @@ sub ask
 	return $row;
 }
 
-# What has been asked for since the last count.
-sub asked
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	$proxy->reset_counts;
-	return $counts;
-}
-
 # Until nothing is under way, and nodes are those of permits held.
 sub settled
 {
@@ -270,7 +261,7 @@ sub requests
 	return \@requests;
 }
 
-asked();
+$proxy->asked;
 acquire($as[0], 4);
 settled(1);
 is_deeply(requests(),
@@ -289,7 +280,7 @@ is(acquire($as[1], 1, '0'), 'f', 'in vain');
 is_deeply(requests(), ["getChildren $nodes[1]"], 'one listing: no node is made');
 release($as[0]);
 settled(0);
-asked();
+$proxy->asked;
 
 # Who waits in the queue asks for nothing, whoever comes and goes meanwhile.
 acquire($bs[0], 2);
@@ -303,7 +294,7 @@ foreach (1 .. 3)
 {
 	is(acquire($as[4], 99, '0'), 'f', 'somebody asks');
 }
-is_deeply(asked(), { getChildren => 3 }, 'which has to be looked up');
+is_deeply($proxy->asked, { getChildren => 3 }, 'which has to be looked up');
 release($bs[0]);
 is($bs[2]->finish, 't', 'the first in the queue gets a permit');
 wait_row($as[0], "node ~ 'lease' AND blocked_by_node IS NOT NULL");
