@@ -79,12 +79,6 @@ sub terminate
 
 # What a holder has: its node and token. Nothing of it may change.
 
-sub owners
-{
-	my ($path) = @_;
-	return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
-}
-
 # ---- visible
 
 is($a->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zklock worker'}),
@@ -166,7 +160,7 @@ is($a->session_id, $id, 'the new worker has resumed the session');
 is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
 is($s{trier}->finish, 't', 'also to who does not wait');
 $a->wait_waiting($s{fourth}, '/w/local');
-is(scalar(grep { $_ eq $id } owners('/w/held')), 1, 'ZooKeeper sees the same owner');
+is(scalar(grep { $_ eq $id } $zk->owners('/w/held')), 1, 'ZooKeeper sees the same owner');
 my %after = map { $_ => 1 } @{ holdings($a) };
 is_deeply(
 	[ grep { !$after{$_} } @$before ],

@@ -43,14 +43,12 @@ sub tear_down
 	return;
 }
 
-sub owners { return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path); }
-
 # The lock is taken still, by the session $id.
 sub is_taken
 {
 	my ($id, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok((grep { $_ eq $id } owners()) && $s{heir}->busy, $name);
+	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
 	return;
 }
 

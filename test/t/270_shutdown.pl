@@ -33,12 +33,6 @@ sub thaw { my ($name) = @_; kill 'CONT', $s{$name}->pid; delete $stopped{ $s{$na
 
 sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
 
-sub owners
-{
-	my ($path) = @_;
-	return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
-}
-
 # The session has ended, not only its locks.
 sub session_is_over
 {
@@ -73,7 +67,7 @@ is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has relea
 is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
 $a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
 ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
-is((owners('/s/stuck'))[0], $id, 'its node is there');
+is(($zk->owners('/s/stuck'))[0], $id, 'its node is there');
 thaw('stuck');
 is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
 $a->wait_stopped;
@@ -222,7 +216,7 @@ delete @s{ grep { !/slow/ } keys %s };
 
 $c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
 ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
-is((owners('/s/slow'))[0], $c_id, 'its session lives');
+is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
 thaw('slow');
 $c->wait_stopped;
 ok(-e session_file($c), 'it is known');
