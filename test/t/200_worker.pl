@@ -14,34 +14,21 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-
-sub postmaster_pid
-{
-	my ($server) = @_;
-	my ($pid) = split /\n/, slurp_file($server->data_dir . '/postmaster.pid');
-	return $pid;
-}
 
 # Ends the worker and keeps it away: a postmaster that is stopped starts no new one.
 # Sessions that exist go on.
 sub worker_away
 {
 	my ($server) = @_;
-	my $postmaster = postmaster_pid($server);
 	$server->value('SELECT 1');    # the monitoring session must exist before
 	my $worker = $server->worker_pid;
-	$stopped{$postmaster} = 1;
-	kill 'STOP', $postmaster;
+	freeze($server->postmaster_pid);
 	is($server->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
 	$server->wait_session('no worker');
 	return $worker;
@@ -50,9 +37,7 @@ sub worker_away
 sub worker_back
 {
 	my ($server, $old) = @_;
-	my $postmaster = postmaster_pid($server);
-	kill 'CONT', $postmaster;
-	delete $stopped{$postmaster};
+	thaw($server->postmaster_pid);
 	$server->wait_session;
 	isnt($server->worker_pid, $old, 'a new worker has started');
 	return;
@@ -350,9 +335,7 @@ foreach my $hold (qw(hold_reply hold_request))
 	$proxy->fired($fault);
 	$old = worker_away($d);
 	$proxy->cut;
-	my $postmaster = postmaster_pid($d);
-	kill 'CONT', $postmaster;
-	delete $stopped{$postmaster};
+	thaw($d->postmaster_pid);
 	$d->wait_session('connecting');
 	my $result = eval { $s{trier}->result(30) };
 	is($result && $result->{sqlstate}, '08006',

@@ -13,12 +13,8 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
 my $proxy = Zklock::Proxy->start($zk);
@@ -27,9 +23,6 @@ my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
 $a->value('CREATE TABLE work (done int)');
-
-sub freeze { my ($name) = @_; $stopped{ $s{$name}->pid } = 1; kill 'STOP', $s{$name}->pid; return; }
-sub thaw { my ($name) = @_; kill 'CONT', $s{$name}->pid; delete $stopped{ $s{$name}->pid }; return; }
 
 sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
 
@@ -47,7 +40,7 @@ hold($c, 'slow', '/s/slow');
 queue($b, 'slow_heir', '/s/slow');
 my $c_id   = $c->session_id;
 my $c_mark = $c->log_mark;
-freeze('slow');
+freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
 # ---- fast
@@ -61,14 +54,14 @@ queue($a, 'waiter', '/s/stuck');
 queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
 my $id   = $a->session_id;
 my $mark = $a->log_mark;
-freeze('stuck');
+freeze($s{stuck}->pid);
 $a->begin_stop('fast');
 is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
 is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
 $a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
 ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
 is(($zk->owners('/s/stuck'))[0], $id, 'its node is there');
-thaw('stuck');
+thaw($s{stuck}->pid);
 is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
@@ -149,15 +142,13 @@ queue($b, 'heir', '/s/held');
 $id     = $a->session_id;
 $worker = $a->worker_pid;
 $a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
-$stopped{$worker} = 1;
-kill 'STOP', $worker;
+freeze($worker);
 $a->reload;
 $a->wait_value('SHOW zklock.session_timeout', '9min');
 $mark = $a->log_mark;
 $a->begin_stop('fast');
 wait_until { is_pending($worker, SIGHUP) && is_pending($worker, SIGTERM) } 'both signals';
-kill 'CONT', $worker;
-delete $stopped{$worker};
+thaw($worker);
 is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
@@ -217,7 +208,7 @@ delete @s{ grep { !/slow/ } keys %s };
 $c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
 ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
 is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
-thaw('slow');
+thaw($s{slow}->pid);
 $c->wait_stopped;
 ok(-e session_file($c), 'it is known');
 ok($s{slow_heir}->busy, 'nobody has got the lock');

@@ -614,7 +614,7 @@ sub assert_clean
 END
 {
 	my $status = $?;
-	Zklock::Util::report_failure($status);
+	Zklock::Util::end_of_test($status);
 	foreach my $node (@nodes)
 	{
 		my $file = $node->data_dir . '/postmaster.pid';
