@@ -43,16 +43,6 @@ sub worker_back
 	return;
 }
 
-sub restart_worker
-{
-	my ($server) = @_;
-	my $old = $server->worker_pid;
-	$server->value("SELECT pg_terminate_backend($old)");
-	wait_until { ($server->worker_pid || $old) != $old } 'a new worker';
-	$server->wait_session;
-	return;
-}
-
 # As $session->terminate, but without waiting for the process to be gone, which a stopped
 # postmaster would never notice.
 sub terminate
@@ -382,7 +372,8 @@ foreach my $i (1 .. 6)
 	  sub { "traffic after restart @{[$i - 1]}\n" . $a->describe_locks . $b->describe_locks };
 	$log_mark = $a->log_mark;
 	my $pid = $a->worker_pid;
-	restart_worker($a);
+	$a->restart_worker;
+	$a->wait_session;
 	$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
 		"restart $i of the worker under load");
 }

@@ -157,9 +157,7 @@ foreach my $dialect (@dialects)
 	$as[0]->query_start("SELECT zk_lock('$path')");
 	ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
 	wait_until { $zk->children($path) == 2 } 'the node';
-	my $worker = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($worker)");
-	wait_until { my $pid = $a->worker_pid; defined $pid && $pid != $worker } 'a new worker';
+	$a->restart_worker;
 	$proxy->heal;
 	$a->wait_session;
 	is($a->session_id, $id, 'the session goes on');

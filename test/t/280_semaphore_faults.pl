@@ -445,9 +445,7 @@ settled(0, 'expiry');
 
 sub new_worker
 {
-	my $old = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($old)");
-	wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+	$a->restart_worker;
 	$a->wait_session;
 	return;
 }
@@ -490,9 +488,7 @@ foreach my $kind (qw(locks leases))
 		my $fault = $proxy->$hold(op => 'create2', path => "^$path/$kind/");
 		acquire_start($s[0], 1);
 		$proxy->fired($fault);
-		my $old = $a->worker_pid;
-		$a->value("SELECT pg_terminate_backend($old)");
-		wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+		$a->restart_worker;
 		$proxy->heal;
 		is($s[0]->finish, 't', "$hold of create in $kind and a new worker: a permit");
 		settled(1, $hold);

@@ -83,6 +83,10 @@ wait_for_log, ... Besides:
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
   worker_pid
+  restart_worker       terminates it, and returns when the next one runs; wait_session tells
+                       when that is connected
+  wait_new_worker($pid)
+                       until another one runs than this
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
   wait_lock($what, $state [, $path])
@@ -460,6 +464,22 @@ sub wait_session
 	}
 	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
 	  $timeout;
+	return;
+}
+
+sub wait_new_worker
+{
+	my ($self, $old) = @_;
+	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
+	return;
+}
+
+sub restart_worker
+{
+	my ($self) = @_;
+	my $old = $self->worker_pid;
+	$self->value("SELECT pg_terminate_backend($old)");
+	$self->wait_new_worker($old);
 	return;
 }
 
