@@ -20,9 +20,10 @@
 #ifndef ZKLOCK_FAULT_H
 #define ZKLOCK_FAULT_H
 
+#include <stdbool.h>
+
 #ifdef ZKLOCK_FAULTS
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
