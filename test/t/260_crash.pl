@@ -25,8 +25,6 @@ my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf, allows_str
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $path = '/r/lock';
 
-sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
-
 # Server $a holds the lock, $b waits for it. Returns the id of $a's session.
 sub set_up
 {
@@ -62,7 +60,7 @@ sub no_worker_failed
 
 # ---- the file
 
-my $file = session_file($a);
+my $file = $a->session_file;
 my $id   = $a->session_id;
 ok(-f $file, 'there is a session file');
 is((stat $file)[2] & 07777, 0600, 'for its owner only');
@@ -231,7 +229,7 @@ sub original_untouched
 	is_taken($id, "the lock is still the original's");
 	is($a->session_id, $id, 'which has the same session')              if $a->node->{_pid};
 	is($s{holder}->query("SELECT zk_fencing_token('$path') > 0"), 't', 'and its lock') if $a->node->{_pid};
-	like(slurp_file(session_file($copy)), qr/^session @{[$copy->session_id]}$/m,
+	like(slurp_file($copy->session_file), qr/^session @{[$copy->session_id]}$/m,
 		'the session file of the copy is its own now');
 	return;
 }
@@ -264,8 +262,8 @@ $copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/
 
 # A hard link is the same file, in two servers.
 $copy2->stop('immediate');
-unlink session_file($copy2);
-link $file, session_file($copy2) or die "link: $!";
+unlink $copy2->session_file;
+link $file, $copy2->session_file or die "link: $!";
 $copy2->start;
 $copy2->wait_session;
 original_untouched($copy2, 'a copy that shares files with the original');

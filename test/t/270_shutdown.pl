@@ -24,8 +24,6 @@ my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
 $a->value('CREATE TABLE work (done int)');
 
-sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
-
 # The session has ended, not only its locks.
 sub session_is_over
 {
@@ -65,7 +63,7 @@ thaw($s{stuck}->pid);
 is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
-ok(!-e session_file($a), 'and is forgotten');
+ok(!-e $a->session_file, 'and is forgotten');
 unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
 $s{$_}->disconnect foreach grep { !/slow/ } keys %s;
 delete @s{ grep { !/slow/ } keys %s };
@@ -98,7 +96,7 @@ $s{$_}->disconnect foreach qw(writer holder waiter);
 is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
-ok(!-e session_file($a), 'and is forgotten');
+ok(!-e $a->session_file, 'and is forgotten');
 $s{$_}->disconnect foreach grep { !/slow/ } keys %s;
 delete @s{ grep { !/slow/ } keys %s };
 
@@ -164,7 +162,7 @@ hold($a, 'holder', '/s/delayed');
 $proxy->delay(500);
 $a->stop('fast');
 $proxy->delay(0);
-ok(!-e session_file($a), 'the session is closed when the deletions have been answered');
+ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
 session_is_over($id, 'and has been ended');
 $s{holder}->disconnect;
 delete $s{holder};
@@ -178,7 +176,7 @@ hold($a, 'holder', '/s/hung');
 $proxy->blackhole;
 $a->stop('fast');
 pass('a ZooKeeper that does not answer does not keep the server from stopping');
-ok(-e session_file($a), 'the session is known, in case it lives on');
+ok(-e $a->session_file, 'the session is known, in case it lives on');
 $proxy->heal;
 $s{holder}->disconnect;
 delete $s{holder};
@@ -194,7 +192,7 @@ $a->wait_session('connecting');
 $a->stop('fast');
 pass('nor does one that cannot be reached');
 ok($s{heir}->busy, 'the session lives on');
-ok(-e session_file($a), 'and is known');
+ok(-e $a->session_file, 'and is known');
 $proxy->heal;
 $a->start;
 is($s{heir}->finish, 't', 'the next start ends it');
@@ -210,7 +208,7 @@ ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
 is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
 thaw($s{slow}->pid);
 $c->wait_stopped;
-ok(-e session_file($c), 'it is known');
+ok(-e $c->session_file, 'it is known');
 ok($s{slow_heir}->busy, 'nobody has got the lock');
 $c->start;
 is($s{slow_heir}->finish, 't', 'until the next start');

@@ -82,6 +82,7 @@ wait_for_log, ... Besides:
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
+  session_file         where it remembers its ZooKeeper session for after a crash
   worker_pid
   restart_worker       terminates it, and returns when the next one runs; wait_session tells
                        when that is connected
@@ -438,6 +439,7 @@ sub lock_count
 }
 
 sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub session_file { my ($self) = @_; return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
 sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
 sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
 
