@@ -10,9 +10,11 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=2 TESTS=test/t/... SLOW=...)
+#   make test            all tests            (JOBS=2 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... MUTANT=...)
+#   make mutants         that the tests find the bugs of test/faults.md, of which
+#                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make lint            format, warnings of two compilers, cppcheck
@@ -52,7 +54,6 @@ SECONDS ?= $(if $(MUTANT),40,60)
 SEED ?=
 FAULTS ?=
 MUTANT ?=
-MUTANTS = $(basename $(notdir $(wildcard test/nemesis/mutants/*.patch)))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
 	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
@@ -70,6 +71,12 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) install \
 		DESTDIR=$(BUILD)/$(1)/stage >/dev/null
 
+# $(run) COMMAND: with the two builds, and the faults that are to be on in all servers (SLOW=reads is
+# slow-reads). Then there is one build for all: that with faults.
+ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
+comma = ,
+run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON)
+
 demo demo-shell:
 	@test/install-deps build demo
 	@$(MAKE) --no-print-directory stage
@@ -79,36 +86,28 @@ stage:
 	@echo "building zklock"
 	@$(call build-in,release,)
 
+fault-stage:
+	@echo "building zklock with faults"
+	@$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
+
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(SLOW),slow-$(SLOW),stage) unit-test \
-		$(if $(TESTS),,$(MUTANTS:%=mutant-%))
-	@ZKLOCK_STAGE=$(BUILD)/$(if $(SLOW),slow-$(SLOW),release)/stage JOBS=$(JOBS) \
-		test/run-tap $(TESTS)
-
-# Tests must pass whoever is slower than usual; the patch says who can be.
-slow-%: test/slow.patch
-	@echo "building zklock with slow $*"
-	@rm -rf $(BUILD)/$@/$(OBJ)
-	@$(call build-in,$@,COPT=-DLAG=LAG_$*,patch -s -p1 -d $(BUILD)/$@/$(OBJ) <$<)
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage unit-test
+	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
 
-# A mutant is the extension with a bug that the fault run must find. Its patch says with
-# which faults.
 nemesis:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(MUTANT),mutant-$(MUTANT),stage)
-	@ZKLOCK_STAGE=$(BUILD)/$(if $(MUTANT),mutant-$(MUTANT),release)/stage \
-		NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
-		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(sed -n 's/^Faults: //p' test/nemesis/mutants/$(MUTANT).patch)))" \
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
+	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
+		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/fault-table nemesis $(MUTANT))))" \
 		test/run-tap test/nemesis/nemesis.pl
 
-mutant-%: test/nemesis/mutants/%.patch
-	@echo "building zklock with the bug $*"
-	@rm -rf $(BUILD)/$@/$(OBJ)
-	@$(call build-in,$@,,patch -s -p1 -d $(BUILD)/$@/$(OBJ) <$<)
+mutants:
+	@test/install-deps build demo test
+	@test/fault-table find
 
 test-asan:
 	@test/install-deps build demo test
@@ -123,7 +122,7 @@ test-asan:
 
 lint:
 	@test/install-deps build lint
-	@$(MAKE) --no-print-directory format-check warnings slow-writes cppcheck
+	@$(MAKE) --no-print-directory format-check warnings storeys fault-check cppcheck
 
 format-check:
 	@echo "checking the format"
@@ -132,9 +131,20 @@ format-check:
 warnings:
 	@echo "building with gcc -Werror"
 	@$(call build-in,gcc,CC=gcc COPT=-Werror)
+	@echo "building with faults and gcc -Werror"
+	@$(call build-in,gcc-faults,CC=gcc COPT="-Werror -DZKLOCK_FAULTS")
 	@echo "building with clang -Werror"
 	@$(call build-in,clang,CC=clang \
 		COPT="-Werror -Wno-ignored-optimization-argument -Wno-unknown-warning-option -Wno-ignored-attributes")
+
+# Each folder below src/ is a storey, and nothing depends on what is above it.
+storeys: stage
+	@echo "checking the storeys"
+	@test/lint/storeys $(BUILD)/release/$(OBJ)
+
+fault-check:
+	@echo "checking the table of faults"
+	@test/fault-table check
 
 cppcheck:
 	@echo "running cppcheck"
@@ -157,4 +167,5 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage test unit-test nemesis test-asan lint format-check warnings cppcheck fuzz fuzz-answers format
+.PHONY: demo demo-shell stage fault-stage test unit-test nemesis mutants test-asan lint \
+	format-check warnings storeys fault-check cppcheck fuzz fuzz-answers format

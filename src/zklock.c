@@ -18,6 +18,7 @@
 #include "backend/guard_setting.h"
 #include "backend/path_rules.h"
 #include "compat.h"
+#include "fault.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
@@ -120,6 +121,27 @@ define_allowed_paths(void)
 							   path_rules_check_allowed, NULL, NULL);
 }
 
+#ifdef ZKLOCK_FAULTS
+/* Tests wait until the worker has heard of the faults as well. */
+static void
+report_faults(const char *newval, void *extra)
+{
+	(void) extra;
+	if (MyBackendType == B_BG_WORKER)
+		ereport(LOG, (errmsg("faults are now \"%s\"", newval)));
+}
+
+static void
+define_faults(void)
+{
+	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
+							   "A list of names, separated by commas without blanks.", &zklock_faults,
+							   "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, report_faults, NULL);
+	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
+				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
+}
+#endif
+
 static void
 define_settings(void)
 {
@@ -181,6 +203,9 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.tick_time", "Sets the tickTime of the ZooKeeper servers.",
 							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+#ifdef ZKLOCK_FAULTS
+	define_faults();
+#endif
 	MarkGUCPrefixReserved("zklock");
 }
 

@@ -44,6 +44,7 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "fault.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -94,6 +95,8 @@ typedef struct Reliance
 static CommitGuard
 guard_of(CommitGuard taken_under)
 {
+	if (ZKLOCK_FAULT("guard-off"))
+		return COMMIT_GUARD_OFF;
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 

@@ -21,6 +21,7 @@
 #include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "fault.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "shared/lease_state.h"
@@ -535,6 +536,8 @@ wait_for_entry(Wait *wait, int index)
 	int64			timeout_ms = wait->timeout_ms;
 	int64			absent_since = -1;
 
+	if (ZKLOCK_FAULT("fail-asked"))
+		elog(ERROR, "fault: fail-asked");
 	for (;;)
 	{
 		ContenderState	 state;
@@ -545,6 +548,7 @@ wait_for_entry(Wait *wait, int index)
 		int64			 sleep = MAX_SLEEP_MS;
 		bool			 lease_holds;
 
+		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
 
 		/*
@@ -559,6 +563,8 @@ wait_for_entry(Wait *wait, int index)
 		SpinLockRelease(&entry->mutex);
 		waited = zklock_now_ms() - wait->start;
 
+		if (state == CONTENDER_GRANTED && entry->kind != CONTENDER_TURN && ZKLOCK_FAULT("fail-granted"))
+			elog(ERROR, "fault: fail-granted");
 		if (state == CONTENDER_GRANTED && lease_holds)
 			return true;
 		if (state == CONTENDER_LOST && entry->kind == CONTENDER_TURN)

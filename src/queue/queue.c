@@ -10,6 +10,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "queue/account.h"
 #include "queue/adopt.h"
 #include "queue/contender.h"
@@ -107,6 +108,8 @@ queue_attend(void)
 	nbatch = 0;
 	entries_visit_dirty(batch_add);
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
+		elog(ERROR, "fault: fail-requests");
 	for (int i = 0; i < nbatch; i++)
 	{
 		Contender	  *c = &engine.contenders[batch[i]];
@@ -214,6 +217,7 @@ queue_watch(ZkWatchEvent event, const char *name)
 	const char *child = strrchr(name, '/') + 1;
 	char	   *parent;
 
+	ZKLOCK_SLOW("slow-writes", 120, 150);
 	if (path && event != ZK_WATCH_CHANGED)
 		path_changed(path);
 	if (event == ZK_WATCH_CHILDREN)

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/account.h"
 #include "queue/contender.h"
 #include "queue/listing.h"
@@ -55,6 +56,8 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case ZK_UNKNOWN:
 			run_unsettled(run);
+			if (ZKLOCK_FAULT("orphan"))
+				run_not_created(run);
 			break;
 		case ZK_NO_NODE:
 			run_replanned(run);
@@ -278,7 +281,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
 	{
 		watch_blocker_set(run, WATCH_SET);
-		if (reply->ephemeral_owner == engine.session_id)
+		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
 			delete_orphan(path, run->blocker);
 		else if (zklock_session_has_ended(reply->ephemeral_owner))
 			report_stale(path, run->blocker, reply);

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/listing.h"
@@ -188,6 +189,8 @@ run_evaluate(Run *run)
 
 	if (remark != 0)
 		contender_remark(head, remark);
+	if (blocker != RECIPE_NOBODY && peers.foreigners[blocker] && ZKLOCK_FAULT("grant-early"))
+		blocker = RECIPE_NOBODY;
 	if (blocker == RECIPE_NOBODY)
 	{
 		run_granted(run);

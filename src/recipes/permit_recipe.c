@@ -35,6 +35,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fault.h"
 #include "recipes/recipe.h"
 
 #define LEASE_MARKER "lease-"
@@ -164,7 +165,9 @@ permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 	}
 	if (*remark > 0 && *remark < permits)
 		permits = *remark;
-	return older < permits ? RECIPE_NOBODY : oldest;
+	if (older < permits || ZKLOCK_FAULT("permit-early"))
+		return RECIPE_NOBODY;
+	return oldest;
 }
 
 const Recipe permit_recipe = {.name = "semaphore",

@@ -10,6 +10,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "recipes/node_name.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -28,3 +29,7 @@ char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
 int	  zklock_tick_time = 2000;
+
+#ifdef ZKLOCK_FAULTS
+char *zklock_faults = NULL;
+#endif

@@ -44,6 +44,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "port/pg_bitutils.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -144,6 +145,7 @@ entry_claim(int leave)
 void
 entry_mark_dirty(int index)
 {
+	ZKLOCK_SLOW("slow-backends", 120, 25);
 	pg_atomic_fetch_or_u64(&zklock_shared->dirty[index / 64], UINT64CONST(1) << (index % 64));
 	zklock_wake_worker();
 }

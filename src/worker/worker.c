@@ -53,6 +53,7 @@
 
 #include "common/string.h"
 #include "compat.h"
+#include "fault.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "queue/queue.h"
@@ -228,6 +229,7 @@ session_open(void)
 	bool		   is_former = former.id != 0;
 	bool		   show_credentials;
 
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	zklock_get_session(&session, NULL);
 	config.servers = servers;
 	config.session_timeout = used_timeout;
@@ -488,6 +490,7 @@ all_released(void)
 static void
 shut_down(void)
 {
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	if (drain_until < 0)
 	{
 		if (!postmaster_is_stopping())
@@ -617,6 +620,7 @@ zklock_worker_main(Datum arg)
 	MemoryContextSwitchTo(
 		AllocSetContextCreate(TopMemoryContext, "zklock worker", ALLOCSET_DEFAULT_SIZES));
 
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	remember_settings();
 	queue_fd = zk_client_start(&callbacks);
 	events = compat_create_wait_event_set(3);
@@ -630,6 +634,7 @@ zklock_worker_main(Datum arg)
 	SpinLockRelease(&zklock_shared->mutex);
 	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
 
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_errands_start();
 	zklock_get_session(&session, NULL);

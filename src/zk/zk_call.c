@@ -24,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "zk/zk_call.h"
 
 #define MAX_IN_FLIGHT 1000
@@ -49,6 +50,13 @@ free_call(Call *call)
 	if (call->replaced)
 		pfree(call->replaced);
 	pfree(call);
+}
+
+/* Does the call change a node?  A check is a write as well, but of nothing. */
+static bool
+is_write(const Call *call)
+{
+	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
 }
 
 /* Do two calls set or remove the same kind of watch on the same path? */
@@ -143,6 +151,10 @@ finish_call(Call *call, ZkReply *reply)
 	 */
 	if (call->kind == CALL_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
+	if (call->kind != CALL_SYNC && call->kind != CALL_CHECK)
+		ZKLOCK_SLOW("slow-answers", 120, 150);
+	if (is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
+		elog(ERROR, "fault: fail-written");
 	if (call->handler)
 		call->handler(call->arg, reply);
 	free_call(call);
@@ -173,6 +185,10 @@ send_queued(void)
 		n_in_flight++;
 		call->sent_at = zklock_now_ms();
 		call->connection = connection;
+		if (call->kind == CALL_LIST || call->watch)
+			ZKLOCK_SLOW("slow-reads", 120, 150);
+		else if (is_write(call))
+			ZKLOCK_SLOW("slow-writes", 120, 150);
 		code = zk_client_send(call);
 
 		/* What was not sent is answered like the rest, in its turn. */

@@ -20,6 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "shared/shmem.h"
 #include "zk/zk_event.h"
 
@@ -88,7 +89,7 @@ zk_event_take_all(void)
 	queue_head = queue_tail = NULL;
 	broken = queue_broken;
 	pthread_mutex_unlock(&queue_mutex);
-	if (broken)
+	if (broken || (events && ZKLOCK_FAULT("no-memory")))
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	return events;
 }

@@ -31,7 +31,7 @@ sub change
 	my ($server, $state, %settings) = @_;
 	my $old = $server->worker_pid;
 	$server->set_conf(%settings);
-	wait_until { ($server->worker_pid || $old) != $old } 'a worker with the changed settings';
+	$server->wait_new_worker($old);
 	$server->wait_session($state);
 	return;
 }

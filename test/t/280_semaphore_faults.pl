@@ -12,12 +12,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
@@ -82,11 +78,10 @@ my @states = (
 	'requested' => sub {
 		my ($victim) = @_;
 		my $worker = $a->worker_pid;
-		$stopped{$worker} = 1;
-		kill('STOP', $worker) == 1 or die "cannot stop the worker: $!";
+		freeze($worker);
 		acquire_start($victim, 1, @_[ 1 .. $#_ ]);
 		wait_row($victim, "state = 'requested'");
-		return sub { kill 'CONT', $worker; delete $stopped{$worker}; };
+		return sub { thaw($worker) };
 	},
 	(   map {
 			my ($what, $where, $fault) = @$_;
@@ -361,15 +356,13 @@ wait_row($next_b, $has_lease);
 acquire_start($s[0], 1);
 wait_row($s[0], $has_turn);
 my $pid = $s[0]->pid;
-$stopped{$pid} = 1;
-kill('STOP', $pid) == 1 or die "cannot stop $pid: $!";
+freeze($pid);
 $next_b->cancel;
 is($next_b->result->{sqlstate}, '57014', 'the head of the queue gives up');
 wait_row($s[0], 'blocked_by_pid IS NULL AND blocked_by_node IS NULL');
 $shell->delete("$path/locks/$_") foreach turns();
 wait_until { turns() == 0 } 'the turn to be lost';
-kill 'CONT', $pid;
-delete $stopped{$pid};
+thaw($pid);
 wait_row($s[0], $has_lease);
 release($holder);
 is($s[0]->finish, 't', 'the next, which loses its turn at once, gets the permit');
@@ -452,9 +445,7 @@ settled(0, 'expiry');
 
 sub new_worker
 {
-	my $old = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($old)");
-	wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+	$a->restart_worker;
 	$a->wait_session;
 	return;
 }
@@ -497,9 +488,7 @@ foreach my $kind (qw(locks leases))
 		my $fault = $proxy->$hold(op => 'create2', path => "^$path/$kind/");
 		acquire_start($s[0], 1);
 		$proxy->fired($fault);
-		my $old = $a->worker_pid;
-		$a->value("SELECT pg_terminate_backend($old)");
-		wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+		$a->restart_worker;
 		$proxy->heal;
 		is($s[0]->finish, 't', "$hold of create in $kind and a new worker: a permit");
 		settled(1, $hold);

@@ -140,9 +140,7 @@ $a->wait_log(qr{LOG:  node "$name" of lock "/st/own" belongs to ZooKeeper sessio
 $a->assert_log($mark, qr/HINT:  .*zk_remove_stale_node/, 'a stale node of our own is reported, with a hint');
 $s{waiter1}->cancel;
 $s{waiter1}->result;
-my $worker = $a->worker_pid;
-$a->value("SELECT pg_terminate_backend($worker)");
-wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+$a->restart_worker;
 $a->wait_log(qr/which has ended.*connected to ZooKeeper server.*which has ended/s, $mark);
 $a->wait_session;
 is($s->query(call('/st/own', $name)), 't', 'it can be removed');
@@ -193,7 +191,7 @@ is($s->query(call('/st/stale', $name)), 'f', 'later ones as well');
 
 $zk->pause;
 ask($s, $name);
-$worker = $a->worker_pid;
+my $worker = $a->worker_pid;
 $a->value("SELECT pg_terminate_backend($worker)");
 is($s->result->{sqlstate}, '58030', 'a worker that is terminated leaves the question to the next one');
 $zk->resume;

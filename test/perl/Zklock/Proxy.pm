@@ -100,6 +100,11 @@ Requests by operation since the start or the last reset: { create2 => 3, ... }. 
 ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
 'notification' (watch events sent to the client).
 
+=item asked
+
+What clients have asked for since C<asked> or C<reset_counts> was called last: the counts
+without beats and notifications.
+
 =item requests
 
 The same as a list of [ operation, path ], in order; the path is undef where a request
@@ -203,6 +208,15 @@ sub counts_without_beats
 	my ($self) = @_;
 	my $counts = $self->counts;
 	delete @{$counts}{qw(ping multi)};
+	return $counts;
+}
+
+sub asked
+{
+	my ($self) = @_;
+	my $counts = $self->counts_without_beats;
+	delete $counts->{notification};
+	$self->reset_counts;
 	return $counts;
 }
 
