@@ -252,7 +252,7 @@ on_read(void *arg, const ZkReply *reply)
 	else if (reply->czxid != question->node.czxid || reply->ephemeral_owner != question->node.owner)
 		answer(question, ADMIN_CHANGED, 0);
 	else
-		zk_delete(question->node.path, on_done, question);
+		zk_delete(ZK_WORKER, question->node.path, on_done, question);
 }
 
 /* Takes up what a backend has asked since the last call. */
@@ -269,10 +269,10 @@ admin_attend(void)
 	if (!zk_client_connected())
 		answer(question, ADMIN_UNREACHABLE, 0);
 	else if (question->kind == ADMIN_CHECK)
-		zk_check(question->node.path, on_done, question);
+		zk_check(ZK_WORKER, question->node.path, on_done, question);
 	else
 	{
 		zk_sync(NULL, NULL);
-		zk_get(question->node.path, false, on_read, question);
+		zk_get(ZK_WORKER, question->node.path, false, on_read, question);
 	}
 }

@@ -195,7 +195,7 @@ on_parent(void *arg, const ZkReply *reply)
  * afterwards, since above existing nodes we may have no rights.
  */
 static void
-path_make_parents(LockPath *path, ZkNodeKind kind)
+path_make_parents(LockPath *path, int owner, ZkNodeKind kind)
 {
 	path->parent_attempts++;
 	path->parents_failure = FAILURE_NONE;
@@ -205,7 +205,7 @@ path_make_parents(LockPath *path, ZkNodeKind kind)
 
 		path->calls++;
 		path->parents_pending++;
-		zk_create(parent, NULL, kind, on_parent, path);
+		zk_create(owner, parent, NULL, kind, on_parent, path);
 		pfree(parent);
 		if (end == NULL)
 			break;
@@ -244,8 +244,9 @@ on_created(void *arg, const ZkReply *reply)
 				parents_forget(path);
 			}
 			else if (!dlist_is_empty(&run->queue))
-				path_make_parents(path, run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
-																				 : ZK_CONTAINER);
+				path_make_parents(path, run_owner(run),
+								  run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
+																		   : ZK_CONTAINER);
 			break;
 		case ZK_NODE_EXISTS:
 			/* The counter has stopped at its end, where that node is. */
@@ -308,7 +309,7 @@ send_delete(Run *run)
 	char *node = doomed_node(run);
 
 	run_node_call_begin(run);
-	zk_delete(node, on_deleted, run);
+	zk_delete(run_owner(run), node, on_deleted, run);
 	pfree(node);
 }
 
@@ -379,7 +380,7 @@ path_delete_orphan(LockPath *path, const char *name)
 	}
 	node = node_path(path, name);
 	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
-	zk_delete(node, NULL, NULL);
+	zk_delete(ZK_WORKER, node, NULL, NULL);
 	pfree(node);
 }
 
@@ -583,9 +584,23 @@ on_listed(void *arg, const ZkReply *reply)
  * ------------------------------------------------------------------------
  */
 
-/* Asks for the path's children, if wanted with a watch on them. */
+/*
+ * For whom the run's calls are made: the session whose turn it is, or which
+ * was in it last.
+ */
+int
+run_owner(const Run *run)
+{
+	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+
+	if (!dlist_is_empty(queue))
+		return entry_of(dlist_head_element(Contender, node, queue))->pid;
+	return run->record ? entry_of(run->record)->pid : ZK_WORKER;
+}
+
+/* Asks, for a session, for the path's children, if wanted with a watch on them. */
 void
-path_list(LockPath *path, bool watch)
+path_list(LockPath *path, int owner, bool watch)
 {
 	ListCall *call = palloc(sizeof(ListCall));
 
@@ -595,7 +610,7 @@ path_list(LockPath *path, bool watch)
 	path->lists_sent++;
 	if (watch && path->child_watch == WATCH_NONE)
 		child_watch_set(path, WATCH_ASKED);
-	zk_list(path->path, watch, on_listed, call);
+	zk_list(owner, path->path, watch, on_listed, call);
 }
 
 /* Sends create and, right behind it, a listing. */
@@ -621,9 +636,9 @@ run_create(Run *run)
 	run_publish(run);
 	run_node_call_begin(run);
 	path = node_path(run->path, run->name);
-	zk_create(path, head->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	zk_create(head->pid, path, head->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	pfree(path);
-	path_list(run->path, true);
+	path_list(run->path, head->pid, true);
 }
 
 /*
@@ -643,7 +658,7 @@ run_delete(Run *run)
 	}
 	node = doomed_node(run);
 	run_node_call_begin(run);
-	zk_get(node, false, on_identified, run);
+	zk_get(run_owner(run), node, false, on_identified, run);
 	pfree(node);
 }
 
@@ -666,7 +681,7 @@ run_guard(Run *run)
 	own_watch_set(run, WATCH_ASKED);
 	run_call_begin(run);
 	node = node_path(path, run->name);
-	zk_get(node, true, on_guarded, run);
+	zk_get(run_owner(run), node, true, on_guarded, run);
 	pfree(node);
 }
 
@@ -692,7 +707,7 @@ run_watch_blocker(Run *run, const char *name)
 	blocker_watch_set(run, WATCH_ASKED);
 	run_call_begin(run);
 	node = node_path(run->path, name);
-	zk_get(node, true, on_blocker, run);
+	zk_get(run_owner(run), node, true, on_blocker, run);
 	pfree(node);
 }
 
@@ -725,6 +740,6 @@ contender_check(Contender *c)
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
 	node = node_path(c->path, call->node);
-	zk_check(node, on_checked, call);
+	zk_check(entry->pid, node, on_checked, call);
 	pfree(node);
 }

@@ -100,7 +100,8 @@ send_exchange(Run *run)
 	char *heir = node_path(run->path, run->heir);
 
 	run_node_call_begin(run);
-	zk_exchange(heir, entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
+	zk_exchange(run_owner(run), heir,
+				entry_of(dlist_head_element(Contender, node, &run->queue))->data, node,
 				on_exchanged, run);
 	pfree(node);
 	pfree(heir);
@@ -142,7 +143,7 @@ run_exchange(Run *run)
 	}
 	node = node_path(run->path, run->name);
 	run_node_call_begin(run);
-	zk_get(node, false, on_claimed, run);
+	zk_get(run_owner(run), node, false, on_claimed, run);
 	pfree(node);
 }
 
@@ -157,7 +158,7 @@ run_downgrade_pump(Run *run)
 	if (!run->listed)
 	{
 		if (path->lists_sent == path->lists_done && run_may_retry(run))
-			path_list(path, false);
+			path_list(path, run_owner(run), false);
 	}
 	else if (run_may_retry(run))
 		run_exchange(run);

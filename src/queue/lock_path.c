@@ -211,7 +211,7 @@ run_list(Run *run)
 	LockPath *path = run->path;
 
 	if (path->lists_sent == path->lists_done)
-		path_list(path, !run->closed);
+		path_list(path, run_owner(run), !run->closed);
 }
 
 /* Decides whether a run that has its node and listing must wait, and for whom. */
@@ -256,7 +256,7 @@ run_evaluate(Run *run)
 		if (!run->blind)
 			run_watch_blocker(run, path->foreign_names[foreign]);
 		else if (path->child_watch == WATCH_NONE)
-			path_list(path, true);
+			path_list(path, run_owner(run), true);
 	}
 }
 
@@ -368,7 +368,8 @@ path_pump(LockPath *path)
 		dlist_foreach_modify (iter, &path->runs)
 			run_pump(dlist_container(Run, node, iter.cur));
 		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
-			path_list(path, last_run(path) != NULL && !last_run(path)->closed);
+			path_list(path, entry_of(dlist_head_element(Contender, node, &path->arrivals))->pid,
+					  last_run(path) != NULL && !last_run(path)->closed);
 	}
 	path_free_if_idle(path);
 }

@@ -134,5 +134,5 @@ permit_evaluate(Run *run)
 	holder = permit_run_by_name(path, path->lease_names[blocker], path->leases[blocker].sequence);
 	contender_blocked_by(c, holder, holder ? NULL : path->lease_names[blocker]);
 	if (path->child_watch == WATCH_NONE)
-		path_list(path, true);
+		path_list(path, run_owner(run), true);
 }

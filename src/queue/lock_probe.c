@@ -59,7 +59,7 @@ probe_next(Probe *probe)
 		char *node = node_path(run->path, probe->names[probe->next]);
 
 		run_node_call_begin(run);
-		zk_get(node, false, on_found, probe);
+		zk_get(run_owner(run), node, false, on_found, probe);
 		pfree(node);
 		return;
 	}
@@ -137,5 +137,5 @@ void
 run_probe(Run *run)
 {
 	run_node_call_begin(run);
-	zk_list(run->path->path, false, on_probed, run);
+	zk_list(run_owner(run), run->path->path, false, on_probed, run);
 }

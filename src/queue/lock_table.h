@@ -218,7 +218,8 @@ extern bool permit_is_free(const LockPath *path, const ContenderEntry *entry);
 extern void permit_evaluate(Run *run);
 
 /* Calls to ZooKeeper (lock_calls.c) */
-extern void path_list(LockPath *path, bool watch);
+extern int	run_owner(const Run *run);
+extern void path_list(LockPath *path, int owner, bool watch);
 extern void run_create(Run *run);
 extern void run_delete(Run *run);
 extern void run_guard(Run *run);

@@ -263,7 +263,7 @@ lease_attend(void)
 	beat = palloc(sizeof(int64));
 	*beat = now;
 	outstanding++;
-	zk_check("/", on_beat, beat);
+	zk_beat(on_beat, beat);
 }
 
 /* When lease_attend() wants to be called, ms; or -1. */
