@@ -15,9 +15,6 @@
 
 #include "queue/lock_table.h"
 
-/* A parent that is missing is created so often before we give up. */
-#define MAX_PARENT_ATTEMPTS 16
-
 #define MAX_REPORTED_PATHS 1000
 
 typedef struct CheckCall
@@ -85,23 +82,6 @@ run_node_call_end(Run *run)
 	return run_call_end(run);
 }
 
-/* The run that has the node, or NULL */
-Run *
-run_by_name(LockPath *path, const char *name, int64 sequence)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
-	{
-		Run *run = dlist_container(Run, node, iter.cur);
-
-		if (run->state >= RUN_CREATED && run->sequence == sequence &&
-			(strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
-			return run;
-	}
-	return NULL;
-}
-
 /* What has been logged of a path; NULL if no more is to be. */
 static ReportedPath *
 reported_path(const LockPath *path)
@@ -133,14 +113,6 @@ report_sequence(const LockPath *path, int64 sequence)
 			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
 }
 
-/* A refusal to create the path's parents concerns those who waited for that. */
-static void
-parents_forget(LockPath *path)
-{
-	path->parent_attempts = 0;
-	path->parents_failure = FAILURE_NONE;
-}
-
 /*
  * The node exists: adopts its full name.  One that is numbered too high is
  * deleted again; nobody is served under it.
@@ -162,54 +134,10 @@ run_created(Run *run, const char *name, int64 czxid)
 }
 
 /* The entry of the run's first contender, which speaks for the run */
-static const ContenderEntry *
+const ContenderEntry *
 run_first_entry(Run *run)
 {
 	return entry_of(dlist_head_element(Contender, node, &run->queue));
-}
-
-/* The reply to one of path_make_parents()'s calls */
-static void
-on_parent(void *arg, const ZkReply *reply)
-{
-	LockPath *path = arg;
-
-	path->calls--;
-	path->parents_pending--;
-	if (path->parents_failure == FAILURE_NONE)
-	{
-		if (reply->outcome == ZK_REFUSED)
-			path->parents_failure = FAILURE_REFUSED;
-		else if (reply->outcome == ZK_NO_CHILDREN)
-			path->parents_failure = FAILURE_NO_CHILDREN;
-		else if (reply->outcome == ZK_NO_NODE && path->parent_attempts > 1)
-			path->parents_failure = FAILURE_NO_CHROOT;
-		path->parents_code = reply->code;
-	}
-	path_pump(path);
-}
-
-/*
- * Creates the path's node and those above it.  An answer that a node exists
- * is as good as a new one; a refusal counts only if the path is still missing
- * afterwards, since above existing nodes we may have no rights.
- */
-static void
-path_make_parents(LockPath *path, int owner, ZkNodeKind kind)
-{
-	path->parent_attempts++;
-	path->parents_failure = FAILURE_NONE;
-	for (char *end = strchr(path->path + 1, '/');; end = strchr(end + 1, '/'))
-	{
-		char *parent = end ? pnstrdup(path->path, end - path->path) : pstrdup(path->path);
-
-		path->calls++;
-		path->parents_pending++;
-		zk_create(owner, parent, NULL, kind, on_parent, path);
-		pfree(parent);
-		if (end == NULL)
-			break;
-	}
 }
 
 /* The reply to run_create()'s create; that to its listing follows. */
@@ -233,20 +161,7 @@ on_created(void *arg, const ZkReply *reply)
 			break;
 		case ZK_NO_NODE:
 			run->state = RUN_PLANNED;
-			if (path->parents_failure == FAILURE_NONE && path->parent_attempts >= MAX_PARENT_ATTEMPTS)
-			{
-				path->parents_failure = FAILURE_REFUSED;
-				path->parents_code = reply->code;
-			}
-			if (path->parents_failure != FAILURE_NONE)
-			{
-				run_fail(run, path->parents_failure, path->parents_code);
-				parents_forget(path);
-			}
-			else if (!dlist_is_empty(&run->queue))
-				path_make_parents(path, run_owner(run),
-								  run_first_entry(run)->persistent_parents ? ZK_PERSISTENT
-																		   : ZK_CONTAINER);
+			parents_missing(run, reply->code);
 			break;
 		case ZK_NODE_EXISTS:
 			/* The counter has stopped at its end, where that node is. */
@@ -481,6 +396,7 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 {
 	dlist_mutable_iter miter;
 	dlist_iter		   iter;
+	RunIndex		   ours;
 
 	foreign_clear(path);
 	path->heirs_unknown = false;
@@ -493,6 +409,7 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 		run->heir_seen = false;
 	}
 
+	run_index_make(&ours, path);
 	if (reply->nchildren > 0)
 	{
 		path->foreign = palloc(reply->nchildren * sizeof(RecipeContender));
@@ -510,7 +427,7 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 				report_unrecognised(path, child);
 			continue;
 		}
-		run = run_by_name(path, child, parsed.sequence);
+		run = run_index_find(&ours, child, parsed.sequence);
 		if (run)
 		{
 			if (strcmp(run->name, child) == 0)
@@ -525,7 +442,8 @@ path_apply_listing(LockPath *path, const ZkReply *reply)
 		path->nforeign++;
 	}
 	if (path->has_permits)
-		leases_set(path, reply);
+		leases_set(path, reply, &ours);
+	run_index_drop(&ours);
 
 	dlist_foreach_modify (miter, &path->runs)
 	{

@@ -32,50 +32,50 @@ leases_clear(LockPath *path)
 	if (path->leases)
 	{
 		pfree(path->leases);
+		pfree(path->lease_places);
 		pfree(path->lease_names);
 	}
 	path->leases = NULL;
+	path->lease_places = NULL;
 	path->lease_names = NULL;
 	path->nleases = 0;
 }
 
-static Run *
-permit_run_by_name(LockPath *path, const char *name, int64 sequence)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
-	{
-		Run *run = dlist_container(Run, node, iter.cur);
-
-		if (run->permit && run->state >= RUN_CREATED && run->sequence == sequence &&
-			strcmp(run->name, name) == 0)
-			return run;
-	}
-	return NULL;
-}
-
 /* Takes in a listing: every child counts, whatever it may be. */
 void
-leases_set(LockPath *path, const ZkReply *reply)
+leases_set(LockPath *path, const ZkReply *reply, const RunIndex *ours)
 {
+	Run **runs;
+
 	leases_clear(path);
 	if (reply->nchildren == 0)
 		return;
 	path->leases = palloc(reply->nchildren * sizeof(PermitLease));
+	path->lease_places = palloc(reply->nchildren * sizeof(PermitPlace));
 	path->lease_names = palloc(reply->nchildren * sizeof(char *));
+	runs = palloc0(reply->nchildren * sizeof(Run *));
 	for (int i = 0; i < reply->nchildren; i++)
 	{
+		const char	*child = reply->children[i];
 		PermitLease *lease = &path->leases[i];
-		Run			*run = NULL;
 
-		if (lease_name_parse(reply->children[i], lease))
-			run = permit_run_by_name(path, reply->children[i], lease->sequence);
-		if (run)
-			run->listed = true;
-		path->lease_names[i] = pstrdup(reply->children[i]);
+		if (lease_name_parse(child, lease))
+			runs[i] = run_index_find(ours, child, lease->sequence);
+		path->lease_names[i] = pstrdup(child);
 	}
 	path->nleases = reply->nchildren;
+
+	permit_order(path->leases, path->nleases, path->lease_places);
+	for (int place = 0; place < path->nleases; place++)
+	{
+		Run *run = runs[path->lease_places[place].lease];
+
+		if (run == NULL || !run->permit)
+			continue;
+		run->listed = true;
+		run->place = place;
+	}
+	pfree(runs);
 }
 
 /* Records what owners of older leases think of the number of permits. */
@@ -92,11 +92,32 @@ bool
 permit_is_free(const LockPath *path, const ContenderEntry *entry)
 {
 	int32_t others;
-	bool free = permit_blocker(path->leases, path->nleases, -1, entry->permits, &others) < 0;
+	bool	free = permit_blocker(path->leases, path->lease_places, path->nleases, -1,
+								  entry->permits, &others) < 0;
 
 	if (others != 0)
 		publish_others_permits(unconstify(ContenderEntry *, entry), others);
 	return free;
+}
+
+/* The run that has the oldest lease, or NULL if that is not one of ours. */
+static Run *
+oldest_permit(LockPath *path, const char *name)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (!run->permit || run->state < RUN_CREATED || !run->listed)
+			continue;
+		if (strcmp(run->name, name) == 0)
+			return run;
+		if (run->state != RUN_DELETING)
+			return NULL;
+	}
+	return NULL;
 }
 
 /* Decides whether a run that has its lease and listing has a permit. */
@@ -106,17 +127,12 @@ permit_evaluate(Run *run)
 	LockPath	   *path = run->path;
 	Contender	   *c = dlist_head_element(Contender, node, &run->queue);
 	ContenderEntry *entry = entry_of(c);
-	int				own = -1;
 	int				blocker;
 	int32_t			others;
 	Run			   *holder;
 
-	for (int i = 0; i < path->nleases && own < 0; i++)
-	{
-		if (strcmp(path->lease_names[i], run->name) == 0)
-			own = i;
-	}
-	blocker = permit_blocker(path->leases, path->nleases, own, entry->permits, &others);
+	blocker = permit_blocker(path->leases, path->lease_places, path->nleases, run->place,
+							 entry->permits, &others);
 	if (others != 0)
 		publish_others_permits(entry, others);
 	if (blocker < 0)
@@ -131,7 +147,7 @@ permit_evaluate(Run *run)
 	}
 
 	/* One of several is waited for; any change is a reason to look again. */
-	holder = permit_run_by_name(path, path->lease_names[blocker], path->leases[blocker].sequence);
+	holder = oldest_permit(path, path->lease_names[blocker]);
 	contender_blocked_by(c, holder, holder ? NULL : path->lease_names[blocker]);
 	if (path->child_watch == WATCH_NONE)
 		path_list(path, run_owner(run), true);

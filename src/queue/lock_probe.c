@@ -111,8 +111,10 @@ on_probed(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
-		Probe *probe = palloc0(sizeof(Probe));
+		Probe	*probe = palloc0(sizeof(Probe));
+		RunIndex ours;
 
+		run_index_make(&ours, path);
 		probe->run = run;
 		probe->names = palloc(Max(reply->nchildren, 1) * sizeof(char *));
 		for (int i = 0; i < reply->nchildren; i++)
@@ -122,9 +124,10 @@ on_probed(void *arg, const ZkReply *reply)
 
 			if (strlen(child) < sizeof(run->name) && run_sequence(run, child, &sequence) &&
 				strncmp(child, run->name, strlen(run->name)) == 0 &&
-				run_by_name(path, child, sequence) == NULL)
+				run_index_find(&ours, child, sequence) == NULL)
 				probe->names[probe->nnames++] = pstrdup(child);
 		}
+		run_index_drop(&ours);
 		probe_next(probe);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)

@@ -68,9 +68,12 @@ typedef struct LockPath
 	bool			 has_permits; /* somebody asked for one: what follows is kept */
 	int				 nleases;	  /* children in the last listing */
 	PermitLease		*leases;
+	PermitPlace		*lease_places; /* the leases, oldest first */
 	char		   **lease_names;
-	int				 parents_pending; /* creates of parents outstanding */
+	int				 parents_pending; /* calls about missing parents outstanding */
 	int				 parent_attempts;
+	size_t			 missing_len;	  /* bytes of the path up to the one being tried */
+	int				 levels_missing;  /* tried before that */
 	ContenderFailure parents_failure; /* FAILURE_NONE if none */
 	int				 parents_code;
 } LockPath;
@@ -96,6 +99,7 @@ typedef struct Run
 	int				  joined; /* contenders that ever joined */
 	int				  grants; /* under this node */
 	bool			  listed; /* seen in a listing */
+	int				  place;  /* of a permit's lease among all in that listing */
 	bool			  closed; /* nobody may join */
 	bool			  delete_refused;
 	bool			  downgrade_refused;
@@ -119,6 +123,13 @@ typedef struct Contender
 	bool	   granted;
 	int		   needs_list; /* arrival: number of the listing to wait for */
 } Contender;
+
+/* A path's runs by the names of their nodes, for as long as none of them changes */
+typedef struct RunIndex
+{
+	Run **runs; /* in order of their sequences */
+	int	  n;
+} RunIndex;
 
 /* What the log has told of a path, so as not to tell it again. */
 typedef struct ReportedPath
@@ -212,7 +223,7 @@ extern void run_downgraded(Run *run);
 extern void run_vanished(Run *run);
 
 /* Permits (lock_permit.c) */
-extern void leases_set(LockPath *path, const ZkReply *reply);
+extern void leases_set(LockPath *path, const ZkReply *reply, const RunIndex *ours);
 extern void leases_clear(LockPath *path);
 extern bool permit_is_free(const LockPath *path, const ContenderEntry *entry);
 extern void permit_evaluate(Run *run);
@@ -229,8 +240,18 @@ extern void run_call_begin(Run *run);
 extern bool run_call_end(Run *run);
 extern void run_node_call_begin(Run *run);
 extern bool run_node_call_end(Run *run);
-extern Run *run_by_name(LockPath *path, const char *name, int64 sequence);
 extern void run_created(Run *run, const char *name, int64 czxid);
+
+extern const ContenderEntry *run_first_entry(Run *run);
+
+/* Missing parents (lock_parents.c) */
+extern void parents_missing(Run *run, int code);
+extern void parents_forget(LockPath *path);
+
+/* Runs by name (lock_index.c) */
+extern void run_index_make(RunIndex *index, const LockPath *path);
+extern Run *run_index_find(const RunIndex *index, const char *name, int64 sequence);
+extern void run_index_drop(RunIndex *index);
 
 /* Taking over from an earlier worker (lock_adopt.c) */
 extern void lock_adopt(const int *indexes, int n);

@@ -20,6 +20,9 @@
  * are, so that a listing shows those who disagree.  Curator gives no meaning
  * to the names.
  *
+ * There may be thousands of leases.  They are put in order once for each
+ * listing; then each question is answered from its place in that order.
+ *
  * Pure C: runs in any process or thread, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
@@ -29,6 +32,7 @@
 #include "recipes/permit_recipe.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LEASE_MARKER "lease-"
@@ -126,48 +130,89 @@ lease_name_parse(const char *name, PermitLease *lease)
 	return lease->numbered;
 }
 
-/*
- * How much older is one lease than another?  Sequences run in a circle, so
- * their distance tells, which is right for leases less than 2^31 apart.
- */
-static int64_t
-age(const PermitLease *lease, const PermitLease *than)
+static int
+compare_places(const void *a, const void *b)
 {
-	if (!lease->numbered || !than->numbered)
-		return lease->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
-	return (int32_t) ((uint32_t) than->sequence - (uint32_t) lease->sequence);
+	const PermitPlace *one = a;
+	const PermitPlace *other = b;
+
+	return one->youth < other->youth ? -1 : one->youth > other->youth ? 1 : 0;
+}
+
+static int32_t
+smaller_permits(int32_t a, int32_t b)
+{
+	return a > 0 && (b <= 0 || a < b) ? a : b;
+}
+
+/*
+ * Put leases in the order of age, the oldest first.
+ *
+ * leases are the n children of the semaphore's node for leases, in any order;
+ * places has room for as many.
+ *
+ * Sequences run in a circle, so their distance tells, which is right for
+ * leases less than 2^31 apart.  Those without a sequence are older than all
+ * others.
+ */
+void
+permit_order(const PermitLease *leases, int n, PermitPlace *places)
+{
+	int32_t fewest = 0;
+	int		reference = 0;
+	int		i;
+
+	while (reference < n && !leases[reference].numbered)
+		reference++;
+	for (i = 0; i < n; i++)
+	{
+		places[i].lease = i;
+		places[i].youth = INT64_MIN;
+		if (leases[i].numbered)
+			places[i].youth =
+				(int32_t) ((uint32_t) leases[i].sequence - (uint32_t) leases[reference].sequence);
+	}
+	if (n > 0)
+		qsort(places, (size_t) n, sizeof(PermitPlace), compare_places);
+	for (i = 0; i < n; i++)
+	{
+		fewest = smaller_permits(leases[places[i].lease].permits, fewest);
+		places[i].fewest = fewest;
+	}
 }
 
 /*
  * Whom does the owner of a lease wait for?
  *
- * leases are the n children of the semaphore's node for leases, in any order;
- * own is the index of the one in question, or -1 for somebody who has none
- * yet and would come last.  The semaphore has the given number of permits, or
- * less if the owner of an older lease thinks so; *others is the smallest
- * number that those name, 0 if none does.
+ * leases and places are those of permit_order(); own is the place of the one
+ * in question, or -1 for somebody who has none yet and would come last.  The
+ * semaphore has the given number of permits, or less if the owner of an older
+ * lease thinks so; *others is the smallest number that those name, 0 if none
+ * does.  Of two with the same age each counts the other as older.
  *
  * Returns the index of the oldest lease if there is no permit left, else -1.
  */
 int
-permit_blocker(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others)
+permit_blocker(const PermitLease *leases, const PermitPlace *places, int n, int own,
+			   int32_t permits, int32_t *others)
 {
-	int oldest = -1;
-	int older = 0;
+	int older = own < 0 ? n : own;
 	int i;
 
-	*others = 0;
-	for (i = 0; i < n; i++)
+	/* Twins stand side by side. */
+	while (own >= 0 && older > 0 && places[older - 1].youth == places[own].youth)
+		older--;
+	*others = older > 0 ? places[older - 1].fewest : 0;
+	for (i = older; own >= 0 && i < n && places[i].youth == places[own].youth; i++)
 	{
-		if (i == own || (own >= 0 && age(&leases[i], &leases[own]) < 0))
+		if (i == own)
 			continue;
 		older++;
-		if (leases[i].permits > 0 && (*others == 0 || leases[i].permits < *others))
-			*others = leases[i].permits;
-		if (oldest < 0 || age(&leases[i], &leases[oldest]) > 0)
-			oldest = i;
+		*others = smaller_permits(leases[places[i].lease].permits, *others);
 	}
 	if (*others > 0 && *others < permits)
 		permits = *others;
-	return older < permits ? -1 : oldest;
+	if (older < permits)
+		return -1;
+	return places[own == 0 && n > 1 ? 1 : 0].lease;
 }

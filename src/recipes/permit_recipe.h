@@ -27,10 +27,19 @@ typedef struct PermitLease
 	int32_t permits; /* its owner's idea of the semaphore, 0 if it does not tell */
 } PermitLease;
 
+/* A lease in the order of age. */
+typedef struct PermitPlace
+{
+	int64_t youth;	/* the smaller, the older */
+	int		lease;	/* which of the leases it is */
+	int32_t fewest; /* smallest number of permits that it or an older one tells, or 0 */
+} PermitPlace;
+
 extern void
 			lease_name_prefix(char *dst, size_t size, int32_t permits, const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 extern bool lease_name_parse(const char *name, PermitLease *lease);
-extern int
-permit_blocker(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others);
+extern void permit_order(const PermitLease *leases, int n, PermitPlace *places);
+extern int permit_blocker(const PermitLease *leases, const PermitPlace *places, int n, int own,
+						  int32_t permits, int32_t *others);
 
 #endif /* ZKLOCK_PERMIT_RECIPE_H */

@@ -64,6 +64,8 @@ typedef enum ContenderFailure
 	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
+	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
 	FAILURE_WORN_OUT	  /* the path's sequence numbers are used up */
 } ContenderFailure;

@@ -13,6 +13,8 @@
 
 #include "unit.h"
 
+#define MANY 12
+
 static const uint8_t uuid[ZKLOCK_UUID_BYTES] = {0xf8, 0x1d, 0x4f, 0xae, 0x7d, 0xec,
 												0x41, 0xd0, 0xa7, 0x65, 0x00, 0xa0,
 												0xc9, 0x1e, 0x6b, 0xf6};
@@ -69,6 +71,22 @@ test_names(void)
 	is_int(lease.sequence, INT32_MIN, "and its sequence");
 }
 
+/* The question, asked of leases that are in no order yet */
+static int
+blocker(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others)
+{
+	PermitPlace places[MANY];
+	int			place = -1;
+
+	permit_order(leases, n, places);
+	for (int i = 0; i < n && own >= 0; i++)
+	{
+		if (places[i].lease == own)
+			place = i;
+	}
+	return permit_blocker(leases, places, n, place, permits, others);
+}
+
 static void
 test_blocker(void)
 {
@@ -81,34 +99,96 @@ test_blocker(void)
 	static const PermitLease twins[] = {{true, 5, 0}, {true, 5, 0}};
 	int32_t					 others;
 
-	is_int(permit_blocker(NULL, 0, -1, 1, &others), -1, "nobody there: a permit is free");
+	is_int(blocker(NULL, 0, -1, 1, &others), -1, "nobody there: a permit is free");
 	is_int(others, 0, "nobody says otherwise");
 
-	is_int(permit_blocker(three, 3, 0, 3, &others), -1, "the third of three gets the last permit");
-	is_int(permit_blocker(three, 3, 0, 2, &others), 1, "of two not, and the oldest is to blame");
-	is_int(permit_blocker(three, 3, 2, 2, &others), -1, "the second of two does");
-	is_int(permit_blocker(three, 3, 1, 1, &others), -1, "the first always does");
-	is_int(permit_blocker(three, 3, -1, 3, &others), 1, "a newcomer finds none of three");
-	is_int(permit_blocker(three, 3, -1, 4, &others), -1, "but one of four");
+	is_int(blocker(three, 3, 0, 3, &others), -1, "the third of three gets the last permit");
+	is_int(blocker(three, 3, 0, 2, &others), 1, "of two not, and the oldest is to blame");
+	is_int(blocker(three, 3, 2, 2, &others), -1, "the second of two does");
+	is_int(blocker(three, 3, 1, 1, &others), -1, "the first always does");
+	is_int(blocker(three, 3, -1, 3, &others), 1, "a newcomer finds none of three");
+	is_int(blocker(three, 3, -1, 4, &others), -1, "but one of four");
 
-	is_int(permit_blocker(mixed, 4, 0, 9, &others), -1,
-		   "an older one who says 4 leaves room for a third");
+	is_int(blocker(mixed, 4, 0, 9, &others), -1, "an older one who says 4 leaves room for a third");
 	is_int(others, 4, "and is heard");
-	is_int(permit_blocker(mixed, 4, 0, 2, &others), 1, "who says 2 keeps to it");
-	is_int(permit_blocker(mixed, 4, -1, 9, &others), 1, "the smallest number of all counts");
+	is_int(blocker(mixed, 4, 0, 2, &others), 1, "who says 2 keeps to it");
+	is_int(blocker(mixed, 4, -1, 9, &others), 1, "the smallest number of all counts");
 	is_int(others, 1, "which is 1");
-	is_int(permit_blocker(mixed, 4, 1, 1, &others), -1, "younger ones do not count");
+	is_int(blocker(mixed, 4, 1, 1, &others), -1, "younger ones do not count");
 	is_int(others, 0, "nor are they heard");
 
-	is_int(permit_blocker(strange, 2, 0, 1, &others), 1, "a child without sequence is older");
-	is_int(permit_blocker(strange, 2, 1, 1, &others), -1, "than all who have one");
+	is_int(blocker(strange, 2, 0, 1, &others), 1, "a child without sequence is older");
+	is_int(blocker(strange, 2, 1, 1, &others), -1, "than all who have one");
 
-	is_int(permit_blocker(circle, 3, 1, 1, &others), -1,
-		   "the last sequence is older than the first again");
-	is_int(permit_blocker(circle, 3, 0, 1, &others), 1, "that one waits for it");
-	is_int(permit_blocker(circle, 3, 2, 2, &others), 1, "so does the third, for the oldest");
-	is_int(permit_blocker(circle, 3, 0, 2, &others), -1, "if it must");
-	is_int(permit_blocker(twins, 2, 0, 1, &others), 1, "equal sequences count");
+	is_int(blocker(circle, 3, 1, 1, &others), -1, "the last sequence is older than the first again");
+	is_int(blocker(circle, 3, 0, 1, &others), 1, "that one waits for it");
+	is_int(blocker(circle, 3, 2, 2, &others), 1, "so does the third, for the oldest");
+	is_int(blocker(circle, 3, 0, 2, &others), -1, "if it must");
+	is_int(blocker(twins, 2, 0, 1, &others), 1, "equal sequences count");
+}
+
+/*
+ * The same by the definition, comparing each with each.
+ */
+static int64_t
+age(const PermitLease *lease, const PermitLease *than)
+{
+	if (!lease->numbered || !than->numbered)
+		return lease->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
+	return (int32_t) ((uint32_t) than->sequence - (uint32_t) lease->sequence);
+}
+
+static bool
+is_blocked(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others)
+{
+	int older = 0;
+
+	*others = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if (i == own || (own >= 0 && age(&leases[i], &leases[own]) < 0))
+			continue;
+		older++;
+		if (leases[i].permits > 0 && (*others == 0 || leases[i].permits < *others))
+			*others = leases[i].permits;
+	}
+	if (*others > 0 && *others < permits)
+		permits = *others;
+	return older >= permits;
+}
+
+static void
+test_definition(void)
+{
+	int differ = 0;
+
+	srandom(7);
+	for (int round = 0; round < 20000; round++)
+	{
+		PermitLease leases[MANY];
+		int			n = 1 + (int) (random() % MANY);
+		int			own = (int) (random() % (n + 1)) - 1;
+		int32_t		permits = 1 + (int32_t) (random() % MANY);
+		int32_t		others;
+		int32_t		expected_others;
+		bool		expected;
+		int			found;
+
+		/* Few sequences, so that there are twins, around the end of the circle */
+		for (int i = 0; i < n; i++)
+		{
+			leases[i].numbered = i == own || random() % 8 != 0;
+			leases[i].sequence = (int32_t) ((uint32_t) INT32_MAX - 4 + (uint32_t) (random() % 9));
+			leases[i].permits = random() % 2 ? 0 : 1 + (int32_t) (random() % MANY);
+		}
+		expected = is_blocked(leases, n, own, permits, &expected_others);
+		found = blocker(leases, n, own, permits, &others);
+		differ += others != expected_others || (found >= 0) != expected ||
+				  (found >= 0 && found == own);
+		for (int i = 0; found >= 0 && i < n; i++)
+			differ += i != own && leases[found].numbered && age(&leases[i], &leases[found]) > 0;
+	}
+	is_int(differ, 0, "places in the order tell what comparing each with each does");
 }
 
 /*
@@ -174,7 +254,7 @@ test_rules_together(void)
 
 			clients[chosen].granted = clients[chosen].curator
 										  ? n <= PERMITS
-										  : permit_blocker(leases, n, own, PERMITS, &others) < 0;
+										  : blocker(leases, n, own, PERMITS, &others) < 0;
 			grants += clients[chosen].granted;
 		}
 		for (int i = 0; i < CLIENTS; i++)
@@ -191,6 +271,7 @@ main(void)
 {
 	test_names();
 	test_blocker();
+	test_definition();
 	test_rules_together();
 	return done_testing();
 }
