@@ -12,12 +12,13 @@
  * heartbeats are what everybody's locks depend on.  So there is a window of
  * calls under way, and the rest waits here, where heartbeats pass by.  The
  * window follows what is observed.  A call that had few others ahead of it
- * shows how long ZooKeeper takes by itself; when calls behind more than that
- * take MAX_DELAY_US longer, the window shrinks, and it grows as long as they
- * do not and more are waiting.  So it is small for a slow server, and large
- * for one that is far away, which needs more under way to be busy.  Heartbeats
- * and syncs need no room in it, but there are only a few (lease.c bounds the
- * former), and MAX_IN_FLIGHT bounds all (trap 7).
+ * shows how long ZooKeeper takes by itself.  When calls behind more than that
+ * take twice as long, or MAX_DELAY_US longer if that is more, the window
+ * shrinks; it grows as long as they do not and more are waiting.  So it is
+ * small for a slow server, and large for one that is far away, which needs
+ * more under way to be busy.  Heartbeats and syncs need no room in it, but
+ * there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT bounds
+ * all (trap 7).
  *
  * In which order: zk_turn.c chooses.  What can be relied on is this:
  *
@@ -32,7 +33,7 @@
  *	  which is its listing, go out together.
  *	- The removal of a watch never comes between a read that sets it and that
  *	  read's answer, and a read asked for after a removal comes behind it.
- *	- A call made in a handler comes behind the one that was answered.
+ *	- A sync goes before what waits, and so before reads asked for after it.
  *
  * Nothing more is needed.  Calls about one node are made one at a time, each
  * when the one before has been answered, or, if it is not known what became of
@@ -40,8 +41,7 @@
  * node.  Of listings of one path, made for several owners, any may come first;
  * a contender that waits for the n-th of them waits until n have come, and the
  * last to come was sent after it had asked.  A deletion that overtakes a
- * listing only makes it shorter.  Reads and syncs: a sync makes later reads
- * see what was committed before, and passes by others only forwards.
+ * listing only makes it shorter, and is answered before it.
  *
  * A server of some versions forgets a request until another one arrives
  * (ZOOKEEPER-4537, trap 5), and the library does not ping while it waits for
@@ -160,7 +160,7 @@ forget_unwatch(const Call *watch)
 	}
 }
 
-/* Has a watch removed as soon as a read that sets it can no longer come behind. */
+/* Has a watch removed, now, or later if a read that sets it waits for its turn. */
 static void
 submit_unwatch(Call *unwatch)
 {
@@ -295,12 +295,16 @@ adapt_window(const Call *call)
 
 	if (call->ahead < MIN_WINDOW)
 	{
-		undisturbed += undisturbed == 0 ? taken : (taken - undisturbed) / 8;
+		/* Much can make a call slow for once, nothing makes it fast. */
+		if (undisturbed == 0)
+			undisturbed = taken;
+		else
+			undisturbed += (taken - undisturbed) / (taken < undisturbed ? 4 : 256);
 		return;
 	}
 	if (call->sent_at < window_changed_at)
 		return;
-	if (taken > undisturbed + MAX_DELAY_US)
+	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
 		window = Max(window - window / 4, MIN_WINDOW);
 	else if (!turn_is_empty())
 		window = Min(window + window / 8, MAX_WINDOW);
