@@ -355,6 +355,21 @@ report_failure(const char *path, ContenderFailure failure, int code, int share)
 									  "ZNONODE"),
 							errhint("Ask an administrator to create the path in ZooKeeper.")));
 			break;
+		case FAILURE_TOO_DEEP:
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("cannot lock ZooKeeper path \"%s\": too many levels of it are missing", name),
+					 errdetail("No more than 16 nodes are created for a path: its own and those above it."),
+					 errhint("Use a shorter path, or create the upper levels first.")));
+			break;
+		case FAILURE_HARMFUL:
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("cannot lock ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
+							name),
+					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
+					 errhint("Lock a path that is not below another one.")));
+			break;
 		case FAILURE_SESSION_FULL:
 			ereport(ERROR,
 					(errcode(ERRCODE_OUT_OF_MEMORY),

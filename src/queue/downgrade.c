@@ -93,7 +93,7 @@ send_exchange(Run *run)
 	char *heir = path_node(run->path, run->heir);
 
 	run_node_call_begin(run, NODE_CALL_EXCHANGE);
-	zk_exchange(heir, entry_of(run_head(run))->data, node, on_exchanged, run);
+	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, node, on_exchanged, run);
 	pfree(node);
 	pfree(heir);
 }
@@ -140,7 +140,7 @@ run_downgrade_pump(Run *run)
 	if (!run->listed)
 	{
 		if (path->lists_sent == path->lists_done && engine_retry_is_due(run->retry_at))
-			path_list(path, LIST_ONLY);
+			path_list(path, run_owner(run), LIST_ONLY);
 	}
 	else if (engine_retry_is_due(run->retry_at))
 		run_exchange(run);

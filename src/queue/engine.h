@@ -116,8 +116,10 @@ typedef struct Path
 	WatchState	   child_watch;
 	int			   nforeign; /* known contenders of other clients */
 	Foreigner	  *foreign;
-	int			   parents_pending; /* creates of parents outstanding */
+	int			   parents_pending; /* calls about missing parents outstanding */
 	int			   parents_attempts;
+	size_t		   missing_len;	   /* bytes of the path up to the one being tried */
+	int			   levels_missing; /* tried before that */
 	ParentsRefusal parents_refusal;
 } Path;
 
@@ -201,6 +203,15 @@ static inline Contender *
 run_head(const Run *run)
 {
 	return dlist_head_element(Contender, node, unconstify(dlist_head *, &run->queue));
+}
+
+/* For whom its calls are made: the session whose turn it is, or was last */
+static inline int
+run_owner(const Run *run)
+{
+	if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
+		return entry_of(run_head(run))->pid;
+	return run->record ? entry_of(run->record)->pid : ZK_WORKER;
 }
 
 /* Paths */

@@ -193,9 +193,9 @@ on_listed(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Asks for the path's children. */
+/* Asks for the path's children, on behalf of a session. */
 void
-path_list(Path *path, ListWatch watch)
+path_list(Path *path, int owner, ListWatch watch)
 {
 	ListCall *call = palloc(sizeof(ListCall));
 
@@ -205,5 +205,5 @@ path_list(Path *path, ListWatch watch)
 	path->lists_sent++;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
-	zk_list(path->path, watch == LIST_AND_WATCH, on_listed, call);
+	zk_list(owner, path->path, watch == LIST_AND_WATCH ? ZK_WATCHED : ZK_UNWATCHED, on_listed, call);
 }

@@ -9,6 +9,6 @@
 
 #include "queue/engine.h"
 
-extern void path_list(Path *path, ListWatch watch);
+extern void path_list(Path *path, int owner, ListWatch watch);
 
 #endif /* ZKLOCK_LISTING_H */

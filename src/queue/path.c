@@ -193,7 +193,8 @@ path_pump(Path *path)
 		dlist_foreach_modify (iter, &path->runs)
 			run_pump(dlist_container(Run, node, iter.cur));
 		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
-			path_list(path, run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+			path_list(path, entry_of(dlist_head_element(Contender, node, &path->arrivals))->pid,
+					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
 	path_free_if_idle(path);
 }

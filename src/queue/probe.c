@@ -62,7 +62,7 @@ probe_next(Probe *probe)
 		char *node = path_node(run->path, probe->names[probe->next]);
 
 		run_node_call_begin(run, NODE_CALL_PROBE);
-		zk_get(node, false, on_found, probe);
+		zk_get(run_owner(run), node, ZK_UNWATCHED, on_found, probe);
 		pfree(node);
 		return;
 	}
@@ -137,5 +137,5 @@ void
 run_probe(Run *run)
 {
 	run_node_call_begin(run, NODE_CALL_PROBE);
-	zk_list(run->path->path, false, on_probed, run);
+	zk_list(run_owner(run), run->path->path, ZK_UNWATCHED, on_probed, run);
 }

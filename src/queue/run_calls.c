@@ -96,9 +96,10 @@ run_create(Run *run)
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(run->path, run->name);
-	zk_create(node, entry_of(run_head(run))->data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	zk_create(run_owner(run), node, entry_of(run_head(run))->data, ZK_EPHEMERAL_SEQUENTIAL,
+			  on_created, run);
 	pfree(node);
-	path_list(run->path, LIST_AND_WATCH);
+	path_list(run->path, run_owner(run), LIST_AND_WATCH);
 }
 
 /* ------------------------------------------------------------------------
@@ -145,7 +146,7 @@ send_delete(Run *run)
 	char *node = path_node(run->path, doomed_name(run));
 
 	run_node_call_begin(run, NODE_CALL_DELETE);
-	zk_delete(node, on_deleted, run);
+	zk_delete(run_owner(run), node, on_deleted, run);
 	pfree(node);
 }
 
@@ -172,7 +173,7 @@ run_identify(Run *run, const char *name, ZkReplyHandler handler)
 	char *node = path_node(run->path, name);
 
 	run_node_call_begin(run, NODE_CALL_IDENTIFY);
-	zk_get(node, false, handler, run);
+	zk_get(run_owner(run), node, ZK_UNWATCHED, handler, run);
 	pfree(node);
 }
 
@@ -243,7 +244,7 @@ watch_own(Run *run)
 	watch_own_set(run, WATCH_ASKED);
 	run_call_begin(run);
 	node = path_node(path, run->name);
-	zk_get(node, true, on_own_watched, run);
+	zk_get(run_owner(run), node, ZK_WATCHED, on_own_watched, run);
 	pfree(node);
 }
 
@@ -267,7 +268,7 @@ delete_orphan(Path *path, const char *name)
 	}
 	node = path_node(path, name);
 	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
-	zk_delete(node, NULL, NULL);
+	zk_delete(ZK_WORKER, node, NULL, NULL);
 	pfree(node);
 }
 
@@ -305,7 +306,7 @@ watch_blocker(Run *run, const char *name)
 	if (run->blocker_watch == WATCH_REFUSED)
 	{
 		if (run->path->child_watch == WATCH_NONE)
-			path_list(run->path, LIST_AND_WATCH);
+			path_list(run->path, run_owner(run), LIST_AND_WATCH);
 		return;
 	}
 	if (run->blocker)
@@ -324,7 +325,7 @@ watch_blocker(Run *run, const char *name)
 	watch_blocker_set(run, WATCH_ASKED);
 	run_call_begin(run);
 	node = path_node(run->path, name);
-	zk_get(node, true, on_blocker_watched, run);
+	zk_get(run_owner(run), node, ZK_WATCHED, on_blocker_watched, run);
 	pfree(node);
 }
 
@@ -387,6 +388,6 @@ contender_check(Contender *c)
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
 	node = path_node(c->path, call->node);
-	zk_check(node, on_checked, call);
+	zk_check(entry->pid, node, on_checked, call);
 	pfree(node);
 }

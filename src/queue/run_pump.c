@@ -157,7 +157,7 @@ run_list(Run *run)
 	Path *path = run->path;
 
 	if (path->lists_sent == path->lists_done)
-		path_list(path, run->closed ? LIST_ONLY : LIST_AND_WATCH);
+		path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
 }
 
 /* Has the run look again when that for which it waits has changed. */
@@ -173,7 +173,7 @@ run_watch(Run *run, const Foreigner *foreigner)
 			watch_blocker(run, foreigner->name);
 	}
 	else if (path->child_watch == WATCH_NONE)
-		path_list(path, LIST_AND_WATCH);
+		path_list(path, run_owner(run), LIST_AND_WATCH);
 }
 
 /* Decides whether a run that has its node and listing must wait, and for whom. */

@@ -76,6 +76,8 @@ typedef enum ContenderFailure
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
 	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
+	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
 	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */

@@ -51,7 +51,7 @@ on_done(void *arg, const ZkReply *reply)
 static void
 run_check(Errand *errand)
 {
-	zk_check(errand->path, on_done, errand);
+	zk_check(errand->pid, errand->path, on_done, errand);
 }
 
 static void
@@ -69,7 +69,7 @@ static void
 run_read(Errand *errand)
 {
 	zk_sync(NULL, NULL);
-	zk_get(errand->path, false, on_read, errand);
+	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_read, errand);
 }
 
 static void
@@ -82,7 +82,7 @@ on_doomed(void *arg, const ZkReply *reply)
 	else if (reply->czxid != errand->czxid || reply->ephemeral_owner != errand->owner)
 		errand_answer(errand, ERRAND_CHANGED, 0);
 	else
-		zk_delete(errand->path, on_done, errand);
+		zk_delete(errand->pid, errand->path, on_done, errand);
 }
 
 /* ERRAND_DELETE: looks first whether it still is the node that is meant */
@@ -90,7 +90,7 @@ static void
 run_delete(Errand *errand)
 {
 	zk_sync(NULL, NULL);
-	zk_get(errand->path, false, on_doomed, errand);
+	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_doomed, errand);
 }
 
 static void (*const run_kind[])(Errand *errand) = {

@@ -231,9 +231,9 @@ lease_attend(void)
 	*beat = now;
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
-		zk_get("/", false, on_beat, beat);
+		zk_get(ZK_WORKER, "/", ZK_UNWATCHED, on_beat, beat);
 	else
-		zk_check("/", on_beat, beat);
+		zk_beat(on_beat, beat);
 }
 
 /* When lease_attend() wants to be called, ms; or -1. */

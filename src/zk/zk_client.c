@@ -279,6 +279,7 @@ zk_client_send(const Call *call)
 			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
 									  (void *) epoch, on_children, context);
 		case CALL_CHECK:
+		case CALL_BEAT:
 			zoo_check_op_init(&ops[0], call->path, -1);
 			return zoo_amulti(handle, 1, ops, results, on_done, context);
 		case CALL_SYNC:
