@@ -56,7 +56,8 @@ FAULTS ?=
 MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
-	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
+	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl \
+	test/t/482_garbled_answers.pl
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,
 # changed by the command, and installs it below build/DIRECTORY/stage
@@ -117,7 +118,7 @@ test-asan:
 	@gcc -shared -fPIC -Wl,-z,initfirst -o $(BUILD)/asan/stage/early.so test/asan_early.c
 	@ZKLOCK_STAGE=$(BUILD)/asan/stage \
 		ZKLOCK_PRELOAD="$$(gcc -print-file-name=libasan.so) STAGE/early.so" \
-		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		JOBS=$(JOBS) test/run-tap $(ASAN_TESTS)
 
 lint:

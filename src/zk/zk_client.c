@@ -34,6 +34,8 @@
  *	   "list" only
  *	12 an answer from a follower does not prove that the session lives: see
  *	   the chapter on proof of holding in doc/internals.md
+ *	13 it passes on what it has decoded, well formed or not: zk_answer.c checks
+ *	   each field that is used
  *
  * Runs in: the worker (main thread unless a function says otherwise).
  *
