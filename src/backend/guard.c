@@ -403,7 +403,9 @@ on_commit_begin(XactEvent event, void *arg)
  *
  * It takes some 20 ns, while the simplest query in a PL/pgSQL loop takes 800.  It
  * may also happen while callbacks are being called, when one of them runs a
- * query: ours has been called by then, so nobody stands at it in the list.
+ * query.  Ours has been called by then, so the list can bear that.  Only who was
+ * registered by a query that failed may precede ours; if its callback runs
+ * queries, PostgreSQL 16 and later may call it twice.
  */
 void
 guard_come_first(void)
