@@ -84,6 +84,15 @@ on_node(int code, const char *value, int len, const struct Stat *stat, const voi
 	push(TRIAL_NODE, code, code == ZOK ? stat : NULL, (uintptr_t) context);
 }
 
+/* The library needs one. */
+static void
+on_synced(int code, const char *path, const void *context)
+{
+	(void) code;
+	(void) path;
+	(void) context;
+}
+
 static void
 on_log(const char *message)
 {
@@ -186,7 +195,7 @@ zk_trial_get(const char *path, ZkReplyHandler handler)
 {
 	Assert(get_handler == NULL);
 	get_handler = handler;
-	if (zoo_async(handle, "/", NULL, NULL) != ZOK ||
+	if (zoo_async(handle, "/", on_synced, NULL) != ZOK ||
 		zoo_awget(handle, path, NULL, NULL, on_node, (const void *) epoch) != ZOK)
 		push(TRIAL_NODE, ZCONNECTIONLOSS, NULL, epoch);
 }
