@@ -15,12 +15,12 @@
  * A node of ours tells without a write, and without the session's id, whose use
  * would take the session over.  It is chosen and read when the trial stands, as
  * locks may come and go fast; if the one read is gone, it is another one's turn.
- * Without any, there is nothing that the session could lose.
  *
- *		neither				not taken up, until the settings change again
+ *		not in force		not taken up, until the next reload
+ *		in force, ours		taken up: the worker restarts and resumes the session
  *		in force, not ours	taken up as soon as no lock is held here: the session
- *							ends and another one begins; who waits queues there
- *		both				taken up: the worker restarts and resumes the session
+ *							ends and another one begins; those who wait queue there
+ *		no node of ours		likewise, and that is now
  *
  * What is not taken up is logged, and zk_session.last_error has it.  A session
  * timeout is taken up like what is ours, an ACL at once, and zklock.tick_time
@@ -71,7 +71,7 @@ static int64			look_at;	   /* PHASE_TRIAL, PHASE_BUSY: not before, ms */
 static int				witness;	   /* PHASE_LOOKING: entry whose node is read */
 static int64			witness_czxid; /* its node */
 static int				misses;		   /* nodes of ours that were not there */
-static bool				verified;	   /* a node of ours was found */
+static SettingsStep		next_step;	   /* PHASE_CLOSING: how they are taken up */
 static int64			give_up_at;	   /* PHASE_TRIAL, PHASE_LOOKING: ms */
 
 /* ------------------------------------------------------------------------
@@ -289,12 +289,12 @@ put_off(const char *why)
 	pfree(message);
 }
 
-/* Settings work, for the session that we have if there is anything in it. */
+/* Settings work: for the session that we have, or there is nothing in it. */
 static void
-take_up_next(bool node_found)
+take_up_next(SettingsStep step)
 {
 	zk_trial_end();
-	verified = node_found;
+	next_step = step;
 	phase = PHASE_CLOSING;
 }
 
@@ -312,7 +312,7 @@ on_witness(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner == zklock_shared->session.id &&
 		reply->czxid == witness_czxid)
-		take_up_next(true);
+		take_up_next(SETTINGS_RESUME);
 	else if (!own_node(witness, path, sizeof(path), &czxid) || czxid != witness_czxid)
 		return;
 	else if (++misses < MAX_MISSES)
@@ -323,23 +323,32 @@ on_witness(void *arg, const ZkReply *reply)
 		put_off("\"zklock.servers\" names another ensemble, which does not have the nodes of these locks");
 }
 
+/* Goes to the next entry with a node of ours, if there is any. */
+static bool
+next_own_node(char *path, size_t size)
+{
+	for (int n = 0; n < zklock_shared->max_entries; n++)
+	{
+		witness = (witness + 1) % zklock_shared->max_entries;
+		if (own_node(witness, path, size, &witness_czxid))
+			return true;
+	}
+	return false;
+}
+
 /* Reads a node of ours in the trial, where it should be if we belong there. */
 static void
 look_for_node(void)
 {
 	char path[ZKLOCK_ADMIN_NODE_SIZE];
 
-	for (int n = 0; n < zklock_shared->max_entries; n++)
+	if (next_own_node(path, sizeof(path)))
 	{
-		witness = (witness + 1) % zklock_shared->max_entries;
-		if (own_node(witness, path, sizeof(path), &witness_czxid))
-		{
-			phase = PHASE_LOOKING;
-			zk_trial_get(path, on_witness);
-			return;
-		}
+		phase = PHASE_LOOKING;
+		zk_trial_get(path, on_witness);
 	}
-	take_up_next(false);
+	else
+		take_up_next(SETTINGS_MOVE);
 }
 
 /* The trial stands: what is it that we have found? */
@@ -426,7 +435,7 @@ settings_changed(void)
 	}
 	else if (session->id == 0 ||
 			 (same_server && lease_is_possible_with(wanted.session_timeout, wanted.tick_time)))
-		take_up_next(true);
+		take_up_next(SETTINGS_RESUME);
 	else
 		begin_trial();
 }
@@ -470,6 +479,7 @@ SettingsStep
 settings_attend(void)
 {
 	int64 now = zklock_now_ms();
+	char  path[ZKLOCK_ADMIN_NODE_SIZE];
 
 	if ((phase == PHASE_TRIAL || phase == PHASE_LOOKING) && now >= give_up_at)
 		refuse("it could not be found out whether these servers know the ZooKeeper session", NULL);
@@ -477,21 +487,14 @@ settings_attend(void)
 		attend_trial();
 	if (phase == PHASE_CLOSING && !zk_trial_closing())
 	{
-		char  path[ZKLOCK_ADMIN_NODE_SIZE];
-		int64 czxid;
-
-		/* What came meanwhile is not lost either. */
-		for (int i = 0; !verified && i < zklock_shared->max_entries; i++)
+		if (next_step == SETTINGS_MOVE && next_own_node(path, sizeof(path)))
 		{
-			if (own_node(i, path, sizeof(path), &czxid))
-			{
-				begin_trial();
-				return SETTINGS_GO_ON;
-			}
+			begin_trial(); /* what came meanwhile is not lost either */
+			return SETTINGS_GO_ON;
 		}
 		phase = PHASE_NONE;
 		take_up();
-		return SETTINGS_RESUME;
+		return next_step;
 	}
 	if (phase == PHASE_BUSY && now >= look_at)
 	{

@@ -115,7 +115,6 @@ session_forget(const char *reason)
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->session.id = 0;
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
-	zklock_shared->session.expirations++;
 	SpinLockRelease(&zklock_shared->mutex);
 }
 
@@ -327,6 +326,9 @@ on_session(ZkSessionEvent event)
 			status_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
+			SpinLockAcquire(&zklock_shared->mutex);
+			zklock_shared->session.expirations++;
+			SpinLockRelease(&zklock_shared->mutex);
 			lock_session_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:

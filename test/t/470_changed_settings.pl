@@ -88,12 +88,12 @@ subtest 'credentials that ZooKeeper refuses are not taken up' => sub {
 	my $mark = refused(qr/ZooKeeper refuses the credentials/, 'an unknown scheme',
 		'zklock.auth_file' => auth_file('nosuch', "nosuchscheme:topsecret\n"));
 	unlike($a->log_since($mark), qr/topsecret/, 'nobody learns them');
-	$a->set_conf('zklock.auth_file' => '');
 };
 
 subtest 'servers that cannot be resolved, or do not answer, are not taken up' => sub {
-	refused(qr/no server name .* could be resolved/, 'no such name', 'zklock.servers' => 'no-such-host.invalid:2181');
-	my $mark = refused(qr/no server .* has answered in \d+ s: could not connect .*refused/, 'a wrong port',
+	refused(qr/no server name .* could be resolved/, 'no such name', 'zklock.servers' => 'no-such-host.invalid:2181',
+		'zklock.auth_file' => '');
+	refused(qr/no server .* has answered in \d+ s: could not connect .*refused/, 'a wrong port',
 		'zklock.servers' => '127.0.0.1:1');
 	# That PostgreSQL speaks another protocol.
 	refused(qr/no server .* has answered|is not ZooKeeper/, 'a PostgreSQL server',
@@ -101,13 +101,14 @@ subtest 'servers that cannot be resolved, or do not answer, are not taken up' =>
 };
 
 subtest 'a tick time with which no lease is possible is not taken up' => sub {
-	refused(qr/tick_time.* 60000 ms/, 'a minute for a tick', 'zklock.tick_time' => '60s');
-	$a->set_conf('zklock.tick_time' => $tick);
+	refused(qr/tick_time.* 60000 ms/, 'a minute for a tick', 'zklock.tick_time' => '60s',
+		'zklock.servers' => $zk->connect_string);
 };
 
 subtest 'what has been refused is not taken up by the next worker either' => sub {
 	my $mark = $a->log_mark;
-	$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181', 'zklock.auth_file' => '/no/such');
+	$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181', 'zklock.auth_file' => '/no/such',
+		'zklock.tick_time' => $tick);
 	$a->wait_log(qr/WARNING:  changed settings of zklock are not taken up/, $mark);
 	$mark = $a->log_mark;
 	$a->value("SELECT pg_terminate_backend($worker)");
