@@ -225,6 +225,9 @@ pause_library(void)
 	pthread_mutex_unlock(&pause_mutex);
 }
 
+/* After so many failures to connect, the next are no matter of short connections. */
+#define MAX_REFUSALS 2
+
 /* Any thread */
 static void
 on_log(const char *message)
@@ -253,9 +256,10 @@ static uint64			 greeting;			/* number of the read that is to be answered */
 static int64			 greet_again_at;	/* ms, if it is not */
 static bool				 answered;			/* the handle has ever been connected */
 static int				 short_connections; /* in a row */
-static uintptr_t		 questions;			/* number of the one asked last */
-static uintptr_t		 doubt;				/* the question whether the session lives, or 0 */
-static uintptr_t		 tick_question;		/* the question for a tickTime, or 0 */
+static int				 refusals;	/* in a row: failures before the library says connected */
+static uintptr_t		 questions; /* number of the one asked last */
+static uintptr_t		 doubt;		/* the question whether the session lives, or 0 */
+static uintptr_t		 tick_question; /* the question for a tickTime, or 0 */
 static char				 tick_server[sizeof(((SessionInfo *) 0)->server)]; /* asked */
 static bool				 resolving; /* a resolver thread is running */
 static bool				 opening;	/* its result is for a new handle */
@@ -560,6 +564,7 @@ greet(void)
 {
 	greeted = true;
 	greeted_at = zklock_now_ms();
+	refusals = 0;
 	greeting = GREETING | (greeting + 1);
 	send_greeting();
 	if (session_exists())
@@ -748,6 +753,13 @@ handle_log(const Event *event)
 		return;
 	if (greeted && zklock_now_ms() - greeted_at >= SHORT_MS)
 		short_connections = 0;
+
+	/* What a thread says of a connection may come before the other has told of it. */
+	if (!greeted && ++refusals >= MAX_REFUSALS)
+	{
+		short_connections = 0;
+		set_pause(0);
+	}
 	if (short_connections > 1)
 		sentence = pstrdup(
 			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");

@@ -118,14 +118,16 @@ zk_error_sentence(const char *complaint, bool connected)
 	char server[128];
 	int	 code;
 	int	 error;
+	bool closed;
 
 	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
 		return pstrdup(complaint);
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
-	if (error == EHOSTDOWN && connected)
+	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (closed && connected)
 		return psprintf("ZooKeeper server %s closed the connection", server);
-	if (error == EHOSTDOWN)
+	if (closed)
 		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, or have reached its limit of connections per client (maxClientCnxns)",
 						server);
 	if (error == ETIMEDOUT)
