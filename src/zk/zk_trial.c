@@ -54,8 +54,8 @@ push(int what, int code, const struct Stat *stat, uintptr_t of)
 
 	if (stat)
 	{
-		event.czxid = stat->czxid;
-		event.ephemeral_owner = stat->ephemeralOwner;
+		event.stat.czxid = stat->czxid;
+		event.stat.ephemeral_owner = stat->ephemeralOwner;
 	}
 	zk_event_push(&event);
 }
@@ -302,8 +302,8 @@ zk_trial_event(const Event *event)
 		ZkReplyHandler handler = get_handler;
 		ZkReply		   reply = {.outcome = zk_error_outcome(event->code), .code = event->code};
 
-		reply.czxid = event->czxid;
-		reply.ephemeral_owner = event->ephemeral_owner;
+		reply.czxid = event->stat.czxid;
+		reply.ephemeral_owner = event->stat.ephemeral_owner;
 		get_handler = NULL;
 		handler(NULL, &reply);
 	}
