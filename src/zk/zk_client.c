@@ -187,9 +187,11 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	event_push(&event);
 }
 
-/* Connections that end this soon are followed by pauses ... */
-#define SHORT_MS 2000
-/* ... from the second one on, each twice as long, to this, or a third of the session timeout. */
+/*
+ * Connections that end without an answer are followed by pauses, from the second
+ * one in a row on.  Each is twice as long, up to this, or a third of the session
+ * timeout.
+ */
 #define FIRST_PAUSE_MS 200
 #define MAX_PAUSE_MS 10000
 
@@ -600,10 +602,7 @@ handle_hang_up(void)
 	if (greeted)
 	{
 		greeted = false;
-		if (zklock_now_ms() - greeted_at >= SHORT_MS)
-			short_connections = 0;
-		else
-			short_connections++;
+		short_connections = connected ? 0 : short_connections + 1;
 		if (short_connections < 2)
 			set_pause(0);
 		else
@@ -751,7 +750,7 @@ handle_log(const Event *event)
 			(errmsg_internal("ZooKeeper client: %s", event->text)));
 	if (event->code != ZOO_LOG_LEVEL_ERROR)
 		return;
-	if (greeted && zklock_now_ms() - greeted_at >= SHORT_MS)
+	if (connected)
 		short_connections = 0;
 
 	/* What a thread says of a connection may come before the other has told of it. */
