@@ -340,6 +340,8 @@ on_session(ZkSessionEvent event)
 			break;
 		case ZK_SESSION_IN_DOUBT:
 			back_off();
+			if (zklock_shared->session.id != 0)
+				open_at = Min(open_at, zklock_now_ms() + settings_session_timeout() / 6);
 			status_set_state(SESSION_CONNECTING);
 			status_set_error("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server");
 			if (!in_doubt)

@@ -46,7 +46,7 @@
  *	   when the server has answered a read (greet)
  *	 - it connects again at once, ten times a second if need be, to a server
  *	   that hangs up as often: its thread is held up where it pauses anyway
- *	   (pause_library)
+ *	   (zk_handle_pause)
  *
  * Runs in: the worker (main thread unless a function says otherwise).
  *
@@ -55,7 +55,6 @@
 #include "postgres.h"
 
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <signal.h>
 
 #include "compat.h"
@@ -209,56 +208,12 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	zk_event_push(&event);
 }
 
-/* Connections that end this soon are followed by pauses ... */
-#define SHORT_MS 2000
-/* ... from the second one on, each twice as long, to this, or a third of the session timeout. */
-#define FIRST_PAUSE_MS 200
-#define MAX_PAUSE_MS 10000
-
-static pthread_mutex_t pause_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t  pause_over = PTHREAD_COND_INITIALIZER;
-static int			   pause_ms; /* under pause_mutex: for the library's next pause */
-
-/* Main thread: how long the library is to pause from now on, ms. */
-static void
-set_pause(int ms)
-{
-	pthread_mutex_lock(&pause_mutex);
-	pause_ms = ms;
-	if (ms == 0)
-		pthread_cond_broadcast(&pause_over);
-	pthread_mutex_unlock(&pause_mutex);
-}
-
-/* The library's I/O thread, without a connection: pauses for longer. */
-static void
-pause_library(void)
-{
-	struct timespec until;
-
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	pthread_mutex_lock(&pause_mutex);
-	until.tv_sec += pause_ms / 1000;
-	until.tv_nsec += pause_ms % 1000 * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
-	while (pause_ms > 0 && pthread_cond_timedwait(&pause_over, &pause_mutex, &until) == 0)
-		;
-	pthread_mutex_unlock(&pause_mutex);
-}
-
-/* After so many failures to connect, the next are no matter of short connections. */
-#define MAX_REFUSALS 2
-
 /* Any thread */
 static void
 on_log(const char *message)
 {
 	zk_handle_push_log(message, 0);
-
-	/* It says so when it has tried all servers, and is about to wait a little. */
-	if (strstr(message, ": Delaying connection after") != NULL)
-		pause_library();
+	zk_handle_pause(message);
 }
 
 /* ------------------------------------------------------------------------
@@ -383,10 +338,11 @@ start_handle(const char *servers)
 	ZkHandleOptions options = {.servers = servers,
 							   .session_timeout = config.session_timeout,
 							   .session = config.session_id != 0 ? &id : NULL,
-							   .epoch = ++epoch,
+							   .epoch = epoch + 1,
 							   .watcher = on_event,
 							   .log = on_log};
 
+	epoch++;
 	memcpy(id.passwd, config.session_password, sizeof(id.passwd));
 	free(resolved_servers);
 	resolved_servers = strdup(servers);
@@ -441,7 +397,7 @@ zk_client_close(void)
 	if (handle == NULL)
 		return false;
 	connected = false;
-	set_pause(0);
+	zk_handle_set_pause(0);
 	sigfillset(&most);
 	sigdelset(&most, SIGQUIT);
 	pthread_sigmask(SIG_SETMASK, &most, &old);
@@ -465,7 +421,7 @@ zk_client_leave(void)
 	connected = false;
 	if (handle == NULL)
 		return;
-	set_pause(0);
+	zk_handle_set_pause(0);
 	zk_handle_close_apart(handle, epoch);
 	handle = NULL;
 	zk_calls_over();
@@ -581,6 +537,16 @@ zk_client_malformed(const char *fault)
 {
 	callbacks.malformed(fault);
 }
+/*
+ * Connections that end without an answer are followed by pauses, from the second
+ * one in a row on.  Each is twice as long, up to this, or a third of the session
+ * timeout.
+ */
+#define FIRST_PAUSE_MS 200
+#define MAX_PAUSE_MS 10000
+
+/* After so many failures to connect, the next are no matter of short connections. */
+#define MAX_REFUSALS 2
 
 /* Numbers of greetings, which are no calls of zk_call.c. */
 #define GREETING (UINT64CONST(1) << (sizeof(uintptr_t) * 8 - 1))
@@ -648,14 +614,11 @@ handle_hang_up(void)
 	if (greeted)
 	{
 		greeted = false;
-		if (zklock_now_ms() - greeted_at >= SHORT_MS)
-			short_connections = 0;
-		else
-			short_connections++;
+		short_connections = connected ? 0 : short_connections + 1;
 		if (short_connections < 2)
-			set_pause(0);
+			zk_handle_set_pause(0);
 		else
-			set_pause(Min(FIRST_PAUSE_MS << Min(short_connections - 2, 8), longest));
+			zk_handle_set_pause(Min(FIRST_PAUSE_MS << Min(short_connections - 2, 8), longest));
 	}
 	handle_disconnect();
 }
@@ -813,14 +776,14 @@ handle_log(const Event *event)
 			(errmsg_internal("ZooKeeper client: %s", event->text)));
 	if (event->code != ZOO_LOG_LEVEL_ERROR)
 		return;
-	if (greeted && zklock_now_ms() - greeted_at >= SHORT_MS)
+	if (connected)
 		short_connections = 0;
 
 	/* What a thread says of a connection may come before the other has told of it. */
 	if (!greeted && ++refusals >= MAX_REFUSALS)
 	{
 		short_connections = 0;
-		set_pause(0);
+		zk_handle_set_pause(0);
 	}
 	if (short_connections > 1)
 		sentence = pstrdup(

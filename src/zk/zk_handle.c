@@ -10,6 +10,9 @@
  * its session if it is connected.  Where the main loop cannot wait for that, a
  * thread of our own does; EVENT_CLOSED tells when it is done.
  *
+ * The library connects again at once, but for a little pause when it has tried all
+ * servers.  It logs that in its I/O thread, which can be held up there for longer.
+ *
  * Runs in: the worker; the main thread unless a function says otherwise.
  *
  * Copyright (c) 2026, zklock contributors
@@ -18,6 +21,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <time.h>
 
 #include "zk/zk_handle.h"
 
@@ -27,6 +31,43 @@ typedef struct Closing
 	zhandle_t *handle;
 	uintptr_t  epoch;
 } Closing;
+
+static pthread_mutex_t pause_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t  pause_over = PTHREAD_COND_INITIALIZER;
+static int			   pause_ms; /* under pause_mutex */
+
+/* How long the library is to pause from now on, ms.  0 ends a pause. */
+void
+zk_handle_set_pause(int ms)
+{
+	pthread_mutex_lock(&pause_mutex);
+	pause_ms = ms;
+	if (ms == 0)
+		pthread_cond_broadcast(&pause_over);
+	pthread_mutex_unlock(&pause_mutex);
+}
+
+/*
+ * Any thread: the library logs a message.  If it is about to pause, without a
+ * connection, it does so for longer.
+ */
+void
+zk_handle_pause(const char *message)
+{
+	struct timespec until;
+
+	if (strstr(message, ": Delaying connection after") == NULL)
+		return;
+	(void) clock_gettime(CLOCK_REALTIME, &until);
+	pthread_mutex_lock(&pause_mutex);
+	until.tv_sec += pause_ms / 1000;
+	until.tv_nsec += pause_ms % 1000 * 1000000L;
+	until.tv_sec += until.tv_nsec / 1000000000L;
+	until.tv_nsec %= 1000000000L;
+	while (pause_ms > 0 && pthread_cond_timedwait(&pause_over, &pause_mutex, &until) == 0)
+		;
+	pthread_mutex_unlock(&pause_mutex);
+}
 
 /* Makes a handle, which begins to connect; NULL, with errno set, if it cannot. */
 zhandle_t *

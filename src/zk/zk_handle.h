@@ -28,6 +28,8 @@ typedef struct ZkHandleOptions
 
 extern zhandle_t *zk_handle_open(const ZkHandleOptions *options);
 extern void		  zk_handle_close_apart(zhandle_t *handle, uintptr_t epoch);
+extern void		  zk_handle_set_pause(int ms);
+extern void		  zk_handle_pause(const char *message);
 extern void		  zk_handle_push_log(const char *message, uintptr_t epoch);
 
 #endif /* ZKLOCK_ZK_HANDLE_H */
