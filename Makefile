@@ -10,13 +10,16 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=2 TESTS=test/t/... SLOW=...)
+#   make test            all tests            (JOBS=2 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... MUTANT=...)
+#   make mutants         that the tests find the bugs of test/faults.md, of which
+#                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
 #   make lint            format, warnings of two compilers, cppcheck
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
+#   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
 
 MODULE_big = zklock
@@ -28,7 +31,9 @@ PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 
 PG_CPPFLAGS = -I$(srcdir)/src
-PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter
+# In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
+# server looks up is (PGDLLEXPORT).
+PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread
 
 # On a machine that has no PGXS yet, only the targets below work.
@@ -49,10 +54,10 @@ SECONDS ?= $(if $(MUTANT),40,60)
 SEED ?=
 FAULTS ?=
 MUTANT ?=
-MUTANTS = $(basename $(notdir $(wildcard test/nemesis/mutants/*.patch)))
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
-	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl
+	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl \
+	test/t/482_garbled_answers.pl
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,
 # changed by the command, and installs it below build/DIRECTORY/stage
@@ -67,6 +72,12 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) install \
 		DESTDIR=$(BUILD)/$(1)/stage >/dev/null
 
+# $(run) COMMAND: with the two builds, and the faults that are to be on in all servers (SLOW=reads is
+# slow-reads). Then there is one build for all: that with faults.
+ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
+comma = ,
+run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON)
+
 demo demo-shell:
 	@test/install-deps build demo
 	@$(MAKE) --no-print-directory stage
@@ -76,36 +87,28 @@ stage:
 	@echo "building zklock"
 	@$(call build-in,release,)
 
+fault-stage:
+	@echo "building zklock with faults"
+	@$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
+
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(SLOW),slow-$(SLOW),stage) unit-test \
-		$(if $(TESTS),,$(MUTANTS:%=mutant-%))
-	@ZKLOCK_STAGE=$(BUILD)/$(if $(SLOW),slow-$(SLOW),release)/stage JOBS=$(JOBS) \
-		test/run-tap $(TESTS)
-
-# Tests must pass whoever is slower than usual; the patch says who can be.
-slow-%: test/slow.patch
-	@echo "building zklock with slow $*"
-	@rm -rf $(BUILD)/$@/$(OBJ)
-	@$(call build-in,$@,COPT=-DLAG=LAG_$*,patch -s -p1 -d $(BUILD)/$@/$(OBJ) <$<)
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage unit-test
+	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
 	@$(MAKE) -s -C test/unit check OUT=$(BUILD)/unit
 
-# A mutant is the extension with a bug that the fault run must find. Its patch says with
-# which faults.
 nemesis:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(MUTANT),mutant-$(MUTANT),stage)
-	@ZKLOCK_STAGE=$(BUILD)/$(if $(MUTANT),mutant-$(MUTANT),release)/stage \
-		NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
-		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(sed -n 's/^Faults: //p' test/nemesis/mutants/$(MUTANT).patch)))" \
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
+	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
+		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/fault-table nemesis $(MUTANT))))" \
 		test/run-tap test/nemesis/nemesis.pl
 
-mutant-%: test/nemesis/mutants/%.patch
-	@echo "building zklock with the bug $*"
-	@rm -rf $(BUILD)/$@/$(OBJ)
-	@$(call build-in,$@,,patch -s -p1 -d $(BUILD)/$@/$(OBJ) <$<)
+mutants:
+	@test/install-deps build demo test
+	@test/fault-table find
 
 test-asan:
 	@test/install-deps build demo test
@@ -115,12 +118,12 @@ test-asan:
 	@gcc -shared -fPIC -Wl,-z,initfirst -o $(BUILD)/asan/stage/early.so test/asan_early.c
 	@ZKLOCK_STAGE=$(BUILD)/asan/stage \
 		ZKLOCK_PRELOAD="$$(gcc -print-file-name=libasan.so) STAGE/early.so" \
-		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktrace=1 \
+		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		JOBS=$(JOBS) test/run-tap $(ASAN_TESTS)
 
 lint:
 	@test/install-deps build lint
-	@$(MAKE) --no-print-directory format-check warnings slow-writes cppcheck
+	@$(MAKE) --no-print-directory format-check warnings storeys fault-check cppcheck
 
 format-check:
 	@echo "checking the format"
@@ -129,9 +132,20 @@ format-check:
 warnings:
 	@echo "building with gcc -Werror"
 	@$(call build-in,gcc,CC=gcc COPT=-Werror)
+	@echo "building with faults and gcc -Werror"
+	@$(call build-in,gcc-faults,CC=gcc COPT="-Werror -DZKLOCK_FAULTS")
 	@echo "building with clang -Werror"
 	@$(call build-in,clang,CC=clang \
 		COPT="-Werror -Wno-ignored-optimization-argument -Wno-unknown-warning-option -Wno-ignored-attributes")
+
+# Each folder below src/ is a storey, and nothing depends on what is above it.
+storeys: stage
+	@echo "checking the storeys"
+	@test/lint/storeys $(BUILD)/release/$(OBJ)
+
+fault-check:
+	@echo "checking the table of faults"
+	@test/fault-table check
 
 cppcheck:
 	@echo "running cppcheck"
@@ -144,8 +158,15 @@ fuzz:
 	@test/install-deps lint
 	@$(MAKE) -s -C test/fuzz fuzz OUT=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS)
 
+fuzz-answers:
+	@test/install-deps build demo test
+	@$(MAKE) --no-print-directory stage
+	@ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) \
+		ZKLOCK_FUZZ_SEED=$(SEED) test/run-tap test/t/482_garbled_answers.pl
+
 format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage test unit-test nemesis test-asan lint format-check warnings cppcheck fuzz format
+.PHONY: demo demo-shell stage fault-stage test unit-test nemesis mutants test-asan lint \
+	format-check warnings storeys fault-check cppcheck fuzz fuzz-answers format

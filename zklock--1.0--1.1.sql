@@ -2,3 +2,60 @@
 
 -- complain if the script is sourced in psql, rather than via ALTER EXTENSION
 \echo Use "ALTER EXTENSION zklock UPDATE TO '1.1'" to load this file. \quit
+
+/*
+ * Everyone may look at zk_locks, as at pg_locks; the function shows of others'
+ * locks what is nobody's secret.
+ */
+GRANT EXECUTE ON FUNCTION zk_locks() TO PUBLIC;
+GRANT SELECT ON zk_locks TO PUBLIC;
+
+/*
+ * More columns for zk_session.  They come from a function of their own: the old
+ * one cannot get any unless it is dropped, and with it what users have built on
+ * it or on the view, and the privileges they have granted.  For the sake of
+ * these the new one is everybody's; that there is room for locks, and what is
+ * in their way, every caller of zk_lock() is told anyway.
+ */
+CREATE FUNCTION zk_availability(
+	OUT max_locks integer,
+	OUT locks_in_use integer,
+	OUT obstacle text)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_availability'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_availability() IS
+'room for locks in this server, and why none is granted now; see view zk_session';
+
+CREATE OR REPLACE VIEW zk_session AS
+	SELECT s.state, s.server, s.session_id, s.negotiated_timeout, s.lease_remaining, s.connected_since,
+		s.worker_pid, s.reconnects, s.expirations, s.last_error, s.last_error_at,
+		a.max_locks, a.locks_in_use, a.obstacle
+	FROM zk_session() s, zk_availability() a;
+COMMENT ON COLUMN zk_session.max_locks IS 'how many locks can be held and waited for at once in this server';
+COMMENT ON COLUMN zk_session.locks_in_use IS 'how many of these are held, waited for, or being released';
+COMMENT ON COLUMN zk_session.obstacle IS 'why no lock is granted now; NULL if nothing is in the way';
+
+/*
+ * Fences of one database never change another's: rows that logical replication
+ * brings (FOR ALL TABLES includes the table), initial copy included, are
+ * dropped.  Dump, restore and pg_upgrade are no replication.
+ */
+CREATE FUNCTION zk_fences_keep_local()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'zk_fences_keep_local'
+LANGUAGE C;
+COMMENT ON FUNCTION zk_fences_keep_local() IS
+'trigger that drops what is replicated to table zk_fences from another database';
+REVOKE ALL ON FUNCTION zk_fences_keep_local() FROM PUBLIC;
+
+CREATE TRIGGER keep_local BEFORE INSERT OR UPDATE OR DELETE ON zk_fences
+	FOR EACH ROW EXECUTE FUNCTION zk_fences_keep_local();
+CREATE TRIGGER keep_local_before_truncate BEFORE TRUNCATE ON zk_fences
+	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
+CREATE TRIGGER keep_local_after_truncate AFTER TRUNCATE ON zk_fences
+	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
+ALTER TABLE zk_fences
+	ENABLE REPLICA TRIGGER keep_local,
+	ENABLE REPLICA TRIGGER keep_local_before_truncate,
+	ENABLE REPLICA TRIGGER keep_local_after_truncate;

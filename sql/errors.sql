@@ -13,9 +13,17 @@ CREATE FUNCTION path_with(code int) RETURNS text LANGUAGE sql AS $$ SELECT '/reg
 SELECT to_hex(code), replace(outcome(format('SELECT zk_lock(%L)', path_with(code))), path_with(code), '<path>')
 FROM unnest(ARRAY[1, 10, 31, 127, 128, 133, 159, 57344, 63743, 65520, 65533, 65535, 65536, 128512]) code;
 INSERT INTO bad_path (path) SELECT path_with(code) FROM unnest(ARRAY[10, 127, 57344, 65520, 128512]) code;
-SELECT left(replace(outcome(format('SELECT zk_lock(%L)', '/regress/' || repeat('x', 1015))), repeat('x', 1015), 'xxx'), 100);
+SELECT regexp_replace(outcome(format('SELECT zk_lock(%L)', '/regress/' || repeat('x', 1015))), 'x{20,}', '<xxx>');
 -- the limit is one of bytes in UTF-8: here half as many characters
-SELECT left(replace(outcome(format('SELECT zk_lock(%L)', '/regress/x' || repeat('ä', 507))), repeat('ä', 507), 'äää'), 100);
+SELECT regexp_replace(outcome(format('SELECT zk_lock(%L)', '/regress/x' || repeat('ä', 507))), 'ä{20,}', '<äää>');
+-- what is long is shown in part, and in whole characters
+SELECT max(octet_length(split_part(ends, '"', 2))), count(DISTINCT length(ends)) FROM unnest(ARRAY[
+  '/regress//' || repeat('ä', 500000), '/regress//x' || repeat('ä', 500000)]) path,
+  LATERAL outcome(format('SELECT zk_lock(%L)', path)) ends WHERE ends LIKE '22023:%';
+SELECT call, octet_length(max(ends)) FROM unnest(ARRAY[
+  'zk_lock_tree(''/regress/a'', %1$L)', 'zk_remove_stale_node(''/regress/a'', %1$L)', 'zk_fence(%1$L, 1)']) call,
+  LATERAL outcome(format('SELECT ' || call, '/regress/' || repeat('x', 1000000))) ends WHERE ends LIKE '22023:%'
+GROUP BY call ORDER BY call;
 SELECT outcome('SELECT zk_lock(NULL::text)');
 -- the same for each function that takes a path
 INSERT INTO bad_path (path) VALUES (NULL), ('/regress/' || repeat('x', 1015));
@@ -71,7 +79,7 @@ SELECT outcome($$ SELECT zk_fencing_token('/regress/errors') $$);
 
 -- zklock.allowed_paths: exact paths, and all below a prefix
 SHOW zklock.allowed_paths;
-SET zklock.allowed_paths = '/regress/errors, /regress/below/*,/regress/blank  ,';
+SET zklock.allowed_paths = '/regress/errors, /regress/below/*,/regress/blank  ';
 SELECT path, outcome(format('SELECT zk_try_lock(%L)', path))
 FROM unnest(ARRAY['/regress/errors', '/regress/below/a', '/regress/below/a/b', '/regress/blank',
   '/regress', '/regress/errors/a', '/regress/errorsa', '/regress/error', '/regress/ERRORS',

@@ -44,11 +44,27 @@ SELECT * FROM held_modes;
 COMMIT;
 SELECT * FROM held_modes;
 
--- unlocking what is not held
+-- unlocking what is not held, wholly or in part, changes nothing
 SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
 SELECT zk_lock_tree_shared('/regress/tree/db/t', '/regress/tree');
 SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
+SELECT * FROM held_modes;
 SELECT zk_unlock_tree_shared('/regress/tree/db/t', '/regress/tree');
+SELECT * FROM held_modes;
+-- undoing one call once too often does not undo another
+SELECT zk_lock_tree('/regress/tree/eu/berlin', '/regress/tree');
+SELECT zk_lock_tree('/regress/tree/eu/paris', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/eu/berlin', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/eu/berlin', '/regress/tree');
+SELECT * FROM held_modes;
+-- what a transaction holds is not the session's
+BEGIN;
+SELECT zk_unlock_shared('/regress/tree/eu');
+SELECT zk_xact_lock_tree_shared('/regress/tree/eu/paris', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/eu/paris', '/regress/tree');
+COMMIT;
+SELECT * FROM held_modes;
+SELECT zk_unlock('/regress/tree/eu/paris');
 SELECT * FROM held_modes;
 
 -- arguments

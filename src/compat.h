@@ -11,6 +11,7 @@
 #ifndef ZKLOCK_COMPAT_H
 #define ZKLOCK_COMPAT_H
 
+#include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -20,7 +21,9 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
@@ -36,6 +39,26 @@
 	PG_MODULE_MAGIC_EXT(.name = name_, .version = version_)
 #else
 #define COMPAT_MODULE_MAGIC(name_, version_) PG_MODULE_MAGIC
+#endif
+
+/*
+ * 16: modules are built with -fvisibility=hidden, and these macros export what
+ * the server looks up.  Before, they leave that to the linker, which exports
+ * everything; the Makefile hides it there as well.
+ */
+#if PG_VERSION_NUM < 160000
+#undef PGDLLEXPORT
+#define PGDLLEXPORT __attribute__((visibility("default")))
+#undef PG_FUNCTION_INFO_V1
+#define PG_FUNCTION_INFO_V1(name)                                     \
+	extern PGDLLEXPORT Datum				  name(PG_FUNCTION_ARGS); \
+	extern PGDLLEXPORT const Pg_finfo_record *pg_finfo_##name(void);  \
+	const Pg_finfo_record					 *pg_finfo_##name(void)   \
+	{                                                                 \
+		static const Pg_finfo_record record = {1};                    \
+		return &record;                                               \
+	}                                                                 \
+	extern int no_such_variable
 #endif
 
 /* 17: processes are numbered by MyProcNumber, not through MyProc. */
@@ -88,6 +111,40 @@ compat_wait_event(const char *name)
 #if PG_VERSION_NUM < 150000
 #define MarkGUCPrefixReserved(prefix) EmitWarningsOnPlaceholders(prefix)
 #endif
+
+/* 14: predefined roles are called so. */
+#if PG_VERSION_NUM >= 140000
+#define COMPAT_ROLE_MONITOR ROLE_PG_MONITOR
+#else
+#define COMPAT_ROLE_MONITOR DEFAULT_ROLE_MONITOR
+#endif
+/* 15: the privilege to set a parameter can be granted. */
+static inline bool
+compat_may_set(const char *parameter)
+{
+#if PG_VERSION_NUM >= 150000
+	return pg_parameter_aclcheck(parameter, GetUserId(), ACL_SET) == ACLCHECK_OK;
+#else
+	(void) parameter;
+	return superuser();
+#endif
+}
+
+/* 16: settings are in a hash table, and can be found by name. */
+static inline struct config_generic *
+compat_find_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, false, ERROR);
+#else
+	struct config_generic **settings = get_guc_variables();
+	int						i = 0;
+
+	while (strcmp(settings[i]->name, name) != 0)
+		i++;
+	return settings[i];
+#endif
+}
 
 /* 14: ProcessUtility_hook learnt readOnlyTree. */
 #if PG_VERSION_NUM >= 140000

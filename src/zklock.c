@@ -3,8 +3,9 @@
  *		Entry point: settings, shared memory, hooks, the worker.
  *
  * Runs in: the postmaster while it loads shared_preload_libraries, from where
- * all other processes inherit the result.  A backend that loads the library
- * later only gets functions that say what is missing.
+ * all other processes inherit the result.  In a backend that loads the library
+ * later zk_fence() works, and with it "zklock.allowed_paths"; all other
+ * functions say what is missing.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -14,55 +15,32 @@
 
 #include "backend/backend.h"
 #include "backend/guard.h"
+#include "backend/guard_setting.h"
+#include "backend/path_rules.h"
 #include "compat.h"
+#include "fault.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "worker/worker.h"
 #include "zk/connect_string.h"
-#include "zklock.h"
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
 
 PGDLLEXPORT void _PG_init(void);
 
-int	  zklock_acl = ZKLOCK_ACL_OPEN;
-char *zklock_allowed_paths = NULL;
-char *zklock_auth_file = NULL;
-int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
-int	  zklock_dialect = DIALECT_CURATOR;
-int	  zklock_max_locks = -1;
-int	  zklock_on_lock_loss = LOSS_ABORT;
-int	  zklock_parent_nodes = ZKLOCK_PARENTS_CONTAINER;
-char *zklock_server_name = NULL;
-char *zklock_servers = NULL;
-int	  zklock_session_timeout = 10000;
-int	  zklock_tick_time = 2000;
-
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
-
-static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
-																{"quorum", COMMIT_GUARD_QUORUM, false},
-																{"off", COMMIT_GUARD_OFF, false},
-																{NULL, 0, false}};
 
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
 																{"terminate", LOSS_TERMINATE, false},
 																{NULL, 0, false}};
 
-static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_CURATOR, false},
-														   {"curator_rw", DIALECT_CURATOR_RW, false},
-														   {"kazoo", DIALECT_KAZOO, false},
-														   {"zookeeper", DIALECT_ZOOKEEPER, false},
-														   {"hive", DIALECT_HIVE, false},
-														   {NULL, 0, false}};
-
-static const struct config_enum_entry parent_nodes_options[] = {{"container",
-																 ZKLOCK_PARENTS_CONTAINER, false},
-																{"persistent",
-																 ZKLOCK_PARENTS_PERSISTENT, false},
+static const struct config_enum_entry parent_nodes_options[] = {{"container", PARENTS_CONTAINER, false},
+																{"persistent", PARENTS_PERSISTENT, false},
+																{"existing", PARENTS_EXISTING, false},
 																{NULL, 0, false}};
 
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
@@ -121,25 +99,48 @@ check_max_locks(int *newval, void **extra, GucSource source)
 }
 
 static bool
-check_allowed_paths(char **newval, void **extra, GucSource source)
+check_max_locks_per_session(int *newval, void **extra, GucSource source)
 {
 	(void) extra;
 	(void) source;
-	for (const char *item = *newval; *item != '\0';)
+	if (*newval == 0)
 	{
-		size_t len = strcspn(item, ",");
-		size_t blank = strspn(item, " ");
-
-		if (blank < len && item[blank] != '/')
-		{
-			GUC_check_errdetail("Each item must be a path that starts with \"/\".");
-			return false;
-		}
-		item += len;
-		item += *item == ',';
+		GUC_check_errdetail("It must be -1, for a quarter of \"zklock.max_locks\", or positive.");
+		return false;
 	}
 	return true;
 }
+
+/* The setting that zk_fence() needs, with or without the rest */
+static void
+define_allowed_paths(void)
+{
+	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
+							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
+							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
+							   path_rules_check_allowed, NULL, NULL);
+}
+
+#ifdef ZKLOCK_FAULTS
+/* Tests wait until the worker has heard of the faults as well. */
+static void
+report_faults(const char *newval, void *extra)
+{
+	(void) extra;
+	if (MyBackendType == B_BG_WORKER)
+		ereport(LOG, (errmsg("faults are now \"%s\"", newval)));
+}
+
+static void
+define_faults(void)
+{
+	DefineCustomStringVariable("zklock.faults", "Sets which faults happen, for tests.",
+							   "A list of names, separated by commas without blanks.", &zklock_faults,
+							   "", PGC_SUSET, GUC_NO_SHOW_ALL, NULL, report_faults, NULL);
+	ereport(LOG, (errmsg("this zklock was built for tests, with faults that can be switched on"),
+				  zklock_faults[0] != '\0' ? errdetail("Faults: %s", zklock_faults) : 0));
+}
+#endif
 
 static void
 define_settings(void)
@@ -148,38 +149,45 @@ define_settings(void)
 							 "\"open\" is everybody; \"creator\" is those with the credentials in zklock.auth_file.",
 							 &zklock_acl, ZKLOCK_ACL_OPEN, acl_options, PGC_SIGHUP, 0, NULL,
 							 NULL, NULL);
-	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
-							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
-							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
-							   check_allowed_paths, NULL, NULL);
 	DefineCustomStringVariable("zklock.auth_file",
 							   "Sets the file with the credentials shown to ZooKeeper.",
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
 							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
-	DefineCustomEnumVariable("zklock.commit_guard",
+	DefineCustomEnumVariable(GUARD_SETTING,
 							 "Sets how a transaction makes sure at commit that it still holds its locks.",
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
-							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
-							 PGC_USERSET, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("zklock.dialect", "Sets whose node names this session's locks have.",
+							 &zklock_commit_guard, COMMIT_GUARD_LEASE, guard_setting_options,
+							 PGC_USERSET, 0, guard_setting_check, NULL, NULL);
+	DefineCustomEnumVariable("zklock.dialect",
+							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
 							 "Names of all dialects are respected, whichever is written.",
-							 &zklock_dialect, DIALECT_CURATOR, dialect_options, PGC_USERSET, 0,
-							 NULL, NULL, NULL);
+							 &zklock_dialect, DIALECT_CURATOR, path_rules_dialects, PGC_SUSET,
+							 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",
 							&zklock_max_locks, -1, -1, ZKLOCK_LOCKS_LIMIT, PGC_POSTMASTER, 0,
 							check_max_locks, NULL, NULL);
+	DefineCustomIntVariable("zklock.max_locks_per_session",
+							"Sets the maximum number of locks one session holds and waits for at once.",
+							"-1 means a quarter of zklock.max_locks. The bytes of paths are shared out likewise.",
+							&zklock_max_locks_per_session, -1, -1, ZKLOCK_LOCKS_LIMIT,
+							PGC_SUSET, 0, check_max_locks_per_session, NULL, NULL);
 	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",
 							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
 							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,
 							 PGC_USERSET, 0, NULL, guard_set_loss_policy, NULL);
 	DefineCustomEnumVariable("zklock.parent_nodes",
 							 "Sets what missing nodes above this session's locks are created as.",
-							 "ZooKeeper removes a \"container\" some time after it has become empty.",
-							 &zklock_parent_nodes, ZKLOCK_PARENTS_CONTAINER,
-							 parent_nodes_options, PGC_USERSET, 0, NULL, NULL, NULL);
+							 "ZooKeeper removes a \"container\" some time after it has become empty; with \"existing\" none are created.",
+							 &zklock_parent_nodes, PARENTS_CONTAINER, parent_nodes_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
+	DefineCustomStringVariable("zklock.path_dialects",
+							   "Sets whose node names locks have, by their paths.",
+							   "The format is \"/path=dialect, /prefix/*=dialect\"; the most specific item counts.",
+							   &zklock_path_dialects, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   path_rules_check_dialects, NULL, NULL);
 	DefineCustomStringVariable("zklock.server_name",
 							   "Sets the name by which other servers see this one in ZooKeeper.",
 							   "If empty, cluster_name is used, or else host name and port.",
@@ -195,12 +203,16 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.tick_time", "Sets the tickTime of the ZooKeeper servers.",
 							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+#ifdef ZKLOCK_FAULTS
+	define_faults();
+#endif
 	MarkGUCPrefixReserved("zklock");
 }
 
 void
 _PG_init(void)
 {
+	define_allowed_paths();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 
@@ -214,16 +226,6 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
+	guard_setting_install_hooks();
 	zklock_register_worker();
-}
-
-/* Raises an error unless the library was loaded with the server. */
-void
-zklock_require_preload(void)
-{
-	if (zklock_shared == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zklock must be loaded via \"shared_preload_libraries\""),
-				 errhint("Add \"zklock\" to \"shared_preload_libraries\" and restart the server.")));
 }

@@ -45,13 +45,14 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "lib/ilist.h"
+#include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 #include "utils/hsearch.h"
 #include "utils/timeout.h"
-#include "worker/lease.h"
 
 /* Transaction-level acquisitions by one subtransaction. */
 typedef struct HoldOwner
@@ -65,7 +66,8 @@ typedef struct Hold
 {
 	struct LocalPath *path;
 	LockMode		  mode;
-	int				  entry; /* NO_ENTRY if nothing; may be that of both modes */
+	int				  entry;	   /* NO_ENTRY if nothing; may be that of both modes */
+	CommitGuard		  taken_under; /* strictest zklock.commit_guard of its acquisitions */
 	int				  session_count;
 	int				  nowners;
 	int				  maxowners;
@@ -253,6 +255,9 @@ hold_remove_owner(Hold *hold, int i)
 static void
 hold_count(Hold *hold, LockScope scope)
 {
+	CommitGuard guard = zklock_commit_guard;
+
+	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
 	if (scope == LOCK_SCOPE_SESSION)
 		hold->session_count++;
 	else
@@ -375,7 +380,7 @@ backend_visit_holds(bool all, HoldVisitor visit, void *arg)
 			Hold *hold = &path->holds[mode];
 
 			if (hold->entry != NO_ENTRY && (all || hold->nowners > 0))
-				visit(hold->entry, path->path, arg);
+				visit(hold->entry, path->path, hold->taken_under, arg);
 		}
 	}
 	if (all)
@@ -408,14 +413,14 @@ on_transaction(XactEvent event, void *arg)
 			/* The next holder must not run before our effect is durable. */
 			if (!dlist_is_empty(&transaction_holds))
 				ForceSyncCommit();
-			guard_commit(true);
+			guard_commit();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
 			if (!dlist_is_empty(&transaction_holds))
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
-			guard_commit(true);
+			guard_commit();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
@@ -428,18 +433,6 @@ on_transaction(XactEvent event, void *arg)
 		default:
 			break;
 	}
-}
-
-/*
- * Before others' callbacks: they may commit in other databases, as those of
- * postgres_fdw do.
- */
-static void
-on_commit_statement(XactEvent event, void *arg)
-{
-	(void) arg;
-	if (event == XACT_EVENT_PRE_COMMIT)
-		guard_commit(false);
 }
 
 /* A subtransaction ends: its acquisitions go, or become its parent's. */
@@ -493,30 +486,31 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 }
 
 /*
- * DISCARD ALL releases session-level locks, as for advisory locks.  At COMMIT
- * the locks are looked at before anybody commits anything.
+ * DISCARD ALL releases session-level locks, as for advisory locks.
+ *
+ * The end of a prepared transaction is within the command, before that one's own
+ * commit, and must not be disturbed either.  It needs no check: the transaction
+ * was checked when it was prepared.
  */
 static void
 utility_hook(COMPAT_UTILITY_PARAMS)
 {
-	bool commit = IsA(pstmt->utilityStmt, TransactionStmt) &&
-				  ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT;
+	bool end_prepared =
+		IsA(pstmt->utilityStmt, TransactionStmt) &&
+		(((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_ROLLBACK_PREPARED);
 	bool discard_all = IsA(pstmt->utilityStmt, DiscardStmt) &&
 					   ((DiscardStmt *) pstmt->utilityStmt)->target == DISCARD_ALL;
 
-	/* Who registers last is called first. */
-	if (commit && local_paths)
-	{
-		UnregisterXactCallback(on_commit_statement, NULL);
-		RegisterXactCallback(on_commit_statement, NULL);
-	}
-
+	if (end_prepared)
+		guard_defer_interrupts();
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
 	else
 		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
 	if (discard_all)
 		backend_unlock_all();
+	guard_come_first();
 }
 
 /* Called in the postmaster while it loads libraries. */
@@ -549,6 +543,7 @@ backend_start_session(void)
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	on_shmem_exit(release_at_exit, 0);
+	guard_start_session();
 	local_paths = table;
 }
 
@@ -672,43 +667,84 @@ warn_lost(const char *path)
 							 path_for_display(path))));
 }
 
+/* What the session holds at session level, or NULL, with a warning, if nothing. */
+static Hold *
+hold_of_session(const char *path, LockMode mode)
+{
+	Hold *hold = hold_find(path, mode);
+
+	if (hold && hold->session_count > 0)
+		return hold;
+	if (mode == LOCK_MODE_EXCLUSIVE)
+		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
+								 path_for_display(path))));
+	else
+		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
+								 path_for_display(path))));
+	return NULL;
+}
+
 /*
- * Undoes one session-level acquisition.  If that was the last, waits until the
- * lock is free for everyone, or free to share if it is downgraded.
+ * Undoes one session-level acquisition of each of several locks, all on paths
+ * of their own, or of none if one is not held.  Then waits until those that are
+ * not acquired any more are free for everyone, or free to share if downgraded.
  *
- * Returns false, with a warning, if the lock was not held.
+ * Nothing can fail between the first and the last, so a cancellation finds all
+ * of them undone, and ends the wait only.
+ *
+ * Returns false, with a warning, if a lock was not held or was lost.
  */
+bool
+backend_unlock_together(const LockTarget *targets, int n)
+{
+	Hold	**holds = palloc(n * sizeof(Hold *));
+	bool	 *lost = palloc0(n * sizeof(bool));
+	Handover *handovers = palloc(2 * n * sizeof(Handover));
+	int		  nhandovers = 0;
+	bool	  good = true;
+
+	for (int i = 0; i < n; i++)
+	{
+		holds[i] = hold_of_session(targets[i].path, targets[i].mode);
+		good &= holds[i] != NULL;
+	}
+	for (int i = 0; good && i < n; i++)
+	{
+		bool		proved = lease_state() == LEASE_HOLDS;
+		CommitGuard taken_under = holds[i]->taken_under;
+		int			released;
+
+		lost[i] = entry_is_lost(holds[i]->entry);
+		holds[i]->session_count--;
+		released = local_path_settle(holds[i]->path, handovers + nhandovers);
+		if (released > 0)
+			guard_released(taken_under, proved && !lost[i]);
+		if (!lost[i])
+			nhandovers += released;
+	}
+	for (int i = 0; i < n; i++)
+	{
+		if (lost[i])
+		{
+			warn_lost(targets[i].path);
+			good = false;
+		}
+	}
+	for (int i = 0; i < nhandovers; i++)
+		wait_for_handover(handovers[i]);
+	pfree(handovers);
+	pfree(lost);
+	pfree(holds);
+	return good;
+}
+
+/* The same for one lock. */
 bool
 backend_unlock(const char *path, LockMode mode)
 {
-	Hold	*hold;
-	Handover handovers[2];
-	int		 n;
-	bool	 proved;
-	bool	 lost;
+	LockTarget target = {.path = path, .mode = mode};
 
-	hold = hold_find(path, mode);
-	if (hold == NULL || hold->session_count == 0)
-	{
-		if (mode == LOCK_MODE_EXCLUSIVE)
-			ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-									 path_for_display(path))));
-		else
-			ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-									 path_for_display(path))));
-		return false;
-	}
-	proved = lease_state() == LEASE_HOLDS;
-	lost = entry_is_lost(hold->entry);
-	hold->session_count--;
-	n = local_path_settle(hold->path, handovers);
-	if (n > 0)
-		guard_released(proved && !lost);
-	if (lost)
-		warn_lost(path);
-	else if (n > 0)
-		wait_for_handover(handovers[0]);
-	return !lost;
+	return backend_unlock_together(&target, 1);
 }
 
 /* Undoes all session-level acquisitions of this session, permits included. */
@@ -729,9 +765,10 @@ backend_unlock_all(void)
 	hash_seq_init(&status, local_paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		bool proved = lease_state() == LEASE_HOLDS;
-		bool lost = false;
-		int	 released;
+		bool		proved = lease_state() == LEASE_HOLDS;
+		bool		lost = false;
+		int			released;
+		CommitGuard taken_under = COMMIT_GUARD_OFF;
 
 		for (int mode = 0; mode < (int) lengthof(path->holds); mode++)
 		{
@@ -739,6 +776,8 @@ backend_unlock_all(void)
 
 			if (hold->session_count > 0 && entry_is_lost(hold->entry))
 				lost = true;
+			if (hold->session_count > 0)
+				taken_under = Max(taken_under, hold->taken_under);
 		}
 		if (lost)
 			warn_lost(path->path);
@@ -746,7 +785,7 @@ backend_unlock_all(void)
 			path->holds[mode].session_count = 0;
 		released = local_path_settle(path, handovers + n);
 		if (released > 0)
-			guard_released(proved && !lost);
+			guard_released(taken_under, proved && !lost);
 		n += released;
 	}
 
@@ -781,4 +820,29 @@ backend_fencing_token(const char *path)
 	token = entry->token;
 	SpinLockRelease(&entry->mutex);
 	return token;
+}
+
+/*
+ * The fencing token of the exclusive lock that this session holds on a path for
+ * certain; 0 if it holds none, or may have lost it.  Needs no preload.
+ */
+int64
+backend_proved_token(const char *path)
+{
+	Hold		   *hold = hold_find(path, LOCK_MODE_EXCLUSIVE);
+	ContenderEntry *entry;
+	bool			lease_holds;
+	int64			token = 0;
+
+	if (hold == NULL)
+		return 0;
+
+	/* In this order: a lease that was seen before is the lock's own. */
+	lease_holds = lease_state() == LEASE_HOLDS;
+	entry = entry_at(hold->entry);
+	SpinLockAcquire(&entry->mutex);
+	if (entry->state == CONTENDER_GRANTED)
+		token = entry->token;
+	SpinLockRelease(&entry->mutex);
+	return lease_holds ? token : 0;
 }

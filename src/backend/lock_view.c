@@ -2,9 +2,10 @@
  * lock_view.c
  *		What shared memory tells about contenders, and who waits for whom.
  *
- * Entries are copied one at a time, each under its spinlock, so a copy is
- * consistent in itself; those of one view may be a moment apart, as in
- * pg_stat_activity.
+ * Entries are copied one at a time.  What changes while an entry is in use is
+ * copied under its spinlock; the rest, which is much, before and after which the
+ * entry must be the same contender's, without.  So a copy is consistent in
+ * itself; those of one view may be a moment apart, as in pg_stat_activity.
  *
  * Runs in: backends.
  *
@@ -54,35 +55,104 @@ utf8_for_display(const char *utf8, bool convertible)
 	return escaped.data;
 }
 
+/*
+ * Copies what may change while an entry is in use, which needs the spinlock, and
+ * what tells whether it is still the same contender's later.  Returns false if
+ * the entry is not in use.
+ */
+static bool
+copy_changing(ContenderEntry *entry, EntryView *copy, uint32 *generation)
+{
+	bool in_use;
+
+	SpinLockAcquire(&entry->mutex);
+	in_use = entry->state != CONTENDER_FREE;
+	if (in_use)
+	{
+		*generation = entry->generation;
+		copy->state = entry->state;
+		copy->mode = entry->mode;
+		copy->ticket = entry->ticket;
+		copy->session_count = entry->session_count;
+		copy->transaction_count = entry->transaction_count;
+		copy->shared_session_count = entry->shared_session_count;
+		copy->shared_transaction_count = entry->shared_transaction_count;
+		copy->run_id = entry->run_id;
+		memcpy(copy->node, entry->node, sizeof(copy->node));
+		copy->token = entry->token;
+		copy->granted_at = entry->granted_at;
+		copy->blocked_by_run = entry->blocked_by_run;
+		memcpy(copy->blocked_by_node, entry->blocked_by_node, sizeof(copy->blocked_by_node));
+	}
+	SpinLockRelease(&entry->mutex);
+	return in_use;
+}
+
+/*
+ * Copies what is constant while an entry is in use.  That may be nonsense if the
+ * entry has become another contender's meanwhile.
+ */
+static void
+copy_constant(const ContenderEntry *entry, EntryView *copy)
+{
+	copy->pid = entry->pid;
+	copy->database = entry->database;
+	copy->role = entry->role;
+	copy->kind = entry->kind;
+	copy->transaction_level = entry->transaction_level;
+	copy->requested_at = entry->requested_at;
+	memcpy(copy->path, entry->path, sizeof(copy->path));
+}
+
+static bool
+entry_is_still(ContenderEntry *entry, uint32 generation)
+{
+	bool same;
+
+	SpinLockAcquire(&entry->mutex);
+	same = entry->generation == generation;
+	SpinLockRelease(&entry->mutex);
+	return same;
+}
+
 /* Copies the entries in use. */
-static ContenderEntry *
+static EntryView *
 copy_entries(int *n)
 {
-	int				max = zklock_shared->max_entries;
-	int				allocated = 64;
-	ContenderEntry *copies = palloc(allocated * sizeof(ContenderEntry));
+	int		   max = zklock_shared->max_entries;
+	int		   allocated = 64;
+	EntryView *copies = palloc(allocated * sizeof(EntryView));
+
+	/* Memory that is used already: under a spinlock no page is to be fetched. */
+	EntryView copy = {0};
 
 	*n = 0;
 	for (int i = 0; i < max; i++)
 	{
 		ContenderEntry *entry = entry_at(i);
+		uint32			generation;
+		bool			whole = false;
 
+		while (!whole && copy_changing(entry, &copy, &generation))
+		{
+			copy_constant(entry, &copy);
+			whole = entry_is_still(entry, generation);
+		}
+		if (!whole)
+			continue;
 		if (*n == allocated)
 		{
 			allocated *= 2;
-			copies = repalloc_huge(copies, (Size) allocated * sizeof(ContenderEntry));
+			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryView));
 		}
-		SpinLockAcquire(&entry->mutex);
-		if (entry->state != CONTENDER_FREE)
-			copies[(*n)++] = *entry;
-		SpinLockRelease(&entry->mutex);
+		copies[(*n)++] = copy;
 	}
 	return copies;
 }
 
 /* Gathers what is known about runs from their contenders. */
 static HTAB *
-view_runs(const ContenderEntry *entries, int n)
+view_runs(const EntryView *entries, int n)
 {
 	HASHCTL ctl = {.keysize = sizeof(uint64), .entrysize = sizeof(RunView)};
 	HTAB   *runs;
@@ -91,9 +161,9 @@ view_runs(const ContenderEntry *entries, int n)
 	runs = hash_create("zklock runs", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < n; i++)
 	{
-		const ContenderEntry *entry = &entries[i];
-		RunView				 *run;
-		bool				  found;
+		const EntryView *entry = &entries[i];
+		RunView			*run;
+		bool			 found;
 
 		if (entry->run_id == 0)
 			continue;

@@ -10,17 +10,45 @@
 #include "shared/shmem.h"
 #include "utils/hsearch.h"
 
+/* A copy of an entry in use; shmem.h tells what these are */
+typedef struct EntryView
+{
+	/* At one moment */
+	ContenderState state;
+	LockMode	   mode;
+	uint64		   ticket;
+	int			   session_count;
+	int			   transaction_count;
+	int			   shared_session_count;
+	int			   shared_transaction_count;
+	uint64		   run_id;
+	char		   node[ZKLOCK_NODE_SIZE];
+	int64		   token;
+	TimestampTz	   granted_at;
+	uint64		   blocked_by_run;
+	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
+
+	/* Of the same contender, for which they are constant */
+	int			pid;
+	Oid			database;
+	Oid			role;
+	EntryKind	kind;
+	bool		transaction_level;
+	TimestampTz requested_at;
+	char		path[ZKLOCK_MAX_PATH + 1];
+} EntryView;
+
 typedef struct LockView
 {
-	ContenderEntry *entries; /* copies of those in use */
-	int				n;
-	HTAB		   *runs; /* private to lock_view.c */
+	EntryView *entries;
+	int		   n;
+	HTAB	  *runs; /* private to lock_view.c */
 } LockView;
 
-extern void lock_view_take(LockView *view);
-extern void lock_view_drop(LockView *view);
-extern void
-			 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid, const char **node);
+extern void	 lock_view_take(LockView *view);
+extern void	 lock_view_drop(LockView *view);
+extern void	 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid,
+							   const char **node);
 extern char *utf8_for_display(const char *utf8, bool convertible);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

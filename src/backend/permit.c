@@ -28,20 +28,22 @@
 #include "backend/permit.h"
 #include "backend/request.h"
 #include "lib/ilist.h"
+#include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
 
 typedef struct Permit
 {
-	dlist_node node; /* in permits */
-	int		   turn; /* entries; NO_ENTRY if none */
-	int		   lease;
-	char	   path[FLEXIBLE_ARRAY_MEMBER]; /* of the semaphore */
+	dlist_node	node; /* in permits */
+	int			turn; /* entries; NO_ENTRY if none */
+	int			lease;
+	CommitGuard taken_under;				 /* zklock.commit_guard */
+	char		path[FLEXIBLE_ARRAY_MEMBER]; /* of the semaphore */
 } Permit;
 
 static dlist_head permits = DLIST_STATIC_INIT(permits); /* oldest first */
@@ -81,6 +83,7 @@ permit_new(const char *path)
 
 	permit->turn = NO_ENTRY;
 	permit->lease = NO_ENTRY;
+	permit->taken_under = zklock_commit_guard;
 	memcpy(permit->path, path, len);
 	dlist_push_tail(&permits, &permit->node);
 	npermits++;
@@ -115,7 +118,7 @@ permit_hand_over(Permit *permit)
 	bool	 proved = lease_state() == LEASE_HOLDS;
 	Handover handover;
 
-	guard_released(proved && !entry_is_lost(permit->lease));
+	guard_released(permit->taken_under, proved && !entry_is_lost(permit->lease));
 	handover = entry_release(permit->lease, true);
 
 	permit->lease = NO_ENTRY;
@@ -313,6 +316,6 @@ permit_visit(HoldVisitor visit, void *arg)
 		Permit *permit = dlist_container(Permit, node, iter.cur);
 
 		if (permit->lease != NO_ENTRY)
-			visit(permit->lease, permit->path, arg);
+			visit(permit->lease, permit->path, permit->taken_under, arg);
 	}
 }

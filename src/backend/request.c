@@ -15,20 +15,24 @@
 
 #include <unistd.h>
 
+#include "backend/claim.h"
 #include "backend/lock_view.h"
+#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "fault.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
+#include "shared/lease_state.h"
+#include "shared/settings.h"
+#include "shared/share.h"
 #include "storage/lock.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000
@@ -75,6 +79,12 @@ append_member(StringInfo json, const char *name, const char *value)
 	escape_json(json, to_utf8(value));
 }
 
+static void
+append_number(StringInfo json, const char *name, int value)
+{
+	appendStringInfo(json, "%s\"%s\":%d", json->len > 1 ? "," : "", name, value);
+}
+
 /* Adds words to one of Hive's fields, in which colons are not allowed. */
 static void
 append_words(StringInfo data, const char *words)
@@ -117,9 +127,19 @@ hive_data(const char *server, bool transaction_level)
 	return data.data;
 }
 
+/* What must be told in any case: which process this is, and where. */
+static void
+append_process(StringInfo json, const char *host)
+{
+	append_member(json, "host", host);
+	append_number(json, "port", PostPortNumber);
+	append_number(json, "pid", MyProcPid);
+}
+
 /*
- * Who we are, for the node: JSON that tells a human, without secrets.  Hive's
- * nodes have a form of their own.
+ * Who we are, for the node: JSON that tells a human, without secrets.  Host
+ * and port tell servers apart that have the same name, like a standby made of
+ * a copy of its primary.  Hive's nodes have a form of their own.
  */
 static char *
 node_data(NodeDialect dialect, bool transaction_level)
@@ -127,17 +147,19 @@ node_data(NodeDialect dialect, bool transaction_level)
 	StringInfoData json;
 	StringInfoData server;
 	char		   started[MAXDATELEN + 1];
-	char		   host[256];
+	char		   host[100]; /* as long as always has room in the data */
 
+	if (gethostname(host, sizeof(host)) != 0)
+		host[0] = '\0';
 	initStringInfo(&server);
 	if (zklock_server_name[0] != '\0')
 		appendStringInfoString(&server, zklock_server_name);
 	else if (cluster_name[0] != '\0')
 		appendStringInfoString(&server, cluster_name);
-	else if (gethostname(host, sizeof(host)) == 0)
+	else if (host[0] != '\0')
 		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
 
-	if (dialect == DIALECT_HIVE)
+	if (node_data_form(dialect) == NODE_DATA_HIVE)
 		return hive_data(server.data, transaction_level);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
@@ -145,7 +167,7 @@ node_data(NodeDialect dialect, bool transaction_level)
 	initStringInfo(&json);
 	appendStringInfoChar(&json, '{');
 	append_member(&json, "server", server.data);
-	appendStringInfo(&json, "%s\"pid\":%d", json.len > 1 ? "," : "", MyProcPid);
+	append_process(&json, host);
 	append_member(&json, "started", started);
 	append_member(&json, "database", get_database_name(MyDatabaseId));
 	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
@@ -155,7 +177,9 @@ node_data(NodeDialect dialect, bool transaction_level)
 	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
 	{
 		resetStringInfo(&json);
-		appendStringInfo(&json, "{\"pid\":%d}", MyProcPid);
+		appendStringInfoChar(&json, '{');
+		append_process(&json, host);
+		appendStringInfoChar(&json, '}');
 	}
 	return json.data;
 }
@@ -163,38 +187,40 @@ node_data(NodeDialect dialect, bool transaction_level)
 /*
  * Claims an entry and fills it with a request, which the worker sees once the
  * entry is marked dirty.  Returns its index; raises an error if there is none
- * left.
+ * left, or none for this session.
  */
 int
 request_contender(const ContenderRequest *request)
 {
 	NodeDialect dialect =
-		request->kind == CONTENDER_LOCK ? (NodeDialect) zklock_dialect : DIALECT_CURATOR;
-	char		   *data = node_data(dialect, request->transaction_level);
-	int				index = entry_claim();
-	ContenderEntry *entry;
+		request->kind == CONTENDER_LOCK ? path_rules_dialect(request->path) : DIALECT_CURATOR;
+	char *data = node_data(dialect, request->transaction_level);
+	int	  share = share_of_entries(zklock_max_locks_per_session, zklock_shared->max_entries);
+	bool  may_use_reserve = superuser();
+	int	  index = claim_entry(share, may_use_reserve);
+	ContenderEntry *entry = entry_at(index);
 
-	if (index < 0)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-						errdetail("%d locks are held or waited for.", zklock_shared->max_entries),
-						errhint("You might need to increase \"zklock.max_locks\".")));
+	/* Nobody looks at these while the entry is FREE, and they are long. */
+	strlcpy(entry->path, request->path, sizeof(entry->path));
+	strlcpy(entry->data, data, sizeof(entry->data));
 
-	entry = entry_at(index);
 	SpinLockAcquire(&entry->mutex);
 	entry->proc_number = compat_my_proc_number();
 	entry->pid = MyProcPid;
 	entry->database = MyDatabaseId;
+	entry->role = GetSessionUserId();
 	entry->kind = request->kind;
+	entry->recipe = request->kind == CONTENDER_PERMIT ? RECIPE_PERMIT : RECIPE_LOCK;
 	entry->mode = request->mode;
 	entry->dialect = dialect;
-	entry->persistent_parents = zklock_parent_nodes == ZKLOCK_PARENTS_PERSISTENT;
+	entry->parent_nodes = zklock_parent_nodes;
+	entry->share = share;
+	entry->may_use_reserve = may_use_reserve;
 	entry->permits = request->permits;
 	entry->transaction_level = request->transaction_level;
 	entry->nowait = request->nowait;
 	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
 	entry->requested_at = request->since;
-	strlcpy(entry->path, request->path, sizeof(entry->path));
-	strlcpy(entry->data, data, sizeof(entry->data));
 	entry->session_count = 0;
 	entry->transaction_count = 0;
 	entry->shared_session_count = 0;
@@ -283,7 +309,7 @@ report_unreachable(const char *path)
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
 	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE),
+			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 					path_for_display(path)),
 			 unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
@@ -295,9 +321,12 @@ report_unreachable(const char *path)
 					  : 0));
 }
 
-/* Raises the error for a refused request. */
+/*
+ * Raises the error for a refused request, of a session with that share of the
+ * entries.
+ */
 static void
-report_failure(const char *path, ContenderFailure failure, int code)
+report_failure(const char *path, ContenderFailure failure, int code, int share)
 {
 	char *name = path_for_display(path);
 
@@ -319,12 +348,45 @@ report_failure(const char *path, ContenderFailure failure, int code)
 									  "ZNONODE"),
 							errhint("Create the chroot node.")));
 			break;
+		case FAILURE_NO_PATH:
+			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+							errmsg("cannot lock ZooKeeper path \"%s\": it does not exist", name),
+							errdetail("ZooKeeper refused: %s. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\".",
+									  "ZNONODE"),
+							errhint("Ask an administrator to create the path in ZooKeeper.")));
+			break;
+		case FAILURE_TOO_DEEP:
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("cannot lock ZooKeeper path \"%s\": too many levels of it are missing", name),
+					 errdetail("No more than 16 nodes are created for a path: its own and those above it."),
+					 errhint("Use a shorter path, or create the upper levels first.")));
+			break;
+		case FAILURE_HARMFUL:
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("cannot lock ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
+							name),
+					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
+					 errhint("Lock a path that is not below another one.")));
+			break;
 		case FAILURE_SESSION_FULL:
 			ereport(ERROR,
 					(errcode(ERRCODE_OUT_OF_MEMORY),
 					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked", name),
-					 errdetail("The nodes and watches of one ZooKeeper session must not exceed a total length."),
+					 errdetail("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers.",
+							   PACKET_BUDGET, PACKET_RESERVE),
 					 errhint("Lock fewer paths at a time, or use shorter ones.")));
+			break;
+		case FAILURE_SHARE_FULL:
+			ereport(ERROR,
+					(errcode(ERRCODE_OUT_OF_MEMORY),
+					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked in this session",
+							name),
+					 errdetail("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
+							   share_of_bytes(share, zklock_shared->max_entries),
+							   PACKET_BUDGET, SHARE_NODE_BYTES),
+					 errhint("Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 			break;
 		case FAILURE_WORN_OUT:
 			ereport(ERROR,
@@ -332,6 +394,12 @@ report_failure(const char *path, ContenderFailure failure, int code)
 					 errmsg("cannot lock ZooKeeper path \"%s\": its sequence numbers are used up", name),
 					 errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
 					 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
+			break;
+		case FAILURE_OTHER_RECIPE:
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
+					 errdetail("The nodes of a semaphore and those of a lock cannot have the same path.")));
 			break;
 		default:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
@@ -345,36 +413,96 @@ report_failure(const char *path, ContenderFailure failure, int code)
 }
 
 /*
+ * Why nothing can be had from ZooKeeper at the moment, without a full stop, or
+ * NULL if there is no reason.  Does not raise errors.
+ */
+const char *
+describe_outage(void)
+{
+	SessionInfo session;
+	int			worker_pid;
+
+	zklock_get_session(&session, &worker_pid);
+	if (worker_pid == 0)
+		return _("ZooKeeper cannot be reached, since the zklock worker is not running");
+	if (session.state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS)
+		return NULL;
+	if (session.state == SESSION_CONNECTED)
+		return psprintf(_("ZooKeeper server %s is connected, but the session is not proved to be alive"),
+						session.server);
+	if (session.last_error[0] == '\0')
+		return _("ZooKeeper cannot be reached");
+	return psprintf(_("ZooKeeper cannot be reached; the last error, at %s, was: %s"),
+					timestamptz_to_str(session.last_error_at),
+					utf8_for_display(session.last_error, false));
+}
+
+/*
  * With log_lock_waits, tells of a wait that lasts, as for other locks.  "index"
  * is the entry that waits, to tell for whom, or negative.
  */
 static void
 log_wait(const Wait *wait, const char *what, int index)
 {
-	LockView	view;
-	int			pid = 0;
-	const char *node = NULL;
+	StringInfoData detail;
 
+	initStringInfo(&detail);
 	if (index >= 0)
 	{
 		ContenderEntry *entry = entry_at(index);
+		const char	   *outage = describe_outage();
+		LockView		view;
 		uint64			run_id;
+		int				pid;
+		const char	   *node;
 
 		SpinLockAcquire(&entry->mutex);
 		run_id = entry->run_id;
 		SpinLockRelease(&entry->mutex);
 		lock_view_take(&view);
 		lock_view_blocker(&view, run_id, MyProcPid, &pid, &node);
+		if (pid != 0)
+			appendStringInfo(&detail, _("Blocked by process %d."), pid);
+		else if (node)
+			appendStringInfo(&detail, _("Blocked by ZooKeeper node \"%s\"."),
+							 utf8_for_display(node, false));
+		if (outage)
+			appendStringInfo(&detail, "%s%s.", detail.len > 0 ? " " : "", outage);
+		lock_view_drop(&view);
 	}
 	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid,
 						 what, wait->what, path_for_display(wait->path),
 						 (long) (zklock_now_ms() - wait->start)),
-				  pid != 0 ? errdetail_log("Blocked by process %d.", pid) : 0,
-				  pid == 0 && node ? errdetail_log("Blocked by ZooKeeper node \"%s\".",
-												   utf8_for_display(node, false))
-								   : 0));
-	if (index >= 0)
-		lock_view_drop(&view);
+				  detail.len > 0 ? errdetail_log("%s", detail.data) : 0));
+	pfree(detail.data);
+}
+
+/*
+ * What an error says that ends a wait, such as a timeout.  The path's bytes may
+ * be escaped: converting them could fail, which is not allowed here.
+ */
+static void
+wait_context(void *arg)
+{
+	const Wait *wait = arg;
+	const char *path = utf8_for_display(wait->path, false);
+	const char *outage = describe_outage();
+
+	if (outage)
+		errcontext("while waiting for %s on ZooKeeper path \"%s\": %s", wait->what, path, outage);
+	else
+		errcontext("while waiting for %s on ZooKeeper path \"%s\"", wait->what, path);
+}
+
+/* Only errors from outside need this context: all others name the path. */
+static void
+check_for_interrupts(Wait *wait)
+{
+	ErrorContextCallback context = {.callback = wait_context, .arg = wait, .previous = error_context_stack};
+
+	error_context_stack = &context;
+	CHECK_FOR_INTERRUPTS();
+	error_context_stack = context.previous;
 }
 
 /* Begins a wait, which may be for several entries one after the other. */
@@ -423,6 +551,8 @@ wait_for_entry(Wait *wait, int index)
 	int64			timeout_ms = wait->timeout_ms;
 	int64			absent_since = -1;
 
+	if (ZKLOCK_FAULT("fail-asked"))
+		elog(ERROR, "fault: fail-asked");
 	for (;;)
 	{
 		ContenderState	 state;
@@ -433,6 +563,7 @@ wait_for_entry(Wait *wait, int index)
 		int64			 sleep = MAX_SLEEP_MS;
 		bool			 lease_holds;
 
+		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
 
 		/*
@@ -447,6 +578,8 @@ wait_for_entry(Wait *wait, int index)
 		SpinLockRelease(&entry->mutex);
 		waited = zklock_now_ms() - wait->start;
 
+		if (state == CONTENDER_GRANTED && entry->kind != CONTENDER_TURN && ZKLOCK_FAULT("fail-granted"))
+			elog(ERROR, "fault: fail-granted");
 		if (state == CONTENDER_GRANTED && lease_holds)
 			return true;
 		if (state == CONTENDER_LOST && entry->kind == CONTENDER_TURN)
@@ -457,9 +590,9 @@ wait_for_entry(Wait *wait, int index)
 		{
 			if (failure == FAILURE_BUSY)
 				return false;
-			report_failure(path, failure, code);
+			report_failure(path, failure, code, entry->share);
 		}
-		CHECK_FOR_INTERRUPTS();
+		check_for_interrupts(wait);
 
 		/* A call that does not wait is answered by the worker, if it can. */
 		if (timeout_ms == LOCK_NO_WAIT && !lease_holds)

@@ -41,6 +41,7 @@ extern bool wait_for_entry(Wait *wait, int index);
 extern void wait_end(const Wait *wait);
 extern void report_lost(int index, const char *path);
 extern const char *loss_detail(int index);
+extern const char *describe_outage(void);
 extern char		  *path_for_display(const char *path);
 
 #endif /* ZKLOCK_REQUEST_H */

@@ -50,6 +50,7 @@ typedef struct Marker
 	const char *text;  /* what stands right before the sequence */
 	bool		whole; /* must be the whole prefix, not only its end */
 	LockMode	mode;
+	NodeDialect dialect;
 } Marker;
 
 /*
@@ -60,16 +61,61 @@ typedef struct Marker
  * Hive's own shared and exclusive requests overlook a semi-shared lock, which
  * an insert holds; it is a lock nevertheless.
  */
-static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE},
-								 {"__lock__", false, LOCK_MODE_EXCLUSIVE},
-								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE},
-								 {"-write-", false, LOCK_MODE_EXCLUSIVE},
-								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE},
-								 {"__READ__", false, LOCK_MODE_SHARED},
-								 {"__rlock__", false, LOCK_MODE_SHARED},
-								 {"-read-", false, LOCK_MODE_SHARED},
-								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED},
-								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED}};
+static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR},
+								 {"__lock__", false, LOCK_MODE_EXCLUSIVE, DIALECT_KAZOO},
+								 {"__WRIT__", false, LOCK_MODE_EXCLUSIVE, DIALECT_CURATOR_RW},
+								 {"-write-", false, LOCK_MODE_EXCLUSIVE, DIALECT_ZOOKEEPER},
+								 {"LOCK-EXCLUSIVE-", true, LOCK_MODE_EXCLUSIVE, DIALECT_HIVE},
+								 {"__READ__", false, LOCK_MODE_SHARED, DIALECT_CURATOR_RW},
+								 {"__rlock__", false, LOCK_MODE_SHARED, DIALECT_KAZOO},
+								 {"-read-", false, LOCK_MODE_SHARED, DIALECT_ZOOKEEPER},
+								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE},
+								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE}};
+
+/* In what form a name holds the UUID of the attempt that wrote it. */
+typedef enum UuidForm
+{
+	UUID_NONE,	 /* not at all */
+	UUID_DASHES, /* 36 characters */
+	UUID_HEX,	 /* 32 hexadecimal digits */
+	UUID_HALF	 /* the first 16 of these */
+} UuidForm;
+
+static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_HEX] = 32, [UUID_HALF] = 16};
+
+/* What a dialect calls a node: all but the sequence. */
+typedef struct DialectName
+{
+	const char *before; /* the UUID */
+	UuidForm	uuid;
+	const char *after;
+} DialectName;
+
+typedef struct Dialect
+{
+	DialectName	 names[2]; /* by LockMode */
+	NodeDataForm data;
+} Dialect;
+
+/*
+ * The names are those which the clients themselves write, with these two
+ * exceptions.  ZooKeeper's recipes put their session id where this puts half
+ * of the UUID: only their own next attempt looks for it, and a name must not
+ * outlive the attempt it was made for.  They also have no shared locks; the
+ * name is that of the documented recipe, which they take for an exclusive one.
+ *
+ * Hive's names hold no UUID; such a node can be told from others by its owner
+ * and its data alone.
+ */
+static const Dialect dialects[] =
+	{[DIALECT_CURATOR] = {{{"_c_", UUID_DASHES, "-lock-"}, {"_c_", UUID_DASHES, "-__READ__"}},
+						  NODE_DATA_JSON},
+	 [DIALECT_CURATOR_RW] = {{{"_c_", UUID_DASHES, "-__WRIT__"}, {"_c_", UUID_DASHES, "-__READ__"}},
+							 NODE_DATA_JSON},
+	 [DIALECT_KAZOO] = {{{"", UUID_HEX, "__lock__"}, {"", UUID_HEX, "__rlock__"}}, NODE_DATA_JSON},
+	 [DIALECT_ZOOKEEPER] = {{{"x-", UUID_HALF, "-"}, {"_c_", UUID_DASHES, "-read-"}}, NODE_DATA_JSON},
+	 [DIALECT_HIVE] = {{{"LOCK-EXCLUSIVE-", UUID_NONE, ""}, {"LOCK-SHARED-", UUID_NONE, ""}},
+					   NODE_DATA_HIVE}};
 
 static bool parse_name(const char *name, size_t len, NodeName *parsed);
 
@@ -385,6 +431,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
 		{
 			parsed->mode = marker->mode;
+			parsed->dialect = marker->dialect;
 			parsed->sequence = sequence;
 			return true;
 		}
@@ -393,6 +440,7 @@ parse_name(const char *name, size_t len, NodeName *parsed)
 	if (is_recipe_prefix(name, prefix_len))
 	{
 		parsed->mode = LOCK_MODE_EXCLUSIVE;
+		parsed->dialect = DIALECT_ZOOKEEPER;
 		parsed->sequence = sequence;
 		return true;
 	}
@@ -430,54 +478,67 @@ node_name_has_sequence(const char *name)
 }
 
 /*
+ * Can a server have a node of this name, of whatever kind?  This accepts what
+ * any release does; path_check() is for paths of our own.
+ */
+bool
+node_name_is_possible(const char *name)
+{
+	const unsigned char *bytes = (const unsigned char *) name;
+	size_t				 len = strlen(name);
+	size_t				 pos = 0;
+
+	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+		return false;
+	while (pos < len)
+	{
+		uint32_t code;
+		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
+
+		if (used == 0)
+			return false;
+		pos += used;
+	}
+	return true;
+}
+
+/*
  * Write the name to give to a sequential create into dst, which has room for
  * size bytes: all of the node's name but the sequence.
  *
  * ZKLOCK_MAX_NODE_NAME + 1 bytes are always enough, with the sequence too.  If
  * there are fewer than needed, the name is cut off (and no use), but always
  * terminated.
- *
- * The names are those which the clients themselves write, with these two
- * exceptions.  ZooKeeper's recipes put their session id where this puts half
- * of the UUID: only their own next attempt looks for it, and a name must not
- * outlive the attempt it was made for.  They also have no shared locks; the
- * name is that of the documented recipe, which they take for an exclusive one.
- *
- * Hive's names hold no UUID; such a node can be told from others by its owner
- * and its data alone.
  */
 void
 node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 				 const uint8_t uuid[ZKLOCK_UUID_BYTES])
 {
-	bool shared = (mode == LOCK_MODE_SHARED);
-	char text[UUID_TEXT_SIZE];
-	char hex[UUID_HEX_SIZE];
+	const DialectName *name = &dialects[dialect].names[mode];
+	char			   text[UUID_TEXT_SIZE] = "";
 
-	uuid_format(text, sizeof(text), uuid, true);
-	uuid_format(hex, sizeof(hex), uuid, false);
+	if (name->uuid != UUID_NONE)
+		uuid_format(text, sizeof(text), uuid, name->uuid == UUID_DASHES);
+	if (name->uuid == UUID_HALF)
+		text[uuid_digits[UUID_HALF]] = '\0';
+	snprintf(dst, size, "%s%s%s", name->before, text, name->after);
+}
 
-	switch (dialect)
-	{
-		case DIALECT_CURATOR:
-			snprintf(dst, size, "_c_%s-%s", text, shared ? "__READ__" : "lock-");
-			break;
-		case DIALECT_CURATOR_RW:
-			snprintf(dst, size, "_c_%s-%s", text, shared ? "__READ__" : "__WRIT__");
-			break;
-		case DIALECT_KAZOO:
-			snprintf(dst, size, "%s%s", hex, shared ? "__rlock__" : "__lock__");
-			break;
-		case DIALECT_ZOOKEEPER:
-			if (shared)
-				snprintf(dst, size, "_c_%s-read-", text);
-			else
-				snprintf(dst, size, "x-%.*s-", SESSION_ID_HEX_DIGITS, hex);
-			break;
-		case DIALECT_HIVE:
-			snprintf(dst, size, "%s", shared ? "LOCK-SHARED-" : "LOCK-EXCLUSIVE-");
-			break;
-	}
+/*
+ * Can a name that we give to a node in this dialect become another node's?  If
+ * so, a node must be looked at before it is taken for the one that was meant.
+ */
+bool
+node_name_recurs(NodeDialect dialect)
+{
+	return dialects[dialect].names[LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
+}
+
+/* The form of the data that this dialect's clients expect in a node. */
+NodeDataForm
+node_data_form(NodeDialect dialect)
+{
+	return dialects[dialect].data;
 }
 
 static uint8_t
@@ -497,34 +558,18 @@ hex_value(char c)
 bool
 node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
 {
-	uint8_t uuid[ZKLOCK_UUID_BYTES] = {0};
-	char	prefix[ZKLOCK_MAX_NODE_NAME + 1];
-	size_t	prefix_len;
-	size_t	start = 0;
-	size_t	digits = 2 * ZKLOCK_UUID_BYTES;
-	size_t	found = 0;
-	int64_t sequence;
-	int		written;
+	const DialectName *exclusive = &dialects[dialect].names[LOCK_MODE_EXCLUSIVE];
+	const size_t	   start = strlen(exclusive->before);
+	const size_t	   digits = uuid_digits[exclusive->uuid];
+	uint8_t			   uuid[ZKLOCK_UUID_BYTES] = {0};
+	char			   prefix[ZKLOCK_MAX_NODE_NAME + 1];
+	size_t			   prefix_len;
+	size_t			   found = 0;
+	int64_t			   sequence;
+	int				   written;
 
 	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
 		return false;
-
-	switch (dialect)
-	{
-		case DIALECT_CURATOR:
-		case DIALECT_CURATOR_RW:
-			start = strlen("_c_");
-			break;
-		case DIALECT_KAZOO:
-			break;
-		case DIALECT_ZOOKEEPER:
-			start = strlen("x-");
-			digits = SESSION_ID_HEX_DIGITS;
-			break;
-		case DIALECT_HIVE:
-			digits = 0;
-			break;
-	}
 	for (size_t i = start; i < prefix_len && found < digits; i++)
 	{
 		if (name[i] == '-')

@@ -49,6 +49,13 @@ typedef enum NodeDialect
 	DIALECT_HIVE		/* Hive's lock manager */
 } NodeDialect;
 
+/* What a node's data looks like. */
+typedef enum NodeDataForm
+{
+	NODE_DATA_JSON,
+	NODE_DATA_HIVE /* fields parted by colons */
+} NodeDataForm;
+
 typedef enum PathFault
 {
 	PATH_OK,
@@ -69,16 +76,21 @@ typedef enum PathFault
 /* What the name of a lock node says about its owner's request. */
 typedef struct NodeName
 {
-	LockMode mode;
-	int64_t	 sequence; /* in the range of a 32-bit signed integer */
+	LockMode	mode;
+	int64_t		sequence; /* in the range of a 32-bit signed integer */
+	NodeDialect dialect;  /* whose clients write such names; for names that
+						   * several do, the one to write for all of them */
 } NodeName;
 
 extern PathFault   path_check(const char *path, size_t len);
 extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
+extern bool		   node_name_is_possible(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
+extern bool		   node_name_recurs(NodeDialect dialect);
+extern NodeDataForm node_data_form(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes);
 

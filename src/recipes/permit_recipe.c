@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * permit_recipe.c
- *	  Semaphores as arithmetic: the names of leases, and who has a permit.
+ *	  The permits of semaphores.
  *
  * The layout is that of Curator's InterProcessSemaphoreV2.  A node below
  * <path>/leases is a lease: it is a permit, or waits to become one.  Curator
@@ -20,6 +20,10 @@
  * are, so that a listing shows those who disagree.  Curator gives no meaning
  * to the names.
  *
+ * Each lease is one contender's, and while a contender waits, any change among
+ * the leases is a reason to look again.  That is no herd: only the session
+ * whose turn it is waits here.
+ *
  * Pure C: runs in any process or thread, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
@@ -30,6 +34,9 @@
 
 #include <stdio.h>
 #include <string.h>
+
+#include "fault.h"
+#include "recipes/recipe.h"
 
 #define LEASE_MARKER "lease-"
 #define PERMITS_MARKER "-of"
@@ -80,50 +87,44 @@ read_permits(const char *name, size_t len)
 	return permits;
 }
 
-/*
- * Write the name to give to a sequential create into dst, which has room for
- * size bytes: all of a lease's name but the sequence.  ZKLOCK_MAX_NODE_NAME + 1
- * bytes are always enough, with the sequence too.
- */
-void
-lease_name_prefix(char *dst, size_t size, int32_t permits, const uint8_t uuid[ZKLOCK_UUID_BYTES])
+static void
+permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t uuid[ZKLOCK_UUID_BYTES])
 {
 	char text[37];
 
 	uuid_format(text, sizeof(text), uuid, true);
-	snprintf(dst, size, "_c_%s" PERMITS_MARKER "%d-" LEASE_MARKER, text, (int) permits);
+	snprintf(dst, size, "_c_%s" PERMITS_MARKER "%d-" LEASE_MARKER, text, (int) request->permits);
 }
 
 /*
- * Read the name of a node below PERMIT_LEASES.  Returns false if it has no
- * sequence where one belongs; it is a lease nevertheless, since for Curator
- * every child is one.
+ * For Curator every child is a lease, so here too.  One that has no sequence
+ * where one belongs counts as the oldest.
  *
  * The sequence is what a server makes of a counter of 32 bits: ten digits at
  * first, a sign and fewer digits when it has run over.
  */
-bool
-lease_name_parse(const char *name, PermitLease *lease)
+static bool
+permit_read(const char *child, RecipePeer *peer)
 {
 	const char *marker = NULL;
-	const char *next = name;
+	const char *next = child;
 	const char *digits;
+	int32_t		sequence;
 	bool		negative;
 
-	lease->numbered = false;
-	lease->sequence = 0;
-	lease->permits = 0;
-
+	*peer = (RecipePeer){.numbered = false, .mode = LOCK_MODE_EXCLUSIVE};
 	while ((next = strstr(next, LEASE_MARKER)) != NULL)
 		marker = next++;
 	if (marker == NULL)
-		return false;
+		return true;
 	digits = marker + strlen(LEASE_MARKER);
 	negative = *digits == '-';
 	digits += negative;
-	lease->numbered = read_number(digits, strlen(digits), negative, &lease->sequence);
-	lease->permits = read_permits(name, (size_t) (marker - name));
-	return lease->numbered;
+	peer->numbered = read_number(digits, strlen(digits), negative, &sequence);
+	if (peer->numbered)
+		peer->sequence = sequence;
+	peer->permits = read_permits(child, (size_t) (marker - child));
+	return true;
 }
 
 /*
@@ -131,7 +132,7 @@ lease_name_parse(const char *name, PermitLease *lease)
  * their distance tells, which is right for leases less than 2^31 apart.
  */
 static int64_t
-age(const PermitLease *lease, const PermitLease *than)
+age(const RecipePeer *lease, const RecipePeer *than)
 {
 	if (!lease->numbered || !than->numbered)
 		return lease->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
@@ -139,35 +140,39 @@ age(const PermitLease *lease, const PermitLease *than)
 }
 
 /*
- * Whom does the owner of a lease wait for?
- *
- * leases are the n children of the semaphore's node for leases, in any order;
- * own is the index of the one in question, or -1 for somebody who has none
- * yet and would come last.  The semaphore has the given number of permits, or
- * less if the owner of an older lease thinks so; *others is the smallest
- * number that those name, 0 if none does.
- *
- * Returns the index of the oldest lease if there is no permit left, else -1.
+ * The oldest lease, if there is no permit left.  The semaphore has the number
+ * of permits that was asked for, or less if the owner of an older lease thinks
+ * so; the smallest number that those name is the remark.
  */
-int
-permit_blocker(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others)
+static int
+permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
+			   const RecipeRequest *request, int32_t *remark)
 {
-	int oldest = -1;
-	int older = 0;
-	int i;
+	int32_t permits = request->permits;
+	int		oldest = RECIPE_NOBODY;
+	int		older = 0;
 
-	*others = 0;
-	for (i = 0; i < n; i++)
+	*remark = 0;
+	for (int i = 0; i < n; i++)
 	{
-		if (i == own || (own >= 0 && age(&leases[i], &leases[own]) < 0))
+		if (self && age(&peers[i], self) < 0)
 			continue;
 		older++;
-		if (leases[i].permits > 0 && (*others == 0 || leases[i].permits < *others))
-			*others = leases[i].permits;
-		if (oldest < 0 || age(&leases[i], &leases[oldest]) > 0)
+		if (peers[i].permits > 0 && (*remark == 0 || peers[i].permits < *remark))
+			*remark = peers[i].permits;
+		if (oldest == RECIPE_NOBODY || age(&peers[i], &peers[oldest]) > 0)
 			oldest = i;
 	}
-	if (*others > 0 && *others < permits)
-		permits = *others;
-	return older < permits ? -1 : oldest;
+	if (*remark > 0 && *remark < permits)
+		permits = *remark;
+	if (older < permits || ZKLOCK_FAULT("permit-early"))
+		return RECIPE_NOBODY;
+	return oldest;
 }
+
+const Recipe permit_recipe = {.name = "semaphore",
+							  .watch = RECIPE_WATCH_CHILDREN,
+							  .own_session = RECIPE_OWN_SESSION_COUNTS,
+							  .read = permit_read,
+							  .write = permit_write,
+							  .blocker = permit_blocker};

@@ -1,10 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * permit_recipe.h
- *	  Semaphores as arithmetic: the names of leases, and who has a permit.
- *
- * Pure C: depends on node_name.h alone, allocates nothing, keeps no state,
- * runs in any process or thread, holds no lock.
+ *	  Where a semaphore keeps its nodes.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -13,24 +10,8 @@
 #ifndef ZKLOCK_PERMIT_RECIPE_H
 #define ZKLOCK_PERMIT_RECIPE_H
 
-#include "recipes/node_name.h"
-
-/* Where a semaphore keeps its nodes, as Curator does. */
+/* Below the semaphore's path, as Curator has it */
 #define PERMIT_TURNS "/locks"
 #define PERMIT_LEASES "/leases"
-
-/* What the name of a node below PERMIT_LEASES tells. */
-typedef struct PermitLease
-{
-	bool	numbered; /* has a sequence; others are taken to be the oldest */
-	int32_t sequence;
-	int32_t permits; /* its owner's idea of the semaphore, 0 if it does not tell */
-} PermitLease;
-
-extern void
-			lease_name_prefix(char *dst, size_t size, int32_t permits, const uint8_t uuid[ZKLOCK_UUID_BYTES]);
-extern bool lease_name_parse(const char *name, PermitLease *lease);
-extern int
-permit_blocker(const PermitLease *leases, int n, int own, int32_t permits, int32_t *others);
 
 #endif /* ZKLOCK_PERMIT_RECIPE_H */

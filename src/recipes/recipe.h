@@ -1,14 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * recipe.h
- *	  Who waits for whom: the lock recipe as arithmetic.
+ *	  What the engine asks of a recipe.
  *
- * Every contender for a lock has a sequence number, given out by ZooKeeper in
- * order of arrival, and a mode.  It is served once no older contender of a
- * conflicting mode is left.
+ * Every recipe of ZooKeeper that makes clients wait for one another has them
+ * create a sequential node below a common path, list the path's children, and
+ * look at those before their own.  That much is the engine's (src/queue).  A
+ * recipe says the rest: how its nodes are called, what a child's name tells,
+ * for whom a contender waits and what it watches meanwhile, and which
+ * contenders of one server can stand behind one node.
  *
- * Pure C: depends on nothing but node_name.h, allocates nothing, keeps no
- * state, runs in any process or thread, holds no lock.
+ * A new recipe is one file beside this one that fills in a Recipe, a RecipeId,
+ * and a line in recipes.c.
+ *
+ * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
+ * in any process or thread, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -17,20 +23,122 @@
 #ifndef ZKLOCK_RECIPE_H
 #define ZKLOCK_RECIPE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "recipes/node_name.h"
 
-typedef struct RecipeContender
+typedef enum RecipeId
 {
-	int64_t	 sequence;
-	LockMode mode;
-} RecipeContender;
+	RECIPE_LOCK,  /* exclusive and shared locks */
+	RECIPE_PERMIT /* the permits of a semaphore */
+} RecipeId;
 
-extern bool recipe_conflict(LockMode a, LockMode b);
-extern int recipe_blocker(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode);
-extern bool
-recipe_newer_exists(const RecipeContender *contenders, int n, int64_t sequence, LockMode mode);
+/* What a contender asks for.  A recipe reads the members that concern it. */
+typedef struct RecipeRequest
+{
+	LockMode	mode;
+	NodeDialect dialect; /* whose names its node has */
+	int32_t		permits; /* how many the semaphore has, in its owner's opinion */
+} RecipeRequest;
+
+/* What the name of a node tells about the contender behind it. */
+typedef struct RecipePeer
+{
+	int64_t	 sequence; /* in the range of a 32-bit signed integer */
+	bool	 numbered; /* it has one; the recipe says what follows if not */
+	LockMode mode;
+	int32_t	 permits; /* its owner's opinion of the semaphore, 0 if it does not tell */
+} RecipePeer;
+
+/* What RecipeBlocker returns for a contender that waits for nobody. */
+#define RECIPE_NOBODY (-1)
+
+/* What a contender watches that has to wait. */
+typedef enum RecipeWatch
+{
+	RECIPE_WATCH_BLOCKER, /* the one peer it waits for */
+	RECIPE_WATCH_CHILDREN /* the path: any change is a reason to look again */
+} RecipeWatch;
+
+/* Does what the same session holds on the path stand in a contender's way? */
+typedef enum RecipeOwnSession
+{
+	RECIPE_OWN_SESSION_PASSES, /* no: a session never waits for itself */
+	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
+} RecipeOwnSession;
+
+/* What an administrator should know of a client that does not wait for ours. */
+typedef struct RecipeHeedless
+{
+	const char *ours;	/* the dialect that we write */
+	const char *theirs; /* the dialect of its name */
+	const char *remedy; /* what can be done but to write theirs, as the end of a
+						 * sentence, with what follows; NULL if nothing */
+} RecipeHeedless;
+
+/*
+ * Functions that return bool may be NULL for "no" in every case.
+ */
+typedef struct Recipe
+{
+	const char		*name; /* for messages */
+	RecipeWatch		 watch;
+	RecipeOwnSession own_session;
+
+	/*
+	 * Reads the name of a child of the path.  Returns false if the child has
+	 * nothing to do with this recipe.
+	 */
+	bool (*read)(const char *child, RecipePeer *peer);
+
+	/*
+	 * Writes all of a new node's name but the sequence into dst.  A buffer of
+	 * ZKLOCK_MAX_NODE_NAME + 1 bytes has room for the sequence too.
+	 */
+	void (*write)(char *dst, size_t size, const RecipeRequest *request,
+				  const uint8_t uuid[ZKLOCK_UUID_BYTES]);
+
+	/*
+	 * For whom does a contender wait?
+	 *
+	 *	peers	the n other contenders on the path, in any order
+	 *	self	its own node, or NULL if it has none yet and would come last
+	 *	remark	set to a number that the recipe wants its user to see, 0 if none
+	 *
+	 * Returns the index of a peer, or RECIPE_NOBODY: it is granted.
+	 */
+	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
+				   const RecipeRequest *request, int32_t *remark);
+
+	/* Does a peer by itself keep out a contender that comes after it? */
+	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
+
+	/*
+	 * What may a peer that goes have left in its place, as old as itself?
+	 * Returns false if nothing.
+	 */
+	bool (*successor)(const RecipePeer *gone, RecipePeer *left);
+
+	/*
+	 * Does the client behind a child of that name let contenders of ours, which
+	 * asked with "request", hold at the same time as its own?
+	 */
+	bool (*heedless)(const char *child, const RecipeRequest *request, RecipeHeedless *why);
+
+	/* May a contender join those behind a node that was asked for with "node"? */
+	bool (*may_join)(const RecipeRequest *node, const RecipeRequest *request);
+
+	/* Are those behind a node granted all together, not one after another? */
+	bool (*shares)(const RecipeRequest *node);
+
+	/*
+	 * Writes the name of the node that takes the place of "name" when its only
+	 * contender downgrades to "request".  Returns false if there is none.
+	 */
+	bool (*heir)(char *dst, size_t size, const char *name, const RecipeRequest *request);
+} Recipe;
+
+extern const Recipe lock_recipe;
+extern const Recipe permit_recipe;
+
+extern const Recipe *recipe_by_id(RecipeId id);
 
 #endif /* ZKLOCK_RECIPE_H */

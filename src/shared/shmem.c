@@ -35,25 +35,27 @@
  * waiting backends go on waiting, released entries stay RELEASING, and the
  * next worker takes everything up from here (see lock_adopt()).
  *
- * Runs in: all processes.  Spinlocks are held for a few copies at most and
- * nothing that can fail is done under them.
+ * Runs in: all processes.  Spinlocks are held for a few copies at most, the
+ * LWLock of SessionInfo for one of that, and nothing that can fail is done under
+ * any of them.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include <time.h>
-
 #include "compat.h"
+#include "fault.h"
 #include "port/pg_bitutils.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
-#include "worker/lease.h"
-#include "zklock.h"
+
+#define SESSION_TRANCHE "zklock_session"
 
 ZklockShared *zklock_shared = NULL;
+LWLock		 *zklock_session_lock = NULL;
 
 static int
 max_entries(void)
@@ -74,6 +76,7 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(shared_size());
+	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -83,6 +86,7 @@ zklock_shmem_startup(void)
 	bool found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	zklock_shared = ShmemInitStruct("zklock", shared_size(), &found);
 	if (!found)
 	{
@@ -94,12 +98,15 @@ zklock_shmem_startup(void)
 		pg_atomic_init_u64(&shared->lease_until, 0);
 		pg_atomic_init_u64(&shared->lease_over, 0);
 		pg_atomic_init_u64(&shared->next_ticket, 1);
+		pg_atomic_init_u64(&shared->next_errand, 1);
 		for (int i = 0; i < (int) lengthof(shared->dirty); i++)
 			pg_atomic_init_u64(&shared->dirty[i], 0);
 		SpinLockInit(&shared->mutex);
-		SpinLockInit(&shared->admin.mutex);
+		for (int i = 0; i < ERRAND_SLOTS; i++)
+			SpinLockInit(&shared->errands[i].mutex);
 		shared->next_run_id = 1;
 		shared->first_free = 0;
+		shared->nfree = shared->max_entries;
 		for (int i = 0; i < shared->max_entries; i++)
 		{
 			SpinLockInit(&shared->entries[i].mutex);
@@ -110,19 +117,26 @@ zklock_shmem_startup(void)
 }
 
 /*
- * Takes an entry from the free list.  Its state stays FREE until the caller
- * has filled it and makes it REQUESTED, between which nothing may fail.
+ * Takes an entry from the free list, which is to keep some of them.  Its state
+ * stays FREE until the caller has filled it and makes it REQUESTED, between
+ * which nothing may fail.
+ *
+ *	leave	how many entries must stay free
+ *
  * Returns its index, or -1 if there is none.
  */
 int
-entry_claim(void)
+entry_claim(int leave)
 {
-	int index;
+	int index = -1;
 
 	SpinLockAcquire(&zklock_shared->mutex);
-	index = zklock_shared->first_free;
-	if (index >= 0)
+	if (zklock_shared->nfree > leave)
+	{
+		index = zklock_shared->first_free;
 		zklock_shared->first_free = entry_at(index)->next_free;
+		zklock_shared->nfree--;
+	}
 	SpinLockRelease(&zklock_shared->mutex);
 	return index;
 }
@@ -131,6 +145,7 @@ entry_claim(void)
 void
 entry_mark_dirty(int index)
 {
+	ZKLOCK_SLOW("slow-backends", 120, 25);
 	pg_atomic_fetch_or_u64(&zklock_shared->dirty[index / 64], UINT64CONST(1) << (index % 64));
 	zklock_wake_worker();
 }
@@ -192,6 +207,7 @@ entry_free(int index)
 	SpinLockAcquire(&zklock_shared->mutex);
 	entry->next_free = zklock_shared->first_free;
 	zklock_shared->first_free = index;
+	zklock_shared->nfree++;
 	SpinLockRelease(&zklock_shared->mutex);
 	SpinLockRelease(&entry->mutex);
 
@@ -247,59 +263,45 @@ zklock_session_has_ended(int64 id)
 	return found;
 }
 
-/*
- * Is what was granted lost?  When the lease is over it is, even before the
- * worker has said so.
- */
-bool
-entry_is_lost(int index)
-{
-	bool		   over = lease_state() == LEASE_OVER;
-	ContenderState state = entry_get_state(index);
-
-	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
-}
-
 /* Copies the session's state; either argument may be NULL. */
 void
 zklock_get_session(SessionInfo *info, int *worker_pid)
 {
-	SpinLockAcquire(&zklock_shared->mutex);
 	if (info)
+	{
+		LWLockAcquire(zklock_session_lock, LW_SHARED);
 		*info = zklock_shared->session;
+		LWLockRelease(zklock_session_lock);
+	}
 	if (worker_pid)
+	{
+		SpinLockAcquire(&zklock_shared->mutex);
 		*worker_pid = zklock_shared->worker_pid;
-	SpinLockRelease(&zklock_shared->mutex);
+		SpinLockRelease(&zklock_shared->mutex);
+	}
 }
 
-/* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */
-bool
-zklock_connected(void)
+/* How many entries are not free. */
+int
+entries_in_use(void)
 {
-	bool connected;
+	int n = 0;
 
-	SpinLockAcquire(&zklock_shared->mutex);
-	connected = zklock_shared->worker_pid != 0 && zklock_shared->session.state == SESSION_CONNECTED;
-	SpinLockRelease(&zklock_shared->mutex);
-	return connected && lease_state() == LEASE_HOLDS;
+	for (int i = 0; i < zklock_shared->max_entries; i++)
+	{
+		if (entry_get_state(i) != CONTENDER_FREE)
+			n++;
+	}
+	return n;
 }
 
-/*
- * Microseconds on a clock that no one sets and that runs on while the machine
- * sleeps; only differences mean anything.
- */
-int64
-zklock_now_us(void)
+/* Raises an error unless the library was loaded with the server. */
+void
+zklock_require_preload(void)
 {
-	struct timespec now;
-
-	(void) clock_gettime(CLOCK_BOOTTIME, &now);
-	return INT64CONST(1000000) * now.tv_sec + now.tv_nsec / 1000;
-}
-
-/* The same in milliseconds. */
-int64
-zklock_now_ms(void)
-{
-	return zklock_now_us() / 1000;
+	if (zklock_shared == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("zklock must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add \"zklock\" to \"shared_preload_libraries\" and restart the server.")));
 }

@@ -9,7 +9,10 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
+#include "shared/clock.h"
+#include "shared/errand.h"
+#include "storage/lwlock.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
@@ -55,6 +58,14 @@ typedef enum EntryKind
 	CONTENDER_PERMIT /* a lease of a semaphore */
 } EntryKind;
 
+/* What missing nodes of a path are created as; zklock.parent_nodes */
+typedef enum ParentNodes
+{
+	PARENTS_CONTAINER, /* ZooKeeper removes them when they are empty */
+	PARENTS_PERSISTENT,
+	PARENTS_EXISTING /* they are not created */
+} ParentNodes;
+
 /* Why a contender is in CONTENDER_FAILED. */
 typedef enum ContenderFailure
 {
@@ -64,12 +75,19 @@ typedef enum ContenderFailure
 	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
+	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
+	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
-	FAILURE_WORN_OUT	  /* the path's sequence numbers are used up */
+	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
+	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
+	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
 } ContenderFailure;
 
 /*
- * One request of one session.  All fields but the mutex are protected by it.
+ * One request of one session.  All fields but the mutex are protected by it,
+ * with one exception: who has seen the entry in use may read without it what is
+ * constant then, and must see afterwards that its generation is the same.
  */
 typedef struct ContenderEntry
 {
@@ -90,16 +108,23 @@ typedef struct ContenderEntry
 	 */
 	uint64 ticket;
 
-	/* Written by the owning backend on FREE -> REQUESTED, then constant. */
+	/*
+	 * Written by the owning backend on FREE -> REQUESTED, then constant.  Path
+	 * and data are written before that step, without the mutex.
+	 */
 	int			proc_number; /* whose latch is set on a change */
 	int			pid;
 	Oid			database;
+	Oid			role; /* the session's, who may see all of it */
 	EntryKind	kind;
+	RecipeId	recipe;
 	NodeDialect dialect;
-	int			permits;			/* of the semaphore, for CONTENDER_PERMIT */
-	bool		persistent_parents; /* else containers, if any are missing */
-	bool		transaction_level;	/* what was asked for at first */
-	bool		nowait;				/* never wait for another holder */
+	int			permits; /* of the semaphore, for CONTENDER_PERMIT */
+	ParentNodes parent_nodes;
+	int			share;			   /* entries that its backend may have: see share.h */
+	bool		may_use_reserve;   /* likewise; it asked as a superuser */
+	bool		transaction_level; /* what was asked for at first */
+	bool		nowait;			   /* never wait for another holder */
 	TimestampTz requested_at;
 	char		path[ZKLOCK_MAX_PATH + 1];	 /* UTF-8 */
 	char		data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
@@ -133,7 +158,10 @@ typedef struct ContenderEntry
 	LossReason		 loss;
 	uint32			 check_done; /* number of the check passed last */
 
-	/* Set by the worker with a loss, cleared by the owning backend. */
+	/*
+	 * Set by the worker with a loss, or by the owning backend if it makes up for
+	 * one after its transaction; cleared by the owning backend.
+	 */
 	int			interrupt;		/* signal that on_loss made it send, 0 if none */
 	TimestampTz interrupted_at; /* when */
 } ContenderEntry;
@@ -146,7 +174,10 @@ typedef enum SessionState
 	SESSION_AUTH_FAILED /* ZooKeeper refused our credentials */
 } SessionState;
 
-/* What zk_session shows and a restarted worker needs; all set by the worker. */
+/*
+ * What zk_session shows and a restarted worker needs; all set by the worker.
+ * Too much to be copied under a spinlock, it has an LWLock of its own.
+ */
 typedef struct SessionInfo
 {
 	SessionState state;
@@ -161,60 +192,8 @@ typedef struct SessionInfo
 	int64		 expirations;
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
+	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
 } SessionInfo;
-
-/* What an administrator's function has the worker do in ZooKeeper. */
-typedef enum AdminKind
-{
-	ADMIN_READ,	 /* read who owns a node */
-	ADMIN_CHECK, /* have a quorum commit that it exists */
-	ADMIN_DELETE /* delete it if it still is the one that was read */
-} AdminKind;
-
-typedef enum AdminOutcome
-{
-	ADMIN_OK,
-	ADMIN_NO_NODE,
-	ADMIN_CHANGED,	   /* it is another node by now */
-	ADMIN_UNREACHABLE, /* no connection, or it was lost: the outcome is unknown */
-	ADMIN_REFUSED	   /* see "code" */
-} AdminOutcome;
-
-typedef enum AdminState
-{
-	ADMIN_FREE,	   /* any backend may ask */
-	ADMIN_ASKED,   /* the worker is to answer */
-	ADMIN_ANSWERED /* the backend that asked is to take note */
-} AdminState;
-
-#define ZKLOCK_ADMIN_NODE_SIZE (ZKLOCK_MAX_PATH + 256) /* a node's path, with its NUL */
-
-/*
- * The channel between administrators' functions and the worker: one question
- * at a time.  All fields but the mutex are protected by it; admin.c tells who
- * may make which step.
- */
-typedef struct AdminRequest
-{
-	slock_t mutex;
-
-	/* Written by both sides, only along the arrows drawn in admin.c. */
-	AdminState state;
-
-	/* Written by the backend that asks. */
-	uint64	  number;	   /* of the question; a late answer to another is dropped */
-	int		  proc_number; /* whose latch is set by an answer */
-	AdminKind kind;
-	char	  node[ZKLOCK_ADMIN_NODE_SIZE]; /* UTF-8 */
-
-	/* ADMIN_DELETE: written by the backend; ADMIN_READ: by the worker. */
-	int64 czxid;
-	int64 owner; /* its session, 0 if it is not ephemeral */
-
-	/* Written by the worker before ADMIN_ANSWERED. */
-	AdminOutcome outcome;
-	int			 code; /* ZooKeeper's, for ADMIN_REFUSED */
-} AdminRequest;
 
 #define ZKLOCK_ENDED_SESSIONS 16
 
@@ -235,19 +214,24 @@ typedef struct ZklockShared
 	/* Advanced by backends and the worker: order of arrival. */
 	pg_atomic_uint64 next_ticket;
 
+	/* Advanced by backends: number of the next errand. */
+	pg_atomic_uint64 next_errand;
+
 	/* Bit i: entry i wants attention. Set by backends, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
-	slock_t		mutex;		 /* protects what follows, to the entries */
-	int			worker_pid;	 /* worker; 0 if none runs */
-	int			first_free;	 /* free list of entries; -1 if empty */
-	uint64		next_run_id; /* worker */
-	SessionInfo session;	 /* worker */
+	SessionInfo session; /* under zklock_session_lock */
+
+	slock_t mutex;		 /* protects what follows, to the errands */
+	int		worker_pid;	 /* worker; 0 if none runs */
+	int		first_free;	 /* free list of entries; -1 if empty */
+	int		nfree;		 /* its length */
+	uint64	next_run_id; /* worker */
 
 	/* Ids of sessions of ours that have ended, newest first; of the worker. */
 	int64 ended_sessions[ZKLOCK_ENDED_SESSIONS];
 
-	AdminRequest admin;
+	Errand errands[ERRAND_SLOTS];
 
 	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
 } ZklockShared;
@@ -256,11 +240,14 @@ typedef struct ZklockShared
 
 extern ZklockShared *zklock_shared;
 
+/* Protects zklock_shared->session.  Nothing that can fail is done under it. */
+extern LWLock *zklock_session_lock;
+
 extern void zklock_shmem_request(void);
 extern void zklock_shmem_startup(void);
 
 /* Backends */
-extern int	entry_claim(void);
+extern int	entry_claim(int leave);
 extern void entry_mark_dirty(int index);
 extern void zklock_wake_worker(void);
 
@@ -274,11 +261,9 @@ extern bool zklock_session_has_ended(int64 id);
 
 /* Any process */
 extern ContenderState entry_get_state(int index);
-extern bool			  entry_is_lost(int index);
+extern int			  entries_in_use(void);
+extern void			  zklock_require_preload(void);
 extern void			  zklock_get_session(SessionInfo *info, int *worker_pid);
-extern bool			  zklock_connected(void);
-extern int64		  zklock_now_us(void);
-extern int64		  zklock_now_ms(void);
 
 static inline ContenderEntry *
 entry_at(int index)

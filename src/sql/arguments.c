@@ -11,41 +11,29 @@
 #include <math.h>
 
 #include "access/parallel.h"
+#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "datatype/timestamp.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "recipes/node_name.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "zklock.h"
 
-/* Is a path in zklock.allowed_paths?  Both are in the server's encoding. */
-static bool
-path_is_allowed(const char *path)
+/* What a message shows of an argument of any length, in bytes */
+#define SHOWN_MAX 128
+
+/* An argument as a message shows it: a long one's beginning. */
+char *
+shown_argument(const char *value)
 {
-	const char *item = zklock_allowed_paths;
+	size_t len = strlen(value);
 
-	while (*item != '\0')
-	{
-		size_t		len = strcspn(item, ",");
-		const char *next = item + len + (item[len] == ',');
-
-		while (len > 0 && *item == ' ')
-			item++, len--;
-		while (len > 0 && item[len - 1] == ' ')
-			len--;
-		if (len >= 2 && strncmp(item + len - 2, "/*", 2) == 0)
-		{
-			/* A path does not end with "/": it goes on. */
-			if (strncmp(path, item, len - 1) == 0)
-				return true;
-		}
-		else if (len == strlen(path) && strncmp(path, item, len) == 0)
-			return true;
-		item = next;
-	}
-	return false;
+	if (len <= SHOWN_MAX)
+		return pstrdup(value);
+	return psprintf("%.*s...", pg_mbcliplen(value, len, SHOWN_MAX), value);
 }
 
 /*
@@ -61,13 +49,27 @@ check_path(text *arg, bool to_lock)
 
 	if (fault != PATH_OK)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", path),
+						errmsg("invalid ZooKeeper path: \"%s\"", shown_argument(path)),
 						errdetail_internal("%s", path_fault_detail(fault))));
-	if (to_lock && !path_is_allowed(path))
+	if (to_lock && !path_rules_allow(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("permission denied for ZooKeeper path \"%s\"", path),
 						errdetail("The path is not in \"zklock.allowed_paths\".")));
 	return utf8;
+}
+
+/*
+ * Raises an error in a security-restricted operation, such as ANALYZE: there
+ * PostgreSQL calls functions in which the owner of a table, say, may do what it
+ * likes, but what the session holds, and the paths it may lock, are those of
+ * the user who maintains the table.
+ */
+void
+refuse_restricted_operation(const char *what)
+{
+	if (InSecurityRestrictedOperation())
+		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+						errmsg("cannot %s within security-restricted operation", what)));
 }
 
 /* The process that holds a session's locks is its leader. */
@@ -78,6 +80,7 @@ require_lock_holder(void)
 	if (IsParallelWorker())
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("cannot use ZooKeeper locks during a parallel operation")));
+	refuse_restricted_operation("use ZooKeeper locks");
 }
 
 /* The path argument of a function, checked, in UTF-8. */

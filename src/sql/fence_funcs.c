@@ -19,21 +19,36 @@
  * it is defined with.  The table is in the function's own schema, wherever
  * the extension has been moved, and is always named with it.
  *
- * Runs in: backends.  Needs neither the worker nor shared memory.
+ * Tokens belong to the data of this database, and not to that of another which
+ * gets this one's changes.  So a trigger, which fires where changes are
+ * replayed only, keeps replicated rows of zk_fences from being written; what
+ * zk_fence() writes passes, also when it is called by triggers of replicated
+ * tables.
+ *
+ * Runs in: backends, logical replication workers.  Needs neither the worker of
+ * zklock nor shared memory.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "backend/backend.h"
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "replication/logicalworker.h"
+#include "replication/origin.h"
+#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
-#include "zklock.h"
+#include "utils/datum.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(zk_fence);
+PG_FUNCTION_INFO_V1(zk_fences_keep_local);
 
 /*
  * The statements, kept for the life of the backend.  Names in a kept plan are
@@ -47,6 +62,9 @@ static struct
 	SPIPlanPtr write;
 	SPIPlanPtr read;
 } plans;
+
+/* What is being written to the table is this database's own. */
+static bool writing_own = false;
 
 static void
 free_plan(SPIPlanPtr *plan)
@@ -96,6 +114,26 @@ prepare_plans(Oid function)
 	strlcpy(plans.schema, schema, sizeof(plans.schema));
 }
 
+/* Executes an INSERT of what is this database's own. */
+static void
+write_own(SPIPlanPtr plan, Datum *args)
+{
+	volatile int result = 0;
+
+	writing_own = true;
+	PG_TRY();
+	{
+		result = SPI_execute_plan(plan, args, NULL, false, 0);
+	}
+	PG_FINALLY();
+	{
+		writing_own = false;
+	}
+	PG_END_TRY();
+	if (result != SPI_OK_INSERT)
+		elog(ERROR, "could not write fencing tokens: %s", SPI_result_code_string(result));
+}
+
 /*
  * Writes a token if it is higher than that of the row, or if even_same and it
  * is the same.  Locks the row in any case.  Returns whether it has written.
@@ -104,10 +142,8 @@ static bool
 write_token(Datum path, int64 token, bool even_same)
 {
 	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(even_same)};
-	int	  result = SPI_execute_plan(plans.write, args, NULL, false, 0);
 
-	if (result != SPI_OK_INSERT)
-		elog(ERROR, "could not write a fencing token: %s", SPI_result_code_string(result));
+	write_own(plans.write, args);
 	return SPI_processed == 1;
 }
 
@@ -151,30 +187,71 @@ advance_token(Datum path, int64 token)
 }
 
 /*
+ * Raises the error for a token that is lower than one seen before.  If the
+ * session holds the lock with this token, nobody can have got a higher one
+ * from ZooKeeper, and another try, with the next token, would be as vain.
+ */
+static void
+report_lower_token(const char *path, const char *shown_path, int64 token, int64 seen)
+{
+	const char *table = quote_qualified_identifier(plans.schema, "zk_fences");
+
+	if (backend_proved_token(path) == token)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("a fencing token has been seen for ZooKeeper path \"%s\" that ZooKeeper cannot have given yet",
+						shown_path),
+				 errdetail("This session holds the lock with token %lld, but table %s has token %lld.",
+						   (long long) token, table, (long long) seen),
+				 errhint("A wrong token was given to zk_fence(), or that of another ensemble, or ZooKeeper has been restored from an old copy. Make sure that nobody writes with such a token any more, then delete the path's row from the table.")));
+	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("fencing token for ZooKeeper path \"%s\" is stale", shown_path),
+					errdetail("The token is %lld, but %lld has been seen.", (long long) token,
+							  (long long) seen),
+					errhint("Somebody else has got the lock since. Roll back, lock again and do the work again. If every new token is refused, a wrong one is in table %s.",
+							table)));
+}
+
+/*
  * zk_fence(path text, token bigint) returns void
  *
  * Raises an error if this database has seen a higher token for the path, else
  * remembers the token and keeps others out until the transaction ends.
+ *
+ * A token that is too high would keep all others out for good.  Whether it is
+ * cannot be known here, unless the session itself holds the lock: then its
+ * token is the highest there is.
  */
 Datum
 zk_fence(PG_FUNCTION_ARGS)
 {
+	char *path;
+	char *shown_path;
 	int64 token;
+	int64 proved;
 	int64 seen;
 
-	zklock_require_preload();
+	refuse_restricted_operation("use fencing tokens");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("fencing token must not be null")));
-	(void) check_path(PG_GETARG_TEXT_PP(0), true);
+	path = check_path(PG_GETARG_TEXT_PP(0), true);
+	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	token = PG_GETARG_INT64(1);
 	if (token <= 0)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("fencing token must be greater than zero")));
 	PreventCommandIfReadOnly("zk_fence()");
 	PreventCommandIfParallelMode("zk_fence()");
+	proved = backend_proved_token(path);
+	if (proved != 0 && token > proved)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("fencing token is not one of ZooKeeper path \"%s\"", shown_path),
+						errdetail("The token is %lld, but this session holds the lock with token %lld, and there is no higher one.",
+								  (long long) token, (long long) proved),
+						errhint("Pass what zk_fencing_token() says for the same path.")));
 
 	SPI_connect();
 	prepare_plans(fcinfo->flinfo->fn_oid);
@@ -182,12 +259,110 @@ zk_fence(PG_FUNCTION_ARGS)
 	SPI_finish();
 
 	if (seen > token)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("fencing token for ZooKeeper path \"%s\" is stale",
-						text_to_cstring(PG_GETARG_TEXT_PP(0))),
-				 errdetail("The token is %lld, but %lld has been seen.", (long long) token,
-						   (long long) seen),
-				 errhint("Somebody else has got the lock since. Roll back, lock again and do the work again.")));
+		report_lower_token(path, shown_path, token, seen);
 	PG_RETURN_VOID();
+}
+
+/* The rows of the table while a TRUNCATE is replayed, as an array; 0 if none */
+static Datum kept_rows = (Datum) 0;
+
+/* Executes a statement about a table and an array of its rows, "$1". */
+static SPIPlanPtr
+prepare_about(Relation table, const char *format)
+{
+	Oid	  types[] = {get_array_type(table->rd_rel->reltype)};
+	char *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
+											RelationGetRelationName(table));
+
+	SPIPlanPtr plan = SPI_prepare(psprintf(format, name), lengthof(types), types);
+
+	if (plan == NULL)
+		elog(ERROR, "could not prepare \"%s\": %s", format, SPI_result_code_string(SPI_result));
+	return plan;
+}
+
+/*
+ * Keeps the rows of a table that is about to be truncated: all that have been
+ * committed, even if the transaction has an older snapshot.
+ */
+static void
+keep_rows(Relation table)
+{
+	SPIPlanPtr plan;
+	Datum	   args[] = {(Datum) 0};
+	Datum	   rows;
+	bool	   isnull;
+	int		   result;
+
+	kept_rows = (Datum) 0;
+	SPI_connect();
+	plan = prepare_about(table, "SELECT pg_catalog.array_agg(f) FROM %s f WHERE $1 IS NULL");
+	result = SPI_execute_snapshot(plan, args, "n", GetLatestSnapshot(), InvalidSnapshot, true,
+								  false, 0);
+	if (result != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "could not read fencing tokens: %s", SPI_result_code_string(result));
+	rows = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
+	if (!isnull)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+		kept_rows = datumCopy(rows, false, -1);
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+}
+
+/* Writes the rows that were kept. */
+static void
+restore_rows(Relation table)
+{
+	Datum args[] = {kept_rows};
+
+	if (kept_rows == (Datum) 0)
+		return;
+	SPI_connect();
+	write_own(prepare_about(table, "INSERT INTO %s SELECT (f).* FROM pg_catalog.unnest($1) f"), args);
+	SPI_finish();
+	pfree(DatumGetPointer(kept_rows));
+	kept_rows = (Datum) 0;
+}
+
+/* Does this process apply what was done in another database? */
+static bool
+is_replaying(void)
+{
+	return IsLogicalWorker() || replorigin_session_origin != InvalidRepOriginId;
+}
+
+/*
+ * zk_fences_keep_local() returns trigger
+ *
+ * Drops changes of table zk_fences that are replicated from another database.
+ * A TRUNCATE cannot be dropped: what it removes is written again.
+ *
+ * The trigger is enabled for replicas.  That is not only where changes are
+ * replayed: pg_restore may work in that mode, and its rows are welcome.
+ */
+Datum
+zk_fences_keep_local(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	bool		 foreign = is_replaying() && !writing_own;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+						errmsg("zk_fences_keep_local() must be called as a trigger")));
+
+	if (TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event))
+	{
+		if (foreign && TRIGGER_FIRED_BEFORE(trigger->tg_event))
+			keep_rows(trigger->tg_relation);
+		else if (foreign)
+			restore_rows(trigger->tg_relation);
+		return PointerGetDatum(NULL);
+	}
+	if (foreign)
+		return PointerGetDatum(NULL);
+	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple
+																	  : trigger->tg_trigtuple);
 }

@@ -13,11 +13,11 @@
 #include "backend/backend.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_lock);
 PG_FUNCTION_INFO_V1(zk_lock_array);

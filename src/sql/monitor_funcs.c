@@ -4,6 +4,11 @@
  *
  * They read shared memory only; see lock_view.c for how consistent that is.
  *
+ * Everyone may see what waits and what is held, as in pg_locks, since this is
+ * what one's own calls wait for.  Paths, databases and nodes may tell secrets:
+ * of them everyone sees those of the roles whose privileges he has, as in
+ * pg_stat_activity, and of the own session; members of pg_monitor see all.
+ *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -14,16 +19,19 @@
 #include "backend/lock_view.h"
 #include "compat.h"
 #include "recipes/permit_recipe.h"
+#include "shared/lease_state.h"
+#include "shared/settings.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "worker/lease.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_session);
+PG_FUNCTION_INFO_V1(zk_availability);
 
 #define ZK_LOCKS_COLUMNS 15
 #define ZK_SESSION_COLUMNS 11
+#define ZK_AVAILABILITY_COLUMNS 3
 
 static const char *
 state_name(ContenderState state, LeaseState lease)
@@ -65,7 +73,7 @@ text_or_null(const char *value, bool *isnull)
 
 /* The path as the user knows it: a semaphore's without that of its nodes. */
 static const char *
-shown_path(const ContenderEntry *entry)
+shown_path(const EntryView *entry)
 {
 	int suffix = 0;
 
@@ -80,13 +88,13 @@ shown_path(const ContenderEntry *entry)
  * One permit, one row: does the entry of its lease speak for that of a turn?
  */
 static bool
-is_spoken_for(const ContenderEntry *turn, const LockView *view)
+is_spoken_for(const EntryView *turn, const LockView *view)
 {
 	if (turn->kind != CONTENDER_TURN || turn->state == CONTENDER_REQUESTED || turn->state == CONTENDER_QUEUED)
 		return false;
 	for (int i = 0; i < view->n; i++)
 	{
-		const ContenderEntry *entry = &view->entries[i];
+		const EntryView *entry = &view->entries[i];
 
 		if (entry->kind == CONTENDER_PERMIT && entry->pid == turn->pid &&
 			strcmp(shown_path(entry), shown_path(turn)) == 0)
@@ -95,8 +103,23 @@ is_spoken_for(const ContenderEntry *turn, const LockView *view)
 	return false;
 }
 
+/* May the current user see all of an entry? */
+static bool
+may_see(const EntryView *entry)
+{
+	return entry->pid == MyProcPid || has_privs_of_role(GetUserId(), entry->role) ||
+		   has_privs_of_role(GetUserId(), COMPAT_ROLE_MONITOR);
+}
+
+/* The columns of a row that everyone may see: pid, kind, mode and state */
+static bool
+is_public_column(int column)
+{
+	return column == 0 || column == 3 || column == 4 || column == 6;
+}
+
 static void
-put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView *view,
+put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, bool transaction_level, int count)
 {
 	Datum values[ZK_LOCKS_COLUMNS];
@@ -133,6 +156,11 @@ put_lock_row(ReturnSetInfo *rsinfo, const ContenderEntry *entry, const LockView 
 	nulls[13] = blocker_pid == 0;
 	nulls[14] = blocker_node == NULL;
 	values[14] = blocker_node ? utf8_text(blocker_node, false) : (Datum) 0;
+	if (!may_see(entry))
+	{
+		for (int i = 0; i < ZK_LOCKS_COLUMNS; i++)
+			nulls[i] |= !is_public_column(i);
+	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
@@ -155,7 +183,7 @@ zk_locks(PG_FUNCTION_ARGS)
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
-		const ContenderEntry *entry = &view.entries[i];
+		const EntryView *entry = &view.entries[i];
 
 		if (is_spoken_for(entry, &view))
 			continue;
@@ -245,5 +273,32 @@ zk_session(PG_FUNCTION_ARGS)
 	values[9] = nulls[9] ? (Datum) 0 : utf8_text(session.last_error, false);
 	values[10] = TimestampTzGetDatum(session.last_error_at);
 	nulls[10] = session.last_error_at == 0;
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+}
+
+/*
+ * zk_availability() returns record
+ *
+ * How many locks there is room for, how many are in use, and why none is
+ * granted now: the columns that zk_session() does not have, since a function's
+ * columns cannot change under the views that use it.
+ */
+Datum
+zk_availability(PG_FUNCTION_ARGS)
+{
+	SessionInfo session;
+	Datum		values[ZK_AVAILABILITY_COLUMNS] = {0};
+	bool		nulls[ZK_AVAILABILITY_COLUMNS] = {0};
+	TupleDesc	tupdesc;
+
+	zklock_require_preload();
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	zklock_get_session(&session, NULL);
+
+	values[0] = Int32GetDatum(zklock_shared->max_entries);
+	values[1] = Int32GetDatum(entries_in_use());
+	nulls[2] = session.obstacle[0] == '\0';
+	values[2] = nulls[2] ? (Datum) 0 : utf8_text(session.obstacle, false);
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 }

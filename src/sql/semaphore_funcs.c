@@ -12,6 +12,7 @@
 
 #include "backend/permit.h"
 #include "backend/request.h"
+#include "compat.h"
 #include "sql/arguments.h"
 
 PG_FUNCTION_INFO_V1(zk_semaphore_acquire);

@@ -26,15 +26,15 @@
  */
 #include "postgres.h"
 
-#include "backend/admin.h"
+#include "backend/ask.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "zk/connect_string.h"
 #include "zk/four_letter.h"
-#include "zklock.h"
 
 PG_FUNCTION_INFO_V1(zk_remove_stale_node);
 
@@ -49,7 +49,7 @@ PG_FUNCTION_INFO_V1(zk_remove_stale_node);
 
 /* The node the arguments mean. */
 static void
-node_arguments(FunctionCallInfo fcinfo, AdminNode *node)
+node_arguments(FunctionCallInfo fcinfo, Question *node)
 {
 	char	*path;
 	char	*name;
@@ -64,23 +64,27 @@ node_arguments(FunctionCallInfo fcinfo, AdminNode *node)
 	name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	utf8 = pg_server_to_any(name, strlen(name), PG_UTF8);
 	memset(node, 0, sizeof(*node));
+	node->path = psprintf("%s/%s", path, utf8);
 	if (strchr(utf8, '/') != NULL || !node_name_parse(utf8, &parsed) ||
-		snprintf(node->path, sizeof(node->path), "%s/%s", path, utf8) >= (int) sizeof(node->path) ||
+		strlen(node->path) >= ERRAND_PATH_SIZE ||
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", name),
+				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
-/* As admin_ask(), but without an answer is an error. */
-static AdminOutcome
-ask_worker(AdminKind kind, AdminNode *node)
+/* As backend_ask(), but no answer is an error. */
+static ErrandOutcome
+ask_worker(ErrandKind kind, Question *node)
 {
-	AdminOutcome outcome = admin_ask(kind, node);
+	ErrandOutcome outcome;
 
-	if (outcome == ADMIN_UNREACHABLE)
-		ereport(ERROR, (errcode(ERRCODE_CONNECTION_FAILURE),
+	node->kind = kind;
+	outcome = backend_ask(node);
+
+	if (outcome == ERRAND_UNREACHABLE)
+		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
 						errmsg("could not access ZooKeeper node \"%s\"", path_for_display(node->path)),
 						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 	return outcome;
@@ -102,7 +106,7 @@ static void
 report_no_leader(const char *detail)
 {
 	ereport(ERROR,
-			(errcode(ERRCODE_CONNECTION_FAILURE), errmsg("could not ask the ZooKeeper leader"),
+			(errcode(ERRCODE_IO_ERROR), errmsg("could not ask the ZooKeeper leader"),
 			 errdetail_internal("%s", detail),
 			 errhint("\"zklock.servers\" must name all servers of the ensemble, and they must allow the commands \"srvr\" and \"dump\" in \"4lw.commands.whitelist\".")));
 }
@@ -148,7 +152,7 @@ find_leader(int64 session, ServerView *leader)
 
 /* Raises an error unless a server was able to say that a session is dead. */
 static void
-require_dead(const AdminNode *node, const char *address, const ServerView *view)
+require_dead(const Question *node, const char *address, const ServerView *view)
 {
 	if (view->has_session)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
@@ -171,14 +175,14 @@ require_dead(const AdminNode *node, const char *address, const ServerView *view)
 Datum
 zk_remove_stale_node(PG_FUNCTION_ARGS)
 {
-	AdminNode	 node;
-	ServerView	 before;
-	ServerView	 after;
-	char		*address;
-	AdminOutcome outcome;
+	Question	  node;
+	ServerView	  before;
+	ServerView	  after;
+	char		 *address;
+	ErrandOutcome outcome;
 
 	node_arguments(fcinfo, &node);
-	if (ask_worker(ADMIN_READ, &node) == ADMIN_NO_NODE)
+	if (ask_worker(ERRAND_READ, &node) == ERRAND_NO_NODE)
 		PG_RETURN_BOOL(false);
 	if (node.owner == 0 || node.owner == OWNER_CONTAINER || OWNER_IS_TTL(node.owner))
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -187,16 +191,16 @@ zk_remove_stale_node(PG_FUNCTION_ARGS)
 
 	address = find_leader(node.owner, &before);
 	require_dead(&node, address, &before);
-	if (ask_worker(ADMIN_CHECK, &node) == ADMIN_NO_NODE)
+	if (ask_worker(ERRAND_CHECK, &node) == ERRAND_NO_NODE)
 		PG_RETURN_BOOL(false);
 	view_server(address, node.owner, &after);
 	require_dead(&node, address, &after);
 	if (ZXID_EPOCH(after.zxid) != ZXID_EPOCH(before.zxid) || after.zxid <= before.zxid)
 		report_no_leader(psprintf(_("Server %s is not the leader any more."), address));
 
-	outcome = ask_worker(ADMIN_DELETE, &node);
-	if (outcome == ADMIN_OK)
+	outcome = ask_worker(ERRAND_DELETE, &node);
+	if (outcome == ERRAND_OK)
 		ereport(LOG, (errmsg("removed node \"%s\" of dead ZooKeeper session 0x%llx",
 							 path_for_display(node.path), (unsigned long long) node.owner)));
-	PG_RETURN_BOOL(outcome == ADMIN_OK);
+	PG_RETURN_BOOL(outcome == ERRAND_OK);
 }

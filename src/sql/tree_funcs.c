@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "compat.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 
@@ -58,7 +59,7 @@ branch_arguments(FunctionCallInfo fcinfo, bool to_lock)
 	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("path \"%s\" is not below root \"%s\"", path, root),
+						errmsg("path \"%s\" is not below root \"%s\"", path, shown_argument(root)),
 						errhint("The root is not locked itself; it can be \"/\".")));
 
 	branch.paths = palloc(strlen(path) * sizeof(char *));
@@ -117,16 +118,22 @@ lock_branch(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 	PG_RETURN_BOOL(all);
 }
 
-/* Undoes one lock of each path of a branch, the innermost first. */
+/* Undoes one lock of each path of a branch, or nothing if one is not held. */
 static Datum
 unlock_branch(FunctionCallInfo fcinfo, LockMode mode)
 {
-	Branch branch = branch_arguments(fcinfo, false);
-	bool   all = true;
+	Branch		branch = branch_arguments(fcinfo, false);
+	LockTarget *targets = palloc(branch.npaths * sizeof(LockTarget));
 
-	for (int i = branch.npaths - 1; i >= 0; i--)
-		all &= backend_unlock(branch.paths[i], branch_mode(&branch, i, mode));
-	PG_RETURN_BOOL(all);
+	/* The innermost first */
+	for (int i = 0; i < branch.npaths; i++)
+	{
+		int of = branch.npaths - 1 - i;
+
+		targets[i].path = branch.paths[of];
+		targets[i].mode = branch_mode(&branch, of, mode);
+	}
+	PG_RETURN_BOOL(backend_unlock_together(targets, branch.npaths));
 }
 
 /*
@@ -165,8 +172,9 @@ zk_xact_lock_tree_shared(PG_FUNCTION_ARGS)
 /*
  * zk_unlock_tree(path text, root text) returns boolean
  *
- * Undoes one zk_lock_tree() with these arguments.  False, with a warning, for
- * what was not held or was lost; the rest is unlocked nevertheless.
+ * Undoes one zk_lock_tree() with these arguments.  If one of its locks is not
+ * held, changes nothing and returns false, with a warning.  Also false, with a
+ * warning, if all were held but one was lost.
  */
 Datum
 zk_unlock_tree(PG_FUNCTION_ARGS)

@@ -24,20 +24,22 @@
  * A new session begins with a lease: the leader committed its creation, which
  * came after we began to connect.  A connection alone renews nothing.
  *
- * Runs in: the worker, but for the functions that say "any process".
- * lease_until and lease_over are atomics, written by the worker alone; they
- * outlive it, so the next worker goes on from there.
+ * Runs in: the worker.  lease_until and lease_over are atomics, written here
+ * alone; they outlive the worker, so the next one goes on from there.  Everybody
+ * reads them through lease_state.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "queue/lock_path.h"
+#include "fault.h"
+#include "queue/session.h"
+#include "shared/lease_state.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
 #define MIN_BEAT_US INT64CONST(10000)
@@ -53,43 +55,6 @@ static int64		next_beat;	 /* us */
 static int			outstanding; /* heartbeats */
 static bool			lapsed;		 /* the deadline has passed */
 static bool			renewed;	 /* since the session began, or the lapse */
-
-/* ------------------------------------------------------------------------
- * Any process
- * ------------------------------------------------------------------------
- */
-
-/*
- * The state of the lease at this moment.
- *
- * The deadline is compared with a time after it was read, the end with one
- * before: so whoever sees OVER knows that the worker cannot have renewed it.
- */
-LeaseState
-lease_state(void)
-{
-	int64 before = zklock_now_us();
-	int64 until = (int64) pg_atomic_read_u64(&zklock_shared->lease_until);
-	int64 over = (int64) pg_atomic_read_u64(&zklock_shared->lease_over);
-
-	if (zklock_now_us() < until)
-		return LEASE_HOLDS;
-	return over != 0 && before >= over ? LEASE_OVER : LEASE_SUSPENDED;
-}
-
-/* How long the lease still holds, us; 0 if it does not. */
-int64
-lease_remaining_us(void)
-{
-	int64 until = (int64) pg_atomic_read_u64(&zklock_shared->lease_until);
-
-	return Max(until - zklock_now_us(), 0);
-}
-
-/* ------------------------------------------------------------------------
- * Worker
- * ------------------------------------------------------------------------
- */
 
 /*
  * Publishes a deadline; 0 for none.  The end of a later deadline comes before
@@ -138,11 +103,11 @@ notice_lapse(void)
 		start_proof();
 		ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
 					  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-		lock_session_unreachable();
+		queue_session_unreachable();
 	}
 	if (now >= over)
 	{
-		lock_session_unproved();
+		queue_session_unproved();
 		publish(0);
 	}
 }
@@ -163,6 +128,8 @@ on_beat(void *arg, const ZkReply *reply)
 	if ((reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE) || sent < count_from)
 		return;
 	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * zklock_tick_time);
+	if (ZKLOCK_FAULT("naive-lease"))
+		base = sent;
 	if (base < 0)
 		return;
 	until = deadline(base);
@@ -174,7 +141,7 @@ on_beat(void *arg, const ZkReply *reply)
 	{
 		lapsed = false;
 		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-		lock_session_proved();
+		queue_session_proved();
 	}
 }
 
@@ -263,7 +230,10 @@ lease_attend(void)
 	beat = palloc(sizeof(int64));
 	*beat = now;
 	outstanding++;
-	zk_check("/", on_beat, beat);
+	if (ZKLOCK_FAULT("naive-lease"))
+		zk_get(ZK_WORKER, "/", ZK_UNWATCHED, on_beat, beat);
+	else
+		zk_beat(on_beat, beat);
 }
 
 /* When lease_attend() wants to be called, ms; or -1. */

@@ -7,19 +7,6 @@
 #ifndef ZKLOCK_LEASE_H
 #define ZKLOCK_LEASE_H
 
-/* What can be said about the session, and so about the locks held in it. */
-typedef enum LeaseState
-{
-	LEASE_HOLDS,	 /* the session lives */
-	LEASE_SUSPENDED, /* it may have ended without our knowing */
-	LEASE_OVER		 /* it counts as ended */
-} LeaseState;
-
-/* Any process */
-extern LeaseState lease_state(void);
-extern int64	  lease_remaining_us(void);
-
-/* Worker */
 extern void	 lease_start(int timeout_ms);
 extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);

@@ -27,7 +27,6 @@ typedef struct LeaseHistory
 } LeaseHistory;
 
 extern void lease_history_clear(LeaseHistory *history);
-extern int64_t
-lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);
+extern int64_t lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);
 
 #endif /* ZKLOCK_LEASE_RULE_H */

@@ -42,7 +42,7 @@
  * still finishing, nobody else may get its lock.
  *
  * Runs in: the worker.  SessionInfo is written here alone, under
- * ZklockShared.mutex.
+ * zklock_session_lock.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -51,20 +51,22 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/admin.h"
 #include "common/string.h"
 #include "compat.h"
+#include "fault.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "queue/lock_path.h"
+#include "queue/queue.h"
+#include "queue/session.h"
+#include "shared/settings.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
 #include "utils/timestamp.h"
+#include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
 #include "zk/zk_client.h"
-#include "zklock.h"
 
 #define RESTART_SECONDS 1
 #define MIN_BACKOFF_MS 500
@@ -100,9 +102,9 @@ static int64		 settle_until = -1;	 /* all released: likewise */
 static void
 session_set_state(SessionState state)
 {
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session.state = state;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 static void
@@ -110,10 +112,10 @@ session_set_error(const char *message)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	strlcpy(zklock_shared->session.last_error, message, ZKLOCK_ERROR_SIZE);
 	zklock_shared->session.last_error_at = now;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Sees to it that the session can be ended after a crash. */
@@ -136,13 +138,13 @@ session_forget(const char *reason)
 {
 	session_file_remove();
 	session_set_error(reason);
-	lock_session_ended(reason);
+	queue_session_ended(reason);
 	lease_end();
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session.id = 0;
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
 	zklock_shared->session.expirations++;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 }
 
 /* ------------------------------------------------------------------------
@@ -227,6 +229,7 @@ session_open(void)
 	bool		   is_former = former.id != 0;
 	bool		   show_credentials;
 
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	zklock_get_session(&session, NULL);
 	config.servers = servers;
 	config.session_timeout = used_timeout;
@@ -247,7 +250,7 @@ session_open(void)
 	{
 		session_set_state(SESSION_DOWN);
 		back_off();
-		lock_session_unreachable();
+		queue_session_unreachable();
 	}
 	else
 	{
@@ -333,13 +336,13 @@ on_connected(void)
 	if (now.id != before.id)
 		remember_session(&now);
 
-	SpinLockAcquire(&zklock_shared->mutex);
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session = now;
-	SpinLockRelease(&zklock_shared->mutex);
+	LWLockRelease(zklock_session_lock);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
-	lock_session_connected(&now);
+	queue_session_connected(&now);
 }
 
 static void
@@ -357,7 +360,7 @@ on_session(ZkSessionEvent event)
 			session_set_error("connection lost");
 			session_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
@@ -365,15 +368,15 @@ on_session(ZkSessionEvent event)
 			session_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:
 			back_off();
 			session_set_error("authentication failed");
 			session_set_state(SESSION_AUTH_FAILED);
 			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
-			lock_session_unreachable();
-			lock_session_refused(ZK_AUTH_FAILED);
+			queue_session_unreachable();
+			queue_session_refused(ZK_AUTH_FAILED);
 			break;
 		case ZK_SESSION_UNRESOLVED:
 			if (backoff_ms == MIN_BACKOFF_MS)
@@ -381,7 +384,7 @@ on_session(ZkSessionEvent event)
 			back_off();
 			session_set_error("no server name could be resolved");
 			session_set_state(SESSION_DOWN);
-			lock_session_unreachable();
+			queue_session_unreachable();
 			break;
 	}
 }
@@ -405,6 +408,20 @@ restart(const char *reason)
 {
 	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
 	proc_exit(1);
+}
+
+/*
+ * A server's answer makes no sense.  The next worker takes the session over on
+ * another connection; whatever was under way is settled like a lost reply.
+ */
+static void
+on_malformed(const char *fault)
+{
+	SessionInfo session;
+
+	zklock_get_session(&session, NULL);
+	session_set_error(psprintf("malformed answer: %s", fault));
+	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
 }
 
 /* At any exit: tells waiting backends, who wait for the next worker then. */
@@ -473,6 +490,7 @@ all_released(void)
 static void
 shut_down(void)
 {
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	if (drain_until < 0)
 	{
 		if (!postmaster_is_stopping())
@@ -527,7 +545,7 @@ sleep_time(void)
 {
 	int64 next = -1;
 	int64 wanted[] = {zk_calls_next_wakeup(),
-					  lock_path_next_wakeup(),
+					  queue_next_wakeup(),
 					  handle_open ? -1 : open_at,
 					  handle_open && !zk_client_connected() ? check_addresses_at : -1,
 					  lease_next_wakeup(),
@@ -571,9 +589,9 @@ main_loop(WaitEventSet *events)
 		zk_client_dispatch();
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
-		lock_path_attend();
-		admin_attend();
-		lock_path_retry();
+		queue_attend();
+		worker_errands_attend();
+		queue_pump();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
 	}
@@ -584,7 +602,8 @@ void
 zklock_worker_main(Datum arg)
 {
 	static const ZkClientCallbacks callbacks = {.session = on_session,
-												.watch = lock_path_watch,
+												.watch = queue_watch,
+												.malformed = on_malformed,
 												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	SessionInfo					   session;
@@ -601,6 +620,7 @@ zklock_worker_main(Datum arg)
 	MemoryContextSwitchTo(
 		AllocSetContextCreate(TopMemoryContext, "zklock worker", ALLOCSET_DEFAULT_SIZES));
 
+	ZKLOCK_SLOW("slow-workers", 400, 150);
 	remember_settings();
 	queue_fd = zk_client_start(&callbacks);
 	events = compat_create_wait_event_set(3);
@@ -614,7 +634,9 @@ zklock_worker_main(Datum arg)
 	SpinLockRelease(&zklock_shared->mutex);
 	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
 
-	lock_path_start();
+	ZKLOCK_SLOW("slow-workers", 400, 150);
+	queue_start();
+	worker_errands_start();
 	zklock_get_session(&session, NULL);
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)

@@ -9,6 +9,8 @@
 
 #include "postgres.h"
 
+#include "compat.h"
+
 extern void				zklock_register_worker(void);
 extern PGDLLEXPORT void zklock_worker_main(Datum arg);
 

@@ -3,11 +3,45 @@
  *		Calls to ZooKeeper, from when they are made until they are answered.
  *
  * The main loop makes calls at any time; the client library (zk_client.c) gets
- * them in that order, on a connection that stands, and not too many at once
- * (trap 7).  Each is registered here under a number of its own and is answered
- * exactly once: by the server, or by us when its connection or session ends
- * and the library may never do so (trap 8).  A late answer finds its number
- * gone.
+ * them on a connection that stands, and not too many at once.  Each is
+ * registered here under a number of its own and is answered exactly once: by
+ * the server, or by us when its connection or session ends and the library may
+ * never do so (trap 8).  A late answer finds its number gone.
+ *
+ * How many at once: what is under way when a heartbeat is sent delays it, and
+ * heartbeats are what everybody's locks depend on.  So there is a window of
+ * calls under way, and the rest waits here, where heartbeats pass by.  The
+ * window follows what is observed.  A call that had few others ahead of it
+ * shows how long ZooKeeper takes by itself.  When calls behind more than that
+ * take twice as long, or MAX_DELAY_US longer if that is more, the window
+ * shrinks; it grows as long as they do not and more are waiting.  So it is
+ * small for a slow server, and large for one that is far away, which needs
+ * more under way to be busy.  Heartbeats and syncs need no room in it, but
+ * there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT bounds
+ * all (trap 7).
+ *
+ * In which order: zk_turn.c chooses.  What can be relied on is this:
+ *
+ *	- Answers, handled one after the other, come in the order in which calls
+ *	  were sent, and the server did them in that order.  Therefore whoever
+ *	  sees a listing's answer knows that a node of ours whose create had been
+ *	  answered before was there when the listing was made, and a node whose
+ *	  delete had been answered was not.
+ *	- Work of one owner is sent in the order in which it was asked for: a
+ *	  create before the listing behind it, a node before those below it.
+ *	- The create of a lock's node and the call made next for the same owner,
+ *	  which is its listing, go out together.
+ *	- The removal of a watch never comes between a read that sets it and that
+ *	  read's answer, and a read asked for after a removal comes behind it.
+ *	- A sync goes before what waits, and so before reads asked for after it.
+ *
+ * Nothing more is needed.  Calls about one node are made one at a time, each
+ * when the one before has been answered, or, if it is not known what became of
+ * that, on the next connection: so a delete cannot overtake the create of its
+ * node.  Of listings of one path, made for several owners, any may come first;
+ * a contender that waits for the n-th of them waits until n have come, and the
+ * last to come was sent after it had asked.  A deletion that overtakes a
+ * listing only makes it shorter, and is answered before it.
  *
  * A server of some versions forgets a request until another one arrives
  * (ZOOKEEPER-4537, trap 5), and the library does not ping while it waits for
@@ -16,7 +50,8 @@
  *
  * A watch that nobody wants any more is removed by a call as well.  If that
  * fails, the library would carry the watch from one connection to the next; so
- * it is repeated, unless somebody asks for the watch again meanwhile.
+ * it is repeated, unless somebody asks for the watch again meanwhile.  So it is
+ * if a read that sets the watch is waiting: the removal must not pass it.
  *
  * Runs in: the worker's main loop.
  *
@@ -24,21 +59,35 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "zk/zk_call.h"
+#include "zk/zk_turn.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
 #define UNWATCH_AGAIN_MS 5000
 
-static dlist_head queued = DLIST_STATIC_INIT(queued);		/* not yet sent */
+/*
+ * The window.  A server does 5,000 to 10,000 calls in a second when it has
+ * enough to do at once, so MIN_WINDOW are some 5 ms of work.
+ */
+#define MIN_WINDOW 32
+#define FIRST_WINDOW 128
+#define MAX_WINDOW 512
+#define MAX_DELAY_US 10000
+
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
 static dlist_head unwanted = DLIST_STATIC_INIT(unwanted);	/* watches still to be removed */
 static int64	  unwatch_at;								/* when to try that again, ms */
 static int		  n_in_flight;
-static uint64	  next_call = 1; /* 0: a nudge, whose answer nobody waits for */
-static uint64	  connection;	 /* counts connections */
-static int64	  nudged_at;	 /* ms */
-static bool		  watches_exist; /* or may: the handle has been connected */
+static int		  n_urgent;				 /* of these, calls that need no room in the window */
+static int		  window = FIRST_WINDOW; /* how many others there may be */
+static int64	  undisturbed;		 /* a call takes so long with few others, us; 0: unknown */
+static int64	  window_changed_at; /* us */
+static uint64	  next_call = 1;	 /* 0: a nudge, whose answer nobody waits for */
+static uint64	  connection;		 /* counts connections */
+static int64	  nudged_at;		 /* ms */
+static bool		  watches_exist;	 /* or may: the handle has been connected */
 
 static void
 free_call(Call *call)
@@ -51,9 +100,15 @@ free_call(Call *call)
 	pfree(call);
 }
 
-/* Do two calls set or remove the same kind of watch on the same path? */
+/* Does the call change a node?  A check is a write as well, but of nothing. */
 static bool
-same_watch(const Call *a, const Call *b)
+is_write(const Call *call)
+{
+	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
+}
+
+bool
+call_same_watch(const Call *a, const Call *b)
 {
 	bool a_children = a->kind == CALL_LIST || a->kind == CALL_UNWATCH_CHILDREN;
 	bool b_children = b->kind == CALL_LIST || b->kind == CALL_UNWATCH_CHILDREN;
@@ -65,33 +120,34 @@ same_watch(const Call *a, const Call *b)
 static bool
 watch_is_wanted(const Call *unwatch)
 {
-	dlist_head *lists[] = {&in_flight, &queued};
-	dlist_iter	iter;
+	dlist_iter iter;
 
-	for (int i = 0; i < (int) lengthof(lists); i++)
+	dlist_foreach (iter, &in_flight)
 	{
-		dlist_foreach (iter, lists[i])
-		{
-			const Call *call = dlist_container(Call, node, iter.cur);
+		const Call *call = dlist_container(Call, node, iter.cur);
 
-			if (call->watch && call->number > unwatch->number && same_watch(call, unwatch))
-				return true;
-		}
+		if (call->watch && call->number > unwatch->number && call_same_watch(call, unwatch))
+			return true;
 	}
-	return false;
+	return turn_sets_watch(unwatch);
 }
 
-/* A watch is still there that should be removed: that is tried again. */
+/* A watch is to be removed, but not now. */
+static void
+put_off_unwatch(Call *unwatch)
+{
+	dlist_push_tail(&unwanted, &unwatch->node);
+	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
+}
+
+/* A watch is still there that should have been removed: that is tried again. */
 static void
 keep_unwatch(Call *unwatch)
 {
 	if (!watches_exist || watch_is_wanted(unwatch))
-	{
 		free_call(unwatch);
-		return;
-	}
-	dlist_push_tail(&unwanted, &unwatch->node);
-	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
+	else
+		put_off_unwatch(unwatch);
 }
 
 /* Somebody asks for a watch: it need not be removed. */
@@ -104,7 +160,7 @@ forget_unwatch(const Call *watch)
 	{
 		Call *unwatch = dlist_container(Call, node, iter.cur);
 
-		if (same_watch(watch, unwatch))
+		if (call_same_watch(watch, unwatch))
 		{
 			dlist_delete(&unwatch->node);
 			free_call(unwatch);
@@ -112,23 +168,40 @@ forget_unwatch(const Call *watch)
 	}
 }
 
+/* Has a watch removed, now, or later if a read that sets it waits for its turn. */
+static void
+submit_unwatch(Call *unwatch)
+{
+	if (turn_sets_watch(unwatch))
+		put_off_unwatch(unwatch);
+	else
+		turn_wait(unwatch);
+}
+
 static void
 unwatch_again(void)
 {
+	dlist_head	again = DLIST_STATIC_INIT(again);
+	dlist_node *node;
+
 	while (!dlist_is_empty(&unwanted))
 	{
-		Call *unwatch = dlist_container(Call, node, dlist_pop_head_node(&unwanted));
+		node = dlist_pop_head_node(&unwanted);
+		dlist_push_tail(&again, node);
+	}
+	while (!dlist_is_empty(&again))
+	{
+		Call *unwatch = dlist_container(Call, node, dlist_pop_head_node(&again));
 
 		unwatch->number = next_call++;
-		dlist_push_tail(&queued, &unwatch->node);
+		submit_unwatch(unwatch);
 	}
 }
 
-/* Takes a call out of its list and answers it. */
+/* Answers a call, which is in no list any more. */
 static void
 finish_call(Call *call, ZkReply *reply)
 {
-	dlist_delete(&call->node);
 	reply->outcome = zk_error_outcome(reply->code);
 	if ((call->kind == CALL_UNWATCH_DATA || call->kind == CALL_UNWATCH_CHILDREN) &&
 		reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
@@ -141,8 +214,13 @@ finish_call(Call *call, ZkReply *reply)
 	 * The leader looks at the session first, at the node next, and at its ACL
 	 * in the end.  Any other error may have come from somewhere else.
 	 */
-	if (call->kind == CALL_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+	if ((call->kind == CALL_CHECK || call->kind == CALL_BEAT) && reply->outcome != ZK_OK &&
+		reply->outcome != ZK_NO_NODE)
 		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
+	if (call->kind != CALL_SYNC && call->kind != CALL_CHECK && call->kind != CALL_BEAT)
+		ZKLOCK_SLOW("slow-answers", 120, 150);
+	if (is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
+		elog(ERROR, "fault: fail-written");
 	if (call->handler)
 		call->handler(call->arg, reply);
 	free_call(call);
@@ -156,41 +234,109 @@ fail_calls(dlist_head *calls, int code)
 	{
 		ZkReply reply = {.code = code};
 
-		finish_call(dlist_head_element(Call, node, calls), &reply);
+		finish_call(dlist_container(Call, node, dlist_pop_head_node(calls)), &reply);
 	}
 }
 
-/* Hands queued calls to the library as far as the limit allows. */
+/* Likewise all that wait to be sent. */
 static void
-send_queued(void)
+fail_waiting(int code)
 {
-	while (!dlist_is_empty(&queued) && n_in_flight < MAX_IN_FLIGHT && zk_client_connected())
+	Call *call;
+
+	while ((call = turn_take(TURN_ANY)) != NULL)
 	{
-		Call *call = dlist_container(Call, node, dlist_pop_head_node(&queued));
-		int	  code;
+		ZkReply reply = {.code = code};
 
-		dlist_push_tail(&in_flight, &call->node);
-		n_in_flight++;
-		call->sent_at = zklock_now_ms();
-		call->connection = connection;
-		code = zk_client_send(call);
-
-		/* What was not sent is answered like the rest, in its turn. */
-		if (zk_error_outcome(code) != ZK_OK)
-		{
-			Event event = {.kind = EVENT_REPLY, .call = call->number, .code = code};
-
-			event_push(&event);
-		}
+		finish_call(call, &reply);
 	}
+}
+
+static bool
+is_urgent(const Call *call)
+{
+	return call->kind == CALL_BEAT || call->kind == CALL_SYNC;
+}
+
+/* Hands the next call to the library. */
+static void
+send_call(Call *call)
+{
+	int code;
+
+	call->sent_at = zklock_now_us();
+	call->ahead = n_in_flight;
+	call->connection = connection;
+	dlist_push_tail(&in_flight, &call->node);
+	n_in_flight++;
+	n_urgent += is_urgent(call);
+	if (call->kind == CALL_LIST || call->watch)
+		ZKLOCK_SLOW("slow-reads", 120, 150);
+	else if (is_write(call))
+		ZKLOCK_SLOW("slow-writes", 120, 150);
+	code = zk_client_send(call);
+
+	/* What was not sent is answered like the rest, in its turn. */
+	if (zk_error_outcome(code) != ZK_OK)
+	{
+		Event event = {.kind = EVENT_REPLY, .call = call->number, .code = code};
+
+		zk_event_push(&event);
+	}
+}
+
+/* Sends what waits, as far as the limits allow. */
+static void
+send_waiting(void)
+{
+	while (n_in_flight < MAX_IN_FLIGHT && zk_client_connected())
+	{
+		Call *call = turn_take(n_in_flight - n_urgent < window ? TURN_ANY : TURN_URGENT);
+
+		if (call == NULL)
+			return;
+		send_call(call);
+	}
+}
+
+/*
+ * Learns from an answer how many calls may be under way.  The window changes
+ * once in the time of a call, for only later ones show what came of it.
+ */
+static void
+adapt_window(const Call *call)
+{
+	int64 now = zklock_now_us();
+	int64 taken = now - call->sent_at;
+
+	if (call->ahead < MIN_WINDOW)
+	{
+		/* Much can make a call slow for once, nothing makes it fast. */
+		if (undisturbed == 0)
+			undisturbed = taken;
+		else
+			undisturbed += (taken - undisturbed) / (taken < undisturbed ? 4 : 256);
+		return;
+	}
+	if (call->sent_at < window_changed_at)
+		return;
+	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
+		window = Max(window - window / 4, MIN_WINDOW);
+	else if (!turn_is_empty())
+		window = Min(window + window / 8, MAX_WINDOW);
+	else
+		return;
+	window_changed_at = now;
 }
 
 static Call *
-new_call(CallKind kind, const char *path, const char *data, ZkReplyHandler handler, void *arg)
+new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,
+		 void *arg)
 {
 	Call *call = palloc0(sizeof(Call));
 
 	call->kind = kind;
+	call->owner = owner;
 	call->number = next_call++;
 	call->handler = handler;
 	call->arg = arg;
@@ -204,29 +350,41 @@ submit_call(Call *call)
 {
 	if (call->watch)
 		forget_unwatch(call);
-	dlist_push_tail(&queued, &call->node);
-	send_queued();
+	turn_wait(call);
+	if (!call->followed)
+		send_waiting();
 }
 
+/* A call that has a path and nothing else */
 static void
-submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, bool watch,
-	   ZkReplyHandler handler, void *arg)
+submit(CallKind kind, int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
-	Call *call = new_call(kind, path, data, handler, arg);
+	submit_call(new_call(kind, owner, path, NULL, handler, arg));
+}
 
-	call->node_kind = node_kind;
-	call->watch = watch;
+/* A call that may set a watch */
+static void
+submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
+			ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(kind, owner, path, NULL, handler, arg);
+
+	call->watch = watching == ZK_WATCHED;
 	submit_call(call);
 }
 
 /*
- * The calls.  Each is sent now or when earlier ones have been answered, in
- * the order of these calls, and answered in that order too.  The handler runs
- * in zk_client_dispatch(), never before the call returns.  Strings are copied.
- * Make them only while zk_client_connected().
+ * The calls.  Each is sent now or when its turn comes; the beginning of this
+ * file tells in which order.  The handler runs in zk_client_dispatch(), never
+ * before the call returns.  Strings are copied.  Make them only while
+ * zk_client_connected().
+ *
+ * owner		whose call it is: a session's process id, or ZK_WORKER
  *
  * zk_create()	creates a node with our ACL; an ephemeral sequential one gets
- *				its sequence appended.  data may be NULL.
+ *				its sequence appended, and must be followed by another call of
+ *				the same owner's work, which goes out with it.  data may be
+ *				NULL.
  * zk_exchange() creates an ephemeral node and deletes another, both or none:
  *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
@@ -234,72 +392,91 @@ submit(CallKind kind, const char *path, const char *data, ZkNodeKind node_kind, 
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
  *				ZK_UNKNOWN if that was not committed.
- * zk_sync()	makes later reads see all that was committed before.
+ * zk_beat()	the same for the root, ahead of all that waits.
+ * zk_sync()	makes later reads see all that was committed before; likewise.
  */
 void
-zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg)
+zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
+		  ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_CREATE, path, data, kind, false, handler, arg);
+	Call *call = new_call(CALL_CREATE, owner, path, data, handler, arg);
+
+	call->node_kind = kind;
+	call->followed = kind == ZK_EPHEMERAL_SEQUENTIAL;
+	submit_call(call);
 }
 
 void
-zk_exchange(const char *path, const char *data, const char *replaced, ZkReplyHandler handler, void *arg)
+zk_exchange(int owner, const char *path, const char *data, const char *replaced,
+			ZkReplyHandler handler, void *arg)
 {
-	Call *call = new_call(CALL_EXCHANGE, path, data, handler, arg);
+	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
 	call->replaced = pstrdup(replaced);
 	submit_call(call);
 }
 
 void
-zk_delete(const char *path, ZkReplyHandler handler, void *arg)
+zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_DELETE, path, NULL, 0, false, handler, arg);
+	submit(CALL_DELETE, owner, path, handler, arg);
 }
 
 void
-zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg)
+zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_GET, path, NULL, 0, watch, handler, arg);
+	submit_read(CALL_GET, owner, path, watching, handler, arg);
 }
 
 void
-zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg)
+zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_LIST, path, NULL, 0, watch, handler, arg);
+	submit_read(CALL_LIST, owner, path, watching, handler, arg);
 }
 
 void
-zk_check(const char *path, ZkReplyHandler handler, void *arg)
+zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_CHECK, path, NULL, 0, false, handler, arg);
+	submit(CALL_CHECK, owner, path, handler, arg);
+}
+
+void
+zk_beat(ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_BEAT, ZK_WORKER, "/", handler, arg);
 }
 
 void
 zk_sync(ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_SYNC, "/", NULL, 0, false, handler, arg);
+	submit(CALL_SYNC, ZK_WORKER, "/", handler, arg);
 }
 
 /* Removes a watch that nobody wants any more, now or when we are connected. */
 static void
-unwatch(CallKind kind, const char *path)
+remove_watch(CallKind kind, const char *path)
 {
-	submit(kind, path, NULL, 0, false, NULL, NULL);
+	Call *unwatch = new_call(kind, ZK_WORKER, path, NULL, NULL, NULL);
+
 	if (!zk_client_connected())
-		fail_calls(&queued, ZK_CONNECTION_LOSS);
+	{
+		keep_unwatch(unwatch);
+		return;
+	}
+	submit_unwatch(unwatch);
+	send_waiting();
 }
 
 void
 zk_unwatch_data(const char *path)
 {
-	unwatch(CALL_UNWATCH_DATA, path);
+	remove_watch(CALL_UNWATCH_DATA, path);
 }
 
 void
 zk_unwatch_children(const char *path)
 {
-	unwatch(CALL_UNWATCH_CHILDREN, path);
+	remove_watch(CALL_UNWATCH_CHILDREN, path);
 }
 
 /* ------------------------------------------------------------------------
@@ -320,7 +497,7 @@ zk_calls_connected(void)
 void
 zk_calls_disconnected(void)
 {
-	fail_calls(&queued, ZK_CONNECTION_LOSS);
+	fail_waiting(ZK_CONNECTION_LOSS);
 }
 
 /* The handle is closed, and with it all that was asked of it. */
@@ -330,16 +507,47 @@ zk_calls_over(void)
 	watches_exist = false;
 	fail_calls(&in_flight, ZK_CLOSING);
 	n_in_flight = 0;
-	fail_calls(&queued, ZK_CLOSING);
+	n_urgent = 0;
+	fail_waiting(ZK_CLOSING);
 	fail_calls(&unwanted, ZK_CLOSING);
+}
+
+/* What is wrong with the answer to a call, as a sentence, or NULL. */
+static const char *
+answer_fault(const Call *call, const Event *event)
+{
+	const char *fault = event->fault ? event->fault : zk_answer_code_fault(event->code);
+
+	if (fault || zk_error_outcome(event->code) != ZK_OK)
+		return fault;
+	switch (call->kind)
+	{
+		case CALL_CREATE:
+			fault = zk_answer_path_fault(event->text, call->path,
+										 call->node_kind == ZK_EPHEMERAL_SEQUENTIAL
+											 ? ANSWER_PATH_NUMBERED
+											 : ANSWER_PATH_SAME);
+			if (fault == NULL)
+				fault = zk_answer_new_stat_fault(&event->stat);
+			if (fault == NULL && call->node_kind == ZK_EPHEMERAL_SEQUENTIAL)
+				fault = zk_answer_owner_fault(&event->stat, zk_client_session_id());
+			return fault;
+		case CALL_GET:
+			return zk_answer_stat_fault(&event->stat);
+		case CALL_LIST:
+			return zk_answer_children_fault(event->children, event->nchildren);
+		default:
+			return NULL; /* the code is all there is */
+	}
 }
 
 /* An answer has come. */
 void
 zk_calls_answer(const Event *event)
 {
-	dlist_iter iter;
-	ZkReply	   reply = {.code = event->code, .path = event->text};
+	dlist_iter	iter;
+	ZkReply		reply = {.code = event->code, .path = event->text};
+	const char *fault;
 
 	/* Answers come in order, so this finds it at the head but for oddities. */
 	dlist_foreach (iter, &in_flight)
@@ -349,6 +557,13 @@ zk_calls_answer(const Event *event)
 		if (call->number != event->call)
 			continue;
 
+		fault = answer_fault(call, event);
+		if (fault)
+		{
+			zk_client_malformed(fault);
+			return;
+		}
+
 		/*
 		 * The library may have sent it on a newer connection than we knew of.
 		 * What was read there, ahead of our sync, may be older than what we
@@ -357,11 +572,15 @@ zk_calls_answer(const Event *event)
 		reply.watching = call->watch && zk_error_outcome(event->code) == ZK_OK;
 		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
 			reply.code = ZK_CONNECTION_LOSS;
-		reply.czxid = event->czxid;
-		reply.ephemeral_owner = event->ephemeral_owner;
+		reply.czxid = event->stat.czxid;
+		reply.ephemeral_owner = event->stat.ephemeral_owner;
 		reply.nchildren = event->nchildren;
 		reply.children = event->children;
+		dlist_delete(&call->node);
 		n_in_flight--;
+		n_urgent -= is_urgent(call);
+		if (zk_error_outcome(event->code) != ZK_UNKNOWN)
+			adapt_window(call);
 		finish_call(call, &reply);
 		return;
 	}
@@ -371,7 +590,7 @@ zk_calls_answer(const Event *event)
 bool
 zk_calls_idle(void)
 {
-	return dlist_is_empty(&queued) && dlist_is_empty(&in_flight);
+	return turn_is_empty() && dlist_is_empty(&in_flight);
 }
 
 /* When a call has been without an answer for too long, or -1. */
@@ -380,7 +599,7 @@ nudge_at(void)
 {
 	if (!zk_client_connected() || dlist_is_empty(&in_flight))
 		return -1;
-	return Max(dlist_head_element(Call, node, &in_flight)->sent_at, nudged_at) + NUDGE_MS;
+	return Max(dlist_head_element(Call, node, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
 }
 
 /* When zk_calls_send() wants to run next at the latest, or -1. */
@@ -414,5 +633,5 @@ zk_calls_send(void)
 	nudge();
 	if (zk_client_connected() && zklock_now_ms() >= unwatch_at)
 		unwatch_again();
-	send_queued();
+	send_waiting();
 }

@@ -21,6 +21,7 @@ typedef enum CallKind
 	CALL_GET,
 	CALL_LIST,
 	CALL_CHECK,
+	CALL_BEAT,
 	CALL_SYNC,
 	CALL_NUDGE,
 	CALL_UNWATCH_DATA,
@@ -29,12 +30,15 @@ typedef enum CallKind
 
 typedef struct Call
 {
-	dlist_node	   node; /* in one of zk_call.c's lists */
+	dlist_node	   node; /* in one of zk_call.c's or zk_turn.c's lists */
 	uint64		   number;
 	CallKind	   kind;
+	int			   owner; /* whose it is, or ZK_WORKER */
 	ZkNodeKind	   node_kind;
 	bool		   watch;
-	int64		   sent_at;	   /* ms */
+	bool		   followed;   /* its owner's next call goes out right behind it */
+	int64		   sent_at;	   /* us */
+	int			   ahead;	   /* calls under way when it was sent */
 	uint64		   connection; /* it was sent on */
 	ZkReplyHandler handler;	   /* NULL if nobody cares */
 	void		  *arg;
@@ -42,6 +46,9 @@ typedef struct Call
 	char		  *data;	 /* may be NULL */
 	char		  *replaced; /* EXCHANGE: node to delete */
 } Call;
+
+/* Do two calls set or remove the same kind of watch on the same path? */
+extern bool call_same_watch(const Call *a, const Call *b);
 
 /* What the client tells of its connection and of answers (zk_call.c) */
 extern void zk_calls_connected(void);
@@ -51,6 +58,8 @@ extern void zk_calls_answer(const Event *event);
 extern void zk_calls_send(void);
 
 /* What the calls ask of it (zk_client.c) */
-extern int zk_client_send(const Call *call);
+extern int	 zk_client_send(const Call *call);
+extern int64 zk_client_session_id(void);
+extern void	 zk_client_malformed(const char *fault);
 
 #endif /* ZKLOCK_ZK_CALL_H */

@@ -34,6 +34,8 @@
  *	   "list" only
  *	12 an answer from a follower does not prove that the session lives: see
  *	   the chapter on proof of holding in doc/internals.md
+ *	13 it passes on what it has decoded, well formed or not: zk_answer.c checks
+ *	   each field that is used
  *
  * Runs in: the worker (main thread unless a function says otherwise).
  *
@@ -46,6 +48,7 @@
 #include <zookeeper/zookeeper.h>
 
 #include "compat.h"
+#include "zk/zk_answer.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
 #include "zk/zk_event.h"
@@ -75,45 +78,58 @@ call_context(uint64 number)
 	return (const void *) (uintptr_t) number;
 }
 
+/*
+ * Copies the children into the event, in one block; they have been checked.
+ * Returns false if there is no memory.
+ */
+static bool
+copy_children(Event *event, const struct String_vector *children)
+{
+	size_t size = 0;
+	char  *string;
+
+	if (children->count == 0)
+		return true;
+	for (int i = 0; i < children->count; i++)
+		size += sizeof(char *) + strlen(children->data[i]) + 1;
+	event->children = malloc(size);
+	if (event->children == NULL)
+		return false;
+	event->nchildren = children->count;
+	string = (char *) (event->children + children->count);
+	for (int i = 0; i < children->count; i++)
+	{
+		event->children[i] = string;
+		strcpy(string, children->data[i]);
+		string += strlen(string) + 1;
+	}
+	return true;
+}
+
 static void
 push_reply(int code, const char *path, const struct Stat *stat,
 		   const struct String_vector *children, const void *context)
 {
 	Event event = {.kind = EVENT_REPLY, .code = code};
+	bool  copied = true;
 
 	event.call = (uint64) (uintptr_t) context;
 	if (code == ZOK && path)
-		event.text = strdup(path);
+		copied = (event.text = strdup(path)) != NULL;
 	if (code == ZOK && stat)
+		event.stat = (AnswerStat){.czxid = stat->czxid,
+								  .mzxid = stat->mzxid,
+								  .ephemeral_owner = stat->ephemeralOwner};
+	if (code == ZOK && children)
 	{
-		event.czxid = stat->czxid;
-		event.ephemeral_owner = stat->ephemeralOwner;
-	}
-	if (code == ZOK && children && children->count > 0)
-	{
-		size_t size = 0;
-		char  *string;
-
-		for (int i = 0; i < children->count; i++)
-			size += sizeof(char *) + strlen(children->data[i]) + 1;
-		event.children = malloc(size);
-		if (event.children)
-		{
-			event.nchildren = children->count;
-			string = (char *) (event.children + children->count);
-			for (int i = 0; i < children->count; i++)
-			{
-				event.children[i] = string;
-				strcpy(string, children->data[i]);
-				string += strlen(string) + 1;
-			}
-		}
+		event.fault = zk_answer_children_fault(children->data, children->count);
+		copied = event.fault || copy_children(&event, children);
 	}
 
 	/* A reply that could not be copied is as good as lost. */
-	if (code == ZOK && ((path && !event.text) || (children && children->count != event.nchildren)))
+	if (!copied)
 		event.code = ZSYSTEMERROR;
-	event_push(&event);
+	zk_event_push(&event);
 }
 
 /* The library's completion thread */
@@ -161,16 +177,22 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 {
 	Event event = {.kind = EVENT_WATCH, .code = type};
 
-	(void) zh;
 	event.epoch = (uintptr_t) context;
 	if (type == ZOO_SESSION_EVENT)
 	{
+		/* An end that the handle knows nothing of: a server sent this as a watch event. */
+		if (state < 0 && zoo_state(zh) != state)
+			return;
 		event.kind = EVENT_SESSION;
 		event.code = state;
 	}
 	else
-		event.text = strdup(path);
-	event_push(&event);
+	{
+		event.fault = zk_answer_event_fault(path);
+		if (event.fault == NULL)
+			event.text = strdup(path);
+	}
+	zk_event_push(&event);
 }
 
 /*
@@ -188,7 +210,7 @@ on_log(const char *message)
 																 : ZOO_LOG_LEVEL_INFO;
 	event.text = strdup(text ? text + 2 : message);
 	if (event.text)
-		event_push(&event);
+		zk_event_push(&event);
 }
 
 /* ------------------------------------------------------------------------
@@ -259,6 +281,7 @@ zk_client_send(const Call *call)
 			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
 									  (void *) epoch, on_children, context);
 		case CALL_CHECK:
+		case CALL_BEAT:
 			zoo_check_op_init(&ops[0], call->path, -1);
 			return zoo_amulti(handle, 1, ops, results, on_done, context);
 		case CALL_SYNC:
@@ -290,7 +313,7 @@ int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
 	callbacks = *callbacks_;
-	return event_queue_open();
+	return zk_event_queue_open();
 }
 
 /* Makes the library's handle; false, with a log message, if it cannot. */
@@ -341,7 +364,7 @@ zk_client_open(const ZkClientConfig *config_)
 	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
 		return start_handle(resolved);
 	opening = true;
-	resolving = resolving || event_resolve(&config.servers);
+	resolving = resolving || zk_event_resolve(&config.servers);
 	return resolving;
 }
 
@@ -375,14 +398,22 @@ zk_client_close(void)
 	return ended;
 }
 
+static void handle_session(int state);
+
 /* Has an outage lasted, see whether the server names mean other addresses now. */
 void
 zk_client_check_addresses(void)
 {
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
+	/* It was a server that said that the connection is lost. */
+	if (handle && !connected && zoo_state(handle) == ZOO_CONNECTED_STATE)
+	{
+		handle_session(ZOO_CONNECTED_STATE);
+		return;
+	}
 	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		resolving = event_resolve(&config.servers);
+		resolving = zk_event_resolve(&config.servers);
 }
 
 /* Did zk_client_check_addresses() find that they do? */
@@ -455,11 +486,38 @@ send_credentials(void)
 	explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
 }
 
+/* The session that the handle is in, or 0. */
+int64
+zk_client_session_id(void)
+{
+	return handle ? zoo_client_id(handle)->client_id : 0;
+}
+
+/*
+ * An answer makes no sense, so nothing that comes on this connection can be
+ * relied on.  The library cannot give up a connection and keep the session; the
+ * worker can, by starting again.
+ */
+void
+zk_client_malformed(const char *fault)
+{
+	callbacks.malformed(fault);
+}
+
 static void
 handle_session(int state)
 {
 	if (state == ZOO_CONNECTED_STATE)
 	{
+		const char *fault =
+			zk_answer_session_fault(zk_client_session_id(), zoo_recv_timeout(handle));
+
+		if (fault)
+		{
+			zk_client_malformed(fault);
+			return;
+		}
+
 		/* There are reconnects that the library does not announce (trap 7). */
 		handle_disconnect();
 		connected = true;
@@ -481,7 +539,12 @@ handle_session(int state)
 static void
 handle_watch(const Event *event)
 {
-	/* A path that could not be copied is a lost event: start over. */
+	/* An event that is lost, or as good as lost, is nowhere noticed: start over. */
+	if (event->fault)
+	{
+		zk_client_malformed(event->fault);
+		return;
+	}
 	if (event->text == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 
@@ -527,7 +590,7 @@ handle_resolved(const Event *event)
 void
 zk_client_dispatch(void)
 {
-	Event *event = event_take_all();
+	Event *event = zk_event_take_all();
 
 	while (event)
 	{
@@ -557,7 +620,7 @@ zk_client_dispatch(void)
 				handle_resolved(event);
 				break;
 		}
-		event_free(event);
+		zk_event_free(event);
 		event = next;
 	}
 	zk_calls_send();

@@ -44,6 +44,13 @@ typedef enum ZkNodeKind
 	ZK_PERSISTENT
 } ZkNodeKind;
 
+/* Is a read to set a watch as well? */
+typedef enum ZkWatching
+{
+	ZK_UNWATCHED,
+	ZK_WATCHED
+} ZkWatching;
+
 typedef enum ZkWatchEvent
 {
 	ZK_WATCH_DELETED,
@@ -65,6 +72,9 @@ typedef struct ZkClientCallbacks
 {
 	void (*session)(ZkSessionEvent event);
 	void (*watch)(ZkWatchEvent event, const char *path);
+
+	/* An answer that makes no sense; "fault" says why, as a sentence. */
+	void (*malformed)(const char *fault);
 
 	/* A complaint of the library; "first" since it was connected last. */
 	void (*complaint)(const char *message, bool first);
@@ -95,15 +105,23 @@ extern bool	 zk_client_addresses_changed(void);
 extern void	 zk_client_session(SessionInfo *info);
 extern bool	 zk_client_connected(void);
 
-/* Calls (zk_call.c); each is answered by exactly one call of its handler. */
-extern void
-			zk_create(const char *path, const char *data, ZkNodeKind kind, ZkReplyHandler handler, void *arg);
-extern void zk_exchange(const char *path, const char *data, const char *replaced,
+/*
+ * Calls (zk_call.c); each is answered by exactly one call of its handler.  The
+ * owner is the session it is made for: its process id, so that each gets its
+ * share of what can be under way.
+ */
+#define ZK_WORKER 0 /* nobody's in particular */
+extern void zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
+					  ZkReplyHandler handler, void *arg);
+extern void zk_exchange(int owner, const char *path, const char *data, const char *replaced,
 						ZkReplyHandler handler, void *arg);
-extern void zk_delete(const char *path, ZkReplyHandler handler, void *arg);
-extern void zk_get(const char *path, bool watch, ZkReplyHandler handler, void *arg);
-extern void zk_list(const char *path, bool watch, ZkReplyHandler handler, void *arg);
-extern void zk_check(const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
+				   void *arg);
+extern void zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
+					void *arg);
+extern void zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_beat(ZkReplyHandler handler, void *arg);
 extern void zk_sync(ZkReplyHandler handler, void *arg);
 extern void zk_unwatch_data(const char *path);
 extern void zk_unwatch_children(const char *path);

@@ -20,6 +20,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "shared/shmem.h"
 #include "zk/zk_event.h"
 
@@ -31,10 +32,10 @@ static int			   queue_fd = -1; /* eventfd; constant once threads run */
 
 /*
  * Main thread, once.  Returns a descriptor that is readable when events have
- * come since event_take_all().
+ * come since zk_event_take_all().
  */
 int
-event_queue_open(void)
+zk_event_queue_open(void)
 {
 	queue_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (queue_fd < 0)
@@ -47,7 +48,7 @@ event_queue_open(void)
  * Never fails: a lack of memory is left for the main loop.
  */
 void
-event_push(const Event *event)
+zk_event_push(const Event *event)
 {
 	Event *copy = malloc(sizeof(Event));
 	uint64 one = 1;
@@ -74,7 +75,7 @@ event_push(const Event *event)
 
 /* Main thread: all events in their order, the first of a list, or NULL. */
 Event *
-event_take_all(void)
+zk_event_take_all(void)
 {
 	uint64 count;
 	Event *events;
@@ -88,14 +89,14 @@ event_take_all(void)
 	queue_head = queue_tail = NULL;
 	broken = queue_broken;
 	pthread_mutex_unlock(&queue_mutex);
-	if (broken)
+	if (broken || (events && ZKLOCK_FAULT("no-memory")))
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	return events;
 }
 
 /* Main thread */
 void
-event_free(Event *event)
+zk_event_free(Event *event)
 {
 	free(event->text);
 	free(event->children);
@@ -114,7 +115,7 @@ resolver_main(void *arg)
 		event.text = strdup(resolved);
 	event.code = event.text != NULL;
 	free(servers);
-	event_push(&event);
+	zk_event_push(&event);
 	return NULL;
 }
 
@@ -123,7 +124,7 @@ resolver_main(void *arg)
  * Returns false if that could not even begin.
  */
 bool
-event_resolve(const ConnectString *servers)
+zk_event_resolve(const ConnectString *servers)
 {
 	ConnectString *copy = malloc(sizeof(ConnectString));
 	pthread_t	   thread;

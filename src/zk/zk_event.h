@@ -8,6 +8,7 @@
 #define ZKLOCK_ZK_EVENT_H
 
 #include "zk/connect_string.h"
+#include "zk/zk_answer.h"
 
 typedef enum EventKind
 {
@@ -22,21 +23,21 @@ typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
-	uint64		  call;			   /* REPLY: the call's number */
-	uintptr_t	  epoch;		   /* SESSION, WATCH: the handle's */
-	int			  code;			   /* REPLY: result; SESSION: state; WATCH: type;
+	uint64		  call;		 /* REPLY: the call's number */
+	uintptr_t	  epoch;	 /* SESSION, WATCH: the handle's */
+	int			  code;		 /* REPLY: result; SESSION: state; WATCH: type;
 								 * LOG: level; RESOLVED: success */
-	int64		  czxid;		   /* REPLY of create, get */
-	int64		  ephemeral_owner; /* likewise */
-	int			  nchildren;	   /* REPLY of list */
-	char		**children;		   /* one block with the strings */
-	char		 *text;			   /* a path, a message or addresses; or NULL */
+	const char	 *fault;	 /* REPLY: what is wrong with it, or NULL */
+	AnswerStat	  stat;		 /* REPLY of create, get */
+	int			  nchildren; /* REPLY of list */
+	char		**children;	 /* one block with the strings */
+	char		 *text;		 /* a path, a message or addresses; or NULL */
 } Event;
 
-extern int	  event_queue_open(void);
-extern void	  event_push(const Event *event);
-extern Event *event_take_all(void);
-extern void	  event_free(Event *event);
-extern bool	  event_resolve(const ConnectString *servers);
+extern int	  zk_event_queue_open(void);
+extern void	  zk_event_push(const Event *event);
+extern Event *zk_event_take_all(void);
+extern void	  zk_event_free(Event *event);
+extern bool	  zk_event_resolve(const ConnectString *servers);
 
 #endif /* ZKLOCK_ZK_EVENT_H */

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * fuzz_node_name.c
- *	  libFuzzer target for the parts that are pure C: node_name.c, recipe.c.
+ *	  libFuzzer target for the parts that are pure C: node_name.c, lock_recipe.c.
  *
  * Each input is used three times: as a path, as the name of a child node and
  * as a queue of contenders.  What the code says is compared with a second
@@ -220,7 +220,7 @@ fuzz_name(const uint8_t *data, size_t size)
 	const regex_t *expressions = compiled_names();
 	const size_t   len = strnlen((const char *) data, size);
 	char		  *name = malloc(len + 1);
-	NodeName	   parsed = {LOCK_MODE_SHARED, INT64_MIN};
+	NodeName	   parsed = {.mode = LOCK_MODE_SHARED, .sequence = INT64_MIN};
 	int64_t		   sequence = 0;
 	bool		   recognised;
 
@@ -297,8 +297,8 @@ fuzz_written_name(const uint8_t *data, size_t size)
 static int
 compare_contenders(const void *a, const void *b)
 {
-	const RecipeContender *left = a;
-	const RecipeContender *right = b;
+	const RecipePeer *left = a;
+	const RecipePeer *right = b;
 
 	return (left->sequence > right->sequence) - (left->sequence < right->sequence);
 }
@@ -310,15 +310,16 @@ compare_contenders(const void *a, const void *b)
 static void
 fuzz_recipe(const uint8_t *data, size_t size)
 {
-	RecipeContender	 all[MAX_CONTENDERS + 1];
-	RecipeContender *contenders;
-	RecipeContender *sorted;
-	RecipeContender	 asking;
-	int				 count = 0;
-	int				 n;
-	int				 place;
-	int				 got;
-	bool			 newer;
+	RecipePeer	  all[MAX_CONTENDERS + 1];
+	RecipePeer	 *contenders;
+	RecipePeer	 *sorted;
+	RecipePeer	  asking;
+	RecipeRequest request = {0};
+	int32_t		  remark;
+	int			  count = 0;
+	int			  n;
+	int			  place;
+	int			  got;
 
 	while (size >= CONTENDER_BYTES && count <= MAX_CONTENDERS)
 	{
@@ -343,18 +344,12 @@ fuzz_recipe(const uint8_t *data, size_t size)
 	qsort(sorted, (size_t) n, sizeof(sorted[0]), compare_contenders);
 
 	place = n - 1;
-	while (place >= 0 && sorted[place].mode == LOCK_MODE_SHARED && asking.mode == LOCK_MODE_SHARED)
-		place--;
-	newer = place >= 0 && sorted[place].sequence > asking.sequence;
-	require(recipe_newer_exists(contenders, n, asking.sequence, asking.mode) == newer,
-			"newer exists exactly if the last one that conflicts is newer");
-
-	place = n - 1;
 	while (place >= 0 && (sorted[place].sequence >= asking.sequence ||
 						  (sorted[place].mode == LOCK_MODE_SHARED && asking.mode == LOCK_MODE_SHARED)))
 		place--;
 
-	got = recipe_blocker(contenders, n, asking.sequence, asking.mode);
+	request.mode = asking.mode;
+	got = lock_recipe.blocker(contenders, n, &asking, &request, &remark);
 	require(got >= -1 && got < n, "the index is one of the contenders'");
 	require((got < 0) == (place < 0), "there is a blocker exactly if the model finds one");
 	if (got >= 0)

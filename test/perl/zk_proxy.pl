@@ -24,6 +24,7 @@ use IO::Select;
 use IO::Socket::INET;
 use Socket qw(IPPROTO_TCP TCP_NODELAY);
 use Time::HiRes qw(time);
+use Zklock::Garbler;
 use Zklock::ProxyLoop;
 
 my ($port, $target_port) = @ARGV;
@@ -49,6 +50,7 @@ my $last_connection = 0;
 my %by_handle;               # file descriptor => [connection, 'client' or 'server']
 my $blackhole = '';          # '', 'requests', 'replies' or 'both'
 my $delay     = 0;           # seconds
+my $garbler;                 # Zklock::Garbler, if replies are to be garbled
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
 
@@ -256,9 +258,13 @@ sub take_replies
 	{
 		my $frame = next_frame($server);
 		last unless defined $frame;
+		my @frames = ($frame);
 		if (!$c->{greeted})
 		{
 			$c->{greeted} = 1;
+			my $fault = due_fault('reply', { op => 'connect', error => 0 });
+			@frames = (pack('N/a*', $fault->{body})) if $fault && $fault->{action} eq 'forge';
+			@frames = $garbler->handshake($frame) if $garbler;
 		}
 		elsif (length $frame >= 20)
 		{
@@ -266,6 +272,7 @@ sub take_replies
 			if ($xid == -1)
 			{
 				$counts{notification}++;
+				@frames = $garbler->event($frame) if $garbler;
 			}
 			else
 			{
@@ -282,12 +289,21 @@ sub take_replies
 				if ($request && defined $request->{answer})
 				{
 					# An error is answered with the header alone.
-					$frame = pack('N/a*', substr($frame, 4, 12) . pack('l>', $request->{answer}));
+					@frames = pack('N/a*', substr($frame, 4, 12) . pack('l>', $request->{answer}));
 				}
 				elsif ($fault && $fault->{action} eq 'lose')
 				{
 					$c->{doomed} = 1;
 					last;
+				}
+				elsif ($fault && $fault->{action} eq 'forge')
+				{
+					@frames = pack('N/a*', substr($frame, 4, 16) . $fault->{body});
+				}
+				elsif ($garbler && $request && $xid > 0)
+				{
+					@frames = $garbler->reply($frame, $request->{op},
+						scalar grep { $_->{xid} > 0 } @{ $c->{pending} });
 				}
 				elsif ($fault)
 				{
@@ -296,7 +312,7 @@ sub take_replies
 				}
 			}
 		}
-		queue_reply($c, $frame);
+		queue_reply($c, $_) foreach @frames;
 	}
 	$server->{in} = '' if $c->{doomed} || $server->{eof} && !blocked($c, 'reply');
 	return;
@@ -357,10 +373,11 @@ my %commands = (
 			times     => defined $arg->{times} ? $arg->{times} : 1,
 			code      => $arg->{code},
 			any       => $arg->{any},
+			body      => defined $arg->{body} ? pack('H*', $arg->{body}) : undef,
 			path      => defined $arg->{path} ? qr/$arg->{path}/ : undef,
 			seen      => 0,
 			spent     => 0 };
-		my %known = map { $_ => 1 } values %op_name, '*';
+		my %known = map { $_ => 1 } values %op_name, '*', 'connect';
 		$known{$_} or die "unknown operation $_\n" foreach @{ $fault->{op} };
 		push @faults, $fault;
 		return $fault->{id};
@@ -391,6 +408,17 @@ my %commands = (
 		start_listening();
 		$_->{held} = '' foreach all_connections();
 		advance($_) foreach all_connections();
+		return;
+	},
+	notify => sub {
+		my ($arg) = @_;
+		my $event = pack('l> q> l> l> l> N/a*', -1, -1, 0, @{$arg}{qw(type state path)});
+		queue_reply($_, pack('N/a*', $event)) foreach all_connections();
+		return;
+	},
+	garble => sub {
+		my ($arg) = @_;
+		$garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef;
 		return;
 	},
 	delay  => sub { my ($arg) = @_; $delay = $arg->{ms} / 1000; return; },

@@ -51,8 +51,7 @@ refused('zklock.session_timeout', $_, 'message', qr/outside the valid range .*\(
 refused('zklock.session_timeout', 'soon', 'message', qr/^invalid value for parameter "zklock\.session_timeout"/);
 refused('zklock.acl', 'closed', 'hint', qr/^Available values: open, creator\.$/);
 # A list, so that quotes would make one item of the text.
-refused('zklock.allowed_paths', $_, 'detail', qr/^Each item must be a path that starts with "\/"\.$/)
-  foreach 'a', '/a, b', '*', '/a,b*';
+refused('zklock.allowed_paths', $_, 'detail', qr/^Item "[ab*]+" is not valid\. /) foreach 'a', '/a, b', '*', '/a,b*';
 is($s->try(q{ALTER SYSTEM SET zklock.nonsense = 'x'})->{ok}, 0, 'a setting that does not exist is refused');
 
 # Good values of the same settings.

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use JSON::PP;
+use Sys::Hostname;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
@@ -19,29 +20,6 @@ my $b     = Zklock::Server->new('b', zookeeper => $proxy);
 my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';
-
-# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
-# released on another path proves that the server knows of all that happened before.
-my %barrier = map { $_->name => $_->session } @servers;
-
-sub settle
-{
-	foreach my $server (@servers)
-	{
-		$barrier{ $server->name }->query(
-			"SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't'
-		  or die 'the barrier failed';
-	}
-	return;
-}
-
-# Requests that the proxy has seen, without what the clients do for themselves.
-sub counts
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	return $counts;
-}
 
 # Waits until pg_stat_activity shows the wait; zk_locks shows it a moment earlier.
 sub wait_activity
@@ -93,11 +71,10 @@ is_deeply([ $zk->children($path) ], [ $holder->{node} ], 'the node shown is the 
 
 $proxy->reset_counts;
 is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on another server fails');
-is_deeply(counts(), { getChildren => 1 }, 'which takes one listing and creates nothing');
-$proxy->reset_counts;
+is_deeply($proxy->asked, { getChildren => 1 }, 'which takes one listing and creates nothing');
 is($on_b[0]->query("SELECT zk_try_xact_lock('$path')"), 'f', 'so does one for the transaction');
 is($on_b[0]->query("SELECT zk_lock('$path', '0')"), 'f', 'and a timeout of 0');
-is_deeply(counts(), { getChildren => 2 }, 'likewise by reading alone');
+is_deeply($proxy->asked, { getChildren => 2 }, 'likewise by reading alone');
 
 my $mark = $zk->mark;
 is($on_a[1]->query("SELECT zk_try_lock('$path')"), 'f', 'a try-lock on the same server fails');
@@ -127,7 +104,7 @@ is(row($a, $on_a[0])->{count}, 1, 'and holds as often as it locked, less as ofte
 wait_until { $zk->children($path) == 1 } 'the holder to be alone';
 $on_a[1]->query_start("SELECT zk_lock('$path')");
 $a->wait_waiting($on_a[1]);
-settle();
+$_->settle foreach @servers;
 is_deeply(
 	{   map { $_ => row($a, $on_a[1])->{$_} }
 		  qw(mode scope granted count node fencing_token granted_at blocked_by_pid blocked_by_node) },
@@ -151,14 +128,14 @@ pass('so does that of the other server');
 is_deeply([ $zk->children($path) ], [ $holder->{node}, $waiter->{node} ], 'two nodes');
 
 # Behind the waiter of B.
-settle();
+$_->settle foreach @servers;
 $on_a[2]->query_start("SELECT zk_lock('$path')");
 is(blocked_row($a, $on_a[2])->{blocked_by_node}, $waiter->{node},
 	'who comes after somebody elsewhere stands behind that one');
 is(row($a, $on_a[1])->{blocked_by_pid}, $on_a[0]->pid, 'the others stand as before');
 
 # B's earlier waiter is blocked itself, but nearer stands the last of A.
-settle();
+$_->settle foreach @servers;
 $on_b[1]->query_start("SELECT zk_lock('$path')");
 is(blocked_row($b, $on_b[1])->{blocked_by_node}, row($a, $on_a[2])->{node}, 'and so on');
 
@@ -216,13 +193,13 @@ my $foreign = $shell->create("$path/_c_0b6dbb5a-6cd9-4a1d-9b4c-1f0a7a4b8e11-lock
 	ephemeral => 1, sequence => 1);
 $proxy->reset_counts;
 is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a lock of another client is respected');
-is_deeply(counts(), { getChildren => 1 }, 'a try-lock behind it creates nothing');
+is_deeply($proxy->asked, { getChildren => 1 }, 'a try-lock behind it creates nothing');
 is($on_a[0]->query("SELECT zk_lock('$path', '100ms')"), 'f', 'and waits in vain');
 $on_a[0]->query_start("SELECT zk_lock('$path')");
 is("$path/" . blocked_row($a, $on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
 $on_a[1]->query_start("SELECT zk_lock('$path')");
 $a->wait_waiting($on_a[1]);
-settle();
+$_->settle foreach @servers;
 my $second = row($a, $on_a[1])->{blocked_by_node};
 is($second && "$path/$second", $foreign,
 	'also for those who share the node of the first');
@@ -257,11 +234,11 @@ $s->query("SET application_name = 'nightly \"run\"'");
 $s->query("BEGIN; SELECT zk_xact_lock('$path', '1min') /* secret */");
 my ($text, $data) = node_data();
 is_deeply([ sort keys %$data ],
-	[ sort qw(server pid database user application_name started) ],
+	[ sort qw(server host port pid database user application_name started) ],
 	'the node tells who holds it and nothing else');
 is_deeply(
-	{ map { $_ => $data->{$_} } qw(server pid database user application_name) },
-	{   server => 'a', pid => $s->pid, database => 'postgres', user => $odd,
+	{ map { $_ => $data->{$_} } qw(server host port pid database user application_name) },
+	{   server => 'a', host => hostname(), port => $a->port, pid => $s->pid, database => 'postgres', user => $odd,
 		application_name => 'nightly "run"' },
 	'truly');
 my $started = $data->{started};
@@ -284,9 +261,9 @@ $s->query("SELECT zk_unlock('$path')");
 $b->set_conf('zklock.server_name' => 'x' x 1000);
 wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
 $s->query("SELECT zk_lock('$path')");
-is_deeply((node_data())[1], { pid => $s->pid }, 'what is too long is left out, with all that can be');
+is_deeply((node_data())[1], { host => hostname(), port => $b->port, pid => $s->pid }, 'what is too long is left out, with all that can be');
 $s->disconnect;
 
-$_->disconnect foreach @on_a, @on_b, values %barrier;
+$_->disconnect foreach @on_a, @on_b;
 Zklock::Server->assert_clean($zk, \@servers, $path, '/t/barrier');
 done_testing;

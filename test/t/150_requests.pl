@@ -18,28 +18,16 @@ my $a     = Zklock::Server->new('a', zookeeper => $proxy);
 my $shell = $zk->shell;
 my $path  = '/t/requests';
 
-# What has been asked for since the last count, watch events left out.
-sub asked
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	$proxy->reset_counts;
-	return $counts;
-}
-
 sub asked_in_all
 {
-	my $counts = asked();
+	my $counts = $proxy->asked;
 	my $sum    = 0;
 	$sum += $_ foreach values %$counts;
 	note(join(', ', map { "$_ $counts->{$_}" } sort keys %$counts) || 'no request');
 	return $sum;
 }
 
-# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
-# released on another path proves that the server knows of all that happened before.
-my $barrier = $a->session(name => 'barrier');
-sub settle { $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')"); return; }
+my $impatient = $a->session(name => 'impatient');
 
 sub waiting { return $a->lock_count("path = '$path' AND state = 'waiting'"); }
 
@@ -73,16 +61,16 @@ my $s = $s[0];
 
 $s->query("SELECT zk_lock('$path')");
 $s->query("SELECT zk_unlock('$path')");
-settle();
-asked();
+$a->settle;
+$proxy->asked;
 is($s->query("SELECT zk_lock('$path')"),   't', 'a lock');
 is($s->query("SELECT zk_unlock('$path')"), 't', 'and its release');
-settle();
+$a->settle;
 my @requests = map { "$_->[0] " . $_->[1] =~ s/_c_[-0-9a-f]{36}-lock-(\d{10})?$/X/r }
   grep { $_->[0] !~ /^(ping|multi)$/ && $_->[1] =~ /^$path/ } @{ $proxy->requests };
 is_deeply(\@requests, [ "create2 $path/X", "getChildren $path", "delete $path/X" ],
 	'take one create, one listing and one delete');
-asked();
+$proxy->asked;
 
 foreach my $statement (
 	'SELECT zk_xact_lock(%s)',
@@ -92,21 +80,21 @@ foreach my $statement (
 {
 	$s->query($statement =~ s/%s/'$path'/gr) foreach 1 .. 10;
 	wait_until { !$zk->children($path) && !$a->lock_count } 'the last node to go';
-	is_deeply(asked(), { create2 => 10, getChildren => 10, delete => 10 },
+	is_deeply($proxy->asked, { create2 => 10, getChildren => 10, delete => 10 },
 		"ten times $statement: the same");
 }
 
 # A try-lock reads first.
 is($s->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', 'a try-lock');
-is_deeply(asked(), { create2 => 1, getChildren => 2, delete => 1 }, 'takes one listing more');
+is_deeply($proxy->asked, { create2 => 1, getChildren => 2, delete => 1 }, 'takes one listing more');
 
 # A held lock takes nothing, however long: its watch does not have to be set again.
 $s->query("SELECT zk_lock('$path')");
-asked();
+$proxy->asked;
 $s->query("SELECT zk_lock('$path'), zk_unlock('$path'), zk_fencing_token('$path')") foreach 1 .. 5;
-is_deeply(asked(), {}, 'to hold takes nothing');
+is_deeply($proxy->asked, {}, 'to hold takes nothing');
 $s->query("SELECT zk_unlock('$path')");
-asked();
+$proxy->asked;
 
 # ---- one round trip
 
@@ -117,41 +105,41 @@ wait_until { ($proxy->counts->{getChildren} || 0) == 1 } 'the listing';
 is($proxy->counts->{create2}, 1, 'create and listing are sent before either is answered');
 wait_until { $zk->children($path) == 1 } 'the node';
 ok($s->busy, 'the lock is not granted without the answers');
-asked();
+$proxy->asked;
 $proxy->heal;
 is($s->finish, 't', 'but with them');
-is_deeply(asked(), {}, 'and nothing else');
+is_deeply($proxy->asked, {}, 'and nothing else');
 $s->query("SELECT zk_unlock('$path')");
-settle();
+$a->settle;
 
 # As many at once as there are: 50 locks do not wait for each other.
-asked();
+$proxy->asked;
 $proxy->blackhole('replies');
 $s[$_]->query_start("SELECT zk_lock('/t/many/$_')") foreach 0 .. 49;
 wait_until { ($proxy->counts->{create2} || 0) >= 50 } 'all requests to be sent';
 pass('50 locks of different paths are asked for at once');
 $proxy->heal;
 is(scalar(grep { $_->finish eq 't' } @s), 50, 'and granted');
-asked();
+$proxy->asked;
 $_->query('SELECT zk_unlock_all()') foreach @s;
-is_deeply(asked(), { delete => 50 }, 'each is released by one request');
+is_deeply($proxy->asked, { delete => 50 }, 'each is released by one request');
 
 # ---- sessions of one server take turns
 
 queue(@s);
-settle();
-asked();
-is_deeply(asked(), {}, 'they wait');
-is($barrier->query("SELECT zk_try_lock('$path')"), 'f', 'who does not wait');
-is_deeply(asked(), {}, 'is told without any request');
+$a->settle;
+$proxy->asked;
+is_deeply($proxy->asked, {}, 'they wait');
+is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'who does not wait');
+is_deeply($proxy->asked, {}, 'is told without any request');
 serve(@s);
-settle();
+$a->settle;
 cmp_ok(asked_in_all(), '<=', 8, 'fifty hand-overs: one node goes at the end, and the barrier\'s');
 
 # Many rounds each. There are always some who wait, but at the very end.
 my $rounds = 6;
 $s->query("SELECT zk_lock('$path')");
-asked();
+$proxy->asked;
 foreach my $session (@s[ 1 .. 49 ])
 {
 	$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. $rounds LOOP
@@ -169,16 +157,16 @@ cmp_ok(asked_in_all(), '<=', 10, 49 * $rounds . ' turns of 49 sessions take a ha
 
 my $foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
 	ephemeral => 1, sequence => 1);
-asked();
-is($barrier->query("SELECT zk_try_lock('$path')"), 'f', 'behind a foreigner, who does not wait');
-is_deeply(asked(), { getChildren => 1 }, 'is told by one listing');
+$proxy->asked;
+is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'behind a foreigner, who does not wait');
+is_deeply($proxy->asked, { getChildren => 1 }, 'is told by one listing');
 queue(@s);
 wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 50 } 'all to stand behind it';
-is_deeply(asked(), { create2 => 1, getChildren => 1, getData => 1 },
+is_deeply($proxy->asked, { create2 => 1, getChildren => 1, getData => 1 },
 	'fifty sessions behind a foreigner: one node, one listing, one watch');
 $shell->delete($foreign);
 serve(@s);
-settle();
+$a->settle;
 cmp_ok(asked_in_all(), '<=', 8, 'and few requests until all had their turn');
 
 # Others come and go elsewhere: nothing here depends on them.
@@ -190,10 +178,10 @@ my @later = map {
 	$shell->create(sprintf("$path/_c_6f9619ff-8b86-4d01-b42d-%012x-lock-", $_),
 		ephemeral => 1, sequence => 1)
 } 1 .. 20;
-asked();
+$proxy->asked;
 $shell->delete($_) foreach reverse @later;
-settle();
-my $others = asked();
+$a->settle;
+my $others = $proxy->asked;
 cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
 	'twenty foreigners behind us that go cause no request');
 $shell->delete($foreign);
@@ -207,24 +195,24 @@ my @before = map {
 } 1 .. 10;
 queue(@s[ 0 .. 4 ]);
 wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 5 } 'all to stand behind it';
-settle();
-asked();
+$a->settle;
+$proxy->asked;
 $shell->delete($_) foreach @before[ 0 .. 8 ];
-settle();
-$others = asked();
+$a->settle;
+$others = $proxy->asked;
 cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
 	'nine foreigners in front of our predecessor that go cause no request');
 ok($s->busy, 'nor a grant');
 $shell->delete($before[9]);
 serve(@s[ 0 .. 4 ]);
-settle();
+$a->settle;
 
 # ---- who waits for a listing is not overtaken by who needs none
 
 $s[0]->query("SELECT zk_lock('$path')");
 # What comes and goes elsewhere uses up the watch.
 $shell->delete($shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-", ephemeral => 1, sequence => 1));
-settle();
+$a->settle;
 my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
 $s[1]->query_start("SELECT zk_lock('$path')");
 $proxy->fired($listing);
@@ -259,16 +247,16 @@ foreach my $session (@s[ 1 .. 29 ])
 }
 my $kazoo = $shell->lock_start('kazoo', $path);
 wait_until { $zk->children($path) == 2 } 'the foreigner to queue';
-settle();
-asked();
+$a->settle;
+$proxy->asked;
 foreach my $session (@s[ 30 .. 49 ])
 {
 	$session->query_start($take);
 	$a->wait_waiting($session);
 }
 wait_until { $zk->children($path) == 3 } 'those who come after it to have their own node';
-settle();
-my $counts = asked();
+$a->settle;
+my $counts = $proxy->asked;
 cmp_ok($counts->{create2} - 1, '<=', 1, 'they share one node, too');
 cmp_ok($counts->{getChildren} - 1, '<=', 3, 'and look around for it a few times, not twenty');
 $s->query("SELECT zk_unlock('$path')");
@@ -299,11 +287,11 @@ foreach my $round (1 .. 10)
 	my $waits = $shell->lock_start('kazoo', $path);
 	# Its node is there, or has been: then it holds the lock.
 	wait_until { (grep { /__lock__/ } $zk->children($path)) || $shell->ready($waits) } 'the foreigner to queue';
-	settle();
+	$a->settle;
 	my $before = $a->value($turns);
 	$shell->result($waits) == 1 or die 'kazoo did not get the lock';
 	my $holding = $a->value($turns);
-	settle();
+	$a->settle;
 	is($a->value($turns), $holding, "round $round: a foreigner gets it, and nobody else meanwhile");
 	cmp_ok($holding - $before, '<=', 20, 'as soon as it is noticed, after one turn of each at most');
 	$shell->unlock('kazoo');
@@ -311,6 +299,6 @@ foreach my $round (1 .. 10)
 $a->value('INSERT INTO stop DEFAULT VALUES');
 $_->finish foreach @s[ 0 .. 19 ];
 
-$_->disconnect foreach @s, $barrier;
+$_->disconnect foreach @s, $impatient;
 Zklock::Server->assert_clean($zk, [$a], $path, '/t/barrier', map { "/t/many/$_" } 0 .. 49);
 done_testing;

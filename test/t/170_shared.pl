@@ -34,17 +34,6 @@ sub queue
 
 sub contenders { return scalar $zk->children($path); }
 
-my $barrier = $a->session(name => 'barrier');
-sub settle { $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')"); return; }
-
-sub asked
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	$proxy->reset_counts;
-	return $counts;
-}
-
 # ---- readers share, with each other alone
 
 is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
@@ -60,7 +49,7 @@ queue($a, $as[2], 'zk_lock');
 is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'one reader goes');
 is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'a second one');
 ok($kazoo->unlock('r') || 1, 'a third one');
-settle();
+$a->settle;
 ok($as[2]->busy, 'a writer waits for the last');
 is(($a->locks('pid = ' . $as[2]->pid))[0]{blocked_by_pid}, $as[1]->pid, 'which zk_locks names');
 is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
@@ -91,7 +80,7 @@ foreach my $case (
 	my ($what, $queue, $served, $go) = @$case;
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', "a reader, and a writer $what that waits");
 	$queue->();
-	settle();
+	$a->settle;
 	queue($a, $as[1], 'zk_lock_shared');
 	wait_until { $a->lock_count('pid = ' . $as[1]->pid . ' AND blocked_by_pid = ' . $as[4]->pid) }
 	'zk_locks to name it as the one who is waited for'
@@ -102,7 +91,7 @@ foreach my $case (
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'but who reads goes on reading');
 	is($as[0]->query("SELECT zk_unlock_shared('$path'), zk_unlock_shared('$path')"), 't|t', 'the first reader goes');
 	$served->();
-	settle();
+	$a->settle;
 	ok($_->busy, $_->name . ' waits for it') foreach @as[ 1, 2 ], $bs[0];
 	$go->();
 	is($_->finish, 't', $_->name . ' reads') foreach @as[ 1, 2 ], $bs[0];
@@ -116,7 +105,7 @@ foreach my $how (qw(cancel terminate))
 	my $writer = $b->session;
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
 	queue($b, $writer, 'zk_lock');
-	settle();
+	$a->settle;
 	queue($a, $as[1], 'zk_lock_shared');
 	queue($b, $bs[0], 'zk_lock_shared');
 	$writer->$how;
@@ -142,14 +131,14 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 {
 	my ($what, $writer, $foreign) = @$case;
 	is($writer->query("SELECT zk_lock('$path')"), 't', "a writer $what");
-	settle();
-	asked();
+	$a->settle;
+	$proxy->asked;
 	$_->query_start("SELECT zk_lock_shared('$path')") foreach @readers;
 	wait_until { $a->lock_count("state = 'waiting' AND mode = 'shared'") == 100 } '100 readers to wait';
 	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 100 } 'all to stand behind it' if $foreign;
 	is(contenders(), 2, 'have one node');
-	settle();
-	my $asked = asked();
+	$a->settle;
+	my $asked = $proxy->asked;
 	is($asked->{create2} - 1, 1, 'which takes one create');
 	cmp_ok($asked->{getChildren} - 1, '<=', 3, 'one listing, and another for those who come meanwhile');
 	is($asked->{getData} || 0, 1, 'and a watch: on the writer, or if that is ours, on the node itself');
@@ -157,7 +146,7 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 	is($writer->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
 	is(scalar(grep { $_->finish eq 't' } @readers), 100, '100 readers are granted');
 	is($a->lock_count("state = 'held' AND mode = 'shared'"), 100, 'all together');
-	$asked = asked();
+	$asked = $proxy->asked;
 	note(join ', ', map { "$_ $asked->{$_}" } sort keys %$asked);
 	cmp_ok(($asked->{getData} || 0) + ($asked->{getChildren} || 0), '<=', 1,
 		'in one round: at most one question is asked');
@@ -165,8 +154,8 @@ foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $a
 	is($a->value("SELECT count(DISTINCT fencing_token) FROM zk_locks WHERE path = '$path'"), 100,
 		'each has a token of its own');
 	$_->query("SELECT zk_unlock_shared('$path')") foreach @readers;
-	settle();
-	is(asked()->{delete}, 2, 'they leave with one delete, and the barrier\'s');
+	$a->settle;
+	is($proxy->asked->{delete}, 2, 'they leave with one delete, and the barrier\'s');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 }
 $_->disconnect foreach @readers;

@@ -76,15 +76,6 @@ sub is_gone
 	return;
 }
 
-sub restart_worker
-{
-	my $old = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($old)");
-	# What the old one has left in the proxy goes its way.
-	wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
-	return;
-}
-
 # ---- the reply or the request is lost
 
 foreach my $lose (qw(lose_reply lose_request))
@@ -139,7 +130,7 @@ foreach my $hold (qw(hold_reply hold_request))
 			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
 		}
 		ok($writer->busy, 'the writer stays out so far');
-		restart_worker() if $how eq 'restart';
+		$a->restart_worker if $how eq 'restart';
 		$proxy->heal;
 		$a->wait_session;
 		$holder->finish unless $how eq 'terminate';
@@ -159,7 +150,7 @@ foreach my $hold (qw(hold_reply hold_request))
 	my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
 	$holder->query_start("SELECT zk_unlock('$path')");
 	ok($proxy->fired($fault), 'the downgrade is under way');
-	restart_worker();
+	$a->restart_worker;
 	$proxy->heal;
 	$a->wait_session;
 	is($holder->finish, 't', 'the worker is restarted; unlocked');
@@ -172,7 +163,7 @@ my $next = $a->session(name => 'next');
 my $last = $a->session(name => 'last');
 begin('next in the run', $next);
 is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-restart_worker();
+$a->restart_worker;
 $a->wait_session;
 ok($_->busy, $_->name . ' waits') foreach $reader, $writer, $next;
 my ($row) = $a->locks("path = '$path' AND state = 'held'");

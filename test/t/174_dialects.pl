@@ -101,7 +101,7 @@ is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', "database postgres user $user applic
 $s->query('COMMIT');
 $s->query("SET application_name = '" . 'x' x 63 . "'");
 
-# ---- anybody may choose, and what is chosen holds for new locks
+# ---- superusers choose, and what is chosen holds for new locks
 
 $a->value('CREATE ROLE plain LOGIN');
 $a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_unlock(text) TO plain');
@@ -109,12 +109,17 @@ $a->value("ALTER ROLE plain SET zklock.dialect = 'kazoo'");
 my $plain = $a->session(user => 'plain');
 $plain->query("SELECT zk_lock('/d/plain')");
 like(($zk->children('/d/plain'))[0], $name{kazoo}[0], 'a role has the dialect it was given');
+is($plain->try("SET zklock.dialect = 'curator_rw'")->{sqlstate}, '42501', 'and may not choose another');
+$plain->disconnect;
+$plain = $a->session;
+$plain->query("SET zklock.dialect = 'kazoo'");
+$plain->query("SELECT zk_lock('/d/plain')");
 $plain->query("SET zklock.dialect = 'curator_rw'");
 $plain->query("SELECT zk_lock('/d/plain')");
 is(scalar($zk->children('/d/plain')), 1, 'a lock that is held is counted, not written again');
 $plain->query("SELECT zk_unlock('/d/plain'); SELECT zk_unlock('/d/plain')");
 $plain->query("SELECT zk_lock('/d/plain')");
-like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'and may choose another for its next locks');
+like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'the next lock is written in the other');
 $plain->disconnect;
 is($s->try("SET zklock.dialect = 'chubby'")->{sqlstate}, '22023', 'but none that does not exist');
 

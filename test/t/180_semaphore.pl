@@ -44,38 +44,15 @@ sub wait_row
 	sub { $session->name . " to be $condition\n" . $a->describe_locks . $b->describe_locks };
 }
 
-# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
-# released on another path proves that both servers know of all that happened before: who
-# comes to one of them then queues behind whoever came to the other.
-my @barrier = map { $_->session(name => 'barrier') } $a, $b;
-
-sub noticed
-{
-	foreach my $session (@barrier)
-	{
-		$session->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't'
-		  or die 'the barrier failed';
-	}
-	return;
-}
-
 sub ask
 {
 	my ($session, $permits, $head) = @_;
 	$session->query_start("SELECT zk_semaphore_acquire('$path', $permits)");
 	my $row = wait_row($session, "state = 'waiting' AND node ~ '"
 		  . ($head ? 'lease' : 'lock') . "-\\d{10}\$' AND (blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)");
-	noticed();
+	# Who comes to one of the servers then queues behind whoever came to the other.
+	$_->settle foreach $a, $b;
 	return $row;
-}
-
-# What has been asked for since the last count.
-sub asked
-{
-	my $counts = $proxy->counts_without_beats;
-	delete $counts->{notification};
-	$proxy->reset_counts;
-	return $counts;
 }
 
 # Until nothing is under way, and nodes are those of permits held.
@@ -255,9 +232,14 @@ is(acquire($bs[0], 1, '0'), 'f', 'counts as one');
 is(acquire($bs[0], 2, '0'), 't', 'only');
 is($as[1]->query("SELECT zk_try_lock('$nodes[1]')"), 'f', 'and is exclusive');
 release($bs[0]);
-is(acquire($as[2], 2, '30s'), 't', 'a session of the same server as well');
+# In one server a path is one or the other.
+my $refused = $as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')");
+is($refused->{sqlstate}, '55006', 'a permit cannot be had where this server has a lock');
+like($refused->{detail}, qr/semaphore.*lock/, 'which the error explains');
 ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
-foreach my $session ($as[1], $bs[1])
+is(acquire($as[2], 2, '30s'), 't', 'now it can');
+is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');
+foreach my $session ($bs[1])
 {
 	my $name = $session->name . ' can have it: leases are no obstacle';
 	is($session->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', $name);
@@ -284,7 +266,7 @@ sub requests
 	return \@requests;
 }
 
-asked();
+$proxy->asked;
 acquire($as[0], 4);
 settled(1);
 is_deeply(requests(),
@@ -303,7 +285,7 @@ is(acquire($as[1], 1, '0'), 'f', 'in vain');
 is_deeply(requests(), ["getChildren $nodes[1]"], 'one listing: no node is made');
 release($as[0]);
 settled(0);
-asked();
+$proxy->asked;
 
 # Who waits in the queue asks for nothing, whoever comes and goes meanwhile.
 acquire($bs[0], 2);
@@ -317,7 +299,7 @@ foreach (1 .. 3)
 {
 	is(acquire($as[4], 99, '0'), 'f', 'somebody asks');
 }
-is_deeply(asked(), { getChildren => 3 }, 'which has to be looked up');
+is_deeply($proxy->asked, { getChildren => 3 }, 'which has to be looked up');
 release($bs[0]);
 is($bs[2]->finish, 't', 'the first in the queue gets a permit');
 wait_row($as[0], "node ~ 'lease' AND blocked_by_node IS NOT NULL");
@@ -358,6 +340,6 @@ while ($served < @many)
 }
 is($most, 4, 'never more than four of thirty inside');
 
-$_->disconnect foreach @as, @bs, @many, @barrier;
+$_->disconnect foreach @as, @bs, @many;
 Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes, '/t/barrier');
 done_testing;

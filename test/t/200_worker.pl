@@ -14,34 +14,21 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-
-sub postmaster_pid
-{
-	my ($server) = @_;
-	my ($pid) = split /\n/, slurp_file($server->data_dir . '/postmaster.pid');
-	return $pid;
-}
 
 # Ends the worker and keeps it away: a postmaster that is stopped starts no new one.
 # Sessions that exist go on.
 sub worker_away
 {
 	my ($server) = @_;
-	my $postmaster = postmaster_pid($server);
 	$server->value('SELECT 1');    # the monitoring session must exist before
 	my $worker = $server->worker_pid;
-	$stopped{$postmaster} = 1;
-	kill 'STOP', $postmaster;
+	freeze($server->postmaster_pid);
 	is($server->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
 	$server->wait_session('no worker');
 	return $worker;
@@ -50,21 +37,9 @@ sub worker_away
 sub worker_back
 {
 	my ($server, $old) = @_;
-	my $postmaster = postmaster_pid($server);
-	kill 'CONT', $postmaster;
-	delete $stopped{$postmaster};
+	thaw($server->postmaster_pid);
 	$server->wait_session;
 	isnt($server->worker_pid, $old, 'a new worker has started');
-	return;
-}
-
-sub restart_worker
-{
-	my ($server) = @_;
-	my $old = $server->worker_pid;
-	$server->value("SELECT pg_terminate_backend($old)");
-	wait_until { ($server->worker_pid || $old) != $old } 'a new worker';
-	$server->wait_session;
 	return;
 }
 
@@ -78,12 +53,6 @@ sub terminate
 }
 
 # What a holder has: its node and token. Nothing of it may change.
-
-sub owners
-{
-	my ($path) = @_;
-	return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
-}
 
 # ---- visible
 
@@ -166,7 +135,7 @@ is($a->session_id, $id, 'the new worker has resumed the session');
 is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
 is($s{trier}->finish, 't', 'also to who does not wait');
 $a->wait_waiting($s{fourth}, '/w/local');
-is(scalar(grep { $_ eq $id } owners('/w/held')), 1, 'ZooKeeper sees the same owner');
+is(scalar(grep { $_ eq $id } $zk->owners('/w/held')), 1, 'ZooKeeper sees the same owner');
 my %after = map { $_ => 1 } @{ holdings($a) };
 is_deeply(
 	[ grep { !$after{$_} } @$before ],
@@ -356,12 +325,10 @@ foreach my $hold (qw(hold_reply hold_request))
 	$proxy->fired($fault);
 	$old = worker_away($d);
 	$proxy->cut;
-	my $postmaster = postmaster_pid($d);
-	kill 'CONT', $postmaster;
-	delete $stopped{$postmaster};
+	thaw($d->postmaster_pid);
 	$d->wait_session('connecting');
 	my $result = eval { $s{trier}->result(30) };
-	is($result && $result->{sqlstate}, '08006',
+	is($result && $result->{sqlstate}, '58030',
 		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
 	$proxy->heal;
 	$d->wait_session;
@@ -405,7 +372,8 @@ foreach my $i (1 .. 6)
 	  sub { "traffic after restart @{[$i - 1]}\n" . $a->describe_locks . $b->describe_locks };
 	$log_mark = $a->log_mark;
 	my $pid = $a->worker_pid;
-	restart_worker($a);
+	$a->restart_worker;
+	$a->wait_session;
 	$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
 		"restart $i of the worker under load");
 }

@@ -3,7 +3,7 @@
 # ZooKeeper is not there: at the start, during a wait, while locks are held, for longer
 # than the session lives; it hangs, or the network swallows everything.
 #
-# While ZooKeeper is away waiting calls wait, calls that must answer now fail with 08006,
+# While ZooKeeper is away waiting calls wait, calls that must answer now fail with 58030,
 # releases return at once and are made good later. As long as the session lives, nobody
 # loses a lock or a place; when it has ended, holders are told so and waiters queue again.
 
@@ -49,7 +49,7 @@ foreach my $call ("zk_try_lock('/u/start')", "zk_lock('/u/start', '0')",
 	"zk_xact_lock('/u/start', '50ms')", "zk_lock(ARRAY['/u/start', '/u/start2'], '50ms')")
 {
 	my $result = on($a, 'asker')->try("SELECT $call");
-	is($result->{sqlstate}, '08006', "$call is an error: nobody knows the answer")
+	is($result->{sqlstate}, '58030', "$call is an error: nobody knows the answer")
 	  or diag explain $result;
 }
 queue($a, 'canceller', '/u/start');
@@ -126,8 +126,8 @@ $s{leaver}->terminate;
 $s{canceller}->cancel;
 is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
 is(on($a, 'asker')->try("SELECT zk_lock('/u/local', '50ms')")->{sqlstate},
-	'08006', 'a timeout that expires is an error');
-is($s{asker}->try("SELECT zk_try_lock('/u/free')")->{sqlstate}, '08006', 'so is a try-lock');
+	'58030', 'a timeout that expires is an error');
+is($s{asker}->try("SELECT zk_try_lock('/u/free')")->{sqlstate}, '58030', 'so is a try-lock');
 queue($a, 'newcomer', '/u/new');
 ok($s{$_}->busy, "$_ waits") foreach qw(second third behind heir heir2 heir3);
 

@@ -31,7 +31,7 @@ sub change
 	my ($server, $state, %settings) = @_;
 	my $old = $server->worker_pid;
 	$server->set_conf(%settings);
-	wait_until { ($server->worker_pid || $old) != $old } 'a worker with the changed settings';
+	$server->wait_new_worker($old);
 	$server->wait_session($state);
 	return;
 }
@@ -94,7 +94,7 @@ change($a, 'down', 'zklock.servers' => 'no-such-host.invalid:2181');
 wait_until { ($a->zk_session->{last_error} || '') =~ /resolve/ } 'the error';
 like($a->zk_session->{last_error}, qr/name/, 'zk_session says that no name can be resolved');
 $a->wait_log(qr/LOG:  could not resolve any server name in "zklock.servers"/, $mark);
-is(on($a, 'asker')->try("SELECT zk_try_lock('/c/free')")->{sqlstate}, '08006', 'a try-lock is an error');
+is(on($a, 'asker')->try("SELECT zk_try_lock('/c/free')")->{sqlstate}, '58030', 'a try-lock is an error');
 queue($a, 'asker', '/c/free');
 is_deeply(holdings($a), $before, 'holders keep their locks meanwhile');
 change($a, 'connected', 'zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);

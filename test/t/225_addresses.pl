@@ -14,7 +14,6 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $hosts = PostgreSQL::Test::Utils::tempdir . '/hosts';
@@ -47,7 +46,7 @@ sub other_addresses
 	my $worker = $a->worker_pid;
 	zookeeper_is_at($address);
 	$a->wait_log(qr/LOG:  zklock worker restarts because of changed addresses of ZooKeeper servers/, $mark);
-	wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+	$a->wait_new_worker($worker);
 	return;
 }
 

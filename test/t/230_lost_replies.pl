@@ -336,7 +336,7 @@ my %give_up = (
 	'the timeout'       => sub {
 		my ($s) = @_;
 		my $result = $s->result;
-		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '08006';
+		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '58030';
 	});
 
 my $n = 0;
@@ -418,7 +418,7 @@ foreach my $op (qw(create2 getChildren))
 		$as[0]->query("SELECT zk_lock('/l/try')");    # the path exists
 		$as[0]->query("SELECT zk_unlock('/l/try')");
 		my $fault = $proxy->$lose(op => $op, path => '^/l/try');
-		is($as[0]->try("SELECT zk_try_lock('/l/try')")->{sqlstate}, '08006',
+		is($as[0]->try("SELECT zk_try_lock('/l/try')")->{sqlstate}, '58030',
 			"zk_try_lock with a lost $thing of $op is an error");
 		happened($fault, 'which was lost');
 		$a->wait_session;

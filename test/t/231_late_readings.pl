@@ -95,7 +95,7 @@ make_strange('/l/children');
 $proxy->refuse(op => 'create2', path => '^/l/children/', code => -102);
 stall('/l/children', "SELECT zk_try_lock('/l/children')");
 begin_to_log();
-is($s->result->{sqlstate}, '08006', 'zk_try_lock does not wait for another connection');
+is($s->result->{sqlstate}, '58030', 'zk_try_lock does not wait for another connection');
 $a->wait_session;
 like(requests('/l/children'), qr/^getChildren connect create2 getChildren sync/,
 	'a listing was asked for on a connection not yet known of');
@@ -106,9 +106,14 @@ $a->assert_clean($zk);
 make_strange('/l/predecessor');
 my $predecessor = $shell->create('/l/predecessor/lock-', ephemeral => 1, sequence => 1);
 stall('/l/predecessor', "SELECT zk_lock('/l/predecessor')");
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'who waits can be cancelled meanwhile');
+# The answer comes when nobody has a use for it any more.
+my $reading = $proxy->hold_reply(op => 'getData', path => '^/l/predecessor/');
 begin_to_log();
+$proxy->fired($reading);
+$s->cancel;
+is($s->result->{sqlstate}, '57014', 'a session that waits can be cancelled meanwhile');
+$a->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'releasing'", 0);
+$proxy->heal;
 $a->wait_value('SELECT count(*) FROM zk_locks', 0);
 like(requests('/l/predecessor'), qr/^create2 getChildren connect getData\b.* sync/,
 	'the predecessor was read on a connection not yet known of');

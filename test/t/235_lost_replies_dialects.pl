@@ -32,12 +32,6 @@ my @dialects = qw(curator curator_rw kazoo zookeeper hive);
 
 sub write_as { my ($dialect) = @_; $_->query("SET zklock.dialect = $dialect") foreach @as; return; }
 
-sub owners
-{
-	my ($path) = @_;
-	return map { $shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
-}
-
 # Which of a path's nodes the contender in this state has, by place.
 sub place_of
 {
@@ -67,7 +61,7 @@ foreach my $dialect (@dialects)
 			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
 			is($as[0]->query(sql($mode, 'lock', $path)), 't', "$what of create: granted");
 			ok($proxy->fired($fault), 'which was lost');
-			is_deeply([ owners($path) ], [$id], 'there is one node of ours');
+			is_deeply([ $zk->owners($path) ], [$id], 'there is one node of ours');
 			is(place_of($as[0], $path, 'held'), 0, 'which zk_locks names');
 			is($bs->query("SELECT zk_try_lock('$path')"), 'f', 'nobody else gets the lock');
 			$fault = $proxy->$lose(op => 'delete', path => "^$path/");
@@ -163,9 +157,7 @@ foreach my $dialect (@dialects)
 	$as[0]->query_start("SELECT zk_lock('$path')");
 	ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
 	wait_until { $zk->children($path) == 2 } 'the node';
-	my $worker = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($worker)");
-	wait_until { my $pid = $a->worker_pid; defined $pid && $pid != $worker } 'a new worker';
+	$a->restart_worker;
 	$proxy->heal;
 	$a->wait_session;
 	is($a->session_id, $id, 'the session goes on');

@@ -25,8 +25,6 @@ my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf, allows_str
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $path = '/r/lock';
 
-sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
-
 # Server $a holds the lock, $b waits for it. Returns the id of $a's session.
 sub set_up
 {
@@ -43,14 +41,12 @@ sub tear_down
 	return;
 }
 
-sub owners { return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path); }
-
 # The lock is taken still, by the session $id.
 sub is_taken
 {
 	my ($id, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok((grep { $_ eq $id } owners()) && $s{heir}->busy, $name);
+	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
 	return;
 }
 
@@ -64,15 +60,13 @@ sub no_worker_failed
 
 # ---- the file
 
-my $file = session_file($a);
+my $file = $a->session_file;
 my $id   = $a->session_id;
 ok(-f $file, 'there is a session file');
 is((stat $file)[2] & 07777, 0600, 'for its owner only');
 like(slurp_file($file), qr/^session $id$/m, 'with the id of the session');
 my $inode = (stat $file)[1];
-my $old   = $a->worker_pid;
-$a->value("SELECT pg_terminate_backend($old)");
-wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+$a->restart_worker;
 $a->wait_session;
 is((stat $file)[1], $inode, 'a new worker that continues the session leaves it alone');
 $a->expire_session($zk);
@@ -131,9 +125,7 @@ $a->wait_session('connecting');
 is($a->zk_session->{session_id}, undef, 'the session left behind is not shown as our own');
 on($a, 'waiter')->query_start("SELECT zk_lock('$path')");
 $a->wait_lock($s{waiter}, 'waiting');
-$old = $a->worker_pid;
-$a->value("SELECT pg_terminate_backend($old)");
-wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+$a->restart_worker;
 pass('without ZooKeeper, the worker can be restarted');
 $a->stop('fast');
 ok(-e $file, 'and the server be stopped: the session is still known');
@@ -237,7 +229,7 @@ sub original_untouched
 	is_taken($id, "the lock is still the original's");
 	is($a->session_id, $id, 'which has the same session')              if $a->node->{_pid};
 	is($s{holder}->query("SELECT zk_fencing_token('$path') > 0"), 't', 'and its lock') if $a->node->{_pid};
-	like(slurp_file(session_file($copy)), qr/^session @{[$copy->session_id]}$/m,
+	like(slurp_file($copy->session_file), qr/^session @{[$copy->session_id]}$/m,
 		'the session file of the copy is its own now');
 	return;
 }
@@ -270,8 +262,8 @@ $copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/
 
 # A hard link is the same file, in two servers.
 $copy2->stop('immediate');
-unlink session_file($copy2);
-link $file, session_file($copy2) or die "link: $!";
+unlink $copy2->session_file;
+link $file, $copy2->session_file or die "link: $!";
 $copy2->start;
 $copy2->wait_session;
 original_untouched($copy2, 'a copy that shares files with the original');

@@ -13,12 +13,8 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
 my $proxy = Zklock::Proxy->start($zk);
@@ -27,17 +23,6 @@ my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
 $a->value('CREATE TABLE work (done int)');
-
-sub freeze { my ($name) = @_; $stopped{ $s{$name}->pid } = 1; kill 'STOP', $s{$name}->pid; return; }
-sub thaw { my ($name) = @_; kill 'CONT', $s{$name}->pid; delete $stopped{ $s{$name}->pid }; return; }
-
-sub session_file { my ($server) = @_; return $server->data_dir . '/pg_stat_tmp/zklock.session'; }
-
-sub owners
-{
-	my ($path) = @_;
-	return map { $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path);
-}
 
 # The session has ended, not only its locks.
 sub session_is_over
@@ -53,7 +38,7 @@ hold($c, 'slow', '/s/slow');
 queue($b, 'slow_heir', '/s/slow');
 my $c_id   = $c->session_id;
 my $c_mark = $c->log_mark;
-freeze('slow');
+freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
 # ---- fast
@@ -67,18 +52,18 @@ queue($a, 'waiter', '/s/stuck');
 queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
 my $id   = $a->session_id;
 my $mark = $a->log_mark;
-freeze('stuck');
+freeze($s{stuck}->pid);
 $a->begin_stop('fast');
 is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
 is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
 $a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
 ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
-is((owners('/s/stuck'))[0], $id, 'its node is there');
-thaw('stuck');
+is(($zk->owners('/s/stuck'))[0], $id, 'its node is there');
+thaw($s{stuck}->pid);
 is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
-ok(!-e session_file($a), 'and is forgotten');
+ok(!-e $a->session_file, 'and is forgotten');
 unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
 $s{$_}->disconnect foreach grep { !/slow/ } keys %s;
 delete @s{ grep { !/slow/ } keys %s };
@@ -111,7 +96,7 @@ $s{$_}->disconnect foreach qw(writer holder waiter);
 is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
-ok(!-e session_file($a), 'and is forgotten');
+ok(!-e $a->session_file, 'and is forgotten');
 $s{$_}->disconnect foreach grep { !/slow/ } keys %s;
 delete @s{ grep { !/slow/ } keys %s };
 
@@ -155,15 +140,13 @@ queue($b, 'heir', '/s/held');
 $id     = $a->session_id;
 $worker = $a->worker_pid;
 $a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
-$stopped{$worker} = 1;
-kill 'STOP', $worker;
+freeze($worker);
 $a->reload;
 $a->wait_value('SHOW zklock.session_timeout', '9min');
 $mark = $a->log_mark;
 $a->begin_stop('fast');
 wait_until { is_pending($worker, SIGHUP) && is_pending($worker, SIGTERM) } 'both signals';
-kill 'CONT', $worker;
-delete $stopped{$worker};
+thaw($worker);
 is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
 $a->wait_stopped;
 session_is_over($id, 'the session has been ended');
@@ -179,7 +162,7 @@ hold($a, 'holder', '/s/delayed');
 $proxy->delay(500);
 $a->stop('fast');
 $proxy->delay(0);
-ok(!-e session_file($a), 'the session is closed when the deletions have been answered');
+ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
 session_is_over($id, 'and has been ended');
 $s{holder}->disconnect;
 delete $s{holder};
@@ -193,7 +176,7 @@ hold($a, 'holder', '/s/hung');
 $proxy->blackhole;
 $a->stop('fast');
 pass('a ZooKeeper that does not answer does not keep the server from stopping');
-ok(-e session_file($a), 'the session is known, in case it lives on');
+ok(-e $a->session_file, 'the session is known, in case it lives on');
 $proxy->heal;
 $s{holder}->disconnect;
 delete $s{holder};
@@ -209,7 +192,7 @@ $a->wait_session('connecting');
 $a->stop('fast');
 pass('nor does one that cannot be reached');
 ok($s{heir}->busy, 'the session lives on');
-ok(-e session_file($a), 'and is known');
+ok(-e $a->session_file, 'and is known');
 $proxy->heal;
 $a->start;
 is($s{heir}->finish, 't', 'the next start ends it');
@@ -222,10 +205,10 @@ delete @s{ grep { !/slow/ } keys %s };
 
 $c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
 ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
-is((owners('/s/slow'))[0], $c_id, 'its session lives');
-thaw('slow');
+is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
+thaw($s{slow}->pid);
 $c->wait_stopped;
-ok(-e session_file($c), 'it is known');
+ok(-e $c->session_file, 'it is known');
 ok($s{slow_heir}->busy, 'nobody has got the lock');
 $c->start;
 is($s{slow_heir}->finish, 't', 'until the next start');

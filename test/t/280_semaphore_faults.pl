@@ -12,12 +12,8 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
@@ -82,11 +78,10 @@ my @states = (
 	'requested' => sub {
 		my ($victim) = @_;
 		my $worker = $a->worker_pid;
-		$stopped{$worker} = 1;
-		kill('STOP', $worker) == 1 or die "cannot stop the worker: $!";
+		freeze($worker);
 		acquire_start($victim, 1, @_[ 1 .. $#_ ]);
 		wait_row($victim, "state = 'requested'");
-		return sub { kill 'CONT', $worker; delete $stopped{$worker}; };
+		return sub { thaw($worker) };
 	},
 	(   map {
 			my ($what, $where, $fault) = @$_;
@@ -157,7 +152,7 @@ while (my ($state, $reach) = splice(@states, 0, 2))
 		$end->($victim) if $end;
 		my $r = $victim->result;
 		# Nobody can tell whether a permit is free.
-		$sqlstate = '08006' if $how eq 'timeout' && $state eq 'not connected';
+		$sqlstate = '58030' if $how eq 'timeout' && $state eq 'not connected';
 		is($r->{sqlstate}, $sqlstate, $name) or diag($r->{error});
 		is($r->{text}, 'f', "$name: no permit") if $sqlstate eq '00000';
 		$go_on->();
@@ -361,15 +356,13 @@ wait_row($next_b, $has_lease);
 acquire_start($s[0], 1);
 wait_row($s[0], $has_turn);
 my $pid = $s[0]->pid;
-$stopped{$pid} = 1;
-kill('STOP', $pid) == 1 or die "cannot stop $pid: $!";
+freeze($pid);
 $next_b->cancel;
 is($next_b->result->{sqlstate}, '57014', 'the head of the queue gives up');
 wait_row($s[0], 'blocked_by_pid IS NULL AND blocked_by_node IS NULL');
 $shell->delete("$path/locks/$_") foreach turns();
 wait_until { turns() == 0 } 'the turn to be lost';
-kill 'CONT', $pid;
-delete $stopped{$pid};
+thaw($pid);
 wait_row($s[0], $has_lease);
 release($holder);
 is($s[0]->finish, 't', 'the next, which loses its turn at once, gets the permit');
@@ -452,9 +445,7 @@ settled(0, 'expiry');
 
 sub new_worker
 {
-	my $old = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($old)");
-	wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+	$a->restart_worker;
 	$a->wait_session;
 	return;
 }
@@ -497,9 +488,7 @@ foreach my $kind (qw(locks leases))
 		my $fault = $proxy->$hold(op => 'create2', path => "^$path/$kind/");
 		acquire_start($s[0], 1);
 		$proxy->fired($fault);
-		my $old = $a->worker_pid;
-		$a->value("SELECT pg_terminate_backend($old)");
-		wait_until { ($a->worker_pid || $old) != $old } 'a new worker';
+		$a->restart_worker;
 		$proxy->heal;
 		is($s[0]->finish, 't', "$hold of create in $kind and a new worker: a permit");
 		settled(1, $hold);
@@ -579,8 +568,8 @@ new_path();
 acquire($s[0], 1);
 $proxy->cut;
 $a->wait_session('connecting');
-is($s[1]->try(sql(1, '0'))->{sqlstate}, '08006', 'who does not wait learns that nobody can be asked');
-is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '08006', 'so does who waited');
+is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
+is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
 acquire_start($s[1], 1);
 wait_row($s[1], "state = 'waiting'");
 is(release($s[0]), 't', 'a release does not wait for it');

@@ -140,9 +140,7 @@ $a->wait_log(qr{LOG:  node "$name" of lock "/st/own" belongs to ZooKeeper sessio
 $a->assert_log($mark, qr/HINT:  .*zk_remove_stale_node/, 'a stale node of our own is reported, with a hint');
 $s{waiter1}->cancel;
 $s{waiter1}->result;
-my $worker = $a->worker_pid;
-$a->value("SELECT pg_terminate_backend($worker)");
-wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+$a->restart_worker;
 $a->wait_log(qr/which has ended.*connected to ZooKeeper server.*which has ended/s, $mark);
 $a->wait_session;
 is($s->query(call('/st/own', $name)), 't', 'it can be removed');
@@ -193,9 +191,9 @@ is($s->query(call('/st/stale', $name)), 'f', 'later ones as well');
 
 $zk->pause;
 ask($s, $name);
-$worker = $a->worker_pid;
+my $worker = $a->worker_pid;
 $a->value("SELECT pg_terminate_backend($worker)");
-is($s->result->{sqlstate}, '08006', 'a worker that is terminated leaves the question to the next one');
+is($s->result->{sqlstate}, '58030', 'a worker that is terminated leaves the question to the next one');
 $zk->resume;
 $a->wait_session;
 is($s->query(call('/st/stale', $name)), 'f', 'which then serves later ones');
@@ -262,7 +260,7 @@ $name = stale('/st/stale');
 $proxy->cut;
 $c->wait_session('connecting');
 $result = $c->session->try(call('/st/stale', $name));
-is($result->{sqlstate}, '08006', 'without a connection it is an error');
+is($result->{sqlstate}, '58030', 'without a connection it is an error');
 $proxy->heal;
 $c->stop;
 
@@ -300,7 +298,7 @@ wait_until { ($s->try(call('/st/stale', $name))->{text} || '') eq 't' } 'the sta
 pass('and one that is stale');
 is(scalar($ensemble->children('/st/stale')), 0, 'is gone');
 $result = $f->session->try(call('/st/held', $node));
-is($result->{sqlstate}, '08006', 'who does not know of the leader cannot know');
+is($result->{sqlstate}, '58030', 'who does not know of the leader cannot know');
 like($result->{detail} || '', qr/None of the servers that answer is the leader/, 'and says so');
 
 # A leader that has been cut off takes a session for dead because it hears nothing of it.
@@ -312,7 +310,7 @@ wait_until { (split /ephemeral nodes dump/, $leader->four_letter('dump'))[0] !~ 
   'the isolated leader to forget the session';
 $mark = $g->log_mark;
 $result = $g->session->try(call('/st/held', $node));
-is($result->{sqlstate}, '08006', 'an isolated leader is not believed') or diag explain $result;
+is($result->{sqlstate}, '58030', 'an isolated leader is not believed') or diag explain $result;
 unlike($g->log_since($mark), qr/removed node/, 'nothing is removed');
 $ensemble->rejoin($leader);
 $ensemble->wait_ready;

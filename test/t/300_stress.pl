@@ -178,7 +178,7 @@ sub run
 				$failed++ unless $client->{recover};
 				$errors{ $result->{sqlstate} }++;
 				push @trouble, $result->{error}
-				  unless $disturb && $result->{sqlstate} =~ /^(57014|57P01|08006|08000)$/;
+				  unless $disturb && $result->{sqlstate} =~ /^(57014|57P01|58030|08006|08000)$/;
 				if ($result->{severity} eq 'FATAL')
 				{
 					connect_client($client);

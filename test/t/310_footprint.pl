@@ -124,7 +124,7 @@ is($holder->finish, 't', 'and when ZooKeeper is back it works');
 # A name that nobody knows.
 my $pid = $a->worker_pid;
 $a->set_conf('zklock.servers' => 'no-such-host.invalid:2181');
-wait_until { ($a->worker_pid || $pid) != $pid } 'a new worker';
+$a->wait_new_worker($pid);
 $a->wait_session('down');
 idle('no server name resolves');
 $a->set_conf('zklock.servers' => $zk->connect_string);

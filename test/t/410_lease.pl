@@ -8,15 +8,8 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until children_of);
+use Zklock::Util qw(children_of freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
-
-sub halt { my @pids = @_; $stopped{$_} = 1 foreach @pids; kill 'STOP', @pids; return; }
-sub go_on { my @pids = @_; kill 'CONT', @pids; delete @stopped{@pids}; return; }
 
 sub all_processes
 {
@@ -59,7 +52,7 @@ foreach my $case (
 	my @pids  = $pids->();
 	cmp_ok(scalar(@pids), '>', 5, 'all its processes') if $who ne 'the worker';
 
-	halt(@pids);
+	freeze(@pids);
 	is($next->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");
 	cmp_ok($next->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a higher token');
 	if (@pids == 1)
@@ -68,13 +61,13 @@ foreach my $case (
 		is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
 		isnt(($a->locks("path = '$path'"))[0]{state}, 'held', 'nor is the lock held');
 		my $try = $a->session->try("SELECT zk_try_lock('/l/other')");
-		is($try->{sqlstate}, '08006', 'who does not wait is told at once') or diag explain $try;
+		is($try->{sqlstate}, '58030', 'who does not wait is told at once') or diag explain $try;
 		is($xact->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
-		go_on(@pids);
+		thaw(@pids);
 	}
 	else
 	{
-		go_on(@pids);
+		thaw(@pids);
 		is($xact->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit');
 	}
 	is($session->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
@@ -106,7 +99,7 @@ $waiter->query_start("SELECT zk_lock('/l/free')");
 $c->wait_waiting($waiter);
 my $mark   = $c->log_mark;
 my $worker = $c->worker_pid;
-halt($worker);
+freeze($worker);
 $c->wait_lock($xact, 'suspended', '/l/short');
 pass('without proof the lock is suspended');
 $xact->query_start('COMMIT');
@@ -116,7 +109,7 @@ $holder->query_start("SELECT zk_unlock('/l/free')");
 ok($holder->result->{ok}, 'who unlocks does not wait for it');
 ok($waiter->busy, 'but nobody gets the lock');
 is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
-go_on($worker);
+thaw($worker);
 ok($xact->result->{ok}, 'until the proof is there: the transaction commits');
 ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
 $twice->disconnect;
@@ -201,9 +194,7 @@ transaction('quorum', '/g/restart');
 $fault = $proxy->hold_reply(op => 'multi', path => '^/g/restart');
 $xact->query_start('COMMIT');
 $proxy->fired($fault);
-$worker = $c->worker_pid;
-$c->value("SELECT pg_terminate_backend($worker)");
-wait_until { ($c->worker_pid || $worker) != $worker } 'a new worker';
+$c->restart_worker;
 $proxy->heal;
 ok($xact->result->{ok}, 'or by a new worker');
 transaction('quorum', '/g/cancel');

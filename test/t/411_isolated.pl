@@ -61,7 +61,7 @@ foreach my $guard (qw(lease quorum))
 	cmp_ok($last_commit, '<', $granted, 'no commit passed after that');
 	ok($waiter->busy, 'nor was anything granted');
 	my $try = $a->session->try("SELECT zk_try_lock('/i/free')");
-	is($try->{sqlstate}, '08006', 'who does not wait is told that ZooKeeper cannot be asked');
+	is($try->{sqlstate}, '58030', 'who does not wait is told that ZooKeeper cannot be asked');
 
 	$refused = $holder->result->{sqlstate} unless defined $refused;
 	is($refused, '40001', 'the commit that waited is refused');

@@ -9,7 +9,6 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -65,9 +64,7 @@ my $c = Zklock::Server->new('c', zookeeper => $slow, conf => ["zklock.session_ti
 $c->wait_value("SELECT negotiated_timeout = '8s' AND lease_remaining > '4s' FROM zk_session", 't');
 my $keeper = $c->session;
 is($keeper->query("SELECT zk_lock('/t/shorter', '30s')"), 't', 'with less than the least timeout a session holds a lock');
-my $worker = $c->worker_pid;
-$c->value("SELECT pg_terminate_backend($worker)");
-wait_until { ($c->worker_pid || $worker) != $worker } 'a new worker';
+$c->restart_worker;
 $c->wait_session;
 $c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
 is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');

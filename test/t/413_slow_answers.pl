@@ -8,11 +8,8 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
+use Zklock::Util qw(freeze thaw);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
@@ -39,19 +36,17 @@ $session->query_start("SELECT zk_unlock('/s/unlock')");
 $proxy->fired($fault);
 ok($session->busy, 'who unlocks waits for the deletion');
 my $worker = $a->worker_pid;
-$stopped{$worker} = 1;
-kill 'STOP', $worker;
+freeze($worker);
 my $asker = $a->session;
 $asker->query_start("SELECT zk_try_lock('/s/free')");
 is($session->finish, 't', 'but not for a worker that is stopped');
 my $result = $asker->result;
-is($result->{sqlstate}, '08006', 'nor does who wants to know whether a lock is free');
+is($result->{sqlstate}, '58030', 'nor does who wants to know whether a lock is free');
 like($result->{detail}, qr/^The connection to ZooKeeper server 127\.0\.0\.1:\d+ stands, but the session is not proved/,
 	'and is told what is wrong');
 ok(!eval { $a->wait_session('connected', 1); 1 }, 'to be connected is not all that a test waits for');
 $asker->disconnect;
-kill 'CONT', $worker;
-delete $stopped{$worker};
+thaw($worker);
 $proxy->heal;
 $a->wait_session;
 
@@ -62,15 +57,12 @@ is($session->query("SELECT zk_lock('/s/lost'), zk_lock('/s/late')"), 't|t', 'a l
 my $late = $a->session;
 $late->query_start("SELECT zk_lock('/s/late')");
 $a->wait_waiting($late, '/s/late');
-$stopped{ $late->pid } = 1;
-kill 'STOP', $late->pid;
+freeze($late->pid);
 is($session->query("SELECT zk_unlock('/s/late')"), 't', 'another one is handed over');
 $a->wait_holder($late, '/s/late');
-$stopped{$worker} = 1;
-kill 'STOP', $worker;
+freeze($worker);
 is($a->wait_lock($session, 'lost', '/s/lost')->{granted}, 'f', 'it is lost, says zk_locks, and not granted any more');
-kill 'CONT', $late->pid;
-delete $stopped{ $late->pid };
+thaw($late->pid);
 foreach my $call ("zk_fencing_token('/s/lost')", "zk_lock('/s/lost')")
 {
 	my $result = $session->try("SELECT $call");
@@ -80,8 +72,7 @@ foreach my $call ("zk_fencing_token('/s/lost')", "zk_lock('/s/lost')")
 my $unlock = $session->try("SELECT zk_unlock('/s/lost')");
 is($unlock->{text}, 'f', 'and for zk_unlock');
 like($unlock->{notices}[0], qr{lock on ZooKeeper path "/s/lost" was lost}, 'with a warning');
-kill 'CONT', $worker;
-delete $stopped{$worker};
+thaw($worker);
 is($late->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
 $_->disconnect foreach $session, $late;
 Zklock::Server->assert_clean($zk, [$a], map { "/s/$_" } qw(quorum unlock free lost late));

@@ -6,12 +6,8 @@ use strict;
 use warnings;
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
-
-# Processes stopped with SIGSTOP must not stay so if the test dies.
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
@@ -201,11 +197,9 @@ $a->wait_session;
 $mark = $a->log_mark;
 %s = map { $_ => running("/o/unproved-$_", before => $_) } qw(cancel terminate);
 my $worker = $a->worker_pid;
-$stopped{$worker} = 1;
-kill 'STOP', $worker;
+freeze($worker);
 $a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'lost'", 2);
-kill 'CONT', $worker;
-delete $stopped{$worker};
+thaw($worker);
 interrupted_is($s{$_}, "/o/unproved-$_", $_, $reason{unproved}, $mark) foreach qw(cancel terminate);
 $_->disconnect foreach values %s;
 $bystander->cancel;

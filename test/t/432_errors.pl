@@ -263,7 +263,7 @@ foreach my $code (-1, -127)
 		$a->wait_log(qr{LOG:  could not synchronize with ZooKeeper: $name{$code}}, $mark);
 		$proxy->reset_counts;
 		is(on($a, 'trier')->try("SELECT zk_try_lock('$path-free')")->{sqlstate},
-			'08006', "$name{$code}: who does not wait is told that nothing can be asked");
+			'58030', "$name{$code}: who does not wait is told that nothing can be asked");
 		ok(!$proxy->counts->{getChildren}, 'nothing is');
 		moderate('sync');
 		ok($s{asker}->busy, 'who waits, waits');
@@ -299,7 +299,7 @@ $s{hander}->query_start("SELECT zk_unlock('/e/hand')");
 $a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
 $s{xact}->query_start('COMMIT');
 $a->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = " . $s{xact}->pid, 'Lock');
-is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '08006', 'nothing is granted meanwhile');
+is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '58030', 'nothing is granted meanwhile');
 is(($a->locks('pid = ' . $s{handed}->pid))[0]{state}, 'waiting', 'not even what was given back here');
 $proxy->clear;
 ok($s{xact}->result->{ok}, 'the commit waits until they are good again');

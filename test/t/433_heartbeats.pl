@@ -73,9 +73,9 @@ foreach my $hold (qw(hold_reply hold_request))
 	$s{xact}->query_start('COMMIT');
 	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
 	my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
-	is($try->{sqlstate}, '08006', 'who does not wait is told') or diag explain $try;
+	is($try->{sqlstate}, '58030', 'who does not wait is told') or diag explain $try;
 	$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
-	is($try->{sqlstate}, '08006', 'so is who does not wait for long') or diag explain $try;
+	is($try->{sqlstate}, '58030', 'so is who does not wait for long') or diag explain $try;
 	# The worker goes on with what needs no proof.
 	$s{hander}->query_start("SELECT zk_unlock('/h/hand')");
 	$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);

@@ -104,7 +104,7 @@ hold($a, 'holder', '/j/held');
 my $before = holdings($a);
 my $reconnects = $a->zk_session->{reconnects};
 my $result = on($a, 'asker')->try("SELECT zk_try_lock('$long')");
-is($result->{sqlstate}, '08006', 'a path too long for the server: who does not wait has an error')
+is($result->{sqlstate}, '58030', 'a path too long for the server: who does not wait has an error')
   or diag explain $result;
 $s{asker}->query_start("SELECT zk_lock('$long')");
 wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
@@ -140,7 +140,7 @@ wait_until { !$zk->running } 'ZooKeeper to give up';
 pass('ZooKeeper cannot write its log, and ends');
 $a->wait_session('connecting');
 is($s{unlocker}->query("SELECT zk_unlock('/f/unlock')"), 't', 'a lock is given back');
-is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '08006', 'nobody can tell whether one is free');
+is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '58030', 'nobody can tell whether one is free');
 $zk->options(file_size => undef);
 $zk->start;
 $_->wait_session foreach $a, $b;

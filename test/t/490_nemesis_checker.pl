@@ -163,7 +163,7 @@ bad('fenced register, fenced register', 'there is no excuse for one that is refu
 
 # ---- errors
 
-good('expected errors', [ map { hold(10 * $_, 10 * $_ + 1, outcome => 'aborted', sqlstate => (qw(57014 57P01 08006 40001 55000))[$_], error => 'x') } 0 .. 4 ]);
+good('expected errors', [ map { hold(10 * $_, 10 * $_ + 1, outcome => 'aborted', sqlstate => (qw(57014 57P01 08006 58030 40001 55000))[$_], error => 'x') } 0 .. 5 ]);
 bad('unexpected error', 'out of memory', [ hold(1, 2, outcome => 'aborted', sqlstate => '53200', error => 'ERROR: out of memory') ]);
 bad('unexpected error', 'internal', [ hold(undef, undef, asked => 1, outcome => 'failed', sqlstate => 'XX000', error => 'ERROR: what?') ]);
 

@@ -414,7 +414,7 @@ test_names(void)
 	for (i = 0; i < LENGTH(name_cases); i++)
 	{
 		const NameCase *c = &name_cases[i];
-		NodeName		parsed = {LOCK_MODE_SHARED, 77};
+		NodeName		parsed = {.mode = LOCK_MODE_SHARED, .sequence = 77};
 		bool			recognised = node_name_parse(c->node, &parsed);
 
 		if (!c->recognised)

@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 
 #include <stdlib.h>
 
@@ -16,6 +16,32 @@
 static const uint8_t uuid[ZKLOCK_UUID_BYTES] = {0xf8, 0x1d, 0x4f, 0xae, 0x7d, 0xec,
 												0x41, 0xd0, 0xa7, 0x65, 0x00, 0xa0,
 												0xc9, 0x1e, 0x6b, 0xf6};
+
+/* Whom the owner of lease "own", or a newcomer if that is -1, waits for */
+static int
+blocker(const RecipePeer *leases, int n, int own, int32_t permits, int32_t *others)
+{
+	RecipePeer	  peers[8];
+	int			  index[8];
+	int			  npeers = 0;
+	RecipeRequest request = {.permits = permits};
+	int			  found;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (i == own)
+			continue;
+		index[npeers] = i;
+		peers[npeers++] = leases[i];
+	}
+	found = permit_recipe.blocker(peers, npeers, own >= 0 ? &leases[own] : NULL, &request, others);
+	return found == RECIPE_NOBODY ? -1 : index[found];
+}
+
+#define LEASE(sequence_, permits_)                                       \
+	{                                                                    \
+		.sequence = (sequence_), .numbered = true, .permits = (permits_) \
+	}
 
 static void
 test_names(void)
@@ -48,23 +74,25 @@ test_names(void)
 				 {"-of4-lease-1x", false, 0, 4},
 				 {"_c_f81d4fae-7dec-41d0-a765-00a0c91e6bf6-lock-0000000012", false, 0, 0},
 				 {"", false, 0, 0}};
-	char		name[ZKLOCK_MAX_NODE_NAME + 1];
-	PermitLease lease;
+	char		  name[ZKLOCK_MAX_NODE_NAME + 1];
+	RecipePeer	  lease;
+	RecipeRequest request = {.permits = 4};
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 	{
-		is_int(lease_name_parse(names[i].name, &lease), names[i].numbered, names[i].name);
+		ok(permit_recipe.read(names[i].name, &lease), "%s is a lease", names[i].name);
 		is_int(lease.numbered, names[i].numbered, "numbered");
 		is_int(lease.sequence, names[i].sequence, "sequence");
 		is_int(lease.permits, names[i].permits, "permits");
 	}
 
-	lease_name_prefix(name, sizeof(name), 4, uuid);
+	permit_recipe.write(name, sizeof(name), &request, uuid);
 	is_str(name, "_c_f81d4fae-7dec-41d0-a765-00a0c91e6bf6-of4-lease-", "the name of a lease");
-	lease_name_prefix(name, sizeof(name), INT32_MAX, uuid);
+	request.permits = INT32_MAX;
+	permit_recipe.write(name, sizeof(name), &request, uuid);
 	ok(strlen(name) + 11 <= ZKLOCK_MAX_NODE_NAME, "the longest one leaves room for a sequence");
 	strcat(name, "-2147483648");
-	ok(lease_name_parse(name, &lease), "and can be read");
+	ok(permit_recipe.read(name, &lease) && lease.numbered, "and can be read");
 	is_int(lease.permits, INT32_MAX, "with its permits");
 	is_int(lease.sequence, INT32_MIN, "and its sequence");
 }
@@ -72,43 +100,40 @@ test_names(void)
 static void
 test_blocker(void)
 {
-	static const PermitLease three[] = {{true, 30, 0}, {true, 10, 0}, {true, 20, 0}};
-	static const PermitLease mixed[] = {{true, 3, 2}, {true, 1, 4}, {true, 2, 0}, {true, 4, 1}};
-	static const PermitLease strange[] = {{true, 5, 0}, {false, 0, 0}};
-	static const PermitLease circle[] = {{true, INT32_MIN, 0},
-										 {true, INT32_MAX, 0},
-										 {true, INT32_MIN + 1, 0}};
-	static const PermitLease twins[] = {{true, 5, 0}, {true, 5, 0}};
-	int32_t					 others;
+	static const RecipePeer three[] = {LEASE(30, 0), LEASE(10, 0), LEASE(20, 0)};
+	static const RecipePeer mixed[] = {LEASE(3, 2), LEASE(1, 4), LEASE(2, 0), LEASE(4, 1)};
+	static const RecipePeer strange[] = {LEASE(5, 0), {.numbered = false}};
+	static const RecipePeer circle[] = {LEASE(INT32_MIN, 0), LEASE(INT32_MAX, 0),
+										LEASE(INT32_MIN + 1, 0)};
+	static const RecipePeer twins[] = {LEASE(5, 0), LEASE(5, 0)};
+	int32_t					others;
 
-	is_int(permit_blocker(NULL, 0, -1, 1, &others), -1, "nobody there: a permit is free");
+	is_int(blocker(NULL, 0, -1, 1, &others), -1, "nobody there: a permit is free");
 	is_int(others, 0, "nobody says otherwise");
 
-	is_int(permit_blocker(three, 3, 0, 3, &others), -1, "the third of three gets the last permit");
-	is_int(permit_blocker(three, 3, 0, 2, &others), 1, "of two not, and the oldest is to blame");
-	is_int(permit_blocker(three, 3, 2, 2, &others), -1, "the second of two does");
-	is_int(permit_blocker(three, 3, 1, 1, &others), -1, "the first always does");
-	is_int(permit_blocker(three, 3, -1, 3, &others), 1, "a newcomer finds none of three");
-	is_int(permit_blocker(three, 3, -1, 4, &others), -1, "but one of four");
+	is_int(blocker(three, 3, 0, 3, &others), -1, "the third of three gets the last permit");
+	is_int(blocker(three, 3, 0, 2, &others), 1, "of two not, and the oldest is to blame");
+	is_int(blocker(three, 3, 2, 2, &others), -1, "the second of two does");
+	is_int(blocker(three, 3, 1, 1, &others), -1, "the first always does");
+	is_int(blocker(three, 3, -1, 3, &others), 1, "a newcomer finds none of three");
+	is_int(blocker(three, 3, -1, 4, &others), -1, "but one of four");
 
-	is_int(permit_blocker(mixed, 4, 0, 9, &others), -1,
-		   "an older one who says 4 leaves room for a third");
+	is_int(blocker(mixed, 4, 0, 9, &others), -1, "an older one who says 4 leaves room for a third");
 	is_int(others, 4, "and is heard");
-	is_int(permit_blocker(mixed, 4, 0, 2, &others), 1, "who says 2 keeps to it");
-	is_int(permit_blocker(mixed, 4, -1, 9, &others), 1, "the smallest number of all counts");
+	is_int(blocker(mixed, 4, 0, 2, &others), 1, "who says 2 keeps to it");
+	is_int(blocker(mixed, 4, -1, 9, &others), 1, "the smallest number of all counts");
 	is_int(others, 1, "which is 1");
-	is_int(permit_blocker(mixed, 4, 1, 1, &others), -1, "younger ones do not count");
+	is_int(blocker(mixed, 4, 1, 1, &others), -1, "younger ones do not count");
 	is_int(others, 0, "nor are they heard");
 
-	is_int(permit_blocker(strange, 2, 0, 1, &others), 1, "a child without sequence is older");
-	is_int(permit_blocker(strange, 2, 1, 1, &others), -1, "than all who have one");
+	is_int(blocker(strange, 2, 0, 1, &others), 1, "a child without sequence is older");
+	is_int(blocker(strange, 2, 1, 1, &others), -1, "than all who have one");
 
-	is_int(permit_blocker(circle, 3, 1, 1, &others), -1,
-		   "the last sequence is older than the first again");
-	is_int(permit_blocker(circle, 3, 0, 1, &others), 1, "that one waits for it");
-	is_int(permit_blocker(circle, 3, 2, 2, &others), 1, "so does the third, for the oldest");
-	is_int(permit_blocker(circle, 3, 0, 2, &others), -1, "if it must");
-	is_int(permit_blocker(twins, 2, 0, 1, &others), 1, "equal sequences count");
+	is_int(blocker(circle, 3, 1, 1, &others), -1, "the last sequence is older than the first again");
+	is_int(blocker(circle, 3, 0, 1, &others), 1, "that one waits for it");
+	is_int(blocker(circle, 3, 2, 2, &others), 1, "so does the third, for the oldest");
+	is_int(blocker(circle, 3, 0, 2, &others), -1, "if it must");
+	is_int(blocker(twins, 2, 0, 1, &others), 1, "equal sequences count");
 }
 
 /*
@@ -137,11 +162,11 @@ test_rules_together(void)
 	srandom(42);
 	for (int step = 0; step < 200000; step++)
 	{
-		int			chosen = (int) (random() % CLIENTS);
-		PermitLease leases[CLIENTS];
-		int			n = 0;
-		int			own = -1;
-		int			inside = 0;
+		int		   chosen = (int) (random() % CLIENTS);
+		RecipePeer leases[CLIENTS];
+		int		   n = 0;
+		int		   own = -1;
+		int		   inside = 0;
 
 		if (!clients[chosen].exists)
 		{
@@ -174,7 +199,7 @@ test_rules_together(void)
 
 			clients[chosen].granted = clients[chosen].curator
 										  ? n <= PERMITS
-										  : permit_blocker(leases, n, own, PERMITS, &others) < 0;
+										  : blocker(leases, n, own, PERMITS, &others) < 0;
 			grants += clients[chosen].granted;
 		}
 		for (int i = 0; i < CLIENTS; i++)

@@ -190,7 +190,7 @@ sub DESTROY
 END
 {
 	my $status = $?;
-	Zklock::Util::report_failure($status);
+	Zklock::Util::end_of_test($status);
 	$_->signal('KILL') foreach grep { defined } values %alive;
 	$_->wait_end(10) foreach grep { defined } values %alive;
 	$? = $status;

@@ -53,6 +53,20 @@ for all until C<clear>. The other faults know it too.
 
 The server does it, and the client is told that it failed.
 
+=item forge(op => ..., body => bytes, nth => 1, path => regex)
+
+The server does it, and in its reply what follows the header is replaced by these bytes. Of the reply
+that sets a session up, op 'connect', all is.
+
+=item notify(type => ..., state => ..., path => ...)
+
+The client is told of an event that the server knows nothing of.
+
+=item garble(share => 0.1, seed => 1)
+
+That share of all replies and events is changed at random, in ways that the client library
+survives; share 0 ends it. Zklock::Garbler has the details.
+
 =item fired($fault [, $seconds])
 
 Waits until this fault has happened, the first time; returns [ operation, path ]. C<has_fired($fault)>
@@ -85,6 +99,11 @@ Every reply takes that much longer; 0 ends it.
 Requests by operation since the start or the last reset: { create2 => 3, ... }. Besides
 ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
 'notification' (watch events sent to the client).
+
+=item asked
+
+What clients have asked for since C<asked> or C<reset_counts> was called last: the counts
+without beats and notifications.
 
 =item requests
 
@@ -160,6 +179,16 @@ sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_)
 sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
 sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
 
+sub forge
+{
+	my ($self, %arg) = @_;
+	$arg{body} = unpack('H*', $arg{body});
+	return $self->_fault('forge', 'reply', %arg);
+}
+
+sub notify { my ($self, %arg) = @_; return $self->call('notify', \%arg); }
+sub garble { my ($self, %arg) = @_; return $self->call('garble', \%arg); }
+
 sub has_fired { my ($self, $fault) = @_; return $self->call('fired', { id => $fault }); }
 
 sub fired
@@ -179,6 +208,15 @@ sub counts_without_beats
 	my ($self) = @_;
 	my $counts = $self->counts;
 	delete @{$counts}{qw(ping multi)};
+	return $counts;
+}
+
+sub asked
+{
+	my ($self) = @_;
+	my $counts = $self->counts_without_beats;
+	delete $counts->{notification};
+	$self->reset_counts;
 	return $counts;
 }
 

@@ -47,6 +47,7 @@ creates the extension in database postgres and waits until C<zk_session> says
   zookeeper        a Zklock::ZooKeeper, or a connect string; sets zklock.servers
   chroot           appended to the connect string of a Zklock::ZooKeeper
   conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
+  faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   max_connections  default 100
   preload          0: without shared_preload_libraries
   extension        0: no CREATE EXTENSION
@@ -63,7 +64,9 @@ a file-level copy of another's data directory, as it is at one moment.
 ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers need it;
 STAGE in it stands for ZKLOCK_STAGE.
 ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
-DESTDIR=..."; without it the installed extension is used.
+DESTDIR=..."; without it the installed extension is used. ZKLOCK_FAULT_STAGE is the same of a build
+with faults, for servers that are to have some; ZKLOCK_FAULTS names those that are on in all
+servers. test/faults.md describes them.
 
 =head1 METHODS
 
@@ -75,10 +78,16 @@ wait_for_log, ... Besides:
   value($sql)          one statement in the server's own monitoring session; text as
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
+  set_faults($list)    of a server created with "faults": from now on these; the worker knows
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
+  session_file         where it remembers its ZooKeeper session for after a crash
   worker_pid
+  restart_worker       terminates it, and returns when the next one runs; wait_session tells
+                       when that is connected
+  wait_new_worker($pid)
+                       until another one runs than this
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
   wait_lock($what, $state [, $path])
@@ -88,6 +97,8 @@ wait_for_log, ... Besides:
   wait_queued($what [, $path])
                        waiting, with a node that has its number: what other servers
                        do from now on comes behind it
+  settle               until the server has heard of all that has happened in ZooKeeper and
+                       been asked for in other sessions; uses a lock below /t/barrier
   wait_value($sql, $expected)
   terminate_backend($pid)
                        ends it and returns when it is gone; true if it was there
@@ -117,6 +128,7 @@ use PostgreSQL::Test::Utils;
 use Scalar::Util qw(blessed weaken);
 use Test::More ();
 use Time::HiRes qw(time);
+use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
 use Zklock::Util qw(wait_until default_timeout tail children_of on_failure);
@@ -155,7 +167,8 @@ sub _quote { my ($text) = @_; $text =~ s/'/''/g; return "'$text'"; }
 
 sub _stage_conf
 {
-	my $stage = $ENV{ZKLOCK_STAGE} or return ();
+	my ($stage) = @_;
+	return () unless $stage;
 	chomp(my $libdir = `pg_config --pkglibdir`);
 	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
 	# Debian's setting up to PostgreSQL 17, PostgreSQL's own since 18.
@@ -178,9 +191,15 @@ sub _base_conf
 		'shared_buffers = 8MB',
 		'jit = off',
 		"log_line_prefix = '%m [%p] %b %q%u@%d '",
-		_stage_conf());
+		_stage_conf(defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE}));
 	push @conf, "shared_preload_libraries = 'zklock'"
 	  unless defined $opt{preload} && !$opt{preload};
+	my $faults = join ',', grep { defined && length } $ENV{ZKLOCK_FAULTS}, $opt{faults};
+	if ($faults)
+	{
+		Zklock::Faults->check($faults);
+		push @conf, "zklock.faults = '$faults'";
+	}
 	my $zk = $opt{zookeeper};
 	push @conf, 'zklock.tick_time = ' . (blessed $zk && $zk->can('tick_time') ? $zk->tick_time : 500);
 	if (blessed $zk)
@@ -200,6 +219,7 @@ my @nodes;
 sub _new
 {
 	my ($class, $name, %opt) = @_;
+	croak 'no build with faults: ZKLOCK_FAULT_STAGE is not set' if defined $opt{faults} && !$ENV{ZKLOCK_FAULT_STAGE};
 	my $self = bless { node => PostgreSQL::Test::Cluster->new($name), opt => \%opt }, $class;
 	push @nodes, $self->{node};
 	weaken(my $weak = $self);
@@ -262,6 +282,10 @@ sub launch
 	my ($self) = @_;
 	my $opt = $self->{opt};
 	$self->start;
+	croak $self->name . ' has a build without faults'
+	  if ($ENV{ZKLOCK_FAULTS} || defined $opt->{faults})
+	  && !(defined $opt->{preload} && !$opt->{preload})
+	  && $self->log_since(0) !~ /this zklock was built for tests/;
 	$self->value('CREATE EXTENSION IF NOT EXISTS zklock')
 	  unless defined $opt->{extension} && !$opt->{extension};
 	$self->wait_session
@@ -271,8 +295,8 @@ sub launch
 	return $self;
 }
 
-# The monitoring session must not be in the way of what stops or starts the server.
-sub _drop_monitor { my ($self) = @_; delete $self->{monitor}; return; }
+# Sessions of the harness must not be in the way of what stops or starts the server.
+sub _drop_monitor { my ($self) = @_; delete @{$self}{qw(monitor barrier)}; return; }
 
 foreach my $method (qw(start stop restart kill9))
 {
@@ -373,6 +397,18 @@ sub set_conf
 	return;
 }
 
+sub set_faults
+{
+	my ($self, $list) = @_;
+	Zklock::Faults->check($list);
+	my ($mark, $worker) = ($self->log_mark, $self->worker_pid || 0);
+	$self->set_conf('zklock.faults' => $list);
+	# One that starts meanwhile has them from the beginning.
+	wait_until { $self->log_since($mark) =~ /\[$worker\].* faults are now "$list"/ || ($self->worker_pid || 0) != $worker }
+	$self->name . " to have the faults '$list'";
+	return;
+}
+
 sub wait_value
 {
 	my ($self, $sql, $expected, $timeout) = @_;
@@ -388,7 +424,7 @@ sub wait_value
 my @lock_columns = qw(pid datname path kind mode scope state granted count node
   fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
 my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
-  connected_since worker_pid reconnects expirations last_error last_error_at);
+  connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
 
 sub locks
 {
@@ -403,6 +439,7 @@ sub lock_count
 }
 
 sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub session_file { my ($self) = @_; return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
 sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
 sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
 
@@ -432,6 +469,22 @@ sub wait_session
 	return;
 }
 
+sub wait_new_worker
+{
+	my ($self, $old) = @_;
+	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
+	return;
+}
+
+sub restart_worker
+{
+	my ($self) = @_;
+	my $old = $self->worker_pid;
+	$self->value("SELECT pg_terminate_backend($old)");
+	$self->wait_new_worker($old);
+	return;
+}
+
 sub wait_lock
 {
 	my ($self, $what, $state, $path, $timeout) = @_;
@@ -454,6 +507,17 @@ sub wait_queued
 }
 
 sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
+
+# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
+# released on another path proves that the server knows of all that happened before.
+sub settle
+{
+	my ($self) = @_;
+	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
+	croak $self->name . ': the barrier failed'
+	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
+	return;
+}
 
 sub describe_locks
 {
@@ -572,7 +636,7 @@ sub assert_clean
 END
 {
 	my $status = $?;
-	Zklock::Util::report_failure($status);
+	Zklock::Util::end_of_test($status);
 	foreach my $node (@nodes)
 	{
 		my $file = $node->data_dir . '/postmaster.pid';

@@ -33,6 +33,11 @@ The last lines of a file.
 
 The processes that a process has started and not outlived.
 
+=item freeze(@pids), thaw(@pids)
+
+Stops processes with SIGSTOP, and returns when they stand still; has them go on. At the
+end of the test all do.
+
 =item on_failure($name, sub { text })
 
 Registers a reporter. If the test fails or dies, the text is printed at its end.
@@ -51,7 +56,7 @@ use Exporter 'import';
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail children_of on_failure nap);
+our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap);
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
 
@@ -67,6 +72,25 @@ sub children_of
 	}
 	return @children;
 }
+
+my %frozen;
+
+sub freeze
+{
+	my @pids = @_;
+	croak 'there is no process to freeze' if !@pids || grep { !$_ } @pids;
+	@frozen{@pids} = ();
+	kill 'STOP', @pids;
+	foreach my $pid (@pids)
+	{
+		# One that has ended meanwhile does not run either.
+		wait_until(sub { open(my $stat, '<', "/proc/$pid/stat") or return 1; return (<$stat> // '') !~ /^.*\) [RSD] /; },
+			"process $pid to stop");
+	}
+	return;
+}
+
+sub thaw { my @pids = @_; kill 'CONT', @pids; delete @frozen{@pids}; return; }
 
 # Sleep for a fraction of a second.
 sub nap
@@ -119,13 +143,14 @@ sub on_failure
 }
 
 # Reports come before anything is stopped: Zklock::Process, which stops the
-# processes in its own END block, calls this first.
+# processes in its own END block, calls this first. What is frozen could not be stopped.
 my $reported;
 
-sub report_failure
+sub end_of_test
 {
 	my ($status) = @_;
 	my $builder = Test::More->builder;
+	thaw(keys %frozen);
 	return if $reported++;
 	return if $status == 0 && $builder->is_passing;
 	# What a dying test says goes to a file too.

@@ -30,6 +30,7 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
 
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
+  $zk->owners('/a')              # the sessions that these are of, in the same order
   $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
   $zk->wait_watched('/a/b', $a->session_id, $b->session_id);    # until both do
 
@@ -335,6 +336,12 @@ sub children
 {
 	my ($self, $path) = @_;
 	return @{ $self->shell->ls($path, missing_ok => 1) };
+}
+
+sub owners
+{
+	my ($self, $path) = @_;
+	return map { $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path);
 }
 
 sub mark

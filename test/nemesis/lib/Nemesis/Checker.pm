@@ -77,8 +77,8 @@ use warnings;
 # Whoever is told this knows that its work does not count.
 my %disowned = map { $_ => 1 } qw(refused lost aborted);
 
-# Cancelled, terminated, crashed, starting, no connection, no worker, lock lost
-my $expected_error = qr/^(?:57014|57P0[123]|08...|40001|55000)$/;
+# Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker, lock lost
+my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|40001|55000)$/;
 
 sub check
 {

@@ -1,0 +1,114 @@
+/*
+ * ask.c
+ *		Sending the worker on an errand, and waiting for the answer.
+ *
+ * shared/errand.c has the states of an errand.  Here the slot, and the segment
+ * for a long answer, are given back however the wait ends.
+ *
+ * Runs in: backends.  A backend has one errand at a time.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/ask.h"
+#include "backend/request.h"
+#include "compat.h"
+#include "storage/ipc.h"
+#include "zk/zk_client.h"
+
+#define TURN_MS 100		/* between two looks whether a slot is free */
+#define ANSWER_MS 30000 /* how long to wait for an answer */
+#define LOOK_MS 1000	/* a worker that is just starting is not woken */
+
+static void
+sleep_interruptibly(long ms)
+{
+	CHECK_FOR_INTERRUPTS();
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* As a callback at error and exit */
+static void
+drop_errand(int code, Datum arg)
+{
+	(void) code;
+	errand_drop((Errand *) DatumGetPointer(arg));
+}
+
+/* Waits for the answer; false if none comes. */
+static bool
+wait_for_answer(Errand *errand)
+{
+	int64 until = zklock_now_ms() + ANSWER_MS;
+
+	while (errand_state(errand) != ERRAND_ANSWERED)
+	{
+		if (zklock_now_ms() >= until)
+			return false;
+		sleep_interruptibly(LOOK_MS);
+	}
+	return true;
+}
+
+/* Takes what the worker has found out. */
+static ErrandOutcome
+take_answer(const Errand *errand, const dsm_segment *segment, Question *question)
+{
+	question->czxid = errand->czxid;
+	question->owner = errand->owner;
+	if (segment && errand->outcome == ERRAND_OK)
+	{
+		question->answer_length = errand->answer_length;
+		question->answer = pnstrdup(dsm_segment_address(unconstify(dsm_segment *, segment)),
+									errand->answer_length);
+	}
+	return errand->outcome;
+}
+
+/*
+ * Sends the worker on an errand, and waits for the answer, and before that for
+ * a free slot.  A refusal by ZooKeeper is an error.
+ */
+ErrandOutcome
+backend_ask(Question *question)
+{
+	dsm_segment			  *segment = NULL;
+	Errand				  *errand;
+	volatile ErrandOutcome outcome = ERRAND_UNREACHABLE;
+	volatile int		   code = 0;
+
+	question->answer = NULL;
+	question->answer_length = 0;
+	if (question->answer_size > 0)
+		segment = dsm_create(question->answer_size, 0);
+	while ((errand = errand_claim()) == NULL)
+		sleep_interruptibly(TURN_MS);
+	PG_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
+	{
+		errand->kind = question->kind;
+		strlcpy(errand->path, question->path, sizeof(errand->path));
+		errand->czxid = question->czxid;
+		errand->owner = question->owner;
+		errand->segment = segment ? dsm_segment_handle(segment) : DSM_HANDLE_INVALID;
+		errand_ask(errand);
+		if (wait_for_answer(errand))
+		{
+			outcome = take_answer(errand, segment, question);
+			code = errand->code;
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
+	errand_drop(errand);
+	if (segment)
+		dsm_detach(segment);
+
+	if (outcome == ERRAND_REFUSED)
+		ereport(ERROR,
+				(errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE : ERRCODE_SYSTEM_ERROR),
+				 errmsg("cannot access ZooKeeper node \"%s\"", path_for_display(question->path)),
+				 errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+	return outcome;
+}

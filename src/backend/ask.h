@@ -1,0 +1,26 @@
+/*
+ * ask.h
+ *		Sending the worker on an errand, and waiting for the answer.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ASK_H
+#define ZKLOCK_ASK_H
+
+#include "shared/errand.h"
+
+/* The question, and the answer. */
+typedef struct Question
+{
+	ErrandKind	kind;
+	const char *path;  /* UTF-8 */
+	int64		czxid; /* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
+	int64		owner; /* its session, 0 if it is not ephemeral; likewise */
+	Size		answer_size; /* longest answer that is expected, bytes; 0 for none */
+	char	   *answer;		 /* palloc'd, with a terminating NUL; NULL if none */
+	Size		answer_length;
+} Question;
+
+extern ErrandOutcome backend_ask(Question *question);
+
+#endif /* ZKLOCK_ASK_H */

@@ -1,0 +1,149 @@
+/*
+ * downgrade.c
+ *		From exclusive to shared without letting go.
+ *
+ * A session that holds a lock in both modes and gives up the exclusive one is
+ * left as a shared holder: those who wait to share the lock come in, those who
+ * want it for themselves stay out.  They queue behind the session's node, so a
+ * new node at the end of the queue would be too late; the shared node inherits
+ * the sequence of the exclusive one, as in Curator since 5.5.
+ *
+ * The backend records the downgrade in the entry: its mode becomes shared, in
+ * the state GRANTED.  From then on it is the worker's to finish:
+ *
+ *	- While others of this server wait in the same run, nothing is done.  They
+ *	  are next and must wait until the shared holder has gone, and whoever came
+ *	  after them must wait for them; the run's exclusive node stands for that.
+ *	- When the holder is alone in its run, the run is DOWNGRADING and has an
+ *	  heir: the name of the shared node, which follows from that of the
+ *	  exclusive one.  One request creates the heir and deletes the other, both
+ *	  or none, so there is always one of them.  Nobody joins the run any more.
+ *	- When that is done the run is shared and goes by the name of the heir.
+ *
+ * If the reply is lost, or the worker is restarted, a listing shows which of
+ * the two nodes exists: if it is the heir, it was done; if it is neither,
+ * someone else deleted the node and the lock is lost.  Since creation and
+ * deletion are one, it can never be done after someone else's deletion.  For
+ * a later worker the entries name the exclusive node until it is known to be
+ * gone; it finds a node of one mode with a holder of the other.
+ *
+ * If the holder leaves before it is known, both names are deleted.
+ *
+ * Fencing tokens go on as before: the run keeps the czxid of its exclusive
+ * node and its number of grants.
+ *
+ * Runs in: the worker.  Entries are read and written under their spinlocks;
+ * everything else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/listing.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+
+/* Is a shared holder alone in an exclusive run? */
+bool
+run_wants_downgrade(const Run *run)
+{
+	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+
+	return run->path->recipe->heir && run->state == RUN_GRANTED &&
+		   run->request.mode == LOCK_MODE_EXCLUSIVE && !dlist_is_empty(queue) &&
+		   !dlist_has_next(queue, dlist_head_node(queue)) &&
+		   contender_request(run_head(run)).mode == LOCK_MODE_SHARED;
+}
+
+/*
+ * The reply to send_exchange().  Unless it was done, or refused, a listing will
+ * tell which of the two nodes there is.
+ */
+static void
+on_exchanged(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK)
+		run_downgraded(run);
+	else if (reply->outcome == ZK_REFUSED)
+	{
+		if (run_refused(run) && run->state == RUN_DOWNGRADING)
+			ereport(LOG,
+					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
+							run->path->path, run->name, zk_error_name(reply->code)),
+					 errdetail("Nobody can share this lock until that is done; the attempt is repeated.")));
+	}
+	else
+	{
+		run->listed = false;
+		if (reply->outcome != ZK_UNKNOWN && reply->outcome != ZK_NO_NODE)
+			run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
+}
+
+static void
+send_exchange(Run *run)
+{
+	char *node = path_node(run->path, run->name);
+	char *heir = path_node(run->path, run->heir);
+
+	run_node_call_begin(run, NODE_CALL_EXCHANGE);
+	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, node, on_exchanged, run);
+	pfree(node);
+	pfree(heir);
+}
+
+/* The node to be replaced, read to make sure that it is still ours. */
+static void
+on_replaced_identified(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_REFUSED)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	else if (reply->outcome != ZK_OK)
+		run->listed = false;
+	else if (run->state == RUN_DOWNGRADING)
+		send_exchange(run);
+}
+
+/*
+ * Replaces the run's node by its heir.  As with a deletion, a name that may be
+ * somebody else's by now is looked at first.
+ */
+static void
+run_exchange(Run *run)
+{
+	if (node_name_recurs(run->request.dialect))
+		run_identify(run, run->name, on_replaced_identified);
+	else
+		send_exchange(run);
+}
+
+/* Does what comes next for a run that is being downgraded. */
+void
+run_downgrade_pump(Run *run)
+{
+	Path *path = run->path;
+
+	if (run->node_call != NODE_CALL_NONE)
+		return;
+	if (!run->listed)
+	{
+		if (path->lists_sent == path->lists_done && engine_retry_is_due(run->retry_at))
+			path_list(path, run_owner(run), LIST_ONLY);
+	}
+	else if (engine_retry_is_due(run->retry_at))
+		run_exchange(run);
+	else
+		watch_own(run);
+}

@@ -1,0 +1,209 @@
+/*
+ * listing.c
+ *		Listings of a path's children, and what they tell.
+ *
+ * A listing shows the contenders of other clients, and whether our own nodes
+ * are there.  Replies come in the order of the requests, so a run whose node
+ * is known when a listing comes in was created before that was made; what the
+ * listing does not show has been deleted by someone else.
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/contender.h"
+#include "queue/listing.h"
+#include "queue/report.h"
+#include "queue/run.h"
+#include "queue/watch.h"
+
+typedef struct ListCall
+{
+	Path	 *path;
+	ListWatch watch;
+} ListCall;
+
+/* A node of ours, or one that may have taken its place */
+typedef struct OwnNode
+{
+	const char *name;
+	Run		   *run;
+	bool		is_heir;
+	bool		seen;
+} OwnNode;
+
+static int
+compare_names(const void *a, const void *b)
+{
+	return strcmp(((const OwnNode *) a)->name, ((const OwnNode *) b)->name);
+}
+
+/* All nodes of ours on the path, in order of their names. */
+static OwnNode *
+own_nodes(Path *path, int *n)
+{
+	dlist_iter iter;
+	OwnNode	  *nodes;
+	int		   nruns = 0;
+
+	dlist_foreach (iter, &path->runs)
+		nruns++;
+	nodes = palloc(Max(2 * nruns, 1) * sizeof(OwnNode));
+	*n = 0;
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (!run_has_node(run))
+			continue;
+		nodes[(*n)++] = (OwnNode){.name = run->name, .run = run};
+		if (run->state == RUN_DOWNGRADING || run->state == RUN_DELETING_HEIR)
+			nodes[(*n)++] = (OwnNode){.name = run->heir, .run = run, .is_heir = true};
+	}
+	qsort(nodes, *n, sizeof(OwnNode), compare_names);
+	return nodes;
+}
+
+/* Does the run hold or wait for something that it can lose? */
+static bool
+run_is_alive(const Run *run)
+{
+	return run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING;
+}
+
+/* Takes in the children: ours are ticked off, the others are remembered. */
+static void
+apply_children(Path *path, const ZkReply *reply, OwnNode *own, int nown)
+{
+	path_foreign_clear(path);
+	if (reply->nchildren > 0)
+		path->foreign = palloc(reply->nchildren * sizeof(Foreigner));
+	for (int i = 0; i < reply->nchildren; i++)
+	{
+		OwnNode	  key = {.name = reply->children[i]};
+		OwnNode	 *found = bsearch(&key, own, nown, sizeof(OwnNode), compare_names);
+		Foreigner foreigner;
+
+		if (found)
+			found->seen = true;
+		else if (path->recipe->read(reply->children[i], &foreigner.peer))
+		{
+			foreigner.name = pstrdup(reply->children[i]);
+			path->foreign[path->nforeign++] = foreigner;
+		}
+		else
+			report_unrecognised(path, reply->children[i]);
+	}
+}
+
+/* Is another client's contender behind the run, for which newcomers must wait? */
+static bool
+run_is_followed(const Run *run)
+{
+	const Path *path = run->path;
+
+	for (int i = 0; path->recipe->excludes && i < path->nforeign; i++)
+	{
+		if (path->foreign[i].peer.sequence > run->peer.sequence &&
+			path->recipe->excludes(&path->foreign[i].peer, &run->request))
+			return true;
+	}
+	return false;
+}
+
+static void
+apply_listing(Path *path, const ZkReply *reply)
+{
+	dlist_iter		   iter;
+	dlist_mutable_iter miter;
+	int				   nown;
+	OwnNode			  *own = own_nodes(path, &nown);
+
+	apply_children(path, reply, own, nown);
+	report_heedless(path);
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run_is_alive(run))
+			run->listed = false;
+	}
+	for (int i = 0; i < nown; i++)
+	{
+		if (own[i].seen && !own[i].is_heir)
+			own[i].run->listed = true;
+	}
+	for (int i = 0; i < nown; i++)
+	{
+		if (own[i].seen && own[i].is_heir && own[i].run->state == RUN_DOWNGRADING &&
+			!own[i].run->listed)
+			run_downgraded(own[i].run);
+	}
+	dlist_foreach_modify (miter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, miter.cur);
+
+		if (!run_is_alive(run))
+			continue;
+		if (!run->listed)
+			run_deleted(run);
+		else if (!run->closed)
+			run->closed = run_is_followed(run);
+	}
+	pfree(own);
+}
+
+/* The reply to path_list() */
+static void
+on_listed(void *arg, const ZkReply *reply)
+{
+	ListCall		  *call = arg;
+	Path			  *path = call->path;
+	bool			   watch = call->watch == LIST_AND_WATCH;
+	dlist_mutable_iter iter;
+
+	pfree(call);
+	path->calls--;
+	path->lists_done++;
+	path_mark(path);
+	if (watch && reply->outcome == ZK_OK)
+		watch_child_set(path, WATCH_SET);
+	else if (watch && path->child_watch != WATCH_SET)
+		watch_child_give_up(path, reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	{
+		path->lists_told = path->lists_done;
+		apply_listing(path, reply);
+	}
+	else if (reply->outcome != ZK_UNKNOWN)
+	{
+		dlist_foreach_modify (iter, &path->arrivals)
+			contender_fail(dlist_container(Contender, node, iter.cur), FAILURE_REFUSED, reply->code);
+		dlist_foreach_modify (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			run_fail(run, FAILURE_REFUSED, reply->code);
+			if (run->state == RUN_DOWNGRADING)
+				run->retry_at = zklock_now_ms() + RETRY_MS;
+		}
+	}
+}
+
+/* Asks for the path's children, on behalf of a session. */
+void
+path_list(Path *path, int owner, ListWatch watch)
+{
+	ListCall *call = palloc(sizeof(ListCall));
+
+	call->path = path;
+	call->watch = watch;
+	path->calls++;
+	path->lists_sent++;
+	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
+		watch_child_set(path, WATCH_ASKED);
+	zk_list(owner, path->path, watch == LIST_AND_WATCH ? ZK_WATCHED : ZK_UNWATCHED, on_listed, call);
+}

@@ -1,0 +1,328 @@
+/*
+ * parents.c
+ *		Creating what is missing of a path.
+ *
+ * When a node cannot be created because its path does not exist, the path's
+ * own node is created, and those above it that are missing too.
+ *
+ *	up		What is missing lowest is tried first: if that can be created, or is
+ *			there by now, all is well.  If its parent is missing as well, that
+ *			is tried next, and so on.  So nothing is asked about what has always
+ *			been there, and above which we may have no rights.
+ *	down	From the first that exists now, the others are created below it,
+ *			without waiting for each.
+ *
+ * Then the run's node is tried again.  An answer that a node exists is as good
+ * as a new one.  A refusal counts only if the path is still missing then:
+ * others may have made it.  It is all done again, a bounded number of times, if
+ * something has been deleted meanwhile, as empty containers are.  It ends
+ * without more ado if nobody waits for the path any more.
+ *
+ * For each request no more than MAX_LEVELS nodes are created, since they may
+ * stay for good.
+ *
+ * A new node can harm others (see neighbour.c).  Few names can; for those the
+ * parent is listed first, and nothing is created if that shows somebody who
+ * would be harmed.  Of locks, this server's own nodes do not count, as they
+ * tell nothing about others; and whoever holds a lock on the parent is trusted
+ * to know what belongs below it.  That is how zk_lock_tree() comes down.
+ *
+ * All this is asked for by one session at a time, the one whose turn it is
+ * when each step is made.
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/contender.h"
+#include "queue/parents.h"
+#include "queue/run.h"
+#include "recipes/neighbour.h"
+
+/* So often it is tried in a row before we give up. */
+#define MAX_ATTEMPTS 16
+
+/* Nodes created for one request: a path's own and those above it */
+#define MAX_LEVELS 16
+
+static void ascend(Path *path);
+
+/* The run for which parents are created, or NULL if nobody needs them now. */
+static Run *
+needy_run(Path *path)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->state == RUN_PLANNED && !dlist_is_empty(&run->queue))
+			return run;
+	}
+	return NULL;
+}
+
+static ZkNodeKind
+parent_kind(Run *run)
+{
+	return entry_of(run_head(run))->parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER;
+}
+
+/* A refusal to create the path's parents concerns those who waited for that. */
+void
+parents_exist(Path *path)
+{
+	path->parents_attempts = 0;
+	path->parents_refusal.failure = FAILURE_NONE;
+}
+
+/* It could not be done; the first reason is the one to tell. */
+static void
+refuse(Path *path, ContenderFailure failure, int code)
+{
+	if (path->parents_refusal.failure == FAILURE_NONE)
+		path->parents_refusal = (ParentsRefusal){.failure = failure, .code = code};
+}
+
+/* The reply to a create, if it is a reason to give up */
+static void
+take_refusal(Path *path, const ZkReply *reply)
+{
+	if (reply->outcome == ZK_REFUSED)
+		refuse(path, FAILURE_REFUSED, reply->code);
+	else if (reply->outcome == ZK_NO_CHILDREN)
+		refuse(path, FAILURE_NO_CHILDREN, reply->code);
+}
+
+/* The part of the path that is looked for, on the way up */
+static char *
+missing_prefix(const Path *path)
+{
+	return pnstrdup(path->path, path->missing_len);
+}
+
+/* Where its last component begins */
+static const char *
+missing_name(const Path *path)
+{
+	const char *name = path->path + path->missing_len;
+
+	while (name[-1] != '/')
+		name--;
+	return name;
+}
+
+/* A node on the way down has been created, or not. */
+static void
+on_descended(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+
+	path_mark(path);
+	path->calls--;
+	path->parents_pending--;
+	take_refusal(path, reply);
+}
+
+/* Creates all below the first "len" bytes of the path, from the top. */
+static void
+descend(Path *path, size_t len)
+{
+	Run *run = needy_run(path);
+
+	while (run && path->path[len] != '\0')
+	{
+		char *node;
+
+		len += 1 + strcspn(path->path + len + 1, "/");
+		node = pnstrdup(path->path, len);
+		path->calls++;
+		path->parents_pending++;
+		zk_create(run_owner(run), node, NULL, parent_kind(run), on_descended, path);
+		pfree(node);
+	}
+}
+
+/* What was tried has no parent: that is tried next, if there is one. */
+static void
+go_up(Path *path)
+{
+	const char *name = missing_name(path);
+
+	if (name == path->path + 1)
+		refuse(path, FAILURE_NO_CHROOT, 0);
+	else if (++path->levels_missing >= MAX_LEVELS)
+		refuse(path, FAILURE_TOO_DEEP, 0);
+	else
+	{
+		path->missing_len = name - 1 - path->path;
+		ascend(path);
+	}
+}
+
+/* A node on the way up has been tried. */
+static void
+on_tried(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+
+	path_mark(path);
+	path->calls--;
+	path->parents_pending--;
+	take_refusal(path, reply);
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
+		descend(path, path->missing_len);
+	else if (reply->outcome == ZK_NO_NODE)
+		go_up(path);
+}
+
+/* Does the session that asks hold a lock on this path? */
+static bool
+session_holds(const Run *run, const char *name)
+{
+	const Path *path = path_find(name);
+	dlist_iter	iter;
+	dlist_iter	waiting;
+	Contender  *asking;
+
+	if (path == NULL)
+		return false;
+	asking = run_head(run);
+	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	{
+		dlist_foreach (waiting, &dlist_container(Run, node, iter.cur)->queue)
+		{
+			Contender *c = dlist_container(Contender, node, waiting.cur);
+
+			if (c->place == PLACE_GRANTED && contender_same_session(c, asking))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Must the parent be looked at before a node is created there? */
+static bool
+may_do_harm(const Run *run, const char *parent, const char *name)
+{
+	return neighbour_disturbs_semaphore(parent) ||
+		   (neighbour_disturbs_lock(name) && !session_holds(run, parent));
+}
+
+/* Does a listing show somebody who would be harmed? */
+static bool
+does_harm(const Run *run, const char *parent, const char *name, const ZkReply *reply)
+{
+	Path *path = path_find(parent);
+	bool  to_semaphore = neighbour_disturbs_semaphore(parent);
+	bool  to_lock = neighbour_disturbs_lock(name) && !session_holds(run, parent);
+	bool  harmful = false;
+
+	for (int i = 0; i < reply->nchildren && !harmful; i++)
+	{
+		const char *child = reply->children[i];
+
+		if (to_semaphore && neighbour_is_disturbed_semaphore(child))
+			harmful = true;
+		else if (to_lock && neighbour_is_disturbed_lock(child))
+			harmful = path == NULL || run_by_name(path, child) == NULL;
+	}
+	return harmful;
+}
+
+/* The parent of what is to be created, listed to see whom that might harm */
+static void
+on_looked(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	const char *name = missing_name(path);
+	Run		   *run;
+
+	path_mark(path);
+	path->calls--;
+	path->parents_pending--;
+	run = needy_run(path);
+	if (reply->outcome == ZK_NO_NODE)
+		go_up(path);
+	else if (reply->outcome != ZK_UNKNOWN && run)
+	{
+		char *parent = pnstrdup(path->path, name - 1 - path->path);
+		char *missing = pnstrdup(name, path->path + path->missing_len - name);
+
+		/* What we may not see is no reason to refuse. */
+		if (reply->outcome == ZK_OK && does_harm(run, parent, missing, reply))
+			refuse(path, FAILURE_HARMFUL, 0);
+		else
+			descend(path, name - 1 - path->path);
+		pfree(parent);
+		pfree(missing);
+	}
+}
+
+/* Tries to create what is missing, or looks at where that would be. */
+static void
+ascend(Path *path)
+{
+	Run		   *run = needy_run(path);
+	const char *name = missing_name(path);
+	char	   *node;
+	char	   *parent;
+
+	if (run == NULL)
+		return;
+	node = missing_prefix(path);
+	parent = pnstrdup(path->path, name - 1 - path->path);
+	path->calls++;
+	path->parents_pending++;
+	if (parent[0] != '\0' && may_do_harm(run, parent, node + (name - path->path)))
+		zk_list(run_owner(run), parent, ZK_UNWATCHED, on_looked, path);
+	else
+		zk_create(run_owner(run), node, NULL, parent_kind(run), on_tried, path);
+	pfree(parent);
+	pfree(node);
+}
+
+/* The path does not exist: refuses those in a run for whom it is not to be created. */
+static void
+fail_without_path(Run *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (c->place == PLACE_WAITING && entry_of(c)->parent_nodes == PARENTS_EXISTING)
+			contender_fail(c, FAILURE_NO_PATH, 0);
+	}
+}
+
+/*
+ * The node of a run that is PLANNED again could not be created: the path is
+ * missing.  Creates that, or refuses all who wait in the run if that was in
+ * vain.
+ */
+void
+parents_missing(Run *run, int code)
+{
+	Path *path = run->path;
+
+	fail_without_path(run);
+	if (path->parents_attempts >= MAX_ATTEMPTS)
+		refuse(path, FAILURE_REFUSED, code);
+	if (path->parents_refusal.failure != FAILURE_NONE)
+	{
+		run_fail(run, path->parents_refusal.failure, path->parents_refusal.code);
+		parents_exist(path);
+	}
+	else if (!dlist_is_empty(&run->queue))
+	{
+		path->parents_attempts++;
+		path->missing_len = strlen(path->path);
+		path->levels_missing = 0;
+		ascend(path);
+	}
+}

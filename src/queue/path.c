@@ -1,0 +1,213 @@
+/*
+ * path.c
+ *		The engine: paths, runs and contenders, and what comes next.
+ *
+ * A contender is one request of one session (an entry in shared memory).  A
+ * run is one ephemeral sequential node of ours and the contenders of this
+ * server that it stands for, in order of arrival; the recipe says whether it
+ * grants them one after the other or all together.  A path has a queue of
+ * runs, oldest first, which is also the order of their nodes' sequences.
+ *
+ * New contenders join the last run while that is open: no other client is
+ * known to stand behind it.  The child watch on the path tells of newcomers.
+ * It is not armed again when it fires, only when a contender arrives, which
+ * then waits for a listing ("arrivals").  So a path that is busy elsewhere
+ * costs nothing here while nobody asks for it.
+ *
+ * What is known about other clients' contenders comes from the last listing,
+ * less those seen to go.  For the contenders older than a run that is a
+ * superset of the truth, since newcomers get higher sequences; this is why a
+ * run can be granted without another listing.  There is one exception: a
+ * contender that goes may leave another in its place (the recipe says which).
+ * Unless the child watch tells that it has not, it is assumed to be there, and
+ * a run that would wait for it looks again.
+ *
+ * What a contender's own session has does not stand in its way, if the recipe
+ * says so.  A shared holder that asks for the exclusive lock therefore waits
+ * for all others, be they in the same shared run: it is a contender like any
+ * other, behind those that came before.  That an older writer waits for the
+ * shared holder in turn is a deadlock, not a reason to pass it: tokens would
+ * not increase, and a client that does not know shared locks may even hold the
+ * lock.  See downgrade.c for the way back.
+ *
+ * Everything is decided in one place: reply handlers, watch events and
+ * requests only record what they learn and mark the path.  Once per round of
+ * the main loop path_pump_marked() looks at each marked path as it then is and
+ * does what comes next.  Nowhere else is a path freed or a run granted.
+ * Nothing is sent while ZooKeeper is not connected, or before a sync on a new
+ * connection was answered, and nothing is granted without the lease.
+ *
+ * For a worker that may end at any moment, shared memory records what exists
+ * in ZooKeeper: before create is sent, the name is in the entries of the run's
+ * contenders, and the last of them is kept (run->record) until the node is
+ * known to be gone.  adopt.c builds all this again from there.
+ *
+ * Runs in: the worker.  Entries' fields are read and written under their
+ * spinlocks; everything else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/account.h"
+#include "queue/contender.h"
+#include "queue/listing.h"
+#include "queue/path.h"
+#include "queue/run.h"
+#include "queue/run_pump.h"
+#include "queue/watch.h"
+#include "shared/lease_state.h"
+
+/* Forgets a path that nobody needs. */
+static void
+path_free_if_idle(Path *path)
+{
+	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
+		!dlist_is_empty(&path->arrivals))
+		return;
+	watch_child_give_up(path, path->child_watch == WATCH_SET ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	path_foreign_clear(path);
+	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
+}
+
+/* ------------------------------------------------------------------------
+ * Arrivals
+ * ------------------------------------------------------------------------
+ */
+
+/* Puts a contender into the last run, or a new one if that is not open. */
+static void
+contender_enter(Contender *c)
+{
+	Path		 *path = c->path;
+	Run			 *last = run_last(path);
+	RecipeRequest request = contender_request(c);
+
+	if (last == NULL || !run_is_open(last, &request))
+	{
+		ContenderFailure failure =
+			account_check(entry_of(c), path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
+
+		if (failure != FAILURE_NONE)
+		{
+			contender_fail(c, failure, 0);
+			return;
+		}
+		last = run_new(path, 0, &request);
+		dlist_push_tail(&path->runs, &last->node);
+	}
+	dlist_delete(&c->node);
+	run_join(last, c);
+}
+
+/* Refuses an arrival that does not wait, if that can be said by now. */
+static bool
+arrival_is_refused(Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+
+	if (engine.refused_code != 0)
+		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
+	else if (!entry->nowait)
+		return false;
+	else if ((!zk_client_connected() && engine.resume_until < 0) || lease_state() != LEASE_HOLDS)
+		contender_fail(c, FAILURE_UNREACHABLE, 0);
+	else if (contender_is_outrun(c))
+		contender_fail(c, FAILURE_BUSY, 0);
+	else
+		return false;
+	return true;
+}
+
+/*
+ * A contender is new on the path.  It waits for a listing if it does not wait
+ * for holders, or if it might join a run behind which others may stand.  A
+ * contender that needs no listing of its own still must not overtake those
+ * that wait for one.
+ */
+void
+path_arrive(Path *path, Contender *c)
+{
+	RecipeRequest request = contender_request(c);
+	Run			 *last = run_last(path);
+	bool		  first = dlist_is_empty(&path->arrivals);
+	bool		  must_look =
+		entry_of(c)->nowait || (last && run_is_open(last, &request) && !run_is_fresh(last));
+
+	c->path = path;
+	c->place = PLACE_ARRIVED;
+	c->needs_list = path->lists_sent + (must_look ? 1 : 0);
+	if (!first)
+		c->needs_list =
+			Max(c->needs_list, dlist_tail_element(Contender, node, &path->arrivals)->needs_list);
+	dlist_push_tail(&path->arrivals, &c->node);
+	if (!arrival_is_refused(c) && first && !must_look)
+		contender_enter(c);
+	path_mark(path);
+}
+
+/* Places the arrivals for whom the last listing tells. */
+static void
+path_place_arrivals(Path *path)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &path->arrivals)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (c->needs_list > path->lists_told)
+			continue;
+		if (entry_of(c)->nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
+			contender_fail(c, FAILURE_BUSY, 0);
+		else
+			contender_enter(c);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The pump: what comes next
+ * ------------------------------------------------------------------------
+ */
+
+/* Does what is to be done for a path, as it is now. */
+static void
+path_pump(Path *path)
+{
+	dlist_mutable_iter iter;
+
+	if (!zk_client_connected() || !engine.synced)
+	{
+		/* Nothing is sent, but contenders that gave up need not be kept. */
+		dlist_foreach_modify (iter, &path->runs)
+		{
+			Run *run = dlist_container(Run, node, iter.cur);
+
+			if (run->state == RUN_PLANNED && dlist_is_empty(&run->queue))
+				run_finish(run);
+		}
+	}
+	else
+	{
+		path_place_arrivals(path);
+		dlist_foreach_modify (iter, &path->runs)
+			run_pump(dlist_container(Run, node, iter.cur));
+		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
+			path_list(path, entry_of(dlist_head_element(Contender, node, &path->arrivals))->pid,
+					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
+	}
+	path_free_if_idle(path);
+}
+
+/* Does what is to be done for the marked paths. */
+void
+path_pump_marked(void)
+{
+	while (!dlist_is_empty(&engine.marked))
+	{
+		Path *path = dlist_container(Path, marked_node, dlist_pop_head_node(&engine.marked));
+
+		path->marked = false;
+		path_pump(path);
+	}
+}

@@ -1,0 +1,259 @@
+/*
+ * queue.c
+ *		The engine as the main loop sees it: requests, watch events, retries.
+ *
+ * Runs in: the worker.  Entries' fields are read and written under their
+ * spinlocks; everything else here is private to the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "fault.h"
+#include "queue/account.h"
+#include "queue/adopt.h"
+#include "queue/contender.h"
+#include "queue/downgrade.h"
+#include "queue/path.h"
+#include "queue/queue.h"
+#include "queue/run.h"
+#include "queue/run_calls.h"
+#include "queue/session.h"
+#include "queue/watch.h"
+#include "shared/lease_state.h"
+
+/* How long a new worker may take to be connected before that counts as an outage. */
+#define RESUME_MS 5000
+
+/* ------------------------------------------------------------------------
+ * Requests
+ * ------------------------------------------------------------------------
+ */
+
+/* A backend asks for something. */
+static void
+contender_arrive(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	Path		   *path;
+
+	/*
+	 * A backend may have drawn a ticket and been overtaken before we heard of
+	 * it.  A later worker must find the order that we have seen.
+	 */
+	SpinLockAcquire(&entry->mutex);
+	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
+	SpinLockRelease(&entry->mutex);
+	if (!contender_step(c, CONTENDER_REQUESTED, CONTENDER_QUEUED))
+	{
+		contender_forget(c);
+		return;
+	}
+	path = path_get(entry->path, recipe_by_id(entry->recipe));
+	if (path)
+		path_arrive(path, c);
+	else
+		contender_turn_away(c, FAILURE_OTHER_RECIPE);
+}
+
+/* A backend has given up the exclusive part of what it holds. */
+static void
+contender_downgrade(Contender *c)
+{
+	Run *run = c->run;
+
+	if (c->place != PLACE_GRANTED || contender_request(c).mode != LOCK_MODE_SHARED)
+		return;
+
+	/* If others of this server are next, they keep the run as it is. */
+	if (!run_wants_downgrade(run) && run->state != RUN_DOWNGRADING)
+		contender_downgraded(c);
+	path_mark(c->path);
+}
+
+/* A backend gave a contender up: cancelled, released, or took note of its end. */
+static void
+contender_leave(Contender *c)
+{
+	if (c->place == PLACE_NONE)
+		contender_forget(c);
+	else if (c->place != PLACE_ON_RECORD)
+		contender_detach(c);
+}
+
+static int *batch; /* indexes of entries to look at */
+static int	nbatch;
+
+static void
+batch_add(int index)
+{
+	batch[nbatch++] = index;
+}
+
+/* Orders entries as they asked. */
+static int
+compare_tickets(const void *a, const void *b)
+{
+	uint64 ticket_a = entry_at(*(const int *) a)->ticket;
+	uint64 ticket_b = entry_at(*(const int *) b)->ticket;
+
+	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
+}
+
+/* Takes up what backends have asked for since the last call. */
+void
+queue_attend(void)
+{
+	nbatch = 0;
+	entries_visit_dirty(batch_add);
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
+		elog(ERROR, "fault: fail-requests");
+	for (int i = 0; i < nbatch; i++)
+	{
+		Contender	  *c = &engine.contenders[batch[i]];
+		ContenderState state = contender_state(c);
+
+		if (state == CONTENDER_REQUESTED)
+			contender_arrive(c);
+		else if (state == CONTENDER_RELEASING)
+			contender_leave(c);
+		else if (state == CONTENDER_GRANTED)
+		{
+			contender_check(c);
+			contender_downgrade(c);
+		}
+	}
+}
+
+/*
+ * Prepares the engine and takes over what an earlier worker left in shared
+ * memory.
+ */
+void
+queue_start(void)
+{
+	HASHCTL		ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
+	int			max = zklock_shared->max_entries;
+	SessionInfo session;
+
+	zklock_get_session(&session, NULL);
+	engine.chroot_len = strlen(session.chroot);
+	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	dlist_init(&engine.marked);
+	engine.contenders = palloc0(max * sizeof(Contender));
+	batch = palloc(max * sizeof(int));
+	account_start();
+
+	nbatch = 0;
+	for (int i = 0; i < max; i++)
+	{
+		if (contender_state(&engine.contenders[i]) != CONTENDER_FREE)
+			batch_add(i);
+	}
+	qsort(batch, nbatch, sizeof(int), compare_tickets);
+	adopt_entries(batch, nbatch);
+
+	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
+	if (lease_state() == LEASE_HOLDS)
+	{
+		engine.resume_until = zklock_now_ms() + RESUME_MS;
+		(void) engine_retry_is_due(engine.resume_until);
+	}
+	else
+		queue_session_unreachable();
+}
+
+/* ------------------------------------------------------------------------
+ * Watch events
+ * ------------------------------------------------------------------------
+ */
+
+/* The path itself has changed: its children, or it is gone. */
+static void
+path_changed(Path *path)
+{
+	dlist_iter iter;
+
+	if (path->child_watch == WATCH_SET)
+		watch_child_set(path, WATCH_NONE);
+
+	/* What was refused may work now, or no longer be needed. */
+	dlist_foreach (iter, &path->runs)
+		dlist_container(Run, node, iter.cur)->retry_at = 0;
+	path_mark(path);
+}
+
+/* A child of the path has changed or is gone, be it ours or another client's. */
+static void
+child_changed(Path *path, ZkWatchEvent event, const char *child)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
+			watch_blocker_set(run, WATCH_NONE);
+		if (run_has_node(run) && strcmp(run->name, child) == 0)
+		{
+			watch_own_set(run, WATCH_NONE);
+			if (event == ZK_WATCH_DELETED)
+				run_vanished(run);
+		}
+	}
+	if (event == ZK_WATCH_DELETED)
+		path_foreign_remove(path, child);
+	path_mark(path);
+}
+
+/* A watch has fired on a path, or on a child of one. */
+void
+queue_watch(ZkWatchEvent event, const char *name)
+{
+	Path	   *path = path_find(name);
+	const char *child = strrchr(name, '/') + 1;
+	char	   *parent;
+
+	ZKLOCK_SLOW("slow-writes", 120, 150);
+	if (path && event != ZK_WATCH_CHANGED)
+		path_changed(path);
+	if (event == ZK_WATCH_CHILDREN)
+		return;
+
+	parent = pnstrdup(name, Max(child - 1 - name, 1));
+	path = path_find(parent);
+	pfree(parent);
+	if (path)
+		child_changed(path, event, child);
+}
+
+/* ------------------------------------------------------------------------
+ * What comes next
+ * ------------------------------------------------------------------------
+ */
+
+/* Does what comes next for the paths to which something has happened. */
+void
+queue_pump(void)
+{
+	if (engine.retry_at >= 0 && zklock_now_ms() >= engine.retry_at)
+	{
+		engine.retry_at = -1;
+		if (zk_client_connected() && engine.sync_at >= 0 && engine_retry_is_due(engine.sync_at))
+			queue_session_synchronize();
+		if (engine.resume_until >= 0 && engine_retry_is_due(engine.resume_until))
+			queue_session_unreachable();
+		path_mark_all();
+	}
+	path_pump_marked();
+}
+
+/* When queue_pump() wants to be called again at the latest, ms; or -1. */
+int64
+queue_next_wakeup(void)
+{
+	return engine.retry_at;
+}

@@ -1,0 +1,190 @@
+/*
+ * report.c
+ *		What the log is told: of a path, once; of losses, each time.
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "queue/contender.h"
+#include "queue/report.h"
+
+/* Beyond so many paths nothing more is said. */
+#define MAX_REPORTED_PATHS 1000
+
+/* As many losses are named in one message. */
+#define MAX_LOSSES_NAMED 20
+
+/* What the log has been told of a path in this worker's life. */
+typedef struct ReportedPath
+{
+	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	bool unrecognised;				/* a child that may be meant as a contender */
+	bool sequence;					/* the counter is past its half */
+	bool heedless;					/* a client that does not wait for us */
+} ReportedPath;
+
+static HTAB *reported_paths;
+
+/* The book of what has been said of a path; NULL if no more is to be. */
+static ReportedPath *
+reported_path(const Path *path)
+{
+	HASHCTL		  ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(ReportedPath)};
+	bool		  found;
+	bool		  full;
+	ReportedPath *reported;
+
+	if (reported_paths == NULL)
+		reported_paths =
+			hash_create("zklock reported paths", 16, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	full = hash_get_num_entries(reported_paths) >= MAX_REPORTED_PATHS;
+	reported = hash_search(reported_paths, path->path, full ? HASH_FIND : HASH_ENTER, &found);
+	if (!full && !found)
+		memset((char *) reported + sizeof(reported->path), 0,
+			   sizeof(ReportedPath) - sizeof(reported->path));
+	return reported;
+}
+
+/*
+ * A child's name is none that the recipe knows.  One that ends in a sequence may
+ * be meant as a contender; others, such as paths below this one, are not.
+ */
+void
+report_unrecognised(const Path *path, const char *child)
+{
+	ReportedPath *reported = node_name_has_sequence(child) ? reported_path(path) : NULL;
+
+	if (reported == NULL || reported->unrecognised)
+		return;
+	reported->unrecognised = true;
+	ereport(LOG, (errmsg("ignoring child \"%s\" of lock path \"%s\"", child, path->path),
+				  errdetail("Its name is not one that a known lock recipe writes.")));
+}
+
+/*
+ * Does the client of a foreign node wait for what a session of ours writes?
+ */
+static void
+report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
+{
+	ReportedPath  *reported;
+	RecipeHeedless why;
+
+	if (!path->recipe->heedless(name, request, &why))
+		return;
+	reported = reported_path(path);
+	if (reported == NULL || reported->heedless)
+		return;
+	reported->heedless = true;
+	ereport(WARNING,
+			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
+			 errdetail("Sessions of this server write names of dialect \"%s\". Node \"%s\" has one of dialect \"%s\", whose clients, other than zklock, do not wait for those: both may hold the lock at once.",
+					   why.ours, name, why.theirs),
+			 errhint("Set \"zklock.path_dialects\" to '%s=%s' on all servers%s", path->path,
+					 why.theirs, why.remedy ? why.remedy : ".")));
+}
+
+/*
+ * Looks, for each foreign contender of a listing, whether its client waits for
+ * those that this server has on the path.
+ */
+void
+report_heedless(Path *path)
+{
+	dlist_iter iter;
+
+	for (int i = 0; path->recipe->heedless && i < path->nforeign; i++)
+	{
+		dlist_foreach (iter, &path->runs)
+		{
+			const Run *run = dlist_container(Run, node, iter.cur);
+
+			if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
+				report_if_heedless(path, path->foreign[i].name, &run->request);
+		}
+		dlist_foreach (iter, &path->arrivals)
+		{
+			RecipeRequest request = contender_request(dlist_container(Contender, node, iter.cur));
+
+			report_if_heedless(path, path->foreign[i].name, &request);
+		}
+	}
+}
+
+/* A path will need a new counter one day. */
+void
+report_sequence(const Path *path, int64 sequence, int64 limit)
+{
+	ReportedPath *reported = reported_path(path);
+
+	if (reported == NULL || reported->sequence)
+		return;
+	reported->sequence = true;
+	ereport(WARNING,
+			(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
+			 errdetail("The last one was " INT64_FORMAT ". From " INT64_FORMAT
+					   " on, zklock refuses to lock the path.",
+					   sequence, limit),
+			 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
+}
+
+/*
+ * A contender has outlived its session, which was one of ours.  Right after the
+ * end of a session that may be so for a moment.
+ */
+void
+report_stale(const Path *path, const char *name, const ZkReply *reply)
+{
+	static int64 reported; /* czxid of the node reported last */
+
+	if (reported == reply->czxid)
+		return;
+	reported = reply->czxid;
+	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
+						 name, path->path, (unsigned long long) reply->ephemeral_owner),
+				  errhint("If it does not go away by itself, zk_remove_stale_node() removes it.")));
+}
+
+/* ------------------------------------------------------------------------
+ * Who loses what
+ * ------------------------------------------------------------------------
+ */
+
+/* Prepares to tell. */
+void
+report_losses_begin(Losses *losses)
+{
+	losses->count = 0;
+	initStringInfo(&losses->lines);
+}
+
+/* Counts a contender that is about to lose what it holds, if it holds it. */
+void
+report_losses_add(Losses *losses, const Contender *c)
+{
+	const ContenderEntry *entry = entry_of(c);
+
+	if (contender_state(c) != CONTENDER_GRANTED)
+		return;
+	if (losses->count++ < MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->pid, entry->path);
+}
+
+/* The losses, a line for each after a line break; "" if there are none. */
+const char *
+report_losses_list(Losses *losses)
+{
+	if (losses->count > MAX_LOSSES_NAMED)
+		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
+	return losses->lines.data;
+}
+
+void
+report_losses_end(Losses *losses)
+{
+	pfree(losses->lines.data);
+}

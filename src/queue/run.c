@@ -1,0 +1,510 @@
+/*
+ * run.c
+ *		The runs of a path: their states, and those in their queues.
+ *
+ * A run stands for one attempt and one node name.  These are its states and
+ * all the arrows between them, each of which is one function here:
+ *
+ *	 PLANNED --------> CREATING --------> CREATED --------> GRANTED
+ *	   |  ^   creating  | |		 created	^ |	  granted	 | | ^
+ *	   |  '-------------' |					| |			 	 | | | downgraded
+ *	   |	 replanned	  | unsettled		| |	downgrading	 | | |
+ *	   |				  v					| |				 | v |
+ *	   |			   UNKNOWN -------------' |		abandoned| DOWNGRADING
+ *	   |				  |		 created	  |				 |	 |
+ *	   |				  |			abandoned |				 |	 | abandoned
+ *	   |				  |				 	  v				 |	 v
+ *	   |				  |			 	   DELETING <--------' DELETING_HEIR
+ *	   |				  |					  |	  ^				  |
+ *	   |				  |					  |	  '---------------'
+ *	   v				  v					  v	  heir_deleted, downgraded
+ *	  GONE <------------- GONE <-----------  GONE
+ *
+ *	PLANNED			no node; create is sent once the run before has its node
+ *	CREATING		create is sent, and right behind it a listing of the path
+ *	UNKNOWN			the reply was lost; a listing settles whether the node exists
+ *	CREATED			the node exists; the recipe says for whom the run waits
+ *	GRANTED			it waits for nobody; contenders are granted from its queue
+ *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
+ *	DELETING_HEIR	the last contender left meanwhile: both nodes must go, and
+ *					the heir goes first
+ *	DELETING		nobody needs it; delete is repeated until the node is gone
+ *	GONE			out of its path; freed when its last call is answered
+ *
+ * If nothing but GONE is left to a run (its node was deleted by someone else,
+ * its session expired, or it was never created), holders have lost the lock and
+ * those who waited queue again in a new run.  An earlier worker's run begins
+ * where its entries say that it was: run_adopted().
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/account.h"
+#include "queue/contender.h"
+#include "queue/report.h"
+#include "queue/run.h"
+#include "queue/watch.h"
+
+/*
+ * Sequences end at 2^31 - 1.  What a server does then differs between releases,
+ * and clients differ in what order they see in it.  So the administrator is
+ * told at half of that, and nothing is granted near its end.
+ */
+#define SEQUENCE_WARNING (1 << 30)
+#define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
+
+/* Where those who waited in a run that is gone queue again. */
+typedef enum Requeue
+{
+	REQUEUE_IN_PLACE,
+	REQUEUE_BEHIND_ALL /* others have passed them meanwhile */
+} Requeue;
+
+/* ------------------------------------------------------------------------
+ * Runs and their queues
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Makes a run.  Ids tell a later worker the order of a path's runs: 0 makes a
+ * new one, behind all others.
+ */
+Run *
+run_new(Path *path, uint64 id, const RecipeRequest *request)
+{
+	Run *run = palloc0(sizeof(Run));
+
+	run->path = path;
+	run->state = RUN_PLANNED;
+	run->refused_in = RUN_PLANNED;
+	run->request = *request;
+	run->peer.mode = request->mode;
+	dlist_init(&run->queue);
+	run->id = id;
+	if (id == 0)
+	{
+		SpinLockAcquire(&zklock_shared->mutex);
+		run->id = zklock_shared->next_run_id++;
+		SpinLockRelease(&zklock_shared->mutex);
+	}
+	return run;
+}
+
+/* Puts a contender, which is in no list, at the end of a run's queue. */
+void
+run_join(Run *run, Contender *c)
+{
+	c->place = PLACE_WAITING;
+	c->run = run;
+	run->joined++;
+	dlist_push_tail(&run->queue, &c->node);
+	contender_publish(c);
+}
+
+/* The youngest run of a path, or NULL. */
+Run *
+run_last(Path *path)
+{
+	return dlist_is_empty(&path->runs) ? NULL : dlist_tail_element(Run, node, &path->runs);
+}
+
+/* The next older run on the same path, or NULL. */
+Run *
+run_before(Run *run)
+{
+	return dlist_has_prev(&run->path->runs, &run->node)
+			   ? dlist_container(Run, node, dlist_prev_node(&run->path->runs, &run->node))
+			   : NULL;
+}
+
+/* Is the run's node known to exist, by its full name? */
+bool
+run_has_node(const Run *run)
+{
+	return run->state >= RUN_CREATED && run->state <= RUN_DELETING;
+}
+
+/* The run that has the node, or may have it as an heir, or NULL. */
+Run *
+run_by_name(Path *path, const char *name)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, node, iter.cur);
+
+		if (run_has_node(run) && (strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
+			return run;
+	}
+	return NULL;
+}
+
+/* Does anybody hold or want what the run stands for, other than one's own session? */
+bool
+run_is_wanted(const Run *run, const Contender *by_others_than)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (contender_state(c) != CONTENDER_RELEASING &&
+			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
+			return true;
+	}
+	return false;
+}
+
+/* May a contender join the run, as far as is known now? */
+bool
+run_is_open(const Run *run, const RecipeRequest *request)
+{
+	const Recipe *recipe = run->path->recipe;
+
+	return !run->closed && recipe->may_join && recipe->may_join(&run->request, request) &&
+		   run->joined < MAX_GRANTS && !dlist_is_empty(unconstify(dlist_head *, &run->queue));
+}
+
+/* Is what is known about newcomers behind the last run up to date? */
+bool
+run_is_fresh(const Run *run)
+{
+	return run->state == RUN_PLANNED || run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
+		   run->path->child_watch == WATCH_SET;
+}
+
+/* Are its contenders granted all together? */
+bool
+run_shares(const Run *run)
+{
+	const Recipe *recipe = run->path->recipe;
+
+	return recipe->shares && recipe->shares(&run->request);
+}
+
+/* Records in all its contenders' entries what is known of a run's node. */
+void
+run_publish(Run *run)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->queue)
+		contender_publish(dlist_container(Contender, node, iter.cur));
+	if (run->record)
+		contender_publish(run->record);
+}
+
+/* Refuses all who wait in a run. */
+void
+run_fail(Run *run, ContenderFailure failure, int code)
+{
+	dlist_mutable_iter iter;
+
+	run->closed = true;
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (c->place == PLACE_WAITING)
+			contender_fail(c, failure, code);
+	}
+}
+
+/* From now on the run's node may exist, for the session with that pid. */
+static void
+charge_node(Run *run, int payer)
+{
+	if (run->bytes != 0)
+		return;
+	run->bytes = path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
+	run->payer = payer;
+	engine.node_bytes += run->bytes;
+	account_charge(run->payer, run->bytes);
+}
+
+/* It does not. */
+static void
+refund_node(Run *run)
+{
+	if (run->bytes == 0)
+		return;
+	engine.node_bytes -= run->bytes;
+	account_refund(run->payer, run->bytes);
+	run->bytes = 0;
+}
+
+/* ------------------------------------------------------------------------
+ * The arrows
+ * ------------------------------------------------------------------------
+ */
+
+/* The name is chosen, and create is about to be sent. */
+void
+run_creating(Run *run)
+{
+	Assert(run->state == RUN_PLANNED);
+	run->state = RUN_CREATING;
+	run->listed = false;
+	charge_node(run, entry_of(run_head(run))->pid);
+	run_publish(run);
+}
+
+/* Nothing was created, and that is certain. */
+void
+run_replanned(Run *run)
+{
+	Assert(run->state == RUN_CREATING);
+	run->state = RUN_PLANNED;
+}
+
+/* Nobody knows whether the node was created. */
+void
+run_unsettled(Run *run)
+{
+	Assert(run->state == RUN_CREATING);
+	run->state = RUN_UNKNOWN;
+}
+
+/*
+ * The node exists: adopts its full name.  One that is numbered too high is
+ * deleted again; nobody is served under it.
+ */
+void
+run_created(Run *run, const char *name, int64 czxid)
+{
+	Assert(run->state == RUN_CREATING || run->state == RUN_UNKNOWN);
+	run->state = RUN_CREATED;
+	strlcpy(run->name, name, sizeof(run->name));
+	if (!run->path->recipe->read(name, &run->peer) || !run->peer.numbered)
+		elog(ERROR, "unexpected node name \"%s\"", name);
+	run->czxid = czxid;
+	if (run->peer.sequence >= SEQUENCE_WARNING)
+		report_sequence(run->path, run->peer.sequence, SEQUENCE_LIMIT);
+	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
+		run_fail(run, FAILURE_WORN_OUT, 0);
+	run_publish(run);
+}
+
+/*
+ * An earlier worker has sent create for the run, under this name.  It is the
+ * full one if the answer had come.  The node is charged to the given session.
+ */
+void
+run_adopted(Run *run, const char *name, int64 czxid, int payer)
+{
+	Assert(run->state == RUN_PLANNED);
+	strlcpy(run->name, name, sizeof(run->name));
+	run->czxid = czxid;
+	charge_node(run, payer);
+	run->state = RUN_UNKNOWN;
+	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
+	{
+		/* Its contender may have downgraded, the node has not. */
+		run->request.mode = run->peer.mode;
+		run->state = RUN_CREATED;
+	}
+}
+
+/* It waits for nobody. */
+void
+run_granted(Run *run)
+{
+	Assert(run->state == RUN_CREATED);
+	run->state = RUN_GRANTED;
+	if (run->blocker_watch == WATCH_SET)
+		watch_blocker_set(run, WATCH_NONE);
+}
+
+/* From now on the run's node may have been replaced by its heir. */
+void
+run_downgrading(Run *run, const RecipeRequest *request)
+{
+	Assert(run->state == RUN_GRANTED);
+	if (!run->path->recipe->heir(run->heir, sizeof(run->heir), run->name, request))
+		elog(ERROR, "unexpected node name \"%s\"", run->name);
+	run->state = RUN_DOWNGRADING;
+	run->closed = true;
+}
+
+/* The heir has taken the place of the run's node. */
+void
+run_downgraded(Run *run)
+{
+	dlist_iter iter;
+
+	Assert(run->state == RUN_DOWNGRADING || run->state == RUN_DELETING_HEIR);
+	run->state = run->state == RUN_DOWNGRADING ? RUN_GRANTED : RUN_DELETING;
+	watch_own_set(run, WATCH_NONE);
+	strlcpy(run->name, run->heir, sizeof(run->name));
+	run->heir[0] = '\0';
+	(void) run->path->recipe->read(run->name, &run->peer);
+	run->request.mode = run->peer.mode;
+	run->listed = true;
+	run_publish(run);
+	dlist_foreach (iter, &run->queue)
+		contender_downgraded(dlist_container(Contender, node, iter.cur));
+}
+
+/* Nobody needs it any more. */
+void
+run_abandoned(Run *run)
+{
+	Assert(run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING);
+	Assert(dlist_is_empty(&run->queue));
+	run->state = run->state == RUN_DOWNGRADING ? RUN_DELETING_HEIR : RUN_DELETING;
+	run->retry_at = 0;
+}
+
+/* There is no heir; the node itself is left. */
+void
+run_heir_deleted(Run *run)
+{
+	Assert(run->state == RUN_DELETING_HEIR);
+	run->state = RUN_DELETING;
+	run->heir[0] = '\0';
+}
+
+/*
+ * The run's node does not exist, or not any more, and nobody is in its queue.
+ * The run may be freed.
+ */
+void
+run_finish(Run *run)
+{
+	Assert(run->state != RUN_CREATING && run->state != RUN_GONE);
+	Assert(dlist_is_empty(&run->queue));
+	path_mark(run->path);
+	if (run->record)
+		contender_forget(run->record);
+	run->record = NULL;
+	watch_own_set(run, WATCH_NONE);
+	if (run->blocker_watch == WATCH_SET)
+		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
+	refund_node(run);
+	dlist_delete(&run->node);
+	run->state = RUN_GONE;
+	if (run->calls == 0)
+		pfree(run);
+}
+
+/* Those who wait in the run queue again in a new one. */
+static void
+requeue(Run *run, Requeue where)
+{
+	dlist_mutable_iter iter;
+	Run				  *replacement = NULL;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (replacement == NULL)
+		{
+			replacement = run_new(run->path, where == REQUEUE_IN_PLACE ? run->id : 0, &run->request);
+			if (where == REQUEUE_IN_PLACE)
+				dlist_insert_after(&run->node, &replacement->node);
+			else
+				dlist_push_tail(&run->path->runs, &replacement->node);
+		}
+		dlist_delete(&c->node);
+		run_join(replacement, c);
+		contender_blocked_by(c, NULL, NULL);
+	}
+	run_finish(run);
+}
+
+static void
+lose_holders(Run *run, LossReason reason)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, node, iter.cur);
+
+		if (c->place == PLACE_GRANTED)
+			contender_lose(c, reason);
+	}
+}
+
+/* It has turned out that its node was never created. */
+void
+run_not_created(Run *run)
+{
+	Assert(run->state == RUN_UNKNOWN);
+	requeue(run, REQUEUE_IN_PLACE);
+}
+
+/* The session is over, and the node with it. */
+void
+run_expired(Run *run)
+{
+	lose_holders(run, LOSS_EXPIRED);
+	requeue(run, REQUEUE_IN_PLACE);
+}
+
+/* Tells the log that the run's node is gone without our doing. */
+static void
+report_deletion(Run *run)
+{
+	dlist_iter iter;
+	Losses	   losses;
+
+	report_losses_begin(&losses);
+	dlist_foreach (iter, &run->queue)
+		report_losses_add(&losses, dlist_container(Contender, node, iter.cur));
+	ereport(losses.count > 0 ? WARNING : LOG,
+			(errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
+					run->path->path, run->name, run->path->path),
+			 losses.count > 0 ? errdetail("Its holder has lost the lock; waiting sessions queue again.%s",
+										  report_losses_list(&losses))
+							  : errdetail("Waiting sessions queue again.")));
+	report_losses_end(&losses);
+}
+
+/* Someone else deleted the run's node. */
+void
+run_deleted(Run *run)
+{
+	if (!dlist_is_empty(&run->queue))
+		report_deletion(run);
+	lose_holders(run, LOSS_DELETED);
+	requeue(run, REQUEUE_BEHIND_ALL);
+}
+
+/*
+ * A node of the run's name is somebody else's: ours is gone, and listings have
+ * taken that one for it.
+ */
+void
+run_usurped(Run *run)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->path->runs)
+		dlist_container(Run, node, iter.cur)->listed = false;
+	run_deleted(run);
+}
+
+/*
+ * The run's node is not there: deleted by someone else, or replaced by its
+ * heir, which a listing will tell.
+ */
+void
+run_vanished(Run *run)
+{
+	path_mark(run->path);
+	if (run->state == RUN_DOWNGRADING)
+	{
+		run->listed = false;
+		run->retry_at = 0;
+	}
+	else if (run->state != RUN_DELETING_HEIR)
+		run_deleted(run);
+}

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * heed.c
+ *	  Who waits for us: which clients know the names that we write.
+ *
+ * zklock knows the names of all clients and waits for each of them.  Most
+ * clients know their own names alone: what they do when they find ours depends
+ * on the dialect that we write.  The table says so, by the sources of those
+ * clients and by the tests that run them (test/t/161 to 164); "who excludes
+ * whom" in the documentation is the same from a user's point of view.
+ *
+ * A name does not tell everything.  zklock writes the names of other clients
+ * and respects what they do not, and kazoo's Lock and WriteLock, which differ
+ * in what they wait for, have the same.
+ *
+ * Pure C: runs in any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/heed.h"
+
+#include <string.h>
+
+#define NDIALECTS 5
+#define NMODES 2
+
+/* What go-zk writes: a UUID without dashes, where Curator's has them. */
+#define GO_PREFIX "_c_"
+#define GO_UUID_DIGITS 32
+#define GO_MARKER "-lock-"
+
+#define Y HEED_YES
+#define N HEED_NO
+#define U HEED_UNKNOWN
+
+/*
+ * By dialect and mode of their name, by our dialect, and by our mode, exclusive
+ * first.  Readers need not wait for each other.
+ */
+static const Heed table[NDIALECTS][NMODES][NDIALECTS][NMODES] =
+	{[DIALECT_CURATOR] =
+		 {/* InterProcessMutex; zklock's own, which respects our readers */
+		  [LOCK_MODE_EXCLUSIVE] = {{Y, U}, {N, N}, {N, N}, {N, N}, {N, N}},
+		  [LOCK_MODE_SHARED] = {{U, Y}, {Y, Y}, {N, Y}, {N, Y}, {N, Y}}},
+	 [DIALECT_CURATOR_RW] =
+		 {/* InterProcessReadWriteLock; readers may be zklock's in "curator" */
+		  [LOCK_MODE_EXCLUSIVE] = {{N, Y}, {Y, Y}, {N, N}, {N, N}, {N, N}},
+		  [LOCK_MODE_SHARED] = {{U, Y}, {Y, Y}, {N, Y}, {N, Y}, {N, Y}}},
+	 [DIALECT_KAZOO] =
+		 {/* Lock, and WriteLock, which waits for readers too */
+		  [LOCK_MODE_EXCLUSIVE] = {{N, N}, {N, N}, {Y, U}, {N, N}, {N, N}},
+		  [LOCK_MODE_SHARED] = {{N, Y}, {N, Y}, {Y, Y}, {N, Y}, {N, Y}}},
+	 [DIALECT_ZOOKEEPER] =
+		 {/* WriteLock; readers of the documented recipe, or zklock's */
+		  [LOCK_MODE_EXCLUSIVE] = {{Y, N}, {N, N}, {N, N}, {Y, Y}, {Y, Y}},
+		  [LOCK_MODE_SHARED] = {{N, Y}, {N, Y}, {N, Y}, {U, Y}, {N, Y}}},
+	 [DIALECT_HIVE] = {[LOCK_MODE_EXCLUSIVE] = {{N, N}, {N, N}, {N, N}, {N, N}, {Y, Y}},
+					   [LOCK_MODE_SHARED] = {{N, Y}, {N, Y}, {N, Y}, {N, Y}, {Y, Y}}}};
+
+#undef Y
+#undef N
+#undef U
+
+/* go-zk counts every child with a number, and fails if it finds another. */
+static bool
+is_go_zk(const char *name)
+{
+	const char *uuid = name + strlen(GO_PREFIX);
+
+	return strncmp(name, GO_PREFIX, strlen(GO_PREFIX)) == 0 &&
+		   strspn(uuid, "0123456789abcdefABCDEF") == GO_UUID_DIGITS &&
+		   strncmp(uuid + GO_UUID_DIGITS, GO_MARKER, strlen(GO_MARKER)) == 0;
+}
+
+/*
+ * Does the client that gave a node this name wait for older nodes of ours, in
+ * the given dialect and mode?  A name that is not recognised as a contender's
+ * tells nothing.
+ */
+Heed
+heed_expected(NodeDialect dialect, LockMode mode, const char *name)
+{
+	NodeName parsed;
+
+	if (!node_name_parse(name, &parsed))
+		return HEED_UNKNOWN;
+	if (is_go_zk(name))
+		return HEED_YES;
+	return table[parsed.dialect][parsed.mode][dialect][mode];
+}
+
+/* As zklock.dialect has it. */
+const char *
+heed_dialect_name(NodeDialect dialect)
+{
+	static const char *const names[NDIALECTS] =
+		{[DIALECT_CURATOR] = "curator", [DIALECT_CURATOR_RW] = "curator_rw", [DIALECT_KAZOO] = "kazoo", [DIALECT_ZOOKEEPER] = "zookeeper", [DIALECT_HIVE] = "hive"};
+
+	return names[dialect];
+}

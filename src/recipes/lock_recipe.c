@@ -1,0 +1,132 @@
+/*-------------------------------------------------------------------------
+ *
+ * lock_recipe.c
+ *	  Exclusive and shared locks.
+ *
+ * The algorithm is that of ZooKeeper's recipes for exclusive and shared
+ * locks: a contender waits for the nearest older one that it conflicts with,
+ * and looks again when that one is gone.  So each departure wakes one writer
+ * or the readers behind it, never everybody.
+ *
+ * Sequences are distinct but for one case.  The shared node of an exclusive
+ * holder that downgrades inherits the sequence of the exclusive one: Curator
+ * creates it beside, zklock in place of the other.  Equal sequences never
+ * block each other, and for a younger contender either node will do: when the
+ * one returned is gone, the other is found.  It follows that the set of
+ * contenders older than a given one can grow, by a shared one in the moment
+ * that an exclusive one goes.
+ *
+ * Pure C: runs in any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/heed.h"
+#include "recipes/recipe.h"
+
+/* All pairs of modes exclude each other but shared with shared. */
+static bool
+conflict(LockMode a, LockMode b)
+{
+	return a != LOCK_MODE_SHARED || b != LOCK_MODE_SHARED;
+}
+
+/* Every dialect's contenders are recognised, whichever dialect is written. */
+static bool
+lock_read(const char *child, RecipePeer *peer)
+{
+	NodeName parsed;
+
+	if (!node_name_parse(child, &parsed))
+		return false;
+	*peer = (RecipePeer){.sequence = parsed.sequence, .numbered = true, .mode = parsed.mode};
+	return true;
+}
+
+static void
+lock_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t uuid[ZKLOCK_UUID_BYTES])
+{
+	node_name_prefix(dst, size, request->dialect, request->mode, uuid);
+}
+
+/* The nearest, that is the youngest, of the older ones that conflict */
+static int
+lock_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
+			 const RecipeRequest *request, int32_t *remark)
+{
+	int blocker = RECIPE_NOBODY;
+
+	*remark = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if ((self && peers[i].sequence >= self->sequence) || !conflict(peers[i].mode, request->mode))
+			continue;
+		if (blocker == RECIPE_NOBODY || peers[i].sequence > peers[blocker].sequence)
+			blocker = i;
+	}
+	return blocker;
+}
+
+static bool
+lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
+{
+	return conflict(peer->mode, request->mode);
+}
+
+/* A downgrade puts a shared node in place of an exclusive one. */
+static bool
+lock_successor(const RecipePeer *gone, RecipePeer *left)
+{
+	*left = *gone;
+	left->mode = LOCK_MODE_SHARED;
+	return gone->mode == LOCK_MODE_EXCLUSIVE;
+}
+
+static bool
+lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
+{
+	NodeName parsed;
+
+	if (heed_expected(request->dialect, request->mode, child) != HEED_NO ||
+		!node_name_parse(child, &parsed))
+		return false;
+	*why = (RecipeHeedless){.ours = heed_dialect_name(request->dialect),
+							.theirs = heed_dialect_name(parsed.dialect)};
+	if (parsed.dialect == DIALECT_KAZOO && request->dialect == DIALECT_CURATOR)
+		why->remedy =
+			", or give kazoo's Lock extra_lock_patterns=[\"lock-\", \"__READ__\"]. If it has that already, ignore this.";
+	return true;
+}
+
+static bool
+lock_may_join(const RecipeRequest *node, const RecipeRequest *request)
+{
+	return node->mode == request->mode && node->dialect == request->dialect;
+}
+
+static bool
+lock_shares(const RecipeRequest *node)
+{
+	return node->mode == LOCK_MODE_SHARED;
+}
+
+static bool
+lock_heir(char *dst, size_t size, const char *name, const RecipeRequest *request)
+{
+	return request->mode == LOCK_MODE_SHARED &&
+		   node_name_downgraded(dst, size, request->dialect, name);
+}
+
+const Recipe lock_recipe = {.name = "lock",
+							.watch = RECIPE_WATCH_BLOCKER,
+							.own_session = RECIPE_OWN_SESSION_PASSES,
+							.read = lock_read,
+							.write = lock_write,
+							.blocker = lock_blocker,
+							.excludes = lock_excludes,
+							.successor = lock_successor,
+							.heedless = lock_heedless,
+							.may_join = lock_may_join,
+							.shares = lock_shares,
+							.heir = lock_heir};

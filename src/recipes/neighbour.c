@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * neighbour.c
+ *	  Which nodes cannot be children of one path together.
+ *
+ * A path that is locked can have other children than lock nodes, such as paths
+ * that are locked too.  Most clients ignore those.  Two cannot:
+ *
+ *	- Curator's locks (InterProcessMutex, InterProcessReadWriteLock's writers,
+ *	  LeaderLatch) take every child for a contender, and sort all by what
+ *	  follows the last marker of the lock's kind, or by the whole name without
+ *	  one.  What sorts before every sequence stands in front of everybody for
+ *	  as long as it exists.  What begins like "eu" or "order-17" sorts behind
+ *	  them and harms nobody.
+ *	- Semaphores, Curator's and ours, count every child of PERMIT_LEASES as a
+ *	  permit in use.
+ *
+ * For either there are two questions.  The one about the new node needs its
+ * name alone, and for nearly all names it is answered with no; then nobody has
+ * to look.  Otherwise the other one is about each child that is there already:
+ * does it show that such a client is at work?
+ *
+ * Pure C: runs in any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/neighbour.h"
+
+#include <string.h>
+
+#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
+
+#define CURATOR_PREFIX "_c_"
+
+/*
+ * Sequences begin with '0' until there have been a thousand million of them;
+ * long before that it is the counter which is worn out.
+ */
+#define BEHIND_SEQUENCES '1'
+
+static const char *const markers[] = {"lock-", "__READ__", "__WRIT__", "latch-"};
+
+/* What follows the last marker in a name, or all of it without one. */
+static const char *
+sorted_part(const char *name, const char *marker)
+{
+	const char *part = name;
+	const char *found = name;
+
+	while ((found = strstr(found, marker)) != NULL)
+	{
+		part = found + strlen(marker);
+		found++;
+	}
+	return part;
+}
+
+/*
+ * Would a child of this name stand in front of Curator's contenders?
+ */
+bool
+neighbour_disturbs_lock(const char *name)
+{
+	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
+	{
+		if ((unsigned char) sorted_part(name, markers[i])[0] < BEHIND_SEQUENCES)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Would any child of this path count as a permit, if a semaphore is there?
+ */
+bool
+neighbour_disturbs_semaphore(const char *parent)
+{
+	size_t len = strlen(parent);
+	size_t tail = strlen(PERMIT_LEASES);
+
+	return len >= tail && strcmp(parent + len - tail, PERMIT_LEASES) == 0;
+}
+
+/*
+ * Is the child one of a lock that Curator's clients use, or others who write
+ * such names?
+ */
+bool
+neighbour_is_disturbed_lock(const char *child)
+{
+	return strncmp(child, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
+		   node_name_has_sequence(child);
+}
+
+/* Is the child a lease? */
+bool
+neighbour_is_disturbed_semaphore(const char *child)
+{
+	RecipePeer lease;
+
+	return permit_recipe.read(child, &lease) && lease.numbered;
+}

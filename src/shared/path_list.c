@@ -1,0 +1,131 @@
+/*
+ * path_list.c
+ *		Lists of paths, as settings contain them.
+ *
+ * The rules for the paths are those of path_check(), so that a list cannot
+ * have an item that no lock can ever have.  The one exception is that a list
+ * may be in any encoding a server can have: in all of them, bytes of ASCII
+ * stand for themselves, and only those are looked at.
+ *
+ * ZooKeeper allows asterisks in paths.  A list does not, but for the one at the
+ * end: whoever writes "/a*" means more than a path of that name.
+ *
+ * Runs in: all processes; see the header.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "shared/path_list.h"
+
+#include <string.h>
+
+#include "recipes/node_name.h"
+
+/* Takes blanks off both ends. */
+static void
+trim(const char **text, size_t *len)
+{
+	while (*len > 0 && **text == ' ')
+		(*text)++, (*len)--;
+	while (*len > 0 && (*text)[*len - 1] == ' ')
+		(*len)--;
+}
+
+/* The rule that a path breaks, or NULL. */
+static const char *
+path_fault(const char *path, size_t len)
+{
+	char ascii[ZKLOCK_MAX_PATH + 1];
+
+	if (len > ZKLOCK_MAX_PATH)
+		return path_fault_detail(PATH_TOO_LONG);
+	if (memchr(path, '*', len) != NULL)
+		return "An asterisk can only stand at the end, behind a slash, for all paths below a path.";
+	for (size_t i = 0; i < len; i++)
+		ascii[i] = (unsigned char) path[i] < 0x80 ? path[i] : '?';
+	return path_fault_detail(path_check(ascii, len));
+}
+
+/* Takes the value off the end of an item. */
+static void
+split_value(PathListItem *item)
+{
+	for (size_t i = item->path_len; i-- > 0;)
+	{
+		if (item->path[i] != '=')
+			continue;
+		item->value = item->path + i + 1;
+		item->value_len = item->path_len - i - 1;
+		item->path_len = i;
+		trim(&item->value, &item->value_len);
+		trim(&item->path, &item->path_len);
+		return;
+	}
+}
+
+/* Begins to read a list, which must live as long as it is read. */
+void
+path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
+{
+	reader->syntax = syntax;
+	reader->rest = list[strspn(list, " ")] == '\0' ? NULL : list;
+}
+
+/*
+ * Reads the next item.  Returns false if there is none.
+ *
+ * An empty or blank list has no items; in any other, each comma stands between
+ * two.  Of an item with a fault only the text can be used.
+ */
+bool
+path_list_next(PathListReader *reader, PathListItem *item)
+{
+	const char *start = reader->rest;
+	size_t		len;
+
+	if (start == NULL)
+		return false;
+	len = strcspn(start, ",");
+	reader->rest = start[len] == ',' ? start + len + 1 : NULL;
+	trim(&start, &len);
+
+	memset(item, 0, sizeof(*item));
+	item->text = item->path = start;
+	item->text_len = item->path_len = len;
+	if (reader->syntax == PATH_LIST_VALUES)
+		split_value(item);
+	item->scope = PATH_LIST_ITSELF;
+	if (item->path_len >= 2 && memcmp(item->path + item->path_len - 2, "/*", 2) == 0)
+	{
+		item->scope = PATH_LIST_BELOW;
+		item->path_len -= 2;
+	}
+	if (item->scope == PATH_LIST_ITSELF || item->path_len > 0)
+		item->fault = path_fault(item->path, item->path_len);
+	return true;
+}
+
+/* Does an item stand for a path, which is a right one? */
+bool
+path_list_covers(const PathListItem *item, const char *path)
+{
+	char end = item->scope == PATH_LIST_BELOW ? '/' : '\0';
+
+	return strncmp(path, item->path, item->path_len) == 0 && path[item->path_len] == end;
+}
+
+/* Of two items that stand for the same path: does the first say more of it? */
+bool
+path_list_more_specific(const PathListItem *a, const PathListItem *b)
+{
+	if (a->scope != b->scope)
+		return a->scope == PATH_LIST_ITSELF;
+	return a->path_len > b->path_len;
+}
+
+/* Do two items stand for the same paths? */
+bool
+path_list_same(const PathListItem *a, const PathListItem *b)
+{
+	return a->scope == b->scope && a->path_len == b->path_len &&
+		   memcmp(a->path, b->path, a->path_len) == 0;
+}

@@ -1,0 +1,58 @@
+/*
+ * path_list.h
+ *		Lists of paths, as settings contain them.
+ *
+ * A list consists of items with commas between them.  An item is a path, or
+ * "/prefix/" and an asterisk for all paths below /prefix, or a slash and an
+ * asterisk for all paths.  In some lists an equals sign and a value follow.
+ * Blanks around items, paths and values mean nothing.
+ *
+ * Pure C: depends on node_name.c alone, allocates nothing, keeps no state,
+ * runs in any process, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_PATH_LIST_H
+#define ZKLOCK_PATH_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum PathListSyntax
+{
+	PATH_LIST_PATHS, /* an equals sign is part of a path */
+	PATH_LIST_VALUES /* the last one parts path and value */
+} PathListSyntax;
+
+typedef enum PathListScope
+{
+	PATH_LIST_ITSELF, /* the path */
+	PATH_LIST_BELOW	  /* all paths below it, at any depth */
+} PathListScope;
+
+/* All pointers are into the list, and none of the texts ends with a NUL. */
+typedef struct PathListItem
+{
+	const char	 *text; /* the whole item, for messages */
+	size_t		  text_len;
+	const char	 *fault; /* the rule that it breaks, a sentence; NULL if none */
+	PathListScope scope;
+	const char	 *path; /* empty for the root, with PATH_LIST_BELOW */
+	size_t		  path_len;
+	const char	 *value; /* NULL if there is none */
+	size_t		  value_len;
+} PathListItem;
+
+typedef struct PathListReader
+{
+	PathListSyntax syntax;
+	const char	  *rest; /* what is left of the list, NULL at its end */
+} PathListReader;
+
+extern void path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax);
+extern bool path_list_next(PathListReader *reader, PathListItem *item);
+extern bool path_list_covers(const PathListItem *item, const char *path);
+extern bool path_list_more_specific(const PathListItem *a, const PathListItem *b);
+extern bool path_list_same(const PathListItem *a, const PathListItem *b);
+
+#endif /* ZKLOCK_PATH_LIST_H */

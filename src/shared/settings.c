@@ -1,0 +1,35 @@
+/*
+ * settings.c
+ *		The settings of zklock, as every process reads them.
+ *
+ * zklock.c defines them for PostgreSQL, which alone writes the variables.
+ *
+ * Runs in: any process; each has variables of its own.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "fault.h"
+#include "recipes/node_name.h"
+#include "shared/settings.h"
+#include "shared/shmem.h"
+
+int	  zklock_acl = ZKLOCK_ACL_OPEN;
+char *zklock_allowed_paths = NULL;
+char *zklock_auth_file = NULL;
+int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
+int	  zklock_dialect = DIALECT_CURATOR;
+int	  zklock_max_locks = -1;
+int	  zklock_max_locks_per_session = -1;
+int	  zklock_on_lock_loss = LOSS_ABORT;
+int	  zklock_parent_nodes = PARENTS_CONTAINER;
+char *zklock_path_dialects = NULL;
+char *zklock_server_name = NULL;
+char *zklock_servers = NULL;
+int	  zklock_session_timeout = 10000;
+int	  zklock_tick_time = 2000;
+
+#ifdef ZKLOCK_FAULTS
+char *zklock_faults = NULL;
+#endif

@@ -1,0 +1,43 @@
+/*
+ * settings.h
+ *		The settings of zklock, as every process reads them.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_SETTINGS_H
+#define ZKLOCK_SETTINGS_H
+
+typedef enum ZklockAcl
+{
+	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
+	ZKLOCK_ACL_CREATOR /* only who has the same credentials */
+} ZklockAcl;
+
+/*
+ * What is asked of a held lock before a transaction commits, the laxest first;
+ * zklock.commit_guard
+ */
+typedef enum CommitGuard
+{
+	COMMIT_GUARD_OFF,	/* nothing */
+	COMMIT_GUARD_LEASE, /* it is not lost, and the lease holds */
+	COMMIT_GUARD_QUORUM /* and a quorum of ZooKeeper has just seen its node */
+} CommitGuard;
+
+/* zklock.c describes them. */
+extern int	 zklock_acl;
+extern char *zklock_allowed_paths;
+extern char *zklock_auth_file;
+extern int	 zklock_commit_guard;
+extern int	 zklock_dialect;
+extern int	 zklock_max_locks;
+extern int	 zklock_max_locks_per_session;
+extern int	 zklock_on_lock_loss;
+extern int	 zklock_parent_nodes;
+extern char *zklock_path_dialects;
+extern char *zklock_server_name;
+extern char *zklock_servers;
+extern int	 zklock_session_timeout;
+extern int	 zklock_tick_time;
+
+#endif /* ZKLOCK_SETTINGS_H */

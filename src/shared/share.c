@@ -1,0 +1,54 @@
+/*
+ * share.c
+ *		How much of what all sessions share one of them may have.
+ *
+ * Runs in: all processes; see the header.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "shared/share.h"
+
+/* On a small server a quarter would not even do for one array of paths. */
+#define FEWEST_ENTRIES 16
+
+/* Room for some of the longest paths, however small the share. */
+#define FEWEST_BYTES (32 * 1024)
+
+static int
+at_most(int value, int limit)
+{
+	return value < limit ? value : limit;
+}
+
+/*
+ * How many entries a session may have.
+ *
+ *	setting		zklock.max_locks_per_session: -1 for a quarter of all, but not
+ *				so few that a small server is of no use
+ *	max_entries	how many there are
+ */
+int
+share_of_entries(int setting, int max_entries)
+{
+	int quarter = max_entries / 4;
+
+	if (setting < 0)
+		setting = quarter > FEWEST_ENTRIES ? quarter : FEWEST_ENTRIES;
+	return at_most(setting, max_entries);
+}
+
+/* How many entries are left for superusers: a sixteenth, but not the only one. */
+int
+share_entries_reserved(int max_entries)
+{
+	return at_most((max_entries + 15) / 16, max_entries - 1);
+}
+
+/* How many of the bytes for nodes go with a share of the entries. */
+size_t
+share_of_bytes(int entries, int max_entries)
+{
+	size_t bytes = (size_t) PACKET_BUDGET * entries / max_entries;
+
+	return bytes > FEWEST_BYTES ? bytes : FEWEST_BYTES;
+}

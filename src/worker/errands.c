@@ -1,0 +1,124 @@
+/*
+ * errands.c
+ *		How the worker runs backends' errands.
+ *
+ * An errand is taken, its calls are made one after the other, and what comes
+ * back is its answer (errand.c has the states).  A connection that is lost may
+ * soon be back: only when the lease has lapsed is the answer that ZooKeeper
+ * cannot be reached.  Each kind of errand is one function here that makes the first
+ * call; the slot, which nobody else writes meanwhile, is the argument of all
+ * handlers.
+ *
+ * Runs in: the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "shared/errand.h"
+#include "shared/lease_state.h"
+#include "worker/errands.h"
+#include "zk/zk_client.h"
+
+/* Answers an errand with what became of its last call. */
+static void
+answer_from(Errand *errand, const ZkReply *reply)
+{
+	switch (reply->outcome)
+	{
+		case ZK_OK:
+			errand_answer(errand, ERRAND_OK, 0);
+			break;
+		case ZK_NO_NODE:
+			errand_answer(errand, ERRAND_NO_NODE, 0);
+			break;
+		case ZK_UNKNOWN:
+			errand_answer(errand, ERRAND_UNREACHABLE, 0);
+			break;
+		default:
+			errand_answer(errand, ERRAND_REFUSED, reply->code);
+			break;
+	}
+}
+
+static void
+on_done(void *arg, const ZkReply *reply)
+{
+	answer_from(arg, reply);
+}
+
+/* ERRAND_CHECK */
+static void
+run_check(Errand *errand)
+{
+	zk_check(errand->pid, errand->path, on_done, errand);
+}
+
+static void
+on_read(void *arg, const ZkReply *reply)
+{
+	Errand *errand = arg;
+
+	errand->czxid = reply->czxid;
+	errand->owner = reply->ephemeral_owner;
+	answer_from(errand, reply);
+}
+
+/* ERRAND_READ: no older than what anybody knows by now */
+static void
+run_read(Errand *errand)
+{
+	zk_sync(NULL, NULL);
+	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_read, errand);
+}
+
+static void
+on_doomed(void *arg, const ZkReply *reply)
+{
+	Errand *errand = arg;
+
+	if (reply->outcome != ZK_OK)
+		answer_from(errand, reply);
+	else if (reply->czxid != errand->czxid || reply->ephemeral_owner != errand->owner)
+		errand_answer(errand, ERRAND_CHANGED, 0);
+	else
+		zk_delete(errand->pid, errand->path, on_done, errand);
+}
+
+/* ERRAND_DELETE: looks first whether it still is the node that is meant */
+static void
+run_delete(Errand *errand)
+{
+	zk_sync(NULL, NULL);
+	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_doomed, errand);
+}
+
+static void (*const run_kind[])(Errand *errand) = {
+	[ERRAND_READ] = run_read,
+	[ERRAND_CHECK] = run_check,
+	[ERRAND_DELETE] = run_delete,
+};
+
+/* Takes up what backends have asked since the last call. */
+void
+worker_errands_attend(void)
+{
+	Errand *errand;
+
+	if (!zk_client_connected() && lease_state() == LEASE_HOLDS)
+		return;
+	while ((errand = errand_take()) != NULL)
+	{
+		if (zk_client_connected())
+			run_kind[errand->kind](errand);
+		else
+			errand_answer(errand, ERRAND_UNREACHABLE, 0);
+	}
+}
+
+/* A new worker begins again what an earlier one has begun. */
+void
+worker_errands_start(void)
+{
+	errand_put_back_all();
+}

@@ -1,0 +1,38 @@
+/*
+ * zk_answer.h
+ *		Does an answer of a ZooKeeper server make sense?
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ZK_ANSWER_H
+#define ZKLOCK_ZK_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How the path in the answer to a create follows from the one asked for. */
+typedef enum AnswerPathKind
+{
+	ANSWER_PATH_SAME,
+	ANSWER_PATH_NUMBERED /* a sequence is appended */
+} AnswerPathKind;
+
+/* What an answer says of a node. */
+typedef struct AnswerStat
+{
+	int64_t czxid;
+	int64_t mzxid;
+	int64_t ephemeral_owner;
+} AnswerStat;
+
+/* Each returns NULL if all is well, else the fault as a sentence (constant). */
+extern const char *zk_answer_code_fault(int code);
+extern const char *zk_answer_path_fault(const char *path, const char *asked, AnswerPathKind kind);
+extern const char *zk_answer_stat_fault(const AnswerStat *stat);
+extern const char *zk_answer_new_stat_fault(const AnswerStat *stat);
+extern const char *zk_answer_owner_fault(const AnswerStat *stat, int64_t session);
+extern const char *zk_answer_children_fault(char *const *children, int n);
+extern const char *zk_answer_event_fault(const char *path);
+extern const char *zk_answer_session_fault(int64_t session, int timeout);
+
+#endif /* ZKLOCK_ZK_ANSWER_H */

@@ -1,0 +1,197 @@
+/*
+ * zk_turn.c
+ *		Whose turn it is: calls that wait to be sent.
+ *
+ * What all sessions of a server ask of ZooKeeper goes through one connection.
+ * Three rules say which of the calls that wait is sent next:
+ *
+ *	- What is urgent goes first, and needs no room in the window of calls under
+ *	  way: heartbeats, on which everybody's locks depend, and syncs.
+ *	- Removals of watches go before everything else.  They are few, and a read
+ *	  that sets the same watch again must come behind (see zk_call.c).
+ *	- Of the rest, releases (deletions, and the checks of a commit) and work
+ *	  (creations, reads) take turns while both wait; in each kind the sessions
+ *	  take turns, and so each gets its share, however much one asks for.  Of
+ *	  one session's calls of one kind the oldest goes first.
+ *
+ * So a session that releases thousands of locks delays the others by no more
+ * than one that works hard, and those who create by the thousand delay nobody's
+ * release.
+ *
+ * A turn is one call, or two: the create of a lock's node is followed by the
+ * listing that its session asked for behind it.
+ *
+ * Runs in: the worker's main loop.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "zk/zk_turn.h"
+
+#include "utils/hsearch.h"
+
+typedef enum TurnKind
+{
+	TURN_KIND_URGENT,
+	TURN_KIND_UNWATCH,
+	TURN_KIND_RELEASE,
+	TURN_KIND_WORK
+} TurnKind;
+
+#define TURN_KINDS (TURN_KIND_WORK + 1)
+
+typedef struct AskerKey
+{
+	int		 owner;
+	TurnKind kind;
+} AskerKey;
+
+/* The calls of one kind that one session waits for; there is one at least. */
+typedef struct Asker
+{
+	AskerKey   key;	  /* hash key */
+	dlist_node node;  /* in askers[] */
+	dlist_head calls; /* oldest first */
+} Asker;
+
+static HTAB		 *all_askers;
+static dlist_head askers[TURN_KINDS];	 /* by kind; whose turn it is comes first */
+static Asker	 *unfinished;			 /* its turn needs one more call, or NULL */
+static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
+
+static TurnKind
+turn_kind(const Call *call)
+{
+	switch (call->kind)
+	{
+		case CALL_BEAT:
+		case CALL_SYNC:
+		case CALL_NUDGE:
+			return TURN_KIND_URGENT;
+		case CALL_UNWATCH_DATA:
+		case CALL_UNWATCH_CHILDREN:
+			return TURN_KIND_UNWATCH;
+		case CALL_DELETE:
+		case CALL_CHECK:
+			return TURN_KIND_RELEASE;
+		case CALL_CREATE:
+		case CALL_EXCHANGE:
+		case CALL_GET:
+		case CALL_LIST:
+			break;
+	}
+	return TURN_KIND_WORK;
+}
+
+static void
+prepare(void)
+{
+	HASHCTL ctl = {.keysize = sizeof(AskerKey), .entrysize = sizeof(Asker)};
+
+	all_askers = hash_create("zklock calls", 128, &ctl, HASH_ELEM | HASH_BLOBS);
+	for (int kind = 0; kind < TURN_KINDS; kind++)
+		dlist_init(&askers[kind]);
+}
+
+/* Puts a call, which is in no list, behind the others of its owner. */
+void
+turn_wait(Call *call)
+{
+	AskerKey key;
+	Asker	*asker;
+	bool	 found;
+
+	if (all_askers == NULL)
+		prepare();
+	memset(&key, 0, sizeof(key)); /* it is hashed with its padding */
+	key.owner = call->owner;
+	key.kind = turn_kind(call);
+	asker = hash_search(all_askers, &key, HASH_ENTER, &found);
+	if (!found)
+	{
+		dlist_init(&asker->calls);
+		dlist_push_tail(&askers[key.kind], &asker->node);
+	}
+	dlist_push_tail(&asker->calls, &call->node);
+}
+
+/* The one whose turn it is, or NULL. */
+static Asker *
+next_asker(TurnLimit limit)
+{
+	TurnKind order[] = {TURN_KIND_URGENT, TURN_KIND_UNWATCH,
+						last == TURN_KIND_RELEASE ? TURN_KIND_WORK : TURN_KIND_RELEASE, last};
+
+	if (unfinished)
+		return unfinished;
+	for (int i = 0; i < (int) lengthof(order); i++)
+	{
+		if (limit == TURN_URGENT && order[i] != TURN_KIND_URGENT)
+			return NULL;
+		if (!dlist_is_empty(&askers[order[i]]))
+			return dlist_head_element(Asker, node, &askers[order[i]]);
+	}
+	return NULL;
+}
+
+/* Takes the call that is to be sent next out of its queue; NULL if there is none. */
+Call *
+turn_take(TurnLimit limit)
+{
+	Asker *asker = all_askers ? next_asker(limit) : NULL;
+	Call  *call;
+
+	if (asker == NULL)
+		return NULL;
+	call = dlist_container(Call, node, dlist_pop_head_node(&asker->calls));
+	if (asker->key.kind == TURN_KIND_RELEASE || asker->key.kind == TURN_KIND_WORK)
+		last = asker->key.kind;
+	unfinished = NULL;
+	if (dlist_is_empty(&asker->calls))
+	{
+		dlist_delete(&asker->node);
+		hash_search(all_askers, &asker->key, HASH_REMOVE, NULL);
+	}
+	else if (call->followed)
+		unfinished = asker;
+	else
+	{
+		dlist_delete(&asker->node);
+		dlist_push_tail(&askers[asker->key.kind], &asker->node);
+	}
+	return call;
+}
+
+bool
+turn_is_empty(void)
+{
+	for (int kind = 0; all_askers && kind < TURN_KINDS; kind++)
+	{
+		if (!dlist_is_empty(&askers[kind]))
+			return false;
+	}
+	return true;
+}
+
+/* Is a call waiting that sets the watch which another is to remove? */
+bool
+turn_sets_watch(const Call *unwatch)
+{
+	dlist_iter iter;
+	dlist_iter waiting;
+
+	if (all_askers == NULL)
+		return false;
+	dlist_foreach (iter, &askers[TURN_KIND_WORK])
+	{
+		dlist_foreach (waiting, &dlist_container(Asker, node, iter.cur)->calls)
+		{
+			const Call *call = dlist_container(Call, node, waiting.cur);
+
+			if (call->watch && call_same_watch(call, unwatch))
+				return true;
+		}
+	}
+	return false;
+}

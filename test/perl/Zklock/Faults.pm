@@ -1,0 +1,77 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Faults - the table of faults by name, test/faults.md
+
+=head1 SYNOPSIS
+
+  use Zklock::Faults;
+
+  my @names = Zklock::Faults->names;            # of all faults
+  my @bugs  = Zklock::Faults->names('found by');    # of those whose last column has this head
+  my ($test) = Zklock::Faults->tests('orphan');     # 'nemesis lose_reply:op=create2'
+  Zklock::Faults->check('orphan,slow-writes');      # dies if there is no such fault
+
+Zklock::Server switches faults on. This module needs nothing of PostgreSQL.
+
+=cut
+
+package Zklock::Faults;
+
+use strict;
+use warnings;
+
+use Carp;
+use File::Basename qw(dirname);
+
+my $table = dirname(__FILE__) . '/../../faults.md';
+my %faults;
+
+# A row begins with the name in backquotes, the head of a table with the word "fault".
+sub _read
+{
+	return if %faults;
+	open(my $fh, '<', $table) or croak "$table: $!";
+	my $head = '';
+	while (<$fh>)
+	{
+		next unless /^\|(.*)\|$/;
+		my @cells = map { s/^\s+|\s+$//gr } split /\|/, $1;
+		if ($cells[0] eq 'fault')
+		{
+			$head = $cells[-1];
+		}
+		elsif (my ($name) = $cells[0] =~ /^`(.+)`$/)
+		{
+			croak "$table has two rows for $name" if $faults{$name};
+			$faults{$name} = { head => $head, tests => [ $cells[-1] =~ /`([^`]+)`/g ] };
+		}
+	}
+	return;
+}
+
+sub names
+{
+	my ($class, $head) = @_;
+	_read();
+	my @names = grep { !defined $head || $faults{$_}{head} eq $head } sort keys %faults;
+	return @names;
+}
+
+sub tests { my ($class, $name) = @_; $class->check($name); return @{ $faults{$name}{tests} }; }
+
+sub check
+{
+	my ($class, $list) = @_;
+	_read();
+	foreach my $name (split /,/, $list)
+	{
+		croak "there is no fault $name; there are: @{[ $class->names ]}" unless $faults{$name};
+	}
+	return;
+}
+
+1;

@@ -1,0 +1,78 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A connection pool, HikariCP, closes connections whose errors look like a dead database
+# connection, and a session's locks go with it. That ZooKeeper is away is no such error.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::JavaPool;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["listen_addresses = '127.0.0.1'"]);
+my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my $other = $b->session;
+my $user  = $a->value('SELECT current_user');
+
+my $pool = Zklock::JavaPool->new;
+$pool->open('jdbc:postgresql://127.0.0.1:' . $a->port . "/postgres?user=$user");
+
+# What is asked of a connection that was given back, and may have been closed there
+sub borrowed
+{
+	my (@queries) = @_;
+	$pool->borrow;
+	my @results = map { $pool->query($_) } @queries;
+	$pool->giveback;
+	return "@results";
+}
+
+my $pid = borrowed('SELECT pg_backend_pid()');
+is(borrowed(q{SELECT zk_lock('/hik/a')}), 't', 'a lock at session level');
+
+sub still_there
+{
+	my ($when) = @_;
+	is(borrowed('SELECT pg_backend_pid()'), $pid, "$when: the pool has the same connection");
+	is($other->query(q{SELECT zk_try_lock('/hik/a')}), 'f', "$when: and its session has the lock");
+	return;
+}
+
+subtest 'ZooKeeper is away for a moment: a try-lock fails, the connection and its locks stay' => sub {
+	$proxy->cut;
+	$a->wait_value(q{SELECT state <> 'connected' FROM zk_session}, 't');
+	is( borrowed(q{SELECT zk_try_lock('/hik/b')}, 'SELECT pg_backend_pid()'),
+		"58030 $pid", 'an error, after which the borrowed connection goes on');
+	is(borrowed(q{SELECT zk_lock('/hik/b', '10ms')}), '58030', 'likewise for a timeout that ends meanwhile');
+	still_there('ZooKeeper is away');
+	$proxy->heal;
+	$a->wait_session;
+	still_there('ZooKeeper is back');
+	is(borrowed(q{SELECT zk_try_lock('/hik/b')}), 't', 'the next call works');
+	is(borrowed(q{SELECT zk_unlock('/hik/a')}, q{SELECT zk_unlock('/hik/b')}), 't t', 'what was held is released');
+};
+
+subtest 'the same for other errors that a pool must not take for a dead connection' => sub {
+	is(borrowed(q{SELECT zk_lock('/hik/a')}), 't', 'a lock');
+	is($other->query(q{SELECT zk_lock('/hik/c')}), 't', 'and one of another server');
+	is(borrowed("SET lock_timeout = '10ms'; SELECT zk_lock('/hik/c')", 'SELECT 1'), '55P03 1', 'lock_timeout');
+	is(borrowed('SELECT zk_remove_stale_node(\'/hik/c\', \'lock-0000000000\')'), 'f', 'an administrator asks');
+	$proxy->cut;
+	$a->wait_value(q{SELECT state <> 'connected' FROM zk_session}, 't');
+	is(borrowed('SELECT zk_remove_stale_node(\'/hik/c\', \'lock-0000000000\')'), '58030', 'and cannot be answered');
+	$proxy->heal;
+	$a->wait_session;
+	still_there('after these');
+	is(borrowed('SELECT zk_unlock_all()'), '', 'all is released');
+};
+
+$other->query('SELECT zk_unlock_all()');
+$pool->stop;
+$other->disconnect;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/hik/a', '/hik/b', '/hik/c');
+done_testing;

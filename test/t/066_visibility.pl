@@ -1,0 +1,91 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Who sees what in zk_locks and zk_session, and what zk_session tells about room for locks.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ['zklock.max_locks = 100']);
+
+$a->value($_) foreach
+  'CREATE ROLE alice LOGIN', 'CREATE ROLE bob LOGIN', 'CREATE ROLE app', 'CREATE ROLE team',
+  'CREATE ROLE carol LOGIN', 'CREATE ROLE monitor LOGIN IN ROLE pg_monitor',
+  'GRANT team TO alice', 'GRANT alice TO carol', 'GRANT app TO bob',
+  'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO alice, bob, app';
+my %s = map { $_ => $a->session(user => $_) } qw(alice bob carol monitor);
+
+my @public = qw(pid kind mode state);
+my @secret = qw(datname path scope granted count node fencing_token wait_start granted_at
+  blocked_by_pid blocked_by_node);
+
+# What a session sees of the locks of another: all of them, or the public columns alone?
+sub sees
+{
+	my ($session, $of, $what, $name) = @_;
+	my $where = 'FROM zk_locks WHERE pid = ' . $of->pid;
+	my $all = $session->query("SELECT count(*) $where");
+	my $open = $session->query("SELECT count(*) $where AND path LIKE '/v/%' AND node IS NOT NULL AND scope = 'session'"
+		  . " AND datname = current_database() AND count = 1 AND granted");
+	my $shut = $session->query(
+		"SELECT count(*) $where AND num_nonnulls(@{[join ', ', @public]}) >= 3 AND num_nonnulls(@{[join ', ', @secret]}) = 0");
+	return is("$all $open $shut", { all => '2 2 0', public => '2 0 2' }->{$what}, $name);
+}
+
+$s{$_}->query("SELECT zk_lock('/v/$_'), zk_semaphore_acquire('/v/slots', 5)") foreach qw(alice bob);
+
+subtest 'a role sees its own locks, and of others what is no secret' => sub {
+	sees($s{alice}, $s{alice}, 'all',    'own locks');
+	sees($s{alice}, $s{bob},   'public', "another role's");
+	sees($s{bob},   $s{alice}, 'public', 'and the other way round');
+	is( $s{alice}->query('SELECT kind, mode, state FROM zk_locks WHERE pid = ' . $s{bob}->pid . ' ORDER BY kind'),
+		"lock|exclusive|held\nsemaphore||held", 'what is held, and how');
+	my $second = $a->session(user => 'alice');
+	sees($second, $s{alice}, 'all', 'those of another session of the same role');
+	$second->disconnect;
+};
+
+subtest 'members see what is of the role they are members of, pg_monitor and superusers see all' => sub {
+	sees($s{carol},   $s{alice}, 'all',    'a member');
+	sees($s{carol},   $s{bob},   'public', 'but not of other roles');
+	sees($s{monitor}, $s{$_},    'all',    "a member of pg_monitor, $_") foreach qw(alice bob);
+	my $superuser = $a->session;
+	sees($superuser, $s{$_}, 'all', "a superuser, $_") foreach qw(alice bob);
+	$superuser->disconnect;
+};
+
+subtest 'a lock belongs to the session\'s role, and the session itself sees it in any role' => sub {
+	$s{bob}->query('SET ROLE app');
+	sees($s{bob}, $s{bob}, 'all', 'SET ROLE');
+	$s{bob}->query("SELECT zk_lock('/v/app')");
+	is($s{bob}->query("SELECT path FROM zk_locks WHERE path = '/v/app'"), '/v/app', 'with a lock taken in that role');
+	$s{bob}->query("SELECT zk_unlock('/v/app')");
+	$s{bob}->query('RESET ROLE');
+	$a->value('CREATE FUNCTION public.take() RETURNS boolean SECURITY DEFINER LANGUAGE sql AS $$ SELECT public.zk_lock(\'/v/taken\') $$');
+	is($s{bob}->query('SELECT take()'), 't', 'a lock that a function of another role takes');
+	my $second = $a->session(user => 'bob');
+	is($second->query("SELECT path FROM zk_locks WHERE path = '/v/taken'"), '/v/taken', 'is the lock of the role of the session');
+	$second->disconnect;
+	$s{bob}->query("SELECT zk_unlock('/v/taken')");
+};
+
+subtest 'zk_session is for pg_monitor, with the room for locks' => sub {
+	is($s{alice}->try('SELECT * FROM zk_session')->{sqlstate}, '42501', 'not for everyone');
+	# The locks that say whose turn it is at the semaphore may still be on their way out.
+	$a->wait_value('SELECT locks_in_use FROM zk_session', '4');
+	is($s{monitor}->query('SELECT max_locks, locks_in_use, obstacle FROM zk_session'), '100|4|', 'and nothing is in the way');
+	$s{alice}->query('SELECT zk_unlock_all()');
+	$a->wait_value('SELECT locks_in_use FROM zk_session', '2');
+	pass('what is released is free again');
+	my $b = Zklock::Server->new('b', zookeeper => $zk, max_connections => 20);
+	is($b->value('SELECT max_locks FROM zk_session'), 20 * 64, 'by default 64 for each of max_connections');
+	$b->stop;
+};
+
+$_->disconnect foreach values %s;
+Zklock::Server->assert_clean($zk, [$a], '/v/bob', '/v/alice', '/v/slots/leases', '/v/slots/locks');
+done_testing;

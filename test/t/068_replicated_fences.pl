@@ -1,0 +1,210 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Table zk_fences is part of a publication FOR ALL TABLES. One database's fences never
+# change another's that way, while dump, restore and pg_upgrade keep them.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+
+my @options = (preload => 0, allows_streaming => 'logical', conf => ['wal_retrieve_retry_interval = 100ms']);
+my ($east, $west) = map { Zklock::Server->new($_, @options) } qw(east west);
+
+sub fences
+{
+	my ($server) = @_;
+	return $server->value(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fences});
+}
+
+sub fence
+{
+	my ($server, %token) = @_;
+	$server->value("SELECT zk_fence('$_', $token{$_})") foreach sort keys %token;
+	return;
+}
+
+sub publish { my ($server) = @_; $server->value('CREATE PUBLICATION everything FOR ALL TABLES'); return; }
+
+# Changes of $from go to $to, what is there already first of all.
+sub subscribe
+{
+	my ($to, $from) = @_;
+	my $name = 'from_' . $from->name;
+	my $mark = $to->log_mark;
+	$to->value("CREATE SUBSCRIPTION $name CONNECTION '" . $from->connstr('postgres') =~ s/'//gr . "' PUBLICATION everything");
+	wait_until {
+		$to->value(q{SELECT count(*) > 0 AND bool_and(srsubstate = 'r') FROM pg_subscription_rel}) eq 't'
+	} sub { "the initial copy; log:\n" . $to->log_since($mark) };
+	return;
+}
+
+# All of $from's changes have reached $to, and none was trouble.
+sub replicated
+{
+	my ($from, $to, $mark, $name) = @_;
+	my $lsn = $from->value('SELECT pg_current_wal_lsn()');
+	my $done = eval {
+		$from->wait_value(
+			"SELECT coalesce(bool_and(replay_lsn >= '$lsn'), false) FROM pg_stat_replication WHERE application_name = 'from_"
+			  . $from->name . q{'}, 't', 30);
+		1;
+	};
+	my $log = $to->log_since($mark);
+	ok($done && $log !~ /ERROR/, "$name: replication goes on") or diag $@ || $log;
+	return;
+}
+
+fence($east, '/both' => 20, '/east' => 10);
+fence($west, '/both' => 5, '/west' => 7);
+foreach my $server ($east, $west)
+{
+	$server->value('CREATE TABLE account (id int PRIMARY KEY, token bigint)');
+	$server->value(q{CREATE FUNCTION fence_account() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN
+			PERFORM public.zk_fence('/account', NEW.token);
+			RETURN NULL;
+		END $$});
+	$server->value('CREATE TRIGGER fence AFTER INSERT ON account FOR EACH ROW EXECUTE FUNCTION fence_account()');
+	$server->value('ALTER TABLE account ENABLE ALWAYS TRIGGER fence');
+}
+$east->value('INSERT INTO account VALUES (1, 100)');
+
+my $mine = '/both 5, /west 7';
+
+subtest 'the initial copy' => sub {
+	my $mark = $west->log_mark;
+	publish($east);
+	subscribe($west, $east);
+	is($west->value('SELECT count(*) FROM account'), 1, 'tables are copied');
+	is(fences($west), "/account 100, $mine", 'but no fences; what a trigger fences while rows are copied is kept');
+	unlike($west->log_since($mark), qr/ERROR/, 'without trouble');
+};
+
+subtest 'changes that follow' => sub {
+	foreach my $change (
+		[ insert => q{SELECT zk_fence('/new', 1)} ],
+		[ update => q{SELECT zk_fence('/both', 21), zk_fence('/east', 11)} ],
+		[ 'update of a key' => q{UPDATE zk_fences SET path = '/west' WHERE path = '/new'} ],
+		[ delete => q{DELETE FROM zk_fences WHERE path IN ('/both', '/west')} ],
+		[ truncate => 'TRUNCATE zk_fences' ],
+		[ 'truncate with others' => 'TRUNCATE zk_fences, account' ])
+	{
+		my ($name, $sql) = @$change;
+		my $mark = $west->log_mark;
+		$east->value($sql);
+		replicated($east, $west, $mark, $name);
+		is(fences($west), "/account 100, $mine", "$name: changes nothing here");
+	}
+	is($west->value('SELECT count(*) FROM account'), 0, 'other tables are truncated');
+	is(fences($east), '', 'as they are there');
+	my $mark = $west->log_mark;
+	$east->value('INSERT INTO account VALUES (2, 102)');
+	replicated($east, $west, $mark, 'a trigger');
+	is(fences($west), "/account 102, $mine", 'what a trigger fences while changes are applied is kept');
+	my $session = $west->session;
+	is($session->try(q{SELECT zk_fence('/account', 101)})->{sqlstate}, '40001', 'and refuses what is older');
+	$session->disconnect;
+};
+
+# The worker that applies a TRUNCATE keeps what is committed while it waits, whatever its
+# snapshot.
+foreach my $isolation ('read committed', 'repeatable read')
+{
+	subtest "a fence that commits while a TRUNCATE waits for it, $isolation" => sub {
+		$west->set_conf(default_transaction_isolation => $isolation);
+		$west->value('ALTER SUBSCRIPTION from_east DISABLE');
+		$west->wait_value('SELECT count(*) FROM pg_stat_subscription WHERE pid IS NOT NULL', 0);
+		my $writer = $west->session;
+		my $token  = $isolation eq 'read committed' ? 30 : 31;
+		my $mark   = $west->log_mark;
+		$writer->query("BEGIN; SELECT zk_fence('/west', $token)");
+		$east->value("INSERT INTO account VALUES ($token, 1$token); TRUNCATE zk_fences");
+		$west->value('ALTER SUBSCRIPTION from_east ENABLE');
+		$west->wait_value(q{SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'zk_fences'::regclass}, 1);
+		$writer->query('COMMIT');
+		replicated($east, $west, $mark, 'TRUNCATE');
+		is(fences($west), "/account 1$token, /both 5, /west $token", 'is not lost');
+		$writer->disconnect;
+	};
+}
+$west->set_conf(default_transaction_isolation => 'read committed');
+
+subtest 'both directions at once' => sub {
+	# Any other table would go round and round.
+	$_->value('DROP TABLE account') foreach $east, $west;
+	$_->value(q{DELETE FROM zk_fences}) foreach $east, $west;
+	fence($east, '/both' => 50, '/east' => 51);
+	fence($west, '/both' => 60, '/west' => 61);
+	my @mark = map { $_->log_mark } $east, $west;
+	publish($west);
+	subscribe($east, $west);
+	fence($east, '/both' => 52);
+	fence($west, '/both' => 62, '/fresh' => 1);
+	fence($east, '/fresh' => 2);
+	replicated($east, $west, $mark[1], 'from east to west');
+	replicated($west, $east, $mark[0], 'from west to east');
+	is(fences($east), '/both 52, /east 51, /fresh 2', 'east has its own');
+	is(fences($west), '/both 62, /fresh 1, /west 61', 'west has its own');
+	$east->value('DROP SUBSCRIPTION from_west');
+	$west->value('DROP SUBSCRIPTION from_east');
+};
+
+subtest 'a session that replays by itself, and says so, is treated alike' => sub {
+	$west->value(q{SELECT pg_replication_origin_create('elsewhere')});
+	my $session = $west->session;
+	$session->query(q{SELECT pg_replication_origin_session_setup('elsewhere'); SET session_replication_role = replica});
+	$session->query(q{INSERT INTO zk_fences VALUES ('/replayed', 1, now(), 'x')});
+	$session->query(q{UPDATE zk_fences SET token = 1});
+	$session->query(q{BEGIN; TRUNCATE zk_fences; COMMIT});
+	is(fences($west), '/both 62, /fresh 1, /west 61', 'changes are dropped');
+	$session->query(q{SELECT zk_fence('/both', 63)});
+	is(fences($west), '/both 63, /fresh 1, /west 61', 'but for those of zk_fence');
+	$session->disconnect;
+};
+
+subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
+	my $dump = PostgreSQL::Test::Utils::tempdir . '/dump';
+	$west->node->command_ok([ qw(pg_dump --format=custom --file), $dump, '--dbname', $west->connstr('postgres') ],
+		'pg_dump');
+	my $kept = fences($west);
+	foreach my $role ('origin', 'replica')
+	{
+		local $ENV{PGOPTIONS} = "-c session_replication_role=$role";
+		$west->value("CREATE DATABASE restored_$role TEMPLATE template0");
+		$west->node->command_ok([ 'pg_restore', '--dbname', $west->connstr("restored_$role"), $dump ], "pg_restore, $role");
+		my $session = $west->session(dbname => "restored_$role");
+		is($session->query(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fences}), $kept, 'all are there');
+		$session->query('DELETE FROM zk_fences');
+		is($session->query(q{SELECT string_agg(DISTINCT tgenabled::text, '') FROM pg_trigger WHERE tgrelid = 'zk_fences'::regclass}),
+			'R', 'and the triggers are as they were');
+		$session->disconnect;
+	}
+};
+
+subtest 'pg_upgrade keeps them' => sub {
+	my $kept = fences($west);
+	my $new = Zklock::Server->new('new', preload => 0, start => 0, extension => 0);
+	$west->value('DROP DATABASE restored_origin');
+	$west->value('DROP DATABASE restored_replica');
+	$west->stop;
+	chomp(my $bindir = `pg_config --bindir`);
+	my $directory = PostgreSQL::Test::Utils::tempdir;
+	chdir $directory or die $!;
+	command_ok(
+		[   'pg_upgrade', '--no-sync', '-b', $bindir, '-B', $bindir, '-d', $west->data_dir, '-D', $new->data_dir,
+			'-p', $west->port, '-P', $new->port, '-s', $new->host ],
+		'pg_upgrade');
+	$new->start;
+	is(fences($new), $kept, 'all are there');
+	fence($new, '/both' => 70);
+	is( $new->value(q{SELECT string_agg(tgname::text, ', ' ORDER BY tgname) FROM pg_trigger
+			WHERE tgrelid = 'zk_fences'::regclass AND tgenabled = 'R'}),
+		'keep_local, keep_local_after_truncate, keep_local_before_truncate', 'and the triggers');
+	is($new->value(q{SELECT extversion FROM pg_extension WHERE extname = 'zklock'}), '1.1', 'of the same version');
+};
+
+done_testing;

@@ -1,0 +1,195 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The worker fails in the middle of its work: the next one goes on, and nobody notices.
+#
+# An error ends the worker, whatever it is about: it has heard what backends ask for, or
+# what ZooKeeper has answered, and has done nothing about it. What it knew besides that in
+# shared memory is gone. See test/faults.md.
+#
+# Server a has the faults; rivals for the same paths are on server b.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
+
+my $zk = Zklock::ZooKeeper->standalone;
+my @conf = ("zklock.session_timeout = '20s'");
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf, faults => '');
+my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $id = $a->session_id;
+my @paths;
+
+# How a recipe is asked for and given back, how a rival that it excludes asks, and below
+# which nodes all of them have theirs.
+my %lock = (
+	exclusive => {
+		ask   => sub { "SELECT zk_lock('$_[0]')" },
+		give  => sub { "SELECT zk_unlock('$_[0]')" },
+		nodes => sub { $_[0] } });
+$lock{shared} = {
+	ask        => sub { "SELECT zk_lock_shared('$_[0]')" },
+	give       => sub { "SELECT zk_unlock_shared('$_[0]')" },
+	rival_ask  => $lock{exclusive}{ask},
+	rival_give => $lock{exclusive}{give},
+	nodes      => $lock{exclusive}{nodes} };
+$lock{semaphore} = {
+	ask   => sub { "SELECT zk_semaphore_acquire('$_[0]', 1)" },
+	give  => sub { "SELECT zk_semaphore_release('$_[0]')" },
+	nodes => sub { "$_[0]/locks", "$_[0]/leases" } };
+my @recipes = sort keys %lock;
+
+# A path that exists, with the rest of its recipe
+sub of_path
+{
+	my ($name, $path) = @_;
+	my %recipe = %{ $lock{$name} };
+	my @nodes = $recipe{nodes}->($path);
+	$zk->shell->create($_, makepath => 1) foreach @nodes;
+	push @paths, @nodes;
+	my %sql = map { $_ => $recipe{$_}->($path) } grep { /ask|give/ } keys %recipe;
+	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
+}
+
+# What a session has, but for what it waits for
+sub held
+{
+	my ($session) = @_;
+	return [ map { "$_->{state} $_->{path} $_->{node} $_->{fencing_token}" }
+		  $a->locks('pid = ' . $session->pid . " AND state = 'held' ORDER BY path") ];
+}
+
+sub failures { my ($mark, $text) = @_; return scalar(() = $a->log_since($mark) =~ /worker ERROR:  \Q$text\E/g); }
+
+# What is done makes a worker fail, or several as long as the fault is on.
+sub worker_fails_over
+{
+	my ($fault, $code) = @_;
+	my $mark = $a->log_mark;
+	$a->set_faults($fault);
+	$code->();
+	wait_until { failures($mark, "fault: $fault") } "a worker to fail with $fault";
+	$a->set_faults('');
+	return;
+}
+
+sub disconnect { $_->disconnect foreach @_; return; }
+
+# While there is no worker, what zk_session tells is not the point.
+sub session_lives
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$a->wait_session;
+	is($a->session_id, $id, 'the ZooKeeper session is the same');
+	return;
+}
+
+foreach my $recipe (@recipes)
+{
+	subtest "$recipe: requests that the worker has only read are served by the next one" => sub {
+		my $path = "/f/requests/$recipe";
+		my %is   = of_path($recipe, $path);
+		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
+		my $rival = $b->session(name => 'rival');
+		is($holder->query($is{ask}), 't', 'there is a holder');
+		my $had = held($holder);
+		$rival->query_start($is{rival_ask});
+		$b->wait_queued($rival);
+
+		worker_fails_over('fail-requests', sub { $waiter->query_start($is{ask}) });
+		$a->wait_queued($waiter);
+		is_deeply(held($holder), $had, 'the holder has its node and its token');
+		worker_fails_over('fail-requests', sub { $holder->query_start($is{give}) });
+		is($holder->finish, 't', 'it lets go');
+		is($rival->finish, 't', 'the next in the queue has it');
+		ok($waiter->busy, 'who came later waits');
+		is($rival->query($is{rival_give}), 't', 'when that lets go');
+		is($waiter->finish, 't', 'its turn comes');
+		is($waiter->query($is{give}), 't', 'and ends');
+		session_lives();
+		disconnect($holder, $waiter, $rival);
+	};
+
+	subtest "$recipe: nodes that the worker has only heard of are the next one's" => sub {
+		my $path   = "/f/written/$recipe";
+		my %is     = of_path($recipe, $path);
+		my $holder = $a->session(name => 'holder');
+		my $mark   = $a->log_mark;
+		my $writes = @{ $is{nodes} };    # creates, and as many deletes
+		$a->set_faults('fail-written');
+		is($holder->query($is{ask}), 't', 'a node is created, and its owner is granted');
+		my $row  = $a->wait_holder($holder);
+		my $root = $is{nodes}[-1];
+		is_deeply([ $zk->children($root) ], [ $row->{node} ], 'under one node, and that is its');
+		is($row->{fencing_token} >> 12, $zk->shell->stat("$root/$row->{node}")->{czxid}, 'with the token of that')
+		  if $recipe ne 'semaphore';    # permits have none
+		is($holder->query($is{give}), 't', 'it lets go');
+		wait_until { !map { $zk->children($_) } @{ $is{nodes} } } 'the nodes to be gone';
+		wait_until { failures($mark, 'fault: fail-written') >= 2 * $writes } 'each write to have cost a worker';
+		$a->set_faults('');
+		session_lives();
+		is(failures($mark, 'fault: fail-written'), 2 * $writes, 'one for each write');
+		disconnect($holder);
+	};
+
+	subtest "$recipe: what the worker has no memory to hear of is found out" => sub {
+		my $path = "/f/memory/$recipe";
+		my %is   = of_path($recipe, $path);
+		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
+		my $rival = $b->session(name => 'rival');
+		is($holder->query("SELECT zk_lock('/f/memory/held')"), 't', 'there is a lock that nobody disputes');
+		my $had = held($holder);
+		is($rival->query($is{rival_ask}), 't', 'and one that is taken elsewhere');
+		$waiter->query_start($is{ask});
+		$a->wait_queued($waiter);
+
+		my $mark = $a->log_mark;
+		$a->set_faults('no-memory');
+		is($rival->query($is{rival_give}), 't', 'which is released');
+		wait_until { failures($mark, 'out of memory') >= 2 } 'workers to fail again and again';
+		ok($waiter->busy, 'who waits for it waits on');
+		is_deeply(held($holder), $had, 'who holds a lock holds it');
+		$a->set_faults('');
+		is($waiter->finish, 't', 'with memory, its turn comes');
+		is_deeply(held($holder), $had, 'node and token of the holder are as they were');
+		session_lives();
+		$waiter->query($is{give});
+		disconnect($holder, $waiter, $rival);
+	};
+}
+
+subtest 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub {
+	my $path = '/f/downgrade';
+	my %is   = of_path('exclusive', $path);
+	my $holder = $a->session(name => 'holder');
+	my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
+	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
+	my $token = $a->wait_holder($holder)->{fencing_token};
+	$reader->query_start("SELECT zk_lock_shared('$path')");
+	$b->wait_queued($reader);
+	$writer->query_start("SELECT zk_lock('$path')");
+	$b->wait_queued($writer);
+
+	my $mark = $a->log_mark;
+	$a->set_faults('fail-written');
+	is($holder->query($is{give}), 't', 'the exclusive one is given up');
+	is(failures($mark, 'fault: fail-written'), 1, 'a worker fails');
+	is($reader->finish, 't', 'the reader comes in');
+	my $row = $a->wait_holder($holder);
+	is("$row->{mode} $row->{fencing_token}", "shared $token", 'the holder has kept its token');
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 't', 'it lets go');
+	ok($writer->busy, 'the writer waits for the reader');
+	$a->set_faults('');
+	is($reader->query("SELECT zk_unlock_shared('$path')"), 't', 'that lets go as well');
+	is($writer->finish, 't', 'and the writer comes in');
+	session_lives();
+	disconnect($holder, $reader, $writer);
+};
+
+Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/f/memory/held');
+done_testing;

@@ -1,0 +1,137 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What sessions ask of ZooKeeper is sent in turns: whoever asks for much does not keep
+# others waiting. The order is that of the requests in the proxy, while no answers come.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Cast;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy,
+	conf => [ "zklock.session_timeout = '60s'", "log_statement = 'none'" ]);
+my $many = 1500;
+
+# Paths that exist, and are not in use.
+sub prepare
+{
+	my (@paths) = @_;
+	my $session = $a->session;
+	$session->query("SELECT zk_lock('$_') AND zk_unlock('$_')") foreach @paths;
+	$session->disconnect;
+	return;
+}
+
+# Nothing is answered, and as much is under way as can be.
+sub stop_answers
+{
+	$proxy->blackhole('replies');
+	$proxy->reset_counts;
+	return;
+}
+
+sub wait_full
+{
+	my ($op) = @_;
+	# Requests are followed by reminders when nothing else is sent any more.
+	wait_until { ($proxy->counts->{$op} || 0) >= 30 && ($proxy->counts->{exists} || 0) >= 1 } 'the window to be full';
+	return;
+}
+
+# How many requests matched by the one pattern were sent before the first matched by the other?
+sub count_before
+{
+	my ($count, $until) = @_;
+	my $n = 0;
+	foreach my $request (@{ $proxy->requests })
+	{
+		my $text = "$request->[0] " . ($request->[1] || '');
+		return $n if $text =~ $until;
+		$n++ if $text =~ $count;
+	}
+	return "$n, but none of the other kind";
+}
+
+sub greedy_holds
+{
+	hold($a, 'greedy', '/g/0');
+	is($s{greedy}->query("SELECT count(*) FROM generate_series(1, $many) i WHERE zk_lock('/g/' || i)"), $many, "$many locks of one session");
+	return;
+}
+
+prepare('/v/lock', map { "/w/$_" } 1 .. 8);
+
+subtest 'a lock is not behind a thousand releases of another session' => sub {
+	greedy_holds();
+	stop_answers();
+	$s{greedy}->query_start('SELECT zk_unlock_all()');
+	wait_full('delete');
+	on($a, 'victim')->query_start("SELECT zk_lock('/v/lock')");
+	$a->wait_waiting($s{victim}, '/v/lock');
+	$proxy->reset_counts;
+	$proxy->heal;
+	is($s{victim}->finish, 't', 'it is granted');
+	ok($s{greedy}->result->{ok}, 'all is released');
+	cmp_ok(count_before(qr{^delete /g/}, qr{^create2 /v/lock/}), '<=', 2, 'after no more than two of the releases');
+	my @log = map { "$_->[0] " . ($_->[1] || '') } @{ $proxy->requests };
+	my ($create) = grep { $log[$_] =~ m{^create2 /v/lock/} } 0 .. $#log;
+	is($log[ $create + 1 ], 'getChildren /v/lock', 'with its listing right behind the create');
+	$s{victim}->query("SELECT zk_unlock('/v/lock')");
+};
+
+subtest 'nor is it behind the checks of another session\'s COMMIT, nor are these behind each other' => sub {
+	greedy_holds();
+	hold($a, 'modest', '/v/modest');
+	foreach my $name (qw(greedy modest))
+	{
+		$s{$name}->query("SET zklock.commit_guard = 'quorum'");
+		$a->value("CREATE TABLE IF NOT EXISTS t (i int)");
+	}
+	$_->query('BEGIN'), $_->query('INSERT INTO t VALUES (1)') foreach @s{qw(greedy modest)};
+	stop_answers();
+	$s{greedy}->query_start('COMMIT');
+	wait_full('multi');
+	$s{modest}->query_start('COMMIT');
+	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{modest}->pid, 'Lock');
+	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
+	$a->wait_waiting($s{victim}, '/v/lock');
+	$proxy->reset_counts;
+	$proxy->heal;
+	is($s{victim}->finish, 't', 'it is granted');
+	ok($s{$_}->result->{ok}, "$_ has committed") foreach qw(greedy modest);
+	cmp_ok(count_before(qr{^multi /g/}, qr{^create2 /v/lock/}), '<=', 2, 'after no more than two of the checks');
+	cmp_ok(count_before(qr{^multi /g/}, qr{^multi /v/modest/}), '<=', 2, 'and so is the commit of who holds one lock');
+	$_->query('SELECT zk_unlock_all()') foreach @s{qw(greedy modest victim)};
+};
+
+subtest 'sessions of one role that come first do not starve one that comes later' => sub {
+	# Each has but one lock to take, and takes its turn.
+	my @crowd = map { on($a, "crowd $_") } 1 .. 8;
+	greedy_holds();
+	stop_answers();
+	$s{greedy}->query_start('SELECT zk_unlock_all()');
+	wait_full('delete');
+	foreach my $i (1 .. 8)
+	{
+		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/w/$i')");
+		$a->wait_waiting($crowd[ $i - 1 ], "/w/$i");
+	}
+	$proxy->reset_counts;
+	$proxy->heal;
+	is($_->finish, 't', $_->name . ' has its lock') foreach @crowd;
+	ok($s{greedy}->result->{ok}, 'all is released');
+	my @order = map { $_->[0] eq 'create2' && $_->[1] =~ m{^/w/(\d)/} ? $1 : () } @{ $proxy->requests };
+	is("@order", '1 2 3 4 5 6 7 8', 'in the order in which they came');
+	cmp_ok(count_before(qr{^delete /g/}, qr{^create2 /w/8/}), '<=', 20, 'with one release between two of them');
+};
+
+all_disconnect();
+$a->assert_clean($zk, '/v/lock', '/v/modest', '/g/0', map { "/w/$_" } 1 .. 8);
+done_testing;

@@ -1,0 +1,57 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What a session's permits cost the worker grows with their number, not with its square:
+# thousands of them are no burden on others. Measured is the work, in ticks of the
+# processor that the worker has used, and not how long anything takes.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone(request_log => 0);
+my $a  = Zklock::Server->new('a', zookeeper => $zk,
+	conf => [ "zklock.session_timeout = '30s'", "log_statement = 'none'" ]);
+my $s     = $a->session;
+my $other = $a->session;
+my ($few, $many, $rounds) = (250, 2000, 100);
+
+sub ticks
+{
+	my @fields = split / /, slurp_file('/proc/' . $a->worker_pid . '/stat') =~ s/.*\) //sr;
+	return $fields[11] + $fields[12];
+}
+
+sub hold_permits
+{
+	my ($n, $more) = @_;
+	is($s->query("SELECT count(*) FROM generate_series(1, $more) WHERE zk_semaphore_acquire('/p/many', 9999, '0')"),
+		$more, "a session has $n permits");
+	return;
+}
+
+# What it takes to acquire and release another one, again and again
+sub work
+{
+	my $begun = ticks();
+	$s->query("DO \$\$ BEGIN FOR i IN 1 .. $rounds LOOP
+		PERFORM zk_semaphore_acquire('/p/many', 9999, '0'); PERFORM zk_semaphore_release('/p/many');
+	END LOOP; END \$\$");
+	return ticks() - $begun;
+}
+
+hold_permits($few, $few);
+my $work = work();
+hold_permits($many, $many - $few);
+my $more = work();
+note("$work ticks with $few permits, $more with $many");
+cmp_ok($more, '<=', ($work + 1) * $many / $few, 'eight times as many permits take no more than eight times the work');
+is($other->query("SELECT zk_lock('/p/other') AND zk_unlock('/p/other')"), 't', 'others are served');
+is($other->query("SELECT zk_semaphore_acquire('/p/many', 1, '0')"), 'f', 'the permits are held');
+
+$_->disconnect foreach $s, $other;
+$a->assert_clean($zk, '/p/many/leases', '/p/other');
+done_testing;

@@ -1,0 +1,237 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zklock.commit_guard: anyone may make it stricter, only superusers laxer, and a lock keeps
+# the guard it was taken under.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my $s     = $a->session;
+
+$a->value("CREATE ROLE $_ LOGIN") foreach qw(app mallory strict lax);
+$a->value("GRANT CREATE ON SCHEMA public TO app, mallory");
+$a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_xact_lock(text, interval), zk_unlock(text) TO app, mallory, strict, lax');
+$a->value("ALTER ROLE strict SET zklock.commit_guard = 'quorum'");
+$a->value("ALTER ROLE lax SET zklock.commit_guard = 'off'");
+$a->value('CREATE TABLE account (balance int)');
+$a->value('GRANT SELECT, INSERT ON account TO app, mallory, lax, strict');
+
+my $app = $a->session(user => 'app');
+$app->query(q{CREATE FUNCTION pay(path text, level text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+	SET search_path = public, pg_temp AS $$
+	BEGIN
+		IF level = 'session' THEN
+			PERFORM zk_lock(path);
+		ELSE
+			PERFORM zk_xact_lock(path);
+		END IF;
+		INSERT INTO account VALUES (1);
+		RETURN true;
+	END $$});
+# The same, with a guard of its own while it takes the lock.
+$app->query(q{CREATE FUNCTION pay_guarded(path text, level text) RETURNS boolean LANGUAGE sql SECURITY DEFINER
+	SET search_path = public, pg_temp SET zklock.commit_guard = lease AS 'SELECT pay(path, level)'});
+
+sub denied
+{
+	my ($session, $sql, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = $session->try($sql);
+	is($result->{sqlstate}, '42501', "$name: refused") or diag explain $result;
+	return $result;
+}
+
+# Deletes the node of a lock, and waits until the server knows.
+sub lose
+{
+	my ($session, $path) = @_;
+	my ($node) = $zk->children($path);
+	$zk->shell->delete("$path/$node");
+	$a->wait_lock($session, 'lost', $path);
+	return;
+}
+
+subtest 'an ordinary user cannot make it laxer, by any means' => sub {
+	my $m = $a->session(user => 'mallory');
+	my $result = denied($m, 'SET zklock.commit_guard = off', 'SET');
+	is($result->{message}, 'permission denied to set parameter "zklock.commit_guard" to a laxer value', 'message');
+	is($result->{detail}, q{Only superusers can make it laxer than the session's default, "lease".}, 'detail');
+	denied($m, "SELECT set_config('zklock.commit_guard', 'off', false)", 'set_config');
+	denied($m, "UPDATE pg_settings SET setting = 'off' WHERE name = 'zklock.commit_guard'", 'pg_settings');
+	denied($m, 'ALTER ROLE mallory SET zklock.commit_guard = off', 'ALTER ROLE');
+	denied($m, q{CREATE FUNCTION f() RETURNS int LANGUAGE sql SET zklock.commit_guard = off AS 'SELECT 1'},
+		'the definition of a function');
+	$m->query('BEGIN');
+	denied($m, 'SET LOCAL zklock.commit_guard = off', 'SET LOCAL');
+	$m->query('ROLLBACK');
+	is($m->query('SHOW zklock.commit_guard'), 'lease', 'it stays as it was');
+	$m->disconnect;
+};
+
+subtest 'but stricter, in its session, and back' => sub {
+	my $m = $a->session(user => 'mallory');
+	foreach my $back ('RESET zklock.commit_guard', 'SET zklock.commit_guard = lease',
+		'SET zklock.commit_guard TO DEFAULT', 'DISCARD ALL')
+	{
+		$m->query('SET zklock.commit_guard = quorum');
+		is($m->query('SHOW zklock.commit_guard'), 'quorum', 'stricter');
+		$m->query($back);
+		is($m->query('SHOW zklock.commit_guard'), 'lease', $back);
+	}
+	$m->query('BEGIN; SET LOCAL zklock.commit_guard = quorum; COMMIT');
+	is($m->query('SHOW zklock.commit_guard'), 'lease', 'SET LOCAL ends with the transaction');
+	$m->disconnect;
+};
+
+subtest 'what the administrator gave a role is the least that it has' => sub {
+	my $m = $a->session(user => 'strict');
+	is($m->query('SHOW zklock.commit_guard'), 'quorum', 'stricter than for others');
+	denied($m, 'SET zklock.commit_guard = lease', 'what others have');
+	denied($m, "ALTER ROLE strict $_", "ALTER ROLE $_")
+	  foreach 'SET zklock.commit_guard = lease', 'SET zklock.commit_guard = quorum', 'SET zklock.commit_guard TO DEFAULT',
+	  'RESET zklock.commit_guard';
+	$m->query("ALTER ROLE strict SET work_mem = '1MB'");
+	$m->query('ALTER ROLE strict RESET ALL');
+	is($a->value("SELECT setconfig::text FROM pg_db_role_setting WHERE setrole = 'strict'::regrole"), '{zklock.commit_guard=quorum}',
+		'RESET ALL leaves what only the administrator can reset');
+	$m->query('SET zklock.commit_guard = quorum');
+	$m->disconnect;
+	$a->value('CREATE DATABASE owned OWNER strict');
+	$a->value('ALTER DATABASE owned SET zklock.commit_guard = quorum');
+	my $owner = $a->session(user => 'strict', dbname => 'owned');
+	denied($owner, 'ALTER DATABASE owned RESET zklock.commit_guard', 'nor can the owner of a database change what it was given');
+	$owner->disconnect;
+	$a->value('DROP DATABASE owned');
+	$m = $a->session(user => 'lax');
+	is($m->query('SHOW zklock.commit_guard'), 'off', 'or laxer');
+	ok($m->try("SET zklock.commit_guard = $_")->{ok}, $_) foreach qw(lease off);
+	$m->disconnect;
+};
+
+subtest 'connection options come before what the role was given' => sub {
+	foreach my $case ([ mallory => 'off', 0 ], [ strict => 'lease', 0 ], [ strict => 'quorum', 1 ], [ mallory => 'quorum', 1 ])
+	{
+		my ($user, $guard, $accepted) = @$case;
+		local $ENV{PGOPTIONS} = "-c zklock.commit_guard=$guard";
+		my ($code, $out, $err) = $a->psql('postgres', 'SHOW zklock.commit_guard',
+			extra_params => [ '-U', $user ], on_error_die => 0);
+		is($code == 0 ? $out : 'refused', $accepted ? $guard : 'refused', "$user with $guard");
+		like($err, qr/permission denied to set parameter "zklock\.commit_guard"/, 'the error says why') if !$accepted;
+	}
+};
+
+subtest 'superusers, and who has the privilege, may do what they like' => sub {
+	$s->query('SET zklock.commit_guard = off');
+	$s->query('SET ROLE mallory');
+	is($s->query('SHOW zklock.commit_guard'), 'off', 'what a superuser has set stays');
+	denied($s, 'SET zklock.commit_guard = off', 'another role cannot set it again');
+	$s->query('RESET ROLE; RESET zklock.commit_guard');
+	$a->value(q{CREATE FUNCTION relax() RETURNS text LANGUAGE sql SECURITY DEFINER
+		AS $$ SELECT set_config('zklock.commit_guard', 'off', false) $$});
+	my $m = $a->session(user => 'mallory');
+	is($m->query('SELECT relax()'), 'off', 'a superuser can lend it, in a SECURITY DEFINER function');
+	$m->disconnect;
+	SKIP:
+	{
+		skip 'no privileges on parameters before PostgreSQL 15', 1
+		  if $a->value("SELECT current_setting('server_version_num')") < 150000;
+		$a->value('GRANT SET ON PARAMETER zklock.commit_guard TO app');
+		ok($app->try('SET zklock.commit_guard = off; RESET zklock.commit_guard')->{ok}, 'or grant it');
+		$a->value('REVOKE SET ON PARAMETER zklock.commit_guard FROM app');
+	}
+};
+
+subtest 'parallel workers take over what the leader has' => sub {
+	$a->value('CREATE TABLE many AS SELECT generate_series(1, 20000) i');
+	$a->value('GRANT SELECT ON many TO mallory');
+	my $m = $a->session(user => 'mallory');
+	$m->query('SELECT relax()');
+	$m->query("SET $_") foreach 'parallel_setup_cost = 0', 'parallel_tuple_cost = 0',
+	  'min_parallel_table_scan_size = 0', 'max_parallel_workers_per_gather = 2';
+	like($m->query('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM many'),
+		qr/Workers Launched: [12]/, 'a laxer value as well');
+	$m->disconnect;
+};
+
+subtest 'a lock keeps the guard that it was taken under' => sub {
+	foreach my $level (qw(transaction session))
+	{
+		my $path = "/cg/$level";
+		$s->query('BEGIN');
+		$s->query("SELECT pay('$path', '$level')");
+		$s->query('SET zklock.commit_guard = off');
+		lose($s, $path);
+		is($s->try('COMMIT')->{sqlstate}, '40001', "$level level: setting it off afterwards changes nothing");
+		$s->query('DISCARD ALL');
+	}
+	$s->query('SET zklock.commit_guard = off');
+	$s->query('BEGIN');
+	$s->query("SELECT pay('/cg/off', 'transaction')");
+	lose($s, '/cg/off');
+	ok($s->try('COMMIT')->{ok}, 'one that was taken under "off" is not asked for');
+	$s->query('BEGIN');
+	$s->query("SELECT pay('/cg/later', 'transaction')");
+	lose($s, '/cg/later');
+	$s->query('SET zklock.commit_guard = lease');
+	is($s->try('COMMIT')->{sqlstate}, '40001', 'unless the setting is stricter by then');
+	$s->query('SET zklock.commit_guard = off');
+	$s->query('BEGIN');
+	$s->query("SELECT pay('/cg/twice', 'transaction')");
+	$s->query('SET LOCAL zklock.commit_guard = lease');
+	$s->query("SELECT pay('/cg/twice', 'transaction')");
+	$s->query('SET LOCAL zklock.commit_guard = off');
+	$s->query("SELECT pay('/cg/twice', 'transaction')");
+	lose($s, '/cg/twice');
+	is($s->try('COMMIT')->{sqlstate}, '40001', 'of several acquisitions the strictest counts');
+	$s->query('RESET zklock.commit_guard');
+};
+
+subtest 'a function protects itself with a setting of its own' => sub {
+	my $m = $a->session(user => 'lax');
+	foreach my $level (qw(transaction session))
+	{
+		$m->query('BEGIN');
+		$m->query("SELECT pay_guarded('/cg/function', '$level')");
+		is($m->query('SHOW zklock.commit_guard'), 'off', 'its caller has none');
+		lose($m, '/cg/function');
+		is($m->try('COMMIT')->{sqlstate}, '40001', "$level level: the commit is refused nevertheless");
+		$m->query('DISCARD ALL');
+	}
+	$m->disconnect;
+};
+
+subtest 'a lock released while it cannot be told to be held, likewise' => sub {
+	$s->query('BEGIN');
+	$s->query("SELECT pay('/cg/released', 'session')");
+	lose($s, '/cg/released');
+	$s->query('SET zklock.commit_guard = off');
+	$s->try("SELECT zk_unlock('/cg/released')");
+	is($s->try('COMMIT')->{sqlstate}, '40001', 'the guard is that of the lock');
+	$s->query('RESET zklock.commit_guard');
+};
+
+subtest 'with "quorum" taken over from the lock, the node is looked at' => sub {
+	$s->query('BEGIN');
+	$s->query('SET LOCAL zklock.commit_guard = quorum');
+	$s->query("SELECT pay('/cg/quorum', 'transaction')");
+	$s->query('SET LOCAL zklock.commit_guard = lease');
+	$s->query("SELECT pay('/cg/lease', 'transaction')");
+	ok($s->try('COMMIT')->{ok}, 'the transaction commits');
+	my %checks = map {
+		my $path = "/cg/$_";
+		$_ => scalar grep { $_->[0] eq 'multi' && $_->[1] =~ /^\Q$path\E\// } @{ $proxy->requests };
+	} qw(quorum lease);
+	is_deeply(\%checks, { quorum => 1, lease => 0 }, 'only that of the lock that was taken under "quorum"');
+};
+
+$_->disconnect foreach $app, $s;
+Zklock::Server->assert_clean($zk, [$a], map { "/cg/$_" } qw(transaction session off later twice function released quorum lease));
+done_testing;

@@ -1,0 +1,142 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A transaction that writes on another database server too, through postgres_fdw, which
+# commits there before the commit here. However the commit comes about, and whichever of
+# the two extensions the session used first: under a lock that is known to be lost, nothing
+# is committed anywhere.
+
+use strict;
+use warnings;
+
+use DBD::Pg qw(:async);
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $here = Zklock::Server->new('here', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
+plan skip_all => 'needs postgres_fdw'
+  unless $here->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'");
+my $there = Zklock::Server->new('there', preload => 0, extension => 0);
+
+$there->value('CREATE TABLE there (i int)');
+$here->value($_) foreach 'CREATE EXTENSION postgres_fdw',
+  sprintf("CREATE SERVER there FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '%s', port '%s', dbname 'postgres')",
+	$there->host, $there->port),
+  "DO 'BEGIN EXECUTE format(''CREATE USER MAPPING FOR CURRENT_USER SERVER there OPTIONS (user %L)'', current_user); END'",
+  'CREATE FOREIGN TABLE there (i int) SERVER there', 'CREATE TABLE here (i int)',
+  # Writes there only when the transaction commits.
+  'CREATE TABLE later (i int)',
+  'CREATE FUNCTION write_there() RETURNS trigger LANGUAGE plpgsql AS
+	 $$ BEGIN INSERT INTO there VALUES (NEW.i); RETURN NULL; END $$',
+  'CREATE CONSTRAINT TRIGGER later AFTER INSERT ON later DEFERRABLE INITIALLY DEFERRED
+	 FOR EACH ROW EXECUTE FUNCTION write_there()';
+
+# What each of them does; then it waits until $gate lets it.
+my $work = q{
+	PERFORM zk_xact_lock(path);
+	INSERT INTO here VALUES (1);
+	INSERT INTO there VALUES (1);
+	PERFORM pg_advisory_xact_lock_shared(1);};
+$here->value("CREATE FUNCTION f(path text) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN $work END \$\$");
+$here->value("CREATE PROCEDURE p(path text) LANGUAGE plpgsql AS \$\$ BEGIN $work COMMIT; END \$\$");
+# What failed has been undone when the transaction goes on.
+$here->value("CREATE PROCEDURE caught(path text) LANGUAGE plpgsql AS
+	\$\$ BEGIN BEGIN INSERT INTO there VALUES (1), (1 / (random() * 0)::int); EXCEPTION WHEN division_by_zero THEN NULL; END;
+	$work COMMIT; END \$\$");
+# A lock taken last, by an expression that plpgsql evaluates without the executor.
+$here->value(q{CREATE PROCEDURE lock_last(path text) LANGUAGE plpgsql AS $$
+	DECLARE held boolean;
+	BEGIN
+		INSERT INTO here VALUES (1);
+		INSERT INTO there VALUES (1);
+		held := zk_xact_lock(path);
+		held := pg_advisory_xact_lock_shared(1) IS NULL;
+		COMMIT;
+	END $$});
+my $gate = $here->session(name => 'gate');
+$gate->query('SELECT pg_advisory_lock(1)');
+
+# Statements of a transaction, of which the last but "end" waits at the gate
+my %ways = (
+	'a procedure that commits'  => { last => sub { "CALL p('$_[0]')" } },
+	'a procedure that has caught an error before' => { last => sub { "CALL caught('$_[0]')" } },
+	'a procedure that locks last' => { last => sub { "CALL lock_last('$_[0]')" } },
+	'a DO block that commits'   => { last => sub { "DO \$\$ DECLARE path text := '$_[0]'; BEGIN $work COMMIT; END \$\$" } },
+	'a DO block'                => { last => sub { "DO \$\$ DECLARE path text := '$_[0]'; BEGIN $work END \$\$" } },
+	'a single statement'        => { last => sub { "SELECT f('$_[0]')" } },
+	'a single statement in the extended protocol' => { last => sub { "SELECT f('$_[0]')" }, extended => 1 },
+	'a COMMIT'                  => { first => ['BEGIN'], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
+	'a COMMIT that fires a deferred trigger' => {
+		first => [ 'BEGIN', 'INSERT INTO here VALUES (1)', 'INSERT INTO later VALUES (1)' ],
+		last  => sub { "SELECT zk_xact_lock('$_[0]'), pg_advisory_xact_lock_shared(1)" },
+		end   => 'COMMIT' });
+
+# What the session has done before
+my %before = (
+	nothing      => [],
+	zklock       => ["SELECT zk_lock('/e/first') AND zk_unlock('/e/first')"],
+	postgres_fdw => ['SELECT count(*) FROM there']);
+
+# Through Parse, Bind, Execute and Sync: the commit comes while the statement's portal is open.
+sub start_extended
+{
+	my ($session, $sql) = @_;
+	$sql =~ s/'(.*)'/?/;
+	my $statement = $session->dbh->prepare($sql, { pg_async => PG_ASYNC, pg_server_prepare => 1 });
+	$statement->execute($1);
+	return sub {
+		$session->dbh->pg_result;
+		my $state = $session->dbh->state || '00000';
+		$statement->finish;
+		return { sqlstate => $state };
+	};
+}
+
+sub written { return map { $_->value('SELECT count(*) FROM ' . $_->name) } $here, $there; }
+
+sub run
+{
+	my ($way, $session, $path, $lose) = @_;
+	$session->query($_) foreach @{ $way->{first} || [] };
+	my $finish = $way->{extended} ? start_extended($session, $way->{last}->($path))
+	  : do { $session->query_start($way->{last}->($path)); sub { $session->result } };
+	$here->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
+	if ($lose)
+	{
+		$zk->shell->delete("$path/$_") foreach $zk->children($path);
+		$here->wait_lock($session, 'lost', $path);
+	}
+	$gate->query('SELECT pg_advisory_unlock(1)');
+	my $result = $finish->();
+	$result = $session->try($way->{end}) if $way->{end};
+	$gate->query('SELECT pg_advisory_lock(1)');
+	return $result->{sqlstate};
+}
+
+my @paths;
+foreach my $name (sort keys %ways)
+{
+	subtest "$name commits nowhere under a lost lock" => sub {
+		foreach my $before (sort keys %before)
+		{
+			my $session = $here->session;
+			my $path    = '/e/' . ($name =~ s/\W/_/gr) . "-$before";
+			push @paths, $path;
+			$session->query($_) foreach @{ $before{$before} };
+			is(run($ways{$name}, $session, $path, 1), '40001', "$before used before: the commit is refused");
+			is_deeply([ written() ], [ 0, 0 ], 'nothing is written, here or there');
+
+			# The transaction is over, and the next one is as good as any.
+			is(run($ways{$name}, $session, $path, 0), '00000', 'a lock that is held lets it commit');
+			is_deeply([ written() ], [ 1, 1 ], 'in both places');
+			$session->query($_) foreach 'TRUNCATE here, later', 'DELETE FROM there';
+			$session->disconnect;
+		}
+	};
+}
+
+$gate->disconnect;
+$here->assert_clean($zk, '/e/first', @paths);
+done_testing;

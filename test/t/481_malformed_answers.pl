@@ -1,0 +1,148 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Answers of a ZooKeeper server that make no sense: nobody crashes, and nobody loses a lock.
+# The worker starts again and continues its session on another connection.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk     = Zklock::ZooKeeper->standalone;
+my $proxy  = Zklock::Proxy->start($zk);
+my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '40s'"]);
+my $id     = $server->session_id;
+my $start  = $server->log_mark;
+my $s      = $server->session;
+my $holder = $server->session;
+is($holder->query("SELECT zk_lock('/m/held')"), 't', 'a lock is held meanwhile');
+my $token = $holder->query("SELECT zk_fencing_token('/m/held')");
+
+# The fault, what the log says of it, and a lock that is got after all.
+sub got_over
+{
+	my ($name, $fault, $text) = @_;
+	subtest $name => sub {
+		my $mark = $server->log_mark;
+		$s->query_start("SELECT zk_lock('/m/lock')");
+		$proxy->fired($fault);
+		$server->wait_log(qr{worker restarts because of a malformed answer of ZooKeeper server 127\.0\.0\.1:\d+: \Q$text\E},
+			$mark);
+		is($s->finish, 't', 'the lock that was asked for is got');
+		is($server->zk_session->{last_error}, "malformed answer: $text", 'zk_session tells of it');
+		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the other one is kept');
+		is($server->session_id, $id, 'the session goes on');
+		$s->query('SELECT zk_unlock_all()');
+		$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '/m/lock'", 0);
+	};
+	return;
+}
+
+sub string { return pack('l>/a*', $_[0]); }
+
+# czxid mzxid ctime mtime version cversion aversion owner length children pzxid
+sub node_stat { my ($czxid, $mzxid, $owner) = @_; return pack('q>4 l>3 q> l>2 q>', $czxid, $mzxid, 0, 0, 0, 0, 0, $owner, 0, 0, $czxid); }
+
+my $own = hex($id =~ s/^0x//r);
+
+# ---- a listing
+
+my %list = (op => 'getChildren', path => '^/m/lock$');
+got_over('five children are announced and none is sent',
+	$proxy->forge(%list, body => pack('l>', 5)), 'There are fewer children than announced.');
+got_over('two children are announced and one is sent',
+	$proxy->forge(%list, body => pack('l>', 2) . string('x-0000000001')),
+	'There are fewer children than announced.');
+got_over('the number of children is negative',
+	$proxy->forge(%list, body => pack('l>', -1)), 'The number of children is negative.');
+got_over('a child has no name',
+	$proxy->forge(%list, body => pack('l>', 1) . string('')), 'The name of a child is impossible.');
+got_over('the name of a child contains a slash',
+	$proxy->forge(%list, body => pack('l>', 1) . string('a/lock-0000000001')),
+	'The name of a child is impossible.');
+
+# ---- a new node
+
+my %create  = (op => 'create2', path => '^/m/lock/');
+my $another = 'The path of the new node is not the one that was asked for.';
+got_over('the new node has another path',
+	$proxy->forge(%create, body => string('/m/other/lock-0000000001') . node_stat(9, 9, $own)), $another);
+got_over('the path of the new node is empty',
+	$proxy->forge(%create, body => string('') . node_stat(9, 9, $own)), $another);
+got_over('the path of the new node has no slash',
+	$proxy->forge(%create, body => string('lock-0000000001') . node_stat(9, 9, $own)), $another);
+
+# ---- a node that is read
+
+subtest 'a node was changed before it was created' => sub {
+	my $foreign = $zk->shell->create('/m/lock/_c_00000000-0000-0000-0000-000000000000-lock-',
+		ephemeral => 1, sequence => 1, makepath => 1);
+	my $fault = $proxy->forge(op => 'getData', path => '^' . quotemeta($foreign) . '$',
+		body => string('') . node_stat(9, 5, 7));
+	my $mark = $server->log_mark;
+	$s->query_start("SELECT zk_lock('/m/lock')");
+	$proxy->fired($fault);
+	$server->wait_log(qr{malformed answer of .*: The transaction numbers of the node are impossible\.}, $mark);
+	$zk->shell->delete($foreign);
+	is($s->finish, 't', 'the lock is got when that node is gone');
+	$s->query('SELECT zk_unlock_all()');
+};
+
+# ---- any answer
+
+got_over('an error code is positive', $proxy->deny(op => 'create2', path => '^/m/lock/', code => 7),
+	"Its error code is not one of ZooKeeper's.");
+
+# ---- events of the session
+
+foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is lost', 1 ])
+{
+	my ($what, $state) = @$event;
+	subtest "a server says in a watch event that $what" => sub {
+		$server->wait_session;
+		my $mark = $server->log_mark;
+		$proxy->notify(type => -1, state => $state, path => '');
+		is($s->query("SELECT zk_lock('/m/lock')"), 't', 'locks are got');
+		is($s->query("SELECT zk_unlock('/m/lock')"), 't', 'and released');
+		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the other one is kept');
+		is($server->session_id, $id, 'the session goes on');
+		unlike($server->log_since($mark), qr/session ended|restarts/, 'that is all');
+	};
+}
+
+# ---- a session
+
+# What a server answers to a client that connects: version, timeout, session, password, read-only.
+sub handshake { my ($timeout, $session) = @_; return pack('l>2 q> l>/a* c', 0, $timeout, $session, 'p' x 16, 0); }
+
+foreach my $case ([ 'has no timeout', 0, 'is not positive' ], [ 'has one of weeks', 2_000_000_000, 'is longer than a day' ])
+{
+	my ($what, $timeout, $text) = @$case;
+	subtest "a session that is continued $what" => sub {
+		my $fault = $proxy->forge(op => 'connect', body => handshake($timeout, $own));
+		my $mark = $server->log_mark;
+		$server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session');
+		$proxy->fired($fault);
+		$server->wait_log(qr{malformed answer of .*: The session timeout $text\.}, $mark);
+		$server->wait_session;
+		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the lock is kept');
+		is($server->session_id, $id, 'the session goes on');
+	};
+}
+
+subtest 'a new session has no id' => sub {
+	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0));
+	my $b     = Zklock::Server->new('b', zookeeper => $proxy);
+	is($b->value("SELECT zk_try_lock('/m/new')"), 't', 'the next one is good');
+	$b->assert_log(0, qr{malformed answer of .*: The session has no id\.}, 'the log tells of it');
+	$b->value("SELECT zk_unlock('/m/new')");
+	$b->stop;
+};
+
+unlike($server->log_since($start), qr/was terminated by signal|was not properly shut down/, 'nothing has crashed');
+$_->disconnect foreach $s, $holder;
+$server->assert_clean($zk, '/m/lock', '/m/held');
+done_testing;

@@ -1,0 +1,111 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A client that knows only its own names and one that writes others lock the same path: each
+# believes to have it. Whoever is seen not to wait for ours is reported in the log, with what
+# to do; those that wait, and zklock's own sessions elsewhere, are not.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::JavaPeer;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my $kazoo = $zk->shell;
+my $java  = Zklock::JavaPeer->new;
+$java->connect($zk->connect_string, 10000);
+my $alarm = qr/WARNING:  clients that do not wait for each other/;
+
+# Waits for the lock that somebody else has, until that one releases it.
+sub wait_and_get
+{
+	my ($server, $function, $path, $release) = @_;
+	my $s = $server->session;
+	$s->query_start("SELECT $function('$path')");
+	$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND pid = @{[$s->pid]}
+		AND blocked_by_node IS NOT NULL", 1);
+	$release->();
+	is($s->finish, 't', 'the lock is got in its turn');
+	$s->disconnect;
+	return;
+}
+
+subtest "kazoo's Lock on a path that is locked in dialect curator is reported once" => sub {
+	my $mark = $a->log_mark;
+	$kazoo->lock('k', '/kz/1', patterns => []);
+	wait_and_get($a, 'zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
+	my @alarms = $a->log_since($mark) =~ /^(.*$alarm.*\n.*DETAIL.*\n.*HINT.*)$/mg;
+	is(@alarms, 1, 'there is one warning');
+	like($alarms[0], qr{lock ZooKeeper path "/kz/1"$}m, 'it names the path');
+	like($alarms[0], qr{write names of dialect "curator"\. Node "[0-9a-f]{32}__lock__\d{10}" has one of dialect "kazoo"},
+		'it names both dialects and the node');
+	like($alarms[0], qr{Set "zklock.path_dialects" to '/kz/1=kazoo' on all servers, or give kazoo's Lock extra_lock_patterns},
+		'it says what to do');
+
+	$mark = $a->log_mark;
+	$kazoo->lock('k', '/kz/1', patterns => []);
+	wait_and_get($a, 'zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
+	unlike($a->log_since($mark), $alarm, 'there is no other for the same path');
+
+	$kazoo->lock('k', '/kz/2', patterns => []);
+	is($a->value("SELECT zk_try_lock('/kz/2')"), 'f', 'a session that does not wait finds another path taken');
+	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/kz/2"}, 'which is reported, too');
+	$kazoo->unlock('k');
+};
+
+subtest "Curator's write lock on a path that is locked in dialect curator is reported" => sub {
+	my $mark = $a->log_mark;
+	$java->acquire('j', '/rw/1', -1, 'write');
+	wait_and_get($a, 'zk_lock', '/rw/1', sub { $java->release('j') });
+	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/rw/1".*'/rw/1=curator_rw'}s, 'with the dialect that suits it');
+};
+
+# Our dialect, our function, and who has the lock before.
+my @fine = (
+	[ 'curator',    'zk_lock',        'mutex' ],
+	[ 'curator_rw', 'zk_lock',        'read' ],
+	[ 'curator_rw', 'zk_lock',        'write' ],
+	[ 'curator_rw', 'zk_lock_shared', 'write' ],
+	[ 'zookeeper',  'zk_lock',        'recipe' ],
+	[ 'curator',    'zk_lock',        'recipe' ],
+	[ 'hive',       'zk_lock',        'hive_shared' ],
+	[ 'hive',       'zk_lock_shared', 'hive_exclusive' ]);
+
+subtest 'clients that wait for ours are not reported' => sub {
+	my $mark = $a->log_mark;
+	foreach my $case (@fine)
+	{
+		my ($dialect, $function, $kind) = @$case;
+		my $path = "/fine/${dialect}_${function}_$kind";
+		$a->value("ALTER ROLE CURRENT_USER SET zklock.dialect = $dialect");
+		$java->acquire('j', $path, -1, $kind);
+		wait_and_get($a, $function, $path, sub { $java->release('j') });
+	}
+	$a->value('ALTER ROLE CURRENT_USER SET zklock.dialect = kazoo');
+	$kazoo->lock('k', '/fine/kazoo');
+	wait_and_get($a, 'zk_lock', '/fine/kazoo', sub { $kazoo->unlock('k') });
+	unlike($a->log_since($mark), $alarm, 'there is no warning');
+};
+
+subtest 'sessions of another server with zklock are not reported' => sub {
+	my $mark = $a->log_mark;
+	foreach my $dialect (qw(curator curator_rw kazoo zookeeper hive))
+	{
+		$_->value("ALTER ROLE CURRENT_USER SET zklock.dialect = $dialect") foreach $a, $b;
+		foreach my $modes ([ 'zk_lock', 'zk_lock' ], [ 'zk_lock_shared', 'zk_lock' ], [ 'zk_lock', 'zk_lock_shared' ])
+		{
+			my ($theirs, $ours) = @$modes;
+			my $path = "/own/${dialect}_${theirs}_$ours";
+			my $holder = $b->session;
+			is($holder->query("SELECT $theirs('$path')"), 't', "b has $path");
+			wait_and_get($a, $ours, $path, sub { $holder->disconnect });
+		}
+	}
+	unlike($a->log_since($mark), $alarm, 'there is no warning');
+};
+
+done_testing;

@@ -1,0 +1,72 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_neighbour.c
+ *	  Unit tests of neighbour.c: which nodes cannot be children together.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/neighbour.h"
+
+#include <stdio.h>
+
+#include "unit.h"
+
+#define UUID "f81d4fae-7dec-41d0-a765-00a0c91e6bf6"
+
+static void
+test_locks(void)
+{
+	static const char *const harmful[] = {"0",			"00",
+										  "007",		"0000000000",
+										  "0000000005", "-1",
+										  "-x",			".x",
+										  "#",			"+1",
+										  "lock-",		"clock-",
+										  "lock-0",		"lock-x-lock-0",
+										  "x__READ__",	"__WRIT__-1",
+										  "latch-",		" "};
+	static const char *const harmless[] = {"eu",	   "berlin",   "1",			"2026",
+										   "order-17", "ds=1",	   "A",			"_c_",
+										   "lock",	   "leases",   "locks",		"lock-x",
+										   "x-0",	   "\xc3\xa9", "__READ__x", "~"};
+
+	for (size_t i = 0; i < sizeof(harmful) / sizeof(harmful[0]); i++)
+		ok(neighbour_disturbs_lock(harmful[i]), "\"%s\" sorts before sequences", harmful[i]);
+	for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
+		ok(!neighbour_disturbs_lock(harmless[i]), "\"%s\" does not", harmless[i]);
+	ok(neighbour_disturbs_lock("0lock-x"), "nor does \"0lock-x\" for locks of another marker");
+
+	ok(neighbour_is_disturbed_lock("_c_" UUID "-lock-0000000012"), "Curator's mutex");
+	ok(neighbour_is_disturbed_lock("_c_" UUID "-__WRIT__0000000012"), "its writer");
+	ok(neighbour_is_disturbed_lock("_c_" UUID "-__READ__0000000012"), "its reader");
+	ok(neighbour_is_disturbed_lock("_c_" UUID "-latch-0000000012"), "its candidate for leadership");
+	ok(!neighbour_is_disturbed_lock("LOCK-SHARED-0000000012"), "Hive is not disturbed");
+	ok(!neighbour_is_disturbed_lock("f81d4fae7dec41d0a76500a0c91e6bf6__lock__0000000012"),
+	   "nor is kazoo");
+	ok(!neighbour_is_disturbed_lock("0"), "nor another path");
+	ok(!neighbour_is_disturbed_lock("_c_x"), "whatever it is called");
+}
+
+static void
+test_semaphores(void)
+{
+	ok(neighbour_disturbs_semaphore("/batch/slots/leases"), "below leases everything counts");
+	ok(neighbour_disturbs_semaphore("/leases"), "wherever they are");
+	ok(!neighbour_disturbs_semaphore("/batch/slots/locks"), "below locks not");
+	ok(!neighbour_disturbs_semaphore("/batch/releases"), "nor where the name only ends so");
+	ok(!neighbour_disturbs_semaphore("/leases/x"), "nor further below");
+
+	ok(neighbour_is_disturbed_semaphore("_c_" UUID "-lease-0000000012"), "a lease of Curator's");
+	ok(neighbour_is_disturbed_semaphore("_c_" UUID "-of4-lease-0000000012"), "a lease of ours");
+	ok(!neighbour_is_disturbed_semaphore("car-17"), "something else");
+}
+
+int
+main(void)
+{
+	test_locks();
+	test_semaphores();
+	return done_testing();
+}

@@ -1,0 +1,165 @@
+/*
+ * test_path_list.c
+ *		Unit tests of path_list.c.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "recipes/node_name.h"
+#include "shared/path_list.h"
+#include "unit.h"
+
+/* What a list is read as: "path", "path/..." for what is below, "path:value", or "!text". */
+static const char *
+read_list(const char *list, PathListSyntax syntax)
+{
+	static char	   text[4096];
+	PathListReader reader;
+	PathListItem   item;
+	size_t		   len = 0;
+
+	text[0] = '\0';
+	path_list_begin(&reader, list, syntax);
+	while (path_list_next(&reader, &item))
+	{
+		if (item.fault)
+			len += snprintf(text + len, sizeof(text) - len, "[!%.*s]", (int) item.text_len, item.text);
+		else
+			len += snprintf(text + len, sizeof(text) - len, "[%.*s%s%s%.*s]",
+							(int) item.path_len, item.path,
+							item.scope == PATH_LIST_BELOW ? "/..." : "", item.value ? ":" : "",
+							(int) item.value_len, item.value ? item.value : "");
+	}
+	return text;
+}
+
+static void
+reads(const char *list, PathListSyntax syntax, const char *expected)
+{
+	char name[256];
+
+	snprintf(name, sizeof(name), "\"%s\" is read as %s", list, expected);
+	is_str(read_list(list, syntax), expected, name);
+}
+
+static void
+refuses(const char *list, const char *why)
+{
+	PathListReader reader;
+	PathListItem   item = {0};
+
+	path_list_begin(&reader, list, PATH_LIST_PATHS);
+	while (path_list_next(&reader, &item) && item.fault == NULL)
+		;
+	ok(item.fault && strstr(item.fault, why), "\"%.40s\" is refused: %s", list,
+	   item.fault ? item.fault : "(accepted)");
+}
+
+static PathListItem
+only_item(const char *list)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, PATH_LIST_PATHS);
+	path_list_next(&reader, &item);
+	return item;
+}
+
+static void
+covers(const char *list, const char *path, bool expected)
+{
+	PathListItem item = only_item(list);
+
+	ok(path_list_covers(&item, path) == expected, "\"%s\" %s \"%s\"", list,
+	   expected ? "covers" : "does not cover", path);
+}
+
+static void
+more_specific(const char *a, const char *b)
+{
+	PathListItem item_a = only_item(a);
+	PathListItem item_b = only_item(b);
+
+	ok(path_list_more_specific(&item_a, &item_b) && !path_list_more_specific(&item_b, &item_a),
+	   "\"%s\" is more specific than \"%s\"", a, b);
+}
+
+int
+main(void)
+{
+	char		 longest[ZKLOCK_MAX_PATH + 3];
+	char		 too_long[ZKLOCK_MAX_PATH + 4];
+	PathListItem a = only_item("/a");
+	PathListItem b = only_item(" /a ");
+	PathListItem below_a = only_item("/a/*");
+
+	reads("", PATH_LIST_PATHS, "");
+	reads("   ", PATH_LIST_PATHS, "");
+	reads("/a", PATH_LIST_PATHS, "[/a]");
+	reads("/*", PATH_LIST_PATHS, "[/...]");
+	reads("/a,/b/*", PATH_LIST_PATHS, "[/a][/b/...]");
+	reads(" /a , /b/c/* ", PATH_LIST_PATHS, "[/a][/b/c/...]");
+	reads("/a b", PATH_LIST_PATHS, "[/a b]");
+	reads("/\xc3\xa4/\xe4", PATH_LIST_PATHS, "[/\xc3\xa4/\xe4]");
+	reads("/a=b", PATH_LIST_PATHS, "[/a=b]");
+	reads("/a=b", PATH_LIST_VALUES, "[/a:b]");
+	reads("/a/* = b , /c=d=e", PATH_LIST_VALUES, "[/a/...:b][/c=d:e]");
+	reads("/a=", PATH_LIST_VALUES, "[/a:]");
+	reads("/a, /b=c", PATH_LIST_VALUES, "[/a][/b:c]");
+	reads("/*=b", PATH_LIST_VALUES, "[/...:b]");
+	reads("=b", PATH_LIST_VALUES, "[!=b]");
+	reads("/a,b*,/c", PATH_LIST_PATHS, "[/a][!b*][/c]");
+	reads("/a,,/b", PATH_LIST_PATHS, "[/a][!][/b]");
+	reads("/a,", PATH_LIST_PATHS, "[/a][!]");
+	reads(",", PATH_LIST_PATHS, "[!][!]");
+
+	refuses("a", "start with");
+	refuses("*", "asterisk");
+	refuses("/a*", "asterisk");
+	refuses("/a/*/b", "asterisk");
+	refuses("/*/b", "asterisk");
+	refuses("/a/**", "asterisk");
+	refuses("/a/*/*", "asterisk");
+	refuses("/a/", "end with");
+	refuses("/", "root");
+	refuses("/a//b", "\"//\"");
+	refuses("//*", "root");
+	refuses("/a//*", "end with");
+	refuses("/a/./b", "component");
+	refuses("/a/../*", "component");
+	refuses("/a\tb", "control");
+	refuses("/a\n", "control");
+	refuses("/a\x7f", "control");
+	refuses("/zookeeper/*", "reserved");
+	refuses("/a/lock-0000000001", "looks like");
+	refuses("/a,,/b", "empty");
+	refuses("/a, ", "empty");
+	memset(longest, 'x', sizeof(longest));
+	longest[0] = '/';
+	strcpy(longest + ZKLOCK_MAX_PATH, "/*");
+	ok(only_item(longest).fault == NULL, "the longest path is accepted");
+	memset(too_long, 'x', sizeof(too_long));
+	too_long[0] = '/';
+	strcpy(too_long + ZKLOCK_MAX_PATH + 1, "/*");
+	refuses(too_long, "at most 1023 bytes");
+
+	covers("/a", "/a", true);
+	covers("/a", "/a/b", false);
+	covers("/a", "/ab", false);
+	covers("/a/*", "/a/b", true);
+	covers("/a/*", "/a/b/c", true);
+	covers("/a/*", "/a", false);
+	covers("/a/*", "/ab", false);
+	covers("/a/*", "/ab/c", false);
+	covers("/*", "/a", true);
+	covers("/*", "/a/b", true);
+
+	more_specific("/a/b", "/a/*");
+	more_specific("/a/b", "/*");
+	more_specific("/a/b/*", "/a/*");
+	more_specific("/a/*", "/*");
+
+	ok(path_list_same(&a, &b), "the same path is the same");
+	ok(!path_list_same(&a, &below_a), "a path is not what is below it");
+	return done_testing();
+}
