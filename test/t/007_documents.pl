@@ -154,6 +154,20 @@ subtest 'a role can do what README.md shows, after what README.md grants' => sub
 	$session->disconnect;
 };
 
+subtest 'a member of pg_monitor can run the queries of doc/operations.md' => sub {
+	$a->value('CREATE ROLE watcher LOGIN IN ROLE pg_monitor');
+	my $session = $a->session(user => 'watcher');
+	foreach my $sql (map { code(section('doc/operations.md', $_), 'sql') } '## First look', '## Who blocks me', '## What to watch')
+	{
+		foreach my $query (grep { !/zk_remove_stale_node/ } split(/;\n/, $sql))
+		{
+			my $result = $session->try($query);
+			ok($result->{ok}, $query =~ s/\s+/ /gr) or diag($result->{message});
+		}
+	}
+	$session->disconnect;
+};
+
 subtest 'the nightly job of README.md runs on one server, and the log says on which' => sub {
 	my ($procedure) = code(section('README.md', '### One nightly run across all servers'), 'sql');
 	# The test decides for how long the lock is kept.
