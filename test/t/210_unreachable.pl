@@ -141,7 +141,7 @@ is_deeply(places($_), $places{$_}, "$_: everybody has the node and place they ha
 is_deeply(places('/u/foreign'), $places{'/u/foreign'}, '/u/foreign: likewise');
 my @told = $a->log_since($mark) =~ /zklock worker LOG: *(.*)$/mg;
 my %told;
-$told{ /^ZooKeeper client: / ? 'complaint of the library' : $_ }++ foreach @told;
+$told{ /^(?:could not connect to )?ZooKeeper server / ? 'complaint of the library' : $_ }++ foreach @told;
 is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'the log tells each thing of the outage once')
   or diag explain \@told;
 cmp_ok(scalar(grep { !/proved to be alive/ } @told), '<=', 3, 'and not much, but for the lease')

@@ -171,22 +171,33 @@ $s->query_start("SELECT zk_lock('/r/auth')");
 $a->wait_waiting($s);
 $mark = $a->log_mark;
 $a->set_conf('zklock.auth_file' => $file);
-$a->wait_session('authentication failed');
+$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up: ZooKeeper refuses the credentials/,
+	'credentials of an unknown scheme are not taken up by a session that lives');
+unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
+is($a->zk_session->{state}, 'connected', 'which goes on');
+
+# One that begins with them is refused.
+my $c = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
+$c->wait_session('authentication failed');
 pass('credentials of an unknown scheme: zk_session says that authentication failed');
-my $result = $s->result;
-is($result->{sqlstate}, '42501', 'who waited is refused') or diag explain $result;
-like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
-like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
-refused('/r/auth', '42501', qr/ZAUTHFAILED/, 'refused credentials');
-like($a->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
-$a->assert_log($mark, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
-unlike($a->log_since(0), qr/topsecret/, 'without the credentials');
+my $refused = $c->session;
+foreach my $call ('zk_lock', 'zk_try_lock')
+{
+	my $result = $refused->try("SELECT $call('/r/auth')");
+	is($result->{sqlstate}, '42501', "$call is refused") or diag explain $result;
+	like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
+	like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
+}
+like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
+$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
+unlike($c->log_since(0), qr/topsecret/, 'without the credentials');
+$refused->disconnect;
+$c->stop;
 $a->set_conf('zklock.auth_file' => '');
 $a->wait_session;
 is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
 is($a->session_id, $id, 'in the same session');
-$s->query_start("SELECT zk_lock('/r/auth')");
-$a->wait_waiting($s);
+ok($s->busy, 'who waits goes on waiting');
 $remote->query("SELECT zk_unlock('/r/auth')");
 is($s->finish, 't', 'and new ones are granted');
 $s->query("SELECT zk_unlock('/r/auth')");
