@@ -18,7 +18,7 @@ use constant SESSIONS => 70;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '20s'" ]);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '60s'" ]);
 my $node  = '_c_00000000-0000-0000-0000-000000000001-lock-0000000000';
 my $ask   = "SELECT zk_remove_stale_node('/e/path', '$node')";
 my $s     = $a->session;
@@ -96,7 +96,7 @@ subtest 'an errand outlives the worker' => sub {
 subtest 'without ZooKeeper there is an error' => sub {
 	$proxy->cut;
 	wait_until { $a->zk_session->{state} ne 'connected' } 'the worker to notice';
-	like($s->try($ask)->{sqlstate}, qr/^(58030|08006)$/, 'nobody waits for ZooKeeper to come back');
+	like($s->try($ask)->{sqlstate}, qr/^58030$/, 'nobody waits for ZooKeeper to come back');
 	$proxy->heal;
 	$a->wait_session;
 	is_usable('it is there again');
