@@ -34,7 +34,6 @@ sleep_interruptibly(long ms)
 static void
 drop_errand(int code, Datum arg)
 {
-	(void) code;
 	errand_drop((Errand *) DatumGetPointer(arg));
 }
 

@@ -4,7 +4,7 @@
  *
  * The requesting half of a backend: it fills an entry, hands it to the worker,
  * sleeps on its own latch until the worker has decided, and turns a refusal
- * into an error.  What becomes of the entry afterwards is backend.c's.
+ * into an error.  What becomes of the entry afterwards is hold.c's.
  *
  * Runs in: backends.  Entries are changed under their spinlocks, along the
  * arrows drawn in shmem.c.

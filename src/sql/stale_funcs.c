@@ -60,7 +60,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("path and node must not be null")));
-	path = check_path(PG_GETARG_TEXT_PP(0), false);
+	path = argument_to_path(PG_GETARG_TEXT_PP(0), ANY_PATH);
 	name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	utf8 = pg_server_to_any(name, strlen(name), PG_UTF8);
 	memset(node, 0, sizeof(*node));
@@ -70,7 +70,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
+				 errmsg("\"%s\" is not the name of a lock node", argument_shown(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
