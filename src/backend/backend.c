@@ -32,7 +32,7 @@
  * for again behind the user's back.
  *
  * Runs in: backends.  The local table is private; entries are changed under
- * their spinlocks, along the arrows drawn in shmem.c.
+ * their spinlocks, along the arrows drawn in shared/entry.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -40,14 +40,16 @@
 
 #include "access/xact.h"
 #include "backend/backend.h"
+#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/permit.h"
 #include "backend/request.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "lib/ilist.h"
 #include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
@@ -95,15 +97,9 @@ static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 Handover
 entry_release(int index, bool notify)
 {
-	ContenderEntry *entry = entry_at(index);
-	Handover		handover = {.entry = index};
+	Handover handover = {.entry = index};
 
-	SpinLockAcquire(&entry->mutex);
-	handover.generation = entry->generation;
-	entry->notify_release = notify;
-	entry->state = CONTENDER_RELEASING;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(index);
+	handover.generation = entry_give_up(index, notify ? ENTRY_NOTICE : ENTRY_NO_NOTICE);
 	return handover;
 }
 
@@ -111,17 +107,9 @@ entry_release(int index, bool notify)
 static Handover
 entry_downgrade(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	Handover		handover = {.entry = index};
+	Handover handover = {.entry = index};
 
-	SpinLockAcquire(&entry->mutex);
-	handover.generation = entry->generation;
-	entry->mode = LOCK_MODE_SHARED;
-	entry->downgrading = true;
-	entry->shared_session_count = 0;
-	entry->shared_transaction_count = 0;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(index);
+	handover.generation = entry_keep_shared(index);
 	return handover;
 }
 
@@ -132,19 +120,10 @@ entry_downgrade(int index)
 void
 wait_for_handover(Handover handover)
 {
-	ContenderEntry *entry = entry_at(handover.entry);
-
 	for (;;)
 	{
-		bool done;
-
 		ResetLatch(MyLatch);
-		SpinLockAcquire(&entry->mutex);
-		done = entry->generation != handover.generation ||
-			   (entry->state != CONTENDER_RELEASING &&
-				(entry->state != CONTENDER_GRANTED || !entry->downgrading));
-		SpinLockRelease(&entry->mutex);
-		if (done || !zklock_connected())
+		if (entry_is_settled(handover.entry, handover.generation) || !zklock_connected())
 			return;
 		CHECK_FOR_INTERRUPTS();
 
@@ -194,13 +173,13 @@ hold_publish(const Hold *hold)
 	SpinLockAcquire(&entry->mutex);
 	if (included)
 	{
-		entry->shared_session_count = hold->session_count;
-		entry->shared_transaction_count = transaction_count;
+		entry->status.shared_session_count = hold->session_count;
+		entry->status.shared_transaction_count = transaction_count;
 	}
 	else
 	{
-		entry->session_count = hold->session_count;
-		entry->transaction_count = transaction_count;
+		entry->status.session_count = hold->session_count;
+		entry->status.transaction_count = transaction_count;
 	}
 	SpinLockRelease(&entry->mutex);
 }
@@ -591,11 +570,11 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 
 		/* Nothing is to be built on a lost lock. */
 		if (held != NO_ENTRY && entry_is_lost(held))
-			report_lost(held, path);
+			request_report_lost(held, path);
 		if ((scope == LOCK_SCOPE_SESSION ? hold->session_count : hold_transaction_count(hold)) == PG_INT32_MAX)
 			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 							errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
-								   path_for_display(path))));
+								   display_path(path))));
 		if (scope == LOCK_SCOPE_TRANSACTION)
 			hold_reserve(hold);
 		if (hold->entry != NO_ENTRY || (held != NO_ENTRY && mode == LOCK_MODE_SHARED))
@@ -605,8 +584,7 @@ backend_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
 		}
 		else
 		{
-			hold->entry = request_lock(path, mode, scope == LOCK_SCOPE_TRANSACTION,
-									   timeout_ms == LOCK_NO_WAIT);
+			hold->entry = request_lock(path, mode, scope, timeout_ms);
 			entry_mark_dirty(hold->entry);
 			if (LockTimeout > 0)
 				enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
@@ -664,7 +642,7 @@ warn_lost(const char *path)
 {
 	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					  errmsg("lock on ZooKeeper path \"%s\" was lost before it was released",
-							 path_for_display(path))));
+							 display_path(path))));
 }
 
 /* What the session holds at session level, or NULL, with a warning, if nothing. */
@@ -677,10 +655,10 @@ hold_of_session(const char *path, LockMode mode)
 		return hold;
 	if (mode == LOCK_MODE_EXCLUSIVE)
 		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-								 path_for_display(path))));
+								 display_path(path))));
 	else
 		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-								 path_for_display(path))));
+								 display_path(path))));
 	return NULL;
 }
 
@@ -810,14 +788,13 @@ backend_fencing_token(const char *path)
 	if (hold == NULL)
 		hold = hold_find(path, LOCK_MODE_SHARED);
 	if (hold == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("you don't own a lock on ZooKeeper path \"%s\"", path_for_display(path))));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
 	if (entry_is_lost(hold->entry))
-		report_lost(hold->entry, path);
+		request_report_lost(hold->entry, path);
 	entry = entry_at(hold->entry);
 	SpinLockAcquire(&entry->mutex);
-	token = entry->token;
+	token = entry->status.token;
 	SpinLockRelease(&entry->mutex);
 	return token;
 }
@@ -841,8 +818,8 @@ backend_proved_token(const char *path)
 	lease_holds = lease_state() == LEASE_HOLDS;
 	entry = entry_at(hold->entry);
 	SpinLockAcquire(&entry->mutex);
-	if (entry->state == CONTENDER_GRANTED)
-		token = entry->token;
+	if (entry->status.state == CONTENDER_GRANTED)
+		token = entry->status.token;
 	SpinLockRelease(&entry->mutex);
 	return lease_holds ? token : 0;
 }

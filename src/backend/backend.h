@@ -10,12 +10,6 @@
 #include "backend/guard.h"
 #include "backend/request.h"
 
-typedef enum LockScope
-{
-	LOCK_SCOPE_SESSION,
-	LOCK_SCOPE_TRANSACTION
-} LockScope;
-
 #define NO_ENTRY (-1)
 
 /* What the worker has still to do until a lock is free, or free to share. */

@@ -39,15 +39,14 @@
 
 #include "access/xact.h"
 #include "backend/backend.h"
+#include "backend/display.h"
 #include "backend/guard.h"
-#include "backend/lock_view.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "fault.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
 
@@ -114,10 +113,10 @@ examine_hold(int index, const char *path, CommitGuard taken_under, void *arg)
 	if (guard == COMMIT_GUARD_QUORUM)
 	{
 		reliance->to_check++;
-		if (entry->check_done != entry->check_wanted)
+		if (entry->status.check_done != entry->status.check_wanted)
 			reliance->unchecked++;
 	}
-	if (entry->state == CONTENDER_LOST)
+	if (entry->status.state == CONTENDER_LOST)
 	{
 		reliance->lost = index;
 		reliance->lost_path = path;
@@ -149,7 +148,7 @@ want_check(int index, const char *path, CommitGuard taken_under, void *arg)
 		return;
 	SpinLockAcquire(&entry->mutex);
 	if (!again)
-		entry->check_wanted++;
+		entry->status.check_wanted++;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 }
@@ -167,7 +166,7 @@ set_policy(int index, const char *path, CommitGuard taken_under, void *arg)
 	(void) path;
 	(void) taken_under;
 	SpinLockAcquire(&entry->mutex);
-	entry->on_loss = *(LossPolicy *) arg;
+	entry->status.on_loss = *(LossPolicy *) arg;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -191,8 +190,8 @@ defer_interrupt(int index, const char *path, CommitGuard taken_under, void *arg)
 	(void) taken_under;
 	(void) arg;
 	SpinLockAcquire(&entry->mutex);
-	if (entry->state != CONTENDER_LOST)
-		entry->on_loss = LOSS_ABORT;
+	if (entry->status.state != CONTENDER_LOST)
+		entry->status.on_loss = LOSS_ABORT;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -224,13 +223,13 @@ resume_interrupt(int index, const char *path, CommitGuard taken_under, void *arg
 	(void) path;
 	(void) taken_under;
 	SpinLockAcquire(&entry->mutex);
-	terminate = entry->state == CONTENDER_LOST && entry->on_loss == LOSS_ABORT &&
+	terminate = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT &&
 				policy == LOSS_TERMINATE;
-	entry->on_loss = policy;
+	entry->status.on_loss = policy;
 	if (terminate)
 	{
-		entry->interrupt = SIGTERM;
-		entry->interrupted_at = now;
+		entry->status.interrupt = SIGTERM;
+		entry->status.interrupted_at = now;
 	}
 	SpinLockRelease(&entry->mutex);
 	if (terminate)
@@ -257,7 +256,7 @@ resume_interrupts(void)
 static void
 log_guard(const char *what, int64 since)
 {
-	const char *outage = describe_outage();
+	const char *outage = display_outage();
 
 	ereport(LOG, (errmsg("process %d %s proof of its ZooKeeper locks before commit after %ld ms",
 						 MyProcPid, what, (long) (zklock_now_ms() - since)),
@@ -268,7 +267,7 @@ log_guard(const char *what, int64 since)
 static void
 guard_context(void *arg)
 {
-	const char *outage = describe_outage();
+	const char *outage = display_outage();
 
 	(void) arg;
 	if (outage)
@@ -322,7 +321,7 @@ check_reliance(GuardMoment moment)
 		lease = lease_state();
 		reliance = examine_holds(written);
 		if (reliance.lost >= 0)
-			report_lost(reliance.lost, reliance.lost_path);
+			request_report_lost(reliance.lost, reliance.lost_path);
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
 		{
 			if (moment == GUARD_EARLY || interrupts_deferred)
@@ -468,12 +467,12 @@ take_interrupt(int index, const char *path, CommitGuard taken_under, void *arg)
 
 	(void) taken_under;
 	SpinLockAcquire(&entry->mutex);
-	if (entry->interrupt == interrupt->signal)
+	if (entry->status.interrupt == interrupt->signal)
 	{
-		entry->interrupt = 0;
-		if (entry->interrupted_at > interrupt->at)
+		entry->status.interrupt = 0;
+		if (entry->status.interrupted_at > interrupt->at)
 		{
-			interrupt->at = entry->interrupted_at;
+			interrupt->at = entry->status.interrupted_at;
 			interrupt->index = index;
 			interrupt->path = path;
 		}
@@ -501,14 +500,14 @@ explain_interrupt(ErrorData *edata)
 	if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
 	{
 		/* There may be no transaction, in which alone strings are converted. */
-		const char *path = utf8_for_display(interrupt.path, false);
+		const char *path = display_utf8(interrupt.path);
 
 		edata->message =
 			cancel
 				? psprintf(_("canceling statement because lock on ZooKeeper path \"%s\" was lost"), path)
 				: psprintf(_("terminating connection because lock on ZooKeeper path \"%s\" was lost"),
 						   path);
-		edata->detail = pstrdup(loss_detail(interrupt.index));
+		edata->detail = pstrdup(display_loss(interrupt.index));
 		edata->hint =
 			pstrdup(cancel ? _("Others may have held the lock meanwhile. Release it and retry the work.")
 						   : _("Others may have held the lock meanwhile. Retry the work."));

@@ -18,19 +18,20 @@
  * semaphore; they belong to the session, not to a transaction.
  *
  * Runs in: backends.  The list is private; entries are changed under their
- * spinlocks, along the arrows drawn in shmem.c.
+ * spinlocks, along the arrows drawn in shared/entry.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/permit.h"
 #include "backend/request.h"
+#include "backend/wait.h"
 #include "lib/ilist.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
@@ -166,12 +167,12 @@ report_disagreement(const Permit *permit, int number)
 		return;
 	entry = entry_at(permit->lease);
 	SpinLockAcquire(&entry->mutex);
-	others = entry->others_permits;
+	others = entry->status.others_permits;
 	SpinLockRelease(&entry->mutex);
 	if (others == 0 || others == number)
 		return;
 	ereport(NOTICE, (errmsg("semaphore \"%s\" is in use with another number of permits",
-							path_for_display(permit->path)),
+							display_path(permit->path)),
 					 errdetail("This call asked for one of %d permits, a holder for one of %d; the smaller number counts.",
 							   number, others)));
 }
@@ -218,7 +219,7 @@ permit_acquire(const char *path, int number, int64 timeout_ms)
 
 		permit_end_turn(permit);
 		SpinLockAcquire(&entry->mutex);
-		entry->session_count = 1;
+		entry->status.session_count = 1;
 		SpinLockRelease(&entry->mutex);
 	}
 	else
@@ -237,7 +238,7 @@ warn_lost(const Permit *permit)
 {
 	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					  errmsg("permit of semaphore \"%s\" was lost before it was released",
-							 path_for_display(permit->path))));
+							 display_path(permit->path))));
 }
 
 /*
@@ -265,8 +266,7 @@ permit_release(const char *path)
 	}
 	if (chosen == NULL)
 	{
-		ereport(WARNING,
-				(errmsg("you don't own a permit of semaphore \"%s\"", path_for_display(path))));
+		ereport(WARNING, (errmsg("you don't own a permit of semaphore \"%s\"", display_path(path))));
 		return false;
 	}
 	if (lost)
