@@ -19,6 +19,8 @@
 #include "backend/path_rules.h"
 #include "compat.h"
 #include "fault.h"
+#include "shared/entry.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"

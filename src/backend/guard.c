@@ -28,6 +28,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
@@ -92,10 +93,10 @@ examine_hold(const Hold *hold, void *arg)
 	if (guard == COMMIT_GUARD_QUORUM)
 	{
 		reliance->to_check++;
-		if (entry->check_done != entry->check_wanted)
+		if (entry->status.check_done != entry->status.check_wanted)
 			reliance->unchecked++;
 	}
-	if (entry->state == CONTENDER_LOST)
+	if (entry->status.state == CONTENDER_LOST)
 	{
 		reliance->lost = hold->entry;
 		reliance->lost_path = hold->path;
@@ -121,7 +122,7 @@ want_check(const Hold *hold, void *arg)
 	if (guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM)
 		return;
 	SpinLockAcquire(&entry->mutex);
-	entry->check_wanted++;
+	entry->status.check_wanted++;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(hold->entry);
 }
@@ -143,7 +144,7 @@ want_check_again(const Hold *hold, void *arg)
 static void
 log_guard(const char *what, int64 since)
 {
-	const char *outage = describe_outage();
+	const char *outage = display_outage();
 
 	ereport(LOG, (errmsg("process %d %s proof of its ZooKeeper locks before commit after %ld ms",
 						 MyProcPid, what, (long) (zklock_now_ms() - since)),
@@ -154,7 +155,7 @@ log_guard(const char *what, int64 since)
 static void
 guard_context(void *arg)
 {
-	const char *outage = describe_outage();
+	const char *outage = display_outage();
 
 	if (outage)
 		errcontext("while waiting for proof of ZooKeeper locks before commit: %s", outage);
@@ -204,7 +205,7 @@ check_reliance(GuardMoment moment)
 		lease = lease_state();
 		reliance = examine_holds();
 		if (reliance.lost != NO_ENTRY)
-			report_lost(reliance.lost, reliance.lost_path);
+			request_report_lost(reliance.lost, reliance.lost_path);
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
 		{
 			if (moment == GUARD_EARLY || interrupt_is_deferred())

@@ -17,7 +17,9 @@
 
 #include "backend/handover.h"
 #include "compat.h"
+#include "shared/entry.h"
 #include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "shared/shmem.h"
 #include "storage/lock.h"
 
@@ -37,15 +39,8 @@ handover_list_init(HandoverList *list, int max)
 void
 handover_release(int entry, HandoverList *awaited)
 {
-	ContenderEntry *e = entry_at(entry);
-	uint32			generation;
+	uint32 generation = entry_give_up(entry, awaited ? ENTRY_NOTICE : ENTRY_NO_NOTICE);
 
-	SpinLockAcquire(&e->mutex);
-	generation = e->generation;
-	e->notify_release = awaited != NULL;
-	e->state = CONTENDER_RELEASING;
-	SpinLockRelease(&e->mutex);
-	entry_mark_dirty(entry);
 	if (awaited)
 		awaited->handovers[awaited->n++] = (Handover){entry, generation};
 }
@@ -54,33 +49,10 @@ handover_release(int entry, HandoverList *awaited)
 void
 handover_downgrade(int entry, HandoverList *awaited)
 {
-	ContenderEntry *e = entry_at(entry);
-	uint32			generation;
+	uint32 generation = entry_keep_shared(entry);
 
-	SpinLockAcquire(&e->mutex);
-	generation = e->generation;
-	e->mode = LOCK_MODE_SHARED;
-	e->downgrading = true;
-	e->shared_session_count = 0;
-	e->shared_transaction_count = 0;
-	SpinLockRelease(&e->mutex);
-	entry_mark_dirty(entry);
 	if (awaited)
 		awaited->handovers[awaited->n++] = (Handover){entry, generation};
-}
-
-/* Is the worker done with a released or downgraded entry? */
-static bool
-handover_is_done(const Handover *handover)
-{
-	ContenderEntry *e = entry_at(handover->entry);
-	bool			done;
-
-	SpinLockAcquire(&e->mutex);
-	done = e->generation != handover->generation ||
-		   (e->state != CONTENDER_RELEASING && (e->state != CONTENDER_GRANTED || !e->downgrading));
-	SpinLockRelease(&e->mutex);
-	return done;
 }
 
 static void
@@ -89,7 +61,7 @@ handover_wait(const Handover *handover)
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (handover_is_done(handover) || !zklock_connected())
+		if (entry_is_settled(handover->entry, handover->generation) || !zklock_connected())
 			return;
 		CHECK_FOR_INTERRUPTS();
 

@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "backend/hold.h"
+#include "shared/clock.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -178,13 +179,13 @@ hold_publish(const Hold *hold)
 	SpinLockAcquire(&entry->mutex);
 	if (hold->borrowed)
 	{
-		entry->shared_session_count = hold->session_count;
-		entry->shared_transaction_count = hold->transaction_count;
+		entry->status.shared_session_count = hold->session_count;
+		entry->status.shared_transaction_count = hold->transaction_count;
 	}
 	else
 	{
-		entry->session_count = hold->session_count;
-		entry->transaction_count = hold->transaction_count;
+		entry->status.session_count = hold->session_count;
+		entry->status.transaction_count = hold->transaction_count;
 	}
 	SpinLockRelease(&entry->mutex);
 }

@@ -9,14 +9,9 @@
 
 #include "backend/handover.h"
 #include "backend/request.h"
+#include "backend/wait.h"
 #include "lib/ilist.h"
 #include "shared/settings.h"
-
-typedef enum LockScope
-{
-	LOCK_SCOPE_SESSION,
-	LOCK_SCOPE_TRANSACTION
-} LockScope;
 
 /*
  * What the session has, or asks for, by one entry in shared memory: a lock in

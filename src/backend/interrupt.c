@@ -20,6 +20,7 @@
 #include <signal.h>
 
 #include "access/xact.h"
+#include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock_view.h"
@@ -42,7 +43,7 @@ set_policy(const Hold *hold, void *arg)
 	ContenderEntry *entry = entry_at(hold->entry);
 
 	SpinLockAcquire(&entry->mutex);
-	entry->on_loss = *(LossPolicy *) arg;
+	entry->status.on_loss = *(LossPolicy *) arg;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -62,8 +63,8 @@ defer(const Hold *hold, void *arg)
 	ContenderEntry *entry = entry_at(hold->entry);
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->state != CONTENDER_LOST)
-		entry->on_loss = LOSS_ABORT;
+	if (entry->status.state != CONTENDER_LOST)
+		entry->status.on_loss = LOSS_ABORT;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -106,13 +107,13 @@ resume(const Hold *hold, void *arg)
 	bool			terminate;
 
 	SpinLockAcquire(&entry->mutex);
-	terminate = entry->state == CONTENDER_LOST && entry->on_loss == LOSS_ABORT &&
+	terminate = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT &&
 				policy == LOSS_TERMINATE;
-	entry->on_loss = policy;
+	entry->status.on_loss = policy;
 	if (terminate)
 	{
-		entry->interrupt = SIGTERM;
-		entry->interrupted_at = now;
+		entry->status.interrupt = SIGTERM;
+		entry->status.interrupted_at = now;
 	}
 	SpinLockRelease(&entry->mutex);
 	if (terminate)
@@ -151,12 +152,12 @@ take_interrupt(const Hold *hold, void *arg)
 	ContenderEntry *entry = entry_at(hold->entry);
 
 	SpinLockAcquire(&entry->mutex);
-	if (entry->interrupt == interrupt->signal)
+	if (entry->status.interrupt == interrupt->signal)
 	{
-		entry->interrupt = 0;
-		if (entry->interrupted_at > interrupt->at)
+		entry->status.interrupt = 0;
+		if (entry->status.interrupted_at > interrupt->at)
 		{
-			interrupt->at = entry->interrupted_at;
+			interrupt->at = entry->status.interrupted_at;
 			interrupt->entry = hold->entry;
 			interrupt->path = hold->path;
 		}
@@ -191,14 +192,14 @@ explain(ErrorData *edata)
 	if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
 	{
 		/* There may be no transaction, in which alone strings are converted. */
-		const char *path = utf8_for_display(interrupt.path, false);
+		const char *path = display_utf8(interrupt.path);
 
 		edata->message =
 			cancel
 				? psprintf(_("canceling statement because lock on ZooKeeper path \"%s\" was lost"), path)
 				: psprintf(_("terminating connection because lock on ZooKeeper path \"%s\" was lost"),
 						   path);
-		edata->detail = pstrdup(loss_detail(interrupt.entry));
+		edata->detail = pstrdup(display_loss(interrupt.entry));
 		edata->hint =
 			pstrdup(cancel ? _("Others may have held the lock meanwhile. Release it and retry the work.")
 						   : _("Others may have held the lock meanwhile. Retry the work."));

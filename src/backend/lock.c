@@ -11,6 +11,7 @@
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/lock.h"
 #include "backend/lock_table.h"
@@ -33,7 +34,7 @@ ask_for_lock(LockHold *lock, LockScope scope, int64 timeout_ms)
 	ContenderRequest request = {.kind = CONTENDER_LOCK,
 								.path = path,
 								.mode = lock->mode,
-								.transaction_level = scope == LOCK_SCOPE_TRANSACTION,
+								.scope = scope,
 								.nowait = timeout_ms == LOCK_NO_WAIT,
 								.since = GetCurrentTimestamp()};
 	Wait			 wait;
@@ -56,7 +57,7 @@ check_may_acquire(const LockHold *lock, LockScope scope)
 	if (count == PG_INT32_MAX)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
-							   path_for_display(hold->path))));
+							   display_path(hold->path))));
 }
 
 /* Acquires one lock.  Errors and timeouts leave nothing behind. */
@@ -76,7 +77,7 @@ acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms)
 
 		/* Nothing is to be built on a lost lock. */
 		if (held != NO_ENTRY && entry_is_lost(held))
-			report_lost(held, target->path);
+			request_report_lost(held, target->path);
 		check_may_acquire(lock, scope);
 		lock_table_reserve(lock, scope);
 		if (shared->entry == NO_ENTRY && hold == shared && exclusive->entry != NO_ENTRY)
@@ -163,7 +164,7 @@ warn_lost(const char *path)
 {
 	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					  errmsg("lock on ZooKeeper path \"%s\" was lost before it was released",
-							 path_for_display(path))));
+							 display_path(path))));
 }
 
 /* A lock that is held at session level, or NULL, with a warning, if it is not. */
@@ -176,10 +177,10 @@ find_held(const LockTarget *target)
 		return lock;
 	if (target->mode == LOCK_MODE_EXCLUSIVE)
 		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-								 path_for_display(target->path))));
+								 display_path(target->path))));
 	else
 		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-								 path_for_display(target->path))));
+								 display_path(target->path))));
 	return NULL;
 }
 
@@ -297,14 +298,13 @@ lock_fencing_token(const char *path)
 	if (lock == NULL)
 		lock = lock_table_find(path, LOCK_MODE_SHARED);
 	if (lock == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("you don't own a lock on ZooKeeper path \"%s\"", path_for_display(path))));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
 	if (entry_is_lost(lock->hold.entry))
-		report_lost(lock->hold.entry, path);
+		request_report_lost(lock->hold.entry, path);
 	entry = entry_at(lock->hold.entry);
 	SpinLockAcquire(&entry->mutex);
-	token = entry->token;
+	token = entry->status.token;
 	SpinLockRelease(&entry->mutex);
 	return token;
 }
@@ -328,8 +328,8 @@ lock_proved_token(const char *path)
 	lease_holds = lease_state() == LEASE_HOLDS;
 	entry = entry_at(lock->hold.entry);
 	SpinLockAcquire(&entry->mutex);
-	if (entry->state == CONTENDER_GRANTED)
-		token = entry->token;
+	if (entry->status.state == CONTENDER_GRANTED)
+		token = entry->status.token;
 	SpinLockRelease(&entry->mutex);
 	return lease_holds ? token : 0;
 }

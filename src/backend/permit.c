@@ -25,6 +25,7 @@
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/permit.h"
@@ -118,12 +119,12 @@ report_disagreement(const Permit *permit, int number)
 		return;
 	entry = entry_at(permit->hold.entry);
 	SpinLockAcquire(&entry->mutex);
-	others = entry->others_permits;
+	others = entry->status.others_permits;
 	SpinLockRelease(&entry->mutex);
 	if (others == 0 || others == number)
 		return;
 	ereport(NOTICE, (errmsg("semaphore \"%s\" is in use with another number of permits",
-							path_for_display(permit->path)),
+							display_path(permit->path)),
 					 errdetail("This call asked for one of %d permits, a holder for one of %d; the smaller number counts.",
 							   number, others)));
 }
@@ -180,7 +181,7 @@ warn_lost(const Permit *permit)
 {
 	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					  errmsg("permit of semaphore \"%s\" was lost before it was released",
-							 path_for_display(permit->path))));
+							 display_path(permit->path))));
 }
 
 /*
@@ -208,8 +209,7 @@ permit_release(const char *path)
 	}
 	if (chosen == NULL)
 	{
-		ereport(WARNING,
-				(errmsg("you don't own a permit of semaphore \"%s\"", path_for_display(path))));
+		ereport(WARNING, (errmsg("you don't own a permit of semaphore \"%s\"", display_path(path))));
 		return false;
 	}
 	handover_list_init(&awaited, 1);

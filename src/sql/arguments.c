@@ -18,6 +18,7 @@
 #include "miscadmin.h"
 #include "recipes/node_name.h"
 #include "shared/settings.h"
+#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"

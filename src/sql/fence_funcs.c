@@ -40,7 +40,6 @@
 #include "executor/spi.h"
 #include "replication/logicalworker.h"
 #include "replication/origin.h"
-#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/datum.h"

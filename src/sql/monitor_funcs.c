@@ -16,12 +16,15 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/lock_view.h"
 #include "compat.h"
 #include "recipes/permit_recipe.h"
 #include "shared/lease_state.h"
-#include "shared/settings.h"
+#include "shared/session_info.h"
+#include "shared/shmem.h"
+#include "shared/worker_process.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -62,7 +65,7 @@ state_name(ContenderState state, LeaseState lease)
 static Datum
 utf8_text(const char *utf8, bool convertible)
 {
-	return CStringGetTextDatum(utf8_for_display(utf8, convertible));
+	return CStringGetTextDatum(convertible ? display_path(utf8) : display_utf8(utf8));
 }
 
 static Datum
@@ -201,8 +204,7 @@ zk_locks(PG_FUNCTION_ARGS)
 			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION,
 						 entry->shared_transaction_count);
 		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode,
-						 entry->transaction_level ? LOCK_SCOPE_TRANSACTION : LOCK_SCOPE_SESSION, 0);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->scope, 0);
 	}
 	return (Datum) 0;
 }
@@ -254,7 +256,8 @@ zk_session(PG_FUNCTION_ARGS)
 	zklock_require_preload();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	zklock_get_session(&session, &worker_pid);
+	session_info_read(&session);
+	worker_pid = zklock_worker_pid();
 	connected = worker_pid != 0 && session.state == SESSION_CONNECTED;
 
 	values[0] = CStringGetTextDatum(session_state_name(&session, worker_pid));
@@ -298,9 +301,9 @@ zk_availability(PG_FUNCTION_ARGS)
 	zklock_require_preload();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
-	zklock_get_session(&session, NULL);
+	session_info_read(&session);
 
-	values[0] = Int32GetDatum(zklock_shared->max_entries);
+	values[0] = Int32GetDatum(entries_max());
 	values[1] = Int32GetDatum(entries_in_use());
 	nulls[2] = session.obstacle[0] == '\0';
 	values[2] = nulls[2] ? (Datum) 0 : utf8_text(session.obstacle, false);

@@ -10,8 +10,8 @@
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/permit.h"
-#include "backend/request.h"
 #include "compat.h"
 #include "sql/arguments.h"
 
@@ -26,7 +26,7 @@ semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 
 	if (strlen(path) > ZKLOCK_MAX_SEMAPHORE_PATH)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", path_for_display(path)),
+						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
 						errdetail("The path of a semaphore can have at most %d bytes in UTF-8.",
 								  ZKLOCK_MAX_SEMAPHORE_PATH)));
 	return path;

@@ -27,10 +27,12 @@
 #include "postgres.h"
 
 #include "backend/ask.h"
-#include "backend/request.h"
+#include "backend/display.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
+#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "zk/connect_string.h"
@@ -85,7 +87,7 @@ ask_worker(ErrandKind kind, Question *node)
 
 	if (outcome == ERRAND_UNREACHABLE)
 		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-						errmsg("could not access ZooKeeper node \"%s\"", path_for_display(node->path)),
+						errmsg("could not access ZooKeeper node \"%s\"", display_path(node->path)),
 						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 	return outcome;
 }
@@ -156,7 +158,7 @@ require_dead(const Question *node, const char *address, const ServerView *view)
 {
 	if (view->has_session)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("node \"%s\" is not stale", path_for_display(node->path)),
+						errmsg("node \"%s\" is not stale", display_path(node->path)),
 						errdetail("Its ZooKeeper session 0x%llx lives.",
 								  (unsigned long long) node->owner)));
 	if (view->decides && !view->may_dump)
@@ -186,7 +188,7 @@ zk_remove_stale_node(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	if (node.owner == 0 || node.owner == OWNER_CONTAINER || OWNER_IS_TTL(node.owner))
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-						errmsg("node \"%s\" is not ephemeral", path_for_display(node.path)),
+						errmsg("node \"%s\" is not ephemeral", display_path(node.path)),
 						errdetail("It does not belong to a ZooKeeper session.")));
 
 	address = find_leader(node.owner, &before);
@@ -201,6 +203,6 @@ zk_remove_stale_node(PG_FUNCTION_ARGS)
 	outcome = ask_worker(ERRAND_DELETE, &node);
 	if (outcome == ERRAND_OK)
 		ereport(LOG, (errmsg("removed node \"%s\" of dead ZooKeeper session 0x%llx",
-							 path_for_display(node.path), (unsigned long long) node.owner)));
+							 display_path(node.path), (unsigned long long) node.owner)));
 	PG_RETURN_BOOL(outcome == ERRAND_OK);
 }

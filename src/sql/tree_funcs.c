@@ -20,6 +20,7 @@
 
 #include "backend/lock.h"
 #include "compat.h"
+#include "shared/clock.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 

@@ -24,9 +24,9 @@
  * A new session begins with a lease: the leader committed its creation, which
  * came after we began to connect.  A connection alone renews nothing.
  *
- * Runs in: the worker.  lease_until and lease_over are atomics, written here
- * alone; they outlive the worker, so the next one goes on from there.  Everybody
- * reads them through lease_state.c.
+ * Runs in: the worker.  The two times in shared memory are written here alone;
+ * they outlive the worker, so the next one goes on from there.  lease_state.c says
+ * how others read them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -36,7 +36,6 @@
 #include "queue/session.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
 #include "worker/status.h"
@@ -62,19 +61,14 @@ static int			asked_timeout;	 /* of ZooKeeper, ms */
 static int			checked_timeout; /* ms, that the log was told of */
 static int			checked_tick;	 /* likewise */
 
-/*
- * Publishes a deadline; 0 for none.  The end of a later deadline comes before
- * it, so that nobody sees the later deadline with the earlier end.
- */
+/* Publishes a deadline; 0 for none. */
 static void
 publish(int64 until)
 {
 	if (until != 0)
-		pg_atomic_write_u64(&zklock_shared->lease_over, (uint64) (until + timeout));
-	pg_write_barrier();
-	pg_atomic_write_u64(&zklock_shared->lease_until, (uint64) until);
-	if (until == 0)
-		pg_atomic_write_u64(&zklock_shared->lease_over, 0);
+		lease_extend(until, until + timeout);
+	else
+		lease_void();
 }
 
 /*
@@ -108,8 +102,8 @@ static void
 notice_lapse(void)
 {
 	int64 now = zklock_now_us();
-	int64 until = (int64) pg_atomic_read_u64(&zklock_shared->lease_until);
-	int64 over = (int64) pg_atomic_read_u64(&zklock_shared->lease_over);
+	int64 until = lease_until();
+	int64 over = lease_over();
 
 	if (over == 0 || now < until)
 		return;
@@ -151,7 +145,7 @@ on_beat(void *arg, const ZkReply *reply)
 	if (base < 0)
 		return;
 	until = deadline(base);
-	if (until <= (int64) pg_atomic_read_u64(&zklock_shared->lease_until) || until <= zklock_now_us())
+	if (until <= lease_until() || until <= zklock_now_us())
 		return;
 	publish(until);
 	renewed = true;
@@ -170,7 +164,7 @@ void
 lease_start(int timeout_ms)
 {
 	timeout = INT64CONST(1000) * timeout_ms;
-	lapsed = pg_atomic_read_u64(&zklock_shared->lease_over) == 0;
+	lapsed = lease_over() == 0;
 	start_proof();
 }
 
@@ -201,18 +195,18 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 void
 lease_set_timeout(int timeout_ms, int64 since_us)
 {
-	int64 until = (int64) pg_atomic_read_u64(&zklock_shared->lease_until);
+	int64 until = lease_until();
 
 	timeout = INT64CONST(1000) * timeout_ms;
 	if (until > deadline(since_us))
-		pg_atomic_write_u64(&zklock_shared->lease_until, (uint64) deadline(since_us));
+		lease_cut(deadline(since_us));
 }
 
 /* The time from which the present lease runs, us. */
 int64
 lease_base(void)
 {
-	return (int64) pg_atomic_read_u64(&zklock_shared->lease_until) - deadline(0);
+	return lease_until() - deadline(0);
 }
 
 /* The session is over, and who held a lock knows. */
@@ -348,8 +342,8 @@ lease_attend(void)
 int64
 lease_next_wakeup(void)
 {
-	int64 over = (int64) pg_atomic_read_u64(&zklock_shared->lease_over);
-	int64 until = (int64) pg_atomic_read_u64(&zklock_shared->lease_until);
+	int64 over = lease_over();
+	int64 until = lease_until();
 	int64 next = -1;
 
 	if (over != 0)

@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_SESSION_FILE_H
 #define ZKLOCK_SESSION_FILE_H
 
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 
 /* What it takes to take up a session. */
 typedef struct SessionKey

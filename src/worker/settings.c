@@ -40,6 +40,8 @@
 #include <sys/stat.h>
 
 #include "common/string.h"
+#include "shared/entry.h"
+#include "shared/errand.h"
 #include "shared/settings.h"
 #include "storage/fd.h"
 #include "worker/lease.h"
@@ -206,7 +208,7 @@ settings_configure(ZkClientConfig *config, bool show_credentials)
 static bool
 any_lock_is_held(void)
 {
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		if (entry_get_state(i) == CONTENDER_GRANTED)
 			return true;
@@ -221,21 +223,14 @@ any_lock_is_held(void)
 static bool
 own_node(int index, char *path, size_t size, int64 *czxid)
 {
-	ContenderEntry *entry = entry_at(index);
-	bool			found;
+	const ContenderEntry *entry = entry_at(index);
+	ContenderState		  state = entry_get_state(index);
 
-	SpinLockAcquire(&entry->mutex);
-	found = (entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED) &&
-			entry->czxid != 0;
-	*czxid = entry->czxid;
-	if (found)
-	{
-		strlcpy(path, entry->path, size);
-		strlcat(path, "/", size);
-		strlcat(path, entry->node, size);
-	}
-	SpinLockRelease(&entry->mutex);
-	return found;
+	if ((state != CONTENDER_GRANTED && state != CONTENDER_QUEUED) || entry->node.czxid == 0)
+		return false;
+	*czxid = entry->node.czxid;
+	snprintf(path, size, "%s/%s", entry->request.path, entry->node.name);
+	return true;
 }
 
 /* ------------------------------------------------------------------------
@@ -310,7 +305,7 @@ on_witness(void *arg, const ZkReply *reply)
 	look_at = zklock_now_ms() + LOOK_AGAIN_MS;
 	if (reply->outcome == ZK_UNKNOWN)
 		return;
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == zklock_shared->session.id &&
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == zklock_session->info.id &&
 		reply->czxid == witness_czxid)
 		take_up_next(SETTINGS_RESUME);
 	else if (!own_node(witness, path, sizeof(path), &czxid) || czxid != witness_czxid)
@@ -327,9 +322,9 @@ on_witness(void *arg, const ZkReply *reply)
 static bool
 next_own_node(char *path, size_t size)
 {
-	for (int n = 0; n < zklock_shared->max_entries; n++)
+	for (int n = 0; n < entries_max(); n++)
 	{
-		witness = (witness + 1) % zklock_shared->max_entries;
+		witness = (witness + 1) % entries_max();
 		if (own_node(witness, path, size, &witness_czxid))
 			return true;
 	}
@@ -355,7 +350,7 @@ look_for_node(void)
 static void
 examine(void)
 {
-	const SessionInfo *session = &zklock_shared->session;
+	const SessionInfo *session = &zklock_session->info;
 
 	if (!lease_is_possible_with(zk_trial_timeout(), wanted.tick_time) &&
 		lease_is_possible_with(session->shortest_timeout, used->tick_time))
@@ -406,7 +401,7 @@ begin_trial(void)
 void
 settings_changed(void)
 {
-	const SessionInfo *session = &zklock_shared->session;
+	const SessionInfo *session = &zklock_session->info;
 	bool			   same_server;
 
 	stop_trying();
@@ -444,7 +439,7 @@ settings_changed(void)
 void
 settings_start(void)
 {
-	used = &zklock_shared->settings;
+	used = &zklock_session->settings;
 	if (!used->known)
 	{
 		copy_settings(&wanted);

@@ -6,7 +6,7 @@
  * why nothing is granted, follows from both and from the lease: the main loop
  * looks whether another one is in the way now.
  *
- * Runs in: the worker.  SessionInfo is written under ZklockShared.mutex, by the
+ * Runs in: the worker.  SessionInfo is written under zklock_session_lock, by the
  * worker alone, which may read what it has written without.
  *
  * Copyright (c) 2026, zklock contributors
@@ -44,7 +44,7 @@ void
 status_set_state(SessionState state)
 {
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	zklock_shared->session.state = state;
+	zklock_session->info.state = state;
 	LWLockRelease(zklock_session_lock);
 }
 
@@ -55,8 +55,8 @@ status_set_error(const char *message)
 	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	strlcpy(zklock_shared->session.last_error, message, ZKLOCK_ERROR_SIZE);
-	zklock_shared->session.last_error_at = now;
+	strlcpy(zklock_session->info.last_error, message, ZKLOCK_ERROR_SIZE);
+	zklock_session->info.last_error_at = now;
 	LWLockRelease(zklock_session_lock);
 	changed = true;
 }
@@ -68,7 +68,7 @@ status_set_error(const char *message)
 void
 status_set_chroot_exists(bool exists)
 {
-	const char *chroot = zklock_shared->session.chroot;
+	const char *chroot = zklock_session->info.chroot;
 
 	if (exists != chroot_missing)
 		return;
@@ -134,7 +134,7 @@ describe(Obstacle obstacle, const SessionInfo *session, char *text, size_t size)
 void
 status_attend(void)
 {
-	const SessionInfo *session = &zklock_shared->session;
+	const SessionInfo *session = &zklock_session->info;
 	Obstacle		   obstacle = current_obstacle(session);
 	char			   text[ZKLOCK_ERROR_SIZE];
 
@@ -144,6 +144,6 @@ status_attend(void)
 	shown = obstacle;
 	changed = false;
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	strlcpy(zklock_shared->session.obstacle, text, ZKLOCK_ERROR_SIZE);
+	strlcpy(zklock_session->info.obstacle, text, ZKLOCK_ERROR_SIZE);
 	LWLockRelease(zklock_session_lock);
 }

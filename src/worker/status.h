@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_STATUS_H
 #define ZKLOCK_STATUS_H
 
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 
 extern void status_start(void);
 extern void status_set_state(SessionState state);

@@ -55,7 +55,9 @@
 #include "postmaster/interrupt.h"
 #include "queue/queue.h"
 #include "queue/session.h"
+#include "shared/entry.h"
 #include "shared/settings.h"
+#include "shared/worker_process.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
@@ -115,8 +117,8 @@ session_forget(const char *reason)
 	queue_session_ended(reason);
 	lease_end();
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	zklock_shared->session.id = 0;
-	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
+	zklock_session->info.id = 0;
+	memset(zklock_session->info.password, 0, ZKLOCK_PASSWORD_SIZE);
 	LWLockRelease(zklock_session_lock);
 }
 
@@ -150,7 +152,7 @@ session_open(void)
 	bool		   show_credentials;
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	zklock_get_session(&session, NULL);
+	session_info_read(&session);
 	config.closing = is_former;
 	config.session_id = is_former ? former.id : session.id;
 	memcpy(config.session_password, is_former ? former.password : session.password,
@@ -219,7 +221,7 @@ on_former_session(ZkSessionEvent event)
 		ereport(DEBUG1,
 				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
 	if (ended)
-		zklock_session_ended(former.id);
+		session_info_ended(former.id);
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
 	handle_open = false;
@@ -235,14 +237,14 @@ on_greeted(void)
 	SessionInfo before;
 	SessionInfo now;
 
-	zklock_get_session(&before, NULL);
+	session_info_read(&before);
 	now = before;
 	zk_client_session(&now);
 	if (now.id != before.id || now.negotiated_timeout >= before.shortest_timeout)
 		return;
 	lease_set_timeout(now.negotiated_timeout, lease_base());
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	zklock_shared->session.shortest_timeout = now.negotiated_timeout;
+	zklock_session->info.shortest_timeout = now.negotiated_timeout;
 	LWLockRelease(zklock_session_lock);
 }
 
@@ -252,7 +254,7 @@ on_connected(void)
 	SessionInfo before;
 	SessionInfo now;
 
-	zklock_get_session(&before, NULL);
+	session_info_read(&before);
 	now = before;
 	zk_client_session(&now);
 	now.state = SESSION_CONNECTED;
@@ -274,7 +276,7 @@ on_connected(void)
 		remember_session(&now);
 
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	zklock_shared->session = now;
+	zklock_session->info = now;
 	LWLockRelease(zklock_session_lock);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
@@ -327,10 +329,10 @@ on_session(ZkSessionEvent event)
 			handle_open = false;
 			open_at = zklock_now_ms();
 			status_set_state(SESSION_DOWN);
-			zklock_session_ended(zklock_shared->session.id);
+			session_info_ended(zklock_session->info.id);
 			session_forget("session expired");
 			LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-			zklock_shared->session.expirations++;
+			zklock_session->info.expirations++;
 			LWLockRelease(zklock_session_lock);
 			queue_session_unreachable();
 			break;
@@ -340,7 +342,7 @@ on_session(ZkSessionEvent event)
 			break;
 		case ZK_SESSION_IN_DOUBT:
 			back_off();
-			if (zklock_shared->session.id != 0)
+			if (zklock_session->info.id != 0)
 				open_at = Min(open_at, zklock_now_ms() + settings_session_timeout() / 6);
 			status_set_state(SESSION_CONNECTING);
 			status_set_error("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server");
@@ -392,7 +394,7 @@ on_malformed(const char *fault)
 {
 	SessionInfo session;
 
-	zklock_get_session(&session, NULL);
+	session_info_read(&session);
 	status_set_error(psprintf("malformed answer: %s", fault));
 	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
 }
@@ -404,11 +406,8 @@ on_exit_worker(int code, Datum arg)
 	(void) code;
 	(void) arg;
 	status_set_state(SESSION_DOWN);
-	SpinLockAcquire(&zklock_shared->mutex);
-	zklock_shared->worker_pid = 0;
-	SpinLockRelease(&zklock_shared->mutex);
-	pg_atomic_write_u32(&zklock_shared->worker_proc_number, NO_WORKER);
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	zklock_worker_ends();
+	for (int i = 0; i < entries_max(); i++)
 	{
 		if (entry_get_state(i) != CONTENDER_FREE)
 			entry_set_owner_latch(entry_at(i));
@@ -441,7 +440,7 @@ postmaster_is_stopping(void)
 static bool
 all_released(void)
 {
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		ContenderState state = entry_get_state(i);
 
@@ -505,7 +504,7 @@ reload_settings(void)
 static void
 move_session(void)
 {
-	int64 id = zklock_shared->session.id;
+	int64 id = zklock_session->info.id;
 
 	zk_client_leave();
 	handle_open = false;
@@ -513,7 +512,7 @@ move_session(void)
 	status_set_state(SESSION_DOWN);
 	if (id == 0)
 		return;
-	zklock_session_ended(id);
+	session_info_ended(id);
 	session_forget("it moves to where changed settings lead");
 	queue_session_unreachable();
 }
@@ -629,15 +628,12 @@ zklock_worker_main(Datum arg)
 	AddWaitEventToSet(events, WL_SOCKET_READABLE, queue_fd, NULL, NULL);
 
 	on_shmem_exit(on_exit_worker, 0);
-	SpinLockAcquire(&zklock_shared->mutex);
-	zklock_shared->worker_pid = MyProcPid;
-	SpinLockRelease(&zklock_shared->mutex);
-	pg_atomic_write_u32(&zklock_shared->worker_proc_number, compat_my_proc_number());
+	zklock_worker_begins();
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_errands_start();
-	zklock_get_session(&session, NULL);
+	session_info_read(&session);
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)
 		session_file_read(&former);
