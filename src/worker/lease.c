@@ -39,7 +39,7 @@
 #include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
-#include "worker/status.h"
+#include "worker/session_status.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
@@ -140,7 +140,7 @@ on_beat(void *arg, const ZkReply *reply)
 	outstanding--;
 	notice_lapse();
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		status_set_chroot_exists(reply->outcome == ZK_OK);
+		session_status_set_chroot(reply->outcome == ZK_OK ? CHROOT_EXISTS : CHROOT_MISSING);
 
 	/* That the chroot is missing is a committed answer as well. */
 	if ((reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE) || sent < count_from)
@@ -316,7 +316,8 @@ lease_tick_time_is(const char *server, int theirs_ms)
 						our_tick, server, their_tick),
 				 errdetail("With a value that is too low, a lock might count as held after it has been lost. zklock goes by the longer one of both."),
 				 errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
-		status_set_error("\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
+		session_status_set_error(
+			"\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
 		start_proof();
 	}
 }

@@ -43,8 +43,8 @@
 #include "shared/settings.h"
 #include "storage/fd.h"
 #include "worker/lease.h"
+#include "worker/session_status.h"
 #include "worker/settings.h"
-#include "worker/status.h"
 #include "zk/zk_trial.h"
 
 #define TRIAL_MS 15000
@@ -192,7 +192,7 @@ settings_configure(ZkClientConfig *config, bool show_credentials)
 		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
 					  errmsg("could not use \"zklock.auth_file\" \"%s\": %s", used->auth_file, fault)));
 		/* Which file that is, not everybody may know who gets an error. */
-		status_set_error(message);
+		session_status_set_error(message);
 		pfree(message);
 	}
 	return fault == NULL;
@@ -266,7 +266,7 @@ refuse(const char *fault, const char *secret)
 			 secret ? errdetail("The file is \"%s\". The ZooKeeper session goes on with the settings it has.", secret)
 					: errdetail("The ZooKeeper session goes on with the settings it has."),
 			 errhint("Correct them and reload the configuration.")));
-	status_set_error(message);
+	session_status_set_error(message);
 	pfree(message);
 }
 
@@ -284,7 +284,7 @@ put_off(const char *why)
 		ereport(WARNING,
 				(errmsg("changed settings of zklock are not taken up while locks are held: %s", why),
 				 errdetail("They are taken up, with another ZooKeeper session, as soon as this server holds no lock.")));
-		status_set_error(message);
+		session_status_set_error(message);
 	}
 	pfree(message);
 }

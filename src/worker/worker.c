@@ -62,9 +62,10 @@
 #include "utils/timestamp.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
+#include "worker/obstacle.h"
 #include "worker/session_file.h"
+#include "worker/session_status.h"
 #include "worker/settings.h"
-#include "worker/status.h"
 #include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1
@@ -111,7 +112,7 @@ static void
 session_forget(const char *reason)
 {
 	session_file_remove();
-	status_set_error(reason);
+	session_status_set_error(reason);
 	queue_session_ended(reason);
 	lease_end();
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
@@ -166,13 +167,13 @@ session_open(void)
 	explicit_bzero(&config, sizeof(config));
 	if (!handle_open)
 	{
-		status_set_state(SESSION_DOWN);
+		session_status_set_state(SESSION_DOWN);
 		back_off();
 		queue_session_unreachable();
 	}
 	else
 	{
-		status_set_state(SESSION_CONNECTING);
+		session_status_set_state(SESSION_CONNECTING);
 		check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	}
 }
@@ -289,17 +290,17 @@ on_refused(void)
 {
 	if (settings_have_credentials())
 	{
-		status_set_error(
+		session_status_set_error(
 			"authentication failed: ZooKeeper refused the credentials in \"zklock.auth_file\"");
 		ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
 	}
 	else
 	{
-		status_set_error(
+		session_status_set_error(
 			"authentication failed: ZooKeeper demands credentials, and \"zklock.auth_file\" is not set");
 		ereport(LOG, (errmsg("ZooKeeper demands credentials, and \"zklock.auth_file\" is not set")));
 	}
-	status_set_state(SESSION_AUTH_FAILED);
+	session_status_set_state(SESSION_AUTH_FAILED);
 	queue_session_unreachable();
 	queue_session_refused(ZK_AUTH_FAILED);
 }
@@ -319,14 +320,14 @@ on_session(ZkSessionEvent event)
 			break;
 		case ZK_SESSION_DISCONNECTED:
 			ereport(LOG, (errmsg("lost connection to ZooKeeper")));
-			status_set_state(SESSION_CONNECTING);
+			session_status_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 			queue_session_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
 			open_at = zklock_now_ms();
-			status_set_state(SESSION_DOWN);
+			session_status_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
 			LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
@@ -340,8 +341,9 @@ on_session(ZkSessionEvent event)
 			break;
 		case ZK_SESSION_IN_DOUBT:
 			back_off();
-			status_set_state(SESSION_CONNECTING);
-			status_set_error("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server");
+			session_status_set_state(SESSION_CONNECTING);
+			session_status_set_error(
+				"what answers at \"zklock.servers\" does not prove to be a ZooKeeper server");
 			if (!in_doubt)
 				ereport(LOG, (errmsg("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server"),
 							  errdetail("It is tried again.")));
@@ -352,8 +354,8 @@ on_session(ZkSessionEvent event)
 			if (backoff_ms == MIN_BACKOFF_MS)
 				ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
 			back_off();
-			status_set_error("no server name could be resolved");
-			status_set_state(SESSION_DOWN);
+			session_status_set_error("no server name could be resolved");
+			session_status_set_state(SESSION_DOWN);
 			queue_session_unreachable();
 			break;
 	}
@@ -363,7 +365,7 @@ on_session(ZkSessionEvent event)
 static void
 on_complaint(const char *message, bool first)
 {
-	status_set_error(message);
+	session_status_set_error(message);
 	if (first)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
@@ -391,7 +393,7 @@ on_malformed(const char *fault)
 	SessionInfo session;
 
 	zklock_get_session(&session, NULL);
-	status_set_error(psprintf("malformed answer: %s", fault));
+	session_status_set_error(psprintf("malformed answer: %s", fault));
 	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
 }
 
@@ -401,7 +403,7 @@ on_exit_worker(int code, Datum arg)
 {
 	(void) code;
 	(void) arg;
-	status_set_state(SESSION_DOWN);
+	session_status_set_state(SESSION_DOWN);
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->worker_pid = 0;
 	SpinLockRelease(&zklock_shared->mutex);
@@ -508,7 +510,7 @@ move_session(void)
 	zk_client_leave();
 	handle_open = false;
 	open_at = zklock_now_ms();
-	status_set_state(SESSION_DOWN);
+	session_status_set_state(SESSION_DOWN);
 	if (id == 0)
 		return;
 	zklock_session_ended(id);
@@ -589,7 +591,7 @@ main_loop(WaitEventSet *events)
 		worker_errands_attend();
 		queue_pump();
 		attend_settings();
-		status_attend();
+		worker_obstacle_attend();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
 	}
@@ -639,7 +641,6 @@ zklock_worker_main(Datum arg)
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)
 		session_file_read(&former);
-	status_start();
 	settings_start();
 
 	main_loop(events);
