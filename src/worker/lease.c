@@ -7,8 +7,8 @@
  * loop sends heartbeats that a quorum must commit, and lease_rule.c tells from
  * their answers until when the leader cannot have ended the session.  That
  * deadline is the lease.  It is published in shared memory as a time on a
- * clock that runs on while the machine sleeps, so it passes by itself whoever
- * is stopped, cut off or asleep: worker, backend or machine.
+ * clock that runs on while the machine sleeps.  So it passes by itself, even if
+ * the worker is stopped, the network is cut, or the machine sleeps.
  *
  *		HOLDS		before the deadline.  Locks are granted, commits pass.
  *		SUSPENDED	after it.  Nothing is granted, commits that rely on a lock
@@ -25,8 +25,8 @@
  * came after we began to connect.  A connection alone renews nothing.
  *
  * Runs in: the worker.  lease_until and lease_over are atomics, written here
- * alone; they outlive the worker, so the next one goes on from there.  Everybody
- * reads them through lease_state.c.
+ * alone; they outlive the worker, so the next one goes on from there.  Other
+ * processes read them through lease_state.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -65,7 +65,11 @@
  *           |                                             v           |
  *           '--- begun, taken_over: too late ---------> OVER ---------'
  *
- * From all of them, "ended" leads to NO_SESSION.
+ * In RENEWED, "renewed" moves the deadline on.  In all of them, "doubted" begins
+ * the proof from nothing, and "ended" leads to NO_SESSION.
+ *
+ * Other processes see the two times alone: BEGUN and RENEWED are HOLDS to them, and
+ * OVER is SUSPENDED again once the locks have been marked as lost.
  */
 typedef enum Proof
 {
@@ -90,7 +94,7 @@ static int			checked_tick;	 /* likewise */
 
 /*
  * Publishes a deadline; 0 for none.  The end of a later deadline comes before
- * it, so that nobody sees the later deadline with the earlier end.
+ * it, so that no process sees the later deadline with the earlier end.
  */
 static void
 publish(int64 until)

@@ -2,9 +2,9 @@
  * obstacle.c
  *		What keeps locks from being granted.
  *
- * It follows from the session's state, its last error, the chroot and the lease.
- * Once per round the main loop looks whether it is still the same; if not,
- * zk_session and the errors of sessions that wait in vain tell of the new one.
+ * The obstacle follows from the session's state, the chroot and the lease.  Once
+ * per round the main loop looks whether it is still the same; if not, zk_session
+ * and the errors of sessions that wait in vain tell of the new one.
  *
  * Runs in: the worker.  All of this is private to it.
  *

@@ -2,19 +2,19 @@
  * reload.c
  *		How changed settings are taken up.
  *
- * A reload must not cost a healthy session, and its locks, for a typo.  So
- * settings that change are not taken up before it is known that they work:
+ * A typo in a setting must not cost a healthy session, and its locks.  So changed
+ * settings are not taken up before it is known that they work:
  *
  *	in force	the file with the credentials can be used, and if servers or
  *				credentials differ, a trial (zk_trial.c) stands beside the session
  *				that goes on: a server answers, and takes the credentials
  *	ours		in the trial a node of ours is found, by its path and the session
- *				that owns it, and may be read: this is the ensemble, the chroot
- *				and somebody with the rights that our locks need
+ *				that owns it, and may be read: ensemble and chroot are the same,
+ *				and the credentials give the rights that our locks need
  *
- * A node of ours tells without a write, and without the session's id, whose use
- * would take the session over.  It is chosen and read when the trial stands, as
- * locks may come and go fast; if the one read is gone, it is another one's turn.
+ * Reading a node of ours tells this without a write, and without the use of the
+ * session's id, which would take the session over.  The node is chosen when the
+ * trial stands, as locks may come and go fast; if it is gone, another one is read.
  *
  *		not in force		not taken up, until the next reload
  *		in force, ours		taken up: the worker restarts and resumes the session
@@ -23,11 +23,11 @@
  *							queue there
  *		no node of ours		likewise, and that is now
  *
- * What is not taken up is logged, and zk_session.last_error has it.  A session
- * timeout is taken up like what is ours, an ACL at once, and zklock.tick_time
- * at once unless no lease would be possible with it.
+ * If settings are not taken up, the log and zk_session.last_error say why.  A
+ * changed session timeout is taken up like settings that are ours, an ACL at once,
+ * and zklock.tick_time at once unless no lease would be possible with it.
  *
- * Without a session, nothing can be lost: whatever is set is taken up.
+ * Without a session, nothing can be lost: all settings are taken up.
  *
  * Runs in: the worker.  Entries' fields are read under their spinlocks;
  * everything else here is private to the worker.
@@ -50,7 +50,7 @@
 #define MAX_MISSES 3
 
 /*
- * What becomes of changed settings; each arrow is one function here:
+ * The way of changed settings; each arrow is one function here:
  *
  *      IDLE ---------------------- resume ----------------.
  *       | try                                             |
@@ -245,7 +245,7 @@ done(ReloadStep step)
 /*
  * The settings do not work.
  *
- *	secret	what the log may tell in addition: the name of a file; or NULL
+ *	secret	the name of a file, for the log alone; or NULL
  */
 static void
 refuse(const char *fault, const char *secret)
@@ -305,7 +305,7 @@ on_witness(void *arg, const ZkReply *reply)
 		put_off("\"zklock.servers\" names another ensemble, which does not have the nodes of these locks");
 }
 
-/* The trial stands: what has been found? */
+/* The trial stands: looks whether the settings are ours. */
 static void
 examine(void)
 {
@@ -377,7 +377,7 @@ take_up_tick_time(void)
 	session_settings_take_up_tick_time(wanted.tick_time);
 }
 
-/* Compares what is set with what is in use, and does what that takes. */
+/* Compares the settings that are set with those in use, and begins to take them up. */
 void
 worker_reload_begin(void)
 {
@@ -400,7 +400,7 @@ worker_reload_begin(void)
 		begin_trial();
 }
 
-/* Goes on with taking up what has changed.  Returns what the worker is to do. */
+/* Goes on with taking up changed settings.  Returns the step that the worker is to make. */
 ReloadStep
 worker_reload_attend(void)
 {

@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_RELOAD_H
 #define ZKLOCK_RELOAD_H
 
-/* What changed settings ask of the worker. */
+/* The step that changed settings ask of the worker. */
 typedef enum ReloadStep
 {
 	RELOAD_STEP_NONE,

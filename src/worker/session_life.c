@@ -3,19 +3,19 @@
  *		The life of the ZooKeeper session.
  *
  * While the client library has a handle, it connects, and reconnects, by itself.
- * An expired session is followed by a new one at once.  What could not begin (no
- * name resolves, bad credentials) is begun again later and later.
+ * An expired session is followed by a new one at once.  If a session cannot begin
+ * (no name resolves, bad credentials), it is tried again later and later.
  *
  * The session outlives the worker: its id and password are in shared memory, the
  * next worker resumes it, and locks, queue places and waiting backends go on.
  * They are in a file as well, so that the session can be ended after a crash
  * (session_former.c).
  *
- * That the session lives, and the locks held in it with it, is proved by a lease
- * (lease.c).  What its life means for them is told to queue/session.c.
+ * A lease proves that the session lives, and with it the locks held in it
+ * (lease.c).  queue/session.c hears of each change and does what it means for them.
  *
- * Runs in: the worker.  All of this is private to it; what others may know is in
- * session_status.c.
+ * Runs in: the worker.  All of this is private to it; session_status.c publishes
+ * the part that others may know.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -55,8 +55,8 @@
  *      down        to DOWN: no server name resolves, the session expired, or it
  *                  was given up; from everywhere
  *      refused     to REFUSED; from CONNECTING and CONNECTED
- *      paused      to PAUSING: what answers proves nothing, or the former session
- *                  has been dealt with; from CONNECTING and ENDING_FORMER
+ *      paused      to PAUSING: the answers prove nothing, or the former session has
+ *                  been closed or is over; from CONNECTING and ENDING_FORMER
  */
 typedef enum Life
 {
@@ -245,7 +245,7 @@ session_life_move(void)
 }
 
 /* ------------------------------------------------------------------------
- * What the client tells of the former session
+ * Events of the former session
  * ------------------------------------------------------------------------
  */
 
@@ -279,7 +279,7 @@ on_former_connected(void)
 }
 
 /* ------------------------------------------------------------------------
- * What the client tells of our session
+ * Events of our session
  * ------------------------------------------------------------------------
  */
 
@@ -360,7 +360,7 @@ on_expired(void)
 	queue_session_unreachable();
 }
 
-/* ZooKeeper does not talk to us. */
+/* ZooKeeper refuses to serve us. */
 static void
 on_refused(void)
 {
@@ -382,7 +382,7 @@ on_refused(void)
 	queue_session_refused(ZK_AUTH_FAILED);
 }
 
-/* What answers proves nothing, not even that it is ZooKeeper. */
+/* The answers prove nothing, not even that they come from ZooKeeper. */
 static void
 on_doubt(void)
 {

@@ -2,8 +2,8 @@
  * session_settings.c
  *		The settings that the ZooKeeper session runs with.
  *
- * They may differ from those that are set: what does not work is not taken up
- * (reload.c).  They are in shared memory, for the next worker, which may start at
+ * They may differ from those that are set: settings that do not work are not taken
+ * up (reload.c).  They are in shared memory, for the next worker, which may start at
  * any time: it must not lose the session by settings that have been refused.
  *
  * Runs in: the worker.  ZklockShared.settings is read and written by the worker
@@ -184,7 +184,7 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
 					  errmsg("could not use \"zklock.auth_file\" \"%s\": %s", used->auth_file, fault)));
 
-		/* Everybody may see this; the name of the file is for the log alone. */
+		/* All roles may see this; the name of the file is for the log alone. */
 		session_status_set_error(message);
 		pfree(message);
 	}

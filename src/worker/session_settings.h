@@ -16,10 +16,10 @@ typedef enum Credentials
 	CREDENTIALS_WITHHELD
 } Credentials;
 
-/* Whose settings a worker begins with */
+/* The settings that a worker begins with */
 typedef enum SettingsOrigin
 {
-	SETTINGS_OWN,	   /* it is the server's first worker */
+	SETTINGS_OWN,	   /* those that are set: it is the server's first worker */
 	SETTINGS_INHERITED /* those of the worker before it */
 } SettingsOrigin;
 

@@ -1,6 +1,6 @@
 /*
  * session_status.c
- *		What all processes may know of the ZooKeeper session.
+ *		The state of the ZooKeeper session, for all processes to see.
  *
  * The view zk_session shows it, errors tell of it, and the next worker goes on
  * from it.  This file alone writes it.

@@ -1,6 +1,6 @@
 /*
  * session_status.h
- *		What all processes may know of the ZooKeeper session.
+ *		The state of the ZooKeeper session, for all processes to see.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -5,7 +5,7 @@
  * A worker that is terminated alone leaves at once: the next one resumes the
  * session.  Only when the server shuts down does the worker end the session, and
  * only after all locks have been released: while a holder's transaction is still
- * finishing, nobody else may get its lock.  If they are not released in time, the
+ * finishing, no other session may get its lock.  If they are not released in time, the
  * session is left to expire: better late than while a lock is held.
  *
  * Calls under way are answered before the session is closed, unless ZooKeeper is
@@ -44,7 +44,7 @@
  */
 typedef enum Shutdown
 {
-	SHUTDOWN_RUNNING,  /* nobody has asked for it */
+	SHUTDOWN_RUNNING,  /* it has not been asked for */
 	SHUTDOWN_DRAINING, /* backends release their locks */
 	SHUTDOWN_SETTLING  /* all are released; calls under way are answered */
 } Shutdown;
@@ -54,7 +54,7 @@ static int64	drain_until;  /* DRAINING: not for longer, ms */
 static int64	settle_until; /* SETTLING: likewise */
 
 /* ------------------------------------------------------------------------
- * What is to be known
+ * Conditions
  * ------------------------------------------------------------------------
  */
 
