@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "utils/timestamp.h"
 #include "worker/session_status.h"
 
@@ -72,6 +73,8 @@ session_status_set_obstacle(const char *text)
 {
 	SessionInfo *session = begin_change();
 
+	if (ZKLOCK_FAULT("fail-status"))
+		elog(ERROR, "fault: fail-status");
 	strlcpy(session->obstacle, text, sizeof(session->obstacle));
 	end_change();
 }
