@@ -12,14 +12,12 @@
 #include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/errand.h"
+#include "shared/limits.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, JSON, with its NUL */
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
-#define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
-#define ZKLOCK_ERROR_SIZE 256
-#define ZKLOCK_PASSWORD_SIZE 16	 /* of a ZooKeeper session */
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
 
 /* A contender's life; shmem.c shows who may make which step. */
