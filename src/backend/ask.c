@@ -15,7 +15,7 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "storage/ipc.h"
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 #define TURN_MS 100		/* between two looks whether a slot is free */
 #define ANSWER_MS 30000 /* how long to wait for an answer */

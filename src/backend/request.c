@@ -32,7 +32,7 @@
 #include "utils/json.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000

@@ -14,7 +14,7 @@
 #include "recipes/recipe.h"
 #include "shared/shmem.h"
 #include "utils/hsearch.h"
-#include "zk/zk_client.h"
+#include "zk/zk_call.h"
 
 /* The number of the grant under a node is the low part of a fencing token. */
 #define TOKEN_GRANT_BITS 12

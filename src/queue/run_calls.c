@@ -24,6 +24,7 @@
 #include "queue/run_calls.h"
 #include "queue/watch.h"
 #include "shared/share.h"
+#include "zk/zk_client.h"
 
 typedef struct CheckCall
 {

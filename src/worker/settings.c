@@ -45,6 +45,7 @@
 #include "worker/lease.h"
 #include "worker/settings.h"
 #include "worker/status.h"
+#include "zk/zk_client.h"
 #include "zk/zk_trial.h"
 
 #define TRIAL_MS 15000
@@ -182,7 +183,7 @@ settings_configure(ZkClientConfig *config, bool show_credentials)
 
 	config->servers = servers;
 	config->session_timeout = used->session_timeout;
-	config->creator_acl = used->acl == ZKLOCK_ACL_CREATOR;
+	config->acl = used->acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN;
 	if (show_credentials)
 		fault = read_credentials(used->auth_file, config);
 	if (fault)
@@ -431,7 +432,7 @@ settings_changed(void)
 	if (same_server && wanted.session_timeout == used->session_timeout)
 	{
 		used->acl = wanted.acl;
-		zk_client_set_acl(used->acl == ZKLOCK_ACL_CREATOR);
+		zk_client_set_acl(used->acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN);
 	}
 	else if (session->id == 0 ||
 			 (same_server && lease_is_possible_with(wanted.session_timeout, wanted.tick_time)))

@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_WORKER_SETTINGS_H
 #define ZKLOCK_WORKER_SETTINGS_H
 
-#include "zk/zk_client.h"
+#include "zk/zk_session.h"
 
 /* What changed settings ask of the worker. */
 typedef enum SettingsStep

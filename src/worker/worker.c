@@ -65,6 +65,7 @@
 #include "worker/session_file.h"
 #include "worker/settings.h"
 #include "worker/status.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1
@@ -151,7 +152,7 @@ session_open(void)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	zklock_get_session(&session, NULL);
-	config.closing = is_former;
+	config.purpose = is_former ? ZK_PURPOSE_END : ZK_PURPOSE_USE;
 	config.session_id = is_former ? former.id : session.id;
 	memcpy(config.session_password, is_former ? former.password : session.password,
 		   ZKLOCK_PASSWORD_SIZE);
@@ -233,10 +234,9 @@ static void
 on_greeted(void)
 {
 	SessionInfo before;
-	SessionInfo now;
+	ZkSession	now;
 
 	zklock_get_session(&before, NULL);
-	now = before;
 	zk_client_session(&now);
 	if (now.id != before.id || now.negotiated_timeout >= before.shortest_timeout)
 		return;
@@ -251,10 +251,15 @@ on_connected(void)
 {
 	SessionInfo before;
 	SessionInfo now;
+	ZkSession	session;
 
 	zklock_get_session(&before, NULL);
+	zk_client_session(&session);
 	now = before;
-	zk_client_session(&now);
+	now.id = session.id;
+	memcpy(now.password, session.password, sizeof(now.password));
+	now.negotiated_timeout = session.negotiated_timeout;
+	strlcpy(now.server, session.server, sizeof(now.server));
 	now.state = SESSION_CONNECTED;
 	now.connected_since = GetCurrentTimestamp();
 	strlcpy(now.chroot, settings_chroot(), sizeof(now.chroot));
@@ -361,10 +366,10 @@ on_session(ZkSessionEvent event)
 
 /* Something is wrong with a server; of an outage, log it once. */
 static void
-on_complaint(const char *message, bool first)
+on_complaint(const char *message, ZkComplaint complaint)
 {
 	status_set_error(message);
-	if (first)
+	if (complaint == ZK_COMPLAINT_FIRST)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
 
