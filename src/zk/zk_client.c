@@ -248,19 +248,39 @@ give_up_unconfirmed(void)
 	callbacks.session(ZK_SESSION_IN_DOUBT);
 }
 
+/*
+ * A server offers a session that cannot be.  Nothing that comes on this
+ * connection can be relied on, so it is given up: easily, if there is no other
+ * session.  The library cannot do so and keep one; the worker can, by starting
+ * again.
+ */
+static void
+handle_malformed_session(const char *fault)
+{
+	ZkSession session;
+	char	 *sentence;
+
+	if (zk_connection_session_exists())
+	{
+		callbacks.malformed(fault);
+		return;
+	}
+	zk_connection_session(&session);
+	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
+	zk_log_complain(sentence);
+	pfree(sentence);
+	give_up_unconfirmed();
+}
+
 /* The library says that it is connected. */
 static void
 handle_connected(void)
 {
 	const char *fault = zk_connection_session_fault();
 
-	/*
-	 * Nothing that comes on this connection can be relied on.  The library cannot
-	 * give up a connection and keep the session; the worker can, by starting again.
-	 */
 	if (fault)
 	{
-		callbacks.malformed(fault);
+		handle_malformed_session(fault);
 		return;
 	}
 
@@ -339,7 +359,9 @@ handle_session(int library_state)
 	else
 	{
 		handle_hang_up();
-		if (!zk_connection_session_exists())
+		if (library_state == ZOO_READONLY_STATE)
+			handle_malformed_session("The session is read-only.");
+		else if (!zk_connection_session_exists())
 			give_up_unconfirmed();
 	}
 }
