@@ -23,7 +23,7 @@
 #include "shared/share.h"
 #include "shared/worker_process.h"
 #include "utils/timestamp.h"
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 /*
  * Claims an entry and fills it with a request, which the worker sees once the

@@ -121,7 +121,7 @@ static char *
 find_leader(int64 session, ServerView *leader)
 {
 	ConnectString servers;
-	char		  addresses[ZKLOCK_SERVERS_SIZE * 4];
+	char		  addresses[CONNECT_STRING_RESOLVED_SIZE];
 	char		 *rest = NULL;
 	char		 *found = NULL;
 	int			  nanswers = 0;
@@ -131,7 +131,7 @@ find_leader(int64 session, ServerView *leader)
 	memset(leader, 0, sizeof(*leader));
 
 	/* Name services are asked here, and cannot be interrupted. */
-	if (!connect_string_resolve(&servers, false, addresses, sizeof(addresses)))
+	if (!connect_string_resolve(&servers, CONNECT_RESOLVE_NAMES, addresses, sizeof(addresses)))
 		report_no_leader("No name in \"zklock.servers\" could be resolved.");
 	for (char *address = strtok_r(addresses, ",", &rest); address;
 		 address = strtok_r(NULL, ",", &rest))

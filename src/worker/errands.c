@@ -18,6 +18,7 @@
 #include "shared/errand.h"
 #include "shared/lease_state.h"
 #include "worker/errands.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* Answers an errand with what became of its last call. */

@@ -39,6 +39,7 @@
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
 #include "worker/session_status.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)

@@ -36,6 +36,7 @@
  */
 #include "postgres.h"
 
+#include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/settings.h"

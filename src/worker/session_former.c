@@ -27,6 +27,7 @@
 
 #include "worker/session_file.h"
 #include "worker/session_former.h"
+#include "zk/zk_client.h"
 
 #define MAX_CLOSES 4
 
@@ -109,7 +110,7 @@ session_former_exists(void)
 Credentials
 session_former_configure(ZkClientConfig *config)
 {
-	config->closing = true;
+	config->purpose = ZK_PURPOSE_END;
 	config->session_id = key.id;
 	memcpy(config->session_password, key.password, sizeof(config->session_password));
 	return closes % 2 == 0 ? CREDENTIALS_SHOWN : CREDENTIALS_WITHHELD;

@@ -23,6 +23,7 @@
 
 #include "fault.h"
 #include "queue/session.h"
+#include "shared/clock.h"
 #include "utils/timestamp.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
@@ -298,9 +299,8 @@ remember_session(const SessionInfo *session)
 static void
 on_greeted(void)
 {
-	SessionInfo session;
+	ZkSession session;
 
-	session_info_read(&session);
 	zk_client_session(&session);
 	if (session.id != session_status_id() ||
 		session.negotiated_timeout >= session_status_shortest_timeout())
@@ -314,11 +314,16 @@ on_connected(void)
 {
 	SessionInfo before;
 	SessionInfo now;
+	ZkSession	session;
 	bool		resumed;
 
 	session_info_read(&before);
+	zk_client_session(&session);
 	now = before;
-	zk_client_session(&now);
+	now.id = session.id;
+	memcpy(now.password, session.password, sizeof(now.password));
+	now.negotiated_timeout = session.negotiated_timeout;
+	strlcpy(now.server, session.server, sizeof(now.server));
 	resumed = before.id != 0;
 	now.state = SESSION_CONNECTED;
 	now.connected_since = GetCurrentTimestamp();

@@ -21,6 +21,7 @@
 #include "worker/lease.h"
 #include "worker/session_settings.h"
 #include "worker/session_status.h"
+#include "zk/zk_client.h"
 
 static SessionSettings *used;	 /* in shared memory */
 static ConnectString	servers; /* used->servers, parsed */
@@ -29,6 +30,12 @@ static ConnectString	servers; /* used->servers, parsed */
  * Taking up
  * ------------------------------------------------------------------------
  */
+
+static ZkAcl
+zk_acl(int acl)
+{
+	return acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN;
+}
 
 /* Copies the settings as they are set now. */
 void
@@ -57,7 +64,7 @@ void
 session_settings_take_up_acl(int acl)
 {
 	used->acl = acl;
-	zk_client_set_acl(acl == ZKLOCK_ACL_CREATOR);
+	zk_client_set_acl(zk_acl(acl));
 }
 
 void
@@ -174,7 +181,7 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 
 	config->servers = servers;
 	config->session_timeout = used->session_timeout;
-	config->creator_acl = used->acl == ZKLOCK_ACL_CREATOR;
+	config->acl = zk_acl(used->acl);
 	if (credentials == CREDENTIALS_SHOWN && session_settings_have_credentials())
 		fault = session_settings_read_credentials(used->auth_file, config);
 	if (fault)

@@ -7,7 +7,8 @@
 #ifndef ZKLOCK_SESSION_SETTINGS_H
 #define ZKLOCK_SESSION_SETTINGS_H
 
-#include "zk/zk_client.h"
+#include "shared/session_info.h"
+#include "zk/zk_session.h"
 
 /* Are the credentials shown to ZooKeeper, if any are set? */
 typedef enum Credentials

@@ -19,6 +19,7 @@
 #include "postgres.h"
 
 #include "fault.h"
+#include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/shmem.h"
 #include "storage/fd.h"
@@ -26,6 +27,7 @@
 #include "utils/pidfile.h"
 #include "worker/session_file.h"
 #include "worker/shutdown.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 #define MAX_DRAIN_MS 30000

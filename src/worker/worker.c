@@ -29,13 +29,14 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "worker/worker.h"
+#include "postgres.h"
 
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "queue/queue.h"
+#include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
@@ -47,6 +48,8 @@
 #include "worker/session_settings.h"
 #include "worker/session_status.h"
 #include "worker/shutdown.h"
+#include "worker/worker.h"
+#include "zk/zk_call.h"
 
 #define RESTART_SECONDS 1
 
@@ -104,10 +107,10 @@ on_exit_worker(int code, Datum arg)
 
 /* Something is wrong with a server; of an outage, log it once. */
 static void
-on_complaint(const char *message, bool first)
+on_complaint(const char *message, ZkComplaint complaint)
 {
 	session_status_set_error(message);
-	if (first)
+	if (complaint == ZK_COMPLAINT_FIRST)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
 
