@@ -59,9 +59,9 @@ hold_start_session(void)
 
 /* Makes a hold that has no entry yet.  The path must live as long as the hold. */
 void
-hold_init(Hold *hold, EntryKind kind, const char *path)
+hold_init(Hold *hold, const char *path)
 {
-	*hold = (Hold){.kind = kind, .path = path, .entry = NO_ENTRY};
+	*hold = (Hold){.path = path, .entry = NO_ENTRY};
 }
 
 /* A hold gets an entry.  Cannot fail. */
@@ -192,7 +192,8 @@ hold_publish(const Hold *hold)
 
 /*
  * Calls "visit" for each hold of a set, the oldest first.  Cannot fail unless
- * "visit" does, which must not change what is held.
+ * "visit" does, which must not change what is held.  What is only asked for is
+ * among all, too, but while a call waits nothing visits holds except messages.
  */
 void
 hold_visit(HoldSet set, HoldVisitor visit, void *arg)
@@ -203,7 +204,7 @@ hold_visit(HoldSet set, HoldVisitor visit, void *arg)
 	{
 		const Hold *hold = dlist_container(Hold, link, iter.cur);
 
-		if (hold->kind != CONTENDER_TURN && (set == HOLDS_ALL || hold->transaction_count > 0))
+		if (set == HOLDS_ALL || hold->transaction_count > 0)
 			visit(hold, arg);
 	}
 }

@@ -19,8 +19,7 @@
  */
 typedef struct Hold
 {
-	dlist_node	link; /* in the list of all, while it has an entry */
-	EntryKind	kind;
+	dlist_node	link;			   /* in the list of all, while it has an entry */
 	const char *path;			   /* the lock's or the semaphore's, for messages; UTF-8 */
 	int			entry;			   /* or NO_ENTRY */
 	bool		borrowed;		   /* the entry is another hold's, which gives it up */
@@ -29,7 +28,7 @@ typedef struct Hold
 	int			transaction_count; /* and at transaction level */
 } Hold;
 
-/* Which holds are visited; turns never are, since nobody relies on them. */
+/* Which holds are visited */
 typedef enum HoldSet
 {
 	HOLDS_ALL,
@@ -39,7 +38,7 @@ typedef enum HoldSet
 typedef void (*HoldVisitor)(const Hold *hold, void *arg);
 
 extern void hold_start_session(void);
-extern void hold_init(Hold *hold, EntryKind kind, const char *path);
+extern void hold_init(Hold *hold, const char *path);
 extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
 extern void hold_borrow(Hold *hold, const Hold *from);
 extern void hold_release(Hold *hold, HandoverList *awaited);

@@ -66,7 +66,7 @@ lock_table_enter(const char *path, LockMode mode)
 	for (int i = 0; !found && i < (int) lengthof(entered->locks); i++)
 	{
 		entered->locks[i] = (LockHold){.path = entered, .mode = i};
-		hold_init(&entered->locks[i].hold, CONTENDER_LOCK, entered->path);
+		hold_init(&entered->locks[i].hold, entered->path);
 	}
 	return &entered->locks[mode];
 }

@@ -54,8 +54,8 @@ permit_new(const char *path)
 	Permit *permit = MemoryContextAlloc(TopMemoryContext, offsetof(Permit, path) + len);
 
 	memcpy(permit->path, path, len);
-	hold_init(&permit->turn, CONTENDER_TURN, permit->path);
-	hold_init(&permit->hold, CONTENDER_PERMIT, permit->path);
+	hold_init(&permit->turn, permit->path);
+	hold_init(&permit->hold, permit->path);
 	dlist_push_tail(&permits, &permit->link);
 	return permit;
 }
