@@ -9,7 +9,7 @@
 #ifndef ZKLOCK_ERRAND_H
 #define ZKLOCK_ERRAND_H
 
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 #include "storage/dsm.h"
 #include "storage/spin.h"
 
@@ -19,9 +19,10 @@
 
 typedef enum ErrandKind
 {
-	ERRAND_READ,  /* read who owns a node */
-	ERRAND_CHECK, /* have a quorum commit that a node exists */
-	ERRAND_DELETE /* delete a node if it still is the one that was read */
+	ERRAND_READ,	  /* read who owns a node */
+	ERRAND_CHECK,	  /* have a quorum commit that a node exists */
+	ERRAND_DELETE,	  /* delete a node if it still is the one that was read */
+	ERRAND_CONTENDERS /* read the contenders on a path: see errand_list.h */
 } ErrandKind;
 
 typedef enum ErrandState
@@ -41,6 +42,7 @@ typedef enum ErrandOutcome
 	ERRAND_CHANGED,		/* it is another node by now */
 	ERRAND_UNREACHABLE, /* no connection, or it was lost: the outcome is unknown */
 	ERRAND_TOO_LONG,	/* the answer does not fit */
+	ERRAND_UNDELIVERED, /* the worker cannot get at the segment; it has logged why */
 	ERRAND_REFUSED		/* see "code" */
 } ErrandOutcome;
 
@@ -60,6 +62,7 @@ typedef struct Errand
 	int		   proc_number; /* whose latch is set by an answer */
 	int		   pid;
 	ErrandKind kind;
+	RecipeId   recipe;				   /* of the path, for ERRAND_CONTENDERS */
 	char	   path[ERRAND_PATH_SIZE]; /* UTF-8 */
 	dsm_handle segment;				   /* for a long answer, or DSM_HANDLE_INVALID */
 

@@ -107,6 +107,13 @@ is_write(const Call *call)
 	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
 }
 
+static bool
+is_read(const Call *call)
+{
+	return call->kind == CALL_GET || call->kind == CALL_LOOK || call->kind == CALL_READ ||
+		   call->kind == CALL_LIST;
+}
+
 bool
 call_same_watch(const Call *a, const Call *b)
 {
@@ -388,6 +395,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  * zk_exchange() creates an ephemeral node and deletes another, both or none:
  *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
+ * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
+ *				forbids to read it.
+ * zk_read()	reads a node's data.  All of it is sent, however long: look first.
  * zk_list()	reads a node's children, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
@@ -432,6 +442,18 @@ void
 zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler, void *arg)
 {
 	submit_read(CALL_LIST, owner, path, watching, handler, arg);
+}
+
+void
+zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_LOOK, owner, path, handler, arg);
+}
+
+void
+zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_READ, owner, path, handler, arg);
 }
 
 void
@@ -533,6 +555,8 @@ answer_fault(const Call *call, const Event *event)
 				fault = zk_answer_owner_fault(&event->stat, zk_client_session_id());
 			return fault;
 		case CALL_GET:
+		case CALL_LOOK:
+		case CALL_READ:
 			return zk_answer_stat_fault(&event->stat);
 		case CALL_LIST:
 			return zk_answer_children_fault(event->children, event->nchildren);
@@ -570,10 +594,13 @@ zk_calls_answer(const Event *event)
 		 * have seen before; but a watch is set.
 		 */
 		reply.watching = call->watch && zk_error_outcome(event->code) == ZK_OK;
-		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
+		if (call->connection != connection && is_read(call))
 			reply.code = ZK_CONNECTION_LOSS;
 		reply.czxid = event->stat.czxid;
 		reply.ephemeral_owner = event->stat.ephemeral_owner;
+		reply.ctime = event->stat.ctime;
+		reply.data_length = call->kind == CALL_READ ? event->text_length : event->stat.data_length;
+		reply.data = call->kind == CALL_READ ? event->text : NULL;
 		reply.nchildren = event->nchildren;
 		reply.children = event->children;
 		dlist_delete(&call->node);

@@ -120,6 +120,16 @@ copy_children(Event *event, const struct String_vector *children)
 	return true;
 }
 
+static AnswerStat
+answer_stat(const struct Stat *stat)
+{
+	return (AnswerStat){.czxid = stat->czxid,
+						.mzxid = stat->mzxid,
+						.ephemeral_owner = stat->ephemeralOwner,
+						.ctime = stat->ctime,
+						.data_length = stat->dataLength};
+}
+
 static void
 push_reply(int code, const char *path, const struct Stat *stat,
 		   const struct String_vector *children, const void *context)
@@ -131,9 +141,7 @@ push_reply(int code, const char *path, const struct Stat *stat,
 	if (code == ZOK && path)
 		copied = (event.text = strdup(path)) != NULL;
 	if (code == ZOK && stat)
-		event.stat = (AnswerStat){.czxid = stat->czxid,
-								  .mzxid = stat->mzxid,
-								  .ephemeral_owner = stat->ephemeralOwner};
+		event.stat = answer_stat(stat);
 	if (code == ZOK && children)
 	{
 		event.fault = zk_answer_children_fault(children->data, children->count);
@@ -159,6 +167,26 @@ on_data(int code, const char *value, int len, const struct Stat *stat, const voi
 	(void) value;
 	(void) len;
 	push_reply(code, NULL, stat, NULL, context);
+}
+
+/* Likewise, with the beginning of the data; a server may say that there are -1 bytes. */
+static void
+on_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	Event event = {.kind = EVENT_REPLY, .call = (uint64) (uintptr_t) context, .code = code};
+
+	if (code == ZOK && stat)
+		event.stat = answer_stat(stat);
+	if (code == ZOK && value && len > 0)
+	{
+		event.text_length = Min(len, ZK_DATA_MAX);
+		event.text = malloc(event.text_length);
+		if (event.text)
+			memcpy(event.text, value, event.text_length);
+		else
+			event.code = ZSYSTEMERROR;
+	}
+	zk_event_push(&event);
 }
 
 static void
@@ -336,6 +364,10 @@ zk_client_send(const Call *call)
 		case CALL_GET:
 			return zoo_awget(handle, call->path, call->watch ? on_event : NULL, (void *) epoch,
 							 on_data, context);
+		case CALL_LOOK:
+			return zoo_aexists(handle, call->path, 0, on_stat, context);
+		case CALL_READ:
+			return zoo_aget(handle, call->path, 0, on_content, context);
 		case CALL_LIST:
 			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
 									  (void *) epoch, on_children, context);

@@ -29,8 +29,11 @@ typedef struct ZkReply
 	bool		watching;		 /* get, list: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
 	const char *path;			 /* create: the new node's path */
-	int64		czxid;			 /* create, get */
+	int64		czxid;			 /* create, get, look, read */
 	int64		ephemeral_owner; /* create, get: a session's id, 0 if none */
+	int64		ctime;			 /* look: ms since 1970, by the server's clock */
+	int			data_length;	 /* look: all there are; read: in "data", bytes */
+	const char *data;			 /* read: the beginning, ZK_DATA_MAX bytes at most */
 	int			nchildren;		 /* list */
 	char	  **children;
 } ZkReply;
@@ -122,7 +125,8 @@ extern bool	 zk_client_connected(void);
  * owner is the session it is made for: its process id, so that each gets its
  * share of what can be under way.
  */
-#define ZK_WORKER 0 /* nobody's in particular */
+#define ZK_WORKER 0		 /* nobody's in particular */
+#define ZK_DATA_MAX 1024 /* what zk_read() hands on of a node's data, bytes */
 extern void zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 					  ZkReplyHandler handler, void *arg);
 extern void zk_exchange(int owner, const char *path, const char *data, const char *replaced,
@@ -132,6 +136,8 @@ extern void zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHand
 				   void *arg);
 extern void zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					void *arg);
+extern void zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void zk_beat(ZkReplyHandler handler, void *arg);
 extern void zk_sync(ZkReplyHandler handler, void *arg);

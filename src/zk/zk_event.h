@@ -26,17 +26,18 @@ typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
-	uint64		  call;		 /* REPLY: the call's number; TRIAL: what it is */
-	uintptr_t	  epoch;	 /* the handle's; RESOLVED: for whose, ASKED: the
+	uint64		  call;		   /* REPLY: the call's number; TRIAL: what it is */
+	uintptr_t	  epoch;	   /* the handle's; RESOLVED: for whose, ASKED: the
 							  * question's number */
-	int			  code;		 /* REPLY: result; SESSION: state; WATCH: type;
+	int			  code;		   /* REPLY: result; SESSION: state; WATCH: type;
 								 * LOG: level; RESOLVED: success; TRIAL: result or
 								 * state; ASKED: answer */
-	const char	 *fault;	 /* REPLY: what is wrong with it, or NULL */
-	AnswerStat	  stat;		 /* REPLY of create, get */
-	int			  nchildren; /* REPLY of list */
-	char		**children;	 /* one block with the strings */
-	char		 *text;		 /* a path, a message or addresses; or NULL */
+	const char	 *fault;	   /* REPLY: what is wrong with it, or NULL */
+	AnswerStat	  stat;		   /* REPLY of create, get */
+	int			  nchildren;   /* REPLY of list */
+	char		**children;	   /* one block with the strings */
+	char		 *text;		   /* a path, a message, addresses or data; or NULL */
+	int			  text_length; /* of data, which may contain NULs */
 } Event;
 
 extern int	  zk_event_queue_open(void);
