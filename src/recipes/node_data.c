@@ -331,7 +331,11 @@ bool
 node_data_read(const char *data, size_t len, NodeData *read)
 {
 	bool hive = len > strlen(HIVE_PREFIX) && memcmp(data, HIVE_PREFIX, strlen(HIVE_PREFIX)) == 0;
+	bool ours;
 
 	*read = (NodeData){.pid = 0};
-	return hive ? read_hive(data, len, read) : read_json(data, len, read);
+	ours = hive ? read_hive(data, len, read) : read_json(data, len, read);
+	if (!ours)
+		*read = (NodeData){.pid = 0};
+	return ours;
 }
