@@ -59,3 +59,32 @@ ALTER TABLE zk_fences
 	ENABLE REPLICA TRIGGER keep_local,
 	ENABLE REPLICA TRIGGER keep_local_before_truncate,
 	ENABLE REPLICA TRIGGER keep_local_after_truncate;
+
+/*
+ * Who holds and who waits, whatever client it is.  What other services are
+ * called, and what they write into their nodes, is for monitoring.
+ */
+CREATE FUNCTION zk_contenders(
+	path text,
+	OUT "position" integer,
+	OUT node text,
+	OUT kind text,
+	OUT mode text,
+	OUT dialect text,
+	OUT granted boolean,
+	OUT fencing_token bigint,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text,
+	OUT owner text,
+	OUT owner_session text,
+	OUT created timestamptz,
+	OUT heeds_us boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_contenders'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_contenders(text) IS
+'who holds and who waits at a path, of all servers and clients, in the order of the queue';
+REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;

@@ -55,40 +55,52 @@ wait_for_answer(Errand *errand)
 
 /* Takes what the worker has found out. */
 static ErrandOutcome
-take_answer(const Errand *errand, const dsm_segment *segment, Question *question)
+take_answer(const Errand *errand, dsm_segment *segment, Question *question)
 {
 	question->czxid = errand->czxid;
 	question->owner = errand->owner;
 	if (segment && errand->outcome == ERRAND_OK)
 	{
 		question->answer_length = errand->answer_length;
-		question->answer = pnstrdup(dsm_segment_address(unconstify(dsm_segment *, segment)),
-									errand->answer_length);
+		question->answer = palloc(Max(errand->answer_length, 1));
+		memcpy(question->answer, dsm_segment_address(segment), errand->answer_length);
 	}
 	return errand->outcome;
 }
 
+static void
+report_refused(const Question *question, int code)
+{
+	ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
+														 : ERRCODE_SYSTEM_ERROR),
+					errmsg("cannot access ZooKeeper node \"%s\"", display_path(question->path)),
+					errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+}
+
 /*
  * Sends the worker on an errand, and waits for the answer, and before that for
- * a free slot.  A refusal by ZooKeeper is an error.
+ * a free slot.  No answer is an error, and so is a refusal by ZooKeeper, and an
+ * answer that is too long or cannot be delivered.
  */
 ErrandOutcome
 backend_ask(Question *question)
 {
-	dsm_segment			  *segment = NULL;
+	dsm_segment *volatile segment = NULL;
 	Errand				  *errand;
 	volatile ErrandOutcome outcome = ERRAND_UNREACHABLE;
 	volatile int		   code = 0;
 
 	question->answer = NULL;
 	question->answer_length = 0;
-	if (question->answer_size > 0)
-		segment = dsm_create(question->answer_size, 0);
 	while ((errand = errand_claim()) == NULL)
 		sleep_interruptibly(TURN_MS);
 	PG_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
 	{
+		/* Not before there is a slot: there are no more segments than slots. */
+		if (question->answer_size > 0)
+			segment = dsm_create(question->answer_size, 0);
 		errand->kind = question->kind;
+		errand->recipe = question->recipe;
 		strlcpy(errand->path, question->path, sizeof(errand->path));
 		errand->czxid = question->czxid;
 		errand->owner = question->owner;
@@ -105,10 +117,32 @@ backend_ask(Question *question)
 	if (segment)
 		dsm_detach(segment);
 
-	if (outcome == ERRAND_REFUSED)
-		ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
-															 : ERRCODE_SYSTEM_ERROR),
-						errmsg("cannot access ZooKeeper node \"%s\"", display_path(question->path)),
-						errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+	switch (outcome)
+	{
+		case ERRAND_UNREACHABLE:
+			ereport(ERROR,
+					(errcode(ERRCODE_IO_ERROR),
+					 errmsg("could not access ZooKeeper node \"%s\"", display_path(question->path)),
+					 errdetail("The worker has no connection to ZooKeeper, or lost it.")));
+			break;
+		case ERRAND_REFUSED:
+			report_refused(question, code);
+			break;
+		case ERRAND_TOO_LONG:
+			ereport(ERROR,
+					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					 errmsg("what ZooKeeper tells of \"%s\" is too long", display_path(question->path)),
+					 errdetail("An answer can have at most %zu bytes.", question->answer_size)));
+			break;
+		case ERRAND_UNDELIVERED:
+			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
+							errmsg("could not receive what ZooKeeper tells of \"%s\"",
+								   display_path(question->path)),
+							errdetail("The zklock worker could not use the dynamic shared memory segment for it."),
+							errhint("See server log for the reason.")));
+			break;
+		default:
+			break;
+	}
 	return outcome;
 }

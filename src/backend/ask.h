@@ -13,11 +13,12 @@
 typedef struct Question
 {
 	ErrandKind	kind;
-	const char *path;  /* UTF-8 */
-	int64		czxid; /* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
-	int64		owner; /* its session, 0 if it is not ephemeral; likewise */
+	RecipeId	recipe; /* ERRAND_CONTENDERS: of the path */
+	const char *path;	/* UTF-8 */
+	int64		czxid;	/* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
+	int64		owner;	/* its session, 0 if it is not ephemeral; likewise */
 	Size		answer_size; /* longest answer that is expected, bytes; 0 for none */
-	char	   *answer;		 /* palloc'd, with a terminating NUL; NULL if none */
+	char	   *answer;		 /* palloc'd; NULL if none */
 	Size		answer_length;
 } Question;
 

@@ -27,7 +27,8 @@
  *
  * A long answer goes into a dynamic shared memory segment that the backend
  * makes for it.  It goes away when both sides have detached from it, which
- * PostgreSQL does for a process that exits.
+ * PostgreSQL does for a process that exits.  The worker is attached no longer
+ * than it takes to copy the answer (worker/answer.c).
  *
  * Runs in: backends and the worker, as errand.h says.
  *

@@ -10,7 +10,7 @@
 #define ZKLOCK_ERRAND_H
 
 #include "port/atomics.h"
-#include "recipes/node_name.h"
+#include "recipes/recipe.h"
 #include "storage/dsm.h"
 #include "storage/spin.h"
 
@@ -20,9 +20,10 @@
 
 typedef enum ErrandKind
 {
-	ERRAND_READ,  /* read who owns a node */
-	ERRAND_CHECK, /* have a quorum commit that a node exists */
-	ERRAND_DELETE /* delete a node if it still is the one that was read */
+	ERRAND_READ,	  /* read who owns a node */
+	ERRAND_CHECK,	  /* have a quorum commit that a node exists */
+	ERRAND_DELETE,	  /* delete a node if it still is the one that was read */
+	ERRAND_CONTENDERS /* read the contenders on a path: see errand_list.h */
 } ErrandKind;
 
 typedef enum ErrandState
@@ -42,6 +43,7 @@ typedef enum ErrandOutcome
 	ERRAND_CHANGED,		/* it is another node by now */
 	ERRAND_UNREACHABLE, /* no connection, or it was lost: the outcome is unknown */
 	ERRAND_TOO_LONG,	/* the answer does not fit */
+	ERRAND_UNDELIVERED, /* the worker cannot get at the segment; it has logged why */
 	ERRAND_REFUSED		/* see "code" */
 } ErrandOutcome;
 
@@ -61,6 +63,7 @@ typedef struct Errand
 	int		   proc_number; /* whose latch is set by an answer */
 	int		   pid;
 	ErrandKind kind;
+	RecipeId   recipe;				   /* of the path, for ERRAND_CONTENDERS */
 	char	   path[ERRAND_PATH_SIZE]; /* UTF-8 */
 	dsm_handle segment;				   /* for a long answer, or DSM_HANDLE_INVALID */
 

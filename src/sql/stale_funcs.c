@@ -76,20 +76,11 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
-/* As backend_ask(), but no answer is an error. */
 static ErrandOutcome
 ask_worker(ErrandKind kind, Question *node)
 {
-	ErrandOutcome outcome;
-
 	node->kind = kind;
-	outcome = backend_ask(node);
-
-	if (outcome == ERRAND_UNREACHABLE)
-		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-						errmsg("could not access ZooKeeper node \"%s\"", display_path(node->path)),
-						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
-	return outcome;
+	return backend_ask(node);
 }
 
 /* Asks a server until its list of sessions is complete. */

@@ -17,35 +17,16 @@
 
 #include "shared/errand.h"
 #include "shared/lease_state.h"
+#include "worker/answer.h"
+#include "worker/contenders.h"
 #include "worker/errands.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
-/* Answers an errand with what became of its last call. */
-static void
-answer_from(Errand *errand, const ZkReply *reply)
-{
-	switch (reply->outcome)
-	{
-		case ZK_OK:
-			errand_answer(errand, ERRAND_OK, 0);
-			break;
-		case ZK_NO_NODE:
-			errand_answer(errand, ERRAND_NO_NODE, 0);
-			break;
-		case ZK_UNKNOWN:
-			errand_answer(errand, ERRAND_UNREACHABLE, 0);
-			break;
-		default:
-			errand_answer(errand, ERRAND_REFUSED, reply->code);
-			break;
-	}
-}
-
 static void
 on_done(void *arg, const ZkReply *reply)
 {
-	answer_from(arg, reply);
+	worker_answer_outcome(arg, reply->outcome, reply->code);
 }
 
 /* ERRAND_CHECK */
@@ -62,7 +43,7 @@ on_read(void *arg, const ZkReply *reply)
 
 	errand->czxid = reply->czxid;
 	errand->owner = reply->ephemeral_owner;
-	answer_from(errand, reply);
+	worker_answer_outcome(errand, reply->outcome, reply->code);
 }
 
 /* ERRAND_READ: no older than what anybody knows by now */
@@ -79,7 +60,7 @@ on_doomed(void *arg, const ZkReply *reply)
 	Errand *errand = arg;
 
 	if (reply->outcome != ZK_OK)
-		answer_from(errand, reply);
+		worker_answer_outcome(errand, reply->outcome, reply->code);
 	else if (reply->czxid != errand->czxid || reply->ephemeral_owner != errand->owner)
 		errand_answer(errand, ERRAND_CHANGED, 0);
 	else
@@ -98,6 +79,7 @@ static void (*const run_kind[])(Errand *errand) = {
 	[ERRAND_READ] = run_read,
 	[ERRAND_CHECK] = run_check,
 	[ERRAND_DELETE] = run_delete,
+	[ERRAND_CONTENDERS] = worker_contenders_read,
 };
 
 /* Takes up what backends have asked since the last call. */

@@ -23,6 +23,8 @@ typedef struct AnswerStat
 	int64_t czxid;
 	int64_t mzxid;
 	int64_t ephemeral_owner;
+	int64_t ctime;		 /* ms since 1970, by the server's clock */
+	int32_t data_length; /* bytes */
 } AnswerStat;
 
 /* Each returns NULL if all is well, else the fault as a sentence (constant). */

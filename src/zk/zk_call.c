@@ -329,6 +329,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  * zk_exchange() creates an ephemeral node and deletes another, both or none:
  *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
+ * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
+ *				forbids to read it.
+ * zk_read()	reads a node's data.  All of it is sent, however long: look first.
  * zk_list()	reads a node's children, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
@@ -373,6 +376,18 @@ void
 zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler, void *arg)
 {
 	submit_read(CALL_LIST, owner, path, watching, handler, arg);
+}
+
+void
+zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_LOOK, owner, path, handler, arg);
+}
+
+void
+zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_READ, owner, path, handler, arg);
 }
 
 void
@@ -493,10 +508,13 @@ zk_calls_answer(const Event *answer)
 		 * have seen before; but a watch is set.
 		 */
 		reply.watching = call->watch && zk_error_outcome(answer->code) == ZK_OK;
-		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
+		if (call->connection != connection && zk_call_is_read(call))
 			reply.code = ZK_CONNECTION_LOSS;
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
+		reply.ctime = answer->stat.ctime;
+		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
+		reply.data = call->kind == CALL_READ ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);

@@ -24,6 +24,8 @@ extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHan
 					void *arg);
 extern void	 zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					 void *arg);
+extern void	 zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void	 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_beat(ZkReplyHandler handler, void *arg);
 extern void	 zk_sync(ZkReplyHandler handler, void *arg);

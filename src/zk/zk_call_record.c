@@ -44,6 +44,14 @@ zk_call_is_write(const Call *call)
 	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
 }
 
+/* Does it tell of a node what was read there, not what has been written? */
+bool
+zk_call_is_read(const Call *call)
+{
+	return call->kind == CALL_GET || call->kind == CALL_LOOK || call->kind == CALL_READ ||
+		   call->kind == CALL_LIST;
+}
+
 /* Does it go out ahead of all that waits? */
 bool
 zk_call_is_urgent(const Call *call)
@@ -99,6 +107,8 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 		case CALL_CREATE:
 			return create_fault(call, answer, session);
 		case CALL_GET:
+		case CALL_LOOK:
+		case CALL_READ:
 			return zk_answer_stat_fault(&answer->stat);
 		case CALL_LIST:
 			return zk_answer_children_fault(answer->children, answer->nchildren);

@@ -24,8 +24,11 @@ typedef struct ZkReply
 	bool		watching;		 /* get, list: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
 	const char *path;			 /* create: the new node's path */
-	int64		czxid;			 /* create, get */
-	int64		ephemeral_owner; /* create, get: a session's id, 0 if none */
+	int64		czxid;			 /* create, get, look, read */
+	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
+	int64		ctime;			 /* look: ms since 1970, by the server's clock */
+	int			data_length;	 /* look: all there are; read: in "data", bytes */
+	const char *data;			 /* read: the beginning, ZK_DATA_MAX bytes at most */
 	int			nchildren;		 /* list */
 	char	  **children;
 } ZkReply;
@@ -57,6 +60,8 @@ typedef enum CallKind
 	CALL_EXCHANGE,
 	CALL_DELETE,
 	CALL_GET,
+	CALL_LOOK,
+	CALL_READ,
 	CALL_LIST,
 	CALL_CHECK,
 	CALL_BEAT,
@@ -88,6 +93,7 @@ typedef struct Call
 extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);
 extern void		   zk_call_free(Call *call);
 extern bool		   zk_call_is_write(const Call *call);
+extern bool		   zk_call_is_read(const Call *call);
 extern bool		   zk_call_is_urgent(const Call *call);
 extern bool		   zk_call_is_unwatch(const Call *call);
 extern bool		   zk_call_same_watch(const Call *a, const Call *b);

@@ -47,6 +47,16 @@ copy_children(Event *event, const struct String_vector *children)
 	return true;
 }
 
+static AnswerStat
+answer_stat(const struct Stat *stat)
+{
+	return (AnswerStat){.czxid = stat->czxid,
+						.mzxid = stat->mzxid,
+						.ephemeral_owner = stat->ephemeralOwner,
+						.ctime = stat->ctime,
+						.data_length = stat->dataLength};
+}
+
 static void
 push_reply(int code, const char *path, const struct Stat *stat,
 		   const struct String_vector *children, const void *context)
@@ -57,9 +67,7 @@ push_reply(int code, const char *path, const struct Stat *stat,
 	if (code == ZOK && path)
 		copied = (event.text = strdup(path)) != NULL;
 	if (code == ZOK && stat)
-		event.stat = (AnswerStat){.czxid = stat->czxid,
-								  .mzxid = stat->mzxid,
-								  .ephemeral_owner = stat->ephemeralOwner};
+		event.stat = answer_stat(stat);
 	if (code == ZOK && children)
 	{
 		event.fault = zk_answer_children_fault(children->data, children->count);
@@ -82,6 +90,26 @@ void
 zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
 	push_reply(code, NULL, stat, NULL, context);
+}
+
+/* Hands on the beginning of the data; a server may say that there are -1 bytes. */
+void
+zk_callback_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
+
+	if (code == ZOK && stat)
+		event.stat = answer_stat(stat);
+	if (code == ZOK && value && len > 0)
+	{
+		event.text_length = Min(len, ZK_DATA_MAX);
+		event.text = malloc(event.text_length);
+		if (event.text)
+			memcpy(event.text, value, event.text_length);
+		else
+			event.code = ZSYSTEMERROR;
+	}
+	zk_event_push(&event);
 }
 
 void

@@ -11,6 +11,9 @@
 
 #include <zookeeper/zookeeper.h>
 
+/* What is handed on of a node's data, bytes */
+#define ZK_DATA_MAX 1024
+
 /* The watcher of all handles and nodes; its context is the handle's number. */
 extern void zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *context);
 
@@ -19,6 +22,8 @@ extern void zk_callback_created(int code, const char *path, const struct Stat *s
 								const void *context);
 extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
 							 const void *context);
+extern void zk_callback_content(int code, const char *value, int len, const struct Stat *stat,
+								const void *context);
 extern void zk_callback_stat(int code, const struct Stat *stat, const void *context);
 extern void zk_callback_children(int code, const struct String_vector *children, const void *context);
 extern void zk_callback_done(int code, const void *context);

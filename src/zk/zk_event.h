@@ -34,14 +34,15 @@ typedef struct Event
 	struct Event *next;
 	EventKind	  kind;
 	uintptr_t	  number;
-	int			  code;		 /* REPLY: result; SESSION: state; WATCH: type;
+	int			  code;		   /* REPLY: result; SESSION: state; WATCH: type;
 								 * LOG: level; ASKED: answer */
-	const char	 *fault;	 /* REPLY, WATCH: what is wrong with it, or NULL */
-	AnswerStat	  stat;		 /* REPLY of create, get */
-	int			  nchildren; /* REPLY of list */
-	char		**children;	 /* one block with the strings */
-	char		 *text;		 /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
-								 * addresses; or NULL */
+	const char	 *fault;	   /* REPLY, WATCH: what is wrong with it, or NULL */
+	AnswerStat	  stat;		   /* REPLY of create, get, look, read */
+	int			  nchildren;   /* REPLY of list */
+	char		**children;	   /* one block with the strings */
+	char		 *text;		   /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
+								 * addresses; REPLY of read: data; or NULL */
+	int			  text_length; /* of data, which may contain NULs */
 } Event;
 
 extern int	  zk_event_queue_open(void);

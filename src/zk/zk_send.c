@@ -64,6 +64,10 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_GET:
 			return zoo_awget(handle, call->path, watcher, (void *) handle_number,
 							 zk_callback_data, context);
+		case CALL_LOOK:
+			return zoo_aexists(handle, call->path, 0, zk_callback_stat, context);
+		case CALL_READ:
+			return zoo_aget(handle, call->path, 0, zk_callback_content, context);
 		case CALL_LIST:
 			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
 									  zk_callback_children, context);

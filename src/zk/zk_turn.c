@@ -78,6 +78,8 @@ turn_kind(const Call *call)
 		case CALL_CREATE:
 		case CALL_EXCHANGE:
 		case CALL_GET:
+		case CALL_LOOK:
+		case CALL_READ:
 		case CALL_LIST:
 			break;
 	}

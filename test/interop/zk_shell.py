@@ -197,10 +197,17 @@ class Shell:
     # ---- nodes
 
     def create(self, path, client="main", data="", ephemeral=False, sequence=False,
-               makepath=False, acl=None):
+               makepath=False, acl=None, hex=None):
         return self.client(client).create(
-            path, data.encode(), ephemeral=ephemeral, sequence=sequence,
+            path, bytes.fromhex(hex) if hex else data.encode(), ephemeral=ephemeral, sequence=sequence,
             makepath=makepath, acl=parse_acl(acl) if acl else None)
+
+    def create_many(self, path, count, client="main", data=""):
+        """So many ephemeral sequential nodes, without waiting for each."""
+        zk = self.client(client)
+        created = [zk.create_async(path, data.encode(), ephemeral=True, sequence=True)
+                   for _ in range(int(count))]
+        return [future.get(timeout=60) for future in created][-1]
 
     def delete(self, path, client="main", recursive=False):
         self.client(client).delete(path, recursive=recursive)

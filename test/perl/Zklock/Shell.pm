@@ -13,6 +13,8 @@ Zklock::Shell - ZooKeeper administration, and contenders that use kazoo's Lock
 
   my $path = $sh->create('/a/b', data => 'x', ephemeral => 1, sequence => 1,
       makepath => 1, acl => [ [ 'digest', 'user:password', 'r' ] ]);
+  $sh->create('/a/c', hex => 'ff00');   # data of any bytes
+  $sh->create_many('/a/b-', 5000, data => 'x');   # ephemeral sequential ones; the last path
   $sh->set_acl('/a', [ [ 'world', 'anyone', 'cdrwa' ] ]);
   $sh->delete('/a', recursive => 1);
   @names = @{ $sh->ls('/a') };          # in order of the trailing sequence number
@@ -84,7 +86,7 @@ sub new
 
 # Every method is a request: positional arguments first, options in a hash at the end.
 my %positional = (
-	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, delete => 1, remove => 2, ls => 1,
+	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, create_many => 2, delete => 1, remove => 2, ls => 1,
 	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2, foist => 2,
 	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
 

@@ -1,0 +1,30 @@
+/*-------------------------------------------------------------------------
+ *
+ * node_contender.h
+ *	  Who the data of a zklock node says it is.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef ZKLOCK_NODE_CONTENDER_H
+#define ZKLOCK_NODE_CONTENDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define NODE_CONTENDER_TEXT 256 /* bytes of a text, with its NUL; what is longer is clipped */
+
+/* Texts are empty if the data does not tell, and of any bytes. */
+typedef struct NodeContender
+{
+	char	server[NODE_CONTENDER_TEXT];
+	int32_t pid;
+	char	user[NODE_CONTENDER_TEXT];
+	char	application[NODE_CONTENDER_TEXT];
+} NodeContender;
+
+extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
+
+#endif /* ZKLOCK_NODE_CONTENDER_H */

@@ -1,0 +1,356 @@
+/*
+ * contender_funcs.c
+ *		SQL function that shows who holds and who waits, whatever client it is.
+ *
+ * zk_contenders() reads from ZooKeeper, through the worker.  A path can have
+ * three queues, which it shows one after the other:
+ *
+ *		lock		the nodes of a lock at the path itself
+ *		semaphore	the leases of a semaphore at the path, below "leases"
+ *		turn		who has, and waits for, the turn to get one, below "locks";
+ *					looked for only if there are leases
+ *
+ * Names tell mode, dialect and place in the queue, and with the place of the
+ * others who is granted.  The rest is what a node's data says.  Anybody may have
+ * written it: it is shown, if it is text, and nothing is concluded from it but
+ * that zklock, which is to be told by its data alone, heeds all others.
+ *
+ * A node of this server stands for all contenders behind it.  Shared memory
+ * knows which of them is granted, and its token; the data has the first.
+ *
+ * Like zk_session(), it is for members of pg_monitor: names and data of other
+ * services are nobody else's business.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/ask.h"
+#include "backend/display.h"
+#include "backend/lock_view.h"
+#include "backend/path_rules.h"
+#include "backend/request.h"
+#include "compat.h"
+#include "mb/pg_wchar.h"
+#include "recipes/heed.h"
+#include "recipes/node_contender.h"
+#include "recipes/permit_recipe.h"
+#include "shared/errand_list.h"
+#include "shared/lease_state.h"
+#include "sql/arguments.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(zk_contenders);
+
+/* What is shown of a foreign node's data, bytes */
+#define OWNER_MAX 256
+
+/* The columns of a row */
+typedef enum Column
+{
+	COLUMN_POSITION,
+	COLUMN_NODE,
+	COLUMN_KIND,
+	COLUMN_MODE,
+	COLUMN_DIALECT,
+	COLUMN_GRANTED,
+	COLUMN_TOKEN,
+	COLUMN_SERVER,
+	COLUMN_PID,
+	COLUMN_USER,
+	COLUMN_APPLICATION,
+	COLUMN_OWNER,
+	COLUMN_SESSION,
+	COLUMN_CREATED,
+	COLUMN_HEEDS_US
+} Column;
+
+#define COLUMNS (COLUMN_HEEDS_US + 1)
+
+/* A queue, as it is shown */
+typedef struct Queue
+{
+	const char *kind;
+	RecipeId	recipe;
+	bool		has_modes; /* its names tell a mode */
+	NodeDialect dialect;   /* that this session writes here */
+	int32_t		permits;   /* smallest number that the nodes name, or 0 */
+	RecipePeer *peers;	   /* in order */
+	int			n;		   /* how many of them there are so far */
+	EntryView **entries;   /* this server's contenders on the path */
+	int			nentries;  /* how many these are */
+} Queue;
+
+typedef struct Row
+{
+	Datum values[COLUMNS];
+	bool  nulls[COLUMNS];
+} Row;
+
+static void
+set(Row *row, Column column, Datum value)
+{
+	row->values[column] = value;
+	row->nulls[column] = false;
+}
+
+/* Text of a node's data, of which nothing is known, if it can be shown. */
+static void
+set_text(Row *row, Column column, const char *text, int len)
+{
+	if (len == 0 || !pg_verify_mbstr(PG_UTF8, text, len, true))
+		return;
+	for (int i = 0; i < len; i++)
+	{
+		unsigned char c = text[i];
+
+		/* Control characters, those from U+0080 on included */
+		if (c < 0x20 || c == 0x7F || (c == 0xC2 && (unsigned char) text[i + 1] < 0xA0))
+			return;
+	}
+	set(row, column, CStringGetTextDatum(display_utf8(pnstrdup(text, len))));
+}
+
+/* Who it is that the data tells of; true if that is a session of zklock. */
+static bool
+show_data(Row *row, const ErrandNode *node)
+{
+	NodeContender data;
+
+	if (!node_contender_read(node->data, node->data_length, &data))
+	{
+		int len = node->data_length;
+
+		/* The worker's clipping may have cut a character in two, and ours must not. */
+		if (len > OWNER_MAX)
+			len = pg_encoding_mbcliplen(PG_UTF8, node->data, len, OWNER_MAX);
+		set_text(row, COLUMN_OWNER, node->data, len);
+		return false;
+	}
+	set_text(row, COLUMN_SERVER, data.server, strlen(data.server));
+	set(row, COLUMN_PID, Int32GetDatum(data.pid));
+	set_text(row, COLUMN_USER, data.user, strlen(data.user));
+	set_text(row, COLUMN_APPLICATION, data.application, strlen(data.application));
+	return true;
+}
+
+/* When a node was created.  A server may say anything. */
+static void
+show_created(Row *row, int64 ctime)
+{
+	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+
+	if (ctime > 0 && ctime < PG_INT64_MAX / 1000 && IS_VALID_TIMESTAMP((ctime - epoch) * 1000))
+		set(row, COLUMN_CREATED, TimestampTzGetDatum((ctime - epoch) * 1000));
+}
+
+/*
+ * The contender of this server for which a node stands: the first that is
+ * granted, or else the first that waits.  NULL if the node is not ours.
+ */
+static const EntryView *
+own_contender(const Queue *queue, const char *name)
+{
+	const EntryView *first = NULL;
+
+	for (int i = 0; i < queue->nentries; i++)
+	{
+		const EntryView *entry = queue->entries[i];
+		bool			 granted = entry->state == CONTENDER_GRANTED;
+
+		if ((!granted && entry->state != CONTENDER_QUEUED) || strcmp(entry->node, name) != 0)
+			continue;
+		if (first == NULL || (granted && first->state != CONTENDER_GRANTED) ||
+			(granted == (first->state == CONTENDER_GRANTED) && entry->ticket < first->ticket))
+			first = entry;
+	}
+	return first;
+}
+
+/* What shared memory knows better than the data, which has a run's first contender. */
+static void
+show_own(Row *row, const EntryView *entry)
+{
+	if (row->nulls[COLUMN_PID] || DatumGetInt32(row->values[COLUMN_PID]) != entry->pid)
+	{
+		char *role = GetUserNameFromId(entry->role, true);
+
+		set(row, COLUMN_PID, Int32GetDatum(entry->pid));
+		row->nulls[COLUMN_USER] = role == NULL;
+		row->values[COLUMN_USER] = role ? CStringGetTextDatum(role) : (Datum) 0;
+		row->nulls[COLUMN_APPLICATION] = true;
+	}
+	if (entry->state == CONTENDER_GRANTED && entry->kind == CONTENDER_LOCK && lease_state() != LEASE_OVER)
+		set(row, COLUMN_TOKEN, Int64GetDatum(entry->token));
+}
+
+/*
+ * Is the contender that comes last so far granted?  Of a semaphore's leases
+ * that is only known if any of them tells how many permits there are.
+ */
+static void
+show_granted(Row *row, const Queue *queue)
+{
+	const RecipePeer *self = &queue->peers[queue->n];
+	RecipeRequest	  request = {.mode = self->mode,
+								 .dialect = queue->dialect,
+								 .permits = self->permits > 0 ? self->permits : queue->permits};
+	const Recipe	 *recipe = recipe_by_id(queue->recipe);
+	int32_t			  remark;
+
+	if (queue->recipe == RECIPE_PERMIT && request.permits == 0)
+		return;
+	set(row, COLUMN_GRANTED,
+		BoolGetDatum(recipe->blocker(queue->peers, queue->n, self, &request, &remark) == RECIPE_NOBODY));
+}
+
+/* Shows the next contender of a queue. */
+static void
+put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
+{
+	char			*name = pnstrdup(node->name, node->name_length);
+	RecipePeer		*self = &queue->peers[queue->n];
+	Heed			 heed = HEED_YES;
+	const EntryView *own = own_contender(queue, name);
+	bool			 is_zklock = own != NULL;
+	Row				 row;
+
+	memset(&row, 0, sizeof(row));
+	memset(row.nulls, true, sizeof(row.nulls));
+	(void) recipe_by_id(queue->recipe)->read(name, self);
+	set(&row, COLUMN_POSITION, Int32GetDatum(queue->n + 1));
+	set(&row, COLUMN_NODE, CStringGetTextDatum(display_utf8(name)));
+	set(&row, COLUMN_KIND, CStringGetTextDatum(queue->kind));
+	show_granted(&row, queue);
+	if (node->was_read)
+	{
+		is_zklock |= show_data(&row, node);
+		show_created(&row, node->ctime);
+		if (node->owner != 0)
+			set(&row, COLUMN_SESSION,
+				CStringGetTextDatum(psprintf("0x%llx", (unsigned long long) node->owner)));
+	}
+	if (own)
+		show_own(&row, own);
+	if (queue->has_modes)
+	{
+		NodeName parsed;
+
+		(void) node_name_parse(name, &parsed);
+		set(&row, COLUMN_MODE,
+			CStringGetTextDatum(parsed.mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared"));
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(heed_dialect_name(parsed.dialect)));
+		heed = heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, name);
+	}
+	else
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(heed_dialect_name(DIALECT_CURATOR)));
+	if (is_zklock)
+		heed = HEED_YES;
+	if (heed != HEED_UNKNOWN)
+		set(&row, COLUMN_HEEDS_US, BoolGetDatum(heed == HEED_YES));
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
+	queue->n++;
+}
+
+/* Finds this server's contenders on a path. */
+static void
+find_entries(Queue *queue, const LockView *view, const char *path)
+{
+	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryView *));
+	for (int i = 0; i < view->n; i++)
+	{
+		if (strcmp(view->entries[i].path, path) == 0)
+			queue->entries[queue->nentries++] = &view->entries[i];
+	}
+}
+
+/* Counts the nodes of an answer, and sees what they say about permits. */
+static int
+count_nodes(Queue *queue, const Question *question, int *unread)
+{
+	const char *at = question->answer;
+	ErrandNode	node;
+	int			n = 0;
+
+	*unread = 0;
+	while (errand_list_next(&at, question->answer + question->answer_length, &node))
+	{
+		RecipePeer peer;
+
+		n++;
+		*unread += !node.was_read;
+		if (recipe_by_id(queue->recipe)->read(pnstrdup(node.name, node.name_length), &peer) &&
+			peer.permits > 0 && (queue->permits == 0 || peer.permits < queue->permits))
+			queue->permits = peer.permits;
+	}
+	return n;
+}
+
+/* Shows the queue at a path.  Returns false if there is no such path. */
+static bool
+show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
+{
+	Question	  question = {.kind = ERRAND_CONTENDERS,
+							  .recipe = queue->recipe,
+							  .path = path,
+							  .answer_size = ERRAND_MAX_ANSWER};
+	MemoryContext row_context =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock contender", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old;
+	LockView	  view;
+	ErrandNode	  node;
+	const char	 *at;
+	int			  n;
+	int			  unread;
+
+	if (backend_ask(&question) == ERRAND_NO_NODE)
+		return false;
+	n = count_nodes(queue, &question, &unread);
+	queue->peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(RecipePeer));
+	lock_view_take(&view);
+	find_entries(queue, &view, path);
+	old = MemoryContextSwitchTo(row_context);
+	at = question.answer;
+	while (errand_list_next(&at, question.answer + question.answer_length, &node))
+	{
+		CHECK_FOR_INTERRUPTS();
+		put_row(rsinfo, queue, &node);
+		MemoryContextReset(row_context);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(row_context);
+	lock_view_drop(&view);
+	if (unread > 0)
+		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
+								n - unread, n, display_path(path)),
+						 errdetail("Of the others, what their nodes' names tell is shown.")));
+	return true;
+}
+
+/*
+ * zk_contenders(path text) returns setof record
+ *
+ * Who holds and waits at a path, in the order of the queue.  A path that does
+ * not exist has no rows.
+ */
+Datum
+zk_contenders(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	char		  *path = argument_path(fcinfo, ANY_PATH);
+	Queue		   locks = {.kind = "lock",
+							.recipe = RECIPE_LOCK,
+							.has_modes = true,
+							.dialect = path_rules_dialect(path)};
+	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
+	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
+
+	compat_init_materialized_srf(fcinfo);
+	if (show_queue(rsinfo, &locks, path) &&
+		show_queue(rsinfo, &leases, psprintf("%s" PERMIT_LEASES, path)))
+		(void) show_queue(rsinfo, &waiters, psprintf("%s" PERMIT_TURNS, path));
+	return (Datum) 0;
+}

@@ -1,0 +1,232 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zk_contenders(): who holds and who waits on a path, of all servers and clients, as
+# ZooKeeper has it.
+
+use strict;
+use warnings;
+use utf8;
+
+use Test::More;
+use Zklock::JavaPeer;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my $shell = $zk->shell;
+my $java  = Zklock::JavaPeer->new;
+my $java_session = $java->connect($zk->connect_string, 10000);
+my ($s1, $s2, $s3, $admin) = map { $a->session(name => $_) } qw(s1 s2 s3 admin);
+my $t    = $b->session(name => 't');
+my $user = $s1->query('SELECT session_user');
+
+# Rows as lists of the columns named
+sub rows
+{
+	my ($path, $columns, $session) = @_;
+	return ($session || $admin)->try("SELECT $columns FROM zk_contenders('$path')")->{rows};
+}
+
+# One column of a row
+sub cell { my ($path, $column, $where) = @_; return $admin->query("SELECT $column FROM zk_contenders('$path') WHERE $where"); }
+
+subtest 'clients of all kinds stand in the order of their queue' => sub {
+	my $path = '/c/all';
+	$java->acquire('hive', $path, -1, 'hive_exclusive');
+	$s1->query_start("SELECT zk_lock('$path')");
+	$a->wait_queued($s1);
+	my $kazoo = $shell->lock_start('kaz', $path);
+	wait_until { 3 == $zk->children($path) } "kazoo's node";
+	my $curator = $java->acquire_start('curator', $path);
+	wait_until { 4 == $zk->children($path) } "Curator's node";
+	$t->query_start("SELECT zk_lock_shared('$path')");
+	$b->wait_queued($t);
+
+	is_deeply(
+		rows($path, '"position", kind, mode, dialect, granted, server, pid, usename, application_name, heeds_us, fencing_token'),
+		[
+			[ 1, 'lock', 'exclusive', 'hive', 't', undef, undef, undef, undef, 'f', undef ],
+			[ 2, 'lock', 'exclusive', 'curator', 'f', 'a', $s1->pid, $user, '287_contenders.pl', 't', undef ],
+			[ 3, 'lock', 'exclusive', 'kazoo', 'f', undef, undef, undef, undef, 'f', undef ],
+			[ 4, 'lock', 'exclusive', 'curator', 'f', undef, undef, undef, undef, 't', undef ],
+			[ 5, 'lock', 'shared', 'curator_rw', 'f', 'b', $t->pid, $user, '287_contenders.pl', 't', undef ]
+		],
+		'who they are, who is granted, and who does not wait for our names');
+	is(cell($path, 'owner', "dialect = 'kazoo'"), 'kaz', "kazoo's identifier");
+	like(cell($path, 'owner', '"position" = 4'), qr/^[\d.:a-f]+$/, "Curator's address");
+	is(cell($path, 'owner', '"position" = 1'), substr($shell->get("$path/LOCK-EXCLUSIVE-0000000000"), 0, 256), "Hive's data");
+	is(cell($path, 'count(*)', "owner IS NOT NULL AND server IS NOT NULL"), 0, 'an owner is somebody else');
+	is_deeply([ map { $_->[0] } @{ rows($path, 'node') } ], [ $zk->children($path) ], 'nodes');
+	is_deeply(rows($path, 'owner_session'), [ map { [$_] }
+		$java_session, $a->zk_session->{session_id}, ($shell->session)->[0], $java_session, $b->zk_session->{session_id} ],
+		'ZooKeeper sessions');
+	foreach my $row (@{ rows($path, q{node, extract(epoch FROM created) * 1000}) })
+	{
+		is(int $row->[1], $shell->stat("$path/$row->[0]")->{ctime}, "$row->[0]: when it was created");
+	}
+	$admin->query('SET zklock.dialect = hive');
+	is(join('', map { $_->[0] } @{ rows($path, 'heeds_us') }), 'ttfft', 'to one who writes the names of Hive it looks different');
+	$admin->query('RESET zklock.dialect');
+
+	$java->release('hive');
+	is($s1->finish, 't', 'the next one gets the lock');
+	is_deeply(rows($path, 'granted, fencing_token IS NOT NULL')->[0], [ 't', 't' ], 'which shows');
+	is(cell($path, 'fencing_token', 'granted'), $s1->query("SELECT zk_fencing_token('$path')"), 'with its token');
+	$s1->query("SELECT zk_unlock('$path')");
+	$shell->result($kazoo);
+	$shell->unlock('kaz');
+	$java->result($curator);
+	$java->release('curator');
+	is($t->finish, 't', 'the last one has it');
+	is(cell($path, 'mode', 'granted'), 'shared', 'a shared one');
+	$t->query("SELECT zk_unlock_shared('$path')");
+	is_deeply(rows($path, 'node'), [], 'nobody is left');
+};
+
+subtest 'readers are granted together, and not behind a writer' => sub {
+	my $path = '/c/shared';
+	is($s1->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
+	is($t->query("SELECT zk_lock_shared('$path')"), 't', 'another');
+	$s2->query_start("SELECT zk_lock('$path')");
+	$a->wait_queued($s2);
+	is(join('', map { $_->[0] } @{ rows($path, 'granted') }), 'ttf', 'who is granted');
+	$s1->query("SELECT zk_unlock_shared('$path')");
+	$t->query("SELECT zk_unlock_shared('$path')");
+	is($s2->finish, 't', 'the writer');
+	$s2->query("SELECT zk_unlock('$path')");
+};
+
+subtest 'a node of this server shows the session that holds it' => sub {
+	my $path = '/c/run';
+	$s1->query("SELECT zk_lock('$path')");
+	my $node = cell($path, 'node', 'true');
+	$s2->query_start("SELECT zk_lock('$path')");
+	$a->wait_queued($s2);
+	is(cell($path, 'pid', 'true'), $s1->pid, 'the first one');
+	$s1->query("SELECT zk_unlock('$path')");
+	is($s2->finish, 't', 'the lock goes to the next');
+	is_deeply(rows($path, 'node, pid, usename, application_name'), [ [ $node, $s2->pid, $user, undef ] ],
+		'the second one, of which the data of the same node knows nothing');
+	is(cell($path, 'fencing_token', 'true'), $s2->query("SELECT zk_fencing_token('$path')"), 'and its token');
+	$s2->query("SELECT zk_unlock('$path')");
+};
+
+subtest "a semaphore shows its leases, and who waits for the turn to get one" => sub {
+	my $path = '/c/slots';
+	is($s1->query("SELECT zk_semaphore_acquire('$path', 2)"), 't', 'a permit');
+	is($t->query("SELECT zk_semaphore_acquire('$path', 2)"), 't', 'the other one');
+	my $java_id = $java->permit_start('p', $path, 2, 60000);
+	wait_until { 3 == $zk->children("$path/leases") } "Curator's lease, which waits";
+	$s2->query_start("SELECT zk_semaphore_acquire('$path', 2)");
+	wait_until { 2 == $zk->children("$path/locks") } 'a session that waits for its turn';
+	is_deeply(
+		rows($path, 'kind, "position", mode, granted, pid, heeds_us'),
+		[
+			[ 'semaphore', 1, undef, 't', $s1->pid, 't' ],
+			[ 'semaphore', 2, undef, 't', $t->pid, 't' ],
+			[ 'semaphore', 3, undef, 'f', undef, 't' ],
+			[ 'turn', 1, 'exclusive', 't', undef, 't' ],
+			[ 'turn', 2, 'exclusive', 'f', $s2->pid, 't' ]
+		],
+		'both');
+	$s1->query("SELECT zk_semaphore_release('$path')");
+	is($java->result($java_id), 1, 'Curator gets its permit');
+	$t->query("SELECT zk_semaphore_release('$path')");
+	is($s2->finish, 't', 'so does the session');
+	$s2->query("SELECT zk_semaphore_release('$path')");
+	is(cell($path, 'granted IS NULL', "kind = 'semaphore'"), 't', "without a name of ours nothing tells how many there may be");
+	$java->permit_release('p');
+};
+
+subtest 'what clients write into names and data does no harm' => sub {
+	my $path = '/c/garbage';
+	my $name = sub { return sprintf '%s/_c_00000000-0000-0000-0000-%012d-lock-%010d', $path, $_[0], $_[0]; };
+	my $valid = '"host":"h","port":5432';
+	my @data = (
+		# hex, and what is shown: owner, server, pid, usename
+		[ unpack('H*', 'a service'), 'a service' ],
+		[ unpack('H*', "\xc3\xa9t\xc3\xa9"), "\x{e9}t\x{e9}" ],
+		[ '', undef ], [ 'ff00fe', undef ], [ 'c3', undef ], [ '00', undef ], [ '610062', undef ],
+		[ '1b5b324a', undef ], [ 'c285', undef ],    # control characters
+		[ unpack('H*', "\xc3\xa9" x 4000), "\x{e9}" x 128 ],
+		[ unpack('H*', 'x' x 9000), undef ],         # too long to be read
+		[ unpack('H*', '[' x 8000), '[' x 256 ],
+		[ unpack('H*', '{"pid":'), '{"pid":' ],
+		[ unpack('H*', '{"pid":1}'), '{"pid":1}' ],
+		[ unpack('H*', "{$valid,\"pid\":99999999999}"), "{$valid,\"pid\":99999999999}" ],
+		[ unpack('H*', "{$valid,\"pid\":-1}"), "{$valid,\"pid\":-1}" ],
+		[ unpack('H*', "{$valid,\"pid\":{\"pid\":1}}"), "{$valid,\"pid\":{\"pid\":1}}" ],
+		[ unpack('H*', "{$valid,\"pid\":1} "), undef, 'h:5432', 1, undef ],
+		[ unpack('H*', "{$valid,\"pid\":2,\"user\":\"\\u0041\\u00e9\\n\"}"), undef, 'h:5432', 2, undef ],
+		[ unpack('H*', "{$valid,\"pid\":3,\"user\":\"\\u0041\\u00e9\\ud800\"}"), undef, 'h:5432', 3, "A\x{e9}?" ],
+		[ unpack('H*', "{$valid,\"pid\":4,\"user\":\"") . 'ff' . unpack('H*', '"}'), undef, 'h:5432', 4, undef ],
+		[ unpack('H*', 'zklock-7:1:EXPLICIT:database d user u application psql:box'), undef, 'box', 7, 'u' ],
+		[ unpack('H*', 'zklock-:::::'), 'zklock-:::::' ]);
+	$shell->create($path, makepath => 1);
+	foreach my $i (0 .. $#data)
+	{
+		$shell->create($name->($i), ephemeral => 1, hex => $data[$i][0]);
+	}
+	$shell->create("$path/$_") foreach 'lock-', 'x', '__lock__', 'lock-99999999999', "\x{ad}\x{3042}", '_c_-lock-00000000aa', 'leases', 'locks';
+	my $shown = rows($path, 'owner, server, pid, usename');
+	is(@$shown, @data, 'other children are none of them');
+	is_deeply($shown->[$_], [ @{ $data[$_] }[ 1 .. 4 ] ], "data $_") foreach 0 .. $#data;
+	$shell->delete($name->($_)) foreach 0 .. $#data;
+};
+
+subtest 'what ZooKeeper does not let us read is not shown' => sub {
+	my $path = '/c/acl';
+	my @secret = (acl => [ [ 'digest', 'me:secret', 'cdrwa' ] ], data => 'mine');
+	$shell->create($path, makepath => 1);
+	my @nodes = map { $shell->create("$path/_c_x-lock-", ephemeral => 1, sequence => 1, $_ == 2 ? @secret : (data => 'ours')) } 1 .. 3;
+	is_deeply(
+		rows($path, '"position", granted, owner, owner_session IS NOT NULL, created IS NOT NULL'),
+		[ [ 1, 't', 'ours', 't', 't' ], [ 2, 'f', undef, 't', 't' ], [ 3, 'f', 'ours', 't', 't' ] ],
+		'the data of one node');
+	$shell->delete($_) foreach @nodes;
+	$shell->create('/c/closed', @secret);
+	my $result = $admin->try("SELECT * FROM zk_contenders('/c/closed')");
+	is($result->{sqlstate}, '42501', 'a path that we may not list is an error');
+	like($result->{detail}, qr/NOAUTH/i, 'with ZooKeeper\'s reason');
+};
+
+subtest 'arguments and privileges' => sub {
+	is_deeply(rows('/c/not/there', 'node'), [], 'a missing path has no rows');
+	my $hint = $admin->try("SELECT * FROM zk_contenders(NULL)");
+	is($hint->{sqlstate}, '22004', 'no path');
+	is($admin->try("SELECT * FROM zk_contenders('relative')")->{sqlstate}, '22023', 'a bad path');
+	$a->value('CREATE ROLE plain LOGIN');
+	$a->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
+	$a->value("ALTER ROLE monitor SET zklock.allowed_paths = '/nothing'");
+	my ($plain, $monitor) = map { $a->session(user => $_) } qw(plain monitor);
+	my $ask = "SELECT count(*) FROM zk_contenders('/c/all')";
+	is($plain->try($ask)->{sqlstate}, '42501', 'not for everyone');
+	is($monitor->query($ask), 0, 'for pg_monitor, whatever paths it may lock');
+	$_->disconnect foreach $plain, $monitor;
+};
+
+subtest 'a call that is cancelled leaves nothing behind' => sub {
+	$s1->query("SELECT zk_lock('/c/cancel')");
+	foreach my $op ('getChildren', 'exists', 'getData')
+	{
+		$proxy->reset_counts;
+		my $held = $proxy->hold_reply(op => $op, path => '^/c/cancel', any => 1);
+		$admin->query_start("SELECT node FROM zk_contenders('/c/cancel')");
+		$proxy->fired($held);
+		$admin->cancel;
+		is($admin->result->{sqlstate}, '57014', "cancelled: $op");
+		$proxy->heal;
+		is(scalar @{ rows('/c/cancel', 'node') }, 1, 'the next one is not');
+	}
+	$s1->query("SELECT zk_unlock('/c/cancel')");
+};
+
+$_->disconnect foreach $s1, $s2, $s3, $admin, $t;
+$java->stop;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/all', '/c/shared', '/c/run', '/c/slots/leases', '/c/slots/locks', '/c/cancel');
+done_testing;

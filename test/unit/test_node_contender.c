@@ -1,0 +1,164 @@
+/*-------------------------------------------------------------------------
+ *
+ * test_node_contender.c
+ *	  Unit tests of node_contender.c and queue_order.c: what nodes tell of their
+ *	  owners, and in which order they stand.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recipes/node_contender.h"
+#include "recipes/queue_order.h"
+#include "unit.h"
+
+#define PROCESS "\"host\":\"h\",\"port\":5432,\"pid\":7"
+
+/* Reads a copy of exactly that length, so that a sanitizer sees who reads more. */
+static bool
+read_text(const char *text, NodeContender *data)
+{
+	size_t len = strlen(text);
+	char  *copy = malloc(len + (len == 0));
+	bool   read;
+
+	memcpy(copy, text, len);
+	read = node_contender_read(copy, len, data);
+	free(copy);
+	return read;
+}
+
+static bool
+tells(const char *text, const char *server, int pid, const char *user, const char *application)
+{
+	NodeContender data;
+
+	return read_text(text, &data) && strcmp(data.server, server) == 0 && data.pid == pid &&
+		   strcmp(data.user, user) == 0 && strcmp(data.application, application) == 0;
+}
+
+/* Nothing of the data is read, nor of any beginning of it. */
+static bool
+tells_nothing(const char *text)
+{
+	NodeContender data;
+
+	return !read_text(text, &data) && data.pid == 0 && data.server[0] == '\0';
+}
+
+static void
+test_json(void)
+{
+	ok(tells("{\"server\":\"a\"," PROCESS
+			 ",\"started\":\"x\",\"database\":\"d\",\"user\":\"u\",\"application_name\":\"p\"}",
+			 "a", 7, "u", "p"),
+	   "what zklock writes");
+	ok(tells("{" PROCESS "}", "h:5432", 7, "", ""), "what it writes when that is too long");
+	ok(tells(" { " PROCESS " , \"user\" : \"u\" } ", "h:5432", 7, "u", ""), "with white space");
+	ok(tells("{" PROCESS ",\"user\":\"\\\"\\\\\\/\\t\\u0041\\u00e9\\u3042\"}", "h:5432", 7,
+			 "\"\\/\tA\xc3\xa9\xe3\x81\x82", ""),
+	   "escapes");
+	ok(tells("{" PROCESS ",\"user\":\"\\ud800\\u0000x\"}", "h:5432", 7, "??x", ""),
+	   "what is no character is a question mark");
+	ok(tells_nothing(""), "nothing");
+	ok(tells_nothing("{}"), "an empty object");
+	ok(tells_nothing("{\"pid\":7}"), "a process id that somebody else writes");
+	ok(tells_nothing("{\"host\":\"h\",\"port\":5432,\"pid\":0}"), "no process id");
+	ok(tells_nothing("{\"host\":\"h\",\"port\":5432,\"pid\":2147483648}"), "too large a one");
+	ok(tells_nothing("{\"host\":\"h\",\"port\":5432,\"pid\":-7}"), "a negative one");
+	ok(tells_nothing("{\"host\":\"h\",\"port\":5432,\"pid\":[7]}"), "a nested value");
+	ok(tells_nothing("{" PROCESS "}x"), "something behind it");
+	ok(tells_nothing("{" PROCESS ",}"), "a comma too many");
+	ok(tells_nothing("{" PROCESS ",\"user\":\"\\x\"}"), "an unknown escape");
+	ok(tells_nothing("{" PROCESS ",\"user\":\"\\u00g0\"}"), "no hexadecimal digit");
+}
+
+static void
+test_hive(void)
+{
+	ok(tells("zklock-7:1:EXPLICIT:database d user u application p:a", "a", 7, "u", "p"),
+	   "what zklock writes for Hive");
+	ok(tells("zklock-7:1:EXPLICIT:zklock:", "", 7, "", ""), "when that is too long");
+	ok(tells_nothing("zklock-:1:EXPLICIT:zklock:a"), "no process id");
+	ok(tells_nothing("zklock-7:1:EXPLICIT:a"), "too few fields");
+	ok(tells_nothing("zklock-7:1:EXPLICIT:a:b:c"), "too many fields");
+	ok(tells_nothing("hive_7:1:EXPLICIT:select 1:10.0.0.1"), "what Hive writes");
+}
+
+/* Every beginning, and every change of one byte, is read without harm. */
+static void
+test_damaged(void)
+{
+	static const char *const texts[] = {"{\"server\":\"a\\u00e9\\n\"," PROCESS ",\"user\":\"u\"}",
+										"zklock-7:1:EXPLICIT:database d user u application p:a"};
+	int						 beginnings = 0;
+
+	for (int t = 0; t < 2; t++)
+	{
+		char		  text[128];
+		NodeContender data;
+
+		for (size_t len = 0; len < strlen(texts[t]); len++)
+		{
+			snprintf(text, sizeof(text), "%.*s", (int) len, texts[t]);
+			beginnings += t == 0 && read_text(text, &data);
+			for (int c = 1; c < 256; c++)
+			{
+				strcpy(text, texts[t]);
+				text[len] = (char) c;
+				(void) read_text(text, &data);
+			}
+		}
+	}
+	ok(beginnings == 0, "half an object is none");
+}
+
+static void
+test_clipped(void)
+{
+	char		  text[1000] = "{" PROCESS ",\"user\":\"";
+	NodeContender data;
+
+	for (int i = 0; i < 200; i++)
+		strcat(text, "\xe3\x81\x82");
+	strcat(text, "\"}");
+	ok(read_text(text, &data), "a long name");
+	ok(strlen(data.user) % 3 == 0 && strlen(data.user) >= 252, "ends with a whole character");
+	strcpy(text, "{" PROCESS ",\"user\":\"x");
+	for (int i = 0; i < 200; i++)
+		strcat(text, "\xe3\x81\x82");
+	strcat(text, "\"}");
+	ok(read_text(text, &data) && strlen(data.user) == 253, "also if that is before the end of the room");
+}
+
+static void
+test_order(void)
+{
+	char *locks[] = {"x-lock-0000000003", "leases", "x-__READ__0000000001", "x-lock-0000000001", "y"};
+	char *leases[] = {"x-lease--2147483647", "x-lease-2147483646", "x", "x-lease--2147483648"};
+	RecipeQueued queue[5];
+
+	ok(recipe_queue(&lock_recipe, locks, 5, queue) == 3, "only contenders");
+	ok(queue[0].name == locks[3] && queue[1].name == locks[2] && queue[2].name == locks[0],
+	   "by number, and an exclusive one before its heir");
+	ok(recipe_queue(&permit_recipe, leases, 4, queue) == 4, "every child is a lease");
+	ok(queue[0].name == leases[2] && queue[1].name == leases[1] &&
+		   queue[2].name == leases[3] && queue[3].name == leases[0],
+	   "what has no number comes first, and numbers run over");
+	ok(recipe_queue(&lock_recipe, locks, 0, queue) == 0, "nobody");
+}
+
+int
+main(void)
+{
+	test_json();
+	test_hive();
+	test_damaged();
+	test_clipped();
+	test_order();
+	return done_testing();
+}
