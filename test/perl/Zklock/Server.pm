@@ -88,6 +88,9 @@ wait_for_log, ... Besides:
                        when that is connected
   wait_new_worker($pid)
                        until another one runs than this
+  worker_away          a test: terminates the worker and keeps it away, since a postmaster that
+                       is stopped starts no new one; sessions that exist go on. Returns its pid
+  worker_back($pid)    a test: the next worker comes, which is another one
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
   wait_lock($what, $state [, $path])
@@ -131,7 +134,7 @@ use Time::HiRes qw(time);
 use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until default_timeout tail children_of on_failure);
+use Zklock::Util qw(wait_until default_timeout tail children_of on_failure freeze thaw);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -482,6 +485,28 @@ sub restart_worker
 	my $old = $self->worker_pid;
 	$self->value("SELECT pg_terminate_backend($old)");
 	$self->wait_new_worker($old);
+	return;
+}
+
+sub worker_away
+{
+	my ($self) = @_;
+	$self->value('SELECT 1');    # the monitoring session must exist before
+	my $worker = $self->worker_pid;
+	freeze($self->postmaster_pid);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::is($self->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
+	$self->wait_session('no worker');
+	return $worker;
+}
+
+sub worker_back
+{
+	my ($self, $old) = @_;
+	thaw($self->postmaster_pid);
+	$self->wait_session;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::isnt($self->worker_pid, $old, 'a new worker has started');
 	return;
 }
 
