@@ -65,6 +65,7 @@ subtest 'the worker has no query to cancel' => sub {
 };
 
 subtest 'holders and waiting sessions notice nothing of a worker that is terminated' => sub {
+	on($a, 'holder')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
 	$s{holder}->query("SELECT zk_unlock('$_')") foreach @slots;
 
 	hold($a, 'holder', '/w/held');
@@ -215,5 +216,9 @@ subtest 'requests that a new worker finds are taken up in the order in which the
 	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
 	clean('/w/order');
 };
+
+unlike($_->log_since(0), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,
+	$_->name . ': no worker has ever left with another exit code than 1')
+  foreach $a, $b;
 
 done_testing;

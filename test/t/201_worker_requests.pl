@@ -53,13 +53,13 @@ foreach my $hold (qw(hold_reply hold_request))
 				'and has one node, which is known');
 			is($s{asker}->query("SELECT zk_unlock('$path')"), 't', 'it is given back');
 			Zklock::Server->assert_clean($zk, [ $b, $d ], $path);
-		}
-
-		my $path = '/w/under-way-' . ++$number;
 		};
 	}
 
 	subtest "a worker is lost with a delete under way ($hold): the lock is released" => sub {
+		my $path = '/w/under-way-' . ++$number;
+		hold($d, 'asker', $path);
+		queue($b, 'foreigner', $path);
 		my $fault = $proxy->$hold(op => 'delete', path => "^$path");
 		$s{asker}->query_start("SELECT zk_unlock('$path')");
 		$proxy->fired($fault);
@@ -89,8 +89,6 @@ foreach my $hold (qw(hold_reply hold_request))
 }
 
 subtest 'a call that must not wait is answered also if the next worker finds no ZooKeeper' => sub {
-	# A call that must not wait is answered also if the next worker finds no ZooKeeper, and not
-	# only when the lease has ended.
 	on($d, 'trier');
 
 	# The workers before, each gone after a moment, may not have prolonged the lease.
@@ -98,7 +96,7 @@ subtest 'a call that must not wait is answered also if the next worker finds no 
 	my $fault = $proxy->hold_reply(op => 'getChildren', path => '^/w/try');
 	$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
 	$proxy->fired($fault);
-	$old = $d->worker_away;
+	my $old = $d->worker_away;
 	$proxy->cut;
 	thaw($d->postmaster_pid);
 	$d->wait_session('connecting');
@@ -113,5 +111,8 @@ subtest 'a call that must not wait is answered also if the next worker finds no 
 };
 
 all_disconnect();
+unlike($_->log_since(0), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,
+	$_->name . ': no worker has ever left with another exit code than 1')
+  foreach $b, $d;
 
 done_testing;

@@ -112,6 +112,9 @@ wait_for_log, ... Besides:
   start_again          start after kill9, when the last process is gone
   describe_locks       zk_locks and zk_session as text, for messages
 
+C<$server-E<gt>one_node($zk, $path, $name)> is one TAP test: the path has one node in
+ZooKeeper, which is this server's and the one that zk_locks names as held.
+
 C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
 C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
 the servers, no child under any of the paths, no watch in ZooKeeper; it waits for that
@@ -621,6 +624,16 @@ sub failure_report
 	splice(@lines, 0, @lines - 50) if @lines > 50;
 	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
 	return $locks . "end of $log:\n" . join('', @lines);
+}
+
+# A test.
+sub one_node
+{
+	my ($self, $zk, $path, $name) = @_;
+	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Test::More::is_deeply($zk->places($path),
+		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
 }
 
 # ---- nothing left behind ----------------------------------------------------
