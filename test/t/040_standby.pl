@@ -8,7 +8,6 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk      = Zklock::ZooKeeper->standalone;

@@ -9,7 +9,6 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone(tickTime => 1000);

@@ -7,7 +7,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer);
+use Zklock::Cast qw(:DEFAULT token unlock lost one_believer);
 use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(freeze thaw wait_until);
