@@ -300,6 +300,7 @@ report_unreachable(const char *path)
 	SessionInfo session;
 	int			worker_pid;
 	bool		unproved;
+	bool		no_lease;
 
 	zklock_get_session(&session, &worker_pid);
 	if (worker_pid == 0)
@@ -308,17 +309,19 @@ report_unreachable(const char *path)
 				 errmsg("zklock worker is not running"),
 				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
 	unproved = session.state == SESSION_CONNECTED && lease_state() != LEASE_HOLDS;
+	no_lease = unproved && session.shortest_timeout < 2 * zklock_tick_time;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
 			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 					path_for_display(path)),
-			 unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-								  session.server)
-			 : session.last_error[0] != '\0'
-				 ? errdetail("The last error was: %s", utf8_for_display(session.last_error, false))
-				 : 0,
-			 unproved ? errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")
-					  : 0));
+			 session.obstacle[0] != '\0'
+				 ? errdetail_internal("%s", utf8_for_display(session.obstacle, false))
+			 : unproved ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+									session.server)
+						: 0,
+			 no_lease	? errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers; if it is that, raise \"zklock.session_timeout\" or their maxSessionTimeout.")
+			 : unproved ? errhint("ZooKeeper may have no quorum or be slow, or the zklock worker may have been stopped.")
+						: 0));
 }
 
 /*

@@ -4,7 +4,7 @@
  *
  * The paths of all nodes of ours must fit in one packet, and those of all
  * watches in another (share.h).  A node is charged to the session for which it
- * is created, and until it is gone, whoever else may wait behind it by then.
+ * is created, until it is gone, even if other sessions wait behind it by then.
  * Watches are not charged: there are at most two for a node that has a lock,
  * and three for one that waits.
  *

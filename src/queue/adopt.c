@@ -28,7 +28,7 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *other = dlist_container(Run, node, iter.cur);
+		Run *other = dlist_container(Run, link, iter.cur);
 
 		if (other->id == entry->run_id)
 			return other;
@@ -36,7 +36,7 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 			after = iter.cur;
 	}
 	run = run_new(path, entry->run_id, request);
-	dlist_insert_after(after, &run->node);
+	dlist_insert_after(after, &run->link);
 	if (entry->node[0] != '\0')
 		run_adopted(run, entry->node, entry->czxid, entry->pid);
 	return run;
@@ -69,7 +69,7 @@ contender_adopt(Contender *c)
 	{
 		c->place = PLACE_ARRIVED;
 		c->needs_list = 1;
-		dlist_push_tail(&path->arrivals, &c->node);
+		dlist_push_tail(&path->arrivals, &c->link);
 		return;
 	}
 
@@ -86,7 +86,7 @@ contender_adopt(Contender *c)
 	else
 	{
 		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
-		dlist_push_tail(&run->queue, &c->node);
+		dlist_push_tail(&run->queue, &c->link);
 	}
 	if (state == CONTENDER_RELEASING || entry->downgrading)
 		entry_mark_dirty(entry_index(c));
@@ -109,12 +109,12 @@ adopt_entries(const int *indexes, int n)
 
 		dlist_foreach (iter, &path->runs)
 		{
-			Run		  *run = dlist_container(Run, node, iter.cur);
+			Run		  *run = dlist_container(Run, link, iter.cur);
 			dlist_iter waiting;
 
 			run->joined = run->grants;
 			dlist_foreach (waiting, &run->queue)
-				run->joined += dlist_container(Contender, node, waiting.cur)->place != PLACE_GRANTED;
+				run->joined += dlist_container(Contender, link, waiting.cur)->place != PLACE_GRANTED;
 
 			/* How far the earlier worker came, a listing will tell. */
 			if (run_wants_downgrade(run))

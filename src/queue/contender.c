@@ -104,7 +104,7 @@ contender_detach(Contender *c)
 	Run *run = c->run;
 
 	path_mark(c->path);
-	dlist_delete(&c->node);
+	dlist_delete(&c->link);
 	if (run && dlist_is_empty(&run->queue) && run->state != RUN_PLANNED)
 	{
 		run->record = c;

@@ -3,8 +3,8 @@
  *		From exclusive to shared without letting go.
  *
  * A session that holds a lock in both modes and gives up the exclusive one is
- * left as a shared holder: those who wait to share the lock come in, those who
- * want it for themselves stay out.  They queue behind the session's node, so a
+ * left as a shared holder: sessions that wait to share the lock come in, those
+ * that want it for themselves stay out.  They queue behind the session's node, so a
  * new node at the end of the queue would be too late; the shared node inherits
  * the sequence of the exclusive one, as in Curator since 5.5.
  *
@@ -12,8 +12,8 @@
  * the state GRANTED.  From then on it is the worker's to finish:
  *
  *	- While others of this server wait in the same run, nothing is done.  They
- *	  are next and must wait until the shared holder has gone, and whoever came
- *	  after them must wait for them; the run's exclusive node stands for that.
+ *	  are next and must wait until the shared holder has gone, and contenders
+ *	  that came after them must wait for them; the run's exclusive node stands for that.
  *	- When the holder is alone in its run, the run is DOWNGRADING and has an
  *	  heir: the name of the shared node, which follows from that of the
  *	  exclusive one.  One request creates the heir and deletes the other, both

@@ -78,7 +78,7 @@ void
 path_mark(Path *path)
 {
 	if (!path->marked)
-		dlist_push_tail(&engine.marked, &path->marked_node);
+		dlist_push_tail(&engine.marked, &path->marked_link);
 	path->marked = true;
 }
 

@@ -107,7 +107,7 @@ typedef struct Path
 	const Recipe  *recipe;					  /* of all contenders here */
 	dlist_head	   runs;					  /* of Run, oldest first */
 	dlist_head	   arrivals;				  /* of Contender, waiting for a listing */
-	dlist_node	   marked_node;				  /* in engine.marked */
+	dlist_node	   marked_link;				  /* in engine.marked */
 	bool		   marked;
 	int			   calls;	   /* outstanding, of the path and its runs */
 	int			   lists_sent; /* number of the last listing sent ... */
@@ -127,7 +127,7 @@ typedef struct Contender Contender;
 
 typedef struct Run
 {
-	dlist_node	  node; /* in path->runs, but for RUN_GONE */
+	dlist_node	  link; /* in path->runs, but for RUN_GONE */
 	Path		 *path;
 	uint64		  id;
 	RunState	  state;
@@ -160,7 +160,7 @@ typedef struct Run
 
 struct Contender
 {
-	dlist_node	   node; /* in path->arrivals or run->queue */
+	dlist_node	   link; /* in path->arrivals or run->queue */
 	ContenderPlace place;
 	Path		  *path;	   /* NULL in PLACE_NONE */
 	Run			  *run;		   /* NULL in PLACE_NONE and PLACE_ARRIVED */
@@ -202,7 +202,7 @@ entry_of(const Contender *c)
 static inline Contender *
 run_head(const Run *run)
 {
-	return dlist_head_element(Contender, node, unconstify(dlist_head *, &run->queue));
+	return dlist_head_element(Contender, link, unconstify(dlist_head *, &run->queue));
 }
 
 /* For whom its calls are made: the session whose turn it is, or was last */

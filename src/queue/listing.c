@@ -54,7 +54,7 @@ own_nodes(Path *path, int *n)
 	*n = 0;
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (!run_has_node(run))
 			continue;
@@ -125,7 +125,7 @@ apply_listing(Path *path, const ZkReply *reply)
 	report_heedless(path);
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run_is_alive(run))
 			run->listed = false;
@@ -143,7 +143,7 @@ apply_listing(Path *path, const ZkReply *reply)
 	}
 	dlist_foreach_modify (miter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, miter.cur);
+		Run *run = dlist_container(Run, link, miter.cur);
 
 		if (!run_is_alive(run))
 			continue;
@@ -181,10 +181,10 @@ on_listed(void *arg, const ZkReply *reply)
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
 		dlist_foreach_modify (iter, &path->arrivals)
-			contender_fail(dlist_container(Contender, node, iter.cur), FAILURE_REFUSED, reply->code);
+			contender_fail(dlist_container(Contender, link, iter.cur), FAILURE_REFUSED, reply->code);
 		dlist_foreach_modify (iter, &path->runs)
 		{
-			Run *run = dlist_container(Run, node, iter.cur);
+			Run *run = dlist_container(Run, link, iter.cur);
 
 			run_fail(run, FAILURE_REFUSED, reply->code);
 			if (run->state == RUN_DOWNGRADING)

@@ -24,8 +24,8 @@
  * A new node can harm others (see neighbour.c).  Few names can; for those the
  * parent is listed first, and nothing is created if that shows somebody who
  * would be harmed.  Of locks, this server's own nodes do not count, as they
- * tell nothing about others; and whoever holds a lock on the parent is trusted
- * to know what belongs below it.  That is how zk_lock_tree() comes down.
+ * tell nothing about others; and a session that holds a lock on the parent is
+ * trusted to know what belongs below it.  That is how zk_lock_tree() comes down.
  *
  * All this is asked for by one session at a time, the one whose turn it is
  * when each step is made.
@@ -57,7 +57,7 @@ needy_run(Path *path)
 
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run->state == RUN_PLANNED && !dlist_is_empty(&run->queue))
 			return run;
@@ -71,7 +71,7 @@ parent_kind(Run *run)
 	return entry_of(run_head(run))->parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER;
 }
 
-/* A refusal to create the path's parents concerns those who waited for that. */
+/* A refusal to create the path's parents concerns the contenders that waited for that. */
 void
 parents_exist(Path *path)
 {
@@ -193,9 +193,9 @@ session_holds(const Run *run, const char *name)
 	asking = run_head(run);
 	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
 	{
-		dlist_foreach (waiting, &dlist_container(Run, node, iter.cur)->queue)
+		dlist_foreach (waiting, &dlist_container(Run, link, iter.cur)->queue)
 		{
-			Contender *c = dlist_container(Contender, node, waiting.cur);
+			Contender *c = dlist_container(Contender, link, waiting.cur);
 
 			if (c->place == PLACE_GRANTED && contender_same_session(c, asking))
 				return true;
@@ -293,7 +293,7 @@ fail_without_path(Run *run)
 
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (c->place == PLACE_WAITING && entry_of(c)->parent_nodes == PARENTS_EXISTING)
 			contender_fail(c, FAILURE_NO_PATH, 0);

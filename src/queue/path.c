@@ -94,9 +94,9 @@ contender_enter(Contender *c)
 			return;
 		}
 		last = run_new(path, 0, &request);
-		dlist_push_tail(&path->runs, &last->node);
+		dlist_push_tail(&path->runs, &last->link);
 	}
-	dlist_delete(&c->node);
+	dlist_delete(&c->link);
 	run_join(last, c);
 }
 
@@ -139,8 +139,8 @@ path_arrive(Path *path, Contender *c)
 	c->needs_list = path->lists_sent + (must_look ? 1 : 0);
 	if (!first)
 		c->needs_list =
-			Max(c->needs_list, dlist_tail_element(Contender, node, &path->arrivals)->needs_list);
-	dlist_push_tail(&path->arrivals, &c->node);
+			Max(c->needs_list, dlist_tail_element(Contender, link, &path->arrivals)->needs_list);
+	dlist_push_tail(&path->arrivals, &c->link);
 	if (!arrival_is_refused(c) && first && !must_look)
 		contender_enter(c);
 	path_mark(path);
@@ -154,7 +154,7 @@ path_place_arrivals(Path *path)
 
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (c->needs_list > path->lists_told)
 			continue;
@@ -181,7 +181,7 @@ path_pump(Path *path)
 		/* Nothing is sent, but contenders that gave up need not be kept. */
 		dlist_foreach_modify (iter, &path->runs)
 		{
-			Run *run = dlist_container(Run, node, iter.cur);
+			Run *run = dlist_container(Run, link, iter.cur);
 
 			if (run->state == RUN_PLANNED && dlist_is_empty(&run->queue))
 				run_finish(run);
@@ -191,9 +191,9 @@ path_pump(Path *path)
 	{
 		path_place_arrivals(path);
 		dlist_foreach_modify (iter, &path->runs)
-			run_pump(dlist_container(Run, node, iter.cur));
+			run_pump(dlist_container(Run, link, iter.cur));
 		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
-			path_list(path, entry_of(dlist_head_element(Contender, node, &path->arrivals))->pid,
+			path_list(path, entry_of(dlist_head_element(Contender, link, &path->arrivals))->pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
 	path_free_if_idle(path);
@@ -205,7 +205,7 @@ path_pump_marked(void)
 {
 	while (!dlist_is_empty(&engine.marked))
 	{
-		Path *path = dlist_container(Path, marked_node, dlist_pop_head_node(&engine.marked));
+		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
 
 		path->marked = false;
 		path_pump(path);

@@ -30,8 +30,9 @@ typedef struct Probe
 } Probe;
 
 /*
- * ZooKeeper refuses to tell whether our node exists.  Who waits for it gets an
- * error, but it may exist: keep asking, so as not to leave it behind.
+ * ZooKeeper refuses to tell whether our node exists.  Contenders that wait
+ * for it get an error, but it may exist: keep asking, so as not to leave it
+ * behind.
  */
 static void
 probe_refused(Run *run, int code)

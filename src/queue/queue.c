@@ -181,7 +181,7 @@ path_changed(Path *path)
 
 	/* What was refused may work now, or no longer be needed. */
 	dlist_foreach (iter, &path->runs)
-		dlist_container(Run, node, iter.cur)->retry_at = 0;
+		dlist_container(Run, link, iter.cur)->retry_at = 0;
 	path_mark(path);
 }
 
@@ -193,7 +193,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 
 	dlist_foreach_modify (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
 			watch_blocker_set(run, WATCH_NONE);

@@ -101,14 +101,14 @@ report_heedless(Path *path)
 	{
 		dlist_foreach (iter, &path->runs)
 		{
-			const Run *run = dlist_container(Run, node, iter.cur);
+			const Run *run = dlist_container(Run, link, iter.cur);
 
 			if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
 				report_if_heedless(path, path->foreign[i].name, &run->request);
 		}
 		dlist_foreach (iter, &path->arrivals)
 		{
-			RecipeRequest request = contender_request(dlist_container(Contender, node, iter.cur));
+			RecipeRequest request = contender_request(dlist_container(Contender, link, iter.cur));
 
 			report_if_heedless(path, path->foreign[i].name, &request);
 		}
@@ -150,7 +150,7 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 }
 
 /* ------------------------------------------------------------------------
- * Who loses what
+ * Losses
  * ------------------------------------------------------------------------
  */
 

@@ -10,7 +10,7 @@
 #include "lib/stringinfo.h"
 #include "queue/engine.h"
 
-/* Who loses what; report_losses_begin() makes it. */
+/* Which processes lose which paths; report_losses_begin() makes it. */
 typedef struct Losses
 {
 	int			   count;

@@ -33,7 +33,7 @@
  *
  * If nothing but GONE is left to a run (its node was deleted by someone else,
  * its session expired, or it was never created), holders have lost the lock and
- * those who waited queue again in a new run.  An earlier worker's run begins
+ * the contenders that waited queue again in a new run.  An earlier worker's run begins
  * where its entries say that it was: run_adopted().
  *
  * Runs in: the worker.  All of this is private to it.
@@ -56,7 +56,7 @@
 #define SEQUENCE_WARNING (1 << 30)
 #define SEQUENCE_LIMIT (PG_INT32_MAX - 1000000)
 
-/* Where those who waited in a run that is gone queue again. */
+/* Where the contenders of a run that is gone queue again. */
 typedef enum Requeue
 {
 	REQUEUE_IN_PLACE,
@@ -100,7 +100,7 @@ run_join(Run *run, Contender *c)
 	c->place = PLACE_WAITING;
 	c->run = run;
 	run->joined++;
-	dlist_push_tail(&run->queue, &c->node);
+	dlist_push_tail(&run->queue, &c->link);
 	contender_publish(c);
 }
 
@@ -108,15 +108,15 @@ run_join(Run *run, Contender *c)
 Run *
 run_last(Path *path)
 {
-	return dlist_is_empty(&path->runs) ? NULL : dlist_tail_element(Run, node, &path->runs);
+	return dlist_is_empty(&path->runs) ? NULL : dlist_tail_element(Run, link, &path->runs);
 }
 
 /* The next older run on the same path, or NULL. */
 Run *
 run_before(Run *run)
 {
-	return dlist_has_prev(&run->path->runs, &run->node)
-			   ? dlist_container(Run, node, dlist_prev_node(&run->path->runs, &run->node))
+	return dlist_has_prev(&run->path->runs, &run->link)
+			   ? dlist_container(Run, link, dlist_prev_node(&run->path->runs, &run->link))
 			   : NULL;
 }
 
@@ -135,7 +135,7 @@ run_by_name(Path *path, const char *name)
 
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run_has_node(run) && (strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
 			return run;
@@ -151,7 +151,7 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 
 	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (contender_state(c) != CONTENDER_RELEASING &&
 			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
@@ -195,7 +195,7 @@ run_publish(Run *run)
 	dlist_iter iter;
 
 	dlist_foreach (iter, &run->queue)
-		contender_publish(dlist_container(Contender, node, iter.cur));
+		contender_publish(dlist_container(Contender, link, iter.cur));
 	if (run->record)
 		contender_publish(run->record);
 }
@@ -209,7 +209,7 @@ run_fail(Run *run, ContenderFailure failure, int code)
 	run->closed = true;
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (c->place == PLACE_WAITING)
 			contender_fail(c, failure, code);
@@ -348,7 +348,7 @@ run_downgraded(Run *run)
 	run->listed = true;
 	run_publish(run);
 	dlist_foreach (iter, &run->queue)
-		contender_downgraded(dlist_container(Contender, node, iter.cur));
+		contender_downgraded(dlist_container(Contender, link, iter.cur));
 }
 
 /* Nobody needs it any more. */
@@ -387,7 +387,7 @@ run_finish(Run *run)
 	if (run->blocker_watch == WATCH_SET)
 		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
 	refund_node(run);
-	dlist_delete(&run->node);
+	dlist_delete(&run->link);
 	run->state = RUN_GONE;
 	if (run->calls == 0)
 		pfree(run);
@@ -402,17 +402,17 @@ requeue(Run *run, Requeue where)
 
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (replacement == NULL)
 		{
 			replacement = run_new(run->path, where == REQUEUE_IN_PLACE ? run->id : 0, &run->request);
 			if (where == REQUEUE_IN_PLACE)
-				dlist_insert_after(&run->node, &replacement->node);
+				dlist_insert_after(&run->link, &replacement->link);
 			else
-				dlist_push_tail(&run->path->runs, &replacement->node);
+				dlist_push_tail(&run->path->runs, &replacement->link);
 		}
-		dlist_delete(&c->node);
+		dlist_delete(&c->link);
 		run_join(replacement, c);
 		contender_blocked_by(c, NULL, NULL);
 	}
@@ -426,7 +426,7 @@ lose_holders(Run *run, LossReason reason)
 
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (c->place == PLACE_GRANTED)
 			contender_lose(c, reason);
@@ -458,7 +458,7 @@ report_deletion(Run *run)
 
 	report_losses_begin(&losses);
 	dlist_foreach (iter, &run->queue)
-		report_losses_add(&losses, dlist_container(Contender, node, iter.cur));
+		report_losses_add(&losses, dlist_container(Contender, link, iter.cur));
 	ereport(losses.count > 0 ? WARNING : LOG,
 			(errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
 					run->path->path, run->name, run->path->path),
@@ -488,7 +488,7 @@ run_usurped(Run *run)
 	dlist_iter iter;
 
 	dlist_foreach (iter, &run->path->runs)
-		dlist_container(Run, node, iter.cur)->listed = false;
+		dlist_container(Run, link, iter.cur)->listed = false;
 	run_deleted(run);
 }
 

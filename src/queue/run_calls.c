@@ -260,7 +260,7 @@ delete_orphan(Path *path, const char *name)
 
 	dlist_foreach (iter, &path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
 			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)

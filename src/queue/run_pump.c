@@ -53,7 +53,7 @@ run_has_others(const Run *run, const Contender *c)
 
 	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
 	{
-		Contender *other = dlist_container(Contender, node, iter.cur);
+		Contender *other = dlist_container(Contender, link, iter.cur);
 
 		if (other == c)
 			return false;
@@ -93,7 +93,7 @@ gather_peers(const Contender *c, PeerSet set)
 	gathered.n = 0;
 	dlist_foreach (iter, &path->runs)
 	{
-		const Run *run = dlist_container(Run, node, iter.cur);
+		const Run *run = dlist_container(Run, link, iter.cur);
 
 		if (set == PEERS_FOREIGN || run == c->run || !run_has_node(run) ||
 			(path->recipe->own_session == RECIPE_OWN_SESSION_PASSES && !run_has_others(run, c)))
@@ -142,7 +142,7 @@ contender_is_outrun(const Contender *c)
 		return false;
 	dlist_foreach (iter, &c->path->runs)
 	{
-		Run *run = dlist_container(Run, node, iter.cur);
+		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, c))
 			return true;
@@ -207,7 +207,7 @@ run_evaluate(Run *run)
 
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (entry_of(c)->nowait)
 			contender_fail(c, FAILURE_BUSY, 0);
@@ -247,7 +247,7 @@ run_grant(Run *run)
 
 	dlist_foreach_modify (iter, &run->queue)
 	{
-		Contender *c = dlist_container(Contender, node, iter.cur);
+		Contender *c = dlist_container(Contender, link, iter.cur);
 
 		if (c->place == PLACE_GRANTED)
 			continue;
@@ -266,7 +266,7 @@ run_grant(Run *run)
 	}
 }
 
-/* Whoever stands behind the run's node: what comes next for them? */
+/* The contenders behind the run's node: what comes next for them? */
 static void
 run_serve(Run *run)
 {
@@ -289,7 +289,7 @@ run_serve(Run *run)
 	if (run->state == RUN_CREATED)
 		run_evaluate(run);
 	watch_own(run);
-	if (run->state == RUN_GRANTED && watch_guards(run) && lease_state() == LEASE_HOLDS)
+	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)
 		run_grant(run);
 }
 

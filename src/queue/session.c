@@ -58,7 +58,7 @@ forget_listings(Forget what)
 			watch_child_set(path, WATCH_NONE);
 		dlist_foreach (iter, &path->runs)
 		{
-			Run *run = dlist_container(Run, node, iter.cur);
+			Run *run = dlist_container(Run, link, iter.cur);
 
 			run->listed = false;
 			if (what == FORGET_WATCHES)
@@ -119,7 +119,7 @@ queue_session_connected(const SessionInfo *session)
 
 /*
  * ZooKeeper cannot be reached, or what it says proves nothing; the session may
- * go on.  Who does not wait for other holders does not wait for this either.
+ * go on.  A call that does not wait for other holders does not wait for this either.
  */
 void
 queue_session_unreachable(void)
@@ -142,7 +142,7 @@ queue_session_unreachable(void)
 }
 
 /*
- * The session is proved to live again: who waits for that goes on.
+ * The session is proved to live again: sessions that wait for that go on.
  */
 void
 queue_session_proved(void)
@@ -184,8 +184,8 @@ queue_session_unproved(void)
 }
 
 /*
- * The session is over, and all its nodes with it.  Who held a lock has lost
- * it, who waited queues again when there is a new session.
+ * The session is over, and all its nodes with it.  Holders have lost
+ * their locks, contenders that waited queue again in the next session.
  */
 void
 queue_session_ended(const char *reason)
@@ -218,7 +218,7 @@ queue_session_ended(const char *reason)
 		path_foreign_clear(path);
 		dlist_foreach_modify (iter, &path->runs)
 		{
-			Run *run = dlist_container(Run, node, iter.cur);
+			Run *run = dlist_container(Run, link, iter.cur);
 
 			if (run->state != RUN_PLANNED)
 				run_expired(run);

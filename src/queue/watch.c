@@ -71,7 +71,7 @@ watch_own_set(Run *run, WatchState state)
 
 /* Would we hear of it, or have heard, if someone deleted the run's node? */
 bool
-watch_guards(const Run *run)
+watch_covers(const Run *run)
 {
 	return run->path->child_watch == WATCH_SET || run->own_watch == WATCH_SET ||
 		   run->own_watch == WATCH_REFUSED;
@@ -106,7 +106,7 @@ watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
 
 	dlist_foreach (iter, &run->path->runs)
 	{
-		Run *other = dlist_container(Run, node, iter.cur);
+		Run *other = dlist_container(Run, link, iter.cur);
 
 		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
 			remains = WATCH_IS_GONE;

@@ -19,7 +19,7 @@ typedef enum WatchRemains
 extern void watch_child_set(Path *path, WatchState state);
 extern void watch_child_give_up(Path *path, WatchRemains remains);
 extern void watch_own_set(Run *run, WatchState state);
-extern bool watch_guards(const Run *run);
+extern bool watch_covers(const Run *run);
 extern void watch_blocker_set(Run *run, WatchState state);
 extern void watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
 extern bool watch_exists(WatchState state);

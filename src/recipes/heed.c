@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * heed.c
- *	  Who waits for us: which clients know the names that we write.
+ *	  Which clients wait for the names that we write.
  *
  * zklock knows the names of all clients and waits for each of them.  Most
  * clients know their own names alone: what they do when they find ours depends

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * heed.h
- *	  Who waits for us: which clients know the names that we write.
+ *	  Which clients wait for the names that we write.
  *
  * Pure C: depends on node_name.h alone, allocates nothing, keeps no state,
  * runs in any process or thread, holds no lock.

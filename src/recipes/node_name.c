@@ -550,8 +550,8 @@ hex_value(char c)
 /*
  * Write the name of the shared node that takes the place of an exclusive one
  * of ours into dst, which has room for size bytes.  It has the same sequence
- * and, as far as the dialect allows, the same UUID; so whoever knows the one
- * name knows the other.
+ * and, as far as the dialect allows, the same UUID; so the one name tells
+ * the other.
  *
  * Returns false if name is not one that we give to an exclusive node.
  */

@@ -3,8 +3,8 @@
  * node_name.h
  *	  Lock paths and the names of lock nodes.
  *
- * A lock is a ZooKeeper path; whoever holds it or waits for it has a child
- * node below that path.  Nothing but the child's name tells what it is, and
+ * A lock is a ZooKeeper path; each client that holds it or waits for it has
+ * a child node below that path.  Nothing but the child's name tells what it is, and
  * each client library has its own names.  This module checks paths, writes
  * names in one chosen dialect and reads the names of all of them.
  *
@@ -39,7 +39,7 @@ typedef enum LockMode
 	LOCK_MODE_SHARED
 } LockMode;
 
-/* Whose names are written.  Names of every dialect are always recognised. */
+/* Names to write.  Names of every dialect are always recognised. */
 typedef enum NodeDialect
 {
 	DIALECT_CURATOR,	/* InterProcessMutex */

@@ -4,25 +4,24 @@
  *	  The permits of semaphores.
  *
  * The layout is that of Curator's InterProcessSemaphoreV2.  A node below
- * <path>/leases is a lease: it is a permit, or waits to become one.  Curator
- * takes the permit when there are no more leases than permits, and lets only
- * one client at a time wait for that, who holds the lock <path>/locks.
+ * <path>/leases is a permit, or waits to become one.  Curator takes the permit
+ * when there are no more nodes than permits, and lets only one client at a time
+ * wait for that, the one that holds the lock <path>/locks.
  *
- * Here a lease is a permit when there are fewer older ones than permits.  Of
- * all leases that are permits, look at the youngest: the others are older, so
- * its owner has counted them, whatever its rule was.  Hence the two rules go
- * together, and neither needs the lock to be safe.  What the lock is for is
- * order among those who wait.  That the rule looks at older leases only makes
- * it sure that of those who come together, without the lock, somebody gets
- * what there is.
+ * Here a node is a permit when there are fewer older ones than permits.  Of all
+ * nodes that are permits, look at the youngest: the others are older, so its
+ * owner has counted them, whatever its rule was.  Hence the two rules go
+ * together, and neither needs the lock to be safe.  The lock only brings order
+ * among the clients that wait.  Since this rule looks at older nodes only, of
+ * clients that come together without the lock some get what there is.
  *
- * A lease of ours tells in its name how many permits its owner thinks there
- * are, so that a listing shows those who disagree.  Curator gives no meaning
+ * A node of ours tells in its name how many permits its owner thinks there
+ * are, so that a listing shows clients that disagree.  Curator gives no meaning
  * to the names.
  *
- * Each lease is one contender's, and while a contender waits, any change among
- * the leases is a reason to look again.  That is no herd: only the session
- * whose turn it is waits here.
+ * Each node is one contender's, and while a contender waits, any change among
+ * the children is a reason to look again.  That is no herd: only the session
+ * that holds the lock waits here.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -97,8 +96,8 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 }
 
 /*
- * For Curator every child is a lease, so here too.  One that has no sequence
- * where one belongs counts as the oldest.
+ * For Curator every child counts, so here too.  One that has no sequence where
+ * one belongs counts as the oldest.
  *
  * The sequence is what a server makes of a counter of 32 bits: ten digits at
  * first, a sign and fewer digits when it has run over.
@@ -128,21 +127,20 @@ permit_read(const char *child, RecipePeer *peer)
 }
 
 /*
- * How much older is one lease than another?  Sequences run in a circle, so
- * their distance tells, which is right for leases less than 2^31 apart.
+ * How much older is one node than another?  Sequences run in a circle, so
+ * their distance tells, which is right for nodes less than 2^31 apart.
  */
 static int64_t
-age(const RecipePeer *lease, const RecipePeer *than)
+age(const RecipePeer *peer, const RecipePeer *than)
 {
-	if (!lease->numbered || !than->numbered)
-		return lease->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
-	return (int32_t) ((uint32_t) than->sequence - (uint32_t) lease->sequence);
+	if (!peer->numbered || !than->numbered)
+		return peer->numbered ? INT32_MIN : (int64_t) INT32_MAX + 1;
+	return (int32_t) ((uint32_t) than->sequence - (uint32_t) peer->sequence);
 }
 
 /*
- * The oldest lease, if there is no permit left.  The semaphore has the number
- * of permits that was asked for, or less if the owner of an older lease thinks
- * so; the smallest number that those name is the remark.
+ * The oldest peer, if there is no permit left.  The semaphore has the number of
+ * permits that was asked for, or less if the owner of an older node thinks so; the smallest number that those name is the remark.
  */
 static int
 permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,

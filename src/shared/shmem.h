@@ -195,6 +195,20 @@ typedef struct SessionInfo
 	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
 } SessionInfo;
 
+/*
+ * The settings that the session runs with, which may be others than those in
+ * force elsewhere: what does not work is not taken up.
+ */
+typedef struct SessionSettings
+{
+	bool known; /* else no worker has run yet */
+	char servers[ZKLOCK_SERVERS_SIZE];
+	char auth_file[MAXPGPATH];
+	int	 session_timeout; /* ms, asked for */
+	int	 tick_time;		  /* ms */
+	int	 acl;			  /* a ZklockAcl */
+} SessionSettings;
+
 #define ZKLOCK_ENDED_SESSIONS 16
 
 typedef struct ZklockShared
@@ -210,6 +224,9 @@ typedef struct ZklockShared
 	 */
 	pg_atomic_uint64 lease_until;
 	pg_atomic_uint64 lease_over;
+
+	/* Written and read by the worker alone, and by the next one. */
+	SessionSettings settings;
 
 	/* Advanced by backends and the worker: order of arrival. */
 	pg_atomic_uint64 next_ticket;

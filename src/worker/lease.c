@@ -39,6 +39,7 @@
 #include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
+#include "worker/status.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
@@ -49,12 +50,17 @@
 #define DRIFT_PART 100
 
 static LeaseHistory history;
-static int64		timeout;	 /* of the session, us; 0 if there is none */
-static int64		count_from;	 /* heartbeats sent earlier do not count, us */
-static int64		next_beat;	 /* us */
-static int			outstanding; /* heartbeats */
-static bool			lapsed;		 /* the deadline has passed */
-static bool			renewed;	 /* since the session began, or the lapse */
+static int64		timeout;		 /* of the session, us; 0 if there is none */
+static int64		count_from;		 /* heartbeats sent earlier do not count, us */
+static int64		next_beat;		 /* us */
+static int			outstanding;	 /* heartbeats */
+static bool			lapsed;			 /* the deadline has passed */
+static bool			renewed;		 /* since the session began, or the lapse */
+static int			our_tick;		 /* zklock.tick_time as it was taken up, ms */
+static int			their_tick;		 /* what a server has told, ms; 0: none has */
+static int			asked_timeout;	 /* of ZooKeeper, ms */
+static int			checked_timeout; /* ms, that the log was told of */
+static int			checked_tick;	 /* likewise */
 
 /*
  * Publishes a deadline; 0 for none.  The end of a later deadline comes before
@@ -69,6 +75,16 @@ publish(int64 until)
 	pg_atomic_write_u64(&zklock_shared->lease_until, (uint64) until);
 	if (until == 0)
 		pg_atomic_write_u64(&zklock_shared->lease_over, 0);
+}
+
+/*
+ * The tickTime that counts, ms: the longer of what is set and what a server has
+ * told, since a longer one is safe.
+ */
+static int
+tick_time(void)
+{
+	return Max(our_tick, their_tick);
 }
 
 /* The deadline that follows if the session's timeout runs from "base". */
@@ -123,11 +139,13 @@ on_beat(void *arg, const ZkReply *reply)
 	pfree(beat);
 	outstanding--;
 	notice_lapse();
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		status_set_chroot_exists(reply->outcome == ZK_OK);
 
 	/* That the chroot is missing is a committed answer as well. */
 	if ((reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE) || sent < count_from)
 		return;
-	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * zklock_tick_time);
+	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time());
 	if (ZKLOCK_FAULT("naive-lease"))
 		base = sent;
 	if (base < 0)
@@ -169,12 +187,6 @@ lease_begin(int64 opened_at_us, int timeout_ms)
 	/* If it took too long to connect, there is nothing to begin with. */
 	lapsed = deadline(opened_at_us) <= zklock_now_us();
 	publish(lapsed ? 0 : deadline(opened_at_us));
-	if (2 * zklock_tick_time > timeout_ms)
-		ereport(LOG,
-				(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
-						zklock_tick_time, timeout_ms),
-				 errdetail("It cannot be proved in time that the session is alive."),
-				 errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
 }
 
 /*
@@ -213,6 +225,102 @@ lease_end(void)
 	start_proof();
 }
 
+/* ------------------------------------------------------------------------
+ * The times that ZooKeeper and we must agree on
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Can a session with this timeout be proved to be alive?  The proof takes a tick
+ * and a few heartbeats, and leaves nothing of a timeout that is not longer than
+ * two ticks, which ZooKeeper's shortest is.
+ */
+bool
+lease_is_possible_with(int timeout_ms, int tick_ms)
+{
+	return timeout_ms >= 2 * tick_ms;
+}
+
+/* Can the present session? */
+bool
+lease_is_possible(void)
+{
+	return timeout == 0 || lease_is_possible_with((int) (timeout / 1000), tick_time());
+}
+
+/* Says why it cannot: one or two sentences. */
+void
+lease_describe_timeout(char *text, size_t size)
+{
+	int granted = (int) (timeout / 1000);
+	int needed = 2 * tick_time();
+
+	if (asked_timeout > granted)
+		snprintf(text, size,
+				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, asked_timeout, tick_time(), needed);
+	else
+		snprintf(text, size,
+				 "The session timeout is %d ms. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
+				 granted, tick_time(), needed);
+}
+
+/*
+ * Tells the log if the session timeout is too short for any lease, unless it has
+ * been told already.
+ *
+ *	asked	the timeout that ZooKeeper was asked for
+ */
+void
+lease_check_timeout(int asked_ms)
+{
+	char detail[ZKLOCK_ERROR_SIZE];
+	int	 granted = (int) (timeout / 1000);
+
+	asked_timeout = asked_ms;
+	if (granted == checked_timeout && tick_time() == checked_tick)
+		return;
+	checked_timeout = granted;
+	checked_tick = tick_time();
+	if (lease_is_possible())
+		return;
+	lease_describe_timeout(detail, sizeof(detail));
+	ereport(WARNING,
+			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
+					tick_time(), granted),
+			 errdetail("It cannot be proved in time that the session is alive, so no lock is granted. %s",
+					   detail),
+			 granted < asked_ms
+				 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
+				 : errhint("Raise \"zklock.session_timeout\", or set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
+}
+
+/* Takes up a value of zklock.tick_time. */
+void
+lease_set_tick_time(int ours_ms)
+{
+	our_tick = ours_ms;
+}
+
+/* A server has told its tickTime, which should not be longer than ours. */
+void
+lease_tick_time_is(const char *server, int theirs_ms)
+{
+	if (theirs_ms == their_tick)
+		return;
+	their_tick = theirs_ms;
+	if (their_tick > our_tick)
+	{
+		ereport(WARNING,
+				(errmsg("\"zklock.tick_time\" is %d ms, but ZooKeeper server %s has a tickTime of %d ms",
+						our_tick, server, their_tick),
+				 errdetail("With a value that is too low, a lock might count as held after it has been lost. zklock goes by the longer one of both."),
+				 errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
+		status_set_error("\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
+		start_proof();
+	}
+}
+
 /* Sends heartbeats and notices that the lease has lapsed. */
 void
 lease_attend(void)
@@ -225,7 +333,7 @@ lease_attend(void)
 	if (!zk_client_connected() || timeout == 0 || now < next_beat || outstanding >= MAX_OUTSTANDING)
 		return;
 	if (!renewed)
-		interval = Min(interval, INT64CONST(1000) * zklock_tick_time / 8);
+		interval = Min(interval, INT64CONST(1000) * tick_time() / 8);
 	next_beat = now + Max(interval, MIN_BEAT_US);
 	beat = palloc(sizeof(int64));
 	*beat = now;

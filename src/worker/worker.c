@@ -31,8 +31,9 @@
  * restart all of PostgreSQL, so the worker always leaves with 1 and is started
  * again a second later.  The session outlives that: its id and password are in
  * shared memory, the next worker resumes it, and locks, queue places and
- * waiting backends go on.  This is also how changed settings are taken up,
- * since a connected handle cannot be given up without ending its session.
+ * waiting backends go on.  This is also how changed settings are taken up (see
+ * settings.c), since a connected handle cannot be given up without ending its
+ * session.
  *
  * That the session lives, and the locks held in it with it, is proved by a lease
  * (lease.c), which the main loop renews.
@@ -48,10 +49,6 @@
  */
 #include "worker/worker.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "common/string.h"
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
@@ -66,6 +63,8 @@
 #include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
+#include "worker/settings.h"
+#include "worker/status.h"
 #include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1
@@ -76,47 +75,22 @@
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000
 
-/* What the running session was opened with. */
-static char *used_servers;
-static char *used_auth_file;
-static int	 used_timeout;
-static int	 used_acl;
-
-static ConnectString servers;
-static SessionKey	 former;		/* session left behind, to be ended; id 0: none */
-static int			 former_closes; /* how often it has been closed so far */
-static bool			 handle_open;
-static int64		 open_at;	/* when to open a handle next, ms */
-static int64		 opened_at; /* when it was opened last, us */
-static int			 backoff_ms = MIN_BACKOFF_MS;
-static int64		 connected_at = -1;	 /* last, ms; -1: not since back_off() */
-static int64		 check_addresses_at; /* while not connected, ms */
-static int64		 drain_until = -1;	 /* shutting down: not after, ms; -1: no */
-static int64		 settle_until = -1;	 /* all released: likewise */
+static SessionKey former;		 /* session left behind, to be ended; id 0: none */
+static int		  former_closes; /* how often it has been closed so far */
+static bool		  handle_open;
+static int64	  open_at;	 /* when to open a handle next, ms */
+static int64	  opened_at; /* when it was opened last, us */
+static int		  backoff_ms = MIN_BACKOFF_MS;
+static int64	  connected_at = -1;  /* last, ms; -1: not since back_off() */
+static int64	  check_addresses_at; /* while not connected, ms */
+static int64	  drain_until = -1;	  /* shutting down: not after, ms; -1: no */
+static int64	  settle_until = -1;  /* all released: likewise */
+static bool		  in_doubt;			  /* the log has been told */
 
 /* ------------------------------------------------------------------------
- * SessionInfo
+ * Remembering and forgetting the session
  * ------------------------------------------------------------------------
  */
-
-static void
-session_set_state(SessionState state)
-{
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	zklock_shared->session.state = state;
-	LWLockRelease(zklock_session_lock);
-}
-
-static void
-session_set_error(const char *message)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	strlcpy(zklock_shared->session.last_error, message, ZKLOCK_ERROR_SIZE);
-	zklock_shared->session.last_error_at = now;
-	LWLockRelease(zklock_session_lock);
-}
 
 /* Sees to it that the session can be ended after a crash. */
 static void
@@ -137,13 +111,12 @@ static void
 session_forget(const char *reason)
 {
 	session_file_remove();
-	session_set_error(reason);
+	status_set_error(reason);
 	queue_session_ended(reason);
 	lease_end();
 	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	zklock_shared->session.id = 0;
 	memset(zklock_shared->session.password, 0, ZKLOCK_PASSWORD_SIZE);
-	zklock_shared->session.expirations++;
 	LWLockRelease(zklock_session_lock);
 }
 
@@ -151,59 +124,6 @@ session_forget(const char *reason)
  * Opening the session
  * ------------------------------------------------------------------------
  */
-
-/*
- * Reads zklock.auth_file into the configuration, split at the first colon.
- * Returns false, having recorded why, if it cannot be used.
- */
-static bool
-read_credentials(ZkClientConfig *config)
-{
-	FILE	   *file = NULL;
-	struct stat st;
-	char		buffer[ZK_AUTH_SIZE];
-	char	   *colon;
-	const char *fault = NULL;
-
-	/* Looked at first: opening something else than a file might block. */
-	if (stat(zklock_auth_file, &st) != 0)
-		fault = strerror(errno);
-	else if (!S_ISREG(st.st_mode))
-		fault = "it is not a regular file";
-	else if (st.st_mode & (S_IRWXG | S_IRWXO))
-		fault = "others than its owner may access it";
-	else if ((file = AllocateFile(zklock_auth_file, "r")) == NULL)
-		fault = strerror(errno);
-	else if (fgets(buffer, sizeof(buffer), file) == NULL)
-		fault = "it is empty";
-	else
-	{
-		(void) pg_strip_crlf(buffer);
-		colon = strchr(buffer, ':');
-		if (colon == NULL || colon == buffer)
-			fault = "it does not have the form scheme:credentials";
-		else
-		{
-			*colon = '\0';
-			strlcpy(config->auth_scheme, buffer, sizeof(config->auth_scheme));
-			strlcpy(config->auth_credentials, colon + 1, sizeof(config->auth_credentials));
-		}
-		explicit_bzero(buffer, sizeof(buffer));
-	}
-	if (file)
-		FreeFile(file);
-	if (fault)
-	{
-		char *message = psprintf("could not use \"zklock.auth_file\": %s", fault);
-
-		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
-					  errmsg("could not use \"zklock.auth_file\" \"%s\": %s", zklock_auth_file, fault)));
-		/* Which file that is, not everybody may know who gets an error. */
-		session_set_error(message);
-		pfree(message);
-	}
-	return fault == NULL;
-}
 
 /* Tries again later, and later still the next time, unless it went well for long. */
 static void
@@ -231,30 +151,28 @@ session_open(void)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	zklock_get_session(&session, NULL);
-	config.servers = servers;
-	config.session_timeout = used_timeout;
+	config.closing = is_former;
 	config.session_id = is_former ? former.id : session.id;
 	memcpy(config.session_password, is_former ? former.password : session.password,
 		   ZKLOCK_PASSWORD_SIZE);
-	config.creator_acl = used_acl == ZKLOCK_ACL_CREATOR;
 	opened_at = zklock_now_us();
-	if (session.id != 0 && used_timeout < session.shortest_timeout)
-		lease_set_timeout(used_timeout, opened_at);
+	if (session.id != 0 && settings_session_timeout() < session.shortest_timeout)
+		lease_set_timeout(settings_session_timeout(), opened_at);
 
 	/* Who shows wrong ones may not even close, so that is tried without too. */
-	show_credentials = zklock_auth_file[0] != '\0' && (!is_former || former_closes % 2 == 0);
-	handle_open = (!show_credentials || read_credentials(&config) || is_former) &&
-				  zk_client_open(&config);
+	show_credentials = settings_have_credentials() && (!is_former || former_closes % 2 == 0);
+	handle_open =
+		(settings_configure(&config, show_credentials) || is_former) && zk_client_open(&config);
 	explicit_bzero(&config, sizeof(config));
 	if (!handle_open)
 	{
-		session_set_state(SESSION_DOWN);
+		status_set_state(SESSION_DOWN);
 		back_off();
 		queue_session_unreachable();
 	}
 	else
 	{
-		session_set_state(SESSION_CONNECTING);
+		status_set_state(SESSION_CONNECTING);
 		check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	}
 }
@@ -310,6 +228,24 @@ on_former_session(ZkSessionEvent event)
 	return true;
 }
 
+/* A server has accepted the session, perhaps with a shorter timeout. */
+static void
+on_greeted(void)
+{
+	SessionInfo before;
+	SessionInfo now;
+
+	zklock_get_session(&before, NULL);
+	now = before;
+	zk_client_session(&now);
+	if (now.id != before.id || now.negotiated_timeout >= before.shortest_timeout)
+		return;
+	lease_set_timeout(now.negotiated_timeout, lease_base());
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	zklock_shared->session.shortest_timeout = now.negotiated_timeout;
+	LWLockRelease(zklock_session_lock);
+}
+
 static void
 on_connected(void)
 {
@@ -321,10 +257,11 @@ on_connected(void)
 	zk_client_session(&now);
 	now.state = SESSION_CONNECTED;
 	now.connected_since = GetCurrentTimestamp();
-	strlcpy(now.chroot, servers.chroot, sizeof(now.chroot));
+	strlcpy(now.chroot, settings_chroot(), sizeof(now.chroot));
 	if (before.id != 0)
 		now.reconnects++;
 	connected_at = zklock_now_ms();
+	in_doubt = false;
 	now.shortest_timeout = now.negotiated_timeout;
 	if (before.id == 0)
 		lease_begin(opened_at, now.negotiated_timeout);
@@ -342,7 +279,29 @@ on_connected(void)
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 before.id != 0 ? "continuing" : "new", (unsigned long long) now.id)));
+	lease_check_timeout(settings_session_timeout());
 	queue_session_connected(&now);
+}
+
+/* ZooKeeper does not talk to us. */
+static void
+on_refused(void)
+{
+	if (settings_have_credentials())
+	{
+		status_set_error(
+			"authentication failed: ZooKeeper refused the credentials in \"zklock.auth_file\"");
+		ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
+	}
+	else
+	{
+		status_set_error(
+			"authentication failed: ZooKeeper demands credentials, and \"zklock.auth_file\" is not set");
+		ereport(LOG, (errmsg("ZooKeeper demands credentials, and \"zklock.auth_file\" is not set")));
+	}
+	status_set_state(SESSION_AUTH_FAILED);
+	queue_session_unreachable();
+	queue_session_refused(ZK_AUTH_FAILED);
 }
 
 static void
@@ -352,49 +311,63 @@ on_session(ZkSessionEvent event)
 		return;
 	switch (event)
 	{
+		case ZK_SESSION_GREETED:
+			on_greeted();
+			break;
 		case ZK_SESSION_CONNECTED:
 			on_connected();
 			break;
 		case ZK_SESSION_DISCONNECTED:
 			ereport(LOG, (errmsg("lost connection to ZooKeeper")));
-			session_set_error("connection lost");
-			session_set_state(SESSION_CONNECTING);
+			status_set_state(SESSION_CONNECTING);
 			check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 			queue_session_unreachable();
 			break;
 		case ZK_SESSION_EXPIRED:
 			handle_open = false;
 			open_at = zklock_now_ms();
-			session_set_state(SESSION_DOWN);
+			status_set_state(SESSION_DOWN);
 			zklock_session_ended(zklock_shared->session.id);
 			session_forget("session expired");
+			LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+			zklock_shared->session.expirations++;
+			LWLockRelease(zklock_session_lock);
 			queue_session_unreachable();
 			break;
 		case ZK_SESSION_AUTH_FAILED:
 			back_off();
-			session_set_error("authentication failed");
-			session_set_state(SESSION_AUTH_FAILED);
-			ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
+			on_refused();
+			break;
+		case ZK_SESSION_IN_DOUBT:
+			back_off();
+			if (zklock_shared->session.id != 0)
+				open_at = Min(open_at, zklock_now_ms() + settings_session_timeout() / 6);
+			status_set_state(SESSION_CONNECTING);
+			status_set_error("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server");
+			if (!in_doubt)
+				ereport(LOG, (errmsg("what answers at \"zklock.servers\" does not prove to be a ZooKeeper server"),
+							  errdetail("It is tried again.")));
+			in_doubt = true;
 			queue_session_unreachable();
-			queue_session_refused(ZK_AUTH_FAILED);
 			break;
 		case ZK_SESSION_UNRESOLVED:
 			if (backoff_ms == MIN_BACKOFF_MS)
 				ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
 			back_off();
-			session_set_error("no server name could be resolved");
-			session_set_state(SESSION_DOWN);
+			status_set_error("no server name could be resolved");
+			status_set_state(SESSION_DOWN);
 			queue_session_unreachable();
 			break;
 	}
 }
 
-/* The client library complains about something; of an outage, log it once. */
+/* Something is wrong with a server; of an outage, log it once. */
 static void
 on_complaint(const char *message, bool first)
 {
-	session_set_error(message);
-	ereport(first ? LOG : DEBUG1, (errmsg("ZooKeeper client: %s", message)));
+	status_set_error(message);
+	if (first)
+		ereport(LOG, (errmsg_internal("%s", message)));
 }
 
 /* ------------------------------------------------------------------------
@@ -420,7 +393,7 @@ on_malformed(const char *fault)
 	SessionInfo session;
 
 	zklock_get_session(&session, NULL);
-	session_set_error(psprintf("malformed answer: %s", fault));
+	status_set_error(psprintf("malformed answer: %s", fault));
 	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
 }
 
@@ -430,7 +403,7 @@ on_exit_worker(int code, Datum arg)
 {
 	(void) code;
 	(void) arg;
-	session_set_state(SESSION_DOWN);
+	status_set_state(SESSION_DOWN);
 	SpinLockAcquire(&zklock_shared->mutex);
 	zklock_shared->worker_pid = 0;
 	SpinLockRelease(&zklock_shared->mutex);
@@ -521,22 +494,45 @@ shut_down(void)
 }
 
 static void
-remember_settings(void)
-{
-	used_servers = pstrdup(zklock_servers);
-	used_auth_file = pstrdup(zklock_auth_file);
-	used_timeout = zklock_session_timeout;
-	used_acl = zklock_acl;
-	(void) connect_string_parse(used_servers, &servers); /* checked when set */
-}
-
-static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
-	if (strcmp(used_servers, zklock_servers) != 0 || strcmp(used_auth_file, zklock_auth_file) != 0 ||
-		used_timeout != zklock_session_timeout || used_acl != zklock_acl)
-		restart("changed settings");
+	settings_changed();
+	lease_check_timeout(settings_session_timeout());
+}
+
+/* Gives the session up, in which no lock is held, for one with other settings. */
+static void
+move_session(void)
+{
+	int64 id = zklock_shared->session.id;
+
+	zk_client_leave();
+	handle_open = false;
+	open_at = zklock_now_ms();
+	status_set_state(SESSION_DOWN);
+	if (id == 0)
+		return;
+	zklock_session_ended(id);
+	session_forget("it moves to where changed settings lead");
+	queue_session_unreachable();
+}
+
+/* Does what settings that have changed ask for. */
+static void
+attend_settings(void)
+{
+	switch (settings_attend())
+	{
+		case SETTINGS_GO_ON:
+			break;
+		case SETTINGS_RESUME:
+			restart("changed settings");
+			break;
+		case SETTINGS_MOVE:
+			move_session();
+			break;
+	}
 }
 
 /* How long the loop may sleep, ms; -1 for ever. */
@@ -545,6 +541,8 @@ sleep_time(void)
 {
 	int64 next = -1;
 	int64 wanted[] = {zk_calls_next_wakeup(),
+					  zk_client_next_wakeup(),
+					  settings_next_wakeup(),
 					  queue_next_wakeup(),
 					  handle_open ? -1 : open_at,
 					  handle_open && !zk_client_connected() ? check_addresses_at : -1,
@@ -592,6 +590,8 @@ main_loop(WaitEventSet *events)
 		queue_attend();
 		worker_errands_attend();
 		queue_pump();
+		attend_settings();
+		status_attend();
 
 		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
 	}
@@ -604,7 +604,8 @@ zklock_worker_main(Datum arg)
 	static const ZkClientCallbacks callbacks = {.session = on_session,
 												.watch = queue_watch,
 												.malformed = on_malformed,
-												.complaint = on_complaint};
+												.complaint = on_complaint,
+												.tick_time = lease_tick_time_is};
 	WaitEventSet				  *events;
 	SessionInfo					   session;
 	int							   queue_fd;
@@ -621,7 +622,6 @@ zklock_worker_main(Datum arg)
 		AllocSetContextCreate(TopMemoryContext, "zklock worker", ALLOCSET_DEFAULT_SIZES));
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
-	remember_settings();
 	queue_fd = zk_client_start(&callbacks);
 	events = compat_create_wait_event_set(3);
 	AddWaitEventToSet(events, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
@@ -641,8 +641,8 @@ zklock_worker_main(Datum arg)
 	lease_start(session.id != 0 ? session.shortest_timeout : 0);
 	if (session.id == 0)
 		session_file_read(&former);
-	if (session.id != 0 && strcmp(session.chroot, servers.chroot) != 0)
-		session_forget("the chroot in \"zklock.servers\" has changed");
+	status_start();
+	settings_start();
 
 	main_loop(events);
 }

@@ -110,6 +110,8 @@ connect_string_parse(const char *string, ConnectString *parsed)
 	{
 		PathFault fault = path_check(slash, strlen(slash));
 
+		if (strchr(slash, ',') != NULL)
+			return "There is one chroot for all servers; it follows the last of them.";
 		if (fault != PATH_OK)
 			return path_fault_detail(fault);
 		strcpy(parsed->chroot, slash);

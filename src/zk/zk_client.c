@@ -2,8 +2,8 @@
  * zk_client.c
  *		The ZooKeeper client library, tamed.
  *
- * This is the only file that knows <zookeeper.h>.  The library runs two threads
- * of its own, which may not touch PostgreSQL: what they have to say goes through
+ * Only this file and zk_trial.c, with zk_handle.c below them, know
+ * <zookeeper.h>.  The library runs two threads of its own, which may not touch PostgreSQL: what they have to say goes through
  * a queue (zk_event.c) to the worker's main loop, which runs the handlers in
  * zk_client_dispatch().  All calls into the library come from the main loop,
  * where zk_call.c keeps them until they are answered.
@@ -37,6 +37,17 @@
  *	13 it passes on what it has decoded, well formed or not: zk_answer.c checks
  *	   each field that is used
  *
+ * And beyond those:
+ *
+ *	 - it takes whatever arrives first for the answer to its handshake, be it
+ *	   another session's id, which reads as the end of ours: that is believed
+ *	   when a server says so to us (zk_ask.c)
+ *	 - it calls a connection connected that has answered nothing yet: it counts
+ *	   when the server has answered a read (greet)
+ *	 - it connects again at once, ten times a second if need be, to a server
+ *	   that hangs up as often: its thread is held up where it pauses anyway
+ *	   (zk_handle_pause)
+ *
  * Runs in: the worker (main thread unless a function says otherwise).
  *
  * Copyright (c) 2026, zklock contributors
@@ -45,13 +56,15 @@
 
 #include <arpa/inet.h>
 #include <signal.h>
-#include <zookeeper/zookeeper.h>
 
 #include "compat.h"
 #include "zk/zk_answer.h"
+#include "zk/zk_ask.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
 #include "zk/zk_event.h"
+#include "zk/zk_handle.h"
+#include "zk/zk_trial.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"
@@ -195,22 +208,12 @@ on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 	zk_event_push(&event);
 }
 
-/*
- * Any thread.  The library puts the level into the text, between the process
- * and the function: "...:ZOO_WARN@function@line: message".
- */
+/* Any thread */
 static void
 on_log(const char *message)
 {
-	Event		event = {.kind = EVENT_LOG};
-	const char *level = strstr(message, ":ZOO_");
-	const char *text = level ? strstr(level, ": ") : NULL;
-
-	event.code = level && strncmp(level, ":ZOO_ERROR@", 11) == 0 ? ZOO_LOG_LEVEL_ERROR
-																 : ZOO_LOG_LEVEL_INFO;
-	event.text = strdup(text ? text + 2 : message);
-	if (event.text)
-		zk_event_push(&event);
+	zk_handle_push_log(message, 0);
+	zk_handle_pause(message);
 }
 
 /* ------------------------------------------------------------------------
@@ -223,7 +226,18 @@ static uintptr_t		 epoch; /* number of the handle, its watchers' context:
 								 * last words of an earlier one are ignored */
 static ZkClientCallbacks callbacks;
 static ZkClientConfig	 config;
-static bool				 connected;
+static bool				 connected;			/* and a server has answered */
+static bool				 greeted;			/* the library says connected */
+static int64			 greeted_at;		/* ms */
+static uint64			 greeting;			/* number of the read that is to be answered */
+static int64			 greet_again_at;	/* ms, if it is not */
+static bool				 answered;			/* the handle has ever been connected */
+static int				 short_connections; /* in a row */
+static int				 refusals;	/* in a row: failures before the library says connected */
+static uintptr_t		 questions; /* number of the one asked last */
+static uintptr_t		 doubt;		/* the question whether the session lives, or 0 */
+static uintptr_t		 tick_question; /* the question for a tickTime, or 0 */
+static char				 tick_server[sizeof(((SessionInfo *) 0)->server)]; /* asked */
 static bool				 resolving; /* a resolver thread is running */
 static bool				 opening;	/* its result is for a new handle */
 static bool				 addresses_changed;
@@ -320,31 +334,25 @@ zk_client_start(const ZkClientCallbacks *callbacks_)
 static bool
 start_handle(const char *servers)
 {
-	clientid_t id;
-	sigset_t   all;
-	sigset_t   old;
+	clientid_t		id = {.client_id = config.session_id};
+	ZkHandleOptions options = {.servers = servers,
+							   .session_timeout = config.session_timeout,
+							   .session = config.session_id != 0 ? &id : NULL,
+							   .epoch = epoch + 1,
+							   .watcher = on_event,
+							   .log = on_log};
 
-	id.client_id = config.session_id;
+	epoch++;
 	memcpy(id.passwd, config.session_password, sizeof(id.passwd));
 	free(resolved_servers);
 	resolved_servers = strdup(servers);
 	addresses_changed = false;
-	outage_logged = false;
-
-	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	handle = zookeeper_init2(servers, on_event, config.session_timeout,
-							 config.session_id != 0 ? &id : NULL, (void *) ++epoch,
-							 ZOO_NO_LOG_CLIENTENV, on_log);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	greeted = false;
+	answered = false;
+	handle = zk_handle_open(&options);
 	if (handle == NULL)
-	{
 		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", servers)));
-		return false;
-	}
-	zoo_set_servers_resolution_delay(handle, -1);
-	return true;
+	return handle != NULL;
 }
 
 /*
@@ -360,11 +368,12 @@ zk_client_open(const ZkClientConfig *config_)
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
 	Assert(handle == NULL);
+	doubt = 0;
 	config = *config_;
 	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
 		return start_handle(resolved);
 	opening = true;
-	resolving = resolving || zk_event_resolve(&config.servers);
+	resolving = resolving || zk_event_resolve(&config.servers, 0);
 	return resolving;
 }
 
@@ -384,9 +393,11 @@ zk_client_close(void)
 	sigset_t old;
 	bool	 ended;
 
+	doubt = 0;
 	if (handle == NULL)
 		return false;
 	connected = false;
+	zk_handle_set_pause(0);
 	sigfillset(&most);
 	sigdelset(&most, SIGQUIT);
 	pthread_sigmask(SIG_SETMASK, &most, &old);
@@ -399,6 +410,29 @@ zk_client_close(void)
 }
 
 static void handle_session(int state);
+/*
+ * Gives the handle up as zk_client_close() does, if there is one, but without
+ * waiting for the end of the session.
+ */
+void
+zk_client_leave(void)
+{
+	doubt = 0;
+	connected = false;
+	if (handle == NULL)
+		return;
+	zk_handle_set_pause(0);
+	zk_handle_close_apart(handle, epoch);
+	handle = NULL;
+	zk_calls_over();
+}
+
+/* From now on, nodes are created for their creator alone, or for anybody. */
+void
+zk_client_set_acl(bool creator)
+{
+	config.creator_acl = creator;
+}
 
 /* Has an outage lasted, see whether the server names mean other addresses now. */
 void
@@ -407,13 +441,13 @@ zk_client_check_addresses(void)
 	char resolved[ZKLOCK_SERVERS_SIZE * 4];
 
 	/* It was a server that said that the connection is lost. */
-	if (handle && !connected && zoo_state(handle) == ZOO_CONNECTED_STATE)
+	if (handle && !connected && !greeted && zoo_state(handle) == ZOO_CONNECTED_STATE)
 	{
 		handle_session(ZOO_CONNECTED_STATE);
 		return;
 	}
 	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		resolving = zk_event_resolve(&config.servers);
+		resolving = zk_event_resolve(&config.servers, 0);
 }
 
 /* Did zk_client_check_addresses() find that they do? */
@@ -503,6 +537,125 @@ zk_client_malformed(const char *fault)
 {
 	callbacks.malformed(fault);
 }
+/*
+ * Connections that end without an answer are followed by pauses, from the second
+ * one in a row on.  Each is twice as long, up to this, or a third of the session
+ * timeout.
+ */
+#define FIRST_PAUSE_MS 200
+#define MAX_PAUSE_MS 10000
+
+/* After so many failures to connect, the next are no matter of short connections. */
+#define MAX_REFUSALS 2
+
+/* Numbers of greetings, which are no calls of zk_call.c. */
+#define GREETING (UINT64CONST(1) << (sizeof(uintptr_t) * 8 - 1))
+
+/* A server may sit on a request until the next one comes (trap 5). */
+#define GREET_AGAIN_MS 400
+
+/*
+ * Was the session there before this connection?  What nobody has confirmed need
+ * not be one.
+ */
+static bool
+session_exists(void)
+{
+	return answered || config.session_id != 0;
+}
+
+/* Asks for an answer, with which the connection counts. */
+static void
+send_greeting(void)
+{
+	greet_again_at = zklock_now_ms() + GREET_AGAIN_MS;
+	(void) zoo_aexists(handle, "/", 0, on_stat, call_context(greeting));
+}
+
+/* A connection stands: it counts when the server has answered a read. */
+static void
+greet(void)
+{
+	greeted = true;
+	greeted_at = zklock_now_ms();
+	refusals = 0;
+	greeting = GREETING | (greeting + 1);
+	send_greeting();
+	if (session_exists())
+		callbacks.session(ZK_SESSION_GREETED);
+}
+
+static void
+handle_answered(void)
+{
+	SessionInfo info;
+
+	greeting++;
+	connected = true;
+	answered = true;
+	outage_logged = false;
+	zk_calls_connected();
+	callbacks.session(ZK_SESSION_CONNECTED);
+
+	if (handle == NULL)
+		return;
+	zk_client_session(&info);
+	strlcpy(tick_server, info.server, sizeof(tick_server));
+	tick_question = ++questions;
+	(void) zk_ask_tick_time(tick_server, tick_question);
+}
+
+/* The connection is gone, or another one stands already. */
+static void
+handle_hang_up(void)
+{
+	int longest = Min(MAX_PAUSE_MS, config.session_timeout / 3);
+
+	if (greeted)
+	{
+		greeted = false;
+		short_connections = connected ? 0 : short_connections + 1;
+		if (short_connections < 2)
+			zk_handle_set_pause(0);
+		else
+			zk_handle_set_pause(Min(FIRST_PAUSE_MS << Min(short_connections - 2, 8), longest));
+	}
+	handle_disconnect();
+}
+
+/* Nobody has confirmed the session: it is none, or of no use. */
+static void
+give_up_unconfirmed(void)
+{
+	zk_client_leave();
+	callbacks.session(ZK_SESSION_IN_DOUBT);
+}
+
+/*
+ * The library says that the session is over.  If it ever was one, ask servers;
+ * until they answer we are as good as disconnected.
+ */
+static void
+handle_expired(void)
+{
+	ZkSessionQuestion question = {.timeout = config.session_timeout};
+	const clientid_t *id = zoo_client_id(handle);
+	bool			  existed = session_exists();
+
+	question.id = id->client_id;
+	memcpy(question.password, id->passwd, sizeof(question.password));
+	strlcpy(question.servers, resolved_servers ? resolved_servers : "", sizeof(question.servers));
+	handle_hang_up();
+	zk_client_close();
+	if (existed)
+	{
+		doubt = ++questions;
+		if (zk_ask_session(&question, doubt))
+			return;
+	}
+	doubt = 0;
+	callbacks.session(ZK_SESSION_IN_DOUBT);
+}
 
 static void
 handle_session(int state)
@@ -519,21 +672,79 @@ handle_session(int state)
 		}
 
 		/* There are reconnects that the library does not announce (trap 7). */
-		handle_disconnect();
-		connected = true;
-		outage_logged = false;
+		handle_hang_up();
 		send_credentials();
-		zk_calls_connected();
-		callbacks.session(ZK_SESSION_CONNECTED);
+		if (config.closing)
+			callbacks.session(ZK_SESSION_CONNECTED);
+		else
+			greet();
 	}
-	else if (state == ZOO_EXPIRED_SESSION_STATE || state == ZOO_AUTH_FAILED_STATE)
+	else if (state == ZOO_EXPIRED_SESSION_STATE)
+		handle_expired();
+	else if (state == ZOO_AUTH_FAILED_STATE)
 	{
 		zk_client_close();
-		callbacks.session(state == ZOO_EXPIRED_SESSION_STATE ? ZK_SESSION_EXPIRED
-															 : ZK_SESSION_AUTH_FAILED);
+		callbacks.session(ZK_SESSION_AUTH_FAILED);
 	}
 	else
-		handle_disconnect();
+	{
+		handle_hang_up();
+
+		if (!session_exists())
+			give_up_unconfirmed();
+	}
+}
+
+static void
+handle_asked(const Event *event)
+{
+	if (event->epoch == tick_question)
+	{
+		tick_question = 0;
+		if (event->code > 0)
+			callbacks.tick_time(tick_server, event->code);
+	}
+	else if (event->epoch == doubt)
+	{
+		doubt = 0;
+		callbacks.session(event->code == ZK_VERDICT_OVER ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+	}
+}
+
+static void
+handle_reply(const Event *event)
+{
+	/* A server that wants credentials says so to one call, and hangs up. */
+	if (handle && event->code == ZK_REQUIRES_AUTH)
+		handle_session(ZOO_AUTH_FAILED_STATE);
+	else if ((event->call & GREETING) == 0)
+		zk_calls_answer(event);
+	else if (handle && event->call == greeting && zk_error_outcome(event->code) != ZK_UNKNOWN)
+		handle_answered();
+}
+
+/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
+int64
+zk_client_next_wakeup(void)
+{
+	return handle && greeted && !connected && !config.closing ? greet_again_at : -1;
+}
+
+/*
+ * Sees to a connection that has no answer.  The library gives it up in time, but
+ * not if it took the time from something that is no ZooKeeper server.
+ */
+static void
+attend_greeting(void)
+{
+	int64 wakeup = zk_client_next_wakeup();
+
+	if (wakeup < 0 || zklock_now_ms() < wakeup)
+		return;
+	if (!session_exists() && zklock_now_ms() >= greeted_at + config.session_timeout)
+		give_up_unconfirmed();
+	else
+		send_greeting();
 }
 
 static void
@@ -559,13 +770,29 @@ handle_watch(const Event *event)
 static void
 handle_log(const Event *event)
 {
-	if (event->code == ZOO_LOG_LEVEL_ERROR)
+	char *sentence;
+
+	ereport(event->code == ZOO_LOG_LEVEL_ERROR ? DEBUG1 : DEBUG2,
+			(errmsg_internal("ZooKeeper client: %s", event->text)));
+	if (event->code != ZOO_LOG_LEVEL_ERROR)
+		return;
+	if (connected)
+		short_connections = 0;
+
+	/* What a thread says of a connection may come before the other has told of it. */
+	if (!greeted && ++refusals >= MAX_REFUSALS)
 	{
-		callbacks.complaint(event->text, !outage_logged);
-		outage_logged = true;
+		short_connections = 0;
+		zk_handle_set_pause(0);
 	}
+	if (short_connections > 1)
+		sentence = pstrdup(
+			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 	else
-		ereport(DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
+		sentence = zk_error_sentence(event->text, connected);
+	callbacks.complaint(sentence, !outage_logged);
+	outage_logged = true;
+	pfree(sentence);
 }
 
 static void
@@ -594,16 +821,13 @@ zk_client_dispatch(void)
 
 	while (event)
 	{
-		Event *next = event->next;
+		Event	 *next = event->next;
+		EventKind kind = (event->epoch & ZK_TRIAL_EPOCH) != 0 ? EVENT_TRIAL : event->kind;
 
-		switch (event->kind)
+		switch (kind)
 		{
 			case EVENT_REPLY:
-				/* A server that wants credentials says so to one call, and hangs up. */
-				if (handle && event->code == ZK_REQUIRES_AUTH)
-					handle_session(ZOO_AUTH_FAILED_STATE);
-				else
-					zk_calls_answer(event);
+				handle_reply(event);
 				break;
 			case EVENT_SESSION:
 				if (handle && event->epoch == epoch)
@@ -619,9 +843,18 @@ zk_client_dispatch(void)
 			case EVENT_RESOLVED:
 				handle_resolved(event);
 				break;
+			case EVENT_TRIAL:
+				zk_trial_event(event);
+				break;
+			case EVENT_ASKED:
+				handle_asked(event);
+				break;
+			case EVENT_CLOSED: /* and nobody waits for it */
+				break;
 		}
 		zk_event_free(event);
 		event = next;
 	}
+	attend_greeting();
 	zk_calls_send();
 }

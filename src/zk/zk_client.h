@@ -61,10 +61,12 @@ typedef enum ZkWatchEvent
 /* What the session does; the worker acts on it. */
 typedef enum ZkSessionEvent
 {
-	ZK_SESSION_CONNECTED,
+	ZK_SESSION_GREETED,		 /* a server has accepted the session, but answered nothing */
+	ZK_SESSION_CONNECTED,	 /* a server has answered */
 	ZK_SESSION_DISCONNECTED, /* the library goes on trying by itself */
-	ZK_SESSION_EXPIRED,		 /* the handle is of no more use */
-	ZK_SESSION_AUTH_FAILED,	 /* likewise */
+	ZK_SESSION_EXPIRED,		 /* ZooKeeper says so; the handle is of no more use */
+	ZK_SESSION_AUTH_FAILED,	 /* the handle is of no more use */
+	ZK_SESSION_IN_DOUBT,	 /* likewise, and whether the session lives is unknown */
 	ZK_SESSION_UNRESOLVED	 /* no server name could be resolved */
 } ZkSessionEvent;
 
@@ -76,8 +78,14 @@ typedef struct ZkClientCallbacks
 	/* An answer that makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
 
-	/* A complaint of the library; "first" since it was connected last. */
+	/*
+	 * A complaint about a server: a sentence without its period; "first" since we
+	 * were connected last.
+	 */
 	void (*complaint)(const char *message, bool first);
+
+	/* A server tells its tickTime, ms. */
+	void (*tick_time)(const char *server, int tick_time);
 } ZkClientCallbacks;
 
 #define ZK_AUTH_SIZE 512
@@ -91,12 +99,16 @@ typedef struct ZkClientConfig
 	char		  auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
 	char		  auth_credentials[ZK_AUTH_SIZE];
 	bool		  creator_acl; /* nodes for their creator alone */
+	bool		  closing;	   /* only to be closed: no answer is waited for */
 } ZkClientConfig;
 
 /* The session (zk_client.c) */
 extern int	 zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool	 zk_client_open(const ZkClientConfig *config);
 extern bool	 zk_client_close(void);
+extern void	 zk_client_leave(void);
+extern void	 zk_client_set_acl(bool creator);
+extern int64 zk_client_next_wakeup(void);
 extern void	 zk_client_dispatch(void);
 extern int64 zk_calls_next_wakeup(void);
 extern bool	 zk_calls_idle(void);
@@ -137,5 +149,6 @@ extern ZkOutcome   zk_error_outcome(int code);
 extern const char *zk_error_name(int code);
 extern bool		   zk_error_is_permission(int code);
 extern bool		   zk_error_is_breakdown(int code);
+extern char		  *zk_error_sentence(const char *complaint, bool connected);
 
 #endif /* ZKLOCK_ZK_CLIENT_H */

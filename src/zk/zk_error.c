@@ -15,6 +15,7 @@
 
 #define API_ERROR (-100) /* above it, something broke; below, something is refused */
 #define UNIMPLEMENTED (-6)
+#define SESSION_EXPIRED (-112)
 #define INVALID_ACL (-114)
 
 typedef struct ErrorCode
@@ -42,7 +43,7 @@ static const ErrorCode error_codes[] = {
 	{-108, "ZNOCHILDRENFOREPHEMERALS", ZK_NO_CHILDREN},
 	{-110, "ZNODEEXISTS", ZK_NODE_EXISTS},
 	{-111, "ZNOTEMPTY", ZK_REFUSED},
-	{-112, "ZSESSIONEXPIRED", ZK_UNKNOWN},
+	{SESSION_EXPIRED, "ZSESSIONEXPIRED", ZK_UNKNOWN},
 	{-113, "ZINVALIDCALLBACK", ZK_REFUSED},
 	{INVALID_ACL, "ZINVALIDACL", ZK_REFUSED},
 	{ZK_AUTH_FAILED, "ZAUTHFAILED", ZK_REFUSED},
@@ -100,4 +101,40 @@ bool
 zk_error_is_breakdown(int code)
 {
 	return code > API_ERROR && code != UNIMPLEMENTED;
+}
+
+/*
+ * Makes a sentence, without its period, of a complaint of the client library
+ * about a server: "Socket address:port zk retcode=..., errno=...(...): ...".
+ * Others are left as they are.
+ *
+ *	connected	the connection was in use
+ *
+ * Returns it, palloc'd.
+ */
+char *
+zk_error_sentence(const char *complaint, bool connected)
+{
+	char server[128];
+	int	 code;
+	int	 error;
+	bool closed;
+
+	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
+		return pstrdup(complaint);
+
+	/* The library's word for the end of a connection is EHOSTDOWN. */
+	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (closed && connected)
+		return psprintf("ZooKeeper server %s closed the connection", server);
+	if (closed)
+		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, or have reached its limit of connections per client (maxClientCnxns)",
+						server);
+	if (error == ETIMEDOUT)
+		return psprintf("ZooKeeper server %s does not answer", server);
+	if (code == SESSION_EXPIRED)
+		return psprintf("server %s says that the session is over", server);
+	if (connected)
+		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));
+	return psprintf("could not connect to ZooKeeper server %s: %s", server, strerror(error));
 }

@@ -103,38 +103,46 @@ zk_event_free(Event *event)
 	free(event);
 }
 
+/* What the resolver is given. */
+typedef struct Resolving
+{
+	ConnectString servers;
+	uintptr_t	  epoch;
+} Resolving;
+
 /* A thread of its own, which ends with it */
 static void *
 resolver_main(void *arg)
 {
-	ConnectString *servers = arg;
-	char		   resolved[ZKLOCK_SERVERS_SIZE * 4];
-	Event		   event = {.kind = EVENT_RESOLVED};
+	Resolving *resolving = arg;
+	char	   resolved[ZKLOCK_SERVERS_SIZE * 4];
+	Event	   event = {.kind = EVENT_RESOLVED, .epoch = resolving->epoch};
 
-	if (connect_string_resolve(servers, false, resolved, sizeof(resolved)))
+	if (connect_string_resolve(&resolving->servers, false, resolved, sizeof(resolved)))
 		event.text = strdup(resolved);
 	event.code = event.text != NULL;
-	free(servers);
+	free(resolving);
 	zk_event_push(&event);
 	return NULL;
 }
 
 /*
- * Main thread: has server names looked up.  EVENT_RESOLVED tells the result.
- * Returns false if that could not even begin.
+ * Main thread: has server names looked up.  EVENT_RESOLVED tells the result,
+ * with the epoch given here.  Returns false if that could not even begin.
  */
 bool
-zk_event_resolve(const ConnectString *servers)
+zk_event_resolve(const ConnectString *servers, uintptr_t epoch)
 {
-	ConnectString *copy = malloc(sizeof(ConnectString));
-	pthread_t	   thread;
-	sigset_t	   all;
-	sigset_t	   old;
-	bool		   started;
+	Resolving *copy = malloc(sizeof(Resolving));
+	pthread_t  thread;
+	sigset_t   all;
+	sigset_t   old;
+	bool	   started;
 
 	if (copy == NULL)
 		return false;
-	*copy = *servers;
+	copy->servers = *servers;
+	copy->epoch = epoch;
 
 	/* Signals are for the main thread. */
 	sigfillset(&all);

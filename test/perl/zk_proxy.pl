@@ -51,6 +51,9 @@ my %by_handle;               # file descriptor => [connection, 'client' or 'serv
 my $blackhole = '';          # '', 'requests', 'replies' or 'both'
 my $delay     = 0;           # seconds
 my $garbler;                 # Zklock::Garbler, if replies are to be garbled
+my $hang_up   = 0;           # after the handshake
+my $raw       = 0;           # new connections: what is no ZooKeeper server
+my $accepted  = 0;           # connections since the last reset
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
 
@@ -80,6 +83,7 @@ sub new_side { my ($socket) = @_; return { socket => $socket, in => '', out => '
 sub accept_connection
 {
 	my $client = $listener->accept or return;
+	$accepted++;
 	my $server = IO::Socket::INET->new(
 		PeerAddr => '127.0.0.1',
 		PeerPort => $target_port,
@@ -95,7 +99,7 @@ sub accept_connection
 		number  => $number,
 		client  => new_side($client),
 		server  => new_side($server),
-		mode    => 'start',     # of the requests: start, frames, raw
+		mode    => $raw ? 'raw' : 'start',    # of the requests: start, frames, raw
 		greeted => 0,           # has the server answered the first message?
 		pending => [],          # requests without a reply: { xid, op, path }
 		queue   => [],          # replies not yet due
@@ -265,6 +269,7 @@ sub take_replies
 			my $fault = due_fault('reply', { op => 'connect', error => 0 });
 			@frames = (pack('N/a*', $fault->{body})) if $fault && $fault->{action} eq 'forge';
 			@frames = $garbler->handshake($frame) if $garbler;
+			$c->{doomed}  = $hang_up;
 		}
 		elsif (length $frame >= 20)
 		{
@@ -361,7 +366,9 @@ my %commands = (
 	ping   => sub { return 1; },
 	counts => sub { return {%counts}; },
 	requests => sub { return [@log]; },
-	reset_counts => sub { %counts = (); @log = (); return; },
+	reset_counts => sub { %counts = (); @log = (); $accepted = 0; return; },
+	accepted => sub { return $accepted; },
+	hang_up => sub { my ($arg) = @_; $hang_up = $arg->{on}; return; },
 	fault  => sub {
 		my ($arg) = @_;
 		my $fault = {
@@ -422,7 +429,7 @@ my %commands = (
 		return;
 	},
 	delay  => sub { my ($arg) = @_; $delay = $arg->{ms} / 1000; return; },
-	target => sub { my ($arg) = @_; $target_port = $arg->{port}; return; },
+	target => sub { my ($arg) = @_; $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
 );
 
 # ---- main loop -----------------------------------------------------------------

@@ -218,6 +218,6 @@ is(shared_memory('max_connections = 300'), $most, 'but no more than the most pos
 
 $mark = $server->log_mark;
 shared_memory(q{zklock.tick_time = '6s'}, q{zklock.session_timeout = '5s'});
-$server->wait_log(qr/LOG:  "zklock\.tick_time" is 6000 ms, too long for a session timeout of 5000 ms/, $mark);
+$server->wait_log(qr/WARNING:  "zklock\.tick_time" is 6000 ms, too long for a session timeout of 5000 ms/, $mark);
 pass('a tick time with which nothing can be proved is reported');
 done_testing;

@@ -55,7 +55,7 @@ $proxy->cut;
 $a->wait_session('connecting');
 my $mark = $a->log_mark;
 other_addresses('127.0.0.2');
-$a->wait_log(qr/LOG:  ZooKeeper client: Socket 127\.0\.0\.2:\d+ .*refused/, $mark);
+$a->wait_log(qr/LOG:  could not connect to ZooKeeper server 127\.0\.0\.2:\d+: Connection refused/, $mark);
 is($a->zk_session->{state}, 'connecting', 'the worker tries that');
 is_deeply(holdings($a), $before, 'when the name of a server gets another address, holders keep their locks');
 $proxy->heal;

@@ -121,15 +121,15 @@ idle('ZooKeeper is away');
 $zk->start;
 is($holder->finish, 't', 'and when ZooKeeper is back it works');
 
+is($holder->query("SELECT zk_unlock('/f/held')"), 't', 'unlocked');
+$_->disconnect foreach $holder, $remote;
+
 # A name that nobody knows.
-my $pid = $a->worker_pid;
-$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181');
-$a->wait_new_worker($pid);
+$a->value("ALTER SYSTEM SET zklock.servers = 'no-such-host.invalid:2181'");
+$a->restart;
 $a->wait_session('down');
 idle('no server name resolves');
 $a->set_conf('zklock.servers' => $zk->connect_string);
 $a->wait_session;
-is($holder->query("SELECT zk_unlock('/f/held')"), 't', 'unlocked');
-$_->disconnect foreach $holder, $remote;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/f/held', '/f/remote');
 done_testing;

@@ -74,6 +74,8 @@ main(void)
 	refuses("zk1//app", "\"//\"");
 	refuses("zk1/app/", "end with");
 	refuses("zk1/a/../b", "\"..\"");
+	refuses("h1:2181/a,h2:2181/a", "one chroot for all servers");
+	refuses("h1/a,h2", "one chroot for all servers");
 	for (int i = 0; i < CONNECT_STRING_MAX_HOSTS; i++)
 		strcat(many, ",h");
 	refuses(many, "too many");

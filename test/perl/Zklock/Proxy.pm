@@ -114,9 +114,19 @@ begins with none. That of a multi is the path of its first operation.
 
 How many there are now.
 
-=item target($zk or port)
+=item hang_up($on)
 
-Where new connections go from now on.
+With a true value each connection is closed right after the handshake, which the client
+still gets; so are those that stand, at once.
+
+=item accepted
+
+How many connections have been made since the start or the last reset_counts.
+
+=item target($zk or port [, raw => 1])
+
+Where new connections go from now on. What is no ZooKeeper server is C<raw>: bytes pass as
+they are.
 
 =item port, connect_string, stop, pause, resume
 
@@ -197,7 +207,7 @@ sub fired
 	return wait_until { $self->has_fired($fault) } "fault $fault of $self->{name}", $timeout;
 }
 
-foreach my $command (qw(counts requests reset_counts clear connections cut heal drop))
+foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop))
 {
 	no strict 'refs';
 	*$command = sub { return $_[0]->call($command); };
@@ -230,8 +240,16 @@ sub delay { my ($self, $ms) = @_; return $self->call('delay', { ms => $ms }); }
 
 sub target
 {
-	my ($self, $target) = @_;
-	return $self->call('target', { port => ref $target ? $target->port : $target });
+	my ($self, $target, %arg) = @_;
+	return $self->call('target', { port => ref $target ? $target->port : $target, raw => $arg{raw} || 0 });
+}
+
+sub hang_up
+{
+	my ($self, $on) = @_;
+	$self->call('hang_up', { on => $on ? 1 : 0 });
+	$self->drop if $on;
+	return;
 }
 
 1;

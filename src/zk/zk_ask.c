@@ -1,0 +1,293 @@
+/*
+ * zk_ask.c
+ *		Questions to ZooKeeper servers, beside the client library.
+ *
+ * Does a session live?  The library takes the first 41 bytes that arrive for
+ * the answer to its handshake, whatever they are: a web server's error page
+ * reads as a session with another id, and that as the end of ours.  So we shake
+ * hands ourselves, and look: what ZooKeeper answers has a fixed length and form,
+ * with session 0 for one that is over.  If the session lives, the handshake is
+ * a connection like any other of its client; it ends when we hang up.
+ *
+ * What is a server's tickTime?  "conf" tells, one of the four-letter commands,
+ * where the administrator has allowed it.
+ *
+ * Each question is asked in a thread of its own, which may wait, and ends with
+ * EVENT_ASKED.
+ *
+ * Runs in: the worker; the main thread and threads of its own, as the functions
+ * say.  Threads call nothing of PostgreSQL.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "port/pg_bswap.h"
+#include "zk/zk_ask.h"
+#include "zk/zk_event.h"
+
+#define ANSWER_MS 3000 /* for each server, in all */
+#define CONF_SIZE 8192
+#define ADDRESS_SIZE 128
+
+/* ZooKeeper's handshake: both messages, with their lengths in front. */
+#define REQUEST_SIZE 49
+#define ANSWER_SIZE 40 /* without the last byte, which old servers leave out */
+
+typedef struct Asking
+{
+	uintptr_t		  number;
+	char			  server[ADDRESS_SIZE]; /* asked for its tickTime; or "" */
+	ZkSessionQuestion session;
+} Asking;
+
+/* ------------------------------------------------------------------------
+ * Threads of our own
+ * ------------------------------------------------------------------------
+ */
+
+/* Waits for a socket until a time, ms; false if that passes. */
+static bool
+wait_until_ready(int sock, short events, int64 until)
+{
+	struct pollfd fd = {.fd = sock, .events = events};
+	int64		  left = until - zklock_now_ms();
+
+	return left > 0 && poll(&fd, 1, (int) left) == 1;
+}
+
+/* Connects to "address:port"; -1 if that fails. */
+static int
+connect_to(const char *server, int64 until)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+	struct addrinfo *found;
+	const char		*colon = strrchr(server, ':');
+	bool			 bracket = server[0] == '[';
+	char			 host[ADDRESS_SIZE];
+	int				 error = 0;
+	socklen_t		 len = sizeof(error);
+	int				 sock;
+
+	if (colon == NULL)
+		return -1;
+	strlcpy(host, server + bracket, Min(sizeof(host), (size_t) (colon - server + 1 - 2 * bracket)));
+	if (getaddrinfo(host, colon + 1, &hints, &found) != 0)
+		return -1;
+	sock = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (sock >= 0 && ((connect(sock, found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS) ||
+					  !wait_until_ready(sock, POLLOUT, until) ||
+					  getsockopt(sock, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0))
+	{
+		close(sock);
+		sock = -1;
+	}
+	freeaddrinfo(found);
+	return sock;
+}
+
+/* Sends a message, and reads until the buffer is full or the server hangs up. */
+static size_t
+converse(const char *server, const char *message, size_t len, char *answer, size_t size)
+{
+	int64  until = zklock_now_ms() + ANSWER_MS;
+	int	   sock = connect_to(server, until);
+	size_t got = 0;
+
+	if (sock < 0)
+		return 0;
+	if (send(sock, message, len, MSG_NOSIGNAL) == (ssize_t) len)
+	{
+		while (got < size && wait_until_ready(sock, POLLIN, until))
+		{
+			ssize_t n = recv(sock, answer + got, size - got, 0);
+
+			if (n <= 0)
+				break;
+			got += n;
+		}
+	}
+	close(sock);
+	return got;
+}
+
+static char *
+put_int32(char *p, int32 value)
+{
+	uint32 big = pg_hton32((uint32) value);
+
+	memcpy(p, &big, sizeof(big));
+	return p + sizeof(big);
+}
+
+static char *
+put_int64(char *p, int64 value)
+{
+	uint64 big = pg_hton64((uint64) value);
+
+	memcpy(p, &big, sizeof(big));
+	return p + sizeof(big);
+}
+
+static int32
+get_int32(const char *p)
+{
+	uint32 big;
+
+	memcpy(&big, p, sizeof(big));
+	return (int32) pg_ntoh32(big);
+}
+
+static int64
+get_int64(const char *p)
+{
+	uint64 big;
+
+	memcpy(&big, p, sizeof(big));
+	return (int64) pg_ntoh64(big);
+}
+
+/* What one server says of the session. */
+static ZkSessionVerdict
+shake_hands(const char *server, const ZkSessionQuestion *question)
+{
+	char  request[REQUEST_SIZE] = {0};
+	char  answer[ANSWER_SIZE];
+	char *p = put_int32(request, REQUEST_SIZE - 4);
+	int32 len;
+	int64 id;
+
+	p = put_int32(p, 0); /* version of the protocol */
+	p = put_int64(p, 0); /* last zxid seen */
+	p = put_int32(p, question->timeout);
+	p = put_int64(p, question->id);
+	p = put_int32(p, ZKLOCK_PASSWORD_SIZE);
+	memcpy(p, question->password, ZKLOCK_PASSWORD_SIZE);
+	if (converse(server, request, sizeof(request), answer, sizeof(answer)) != sizeof(answer))
+		return ZK_VERDICT_NONE;
+
+	/* Length, version, timeout, session, length of the password, password. */
+	len = get_int32(answer);
+	id = get_int64(answer + 12);
+	if ((len != ANSWER_SIZE - 4 && len != ANSWER_SIZE - 3) || get_int32(answer + 4) != 0 ||
+		get_int32(answer + 20) != ZKLOCK_PASSWORD_SIZE)
+		return ZK_VERDICT_NONE;
+	if (id == 0)
+		return ZK_VERDICT_OVER;
+	return id == question->id ? ZK_VERDICT_LIVES : ZK_VERDICT_NONE;
+}
+
+/* Asks one server after the other until one knows. */
+static ZkSessionVerdict
+ask_about_session(const ZkSessionQuestion *question)
+{
+	const char		*next = question->servers;
+	size_t			 end = strcspn(question->servers, "/"); /* the chroot */
+	ZkSessionVerdict verdict = ZK_VERDICT_NONE;
+
+	while (verdict == ZK_VERDICT_NONE && (size_t) (next - question->servers) < end)
+	{
+		char   server[ADDRESS_SIZE];
+		size_t len = strcspn(next, ",/");
+
+		strlcpy(server, next, Min(sizeof(server), len + 1));
+		verdict = shake_hands(server, question);
+		next += len + 1;
+	}
+	return verdict;
+}
+
+/* A server's tickTime, ms, or 0. */
+static int
+ask_about_tick_time(const char *server)
+{
+	static const char key[] = "tickTime=";
+
+	char		answer[CONF_SIZE];
+	const char *found;
+
+	answer[converse(server, "conf", 4, answer, sizeof(answer) - 1)] = '\0';
+	found = strstr(answer, key);
+	if (found == NULL || (found != answer && found[-1] != '\n'))
+		return 0;
+	return atoi(found + strlen(key));
+}
+
+/* A thread of its own, which ends with it */
+static void *
+asker_main(void *arg)
+{
+	Asking *asking = arg;
+	Event	event = {.kind = EVENT_ASKED, .epoch = asking->number};
+
+	if (asking->server[0] != '\0')
+		event.code = ask_about_tick_time(asking->server);
+	else
+		event.code = ask_about_session(&asking->session);
+	explicit_bzero(asking, sizeof(*asking));
+	free(asking);
+	zk_event_push(&event);
+	return NULL;
+}
+
+/* ------------------------------------------------------------------------
+ * Main thread
+ * ------------------------------------------------------------------------
+ */
+
+static bool
+start_asking(const Asking *asking)
+{
+	Asking	 *copy = malloc(sizeof(Asking));
+	pthread_t thread;
+	sigset_t  all;
+	sigset_t  old;
+	bool	  started;
+
+	if (copy == NULL)
+		return false;
+	*copy = *asking;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	started = pthread_create(&thread, NULL, asker_main, copy) == 0;
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (started)
+		pthread_detach(thread);
+	else
+		free(copy);
+	return started;
+}
+
+/*
+ * Asks whether a session lives.  EVENT_ASKED with this number, and a
+ * ZkSessionVerdict for its code, follows; false if that could not even begin.
+ */
+bool
+zk_ask_session(const ZkSessionQuestion *question, uintptr_t number)
+{
+	Asking asking = {.number = number, .session = *question};
+	bool   started = start_asking(&asking);
+
+	explicit_bzero(&asking, sizeof(asking));
+	return started;
+}
+
+/*
+ * Asks a server, "address:port" in numbers, for its tickTime.  EVENT_ASKED with
+ * this number follows, whose code is that in ms, or 0 if it did not tell.
+ */
+bool
+zk_ask_tick_time(const char *server, uintptr_t number)
+{
+	Asking asking = {.number = number};
+
+	strlcpy(asking.server, server, sizeof(asking.server));
+	return asking.server[0] != '\0' && start_asking(&asking);
+}
