@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# From shared to exclusive: whom an upgrade waits for, and who waits for it.
+# Upgrades from shared to exclusive: which sessions an upgrade waits for, and which wait for it.
 #
 # Sessions of two database servers, and kazoo's ReadLock.
 

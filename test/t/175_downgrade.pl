@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# From exclusive to shared: other readers come in, and writers stay out.
+# Downgrades from exclusive to shared: other readers come in, and writers stay out.
 #
 # Sessions of two database servers, kazoo's ReadLock and Lock, and nodes as Curator's
 # InterProcessReadWriteLock makes them.
