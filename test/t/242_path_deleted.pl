@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A whole path is deleted with everything below it, or a node as soon as it is created.
-# Those who wait queue again, and nobody believes in a lock that it has not.
+# Sessions that wait queue again, and none believes that it holds a lock that it has lost.
 
 use strict;
 use warnings;

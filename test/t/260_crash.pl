@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A database server crashes, and its successor ends the ZooKeeper session that it left
-# behind: others get the locks at once. Session timeouts here are so long that nothing
-# else can explain it.
+# A database server crashes, and when it starts again it ends the ZooKeeper session that it
+# left behind, so that others get the locks at once. Session timeouts here are so long that
+# nothing else can explain it.
 
 use strict;
 use warnings;

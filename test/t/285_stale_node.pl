@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A lock's node has outlived its session, through a bug of ZooKeeper: that is reported,
-# and zk_remove_stale_node() removes it, and nothing else.
+# A lock's node has outlived its session, because of a bug in ZooKeeper. The server reports
+# it, and zk_remove_stale_node() removes it, and nothing else.
 
 use strict;
 use warnings;
