@@ -88,7 +88,7 @@ subtest 'a transaction that holds a lock is flushed at its commit' => sub {
 		q{DO $$ BEGIN PERFORM zk_xact_lock('/t/lock'); INSERT INTO t VALUES ('x'); COMMIT; END $$});
 };
 
-subtest 'only such a transaction is, and only while it holds the lock' => sub {
+subtest 'only such a transaction is flushed, and only while it holds the lock' => sub {
 	# Only such a transaction is slowed down, and only while it holds the lock.
 	flushed(0, 'the next transaction', 'BEGIN', $insert, 'COMMIT');
 	flushed(0, 'lock rolled back to a savepoint',

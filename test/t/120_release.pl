@@ -127,7 +127,7 @@ subtest 'a lock is released by the rollback to a savepoint before it' => sub {
 foreach my $error (1, 0)
 {
 	my $name = 'exception block ' . ($error ? 'left by an error' : 'left in order');
-	subtest "the lock of an $name" => sub {
+	subtest "the lock of an $name is released in time" => sub {
 		my $gate = $a->session;
 		my $s    = $a->session;
 		$gate->query('SELECT pg_advisory_lock(3), pg_advisory_lock(4)');

@@ -28,7 +28,7 @@ my $canceller = { a => $a->session, b => $b->session };
 my ($check_a, $check_b) = ($a->session, $b->session);
 my %waiters;
 
-subtest '120 rounds of release against the end of a wait' => sub {
+subtest 'no lock is lost, or had twice, when a wait ends at the moment of the grant' => sub {
 	my $bad = 0;
 	foreach my $round (0 .. 119)
 	{

@@ -10,7 +10,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast qw(:DEFAULT token);
+use Zklock::Cast qw(:DEFAULT token clean);
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
@@ -30,14 +30,6 @@ sub terminate
 	my ($server, $session) = @_;
 	$server->value("SELECT pg_terminate_backend(" . $session->pid . ")");
 	return;
-}
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
 }
 
 subtest 'the worker can be seen in pg_stat_activity' => sub {
@@ -169,7 +161,7 @@ subtest 'the end of a foreign holder is not missed while no worker runs' => sub 
 	$s{foreigner}->query("SELECT zk_unlock('/w/missed')");
 	$a->worker_back($old);
 	is($s{behind}->finish, 't', 'the end of a foreign holder is not missed');
-	clean('/w/missed');
+	clean($zk, [ $a, $b ], '/w/missed');
 };
 
 subtest 'a foreigner who came while no worker ran is not overtaken' => sub {
@@ -186,7 +178,7 @@ subtest 'a foreigner who came while no worker ran is not overtaken' => sub {
 	ok($s{late}->busy, 'who came later waits for it');
 	$s{foreigner}->query("SELECT zk_unlock('/w/overtake')");
 	is($s{late}->finish, 't', 'and follows');
-	clean('/w/overtake');
+	clean($zk, [ $a, $b ], '/w/overtake');
 };
 
 subtest 'requests that a new worker finds are taken up in the order in which they came' => sub {
@@ -214,7 +206,7 @@ subtest 'requests that a new worker finds are taken up in the order in which the
 		$before_them = $name;
 	}
 	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
-	clean('/w/order');
+	clean($zk, [ $a, $b ], '/w/order');
 };
 
 unlike($_->log_since(0), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,

@@ -8,7 +8,7 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
@@ -16,14 +16,6 @@ use Zklock::ZooKeeper;
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-}
 
 subtest 'sessions see no error while the worker is terminated again and again' => sub {
 	my $id     = $a->session_id;
@@ -88,7 +80,7 @@ subtest "a server that stops ends its session at once, not after the session's t
 	$a->assert_log($log_mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/,
 		'the worker exits with 1 then, too');
 	hold($a, 'again', '/w/stop2');
-	clean('/w/stop', '/w/stop2');
+	clean($zk, [ $a, $b ], '/w/stop', '/w/stop2');
 };
 
 my $c = Zklock::Server->new('c', zookeeper => $zk, conf => ["zklock.session_timeout = '1500ms'"]);

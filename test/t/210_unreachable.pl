@@ -1,6 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# ZooKeeper is not there: at the start, during a wait, while locks are held.
+# ZooKeeper is not there: at the start, during a wait, while locks are held; or it hangs, and the
+# network swallows everything. (211_session_lost.pl is about outages that the session does not
+# survive.)
 #
 # While ZooKeeper is away, calls that may wait do so, calls that must answer at once fail with
 # SQLSTATE 58030, and releases return at once and are made good later. As long as the ZooKeeper
@@ -10,7 +12,8 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
@@ -76,14 +79,6 @@ subtest 'a server that starts without ZooKeeper waits for it' => sub {
 };
 
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '12s'"]);
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-}
 
 subtest 'locks and places outlive an outage that ends before the session does' => sub {
 	hold($a, 'holder', '/u/held');
@@ -155,7 +150,7 @@ subtest 'locks and places outlive an outage that ends before the session does' =
 	cmp_ok($a->zk_session->{reconnects}, '>=', 1, 'zk_session counts reconnects');
 	is($a->zk_session->{expirations}, 0, 'and no expiration');
 	my @paths = map { "/u/$_" } qw(held local foreign release commit leave hand free new);
-	clean(@paths);
+	clean($zk, [ $a, $b ], @paths);
 };
 
 subtest 'a waiting call outlives one outage after the other' => sub {
@@ -181,7 +176,57 @@ subtest 'a foreign holder that leaves during an outage is not waited for' => sub
 	$s{foreigner}->query("SELECT zk_unlock('/u/again2')");
 	$zk->start;
 	is($s{behind2}->finish, 't', 'a foreign holder that left during the outage is not waited for');
-	clean('/u/again', '/u/again2');
+	clean($zk, [ $a, $b ], '/u/again', '/u/again2');
 };
+
+# A server that hangs: connections stand, nothing moves.
+my $proxy = Zklock::Proxy->start($zk);
+my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '6s'"]);
+my $old = $d->session_id;
+
+foreach my $trouble (qw(hung requests replies both))
+{
+	subtest "silence that ends before the session does costs nothing: $trouble" => sub {
+		my $path = "/u/$trouble";
+		hold($d, 'holder', $path);
+		hold($d, 'releaser', "$path-release");
+		hold($d, 'hander', "$path-hand");
+		queue($d, 'handed', "$path-hand");
+		hold($b, 'foreigner', "$path-foreign");
+		queue($d, 'behind', "$path-foreign");
+		on($d, 'newcomer');
+		# The last sign of life before silence: it decides how long the session lives.
+		hold($d, 'last', "$path-last");
+		my $before = holdings($d);
+		$trouble eq 'hung' ? $zk->pause : $proxy->blackhole($trouble);
+		$s{newcomer}->query_start("SELECT zk_lock('$path-new')");
+		$s{releaser}->query_start("SELECT zk_unlock('$path-release')");
+		is($s{hander}->try("SELECT zk_unlock('$path-hand')")->{text}, 't', "$trouble: a lock is handed over")
+		  if $trouble eq 'both';
+		$d->wait_session('connecting');
+		is($s{releaser}->finish, 't', "$trouble: zk_unlock returns when the silence is noticed");
+		ok($s{newcomer}->busy, 'zk_lock waits');
+		$trouble eq 'hung' ? $zk->resume : $proxy->heal;
+		is($s{newcomer}->finish, 't', 'and is granted when ZooKeeper speaks again');
+		$d->wait_session;
+		is($d->session_id, $old, 'the session has survived');
+		is(scalar($zk->children("$path-new")), 1, 'the new lock has one node');
+		my %now = map { $_ => 1 } @{ holdings($d) };
+		is_deeply(
+			[ grep { !$now{$_} } @$before ],
+			[ grep { $trouble eq 'both' ? m{-release|-hand } : m{-release } } @$before ],
+			'holders have what they had');
+		wait_until { !$zk->children("$path-release") } 'the released lock to be free';
+		is(on($b, 'other')->query("SELECT zk_try_lock('$path-release')"), 't',
+			'what was released is free for another server');
+		$s{hander}->query("SELECT zk_unlock('$path-hand')") unless $trouble eq 'both';
+		is($s{handed}->finish, 't', 'who waited here gets the lock');
+		$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
+		is($s{behind}->finish, 't', 'who waited for another server as well');
+		all_disconnect();
+		Zklock::Server->assert_clean($zk, [ $b, $d ],
+			map { "$path$_" } '', qw(-release -hand -foreign -last -new));
+	};
+}
 
 done_testing;

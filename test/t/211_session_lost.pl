@@ -9,7 +9,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
@@ -20,14 +20,6 @@ my $proxy = Zklock::Proxy->start($zk);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '12s'"]);
 my $c     = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_timeout = '2s'"]);
 $c->value('CREATE TABLE t (i int)');
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $b, $c ], @paths);
-}
 
 subtest 'a session that ends takes the locks of its holders, and lets waiters queue again' => sub {
 	hold($c, 'holder', '/u/lost');
@@ -99,7 +91,7 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	ok($s{next}->busy, 'also who waited in the queue of the lost lock');
 	$s{heir}->query("SELECT zk_unlock('/u/lost')");
 	is($s{next}->finish, 't', 'is served after those who hold it now');
-	clean(map { "/u/$_" } qw(lost foreign writer reader discarder loser aborter xact_reader savepoint));
+	clean($zk, [ $b, $c ], map { "/u/$_" } qw(lost foreign writer reader discarder loser aborter xact_reader savepoint));
 };
 
 subtest 'what is asked for and given up while the session ends leaves nothing behind' => sub {
@@ -118,7 +110,7 @@ subtest 'what is asked for and given up while the session ends leaves nothing be
 	is($s{newcomer}->finish, 't', 'who came meanwhile is served by the next session');
 	isnt($c->session_id, $old, 'which is another one');
 	is(scalar($zk->children('/u/dying2')), 1, 'who gave up has no node in it');
-	clean('/u/dying', '/u/dying2');
+	clean($zk, [ $b, $c ], '/u/dying', '/u/dying2');
 };
 
 done_testing;

@@ -10,7 +10,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer);
+use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 use Zklock::Server;
 use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
@@ -20,14 +20,6 @@ my $shell = $zk->shell;
 my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 $a->value('CREATE TABLE t (i int)');
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-}
 
 subtest 'a holder whose node is deleted has lost the lock' => sub {
 	hold($a, 'holder', '/n/alone');
@@ -39,7 +31,7 @@ subtest 'a holder whose node is deleted has lost the lock' => sub {
 	pass('the log tells of it');
 	hold($a, 'holder', '/n/alone');
 	cmp_ok(token('holder', '/n/alone'), '>', $token, 'it can be locked again, with a higher token');
-	clean('/n/alone');
+	clean($zk, [ $a, $b ], '/n/alone');
 };
 
 subtest 'a deletion is noticed after other changes of the node, too' => sub {
@@ -56,7 +48,7 @@ subtest 'a deletion is noticed after other changes of the node, too' => sub {
 	$shell->delete('/n/changed/' . node_of($a, 'holder'));
 	is($s{waiter}->finish, 't', 'after a change, too, the deletion is noticed by the next');
 	lost($a, 'holder', '/n/changed');
-	clean('/n/changed');
+	clean($zk, [ $a, $b ], '/n/changed');
 };
 
 subtest 'the lock of a deleted node goes to the next, on another server' => sub {
@@ -81,7 +73,7 @@ subtest 'the lock of a deleted node goes to the next, on another server' => sub 
 		'the log says what it means');
 	unlock('remote', '/n/held');
 	is($s{local}->finish, 't', 'and gets the lock in its turn');
-	clean('/n/held');
+	clean($zk, [ $a, $b ], '/n/held');
 };
 
 subtest 'the lock of a deleted node goes to the next of the same server' => sub {
@@ -99,7 +91,7 @@ subtest 'the lock of a deleted node goes to the next of the same server' => sub 
 		'the loser does not get it again unnoticed');
 	unlock('local', '/n/held2');
 	is($s{local2}->finish, 't', 'order is kept among those who queued again');
-	clean('/n/held2');
+	clean($zk, [ $a, $b ], '/n/held2');
 };
 
 subtest 'a session that gives up all its locks is told of the lost ones, and of no others' => sub {
@@ -121,7 +113,7 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 	$a->wait_lock($s{holder}, 'lost', '/n/all');
 	is_deeply($s{holder}->try('SELECT zk_unlock_all()')->{notices} || [], [], 'it has nothing to say about');
 	is($s{holder}->try('COMMIT')->{sqlstate}, '40001', 'but the commit has');
-	clean('/n/all', '/n/kept');
+	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
 };
 
 subtest 'a transaction under a lost lock cannot commit' => sub {
@@ -138,7 +130,7 @@ subtest 'a transaction under a lost lock cannot commit' => sub {
 	ok($s{reader}->try('COMMIT')->{ok}, 'one that only read can');
 	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
 	is($s{xact}->query("SELECT zk_try_xact_lock('/n/xact')"), 't', 'the transaction can be repeated');
-	clean('/n/xact', '/n/writer', '/n/reader');
+	clean($zk, [ $a, $b ], '/n/xact', '/n/writer', '/n/reader');
 };
 
 subtest 'a ZooKeeper session that is ended from outside loses its locks, and its waiters queue again' => sub {
@@ -163,7 +155,7 @@ subtest 'a ZooKeeper session that is ended from outside loses its locks, and its
 	is($s{local}->finish, 't', 'who waited has queued again');
 	unlock('other', '/n/session2');
 	is($s{waiter}->finish, 't', 'everywhere');
-	clean('/n/session', '/n/session2');
+	clean($zk, [ $a, $b ], '/n/session', '/n/session2');
 };
 
 subtest 'a worker that sleeps for longer than its session lives tells the holders when it wakes up' => sub {

@@ -7,7 +7,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer);
+use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 use Zklock::Server;
 use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
@@ -16,14 +16,6 @@ my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
 my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-}
 
 # ---- one of several runs of the same server
 #
@@ -76,7 +68,7 @@ subtest 'a session whose node is deleted queues again, at the end' => sub {
 	is($s{first}->finish, 't', 'they follow');
 	unlock('first', '/n/waiter');
 	is($s{second}->finish, 't', 'in their order');
-	clean('/n/waiter');
+	clean($zk, [ $a, $b ], '/n/waiter');
 };
 
 subtest 'a session waits for the nearest predecessor, and for the next one when that is deleted' => sub {
@@ -98,7 +90,7 @@ subtest 'a session waits for the nearest predecessor, and for the next one when 
 	$b->wait_lock($s{holder}, 'lost', '/n/before');
 	one_believer([ $a, $b ], 'waiter', '/n/before');
 	cmp_ok(token('waiter', '/n/before'), '>', $token, 'the token is higher');
-	clean('/n/before');
+	clean($zk, [ $a, $b ], '/n/before');
 };
 
 subtest 'a session does not move when a node far ahead goes' => sub {
@@ -110,7 +102,7 @@ subtest 'a session does not move when a node far ahead goes' => sub {
 	ok($s{waiter}->busy, 'a waiter does not move when one far ahead goes');
 	$shell->delete($second);
 	is($s{waiter}->finish, 't', 'only when the nearest has gone as well');
-	clean('/n/ahead');
+	clean($zk, [ $a, $b ], '/n/ahead');
 };
 
 subtest 'a deleted node in the middle costs its own place alone' => sub {
@@ -130,7 +122,7 @@ subtest 'a deleted node in the middle costs its own place alone' => sub {
 	ok($s{a2}->busy, 'the one that queued again waits');
 	unlock('a3', '/n/middle');
 	is($s{a2}->finish, 't', 'and is the last');
-	clean('/n/middle');
+	clean($zk, [ $a, $b ], '/n/middle');
 };
 
 subtest 'a deleted node of the holder costs those behind it nothing' => sub {
@@ -147,7 +139,7 @@ subtest 'a deleted node of the holder costs those behind it nothing' => sub {
 	one_believer([ $a, $b ], 'a2', '/n/first');
 	unlock('a2', '/n/first');
 	is($s{a3}->finish, 't', 'and is next');
-	clean('/n/first');
+	clean($zk, [ $a, $b ], '/n/first');
 };
 
 subtest "a session whose node and then whose predecessor's node is deleted is granted the lock with a new node" => sub {
@@ -168,7 +160,7 @@ subtest "a session whose node and then whose predecessor's node is deleted is gr
 	  or diag $granted->{error};
 	isnt(node_of($a, 'waiter'), $dead, 'with a new node');
 	ok(!eval { $a->wait_lock($s{waiter}, 'lost', '/n/both', 0.5) }, 'so it is not lost the next moment');
-	clean('/n/both');
+	clean($zk, [ $a, $b ], '/n/both');
 };
 
 done_testing;

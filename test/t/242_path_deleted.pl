@@ -7,7 +7,7 @@ use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast qw(:DEFAULT token unlock lost one_believer);
+use Zklock::Cast qw(:DEFAULT token unlock lost one_believer clean);
 use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(freeze thaw wait_until);
@@ -17,14 +17,6 @@ my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
 my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-
-sub clean
-{
-	my @paths = @_;
-	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-}
 
 my $proxy = Zklock::Proxy->start($zk);
 my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '20s'"]);
@@ -87,7 +79,7 @@ foreach my $variant ('all at once', 'one after the other')
 		}
 		lost($a, 'holder', $path);
 		is($zk->children($path), 0, 'and nothing is left there');
-		clean($path);
+		clean($zk, [ $a, $b ], $path);
 	};
 }
 

@@ -122,7 +122,7 @@ subtest 'a stale node of a former session of this server is reported once, and c
 	all_disconnect();
 };
 
-subtest 'so can one of a session left behind by a crash' => sub {
+subtest 'a stale node of a session left behind by a crash can be removed' => sub {
 	my $id   = $a->session_id;
 	my $mark = $a->log_mark;
 	$s->disconnect;

@@ -32,6 +32,9 @@ On request:
   lost($server, $name, $path)   tests: the lock is lost, and the session is told so
   one_believer([ @servers ], $name, $path)
                                 a test: the session alone believes that it holds the lock
+  clean($zk, [ @servers ], @paths)
+                                a test: all sessions end, and nothing is left behind, as
+                                assert_clean of Zklock::Server has it
 
 =cut
 
@@ -42,9 +45,10 @@ use warnings;
 
 use Exporter qw(import);
 use Test::More;
+use Zklock::Server;
 
 our @EXPORT = qw(%s on hold queue holdings all_disconnect);
-our @EXPORT_OK = qw(token node_of unlock lost one_believer);
+our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
 our %s;
 
 sub on { my ($server, $name) = @_; return $s{$name} ||= $server->session(name => $name); }
@@ -103,6 +107,14 @@ sub one_believer
 	is(join(' ', map { $_->{pid} } map { $_->locks("path = '$path' AND state = 'held'") } @$servers),
 		$s{$name}->pid, "only $name believes to hold $path");
 	return;
+}
+
+sub clean
+{
+	my ($zk, $servers, @paths) = @_;
+	all_disconnect();
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Zklock::Server->assert_clean($zk, $servers, @paths);
 }
 
 sub all_disconnect { $_->disconnect foreach values %s; %s = (); return; }
