@@ -55,6 +55,8 @@ foreach my $fate (@fates)
 			ok($proxy->fired($fault), "$thing of create is lost with $k in the queue");
 			$a->wait_session;
 			wait_until { $zk->children($path) == 2 } 'two nodes, one for each server';
+			# A session of b may go before a node that b has not heard of.
+			$b->settle;
 			$bs[1]->query_start("SELECT zk_lock('$path')");
 			$b->wait_waiting($bs[1]);
 			$bs[0]->query("SELECT zk_unlock('$path')");
@@ -78,6 +80,7 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	ok($proxy->fired($fault), 'a reply of create is held back');
 	wait_until { $zk->children($path) == 2 } 'the node';
 	my @nodes = $zk->children($path);
+	$b->settle;
 	$bs[1]->query_start("SELECT zk_lock('$path')");
 	$b->wait_waiting($bs[1]);
 	wait_until { $zk->children($path) == 3 } 'the node of a newcomer';
