@@ -12,7 +12,7 @@
 #include "postgres.h"
 
 #include "backend/ask.h"
-#include "backend/request.h"
+#include "backend/display.h"
 #include "compat.h"
 #include "storage/ipc.h"
 #include "zk/zk_client.h"
@@ -34,7 +34,6 @@ sleep_interruptibly(long ms)
 static void
 drop_errand(int code, Datum arg)
 {
-	(void) code;
 	errand_drop((Errand *) DatumGetPointer(arg));
 }
 
@@ -106,9 +105,9 @@ backend_ask(Question *question)
 		dsm_detach(segment);
 
 	if (outcome == ERRAND_REFUSED)
-		ereport(ERROR,
-				(errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE : ERRCODE_SYSTEM_ERROR),
-				 errmsg("cannot access ZooKeeper node \"%s\"", path_for_display(question->path)),
-				 errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+		ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
+															 : ERRCODE_SYSTEM_ERROR),
+						errmsg("cannot access ZooKeeper node \"%s\"", display_path(question->path)),
+						errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
 	return outcome;
 }

@@ -8,7 +8,7 @@
  *
  * Nobody tells a session that an entry has become free.  So it keeps a list of
  * those it has claimed, and looks through it when that seems full.  An entry
- * whose generation has changed has been free since.
+ * whose generation has changed has been freed since.
  *
  * Runs in: backends.  The list is private to each.
  *
@@ -17,8 +17,7 @@
 #include "postgres.h"
 
 #include "backend/claim.h"
-#include "shared/share.h"
-#include "shared/shmem.h"
+#include "shared/entry.h"
 #include "utils/memutils.h"
 
 #define FIRST_SIZE 16
@@ -32,18 +31,6 @@ typedef struct Claim
 static Claim *claims = NULL;
 static int	  nclaims = 0;
 static int	  maxclaims = 0;
-
-static uint32
-entry_generation(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	uint32			generation;
-
-	SpinLockAcquire(&entry->mutex);
-	generation = entry->generation;
-	SpinLockRelease(&entry->mutex);
-	return generation;
-}
 
 /* Takes from the list what has become free. */
 static void
@@ -67,7 +54,7 @@ reserve_claim(void)
 		return;
 	forget_freed();
 
-	/* Not for each claim is the list to be looked through. */
+	/* Half of the list has to be free, or it would be looked through for each claim. */
 	if (nclaims <= maxclaims / 2 && maxclaims > 0)
 		return;
 	if (claims == NULL)
@@ -80,18 +67,19 @@ reserve_claim(void)
 /*
  * Claims an entry; see entry_claim().
  *
- *	share			how many the session may have
- *	may_use_reserve	those for superusers are for it as well
+ *	share	how many the session may have
+ *	reserve	may it have those for superusers?
  *
  * Returns its index; raises an error if there is none.
  */
 int
-claim_entry(int share, bool may_use_reserve)
+claim_entry(int share, ShareReserve reserve)
 {
-	int	 max = zklock_shared->max_entries;
-	int	 reserved = may_use_reserve ? 0 : share_entries_reserved(max);
-	bool limited = share < max;
-	int	 index;
+	int	   max = entries_max();
+	int	   reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(max);
+	bool   limited = share < max;
+	uint32 generation;
+	int	   index;
 
 	if (limited && nclaims >= share)
 		forget_freed();
@@ -101,7 +89,7 @@ claim_entry(int share, bool may_use_reserve)
 				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nclaims),
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 	reserve_claim();
-	index = entry_claim(reserved);
+	index = entry_claim(reserved, &generation);
 	if (index < 0)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
 						reserved == 0 ? errdetail("%d locks are held or waited for.", max)
@@ -109,7 +97,7 @@ claim_entry(int share, bool may_use_reserve)
 												  max - reserved, reserved),
 						errhint("You might need to increase \"zklock.max_locks\".")));
 	claims[nclaims].entry = index;
-	claims[nclaims].generation = entry_generation(index);
+	claims[nclaims].generation = generation;
 	nclaims++;
 	return index;
 }

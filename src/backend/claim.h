@@ -7,6 +7,8 @@
 #ifndef ZKLOCK_CLAIM_H
 #define ZKLOCK_CLAIM_H
 
-extern int claim_entry(int share, bool may_use_reserve);
+#include "shared/share.h"
+
+extern int claim_entry(int share, ShareReserve reserve);
 
 #endif /* ZKLOCK_CLAIM_H */

@@ -2,10 +2,8 @@
  * lock_view.c
  *		What shared memory tells about contenders, and who waits for whom.
  *
- * Entries are copied one at a time.  What changes while an entry is in use is
- * copied under its spinlock; the rest, which is much, before and after which the
- * entry must be the same contender's, without.  So a copy is consistent in
- * itself; those of one view may be a moment apart, as in pg_stat_activity.
+ * Entries are copied one at a time.  A copy is consistent in itself; those of
+ * one view may be a moment apart, as in pg_stat_activity.
  *
  * Runs in: backends.
  *
@@ -14,8 +12,7 @@
 #include "postgres.h"
 
 #include "backend/lock_view.h"
-#include "lib/stringinfo.h"
-#include "mb/pg_wchar.h"
+#include "fault.h"
 #include "utils/memutils.h"
 
 /* What the contenders of one run tell about it. */
@@ -30,122 +27,87 @@ typedef struct RunView
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
 } RunView;
 
-/*
- * UTF-8 in the database's encoding.  A path locked from a database of another
- * encoding, or a foreign node's name, may have no form in ours: its bytes are
- * escaped then, so that it does not make a view or a wait fail.
- */
-char *
-utf8_for_display(const char *utf8, bool convertible)
-{
-	StringInfoData escaped;
-
-	if (convertible ||
-		(GetDatabaseEncoding() == PG_UTF8 && pg_verify_mbstr(PG_UTF8, utf8, strlen(utf8), true)))
-		return pg_any_to_server(utf8, strlen(utf8), PG_UTF8);
-
-	initStringInfo(&escaped);
-	for (const char *c = utf8; *c != '\0'; c++)
-	{
-		if (IS_HIGHBIT_SET(*c))
-			appendStringInfo(&escaped, "\\x%02x", (unsigned char) *c);
-		else
-			appendStringInfoChar(&escaped, *c);
-	}
-	return escaped.data;
-}
-
-/*
- * Copies what may change while an entry is in use, which needs the spinlock, and
- * what tells whether it is still the same contender's later.  Returns false if
- * the entry is not in use.
- */
+/* Copies what the spinlock protects.  Returns false if the entry is not in use. */
 static bool
-copy_changing(ContenderEntry *entry, EntryView *copy, uint32 *generation)
+copy_status(ContenderEntry *entry, EntryView *copy)
 {
-	bool in_use;
+	const EntryStatus *status = &entry->status;
+	bool			   in_use;
 
 	SpinLockAcquire(&entry->mutex);
-	in_use = entry->state != CONTENDER_FREE;
-	if (in_use)
-	{
-		*generation = entry->generation;
-		copy->state = entry->state;
-		copy->mode = entry->mode;
-		copy->ticket = entry->ticket;
-		copy->session_count = entry->session_count;
-		copy->transaction_count = entry->transaction_count;
-		copy->shared_session_count = entry->shared_session_count;
-		copy->shared_transaction_count = entry->shared_transaction_count;
-		copy->run_id = entry->run_id;
-		memcpy(copy->node, entry->node, sizeof(copy->node));
-		copy->token = entry->token;
-		copy->granted_at = entry->granted_at;
-		copy->blocked_by_run = entry->blocked_by_run;
-		memcpy(copy->blocked_by_node, entry->blocked_by_node, sizeof(copy->blocked_by_node));
-	}
+	in_use = status->state != CONTENDER_FREE;
+	copy->state = status->state;
+	copy->mode = status->mode;
+	copy->ticket = status->ticket;
+	copy->session_count = status->session_count;
+	copy->transaction_count = status->transaction_count;
+	copy->shared_session_count = status->shared_session_count;
+	copy->shared_transaction_count = status->shared_transaction_count;
+	copy->run_id = status->run_id;
+	copy->token = status->token;
+	copy->granted_at = status->granted_at;
 	SpinLockRelease(&entry->mutex);
 	return in_use;
 }
 
-/*
- * Copies what is constant while an entry is in use.  That may be nonsense if the
- * entry has become another contender's meanwhile.
- */
 static void
-copy_constant(const ContenderEntry *entry, EntryView *copy)
+copy_request(const EntryRequest *request, EntryView *copy)
 {
-	copy->pid = entry->pid;
-	copy->database = entry->database;
-	copy->role = entry->role;
-	copy->kind = entry->kind;
-	copy->transaction_level = entry->transaction_level;
-	copy->requested_at = entry->requested_at;
-	memcpy(copy->path, entry->path, sizeof(copy->path));
+	copy->pid = request->pid;
+	copy->database = request->database;
+	copy->role = request->role;
+	copy->kind = request->kind;
+	copy->scope = request->scope;
+	copy->requested_at = request->requested_at;
+	memcpy(copy->path, request->path, sizeof(copy->path));
 }
 
-static bool
-entry_is_still(ContenderEntry *entry, uint32 generation)
+static void
+copy_node(const EntryNode *node, EntryView *copy)
 {
-	bool same;
+	memcpy(copy->node, node->name, sizeof(copy->node));
+	copy->blocked_by_run = node->blocked_by_run;
+	memcpy(copy->blocked_by_node, node->blocked_by_node, sizeof(copy->blocked_by_node));
+}
 
-	SpinLockAcquire(&entry->mutex);
-	same = entry->generation == generation;
-	SpinLockRelease(&entry->mutex);
-	return same;
+/*
+ * Copies an entry as it is at one moment; shared/entry.c says how.  Returns
+ * false if it is not in use.
+ */
+static bool
+copy_entry(ContenderEntry *entry, EntryView *copy)
+{
+	uint32 changes;
+
+	do
+	{
+		changes = entry_look_begin(entry);
+		if (!copy_status(entry, copy))
+			return false;
+		copy_request(&entry->request, copy);
+		ZKLOCK_SLOW("slow-views", 20, 100);
+		copy_node(&entry->node, copy);
+	} while (!entry_look_end(entry, changes));
+	return true;
 }
 
 /* Copies the entries in use. */
 static EntryView *
 copy_entries(int *n)
 {
-	int		   max = zklock_shared->max_entries;
 	int		   allocated = 64;
 	EntryView *copies = palloc(allocated * sizeof(EntryView));
 
-	/* Memory that is used already: under a spinlock no page is to be fetched. */
-	EntryView copy = {0};
-
 	*n = 0;
-	for (int i = 0; i < max; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderEntry *entry = entry_at(i);
-		uint32			generation;
-		bool			whole = false;
-
-		while (!whole && copy_changing(entry, &copy, &generation))
-		{
-			copy_constant(entry, &copy);
-			whole = entry_is_still(entry, generation);
-		}
-		if (!whole)
-			continue;
 		if (*n == allocated)
 		{
 			allocated *= 2;
 			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryView));
 		}
-		copies[(*n)++] = copy;
+		if (copy_entry(entry_at(i), &copies[*n]))
+			(*n)++;
 	}
 	return copies;
 }
@@ -213,9 +175,12 @@ holder_besides(const RunView *run, int pid)
 }
 
 /*
- * Whom the process "waiter" with a contender in a given run waits for: the
- * holder in its own run, else what the run waits for, which is another run of
- * this server or a foreign node, else who is ahead in its own run.  *pid is 0 and *node NULL if it is not known.
+ * For whom does the process "waiter" wait, which has a contender in that run?
+ * For the holder in its own run, else for what the run waits for, which is
+ * another run of this server or a foreign node, else for the contender ahead of
+ * it in its own run.
+ *
+ * Sets *pid to 0 and *node to NULL if that is not known.
  */
 void
 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid, const char **node)

@@ -7,13 +7,12 @@
 #ifndef ZKLOCK_LOCK_VIEW_H
 #define ZKLOCK_LOCK_VIEW_H
 
-#include "shared/shmem.h"
+#include "shared/entry.h"
 #include "utils/hsearch.h"
 
-/* A copy of an entry in use; shmem.h tells what these are */
+/* A copy of an entry in use, of one moment; entry.h tells what these are */
 typedef struct EntryView
 {
-	/* At one moment */
 	ContenderState state;
 	LockMode	   mode;
 	uint64		   ticket;
@@ -27,15 +26,13 @@ typedef struct EntryView
 	TimestampTz	   granted_at;
 	uint64		   blocked_by_run;
 	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
-
-	/* Of the same contender, for which they are constant */
-	int			pid;
-	Oid			database;
-	Oid			role;
-	EntryKind	kind;
-	bool		transaction_level;
-	TimestampTz requested_at;
-	char		path[ZKLOCK_MAX_PATH + 1];
+	int			   pid;
+	Oid			   database;
+	Oid			   role;
+	EntryKind	   kind;
+	LockScope	   scope;
+	TimestampTz	   requested_at;
+	char		   path[ZKLOCK_MAX_PATH + 1];
 } EntryView;
 
 typedef struct LockView
@@ -45,10 +42,9 @@ typedef struct LockView
 	HTAB	  *runs; /* private to lock_view.c */
 } LockView;
 
-extern void	 lock_view_take(LockView *view);
-extern void	 lock_view_drop(LockView *view);
-extern void	 lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid,
-							   const char **node);
-extern char *utf8_for_display(const char *utf8, bool convertible);
+extern void lock_view_take(LockView *view);
+extern void lock_view_drop(LockView *view);
+extern void lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid,
+							  const char **node);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

@@ -1,13 +1,13 @@
 /*
  * request.h
- *		Asking the worker for a lock, and waiting for its answer.
+ *		Asking the worker for a lock, and saying why it was refused.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_REQUEST_H
 #define ZKLOCK_REQUEST_H
 
-#include "shared/shmem.h"
+#include "shared/entry.h"
 
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
@@ -18,30 +18,14 @@ typedef struct ContenderRequest
 	const char *path;
 	LockMode	mode;
 	int			permits;
-	bool		transaction_level;
+	LockScope	scope;
 	bool		nowait;
 	TimestampTz since; /* when the user asked */
 } ContenderRequest;
 
-/* A call that waits */
-typedef struct Wait
-{
-	const char *path; /* for messages */
-	const char *what; /* is waited for, likewise */
-	int64		timeout_ms;
-	int64		start;
-	bool		logged; /* for log_lock_waits */
-} Wait;
-
 extern int	request_contender(const ContenderRequest *request);
-extern int	request_lock(const char *path, LockMode mode, bool transaction_level, bool nowait);
-extern bool wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms);
-extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
-extern bool wait_for_entry(Wait *wait, int index);
-extern void wait_end(const Wait *wait);
-extern void report_lost(int index, const char *path);
-extern const char *loss_detail(int index);
-extern const char *describe_outage(void);
-extern char		  *path_for_display(const char *path);
+extern void request_report_lost(int index, const char *path);
+extern void request_report_unreachable(const char *path);
+extern void request_report_failure(int index, const char *path, ContenderFailure failure, int code);
 
 #endif /* ZKLOCK_REQUEST_H */

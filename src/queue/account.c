@@ -60,16 +60,16 @@ account_refund(int pid, size_t bytes)
 size_t
 account_budget(const ContenderEntry *entry)
 {
-	return entry->may_use_reserve ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
 }
 
 /* Is there room for a node, and its watches?  FAILURE_NONE if so. */
 ContenderFailure
 account_check(const ContenderEntry *entry, size_t bytes)
 {
-	const Account *account = hash_search(accounts, &entry->pid, HASH_FIND, NULL);
+	const Account *account = hash_search(accounts, &entry->request.pid, HASH_FIND, NULL);
 
-	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->share, zklock_shared->max_entries))
+	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_max()))
 		return FAILURE_SHARE_FULL;
 	if (engine.node_bytes + bytes > account_budget(entry) ||
 		engine.watch_bytes + 3 * bytes > account_budget(entry))

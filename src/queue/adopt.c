@@ -6,8 +6,8 @@
  * gives its place in the path's queue, a contender's ticket its place in the
  * run's.  What ZooKeeper has is found out when a connection stands.
  *
- * Runs in: the worker, at its start.  Entries are read under no lock but for
- * their state: their other fields change only with it, or not at all.
+ * Runs in: the worker, at its start.  Of the entries in use it reads without a
+ * lock what is constant and what only a worker writes.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -30,15 +30,15 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 	{
 		Run *other = dlist_container(Run, link, iter.cur);
 
-		if (other->id == entry->run_id)
+		if (other->id == entry->status.run_id)
 			return other;
-		if (other->id < entry->run_id)
+		if (other->id < entry->status.run_id)
 			after = iter.cur;
 	}
-	run = run_new(path, entry->run_id, request);
+	run = run_new(path, entry->status.run_id, request);
 	dlist_insert_after(after, &run->link);
-	if (entry->node[0] != '\0')
-		run_adopted(run, entry->node, entry->czxid, entry->pid);
+	if (entry->node.name[0] != '\0')
+		run_adopted(run, entry->node.name, entry->node.czxid, entry->request.pid);
 	return run;
 }
 
@@ -55,17 +55,17 @@ contender_adopt(Contender *c)
 	Path		   *path;
 	Run			   *run;
 
-	if (entry->run_id == 0 && state != CONTENDER_QUEUED)
+	if (entry->status.run_id == 0 && state != CONTENDER_QUEUED)
 	{
 		entry_mark_dirty(entry_index(c));
 		return;
 	}
 
-	path = path_get(entry->path, recipe_by_id(entry->recipe));
+	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
 	if (path == NULL)
-		elog(ERROR, "path \"%s\" is in use with two recipes", entry->path);
+		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 	c->path = path;
-	if (entry->run_id == 0)
+	if (entry->status.run_id == 0)
 	{
 		c->place = PLACE_ARRIVED;
 		c->needs_list = 1;
@@ -74,8 +74,8 @@ contender_adopt(Contender *c)
 	}
 
 	run = run_of_entry(path, entry, &request);
-	run->grants = Max(run->grants, entry->run_grants);
-	if (entry->token != 0 && run->state == RUN_CREATED)
+	run->grants = Max(run->grants, entry->node.grants);
+	if (entry->status.token != 0 && run->state == RUN_CREATED)
 		run_granted(run);
 	c->run = run;
 	if (state == CONTENDER_FAILED)
@@ -88,7 +88,7 @@ contender_adopt(Contender *c)
 		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
 		dlist_push_tail(&run->queue, &c->link);
 	}
-	if (state == CONTENDER_RELEASING || entry->downgrading)
+	if (state == CONTENDER_RELEASING || contender_is_downgrading(c))
 		entry_mark_dirty(entry_index(c));
 }
 

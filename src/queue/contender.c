@@ -5,8 +5,8 @@
  * These functions keep a contender's entry in shared memory, its place in the
  * worker's queues and its node on record in step with each other.
  *
- * Runs in: the worker.  Entries are changed under their spinlocks, along the
- * arrows drawn in shmem.c.
+ * Runs in: the worker.  shared/entry.c draws the states of entries, makes the
+ * steps, and says how their parts are written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -16,7 +16,6 @@
 
 #include "mb/pg_wchar.h"
 #include "queue/contender.h"
-#include "utils/timestamp.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */
 ContenderState
@@ -30,34 +29,32 @@ RecipeRequest
 contender_request(const Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
-	RecipeRequest	request = {.dialect = entry->dialect, .permits = entry->permits};
+	RecipeRequest	request = entry->request.terms;
 
 	SpinLockAcquire(&entry->mutex);
-	request.mode = entry->mode;
+	request.mode = entry->status.mode;
 	SpinLockRelease(&entry->mutex);
 	return request;
+}
+
+/* Has its backend given up the exclusive part, which others can not have yet? */
+bool
+contender_is_downgrading(const Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	bool			downgrading;
+
+	SpinLockAcquire(&entry->mutex);
+	downgrading = entry->status.downgrading;
+	SpinLockRelease(&entry->mutex);
+	return downgrading;
 }
 
 /* A session never waits for itself. */
 bool
 contender_same_session(const Contender *a, const Contender *b)
 {
-	return entry_of(a)->pid == entry_of(b)->pid;
-}
-
-/* Makes one step of the state machine if the entry is in state "from". */
-bool
-contender_step(Contender *c, ContenderState from, ContenderState to)
-{
-	ContenderEntry *entry = entry_of(c);
-	bool			stepped;
-
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->state == from;
-	if (stepped)
-		entry->state = to;
-	SpinLockRelease(&entry->mutex);
-	return stepped;
+	return entry_of(a)->request.pid == entry_of(b)->request.pid;
 }
 
 /* Records in the entry which node stands for the contender. */
@@ -67,12 +64,14 @@ contender_publish(Contender *c)
 	ContenderEntry *entry = entry_of(c);
 	Run			   *run = c->run;
 
+	entry_change_begin(entry);
 	SpinLockAcquire(&entry->mutex);
-	entry->run_id = run->id;
-	strlcpy(entry->node, run->name, sizeof(entry->node));
-	entry->czxid = run->czxid;
-	entry->run_grants = run->grants;
+	entry->status.run_id = run->id;
 	SpinLockRelease(&entry->mutex);
+	strlcpy(entry->node.name, run->name, sizeof(entry->node.name));
+	entry->node.czxid = run->czxid;
+	entry->node.grants = run->grants;
+	entry_change_end(entry);
 }
 
 /*
@@ -88,7 +87,7 @@ contender_forget(Contender *c)
 	c->path = NULL;
 	c->run = NULL;
 	SpinLockAcquire(&entry->mutex);
-	entry->run_id = 0;
+	entry->status.run_id = 0;
 	SpinLockRelease(&entry->mutex);
 	if (contender_state(c) == CONTENDER_RELEASING)
 		entry_free(entry_index(c));
@@ -116,25 +115,11 @@ contender_detach(Contender *c)
 	contender_forget(c);
 }
 
-/* Tells the backend of a contender that waits why it is refused. */
-static void
-contender_refuse(Contender *c, ContenderFailure failure, int code)
-{
-	ContenderEntry *entry = entry_of(c);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->failure = failure;
-	entry->error_code = code;
-	SpinLockRelease(&entry->mutex);
-	if (contender_step(c, CONTENDER_QUEUED, CONTENDER_FAILED))
-		entry_set_owner_latch(entry);
-}
-
 /* Refuses a contender that waits. */
 void
 contender_fail(Contender *c, ContenderFailure failure, int code)
 {
-	contender_refuse(c, failure, code);
+	(void) entry_fail(entry_index(c), failure, code);
 	contender_detach(c);
 }
 
@@ -142,42 +127,21 @@ contender_fail(Contender *c, ContenderFailure failure, int code)
 void
 contender_turn_away(Contender *c, ContenderFailure failure)
 {
-	contender_refuse(c, failure, 0);
+	(void) entry_fail(entry_index(c), failure, 0);
 	contender_forget(c);
 }
 
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
- * session wants that, it is interrupted; explain_interrupt() in guard.c makes the
- * message of it.
+ * session wants that, it is interrupted; interrupt.c makes the message of it.
  */
 void
 contender_lose(Contender *c, LossReason reason)
 {
-	ContenderEntry *entry = entry_of(c);
-	TimestampTz		now = GetCurrentTimestamp();
-	int				interrupt = 0;
-	int				pid;
-	bool			lost;
+	int pid = entry_of(c)->request.pid;
+	int interrupt;
 
-	SpinLockAcquire(&entry->mutex);
-	pid = entry->pid;
-	lost = entry->state == CONTENDER_GRANTED;
-	if (lost)
-	{
-		entry->state = CONTENDER_LOST;
-		entry->loss = reason;
-		if (entry->on_loss == LOSS_CANCEL)
-			interrupt = SIGINT;
-		else if (entry->on_loss == LOSS_TERMINATE)
-			interrupt = SIGTERM;
-		entry->interrupt = interrupt;
-		entry->interrupted_at = now;
-	}
-	SpinLockRelease(&entry->mutex);
-	if (lost)
-		entry_set_owner_latch(entry);
-	if (interrupt != 0 && kill(pid, interrupt) != 0)
+	if (entry_lose(entry_index(c), reason, &interrupt) && interrupt != 0 && kill(pid, interrupt) != 0)
 		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 	contender_detach(c);
 }
@@ -188,24 +152,21 @@ contender_grant(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
 	Run			   *run = c->run;
-	TimestampTz		now = GetCurrentTimestamp();
+	int				grants = run->grants + 1;
 	bool			granted;
 
-	SpinLockAcquire(&entry->mutex);
-	granted = entry->state == CONTENDER_QUEUED;
+	entry_change_begin(entry);
+	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants);
 	if (granted)
 	{
-		run->grants++;
-		entry->state = CONTENDER_GRANTED;
-		entry->run_grants = run->grants;
-		entry->token = (run->czxid << TOKEN_GRANT_BITS) + run->grants;
-		entry->granted_at = now;
-		entry->blocked_by_run = 0;
-		entry->blocked_by_node[0] = '\0';
+		entry->node.grants = grants;
+		entry->node.blocked_by_run = 0;
+		entry->node.blocked_by_node[0] = '\0';
 	}
-	SpinLockRelease(&entry->mutex);
+	entry_change_end(entry);
 	if (granted)
 	{
+		run->grants = grants;
 		c->place = PLACE_GRANTED;
 		entry_set_owner_latch(entry);
 	}
@@ -219,7 +180,7 @@ contender_downgraded(Contender *c)
 	ContenderEntry *entry = entry_of(c);
 
 	SpinLockAcquire(&entry->mutex);
-	entry->downgrading = false;
+	entry->status.downgrading = false;
 	SpinLockRelease(&entry->mutex);
 	entry_set_owner_latch(entry);
 }
@@ -231,7 +192,7 @@ contender_remark(Contender *c, int32 remark)
 	ContenderEntry *entry = entry_of(c);
 
 	SpinLockAcquire(&entry->mutex);
-	entry->others_permits = remark;
+	entry->status.others_permits = remark;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -240,15 +201,14 @@ void
 contender_blocked_by(Contender *c, const Run *run, const char *node)
 {
 	ContenderEntry *entry = entry_of(c);
-
-	int len = 0;
+	int				len = 0;
 
 	/* A foreign name may be longer than we have room for. */
 	if (node)
 		len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
-	SpinLockAcquire(&entry->mutex);
-	entry->blocked_by_run = run ? run->id : 0;
-	memcpy(entry->blocked_by_node, node ? node : "", len);
-	entry->blocked_by_node[len] = '\0';
-	SpinLockRelease(&entry->mutex);
+	entry_change_begin(entry);
+	entry->node.blocked_by_run = run ? run->id : 0;
+	memcpy(entry->node.blocked_by_node, node ? node : "", len);
+	entry->node.blocked_by_node[len] = '\0';
+	entry_change_end(entry);
 }

@@ -9,9 +9,9 @@
 
 #include "queue/engine.h"
 
-extern bool			  contender_step(Contender *c, ContenderState from, ContenderState to);
 extern ContenderState contender_state(const Contender *c);
 extern RecipeRequest  contender_request(const Contender *c);
+extern bool			  contender_is_downgrading(const Contender *c);
 extern bool			  contender_same_session(const Contender *a, const Contender *b);
 extern void			  contender_publish(Contender *c);
 extern void			  contender_forget(Contender *c);

@@ -32,7 +32,7 @@
  * Fencing tokens go on as before: the run keeps the czxid of its exclusive
  * node and its number of grants.
  *
- * Runs in: the worker.  Entries are read and written under their spinlocks;
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
  * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors

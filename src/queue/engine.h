@@ -12,7 +12,8 @@
 
 #include "lib/ilist.h"
 #include "recipes/recipe.h"
-#include "shared/shmem.h"
+#include "shared/clock.h"
+#include "shared/entry.h"
 #include "utils/hsearch.h"
 #include "zk/zk_client.h"
 
@@ -165,6 +166,7 @@ struct Contender
 	Path		  *path;	   /* NULL in PLACE_NONE */
 	Run			  *run;		   /* NULL in PLACE_NONE and PLACE_ARRIVED */
 	int			   needs_list; /* PLACE_ARRIVED: number of the listing it waits for */
+	uint64		   ticket;	   /* its entry's when queue.c began to look at a batch */
 };
 
 typedef struct Engine
@@ -210,8 +212,8 @@ static inline int
 run_owner(const Run *run)
 {
 	if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
-		return entry_of(run_head(run))->pid;
-	return run->record ? entry_of(run->record)->pid : ZK_WORKER;
+		return entry_of(run_head(run))->request.pid;
+	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
 }
 
 /* Paths */

@@ -68,7 +68,8 @@ needy_run(Path *path)
 static ZkNodeKind
 parent_kind(Run *run)
 {
-	return entry_of(run_head(run))->parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER;
+	return entry_of(run_head(run))->request.parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT
+																			   : ZK_CONTAINER;
 }
 
 /* A refusal to create the path's parents concerns the contenders that waited for that. */
@@ -295,7 +296,7 @@ fail_without_path(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (c->place == PLACE_WAITING && entry_of(c)->parent_nodes == PARENTS_EXISTING)
+		if (c->place == PLACE_WAITING && entry_of(c)->request.parent_nodes == PARENTS_EXISTING)
 			contender_fail(c, FAILURE_NO_PATH, 0);
 	}
 }

@@ -42,8 +42,8 @@
  * contenders, and the last of them is kept (run->record) until the node is
  * known to be gone.  adopt.c builds all this again from there.
  *
- * Runs in: the worker.  Entries' fields are read and written under their
- * spinlocks; everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
+ * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -108,7 +108,7 @@ arrival_is_refused(Contender *c)
 
 	if (engine.refused_code != 0)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
-	else if (!entry->nowait)
+	else if (!entry->request.nowait)
 		return false;
 	else if ((!zk_client_connected() && engine.resume_until < 0) || lease_state() != LEASE_HOLDS)
 		contender_fail(c, FAILURE_UNREACHABLE, 0);
@@ -131,8 +131,8 @@ path_arrive(Path *path, Contender *c)
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look =
-		entry_of(c)->nowait || (last && run_is_open(last, &request) && !run_is_fresh(last));
+	bool		  must_look = entry_of(c)->request.nowait ||
+					 (last && run_is_open(last, &request) && !run_is_fresh(last));
 
 	c->path = path;
 	c->place = PLACE_ARRIVED;
@@ -158,7 +158,7 @@ path_place_arrivals(Path *path)
 
 		if (c->needs_list > path->lists_told)
 			continue;
-		if (entry_of(c)->nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
+		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else
 			contender_enter(c);
@@ -193,7 +193,8 @@ path_pump(Path *path)
 		dlist_foreach_modify (iter, &path->runs)
 			run_pump(dlist_container(Run, link, iter.cur));
 		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
-			path_list(path, entry_of(dlist_head_element(Contender, link, &path->arrivals))->pid,
+			path_list(path,
+					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
 	path_free_if_idle(path);

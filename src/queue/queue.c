@@ -2,8 +2,8 @@
  * queue.c
  *		The engine as the main loop sees it: requests, watch events, retries.
  *
- * Runs in: the worker.  Entries' fields are read and written under their
- * spinlocks; everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
+ * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -35,22 +35,15 @@
 static void
 contender_arrive(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	Path		   *path;
+	const ContenderEntry *entry = entry_of(c);
+	Path				 *path;
 
-	/*
-	 * A backend may have drawn a ticket and been overtaken before we heard of
-	 * it.  A later worker must find the order that we have seen.
-	 */
-	SpinLockAcquire(&entry->mutex);
-	entry->ticket = pg_atomic_fetch_add_u64(&zklock_shared->next_ticket, 1);
-	SpinLockRelease(&entry->mutex);
-	if (!contender_step(c, CONTENDER_REQUESTED, CONTENDER_QUEUED))
+	if (!entry_take_up(entry_index(c)))
 	{
 		contender_forget(c);
 		return;
 	}
-	path = path_get(entry->path, recipe_by_id(entry->recipe));
+	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
 	if (path)
 		path_arrive(path, c);
 	else
@@ -89,14 +82,15 @@ static void
 batch_add(int index)
 {
 	batch[nbatch++] = index;
+	engine.contenders[index].ticket = entry_get_ticket(index);
 }
 
 /* Orders entries as they asked. */
 static int
 compare_tickets(const void *a, const void *b)
 {
-	uint64 ticket_a = entry_at(*(const int *) a)->ticket;
-	uint64 ticket_b = entry_at(*(const int *) b)->ticket;
+	uint64 ticket_a = engine.contenders[*(const int *) a].ticket;
+	uint64 ticket_b = engine.contenders[*(const int *) b].ticket;
 
 	return ticket_a < ticket_b ? -1 : ticket_a > ticket_b ? 1 : 0;
 }
@@ -135,10 +129,10 @@ void
 queue_start(void)
 {
 	HASHCTL		ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
-	int			max = zklock_shared->max_entries;
+	int			max = entries_max();
 	SessionInfo session;
 
-	zklock_get_session(&session, NULL);
+	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
 	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
 	dlist_init(&engine.marked);

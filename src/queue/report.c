@@ -171,7 +171,8 @@ report_losses_add(Losses *losses, const Contender *c)
 	if (contender_state(c) != CONTENDER_GRANTED)
 		return;
 	if (losses->count++ < MAX_LOSSES_NAMED)
-		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->pid, entry->path);
+		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,
+						 entry->request.path);
 }
 
 /* The losses, a line for each after a line break; "" if there are none. */

@@ -83,13 +83,7 @@ run_new(Path *path, uint64 id, const RecipeRequest *request)
 	run->request = *request;
 	run->peer.mode = request->mode;
 	dlist_init(&run->queue);
-	run->id = id;
-	if (id == 0)
-	{
-		SpinLockAcquire(&zklock_shared->mutex);
-		run->id = zklock_shared->next_run_id++;
-		SpinLockRelease(&zklock_shared->mutex);
-	}
+	run->id = id != 0 ? id : entries_new_run_id();
 	return run;
 }
 
@@ -251,7 +245,7 @@ run_creating(Run *run)
 	Assert(run->state == RUN_PLANNED);
 	run->state = RUN_CREATING;
 	run->listed = false;
-	charge_node(run, entry_of(run_head(run))->pid);
+	charge_node(run, entry_of(run_head(run))->request.pid);
 	run_publish(run);
 }
 

@@ -7,8 +7,8 @@
  * meanwhile is RUN_GONE, and its replies are ignored.  Each reply handler
  * records what it learns and leaves what follows to the pump (path.c).
  *
- * Runs in: the worker.  Entries are written under their spinlocks; everything
- * else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
+ * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -28,7 +28,8 @@
 typedef struct CheckCall
 {
 	Run	  *run;
-	int	   index; /* of the contender's entry */
+	int	   index;	   /* of the contender's entry */
+	uint32 generation; /* of that: if it has changed, the contender is gone */
 	uint32 number;
 	char   node[ZKLOCK_NODE_SIZE];
 } CheckCall;
@@ -284,7 +285,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 		watch_blocker_set(run, WATCH_SET);
 		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
 			delete_orphan(path, run->blocker);
-		else if (zklock_session_has_ended(reply->ephemeral_owner))
+		else if (session_info_has_ended(reply->ephemeral_owner))
 			report_stale(path, run->blocker, reply);
 	}
 	else
@@ -342,10 +343,10 @@ on_checked(void *arg, const ZkReply *reply)
 	Run			   *run = call->run;
 	ContenderEntry *entry = entry_at(call->index);
 
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == ZK_OK && entry_generation(call->index) == call->generation)
 	{
 		SpinLockAcquire(&entry->mutex);
-		entry->check_done = call->number;
+		entry->status.check_done = call->number;
 		SpinLockRelease(&entry->mutex);
 		entry_set_owner_latch(entry);
 	}
@@ -375,8 +376,8 @@ contender_check(Contender *c)
 	if (c->place != PLACE_GRANTED || !zk_client_connected())
 		return;
 	SpinLockAcquire(&entry->mutex);
-	number = entry->check_wanted;
-	wanted = number != entry->check_done;
+	number = entry->status.check_wanted;
+	wanted = number != entry->status.check_done;
 	SpinLockRelease(&entry->mutex);
 	if (!wanted)
 		return;
@@ -384,10 +385,11 @@ contender_check(Contender *c)
 	call = palloc(sizeof(CheckCall));
 	call->run = c->run;
 	call->index = entry_index(c);
+	call->generation = entry_generation(call->index);
 	call->number = number;
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
 	node = path_node(c->path, call->node);
-	zk_check(entry->pid, node, on_checked, call);
+	zk_check(entry->request.pid, node, on_checked, call);
 	pfree(node);
 }

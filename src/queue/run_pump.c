@@ -209,7 +209,7 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->nowait)
+		if (entry_of(c)->request.nowait)
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (dlist_is_empty(&run->queue))

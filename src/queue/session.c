@@ -15,8 +15,8 @@
  *
  * The worker calls these as its session goes from one to the other.
  *
- * Runs in: the worker.  Entries' fields are read and written under their
- * spinlocks; everything else here is private to the worker.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
+ * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -113,7 +113,7 @@ queue_session_connected(const SessionInfo *session)
 	engine.resume_until = -1;
 	queue_session_synchronize();
 	forget_listings(FORGET_LISTINGS);
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 		contender_check(&engine.contenders[i]);
 }
 
@@ -125,7 +125,7 @@ void
 queue_session_unreachable(void)
 {
 	engine.resume_until = -1;
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
 
@@ -133,9 +133,10 @@ queue_session_unreachable(void)
 			continue;
 
 		/* A session that waits for a release need not wait for ZooKeeper. */
-		if (contender_state(c) == CONTENDER_RELEASING || entry_at(i)->downgrading)
+		if (contender_state(c) == CONTENDER_RELEASING || contender_is_downgrading(c))
 			entry_set_owner_latch(entry_at(i));
-		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) && entry_at(i)->nowait)
+		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) &&
+				 entry_at(i)->request.nowait)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
 	path_mark_all();
@@ -147,7 +148,7 @@ queue_session_unreachable(void)
 void
 queue_session_proved(void)
 {
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		if (engine.contenders[i].place == PLACE_GRANTED)
 			entry_set_owner_latch(entry_at(i));
@@ -166,7 +167,7 @@ queue_session_unproved(void)
 	Losses losses;
 
 	report_losses_begin(&losses);
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
 
@@ -196,7 +197,7 @@ queue_session_ended(const char *reason)
 	int				nwaiting = 0;
 
 	report_losses_begin(&losses);
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		report_losses_add(&losses, &engine.contenders[i]);
 		if (engine.contenders[i].place != PLACE_NONE &&
@@ -236,7 +237,7 @@ queue_session_refused(int code)
 {
 	engine.refused_code = code;
 	forget_listings(FORGET_WATCHES);
-	for (int i = 0; i < zklock_shared->max_entries; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
 

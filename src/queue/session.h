@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_SESSION_H
 #define ZKLOCK_SESSION_H
 
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 
 extern void queue_session_connected(const SessionInfo *session);
 extern void queue_session_unreachable(void);

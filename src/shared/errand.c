@@ -37,12 +37,23 @@
 
 #include "compat.h"
 #include "shared/errand.h"
-#include "shared/shmem.h"
+#include "shared/worker_process.h"
+
+ErrandPool *errand_pool = NULL;
+
+/* Initialises memory that is all zero. */
+void
+errand_init(ErrandPool *pool)
+{
+	pg_atomic_init_u64(&pool->next_number, 1);
+	for (int i = 0; i < ERRAND_SLOTS; i++)
+		SpinLockInit(&pool->slots[i].mutex);
+}
 
 static inline Errand *
 slot(int i)
 {
-	return &zklock_shared->errands[i];
+	return &errand_pool->slots[i];
 }
 
 /* Makes a step if the slot is in state "from". */
@@ -94,7 +105,7 @@ errand_ask(Errand *errand)
 {
 	errand->proc_number = compat_my_proc_number();
 	errand->pid = MyProcPid;
-	errand->number = pg_atomic_fetch_add_u64(&zklock_shared->next_errand, 1);
+	errand->number = pg_atomic_fetch_add_u64(&errand_pool->next_number, 1);
 	(void) step(errand, ERRAND_CLAIMED, ERRAND_ASKED);
 	zklock_wake_worker();
 }

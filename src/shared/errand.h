@@ -9,6 +9,7 @@
 #ifndef ZKLOCK_ERRAND_H
 #define ZKLOCK_ERRAND_H
 
+#include "port/atomics.h"
 #include "recipes/node_name.h"
 #include "storage/dsm.h"
 #include "storage/spin.h"
@@ -78,6 +79,18 @@ typedef struct Errand
 	int			  code;			 /* ZooKeeper's, for ERRAND_REFUSED */
 	Size		  answer_length; /* bytes in the segment */
 } Errand;
+
+/* All slots */
+typedef struct ErrandPool
+{
+	pg_atomic_uint64 next_number; /* of an errand; advanced by backends */
+	Errand			 slots[ERRAND_SLOTS];
+} ErrandPool;
+
+/* In shared memory */
+extern ErrandPool *errand_pool;
+
+extern void errand_init(ErrandPool *pool);
 
 /* Backends */
 extern Errand	  *errand_claim(void);

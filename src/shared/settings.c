@@ -12,8 +12,8 @@
 
 #include "fault.h"
 #include "recipes/node_name.h"
+#include "shared/entry.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 
 int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_allowed_paths = NULL;

@@ -31,6 +31,13 @@
 /* Of these, superusers alone may have the last ones. */
 #define PACKET_RESERVE (PACKET_BUDGET / 16)
 
+/* May a request use what is reserved for superusers? */
+typedef enum ShareReserve
+{
+	RESERVE_CLOSED,
+	RESERVE_OPEN
+} ShareReserve;
+
 extern int	  share_of_entries(int setting, int max_entries);
 extern int	  share_entries_reserved(int max_entries);
 extern size_t share_of_bytes(int entries, int max_entries);

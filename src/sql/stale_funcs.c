@@ -27,10 +27,12 @@
 #include "postgres.h"
 
 #include "backend/ask.h"
-#include "backend/request.h"
+#include "backend/display.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
+#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "zk/connect_string.h"
@@ -60,7 +62,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("path and node must not be null")));
-	path = check_path(PG_GETARG_TEXT_PP(0), false);
+	path = argument_to_path(PG_GETARG_TEXT_PP(0), ANY_PATH);
 	name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	utf8 = pg_server_to_any(name, strlen(name), PG_UTF8);
 	memset(node, 0, sizeof(*node));
@@ -70,7 +72,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
+				 errmsg("\"%s\" is not the name of a lock node", argument_shown(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
@@ -85,7 +87,7 @@ ask_worker(ErrandKind kind, Question *node)
 
 	if (outcome == ERRAND_UNREACHABLE)
 		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-						errmsg("could not access ZooKeeper node \"%s\"", path_for_display(node->path)),
+						errmsg("could not access ZooKeeper node \"%s\"", display_path(node->path)),
 						errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 	return outcome;
 }
@@ -156,7 +158,7 @@ require_dead(const Question *node, const char *address, const ServerView *view)
 {
 	if (view->has_session)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("node \"%s\" is not stale", path_for_display(node->path)),
+						errmsg("node \"%s\" is not stale", display_path(node->path)),
 						errdetail("Its ZooKeeper session 0x%llx lives.",
 								  (unsigned long long) node->owner)));
 	if (view->decides && !view->may_dump)
@@ -186,7 +188,7 @@ zk_remove_stale_node(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(false);
 	if (node.owner == 0 || node.owner == OWNER_CONTAINER || OWNER_IS_TTL(node.owner))
 		ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-						errmsg("node \"%s\" is not ephemeral", path_for_display(node.path)),
+						errmsg("node \"%s\" is not ephemeral", display_path(node.path)),
 						errdetail("It does not belong to a ZooKeeper session.")));
 
 	address = find_leader(node.owner, &before);
@@ -201,6 +203,6 @@ zk_remove_stale_node(PG_FUNCTION_ARGS)
 	outcome = ask_worker(ERRAND_DELETE, &node);
 	if (outcome == ERRAND_OK)
 		ereport(LOG, (errmsg("removed node \"%s\" of dead ZooKeeper session 0x%llx",
-							 path_for_display(node.path), (unsigned long long) node.owner)));
+							 display_path(node.path), (unsigned long long) node.owner)));
 	PG_RETURN_BOOL(outcome == ERRAND_OK);
 }

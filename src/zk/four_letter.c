@@ -34,7 +34,7 @@
 
 #include "compat.h"
 #include "lib/stringinfo.h"
-#include "shared/shmem.h"
+#include "shared/clock.h"
 #include "zk/four_letter.h"
 
 #define CONNECT_MS 3000 /* to be connected */

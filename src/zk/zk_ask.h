@@ -7,7 +7,8 @@
 #ifndef ZKLOCK_ZK_ASK_H
 #define ZKLOCK_ZK_ASK_H
 
-#include "shared/shmem.h"
+#include "shared/clock.h"
+#include "shared/session_info.h"
 
 /* What servers say of a session. */
 typedef enum ZkSessionVerdict

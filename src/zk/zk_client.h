@@ -7,7 +7,8 @@
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
-#include "shared/shmem.h"
+#include "shared/clock.h"
+#include "shared/session_info.h"
 #include "zk/connect_string.h"
 
 /* What became of a call. */

@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 #include "zk/zk_event.h"
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -1,0 +1,97 @@
+/*
+ * display.c
+ *		What messages and views show of ZooKeeper and locks, as text.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/display.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "shared/entry.h"
+#include "shared/lease_state.h"
+#include "shared/session_info.h"
+#include "shared/worker_process.h"
+#include "utils/timestamp.h"
+
+/*
+ * A path in the server's encoding, from which it came.  Converts, so it needs a
+ * transaction and may fail.
+ */
+char *
+display_path(const char *path)
+{
+	return pg_any_to_server(path, strlen(path), PG_UTF8);
+}
+
+/*
+ * UTF-8 of any origin in the database's encoding.  A path locked from a database
+ * of another encoding, or a foreign node's name, may have no form in ours: its
+ * bytes are escaped then, so that it does not make a view or a wait fail.
+ */
+char *
+display_utf8(const char *utf8)
+{
+	StringInfoData escaped;
+
+	if (GetDatabaseEncoding() == PG_UTF8 && pg_verify_mbstr(PG_UTF8, utf8, strlen(utf8), true))
+		return pstrdup(utf8);
+
+	initStringInfo(&escaped);
+	for (const char *c = utf8; *c != '\0'; c++)
+	{
+		if (IS_HIGHBIT_SET(*c))
+			appendStringInfo(&escaped, "\\x%02x", (unsigned char) *c);
+		else
+			appendStringInfoChar(&escaped, *c);
+	}
+	return escaped.data;
+}
+
+/* Why the lock of an entry of ours was lost, for a DETAIL. */
+const char *
+display_loss(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	LossReason		reason;
+
+	SpinLockAcquire(&entry->mutex);
+	reason = entry->status.state == CONTENDER_LOST ? entry->status.loss : LOSS_UNPROVED;
+	SpinLockRelease(&entry->mutex);
+	switch (reason)
+	{
+		case LOSS_EXPIRED:
+			return _("The ZooKeeper session ended.");
+		case LOSS_DELETED:
+			return _("The lock's node was deleted by someone else.");
+		case LOSS_UNPROVED:
+			break;
+	}
+	return _("The ZooKeeper session was not proved to be alive for a session timeout.");
+}
+
+/*
+ * Why nothing can be had from ZooKeeper at the moment, without a full stop, or
+ * NULL if there is no reason.  Does not raise errors.
+ */
+const char *
+display_outage(void)
+{
+	SessionInfo session;
+
+	if (zklock_worker_pid() == 0)
+		return _("ZooKeeper cannot be reached, since the zklock worker is not running");
+	session_info_read(&session);
+	if (session.state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS)
+		return NULL;
+	if (session.state == SESSION_CONNECTED)
+		return psprintf(_("ZooKeeper server %s is connected, but the session is not proved to be alive"),
+						session.server);
+	if (session.last_error[0] == '\0')
+		return _("ZooKeeper cannot be reached");
+	return psprintf(_("ZooKeeper cannot be reached; the last error, at %s, was: %s"),
+					timestamptz_to_str(session.last_error_at), display_utf8(session.last_error));
+}

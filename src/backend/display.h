@@ -1,0 +1,15 @@
+/*
+ * display.h
+ *		What messages and views show of ZooKeeper and locks, as text.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_DISPLAY_H
+#define ZKLOCK_DISPLAY_H
+
+extern char		  *display_path(const char *path);
+extern char		  *display_utf8(const char *utf8);
+extern const char *display_loss(int index);
+extern const char *display_outage(void);
+
+#endif /* ZKLOCK_DISPLAY_H */

@@ -1,0 +1,164 @@
+/*
+ * node_data.c
+ *		What a node of ours tells about the session for which it stands.
+ *
+ * Its readers are people who look for the holder of a lock, and, in the form
+ * that Hive has, Hive's SHOW LOCKS.  Anybody may read it, so it has no secrets.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <unistd.h>
+
+#include "backend/node_data.h"
+#include "catalog/pg_type.h"
+#include "compat.h"
+#include "mb/pg_wchar.h"
+#include "postmaster/postmaster.h"
+#include "shared/settings.h"
+#include "utils/datetime.h"
+#include "utils/json.h"
+#include "utils/timestamp.h"
+
+/*
+ * Converts a string in the server's encoding.  Where that might fail,
+ * non-ASCII characters are left out: this is for humans, and no reason to
+ * refuse a lock.
+ */
+static char *
+to_utf8(const char *value)
+{
+	int	  encoding = GetDatabaseEncoding();
+	char *utf8;
+
+	if (encoding == PG_LATIN1 ||
+		(encoding == PG_UTF8 && pg_verify_mbstr(PG_UTF8, value, strlen(value), true)))
+		return pg_server_to_any(value, strlen(value), PG_UTF8);
+	utf8 = pstrdup(value);
+	for (char *c = utf8; *c != '\0'; c++)
+	{
+		if (IS_HIGHBIT_SET(*c))
+			*c = '?';
+	}
+	return utf8;
+}
+
+static void
+append_member(StringInfo json, const char *name, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		return;
+	appendStringInfo(json, "%s\"%s\":", json->len > 1 ? "," : "", name);
+	escape_json(json, to_utf8(value));
+}
+
+static void
+append_number(StringInfo json, const char *name, int value)
+{
+	appendStringInfo(json, "%s\"%s\":%d", json->len > 1 ? "," : "", name, value);
+}
+
+/* Adds words to one of Hive's fields, in which colons are not allowed. */
+static void
+append_words(StringInfo data, const char *words)
+{
+	for (const char *c = words ? to_utf8(words) : ""; *c != '\0'; c++)
+	{
+		if (*c != ':')
+			appendStringInfoChar(data, *c);
+	}
+}
+
+/*
+ * Who we are, in the form that Hive reads and shows to its users: query id,
+ * time in ms, whether somebody asked for the lock or it came with a query, the
+ * query, and the client, separated by colons.
+ */
+static char *
+hive_data(const char *server, LockScope scope)
+{
+	StringInfoData data;
+	int64		   now = GetCurrentTimestamp() / 1000 +
+				(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+
+	initStringInfo(&data);
+	appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":%s:database ", MyProcPid, now,
+					 scope == LOCK_SCOPE_TRANSACTION ? "IMPLICIT" : "EXPLICIT");
+	append_words(&data, get_database_name(MyDatabaseId));
+	appendStringInfoString(&data, " user ");
+	append_words(&data, GetUserNameFromId(GetUserId(), true));
+	appendStringInfoString(&data, " application ");
+	append_words(&data, application_name);
+	appendStringInfoChar(&data, ':');
+	append_words(&data, server);
+
+	if (data.len >= ZKLOCK_NODE_DATA_SIZE)
+	{
+		resetStringInfo(&data);
+		appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock:", MyProcPid, now);
+	}
+	return data.data;
+}
+
+/* What a node tells in any case: which process this is, and where. */
+static void
+append_process(StringInfo json, const char *host)
+{
+	append_member(json, "host", host);
+	append_number(json, "port", PostPortNumber);
+	append_number(json, "pid", MyProcPid);
+}
+
+/*
+ * Who we are, as JSON, or in the form that the dialect demands.  Host and port
+ * tell servers apart that have the same name, like a standby made of a copy of
+ * its primary.
+ *
+ * Returns a string of less than ZKLOCK_NODE_DATA_SIZE bytes, in the current
+ * memory context.
+ */
+char *
+node_data_compose(NodeDialect dialect, LockScope scope)
+{
+	StringInfoData json;
+	StringInfoData server;
+	char		   started[MAXDATELEN + 1];
+	char		   host[100]; /* as long as always has room in the data */
+
+	if (gethostname(host, sizeof(host)) != 0)
+		host[0] = '\0';
+	initStringInfo(&server);
+	if (zklock_server_name[0] != '\0')
+		appendStringInfoString(&server, zklock_server_name);
+	else if (cluster_name[0] != '\0')
+		appendStringInfoString(&server, cluster_name);
+	else if (host[0] != '\0')
+		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
+
+	if (node_data_form(dialect) == NODE_DATA_HIVE)
+		return hive_data(server.data, scope);
+
+	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
+
+	initStringInfo(&json);
+	appendStringInfoChar(&json, '{');
+	append_member(&json, "server", server.data);
+	append_process(&json, host);
+	append_member(&json, "started", started);
+	append_member(&json, "database", get_database_name(MyDatabaseId));
+	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
+	append_member(&json, "application_name", application_name);
+	appendStringInfoChar(&json, '}');
+
+	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
+	{
+		resetStringInfo(&json);
+		appendStringInfoChar(&json, '{');
+		append_process(&json, host);
+		appendStringInfoChar(&json, '}');
+	}
+	return json.data;
+}

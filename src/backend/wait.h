@@ -1,0 +1,26 @@
+/*
+ * wait.h
+ *		Waiting for the worker's answer, and what is told of that.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_WAIT_H
+#define ZKLOCK_WAIT_H
+
+#include "recipes/recipe.h"
+
+/* A call that waits */
+typedef struct Wait
+{
+	const char *path; /* for messages */
+	const char *what; /* is waited for, likewise */
+	int64		timeout_ms;
+	int64		start;
+	bool		logged; /* for log_lock_waits */
+} Wait;
+
+extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
+extern bool wait_for_entry(Wait *wait, int index);
+extern void wait_end(const Wait *wait);
+
+#endif /* ZKLOCK_WAIT_H */

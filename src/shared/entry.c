@@ -1,0 +1,545 @@
+/*
+ * entry.c
+ *		Entries: what a session asks for, as both sides see it.
+ *
+ * There is one entry per contender: one request of one session for one path.
+ * Its state moves along these arrows and no others, one function for each,
+ * always under the entry's own spinlock:
+ *
+ *		FREE -> REQUESTED			owning backend	entry_ask()
+ *		REQUESTED -> QUEUED			worker			entry_take_up()
+ *		QUEUED -> GRANTED			worker			entry_grant()
+ *		QUEUED -> FAILED			worker			entry_fail()
+ *		GRANTED -> LOST				worker			entry_lose()
+ *		any in use -> RELEASING		owning backend	entry_give_up()
+ *		RELEASING -> FREE			worker			entry_free()
+ *
+ * What is GRANTED may also change its mode, once, from exclusive to shared;
+ * that is the owning backend's too: entry_keep_shared().
+ *
+ * A grant and a cancellation may cross.  Whoever takes the spinlock first
+ * wins: a worker that comes second finds RELEASING and grants to the next, a
+ * backend that comes second releases what it was just granted.  What a backend
+ * has released is the worker's to finish, and RELEASING is final: nothing the
+ * worker does can turn it back into a lock.
+ *
+ * A backend that changed a state sets the entry's bit in "dirty" and then the
+ * worker's latch.  The worker clears a whole word of bits before it looks at
+ * the entries, so a change is never missed; looking at an entry twice does no
+ * harm.  There are no lists through the entries that a process could leave
+ * half-changed.
+ *
+ * An entry has three parts.
+ *
+ *	request		constant while the entry is in use.  A backend takes an entry from
+ *				the free list, fills it while nobody looks at it, and publishes it
+ *				with its state; the spinlock orders the two.
+ *	status		what both sides change.  It is small and protected by the spinlock,
+ *				under which nothing else is done: no copies of texts, no atomics,
+ *				no second lock.
+ *	node		what only the worker changes and others only show: names, which
+ *				are too long to be copied under a spinlock.
+ *
+ * Who is neither the entry's owner nor the worker, such as a view, must not mix
+ * what an entry was with what it has become: another moment's node, or even
+ * the next contender's.  The worker therefore counts its changes of "node", as
+ * PostgreSQL does for pg_stat_activity: the count is odd while a change is under
+ * way.  A reader takes the count when it is even, copies what it wants, and
+ * does so again if the count has changed:
+ *
+ *		do
+ *		{
+ *			changes = entry_look_begin(entry);
+ *			...
+ *		} while (!entry_look_end(entry, changes));
+ *
+ * To free an entry, and to grant it, counts as a change of "node".  So if the
+ * reader, on the way, saw under the spinlock that the entry is in use, all it
+ * has copied is of the same contender; and what the worker has written is of
+ * one moment.
+ *
+ * If a backend dies, its exit callback has released its entries; if it was
+ * killed without running them, PostgreSQL restarts all processes and this
+ * memory is initialised again.  If the worker exits, entries stay as they are:
+ * waiting backends go on waiting, released entries stay RELEASING, and the
+ * next worker takes everything up from here (see adopt.c).  It cannot exit
+ * amidst a change: nothing in there can fail, or looks for interrupts.
+ *
+ * Runs in: all processes, as the header says.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "fault.h"
+#include "port/pg_bitutils.h"
+#include "shared/entry.h"
+#include "shared/lease_state.h"
+#include "shared/worker_process.h"
+#include "utils/timestamp.h"
+
+/* How long a reader leaves the worker alone that has not finished a change, us. */
+#define CHANGE_US 100
+
+EntryPool *entry_pool = NULL;
+
+/* Bytes of so many entries, and what belongs to all of them. */
+Size
+entries_size(int max_entries)
+{
+	return add_size(offsetof(EntryPool, entries), mul_size(max_entries, sizeof(ContenderEntry)));
+}
+
+/* Initialises memory that is all zero. */
+void
+entries_init(EntryPool *pool, int max_entries)
+{
+	pool->max_entries = max_entries;
+	pg_atomic_init_u64(&pool->next_ticket, 1);
+	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
+		pg_atomic_init_u64(&pool->dirty[i], 0);
+	pool->next_run_id = 1;
+	SpinLockInit(&pool->mutex);
+	pool->first_free = 0;
+	pool->nfree = max_entries;
+	for (int i = 0; i < max_entries; i++)
+	{
+		SpinLockInit(&pool->entries[i].mutex);
+		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Backends
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Takes an entry from the free list, which is to keep some of them.  Its state
+ * stays FREE until the caller has filled it and calls entry_ask(), between
+ * which nothing may fail.
+ *
+ *	leave		how many entries must stay free
+ *	generation	is set to the entry's
+ *
+ * Returns its index, or -1 if there is none.
+ */
+int
+entry_claim(int leave, uint32 *generation)
+{
+	int index = -1;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	if (entry_pool->nfree > leave)
+	{
+		index = entry_pool->first_free;
+		*generation = entry_at(index)->generation;
+		entry_pool->first_free = entry_at(index)->next_free;
+		entry_pool->nfree--;
+	}
+	SpinLockRelease(&entry_pool->mutex);
+	return index;
+}
+
+/*
+ * FREE -> REQUESTED: publishes an entry that has been claimed and filled.  The
+ * worker looks at it when it is marked dirty.
+ */
+void
+entry_ask(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
+
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.state == CONTENDER_FREE);
+	entry->status.ticket = ticket;
+	entry->status.state = CONTENDER_REQUESTED;
+	SpinLockRelease(&entry->mutex);
+}
+
+/*
+ * Any in use -> RELEASING.  Cannot fail, does not wait.
+ *
+ * Returns the entry's generation, for entry_is_settled().
+ */
+uint32
+entry_give_up(int index, EntryNotice notice)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint32			generation = entry->generation;
+
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.state != CONTENDER_FREE);
+	entry->status.notice = notice;
+	entry->status.state = CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return generation;
+}
+
+/*
+ * Keeps of an exclusive lock only the shared one.  Cannot fail, does not wait.
+ *
+ * Returns the entry's generation, for entry_is_settled().
+ */
+uint32
+entry_keep_shared(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint32			generation = entry->generation;
+
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
+	entry->status.mode = LOCK_MODE_SHARED;
+	entry->status.downgrading = true;
+	entry->status.shared_session_count = 0;
+	entry->status.shared_transaction_count = 0;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return generation;
+}
+
+/*
+ * Is the worker done with an entry that was given up or downgraded in that
+ * generation?  One that is FREE is not in the free list yet if its generation
+ * is still the same.
+ */
+bool
+entry_is_settled(int index, uint32 generation)
+{
+	ContenderEntry *entry = entry_at(index);
+	ContenderState	state;
+	bool			downgrading;
+
+	if (entry_generation(index) != generation)
+		return true;
+	SpinLockAcquire(&entry->mutex);
+	state = entry->status.state;
+	downgrading = entry->status.downgrading;
+	SpinLockRelease(&entry->mutex);
+	return state != CONTENDER_FREE && state != CONTENDER_RELEASING &&
+		   (state != CONTENDER_GRANTED || !downgrading);
+}
+
+/* Asks the worker to look at an entry.  Cannot fail, does not wait. */
+void
+entry_mark_dirty(int index)
+{
+	ZKLOCK_SLOW("slow-backends", 120, 25);
+	pg_atomic_fetch_or_u64(&entry_pool->dirty[index / 64], UINT64CONST(1) << (index % 64));
+	zklock_wake_worker();
+}
+
+/* ------------------------------------------------------------------------
+ * The worker
+ * ------------------------------------------------------------------------
+ */
+
+/* Calls "visit" for each entry whose bit was set, clearing the bits first. */
+void
+entries_visit_dirty(EntryVisitor visit)
+{
+	int nwords = (entries_max() + 63) / 64;
+
+	for (int word = 0; word < nwords; word++)
+	{
+		uint64 bits;
+
+		if (pg_atomic_read_u64(&entry_pool->dirty[word]) == 0)
+			continue;
+		bits = pg_atomic_exchange_u64(&entry_pool->dirty[word], 0);
+		while (bits != 0)
+		{
+			int bit = pg_rightmost_one_pos64(bits);
+
+			bits &= bits - 1;
+			visit(word * 64 + bit);
+		}
+	}
+}
+
+/* Ids of runs grow from one worker to the next. */
+uint64
+entries_new_run_id(void)
+{
+	return entry_pool->next_run_id++;
+}
+
+/*
+ * REQUESTED -> QUEUED, with a new ticket: a backend may have drawn one and been
+ * overtaken before we heard of it.  A later worker must find the order that we
+ * have seen.
+ *
+ * Returns false if it is not REQUESTED any more.
+ */
+bool
+entry_take_up(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
+	bool			stepped;
+
+	SpinLockAcquire(&entry->mutex);
+	stepped = entry->status.state == CONTENDER_REQUESTED;
+	if (stepped)
+	{
+		entry->status.ticket = ticket;
+		entry->status.state = CONTENDER_QUEUED;
+	}
+	SpinLockRelease(&entry->mutex);
+	return stepped;
+}
+
+/*
+ * QUEUED -> GRANTED.  Is called amidst a change, at whose end the caller sets
+ * the owner's latch.
+ *
+ * Returns false if it is not QUEUED any more.
+ */
+bool
+entry_grant(int index, int64 token)
+{
+	ContenderEntry *entry = entry_at(index);
+	TimestampTz		now = GetCurrentTimestamp();
+	bool			stepped;
+
+	SpinLockAcquire(&entry->mutex);
+	stepped = entry->status.state == CONTENDER_QUEUED;
+	if (stepped)
+	{
+		entry->status.token = token;
+		entry->status.granted_at = now;
+		entry->status.state = CONTENDER_GRANTED;
+	}
+	SpinLockRelease(&entry->mutex);
+	return stepped;
+}
+
+/*
+ * QUEUED -> FAILED.
+ *
+ *	code	ZooKeeper's, for FAILURE_REFUSED
+ *
+ * Returns false if it is not QUEUED any more.
+ */
+bool
+entry_fail(int index, ContenderFailure failure, int code)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			stepped;
+
+	SpinLockAcquire(&entry->mutex);
+	stepped = entry->status.state == CONTENDER_QUEUED;
+	if (stepped)
+	{
+		entry->status.failure = failure;
+		entry->status.error_code = code;
+		entry->status.state = CONTENDER_FAILED;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (stepped)
+		entry_set_owner_latch(entry);
+	return stepped;
+}
+
+/*
+ * GRANTED -> LOST.
+ *
+ *	interrupt	is set to the signal that the session wants to be sent, 0 for none
+ *
+ * Returns false if it is not GRANTED any more.
+ */
+bool
+entry_lose(int index, LossReason reason, int *interrupt)
+{
+	ContenderEntry *entry = entry_at(index);
+	TimestampTz		now = GetCurrentTimestamp();
+	bool			stepped;
+
+	*interrupt = 0;
+	SpinLockAcquire(&entry->mutex);
+	stepped = entry->status.state == CONTENDER_GRANTED;
+	if (stepped)
+	{
+		if (entry->status.on_loss == LOSS_CANCEL)
+			*interrupt = SIGINT;
+		else if (entry->status.on_loss == LOSS_TERMINATE)
+			*interrupt = SIGTERM;
+		entry->status.loss = reason;
+		entry->status.interrupt = *interrupt;
+		entry->status.interrupted_at = now;
+		entry->status.state = CONTENDER_LOST;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (stepped)
+		entry_set_owner_latch(entry);
+	return stepped;
+}
+
+/*
+ * RELEASING -> FREE: gives an entry back, and tells its owner if it waits for
+ * that.
+ *
+ * The entry goes into the free list with its new generation, in one step, and
+ * last: from then on it may be anybody's.
+ */
+void
+entry_free(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	int				owner = entry->request.proc_number;
+	EntryNotice		notice;
+
+	entry_change_begin(entry);
+	SpinLockAcquire(&entry->mutex);
+	Assert(entry->status.state == CONTENDER_RELEASING);
+	entry->status.state = CONTENDER_FREE;
+	notice = entry->status.notice;
+	SpinLockRelease(&entry->mutex);
+	memset(&entry->node, 0, sizeof(entry->node));
+	entry_change_end(entry);
+
+	SpinLockAcquire(&entry_pool->mutex);
+	entry->generation++;
+	entry->next_free = entry_pool->first_free;
+	entry_pool->first_free = index;
+	entry_pool->nfree++;
+	SpinLockRelease(&entry_pool->mutex);
+
+	if (notice == ENTRY_NOTICE)
+		SetLatch(&GetPGProcByNumber(owner)->procLatch);
+}
+
+/*
+ * The worker is about to change "node".  Nothing that can fail may come before
+ * entry_change_end().
+ */
+void
+entry_change_begin(ContenderEntry *entry)
+{
+	Assert(entry->changes % 2 == 0);
+	entry->changes++;
+	pg_write_barrier();
+}
+
+void
+entry_change_end(ContenderEntry *entry)
+{
+	pg_write_barrier();
+	entry->changes++;
+}
+
+/*
+ * Sets the latch of the backend that owns an entry.  Should that backend be
+ * gone and its slot be taken by another, the other wakes up once for nothing.
+ */
+void
+entry_set_owner_latch(const ContenderEntry *entry)
+{
+	SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
+}
+
+/* ------------------------------------------------------------------------
+ * Any process
+ * ------------------------------------------------------------------------
+ */
+
+/* An entry's state at this moment. */
+ContenderState
+entry_get_state(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	ContenderState	state;
+
+	SpinLockAcquire(&entry->mutex);
+	state = entry->status.state;
+	SpinLockRelease(&entry->mutex);
+	return state;
+}
+
+/* Its place in the order of arrival. */
+uint64
+entry_get_ticket(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint64			ticket;
+
+	SpinLockAcquire(&entry->mutex);
+	ticket = entry->status.ticket;
+	SpinLockRelease(&entry->mutex);
+	return ticket;
+}
+
+/*
+ * How often the entry has been freed: if that has changed, the contender that had
+ * it is gone.
+ *
+ * Read without a lock, as a word is read whole.  Who sees the new generation can
+ * also have the entry: to look into the free list it takes the mutex that the
+ * worker holds until the entry is in there.
+ */
+uint32
+entry_generation(int index)
+{
+	return ((volatile ContenderEntry *) entry_at(index))->generation;
+}
+
+/*
+ * Is what was granted lost?  When the lease is over it is, even before the
+ * worker has said so.
+ */
+bool
+entry_is_lost(int index)
+{
+	bool		   over = lease_state() == LEASE_OVER;
+	ContenderState state = entry_get_state(index);
+
+	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
+}
+
+/*
+ * Begins to look at an entry that is neither ours nor the worker's to change;
+ * see the head of this file.  The worker takes some instructions for a change,
+ * unless the system has stopped it meanwhile; then it is waited for.
+ *
+ * Returns the number of changes so far, for entry_look_end().
+ */
+uint32
+entry_look_begin(const ContenderEntry *entry)
+{
+	uint32 changes;
+
+	while ((changes = ((const volatile ContenderEntry *) entry)->changes) % 2 != 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(CHANGE_US);
+	}
+	pg_read_barrier();
+	return changes;
+}
+
+/* Was what has been read since entry_look_begin() of one moment? */
+bool
+entry_look_end(const ContenderEntry *entry, uint32 changes)
+{
+	if (ZKLOCK_FAULT("torn-views"))
+		return true;
+	pg_read_barrier();
+	return ((const volatile ContenderEntry *) entry)->changes == changes;
+}
+
+/* How many entries are not free. */
+int
+entries_in_use(void)
+{
+	int n = 0;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		if (entry_get_state(i) != CONTENDER_FREE)
+			n++;
+	}
+	return n;
+}

@@ -1,0 +1,275 @@
+/*
+ * entry.h
+ *		Entries: what a session asks for, as both sides see it.
+ *
+ * An entry is a contender's record in shared memory: one request of one session
+ * for one path.  entry.c draws its states and says how the three parts of an
+ * entry are read and written.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ENTRY_H
+#define ZKLOCK_ENTRY_H
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "recipes/recipe.h"
+#include "shared/share.h"
+#include "storage/spin.h"
+
+#define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
+#define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
+#define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
+
+/* A contender's life; entry.c draws it. */
+typedef enum ContenderState
+{
+	CONTENDER_FREE,		 /* not in use */
+	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
+	CONTENDER_QUEUED,	 /* the worker sees to it */
+	CONTENDER_GRANTED,	 /* the lock is held */
+	CONTENDER_LOST,		 /* was granted, is no longer held */
+	CONTENDER_FAILED,	 /* refused; "failure" says why */
+	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
+} ContenderState;
+
+/* Why a contender is in CONTENDER_LOST. */
+typedef enum LossReason
+{
+	LOSS_EXPIRED, /* the session ended */
+	LOSS_DELETED, /* someone deleted the node */
+	LOSS_UNPROVED /* suspended for too long */
+} LossReason;
+
+/* What happens to a session that loses a lock; zklock.on_lock_loss */
+typedef enum LossPolicy
+{
+	LOSS_ABORT,	   /* its transaction cannot commit */
+	LOSS_CANCEL,   /* and its statement is cancelled */
+	LOSS_TERMINATE /* or the session is terminated */
+} LossPolicy;
+
+/* What a contender is for, as backends and views see it.  The engine looks at the recipe. */
+typedef enum EntryKind
+{
+	CONTENDER_LOCK,
+	CONTENDER_TURN,	 /* the lock that says whose turn it is at a semaphore */
+	CONTENDER_PERMIT /* a lease of a semaphore */
+} EntryKind;
+
+/* How long an acquisition lasts. */
+typedef enum LockScope
+{
+	LOCK_SCOPE_SESSION,
+	LOCK_SCOPE_TRANSACTION
+} LockScope;
+
+/* What missing nodes of a path are created as; zklock.parent_nodes */
+typedef enum ParentNodes
+{
+	PARENTS_CONTAINER, /* ZooKeeper removes them when they are empty */
+	PARENTS_PERSISTENT,
+	PARENTS_EXISTING /* they are not created */
+} ParentNodes;
+
+/* Why a contender is in CONTENDER_FAILED. */
+typedef enum ContenderFailure
+{
+	FAILURE_NONE,
+	FAILURE_BUSY,		  /* a call that does not wait found it taken */
+	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
+	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
+	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
+	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
+	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
+	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
+	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
+	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
+	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
+	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
+	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
+} ContenderFailure;
+
+/* Does a backend want to be told when an entry that it gives up is free? */
+typedef enum EntryNotice
+{
+	ENTRY_NO_NOTICE,
+	ENTRY_NOTICE /* set its latch */
+} EntryNotice;
+
+/* What a contender asks for. */
+typedef struct EntryRequest
+{
+	int			  proc_number; /* whose latch is set on a change */
+	int			  pid;
+	Oid			  database;
+	Oid			  role; /* the session's, who may see all of it */
+	EntryKind	  kind;
+	LockScope	  scope; /* of the first acquisition */
+	RecipeId	  recipe;
+	RecipeRequest terms; /* as asked for at first: see EntryStatus.mode */
+	ParentNodes	  parent_nodes;
+	int			  share; /* entries that its backend may have: see share.h */
+	ShareReserve  reserve;
+	bool		  nowait; /* never wait for another holder */
+	TimestampTz	  requested_at;
+	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
+} EntryRequest;
+
+/* What has become of it, and what the two sides tell each other. */
+typedef struct EntryStatus
+{
+	/* Both sides, along the arrows drawn in entry.c */
+	ContenderState state;
+
+	/* The owning backend; LOCK_MODE_SHARED instead of exclusive after a downgrade */
+	LockMode mode;
+
+	/* Set by the owning backend with "mode", cleared by the worker when done */
+	bool downgrading;
+
+	/* Order of arrival: the owning backend's when it asks, the worker's from QUEUED on */
+	uint64 ticket;
+
+	/* The owning backend */
+	int			session_count;			  /* session-level acquisitions */
+	int			transaction_count;		  /* transaction-level acquisitions */
+	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
+	int			shared_transaction_count; /* ... which have no entry of their own */
+	LossPolicy	on_loss;
+	uint32		check_wanted; /* number of the check of its node asked for last */
+	EntryNotice notice;		  /* of its end */
+
+	/* The worker */
+	uint32			 check_done;	 /* number of the check passed last */
+	uint64			 run_id;		 /* run it belongs to, 0 if none */
+	int				 others_permits; /* fewest that older leases tell of, 0 if none */
+	int64			 token;			 /* fencing token, 0 until granted */
+	TimestampTz		 granted_at;
+	ContenderFailure failure;
+	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
+	LossReason		 loss;
+
+	/*
+	 * Set by the worker with a loss, or by the owning backend if it makes up for
+	 * one after its transaction; cleared by the owning backend
+	 */
+	int			interrupt;		/* signal that on_loss made it send, 0 if none */
+	TimestampTz interrupted_at; /* when */
+} EntryStatus;
+
+/* What the worker has in ZooKeeper for it, and what stands in its way. */
+typedef struct EntryNode
+{
+	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
+	int64  czxid;							  /* of that node, 0 while unsettled */
+	int	   grants;							  /* under that node so far */
+	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
+	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
+} EntryNode;
+
+typedef struct ContenderEntry
+{
+	/*
+	 * Written under no lock by the backend that has claimed the entry, before it
+	 * asks; constant until the entry is FREE again.  The owning backend, and a
+	 * worker that has seen the entry in use, read them without a lock; others
+	 * as entry_look_begin() says.
+	 */
+	EntryRequest request;
+	char		 data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
+
+	/*
+	 * Protected by the mutex.  What the worker alone writes it may read without.
+	 * While the entry is claimed and FREE, the backend that has it fills in all
+	 * but the state without.
+	 */
+	slock_t		mutex;
+	EntryStatus status;
+
+	/*
+	 * Written by the worker alone, under no lock, between entry_change_begin()
+	 * and entry_change_end(), which count the changes.  The worker reads it as it
+	 * is, others as entry_look_begin() says.
+	 */
+	uint32	  changes;
+	EntryNode node;
+
+	/*
+	 * Written by the worker under EntryPool.mutex when the entry goes into the free
+	 * list.  The generation counts those times; see entry_generation().
+	 */
+	uint32 generation;
+	int	   next_free; /* -1 at the end of the list */
+} ContenderEntry;
+
+/* All entries. */
+typedef struct EntryPool
+{
+	int max_entries; /* constant after initialisation */
+
+	/* Advanced by backends and the worker: order of arrival. */
+	pg_atomic_uint64 next_ticket;
+
+	/* Bit i: entry i wants attention.  Set by backends, cleared by the worker. */
+	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
+
+	/* Read and written by the worker alone, and by the next one. */
+	uint64 next_run_id;
+
+	slock_t mutex;		/* protects what follows, to the entries */
+	int		first_free; /* free list of entries; -1 if empty */
+	int		nfree;		/* its length */
+
+	ContenderEntry entries[FLEXIBLE_ARRAY_MEMBER];
+} EntryPool;
+
+/* In shared memory; NULL unless the library was loaded with the server. */
+extern EntryPool *entry_pool;
+
+extern Size entries_size(int max_entries);
+extern void entries_init(EntryPool *pool, int max_entries);
+
+/* Backends */
+extern int	  entry_claim(int leave, uint32 *generation);
+extern void	  entry_ask(int index);
+extern uint32 entry_give_up(int index, EntryNotice notice);
+extern uint32 entry_keep_shared(int index);
+extern bool	  entry_is_settled(int index, uint32 generation);
+extern void	  entry_mark_dirty(int index);
+
+/* Worker */
+typedef void (*EntryVisitor)(int index);
+extern void	  entries_visit_dirty(EntryVisitor visit);
+extern uint64 entries_new_run_id(void);
+extern bool	  entry_take_up(int index);
+extern bool	  entry_grant(int index, int64 token);
+extern bool	  entry_fail(int index, ContenderFailure failure, int code);
+extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
+extern void	  entry_free(int index);
+extern void	  entry_change_begin(ContenderEntry *entry);
+extern void	  entry_change_end(ContenderEntry *entry);
+extern void	  entry_set_owner_latch(const ContenderEntry *entry);
+
+/* Any process */
+extern ContenderState entry_get_state(int index);
+extern uint64		  entry_get_ticket(int index);
+extern uint32		  entry_generation(int index);
+extern bool			  entry_is_lost(int index);
+extern uint32		  entry_look_begin(const ContenderEntry *entry);
+extern bool			  entry_look_end(const ContenderEntry *entry, uint32 changes);
+extern int			  entries_in_use(void);
+
+static inline ContenderEntry *
+entry_at(int index)
+{
+	return &entry_pool->entries[index];
+}
+
+static inline int
+entries_max(void)
+{
+	return entry_pool->max_entries;
+}
+
+#endif /* ZKLOCK_ENTRY_H */

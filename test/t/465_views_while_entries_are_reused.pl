@@ -1,0 +1,115 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zk_locks while locks come and go fast: the node in a row, and the one that it waits for, are
+# of the row's path. A path's dialect tells which names its nodes can have, and a node that
+# has been seen with one path is never seen with another.
+#
+# A slow look (slow-views) takes longer than the contender at which it looks exists. The bug
+# torn-views of test/faults.md makes this fail.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
+
+my %form = (
+	curator   => '^_c_[0-9a-f-]{36}-lock-(\d{10})?$',
+	kazoo     => '^[0-9a-f]{32}__lock__(\d{10})?$',
+	zookeeper => '^x-[0-9a-f]{16}-(\d{10})?$',
+	hive      => '^LOCK-EXCLUSIVE-(\d{10})?$');
+my @dialects = sort keys %form;
+my @conf     = (
+	"zklock.session_timeout = '20s'",
+	"zklock.path_dialects = '" . join(', ', map { "/of-$_/*=$_" } @dialects) . "'");
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf, faults => '');
+my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+
+foreach my $server ($a, $b)
+{
+	$server->value('CREATE TABLE stop ()');
+	$server->value('CREATE TABLE forms (dialect text, form text)');
+	$server->value("INSERT INTO forms VALUES ('$_', '$form{$_}')") foreach @dialects;
+	# Locks and unlocks until told to stop: below each dialect's path one of its own, which others
+	# do not have, or one that all contend for.
+	$server->value(q{CREATE FUNCTION churn(own text) RETURNS int LANGUAGE plpgsql AS $$
+	DECLARE
+		dialects text[] := (SELECT array_agg(dialect) FROM forms);
+		path text;
+		n int := 0;
+	BEGIN
+		WHILE NOT EXISTS (SELECT FROM stop) LOOP
+			path := '/of-' || dialects[1 + n % 4] || '/' || CASE WHEN n % 3 = 0 THEN 'all' ELSE own END;
+			PERFORM zk_lock(path);
+			PERFORM zk_unlock(path);
+			n := n + 1;
+		END LOOP;
+		RETURN n;
+	END $$});
+}
+
+# Looks until it has seen so many rows, or one that cannot be.
+$a->value('CREATE TABLE seen (node text, path text, UNIQUE (node, path))');
+$a->value(q{CREATE FUNCTION look(wanted int, OUT nodes int, OUT blockers int, OUT broken text)
+	LANGUAGE plpgsql AS $$
+	DECLARE
+		l record;
+	BEGIN
+		nodes := 0;
+		blockers := 0;
+		WHILE broken IS NULL AND (nodes < wanted OR blockers < wanted / 20) LOOP
+			FOR l IN SELECT zk_locks.*, form FROM zk_locks LEFT JOIN forms ON split_part(path, '/', 2) = 'of-' || dialect LOOP
+				IF l.form IS NULL OR l.node !~ l.form OR l.blocked_by_node !~ l.form OR
+					split_part(l.path, '/', 3) NOT IN ('all', l.pid::text) OR
+					(l.granted AND (l.node !~ '\d{10}$' OR l.node IS NULL)) THEN
+					broken := l::text;
+				END IF;
+				nodes := nodes + (l.node IS NOT NULL)::int;
+				blockers := blockers + (l.blocked_by_node IS NOT NULL)::int;
+				INSERT INTO seen SELECT l.node, l.path WHERE l.node IS NOT NULL ON CONFLICT DO NOTHING;
+			END LOOP;
+		END LOOP;
+		SELECT coalesce(broken, string_agg(node || ' was seen with ' || paths, E'\n')) INTO broken
+		FROM (SELECT node, string_agg(path, ', ') AS paths FROM seen WHERE node !~ '^LOCK-'
+			GROUP BY node HAVING count(*) > 1) twice;
+	END $$});
+
+my @own    = map { $a->session } 1 .. 4;
+my @others = map { $b->session } 1 .. 2;
+$_->query_start('SELECT churn(pg_backend_pid()::text)') foreach @own;
+$_->query_start("SELECT churn('all')") foreach @others;
+
+sub look
+{
+	my ($session, $wanted) = @_;
+	my ($nodes, $blockers, $broken) = @{ $session->try("SELECT * FROM look($wanted)")->{rows}[0] };
+	is($broken, undef, 'each row is of one contender');
+	return note("$nodes nodes, and $blockers that are waited for");
+}
+
+subtest 'looks that take no time' => sub {
+	my $s = $a->session;
+	look($s, 4000);
+	$s->disconnect;
+};
+
+subtest 'looks that take longer than what they look at' => sub {
+	foreach (1 .. 3)
+	{
+		my $s = $a->session;
+		$s->query(q{SELECT set_config('zklock.faults', concat_ws(',', nullif(current_setting('zklock.faults'), ''), 'slow-views'), false)});
+		look($s, 200);
+		$s->disconnect;
+	}
+};
+
+$_->value('INSERT INTO stop DEFAULT VALUES') foreach $a, $b;
+my @pids = map { $_->pid } @own;
+cmp_ok($_->finish, '>', 0, 'a session has had locks meanwhile'), $_->disconnect foreach @own, @others;
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { my $dialect = $_; map { "/of-$dialect/$_" } 'all', @pids } @dialects);
+done_testing;
