@@ -45,6 +45,16 @@ sub refused
 	return;
 }
 
+# A call that does not wait may come between two attempts to connect, when nothing can be asked.
+sub refused_or_not_asked
+{
+	my ($result, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($result->{sqlstate}, qr/^(?:42501|58030)$/, "$what is refused") or diag explain $result;
+	like($result->{detail} || '', qr/ZAUTHFAILED|authentication failed/, "with the reason");
+	return;
+}
+
 subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	hold($a, 'holder', '/a/held');
 	queue($a, 'local', '/a/held');
@@ -58,7 +68,8 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	$a->wait_session('authentication failed');
 	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
 	refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
-	refused(on($a, 'trier')->try("SELECT $_('/a/free')"), "who asks now, $_,") foreach qw(zk_lock zk_try_lock);
+	refused(on($a, 'trier')->try("SELECT zk_lock('/a/free')"), 'who asks now, zk_lock,');
+	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'who asks now, zk_try_lock,');
 	is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds a lock does not lose it by that');
 	unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
 	cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
@@ -80,7 +91,8 @@ subtest 'a server without credentials is refused where there must be some' => su
 	my $mark = $b->log_mark;
 	rules(@enforced);
 	$b->wait_session('authentication failed');
-	refused(on($b, 'trier')->try("SELECT $_('/a/free')"), "without credentials: $_") foreach qw(zk_lock zk_try_lock);
+	refused(on($b, 'trier')->try("SELECT zk_lock('/a/free')"), 'without credentials: zk_lock');
+	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'without credentials: zk_try_lock');
 	$a->wait_session;
 	is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
 	rules();
