@@ -55,8 +55,8 @@ SEED ?=
 FAULTS ?=
 MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
-ASAN_TESTS ?= test/t/010_regress.pl test/t/120_release.pl test/t/130_cancel.pl test/t/172_downgrade_faults.pl \
-	test/t/200_worker.pl test/t/230_lost_replies.pl test/t/240_node_deleted.pl \
+ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/172_downgrade_faults.pl \
+	$(wildcard test/t/20?_*.pl test/t/23[023]_*.pl test/t/24?_*.pl) \
 	test/t/482_garbled_answers.pl
 
 # $(call build-in,DIRECTORY,OPTIONS[,COMMAND]): builds a copy in build/DIRECTORY/obj-RELEASE,

@@ -15,185 +15,210 @@ use Zklock::Shell;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
-# ---- a ZooKeeper server
-
 my $start = time;
 my $zk    = Zklock::ZooKeeper->standalone;
 note sprintf('ready after %.2f s', time - $start);
-is($zk->four_letter('ruok'), 'imok', 'a ZooKeeper server runs');
-is($zk->leader->mode, 'standalone', 'it is alone');
+
+subtest 'a ZooKeeper server runs' => sub {
+	is($zk->four_letter('ruok'), 'imok', 'a ZooKeeper server runs');
+	is($zk->leader->mode, 'standalone', 'it is alone');
+};
 
 my $shell = $zk->shell;
-is($shell->create('/h/nodes', makepath => 1), '/h/nodes', 'the shell creates a node');
-my $second = $shell->create('/h/nodes/b-', ephemeral => 1, sequence => 1, data => "\x{e4}");
-my $third = $shell->create('/h/nodes/a-', ephemeral => 1, sequence => 1);
-is_deeply([ $zk->children('/h/nodes') ], [ 'b-0000000000', 'a-0000000001' ],
-	'children come in the order of their numbers');
-is($shell->get($second), "\x{e4}", 'data survives the way there and back');
-is($shell->stat($second)->{ephemeralOwner}, $shell->session->[0], 'the owner is told');
-is_deeply($shell->ephemerals, [ $third, $second ], 'ephemeral nodes are found');
-is_deeply([ $zk->children('/nowhere') ], [], 'no node, no children');
-ok(!eval { $shell->create('/h/nodes'); 1 } && $@ =~ /NodeExistsError/, 'errors are raised');
 
-my $mark = $zk->mark;
-$shell->create('/h/x');
-$shell->ls('/h/x');
-eval { $shell->delete('/h/y') };
-$shell->delete('/h/x');
-is_deeply($zk->requests($mark), { create => 1, getChildren => 1, delete => 2 },
-	'requests are counted by operation');
+subtest 'the shell creates, reads and lists nodes' => sub {
+	is($shell->create('/h/nodes', makepath => 1), '/h/nodes', 'the shell creates a node');
+	my $second = $shell->create('/h/nodes/b-', ephemeral => 1, sequence => 1, data => "\x{e4}");
+	my $third = $shell->create('/h/nodes/a-', ephemeral => 1, sequence => 1);
+	is_deeply([ $zk->children('/h/nodes') ], [ 'b-0000000000', 'a-0000000001' ],
+		'children come in the order of their numbers');
+	is($shell->get($second), "\x{e4}", 'data survives the way there and back');
+	is($shell->stat($second)->{ephemeralOwner}, $shell->session->[0], 'the owner is told');
+	is_deeply($shell->ephemerals, [ $third, $second ], 'ephemeral nodes are found');
+	is_deeply([ $zk->children('/nowhere') ], [], 'no node, no children');
+	ok(!eval { $shell->create('/h/nodes'); 1 } && $@ =~ /NodeExistsError/, 'errors are raised');
+};
 
-my $victim = Zklock::Shell->new;
-$victim->connect($zk->connect_string);
-$victim->create('/h/victim', ephemeral => 1);
-$shell->expire_session($victim->session->[0]);
-ok(!$shell->exists('/h/victim'), 'a session is ended from outside');
-$victim->stop;
+subtest 'requests are counted by operation' => sub {
+	my $mark = $zk->mark;
+	$shell->create('/h/x');
+	$shell->ls('/h/x');
+	eval { $shell->delete('/h/y') };
+	$shell->delete('/h/x');
+	is_deeply($zk->requests($mark), { create => 1, getChildren => 1, delete => 2 },
+		'requests are counted by operation');
+};
 
-# ---- the proxy
+subtest 'a session is ended from outside' => sub {
+	my $victim = Zklock::Shell->new;
+	$victim->connect($zk->connect_string);
+	$victim->create('/h/victim', ephemeral => 1);
+	$shell->expire_session($victim->session->[0]);
+	ok(!$shell->exists('/h/victim'), 'a session is ended from outside');
+	$victim->stop;
+};
 
 my $proxy  = Zklock::Proxy->start($zk);
 my $client = Zklock::Shell->new;
 $client->connect($proxy->connect_string);
 $proxy->reset_counts;
-$client->create('/h/proxied');
-$client->ls('/h');
-is_deeply($proxy->counts_without_beats, { create => 1, getChildren => 1 }, 'the proxy counts');
-is_deeply([ grep { $_->[0] !~ /^(ping|multi)$/ } @{ $proxy->requests } ],
-	[ [ 'create', '/h/proxied' ], [ 'getChildren', '/h' ] ],
-	'and remembers');
 
-# kazoo's create is not repeated after a loss.
-my $fault = $proxy->lose_reply(op => 'create|create2', nth => 2, path => '^/h/lost');
-$client->create('/h/lost1');
-ok(!eval { $client->create('/h/lost2'); 1 } && $@ =~ /ConnectionLoss/,
-	'the client learns nothing of its create')
-  or diag $@;
-is_deeply($proxy->fired($fault), [ 'create', '/h/lost2' ], 'since the proxy lost the reply');
-ok($shell->exists('/h/lost2'), 'but the node exists');
+subtest 'the proxy counts and remembers requests' => sub {
+	$client->create('/h/proxied');
+	$client->ls('/h');
+	is_deeply($proxy->counts_without_beats, { create => 1, getChildren => 1 }, 'the proxy counts');
+	is_deeply([ grep { $_->[0] !~ /^(ping|multi)$/ } @{ $proxy->requests } ],
+		[ [ 'create', '/h/proxied' ], [ 'getChildren', '/h' ] ],
+		'and remembers');
+};
 
-$fault = $proxy->lose_request(op => 'create', path => 'never');
-wait_until { eval { $client->ls('/') } } 'the client to be back';
-ok(!eval { $client->create('/h/never'); 1 }, 'a request is lost');
-$proxy->fired($fault);
-ok(!$shell->exists('/h/never'), 'the server never saw it');
+subtest 'the proxy loses replies and requests' => sub {
+	# kazoo's create is not repeated after a loss.
+	my $fault = $proxy->lose_reply(op => 'create|create2', nth => 2, path => '^/h/lost');
+	$client->create('/h/lost1');
+	ok(!eval { $client->create('/h/lost2'); 1 } && $@ =~ /ConnectionLoss/,
+		'the client learns nothing of its create')
+	  or diag $@;
+	is_deeply($proxy->fired($fault), [ 'create', '/h/lost2' ], 'since the proxy lost the reply');
+	ok($shell->exists('/h/lost2'), 'but the node exists');
 
-wait_until { eval { $client->ls('/') } } 'the client to be back';
-$fault = $proxy->hold_reply(op => 'create');
-my $pending = $client->send('create', '/h/held', {});
-$proxy->fired($fault);
-wait_until { $shell->exists('/h/held') } 'the node';
-ok(!$client->ready($pending), 'a reply is held');
-$proxy->heal;
-is($client->result($pending), '/h/held', 'and let go');
+	$fault = $proxy->lose_request(op => 'create', path => 'never');
+	wait_until { eval { $client->ls('/') } } 'the client to be back';
+	ok(!eval { $client->create('/h/never'); 1 }, 'a request is lost');
+	$proxy->fired($fault);
+	ok(!$shell->exists('/h/never'), 'the server never saw it');
+};
 
-$proxy->blackhole;
-$pending = $client->send('create', '/h/hole', {});
-my $past = time + 0.2;
-wait_until { time > $past } 'a moment';
-ok(!$client->ready($pending) && !$shell->exists('/h/hole'), 'nothing gets through a black hole');
-$proxy->heal;
-is($client->result($pending), '/h/hole', 'until it is healed');
+subtest 'the proxy holds replies back, or everything' => sub {
+	wait_until { eval { $client->ls('/') } } 'the client to be back';
+	my $fault = $proxy->hold_reply(op => 'create');
+	my $pending = $client->send('create', '/h/held', {});
+	$proxy->fired($fault);
+	wait_until { $shell->exists('/h/held') } 'the node';
+	ok(!$client->ready($pending), 'a reply is held');
+	$proxy->heal;
+	is($client->result($pending), '/h/held', 'and let go');
 
-$proxy->delay(300);
-$start = time;
-$client->ls('/');
-cmp_ok(time - $start, '>=', 0.3, 'replies are delayed');
-$proxy->delay(0);
+	$proxy->blackhole;
+	$pending = $client->send('create', '/h/hole', {});
+	my $past = time + 0.2;
+	wait_until { time > $past } 'a moment';
+	ok(!$client->ready($pending) && !$shell->exists('/h/hole'), 'nothing gets through a black hole');
+	$proxy->heal;
+	is($client->result($pending), '/h/hole', 'until it is healed');
+};
 
-$proxy->cut;
-wait_until { $proxy->connections == 0 } 'the end of all connections';
-my $refused = Zklock::Shell->new;
-$pending = $refused->send('connect', $proxy->connect_string, {});
-$past = time + 0.3;
-wait_until { time > $past } 'a moment';
-ok(!$refused->ready($pending), 'a cut proxy lets nobody connect');
-$proxy->heal;
-like($refused->result($pending), qr/^0x/, 'a healed one does');
-$_->stop foreach $refused, $client;
+subtest 'the proxy delays replies, and cuts connections' => sub {
+	$proxy->delay(300);
+	$start = time;
+	$client->ls('/');
+	cmp_ok(time - $start, '>=', 0.3, 'replies are delayed');
+	$proxy->delay(0);
 
-# ---- contenders of other makes
+	$proxy->cut;
+	wait_until { $proxy->connections == 0 } 'the end of all connections';
+	my $refused = Zklock::Shell->new;
+	my $pending = $refused->send('connect', $proxy->connect_string, {});
+	my $past = time + 0.3;
+	wait_until { time > $past } 'a moment';
+	ok(!$refused->ready($pending), 'a cut proxy lets nobody connect');
+	$proxy->heal;
+	like($refused->result($pending), qr/^0x/, 'a healed one does');
+	$_->stop foreach $refused, $client;
+};
 
 my $java = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
-ok($java->acquire('j', '/h/lock'), 'Curator gets the lock');
-my ($node, $czxid, $owner) = @{ $java->node('j') };
-like($node, qr{^/h/lock/_c_[-0-9a-f]{36}-lock-\d{10}$}, 'its node');
-is($shell->stat($node)->{czxid}, $czxid, 'and its transaction');
-is($shell->lock('k', '/h/lock', timeout => 0.3), 0, 'kazoo, told its names, does not get it');
-$pending = $shell->lock_start('k', '/h/lock');
-wait_until { $zk->children('/h/lock') == 2 } 'kazoo to stand in the queue';
-ok(!$shell->ready($pending), 'kazoo waits');
-$java->release('j');
-is($shell->result($pending), 1, 'kazoo gets the lock after Curator');
-$shell->unlock('k');
 
-$java->acquire('j', '/h/lock');
-my $waits = $java->acquire_start('j2', '/h/lock');
-my $fails = $java->acquire_start('j3', '/h/lock', 100);
-is($java->result($fails), 0, 'a second thread of the service waits in vain');
-is(scalar @{ $java->participants('/h/lock') }, 2, 'the queue');
-$fails = $java->acquire_start('j4', '/h/lock');
-wait_until { $zk->children('/h/lock') == 3 } 'the fourth thread to stand in the queue';
-$java->interrupt('j4');
-ok(!eval { $java->result($fails); 1 } && $@ =~ /Interrupted/, 'a wait is interrupted');
-$java->release('j');
-is($java->result($waits), 1, 'the one in the queue gets it');
-$java->release('j2');
+subtest 'kazoo and Curator wait for each other' => sub {
+	ok($java->acquire('j', '/h/lock'), 'Curator gets the lock');
+	my ($node, $czxid, $owner) = @{ $java->node('j') };
+	like($node, qr{^/h/lock/_c_[-0-9a-f]{36}-lock-\d{10}$}, 'its node');
+	is($shell->stat($node)->{czxid}, $czxid, 'and its transaction');
+	is($shell->lock('k', '/h/lock', timeout => 0.3), 0, 'kazoo, told its names, does not get it');
+	my $pending = $shell->lock_start('k', '/h/lock');
+	wait_until { $zk->children('/h/lock') == 2 } 'kazoo to stand in the queue';
+	ok(!$shell->ready($pending), 'kazoo waits');
+	$java->release('j');
+	is($shell->result($pending), 1, 'kazoo gets the lock after Curator');
+	$shell->unlock('k');
+};
 
-my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
-append_to_file($file, "0\n");
-$java->result($_) foreach map { $java->counter_start($file, 20, '/h/counter') } 1 .. 2;
-is(slurp_file($file), "40\n", 'two threads count together');
+subtest 'threads of a Java service wait, give up and are interrupted' => sub {
+	$java->acquire('j', '/h/lock');
+	my $waits = $java->acquire_start('j2', '/h/lock');
+	my $fails = $java->acquire_start('j3', '/h/lock', 100);
+	is($java->result($fails), 0, 'a second thread of the service waits in vain');
+	is(scalar @{ $java->participants('/h/lock') }, 2, 'the queue');
+	$fails = $java->acquire_start('j4', '/h/lock');
+	wait_until { $zk->children('/h/lock') == 3 } 'the fourth thread to stand in the queue';
+	$java->interrupt('j4');
+	ok(!eval { $java->result($fails); 1 } && $@ =~ /Interrupted/, 'a wait is interrupted');
+	$java->release('j');
+	is($java->result($waits), 1, 'the one in the queue gets it');
+	$java->release('j2');
+};
 
-is(scalar($zk->children('/h/lock')) + $zk->children('/h/counter'), 0, 'no nodes are left');
-$java->acquire('j', '/h/lock');
-$owner = $java->connect($zk->connect_string, 1000);
-is(scalar($zk->children('/h/lock')), 0, 'the end of a session frees its locks');
-$java->acquire('k', '/h/lock');
-$java->kill9;
-is(scalar($zk->children('/h/lock')), 1, 'a killed service leaves its lock');
-wait_until { !$zk->children('/h/lock') } 'the session to expire', 10;
-pass('until its session expires');
-wait_until { $zk->watch_count == 0 } sub { "all watches to go:\n" . $zk->four_letter('wchp') };
-pass('no watch is left');
+subtest 'Java threads count together' => sub {
+	my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
+	append_to_file($file, "0\n");
+	$java->result($_) foreach map { $java->counter_start($file, 20, '/h/counter') } 1 .. 2;
+	is(slurp_file($file), "40\n", 'two threads count together');
 
-# ---- processes
+	is(scalar($zk->children('/h/lock')) + $zk->children('/h/counter'), 0, 'no nodes are left');
+};
 
-$zk->pause;
-is($zk->server(1)->four_letter('ruok', 0.3), '', 'a paused server is silent');
-$zk->resume;
-is($zk->four_letter('ruok'), 'imok', 'a resumed one is not');
-$zk->kill9;
-is($zk->running, 0, 'a killed one is gone');
-$zk->start;
-ok($shell->exists('/h/nodes'), 'and remembers everything when it is back');
+subtest 'the end of a Java service frees its locks' => sub {
+	$java->acquire('j', '/h/lock');
+	my $owner = $java->connect($zk->connect_string, 1000);
+	is(scalar($zk->children('/h/lock')), 0, 'the end of a session frees its locks');
+	$java->acquire('k', '/h/lock');
+	$java->kill9;
+	is(scalar($zk->children('/h/lock')), 1, 'a killed service leaves its lock');
+	wait_until { !$zk->children('/h/lock') } 'the session to expire', 10;
+	pass('until its session expires');
+	wait_until { $zk->watch_count == 0 } sub { "all watches to go:\n" . $zk->four_letter('wchp') };
+	pass('no watch is left');
+};
 
-my $child = Zklock::Process->new(
-	name => 'sleeper',
-	log  => "$PostgreSQL::Test::Utils::log_path/sleeper.log",
-	argv => [ 'sleep', '600' ]);
-my $pid = $child->pid;
-undef $child;
-ok(!kill(0, $pid), 'a process ends with its object');
+subtest 'a ZooKeeper server is paused, killed and started again' => sub {
+	$zk->pause;
+	is($zk->server(1)->four_letter('ruok', 0.3), '', 'a paused server is silent');
+	$zk->resume;
+	is($zk->four_letter('ruok'), 'imok', 'a resumed one is not');
+	$zk->kill9;
+	is($zk->running, 0, 'a killed one is gone');
+	$zk->start;
+	ok($shell->exists('/h/nodes'), 'and remembers everything when it is back');
+};
 
-# ---- an ensemble
+subtest 'a process ends with its object' => sub {
+	my $child = Zklock::Process->new(
+		name => 'sleeper',
+		log  => "$PostgreSQL::Test::Utils::log_path/sleeper.log",
+		argv => [ 'sleep', '600' ]);
+	my $pid = $child->pid;
+	undef $child;
+	ok(!kill(0, $pid), 'a process ends with its object');
+};
 
-$start = time;
-my $ensemble = Zklock::ZooKeeper->ensemble(3);
-note sprintf('ensemble ready after %.2f s', time - $start);
-my $leader = $ensemble->leader;
-is(scalar($ensemble->followers), 2, 'an ensemble has a leader and two followers');
-$ensemble->shell->create('/e');
-$mark = $ensemble->mark;
-$ensemble->shell->create('/e/x');
-is_deeply($ensemble->requests($mark), { create => 1 }, 'a write counts once');
-$leader->kill9;
-my $next = $ensemble->leader;
-isnt($next->name, $leader->name, 'it survives the loss of its leader');
-wait_until { eval { $ensemble->shell->create('/e/y'); 1 } || $@ =~ /NodeExists/ } 'a write', 20;
-$leader->start;
-is(scalar($ensemble->followers), 2, 'the old leader comes back as a follower');
-is_deeply([ $ensemble->children('/e') ], [ 'x', 'y' ], 'nothing is lost');
+subtest 'an ensemble survives the loss of its leader' => sub {
+	$start = time;
+	my $ensemble = Zklock::ZooKeeper->ensemble(3);
+	note sprintf('ensemble ready after %.2f s', time - $start);
+	my $leader = $ensemble->leader;
+	is(scalar($ensemble->followers), 2, 'an ensemble has a leader and two followers');
+	$ensemble->shell->create('/e');
+	my $mark = $ensemble->mark;
+	$ensemble->shell->create('/e/x');
+	is_deeply($ensemble->requests($mark), { create => 1 }, 'a write counts once');
+	$leader->kill9;
+	my $next = $ensemble->leader;
+	isnt($next->name, $leader->name, 'it survives the loss of its leader');
+	wait_until { eval { $ensemble->shell->create('/e/y'); 1 } || $@ =~ /NodeExists/ } 'a write', 20;
+	$leader->start;
+	is(scalar($ensemble->followers), 2, 'the old leader comes back as a follower');
+	is_deeply([ $ensemble->children('/e') ], [ 'x', 'y' ], 'nothing is lost');
+};
 
 done_testing;

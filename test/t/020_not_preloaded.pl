@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Without shared_preload_libraries the extension can be created, but whatever one calls
-# says what is missing, however the library got into the session.
+# Without shared_preload_libraries the extension can be created, but each of its functions
+# reports what is missing, however the library was loaded into the session.
 
 use strict;
 use warnings;
@@ -38,30 +38,35 @@ sub refuses
 		$name) || diag(explain($result));
 }
 
-refuses($admin, $_, $_) foreach @calls;
-refuses($admin, q{SELECT zk_lock('/t/lock')}, 'with good arguments as well');
-refuses($admin, q{SELECT zk_lock(ARRAY['/t/lock'], '0')}, 'an array, too');
+subtest 'without preload every function says what to do' => sub {
+	refuses($admin, $_, $_) foreach @calls;
+	refuses($admin, q{SELECT zk_lock('/t/lock')}, 'with good arguments as well');
+	refuses($admin, q{SELECT zk_lock(ARRAY['/t/lock'], '0')}, 'an array, too');
+};
 
-# Loaded by hand, or for each session: still no worker and no shared memory.
-my $loaded = $server->session;
-ok($loaded->try(q{LOAD 'zklock'})->{ok}, 'LOAD works');
-refuses($loaded, $_, "after LOAD: $_") foreach @calls;
+subtest 'loaded by hand, or for each session, zklock runs no worker and disturbs nothing' => sub {
+	# Loaded by hand, or for each session: still no worker and no shared memory.
+	my $loaded = $server->session;
+	ok($loaded->try(q{LOAD 'zklock'})->{ok}, 'LOAD works');
+	refuses($loaded, $_, "after LOAD: $_") foreach @calls;
 
-$admin->query(q{ALTER SYSTEM SET session_preload_libraries = 'zklock'});
-$admin->query('SELECT pg_reload_conf()');
-$server->wait_value('SHOW session_preload_libraries', 'zklock');
-my $preloaded = $server->session;
-refuses($preloaded, $_, "with session_preload_libraries: $_") foreach @calls;
+	$admin->query(q{ALTER SYSTEM SET session_preload_libraries = 'zklock'});
+	$admin->query('SELECT pg_reload_conf()');
+	$server->wait_value('SHOW session_preload_libraries', 'zklock');
+	my $preloaded = $server->session;
+	refuses($preloaded, $_, "with session_preload_libraries: $_") foreach @calls;
 
-# What has nothing to do with locks goes on as if there were no extension.
-foreach my $session ($admin, $loaded, $preloaded)
-{
-	ok($session->try('DISCARD ALL')->{ok}, 'DISCARD ALL in ' . $session->name);
-	is($session->query('BEGIN; CREATE TEMP TABLE t (); DROP TABLE t; COMMIT; SELECT 1'), '1',
-		'a transaction in ' . $session->name);
-}
-is($server->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE '%zklock%'}), '0',
-	'no worker runs');
+	# What has nothing to do with locks goes on as if there were no extension.
+	foreach my $session ($admin, $loaded, $preloaded)
+	{
+		ok($session->try('DISCARD ALL')->{ok}, 'DISCARD ALL in ' . $session->name);
+		is($session->query('BEGIN; CREATE TEMP TABLE t (); DROP TABLE t; COMMIT; SELECT 1'), '1',
+			'a transaction in ' . $session->name);
+	}
+	is($server->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE '%zklock%'}), '0',
+		'no worker runs');
+};
+
 ok($admin->try('DROP EXTENSION zklock')->{ok}, 'DROP EXTENSION works');
 
 done_testing;

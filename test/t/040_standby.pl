@@ -1,14 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A hot standby has a worker of its own and takes part like any other server, and goes
-# on with its locks when it is promoted.
+# A hot standby has a worker of its own and takes part like any other server. It keeps its
+# locks when it is promoted.
 
 use strict;
 use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk      = Zklock::ZooKeeper->standalone;
@@ -19,19 +18,24 @@ my $primary = Zklock::Server->new('primary', zookeeper => $zk, allows_streaming 
 my $holder = $primary->session;
 is($holder->query(q{SELECT zk_lock('/t/backup')}), 't', 'the primary locks');
 my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper => $zk);
-is($standby->value('SELECT pg_is_in_recovery()'), 't', 'the standby is one');
-isnt($standby->session_id, $primary->session_id, 'it has a ZooKeeper session of its own');
-is($primary->zk_session->{expirations}, '0', 'the primary keeps its');
-is($primary->lock_count(q{path = '/t/backup' AND state = 'held'}), '1', 'and its lock');
+
+subtest 'a standby has a ZooKeeper session of its own' => sub {
+	is($standby->value('SELECT pg_is_in_recovery()'), 't', 'the standby is one');
+	isnt($standby->session_id, $primary->session_id, 'it has a ZooKeeper session of its own');
+	is($primary->zk_session->{expirations}, '0', 'the primary keeps its');
+	is($primary->lock_count(q{path = '/t/backup' AND state = 'held'}), '1', 'and its lock');
+};
+
 my $s1 = $standby->session;
 my $s2 = $standby->session;
-is($s1->query(q{SELECT zk_try_lock('/t/backup')}), 'f', 'which the standby does not get');
-is($holder->query(q{SELECT zk_unlock('/t/backup')}), 't', 'the primary unlocks');
 
-is($standby->value(q{SELECT count(*) FROM pg_stat_activity a JOIN zk_session s ON a.pid = s.worker_pid
-	WHERE backend_type LIKE '%zklock%'}), '1', 'the standby runs a worker');
+subtest 'a standby locks with a worker of its own' => sub {
+	is($s1->query(q{SELECT zk_try_lock('/t/backup')}), 'f', 'which the standby does not get');
+	is($holder->query(q{SELECT zk_unlock('/t/backup')}), 't', 'the primary unlocks');
 
-# ---- every function
+	is($standby->value(q{SELECT count(*) FROM pg_stat_activity a JOIN zk_session s ON a.pid = s.worker_pid
+		WHERE backend_type LIKE '%zklock%'}), '1', 'the standby runs a worker');
+};
 
 my $p = $primary->session;
 sub excluded
@@ -45,113 +49,115 @@ sub free
 	return is($p->query("SELECT zk_lock('$path', '20 s') AND zk_unlock('$path')"), 't', "the primary gets it after $name");
 }
 
-is($s1->query(q{SELECT zk_lock('/t/a')}), 't', 'zk_lock');
-excluded('/t/a', 'zk_lock');
-like($s1->query(q{SELECT zk_fencing_token('/t/a')}), qr/^[1-9]\d+$/, 'zk_fencing_token');
-is($s1->query(q{SELECT zk_unlock('/t/a')}), 't', 'zk_unlock');
-is($p->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'which returns when the lock is free');
+subtest 'every function works on a standby' => sub {
+	is($s1->query(q{SELECT zk_lock('/t/a')}), 't', 'zk_lock');
+	excluded('/t/a', 'zk_lock');
+	like($s1->query(q{SELECT zk_fencing_token('/t/a')}), qr/^[1-9]\d+$/, 'zk_fencing_token');
+	is($s1->query(q{SELECT zk_unlock('/t/a')}), 't', 'zk_unlock');
+	is($p->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'which returns when the lock is free');
 
-is($s1->query(q{SELECT zk_try_lock('/t/a')}), 't', 'zk_try_lock');
-excluded('/t/a', 'zk_try_lock');
-is($s1->query(q{SELECT zk_lock(ARRAY['/t/b', '/t/a'])}), 't', 'zk_lock of several');
-excluded('/t/b', 'zk_lock of several');
-is($s1->query(q{SELECT zk_unlock(ARRAY['/t/a', '/t/b'])}), 't', 'zk_unlock of several');
-excluded('/t/a', 'one that was locked twice');
-is($p->query(q{SELECT zk_try_lock('/t/b') AND zk_unlock('/t/b')}), 't', 'the other is free');
-$s1->query(q{SELECT zk_unlock_all()});
-is($p->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'zk_unlock_all');
+	is($s1->query(q{SELECT zk_try_lock('/t/a')}), 't', 'zk_try_lock');
+	excluded('/t/a', 'zk_try_lock');
+	is($s1->query(q{SELECT zk_lock(ARRAY['/t/b', '/t/a'])}), 't', 'zk_lock of several');
+	excluded('/t/b', 'zk_lock of several');
+	is($s1->query(q{SELECT zk_unlock(ARRAY['/t/a', '/t/b'])}), 't', 'zk_unlock of several');
+	excluded('/t/a', 'one that was locked twice');
+	is($p->query(q{SELECT zk_try_lock('/t/b') AND zk_unlock('/t/b')}), 't', 'the other is free');
+	$s1->query(q{SELECT zk_unlock_all()});
+	is($p->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'zk_unlock_all');
 
-is($s1->query(q{SELECT zk_semaphore_acquire('/t/sem', 1)}), 't', 'zk_semaphore_acquire');
-is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0')}), 'f', 'the primary does not get the permit');
-is($s1->query(q{SELECT zk_semaphore_release('/t/sem')}), 't', 'zk_semaphore_release');
-is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0') AND zk_semaphore_release('/t/sem')}), 't',
-	'then it does');
+	is($s1->query(q{SELECT zk_semaphore_acquire('/t/sem', 1)}), 't', 'zk_semaphore_acquire');
+	is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0')}), 'f', 'the primary does not get the permit');
+	is($s1->query(q{SELECT zk_semaphore_release('/t/sem')}), 't', 'zk_semaphore_release');
+	is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0') AND zk_semaphore_release('/t/sem')}), 't',
+		'then it does');
 
-foreach my $end (qw(COMMIT ROLLBACK))
-{
+	foreach my $end (qw(COMMIT ROLLBACK))
+	{
+		$s1->query('BEGIN');
+		is($s1->query(q{SELECT zk_xact_lock('/t/a') AND zk_xact_lock(ARRAY['/t/b', '/t/c']) AND zk_try_xact_lock('/t/d')}),
+			't', 'transaction-level locks');
+		excluded("/t/$_", 'a transaction-level lock') foreach qw(a b c d);
+		$s1->query($end);
+		free("/t/$_", $end) foreach qw(a b c d);
+	}
 	$s1->query('BEGIN');
-	is($s1->query(q{SELECT zk_xact_lock('/t/a') AND zk_xact_lock(ARRAY['/t/b', '/t/c']) AND zk_try_xact_lock('/t/d')}),
-		't', 'transaction-level locks');
-	excluded("/t/$_", 'a transaction-level lock') foreach qw(a b c d);
-	$s1->query($end);
-	free("/t/$_", $end) foreach qw(a b c d);
-}
-$s1->query('BEGIN');
-$s1->query('SAVEPOINT s');
-$s1->query(q{SELECT zk_xact_lock('/t/a')});
-$s1->query('ROLLBACK TO s');
-free('/t/a', 'ROLLBACK TO SAVEPOINT');
-$s1->query('COMMIT');
-$s1->query(q{SELECT zk_lock('/t/a')});
-$s1->query('DISCARD ALL');
-free('/t/a', 'DISCARD ALL');
-$s2->query(q{SELECT zk_lock('/t/a')});
-is($s1->query(q{SELECT zk_try_lock('/t/a')}), 'f', 'sessions of the standby exclude each other');
-$s2->vanish;
-free('/t/a', 'the end of the session');
+	$s1->query('SAVEPOINT s');
+	$s1->query(q{SELECT zk_xact_lock('/t/a')});
+	$s1->query('ROLLBACK TO s');
+	free('/t/a', 'ROLLBACK TO SAVEPOINT');
+	$s1->query('COMMIT');
+	$s1->query(q{SELECT zk_lock('/t/a')});
+	$s1->query('DISCARD ALL');
+	free('/t/a', 'DISCARD ALL');
+	$s2->query(q{SELECT zk_lock('/t/a')});
+	is($s1->query(q{SELECT zk_try_lock('/t/a')}), 'f', 'sessions of the standby exclude each other');
+	$s2->vanish;
+	free('/t/a', 'the end of the session');
+};
 
-# ---- waiting, both ways
+subtest 'sessions of primary and standby wait for each other' => sub {
+	$p->query(q{SELECT zk_lock('/t/a')});
+	$s1->query_start(q{SELECT zk_lock('/t/a')});
+	$standby->wait_waiting($s1);
+	$p->query(q{SELECT zk_unlock('/t/a')});
+	is($s1->finish, 't', 'the standby waits for the primary');
+	$p->query_start(q{SELECT zk_lock('/t/a')});
+	$primary->wait_waiting($p);
+	$s1->query(q{SELECT zk_unlock('/t/a')});
+	is($p->finish, 't', 'the primary waits for the standby');
+	is($s1->query(q{SELECT zk_lock('/t/a', '100 ms')}), 'f', 'a timeout on the standby');
+	# Z comes before a, and is locked then.
+	is($s1->query(q{SELECT zk_lock(ARRAY['/t/c', '/t/b', '/t/a', '/t/Z'], '100 ms')}), 'f',
+		'a timeout for one of several');
+	is($standby->lock_count(q{state = 'held'}), '0', 'then none of them is held');
+	$s1->query('BEGIN');
+	is($s1->query(q{SELECT zk_xact_lock(ARRAY['/t/Z', '/t/a', '/t/b'], '0')}), 'f', 'nor at transaction level');
+	is($standby->lock_count(q{state = 'held'}), '0', 'not even until the end of the transaction');
+	$s1->query('COMMIT');
+	$s1->query_start(q{SELECT zk_lock('/t/a')});
+	$standby->wait_waiting($s1);
+	$s1->cancel;
+	is($s1->result->{sqlstate}, '57014', 'a cancel on the standby');
+	$p->query(q{SELECT zk_unlock('/t/a')});
+};
 
-$p->query(q{SELECT zk_lock('/t/a')});
-$s1->query_start(q{SELECT zk_lock('/t/a')});
-$standby->wait_waiting($s1);
-$p->query(q{SELECT zk_unlock('/t/a')});
-is($s1->finish, 't', 'the standby waits for the primary');
-$p->query_start(q{SELECT zk_lock('/t/a')});
-$primary->wait_waiting($p);
-$s1->query(q{SELECT zk_unlock('/t/a')});
-is($p->finish, 't', 'the primary waits for the standby');
-is($s1->query(q{SELECT zk_lock('/t/a', '100 ms')}), 'f', 'a timeout on the standby');
-# Z comes before a, and is locked then.
-is($s1->query(q{SELECT zk_lock(ARRAY['/t/c', '/t/b', '/t/a', '/t/Z'], '100 ms')}), 'f',
-	'a timeout for one of several');
-is($standby->lock_count(q{state = 'held'}), '0', 'then none of them is held');
-$s1->query('BEGIN');
-is($s1->query(q{SELECT zk_xact_lock(ARRAY['/t/Z', '/t/a', '/t/b'], '0')}), 'f', 'nor at transaction level');
-is($standby->lock_count(q{state = 'held'}), '0', 'not even until the end of the transaction');
-$s1->query('COMMIT');
-$s1->query_start(q{SELECT zk_lock('/t/a')});
-$standby->wait_waiting($s1);
-$s1->cancel;
-is($s1->result->{sqlstate}, '57014', 'a cancel on the standby');
-$p->query(q{SELECT zk_unlock('/t/a')});
+subtest 'a promotion costs nobody a lock' => sub {
+	$s1->query(q{SELECT zk_lock('/t/session')});
+	$s1->query('BEGIN');
+	$s1->query(q{SELECT zk_xact_lock('/t/xact')});
+	my $token = $s1->query(q{SELECT zk_fencing_token('/t/session')});
+	$s2 = $standby->session;
+	$p->query(q{SELECT zk_lock('/t/wait')});
+	$s2->query_start(q{SELECT zk_lock('/t/wait')});
+	$standby->wait_waiting($s2);
+	my $worker  = $standby->worker_pid;
+	my $session = $standby->session_id;
 
-# ---- promotion
+	$standby->promote;
+	is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
+	is($standby->worker_pid, $worker, 'its worker runs on');
+	is($standby->session_id, $session, 'with the same ZooKeeper session');
+	is($s1->query(q{SELECT zk_fencing_token('/t/session')}), $token, 'a session-level lock is held on');
+	excluded('/t/session', 'a session-level lock from before promotion');
+	excluded('/t/xact', 'a transaction-level lock from before promotion');
+	ok($s2->busy, 'a wait goes on');
+	$p->query(q{SELECT zk_unlock('/t/wait')});
+	is($s2->finish, 't', 'until it gets the lock');
 
-$s1->query(q{SELECT zk_lock('/t/session')});
-$s1->query('BEGIN');
-$s1->query(q{SELECT zk_xact_lock('/t/xact')});
-my $token = $s1->query(q{SELECT zk_fencing_token('/t/session')});
-$s2 = $standby->session;
-$p->query(q{SELECT zk_lock('/t/wait')});
-$s2->query_start(q{SELECT zk_lock('/t/wait')});
-$standby->wait_waiting($s2);
-my $worker  = $standby->worker_pid;
-my $session = $standby->session_id;
-
-$standby->promote;
-is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
-is($standby->worker_pid, $worker, 'its worker runs on');
-is($standby->session_id, $session, 'with the same ZooKeeper session');
-is($s1->query(q{SELECT zk_fencing_token('/t/session')}), $token, 'a session-level lock is held on');
-excluded('/t/session', 'a session-level lock from before promotion');
-excluded('/t/xact', 'a transaction-level lock from before promotion');
-ok($s2->busy, 'a wait goes on');
-$p->query(q{SELECT zk_unlock('/t/wait')});
-is($s2->finish, 't', 'until it gets the lock');
-
-# The transaction began when nothing could be written, and stays like that.
-is($s1->try('CREATE TABLE t ()')->{sqlstate}, '25006', 'the transaction from before promotion is read-only');
-is($s1->query('ROLLBACK; SELECT 1'), '1', 'and ends');
-free('/t/xact', 'its end');
-$s1->query('BEGIN');
-$s1->query('CREATE TABLE t ()');
-is($s1->query(q{SELECT zk_xact_lock('/t/xact')}), 't', 'a writing transaction locks');
-excluded('/t/xact', 'a transaction-level lock after promotion');
-$s1->query('COMMIT');
-free('/t/xact', 'its commit');
-$_->query('SELECT zk_unlock_all()') foreach $s1, $s2;
-free('/t/session', 'zk_unlock_all');
+	# The transaction began when nothing could be written, and stays like that.
+	is($s1->try('CREATE TABLE t ()')->{sqlstate}, '25006', 'the transaction from before promotion is read-only');
+	is($s1->query('ROLLBACK; SELECT 1'), '1', 'and ends');
+	free('/t/xact', 'its end');
+	$s1->query('BEGIN');
+	$s1->query('CREATE TABLE t ()');
+	is($s1->query(q{SELECT zk_xact_lock('/t/xact')}), 't', 'a writing transaction locks');
+	excluded('/t/xact', 'a transaction-level lock after promotion');
+	$s1->query('COMMIT');
+	free('/t/xact', 'its commit');
+	$_->query('SELECT zk_unlock_all()') foreach $s1, $s2;
+	free('/t/session', 'zk_unlock_all');
+};
 
 Zklock::Server->assert_clean($zk, [ $primary, $standby ],
 	map { "/t/$_" } qw(backup a b c d Z session xact wait));

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The next holder of a lock, on whatever server, must not run before what the last one
-# did is durable. So a transaction with a transaction-level lock is flushed at commit, even
+# The next holder of a lock, on whatever server, must not run before the work of the last
+# one is durable. Therefore a transaction with a transaction-level lock is flushed at commit, even
 # with synchronous_commit = off.
 
 use strict;
@@ -66,30 +66,36 @@ sub flushed
 my $insert = q{INSERT INTO t VALUES ('x')};
 my $lock   = q{SELECT zk_xact_lock('/t/lock')};
 
-# Without a lock nothing flushes: else the rest would prove nothing.
-flushed(0, 'no lock', 'BEGIN', $insert, 'COMMIT');
-flushed(0, 'no lock, one statement', $insert);
+subtest 'without a lock nothing is flushed' => sub {
+	# Without a lock nothing flushes: else the rest would prove nothing.
+	flushed(0, 'no lock', 'BEGIN', $insert, 'COMMIT');
+	flushed(0, 'no lock, one statement', $insert);
+};
 
-flushed(1, 'lock first', 'BEGIN', $lock, $insert, 'COMMIT');
-flushed(1, 'lock last', 'BEGIN', $insert, $lock, 'COMMIT');
-flushed(1, 'one statement', q{INSERT INTO t SELECT zk_xact_lock('/t/lock')});
-flushed(1, 'zk_try_xact_lock', 'BEGIN', q{SELECT zk_try_xact_lock('/t/lock')}, $insert, 'COMMIT');
-flushed(1, 'several locks', 'BEGIN', q{SELECT zk_xact_lock(ARRAY['/t/lock', '/t/lock2'])}, $insert, 'COMMIT');
-flushed(1, 'lock of a released savepoint',
-	'BEGIN', 'SAVEPOINT s', $lock, 'RELEASE s', $insert, 'COMMIT');
-flushed(1, 'lock held at session level as well',
-	'BEGIN', q{SELECT zk_lock('/t/lock')}, $lock, $insert, 'COMMIT', q{SELECT zk_unlock('/t/lock')});
-flushed(1, 'COMMIT AND CHAIN', 'BEGIN', $lock, $insert, 'COMMIT AND CHAIN');
-flushed(0, 'the chained transaction, without a lock', $insert, 'COMMIT');
-flushed(1, 'commit in a procedure',
-	q{DO $$ BEGIN PERFORM zk_xact_lock('/t/lock'); INSERT INTO t VALUES ('x'); COMMIT; END $$});
+subtest 'a transaction that holds a lock is flushed at its commit' => sub {
+	flushed(1, 'lock first', 'BEGIN', $lock, $insert, 'COMMIT');
+	flushed(1, 'lock last', 'BEGIN', $insert, $lock, 'COMMIT');
+	flushed(1, 'one statement', q{INSERT INTO t SELECT zk_xact_lock('/t/lock')});
+	flushed(1, 'zk_try_xact_lock', 'BEGIN', q{SELECT zk_try_xact_lock('/t/lock')}, $insert, 'COMMIT');
+	flushed(1, 'several locks', 'BEGIN', q{SELECT zk_xact_lock(ARRAY['/t/lock', '/t/lock2'])}, $insert, 'COMMIT');
+	flushed(1, 'lock of a released savepoint',
+		'BEGIN', 'SAVEPOINT s', $lock, 'RELEASE s', $insert, 'COMMIT');
+	flushed(1, 'lock held at session level as well',
+		'BEGIN', q{SELECT zk_lock('/t/lock')}, $lock, $insert, 'COMMIT', q{SELECT zk_unlock('/t/lock')});
+	flushed(1, 'COMMIT AND CHAIN', 'BEGIN', $lock, $insert, 'COMMIT AND CHAIN');
+	flushed(0, 'the chained transaction, without a lock', $insert, 'COMMIT');
+	flushed(1, 'commit in a procedure',
+		q{DO $$ BEGIN PERFORM zk_xact_lock('/t/lock'); INSERT INTO t VALUES ('x'); COMMIT; END $$});
+};
 
-# Only such a transaction is slowed down, and only while it holds the lock.
-flushed(0, 'the next transaction', 'BEGIN', $insert, 'COMMIT');
-flushed(0, 'lock rolled back to a savepoint',
-	'BEGIN', 'SAVEPOINT s', $lock, 'ROLLBACK TO s', $insert, 'COMMIT');
-flushed(0, 'lock at session level',
-	q{SELECT zk_lock('/t/lock')}, 'BEGIN', $insert, 'COMMIT', q{SELECT zk_unlock('/t/lock')});
+subtest 'only such a transaction is flushed, and only while it holds the lock' => sub {
+	# Only such a transaction is slowed down, and only while it holds the lock.
+	flushed(0, 'the next transaction', 'BEGIN', $insert, 'COMMIT');
+	flushed(0, 'lock rolled back to a savepoint',
+		'BEGIN', 'SAVEPOINT s', $lock, 'ROLLBACK TO s', $insert, 'COMMIT');
+	flushed(0, 'lock at session level',
+		q{SELECT zk_lock('/t/lock')}, 'BEGIN', $insert, 'COMMIT', q{SELECT zk_unlock('/t/lock')});
+};
 
 kill 'CONT', $walwriter;
 Zklock::Server->assert_clean($zk, [$server], '/t/lock', '/t/lock2');

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Settings: bad values are refused and say why; the limits they set are kept.
+# Settings: bad values are refused with a reason, and the limits that settings set are kept.
 
 use strict;
 use warnings;
@@ -14,8 +14,6 @@ my $zk     = Zklock::ZooKeeper->standalone;
 my $server = Zklock::Server->new('main', zookeeper => $zk, conf => ['zklock.max_locks = 4']);
 my $s      = $server->session;
 
-# ---- bad values
-
 sub refused
 {
 	my ($setting, $value, $field, $text) = @_;
@@ -27,71 +25,70 @@ sub refused
 	return $result;
 }
 
-my $format = refused('zklock.servers', 'localhost:0', 'detail', qr/^A port must be a number from 1 to 65535\.$/);
-is($format->{hint}, 'The format is "host:port,host:port/chroot".', 'zklock.servers: hint');
-refused('zklock.servers', $_, 'detail', qr/^A port must be/)
-  foreach 'localhost:65536', 'localhost:', 'localhost:x', 'localhost:21 81', 'localhost:2181x', 'a:1,b:99999',
-  'localhost:-1', '[::1]2181', 'localhost:99999999999999999999';
-refused('zklock.servers', $_, 'detail', qr/^A host name is empty\.$/)
-  foreach '', ',', 'a:2181,', ',a:2181', 'a,,b', ':2181', '/chroot', '[]:2181', '::1', ' ';
-refused('zklock.servers', $_, 'detail', qr/^A host name contains a character/) foreach 'local host:2181', "h\x01:2181";
-refused('zklock.servers', 'h' x 400 . ':2181', 'detail', qr/^A host name is too long\.$/);
-refused('zklock.servers', join(',', ('localhost:2181') x 100), 'detail', qr/^(?:The value is too long|There are too many servers)\.$/);
-refused('zklock.servers', join(',', map { "h$_" } 1 .. 100), 'detail', qr/^There are too many servers\.$/);
-refused('zklock.servers', 'localhost:2181/' . 'x' x 1100, 'detail', qr/^The value is too long\.$/);
-refused('zklock.servers', 'h:1/' . 'x' x 1020, 'detail', qr/^The value is too long\.$/);
-refused('zklock.servers', 'localhost:2181/a//b', 'detail', qr/^A path must not contain "\/\/"\.$/);
-refused('zklock.servers', 'localhost:2181/a/',   'detail', qr/^A path must not end with "\/"\.$/);
-refused('zklock.servers', 'localhost:2181/a/..', 'detail', qr/^A path must not have "\." or "\.\." as a component\.$/);
-refused('zklock.servers', 'localhost:2181/zookeeper', 'detail', qr/^The path "\/zookeeper"/);
-refused('zklock.max_locks', '0', 'detail', qr/^It must be -1, .*"max_connections", or positive\.$/);
-refused('zklock.max_locks', $_, 'message', qr/outside the valid range .*\(-1 \.\. 16384\)/) foreach '-2', '16385';
-refused('zklock.session_timeout', $_, 'message', qr/outside the valid range .*\(1000 (?:ms )?\.\. 3600000(?: ms)?\)/)
-  foreach '999ms', '61min', '-1', '0';
-refused('zklock.session_timeout', 'soon', 'message', qr/^invalid value for parameter "zklock\.session_timeout"/);
-refused('zklock.acl', 'closed', 'hint', qr/^Available values: open, creator\.$/);
-# A list, so that quotes would make one item of the text.
-refused('zklock.allowed_paths', $_, 'detail', qr/^Item "[ab*]+" is not valid\. /) foreach 'a', '/a, b', '*', '/a,b*';
-is($s->try(q{ALTER SYSTEM SET zklock.nonsense = 'x'})->{ok}, 0, 'a setting that does not exist is refused');
+subtest 'bad values are refused' => sub {
+	my $format = refused('zklock.servers', 'localhost:0', 'detail', qr/^A port must be a number from 1 to 65535\.$/);
+	is($format->{hint}, 'The format is "host:port,host:port/chroot".', 'zklock.servers: hint');
+	refused('zklock.servers', $_, 'detail', qr/^A port must be/)
+	  foreach 'localhost:65536', 'localhost:', 'localhost:x', 'localhost:21 81', 'localhost:2181x', 'a:1,b:99999',
+	  'localhost:-1', '[::1]2181', 'localhost:99999999999999999999';
+	refused('zklock.servers', $_, 'detail', qr/^A host name is empty\.$/)
+	  foreach '', ',', 'a:2181,', ',a:2181', 'a,,b', ':2181', '/chroot', '[]:2181', '::1', ' ';
+	refused('zklock.servers', $_, 'detail', qr/^A host name contains a character/) foreach 'local host:2181', "h\x01:2181";
+	refused('zklock.servers', 'h' x 400 . ':2181', 'detail', qr/^A host name is too long\.$/);
+	refused('zklock.servers', join(',', ('localhost:2181') x 100), 'detail', qr/^(?:The value is too long|There are too many servers)\.$/);
+	refused('zklock.servers', join(',', map { "h$_" } 1 .. 100), 'detail', qr/^There are too many servers\.$/);
+	refused('zklock.servers', 'localhost:2181/' . 'x' x 1100, 'detail', qr/^The value is too long\.$/);
+	refused('zklock.servers', 'h:1/' . 'x' x 1020, 'detail', qr/^The value is too long\.$/);
+	refused('zklock.servers', 'localhost:2181/a//b', 'detail', qr/^A path must not contain "\/\/"\.$/);
+	refused('zklock.servers', 'localhost:2181/a/',   'detail', qr/^A path must not end with "\/"\.$/);
+	refused('zklock.servers', 'localhost:2181/a/..', 'detail', qr/^A path must not have "\." or "\.\." as a component\.$/);
+	refused('zklock.servers', 'localhost:2181/zookeeper', 'detail', qr/^The path "\/zookeeper"/);
+	refused('zklock.max_locks', '0', 'detail', qr/^It must be -1, .*"max_connections", or positive\.$/);
+	refused('zklock.max_locks', $_, 'message', qr/outside the valid range .*\(-1 \.\. 16384\)/) foreach '-2', '16385';
+	refused('zklock.session_timeout', $_, 'message', qr/outside the valid range .*\(1000 (?:ms )?\.\. 3600000(?: ms)?\)/)
+	  foreach '999ms', '61min', '-1', '0';
+	refused('zklock.session_timeout', 'soon', 'message', qr/^invalid value for parameter "zklock\.session_timeout"/);
+	refused('zklock.acl', 'closed', 'hint', qr/^Available values: open, creator\.$/);
+	# A list, so that quotes would make one item of the text.
+	refused('zklock.allowed_paths', $_, 'detail', qr/^Item "[ab*]+" is not valid\. /) foreach 'a', '/a, b', '*', '/a,b*';
+	is($s->try(q{ALTER SYSTEM SET zklock.nonsense = 'x'})->{ok}, 0, 'a setting that does not exist is refused');
+};
 
-# Good values of the same settings.
-foreach my $good (
-	[ 'zklock.servers',         'localhost' ],
-	[ 'zklock.servers',         'a:1, b:65535 ,[::1]:2181,127.0.0.1/chroot/deep' ],
-	[ 'zklock.servers',         'a,b/' ],
-	[ 'zklock.servers',         'h:1/' . 'x' x 1019 ],
-	[ 'zklock.max_locks',       '-1' ],
-	[ 'zklock.max_locks',       '16384' ],
-	[ 'zklock.session_timeout', '1s' ],
-	[ 'zklock.session_timeout', '1h' ],
-	[ 'zklock.acl',             'CREATOR' ],
-	[ 'zklock.allowed_paths',   '/a, /b/*' ],
-	[ 'zklock.allowed_paths',   '' ],
-	[ 'zklock.server_name',     'any text' ],
-	[ 'zklock.auth_file',       '/nowhere' ])
-{
-	my ($setting, $value) = @$good;
-	ok($s->try("ALTER SYSTEM SET $setting = '$value'")->{ok}, "$setting = '$value' is accepted");
-	$s->query("ALTER SYSTEM RESET $setting");
-}
+subtest 'good values are accepted' => sub {
+	# Good values of the same settings.
+	foreach my $good (
+		[ 'zklock.servers',         'localhost' ],
+		[ 'zklock.servers',         'a:1, b:65535 ,[::1]:2181,127.0.0.1/chroot/deep' ],
+		[ 'zklock.servers',         'a,b/' ],
+		[ 'zklock.servers',         'h:1/' . 'x' x 1019 ],
+		[ 'zklock.max_locks',       '-1' ],
+		[ 'zklock.max_locks',       '16384' ],
+		[ 'zklock.session_timeout', '1s' ],
+		[ 'zklock.session_timeout', '1h' ],
+		[ 'zklock.acl',             'CREATOR' ],
+		[ 'zklock.allowed_paths',   '/a, /b/*' ],
+		[ 'zklock.allowed_paths',   '' ],
+		[ 'zklock.server_name',     'any text' ],
+		[ 'zklock.auth_file',       '/nowhere' ])
+	{
+		my ($setting, $value) = @$good;
+		ok($s->try("ALTER SYSTEM SET $setting = '$value'")->{ok}, "$setting = '$value' is accepted");
+		$s->query("ALTER SYSTEM RESET $setting");
+	}
+};
 
-# A bad value in the file: the server goes on with the one it has, and says why in the log.
-my $mark    = $server->log_mark;
-my $servers = $server->value('SHOW zklock.servers');
-$server->append_conf('postgresql.conf', q{zklock.servers = 'localhost:0'});
-$server->value('SELECT pg_reload_conf()');
-$server->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:0"/, $mark);
-$server->wait_log(qr/DETAIL:  A port must be a number from 1 to 65535/, $mark);
-is($server->value('SHOW zklock.servers'), $servers, 'the value in use stays');
-is($s->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'and is used');
-$server->append_conf('postgresql.conf', "zklock.servers = '$servers'");
-
-# ---- zklock.max_locks exhausted
-
-is($server->value('SHOW zklock.max_locks'), '4', 'four locks are to be had');
-my $other = $server->session;
-is($s->query(q{SELECT zk_lock('/t/a') AND zk_lock('/t/b') AND zk_lock('/t/c')}), 't', 'three of them');
-is($other->query(q{SELECT zk_lock('/t/d')}), 't', 'and the fourth, in another session');
+subtest 'a bad value in the file is told in the log, and the server goes on with the one it has' => sub {
+	# A bad value in the file: the server goes on with the one it has, and says why in the log.
+	my $mark    = $server->log_mark;
+	my $servers = $server->value('SHOW zklock.servers');
+	$server->append_conf('postgresql.conf', q{zklock.servers = 'localhost:0'});
+	$server->value('SELECT pg_reload_conf()');
+	$server->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:0"/, $mark);
+	$server->wait_log(qr/DETAIL:  A port must be a number from 1 to 65535/, $mark);
+	is($server->value('SHOW zklock.servers'), $servers, 'the value in use stays');
+	is($s->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'and is used');
+	$server->append_conf('postgresql.conf', "zklock.servers = '$servers'");
+};
 
 sub exhausted
 {
@@ -104,66 +101,75 @@ sub exhausted
 	like($result->{hint} || '', qr/"zklock\.max_locks"/, "$name: hint");
 	return;
 }
-exhausted($s,     q{SELECT zk_lock('/t/e')},         'zk_lock');
-exhausted($s,     q{SELECT zk_lock('/t/e', '1 s')},  'zk_lock with a timeout');
-exhausted($other, q{SELECT zk_try_lock('/t/e')},     'zk_try_lock');
-exhausted($other, q{SELECT zk_xact_lock('/t/e')},    'zk_xact_lock');
-# One who waits needs a place, too.
-exhausted($other, q{SELECT zk_lock('/t/a')},         'a wait');
-is($s->query(q{SELECT zk_lock('/t/a') AND zk_try_lock('/t/b') AND zk_unlock('/t/a')}), 't',
-	'what is held can be locked again');
-is($server->lock_count(q{state = 'held'}), '4', 'all four are held');
-is(scalar($zk->children('/t/e')), 0, 'the fifth has no node');
 
-is($s->query(q{SELECT zk_unlock('/t/c')}), 't', 'one is unlocked');
-# Of two only one is to be had: so none is locked, and the place is free again.
-exhausted($other, q{SELECT zk_lock(ARRAY['/t/e', '/t/f'])}, 'two at once');
-is($other->query(q{SELECT string_agg(path, ' ') FROM zk_locks WHERE state = 'held' AND pid = pg_backend_pid()}),
-	'/t/d', 'none of the two is held');
-$server->wait_value('SELECT count(*) FROM zk_locks', 3);
-is($other->query(q{SELECT zk_lock('/t/e')}), 't', 'one after the other works');
-exhausted($s, q{SELECT zk_lock('/t/f')}, 'the next');
-$other->disconnect;
-$server->wait_value('SELECT count(*) FROM zk_locks', 2);
-is($s->query(q{SELECT zk_lock('/t/e')}), 't', 'the end of a session makes room');
-$s->query('SELECT zk_unlock_all()');
+subtest 'no more locks can be had than zklock.max_locks says' => sub {
+	is($server->value('SHOW zklock.max_locks'), '4', 'four locks are to be had');
+	my $other = $server->session;
+	is($s->query(q{SELECT zk_lock('/t/a') AND zk_lock('/t/b') AND zk_lock('/t/c')}), 't', 'three of them');
+	is($other->query(q{SELECT zk_lock('/t/d')}), 't', 'and the fourth, in another session');
 
-# No place gets lost, whatever the end of a lock: there would be none left otherwise.
-foreach my $round (1 .. 3)
-{
-	my $session = $server->session;
-	my @paths = map { "'/t/$round$_'" } qw(a b c d);
+	exhausted($s,     q{SELECT zk_lock('/t/e')},         'zk_lock');
+	exhausted($s,     q{SELECT zk_lock('/t/e', '1 s')},  'zk_lock with a timeout');
+	exhausted($other, q{SELECT zk_try_lock('/t/e')},     'zk_try_lock');
+	exhausted($other, q{SELECT zk_xact_lock('/t/e')},    'zk_xact_lock');
+	# One who waits needs a place, too.
+	exhausted($other, q{SELECT zk_lock('/t/a')},         'a wait');
+	is($s->query(q{SELECT zk_lock('/t/a') AND zk_try_lock('/t/b') AND zk_unlock('/t/a')}), 't',
+		'what is held can be locked again');
+	is($server->lock_count(q{state = 'held'}), '4', 'all four are held');
+	is(scalar($zk->children('/t/e')), 0, 'the fifth has no node');
+
+	is($s->query(q{SELECT zk_unlock('/t/c')}), 't', 'one is unlocked');
+	# Of two only one is to be had: so none is locked, and the place is free again.
+	exhausted($other, q{SELECT zk_lock(ARRAY['/t/e', '/t/f'])}, 'two at once');
+	is($other->query(q{SELECT string_agg(path, ' ') FROM zk_locks WHERE state = 'held' AND pid = pg_backend_pid()}),
+		'/t/d', 'none of the two is held');
+	$server->wait_value('SELECT count(*) FROM zk_locks', 3);
+	is($other->query(q{SELECT zk_lock('/t/e')}), 't', 'one after the other works');
+	exhausted($s, q{SELECT zk_lock('/t/f')}, 'the next');
+	$other->disconnect;
+	$server->wait_value('SELECT count(*) FROM zk_locks', 2);
+	is($s->query(q{SELECT zk_lock('/t/e')}), 't', 'the end of a session makes room');
+	$s->query('SELECT zk_unlock_all()');
+};
+
+subtest 'no place gets lost, whatever the end of a lock' => sub {
+	# No place gets lost, whatever the end of a lock: there would be none left otherwise.
+	foreach my $round (1 .. 3)
+	{
+		my $session = $server->session;
+		my @paths = map { "'/t/$round$_'" } qw(a b c d);
+		$server->wait_value('SELECT count(*) FROM zk_locks', 0);
+		is($session->query('SELECT zk_lock(ARRAY[' . join(', ', @paths) . '])'), 't', "round $round: all four");
+		exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round");
+		$session->query('DISCARD ALL');
+		$session->query('BEGIN');
+		is($session->query(join(' AND ', 'SELECT true', map { "zk_xact_lock($_)" } @paths)), 't',
+			"round $round: all four in a transaction");
+		exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round, in a transaction");
+		$session->query('ROLLBACK');
+		$server->wait_value('SELECT count(*) FROM zk_locks', 0);
+		is($session->query(join(' AND ', 'SELECT true', map { "zk_lock($_)" } @paths)), 't',
+			"round $round: all four after the rollback");
+		my $waiter = $server->session;
+		exhausted($waiter, "SELECT zk_lock($paths[0])", "round $round, a waiter");
+		$session->query("SELECT zk_unlock($paths[3])");
+		$waiter->query_start("SELECT zk_lock($paths[0])");
+		$server->wait_waiting($waiter);
+		$waiter->cancel;
+		is($waiter->result->{sqlstate}, '57014', "round $round: a wait is cancelled");
+		$session->terminate;
+	}
 	$server->wait_value('SELECT count(*) FROM zk_locks', 0);
-	is($session->query('SELECT zk_lock(ARRAY[' . join(', ', @paths) . '])'), 't', "round $round: all four");
-	exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round");
-	$session->query('DISCARD ALL');
-	$session->query('BEGIN');
-	is($session->query(join(' AND ', 'SELECT true', map { "zk_xact_lock($_)" } @paths)), 't',
-		"round $round: all four in a transaction");
-	exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round, in a transaction");
-	$session->query('ROLLBACK');
-	$server->wait_value('SELECT count(*) FROM zk_locks', 0);
-	is($session->query(join(' AND ', 'SELECT true', map { "zk_lock($_)" } @paths)), 't',
-		"round $round: all four after the rollback");
-	my $waiter = $server->session;
-	exhausted($waiter, "SELECT zk_lock($paths[0])", "round $round, a waiter");
-	$session->query("SELECT zk_unlock($paths[3])");
-	$waiter->query_start("SELECT zk_lock($paths[0])");
-	$server->wait_waiting($waiter);
-	$waiter->cancel;
-	is($waiter->result->{sqlstate}, '57014', "round $round: a wait is cancelled");
-	$session->terminate;
-}
-$server->wait_value('SELECT count(*) FROM zk_locks', 0);
-is($s->query(q{SELECT zk_lock(ARRAY['/t/a', '/t/b', '/t/c', '/t/d']) AND zk_unlock(ARRAY['/t/a', '/t/b', '/t/c', '/t/d'])}),
-	't', 'everything works as at the beginning');
+	is($s->query(q{SELECT zk_lock(ARRAY['/t/a', '/t/b', '/t/c', '/t/d']) AND zk_unlock(ARRAY['/t/a', '/t/b', '/t/c', '/t/d'])}),
+		't', 'everything works as at the beginning');
 
-Zklock::Server->assert_clean($zk, [$server], (map { "/t/$_" } qw(a b c d e f)),
-	map { my $round = $_; map { "/t/$round$_" } qw(a b c d) } 1 .. 3);
-$s->disconnect;
+	Zklock::Server->assert_clean($zk, [$server], (map { "/t/$_" } qw(a b c d e f)),
+		map { my $round = $_; map { "/t/$round$_" } qw(a b c d) } 1 .. 3);
+	$s->disconnect;
+};
 
-# ---- shared memory
-
+my $most;
 my $used = q{SELECT allocated_size FROM pg_shmem_allocations WHERE name = 'zklock'};
 sub shared_memory
 {
@@ -172,52 +178,58 @@ sub shared_memory
 	$server->restart;
 	return $server->value($used);
 }
-my $most = shared_memory('zklock.max_locks = 16384');
-cmp_ok($most, '<', 64 * 1024 * 1024, 'the most locks possible take less than 64 MB of shared memory');
-$server->wait_session;
-$s = $server->session;
-is($s->query(q{SELECT zk_lock(array_agg('/t/many/' || n)) FROM generate_series(1, 1000) n}), 't', 'with which a thousand are locked');
-is($s->query(q{SELECT count(*) FROM zk_locks WHERE state = 'held'}), '1000', 'and held');
-$s->query('SELECT zk_unlock_all()');
-Zklock::Server->assert_clean($zk, [$server], map { "/t/many/$_" } 1, 500, 1000);
-$s->disconnect;
 
-# ---- other extensions, whose hooks are called by ours or call ours
-
-foreach my $libraries ('pg_stat_statements, zklock', 'zklock, pg_stat_statements')
-{
-	$server->append_conf('postgresql.conf', "shared_preload_libraries = '$libraries'");
-	# Not by the harness, which gives it a name: without one, the node tells its address.
-	$server->stop;
-	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-s', '-w', '-D', $server->data_dir, '-l', $server->logfile,
-		'start');
-	$server->node->_update_pid(1);
+subtest 'the most locks possible take less than 64 MB of shared memory' => sub {
+	$most = shared_memory('zklock.max_locks = 16384');
+	cmp_ok($most, '<', 64 * 1024 * 1024, 'the most locks possible take less than 64 MB of shared memory');
 	$server->wait_session;
 	$s = $server->session;
-	$s->query('CREATE EXTENSION IF NOT EXISTS pg_stat_statements');
-	$s->query('SELECT pg_stat_statements_reset()');
-	is($s->query(q{SELECT zk_lock('/t/a')}), 't', "$libraries: a lock");
-	my ($node) = $zk->children('/t/a');
-	my $port = $server->port;
-	like($zk->shell->get("/t/a/$node"), qr/"server":"[^":]+:$port"/, "$libraries: its node tells host and port");
-	$s->query('DISCARD ALL');
-	is($server->lock_count(q{state = 'held'}), 0, "$libraries: DISCARD ALL releases it");
-	is($s->query(q{SELECT calls FROM pg_stat_statements WHERE query = 'DISCARD ALL'}), '1',
-		"$libraries: and is noticed by the other");
+	is($s->query(q{SELECT zk_lock(array_agg('/t/many/' || n)) FROM generate_series(1, 1000) n}), 't', 'with which a thousand are locked');
+	is($s->query(q{SELECT count(*) FROM zk_locks WHERE state = 'held'}), '1000', 'and held');
+	$s->query('SELECT zk_unlock_all()');
+	Zklock::Server->assert_clean($zk, [$server], map { "/t/many/$_" } 1, 500, 1000);
 	$s->disconnect;
-}
-Zklock::Server->assert_clean($zk, [$server], '/t/a');
+};
 
-# The default is 64 for each connection, as many as there can be at most.
-my $by_number = shared_memory('max_connections = 20', 'zklock.max_locks = 1280');
-is(shared_memory('zklock.max_locks = -1'), $by_number, 'the default is 64 locks for each connection');
-cmp_ok($by_number, '<', $most / 10, 'which is less memory');
-is(shared_memory('max_connections = 300'), $most, 'but no more than the most possible');
+subtest 'hooks of other extensions are called, and call ours' => sub {
+	foreach my $libraries ('pg_stat_statements, zklock', 'zklock, pg_stat_statements')
+	{
+		$server->append_conf('postgresql.conf', "shared_preload_libraries = '$libraries'");
+		# Not by the harness, which gives it a name: without one, the node tells its address.
+		$server->stop;
+		PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-s', '-w', '-D', $server->data_dir, '-l', $server->logfile,
+			'start');
+		$server->node->_update_pid(1);
+		$server->wait_session;
+		$s = $server->session;
+		$s->query('CREATE EXTENSION IF NOT EXISTS pg_stat_statements');
+		$s->query('SELECT pg_stat_statements_reset()');
+		is($s->query(q{SELECT zk_lock('/t/a')}), 't', "$libraries: a lock");
+		my ($node) = $zk->children('/t/a');
+		my $port = $server->port;
+		like($zk->shell->get("/t/a/$node"), qr/"server":"[^":]+:$port"/, "$libraries: its node tells host and port");
+		$s->query('DISCARD ALL');
+		is($server->lock_count(q{state = 'held'}), 0, "$libraries: DISCARD ALL releases it");
+		is($s->query(q{SELECT calls FROM pg_stat_statements WHERE query = 'DISCARD ALL'}), '1',
+			"$libraries: and is noticed by the other");
+		$s->disconnect;
+	}
+	Zklock::Server->assert_clean($zk, [$server], '/t/a');
+};
 
-# ---- settings that do not go together
+subtest 'the default is 64 locks for each connection' => sub {
+	# The default is 64 for each connection, as many as there can be at most.
+	my $by_number = shared_memory('max_connections = 20', 'zklock.max_locks = 1280');
+	is(shared_memory('zklock.max_locks = -1'), $by_number, 'the default is 64 locks for each connection');
+	cmp_ok($by_number, '<', $most / 10, 'which is less memory');
+	is(shared_memory('max_connections = 300'), $most, 'but no more than the most possible');
+};
 
-$mark = $server->log_mark;
-shared_memory(q{zklock.tick_time = '6s'}, q{zklock.session_timeout = '5s'});
-$server->wait_log(qr/WARNING:  "zklock\.tick_time" is 6000 ms, too long for a session timeout of 5000 ms/, $mark);
-pass('a tick time with which nothing can be proved is reported');
+subtest 'a tick time with which nothing can be proved is reported' => sub {
+	my $mark = $server->log_mark;
+	shared_memory(q{zklock.tick_time = '6s'}, q{zklock.session_timeout = '5s'});
+	$server->wait_log(qr/WARNING:  "zklock\.tick_time" is 6000 ms, too long for a session timeout of 5000 ms/, $mark);
+	pass('a tick time with which nothing can be proved is reported');
+};
+
 done_testing;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A connection pool, HikariCP, closes connections whose errors look like a dead database
-# connection, and a session's locks go with it. That ZooKeeper is away is no such error.
+# connection, and a session's locks go with it. An unreachable ZooKeeper causes no such error.
 
 use strict;
 use warnings;

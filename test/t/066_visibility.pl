@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Who sees what in zk_locks and zk_session, and what zk_session tells about room for locks.
+# What each role sees in zk_locks and zk_session, and what zk_session tells about room for locks.
 
 use strict;
 use warnings;

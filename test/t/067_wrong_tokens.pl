@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_fence() with tokens that ZooKeeper has not given: where that can be known they are
-# refused, and who is kept out by one is told so, and not to try again.
+# zk_fence() with tokens that ZooKeeper has not given. They are refused where that can be
+# known, and a session that is kept out by one is told so, and not to try again.
 
 use strict;
 use warnings;

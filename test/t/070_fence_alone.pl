@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_fence() in a server that has the data and takes no locks: installing is enough, and
-# zklock.allowed_paths counts as elsewhere.
+# zk_fence() in a server that has the data and takes no locks: to install the extension is
+# enough, and zklock.allowed_paths applies as elsewhere.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# First come, first served: over the sessions of two database servers, and foreign
-# clients of three makes, in any mixture.
+# First come, first served, among sessions of two database servers and foreign clients of
+# three makes, in any mixture.
 
 use strict;
 use warnings;
@@ -129,122 +129,130 @@ sub expected_nodes
 
 sub names { return join(' ', map { $_->{name} } @_); }
 
-# ---- mixtures
-
 my $number = 0;
-foreach my $mixture (
-	'a b a b a b',
-	'a a a b b a a b b b',
-	'A a B b A A b a B',
-	'a p a p b p b p a',
-	'p a a k b j a b p b a',
-	'k k b a p p a b j j a A B',
-	'j a k b j a k b j',
-	'b b b k a a a j b b b p a a a k k b a')
-{
-	$path = '/t/fifo/' . ++$number;
-	my @queue = arrive(split / /, $mixture);
-	is(scalar(children()), expected_nodes(@queue), "$mixture: one node for each run");
-	is(serve(@queue), names(@queue), 'the order of grants is that of arrival');
-}
 
-# ---- a foreigner comes while five sessions of one server queue
-
-foreach my $foreign (qw(k j p b))
-{
-	$path = '/t/fifo/' . ++$number;
-	my @before = arrive(qw(a a a a a a));
-	is(scalar(children()), 1, 'a holder and five who wait on one server: one node');
-	my ($foreigner) = arrive($foreign);
-	my @after = arrive(qw(a a a a a));
-	is(scalar(children()), 3, 'five more behind a foreigner: another node');
-	is(serve(@before, $foreigner, @after), names(@before, $foreigner, @after),
-		"$foreign is served right after the five there before it, and before the others");
-}
-
-# ---- the queue changes while it is served
-
-# Half of the first run has been served when the foreigner comes; one of those served
-# comes back, and stands behind it.
-$path = '/t/fifo/' . ++$number;
-my @run = arrive(qw(a a a a));
-my @served = splice(@run, 0, 2);
-foreach my $c (@served)
-{
-	wait_until { $c->{granted}->() } $c->{name};
-	ok(!(grep { $_->{granted}->() } @run), 'the others wait');
-	$c->{release}->();
-}
-my ($late) = arrive('k');
-my ($again) = arrive('a');
-is(serve(@run, $late, $again), names(@run, $late, $again),
-	'who asks again after a foreigner came stands behind it');
-
-# Some give up; that changes nothing for the others.
-$path = '/t/fifo/' . ++$number;
-my @all = arrive(qw(a a b p a b k a b b a j b a));
-my %gives_up = map { $_ => 1 } 1, 2, 4, 8, 9, 10;
-foreach my $i (sort { $a <=> $b } keys %gives_up)
-{
-	my $session = $all[$i]{session};
-	$session->cancel;
-	$session->result->{sqlstate} eq '57014' or die "$all[$i]{name} was not cancelled";
-	push @{ $idle{ $all[$i]{server} } }, $session;
-}
-my @patient = @all[ grep { !$gives_up{$_} } 0 .. $#all ];
-is(serve(@patient), names(@patient), 'the order stays that of arrival when some give up');
-
-# A foreigner that gives up: those behind its node, who could not join the run before
-# it, still come after that run.
-$path = '/t/fifo/' . ++$number;
-@run = arrive(qw(a a));
-my ($quitter) = arrive('p');
-my @behind = arrive(qw(a b a));
-$quitter->{release}->();
-settle();
-my @last = arrive(qw(a b));
-is(serve(@run, @behind, @last), names(@run, @behind, @last), 'also if a foreigner gives up');
-
-# ---- arrivals at one moment
-#
-# Their order is open, but for the servers' own: all who came before a foreigner are
-# served before it, all who came after it afterwards.
-
-$path = '/t/fifo/' . ++$number;
-my ($holder) = arrive('k');
-my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
-my @early = @sessions[ 0 .. 7 ];
-my @late  = @sessions[ 8 .. 15 ];
-my $take = sub {
-	my (@crowd) = @_;
-	$_->query_start("SELECT zk_lock('$path')") foreach @crowd;
-	my $pids = join(',', map { $_->pid } @crowd);
-	foreach my $name (sort keys %server)
+subtest 'contenders of all kinds are served in the order of arrival' => sub {
+	foreach my $mixture (
+		'a b a b a b',
+		'a a a b b a a b b b',
+		'A a B b A A b a B',
+		'a p a p b p b p a',
+		'p a a k b j a b p b a',
+		'k k b a p p a b j j a A B',
+		'j a k b j a k b j',
+		'b b b k a a a j b b b p a a a k k b a')
 	{
-		$server{$name}->wait_value(
-			"SELECT count(*) FROM zk_locks WHERE node ~ '\\d{10}\$' AND state = 'waiting' AND pid IN ($pids)",
-			@crowd / 2);
+		$path = '/t/fifo/' . ++$number;
+		my @queue = arrive(split / /, $mixture);
+		is(scalar(children()), expected_nodes(@queue), "$mixture: one node for each run");
+		is(serve(@queue), names(@queue), 'the order of grants is that of arrival');
 	}
-	settle();
 };
-$take->(@early);
-my ($middle) = arrive('k');
-$take->(@late);
-cmp_ok(scalar(children()), '<', 18, 'a crowd shares nodes');
 
-my @contenders = map {
-	my $session = $_;
-	{   name => (grep { $_ == $session } @early) ? 'early' : 'late',
-		granted => sub { !$session->busy && $session->finish eq 't' },
-		release => sub { $session->query("SELECT zk_unlock('$path')") } }
-} @sessions;
-$_->{name} .= ++$names foreach @contenders;
-my $order = serve($holder, $middle, @contenders);
-$order =~ s/\d+//g;
-is($order, join(' ', 'k', ('early') x 8, 'k', ('late') x 8),
-	'a crowd before a foreigner, the foreigner, and the crowd after it');
+subtest 'a foreigner that comes while a server queues is served after those before it, and before the others' => sub {
+	foreach my $foreign (qw(k j p b))
+	{
+		$path = '/t/fifo/' . ++$number;
+		my @before = arrive(qw(a a a a a a));
+		is(scalar(children()), 1, 'a holder and five who wait on one server: one node');
+		my ($foreigner) = arrive($foreign);
+		my @after = arrive(qw(a a a a a));
+		is(scalar(children()), 3, 'five more behind a foreigner: another node');
+		is(serve(@before, $foreigner, @after), names(@before, $foreigner, @after),
+			"$foreign is served right after the five there before it, and before the others");
+	}
+};
 
-undef $_ foreach @sessions;
+subtest 'a session that comes back stands behind the foreigner who came meanwhile' => sub {
+	# Half of the first run has been served when the foreigner comes; one of those served
+	# comes back, and stands behind it.
+	$path = '/t/fifo/' . ++$number;
+	my @run = arrive(qw(a a a a));
+	my @served = splice(@run, 0, 2);
+	foreach my $c (@served)
+	{
+		wait_until { $c->{granted}->() } $c->{name};
+		ok(!(grep { $_->{granted}->() } @run), 'the others wait');
+		$c->{release}->();
+	}
+	my ($late) = arrive('k');
+	my ($again) = arrive('a');
+	is(serve(@run, $late, $again), names(@run, $late, $again),
+		'who asks again after a foreigner came stands behind it');
+};
+
+subtest 'the order stays that of arrival when some give up' => sub {
+	# Some give up; that changes nothing for the others.
+	$path = '/t/fifo/' . ++$number;
+	my @all = arrive(qw(a a b p a b k a b b a j b a));
+	my %gives_up = map { $_ => 1 } 1, 2, 4, 8, 9, 10;
+	foreach my $i (sort { $a <=> $b } keys %gives_up)
+	{
+		my $session = $all[$i]{session};
+		$session->cancel;
+		$session->result->{sqlstate} eq '57014' or die "$all[$i]{name} was not cancelled";
+		push @{ $idle{ $all[$i]{server} } }, $session;
+	}
+	my @patient = @all[ grep { !$gives_up{$_} } 0 .. $#all ];
+	is(serve(@patient), names(@patient), 'the order stays that of arrival when some give up');
+};
+
+subtest 'the order stays that of arrival when a foreigner gives up' => sub {
+	# A foreigner that gives up: those behind its node, who could not join the run before
+	# it, still come after that run.
+	$path = '/t/fifo/' . ++$number;
+	my @run = arrive(qw(a a));
+	my ($quitter) = arrive('p');
+	my @behind = arrive(qw(a b a));
+	$quitter->{release}->();
+	settle();
+	my @last = arrive(qw(a b));
+	is(serve(@run, @behind, @last), names(@run, @behind, @last), 'also if a foreigner gives up');
+};
+
+#
+
+subtest 'crowds that arrive at one moment before and after a foreigner are served in that order' => sub {
+	# Their order is open, but for the servers' own: all who came before a foreigner are
+	# served before it, all who came after it afterwards.
+
+	$path = '/t/fifo/' . ++$number;
+	my ($holder) = arrive('k');
+	my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
+	my @early = @sessions[ 0 .. 7 ];
+	my @late  = @sessions[ 8 .. 15 ];
+	my $take = sub {
+		my (@crowd) = @_;
+		$_->query_start("SELECT zk_lock('$path')") foreach @crowd;
+		my $pids = join(',', map { $_->pid } @crowd);
+		foreach my $name (sort keys %server)
+		{
+			$server{$name}->wait_value(
+				"SELECT count(*) FROM zk_locks WHERE node ~ '\\d{10}\$' AND state = 'waiting' AND pid IN ($pids)",
+				@crowd / 2);
+		}
+		settle();
+	};
+	$take->(@early);
+	my ($middle) = arrive('k');
+	$take->(@late);
+	cmp_ok(scalar(children()), '<', 18, 'a crowd shares nodes');
+
+	my @contenders = map {
+		my $session = $_;
+		{   name => (grep { $_ == $session } @early) ? 'early' : 'late',
+			granted => sub { !$session->busy && $session->finish eq 't' },
+			release => sub { $session->query("SELECT zk_unlock('$path')") } }
+	} @sessions;
+	$_->{name} .= ++$names foreach @contenders;
+	my $order = serve($holder, $middle, @contenders);
+	$order =~ s/\d+//g;
+	is($order, join(' ', 'k', ('early') x 8, 'k', ('late') x 8),
+		'a crowd before a foreigner, the foreigner, and the crowd after it');
+
+	undef $_ foreach @sessions;
+};
+
 $java->close_session;
 $_->disconnect foreach map { @$_ } values %idle;
 Zklock::Server->assert_clean($zk, [ values %server ], '/t/barrier', map { "/t/fifo/$_" } 1 .. $number);

@@ -20,6 +20,10 @@ my $s       = $a->session;
 my $blocker = $a->session;    # holds what makes the others fail
 my $other   = $b->session;
 
+# In the order of locks, which is that of bytes: upper case before lower case, and what is shorter
+# before what begins with it.
+my @ordered = ('/m/B', '/m/a', '/m/a/x', "/m/\x{e4}");
+
 # What a session has, e.g. '/m/a held 1, /m/b waiting 0'. What it gave up a moment ago and
 # ZooKeeper has not confirmed is not its any more.
 sub has
@@ -42,220 +46,222 @@ sub free_elsewhere
 	return;
 }
 
-# ---- all
+subtest 'a call for several paths acquires all of them, each once' => sub {
+	is($s->query("SELECT zk_lock(ARRAY['/m/c', '/m/a', '/m/b'])"), 't', 'three at once');
+	is(has($a, $s), '/m/a held 1, /m/b held 1, /m/c held 1', 'all are held');
+	is($other->query("SELECT zk_try_lock('$_')"), 'f', "$_ is taken elsewhere") foreach qw(/m/a /m/b /m/c);
+	is($s->query("SELECT zk_unlock('/m/b')"), 't', 'one is released');
+	is($other->query("SELECT zk_lock('/m/b', '20s') AND zk_unlock('/m/b')"), 't', 'and free');
+	my $r = $s->try("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])");
+	is($r->{text}, 'f', 'to release all says that one was not held');
+	is(scalar @{ $r->{notices} }, 1, 'with one warning');
+	like($r->{notices}[0], qr{WARNING: .*"/m/b"}, 'which names it');
+	is(has($a, $s), '', 'the others are released');
 
-is($s->query("SELECT zk_lock(ARRAY['/m/c', '/m/a', '/m/b'])"), 't', 'three at once');
-is(has($a, $s), '/m/a held 1, /m/b held 1, /m/c held 1', 'all are held');
-is($other->query("SELECT zk_try_lock('$_')"), 'f', "$_ is taken elsewhere") foreach qw(/m/a /m/b /m/c);
-is($s->query("SELECT zk_unlock('/m/b')"), 't', 'one is released');
-is($other->query("SELECT zk_lock('/m/b', '20s') AND zk_unlock('/m/b')"), 't', 'and free');
-my $r = $s->try("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])");
-is($r->{text}, 'f', 'to release all says that one was not held');
-is(scalar @{ $r->{notices} }, 1, 'with one warning');
-like($r->{notices}[0], qr{WARNING: .*"/m/b"}, 'which names it');
-is(has($a, $s), '', 'the others are released');
+	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/a', '/m/a'])"), 't', 'one path several times');
+	is(has($a, $s), '/m/a held 1, /m/b held 1', 'counts once');
+	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/a', '/m/b'])"), 't', 'as it does in the release');
+	is(has($a, $s), '', 'after which nothing is held');
+};
 
-is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/a', '/m/a'])"), 't', 'one path several times');
-is(has($a, $s), '/m/a held 1, /m/b held 1', 'counts once');
-is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/a', '/m/b'])"), 't', 'as it does in the release');
-is(has($a, $s), '', 'after which nothing is held');
+subtest 'a call for several paths that fails acquires nothing' => sub {
+	$blocker->query("SELECT zk_lock('/m/b')");
+	foreach my $function (qw(zk_lock zk_xact_lock))
+	{
+		my $array = "ARRAY['/m/c', '/m/b', '/m/a']";
+		is($s->query("SELECT $function($array, '0')"), 'f', "$function: no waiting");
+		is(has($a, $s), '', "$function: and nothing is held");
+		free_elsewhere("$function, no waiting", '/m/a', '/m/c');
 
-# ---- nothing
+		$s->query('BEGIN');
+		is($s->query("SELECT $function($array, '200ms')"), 'f', "$function: the timeout passes");
+		is(has($a, $s), '', "$function: and nothing is held");
+		free_elsewhere("$function, timeout", '/m/a', '/m/c');
+		$s->query('COMMIT');
 
-$blocker->query("SELECT zk_lock('/m/b')");
-foreach my $function (qw(zk_lock zk_xact_lock))
-{
-	my $array = "ARRAY['/m/c', '/m/b', '/m/a']";
-	is($s->query("SELECT $function($array, '0')"), 'f', "$function: no waiting");
-	is(has($a, $s), '', "$function: and nothing is held");
-	free_elsewhere("$function, no waiting", '/m/a', '/m/c');
+		$s->query('BEGIN; SAVEPOINT s');
+		$s->query_start("SELECT $function($array)");
+		$a->wait_waiting($s, '/m/b');
+		is(has($a, $s), '/m/a held 1, /m/b waiting 0', "$function: two are asked for");
+		is($other->query("SELECT zk_try_lock('/m/a')"), 'f', "$function: and one is held meanwhile");
+		$s->cancel;
+		is($s->result->{sqlstate}, '57014', "$function: cancelled");
+		is(has($a, $s), '', "$function: and nothing is held");
+		free_elsewhere("$function, cancelled", '/m/a', '/m/c');
+		$s->query('ROLLBACK TO s; COMMIT');
 
-	$s->query('BEGIN');
-	is($s->query("SELECT $function($array, '200ms')"), 'f', "$function: the timeout passes");
-	is(has($a, $s), '', "$function: and nothing is held");
-	free_elsewhere("$function, timeout", '/m/a', '/m/c');
-	$s->query('COMMIT');
+		is($s->try("SET lock_timeout = '100ms'; SELECT $function($array)")->{sqlstate}, '55P03',
+			"$function: lock_timeout");
+		is(has($a, $s), '', "$function: and nothing is held");
+		free_elsewhere("$function, lock_timeout", '/m/a', '/m/c');
+		$s->query('RESET lock_timeout');
 
-	$s->query('BEGIN; SAVEPOINT s');
-	$s->query_start("SELECT $function($array)");
-	$a->wait_waiting($s, '/m/b');
-	is(has($a, $s), '/m/a held 1, /m/b waiting 0', "$function: two are asked for");
-	is($other->query("SELECT zk_try_lock('/m/a')"), 'f', "$function: and one is held meanwhile");
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', "$function: cancelled");
-	is(has($a, $s), '', "$function: and nothing is held");
-	free_elsewhere("$function, cancelled", '/m/a', '/m/c');
-	$s->query('ROLLBACK TO s; COMMIT');
+		# The end of the session.
+		my $victim = $a->session;
+		$victim->query_start("SELECT $function($array)");
+		$a->wait_waiting($victim, '/m/b');
+		$victim->terminate;
+		$victim->disconnect;
+		free_elsewhere("$function, terminated", '/m/a', '/m/c');
+	}
+	$blocker->query("SELECT zk_unlock('/m/b')");
 
-	is($s->try("SET lock_timeout = '100ms'; SELECT $function($array)")->{sqlstate}, '55P03',
-		"$function: lock_timeout");
-	is(has($a, $s), '', "$function: and nothing is held");
-	free_elsewhere("$function, lock_timeout", '/m/a', '/m/c');
-	$s->query('RESET lock_timeout');
+	# An error in the middle: a lock cannot be below an ephemeral node.
+	$shell->create('/m/n', ephemeral => 1);
+	foreach my $function (qw(zk_lock zk_xact_lock))
+	{
+		my $r = $s->try("BEGIN; SELECT $function(ARRAY['/m/a', '/m/n/lock', '/m/z'])");
+		is($r->{sqlstate}, '42809', "$function: an error at one path");
+		is(has($a, $s), '', "$function: and nothing is held");
+		free_elsewhere("$function, error", '/m/a', '/m/z');
+		$s->query('ROLLBACK');
 
-	# The end of the session.
-	my $victim = $a->session;
-	$victim->query_start("SELECT $function($array)");
-	$a->wait_waiting($victim, '/m/b');
-	$victim->terminate;
-	$victim->disconnect;
-	free_elsewhere("$function, terminated", '/m/a', '/m/c');
-}
-$blocker->query("SELECT zk_unlock('/m/b')");
+		# Caught, so that no end of a transaction helps.
+		$s->query("BEGIN; DO \$\$ BEGIN PERFORM $function(ARRAY['/m/a', '/m/n/lock', '/m/z']);"
+			  . ' EXCEPTION WHEN wrong_object_type THEN NULL; END $$');
+		is(has($a, $s), '', "$function: nor if the error is caught");
+		$s->query('COMMIT');
 
-# An error in the middle: a lock cannot be below an ephemeral node.
-$shell->create('/m/n', ephemeral => 1);
-foreach my $function (qw(zk_lock zk_xact_lock))
-{
-	$r = $s->try("BEGIN; SELECT $function(ARRAY['/m/a', '/m/n/lock', '/m/z'])");
-	is($r->{sqlstate}, '42809', "$function: an error at one path");
-	is(has($a, $s), '', "$function: and nothing is held");
-	free_elsewhere("$function, error", '/m/a', '/m/z');
-	$s->query('ROLLBACK');
+		# What is wrong with an argument is told before anything is locked.
+		free_elsewhere("$function, error caught", '/m/a', '/m/z');
+		my $mark = $zk->mark;
+		is($s->try("SELECT $function(ARRAY['/m/a', 'wrong'])")->{sqlstate}, '22023', "$function: a bad path");
+		is_deeply($zk->requests($mark, session => $a->session_id), {}, "$function: is noticed beforehand");
+	}
+};
 
-	# Caught, so that no end of a transaction helps.
-	$s->query("BEGIN; DO \$\$ BEGIN PERFORM $function(ARRAY['/m/a', '/m/n/lock', '/m/z']);"
-		  . ' EXCEPTION WHEN wrong_object_type THEN NULL; END $$');
-	is(has($a, $s), '', "$function: nor if the error is caught");
-	$s->query('COMMIT');
-
-	# What is wrong with an argument is told before anything is locked.
-	free_elsewhere("$function, error caught", '/m/a', '/m/z');
-	my $mark = $zk->mark;
-	is($s->try("SELECT $function(ARRAY['/m/a', 'wrong'])")->{sqlstate}, '22023', "$function: a bad path");
-	is_deeply($zk->requests($mark, session => $a->session_id), {}, "$function: is noticed beforehand");
-}
 $shell->delete('/m/n');
 
-# ---- in a transaction
+subtest 'locks of several paths end with their transaction, or its part' => sub {
+	$s->query("BEGIN; SELECT zk_xact_lock(ARRAY['/m/b', '/m/a'])");
+	is(has($a, $s), '/m/a held 1, /m/b held 1', 'locks of a transaction');
+	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b'])"), 'f', 'cannot be released by hand');
+	$s->query('SAVEPOINT s');
+	$s->query("SELECT zk_xact_lock(ARRAY['/m/b', '/m/c'])");
+	is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'more in a savepoint');
+	$s->query('ROLLBACK TO s');
+	is(has($a, $s), '/m/a held 1, /m/b held 1', 'its rollback undoes only these');
+	$s->query('COMMIT');
+	is(has($a, $s), '', 'the commit releases all');
+};
 
-$s->query("BEGIN; SELECT zk_xact_lock(ARRAY['/m/b', '/m/a'])");
-is(has($a, $s), '/m/a held 1, /m/b held 1', 'locks of a transaction');
-is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b'])"), 'f', 'cannot be released by hand');
-$s->query('SAVEPOINT s');
-$s->query("SELECT zk_xact_lock(ARRAY['/m/b', '/m/c'])");
-is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'more in a savepoint');
-$s->query('ROLLBACK TO s');
-is(has($a, $s), '/m/a held 1, /m/b held 1', 'its rollback undoes only these');
-$s->query('COMMIT');
-is(has($a, $s), '', 'the commit releases all');
+subtest 'a call that fails leaves what was held before' => sub {
+	$blocker->query("SELECT zk_lock('/m/c')");
+	$s->query("SELECT zk_lock('/m/b')");
+	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '200ms')"), 'f', 'not all can be had');
+	is(has($a, $s), '/m/b held 1', 'what was held before still is, as often as before');
+	$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'])");
+	$a->wait_waiting($s, '/m/c');
+	is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c waiting 0', 'meanwhile it counts twice');
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'cancelled');
+	is(has($a, $s), '/m/b held 1', 'and is as before');
+	$s->query('BEGIN; SAVEPOINT s');
+	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f',
+		'the same for the transaction');
+	is(has($a, $s), '/m/b held 1', 'what was held before still is');
+	$s->query('COMMIT');
+	# What is undone is the savepoint's acquisition, not the one before.
+	$s->query("BEGIN; SELECT zk_xact_lock('/m/a')");
+	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'the same twice in a transaction');
+	is(has($a, $s), '/m/a held 1, /m/b held 1', 'only the second is undone');
+	$s->query('SAVEPOINT s');
+	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'and for a savepoint');
+	$s->query('ROLLBACK TO s');
+	is(has($a, $s), '/m/a held 1, /m/b held 1', 'what was held before it still is');
+	$s->query('COMMIT');
+	$blocker->query("SELECT zk_unlock('/m/c')");
+	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '20s')"), 't', 'all can be had');
+	is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'one is held twice');
+	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])"), 't', 'all are released once');
+	is(has($a, $s), '/m/b held 1', 'one is still held');
+	$s->query('SELECT zk_unlock_all()');
+};
 
-# ---- some are held already
+subtest 'paths are locked in one order, whatever that of the arguments' => sub {
+	foreach my $order ([ 0, 1, 2, 3 ], [ 3, 2, 1, 0 ], [ 2, 0, 3, 1 ])
+	{
+		my $array = "ARRAY['" . join("', '", @ordered[@$order]) . "']";
+		foreach my $i (0 .. 3)
+		{
+			$blocker->query("SELECT zk_lock('$ordered[$i]')");
+			$s->query_start("SELECT zk_lock($array)");
+			$a->wait_waiting($s, $ordered[$i]);
+			is($a->lock_count('pid = ' . $s->pid . " AND state = 'held'"), $i,
+				"argument order @$order: $i before the one that is taken");
+			is($a->lock_count('pid = ' . $s->pid), $i + 1, 'and none after it');
+			$blocker->query("SELECT zk_unlock('$ordered[$i]')");
+			is($s->finish, 't', 'then the rest');
+			$s->query('SELECT zk_unlock_all()');
+		}
+	}
+};
 
-$blocker->query("SELECT zk_lock('/m/c')");
-$s->query("SELECT zk_lock('/m/b')");
-is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '200ms')"), 'f', 'not all can be had');
-is(has($a, $s), '/m/b held 1', 'what was held before still is, as often as before');
-$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'])");
-$a->wait_waiting($s, '/m/c');
-is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c waiting 0', 'meanwhile it counts twice');
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'cancelled');
-is(has($a, $s), '/m/b held 1', 'and is as before');
-$s->query('BEGIN; SAVEPOINT s');
-is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f',
-	'the same for the transaction');
-is(has($a, $s), '/m/b held 1', 'what was held before still is');
-$s->query('COMMIT');
-# What is undone is the savepoint's acquisition, not the one before.
-$s->query("BEGIN; SELECT zk_xact_lock('/m/a')");
-is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'the same twice in a transaction');
-is(has($a, $s), '/m/a held 1, /m/b held 1', 'only the second is undone');
-$s->query('SAVEPOINT s');
-is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'and for a savepoint');
-$s->query('ROLLBACK TO s');
-is(has($a, $s), '/m/a held 1, /m/b held 1', 'what was held before it still is');
-$s->query('COMMIT');
-$blocker->query("SELECT zk_unlock('/m/c')");
-is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '20s')"), 't', 'all can be had');
-is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'one is held twice');
-is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])"), 't', 'all are released once');
-is(has($a, $s), '/m/b held 1', 'one is still held');
-$s->query('SELECT zk_unlock_all()');
-
-# ---- one order, whatever that of the arguments
-
-# By bytes: upper case before lower case, and what is shorter before what begins with it.
-my @ordered = ('/m/B', '/m/a', '/m/a/x', "/m/\x{e4}");
-foreach my $order ([ 0, 1, 2, 3 ], [ 3, 2, 1, 0 ], [ 2, 0, 3, 1 ])
-{
-	my $array = "ARRAY['" . join("', '", @ordered[@$order]) . "']";
+subtest "sessions that name paths in different orders never stand in each other's way" => sub {
+	# So two that name them in different orders never stand in each other's way.
+	my %loop = (a => "ARRAY['/m/1', '/m/2', '/m/3']", b => "ARRAY['/m/3', '/m/2', '/m/1']");
+	my @loops;
+	foreach my $way (
+		[ $a, $loop{a} ], [ $a, $loop{b} ], [ $b, $loop{a} ], [ $b, $loop{b} ])
+	{
+		my ($server, $array) = @$way;
+		my $session = $server->session;
+		$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
+				IF NOT zk_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
+				IF NOT zk_unlock($array) THEN RAISE 'not held in round %', i; END IF;
+			END LOOP; END \$\$");
+		push @loops, $session;
+	}
+	is($_->result->{error}, undef, $_->name . ' took them 40 times') foreach @loops;
 	foreach my $i (0 .. 3)
 	{
-		$blocker->query("SELECT zk_lock('$ordered[$i]')");
-		$s->query_start("SELECT zk_lock($array)");
-		$a->wait_waiting($s, $ordered[$i]);
-		is($a->lock_count('pid = ' . $s->pid . " AND state = 'held'"), $i,
-			"argument order @$order: $i before the one that is taken");
-		is($a->lock_count('pid = ' . $s->pid), $i + 1, 'and none after it');
-		$blocker->query("SELECT zk_unlock('$ordered[$i]')");
-		is($s->finish, 't', 'then the rest');
-		$s->query('SELECT zk_unlock_all()');
+		my $array = $i % 2 ? $loop{a} : $loop{b};
+		$loops[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
+				IF NOT zk_xact_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
+				COMMIT;
+			END LOOP; END \$\$");
 	}
-}
+	is($_->result->{error}, undef, $_->name . ' took them in 40 transactions') foreach @loops;
+	$_->disconnect foreach @loops;
+};
 
-# So two that name them in different orders never stand in each other's way.
-my %loop = (a => "ARRAY['/m/1', '/m/2', '/m/3']", b => "ARRAY['/m/3', '/m/2', '/m/1']");
-my @loops;
-foreach my $way (
-	[ $a, $loop{a} ], [ $a, $loop{b} ], [ $b, $loop{a} ], [ $b, $loop{b} ])
-{
-	my ($server, $array) = @$way;
-	my $session = $server->session;
-	$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
-			IF NOT zk_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
-			IF NOT zk_unlock($array) THEN RAISE 'not held in round %', i; END IF;
-		END LOOP; END \$\$");
-	push @loops, $session;
-}
-is($_->result->{error}, undef, $_->name . ' took them 40 times') foreach @loops;
-foreach my $i (0 .. 3)
-{
-	my $array = $i % 2 ? $loop{a} : $loop{b};
-	$loops[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
-			IF NOT zk_xact_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
-			COMMIT;
-		END LOOP; END \$\$");
-}
-is($_->result->{error}, undef, $_->name . ' took them in 40 transactions') foreach @loops;
+subtest 'one timeout is for all paths together' => sub {
+	# The first is had when half of the time has passed; the second never. Were the timeout
+	# that of each, the second alone would take as long.
+	$blocker->query("SELECT zk_lock('/m/a'), zk_lock('/m/b')");
+	my $start = time;
+	$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b'], '8s'),"
+		  . ' clock_timestamp() - statement_timestamp()');
+	$a->wait_waiting($s, '/m/a');
+	wait_until { time >= $start + 4 } 'four seconds to pass';
+	$blocker->query("SELECT zk_unlock('/m/a')");
+	my $first = time - $start;
+	$a->wait_waiting($s, '/m/b');
+	my ($got, $took) = split /\|/, $s->finish;
+	is($got, 'f', 'one timeout for all');
+	is($a->value("SELECT '$took'::interval >= '8s' AND '$took'::interval - '$first s' < '6s'"),
+		't', 'counts from the beginning')
+	  or diag("$took, of these $first s for the first");
+	is(has($a, $s), '', 'nothing is held');
+	$blocker->query("SELECT zk_unlock('/m/b')");
+};
 
-# ---- one timeout for all
-
-# The first is had when half of the time has passed; the second never. Were the timeout
-# that of each, the second alone would take as long.
-$blocker->query("SELECT zk_lock('/m/a'), zk_lock('/m/b')");
-my $start = time;
-$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b'], '8s'),"
-	  . ' clock_timestamp() - statement_timestamp()');
-$a->wait_waiting($s, '/m/a');
-wait_until { time >= $start + 4 } 'four seconds to pass';
-$blocker->query("SELECT zk_unlock('/m/a')");
-my $first = time - $start;
-$a->wait_waiting($s, '/m/b');
-my ($got, $took) = split /\|/, $s->finish;
-is($got, 'f', 'one timeout for all');
-is($a->value("SELECT '$took'::interval >= '8s' AND '$took'::interval - '$first s' < '6s'"),
-	't', 'counts from the beginning')
-  or diag("$took, of these $first s for the first");
-is(has($a, $s), '', 'nothing is held');
-$blocker->query("SELECT zk_unlock('/m/b')");
-
-# ---- many
-
-my $many = "(SELECT array_agg('/m/many/' || i) FROM generate_series(1, 300) i)";
-is($s->query("SELECT zk_lock($many)"), 't', '300 paths');
-is($a->lock_count("state = 'held'"), 300, 'all are held');
-is($other->query("SELECT zk_lock($many, '100ms')"), 'f', 'none for the other server');
-is($s->query("SELECT zk_unlock($many)"), 't', 'all are released');
-# The timeout passes somewhere among those that are free.
-$blocker->query("SELECT zk_lock('/m/z')");
-is($s->query("SELECT zk_lock($many || '/m/z'::text, '50ms')"), 'f', 'a timeout that passes between two waits');
-is(has($a, $s), '', 'nothing is held');
-$blocker->query("SELECT zk_unlock('/m/z')");
-is($other->query("SELECT zk_lock($many, '30s') AND zk_unlock($many)"), 't', 'now they can be had there');
+subtest 'hundreds of paths can be locked at once' => sub {
+	my $many = "(SELECT array_agg('/m/many/' || i) FROM generate_series(1, 300) i)";
+	is($s->query("SELECT zk_lock($many)"), 't', '300 paths');
+	is($a->lock_count("state = 'held'"), 300, 'all are held');
+	is($other->query("SELECT zk_lock($many, '100ms')"), 'f', 'none for the other server');
+	is($s->query("SELECT zk_unlock($many)"), 't', 'all are released');
+	# The timeout passes somewhere among those that are free.
+	$blocker->query("SELECT zk_lock('/m/z')");
+	is($s->query("SELECT zk_lock($many || '/m/z'::text, '50ms')"), 'f', 'a timeout that passes between two waits');
+	is(has($a, $s), '', 'nothing is held');
+	$blocker->query("SELECT zk_unlock('/m/z')");
+	is($other->query("SELECT zk_lock($many, '30s') AND zk_unlock($many)"), 't', 'now they can be had there');
+};
 
 $shell->delete('/m/a/x');
-$_->disconnect foreach @loops, $s, $blocker, $other;
+$_->disconnect foreach $s, $blocker, $other;
 Zklock::Server->assert_clean($zk, [ $a, $b ], @ordered, '/m/b', '/m/c', '/m/z', '/m/1', '/m/2',
 	'/m/3', '/m/many/1', '/m/many/300');
 done_testing;

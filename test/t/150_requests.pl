@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What zklock asks of ZooKeeper: how much, and when. Each request of the server is
-# counted on its way through a proxy.
+# What zklock asks of ZooKeeper, how much and when: for locks that nobody else wants, and for those
+# that others hold. Each request of the server is counted on its way through a proxy.
 
 use strict;
 use warnings;
@@ -18,6 +18,10 @@ my $a     = Zklock::Server->new('a', zookeeper => $proxy);
 my $shell = $zk->shell;
 my $path  = '/t/requests';
 
+my $impatient = $a->session(name => 'impatient');
+my @s = map { $a->session } 1 .. 50;
+my $s = $s[0];
+
 sub asked_in_all
 {
 	my $counts = $proxy->asked;
@@ -26,8 +30,6 @@ sub asked_in_all
 	note(join(', ', map { "$_ $counts->{$_}" } sort keys %$counts) || 'no request');
 	return $sum;
 }
-
-my $impatient = $a->session(name => 'impatient');
 
 sub waiting { return $a->lock_count("path = '$path' AND state = 'waiting'"); }
 
@@ -54,250 +56,163 @@ sub serve
 	return;
 }
 
-my @s = map { $a->session } 1 .. 50;
-my $s = $s[0];
-
-# ---- a lock that nobody else wants
-
-$s->query("SELECT zk_lock('$path')");
-$s->query("SELECT zk_unlock('$path')");
-$a->settle;
-$proxy->asked;
-is($s->query("SELECT zk_lock('$path')"),   't', 'a lock');
-is($s->query("SELECT zk_unlock('$path')"), 't', 'and its release');
-$a->settle;
-my @requests = map { "$_->[0] " . $_->[1] =~ s/_c_[-0-9a-f]{36}-lock-(\d{10})?$/X/r }
-  grep { $_->[0] !~ /^(ping|multi)$/ && $_->[1] =~ /^$path/ } @{ $proxy->requests };
-is_deeply(\@requests, [ "create2 $path/X", "getChildren $path", "delete $path/X" ],
-	'take one create, one listing and one delete');
-$proxy->asked;
-
-foreach my $statement (
-	'SELECT zk_xact_lock(%s)',
-	'SELECT zk_lock(%s), zk_lock(%s), zk_unlock(%s), zk_unlock(%s)',
-	'DO $$ BEGIN PERFORM zk_xact_lock(%s); PERFORM zk_lock(%s); PERFORM zk_fencing_token(%s);'
-	  . ' PERFORM zk_unlock(%s); END $$')
-{
-	$s->query($statement =~ s/%s/'$path'/gr) foreach 1 .. 10;
-	wait_until { !$zk->children($path) && !$a->lock_count } 'the last node to go';
-	is_deeply($proxy->asked, { create2 => 10, getChildren => 10, delete => 10 },
-		"ten times $statement: the same");
-}
-
-# A try-lock reads first.
-is($s->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', 'a try-lock');
-is_deeply($proxy->asked, { create2 => 1, getChildren => 2, delete => 1 }, 'takes one listing more');
-
-# A held lock takes nothing, however long: its watch does not have to be set again.
-$s->query("SELECT zk_lock('$path')");
-$proxy->asked;
-$s->query("SELECT zk_lock('$path'), zk_unlock('$path'), zk_fencing_token('$path')") foreach 1 .. 5;
-is_deeply($proxy->asked, {}, 'to hold takes nothing');
-$s->query("SELECT zk_unlock('$path')");
-$proxy->asked;
-
-# ---- one round trip
-
-# No answer comes. Everything is sent all the same that a lock takes.
-$proxy->blackhole('replies');
-$s->query_start("SELECT zk_lock('$path')");
-wait_until { ($proxy->counts->{getChildren} || 0) == 1 } 'the listing';
-is($proxy->counts->{create2}, 1, 'create and listing are sent before either is answered');
-wait_until { $zk->children($path) == 1 } 'the node';
-ok($s->busy, 'the lock is not granted without the answers');
-$proxy->asked;
-$proxy->heal;
-is($s->finish, 't', 'but with them');
-is_deeply($proxy->asked, {}, 'and nothing else');
-$s->query("SELECT zk_unlock('$path')");
-$a->settle;
-
-# As many at once as there are: 50 locks do not wait for each other.
-$proxy->asked;
-$proxy->blackhole('replies');
-$s[$_]->query_start("SELECT zk_lock('/t/many/$_')") foreach 0 .. 49;
-wait_until { ($proxy->counts->{create2} || 0) >= 50 } 'all requests to be sent';
-pass('50 locks of different paths are asked for at once');
-$proxy->heal;
-is(scalar(grep { $_->finish eq 't' } @s), 50, 'and granted');
-$proxy->asked;
-$_->query('SELECT zk_unlock_all()') foreach @s;
-is_deeply($proxy->asked, { delete => 50 }, 'each is released by one request');
-
-# ---- sessions of one server take turns
-
-queue(@s);
-$a->settle;
-$proxy->asked;
-is_deeply($proxy->asked, {}, 'they wait');
-is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'who does not wait');
-is_deeply($proxy->asked, {}, 'is told without any request');
-serve(@s);
-$a->settle;
-cmp_ok(asked_in_all(), '<=', 8, 'fifty hand-overs: one node goes at the end, and the barrier\'s');
-
-# Many rounds each. There are always some who wait, but at the very end.
-my $rounds = 6;
-$s->query("SELECT zk_lock('$path')");
-$proxy->asked;
-foreach my $session (@s[ 1 .. 49 ])
-{
-	$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. $rounds LOOP
-		PERFORM zk_lock('$path'); PERFORM zk_unlock('$path'); END LOOP; END \$\$");
-}
-wait_until { waiting() == 49 } '49 sessions to wait';
-is(asked_in_all(), 0, 'to wait behind a session of the same server takes nothing');
-is(scalar($zk->children($path)), 1, 'and no node');
-$s->query("SELECT zk_unlock('$path')");
-$_->finish foreach @s[ 1 .. 49 ];
-wait_until { !$a->lock_count && !$zk->children($path) } 'the last node to go';
-cmp_ok(asked_in_all(), '<=', 10, 49 * $rounds . ' turns of 49 sessions take a handful of requests');
-
-# ---- waiting behind a foreigner
-
-my $foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
-	ephemeral => 1, sequence => 1);
-$proxy->asked;
-is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'behind a foreigner, who does not wait');
-is_deeply($proxy->asked, { getChildren => 1 }, 'is told by one listing');
-queue(@s);
-wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 50 } 'all to stand behind it';
-is_deeply($proxy->asked, { create2 => 1, getChildren => 1, getData => 1 },
-	'fifty sessions behind a foreigner: one node, one listing, one watch');
-$shell->delete($foreign);
-serve(@s);
-$a->settle;
-cmp_ok(asked_in_all(), '<=', 8, 'and few requests until all had their turn');
-
-# Others come and go elsewhere: nothing here depends on them.
-$foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
-	ephemeral => 1, sequence => 1);
-queue(@s[ 0 .. 4 ]);
-wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 5 } 'all to stand behind it';
-my @later = map {
-	$shell->create(sprintf("$path/_c_6f9619ff-8b86-4d01-b42d-%012x-lock-", $_),
-		ephemeral => 1, sequence => 1)
-} 1 .. 20;
-$proxy->asked;
-$shell->delete($_) foreach reverse @later;
-$a->settle;
-my $others = $proxy->asked;
-cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
-	'twenty foreigners behind us that go cause no request');
-$shell->delete($foreign);
-serve(@s[ 0 .. 4 ]);
-
-# Foreigners between the one in front and us: we watch the nearest only, one after the
-# other.
-my @before = map {
-	$shell->create(sprintf("$path/_c_6f9619ff-8b86-4d01-b42d-%012x-lock-", $_),
-		ephemeral => 1, sequence => 1)
-} 1 .. 10;
-queue(@s[ 0 .. 4 ]);
-wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 5 } 'all to stand behind it';
-$a->settle;
-$proxy->asked;
-$shell->delete($_) foreach @before[ 0 .. 8 ];
-$a->settle;
-$others = $proxy->asked;
-cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
-	'nine foreigners in front of our predecessor that go cause no request');
-ok($s->busy, 'nor a grant');
-$shell->delete($before[9]);
-serve(@s[ 0 .. 4 ]);
-$a->settle;
-
-# ---- who waits for a listing is not overtaken by who needs none
-
-$s[0]->query("SELECT zk_lock('$path')");
-# What comes and goes elsewhere uses up the watch.
-$shell->delete($shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-", ephemeral => 1, sequence => 1));
-$a->settle;
-my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
-$s[1]->query_start("SELECT zk_lock('$path')");
-$proxy->fired($listing);
-# This one comes too late for that listing, and waits for the next.
-$s[2]->query_start("SELECT zk_lock('$path')");
-$a->wait_waiting($s[2]);
-$s[3]->query_start("SELECT zk_lock_shared('$path')");
-$a->wait_waiting($s[3]);
-$proxy->heal;
-$a->wait_queued($_) foreach @s[ 1 .. 3 ];
-$s[0]->query("SELECT zk_unlock('$path')");
-is($s[1]->finish, 't', 'who came first is first');
-ok($s[$_]->busy, 'who came later waits') foreach 2, 3;
-$s[1]->query("SELECT zk_unlock('$path')");
-is($s[2]->finish, 't', 'and follows');
-ok($s[3]->busy, 'before who came last');
-$s[2]->query("SELECT zk_unlock('$path')");
-is($s[3]->finish, 't', 'who follows then');
-$s[3]->query("SELECT zk_unlock_shared('$path')");
-
-# ---- a foreigner comes while sessions of one server take turns
-
-$a->value('CREATE TABLE served (number serial, pid int)');
-$s->query("SELECT zk_lock('$path')");
-# The lock is released when the row is there for all to see.
-my $take = "DO \$\$ BEGIN PERFORM zk_xact_lock('$path');"
-  . ' INSERT INTO served (pid) VALUES (pg_backend_pid()); END $$';
-foreach my $session (@s[ 1 .. 29 ])
-{
-	$session->query_start($take);
-	$a->wait_waiting($session);
-}
-my $kazoo = $shell->lock_start('kazoo', $path);
-wait_until { $zk->children($path) == 2 } 'the foreigner to queue';
-$a->settle;
-$proxy->asked;
-foreach my $session (@s[ 30 .. 49 ])
-{
-	$session->query_start($take);
-	$a->wait_waiting($session);
-}
-wait_until { $zk->children($path) == 3 } 'those who come after it to have their own node';
-$a->settle;
-my $counts = $proxy->asked;
-cmp_ok($counts->{create2} - 1, '<=', 1, 'they share one node, too');
-cmp_ok($counts->{getChildren} - 1, '<=', 3, 'and look around for it a few times, not twenty');
-$s->query("SELECT zk_unlock('$path')");
-is($shell->result($kazoo), 1, 'the foreigner gets it');
-is($a->value('SELECT count(*) FROM served'), 29, 'right after the 29 who were there before it');
-is(waiting(), 20, 'while those who came after it wait');
-is( $a->value('SELECT string_agg(pid::text, \' \' ORDER BY number) FROM served'),
-	join(' ', map { $_->pid } @s[ 1 .. 29 ]),
-	'who came in this order, too');
-$shell->unlock('kazoo');
-$_->finish foreach @s[ 1 .. 49 ];
-is($a->value('SELECT count(*) FROM served'), 49, 'then they have their turn');
-
-# Sessions that come back again and again do not keep a foreigner out.
-$a->value('CREATE TABLE stop (); CREATE SEQUENCE turns');
-foreach my $session (@s[ 0 .. 19 ])
-{
-	$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. 100000 LOOP
-		PERFORM zk_lock('$path'); PERFORM nextval('turns'); PERFORM zk_unlock('$path');
-		EXIT WHEN EXISTS (SELECT FROM stop);
-	END LOOP; END \$\$");
-}
-foreach my $round (1 .. 10)
-{
-	my $turns = 'SELECT last_value FROM turns';
-	my $begun = $a->value($turns);
-	wait_until { $a->value($turns) > $begun + 50 } 'the sessions to take turns';
-	my $waits = $shell->lock_start('kazoo', $path);
-	# Its node is there, or has been: then it holds the lock.
-	wait_until { (grep { /__lock__/ } $zk->children($path)) || $shell->ready($waits) } 'the foreigner to queue';
+subtest 'a lock and its release take one create, one listing and one delete' => sub {
+	$s->query("SELECT zk_lock('$path')");
+	$s->query("SELECT zk_unlock('$path')");
 	$a->settle;
-	my $before = $a->value($turns);
-	$shell->result($waits) == 1 or die 'kazoo did not get the lock';
-	my $holding = $a->value($turns);
+	$proxy->asked;
+	is($s->query("SELECT zk_lock('$path')"),   't', 'a lock');
+	is($s->query("SELECT zk_unlock('$path')"), 't', 'and its release');
 	$a->settle;
-	is($a->value($turns), $holding, "round $round: a foreigner gets it, and nobody else meanwhile");
-	cmp_ok($holding - $before, '<=', 20, 'as soon as it is noticed, after one turn of each at most');
-	$shell->unlock('kazoo');
-}
-$a->value('INSERT INTO stop DEFAULT VALUES');
-$_->finish foreach @s[ 0 .. 19 ];
+	my @requests = map { "$_->[0] " . $_->[1] =~ s/_c_[-0-9a-f]{36}-lock-(\d{10})?$/X/r }
+	  grep { $_->[0] !~ /^(ping|multi)$/ && $_->[1] =~ /^$path/ } @{ $proxy->requests };
+	is_deeply(\@requests, [ "create2 $path/X", "getChildren $path", "delete $path/X" ],
+		'take one create, one listing and one delete');
+	$proxy->asked;
+
+	foreach my $statement (
+		'SELECT zk_xact_lock(%s)',
+		'SELECT zk_lock(%s), zk_lock(%s), zk_unlock(%s), zk_unlock(%s)',
+		'DO $$ BEGIN PERFORM zk_xact_lock(%s); PERFORM zk_lock(%s); PERFORM zk_fencing_token(%s);'
+		  . ' PERFORM zk_unlock(%s); END $$')
+	{
+		$s->query($statement =~ s/%s/'$path'/gr) foreach 1 .. 10;
+		wait_until { !$zk->children($path) && !$a->lock_count } 'the last node to go';
+		is_deeply($proxy->asked, { create2 => 10, getChildren => 10, delete => 10 },
+			"ten times $statement: the same");
+	}
+};
+
+subtest 'a try-lock takes one listing more' => sub {
+	is($s->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', 'a try-lock');
+	is_deeply($proxy->asked, { create2 => 1, getChildren => 2, delete => 1 }, 'takes one listing more');
+};
+
+subtest 'to hold a lock takes nothing, however long' => sub {
+	# A held lock takes nothing, however long: its watch does not have to be set again.
+	$s->query("SELECT zk_lock('$path')");
+	$proxy->asked;
+	$s->query("SELECT zk_lock('$path'), zk_unlock('$path'), zk_fencing_token('$path')") foreach 1 .. 5;
+	is_deeply($proxy->asked, {}, 'to hold takes nothing');
+	$s->query("SELECT zk_unlock('$path')");
+	$proxy->asked;
+};
+
+subtest 'everything that a lock takes is sent before anything is answered' => sub {
+	# No answer comes. Everything is sent all the same that a lock takes.
+	$proxy->blackhole('replies');
+	$s->query_start("SELECT zk_lock('$path')");
+	wait_until { ($proxy->counts->{getChildren} || 0) == 1 } 'the listing';
+	is($proxy->counts->{create2}, 1, 'create and listing are sent before either is answered');
+	wait_until { $zk->children($path) == 1 } 'the node';
+	ok($s->busy, 'the lock is not granted without the answers');
+	$proxy->asked;
+	$proxy->heal;
+	is($s->finish, 't', 'but with them');
+	is_deeply($proxy->asked, {}, 'and nothing else');
+	$s->query("SELECT zk_unlock('$path')");
+	$a->settle;
+};
+
+subtest 'fifty locks do not wait for each other' => sub {
+	$proxy->asked;
+	$proxy->blackhole('replies');
+	$s[$_]->query_start("SELECT zk_lock('/t/many/$_')") foreach 0 .. 49;
+	wait_until { ($proxy->counts->{create2} || 0) >= 50 } 'all requests to be sent';
+	pass('50 locks of different paths are asked for at once');
+	$proxy->heal;
+	is(scalar(grep { $_->finish eq 't' } @s), 50, 'and granted');
+	$proxy->asked;
+	$_->query('SELECT zk_unlock_all()') foreach @s;
+	is_deeply($proxy->asked, { delete => 50 }, 'each is released by one request');
+};
+
+subtest 'fifty sessions of one server take turns with a handful of requests' => sub {
+	queue(@s);
+	$a->settle;
+	$proxy->asked;
+	is_deeply($proxy->asked, {}, 'they wait');
+	is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'who does not wait');
+	is_deeply($proxy->asked, {}, 'is told without any request');
+	serve(@s);
+	$a->settle;
+	cmp_ok(asked_in_all(), '<=', 8, 'fifty hand-overs: one node goes at the end, and the barrier\'s');
+
+	# Many rounds each. There are always some who wait, but at the very end.
+	my $rounds = 6;
+	$s->query("SELECT zk_lock('$path')");
+	$proxy->asked;
+	foreach my $session (@s[ 1 .. 49 ])
+	{
+		$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. $rounds LOOP
+			PERFORM zk_lock('$path'); PERFORM zk_unlock('$path'); END LOOP; END \$\$");
+	}
+	wait_until { waiting() == 49 } '49 sessions to wait';
+	is(asked_in_all(), 0, 'to wait behind a session of the same server takes nothing');
+	is(scalar($zk->children($path)), 1, 'and no node');
+	$s->query("SELECT zk_unlock('$path')");
+	$_->finish foreach @s[ 1 .. 49 ];
+	wait_until { !$a->lock_count && !$zk->children($path) } 'the last node to go';
+	cmp_ok(asked_in_all(), '<=', 10, 49 * $rounds . ' turns of 49 sessions take a handful of requests');
+};
+
+subtest 'fifty sessions wait behind a foreigner with one node, one listing and one watch' => sub {
+	my $foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
+		ephemeral => 1, sequence => 1);
+	$proxy->asked;
+	is($impatient->query("SELECT zk_try_lock('$path')"), 'f', 'behind a foreigner, who does not wait');
+	is_deeply($proxy->asked, { getChildren => 1 }, 'is told by one listing');
+	queue(@s);
+	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 50 } 'all to stand behind it';
+	is_deeply($proxy->asked, { create2 => 1, getChildren => 1, getData => 1 },
+		'fifty sessions behind a foreigner: one node, one listing, one watch');
+	$shell->delete($foreign);
+	serve(@s);
+	$a->settle;
+	cmp_ok(asked_in_all(), '<=', 8, 'and few requests until all had their turn');
+};
+
+subtest 'foreigners behind us that go cause no request' => sub {
+	# Others come and go elsewhere: nothing here depends on them.
+	my $foreign = $shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-",
+		ephemeral => 1, sequence => 1);
+	queue(@s[ 0 .. 4 ]);
+	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 5 } 'all to stand behind it';
+	my @later = map {
+		$shell->create(sprintf("$path/_c_6f9619ff-8b86-4d01-b42d-%012x-lock-", $_),
+			ephemeral => 1, sequence => 1)
+	} 1 .. 20;
+	$proxy->asked;
+	$shell->delete($_) foreach reverse @later;
+	$a->settle;
+	my $others = $proxy->asked;
+	cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
+		'twenty foreigners behind us that go cause no request');
+	$shell->delete($foreign);
+	serve(@s[ 0 .. 4 ]);
+};
+
+subtest 'foreigners in front of our predecessor that go cause no request' => sub {
+	# Foreigners between the one in front and us: we watch the nearest only, one after the
+	# other.
+	my @before = map {
+		$shell->create(sprintf("$path/_c_6f9619ff-8b86-4d01-b42d-%012x-lock-", $_),
+			ephemeral => 1, sequence => 1)
+	} 1 .. 10;
+	queue(@s[ 0 .. 4 ]);
+	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 5 } 'all to stand behind it';
+	$a->settle;
+	$proxy->asked;
+	$shell->delete($_) foreach @before[ 0 .. 8 ];
+	$a->settle;
+	my $others = $proxy->asked;
+	cmp_ok($others->{getChildren} + ($others->{getData} || 0), '<=', 2,
+		'nine foreigners in front of our predecessor that go cause no request');
+	ok($s->busy, 'nor a grant');
+	$shell->delete($before[9]);
+	serve(@s[ 0 .. 4 ]);
+	$a->settle;
+};
 
 $_->disconnect foreach @s, $impatient;
 Zklock::Server->assert_clean($zk, [$a], $path, '/t/barrier', map { "/t/many/$_" } 0 .. 49);

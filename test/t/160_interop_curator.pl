@@ -22,6 +22,7 @@ $java->connect($zk->connect_string);
 my $path = '/pay/lock';
 
 my $s = $a->session;
+my $behind = $b->session;
 
 sub blocked_by
 {
@@ -32,144 +33,146 @@ sub blocked_by
 	} 'the session to stand behind a node';
 }
 
-# ---- Curator holds, SQL waits
+subtest 'a session waits for Curator' => sub {
+	$java->acquire('j', $path);
+	my ($node, $czxid, $owner) = @{ $java->node('j') };
+	is($s->query("SELECT zk_try_lock('$path')"), 'f', 'Curator holds: a try-lock fails');
+	is($s->query("SELECT zk_lock('$path', '200ms')"), 'f', 'and a timeout passes');
+	$s->query_start("BEGIN; SELECT zk_xact_lock('$path')");
+	is("$path/" . blocked_by($s), $node, 'a session stands behind Curator');
+	is_deeply($java->participants($path),
+		[ $node, "$path/" . ($a->locks('pid = ' . $s->pid))[0]{node} ],
+		'Curator sees it in the queue');
+	ok($s->busy, 'it waits');
+	$java->release('j');
+	is($s->finish, 't', 'and gets the lock after the release');
+	cmp_ok($s->query("SELECT zk_fencing_token('$path')"), '>', $czxid * 4096,
+		'with a token beyond that of the holder before');
+};
 
-$java->acquire('j', $path);
-my ($node, $czxid, $owner) = @{ $java->node('j') };
-is($s->query("SELECT zk_try_lock('$path')"), 'f', 'Curator holds: a try-lock fails');
-is($s->query("SELECT zk_lock('$path', '200ms')"), 'f', 'and a timeout passes');
-$s->query_start("BEGIN; SELECT zk_xact_lock('$path')");
-is("$path/" . blocked_by($s), $node, 'a session stands behind Curator');
-is_deeply($java->participants($path),
-	[ $node, "$path/" . ($a->locks('pid = ' . $s->pid))[0]{node} ],
-	'Curator sees it in the queue');
-ok($s->busy, 'it waits');
-$java->release('j');
-is($s->finish, 't', 'and gets the lock after the release');
-cmp_ok($s->query("SELECT zk_fencing_token('$path')"), '>', $czxid * 4096,
-	'with a token beyond that of the holder before');
+subtest 'Curator waits for a session' => sub {
+	is($java->acquire('j', $path, 200), 0, 'SQL holds: Curator waits in vain');
+	my $waits = $java->acquire_start('j', $path);
+	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	$behind->query_start("SELECT zk_lock('$path')");
+	wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
+	ok(!$java->ready($waits), 'it waits');
+	$s->query('COMMIT');
+	is($java->result($waits), 1, 'and gets the lock at the commit');
+	ok($behind->busy, 'who came later waits');
+	$java->release('j');
+	is($behind->finish, 't', 'until Curator releases');
+	$behind->query("SELECT zk_unlock('$path')");
+};
 
-# ---- SQL holds, Curator waits
+subtest 'Curator ends a wait, or its life, in its own ways' => sub {
+	# Curator's own ways to an end: a wait that is interrupted, a service that dies.
+	$s->query("SELECT zk_lock('$path')");
+	my $waits = $java->acquire_start('j', $path);
+	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	$behind->query_start("SELECT zk_lock('$path')");
+	wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
+	$java->interrupt('j');
+	ok(!eval { $java->result($waits); 1 }, 'Curator gives up');
+	wait_until { $zk->children($path) == 2 } 'its node to go';
+	ok($behind->busy, 'who is behind it still waits for SQL');
+	$s->query("SELECT zk_unlock('$path')");
+	is($behind->finish, 't', 'and gets the lock from there');
+	$waits = $java->acquire_start('j', $path);
+	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	$behind->disconnect;
+	is($java->result($waits), 1, 'a session that ends leaves the lock to Curator');
+	$s->query_start("SELECT zk_lock('$path')");
+	blocked_by($s);
+	$java->close_session;
+	is($s->finish, 't', 'a Curator session that ends leaves the lock to SQL');
+	$s->query("SELECT zk_unlock('$path')");
+	$java->connect($zk->connect_string, 2000);
+	$java->acquire('k', $path);
+	$s->query_start("SELECT zk_lock('$path')");
+	blocked_by($s);
+	$java->kill9;
+	is($s->finish, 't', 'a Java process that dies does so when its session has expired');
+	$s->query("SELECT zk_unlock('$path')");
+};
 
-is($java->acquire('j', $path, 200), 0, 'SQL holds: Curator waits in vain');
-my $waits = $java->acquire_start('j', $path);
-wait_until { $zk->children($path) == 2 } 'Curator to queue';
-my $behind = $b->session;
-$behind->query_start("SELECT zk_lock('$path')");
-wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
-ok(!$java->ready($waits), 'it waits');
-$s->query('COMMIT');
-is($java->result($waits), 1, 'and gets the lock at the commit');
-ok($behind->busy, 'who came later waits');
-$java->release('j');
-is($behind->finish, 't', 'until Curator releases');
-$behind->query("SELECT zk_unlock('$path')");
+subtest 'Curator sees our nodes as it does its own' => sub {
+	# A database of another encoding, in which names are not what they would be in UTF-8.
+	$a->value("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+	my $latin = $a->session(dbname => 'latin');
+	$latin->query('CREATE EXTENSION zklock');
+	$latin->query(qq(CREATE ROLE "b\x{fc}cher" SUPERUSER));
+	$latin->query(qq(SET ROLE "b\x{fc}cher"));
+	$latin->query("SELECT zk_lock('/pay/\x{fc}ber')");
 
-# Curator's own ways to an end: a wait that is interrupted, a service that dies.
-$s->query("SELECT zk_lock('$path')");
-$waits = $java->acquire_start('j', $path);
-wait_until { $zk->children($path) == 2 } 'Curator to queue';
-$behind->query_start("SELECT zk_lock('$path')");
-wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
-$java->interrupt('j');
-ok(!eval { $java->result($waits); 1 }, 'Curator gives up');
-wait_until { $zk->children($path) == 2 } 'its node to go';
-ok($behind->busy, 'who is behind it still waits for SQL');
-$s->query("SELECT zk_unlock('$path')");
-is($behind->finish, 't', 'and gets the lock from there');
-$waits = $java->acquire_start('j', $path);
-wait_until { $zk->children($path) == 2 } 'Curator to queue';
-$behind->disconnect;
-is($java->result($waits), 1, 'a session that ends leaves the lock to Curator');
-$s->query_start("SELECT zk_lock('$path')");
-blocked_by($s);
+	$java = Zklock::JavaPeer->new;
+	$java->connect($zk->connect_string);
+	$s->query("SELECT zk_lock('$path')");
+	my $waits = $java->acquire_start('j', $path);
+	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	my ($ours, $theirs) = @{ $java->participants($path) };
+	like($ours, qr{^$path/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$},
+		'our node bears a name like Curator\'s own');
+	my $like = $theirs =~ s/[0-9a-f]{8}-[0-9a-f-]{27}-lock-\d{10}$//r;
+	is(substr($ours, 0, length $like), $like, 'as can be seen');
+	my $data = JSON::PP->new->decode($shell->get($ours));
+	is($data->{pid}, $s->pid, 'its data tells who it is');
+	$s->query("SELECT zk_unlock('$path')");
+	$java->result($waits);
+	$java->release('j');
+
+	my ($name) = $zk->children("/pay/\x{fc}ber");
+	my $text = $shell->get("/pay/\x{fc}ber/$name");
+	# The shell writes \xNN for what is not UTF-8.
+	unlike($text, qr/\\x[0-9a-f]{2}/, 'data written from a LATIN1 database is UTF-8');
+	$data = JSON::PP->new->decode($text);
+	is($data->{user}, "b\x{fc}cher", 'and right');
+	is($data->{database}, 'latin', 'in all its parts');
+	$latin->query('SELECT zk_unlock_all()');
+	$latin->disconnect;
+};
+
+subtest 'sessions of two servers and Java threads count together' => sub {
+	# Each reads a number from a file, waits a moment, and writes one more: whoever does so
+	# together with another loses an update.
+	my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
+	append_to_file($file, "0\n");
+	my ($threads, $thread_rounds, $session_rounds) = (3, 20, 15);
+	my @sessions = map { ($a->session, $b->session) } 1 .. 4;
+	my $sum = 0;
+	my @counting;
+	foreach my $i (0 .. $#sessions)
+	{
+		my ($lock, $unlock) =
+		  $i % 4 < 2 ? ("PERFORM zk_lock('$path')", "PERFORM zk_unlock('$path')")
+		  : ("PERFORM zk_xact_lock('$path')", 'COMMIT');
+		$sessions[$i]->query_start("DO \$\$
+			DECLARE
+				seen bigint;
+			BEGIN
+				FOR i IN 1 .. $session_rounds LOOP
+					$lock;
+					seen := pg_read_file('$file')::bigint;
+					PERFORM count(*) FROM generate_series(1, 20000);
+					EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
+					$unlock;
+				END LOOP;
+			END \$\$");
+		$sum += $session_rounds;
+	}
+	foreach (1 .. $threads)
+	{
+		push @counting, $java->counter_start($file, $thread_rounds, $path, 2);
+		$sum += $thread_rounds;
+	}
+	is($_->result->{error}, undef, $_->name . " counted $session_rounds times") foreach @sessions;
+	cmp_ok($java->result($_), '>=', 0, "a Java thread counted $thread_rounds times") foreach @counting;
+	chomp(my $count = slurp_file($file));
+	is($count, $sum, 'sessions of two servers and Java threads lose no update');
+	$_->disconnect foreach @sessions;
+};
+
 $java->close_session;
-is($s->finish, 't', 'a Curator session that ends leaves the lock to SQL');
-$s->query("SELECT zk_unlock('$path')");
-$java->connect($zk->connect_string, 2000);
-$java->acquire('k', $path);
-$s->query_start("SELECT zk_lock('$path')");
-blocked_by($s);
-$java->kill9;
-is($s->finish, 't', 'a Java process that dies does so when its session has expired');
-$s->query("SELECT zk_unlock('$path')");
-
-# ---- what Curator shows of us
-
-# A database of another encoding, in which names are not what they would be in UTF-8.
-$a->value("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
-my $latin = $a->session(dbname => 'latin');
-$latin->query('CREATE EXTENSION zklock');
-$latin->query(qq(CREATE ROLE "b\x{fc}cher" SUPERUSER));
-$latin->query(qq(SET ROLE "b\x{fc}cher"));
-$latin->query("SELECT zk_lock('/pay/\x{fc}ber')");
-
-$java = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string);
-$s->query("SELECT zk_lock('$path')");
-$waits = $java->acquire_start('j', $path);
-wait_until { $zk->children($path) == 2 } 'Curator to queue';
-my ($ours, $theirs) = @{ $java->participants($path) };
-like($ours, qr{^$path/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$},
-	'our node bears a name like Curator\'s own');
-my $like = $theirs =~ s/[0-9a-f]{8}-[0-9a-f-]{27}-lock-\d{10}$//r;
-is(substr($ours, 0, length $like), $like, 'as can be seen');
-my $data = JSON::PP->new->decode($shell->get($ours));
-is($data->{pid}, $s->pid, 'its data tells who it is');
-$s->query("SELECT zk_unlock('$path')");
-$java->result($waits);
-$java->release('j');
-
-my ($name) = $zk->children("/pay/\x{fc}ber");
-my $text = $shell->get("/pay/\x{fc}ber/$name");
-# The shell writes \xNN for what is not UTF-8.
-unlike($text, qr/\\x[0-9a-f]{2}/, 'data written from a LATIN1 database is UTF-8');
-$data = JSON::PP->new->decode($text);
-is($data->{user}, "b\x{fc}cher", 'and right');
-is($data->{database}, 'latin', 'in all its parts');
-$latin->query('SELECT zk_unlock_all()');
-$latin->disconnect;
-
-# ---- all count together
-
-# Each reads a number from a file, waits a moment, and writes one more: whoever does so
-# together with another loses an update.
-my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
-append_to_file($file, "0\n");
-my ($threads, $thread_rounds, $session_rounds) = (3, 20, 15);
-my @sessions = map { ($a->session, $b->session) } 1 .. 4;
-my $sum = 0;
-my @counting;
-foreach my $i (0 .. $#sessions)
-{
-	my ($lock, $unlock) =
-	  $i % 4 < 2 ? ("PERFORM zk_lock('$path')", "PERFORM zk_unlock('$path')")
-	  : ("PERFORM zk_xact_lock('$path')", 'COMMIT');
-	$sessions[$i]->query_start("DO \$\$
-		DECLARE
-			seen bigint;
-		BEGIN
-			FOR i IN 1 .. $session_rounds LOOP
-				$lock;
-				seen := pg_read_file('$file')::bigint;
-				PERFORM count(*) FROM generate_series(1, 20000);
-				EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
-				$unlock;
-			END LOOP;
-		END \$\$");
-	$sum += $session_rounds;
-}
-foreach (1 .. $threads)
-{
-	push @counting, $java->counter_start($file, $thread_rounds, $path, 2);
-	$sum += $thread_rounds;
-}
-is($_->result->{error}, undef, $_->name . " counted $session_rounds times") foreach @sessions;
-cmp_ok($java->result($_), '>=', 0, "a Java thread counted $thread_rounds times") foreach @counting;
-chomp(my $count = slurp_file($file));
-is($count, $sum, 'sessions of two servers and Java threads lose no update');
-
-$java->close_session;
-$_->disconnect foreach @sessions, $s;
+$s->disconnect;
 Zklock::Server->assert_clean($zk, [ $a, $b ], $path, "/pay/\x{fc}ber");
 done_testing;

@@ -3,7 +3,7 @@
 # ZooKeeper's own recipe, and Hive's locks, against ours in every dialect: who excludes whom,
 # and is it what the table in doc/interoperability.md says?
 #
-# Hive itself is not in Debian: a Java program does what its source says.
+# Hive itself is not in Debian. A Java program does what its source says.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Readers and writers in SQL, on two servers, and of Curator's InterProcessReadWriteLock, all
-# on one path: no reader ever overlaps a writer, and readers do overlap readers.
+# Readers and writers in SQL, on two servers, and with Curator's InterProcessReadWriteLock,
+# all on one path. No reader ever overlaps a writer, and readers do overlap readers.
 
 use strict;
 use warnings;
@@ -28,117 +28,117 @@ my $write     = "zk_lock('$path')";
 my $write_now = "zk_try_lock('$path')";
 my $unwrite   = "zk_unlock('$path')";
 
-# ---- readers share, and a writer waits for all of them
-
-is($s->query("SELECT $read"), 't', 'a reads');
-is($java->acquire('reader', $path, -1, 'read'), 1, 'Curator reads at the same time');
-is($r->query("SELECT $read"), 't', 'and b does');
-is($t->query("SELECT $write_now"), 'f', 'nobody may write');
-$t->query_start("SELECT $write");
-$a->wait_queued($t);
-my $writer = $java->acquire_start('writer', $path, -1, 'write');
-wait_until { $zk->children($path) == 5 } 'two writers to queue';
-
-# ---- a reader who comes after a writer waits for it
-
-my $late = $b->session(name => 'late');
-$late->query_start("SELECT $read");
-$b->wait_waiting($late);
-is($late->busy, 1, 'a reader behind writers waits');
-$s->query("SELECT $unread");
-$java->release('reader');
-ok($t->busy, 'a writer waits for the last reader');
-$r->query("SELECT $unread");
-is($t->finish, 't', 'and then writes');
-ok(!$java->ready($writer), 'the next writer waits');
-ok($late->busy, 'as do readers');
-$t->query("SELECT $unwrite");
-is($java->result($writer), 1, 'Curator writes next');
-is($s->query("SELECT $read_now"), 'f', 'while nobody reads');
-ok($late->busy, 'nor waits in vain');
-$java->release('writer');
-is($late->finish, 't', 'then the reader behind them reads');
-$late->query("SELECT $unread");
-$late->disconnect;
-
-# ---- a writer who reads as well: Curator gives both nodes one sequence
-
-$zk->shell->create("$path/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1)
-  foreach qw(__WRIT__ __READ__);
-$s->query_start("SELECT $read");
-$a->wait_waiting($s);
-$t->query_start("SELECT $write");
-$a->wait_waiting($t);
-$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
-is($s->finish, 't', 'who stops to write lets readers in');
-$s->query("SELECT $unread");
-ok($t->busy, 'but no writer');
-$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__READ__0000000000");
-is($t->finish, 't', 'until it stops to read');
-$t->query("SELECT $unwrite");
-
-# ---- all at once
-
-# Each tells when it had just got the lock and when it was about to release it, by one clock.
-# Whatever overlaps then overlapped indeed.
-$_->query("CREATE FUNCTION pg_temp.work(sql_lock text, sql_unlock text) RETURNS SETOF text
-	LANGUAGE plpgsql AS \$\$
-	DECLARE
-		start timestamptz;
-	BEGIN
-		FOR i IN 1 .. 25 LOOP
-			EXECUTE sql_lock;
-			start := clock_timestamp();
-			PERFORM count(*) FROM generate_series(1, 20000);
-			RETURN NEXT format('%s %s', extract(epoch FROM start) * 1000000,
-				extract(epoch FROM clock_timestamp()) * 1000000);
-			EXECUTE sql_unlock;
-		END LOOP;
-	END \$\$") foreach my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "sql $_") } 0 .. 7;
-my @intervals;
-foreach my $i (0 .. $#sessions)
-{
-	my ($lock, $unlock) = $i < 4 ? ($write, $unwrite) : ($read, $unread);
-	$sessions[$i]->query_start("SELECT string_agg(w, ',') FROM pg_temp.work(\$q\$SELECT $lock\$q\$, \$q\$SELECT $unlock\$q\$) w");
-}
-my @working = map { $java->intervals_start(25, $path, 2, $_) } qw(write write read read);
-foreach my $i (0 .. $#sessions)
-{
-	my @mine = split(/,/, $sessions[$i]->finish);
-	is(scalar(@mine), 25, $sessions[$i]->name . ' was served each time');
-	push @intervals, map { [ split(/ /), $i < 4 ? 'write' : 'read', 'sql' ] } @mine;
-}
-foreach my $i (0 .. $#working)
-{
-	my @mine = @{ $java->result($working[$i]) };
-	is(scalar(@mine), 25, "Java thread $i was served each time");
-	push @intervals, map { [ @$_, $i < 2 ? 'write' : 'read', 'java' ] } @mine;
-}
-
-my (@wrong, %shared);
 sub by_start($$) { my ($x, $y) = @_; return $x->[0] <=> $y->[0]; }
-@intervals = sort by_start @intervals;
-foreach my $i (0 .. $#intervals)
-{
-	my $first = $intervals[$i];
-	foreach my $second (@intervals[ $i + 1 .. $#intervals ])
+
+subtest 'readers share, a writer waits for all of them, and later readers for the writer' => sub {
+	is($s->query("SELECT $read"), 't', 'a reads');
+	is($java->acquire('reader', $path, -1, 'read'), 1, 'Curator reads at the same time');
+	is($r->query("SELECT $read"), 't', 'and b does');
+	is($t->query("SELECT $write_now"), 'f', 'nobody may write');
+	$t->query_start("SELECT $write");
+	$a->wait_queued($t);
+	my $writer = $java->acquire_start('writer', $path, -1, 'write');
+	wait_until { $zk->children($path) == 5 } 'two writers to queue';
+
+	my $late = $b->session(name => 'late');
+	$late->query_start("SELECT $read");
+	$b->wait_waiting($late);
+	is($late->busy, 1, 'a reader behind writers waits');
+	$s->query("SELECT $unread");
+	$java->release('reader');
+	ok($t->busy, 'a writer waits for the last reader');
+	$r->query("SELECT $unread");
+	is($t->finish, 't', 'and then writes');
+	ok(!$java->ready($writer), 'the next writer waits');
+	ok($late->busy, 'as do readers');
+	$t->query("SELECT $unwrite");
+	is($java->result($writer), 1, 'Curator writes next');
+	is($s->query("SELECT $read_now"), 'f', 'while nobody reads');
+	ok($late->busy, 'nor waits in vain');
+	$java->release('writer');
+	is($late->finish, 't', 'then the reader behind them reads');
+	$late->query("SELECT $unread");
+	$late->disconnect;
+};
+
+subtest 'a writer who reads as well has two nodes with one sequence' => sub {
+	$zk->shell->create("$path/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1)
+	  foreach qw(__WRIT__ __READ__);
+	$s->query_start("SELECT $read");
+	$a->wait_waiting($s);
+	$t->query_start("SELECT $write");
+	$a->wait_waiting($t);
+	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
+	is($s->finish, 't', 'who stops to write lets readers in');
+	$s->query("SELECT $unread");
+	ok($t->busy, 'but no writer');
+	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__READ__0000000000");
+	is($t->finish, 't', 'until it stops to read');
+	$t->query("SELECT $unwrite");
+};
+
+subtest 'no writer overlaps a reader or writer, of all at once' => sub {
+	# Each tells when it had just got the lock and when it was about to release it, by one clock.
+	# Whatever overlaps then overlapped indeed.
+	$_->query("CREATE FUNCTION pg_temp.work(sql_lock text, sql_unlock text) RETURNS SETOF text
+		LANGUAGE plpgsql AS \$\$
+		DECLARE
+			start timestamptz;
+		BEGIN
+			FOR i IN 1 .. 25 LOOP
+				EXECUTE sql_lock;
+				start := clock_timestamp();
+				PERFORM count(*) FROM generate_series(1, 20000);
+				RETURN NEXT format('%s %s', extract(epoch FROM start) * 1000000,
+					extract(epoch FROM clock_timestamp()) * 1000000);
+				EXECUTE sql_unlock;
+			END LOOP;
+		END \$\$") foreach my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "sql $_") } 0 .. 7;
+	my @intervals;
+	foreach my $i (0 .. $#sessions)
 	{
-		last if $second->[0] >= $first->[1];
-		if ($first->[2] eq 'read' && $second->[2] eq 'read')
+		my ($lock, $unlock) = $i < 4 ? ($write, $unwrite) : ($read, $unread);
+		$sessions[$i]->query_start("SELECT string_agg(w, ',') FROM pg_temp.work(\$q\$SELECT $lock\$q\$, \$q\$SELECT $unlock\$q\$) w");
+	}
+	my @working = map { $java->intervals_start(25, $path, 2, $_) } qw(write write read read);
+	foreach my $i (0 .. $#sessions)
+	{
+		my @mine = split(/,/, $sessions[$i]->finish);
+		is(scalar(@mine), 25, $sessions[$i]->name . ' was served each time');
+		push @intervals, map { [ split(/ /), $i < 4 ? 'write' : 'read', 'sql' ] } @mine;
+	}
+	foreach my $i (0 .. $#working)
+	{
+		my @mine = @{ $java->result($working[$i]) };
+		is(scalar(@mine), 25, "Java thread $i was served each time");
+		push @intervals, map { [ @$_, $i < 2 ? 'write' : 'read', 'java' ] } @mine;
+	}
+
+	my (@wrong, %shared);
+	@intervals = sort by_start @intervals;
+	foreach my $i (0 .. $#intervals)
+	{
+		my $first = $intervals[$i];
+		foreach my $second (@intervals[ $i + 1 .. $#intervals ])
 		{
-			$shared{ join(' ', sort $first->[3], $second->[3]) }++;
-		}
-		else
-		{
-			push @wrong, "$first->[3] $first->[2] and $second->[3] $second->[2]";
+			last if $second->[0] >= $first->[1];
+			if ($first->[2] eq 'read' && $second->[2] eq 'read')
+			{
+				$shared{ join(' ', sort $first->[3], $second->[3]) }++;
+			}
+			else
+			{
+				push @wrong, "$first->[3] $first->[2] and $second->[3] $second->[2]";
+			}
 		}
 	}
-}
-is(scalar(@intervals), 300, 'all of it is told');
-is("@wrong", '', 'no writer overlaps a reader or writer');
-note("readers that overlapped: $shared{$_} of $_") foreach sort keys %shared;
+	is(scalar(@intervals), 300, 'all of it is told');
+	is("@wrong", '', 'no writer overlaps a reader or writer');
+	note("readers that overlapped: $shared{$_} of $_") foreach sort keys %shared;
+	$_->disconnect foreach @sessions;
+};
 
 $java->close_session;
-$_->disconnect foreach $s, $t, $r, @sessions;
+$_->disconnect foreach $s, $t, $r;
 Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 done_testing;

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Shared locks: who shares, who waits, and what it takes.
+# Shared locks: which sessions share one, which wait, and how many requests that takes.
 #
 # Readers and writers of two database servers, and kazoo's ReadLock and Lock as foreign
 # ones. Server a talks to ZooKeeper through a proxy that counts.
@@ -34,154 +34,158 @@ sub queue
 
 sub contenders { return scalar $zk->children($path); }
 
-# ---- readers share, with each other alone
-
-is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-is($as[1]->query("SELECT zk_lock_shared('$path', '0')"), 't', 'another one of the same server');
-is($bs[0]->query("SELECT zk_try_lock_shared('$path')"), 't', 'one of another server');
-is($kazoo->lock('r', $path, kind => 'shared'), 1, 'and a foreign one');
-is(contenders(), 3, 'readers of one server have one node');
-is($_->query("SELECT zk_try_lock('$path')"), 'f', $_->name . ' cannot write') foreach @as[ 2, 3 ], $bs[1];
-is($_->query("SELECT zk_lock('$path', '10ms')"), 'f', $_->name . ' cannot wait that out') foreach $as[2], $bs[1];
-wait_until { contenders() == 3 } 'what they left behind to go';
-
-queue($a, $as[2], 'zk_lock');
-is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'one reader goes');
-is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'a second one');
-ok($kazoo->unlock('r') || 1, 'a third one');
-$a->settle;
-ok($as[2]->busy, 'a writer waits for the last');
-is(($a->locks('pid = ' . $as[2]->pid))[0]{blocked_by_pid}, $as[1]->pid, 'which zk_locks names');
-is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
-is($as[2]->finish, 't', 'and the writer has its turn');
-
-# ---- a writer keeps readers out, everywhere
-
-is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', $_->name . ' cannot read') foreach $as[0], $bs[0];
-is($kazoo->lock('r', $path, kind => 'shared', timeout => 0.1), 0, 'nor can a foreigner');
-is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-
-# ---- who waits: readers behind a writer that waits, so that it has its turn
-
-my $waits;
-foreach my $case (
-	[ 'of the same server', sub { queue($a, $as[4], 'zk_lock') },
-		sub { is($as[4]->finish, 't', 'the writer has its turn') },
-		sub { is($as[4]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
-	[ 'of another server', sub { queue($b, $bs[2], 'zk_lock') },
-		sub { is($bs[2]->finish, 't', 'the writer has its turn') },
-		sub { is($bs[2]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
-	[ 'of another program',
-		sub { $waits = $kazoo->lock_start('w', $path); wait_until { contenders() == 2 } 'it to queue' },
-		sub { is($kazoo->result($waits), 1, 'the writer has its turn') },
-		sub { ok($kazoo->unlock('w') || 1, 'and goes') } ])
-{
-	my ($what, $queue, $served, $go) = @$case;
-	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', "a reader, and a writer $what that waits");
-	$queue->();
-	$a->settle;
-	queue($a, $as[1], 'zk_lock_shared');
-	wait_until { $a->lock_count('pid = ' . $as[1]->pid . ' AND blocked_by_pid = ' . $as[4]->pid) }
-	'zk_locks to name it as the one who is waited for'
-	  if $as[4]->busy;
-	queue($a, $as[2], 'zk_xact_lock_shared');
-	queue($b, $bs[0], 'zk_lock_shared');
-	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'a reader who does not wait does not pass it') foreach $as[3], $bs[1];
-	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'but who reads goes on reading');
-	is($as[0]->query("SELECT zk_unlock_shared('$path'), zk_unlock_shared('$path')"), 't|t', 'the first reader goes');
-	$served->();
-	$a->settle;
-	ok($_->busy, $_->name . ' waits for it') foreach @as[ 1, 2 ], $bs[0];
-	$go->();
-	is($_->finish, 't', $_->name . ' reads') foreach @as[ 1, 2 ], $bs[0];
-	$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
-
-# ... and if it gives up, nobody waits for it any more.
-foreach my $how (qw(cancel terminate))
-{
-	my $writer = $b->session;
+subtest 'readers share a lock, and a writer waits for the last of them' => sub {
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-	queue($b, $writer, 'zk_lock');
+	is($as[1]->query("SELECT zk_lock_shared('$path', '0')"), 't', 'another one of the same server');
+	is($bs[0]->query("SELECT zk_try_lock_shared('$path')"), 't', 'one of another server');
+	is($kazoo->lock('r', $path, kind => 'shared'), 1, 'and a foreign one');
+	is(contenders(), 3, 'readers of one server have one node');
+	is($_->query("SELECT zk_try_lock('$path')"), 'f', $_->name . ' cannot write') foreach @as[ 2, 3 ], $bs[1];
+	is($_->query("SELECT zk_lock('$path', '10ms')"), 'f', $_->name . ' cannot wait that out') foreach $as[2], $bs[1];
+	wait_until { contenders() == 3 } 'what they left behind to go';
+
+	queue($a, $as[2], 'zk_lock');
+	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'one reader goes');
+	is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'a second one');
+	ok($kazoo->unlock('r') || 1, 'a third one');
 	$a->settle;
-	queue($a, $as[1], 'zk_lock_shared');
-	queue($b, $bs[0], 'zk_lock_shared');
-	$writer->$how;
-	$writer->result;
-	is($_->finish, 't', "after the writer's $how " . $_->name . ' reads') foreach $as[1], $bs[0];
+	ok($as[2]->busy, 'a writer waits for the last');
+	is(($a->locks('pid = ' . $as[2]->pid))[0]{blocked_by_pid}, $as[1]->pid, 'which zk_locks names');
+	is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
+	is($as[2]->finish, 't', 'and the writer has its turn');
+};
+
+subtest 'a writer keeps readers out, everywhere' => sub {
+	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', $_->name . ' cannot read') foreach $as[0], $bs[0];
+	is($kazoo->lock('r', $path, kind => 'shared', timeout => 0.1), 0, 'nor can a foreigner');
+	is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
+subtest 'readers queue behind a writer that waits, so that it has its turn' => sub {
+	my $waits;
+	foreach my $case (
+		[ 'of the same server', sub { queue($a, $as[4], 'zk_lock') },
+			sub { is($as[4]->finish, 't', 'the writer has its turn') },
+			sub { is($as[4]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
+		[ 'of another server', sub { queue($b, $bs[2], 'zk_lock') },
+			sub { is($bs[2]->finish, 't', 'the writer has its turn') },
+			sub { is($bs[2]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
+		[ 'of another program',
+			sub { $waits = $kazoo->lock_start('w', $path); wait_until { contenders() == 2 } 'it to queue' },
+			sub { is($kazoo->result($waits), 1, 'the writer has its turn') },
+			sub { ok($kazoo->unlock('w') || 1, 'and goes') } ])
+	{
+		my ($what, $queue, $served, $go) = @$case;
+		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', "a reader, and a writer $what that waits");
+		$queue->();
+		$a->settle;
+		queue($a, $as[1], 'zk_lock_shared');
+		wait_until { $a->lock_count('pid = ' . $as[1]->pid . ' AND blocked_by_pid = ' . $as[4]->pid) }
+		'zk_locks to name it as the one who is waited for'
+		  if $as[4]->busy;
+		queue($a, $as[2], 'zk_xact_lock_shared');
+		queue($b, $bs[0], 'zk_lock_shared');
+		is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'a reader who does not wait does not pass it') foreach $as[3], $bs[1];
+		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'but who reads goes on reading');
+		is($as[0]->query("SELECT zk_unlock_shared('$path'), zk_unlock_shared('$path')"), 't|t', 'the first reader goes');
+		$served->();
+		$a->settle;
+		ok($_->busy, $_->name . ' waits for it') foreach @as[ 1, 2 ], $bs[0];
+		$go->();
+		is($_->finish, 't', $_->name . ' reads') foreach @as[ 1, 2 ], $bs[0];
+		$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+};
+
+subtest 'readers do not wait for a writer that has given up' => sub {
+	# And if it gives up, nobody waits for it any more.
+	foreach my $how (qw(cancel terminate))
+	{
+		my $writer = $b->session;
+		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
+		queue($b, $writer, 'zk_lock');
+		$a->settle;
+		queue($a, $as[1], 'zk_lock_shared');
+		queue($b, $bs[0], 'zk_lock_shared');
+		$writer->$how;
+		$writer->result;
+		is($_->finish, 't', "after the writer's $how " . $_->name . ' reads') foreach $as[1], $bs[0];
+		$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+};
+
+subtest 'readers of two servers in turn keep one node for each server' => sub {
+	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads')
+	  foreach map { $as[$_], $bs[$_] } 0 .. 2;
+	is(contenders(), 2, 'each server has one node all the time');
 	$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
+};
 
-# ---- readers of two servers in turn: none makes the other's node useless
+subtest 'a hundred readers come in at once behind a writer, with a handful of requests' => sub {
+	my @readers = map { $a->session(name => "reader$_") } 1 .. 100;
 
-is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads')
-  foreach map { $as[$_], $bs[$_] } 0 .. 2;
-is(contenders(), 2, 'each server has one node all the time');
-$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $as[0], 0 ])
+	{
+		my ($what, $writer, $foreign) = @$case;
+		is($writer->query("SELECT zk_lock('$path')"), 't', "a writer $what");
+		$a->settle;
+		$proxy->asked;
+		$_->query_start("SELECT zk_lock_shared('$path')") foreach @readers;
+		wait_until { $a->lock_count("state = 'waiting' AND mode = 'shared'") == 100 } '100 readers to wait';
+		wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 100 } 'all to stand behind it' if $foreign;
+		is(contenders(), 2, 'have one node');
+		$a->settle;
+		my $asked = $proxy->asked;
+		is($asked->{create2} - 1, 1, 'which takes one create');
+		cmp_ok($asked->{getChildren} - 1, '<=', 3, 'one listing, and another for those who come meanwhile');
+		# On a node of our own only if its path is not watched any more.
+		$foreign
+		  ? is($asked->{getData} || 0, 1, 'and a watch on the writer')
+		  : cmp_ok($asked->{getData} || 0, '<=', 1, 'and at most a watch on the node itself');
+		# All requests after the release, and no answer to a second round of them.
+		is($writer->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
+		is(scalar(grep { $_->finish eq 't' } @readers), 100, '100 readers are granted');
+		is($a->lock_count("state = 'held' AND mode = 'shared'"), 100, 'all together');
+		$asked = $proxy->asked;
+		note(join ', ', map { "$_ $asked->{$_}" } sort keys %$asked);
+		cmp_ok(($asked->{getData} || 0) + ($asked->{getChildren} || 0), '<=', 1,
+			'in one round: at most one question is asked');
+		is($asked->{create2} || 0, 0, 'and no node created');
+		is($a->value("SELECT count(DISTINCT fencing_token) FROM zk_locks WHERE path = '$path'"), 100,
+			'each has a token of its own');
+		$_->query("SELECT zk_unlock_shared('$path')") foreach @readers;
+		$a->settle;
+		is($proxy->asked->{delete}, 2, 'they leave with one delete, and the barrier\'s');
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+	$_->disconnect foreach @readers;
+};
 
-# ---- a hundred readers behind a writer
-
-my @readers = map { $a->session(name => "reader$_") } 1 .. 100;
-
-foreach my $case ([ 'of another server', $bs[0], 1 ], [ 'of the same server', $as[0], 0 ])
-{
-	my ($what, $writer, $foreign) = @$case;
-	is($writer->query("SELECT zk_lock('$path')"), 't', "a writer $what");
-	$a->settle;
-	$proxy->asked;
-	$_->query_start("SELECT zk_lock_shared('$path')") foreach @readers;
-	wait_until { $a->lock_count("state = 'waiting' AND mode = 'shared'") == 100 } '100 readers to wait';
-	wait_until { $a->lock_count('blocked_by_node IS NOT NULL') == 100 } 'all to stand behind it' if $foreign;
-	is(contenders(), 2, 'have one node');
-	$a->settle;
-	my $asked = $proxy->asked;
-	is($asked->{create2} - 1, 1, 'which takes one create');
-	cmp_ok($asked->{getChildren} - 1, '<=', 3, 'one listing, and another for those who come meanwhile');
-	is($asked->{getData} || 0, 1, 'and a watch on the writer') if $foreign;
-	cmp_ok($asked->{getData} || 0, '<=', 1, 'and a watch on the node itself at most: what becomes of our writer we know') unless $foreign;
-	# All requests after the release, and no answer to a second round of them.
-	is($writer->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');
-	is(scalar(grep { $_->finish eq 't' } @readers), 100, '100 readers are granted');
-	is($a->lock_count("state = 'held' AND mode = 'shared'"), 100, 'all together');
-	$asked = $proxy->asked;
-	note(join ', ', map { "$_ $asked->{$_}" } sort keys %$asked);
-	cmp_ok(($asked->{getData} || 0) + ($asked->{getChildren} || 0), '<=', 1,
-		'in one round: at most one question is asked');
-	is($asked->{create2} || 0, 0, 'and no node created');
-	is($a->value("SELECT count(DISTINCT fencing_token) FROM zk_locks WHERE path = '$path'"), 100,
-		'each has a token of its own');
-	$_->query("SELECT zk_unlock_shared('$path')") foreach @readers;
-	$a->settle;
-	is($proxy->asked->{delete}, 2, 'they leave with one delete, and the barrier\'s');
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
-$_->disconnect foreach @readers;
-
-# ---- scopes, seen from elsewhere
-
-$as[0]->query('BEGIN');
-is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a transaction reads');
-queue($b, $bs[0], 'zk_lock');
-$as[0]->query('COMMIT');
-is($bs[0]->finish, 't', 'until its commit');
-$bs[0]->query("SELECT zk_unlock('$path')");
-$as[0]->query('BEGIN; SAVEPOINT s');
-is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a subtransaction reads');
-queue($b, $bs[0], 'zk_lock');
-$as[0]->query('ROLLBACK TO s');
-is($bs[0]->finish, 't', 'until its rollback');
-$as[0]->query('ROLLBACK');
-$bs[0]->query("SELECT zk_unlock('$path')");
-my $reader = $a->session;
-is($reader->query("SELECT zk_lock_shared('$path')"), 't', 'a session reads');
-queue($b, $bs[0], 'zk_lock');
-$reader->vanish;
-is($bs[0]->finish, 't', 'until its end');
-$bs[0]->query("SELECT zk_unlock('$path')");
+subtest 'a shared lock lasts as long as its transaction, savepoint or session' => sub {
+	$as[0]->query('BEGIN');
+	is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a transaction reads');
+	queue($b, $bs[0], 'zk_lock');
+	$as[0]->query('COMMIT');
+	is($bs[0]->finish, 't', 'until its commit');
+	$bs[0]->query("SELECT zk_unlock('$path')");
+	$as[0]->query('BEGIN; SAVEPOINT s');
+	is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a subtransaction reads');
+	queue($b, $bs[0], 'zk_lock');
+	$as[0]->query('ROLLBACK TO s');
+	is($bs[0]->finish, 't', 'until its rollback');
+	$as[0]->query('ROLLBACK');
+	$bs[0]->query("SELECT zk_unlock('$path')");
+	my $reader = $a->session;
+	is($reader->query("SELECT zk_lock_shared('$path')"), 't', 'a session reads');
+	queue($b, $bs[0], 'zk_lock');
+	$reader->vanish;
+	is($bs[0]->finish, 't', 'until its end');
+	$bs[0]->query("SELECT zk_unlock('$path')");
+};
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], $path, '/t/barrier');
 done_testing;

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# From shared to exclusive and back: who waits for whom meanwhile.
+# Upgrades from shared to exclusive: which sessions an upgrade waits for, and which wait for it.
 #
-# Sessions of two database servers, kazoo's ReadLock and Lock, and nodes as Curator's
-# InterProcessReadWriteLock makes them.
+# Sessions of two database servers, and kazoo's ReadLock.
 
 use strict;
 use warnings;
@@ -30,16 +29,6 @@ sub queue
 	return;
 }
 
-sub settle { $_->settle foreach $a, $b; return; }
-
-sub row
-{
-	my ($server, $session) = @_;
-	# What was given up may still be on its way.
-	my @rows = $server->locks('pid = ' . $session->pid . " AND path = '$path' AND state <> 'releasing'");
-	return sort map { "$_->{mode} $_->{state}" } @rows;
-}
-
 sub clean
 {
 	$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
@@ -47,320 +36,187 @@ sub clean
 	return;
 }
 
-# ---- an upgrade waits for all others, and for them alone
+subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhile' => sub {
+	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach @as[ 0, 1 ], $bs[0];
+	is($kazoo->lock('r', $path, kind => 'shared'), 1, 'so does a foreigner');
+	is($_->query("SELECT zk_try_lock('$path')"), 'f', $_->name . ' cannot upgrade at once') foreach $as[0], $bs[0];
+	is($as[0]->query("SELECT zk_lock('$path', '50ms')"), 'f', 'nor in a while');
+	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'and reads on');
+	my $token = $as[0]->query("SELECT zk_fencing_token('$path')");
+	my $mark  = $a->log_mark;
+	queue($a, $as[0], 'zk_lock');
+	$kazoo->unlock('r');
+	is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'who is on another server goes, and the foreigner');
+	$_->settle foreach $a, $b;
+	ok($as[0]->busy, 'who upgrades waits for a session of the same server, which has the same node');
+	my ($waiting) = $a->locks('pid = ' . $as[0]->pid . " AND state = 'waiting'");
+	is($waiting->{mode}, 'exclusive', 'zk_locks shows for what');
+	is($waiting->{blocked_by_pid}, $as[1]->pid, 'and for whom');
+	$a->wait_log(qr/process @{[ $as[0]->pid ]} still waiting for ExclusiveLock on ZooKeeper path "$path"/, $mark);
+	pass('so does the log');
+	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'nobody else comes in meanwhile') foreach $as[2], $bs[1];
+	# Something else that wakes it up is no reason to log the wait once more.
+	if ($a->value("SELECT current_setting('server_version_num')") >= 140000)
+	{
+		$a->value('SELECT pg_log_backend_memory_contexts(' . $as[0]->pid . ')');
+		$a->wait_log(qr/Grand total: /, $mark);
+	}
+	is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'the other one goes');
+	is($as[0]->finish, 't', 'and the upgrade is done');
+	my $logged = $a->log_since($mark);
+	like($logged, qr/process @{[ $as[0]->pid ]} acquired ExclusiveLock on ZooKeeper path "$path" after \d+ ms/,
+		'which is logged, too');
+	is(scalar(() = $logged =~ /process @{[ $as[0]->pid ]} still waiting/g), 1, 'the wait is logged once');
+	is_deeply([ $as[0]->modes($path) ], [ 'exclusive held', 'shared held' ], 'both modes are held');
+	cmp_ok($as[0]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond the shared one');
+	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'by nobody else') foreach $as[2], $bs[1];
+	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'then back');
+	is($_->query("SELECT zk_try_lock_shared('$path')"), 't', 'others share again') foreach $as[2], $bs[1];
+	is($_->query("SELECT zk_try_lock('$path')"), 'f', 'and cannot do more') foreach $as[2], $bs[1];
+	clean();
+};
 
-is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach @as[ 0, 1 ], $bs[0];
-is($kazoo->lock('r', $path, kind => 'shared'), 1, 'so does a foreigner');
-is($_->query("SELECT zk_try_lock('$path')"), 'f', $_->name . ' cannot upgrade at once') foreach $as[0], $bs[0];
-is($as[0]->query("SELECT zk_lock('$path', '50ms')"), 'f', 'nor in a while');
-is_deeply([ row($a, $as[0]) ], ['shared held'], 'and reads on');
-my $token = $as[0]->query("SELECT zk_fencing_token('$path')");
-my $mark  = $a->log_mark;
-queue($a, $as[0], 'zk_lock');
-$kazoo->unlock('r');
-is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'who is on another server goes, and the foreigner');
-settle();
-ok($as[0]->busy, 'who upgrades waits for a session of the same server, which has the same node');
-my ($waiting) = $a->locks('pid = ' . $as[0]->pid . " AND state = 'waiting'");
-is($waiting->{mode}, 'exclusive', 'zk_locks shows for what');
-is($waiting->{blocked_by_pid}, $as[1]->pid, 'and for whom');
-$a->wait_log(qr/process @{[ $as[0]->pid ]} still waiting for ExclusiveLock on ZooKeeper path "$path"/, $mark);
-pass('so does the log');
-is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'nobody else comes in meanwhile') foreach $as[2], $bs[1];
-# Something else that wakes it up is no reason to log the wait once more.
-if ($a->value("SELECT current_setting('server_version_num')") >= 140000)
-{
-	$a->value('SELECT pg_log_backend_memory_contexts(' . $as[0]->pid . ')');
-	$a->wait_log(qr/Grand total: /, $mark);
-}
-is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'the other one goes');
-is($as[0]->finish, 't', 'and the upgrade is done');
-my $logged = $a->log_since($mark);
-like($logged, qr/process @{[ $as[0]->pid ]} acquired ExclusiveLock on ZooKeeper path "$path" after \d+ ms/,
-	'which is logged, too');
-is(scalar(() = $logged =~ /process @{[ $as[0]->pid ]} still waiting/g), 1, 'the wait is logged once');
-is_deeply([ row($a, $as[0]) ], [ 'exclusive held', 'shared held' ], 'both modes are held');
-cmp_ok($as[0]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond the shared one');
-is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'by nobody else') foreach $as[2], $bs[1];
-is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'then back');
-is($_->query("SELECT zk_try_lock_shared('$path')"), 't', 'others share again') foreach $as[2], $bs[1];
-is($_->query("SELECT zk_try_lock('$path')"), 'f', 'and cannot do more') foreach $as[2], $bs[1];
-clean();
+subtest 'a session that queues behind an upgrade waits for the shared lock that is left of it' => sub {
+	is($as[0]->query("SELECT zk_lock_shared('$path') AND zk_lock('$path')"), 't', 'an upgrade');
+	queue($a, $as[1], 'zk_lock');
+	queue($b, $bs[0], 'zk_lock');
+	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'and back');
+	$_->settle foreach $a, $b;
+	ok($_->busy, $_->name . ' waits for the reader') foreach $as[1], $bs[0];
+	is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'which zk_locks names');
+	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
+	is($as[1]->finish, 't', 'and they are served in turn');
+	$as[1]->query("SELECT zk_unlock('$path')");
+	is($bs[0]->finish, 't', 'both of them');
+	clean();
+};
 
-# Who queues behind an upgrade waits for the shared lock that is left of it.
-is($as[0]->query("SELECT zk_lock_shared('$path') AND zk_lock('$path')"), 't', 'an upgrade');
-queue($a, $as[1], 'zk_lock');
-queue($b, $bs[0], 'zk_lock');
-is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'and back');
-settle();
-ok($_->busy, $_->name . ' waits for the reader') foreach $as[1], $bs[0];
-is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'which zk_locks names');
-is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
-is($as[1]->finish, 't', 'and they are served in turn');
-$as[1]->query("SELECT zk_unlock('$path')");
-is($bs[0]->finish, 't', 'both of them');
-clean();
-
-# It waits for older writers too, whom it keeps waiting: its turn comes when they give up.
-is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-queue($b, $bs[0], 'zk_lock');
-is($as[0]->query("SELECT zk_lock('$path', '50ms')"), 'f', 'cannot pass a writer who waits for it');
-queue($a, $as[0], 'zk_lock');
-$bs[0]->cancel;
-is($as[0]->finish, 't', 'but follows it');
-is($bs[0]->result->{sqlstate}, '57014', 'when it gives up');
-clean();
-
-# ---- two upgrade: one has to give up
+subtest 'an upgrade waits for older writers, too, whose turn comes first' => sub {
+	# It waits for older writers too, whom it keeps waiting: its turn comes when they give up.
+	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
+	queue($b, $bs[0], 'zk_lock');
+	is($as[0]->query("SELECT zk_lock('$path', '50ms')"), 'f', 'cannot pass a writer who waits for it');
+	queue($a, $as[0], 'zk_lock');
+	$bs[0]->cancel;
+	is($as[0]->finish, 't', 'but follows it');
+	is($bs[0]->result->{sqlstate}, '57014', 'when it gives up');
+	clean();
+};
 
 foreach my $case ([ 'of one server', $a, $as[0], $a, $as[1] ], [ 'of two servers', $a, $as[0], $b, $bs[0] ])
 {
 	my ($what, $server1, $one, $server2, $two) = @$case;
-	is($_->query("SELECT zk_lock_shared('$path')"), 't', "readers $what") foreach $one, $two;
-	queue($server1, $one, 'zk_lock');
-	my $log = $server2->log_mark;
-	$two->query_start("SELECT zk_lock('$path', '3s')");
-	$waiting = $server2->wait_waiting($two, $path);
-	wait_until {
-		($waiting) = $server2->locks('pid = ' . $two->pid . " AND state = 'waiting'");
-		!$two->busy || $waiting && ($waiting->{blocked_by_pid} || $waiting->{blocked_by_node});
-	} 'the second upgrade to say whom it waits for';
-	if ($server1 == $server2)
-	{
-		is($waiting->{blocked_by_pid}, $one->pid, 'zk_locks names the other session');
-	}
-	else
-	{
-		ok((grep { $_ eq $waiting->{blocked_by_node} } $zk->children($path)), 'zk_locks names the other\'s node');
-	}
-	is($two->finish, 'f', 'the second one ends at its timeout');
-	like($server2->log_since($log), $server1 == $server2
-		? qr/still waiting for ExclusiveLock.*\n.*DETAIL:  Blocked by process @{[ $one->pid ]}\./
-		: qr/still waiting for ExclusiveLock.*\n.*DETAIL:  Blocked by ZooKeeper node "_c_/,
-		'the log says for whom it waited');
-	is_deeply([ row($server2, $two) ], ['shared held'], 'it reads on');
-	ok($one->busy, 'so that the first has to wait');
-	is($two->query("SELECT zk_unlock_shared('$path')"), 't', 'until it goes');
-	is($one->finish, 't', 'then the first is upgraded');
-	clean();
+	subtest "of two readers $what that upgrade one has to give up" => sub {
+		is($_->query("SELECT zk_lock_shared('$path')"), 't', "readers $what") foreach $one, $two;
+		queue($server1, $one, 'zk_lock');
+		my $log = $server2->log_mark;
+		$two->query_start("SELECT zk_lock('$path', '3s')");
+		my $waiting = $server2->wait_waiting($two, $path);
+		wait_until {
+			($waiting) = $server2->locks('pid = ' . $two->pid . " AND state = 'waiting'");
+			!$two->busy || $waiting && ($waiting->{blocked_by_pid} || $waiting->{blocked_by_node});
+		} 'the second upgrade to say whom it waits for';
+		if ($server1 == $server2)
+		{
+			is($waiting->{blocked_by_pid}, $one->pid, 'zk_locks names the other session');
+		}
+		else
+		{
+			ok((grep { $_ eq $waiting->{blocked_by_node} } $zk->children($path)), 'zk_locks names the other\'s node');
+		}
+		is($two->finish, 'f', 'the second one ends at its timeout');
+		like($server2->log_since($log), $server1 == $server2
+			? qr/still waiting for ExclusiveLock.*\n.*DETAIL:  Blocked by process @{[ $one->pid ]}\./
+			: qr/still waiting for ExclusiveLock.*\n.*DETAIL:  Blocked by ZooKeeper node "_c_/,
+			'the log says for whom it waited');
+		is_deeply([ $two->modes($path) ], ['shared held'], 'it reads on');
+		ok($one->busy, 'so that the first has to wait');
+		is($two->query("SELECT zk_unlock_shared('$path')"), 't', 'until it goes');
+		is($one->finish, 't', 'then the first is upgraded');
+		clean();
+	};
 }
 
-# A cancelled one leaves the shared lock and nothing else; a terminated one nothing.
-is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach $as[0], $bs[0];
-queue($a, $as[0], 'zk_lock');
-$as[0]->cancel;
-is($as[0]->result->{sqlstate}, '57014', 'an upgrade is cancelled');
-wait_until { $zk->children($path) == 2 } 'its node to go';
-is_deeply([ row($a, $as[0]) ], ['shared held'], 'it reads on');
-$as[0]->query("SET lock_timeout = '50ms'");
-is($as[0]->try("SELECT zk_lock('$path')")->{sqlstate}, '55P03', 'lock_timeout ends it as well');
-$as[0]->query('RESET lock_timeout');
-is_deeply([ row($a, $as[0]) ], ['shared held'], 'it reads on');
-my $victim = $a->session;
-is($victim->query("SELECT zk_lock_shared('$path')"), 't', 'another reader');
-queue($a, $victim, 'zk_lock');
-$victim->terminate;
-is($victim->result->{sqlstate}, '57P01', 'is terminated while it upgrades');
-is($_->query("SELECT zk_unlock_shared('$path')"), 't', $_->name . ' goes') foreach $as[0], $bs[0];
-clean();
-
-# ---- a downgrade: readers come in, writers stay out
-
-sub downgrade_case
-{
-	my ($what, $lock, $unlock) = @_;
-
-	# In this order, behind the holder: readers here and there, a writer, another reader.
-	my $down = $as[0];
-	$lock->($down);
-	$token = $down->query("SELECT zk_fencing_token('$path')");
-	my $czxid = $token >> 12;
-	queue($b, $bs[0], 'zk_lock_shared');
-	settle();
-	queue($a, $as[1], 'zk_lock_shared');
-	queue($b, $bs[1], 'zk_lock');
-	my $foreign_writer = $kazoo->lock_start('w', $path, client => 'writer');
-	wait_until { $zk->children($path) == 5 } 'the foreign writer to queue';
-	settle();
-	queue($a, $as[2], 'zk_lock');
-	queue($b, $bs[2], 'zk_lock_shared');
-
-	my ($node) = ($a->locks('pid = ' . $down->pid))[0]{node};
-	$unlock->($down);
-	is_deeply([ row($a, $down) ], ['shared held'], "$what: it is a reader now");
-	is($down->query("SELECT zk_fencing_token('$path')"), $token, 'with the same token');
-	is($bs[0]->finish, 't', 'a reader of another server comes in');
-	is($as[1]->finish, 't', 'and one of the same server');
-	my ($now) = ($a->locks('pid = ' . $down->pid))[0]{node};
-	is(substr($now, -10), substr($node, -10), 'its node has inherited the sequence');
-	like($now, qr/__READ__\d{10}$/, 'and is a shared one');
-	ok(!(grep { $_ eq $node } $zk->children($path)), 'the exclusive one is gone');
-	settle();
-	ok($_->busy, $_->name . ' waits on') foreach $bs[1], $as[2], $bs[2];
-	ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
-
-	$_->query("SELECT zk_unlock_shared('$path')") foreach $bs[0], $as[1];
-	settle();
-	ok($_->busy, $_->name . ' waits for the one that was downgraded') foreach $bs[1], $as[2], $bs[2];
-	ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
-	$down->query('COMMIT; SELECT zk_unlock_all()');
-	is($bs[1]->finish, 't', 'when it goes, they are served in turn: a writer');
-	cmp_ok($bs[1]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond');
-	ok(!$kazoo->ready($foreign_writer), 'alone');
-	$bs[1]->query("SELECT zk_unlock('$path')");
-	is($kazoo->result($foreign_writer), 1, 'the foreign one');
-	$kazoo->unlock('w', client => 'writer');
-	is($as[2]->finish, 't', 'one more');
-	$as[2]->query("SELECT zk_unlock('$path')");
-	is($bs[2]->finish, 't', 'and a reader');
-	clean();
-	return;
-}
-
-$kazoo->connect($zk->connect_string, client => 'writer');
-downgrade_case('by hand',
-	sub { is($_[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held') },
-	sub { is($_[0]->query("SELECT zk_unlock('$path')"), 't', 'the exclusive one goes') });
-downgrade_case('at the end of a transaction',
-	sub { $_[0]->query('BEGIN'); is($_[0]->query("SELECT zk_xact_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held') },
-	sub { $_[0]->query('COMMIT'); });
-downgrade_case('at a rollback to a savepoint',
-	sub {
-		$_[0]->query('BEGIN; SAVEPOINT s');
-		is($_[0]->query("SELECT zk_xact_lock('$path')"), 't', 'the exclusive mode is held');
-		# At session level, so it survives.
-		is($_[0]->query("SELECT zk_lock_shared('$path')"), 't', 'and the shared one');
-	},
-	sub { $_[0]->query('ROLLBACK TO s'); });
-downgrade_case('after DISCARD ALL, in a way: zk_unlock_all',
-	sub { $_[0]->query('BEGIN'); is($_[0]->query("SELECT zk_lock('$path') AND zk_xact_lock_shared('$path')"), 't', 'both modes are held') },
-	sub { $_[0]->query('SELECT zk_unlock_all()'); });
-
-# A foreign reader, and no writer behind it: kazoo before 2.9 waits for younger ones too.
-is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-my $foreign_reader = $kazoo->lock_start('r', $path, kind => 'shared');
-wait_until { $zk->children($path) == 2 } 'the foreign reader to queue';
-is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade');
-is($kazoo->result($foreign_reader), 1, 'lets a foreign reader in');
-is($as[1]->query("SELECT zk_try_lock_shared('$path')"), 't', 'and others');
-is($as[0]->query("SELECT zk_try_lock('$path')"), 'f', 'for which an upgrade has to wait');
-$kazoo->unlock('r');
-clean();
-
-# Whoever of the same server waits in the same run keeps its place before all others: the
-# holder's node stays as it is, and is made a shared one when they have given up.
-is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-queue($a, $as[1], 'zk_lock');
-queue($b, $bs[0], 'zk_lock_shared');
-my @nodes = $zk->children($path);
-is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
-is_deeply([ row($a, $as[0]) ], ['shared held'], 'the holder reads');
-is_deeply([ sort $zk->children($path) ], [ sort @nodes ], 'its node is needed for the writer');
-settle();
-ok($_->busy, $_->name . ' waits') foreach $as[1], $bs[0];
-is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'the writer for the reader');
-is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
-is($as[1]->finish, 't', 'the writer has its turn');
-ok($bs[0]->busy, 'first');
-$as[1]->query("SELECT zk_unlock('$path')");
-is($bs[0]->finish, 't', 'then the reader behind');
-clean();
-
-is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-queue($a, $as[1], 'zk_lock');
-queue($b, $bs[0], 'zk_lock_shared');
-is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
-$as[1]->cancel;
-is($as[1]->result->{sqlstate}, '57014', 'that gives up');
-is($bs[0]->finish, 't', 'so a reader comes in');
-is($_->query("SELECT zk_try_lock('$path')"), 'f', 'and no writer') foreach $as[2], $bs[1];
-clean();
-
-# Up again while nobody else is there, and down, without an end.
-is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-$as[0]->query("DO \$\$ BEGIN FOR i IN 1 .. 50 LOOP
-	IF NOT zk_lock('$path', '10s') OR NOT zk_unlock('$path') THEN RAISE 'round %', i; END IF;
-	END LOOP; END \$\$");
-is_deeply([ row($a, $as[0]) ], ['shared held'], 'fifty times up and down: still a reader');
-$as[0]->query("DO \$\$ BEGIN PERFORM zk_lock('$path'); PERFORM zk_unlock_shared('$path');
-	FOR i IN 1 .. 50 LOOP
-	IF NOT zk_lock_shared('$path') OR NOT zk_unlock('$path') OR NOT zk_lock('$path', '10s')
-		OR NOT zk_unlock_shared('$path') THEN RAISE 'round %', i; END IF;
-	END LOOP; END \$\$");
-is_deeply([ row($a, $as[0]) ], ['exclusive held'], 'fifty times down and up: still a writer');
-clean();
-
-# ---- Curator's downgrade: a shared node that inherits the sequence, which we must not miss
-
-# Its writer holds; a session waits, and has long heard of all there is.
-my $curator = '_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-';
-foreach my $case ([ 'nobody has come since', 0 ], [ 'others have come since', 1 ])
-{
-	my ($what, $others) = @$case;
-	my $writer = $kazoo->create("$path/${curator}__WRIT__", ephemeral => 1, sequence => 1, makepath => 1);
-	my ($sequence) = $writer =~ /(\d{10})$/;
+subtest 'an upgrade that is cancelled leaves the shared lock, one that is terminated nothing' => sub {
+	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach $as[0], $bs[0];
 	queue($a, $as[0], 'zk_lock');
-	queue($b, $bs[0], 'zk_lock_shared') if $others;
-	settle();
-	my $reader = $kazoo->create("$path/${curator}__READ__$sequence", ephemeral => 1);
-	settle();
-	$kazoo->delete($writer);
-	settle();
-	is($bs[0]->busy, 1, 'the reader behind the waiting session waits') if $others;
-	ok($as[0]->busy, "Curator downgrades, $what: a session does not take it for gone");
-	wait_until {
-		my ($row) = $a->locks('pid = ' . $as[0]->pid);
-		"$path/" . ($row->{blocked_by_node} || '') eq $reader;
-	} 'the session to wait for the shared node';
-	$kazoo->delete($reader);
-	is($as[0]->finish, 't', 'it waits for the shared node');
-	$as[0]->query("SELECT zk_unlock('$path')");
-	is($bs[0]->finish, 't', 'and the reader for it') if $others;
+	$as[0]->cancel;
+	is($as[0]->result->{sqlstate}, '57014', 'an upgrade is cancelled');
+	wait_until { $zk->children($path) == 2 } 'its node to go';
+	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'it reads on');
+	$as[0]->query("SET lock_timeout = '50ms'");
+	is($as[0]->try("SELECT zk_lock('$path')")->{sqlstate}, '55P03', 'lock_timeout ends it as well');
+	$as[0]->query('RESET lock_timeout');
+	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'it reads on');
+	my $victim = $a->session;
+	is($victim->query("SELECT zk_lock_shared('$path')"), 't', 'another reader');
+	queue($a, $victim, 'zk_lock');
+	$victim->terminate;
+	is($victim->result->{sqlstate}, '57P01', 'is terminated while it upgrades');
+	is($_->query("SELECT zk_unlock_shared('$path')"), 't', $_->name . ' goes') foreach $as[0], $bs[0];
 	clean();
-}
+};
 
-# ---- several at once, some of them held: a failure releases what the call acquired
+subtest 'a session goes up and down fifty times' => sub {
+	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
+	$as[0]->query("DO \$\$ BEGIN FOR i IN 1 .. 50 LOOP
+		IF NOT zk_lock('$path', '10s') OR NOT zk_unlock('$path') THEN RAISE 'round %', i; END IF;
+		END LOOP; END \$\$");
+	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'fifty times up and down: still a reader');
+	$as[0]->query("DO \$\$ BEGIN PERFORM zk_lock('$path'); PERFORM zk_unlock_shared('$path');
+		FOR i IN 1 .. 50 LOOP
+		IF NOT zk_lock_shared('$path') OR NOT zk_unlock('$path') OR NOT zk_lock('$path', '10s')
+			OR NOT zk_unlock_shared('$path') THEN RAISE 'round %', i; END IF;
+		END LOOP; END \$\$");
+	is_deeply([ $as[0]->modes($path) ], ['exclusive held'], 'fifty times down and up: still a writer');
+	clean();
+};
 
-my @paths = map { "/t/upgrade/$_" } qw(held_ex held_sh new taken);
-my $array = 'ARRAY[' . join(',', map { "'$_'" } @paths) . ']';
 sub holdings
 {
 	return join ' ', sort map { ($_->{path} =~ s{.*/}{}r) . "/$_->{mode}/$_->{scope}/$_->{count}" }
 	  $a->locks('pid = ' . $as[0]->pid . " AND state <> 'releasing'");
 }
-is($bs[0]->query("SELECT zk_lock('$paths[3]')"), 't', 'a path is taken elsewhere');
-$as[0]->query('BEGIN');
-is($as[0]->query("SELECT zk_lock('$paths[0]') AND zk_lock_shared('$paths[1]') AND zk_xact_lock_shared('$paths[1]')"),
-	't', 'others are held already');
-my $held = holdings();
-foreach my $function (qw(zk_lock zk_lock_shared zk_xact_lock zk_xact_lock_shared))
-{
-	is($as[0]->query("SELECT $function($array, '0')"), 'f', "$function of all fails");
-	is(holdings(), $held, 'and leaves what there was');
-	is($as[0]->query("SELECT $function($array, '50ms')"), 'f', 'with a timeout as well');
-	is(holdings(), $held, 'and leaves what there was');
-	is($as[0]->query("SELECT $function(($array)[:3])"), 't', 'without the one it works');
-	isnt(holdings(), $held, 'and adds');
-	$as[0]->query('ROLLBACK; BEGIN') if $function =~ /xact/;
-	$as[0]->query("SELECT zk_unlock" . ($function =~ /_shared/ ? '_shared' : '') . "(($array)[:3])")
-	  unless $function =~ /xact/;
-	$as[0]->query("SELECT zk_xact_lock_shared('$paths[1]')") if $function =~ /xact/;
-	is(holdings(), $held, 'which is taken back');
-}
-$as[0]->query('SAVEPOINT s');
-$as[0]->query_start("SELECT zk_xact_lock($array)");
-$a->wait_waiting($as[0], $paths[3]);
-$as[0]->cancel;
-is($as[0]->result->{sqlstate}, '57014', 'cancelled in the middle');
-is(holdings(), $held, 'it leaves what there was');
-$as[0]->query('ROLLBACK TO s');
-is(holdings(), $held, 'the savepoint has nothing to add');
-$as[0]->query_start("SELECT zk_lock_shared($array)");
-$a->wait_waiting($as[0], $paths[3]);
-$bs[0]->query("SELECT zk_unlock('$paths[3]')");
-is($as[0]->finish, 't', 'all of them are had when the last is free');
-$as[0]->query('COMMIT');
-is($as[0]->query("SELECT zk_unlock_shared($array), zk_unlock('$paths[0]'), zk_unlock_shared('$paths[1]')"),
-	't|t|t', 'each is counted');
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/t/barrier');
+
+subtest 'a call for several paths that fails releases what it acquired, and nothing else' => sub {
+	my @paths = map { "/t/upgrade/$_" } qw(held_ex held_sh new taken);
+	my $array = 'ARRAY[' . join(',', map { "'$_'" } @paths) . ']';
+	is($bs[0]->query("SELECT zk_lock('$paths[3]')"), 't', 'a path is taken elsewhere');
+	$as[0]->query('BEGIN');
+	is($as[0]->query("SELECT zk_lock('$paths[0]') AND zk_lock_shared('$paths[1]') AND zk_xact_lock_shared('$paths[1]')"),
+		't', 'others are held already');
+	my $held = holdings();
+	foreach my $function (qw(zk_lock zk_lock_shared zk_xact_lock zk_xact_lock_shared))
+	{
+		is($as[0]->query("SELECT $function($array, '0')"), 'f', "$function of all fails");
+		is(holdings(), $held, 'and leaves what there was');
+		is($as[0]->query("SELECT $function($array, '50ms')"), 'f', 'with a timeout as well');
+		is(holdings(), $held, 'and leaves what there was');
+		is($as[0]->query("SELECT $function(($array)[:3])"), 't', 'without the one it works');
+		isnt(holdings(), $held, 'and adds');
+		$as[0]->query('ROLLBACK; BEGIN') if $function =~ /xact/;
+		$as[0]->query("SELECT zk_unlock" . ($function =~ /_shared/ ? '_shared' : '') . "(($array)[:3])")
+		  unless $function =~ /xact/;
+		$as[0]->query("SELECT zk_xact_lock_shared('$paths[1]')") if $function =~ /xact/;
+		is(holdings(), $held, 'which is taken back');
+	}
+	$as[0]->query('SAVEPOINT s');
+	$as[0]->query_start("SELECT zk_xact_lock($array)");
+	$a->wait_waiting($as[0], $paths[3]);
+	$as[0]->cancel;
+	is($as[0]->result->{sqlstate}, '57014', 'cancelled in the middle');
+	is(holdings(), $held, 'it leaves what there was');
+	$as[0]->query('ROLLBACK TO s');
+	is(holdings(), $held, 'the savepoint has nothing to add');
+	$as[0]->query_start("SELECT zk_lock_shared($array)");
+	$a->wait_waiting($as[0], $paths[3]);
+	$bs[0]->query("SELECT zk_unlock('$paths[3]')");
+	is($as[0]->finish, 't', 'all of them are had when the last is free');
+	$as[0]->query('COMMIT');
+	is($as[0]->query("SELECT zk_unlock_shared($array), zk_unlock('$paths[0]'), zk_unlock_shared('$paths[1]')"),
+		't|t|t', 'each is counted');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
+};
+
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/barrier');
 done_testing;

@@ -3,10 +3,10 @@
 # A downgrade that is disturbed: lost replies and requests, a worker restarted in the
 # middle, a holder that leaves before it is done, a node deleted by someone else.
 #
-# Whatever happens, there is always one node of the holder, so that no writer gets in; in
-# the end it is a shared one and readers come in, or it is gone with its holder.
+# Whatever happens, the holder always has one node, so that no writer comes in. In the end
+# the node is a shared one and readers come in, or it has gone with its holder.
 #
-# Server a talks to ZooKeeper through a proxy that disturbs; b directly.
+# Server a talks to ZooKeeper through a proxy that disturbs, and b directly.
 
 use strict;
 use warnings;
@@ -76,211 +76,213 @@ sub is_gone
 	return;
 }
 
-# ---- the reply or the request is lost
-
-foreach my $lose (qw(lose_reply lose_request))
-{
-	begin($lose);
-	my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
-	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-	ok($proxy->fired($fault), 'and disturbed');
-	is_downgraded();
-
-	# Between two savepoints, where nobody waits for it.
-	begin("$lose, savepoint");
-	$holder->query('SELECT zk_unlock_all()');
-	is($reader->finish, 't', 'the reader comes first');
-	$reader->query("SELECT zk_unlock_shared('$path')");
-	is($writer->finish, 't', 'then the writer');
-	$writer->query("SELECT zk_unlock('$path')");
-	$holder->query('BEGIN; SAVEPOINT s');
-	is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
-	is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
-	$reader->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_queued($reader, $path);
-	$writer->query_start("SELECT zk_lock('$path')");
-	$b->wait_queued($writer, $path);
-	$fault = $proxy->$lose(op => 'multi', path => "^$path/");
-	$holder->query('ROLLBACK TO s');
-	ok($proxy->fired($fault), 'rolled back, and disturbed');
-	$holder->query('COMMIT');
-	is_downgraded();
-}
-
-# ---- the holder goes before the downgrade is known to be done
-
-foreach my $hold (qw(hold_reply hold_request))
-{
-	foreach my $how (qw(unlock terminate restart))
+subtest 'a downgrade whose request or reply is lost is made up for' => sub {
+	foreach my $lose (qw(lose_reply lose_request))
 	{
-		begin("$hold, $how");
+		begin($lose);
+		my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		ok($proxy->fired($fault), 'and disturbed');
+		is_downgraded();
+
+		# Between two savepoints, where nobody waits for it.
+		begin("$lose, savepoint");
+		$holder->query('SELECT zk_unlock_all()');
+		is($reader->finish, 't', 'the reader comes first');
+		$reader->query("SELECT zk_unlock_shared('$path')");
+		is($writer->finish, 't', 'then the writer');
+		$writer->query("SELECT zk_unlock('$path')");
+		$holder->query('BEGIN; SAVEPOINT s');
+		is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
+		is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
+		$reader->query_start("SELECT zk_lock_shared('$path')");
+		$b->wait_queued($reader, $path);
+		$writer->query_start("SELECT zk_lock('$path')");
+		$b->wait_queued($writer, $path);
+		$fault = $proxy->$lose(op => 'multi', path => "^$path/");
+		$holder->query('ROLLBACK TO s');
+		ok($proxy->fired($fault), 'rolled back, and disturbed');
+		$holder->query('COMMIT');
+		is_downgraded();
+	}
+};
+
+subtest 'a holder that goes before its downgrade is known to be done leaves nothing behind' => sub {
+	foreach my $hold (qw(hold_reply hold_request))
+	{
+		foreach my $how (qw(unlock terminate restart))
+		{
+			begin("$hold, $how");
+			my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+			$holder->query_start("SELECT zk_unlock('$path')");
+			ok($proxy->fired($fault), 'the downgrade is under way');
+			ok($holder->busy, 'whose end is waited for');
+			if ($how eq 'terminate')
+			{
+				$holder->terminate;
+			}
+			else
+			{
+				$holder->cancel;
+				is($holder->result->{sqlstate}, '57014', 'until cancelled');
+				$holder->query_start("SELECT zk_unlock_shared('$path')");
+				$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
+			}
+			ok($writer->busy, 'the writer stays out so far');
+			$a->restart_worker if $how eq 'restart';
+			$proxy->heal;
+			$a->wait_session;
+			$holder->finish unless $how eq 'terminate';
+			undef $holder if $how eq 'terminate';
+			is($reader->finish, 't', 'the reader comes in');
+			is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
+			$reader->query("SELECT zk_unlock_shared('$path')");
+			is_gone();
+		}
+	}
+};
+
+subtest 'a downgrade outlives the worker that began it' => sub {
+	foreach my $hold (qw(hold_reply hold_request))
+	{
+		begin("$hold, worker");
 		my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
 		$holder->query_start("SELECT zk_unlock('$path')");
 		ok($proxy->fired($fault), 'the downgrade is under way');
-		ok($holder->busy, 'whose end is waited for');
-		if ($how eq 'terminate')
+		$a->restart_worker;
+		$proxy->heal;
+		$a->wait_session;
+		is($holder->finish, 't', 'the worker is restarted; unlocked');
+		is_downgraded();
+	}
+};
+
+subtest 'a holder that shares stays so when the worker is restarted, though its node is exclusive' => sub {
+	# And while a session of the same server waits in the same run, so that the node is
+	# exclusive and its holder is not.
+	my $next = $a->session(name => 'next');
+	my $last = $a->session(name => 'last');
+	begin('next in the run', $next);
+	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+	$a->restart_worker;
+	$a->wait_session;
+	ok($_->busy, $_->name . ' waits') foreach $reader, $writer, $next;
+	my ($row) = $a->locks("path = '$path' AND state = 'held'");
+	is("$row->{pid} $row->{mode}", $holder->pid . ' shared', 'after a restart of the worker the holder still shares the lock');
+	is($last->query("SELECT zk_try_lock_shared('$path')"), 'f', 'with nobody: others are next');
+	$next->cancel;
+	is($next->result->{sqlstate}, '57014', 'one gives up');
+	$_->disconnect foreach $next, $last;
+	is_downgraded();
+};
+
+subtest 'a holder that is cut off is downgraded afterwards' => sub {
+	begin('cut off');
+	$proxy->cut;
+	$a->wait_session('connecting');
+	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked, without waiting for ZooKeeper');
+	is($holder->query('SELECT 1'), 1, 'the session goes on');
+	ok($reader->busy, 'the reader waits');
+	$proxy->heal;
+	$a->wait_session;
+	is_downgraded();
+};
+
+subtest 'a node of another client that has taken the name is left alone' => sub {
+	$path   = '/down/' . ++$number;
+	$holder = $a->session(name => 'holder');
+	$holder->query("SET zklock.dialect = 'hive'");
+	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'hive: both modes are held');
+	my ($name) = ours();
+	$proxy->cut;
+	$a->wait_session('connecting');
+	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked while cut off');
+	$shell->delete("$path/$name");
+	$shell->create("$path/$name", ephemeral => 1);
+	$proxy->heal;
+	$a->wait_session;
+	$a->wait_lock($holder, 'lost', $path);
+	is_deeply([ $zk->children($path) ], [$name], "the other's node stays");
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears that it has lost the lock');
+	is_deeply([ $zk->children($path) ], [$name], 'and leaves it alone as well');
+	$shell->delete("$path/$name");
+	$holder->disconnect;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
+subtest 'a downgrade whose name is taken is repeated until it is free' => sub {
+	begin('name taken');
+	my ($taken) = map { s/-lock-/-__READ__/r } ours();
+	$shell->create("$path/$taken");
+	$holder->query_start("SELECT zk_unlock('$path')");
+	my $attempts = 0;
+	wait_until {
+		$attempts = grep { $_->[0] eq 'multi' && ($_->[1] // '') eq "$path/$taken" } @{ $proxy->requests };
+	} 'an attempt';
+	ok($holder->busy, 'a name that is taken: the holder waits');
+	ok($_->busy, $_->name . ' waits') foreach $reader, $writer;
+	is(scalar(ours()), 1, 'it has its node');
+	$shell->delete("$path/$taken");
+	is($holder->finish, 't', 'unlocked when the name is free');
+	is_downgraded();
+};
+
+subtest 'a holder whose node is deleted during a downgrade has lost the lock' => sub {
+	foreach my $when (qw(before after))
+	{
+		begin("deleted $when");
+		my ($node) = ours();
+		if ($when eq 'before')
 		{
-			$holder->terminate;
+			# Before ZooKeeper hears of the downgrade.
+			my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
+			$holder->query_start("SELECT zk_unlock('$path')");
+			ok($proxy->fired($fault), 'the downgrade is under way');
+			$shell->delete("$path/$node");
+			is($reader->finish, 't', 'the reader comes in');
+			$reader->query("SELECT zk_unlock_shared('$path')");
+			is($writer->finish, 't', 'and the writer');
+			$proxy->heal;
+			$holder->result;
 		}
 		else
 		{
-			$holder->cancel;
-			is($holder->result->{sqlstate}, '57014', 'until cancelled');
-			$holder->query_start("SELECT zk_unlock_shared('$path')");
-			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
+			is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+			is($reader->finish, 't', 'the reader comes in');
+			$reader->query("SELECT zk_unlock_shared('$path')");
+			($node) = ours();
+			$shell->delete("$path/$node");
+			is($writer->finish, 't', 'the writer comes in');
 		}
-		ok($writer->busy, 'the writer stays out so far');
-		$a->restart_worker if $how eq 'restart';
-		$proxy->heal;
-		$a->wait_session;
-		$holder->finish unless $how eq 'terminate';
-		undef $holder if $how eq 'terminate';
-		is($reader->finish, 't', 'the reader comes in');
-		is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
-		$reader->query("SELECT zk_unlock_shared('$path')");
-		is_gone();
+		$a->wait_lock($holder, 'lost', $path);
+		pass('the holder has lost the lock');
+		is_deeply([ ours() ], [], 'and does not get it back');
+		is($holder->try("SELECT zk_lock('$path')")->{sqlstate}, '40001', 'it cannot build on it');
+		is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
+		$writer->query("SELECT zk_unlock('$path')");
+		$holder->disconnect;
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
-}
+};
 
-# ---- the worker is restarted in the middle
-
-foreach my $hold (qw(hold_reply hold_request))
-{
-	begin("$hold, worker");
-	my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+subtest 'a session that ends during a downgrade has lost the lock' => sub {
+	begin('expired');
+	my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
 	$holder->query_start("SELECT zk_unlock('$path')");
 	ok($proxy->fired($fault), 'the downgrade is under way');
-	$a->restart_worker;
+	$a->expire_session($zk);
+	is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
+	$reader->query("SELECT zk_unlock_shared('$path')");
+	is($writer->finish, 't', 'and the writer');
+	$writer->query("SELECT zk_unlock('$path')");
 	$proxy->heal;
-	$a->wait_session;
-	is($holder->finish, 't', 'the worker is restarted; unlocked');
-	is_downgraded();
-}
-
-# ... and while a session of the same server waits in the same run, so that the node is
-# exclusive and its holder is not.
-my $next = $a->session(name => 'next');
-my $last = $a->session(name => 'last');
-begin('next in the run', $next);
-is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-$a->restart_worker;
-$a->wait_session;
-ok($_->busy, $_->name . ' waits') foreach $reader, $writer, $next;
-my ($row) = $a->locks("path = '$path' AND state = 'held'");
-is("$row->{pid} $row->{mode}", $holder->pid . ' shared', 'after a restart of the worker the holder still shares the lock');
-is($last->query("SELECT zk_try_lock_shared('$path')"), 'f', 'with nobody: others are next');
-$next->cancel;
-is($next->result->{sqlstate}, '57014', 'one gives up');
-$_->disconnect foreach $next, $last;
-is_downgraded();
-
-# ---- the server is cut off, and the holder gives up the exclusive mode meanwhile
-
-begin('cut off');
-$proxy->cut;
-$a->wait_session('connecting');
-is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked, without waiting for ZooKeeper');
-is($holder->query('SELECT 1'), 1, 'the session goes on');
-ok($reader->busy, 'the reader waits');
-$proxy->heal;
-$a->wait_session;
-is_downgraded();
-
-# ---- meanwhile its node was deleted, and another's has the same name, as Hive's may have
-
-$path   = '/down/' . ++$number;
-$holder = $a->session(name => 'holder');
-$holder->query("SET zklock.dialect = 'hive'");
-is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'hive: both modes are held');
-my ($name) = ours();
-$proxy->cut;
-$a->wait_session('connecting');
-is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked while cut off');
-$shell->delete("$path/$name");
-$shell->create("$path/$name", ephemeral => 1);
-$proxy->heal;
-$a->wait_session;
-$a->wait_lock($holder, 'lost', $path);
-is_deeply([ $zk->children($path) ], [$name], "the other's node stays");
-is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears that it has lost the lock');
-is_deeply([ $zk->children($path) ], [$name], 'and leaves it alone as well');
-$shell->delete("$path/$name");
-$holder->disconnect;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-
-# ---- it is not possible at first: the name is taken
-
-begin('name taken');
-my ($taken) = map { s/-lock-/-__READ__/r } ours();
-$shell->create("$path/$taken");
-$holder->query_start("SELECT zk_unlock('$path')");
-my $attempts = 0;
-wait_until {
-	$attempts = grep { $_->[0] eq 'multi' && ($_->[1] // '') eq "$path/$taken" } @{ $proxy->requests };
-} 'an attempt';
-ok($holder->busy, 'a name that is taken: the holder waits');
-ok($_->busy, $_->name . ' waits') foreach $reader, $writer;
-is(scalar(ours()), 1, 'it has its node');
-$shell->delete("$path/$taken");
-is($holder->finish, 't', 'unlocked when the name is free');
-is_downgraded();
-
-# ---- someone else deletes the node
-
-foreach my $when (qw(before after))
-{
-	begin("deleted $when");
-	my ($node) = ours();
-	if ($when eq 'before')
-	{
-		# Before ZooKeeper hears of the downgrade.
-		my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
-		$holder->query_start("SELECT zk_unlock('$path')");
-		ok($proxy->fired($fault), 'the downgrade is under way');
-		$shell->delete("$path/$node");
-		is($reader->finish, 't', 'the reader comes in');
-		$reader->query("SELECT zk_unlock_shared('$path')");
-		is($writer->finish, 't', 'and the writer');
-		$proxy->heal;
-		$holder->result;
-	}
-	else
-	{
-		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-		is($reader->finish, 't', 'the reader comes in');
-		$reader->query("SELECT zk_unlock_shared('$path')");
-		($node) = ours();
-		$shell->delete("$path/$node");
-		is($writer->finish, 't', 'the writer comes in');
-	}
+	$holder->result;
+	wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
 	$a->wait_lock($holder, 'lost', $path);
 	pass('the holder has lost the lock');
-	is_deeply([ ours() ], [], 'and does not get it back');
-	is($holder->try("SELECT zk_lock('$path')")->{sqlstate}, '40001', 'it cannot build on it');
 	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
-	$writer->query("SELECT zk_unlock('$path')");
 	$holder->disconnect;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
-
-# ---- the session ends in the middle
-
-begin('expired');
-my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
-$holder->query_start("SELECT zk_unlock('$path')");
-ok($proxy->fired($fault), 'the downgrade is under way');
-$a->expire_session($zk);
-is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
-$reader->query("SELECT zk_unlock_shared('$path')");
-is($writer->finish, 't', 'and the writer');
-$writer->query("SELECT zk_unlock('$path')");
-$proxy->heal;
-$holder->result;
-wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
-$a->wait_lock($holder, 'lost', $path);
-pass('the holder has lost the lock');
-is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
-$holder->disconnect;
+};
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/down/$_" } 1 .. $number);
 done_testing;

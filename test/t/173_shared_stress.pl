@@ -3,8 +3,8 @@
 # Readers, writers, upgrades and downgrades at random, on two database servers and with
 # kazoo's Lock, while workers are restarted and connections drop.
 #
-# Everybody notes when it believes to hold the path, and how. Nobody may hold it in any
-# mode while someone else does so exclusively.
+# Each client notes when it believes that it holds the path, and in which mode. No client may
+# hold it in any mode while another one does so exclusively.
 
 use strict;
 use warnings;

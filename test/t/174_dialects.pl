@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What is written in each dialect: names, data and the kind of the nodes above, just as
-# their authors do; who shares a node with whom; and what is made of foreign names.
+# What zklock writes in each dialect: names, data and the kind of the nodes above, just as
+# the clients that the dialect is named after do. Which sessions share a node, and how
+# foreign names are read.
 
 use strict;
 use warnings;
@@ -20,8 +21,6 @@ my ($s, $other) = map { $a->session(name => $_) } qw(s other);
 # Named like whoever runs the tests.
 my $user = $s->query('SELECT session_user');
 
-# ---- names
-
 my $uuid = '[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
 my %name = (
 	curator    => [ qr/^_c_$uuid-lock-\d{10}$/,     qr/^_c_$uuid-__READ__\d{10}$/ ],
@@ -31,210 +30,225 @@ my %name = (
 	hive       => [ qr/^LOCK-EXCLUSIVE-\d{10}$/,    qr/^LOCK-SHARED-\d{10}$/ ]);
 my %taken;
 
-is($s->query('SHOW zklock.dialect'), 'curator', 'the dialect is Curator\'s by default');
-foreach my $dialect (sort keys %name)
-{
-	my $path = "/d/names/$dialect";
-	$s->query("SET zklock.dialect = $dialect");
-	foreach my $round (1 .. 3)
+subtest 'each dialect has names and data of its own' => sub {
+	is($s->query('SHOW zklock.dialect'), 'curator', 'the dialect is Curator\'s by default');
+	foreach my $dialect (sort keys %name)
 	{
-		$s->query("SELECT zk_lock('$path')");
-		my ($node) = $zk->children($path);
-		like($node, $name{$dialect}[0], "$dialect: the name of an exclusive lock's node");
-		is(($a->locks("path = '$path'"))[0]{node}, $node, 'which zk_locks shows');
-		ok(!$taken{ $node =~ s/\d{10}$//r }++ || $dialect eq 'hive', 'is new each time, but for its number');
-		my $data = $shell->get("$path/$node");
-		if ($dialect eq 'hive')
+		my $path = "/d/names/$dialect";
+		$s->query("SET zklock.dialect = $dialect");
+		foreach my $round (1 .. 3)
 		{
-			my @field = split(/:/, $data);
-			is(scalar(@field), 5, 'the data has the five fields of Hive\'s');
-			is($field[0], 'zklock-' . $s->pid, 'a query id');
-			my $created = $shell->stat("$path/$node")->{ctime};
-			cmp_ok(abs($created - $field[1]), '<', 60000, 'the time in milliseconds');
-			is($field[2], 'EXPLICIT', 'that it was asked for');
-			is($field[3], "database postgres user $user application 174_dialects.pl", 'who asked');
-			is($field[4], ($s->query('SHOW cluster_name') || die) =~ s/://gr, 'and where');
+			$s->query("SELECT zk_lock('$path')");
+			my ($node) = $zk->children($path);
+			like($node, $name{$dialect}[0], "$dialect: the name of an exclusive lock's node");
+			is(($a->locks("path = '$path'"))[0]{node}, $node, 'which zk_locks shows');
+			ok(!$taken{ $node =~ s/\d{10}$//r }++ || $dialect eq 'hive', 'is new each time, but for its number');
+			my $data = $shell->get("$path/$node");
+			if ($dialect eq 'hive')
+			{
+				my @field = split(/:/, $data);
+				is(scalar(@field), 5, 'the data has the five fields of Hive\'s');
+				is($field[0], 'zklock-' . $s->pid, 'a query id');
+				my $created = $shell->stat("$path/$node")->{ctime};
+				cmp_ok(abs($created - $field[1]), '<', 60000, 'the time in milliseconds');
+				is($field[2], 'EXPLICIT', 'that it was asked for');
+				is($field[3], "database postgres user $user application 174_dialects.pl", 'who asked');
+				is($field[4], ($s->query('SHOW cluster_name') || die) =~ s/://gr, 'and where');
+			}
+			else
+			{
+				is(JSON::PP->new->decode($data)->{pid}, $s->pid, 'the data tells who it is');
+			}
+			$s->query("SELECT zk_unlock('$path')");
+			$s->query("SELECT zk_lock_tree_shared('$path', '/d/names')");
+			like(($zk->children($path))[0], $name{$dialect}[1], "$dialect: the name of a shared lock's node");
+			$s->query("SELECT zk_unlock_tree_shared('$path', '/d/names')");
 		}
-		else
-		{
-			is(JSON::PP->new->decode($data)->{pid}, $s->pid, 'the data tells who it is');
-		}
-		$s->query("SELECT zk_unlock('$path')");
-		$s->query("SELECT zk_lock_tree_shared('$path', '/d/names')");
-		like(($zk->children($path))[0], $name{$dialect}[1], "$dialect: the name of a shared lock's node");
-		$s->query("SELECT zk_unlock_tree_shared('$path', '/d/names')");
 	}
-}
+};
 
-# What Hive parts by colons has four of them, even if it does not all fit.
-$a->set_conf('zklock.server_name' => 'x' x 1000);
-wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
-$s->query("SET zklock.dialect = hive; SELECT zk_lock('/d/long')");
-like($shell->get('/d/long/' . ($zk->children('/d/long'))[0]), qr/^zklock-@{[$s->pid]}:\d+:EXPLICIT:zklock:$/,
-	'hive: what is too long is left out');
-$s->query("SELECT zk_unlock('/d/long')");
-$a->set_conf('zklock.server_name' => '');
+subtest "what is too long is left out of Hive's data" => sub {
+	# What Hive parts by colons has four of them, even if it does not all fit.
+	$a->set_conf('zklock.server_name' => 'x' x 1000);
+	wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
+	$s->query("SET zklock.dialect = hive; SELECT zk_lock('/d/long')");
+	like($shell->get('/d/long/' . ($zk->children('/d/long'))[0]), qr/^zklock-@{[$s->pid]}:\d+:EXPLICIT:zklock:$/,
+		'hive: what is too long is left out');
+	$s->query("SELECT zk_unlock('/d/long')");
+	$a->set_conf('zklock.server_name' => '');
+};
 
-# A downgrade puts the shared node in the place of the exclusive one.
-foreach my $dialect (sort keys %name)
-{
-	my $path = "/d/down/$dialect";
-	$s->query("SET zklock.dialect = $dialect; SELECT zk_lock('$path'); SELECT zk_lock_shared('$path')");
-	my ($sequence) = ($zk->children($path))[0] =~ /(\d{10})$/;
-	is($s->query("SELECT zk_unlock('$path')"), 't', "$dialect: a lock is downgraded");
-	is($other->query("SELECT zk_lock_shared('$path', '20s')"), 't', 'others share it');
-	is($other->query("SELECT zk_unlock_shared('$path')"), 't', 'for a while');
-	my ($node) = $zk->children($path);
-	# The digits of the recipe's name are but half of a UUID.
-	like($node, $dialect eq 'zookeeper' ? qr/^_c_[0-9a-f-]{36}-read-\d{10}$/ : $name{$dialect}[1],
-		'its node has the name of a shared lock\'s');
-	like($node, qr/$sequence$/, 'and the sequence of the other');
-	is($s->query("SELECT zk_unlock_shared('$path')"), 't', 'and is deleted in the end');
-	$a->assert_clean($zk, $path);
-}
+subtest 'a downgrade puts the shared node in the place of the exclusive one' => sub {
+	# A downgrade puts the shared node in the place of the exclusive one.
+	foreach my $dialect (sort keys %name)
+	{
+		my $path = "/d/down/$dialect";
+		$s->query("SET zklock.dialect = $dialect; SELECT zk_lock('$path'); SELECT zk_lock_shared('$path')");
+		my ($sequence) = ($zk->children($path))[0] =~ /(\d{10})$/;
+		is($s->query("SELECT zk_unlock('$path')"), 't', "$dialect: a lock is downgraded");
+		is($other->query("SELECT zk_lock_shared('$path', '20s')"), 't', 'others share it');
+		is($other->query("SELECT zk_unlock_shared('$path')"), 't', 'for a while');
+		my ($node) = $zk->children($path);
+		# The digits of the recipe's name are but half of a UUID.
+		like($node, $dialect eq 'zookeeper' ? qr/^_c_[0-9a-f-]{36}-read-\d{10}$/ : $name{$dialect}[1],
+			'its node has the name of a shared lock\'s');
+		like($node, qr/$sequence$/, 'and the sequence of the other');
+		is($s->query("SELECT zk_unlock_shared('$path')"), 't', 'and is deleted in the end');
+		$a->assert_clean($zk, $path);
+	}
+};
 
-# Fields of Hive's data are parted by colons: nobody's name may have one in it.
-$s->query("SET zklock.dialect = hive; SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
-my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));
-is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', "database postgres user $user application abc" ],
-	'colons are left out of Hive\'s fields');
-$s->query('COMMIT');
-$s->query("SET application_name = '" . 'x' x 63 . "'");
+subtest "colons are left out of Hive's fields" => sub {
+	# Fields of Hive's data are parted by colons: nobody's name may have one in it.
+	$s->query("SET zklock.dialect = hive; SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
+	my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));
+	is_deeply([ @field[ 2, 3 ] ], [ 'IMPLICIT', "database postgres user $user application abc" ],
+		'colons are left out of Hive\'s fields');
+	$s->query('COMMIT');
+	$s->query("SET application_name = '" . 'x' x 63 . "'");
+};
 
-# ---- superusers choose, and what is chosen holds for new locks
+subtest 'superusers choose the dialect, and what is chosen holds for new locks' => sub {
+	$a->value('CREATE ROLE plain LOGIN');
+	$a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_unlock(text) TO plain');
+	$a->value("ALTER ROLE plain SET zklock.dialect = 'kazoo'");
+	my $plain = $a->session(user => 'plain');
+	$plain->query("SELECT zk_lock('/d/plain')");
+	like(($zk->children('/d/plain'))[0], $name{kazoo}[0], 'a role has the dialect it was given');
+	is($plain->try("SET zklock.dialect = 'curator_rw'")->{sqlstate}, '42501', 'and may not choose another');
+	$plain->disconnect;
+	$plain = $a->session;
+	$plain->query("SET zklock.dialect = 'kazoo'");
+	$plain->query("SELECT zk_lock('/d/plain')");
+	$plain->query("SET zklock.dialect = 'curator_rw'");
+	$plain->query("SELECT zk_lock('/d/plain')");
+	is(scalar($zk->children('/d/plain')), 1, 'a lock that is held is counted, not written again');
+	$plain->query("SELECT zk_unlock('/d/plain'); SELECT zk_unlock('/d/plain')");
+	$plain->query("SELECT zk_lock('/d/plain')");
+	like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'the next lock is written in the other');
+	$plain->disconnect;
+	is($s->try("SET zklock.dialect = 'chubby'")->{sqlstate}, '22023', 'but none that does not exist');
+};
 
-$a->value('CREATE ROLE plain LOGIN');
-$a->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_unlock(text) TO plain');
-$a->value("ALTER ROLE plain SET zklock.dialect = 'kazoo'");
-my $plain = $a->session(user => 'plain');
-$plain->query("SELECT zk_lock('/d/plain')");
-like(($zk->children('/d/plain'))[0], $name{kazoo}[0], 'a role has the dialect it was given');
-is($plain->try("SET zklock.dialect = 'curator_rw'")->{sqlstate}, '42501', 'and may not choose another');
-$plain->disconnect;
-$plain = $a->session;
-$plain->query("SET zklock.dialect = 'kazoo'");
-$plain->query("SELECT zk_lock('/d/plain')");
-$plain->query("SET zklock.dialect = 'curator_rw'");
-$plain->query("SELECT zk_lock('/d/plain')");
-is(scalar($zk->children('/d/plain')), 1, 'a lock that is held is counted, not written again');
-$plain->query("SELECT zk_unlock('/d/plain'); SELECT zk_unlock('/d/plain')");
-$plain->query("SELECT zk_lock('/d/plain')");
-like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'the next lock is written in the other');
-$plain->disconnect;
-is($s->try("SET zklock.dialect = 'chubby'")->{sqlstate}, '22023', 'but none that does not exist');
+subtest 'sessions in a row share a node if they write the same dialect' => sub {
+	$shell->create('/d/runs/_c_00000000-0000-4000-8000-000000000000-lock-',
+		ephemeral => 1, sequence => 1, makepath => 1);
+	my @in_line = (qw(curator) x 2, qw(kazoo) x 2, qw(hive), qw(curator));
+	my @waiting = map { $a->session(name => "$_") } 0 .. $#in_line;
+	foreach my $i (0 .. $#in_line)
+	{
+		$waiting[$i]->query("SET zklock.dialect = $in_line[$i]");
+		$waiting[$i]->query_start("SELECT zk_lock('/d/runs')");
+		$a->wait_waiting($waiting[$i]);
+	}
+	wait_until { $zk->children('/d/runs') == 5 } 'four nodes of ours behind the foreign one';
+	my @nodes = $zk->children('/d/runs');
+	my @like  = map { $name{$_}[0] } qw(curator kazoo hive curator);
+	like($nodes[ $_ + 1 ], $like[$_], "node $_ of six sessions' four") foreach 0 .. 3;
+	$shell->delete("/d/runs/$nodes[0]");
+	foreach my $i (0 .. $#in_line)
+	{
+		is($waiting[$i]->finish, 't', "session $i is served");
+		ok($_->busy, 'those behind it wait') foreach @waiting[ $i + 1 .. $#in_line ];
+		$waiting[$i]->query("SELECT zk_unlock('/d/runs')");
+	}
+	$_->disconnect foreach @waiting;
+};
 
-# ---- one node for those who wait in a row, if they write the same
+subtest 'of two nodes that wait for the same one each has its own watch' => sub {
+	# Two nodes of ours wait for the same foreign one: who leaves first must not take the watch
+	# away from the other.
+	my $foreign = $shell->create('/d/two/_c_00000000-0000-0000-0000-000000000000-lock-',
+		ephemeral => 1, sequence => 1, makepath => 1);
+	$s->query('SET zklock.dialect = curator');
+	$other->query('SET zklock.dialect = kazoo');
+	foreach my $session ($s, $other)
+	{
+		$session->query_start("SELECT zk_lock_shared('/d/two')");
+		$a->wait_queued($session, '/d/two');
+	}
+	wait_until { $a->lock_count("path = '/d/two' AND blocked_by_node IS NOT NULL") == 2 } 'both to wait for the foreign node';
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'one of two that wait for the same node gives up');
+	wait_until { $zk->children('/d/two') == 2 } 'its node to go';
+	# What the worker asks for comes after all that it has asked for before.
+	$s->query("SELECT zk_lock('/d/runs')");
+	$s->query("SELECT zk_unlock('/d/runs')");
+	$shell->delete($foreign);
+	is($other->finish, 't', 'the other one hears when that is gone');
+	$other->query("SELECT zk_unlock_shared('/d/two'); SET zklock.dialect = curator");
+};
 
-$shell->create('/d/runs/_c_00000000-0000-4000-8000-000000000000-lock-',
-	ephemeral => 1, sequence => 1, makepath => 1);
-my @in_line = (qw(curator) x 2, qw(kazoo) x 2, qw(hive), qw(curator));
-my @waiting = map { $a->session(name => "$_") } 0 .. $#in_line;
-foreach my $i (0 .. $#in_line)
-{
-	$waiting[$i]->query("SET zklock.dialect = $in_line[$i]");
-	$waiting[$i]->query_start("SELECT zk_lock('/d/runs')");
-	$a->wait_waiting($waiting[$i]);
-}
-wait_until { $zk->children('/d/runs') == 5 } 'four nodes of ours behind the foreign one';
-my @nodes = $zk->children('/d/runs');
-my @like  = map { $name{$_}[0] } qw(curator kazoo hive curator);
-like($nodes[ $_ + 1 ], $like[$_], "node $_ of six sessions' four") foreach 0 .. 3;
-$shell->delete("/d/runs/$nodes[0]");
-foreach my $i (0 .. $#in_line)
-{
-	is($waiting[$i]->finish, 't', "session $i is served");
-	ok($_->busy, 'those behind it wait') foreach @waiting[ $i + 1 .. $#in_line ];
-	$waiting[$i]->query("SELECT zk_unlock('/d/runs')");
-}
+subtest 'nodes above a lock are containers, or persistent' => sub {
+	$s->query('SET zklock.dialect = curator');
+	foreach my $kind (qw(container persistent))
+	{
+		$s->query("SET zklock.parent_nodes = $kind");
+		$s->query("SELECT zk_lock('/$kind/a/b')");
+		$s->query("SELECT zk_unlock('/$kind/a/b')");
+	}
+	wait_until { !$shell->exists('/container') } 'containers to go, from the bottom up, when they are empty';
+	ok($shell->exists('/persistent/a/b'), 'persistent nodes stay');
 
-# Two nodes of ours wait for the same foreign one: who leaves first must not take the watch
-# away from the other.
-my $foreign = $shell->create('/d/two/_c_00000000-0000-0000-0000-000000000000-lock-',
-	ephemeral => 1, sequence => 1, makepath => 1);
-$s->query('SET zklock.dialect = curator');
-$other->query('SET zklock.dialect = kazoo');
-foreach my $session ($s, $other)
-{
-	$session->query_start("SELECT zk_lock_shared('/d/two')");
-	$a->wait_queued($session, '/d/two');
-}
-wait_until { $a->lock_count("path = '/d/two' AND blocked_by_node IS NOT NULL") == 2 } 'both to wait for the foreign node';
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'one of two that wait for the same node gives up');
-wait_until { $zk->children('/d/two') == 2 } 'its node to go';
-# What the worker asks for comes after all that it has asked for before.
-$s->query("SELECT zk_lock('/d/runs')");
-$s->query("SELECT zk_unlock('/d/runs')");
-$shell->delete($foreign);
-is($other->finish, 't', 'the other one hears when that is gone');
-$other->query("SELECT zk_unlock_shared('/d/two'); SET zklock.dialect = curator");
+	# kazoo trusts that the path it made, or found, is there.
+	$s->query("SET zklock.dialect = kazoo; SELECT zk_lock('/persistent/a/b')");
+	is($shell->lock('k', '/persistent/a/b', timeout => 0.2, patterns => []), 0, 'kazoo waits');
+	$s->query("SELECT zk_unlock('/persistent/a/b')");
+	is($shell->lock('k', '/persistent/a/b', patterns => []), 1, 'and comes again');
+	$shell->unlock('k');
+};
 
-# ---- the nodes above
-
-$s->query('SET zklock.dialect = curator');
-foreach my $kind (qw(container persistent))
-{
-	$s->query("SET zklock.parent_nodes = $kind");
-	$s->query("SELECT zk_lock('/$kind/a/b')");
-	$s->query("SELECT zk_unlock('/$kind/a/b')");
-}
-wait_until { !$shell->exists('/container') } 'containers to go, from the bottom up, when they are empty';
-ok($shell->exists('/persistent/a/b'), 'persistent nodes stay');
-
-# kazoo trusts that the path it made, or found, is there.
-$s->query("SET zklock.dialect = kazoo; SELECT zk_lock('/persistent/a/b')");
-is($shell->lock('k', '/persistent/a/b', timeout => 0.2, patterns => []), 0, 'kazoo waits');
-$s->query("SELECT zk_unlock('/persistent/a/b')");
-is($shell->lock('k', '/persistent/a/b', patterns => []), 1, 'and comes again');
-$shell->unlock('k');
-
-# ---- children of other kinds, and what is below the path
-
-my $mark = $a->log_mark;
-$s->query("SET zklock.dialect = curator; SET zklock.parent_nodes = container");
-$shell->create("/d/tree/$_", makepath => 1) foreach qw(db db/t ds=2026-01-01 locks leases 0);
-is($s->query("SELECT zk_lock('/d/tree')"), 't', 'a path above other paths can be locked');
-is($other->query("SELECT zk_lock('/d/tree/db')"), 't', 'and one below it, at the same time');
-is($other->query("SELECT zk_lock('/d/tree/db/t')"), 't', 'and one below that');
-is($other->query("SELECT zk_try_lock('/d/tree')"), 'f', 'each is a lock of its own');
-$s->query("SELECT zk_unlock('/d/tree')");
-is($other->query("SELECT zk_try_lock('/d/tree')"), 't', 'taken or not');
-$other->query('SELECT zk_unlock_all()');
-unlike($a->log_since($mark), qr/ignoring child/, 'the log is silent about directories');
-$shell->create('/d/tree/n_', ephemeral => 1, sequence => 1);
-is($s->query("SELECT zk_lock('/d/tree')"), 't', 'what has a sequence but no known name is ignored');
-$a->wait_log(qr{LOG:  ignoring child "n_\d{10}" of lock path "/d/tree"}, $mark);
-pass('which the log tells');
-$s->query("SELECT zk_unlock('/d/tree')");
-
-# A path that looked like a lock node would block the path above it.
-foreach my $name (qw(_c_a-lock-0000000001 x-5-0000000007 LOCK-SHARED-0000000001 a__lock__-2147483648))
-{
-	my $refused = $s->try("SELECT zk_lock('/d/tree/$name')");
-	is($refused->{sqlstate}, '22023', "$name is refused as a path");
-	like($refused->{detail}, qr/looks like a node of a lock/, 'which the detail explains');
-}
-ok(!grep({ /lock/i && !/^locks$/ } $zk->children('/d/tree')), 'no such node is made');
-
-# Names that only just are, or are not, those of contenders, and how they are ordered.
-foreach my $blocking (
-	'x--72057594037927936-0000000000', 'block-0000000000', '-read-0000000000', '-write-0000000000',
-	'LOCK-SEMI_SHARED-0000000000', 'lock--2147483648', '__WRIT__-0000000007', 'a__rlock__0000000000')
-{
-	$shell->create("/d/tree/$blocking");
-	is($s->query("SELECT zk_try_lock('/d/tree')"), 'f', "$blocking is respected");
-	$shell->delete("/d/tree/$blocking");
-}
-foreach my $harmless ('thread-0000000000', 'lock-00000000000', 'lock---0000000000', 'x-y-0000000000', 'LOCK-0000000000',
-	'lock-9999999999')
-{
-	$shell->create("/d/tree/$harmless");
-	is($s->query("SELECT zk_try_lock('/d/tree')"), 't', "$harmless is not");
+subtest 'a path above other paths can be locked' => sub {
+	my $mark = $a->log_mark;
+	$s->query("SET zklock.dialect = curator; SET zklock.parent_nodes = container");
+	$shell->create("/d/tree/$_", makepath => 1) foreach qw(db db/t ds=2026-01-01 locks leases 0);
+	is($s->query("SELECT zk_lock('/d/tree')"), 't', 'a path above other paths can be locked');
+	is($other->query("SELECT zk_lock('/d/tree/db')"), 't', 'and one below it, at the same time');
+	is($other->query("SELECT zk_lock('/d/tree/db/t')"), 't', 'and one below that');
+	is($other->query("SELECT zk_try_lock('/d/tree')"), 'f', 'each is a lock of its own');
 	$s->query("SELECT zk_unlock('/d/tree')");
-	$shell->delete("/d/tree/$harmless");
-}
+	is($other->query("SELECT zk_try_lock('/d/tree')"), 't', 'taken or not');
+	$other->query('SELECT zk_unlock_all()');
+	unlike($a->log_since($mark), qr/ignoring child/, 'the log is silent about directories');
+	$shell->create('/d/tree/n_', ephemeral => 1, sequence => 1);
+	is($s->query("SELECT zk_lock('/d/tree')"), 't', 'what has a sequence but no known name is ignored');
+	$a->wait_log(qr{LOG:  ignoring child "n_\d{10}" of lock path "/d/tree"}, $mark);
+	pass('which the log tells');
+	$s->query("SELECT zk_unlock('/d/tree')");
+};
+
+subtest 'a path that looks like a lock node is refused' => sub {
+	# A path that looked like a lock node would block the path above it.
+	foreach my $name (qw(_c_a-lock-0000000001 x-5-0000000007 LOCK-SHARED-0000000001 a__lock__-2147483648))
+	{
+		my $refused = $s->try("SELECT zk_lock('/d/tree/$name')");
+		is($refused->{sqlstate}, '22023', "$name is refused as a path");
+		like($refused->{detail}, qr/looks like a node of a lock/, 'which the detail explains');
+	}
+	ok(!grep({ /lock/i && !/^locks$/ } $zk->children('/d/tree')), 'no such node is made');
+};
+
+subtest 'only the names of contenders block a lock, however similar others are' => sub {
+	# Names that only just are, or are not, those of contenders, and how they are ordered.
+	foreach my $blocking (
+		'x--72057594037927936-0000000000', 'block-0000000000', '-read-0000000000', '-write-0000000000',
+		'LOCK-SEMI_SHARED-0000000000', 'lock--2147483648', '__WRIT__-0000000007', 'a__rlock__0000000000')
+	{
+		$shell->create("/d/tree/$blocking");
+		is($s->query("SELECT zk_try_lock('/d/tree')"), 'f', "$blocking is respected");
+		$shell->delete("/d/tree/$blocking");
+	}
+	foreach my $harmless ('thread-0000000000', 'lock-00000000000', 'lock---0000000000', 'x-y-0000000000', 'LOCK-0000000000',
+		'lock-9999999999')
+	{
+		$shell->create("/d/tree/$harmless");
+		is($s->query("SELECT zk_try_lock('/d/tree')"), 't', "$harmless is not");
+		$s->query("SELECT zk_unlock('/d/tree')");
+		$shell->delete("/d/tree/$harmless");
+	}
+};
 
 $shell->delete('/d/tree', recursive => 1);
-$_->disconnect foreach $s, $other, @waiting;
+$_->disconnect foreach $s, $other;
 Zklock::Server->assert_clean($zk, [$a], map { "/d/$_" } qw(runs two plain colon long), map({ "names/$_" } keys %name));
 done_testing;

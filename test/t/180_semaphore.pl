@@ -1,345 +1,161 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Semaphores among sessions of two servers: how many get a permit, in which order, what
-# others see, and what is asked of ZooKeeper for it.
+# Semaphores among sessions of two servers: how many get a permit, in which order, and what
+# others see.
 
 use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Proxy;
+use Zklock::Semaphore;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $b     = Zklock::Server->new('b', zookeeper => $zk);
 my $shell = $zk->shell;
-my $path  = '/t/slots';
+Zklock::Semaphore::cast($zk, $a, $b);
 my @nodes = map { "$path/$_" } qw(locks leases);
 
 my @as = map { $a->session(name => "a$_") } 1 .. 5;
 my @bs = map { $b->session(name => "b$_") } 1 .. 3;
 
-sub server_of { my ($session) = @_; return $session->name =~ /^a/ ? $a : $b; }
+subtest 'as many sessions get a permit as there are, over both servers' => sub {
+	is(acquire($_, 3, '30s'), 't', $_->name . ' gets a permit') foreach @as[ 0, 1 ], $bs[0];
+	settled(3);
+	is(acquire($_, 3, '0'), 'f', $_->name . ' gets none') foreach $as[2], $bs[1];
+	is(acquire($as[2], 3, '50ms'), 'f', 'nor in a while');
+	settled(3);
+	is(release($as[0]), 't', 'one is released');
+	is(acquire($bs[1], 3, '0'), 't', 'so that there is one to be had at once, for another server');
+	is(acquire($as[0], 3, '0'), 'f', 'and no more');
+};
 
-sub acquire
-{
-	my ($session, $permits, $timeout) = @_;
-	my $argument = defined $timeout ? ", '$timeout'" : '';
-	return $session->query("SELECT zk_semaphore_acquire('$path', $permits$argument)");
-}
+subtest 'zk_locks and the node of a permit show whose it is' => sub {
+	# What a permit looks like.
+	my ($row) = $b->locks('pid = ' . $bs[1]->pid);
+	is_deeply(
+		[ @$row{qw(path kind mode scope state granted count fencing_token wait_start)} ],
+		[ $path, 'semaphore', undef, 'session', 'held', 't', 1, undef, undef ],
+		'a permit in zk_locks');
+	like($row->{node}, qr/^_c_[0-9a-f-]{36}-of3-lease-\d{10}$/, 'with its node');
+	is($shell->stat("$nodes[1]/$row->{node}")->{ephemeralOwner}, $b->session_id, 'which is the session\'s');
+	like($shell->get("$nodes[1]/$row->{node}"), qr/"pid":${\ $bs[1]->pid}\b/, 'and says who it is');
+};
 
-sub release { my ($session) = @_; return $session->query("SELECT zk_semaphore_release('$path')"); }
-
-# Has the session's wait come so far? At the head of all, it has its lease and knows whom it
-# waits for; behind others, its node is in the queue for the turn.
-sub wait_row
-{
-	my ($session, $condition) = @_;
-	my $server = server_of($session);
-	return wait_until { ($server->locks('pid = ' . $session->pid . " AND $condition"))[0] }
-	sub { $session->name . " to be $condition\n" . $a->describe_locks . $b->describe_locks };
-}
-
-sub ask
-{
-	my ($session, $permits, $head) = @_;
-	$session->query_start("SELECT zk_semaphore_acquire('$path', $permits)");
-	my $row = wait_row($session, "state = 'waiting' AND node ~ '"
-		  . ($head ? 'lease' : 'lock') . "-\\d{10}\$' AND (blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)");
-	# Who comes to one of the servers then queues behind whoever came to the other.
-	$_->settle foreach $a, $b;
-	return $row;
-}
-
-# Until nothing is under way, and nodes are those of permits held.
-sub settled
-{
-	my ($held) = @_;
-	wait_until
+subtest 'a permit goes to the session that came first' => sub {
+	my @queue = ($as[2], $bs[2], $as[3], $as[0], $as[4]);
+	my $row = ask($queue[0], 3, 1);
+	is($row->{kind}, 'semaphore', 'a waiting session in zk_locks');
+	is($row->{blocked_by_pid}, $as[1]->pid, 'is told of the one who has had its permit for the longest');
+	isnt($row->{wait_start}, undef, 'and since when it waits');
+	is($a->lock_count('pid = ' . $queue[0]->pid), 1, 'it has one row');
+	foreach my $session (@queue[ 1 .. $#queue ])
 	{
-		$zk->children($nodes[0]) == 0
-		  && $zk->children($nodes[1]) == $held
-		  && $a->lock_count + $b->lock_count == $held;
+		$row = ask($session, 3, 0);
+		is($row->{path}, $path, $session->name . ' queues behind');
+		is($session->server->lock_count('pid = ' . $session->pid), 1, 'with one row');
 	}
-	sub { "all to be at rest\n" . $a->describe_locks . $b->describe_locks };
-	return;
-}
+	is(scalar($zk->children($nodes[1])), 4, 'one lease more than permits, whoever waits');
+	is(acquire($bs[1], 3, '0'), 'f', 'who does not wait gets nothing');
+	is(acquire($bs[1], 3, '50ms'), 'f', 'nor who does not wait for long');
 
-# ---- as many as there are permits, over both servers
-
-is(acquire($_, 3, '30s'), 't', $_->name . ' gets a permit') foreach @as[ 0, 1 ], $bs[0];
-settled(3);
-is(acquire($_, 3, '0'), 'f', $_->name . ' gets none') foreach $as[2], $bs[1];
-is(acquire($as[2], 3, '50ms'), 'f', 'nor in a while');
-settled(3);
-is(release($as[0]), 't', 'one is released');
-is(acquire($bs[1], 3, '0'), 't', 'so that there is one to be had at once, for another server');
-is(acquire($as[0], 3, '0'), 'f', 'and no more');
-
-# What a permit looks like.
-my ($row) = $b->locks('pid = ' . $bs[1]->pid);
-is_deeply(
-	[ @$row{qw(path kind mode scope state granted count fencing_token wait_start)} ],
-	[ $path, 'semaphore', undef, 'session', 'held', 't', 1, undef, undef ],
-	'a permit in zk_locks');
-like($row->{node}, qr/^_c_[0-9a-f-]{36}-of3-lease-\d{10}$/, 'with its node');
-is($shell->stat("$nodes[1]/$row->{node}")->{ephemeralOwner}, $b->session_id, 'which is the session\'s');
-like($shell->get("$nodes[1]/$row->{node}"), qr/"pid":${\ $bs[1]->pid}\b/, 'and says who it is');
-
-# ---- first come, first served
-
-my @queue = ($as[2], $bs[2], $as[3], $as[0], $as[4]);
-$row = ask($queue[0], 3, 1);
-is($row->{kind}, 'semaphore', 'a waiting session in zk_locks');
-is($row->{blocked_by_pid}, $as[1]->pid, 'is told of the one who has had its permit for the longest');
-isnt($row->{wait_start}, undef, 'and since when it waits');
-is($a->lock_count('pid = ' . $queue[0]->pid), 1, 'it has one row');
-foreach my $session (@queue[ 1 .. $#queue ])
-{
-	$row = ask($session, 3, 0);
-	is($row->{path}, $path, $session->name . ' queues behind');
-	is(server_of($session)->lock_count('pid = ' . $session->pid), 1, 'with one row');
-}
-is(scalar($zk->children($nodes[1])), 4, 'one lease more than permits, whoever waits');
-is(acquire($bs[1], 3, '0'), 'f', 'who does not wait gets nothing');
-is(acquire($bs[1], 3, '50ms'), 'f', 'nor who does not wait for long');
-
-my @holders = ($as[1], $bs[0], $bs[1]);
-while (my $next = shift @queue)
-{
-	is(release(shift @holders), 't', 'a permit is released');
-	is($next->finish, 't', $next->name . ' gets it');
-	ok($_->busy, $_->name . ' waits') foreach @queue;
-	push @holders, $next;
-}
-is(release($_), 't', $_->name . ' releases') foreach @holders;
-settled(0);
-
-# One who gives up in the queue is not waited for.
-is(acquire($bs[0], 1), 't', 'b1 holds the only permit');
-ask($as[0], 1, 1);
-ask($as[1], 1, 0);
-ask($bs[1], 1, 0);
-$as[0]->cancel;
-is($as[0]->result->{sqlstate}, '57014', 'the first to wait gives up');
-wait_row($as[1], "state = 'waiting' AND node ~ 'lease'");
-$as[1]->cancel;
-is($as[1]->result->{sqlstate}, '57014', 'and the next');
-wait_row($bs[1], "state = 'waiting' AND node ~ 'lease'");
-release($bs[0]);
-is($bs[1]->finish, 't', 'then the third gets the permit');
-release($bs[1]);
-settled(0);
-
-# ---- several permits of one session
-
-is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 3;
-is(acquire($as[0], 3, '0'), 'f', 'its own count like anybody\'s');
-is($a->lock_count('pid = ' . $as[0]->pid . " AND state = 'held'"), 3, 'each has a row');
-ask($bs[0], 3, 1);
-release($as[0]);
-is($bs[0]->finish, 't', 'one released is one for somebody else');
-$as[0]->query('SELECT zk_unlock_all()');
-settled(1);
-is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
-$as[0]->query('DISCARD ALL');
-settled(1);
-is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
-$as[0]->disconnect;
-settled(1);
-$as[0] = $a->session(name => 'a1');
-is(acquire($as[0], 3), 't', 'a permit for a1');
-$as[0]->terminate;
-settled(1);
-$as[0] = $a->session(name => 'a1');
-release($bs[0]);
-
-# ---- those who do not wait, all at once
-
-# Each sees the others come, and yet as many get a permit as there are.
-foreach my $round (1 .. 10)
-{
-	$_->query_start("SELECT zk_semaphore_acquire('$path', 3, '0')") foreach @as, @bs;
-	my @got = grep { $_->finish eq 't' } @as, @bs;
-	is(scalar @got, 3, "round $round: of eight who do not wait three get a permit");
-	$_->query('SELECT zk_unlock_all()') foreach @got;
+	my @holders = ($as[1], $bs[0], $bs[1]);
+	while (my $next = shift @queue)
+	{
+		is(release(shift @holders), 't', 'a permit is released');
+		is($next->finish, 't', $next->name . ' gets it');
+		ok($_->busy, $_->name . ' waits') foreach @queue;
+		push @holders, $next;
+	}
+	is(release($_), 't', $_->name . ' releases') foreach @holders;
 	settled(0);
-}
+};
 
-# ---- different ideas of the number
+subtest 'a session that gives up in the queue is not waited for' => sub {
+	# One who gives up in the queue is not waited for.
+	is(acquire($bs[0], 1), 't', 'b1 holds the only permit');
+	ask($as[0], 1, 1);
+	ask($as[1], 1, 0);
+	ask($bs[1], 1, 0);
+	$as[0]->cancel;
+	is($as[0]->result->{sqlstate}, '57014', 'the first to wait gives up');
+	wait_row($as[1], "state = 'waiting' AND node ~ 'lease'");
+	$as[1]->cancel;
+	is($as[1]->result->{sqlstate}, '57014', 'and the next');
+	wait_row($bs[1], "state = 'waiting' AND node ~ 'lease'");
+	release($bs[0]);
+	is($bs[1]->finish, 't', 'then the third gets the permit');
+	release($bs[1]);
+	settled(0);
+};
 
-sub disagreement
-{
-	my ($session, $mine, $others) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return defined $others
-	  ? like($session->notices, qr/one of $mine permits, a holder for one of $others;/, "and is told of $others")
-	  : is($session->notices, '', 'and is told nothing');
-}
+subtest 'a session may hold several permits' => sub {
+	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 3;
+	is(acquire($as[0], 3, '0'), 'f', 'its own count like anybody\'s');
+	is($a->lock_count('pid = ' . $as[0]->pid . " AND state = 'held'"), 3, 'each has a row');
+	ask($bs[0], 3, 1);
+	release($as[0]);
+	is($bs[0]->finish, 't', 'one released is one for somebody else');
+	$as[0]->query('SELECT zk_unlock_all()');
+	settled(1);
+	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
+	$as[0]->query('DISCARD ALL');
+	settled(1);
+	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
+	$as[0]->disconnect;
+	settled(1);
+	$as[0] = $a->session(name => 'a1');
+	is(acquire($as[0], 3), 't', 'a permit for a1');
+	$as[0]->terminate;
+	settled(1);
+	$as[0] = $a->session(name => 'a1');
+	release($bs[0]);
+};
 
-is(acquire($as[0], 2), 't', 'who comes first');
-disagreement($as[0], 2, undef);
-is(acquire($bs[0], 9), 't', 'who thinks there are more gets the second of them');
-disagreement($bs[0], 9, 2);
-is(acquire($bs[1], 9, '0'), 'f', 'but no third');
-disagreement($bs[1], 9, 2);
-is(acquire($as[1], 2, '0'), 'f', 'just as one who agrees');
-disagreement($as[1], 2, undef);
-release($as[0]);
-is(acquire($as[0], 2, '0'), 't', 'one who thinks there are fewer than the only holder gets the second');
-disagreement($as[0], 2, 9);
-release($bs[0]);
-is(acquire($bs[0], 1, '0'), 'f', 'who thinks there is but one does not');
-disagreement($bs[0], 1, 2);
-# Waiting, until who thinks so is gone.
-$bs[0]->query_start("SELECT zk_semaphore_acquire('$path', 1)");
-wait_row($bs[0], "state = 'waiting' AND blocked_by_node IS NOT NULL");
-release($as[0]);
-is($bs[0]->finish, 't', 'until it is the only one');
-disagreement($bs[0], 1, 2);
-release($bs[0]);
-settled(0);
-
-# ---- foreign nodes below the path
-
-# Curator takes every child for a lease, whatever it is called.
-my $lease = $shell->create("$nodes[1]/_c_00000000-0000-0000-0000-000000000000-lease-",
-	ephemeral => 1, sequence => 1);
-my $strange = $shell->create("$nodes[1]/strange", ephemeral => 1);
-is(acquire($as[0], 2, '0'), 'f', 'two children leave no room for one of two permits');
-$row = ask($as[0], 2, 1);
-is($row->{blocked_by_node}, 'strange', 'who waits is told of the one without a number');
-$shell->delete($strange);
-is($as[0]->finish, 't', 'and gets a permit when it has gone');
-$row = ask($bs[0], 1, 1);
-is("$nodes[1]/$row->{blocked_by_node}", $lease, 'else of the oldest');
-$shell->delete($lease);
-wait_row($bs[0], "blocked_by_node ~ 'of2-lease'");
-ok($bs[0]->busy, 'who waits for all goes on until all are gone');
-release($as[0]);
-is($bs[0]->finish, 't', 'and gets the permit');
-release($bs[0]);
-settled(0);
-unlike($a->log_since(0) . $b->log_since(0), qr/ignoring child/, 'no child is ignored');
-
-# A lock in the place of the leases, or of the turns, is what it is.
-is($as[0]->query("SELECT zk_lock('$nodes[1]')"), 't', 'a lock on the path of the leases');
-is(acquire($bs[0], 1, '0'), 'f', 'counts as one');
-is(acquire($bs[0], 2, '0'), 't', 'only');
-is($as[1]->query("SELECT zk_try_lock('$nodes[1]')"), 'f', 'and is exclusive');
-release($bs[0]);
-# In one server a path is one or the other.
-my $refused = $as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')");
-is($refused->{sqlstate}, '55006', 'a permit cannot be had where this server has a lock');
-like($refused->{detail}, qr/semaphore.*lock/, 'which the error explains');
-ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
-is(acquire($as[2], 2, '30s'), 't', 'now it can');
-is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');
-foreach my $session ($bs[1])
-{
-	my $name = $session->name . ' can have it: leases are no obstacle';
-	is($session->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', $name);
-	is($session->query("SELECT zk_lock('$nodes[1]', '30s') AND zk_unlock('$nodes[1]')"), 't', $name);
-}
-release($as[2]);
-acquire($bs[0], 2, '0');
-is($as[0]->query("SELECT zk_lock('$nodes[0]')"), 't', 'a lock on that of the turns');
-is(acquire($bs[1], 2, '50ms'), 'f', 'holds up those who wait');
-is(acquire($bs[1], 2, '0'), 't', 'not those who do not');
-$_->query('SELECT zk_unlock_all()') foreach $as[0], @bs[ 0, 1 ];
-settled(0);
-
-# ---- what is asked of ZooKeeper
-
-my @requests;
-
-sub requests
-{
-	my $uuid = qr/_c_[-0-9a-f]{36}/;
-	@requests = map { "$_->[0] " . $_->[1] =~ s/$uuid(-[-a-z0-9]+-)(\d{10})?$/X$1/r }
-	  grep { $_->[0] !~ /^(ping|multi)$/ && ($_->[1] || '') =~ /^$path/ } @{ $proxy->requests };
-	$proxy->reset_counts;
-	return \@requests;
-}
-
-$proxy->asked;
-acquire($as[0], 4);
-settled(1);
-is_deeply(requests(),
-	[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", "create2 $nodes[1]/X-of4-lease-",
-		"getChildren $nodes[1]", "delete $nodes[0]/X-lock-" ],
-	'a permit takes two creates, two listings and one delete');
-release($as[0]);
-settled(0);
-is_deeply(requests(), ["delete $nodes[1]/X-of4-lease-"], 'and its release one delete');
-
-is(acquire($as[0], 4, '0'), 't', 'without waiting');
-is_deeply(requests(),
-	[ "getChildren $nodes[1]", "create2 $nodes[1]/X-of4-lease-", "getChildren $nodes[1]" ],
-	'it takes one create and two listings');
-is(acquire($as[1], 1, '0'), 'f', 'in vain');
-is_deeply(requests(), ["getChildren $nodes[1]"], 'one listing: no node is made');
-release($as[0]);
-settled(0);
-$proxy->asked;
-
-# Who waits in the queue asks for nothing, whoever comes and goes meanwhile.
-acquire($bs[0], 2);
-acquire($bs[1], 2);
-ask($bs[2], 2, 1);
-ask($_, 2, 0) foreach @as[ 0 .. 3 ];
-is_deeply(requests(),
-	[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", "getData $nodes[0]/X-lock-" ],
-	'four sessions of a server queue with one node');
-foreach (1 .. 3)
-{
-	is(acquire($as[4], 99, '0'), 'f', 'somebody asks');
-}
-is_deeply($proxy->asked, { getChildren => 3 }, 'which has to be looked up');
-release($bs[0]);
-is($bs[2]->finish, 't', 'the first in the queue gets a permit');
-wait_row($as[0], "node ~ 'lease' AND blocked_by_node IS NOT NULL");
-release($bs[$_]) foreach 1, 2;
-is($as[0]->finish, 't', 'the next');
-is($as[1]->finish, 't', 'and the next');
-wait_row($as[2], "node ~ 'lease' AND blocked_by_pid IS NOT NULL");
-release($as[$_]) foreach 0, 1;
-is($_->finish, 't', 'and so on') foreach @as[ 2, 3 ];
-release($as[$_]) foreach 2, 3;
-settled(0);
-
-# ---- a deep queue of each server, all served
-
-my %inside;
-my $most = 0;
-my @many = map { ($a->session(name => "a$_"), $b->session(name => "b$_")) } 10 .. 24;
-$_->query_start("SELECT zk_semaphore_acquire('$path', 4)") foreach @many;
-wait_until { $a->lock_count("state = 'held'") + $b->lock_count("state = 'held'") == 4 } 'four to be inside';
-wait_until { 4 == grep { !$_->busy } @many } 'four to know it';
-my $served = 0;
-while ($served < @many)
-{
-	wait_until
+subtest 'of sessions that do not wait, all at once, as many get a permit as there are' => sub {
+	# Each sees the others come, and yet as many get a permit as there are.
+	foreach my $round (1 .. 10)
 	{
-		foreach my $session (grep { $_->{statement} && !$_->busy } @many)
-		{
-			is($session->finish, 't', $session->name . ' is served');
-			$inside{ $session->name } = $session;
-		}
-		%inside;
+		$_->query_start("SELECT zk_semaphore_acquire('$path', 3, '0')") foreach @as, @bs;
+		my @got = grep { $_->finish eq 't' } @as, @bs;
+		is(scalar @got, 3, "round $round: of eight who do not wait three get a permit");
+		$_->query('SELECT zk_unlock_all()') foreach @got;
+		settled(0);
 	}
-	'somebody to be served';
-	$most = keys %inside if $most < keys %inside;
-	my ($name) = sort keys %inside;
-	release(delete $inside{$name});
-	$served++;
-}
-is($most, 4, 'never more than four of thirty inside');
+};
 
-$_->disconnect foreach @as, @bs, @many;
+subtest 'a deep queue of each server is served to the last' => sub {
+	my %inside;
+	my $most = 0;
+	my @many = map { ($a->session(name => "a$_"), $b->session(name => "b$_")) } 10 .. 24;
+	$_->query_start("SELECT zk_semaphore_acquire('$path', 4)") foreach @many;
+	wait_until { $a->lock_count("state = 'held'") + $b->lock_count("state = 'held'") == 4 } 'four to be inside';
+	wait_until { 4 == grep { !$_->busy } @many } 'four to know it';
+	my $served = 0;
+	while ($served < @many)
+	{
+		wait_until
+		{
+			foreach my $session (grep { $_->{statement} && !$_->busy } @many)
+			{
+				is($session->finish, 't', $session->name . ' is served');
+				$inside{ $session->name } = $session;
+			}
+			%inside;
+		}
+		'somebody to be served';
+		$most = keys %inside if $most < keys %inside;
+		my ($name) = sort keys %inside;
+		release(delete $inside{$name});
+		$served++;
+	}
+	is($most, 4, 'never more than four of thirty inside');
+	$_->disconnect foreach @many;
+};
+
+$_->disconnect foreach @as, @bs;
 Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes, '/t/barrier');
 done_testing;

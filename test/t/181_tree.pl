@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Locks in a tree, as Hive takes them on databases, tables and partitions: who works on a
-# part keeps others from the whole, and from that part, and from nothing else. Between SQL
-# sessions of two servers, and with a program that does as Hive does.
+# Locks in a tree, as Hive takes them on databases, tables and partitions. A session that
+# works on a part keeps others from the whole and from that part, and from nothing else:
+# SQL sessions of two servers, and a program that does what Hive does.
 
 use strict;
 use warnings;
@@ -30,65 +30,65 @@ sub tree_unlock_shared { return tree_unlock(@_) =~ s{_tree}{_tree_shared}r; }
 
 sub names { my ($path) = @_; return join(' ', map { /^(LOCK-\w+)-/ ? $1 : () } $zk->children($path)); }
 
-# ---- among SQL sessions
+subtest 'among sessions a part of a tree keeps others from the whole, and the whole from its parts' => sub {
+	is($s->query(tree_lock($part)), 't', 'a session has a part for itself');
+	is_deeply([ map { names($_) } $root, @all ], [ '', 'LOCK-SHARED', 'LOCK-SHARED', 'LOCK-EXCLUSIVE', '' ],
+		'with shared locks on all above, below the root');
+	is($r->query(tree_lock($sister, '0')), 't', 'another has another part');
+	is($t->query(tree_lock($_, '0')), 'f', "$_ as a whole is taken") foreach $db, $table;
+	is($t->query(tree_lock_shared($_, '0')), 't', "$_ can be shared") foreach $db, $table;
+	is($t->query(tree_unlock_shared($_)), 't', 'and given back') foreach $db, $table;
+	is($t->query(tree_lock_shared($part, '0')), 'f', 'but not the part itself');
+	is($t->query(tree_lock($part, '200ms')), 'f', 'nor can it be had in time');
+	is($a->lock_count('pid = ' . $t->pid . " AND state <> 'releasing'"), 0, 'a call that failed has nothing');
 
-is($s->query(tree_lock($part)), 't', 'a session has a part for itself');
-is_deeply([ map { names($_) } $root, @all ], [ '', 'LOCK-SHARED', 'LOCK-SHARED', 'LOCK-EXCLUSIVE', '' ],
-	'with shared locks on all above, below the root');
-is($r->query(tree_lock($sister, '0')), 't', 'another has another part');
-is($t->query(tree_lock($_, '0')), 'f', "$_ as a whole is taken") foreach $db, $table;
-is($t->query(tree_lock_shared($_, '0')), 't', "$_ can be shared") foreach $db, $table;
-is($t->query(tree_unlock_shared($_)), 't', 'and given back') foreach $db, $table;
-is($t->query(tree_lock_shared($part, '0')), 'f', 'but not the part itself');
-is($t->query(tree_lock($part, '200ms')), 'f', 'nor can it be had in time');
-is($a->lock_count('pid = ' . $t->pid . " AND state <> 'releasing'"), 0, 'a call that failed has nothing');
+	# Who wants the whole waits for all who have parts, and keeps others from getting more.
+	$t->query_start(tree_lock($table));
+	$a->wait_waiting($t, $table);
+	is($a->wait_holder($t, $db)->{mode}, 'shared', 'who waits for a table has what is above it');
+	ok($t->busy, 'it waits');
+	is($s->query(tree_unlock($part)), 't', 'one part is given back');
+	ok($t->busy, 'it still waits');
+	is($r->query(tree_unlock($sister)), 't', 'the other as well');
+	is($t->finish, 't', 'then it has the whole');
+	is($r->query(tree_lock($sister, '100ms')), 'f', 'and nobody has a part');
+	$r->query_start(tree_lock($sister));
+	$b->wait_waiting($r, $table);
+	is($t->query(tree_unlock($table)), 't', 'until it gives that back');
+	is($r->finish, 't', 'who waited gets its part');
+};
 
-# Who wants the whole waits for all who have parts, and keeps others from getting more.
-$t->query_start(tree_lock($table));
-$a->wait_waiting($t, $table);
-is($a->wait_holder($t, $db)->{mode}, 'shared', 'who waits for a table has what is above it');
-ok($t->busy, 'it waits');
-is($s->query(tree_unlock($part)), 't', 'one part is given back');
-ok($t->busy, 'it still waits');
-is($r->query(tree_unlock($sister)), 't', 'the other as well');
-is($t->finish, 't', 'then it has the whole');
-is($r->query(tree_lock($sister, '100ms')), 'f', 'and nobody has a part');
-$r->query_start(tree_lock($sister));
-$b->wait_waiting($r, $table);
-is($t->query(tree_unlock($table)), 't', 'until it gives that back');
-is($r->finish, 't', 'who waited gets its part');
-
-# All or nothing, however the call ends.
-my %ends = (
-	'a timeout'    => sub { is($s->query(tree_lock($sister, '300ms')), 'f', 'a timeout ends a wait') },
-	'lock_timeout' => sub {
-		$s->query("SET lock_timeout = '300ms'");
-		is($s->try(tree_lock($sister))->{sqlstate}, '55P03', 'lock_timeout ends a wait');
-		$s->query('RESET lock_timeout');
-	},
-	'a cancel' => sub {
-		$s->query_start(tree_lock($sister));
-		$a->wait_waiting($s, $sister);
-		$s->cancel;
-		is($s->result->{sqlstate}, '57014', 'a cancel ends a wait');
-	},
-	'an error' => sub {
-		$zk->shell->create("$table/ephemeral", ephemeral => 1);
-		is($s->try(tree_lock("$table/ephemeral/x"))->{sqlstate}, '42809', 'an error ends the call');
-		$zk->shell->delete("$table/ephemeral");
-	});
-foreach my $end (sort keys %ends)
-{
-	is($s->query(tree_lock_shared($db)), 't', 'a session has the database, shared');
-	$ends{$end}->();
-	is_deeply([ map { "$_->{path} $_->{count}" } $a->locks('pid = ' . $s->pid . " AND state = 'held'") ],
-		["$db 1"], "after $end it has what it had before");
-	is($s->query(tree_unlock_shared($db)), 't', 'and no more');
-}
-$r->query(tree_unlock($sister));
-Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
-
-# ---- with Hive
+subtest 'a call that fails leaves what was held before' => sub {
+	# All or nothing, however the call ends.
+	my %ends = (
+		'a timeout'    => sub { is($s->query(tree_lock($sister, '300ms')), 'f', 'a timeout ends a wait') },
+		'lock_timeout' => sub {
+			$s->query("SET lock_timeout = '300ms'");
+			is($s->try(tree_lock($sister))->{sqlstate}, '55P03', 'lock_timeout ends a wait');
+			$s->query('RESET lock_timeout');
+		},
+		'a cancel' => sub {
+			$s->query_start(tree_lock($sister));
+			$a->wait_waiting($s, $sister);
+			$s->cancel;
+			is($s->result->{sqlstate}, '57014', 'a cancel ends a wait');
+		},
+		'an error' => sub {
+			$zk->shell->create("$table/ephemeral", ephemeral => 1);
+			is($s->try(tree_lock("$table/ephemeral/x"))->{sqlstate}, '42809', 'an error ends the call');
+			$zk->shell->delete("$table/ephemeral");
+		});
+	foreach my $end (sort keys %ends)
+	{
+		is($s->query(tree_lock_shared($db)), 't', 'a session has the database, shared');
+		$ends{$end}->();
+		is_deeply([ map { "$_->{path} $_->{count}" } $a->locks('pid = ' . $s->pid . " AND state = 'held'") ],
+			["$db 1"], "after $end it has what it had before");
+		is($s->query(tree_unlock_shared($db)), 't', 'and no more');
+	}
+	$r->query(tree_unlock($sister));
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
+};
 
 my $hive = Zklock::JavaPeer->new;
 $hive->connect($zk->connect_string);
@@ -101,56 +101,61 @@ sub hive_waits
 	return;
 }
 
-is($s->query(tree_lock($part)), 't', 'SQL has a partition');
-my $whole = $hive->acquire_start('whole', $table, -1, 'hive_exclusive');
-hive_waits('whole');
-ok(!$hive->ready($whole), 'Hive does not get the table');
-is($hive->acquire("above", $_, -1, 'hive_shared'), 1, "but shares $_") && $hive->release('above') foreach $db, $table;
-is($hive->acquire('sister', $sister, -1, 'hive_exclusive'), 1, 'and gets another partition');
-$hive->release('sister');
-is($s->query(tree_unlock($part)), 't', 'SQL gives the partition back');
-is($hive->result($whole), 1, 'then Hive gets the table');
-is($s->query(tree_lock($part, '0')), 'f', 'and SQL no part of it');
-is($s->query(tree_lock_shared($db, '0')), 't', 'while it shares the database');
-$s->query(tree_unlock_shared($db));
-$s->query_start(tree_lock($part));
-$a->wait_waiting($s, $table);
-$hive->release('whole');
-is($s->finish, 't', 'until Hive gives it back');
-$s->query(tree_unlock($part));
+subtest 'Hive and sessions share a tree' => sub {
+	is($s->query(tree_lock($part)), 't', 'SQL has a partition');
+	my $whole = $hive->acquire_start('whole', $table, -1, 'hive_exclusive');
+	hive_waits('whole');
+	ok(!$hive->ready($whole), 'Hive does not get the table');
+	is($hive->acquire("above", $_, -1, 'hive_shared'), 1, "but shares $_") && $hive->release('above') foreach $db, $table;
+	is($hive->acquire('sister', $sister, -1, 'hive_exclusive'), 1, 'and gets another partition');
+	$hive->release('sister');
+	is($s->query(tree_unlock($part)), 't', 'SQL gives the partition back');
+	is($hive->result($whole), 1, 'then Hive gets the table');
+	is($s->query(tree_lock($part, '0')), 'f', 'and SQL no part of it');
+	is($s->query(tree_lock_shared($db, '0')), 't', 'while it shares the database');
+	$s->query(tree_unlock_shared($db));
+	$s->query_start(tree_lock($part));
+	$a->wait_waiting($s, $table);
+	$hive->release('whole');
+	is($s->finish, 't', 'until Hive gives it back');
+	$s->query(tree_unlock($part));
+};
 
-# LOCK TABLE outlives the session that said so: its node is persistent.
-my $explicit = Zklock::JavaPeer->new;
-$explicit->connect($zk->connect_string);
-$explicit->acquire('table', $table, -1, 'hive_lock_table');
-my ($node) = grep { /^LOCK-EXCLUSIVE/ } $zk->children($table);
-$explicit->close_session;
-is($zk->shell->stat("$table/$node")->{ephemeralOwner}, '0x0', 'LOCK TABLE is a persistent node');
-is($s->query(tree_lock($part, '0')), 'f', 'and is respected when its session has ended');
-$s->query_start(tree_lock($part));
-$a->wait_waiting($s, $table);
-$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE state = 'waiting' AND pid = " . $s->pid, $node);
-pass('as zk_locks shows');
-$zk->shell->delete("$table/$node");
-is($s->finish, 't', 'until somebody unlocks the table');
-$s->query(tree_unlock($part));
+subtest 'LOCK TABLE of Hive is respected when its session has ended' => sub {
+	# LOCK TABLE outlives the session that said so: its node is persistent.
+	my $explicit = Zklock::JavaPeer->new;
+	$explicit->connect($zk->connect_string);
+	$explicit->acquire('table', $table, -1, 'hive_lock_table');
+	my ($node) = grep { /^LOCK-EXCLUSIVE/ } $zk->children($table);
+	$explicit->close_session;
+	is($zk->shell->stat("$table/$node")->{ephemeralOwner}, '0x0', 'LOCK TABLE is a persistent node');
+	is($s->query(tree_lock($part, '0')), 'f', 'and is respected when its session has ended');
+	$s->query_start(tree_lock($part));
+	$a->wait_waiting($s, $table);
+	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE state = 'waiting' AND pid = " . $s->pid, $node);
+	pass('as zk_locks shows');
+	$zk->shell->delete("$table/$node");
+	is($s->finish, 't', 'until somebody unlocks the table');
+	$s->query(tree_unlock($part));
+};
 
-# ---- nobody deadlocks on the order
-
-# Trees and arrays are locked in one order: of all these sessions each gets what it wants.
-my @rounds = (tree_lock($part), tree_lock($sister), tree_lock($table), tree_lock_shared($part),
-	"SELECT zk_lock(ARRAY['$sister', '$part', '$table'])");
-my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "order $_") } 0 .. 9;
-foreach my $i (0 .. $#sessions)
-{
-	my $lock = $rounds[ $i % @rounds ] =~ s/^SELECT/PERFORM/r;
-	$sessions[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP $lock; PERFORM zk_unlock_all(); END LOOP; END \$\$");
-}
-is($_->result->{error}, undef, $_->name . ' is served each time') foreach @sessions;
+subtest 'trees and arrays are locked in one order, so that nobody deadlocks' => sub {
+	# Trees and arrays are locked in one order: of all these sessions each gets what it wants.
+	my @rounds = (tree_lock($part), tree_lock($sister), tree_lock($table), tree_lock_shared($part),
+		"SELECT zk_lock(ARRAY['$sister', '$part', '$table'])");
+	my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "order $_") } 0 .. 9;
+	foreach my $i (0 .. $#sessions)
+	{
+		my $lock = $rounds[ $i % @rounds ] =~ s/^SELECT/PERFORM/r;
+		$sessions[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP $lock; PERFORM zk_unlock_all(); END LOOP; END \$\$");
+	}
+	is($_->result->{error}, undef, $_->name . ' is served each time') foreach @sessions;
+	$_->disconnect foreach @sessions;
+};
 
 unlike($_->log_since(0), qr/ignoring child/, 'the log is silent about the tree') foreach $a, $b;
 $hive->close_session;
-$_->disconnect foreach $s, $t, $r, @sessions;
+$_->disconnect foreach $s, $t, $r;
 Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
 is_deeply([ map { names($_) } @all ], [ ('') x 4 ], 'no lock node is left');
 done_testing;

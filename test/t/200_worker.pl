@@ -1,47 +1,27 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The worker goes and comes back: nobody who holds or waits may notice.
+# The worker goes and comes back: no session that holds a lock or waits for one may notice.
 #
 # Locks belong to the ZooKeeper session, and the session outlives the worker: the next
-# one resumes it. So a holder keeps its node and its token, a waiter its place, and what
-# was asked for or given back while no worker ran is done by the next one.
+# worker resumes it. So a holder keeps its node and its token, a session that waits keeps
+# its place, and what was asked for or given back while no worker ran is done by the next one.
 
 use strict;
 use warnings;
 
-use PostgreSQL::Test::Utils;
 use Test::More;
-use Zklock::Cast;
-use Zklock::Proxy;
+use Zklock::Cast qw(:DEFAULT token clean);
 use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
 
-# Ends the worker and keeps it away: a postmaster that is stopped starts no new one.
-# Sessions that exist go on.
-sub worker_away
-{
-	my ($server) = @_;
-	$server->value('SELECT 1');    # the monitoring session must exist before
-	my $worker = $server->worker_pid;
-	freeze($server->postmaster_pid);
-	is($server->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
-	$server->wait_session('no worker');
-	return $worker;
-}
-
-sub worker_back
-{
-	my ($server, $old) = @_;
-	thaw($server->postmaster_pid);
-	$server->wait_session;
-	isnt($server->worker_pid, $old, 'a new worker has started');
-	return;
-}
+# Requests are not in shared memory in the order in which they came: what was freed last
+# is used first.
+my @slots = map { "/w/slot$_" } 1 .. 40;
 
 # As $session->terminate, but without waiting for the process to be gone, which a stopped
 # postmaster would never notice.
@@ -52,413 +32,185 @@ sub terminate
 	return;
 }
 
-# What a holder has: its node and token. Nothing of it may change.
+subtest 'the worker can be seen in pg_stat_activity' => sub {
+	is($a->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zklock worker'}),
+		1, 'one worker in pg_stat_activity');
+	is($a->value(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'zklock worker'}),
+		$a->worker_pid, 'it is the one zk_session names');
+	$a->wait_value(
+		q{SELECT wait_event_type FROM pg_stat_activity WHERE backend_type = 'zklock worker'},
+		'Extension');
+	pass('it shows that it waits');
+};
 
-# ---- visible
+subtest 'the worker has no query to cancel' => sub {
+	my $log_mark = $a->log_mark;
+	my $worker   = $a->worker_pid;
+	my $session  = $a->session;
+	is($session->query("SELECT zk_lock('/w/cancelled')"), 't', 'a lock is held');
+	is($a->value("SELECT pg_cancel_backend($worker)"), 't', 'pg_cancel_backend is sent to the worker');
+	is($session->query("SELECT zk_lock('/w/cancelled2')"), 't', 'it still grants locks');
+	is($session->query("SELECT zk_unlock('/w/cancelled'), zk_unlock('/w/cancelled2')"), 't|t',
+		'and takes them back');
+	is($a->worker_pid, $worker, 'it is the same worker');
+	unlike($a->log_since($log_mark), qr/zklock worker.*(?:ERROR|FATAL)/, 'and it has nothing to complain of');
+};
 
-is($a->value(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'zklock worker'}),
-	1, 'one worker in pg_stat_activity');
-is($a->value(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'zklock worker'}),
-	$a->worker_pid, 'it is the one zk_session names');
-$a->wait_value(
-	q{SELECT wait_event_type FROM pg_stat_activity WHERE backend_type = 'zklock worker'},
-	'Extension');
-pass('it shows that it waits');
+subtest 'holders and waiting sessions notice nothing of a worker that is terminated' => sub {
+	on($a, 'holder')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
+	$s{holder}->query("SELECT zk_unlock('$_')") foreach @slots;
 
-# ---- cancelled: a worker has no query to cancel
+	hold($a, 'holder', '/w/held');
+	hold($a, 'first', '/w/local');
+	queue($a, $_, '/w/local') foreach qw(second third);
+	hold($b, 'foreigner', '/w/foreign');
+	queue($a, 'behind', '/w/foreign');
+	queue($a, 'behind2', '/w/foreign');
+	hold($a, 'before', '/w/waited');
+	queue($b, 'patient', '/w/waited');
+	hold($a, 'releaser', '/w/release');
+	queue($b, 'heir', '/w/release');
+	hold($a, 'leaver', '/w/leave');
+	queue($b, 'heir2', '/w/leave');
+	on($a, 'committer')->query('BEGIN');
+	is($s{committer}->query("SELECT zk_xact_lock('/w/commit')"), 't', 'a transaction holds /w/commit');
+	hold($b, 'obstacle', '/w/cancel');
+	queue($a, 'canceller', '/w/cancel');
+	hold($b, 'obstacle2', '/w/gone');
+	queue($a, 'goer', '/w/gone');
+	on($a, $_) foreach qw(newcomer fourth trier timer);
 
-my $log_mark = $a->log_mark;
-my $worker   = $a->worker_pid;
-my $session  = $a->session;
-is($session->query("SELECT zk_lock('/w/cancelled')"), 't', 'a lock is held');
-is($a->value("SELECT pg_cancel_backend($worker)"), 't', 'pg_cancel_backend is sent to the worker');
-is($session->query("SELECT zk_lock('/w/cancelled2')"), 't', 'it still grants locks');
-is($session->query("SELECT zk_unlock('/w/cancelled'), zk_unlock('/w/cancelled2')"), 't|t',
-	'and takes them back');
-is($a->worker_pid, $worker, 'it is the same worker');
-unlike($a->log_since($log_mark), qr/zklock worker.*(?:ERROR|FATAL)/, 'and it has nothing to complain of');
+	my $id     = $a->session_id;
+	my $before = holdings($a);
+	my $log_mark = $a->log_mark;
+	my $old = $a->worker_away;
 
-# ---- terminated while locks are held and waited for
-
-# Requests are not in shared memory in the order in which they came: what was freed last
-# is used first.
-my @slots = map { "/w/slot$_" } 1 .. 40;
-on($a, 'holder')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
-$s{holder}->query("SELECT zk_unlock('$_')") foreach @slots;
-
-hold($a, 'holder', '/w/held');
-hold($a, 'first', '/w/local');
-queue($a, $_, '/w/local') foreach qw(second third);
-hold($b, 'foreigner', '/w/foreign');
-queue($a, 'behind', '/w/foreign');
-queue($a, 'behind2', '/w/foreign');
-hold($a, 'before', '/w/waited');
-queue($b, 'patient', '/w/waited');
-hold($a, 'releaser', '/w/release');
-queue($b, 'heir', '/w/release');
-hold($a, 'leaver', '/w/leave');
-queue($b, 'heir2', '/w/leave');
-on($a, 'committer')->query('BEGIN');
-is($s{committer}->query("SELECT zk_xact_lock('/w/commit')"), 't', 'a transaction holds /w/commit');
-hold($b, 'obstacle', '/w/cancel');
-queue($a, 'canceller', '/w/cancel');
-hold($b, 'obstacle2', '/w/gone');
-queue($a, 'goer', '/w/gone');
-on($a, $_) foreach qw(newcomer fourth trier timer);
-
-my $id     = $a->session_id;
-my $before = holdings($a);
-$log_mark = $a->log_mark;
-my $old = worker_away($a);
-
-is($s{holder}->query('SELECT 1'), 1, 'a holder works on without a worker');
-like($s{holder}->query("SELECT zk_fencing_token('/w/held')"), qr/^\d+$/, 'and has its token');
-is($s{releaser}->query("SELECT zk_unlock('/w/release')"), 't', 'a lock is given back while no worker runs');
-$s{committer}->query('COMMIT');
-terminate($a, $s{leaver});
-$s{canceller}->cancel;
-is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled while no worker runs');
-terminate($a, $s{goer});
-is($s{goer}->result->{sqlstate}, '57P01', 'a waiting session is terminated while no worker runs');
-$s{newcomer}->query_start("SELECT zk_lock('/w/new')");
-$a->wait_lock($s{newcomer}, 'requested', '/w/new');
-$s{fourth}->query_start("SELECT zk_lock('/w/local')");
-$a->wait_lock($s{fourth}, 'requested', '/w/local');
-$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
-$a->wait_lock($s{trier}, 'requested', '/w/try');
-my $result = $s{timer}->try("SELECT zk_lock('/w/timer', '50ms')");
-is($result->{sqlstate}, '55000', 'a timeout that expires while no worker runs is an error')
-  or diag $result->{error} || $result->{text};
-
-worker_back($a, $old);
-is($a->session_id, $id, 'the new worker has resumed the session');
-is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
-is($s{trier}->finish, 't', 'also to who does not wait');
-$a->wait_waiting($s{fourth}, '/w/local');
-is(scalar(grep { $_ eq $id } $zk->owners('/w/held')), 1, 'ZooKeeper sees the same owner');
-my %after = map { $_ => 1 } @{ holdings($a) };
-is_deeply(
-	[ grep { !$after{$_} } @$before ],
-	[ grep { m{ /w/(?:release|leave|commit) } } @$before ],
-	'holders have the same node and token, but for those who released');
-
-is($s{heir}->finish, 't', 'a release in the absence of the worker lets another server in');
-is($s{heir2}->finish, 't', 'so does the end of a session');
-wait_until { !$zk->children('/w/commit') } 'the committed transaction to leave no node';
-is(scalar($zk->children("/w/$_")), 1, "only the holder is left in /w/$_, not who gave up")
-  foreach qw(cancel gone);
-
-ok($s{$_}->busy, "$_ still waits") foreach qw(second third fourth behind behind2 patient);
-is(scalar($zk->children('/w/local')), 1, 'one node stands for the local queue');
-is(scalar($zk->children('/w/foreign')), 2, 'and one for those behind the foreigner');
-
-# Everything is granted in the order of arrival.
-sub token { my ($name, $path) = @_; return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
-
-my $token = token('first', '/w/local');
-my @line  = qw(first second third fourth);
-while (@line > 1)
-{
-	my $name = shift @line;
-	is($s{$name}->query("SELECT zk_unlock('/w/local')"), 't', "$name unlocks");
-	is($s{ $line[0] }->finish, 't', "$line[0] is next");
-	ok($s{$_}->busy, "$_ waits") foreach @line[ 1 .. $#line ];
-	my $next = token($line[0], '/w/local');
-	cmp_ok($next, '>', $token, 'its token is higher');
-	$token = $next;
-}
-$s{foreigner}->query("SELECT zk_unlock('/w/foreign')");
-is($s{behind}->finish, 't', 'who waited for another server gets the lock');
-ok($s{behind2}->busy, 'and nobody else');
-$s{behind}->query("SELECT zk_unlock('/w/foreign')");
-is($s{behind2}->finish, 't', 'until it is free');
-$s{before}->query("SELECT zk_unlock('/w/waited')");
-is($s{patient}->finish, 't', 'another server gets what was held here');
-$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
-	'the worker has left with exit code 1');
-$_->disconnect foreach values %s;
-%s = ();
-my @paths = map { "/w/$_" }
-  qw(cancelled cancelled2 held local foreign waited release leave commit cancel gone new timer try);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-
-# ---- terminated while the lock is free to be granted at that moment
-#
-# The foreign holder leaves while no worker is there to be told.
-
-hold($b, 'foreigner', '/w/missed');
-queue($a, 'behind', '/w/missed');
-$old = worker_away($a);
-$s{foreigner}->query("SELECT zk_unlock('/w/missed')");
-worker_back($a, $old);
-is($s{behind}->finish, 't', 'the end of a foreign holder is not missed');
-$_->disconnect foreach values %s;
-%s = ();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/missed');
-
-# A foreigner who came while no worker ran is not overtaken by who comes after it.
-hold($a, 'first', '/w/overtake');
-on($a, 'late')->query('SELECT 1');
-$old = worker_away($a);
-queue($b, 'foreigner', '/w/overtake');
-$s{late}->query_start("SELECT zk_lock('/w/overtake')");
-$a->wait_lock($s{late}, 'requested');
-worker_back($a, $old);
-$a->wait_waiting($s{late});
-$s{first}->query("SELECT zk_unlock('/w/overtake')");
-is($s{foreigner}->finish, 't', 'a foreigner who came in the absence of the worker is next');
-ok($s{late}->busy, 'who came later waits for it');
-$s{foreigner}->query("SELECT zk_unlock('/w/overtake')");
-is($s{late}->finish, 't', 'and follows');
-$_->disconnect foreach values %s;
-%s = ();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/overtake');
-
-# Requests that a worker finds are taken up in the order in which they came, wherever in
-# shared memory they are.
-on($a, 'filler')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
-$s{filler}->query("SELECT zk_unlock('$_')") foreach @slots;
-hold($a, 'first', '/w/order');
-my @crowd = map { "c$_" } 1 .. 4;
-on($a, $_) foreach @crowd;
-$old = worker_away($a);
-foreach my $name (@crowd)
-{
-	$s{$name}->query_start("SELECT zk_lock('/w/order')");
-	$a->wait_lock($s{$name}, 'requested', '/w/order');
-}
-worker_back($a, $old);
-$a->wait_waiting($s{$_}, '/w/order') foreach @crowd;
-my $before_them = 'first';
-while (my $name = shift @crowd)
-{
-	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
-	is($s{$name}->finish, 't', "$name, who asked while no worker ran, has its turn");
-	ok($s{$_}->busy, "$_ waits") foreach @crowd;
-	$before_them = $name;
-}
-$s{$before_them}->query("SELECT zk_unlock('/w/order')");
-$_->disconnect foreach values %s;
-%s = ();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/order');
-
-# ---- terminated with a request to ZooKeeper under way
-#
-# The worker that sent it will never see the reply. The next one knows from shared memory
-# what may exist. It has a connection of its own, past what is held back in the proxy.
-
-my $proxy = Zklock::Proxy->start($zk);
-my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
-my $number = 0;
-foreach my $hold (qw(hold_reply hold_request))
-{
-	foreach my $op (qw(create2 createContainer getChildren getData))
-	{
-		my $path = '/w/under-way-' . ++$number;
-		if ($op eq 'getData')
-		{
-			hold($b, 'foreigner', $path);
-		}
-		on($d, 'asker');
-		on($d, 'canceller');
-		my $fault = $proxy->$hold(op => $op, path => "^$path");
-		queue($d, $_, $path) foreach qw(canceller asker);
-		$proxy->fired($fault);
-		$old = worker_away($d);
-		$s{canceller}->cancel;
-		is($s{canceller}->result->{sqlstate}, '57014', 'a request is cancelled meanwhile');
-		worker_back($d, $old);
-		if ($op eq 'getData')
-		{
-			$d->wait_waiting($s{asker}, $path);
-			wait_until { $zk->children($path) == 2 } 'the waiter to have one node';
-			$s{foreigner}->query("SELECT zk_unlock('$path')");
-		}
-		is($s{asker}->finish, 't', "a worker lost with $op under way ($hold): the lock is granted");
-		$proxy->heal;
-		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
-		is(join(' ', $zk->children($path)), join(' ', map { $_->{node} } $d->locks("path = '$path'")),
-			'and has one node, which is known');
-		is($s{asker}->query("SELECT zk_unlock('$path')"), 't', 'it is given back');
-		Zklock::Server->assert_clean($zk, [ $b, $d ], $path);
-	}
-
-	my $path = '/w/under-way-' . ++$number;
-	hold($d, 'asker', $path);
-	queue($b, 'foreigner', $path);
-	my $fault = $proxy->$hold(op => 'delete', path => "^$path");
-	$s{asker}->query_start("SELECT zk_unlock('$path')");
-	$proxy->fired($fault);
-	$old = worker_away($d);
-	is($s{asker}->finish, 't', "a worker lost with a delete under way ($hold): zk_unlock returns");
-	worker_back($d, $old);
-	is($s{foreigner}->finish, 't', 'and the next one gets the lock');
-	$d->wait_value('SELECT count(*) FROM zk_locks', 0);
-	$proxy->heal;
-	is(scalar($zk->children($path)), 1, 'which is the only one');
-
-	# The node of one who gave up goes although it is not its turn.
-	queue($d, 'asker', $path);
-	wait_until { $zk->children($path) == 2 } 'the waiting node';
-	$fault = $proxy->$hold(op => 'delete', path => "^$path");
-	$s{asker}->cancel;
-	$s{asker}->result;
-	$proxy->fired($fault);
-	$old = worker_away($d);
-	worker_back($d, $old);
-	wait_until { $zk->children($path) == 1 } 'the cancelled node to go';
-	pass("a worker lost with the delete of a waiting node under way ($hold): the node goes");
-	$proxy->heal;
-	$s{foreigner}->query("SELECT zk_unlock('$path')");
-	Zklock::Server->assert_clean($zk, [ $b, $d ], $path);
-}
-
-# A call that must not wait is answered also if the next worker finds no ZooKeeper, and not
-# only when the lease has ended.
-{
-	on($d, 'trier');
-
-	# The workers before, each gone after a moment, may not have prolonged the lease.
-	$d->wait_value("SELECT lease_remaining > '1s' FROM zk_session", 't');
-	my $fault = $proxy->hold_reply(op => 'getChildren', path => '^/w/try');
+	is($s{holder}->query('SELECT 1'), 1, 'a holder works on without a worker');
+	like($s{holder}->query("SELECT zk_fencing_token('/w/held')"), qr/^\d+$/, 'and has its token');
+	is($s{releaser}->query("SELECT zk_unlock('/w/release')"), 't', 'a lock is given back while no worker runs');
+	$s{committer}->query('COMMIT');
+	terminate($a, $s{leaver});
+	$s{canceller}->cancel;
+	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled while no worker runs');
+	terminate($a, $s{goer});
+	is($s{goer}->result->{sqlstate}, '57P01', 'a waiting session is terminated while no worker runs');
+	$s{newcomer}->query_start("SELECT zk_lock('/w/new')");
+	$a->wait_lock($s{newcomer}, 'requested', '/w/new');
+	$s{fourth}->query_start("SELECT zk_lock('/w/local')");
+	$a->wait_lock($s{fourth}, 'requested', '/w/local');
 	$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
-	$proxy->fired($fault);
-	$old = worker_away($d);
-	$proxy->cut;
-	thaw($d->postmaster_pid);
-	$d->wait_session('connecting');
-	my $result = eval { $s{trier}->result(30) };
-	is($result && $result->{sqlstate}, '58030',
-		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
-	$proxy->heal;
-	$d->wait_session;
-	$s{trier}->result unless $result;
-	$s{trier}->query('SELECT zk_unlock_all()');
-	$d->assert_clean($zk, '/w/try');
-}
-$_->disconnect foreach values %s;
-%s = ();
-$d->stop;
-$proxy->stop;
+	$a->wait_lock($s{trier}, 'requested', '/w/try');
+	my $result = $s{timer}->try("SELECT zk_lock('/w/timer', '50ms')");
+	is($result->{sqlstate}, '55000', 'a timeout that expires while no worker runs is an error')
+	  or diag $result->{error} || $result->{text};
 
-# ---- terminated again and again during traffic
+	$a->worker_back($old);
+	is($a->session_id, $id, 'the new worker has resumed the session');
+	is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
+	is($s{trier}->finish, 't', 'also to who does not wait');
+	$a->wait_waiting($s{fourth}, '/w/local');
+	is(scalar(grep { $_ eq $id } $zk->owners('/w/held')), 1, 'ZooKeeper sees the same owner');
+	my %after = map { $_ => 1 } @{ holdings($a) };
+	is_deeply(
+		[ grep { !$after{$_} } @$before ],
+		[ grep { m{ /w/(?:release|leave|commit) } } @$before ],
+		'holders have the same node and token, but for those who released');
 
-foreach my $server ($a, $b)
-{
-	$server->value('CREATE TABLE stop (done int)');
-	$server->value('CREATE SEQUENCE rounds');
-}
-my $traffic = q{
-	DO $$
-	BEGIN
-		WHILE NOT EXISTS (SELECT FROM stop) LOOP
-			PERFORM zk_lock('/w/traffic');
-			-- Only one session of this server may be here.
-			IF NOT pg_try_advisory_lock(1) THEN
-				RAISE EXCEPTION 'not exclusive';
-			END IF;
-			PERFORM nextval('rounds');
-			PERFORM pg_advisory_unlock(1);
-			PERFORM zk_unlock('/w/traffic');
-		END LOOP;
-	END $$};
-my @sessions = ((map { $a->session } 1 .. 6), (map { $b->session } 1 .. 3));
-$_->query_start($traffic) foreach @sessions;
-my $rounds = 'SELECT last_value FROM rounds';
-foreach my $i (1 .. 6)
-{
-	my @start = map { $_->value($rounds) } $a, $b;
-	wait_until { $a->value($rounds) > $start[0] + 20 && $b->value($rounds) > $start[1] + 20 }
-	  sub { "traffic after restart @{[$i - 1]}\n" . $a->describe_locks . $b->describe_locks };
-	$log_mark = $a->log_mark;
-	my $pid = $a->worker_pid;
-	$a->restart_worker;
-	$a->wait_session;
-	$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
-		"restart $i of the worker under load");
-}
-my $start = $a->value($rounds);
-wait_until { $a->value($rounds) > $start + 20 } 'traffic after the last restart';
-$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
-foreach my $s (@sessions)
-{
-	my $result = $s->result;
-	ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
-}
-$_->disconnect foreach @sessions;
-is($a->session_id, $id, 'all these workers have had one ZooKeeper session');
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
+	is($s{heir}->finish, 't', 'a release in the absence of the worker lets another server in');
+	is($s{heir2}->finish, 't', 'so does the end of a session');
+	wait_until { !$zk->children('/w/commit') } 'the committed transaction to leave no node';
+	is(scalar($zk->children("/w/$_")), 1, "only the holder is left in /w/$_, not who gave up")
+	  foreach qw(cancel gone);
 
-# ---- restart of the server: the session ends with it, not after its timeout
+	ok($s{$_}->busy, "$_ still waits") foreach qw(second third fourth behind behind2 patient);
+	is(scalar($zk->children('/w/local')), 1, 'one node stands for the local queue');
+	is(scalar($zk->children('/w/foreign')), 2, 'and one for those behind the foreigner');
 
-hold($a, 'holder', '/w/stop');
-queue($b, 'heir', '/w/stop');
-$log_mark = $a->log_mark;
-$a->stop('fast');
-is($s{heir}->finish, 't', 'a server that stops leaves its locks to others');
-unlike(slurp_file($zk->log_file), qr/Expiring session $id,/, 'and does not let its session time out');
-$a->start;
-$a->wait_session;
-isnt($a->session_id, $id, 'and begins a new session');
-$a->assert_log($log_mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/,
-	'the worker exits with 1 then, too');
-hold($a, 'again', '/w/stop2');
-$_->disconnect foreach values %s;
-%s = ();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/stop', '/w/stop2');
+	# Everything is granted in the order of arrival.
+	my $token = token('first', '/w/local');
+	my @line  = qw(first second third fourth);
+	while (@line > 1)
+	{
+		my $name = shift @line;
+		is($s{$name}->query("SELECT zk_unlock('/w/local')"), 't', "$name unlocks");
+		is($s{ $line[0] }->finish, 't', "$line[0] is next");
+		ok($s{$_}->busy, "$_ waits") foreach @line[ 1 .. $#line ];
+		my $next = token($line[0], '/w/local');
+		cmp_ok($next, '>', $token, 'its token is higher');
+		$token = $next;
+	}
+	$s{foreigner}->query("SELECT zk_unlock('/w/foreign')");
+	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
+	ok($s{behind2}->busy, 'and nobody else');
+	$s{behind}->query("SELECT zk_unlock('/w/foreign')");
+	is($s{behind2}->finish, 't', 'until it is free');
+	$s{before}->query("SELECT zk_unlock('/w/waited')");
+	is($s{patient}->finish, 't', 'another server gets what was held here');
+	$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
+		'the worker has left with exit code 1');
+	all_disconnect();
+	my @paths = map { "/w/$_" }
+	  qw(cancelled cancelled2 held local foreign waited release leave commit cancel gone new timer try);
+	Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
+};
 
-# ---- kill -9: as any process that dies so, it takes all sessions with it
+subtest 'the end of a foreign holder is not missed while no worker runs' => sub {
+	hold($b, 'foreigner', '/w/missed');
+	queue($a, 'behind', '/w/missed');
+	my $old = $a->worker_away;
+	$s{foreigner}->query("SELECT zk_unlock('/w/missed')");
+	$a->worker_back($old);
+	is($s{behind}->finish, 't', 'the end of a foreign holder is not missed');
+	clean($zk, [ $a, $b ], '/w/missed');
+};
 
-my $c = Zklock::Server->new('c', zookeeper => $zk, conf => ["zklock.session_timeout = '1500ms'"]);
-hold($c, 'holder', '/w/crash');
-queue($c, 'waiter', '/w/crash');
-queue($b, 'heir', '/w/crash');
-$id = $c->session_id;
-kill 'KILL', $c->worker_pid;
-$result = $s{waiter}->result;
-ok(!$result->{ok} && $result->{severity} eq 'FATAL', 'a waiting client is disconnected')
-  or diag explain $result;
-wait_until { !$s{holder}->try('SELECT 1')->{ok} } 'the holding client to be disconnected';
-pass('a holding one as well');
-is($s{heir}->finish, 't', 'another server gets the lock');
-wait_until { eval { $c->value('SELECT 1') } } 'the server to be back';
-$c->wait_session;
-isnt($c->session_id, $id, 'the server is back with a new session');
-is($c->lock_count, 0, 'it holds nothing');
-delete $s{$_} foreach qw(holder waiter);
-queue($c, 'newcomer', '/w/crash');
-$s{heir}->query("SELECT zk_unlock('/w/crash')");
-is($s{newcomer}->finish, 't', 'and takes part again');
-$_->disconnect foreach values %s;
-%s = ();
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], '/w/crash');
+subtest 'a foreigner who came while no worker ran is not overtaken' => sub {
+	hold($a, 'first', '/w/overtake');
+	on($a, 'late')->query('SELECT 1');
+	my $old = $a->worker_away;
+	queue($b, 'foreigner', '/w/overtake');
+	$s{late}->query_start("SELECT zk_lock('/w/overtake')");
+	$a->wait_lock($s{late}, 'requested');
+	$a->worker_back($old);
+	$a->wait_waiting($s{late});
+	$s{first}->query("SELECT zk_unlock('/w/overtake')");
+	is($s{foreigner}->finish, 't', 'a foreigner who came in the absence of the worker is next');
+	ok($s{late}->busy, 'who came later waits for it');
+	$s{foreigner}->query("SELECT zk_unlock('/w/overtake')");
+	is($s{late}->finish, 't', 'and follows');
+	clean($zk, [ $a, $b ], '/w/overtake');
+};
 
-# ---- no worker, since there is no room for one
+subtest 'requests that a new worker finds are taken up in the order in which they came' => sub {
+	# Requests that a worker finds are taken up in the order in which they came, wherever in
+	# shared memory they are.
+	on($a, 'filler')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
+	$s{filler}->query("SELECT zk_unlock('$_')") foreach @slots;
+	hold($a, 'first', '/w/order');
+	my @crowd = map { "c$_" } 1 .. 4;
+	on($a, $_) foreach @crowd;
+	my $old = $a->worker_away;
+	foreach my $name (@crowd)
+	{
+		$s{$name}->query_start("SELECT zk_lock('/w/order')");
+		$a->wait_lock($s{$name}, 'requested', '/w/order');
+	}
+	$a->worker_back($old);
+	$a->wait_waiting($s{$_}, '/w/order') foreach @crowd;
+	my $before_them = 'first';
+	while (my $name = shift @crowd)
+	{
+		$s{$before_them}->query("SELECT zk_unlock('/w/order')");
+		is($s{$name}->finish, 't', "$name, who asked while no worker ran, has its turn");
+		ok($s{$_}->busy, "$_ waits") foreach @crowd;
+		$before_them = $name;
+	}
+	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
+	clean($zk, [ $a, $b ], '/w/order');
+};
 
-my $none = Zklock::Server->new(
-	'none',
-	zookeeper => $zk,
-	connect   => 0,
-	conf      => ['max_worker_processes = 0']);
-is($none->zk_session->{state}, 'no worker', 'a server without worker processes has no worker');
-@sessions = map { $none->session } 1 .. 3;
-$sessions[0]->query_start("SELECT zk_lock('/w/none')");
-$sessions[1]->query_start("SELECT zk_try_lock('/w/none')");
-$sessions[2]->query_start("SELECT zk_lock('/w/none', '1min')");
-foreach my $i (0 .. 2)
-{
-	my $call = (qw(zk_lock zk_try_lock), 'zk_lock with a timeout')[$i];
-	$result = $sessions[$i]->result;
-	is($result->{sqlstate}, '55000', "$call fails") or diag explain $result;
-	like($result->{hint} || '', qr/max_worker_processes/, 'and says what to do');
-}
-$_->disconnect foreach @sessions;
-# Given-up entries cannot be freed by a worker that does not exist.
-$none->stop;
-
-unlike(slurp_file($_->logfile), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,
+unlike($_->log_since(0), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,
 	$_->name . ': no worker has ever left with another exit code than 1')
-  foreach $a, $b, $c;
+  foreach $a, $b;
 
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], @paths);
 done_testing;

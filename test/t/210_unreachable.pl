@@ -1,34 +1,24 @@
 # Copyright (c) 2026, zklock contributors
 #
-# ZooKeeper is not there: at the start, during a wait, while locks are held, for longer
-# than the session lives; it hangs, or the network swallows everything.
+# ZooKeeper is not there: at the start, during a wait, while locks are held; or it hangs, and the
+# network swallows everything. (211_session_lost.pl is about outages that the session does not
+# survive.)
 #
-# While ZooKeeper is away waiting calls wait, calls that must answer now fail with 58030,
-# releases return at once and are made good later. As long as the session lives, nobody
-# loses a lock or a place; when it has ended, holders are told so and waiters queue again.
+# While ZooKeeper is away, calls that may wait do so, calls that must answer at once fail with
+# SQLSTATE 58030, and releases return at once and are made good later. As long as the ZooKeeper
+# session lives, nobody loses a lock or a place.
 
 use strict;
 use warnings;
 
 use Test::More;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Proxy;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
-my $zk;
-
-# Nodes of a path with their owners: who has which place.
-sub places
-{
-	my ($path) = @_;
-	return [ map { "$_ " . $zk->shell->stat("$path/$_")->{ephemeralOwner} } $zk->children($path) ];
-}
-
-# ---- down at the start
-
-$zk = Zklock::ZooKeeper->standalone(start => 0);
+my $zk = Zklock::ZooKeeper->standalone(start => 0);
 # An attempt to connect that meets a server which is just starting takes up to two thirds
 # of the session timeout.
 my $a = Zklock::Server->new(
@@ -36,301 +26,207 @@ my $a = Zklock::Server->new(
 	zookeeper => $zk,
 	connect   => 0,
 	conf      => [ "zklock.session_timeout = '12s'", 'log_min_messages = debug1' ]);
-pass('the server starts without ZooKeeper');
-$a->wait_session('connecting');
-pass('zk_session says that it tries to connect');
-is($a->zk_session->{$_}, undef, "it has no $_")
-  foreach qw(server session_id negotiated_timeout lease_remaining connected_since);
-wait_until { $a->zk_session->{last_error} } 'an error in zk_session';
-like($a->zk_session->{last_error_at}, qr/^\d{4}-/, 'and when there was an error');
 
-foreach my $call ("zk_try_lock('/u/start')", "zk_lock('/u/start', '0')",
-	"zk_lock('/u/start', '50ms')", "zk_try_xact_lock('/u/start')",
-	"zk_xact_lock('/u/start', '50ms')", "zk_lock(ARRAY['/u/start', '/u/start2'], '50ms')")
-{
-	my $result = on($a, 'asker')->try("SELECT $call");
-	is($result->{sqlstate}, '58030', "$call is an error: nobody knows the answer")
-	  or diag explain $result;
-}
-queue($a, 'canceller', '/u/start');
-$s{canceller}->cancel;
-is($s{canceller}->result->{sqlstate}, '57014', 'a waiting call can be cancelled');
-queue($a, 'waiter',  '/u/start');
-queue($a, 'waiter2', '/u/start');
-queue($a, 'goer',    '/u/start');
-$s{goer}->terminate;
+subtest 'a server that starts without ZooKeeper waits for it' => sub {
+	pass('the server starts without ZooKeeper');
+	$a->wait_session('connecting');
+	pass('zk_session says that it tries to connect');
+	is($a->zk_session->{$_}, undef, "it has no $_")
+	  foreach qw(server session_id negotiated_timeout lease_remaining connected_since);
+	wait_until { $a->zk_session->{last_error} } 'an error in zk_session';
+	like($a->zk_session->{last_error_at}, qr/^\d{4}-/, 'and when there was an error');
 
-# Attempts to connect go on, and the log does not grow with them.
-wait_until {
-	my $n = () = $a->log_since(0) =~ /zklock worker DEBUG:  ZooKeeper client: /g;
-	$n >= 10;
-} 'ten attempts to connect';
-my @lines = $a->log_since(0) =~ /^.* zklock worker (?:LOG|WARNING|ERROR|FATAL): .*$/mg;
-is(scalar @lines, 1, 'the server log has one line about it') or diag explain \@lines;
-like($lines[0] || '', qr/refused/i, 'which says what is wrong');
+	foreach my $call ("zk_try_lock('/u/start')", "zk_lock('/u/start', '0')",
+		"zk_lock('/u/start', '50ms')", "zk_try_xact_lock('/u/start')",
+		"zk_xact_lock('/u/start', '50ms')", "zk_lock(ARRAY['/u/start', '/u/start2'], '50ms')")
+	{
+		my $result = on($a, 'asker')->try("SELECT $call");
+		is($result->{sqlstate}, '58030', "$call is an error: nobody knows the answer")
+		  or diag explain $result;
+	}
+	queue($a, 'canceller', '/u/start');
+	$s{canceller}->cancel;
+	is($s{canceller}->result->{sqlstate}, '57014', 'a waiting call can be cancelled');
+	queue($a, 'waiter',  '/u/start');
+	queue($a, 'waiter2', '/u/start');
+	queue($a, 'goer',    '/u/start');
+	$s{goer}->terminate;
 
-# What the library is doing at the moment is not what is wrong.
-like($a->zk_session->{last_error}, qr/refused/i, 'zk_session tells why there is no connection');
-like(on($a, 'asker')->try("SELECT zk_try_lock('/u/start')")->{detail} || '', qr/refused/i,
-	'so do errors');
+	# Attempts to connect go on, and the log does not grow with them.
+	wait_until {
+		my $n = () = $a->log_since(0) =~ /zklock worker DEBUG:  ZooKeeper client: /g;
+		$n >= 10;
+	} 'ten attempts to connect';
+	my @lines = $a->log_since(0) =~ /^.* zklock worker (?:LOG|WARNING|ERROR|FATAL): .*$/mg;
+	is(scalar @lines, 1, 'the server log has one line about it') or diag explain \@lines;
+	like($lines[0] || '', qr/refused/i, 'which says what is wrong');
 
-ok($s{waiter}->busy, 'zk_lock waits for ZooKeeper');
-$zk->start;
-is($s{waiter}->finish, 't', 'and gets the lock when ZooKeeper comes');
-$a->wait_session;
-ok($s{waiter2}->busy, 'the next one goes on waiting');
-is(scalar($zk->children('/u/start')), 1, 'who gave up has no node');
-$s{waiter}->query("SELECT zk_unlock('/u/start')");
-is($s{waiter2}->finish, 't', 'and is next');
-all_disconnect();
-$a->assert_clean($zk, '/u/start', '/u/start2');
+	# What the library is doing at the moment is not what is wrong.
+	like($a->zk_session->{last_error}, qr/refused/i, 'zk_session tells why there is no connection');
+	like(on($a, 'asker')->try("SELECT zk_try_lock('/u/start')")->{detail} || '', qr/refused/i,
+		'so do errors');
 
-# ---- down while locks are held and waited for, and back before the session ends
+	ok($s{waiter}->busy, 'zk_lock waits for ZooKeeper');
+	$zk->start;
+	is($s{waiter}->finish, 't', 'and gets the lock when ZooKeeper comes');
+	$a->wait_session;
+	ok($s{waiter2}->busy, 'the next one goes on waiting');
+	is(scalar($zk->children('/u/start')), 1, 'who gave up has no node');
+	$s{waiter}->query("SELECT zk_unlock('/u/start')");
+	is($s{waiter2}->finish, 't', 'and is next');
+	all_disconnect();
+	$a->assert_clean($zk, '/u/start', '/u/start2');
+};
 
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '12s'"]);
-hold($a, 'holder', '/u/held');
-hold($a, 'first', '/u/local');
-queue($a, 'second', '/u/local');
-queue($b, 'third',  '/u/local');
-hold($b, 'foreigner', '/u/foreign');
-queue($a, 'behind', '/u/foreign');
-hold($a, 'releaser', '/u/release');
-queue($b, 'heir', '/u/release');
-on($a, 'committer')->query('BEGIN');
-$s{committer}->query("SELECT zk_xact_lock('/u/commit')");
-queue($b, 'heir2', '/u/commit');
-hold($a, 'leaver', '/u/leave');
-queue($b, 'heir3', '/u/leave');
-queue($a, 'canceller', '/u/foreign');
-hold($a, 'hander', '/u/hand');
-queue($a, 'handed', '/u/hand');
-on($a, 'newcomer');
 
-my %id     = map { $_->name => $_->session_id } $a, $b;
-my $before = holdings($a);
-my %places = map { $_ => places($_) } qw(/u/held /u/local /u/foreign);
-my $mark   = $a->log_mark;
-$zk->kill9;
-$_->wait_session('connecting') foreach $a, $b;
-is($a->zk_session->{$_}, undef, "while ZooKeeper is away there is no $_") foreach qw(server connected_since);
-is($a->session_id, $id{a}, 'but the session');
-is_deeply(holdings($a), $before, 'holders keep their locks');
-is($s{holder}->query("SELECT zk_fencing_token('/u/held') > 0"), 't', 'and their tokens');
-is($s{holder}->query("SELECT zk_lock('/u/held')"), 't', 'who holds a lock can lock it again');
-is($s{holder}->query("SELECT zk_unlock('/u/held')"), 't', 'and undo that');
+subtest 'locks and places outlive an outage that ends before the session does' => sub {
+	hold($a, 'holder', '/u/held');
+	hold($a, 'first', '/u/local');
+	queue($a, 'second', '/u/local');
+	queue($b, 'third',  '/u/local');
+	hold($b, 'foreigner', '/u/foreign');
+	queue($a, 'behind', '/u/foreign');
+	hold($a, 'releaser', '/u/release');
+	queue($b, 'heir', '/u/release');
+	on($a, 'committer')->query('BEGIN');
+	$s{committer}->query("SELECT zk_xact_lock('/u/commit')");
+	queue($b, 'heir2', '/u/commit');
+	hold($a, 'leaver', '/u/leave');
+	queue($b, 'heir3', '/u/leave');
+	queue($a, 'canceller', '/u/foreign');
+	hold($a, 'hander', '/u/hand');
+	queue($a, 'handed', '/u/hand');
+	on($a, 'newcomer');
 
-is($s{releaser}->query("SELECT zk_unlock('/u/release')"), 't', 'a lock is given back meanwhile');
-ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that holds a lock commits');
-is($s{hander}->query("SELECT zk_unlock('/u/hand')"), 't', 'so is one that others here wait for');
-$s{leaver}->terminate;
-$s{canceller}->cancel;
-is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
-is(on($a, 'asker')->try("SELECT zk_lock('/u/local', '50ms')")->{sqlstate},
-	'58030', 'a timeout that expires is an error');
-is($s{asker}->try("SELECT zk_try_lock('/u/free')")->{sqlstate}, '58030', 'so is a try-lock');
-queue($a, 'newcomer', '/u/new');
-ok($s{$_}->busy, "$_ waits") foreach qw(second third behind heir heir2 heir3);
-
-$zk->start;
-is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
-$_->wait_session foreach $a, $b;
-is($_->session_id, $id{ $_->name }, $_->name . ' has the session it had') foreach $a, $b;
-is($s{$_}->finish, 't', "$_ gets what was released meanwhile") foreach qw(heir heir2 heir3 handed);
-is_deeply(places($_), $places{$_}, "$_: everybody has the node and place they had")
-  foreach qw(/u/held /u/local);
-is_deeply(places('/u/foreign'), $places{'/u/foreign'}, '/u/foreign: likewise');
-my @told = $a->log_since($mark) =~ /zklock worker LOG: *(.*)$/mg;
-my %told;
-$told{ /^(?:could not connect to )?ZooKeeper server / ? 'complaint of the library' : $_ }++ foreach @told;
-is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'the log tells each thing of the outage once')
-  or diag explain \@told;
-cmp_ok(scalar(grep { !/proved to be alive/ } @told), '<=', 3, 'and not much, but for the lease')
-  or diag explain \@told;
-ok($s{$_}->busy, "$_ still waits") foreach qw(second third behind);
-$s{first}->query("SELECT zk_unlock('/u/local')");
-is($s{second}->finish, 't', 'the queue goes on in its order');
-ok($s{third}->busy, 'one after the other');
-$s{second}->query("SELECT zk_unlock('/u/local')");
-is($s{third}->finish, 't', 'to the last');
-$s{foreigner}->query("SELECT zk_unlock('/u/foreign')");
-is($s{behind}->finish, 't', 'who waited for another server is granted as well');
-cmp_ok($a->zk_session->{reconnects}, '>=', 1, 'zk_session counts reconnects');
-is($a->zk_session->{expirations}, 0, 'and no expiration');
-all_disconnect();
-my @paths = map { "/u/$_" } qw(held local foreign release commit leave hand free new);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
-
-# ---- a waiting call outlives one outage after the other
-
-hold($b, 'foreigner', '/u/again');
-queue($a, 'behind', '/u/again');
-foreach my $i (1 .. 3)
-{
-	$zk->stop;
+	my %id     = map { $_->name => $_->session_id } $a, $b;
+	my $before = holdings($a);
+	my %places = map { $_ => $zk->places($_) } qw(/u/held /u/local /u/foreign);
+	my $mark   = $a->log_mark;
+	$zk->kill9;
 	$_->wait_session('connecting') foreach $a, $b;
+	is($a->zk_session->{$_}, undef, "while ZooKeeper is away there is no $_") foreach qw(server connected_since);
+	is($a->session_id, $id{a}, 'but the session');
+	is_deeply(holdings($a), $before, 'holders keep their locks');
+	is($s{holder}->query("SELECT zk_fencing_token('/u/held') > 0"), 't', 'and their tokens');
+	is($s{holder}->query("SELECT zk_lock('/u/held')"), 't', 'who holds a lock can lock it again');
+	is($s{holder}->query("SELECT zk_unlock('/u/held')"), 't', 'and undo that');
+
+	is($s{releaser}->query("SELECT zk_unlock('/u/release')"), 't', 'a lock is given back meanwhile');
+	ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that holds a lock commits');
+	is($s{hander}->query("SELECT zk_unlock('/u/hand')"), 't', 'so is one that others here wait for');
+	$s{leaver}->terminate;
+	$s{canceller}->cancel;
+	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	is(on($a, 'asker')->try("SELECT zk_lock('/u/local', '50ms')")->{sqlstate},
+		'58030', 'a timeout that expires is an error');
+	is($s{asker}->try("SELECT zk_try_lock('/u/free')")->{sqlstate}, '58030', 'so is a try-lock');
+	queue($a, 'newcomer', '/u/new');
+	ok($s{$_}->busy, "$_ waits") foreach qw(second third behind heir heir2 heir3);
+
 	$zk->start;
+	is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
 	$_->wait_session foreach $a, $b;
-	ok($s{behind}->busy, "it waits after outage $i");
-}
-$s{foreigner}->query("SELECT zk_unlock('/u/again')");
-is($s{behind}->finish, 't', 'and gets the lock in the end');
+	is($_->session_id, $id{ $_->name }, $_->name . ' has the session it had') foreach $a, $b;
+	is($s{$_}->finish, 't', "$_ gets what was released meanwhile") foreach qw(heir heir2 heir3 handed);
+	is_deeply($zk->places($_), $places{$_}, "$_: everybody has the node and place they had")
+	  foreach qw(/u/held /u/local);
+	is_deeply($zk->places('/u/foreign'), $places{'/u/foreign'}, '/u/foreign: likewise');
+	my @told = $a->log_since($mark) =~ /zklock worker LOG: *(.*)$/mg;
+	my %told;
+	$told{ /^(?:could not connect to )?ZooKeeper server / ? 'complaint of the library' : $_ }++ foreach @told;
+	is_deeply([ grep { $told{$_} > 1 } sort keys %told ], [], 'the log tells each thing of the outage once')
+	  or diag explain \@told;
+	cmp_ok(scalar(grep { !/proved to be alive/ } @told), '<=', 3, 'and not much, but for the lease')
+	  or diag explain \@told;
+	ok($s{$_}->busy, "$_ still waits") foreach qw(second third behind);
+	$s{first}->query("SELECT zk_unlock('/u/local')");
+	is($s{second}->finish, 't', 'the queue goes on in its order');
+	ok($s{third}->busy, 'one after the other');
+	$s{second}->query("SELECT zk_unlock('/u/local')");
+	is($s{third}->finish, 't', 'to the last');
+	$s{foreigner}->query("SELECT zk_unlock('/u/foreign')");
+	is($s{behind}->finish, 't', 'who waited for another server is granted as well');
+	cmp_ok($a->zk_session->{reconnects}, '>=', 1, 'zk_session counts reconnects');
+	is($a->zk_session->{expirations}, 0, 'and no expiration');
+	my @paths = map { "/u/$_" } qw(held local foreign release commit leave hand free new);
+	clean($zk, [ $a, $b ], @paths);
+};
 
-# A holder that leaves while we cannot hear of it is not waited for.
-hold($b, 'foreigner', '/u/again2');
-queue($a, 'behind2', '/u/again2');
-$zk->kill9;
-$_->wait_session('connecting') foreach $a, $b;
-$s{foreigner}->query("SELECT zk_unlock('/u/again2')");
-$zk->start;
-is($s{behind2}->finish, 't', 'a foreign holder that left during the outage is not waited for');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/u/again', '/u/again2');
+subtest 'a waiting call outlives one outage after the other' => sub {
+	hold($b, 'foreigner', '/u/again');
+	queue($a, 'behind', '/u/again');
+	foreach my $i (1 .. 3)
+	{
+		$zk->stop;
+		$_->wait_session('connecting') foreach $a, $b;
+		$zk->start;
+		$_->wait_session foreach $a, $b;
+		ok($s{behind}->busy, "it waits after outage $i");
+	}
+	$s{foreigner}->query("SELECT zk_unlock('/u/again')");
+	is($s{behind}->finish, 't', 'and gets the lock in the end');
+};
 
-# ---- away for longer than the session lives
-#
-# Only c is cut off, so that others see its locks become free.
+subtest 'a foreign holder that leaves during an outage is not waited for' => sub {
+	hold($b, 'foreigner', '/u/again2');
+	queue($a, 'behind2', '/u/again2');
+	$zk->kill9;
+	$_->wait_session('connecting') foreach $a, $b;
+	$s{foreigner}->query("SELECT zk_unlock('/u/again2')");
+	$zk->start;
+	is($s{behind2}->finish, 't', 'a foreign holder that left during the outage is not waited for');
+	clean($zk, [ $a, $b ], '/u/again', '/u/again2');
+};
 
+# A server that hangs: connections stand, nothing moves.
 my $proxy = Zklock::Proxy->start($zk);
-my $c     = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_timeout = '2s'"]);
-$c->value('CREATE TABLE t (i int)');
-hold($c, 'holder', '/u/lost');
-queue($c, 'next', '/u/lost');
-queue($b, 'heir', '/u/lost');
-hold($b, 'foreigner', '/u/foreign');
-queue($c, 'waiter', '/u/foreign');
-hold($c, $_, "/u/$_") foreach qw(writer reader discarder loser aborter);
-foreach my $name (qw(xact_reader savepoint))
-{
-	on($c, $name)->query('BEGIN');
-	$s{$name}->query('SAVEPOINT s') if $name eq 'savepoint';
-	is($s{$name}->query("SELECT zk_xact_lock('/u/$name')"), 't', "$name holds /u/$name");
-}
-$s{$_}->query('BEGIN; INSERT INTO t VALUES (1)') foreach qw(writer aborter);
-$s{reader}->query('BEGIN; SELECT count(*) FROM t');
-my $old = $c->session_id;
-my %token = map { $_ => $s{$_}->query("SELECT zk_fencing_token('/u/lost')") } 'holder';
-$mark = $c->log_mark;
-$proxy->cut;
-is($s{heir}->finish, 't', 'when the session has timed out another server gets the lock');
-cmp_ok($s{heir}->query("SELECT zk_fencing_token('/u/lost')"), '>', $token{holder}, 'with a higher token');
-is(scalar(grep { /$old/ } @{ places('/u/foreign') }), 0, 'and the places of its waiters are gone');
-ok($c->wait_lock($s{holder}, 'lost', '/u/lost'), 'who cannot ask knows that it may be so');
-$c->assert_log($mark, qr/was not proved to be alive for a session timeout\n.*Locks lost: 8\./, 'as the log tells');
-$proxy->heal;
-wait_until { ($c->session_id || $old) ne $old } 'a new session';
-$c->wait_session;
-is($c->zk_session->{expirations}, 1, 'zk_session counts the expiration');
-$c->assert_log($mark, qr/ZooKeeper session ended: session expired/, 'the log tells of it');
-$c->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 2\./,
-	'and what it meant');
-
-is($c->wait_lock($s{holder}, 'lost', '/u/lost')->{granted}, 'f', 'the lock is lost in zk_locks');
-is($c->lock_count("state = 'lost'"), 8, 'as are all that were held');
-is($s{holder}->try("SELECT zk_fencing_token('/u/lost')")->{sqlstate}, '40001', 'its token is an error');
-is($s{holder}->try("SELECT zk_lock('/u/lost')")->{sqlstate},
-	'40001', 'it is not acquired again behind the back of who believes to hold it');
-is($s{holder}->try("SELECT zk_try_lock('/u/lost')")->{sqlstate}, '40001', 'not even tried');
-my $result = $s{holder}->try("SELECT zk_unlock('/u/lost')");
-is($result->{text}, 'f', 'zk_unlock returns false');
-like("@{ $result->{notices} }", qr/WARNING:.*lost/, 'with a warning');
-is($s{holder}->query("SELECT zk_try_lock('/u/lost')"), 'f', 'then one can ask again');
-
-is($s{writer}->try('COMMIT')->{sqlstate}, '40001', 'the commit of a session that wrote fails');
-is($s{xact_reader}->try('COMMIT')->{sqlstate}, '40001', 'so does that of a transaction that holds a lock');
-ok($s{reader}->try('COMMIT')->{ok}, 'one that only read commits');
-ok($s{aborter}->try('ROLLBACK')->{ok}, 'one that wrote rolls back');
-is($c->value('SELECT count(*) FROM t'), 0, 'nothing was written');
-is($s{writer}->try('INSERT INTO t VALUES (2)')->{sqlstate},
-	'40001', 'a session cannot write as long as it has not given the lost lock back');
-is($s{writer}->try("SELECT zk_unlock('/u/writer')")->{text}, 'f', 'it gives it back');
-ok($s{writer}->try('INSERT INTO t VALUES (2)')->{ok}, 'then it can');
-ok($s{savepoint}->try('ROLLBACK TO s')->{ok}, 'the loss goes with the savepoint it was acquired after');
-ok($s{savepoint}->try('INSERT INTO t VALUES (3); COMMIT')->{ok}, 'and the rest commits');
-$result = $s{discarder}->try('DISCARD ALL');
-ok($result->{ok}, 'DISCARD ALL gives lost locks back');
-like("@{ $result->{notices} }", qr/WARNING:.*lost/, 'with a warning');
-ok($s{loser}->try('SELECT zk_unlock_all()')->{ok}, 'so does zk_unlock_all');
-$s{aborter}->disconnect;
-$s{reader}->disconnect;
-wait_until { $c->lock_count("state = 'lost'") == 0 } 'no lost lock to be left';
-
-ok($s{waiter}->busy && $s{next}->busy, 'who waited still waits');
-$c->wait_waiting($s{waiter}, '/u/foreign');
-wait_until { @{ places('/u/foreign') } == 2 } 'the waiter to have a new node';
-$s{foreigner}->query("SELECT zk_unlock('/u/foreign')");
-is($s{waiter}->finish, 't', 'and gets the lock in its turn, having queued again by itself');
-ok($s{next}->busy, 'also who waited in the queue of the lost lock');
-$s{heir}->query("SELECT zk_unlock('/u/lost')");
-is($s{next}->finish, 't', 'is served after those who hold it now');
-all_disconnect();
-@paths = map { "/u/$_" }
-  qw(lost foreign writer reader discarder loser aborter xact_reader savepoint);
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], @paths);
-
-# What is asked for and given up while the session dies leaves nothing either.
-hold($c, 'holder', '/u/dying');
-hold($b, 'foreigner', '/u/dying2');
-queue($c, 'canceller', '/u/dying2');
-$old = $c->session_id;
-$proxy->cut;
-$c->wait_session('connecting');
-is($s{holder}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
-queue($c, 'newcomer', '/u/dying');
-$s{canceller}->cancel;
-is($s{canceller}->result->{sqlstate}, '57014', 'and a wait cancelled');
-wait_until { !$zk->children('/u/dying') } 'the session to expire';
-$proxy->heal;
-is($s{newcomer}->finish, 't', 'who came meanwhile is served by the next session');
-isnt($c->session_id, $old, 'which is another one');
-is(scalar($zk->children('/u/dying2')), 1, 'who gave up has no node in it');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], '/u/dying', '/u/dying2');
-
-# ---- a server that hangs: connections stand, nothing moves
-
 my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '6s'"]);
-$old = $d->session_id;
+my $old = $d->session_id;
+
 foreach my $trouble (qw(hung requests replies both))
 {
-	my $path = "/u/$trouble";
-	hold($d, 'holder', $path);
-	hold($d, 'releaser', "$path-release");
-	hold($d, 'hander', "$path-hand");
-	queue($d, 'handed', "$path-hand");
-	hold($b, 'foreigner', "$path-foreign");
-	queue($d, 'behind', "$path-foreign");
-	on($d, 'newcomer');
-	# The last sign of life before silence: it decides how long the session lives.
-	hold($d, 'last', "$path-last");
-	$before = holdings($d);
-	$trouble eq 'hung' ? $zk->pause : $proxy->blackhole($trouble);
-	$s{newcomer}->query_start("SELECT zk_lock('$path-new')");
-	$s{releaser}->query_start("SELECT zk_unlock('$path-release')");
-	is($s{hander}->try("SELECT zk_unlock('$path-hand')")->{text}, 't', "$trouble: a lock is handed over")
-	  if $trouble eq 'both';
-	$d->wait_session('connecting');
-	is($s{releaser}->finish, 't', "$trouble: zk_unlock returns when the silence is noticed");
-	ok($s{newcomer}->busy, 'zk_lock waits');
-	$trouble eq 'hung' ? $zk->resume : $proxy->heal;
-	is($s{newcomer}->finish, 't', 'and is granted when ZooKeeper speaks again');
-	$d->wait_session;
-	is($d->session_id, $old, 'the session has survived');
-	is(scalar($zk->children("$path-new")), 1, 'the new lock has one node');
-	my %now = map { $_ => 1 } @{ holdings($d) };
-	is_deeply(
-		[ grep { !$now{$_} } @$before ],
-		[ grep { $trouble eq 'both' ? m{-release|-hand } : m{-release } } @$before ],
-		'holders have what they had');
-	wait_until { !$zk->children("$path-release") } 'the released lock to be free';
-	is(on($b, 'other')->query("SELECT zk_try_lock('$path-release')"), 't',
-		'what was released is free for another server');
-	$s{hander}->query("SELECT zk_unlock('$path-hand')") unless $trouble eq 'both';
-	is($s{handed}->finish, 't', 'who waited here gets the lock');
-	$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
-	is($s{behind}->finish, 't', 'who waited for another server as well');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b, $c, $d ],
-		map { "$path$_" } '', qw(-release -hand -foreign -last -new));
+	subtest "silence that ends before the session does costs nothing: $trouble" => sub {
+		my $path = "/u/$trouble";
+		hold($d, 'holder', $path);
+		hold($d, 'releaser', "$path-release");
+		hold($d, 'hander', "$path-hand");
+		queue($d, 'handed', "$path-hand");
+		hold($b, 'foreigner', "$path-foreign");
+		queue($d, 'behind', "$path-foreign");
+		on($d, 'newcomer');
+		# The last sign of life before silence: it decides how long the session lives.
+		hold($d, 'last', "$path-last");
+		my $before = holdings($d);
+		$trouble eq 'hung' ? $zk->pause : $proxy->blackhole($trouble);
+		$s{newcomer}->query_start("SELECT zk_lock('$path-new')");
+		$s{releaser}->query_start("SELECT zk_unlock('$path-release')");
+		is($s{hander}->try("SELECT zk_unlock('$path-hand')")->{text}, 't', "$trouble: a lock is handed over")
+		  if $trouble eq 'both';
+		$d->wait_session('connecting');
+		is($s{releaser}->finish, 't', "$trouble: zk_unlock returns when the silence is noticed");
+		ok($s{newcomer}->busy, 'zk_lock waits');
+		$trouble eq 'hung' ? $zk->resume : $proxy->heal;
+		is($s{newcomer}->finish, 't', 'and is granted when ZooKeeper speaks again');
+		$d->wait_session;
+		is($d->session_id, $old, 'the session has survived');
+		is(scalar($zk->children("$path-new")), 1, 'the new lock has one node');
+		my %now = map { $_ => 1 } @{ holdings($d) };
+		is_deeply(
+			[ grep { !$now{$_} } @$before ],
+			[ grep { $trouble eq 'both' ? m{-release|-hand } : m{-release } } @$before ],
+			'holders have what they had');
+		wait_until { !$zk->children("$path-release") } 'the released lock to be free';
+		is(on($b, 'other')->query("SELECT zk_try_lock('$path-release')"), 't',
+			'what was released is free for another server');
+		$s{hander}->query("SELECT zk_unlock('$path-hand')") unless $trouble eq 'both';
+		is($s{handed}->finish, 't', 'who waited here gets the lock');
+		$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
+		is($s{behind}->finish, 't', 'who waited for another server as well');
+		all_disconnect();
+		Zklock::Server->assert_clean($zk, [ $b, $d ],
+			map { "$path$_" } '', qw(-release -hand -foreign -last -new));
+	};
 }
 
 done_testing;

@@ -1,14 +1,14 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Readings that are sent on a connection that the worker does not know of yet.
+# Requests to read that are sent on a connection that the worker does not know of yet.
 #
-# The client library connects again by itself. What the worker asks before it has been told
-# goes out on the new connection, ahead of everything that makes readings on it current, so
-# the answer is not believed. But the watch that was asked for is set: it must not be
-# forgotten, or it would stay for as long as what it watches.
+# The client library connects again by itself. A request that the worker sends before it has
+# been told goes out on the new connection, ahead of everything that makes answers on it
+# current, so the worker does not believe the answer. But the watch that was requested is set.
+# It must not be forgotten, or it would stay for as long as the node that it watches.
 #
-# The worker hears late if its main loop stands still, which it does when it has something
-# to log and nobody empties the pipe to the process that writes the log.
+# The worker is told late if its main loop stands still, which happens when it has something
+# to log and no process empties the pipe to the logging collector.
 
 use strict;
 use warnings;
@@ -88,37 +88,37 @@ sub requests
 	  grep { $_->[0] =~ /^(connect|sync)$/ || defined $_->[1] && $_->[1] =~ /^\Q$path/ } @{ $proxy->requests };
 }
 
-# ---- the watch on a path's children
+subtest "the watch on a path's children is not forgotten" => sub {
+	make_strange('/l/children');
+	# Nothing that we do below the path makes the watch fire.
+	$proxy->refuse(op => 'create2', path => '^/l/children/', code => -102);
+	stall('/l/children', "SELECT zk_try_lock('/l/children')");
+	begin_to_log();
+	is($s->result->{sqlstate}, '58030', 'zk_try_lock does not wait for another connection');
+	$a->wait_session;
+	like(requests('/l/children'), qr/^getChildren connect create2 getChildren sync/,
+		'a listing was asked for on a connection not yet known of');
+	$a->assert_clean($zk);
+};
 
-make_strange('/l/children');
-# Nothing that we do below the path makes the watch fire.
-$proxy->refuse(op => 'create2', path => '^/l/children/', code => -102);
-stall('/l/children', "SELECT zk_try_lock('/l/children')");
-begin_to_log();
-is($s->result->{sqlstate}, '58030', 'zk_try_lock does not wait for another connection');
-$a->wait_session;
-like(requests('/l/children'), qr/^getChildren connect create2 getChildren sync/,
-	'a listing was asked for on a connection not yet known of');
-$a->assert_clean($zk);
-
-# ---- the watch on a predecessor
-
-make_strange('/l/predecessor');
-my $predecessor = $shell->create('/l/predecessor/lock-', ephemeral => 1, sequence => 1);
-stall('/l/predecessor', "SELECT zk_lock('/l/predecessor')");
-# The answer comes when nobody has a use for it any more.
-my $reading = $proxy->hold_reply(op => 'getData', path => '^/l/predecessor/');
-begin_to_log();
-$proxy->fired($reading);
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'a session that waits can be cancelled meanwhile');
-$a->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'releasing'", 0);
-$proxy->heal;
-$a->wait_value('SELECT count(*) FROM zk_locks', 0);
-like(requests('/l/predecessor'), qr/^create2 getChildren connect getData\b.* sync/,
-	'the predecessor was read on a connection not yet known of');
-$a->assert_clean($zk);
-ok($shell->exists($predecessor), 'though the predecessor is still there');
+subtest 'the watch on a predecessor is not forgotten' => sub {
+	make_strange('/l/predecessor');
+	my $predecessor = $shell->create('/l/predecessor/lock-', ephemeral => 1, sequence => 1);
+	stall('/l/predecessor', "SELECT zk_lock('/l/predecessor')");
+	# The answer comes when nobody has a use for it any more.
+	my $reading = $proxy->hold_reply(op => 'getData', path => '^/l/predecessor/');
+	begin_to_log();
+	$proxy->fired($reading);
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'a session that waits can be cancelled meanwhile');
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'releasing'", 0);
+	$proxy->heal;
+	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+	like(requests('/l/predecessor'), qr/^create2 getChildren connect getData\b.* sync/,
+		'the predecessor was read on a connection not yet known of');
+	$a->assert_clean($zk);
+	ok($shell->exists($predecessor), 'though the predecessor is still there');
+};
 
 $s->disconnect;
 done_testing;

@@ -1,11 +1,11 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Lost replies, once per dialect: whatever the names look like, a session has one node,
-# knows which, and none is left behind.
+# Lost replies in each dialect: whatever the names look like, a session has one node, knows
+# which, and leaves none behind.
 #
-# Hive's names have no UUID. A node of such a name may be a foreign one, or that of another
-# run of ours; and when somebody has deleted the path's node, the next one bears the same
-# name again.
+# Hive's names have no UUID. A node with such a name may belong to another client, or to
+# another run of this server. And when somebody has deleted the path's node, the next node
+# has the same name again.
 #
 # Server a talks to ZooKeeper through a proxy, b and a foreign client directly.
 
@@ -49,29 +49,31 @@ my %mode = (
 
 sub sql { my ($mode, $what, $path) = @_; return 'SELECT ' . sprintf($mode{$mode}{$what}, $path); }
 
-foreach my $dialect (@dialects)
-{
-	write_as($dialect);
-	foreach my $mode (sort keys %mode)
+subtest 'a create or delete whose request or reply is lost is made up for in each dialect' => sub {
+	foreach my $dialect (@dialects)
 	{
-		foreach my $lose (qw(lose_reply lose_request))
+		write_as($dialect);
+		foreach my $mode (sort keys %mode)
 		{
-			my $what = "$dialect, $mode, $lose";
-			my $path = "/l/$dialect-$mode-$lose";
-			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
-			is($as[0]->query(sql($mode, 'lock', $path)), 't', "$what of create: granted");
-			ok($proxy->fired($fault), 'which was lost');
-			is_deeply([ $zk->owners($path) ], [$id], 'there is one node of ours');
-			is(place_of($as[0], $path, 'held'), 0, 'which zk_locks names');
-			is($bs->query("SELECT zk_try_lock('$path')"), 'f', 'nobody else gets the lock');
-			$fault = $proxy->$lose(op => 'delete', path => "^$path/");
-			is($as[0]->query(sql($mode, 'unlock', $path)), 't', "$what of delete: unlocked");
-			ok($proxy->fired($fault), 'which was lost');
-			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-			$a->wait_session;
+			foreach my $lose (qw(lose_reply lose_request))
+			{
+				my $what = "$dialect, $mode, $lose";
+				my $path = "/l/$dialect-$mode-$lose";
+				my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
+				is($as[0]->query(sql($mode, 'lock', $path)), 't', "$what of create: granted");
+				ok($proxy->fired($fault), 'which was lost');
+				is_deeply([ $zk->owners($path) ], [$id], 'there is one node of ours');
+				is(place_of($as[0], $path, 'held'), 0, 'which zk_locks names');
+				is($bs->query("SELECT zk_try_lock('$path')"), 'f', 'nobody else gets the lock');
+				$fault = $proxy->$lose(op => 'delete', path => "^$path/");
+				is($as[0]->query(sql($mode, 'unlock', $path)), 't', "$what of delete: unlocked");
+				ok($proxy->fired($fault), 'which was lost');
+				Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+				$a->wait_session;
+			}
 		}
 	}
-}
+};
 
 # A foreign contender with a name of the same form is before us, and one behind us; another
 # run of our own, of the same name, is there as well.
@@ -110,69 +112,74 @@ sub queue_apart
 	}
 }
 
-foreach my $dialect (@dialects)
-{
-	my $path = "/l/company-$dialect";
-	write_as($dialect);
-	my @theirs = foreign($path, $dialect);
-	queue_apart($as[0], $path, 0);
-	push @theirs, foreign($path, $dialect);
-	queue_apart($as[1], $path, 1);
-	push @theirs, foreign($path, $dialect);
-
-	my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
-	queue_apart($as[2], $path, 2, $fault);
-	pass("$dialect: the reply to a create is lost in company");
-	$a->wait_session;
-	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
-	is(place_of($as[$_], $path, 'waiting'), 2 * $_ + 1, $as[$_]->name . ' has its node') foreach 0 .. 2;
-	is(scalar($zk->children($path)), 6, 'there is no other');
-	like(($zk->children($path))[5], qr/0000000005$/, 'and was none');
-	foreach my $i (0 .. 2)
+subtest 'a node is told from those of others, with names of the same form' => sub {
+	foreach my $dialect (@dialects)
 	{
-		ok($as[$i]->busy, $as[$i]->name . ' waits');
-		$shell->delete($theirs[$i]);
-		is($as[$i]->finish, 't', 'and is served after the foreigner before it');
-		is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
+		my $path = "/l/company-$dialect";
+		write_as($dialect);
+		my @theirs = foreign($path, $dialect);
+		queue_apart($as[0], $path, 0);
+		push @theirs, foreign($path, $dialect);
+		queue_apart($as[1], $path, 1);
+		push @theirs, foreign($path, $dialect);
+
+		my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
+		queue_apart($as[2], $path, 2, $fault);
+		pass("$dialect: the reply to a create is lost in company");
+		$a->wait_session;
+		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
+		is(place_of($as[$_], $path, 'waiting'), 2 * $_ + 1, $as[$_]->name . ' has its node') foreach 0 .. 2;
+		is(scalar($zk->children($path)), 6, 'there is no other');
+		like(($zk->children($path))[5], qr/0000000005$/, 'and was none');
+		foreach my $i (0 .. 2)
+		{
+			ok($as[$i]->busy, $as[$i]->name . ' waits');
+			$shell->delete($theirs[$i]);
+			is($as[$i]->finish, 't', 'and is served after the foreigner before it');
+			is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
+		}
+
+		# Now its delete, with a foreigner behind it who must not be taken for ours.
+		my $behind = foreign($path, $dialect);
+		$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
+		is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		ok($proxy->fired($fault), 'the reply to the delete is lost');
+		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+		is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
+		$shell->delete($behind);
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
+};
 
-	# Now its delete, with a foreigner behind it who must not be taken for ours.
-	my $behind = foreign($path, $dialect);
-	$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
-	is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-	ok($proxy->fired($fault), 'the reply to the delete is lost');
-	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
-	is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
-	$shell->delete($behind);
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
-
-# A worker that ends while it waits for the answer leaves it to the next one to find out.
-foreach my $dialect (@dialects)
-{
-	my $path = "/l/worker-$dialect";
-	write_as($dialect);
-	my $theirs = foreign($path, $dialect);
-	my $fault  = $proxy->hold_reply(op => 'create2', path => "^$path/");
-	$as[0]->query_start("SELECT zk_lock('$path')");
-	ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
-	wait_until { $zk->children($path) == 2 } 'the node';
-	$a->restart_worker;
-	$proxy->heal;
-	$a->wait_session;
-	is($a->session_id, $id, 'the session goes on');
-	$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
-	is(place_of($as[0], $path, 'waiting'), 1, 'the next worker finds the node');
-	is(scalar($zk->children($path)), 2, 'and creates no other');
-	$shell->delete($theirs);
-	is($as[0]->finish, 't', 'granted');
-	$as[0]->query("SELECT zk_unlock('$path')");
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
+subtest 'a worker that ends leaves it to the next one to find its node' => sub {
+	# A worker that ends while it waits for the answer leaves it to the next one to find out.
+	foreach my $dialect (@dialects)
+	{
+		my $path = "/l/worker-$dialect";
+		write_as($dialect);
+		my $theirs = foreign($path, $dialect);
+		my $fault  = $proxy->hold_reply(op => 'create2', path => "^$path/");
+		$as[0]->query_start("SELECT zk_lock('$path')");
+		ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
+		wait_until { $zk->children($path) == 2 } 'the node';
+		$a->restart_worker;
+		$proxy->heal;
+		$a->wait_session;
+		is($a->session_id, $id, 'the session goes on');
+		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
+		is(place_of($as[0], $path, 'waiting'), 1, 'the next worker finds the node');
+		is(scalar($zk->children($path)), 2, 'and creates no other');
+		$shell->delete($theirs);
+		is($as[0]->finish, 't', 'granted');
+		$as[0]->query("SELECT zk_unlock('$path')");
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+};
 
 # A delete that is repeated, as its reply was lost, meets a node with the same name: the
 # path's node was deleted meanwhile, as Hive does, and sequences begin anew.
-{
+
+subtest "a delete that is repeated leaves a node of the same name that is another's alone" => sub {
 	my $path = '/l/again';
 	write_as('hive');
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
@@ -198,11 +205,12 @@ foreach my $dialect (@dialects)
 	is($as[0]->finish, 't', 'but respected');
 	$as[0]->query("SELECT zk_unlock('$path')");
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
+};
 
 # A node that is held is deleted, with the path's, and created again under its name by
 # another run of this server: that is not the same lock.
-{
+
+subtest 'a node that is created again under its name is not the same lock' => sub {
 	my $path = '/l/twin';
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
 	my ($name) = $zk->children($path);
@@ -222,7 +230,7 @@ foreach my $dialect (@dialects)
 	is($as[1]->query("SELECT zk_fencing_token('$path') > 0"), 't', 'who holds the lock');
 	is($as[1]->query("SELECT zk_unlock('$path')"), 't', 'until it unlocks');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-}
+};
 
 is($a->session_id, $id, 'all in one session');
 $_->disconnect foreach @as, $bs;

@@ -1,11 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A database server crashes, and its successor ends the ZooKeeper session that it left
-# behind: others get the locks at once. Session timeouts here are so long that nothing
-# else can explain it.
-#
-# A copy of the data directory, however made, must leave the session of its original
-# alone.
+# A database server crashes, and when it starts again it ends the ZooKeeper session that it
+# left behind, so that others get the locks at once. Session timeouts here are so long that
+# nothing else can explain it.
 
 use strict;
 use warnings;
@@ -13,9 +10,9 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Cast;
+use Zklock::Crash qw(:all);
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
@@ -23,327 +20,180 @@ my $proxy = Zklock::Proxy->start($zk);
 my @conf  = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1', 'autovacuum = off');
 my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf, allows_streaming => 1);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
-my $path = '/r/lock';
-
-# Server $a holds the lock, $b waits for it. Returns the id of $a's session.
-sub set_up
-{
-	hold($a, 'holder', $path);
-	queue($b, 'heir', $path);
-	return $a->session_id;
-}
-
-sub tear_down
-{
-	$s{$_}->disconnect foreach keys %s;
-	%s = ();
-	wait_until { !$zk->children($path) } 'the path to be empty';
-	return;
-}
-
-# The lock is taken still, by the session $id.
-sub is_taken
-{
-	my ($id, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
-	return;
-}
-
-sub no_worker_failed
-{
-	my ($server, $mark, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	unlike($server->log_since($mark), qr/zklock worker" \(PID \d+\) (?:exited|was terminated)|PANIC/, $name);
-	return;
-}
-
-# ---- the file
+Zklock::Crash::cast($zk, $a, $b);
 
 my $file = $a->session_file;
-my $id   = $a->session_id;
-ok(-f $file, 'there is a session file');
-is((stat $file)[2] & 07777, 0600, 'for its owner only');
-like(slurp_file($file), qr/^session $id$/m, 'with the id of the session');
-my $inode = (stat $file)[1];
-$a->restart_worker;
-$a->wait_session;
-is((stat $file)[1], $inode, 'a new worker that continues the session leaves it alone');
-$a->expire_session($zk);
-$a->wait_value("SELECT state = 'connected' AND session_id <> '$id' FROM zk_session", 't');
-$id = $a->session_id;
-like(slurp_file($file), qr/^session $id$/m, 'a new session is written into it');
-$a->restart;
-$a->wait_session;
-isnt($a->session_id, $id, 'a restart begins a new session');
-unlike($a->log_since(0), qr/left behind/, 'nothing has been left behind so far');
 
-# ---- crashes
+subtest 'the session file names the session that a server has' => sub {
+	my $id   = $a->session_id;
+	ok(-f $file, 'there is a session file');
+	is((stat $file)[2] & 07777, 0600, 'for its owner only');
+	like(slurp_file($file), qr/^session $id$/m, 'with the id of the session');
+	my $inode = (stat $file)[1];
+	$a->restart_worker;
+	$a->wait_session;
+	is((stat $file)[1], $inode, 'a new worker that continues the session leaves it alone');
+	$a->expire_session($zk);
+	$a->wait_value("SELECT state = 'connected' AND session_id <> '$id' FROM zk_session", 't');
+	$id = $a->session_id;
+	like(slurp_file($file), qr/^session $id$/m, 'a new session is written into it');
+	$a->restart;
+	$a->wait_session;
+	isnt($a->session_id, $id, 'a restart begins a new session');
+	unlike($a->log_since(0), qr/left behind/, 'nothing has been left behind so far');
+};
 
 my %crash = (
 	'kill -9 of a backend' => sub { kill 'KILL', on($a, 'victim')->pid; },
 	'kill -9 of the worker' => sub { kill 'KILL', $a->worker_pid; },
 	'immediate shutdown' => sub { $a->stop('immediate'); $a->start; },
 	'kill -9 of the postmaster' => sub { $a->kill9; $a->start_again; });
+
 foreach my $name (sort keys %crash)
 {
-	$id = set_up();
-	my $mark = $a->log_mark;
-	$crash{$name}->();
-	is($s{heir}->finish, 't', "$name: another server gets the lock");
-	$a->wait_session;
-	isnt($a->session_id, $id, 'the server is back with a session of its own');
-	$a->assert_log($mark, qr/LOG:  ended ZooKeeper session $id, which had been left behind/,
-		'and tells what it did');
-	is($a->lock_count, 0, 'it holds nothing');
-	queue($a, 'again', $path);
-	$s{heir}->query("SELECT zk_unlock('$path')");
-	is($s{again}->finish, 't', 'and takes part again');
-	tear_down();
+	subtest "after a crash the session left behind is ended: $name" => sub {
+		my $id = set_up();
+		my $mark = $a->log_mark;
+		$crash{$name}->();
+		is($s{heir}->finish, 't', "$name: another server gets the lock");
+		$a->wait_session;
+		isnt($a->session_id, $id, 'the server is back with a session of its own');
+		$a->assert_log($mark, qr/LOG:  ended ZooKeeper session $id, which had been left behind/,
+			'and tells what it did');
+		is($a->lock_count, 0, 'it holds nothing');
+		queue($a, 'again', $path);
+		$s{heir}->query("SELECT zk_unlock('$path')");
+		is($s{again}->finish, 't', 'and takes part again');
+		tear_down();
+	};
 }
 
-# ---- the session left behind is over already
+subtest 'a session left behind that is over already does no harm' => sub {
+	my $id = set_up();
+	$a->stop('immediate');
+	$zk->shell->expire_session($id);
+	is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone else');
+	my $mark = $a->log_mark;
+	$a->start;
+	$a->wait_session;
+	$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
+	no_worker_failed($a, $mark, 'and goes on');
+	tear_down();
+};
 
-$id = set_up();
-$a->stop('immediate');
-$zk->shell->expire_session($id);
-is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone else');
-my $mark = $a->log_mark;
-$a->start;
-$a->wait_session;
-$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
-no_worker_failed($a, $mark, 'and goes on');
-tear_down();
-
-# ---- ZooKeeper cannot be reached at first
-
-$id = set_up();
-$a->stop('immediate');
-$proxy->cut;
-$a->start;
-$a->wait_session('connecting');
-is($a->zk_session->{session_id}, undef, 'the session left behind is not shown as our own');
-on($a, 'waiter')->query_start("SELECT zk_lock('$path')");
-$a->wait_lock($s{waiter}, 'waiting');
-$a->restart_worker;
-pass('without ZooKeeper, the worker can be restarted');
-$a->stop('fast');
-ok(-e $file, 'and the server be stopped: the session is still known');
-$a->start;
-on($a, 'waiter2')->query_start("SELECT zk_lock('$path')");
-$a->wait_lock($s{waiter2}, 'waiting');
-$proxy->heal;
-is($s{heir}->finish, 't', 'when ZooKeeper is back, the session left behind is ended');
-$s{heir}->query("SELECT zk_unlock('$path')");
-is($s{waiter2}->finish, 't', 'and who waits here is served in the new one');
-isnt($a->session_id, $id, 'which is another');
-tear_down();
-
-# ---- the request to end it is lost, or the answer
+subtest 'the session left behind is ended when ZooKeeper can be reached again' => sub {
+	my $id = set_up();
+	$a->stop('immediate');
+	$proxy->cut;
+	$a->start;
+	$a->wait_session('connecting');
+	is($a->zk_session->{session_id}, undef, 'the session left behind is not shown as our own');
+	on($a, 'waiter')->query_start("SELECT zk_lock('$path')");
+	$a->wait_lock($s{waiter}, 'waiting');
+	$a->restart_worker;
+	pass('without ZooKeeper, the worker can be restarted');
+	$a->stop('fast');
+	ok(-e $file, 'and the server be stopped: the session is still known');
+	$a->start;
+	on($a, 'waiter2')->query_start("SELECT zk_lock('$path')");
+	$a->wait_lock($s{waiter2}, 'waiting');
+	$proxy->heal;
+	is($s{heir}->finish, 't', 'when ZooKeeper is back, the session left behind is ended');
+	$s{heir}->query("SELECT zk_unlock('$path')");
+	is($s{waiter2}->finish, 't', 'and who waits here is served in the new one');
+	isnt($a->session_id, $id, 'which is another');
+	tear_down();
+};
 
 foreach my $fault (qw(lose_request lose_reply))
 {
-	$id = set_up();
-	$a->stop('immediate');
-	$mark = $a->log_mark;
-	my $lost = $proxy->$fault(op => 'closeSession', any => 1);
-	$a->start;
-	$proxy->fired($lost);
-	is($s{heir}->finish, 't', "$fault: the session left behind is ended all the same");
-	$a->wait_log(qr/LOG:  ended ZooKeeper session $id, which had been left behind/, $mark);
-	$a->wait_session;
-	tear_down();
+	subtest "the session left behind is ended although there is a fault: $fault" => sub {
+		my $id = set_up();
+		$a->stop('immediate');
+		my $mark = $a->log_mark;
+		my $lost = $proxy->$fault(op => 'closeSession', any => 1);
+		$a->start;
+		$proxy->fired($lost);
+		is($s{heir}->finish, 't', "$fault: the session left behind is ended all the same");
+		$a->wait_log(qr/LOG:  ended ZooKeeper session $id, which had been left behind/, $mark);
+		$a->wait_session;
+		tear_down();
+	};
 }
-
-# ---- settings have changed, for better or worse
 
 my $servers = $a->value('SHOW zklock.servers');
-$id = set_up();
-$a->stop('immediate');
-$a->append_conf('postgresql.conf', "zklock.servers = 'no-such-host.invalid:2181'");
-$a->start;
-$a->wait_session('down');
-is_taken($id, 'without a server name that resolves nothing happens');
-$a->set_conf('zklock.servers' => $servers);
-is($s{heir}->finish, 't', 'with one the session left behind is ended');
-$a->wait_session;
-tear_down();
 
-$zk->shell->create('/chroot');
-$id = set_up();
-$a->stop('immediate');
-$a->append_conf('postgresql.auto.conf', "zklock.servers = '$servers/chroot'");
-$a->start;
-is($s{heir}->finish, 't', 'with another chroot as well');
-$a->wait_session;
-$a->set_conf('zklock.servers' => $servers);
-tear_down();
-$a->restart;
-$a->wait_session;
-
-my $auth_file = $a->data_dir . '/auth';
-append_to_file($auth_file, "digest:a:b\n");
-chmod 0600, $auth_file;
-$id = set_up();
-$a->stop('immediate');
-$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
-$a->start;
-is($s{heir}->finish, 't', 'with credentials as well');
-tear_down();
-
-$a->wait_session;
-$id = set_up();
-$a->stop('immediate');
-unlink $auth_file;
-$a->start;
-is($s{heir}->finish, 't', 'with credentials that cannot be read as well');
-$a->wait_session('down');
-pass('although without them there is no new one');
-$a->set_conf('zklock.auth_file' => '');
-$a->wait_session;
-tear_down();
-
-# ZooKeeper does not talk to who shows wrong ones.
-append_to_file($auth_file, "nosuchscheme:x\n");
-chmod 0600, $auth_file;
-$id = set_up();
-$a->stop('immediate');
-$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
-$mark = $a->log_mark;
-$a->start;
-$a->wait_session('authentication failed');
-pass('with credentials that are refused, the state says so');
-$a->set_conf('zklock.auth_file' => '');
-$a->wait_session;
-unlike($a->log_since($mark), qr/exited with exit code (?!1\b)|PANIC/, 'no worker has failed over it');
-is($s{heir}->finish, 't', 'without them the session left behind could be ended');
-tear_down();
-
-# ---- copies, while the original holds a lock
-
-sub original_untouched
-{
-	my ($copy, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	isnt($copy->session_id, $id, "$name: it has a session of its own");
-	is_taken($id, "the lock is still the original's");
-	is($a->session_id, $id, 'which has the same session')              if $a->node->{_pid};
-	is($s{holder}->query("SELECT zk_fencing_token('$path') > 0"), 't', 'and its lock') if $a->node->{_pid};
-	like(slurp_file($copy->session_file), qr/^session @{[$copy->session_id]}$/m,
-		'the session file of the copy is its own now');
-	return;
-}
-
-$id = set_up();
-my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk, conf => \@conf);
-ok(!-e $a->backup_dir . '/backup1/pg_stat_tmp/zklock.session', 'a base backup has no session file');
-original_untouched($standby, 'a standby');
-$standby->stop('immediate');
-$standby->start;
-$standby->wait_session;
-original_untouched($standby, 'a standby after a crash');
-$standby->promote;
-is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
-original_untouched($standby, 'a promoted standby');
-$standby->stop('immediate');
-$standby->start;
-$standby->wait_session;
-original_untouched($standby, 'a promoted standby after a crash');
-$standby->stop;
-
-my $copy = Zklock::Server->copy('copy', of => $a, zookeeper => $zk, conf => \@conf);
-original_untouched($copy, 'a copy of the files of a running server');
-$copy->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
-$copy->stop;
-$a->stop('immediate');
-my $copy2 = Zklock::Server->copy('copy2', of => $a, zookeeper => $zk, conf => \@conf);
-original_untouched($copy2, 'a copy of the files of a server that crashed');
-$copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
-
-# A hard link is the same file, in two servers.
-$copy2->stop('immediate');
-unlink $copy2->session_file;
-link $file, $copy2->session_file or die "link: $!";
-$copy2->start;
-$copy2->wait_session;
-original_untouched($copy2, 'a copy that shares files with the original');
-$copy2->stop;
-is((stat $file)[3], 1, 'the original has its file for itself again');
-$a->start;
-is($s{heir}->finish, 't', 'the original itself ends its session');
-tear_down();
-
-# ---- files that cannot be trusted
-
-my $content;
-sub overwrite    # in place: the file is still the one that was written
-{
-	my ($new) = @_;
-	open(my $fh, '+<', $file) or die "$file: $!";
-	truncate($fh, 0);
-	print $fh $new;
-	close $fh or die "$file: $!";
-	return;
-}
-my @untrusted = (
-	[ 'of another machine, or its earlier life', qr/another machine/,
-		sub { overwrite($content =~ s/^(boot )(.)/$1 . ($2 eq 'a' ? 'b' : 'a')/emr) } ],
-	[ 'of another device', qr/it is a copy/, sub { overwrite($content =~ s/^(file )/${1}1/mr) } ],
-	[ 'others may read', qr/others than its owner/, sub { chmod 0640, $file } ],
-	[ 'empty', qr/not valid/, sub { overwrite('') } ],
-	[ 'truncated', qr/not valid/, sub { overwrite(substr($content, 0, -1)) } ],
-	[ 'truncated more', qr/not valid/, sub { overwrite(substr($content, 0, 60)) } ],
-	[ 'with something behind', qr/not valid/, sub { overwrite("$content ") } ],
-	[ 'of another version', qr/not valid/, sub { overwrite($content =~ s/session 1/session 2/r) } ],
-	[ 'without a session', qr/not valid/, sub { overwrite($content =~ s/0x\w+/0x0/r) } ],
-	[ 'with a bad password', qr/not valid/, sub { overwrite($content =~ s/(password )../$1zz/r) } ],
-	[ 'with a NUL', qr/not valid/, sub { overwrite("$content\0") } ],
-	[ 'of garbage', qr/not valid/, sub { overwrite(join('', map { chr($_ * 7 % 256) } 1 .. 300)) } ],
-	[ 'that is huge', qr/not valid/, sub { overwrite($content . 'x' x 1000000) } ],
-	[ 'a symbolic link', qr/symbolic link/, sub { rename $file, "$file.real"; symlink("$file.real", $file) } ],
-	[ 'a pipe', qr/not a regular file/, sub { unlink $file; system('mkfifo', '-m', '600', $file) } ],
-	[ 'a directory', qr/not a regular file/, sub { unlink $file; mkdir $file, 0700; mkdir "$file/x" } ]);
-$a->wait_session;
-foreach my $case (@untrusted)
-{
-	my ($name, $reason, $spoil) = @$case;
-	$id = set_up();
+subtest 'the session left behind is ended when the names of servers can be resolved again' => sub {
+	my $id = set_up();
 	$a->stop('immediate');
-	$content = slurp_file($file);
-	$spoil->();
-	$mark = $a->log_mark;
+	$a->append_conf('postgresql.conf', "zklock.servers = 'no-such-host.invalid:2181'");
 	$a->start;
+	$a->wait_session('down');
+	is_taken($id, 'without a server name that resolves nothing happens');
+	$a->set_conf('zklock.servers' => $servers);
+	is($s{heir}->finish, 't', 'with one the session left behind is ended');
 	$a->wait_session;
-	isnt($a->session_id, $id, "a file $name: a new session");
-	is_taken($id, 'and the one left behind is left alone');
-	my @lines = $a->log_since($mark) =~ /ignoring file "\S+": (.*)/g;
-	is(scalar @lines, 1, 'the log has a line about it');
-	like($lines[0], $reason, 'which says why');
-	no_worker_failed($a, $mark, 'the worker is well');
-	$zk->shell->expire_session($id);
-	is($s{heir}->finish, 't', 'the lock is free when the session ends');
 	tear_down();
-	rmdir "$file/x" && rmdir $file;
-	unlink "$file.real";
+};
+
+subtest 'the session left behind is ended with another chroot' => sub {
+	$zk->shell->create('/chroot');
+	my $id = set_up();
+	$a->stop('immediate');
+	$a->append_conf('postgresql.auto.conf', "zklock.servers = '$servers/chroot'");
+	$a->start;
+	is($s{heir}->finish, 't', 'with another chroot as well');
+	$a->wait_session;
+	$a->set_conf('zklock.servers' => $servers);
+	tear_down();
 	$a->restart;
 	$a->wait_session;
-	ok(-f $file && !-l $file, 'there is a proper file again');
-}
+};
 
-# A file that cannot be written does no harm.
-$a->stop;
-ok(!-e $file, 'after a shutdown there is no file');
-mkdir "$file.new", 0700;
-$mark = $a->log_mark;
-$a->start;
-$a->wait_session;
-$a->assert_log($mark, qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
-no_worker_failed($a, $mark, 'the worker is well');
-ok(!-e $file, 'there is no file');
-rmdir "$file.new";
-$a->restart;
-$a->wait_session;
-ok(-f $file, 'until it can be written');
+my $auth_file = $a->data_dir . '/auth';
+
+subtest 'the session left behind is ended with credentials' => sub {
+	append_to_file($auth_file, "digest:a:b\n");
+	chmod 0600, $auth_file;
+	my $id = set_up();
+	$a->stop('immediate');
+	$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
+	$a->start;
+	is($s{heir}->finish, 't', 'with credentials as well');
+	tear_down();
+};
+
+subtest 'the session left behind is ended with credentials that cannot be read' => sub {
+	$a->wait_session;
+	my $id = set_up();
+	$a->stop('immediate');
+	unlink $auth_file;
+	$a->start;
+	is($s{heir}->finish, 't', 'with credentials that cannot be read as well');
+	$a->wait_session('down');
+	pass('although without them there is no new one');
+	$a->set_conf('zklock.auth_file' => '');
+	$a->wait_session;
+	tear_down();
+};
+
+subtest 'the session left behind is ended after credentials that are refused' => sub {
+	# ZooKeeper does not talk to who shows wrong ones.
+	append_to_file($auth_file, "nosuchscheme:x\n");
+	chmod 0600, $auth_file;
+	my $id = set_up();
+	$a->stop('immediate');
+	$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
+	my $mark = $a->log_mark;
+	$a->start;
+	$a->wait_session('authentication failed');
+	pass('with credentials that are refused, the state says so');
+	$a->set_conf('zklock.auth_file' => '');
+	$a->wait_session;
+	unlike($a->log_since($mark), qr/exited with exit code (?!1\b)|PANIC/, 'no worker has failed over it');
+	is($s{heir}->finish, 't', 'without them the session left behind could be ended');
+	tear_down();
+};
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 done_testing;

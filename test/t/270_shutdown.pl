@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A server is stopped: nobody else gets a lock while its holder's transaction may still
-# be finishing, and everybody as soon as it has. Session timeouts here are so long that
-# no session ends by itself.
+# A server is stopped. No other session gets a lock while the holder's transaction may still
+# be finishing; as soon as it has finished, the next one does. Session timeouts here are so
+# long that no session ends by itself.
 
 use strict;
 use warnings;
@@ -24,6 +24,15 @@ my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
 $a->value('CREATE TABLE work (done int)');
 
+# All sessions but the one that does not come to its end.
+sub others_disconnect
+{
+	my @others = grep { !/slow/ } keys %s;
+	$s{$_}->disconnect foreach @others;
+	delete @s{@others};
+	return;
+}
+
 # The session has ended, not only its locks.
 sub session_is_over
 {
@@ -32,8 +41,7 @@ sub session_is_over
 	return unlike($zk->four_letter('dump'), qr/\b$id\b/, $name);
 }
 
-# ---- a holder does not come to its end in time (this goes on until the end of the test)
-
+# A holder does not come to its end in time. This goes on until the end of the test.
 hold($c, 'slow', '/s/slow');
 queue($b, 'slow_heir', '/s/slow');
 my $c_id   = $c->session_id;
@@ -41,89 +49,84 @@ my $c_mark = $c->log_mark;
 freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
-# ---- fast
+subtest 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub {
+	on($a, 'writer')->query('BEGIN');
+	$s{writer}->query('INSERT INTO work VALUES (1)');
+	is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+	hold($a, 'holder', '/s/held');
+	hold($a, 'stuck', '/s/stuck');
+	queue($a, 'waiter', '/s/stuck');
+	queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
+	my $id   = $a->session_id;
+	my $mark = $a->log_mark;
+	freeze($s{stuck}->pid);
+	$a->begin_stop('fast');
+	is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
+	is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
+	$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
+	ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
+	is(($zk->owners('/s/stuck'))[0], $id, 'its node is there');
+	thaw($s{stuck}->pid);
+	is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
+	$a->wait_stopped;
+	session_is_over($id, 'the session has been ended');
+	ok(!-e $a->session_file, 'and is forgotten');
+	unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
+	others_disconnect();
+};
 
-on($a, 'writer')->query('BEGIN');
-$s{writer}->query('INSERT INTO work VALUES (1)');
-is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
-hold($a, 'holder', '/s/held');
-hold($a, 'stuck', '/s/stuck');
-queue($a, 'waiter', '/s/stuck');
-queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
-my $id   = $a->session_id;
-my $mark = $a->log_mark;
-freeze($s{stuck}->pid);
-$a->begin_stop('fast');
-is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
-is($s{'heir held'}->finish, 't', 'so has a session that was terminated');
-$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
-ok($s{'heir stuck'}->busy, 'while a session is not at its end nobody gets its lock');
-is(($zk->owners('/s/stuck'))[0], $id, 'its node is there');
-thaw($s{stuck}->pid);
-is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
-$a->wait_stopped;
-session_is_over($id, 'the session has been ended');
-ok(!-e $a->session_file, 'and is forgotten');
-unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
-$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
-delete @s{ grep { !/slow/ } keys %s };
+subtest 'in a smart shutdown sessions work on, and their locks are theirs' => sub {
+	$a->start;
+	$a->wait_session;
+	is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
+	on($a, 'writer')->query('BEGIN');
+	$s{writer}->query('INSERT INTO work VALUES (2)');
+	is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+	hold($a, 'holder', '/s/held');
+	queue($a, 'waiter', '/s/held');
+	queue($b, "heir $_", "/s/$_") foreach qw(xact held);
+	on($a, 'newcomer');
+	my $id   = $a->session_id;
+	my $mark = $a->log_mark;
+	$a->begin_stop('smart');
+	$a->wait_log(qr/received smart shutdown request/, $mark);
+	is($s{newcomer}->query("SELECT zk_lock('/s/new')"), 't', 'smart: a session can still lock');
+	$s{newcomer}->disconnect;
+	ok($s{'heir xact'}->busy, 'a lock is held');
+	$s{writer}->query('COMMIT');
+	is($s{'heir xact'}->finish, 't', 'until its transaction ends');
+	is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'a lock is given back');
+	is($s{waiter}->finish, 't', 'and goes to who waits here');
+	ok($s{'heir held'}->busy, 'and not to who comes after');
+	$s{$_}->disconnect foreach qw(writer holder waiter);
+	is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
+	$a->wait_stopped;
+	session_is_over($id, 'the session has been ended');
+	ok(!-e $a->session_file, 'and is forgotten');
+	others_disconnect();
+};
 
-# ---- smart: who is connected works on
-
-$a->start;
-$a->wait_session;
-is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
-on($a, 'writer')->query('BEGIN');
-$s{writer}->query('INSERT INTO work VALUES (2)');
-is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
-hold($a, 'holder', '/s/held');
-queue($a, 'waiter', '/s/held');
-queue($b, "heir $_", "/s/$_") foreach qw(xact held);
-on($a, 'newcomer');
-$id   = $a->session_id;
-$mark = $a->log_mark;
-$a->begin_stop('smart');
-$a->wait_log(qr/received smart shutdown request/, $mark);
-is($s{newcomer}->query("SELECT zk_lock('/s/new')"), 't', 'smart: a session can still lock');
-$s{newcomer}->disconnect;
-ok($s{'heir xact'}->busy, 'a lock is held');
-$s{writer}->query('COMMIT');
-is($s{'heir xact'}->finish, 't', 'until its transaction ends');
-is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'a lock is given back');
-is($s{waiter}->finish, 't', 'and goes to who waits here');
-ok($s{'heir held'}->busy, 'and not to who comes after');
-$s{$_}->disconnect foreach qw(writer holder waiter);
-is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
-$a->wait_stopped;
-session_is_over($id, 'the session has been ended');
-ok(!-e $a->session_file, 'and is forgotten');
-$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
-delete @s{ grep { !/slow/ } keys %s };
-
-# ---- the worker is terminated while a smart shutdown waits
-
-$a->start;
-$a->wait_session;
-is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
-hold($a, 'holder', '/s/held');
-queue($b, 'heir', '/s/held');
-$id   = $a->session_id;
-$mark = $a->log_mark;
-my $worker = $a->worker_pid;
-$a->begin_stop('smart');
-$a->wait_log(qr/received smart shutdown request/, $mark);
-$s{holder}->query("SELECT pg_terminate_backend($worker)");
-$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
-ok($s{'heir'}->busy, 'a worker that is terminated then waits for holders as well');
-is($s{holder}->query("SELECT zk_fencing_token('/s/held') > 0"), 't', 'they keep their locks');
-$s{holder}->disconnect;
-is($s{heir}->finish, 't', 'until they end');
-$a->wait_stopped;
-session_is_over($id, 'the session has been ended');
-$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
-delete @s{ grep { !/slow/ } keys %s };
-
-# ---- settings change at that moment: the session is ended nevertheless
+subtest 'a worker that is terminated during a smart shutdown waits for holders as well' => sub {
+	$a->start;
+	$a->wait_session;
+	is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
+	hold($a, 'holder', '/s/held');
+	queue($b, 'heir', '/s/held');
+	my $id   = $a->session_id;
+	my $mark = $a->log_mark;
+	my $worker = $a->worker_pid;
+	$a->begin_stop('smart');
+	$a->wait_log(qr/received smart shutdown request/, $mark);
+	$s{holder}->query("SELECT pg_terminate_backend($worker)");
+	$a->wait_log(qr/zklock worker waits until all locks are released/, $mark);
+	ok($s{'heir'}->busy, 'a worker that is terminated then waits for holders as well');
+	is($s{holder}->query("SELECT zk_fencing_token('/s/held') > 0"), 't', 'they keep their locks');
+	$s{holder}->disconnect;
+	is($s{heir}->finish, 't', 'until they end');
+	$a->wait_stopped;
+	session_is_over($id, 'the session has been ended');
+	others_disconnect();
+};
 
 # Has a process been sent a signal that it has not taken yet?
 sub is_pending
@@ -133,88 +136,90 @@ sub is_pending
 	return grep { hex($_) & 1 << $number - 1 } $status =~ /^(?:SigPnd|ShdPnd):\s*(\w+)/mg;
 }
 
-$a->start;
-$a->wait_session;
-hold($a, 'holder', '/s/held');
-queue($b, 'heir', '/s/held');
-$id     = $a->session_id;
-$worker = $a->worker_pid;
-$a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
-freeze($worker);
-$a->reload;
-$a->wait_value('SHOW zklock.session_timeout', '9min');
-$mark = $a->log_mark;
-$a->begin_stop('fast');
-wait_until { is_pending($worker, SIGHUP) && is_pending($worker, SIGTERM) } 'both signals';
-thaw($worker);
-is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
-$a->wait_stopped;
-session_is_over($id, 'the session has been ended');
-$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
-delete @s{ grep { !/slow/ } keys %s };
+subtest 'a worker that is to stop does not restart for changed settings' => sub {
+	$a->start;
+	$a->wait_session;
+	hold($a, 'holder', '/s/held');
+	queue($b, 'heir', '/s/held');
+	my $id     = $a->session_id;
+	my $worker = $a->worker_pid;
+	$a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
+	freeze($worker);
+	$a->reload;
+	$a->wait_value('SHOW zklock.session_timeout', '9min');
+	my $mark = $a->log_mark;
+	$a->begin_stop('fast');
+	wait_until { is_pending($worker, SIGHUP) && is_pending($worker, SIGTERM) } 'both signals';
+	thaw($worker);
+	is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
+	$a->wait_stopped;
+	session_is_over($id, 'the session has been ended');
+	others_disconnect();
+};
 
-# ---- ZooKeeper is slow
+subtest 'a slow ZooKeeper hears of all deletions before the session ends' => sub {
+	$a->start;
+	$a->wait_session;
+	my $id = $a->session_id;
+	hold($a, 'holder', '/s/delayed');
+	$proxy->delay(500);
+	$a->stop('fast');
+	$proxy->delay(0);
+	ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
+	session_is_over($id, 'and has been ended');
+	$s{holder}->disconnect;
+	delete $s{holder};
+};
 
-$a->start;
-$a->wait_session;
-$id = $a->session_id;
-hold($a, 'holder', '/s/delayed');
-$proxy->delay(500);
-$a->stop('fast');
-$proxy->delay(0);
-ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
-session_is_over($id, 'and has been ended');
-$s{holder}->disconnect;
-delete $s{holder};
+subtest 'a ZooKeeper that does not answer does not keep the server from stopping' => sub {
+	$a->start;
+	$a->wait_session;
+	my $id = $a->session_id;
+	hold($a, 'holder', '/s/hung');
+	$proxy->blackhole;
+	$a->stop('fast');
+	pass('a ZooKeeper that does not answer does not keep the server from stopping');
+	ok(-e $a->session_file, 'the session is known, in case it lives on');
+	$proxy->heal;
+	$s{holder}->disconnect;
+	delete $s{holder};
+	$a->start;
+	$a->wait_session;
+	session_is_over($id, 'after the next start it has been ended');
+};
 
-# ---- ZooKeeper hangs, or is away
+subtest 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub {
+	my $id = $a->session_id;
+	hold($a, 'holder', '/s/away');
+	queue($b, 'heir', '/s/away');
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$a->stop('fast');
+	pass('nor does one that cannot be reached');
+	ok($s{heir}->busy, 'the session lives on');
+	ok(-e $a->session_file, 'and is known');
+	$proxy->heal;
+	$a->start;
+	is($s{heir}->finish, 't', 'the next start ends it');
+	$a->wait_session;
+	session_is_over($id, 'the session has been ended');
+	others_disconnect();
+};
 
-$a->start;
-$a->wait_session;
-$id = $a->session_id;
-hold($a, 'holder', '/s/hung');
-$proxy->blackhole;
-$a->stop('fast');
-pass('a ZooKeeper that does not answer does not keep the server from stopping');
-ok(-e $a->session_file, 'the session is known, in case it lives on');
-$proxy->heal;
-$s{holder}->disconnect;
-delete $s{holder};
-$a->start;
-$a->wait_session;
-session_is_over($id, 'after the next start it has been ended');
-
-$id = $a->session_id;
-hold($a, 'holder', '/s/away');
-queue($b, 'heir', '/s/away');
-$proxy->cut;
-$a->wait_session('connecting');
-$a->stop('fast');
-pass('nor does one that cannot be reached');
-ok($s{heir}->busy, 'the session lives on');
-ok(-e $a->session_file, 'and is known');
-$proxy->heal;
-$a->start;
-is($s{heir}->finish, 't', 'the next start ends it');
-$a->wait_session;
-session_is_over($id, 'the session has been ended');
-$s{$_}->disconnect foreach grep { !/slow/ } keys %s;
-delete @s{ grep { !/slow/ } keys %s };
-
-# ---- the holder that did not come to its end in time
-
-$c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
-ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
-is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
-thaw($s{slow}->pid);
-$c->wait_stopped;
-ok(-e $c->session_file, 'it is known');
-ok($s{slow_heir}->busy, 'nobody has got the lock');
-$c->start;
-is($s{slow_heir}->finish, 't', 'until the next start');
-$c->wait_session;
-session_is_over($c_id, 'the session has been ended');
-all_disconnect();
+subtest 'a session that does not end in time keeps its lock until the next start' => sub {
+	$c->wait_log(qr/zklock worker exits with locks still held/, $c_mark);
+	ok($s{slow_heir}->busy, 'the worker goes, but not the lock');
+	is(($zk->owners('/s/slow'))[0], $c_id, 'its session lives');
+	thaw($s{slow}->pid);
+	$c->wait_stopped;
+	ok(-e $c->session_file, 'it is known');
+	ok($s{slow_heir}->busy, 'nobody has got the lock');
+	$c->start;
+	is($s{slow_heir}->finish, 't', 'until the next start');
+	$c->wait_session;
+	session_is_over($c_id, 'the session has been ended');
+	all_disconnect();
+};
 
 Zklock::Server->assert_clean($zk, [ $a, $b, $c ], map { "/s/$_" } qw(xact held stuck new delayed hung away slow));
 done_testing;

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Errands: questions of backends that the worker answers after a few calls. The function
-# that asks them here is zk_remove_stale_node(), for a node that does not exist: its first
-# question is who owns the node.
+# Errands: questions of backends that the worker answers after a few calls. Here the function
+# zk_remove_stale_node() asks them, about a node that does not exist. Its first question is
+# which session owns the node.
 
 use strict;
 use warnings;

@@ -2,18 +2,18 @@
 #
 # 200 sessions on two servers increment a counter that nothing protects but a lock.
 #
-# A round reads the counter, sleeps, and writes what it read plus one. If two sessions
-# ever were there together, one of the two would overwrite the other's increment, and
-# both would have written the same value. The counter is in files, since both servers
-# are to see it: its even values are in one, its odd ones in the other, so that a session
-# that is killed in the middle of writing leaves the value before in the other file.
+# A round reads the counter, takes a while, and writes the value plus one. If two sessions
+# did so at the same time, one would overwrite the other's increment, and both would have
+# written the same value. The counter is in files, so that both servers see it. Its even
+# values are in one and its odd values in the other, so that a session that is killed while
+# it writes leaves the value before in the other file.
 #
 # Half of the sessions use session-level locks, half transaction-level ones. After an
-# undisturbed run there is one in which sessions are terminated, and waits and holders
+# undisturbed run, there is one in which sessions are terminated, and waits and holders
 # cancelled, all the time.
 #
-# ZKLOCK_STRESS_ROUNDS (default 20) says how often each session does it, ZKLOCK_STRESS_SEED
-# which sessions are hit.
+#   ZKLOCK_STRESS_ROUNDS   how many rounds each session does; default 20
+#   ZKLOCK_STRESS_SEED     which sessions are hit; default: chosen at random, and printed
 
 use strict;
 use warnings;
@@ -111,6 +111,7 @@ my @clients = map { {
 		server => $servers[ $_ % 2 ],
 		name   => "client$_",
 		scope  => $_ % 4 < 2 ? 'session' : 'xact' } } 0 .. 2 * $sessions_per_server - 1;
+my $all = $rounds * @clients;
 my %by_fd;
 
 sub begin
@@ -207,55 +208,54 @@ sub run
 
 sub counter { return $servers[0]->value('SELECT counter()'); }
 
-# ---- undisturbed
-
-connect_client($_) foreach @clients;
-set_counter(0);
-my $start = time;
-my $run   = run('/s/counter');
-my $all   = $rounds * @clients;
-note sprintf('%d rounds in %.1f s', $all, time - $start);
-is_deeply($run->{trouble}, [], 'no trouble');
-is(scalar @{ $run->{values} }, $all, 'all rounds are done');
-is(counter(), $all, 'no update is lost');
-is($run->{values}[-1], $all, 'each has written another value');
-Zklock::Server->assert_clean($zk, \@servers, '/s/counter');
-
-# ---- the same while sessions are terminated and cancelled
-
-set_counter(0);
-my ($terminated, $cancelled) = (0, 0);
-my $next = 0;
-my $disturb = sub {
-	my ($done) = @_;
-	return if $done < $next;
-	$next = $done + 5 + int(rand(20));
-	my $server = $servers[ rand @servers ];
-	# Whoever it is, or one that waits, or one that holds the lock.
-	my $whom = ("state IN ('waiting', 'held')", "state = 'waiting'", "state = 'held'")[ rand 3 ];
-	my $what = rand() < 0.4 ? 'terminate' : 'cancel';
-	my $hit = $server->value(
-		"SELECT count(pg_${what}_backend(pid)) FROM (SELECT pid FROM zk_locks WHERE $whom ORDER BY random() LIMIT 2) p");
-	$what eq 'terminate' ? ($terminated += $hit) : ($cancelled += $hit);
+subtest 'no update is lost by two hundred sessions' => sub {
+	connect_client($_) foreach @clients;
+	set_counter(0);
+	my $start = time;
+	my $run   = run('/s/counter');
+	note sprintf('%d rounds in %.1f s', $all, time - $start);
+	is_deeply($run->{trouble}, [], 'no trouble');
+	is(scalar @{ $run->{values} }, $all, 'all rounds are done');
+	is(counter(), $all, 'no update is lost');
+	is($run->{values}[-1], $all, 'each has written another value');
+	Zklock::Server->assert_clean($zk, \@servers, '/s/counter');
 };
-$start = time;
-$run   = run('/s/disturbed', $disturb);
-note sprintf('%d rounds in %.1f s; %d terminated, %d cancelled, %d rounds failed (%s)',
-	$all, time - $start, $terminated, $cancelled, $run->{failed},
-	join(', ', map { "$_: $run->{errors}{$_}" } sort keys %{ $run->{errors} }));
-is_deeply($run->{trouble}, [], 'disturbed: no trouble but what was made');
-is(scalar @{ $run->{values} }, $all, 'all rounds are done in the end');
-cmp_ok($terminated, '>=', $all / 200, 'sessions were terminated throughout');
-cmp_ok($cancelled,  '>=', $all / 200, 'and cancelled');
-cmp_ok($run->{failed}, '>=', $all / 100, 'which they noticed');
-# Each round that was seen to the end has written a value of its own. One that failed
-# may have written before; nothing else may have.
-my $counter = counter();
-cmp_ok($counter, '>=', $all, 'no update is lost');
-cmp_ok($counter, '<=', $all + $run->{failed}, 'and none made by nobody');
-# Nobody holds anything any more: neither the sessions that are still there...
-is($_->lock_count("state = 'held'"), 0, $_->name . ': no lock is held') foreach @servers;
-Zklock::Server->assert_clean($zk, \@servers, '/s/counter', '/s/disturbed');
+
+subtest 'no update is lost while sessions are terminated and cancelled all the time' => sub {
+	set_counter(0);
+	my ($terminated, $cancelled) = (0, 0);
+	my $next = 0;
+	my $disturb = sub {
+		my ($done) = @_;
+		return if $done < $next;
+		$next = $done + 5 + int(rand(20));
+		my $server = $servers[ rand @servers ];
+		# Whoever it is, or one that waits, or one that holds the lock.
+		my $whom = ("state IN ('waiting', 'held')", "state = 'waiting'", "state = 'held'")[ rand 3 ];
+		my $what = rand() < 0.4 ? 'terminate' : 'cancel';
+		my $hit = $server->value(
+			"SELECT count(pg_${what}_backend(pid)) FROM (SELECT pid FROM zk_locks WHERE $whom ORDER BY random() LIMIT 2) p");
+		$what eq 'terminate' ? ($terminated += $hit) : ($cancelled += $hit);
+	};
+	my $start = time;
+	my $run   = run('/s/disturbed', $disturb);
+	note sprintf('%d rounds in %.1f s; %d terminated, %d cancelled, %d rounds failed (%s)',
+		$all, time - $start, $terminated, $cancelled, $run->{failed},
+		join(', ', map { "$_: $run->{errors}{$_}" } sort keys %{ $run->{errors} }));
+	is_deeply($run->{trouble}, [], 'disturbed: no trouble but what was made');
+	is(scalar @{ $run->{values} }, $all, 'all rounds are done in the end');
+	cmp_ok($terminated, '>=', $all / 200, 'sessions were terminated throughout');
+	cmp_ok($cancelled,  '>=', $all / 200, 'and cancelled');
+	cmp_ok($run->{failed}, '>=', $all / 100, 'which they noticed');
+	# Each round that was seen to the end has written a value of its own. One that failed
+	# may have written before; nothing else may have.
+	my $counter = counter();
+	cmp_ok($counter, '>=', $all, 'no update is lost');
+	cmp_ok($counter, '<=', $all + $run->{failed}, 'and none made by nobody');
+	# Nobody holds anything any more: neither the sessions that are still there...
+	is($_->lock_count("state = 'held'"), 0, $_->name . ': no lock is held') foreach @servers;
+	Zklock::Server->assert_clean($zk, \@servers, '/s/counter', '/s/disturbed');
+};
 
 # ... nor any process that should have gone.
 $_->{session}->disconnect foreach @clients;

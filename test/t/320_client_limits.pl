@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What ZooKeeper's client library, or the protocol, would not bear: signals in its threads,
-# too many requests at a time, watches and nodes with too many bytes of paths, answers that
-# never come; and how many may share a node. (The traps are listed in doc/internals.md.)
+# Limits of ZooKeeper's client library and protocol: signals in the library's threads, too
+# many requests at a time, watches and nodes with too many bytes of paths, answers that never
+# come. And how many contenders may share a node. (doc/internals.md lists the traps.)
 
 use strict;
 use warnings;
@@ -20,101 +20,107 @@ my $proxy = Zklock::Proxy->start($zk);
 my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '60s'", 'zklock.max_locks_per_session = 6400' ]);
 my $s = $a->session;
 my $id = $a->session_id;
+my $full;    # how many long paths can be locked
 
-# ---- signals (trap 9)
+subtest 'the threads of the library get no signal (trap 9)' => sub {
+	my $worker  = $a->worker_pid;
+	my @threads = grep { $_ != $worker } map { m{(\d+)$} } glob "/proc/$worker/task/*";
+	cmp_ok(scalar @threads, '>=', 2, 'the library has threads of its own');
+	# All but those that cannot be blocked, and two that glibc needs.
+	like(slurp_file("/proc/$worker/task/$_/status"), qr/^SigBlk:\s+fffffffe7ffbfeff$/m, 'which get no signal')
+	  foreach @threads;
+};
 
-my $worker  = $a->worker_pid;
-my @threads = grep { $_ != $worker } map { m{(\d+)$} } glob "/proc/$worker/task/*";
-cmp_ok(scalar @threads, '>=', 2, 'the library has threads of its own');
-# All but those that cannot be blocked, and two that glibc needs.
-like(slurp_file("/proc/$worker/task/$_/status"), qr/^SigBlk:\s+fffffffe7ffbfeff$/m, 'which get no signal')
-  foreach @threads;
+subtest 'as many contenders share a node as have a number in its tokens' => sub {
+	# Who shares the lock takes turns, and never is the last one in: so nothing ends the run.
 
-# ---- as many contenders share a node as have a number in its tokens
-#
-# Who shares the lock takes turns, and never is the last one in: so nothing ends the run.
+	my $keeper = $a->session;
+	is($keeper->query("SELECT zk_lock_shared('/c/run')"), 't', 'a lock is shared');
+	$s->query("DO \$\$ BEGIN FOR i IN 2 .. 4095 LOOP
+		PERFORM zk_lock_shared('/c/run'); PERFORM zk_unlock_shared('/c/run'); END LOOP; END \$\$");
+	is(scalar($zk->children('/c/run')), 1, '4095 contenders have had one node');
+	is($s->query("SELECT zk_lock_shared('/c/run')"), 't', 'the next one');
+	is(scalar($zk->children('/c/run')), 2, 'has another');
+	$_->query("SELECT zk_unlock_shared('/c/run')") foreach $s, $keeper;
+	$keeper->disconnect;
+};
 
-my $keeper = $a->session;
-is($keeper->query("SELECT zk_lock_shared('/c/run')"), 't', 'a lock is shared');
-$s->query("DO \$\$ BEGIN FOR i IN 2 .. 4095 LOOP
-	PERFORM zk_lock_shared('/c/run'); PERFORM zk_unlock_shared('/c/run'); END LOOP; END \$\$");
-is(scalar($zk->children('/c/run')), 1, '4095 contenders have had one node');
-is($s->query("SELECT zk_lock_shared('/c/run')"), 't', 'the next one');
-is(scalar($zk->children('/c/run')), 2, 'has another');
-$_->query("SELECT zk_unlock_shared('/c/run')") foreach $s, $keeper;
-$keeper->disconnect;
+subtest 'a server that does not answer gets no more than 600 requests, and reminders (traps 5 and 7)' => sub {
+	my $many = 1200;
+	is($s->query("SELECT count(*) FROM generate_series(1, $many) i WHERE zk_lock('/c/many/' || i)"), $many, "$many locks");
+	$proxy->reset_counts;
+	$proxy->blackhole('replies');
+	$s->query_start('SELECT zk_unlock_all()');
+	wait_until { ($proxy->counts->{delete} || 0) >= 100 } 'requests to be sent';
+	pass('they are released together, and no request waits for the answer to another');
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'held'", 0);
+	# A server that sits on requests is reminded again and again. When it has been twice, the
+	# worker has sent all that it will.
+	my $reminders = $proxy->counts->{exists} || 0;
+	wait_until { ($proxy->counts->{exists} || 0) >= $reminders + 2 } 'harmless requests, behind those without an answer';
+	pass('a server that does not answer is asked something else now and then');
+	my $counts = $proxy->counts;
+	delete @{$counts}{qw(exists ping notification)};
+	my $asked = 0;
+	$asked += $_ foreach values %$counts;
+	cmp_ok($asked, '<=', 600, 'but of 1200 requests no more than 600 are under way') or diag explain $counts;
+	$proxy->heal;
+	ok($s->result->{ok}, 'all are answered in the end');
+	$a->assert_clean($zk, '/c/run');
+	is(scalar(grep { $zk->children("/c/many/$_") } 1 .. $many), 0, 'no node is left');
+};
 
-# ---- requests without answers (traps 5 and 7)
+subtest 'paths of watches and nodes must fit in one message of 1 MB (traps 3 and 4)' => sub {
+	# Each lock has a watch and a node, whose paths must fit in one message of 1 MB.
 
-my $many = 1200;
-is($s->query("SELECT count(*) FROM generate_series(1, $many) i WHERE zk_lock('/c/many/' || i)"), $many, "$many locks");
-$proxy->reset_counts;
-$proxy->blackhole('replies');
-$s->query_start('SELECT zk_unlock_all()');
-wait_until { ($proxy->counts->{delete} || 0) >= 100 } 'requests to be sent';
-pass('they are released together, and no request waits for the answer to another');
-$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'held'", 0);
-# A server that sits on requests is reminded again and again. When it has been twice, the
-# worker has sent all that it will.
-my $reminders = $proxy->counts->{exists} || 0;
-wait_until { ($proxy->counts->{exists} || 0) >= $reminders + 2 } 'harmless requests, behind those without an answer';
-pass('a server that does not answer is asked something else now and then');
-my $counts = $proxy->counts;
-delete @{$counts}{qw(exists ping notification)};
-my $asked = 0;
-$asked += $_ foreach values %$counts;
-cmp_ok($asked, '<=', 600, 'but of 1200 requests no more than 600 are under way') or diag explain $counts;
-$proxy->heal;
-ok($s->result->{ok}, 'all are answered in the end');
-$a->assert_clean($zk, '/c/run');
-is(scalar(grep { $zk->children("/c/many/$_") } 1 .. $many), 0, 'no node is left');
+	$a->value(q{
+		CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN
+			FOR n IN 0 .. 2000 LOOP
+				BEGIN
+					PERFORM zk_lock('/c/' || repeat('x', 1000) || '/' || n);
+				EXCEPTION WHEN out_of_memory THEN
+					RETURN n;
+				END;
+			END LOOP;
+		END $$});
+	$full = $s->query('SELECT fill()');
+	cmp_ok($full, '>=', 500, "$full locks of long paths are granted");
+	cmp_ok($full, '<=', 1000, 'no more than fit in a message');
+	my $result = $s->try("SELECT zk_lock('/c/' || repeat('x', 1000) || '/other')");
+	is($result->{sqlstate}, '53200', 'one more is an error') or diag explain $result;
+	like($result->{message}, qr/too many paths are locked/, 'which says why');
+	like($result->{hint} || '', qr/Lock fewer paths/, 'and what to do');
+	$a->wait_value('SELECT count(*) FROM zk_locks', $full);
+	is($a->lock_count("state = 'held'"), $full, 'the others are held');
+};
 
-# ---- bytes of watches and nodes (traps 3 and 4)
-#
-# Each lock has a watch and a node, whose paths must fit in one message of 1 MB.
+subtest 'a new connection registers all watches' => sub {
+	my $reconnects = $a->zk_session->{reconnects};
+	$proxy->reset_counts;
+	$proxy->drop;
+	$a->wait_value("SELECT state = 'connected' AND reconnects > $reconnects FROM zk_session", 't');
+	wait_until { $proxy->counts->{setWatches} } 'watches to be registered again';
+	$a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
+	is($a->lock_count("state = 'held'"), $full, 'a new connection, on which all watches are registered again, harms nobody');
+	is($a->session_id, $id, 'the session is the same');
 
-$a->value(q{
-	CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS $$
-	BEGIN
-		FOR n IN 0 .. 2000 LOOP
-			BEGIN
-				PERFORM zk_lock('/c/' || repeat('x', 1000) || '/' || n);
-			EXCEPTION WHEN out_of_memory THEN
-				RETURN n;
-			END;
-		END LOOP;
-	END $$});
-my $full = $s->query('SELECT fill()');
-cmp_ok($full, '>=', 500, "$full locks of long paths are granted");
-cmp_ok($full, '<=', 1000, 'no more than fit in a message');
-my $result = $s->try("SELECT zk_lock('/c/' || repeat('x', 1000) || '/other')");
-is($result->{sqlstate}, '53200', 'one more is an error') or diag explain $result;
-like($result->{message}, qr/too many paths are locked/, 'which says why');
-like($result->{hint} || '', qr/Lock fewer paths/, 'and what to do');
-$a->wait_value('SELECT count(*) FROM zk_locks', $full);
-is($a->lock_count("state = 'held'"), $full, 'the others are held');
+	$s->query('SELECT zk_unlock_all()');
+	is($s->query('SELECT fill()'), $full, 'when they are released there is room for as many again');
+};
 
-my $reconnects = $a->zk_session->{reconnects};
-$proxy->reset_counts;
-$proxy->drop;
-$a->wait_value("SELECT state = 'connected' AND reconnects > $reconnects FROM zk_session", 't');
-wait_until { $proxy->counts->{setWatches} } 'watches to be registered again';
-$a->wait_value("SELECT lease_remaining > '0' FROM zk_session", 't');
-is($a->lock_count("state = 'held'"), $full, 'a new connection, on which all watches are registered again, harms nobody');
-is($a->session_id, $id, 'the session is the same');
+subtest 'the server stops with as many nodes as there can be' => sub {
+	# The server stops with all of them: that ends its session, though many requests are under
+	# way, and ZooKeeper survives it.
+	$a->stop;
+	# The connection may be there for a moment longer.
+	my ($sessions) = $zk->four_letter('dump') =~ /^(.*?)^Connections dump/ms;
+	unlike($sessions, qr/\b$id\b/, 'the session ends with as many');
+	my $b    = Zklock::Server->new('b', zookeeper => $zk);
+	my $next = $b->session;
+	is($next->query("SELECT zk_lock('/c/' || repeat('x', 1000) || '/0', '0')"), 't', 'so they are free');
+	$next->disconnect;
+	$b->assert_clean($zk, '/c/run');
+};
 
-$s->query('SELECT zk_unlock_all()');
-is($s->query('SELECT fill()'), $full, 'when they are released there is room for as many again');
-
-# The server stops with all of them: that ends its session, though many requests are under
-# way, and ZooKeeper survives it.
-$a->stop;
-# The connection may be there for a moment longer.
-my ($sessions) = $zk->four_letter('dump') =~ /^(.*?)^Connections dump/ms;
-unlike($sessions, qr/\b$id\b/, 'the session ends with as many');
-my $b    = Zklock::Server->new('b', zookeeper => $zk);
-my $next = $b->session;
-is($next->query("SELECT zk_lock('/c/' || repeat('x', 1000) || '/0', '0')"), 't', 'so they are free');
-$next->disconnect;
-$b->assert_clean($zk, '/c/run');
 done_testing;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_fence() with several sessions at once, and against zombies: holders who have lost
-# their lock, believe they have it, and write. With the examples of doc/guarantees.md.
+# zk_fence() against zombies: holders who have lost their lock, believe they have it, and write.
+# With the examples of doc/guarantees.md.
 
 use strict;
 use warnings;
@@ -23,20 +23,11 @@ my $data = Zklock::Server->new(
 	zookeeper        => $zk,
 	allows_streaming => 1,
 	conf             => ["listen_addresses = '127.0.0.1'"]);
-my ($s1, $s2, $s3) = map { $data->session } 1 .. 3;
+my ($s1, $s2) = map { $data->session } 1, 2;
+my $holder = $a->session;
+my $next   = $b->session;
 
 sub fence { my ($path, $token) = @_; return "SELECT zk_fence('$path', $token)"; }
-
-sub stale
-{
-	my ($result, $token, $seen, $name) = @_;
-	return is_deeply(
-		[ @$result{qw(sqlstate message detail)} ],
-		[   '40001',
-			"fencing token for ZooKeeper path \"/t/race\" is stale",
-			"The token is $token, but $seen has been seen." ],
-		$name) || diag(explain($result));
-}
 
 # The session waits for the end of another one's transaction.
 sub wait_blocked
@@ -45,198 +36,6 @@ sub wait_blocked
 	$data->wait_value('SELECT ' . $by->pid . ' = ANY (pg_blocking_pids(' . $session->pid . '))', 't');
 	return;
 }
-
-sub token_of { return $data->value("SELECT token FROM zk_fences WHERE path = '$_[0]'"); }
-sub forget { $data->value('DELETE FROM zk_fences'); return; }
-
-# ---- two at once: on a path that has a row, and on one that is new
-
-foreach my $known (0, 1)
-{
-	my $kind = $known ? 'known path' : 'new path';
-	my $begin = sub {
-		my (@isolation) = @_;
-		forget();
-		$data->value(fence('/t/race', 5)) if $known;
-		$s1->query('BEGIN');
-		# With an isolation level, the snapshot is from before what the other does.
-		$s2->query("BEGIN @isolation");
-		$s2->query('SELECT 1');
-		return;
-	};
-
-	$begin->();
-	$s1->query(fence('/t/race', 7));
-	$s2->query_start(fence('/t/race', 6));
-	wait_blocked($s2, $s1);
-	$s1->query('COMMIT');
-	stale($s2->result, 6, 7, "$kind: the older token waits for the newer, and is refused");
-	$s2->query('ROLLBACK');
-
-	$begin->();
-	$s1->query(fence('/t/race', 7));
-	$s2->query_start(fence('/t/race', 6));
-	wait_blocked($s2, $s1);
-	$s1->query('ROLLBACK');
-	ok($s2->result->{ok}, "$kind: unless the newer is rolled back");
-	$s2->query('COMMIT');
-	is(token_of('/t/race'), 6, 'then it was never seen');
-
-	$begin->();
-	$s1->query('SAVEPOINT s');
-	$s1->query(fence('/t/race', 7));
-	$s2->query_start(fence('/t/race', 6));
-	wait_blocked($s2, $s1);
-	$s1->query('ROLLBACK TO s');
-	ok($s2->result->{ok}, "$kind: or rolled back to a savepoint");
-	$s2->query('COMMIT');
-	$s1->query('COMMIT');
-
-	foreach my $token (7, 8)
-	{
-		$begin->();
-		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', $token));
-		wait_blocked($s2, $s1);
-		$s1->query('COMMIT');
-		ok($s2->result->{ok}, "$kind: token $token waits for 7, and passes");
-		$s2->query('COMMIT');
-		is(token_of('/t/race'), $token, 'the highest is kept');
-	}
-
-	# Who sees nothing of a transaction must not go on behind it, whatever the tokens.
-	foreach my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
-	{
-		foreach my $token (6, 7, 8)
-		{
-			$begin->("ISOLATION LEVEL $isolation");
-			$s1->query(fence('/t/race', 7));
-			$s2->query_start(fence('/t/race', $token));
-			wait_blocked($s2, $s1);
-			$s1->query('COMMIT');
-			is($s2->result->{sqlstate}, '40001', "$kind, $isolation: token $token while 7 commits");
-			$s2->query('ROLLBACK');
-			is(token_of('/t/race'), 7, 'leaves no trace');
-
-			$begin->("ISOLATION LEVEL $isolation");
-			$s1->query(fence('/t/race', 7));
-			$s1->query('COMMIT');
-			is($s2->try(fence('/t/race', $token))->{sqlstate}, '40001',
-				"$kind, $isolation: token $token after 7 has committed");
-			$s2->query('ROLLBACK');
-		}
-		$begin->("ISOLATION LEVEL $isolation");
-		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', 6));
-		wait_blocked($s2, $s1);
-		$s1->query('ROLLBACK');
-		ok($s2->result->{ok}, "$kind, $isolation: token 6 after 7 was rolled back");
-		$s2->query('COMMIT');
-	}
-}
-
-# An older holder that has fenced before, with the same token, and now writes: the newer
-# one must not miss that.
-foreach my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
-{
-	forget();
-	$data->value(fence('/t/race', 7));
-	$s1->query('BEGIN');
-	$s1->query(fence('/t/race', 7));
-	$s2->query("BEGIN ISOLATION LEVEL $isolation");
-	$s2->query('SELECT 1');
-	$s1->query('COMMIT');
-	is($s2->try(fence('/t/race', 8))->{sqlstate}, '40001',
-		"$isolation: a newer token, but a snapshot from before the older has committed");
-	$s2->query('ROLLBACK');
-}
-
-# Paths do not wait for each other, and a wait is an ordinary one.
-forget();
-$s1->query('BEGIN');
-$s1->query(fence('/t/race', 1));
-$s2->query('BEGIN');
-$s2->query(fence('/t/other', 1));
-is($s3->try("SET statement_timeout = '50ms'; " . fence('/t/race', 2))->{sqlstate}, '57014', 'statement_timeout');
-is($s3->try("SET statement_timeout = 0; SET lock_timeout = '50ms'; " . fence('/t/race', 2))->{sqlstate},
-	'55P03', 'lock_timeout');
-$s3->query('RESET ALL');
-$s1->query_start(fence('/t/other', 2));
-wait_blocked($s1, $s2);
-$s2->query_start(fence('/t/race', 2));
-my @ends = sort map { $_->result->{sqlstate} } $s1, $s2;
-is("@ends", '00000 40P01', 'a deadlock is found');
-$_->query('ROLLBACK') foreach $s1, $s2;
-
-# Many at once, on a path that is new: tokens must have come in order.
-forget();
-$data->value('CREATE TABLE passed (n serial, token bigint)');
-my @crowd = map { $data->session } 1 .. 8;
-foreach my $i (0 .. $#crowd)
-{
-	$crowd[$i]->query_start("DO \$\$
-		DECLARE
-			own bigint;
-		BEGIN
-			FOR i IN 1 .. 100 LOOP
-				own := i * 10 + $i;
-				BEGIN
-					PERFORM zk_fence('/t/crowd', own);
-					INSERT INTO passed (token) VALUES (own);
-				EXCEPTION WHEN serialization_failure THEN
-					NULL;
-				END;
-				COMMIT;
-			END LOOP;
-		END \$\$");
-}
-is($_->result->{error}, undef, $_->name . ' came through') foreach @crowd;
-$_->disconnect foreach @crowd;
-is( $data->value(
-		'SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY n) AS before FROM passed) p WHERE token < before'),
-	0, 'no token has passed after a higher one');
-cmp_ok($data->value('SELECT count(*) FROM passed'), '>=', 100, 'and many did');
-is(token_of('/t/crowd'), $data->value('SELECT max(token) FROM passed'), 'the highest is kept');
-forget();
-
-# ---- dump and restore, hot standby
-
-$data->value(fence('/t/race', 70));
-$data->value(fence('/t/"dump", \\', 71));
-my $dump = PostgreSQL::Test::Utils::tempdir . '/dump.sql';
-$data->node->command_ok([ 'pg_dump', '--file', $dump, '--dbname', $data->connstr('postgres') ], 'pg_dump');
-$data->value('CREATE DATABASE restored TEMPLATE template0');
-$data->node->command_ok([ 'psql', qw(-X -q -v ON_ERROR_STOP=1), '-f', $dump, '-d', $data->connstr('restored') ],
-	'restore');
-my $restored = $data->session(dbname => 'restored');
-stale($restored->try(fence('/t/race', 69)), 69, 70, 'a restored database remembers');
-ok($restored->try(fence('/t/race', 70))->{ok}, 'as the original does');
-is($restored->query('SELECT count(*) FROM zk_fences'), 2, 'all of it');
-is_deeply(
-	$restored->try('SELECT * FROM zk_fences WHERE path LIKE \'%dump%\'')->{rows},
-	$s1->try('SELECT * FROM zk_fences WHERE path LIKE \'%dump%\'')->{rows},
-	'as it was');
-# In a database of its own a path has tokens of its own.
-ok($restored->try(fence('/t/race', 100))->{ok}, 'a newer token there');
-ok($s1->try(fence('/t/race', 71))->{ok}, 'is not seen here');
-$restored->disconnect;
-
-# One that has never reached ZooKeeper: there is no need to.
-my $standby =
-  Zklock::Server->standby('standby', primary => $data, zookeeper => '127.0.0.1:1', connect => 0);
-my $result  = $standby->session->try(fence('/t/race', 72));
-is("$result->{sqlstate} $result->{message}", '25006 cannot execute zk_fence() in a read-only transaction',
-	'a hot standby cannot fence');
-$data->wait_for_catchup($standby->node);
-$standby->promote;
-my $promoted = $standby->session;
-stale($promoted->try(fence('/t/race', 70)), 70, 71, 'a promoted standby knows the tokens');
-ok($promoted->try(fence('/t/race', 72))->{ok}, 'and takes newer ones');
-$promoted->disconnect;
-$standby->stop;
-forget();
-
-# ---- the examples of doc/guarantees.md
 
 my $document = slurp_file(dirname(__FILE__) . '/../../doc/guarantees.md');
 my ($section) = $document =~ /^## Fencing\n(.*?)(?:^## |\z)/ms;
@@ -271,70 +70,74 @@ $data->value('CREATE TABLE account (id int PRIMARY KEY, balance numeric NOT NULL
 $data->value('INSERT INTO account VALUES (7, 1000)');
 $data->value($trigger);
 
-# Pasted as it is, without a token, the example for clients elsewhere must not do harm.
-$data->node->psql('postgres', $remote, on_error_stop => 0, stderr => \my $stderr);
-like($stderr, qr/syntax error at or near ":"/, 'the example without a token fails');
-is($data->value($balance), 1000, 'writes nothing');
-is($data->value("SELECT count(*) FROM zk_fences WHERE path = '$path'"), 0, 'and fences nobody off');
+subtest 'the example for clients elsewhere does no harm without a token' => sub {
+	# Pasted as it is, without a token, the example for clients elsewhere must not do harm.
+	$data->node->psql('postgres', $remote, on_error_stop => 0, stderr => \my $stderr);
+	like($stderr, qr/syntax error at or near ":"/, 'the example without a token fails');
+	is($data->value($balance), 1000, 'writes nothing');
+	is($data->value("SELECT count(*) FROM zk_fences WHERE path = '$path'"), 0, 'and fences nobody off');
+};
 
-ok(run_example($s1, $local)->{ok}, 'a holder of the lock in this server writes');
-is($data->value($balance), 900, 'indeed');
-is($s1->try('UPDATE account SET balance = 0')->{sqlstate}, '55000', 'who has not the lock does not');
-is($s1->try($_)->{sqlstate}, '55000', $_)
-  foreach 'INSERT INTO account VALUES (8, 1)', 'DELETE FROM account', 'TRUNCATE account';
-is($s1->try('COPY account FROM PROGRAM \'echo 8 1\'')->{sqlstate}, '55000', 'COPY');
-is($s1->query($balance), 900, 'reading is free');
+subtest 'the trigger of the example lets the holder of the lock write, and nobody else' => sub {
+	ok(run_example($s1, $local)->{ok}, 'a holder of the lock in this server writes');
+	is($data->value($balance), 900, 'indeed');
+	is($s1->try('UPDATE account SET balance = 0')->{sqlstate}, '55000', 'who has not the lock does not');
+	is($s1->try($_)->{sqlstate}, '55000', $_)
+	  foreach 'INSERT INTO account VALUES (8, 1)', 'DELETE FROM account', 'TRUNCATE account';
+	is($s1->try('COPY account FROM PROGRAM \'echo 8 1\'')->{sqlstate}, '55000', 'COPY');
+	is($s1->query($balance), 900, 'reading is free');
+};
 
-# A zombie, in SQL: its lock's node is deleted by an administrator. Neither its client
-# nor its server needs to know.
-my $holder = $a->session;
-my $next   = $b->session;
-$holder->query("SELECT zk_lock('$path')");
-my $old = $holder->query("SELECT zk_fencing_token('$path')");
-ok(run_example($s1, remote_example($old))->{ok}, 'a holder on another server writes with its token');
-is($data->value($balance), 800, 'indeed');
-$next->query_start("SELECT zk_lock('$path')");
-$b->wait_waiting($next);
-my ($node) = map { $_->{node} } $a->locks('pid = ' . $holder->pid);
-$zk->shell->delete("$path/$node");
-is($next->finish, 't', 'the next one gets the lock');
-my $new = $next->query("SELECT zk_fencing_token('$path')");
-cmp_ok($new, '>', $old, 'and a higher token');
-ok(run_example($s1, remote_example($old))->{ok}, 'until that is used, an old token is as good as any');
-# From zk_fence() on, not only from the first write on, the zombie is kept out.
-$s2->query('BEGIN');
-$s2->query("SELECT set_config('app.token', '$new', true)");
-$s2->query(fence($path, $new));
-is($s2->query($balance), 700, 'the next holder reads');
-$s1->query("SET app.token = '$old'");
-$s1->query_start('UPDATE account SET balance = 0');
-wait_blocked($s1, $s2);
-$s2->query('UPDATE account SET balance = balance - 100 WHERE id = 7');
-$s2->query('COMMIT');
-is($s1->result->{sqlstate}, '40001', 'the late write is refused');
-is($s1->try($_)->{sqlstate}, '40001', "late: $_")
-  foreach 'INSERT INTO account VALUES (8, 1)', 'DELETE FROM account', 'TRUNCATE account';
-$s1->query('RESET app.token');
-is($data->value($balance), 600, 'and leaves no trace');
-is($holder->query("SELECT zk_unlock('$path')"), 'f', 'the zombie learns it at last');
-ok(run_example($s2, remote_example($new))->{ok}, 'the holder goes on');
-$next->query("SELECT zk_unlock('$path')");
+subtest 'a zombie whose node was deleted cannot write once the next holder has fenced' => sub {
+	# A zombie, in SQL: its lock's node is deleted by an administrator. Neither its client
+	# nor its server needs to know.
+	$holder->query("SELECT zk_lock('$path')");
+	my $old = $holder->query("SELECT zk_fencing_token('$path')");
+	ok(run_example($s1, remote_example($old))->{ok}, 'a holder on another server writes with its token');
+	is($data->value($balance), 800, 'indeed');
+	$next->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($next);
+	my ($node) = map { $_->{node} } $a->locks('pid = ' . $holder->pid);
+	$zk->shell->delete("$path/$node");
+	is($next->finish, 't', 'the next one gets the lock');
+	my $new = $next->query("SELECT zk_fencing_token('$path')");
+	cmp_ok($new, '>', $old, 'and a higher token');
+	ok(run_example($s1, remote_example($old))->{ok}, 'until that is used, an old token is as good as any');
+	# From zk_fence() on, not only from the first write on, the zombie is kept out.
+	$s2->query('BEGIN');
+	$s2->query("SELECT set_config('app.token', '$new', true)");
+	$s2->query(fence($path, $new));
+	is($s2->query($balance), 700, 'the next holder reads');
+	$s1->query("SET app.token = '$old'");
+	$s1->query_start('UPDATE account SET balance = 0');
+	wait_blocked($s1, $s2);
+	$s2->query('UPDATE account SET balance = balance - 100 WHERE id = 7');
+	$s2->query('COMMIT');
+	is($s1->result->{sqlstate}, '40001', 'the late write is refused');
+	is($s1->try($_)->{sqlstate}, '40001', "late: $_")
+	  foreach 'INSERT INTO account VALUES (8, 1)', 'DELETE FROM account', 'TRUNCATE account';
+	$s1->query('RESET app.token');
+	is($data->value($balance), 600, 'and leaves no trace');
+	is($holder->query("SELECT zk_unlock('$path')"), 'f', 'the zombie learns it at last');
+	ok(run_example($s2, remote_example($new))->{ok}, 'the holder goes on');
+	$next->query("SELECT zk_unlock('$path')");
+};
 
-# The same with a session of the server that has the data: the trigger asks zklock.
-$s1->query("SELECT zk_lock('$path')");
-$s1->query('UPDATE account SET balance = 600');
-$next->query_start("SELECT zk_lock('$path')");
-$b->wait_waiting($next);
-($node) = map { $_->{node} } $data->locks('pid = ' . $s1->pid);
-$zk->shell->delete("$path/$node");
-is($next->finish, 't', 'the next one gets the lock');
-$data->wait_lock($s1, 'lost');
-is($s1->try('UPDATE account SET balance = 0')->{sqlstate}, '40001', 'a lost lock is no token');
-$s1->query('SELECT zk_unlock_all()');
-is($data->value($balance), 600, 'and leaves no trace');
-$next->query("SELECT zk_unlock('$path')");
-
-# ---- Curator as the zombie
+subtest 'a session of the server that has the data cannot write under a lost lock' => sub {
+	# The same with a session of the server that has the data: the trigger asks zklock.
+	$s1->query("SELECT zk_lock('$path')");
+	$s1->query('UPDATE account SET balance = 600');
+	$next->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($next);
+	my ($node) = map { $_->{node} } $data->locks('pid = ' . $s1->pid);
+	$zk->shell->delete("$path/$node");
+	is($next->finish, 't', 'the next one gets the lock');
+	$data->wait_lock($s1, 'lost');
+	is($s1->try('UPDATE account SET balance = 0')->{sqlstate}, '40001', 'a lost lock is no token');
+	$s1->query('SELECT zk_unlock_all()');
+	is($data->value($balance), 600, 'and leaves no trace');
+	$next->query("SELECT zk_unlock('$path')");
+};
 
 my $user = $data->value('SELECT current_user');
 $data->value('CREATE TABLE unfenced (who text)');
@@ -346,52 +149,58 @@ import org.apache.zookeeper.data.Stat;
 $java_class");
 $java->connect($zk->connect_string, 2000,
 	'jdbc:postgresql://127.0.0.1:' . $data->port . "/postgres?user=$user");
-
-# Tokens of both worlds are in one order, also among sessions that share a node.
-my @tokens;
 my $other = $a->session;
-$holder->query("SELECT zk_lock('$path')");
-push @tokens, $holder->query("SELECT zk_fencing_token('$path')");
-$other->query_start("SELECT zk_lock('$path')");
-$a->wait_waiting($other);
-my $waits = $java->send('acquire', $path);
-wait_until { $zk->children($path) == 2 } 'Curator to queue';
-$holder->query("SELECT zk_unlock('$path')");
-$other->finish;
-push @tokens, $other->query("SELECT zk_fencing_token('$path')");
-is($tokens[1], $tokens[0] + 1, 'two sessions share a node');
-$other->query("SELECT zk_unlock('$path')");
-push @tokens, my $zombie = $java->result($waits);
-($node) = $zk->children($path);
-is($zombie, $zk->shell->stat("$path/$node")->{czxid} * 4096 + 1, 'the token of Curator is that of its node');
-ok(run_example($s1, remote_example($tokens[1]))->{ok}, 'the last session before Curator writes');
-is($java->write('UPDATE account SET balance = 400 WHERE id = 7'), 'held 00000', 'Curator writes');
-is(run_example($s1, remote_example($tokens[1]))->{sqlstate}, '40001', 'after it nobody before it does');
+my @tokens;
 
-# It stands still for longer than its session lives, with writes before it.
-$holder->query_start("SELECT zk_lock('$path')");
-$a->wait_waiting($holder);
-$java->pause;
-my @late = map { $java->send('write', $_) } 'UPDATE account SET balance = 0 WHERE id = 7',
-  q(INSERT INTO unfenced VALUES ('zombie'));
-is($holder->finish, 't', 'a session gets the lock while Curator stands still');
-push @tokens, $holder->query("SELECT zk_fencing_token('$path')");
-ok(run_example($s1, remote_example($tokens[-1]))->{ok}, 'and writes');
-is($data->value($balance), 300, 'indeed');
-$java->resume;
-is($java->result($late[0]), 'held 40001', 'Curator believes that it holds the lock; its late write is refused');
-is($java->result($late[1]), 'held 00000', 'without a fence it is not');
-is($data->value($balance), 300, 'the data is as the holder left it');
-is($data->value('SELECT who FROM unfenced'), 'zombie', 'where it is fenced');
-$holder->query("SELECT zk_unlock('$path')");
+subtest 'tokens of Curator and of sessions are in one order' => sub {
+	# Tokens of both worlds are in one order, also among sessions that share a node.
+	$holder->query("SELECT zk_lock('$path')");
+	push @tokens, $holder->query("SELECT zk_fencing_token('$path')");
+	$other->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($other);
+	my $waits = $java->send('acquire', $path);
+	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	$holder->query("SELECT zk_unlock('$path')");
+	$other->finish;
+	push @tokens, $other->query("SELECT zk_fencing_token('$path')");
+	is($tokens[1], $tokens[0] + 1, 'two sessions share a node');
+	$other->query("SELECT zk_unlock('$path')");
+	push @tokens, my $zombie = $java->result($waits);
+	my ($node) = $zk->children($path);
+	is($zombie, $zk->shell->stat("$path/$node")->{czxid} * 4096 + 1, 'the token of Curator is that of its node');
+	ok(run_example($s1, remote_example($tokens[1]))->{ok}, 'the last session before Curator writes');
+	is($java->write('UPDATE account SET balance = 400 WHERE id = 7'), 'held 00000', 'Curator writes');
+	is(run_example($s1, remote_example($tokens[1]))->{sqlstate}, '40001', 'after it nobody before it does');
+};
 
-push @tokens, $java->acquire($path);
-is($java->write('UPDATE account SET balance = 200 WHERE id = 7'), 'held 00000', 'with the lock again, Curator writes');
-is($data->value($balance), 200, 'indeed');
-$java->release;
-is(scalar(grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens), 0, 'all tokens were in order');
+subtest 'Curator as a zombie believes that it holds the lock, and its late write is refused' => sub {
+	# It stands still for longer than its session lives, with writes before it.
+	$holder->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($holder);
+	$java->pause;
+	my @late = map { $java->send('write', $_) } 'UPDATE account SET balance = 0 WHERE id = 7',
+	  q(INSERT INTO unfenced VALUES ('zombie'));
+	is($holder->finish, 't', 'a session gets the lock while Curator stands still');
+	push @tokens, $holder->query("SELECT zk_fencing_token('$path')");
+	ok(run_example($s1, remote_example($tokens[-1]))->{ok}, 'and writes');
+	is($data->value($balance), 300, 'indeed');
+	$java->resume;
+	is($java->result($late[0]), 'held 40001', 'Curator believes that it holds the lock; its late write is refused');
+	is($java->result($late[1]), 'held 00000', 'without a fence it is not');
+	is($data->value($balance), 300, 'the data is as the holder left it');
+	is($data->value('SELECT who FROM unfenced'), 'zombie', 'where it is fenced');
+	$holder->query("SELECT zk_unlock('$path')");
+};
+
+subtest 'Curator writes when it has the lock again' => sub {
+	push @tokens, $java->acquire($path);
+	is($java->write('UPDATE account SET balance = 200 WHERE id = 7'), 'held 00000', 'with the lock again, Curator writes');
+	is($data->value($balance), 200, 'indeed');
+	$java->release;
+	is(scalar(grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens), 0, 'all tokens were in order');
+};
+
 $java->stop;
-
-$_->disconnect foreach $s1, $s2, $s3, $holder, $next, $other;
+$_->disconnect foreach $s1, $s2, $holder, $next, $other;
 Zklock::Server->assert_clean($zk, [ $a, $b, $data ], $path);
 done_testing;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The lease and the commit guard: a transaction that relied on a lock commits only as
-# long as it is proved that the lock is held, whoever has been stopped meanwhile.
+# The lease and the commit guard: a transaction that relied on a lock commits only while the
+# lock is proved to be held, whichever process has been stopped meanwhile.
 
 use strict;
 use warnings;
@@ -33,93 +33,92 @@ sub lease_is
 
 lease_is($_, 'lease_remaining > \'0\' AND lease_remaining < negotiated_timeout') foreach $a, $b, $c;
 
-# ---- stopped for longer than a session timeout
-
-foreach my $case (
-	[ 'the worker', sub { ($a->worker_pid) } ],
-	[ 'all of the server', sub { all_processes($a) } ])
-{
-	my ($who, $pids) = @$case;
-	my ($xact, $session, $reader, $next) = ($a->session, $a->session, $a->session, $b->session);
-	my $path = '/l/' . ($who =~ s/\W+/-/gr);
-	$_->query('BEGIN') foreach $xact, $session, $reader;
-	is($xact->query("SELECT zk_xact_lock('$path')"), 't', "$who: a transaction holds a lock");
-	is($session->query("SELECT zk_lock('$path-session')"), 't', 'a session another');
-	is($reader->query("SELECT zk_lock('$path-reader')"), 't', 'and another');
-	$_->query('INSERT INTO t VALUES (1)') foreach $xact, $session;
-	$reader->query('SELECT count(*) FROM t');
-	my $token = $xact->query("SELECT zk_fencing_token('$path')");
-	my @pids  = $pids->();
-	cmp_ok(scalar(@pids), '>', 5, 'all its processes') if $who ne 'the worker';
-
-	freeze(@pids);
-	is($next->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");
-	cmp_ok($next->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a higher token');
-	if (@pids == 1)
+subtest 'a server that is stopped for longer than a session timeout has lost its locks' => sub {
+	foreach my $case (
+		[ 'the worker', sub { ($a->worker_pid) } ],
+		[ 'all of the server', sub { all_processes($a) } ])
 	{
-		# The clock alone has told.
-		is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
-		isnt(($a->locks("path = '$path'"))[0]{state}, 'held', 'nor is the lock held');
-		my $try = $a->session->try("SELECT zk_try_lock('/l/other')");
-		is($try->{sqlstate}, '58030', 'who does not wait is told at once') or diag explain $try;
-		is($xact->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
-		thaw(@pids);
-	}
-	else
-	{
-		thaw(@pids);
-		is($xact->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit');
-	}
-	is($session->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
-	ok($reader->try('COMMIT')->{ok}, 'but who has only read');
-	is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
-	$a->wait_lock($session, 'lost', "$path-session");
-	pass('the lock is lost');
-	is($session->try("SELECT zk_fencing_token('$path-session')")->{sqlstate}, '40001', 'it has no token');
-	my $unlock = $session->try("SELECT zk_unlock('$path-session')");
-	is($unlock->{text}, 'f', 'unlocking tells');
-	like($unlock->{notices}[0], qr/40001: lock on ZooKeeper path "\Q$path\E-session" was lost/, 'with a warning');
-	$a->wait_session;
-	is($session->query("SELECT zk_lock('$path-session', '30s')"), 't', 'then it can be had again');
-	ok($session->try('INSERT INTO t VALUES (1)')->{ok}, 'and work goes on');
-	$a->value('TRUNCATE t');
-	$_->disconnect foreach $xact, $session, $reader, $next;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], map { $path . $_ } '', '-session', '-reader');
-}
+		my ($who, $pids) = @$case;
+		my ($xact, $session, $reader, $next) = ($a->session, $a->session, $a->session, $b->session);
+		my $path = '/l/' . ($who =~ s/\W+/-/gr);
+		$_->query('BEGIN') foreach $xact, $session, $reader;
+		is($xact->query("SELECT zk_xact_lock('$path')"), 't', "$who: a transaction holds a lock");
+		is($session->query("SELECT zk_lock('$path-session')"), 't', 'a session another');
+		is($reader->query("SELECT zk_lock('$path-reader')"), 't', 'and another');
+		$_->query('INSERT INTO t VALUES (1)') foreach $xact, $session;
+		$reader->query('SELECT count(*) FROM t');
+		my $token = $xact->query("SELECT zk_fencing_token('$path')");
+		my @pids  = $pids->();
+		cmp_ok(scalar(@pids), '>', 5, 'all its processes') if $who ne 'the worker';
 
-# ---- stopped for a shorter time
+		freeze(@pids);
+		is($next->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");
+		cmp_ok($next->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a higher token');
+		if (@pids == 1)
+		{
+			# The clock alone has told.
+			is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
+			isnt(($a->locks("path = '$path'"))[0]{state}, 'held', 'nor is the lock held');
+			my $try = $a->session->try("SELECT zk_try_lock('/l/other')");
+			is($try->{sqlstate}, '58030', 'who does not wait is told at once') or diag explain $try;
+			is($xact->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
+			thaw(@pids);
+		}
+		else
+		{
+			thaw(@pids);
+			is($xact->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit');
+		}
+		is($session->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
+		ok($reader->try('COMMIT')->{ok}, 'but who has only read');
+		is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
+		$a->wait_lock($session, 'lost', "$path-session");
+		pass('the lock is lost');
+		is($session->try("SELECT zk_fencing_token('$path-session')")->{sqlstate}, '40001', 'it has no token');
+		my $unlock = $session->try("SELECT zk_unlock('$path-session')");
+		is($unlock->{text}, 'f', 'unlocking tells');
+		like($unlock->{notices}[0], qr/40001: lock on ZooKeeper path "\Q$path\E-session" was lost/, 'with a warning');
+		$a->wait_session;
+		is($session->query("SELECT zk_lock('$path-session', '30s')"), 't', 'then it can be had again');
+		ok($session->try('INSERT INTO t VALUES (1)')->{ok}, 'and work goes on');
+		$a->value('TRUNCATE t');
+		$_->disconnect foreach $xact, $session, $reader, $next;
+		Zklock::Server->assert_clean($zk, [ $a, $b ], map { $path . $_ } '', '-session', '-reader');
+	}
+};
 
 my ($xact, $waiter, $holder, $twice) = map { $c->session } 1 .. 4;
-my $id = $c->session_id;
-$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
-$xact->query('BEGIN');
-$xact->query("SELECT zk_xact_lock('/l/short')");
-$holder->query("SELECT zk_lock('/l/free')");
-$waiter->query_start("SELECT zk_lock('/l/free')");
-$c->wait_waiting($waiter);
-my $mark   = $c->log_mark;
-my $worker = $c->worker_pid;
-freeze($worker);
-$c->wait_lock($xact, 'suspended', '/l/short');
-pass('without proof the lock is suspended');
-$xact->query_start('COMMIT');
-$c->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'", 'Lock');
-ok($xact->busy, 'and the commit waits');
-$holder->query_start("SELECT zk_unlock('/l/free')");
-ok($holder->result->{ok}, 'who unlocks does not wait for it');
-ok($waiter->busy, 'but nobody gets the lock');
-is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
-thaw($worker);
-ok($xact->result->{ok}, 'until the proof is there: the transaction commits');
-ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
-$twice->disconnect;
-is($waiter->finish, 't', 'the waiter gets its lock');
-$c->wait_lock($waiter, 'held', '/l/free');
-is($c->session_id, $id, 'all in one session');
-$c->wait_log(qr/no longer proved to be alive.*proved to be alive again/s, $mark);
-pass('the log tells of both');
 
-# ---- zklock.commit_guard
+subtest 'a server that is stopped for a shorter time keeps its locks, and commits wait' => sub {
+	my $id = $c->session_id;
+	$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
+	$xact->query('BEGIN');
+	$xact->query("SELECT zk_xact_lock('/l/short')");
+	$holder->query("SELECT zk_lock('/l/free')");
+	$waiter->query_start("SELECT zk_lock('/l/free')");
+	$c->wait_waiting($waiter);
+	my $mark   = $c->log_mark;
+	my $worker = $c->worker_pid;
+	freeze($worker);
+	$c->wait_lock($xact, 'suspended', '/l/short');
+	pass('without proof the lock is suspended');
+	$xact->query_start('COMMIT');
+	$c->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'", 'Lock');
+	ok($xact->busy, 'and the commit waits');
+	$holder->query_start("SELECT zk_unlock('/l/free')");
+	ok($holder->result->{ok}, 'who unlocks does not wait for it');
+	ok($waiter->busy, 'but nobody gets the lock');
+	is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
+	thaw($worker);
+	ok($xact->result->{ok}, 'until the proof is there: the transaction commits');
+	ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
+	$twice->disconnect;
+	is($waiter->finish, 't', 'the waiter gets its lock');
+	$c->wait_lock($waiter, 'held', '/l/free');
+	is($c->session_id, $id, 'all in one session');
+	$c->wait_log(qr/no longer proved to be alive.*proved to be alive again/s, $mark);
+	pass('the log tells of both');
+};
 
 sub checks
 {
@@ -137,80 +136,91 @@ sub transaction
 	return;
 }
 
-is($c->value("SELECT setting FROM pg_settings WHERE name = 'zklock.commit_guard'"), 'lease', 'the default guard');
-foreach my $guard (qw(lease quorum off))
-{
-	my $path = "/g/$guard";
-	transaction($guard, $path);
-	$xact->query('COMMIT');
-	is(checks($path), $guard eq 'quorum' ? 1 : 0, "$guard: checks of the node");
-}
-$xact->query('SET zklock.commit_guard = quorum');
-$xact->query('BEGIN');
-$xact->query("SELECT zk_xact_lock(ARRAY['/g/q1', '/g/q2'])");
-$xact->query("SELECT zk_lock('/g/q3')");
-ok($xact->try('COMMIT')->{ok}, 'quorum: a transaction with several locks');
-is_deeply([ map { checks("/g/q$_") } 1 .. 3 ], [ 1, 1, 0 ], 'asks for those it relied on');
-$xact->query('BEGIN');
-$xact->query('INSERT INTO t VALUES (1)');
-ok($xact->try('COMMIT')->{ok}, 'one that has only written');
-is(checks('/g/q3'), 1, "for the session's");
-$xact->query("SELECT zk_unlock('/g/q3')");
+subtest 'zklock.commit_guard tells whether a commit asks ZooKeeper' => sub {
+	is($c->value("SELECT setting FROM pg_settings WHERE name = 'zklock.commit_guard'"), 'lease', 'the default guard');
+	foreach my $guard (qw(lease quorum off))
+	{
+		my $path = "/g/$guard";
+		transaction($guard, $path);
+		$xact->query('COMMIT');
+		is(checks($path), $guard eq 'quorum' ? 1 : 0, "$guard: checks of the node");
+	}
+};
 
-# Nobody has heard yet that the node is gone.
-foreach my $guard (qw(lease quorum))
-{
-	my $path = "/g/gone-$guard";
-	transaction($guard, $path);
-	lease_is($c, "lease_remaining > '5s'");
-	my ($node) = $zk->children($path);
-	$proxy->blackhole('replies');
-	$zk->shell->delete("$path/$node");
+subtest 'a quorum is asked for all locks that a transaction relied on' => sub {
+	$xact->query('SET zklock.commit_guard = quorum');
+	$xact->query('BEGIN');
+	$xact->query("SELECT zk_xact_lock(ARRAY['/g/q1', '/g/q2'])");
+	$xact->query("SELECT zk_lock('/g/q3')");
+	ok($xact->try('COMMIT')->{ok}, 'quorum: a transaction with several locks');
+	is_deeply([ map { checks("/g/q$_") } 1 .. 3 ], [ 1, 1, 0 ], 'asks for those it relied on');
+	$xact->query('BEGIN');
+	$xact->query('INSERT INTO t VALUES (1)');
+	ok($xact->try('COMMIT')->{ok}, 'one that has only written');
+	is(checks('/g/q3'), 1, "for the session's");
+	$xact->query("SELECT zk_unlock('/g/q3')");
+};
+
+subtest 'a commit trusts the lease, or waits for the answer of a quorum' => sub {
+	# Nobody has heard yet that the node is gone.
+	foreach my $guard (qw(lease quorum))
+	{
+		my $path = "/g/gone-$guard";
+		transaction($guard, $path);
+		lease_is($c, "lease_remaining > '5s'");
+		my ($node) = $zk->children($path);
+		$proxy->blackhole('replies');
+		$zk->shell->delete("$path/$node");
+		$xact->query_start('COMMIT');
+		if ($guard eq 'lease')
+		{
+			ok($xact->result->{ok}, 'lease: a commit trusts what was known');
+		}
+		else
+		{
+			wait_until { checks($path) } 'the check to be sent';
+			ok($xact->busy, 'quorum: a commit waits for the answer');
+		}
+		$proxy->heal;
+		is($xact->result->{sqlstate}, '40001', 'which says no') if $guard eq 'quorum';
+	}
+};
+
+subtest 'a quorum is asked again until it has answered' => sub {
+	# The answer is lost, with the connection or with the worker.
+	transaction('quorum', '/g/lost-reply');
+	my $fault = $proxy->lose_reply(op => 'multi', path => '^/g/lost-reply');
+	ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is lost');
+	ok($proxy->has_fired($fault), 'it was');
+	transaction('quorum', '/g/refused');
+	$fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
+	ok($xact->try('COMMIT')->{ok}, 'or an error');
+	ok($proxy->has_fired($fault), 'as it was');
+	cmp_ok(checks('/g/refused'), '>=', 2, 'which proves nothing');
+	transaction('quorum', '/g/restart');
+	$fault = $proxy->hold_reply(op => 'multi', path => '^/g/restart');
 	$xact->query_start('COMMIT');
-	if ($guard eq 'lease')
-	{
-		ok($xact->result->{ok}, 'lease: a commit trusts what was known');
-	}
-	else
-	{
-		wait_until { checks($path) } 'the check to be sent';
-		ok($xact->busy, 'quorum: a commit waits for the answer');
-	}
+	$proxy->fired($fault);
+	$c->restart_worker;
 	$proxy->heal;
-	is($xact->result->{sqlstate}, '40001', 'which says no') if $guard eq 'quorum';
-}
+	ok($xact->result->{ok}, 'or by a new worker');
+	transaction('quorum', '/g/cancel');
+	$proxy->blackhole('replies');
+	$xact->query_start('COMMIT');
+	wait_until { checks('/g/cancel') } 'the check to be sent';
+	$xact->cancel;
+	is($xact->result->{sqlstate}, '57014', 'a commit that waits for it can be cancelled');
+	$proxy->heal;
+	$c->wait_session;
+};
 
-# The answer is lost, with the connection or with the worker.
-transaction('quorum', '/g/lost-reply');
-my $fault = $proxy->lose_reply(op => 'multi', path => '^/g/lost-reply');
-ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is lost');
-ok($proxy->has_fired($fault), 'it was');
-transaction('quorum', '/g/refused');
-$fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
-ok($xact->try('COMMIT')->{ok}, 'or an error');
-ok($proxy->has_fired($fault), 'as it was');
-cmp_ok(checks('/g/refused'), '>=', 2, 'which proves nothing');
-transaction('quorum', '/g/restart');
-$fault = $proxy->hold_reply(op => 'multi', path => '^/g/restart');
-$xact->query_start('COMMIT');
-$proxy->fired($fault);
-$c->restart_worker;
-$proxy->heal;
-ok($xact->result->{ok}, 'or by a new worker');
-transaction('quorum', '/g/cancel');
-$proxy->blackhole('replies');
-$xact->query_start('COMMIT');
-wait_until { checks('/g/cancel') } 'the check to be sent';
-$xact->cancel;
-is($xact->result->{sqlstate}, '57014', 'a commit that waits for it can be cancelled');
-$proxy->heal;
-$c->wait_session;
-
-# Nobody asks.
-transaction('off', '/g/off-gone');
-$zk->shell->delete('/g/off-gone/' . ($zk->children('/g/off-gone'))[0]);
-$c->wait_lock($xact, 'lost', '/g/off-gone');
-ok($xact->try('COMMIT')->{ok}, 'off: even a lost lock does not keep a transaction from committing');
+subtest 'without a guard even a lost lock does not keep a transaction from committing' => sub {
+	# Nobody asks.
+	transaction('off', '/g/off-gone');
+	$zk->shell->delete('/g/off-gone/' . ($zk->children('/g/off-gone'))[0]);
+	$c->wait_lock($xact, 'lost', '/g/off-gone');
+	ok($xact->try('COMMIT')->{ok}, 'off: even a lost lock does not keep a transaction from committing');
+};
 
 $waiter->query("SELECT zk_unlock_all()");
 $_->disconnect foreach $xact, $waiter, $holder;

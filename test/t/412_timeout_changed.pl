@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A session whose timeout is changed. ZooKeeper's next leader, or a server that starts
-# again, knows the timeout a session was created with, whatever was negotiated since: a
-# longer one must not make the lease longer.
+# A session whose timeout is changed. ZooKeeper's next leader, or a server that starts again,
+# knows the timeout that the session was created with, whatever was negotiated since. A
+# longer timeout therefore must not make the lease longer.
 
 use strict;
 use warnings;
@@ -17,73 +17,75 @@ my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_t
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
 $a->value('CREATE TABLE t (i int)');
 
-# ---- longer
+subtest 'a session whose timeout is made longer may end after the one that it was created with' => sub {
+	my ($holder, $next) = ($a->session, $b->session);
+	$holder->query('BEGIN');
+	is($holder->query("SELECT zk_xact_lock('/t/longer')"), 't', 'a transaction holds a lock');
+	$holder->query('INSERT INTO t VALUES (1)');
+	my $id = $a->session_id;
+	$a->set_conf('zklock.session_timeout' => '40s');
+	$a->wait_value("SELECT negotiated_timeout = '40s' FROM zk_session", 't');
+	my $since = $a->value('SELECT clock_timestamp()');
+	$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '4s' FROM zk_session", 't');
+	is($a->session_id, $id, 'its session goes on with a longer timeout');
+	$next->query_start("SELECT zk_lock('/t/longer', '60s')");
+	$b->wait_waiting($next);
 
-my ($holder, $next) = ($a->session, $b->session);
-$holder->query('BEGIN');
-is($holder->query("SELECT zk_xact_lock('/t/longer')"), 't', 'a transaction holds a lock');
-$holder->query('INSERT INTO t VALUES (1)');
-my $id = $a->session_id;
-$a->set_conf('zklock.session_timeout' => '40s');
-$a->wait_value("SELECT negotiated_timeout = '40s' FROM zk_session", 't');
-my $since = $a->value('SELECT clock_timestamp()');
-$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '4s' FROM zk_session", 't');
-is($a->session_id, $id, 'its session goes on with a longer timeout');
-$next->query_start("SELECT zk_lock('/t/longer', '60s')");
-$b->wait_waiting($next);
+	$proxy->cut;
+	$zk->restart;
+	is($next->finish, 't', 'after a restart ZooKeeper ends it after the timeout it was created with');
+	is($holder->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
+	is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
+	$proxy->heal;
+	$_->disconnect foreach $holder, $next;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/longer');
+};
 
-$proxy->cut;
-$zk->restart;
-is($next->finish, 't', 'after a restart ZooKeeper ends it after the timeout it was created with');
-is($holder->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
-is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
-$proxy->heal;
-$_->disconnect foreach $holder, $next;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/longer');
-
-# ---- shorter: ZooKeeper may have heard of it before we have its answer
-
-my $b_holder = $b->session;
-is($b_holder->query("SELECT zk_lock('/t/sooner')"), 't', 'a session holds a lock');
-$b->wait_value("SELECT lease_remaining > '6s' FROM zk_session", 't');
-$zk->pause;
-my $pid = $b->worker_pid;
-$b->set_conf('zklock.session_timeout' => '5s');
-$b->wait_value("SELECT worker_pid <> $pid AND state = 'connecting' FROM zk_session", 't');
-is($b->value("SELECT lease_remaining < '5s' FROM zk_session"), 't',
-	'the lease is as short as the timeout that is asked for, before it is granted');
-$zk->resume;
-$b->wait_session;
-$b_holder->disconnect;
-$b->assert_clean($zk, '/t/sooner');
-
-# ---- shorter than ZooKeeper allows
+subtest 'a timeout that is made shorter counts before ZooKeeper has granted it' => sub {
+	my $b_holder = $b->session;
+	is($b_holder->query("SELECT zk_lock('/t/sooner')"), 't', 'a session holds a lock');
+	$b->wait_value("SELECT lease_remaining > '6s' FROM zk_session", 't');
+	$zk->pause;
+	my $pid = $b->worker_pid;
+	$b->set_conf('zklock.session_timeout' => '5s');
+	$b->wait_value("SELECT worker_pid <> $pid AND state = 'connecting' FROM zk_session", 't');
+	is($b->value("SELECT lease_remaining < '5s' FROM zk_session"), 't',
+		'the lease is as short as the timeout that is asked for, before it is granted');
+	$zk->resume;
+	$b->wait_session;
+	$b_holder->disconnect;
+	$b->assert_clean($zk, '/t/sooner');
+};
 
 my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000, maxSessionTimeout => 600_000);
-my $c = Zklock::Server->new('c', zookeeper => $slow, conf => ["zklock.session_timeout = '1s'"]);
-$c->wait_value("SELECT negotiated_timeout = '8s' AND lease_remaining > '4s' FROM zk_session", 't');
-my $keeper = $c->session;
-is($keeper->query("SELECT zk_lock('/t/shorter', '30s')"), 't', 'with less than the least timeout a session holds a lock');
-$c->restart_worker;
-$c->wait_session;
-$c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
-is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');
-$keeper->disconnect;
-Zklock::Server->assert_clean($slow, [$c], '/t/shorter');
 
-# ---- the first lease of a session: it runs from when we began to connect, and clocks may differ
+subtest 'a timeout shorter than ZooKeeper allows serves with the least that it does' => sub {
+	my $c = Zklock::Server->new('c', zookeeper => $slow, conf => ["zklock.session_timeout = '1s'"]);
+	$c->wait_value("SELECT negotiated_timeout = '8s' AND lease_remaining > '4s' FROM zk_session", 't');
+	my $keeper = $c->session;
+	is($keeper->query("SELECT zk_lock('/t/shorter', '30s')"), 't', 'with less than the least timeout a session holds a lock');
+	$c->restart_worker;
+	$c->wait_session;
+	$c->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't');
+	is(($c->locks)[0]{state}, 'held', 'and still does when the worker has been restarted');
+	$keeper->disconnect;
+	Zklock::Server->assert_clean($slow, [$c], '/t/shorter');
+};
 
-my $way = Zklock::Proxy->start($slow);
-$way->cut;
-my $d = Zklock::Server->new('d', zookeeper => $way, connect => 0, conf => ["zklock.session_timeout = '3min'"]);
-$d->wait_session('connecting');
-my $begun = $d->value('SELECT clock_timestamp()');
-# No heartbeat renews it.
-$way->refuse(op => 'multi', code => -127, times => 0);
-$way->heal;
-$d->wait_session;
-is( $d->value(
-		"SELECT clock_timestamp() + lease_remaining <= '$begun'::timestamptz + 0.99 * negotiated_timeout FROM zk_session"),
-	't', 'a lease ends a hundredth of the session timeout early, counted from the attempt to connect');
-is($d->value("SELECT lease_remaining > '1min' FROM zk_session"), 't', 'there is one');
+subtest 'the first lease of a session runs from when the worker began to connect' => sub {
+	my $way = Zklock::Proxy->start($slow);
+	$way->cut;
+	my $d = Zklock::Server->new('d', zookeeper => $way, connect => 0, conf => ["zklock.session_timeout = '3min'"]);
+	$d->wait_session('connecting');
+	my $begun = $d->value('SELECT clock_timestamp()');
+	# No heartbeat renews it.
+	$way->refuse(op => 'multi', code => -127, times => 0);
+	$way->heal;
+	$d->wait_session;
+	is( $d->value(
+			"SELECT clock_timestamp() + lease_remaining <= '$begun'::timestamptz + 0.99 * negotiated_timeout FROM zk_session"),
+		't', 'a lease ends a hundredth of the session timeout early, counted from the attempt to connect');
+	is($d->value("SELECT lease_remaining > '1min' FROM zk_session"), 't', 'there is one');
+};
+
 done_testing;

@@ -14,7 +14,6 @@ use Test::More;
 use Time::HiRes qw(time);
 use Zklock::Server;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $rounds  = $ENV{ZKLOCK_ROUNDS} || 6;

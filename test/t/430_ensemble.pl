@@ -1,10 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# ZooKeeper servers die and come back: the one we are connected to, the leader, one after
-# the other, all at once.
+# ZooKeeper servers die and come back: the one that a database server is connected to, the
+# leader, one after the other, all at once.
 #
-# None of that takes longer than the session lives, so nobody loses a lock or a place,
-# and work goes on by itself.
+# None of that takes longer than the session lives, so nobody loses a lock or a place, and
+# work goes on by itself.
 
 use strict;
 use warnings;
@@ -22,8 +22,6 @@ my $b    = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my %id   = map { $_->name => $_->session_id } $a, $b;
 my $peer = $zk->shell;
 $peer->connect($zk->connect_string, client => 'peer', timeout => 20);
-
-# ---- a workload that never ends, and notes every token
 
 foreach my $server ($a, $b)
 {
@@ -65,8 +63,6 @@ sub traffic_goes_on
 	}
 	return pass("$what: work goes on");
 }
-
-# ---- what there is to lose
 
 my $token = 0;
 my $foreign;    # the node of somebody who is no database server
@@ -199,31 +195,34 @@ my @disturbances = (
 foreach my $disturbance (@disturbances)
 {
 	my ($what, $code) = @$disturbance;
-	queue_up();
-	my $before = [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ];
-	$code->();
-	recovered();
-	$peer->reconnect(client => 'peer');
-	undisturbed($what, $before);
-	traffic_goes_on($what);
-	dissolve($what);
+	subtest "holders, waiters and a workload outlive a disturbance: $what" => sub {
+		queue_up();
+		my $before = [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ];
+		$code->();
+		recovered();
+		$peer->reconnect(client => 'peer');
+		undisturbed($what, $before);
+		traffic_goes_on($what);
+		dissolve($what);
+	};
 }
 
 is($a->zk_session->{expirations}, 0, 'nothing has expired');
 
-# ---- the end
+subtest 'the workload has seen no error, and no token twice' => sub {
+	$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
+	foreach my $s (@workers)
+	{
+		my $result = $s->result;
+		ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
+		$s->disconnect;
+	}
+	my %seen;
+	my @twice = grep { $_ > 0 && $seen{$_}++ } map { split /\n/, $_->value('SELECT token FROM tokens') } $a, $b;
+	is_deeply(\@twice, [], 'no token was given twice');
+	cmp_ok(scalar keys %seen, '>', 200, 'of many');
+};
 
-$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
-foreach my $s (@workers)
-{
-	my $result = $s->result;
-	ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
-	$s->disconnect;
-}
-my %seen;
-my @twice = grep { $_ > 0 && $seen{$_}++ } map { split /\n/, $_->value('SELECT token FROM tokens') } $a, $b;
-is_deeply(\@twice, [], 'no token was given twice');
-cmp_ok(scalar keys %seen, '>', 200, 'of many');
 $peer->close_connection(client => 'peer');
 all_disconnect();
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Heartbeats, the proof that the session lives, are lost, with their connections, or held
-# up: the lease goes on or comes back, and nothing is counted wrongly on the way.
+# Heartbeats, which prove that the session lives, are lost with their connections, or held
+# up. The lease goes on or comes back, and nothing is counted wrongly meanwhile.
 
 use strict;
 use warnings;
@@ -41,106 +41,111 @@ sub undisturbed
 	return;
 }
 
-# ---- lost, as many as may be outstanding, and a few now and then
-
-foreach my $round (1, 2)
-{
-	$proxy->reset_counts;
-	$proxy->hold_reply(op => 'multi', times => 0);
-	wait_until { ($proxy->counts->{multi} || 0) >= 32 } 'as many heartbeats as may be outstanding';
-	$proxy->clear;
-	$proxy->drop;
-	undisturbed("all heartbeats are lost with their connection, round $round");
-}
-foreach my $lose (qw(lose_reply lose_request))
-{
-	my $reconnects = $a->zk_session->{reconnects};
-	my $fault = $proxy->$lose(op => 'multi', nth => $_) foreach 1 .. 3;
-	wait_until { $a->zk_session->{reconnects} >= $reconnects + 3 } 'three to be lost';
-	$proxy->clear;
-	undisturbed("$lose, now and then");
-}
-
-# ---- held up: no lease on any connection, and it comes back
+subtest 'heartbeats are lost, many at once and a few now and then' => sub {
+	foreach my $round (1, 2)
+	{
+		$proxy->reset_counts;
+		$proxy->hold_reply(op => 'multi', times => 0);
+		wait_until { ($proxy->counts->{multi} || 0) >= 32 } 'as many heartbeats as may be outstanding';
+		$proxy->clear;
+		$proxy->drop;
+		undisturbed("all heartbeats are lost with their connection, round $round");
+	}
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		my $reconnects = $a->zk_session->{reconnects};
+		my $fault = $proxy->$lose(op => 'multi', nth => $_) foreach 1 .. 3;
+		wait_until { $a->zk_session->{reconnects} >= $reconnects + 3 } 'three to be lost';
+		$proxy->clear;
+		undisturbed("$lose, now and then");
+	}
+};
 
 foreach my $hold (qw(hold_reply hold_request))
 {
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/h/xact')");
-	$s{xact}->query('INSERT INTO t VALUES (1)');
-	on($a, 'hander')->query("SELECT zk_lock('/h/hand')");
-	queue($a, 'handed', '/h/hand');
-	fresh_lease();
-	my $fault = $proxy->$hold(op => 'multi', times => 0);
-	$a->wait_lock($s{holder}, 'suspended', '/h/held');
-	pass("$hold: without heartbeats the lock is suspended");
-	$s{xact}->query_start('COMMIT');
-	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
-	my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
-	is($try->{sqlstate}, '58030', 'who does not wait is told') or diag explain $try;
-	$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
-	is($try->{sqlstate}, '58030', 'so is who does not wait for long') or diag explain $try;
-	# The worker goes on with what needs no proof.
-	$s{hander}->query_start("SELECT zk_unlock('/h/hand')");
-	$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
-	queue($a, 'canceller', '/h/foreign');
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
-	ok($s{handed}->busy, 'what a holder gives back is not given to anybody yet');
-	$proxy->clear;
-	$proxy->heal;
-	ok($s{xact}->result->{ok}, 'the commit goes on with the next heartbeats');
-	ok($s{hander}->result->{ok}, 'what was given back is free');
-	is($s{handed}->finish, 't', 'and the next one\'s');
-	$s{handed}->query("SELECT zk_unlock('/h/hand')");
-	undisturbed($hold);
+	subtest "without heartbeats locks are suspended, and come back: $hold" => sub {
+		on($a, 'xact')->query('BEGIN');
+		$s{xact}->query("SELECT zk_xact_lock('/h/xact')");
+		$s{xact}->query('INSERT INTO t VALUES (1)');
+		on($a, 'hander')->query("SELECT zk_lock('/h/hand')");
+		queue($a, 'handed', '/h/hand');
+		fresh_lease();
+		my $fault = $proxy->$hold(op => 'multi', times => 0);
+		$a->wait_lock($s{holder}, 'suspended', '/h/held');
+		pass("$hold: without heartbeats the lock is suspended");
+		$s{xact}->query_start('COMMIT');
+		$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
+		my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
+		is($try->{sqlstate}, '58030', 'who does not wait is told') or diag explain $try;
+		$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
+		is($try->{sqlstate}, '58030', 'so is who does not wait for long') or diag explain $try;
+		# The worker goes on with what needs no proof.
+		$s{hander}->query_start("SELECT zk_unlock('/h/hand')");
+		$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
+		queue($a, 'canceller', '/h/foreign');
+		$s{canceller}->cancel;
+		is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+		ok($s{handed}->busy, 'what a holder gives back is not given to anybody yet');
+		$proxy->clear;
+		$proxy->heal;
+		ok($s{xact}->result->{ok}, 'the commit goes on with the next heartbeats');
+		ok($s{hander}->result->{ok}, 'what was given back is free');
+		is($s{handed}->finish, 't', 'and the next one\'s');
+		$s{handed}->query("SELECT zk_unlock('/h/hand')");
+		undisturbed($hold);
+	};
 }
 
 # Each of the first heartbeats on a new connection
 foreach my $nth (1 .. 4)
 {
-	my $fault = $proxy->hold_reply(op => 'multi', nth => $nth);
-	$proxy->drop;
-	$proxy->fired($fault);
-	$proxy->heal;
-	undisturbed("heartbeat $nth of a connection held up");
-}
-
-# ---- lost at each step of a transaction whose guard writes, too
-
-$s{xact}->query('SET zklock.commit_guard = quorum');
-foreach my $lose (qw(lose_reply lose_request))
-{
-	foreach my $step ([ lock => '' ], [ write => '' ], [ commit => '^/h/step' ], [ unlock => '' ])
-	{
-		my ($name, $path) = @$step;
-		my $fault;
-		my $strike = sub {
-			return unless $name eq $_[0];
-			$fault = $proxy->$lose(op => 'multi', path => $path, any => 1);
-			# Heartbeats come by themselves, a check at commit.
-			$proxy->fired($fault) unless $path;
-		};
-		$strike->('lock');
-		$s{xact}->query('BEGIN');
-		is($s{xact}->query("SELECT zk_xact_lock('/h/step')"), 't', "$lose, $name: locked");
-		$strike->('write');
-		$s{xact}->query('INSERT INTO t VALUES (2)');
-		$strike->('commit');
-		ok($s{xact}->try('COMMIT')->{ok}, 'committed');
-		$strike->('unlock');
+	subtest "one of the first heartbeats on a connection is held up: number $nth" => sub {
+		my $fault = $proxy->hold_reply(op => 'multi', nth => $nth);
+		$proxy->drop;
 		$proxy->fired($fault);
-		wait_until { !$zk->children('/h/step') } 'the lock to be free';
-	}
+		$proxy->heal;
+		undisturbed("heartbeat $nth of a connection held up");
+	};
 }
-undisturbed('after all this');
 
-$s{holder}->query("SELECT zk_unlock('/h/held')");
-is($s{local}->finish, 't', 'the queue goes on');
-$s{local}->query("SELECT zk_unlock('/h/held')");
-is($s{remote}->finish, 't', 'to the last');
-$s{foreigner}->query("SELECT zk_unlock('/h/foreign')");
-is($s{behind}->finish, 't', 'also behind others');
+subtest 'heartbeats are lost at each step of a transaction whose guard writes' => sub {
+	$s{xact}->query('SET zklock.commit_guard = quorum');
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		foreach my $step ([ lock => '' ], [ write => '' ], [ commit => '^/h/step' ], [ unlock => '' ])
+		{
+			my ($name, $path) = @$step;
+			my $fault;
+			my $strike = sub {
+				return unless $name eq $_[0];
+				$fault = $proxy->$lose(op => 'multi', path => $path, any => 1);
+				# Heartbeats come by themselves, a check at commit.
+				$proxy->fired($fault) unless $path;
+			};
+			$strike->('lock');
+			$s{xact}->query('BEGIN');
+			is($s{xact}->query("SELECT zk_xact_lock('/h/step')"), 't', "$lose, $name: locked");
+			$strike->('write');
+			$s{xact}->query('INSERT INTO t VALUES (2)');
+			$strike->('commit');
+			ok($s{xact}->try('COMMIT')->{ok}, 'committed');
+			$strike->('unlock');
+			$proxy->fired($fault);
+			wait_until { !$zk->children('/h/step') } 'the lock to be free';
+		}
+	}
+	undisturbed('after all this');
+};
+
+subtest 'the queue goes on to its end' => sub {
+	$s{holder}->query("SELECT zk_unlock('/h/held')");
+	is($s{local}->finish, 't', 'the queue goes on');
+	$s{local}->query("SELECT zk_unlock('/h/held')");
+	is($s{remote}->finish, 't', 'to the last');
+	$s{foreigner}->query("SELECT zk_unlock('/h/foreign')");
+	is($s{behind}->finish, 't', 'also behind others');
+};
+
 is($a->worker_pid, $worker, 'the worker has lived through it');
 all_disconnect();
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/h/$_" } qw(held foreign xact free step));

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A ZooKeeper that answers, but slowly, for long: everything takes its time, and nothing
-# more. What cannot be proved in time is suspended, then lost. Signals, settings, cancelled
-# and terminated sessions do not wait for it.
+# A ZooKeeper that answers slowly, for a long time. Locks take as long as it does, and nothing
+# worse happens. A lock that cannot be proved in time is suspended, then lost. Signals,
+# settings, cancelled and terminated sessions do not wait for ZooKeeper.
 
 use strict;
 use warnings;
@@ -38,129 +38,133 @@ sub lease_goes_on
 	return;
 }
 
-# ---- slow, but fast enough for the lease
-
 foreach my $delay (300, 1500)
 {
-	my $path = "/d/$delay";
-	$proxy->delay($delay);
-	lease_goes_on($a, "$delay ms");
-	my $mark = $a->log_mark;
-	hold($a, 'holder', $path);
-	queue($a, 'local', $path);
-	queue($b, 'remote', $path);
-	queue($a, 'canceller', $path);
-	queue($a, 'goer', $path);
-	hold($b, 'foreigner', "$path-foreign");
-	queue($a, 'behind', "$path-foreign");
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', "$delay ms: a wait is cancelled");
-	$s{goer}->terminate;
-	is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
-	delete $s{goer};
-	on($a, 'xact')->query('BEGIN');
-	is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'a transaction gets a lock');
-	$s{xact}->query('INSERT INTO t VALUES (1)');
-	ok($s{xact}->try('COMMIT')->{ok}, 'and commits');
-	$s{xact}->query('SET zklock.commit_guard = quorum');
-	$s{xact}->query('BEGIN');
-	is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'another one');
-	ok($s{xact}->try('COMMIT')->{ok}, 'whose guard asks ZooKeeper');
-	is($s{xact}->query("SELECT zk_try_lock('$path-foreign')"), 'f', 'who does not wait for others has an answer');
-	is($s{xact}->try("SELECT zk_lock('$path-foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
-	lease_goes_on($a, "$delay ms, with locks");
-	is($s{holder}->query("SELECT zk_unlock('$path')"), 't', 'a lock is released');
-	is($s{local}->finish, 't', 'the next one has it');
-	$s{local}->query("SELECT zk_unlock('$path')");
-	is($s{remote}->finish, 't', 'and the next one elsewhere');
-	$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
-	is($s{behind}->finish, 't', 'who waited for another server as well');
-	unlike($a->log_since($mark), qr/no longer proved/, 'the lease has held all the time');
-	is($a->session_id, $id{a}, 'in the same session');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "$path$_" } '', '-foreign', '-xact');
-	$proxy->delay(0);
+	subtest "answers that take $delay ms are fast enough for the lease" => sub {
+		my $path = "/d/$delay";
+		$proxy->delay($delay);
+		lease_goes_on($a, "$delay ms");
+		my $mark = $a->log_mark;
+		hold($a, 'holder', $path);
+		queue($a, 'local', $path);
+		queue($b, 'remote', $path);
+		queue($a, 'canceller', $path);
+		queue($a, 'goer', $path);
+		hold($b, 'foreigner', "$path-foreign");
+		queue($a, 'behind', "$path-foreign");
+		$s{canceller}->cancel;
+		is($s{canceller}->result->{sqlstate}, '57014', "$delay ms: a wait is cancelled");
+		$s{goer}->terminate;
+		is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+		delete $s{goer};
+		on($a, 'xact')->query('BEGIN');
+		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'a transaction gets a lock');
+		$s{xact}->query('INSERT INTO t VALUES (1)');
+		ok($s{xact}->try('COMMIT')->{ok}, 'and commits');
+		$s{xact}->query('SET zklock.commit_guard = quorum');
+		$s{xact}->query('BEGIN');
+		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'another one');
+		ok($s{xact}->try('COMMIT')->{ok}, 'whose guard asks ZooKeeper');
+		is($s{xact}->query("SELECT zk_try_lock('$path-foreign')"), 'f', 'who does not wait for others has an answer');
+		is($s{xact}->try("SELECT zk_lock('$path-foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
+		lease_goes_on($a, "$delay ms, with locks");
+		is($s{holder}->query("SELECT zk_unlock('$path')"), 't', 'a lock is released');
+		is($s{local}->finish, 't', 'the next one has it');
+		$s{local}->query("SELECT zk_unlock('$path')");
+		is($s{remote}->finish, 't', 'and the next one elsewhere');
+		$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
+		is($s{behind}->finish, 't', 'who waited for another server as well');
+		unlike($a->log_since($mark), qr/no longer proved/, 'the lease has held all the time');
+		is($a->session_id, $id{a}, 'in the same session');
+		all_disconnect();
+		Zklock::Server->assert_clean($zk, [ $a, $b ], map { "$path$_" } '', '-foreign', '-xact');
+		$proxy->delay(0);
+	};
 }
-
-# ---- too slow for the lease, and too slow even to connect
 
 $c->wait_session;
+
 foreach my $delay (1500, 6000)
 {
-	my $path = "/d/late$delay";
-	hold($c, 'holder', $path);
-	queue($c, 'local', $path);
-	queue($b, 'remote', $path);
-	on($c, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('$path-xact')");
-	$s{xact}->query('INSERT INTO t VALUES (1)');
-	on($c, $_) foreach qw(canceller goer trier);
-	$proxy->delay($delay);
-	ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
-	$s{xact}->query_start('COMMIT');
-	is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
-	is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '58030', 'nor within a short time');
-	queue($c, 'canceller', "$path-free");
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
-	queue($c, 'goer', "$path-free");
-	$s{goer}->terminate;
-	is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
-	ok($c->wait_lock($s{holder}, 'lost', $path), 'in the end the lock counts as lost');
-	is($s{xact}->result->{sqlstate}, '40001', 'and the commit that waited fails');
-	is($c->value('SELECT count(*) FROM t'), 0, 'having written nothing');
-	$proxy->delay(0);
-	$c->wait_session;
-	is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'who held it hears so');
-	my ($next, $last) = $s{local}->busy && $s{remote}->busy ? () : $s{local}->busy ? qw(remote local) : qw(local remote);
-	unless ($next)
-	{
-		wait_until { !$s{local}->busy || !$s{remote}->busy } 'somebody to get the lock';
-		($next, $last) = $s{local}->busy ? qw(remote local) : qw(local remote);
-	}
-	is($s{$next}->finish, 't', 'when answers are quick again the queue goes on');
-	ok($s{$last}->busy, 'one after the other');
-	$s{$next}->query("SELECT zk_unlock('$path')");
-	is($s{$last}->finish, 't', 'to the last');
-	delete $s{goer};
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $b, $c ], map { "$path$_" } '', '-xact', '-free');
+	subtest "answers that take $delay ms are too slow for a session timeout of 4 s" => sub {
+		my $path = "/d/late$delay";
+		hold($c, 'holder', $path);
+		queue($c, 'local', $path);
+		queue($b, 'remote', $path);
+		on($c, 'xact')->query('BEGIN');
+		$s{xact}->query("SELECT zk_xact_lock('$path-xact')");
+		$s{xact}->query('INSERT INTO t VALUES (1)');
+		on($c, $_) foreach qw(canceller goer trier);
+		$proxy->delay($delay);
+		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
+		$s{xact}->query_start('COMMIT');
+		is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
+		is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '58030', 'nor within a short time');
+		queue($c, 'canceller', "$path-free");
+		$s{canceller}->cancel;
+		is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+		queue($c, 'goer', "$path-free");
+		$s{goer}->terminate;
+		is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+		ok($c->wait_lock($s{holder}, 'lost', $path), 'in the end the lock counts as lost');
+		is($s{xact}->result->{sqlstate}, '40001', 'and the commit that waited fails');
+		is($c->value('SELECT count(*) FROM t'), 0, 'having written nothing');
+		$proxy->delay(0);
+		$c->wait_session;
+		is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'who held it hears so');
+		my ($next, $last) = $s{local}->busy && $s{remote}->busy ? () : $s{local}->busy ? qw(remote local) : qw(local remote);
+		unless ($next)
+		{
+			wait_until { !$s{local}->busy || !$s{remote}->busy } 'somebody to get the lock';
+			($next, $last) = $s{local}->busy ? qw(remote local) : qw(local remote);
+		}
+		is($s{$next}->finish, 't', 'when answers are quick again the queue goes on');
+		ok($s{$last}->busy, 'one after the other');
+		$s{$next}->query("SELECT zk_unlock('$path')");
+		is($s{$last}->finish, 't', 'to the last');
+		delete $s{goer};
+		all_disconnect();
+		Zklock::Server->assert_clean($zk, [ $b, $c ], map { "$path$_" } '', '-xact', '-free');
+	};
 }
 
-# ---- nothing is answered any more: that nobody waits for it shows in that things happen
+subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
+	hold($a, 'holder', '/d/silent');
+	queue($a, 'waiter', '/d/silent');
+	queue($a, 'goer', '/d/silent');
+	$proxy->blackhole('replies');
+	on($a, 'asker')->query_start("SELECT zk_lock('/d/silent-new')");
+	$a->wait_lock($s{asker}, 'waiting', '/d/silent-new');
+	my $mark = $a->log_mark;
+	$a->set_conf('zklock.commit_guard' => 'quorum', 'log_min_messages' => 'debug1');
+	wait_until { $s{holder}->query('SHOW zklock.commit_guard') eq 'quorum' } 'new settings';
+	my $worker = $a->worker_pid;
+	$a->set_conf('zklock.session_timeout' => '20s');
+	$a->wait_new_worker($worker);
+	pass('the worker takes up new settings although ZooKeeper is silent');
+	$s{waiter}->cancel;
+	is($s{waiter}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	$s{goer}->terminate;
+	is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+	$a->restart_worker;
+	pass('the worker is terminated');
+	$proxy->heal;
+	is($s{asker}->finish, 't', 'who waited through all that gets the lock');
+	is($a->session_id, $id{a}, 'in the old session');
+	delete $s{goer};
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new');
+};
 
-hold($a, 'holder', '/d/silent');
-queue($a, 'waiter', '/d/silent');
-queue($a, 'goer', '/d/silent');
-$proxy->blackhole('replies');
-on($a, 'asker')->query_start("SELECT zk_lock('/d/silent-new')");
-$a->wait_lock($s{asker}, 'waiting', '/d/silent-new');
-my $mark = $a->log_mark;
-$a->set_conf('zklock.commit_guard' => 'quorum', 'log_min_messages' => 'debug1');
-wait_until { $s{holder}->query('SHOW zklock.commit_guard') eq 'quorum' } 'new settings';
-my $worker = $a->worker_pid;
-$a->set_conf('zklock.session_timeout' => '20s');
-$a->wait_new_worker($worker);
-pass('the worker takes up new settings although ZooKeeper is silent');
-$s{waiter}->cancel;
-is($s{waiter}->result->{sqlstate}, '57014', 'a wait is cancelled');
-$s{goer}->terminate;
-is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
-$a->restart_worker;
-pass('the worker is terminated');
-$proxy->heal;
-is($s{asker}->finish, 't', 'who waited through all that gets the lock');
-is($a->session_id, $id{a}, 'in the old session');
-delete $s{goer};
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new');
+subtest 'a server that stops does not wait for it either' => sub {
+	# A stop does not wait either.
+	hold($c, 'holder', '/d/stop');
+	$proxy->blackhole('both');
+	$c->stop('fast');
+	pass('a server stops although ZooKeeper is silent');
+	$proxy->heal;
+	wait_until { !$zk->children('/d/stop') } 'its session to end';
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/stop');
+};
 
-# A stop does not wait either.
-hold($c, 'holder', '/d/stop');
-$proxy->blackhole('both');
-$c->stop('fast');
-pass('a server stops although ZooKeeper is silent');
-$proxy->heal;
-wait_until { !$zk->children('/d/stop') } 'its session to end';
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/stop');
 done_testing;

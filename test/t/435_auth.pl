@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What was right becomes wrong while locks are held and waited for: ZooKeeper does not take
-# our credentials any more, wants some that we do not have, or the chroot goes.
+# Things change for the worse while locks are held and waited for: ZooKeeper refuses our
+# credentials, demands some that we do not have, or the chroot is deleted.
 
 use strict;
 use warnings;
@@ -45,105 +45,118 @@ sub refused
 	return;
 }
 
-# ---- our credentials are not taken, for a while
-
-hold($a, 'holder', '/a/held');
-queue($a, 'local', '/a/held');
-hold($b, 'foreigner', '/a/foreign');
-queue($a, 'behind', '/a/foreign');
-hold($a, 'loser', '/a/deleted');
-my $before     = holdings($a);
-my $mark       = $a->log_mark;
-my $reconnects = $a->zk_session->{reconnects};
-rules(@no_digest);
-$a->wait_session('authentication failed');
-$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
-refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
-refused(on($a, 'trier')->try("SELECT $_('/a/free')"), "who asks now, $_,") foreach qw(zk_lock zk_try_lock);
-is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds a lock does not lose it by that');
-unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
-cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
-rules();
-$_->wait_session foreach $a, $b;
-is($a->session_id, $id{a}, 'with the old rules the session goes on');
-is_deeply(holdings($a), $before, 'and who held a lock has it');
-is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
-$zk->shell->delete("/a/deleted/$_") foreach $zk->children('/a/deleted');
-ok($a->wait_lock($s{loser}, 'lost', '/a/deleted'), 'or its node deleted, which is noticed as ever');
-queue($a, 'local', '/a/foreign');
-$s{foreigner}->query("SELECT zk_unlock('/a/foreign')");
-is($s{local}->finish, 't', 'locks are granted again');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
-
-# ---- there are none, but must be some
-
-$mark = $b->log_mark;
-rules(@enforced);
-$b->wait_session('authentication failed');
-refused(on($b, 'trier')->try("SELECT $_('/a/free')"), "without credentials: $_") foreach qw(zk_lock zk_try_lock);
-$a->wait_session;
-is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
-rules();
-$_->wait_session foreach $a, $b;
-is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
-is($b->session_id, $id{b}, 'in the old session');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/free');
-
-# ---- refused for so long that the locks are lost
-
-my $c = Zklock::Server->new('c', zookeeper => $zk,
-	conf => [ "zklock.session_timeout = '3s'", "zklock.auth_file = '$file'" ]);
-hold($c, 'holder', '/a/long');
-my $id = $c->session_id;
-rules(@no_digest);
-$c->wait_session('authentication failed');
-ok($c->wait_lock($s{holder}, 'lost', '/a/long'), 'refused for too long: the lock is lost');
-rules();
-$c->wait_session;
-is($s{holder}->query("SELECT zk_unlock('/a/long')"), 'f', 'which the holder hears');
-is($s{holder}->query("SELECT zk_lock('/a/long', '30s')"), 't', 'then it can have it again');
-all_disconnect();
-$c->assert_clean($zk, '/a/long');
-$c->stop;
-
-# ---- the chroot goes, with all that is below
-
-my $shell = $zk->shell;
-$shell->create('/app/locks', makepath => 1);
-my $d = Zklock::Server->new('d', zookeeper => $zk, chroot => '/app/locks',
-	conf => [ "zklock.session_timeout = '10s'" ]);
-$d->value('CREATE TABLE t (i int)');
-foreach my $round (1, 2)
+# A call that does not wait may come between two attempts to connect, when nothing can be asked.
+sub refused_or_not_asked
 {
-	hold($d, 'holder', '/held');
-	on($d, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/xact')");
-	$s{xact}->query('INSERT INTO t VALUES (1)');
-	queue($d, 'waiter', '/held');
-	$id = $d->session_id;
-	# With locks in use that is a race: new nodes may come while old ones are deleted.
-	wait_until { eval { $shell->delete('/app', recursive => 1); 1 } || !$shell->exists('/app') } 'the chroot to be deleted';
-	ok($d->wait_lock($s{holder}, 'lost', '/held'), "chroot deleted, round $round: the lock is lost");
-	is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'the transaction does not commit');
-	is($s{holder}->query("SELECT zk_unlock('/held')"), 'f', 'the holder hears it');
-	# In between the lock may have been the waiter's, for a moment.
-	my $result = $s{waiter}->result;
-	ok(!$result->{ok} || $d->wait_lock($s{waiter}, 'lost', '/held'), 'who waited has no lock');
-	like($result->{sqlstate}, qr/^(58000|40001|00000)$/, 'and is told') or diag explain $result;
-	$result = $s{holder}->try("SELECT zk_lock('/held')");
-	is($result->{sqlstate}, '58000', 'there is nothing to lock any more') or diag explain $result;
-	like($result->{detail} || '', qr/chroot in "zklock.servers" does not exist/, 'which is said');
-	my $since = $d->value('SELECT clock_timestamp()');
-	$d->wait_value(
-		"SELECT lease_remaining > '0' AND clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '10s'"
-		  . ' FROM zk_session', 't');
-	is($d->session_id, $id, 'the session lives, and is proved to');
-	$shell->create('/app/locks', makepath => 1);
-	is($s{holder}->query("SELECT zk_lock('/held')"), 't', 'when the chroot is back locks are granted');
-	$s{holder}->query("SELECT zk_unlock('/held')");
-	all_disconnect();
-	$d->assert_clean($zk, '/app/locks/held', '/app/locks/xact');
+	my ($result, $what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($result->{sqlstate}, qr/^(?:42501|58030)$/, "$what is refused") or diag explain $result;
+	like($result->{detail} || '', qr/ZAUTHFAILED|authentication failed/, "with the reason");
+	return;
 }
+
+subtest 'credentials that are refused for a while cost nobody a lock' => sub {
+	hold($a, 'holder', '/a/held');
+	queue($a, 'local', '/a/held');
+	hold($b, 'foreigner', '/a/foreign');
+	queue($a, 'behind', '/a/foreign');
+	hold($a, 'loser', '/a/deleted');
+	my $before     = holdings($a);
+	my $mark       = $a->log_mark;
+	my $reconnects = $a->zk_session->{reconnects};
+	rules(@no_digest);
+	$a->wait_session('authentication failed');
+	$a->wait_log(qr/LOG:  ZooKeeper refused the credentials/, $mark);
+	refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
+	refused(on($a, 'trier')->try("SELECT zk_lock('/a/free')"), 'who asks now, zk_lock,');
+	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'who asks now, zk_try_lock,');
+	is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds a lock does not lose it by that');
+	unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
+	cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
+	rules();
+	$_->wait_session foreach $a, $b;
+	is($a->session_id, $id{a}, 'with the old rules the session goes on');
+	is_deeply(holdings($a), $before, 'and who held a lock has it');
+	is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
+	$zk->shell->delete("/a/deleted/$_") foreach $zk->children('/a/deleted');
+	ok($a->wait_lock($s{loser}, 'lost', '/a/deleted'), 'or its node deleted, which is noticed as ever');
+	queue($a, 'local', '/a/foreign');
+	$s{foreigner}->query("SELECT zk_unlock('/a/foreign')");
+	is($s{local}->finish, 't', 'locks are granted again');
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
+};
+
+subtest 'a server without credentials is refused where there must be some' => sub {
+	my $mark = $b->log_mark;
+	rules(@enforced);
+	$b->wait_session('authentication failed');
+	refused(on($b, 'trier')->try("SELECT zk_lock('/a/free')"), 'without credentials: zk_lock');
+	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'without credentials: zk_try_lock');
+	$a->wait_session;
+	is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
+	rules();
+	$_->wait_session foreach $a, $b;
+	is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
+	is($b->session_id, $id{b}, 'in the old session');
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/free');
+};
+
+subtest 'credentials that are refused for too long cost the locks' => sub {
+	my $c = Zklock::Server->new('c', zookeeper => $zk,
+		conf => [ "zklock.session_timeout = '3s'", "zklock.auth_file = '$file'" ]);
+	hold($c, 'holder', '/a/long');
+	my $id = $c->session_id;
+	rules(@no_digest);
+	$c->wait_session('authentication failed');
+	ok($c->wait_lock($s{holder}, 'lost', '/a/long'), 'refused for too long: the lock is lost');
+	rules();
+	$c->wait_session;
+	is($s{holder}->query("SELECT zk_unlock('/a/long')"), 'f', 'which the holder hears');
+	is($s{holder}->query("SELECT zk_lock('/a/long', '30s')"), 't', 'then it can have it again');
+	all_disconnect();
+	$c->assert_clean($zk, '/a/long');
+	$c->stop;
+};
+
+subtest 'the chroot is deleted, and created again' => sub {
+	my $shell = $zk->shell;
+	$shell->create('/app/locks', makepath => 1);
+	my $d = Zklock::Server->new('d', zookeeper => $zk, chroot => '/app/locks',
+		conf => [ "zklock.session_timeout = '10s'" ]);
+	$d->value('CREATE TABLE t (i int)');
+	foreach my $round (1, 2)
+	{
+		hold($d, 'holder', '/held');
+		on($d, 'xact')->query('BEGIN');
+		$s{xact}->query("SELECT zk_xact_lock('/xact')");
+		$s{xact}->query('INSERT INTO t VALUES (1)');
+		queue($d, 'waiter', '/held');
+		my $id = $d->session_id;
+		# With locks in use that is a race: new nodes may come while old ones are deleted.
+		wait_until { eval { $shell->delete('/app', recursive => 1); 1 } || !$shell->exists('/app') } 'the chroot to be deleted';
+		ok($d->wait_lock($s{holder}, 'lost', '/held'), "chroot deleted, round $round: the lock is lost");
+		is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'the transaction does not commit');
+		is($s{holder}->query("SELECT zk_unlock('/held')"), 'f', 'the holder hears it');
+		# In between the lock may have been the waiter's, for a moment.
+		my $result = $s{waiter}->result;
+		ok(!$result->{ok} || $d->wait_lock($s{waiter}, 'lost', '/held'), 'who waited has no lock');
+		like($result->{sqlstate}, qr/^(58000|40001|00000)$/, 'and is told') or diag explain $result;
+		$result = $s{holder}->try("SELECT zk_lock('/held')");
+		is($result->{sqlstate}, '58000', 'there is nothing to lock any more') or diag explain $result;
+		like($result->{detail} || '', qr/chroot in "zklock.servers" does not exist/, 'which is said');
+		my $since = $d->value('SELECT clock_timestamp()');
+		$d->wait_value(
+			"SELECT lease_remaining > '0' AND clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '10s'"
+			  . ' FROM zk_session', 't');
+		is($d->session_id, $id, 'the session lives, and is proved to');
+		$shell->create('/app/locks', makepath => 1);
+		is($s{holder}->query("SELECT zk_lock('/held')"), 't', 'when the chroot is back locks are granted');
+		$s{holder}->query("SELECT zk_unlock('/held')");
+		all_disconnect();
+		$d->assert_clean($zk, '/app/locks/held', '/app/locks/xact');
+	}
+};
+
 done_testing;

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What a ZooKeeper server has too little of: quota, disk space, room for a message.
+# A ZooKeeper server lacks something: quota, disk space, room for a message.
 
 use strict;
 use warnings;
@@ -19,7 +19,6 @@ my $a     = Zklock::Server->new('a', zookeeper => $zk, @conf);
 my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my %id    = map { $_->name => $_->session_id } $a, $b;
 
-# ---- quota
 #
 # As "setquota" of ZooKeeper's own shell sets it.
 
@@ -41,115 +40,124 @@ sub exceeded
 	return;
 }
 
-# The path, one lock below and its node: three.
-$shell->create('/q/count', makepath => 1);
-set_quota('/q/count', 'countHardLimit=3');
-hold($a, 'holder', '/q/count/lock');
-queue($a, 'local', '/q/count/lock');
-pass('who waits on the same server needs no node');
-exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/count/lock')"), 'a node too many');
-exceeded($s{remote}->try("SELECT zk_lock('/q/count/other')"), 'a path too many');
-exceeded($s{remote}->try("SELECT zk_lock(ARRAY['/q/free', '/q/count/lock'])"), 'one too many of several');
-is($s{remote}->query("SELECT zk_try_lock('/q/count/lock')"), 'f', 'who does not wait needs no node either');
-is($s{holder}->query("SELECT zk_unlock('/q/count/lock')"), 't', 'a lock is released');
-is($s{local}->finish, 't', 'to the next');
-$s{local}->query("SELECT zk_unlock('/q/count/lock')");
-is($s{remote}->query("SELECT zk_lock('/q/count/lock', '30s')"), 't', 'then there is room again');
-$s{remote}->query("SELECT zk_unlock('/q/count/lock')");
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/count/lock', '/q/free');
-ok(!$shell->exists('/q/count/other'), 'of what was refused nothing is there');
+subtest 'a quota of nodes limits locks, and is told' => sub {
+	# The path, one lock below and its node: three.
+	$shell->create('/q/count', makepath => 1);
+	set_quota('/q/count', 'countHardLimit=3');
+	hold($a, 'holder', '/q/count/lock');
+	queue($a, 'local', '/q/count/lock');
+	pass('who waits on the same server needs no node');
+	exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/count/lock')"), 'a node too many');
+	exceeded($s{remote}->try("SELECT zk_lock('/q/count/other')"), 'a path too many');
+	exceeded($s{remote}->try("SELECT zk_lock(ARRAY['/q/free', '/q/count/lock'])"), 'one too many of several');
+	is($s{remote}->query("SELECT zk_try_lock('/q/count/lock')"), 'f', 'who does not wait needs no node either');
+	is($s{holder}->query("SELECT zk_unlock('/q/count/lock')"), 't', 'a lock is released');
+	is($s{local}->finish, 't', 'to the next');
+	$s{local}->query("SELECT zk_unlock('/q/count/lock')");
+	is($s{remote}->query("SELECT zk_lock('/q/count/lock', '30s')"), 't', 'then there is room again');
+	$s{remote}->query("SELECT zk_unlock('/q/count/lock')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/count/lock', '/q/free');
+	ok(!$shell->exists('/q/count/other'), 'of what was refused nothing is there');
+};
 
-# The limit gets lower while locks are held: what is there can go.
-hold($a, 'holder', '/q/lowered');
-set_quota('/q/lowered', 'countHardLimit=1');
-exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/lowered')"), 'any node');
-is($s{holder}->query("SELECT zk_unlock('/q/lowered')"), 't', 'but a lock can be released');
-exceeded($s{holder}->try("SELECT zk_lock('/q/lowered')"), 'a new one');
+subtest 'a quota that gets lower lets go what is there' => sub {
+	# The limit gets lower while locks are held: what is there can go.
+	hold($a, 'holder', '/q/lowered');
+	set_quota('/q/lowered', 'countHardLimit=1');
+	exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/lowered')"), 'any node');
+	is($s{holder}->query("SELECT zk_unlock('/q/lowered')"), 't', 'but a lock can be released');
+	exceeded($s{holder}->try("SELECT zk_lock('/q/lowered')"), 'a new one');
+};
 
-# Bytes
-$shell->create('/q/bytes');
-set_quota('/q/bytes', 'byteHardLimit=10');
-exceeded(on($a, 'holder')->try("SELECT $_('/q/bytes')"), "a node too long: $_") foreach qw(zk_lock zk_try_lock);
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/lowered', '/q/bytes');
+subtest 'a quota of bytes limits locks' => sub {
+	# Bytes
+	$shell->create('/q/bytes');
+	set_quota('/q/bytes', 'byteHardLimit=10');
+	exceeded(on($a, 'holder')->try("SELECT $_('/q/bytes')"), "a node too long: $_") foreach qw(zk_lock zk_try_lock);
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/lowered', '/q/bytes');
+};
 
-# ---- a queue longer than a message of the server's may be
+subtest "a queue longer than a message of the server's may be is served" => sub {
+	$shell->create('/j/queue', makepath => 1);
+	my @foreign = map {
+		$shell->create(sprintf('/j/queue/_c_%08d-0000-0000-0000-000000000000-lock-', $_), sequence => 1) } 1 .. 100;
+	queue($a, 'waiter', '/j/queue');
+	queue($a, 'second', '/j/queue');
+	queue($b, 'remote', '/j/queue');
+	is(on($a, 'trier')->query("SELECT zk_try_lock('/j/queue')"), 'f', 'a long queue can be read');
+	my $last = pop @foreign;
+	$shell->delete($_) foreach @foreign;
+	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE pid = " . $s{waiter}->pid, $last =~ s{.*/}{}r);
+	ok($s{waiter}->busy, 'and waited for to its end');
+	$shell->delete($last);
+	is($s{waiter}->finish, 't', 'then the lock is granted');
+	$s{waiter}->query("SELECT zk_unlock('/j/queue')");
+	is($s{second}->finish, 't', 'to one');
+	$s{second}->query("SELECT zk_unlock('/j/queue')");
+	is($s{remote}->finish, 't', 'after the other');
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/j/queue');
+};
 
-$shell->create('/j/queue', makepath => 1);
-my @foreign = map {
-	$shell->create(sprintf('/j/queue/_c_%08d-0000-0000-0000-000000000000-lock-', $_), sequence => 1) } 1 .. 100;
-queue($a, 'waiter', '/j/queue');
-queue($a, 'second', '/j/queue');
-queue($b, 'remote', '/j/queue');
-is(on($a, 'trier')->query("SELECT zk_try_lock('/j/queue')"), 'f', 'a long queue can be read');
-my $last = pop @foreign;
-$shell->delete($_) foreach @foreign;
-$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE pid = " . $s{waiter}->pid, $last =~ s{.*/}{}r);
-ok($s{waiter}->busy, 'and waited for to its end');
-$shell->delete($last);
-is($s{waiter}->finish, 't', 'then the lock is granted');
-$s{waiter}->query("SELECT zk_unlock('/j/queue')");
-is($s{second}->finish, 't', 'to one');
-$s{second}->query("SELECT zk_unlock('/j/queue')");
-is($s{remote}->finish, 't', 'after the other');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/j/queue');
-
-# ---- a request that is too long for the server
 #
 # It answers by closing the connection. Whoever asked can give up; that is the end of it.
 
-my $long = '/j/' . 'x' x 1000;
-hold($a, 'holder', '/j/held');
-my $before = holdings($a);
-my $reconnects = $a->zk_session->{reconnects};
-my $result = on($a, 'asker')->try("SELECT zk_try_lock('$long')");
-is($result->{sqlstate}, '58030', 'a path too long for the server: who does not wait has an error')
-  or diag explain $result;
-$s{asker}->query_start("SELECT zk_lock('$long')");
-wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
-ok($s{asker}->busy, 'who waits, waits');
-$s{asker}->cancel;
-is($s{asker}->result->{sqlstate}, '57014', 'but can be cancelled');
-$a->wait_session;
-wait_until { $a->lock_count == 1 } 'the request to be forgotten';
-is($a->session_id, $id{a}, 'the session has survived');
-is_deeply(holdings($a), $before, 'so have locks');
-all_disconnect();
-$a->assert_clean($zk, '/j/held');
+subtest 'a request that is too long for the server costs nobody else anything' => sub {
+	my $long = '/j/' . 'x' x 1000;
+	hold($a, 'holder', '/j/held');
+	my $before = holdings($a);
+	my $reconnects = $a->zk_session->{reconnects};
+	my $result = on($a, 'asker')->try("SELECT zk_try_lock('$long')");
+	is($result->{sqlstate}, '58030', 'a path too long for the server: who does not wait has an error')
+	  or diag explain $result;
+	$s{asker}->query_start("SELECT zk_lock('$long')");
+	wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
+	ok($s{asker}->busy, 'who waits, waits');
+	$s{asker}->cancel;
+	is($s{asker}->result->{sqlstate}, '57014', 'but can be cancelled');
+	$a->wait_session;
+	wait_until { $a->lock_count == 1 } 'the request to be forgotten';
+	is($a->session_id, $id{a}, 'the session has survived');
+	is_deeply(holdings($a), $before, 'so have locks');
+	all_disconnect();
+	$a->assert_clean($zk, '/j/held');
+};
 
-# ---- no disk space
 #
 # A server that cannot write its log gives up.
 
-$zk->stop;
-$zk->options(java => [], file_size => 600);
-$zk->start;
-$_->wait_session foreach $a, $b;
-hold($a, 'holder', '/f/held');
-queue($b, 'remote', '/f/held');
-hold($a, 'unlocker', '/f/unlock');
-on($a, 'xact')->query('BEGIN');
-$s{xact}->query("SELECT zk_xact_lock('/f/xact')");
-$before = [ grep { !m{/f/unlock} } @{ holdings($a) } ];
-$shell->create('/f/fill');
-eval {
-	$shell->set('/f/fill', 'x' x 50_000) foreach 1 .. 100;
+subtest 'a ZooKeeper without disk space is survived' => sub {
+	$zk->stop;
+	$zk->options(java => [], file_size => 600);
+	$zk->start;
+	$_->wait_session foreach $a, $b;
+	hold($a, 'holder', '/f/held');
+	queue($b, 'remote', '/f/held');
+	hold($a, 'unlocker', '/f/unlock');
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/f/xact')");
+	my $before = [ grep { !m{/f/unlock} } @{ holdings($a) } ];
+	$shell->create('/f/fill');
+	eval {
+		$shell->set('/f/fill', 'x' x 50_000) foreach 1 .. 100;
+	};
+	wait_until { !$zk->running } 'ZooKeeper to give up';
+	pass('ZooKeeper cannot write its log, and ends');
+	$a->wait_session('connecting');
+	is($s{unlocker}->query("SELECT zk_unlock('/f/unlock')"), 't', 'a lock is given back');
+	is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '58030', 'nobody can tell whether one is free');
+	$zk->options(file_size => undef);
+	$zk->start;
+	$_->wait_session foreach $a, $b;
+	is($_->session_id, $id{ $_->name }, 'with disk space the session of ' . $_->name . ' goes on') foreach $a, $b;
+	is_deeply(holdings($a), $before, 'and who held a lock has it');
+	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
+	ok($s{remote}->busy, 'who waited, waits');
+	$s{holder}->query("SELECT zk_unlock('/f/held')");
+	is($s{remote}->finish, 't', 'and is next');
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/f/$_" } qw(held unlock xact free));
 };
-wait_until { !$zk->running } 'ZooKeeper to give up';
-pass('ZooKeeper cannot write its log, and ends');
-$a->wait_session('connecting');
-is($s{unlocker}->query("SELECT zk_unlock('/f/unlock')"), 't', 'a lock is given back');
-is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '58030', 'nobody can tell whether one is free');
-$zk->options(file_size => undef);
-$zk->start;
-$_->wait_session foreach $a, $b;
-is($_->session_id, $id{ $_->name }, 'with disk space the session of ' . $_->name . ' goes on') foreach $a, $b;
-is_deeply(holdings($a), $before, 'and who held a lock has it');
-ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
-ok($s{remote}->busy, 'who waited, waits');
-$s{holder}->query("SELECT zk_unlock('/f/held')");
-is($s{remote}->finish, 't', 'and is next');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/f/$_" } qw(held unlock xact free));
+
 done_testing;

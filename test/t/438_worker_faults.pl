@@ -1,10 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The worker fails in the middle of its work: the next one goes on, and nobody notices.
+# The worker fails in the middle of its work. The next worker goes on, and nobody notices.
 #
-# An error ends the worker, whatever it is about: it has heard what backends ask for, or
-# what ZooKeeper has answered, and has done nothing about it. What it knew besides that in
-# shared memory is gone. See test/faults.md.
+# An error ends the worker, whatever it was doing: it has taken up what backends ask for, or
+# what ZooKeeper has answered, and has done nothing about it. All that it knew is gone, but
+# for what is in shared memory. See test/faults.md.
 #
 # Server a has the faults; rivals for the same paths are on server b.
 

@@ -3,7 +3,7 @@
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
 # nothing behind, and what the session held before, it holds. See test/faults.md.
 #
-# Server a has the faults; who comes next is on server b.
+# Server a has the faults; the next session that wants the lock is on server b.
 
 use strict;
 use warnings;

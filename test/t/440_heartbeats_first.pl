@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# One role does its worst, and nobody else loses a lock: heartbeats pass by all that
-# waits to be sent.
+# A role asks for as much as it can, and nobody else loses a lock: heartbeats overtake all
+# requests that wait to be sent.
 
 use strict;
 use warnings;

@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What sessions ask of ZooKeeper is sent in turns: whoever asks for much does not keep
-# others waiting. The order is that of the requests in the proxy, while no answers come.
+# The requests of sessions are sent to ZooKeeper in turns: a session that asks for much does
+# not keep others waiting. The order is that of the requests in the proxy, while no answers
+# come.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What is missing of a path is created from the lowest that exists, no more than sixteen
-# nodes for a request, and for those alone who still want it.
+# The missing nodes of a path are created below the lowest one that exists, no more than
+# sixteen for a request, and only for sessions that still want the lock.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A path below another lock's or semaphore's, whose node would harm those who use that, is
-# refused; with the real Curator, which would never get its lock again.
+# A path below that of another lock or semaphore is refused if its node would harm the
+# clients that use the other one. With the real Curator, which would never get its lock again.
 
 use strict;
 use warnings;
@@ -39,7 +39,7 @@ foreach my $kind (qw(mutex write read))
 	subtest "below a lock in use: $kind" => sub {
 		my $path = "/m/$kind";
 		is($java->acquire('j', $path, -1, $kind), 1, 'Curator has the lock');
-		foreach my $name (qw(0 00 -1 .x #1 clock-))
+		foreach my $name ('0', '00', '-1', '.x', '#1', 'clock-')
 		{
 			refused("zk_try_lock('$path/$name')", $name);
 			refused("zk_lock('$path/$name/deeper/still')", "below $name");

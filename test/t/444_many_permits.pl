@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What a session's permits cost the worker grows with their number, not with its square:
-# thousands of them are no burden on others. Measured is the work, in ticks of the
-# processor that the worker has used, and not how long anything takes.
+# The work that a session's permits cause in the worker grows with their number, not with its
+# square, so that thousands of them are no burden on others. The test measures the processor
+# time that the worker has used, in ticks, and not how long anything takes.
 
 use strict;
 use warnings;

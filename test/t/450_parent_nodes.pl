@@ -1,13 +1,12 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zklock.parent_nodes: who may choose, and what "existing" is.
+# zklock.parent_nodes: which roles may choose, and what "existing" means.
 
 use strict;
 use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zklock.path_dialects: whose node names are written is a matter of the path.
+# zklock.path_dialects: the path decides in which dialect node names are written.
 
 use strict;
 use warnings;

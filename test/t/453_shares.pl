@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What one session can have of what all share: entries in shared memory, and bytes of paths
-# in the ZooKeeper session's packets. And the reserve for superusers.
+# How much one session can have of what all share: entries in shared memory, and bytes of
+# paths in the ZooKeeper session's packets. And the reserve for superusers.
 
 use strict;
 use warnings;

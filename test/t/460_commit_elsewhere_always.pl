@@ -11,7 +11,6 @@ use warnings;
 use DBD::Pg qw(:async);
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What waits tell: the errors that end one in their CONTEXT, and the log, with
-# log_lock_waits, also of a COMMIT that waits for proof.
+# How waits are reported: in the CONTEXT of errors that end one, and, with log_lock_waits, in
+# the log, also if a COMMIT waits for proof.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_unlock_tree() undoes all that one zk_lock_tree() took, or nothing: what other calls took
-# stays, as another server sees it.
+# zk_unlock_tree() undoes all that one zk_lock_tree() took, or nothing. Locks that other calls
+# took stay, as another server sees it.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_locks while locks come and go: a row is of one contender, never half of one and half of
-# the next that has its memory.
+# zk_locks while locks come and go. A row shows one contender, never half of one and half of
+# the next one in the same memory.
 
 use strict;
 use warnings;

@@ -3,8 +3,8 @@
 # A ZooKeeper server whose answers are garbled at random: the database server survives it,
 # and when the garbage ends all works again.
 #
-# That no two sessions hold a lock meanwhile cannot be promised, nor that a lock is kept: a
-# listing with one digit changed is a lie in good order.
+# Nobody can promise that no two sessions hold a lock meanwhile, or that a lock is kept: a
+# listing with one digit changed is well-formed, and wrong.
 #
 #   ZKLOCK_FUZZ_SECONDS   how long it takes in all; default 25
 #   ZKLOCK_FUZZ_SEED      default: chosen at random, and told

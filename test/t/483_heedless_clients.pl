@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A client that knows only its own names and one that writes others lock the same path: each
-# believes to have it. Whoever is seen not to wait for ours is reported in the log, with what
-# to do; those that wait, and zklock's own sessions elsewhere, are not.
+# A client that knows only its own names locks the same path as one that writes other names,
+# and each believes that it holds the lock. The log reports a client that does not wait for
+# our nodes, with what to do; not those that wait, nor zklock's own sessions elsewhere.
 
 use strict;
 use warnings;

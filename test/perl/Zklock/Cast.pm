@@ -24,6 +24,18 @@ Zklock::Cast - the sessions of a test, by name
   holdings($server)             what is held there, with nodes, tokens and times
   all_disconnect                all sessions end
 
+On request:
+
+  token($name, $path)           the fencing token that the session has
+  node_of($server, $name)       the node of the session's first contender
+  unlock($name, $path)          a test: the session holds the lock, and releases it
+  lost($server, $name, $path)   tests: the lock is lost, and the session is told so
+  one_believer([ @servers ], $name, $path)
+                                a test: the session alone believes that it holds the lock
+  clean($zk, [ @servers ], @paths)
+                                a test: all sessions end, and nothing is left behind, as
+                                assert_clean of Zklock::Server has it
+
 =cut
 
 package Zklock::Cast;
@@ -33,8 +45,10 @@ use warnings;
 
 use Exporter qw(import);
 use Test::More;
+use Zklock::Server;
 
 our @EXPORT = qw(%s on hold queue holdings all_disconnect);
+our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
 our %s;
 
 sub on { my ($server, $name) = @_; return $s{$name} ||= $server->session(name => $name); }
@@ -60,6 +74,47 @@ sub holdings
 	my ($server) = @_;
 	return [ map { "$_->{pid} $_->{path} $_->{node} $_->{fencing_token} $_->{granted_at}" }
 		  $server->locks("state = 'held' ORDER BY path, pid") ];
+}
+
+sub token { my ($name, $path) = @_; return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
+
+sub node_of { my ($server, $name) = @_; return ($server->locks('pid = ' . $s{$name}->pid))[0]{node}; }
+
+sub unlock
+{
+	my ($name, $path) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($s{$name}->query("SELECT zk_unlock('$path')"), 't', "$name unlocks $path");
+	return;
+}
+
+sub lost
+{
+	my ($server, $name, $path) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($server->wait_lock($s{$name}, 'lost', $path)->{granted}, 'f', "$name has lost $path, says zk_locks");
+	is($s{$name}->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'its token is an error');
+	my $result = $s{$name}->try("SELECT zk_unlock('$path')");
+	is($result->{text}, 'f', 'zk_unlock returns false');
+	like("@{ $result->{notices} }", qr/WARNING:.*lost/, 'with a warning');
+	return;
+}
+
+sub one_believer
+{
+	my ($servers, $name, $path) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(join(' ', map { $_->{pid} } map { $_->locks("path = '$path' AND state = 'held'") } @$servers),
+		$s{$name}->pid, "only $name believes to hold $path");
+	return;
+}
+
+sub clean
+{
+	my ($zk, $servers, @paths) = @_;
+	all_disconnect();
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Zklock::Server->assert_clean($zk, $servers, @paths);
 }
 
 sub all_disconnect { $_->disconnect foreach values %s; %s = (); return; }

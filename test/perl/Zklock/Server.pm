@@ -88,6 +88,9 @@ wait_for_log, ... Besides:
                        when that is connected
   wait_new_worker($pid)
                        until another one runs than this
+  worker_away          a test: terminates the worker and keeps it away, since a postmaster that
+                       is stopped starts no new one; sessions that exist go on. Returns its pid
+  worker_back($pid)    a test: the next worker comes, which is another one
   locks([$where])      rows of zk_locks, as a list of hashes
   lock_count([$where])
   wait_lock($what, $state [, $path])
@@ -108,6 +111,9 @@ wait_for_log, ... Besides:
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
   start_again          start after kill9, when the last process is gone
   describe_locks       zk_locks and zk_session as text, for messages
+
+C<$server-E<gt>one_node($zk, $path, $name)> is one TAP test: the path has one node in
+ZooKeeper, which is this server's and the one that zk_locks names as held.
 
 C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
 C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
@@ -131,7 +137,7 @@ use Time::HiRes qw(time);
 use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until default_timeout tail children_of on_failure);
+use Zklock::Util qw(wait_until default_timeout tail children_of on_failure freeze thaw);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -485,6 +491,28 @@ sub restart_worker
 	return;
 }
 
+sub worker_away
+{
+	my ($self) = @_;
+	$self->value('SELECT 1');    # the monitoring session must exist before
+	my $worker = $self->worker_pid;
+	freeze($self->postmaster_pid);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::is($self->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
+	$self->wait_session('no worker');
+	return $worker;
+}
+
+sub worker_back
+{
+	my ($self, $old) = @_;
+	thaw($self->postmaster_pid);
+	$self->wait_session;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::isnt($self->worker_pid, $old, 'a new worker has started');
+	return;
+}
+
 sub wait_lock
 {
 	my ($self, $what, $state, $path, $timeout) = @_;
@@ -596,6 +624,16 @@ sub failure_report
 	splice(@lines, 0, @lines - 50) if @lines > 50;
 	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
 	return $locks . "end of $log:\n" . join('', @lines);
+}
+
+# A test.
+sub one_node
+{
+	my ($self, $zk, $path, $name) = @_;
+	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Test::More::is_deeply($zk->places($path),
+		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
 }
 
 # ---- nothing left behind ----------------------------------------------------

@@ -18,6 +18,11 @@ Zklock::Session - one SQL session, with statements that run in the background
   my $r = $s->result;                        # waits for its end (at most 60 s)
   my $text = $s->finish;                     # the same, but the text; croaks on an error
 
+  $s->wait_row($condition [, $path]);    # until zk_locks shows a contender of this session
+                                         # like that; returns the row as a hash
+
+  $s->modes($path);     # what the session holds or waits for: 'exclusive held', 'shared waiting'
+
   $s->cancel;           # pg_cancel_backend, from another session
   $s->terminate;        # pg_terminate_backend, likewise
   $s->disconnect;       # as a client does that ends well; during a statement: as vanish
@@ -49,7 +54,7 @@ use Carp;
 use DBI;
 use DBD::Pg qw(:async);
 use Time::HiRes qw(time);
-use Zklock::Util qw(default_timeout);
+use Zklock::Util qw(default_timeout wait_until);
 
 our @CARP_NOT = qw(Zklock::Server);
 
@@ -77,6 +82,7 @@ sub new
 sub pid  { return $_[0]{pid}; }
 sub name { return $_[0]{name}; }
 sub dbh  { return $_[0]{dbh}; }
+sub server { return $_[0]{server}; }
 
 # Run code of DBD::Pg, keeping the server's notices.
 sub _guarded
@@ -193,6 +199,24 @@ sub query
 
 # The notices of the last statement, one text.
 sub notices { return join("\n", @{ $_[0]{notices} || [] }); }
+
+sub wait_row
+{
+	my ($self, $condition, $path) = @_;
+	my $server = $self->{server};
+	my $where  = "pid = $self->{pid} AND $condition" . (defined $path ? " AND path = '$path'" : '');
+	return wait_until { ($server->locks($where))[0] }
+	sub { "$self->{name} to be $condition\n" . $server->describe_locks };
+}
+
+# What was given up may still be on its way.
+sub modes
+{
+	my ($self, $path) = @_;
+	my @rows = $self->{server}->locks("pid = $self->{pid} AND path = '$path' AND state <> 'releasing'");
+	my @modes = sort map { "$_->{mode} $_->{state}" } @rows;
+	return @modes;
+}
 
 sub cancel
 {

@@ -25,6 +25,10 @@ after N s waiting for $what" otherwise. The only place of the harness that polls
 
 Seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60.
 
+=item increasing(@numbers)
+
+Is each number larger than the one before?
+
 =item tail($file [, $lines])
 
 The last lines of a file.
@@ -56,7 +60,7 @@ use Exporter 'import';
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap);
+our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing);
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
 
@@ -118,6 +122,12 @@ sub wait_until(&$;$)
 		nap($step);
 		$step *= 1.5 if $step < 0.03;
 	}
+}
+
+sub increasing
+{
+	my @numbers = @_;
+	return !grep { $numbers[ $_ - 1 ] >= $numbers[$_] } 1 .. $#numbers;
 }
 
 sub tail

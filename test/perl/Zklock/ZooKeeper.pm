@@ -30,7 +30,10 @@ Zklock::ZooKeeper - real ZooKeeper servers for tests
 
   $zk->shell->create('/a');      # administration: see Zklock::Shell
   $zk->children('/a')            # list of names; empty also if /a does not exist
+  $zk->wait_children('/a', 2)    # the same list, once it has so many
   $zk->owners('/a')              # the sessions that these are of, in the same order
+  $zk->places('/a')              # a reference to a list of "name owner": who has which place
+  $zk->foreigner('/a')           # a contender of another make; returns the path of its node
   $zk->wait_watched('/a/b');     # until somebody waits for this node to change or go
   $zk->wait_watched('/a/b', $a->session_id, $b->session_id);    # until both do
 
@@ -342,6 +345,28 @@ sub owners
 {
 	my ($self, $path) = @_;
 	return map { $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path);
+}
+
+sub places
+{
+	my ($self, $path) = @_;
+	return [ map { "$_ " . $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path) ];
+}
+
+sub wait_children
+{
+	my ($self, $path, $n) = @_;
+	my @nodes;
+	wait_until { @nodes = $self->children($path); @nodes == $n } sub { "$n nodes in $path; there are @nodes" };
+	return @nodes;
+}
+
+# A node with a name that locks have is a contender, whoever made it.
+sub foreigner
+{
+	my ($self, $path) = @_;
+	return $self->shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
+		ephemeral => 1, sequence => 1, makepath => 1);
 }
 
 sub mark

@@ -1,0 +1,107 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Semaphore - permits of a semaphore, for sessions of several servers
+
+=head1 SYNOPSIS
+
+  use Zklock::Semaphore;
+
+  Zklock::Semaphore::cast($zk, $a, $b);
+  new_path();                          # from now on it is about this semaphore
+
+  acquire($s1, 3);                     # one of three permits: 't'
+  acquire($s2, 3, '0');                # without waiting: 't' or 'f'
+  acquire_start($s3, 3);
+  wait_row($s3, $has_lease);           # it stands at the head and knows whom it waits for
+  release($s1);
+  settled(1);                          # one permit is held, and nothing else is there
+
+=head1 EXPORTS
+
+  $path                    the semaphore; new_path() makes up another one
+  used_paths               the paths for turns and leases of all that new_path has made up
+  acquire($session, $permits [, $timeout]), acquire_start(...), release($session)
+  sql($permits [, $timeout])
+                           the statement of acquire
+  leases, turns            names of the nodes that there are: permits or waits for one at the
+                           head, and the queue behind
+  wait_row($session, $condition)
+                           until zk_locks shows the session's contender like that; the row
+  $has_turn, $has_lease    conditions: it waits in the queue; at its head, with a lease
+  ask($session, $permits, $at_head)
+                           acquire_start, and returns the row when the wait has come so far,
+                           and both servers have heard of it
+  settled($held [, $what]) until nothing is under way, and so many permits are held
+
+=cut
+
+package Zklock::Semaphore;
+
+use strict;
+use warnings;
+
+use Exporter qw(import);
+use Zklock::Util qw(wait_until);
+
+our @EXPORT = qw($path new_path used_paths acquire acquire_start release sql leases turns wait_row
+  $has_turn $has_lease ask settled);
+
+our $path = '/t/slots';
+my $blocked = '(blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)';
+our $has_lease = "state = 'waiting' AND node ~ 'lease-\\d{10}\$' AND $blocked";
+our $has_turn  = "state = 'waiting' AND node ~ 'lock-\\d{10}\$' AND $blocked";
+
+my ($zk, @servers);
+my @used;
+
+sub cast { ($zk, @servers) = @_; return; }
+
+sub new_path
+{
+	$path = '/t/faulty/' . (1 + @used / 2);
+	push @used, "$path/locks", "$path/leases";
+	return $path;
+}
+
+sub used_paths { return @used; }
+
+sub sql
+{
+	my ($permits, $timeout) = @_;
+	return "SELECT zk_semaphore_acquire('$path', $permits" . (defined $timeout ? ", '$timeout')" : ')');
+}
+
+sub acquire       { my ($session, @arg) = @_; return $session->query(sql(@arg)); }
+sub acquire_start { my ($session, @arg) = @_; return $session->query_start(sql(@arg)); }
+sub release       { my ($session) = @_; return $session->query("SELECT zk_semaphore_release('$path')"); }
+sub leases        { return $zk->children("$path/leases"); }
+sub turns         { return $zk->children("$path/locks"); }
+sub wait_row      { my ($session, $condition) = @_; return $session->wait_row($condition, $path); }
+
+sub ask
+{
+	my ($session, $permits, $at_head) = @_;
+	acquire_start($session, $permits);
+	my $row = wait_row($session, $at_head ? $has_lease : $has_turn);
+	# A session that comes to one of the servers now queues behind all that came to the other.
+	$_->settle foreach @servers;
+	return $row;
+}
+
+sub settled
+{
+	my ($held, $what) = @_;
+	my $count = sub { my $n = 0; $n += $_->lock_count foreach @servers; return $n; };
+	wait_until { turns() == 0 && leases() == $held && $count->() == $held }
+	sub {
+		($what ? "$what: " : '') . "$held permits and nothing else\nleft: @{[ turns(), leases() ]}\n"
+		  . join('', map { $_->describe_locks } @servers);
+	};
+	return;
+}
+
+1;

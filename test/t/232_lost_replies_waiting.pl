@@ -1,0 +1,257 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Requests and replies that get lost while sessions wait: everybody keeps its place, and hears
+# of the end of its predecessor.
+#
+# Server a talks to ZooKeeper through a proxy that loses the k-th reply or request of a
+# kind, and its connection with it; b talks to ZooKeeper directly.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(increasing wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+# Long enough to expire never, which is checked at the end; the pause between attempts to
+# connect is a sixtieth of it.
+my @conf = ("zklock.session_timeout = '12s'");
+my $a    = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $id   = $a->session_id;
+
+my @as = map { $a->session(name => "a$_") } 1 .. 4;
+my @bs = map { $b->session(name => "b$_") } 1 .. 2;
+
+# Until a watches the first node of a path: has heard that it must wait for it.
+sub wait_watching
+{
+	my ($path) = @_;
+	my ($node) = $zk->children($path);
+	return $zk->wait_watched("$path/$node", $id);
+}
+
+my @fates = ([ lose_reply => 'reply' ], [ lose_request => 'request' ]);
+
+foreach my $fate (@fates)
+{
+	my ($lose, $thing) = @$fate;
+	subtest "sessions that wait keep their order when the $thing of a create is lost" => sub {
+		foreach my $k (1 .. 3)
+		{
+			my $path = "/l/wait-$thing-$k";
+			is($bs[0]->query("SELECT zk_lock('$path')"), 't', 'b holds the lock');
+			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
+			# k sessions of a, for whom one node stands, or would.
+			foreach my $i (0 .. $k - 1)
+			{
+				$as[$i]->query_start("SELECT zk_lock('$path')");
+				$a->wait_waiting($as[$i]);
+			}
+			ok($proxy->fired($fault), "$thing of create is lost with $k in the queue");
+			$a->wait_session;
+			wait_until { $zk->children($path) == 2 } 'two nodes, one for each server';
+			# A session of b may go before a node that b has not heard of.
+			$b->settle;
+			$bs[1]->query_start("SELECT zk_lock('$path')");
+			$b->wait_waiting($bs[1]);
+			$bs[0]->query("SELECT zk_unlock('$path')");
+			my @order = (@as[ 0 .. $k - 1 ], $bs[1]);
+			while (my $next = shift @order)
+			{
+				is($next->finish, 't', $next->name . ' gets the lock');
+				ok($_->busy, $_->name . ' waits') foreach @order;
+				is($next->query("SELECT zk_unlock('$path')"), 't', 'and gives it back');
+			}
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+		}
+	};
+}
+
+subtest 'the place is that of the node whose reply was lost' => sub {
+	my $path = '/l/place';
+	$bs[0]->query("SELECT zk_lock('$path')");
+	my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
+	$as[0]->query_start("SELECT zk_lock('$path')");
+	ok($proxy->fired($fault), 'a reply of create is held back');
+	wait_until { $zk->children($path) == 2 } 'the node';
+	my @nodes = $zk->children($path);
+	$b->settle;
+	$bs[1]->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($bs[1]);
+	wait_until { $zk->children($path) == 3 } 'the node of a newcomer';
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$proxy->heal;
+	$a->wait_session;
+	$a->wait_value("SELECT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
+	pass('the node is found again');
+	$bs[0]->query("SELECT zk_unlock('$path')");
+	is($as[0]->finish, 't', 'and keeps its place');
+	ok($bs[1]->busy, 'before who came after it');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	is($bs[1]->finish, 't', 'who is next');
+	$bs[1]->query("SELECT zk_unlock('$path')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
+foreach my $fate (@fates)
+{
+	my ($lose, $thing) = @$fate;
+	subtest "a session hears of the end of its predecessor when the $thing of a getData is lost" => sub {
+		foreach my $k (1 .. 3)
+		{
+			my @paths = map { "/l/getData-$thing-$k-$_" } 1 .. $k;
+			my $fault = $proxy->$lose(op => 'getData', nth => $k, path => "^/l/getData-$thing-$k-");
+			foreach my $i (0 .. $#paths)
+			{
+				$bs[0]->query("SELECT zk_lock('$paths[$i]')");
+				$as[$i]->query_start("SELECT zk_lock('$paths[$i]')");
+				$a->wait_waiting($as[$i]);
+			}
+			ok($proxy->fired($fault), "$thing $k of getData is lost");
+			$a->wait_session;
+			ok($as[$_]->busy, 'the waiter waits') foreach 0 .. $#paths;
+			foreach my $i (0 .. $#paths)
+			{
+				$bs[0]->query("SELECT zk_unlock('$paths[$i]')");
+				is($as[$i]->finish, 't', 'and hears of the end of its predecessor');
+				$as[$i]->query("SELECT zk_unlock('$paths[$i]')");
+			}
+			Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
+		}
+	};
+}
+
+foreach my $op (qw(setWatches sync))
+{
+	foreach my $fate (@fates)
+	{
+		my ($lose, $thing) = @$fate;
+		subtest "a session hears of the end of its predecessor when the $thing of a $op is lost on a new connection" => sub {
+			foreach my $k (1 .. 3)
+			{
+				my $path  = "/l/$op-$thing-$k";
+				my $fault = $proxy->$lose(op => $op, nth => $k);
+				$bs[0]->query("SELECT zk_lock('$path')");
+				$as[0]->query_start("SELECT zk_lock('$path')");
+				$a->wait_waiting($as[0]);
+				wait_watching($path);
+				# Each new connection sets all watches again.
+				until ($proxy->has_fired($fault))
+				{
+					my $n = $proxy->counts->{$op} || 0;
+					$proxy->drop;
+					wait_until { ($proxy->counts->{$op} || 0) > $n || $proxy->has_fired($fault) }
+					  "$op on a new connection";
+				}
+				ok($proxy->fired($fault), "$thing $k of $op is lost");
+				$a->wait_session;
+				ok($as[0]->busy, 'the waiter waits');
+				$bs[0]->query("SELECT zk_unlock('$path')");
+				is($as[0]->finish, 't', 'and hears of the end of its predecessor');
+				$a->one_node($zk, $path, 'with one node');
+				$as[0]->query("SELECT zk_unlock('$path')");
+				Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+			}
+		};
+	}
+}
+
+subtest 'a session hears of the end of its predecessor when the event is lost with its connection' => sub {
+	foreach my $k (1 .. 3)
+	{
+		my $path = "/l/event-$k";
+		$bs[0]->query("SELECT zk_lock('$path')");
+		foreach my $i (0 .. $k - 1)
+		{
+			$as[$i]->query_start("SELECT zk_lock('$path')");
+			$a->wait_waiting($as[$i]);
+		}
+		wait_watching($path);
+		$proxy->blackhole('replies');
+		$bs[0]->query("SELECT zk_unlock('$path')");
+		wait_until { $zk->children($path) == 1 } 'the predecessor to be gone';
+		$proxy->cut;
+		$proxy->heal;
+		foreach my $i (0 .. $k - 1)
+		{
+			is($as[$i]->finish, 't', "a lost event holds up nobody of $k");
+			$as[$i]->query("SELECT zk_unlock('$path')");
+		}
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+};
+
+# A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
+# the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
+# does not.
+sub story
+{
+	my ($path, $what) = @_;
+	my @trouble;
+	my @token;
+	$as[0]->query("SELECT zk_lock('$path')");
+	push @token, $as[0]->query("SELECT zk_fencing_token('$path')");
+	$bs[0]->query_start("SELECT zk_lock('$path')");
+	$b->wait_waiting($bs[0]);
+	$as[1]->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($as[1]);
+	$as[2]->query_start("SELECT zk_lock('$path')");
+	$a->wait_waiting($as[2]);
+	my @waiting = ($bs[0], $as[1], $as[2]);
+	push @trouble, 'a waiter was let in' if grep { !$_->busy } @waiting;
+	$as[0]->query("SELECT zk_unlock('$path')");
+	while (@waiting)
+	{
+		my ($next) = wait_until { grep { !$_->busy } @waiting } "$what: somebody to get the lock";
+		($next) = grep { !$_->busy } @waiting;
+		@waiting = grep { $_ != $next } @waiting;
+		push @trouble, 'no lock: ' . $next->name if $next->finish ne 't';
+		push @token, $next->query("SELECT zk_fencing_token('$path')");
+		push @trouble, 'two at a time' if grep { !$_->busy } @waiting;
+		push @trouble, 'not to be unlocked' if $next->query("SELECT zk_unlock('$path')") ne 't';
+	}
+	push @trouble, "tokens @token" unless increasing(@token);
+	return "@trouble";
+}
+
+subtest 'the undisturbed story has an end' => sub {
+	is(story('/l/story', 'undisturbed'), '', 'the undisturbed story');
+	$a->assert_clean($zk, '/l/story');
+};
+
+foreach my $fate (@fates)
+{
+	my ($lose, $thing) = @$fate;
+	subtest "the story has the same end with the connection lost at any $thing" => sub {
+		my $step;
+		for ($step = 1; $step < 60; $step++)
+		{
+			my $path  = "/l/story-$thing-$step";
+			my $fault = $proxy->$lose(op => '*', nth => $step, any => 1);
+			my $fault_list = story($path, "$thing $step");
+			my $fired = $proxy->has_fired($fault);
+			last unless $fired;
+			is($fault_list, '', "connection lost with $thing $step, $fired->[0]");
+			$a->wait_session;
+			# What comes next must not meet the fault of this step's clean-up.
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+		}
+		$proxy->clear;
+		# How many there are depends on whether a2 joins a1's run or opens another.
+		cmp_ok($step, '>', 4, "the story has several ${thing}s");
+		cmp_ok($step, '<', 60, 'and an end');
+		Zklock::Server->assert_clean($zk, [ $a, $b ], "/l/story-$thing-$step");
+	};
+}
+
+is($a->session_id, $id, 'it was the same session all the time');
+is($a->zk_session->{expirations}, 0, 'without an expiration');
+$_->disconnect foreach @as, @bs;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/l/story');
+done_testing;
