@@ -51,10 +51,10 @@ subtest 'clients of all kinds stand in the order of their queue' => sub {
 		rows($path, '"position", kind, mode, dialect, granted, server, pid, usename, application_name, heeds_us, fencing_token'),
 		[
 			[ 1, 'lock', 'exclusive', 'hive', 't', undef, undef, undef, undef, 'f', undef ],
-			[ 2, 'lock', 'exclusive', 'curator', 'f', 'a', $s1->pid, $user, '287_contenders.pl', 't', undef ],
+			[ 2, 'lock', 'exclusive', 'curator', 'f', 'a', $s1->pid, $user, '289_contenders.pl', 't', undef ],
 			[ 3, 'lock', 'exclusive', 'kazoo', 'f', undef, undef, undef, undef, 'f', undef ],
 			[ 4, 'lock', 'exclusive', 'curator', 'f', undef, undef, undef, undef, 't', undef ],
-			[ 5, 'lock', 'shared', 'curator_rw', 'f', 'b', $t->pid, $user, '287_contenders.pl', 't', undef ]
+			[ 5, 'lock', 'shared', 'curator_rw', 'f', 'b', $t->pid, $user, '289_contenders.pl', 't', undef ]
 		],
 		'who they are, who is granted, and who does not wait for our names');
 	is(cell($path, 'owner', "dialect = 'kazoo'"), 'kaz', "kazoo's identifier");
