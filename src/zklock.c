@@ -14,8 +14,8 @@
 #include <limits.h>
 
 #include "backend/backend.h"
-#include "backend/guard.h"
 #include "backend/guard_setting.h"
+#include "backend/interrupt.h"
 #include "backend/path_rules.h"
 #include "compat.h"
 #include "fault.h"
@@ -27,7 +27,7 @@
 #include "worker/worker.h"
 #include "zk/connect_string.h"
 
-COMPAT_MODULE_MAGIC("zklock", "1.0");
+COMPAT_MODULE_MAGIC("zklock", "1.1");
 
 PGDLLEXPORT void _PG_init(void);
 
@@ -73,8 +73,6 @@ check_servers(char **newval, void **extra, GucSource source)
 	ConnectString parsed;
 	const char	 *fault;
 
-	(void) extra;
-	(void) source;
 	if (strlen(*newval) >= ZKLOCK_SERVERS_SIZE)
 		fault = "The value is too long.";
 	else
@@ -90,8 +88,6 @@ check_servers(char **newval, void **extra, GucSource source)
 static bool
 check_max_locks(int *newval, void **extra, GucSource source)
 {
-	(void) extra;
-	(void) source;
 	if (*newval == 0)
 	{
 		GUC_check_errdetail("It must be -1, for a value derived from \"max_connections\", or positive.");
@@ -103,8 +99,6 @@ check_max_locks(int *newval, void **extra, GucSource source)
 static bool
 check_max_locks_per_session(int *newval, void **extra, GucSource source)
 {
-	(void) extra;
-	(void) source;
 	if (*newval == 0)
 	{
 		GUC_check_errdetail("It must be -1, for a quarter of \"zklock.max_locks\", or positive.");
@@ -128,7 +122,6 @@ define_allowed_paths(void)
 static void
 report_faults(const char *newval, void *extra)
 {
-	(void) extra;
 	if (MyBackendType == B_BG_WORKER)
 		ereport(LOG, (errmsg("faults are now \"%s\"", newval)));
 }
@@ -179,7 +172,7 @@ define_settings(void)
 	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",
 							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
 							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,
-							 PGC_USERSET, 0, NULL, guard_set_loss_policy, NULL);
+							 PGC_USERSET, 0, NULL, interrupt_set_policy, NULL);
 	DefineCustomEnumVariable("zklock.parent_nodes",
 							 "Sets what missing nodes above this session's locks are created as.",
 							 "ZooKeeper removes a \"container\" some time after it has become empty; with \"existing\" none are created.",

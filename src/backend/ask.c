@@ -14,8 +14,9 @@
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "compat.h"
+#include "shared/clock.h"
 #include "storage/ipc.h"
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 #define TURN_MS 100		/* between two looks whether a slot is free */
 #define ANSWER_MS 30000 /* how long to wait for an answer */
@@ -34,7 +35,6 @@ sleep_interruptibly(long ms)
 static void
 drop_errand(int code, Datum arg)
 {
-	(void) code;
 	errand_drop((Errand *) DatumGetPointer(arg));
 }
 

@@ -1,6 +1,6 @@
 /*
  * guard.h
- *		What becomes of a session that has lost a lock.
+ *		The commit guard: no commit on the strength of a lock that was lost.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -9,13 +9,22 @@
 
 #include "shared/settings.h"
 
-extern void guard_start_session(void);
-extern void guard_come_first(void);
-extern void guard_commit(void);
-extern void guard_defer_interrupts(void);
-extern void guard_set_loss_policy(int policy, void *extra);
-extern void guard_forget(void);
-extern void guard_released(CommitGuard taken_under, bool proved);
-extern void guard_install_hooks(void);
+/* When the locks are looked at */
+typedef enum GuardMoment
+{
+	GUARD_EARLY, /* before others' callbacks, which may commit elsewhere */
+	GUARD_FINAL	 /* before the commit here */
+} GuardMoment;
+
+typedef enum GuardProof
+{
+	GUARD_UNPROVED, /* the lock may have been lost */
+	GUARD_PROVED	/* it was held */
+} GuardProof;
+
+extern void		  guard_check(GuardMoment moment);
+extern GuardProof guard_proof(int entry);
+extern void		  guard_released(CommitGuard taken_under, GuardProof proof);
+extern void		  guard_forget(void);
 
 #endif /* ZKLOCK_GUARD_H */

@@ -2,10 +2,11 @@
  * guard_setting.c
  *		Who may set zklock.commit_guard.
  *
- * The setting protects what a session does from its own loss of locks, and
- * others from that.  So anyone may make it stricter, but only superusers, and
- * roles with the privilege to set it, laxer than what they gave.  PostgreSQL
- * has no such kind of setting.  For it, this one is anyone's; the rest is here:
+ * The setting protects a session's work from its own loss of locks, and others
+ * from that work.  So anyone may make it stricter, but only superusers, and
+ * roles with the privilege to set it, may make it laxer than what they gave.
+ * PostgreSQL has no such kind of setting.  To PostgreSQL, anyone may set this
+ * one; the rest is here:
  *
  *	in a session		a value must not be laxer than the one that RESET brings
  *						back, which is what the administrator gave
@@ -13,9 +14,7 @@
  *						only the strictest value is sure not to be laxer
  *	for roles and databases
  *						ALTER ROLE and ALTER DATABASE treat the setting as one
- *						for superusers.  A check of values would not do: they
- *						have none for RESET and RESET ALL, with which a role could
- *						remove what it was given.
+ *						for superusers
  *
  * Runs in: all processes.  Changes only what is private to them.
  *
@@ -25,9 +24,9 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
-#include "backend/guard.h"
 #include "backend/guard_setting.h"
 #include "compat.h"
+#include "shared/settings.h"
 
 const struct config_enum_entry guard_setting_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
 														  {"quorum", COMMIT_GUARD_QUORUM, false},
@@ -59,7 +58,6 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 {
 	const char *given;
 
-	(void) extra;
 	if ((source != PGC_S_CLIENT && source != PGC_S_TEST && source != PGC_S_SESSION) ||
 		IsParallelWorker())
 		return true;
@@ -78,6 +76,19 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 	return false;
 }
 
+/*
+ * Has ALTER ROLE and ALTER DATABASE treat the setting as one that only superusers
+ * set, by saying so in the setting's own record while they run.
+ *
+ * A check of values would not do: none is made for RESET and RESET ALL, with
+ * which a role could remove what it was given.  To look for these in the
+ * statement would mean to do again what PostgreSQL does: find out whether the
+ * role has the setting, keep it in a RESET ALL which removes others, and know of
+ * privileges that are granted for parameters.  PostgreSQL does all that right for
+ * a setting with this context.  The record is private to the process, nothing
+ * else is set meanwhile, and if something were, the context is stricter than the
+ * usual one.
+ */
 static void
 utility_hook(COMPAT_UTILITY_PARAMS)
 {

@@ -60,7 +60,6 @@ path_rules_check_allowed(char **newval, void **extra, GucSource source)
 	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
 				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
 
-	(void) extra;
 	path_list_begin(&reader, *newval, PATH_LIST_PATHS);
 	while (path_list_next(&reader, &item))
 	{
@@ -142,8 +141,6 @@ path_rules_check_dialects(char **newval, void **extra, GucSource source)
 	PathListItem   item;
 	NodeDialect	   dialect;
 
-	(void) extra;
-	(void) source;
 	path_list_begin(&reader, *newval, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &item))
 	{

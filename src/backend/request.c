@@ -23,7 +23,7 @@
 #include "shared/share.h"
 #include "shared/worker_process.h"
 #include "utils/timestamp.h"
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 /*
  * Claims an entry and fills it with a request, which the worker sees once the
@@ -70,24 +70,6 @@ request_contender(const ContenderRequest *request)
 	entry_ask(index);
 	pfree(data);
 	return index;
-}
-
-/*
- * The same for a lock.
- *
- *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
- */
-int
-request_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms)
-{
-	ContenderRequest request = {.kind = CONTENDER_LOCK,
-								.path = path,
-								.mode = mode,
-								.scope = scope,
-								.nowait = timeout_ms == LOCK_NO_WAIT,
-								.since = GetCurrentTimestamp()};
-
-	return request_contender(&request);
 }
 
 /* Raises an error for a lost lock. */

@@ -24,7 +24,6 @@ typedef struct ContenderRequest
 } ContenderRequest;
 
 extern int	request_contender(const ContenderRequest *request);
-extern int	request_lock(const char *path, LockMode mode, LockScope scope, int64 timeout_ms);
 extern void request_report_lost(int index, const char *path);
 extern void request_report_unreachable(const char *path);
 extern void request_report_failure(int index, const char *path, ContenderFailure failure, int code);

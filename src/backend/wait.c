@@ -256,16 +256,3 @@ wait_for_entry(Wait *wait, int index)
 						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }
-
-/* The same for a lock, as a wait of its own. */
-bool
-wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms)
-{
-	Wait wait;
-
-	wait_begin(&wait, path, mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock", timeout_ms);
-	if (!wait_for_entry(&wait, index))
-		return false;
-	wait_end(&wait);
-	return true;
-}

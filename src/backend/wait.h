@@ -20,7 +20,6 @@ typedef struct Wait
 	bool		logged;		  /* for log_lock_waits */
 } Wait;
 
-extern bool wait_for_grant(int index, const char *path, LockMode mode, int64 timeout_ms);
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
 extern void wait_end(const Wait *wait);

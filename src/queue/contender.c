@@ -133,8 +133,7 @@ contender_turn_away(Contender *c, ContenderFailure failure)
 
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
- * session wants that, it is interrupted; explain_interrupt() in guard.c makes the
- * message of it.
+ * session wants that, it is interrupted; interrupt.c makes the message of it.
  */
 void
 contender_lose(Contender *c, LossReason reason)

@@ -15,7 +15,7 @@
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "utils/hsearch.h"
-#include "zk/zk_client.h"
+#include "zk/zk_call.h"
 
 /* The number of the grant under a node is the low part of a fencing token. */
 #define TOKEN_GRANT_BITS 12

@@ -57,6 +57,7 @@
 #include "queue/run_pump.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
+#include "zk/zk_client.h"
 
 /* Forgets a path that nobody needs. */
 static void

@@ -23,7 +23,9 @@
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/watch.h"
+#include "shared/session_info.h"
 #include "shared/share.h"
+#include "zk/zk_client.h"
 
 typedef struct CheckCall
 {

@@ -54,7 +54,7 @@ typedef enum EntryKind
 {
 	CONTENDER_LOCK,
 	CONTENDER_TURN,	 /* the lock that says whose turn it is at a semaphore */
-	CONTENDER_PERMIT /* a lease of a semaphore */
+	CONTENDER_PERMIT /* a permit of a semaphore */
 } EntryKind;
 
 /* How long an acquisition lasts. */
@@ -143,7 +143,7 @@ typedef struct EntryStatus
 	/* The worker */
 	uint32			 check_done;	 /* number of the check passed last */
 	uint64			 run_id;		 /* run it belongs to, 0 if none */
-	int				 others_permits; /* fewest that older leases tell of, 0 if none */
+	int				 others_permits; /* fewest that older permits tell of, 0 if none */
 	int64			 token;			 /* fencing token, 0 until granted */
 	TimestampTz		 granted_at;
 	ContenderFailure failure;

@@ -9,11 +9,9 @@
 
 #include "datatype/timestamp.h"
 #include "recipes/node_name.h"
+#include "shared/limits.h"
 #include "storage/lwlock.h"
 
-#define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
-#define ZKLOCK_ERROR_SIZE 256
-#define ZKLOCK_PASSWORD_SIZE 16 /* of a ZooKeeper session */
 #define ZKLOCK_ENDED_SESSIONS 16
 
 typedef enum SessionState

@@ -28,7 +28,7 @@
 
 /* An argument as a message shows it: a long one's beginning. */
 char *
-shown_argument(const char *value)
+argument_shown(const char *value)
 {
 	size_t len = strlen(value);
 
@@ -37,12 +37,9 @@ shown_argument(const char *value)
 	return psprintf("%.*s...", pg_mbcliplen(value, len, SHOWN_MAX), value);
 }
 
-/*
- * Checks a path and returns it in UTF-8.  What is to be unlocked need not be
- * allowed any more.
- */
+/* Checks a path and returns it in UTF-8. */
 char *
-check_path(text *arg, bool to_lock)
+argument_to_path(text *arg, PathRule rule)
 {
 	char	 *path = text_to_cstring(arg);
 	char	 *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
@@ -50,9 +47,9 @@ check_path(text *arg, bool to_lock)
 
 	if (fault != PATH_OK)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", shown_argument(path)),
+						errmsg("invalid ZooKeeper path: \"%s\"", argument_shown(path)),
 						errdetail_internal("%s", path_fault_detail(fault))));
-	if (to_lock && !path_rules_allow(path))
+	if (rule == ALLOWED_PATHS_ONLY && !path_rules_allow(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("permission denied for ZooKeeper path \"%s\"", path),
 						errdetail("The path is not in \"zklock.allowed_paths\".")));
@@ -60,38 +57,41 @@ check_path(text *arg, bool to_lock)
 }
 
 /*
- * Raises an error in a security-restricted operation, such as ANALYZE: there
- * PostgreSQL calls functions in which the owner of a table, say, may do what it
+ * Raises an error in a security-restricted operation, such as ANALYZE.  There
+ * PostgreSQL calls functions in which, say, the owner of a table may do what it
  * likes, but what the session holds, and the paths it may lock, are those of
  * the user who maintains the table.
  */
 void
-refuse_restricted_operation(const char *what)
+argument_refuse_restricted(const char *what)
 {
 	if (InSecurityRestrictedOperation())
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("cannot %s within security-restricted operation", what)));
 }
 
-/* The process that holds a session's locks is its leader. */
+/*
+ * Raises an error where a session cannot have locks.  In a parallel operation
+ * the process that holds them is the leader.
+ */
 void
-require_lock_holder(void)
+argument_require_holder(void)
 {
 	zklock_require_preload();
 	if (IsParallelWorker())
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("cannot use ZooKeeper locks during a parallel operation")));
-	refuse_restricted_operation("use ZooKeeper locks");
+	argument_refuse_restricted("use ZooKeeper locks");
 }
 
 /* The path argument of a function, checked, in UTF-8. */
 char *
-path_argument(FunctionCallInfo fcinfo, bool to_lock)
+argument_path(FunctionCallInfo fcinfo, PathRule rule)
 {
-	require_lock_holder();
+	argument_require_holder();
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
-	return check_path(PG_GETARG_TEXT_PP(0), to_lock);
+	return argument_to_path(PG_GETARG_TEXT_PP(0), rule);
 }
 
 /*
@@ -99,7 +99,7 @@ path_argument(FunctionCallInfo fcinfo, bool to_lock)
  * longest interval, which is that of infinity, is in the range of an int64.
  */
 int64
-interval_argument(FunctionCallInfo fcinfo, int n)
+argument_timeout(FunctionCallInfo fcinfo, int n)
 {
 	Interval *timeout;
 	double	  ms;

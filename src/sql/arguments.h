@@ -9,11 +9,18 @@
 
 #include "fmgr.h"
 
-extern char *shown_argument(const char *value);
-extern char *check_path(text *arg, bool to_lock);
-extern void	 refuse_restricted_operation(const char *what);
-extern void	 require_lock_holder(void);
-extern char *path_argument(FunctionCallInfo fcinfo, bool to_lock);
-extern int64 interval_argument(FunctionCallInfo fcinfo, int n);
+/* Which paths a function takes */
+typedef enum PathRule
+{
+	ALLOWED_PATHS_ONLY, /* those in zklock.allowed_paths */
+	ANY_PATH			/* what is to be unlocked need not be allowed any more */
+} PathRule;
+
+extern char *argument_shown(const char *value);
+extern char *argument_to_path(text *arg, PathRule rule);
+extern void	 argument_refuse_restricted(const char *what);
+extern void	 argument_require_holder(void);
+extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);
+extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
 
 #endif /* ZKLOCK_ARGUMENTS_H */

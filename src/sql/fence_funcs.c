@@ -33,7 +33,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/backend.h"
+#include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "compat.h"
@@ -133,14 +133,20 @@ write_own(SPIPlanPtr plan, Datum *args)
 		elog(ERROR, "could not write fencing tokens: %s", SPI_result_code_string(result));
 }
 
+typedef enum TokenWrite
+{
+	IF_HIGHER, /* than that of the row */
+	IF_NOT_LOWER
+} TokenWrite;
+
 /*
- * Writes a token if it is higher than that of the row, or if even_same and it
- * is the same.  Locks the row in any case.  Returns whether it has written.
+ * Writes a token if the condition holds.  Locks the row in any case.  Returns
+ * whether it has written.
  */
 static bool
-write_token(Datum path, int64 token, bool even_same)
+write_token(Datum path, int64 token, TokenWrite condition)
 {
-	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(even_same)};
+	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(condition == IF_NOT_LOWER)};
 
 	write_own(plans.write, args);
 	return SPI_processed == 1;
@@ -172,7 +178,7 @@ advance_token(Datum path, int64 token)
 	int64		  seen;
 	TransactionId writer;
 
-	if (write_token(path, token, false))
+	if (write_token(path, token, IF_HIGHER))
 		return token;
 
 	/*
@@ -181,7 +187,7 @@ advance_token(Datum path, int64 token)
 	 */
 	seen = read_token(path, &writer);
 	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
-		write_token(path, token, true);
+		write_token(path, token, IF_NOT_LOWER);
 	return seen;
 }
 
@@ -195,7 +201,7 @@ report_lower_token(const char *path, const char *shown_path, int64 token, int64 
 {
 	const char *table = quote_qualified_identifier(plans.schema, "zk_fences");
 
-	if (backend_proved_token(path) == token)
+	if (lock_proved_token(path) == token)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("a fencing token has been seen for ZooKeeper path \"%s\" that ZooKeeper cannot have given yet",
@@ -230,13 +236,13 @@ zk_fence(PG_FUNCTION_ARGS)
 	int64 proved;
 	int64 seen;
 
-	refuse_restricted_operation("use fencing tokens");
+	argument_refuse_restricted("use fencing tokens");
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("fencing token must not be null")));
-	path = check_path(PG_GETARG_TEXT_PP(0), true);
+	path = argument_to_path(PG_GETARG_TEXT_PP(0), ALLOWED_PATHS_ONLY);
 	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	token = PG_GETARG_INT64(1);
 	if (token <= 0)
@@ -244,7 +250,7 @@ zk_fence(PG_FUNCTION_ARGS)
 						errmsg("fencing token must be greater than zero")));
 	PreventCommandIfReadOnly("zk_fence()");
 	PreventCommandIfParallelMode("zk_fence()");
-	proved = backend_proved_token(path);
+	proved = lock_proved_token(path);
 	if (proved != 0 && token > proved)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("fencing token is not one of ZooKeeper path \"%s\"", shown_path),

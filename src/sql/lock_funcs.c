@@ -2,7 +2,7 @@
  * lock_funcs.c
  *		SQL functions that lock and unlock.
  *
- * They check their arguments and call backend.c.
+ * They check their arguments and call lock.c.
  *
  * Runs in: backends.
  *
@@ -11,10 +11,9 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "shared/clock.h"
-#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -44,26 +43,33 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  */
 
 static int
-compare_paths(const void *a, const void *b)
+compare_targets(const void *a, const void *b)
 {
-	return strcmp(*(char *const *) a, *(char *const *) b);
+	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
+}
+
+/* The set that consists of the path argument of a function; *target is part of it. */
+static LockSet
+path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, LockTarget *target)
+{
+	*target = (LockTarget){.path = argument_path(fcinfo, rule), .mode = mode};
+	return (LockSet){.targets = target, .n = 1};
 }
 
 /*
- * The paths argument of a function: checked, in UTF-8, each once, in the one
- * order in which everybody locks several paths.
+ * The set of the paths in the array argument of a function: checked, each once,
+ * in the one order in which everybody locks several paths.
  */
-static char **
-paths_argument(FunctionCallInfo fcinfo, bool to_lock, int *npaths)
+static LockSet
+paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
+	LockSet	   set = {NULL, 0};
 	ArrayType *array;
 	Datum	  *elements;
 	bool	  *nulls;
 	int		   n;
-	char	 **paths;
-	int		   unique = 0;
 
-	require_lock_holder();
+	argument_require_holder();
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path array must not be null")));
@@ -76,22 +82,22 @@ paths_argument(FunctionCallInfo fcinfo, bool to_lock, int *npaths)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("path array must not be empty")));
 
-	paths = palloc(n * sizeof(char *));
+	set.targets = palloc(n * sizeof(LockTarget));
 	for (int i = 0; i < n; i++)
 	{
 		if (nulls[i])
 			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 							errmsg("path array must not contain nulls")));
-		paths[i] = check_path(DatumGetTextPP(elements[i]), to_lock);
+		set.targets[i].path = argument_to_path(DatumGetTextPP(elements[i]), rule);
+		set.targets[i].mode = mode;
 	}
-	qsort(paths, n, sizeof(char *), compare_paths);
+	qsort(set.targets, n, sizeof(LockTarget), compare_targets);
 	for (int i = 0; i < n; i++)
 	{
-		if (i == 0 || strcmp(paths[i], paths[unique - 1]) != 0)
-			paths[unique++] = paths[i];
+		if (i == 0 || compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
+			set.targets[set.n++] = set.targets[i];
 	}
-	*npaths = unique;
-	return paths;
+	return set;
 }
 
 /* ------------------------------------------------------------------------
@@ -102,57 +108,27 @@ paths_argument(FunctionCallInfo fcinfo, bool to_lock, int *npaths)
 static Datum
 lock_one(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
-	char *path = path_argument(fcinfo, true);
-	int64 timeout_ms = interval_argument(fcinfo, 1);
+	LockTarget target;
+	LockSet	   set = path_argument(fcinfo, ALLOWED_PATHS_ONLY, mode, &target);
 
-	PG_RETURN_BOOL(backend_lock(path, mode, scope, timeout_ms));
+	PG_RETURN_BOOL(lock_acquire(&set, scope, argument_timeout(fcinfo, 1)));
 }
 
 static Datum
 try_lock_one(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
-	PG_RETURN_BOOL(backend_lock(path_argument(fcinfo, true), mode, scope, LOCK_NO_WAIT));
+	LockTarget target;
+	LockSet	   set = path_argument(fcinfo, ALLOWED_PATHS_ONLY, mode, &target);
+
+	PG_RETURN_BOOL(lock_acquire(&set, scope, LOCK_NO_WAIT));
 }
 
-/* Locks all paths, or none if the timeout passes or an error occurs. */
 static Datum
 lock_all(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
-	int			  npaths;
-	char		**paths = paths_argument(fcinfo, true, &npaths);
-	int64		  timeout_ms = interval_argument(fcinfo, 1);
-	int64		  start = zklock_now_ms();
-	volatile int  locked = 0;
-	volatile bool all = true;
+	LockSet set = paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
-	PG_TRY();
-	{
-		while (all && locked < npaths)
-		{
-			int64 left = timeout_ms;
-
-			/* The last wait may end a little late, but is not a try-lock. */
-			if (timeout_ms > 0)
-				left = Max(timeout_ms - (zklock_now_ms() - start), 1);
-			all = backend_lock(paths[locked], mode, scope, left);
-			if (all)
-				locked++;
-		}
-	}
-	PG_CATCH();
-	{
-		while (locked > 0)
-			backend_undo_lock(paths[--locked], mode, scope);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-
-	if (!all)
-	{
-		while (locked > 0)
-			backend_undo_lock(paths[--locked], mode, scope);
-	}
-	PG_RETURN_BOOL(all);
+	PG_RETURN_BOOL(lock_acquire(&set, scope, argument_timeout(fcinfo, 1)));
 }
 
 /*
@@ -205,8 +181,8 @@ zk_try_xact_lock(PG_FUNCTION_ARGS)
 /*
  * zk_lock_shared(path text, timeout interval) returns boolean
  *
- * Acquires a shared session-level lock.  Who holds the path exclusively is
- * granted at once.
+ * Acquires a shared session-level lock.  A session that holds the path
+ * exclusively is granted it at once.
  */
 Datum
 zk_lock_shared(PG_FUNCTION_ARGS)
@@ -254,16 +230,28 @@ zk_try_xact_lock_shared(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* True if all were held. */
+static Datum
+unlock_one(FunctionCallInfo fcinfo, LockMode mode)
+{
+	LockTarget target;
+	LockSet	   set = path_argument(fcinfo, ANY_PATH, mode, &target);
+
+	PG_RETURN_BOOL(lock_release(&set));
+}
+
+/* Those that are held are unlocked even if others are not.  True if all were. */
 static Datum
 unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
 {
-	int	   npaths;
-	char **paths = paths_argument(fcinfo, false, &npaths);
-	bool   all = true;
+	LockSet set = paths_argument(fcinfo, ANY_PATH, mode);
+	bool	all = true;
 
-	for (int i = npaths - 1; i >= 0; i--)
-		all &= backend_unlock(paths[i], mode);
+	for (int i = set.n - 1; i >= 0; i--)
+	{
+		LockSet one = {.targets = &set.targets[i], .n = 1};
+
+		all &= lock_release(&one);
+	}
 	PG_RETURN_BOOL(all);
 }
 
@@ -276,7 +264,7 @@ unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
 Datum
 zk_unlock(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(backend_unlock(path_argument(fcinfo, false), LOCK_MODE_EXCLUSIVE));
+	return unlock_one(fcinfo, LOCK_MODE_EXCLUSIVE);
 }
 
 /* zk_unlock(paths text[]) returns boolean: true if all were held */
@@ -290,7 +278,7 @@ zk_unlock_array(PG_FUNCTION_ARGS)
 Datum
 zk_unlock_shared(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(backend_unlock(path_argument(fcinfo, false), LOCK_MODE_SHARED));
+	return unlock_one(fcinfo, LOCK_MODE_SHARED);
 }
 
 /* zk_unlock_shared(paths text[]) returns boolean: true if all were held */
@@ -304,9 +292,8 @@ zk_unlock_shared_array(PG_FUNCTION_ARGS)
 Datum
 zk_unlock_all(PG_FUNCTION_ARGS)
 {
-	(void) fcinfo;
-	require_lock_holder();
-	backend_unlock_all();
+	argument_require_holder();
+	backend_release_all();
 	PG_RETURN_VOID();
 }
 
@@ -319,5 +306,5 @@ zk_unlock_all(PG_FUNCTION_ARGS)
 Datum
 zk_fencing_token(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(backend_fencing_token(path_argument(fcinfo, false)));
+	PG_RETURN_INT64(lock_fencing_token(argument_path(fcinfo, ANY_PATH)));
 }

@@ -5,9 +5,9 @@
  * They read shared memory only; see lock_view.c for how consistent that is.
  *
  * Everyone may see what waits and what is held, as in pg_locks, since this is
- * what one's own calls wait for.  Paths, databases and nodes may tell secrets:
- * of them everyone sees those of the roles whose privileges he has, as in
- * pg_stat_activity, and of the own session; members of pg_monitor see all.
+ * what one's own calls wait for.  Paths, databases and nodes may tell secrets.
+ * A user sees those of roles whose privileges it has, as in pg_stat_activity,
+ * and those of its own session; members of pg_monitor see all.
  *
  * Runs in: backends.
  *
@@ -17,6 +17,7 @@
 
 #include "access/htup_details.h"
 #include "backend/display.h"
+#include "backend/hold.h"
 #include "backend/lock_view.h"
 #include "compat.h"
 #include "recipes/permit_recipe.h"
@@ -88,7 +89,7 @@ shown_path(const EntryView *entry)
 }
 
 /*
- * One permit, one row: does the entry of its lease speak for that of a turn?
+ * One permit, one row: does the entry of the permit speak for that of a turn?
  */
 static bool
 is_spoken_for(const EntryView *turn, const LockView *view)
@@ -123,7 +124,7 @@ is_public_column(int column)
 
 static void
 put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view,
-			 LeaseState lease, LockMode mode, bool transaction_level, int count)
+			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
 	Datum values[ZK_LOCKS_COLUMNS];
 	bool  nulls[ZK_LOCKS_COLUMNS] = {0};
@@ -144,7 +145,7 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	values[3] = CStringGetTextDatum(lock ? "lock" : "semaphore");
 	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	nulls[4] = !lock;
-	values[5] = CStringGetTextDatum(transaction_level ? "transaction" : "session");
+	values[5] = CStringGetTextDatum(scope == LOCK_SCOPE_TRANSACTION ? "transaction" : "session");
 	values[6] = CStringGetTextDatum(turn ? "waiting" : state_name(entry->state, lease));
 	values[7] = BoolGetDatum(granted);
 	values[8] = Int32GetDatum(count);
@@ -191,18 +192,19 @@ zk_locks(PG_FUNCTION_ARGS)
 		if (is_spoken_for(entry, &view))
 			continue;
 		if (entry->session_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode, false, entry->session_count);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,
+						 entry->session_count);
 		if (entry->transaction_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode, true, entry->transaction_count);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_TRANSACTION,
+						 entry->transaction_count);
 		if (entry->shared_session_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, false,
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
 						 entry->shared_session_count);
 		if (entry->shared_transaction_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, true,
+			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION,
 						 entry->shared_transaction_count);
 		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode,
-						 entry->scope == LOCK_SCOPE_TRANSACTION, 0);
+			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->scope, 0);
 	}
 	return (Datum) 0;
 }

@@ -20,9 +20,9 @@ PG_FUNCTION_INFO_V1(zk_semaphore_release);
 
 /* The path argument of a function, checked, in UTF-8. */
 static char *
-semaphore_argument(FunctionCallInfo fcinfo, bool to_acquire)
+semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 {
-	char *path = path_argument(fcinfo, to_acquire);
+	char *path = argument_path(fcinfo, rule);
 
 	if (strlen(path) > ZKLOCK_MAX_SEMAPHORE_PATH)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
@@ -42,7 +42,7 @@ semaphore_argument(FunctionCallInfo fcinfo, bool to_acquire)
 Datum
 zk_semaphore_acquire(PG_FUNCTION_ARGS)
 {
-	char *path = semaphore_argument(fcinfo, true);
+	char *path = semaphore_argument(fcinfo, ALLOWED_PATHS_ONLY);
 	int64 timeout_ms;
 
 	if (PG_ARGISNULL(1))
@@ -51,7 +51,7 @@ zk_semaphore_acquire(PG_FUNCTION_ARGS)
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));
-	timeout_ms = interval_argument(fcinfo, 2);
+	timeout_ms = argument_timeout(fcinfo, 2);
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), timeout_ms));
 }
 
@@ -64,5 +64,5 @@ zk_semaphore_acquire(PG_FUNCTION_ARGS)
 Datum
 zk_semaphore_release(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(permit_release(semaphore_argument(fcinfo, false)));
+	PG_RETURN_BOOL(permit_release(semaphore_argument(fcinfo, ANY_PATH)));
 }

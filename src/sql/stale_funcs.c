@@ -62,7 +62,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 						errmsg("path and node must not be null")));
-	path = check_path(PG_GETARG_TEXT_PP(0), false);
+	path = argument_to_path(PG_GETARG_TEXT_PP(0), ANY_PATH);
 	name = text_to_cstring(PG_GETARG_TEXT_PP(1));
 	utf8 = pg_server_to_any(name, strlen(name), PG_UTF8);
 	memset(node, 0, sizeof(*node));
@@ -72,7 +72,7 @@ node_arguments(FunctionCallInfo fcinfo, Question *node)
 		path_check(node->path + strlen(path), strlen(utf8) + 1) != PATH_LOCK_NODE)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a lock node", shown_argument(name)),
+				 errmsg("\"%s\" is not the name of a lock node", argument_shown(name)),
 				 errdetail("It must be the name, without its path, of a child of a lock path.")));
 }
 
@@ -121,7 +121,7 @@ static char *
 find_leader(int64 session, ServerView *leader)
 {
 	ConnectString servers;
-	char		  addresses[ZKLOCK_SERVERS_SIZE * 4];
+	char		  addresses[CONNECT_STRING_RESOLVED_SIZE];
 	char		 *rest = NULL;
 	char		 *found = NULL;
 	int			  nanswers = 0;
@@ -131,7 +131,7 @@ find_leader(int64 session, ServerView *leader)
 	memset(leader, 0, sizeof(*leader));
 
 	/* Name services are asked here, and cannot be interrupted. */
-	if (!connect_string_resolve(&servers, false, addresses, sizeof(addresses)))
+	if (!connect_string_resolve(&servers, CONNECT_RESOLVE_NAMES, addresses, sizeof(addresses)))
 		report_no_leader("No name in \"zklock.servers\" could be resolved.");
 	for (char *address = strtok_r(addresses, ",", &rest); address;
 		 address = strtok_r(NULL, ",", &rest))

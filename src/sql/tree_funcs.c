@@ -2,10 +2,10 @@
  * tree_funcs.c
  *		SQL functions that lock a path in a tree.
  *
- * Who works on a part of something, say a partition of a table, must keep
- * others from taking the whole.  So the paths above the one asked for, up to
- * but not including the root of the tree, are locked as well, shared: many can
- * work on different parts, and nobody has the whole meanwhile.  Hive locks
+ * A session that works on a part of something, say a partition of a table,
+ * must keep others from taking the whole.  So the paths above the one asked for,
+ * up to but not including the root of the tree, are locked as well, shared: many
+ * can work on different parts, and nobody has the whole meanwhile.  Hive locks
  * databases, tables and partitions like this.
  *
  * Locks are taken from the top down, which is the order of their bytes too, so
@@ -18,7 +18,7 @@
  */
 #include "postgres.h"
 
-#include "backend/backend.h"
+#include "backend/lock.h"
 #include "compat.h"
 #include "shared/clock.h"
 #include "sql/arguments.h"
@@ -31,28 +31,24 @@ PG_FUNCTION_INFO_V1(zk_xact_lock_tree_shared);
 PG_FUNCTION_INFO_V1(zk_unlock_tree);
 PG_FUNCTION_INFO_V1(zk_unlock_tree_shared);
 
-/* The paths to lock, in UTF-8, from the top down; the last is the one asked for. */
-typedef struct Branch
+/*
+ * The path and root arguments of a function, checked, as the set of what is to
+ * be locked: from the top down, and last the path that is asked for.
+ */
+static LockSet
+branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
-	char **paths;
-	int	   npaths;
-} Branch;
+	LockSet branch = {NULL, 0};
+	char   *path;
+	char   *root;
+	size_t	root_len;
 
-/* The path and root arguments of a function, checked. */
-static Branch
-branch_arguments(FunctionCallInfo fcinfo, bool to_lock)
-{
-	Branch branch = {NULL, 0};
-	char  *path;
-	char  *root;
-	size_t root_len;
-
-	require_lock_holder();
+	argument_require_holder();
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("root must not be null")));
-	(void) check_path(PG_GETARG_TEXT_PP(0), to_lock);
+	(void) argument_to_path(PG_GETARG_TEXT_PP(0), rule);
 	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
@@ -60,81 +56,38 @@ branch_arguments(FunctionCallInfo fcinfo, bool to_lock)
 	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("path \"%s\" is not below root \"%s\"", path, shown_argument(root)),
+						errmsg("path \"%s\" is not below root \"%s\"", path, argument_shown(root)),
 						errhint("The root is not locked itself; it can be \"/\".")));
 
-	branch.paths = palloc(strlen(path) * sizeof(char *));
+	branch.targets = palloc(strlen(path) * sizeof(LockTarget));
 	for (char *end = path + root_len; end != NULL;)
 	{
+		LockTarget *target = &branch.targets[branch.n++];
+
 		end = strchr(end + 1, '/');
-		branch.paths[branch.npaths++] =
-			check_path(end ? cstring_to_text_with_len(path, end - path) : cstring_to_text(path),
-					   to_lock);
+		target->path = argument_to_path(end ? cstring_to_text_with_len(path, end - path)
+											: cstring_to_text(path),
+										rule);
+		target->mode = end ? LOCK_MODE_SHARED : mode;
 	}
 	return branch;
 }
 
-static LockMode
-branch_mode(const Branch *branch, int i, LockMode mode)
-{
-	return i == branch->npaths - 1 ? mode : LOCK_MODE_SHARED;
-}
-
-/* Locks all of a branch, or nothing if the timeout passes or an error occurs. */
 static Datum
 lock_branch(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
-	Branch		  branch = branch_arguments(fcinfo, true);
-	int64		  timeout_ms = interval_argument(fcinfo, 2);
-	int64		  start = zklock_now_ms();
-	volatile int  locked = 0;
-	volatile bool all = true;
+	LockSet branch = branch_arguments(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
-	PG_TRY();
-	{
-		while (all && locked < branch.npaths)
-		{
-			int64 left = timeout_ms;
-
-			/* The last wait may end a little late, but is not a try-lock. */
-			if (timeout_ms > 0)
-				left = Max(timeout_ms - (zklock_now_ms() - start), 1);
-			all = backend_lock(branch.paths[locked], branch_mode(&branch, locked, mode), scope, left);
-			if (all)
-				locked++;
-		}
-	}
-	PG_FINALLY();
-	{
-		if (locked < branch.npaths)
-		{
-			while (locked > 0)
-			{
-				locked--;
-				backend_undo_lock(branch.paths[locked], branch_mode(&branch, locked, mode), scope);
-			}
-		}
-	}
-	PG_END_TRY();
-	PG_RETURN_BOOL(all);
+	PG_RETURN_BOOL(lock_acquire(&branch, scope, argument_timeout(fcinfo, 2)));
 }
 
 /* Undoes one lock of each path of a branch, or nothing if one is not held. */
 static Datum
 unlock_branch(FunctionCallInfo fcinfo, LockMode mode)
 {
-	Branch		branch = branch_arguments(fcinfo, false);
-	LockTarget *targets = palloc(branch.npaths * sizeof(LockTarget));
+	LockSet branch = branch_arguments(fcinfo, ANY_PATH, mode);
 
-	/* The innermost first */
-	for (int i = 0; i < branch.npaths; i++)
-	{
-		int of = branch.npaths - 1 - i;
-
-		targets[i].path = branch.paths[of];
-		targets[i].mode = branch_mode(&branch, of, mode);
-	}
-	PG_RETURN_BOOL(backend_unlock_together(targets, branch.npaths));
+	PG_RETURN_BOOL(lock_release(&branch));
 }
 
 /*

@@ -2,14 +2,14 @@
  * errands.c
  *		How the worker runs backends' errands.
  *
- * An errand is taken, its calls are made one after the other, and what comes
- * back is its answer (errand.c has the states).  A connection that is lost may
+ * The worker takes an errand, makes its calls one after the other, and answers it
+ * with the last reply (errand.c has the states).  A connection that is lost may
  * soon be back: only when the lease has lapsed is the answer that ZooKeeper
- * cannot be reached.  Each kind of errand is one function here that makes the first
- * call; the slot, which nobody else writes meanwhile, is the argument of all
- * handlers.
+ * cannot be reached.  For each kind of errand, one function here makes the first
+ * call; the slot is the argument of all handlers.
  *
- * Runs in: the worker.
+ * Runs in: the worker.  A slot that it has taken is written by it alone; errand.h
+ * says what protects the rest.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -18,6 +18,7 @@
 #include "shared/errand.h"
 #include "shared/lease_state.h"
 #include "worker/errands.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* Answers an errand with what became of its last call. */

@@ -7,8 +7,8 @@
  * loop sends heartbeats that a quorum must commit, and lease_rule.c tells from
  * their answers until when the leader cannot have ended the session.  That
  * deadline is the lease.  It is published in shared memory as a time on a
- * clock that runs on while the machine sleeps, so it passes by itself whoever
- * is stopped, cut off or asleep: worker, backend or machine.
+ * clock that runs on while the machine sleeps.  So it passes by itself, even if
+ * the worker is stopped, the network is cut, or the machine sleeps.
  *
  *		HOLDS		before the deadline.  Locks are granted, commits pass.
  *		SUSPENDED	after it.  Nothing is granted, commits that rely on a lock
@@ -38,7 +38,8 @@
 #include "shared/settings.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
-#include "worker/status.h"
+#include "worker/session_status.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
@@ -48,13 +49,43 @@
 /* Clocks may differ in speed by so much, in parts of the session timeout. */
 #define DRIFT_PART 100
 
+/*
+ * How the proof stands; each arrow is one function here:
+ *
+ *                                                doubted
+ *                                             .-----------.
+ *                                             v           |
+ *      NO_SESSION --- begun, taken_over ---> BEGUN --> RENEWED <------.
+ *           |                                  |  renewed |           |
+ *           |                                  |          |           |
+ *           |                                  '- lapsed -+           |
+ *           |                                             v           |
+ *           |                                         SUSPENDED ------+ renewed
+ *           |                                             | ran_out   |
+ *           |                                             v           |
+ *           '--- begun, taken_over: too late ---------> OVER ---------'
+ *
+ * In RENEWED, "renewed" moves the deadline on.  In all of them, "doubted" begins
+ * the proof from nothing, and "ended" leads to NO_SESSION.
+ *
+ * Other processes see the two times alone: BEGUN and RENEWED are HOLDS to them, and
+ * OVER is SUSPENDED again once the locks have been marked as lost.
+ */
+typedef enum Proof
+{
+	PROOF_NO_SESSION, /* there is nothing to be proved */
+	PROOF_BEGUN,	  /* the deadline stands, but this worker has not moved it yet */
+	PROOF_RENEWED,	  /* heartbeats move the deadline on */
+	PROOF_SUSPENDED,  /* the deadline has passed */
+	PROOF_OVER		  /* a session timeout has passed since; the session may still live */
+} Proof;
+
+static Proof		proof = PROOF_NO_SESSION;
 static LeaseHistory history;
 static int64		timeout;		 /* of the session, us; 0 if there is none */
 static int64		count_from;		 /* heartbeats sent earlier do not count, us */
 static int64		next_beat;		 /* us */
 static int			outstanding;	 /* heartbeats */
-static bool			lapsed;			 /* the deadline has passed */
-static bool			renewed;		 /* since the session began, or the lapse */
 static int			our_tick;		 /* zklock.tick_time as it was taken up, ms */
 static int			their_tick;		 /* what a server has told, ms; 0: none has */
 static int			asked_timeout;	 /* of ZooKeeper, ms */
@@ -88,38 +119,108 @@ deadline(int64 base)
 	return base + timeout - timeout / DRIFT_PART;
 }
 
+/* Begins the proof from nothing. */
 static void
 start_proof(void)
 {
 	lease_history_clear(&history);
 	count_from = zklock_now_us();
 	next_beat = 0;
-	renewed = false;
 }
+
+/* ------------------------------------------------------------------------
+ * The arrows
+ * ------------------------------------------------------------------------
+ */
+
+/* There is a session, with a deadline, or without one if that has passed. */
+static void
+begun(int64 until)
+{
+	Assert(proof == PROOF_NO_SESSION);
+	proof = until > zklock_now_us() ? PROOF_BEGUN : PROOF_OVER;
+	start_proof();
+	publish(proof == PROOF_BEGUN ? until : 0);
+}
+
+/* There is a session of an earlier worker, with its deadline, if it has one. */
+static void
+taken_over(void)
+{
+	Assert(proof == PROOF_NO_SESSION);
+	proof = lease_over() != 0 ? PROOF_BEGUN : PROOF_OVER;
+	start_proof();
+}
+
+/* Heartbeats prove that the session lives until then. */
+static void
+renewed(int64 until)
+{
+	Proof before = proof;
+
+	Assert(proof != PROOF_NO_SESSION);
+	proof = PROOF_RENEWED;
+	publish(until);
+	if (before != PROOF_SUSPENDED && before != PROOF_OVER)
+		return;
+	ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
+	queue_session_proved();
+}
+
+/* The heartbeats so far prove less than it seemed.  The deadline stays. */
+static void
+doubted(void)
+{
+	if (proof == PROOF_RENEWED)
+		proof = PROOF_BEGUN;
+	start_proof();
+}
+
+/* The deadline has passed. */
+static void
+lapsed(void)
+{
+	Assert(proof == PROOF_BEGUN || proof == PROOF_RENEWED);
+	proof = PROOF_SUSPENDED;
+	start_proof();
+	ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
+				  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
+	queue_session_unreachable();
+}
+
+/* A session timeout has passed since. */
+static void
+ran_out(void)
+{
+	Assert(proof == PROOF_SUSPENDED);
+	proof = PROOF_OVER;
+	queue_session_unproved();
+	publish(0);
+}
+
+static void
+ended(void)
+{
+	proof = PROOF_NO_SESSION;
+	start_proof();
+	publish(0);
+}
+
+/* ------------------------------------------------------------------------
+ * Heartbeats
+ * ------------------------------------------------------------------------
+ */
 
 /* Notices that the deadline, or the end, has passed. */
 static void
 notice_lapse(void)
 {
 	int64 now = zklock_now_us();
-	int64 until = lease_until();
-	int64 over = lease_over();
 
-	if (over == 0 || now < until)
-		return;
-	if (!lapsed)
-	{
-		lapsed = true;
-		start_proof();
-		ereport(LOG, (errmsg("the ZooKeeper session is no longer proved to be alive"),
-					  errdetail("Locks are suspended: none is granted, and transactions that rely on one wait at commit.")));
-		queue_session_unreachable();
-	}
-	if (now >= over)
-	{
-		queue_session_unproved();
-		publish(0);
-	}
+	if ((proof == PROOF_BEGUN || proof == PROOF_RENEWED) && now >= lease_until())
+		lapsed();
+	if (proof == PROOF_SUSPENDED && now >= lease_over())
+		ran_out();
 }
 
 static void
@@ -133,11 +234,12 @@ on_beat(void *arg, const ZkReply *reply)
 	pfree(beat);
 	outstanding--;
 	notice_lapse();
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		status_set_chroot_exists(reply->outcome == ZK_OK);
 
 	/* That the chroot is missing is a committed answer as well. */
-	if ((reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE) || sent < count_from)
+	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+		return;
+	session_status_set_chroot(reply->outcome == ZK_OK ? CHROOT_EXISTS : CHROOT_MISSING);
+	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
 	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time());
 	if (ZKLOCK_FAULT("naive-lease"))
@@ -145,42 +247,84 @@ on_beat(void *arg, const ZkReply *reply)
 	if (base < 0)
 		return;
 	until = deadline(base);
-	if (until <= lease_until() || until <= zklock_now_us())
-		return;
-	publish(until);
-	renewed = true;
-	if (lapsed)
-	{
-		lapsed = false;
-		ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
-		queue_session_proved();
-	}
+	if (until > lease_until() && until > zklock_now_us())
+		renewed(until);
 }
 
+/* Sends heartbeats and notices that the lease has lapsed. */
+void
+lease_attend(void)
+{
+	int64  now = zklock_now_us();
+	int64  interval = Min(MAX_BEAT_US, timeout / 10);
+	int64 *beat;
+
+	notice_lapse();
+	if (!zk_client_connected() || proof == PROOF_NO_SESSION || now < next_beat ||
+		outstanding >= MAX_OUTSTANDING)
+		return;
+	if (proof != PROOF_RENEWED)
+		interval = Min(interval, INT64CONST(1000) * tick_time() / 8);
+	next_beat = now + Max(interval, MIN_BEAT_US);
+	beat = palloc(sizeof(int64));
+	*beat = now;
+	outstanding++;
+	if (ZKLOCK_FAULT("naive-lease"))
+		zk_get(ZK_WORKER, "/", ZK_UNWATCHED, on_beat, beat);
+	else
+		zk_beat(on_beat, beat);
+}
+
+/* When lease_attend() wants to be called, ms; or -1. */
+int64
+lease_next_wakeup(void)
+{
+	int64 next = -1;
+
+	if (proof == PROOF_BEGUN || proof == PROOF_RENEWED)
+		next = lease_until();
+	else if (proof == PROOF_SUSPENDED)
+		next = lease_over();
+	if (zk_client_connected() && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
+		next = next < 0 ? next_beat : Min(next, next_beat);
+	return next < 0 ? -1 : next / 1000 + 1;
+}
+
+/* ------------------------------------------------------------------------
+ * The session
+ * ------------------------------------------------------------------------
+ */
+
 /*
- * Takes up the lease of an earlier worker, whose session had this timeout.
+ * A worker starts with the session of an earlier one, whose lease it takes over.
+ *
+ *	timeout_ms	the shortest timeout that the session has had
  */
 void
-lease_start(int timeout_ms)
+lease_take_over(int timeout_ms)
 {
 	timeout = INT64CONST(1000) * timeout_ms;
-	lapsed = lease_over() == 0;
-	start_proof();
+	taken_over();
 }
 
 /*
  * A new session exists.  We began to connect at "opened_at", so the leader
- * cannot have heard of it before.
+ * cannot have heard of it before.  If it took too long to connect, there is no
+ * lease to begin with.
  */
 void
 lease_begin(int64 opened_at_us, int timeout_ms)
 {
 	timeout = INT64CONST(1000) * timeout_ms;
-	start_proof();
+	begun(deadline(opened_at_us));
+}
 
-	/* If it took too long to connect, there is nothing to begin with. */
-	lapsed = deadline(opened_at_us) <= zklock_now_us();
-	publish(lapsed ? 0 : deadline(opened_at_us));
+/* There is no session, or it is over and sessions that held locks know. */
+void
+lease_end(void)
+{
+	timeout = 0;
+	ended();
 }
 
 /*
@@ -209,16 +353,6 @@ lease_base(void)
 	return lease_until() - deadline(0);
 }
 
-/* The session is over, and who held a lock knows. */
-void
-lease_end(void)
-{
-	timeout = 0;
-	publish(0);
-	lapsed = true;
-	start_proof();
-}
-
 /* ------------------------------------------------------------------------
  * The times that ZooKeeper and we must agree on
  * ------------------------------------------------------------------------
@@ -239,7 +373,7 @@ lease_is_possible_with(int timeout_ms, int tick_ms)
 bool
 lease_is_possible(void)
 {
-	return timeout == 0 || lease_is_possible_with((int) (timeout / 1000), tick_time());
+	return proof == PROOF_NO_SESSION || lease_is_possible_with((int) (timeout / 1000), tick_time());
 }
 
 /* Says why it cannot: one or two sentences. */
@@ -310,45 +444,8 @@ lease_tick_time_is(const char *server, int theirs_ms)
 						our_tick, server, their_tick),
 				 errdetail("With a value that is too low, a lock might count as held after it has been lost. zklock goes by the longer one of both."),
 				 errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
-		status_set_error("\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
-		start_proof();
+		session_status_set_error(
+			"\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
+		doubted();
 	}
-}
-
-/* Sends heartbeats and notices that the lease has lapsed. */
-void
-lease_attend(void)
-{
-	int64  now = zklock_now_us();
-	int64  interval = Min(MAX_BEAT_US, timeout / 10);
-	int64 *beat;
-
-	notice_lapse();
-	if (!zk_client_connected() || timeout == 0 || now < next_beat || outstanding >= MAX_OUTSTANDING)
-		return;
-	if (!renewed)
-		interval = Min(interval, INT64CONST(1000) * tick_time() / 8);
-	next_beat = now + Max(interval, MIN_BEAT_US);
-	beat = palloc(sizeof(int64));
-	*beat = now;
-	outstanding++;
-	if (ZKLOCK_FAULT("naive-lease"))
-		zk_get(ZK_WORKER, "/", ZK_UNWATCHED, on_beat, beat);
-	else
-		zk_beat(on_beat, beat);
-}
-
-/* When lease_attend() wants to be called, ms; or -1. */
-int64
-lease_next_wakeup(void)
-{
-	int64 over = lease_over();
-	int64 until = lease_until();
-	int64 next = -1;
-
-	if (over != 0)
-		next = lapsed ? over : until;
-	if (zk_client_connected() && timeout != 0 && outstanding < MAX_OUTSTANDING)
-		next = next < 0 ? next_beat : Min(next, next_beat);
-	return next < 0 ? -1 : next / 1000 + 1;
 }

@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_LEASE_H
 #define ZKLOCK_LEASE_H
 
-extern void	 lease_start(int timeout_ms);
+extern void	 lease_take_over(int timeout_ms);
 extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern int64 lease_base(void);

@@ -6,9 +6,9 @@
  * locks, until it times out.  The next worker can end it at once if it knows
  * id and password, which are in this file while there is a session.
  *
- * A copy of the file must never be used: whoever restores a base backup, or
- * copies or clones a data directory, would end the session of the server it
- * was taken from, while that holds locks.  So:
+ * A copy of the file must never be used: a server that was restored from a base
+ * backup, or started on a copy or clone of a data directory, would end the session
+ * of the server it was taken from, while that holds locks.  So:
  *
  * - The file is in pg_stat_tmp, whose contents base backups and pg_rewind leave
  *	 out.  (PostgreSQL 13 and 14 clear this directory at times, but only of
@@ -16,16 +16,16 @@
  * - It contains what it is: the kernel's boot id and its own device and inode.
  *	 A copy has another inode, on another device perhaps; a copy on another
  *	 machine, or a clone of the machine, has another boot id, as has the same
- *	 machine after a restart.  What fits in all of them is the very file that
- *	 was written.
+ *	 machine after a restart.  A file that fits in all of them is the very one
+ *	 that was written.
  *
- * It is written under another name and renamed, so it is complete or absent.
- * It needs no fsync: what a crash of the machine leaves has an old boot id.
+ * The file is written under another name and renamed, so it is complete or absent.
+ * It needs no fsync: one that survives a crash of the machine has an old boot id.
  *
- * Nothing here is worth failing for.  What does not work is logged, and then
- * the session times out.
+ * Nothing here is worth failing for.  A failure is logged, and then the session
+ * times out.
  *
- * Runs in: the worker, the only one to touch the file.
+ * Runs in: the worker.  No other process touches the file.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -61,7 +61,7 @@ typedef struct SessionRecord
 	char			   password[PASSWORD_LEN + 1];
 } SessionRecord;
 
-/* Which start of which kernel is this?  Returns false if it does not say. */
+/* Reads the id of this start of the kernel.  Returns false if it does not say. */
 static bool
 read_boot_id(char *boot_id)
 {
@@ -131,7 +131,7 @@ session_file_write(const SessionKey *key)
 	const char *fault = NULL;
 	int			fd;
 
-	(void) unlink(SESSION_FILE_NEW); /* of one who died here */
+	(void) unlink(SESSION_FILE_NEW); /* a worker may have died here */
 	fd = OpenTransientFilePerm(SESSION_FILE_NEW, O_CREAT | O_EXCL | O_WRONLY, S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		fault = strerror(errno);
@@ -191,10 +191,10 @@ read_content(int fd, SessionKey *key)
 }
 
 /*
- * Which session has been left behind by this server, and no other?
+ * Finds the session that this server, and no other, has left behind.
  *
- * Leaves "key" alone if there is none, or none that we can be sure of; then
- * there is no such file any more either.
+ * Leaves "key" alone if there is none, or none that is certain; then there is no
+ * such file any more either.
  */
 void
 session_file_read(SessionKey *key)

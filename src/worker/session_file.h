@@ -9,7 +9,7 @@
 
 #include "shared/session_info.h"
 
-/* What it takes to take up a session. */
+/* A session can be taken up, and ended, with these two. */
 typedef struct SessionKey
 {
 	int64 id; /* 0 if there is no session */

@@ -151,12 +151,16 @@ compare_addresses(const void *a, const void *b)
  * Resolves the servers to an odd number of numeric "address:port", separated
  * by commas and followed by the chroot: what zookeeper_init() is given.
  *
- * With numeric_only, no name service is asked, and false is returned if one
- * would have to be; otherwise it may block for as long as name services do.
- * Names that do not resolve are left out.  Returns false if nothing is left.
+ *	CONNECT_RESOLVE_NUMERIC	asks no name service, and returns false if one would
+ *							have to be asked
+ *	CONNECT_RESOLVE_NAMES	blocks for as long as name services do; names that do
+ *							not resolve are left out
+ *
+ * Returns false if there is no address, or no room for all.
  */
 bool
-connect_string_resolve(const ConnectString *servers, bool numeric_only, char *resolved, size_t size)
+connect_string_resolve(const ConnectString *servers, ConnectResolver resolver, char *resolved,
+					   size_t size)
 {
 	char   addresses[MAX_ADDRESSES][ADDRESS_SIZE];
 	int	   naddresses = 0;
@@ -167,10 +171,10 @@ connect_string_resolve(const ConnectString *servers, bool numeric_only, char *re
 		struct addrinfo	 hints = {.ai_socktype = SOCK_STREAM};
 		struct addrinfo *found;
 
-		hints.ai_flags = numeric_only ? AI_NUMERICHOST : AI_ADDRCONFIG;
+		hints.ai_flags = resolver == CONNECT_RESOLVE_NUMERIC ? AI_NUMERICHOST : AI_ADDRCONFIG;
 		if (getaddrinfo(servers->hosts[i].name, NULL, &hints, &found) != 0)
 		{
-			if (numeric_only)
+			if (resolver == CONNECT_RESOLVE_NUMERIC)
 				return false;
 			continue;
 		}
@@ -188,7 +192,7 @@ connect_string_resolve(const ConnectString *servers, bool numeric_only, char *re
 	if (naddresses == 0)
 		return false;
 
-	/* In one order, so that it is seen whether they are other ones than before. */
+	/* In one order, so that a comparison shows whether they have changed. */
 	qsort(addresses, naddresses, ADDRESS_SIZE, compare_addresses);
 	if (naddresses % 2 == 0)
 		strcpy(addresses[naddresses++], addresses[0]);

@@ -15,6 +15,7 @@
 #define CONNECT_STRING_MAX_HOSTS 32
 #define CONNECT_STRING_MAX_HOST 255 /* bytes of one host name */
 #define CONNECT_STRING_DEFAULT_PORT 2181
+#define CONNECT_STRING_RESOLVED_SIZE 4096 /* of addresses with the chroot, and a NUL */
 
 typedef struct ConnectHost
 {
@@ -29,8 +30,15 @@ typedef struct ConnectString
 	char		chroot[ZKLOCK_MAX_PATH + 1]; /* "" if there is none */
 } ConnectString;
 
+/* Whom to ask for the addresses of servers. */
+typedef enum ConnectResolver
+{
+	CONNECT_RESOLVE_NUMERIC, /* nobody: they are given in numbers */
+	CONNECT_RESOLVE_NAMES	 /* name services, which may take long */
+} ConnectResolver;
+
 extern const char *connect_string_parse(const char *string, ConnectString *parsed);
-extern bool		   connect_string_resolve(const ConnectString *servers, bool numeric_only,
-										  char *resolved, size_t size);
+extern bool connect_string_resolve(const ConnectString *servers, ConnectResolver resolver,
+								   char *resolved, size_t size);
 
 #endif /* ZKLOCK_CONNECT_STRING_H */

@@ -4,8 +4,8 @@
  *
  * A session cannot be asked whether another one lives, but a server can: it
  * answers "srvr" (what are you?) and "dump" (which sessions do you know?) on
- * its client port, in text that ends with the connection.  Leader, and a server
- * that is alone, decide which sessions live; what they list of them looks like
+ * its client port, in text that ends with the connection.  The leader, or a server
+ * that is alone, decides which sessions live; its list of them looks like
  *
  *		SessionTracker dump:
  *		Session Sets (3)/(2):

@@ -5,16 +5,17 @@
  * The client library decodes answers without looking at what it gets: of a list
  * that announces five children and ends there, it passes on five null pointers.
  * So each field of each answer that we use is checked here before anybody
- * relies on it.  A check accepts whatever a server of any release can send;
- * what it refuses was never sent like that: a server with a defect, a
- * machine between that changes what it should forward, or something that is no
- * ZooKeeper server.
+ * relies on it.  A check accepts whatever a server of any release can send.
+ * What it refuses comes from a server with a defect, from a machine between that
+ * changes what it should forward, or from something that is no ZooKeeper server.
  *
  * A lie in good order cannot be told from the truth.  Nor does the library
  * survive everything: see "malformed answers" in doc/internals.md.
  *
  * Pure C: depends on libc and node_name.c alone, allocates nothing, keeps no
- * state, runs in any process or thread, holds no lock.
+ * state, holds no lock.
+ *
+ * Runs in: any process, any thread.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -25,6 +26,7 @@
 #include <string.h>
 
 #include "recipes/node_name.h"
+#include "shared/limits.h"
 
 /* Error codes of all releases are between these. */
 #define LOWEST_CODE (-999)
@@ -127,4 +129,23 @@ zk_answer_session_fault(int64_t session, int timeout)
 	if (timeout <= 0)
 		return "The session timeout is not positive.";
 	return timeout <= LONGEST_TIMEOUT ? NULL : "The session timeout is longer than a day.";
+}
+
+/*
+ * A server repeats the password of a session that is continued.  The library
+ * shows next time whatever was repeated.
+ */
+const char *
+zk_answer_password_fault(const char *password, const char *known)
+{
+	return memcmp(password, known, ZKLOCK_PASSWORD_SIZE) == 0
+			   ? NULL
+			   : "The password of the session has changed.";
+}
+
+/* Can a server's tickTime be this, ms?  A session lasts for two at least. */
+const char *
+zk_answer_tick_time_fault(long tick_time)
+{
+	return tick_time > 0 && tick_time <= LONGEST_TIMEOUT / 2 ? NULL : "The tickTime is impossible.";
 }

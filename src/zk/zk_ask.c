@@ -5,7 +5,7 @@
  * Does a session live?  The library takes the first 41 bytes that arrive for
  * the answer to its handshake, whatever they are: a web server's error page
  * reads as a session with another id, and that as the end of ours.  So we shake
- * hands ourselves, and look: what ZooKeeper answers has a fixed length and form,
+ * hands ourselves, and look: ZooKeeper's answer has a fixed length and form,
  * with session 0 for one that is over.  If the session lives, the handshake is
  * a connection like any other of its client; it ends when we hang up.
  *
@@ -24,18 +24,17 @@
 
 #include <netdb.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "port/pg_bswap.h"
+#include "shared/clock.h"
 #include "zk/zk_ask.h"
 #include "zk/zk_event.h"
+#include "zk/zk_thread.h"
 
 #define ANSWER_MS 3000 /* for each server, in all */
 #define CONF_SIZE 8192
-#define ADDRESS_SIZE 128
 
 /* ZooKeeper's handshake: both messages, with their lengths in front. */
 #define REQUEST_SIZE 49
@@ -44,7 +43,7 @@
 typedef struct Asking
 {
 	uintptr_t		  number;
-	char			  server[ADDRESS_SIZE]; /* asked for its tickTime; or "" */
+	char			  server[ZK_SERVER_SIZE]; /* asked for its tickTime; or "" */
 	ZkSessionQuestion session;
 } Asking;
 
@@ -71,7 +70,7 @@ connect_to(const char *server, int64 until)
 	struct addrinfo *found;
 	const char		*colon = strrchr(server, ':');
 	bool			 bracket = server[0] == '[';
-	char			 host[ADDRESS_SIZE];
+	char			 host[ZK_SERVER_SIZE];
 	int				 error = 0;
 	socklen_t		 len = sizeof(error);
 	int				 sock;
@@ -194,7 +193,7 @@ ask_about_session(const ZkSessionQuestion *question)
 
 	while (verdict == ZK_VERDICT_NONE && (size_t) (next - question->servers) < end)
 	{
-		char   server[ADDRESS_SIZE];
+		char   server[ZK_SERVER_SIZE];
 		size_t len = strcspn(next, ",/");
 
 		strlcpy(server, next, Min(sizeof(server), len + 1));
@@ -204,7 +203,7 @@ ask_about_session(const ZkSessionQuestion *question)
 	return verdict;
 }
 
-/* A server's tickTime, ms, or 0. */
+/* A server's tickTime, ms; 0 if it does not tell, or not what can be. */
 static int
 ask_about_tick_time(const char *server)
 {
@@ -212,12 +211,14 @@ ask_about_tick_time(const char *server)
 
 	char		answer[CONF_SIZE];
 	const char *found;
+	long		tick_time;
 
 	answer[converse(server, "conf", 4, answer, sizeof(answer) - 1)] = '\0';
 	found = strstr(answer, key);
 	if (found == NULL || (found != answer && found[-1] != '\n'))
 		return 0;
-	return atoi(found + strlen(key));
+	tick_time = strtol(found + strlen(key), NULL, 10);
+	return zk_answer_tick_time_fault(tick_time) ? 0 : (int) tick_time;
 }
 
 /* A thread of its own, which ends with it */
@@ -225,7 +226,7 @@ static void *
 asker_main(void *arg)
 {
 	Asking *asking = arg;
-	Event	event = {.kind = EVENT_ASKED, .epoch = asking->number};
+	Event	event = {.kind = EVENT_ASKED, .number = asking->number};
 
 	if (asking->server[0] != '\0')
 		event.code = ask_about_tick_time(asking->server);
@@ -245,24 +246,16 @@ asker_main(void *arg)
 static bool
 start_asking(const Asking *asking)
 {
-	Asking	 *copy = malloc(sizeof(Asking));
-	pthread_t thread;
-	sigset_t  all;
-	sigset_t  old;
-	bool	  started;
+	Asking *copy = malloc(sizeof(Asking));
 
 	if (copy == NULL)
 		return false;
 	*copy = *asking;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	started = pthread_create(&thread, NULL, asker_main, copy) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (started)
-		pthread_detach(thread);
-	else
-		free(copy);
-	return started;
+	if (zk_thread_start(asker_main, copy))
+		return true;
+	explicit_bzero(copy, sizeof(*copy));
+	free(copy);
+	return false;
 }
 
 /*

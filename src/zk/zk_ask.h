@@ -7,8 +7,7 @@
 #ifndef ZKLOCK_ZK_ASK_H
 #define ZKLOCK_ZK_ASK_H
 
-#include "shared/clock.h"
-#include "shared/session_info.h"
+#include "zk/zk_session.h"
 
 /* What servers say of a session. */
 typedef enum ZkSessionVerdict
@@ -20,8 +19,8 @@ typedef enum ZkSessionVerdict
 
 typedef struct ZkSessionQuestion
 {
-	char  servers[ZKLOCK_SERVERS_SIZE * 4]; /* "address:port,...", numeric */
-	int	  timeout;							/* of the session, ms */
+	char  servers[CONNECT_STRING_RESOLVED_SIZE]; /* "address:port,...", numeric */
+	int	  timeout;								 /* of the session, ms */
 	int64 id;
 	char  password[ZKLOCK_PASSWORD_SIZE];
 } ZkSessionQuestion;

@@ -2,31 +2,34 @@
  * zk_call.c
  *		Calls to ZooKeeper, from when they are made until they are answered.
  *
- * The main loop makes calls at any time; the client library (zk_client.c) gets
- * them on a connection that stands, and not too many at once.  Each is
- * registered here under a number of its own and is answered exactly once: by
- * the server, or by us when its connection or session ends and the library may
- * never do so (trap 8).  A late answer finds its number gone.
+ * The main loop makes calls at any time; the client library gets them on a
+ * connection that stands, and not too many at once.  Each call is registered here
+ * under a number of its own and is answered exactly once: by the server, or by us
+ * when its connection or session ends and the library may never do so (trap 8).
+ * A late answer finds its number gone.
  *
- * How many at once: what is under way when a heartbeat is sent delays it, and
- * heartbeats are what everybody's locks depend on.  So there is a window of
- * calls under way, and the rest waits here, where heartbeats pass by.  The
- * window follows what is observed.  A call that had few others ahead of it
- * shows how long ZooKeeper takes by itself.  When calls behind more than that
- * take twice as long, or MAX_DELAY_US longer if that is more, the window
- * shrinks; it grows as long as they do not and more are waiting.  So it is
- * small for a slow server, and large for one that is far away, which needs
- * more under way to be busy.  Heartbeats and syncs need no room in it, but
- * there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT bounds
- * all (trap 7).
+ *				   connected			  disconnected
+ *			 OVER -----------> FLOWING <----------------> HELD
+ *			  ^					  |			connected	   |
+ *			  '-------------------+------------------------'
+ *							over
+ *
+ *	OVER	there is no handle, or it has never been connected; no call is under
+ *			way, and no watch exists
+ *	FLOWING	a connection stands: calls are sent
+ *	HELD	it is lost, the session may live: nothing is sent; the library still
+ *			answers what was, and its watches may exist
+ *
+ * How many at once: zk_window.c says.  Heartbeats and syncs need no room in that
+ * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
+ * bounds all (trap 7).
  *
  * In which order: zk_turn.c chooses.  What can be relied on is this:
  *
  *	- Answers, handled one after the other, come in the order in which calls
- *	  were sent, and the server did them in that order.  Therefore whoever
- *	  sees a listing's answer knows that a node of ours whose create had been
- *	  answered before was there when the listing was made, and a node whose
- *	  delete had been answered was not.
+ *	  were sent, and the server did them in that order.  Therefore a node of
+ *	  ours whose create was answered before a listing was there when the
+ *	  listing was made, and a node whose delete was answered was not.
  *	- Work of one owner is sent in the order in which it was asked for: a
  *	  create before the listing behind it, a node before those below it.
  *	- The create of a lock's node and the call made next for the same owner,
@@ -49,9 +52,10 @@
  * one.
  *
  * A watch that nobody wants any more is removed by a call as well.  If that
- * fails, the library would carry the watch from one connection to the next; so
- * it is repeated, unless somebody asks for the watch again meanwhile.  So it is
- * if a read that sets the watch is waiting: the removal must not pass it.
+ * fails, the library would carry the watch from one connection to the next, so
+ * the removal is repeated, unless somebody asks for the watch again meanwhile.
+ * It is put off in the same way while a read that sets the watch is waiting,
+ * which it must not pass.
  *
  * Runs in: the worker's main loop.
  *
@@ -60,61 +64,38 @@
 #include "postgres.h"
 
 #include "fault.h"
+#include "shared/clock.h"
 #include "zk/zk_call.h"
 #include "zk/zk_turn.h"
+#include "zk/zk_window.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
 #define UNWATCH_AGAIN_MS 5000
 
-/*
- * The window.  A server does 5,000 to 10,000 calls in a second when it has
- * enough to do at once, so MIN_WINDOW are some 5 ms of work.
- */
-#define MIN_WINDOW 32
-#define FIRST_WINDOW 128
-#define MAX_WINDOW 512
-#define MAX_DELAY_US 10000
+typedef enum CallsState
+{
+	CALLS_OVER,
+	CALLS_FLOWING,
+	CALLS_HELD
+} CallsState;
 
-static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static dlist_head unwanted = DLIST_STATIC_INIT(unwanted);	/* watches still to be removed */
-static int64	  unwatch_at;								/* when to try that again, ms */
+static ZkCallsCallbacks callbacks;
+static CallsState		state = CALLS_OVER;
+static dlist_head		in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static dlist_head unwanted = DLIST_STATIC_INIT(unwanted); /* watches still to be removed */
+static int64	  unwatch_at;							  /* when to try that again, ms */
 static int		  n_in_flight;
-static int		  n_urgent;				 /* of these, calls that need no room in the window */
-static int		  window = FIRST_WINDOW; /* how many others there may be */
-static int64	  undisturbed;		 /* a call takes so long with few others, us; 0: unknown */
-static int64	  window_changed_at; /* us */
-static uint64	  next_call = 1;	 /* 0: a nudge, whose answer nobody waits for */
-static uint64	  connection;		 /* counts connections */
-static int64	  nudged_at;		 /* ms */
-static bool		  watches_exist;	 /* or may: the handle has been connected */
+static int		  n_urgent;		 /* of these, calls that need no room in the window */
+static uintptr_t  next_call = 1; /* 0: a nudge, whose answer nobody waits for */
+static int64	  session;		 /* of the connection */
+static uint64	  connection;	 /* counts connections */
+static int64	  nudged_at;	 /* ms */
 
-static void
-free_call(Call *call)
-{
-	pfree(call->path);
-	if (call->data)
-		pfree(call->data);
-	if (call->replaced)
-		pfree(call->replaced);
-	pfree(call);
-}
-
-/* Does the call change a node?  A check is a write as well, but of nothing. */
-static bool
-is_write(const Call *call)
-{
-	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
-}
-
-bool
-call_same_watch(const Call *a, const Call *b)
-{
-	bool a_children = a->kind == CALL_LIST || a->kind == CALL_UNWATCH_CHILDREN;
-	bool b_children = b->kind == CALL_LIST || b->kind == CALL_UNWATCH_CHILDREN;
-
-	return a_children == b_children && strcmp(a->path, b->path) == 0;
-}
+/* ------------------------------------------------------------------------
+ * Removing watches
+ * ------------------------------------------------------------------------
+ */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -124,19 +105,19 @@ watch_is_wanted(const Call *unwatch)
 
 	dlist_foreach (iter, &in_flight)
 	{
-		const Call *call = dlist_container(Call, node, iter.cur);
+		const Call *call = dlist_container(Call, link, iter.cur);
 
-		if (call->watch && call->number > unwatch->number && call_same_watch(call, unwatch))
+		if (call->watch && call->number > unwatch->number && zk_call_same_watch(call, unwatch))
 			return true;
 	}
-	return turn_sets_watch(unwatch);
+	return zk_turn_sets_watch(unwatch);
 }
 
 /* A watch is to be removed, but not now. */
 static void
 put_off_unwatch(Call *unwatch)
 {
-	dlist_push_tail(&unwanted, &unwatch->node);
+	dlist_push_tail(&unwanted, &unwatch->link);
 	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
 }
 
@@ -144,8 +125,8 @@ put_off_unwatch(Call *unwatch)
 static void
 keep_unwatch(Call *unwatch)
 {
-	if (!watches_exist || watch_is_wanted(unwatch))
-		free_call(unwatch);
+	if (state == CALLS_OVER || watch_is_wanted(unwatch))
+		zk_call_free(unwatch);
 	else
 		put_off_unwatch(unwatch);
 }
@@ -158,12 +139,12 @@ forget_unwatch(const Call *watch)
 
 	dlist_foreach_modify (iter, &unwanted)
 	{
-		Call *unwatch = dlist_container(Call, node, iter.cur);
+		Call *unwatch = dlist_container(Call, link, iter.cur);
 
-		if (call_same_watch(watch, unwatch))
+		if (zk_call_same_watch(watch, unwatch))
 		{
-			dlist_delete(&unwatch->node);
-			free_call(unwatch);
+			dlist_delete(&unwatch->link);
+			zk_call_free(unwatch);
 		}
 	}
 }
@@ -172,26 +153,26 @@ forget_unwatch(const Call *watch)
 static void
 submit_unwatch(Call *unwatch)
 {
-	if (turn_sets_watch(unwatch))
+	if (zk_turn_sets_watch(unwatch))
 		put_off_unwatch(unwatch);
 	else
-		turn_wait(unwatch);
+		zk_turn_wait(unwatch);
 }
 
 static void
 unwatch_again(void)
 {
 	dlist_head	again = DLIST_STATIC_INIT(again);
-	dlist_node *node;
+	dlist_node *link;
 
 	while (!dlist_is_empty(&unwanted))
 	{
-		node = dlist_pop_head_node(&unwanted);
-		dlist_push_tail(&again, node);
+		link = dlist_pop_head_node(&unwanted);
+		dlist_push_tail(&again, link);
 	}
 	while (!dlist_is_empty(&again))
 	{
-		Call *unwatch = dlist_container(Call, node, dlist_pop_head_node(&again));
+		Call *unwatch = dlist_container(Call, link, dlist_pop_head_node(&again));
 
 		unwatch->number = next_call++;
 		submit_unwatch(unwatch);
@@ -203,8 +184,7 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
-	if ((call->kind == CALL_UNWATCH_DATA || call->kind == CALL_UNWATCH_CHILDREN) &&
-		reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
+	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		keep_unwatch(call);
 		return;
@@ -219,11 +199,11 @@ finish_call(Call *call, ZkReply *reply)
 		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
 	if (call->kind != CALL_SYNC && call->kind != CALL_CHECK && call->kind != CALL_BEAT)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
-	if (is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
+	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
 	if (call->handler)
 		call->handler(call->arg, reply);
-	free_call(call);
+	zk_call_free(call);
 }
 
 /* Answers all calls of a list as unknown. */
@@ -234,7 +214,7 @@ fail_calls(dlist_head *calls, int code)
 	{
 		ZkReply reply = {.code = code};
 
-		finish_call(dlist_container(Call, node, dlist_pop_head_node(calls)), &reply);
+		finish_call(dlist_container(Call, link, dlist_pop_head_node(calls)), &reply);
 	}
 }
 
@@ -244,18 +224,12 @@ fail_waiting(int code)
 {
 	Call *call;
 
-	while ((call = turn_take(TURN_ANY)) != NULL)
+	while ((call = zk_turn_take(ZK_TURN_ANY)) != NULL)
 	{
 		ZkReply reply = {.code = code};
 
 		finish_call(call, &reply);
 	}
-}
-
-static bool
-is_urgent(const Call *call)
-{
-	return call->kind == CALL_BEAT || call->kind == CALL_SYNC;
 }
 
 /* Hands the next call to the library. */
@@ -267,19 +241,19 @@ send_call(Call *call)
 	call->sent_at = zklock_now_us();
 	call->ahead = n_in_flight;
 	call->connection = connection;
-	dlist_push_tail(&in_flight, &call->node);
+	dlist_push_tail(&in_flight, &call->link);
 	n_in_flight++;
-	n_urgent += is_urgent(call);
+	n_urgent += zk_call_is_urgent(call);
 	if (call->kind == CALL_LIST || call->watch)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
-	else if (is_write(call))
+	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
-	code = zk_client_send(call);
+	code = callbacks.send(call);
 
 	/* What was not sent is answered like the rest, in its turn. */
 	if (zk_error_outcome(code) != ZK_OK)
 	{
-		Event event = {.kind = EVENT_REPLY, .call = call->number, .code = code};
+		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
 
 		zk_event_push(&event);
 	}
@@ -289,9 +263,10 @@ send_call(Call *call)
 static void
 send_waiting(void)
 {
-	while (n_in_flight < MAX_IN_FLIGHT && zk_client_connected())
+	while (n_in_flight < MAX_IN_FLIGHT && state == CALLS_FLOWING)
 	{
-		Call *call = turn_take(n_in_flight - n_urgent < window ? TURN_ANY : TURN_URGENT);
+		bool  room = n_in_flight - n_urgent < zk_window_size();
+		Call *call = zk_turn_take(room ? ZK_TURN_ANY : ZK_TURN_URGENT);
 
 		if (call == NULL)
 			return;
@@ -299,49 +274,15 @@ send_waiting(void)
 	}
 }
 
-/*
- * Learns from an answer how many calls may be under way.  The window changes
- * once in the time of a call, for only later ones show what came of it.
- */
-static void
-adapt_window(const Call *call)
-{
-	int64 now = zklock_now_us();
-	int64 taken = now - call->sent_at;
-
-	if (call->ahead < MIN_WINDOW)
-	{
-		/* Much can make a call slow for once, nothing makes it fast. */
-		if (undisturbed == 0)
-			undisturbed = taken;
-		else
-			undisturbed += (taken - undisturbed) / (taken < undisturbed ? 4 : 256);
-		return;
-	}
-	if (call->sent_at < window_changed_at)
-		return;
-	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
-		window = Max(window - window / 4, MIN_WINDOW);
-	else if (!turn_is_empty())
-		window = Min(window + window / 8, MAX_WINDOW);
-	else
-		return;
-	window_changed_at = now;
-}
-
 static Call *
 new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,
 		 void *arg)
 {
-	Call *call = palloc0(sizeof(Call));
+	Call *call = zk_call_new(kind, owner, path, data);
 
-	call->kind = kind;
-	call->owner = owner;
 	call->number = next_call++;
 	call->handler = handler;
 	call->arg = arg;
-	call->path = pstrdup(path);
-	call->data = data ? pstrdup(data) : NULL;
 	return call;
 }
 
@@ -350,7 +291,7 @@ submit_call(Call *call)
 {
 	if (call->watch)
 		forget_unwatch(call);
-	turn_wait(call);
+	zk_turn_wait(call);
 	if (!call->followed)
 		send_waiting();
 }
@@ -458,7 +399,7 @@ remove_watch(CallKind kind, const char *path)
 {
 	Call *unwatch = new_call(kind, ZK_WORKER, path, NULL, NULL, NULL);
 
-	if (!zk_client_connected())
+	if (state != CALLS_FLOWING)
 	{
 		keep_unwatch(unwatch);
 		return;
@@ -484,12 +425,21 @@ zk_unwatch_children(const char *path)
  * ------------------------------------------------------------------------
  */
 
+/* Once, before any call is made. */
+void
+zk_calls_start(const ZkCallsCallbacks *callbacks_)
+{
+	callbacks = *callbacks_;
+}
+
 /* A connection stands, of the session before or of a new one. */
 void
-zk_calls_connected(void)
+zk_calls_connected(int64 session_)
 {
+	Assert(state != CALLS_FLOWING);
+	state = CALLS_FLOWING;
+	session = session_;
 	connection++;
-	watches_exist = true;
 	unwatch_again();
 }
 
@@ -497,14 +447,16 @@ zk_calls_connected(void)
 void
 zk_calls_disconnected(void)
 {
+	Assert(state == CALLS_FLOWING);
+	state = CALLS_HELD;
 	fail_waiting(ZK_CONNECTION_LOSS);
 }
 
-/* The handle is closed, and with it all that was asked of it. */
+/* The handle is closed, if there was any, and with it all that was asked of it. */
 void
 zk_calls_over(void)
 {
-	watches_exist = false;
+	state = CALLS_OVER;
 	fail_calls(&in_flight, ZK_CLOSING);
 	n_in_flight = 0;
 	n_urgent = 0;
@@ -512,55 +464,26 @@ zk_calls_over(void)
 	fail_calls(&unwanted, ZK_CLOSING);
 }
 
-/* What is wrong with the answer to a call, as a sentence, or NULL. */
-static const char *
-answer_fault(const Call *call, const Event *event)
-{
-	const char *fault = event->fault ? event->fault : zk_answer_code_fault(event->code);
-
-	if (fault || zk_error_outcome(event->code) != ZK_OK)
-		return fault;
-	switch (call->kind)
-	{
-		case CALL_CREATE:
-			fault = zk_answer_path_fault(event->text, call->path,
-										 call->node_kind == ZK_EPHEMERAL_SEQUENTIAL
-											 ? ANSWER_PATH_NUMBERED
-											 : ANSWER_PATH_SAME);
-			if (fault == NULL)
-				fault = zk_answer_new_stat_fault(&event->stat);
-			if (fault == NULL && call->node_kind == ZK_EPHEMERAL_SEQUENTIAL)
-				fault = zk_answer_owner_fault(&event->stat, zk_client_session_id());
-			return fault;
-		case CALL_GET:
-			return zk_answer_stat_fault(&event->stat);
-		case CALL_LIST:
-			return zk_answer_children_fault(event->children, event->nchildren);
-		default:
-			return NULL; /* the code is all there is */
-	}
-}
-
 /* An answer has come. */
 void
-zk_calls_answer(const Event *event)
+zk_calls_answer(const Event *answer)
 {
 	dlist_iter	iter;
-	ZkReply		reply = {.code = event->code, .path = event->text};
+	ZkReply		reply = {.code = answer->code, .path = answer->text};
 	const char *fault;
 
 	/* Answers come in order, so this finds it at the head but for oddities. */
 	dlist_foreach (iter, &in_flight)
 	{
-		Call *call = dlist_container(Call, node, iter.cur);
+		Call *call = dlist_container(Call, link, iter.cur);
 
-		if (call->number != event->call)
+		if (call->number != answer->number)
 			continue;
 
-		fault = answer_fault(call, event);
+		fault = zk_call_fault(call, answer, session);
 		if (fault)
 		{
-			zk_client_malformed(fault);
+			callbacks.malformed(fault);
 			return;
 		}
 
@@ -569,18 +492,19 @@ zk_calls_answer(const Event *event)
 		 * What was read there, ahead of our sync, may be older than what we
 		 * have seen before; but a watch is set.
 		 */
-		reply.watching = call->watch && zk_error_outcome(event->code) == ZK_OK;
+		reply.watching = call->watch && zk_error_outcome(answer->code) == ZK_OK;
 		if (call->connection != connection && (call->kind == CALL_GET || call->kind == CALL_LIST))
 			reply.code = ZK_CONNECTION_LOSS;
-		reply.czxid = event->stat.czxid;
-		reply.ephemeral_owner = event->stat.ephemeral_owner;
-		reply.nchildren = event->nchildren;
-		reply.children = event->children;
-		dlist_delete(&call->node);
+		reply.czxid = answer->stat.czxid;
+		reply.ephemeral_owner = answer->stat.ephemeral_owner;
+		reply.nchildren = answer->nchildren;
+		reply.children = answer->children;
+		dlist_delete(&call->link);
 		n_in_flight--;
-		n_urgent -= is_urgent(call);
-		if (zk_error_outcome(event->code) != ZK_UNKNOWN)
-			adapt_window(call);
+		n_urgent -= zk_call_is_urgent(call);
+		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
+			zk_window_learn(call->sent_at, call->ahead,
+							zk_turn_is_empty() ? ZK_DEMAND_NONE : ZK_DEMAND_WAITING);
 		finish_call(call, &reply);
 		return;
 	}
@@ -590,16 +514,16 @@ zk_calls_answer(const Event *event)
 bool
 zk_calls_idle(void)
 {
-	return turn_is_empty() && dlist_is_empty(&in_flight);
+	return zk_turn_is_empty() && dlist_is_empty(&in_flight);
 }
 
 /* When a call has been without an answer for too long, or -1. */
 static int64
 nudge_at(void)
 {
-	if (!zk_client_connected() || dlist_is_empty(&in_flight))
+	if (state != CALLS_FLOWING || dlist_is_empty(&in_flight))
 		return -1;
-	return Max(dlist_head_element(Call, node, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
+	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
 }
 
 /* When zk_calls_send() wants to run next at the latest, or -1. */
@@ -608,7 +532,7 @@ zk_calls_next_wakeup(void)
 {
 	int64 wakeup = nudge_at();
 
-	if (zk_client_connected() && !dlist_is_empty(&unwanted))
+	if (state == CALLS_FLOWING && !dlist_is_empty(&unwanted))
 		wakeup = wakeup < 0 ? unwatch_at : Min(wakeup, unwatch_at);
 	return wakeup;
 }
@@ -623,7 +547,7 @@ nudge(void)
 	if (wakeup < 0 || zklock_now_ms() < wakeup)
 		return;
 	nudged_at = zklock_now_ms();
-	(void) zk_client_send(&nudge_call);
+	(void) callbacks.send(&nudge_call);
 }
 
 /* Sends what is waiting for its turn or its time. */
@@ -631,7 +555,7 @@ void
 zk_calls_send(void)
 {
 	nudge();
-	if (zk_client_connected() && zklock_now_ms() >= unwatch_at)
+	if (state == CALLS_FLOWING && zklock_now_ms() >= unwatch_at)
 		unwatch_again();
 	send_waiting();
 }

@@ -1,65 +1,55 @@
 /*
  * zk_call.h
- *		Calls between the main loop, which makes them, and the client library.
- *
- * Private to zk_call.c and zk_client.c; zk_client.h is for all others.
+ *		Calls to ZooKeeper, from when they are made until they are answered.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ZK_CALL_H
 #define ZKLOCK_ZK_CALL_H
 
-#include "lib/ilist.h"
-#include "zk/zk_client.h"
-#include "zk/zk_event.h"
+#include "zk/zk_call_record.h"
 
-typedef enum CallKind
+/*
+ * Each call is answered by exactly one call of its handler.  The owner is the
+ * session that it is made for: its process id, so that each session gets its
+ * share of what can be under way.
+ */
+#define ZK_WORKER 0 /* nobody's in particular */
+extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
+					   ZkReplyHandler handler, void *arg);
+extern void	 zk_exchange(int owner, const char *path, const char *data, const char *replaced,
+						 ZkReplyHandler handler, void *arg);
+extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
+					void *arg);
+extern void	 zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
+					 void *arg);
+extern void	 zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void	 zk_beat(ZkReplyHandler handler, void *arg);
+extern void	 zk_sync(ZkReplyHandler handler, void *arg);
+extern void	 zk_unwatch_data(const char *path);
+extern void	 zk_unwatch_children(const char *path);
+extern int64 zk_calls_next_wakeup(void);
+extern bool	 zk_calls_idle(void);
+
+/* Private to src/zk: how calls get to the library, and what becomes of it. */
+typedef struct ZkCallsCallbacks
 {
-	CALL_CREATE,
-	CALL_EXCHANGE,
-	CALL_DELETE,
-	CALL_GET,
-	CALL_LIST,
-	CALL_CHECK,
-	CALL_BEAT,
-	CALL_SYNC,
-	CALL_NUDGE,
-	CALL_UNWATCH_DATA,
-	CALL_UNWATCH_CHILDREN
-} CallKind;
+	/*
+	 * Hands a call to the library.  Returns an error code of the library if it
+	 * does not even try.
+	 */
+	int (*send)(const Call *call);
 
-typedef struct Call
-{
-	dlist_node	   node; /* in one of zk_call.c's or zk_turn.c's lists */
-	uint64		   number;
-	CallKind	   kind;
-	int			   owner; /* whose it is, or ZK_WORKER */
-	ZkNodeKind	   node_kind;
-	bool		   watch;
-	bool		   followed;   /* its owner's next call goes out right behind it */
-	int64		   sent_at;	   /* us */
-	int			   ahead;	   /* calls under way when it was sent */
-	uint64		   connection; /* it was sent on */
-	ZkReplyHandler handler;	   /* NULL if nobody cares */
-	void		  *arg;
-	char		  *path;
-	char		  *data;	 /* may be NULL */
-	char		  *replaced; /* EXCHANGE: node to delete */
-} Call;
+	/* An answer makes no sense; "fault" says why, as a sentence. */
+	void (*malformed)(const char *fault);
+} ZkCallsCallbacks;
 
-/* Do two calls set or remove the same kind of watch on the same path? */
-extern bool call_same_watch(const Call *a, const Call *b);
-
-/* What the client tells of its connection and of answers (zk_call.c) */
-extern void zk_calls_connected(void);
+extern void zk_calls_start(const ZkCallsCallbacks *callbacks);
+extern void zk_calls_connected(int64 session);
 extern void zk_calls_disconnected(void);
 extern void zk_calls_over(void);
-extern void zk_calls_answer(const Event *event);
+extern void zk_calls_answer(const Event *answer);
 extern void zk_calls_send(void);
-
-/* What the calls ask of it (zk_client.c) */
-extern int	 zk_client_send(const Call *call);
-extern int64 zk_client_session_id(void);
-extern void	 zk_client_malformed(const char *fault);
 
 #endif /* ZKLOCK_ZK_CALL_H */

@@ -2,36 +2,53 @@
  * zk_client.c
  *		The ZooKeeper client library, tamed.
  *
- * Only this file and zk_trial.c, with zk_handle.c below them, know
- * <zookeeper.h>.  The library runs two threads of its own, which may not touch PostgreSQL: what they have to say goes through
- * a queue (zk_event.c) to the worker's main loop, which runs the handlers in
- * zk_client_dispatch().  All calls into the library come from the main loop,
- * where zk_call.c keeps them until they are answered.
+ * The library runs two threads of its own, which may not touch PostgreSQL: what
+ * they have to say goes through a queue (zk_callback.c, zk_event.c) to the
+ * worker's main loop, which acts on it in zk_client_dispatch().  All calls into
+ * the library come from the main loop.
+ *
+ * From the ground up:
+ *
+ *		zk_callback.c, zk_event.c	what threads tell the main loop
+ *		zk_thread.c					threads of our own: zk_lookup.c (names),
+ *									zk_ask.c (questions beside the library)
+ *		zk_answer.c, zk_error.c		does an answer make sense, and what does it mean?
+ *		zk_log.c, zk_pause.c		what the library complains of; pauses
+ *		zk_handle.c, zk_send.c		the library's handles, and calls in its terms
+ *		zk_call.c					calls, until they are answered; zk_turn.c and
+ *									zk_window.c say which is sent, and when
+ *		zk_connection.c				the handle that is used, and its states
+ *		zk_greeting.c				when a connection counts
+ *		zk_trial.c					another handle, beside that
+ *		zk_client.c					what happens, and what follows from it
  *
  * What the library gets wrong, and what we do about it (the numbers are those
  * of the list "traps of the C client" in doc/internals.md):
  *
  *	 1 it resolves names on every turn, blocking: it gets numeric addresses
- *	   and is told never to resolve (start_handle)
+ *	   (zk_lookup.c) and is told never to resolve (zk_handle_open)
  *	 2 it skips half of an even number of servers: it gets an odd number
  *	   (connect_string.c)
  *	 3 it re-registers all watches in one packet, whose size is limited:
- *	   lock_path.c keeps the sum of their paths below that
+ *	   src/queue/account.c keeps the sum of their paths below that
  *	 4 a session with too many bytes of ephemeral paths cannot be closed:
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
- *	   without an answer are followed by a harmless one (zk_call.c)
+ *	   without an answer are followed by a harmless one (zk_call.c), and so is
+ *	   the first read on a connection (zk_greeting.c)
  *	 6 a container inside a multi aborts the process: multis contain checks of
- *	   nodes (zk_check), or an ephemeral node and a deletion (zk_exchange)
+ *	   nodes, or an ephemeral node and a deletion (zk_send.c)
  *	 7 more than 64k unread wake-ups break the connection: the number of
- *	   calls outstanding is limited (zk_call.c)
+ *	   calls outstanding is limited (zk_call.c).  It reconnects then without a
+ *	   word of the loss, as it may at any time (handle_connected)
  *	 8 completions may never be called: each call is registered under a number
  *	   of its own and failed by us when its session ends (zk_call.c)
  *	 9 its threads take signals meant for us: all are blocked around init
+ *	   (zk_handle_open, zk_thread.c)
  *	10 session events are delivered once per distinct watcher: there is one
- *	   watcher function, with one context
+ *	   watcher function, with one context (zk_callback_event)
  *	11 "exists" leaves watches on missing nodes: watches are set by "get" and
- *	   "list" only
+ *	   "list" only (zk_send.c)
  *	12 an answer from a follower does not prove that the session lives: see
  *	   the chapter on proof of holding in doc/internals.md
  *	13 it passes on what it has decoded, well formed or not: zk_answer.c checks
@@ -43,322 +60,52 @@
  *	   another session's id, which reads as the end of ours: that is believed
  *	   when a server says so to us (zk_ask.c)
  *	 - it calls a connection connected that has answered nothing yet: it counts
- *	   when the server has answered a read (greet)
+ *	   when the server has answered a read (zk_greeting.c)
+ *	 - it shows the password that the last handshake has brought, whatever that
+ *	   was: it must be the session's (zk_connection_session_fault)
+ *	 - it takes watch events for its own session events if a server marks them
+ *	   so: an end that the handle knows nothing of is ignored
+ *	   (zk_callback_event), a lost connection is found out
+ *	   (zk_client_check_addresses)
  *	 - it connects again at once, ten times a second if need be, to a server
  *	   that hangs up as often: its thread is held up where it pauses anyway
- *	   (pause_library)
+ *	   (zk_pause.c)
  *
- * Runs in: the worker (main thread unless a function says otherwise).
+ * Runs in: the worker's main loop.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include <arpa/inet.h>
-#include <pthread.h>
-#include <signal.h>
+#include <zookeeper/zookeeper.h>
 
-#include "compat.h"
-#include "zk/zk_answer.h"
 #include "zk/zk_ask.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
-#include "zk/zk_event.h"
-#include "zk/zk_handle.h"
+#include "zk/zk_connection.h"
+#include "zk/zk_greeting.h"
+#include "zk/zk_lookup.h"
+#include "zk/zk_pause.h"
 #include "zk/zk_trial.h"
 
-#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
-#error "zklock needs the C client library of ZooKeeper 3.7 or later"
-#endif
-
-#define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
-
-StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
-				 "size of a ZooKeeper session's password");
 StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
 					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
 					 ZK_NO_WATCHER == ZNOWATCHER,
 				 "ZooKeeper's error codes");
 
-/* ------------------------------------------------------------------------
- * Events: from the threads to the main loop
- * ------------------------------------------------------------------------
- */
-
-/* Any thread: the call's number travels in the library's context pointer. */
-static inline const void *
-call_context(uint64 number)
-{
-	return (const void *) (uintptr_t) number;
-}
-
-/*
- * Copies the children into the event, in one block; they have been checked.
- * Returns false if there is no memory.
- */
-static bool
-copy_children(Event *event, const struct String_vector *children)
-{
-	size_t size = 0;
-	char  *string;
-
-	if (children->count == 0)
-		return true;
-	for (int i = 0; i < children->count; i++)
-		size += sizeof(char *) + strlen(children->data[i]) + 1;
-	event->children = malloc(size);
-	if (event->children == NULL)
-		return false;
-	event->nchildren = children->count;
-	string = (char *) (event->children + children->count);
-	for (int i = 0; i < children->count; i++)
-	{
-		event->children[i] = string;
-		strcpy(string, children->data[i]);
-		string += strlen(string) + 1;
-	}
-	return true;
-}
-
-static void
-push_reply(int code, const char *path, const struct Stat *stat,
-		   const struct String_vector *children, const void *context)
-{
-	Event event = {.kind = EVENT_REPLY, .code = code};
-	bool  copied = true;
-
-	event.call = (uint64) (uintptr_t) context;
-	if (code == ZOK && path)
-		copied = (event.text = strdup(path)) != NULL;
-	if (code == ZOK && stat)
-		event.stat = (AnswerStat){.czxid = stat->czxid,
-								  .mzxid = stat->mzxid,
-								  .ephemeral_owner = stat->ephemeralOwner};
-	if (code == ZOK && children)
-	{
-		event.fault = zk_answer_children_fault(children->data, children->count);
-		copied = event.fault || copy_children(&event, children);
-	}
-
-	/* A reply that could not be copied is as good as lost. */
-	if (!copied)
-		event.code = ZSYSTEMERROR;
-	zk_event_push(&event);
-}
-
-/* The library's completion thread */
-static void
-on_created(int code, const char *path, const struct Stat *stat, const void *context)
-{
-	push_reply(code, path, stat, NULL, context);
-}
-
-static void
-on_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	(void) value;
-	(void) len;
-	push_reply(code, NULL, stat, NULL, context);
-}
-
-static void
-on_stat(int code, const struct Stat *stat, const void *context)
-{
-	push_reply(code, NULL, stat, NULL, context);
-}
-
-static void
-on_children(int code, const struct String_vector *children, const void *context)
-{
-	push_reply(code, NULL, NULL, children, context);
-}
-
-static void
-on_done(int code, const void *context)
-{
-	push_reply(code, NULL, NULL, NULL, context);
-}
-
-static void
-on_synced(int code, const char *path, const void *context)
-{
-	(void) path;
-	push_reply(code, NULL, NULL, NULL, context);
-}
-
-static void
-on_event(zhandle_t *zh, int type, int state, const char *path, void *context)
-{
-	Event event = {.kind = EVENT_WATCH, .code = type};
-
-	event.epoch = (uintptr_t) context;
-	if (type == ZOO_SESSION_EVENT)
-	{
-		/* An end that the handle knows nothing of: a server sent this as a watch event. */
-		if (state < 0 && zoo_state(zh) != state)
-			return;
-		event.kind = EVENT_SESSION;
-		event.code = state;
-	}
-	else
-	{
-		event.fault = zk_answer_event_fault(path);
-		if (event.fault == NULL)
-			event.text = strdup(path);
-	}
-	zk_event_push(&event);
-}
-
-/* Connections that end this soon are followed by pauses ... */
-#define SHORT_MS 2000
-/* ... from the second one on, each twice as long, to this, or a third of the session timeout. */
-#define FIRST_PAUSE_MS 200
-#define MAX_PAUSE_MS 10000
-
-static pthread_mutex_t pause_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t  pause_over = PTHREAD_COND_INITIALIZER;
-static int			   pause_ms; /* under pause_mutex: for the library's next pause */
-
-/* Main thread: how long the library is to pause from now on, ms. */
-static void
-set_pause(int ms)
-{
-	pthread_mutex_lock(&pause_mutex);
-	pause_ms = ms;
-	if (ms == 0)
-		pthread_cond_broadcast(&pause_over);
-	pthread_mutex_unlock(&pause_mutex);
-}
-
-/* The library's I/O thread, without a connection: pauses for longer. */
-static void
-pause_library(void)
-{
-	struct timespec until;
-
-	(void) clock_gettime(CLOCK_REALTIME, &until);
-	pthread_mutex_lock(&pause_mutex);
-	until.tv_sec += pause_ms / 1000;
-	until.tv_nsec += pause_ms % 1000 * 1000000L;
-	until.tv_sec += until.tv_nsec / 1000000000L;
-	until.tv_nsec %= 1000000000L;
-	while (pause_ms > 0 && pthread_cond_timedwait(&pause_over, &pause_mutex, &until) == 0)
-		;
-	pthread_mutex_unlock(&pause_mutex);
-}
-
-/* After so many failures to connect, the next are no matter of short connections. */
-#define MAX_REFUSALS 2
-
-/* Any thread */
-static void
-on_log(const char *message)
-{
-	zk_handle_push_log(message, 0);
-
-	/* It says so when it has tried all servers, and is about to wait a little. */
-	if (strstr(message, ": Delaying connection after") != NULL)
-		pause_library();
-}
-
-/* ------------------------------------------------------------------------
- * Calls: from the main loop to the library
- * ------------------------------------------------------------------------
- */
-
-static zhandle_t		*handle;
-static uintptr_t		 epoch; /* number of the handle, its watchers' context:
-								 * last words of an earlier one are ignored */
 static ZkClientCallbacks callbacks;
-static ZkClientConfig	 config;
-static bool				 connected;			/* and a server has answered */
-static bool				 greeted;			/* the library says connected */
-static int64			 greeted_at;		/* ms */
-static uint64			 greeting;			/* number of the read that is to be answered */
-static int64			 greet_again_at;	/* ms, if it is not */
-static bool				 answered;			/* the handle has ever been connected */
-static int				 short_connections; /* in a row */
-static int				 refusals;	/* in a row: failures before the library says connected */
-static uintptr_t		 questions; /* number of the one asked last */
-static uintptr_t		 doubt;		/* the question whether the session lives, or 0 */
-static uintptr_t		 tick_question; /* the question for a tickTime, or 0 */
-static char				 tick_server[sizeof(((SessionInfo *) 0)->server)]; /* asked */
-static bool				 resolving; /* a resolver thread is running */
-static bool				 opening;	/* its result is for a new handle */
-static bool				 addresses_changed;
-static char				*resolved_servers; /* what the handle was given (malloc) */
-static bool				 outage_logged;	   /* the library has complained since the last
-								 * connection */
+static uintptr_t		 last_question; /* number of the one asked last, of any kind */
 
-/* A kind of node in the library's terms */
-static int
-create_mode(ZkNodeKind kind)
-{
-	switch (kind)
-	{
-		case ZK_CONTAINER:
-			return ZOO_CONTAINER;
-		case ZK_PERSISTENT:
-			return ZOO_PERSISTENT;
-		default:
-			return ZOO_EPHEMERAL_SEQUENTIAL;
-	}
-}
+/* Questions under way, by number; 0: none. */
+static uintptr_t names_question; /* for the addresses of the servers */
+static uintptr_t doubt_question; /* whether the session lives */
+static uintptr_t tick_question;	 /* for the tickTime of ... */
+static char		 tick_server[ZK_SERVER_SIZE];
 
-/*
- * Hands a call to the library.  The answer comes as an event with its number.
- *
- * Returns an error code of the library if it does not even try.
- */
-int
-zk_client_send(const Call *call)
-{
-	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t results[2];
-
-	const void				*context = call_context(call->number);
-	const struct ACL_vector *acl = config.creator_acl ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
-	zoo_op_t				 ops[2];
-
-	switch (call->kind)
-	{
-		case CALL_CREATE:
-			return zoo_acreate2(handle, call->path, call->data,
-								call->data ? (int) strlen(call->data) : 0, acl,
-								create_mode(call->node_kind), on_created, context);
-		case CALL_EXCHANGE:
-			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acl,
-							   ZOO_EPHEMERAL, NULL, 0);
-			zoo_delete_op_init(&ops[1], call->replaced, -1);
-			return zoo_amulti(handle, lengthof(ops), ops, results, on_done, context);
-		case CALL_DELETE:
-			return zoo_adelete(handle, call->path, -1, on_done, context);
-		case CALL_GET:
-			return zoo_awget(handle, call->path, call->watch ? on_event : NULL, (void *) epoch,
-							 on_data, context);
-		case CALL_LIST:
-			return zoo_awget_children(handle, call->path, call->watch ? on_event : NULL,
-									  (void *) epoch, on_children, context);
-		case CALL_CHECK:
-		case CALL_BEAT:
-			zoo_check_op_init(&ops[0], call->path, -1);
-			return zoo_amulti(handle, 1, ops, results, on_done, context);
-		case CALL_SYNC:
-			return zoo_async(handle, call->path, on_synced, context);
-		case CALL_NUDGE:
-			return zoo_aexists(handle, call->path, 0, on_stat, context);
-		case CALL_UNWATCH_DATA:
-			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_DATA, 0,
-										   (void_completion_t *) on_done, context);
-		case CALL_UNWATCH_CHILDREN:
-			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_CHILD, 0,
-										   (void_completion_t *) on_done, context);
-	}
-	return ZBADARGUMENTS; /* cannot happen */
-}
+static bool addresses_changed; /* the servers' names mean others than the handle has */
 
 /* ------------------------------------------------------------------------
- * The session
+ * For the worker
  * ------------------------------------------------------------------------
  */
 
@@ -371,32 +118,12 @@ zk_client_send(const Call *call)
 int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
+	ZkCallsCallbacks for_calls = {.send = zk_connection_send, .malformed = callbacks_->malformed};
+
 	callbacks = *callbacks_;
+	zk_log_start(callbacks.complaint);
+	zk_calls_start(&for_calls);
 	return zk_event_queue_open();
-}
-
-/* Makes the library's handle; false, with a log message, if it cannot. */
-static bool
-start_handle(const char *servers)
-{
-	clientid_t		id = {.client_id = config.session_id};
-	ZkHandleOptions options = {.servers = servers,
-							   .session_timeout = config.session_timeout,
-							   .session = config.session_id != 0 ? &id : NULL,
-							   .epoch = ++epoch,
-							   .watcher = on_event,
-							   .log = on_log};
-
-	memcpy(id.passwd, config.session_password, sizeof(id.passwd));
-	free(resolved_servers);
-	resolved_servers = strdup(servers);
-	addresses_changed = false;
-	greeted = false;
-	answered = false;
-	handle = zk_handle_open(&options);
-	if (handle == NULL)
-		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", servers)));
-	return handle != NULL;
 }
 
 /*
@@ -407,53 +134,48 @@ start_handle(const char *servers)
  * Returns false if that could not even begin.
  */
 bool
-zk_client_open(const ZkClientConfig *config_)
+zk_client_open(const ZkClientConfig *config)
 {
-	char resolved[ZKLOCK_SERVERS_SIZE * 4];
+	char addresses[CONNECT_STRING_RESOLVED_SIZE];
 
-	Assert(handle == NULL);
-	doubt = 0;
-	config = *config_;
-	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		return start_handle(resolved);
-	opening = true;
-	resolving = resolving || zk_event_resolve(&config.servers, 0);
-	return resolving;
+	addresses_changed = false;
+	names_question = 0;
+	switch (zk_lookup(&config->servers, ++last_question, addresses, sizeof(addresses)))
+	{
+		case ZK_LOOKUP_DONE:
+			return zk_connection_opened(config, addresses);
+		case ZK_LOOKUP_BEGUN:
+			names_question = last_question;
+			zk_connection_looking_up(config);
+			return true;
+		case ZK_LOOKUP_FAILED:
+			break;
+	}
+	return false;
+}
+
+/* Nothing that was asked about the handle matters any more. */
+static void
+forget_questions(void)
+{
+	names_question = 0;
+	doubt_question = 0;
+	tick_question = 0;
 }
 
 /*
  * Gives the handle up, and all calls with it.  If connected this ends the
  * session, which takes up to a few seconds with a server that hangs.
  *
- * Returns true if ZooKeeper has done so.  The library does not tell, but it
- * waits until the server has closed the connection, unless a signal arrives, or
- * the answer to an earlier call.
+ * Returns true if ZooKeeper has done so, as far as can be told.
  */
 bool
 zk_client_close(void)
 {
-	int64	 start = zklock_now_ms();
-	sigset_t most;
-	sigset_t old;
-	bool	 ended;
-
-	doubt = 0;
-	if (handle == NULL)
-		return false;
-	connected = false;
-	set_pause(0);
-	sigfillset(&most);
-	sigdelset(&most, SIGQUIT);
-	pthread_sigmask(SIG_SETMASK, &most, &old);
-	ended = zoo_state(handle) == ZOO_CONNECTED_STATE && zk_calls_idle();
-	ended = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS && ended;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	handle = NULL;
-	zk_calls_over();
-	return ended;
+	forget_questions();
+	return zk_connection_closed();
 }
 
-static void handle_session(int state);
 /*
  * Gives the handle up as zk_client_close() does, if there is one, but without
  * waiting for the end of the session.
@@ -461,206 +183,64 @@ static void handle_session(int state);
 void
 zk_client_leave(void)
 {
-	doubt = 0;
-	connected = false;
-	if (handle == NULL)
-		return;
-	set_pause(0);
-	zk_handle_close_apart(handle, epoch);
-	handle = NULL;
-	zk_calls_over();
+	forget_questions();
+	zk_connection_left();
 }
 
-/* From now on, nodes are created for their creator alone, or for anybody. */
+/* From now on, nodes are created with this ACL. */
 void
-zk_client_set_acl(bool creator)
+zk_client_set_acl(ZkAcl acl)
 {
-	config.creator_acl = creator;
+	zk_connection_set_acl(acl);
 }
 
-/* Has an outage lasted, see whether the server names mean other addresses now. */
+/* May calls be made? */
+bool
+zk_client_connected(void)
+{
+	return zk_connection_state() == ZK_CONNECTION_CONNECTED;
+}
+
+/* Fills in what only the library knows of the session.  There must be a handle. */
 void
-zk_client_check_addresses(void)
+zk_client_session(ZkSession *session)
 {
-	char resolved[ZKLOCK_SERVERS_SIZE * 4];
-
-	/* It was a server that said that the connection is lost. */
-	if (handle && !connected && !greeted && zoo_state(handle) == ZOO_CONNECTED_STATE)
-	{
-		handle_session(ZOO_CONNECTED_STATE);
-		return;
-	}
-	if (!resolving && !connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		resolving = zk_event_resolve(&config.servers, 0);
+	zk_connection_session(session);
 }
 
-/* Did zk_client_check_addresses() find that they do? */
+/* Did zk_client_check_addresses() find that server names mean other addresses now? */
 bool
 zk_client_addresses_changed(void)
 {
 	return addresses_changed;
 }
 
-bool
-zk_client_connected(void)
-{
-	return connected;
-}
-
-/* Fills in what only the library knows of the session. */
-void
-zk_client_session(SessionInfo *info)
-{
-	const clientid_t	   *id = zoo_client_id(handle);
-	struct sockaddr_storage address;
-	socklen_t				len = sizeof(address);
-	char					host[INET6_ADDRSTRLEN] = "";
-
-	info->id = id->client_id;
-	memcpy(info->password, id->passwd, sizeof(info->password));
-	info->negotiated_timeout = zoo_recv_timeout(handle);
-	info->server[0] = '\0';
-	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) == NULL)
-		return;
-	if (address.ss_family == AF_INET)
-	{
-		struct sockaddr_in *v4 = (struct sockaddr_in *) &address;
-
-		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-		snprintf(info->server, sizeof(info->server), "%s:%d", host, ntohs(v4->sin_port));
-	}
-	else
-	{
-		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &address;
-
-		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-		snprintf(info->server, sizeof(info->server), "[%s]:%d", host, ntohs(v6->sin6_port));
-	}
-}
-
-static void
-handle_disconnect(void)
-{
-	if (!connected)
-		return;
-	connected = false;
-	zk_calls_disconnected();
-	callbacks.session(ZK_SESSION_DISCONNECTED);
-}
-
-/*
- * Shows our credentials, once: the library repeats them on each later
- * connection.  It refuses to take them while it is between two attempts to
- * connect, so this is done when a connection stands, ahead of all calls.
- */
-static void
-send_credentials(void)
-{
-	if (config.auth_scheme[0] == '\0' ||
-		zoo_add_auth(handle, config.auth_scheme, config.auth_credentials,
-					 strlen(config.auth_credentials), NULL, NULL) != ZOK)
-		return;
-	explicit_bzero(config.auth_scheme, sizeof(config.auth_scheme));
-	explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
-}
-
-/* The session that the handle is in, or 0. */
+/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
 int64
-zk_client_session_id(void)
+zk_client_next_wakeup(void)
 {
-	return handle ? zoo_client_id(handle)->client_id : 0;
+	return zk_greeting_next_wakeup();
 }
 
-/*
- * An answer makes no sense, so nothing that comes on this connection can be
- * relied on.  The library cannot give up a connection and keep the session; the
- * worker can, by starting again.
+/* ------------------------------------------------------------------------
+ * What happens to the connection
+ * ------------------------------------------------------------------------
  */
-void
-zk_client_malformed(const char *fault)
-{
-	callbacks.malformed(fault);
-}
-
-/* Numbers of greetings, which are no calls of zk_call.c. */
-#define GREETING (UINT64CONST(1) << (sizeof(uintptr_t) * 8 - 1))
-
-/* A server may sit on a request until the next one comes (trap 5). */
-#define GREET_AGAIN_MS 400
-
-/*
- * Was the session there before this connection?  What nobody has confirmed need
- * not be one.
- */
-static bool
-session_exists(void)
-{
-	return answered || config.session_id != 0;
-}
-
-/* Asks for an answer, with which the connection counts. */
-static void
-send_greeting(void)
-{
-	greet_again_at = zklock_now_ms() + GREET_AGAIN_MS;
-	(void) zoo_aexists(handle, "/", 0, on_stat, call_context(greeting));
-}
-
-/* A connection stands: it counts when the server has answered a read. */
-static void
-greet(void)
-{
-	greeted = true;
-	greeted_at = zklock_now_ms();
-	refusals = 0;
-	greeting = GREETING | (greeting + 1);
-	send_greeting();
-	if (session_exists())
-		callbacks.session(ZK_SESSION_GREETED);
-}
-
-static void
-handle_answered(void)
-{
-	SessionInfo info;
-
-	greeting++;
-	connected = true;
-	answered = true;
-	outage_logged = false;
-	zk_calls_connected();
-	callbacks.session(ZK_SESSION_CONNECTED);
-
-	if (handle == NULL)
-		return;
-	zk_client_session(&info);
-	strlcpy(tick_server, info.server, sizeof(tick_server));
-	tick_question = ++questions;
-	(void) zk_ask_tick_time(tick_server, tick_question);
-}
 
 /* The connection is gone, or another one stands already. */
 static void
 handle_hang_up(void)
 {
-	int longest = Min(MAX_PAUSE_MS, config.session_timeout / 3);
+	bool connected = zk_client_connected();
 
-	if (greeted)
-	{
-		greeted = false;
-		if (zklock_now_ms() - greeted_at >= SHORT_MS)
-			short_connections = 0;
-		else
-			short_connections++;
-		if (short_connections < 2)
-			set_pause(0);
-		else
-			set_pause(Min(FIRST_PAUSE_MS << Min(short_connections - 2, 8), longest));
-	}
-	handle_disconnect();
+	if (!zk_connection_stands())
+		return;
+	zk_connection_lost();
+	if (connected)
+		callbacks.session(ZK_SESSION_DISCONNECTED);
 }
 
-/* Nobody has confirmed the session: it is none, or of no use. */
+/* A session that nobody has confirmed is none, or of no use. */
 static void
 give_up_unconfirmed(void)
 {
@@ -669,119 +249,172 @@ give_up_unconfirmed(void)
 }
 
 /*
- * The library says that the session is over.  If it ever was one, ask servers;
+ * A server offers a session that cannot be.  Nothing that comes on this
+ * connection can be relied on, so it is given up: easily, if there is no other
+ * session.  The library cannot do so and keep one; the worker can, by starting
+ * again.
+ */
+static void
+handle_malformed_session(const char *fault)
+{
+	ZkSession session;
+	char	 *sentence;
+
+	if (zk_connection_session_exists())
+	{
+		callbacks.malformed(fault);
+		return;
+	}
+	zk_connection_session(&session);
+	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
+	zk_log_complain(sentence);
+	pfree(sentence);
+	give_up_unconfirmed();
+}
+
+/* The library says that it is connected. */
+static void
+handle_connected(void)
+{
+	const char *fault = zk_connection_session_fault();
+
+	if (fault)
+	{
+		handle_malformed_session(fault);
+		return;
+	}
+
+	/* There are reconnects that the library does not announce (trap 7). */
+	handle_hang_up();
+	zk_connection_show_credentials();
+	if (zk_connection_config()->purpose == ZK_PURPOSE_END)
+	{
+		callbacks.session(ZK_SESSION_CONNECTED);
+		return;
+	}
+	zk_connection_greeted();
+	zk_greeting_begin();
+	if (zk_connection_session_exists())
+		callbacks.session(ZK_SESSION_GREETED);
+}
+
+/* A server has answered: the connection counts.  Asks that server for its tickTime. */
+static void
+handle_answered(void)
+{
+	ZkSession session;
+
+	zk_connection_answered();
+	callbacks.session(ZK_SESSION_CONNECTED);
+	if (!zk_client_connected())
+		return;
+	zk_connection_session(&session);
+	strlcpy(tick_server, session.server, sizeof(tick_server));
+	tick_question = ++last_question;
+	if (!zk_ask_tick_time(tick_server, tick_question))
+		tick_question = 0;
+}
+
+/*
+ * The library says that the session is over.  If it ever was one, asks servers;
  * until they answer we are as good as disconnected.
  */
 static void
 handle_expired(void)
 {
-	ZkSessionQuestion question = {.timeout = config.session_timeout};
-	const clientid_t *id = zoo_client_id(handle);
-	bool			  existed = session_exists();
+	ZkSessionQuestion question;
+	bool			  existed = zk_connection_session_exists();
 
-	question.id = id->client_id;
-	memcpy(question.password, id->passwd, sizeof(question.password));
-	strlcpy(question.servers, resolved_servers ? resolved_servers : "", sizeof(question.servers));
+	zk_connection_question(&question);
 	handle_hang_up();
-	zk_client_close();
-	if (existed)
+	(void) zk_client_close();
+	if (existed && zk_ask_session(&question, ++last_question))
 	{
-		doubt = ++questions;
-		if (zk_ask_session(&question, doubt))
-			return;
+		doubt_question = last_question;
+		zk_connection_doubted();
 	}
-	doubt = 0;
-	callbacks.session(ZK_SESSION_IN_DOUBT);
+	else
+		callbacks.session(ZK_SESSION_IN_DOUBT);
+	explicit_bzero(&question, sizeof(question));
 }
 
+/* ZooKeeper refuses our credentials, or wants others. */
 static void
-handle_session(int state)
+handle_refused(void)
 {
-	if (state == ZOO_CONNECTED_STATE)
-	{
-		const char *fault =
-			zk_answer_session_fault(zk_client_session_id(), zoo_recv_timeout(handle));
+	(void) zk_client_close();
+	callbacks.session(ZK_SESSION_AUTH_FAILED);
+}
 
-		if (fault)
-		{
-			zk_client_malformed(fault);
-			return;
-		}
-
-		/* There are reconnects that the library does not announce (trap 7). */
-		handle_hang_up();
-		send_credentials();
-		if (config.closing)
-			callbacks.session(ZK_SESSION_CONNECTED);
-		else
-			greet();
-	}
-	else if (state == ZOO_EXPIRED_SESSION_STATE)
+/* The library is in another state than before. */
+static void
+handle_session(int library_state)
+{
+	if (library_state == ZOO_CONNECTED_STATE)
+		handle_connected();
+	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
 		handle_expired();
-	else if (state == ZOO_AUTH_FAILED_STATE)
-	{
-		zk_client_close();
-		callbacks.session(ZK_SESSION_AUTH_FAILED);
-	}
+	else if (library_state == ZOO_AUTH_FAILED_STATE)
+		handle_refused();
 	else
 	{
 		handle_hang_up();
-
-		if (!session_exists())
+		if (library_state == ZOO_READONLY_STATE)
+			handle_malformed_session("The session is read-only.");
+		else if (!zk_connection_session_exists())
 			give_up_unconfirmed();
 	}
 }
 
-static void
-handle_asked(const Event *event)
+/*
+ * An outage has lasted: sees whether we are mistaken about it, or whether the
+ * server names mean other addresses now.
+ */
+void
+zk_client_check_addresses(void)
 {
-	if (event->epoch == tick_question)
-	{
-		tick_question = 0;
-		if (event->code > 0)
-			callbacks.tick_time(tick_server, event->code);
-	}
-	else if (event->epoch == doubt)
-	{
-		doubt = 0;
-		callbacks.session(event->code == ZK_VERDICT_OVER ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
-	}
+	char addresses[CONNECT_STRING_RESOLVED_SIZE];
+
+	/* It was a server that said that the connection is lost. */
+	if (zk_connection_is_mistaken())
+		handle_connected();
+	else if (names_question == 0 && zk_lookup(&zk_connection_config()->servers, ++last_question,
+											  addresses, sizeof(addresses)) == ZK_LOOKUP_BEGUN)
+		names_question = last_question;
 }
+
+/* Sees to a connection that has no answer. */
+static void
+attend_greeting(void)
+{
+	if (zk_greeting_is_hopeless())
+		give_up_unconfirmed();
+	else
+		zk_greeting_attend();
+}
+
+/* ------------------------------------------------------------------------
+ * Events
+ * ------------------------------------------------------------------------
+ */
 
 static void
 handle_reply(const Event *event)
 {
 	/* A server that wants credentials says so to one call, and hangs up. */
-	if (handle && event->code == ZK_REQUIRES_AUTH)
-		handle_session(ZOO_AUTH_FAILED_STATE);
-	else if ((event->call & GREETING) == 0)
+	if (zk_connection_has_handle() && event->code == ZK_REQUIRES_AUTH)
+		handle_refused();
+	else if ((event->number & ZK_OF_GREETING) == 0)
 		zk_calls_answer(event);
-	else if (handle && event->call == greeting && zk_error_outcome(event->code) != ZK_UNKNOWN)
-		handle_answered();
-}
+	else if (zk_greeting_is_answer(event))
+	{
+		const char *fault = zk_answer_code_fault(event->code);
 
-/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
-int64
-zk_client_next_wakeup(void)
-{
-	return handle && greeted && !connected && !config.closing ? greet_again_at : -1;
-}
-
-/*
- * Sees to a connection that has no answer.  The library gives it up in time, but
- * not if it took the time from something that is no ZooKeeper server.
- */
-static void
-attend_greeting(void)
-{
-	int64 wakeup = zk_client_next_wakeup();
-
-	if (wakeup < 0 || zklock_now_ms() < wakeup)
-		return;
-	if (!session_exists() && zklock_now_ms() >= greeted_at + config.session_timeout)
-		give_up_unconfirmed();
-	else
-		send_greeting();
+		if (fault)
+			callbacks.malformed(fault);
+		else
+			handle_answered();
+	}
 }
 
 static void
@@ -790,7 +423,7 @@ handle_watch(const Event *event)
 	/* An event that is lost, or as good as lost, is nowhere noticed: start over. */
 	if (event->fault)
 	{
-		zk_client_malformed(event->fault);
+		callbacks.malformed(event->fault);
 		return;
 	}
 	if (event->text == NULL)
@@ -809,42 +442,84 @@ handle_log(const Event *event)
 {
 	char *sentence;
 
-	ereport(event->code == ZOO_LOG_LEVEL_ERROR ? DEBUG1 : DEBUG2,
-			(errmsg_internal("ZooKeeper client: %s", event->text)));
-	if (event->code != ZOO_LOG_LEVEL_ERROR)
+	if (!zk_log_is_complaint(event))
 		return;
-	if (greeted && zklock_now_ms() - greeted_at >= SHORT_MS)
-		short_connections = 0;
-
-	/* What a thread says of a connection may come before the other has told of it. */
-	if (!greeted && ++refusals >= MAX_REFUSALS)
-	{
-		short_connections = 0;
-		set_pause(0);
-	}
-	if (short_connections > 1)
+	if (!zk_connection_stands())
+		zk_pause_refused();
+	if (zk_pause_is_due())
 		sentence = pstrdup(
 			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 	else
-		sentence = zk_error_sentence(event->text, connected);
-	callbacks.complaint(sentence, !outage_logged);
-	outage_logged = true;
+		sentence = zk_error_sentence(event->text, zk_client_connected() ? ZK_CONNECTION_IN_USE
+																		: ZK_CONNECTION_NEW);
+	zk_log_complain(sentence);
 	pfree(sentence);
 }
 
+/* The names of the servers have been looked up: for a handle, or during an outage. */
 static void
-handle_resolved(const Event *event)
+handle_looked_up(const Event *event)
 {
-	resolving = false;
-	if (opening)
+	if (event->number != names_question)
+		return;
+	names_question = 0;
+	if (zk_connection_state() == ZK_CONNECTION_LOOKUP)
 	{
-		opening = false;
-		if (event->code && start_handle(event->text))
+		if (event->text == NULL)
+			zk_connection_unresolved();
+		else if (zk_connection_resolved(event->text))
 			return;
 		callbacks.session(ZK_SESSION_UNRESOLVED);
 	}
-	else if (event->code && resolved_servers && strcmp(event->text, resolved_servers) != 0)
+	else if (event->text && strcmp(event->text, zk_connection_addresses()) != 0)
 		addresses_changed = true;
+}
+
+static void
+handle_asked(const Event *event)
+{
+	if (event->number == tick_question)
+	{
+		tick_question = 0;
+		if (event->code > 0)
+			callbacks.tick_time(tick_server, event->code);
+	}
+	else if (event->number == doubt_question)
+	{
+		doubt_question = 0;
+		zk_connection_settled();
+		callbacks.session(event->code == ZK_VERDICT_OVER ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+	}
+}
+
+static void
+handle_event(const Event *event)
+{
+	switch (event->kind)
+	{
+		case EVENT_REPLY:
+			handle_reply(event);
+			break;
+		case EVENT_SESSION:
+			if (zk_connection_owns(event))
+				handle_session(event->code);
+			break;
+		case EVENT_WATCH:
+			if (zk_connection_owns(event))
+				handle_watch(event);
+			break;
+		case EVENT_LOG:
+			handle_log(event);
+			break;
+		case EVENT_LOOKED_UP:
+			handle_looked_up(event);
+			break;
+		case EVENT_ASKED:
+			handle_asked(event);
+			break;
+		case EVENT_CLOSED: /* and nobody waits for it */
+			break;
+	}
 }
 
 /*
@@ -858,37 +533,12 @@ zk_client_dispatch(void)
 
 	while (event)
 	{
-		Event	 *next = event->next;
-		EventKind kind = (event->epoch & ZK_TRIAL_EPOCH) != 0 ? EVENT_TRIAL : event->kind;
+		Event *next = event->next;
 
-		switch (kind)
-		{
-			case EVENT_REPLY:
-				handle_reply(event);
-				break;
-			case EVENT_SESSION:
-				if (handle && event->epoch == epoch)
-					handle_session(event->code);
-				break;
-			case EVENT_WATCH:
-				if (handle && event->epoch == epoch)
-					handle_watch(event);
-				break;
-			case EVENT_LOG:
-				handle_log(event);
-				break;
-			case EVENT_RESOLVED:
-				handle_resolved(event);
-				break;
-			case EVENT_TRIAL:
-				zk_trial_event(event);
-				break;
-			case EVENT_ASKED:
-				handle_asked(event);
-				break;
-			case EVENT_CLOSED: /* and nobody waits for it */
-				break;
-		}
+		if ((event->number & ZK_OF_TRIAL) != 0)
+			zk_trial_event(event);
+		else
+			handle_event(event);
 		zk_event_free(event);
 		event = next;
 	}

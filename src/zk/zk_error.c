@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_client.h"
+#include "zk/zk_error.h"
 
 #define API_ERROR (-100) /* above it, something broke; below, something is refused */
 #define UNIMPLEMENTED (-6)
@@ -108,16 +108,17 @@ zk_error_is_breakdown(int code)
  * about a server: "Socket address:port zk retcode=..., errno=...(...): ...".
  * Others are left as they are.
  *
- *	connected	the connection was in use
+ *	use		of the connection that the complaint is about
  *
  * Returns it, palloc'd.
  */
 char *
-zk_error_sentence(const char *complaint, bool connected)
+zk_error_sentence(const char *complaint, ZkConnectionUse use)
 {
 	char server[128];
 	int	 code;
 	int	 error;
+	bool in_use = use == ZK_CONNECTION_IN_USE;
 	bool closed;
 
 	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)
@@ -125,7 +126,7 @@ zk_error_sentence(const char *complaint, bool connected)
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
 	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
-	if (closed && connected)
+	if (closed && in_use)
 		return psprintf("ZooKeeper server %s closed the connection", server);
 	if (closed)
 		return psprintf("ZooKeeper server %s closes new connections at once; it may have no quorum, or have reached its limit of connections per client (maxClientCnxns)",
@@ -134,7 +135,7 @@ zk_error_sentence(const char *complaint, bool connected)
 		return psprintf("ZooKeeper server %s does not answer", server);
 	if (code == SESSION_EXPIRED)
 		return psprintf("server %s says that the session is over", server);
-	if (connected)
+	if (in_use)
 		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));
 	return psprintf("could not connect to ZooKeeper server %s: %s", server, strerror(error));
 }

@@ -1,12 +1,11 @@
 /*
  * zk_event.c
- *		What the client library's threads tell the main loop.
+ *		What threads tell the main loop.
  *
- * Here threads end.  They copy what they have to say into an Event (malloc),
- * append it to a queue under a mutex and write to an eventfd, which the
- * worker's main loop waits for.  The main loop takes the whole queue at once.
- *
- * One thread is our own: it looks up names of servers, which may take long.
+ * Threads, the client library's and our own, end here.  They copy what they have
+ * to say into an Event (malloc), append it to a queue under a mutex and write to
+ * an eventfd, which the worker's main loop waits for.  The main loop takes the
+ * whole queue at once.
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
  * nothing of PostgreSQL.
@@ -16,12 +15,10 @@
 #include "postgres.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "fault.h"
-#include "shared/session_info.h"
 #include "zk/zk_event.h"
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -101,57 +98,4 @@ zk_event_free(Event *event)
 	free(event->text);
 	free(event->children);
 	free(event);
-}
-
-/* What the resolver is given. */
-typedef struct Resolving
-{
-	ConnectString servers;
-	uintptr_t	  epoch;
-} Resolving;
-
-/* A thread of its own, which ends with it */
-static void *
-resolver_main(void *arg)
-{
-	Resolving *resolving = arg;
-	char	   resolved[ZKLOCK_SERVERS_SIZE * 4];
-	Event	   event = {.kind = EVENT_RESOLVED, .epoch = resolving->epoch};
-
-	if (connect_string_resolve(&resolving->servers, false, resolved, sizeof(resolved)))
-		event.text = strdup(resolved);
-	event.code = event.text != NULL;
-	free(resolving);
-	zk_event_push(&event);
-	return NULL;
-}
-
-/*
- * Main thread: has server names looked up.  EVENT_RESOLVED tells the result,
- * with the epoch given here.  Returns false if that could not even begin.
- */
-bool
-zk_event_resolve(const ConnectString *servers, uintptr_t epoch)
-{
-	Resolving *copy = malloc(sizeof(Resolving));
-	pthread_t  thread;
-	sigset_t   all;
-	sigset_t   old;
-	bool	   started;
-
-	if (copy == NULL)
-		return false;
-	copy->servers = *servers;
-	copy->epoch = epoch;
-
-	/* Signals are for the main thread. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	started = pthread_create(&thread, NULL, resolver_main, copy) == 0;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (started)
-		pthread_detach(thread);
-	else
-		free(copy);
-	return started;
 }

@@ -1,48 +1,52 @@
 /*
  * zk_event.h
- *		What the client library's threads tell the main loop.
+ *		What threads tell the main loop.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ZK_EVENT_H
 #define ZKLOCK_ZK_EVENT_H
 
-#include "zk/connect_string.h"
 #include "zk/zk_answer.h"
 
 typedef enum EventKind
 {
-	EVENT_REPLY,
-	EVENT_SESSION,
-	EVENT_WATCH,
-	EVENT_LOG,
-	EVENT_RESOLVED,
-	EVENT_TRIAL,  /* of a trial handle: session or reply (zk_trial.c) */
-	EVENT_CLOSED, /* a handle has been closed in a thread of its own */
-	EVENT_ASKED	  /* a question was answered, or not (zk_ask.c) */
+	EVENT_REPLY,	 /* to a call */
+	EVENT_SESSION,	 /* a handle's state has changed */
+	EVENT_WATCH,	 /* a watch has fired */
+	EVENT_LOG,		 /* the library has written a line */
+	EVENT_CLOSED,	 /* a handle has been closed in a thread of its own */
+	EVENT_LOOKED_UP, /* names of servers (zk_lookup.c) */
+	EVENT_ASKED		 /* a question was answered, or not (zk_ask.c) */
 } EventKind;
+
+/*
+ * An event carries the number of what it belongs to: a call (REPLY), a handle
+ * (SESSION, WATCH, LOG, CLOSED), or a question (LOOKED_UP, ASKED).  Its two
+ * highest bits tell who has given that number.
+ */
+#define ZK_NUMBER_BITS (sizeof(uintptr_t) * 8)
+#define ZK_OF_TRIAL ((uintptr_t) 1 << (ZK_NUMBER_BITS - 1))	   /* zk_trial.c */
+#define ZK_OF_GREETING ((uintptr_t) 1 << (ZK_NUMBER_BITS - 2)) /* zk_greeting.c */
 
 typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
-	uint64		  call;		 /* REPLY: the call's number; TRIAL: what it is */
-	uintptr_t	  epoch;	 /* the handle's; RESOLVED: for whose, ASKED: the
-							  * question's number */
+	uintptr_t	  number;
 	int			  code;		 /* REPLY: result; SESSION: state; WATCH: type;
-								 * LOG: level; RESOLVED: success; TRIAL: result or
-								 * state; ASKED: answer */
-	const char	 *fault;	 /* REPLY: what is wrong with it, or NULL */
+								 * LOG: level; ASKED: answer */
+	const char	 *fault;	 /* REPLY, WATCH: what is wrong with it, or NULL */
 	AnswerStat	  stat;		 /* REPLY of create, get */
 	int			  nchildren; /* REPLY of list */
 	char		**children;	 /* one block with the strings */
-	char		 *text;		 /* a path, a message or addresses; or NULL */
+	char		 *text;		 /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
+								 * addresses; or NULL */
 } Event;
 
 extern int	  zk_event_queue_open(void);
 extern void	  zk_event_push(const Event *event);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
-extern bool	  zk_event_resolve(const ConnectString *servers, uintptr_t epoch);
 
 #endif /* ZKLOCK_ZK_EVENT_H */

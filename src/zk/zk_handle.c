@@ -2,12 +2,11 @@
  * zk_handle.c
  *		Handles of the client library: how they begin and end.
  *
- * A handle runs two threads of the library, in which signals are blocked, since
- * they are meant for the main thread.  It is given numeric addresses and never
- * resolves names.
+ * A handle runs two threads of the library, in which signals are blocked (trap
+ * 9).  It is given numeric addresses and never resolves names (trap 1).
  *
- * To close a handle takes up to some seconds with a server that hangs, and ends
- * its session if it is connected.  Where the main loop cannot wait for that, a
+ * To close a handle ends its session if it is connected, and takes up to a few
+ * seconds with a server that hangs.  Where the main loop cannot wait for that, a
  * thread of our own does; EVENT_CLOSED tells when it is done.
  *
  * Runs in: the worker; the main thread unless a function says otherwise.
@@ -16,39 +15,81 @@
  */
 #include "postgres.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include <arpa/inet.h>
 
+#include "shared/clock.h"
+#include "zk/zk_callback.h"
+#include "zk/zk_event.h"
 #include "zk/zk_handle.h"
+#include "zk/zk_thread.h"
+
+#ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
+#error "zklock needs the C client library of ZooKeeper 3.7 or later"
+#endif
+
+#define CLOSE_WAIT_MS 1500 /* the library's, for the answer to a close */
+
+StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
+				 "size of a ZooKeeper session's password");
 
 /* What the closing thread is given. */
 typedef struct Closing
 {
 	zhandle_t *handle;
-	uintptr_t  epoch;
+	uintptr_t  number;
 } Closing;
 
-/* Makes a handle, which begins to connect; NULL, with errno set, if it cannot. */
+/*
+ * Makes a handle, which begins to connect: for the session of the configuration,
+ * or a new one.  Returns NULL, with errno set, if it cannot.
+ */
 zhandle_t *
 zk_handle_open(const ZkHandleOptions *options)
 {
-	zhandle_t *handle;
-	sigset_t   all;
-	sigset_t   old;
-	int		   saved_errno;
+	const ZkClientConfig *config = options->config;
+	clientid_t			  session = {.client_id = config->session_id};
+	zhandle_t			 *handle;
+	sigset_t			  former;
+	int					  saved_errno;
 
+	memcpy(session.passwd, config->session_password, sizeof(session.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	handle = zookeeper_init2(options->servers, options->watcher, options->session_timeout,
-							 options->session, (void *) options->epoch, ZOO_NO_LOG_CLIENTENV,
-							 options->log);
+	zk_thread_block_signals(&former);
+	handle = zookeeper_init2(options->servers, zk_callback_event, config->session_timeout,
+							 config->session_id != 0 ? &session : NULL,
+							 (void *) options->number, ZOO_NO_LOG_CLIENTENV, options->log);
 	saved_errno = errno;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	zk_thread_restore_signals(&former);
+	explicit_bzero(&session, sizeof(session));
 	if (handle)
 		zoo_set_servers_resolution_delay(handle, -1);
 	errno = saved_errno;
 	return handle;
+}
+
+/*
+ * Closes a handle, and waits for that.
+ *
+ * Returns true if its session was ended, as far as can be told.  The library
+ * does not tell, but it waits until the server has closed the connection, unless
+ * a signal arrives, or the answer to an earlier call.
+ */
+bool
+zk_handle_close(zhandle_t *handle)
+{
+	int64	 start = zklock_now_ms();
+	bool	 connected = zoo_state(handle) == ZOO_CONNECTED_STATE;
+	sigset_t most;
+	sigset_t former;
+	bool	 closed;
+
+	/* An immediate shutdown need not wait for it. */
+	sigfillset(&most);
+	sigdelset(&most, SIGQUIT);
+	pthread_sigmask(SIG_SETMASK, &most, &former);
+	closed = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS;
+	zk_thread_restore_signals(&former);
+	return connected && closed;
 }
 
 /* A thread of its own, which ends with it */
@@ -56,7 +97,7 @@ static void *
 closer_main(void *arg)
 {
 	Closing *closing = arg;
-	Event	 event = {.kind = EVENT_CLOSED, .epoch = closing->epoch};
+	Event	 event = {.kind = EVENT_CLOSED, .number = closing->number};
 
 	(void) zookeeper_close(closing->handle);
 	free(closing);
@@ -66,54 +107,75 @@ closer_main(void *arg)
 
 /*
  * Closes a handle in a thread of its own, and with it its session if it is
- * connected.  EVENT_CLOSED with the handle's epoch follows.  Nobody may use the
+ * connected.  EVENT_CLOSED with the handle's number follows.  Nobody may use the
  * handle any more.
  */
 void
-zk_handle_close_apart(zhandle_t *handle, uintptr_t epoch)
+zk_handle_close_apart(zhandle_t *handle, uintptr_t number)
 {
-	Closing	 *closing = malloc(sizeof(Closing));
-	pthread_t thread;
-	sigset_t  all;
-	sigset_t  old;
-	bool	  started = false;
+	Closing *closing = malloc(sizeof(Closing));
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	if (closing)
 	{
-		closing->handle = handle;
-		closing->epoch = epoch;
-		started = pthread_create(&thread, NULL, closer_main, closing) == 0;
-	}
-	if (started)
-		pthread_detach(thread);
-	else
-	{
-		/* Rather wait than leave a session behind. */
-		Event event = {.kind = EVENT_CLOSED, .epoch = epoch};
-
-		(void) zookeeper_close(handle);
+		*closing = (Closing){.handle = handle, .number = number};
+		if (zk_thread_start(closer_main, closing))
+			return;
 		free(closing);
-		zk_event_push(&event);
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+
+	/* Rather wait than leave a session behind. */
+	(void) zk_handle_close(handle);
+	zk_event_push(&(Event){.kind = EVENT_CLOSED, .number = number});
 }
 
 /*
- * Any thread.  The library puts the level into the text, between the process
- * and the function: "...:ZOO_WARN@function@line: message".
+ * Shows the credentials of the configuration, if there are any, and wipes them:
+ * the library repeats them on each later connection.  It refuses to take them
+ * while it is between two attempts to connect, so this is done when a connection
+ * stands, ahead of all calls.
+ *
+ * Returns false if the library did not take them; it will next time.
  */
-void
-zk_handle_push_log(const char *message, uintptr_t epoch)
+bool
+zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 {
-	Event		event = {.kind = EVENT_LOG, .epoch = epoch};
-	const char *level = strstr(message, ":ZOO_");
-	const char *text = level ? strstr(level, ": ") : NULL;
+	if (config->auth_scheme[0] == '\0')
+		return true;
+	if (zoo_add_auth(handle, config->auth_scheme, config->auth_credentials,
+					 strlen(config->auth_credentials), NULL, NULL) != ZOK)
+		return false;
+	explicit_bzero(config->auth_scheme, sizeof(config->auth_scheme));
+	explicit_bzero(config->auth_credentials, sizeof(config->auth_credentials));
+	return true;
+}
 
-	event.code = level && strncmp(level, ":ZOO_ERROR@", 11) == 0 ? ZOO_LOG_LEVEL_ERROR
-																 : ZOO_LOG_LEVEL_INFO;
-	event.text = strdup(text ? text + 2 : message);
-	if (event.text)
-		zk_event_push(&event);
+/* Fills in what only the library knows of a handle's session. */
+void
+zk_handle_session(zhandle_t *handle, ZkSession *session)
+{
+	const clientid_t	   *id = zoo_client_id(handle);
+	struct sockaddr_storage address;
+	socklen_t				len = sizeof(address);
+	char					host[INET6_ADDRSTRLEN] = "";
+
+	session->id = id->client_id;
+	memcpy(session->password, id->passwd, sizeof(session->password));
+	session->negotiated_timeout = zoo_recv_timeout(handle);
+	session->server[0] = '\0';
+	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) == NULL)
+		return;
+	if (address.ss_family == AF_INET)
+	{
+		struct sockaddr_in *v4 = (struct sockaddr_in *) &address;
+
+		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+		snprintf(session->server, sizeof(session->server), "%s:%d", host, ntohs(v4->sin_port));
+	}
+	else
+	{
+		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &address;
+
+		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+		snprintf(session->server, sizeof(session->server), "[%s]:%d", host, ntohs(v6->sin6_port));
+	}
 }

@@ -2,7 +2,7 @@
  * zk_handle.h
  *		Handles of the client library: how they begin and end.
  *
- * Private to zk_client.c and zk_trial.c.
+ * Private to src/zk.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -11,23 +11,20 @@
 
 #include <zookeeper/zookeeper.h>
 
-#include "zk/zk_event.h"
-
-/* Marks the epochs of trial handles, so that events tell whose they are. */
-#define ZK_TRIAL_EPOCH ((uintptr_t) 1 << (sizeof(uintptr_t) * 8 - 1))
+#include "zk/zk_session.h"
 
 typedef struct ZkHandleOptions
 {
-	const char		 *servers;		   /* numeric addresses, an odd number, and the chroot */
-	int				  session_timeout; /* ms, asked for */
-	const clientid_t *session;		   /* to resume, or NULL */
-	uintptr_t		  epoch;		   /* the watcher's context */
-	watcher_fn		  watcher;
-	log_callback_fn	  log;
+	const char			 *servers; /* numeric addresses, an odd number, and the chroot */
+	const ZkClientConfig *config;
+	uintptr_t			  number; /* the handle's, in its events */
+	log_callback_fn		  log;
 } ZkHandleOptions;
 
 extern zhandle_t *zk_handle_open(const ZkHandleOptions *options);
-extern void		  zk_handle_close_apart(zhandle_t *handle, uintptr_t epoch);
-extern void		  zk_handle_push_log(const char *message, uintptr_t epoch);
+extern bool		  zk_handle_close(zhandle_t *handle);
+extern void		  zk_handle_close_apart(zhandle_t *handle, uintptr_t number);
+extern bool		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
 
 #endif /* ZKLOCK_ZK_HANDLE_H */

@@ -7,122 +7,130 @@
  * server has answered a read under the new credentials.  Then the worker may
  * read nodes in it, to see whether this is the ensemble it knows.
  *
- *		NONE -> RUNNING			zk_trial_begin()
- *		RUNNING -> STANDS		an answer
- *		RUNNING -> FAILED		no answer in time, or a refusal
- *		any -> NONE				zk_trial_end(), which closes the session in a
- *								thread of its own
+ *        NONE ---------> RUNNING ---------> STANDS
+ *             begun         |    answered     |
+ *                    failed |                 | failed
+ *                           '----> FAILED <---'
  *
- * Runs in: the worker's main loop, but for the callbacks of the library's
- * threads, which push events only.
+ *        each of these: ended -> NONE
+ *
+ *	RUNNING	names are looked up, a handle connects, an answer is waited for; for
+ *			a bounded time in all
+ *	STANDS	a server has answered; nodes may be read
+ *	FAILED	no answer came in time, or a refusal, or one that makes no sense
+ *
+ * An answer that makes no sense costs the trial alone: nothing that depends on
+ * its connection could be lost.
+ *
+ * A trial that has ended leaves a handle behind, which a thread closes.
+ *
+ * Runs in: the worker's main loop, but for the log function, which the library's
+ * threads call and which pushes events only.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "shared/clock.h"
+#include "zk/zk_callback.h"
 #include "zk/zk_handle.h"
+#include "zk/zk_log.h"
+#include "zk/zk_lookup.h"
 #include "zk/zk_trial.h"
-
-/* What an EVENT_TRIAL tells of, in Event.call. */
-enum
-{
-	TRIAL_SESSION,
-	TRIAL_ANSWER, /* to the first read */
-	TRIAL_NODE	  /* to zk_trial_get() */
-};
 
 static ZkTrialState	  state = ZK_TRIAL_NONE;
 static zhandle_t	 *handle;
-static uintptr_t	  epoch = ZK_TRIAL_EPOCH; /* of the last trial */
+static uintptr_t	  last_number = ZK_OF_TRIAL; /* given to a handle, a read or a question */
+static uintptr_t	  handle_number;			 /* of this trial, and of its lookup */
+static uintptr_t	  first_read;
+static uintptr_t	  node_read;
+static ZkReplyHandler node_handler; /* for the answer to node_read */
 static ZkClientConfig config;
 static int64		  deadline; /* ms */
 static int			  patience; /* ms */
 static bool			  chroot_exists;
 static int			  closing; /* handles of earlier trials */
 static char			  fault[ZKLOCK_ERROR_SIZE];
-static ZkReplyHandler get_handler; /* NULL: nothing is being read */
 
-/* ------------------------------------------------------------------------
- * The library's threads
- * ------------------------------------------------------------------------
- */
-
-static void
-push(int what, int code, const struct Stat *stat, uintptr_t of)
-{
-	Event event = {.kind = EVENT_TRIAL, .call = what, .code = code, .epoch = of};
-
-	if (stat)
-	{
-		event.stat.czxid = stat->czxid;
-		event.stat.ephemeral_owner = stat->ephemeralOwner;
-	}
-	zk_event_push(&event);
-}
-
-static void
-on_event(zhandle_t *zh, int type, int session_state, const char *path, void *context)
-{
-	(void) zh;
-	(void) path;
-	if (type == ZOO_SESSION_EVENT)
-		push(TRIAL_SESSION, session_state, NULL, (uintptr_t) context);
-}
-
-static void
-on_answer(int code, const struct Stat *stat, const void *context)
-{
-	(void) stat;
-	push(TRIAL_ANSWER, code, NULL, (uintptr_t) context);
-}
-
-static void
-on_node(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	(void) value;
-	(void) len;
-	push(TRIAL_NODE, code, code == ZOK ? stat : NULL, (uintptr_t) context);
-}
-
-/* The library needs one. */
-static void
-on_synced(int code, const char *path, const void *context)
-{
-	(void) code;
-	(void) path;
-	(void) context;
-}
-
+/* The library's threads */
 static void
 on_log(const char *message)
 {
-	zk_handle_push_log(message, ZK_TRIAL_EPOCH);
+	zk_log_push(message, ZK_OF_TRIAL);
 }
 
 /* ------------------------------------------------------------------------
- * The main loop
+ * The arrows
  * ------------------------------------------------------------------------
  */
 
 static void
-fail(const char *why)
+begun(const ZkClientConfig *config_, int patience_ms)
 {
+	Assert(state == ZK_TRIAL_NONE);
+	state = ZK_TRIAL_RUNNING;
+	config = *config_;
+	patience = patience_ms;
+	deadline = zklock_now_ms() + patience_ms;
+	chroot_exists = false;
+	fault[0] = '\0';
+}
+
+/* "code" is that of the first read, which was of the chroot. */
+static void
+answered(int code)
+{
+	Assert(state == ZK_TRIAL_RUNNING);
+	state = ZK_TRIAL_STANDS;
+	chroot_exists = code != ZNONODE;
+}
+
+/* "why" is part of a sentence. */
+static void
+failed(const char *why)
+{
+	Assert(state == ZK_TRIAL_RUNNING || state == ZK_TRIAL_STANDS);
 	state = ZK_TRIAL_FAILED;
 	strlcpy(fault, why, sizeof(fault));
 }
 
 static void
-open_handle(const char *servers)
+ended(void)
 {
-	ZkHandleOptions options = {.servers = servers,
-							   .session_timeout = config.session_timeout,
-							   .epoch = epoch,
-							   .watcher = on_event,
-							   .log = on_log};
+	if (handle)
+	{
+		closing++;
+		zk_handle_close_apart(handle, handle_number);
+		handle = NULL;
+	}
+	explicit_bzero(&config, sizeof(config));
+	node_handler = NULL;
+	state = ZK_TRIAL_NONE;
+}
+
+/* An answer makes no sense; "why" says so as a sentence. */
+static void
+failed_malformed(const char *why)
+{
+	char text[ZKLOCK_ERROR_SIZE];
+
+	snprintf(text, sizeof(text), "a server in \"zklock.servers\" gives a malformed answer: %s", why);
+	failed(text);
+}
+
+/* ------------------------------------------------------------------------
+ * For the worker
+ * ------------------------------------------------------------------------
+ */
+
+static void
+open_handle(const char *addresses)
+{
+	ZkHandleOptions options = {.servers = addresses, .config = &config, .number = handle_number, .log = on_log};
 
 	handle = zk_handle_open(&options);
 	if (handle == NULL)
-		fail("the client library does not take \"zklock.servers\"");
+		failed("the client library does not take \"zklock.servers\"");
 }
 
 /*
@@ -133,21 +141,21 @@ open_handle(const char *servers)
 void
 zk_trial_begin(const ZkClientConfig *config_, int patience_ms)
 {
-	char resolved[ZKLOCK_SERVERS_SIZE * 4];
+	char addresses[CONNECT_STRING_RESOLVED_SIZE];
 
-	Assert(state == ZK_TRIAL_NONE);
-	config = *config_;
-	epoch++;
-	patience = patience_ms;
-	deadline = zklock_now_ms() + patience_ms;
-	chroot_exists = false;
-	fault[0] = '\0';
-	get_handler = NULL;
-	state = ZK_TRIAL_RUNNING;
-	if (connect_string_resolve(&config.servers, true, resolved, sizeof(resolved)))
-		open_handle(resolved);
-	else if (!zk_event_resolve(&config.servers, epoch))
-		fail("no thread could be started to resolve server names");
+	begun(config_, patience_ms);
+	handle_number = ++last_number;
+	switch (zk_lookup(&config.servers, handle_number, addresses, sizeof(addresses)))
+	{
+		case ZK_LOOKUP_DONE:
+			open_handle(addresses);
+			break;
+		case ZK_LOOKUP_BEGUN:
+			break;
+		case ZK_LOOKUP_FAILED:
+			failed("no thread could be started to resolve server names");
+			break;
+	}
 }
 
 /* How the trial goes. */
@@ -160,7 +168,7 @@ zk_trial_state(void)
 
 		snprintf(why, sizeof(why), "no server in \"zklock.servers\" has answered in %d s%s%s",
 				 patience / 1000, fault[0] != '\0' ? ": " : "", fault);
-		fail(why);
+		failed(why);
 	}
 	return state;
 }
@@ -188,30 +196,31 @@ zk_trial_timeout(void)
 
 /*
  * Once it stands: reads a node, after all that has been committed before.  The
- * handler is called once, unless the trial ends before.  One node at a time.
+ * handler is called once, unless the trial ends before; with ZK_UNKNOWN if the
+ * trial has failed.  One node at a time.
  */
 void
 zk_trial_get(const char *path, ZkReplyHandler handler)
 {
-	Assert(get_handler == NULL);
-	get_handler = handler;
-	if (zoo_async(handle, "/", on_synced, NULL) != ZOK ||
-		zoo_awget(handle, path, NULL, NULL, on_node, (const void *) epoch) != ZOK)
-		push(TRIAL_NODE, ZCONNECTIONLOSS, NULL, epoch);
+	Assert(state == ZK_TRIAL_STANDS && node_handler == NULL);
+	node_handler = handler;
+	node_read = ++last_number;
+
+	/* The library needs a completion even where nobody waits for the answer. */
+	if (zoo_async(handle, "/", zk_callback_synced, zk_callback_context(++last_number)) != ZOK ||
+		zoo_awget(handle, path, NULL, NULL, zk_callback_data, zk_callback_context(node_read)) != ZOK)
+	{
+		Event event = {.kind = EVENT_REPLY, .number = node_read, .code = ZCONNECTIONLOSS};
+
+		zk_event_push(&event);
+	}
 }
 
 /* Ends the trial, if there is one, and its session. */
 void
 zk_trial_end(void)
 {
-	if (handle)
-	{
-		closing++;
-		zk_handle_close_apart(handle, epoch);
-		handle = NULL;
-	}
-	explicit_bzero(&config, sizeof(config));
-	state = ZK_TRIAL_NONE;
+	ended();
 }
 
 /* Are handles of trials being closed? */
@@ -228,83 +237,127 @@ zk_trial_next_wakeup(void)
 	return state == ZK_TRIAL_RUNNING ? deadline : -1;
 }
 
+/* ------------------------------------------------------------------------
+ * Events
+ * ------------------------------------------------------------------------
+ */
+
+/* The library says that it is connected: asks for an answer. */
 static void
-on_session(int session_state)
+handle_connected(void)
 {
-	if (session_state == ZOO_CONNECTED_STATE)
+	const char *wrong =
+		zk_answer_session_fault(zoo_client_id(handle)->client_id, zoo_recv_timeout(handle));
+
+	if (wrong)
 	{
-		if (config.auth_scheme[0] != '\0')
-		{
-			(void) zoo_add_auth(handle, config.auth_scheme, config.auth_credentials,
-								strlen(config.auth_credentials), NULL, NULL);
-			explicit_bzero(config.auth_scheme, sizeof(config.auth_scheme));
-			explicit_bzero(config.auth_credentials, sizeof(config.auth_credentials));
-		}
-		if (state == ZK_TRIAL_RUNNING)
-			(void) zoo_aexists(handle, "/", 0, on_answer, (const void *) epoch);
+		failed_malformed(wrong);
+		return;
 	}
-	else if (session_state == ZOO_AUTH_FAILED_STATE)
-		fail("ZooKeeper refuses the credentials in \"zklock.auth_file\"");
-	else if (session_state == ZOO_EXPIRED_SESSION_STATE)
-		fail("what answers at \"zklock.servers\" is not ZooKeeper");
+	(void) zk_handle_show_credentials(handle, &config);
+	if (state != ZK_TRIAL_RUNNING)
+		return;
+	first_read = ++last_number;
+	(void) zoo_aexists(handle, "/", 0, zk_callback_stat, zk_callback_context(first_read));
 }
 
 static void
-on_first_answer(int code)
+handle_session(int library_state)
 {
+	if (library_state == ZOO_CONNECTED_STATE)
+		handle_connected();
+	else if (library_state == ZOO_AUTH_FAILED_STATE)
+		failed("ZooKeeper refuses the credentials in \"zklock.auth_file\"");
+	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
+		failed("what answers at \"zklock.servers\" is not ZooKeeper");
+}
+
+static void
+handle_first_answer(int code)
+{
+	const char *wrong = zk_answer_code_fault(code);
+
 	if (state != ZK_TRIAL_RUNNING)
 		return;
-	if (code == ZK_REQUIRES_AUTH)
-		fail("ZooKeeper demands other credentials than those in \"zklock.auth_file\"");
+	if (wrong)
+		failed_malformed(wrong);
+	else if (code == ZK_REQUIRES_AUTH)
+		failed("ZooKeeper demands other credentials than those in \"zklock.auth_file\"");
 	else if (zk_error_outcome(code) != ZK_UNKNOWN)
-	{
-		state = ZK_TRIAL_STANDS;
-		chroot_exists = code != ZNONODE;
-	}
+		answered(code);
+}
+
+/* The answer to zk_trial_get() */
+static void
+handle_node(const Event *event)
+{
+	ZkReplyHandler handler = node_handler;
+	ZkReply		   reply = {.outcome = zk_error_outcome(event->code), .code = event->code};
+	const char	  *wrong = zk_answer_code_fault(event->code);
+
+	if (wrong == NULL && reply.outcome == ZK_OK)
+		wrong = zk_answer_stat_fault(&event->stat);
+	if (wrong && state == ZK_TRIAL_STANDS)
+		failed_malformed(wrong);
+	if (state != ZK_TRIAL_STANDS)
+		reply.outcome = ZK_UNKNOWN;
+	reply.czxid = event->stat.czxid;
+	reply.ephemeral_owner = event->stat.ephemeral_owner;
+	node_handler = NULL;
+	handler(NULL, &reply);
+}
+
+static void
+handle_log(const Event *event)
+{
+	char *sentence;
+
+	if (!zk_log_is_complaint(event) || state != ZK_TRIAL_RUNNING)
+		return;
+	sentence = zk_error_sentence(event->text, ZK_CONNECTION_NEW);
+	strlcpy(fault, sentence, sizeof(fault));
+	pfree(sentence);
+}
+
+static void
+handle_looked_up(const char *addresses)
+{
+	if (addresses)
+		open_handle(addresses);
+	else
+		failed("no server name in \"zklock.servers\" could be resolved");
 }
 
 /* Something has happened to a handle of this or an earlier trial. */
 void
 zk_trial_event(const Event *event)
 {
-	if (event->kind == EVENT_LOG)
-	{
-		char *sentence;
+	bool is_open = state == ZK_TRIAL_RUNNING || state == ZK_TRIAL_STANDS;
 
-		ereport(DEBUG1, (errmsg_internal("ZooKeeper client on trial: %s", event->text)));
-		if (state != ZK_TRIAL_RUNNING || event->code != ZOO_LOG_LEVEL_ERROR)
-			return;
-		sentence = zk_error_sentence(event->text, false);
-		strlcpy(fault, sentence, sizeof(fault));
-		pfree(sentence);
-		return;
-	}
-	if (event->kind == EVENT_CLOSED)
+	switch (event->kind)
 	{
-		closing--;
-		return;
-	}
-	if (event->epoch != epoch || state == ZK_TRIAL_NONE)
-		return;
-	if (event->kind == EVENT_RESOLVED)
-	{
-		if (event->code)
-			open_handle(event->text);
-		else
-			fail("no server name in \"zklock.servers\" could be resolved");
-	}
-	else if (event->call == TRIAL_SESSION)
-		on_session(event->code);
-	else if (event->call == TRIAL_ANSWER)
-		on_first_answer(event->code);
-	else if (get_handler)
-	{
-		ZkReplyHandler handler = get_handler;
-		ZkReply		   reply = {.outcome = zk_error_outcome(event->code), .code = event->code};
-
-		reply.czxid = event->stat.czxid;
-		reply.ephemeral_owner = event->stat.ephemeral_owner;
-		get_handler = NULL;
-		handler(NULL, &reply);
+		case EVENT_LOG:
+			handle_log(event);
+			break;
+		case EVENT_CLOSED:
+			closing--;
+			break;
+		case EVENT_LOOKED_UP:
+			if (is_open && event->number == handle_number)
+				handle_looked_up(event->text);
+			break;
+		case EVENT_SESSION:
+			if (is_open && event->number == handle_number)
+				handle_session(event->code);
+			break;
+		case EVENT_REPLY:
+			if (is_open && event->number == first_read)
+				handle_first_answer(event->code);
+			else if (node_handler && event->number == node_read)
+				handle_node(event);
+			break;
+		case EVENT_WATCH: /* none is set */
+		case EVENT_ASKED: /* nothing */
+			break;
 	}
 }

@@ -7,9 +7,10 @@
 #ifndef ZKLOCK_ZK_TRIAL_H
 #define ZKLOCK_ZK_TRIAL_H
 
-#include "zk/zk_client.h"
-#include "zk/zk_event.h"
+#include "zk/zk_call_record.h"
+#include "zk/zk_session.h"
 
+/* zk_trial.c draws them. */
 typedef enum ZkTrialState
 {
 	ZK_TRIAL_NONE,

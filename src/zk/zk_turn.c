@@ -15,13 +15,13 @@
  *	  one session's calls of one kind the oldest goes first.
  *
  * So a session that releases thousands of locks delays the others by no more
- * than one that works hard, and those who create by the thousand delay nobody's
- * release.
+ * than one that works hard, and sessions that create nodes by the thousand delay
+ * nobody's release.
  *
  * A turn is one call, or two: the create of a lock's node is followed by the
  * listing that its session asked for behind it.
  *
- * Runs in: the worker's main loop.  All of this is private to it.
+ * Runs in: the worker's main loop.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -51,7 +51,7 @@ typedef struct AskerKey
 typedef struct Asker
 {
 	AskerKey   key;	  /* hash key */
-	dlist_node node;  /* in askers[] */
+	dlist_node link;  /* in askers[] */
 	dlist_head calls; /* oldest first */
 } Asker;
 
@@ -96,7 +96,7 @@ prepare(void)
 
 /* Puts a call, which is in no list, behind the others of its owner. */
 void
-turn_wait(Call *call)
+zk_turn_wait(Call *call)
 {
 	AskerKey key;
 	Asker	*asker;
@@ -111,14 +111,14 @@ turn_wait(Call *call)
 	if (!found)
 	{
 		dlist_init(&asker->calls);
-		dlist_push_tail(&askers[key.kind], &asker->node);
+		dlist_push_tail(&askers[key.kind], &asker->link);
 	}
-	dlist_push_tail(&asker->calls, &call->node);
+	dlist_push_tail(&asker->calls, &call->link);
 }
 
 /* The one whose turn it is, or NULL. */
 static Asker *
-next_asker(TurnLimit limit)
+next_asker(ZkTurnLimit limit)
 {
 	TurnKind order[] = {TURN_KIND_URGENT, TURN_KIND_UNWATCH,
 						last == TURN_KIND_RELEASE ? TURN_KIND_WORK : TURN_KIND_RELEASE, last};
@@ -127,44 +127,44 @@ next_asker(TurnLimit limit)
 		return unfinished;
 	for (int i = 0; i < (int) lengthof(order); i++)
 	{
-		if (limit == TURN_URGENT && order[i] != TURN_KIND_URGENT)
+		if (limit == ZK_TURN_URGENT && order[i] != TURN_KIND_URGENT)
 			return NULL;
 		if (!dlist_is_empty(&askers[order[i]]))
-			return dlist_head_element(Asker, node, &askers[order[i]]);
+			return dlist_head_element(Asker, link, &askers[order[i]]);
 	}
 	return NULL;
 }
 
 /* Takes the call that is to be sent next out of its queue; NULL if there is none. */
 Call *
-turn_take(TurnLimit limit)
+zk_turn_take(ZkTurnLimit limit)
 {
 	Asker *asker = all_askers ? next_asker(limit) : NULL;
 	Call  *call;
 
 	if (asker == NULL)
 		return NULL;
-	call = dlist_container(Call, node, dlist_pop_head_node(&asker->calls));
+	call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
 	if (asker->key.kind == TURN_KIND_RELEASE || asker->key.kind == TURN_KIND_WORK)
 		last = asker->key.kind;
 	unfinished = NULL;
 	if (dlist_is_empty(&asker->calls))
 	{
-		dlist_delete(&asker->node);
+		dlist_delete(&asker->link);
 		hash_search(all_askers, &asker->key, HASH_REMOVE, NULL);
 	}
 	else if (call->followed)
 		unfinished = asker;
 	else
 	{
-		dlist_delete(&asker->node);
-		dlist_push_tail(&askers[asker->key.kind], &asker->node);
+		dlist_delete(&asker->link);
+		dlist_push_tail(&askers[asker->key.kind], &asker->link);
 	}
 	return call;
 }
 
 bool
-turn_is_empty(void)
+zk_turn_is_empty(void)
 {
 	for (int kind = 0; all_askers && kind < TURN_KINDS; kind++)
 	{
@@ -176,7 +176,7 @@ turn_is_empty(void)
 
 /* Is a call waiting that sets the watch which another is to remove? */
 bool
-turn_sets_watch(const Call *unwatch)
+zk_turn_sets_watch(const Call *unwatch)
 {
 	dlist_iter iter;
 	dlist_iter waiting;
@@ -185,11 +185,11 @@ turn_sets_watch(const Call *unwatch)
 		return false;
 	dlist_foreach (iter, &askers[TURN_KIND_WORK])
 	{
-		dlist_foreach (waiting, &dlist_container(Asker, node, iter.cur)->calls)
+		dlist_foreach (waiting, &dlist_container(Asker, link, iter.cur)->calls)
 		{
-			const Call *call = dlist_container(Call, node, waiting.cur);
+			const Call *call = dlist_container(Call, link, waiting.cur);
 
-			if (call->watch && call_same_watch(call, unwatch))
+			if (call->watch && zk_call_same_watch(call, unwatch))
 				return true;
 		}
 	}

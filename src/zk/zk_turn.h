@@ -2,24 +2,25 @@
  * zk_turn.h
  *		Whose turn it is: calls that wait to be sent.
  *
- * Private to zk_call.c.
+ * Private to src/zk.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ZK_TURN_H
 #define ZKLOCK_ZK_TURN_H
 
-#include "zk/zk_call.h"
+#include "zk/zk_call_record.h"
 
-typedef enum TurnLimit
+/* Which calls may be taken? */
+typedef enum ZkTurnLimit
 {
-	TURN_ANY,	/* there is room in the window */
-	TURN_URGENT /* there is none: what is urgent goes all the same */
-} TurnLimit;
+	ZK_TURN_ANY,   /* there is room in the window */
+	ZK_TURN_URGENT /* there is none: what is urgent goes all the same */
+} ZkTurnLimit;
 
-extern void	 turn_wait(Call *call);
-extern Call *turn_take(TurnLimit limit);
-extern bool	 turn_is_empty(void);
-extern bool	 turn_sets_watch(const Call *unwatch);
+extern void	 zk_turn_wait(Call *call);
+extern Call *zk_turn_take(ZkTurnLimit limit);
+extern bool	 zk_turn_is_empty(void);
+extern bool	 zk_turn_sets_watch(const Call *unwatch);
 
 #endif /* ZKLOCK_ZK_TURN_H */

@@ -17,7 +17,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * A Java service that locks with Curator and writes to a database what its lock protects.
  *
  * <p>It obeys lines, one after the other, in the form of LockPeer. FencedMutex is the class that
- * README.md shows.
+ * doc/guarantees.md shows.
  *
  * <pre>
  * connect HOSTS SESSION_TIMEOUT_MS URL   to ZooKeeper, and by JDBC to the database

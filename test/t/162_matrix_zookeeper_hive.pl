@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # ZooKeeper's own recipe, and Hive's locks, against ours in every dialect: who excludes whom,
-# and is it what the table in README.md says?
+# and is it what the table in doc/interoperability.md says?
 #
 # Hive itself is not in Debian: a Java program does what its source says.
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # kazoo's locks and ours in every dialect: who excludes whom, and is it what the table in
-# README.md says?
+# doc/interoperability.md says?
 
 use strict;
 use warnings;

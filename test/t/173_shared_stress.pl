@@ -38,7 +38,7 @@ DECLARE
 BEGIN
   EXECUTE 'SELECT ' || statement INTO got USING path;
   RETURN got;
-EXCEPTION WHEN connection_failure OR object_not_in_prerequisite_state THEN
+EXCEPTION WHEN io_error OR object_not_in_prerequisite_state THEN
   RETURN false;
 END
 $$;

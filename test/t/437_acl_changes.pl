@@ -67,6 +67,7 @@ wait_until { !$zk->children('/r/path') } 'nothing to be left';
 
 hold($a, 'holder', '/r/path');
 queue($b, 'remote', '/r/path');
+wait_until { $zk->children('/r/path') == 2 } 'the place';
 rights('/r/path', 'drwa');
 refused(on($a, 'newcomer')->try("SELECT zk_lock('/r/path')"), 'no right to create: a newcomer behind others');
 is($s{holder}->query("SELECT zk_unlock('/r/path')"), 't', 'the holder releases');

@@ -32,12 +32,12 @@ refuses(const char *string, const char *why)
 }
 
 static void
-resolves(const char *string, bool numeric_only, const char *expected)
+resolves(const char *string, ConnectResolver resolver, const char *expected)
 {
-	char resolved[4096];
+	char resolved[CONNECT_STRING_RESOLVED_SIZE];
 
 	connect_string_parse(string, &parsed);
-	if (!connect_string_resolve(&parsed, numeric_only, resolved, sizeof(resolved)))
+	if (!connect_string_resolve(&parsed, resolver, resolved, sizeof(resolved)))
 		strcpy(resolved, "nothing");
 	ok(strcmp(resolved, expected) == 0, "\"%s\" becomes \"%s\"", string, resolved);
 }
@@ -89,20 +89,23 @@ main(void)
 	refuses(too_long, "too long");
 
 	/* Always an odd number, so that the client library tries each of them. */
-	resolves("127.0.0.1:2181", true, "127.0.0.1:2181");
-	resolves("127.0.0.1:2181,127.0.0.2:2182", true, "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
-	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", true, "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
-	resolves("[::1]:2181", true, "::1:2181");
-	resolves("no-such-host.invalid", false, "nothing");
-	resolves("no-such-host.invalid,127.0.0.1:2181", false, "127.0.0.1:2181");
-	resolves("localhost", true, "nothing");
-	resolves("127.0.0.1:2181,localhost", true, "nothing");
+	resolves("127.0.0.1:2181", CONNECT_RESOLVE_NUMERIC, "127.0.0.1:2181");
+	resolves("127.0.0.1:2181,127.0.0.2:2182", CONNECT_RESOLVE_NUMERIC,
+			 "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
+	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", CONNECT_RESOLVE_NUMERIC,
+			 "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
+	resolves("[::1]:2181", CONNECT_RESOLVE_NUMERIC, "::1:2181");
+	resolves("no-such-host.invalid", CONNECT_RESOLVE_NAMES, "nothing");
+	resolves("no-such-host.invalid,127.0.0.1:2181", CONNECT_RESOLVE_NAMES, "127.0.0.1:2181");
+	resolves("localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
+	resolves("127.0.0.1:2181,localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
 
 	connect_string_parse("127.0.0.1:2181", &parsed);
-	ok(!connect_string_resolve(&parsed, true, small, sizeof(small)),
+	ok(!connect_string_resolve(&parsed, CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
 	   "a buffer that is too small is no overflow");
 	connect_string_parse("127.0.0.1:1/app", &parsed);
-	ok(!connect_string_resolve(&parsed, true, small, sizeof(small)), "nor is it for the chroot");
+	ok(!connect_string_resolve(&parsed, CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
+	   "nor is it for the chroot");
 
 	return done_testing();
 }

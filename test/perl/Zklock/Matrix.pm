@@ -18,7 +18,7 @@ Zklock::Matrix - which locks of other products exclude which of ours
 
 For each peer, each dialect and each mode of ours it finds out, with servers and peers that
 are real, whether one waits for the other, in both directions; and compares the outcome with
-the row of that label in the table of README.md, cell by cell:
+the row of that label in the table of doc/interoperability.md, cell by cell:
 
   yes        each waits for the other, and gets the lock when that one releases it
   together   both hold the lock at once, as readers should
@@ -227,12 +227,12 @@ sub count_together
 
 # ---- the table
 
-# The table of README.md: { label => { dialect => 'exclusive / shared' } }
+# The table of doc/interoperability.md: { label => { dialect => 'exclusive / shared' } }
 sub promised
 {
-	my $readme = slurp_file(dirname(__FILE__) . '/../../../README.md');
+	my $document = slurp_file(dirname(__FILE__) . '/../../../doc/interoperability.md');
 	my (@columns, %promised);
-	foreach my $line (split(/\n/, $readme))
+	foreach my $line (split(/\n/, $document))
 	{
 		my @cells = map { s/^\s+|\s+$|\*\*//gr } split(/\|/, $line =~ s/^\|//r);
 		@columns = map { tr/`//dr } @cells if $line =~ /^\| *the other side's lock/;
@@ -258,7 +258,7 @@ sub check
 		}
 		note(join(' | ', $peer->{label}, map { $outcome{$_} } @dialects));
 		is_deeply(\%outcome, { map { $_ => $promised->{ $peer->{label} }{$_} } @dialects },
-			"$peer->{label}: it is as README.md says");
+			"$peer->{label}: it is as doc/interoperability.md says");
 	}
 	return;
 }

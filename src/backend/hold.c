@@ -1,0 +1,217 @@
+/*
+ * hold.c
+ *		What this session holds or asks for, whatever it is.
+ *
+ * Everything for which the session has an entry in shared memory is in one
+ * list, from the moment it is asked for: locks, of which lock_table.c knows by
+ * path and mode, and turns and permits of semaphores, of which permit.c knows.
+ * Nothing can fail or interrupt between the claim of the entry and its place in
+ * the list, so however a request ends the entry is given up; at the latest when
+ * the process exits.  The guard and others that care for all holds alike visit
+ * the list.
+ *
+ * A hold may borrow the entry of another one on the same path: a session that
+ * holds a lock exclusively has the shared lock as well.
+ *
+ * Runs in: backends.  The list is private; entries are changed under their
+ * spinlocks.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/hold.h"
+#include "shared/clock.h"
+#include "shared/shmem.h"
+#include "storage/ipc.h"
+#include "storage/proc.h"
+#include "utils/timeout.h"
+
+static dlist_head holds = DLIST_STATIC_INIT(holds); /* in the order of their entries' claims */
+static int		  nholds = 0;
+
+/* Gives back everything; the session ends. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &holds)
+	{
+		const Hold *hold = dlist_container(Hold, link, iter.cur);
+
+		if (!hold->borrowed)
+			handover_release(hold->entry, NULL);
+	}
+	dlist_init(&holds);
+}
+
+/* Sees to it that the end of the session gives everything back. */
+void
+hold_start_session(void)
+{
+	static bool started = false;
+
+	if (!started)
+		on_shmem_exit(release_at_exit, 0);
+	started = true;
+}
+
+/* Makes a hold that has no entry yet.  The path must live as long as the hold. */
+void
+hold_init(Hold *hold, const char *path)
+{
+	*hold = (Hold){.path = path, .entry = NO_ENTRY};
+}
+
+/* A hold gets an entry.  Cannot fail. */
+static void
+hold_begin(Hold *hold, int entry)
+{
+	hold->entry = entry;
+	dlist_push_tail(&holds, &hold->link);
+	nholds++;
+}
+
+/* A hold has its entry no more.  Cannot fail. */
+static void
+hold_end(Hold *hold)
+{
+	dlist_delete(&hold->link);
+	nholds--;
+	hold->entry = NO_ENTRY;
+	hold->borrowed = false;
+}
+
+/* What is left of lock_timeout for a call that waits, ms. */
+static int
+lock_timeout_left(const Wait *wait)
+{
+	return (int) Max(LockTimeout - (zklock_now_ms() - wait->start), 1);
+}
+
+/*
+ * Asks for what a hold is to have, and waits for the answer, as part of a wait
+ * that may ask for several things one after the other: its timeout and
+ * PostgreSQL's lock_timeout are for all of them.
+ *
+ * Returns false if it could not be had in that time.  Then, and after an error,
+ * the caller gives the entry up.
+ */
+bool
+hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
+{
+	volatile bool granted = false;
+
+	hold_begin(hold, request_contender(request));
+	entry_mark_dirty(hold->entry);
+	PG_TRY();
+	{
+		if (LockTimeout > 0)
+			enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
+		granted = wait_for_entry(wait, hold->entry);
+	}
+	PG_FINALLY();
+	{
+		/* Keep the indicator: an interrupt still to come may be the timeout's. */
+		disable_timeout(LOCK_TIMEOUT, true);
+	}
+	PG_END_TRY();
+	return granted;
+}
+
+/* Lets a hold have the entry of another one.  Cannot fail. */
+void
+hold_borrow(Hold *hold, const Hold *from)
+{
+	hold->borrowed = true;
+	hold_begin(hold, from->entry);
+}
+
+/*
+ * Gives the entry of a hold up, if it has one and has not borrowed it.  Cannot
+ * fail, does not wait; "awaited" is as for handover_release().
+ */
+void
+hold_release(Hold *hold, HandoverList *awaited)
+{
+	if (hold->entry == NO_ENTRY)
+		return;
+	if (hold->borrowed)
+		hold_publish(hold);
+	else
+		handover_release(hold->entry, awaited);
+	hold_end(hold);
+}
+
+/*
+ * Leaves the entry of an exclusive hold to the shared one that has borrowed it.
+ * The lock is downgraded, without a moment in which it is not held.
+ */
+void
+hold_downgrade(Hold *hold, Hold *borrower, HandoverList *awaited)
+{
+	handover_downgrade(hold->entry, awaited);
+	borrower->borrowed = false;
+	hold_end(hold);
+}
+
+/* Counts one acquisition.  Cannot fail. */
+void
+hold_count(Hold *hold, LockScope scope)
+{
+	CommitGuard guard = zklock_commit_guard;
+
+	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
+	if (scope == LOCK_SCOPE_SESSION)
+		hold->session_count++;
+	else
+		hold->transaction_count++;
+	hold_publish(hold);
+}
+
+/* Shows the counts in zk_locks. */
+void
+hold_publish(const Hold *hold)
+{
+	ContenderEntry *entry = entry_at(hold->entry);
+
+	SpinLockAcquire(&entry->mutex);
+	if (hold->borrowed)
+	{
+		entry->status.shared_session_count = hold->session_count;
+		entry->status.shared_transaction_count = hold->transaction_count;
+	}
+	else
+	{
+		entry->status.session_count = hold->session_count;
+		entry->status.transaction_count = hold->transaction_count;
+	}
+	SpinLockRelease(&entry->mutex);
+}
+
+/*
+ * Calls "visit" for each hold of a set, the oldest first.  Cannot fail unless
+ * "visit" does, which must not change what is held.  What is only asked for is
+ * among all, too, but while a call waits nothing visits holds except messages.
+ */
+void
+hold_visit(HoldSet set, HoldVisitor visit, void *arg)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &holds)
+	{
+		const Hold *hold = dlist_container(Hold, link, iter.cur);
+
+		if (set == HOLDS_ALL || hold->transaction_count > 0)
+			visit(hold, arg);
+	}
+}
+
+/* How many holds there are: not more can be given up at once. */
+int
+hold_number(void)
+{
+	return nholds;
+}

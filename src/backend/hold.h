@@ -1,0 +1,57 @@
+/*
+ * hold.h
+ *		What this session holds or asks for, whatever it is.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_HOLD_H
+#define ZKLOCK_HOLD_H
+
+#include "backend/handover.h"
+#include "backend/request.h"
+#include "backend/wait.h"
+#include "lib/ilist.h"
+#include "shared/settings.h"
+
+/*
+ * What the session has, or asks for, by one entry in shared memory: a lock in
+ * one mode, a turn, or a permit.  Part of what is known of it besides.
+ */
+typedef struct Hold
+{
+	dlist_node	link;			   /* in the list of all, while it has an entry */
+	const char *path;			   /* the lock's or the semaphore's, for messages; UTF-8 */
+	int			entry;			   /* or NO_ENTRY */
+	bool		borrowed;		   /* the entry is another hold's, which gives it up */
+	CommitGuard taken_under;	   /* strictest zklock.commit_guard of its acquisitions */
+	int			session_count;	   /* acquisitions at session level */
+	int			transaction_count; /* and at transaction level */
+} Hold;
+
+/* Which holds are visited */
+typedef enum HoldSet
+{
+	HOLDS_ALL,
+	HOLDS_OF_TRANSACTION /* acquired at transaction level, perhaps among others */
+} HoldSet;
+
+typedef void (*HoldVisitor)(const Hold *hold, void *arg);
+
+extern void hold_start_session(void);
+extern void hold_init(Hold *hold, const char *path);
+extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
+extern void hold_borrow(Hold *hold, const Hold *from);
+extern void hold_release(Hold *hold, HandoverList *awaited);
+extern void hold_downgrade(Hold *hold, Hold *borrower, HandoverList *awaited);
+extern void hold_count(Hold *hold, LockScope scope);
+extern void hold_publish(const Hold *hold);
+extern void hold_visit(HoldSet set, HoldVisitor visit, void *arg);
+extern int	hold_number(void);
+
+static inline bool
+hold_is_acquired(const Hold *hold)
+{
+	return hold->session_count > 0 || hold->transaction_count > 0;
+}
+
+#endif /* ZKLOCK_HOLD_H */

@@ -1,0 +1,32 @@
+/*
+ * lock.h
+ *		Locking and unlocking paths.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LOCK_H
+#define ZKLOCK_LOCK_H
+
+#include "backend/hold.h"
+
+/* A path in UTF-8, checked, and the mode in which it is locked */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+} LockTarget;
+
+/* Locks on paths of their own, in the order in which they are taken */
+typedef struct LockSet
+{
+	LockTarget *targets;
+	int			n;
+} LockSet;
+
+extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
+extern bool	 lock_release(const LockSet *set);
+extern void	 lock_release_all(HandoverList *awaited);
+extern int64 lock_fencing_token(const char *path);
+extern int64 lock_proved_token(const char *path);
+
+#endif /* ZKLOCK_LOCK_H */

@@ -1,0 +1,139 @@
+/*
+ * transaction.c
+ *		What happens to locks when transactions end.
+ *
+ * PostgreSQL's callbacks for transactions and subtransactions, in a session
+ * that has asked for a lock or permit.
+ *
+ *	before commit		the guard, in two steps, may raise an error
+ *	before prepare		likewise; locks at transaction level cannot be prepared
+ *	commit, abort		the outcome is visible: locks at transaction level go
+ *	subtransactions		acquisitions become the parent's, or go
+ *
+ * Those at commit and abort only change counts and states and set the worker's
+ * latch: no I/O, no allocation, nothing that can fail or wait.
+ *
+ * Runs in: backends.  Everything here is private to the process.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "backend/guard.h"
+#include "backend/hold.h"
+#include "backend/interrupt.h"
+#include "backend/lock_table.h"
+#include "backend/transaction.h"
+
+/* Have the callbacks been registered? */
+static bool started = false;
+
+static void
+on_transaction(XactEvent event, void *arg)
+{
+	switch (event)
+	{
+		case XACT_EVENT_PRE_COMMIT:
+			/* The next holder must not run before our effect is durable. */
+			if (lock_table_has_transaction_locks())
+				ForceSyncCommit();
+			guard_check(GUARD_FINAL);
+			break;
+		case XACT_EVENT_PRE_PREPARE:
+			if (lock_table_has_transaction_locks())
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+			guard_check(GUARD_FINAL);
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			lock_table_end_transaction();
+			guard_forget();
+			interrupt_resume();
+			break;
+		case XACT_EVENT_PREPARE:
+			guard_forget();
+			interrupt_resume();
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	lock_table_end_subtransaction(event, subid, parent);
+}
+
+/*
+ * Others' callbacks may commit in other databases, as those of postgres_fdw do,
+ * and should not when a lock is known to be lost.
+ */
+static void
+on_commit_begin(XactEvent event, void *arg)
+{
+	if (event == XACT_EVENT_PRE_COMMIT)
+		guard_check(GUARD_EARLY);
+}
+
+/*
+ * Makes on_commit_begin() the first of all callbacks, by registering it anew.
+ *
+ * Callbacks are called in the reverse order of their registration, but nobody
+ * tells which was registered last, and there is no hook where a commit begins:
+ * neither a procedure's COMMIT nor the one that ends a single statement passes
+ * by ProcessUtility_hook.  Yet what registers a callback, such as the first
+ * connection of postgres_fdw, does so while a query or a utility command runs.
+ * So this is called whenever one of them has ended, deferred triggers' included;
+ * a commit ends those of all open cursors before it calls any callback.  A query
+ * that failed may escape us, but then it has done nothing that could be
+ * committed elsewhere, and the next query or command makes up for it.
+ *
+ * It takes some 20 ns, while the simplest query in a PL/pgSQL loop takes 800.  It
+ * may also happen while callbacks are being called, when one of them runs a
+ * query.  Ours has been called by then, so the list can bear that.  Only a
+ * callback that was registered by a query that failed may precede ours; if it
+ * runs queries, PostgreSQL 16 and later may call it twice.
+ */
+void
+transaction_come_first(void)
+{
+	if (!started)
+		return;
+	UnregisterXactCallback(on_commit_begin, NULL);
+	RegisterXactCallback(on_commit_begin, NULL);
+}
+
+/*
+ * A prepared transaction is about to be committed or rolled back.  That happens
+ * within the command, before that one's own commit, and must not be disturbed by
+ * a loss either.  It needs no check: the transaction was checked when it was
+ * prepared.
+ */
+void
+transaction_end_prepared(void)
+{
+	if (started)
+		interrupt_defer();
+}
+
+/*
+ * Prepares the session at its first lock or permit.  If memory runs out on the
+ * way, nothing is held without callbacks, and the next call begins again; that a
+ * callback may then be registered twice does no harm.
+ */
+void
+transaction_start_session(void)
+{
+	if (started)
+		return;
+	hold_start_session();
+	lock_table_start_session();
+	RegisterXactCallback(on_transaction, NULL);
+	RegisterSubXactCallback(on_subtransaction, NULL);
+	started = true;
+	transaction_come_first();
+}

@@ -1,0 +1,167 @@
+/*
+ * session_status.c
+ *		The state of the ZooKeeper session, for all processes to see.
+ *
+ * The view zk_session shows it, errors tell of it, and the next worker goes on
+ * from it.  This file alone writes it.
+ *
+ * Runs in: the worker.  SessionInfo is written under zklock_session_lock, in
+ * exclusive mode.  The worker alone writes it, so it may read a field without the
+ * lock; session_info_read() copies all of them.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "fault.h"
+#include "utils/timestamp.h"
+#include "worker/session_status.h"
+
+static ChrootState chroot_state = CHROOT_EXISTS;
+static uint64	   errors; /* recorded so far */
+
+/* ------------------------------------------------------------------------
+ * Writing
+ * ------------------------------------------------------------------------
+ */
+
+/* Begins to change what is known; nothing may fail before end_change(). */
+static SessionInfo *
+begin_change(void)
+{
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	return &zklock_session->info;
+}
+
+static void
+end_change(void)
+{
+	LWLockRelease(zklock_session_lock);
+}
+
+void
+session_status_set_state(SessionState state)
+{
+	begin_change()->state = state;
+	end_change();
+}
+
+/* Takes note of an error: a sentence without its period. */
+void
+session_status_set_error(const char *message)
+{
+	TimestampTz	 now = GetCurrentTimestamp();
+	SessionInfo *session = begin_change();
+
+	strlcpy(session->last_error, message, sizeof(session->last_error));
+	session->last_error_at = now;
+	end_change();
+	errors++;
+}
+
+/* A server grants the session a shorter timeout than it has had so far. */
+void
+session_status_set_shortest_timeout(int timeout_ms)
+{
+	begin_change()->shortest_timeout = timeout_ms;
+	end_change();
+}
+
+/* Says why no lock is granted: a sentence, or "" if nothing is in the way. */
+void
+session_status_set_obstacle(const char *text)
+{
+	SessionInfo *session = begin_change();
+
+	if (ZKLOCK_FAULT("fail-status"))
+		elog(ERROR, "fault: fail-status");
+	strlcpy(session->obstacle, text, sizeof(session->obstacle));
+	end_change();
+}
+
+/* A connection stands, of this session. */
+void
+session_status_connected(const SessionInfo *session)
+{
+	*begin_change() = *session;
+	end_change();
+}
+
+void
+session_status_expired(void)
+{
+	begin_change()->expirations++;
+	end_change();
+}
+
+/* There is no session any more. */
+void
+session_status_forget(void)
+{
+	SessionInfo *session = begin_change();
+
+	session->id = 0;
+	memset(session->password, 0, sizeof(session->password));
+	end_change();
+}
+
+/*
+ * ZooKeeper has answered whether the chroot exists.  The log tells when that
+ * changes.
+ */
+void
+session_status_set_chroot(ChrootState state)
+{
+	const char *chroot = zklock_session->info.chroot;
+
+	if (state == chroot_state)
+		return;
+	chroot_state = state;
+	if (state == CHROOT_EXISTS)
+		ereport(LOG, (errmsg("the chroot \"%s\" in \"zklock.servers\" exists now", chroot)));
+	else
+	{
+		ereport(WARNING,
+				(errmsg("the chroot \"%s\" in \"zklock.servers\" does not exist in ZooKeeper", chroot),
+				 errhint("Create the chroot node in ZooKeeper, or correct \"zklock.servers\".")));
+		session_status_set_error("the chroot in \"zklock.servers\" does not exist");
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Reading
+ * ------------------------------------------------------------------------
+ */
+
+SessionState
+session_status_state(void)
+{
+	return zklock_session->info.state;
+}
+
+/* The session's id, or 0 if there is no session. */
+int64
+session_status_id(void)
+{
+	return zklock_session->info.id;
+}
+
+/* The shortest timeout that the session has ever had, ms. */
+int
+session_status_shortest_timeout(void)
+{
+	return zklock_session->info.shortest_timeout;
+}
+
+ChrootState
+session_status_chroot(void)
+{
+	return chroot_state;
+}
+
+/* How many errors this worker has recorded. */
+uint64
+session_status_errors(void)
+{
+	return errors;
+}

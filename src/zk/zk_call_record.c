@@ -1,0 +1,116 @@
+/*
+ * zk_call_record.c
+ *		A call to ZooKeeper, and the reply to it.
+ *
+ * What a call asks for, of what sort it is, and whether an answer can be one to
+ * it.
+ *
+ * Runs in: the worker's main loop.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "zk/zk_call_record.h"
+
+/* Makes a call, which is in no list.  Strings are copied; data may be NULL. */
+Call *
+zk_call_new(CallKind kind, int owner, const char *path, const char *data)
+{
+	Call *call = palloc0(sizeof(Call));
+
+	call->kind = kind;
+	call->owner = owner;
+	call->path = pstrdup(path);
+	call->data = data ? pstrdup(data) : NULL;
+	return call;
+}
+
+void
+zk_call_free(Call *call)
+{
+	pfree(call->path);
+	if (call->data)
+		pfree(call->data);
+	if (call->replaced)
+		pfree(call->replaced);
+	pfree(call);
+}
+
+/* Does the call change a node?  A check is a write as well, but of nothing. */
+bool
+zk_call_is_write(const Call *call)
+{
+	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
+}
+
+/* Does it go out ahead of all that waits? */
+bool
+zk_call_is_urgent(const Call *call)
+{
+	return call->kind == CALL_BEAT || call->kind == CALL_SYNC;
+}
+
+/* Does it remove a watch? */
+bool
+zk_call_is_unwatch(const Call *call)
+{
+	return call->kind == CALL_UNWATCH_DATA || call->kind == CALL_UNWATCH_CHILDREN;
+}
+
+/* Do two calls set or remove the same kind of watch on the same path? */
+bool
+zk_call_same_watch(const Call *a, const Call *b)
+{
+	bool a_children = a->kind == CALL_LIST || a->kind == CALL_UNWATCH_CHILDREN;
+	bool b_children = b->kind == CALL_LIST || b->kind == CALL_UNWATCH_CHILDREN;
+
+	return a_children == b_children && strcmp(a->path, b->path) == 0;
+}
+
+/* What is wrong with the answer to a create, as a sentence, or NULL. */
+static const char *
+create_fault(const Call *call, const Event *answer, int64 session)
+{
+	bool		numbered = call->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
+	const char *fault = zk_answer_path_fault(answer->text, call->path,
+											 numbered ? ANSWER_PATH_NUMBERED : ANSWER_PATH_SAME);
+
+	if (fault == NULL)
+		fault = zk_answer_new_stat_fault(&answer->stat);
+	if (fault == NULL && numbered)
+		fault = zk_answer_owner_fault(&answer->stat, session);
+	return fault;
+}
+
+/*
+ * What is wrong with the answer to a call that was made in a session, as a
+ * sentence, or NULL.
+ */
+const char *
+zk_call_fault(const Call *call, const Event *answer, int64 session)
+{
+	const char *fault = answer->fault ? answer->fault : zk_answer_code_fault(answer->code);
+
+	if (fault || zk_error_outcome(answer->code) != ZK_OK)
+		return fault;
+	switch (call->kind)
+	{
+		case CALL_CREATE:
+			return create_fault(call, answer, session);
+		case CALL_GET:
+			return zk_answer_stat_fault(&answer->stat);
+		case CALL_LIST:
+			return zk_answer_children_fault(answer->children, answer->nchildren);
+		case CALL_EXCHANGE:
+		case CALL_DELETE:
+		case CALL_CHECK:
+		case CALL_BEAT:
+		case CALL_SYNC:
+		case CALL_NUDGE:
+		case CALL_UNWATCH_DATA:
+		case CALL_UNWATCH_CHILDREN:
+			break; /* the code is all there is */
+	}
+	return NULL;
+}

@@ -1,0 +1,96 @@
+/*
+ * zk_call_record.h
+ *		A call to ZooKeeper, and the reply to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ZK_CALL_RECORD_H
+#define ZKLOCK_ZK_CALL_RECORD_H
+
+#include "lib/ilist.h"
+#include "zk/zk_error.h"
+#include "zk/zk_event.h"
+
+/* ------------------------------------------------------------------------
+ * For all who make calls
+ * ------------------------------------------------------------------------
+ */
+
+/* A reply.  What it points to is gone when the handler returns. */
+typedef struct ZkReply
+{
+	ZkOutcome	outcome;
+	int			code;			 /* ZooKeeper's, for zk_error_name() */
+	bool		watching;		 /* get, list: the watch asked for is set, even if
+								  * the outcome is ZK_UNKNOWN */
+	const char *path;			 /* create: the new node's path */
+	int64		czxid;			 /* create, get */
+	int64		ephemeral_owner; /* create, get: a session's id, 0 if none */
+	int			nchildren;		 /* list */
+	char	  **children;
+} ZkReply;
+
+typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
+
+typedef enum ZkNodeKind
+{
+	ZK_EPHEMERAL_SEQUENTIAL,
+	ZK_CONTAINER,
+	ZK_PERSISTENT
+} ZkNodeKind;
+
+/* Is a read to set a watch as well? */
+typedef enum ZkWatching
+{
+	ZK_UNWATCHED,
+	ZK_WATCHED
+} ZkWatching;
+
+/* ------------------------------------------------------------------------
+ * Private to src/zk
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum CallKind
+{
+	CALL_CREATE,
+	CALL_EXCHANGE,
+	CALL_DELETE,
+	CALL_GET,
+	CALL_LIST,
+	CALL_CHECK,
+	CALL_BEAT,
+	CALL_SYNC,
+	CALL_NUDGE, /* a read that changes and watches nothing */
+	CALL_UNWATCH_DATA,
+	CALL_UNWATCH_CHILDREN
+} CallKind;
+
+typedef struct Call
+{
+	dlist_node	   link;   /* in one of zk_call.c's or zk_turn.c's lists */
+	uintptr_t	   number; /* of its reply */
+	CallKind	   kind;
+	int			   owner; /* whose it is, or ZK_WORKER */
+	ZkNodeKind	   node_kind;
+	bool		   watch;
+	bool		   followed;   /* its owner's next call goes out right behind it */
+	int64		   sent_at;	   /* us */
+	int			   ahead;	   /* calls under way when it was sent */
+	uint64		   connection; /* it was sent on */
+	ZkReplyHandler handler;	   /* NULL if nobody cares */
+	void		  *arg;
+	char		  *path;
+	char		  *data;	 /* may be NULL */
+	char		  *replaced; /* EXCHANGE: node to delete */
+} Call;
+
+extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);
+extern void		   zk_call_free(Call *call);
+extern bool		   zk_call_is_write(const Call *call);
+extern bool		   zk_call_is_urgent(const Call *call);
+extern bool		   zk_call_is_unwatch(const Call *call);
+extern bool		   zk_call_same_watch(const Call *a, const Call *b);
+extern const char *zk_call_fault(const Call *call, const Event *answer, int64 session);
+
+#endif /* ZKLOCK_ZK_CALL_RECORD_H */

@@ -1,0 +1,131 @@
+/*
+ * zk_callback.c
+ *		What the client library's threads call.
+ *
+ * They copy what they are given into an event and push that.  What could crash
+ * us while it is copied is looked at here; everything else is looked at by the
+ * main loop, which knows what was asked for.
+ *
+ * There is one watcher function for all that is watched with a handle, and one
+ * context (trap 10).
+ *
+ * Runs in: the worker, in the library's completion thread.  Nothing of
+ * PostgreSQL is called.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "zk/zk_callback.h"
+#include "zk/zk_event.h"
+
+/*
+ * Copies the children into the event, in one block; they have been checked.
+ * Returns false if there is no memory.
+ */
+static bool
+copy_children(Event *event, const struct String_vector *children)
+{
+	size_t size = 0;
+	char  *string;
+
+	if (children->count == 0)
+		return true;
+	for (int i = 0; i < children->count; i++)
+		size += sizeof(char *) + strlen(children->data[i]) + 1;
+	event->children = malloc(size);
+	if (event->children == NULL)
+		return false;
+	event->nchildren = children->count;
+	string = (char *) (event->children + children->count);
+	for (int i = 0; i < children->count; i++)
+	{
+		event->children[i] = string;
+		strcpy(string, children->data[i]);
+		string += strlen(string) + 1;
+	}
+	return true;
+}
+
+static void
+push_reply(int code, const char *path, const struct Stat *stat,
+		   const struct String_vector *children, const void *context)
+{
+	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
+	bool  copied = true;
+
+	if (code == ZOK && path)
+		copied = (event.text = strdup(path)) != NULL;
+	if (code == ZOK && stat)
+		event.stat = (AnswerStat){.czxid = stat->czxid,
+								  .mzxid = stat->mzxid,
+								  .ephemeral_owner = stat->ephemeralOwner};
+	if (code == ZOK && children)
+	{
+		event.fault = zk_answer_children_fault(children->data, children->count);
+		copied = event.fault || copy_children(&event, children);
+	}
+
+	/* A reply that could not be copied is as good as lost. */
+	if (!copied)
+		event.code = ZSYSTEMERROR;
+	zk_event_push(&event);
+}
+
+void
+zk_callback_created(int code, const char *path, const struct Stat *stat, const void *context)
+{
+	push_reply(code, path, stat, NULL, context);
+}
+
+void
+zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_reply(code, NULL, stat, NULL, context);
+}
+
+void
+zk_callback_stat(int code, const struct Stat *stat, const void *context)
+{
+	push_reply(code, NULL, stat, NULL, context);
+}
+
+void
+zk_callback_children(int code, const struct String_vector *children, const void *context)
+{
+	push_reply(code, NULL, NULL, children, context);
+}
+
+void
+zk_callback_done(int code, const void *context)
+{
+	push_reply(code, NULL, NULL, NULL, context);
+}
+
+void
+zk_callback_synced(int code, const char *path, const void *context)
+{
+	push_reply(code, NULL, NULL, NULL, context);
+}
+
+void
+zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *context)
+{
+	Event event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
+
+	if (type == ZOO_SESSION_EVENT)
+	{
+		/* An end that the handle knows nothing of: a server sent this as a watch event. */
+		if (state < 0 && zoo_state(zh) != state)
+			return;
+		event.kind = EVENT_SESSION;
+		event.code = state;
+	}
+	else
+	{
+		event.fault = zk_answer_event_fault(path);
+		if (event.fault == NULL)
+			event.text = strdup(path);
+	}
+	zk_event_push(&event);
+}

@@ -1,0 +1,34 @@
+/*
+ * zk_callback.h
+ *		What the client library's threads call.
+ *
+ * Private to src/zk.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ZK_CALLBACK_H
+#define ZKLOCK_ZK_CALLBACK_H
+
+#include <zookeeper/zookeeper.h>
+
+/* The watcher of all handles and nodes; its context is the handle's number. */
+extern void zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *context);
+
+/* Completions; their context is the call's number. */
+extern void zk_callback_created(int code, const char *path, const struct Stat *stat,
+								const void *context);
+extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
+							 const void *context);
+extern void zk_callback_stat(int code, const struct Stat *stat, const void *context);
+extern void zk_callback_children(int code, const struct String_vector *children, const void *context);
+extern void zk_callback_done(int code, const void *context);
+extern void zk_callback_synced(int code, const char *path, const void *context);
+
+/* A number as the context of a completion */
+static inline const void *
+zk_callback_context(uintptr_t number)
+{
+	return (const void *) number;
+}
+
+#endif /* ZKLOCK_ZK_CALLBACK_H */

@@ -1,0 +1,86 @@
+/*
+ * zk_send.c
+ *		Handing a call to the client library.
+ *
+ * Each kind of call in the library's terms.  A multi contains checks of nodes, or
+ * an ephemeral node and a deletion; a container in one would abort the process
+ * (trap 6).  Watches are set by "get" and "list" only, as "exists" would leave
+ * them on missing nodes (trap 11).
+ *
+ * Runs in: the worker's main loop.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "zk/zk_callback.h"
+#include "zk/zk_send.h"
+
+/* A kind of node in the library's terms */
+static int
+create_mode(ZkNodeKind kind)
+{
+	switch (kind)
+	{
+		case ZK_CONTAINER:
+			return ZOO_CONTAINER;
+		case ZK_PERSISTENT:
+			return ZOO_PERSISTENT;
+		case ZK_EPHEMERAL_SEQUENTIAL:
+			break;
+	}
+	return ZOO_EPHEMERAL_SEQUENTIAL;
+}
+
+/*
+ * Hands a call to the library.  The answer comes as an event with its number.
+ *
+ * Returns an error code of the library if it does not even try.
+ */
+int
+zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
+{
+	/* Written by the library when the answer comes, if ever; never read. */
+	static zoo_op_result_t results[2];
+
+	const void				*context = zk_callback_context(call->number);
+	const struct ACL_vector *acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+	watcher_fn				 watcher = call->watch ? zk_callback_event : NULL;
+	zoo_op_t				 ops[2];
+
+	switch (call->kind)
+	{
+		case CALL_CREATE:
+			return zoo_acreate2(handle, call->path, call->data,
+								call->data ? (int) strlen(call->data) : 0, acls,
+								create_mode(call->node_kind), zk_callback_created, context);
+		case CALL_EXCHANGE:
+			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acls,
+							   ZOO_EPHEMERAL, NULL, 0);
+			zoo_delete_op_init(&ops[1], call->replaced, -1);
+			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+		case CALL_DELETE:
+			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
+		case CALL_GET:
+			return zoo_awget(handle, call->path, watcher, (void *) handle_number,
+							 zk_callback_data, context);
+		case CALL_LIST:
+			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
+									  zk_callback_children, context);
+		case CALL_CHECK:
+		case CALL_BEAT:
+			zoo_check_op_init(&ops[0], call->path, -1);
+			return zoo_amulti(handle, 1, ops, results, zk_callback_done, context);
+		case CALL_SYNC:
+			return zoo_async(handle, call->path, zk_callback_synced, context);
+		case CALL_NUDGE:
+			return zoo_aexists(handle, call->path, 0, zk_callback_stat, context);
+		case CALL_UNWATCH_DATA:
+			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_DATA, 0,
+										   (void_completion_t *) zk_callback_done, context);
+		case CALL_UNWATCH_CHILDREN:
+			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_CHILD, 0,
+										   (void_completion_t *) zk_callback_done, context);
+	}
+	return ZBADARGUMENTS; /* cannot happen */
+}

@@ -1,0 +1,193 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The documents: links lead somewhere, the reference knows all that exists and nothing else,
+# and the commands of README.md work as they are pasted.
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname);
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $top       = dirname(__FILE__) . '/../..';
+my %documents = map { s{^\Q$top\E/}{}r => slurp_file($_) } "$top/README.md", glob("$top/doc/*.md");
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a  = Zklock::Server->new('a', zookeeper => $zk);
+my $b  = Zklock::Server->new('b', zookeeper => $zk);
+
+# The part of a document below a heading, up to the next one of the same level.
+sub section
+{
+	my ($document, $heading) = @_;
+	my ($level) = $heading =~ /^(#+)/;
+	my ($text) = $documents{$document} =~ /^\Q$heading\E\n(.*?)(?:^\Q$level\E |\z)/ms
+	  or die "$document has no section \"$heading\"";
+	return $text;
+}
+
+sub code { my ($text, $language) = @_; return $text =~ /^```\Q$language\E\n(.*?)^```$/msg; }
+
+# The rows of the first table with this heading in a section: lists of cells.
+sub table
+{
+	my ($text, $heading) = @_;
+	my ($table) = $text =~ /^\| $heading \|.*\n\|[-|]+\n((?:\|.*\n)+)/m or die "no table \"$heading\"";
+	return map { [ map { s/^\s+|\s+$//gr } split(/(?<!\\)\|/, s/^\|//r) ] } split(/\n/, $table);
+}
+
+# As GitHub makes them.
+sub anchors
+{
+	my ($document) = @_;
+	my $text = $document =~ s/^```.*?^```$//msgr;
+	return map { lc(s/[^\w\- ]//gr) =~ tr/ /-/r } $text =~ /^#+ (.*)/mg;
+}
+
+subtest 'README.md is short' => sub {
+	my @words = split(' ', $documents{'README.md'});
+	cmp_ok(scalar(@words), '<=', 2000, 'at most 2,000 words');
+};
+
+subtest 'links between documents lead to a file, and to a heading of it' => sub {
+	foreach my $from (sort keys %documents)
+	{
+		foreach my $link ($documents{$from} =~ /\]\(([^)\s]+)\)/g)
+		{
+			next if $link =~ /^https?:/;
+			my ($file, $anchor) = split(/#/, $link);
+			my $to = $file eq '' ? $from : dirname($from) . "/$file";
+			1 while $to =~ s{^\./|[^/]+/\.\./}{};
+			ok($documents{$to} || $to !~ /^(doc|README)/ || -e "$top/$to", "$from: $link") or next;
+			ok(scalar(grep { $_ eq $anchor } anchors($documents{$to})), "$from: heading of $link")
+			  if defined $anchor && $documents{$to};
+		}
+	}
+};
+
+subtest 'each picture is shown, and has colours for light and dark' => sub {
+	my %shown = map { $_ => 1 } map { m{!\[[^\]]+\]\((?:doc/)?(pictures/[\w-]+\.svg)\)}g } values %documents;
+	my @files = map { s{.*/doc/}{}r } glob("$top/doc/pictures/*");
+	is_deeply([ sort @files ], [ sort keys %shown ], 'all are shown, and nothing else');
+	foreach my $file (@files)
+	{
+		my $svg   = slurp_file("$top/doc/$file");
+		my ($light, $dark) = $svg =~ m{<style>(.*)\@media \(prefers-color-scheme: dark\) \{(.*)\}\s*</style>}s;
+		my %light = map { $_ => 1 } $light =~ /^\s*\.(\w+) \{[^}]*(?:fill|stroke): #/mg;
+		my %dark  = map { $_ => 1 } $dark  =~ /^\s*\.(\w+) \{/mg;
+		is_deeply(\%dark, \%light, "$file: each class with a colour has one for dark");
+	}
+};
+
+subtest 'the reference lists the settings there are, with their defaults' => sub {
+	my %documented = map { $_->[0] =~ tr/`//dr => $_ } table(section('doc/reference.md', '## Settings'), 'name');
+	my @settings = map { [ split(/\|/, $_, -1) ] }
+	  split(/\n/, $a->value(q(SELECT name, boot_val, coalesce(unit, ''), context, array_to_string(enumvals, ' ')
+		FROM pg_settings WHERE name LIKE 'zklock.%')));
+	is_deeply([ sort keys %documented ], [ sort map { $_->[0] } @settings ], 'all, and no other');
+	foreach my $setting (@settings)
+	{
+		my ($name, $value, $unit, $context, $values) = @$setting;
+		my (undef, $default, $takes_effect, $meaning) = @{ $documented{$name} || next };
+		$default =~ tr/`//d;
+		$default = '' if $default eq 'empty';
+		$default *= 1000 if $unit eq 'ms' && $default =~ s/s$//;
+		is($default, $value, "$name: default");
+		like($meaning, qr/`$_`/, "$name: value $_") foreach split(' ', $values // '');
+		my %how = (
+			postmaster => qr/restart/,
+			sighup     => qr/reload/,
+			superuser  => qr/superuser/,
+			user       => qr/^`SET`(?!.*superuser)/);
+		like($takes_effect, $how{$context}, "$name: how it is changed");
+	}
+};
+
+subtest 'the reference lists the functions and views there are' => sub {
+	my $functions = $a->value(q(SELECT string_agg(DISTINCT proname, ' ') FROM pg_proc p
+		JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+		JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zklock'
+		WHERE p.prorettype <> 'trigger'::regtype));
+	my %views = map { $_ => 1 } $documents{'doc/reference.md'} =~ /^## View (\w+)$/mg;
+	foreach my $function (split(' ', $functions))
+	{
+		next if $views{$function};
+		like($documents{'doc/reference.md'}, qr/`$function(?:\(|`)/, $function);
+	}
+	foreach my $view (sort keys %views)
+	{
+		is_deeply(
+			[ map { join(' ', map { tr/`//dr } @$_[ 0, 1 ]) } table(section('doc/reference.md', "## View $view"), 'column') ],
+			[ split(/\n/, $a->value("SELECT attname || ' ' || CASE atttypid::regtype::text
+				WHEN 'timestamp with time zone' THEN 'timestamptz' ELSE atttypid::regtype::text END
+				FROM pg_attribute WHERE attrelid = '$view'::regclass AND attnum > 0 ORDER BY attnum")) ],
+			"columns of $view");
+	}
+};
+
+subtest 'a role can do what README.md shows, after what README.md grants' => sub {
+	$_->value('CREATE ROLE batch LOGIN') foreach $a, $b;
+	my ($grant) = grep { /GRANT/ } code(section('README.md', '## Install'), 'sql');
+	foreach my $server ($a, $b)
+	{
+		is($server->node->psql('postgres', $grant, on_error_stop => 1), 0, 'GRANT and ALTER ROLE work');
+		$server->value('CREATE TABLE account (id int, balance int); GRANT ALL ON account TO batch');
+		$server->value('GRANT CREATE ON SCHEMA public TO batch');
+	}
+	my ($transaction) = $documents{'README.md'} =~ /^```sql\n(.*?)^```$/ms;
+	my ($functions)   = code(section('README.md', '## Use'), 'sql');
+	my ($semaphore) = code(section('README.md', '### At most four batch loads in the whole fleet'), 'sql');
+	my $session = $a->session(user => 'batch');
+	foreach my $sql ($transaction, $functions, $semaphore)
+	{
+		foreach my $statement (map { s/^\s+|\s+$//gr } split(/;.*\n/, $sql =~ s/^\s*--.*\n//mgr))
+		{
+			my $result = $session->try($statement);
+			ok($result->{ok}, $statement) or diag($result->{message});
+			isnt($result->{text}, 'f', 'and not false') if $result->{ok} && $statement =~ /^SELECT/;
+		}
+	}
+	$session->disconnect;
+};
+
+subtest 'a member of pg_monitor can run the queries of doc/operations.md' => sub {
+	$a->value('CREATE ROLE watcher LOGIN IN ROLE pg_monitor');
+	my $session = $a->session(user => 'watcher');
+	foreach my $sql (map { code(section('doc/operations.md', $_), 'sql') } '## First look', '## Who blocks me', '## What to watch')
+	{
+		foreach my $query (grep { !/zk_remove_stale_node/ } split(/;\n/, $sql))
+		{
+			my $result = $session->try($query);
+			ok($result->{ok}, $query =~ s/\s+/ /gr) or diag($result->{message});
+		}
+	}
+	$session->disconnect;
+};
+
+subtest 'the nightly job of README.md runs on one server, and the log says on which' => sub {
+	my ($procedure) = code(section('README.md', '### One nightly run across all servers'), 'sql');
+	# The test decides for how long the lock is kept.
+	is($procedure =~ s/pg_sleep\(60\)/pg_advisory_lock(1)/, 1, 'the job keeps the lock for a while');
+	my ($first, $second) = map { $_->session(user => 'batch') } $a, $b;
+	$_->query($procedure) foreach $first, $second;
+	my $keeper = $a->session;
+	$keeper->query('SELECT pg_advisory_lock(1)');
+	my %mark = (a => $a->log_mark, b => $b->log_mark);
+	$first->query_start('CALL nightly()');
+	wait_until { $a->value('SELECT count(*) FROM pg_locks WHERE NOT granted') eq '1' } 'the job to keep its lock';
+	ok($second->try('CALL nightly()')->{ok}, 'the job on the other server returns');
+	$keeper->query('SELECT pg_advisory_unlock(1)');
+	ok($first->result->{ok}, 'the job ends');
+	$a->wait_log(qr/nightly: runs here, with fencing token \d+/, $mark{a});
+	$b->wait_log(qr/nightly: runs on another server/, $mark{b});
+	unlike($b->log_since($mark{b}), qr/runs here/, 'it did not run there');
+	is($second->query("SELECT zk_try_lock('/jobs/nightly')"), 't', 'and its lock is free');
+	$_->disconnect foreach $first, $second, $keeper;
+};
+
+Zklock::Server->assert_clean($zk, [ $a, $b ], qw(/acc/1 /acc/2 /pay/lock /jobs/nightly /batch/slots/leases));
+done_testing;
