@@ -173,7 +173,7 @@ contender_grant(Contender *c)
 	return granted;
 }
 
-/* A downgrade is done: others can share the lock, or nobody else wants to. */
+/* A downgrade is done: others can share the lock, or no session waits for that. */
 void
 contender_downgraded(Contender *c)
 {
