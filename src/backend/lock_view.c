@@ -27,27 +27,32 @@ typedef struct RunView
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
 } RunView;
 
-/* Copies what the spinlock protects.  Returns false if the entry is not in use. */
+/*
+ * Copies what the spinlock protects.  Returns false if the entry is not in use.
+ *
+ * The copy of the view is in new memory, whose page may have to be fetched; not
+ * so the stack.
+ */
 static bool
 copy_status(ContenderEntry *entry, EntryView *copy)
 {
-	const EntryStatus *status = &entry->status;
-	bool			   in_use;
+	EntryStatus status = {0};
 
 	SpinLockAcquire(&entry->mutex);
-	in_use = status->state != CONTENDER_FREE;
-	copy->state = status->state;
-	copy->mode = status->mode;
-	copy->ticket = status->ticket;
-	copy->session_count = status->session_count;
-	copy->transaction_count = status->transaction_count;
-	copy->shared_session_count = status->shared_session_count;
-	copy->shared_transaction_count = status->shared_transaction_count;
-	copy->run_id = status->run_id;
-	copy->token = status->token;
-	copy->granted_at = status->granted_at;
+	status = entry->status;
 	SpinLockRelease(&entry->mutex);
-	return in_use;
+
+	copy->state = status.state;
+	copy->mode = status.mode;
+	copy->ticket = status.ticket;
+	copy->session_count = status.session_count;
+	copy->transaction_count = status.transaction_count;
+	copy->shared_session_count = status.shared_session_count;
+	copy->shared_transaction_count = status.shared_transaction_count;
+	copy->run_id = status.run_id;
+	copy->token = status.token;
+	copy->granted_at = status.granted_at;
+	return status.state != CONTENDER_FREE;
 }
 
 static void

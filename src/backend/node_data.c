@@ -24,9 +24,9 @@
 #include "utils/timestamp.h"
 
 /*
- * Converts a string in the server's encoding.  Where that might fail,
- * non-ASCII characters are left out: this is for humans, and no reason to
- * refuse a lock.
+ * Converts a string in the server's encoding to UTF-8.  Where that might fail,
+ * non-ASCII characters become question marks: this is for humans, and no reason
+ * to refuse a lock.
  */
 static char *
 to_utf8(const char *value)

@@ -27,6 +27,9 @@
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000
 
+/* How long a session sleeps that waits for something of which nobody tells it. */
+#define LOOK_MS 1000
+
 /* A latch cannot wait longer at once: 24 days. */
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
 
@@ -105,6 +108,7 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->what = what;
 	wait->timeout_ms = timeout_ms;
 	wait->start = zklock_now_ms();
+	wait->absent_since = -1;
 	wait->logged = false;
 }
 
@@ -116,103 +120,139 @@ wait_end(const Wait *wait)
 		log_wait(wait, "acquired", -1);
 }
 
+/* What is known of an entry that waits. */
+typedef struct Answer
+{
+	bool			 lease_holds;
+	ContenderState	 state;
+	ContenderFailure failure;
+	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
+} Answer;
+
 /*
- * Waits until the worker has decided about an entry, as part of a wait.
+ * What was granted under a lease that has lapsed may be gone by now.  Read in
+ * this order: a lease that was seen before is the lock's own.
+ */
+static Answer
+look(ContenderEntry *entry)
+{
+	Answer answer;
+
+	answer.lease_holds = lease_state() == LEASE_HOLDS;
+	SpinLockAcquire(&entry->mutex);
+	answer.state = entry->status.state;
+	answer.failure = entry->status.failure;
+	answer.code = entry->status.error_code;
+	SpinLockRelease(&entry->mutex);
+	return answer;
+}
+
+/*
+ * Has the worker decided?  Then *granted tells; a refusal is an error, but for
+ * that of a call that does not wait.
  *
- * Returns true if it is granted, false if the timeout has passed; then the
- * caller releases the entry.  Anything else is an error.
+ * A turn that was lost is as good as one that is held: it brings order only.
+ */
+static bool
+is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
+{
+	bool turn = entry_at(index)->request.kind == CONTENDER_TURN;
+
+	if (answer->state == CONTENDER_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
+		elog(ERROR, "fault: fail-granted");
+	*granted = (answer->state == CONTENDER_GRANTED && answer->lease_holds) ||
+			   (answer->state == CONTENDER_LOST && turn);
+	if (*granted)
+		return true;
+	if (answer->state == CONTENDER_LOST)
+		request_report_lost(index, wait->path);
+	if (answer->state != CONTENDER_FAILED)
+		return false;
+	if (answer->failure != FAILURE_BUSY)
+		request_report_failure(index, wait->path, answer->failure, answer->code);
+	return true;
+}
+
+/*
+ * Has the timeout passed?  If there was nobody to answer, that is an error.  A
+ * call that does not wait is answered by the worker, if it can.
+ */
+static bool
+is_out_of_time(const Wait *wait, const Answer *answer, int64 waited)
+{
+	if (wait->timeout_ms == LOCK_NO_WAIT && !answer->lease_holds)
+		request_report_unreachable(wait->path);
+	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
+		return false;
+	if (!zklock_connected())
+		request_report_unreachable(wait->path);
+	return true;
+}
+
+/* Raises an error if there has been no worker for too long. */
+static void
+watch_worker(Wait *wait, int64 waited)
+{
+	if (zklock_worker_pid() != 0)
+		wait->absent_since = -1;
+	else if (wait->absent_since < 0)
+		wait->absent_since = waited;
+	else if (waited - wait->absent_since >= WORKER_ABSENT_MS)
+		request_report_unreachable(wait->path);
+}
+
+/* How long the session may sleep before it has to look again, ms. */
+static int64
+sleep_time(const Wait *wait, const Answer *answer, int64 waited)
+{
+	int64 sleep = MAX_SLEEP_MS;
+
+	if (wait->timeout_ms > 0)
+		sleep = Min(sleep, wait->timeout_ms - waited);
+	if (log_lock_waits && !wait->logged)
+		sleep = Min(sleep, DeadlockTimeout - waited);
+
+	/* Nobody tells that the lease has lapsed, or that no worker comes. */
+	if (answer->state == CONTENDER_GRANTED || wait->timeout_ms == LOCK_NO_WAIT ||
+		wait->absent_since >= 0)
+		sleep = Min(sleep, LOOK_MS);
+	return sleep;
+}
+
+/*
+ * Waits, as part of a wait, until the worker has decided about an entry.
+ *
+ * Returns true if it is granted, false if the timeout has passed or if a call
+ * that does not wait found it taken; then the caller releases the entry.
+ * Anything else is an error.
  */
 bool
 wait_for_entry(Wait *wait, int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	const char	   *path = wait->path;
-	int64			timeout_ms = wait->timeout_ms;
-	int64			absent_since = -1;
-
 	if (ZKLOCK_FAULT("fail-asked"))
 		elog(ERROR, "fault: fail-asked");
 	for (;;)
 	{
-		ContenderState	 state;
-		ContenderFailure failure;
-		int				 code;
-		int64			 waited;
-		int64			 sleep = MAX_SLEEP_MS;
-		bool			 lease_holds;
+		Answer answer;
+		int64  waited;
+		bool   granted;
 
 		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
-
-		/*
-		 * What was granted under a lease that has lapsed may be gone by now.
-		 * In this order: a lease that was seen before is the lock's own.
-		 */
-		lease_holds = lease_state() == LEASE_HOLDS;
-		SpinLockAcquire(&entry->mutex);
-		state = entry->status.state;
-		failure = entry->status.failure;
-		code = entry->status.error_code;
-		SpinLockRelease(&entry->mutex);
+		answer = look(entry_at(index));
 		waited = zklock_now_ms() - wait->start;
-
-		if (state == CONTENDER_GRANTED && entry->request.kind != CONTENDER_TURN &&
-			ZKLOCK_FAULT("fail-granted"))
-			elog(ERROR, "fault: fail-granted");
-		if (state == CONTENDER_GRANTED && lease_holds)
-			return true;
-		if (state == CONTENDER_LOST && entry->request.kind == CONTENDER_TURN)
-			return true;
-		if (state == CONTENDER_LOST)
-			request_report_lost(index, path);
-		if (state == CONTENDER_FAILED)
-		{
-			if (failure == FAILURE_BUSY)
-				return false;
-			request_report_failure(index, path, failure, code);
-		}
+		if (is_decided(wait, index, &answer, &granted))
+			return granted;
 		check_for_interrupts(wait);
-
-		/* A call that does not wait is answered by the worker, if it can. */
-		if (timeout_ms == LOCK_NO_WAIT && !lease_holds)
-			request_report_unreachable(path);
-		if (timeout_ms > 0)
+		if (is_out_of_time(wait, &answer, waited))
+			return false;
+		watch_worker(wait, waited);
+		if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
 		{
-			if (waited >= timeout_ms)
-			{
-				if (!zklock_connected())
-					request_report_unreachable(path);
-				return false;
-			}
-			sleep = Min(sleep, timeout_ms - waited);
+			log_wait(wait, "still waiting for", index);
+			wait->logged = true;
 		}
-
-		if (zklock_worker_pid() != 0)
-			absent_since = -1;
-		else
-		{
-			if (absent_since < 0)
-				absent_since = waited;
-			if (waited - absent_since >= WORKER_ABSENT_MS)
-				request_report_unreachable(path);
-			sleep = Min(sleep, 1000);
-		}
-
-		if (state == CONTENDER_GRANTED || timeout_ms == LOCK_NO_WAIT)
-			sleep = Min(sleep, 1000);
-
-		if (log_lock_waits && !wait->logged)
-		{
-			if (waited >= DeadlockTimeout)
-			{
-				log_wait(wait, "still waiting for", index);
-				wait->logged = true;
-			}
-			else
-				sleep = Min(sleep, DeadlockTimeout - waited);
-		}
-
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) sleep, PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }

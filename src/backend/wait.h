@@ -12,11 +12,12 @@
 /* A call that waits */
 typedef struct Wait
 {
-	const char *path; /* for messages */
-	const char *what; /* is waited for, likewise */
-	int64		timeout_ms;
-	int64		start;
-	bool		logged; /* for log_lock_waits */
+	const char *path;		  /* for messages */
+	const char *what;		  /* is waited for, likewise */
+	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	int64		start;		  /* ms */
+	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
+	bool		logged;		  /* for log_lock_waits */
 } Wait;
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);

@@ -37,7 +37,7 @@ contender_request(const Contender *c)
 	return request;
 }
 
-/* Has its backend given up the exclusive part, which others can not have yet? */
+/* Has its backend kept the shared lock only, which the node does not show yet? */
 bool
 contender_is_downgrading(const Contender *c)
 {
@@ -173,7 +173,7 @@ contender_grant(Contender *c)
 	return granted;
 }
 
-/* A downgrade is done: others can share the lock, or nobody else wants to. */
+/* A downgrade is done: others can share the lock, or no session waits for that. */
 void
 contender_downgraded(Contender *c)
 {

@@ -17,8 +17,8 @@
  * What is GRANTED may also change its mode, once, from exclusive to shared;
  * that is the owning backend's too: entry_keep_shared().
  *
- * A grant and a cancellation may cross.  Whoever takes the spinlock first
- * wins: a worker that comes second finds RELEASING and grants to the next, a
+ * A grant and a cancellation may cross.  The first to take the spinlock wins:
+ * a worker that comes second finds RELEASING and grants to the next, a
  * backend that comes second releases what it was just granted.  What a backend
  * has released is the worker's to finish, and RELEASING is final: nothing the
  * worker does can turn it back into a lock.
@@ -40,12 +40,12 @@
  *	node		what only the worker changes and others only show: names, which
  *				are too long to be copied under a spinlock.
  *
- * Who is neither the entry's owner nor the worker, such as a view, must not mix
- * what an entry was with what it has become: another moment's node, or even
- * the next contender's.  The worker therefore counts its changes of "node", as
- * PostgreSQL does for pg_stat_activity: the count is odd while a change is under
- * way.  A reader takes the count when it is even, copies what it wants, and
- * does so again if the count has changed:
+ * A process that is neither the entry's owner nor the worker, such as one that
+ * shows a view, must not mix what an entry was with what it has become: another
+ * moment's node, or even the next contender's.  The worker therefore counts its
+ * changes of "node", as PostgreSQL does for pg_stat_activity: the count is odd
+ * while a change is under way.  A reader takes the count when it is even, copies
+ * what it wants, and does so again if the count has changed:
  *
  *		do
  *		{
@@ -459,7 +459,7 @@ entry_get_state(int index)
 	return state;
 }
 
-/* Its place in the order of arrival. */
+/* Its place in the order of arrival; of an entry that is not in use, any number. */
 uint64
 entry_get_ticket(int index)
 {
@@ -476,9 +476,9 @@ entry_get_ticket(int index)
  * How often the entry has been freed: if that has changed, the contender that had
  * it is gone.
  *
- * Read without a lock, as a word is read whole.  Who sees the new generation can
- * also have the entry: to look into the free list it takes the mutex that the
- * worker holds until the entry is in there.
+ * Read without a lock, as a word is read whole.  A backend that sees the new
+ * generation can also have the entry: to look into the free list it takes the
+ * mutex that the worker holds until the entry is in there.
  */
 uint32
 entry_generation(int index)

@@ -104,10 +104,13 @@ errand_claim(void)
 void
 errand_ask(Errand *errand)
 {
+	bool asked PG_USED_FOR_ASSERTS_ONLY;
+
 	errand->proc_number = compat_my_proc_number();
 	errand->pid = MyProcPid;
 	errand->number = pg_atomic_fetch_add_u64(&errand_pool->next_number, 1);
-	(void) step(errand, ERRAND_CLAIMED, ERRAND_ASKED);
+	asked = step(errand, ERRAND_CLAIMED, ERRAND_ASKED);
+	Assert(asked);
 	zklock_wake_worker();
 }
 
@@ -116,6 +119,7 @@ void
 errand_drop(Errand *errand)
 {
 	SpinLockAcquire(&errand->mutex);
+	Assert(errand->state != ERRAND_FREE && errand->state != ERRAND_GIVEN_UP);
 	errand->state = errand->state == ERRAND_TAKEN ? ERRAND_GIVEN_UP : ERRAND_FREE;
 	SpinLockRelease(&errand->mutex);
 }
@@ -125,7 +129,12 @@ errand_drop(Errand *errand)
  * ------------------------------------------------------------------------
  */
 
-/* Takes the errand that was asked first; NULL if there is none. */
+/*
+ * Takes the errand that was asked first; NULL if there is none.
+ *
+ * A backend may give its errand up while we read its number, and another one may
+ * take the slot.  Then the order is not kept for once.
+ */
 Errand *
 errand_take(void)
 {

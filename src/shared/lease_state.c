@@ -11,10 +11,11 @@
  * written after the time that goes with it, and read before: nobody sees the
  * former without the latter.  A barrier stands between the two on either side.
  *
- * The lease and an entry's state are not of one moment either.  Who wants to know
- * that a lock is held reads the lease first: if that holds, it is the lease
- * under which the lock was granted, or else the state that is read afterwards
- * tells of the loss, for the worker writes that before it begins another lease.
+ * The lease and an entry's state are not of one moment either.  A process that
+ * must know that a lock is held reads the lease first: if that holds, it is the
+ * lease under which the lock was granted, or else the state that is read
+ * afterwards tells of the loss, for the worker writes that before it begins
+ * another lease.
  *
  * Runs in: any process, as the header says.
  *
@@ -53,7 +54,7 @@ lease_over(void)
  * older.
  *
  * The deadline is compared with a time after it was read, the end with one
- * before: so whoever sees OVER knows that the worker cannot have renewed it.
+ * before: so after OVER, the worker cannot have renewed it.
  */
 LeaseState
 lease_state(void)
@@ -103,8 +104,9 @@ lease_cut(int64 until)
 }
 
 /*
- * There is no lease any more, and who held a lock under it has been told.  Who
- * sees the one time and not yet the other finds the lease over, or suspended.
+ * There is no lease any more, and those that held a lock under it have been told.
+ * A process that sees the one time and not yet the other finds the lease over,
+ * or suspended.
  */
 void
 lease_void(void)

@@ -8,7 +8,7 @@
  * stand for themselves, and only those are looked at.
  *
  * ZooKeeper allows asterisks in paths.  A list does not, but for the one at the
- * end: whoever writes "/a*" means more than a path of that name.
+ * end: a user who writes "/a*" means more than a path of that name.
  *
  * Runs in: all processes; see the header.
  *

@@ -10,7 +10,7 @@
 typedef enum ZklockAcl
 {
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
-	ZKLOCK_ACL_CREATOR /* only who has the same credentials */
+	ZKLOCK_ACL_CREATOR /* only clients with the same credentials */
 } ZklockAcl;
 
 /*
