@@ -37,6 +37,7 @@
 #include "postgres.h"
 
 #include "shared/settings.h"
+#include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/reload.h"
 #include "worker/session_settings.h"

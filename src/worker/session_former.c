@@ -25,8 +25,10 @@
  */
 #include "postgres.h"
 
+#include "shared/shmem.h"
 #include "worker/session_file.h"
 #include "worker/session_former.h"
+#include "zk/zk_client.h"
 
 #define MAX_CLOSES 4
 

@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_SESSION_SETTINGS_H
 #define ZKLOCK_SESSION_SETTINGS_H
 
+#include "shared/shmem.h"
 #include "zk/zk_client.h"
 
 /* Are the credentials shown to ZooKeeper, if any are set? */

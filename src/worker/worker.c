@@ -37,6 +37,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "queue/queue.h"
+#include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
@@ -46,6 +47,7 @@
 #include "worker/session_settings.h"
 #include "worker/session_status.h"
 #include "worker/shutdown.h"
+#include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1
 
