@@ -40,6 +40,7 @@
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/settings.h"
+#include "shared/shmem.h"
 #include "worker/lease.h"
 #include "worker/reload.h"
 #include "worker/session_settings.h"

@@ -25,6 +25,7 @@
  */
 #include "postgres.h"
 
+#include "shared/shmem.h"
 #include "worker/session_file.h"
 #include "worker/session_former.h"
 #include "zk/zk_client.h"
