@@ -22,7 +22,7 @@ static int
 blocker(const RecipePeer *leases, int n, int own, int32_t permits, int32_t *others)
 {
 	RecipePeer	  peers[8];
-	int			  index[8];
+	int			  index[8] = {0};
 	int			  npeers = 0;
 	RecipeRequest request = {.permits = permits};
 	int			  found;
