@@ -8,23 +8,24 @@
  * when its connection or session ends and the library may never do so (trap 8).
  * A late answer finds its number gone.
  *
- *				   connected			  disconnected
- *			 OVER -----------> FLOWING <----------------> HELD
- *			  ^					  |			connected	   |
- *			  '-------------------+------------------------'
- *							over
+ *              connected            disconnected
+ *        OVER ----------> FLOWING ---------------> HELD
+ *         ^                |   ^     connected     |  |
+ *         |                |   '-------------------'  |
+ *         |      over      |           over           |
+ *         '----------------+--------------------------'
  *
  *	OVER	there is no handle, or it has never been connected; no call is under
  *			way, and no watch exists
  *	FLOWING	a connection stands: calls are sent
  *	HELD	it is lost, the session may live: nothing is sent; the library still
- *			answers what was, and its watches may exist
+ *			answers calls that were, and its watches may exist
  *
  * How many at once: zk_window.c says.  Heartbeats and syncs need no room in that
  * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
  * bounds all (trap 7).
  *
- * In which order: zk_turn.c chooses.  What can be relied on is this:
+ * In which order: zk_turn.c chooses.  The following can be relied on:
  *
  *	- Answers, handled one after the other, come in the order in which calls
  *	  were sent, and the server did them in that order.  Therefore a node of

@@ -15,10 +15,9 @@
  *          .--------'----------------.
  *          v                         v
  *      BEGINNING                 CONNECTING <----------.
- *        |   ^                     |   ^               |
- *        |   | lost        greeted |   | lost          |
- *        |   |                     |   |               |
- *        v   |                     v   |               |
+ *          |   ^                     |   ^             |
+ *  greeted |   | lost        greeted |   | lost        |
+ *          v   |                     v   |             |
  *     UNCONFIRMED                 GREETED              |
  *          |                         |                 |
  *          | answered       answered |                 |
