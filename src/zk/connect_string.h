@@ -30,7 +30,7 @@ typedef struct ConnectString
 	char		chroot[ZKLOCK_MAX_PATH + 1]; /* "" if there is none */
 } ConnectString;
 
-/* Whom to ask for the addresses of servers. */
+/* How the addresses of servers are found. */
 typedef enum ConnectResolver
 {
 	CONNECT_RESOLVE_NUMERIC, /* nobody: they are given in numbers */

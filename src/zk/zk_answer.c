@@ -6,7 +6,7 @@
  * that announces five children and ends there, it passes on five null pointers.
  * So each field of each answer that we use is checked here before anybody
  * relies on it.  A check accepts whatever a server of any release can send.
- * What it refuses comes from a server with a defect, from a machine between that
+ * Anything else comes from a server with a defect, from a machine between that
  * changes what it should forward, or from something that is no ZooKeeper server.
  *
  * A lie in good order cannot be told from the truth.  Nor does the library

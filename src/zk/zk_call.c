@@ -8,23 +8,24 @@
  * when its connection or session ends and the library may never do so (trap 8).
  * A late answer finds its number gone.
  *
- *				   connected			  disconnected
- *			 OVER -----------> FLOWING <----------------> HELD
- *			  ^					  |			connected	   |
- *			  '-------------------+------------------------'
- *							over
+ *              connected            disconnected
+ *        OVER ----------> FLOWING ---------------> HELD
+ *         ^                |   ^     connected     |  |
+ *         |                |   '-------------------'  |
+ *         |      over      |           over           |
+ *         '----------------+--------------------------'
  *
  *	OVER	there is no handle, or it has never been connected; no call is under
  *			way, and no watch exists
  *	FLOWING	a connection stands: calls are sent
  *	HELD	it is lost, the session may live: nothing is sent; the library still
- *			answers what was, and its watches may exist
+ *			answers calls that were, and its watches may exist
  *
  * How many at once: zk_window.c says.  Heartbeats and syncs need no room in that
  * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
  * bounds all (trap 7).
  *
- * In which order: zk_turn.c chooses.  What can be relied on is this:
+ * In which order: zk_turn.c chooses.  The following can be relied on:
  *
  *	- Answers, handled one after the other, come in the order in which calls
  *	  were sent, and the server did them in that order.  Therefore a node of
@@ -51,12 +52,6 @@
  * answers.  So a call that has waited for NUDGE_MS is followed by a harmless
  * one.
  *
- * A watch that nobody wants any more is removed by a call as well.  If that
- * fails, the library would carry the watch from one connection to the next, so
- * the removal is repeated, unless somebody asks for the watch again meanwhile.
- * It is put off in the same way while a read that sets the watch is waiting,
- * which it must not pass.
- *
  * Runs in: the worker's main loop.
  *
  * Copyright (c) 2026, zklock contributors
@@ -67,11 +62,11 @@
 #include "shared/clock.h"
 #include "zk/zk_call.h"
 #include "zk/zk_turn.h"
+#include "zk/zk_unwatch.h"
 #include "zk/zk_window.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
-#define UNWATCH_AGAIN_MS 5000
 
 typedef enum CallsState
 {
@@ -83,19 +78,11 @@ typedef enum CallsState
 static ZkCallsCallbacks callbacks;
 static CallsState		state = CALLS_OVER;
 static dlist_head		in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static dlist_head unwanted = DLIST_STATIC_INIT(unwanted); /* watches still to be removed */
-static int64	  unwatch_at;							  /* when to try that again, ms */
-static int		  n_in_flight;
-static int		  n_urgent;		 /* of these, calls that need no room in the window */
-static uintptr_t  next_call = 1; /* 0: a nudge, whose answer nobody waits for */
-static int64	  session;		 /* of the connection */
-static uint64	  connection;	 /* counts connections */
-static int64	  nudged_at;	 /* ms */
-
-/* ------------------------------------------------------------------------
- * Removing watches
- * ------------------------------------------------------------------------
- */
+static int				n_in_flight;
+static int				n_urgent;	/* of these, calls that need no room in the window */
+static int64			session;	/* of the connection */
+static uint64			connection; /* counts connections */
+static int64			nudged_at;	/* ms */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -113,14 +100,6 @@ watch_is_wanted(const Call *unwatch)
 	return zk_turn_sets_watch(unwatch);
 }
 
-/* A watch is to be removed, but not now. */
-static void
-put_off_unwatch(Call *unwatch)
-{
-	dlist_push_tail(&unwanted, &unwatch->link);
-	unwatch_at = zklock_now_ms() + UNWATCH_AGAIN_MS;
-}
-
 /* A watch is still there that should have been removed: that is tried again. */
 static void
 keep_unwatch(Call *unwatch)
@@ -128,55 +107,7 @@ keep_unwatch(Call *unwatch)
 	if (state == CALLS_OVER || watch_is_wanted(unwatch))
 		zk_call_free(unwatch);
 	else
-		put_off_unwatch(unwatch);
-}
-
-/* Somebody asks for a watch: it need not be removed. */
-static void
-forget_unwatch(const Call *watch)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &unwanted)
-	{
-		Call *unwatch = dlist_container(Call, link, iter.cur);
-
-		if (zk_call_same_watch(watch, unwatch))
-		{
-			dlist_delete(&unwatch->link);
-			zk_call_free(unwatch);
-		}
-	}
-}
-
-/* Has a watch removed, now, or later if a read that sets it waits for its turn. */
-static void
-submit_unwatch(Call *unwatch)
-{
-	if (zk_turn_sets_watch(unwatch))
-		put_off_unwatch(unwatch);
-	else
-		zk_turn_wait(unwatch);
-}
-
-static void
-unwatch_again(void)
-{
-	dlist_head	again = DLIST_STATIC_INIT(again);
-	dlist_node *link;
-
-	while (!dlist_is_empty(&unwanted))
-	{
-		link = dlist_pop_head_node(&unwanted);
-		dlist_push_tail(&again, link);
-	}
-	while (!dlist_is_empty(&again))
-	{
-		Call *unwatch = dlist_container(Call, link, dlist_pop_head_node(&again));
-
-		unwatch->number = next_call++;
-		submit_unwatch(unwatch);
-	}
+		zk_unwatch_put_off(unwatch);
 }
 
 /* Answers a call, which is in no list any more. */
@@ -280,7 +211,6 @@ new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHa
 {
 	Call *call = zk_call_new(kind, owner, path, data);
 
-	call->number = next_call++;
 	call->handler = handler;
 	call->arg = arg;
 	return call;
@@ -290,7 +220,7 @@ static void
 submit_call(Call *call)
 {
 	if (call->watch)
-		forget_unwatch(call);
+		zk_unwatch_forget(call);
 	zk_turn_wait(call);
 	if (!call->followed)
 		send_waiting();
@@ -419,7 +349,7 @@ remove_watch(CallKind kind, const char *path)
 		keep_unwatch(unwatch);
 		return;
 	}
-	submit_unwatch(unwatch);
+	zk_unwatch_submit(unwatch);
 	send_waiting();
 }
 
@@ -455,7 +385,7 @@ zk_calls_connected(int64 session_)
 	state = CALLS_FLOWING;
 	session = session_;
 	connection++;
-	unwatch_again();
+	zk_unwatch_again();
 }
 
 /* It is lost.  What was sent is still answered by the library. */
@@ -476,7 +406,7 @@ zk_calls_over(void)
 	n_in_flight = 0;
 	n_urgent = 0;
 	fail_waiting(ZK_CLOSING);
-	fail_calls(&unwanted, ZK_CLOSING);
+	zk_unwatch_over();
 }
 
 /* An answer has come. */
@@ -549,10 +479,11 @@ int64
 zk_calls_next_wakeup(void)
 {
 	int64 wakeup = nudge_at();
+	int64 unwatch_at = state == CALLS_FLOWING ? zk_unwatch_next_wakeup() : -1;
 
-	if (state == CALLS_FLOWING && !dlist_is_empty(&unwanted))
-		wakeup = wakeup < 0 ? unwatch_at : Min(wakeup, unwatch_at);
-	return wakeup;
+	if (wakeup < 0 || unwatch_at < 0)
+		return Max(wakeup, unwatch_at);
+	return Min(wakeup, unwatch_at);
 }
 
 static void
@@ -573,7 +504,7 @@ void
 zk_calls_send(void)
 {
 	nudge();
-	if (state == CALLS_FLOWING && zklock_now_ms() >= unwatch_at)
-		unwatch_again();
+	if (state == CALLS_FLOWING && zklock_now_ms() >= zk_unwatch_next_wakeup())
+		zk_unwatch_again();
 	send_waiting();
 }

@@ -13,6 +13,8 @@
 
 #include "zk/zk_call_record.h"
 
+static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
+
 /* Makes a call, which is in no list.  Strings are copied; data may be NULL. */
 Call *
 zk_call_new(CallKind kind, int owner, const char *path, const char *data)
@@ -20,10 +22,18 @@ zk_call_new(CallKind kind, int owner, const char *path, const char *data)
 	Call *call = palloc0(sizeof(Call));
 
 	call->kind = kind;
+	call->number = next_number++;
 	call->owner = owner;
 	call->path = pstrdup(path);
 	call->data = data ? pstrdup(data) : NULL;
 	return call;
+}
+
+/* The call, which is under way no more, is made anew. */
+void
+zk_call_renumber(Call *call)
+{
+	call->number = next_number++;
 }
 
 void

@@ -12,7 +12,7 @@
 #include "zk/zk_event.h"
 
 /* ------------------------------------------------------------------------
- * For all who make calls
+ * For callers
  * ------------------------------------------------------------------------
  */
 
@@ -73,8 +73,8 @@ typedef enum CallKind
 
 typedef struct Call
 {
-	dlist_node	   link;   /* in one of zk_call.c's or zk_turn.c's lists */
-	uintptr_t	   number; /* of its reply */
+	dlist_node	   link;   /* in a list of zk_call.c, zk_turn.c or zk_unwatch.c */
+	uintptr_t	   number; /* of its reply; later calls have higher ones */
 	CallKind	   kind;
 	int			   owner; /* whose it is, or ZK_WORKER */
 	ZkNodeKind	   node_kind;
@@ -91,6 +91,7 @@ typedef struct Call
 } Call;
 
 extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);
+extern void		   zk_call_renumber(Call *call);
 extern void		   zk_call_free(Call *call);
 extern bool		   zk_call_is_write(const Call *call);
 extern bool		   zk_call_is_read(const Call *call);

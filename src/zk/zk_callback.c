@@ -1,10 +1,10 @@
 /*
  * zk_callback.c
- *		What the client library's threads call.
+ *		Functions that the client library's threads call.
  *
- * They copy what they are given into an event and push that.  What could crash
- * us while it is copied is looked at here; everything else is looked at by the
- * main loop, which knows what was asked for.
+ * They copy their arguments into an event and push that.  They check as much as
+ * it takes to copy without a crash; the main loop, which knows what was asked
+ * for, checks the rest.
  *
  * There is one watcher function for all that is watched with a handle, and one
  * context (trap 10).

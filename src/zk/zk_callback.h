@@ -1,6 +1,6 @@
 /*
  * zk_callback.h
- *		What the client library's threads call.
+ *		Functions that the client library's threads call.
  *
  * Private to src/zk.
  *

@@ -2,25 +2,25 @@
  * zk_client.c
  *		The ZooKeeper client library, tamed.
  *
- * The library runs two threads of its own, which may not touch PostgreSQL: what
- * they have to say goes through a queue (zk_callback.c, zk_event.c) to the
- * worker's main loop, which acts on it in zk_client_dispatch().  All calls into
- * the library come from the main loop.
+ * The library runs two threads of its own, which may not touch PostgreSQL: their
+ * news goes through a queue (zk_callback.c, zk_event.c) to the worker's main
+ * loop, which acts on it in zk_client_dispatch().  All calls into the library
+ * come from the main loop.
  *
  * From the ground up:
  *
- *		zk_callback.c, zk_event.c	what threads tell the main loop
+ *		zk_callback.c, zk_event.c	news from threads for the main loop
  *		zk_thread.c					threads of our own: zk_lookup.c (names),
  *									zk_ask.c (questions beside the library)
  *		zk_answer.c, zk_error.c		does an answer make sense, and what does it mean?
- *		zk_log.c, zk_pause.c		what the library complains of; pauses
+ *		zk_log.c, zk_pause.c		complaints of the library; its pauses
  *		zk_handle.c, zk_send.c		the library's handles, and calls in its terms
  *		zk_call.c					calls, until they are answered; zk_turn.c and
  *									zk_window.c say which is sent, and when
  *		zk_connection.c				the handle that is used, and its states
  *		zk_greeting.c				when a connection counts
  *		zk_trial.c					another handle, beside that
- *		zk_client.c					what happens, and what follows from it
+ *		zk_client.c					events, and what follows from them
  *
  * What the library gets wrong, and what we do about it (the numbers are those
  * of the list "traps of the C client" in doc/internals.md):

@@ -3,8 +3,8 @@
  *		The connection to ZooKeeper: its handle and its states.
  *
  * The client library connects, and reconnects, by itself while it has a handle.
- * What we know of that is one of these states, and these are all the arrows
- * between them, each of which is one function here:
+ * Our knowledge of that is one of these states.  These are all the arrows between
+ * them, each of which is one function here:
  *
  *             looking_up            unresolved
  *        NONE ----------> LOOKUP ----------------> NONE
@@ -15,10 +15,9 @@
  *          .--------'----------------.
  *          v                         v
  *      BEGINNING                 CONNECTING <----------.
- *        |   ^                     |   ^               |
- *        |   | lost        greeted |   | lost          |
- *        |   |                     |   |               |
- *        v   |                     v   |               |
+ *          |   ^                     |   ^             |
+ *  greeted |   | lost        greeted |   | lost        |
+ *          v   |                     v   |             |
  *     UNCONFIRMED                 GREETED              |
  *          |                         |                 |
  *          | answered       answered |                 |
@@ -86,7 +85,7 @@ zk_connection_state(void)
 	return state;
 }
 
-/* With what it was opened last. */
+/* The configuration that it was opened with last. */
 const ZkClientConfig *
 zk_connection_config(void)
 {

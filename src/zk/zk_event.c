@@ -1,10 +1,10 @@
 /*
  * zk_event.c
- *		What threads tell the main loop.
+ *		News from threads for the main loop.
  *
- * Threads, the client library's and our own, end here.  They copy what they have
- * to say into an Event (malloc), append it to a queue under a mutex and write to
- * an eventfd, which the worker's main loop waits for.  The main loop takes the
+ * Threads, the client library's and our own, end here.  They copy their
+ * news into an Event (malloc), append it to a queue under a mutex and write to an
+ * eventfd, which the worker's main loop waits for.  The main loop takes the
  * whole queue at once.
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call

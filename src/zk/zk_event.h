@@ -1,6 +1,6 @@
 /*
  * zk_event.h
- *		What threads tell the main loop.
+ *		News from threads for the main loop.
  *
  * Copyright (c) 2026, zklock contributors
  */

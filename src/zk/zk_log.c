@@ -1,6 +1,6 @@
 /*
  * zk_log.c
- *		What the client library logs, and what we make of it.
+ *		The lines that the client library logs, and sentences made of them.
  *
  * The library says in its log alone why it does not connect.  So its threads'
  * log function makes events of the lines.  All of them go to PostgreSQL's log at
@@ -15,7 +15,7 @@
 
 #include "zk/zk_log.h"
 
-/* What the library writes in front of what it says: its level. */
+/* The library writes a level in front of each message. */
 #define LEVEL "ZOO_"
 #define LEVEL_ERROR "ZOO_ERROR@"
 

@@ -1,6 +1,6 @@
 /*
  * zk_log.h
- *		What the client library logs, and what we make of it.
+ *		The lines that the client library logs, and sentences made of them.
  *
  * Copyright (c) 2026, zklock contributors
  */

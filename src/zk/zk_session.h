@@ -17,7 +17,7 @@
 typedef enum ZkAcl
 {
 	ZK_ACL_OPEN,   /* anybody anything */
-	ZK_ACL_CREATOR /* everything, but only who shows the same credentials */
+	ZK_ACL_CREATOR /* everything, for clients with our credentials alone */
 } ZkAcl;
 
 /* What a connection is for. */

@@ -2,7 +2,7 @@
  * zk_thread.c
  *		Threads of our own, and the signals that no thread may take.
  *
- * What takes long and cannot be interrupted (to look up a name, to talk to a
+ * Work that takes long and cannot be interrupted (to look up a name, to talk to a
  * server, to close a handle) is done by a thread of our own, one for each time,
  * which ends when it has pushed an event (zk_event.c).
  *
