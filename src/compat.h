@@ -90,7 +90,6 @@ compat_wait_event(const char *name)
 #if PG_VERSION_NUM >= 170000
 	return WaitEventExtensionNew(name);
 #else
-	(void) name;
 	return PG_WAIT_EXTENSION;
 #endif
 }
@@ -125,7 +124,6 @@ compat_may_set(const char *parameter)
 #if PG_VERSION_NUM >= 150000
 	return pg_parameter_aclcheck(parameter, GetUserId(), ACL_SET) == ACLCHECK_OK;
 #else
-	(void) parameter;
 	return superuser();
 #endif
 }

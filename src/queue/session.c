@@ -75,7 +75,6 @@ forget_listings(Forget what)
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
-	(void) arg;
 	if (reply->outcome == ZK_UNKNOWN)
 		return;
 	if (reply->outcome == ZK_OK)

@@ -518,7 +518,8 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 	char			   text[UUID_TEXT_SIZE] = "";
 
 	if (name->uuid != UUID_NONE)
-		uuid_format(text, sizeof(text), uuid, name->uuid == UUID_DASHES);
+		uuid_format(text, sizeof(text), uuid,
+					name->uuid == UUID_DASHES ? UUID_WITH_DASHES : UUID_DIGITS_ONLY);
 	if (name->uuid == UUID_HALF)
 		text[uuid_digits[UUID_HALF]] = '\0';
 	snprintf(dst, size, "%s%s%s", name->before, text, name->after);
@@ -593,7 +594,7 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
  * terminating NUL.  If there is less room, the text is cut off.
  */
 void
-uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes)
+uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidStyle style)
 {
 	static const char digits[] = "0123456789abcdef";
 	char			  text[UUID_TEXT_SIZE];
@@ -602,7 +603,7 @@ uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool 
 
 	for (i = 0; i < ZKLOCK_UUID_BYTES; i++)
 	{
-		if (dashes && (i == 4 || i == 6 || i == 8 || i == 10))
+		if (style == UUID_WITH_DASHES && (i == 4 || i == 6 || i == 8 || i == 10))
 			text[used++] = '-';
 		text[used++] = digits[uuid[i] >> 4];
 		text[used++] = digits[uuid[i] & 0x0F];

@@ -56,6 +56,13 @@ typedef enum NodeDataForm
 	NODE_DATA_HIVE /* fields parted by colons */
 } NodeDataForm;
 
+/* How a UUID is written */
+typedef enum UuidStyle
+{
+	UUID_DIGITS_ONLY,
+	UUID_WITH_DASHES
+} UuidStyle;
+
 typedef enum PathFault
 {
 	PATH_OK,
@@ -92,6 +99,6 @@ extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, Lo
 extern bool		   node_name_recurs(NodeDialect dialect);
 extern NodeDataForm node_data_form(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
-extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], bool dashes);
+extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidStyle style);
 
 #endif /* ZKLOCK_NODE_NAME_H */

@@ -44,10 +44,11 @@
 #define MAX_DIGITS 10
 
 /*
- * Reads len digits as a number of 32 bits; returns false if they are none.
+ * Reads a sign, 1 or -1, and len digits as a number of 32 bits; returns false if
+ * they are none.
  */
 static bool
-read_number(const char *digits, size_t len, bool negative, int32_t *number)
+read_number(int sign, const char *digits, size_t len, int32_t *number)
 {
 	int64_t value = 0;
 	size_t	i;
@@ -60,8 +61,7 @@ read_number(const char *digits, size_t len, bool negative, int32_t *number)
 			return false;
 		value = value * 10 + (digits[i] - '0');
 	}
-	if (negative)
-		value = -value;
+	value *= sign;
 	if (value < INT32_MIN || value > INT32_MAX)
 		return false;
 	*number = (int32_t) value;
@@ -81,7 +81,7 @@ read_permits(const char *name, size_t len)
 	for (start = len; start > 0 && name[start - 1] >= '0' && name[start - 1] <= '9'; start--)
 		;
 	if (start < marker_len || memcmp(name + start - marker_len, PERMITS_MARKER, marker_len) != 0 ||
-		!read_number(name + start, len - start, false, &permits))
+		!read_number(1, name + start, len - start, &permits))
 		return 0;
 	return permits;
 }
@@ -91,7 +91,7 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 {
 	char text[37];
 
-	uuid_format(text, sizeof(text), uuid, true);
+	uuid_format(text, sizeof(text), uuid, UUID_WITH_DASHES);
 	snprintf(dst, size, "_c_%s" PERMITS_MARKER "%d-" LEASE_MARKER, text, (int) request->permits);
 }
 
@@ -119,7 +119,7 @@ permit_read(const char *child, RecipePeer *peer)
 	digits = marker + strlen(LEASE_MARKER);
 	negative = *digits == '-';
 	digits += negative;
-	peer->numbered = read_number(digits, strlen(digits), negative, &sequence);
+	peer->numbered = read_number(negative ? -1 : 1, digits, strlen(digits), &sequence);
 	if (peer->numbered)
 		peer->sequence = sequence;
 	peer->permits = read_permits(child, (size_t) (marker - child));

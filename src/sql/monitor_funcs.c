@@ -63,12 +63,6 @@ state_name(ContenderState state, LeaseState lease)
 }
 
 static Datum
-utf8_text(const char *utf8, bool convertible)
-{
-	return CStringGetTextDatum(convertible ? display_path(utf8) : display_utf8(utf8));
-}
-
-static Datum
 text_or_null(const char *value, bool *isnull)
 {
 	*isnull = value == NULL || value[0] == '\0';
@@ -135,13 +129,16 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
 	int			blocker_pid = 0;
 	const char *blocker_node = NULL;
+	const char *path = shown_path(entry);
 
 	if (waiting && !turn)
 		lock_view_blocker(view, entry->run_id, entry->pid, &blocker_pid, &blocker_node);
 
 	values[0] = Int32GetDatum(entry->pid);
 	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
-	values[2] = utf8_text(shown_path(entry), entry->database == MyDatabaseId);
+	/* A path that was locked from this database has a form in its encoding. */
+	values[2] = CStringGetTextDatum(entry->database == MyDatabaseId ? display_path(path)
+																	: display_utf8(path));
 	values[3] = CStringGetTextDatum(lock ? "lock" : "semaphore");
 	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	nulls[4] = !lock;
@@ -159,7 +156,7 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	values[13] = Int32GetDatum(blocker_pid);
 	nulls[13] = blocker_pid == 0;
 	nulls[14] = blocker_node == NULL;
-	values[14] = blocker_node ? utf8_text(blocker_node, false) : (Datum) 0;
+	values[14] = blocker_node ? CStringGetTextDatum(display_utf8(blocker_node)) : (Datum) 0;
 	if (!may_see(entry))
 	{
 		for (int i = 0; i < ZK_LOCKS_COLUMNS; i++)
@@ -277,7 +274,7 @@ zk_session(PG_FUNCTION_ARGS)
 	values[7] = Int64GetDatum(session.reconnects);
 	values[8] = Int64GetDatum(session.expirations);
 	nulls[9] = session.last_error[0] == '\0';
-	values[9] = nulls[9] ? (Datum) 0 : utf8_text(session.last_error, false);
+	values[9] = nulls[9] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.last_error));
 	values[10] = TimestampTzGetDatum(session.last_error_at);
 	nulls[10] = session.last_error_at == 0;
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
@@ -306,6 +303,6 @@ zk_availability(PG_FUNCTION_ARGS)
 	values[0] = Int32GetDatum(entries_max());
 	values[1] = Int32GetDatum(entries_in_use());
 	nulls[2] = session.obstacle[0] == '\0';
-	values[2] = nulls[2] ? (Datum) 0 : utf8_text(session.obstacle, false);
+	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.obstacle));
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 }
