@@ -100,6 +100,7 @@ subtest "others' locks do not wait until all is read" => sub {
 	my $held = hold('getChildren');
 	$_->query_start($ask) foreach @askers;
 	wait_until { asked('getChildren') == @askers } 'all to ask';
+	$proxy->fired($held);
 	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$path", any => 1);
 	$proxy->heal;
 	$proxy->fired($held_behind);
