@@ -7,6 +7,7 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
+use Zklock::Util qw(freeze thaw);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -112,7 +113,11 @@ subtest 'a path that goes away while it is locked' => sub {
 	my $waiter = $a->session(user => 'mallory');
 	$waiter->query_start(q{SELECT zk_lock('/p/going')});
 	$a->wait_waiting($waiter);
+
+	# The worker would put another node there in between.
+	freeze($a->worker_pid);
 	$shell->delete($_) foreach "/p/going/$node", '/p/going';
+	thaw($a->worker_pid);
 	is($waiter->result->{sqlstate}, '42704', 'who waits for it is refused');
 	$a->wait_lock($m, 'lost', '/p/going');
 	$m->query('SELECT zk_unlock_all()');
