@@ -10,7 +10,7 @@
 #
 #   make demo            show what it does, with real servers
 #   make demo-shell      the same servers, with a psql prompt
-#   make test            all tests            (JOBS=2 TESTS=test/t/... SLOW=... MUTANT=...)
+#   make test            all tests            (JOBS=3 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
 #                        saw (SECONDS=60 SEED=... FAULTS=... MUTANT=...)
 #   make mutants         that the tests find the bugs of test/faults.md, of which
@@ -46,7 +46,7 @@ endif
 
 BUILD = $(CURDIR)/build
 SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
-JOBS ?= 2
+JOBS ?= 3
 TESTS ?=
 SLOW ?=
 FUZZ_SECONDS ?= 30

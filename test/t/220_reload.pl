@@ -33,17 +33,7 @@ sub change
 	return;
 }
 
-# ---- other addresses of the same ensemble
-
-hold($a, 'holder', '/c/held');
-queue($a, 'local', '/c/held');
-queue($b, 'remote', '/c/held');
-hold($b, 'foreigner', '/c/foreign');
-queue($a, 'behind', '/c/foreign');
-on($a, 'xact')->query('BEGIN');
-$s{xact}->query("SELECT zk_xact_lock('/c/xact')");
-my $id     = $a->session_id;
-my $before = holdings($a);
+my ($id, $before);
 
 sub undisturbed
 {
@@ -58,100 +48,112 @@ sub undisturbed
 	return;
 }
 
-is($a->zk_session->{server}, $zk->server(1)->connect_string, 'connected to the first server');
-change($a, 'connected', 'zklock.servers' => $zk->server(2)->connect_string);
-is($a->zk_session->{server}, $zk->server(2)->connect_string, 'after the change to the second');
-undisturbed('another server of the ensemble');
+subtest 'other addresses of the same ensemble change nothing' => sub {
+	hold($a, 'holder', '/c/held');
+	queue($a, 'local', '/c/held');
+	queue($b, 'remote', '/c/held');
+	hold($b, 'foreigner', '/c/foreign');
+	queue($a, 'behind', '/c/foreign');
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/c/xact')");
+	$id = $a->session_id;
+	$before = holdings($a);
 
-# Two servers, and each time the one in use fails: the other must be tried, and the first
-# again when that fails. (An even number of addresses is where the client library skips
-# half of them.)
-change($a, 'connected', 'zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
-undisturbed('a list of two');
-foreach my $i (1 .. 4)
-{
-	my $in_use = $a->zk_session->{server};
-	my ($server) = grep { $_->connect_string eq $in_use } $zk->servers;
-	$server->stop;
-	my $now = '';
-	wait_until {
-		my $row = $a->zk_session;
-		$now = $row->{server} || '';
-		$row->{state} eq 'connected' && $now ne $in_use;
-	} 'a connection to the other server';
-	$server->start;
-	isnt($now, $in_use, "failure $i of the server in use: it goes on with the other");
-}
-undisturbed('servers that fail');
+	is($a->zk_session->{server}, $zk->server(1)->connect_string, 'connected to the first server');
+	change($a, 'connected', 'zklock.servers' => $zk->server(2)->connect_string);
+	is($a->zk_session->{server}, $zk->server(2)->connect_string, 'after the change to the second');
+	undisturbed('another server of the ensemble');
 
-# ---- a name that does not resolve, alone and among others
+	# Two servers, and each time the one in use fails: the other must be tried, and the first
+	# again when that fails. (An even number of addresses is where the client library skips
+	# half of them.)
+	change($a, 'connected', 'zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
+	undisturbed('a list of two');
+	foreach my $i (1 .. 4)
+	{
+		my $in_use = $a->zk_session->{server};
+		my ($server) = grep { $_->connect_string eq $in_use } $zk->servers;
+		$server->stop;
+		my $now = '';
+		wait_until {
+			my $row = $a->zk_session;
+			$now = $row->{server} || '';
+			$row->{state} eq 'connected' && $now ne $in_use;
+		} 'a connection to the other server';
+		$server->start;
+		isnt($now, $in_use, "failure $i of the server in use: it goes on with the other");
+	}
+	undisturbed('servers that fail');
+};
 
-my $mark = $a->log_mark;
-$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181');
-$a->wait_log(qr/WARNING:  changed settings of zklock are not taken up: no server name .* could be resolved/, $mark);
-undisturbed('a name that does not resolve');
-change($a, 'connected', 'zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
-undisturbed('such a name among others');
+my $mark;
 
-# ---- host names
+subtest 'a name that does not resolve is not taken up alone, and does no harm among others' => sub {
+	$mark = $a->log_mark;
+	$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181');
+	$a->wait_log(qr/WARNING:  changed settings of zklock are not taken up: no server name .* could be resolved/, $mark);
+	undisturbed('a name that does not resolve');
+	change($a, 'connected', 'zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
+	undisturbed('such a name among others');
+};
 
-change($a, 'connected', 'zklock.servers' => 'localhost:' . $zk->server(1)->port);
-undisturbed('a host name');
-change($a, 'connected', 'zklock.servers' => $zk->connect_string);
-undisturbed('all servers');
+subtest 'host names do as well as addresses' => sub {
+	change($a, 'connected', 'zklock.servers' => 'localhost:' . $zk->server(1)->port);
+	undisturbed('a host name');
+	change($a, 'connected', 'zklock.servers' => $zk->connect_string);
+	undisturbed('all servers');
+};
 
-# ---- invalid values
+subtest 'invalid values are refused, or logged, and change nothing' => sub {
+	my $worker = $a->worker_pid;
+	foreach my $value ('localhost:99999', 'localhost:0', 'localhost:', ':2181', 'localhost:x', 'a:1,,b:2',
+		'a b:1', '[::1:2181', 'h:1//a', 'h:1/a/', 'h:1/a/../b', join(',', ('localhost:2181') x 200))
+	{
+		my $short = length $value < 40 ? $value : 'a list of 200';
+		my $result = on($a, 'setter')->try("ALTER SYSTEM SET zklock.servers = '$value'");
+		is($result->{sqlstate}, '22023', "'$short' is refused") or diag explain $result;
+		isnt($result->{detail} || '', '', 'with the reason');
+	}
+	is(on($a, 'setter')->try("SET zklock.servers = 'localhost:1'")->{sqlstate}, '55P02', 'a session cannot set it');
+	# In the file it is only noticed by those who read it.
+	my $conf = $a->data_dir . '/postgresql.auto.conf';
+	my $good = slurp_file($conf);
+	$mark = $a->log_mark;
+	append_to_file($conf, "zklock.servers = 'localhost:99999'\n");
+	$a->reload;
+	$a->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:99999"/, $mark);
+	pass('in the configuration file it is logged');
+	is($a->value('SHOW zklock.servers'), $zk->connect_string, 'and the old value stays');
+	truncate($conf, length $good);
+	$a->reload;
+	is($a->worker_pid, $worker, 'the worker has not even noticed');
+	undisturbed('invalid values');
+};
 
-my $worker = $a->worker_pid;
-foreach my $value ('localhost:99999', 'localhost:0', 'localhost:', ':2181', 'localhost:x', 'a:1,,b:2',
-	'a b:1', '[::1:2181', 'h:1//a', 'h:1/a/', 'h:1/a/../b', join(',', ('localhost:2181') x 200))
-{
-	my $short = length $value < 40 ? $value : 'a list of 200';
-	my $result = on($a, 'setter')->try("ALTER SYSTEM SET zklock.servers = '$value'");
-	is($result->{sqlstate}, '22023', "'$short' is refused") or diag explain $result;
-	isnt($result->{detail} || '', '', 'with the reason');
-}
-is(on($a, 'setter')->try("SET zklock.servers = 'localhost:1'")->{sqlstate}, '55P02', 'a session cannot set it');
-# In the file it is only noticed by those who read it.
-my $conf = $a->data_dir . '/postgresql.auto.conf';
-my $good = slurp_file($conf);
-$mark = $a->log_mark;
-append_to_file($conf, "zklock.servers = 'localhost:99999'\n");
-$a->reload;
-$a->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:99999"/, $mark);
-pass('in the configuration file it is logged');
-is($a->value('SHOW zklock.servers'), $zk->connect_string, 'and the old value stays');
-truncate($conf, length $good);
-$a->reload;
-is($a->worker_pid, $worker, 'the worker has not even noticed');
-undisturbed('invalid values');
+subtest 'the session timeout changes, and the session with its locks stays' => sub {
+	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the session timeout, negotiated');
+	change($a, 'connected', 'zklock.session_timeout' => '25s');
+	is($a->zk_session->{negotiated_timeout}, '00:00:25', 'changed to a longer one');
+	undisturbed('a longer session timeout');
+	change($a, 'connected', 'zklock.session_timeout' => '8s');
+	is($a->zk_session->{negotiated_timeout}, '00:00:08', 'and a shorter one');
+	undisturbed('a shorter session timeout');
+	change($a, 'connected', 'zklock.session_timeout' => '1h');
+	is($a->zk_session->{negotiated_timeout}, '00:01:00', 'one too long is limited by ZooKeeper');
+	undisturbed('a session timeout too long');
+	change($a, 'connected', 'zklock.session_timeout' => '15s');
+	undisturbed('back again');
 
-# ---- the session timeout
-
-is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the session timeout, negotiated');
-change($a, 'connected', 'zklock.session_timeout' => '25s');
-is($a->zk_session->{negotiated_timeout}, '00:00:25', 'changed to a longer one');
-undisturbed('a longer session timeout');
-change($a, 'connected', 'zklock.session_timeout' => '8s');
-is($a->zk_session->{negotiated_timeout}, '00:00:08', 'and a shorter one');
-undisturbed('a shorter session timeout');
-change($a, 'connected', 'zklock.session_timeout' => '1h');
-is($a->zk_session->{negotiated_timeout}, '00:01:00', 'one too long is limited by ZooKeeper');
-undisturbed('a session timeout too long');
-change($a, 'connected', 'zklock.session_timeout' => '15s');
-undisturbed('back again');
-
-$s{holder}->query("SELECT zk_unlock('/c/held')");
-is($s{local}->finish, 't', 'after all that queues go on: here');
-$s{local}->query("SELECT zk_unlock('/c/held')");
-is($s{remote}->finish, 't', 'and elsewhere');
-$s{foreigner}->query("SELECT zk_unlock('/c/foreign')");
-is($s{behind}->finish, 't', 'and behind others');
-ok($s{xact}->try('COMMIT')->{ok}, 'a transaction that has lived through it commits');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/c/$_" } qw(held foreign xact free));
-
-# ---- chroot
+	$s{holder}->query("SELECT zk_unlock('/c/held')");
+	is($s{local}->finish, 't', 'after all that queues go on: here');
+	$s{local}->query("SELECT zk_unlock('/c/held')");
+	is($s{remote}->finish, 't', 'and elsewhere');
+	$s{foreigner}->query("SELECT zk_unlock('/c/foreign')");
+	is($s{behind}->finish, 't', 'and behind others');
+	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction that has lived through it commits');
+	all_disconnect();
+	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/c/$_" } qw(held foreign xact free));
+};
 
 # Without a lock held the session moves (see 471_move.pl), which takes no other worker.
 sub move
@@ -164,36 +166,39 @@ sub move
 	return;
 }
 
-$zk->shell->create('/missing/root', makepath => 1);
-move($a, 'zklock.servers' => $zk->connect_string('/missing/root'));
-isnt($a->session_id, $id, 'another chroot takes another session');
-$zk->shell->delete('/missing', recursive => 1);
-on($a, 'holder');
-foreach my $call ("zk_lock('/c/root')", "zk_try_lock('/c/root')", "zk_lock('/deep/er/lock')")
-{
-	my $result = $s{holder}->try("SELECT $call");
-	is($result->{sqlstate}, '58000', "missing chroot: $call fails") or diag explain $result;
-	like($result->{detail} || '', qr/chroot/, 'and says that it is the chroot');
-	like($result->{hint}   || '', qr/Create the chroot/, 'and what to do');
-}
-ok(!$zk->shell->exists('/missing'), 'it is not created silently');
-$zk->shell->create('/missing/root', makepath => 1);
-is($s{holder}->query("SELECT zk_lock('/c/root')"), 't', 'with the chroot there the lock is granted');
-my ($lock) = $a->locks;
-is($lock->{path}, '/c/root', 'its path is shown without the chroot');
-is_deeply([ $zk->children('/missing/root/c/root') ], [ $lock->{node} ], 'its node is below the chroot');
-# Only who has the same chroot competes; the whole path from outside is the same lock.
-is(on($b, 'outsider')->query("SELECT zk_try_lock('/missing/root/c/root')"), 'f', 'the whole path is the same lock');
-wait_until { !$zk->children('/c/root') } 'the nodes of the session before to go';
-is($s{outsider}->query("SELECT zk_try_lock('/c/root')"), 't', 'the same path outside is another one');
-$s{outsider}->query("SELECT zk_unlock('/c/root')");
-queue($b, 'outsider', '/missing/root/c/root');
-is($s{holder}->query("SELECT zk_unlock('/c/root')"), 't', 'unlocked inside');
-is($s{outsider}->finish, 't', 'granted outside');
-queue($a, 'insider', '/c/root');
-$s{outsider}->query("SELECT zk_unlock('/missing/root/c/root')");
-is($s{insider}->finish, 't', 'and the other way round');
-$s{insider}->query("SELECT zk_unlock('/c/root')");
+subtest 'another chroot is another world' => sub {
+	$zk->shell->create('/missing/root', makepath => 1);
+	move($a, 'zklock.servers' => $zk->connect_string('/missing/root'));
+	isnt($a->session_id, $id, 'another chroot takes another session');
+	$zk->shell->delete('/missing', recursive => 1);
+	on($a, 'holder');
+	foreach my $call ("zk_lock('/c/root')", "zk_try_lock('/c/root')", "zk_lock('/deep/er/lock')")
+	{
+		my $result = $s{holder}->try("SELECT $call");
+		is($result->{sqlstate}, '58000', "missing chroot: $call fails") or diag explain $result;
+		like($result->{detail} || '', qr/chroot/, 'and says that it is the chroot');
+		like($result->{hint}   || '', qr/Create the chroot/, 'and what to do');
+	}
+	ok(!$zk->shell->exists('/missing'), 'it is not created silently');
+	$zk->shell->create('/missing/root', makepath => 1);
+	is($s{holder}->query("SELECT zk_lock('/c/root')"), 't', 'with the chroot there the lock is granted');
+	my ($lock) = $a->locks;
+	is($lock->{path}, '/c/root', 'its path is shown without the chroot');
+	is_deeply([ $zk->children('/missing/root/c/root') ], [ $lock->{node} ], 'its node is below the chroot');
+	# Only who has the same chroot competes; the whole path from outside is the same lock.
+	is(on($b, 'outsider')->query("SELECT zk_try_lock('/missing/root/c/root')"), 'f', 'the whole path is the same lock');
+	wait_until { !$zk->children('/c/root') } 'the nodes of the session before to go';
+	is($s{outsider}->query("SELECT zk_try_lock('/c/root')"), 't', 'the same path outside is another one');
+	$s{outsider}->query("SELECT zk_unlock('/c/root')");
+	queue($b, 'outsider', '/missing/root/c/root');
+	is($s{holder}->query("SELECT zk_unlock('/c/root')"), 't', 'unlocked inside');
+	is($s{outsider}->finish, 't', 'granted outside');
+	queue($a, 'insider', '/c/root');
+	$s{outsider}->query("SELECT zk_unlock('/missing/root/c/root')");
+	is($s{insider}->finish, 't', 'and the other way round');
+	$s{insider}->query("SELECT zk_unlock('/c/root')");
+};
+
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/missing/root/c/root', '/c/root');
 move($a, 'zklock.servers' => $zk->connect_string);
 

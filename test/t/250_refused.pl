@@ -40,36 +40,35 @@ sub refused
 	return;
 }
 
-# ---- an ephemeral node cannot have children
+subtest 'an ephemeral node cannot be locked' => sub {
+	$shell->create('/r/ephemeral', ephemeral => 1, makepath => 1);
+	refused('/r/ephemeral', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path is an ephemeral node');
+	refused('/r/ephemeral/a/b', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path below an ephemeral node');
+	$a->assert_clean($zk, '/r/ephemeral', '/r/free');
+};
 
-$shell->create('/r/ephemeral', ephemeral => 1, makepath => 1);
-refused('/r/ephemeral', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path is an ephemeral node');
-refused('/r/ephemeral/a/b', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path below an ephemeral node');
-$a->assert_clean($zk, '/r/ephemeral', '/r/free');
+subtest 'who lacks a right is told which' => sub {
+	my %right = (
+		'/r/nothing'  => '',
+		'/r/nocreate' => 'rwda',
+		'/r/nolist'   => 'cwda');
+	$shell->create($_, acl => [ @admin, $right{$_} ? [ 'world', 'anyone', $right{$_} ] : () ])
+	  foreach sort keys %right;
+	foreach my $path (sort keys %right)
+	{
+		refused($path, '42501', qr/ZNOAUTH/, "$path may not be " . ($path =~ /nolist/ ? 'read' : 'written'));
+		like($s->try("SELECT zk_lock('$path')")->{hint} || '', qr/ACL/, 'the hint leads to the ACL');
+	}
+	refused('/r/nothing/below', '42501', qr/ZNOAUTH/, 'a path that cannot be created');
+	# On a server that waited for the path, the queue is refused as a whole.
+	$a->assert_clean($zk, sort keys %right);
 
-# ---- rights
+	# What lies below a forbidden node may be allowed.
+	$shell->create('/r/nothing/open');
+	is($s->query("SELECT zk_lock('/r/nothing/open')"), 't', 'a path below one that is forbidden');
+	is($s->query("SELECT zk_unlock('/r/nothing/open')"), 't', 'is locked and unlocked');
+};
 
-my %right = (
-	'/r/nothing'  => '',
-	'/r/nocreate' => 'rwda',
-	'/r/nolist'   => 'cwda');
-$shell->create($_, acl => [ @admin, $right{$_} ? [ 'world', 'anyone', $right{$_} ] : () ])
-  foreach sort keys %right;
-foreach my $path (sort keys %right)
-{
-	refused($path, '42501', qr/ZNOAUTH/, "$path may not be " . ($path =~ /nolist/ ? 'read' : 'written'));
-	like($s->try("SELECT zk_lock('$path')")->{hint} || '', qr/ACL/, 'the hint leads to the ACL');
-}
-refused('/r/nothing/below', '42501', qr/ZNOAUTH/, 'a path that cannot be created');
-# On a server that waited for the path, the queue is refused as a whole.
-$a->assert_clean($zk, sort keys %right);
-
-# What lies below a forbidden node may be allowed.
-$shell->create('/r/nothing/open');
-is($s->query("SELECT zk_lock('/r/nothing/open')"), 't', 'a path below one that is forbidden');
-is($s->query("SELECT zk_unlock('/r/nothing/open')"), 't', 'is locked and unlocked');
-
-# ---- a predecessor that we may not read
 #
 # It cannot be watched, so the path is.
 
@@ -87,175 +86,184 @@ sub readable
 		ephemeral => 1, sequence => 1);
 }
 
-$shell->create('/r/unreadable');
-my @before = map { unreadable('/r/unreadable') } 1 .. 2;
-$s->query_start("SELECT zk_lock('/r/unreadable')");
-$a->wait_waiting($s);
-$other->query_start("SELECT zk_lock('/r/unreadable')");
-$a->wait_waiting($other);
-wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
-is($a->session->try("SELECT zk_try_lock('/r/unreadable')")->{text}, 'f', 'the path is taken for who does not wait');
-my $noise = readable('/r/unreadable');
-ok($s->busy, 'a waiter waits for a predecessor it may not read');
-$shell->delete($noise);
-$shell->delete($before[1]);
-ok($s->busy, 'and for one before that');
-$shell->delete($before[0]);
-is($s->finish, 't', 'and notices when they are gone');
-ok($other->busy, 'the next session waits');
-my $after = unreadable('/r/unreadable');
-is($s->query("SELECT zk_unlock('/r/unreadable')"), 't', 'unlocked');
-is($other->finish, 't', 'and gets it in its turn');
-$other->query("SELECT zk_unlock('/r/unreadable')");
-$shell->delete($after);
-$a->assert_clean($zk, '/r/unreadable');
-
-# One that can be read, behind one that cannot.
-@before = (unreadable('/r/unreadable'), readable('/r/unreadable'));
-$s->query_start("SELECT zk_lock('/r/unreadable')");
-$a->wait_waiting($s);
-wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
-$shell->delete($before[1]);
-$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/r/unreadable'", $before[0] =~ s{.*/}{}r);
-ok($s->busy, 'after the readable one the unreadable one is waited for');
-$shell->delete($before[0]);
-is($s->finish, 't', 'until it goes');
-$s->query("SELECT zk_unlock('/r/unreadable')");
-$a->assert_clean($zk, '/r/unreadable');
-
-# ---- children that are no contenders
-
-$shell->create('/r/odd');
-my $mark = $a->log_mark;
-foreach my $name ('readme', 'lock', 'lock-1', 'something-0000000001', "caf\x{e9}",
-	'_c_00000000-0000-0000-0000-000000000000-lock-')
-{
-	$shell->create("/r/odd/$name");
-	is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
-	$other->query_start("SELECT zk_lock('/r/odd')");
+subtest 'a predecessor that cannot be read is waited for all the same' => sub {
+	$shell->create('/r/unreadable');
+	my @before = map { unreadable('/r/unreadable') } 1 .. 2;
+	$s->query_start("SELECT zk_lock('/r/unreadable')");
+	$a->wait_waiting($s);
+	$other->query_start("SELECT zk_lock('/r/unreadable')");
 	$a->wait_waiting($other);
-	is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
-	is($other->finish, 't', 'by the next session as well');
-	$other->query("SELECT zk_unlock('/r/odd')");
-}
-is($remote->query("SELECT zk_try_lock('/r/odd')"), 't', 'and by who does not wait');
-$remote->query("SELECT zk_unlock('/r/odd')");
-$a->wait_log(qr{LOG:  ignoring child ".*" of lock path "/r/odd"}, $mark);
-my $lines = () = $a->log_since($mark) =~ m{LOG:  ignoring child}g;
-is($lines, 1, 'the log tells of it once');
-$shell->delete("/r/odd/$_") foreach $zk->children('/r/odd');
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/odd');
+	wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
+	is($a->session->try("SELECT zk_try_lock('/r/unreadable')")->{text}, 'f', 'the path is taken for who does not wait');
+	my $noise = readable('/r/unreadable');
+	ok($s->busy, 'a waiter waits for a predecessor it may not read');
+	$shell->delete($noise);
+	$shell->delete($before[1]);
+	ok($s->busy, 'and for one before that');
+	$shell->delete($before[0]);
+	is($s->finish, 't', 'and notices when they are gone');
+	ok($other->busy, 'the next session waits');
+	my $after = unreadable('/r/unreadable');
+	is($s->query("SELECT zk_unlock('/r/unreadable')"), 't', 'unlocked');
+	is($other->finish, 't', 'and gets it in its turn');
+	$other->query("SELECT zk_unlock('/r/unreadable')");
+	$shell->delete($after);
+	$a->assert_clean($zk, '/r/unreadable');
 
-# ---- an ACL that ZooKeeper cannot make: of a creator who has not said who he is
+	# One that can be read, behind one that cannot.
+	@before = (unreadable('/r/unreadable'), readable('/r/unreadable'));
+	$s->query_start("SELECT zk_lock('/r/unreadable')");
+	$a->wait_waiting($s);
+	wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
+	$shell->delete($before[1]);
+	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/r/unreadable'", $before[0] =~ s{.*/}{}r);
+	ok($s->busy, 'after the readable one the unreadable one is waited for');
+	$shell->delete($before[0]);
+	is($s->finish, 't', 'until it goes');
+	$s->query("SELECT zk_unlock('/r/unreadable')");
+	$a->assert_clean($zk, '/r/unreadable');
+};
 
-my $id = $a->session_id;
-is($other->query("SELECT zk_lock('/r/kept')"), 't', 'a lock is held');
-$a->set_conf('zklock.acl' => 'creator');
-wait_until { $s->try("SELECT zk_lock('/r/creator')")->{sqlstate} eq '42501' || $s->query('SELECT zk_unlock_all()') x 0 }
-  'zklock.acl to be in force';
-refused('/r/creator', '42501', qr/ZINVALIDACL/, 'zklock.acl = creator without credentials');
-$a->set_conf('zklock.acl' => 'open');
-wait_until { $s->try("SELECT zk_lock('/r/creator')")->{ok} } 'zklock.acl to be in force';
-$s->query("SELECT zk_unlock('/r/creator')");
-$a->wait_session;
-is($a->session_id, $id, 'all in one session');
-is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'whose locks are undisturbed');
+my $mark;
 
-# ---- credentials that ZooKeeper refuses
+subtest 'children that are no contenders are ignored, and logged once' => sub {
+	$shell->create('/r/odd');
+	$mark = $a->log_mark;
+	foreach my $name ('readme', 'lock', 'lock-1', 'something-0000000001', "caf\x{e9}",
+		'_c_00000000-0000-0000-0000-000000000000-lock-')
+	{
+		$shell->create("/r/odd/$name");
+		is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
+		$other->query_start("SELECT zk_lock('/r/odd')");
+		$a->wait_waiting($other);
+		is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
+		is($other->finish, 't', 'by the next session as well');
+		$other->query("SELECT zk_unlock('/r/odd')");
+	}
+	is($remote->query("SELECT zk_try_lock('/r/odd')"), 't', 'and by who does not wait');
+	$remote->query("SELECT zk_unlock('/r/odd')");
+	$a->wait_log(qr{LOG:  ignoring child ".*" of lock path "/r/odd"}, $mark);
+	my $lines = () = $a->log_since($mark) =~ m{LOG:  ignoring child}g;
+	is($lines, 1, 'the log tells of it once');
+	$shell->delete("/r/odd/$_") foreach $zk->children('/r/odd');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/odd');
+};
 
-my $file = $a->data_dir . '/nosuch';
-append_to_file($file, "nosuchscheme:topsecret\n");
-chmod 0600, $file;
-$remote->query("SELECT zk_lock('/r/auth')");
-$s->query_start("SELECT zk_lock('/r/auth')");
-$a->wait_waiting($s);
-$mark = $a->log_mark;
-$a->set_conf('zklock.auth_file' => $file);
-$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up: ZooKeeper refuses the credentials/,
-	'credentials of an unknown scheme are not taken up by a session that lives');
-unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
-is($a->zk_session->{state}, 'connected', 'which goes on');
+my $id;
 
-# One that begins with them is refused.
-my $c = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
-$c->wait_session('authentication failed');
-pass('credentials of an unknown scheme: zk_session says that authentication failed');
-my $refused = $c->session;
-my $result = $refused->try("SELECT zk_lock('/r/auth')");
-is($result->{sqlstate}, '42501', 'a lock is refused') or diag explain $result;
-like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
-like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
-like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
-$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
-unlike($c->log_since(0), qr/topsecret/, 'without the credentials');
-$refused->disconnect;
-$c->stop;
-$a->set_conf('zklock.auth_file' => '');
-$a->wait_session;
-is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
-is($a->session_id, $id, 'in the same session');
-ok($s->busy, 'who waits goes on waiting');
-$remote->query("SELECT zk_unlock('/r/auth')");
-is($s->finish, 't', 'and new ones are granted');
-$s->query("SELECT zk_unlock('/r/auth')");
-$other->query("SELECT zk_unlock('/r/kept')");
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
+subtest 'the ACL of a creator who has shown no credentials cannot be made' => sub {
+	$id = $a->session_id;
+	is($other->query("SELECT zk_lock('/r/kept')"), 't', 'a lock is held');
+	$a->set_conf('zklock.acl' => 'creator');
+	wait_until { $s->try("SELECT zk_lock('/r/creator')")->{sqlstate} eq '42501' || $s->query('SELECT zk_unlock_all()') x 0 }
+	  'zklock.acl to be in force';
+	refused('/r/creator', '42501', qr/ZINVALIDACL/, 'zklock.acl = creator without credentials');
+	$a->set_conf('zklock.acl' => 'open');
+	wait_until { $s->try("SELECT zk_lock('/r/creator')")->{ok} } 'zklock.acl to be in force';
+	$s->query("SELECT zk_unlock('/r/creator')");
+	$a->wait_session;
+	is($a->session_id, $id, 'all in one session');
+	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'whose locks are undisturbed');
+};
 
-# ---- a node that we may not delete
-#
-# Nothing but the node itself stands in the way, and the administrator can delete that.
+subtest 'credentials that ZooKeeper refuses are reported, and tried again' => sub {
+	my $file = $a->data_dir . '/nosuch';
+	append_to_file($file, "nosuchscheme:topsecret\n");
+	chmod 0600, $file;
+	$remote->query("SELECT zk_lock('/r/auth')");
+	$s->query_start("SELECT zk_lock('/r/auth')");
+	$a->wait_waiting($s);
+	$mark = $a->log_mark;
+	$a->set_conf('zklock.auth_file' => $file);
+	$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up: ZooKeeper refuses the credentials/,
+		'credentials of an unknown scheme are not taken up by a session that lives');
+	unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
+	is($a->zk_session->{state}, 'connected', 'which goes on');
 
-$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
-is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
-$remote->query_start("SELECT zk_lock('/r/nodelete')");
-$b->wait_waiting($remote);
-$mark = $a->log_mark;
-$s->query_start("SELECT zk_unlock('/r/nodelete')");
-$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
-pass('the log tells that the node cannot be deleted');
-ok($remote->busy, 'nobody elsewhere gets the lock');
-$s->cancel;
-is($s->result->{sqlstate}, '57014', 'zk_unlock waits, and can be cancelled');
-is($s->query('SELECT 1'), 1, 'the session goes on');
-my ($node) = $zk->children('/r/nodelete');
-$shell->delete("/r/nodelete/$node");
-is($remote->finish, 't', 'the administrator deletes it: the next one gets the lock');
-# b cannot delete its node either. Without that right ZooKeeper does not even say that a
-# node is gone.
-$remote->query_start("SELECT zk_unlock('/r/nodelete')");
-$b->wait_log(qr{could not delete ZooKeeper node "/r/nodelete/}, 0);
-$shell->delete("/r/nodelete/$_") foreach $zk->children('/r/nodelete');
-is(eval { $remote->finish(15) }, 't', 'zk_unlock returns when the node is gone')
-  or $remote->cancel && $remote->result;
-$lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
-cmp_ok($lines, '<=', 5, 'without flooding the log');
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
+	# One that begins with them is refused.
+	my $c = Zklock::Server->new('c', zookeeper => $zk, connect => 0, conf => ["zklock.auth_file = '$file'"]);
+	$c->wait_session('authentication failed');
+	pass('credentials of an unknown scheme: zk_session says that authentication failed');
+	my $refused = $c->session;
+	my $result = $refused->try("SELECT zk_lock('/r/auth')");
+	is($result->{sqlstate}, '42501', 'a lock is refused') or diag explain $result;
+	like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
+	like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
+	like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
+	$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
+	unlike($c->log_since(0), qr/topsecret/, 'without the credentials');
+	$refused->disconnect;
+	$c->stop;
+	$a->set_conf('zklock.auth_file' => '');
+	$a->wait_session;
+	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
+	is($a->session_id, $id, 'in the same session');
+	ok($s->busy, 'who waits goes on waiting');
+	$remote->query("SELECT zk_unlock('/r/auth')");
+	is($s->finish, 't', 'and new ones are granted');
+	$s->query("SELECT zk_unlock('/r/auth')");
+	$other->query("SELECT zk_unlock('/r/kept')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
+};
 
-# ---- a downgrade that is refused
-#
-# The holder keeps what it has. It is tried again now and then, by a new worker as well,
-# which may not even look.
+subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
+	#
+	# Nothing but the node itself stands in the way, and the administrator can delete that.
 
-$shell->create('/r/nodowngrade');
-is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
-$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
-$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
-$shell->set_acl('/r/nodowngrade', [@admin]);
-$mark = $a->log_mark;
-$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
-$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
-pass('the log tells that the node cannot be replaced');
-my $asked = $zk->mark;
-$a->restart_worker;
-$a->wait_session;
-is($other->query("SELECT zk_lock('/r/free') AND zk_unlock('/r/free')"), 't', 'others are served meanwhile') foreach 1 .. 20;
-my @asked = grep { $_->{path} eq '/r/nodowngrade' } $zk->request_list($asked, session => $a->session_id);
-cmp_ok(scalar(@asked), '<', 10, 'and ZooKeeper is not asked over and over');
-ok($remote->busy, 'nobody can share the lock');
-$shell->set_acl('/r/nodowngrade', [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
-is($remote->finish, 't', 'until it is allowed');
-$s->finish;
-$_->query("SELECT zk_unlock_shared('/r/nodowngrade')") foreach $s, $remote;
+	$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
+	is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
+	$remote->query_start("SELECT zk_lock('/r/nodelete')");
+	$b->wait_waiting($remote);
+	$mark = $a->log_mark;
+	$s->query_start("SELECT zk_unlock('/r/nodelete')");
+	$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
+	pass('the log tells that the node cannot be deleted');
+	ok($remote->busy, 'nobody elsewhere gets the lock');
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'zk_unlock waits, and can be cancelled');
+	is($s->query('SELECT 1'), 1, 'the session goes on');
+	my ($node) = $zk->children('/r/nodelete');
+	$shell->delete("/r/nodelete/$node");
+	is($remote->finish, 't', 'the administrator deletes it: the next one gets the lock');
+	# b cannot delete its node either. Without that right ZooKeeper does not even say that a
+	# node is gone.
+	$remote->query_start("SELECT zk_unlock('/r/nodelete')");
+	$b->wait_log(qr{could not delete ZooKeeper node "/r/nodelete/}, 0);
+	$shell->delete("/r/nodelete/$_") foreach $zk->children('/r/nodelete');
+	is(eval { $remote->finish(15) }, 't', 'zk_unlock returns when the node is gone')
+	  or $remote->cancel && $remote->result;
+	my $lines = () = $a->log_since($mark) =~ /could not delete ZooKeeper node/g;
+	cmp_ok($lines, '<=', 5, 'without flooding the log');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodelete');
+};
+
+subtest 'a downgrade that is refused leaves the lock as it was' => sub {
+	#
+	# The holder keeps what it has. It is tried again now and then, by a new worker as well,
+	# which may not even look.
+
+	$shell->create('/r/nodowngrade');
+	is($s->query("SELECT zk_lock('/r/nodowngrade') AND zk_lock_shared('/r/nodowngrade')"), 't', 'held in both modes');
+	$remote->query_start("SELECT zk_lock_shared('/r/nodowngrade')");
+	$zk->wait_watched('/r/nodowngrade/' . $a->wait_holder($s, '/r/nodowngrade')->{node});
+	$shell->set_acl('/r/nodowngrade', [@admin]);
+	$mark = $a->log_mark;
+	$s->query_start("SELECT zk_unlock('/r/nodowngrade')");
+	$a->wait_log(qr{LOG:  could not replace ZooKeeper node "/r/nodowngrade/_c_\S+" by a shared one: ZNOAUTH}, $mark);
+	pass('the log tells that the node cannot be replaced');
+	my $asked = $zk->mark;
+	$a->restart_worker;
+	$a->wait_session;
+	is($other->query("SELECT zk_lock('/r/free') AND zk_unlock('/r/free')"), 't', 'others are served meanwhile') foreach 1 .. 20;
+	my @asked = grep { $_->{path} eq '/r/nodowngrade' } $zk->request_list($asked, session => $a->session_id);
+	cmp_ok(scalar(@asked), '<', 10, 'and ZooKeeper is not asked over and over');
+	ok($remote->busy, 'nobody can share the lock');
+	$shell->set_acl('/r/nodowngrade', [ @admin, [ 'world', 'anyone', 'cdrwa' ] ]);
+	is($remote->finish, 't', 'until it is allowed');
+	$s->finish;
+	$_->query("SELECT zk_unlock_shared('/r/nodowngrade')") foreach $s, $remote;
+};
+
 $_->disconnect foreach $s, $other, $remote;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodowngrade', '/r/free');
 done_testing;
