@@ -114,7 +114,7 @@ set_text(Row *row, Column column, const char *text, int len)
 	set(row, column, CStringGetTextDatum(display_utf8(pnstrdup(text, len))));
 }
 
-/* Who it is that the data tells of; true if that is a session of zklock. */
+/* Shows whom the data names; true if that is a session of zklock. */
 static bool
 show_data(Row *row, const ErrandNode *node)
 {
@@ -333,7 +333,7 @@ show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
 /*
  * zk_contenders(path text) returns setof record
  *
- * Who holds and waits at a path, in the order of the queue.  A path that does
+ * Shows the holders and waiters at a path, in the order of the queue.  A path that does
  * not exist has no rows.
  */
 Datum

@@ -13,7 +13,7 @@
 #define ZK_AUTH_SIZE 512
 #define ZK_SERVER_SIZE 128
 
-/* Who may do what with the nodes that we create. */
+/* The rights of others to the nodes that we create. */
 typedef enum ZkAcl
 {
 	ZK_ACL_OPEN,   /* anybody anything */

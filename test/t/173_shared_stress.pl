@@ -30,7 +30,7 @@ foreach my $server ($left, $right)
 	$server->value(<<'SQL');
 CREATE FUNCTION now_s() RETURNS float8 LANGUAGE sql VOLATILE AS 'SELECT extract(epoch FROM clock_timestamp())::float8';
 SQL
-	# Who does not wait, or not for ever, may meet a worker that restarts.
+	# A session that does not wait, or not for ever, may meet a worker that restarts.
 	$server->value(<<'SQL');
 CREATE FUNCTION asked(statement text, path text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE

@@ -42,7 +42,7 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 	is($t->query(tree_lock($part, '200ms')), 'f', 'nor can it be had in time');
 	is($a->lock_count('pid = ' . $t->pid . " AND state <> 'releasing'"), 0, 'a call that failed has nothing');
 
-	# Who wants the whole waits for all who have parts, and keeps others from getting more.
+	# A session that wants the whole waits for all who have parts, and keeps others from getting more.
 	$t->query_start(tree_lock($table));
 	$a->wait_waiting($t, $table);
 	is($a->wait_holder($t, $db)->{mode}, 'shared', 'who waits for a table has what is above it');

@@ -145,7 +145,7 @@ subtest 'a permit without waiting takes one create and two listings, or one list
 };
 
 subtest 'sessions that wait in the queue ask for nothing' => sub {
-	# Who waits in the queue asks for nothing, whoever comes and goes meanwhile.
+	# A session that waits in the queue asks for nothing, whoever comes and goes meanwhile.
 	acquire($bs[0], 2);
 	acquire($bs[1], 2);
 	ask($bs[2], 2, 1);

@@ -119,7 +119,7 @@ sub begin
 	my ($client, $path) = @_;
 	my $sql = $client->{recover} ? 'SELECT zk_unlock_all()' : "SELECT $client->{scope}_round('$path')";
 
-	# Who was terminated between two rounds finds its connection closed.
+	# A session that was terminated between two rounds finds its connection closed.
 	if (!eval { $client->{session}->query_start($sql); $client->{session}->dbh->{pg_socket} >= 0 })
 	{
 		connect_client($client);

@@ -132,7 +132,7 @@ subtest 'no exception handler keeps a loss from having its effect' => sub {
 };
 
 subtest 'an idle session has no statement to be cancelled' => sub {
-	# Who is idle has no statement to be cancelled, in a transaction or not.
+	# A session that is idle has no statement to be cancelled, in a transaction or not.
 	foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
 	{
 		my ($name, $in_block) = @$case;

@@ -60,7 +60,7 @@ subtest 'a lock that was lost and given up counts for the transaction that relie
 	is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was written before that is not even prepared');
 	ok($session->try('INSERT INTO t VALUES (5)')->{ok}, 'and work goes on');
 
-	# Who does not want to know is not told later either.
+	# A session that does not want to know is not told later either.
 	$session->query("BEGIN; SET LOCAL zklock.commit_guard = off; INSERT INTO t VALUES (6); SELECT zk_lock('/u/deleted')");
 	$zk->shell->delete("/u/deleted/$_") foreach $zk->children('/u/deleted');
 	$a->wait_lock($session, 'lost', '/u/deleted');
