@@ -116,7 +116,7 @@ fault-stage:
 PREVIOUS_STAGE = $(BUILD)/previous/stage-$(VERSION)-$(PREVIOUS)
 previous-stage: | $(PREVIOUS_STAGE)
 $(PREVIOUS_STAGE):
-	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
+	@[ -e .git ] && git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
 	echo "building zklock $(PREVIOUS_VERSION)"; \
 	rm -rf $(BUILD)/previous && mkdir -p $(BUILD)/previous/$(OBJ) && \
 	git archive $(PREVIOUS) Makefile zklock.control src zklock--$(PREVIOUS_VERSION).sql | \
