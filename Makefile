@@ -12,7 +12,7 @@
 #   make demo-shell      the same servers, with a psql prompt
 #   make test            all tests            (JOBS=3 TESTS=test/t/... SLOW=... MUTANT=...)
 #   make nemesis         a run with random faults, and a checker of what the clients
-#                        saw (SECONDS=60 SEED=... FAULTS=... MUTANT=...)
+#                        saw (SECONDS=60 SEED=... FAULTS=... TARGETS=... MUTANT=...)
 #   make mutants         that the tests find the bugs of test/faults.md, of which
 #                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
@@ -53,6 +53,7 @@ FUZZ_SECONDS ?= 30
 SECONDS ?= $(if $(MUTANT),40,60)
 SEED ?=
 FAULTS ?=
+TARGETS ?=
 MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
 ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/172_downgrade_faults.pl \
@@ -102,7 +103,7 @@ unit-test:
 nemesis:
 	@test/install-deps build demo test
 	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage
-	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) \
+	@$(run) NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) NEMESIS_TARGETS="$(TARGETS)" \
 		NEMESIS_FAULTS="$(or $(FAULTS),$(if $(MUTANT),$$(test/fault-table nemesis $(MUTANT))))" \
 		test/run-tap test/nemesis/nemesis.pl
 
