@@ -217,3 +217,37 @@ AS 'MODULE_PATHNAME', 'zk_stats_reset'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats, zk_stats_session and zk_stats_paths begin at 0 again';
 REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
+
+/*
+ * More columns for zk_locks, from a function that takes the place of zk_locks():
+ * rows of two functions would not be of one moment.  A new column comes last,
+ * here and in the view.
+ */
+CREATE FUNCTION zk_all_locks(
+	OUT pid integer,
+	OUT datname text,
+	OUT path text,
+	OUT kind text,
+	OUT mode text,
+	OUT scope text,
+	OUT state text,
+	OUT granted boolean,
+	OUT count integer,
+	OUT node text,
+	OUT fencing_token bigint,
+	OUT wait_start timestamptz,
+	OUT granted_at timestamptz,
+	OUT blocked_by_pid integer,
+	OUT blocked_by_node text,
+	OUT expires_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_all_locks'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_all_locks() IS
+'locks held and waited for by this server; see view zk_locks';
+
+CREATE OR REPLACE VIEW zk_locks AS
+	SELECT pid, datname, path, kind, mode, scope, state, granted, count, node, fencing_token, wait_start,
+		granted_at, blocked_by_pid, blocked_by_node, expires_at
+	FROM zk_all_locks();
+COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
