@@ -18,6 +18,8 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
+#include "replication/walsender.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
@@ -105,6 +107,17 @@ compat_wait_event(const char *name)
 #if PG_VERSION_NUM >= 150000
 #define COMPAT_HAVE_SHMEM_REQUEST_HOOK 1
 #endif
+
+/* 15: how many regular processes there can be is known when shared memory is requested. */
+static inline int
+compat_max_backends(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return MaxBackends;
+#else
+	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders;
+#endif
+}
 
 /* 15: the prefix of an extension's settings is reserved under this name. */
 #if PG_VERSION_NUM < 150000

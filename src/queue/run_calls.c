@@ -83,19 +83,26 @@ on_created(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Sends create and, right behind it, a listing. */
+/* Chooses the name of a new node, which has never been used if it has a UUID. */
 void
-run_create(Run *run)
+run_choose_name(Run *run)
 {
 	uint8 uuid[ZKLOCK_UUID_BYTES];
-	char *node;
 
 	if (!pg_strong_random(uuid, sizeof(uuid)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
 	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
 	run->path->recipe->write(run->name, sizeof(run->name), &run->request, uuid);
+}
 
+/* Sends create and, right behind it, a listing. */
+void
+run_create(Run *run)
+{
+	char *node;
+
+	run_choose_name(run);
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(run->path, run->name);
@@ -188,7 +195,7 @@ run_identify(Run *run, const char *name, ZkReplyHandler handler)
 void
 run_delete(Run *run)
 {
-	if (node_name_recurs(run->request.dialect))
+	if (run_name_recurs(run))
 		run_identify(run, doomed_name(run), on_doomed_identified);
 	else
 		send_delete(run);

@@ -11,7 +11,9 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
+#include "shared/election.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
@@ -24,6 +26,7 @@
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
+#define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
 {
@@ -46,7 +49,9 @@ wanted_entries(void)
 static Size
 shared_size(void)
 {
-	return add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
+	Size size = add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
+
+	return add_size(size, election_table_size(compat_max_backends()));
 }
 
 /* Reserves the memory; called in the postmaster when that is allowed. */
@@ -55,14 +60,16 @@ zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(shared_size());
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
 void
 zklock_shmem_startup(void)
 {
-	ZklockShared *shared;
-	bool		  found;
+	ZklockShared  *shared;
+	ElectionTable *elections;
+	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("zklock", shared_size(), &found);
@@ -74,6 +81,15 @@ zklock_shmem_startup(void)
 		errand_init(&shared->errands);
 		entries_init(&shared->entries, wanted_entries());
 	}
+	elections =
+		ShmemInitStruct("zklock elections", election_table_size(compat_max_backends()), &found);
+	if (!found)
+	{
+		memset(elections, 0, election_table_size(compat_max_backends()));
+		election_table_init(elections, compat_max_backends());
+	}
+	election_table = elections;
+	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;
