@@ -49,9 +49,7 @@ wanted_entries(void)
 static Size
 shared_size(void)
 {
-	Size size = add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
-
-	return add_size(size, election_table_size(compat_max_backends()));
+	return add_size(offsetof(ZklockShared, entries), entries_size(wanted_entries()));
 }
 
 /* Reserves the memory; called in the postmaster when that is allowed. */
@@ -59,6 +57,7 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(election_table_size(compat_max_backends()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 }

@@ -484,7 +484,8 @@ loss_text(LossReason loss)
 		case LOSS_DELETED:
 			return "The candidate's node was deleted by someone else.";
 		case LOSS_UNPROVED:
-			break;
+		case LOSS_OVERRUN:
+			break; /* leadership is not limited */
 	}
 	return "The ZooKeeper session was not proved to be alive for a session timeout.";
 }
