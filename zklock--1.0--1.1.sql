@@ -4,6 +4,29 @@
 \echo Use "ALTER EXTENSION zklock UPDATE TO '1.1'" to load this file. \quit
 
 /*
+ * A server goes on with the library that it has loaded until it is restarted,
+ * also when a newer one has been installed.  One without this function is that
+ * of 1.0.
+ */
+DO $$
+BEGIN
+	CREATE FUNCTION zk_availability(
+		OUT max_locks integer,
+		OUT locks_in_use integer,
+		OUT obstacle text)
+	RETURNS record
+	AS 'MODULE_PATHNAME', 'zk_availability'
+	LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+EXCEPTION WHEN undefined_function THEN
+	RAISE EXCEPTION USING
+		ERRCODE = 'object_not_in_prerequisite_state',
+		MESSAGE = 'the server has loaded an older zklock library than extension version 1.1 needs',
+		DETAIL = SQLERRM || '.',
+		HINT = 'Restart the server if the library of this version is installed, else install it first.';
+END
+$$;
+
+/*
  * Everyone may look at zk_locks, as at pg_locks; the function shows of others'
  * locks what is nobody's secret.
  */
@@ -11,19 +34,12 @@ GRANT EXECUTE ON FUNCTION zk_locks() TO PUBLIC;
 GRANT SELECT ON zk_locks TO PUBLIC;
 
 /*
- * More columns for zk_session.  They come from a function of their own: the old
+ * More columns for zk_session.  They come from that function of their own: the old
  * one cannot get any unless it is dropped, and with it what users have built on
  * it or on the view, and the privileges they have granted.  For the sake of
  * these the new one is everybody's; that there is room for locks, and what is
  * in their way, every caller of zk_lock() is told anyway.
  */
-CREATE FUNCTION zk_availability(
-	OUT max_locks integer,
-	OUT locks_in_use integer,
-	OUT obstacle text)
-RETURNS record
-AS 'MODULE_PATHNAME', 'zk_availability'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_availability() IS
 'room for locks in this server, and why none is granted now; see view zk_session';
 
@@ -88,3 +104,37 @@ COMMENT ON FUNCTION zk_contenders(text) IS
 'who holds and who waits at a path, of all servers and clients, in the order of the queue';
 REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
+
+/*
+ * More columns for zk_locks, from a function that takes the place of zk_locks():
+ * rows of two functions would not be of one moment.  A new column comes last,
+ * here and in the view.
+ */
+CREATE FUNCTION zk_all_locks(
+	OUT pid integer,
+	OUT datname text,
+	OUT path text,
+	OUT kind text,
+	OUT mode text,
+	OUT scope text,
+	OUT state text,
+	OUT granted boolean,
+	OUT count integer,
+	OUT node text,
+	OUT fencing_token bigint,
+	OUT wait_start timestamptz,
+	OUT granted_at timestamptz,
+	OUT blocked_by_pid integer,
+	OUT blocked_by_node text,
+	OUT expires_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_all_locks'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_all_locks() IS
+'locks held and waited for by this server; see view zk_locks';
+
+CREATE OR REPLACE VIEW zk_locks AS
+	SELECT pid, datname, path, kind, mode, scope, state, granted, count, node, fencing_token, wait_start,
+		granted_at, blocked_by_pid, blocked_by_node, expires_at
+	FROM zk_all_locks();
+COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';

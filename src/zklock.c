@@ -159,6 +159,11 @@ define_settings(void)
 							 "Names of all dialects are respected, whichever is written.",
 							 &zklock_dialect, DIALECT_CURATOR, path_rules_dialects, PGC_SUSET,
 							 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("zklock.max_hold_time",
+							"Sets the time for which a lock or permit can be held, from its grant on.",
+							"One that is held for longer counts as lost, and others get it. 0 means no limit.",
+							&zklock_max_hold_time, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS,
+							NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks",
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",

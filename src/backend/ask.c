@@ -3,7 +3,7 @@
  *		Sending the worker on an errand, and waiting for the answer.
  *
  * shared/errand.c has the states of an errand.  Here the slot, and the segment
- * for a long answer, are given back however the wait ends.
+ * for a payload and a long answer, are given back however the wait ends.
  *
  * Runs in: backends.  A backend has one errand at a time.
  *
@@ -63,7 +63,8 @@ take_answer(const Errand *errand, dsm_segment *segment, Question *question)
 	{
 		question->answer_length = errand->answer_length;
 		question->answer = palloc(Max(errand->answer_length, 1));
-		memcpy(question->answer, dsm_segment_address(segment), errand->answer_length);
+		memcpy(question->answer, (char *) dsm_segment_address(segment) + errand->payload_length,
+			   errand->answer_length);
 	}
 	return errand->outcome;
 }
@@ -79,8 +80,8 @@ report_refused(const Question *question, int code)
 
 /*
  * Sends the worker on an errand, and waits for the answer, and before that for
- * a free slot.  No answer is an error, and so is a refusal by ZooKeeper, and an
- * answer that is too long or cannot be delivered.
+ * a free slot.  No answer is an error, and so is a refusal by ZooKeeper, an
+ * answer that is too long, and a payload or an answer that cannot be delivered.
  */
 ErrandOutcome
 backend_ask(Question *question)
@@ -90,6 +91,7 @@ backend_ask(Question *question)
 	volatile ErrandOutcome outcome = ERRAND_UNREACHABLE;
 	volatile int		   code = 0;
 
+	Assert(question->payload_length <= ERRAND_MAX_PAYLOAD);
 	question->answer = NULL;
 	question->answer_length = 0;
 	while ((errand = errand_claim()) == NULL)
@@ -97,14 +99,17 @@ backend_ask(Question *question)
 	PG_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
 	{
 		/* Not before there is a slot: there are no more segments than slots. */
-		if (question->answer_size > 0)
-			segment = dsm_create(question->answer_size, 0);
+		if (question->payload_length + question->answer_size > 0)
+			segment = dsm_create(question->payload_length + question->answer_size, 0);
+		if (question->payload_length > 0)
+			memcpy(dsm_segment_address(segment), question->payload, question->payload_length);
 		errand->kind = question->kind;
 		errand->recipe = question->recipe;
 		strlcpy(errand->path, question->path, sizeof(errand->path));
 		errand->czxid = question->czxid;
 		errand->owner = question->owner;
 		errand->segment = segment ? dsm_segment_handle(segment) : DSM_HANDLE_INVALID;
+		errand->payload_length = question->payload_length;
 		errand_ask(errand);
 		if (wait_for_answer(errand))
 		{
@@ -136,9 +141,9 @@ backend_ask(Question *question)
 			break;
 		case ERRAND_UNDELIVERED:
 			ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
-							errmsg("could not receive what ZooKeeper tells of \"%s\"",
+							errmsg("could not exchange data with the zklock worker about \"%s\"",
 								   display_path(question->path)),
-							errdetail("The zklock worker could not use the dynamic shared memory segment for it."),
+							errdetail("The worker could not use the dynamic shared memory segment for it."),
 							errhint("See server log for the reason.")));
 			break;
 		default:

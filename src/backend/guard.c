@@ -9,8 +9,10 @@
  * whichever is stricter:
  *
  *	off		nobody
- *	lease	the entries in shared memory, none of which may be lost, and the
- *			lease, which must hold.  While that is suspended, commit waits.
+ *	lease	the entries in shared memory, none of which may be lost, the clock,
+ *			by which none may have been held for longer than it was granted
+ *			for, and the lease, which must hold.  While that is suspended,
+ *			commit waits.
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
@@ -85,6 +87,8 @@ examine_hold(const Hold *hold, void *arg)
 	Reliance	   *reliance = arg;
 	ContenderEntry *entry = entry_at(hold->entry);
 	CommitGuard		guard = guard_of(hold->taken_under);
+	ContenderState	state;
+	int64			expires_us;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
@@ -96,12 +100,14 @@ examine_hold(const Hold *hold, void *arg)
 		if (entry->status.check_done != entry->status.check_wanted)
 			reliance->unchecked++;
 	}
-	if (entry->status.state == CONTENDER_LOST)
+	state = entry->status.state;
+	expires_us = entry->status.expires_us;
+	SpinLockRelease(&entry->mutex);
+	if (state == CONTENDER_LOST || entry_is_overrun(expires_us))
 	{
 		reliance->lost = hold->entry;
 		reliance->lost_path = hold->path;
 	}
-	SpinLockRelease(&entry->mutex);
 }
 
 static Reliance

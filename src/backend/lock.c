@@ -127,6 +127,19 @@ undo(const LockSet *set, int n, LockScope scope)
 	}
 }
 
+/* Raises an error if one was lost while others were waited for. */
+static void
+check_still_held(const LockSet *set)
+{
+	for (int i = 0; i < set->n - 1; i++)
+	{
+		const LockHold *lock = lock_table_find(set->targets[i].path, set->targets[i].mode);
+
+		if (lock && entry_is_lost(lock->hold.entry))
+			request_report_lost(lock->hold.entry, set->targets[i].path);
+	}
+}
+
 /*
  * Acquires all locks of a set, or none.
  *
@@ -139,8 +152,9 @@ undo(const LockSet *set, int n, LockScope scope)
 bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
-	int64		 start = zklock_now_ms();
-	volatile int acquired = 0;
+	int64		  start = zklock_now_ms();
+	volatile int  acquired = 0;
+	volatile bool complete = false;
 
 	transaction_start_session();
 	PG_TRY();
@@ -148,14 +162,17 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 		while (acquired < set->n &&
 			   acquire_one(&set->targets[acquired], scope, time_left(timeout_ms, start)))
 			acquired++;
+		if (acquired == set->n)
+			check_still_held(set);
+		complete = acquired == set->n;
 	}
 	PG_FINALLY();
 	{
-		if (acquired < set->n)
+		if (!complete)
 			undo(set, acquired, scope);
 	}
 	PG_END_TRY();
-	return acquired == set->n;
+	return complete;
 }
 
 /* ------------------------------------------------------------------------
@@ -324,6 +341,7 @@ lock_proved_token(const char *path)
 	ContenderEntry *entry;
 	bool			lease_holds;
 	int64			token = 0;
+	int64			expires_us;
 
 	if (lock == NULL)
 		return 0;
@@ -334,6 +352,7 @@ lock_proved_token(const char *path)
 	SpinLockAcquire(&entry->mutex);
 	if (entry->status.state == CONTENDER_GRANTED)
 		token = entry->status.token;
+	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
-	return lease_holds ? token : 0;
+	return lease_holds && !entry_is_overrun(expires_us) ? token : 0;
 }

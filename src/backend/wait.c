@@ -132,20 +132,24 @@ typedef struct Answer
 } Answer;
 
 /*
- * What was granted under a lease that has lapsed may be gone by now.  Read in
- * this order: a lease that was seen before is the lock's own.
+ * What was granted under a lease that has lapsed may be gone by now; what was
+ * granted for a time that is over is lost.  Read in this order: a lease that was seen before is the lock's own.
  */
 static Answer
 look(ContenderEntry *entry)
 {
 	Answer answer;
+	int64  expires_us;
 
 	answer.lease_holds = lease_state() == LEASE_HOLDS;
 	SpinLockAcquire(&entry->mutex);
 	answer.state = entry->status.state;
 	answer.failure = entry->status.failure;
 	answer.code = entry->status.error_code;
+	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
+	if (answer.state == CONTENDER_GRANTED && entry_is_overrun(expires_us))
+		answer.state = CONTENDER_LOST;
 	return answer;
 }
 

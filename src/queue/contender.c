@@ -168,6 +168,8 @@ contender_grant(Contender *c)
 	{
 		run->grants = grants;
 		c->place = PLACE_GRANTED;
+		if (entry->status.expires_us != 0)
+			engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
 		entry_set_owner_latch(entry);
 	}
 	return granted;

@@ -184,6 +184,7 @@ typedef struct Engine
 	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
 	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
+	int64	   overrun_us;	 /* no holder's time is over before, us */
 } Engine;
 
 extern Engine engine;

@@ -15,6 +15,7 @@
 #include "queue/adopt.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
+#include "queue/overrun.h"
 #include "queue/path.h"
 #include "queue/queue.h"
 #include "queue/run.h"
@@ -242,6 +243,7 @@ queue_pump(void)
 			queue_session_unreachable();
 		path_mark_all();
 	}
+	queue_overrun_attend();
 	path_pump_marked();
 }
 
@@ -249,5 +251,9 @@ queue_pump(void)
 int64
 queue_next_wakeup(void)
 {
-	return engine.retry_at;
+	int64 overrun = queue_overrun_next_wakeup();
+
+	if (engine.retry_at < 0 || overrun < 0)
+		return Max(engine.retry_at, overrun);
+	return Min(engine.retry_at, overrun);
 }

@@ -36,9 +36,10 @@ typedef enum ContenderState
 /* Why a contender is in CONTENDER_LOST. */
 typedef enum LossReason
 {
-	LOSS_EXPIRED, /* the session ended */
-	LOSS_DELETED, /* someone deleted the node */
-	LOSS_UNPROVED /* suspended for too long */
+	LOSS_EXPIRED,  /* the session ended */
+	LOSS_DELETED,  /* someone deleted the node */
+	LOSS_UNPROVED, /* suspended for too long */
+	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
 } LossReason;
 
 /* What happens to a session that loses a lock; zklock.on_lock_loss */
@@ -111,7 +112,8 @@ typedef struct EntryRequest
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
-	bool		  nowait; /* never wait for another holder */
+	bool		  nowait;	   /* never wait for another holder */
+	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
@@ -146,6 +148,7 @@ typedef struct EntryStatus
 	int				 others_permits; /* fewest that older permits tell of, 0 if none */
 	int64			 token;			 /* fencing token, 0 until granted */
 	TimestampTz		 granted_at;
+	int64			 expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
@@ -256,6 +259,7 @@ extern ContenderState entry_get_state(int index);
 extern uint64		  entry_get_ticket(int index);
 extern uint32		  entry_generation(int index);
 extern bool			  entry_is_lost(int index);
+extern bool			  entry_is_overrun(int64 expires_us);
 extern uint32		  entry_look_begin(const ContenderEntry *entry);
 extern bool			  entry_look_end(const ContenderEntry *entry, uint32 changes);
 extern int			  entries_in_use(void);

@@ -25,10 +25,12 @@
  * errand stays, and the next worker begins it anew.  So an errand may be done
  * twice, or without anybody hearing of it, and must bear that.
  *
- * A long answer goes into a dynamic shared memory segment that the backend
- * makes for it.  It goes away when both sides have detached from it, which
- * PostgreSQL does for a process that exits.  The worker is attached no longer
- * than it takes to copy the answer (worker/answer.c).
+ * What is too long for a slot goes into a dynamic shared memory segment that the
+ * backend makes for it: first the question's payload, constant from ASKED on, so
+ * that the next worker finds it too, and behind it room for the answer.  The
+ * segment goes away when both sides have detached from it, which PostgreSQL does
+ * for a process that exits.  The worker is attached no longer than it takes to
+ * copy either (worker/segment.c).
  *
  * Runs in: backends and the worker, as errand.h says.
  *

@@ -17,6 +17,7 @@
 #define ERRAND_SLOTS 64
 #define ERRAND_PATH_SIZE (ZKLOCK_MAX_PATH + 256) /* a node's path, with its NUL */
 #define ERRAND_MAX_ANSWER (1024 * 1024)			 /* bytes of an answer */
+#define ERRAND_MAX_PAYLOAD (1024 * 1024)		 /* bytes that go with a question */
 
 typedef enum ErrandKind
 {
@@ -65,7 +66,8 @@ typedef struct Errand
 	ErrandKind kind;
 	RecipeId   recipe;				   /* of the path, for ERRAND_CONTENDERS */
 	char	   path[ERRAND_PATH_SIZE]; /* UTF-8 */
-	dsm_handle segment;				   /* for a long answer, or DSM_HANDLE_INVALID */
+	dsm_handle segment;				   /* what is long, or DSM_HANDLE_INVALID: see errand.c */
+	Size	   payload_length;		   /* bytes at the beginning of the segment */
 
 	/*
 	 * Part of the question to ERRAND_DELETE, of the answer to ERRAND_READ.
@@ -80,7 +82,7 @@ typedef struct Errand
 	 */
 	ErrandOutcome outcome;
 	int			  code;			 /* ZooKeeper's, for ERRAND_REFUSED */
-	Size		  answer_length; /* bytes in the segment */
+	Size		  answer_length; /* bytes in the segment, behind the payload */
 } Errand;
 
 /* All slots */

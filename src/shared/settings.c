@@ -20,6 +20,7 @@ char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 int	  zklock_dialect = DIALECT_CURATOR;
+int	  zklock_max_hold_time = 0;
 int	  zklock_max_locks = -1;
 int	  zklock_max_locks_per_session = -1;
 int	  zklock_on_lock_loss = LOSS_ABORT;

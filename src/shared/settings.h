@@ -30,6 +30,7 @@ extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
 extern int	 zklock_dialect;
+extern int	 zklock_max_hold_time;
 extern int	 zklock_max_locks;
 extern int	 zklock_max_locks_per_session;
 extern int	 zklock_on_lock_loss;

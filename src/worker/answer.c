@@ -2,16 +2,8 @@
  * answer.c
  *		What the worker answers to errands.
  *
- * A long answer goes into the segment of the backend that asks.  The worker
- * builds it in its own memory, and is attached to the segment only while it
- * copies it.  So a backend that gives up, or dies, in the meantime leaves
- * nothing mapped here; if it does so while the worker copies, PostgreSQL keeps
- * the segment until the worker detaches, and removes it then.  If the worker
- * dies, PostgreSQL detaches it, and the next one answers anew.
- *
- * The worker runs no transaction and has no resource owner.  A mapping lasts
- * until dsm_detach() then, or the end of the process, in all releases; it need
- * not be pinned.
+ * A long answer goes into the segment of the backend that asks (segment.c).  The
+ * worker builds it in its own memory before.
  *
  * Runs in: the worker.
  *
@@ -19,8 +11,8 @@
  */
 #include "postgres.h"
 
-#include "utils/memutils.h"
 #include "worker/answer.h"
+#include "worker/segment.h"
 
 /* Answers with what became of a call to ZooKeeper. */
 void
@@ -43,52 +35,21 @@ worker_answer_outcome(Errand *errand, ZkOutcome outcome, int code)
 	}
 }
 
-/*
- * Attaches to the segment; NULL if it is gone, or cannot be used, as when
- * somebody has deleted its file or there is no memory.  That the log tells: it
- * is no reason for the worker to end.
- */
-static dsm_segment *
-attach(dsm_handle handle)
-{
-	MemoryContext context = CurrentMemoryContext;
-	dsm_segment *volatile segment = NULL;
-
-	PG_TRY();
-	{
-		segment = dsm_attach(handle);
-	}
-	PG_CATCH();
-	{
-		dsm_segment *half = dsm_find_mapping(handle);
-
-		MemoryContextSwitchTo(context);
-		EmitErrorReport();
-		FlushErrorState();
-
-		/* Without a resource owner nobody else cleans up. */
-		if (half)
-			dsm_detach(half);
-	}
-	PG_END_TRY();
-	return segment;
-}
-
 /* Answers with "length" bytes. */
 void
 worker_answer_long(Errand *errand, const char *answer, Size length)
 {
 	ErrandOutcome outcome = ERRAND_UNDELIVERED;
-	dsm_segment	 *segment = NULL;
+	dsm_segment	 *segment = worker_segment_attach(errand);
 
-	/* The handle of a backend that has given up means nothing any more. */
-	if (errand_state(errand) == ERRAND_TAKEN)
-		segment = attach(errand->segment);
 	if (segment)
 	{
-		outcome = length <= dsm_segment_map_length(segment) ? ERRAND_OK : ERRAND_TOO_LONG;
+		Size  room = dsm_segment_map_length(segment) - errand->payload_length;
+		char *at = (char *) dsm_segment_address(segment) + errand->payload_length;
+
+		outcome = length <= room ? ERRAND_OK : ERRAND_TOO_LONG;
 		if (outcome == ERRAND_OK)
-			memcpy(dsm_segment_address(segment), answer, length);
+			memcpy(at, answer, length);
 		errand->answer_length = length;
 		dsm_detach(segment);
 	}

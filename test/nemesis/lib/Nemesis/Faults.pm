@@ -13,7 +13,8 @@ Nemesis::Faults - how the faults of a schedule are done, and undone
       servers   => [ $a, $b, $c ],
       proxies   => [ [ 3 x Zklock::Proxy ], ... ],   # of each server to the ensemble
       curators  => [ $pid_file, ... ],
-      paths     => [ '/n/0', ... ],
+      paths     => [ '/n/0', ... ],                  # below them nodes are deleted
+      users     => [ 'SELECT pid, state FROM ...', ... ],   # backends to hit, see Nemesis::Target
       complaint => sub { note $_[0] });   # a fault could not be done
 
   $faults->begin($event);             # of Nemesis::Schedule; it ends by itself
@@ -143,13 +144,14 @@ sub _stop_processes
 
 sub _stop_worker { my ($self, $event, $server) = @_; return $self->_stop_processes($event, $server->worker_pid); }
 
-# Backends that hold a lock, or else wait for one
+# A query for the backends that are in the midst of something
+sub _busy { my ($self) = @_; return join(' UNION ', @{ $self->{users} }); }
+
+# They, those that hold a lock before those that wait for one
 sub _users
 {
 	my ($self, $server) = @_;
-	return split /\n/, $server->value(
-		q{SELECT pid FROM (SELECT DISTINCT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')) l
-		  ORDER BY state, random()});
+	return split /\n/, $server->value("SELECT pid FROM (${\ $self->_busy }) l ORDER BY state, random()");
 }
 
 sub _stop_backend
@@ -198,7 +200,7 @@ sub _signal_users
 	my ($self, $event, $server, $function) = @_;
 	return $server->value(
 		"SELECT count($function(pid)) FROM (SELECT pid FROM
-			(SELECT DISTINCT pid FROM zk_locks WHERE state IN ('held', 'waiting')) l
+			(SELECT DISTINCT pid FROM (${\ $self->_busy }) l) d
 		 ORDER BY random() LIMIT $event->{count}) s");
 }
 

@@ -15,7 +15,9 @@ Nemesis::History - what the clients did, one line of JSON per attempt
 =head1 AN ATTEMPT
 
 Times are seconds of CLOCK_MONOTONIC, the same for all processes of a machine. Each is
-taken such that the hold is rather shorter than longer than what the client believed.
+taken such that the hold is rather shorter than longer than what the client believed. This is
+an attempt to take a lock; those of other targets have id, client, kind, told, outcome, sqlstate
+and error, too, and the rest as their checker says.
 
   id         unique; also the key of the row that its transaction inserts
   client     who: a client makes one attempt after the other

@@ -8,15 +8,26 @@ Nemesis::Run - a whole fault run, as TAP tests
 
 =head1 SYNOPSIS
 
-  Nemesis::Run->new(seconds => 60, seed => 42, clients => 30, faults => [])->test;
+  Nemesis::Run->new(seconds => 60, seed => 42, clients => 30, faults => [], targets => [])->test;
   Nemesis::Run->from_environment(seconds => 60)->test;
 
 Starts an ensemble of three ZooKeeper servers, three database servers with proxies to each
-of them, the register, and the clients; lets the schedule of the seed loose on them; heals
-everything; has each client take each lock once more; stops, and checks. C<faults> are
-names of Nemesis::Schedule; none means all.
+of them, the register, and the clients of each target; lets the schedule of the seed loose on
+them; heals everything; has each client try everything once more; stops, and has the targets
+check. C<faults> are names of Nemesis::Schedule, C<targets> of Nemesis::Target; none means all.
 
 The summary is printed as a diagnostic. Each kind of violation makes a test fail.
+
+=head1 FOR TARGETS
+
+  $run->zookeeper;  $run->servers;  $run->register;     # the servers; register: without faults
+  $run->busy_server($n);                                # one of two, by number
+  $run->quiet_server;
+  $run->session_timeout;                                # seconds
+  $run->client_count;                                   # of SQL clients, of all targets
+  $run->interventions;                                  # see Nemesis::Checker
+  $run->directory;                                      # of histories
+  $run->sql_client($server, $name);                     # a list: name, server, dsn
 
 =cut
 
@@ -28,12 +39,11 @@ use warnings;
 use Cwd qw(abs_path);
 use FindBin;
 use JSON::PP;
-use List::Util qw(max sum0);
-use Nemesis::Checker;
+use List::Util qw(max sum0 uniq);
 use Nemesis::Faults;
 use Nemesis::History qw(now);
-use Nemesis::Register;
 use Nemesis::Schedule;
+use Nemesis::Target;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Process;
@@ -51,27 +61,25 @@ my $session_timeout = 4;
 # After the healing some attempt must end in each of these periods, until all have ended.
 my $bound = 20;
 
-my @quick = map { "/nemesis/quick$_" } 1 .. 4;
-my @slow  = map { "/nemesis/slow$_" } 1 .. 3;
-
 sub new
 {
 	my ($class, %arg) = @_;
 	my $self = bless { %arg, trouble => [] }, $class;
 	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} || [] };
+	$self->{targets}   = [ Nemesis::Target->all(@{ $self->{targets} || [] }) ];
 	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
 	mkdir $self->{directory};
 	$self->{scripts}   = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{}r;
 	return $self;
 }
 
-# NEMESIS_SECONDS, NEMESIS_SEED, NEMESIS_FAULTS and NEMESIS_CLIENTS, if set
+# NEMESIS_SECONDS, _SEED, _FAULTS, _CLIENTS and _TARGETS, if set
 sub from_environment
 {
 	my ($class, %default) = @_;
 	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
 	my %arg = (seed => int(rand(1_000_000)), clients => 30, %default, %set);
-	$arg{faults} = [ split /[\s,]+/, $arg{faults} || '' ];
+	$arg{$_} = [ split /[\s,]+/, $arg{$_} || '' ] foreach qw(faults targets);
 	return $class->new(%arg);
 }
 
@@ -92,6 +100,17 @@ sub test
 	$self->judge;
 	return;
 }
+
+sub targets       { return @{ $_[0]{targets} }; }
+sub zookeeper     { return $_[0]{zookeeper}; }
+sub servers       { return @{ $_[0]{servers} }; }
+sub register      { return $_[0]{register}; }
+sub busy_server   { my ($self, $n) = @_; return $self->{servers}[ $n % 2 ]; }
+sub quiet_server  { return $_[0]{servers}[2]; }
+sub directory     { return $_[0]{directory}; }
+sub interventions { return $_[0]{nemesis}->interventions; }
+sub client_count  { return $_[0]{clients}; }
+sub session_timeout { return $session_timeout; }
 
 sub _trouble
 {
@@ -119,36 +138,26 @@ sub start
 				"zklock.session_timeout = '${session_timeout}s'",
 				"zklock.tick_time = '${tick_time}ms'",
 				'track_commit_timestamp = on',
-				"log_statement = 'none'" ]);
+				"log_statement = 'none'",
+				map { $_->server_conf } $self->targets ]);
 	}
 	$_->safe_psql('postgres', 'CREATE TABLE attempts (id text)') foreach @{ $self->{servers} };
 
 	my $register = $self->{register} = Zklock::Server->new('register',
 		preload => 0, extension => 0, conf => [ "log_statement = 'none'" ]);
-	Nemesis::Register->create($register, @quick, @slow);
+	$_->prepare($self) foreach $self->targets;
 
-	# Two busy servers, and a quiet one with a single client: a connection with writes on
-	# their way shows soon that the ensemble is away, one where a lock is held does not.
-	foreach my $n (1 .. $self->{clients})
+	my $shares = sum0 map { $_->share } $self->targets;
+	foreach my $target ($self->targets)
 	{
-		my $server = $self->{servers}[ $n == 1 ? 2 : $n % 2 ];
-		$self->_start_client('sql', $server->name . $n,
-			server => $server->name,
-			dsn    => $self->_dsn($server),
-			keeps  => $slow[ $n - 1 ]);
+		my $count = max 1, int($self->{clients} * $target->share / $shares + 0.5);
+		$self->_start_client($target, %$_) foreach $target->clients($self, $count);
 	}
-	foreach my $n (1 .. 2)
+	foreach my $target ($self->targets)
 	{
-		my $pid_file = "$self->{directory}/curator$n.pid";
-		push @{ $self->{curators} }, $pid_file;
-		$self->_start_client('curator', "curator$n",
-			hosts           => $zk->connect_string,
-			session_timeout => 1000 * $session_timeout,
-			pid_file        => $pid_file);
+		wait_until { $target->is_under_way($self->_history($target)) } $target->name . ' to be under way';
 	}
-	my $histories = sub { return map { Nemesis::History->read($_->{history}) } @{ $self->{cast} }; };
-	wait_until { grep { defined $_->{granted} } $histories->() } 'a first lock to be taken';
-	wait_until { -s $_ } $_ foreach @{ $self->{curators} };
+	wait_until { -s $_ } $_ foreach @{ $self->{services} };
 
 	# A crash that was not ours
 	$self->{marks} = { map { $_->name => $_->log_mark } @{ $self->{servers} } };
@@ -157,27 +166,41 @@ sub start
 
 sub _dsn { my ($self, $server) = @_; return $server->connstr('postgres') =~ s/'//gr =~ s/ /;/gr; }
 
+sub sql_client
+{
+	my ($self, $server, $name) = @_;
+	return (name => $server->name . $name, server => $server->name, dsn => $self->_dsn($server));
+}
+
 sub _start_client
 {
-	my ($self, $kind, $name, %config) = @_;
+	my ($self, $target, %config) = @_;
+	my $name   = $config{name};
+	my $script = delete $config{script};
 	my $client = {
 		name    => $name,
+		target  => $target,
 		history => "$self->{directory}/$name.jsonl" };
 	%config = (
 		%config,
-		name     => $name,
 		register => $self->_dsn($self->{register}),
 		history  => $client->{history},
-		seed     => $self->{seed} + 1000 * @{ $self->{cast} || [] },
-		quick    => \@quick,
-		slow     => \@slow);
+		seed     => $self->{seed} + 1000 * @{ $self->{cast} || [] });
 	$client->{process} = Zklock::Process->new(
 		name => $name,
 		log  => "$PostgreSQL::Test::Utils::log_path/nemesis_$name.log",
-		argv => [ $^X, "$self->{scripts}/${kind}_client.pl", JSON::PP->new->canonical->encode(\%config) ]);
+		argv => [ $^X, "$self->{scripts}/$script", JSON::PP->new->canonical->encode(\%config) ]);
 	append_to_file($client->{history}, '');
 	push @{ $self->{cast} }, $client;
+	push @{ $self->{services} }, $config{pid_file} if $config{pid_file};
 	return;
+}
+
+# What the clients of a target have done so far
+sub _history
+{
+	my ($self, $target) = @_;
+	return map { Nemesis::History->read($_->{history}) } grep { $_->{target} == $target } @{ $self->{cast} };
 }
 
 # ---- the play
@@ -189,8 +212,9 @@ sub disturb
 		zookeeper => $self->{zookeeper},
 		servers   => $self->{servers},
 		proxies   => $self->{proxies},
-		curators  => $self->{curators},
-		paths     => [ @quick, @slow ],
+		curators  => $self->{services} || [],
+		paths     => [ map { $_->paths } $self->targets ],
+		users     => [ grep { defined } map { $_->users } $self->targets ],
 		complaint => sub { note "could not be done: $_[0]" });
 	my $start = now;
 	my ($progress, $size) = (now, 0);
@@ -224,7 +248,7 @@ sub heal
 # Grows with each attempt that has ended.
 sub _progress { my ($self) = @_; return sum0 map { -s $_->{history} } @{ $self->{cast} }; }
 
-# Everybody gets every lock once more.
+# Everybody gets everything once more.
 sub finish_clients
 {
 	my ($self) = @_;
@@ -242,8 +266,7 @@ sub finish_clients
 	if (@left)
 	{
 		$self->_trouble('stuck', "$_->{name} does not get what it waits for") foreach @left;
-		$self->{state} = join('', map { $_->describe_locks } @{ $self->{servers} })
-		  . join('', map { "$_: @{[ $self->{zookeeper}->children($_) ]}\n" } @quick, @slow);
+		$self->{state} = join('', map { $_->describe($self) } $self->targets);
 		$_->{process}->kill9 foreach @left;
 	}
 	foreach my $client (@cast)
@@ -263,14 +286,10 @@ sub look_for_leftovers
 	eval {
 		wait_until
 		{
-			@left = ();
+			@left = map { $_->leftovers($self) } $self->targets;
 			foreach my $server (@{ $self->{servers} })
 			{
 				push @left, map { $server->name . ": entry $_->{path} $_->{state} of $_->{pid}" } $server->locks;
-			}
-			foreach my $path (@quick, @slow)
-			{
-				push @left, map { "node $path/$_" } $self->{zookeeper}->children($path);
 			}
 			my $watches = $self->{zookeeper}->watch_count;
 			push @left, "$watches watches" if $watches;
@@ -293,92 +312,43 @@ sub look_for_leftovers
 
 # ---- the judgement
 
-# When each transaction committed, by the servers' own record.
-sub _settle
-{
-	my ($self, @attempts) = @_;
-	my %committed;
-	foreach my $server (@{ $self->{servers} })
-	{
-		my $rows = $server->value(
-			'SELECT id, extract(epoch FROM pg_xact_commit_timestamp(xmin)) FROM attempts');
-		$committed{$1} = $2 while $rows =~ /^(.*)\|(.*)$/mg;
-	}
-	foreach my $attempt (grep { $_->{kind} eq 'sql' } @attempts)
-	{
-		my $at = delete $committed{ $attempt->{id} };
-		if (defined $at)
-		{
-			$attempt->{commit_at} = $at - $attempt->{clock};
-			$self->_trouble('false refusal', "$attempt->{id} was told '$attempt->{outcome}', but has committed")
-			  unless $attempt->{outcome} =~ /^(?:committed|unknown)$/;
-			$attempt->{outcome} = 'committed';
-		}
-		elsif ($attempt->{outcome} eq 'committed')
-		{
-			$self->_trouble('lost commit', "$attempt->{id} was told that it had committed");
-		}
-		elsif ($attempt->{outcome} eq 'unknown')
-		{
-			$attempt->{outcome} = 'aborted';
-		}
-	}
-	return;
-}
-
 sub judge
 {
 	my ($self) = @_;
-	my @attempts = map { Nemesis::History->read($_->{history}) } @{ $self->{cast} };
-	$self->_settle(@attempts);
-	my $verdict = Nemesis::Checker->check(
-		attempts        => \@attempts,
-		writes          => [ Nemesis::Register->writes($self->{register}) ],
-		interventions   => $self->{nemesis}->interventions,
-		session_timeout => $session_timeout);
-	my @violations = (@{ $verdict->{violations} }, @{ $self->{trouble} });
-	$self->_print($verdict, @violations);
+	my @verdicts   = map { $_->check($self, $self->_history($_)) } $self->targets;
+	my @violations = ((map { @{ $_->{violations} } } @verdicts), @{ $self->{trouble} });
+	$self->_print((map { @{ $_->{summary} } } @verdicts), [ 'violations', scalar @violations ]);
 
-	cmp_ok($verdict->{counts}{acquisitions}, '>', $self->{clients}, 'locks were taken');
+	foreach my $activity (map { $_->{activity} } @verdicts)
+	{
+		my ($number, $minimum, $description) = @$activity;
+		cmp_ok($number, '>', $minimum, $description);
+	}
 	my %found;
 	push @{ $found{ $_->{kind} } }, $_->{text} foreach @violations;
-	foreach my $kind ('unguarded commit', 'exclusion', 'token order', 'fenced register', 'lost update',
-		'unexpected error', 'false refusal', 'lost commit', 'no recovery', 'stuck', 'client failed',
-		'leftover', 'crash', 'worker failed')
+	foreach my $kind (
+		uniq((map { $_->kinds } $self->targets), 'no recovery', 'stuck', 'client failed', 'leftover', 'crash', 'worker failed'))
 	{
 		my @texts = @{ delete $found{$kind} || [] };
 		ok(!@texts, "no violation: $kind") or diag join("\n", @texts > 10 ? @texts[0 .. 9] : @texts);
 	}
+	fail("no violation: $_") foreach sort keys %found;
 	diag $self->{state} if $self->{state};
 	return;
 }
 
 sub _print
 {
-	my ($self, $verdict, @violations) = @_;
-	my %count   = %{ $verdict->{counts} };
-	my %faults  = %{ $self->{nemesis}->counts };
-	my $losses  = sum0 map { $count{$_} || 0 } qw(refused lost);
-	my @lines = (
+	my ($self, @rest) = @_;
+	my %faults = %{ $self->{nemesis}->counts };
+	my @lines  = (
 		[ 'seed', $self->{seed} ],
 		[ 'seconds', $self->{seconds} ],
 		[ 'faults injected', sum0 values %faults ],
 		(map { [ "  $_", $faults{$_} ] } sort keys %faults),
 		[ '  (nobody there to hit)', $self->{nemesis}->misses ],
-		[ 'acquisitions', $count{acquisitions} || 0 ],
-		[ '  committed', $count{committed} || 0 ],
-		[ '  aborted for other reasons', $count{aborted} || 0 ],
-		[ 'losses noticed', $losses ],
-		[ '  guarded commits refused', $count{refused} || 0 ],
-		[ 'not granted in time, or failed', sum0 map { $count{$_} || 0 } qw(timeout failed) ],
-		[ 'believed holds that overlapped', $count{overlaps} || 0 ],
-		[ '  by intervention', $count{overlaps_by_intervention} || 0 ],
-		[ '  longest detection latency', sprintf('%.3f s', $verdict->{latency}) ],
-		[ 'writes accepted: unfenced', $count{unfenced_writes} || 0 ],
-		[ '  of which lost an update', $count{lost_unfenced_updates} || 0 ],
-		[ 'writes accepted: fenced', $count{fenced_writes} || 0 ],
 		[ 'leftovers', $self->{leftovers} ],
-		[ 'violations', scalar @violations ]);
+		@rest);
 	diag join("\n", '', map { sprintf('%-32s %s', @$_) } @lines);
 	return;
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/perl
 # Copyright (c) 2026, zklock contributors
 #
-# curator_client.pl CONFIGURATION
+# lock_curator_client.pl CONFIGURATION
 #
-# As sql_client.pl, but a Java service with Curator's InterProcessMutex. It has no lease and
+# As lock_client.pl, but a Java service with Curator's InterProcessMutex. It has no lease and
 # no commit guard. Before it lets go of a lock it has ZooKeeper commit that its node is still
 # there; if it is not, its work does not count: the attempt is "lost".
 #

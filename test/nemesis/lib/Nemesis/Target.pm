@@ -1,0 +1,167 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Nemesis::Target - what the faults are aimed at: locks, claims, ...
+
+=head1 SYNOPSIS
+
+  # lib/Nemesis/Target/Claims.pm
+  package Nemesis::Target::Claims;
+  use parent 'Nemesis::Target';
+  sub share { return 1; }
+  sub clients { my ($self, $run, $count) = @_; return map { ... } 1 .. $count; }
+  sub check { ... }
+
+A target is a module in lib/Nemesis/Target and its client, a script beside nemesis.pl. The run
+finds the module by itself, and knows nothing of any target. All targets are under fire
+together, with the same servers and the same schedule; C<make nemesis TARGETS=claims> plays
+with some of them.
+
+=head1 WHAT A TARGET SAYS
+
+Each has a default, but C<clients> and C<check>. C<$run> is the Nemesis::Run.
+
+=over
+
+=item share
+
+Its part of the run's SQL clients, in proportion to those of the other targets.
+
+=item server_conf
+
+Settings of the three database servers, lines of postgresql.conf
+
+=item prepare($run)
+
+Is called when all servers run, before any client starts.
+
+=item clients($run, $count)
+
+Who takes part: hashes with C<name>, C<script>, and what else the script wants as its
+configuration. See C<sql_client> of Nemesis::Run for a client of a database server; servers are
+C<< $run->busy_server($n) >>, or C<< $run->quiet_server >>, where at most one client may be. With
+C<pid_file>, the client is a service whose process C<stop_curator> stops; the client writes its
+pid there.
+
+A client appends what it did to its history, one attempt per line, see Nemesis::History. On
+SIGUSR1 it tries everything a last time, which must succeed now, and ends.
+
+=item is_under_way(@attempts)
+
+The faults begin when every target says so. Default: there is an attempt.
+
+=item paths
+
+The faults delete nodes below these.
+
+=item users
+
+A query of the pid and a state (text; "held" comes before "waiting") of backends that are in the
+midst of what the target is about: faults stop, kill, cancel and terminate these. undef: the
+target leaves that to the others.
+
+=item leftovers($run)
+
+A list of what is there that must not be, after all clients have gone. It is called until it is
+empty or time is up. Watches and entries in shared memory are looked for by the run itself.
+
+=item describe($run)
+
+A text for the diagnosis of a run that is stuck
+
+=item check($run, @attempts)
+
+Judges, when all is over. Returns a hash:
+
+  violations  [ { kind => ..., text => ... }, ... ]
+  summary     [ [ label, number ], ... ], for the table at the end
+  activity    [ number, minimum, description ]: the run was worth something
+
+=item kinds
+
+The kinds of violations that C<check> can find; each becomes a test of the run.
+
+=back
+
+=cut
+
+package Nemesis::Target;
+
+use strict;
+use warnings;
+
+use File::Basename qw(basename dirname);
+
+# One of each module, sorted by name; or of those with the names given ('locks', 'claims').
+sub all
+{
+	my ($class, @names) = @_;
+	my %wanted = map { lc $_ => 1 } @names;
+	my @targets;
+	foreach my $file (sort glob(dirname(__FILE__) . '/Target/*.pm'))
+	{
+		require $file;
+		my $target = "Nemesis::Target::${\ basename($file, '.pm')}"->new;
+		push @targets, $target if !@names || delete $wanted{ $target->name };
+	}
+	die "there is no target " . join(', ', sort keys %wanted) . "\n" if %wanted;
+	return @targets;
+}
+
+sub new { my ($class) = @_; return bless {}, $class; }
+
+# 'claims', of Nemesis::Target::Claims
+sub name { my ($self) = @_; return lc ref($self) =~ s/.*:://r; }
+
+sub share        { return 1; }
+sub server_conf  { return (); }
+sub prepare      { return; }
+sub is_under_way { my ($self, @attempts) = @_; return scalar @attempts; }
+sub paths        { return (); }
+sub users        { return undef; }
+sub leftovers    { return (); }
+sub describe     { return ''; }
+sub kinds        { return (); }
+
+# For targets whose clients insert a row for each attempt into the table attempts of their
+# database server: settles by the servers' own record which transactions have committed, and
+# when, in the attempts themselves. Returns violations, of kinds "false refusal" and "lost
+# commit": a client was told the opposite.
+sub settle
+{
+	my ($self, $run, @attempts) = @_;
+	my (%committed, @violations);
+	foreach my $server ($run->servers)
+	{
+		my $rows = $server->value(
+			'SELECT id, extract(epoch FROM pg_xact_commit_timestamp(xmin)) FROM attempts');
+		$committed{$1} = $2 while $rows =~ /^(.*)\|(.*)$/mg;
+	}
+	foreach my $attempt (grep { $_->{kind} eq 'sql' } @attempts)
+	{
+		my $at = delete $committed{ $attempt->{id} };
+		if (defined $at)
+		{
+			$attempt->{commit_at} = $at - $attempt->{clock};
+			push @violations, {
+				kind => 'false refusal',
+				text => "$attempt->{id} was told '$attempt->{outcome}', but has committed" }
+			  unless $attempt->{outcome} =~ /^(?:committed|unknown)$/;
+			$attempt->{outcome} = 'committed';
+		}
+		elsif ($attempt->{outcome} eq 'committed')
+		{
+			push @violations, { kind => 'lost commit', text => "$attempt->{id} was told that it had committed" };
+		}
+		elsif ($attempt->{outcome} eq 'unknown')
+		{
+			$attempt->{outcome} = 'aborted';
+		}
+	}
+	return @violations;
+}
+
+1;
