@@ -27,6 +27,8 @@
 #
 # For those who publish zklock, see CONTRIBUTING.md:
 #
+#   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
+#   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
 #   make deb-test        ... installed, used, upgraded and removed in a clean Debian
 
@@ -114,7 +116,7 @@ fault-stage:
 PREVIOUS_STAGE = $(BUILD)/previous/stage-$(VERSION)-$(PREVIOUS)
 previous-stage: | $(PREVIOUS_STAGE)
 $(PREVIOUS_STAGE):
-	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
+	@[ -e .git ] && git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
 	echo "building zklock $(PREVIOUS_VERSION)"; \
 	rm -rf $(BUILD)/previous && mkdir -p $(BUILD)/previous/$(OBJ) && \
 	git archive $(PREVIOUS) Makefile zklock.control src zklock--$(PREVIOUS_VERSION).sql | \
@@ -185,6 +187,15 @@ cppcheck:
 		--include=test/cppcheck.h \
 		-Isrc -DPG_VERSION_NUM=150000 src test/unit test/fuzz
 
+TAG ?=
+dist:
+	@test/install-deps dist
+	@tools/make-dist $(BUILD)/dist $(TAG)
+
+dist-test:
+	@test/install-deps build demo test dist
+	@tools/check-dist $(BUILD)/dist-test
+
 deb:
 	@test/install-deps build deb
 	@debian/tools/build-packages $(BUILD)/deb
@@ -209,4 +220,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants test-asan lint \
-	format-check warnings storeys fault-check cppcheck deb deb-test fuzz fuzz-answers format
+	format-check warnings storeys fault-check cppcheck dist dist-test \
+	deb deb-test fuzz fuzz-answers format

@@ -53,6 +53,8 @@
 
 #define RESTART_SECONDS 1
 
+static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity */
+
 /* ------------------------------------------------------------------------
  * Ends of the process
  * ------------------------------------------------------------------------
@@ -157,16 +159,29 @@ sleep_time(void)
 	return next < 0 ? -1 : Max(next - zklock_now_ms(), 0);
 }
 
+/* Sleeps until there is something to do, if there is not already. */
+static void
+sleep_between_rounds(WaitEventSet *events)
+{
+	WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
+	int		  n;
+
+	if (!zk_client_may_sleep())
+		return;
+	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred), sleep_event);
+	for (int i = 0; i < n; i++)
+	{
+		if (occurred[i].events & WL_SOCKET_READABLE)
+			zk_client_woken();
+	}
+}
+
 /* src/README describes a round. */
 static void
 main_loop(WaitEventSet *events)
 {
-	uint32 wait_event = compat_wait_event("ZklockWorkerMain");
-
 	for (;;)
 	{
-		WaitEvent occurred;
-
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -188,7 +203,7 @@ main_loop(WaitEventSet *events)
 		attend_settings();
 		worker_obstacle_attend();
 
-		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
+		sleep_between_rounds(events);
 	}
 }
 
@@ -236,6 +251,7 @@ zklock_worker_main(Datum arg)
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();
 
+	sleep_event = compat_wait_event("ZklockWorkerMain");
 	main_loop(events);
 }
 

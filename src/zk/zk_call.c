@@ -186,7 +186,7 @@ send_call(Call *call)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
 
-		zk_event_push(&event);
+		zk_event_push(&event, EVENT_AT_ONCE);
 	}
 }
 

@@ -52,6 +52,8 @@ extern bool	 zk_client_close(void);
 extern void	 zk_client_leave(void);
 extern void	 zk_client_set_acl(ZkAcl acl);
 extern int64 zk_client_next_wakeup(void);
+extern bool	 zk_client_may_sleep(void);
+extern void	 zk_client_woken(void);
 extern void	 zk_client_dispatch(void);
 extern void	 zk_client_check_addresses(void);
 extern bool	 zk_client_addresses_changed(void);
