@@ -48,6 +48,7 @@ subtest 'two sessions lock two paths in opposite orders' => sub {
 	my $log = $a->log_since($mark);
 	like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]} waits for /, 'the log tells the cycle');
 	like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\) AS victim\n/, 'and what one runs');
+	is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
 	like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs');
 	clean();
 };
