@@ -21,6 +21,7 @@
 #include "postmaster/autovacuum.h"
 #include "replication/walsender.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
@@ -74,6 +75,21 @@ compat_my_proc_number(void)
 #endif
 }
 
+/*
+ * 15: how many backends there can be is known when shared memory is requested;
+ * before, it follows from the same settings.  Processes are numbered below this.
+ */
+static inline int
+compat_max_processes(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+#else
+	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes +
+		   max_wal_senders + NUM_AUXILIARY_PROCS;
+#endif
+}
+
 /* 17: a WaitEventSet belongs to a resource owner, NULL for the process. */
 static inline WaitEventSet *
 compat_create_wait_event_set(int nevents)
@@ -107,17 +123,6 @@ compat_wait_event(const char *name)
 #if PG_VERSION_NUM >= 150000
 #define COMPAT_HAVE_SHMEM_REQUEST_HOOK 1
 #endif
-
-/* 15: how many regular processes there can be is known when shared memory is requested. */
-static inline int
-compat_max_backends(void)
-{
-#if PG_VERSION_NUM >= 150000
-	return MaxBackends;
-#else
-	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes + max_wal_senders;
-#endif
-}
 
 /* 15: the prefix of an extension's settings is reserved under this name. */
 #if PG_VERSION_NUM < 150000
@@ -154,6 +159,32 @@ compat_find_setting(const char *name)
 	while (strcmp(settings[i]->name, name) != 0)
 		i++;
 	return settings[i];
+#endif
+}
+
+/* 14: a process's flags are its own; before, they are in an array of their own. */
+static inline bool
+compat_is_autovacuum(const PGPROC *proc)
+{
+#if PG_VERSION_NUM >= 140000
+	return (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0;
+#else
+	return (ProcGlobal->allPgXact[proc->pgprocno].vacuumFlags & PROC_IS_AUTOVACUUM) != 0;
+#endif
+}
+
+/*
+ * Tells one wait for a lock from the next of the same process.  14: by when it
+ * began; before, by the transaction, in which a process hardly waits twice for the
+ * same lock.
+ */
+static inline uint64
+compat_lock_wait_identity(const LockInstanceData *waiting)
+{
+#if PG_VERSION_NUM >= 140000
+	return (uint64) waiting->waitStart;
+#else
+	return waiting->lxid;
 #endif
 }
 

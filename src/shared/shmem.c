@@ -20,6 +20,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -56,10 +57,11 @@ shared_size(void)
 void
 zklock_shmem_request(void)
 {
-	RequestAddinShmemSpace(shared_size());
-	RequestAddinShmemSpace(election_table_size(compat_max_backends()));
+	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
+	stats_request();
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -68,6 +70,7 @@ zklock_shmem_startup(void)
 {
 	ZklockShared  *shared;
 	ElectionTable *elections;
+	StatsShared	  *stats;
 	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -81,11 +84,11 @@ zklock_shmem_startup(void)
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
-		ShmemInitStruct("zklock elections", election_table_size(compat_max_backends()), &found);
+		ShmemInitStruct("zklock elections", election_table_size(compat_max_processes()), &found);
 	if (!found)
 	{
-		memset(elections, 0, election_table_size(compat_max_backends()));
-		election_table_init(elections, compat_max_backends());
+		memset(elections, 0, election_table_size(compat_max_processes()));
+		election_table_init(elections, compat_max_processes());
 	}
 	election_table = elections;
 	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
@@ -95,6 +98,12 @@ zklock_shmem_startup(void)
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
 	entry_pool = &shared->entries;
+
+	/* Apart, since it has as many slots as there are processes */
+	stats = ShmemInitStruct("zklock statistics", stats_size(), &found);
+	if (!found)
+		memset(stats, 0, stats_size());
+	stats_attach(stats, found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -167,7 +167,8 @@ test_one_leads(void)
 		int standing = 0;
 
 		stands[chosen] = !stands[chosen] || random() % 2 == 0;
-		candidates[chosen] = (RecipePeer) CANDIDATE(sequence++, ELECTION_LATCH);
+		candidates[chosen] = (RecipePeer) CANDIDATE(sequence, ELECTION_LATCH);
+		sequence++;
 		for (int i = 0; i < CLIENTS; i++)
 		{
 			RecipePeer others[CLIENTS];
