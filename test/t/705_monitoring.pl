@@ -20,7 +20,8 @@ plan skip_all => 'Prometheus and sql_exporter are not installed' unless Zklock::
 
 my $files = dirname(__FILE__) . '/../../monitoring';
 my $zk    = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('main', zookeeper => $zk, conf => [q(zklock.session_timeout = '4s')]);
+my $server = Zklock::Server->new('main', zookeeper => $zk,
+	conf => [ q(zklock.session_timeout = '4s'), q(listen_addresses = '127.0.0.1') ]);
 $server->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
 my $exporter   = Zklock::Monitoring->exporter($server, 'monitor');
 my $prometheus = Zklock::Monitoring->prometheus($exporter);
@@ -44,11 +45,15 @@ subtest 'locks that are held, waited for and lost are counted, and a loss is an 
 	$zk->shell->delete("/watched/a/$lock->{node}");
 	my $alert = $prometheus->wait_alert('ZklockLockLost');
 	is($alert->{labels}{severity}, 'critical', 'the alert fires');
-	like($alert->{annotations}{summary}, qr/^1 locks of sessions on main are lost$/, 'and says where');
+	like($alert->{annotations}{summary}, qr/^1 locks of sessions on 127\.0\.0\.1:\d+ are lost$/, 'and says where');
 	$s{holder}->query('SELECT zk_unlock_all()');
 	is($s{waiter}->finish, 't', 'the one who waited holds the lock');
 	ok($prometheus->wait_no_alert('ZklockLockLost'), 'and the alert ends when the lock is released');
 	$s{waiter}->query('SELECT zk_unlock_all()');
+	$prometheus->wait_alert('ZklockLocksWereLost');
+	my ($row) = $prometheus->query('sum(sql_zklock_stats{col="waits"})');
+	$prometheus->wait_value('sum(sql_zklock_waits{le="+Inf"})', $row->{value});
+	$prometheus->wait_value('count(sql_zklock_paths{path="/watched/a", col="longest_wait_seconds"})', 1);
 };
 
 subtest 'each query of the dashboard has an answer' => sub {

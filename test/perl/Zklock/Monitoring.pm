@@ -15,6 +15,7 @@ Zklock::Monitoring - sql_exporter and Prometheus, as in the directory monitoring
   $prometheus->wait_no_alert('ZklockLockLost');
   my @series = $prometheus->query('up');                # { metric => {...}, value => ... }
 
+The server listens on 127.0.0.1 (listen_addresses), as the exporter's label "host" is the name that it connects to.
 Both are Debian's programs, run with this project's files: the exporter with its own connection,
 and a second instead of 15 between two looks. C<installed> tells whether they are there.
 
@@ -55,7 +56,7 @@ sub exporter
 	my ($class, $server, $user) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir('exporter');
 	my $config    = slurp_file("$files/sql_exporter.yml");
-	my $url       = sprintf('postgres://%s@%s/postgres?host=%s&port=%d&sslmode=disable', $user, $server->name, $server->host, $server->port);
+	my $url       = sprintf('postgres://%s@127.0.0.1:%d/postgres?sslmode=disable', $user, $server->port);
 	$config =~ s/^  - postgres:.*$/  - '$url'/m or croak 'no connection in sql_exporter.yml';
 	$config =~ s/^  interval: .*$/  interval: 1s/m or croak 'no interval in sql_exporter.yml';
 	append_to_file("$directory/exporter.yml", $config);
