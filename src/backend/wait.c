@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "backend/deadlock.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
 #include "backend/request.h"
@@ -114,6 +115,7 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->start = wait->start_us / 1000;
 	wait->absent_since = -1;
 	wait->logged = false;
+	wait->look_at = DeadlockTimeout;
 }
 
 /* Ends a wait that was successful. */
@@ -217,6 +219,8 @@ sleep_time(const Wait *wait, const Answer *answer, int64 waited)
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
+	if (wait->timeout_ms != LOCK_NO_WAIT)
+		sleep = Min(sleep, wait->look_at - waited);
 	if (log_lock_waits && !wait->logged)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
@@ -225,6 +229,16 @@ sleep_time(const Wait *wait, const Answer *answer, int64 waited)
 		wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
+}
+
+/* Looks for a deadlock if that is due, which raises an error if there is one. */
+static void
+look_for_deadlock(Wait *wait, int index, int64 waited)
+{
+	if (wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
+		return;
+	deadlock_check(index);
+	wait->look_at = waited + DeadlockTimeout;
 }
 
 /* The wait that is under way, or NULL. */
@@ -303,6 +317,7 @@ wait_for_decision(Wait *wait, int index)
 			log_wait(wait, "still waiting for", index);
 			wait->logged = true;
 		}
+		look_for_deadlock(wait, index, waited);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}

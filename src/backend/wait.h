@@ -21,6 +21,7 @@ typedef struct Wait
 	int64		start_us;	  /* the same, for the statistics */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	bool		logged;		  /* for log_lock_waits */
+	int64		look_at;	  /* for a deadlock, ms after the start */
 } Wait;
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
