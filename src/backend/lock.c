@@ -41,6 +41,10 @@ ask_for_lock(LockHold *lock, LockScope scope, int64 timeout_ms)
 
 	wait_begin(&wait, path, lock->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
 			   timeout_ms);
+
+	/* Two sessions that hold the shared lock and want more wait for each other at once. */
+	if (lock->mode == LOCK_MODE_EXCLUSIVE && lock->path->locks[LOCK_MODE_SHARED].hold.entry != NO_ENTRY)
+		wait.look_at = 0;
 	if (!hold_acquire(&lock->hold, &request, &wait))
 		return false;
 	wait_end(&wait);
@@ -300,6 +304,13 @@ lock_release_all(HandoverList *awaited)
  * Fencing tokens
  * ------------------------------------------------------------------------
  */
+
+/* Does this session hold a lock on a path, in either mode? */
+bool
+lock_is_held(const char *path)
+{
+	return lock_table_find(path, LOCK_MODE_EXCLUSIVE) || lock_table_find(path, LOCK_MODE_SHARED);
+}
 
 /*
  * The fencing token of the exclusive lock this session holds on a path, else
