@@ -3,7 +3,40 @@
  *		Locking and unlocking paths.
  *
  * The first acquisition of a lock asks the worker; further ones only count.
- * Several locks are taken together or not at all, and given back together.
+ * Several locks are taken all or none, and given back together.
+ *
+ * A set of locks has an order, which is everybody's: that of the bytes of the
+ * paths.  Who waits for a lock while it holds only such as come before it cannot
+ * be in a circle of others who do the same.  But to ask for one when the one
+ * before is granted takes a round trip for each.  So those that are free are
+ * taken together:
+ *
+ *	together	All are asked for at once, and none of these requests waits for
+ *				another holder: the worker grants each, or refuses it, when
+ *				ZooKeeper has answered.  So whatever has been granted, nobody is
+ *				kept waiting for longer than that takes, in whatever order.
+ *	alone		The first that was refused is waited for, like a single lock.
+ *				Before it is asked for, all locks of the set behind it have been
+ *				given back.  So while a lock of the set is waited for, only
+ *				such as come before it are held, and none is asked for.
+ *	together	Then those behind it, but not more of them than were granted last
+ *				time (two at least), and twice as many each time that all are.
+ *
+ * The last rule bounds the work for a set of which much is taken: but for the
+ * first time, no more is asked for than twice what was just had.
+ *
+ * Before a lock is waited for, the worker must be done with those that were
+ * given back, as they count among the session's share until then; and the
+ * session's own node of the same path is out of its way.  That depends on
+ * ZooKeeper, not on other holders.
+ *
+ * A call that must not wait for others asks for all together and is done.  Its
+ * requests look at a path before they have a node created there; those of a
+ * call that waits do not, as they are right in most cases.
+ *
+ * However a call ends, by a timeout, an error or a cancellation at any moment,
+ * PG_FINALLY gives back what is asked for or granted, and then what has been
+ * counted; and what was held before, as often as before, is held.
  *
  * Runs in: backends.  What is held is in lock_table.c.
  *
@@ -26,25 +59,31 @@
  * ------------------------------------------------------------------------
  */
 
-/* Asks the worker for a lock, and waits for its answer. */
-static bool
-ask_for_lock(LockHold *lock, LockScope scope, int64 timeout_ms)
+/* How a call asks for a lock. */
+typedef enum Asking
 {
-	const char		*path = lock->hold.path;
-	ContenderRequest request = {.kind = CONTENDER_LOCK,
-								.path = path,
-								.mode = lock->mode,
-								.scope = scope,
-								.nowait = timeout_ms == LOCK_NO_WAIT,
-								.since = GetCurrentTimestamp()};
-	Wait			 wait;
+	ASK_AND_WAIT, /* for other holders, too */
+	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
+	ASK_AND_GRAB  /* likewise, but do not look */
+} Asking;
 
-	wait_begin(&wait, path, lock->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-			   timeout_ms);
-	if (!hold_acquire(&lock->hold, &request, &wait))
-		return false;
-	wait_end(&wait);
-	return true;
+static ContenderRequest
+request_for(const LockHold *lock, LockScope scope, Asking asking)
+{
+	return (ContenderRequest){.kind = CONTENDER_LOCK,
+							  .path = lock->hold.path,
+							  .mode = lock->mode,
+							  .scope = scope,
+							  .nowait = asking != ASK_AND_WAIT,
+							  .eager = asking == ASK_AND_GRAB,
+							  .since = GetCurrentTimestamp()};
+}
+
+static void
+begin_wait(Wait *wait, const LockHold *lock, int64 timeout_ms)
+{
+	wait_begin(wait, lock->hold.path,
+			   lock->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock", timeout_ms);
 }
 
 /* Raises an error unless a lock may be acquired once more. */
@@ -60,29 +99,54 @@ check_may_acquire(const LockHold *lock, LockScope scope)
 							   display_path(hold->path))));
 }
 
-/* Acquires one lock.  Errors and timeouts leave nothing behind. */
+/*
+ * Makes ready to acquire a lock: what follows cannot fail once it is granted.
+ * Returns false if the session has no entry for it yet, and must ask.
+ */
 static bool
-acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms)
+prepare(LockHold *lock, LockScope scope)
+{
+	Hold *hold = &lock->hold;
+	Hold *exclusive = &lock->path->locks[LOCK_MODE_EXCLUSIVE].hold;
+	Hold *shared = &lock->path->locks[LOCK_MODE_SHARED].hold;
+	Hold *other = hold == exclusive ? shared : exclusive;
+	int	  held = hold->entry != NO_ENTRY ? hold->entry : other->entry;
+
+	/* Nothing is to be built on a lost lock. */
+	if (held != NO_ENTRY && entry_is_lost(held))
+		request_report_lost(held, hold->path);
+	check_may_acquire(lock, scope);
+	lock_table_reserve(lock, scope);
+	if (shared->entry == NO_ENTRY && hold == shared && exclusive->entry != NO_ENTRY)
+		hold_borrow(shared, exclusive);
+	return hold->entry != NO_ENTRY;
+}
+
+/*
+ * Acquires one lock, when the worker is done with what was given up, and forgets
+ * that.  Errors and timeouts leave nothing behind.
+ */
+static bool
+acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms, HandoverList *given_up)
 {
 	LockHold	 *lock = lock_table_enter(target->path, target->mode);
-	Hold		 *hold = &lock->hold;
-	Hold		 *exclusive = &lock->path->locks[LOCK_MODE_EXCLUSIVE].hold;
-	Hold		 *shared = &lock->path->locks[LOCK_MODE_SHARED].hold;
-	Hold		 *other = hold == exclusive ? shared : exclusive;
 	volatile bool granted = false;
 
 	PG_TRY();
 	{
-		int held = hold->entry != NO_ENTRY ? hold->entry : other->entry;
+		Wait wait;
 
-		/* Nothing is to be built on a lost lock. */
-		if (held != NO_ENTRY && entry_is_lost(held))
-			request_report_lost(held, target->path);
-		check_may_acquire(lock, scope);
-		lock_table_reserve(lock, scope);
-		if (shared->entry == NO_ENTRY && hold == shared && exclusive->entry != NO_ENTRY)
-			hold_borrow(shared, exclusive);
-		granted = hold->entry != NO_ENTRY || ask_for_lock(lock, scope, timeout_ms);
+		begin_wait(&wait, lock, timeout_ms);
+		if (hold_wait_given_up(given_up, &wait))
+		{
+			ContenderRequest request =
+				request_for(lock, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
+
+			given_up->n = 0;
+			granted = prepare(lock, scope) || hold_acquire(&lock->hold, &request, &wait);
+			if (granted)
+				wait_end(&wait);
+		}
 	}
 	PG_FINALLY();
 	{
@@ -106,15 +170,15 @@ time_left(int64 timeout_ms, int64 start)
 }
 
 /*
- * Undoes the first n locks of a set, which the current subtransaction has just
+ * Undoes the first n locks of an array, which the current subtransaction has just
  * acquired, the last first.  Cannot fail, does not wait.
  */
 static void
-undo(const LockSet *set, int n, LockScope scope)
+undo(const LockTarget *targets, int n, LockScope scope)
 {
 	while (n-- > 0)
 	{
-		LockHold *lock = lock_table_find(set->targets[n].path, set->targets[n].mode);
+		LockHold *lock = lock_table_find(targets[n].path, targets[n].mode);
 
 		if (lock == NULL)
 			continue;
@@ -136,6 +200,72 @@ check_still_held(const LockSet *set)
 	}
 }
 
+/* Asks for a lock, unless the session has it, together with others. */
+static void
+ask_together(LockHold *lock, LockScope scope, Asking asking)
+{
+	ContenderRequest request = request_for(lock, scope, asking);
+
+	if (!prepare(lock, scope))
+		hold_ask(&lock->hold, &request);
+}
+
+/* The answer to that. */
+static bool
+is_granted(const LockHold *lock, int64 timeout_ms)
+{
+	Wait wait;
+
+	if (hold_is_acquired(&lock->hold) || lock->hold.borrowed)
+		return true;
+	begin_wait(&wait, lock, timeout_ms);
+	return hold_wait(&lock->hold, &wait);
+}
+
+/*
+ * Acquires the first n locks of an array together, as far as they are free.
+ * "given_up" gets those that are given back, and has room for two for each.
+ *
+ * Returns how many were acquired: all before the first that was not free, or for
+ * which there was no time.  Errors leave nothing behind.
+ */
+static int
+acquire_together(const LockTarget *targets, int n, LockScope scope, int64 timeout_ms,
+				 HandoverList *given_up)
+{
+	int64		 start = zklock_now_ms();
+	LockHold   **locks = palloc(n * sizeof(LockHold *));
+	volatile int entered = 0;
+	volatile int acquired = 0;
+
+	PG_TRY();
+	{
+		for (int i = 0; i < n; i++)
+		{
+			locks[i] = lock_table_enter(targets[i].path, targets[i].mode);
+			entered++;
+			ask_together(locks[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
+		}
+		while (acquired < n && is_granted(locks[acquired], time_left(timeout_ms, start)))
+		{
+			lock_table_count(locks[acquired], scope);
+			acquired++;
+		}
+	}
+	PG_CATCH();
+	{
+		for (int i = entered - 1; i >= acquired; i--)
+			(void) lock_table_settle(locks[i]->path, NULL);
+		undo(targets, acquired, scope);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	for (int i = n - 1; i >= acquired; i--)
+		(void) lock_table_settle(locks[i]->path, given_up);
+	pfree(locks);
+	return acquired;
+}
+
 /*
  * Acquires all locks of a set, or none.
  *
@@ -149,15 +279,39 @@ bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
 	int64		  start = zklock_now_ms();
+	int			  most = set->n; /* that are asked for together */
+	HandoverList  given_up;
 	volatile int  acquired = 0;
 	volatile bool complete = false;
 
 	transaction_start_session();
+	handover_list_init(&given_up, 2 * set->n);
 	PG_TRY();
 	{
-		while (acquired < set->n &&
-			   acquire_one(&set->targets[acquired], scope, time_left(timeout_ms, start)))
-			acquired++;
+		while (acquired < set->n)
+		{
+			const LockTarget *next = &set->targets[acquired];
+			int				  n = Min(most, set->n - acquired);
+			int				  free = 0;
+
+			if (n > 1)
+			{
+				free = acquire_together(next, n, scope, time_left(timeout_ms, start), &given_up);
+				acquired += free;
+				next += free;
+			}
+			if (n > 1 && free == n)
+				most *= 2;
+			else if (n > 1 && timeout_ms == LOCK_NO_WAIT)
+				break;
+			else if (acquire_one(next, scope, time_left(timeout_ms, start), &given_up))
+			{
+				acquired++;
+				most = Max(free, 2);
+			}
+			else
+				break;
+		}
 		if (acquired == set->n)
 			check_still_held(set);
 		complete = acquired == set->n;
@@ -165,9 +319,10 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	PG_FINALLY();
 	{
 		if (!complete)
-			undo(set, acquired, scope);
+			undo(set->targets, acquired, scope);
 	}
 	PG_END_TRY();
+	pfree(given_up.handovers);
 	return complete;
 }
 
@@ -219,20 +374,22 @@ release_one(LockHold *lock, HandoverList *awaited)
 }
 
 /*
- * Undoes one session-level acquisition of each lock of a set, the last first, or
- * of none if one is not held.  Then waits until those that are not acquired any
- * more are free for everyone, or free to share if downgraded.
+ * Undoes one session-level acquisition of each lock of a set, the last first.
+ * Then waits until those that are not acquired any more are free for everyone,
+ * or free to share if downgraded.
  *
  * Nothing can fail between the first and the last, so a cancellation finds all
  * of them undone, and ends the wait only.
  *
+ *	rule	what becomes of the others if one is not held
+ *
  * Returns false, with a warning, if a lock was not held or was lost.
  */
 bool
-lock_release(const LockSet *set)
+lock_release(const LockSet *set, ReleaseRule rule)
 {
 	LockHold   **locks = palloc(set->n * sizeof(LockHold *));
-	bool		*lost = palloc(set->n * sizeof(bool));
+	bool		*lost = palloc0(set->n * sizeof(bool));
 	bool		 good = true;
 	HandoverList awaited;
 
@@ -242,10 +399,13 @@ lock_release(const LockSet *set)
 		locks[i] = find_held(&set->targets[i]);
 		good &= locks[i] != NULL;
 	}
-	if (!good)
+	if (!good && rule == RELEASE_ALL_OR_NONE)
 		return false;
 	for (int i = set->n - 1; i >= 0; i--)
-		lost[i] = release_one(locks[i], &awaited);
+	{
+		if (locks[i])
+			lost[i] = release_one(locks[i], &awaited);
+	}
 	for (int i = set->n - 1; i >= 0; i--)
 	{
 		if (lost[i])

@@ -23,8 +23,15 @@ typedef struct LockSet
 	int			n;
 } LockSet;
 
+/* If one lock of a set is not held, are the others released? */
+typedef enum ReleaseRule
+{
+	RELEASE_ALL_OR_NONE,
+	RELEASE_WHAT_IS_HELD
+} ReleaseRule;
+
 extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(const LockSet *set);
+extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
 extern void	 lock_release_all(HandoverList *awaited);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);

@@ -131,7 +131,8 @@ typedef struct Answer
 
 /*
  * What was granted under a lease that has lapsed may be gone by now; what was
- * granted for a time that is over is lost.  Read in this order: a lease that was seen before is the lock's own.
+ * granted for a time that is over is lost.  Read in this order: a lease that was
+ * seen before is the lock's own.
  */
 static Answer
 look(ContenderEntry *entry)
@@ -152,8 +153,19 @@ look(ContenderEntry *entry)
 }
 
 /*
+ * Is it no more than that a request which does not wait was not granted?  An
+ * eager one is made again then, by a call that can wait until ZooKeeper is back.
+ */
+static bool
+is_mere_refusal(int index, ContenderFailure failure)
+{
+	return failure == FAILURE_BUSY ||
+		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
+}
+
+/*
  * Has the worker decided?  Then *granted tells; a refusal is an error, but for
- * that of a call that does not wait.
+ * that of a request that does not wait.
  *
  * A turn that was lost is as good as one that is held: it brings order only.
  */
@@ -172,20 +184,15 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
 		request_report_lost(index, wait->path);
 	if (answer->state != CONTENDER_FAILED)
 		return false;
-	if (answer->failure != FAILURE_BUSY)
+	if (!is_mere_refusal(index, answer->failure))
 		request_report_failure(index, wait->path, answer->failure, answer->code);
 	return true;
 }
 
-/*
- * Has the timeout passed?  If there was nobody to answer, that is an error.  A
- * call that does not wait is answered by the worker, if it can.
- */
+/* Has the timeout passed?  If there was nobody to answer, that is an error. */
 static bool
-is_out_of_time(const Wait *wait, const Answer *answer, int64 waited)
+is_out_of_time(const Wait *wait, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT && !answer->lease_holds)
-		request_report_unreachable(wait->path);
 	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
 		return false;
 	if (!zklock_connected())
@@ -248,7 +255,11 @@ wait_for_entry(Wait *wait, int index)
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
 		check_for_interrupts(wait);
-		if (is_out_of_time(wait, &answer, waited))
+
+		/* A call that does not wait is answered by the worker, if it can. */
+		if (wait->timeout_ms == LOCK_NO_WAIT && !answer.lease_holds)
+			request_report_unreachable(wait->path);
+		if (is_out_of_time(wait, waited))
 			return false;
 		watch_worker(wait, waited);
 		if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
@@ -258,5 +269,37 @@ wait_for_entry(Wait *wait, int index)
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+	}
+}
+
+/*
+ * Waits, as part of a wait, until the worker is done with all that was given up,
+ * be it when ZooKeeper is back.
+ *
+ * Returns false if the timeout has passed.
+ */
+bool
+wait_for_handovers(Wait *wait, const HandoverList *list)
+{
+	int done = 0;
+
+	for (;;)
+	{
+		int64 waited;
+
+		ResetLatch(MyLatch);
+		while (done < list->n &&
+			   entry_is_settled(list->handovers[done].entry, list->handovers[done].generation))
+			done++;
+		if (done == list->n)
+			return true;
+		waited = zklock_now_ms() - wait->start;
+		check_for_interrupts(wait);
+		if (is_out_of_time(wait, waited))
+			return false;
+		watch_worker(wait, waited);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+						 wait->timeout_ms > 0 ? Min(LOOK_MS, wait->timeout_ms - waited) : LOOK_MS,
+						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }

@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
+#include "backend/handover.h"
 #include "recipes/recipe.h"
 
 /* A call that waits */
@@ -22,6 +23,7 @@ typedef struct Wait
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
+extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
 extern void wait_end(const Wait *wait);
 
 #endif /* ZKLOCK_WAIT_H */

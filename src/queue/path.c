@@ -122,9 +122,9 @@ arrival_is_refused(Contender *c)
 
 /*
  * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, or if it might join a run behind which others may stand.  A
- * contender that needs no listing of its own still must not overtake those
- * that wait for one.
+ * for holders, unless it is eager, or if it might join a run behind which others
+ * may stand.  A contender that needs no listing of its own still must not
+ * overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
@@ -132,7 +132,7 @@ path_arrive(Path *path, Contender *c)
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look = entry_of(c)->request.nowait ||
+	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
 					 (last && run_is_open(last, &request) && !run_is_fresh(last));
 
 	c->path = path;

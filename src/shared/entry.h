@@ -113,6 +113,7 @@ typedef struct EntryRequest
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
 	bool		  nowait;	   /* never wait for another holder */
+	bool		  eager;	   /* and have a node created without a look at the path first */
 	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */

@@ -236,7 +236,7 @@ unlock_one(FunctionCallInfo fcinfo, LockMode mode)
 	LockTarget target;
 	LockSet	   set = path_argument(fcinfo, ANY_PATH, mode, &target);
 
-	PG_RETURN_BOOL(lock_release(&set));
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_ALL_OR_NONE));
 }
 
 /* Those that are held are unlocked even if others are not.  True if all were. */
@@ -244,15 +244,8 @@ static Datum
 unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
 {
 	LockSet set = paths_argument(fcinfo, ANY_PATH, mode);
-	bool	all = true;
 
-	for (int i = set.n - 1; i >= 0; i--)
-	{
-		LockSet one = {.targets = &set.targets[i], .n = 1};
-
-		all &= lock_release(&one);
-	}
-	PG_RETURN_BOOL(all);
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_WHAT_IS_HELD));
 }
 
 /*
