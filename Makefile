@@ -20,6 +20,9 @@
 #                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
+#   make bench           measure against the alternatives; writes doc/benchmarks.md
+#                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
+#                        and QUICK=1, of a few minutes, write into build/bench/ instead)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
@@ -64,7 +67,7 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 3
 TESTS ?=
 SLOW ?=
@@ -143,6 +146,20 @@ mutants:
 	@test/install-deps build demo test
 	@test/fault-table find
 
+# What is measured in part is no document.
+BENCH = $(BUILD)/bench
+ONLY ?=
+PLACES ?= $(if $(QUICK),memory)
+bench:
+	@test/install-deps build demo test bench
+	@$(MAKE) --no-print-directory stage
+	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
+		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
+		test/run-tap test/bench/bench.pl || status=$$?; \
+	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),$(BENCH),doc) && exit $$status
+
 test-asan:
 	@test/install-deps build demo test
 	@echo "building zklock with sanitizers"
@@ -219,6 +236,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants test-asan lint \
+.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants bench test-asan lint \
 	format-check warnings storeys fault-check cppcheck dist dist-test \
 	deb deb-test fuzz fuzz-answers format

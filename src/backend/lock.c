@@ -137,7 +137,7 @@ acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms, Handove
 		Wait wait;
 
 		begin_wait(&wait, lock, timeout_ms);
-		if (hold_wait_given_up(given_up, &wait))
+		if (hold_wait_given_up(&lock->hold, given_up, &wait))
 		{
 			ContenderRequest request =
 				request_for(lock, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);

@@ -38,6 +38,7 @@
 #include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "worker/errands.h"
@@ -114,6 +115,15 @@ on_complaint(const char *message, ZkComplaint complaint)
 	session_status_set_error(message);
 	if (complaint == ZK_COMPLAINT_FIRST)
 		ereport(LOG, (errmsg_internal("%s", message)));
+}
+
+/* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
+static void
+on_answered(ZkOutcome outcome, int64 us)
+{
+	stats_requested(outcome == ZK_UNKNOWN || outcome == ZK_REFUSED ? STATS_REQUEST_FAILED
+																   : STATS_REQUEST_ANSWERED,
+					us);
 }
 
 static void
@@ -219,6 +229,7 @@ zklock_worker_main(Datum arg)
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = queue_watch,
 												.malformed = on_malformed,
+												.answered = on_answered,
 												.complaint = on_complaint,
 												.tick_time = lease_tick_time_is};
 	WaitEventSet				  *events;

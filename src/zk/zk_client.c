@@ -118,7 +118,9 @@ static bool addresses_changed; /* the servers' names mean others than the handle
 int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
-	ZkCallsCallbacks for_calls = {.send = zk_connection_send, .malformed = callbacks_->malformed};
+	ZkCallsCallbacks for_calls = {.send = zk_connection_send,
+								  .malformed = callbacks_->malformed,
+								  .answered = callbacks_->answered};
 
 	callbacks = *callbacks_;
 	zk_log_start(callbacks.complaint);

@@ -9,6 +9,7 @@
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
+#include "zk/zk_error.h"
 #include "zk/zk_log.h"
 #include "zk/zk_session.h"
 
@@ -38,6 +39,9 @@ typedef struct ZkClientCallbacks
 
 	/* An answer makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
+
+	/* A call that was sent has been answered, or given up, after so long, us. */
+	void (*answered)(ZkOutcome outcome, int64 us);
 
 	/* A complaint about a server. */
 	ZkComplaintHandler complaint;
