@@ -42,12 +42,6 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  * ------------------------------------------------------------------------
  */
 
-static int
-compare_targets(const void *a, const void *b)
-{
-	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
-}
-
 /* The set that consists of the path argument of a function; *target is part of it. */
 static LockSet
 path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, LockTarget *target)
@@ -91,10 +85,10 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		set.targets[i].path = argument_to_path(DatumGetTextPP(elements[i]), rule);
 		set.targets[i].mode = mode;
 	}
-	qsort(set.targets, n, sizeof(LockTarget), compare_targets);
+	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
 	for (int i = 0; i < n; i++)
 	{
-		if (i == 0 || compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
+		if (i == 0 || lock_compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
 			set.targets[set.n++] = set.targets[i];
 	}
 	return set;
