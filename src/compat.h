@@ -21,6 +21,7 @@
 #include "postmaster/autovacuum.h"
 #include "replication/walsender.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
@@ -158,6 +159,32 @@ compat_find_setting(const char *name)
 	while (strcmp(settings[i]->name, name) != 0)
 		i++;
 	return settings[i];
+#endif
+}
+
+/* 14: a process's flags are its own; before, they are in an array of their own. */
+static inline bool
+compat_is_autovacuum(const PGPROC *proc)
+{
+#if PG_VERSION_NUM >= 140000
+	return (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0;
+#else
+	return (ProcGlobal->allPgXact[proc->pgprocno].vacuumFlags & PROC_IS_AUTOVACUUM) != 0;
+#endif
+}
+
+/*
+ * Tells one wait for a lock from the next of the same process.  14: by when it
+ * began; before, by the transaction, in which a process hardly waits twice for the
+ * same lock.
+ */
+static inline uint64
+compat_lock_wait_identity(const LockInstanceData *waiting)
+{
+#if PG_VERSION_NUM >= 140000
+	return (uint64) waiting->waitStart;
+#else
+	return waiting->lxid;
 #endif
 }
 

@@ -17,7 +17,6 @@
 #include "backend/request.h"
 #include "shared/lease_state.h"
 #include "shared/shmem.h"
-
 /* ------------------------------------------------------------------------
  * Unlocking
  * ------------------------------------------------------------------------
@@ -152,6 +151,13 @@ lock_release_all(HandoverList *awaited)
  * Fencing tokens
  * ------------------------------------------------------------------------
  */
+
+/* Does this session hold a lock on a path, in either mode? */
+bool
+lock_is_held(const char *path)
+{
+	return lock_table_find(path, LOCK_MODE_EXCLUSIVE) || lock_table_find(path, LOCK_MODE_SHARED);
+}
 
 /*
  * The fencing token of the exclusive lock this session holds on a path, else

@@ -19,6 +19,7 @@ typedef enum ReleaseRule
 
 extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
 extern void	 lock_release_all(HandoverList *awaited);
+extern bool	 lock_is_held(const char *path);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 

@@ -87,6 +87,10 @@ begin_wait(Wait *wait, const LockHold *lock, int64 timeout_ms)
 {
 	wait_begin(wait, lock->hold.path,
 			   lock->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock", timeout_ms);
+
+	/* Two sessions that hold the shared lock and want more wait for each other at once. */
+	if (lock->mode == LOCK_MODE_EXCLUSIVE && lock->path->locks[LOCK_MODE_SHARED].hold.entry != NO_ENTRY)
+		wait->look_at = 0;
 }
 
 /* Raises an error unless a lock may be acquired once more. */

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "backend/deadlock.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
 #include "backend/request.h"
@@ -114,6 +115,7 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->start = wait->start_us / 1000;
 	wait->absent_since = -1;
 	wait->logged = false;
+	wait->look_at = DeadlockTimeout;
 }
 
 /* Ends a wait that was successful. */
@@ -193,10 +195,15 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
 	return true;
 }
 
-/* Has the timeout passed?  If there was nobody to answer, that is an error. */
+/*
+ * Has the timeout passed?  If there was nobody to answer, that is an error.  A
+ * call that does not wait is answered by the worker, if it can.
+ */
 static bool
-is_out_of_time(const Wait *wait, int64 waited)
+is_out_of_time(const Wait *wait, bool lease_holds, int64 waited)
 {
+	if (wait->timeout_ms == LOCK_NO_WAIT && !lease_holds)
+		request_report_unreachable(wait->path);
 	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
 		return false;
 	if (!zklock_connected())
@@ -216,22 +223,65 @@ watch_worker(Wait *wait, int64 waited)
 		request_report_unreachable(wait->path);
 }
 
-/* How long the session may sleep before it has to look again, ms. */
+/*
+ * How long the session may sleep before it has to look again, ms; "index" is as
+ * for wait_turn().
+ */
 static int64
-sleep_time(const Wait *wait, const Answer *answer, int64 waited)
+sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 {
 	int64 sleep = MAX_SLEEP_MS;
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
+	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
+		sleep = Min(sleep, wait->look_at - waited);
 	if (log_lock_waits && !wait->logged)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
-	if (answer->state == CONTENDER_GRANTED || wait->timeout_ms == LOCK_NO_WAIT ||
-		wait->absent_since >= 0)
+	if (look == WAIT_LOOK_SOON || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
+}
+
+/* Looks for a deadlock if that is due, which raises an error if there is one. */
+static void
+look_for_deadlock(Wait *wait, int index, int64 waited)
+{
+	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
+		return;
+	deadlock_check(index);
+	wait->look_at = waited + DeadlockTimeout;
+}
+
+/*
+ * One turn of a wait for what is not there yet: sleeps until the latch is set, or
+ * something else has to be looked at.
+ *
+ *	index	the entry that waits, or negative if there is none
+ *
+ * Returns false if the timeout has passed.  Raises an error if the wait is
+ * interrupted, or if there was nobody to answer.
+ */
+bool
+wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
+{
+	int64 waited = zklock_now_ms() - wait->start;
+
+	check_for_interrupts(wait);
+	if (is_out_of_time(wait, lease_holds, waited))
+		return false;
+	watch_worker(wait, waited);
+	if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
+	{
+		log_wait(wait, "still waiting for", index);
+		wait->logged = true;
+	}
+	look_for_deadlock(wait, index, waited);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 (long) sleep_time(wait, index, look, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+	return true;
 }
 
 /* The wait that is under way, or NULL. */
@@ -292,30 +342,16 @@ wait_for_decision(Wait *wait, int index)
 	for (;;)
 	{
 		Answer answer;
-		int64  waited;
 		bool   granted;
 
 		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
 		answer = look(entry_at(index));
-		waited = zklock_now_ms() - wait->start;
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
-		check_for_interrupts(wait);
-
-		/* A call that does not wait is answered by the worker, if it can. */
-		if (wait->timeout_ms == LOCK_NO_WAIT && !answer.lease_holds)
-			request_report_unreachable(wait->path);
-		if (is_out_of_time(wait, waited))
+		if (!wait_turn(wait, index, answer.lease_holds,
+					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
 			return false;
-		watch_worker(wait, waited);
-		if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
-		{
-			log_wait(wait, "still waiting for", index);
-			wait->logged = true;
-		}
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }
 
@@ -327,22 +363,14 @@ wait_until_settled(Wait *wait, const HandoverList *list)
 
 	for (;;)
 	{
-		int64 waited;
-
 		ResetLatch(MyLatch);
 		while (done < list->n &&
 			   entry_is_settled(list->handovers[done].entry, list->handovers[done].generation))
 			done++;
 		if (done == list->n)
 			return true;
-		waited = zklock_now_ms() - wait->start;
-		check_for_interrupts(wait);
-		if (is_out_of_time(wait, waited))
+		if (!wait_turn(wait, NO_ENTRY, true, WAIT_LOOK_SOON))
 			return false;
-		watch_worker(wait, waited);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 wait->timeout_ms > 0 ? Min(LOOK_MS, wait->timeout_ms - waited) : LOOK_MS,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
 }
 
