@@ -305,6 +305,13 @@ lock_release_all(HandoverList *awaited)
  * ------------------------------------------------------------------------
  */
 
+/* Does this session hold a lock on a path, in either mode? */
+bool
+lock_is_held(const char *path)
+{
+	return lock_table_find(path, LOCK_MODE_EXCLUSIVE) || lock_table_find(path, LOCK_MODE_SHARED);
+}
+
 /*
  * The fencing token of the exclusive lock this session holds on a path, else
  * of its shared lock.  Raises an error if it holds none, or has lost it.

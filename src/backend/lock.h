@@ -26,6 +26,7 @@ typedef struct LockSet
 extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
 extern bool	 lock_release(const LockSet *set);
 extern void	 lock_release_all(HandoverList *awaited);
+extern bool	 lock_is_held(const char *path);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 

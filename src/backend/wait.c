@@ -188,9 +188,9 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
  * call that does not wait is answered by the worker, if it can.
  */
 static bool
-is_out_of_time(const Wait *wait, const Answer *answer, int64 waited)
+is_out_of_time(const Wait *wait, bool lease_holds, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT && !answer->lease_holds)
+	if (wait->timeout_ms == LOCK_NO_WAIT && !lease_holds)
 		request_report_unreachable(wait->path);
 	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
 		return false;
@@ -211,22 +211,24 @@ watch_worker(Wait *wait, int64 waited)
 		request_report_unreachable(wait->path);
 }
 
-/* How long the session may sleep before it has to look again, ms. */
+/*
+ * How long the session may sleep before it has to look again, ms; "index" is as
+ * for wait_turn().
+ */
 static int64
-sleep_time(const Wait *wait, const Answer *answer, int64 waited)
+sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 {
 	int64 sleep = MAX_SLEEP_MS;
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
-	if (wait->timeout_ms != LOCK_NO_WAIT)
+	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
 	if (log_lock_waits && !wait->logged)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
-	if (answer->state == CONTENDER_GRANTED || wait->timeout_ms == LOCK_NO_WAIT ||
-		wait->absent_since >= 0)
+	if (look == WAIT_LOOK_SOON || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
@@ -235,10 +237,40 @@ sleep_time(const Wait *wait, const Answer *answer, int64 waited)
 static void
 look_for_deadlock(Wait *wait, int index, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
+	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
 		return;
 	deadlock_check(index);
 	wait->look_at = waited + DeadlockTimeout;
+}
+
+/*
+ * One turn of a wait for what is not there yet: sleeps until the latch is set, or
+ * something else has to be looked at.
+ *
+ *	index	the entry that waits, or negative if there is none
+ *
+ * Returns false if the timeout has passed.  Raises an error if the wait is
+ * interrupted, or if there was nobody to answer.
+ */
+bool
+wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
+{
+	int64 waited = zklock_now_ms() - wait->start;
+
+	check_for_interrupts(wait);
+	if (is_out_of_time(wait, lease_holds, waited))
+		return false;
+	watch_worker(wait, waited);
+	if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
+	{
+		log_wait(wait, "still waiting for", index);
+		wait->logged = true;
+	}
+	look_for_deadlock(wait, index, waited);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 (long) sleep_time(wait, index, look, waited),
+					 zklock_wait_event(ZKLOCK_WAIT_LOCK));
+	return true;
 }
 
 /* The wait that is under way, or NULL. */
@@ -299,28 +331,16 @@ wait_for_decision(Wait *wait, int index)
 	for (;;)
 	{
 		Answer answer;
-		int64  waited;
 		bool   granted;
 
 		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
 		answer = look(entry_at(index));
-		waited = zklock_now_ms() - wait->start;
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
-		check_for_interrupts(wait);
-		if (is_out_of_time(wait, &answer, waited))
+		if (!wait_turn(wait, index, answer.lease_holds,
+					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
 			return false;
-		watch_worker(wait, waited);
-		if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
-		{
-			log_wait(wait, "still waiting for", index);
-			wait->logged = true;
-		}
-		look_for_deadlock(wait, index, waited);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) sleep_time(wait, &answer, waited),
-						 zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	}
 }
 

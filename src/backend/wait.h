@@ -24,8 +24,16 @@ typedef struct Wait
 	int64		look_at;	  /* for a deadlock, ms after the start */
 } Wait;
 
+/* May something become true of which nobody tells the session? */
+typedef enum WaitLook
+{
+	WAIT_TOLD,
+	WAIT_LOOK_SOON
+} WaitLook;
+
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
+extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
 extern void wait_end(const Wait *wait);
 extern void wait_end_at_exit(void);
 

@@ -132,6 +132,10 @@ typedef struct Run
 	dlist_head	  queue;   /* of Contender, in order of arrival */
 	Contender	 *record;  /* keeps the node on record, or NULL */
 
+	/* Until its node exists or is given up: the run whose node goes in the same step */
+	struct Run *replaces;
+	struct Run *replaced_by; /* the other way round */
+
 	/* Its node.  The name has no sequence in RUN_CREATING and RUN_UNKNOWN. */
 	char	   name[ZKLOCK_NODE_SIZE];
 	char	   heir[ZKLOCK_NODE_SIZE]; /* from RUN_DOWNGRADING on: what takes its place */
@@ -213,6 +217,9 @@ run_owner(const Run *run)
 		return entry_of(run_head(run))->request.pid;
 	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
 }
+
+/* The server's own calls are nobody's in particular. */
+StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* Paths */
 extern size_t path_bytes(const Path *path, const char *name);

@@ -96,6 +96,8 @@ contender_enter(Contender *c)
 		}
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
+		if (entry_of(c)->request.replaces != ENTRY_NONE)
+			run_replaces(last, &engine.contenders[entry_of(c)->request.replaces]);
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
@@ -122,7 +124,9 @@ arrival_is_refused(Contender *c)
 
 /*
  * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, or if it might join a run behind which others may stand.  A
+ * for holders, if it might join a run behind which others may stand, or if its
+ * node might harm others.  One that takes the place of another has none of this
+ * to fear.  A
  * contender that needs no listing of its own still must not overtake those
  * that wait for one.
  */
@@ -133,6 +137,8 @@ path_arrive(Path *path, Contender *c)
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
 	bool		  must_look = entry_of(c)->request.nowait ||
+					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
+					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (last && run_is_open(last, &request) && !run_is_fresh(last));
 
 	c->path = path;
@@ -161,6 +167,8 @@ path_place_arrivals(Path *path)
 			continue;
 		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
+		else if (contender_is_barred(c))
+			contender_fail(c, FAILURE_BARRED, 0);
 		else
 			contender_enter(c);
 	}

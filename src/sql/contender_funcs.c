@@ -30,7 +30,6 @@
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
-#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
@@ -38,6 +37,7 @@
 #include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
 #include "recipes/queue_order.h"
+#include "shared/dialect.h"
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
 #include "sql/arguments.h"
@@ -365,7 +365,7 @@ zk_contenders(PG_FUNCTION_ARGS)
 	Queue		   locks = {.kind = "lock",
 							.recipe = RECIPE_LOCK,
 							.has_modes = true,
-							.dialect = path_rules_dialect(path)};
+							.dialect = dialect_of_path(path)};
 	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
 	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
 

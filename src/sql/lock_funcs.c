@@ -11,9 +11,11 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "backend/leadership.h"
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "shared/election.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -301,10 +303,15 @@ zk_unlock_all(PG_FUNCTION_ARGS)
  * zk_fencing_token(path text) returns bigint
  *
  * A number that increases from one exclusive grant of the path to the next,
- * for ever and over all servers.
+ * for ever and over all servers.  At an election's path it is the term in which
+ * this server leads.
  */
 Datum
 zk_fencing_token(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(lock_fencing_token(argument_path(fcinfo, ANY_PATH)));
+	char *path = argument_path(fcinfo, ANY_PATH);
+
+	if (!lock_is_held(path) && election_find(path) != ELECTION_NONE)
+		PG_RETURN_INT64(leadership_term(path));
+	PG_RETURN_INT64(lock_fencing_token(path));
 }

@@ -14,6 +14,7 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		errands.c			questions of backends
+ *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
  *		log_context.c		what the log is told besides
  *
@@ -43,6 +44,7 @@
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "worker/candidacy.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/log_context.h"
@@ -133,6 +135,7 @@ static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
+	candidacy_reload();
 	worker_reload_begin();
 	lease_check_timeout(session_settings_used()->session_timeout);
 }
@@ -162,7 +165,7 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
-					  worker_reload_next_wakeup()};
+					  candidacy_next_wakeup(),		 worker_reload_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -213,6 +216,7 @@ main_loop(WaitEventSet *events)
 		queue_attend();
 		worker_errands_attend();
 		queue_pump();
+		candidacy_attend();
 		attend_settings();
 		worker_obstacle_attend();
 
@@ -261,6 +265,7 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_errands_start();
+	candidacy_reload();
 	session_life_start();
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();

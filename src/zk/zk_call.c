@@ -262,8 +262,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				its sequence appended, and must be followed by another call of
  *				the same owner's work, which goes out with it.  data may be
  *				NULL.
- * zk_exchange() creates an ephemeral node and deletes another, both or none:
- *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
+ * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
+ *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
+ *				first or second.  The answer does not tell the sequence.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
@@ -287,11 +288,12 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 }
 
 void
-zk_exchange(int owner, const char *path, const char *data, const char *replaced,
-			ZkReplyHandler handler, void *arg)
+zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+			const char *replaced, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
+	call->node_kind = kind;
 	call->replaced = pstrdup(replaced);
 	submit_call(call);
 }
