@@ -24,8 +24,8 @@
 #include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
-#include "storage/lock.h"
 #include "utils/timeout.h"
 
 /* How long a call waits for a worker to appear. */
@@ -280,7 +280,8 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 	}
 	look_for_deadlock(wait, index, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, index, look, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+					 (long) sleep_time(wait, index, look, waited),
+					 zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	return true;
 }
 

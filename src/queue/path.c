@@ -217,6 +217,8 @@ path_pump_marked(void)
 		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
 
 		path->marked = false;
+		engine.attended = path;
 		path_pump(path);
+		engine.attended = NULL;
 	}
 }
