@@ -20,6 +20,9 @@
 #                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
+#   make bench           measure against the alternatives; writes doc/benchmarks.md
+#                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
+#                        and QUICK=1, of a few minutes, write into build/bench/ instead)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
@@ -27,6 +30,8 @@
 #
 # For those who publish zklock, see CONTRIBUTING.md:
 #
+#   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
+#   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
 #   make deb-test        ... installed, used, upgraded and removed in a clean Debian
 
@@ -62,7 +67,7 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 3
 TESTS ?=
 SLOW ?=
@@ -114,7 +119,7 @@ fault-stage:
 PREVIOUS_STAGE = $(BUILD)/previous/stage-$(VERSION)-$(PREVIOUS)
 previous-stage: | $(PREVIOUS_STAGE)
 $(PREVIOUS_STAGE):
-	@git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
+	@[ -e .git ] && git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
 	echo "building zklock $(PREVIOUS_VERSION)"; \
 	rm -rf $(BUILD)/previous && mkdir -p $(BUILD)/previous/$(OBJ) && \
 	git archive $(PREVIOUS) Makefile zklock.control src zklock--$(PREVIOUS_VERSION).sql | \
@@ -140,6 +145,20 @@ nemesis:
 mutants:
 	@test/install-deps build demo test
 	@test/fault-table find
+
+# What is measured in part is no document.
+BENCH = $(BUILD)/bench
+ONLY ?=
+PLACES ?= $(if $(QUICK),memory)
+bench:
+	@test/install-deps build demo test bench
+	@$(MAKE) --no-print-directory stage
+	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
+		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
+		test/run-tap test/bench/bench.pl || status=$$?; \
+	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),$(BENCH),doc) && exit $$status
 
 test-asan:
 	@test/install-deps build demo test
@@ -185,6 +204,15 @@ cppcheck:
 		--include=test/cppcheck.h \
 		-Isrc -DPG_VERSION_NUM=150000 src test/unit test/fuzz
 
+TAG ?=
+dist:
+	@test/install-deps dist
+	@tools/make-dist $(BUILD)/dist $(TAG)
+
+dist-test:
+	@test/install-deps build demo test dist
+	@tools/check-dist $(BUILD)/dist-test
+
 deb:
 	@test/install-deps build deb
 	@debian/tools/build-packages $(BUILD)/deb
@@ -208,5 +236,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants test-asan lint \
-	format-check warnings storeys fault-check cppcheck deb deb-test fuzz fuzz-answers format
+.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants bench test-asan lint \
+	format-check warnings storeys fault-check cppcheck dist dist-test \
+	deb deb-test fuzz fuzz-answers format

@@ -106,6 +106,119 @@ REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
 
 /*
+ * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
+ * for superusers and those whom they let.  Paths are for monitoring.
+ */
+CREATE FUNCTION zk_stats(
+	OUT kind text,
+	OUT mode text,
+	OUT acquisitions bigint,
+	OUT reentrant bigint,
+	OUT handed_over bigint,
+	OUT kept bigint,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT hold_time interval,
+	OUT timeouts bigint,
+	OUT busy bigint,
+	OUT cancels bigint,
+	OUT deadlocks bigint,
+	OUT failures bigint,
+	OUT losses bigint,
+	OUT wait_histogram bigint[],
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 3;
+COMMENT ON FUNCTION zk_stats() IS 'what this server has locked and waited for; see view zk_stats';
+
+CREATE VIEW zk_stats AS SELECT * FROM zk_stats();
+COMMENT ON VIEW zk_stats IS 'what this server has locked and waited for, by kind and mode';
+COMMENT ON COLUMN zk_stats.kind IS 'lock or semaphore';
+COMMENT ON COLUMN zk_stats.mode IS 'exclusive or shared; NULL for a semaphore';
+COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired';
+COMMENT ON COLUMN zk_stats.reentrant IS 'of these: by a session that held it already';
+COMMENT ON COLUMN zk_stats.handed_over IS 'of these: behind a node that had served another session of this server';
+COMMENT ON COLUMN zk_stats.kept IS 'of these: by a session that had kept the node since it held it last';
+COMMENT ON COLUMN zk_stats.waits IS 'waits for an answer that have ended, in whatever way';
+COMMENT ON COLUMN zk_stats.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released';
+COMMENT ON COLUMN zk_stats.timeouts IS 'waits that a timeout ended: the call''s own, or lock_timeout';
+COMMENT ON COLUMN zk_stats.busy IS 'calls that do not wait and found it taken';
+COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with their session';
+COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
+COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
+COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held';
+COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were; see zk_stats_wait_bounds()';
+COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_wait_bounds()
+RETURNS double precision[]
+AS 'MODULE_PATHNAME', 'zk_stats_wait_bounds'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION zk_stats_wait_bounds() IS
+'upper bounds of the buckets of zk_stats.wait_histogram, in seconds';
+
+CREATE FUNCTION zk_stats_session(
+	OUT requests bigint,
+	OUT request_time interval,
+	OUT errors bigint,
+	OUT reconnects bigint,
+	OUT expirations bigint,
+	OUT stats_reset timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_stats_session'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_session() IS
+'what this server has asked of ZooKeeper; see view zk_stats_session';
+
+CREATE VIEW zk_stats_session AS SELECT * FROM zk_stats_session();
+COMMENT ON VIEW zk_stats_session IS 'what this server has asked of ZooKeeper';
+COMMENT ON COLUMN zk_stats_session.requests IS 'requests to ZooKeeper, with heartbeats';
+COMMENT ON COLUMN zk_stats_session.request_time IS 'how long these took, all together';
+COMMENT ON COLUMN zk_stats_session.errors IS 'of these: refused, or never answered';
+COMMENT ON COLUMN zk_stats_session.reconnects IS 'how often the session was continued on a new connection';
+COMMENT ON COLUMN zk_stats_session.expirations IS 'how often a session ended, and its locks with it';
+COMMENT ON COLUMN zk_stats_session.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_paths(
+	OUT path text,
+	OUT kind text,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT longest_wait interval,
+	OUT unseen interval,
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats_paths'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION zk_stats_paths() IS
+'the paths at which sessions of this server waited longest; see view zk_stats_paths';
+REVOKE ALL ON FUNCTION zk_stats_paths() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_stats_paths() TO pg_monitor;
+
+CREATE VIEW zk_stats_paths AS SELECT * FROM zk_stats_paths();
+COMMENT ON VIEW zk_stats_paths IS 'the 100 paths at which sessions of this server waited longest';
+COMMENT ON COLUMN zk_stats_paths.path IS 'path of a lock or semaphore, below the chroot';
+COMMENT ON COLUMN zk_stats_paths.kind IS 'lock or semaphore';
+COMMENT ON COLUMN zk_stats_paths.waits IS 'waits for an answer that have ended, since the path is followed';
+COMMENT ON COLUMN zk_stats_paths.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats_paths.longest_wait IS 'the longest of these';
+COMMENT ON COLUMN zk_stats_paths.unseen IS
+'sessions may have waited before the path was followed, but not for longer than this';
+COMMENT ON COLUMN zk_stats_paths.stats_reset IS 'counted since then';
+REVOKE ALL ON zk_stats_paths FROM PUBLIC;
+GRANT SELECT ON zk_stats, zk_stats_session TO PUBLIC;
+GRANT SELECT ON zk_stats_paths TO pg_monitor;
+
+CREATE FUNCTION zk_stats_reset()
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_stats_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats, zk_stats_session and zk_stats_paths begin at 0 again';
+REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
+
+/*
  * More columns for zk_locks, from a function that takes the place of zk_locks():
  * rows of two functions would not be of one moment.  A new column comes last,
  * here and in the view.

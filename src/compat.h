@@ -18,6 +18,8 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
+#include "replication/walsender.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
@@ -69,6 +71,21 @@ compat_my_proc_number(void)
 	return MyProcNumber;
 #else
 	return MyProc->pgprocno;
+#endif
+}
+
+/*
+ * 15: how many backends there can be is known when shared memory is requested;
+ * before, it follows from the same settings.  Processes are numbered below this.
+ */
+static inline int
+compat_max_processes(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+#else
+	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes +
+		   max_wal_senders + NUM_AUXILIARY_PROCS;
 #endif
 }
 

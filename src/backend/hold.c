@@ -30,16 +30,26 @@
 static dlist_head holds = DLIST_STATIC_INIT(holds); /* in the order of their entries' claims */
 static int		  nholds = 0;
 
+/* For how long it was held, the statistics are told at its end. */
+static void
+count_hold_time(const Hold *hold)
+{
+	if (hold->acquired_at != 0)
+		stats_held(hold->counted_as, zklock_now_us() - hold->acquired_at);
+}
+
 /* Gives back everything; the session ends. */
 static void
 release_at_exit(int code, Datum arg)
 {
 	dlist_iter iter;
 
+	wait_end_at_exit();
 	dlist_foreach (iter, &holds)
 	{
 		const Hold *hold = dlist_container(Hold, link, iter.cur);
 
+		count_hold_time(hold);
 		if (!hold->borrowed)
 			handover_release(hold->entry, NULL);
 	}
@@ -59,9 +69,9 @@ hold_start_session(void)
 
 /* Makes a hold that has no entry yet.  The path must live as long as the hold. */
 void
-hold_init(Hold *hold, const char *path)
+hold_init(Hold *hold, const char *path, StatsKind counted_as)
 {
-	*hold = (Hold){.path = path, .entry = NO_ENTRY};
+	*hold = (Hold){.path = path, .entry = NO_ENTRY, .counted_as = counted_as};
 }
 
 /* A hold gets an entry.  Cannot fail. */
@@ -77,10 +87,12 @@ hold_begin(Hold *hold, int entry)
 static void
 hold_end(Hold *hold)
 {
+	count_hold_time(hold);
 	dlist_delete(&hold->link);
 	nholds--;
 	hold->entry = NO_ENTRY;
 	hold->borrowed = false;
+	hold->acquired_at = 0;
 }
 
 /* What is left of lock_timeout for a call that waits, ms. */
@@ -104,6 +116,7 @@ hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
 	volatile bool granted = false;
 
 	hold_begin(hold, request_contender(request));
+	wait->counted_as = hold->counted_as;
 	entry_mark_dirty(hold->entry);
 	PG_TRY();
 	{
@@ -163,6 +176,10 @@ hold_count(Hold *hold, LockScope scope)
 	CommitGuard guard = zklock_commit_guard;
 
 	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
+	if (hold_is_acquired(hold) || hold->borrowed)
+		stats_reacquired(hold->counted_as);
+	if (!hold_is_acquired(hold))
+		hold->acquired_at = zklock_now_us();
 	if (scope == LOCK_SCOPE_SESSION)
 		hold->session_count++;
 	else

@@ -5,6 +5,9 @@
  * The session sleeps on its latch until the worker has decided.  A wait may be
  * for several entries, one after the other, as for a semaphore's permit.
  *
+ * However a wait ends, it is counted once: granted, refused, or with an error.
+ * If the session is terminated no error is caught, and its exit counts the wait.
+ *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
  * Copyright (c) 2026, zklock contributors
@@ -107,7 +110,8 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->path = path;
 	wait->what = what;
 	wait->timeout_ms = timeout_ms;
-	wait->start = zklock_now_ms();
+	wait->start_us = zklock_now_us();
+	wait->start = wait->start_us / 1000;
 	wait->absent_since = -1;
 	wait->logged = false;
 }
@@ -223,15 +227,58 @@ sleep_time(const Wait *wait, const Answer *answer, int64 waited)
 	return sleep;
 }
 
-/*
- * Waits, as part of a wait, until the worker has decided about an entry.
- *
- * Returns true if it is granted, false if the timeout has passed or if a call
- * that does not wait found it taken; then the caller releases the entry.
- * Anything else is an error.
- */
-bool
-wait_for_entry(Wait *wait, int index)
+/* The wait that is under way, or NULL. */
+static const Wait *current = NULL;
+
+/* Counts a wait that is over. */
+static void
+count_wait(const Wait *wait, StatsWaitEnd end)
+{
+	current = NULL;
+	stats_waited(wait->counted_as, wait->path, end, zklock_now_us() - wait->start_us);
+}
+
+/* The session ends.  If it waits, that is over. */
+void
+wait_end_at_exit(void)
+{
+	if (current)
+		count_wait(current, STATS_WAIT_CANCELLED);
+}
+
+/* How a wait was granted: the first to be served behind a node got it from ZooKeeper. */
+static StatsWaitEnd
+how_granted(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	int64			token;
+
+	SpinLockAcquire(&entry->mutex);
+	token = entry->status.token;
+	SpinLockRelease(&entry->mutex);
+	return (token & MAX_GRANTS) > 1 ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED;
+}
+
+/* How a wait ends, by the SQLSTATE of the error that ends it. */
+static StatsWaitEnd
+how_failed(int sqlerrcode)
+{
+	switch (sqlerrcode)
+	{
+		case ERRCODE_LOCK_NOT_AVAILABLE:
+			return STATS_WAIT_TIMEOUT;
+		case ERRCODE_QUERY_CANCELED:
+			return STATS_WAIT_CANCELLED;
+		case ERRCODE_T_R_DEADLOCK_DETECTED:
+			return STATS_WAIT_DEADLOCK;
+		default:
+			return STATS_WAIT_FAILED;
+	}
+}
+
+/* Waits until the worker has decided, as wait_for_entry() says. */
+static bool
+wait_for_decision(Wait *wait, int index)
 {
 	if (ZKLOCK_FAULT("fail-asked"))
 		elog(ERROR, "fault: fail-asked");
@@ -259,4 +306,36 @@ wait_for_entry(Wait *wait, int index)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
 	}
+}
+
+/*
+ * Waits, as part of a wait, until the worker has decided about an entry.
+ *
+ * Returns true if it is granted, false if the timeout has passed or if a call
+ * that does not wait found it taken; then the caller releases the entry.
+ * Anything else is an error.
+ */
+bool
+wait_for_entry(Wait *wait, int index)
+{
+	volatile bool granted = false;
+
+	current = wait;
+	PG_TRY();
+	{
+		granted = wait_for_decision(wait, index);
+	}
+	PG_CATCH();
+	{
+		count_wait(wait, how_failed(geterrcode()));
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (!granted)
+		count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	else if (entry_at(index)->request.kind == CONTENDER_TURN)
+		current = NULL; /* the wait goes on, for the permit */
+	else
+		count_wait(wait, how_granted(index));
+	return granted;
 }

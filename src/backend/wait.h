@@ -8,6 +8,7 @@
 #define ZKLOCK_WAIT_H
 
 #include "recipes/recipe.h"
+#include "shared/stats.h"
 
 /* A call that waits */
 typedef struct Wait
@@ -15,7 +16,9 @@ typedef struct Wait
 	const char *path;		  /* for messages */
 	const char *what;		  /* is waited for, likewise */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
+	StatsKind	counted_as;	  /* in the statistics */
 	int64		start;		  /* ms */
+	int64		start_us;	  /* the same, for the statistics */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	bool		logged;		  /* for log_lock_waits */
 } Wait;
@@ -23,5 +26,6 @@ typedef struct Wait
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
 extern void wait_end(const Wait *wait);
+extern void wait_end_at_exit(void);
 
 #endif /* ZKLOCK_WAIT_H */

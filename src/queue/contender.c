@@ -16,6 +16,7 @@
 
 #include "mb/pg_wchar.h"
 #include "queue/contender.h"
+#include "shared/stats.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */
 ContenderState
@@ -131,6 +132,23 @@ contender_turn_away(Contender *c, ContenderFailure failure)
 	contender_forget(c);
 }
 
+/* For the statistics; a turn is nothing that anybody holds. */
+static void
+count_loss(const Contender *c)
+{
+	switch (entry_of(c)->request.kind)
+	{
+		case CONTENDER_LOCK:
+			stats_lost(stats_kind_of_lock(contender_request(c).mode));
+			break;
+		case CONTENDER_PERMIT:
+			stats_lost(STATS_SEMAPHORE);
+			break;
+		case CONTENDER_TURN:
+			break;
+	}
+}
+
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
  * session wants that, it is interrupted; interrupt.c makes the message of it.
@@ -141,8 +159,12 @@ contender_lose(Contender *c, LossReason reason)
 	int pid = entry_of(c)->request.pid;
 	int interrupt;
 
-	if (entry_lose(entry_index(c), reason, &interrupt) && interrupt != 0 && kill(pid, interrupt) != 0)
-		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
+	if (entry_lose(entry_index(c), reason, &interrupt))
+	{
+		count_loss(c);
+		if (interrupt != 0 && kill(pid, interrupt) != 0)
+			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
+	}
 	contender_detach(c);
 }
 

@@ -17,10 +17,6 @@
 #include "utils/hsearch.h"
 #include "zk/zk_call.h"
 
-/* The number of the grant under a node is the low part of a fencing token. */
-#define TOKEN_GRANT_BITS 12
-#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
-
 #define PATH_OVERHEAD 4
 
 /* Pause before a call that was refused but must succeed is repeated. */

@@ -83,18 +83,34 @@ on_created(void *arg, const ZkReply *reply)
 	}
 }
 
+/* A new UUID, of version 4.  To draw many at once is much cheaper. */
+static const uint8 *
+new_uuid(void)
+{
+	static uint8 drawn[64][ZKLOCK_UUID_BYTES];
+	static int	 left = 0;
+	uint8		*uuid;
+
+	if (left == 0)
+	{
+		if (!pg_strong_random(drawn, sizeof(drawn)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+		left = lengthof(drawn);
+	}
+	uuid = drawn[--left];
+	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
+	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
+	return uuid;
+}
+
 /* Sends create and, right behind it, a listing. */
 void
 run_create(Run *run)
 {
-	uint8 uuid[ZKLOCK_UUID_BYTES];
 	char *node;
 
-	if (!pg_strong_random(uuid, sizeof(uuid)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
-	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
-	run->path->recipe->write(run->name, sizeof(run->name), &run->request, uuid);
+	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);

@@ -21,6 +21,10 @@
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
 
+/* The number of the grant under a node is the low part of a fencing token. */
+#define TOKEN_GRANT_BITS 12
+#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
+
 /* A contender's life; entry.c draws it. */
 typedef enum ContenderState
 {

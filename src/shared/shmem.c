@@ -18,6 +18,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
@@ -53,8 +54,9 @@ shared_size(void)
 void
 zklock_shmem_request(void)
 {
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	stats_request();
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -62,6 +64,7 @@ void
 zklock_shmem_startup(void)
 {
 	ZklockShared *shared;
+	StatsShared	 *stats;
 	bool		  found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -80,6 +83,12 @@ zklock_shmem_startup(void)
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
 	entry_pool = &shared->entries;
+
+	/* Apart, since it has as many slots as there are processes */
+	stats = ShmemInitStruct("zklock statistics", stats_size(), &found);
+	if (!found)
+		memset(stats, 0, stats_size());
+	stats_attach(stats, found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -38,6 +38,7 @@
 #include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "worker/errands.h"
@@ -52,6 +53,8 @@
 #include "zk/zk_call.h"
 
 #define RESTART_SECONDS 1
+
+static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity */
 
 /* ------------------------------------------------------------------------
  * Ends of the process
@@ -114,6 +117,15 @@ on_complaint(const char *message, ZkComplaint complaint)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
 
+/* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
+static void
+on_answered(ZkOutcome outcome, int64 us)
+{
+	stats_requested(outcome == ZK_UNKNOWN || outcome == ZK_REFUSED ? STATS_REQUEST_FAILED
+																   : STATS_REQUEST_ANSWERED,
+					us);
+}
+
 static void
 reload_settings(void)
 {
@@ -157,16 +169,29 @@ sleep_time(void)
 	return next < 0 ? -1 : Max(next - zklock_now_ms(), 0);
 }
 
+/* Sleeps until there is something to do, if there is not already. */
+static void
+sleep_between_rounds(WaitEventSet *events)
+{
+	WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
+	int		  n;
+
+	if (!zk_client_may_sleep())
+		return;
+	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred), sleep_event);
+	for (int i = 0; i < n; i++)
+	{
+		if (occurred[i].events & WL_SOCKET_READABLE)
+			zk_client_woken();
+	}
+}
+
 /* src/README describes a round. */
 static void
 main_loop(WaitEventSet *events)
 {
-	uint32 wait_event = compat_wait_event("ZklockWorkerMain");
-
 	for (;;)
 	{
-		WaitEvent occurred;
-
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -188,7 +213,7 @@ main_loop(WaitEventSet *events)
 		attend_settings();
 		worker_obstacle_attend();
 
-		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
+		sleep_between_rounds(events);
 	}
 }
 
@@ -204,6 +229,7 @@ zklock_worker_main(Datum arg)
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = queue_watch,
 												.malformed = on_malformed,
+												.answered = on_answered,
 												.complaint = on_complaint,
 												.tick_time = lease_tick_time_is};
 	WaitEventSet				  *events;
@@ -236,6 +262,7 @@ zklock_worker_main(Datum arg)
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();
 
+	sleep_event = compat_wait_event("ZklockWorkerMain");
 	main_loop(events);
 }
 

@@ -115,6 +115,9 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
+	if (call->sent_at != 0)
+		callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : reply->outcome,
+						   zklock_now_us() - call->sent_at);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		keep_unwatch(call);
@@ -186,7 +189,7 @@ send_call(Call *call)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
 
-		zk_event_push(&event);
+		zk_event_push(&event, EVENT_AT_ONCE);
 	}
 }
 

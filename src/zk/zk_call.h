@@ -45,6 +45,9 @@ typedef struct ZkCallsCallbacks
 
 	/* An answer makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
+
+	/* A call that was sent has been answered, or given up, after so long, us. */
+	void (*answered)(ZkOutcome outcome, int64 us);
 } ZkCallsCallbacks;
 
 extern void zk_calls_start(const ZkCallsCallbacks *callbacks);

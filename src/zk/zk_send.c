@@ -53,7 +53,9 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_CREATE:
 			return zoo_acreate2(handle, call->path, call->data,
 								call->data ? (int) strlen(call->data) : 0, acls,
-								create_mode(call->node_kind), zk_callback_created, context);
+								create_mode(call->node_kind),
+								call->followed ? zk_callback_created_followed : zk_callback_created,
+								context);
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acls,
 							   ZOO_EPHEMERAL, NULL, 0);
