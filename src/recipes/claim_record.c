@@ -71,8 +71,8 @@ static void
 date_of_day(int64_t days, int64_t *year, int *month, int *day)
 {
 	int64_t from_march = days + DAYS_TO_2000;
-	int64_t era =
-		(from_march >= 0 ? from_march : from_march - (DAYS_PER_400_YEARS - 1)) / DAYS_PER_400_YEARS;
+	int64_t era = (from_march >= 0 ? from_march : from_march - (DAYS_PER_400_YEARS - 1)) /
+				  DAYS_PER_400_YEARS;
 	int64_t day_of_era = from_march - era * DAYS_PER_400_YEARS;
 	int64_t year_of_era =
 		(day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
@@ -188,9 +188,9 @@ read_slot(Reader *reader, int64_t *slot)
 	int64_t second;
 	int64_t us = 0;
 
-	if (!read_number(reader, 4, 6, 0, negative ? -MIN_YEAR : MAX_YEAR, &year) || !take(reader, "-") ||
-		!read_number(reader, 2, 2, 1, 12, &month) || !take(reader, "-") ||
-		!read_number(reader, 2, 2, 1, 31, &day) || !take(reader, "T") ||
+	if (!read_number(reader, 4, 6, 0, negative ? -MIN_YEAR : MAX_YEAR, &year) ||
+		!take(reader, "-") || !read_number(reader, 2, 2, 1, 12, &month) ||
+		!take(reader, "-") || !read_number(reader, 2, 2, 1, 31, &day) || !take(reader, "T") ||
 		!read_number(reader, 2, 2, 0, 23, &hour) || !take(reader, ":") ||
 		!read_number(reader, 2, 2, 0, 59, &minute) || !take(reader, ":") ||
 		!read_number(reader, 2, 2, 0, 59, &second) ||
@@ -206,10 +206,11 @@ read_ids(Reader *reader, ClaimRecord *record)
 {
 	do
 	{
-		char *id = record->ids[record->nids];
+		char *id;
 
 		if (record->nids == CLAIM_RECORD_IDS || reader->end - reader->at < CLAIM_RECORD_ID_SIZE - 1)
 			return false;
+		id = record->ids[record->nids];
 		memcpy(id, reader->at, CLAIM_RECORD_ID_SIZE - 1);
 		if (strspn(id, "0123456789abcdef") != CLAIM_RECORD_ID_SIZE - 1)
 			return false;
@@ -235,8 +236,7 @@ read_claimant(Reader *reader, ClaimRecord *record)
 			return false;
 		if (*reader->at == '"')
 			quoted = !quoted;
-		else if (quoted && *reader->at == '\\' && reader->at + 1 < reader->end &&
-				 reader->at[1] != '\0')
+		else if (quoted && *reader->at == '\\' && reader->at + 1 < reader->end && reader->at[1] != '\0')
 			reader->at++;
 		reader->at++;
 	}
@@ -260,8 +260,8 @@ read_record(Reader *reader, ClaimRecord *record)
 		return false;
 	return take_part(reader, ",") && take_name(reader, "\"claims\"") && take(reader, "\"") &&
 		   read_ids(reader, record) && take(reader, "\"") && take_part(reader, ",") &&
-		   take_name(reader, "\"by\"") && read_claimant(reader, record) && take_part(reader, "}") &&
-		   reader->at == reader->end;
+		   take_name(reader, "\"by\"") && read_claimant(reader, record) &&
+		   take_part(reader, "}") && reader->at == reader->end;
 }
 
 /*

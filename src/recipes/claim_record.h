@@ -28,8 +28,8 @@ typedef struct ClaimRecord
 	bool	claimed; /* if not, claims were reset: every slot can be claimed */
 	int64_t slot;	 /* us since 2000-01-01 00:00 UTC */
 	int		nids;
-	char	ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE];  /* of the last claims, the last one first */
-	char	claimant[CLAIM_RECORD_CLAIMANT_SIZE]; /* a JSON object */
+	char ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one first */
+	char claimant[CLAIM_RECORD_CLAIMANT_SIZE];		  /* a JSON object */
 } ClaimRecord;
 
 /* What became of a claim whose answer was lost. */

@@ -67,8 +67,8 @@ test_slots(void)
 	srand(1);
 	for (int i = 0; i < 10000; i++)
 	{
-		int64_t		slot = FIRST + (int64_t) ((double) rand() / RAND_MAX * (double) LAST) + rand();
-		char		data[CLAIM_RECORD_SIZE];
+		int64_t slot = FIRST + (int64_t) ((double) rand() / RAND_MAX * (double) LAST) + rand();
+		char	data[CLAIM_RECORD_SIZE];
 		ClaimRecord record = record_of(slot, 1);
 		ClaimRecord again;
 		size_t		len = claim_record_write(data, &record);
@@ -91,7 +91,8 @@ test_record(void)
 	size_t		len = claim_record_write(data, &record);
 
 	is_str(data,
-		   "{\"slot\":\"2000-01-01T00:00:00Z\",\"claims\":\"0000000000000a00 0000000000000a01\",\"by\":" BY "}",
+		   "{\"slot\":\"2000-01-01T00:00:00Z\",\"claims\":\"0000000000000a00 0000000000000a01\",\"by\":" BY
+		   "}",
 		   "a record is readable");
 	is_int((long long) len, (long long) strlen(data), "its length is told");
 	ok(claim_record_read(data, len, &again) && memcmp(&record, &again, sizeof(record)) == 0,
@@ -130,8 +131,8 @@ test_foreign(void)
 		"x",
 		"{}",
 		"null",
-		"2026-11-22T00:00:00.000Z", /* ShedLock */
-		"{\"version\": 1, \"holder\": \"h\", \"end\": \"2026-11-22T00:00:00\"}",		/* kazoo's lease */
+		"2026-11-22T00:00:00.000Z",												 /* ShedLock */
+		"{\"version\": 1, \"holder\": \"h\", \"end\": \"2026-11-22T00:00:00\"}", /* kazoo's lease */
 		"{\"server\":\"a\",\"host\":\"h\",\"port\":5432,\"pid\":17,\"started\":\"now\"}", /* a lock */
 		"{\"slot\":null,\"claims\":\"\",\"by\":{}}",
 		"{\"slot\":null,\"claims\":\"0123456789abcde\",\"by\":{}}",
@@ -153,9 +154,9 @@ test_foreign(void)
 		"{\"slot\":\"-4714-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
 	};
 	static const char binary[] = "{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\0}}";
-	char			  many[64 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
-	char			  any[256];
-	ClaimRecord		  record;
+	char many[64 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
+	char any[256];
+	ClaimRecord record;
 
 	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
 		ok(!reads(foreign[i]), "not a record: %s", foreign[i]);
@@ -208,11 +209,16 @@ test_fate(void)
 	is_int(claim_record_fate(&seen, "0000000000000a00", 1), CLAIM_FATE_MADE, "its id is the last");
 	is_int(claim_record_fate(&seen, "0000000000000a02", 3), CLAIM_FATE_MADE, "others have followed");
 	is_int(claim_record_fate(&seen, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE, "nothing was written");
-	is_int(claim_record_fate(&seen, "00000000000000ff", 3), CLAIM_FATE_NOT_MADE, "others alone have written");
-	is_int(claim_record_fate(&seen, "00000000000000ff", 4), CLAIM_FATE_UNDECIDABLE, "one of them is not remembered");
-	is_int(claim_record_fate(&seen, "00000000000000ff", -1), CLAIM_FATE_UNDECIDABLE, "it is another node");
-	is_int(claim_record_fate(&none, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE, "nobody has claimed anything");
-	is_int(claim_record_fate(&none, "00000000000000ff", 1), CLAIM_FATE_UNDECIDABLE, "somebody has emptied the node");
+	is_int(claim_record_fate(&seen, "00000000000000ff", 3), CLAIM_FATE_NOT_MADE,
+		   "others alone have written");
+	is_int(claim_record_fate(&seen, "00000000000000ff", 4), CLAIM_FATE_UNDECIDABLE,
+		   "one of them is not remembered");
+	is_int(claim_record_fate(&seen, "00000000000000ff", -1), CLAIM_FATE_UNDECIDABLE,
+		   "it is another node");
+	is_int(claim_record_fate(&none, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE,
+		   "nobody has claimed anything");
+	is_int(claim_record_fate(&none, "00000000000000ff", 1), CLAIM_FATE_UNDECIDABLE,
+		   "somebody has emptied the node");
 }
 
 int
