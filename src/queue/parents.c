@@ -212,7 +212,9 @@ session_holds(const Run *run, const char *name)
 static bool
 is_semaphore_part(const Run *run, const char *parent, const char *name)
 {
-	return entry_of(run_head(run))->request.kind != CONTENDER_LOCK &&
+	EntryKind kind = entry_of(run_head(run))->request.kind;
+
+	return (kind == CONTENDER_TURN || kind == CONTENDER_PERMIT) &&
 		   strlen(parent) + 1 + strlen(name) == strlen(run->path->path);
 }
 

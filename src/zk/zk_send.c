@@ -26,6 +26,8 @@ create_mode(ZkNodeKind kind)
 			return ZOO_CONTAINER;
 		case ZK_PERSISTENT:
 			return ZOO_PERSISTENT;
+		case ZK_EPHEMERAL:
+			return ZOO_EPHEMERAL;
 		case ZK_EPHEMERAL_SEQUENTIAL:
 			break;
 	}
@@ -58,7 +60,7 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 								context);
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acls,
-							   ZOO_EPHEMERAL, NULL, 0);
+							   create_mode(call->node_kind), NULL, 0);
 			zoo_delete_op_init(&ops[1], call->replaced, -1);
 			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
 		case CALL_SET:
