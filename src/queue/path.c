@@ -53,6 +53,7 @@
 #include "queue/contender.h"
 #include "queue/listing.h"
 #include "queue/path.h"
+#include "queue/path_use.h"
 #include "queue/run.h"
 #include "queue/run_pump.h"
 #include "queue/watch.h"
@@ -124,11 +125,10 @@ arrival_is_refused(Contender *c)
 
 /*
  * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, if it might join a run behind which others may stand, or if its
- * node might harm others.  One that takes the place of another has none of this
- * to fear.  A
- * contender that needs no listing of its own still must not overtake those
- * that wait for one.
+ * for holders, unless it is eager, if it might join a run behind which others
+ * may stand, or if its node might harm others.  One that takes the place of
+ * another has none of this to fear.  A contender that needs no listing of its
+ * own still must not overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
@@ -136,7 +136,7 @@ path_arrive(Path *path, Contender *c)
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look = entry_of(c)->request.nowait ||
+	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
 					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
 					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (last && run_is_open(last, &request) && !run_is_fresh(last));
@@ -159,6 +159,8 @@ path_place_arrivals(Path *path)
 {
 	dlist_mutable_iter iter;
 
+	if (!path_use_is_known(path))
+		return;
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
@@ -218,6 +220,8 @@ path_pump_marked(void)
 		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
 
 		path->marked = false;
+		engine.attended = path;
 		path_pump(path);
+		engine.attended = NULL;
 	}
 }
