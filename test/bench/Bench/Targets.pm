@@ -22,7 +22,7 @@ use strict;
 use utf8;
 use warnings;
 
-use Bench::Numbers qw(median ratios rounded);
+use Bench::Numbers qw(median ratios differences rounded);
 use Bench::Table;
 use List::Util qw(first);
 
@@ -75,7 +75,8 @@ my @place_order = qw(memory disk ensemble);
 sub _find
 {
 	my ($measure, $place, $what, @series) = @_;
-	return first { $_->{measure} eq $measure && $_->{place} eq $place && $_->{case} eq $what->[0] && $_->{contestant} eq $what->[1] } @series;
+	my $wanted = join("\n", $measure, $place, @$what);
+	return first { join("\n", @{$_}{qw(measure place case contestant)}) eq $wanted } @series;
 }
 
 # What a target compares, round by round; nothing if it was not measured in this place
@@ -88,8 +89,7 @@ sub _values
 	return grep { defined } @ours unless $with;
 	my $theirs = _find($measure, $place, $with, @series) or return ();
 	my @theirs = Bench::Table::values_of($theirs, $figure);
-	return grep { defined } ratios(\@ours, \@theirs) if $how eq 'ratio';
-	return map { $ours[$_] - $theirs[$_] } grep { defined $ours[$_] && defined $theirs[$_] } 0 .. $#ours;
+	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
 }
 
 sub results
@@ -119,8 +119,11 @@ sub markdown
 {
 	my @series  = @_;
 	my @results = results(@series) or return '';
+	my @rows = map { [
+			@{$_}{qw(text place limit)}, rounded($_->{value}, 3), $_->{rounds},
+			$_->{reached} ? 'reached' : '**missed**' ] } @results;
 	return join('', "| target | ZooKeeper | limit | median of the rounds | rounds | |\n|---|---|---|--:|--:|---|\n",
-		map { "| $_->{text} | $_->{place} | $_->{limit} | " . rounded($_->{value}, 3) . " | $_->{rounds} | " . ($_->{reached} ? 'reached' : '**missed**') . " |\n" } @results);
+		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
 }
 
 1;
