@@ -134,8 +134,9 @@ sub text
 		}
 	}
 	$text .= "$_->{measure}, $_->{place} FAILED: $_->{why}\n" foreach @{ $self->{failed} };
-	$text .= sprintf("%-80s %-9s %-15s %8s\n", qw(target ZooKeeper limit median));
-	$text .= sprintf("%-80s %-9s %-15s %8.2f  %s\n", @{$_}{qw(text place limit value)}, $_->{reached} ? 'reached' : 'MISSED')
+	my $format = "%-80s %-9s %-13s %-24s %s\n";
+	$text .= sprintf($format, 'target', 'ZooKeeper', 'limit', 'median of the rounds', '');
+	$text .= sprintf($format, @{$_}{qw(text place limit)}, Bench::Targets::figure($_), $_->{reached} ? 'reached' : 'MISSED')
 	  foreach Bench::Targets::results(@{ $self->{series} });
 	return $text;
 }
