@@ -321,3 +321,14 @@ CREATE OR REPLACE VIEW zk_locks AS
 		granted_at, blocked_by_pid, blocked_by_node, expires_at
 	FROM zk_all_locks();
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
+
+/*
+ * The way out at 3 a.m.
+ */
+CREATE FUNCTION zk_break_lock(path text, node text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_break_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_break_lock(text, text) IS
+'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
+REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;

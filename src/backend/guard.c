@@ -44,7 +44,7 @@
 #include "fault.h"
 #include "shared/lease_state.h"
 #include "shared/shmem.h"
-#include "storage/lock.h"
+#include "shared/wait_event.h"
 #include "storage/proc.h"
 
 /* How often a check that is not answered is asked for again, ms. */
@@ -288,7 +288,7 @@ check_reliance(GuardMoment moment)
 			logged = true;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+						 zklock_wait_event(ZKLOCK_WAIT_COMMIT_GUARD));
 	}
 	if (logged)
 		log_guard("acquired", start);

@@ -81,6 +81,7 @@ request_contender(const ContenderRequest *request)
 	filled->share = share;
 	filled->reserve = reserve;
 	filled->nowait = request->nowait;
+	filled->eager = request->eager;
 	filled->replaces = ENTRY_NONE;
 	filled->max_hold_ms = zklock_max_hold_time;
 	filled->requested_at = request->since;

@@ -24,8 +24,8 @@
 #include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
-#include "storage/lock.h"
 #include "utils/timeout.h"
 
 /* How long a call waits for a worker to appear. */
@@ -137,7 +137,8 @@ typedef struct Answer
 
 /*
  * What was granted under a lease that has lapsed may be gone by now; what was
- * granted for a time that is over is lost.  Read in this order: a lease that was seen before is the lock's own.
+ * granted for a time that is over is lost.  Read in this order: a lease that was
+ * seen before is the lock's own.
  */
 static Answer
 look(ContenderEntry *entry)
@@ -158,8 +159,19 @@ look(ContenderEntry *entry)
 }
 
 /*
+ * Is it no more than that a request which does not wait was not granted?  An
+ * eager one is made again then, by a call that can wait until ZooKeeper is back.
+ */
+static bool
+is_mere_refusal(int index, ContenderFailure failure)
+{
+	return failure == FAILURE_BUSY ||
+		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
+}
+
+/*
  * Has the worker decided?  Then *granted tells; a refusal is an error, but for
- * that of a call that does not wait.
+ * that of a request that does not wait.
  *
  * A turn that was lost is as good as one that is held: it brings order only.
  */
@@ -178,7 +190,7 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
 		request_report_lost(index, wait->path);
 	if (answer->state != CONTENDER_FAILED)
 		return false;
-	if (answer->failure != FAILURE_BUSY)
+	if (!is_mere_refusal(index, answer->failure))
 		request_report_failure(index, wait->path, answer->failure, answer->code);
 	return true;
 }
@@ -268,7 +280,8 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 	}
 	look_for_deadlock(wait, index, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, index, look, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+					 (long) sleep_time(wait, index, look, waited),
+					 zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	return true;
 }
 
@@ -343,6 +356,25 @@ wait_for_decision(Wait *wait, int index)
 	}
 }
 
+/* Waits until the worker is done, as wait_for_handovers() says. */
+static bool
+wait_until_settled(Wait *wait, const HandoverList *list)
+{
+	int done = 0;
+
+	for (;;)
+	{
+		ResetLatch(MyLatch);
+		while (done < list->n &&
+			   entry_is_settled(list->handovers[done].entry, list->handovers[done].generation))
+			done++;
+		if (done == list->n)
+			return true;
+		if (!wait_turn(wait, NO_ENTRY, true, WAIT_LOOK_SOON))
+			return false;
+	}
+}
+
 /*
  * Waits, as part of a wait, until the worker has decided about an entry.
  *
@@ -366,11 +398,42 @@ wait_for_entry(Wait *wait, int index)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (!granted)
+	if (!granted && entry_at(index)->request.eager)
+		current = NULL; /* the next wait is for the same, if there is time */
+	else if (!granted)
 		count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 	else if (entry_at(index)->request.kind == CONTENDER_TURN)
 		current = NULL; /* the wait goes on, for the permit */
 	else
 		count_wait(wait, how_granted(index));
 	return granted;
+}
+
+/*
+ * Waits, as part of a wait, until the worker is done with all that was given up,
+ * be it when ZooKeeper is back.
+ *
+ * Returns false if the timeout has passed.
+ */
+bool
+wait_for_handovers(Wait *wait, const HandoverList *list)
+{
+	volatile bool done = false;
+
+	current = wait;
+	PG_TRY();
+	{
+		done = wait_until_settled(wait, list);
+	}
+	PG_CATCH();
+	{
+		count_wait(wait, how_failed(geterrcode()));
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (done)
+		current = NULL; /* the wait goes on, for an entry */
+	else
+		count_wait(wait, STATS_WAIT_TIMEOUT);
+	return done;
 }

@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
+#include "backend/handover.h"
 #include "recipes/recipe.h"
 #include "shared/stats.h"
 
@@ -33,6 +34,7 @@ typedef enum WaitLook
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
+extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
 extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
 extern void wait_end(const Wait *wait);
 extern void wait_end_at_exit(void);

@@ -124,11 +124,10 @@ arrival_is_refused(Contender *c)
 
 /*
  * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, if it might join a run behind which others may stand, or if its
- * node might harm others.  One that takes the place of another has none of this
- * to fear.  A
- * contender that needs no listing of its own still must not overtake those
- * that wait for one.
+ * for holders, unless it is eager, if it might join a run behind which others
+ * may stand, or if its node might harm others.  One that takes the place of
+ * another has none of this to fear.  A contender that needs no listing of its
+ * own still must not overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
@@ -136,7 +135,7 @@ path_arrive(Path *path, Contender *c)
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look = entry_of(c)->request.nowait ||
+	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
 					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
 					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (last && run_is_open(last, &request) && !run_is_fresh(last));
@@ -218,6 +217,8 @@ path_pump_marked(void)
 		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
 
 		path->marked = false;
+		engine.attended = path;
 		path_pump(path);
+		engine.attended = NULL;
 	}
 }

@@ -130,6 +130,7 @@ typedef struct EntryRequest
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
 	bool		  nowait;	   /* never wait for another holder */
+	bool		  eager;	   /* and have a node created without a look at the path first */
 	int			  replaces;	   /* an entry of the same owner and path, given up at the same
 							 * time, whose node goes with the creation of ours; or
 							 * ENTRY_NONE */

@@ -44,12 +44,6 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  * ------------------------------------------------------------------------
  */
 
-static int
-compare_targets(const void *a, const void *b)
-{
-	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
-}
-
 /* The set that consists of the path argument of a function; *target is part of it. */
 static LockSet
 path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, LockTarget *target)
@@ -93,10 +87,10 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		set.targets[i].path = argument_to_path(DatumGetTextPP(elements[i]), rule);
 		set.targets[i].mode = mode;
 	}
-	qsort(set.targets, n, sizeof(LockTarget), compare_targets);
+	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
 	for (int i = 0; i < n; i++)
 	{
-		if (i == 0 || compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
+		if (i == 0 || lock_compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
 			set.targets[set.n++] = set.targets[i];
 	}
 	return set;
@@ -238,7 +232,7 @@ unlock_one(FunctionCallInfo fcinfo, LockMode mode)
 	LockTarget target;
 	LockSet	   set = path_argument(fcinfo, ANY_PATH, mode, &target);
 
-	PG_RETURN_BOOL(lock_release(&set));
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_ALL_OR_NONE));
 }
 
 /* Those that are held are unlocked even if others are not.  True if all were. */
@@ -246,15 +240,8 @@ static Datum
 unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
 {
 	LockSet set = paths_argument(fcinfo, ANY_PATH, mode);
-	bool	all = true;
 
-	for (int i = set.n - 1; i >= 0; i--)
-	{
-		LockSet one = {.targets = &set.targets[i], .n = 1};
-
-		all &= lock_release(&one);
-	}
-	PG_RETURN_BOOL(all);
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_WHAT_IS_HELD));
 }
 
 /*

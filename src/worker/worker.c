@@ -16,6 +16,7 @@
  *		errands.c			questions of backends
  *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
+ *		log_context.c		what the log is told besides
  *
  * and in between, the client library's events (zk_client.c) and the engine
  * (queue.c).
@@ -40,11 +41,13 @@
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/stats.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "worker/candidacy.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
+#include "worker/log_context.h"
 #include "worker/obstacle.h"
 #include "worker/reload.h"
 #include "worker/session_life.h"
@@ -267,7 +270,8 @@ zklock_worker_main(Datum arg)
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();
 
-	sleep_event = compat_wait_event("ZklockWorkerMain");
+	worker_log_context_start();
+	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
 }
 

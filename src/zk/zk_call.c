@@ -83,6 +83,7 @@ static int				n_urgent;	/* of these, calls that need no room in the window */
 static int64			session;	/* of the connection */
 static uint64			connection; /* counts connections */
 static int64			nudged_at;	/* ms */
+static const Call	   *answering;	/* whose handler runs; NULL: none does */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -135,8 +136,10 @@ finish_call(Call *call, ZkReply *reply)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
+	answering = call;
 	if (call->handler)
 		call->handler(call->arg, reply);
+	answering = NULL;
 	zk_call_free(call);
 }
 
@@ -461,6 +464,19 @@ zk_calls_answer(const Event *answer)
 		finish_call(call, &reply);
 		return;
 	}
+}
+
+/*
+ * The path of the call whose handler runs, and its owner; NULL if none does, and
+ * then the owner is left alone.
+ */
+const char *
+zk_call_answering(int *owner)
+{
+	if (answering == NULL)
+		return NULL;
+	*owner = answering->owner;
+	return answering->path;
 }
 
 /* Has all been answered? */

@@ -33,6 +33,7 @@ extern void	 zk_unwatch_data(const char *path);
 extern void	 zk_unwatch_children(const char *path);
 extern int64 zk_calls_next_wakeup(void);
 extern bool	 zk_calls_idle(void);
+extern const char *zk_call_answering(int *owner);
 
 /* Private to src/zk: how calls get to the library, and what becomes of it. */
 typedef struct ZkCallsCallbacks
