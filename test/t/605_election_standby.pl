@@ -34,6 +34,7 @@ subtest 'unless it is told to' => sub {
 	$standby->set_conf('zklock.elections_on_standby' => 'on');
 	$election->wait_state($standby, 'ready');
 	is($primary->session->query("SELECT zk_resign('$path')"), 't', 'the primary resigns');
+	$election->wait_state($standby, 'elected');
 	is($standby->value("SELECT zk_is_leader('$path')"), 't', 'a standby can lead');
 	$standby->set_conf('zklock.elections_on_standby' => 'off');
 	$election->wait_state($standby, 'stop');
