@@ -265,11 +265,13 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
  *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
  *				first or second.  The answer does not tell the sequence.
+ * zk_set()		replaces a node's data if they have that version, or any with
+ *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
- * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
  *				ZK_UNKNOWN if that was not committed.
@@ -295,6 +297,15 @@ zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 
 	call->node_kind = kind;
 	call->replaced = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_set(int owner, const char *path, const char *data, int32 version, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_SET, owner, path, data, handler, arg);
+
+	call->version = version;
 	submit_call(call);
 }
 
@@ -451,6 +462,10 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
+		reply.mtime = answer->stat.mtime;
+		reply.version = answer->stat.version;
+		reply.child_count = answer->stat.child_count;
+		reply.child_changes = answer->stat.child_changes;
 		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
 		reply.data = call->kind == CALL_READ ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
