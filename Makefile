@@ -158,7 +158,8 @@ bench:
 	@test/install-deps build demo test bench
 	@$(MAKE) --no-print-directory stage
 	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
-	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
+		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
 		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
 		test/run-tap test/bench/bench.pl || status=$$?; \
