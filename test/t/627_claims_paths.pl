@@ -73,6 +73,16 @@ subtest 'a semaphore' => sub {
 	$s->query("SELECT zk_semaphore_release('/u/semaphore')");
 };
 
+subtest 'an election' => sub {
+	$a->set_conf('zklock.elections' => '/u/election, /u/claim');
+	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/election'", 'elected');
+	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/claim'", 'failed');
+	is_deeply([ $zk->children('/u/claim') ], [], 'has no candidate where claims are');
+	refused($t, claim('/u/election'), '/u/election', qr/has or had children/, 'keeps claims out');
+	$a->set_conf('zklock.elections' => '');
+	$a->wait_value('SELECT count(*) FROM zk_elections', 0);
+};
+
 subtest 'paths below each other' => sub {
 	is($s->query('SELECT ' . claim($_)), 't', "$_ is claimed") foreach '/u/tree', '/u/tree/leaf', '/u/tree/leaf/leaf';
 	is($t->query("SELECT zk_lock('/u/tree/lock')"), 't', 'a lock below claims');
