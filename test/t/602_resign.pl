@@ -54,7 +54,7 @@ subtest 'another takes over' => sub {
 		my ($path, $names) = @$kind;
 		my $term = $sa->query("SELECT zk_fencing_token('$path')");
 		$sb->query_start("SELECT zk_await_leadership('$path')");
-		wait_until { $b->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $sb->pid) eq 'Lock' } 'b to wait';
+		$b->wait_event($sb, 'lock');
 		my $mark = $a->log_mark;
 		is($sa->query("SELECT zk_resign('$path')"), 't', "$names: a resigns");
 		is($sa->query("SELECT zk_is_leader('$path')"), 'f', 'it does not lead any more');
@@ -79,7 +79,7 @@ subtest 'a wait for leadership ends like that for a lock' => sub {
 	is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, '57014', 'and statement_timeout');
 	$sa->query('RESET statement_timeout');
 	$sa->query_start("SELECT zk_await_leadership('$path')");
-	wait_until { $a->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $sa->pid) eq 'Lock' } 'a to wait';
+	$a->wait_event($sa, 'lock');
 	$sa->cancel;
 	is($sa->result->{sqlstate}, '57014', 'it can be cancelled');
 	is($sa->try("SELECT zk_await_leadership('$path', '-1s')")->{sqlstate}, '22023', 'no negative timeout');
