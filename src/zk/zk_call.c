@@ -209,7 +209,7 @@ static Call *
 new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,
 		 void *arg)
 {
-	Call *call = zk_call_new(kind, owner, path, data);
+	Call *call = zk_call_new(kind, owner, path, data, data ? (int) strlen(data) : 0);
 
 	call->handler = handler;
 	call->arg = arg;
@@ -258,10 +258,14 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				NULL.
  * zk_exchange() creates an ephemeral node and deletes another, both or none:
  *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
+ * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
+ *				its receipt, both or none.  Both have the same czxid.
+ * zk_delete_both() deletes two nodes in this order, both or none.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
+ * zk_fetch()	reads all of a node's data, and its Stat.
  * zk_list()	reads a node's children, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
@@ -286,7 +290,19 @@ zk_exchange(int owner, const char *path, const char *data, const char *replaced,
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
-	call->replaced = pstrdup(replaced);
+	call->other = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_append(int owner, const char *path, const char *data, int length, const char *receipt,
+		  ZkReplyHandler handler, void *arg)
+{
+	Call *call = zk_call_new(CALL_APPEND, owner, path, data, length);
+
+	call->handler = handler;
+	call->arg = arg;
+	call->other = pstrdup(receipt);
 	submit_call(call);
 }
 
@@ -294,6 +310,15 @@ void
 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_DELETE, owner, path, handler, arg);
+}
+
+void
+zk_delete_both(int owner, const char *first, const char *second, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_DELETE_BOTH, owner, first, NULL, handler, arg);
+
+	call->other = pstrdup(second);
+	submit_call(call);
 }
 
 void
@@ -318,6 +343,12 @@ void
 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_READ, owner, path, handler, arg);
+}
+
+void
+zk_fetch(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_FETCH, owner, path, handler, arg);
 }
 
 void
@@ -421,6 +452,7 @@ zk_calls_answer(const Event *answer)
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
+		bool  has_data = call->kind == CALL_READ || call->kind == CALL_FETCH;
 
 		if (call->number != answer->number)
 			continue;
@@ -443,8 +475,10 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
-		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
-		reply.data = call->kind == CALL_READ ? answer->text : NULL;
+		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
+		reply.data = has_data ? answer->text : NULL;
+		reply.child_count = answer->stat.child_count;
+		reply.child_changes = answer->stat.child_changes;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);

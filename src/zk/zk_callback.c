@@ -54,7 +54,9 @@ answer_stat(const struct Stat *stat)
 						.mzxid = stat->mzxid,
 						.ephemeral_owner = stat->ephemeralOwner,
 						.ctime = stat->ctime,
-						.data_length = stat->dataLength};
+						.data_length = stat->dataLength,
+						.child_count = stat->numChildren,
+						.child_changes = stat->cversion};
 }
 
 static void
@@ -92,9 +94,9 @@ zk_callback_data(int code, const char *value, int len, const struct Stat *stat, 
 	push_reply(code, NULL, stat, NULL, context);
 }
 
-/* Hands on the beginning of the data; a server may say that there are -1 bytes. */
-void
-zk_callback_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+/* Hands on up to "most" bytes of data; a server may say that there are -1. */
+static void
+push_data(int code, const char *value, int len, int most, const struct Stat *stat, const void *context)
 {
 	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
 
@@ -102,7 +104,7 @@ zk_callback_content(int code, const char *value, int len, const struct Stat *sta
 		event.stat = answer_stat(stat);
 	if (code == ZOK && value && len > 0)
 	{
-		event.text_length = Min(len, ZK_DATA_MAX);
+		event.text_length = Min(len, most);
 		event.text = malloc(event.text_length);
 		if (event.text)
 			memcpy(event.text, value, event.text_length);
@@ -110,6 +112,30 @@ zk_callback_content(int code, const char *value, int len, const struct Stat *sta
 			event.code = ZSYSTEMERROR;
 	}
 	zk_event_push(&event);
+}
+
+/* Hands on the beginning of the data. */
+void
+zk_callback_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_data(code, value, len, ZK_DATA_MAX, stat, context);
+}
+
+/* Hands on all of it. */
+void
+zk_callback_whole(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_data(code, value, len, PG_INT32_MAX, stat, context);
+}
+
+void
+zk_callback_appended(int code, const void *append)
+{
+	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
+
+	done->path[sizeof(done->path) - 1] = '\0';
+	push_reply(code, done->path, NULL, NULL, zk_callback_context(done->number));
+	free(done);
 }
 
 void
