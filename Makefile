@@ -4,6 +4,9 @@
 #
 #   make                 build
 #   make install         install into the PostgreSQL that PG_CONFIG belongs to
+#   make installcheck    the SQL contract, on a running server that has zklock (PGPORT=...)
+#
+# A build outside the source tree is "make -f DIRECTORY/Makefile".
 #
 # These need nothing but git, make and apt: they install what is missing, build
 # into build/ and install nothing of zklock into the system.
@@ -17,10 +20,20 @@
 #                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
+#   make bench           measure against the alternatives; writes doc/benchmarks.md
+#                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
+#                        and QUICK=1, of a few minutes, write into build/bench/ instead)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
+#
+# For those who publish zklock, see CONTRIBUTING.md:
+#
+#   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
+#   make dist-test       ... made from what is committed, built, and checked
+#   make deb             Debian packages, for each PostgreSQL whose headers are installed
+#   make deb-test        ... installed, used, upgraded and removed in a clean Debian
 
 MODULE_big = zklock
 TOP := $(dir $(firstword $(MAKEFILE_LIST)))
@@ -29,6 +42,8 @@ EXTENSION = zklock
 DATA = zklock--1.0.sql zklock--1.0--1.1.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
+# In this order: setup makes what the others use.
+REGRESS = setup lock xact shared upgrade array tree semaphore errors privileges views tokens fence
 
 PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
@@ -36,16 +51,23 @@ PG_CPPFLAGS = -I$(srcdir)/src
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread
 
+# The last commit of the version before this one: upgrades are tested with its build.
+PREVIOUS = 5b7d8aedb04da050f522f06588529f7eac646b79
+PREVIOUS_VERSION = 1.0
+
 # On a machine that has no PGXS yet, only the targets below work.
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 ifneq ($(wildcard $(PGXS)),)
 include $(PGXS)
 $(OBJS): $(wildcard $(TOP)src/*.h $(TOP)src/*/*.h)
+ifneq ($(abspath $(srcdir)),$(CURDIR))
+$(shell mkdir -p $(dir $(OBJS)))
+endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c)
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 3
 TESTS ?=
 SLOW ?=
@@ -77,7 +99,8 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 # slow-reads). Then there is one build for all: that with faults.
 ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
 comma = ,
-run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON)
+run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON) \
+	ZKLOCK_PREVIOUS_STAGE=$(PREVIOUS_STAGE)
 
 demo demo-shell:
 	@test/install-deps build demo
@@ -92,9 +115,21 @@ fault-stage:
 	@echo "building zklock with faults"
 	@$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
 
+# Made once. Without git and the history, tests that need it are skipped.
+PREVIOUS_STAGE = $(BUILD)/previous/stage-$(VERSION)-$(PREVIOUS)
+previous-stage: | $(PREVIOUS_STAGE)
+$(PREVIOUS_STAGE):
+	@[ -e .git ] && git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
+	echo "building zklock $(PREVIOUS_VERSION)"; \
+	rm -rf $(BUILD)/previous && mkdir -p $(BUILD)/previous/$(OBJ) && \
+	git archive $(PREVIOUS) Makefile zklock.control src zklock--$(PREVIOUS_VERSION).sql | \
+		tar -x -C $(BUILD)/previous/$(OBJ) && \
+	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no all && \
+	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no install DESTDIR=$@.new >/dev/null && mv $@.new $@
+
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage unit-test
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage previous-stage unit-test
 	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
@@ -110,6 +145,20 @@ nemesis:
 mutants:
 	@test/install-deps build demo test
 	@test/fault-table find
+
+# What is measured in part is no document.
+BENCH = $(BUILD)/bench
+ONLY ?=
+PLACES ?= $(if $(QUICK),memory)
+bench:
+	@test/install-deps build demo test bench
+	@$(MAKE) --no-print-directory stage
+	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
+		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
+		test/run-tap test/bench/bench.pl || status=$$?; \
+	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),$(BENCH),doc) && exit $$status
 
 test-asan:
 	@test/install-deps build demo test
@@ -155,6 +204,24 @@ cppcheck:
 		--include=test/cppcheck.h \
 		-Isrc -DPG_VERSION_NUM=150000 src test/unit test/fuzz
 
+TAG ?=
+dist:
+	@test/install-deps dist
+	@tools/make-dist $(BUILD)/dist $(TAG)
+
+dist-test:
+	@test/install-deps build demo test dist
+	@tools/check-dist $(BUILD)/dist-test
+
+deb:
+	@test/install-deps build deb
+	@debian/tools/build-packages $(BUILD)/deb
+
+deb-test: deb
+	@test/install-deps deb-test
+	@debian/tools/build-packages $(BUILD)/previous-deb $(PREVIOUS_VERSION)-1 $(PREVIOUS)
+	@debian/tools/check-packages $(BUILD)/deb $(BUILD)/previous-deb $$(. /etc/os-release && echo $$VERSION_CODENAME)
+
 fuzz:
 	@test/install-deps lint
 	@$(MAKE) -s -C test/fuzz fuzz OUT=$(BUILD)/fuzz FUZZ_SECONDS=$(FUZZ_SECONDS)
@@ -169,5 +236,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage test unit-test nemesis mutants test-asan lint \
-	format-check warnings storeys fault-check cppcheck fuzz fuzz-answers format
+.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants bench test-asan lint \
+	format-check warnings storeys fault-check cppcheck dist dist-test \
+	deb deb-test fuzz fuzz-answers format

@@ -4,6 +4,29 @@
 \echo Use "ALTER EXTENSION zklock UPDATE TO '1.1'" to load this file. \quit
 
 /*
+ * A server goes on with the library that it has loaded until it is restarted,
+ * also when a newer one has been installed.  One without this function is that
+ * of 1.0.
+ */
+DO $$
+BEGIN
+	CREATE FUNCTION zk_availability(
+		OUT max_locks integer,
+		OUT locks_in_use integer,
+		OUT obstacle text)
+	RETURNS record
+	AS 'MODULE_PATHNAME', 'zk_availability'
+	LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+EXCEPTION WHEN undefined_function THEN
+	RAISE EXCEPTION USING
+		ERRCODE = 'object_not_in_prerequisite_state',
+		MESSAGE = 'the server has loaded an older zklock library than extension version 1.1 needs',
+		DETAIL = SQLERRM || '.',
+		HINT = 'Restart the server if the library of this version is installed, else install it first.';
+END
+$$;
+
+/*
  * Everyone may look at zk_locks, as at pg_locks; the function shows of others'
  * locks what is nobody's secret.
  */
@@ -11,19 +34,12 @@ GRANT EXECUTE ON FUNCTION zk_locks() TO PUBLIC;
 GRANT SELECT ON zk_locks TO PUBLIC;
 
 /*
- * More columns for zk_session.  They come from a function of their own: the old
+ * More columns for zk_session.  They come from that function of their own: the old
  * one cannot get any unless it is dropped, and with it what users have built on
  * it or on the view, and the privileges they have granted.  For the sake of
  * these the new one is everybody's; that there is room for locks, and what is
  * in their way, every caller of zk_lock() is told anyway.
  */
-CREATE FUNCTION zk_availability(
-	OUT max_locks integer,
-	OUT locks_in_use integer,
-	OUT obstacle text)
-RETURNS record
-AS 'MODULE_PATHNAME', 'zk_availability'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_availability() IS
 'room for locks in this server, and why none is granted now; see view zk_session';
 
@@ -61,6 +77,76 @@ ALTER TABLE zk_fences
 	ENABLE REPLICA TRIGGER keep_local_after_truncate;
 
 /*
+ * Elections.  Who may ask whether this server leads, and above all who may have it
+ * lay leadership down, the administrator says.
+ */
+CREATE FUNCTION zk_is_leader(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_is_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_is_leader(text) IS
+'whether this server leads the election at a path, provably; if so, the transaction cannot commit what it writes once it does not any more';
+REVOKE ALL ON FUNCTION zk_is_leader(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_await_leadership(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_await_leadership'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_await_leadership(text, interval) IS
+'wait until this server leads the election at a path; false if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_await_leadership(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_resign(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_resign'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_resign(text) IS
+'lay leadership down and go to the end of the queue; returns when another leads, or this server in a new term';
+REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_leader(
+	path text,
+	OUT server text,
+	OUT owner text,
+	OUT session text,
+	OUT term bigint,
+	OUT since timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_leader(text) IS
+'who leads the election at a path, of all servers and clients, as ZooKeeper knows';
+REVOKE ALL ON FUNCTION zk_leader(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_leader(text) TO pg_monitor;
+
+CREATE FUNCTION zk_elections(
+	OUT path text,
+	OUT state text,
+	OUT is_leader boolean,
+	OUT term bigint,
+	OUT "position" integer,
+	OUT since timestamptz,
+	OUT leader text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_elections'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_elections() IS
+'elections at which this server stands; see view zk_elections';
+REVOKE ALL ON FUNCTION zk_elections() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_elections() TO pg_monitor;
+
+CREATE VIEW zk_elections AS SELECT * FROM zk_elections();
+COMMENT ON VIEW zk_elections IS 'elections at which this server stands';
+COMMENT ON COLUMN zk_elections.path IS 'as in zklock.elections';
+COMMENT ON COLUMN zk_elections.state IS 'offer, ready, elected, suspended, failed, or stop';
+COMMENT ON COLUMN zk_elections.is_leader IS 'whether this server leads, provably';
+COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if it does not lead';
+COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
+COMMENT ON COLUMN zk_elections.since IS 'when that state began';
+COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says';
+GRANT SELECT ON zk_elections TO pg_monitor;
+
+/*
  * Who holds and who waits, whatever client it is.  What other services are
  * called, and what they write into their nodes, is for monitoring.
  */
@@ -88,6 +174,164 @@ COMMENT ON FUNCTION zk_contenders(text) IS
 'who holds and who waits at a path, of all servers and clients, in the order of the queue';
 REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
+
+/*
+ * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
+ * for superusers and those whom they let.  Paths are for monitoring.
+ */
+CREATE FUNCTION zk_stats(
+	OUT kind text,
+	OUT mode text,
+	OUT acquisitions bigint,
+	OUT reentrant bigint,
+	OUT handed_over bigint,
+	OUT kept bigint,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT hold_time interval,
+	OUT timeouts bigint,
+	OUT busy bigint,
+	OUT cancels bigint,
+	OUT deadlocks bigint,
+	OUT failures bigint,
+	OUT losses bigint,
+	OUT wait_histogram bigint[],
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 3;
+COMMENT ON FUNCTION zk_stats() IS 'what this server has locked and waited for; see view zk_stats';
+
+CREATE VIEW zk_stats AS SELECT * FROM zk_stats();
+COMMENT ON VIEW zk_stats IS 'what this server has locked and waited for, by kind and mode';
+COMMENT ON COLUMN zk_stats.kind IS 'lock or semaphore';
+COMMENT ON COLUMN zk_stats.mode IS 'exclusive or shared; NULL for a semaphore';
+COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired';
+COMMENT ON COLUMN zk_stats.reentrant IS 'of these: by a session that held it already';
+COMMENT ON COLUMN zk_stats.handed_over IS 'of these: behind a node that had served another session of this server';
+COMMENT ON COLUMN zk_stats.kept IS 'of these: by a session that had kept the node since it held it last';
+COMMENT ON COLUMN zk_stats.waits IS 'waits for an answer that have ended, in whatever way';
+COMMENT ON COLUMN zk_stats.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released';
+COMMENT ON COLUMN zk_stats.timeouts IS 'waits that a timeout ended: the call''s own, or lock_timeout';
+COMMENT ON COLUMN zk_stats.busy IS 'calls that do not wait and found it taken';
+COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with their session';
+COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
+COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
+COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held';
+COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were; see zk_stats_wait_bounds()';
+COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_wait_bounds()
+RETURNS double precision[]
+AS 'MODULE_PATHNAME', 'zk_stats_wait_bounds'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION zk_stats_wait_bounds() IS
+'upper bounds of the buckets of zk_stats.wait_histogram, in seconds';
+
+CREATE FUNCTION zk_stats_session(
+	OUT requests bigint,
+	OUT request_time interval,
+	OUT errors bigint,
+	OUT reconnects bigint,
+	OUT expirations bigint,
+	OUT stats_reset timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_stats_session'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_session() IS
+'what this server has asked of ZooKeeper; see view zk_stats_session';
+
+CREATE VIEW zk_stats_session AS SELECT * FROM zk_stats_session();
+COMMENT ON VIEW zk_stats_session IS 'what this server has asked of ZooKeeper';
+COMMENT ON COLUMN zk_stats_session.requests IS 'requests to ZooKeeper, with heartbeats';
+COMMENT ON COLUMN zk_stats_session.request_time IS 'how long these took, all together';
+COMMENT ON COLUMN zk_stats_session.errors IS 'of these: refused, or never answered';
+COMMENT ON COLUMN zk_stats_session.reconnects IS 'how often the session was continued on a new connection';
+COMMENT ON COLUMN zk_stats_session.expirations IS 'how often a session ended, and its locks with it';
+COMMENT ON COLUMN zk_stats_session.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_paths(
+	OUT path text,
+	OUT kind text,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT longest_wait interval,
+	OUT unseen interval,
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats_paths'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION zk_stats_paths() IS
+'the paths at which sessions of this server waited longest; see view zk_stats_paths';
+REVOKE ALL ON FUNCTION zk_stats_paths() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_stats_paths() TO pg_monitor;
+
+CREATE VIEW zk_stats_paths AS SELECT * FROM zk_stats_paths();
+COMMENT ON VIEW zk_stats_paths IS 'the 100 paths at which sessions of this server waited longest';
+COMMENT ON COLUMN zk_stats_paths.path IS 'path of a lock or semaphore, below the chroot';
+COMMENT ON COLUMN zk_stats_paths.kind IS 'lock or semaphore';
+COMMENT ON COLUMN zk_stats_paths.waits IS 'waits for an answer that have ended, since the path is followed';
+COMMENT ON COLUMN zk_stats_paths.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats_paths.longest_wait IS 'the longest of these';
+COMMENT ON COLUMN zk_stats_paths.unseen IS
+'sessions may have waited before the path was followed, but not for longer than this';
+COMMENT ON COLUMN zk_stats_paths.stats_reset IS 'counted since then';
+REVOKE ALL ON zk_stats_paths FROM PUBLIC;
+GRANT SELECT ON zk_stats, zk_stats_session TO PUBLIC;
+GRANT SELECT ON zk_stats_paths TO pg_monitor;
+
+CREATE FUNCTION zk_stats_reset()
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_stats_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats, zk_stats_session and zk_stats_paths begin at 0 again';
+REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
+
+/*
+ * More columns for zk_locks, from a function that takes the place of zk_locks():
+ * rows of two functions would not be of one moment.  A new column comes last,
+ * here and in the view.
+ */
+CREATE FUNCTION zk_all_locks(
+	OUT pid integer,
+	OUT datname text,
+	OUT path text,
+	OUT kind text,
+	OUT mode text,
+	OUT scope text,
+	OUT state text,
+	OUT granted boolean,
+	OUT count integer,
+	OUT node text,
+	OUT fencing_token bigint,
+	OUT wait_start timestamptz,
+	OUT granted_at timestamptz,
+	OUT blocked_by_pid integer,
+	OUT blocked_by_node text,
+	OUT expires_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_all_locks'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_all_locks() IS
+'locks held and waited for by this server; see view zk_locks';
+
+CREATE OR REPLACE VIEW zk_locks AS
+	SELECT pid, datname, path, kind, mode, scope, state, granted, count, node, fencing_token, wait_start,
+		granted_at, blocked_by_pid, blocked_by_node, expires_at
+	FROM zk_all_locks();
+COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
+
+/*
+ * The way out at 3 a.m.
+ */
+CREATE FUNCTION zk_break_lock(path text, node text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_break_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_break_lock(text, text) IS
+'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
+REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;
 
 /*
  * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,

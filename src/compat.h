@@ -18,7 +18,10 @@
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
 #include "pgstat.h"
+#include "postmaster/autovacuum.h"
+#include "replication/walsender.h"
 #include "storage/latch.h"
+#include "storage/lock.h"
 #include "storage/proc.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
@@ -72,6 +75,21 @@ compat_my_proc_number(void)
 #endif
 }
 
+/*
+ * 15: how many backends there can be is known when shared memory is requested;
+ * before, it follows from the same settings.  Processes are numbered below this.
+ */
+static inline int
+compat_max_processes(void)
+{
+#if PG_VERSION_NUM >= 150000
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+#else
+	return MaxConnections + autovacuum_max_workers + 1 + max_worker_processes +
+		   max_wal_senders + NUM_AUXILIARY_PROCS;
+#endif
+}
+
 /* 17: a WaitEventSet belongs to a resource owner, NULL for the process. */
 static inline WaitEventSet *
 compat_create_wait_event_set(int nevents)
@@ -85,12 +103,23 @@ compat_create_wait_event_set(int nevents)
 
 /* 17: extensions name their wait events; allowed once shared memory is up. */
 static inline uint32
-compat_wait_event(const char *name)
+compat_wait_event(const char *name, uint32 before_17)
 {
 #if PG_VERSION_NUM >= 170000
 	return WaitEventExtensionNew(name);
 #else
-	return PG_WAIT_EXTENSION;
+	return before_17;
+#endif
+}
+
+/* 18: a session can have calls logged that do not wait and find a lock taken. */
+static inline bool
+compat_log_lock_failures(void)
+{
+#if PG_VERSION_NUM >= 180000
+	return log_lock_failures;
+#else
+	return false;
 #endif
 }
 
@@ -141,6 +170,32 @@ compat_find_setting(const char *name)
 	while (strcmp(settings[i]->name, name) != 0)
 		i++;
 	return settings[i];
+#endif
+}
+
+/* 14: a process's flags are its own; before, they are in an array of their own. */
+static inline bool
+compat_is_autovacuum(const PGPROC *proc)
+{
+#if PG_VERSION_NUM >= 140000
+	return (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0;
+#else
+	return (ProcGlobal->allPgXact[proc->pgprocno].vacuumFlags & PROC_IS_AUTOVACUUM) != 0;
+#endif
+}
+
+/*
+ * Tells one wait for a lock from the next of the same process.  14: by when it
+ * began; before, by the transaction, in which a process hardly waits twice for the
+ * same lock.
+ */
+static inline uint64
+compat_lock_wait_identity(const LockInstanceData *waiting)
+{
+#if PG_VERSION_NUM >= 140000
+	return (uint64) waiting->waitStart;
+#else
+	return waiting->lxid;
 #endif
 }
 

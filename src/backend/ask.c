@@ -110,6 +110,7 @@ backend_ask(Question *question)
 		errand->owner = question->owner;
 		errand->segment = segment ? dsm_segment_handle(segment) : DSM_HANDLE_INVALID;
 		errand->payload_length = question->payload_length;
+		errand->answer_length = 0;
 		errand_ask(errand);
 		if (wait_for_answer(errand))
 		{

@@ -56,17 +56,28 @@ const char *
 display_loss(int index)
 {
 	ContenderEntry *entry = entry_at(index);
+	ContenderState	state;
 	LossReason		reason;
+	int64			expires_us;
 
 	SpinLockAcquire(&entry->mutex);
-	reason = entry->status.state == CONTENDER_LOST ? entry->status.loss : LOSS_UNPROVED;
+	state = entry->status.state;
+	reason = entry->status.loss;
+	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
+
+	/* Of what the worker has not said yet, the clock tells, or the lease. */
+	if (state != CONTENDER_LOST)
+		reason = entry_is_overrun(expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
 	switch (reason)
 	{
 		case LOSS_EXPIRED:
 			return _("The ZooKeeper session ended.");
 		case LOSS_DELETED:
 			return _("The lock's node was deleted by someone else.");
+		case LOSS_OVERRUN:
+			return psprintf(_("It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."),
+							entry->request.max_hold_ms);
 		case LOSS_UNPROVED:
 			break;
 	}

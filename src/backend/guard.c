@@ -9,10 +9,16 @@
  * whichever is stricter:
  *
  *	off		nobody
- *	lease	the entries in shared memory, none of which may be lost, and the
- *			lease, which must hold.  While that is suspended, commit waits.
+ *	lease	the entries in shared memory, none of which may be lost, the clock,
+ *			by which none may have been held for longer than it was granted
+ *			for, and the lease, which must hold.  While that is suspended,
+ *			commit waits.
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
+ *
+ * Likewise, a transaction that has written relied on the terms in which it was
+ * told that this server leads (reliance.c): as long as it commits, leadership is
+ * not laid down.
  *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
@@ -32,13 +38,14 @@
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
+#include "backend/reliance.h"
 #include "backend/request.h"
 #include "backend/take.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/lease_state.h"
 #include "shared/shmem.h"
-#include "storage/lock.h"
+#include "shared/wait_event.h"
 #include "storage/proc.h"
 
 /* How often a check that is not answered is asked for again, ms. */
@@ -55,11 +62,12 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
 
 typedef struct Reliance
 {
-	int			n;		   /* locks with a guard */
+	int			n;		   /* locks and terms with a guard */
 	int			to_check;  /* of these: those whose nodes a quorum is asked for */
 	int			unchecked; /* of these: check asked for, not done */
 	int			lost;	   /* entry of one that is lost, or NO_ENTRY */
 	const char *lost_path;
+	const char *lost_election; /* path of an election whose term is over, or NULL */
 
 	const HeldElement *lost_element; /* of a queue, or NULL */
 } Reliance;
@@ -88,6 +96,8 @@ examine_hold(const Hold *hold, void *arg)
 	Reliance	   *reliance = arg;
 	ContenderEntry *entry = entry_at(hold->entry);
 	CommitGuard		guard = guard_of(hold->taken_under);
+	ContenderState	state;
+	int64			expires_us;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
@@ -99,12 +109,40 @@ examine_hold(const Hold *hold, void *arg)
 		if (entry->status.check_done != entry->status.check_wanted)
 			reliance->unchecked++;
 	}
-	if (entry->status.state == CONTENDER_LOST)
+	state = entry->status.state;
+	expires_us = entry->status.expires_us;
+	SpinLockRelease(&entry->mutex);
+	if (state == CONTENDER_LOST || entry_is_overrun(expires_us))
 	{
 		reliance->lost = hold->entry;
 		reliance->lost_path = hold->path;
 	}
-	SpinLockRelease(&entry->mutex);
+}
+
+static void
+examine_term(ReliedTerm *relied, void *arg)
+{
+	Reliance   *reliance = arg;
+	CommitGuard guard = guard_of(relied->taken_under);
+
+	if (guard == COMMIT_GUARD_OFF)
+		return;
+	reliance->n++;
+	if (guard == COMMIT_GUARD_QUORUM)
+	{
+		reliance->to_check++;
+		if (!relied->check_asked ||
+			!election_check_is_done(relied->election, relied->term, relied->check))
+			reliance->unchecked++;
+	}
+	if (!election_is_term(relied->election, relied->term))
+		reliance->lost_election = relied->path;
+}
+
+static bool
+has_written(void)
+{
+	return TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
 /* An element of a queue, which the transaction has taken, counts as a lock. */
@@ -137,7 +175,17 @@ examine_holds(void)
 
 	hold_visit(relied_on(), examine_hold, &reliance);
 	take_visit(examine_element, &reliance);
+	if (has_written())
+		reliance_visit(examine_term, &reliance);
 	return reliance;
+}
+
+/* Asks for a check of a leader's node; a term that is over needs none. */
+static void
+want_term_check(ReliedTerm *relied, void *arg)
+{
+	if (guard_of(relied->taken_under) == COMMIT_GUARD_QUORUM)
+		relied->check_asked = election_want_check(relied->election, relied->term, &relied->check);
 }
 
 /* Asks for a check of a lock's node. */
@@ -208,6 +256,16 @@ check_for_interrupts(void)
 	error_context_stack = context.previous;
 }
 
+static void
+report_lost_election(const char *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("leadership at ZooKeeper path \"%s\" was lost", display_path(path)),
+			 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+			 errhint("Another server may lead by now. Retry the work where the leader is.")));
+}
+
 /*
  * Raises an error if the transaction relied on a lock that is lost.  As long as
  * that cannot be said, waits, but not for ever.
@@ -235,6 +293,7 @@ check_reliance(GuardMoment moment)
 			hold_visit(relied_on(), asked_at == 0 ? want_check : want_check_again, NULL);
 			if (asked_at == 0)
 				take_visit(want_element_check, NULL);
+			reliance_visit(want_term_check, NULL);
 			asked_at = zklock_now_ms();
 		}
 
@@ -245,6 +304,8 @@ check_reliance(GuardMoment moment)
 			request_report_lost(reliance.lost, reliance.lost_path);
 		if (reliance.lost_element)
 			take_report_lost(reliance.lost_element);
+		if (reliance.lost_election)
+			report_lost_election(reliance.lost_election);
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
 		{
 			if (moment == GUARD_EARLY || interrupt_is_deferred())
@@ -266,7 +327,7 @@ check_reliance(GuardMoment moment)
 			logged = true;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+						 zklock_wait_event(ZKLOCK_WAIT_COMMIT_GUARD));
 	}
 	if (logged)
 		log_guard("acquired", start);
@@ -287,6 +348,8 @@ guard_check(GuardMoment moment)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
+	if (reliance_exists() && has_written())
+		reliance_commit();
 	if (examine_holds().n > 0)
 		check_reliance(moment);
 	if (moment == GUARD_FINAL)

@@ -30,16 +30,26 @@
 static dlist_head holds = DLIST_STATIC_INIT(holds); /* in the order of their entries' claims */
 static int		  nholds = 0;
 
+/* For how long it was held, the statistics are told at its end. */
+static void
+count_hold_time(const Hold *hold)
+{
+	if (hold->acquired_at != 0)
+		stats_held(hold->counted_as, zklock_now_us() - hold->acquired_at);
+}
+
 /* Gives back everything; the session ends. */
 static void
 release_at_exit(int code, Datum arg)
 {
 	dlist_iter iter;
 
+	wait_end_at_exit();
 	dlist_foreach (iter, &holds)
 	{
 		const Hold *hold = dlist_container(Hold, link, iter.cur);
 
+		count_hold_time(hold);
 		if (!hold->borrowed)
 			handover_release(hold->entry, NULL);
 	}
@@ -59,9 +69,9 @@ hold_start_session(void)
 
 /* Makes a hold that has no entry yet.  The path must live as long as the hold. */
 void
-hold_init(Hold *hold, const char *path)
+hold_init(Hold *hold, const char *path, StatsKind counted_as)
 {
-	*hold = (Hold){.path = path, .entry = NO_ENTRY};
+	*hold = (Hold){.path = path, .entry = NO_ENTRY, .counted_as = counted_as};
 }
 
 /* A hold gets an entry.  Cannot fail. */
@@ -77,10 +87,12 @@ hold_begin(Hold *hold, int entry)
 static void
 hold_end(Hold *hold)
 {
+	count_hold_time(hold);
 	dlist_delete(&hold->link);
 	nholds--;
 	hold->entry = NO_ENTRY;
 	hold->borrowed = false;
+	hold->acquired_at = 0;
 }
 
 /* What is left of lock_timeout for a call that waits, ms. */
@@ -91,25 +103,27 @@ lock_timeout_left(const Wait *wait)
 }
 
 /*
- * Asks for what a hold is to have, and waits for the answer, as part of a wait
- * that may ask for several things one after the other: its timeout and
- * PostgreSQL's lock_timeout are for all of them.
- *
- * Returns false if it could not be had in that time.  Then, and after an error,
- * the caller gives the entry up.
+ * Asks for what a hold is to have.  However that ends, the caller gives the
+ * entry up if it is of no use.
  */
-bool
-hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
+void
+hold_ask(Hold *hold, const ContenderRequest *request)
 {
-	volatile bool granted = false;
-
 	hold_begin(hold, request_contender(request));
 	entry_mark_dirty(hold->entry);
+}
+
+/* Waits for an entry, or until the worker is done with others that were given up. */
+static bool
+wait_for(Wait *wait, int entry, const HandoverList *given_up)
+{
+	volatile bool done = false;
+
+	if (LockTimeout > 0)
+		enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
 	PG_TRY();
 	{
-		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
-		granted = wait_for_entry(wait, hold->entry);
+		done = entry != NO_ENTRY ? wait_for_entry(wait, entry) : wait_for_handovers(wait, given_up);
 	}
 	PG_FINALLY();
 	{
@@ -117,7 +131,42 @@ hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
 		disable_timeout(LOCK_TIMEOUT, true);
 	}
 	PG_END_TRY();
-	return granted;
+	return done;
+}
+
+/*
+ * Waits for the answer to what has been asked for, as part of a wait that may be
+ * for several things one after the other: its timeout and PostgreSQL's
+ * lock_timeout are for all of them.
+ *
+ * Returns false if it could not be had in that time.  Then, and after an error,
+ * the caller gives the entry up.
+ */
+bool
+hold_wait(const Hold *hold, Wait *wait)
+{
+	wait->counted_as = hold->counted_as;
+	return wait_for(wait, hold->entry, NULL);
+}
+
+/*
+ * Likewise, until the worker is done with what this session has given up, of
+ * which it does not have its share again before.  The hold is to be asked for
+ * next, as part of the same wait.
+ */
+bool
+hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait)
+{
+	wait->counted_as = hold->counted_as;
+	return given_up->n == 0 || wait_for(wait, NO_ENTRY, given_up);
+}
+
+/* Asks and waits. */
+bool
+hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
+{
+	hold_ask(hold, request);
+	return hold_wait(hold, wait);
 }
 
 /* Lets a hold have the entry of another one.  Cannot fail. */
@@ -163,6 +212,10 @@ hold_count(Hold *hold, LockScope scope)
 	CommitGuard guard = zklock_commit_guard;
 
 	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
+	if (hold_is_acquired(hold) || hold->borrowed)
+		stats_reacquired(hold->counted_as);
+	if (!hold_is_acquired(hold))
+		hold->acquired_at = zklock_now_us();
 	if (scope == LOCK_SCOPE_SESSION)
 		hold->session_count++;
 	else

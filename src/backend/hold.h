@@ -12,6 +12,7 @@
 #include "backend/wait.h"
 #include "lib/ilist.h"
 #include "shared/settings.h"
+#include "shared/stats.h"
 
 /*
  * What the session has, or asks for, by one entry in shared memory: a lock in
@@ -26,6 +27,8 @@ typedef struct Hold
 	CommitGuard taken_under;	   /* strictest zklock.commit_guard of its acquisitions */
 	int			session_count;	   /* acquisitions at session level */
 	int			transaction_count; /* and at transaction level */
+	StatsKind	counted_as;		   /* in the statistics */
+	int64		acquired_at;	   /* us; 0 if it is not */
 } Hold;
 
 /* Which holds are visited */
@@ -38,7 +41,10 @@ typedef enum HoldSet
 typedef void (*HoldVisitor)(const Hold *hold, void *arg);
 
 extern void hold_start_session(void);
-extern void hold_init(Hold *hold, const char *path);
+extern void hold_init(Hold *hold, const char *path, StatsKind counted_as);
+extern void hold_ask(Hold *hold, const ContenderRequest *request);
+extern bool hold_wait(const Hold *hold, Wait *wait);
+extern bool hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait);
 extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
 extern void hold_borrow(Hold *hold, const Hold *from);
 extern void hold_release(Hold *hold, HandoverList *awaited);

@@ -66,7 +66,7 @@ lock_table_enter(const char *path, LockMode mode)
 	for (int i = 0; !found && i < (int) lengthof(entered->locks); i++)
 	{
 		entered->locks[i] = (LockHold){.path = entered, .mode = i};
-		hold_init(&entered->locks[i].hold, entered->path);
+		hold_init(&entered->locks[i].hold, entered->path, stats_kind_of_lock(i));
 	}
 	return &entered->locks[mode];
 }

@@ -14,6 +14,7 @@
 #include "backend/lock_view.h"
 #include "fault.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* What the contenders of one run tell about it. */
 typedef struct RunView
@@ -42,7 +43,9 @@ copy_status(ContenderEntry *entry, EntryView *copy)
 	status = entry->status;
 	SpinLockRelease(&entry->mutex);
 
-	copy->state = status.state;
+	copy->state = status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)
+					  ? CONTENDER_LOST
+					  : status.state;
 	copy->mode = status.mode;
 	copy->ticket = status.ticket;
 	copy->session_count = status.session_count;
@@ -52,6 +55,10 @@ copy_status(ContenderEntry *entry, EntryView *copy)
 	copy->run_id = status.run_id;
 	copy->token = status.token;
 	copy->granted_at = status.granted_at;
+	copy->expires_at =
+		status.expires_us == 0
+			? 0
+			: TimestampTzPlusMilliseconds(status.granted_at, entry->request.max_hold_ms);
 	return status.state != CONTENDER_FREE;
 }
 

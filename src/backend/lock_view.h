@@ -24,6 +24,7 @@ typedef struct EntryView
 	char		   node[ZKLOCK_NODE_SIZE];
 	int64		   token;
 	TimestampTz	   granted_at;
+	TimestampTz	   expires_at; /* 0: never */
 	uint64		   blocked_by_run;
 	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
 	int			   pid;

@@ -54,8 +54,8 @@ permit_new(const char *path)
 	Permit *permit = MemoryContextAlloc(TopMemoryContext, offsetof(Permit, path) + len);
 
 	memcpy(permit->path, path, len);
-	hold_init(&permit->turn, permit->path);
-	hold_init(&permit->hold, permit->path);
+	hold_init(&permit->turn, permit->path, STATS_SEMAPHORE);
+	hold_init(&permit->hold, permit->path, STATS_SEMAPHORE);
 	dlist_push_tail(&permits, &permit->link);
 	return permit;
 }

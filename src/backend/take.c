@@ -29,6 +29,7 @@
 #include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "zk/zk_error.h"
@@ -351,7 +352,7 @@ wait_for_answer(Call *call, View *view)
 			return false;
 		watch_worker(call, waited);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) sleep_time(call, waited), PG_WAIT_EXTENSION);
+						 (long) sleep_time(call, waited), zklock_wait_event(ZKLOCK_WAIT_ELEMENT));
 	}
 }
 

@@ -25,6 +25,7 @@
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock_table.h"
+#include "backend/reliance.h"
 #include "backend/take.h"
 #include "backend/transaction.h"
 
@@ -38,7 +39,7 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (lock_table_has_transaction_locks() || take_has_elements())
+			if (lock_table_has_transaction_locks() || take_has_elements() || reliance_exists())
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -57,10 +58,12 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			lock_table_end_transaction();
 			take_end_transaction(event);
+			reliance_end();
 			guard_forget();
 			interrupt_resume();
 			break;
 		case XACT_EVENT_PREPARE:
+			reliance_end();
 			guard_forget();
 			interrupt_resume();
 			break;

@@ -16,6 +16,7 @@
 
 #include "mb/pg_wchar.h"
 #include "queue/contender.h"
+#include "shared/stats.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */
 ContenderState
@@ -72,6 +73,25 @@ contender_publish(Contender *c)
 	entry->node.czxid = run->czxid;
 	entry->node.grants = run->grants;
 	entry_change_end(entry);
+}
+
+/* A contender in no list, whose node is gone or never was, is new on its path. */
+void
+contender_arrive_again(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	c->place = PLACE_ARRIVED;
+	c->run = NULL;
+	c->needs_list = c->path->lists_sent + 1;
+	dlist_push_tail(&c->path->arrivals, &c->link);
+	entry_change_begin(entry);
+	SpinLockAcquire(&entry->mutex);
+	entry->status.run_id = 0;
+	SpinLockRelease(&entry->mutex);
+	memset(&entry->node, 0, sizeof(entry->node));
+	entry_change_end(entry);
+	path_mark(c->path);
 }
 
 /*
@@ -131,6 +151,24 @@ contender_turn_away(Contender *c, ContenderFailure failure)
 	contender_forget(c);
 }
 
+/* For the statistics of sessions; a turn is nothing that anybody holds. */
+static void
+count_loss(const Contender *c)
+{
+	switch (entry_of(c)->request.kind)
+	{
+		case CONTENDER_LOCK:
+			stats_lost(stats_kind_of_lock(contender_request(c).mode));
+			break;
+		case CONTENDER_PERMIT:
+			stats_lost(STATS_SEMAPHORE);
+			break;
+		case CONTENDER_TURN:
+		case CONTENDER_CANDIDACY:
+			break;
+	}
+}
+
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
  * session wants that, it is interrupted; interrupt.c makes the message of it.
@@ -141,8 +179,12 @@ contender_lose(Contender *c, LossReason reason)
 	int pid = entry_of(c)->request.pid;
 	int interrupt;
 
-	if (entry_lose(entry_index(c), reason, &interrupt) && interrupt != 0 && kill(pid, interrupt) != 0)
-		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
+	if (entry_lose(entry_index(c), reason, &interrupt))
+	{
+		count_loss(c);
+		if (interrupt != 0 && kill(pid, interrupt) != 0)
+			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
+	}
 	contender_detach(c);
 }
 
@@ -160,6 +202,7 @@ contender_grant(Contender *c)
 	if (granted)
 	{
 		entry->node.grants = grants;
+		entry->node.position = 1;
 		entry->node.blocked_by_run = 0;
 		entry->node.blocked_by_node[0] = '\0';
 	}
@@ -168,6 +211,8 @@ contender_grant(Contender *c)
 	{
 		run->grants = grants;
 		c->place = PLACE_GRANTED;
+		if (entry->status.expires_us != 0)
+			engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
 		entry_set_owner_latch(entry);
 	}
 	return granted;
@@ -194,6 +239,17 @@ contender_remark(Contender *c, int32 remark)
 	SpinLockAcquire(&entry->mutex);
 	entry->status.others_permits = remark;
 	SpinLockRelease(&entry->mutex);
+}
+
+/* The first of a waiting run has this place in the path's queue, as far as is known. */
+void
+contender_place(Contender *c, int position)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	entry_change_begin(entry);
+	entry->node.position = position;
+	entry_change_end(entry);
 }
 
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */

@@ -17,10 +17,6 @@
 #include "utils/hsearch.h"
 #include "zk/zk_call.h"
 
-/* The number of the grant under a node is the low part of a fencing token. */
-#define TOKEN_GRANT_BITS 12
-#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
-
 #define PATH_OVERHEAD 4
 
 /* Pause before a call that was refused but must succeed is repeated. */
@@ -136,6 +132,10 @@ typedef struct Run
 	dlist_head	  queue;   /* of Contender, in order of arrival */
 	Contender	 *record;  /* keeps the node on record, or NULL */
 
+	/* Until its node exists or is given up: the run whose node goes in the same step */
+	struct Run *replaces;
+	struct Run *replaced_by; /* the other way round */
+
 	/* Its node.  The name has no sequence in RUN_CREATING and RUN_UNKNOWN. */
 	char	   name[ZKLOCK_NODE_SIZE];
 	char	   heir[ZKLOCK_NODE_SIZE]; /* from RUN_DOWNGRADING on: what takes its place */
@@ -171,19 +171,21 @@ struct Contender
 
 typedef struct Engine
 {
-	HTAB	  *paths;	   /* of Path */
-	dlist_head marked;	   /* of Path, to be pumped */
-	Contender *contenders; /* by index of the entry */
-	int64	   session_id;
-	size_t	   chroot_len;
-	size_t	   watch_bytes;	 /* in watches set or asked for */
-	size_t	   node_bytes;	 /* in ephemeral nodes */
-	int64	   resume_until; /* a new worker connects: a call that does not wait waits
+	HTAB	   *paths;		/* of Path */
+	dlist_head	marked;		/* of Path, to be pumped */
+	const Path *attended;	/* that is being seen to, for the log; or NULL */
+	Contender  *contenders; /* by index of the entry */
+	int64		session_id;
+	size_t		chroot_len;
+	size_t		watch_bytes;  /* in watches set or asked for */
+	size_t		node_bytes;	  /* in ephemeral nodes */
+	int64		resume_until; /* a new worker connects: a call that does not wait waits
 							  * so long, ms; else -1 */
-	bool	   synced;		 /* what we read is no older than the connection */
-	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
-	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
+	bool		synced;		  /* what we read is no older than the connection */
+	int64		sync_at;	  /* after a refusal: sync again then, ms; else -1 */
+	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
+	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
+	int64		overrun_us;	  /* no holder's time is over before, us */
 } Engine;
 
 extern Engine engine;
@@ -215,6 +217,9 @@ run_owner(const Run *run)
 		return entry_of(run_head(run))->request.pid;
 	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
 }
+
+/* The server's own calls are nobody's in particular. */
+StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* Paths */
 extern size_t path_bytes(const Path *path, const char *name);

@@ -15,6 +15,7 @@
 #include "queue/adopt.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
+#include "queue/overrun.h"
 #include "queue/path.h"
 #include "queue/queue.h"
 #include "queue/run.h"
@@ -221,7 +222,11 @@ queue_watch(ZkWatchEvent event, const char *name)
 	path = path_find(parent);
 	pfree(parent);
 	if (path)
+	{
+		engine.attended = path;
 		child_changed(path, event, child);
+		engine.attended = NULL;
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -242,12 +247,24 @@ queue_pump(void)
 			queue_session_unreachable();
 		path_mark_all();
 	}
+	queue_overrun_attend();
 	path_pump_marked();
+}
+
+/* The path that is being seen to, for the log; NULL if there is none. */
+const char *
+queue_attended_path(void)
+{
+	return engine.attended ? engine.attended->path : NULL;
 }
 
 /* When queue_pump() wants to be called again at the latest, ms; or -1. */
 int64
 queue_next_wakeup(void)
 {
-	return engine.retry_at;
+	int64 overrun = queue_overrun_next_wakeup();
+
+	if (engine.retry_at < 0 || overrun < 0)
+		return Max(engine.retry_at, overrun);
+	return Min(engine.retry_at, overrun);
 }

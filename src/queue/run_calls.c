@@ -83,19 +83,41 @@ on_created(void *arg, const ZkReply *reply)
 	}
 }
 
+/* A new UUID, of version 4.  To draw many at once is much cheaper. */
+static const uint8 *
+new_uuid(void)
+{
+	static uint8 drawn[64][ZKLOCK_UUID_BYTES];
+	static int	 left = 0;
+	uint8		*uuid;
+
+	if (left == 0)
+	{
+		if (!pg_strong_random(drawn, sizeof(drawn)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+		left = lengthof(drawn);
+	}
+	uuid = drawn[--left];
+	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
+	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
+	return uuid;
+}
+
+/* Chooses the name of a new node, which has never been used if it has a UUID. */
+void
+run_choose_name(Run *run)
+{
+	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
+}
+
 /* Sends create and, right behind it, a listing. */
 void
 run_create(Run *run)
 {
-	uint8 uuid[ZKLOCK_UUID_BYTES];
 	char *node;
 
-	if (!pg_strong_random(uuid, sizeof(uuid)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4 */
-	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
-	run->path->recipe->write(run->name, sizeof(run->name), &run->request, uuid);
-
+	run_choose_name(run);
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(run->path, run->name);
@@ -188,7 +210,7 @@ run_identify(Run *run, const char *name, ZkReplyHandler handler)
 void
 run_delete(Run *run)
 {
-	if (node_name_recurs(run->request.dialect))
+	if (run_name_recurs(run))
 		run_identify(run, doomed_name(run), on_doomed_identified);
 	else
 		send_delete(run);

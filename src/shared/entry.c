@@ -17,6 +17,10 @@
  * What is GRANTED may also change its mode, once, from exclusive to shared;
  * that is the owning backend's too: entry_keep_shared().
  *
+ * What is GRANTED for a limited time is lost when that is over, whether or not
+ * the worker has come to say so: who relies on the state GRANTED asks the clock
+ * as well, with entry_is_overrun().  The time is fixed at the grant.
+ *
  * A grant and a cancellation may cross.  The first to take the spinlock wins:
  * a worker that comes second finds RELEASING and grants to the next, a
  * backend that comes second releases what it was just granted.  What a backend
@@ -58,6 +62,9 @@
  * has copied is of the same contender; and what the worker has written is of
  * one moment.
  *
+ * The worker may own entries as well, for what the server itself contends for.
+ * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
+ *
  * If a backend dies, its exit callback has released its entries; if it was
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
@@ -74,6 +81,7 @@
 #include "compat.h"
 #include "fault.h"
 #include "port/pg_bitutils.h"
+#include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/lease_state.h"
 #include "shared/worker_process.h"
@@ -303,6 +311,8 @@ entry_grant(int index, int64 token)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
+	int64			now_us = zklock_now_us();
+	int				max_hold_ms = entry->request.max_hold_ms;
 	bool			stepped;
 
 	SpinLockAcquire(&entry->mutex);
@@ -311,6 +321,7 @@ entry_grant(int index, int64 token)
 	{
 		entry->status.token = token;
 		entry->status.granted_at = now;
+		entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 		entry->status.state = CONTENDER_GRANTED;
 	}
 	SpinLockRelease(&entry->mutex);
@@ -408,7 +419,7 @@ entry_free(int index)
 	entry_pool->nfree++;
 	SpinLockRelease(&entry_pool->mutex);
 
-	if (notice == ENTRY_NOTICE)
+	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
 
@@ -434,11 +445,13 @@ entry_change_end(ContenderEntry *entry)
 /*
  * Sets the latch of the backend that owns an entry.  Should that backend be
  * gone and its slot be taken by another, the other wakes up once for nothing.
+ * What the worker owns it looks at once per round of its loop.
  */
 void
 entry_set_owner_latch(const ContenderEntry *entry)
 {
-	SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
+	if (entry->request.proc_number != ENTRY_NO_LATCH)
+		SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
 }
 
 /* ------------------------------------------------------------------------
@@ -487,16 +500,33 @@ entry_generation(int index)
 }
 
 /*
- * Is what was granted lost?  When the lease is over it is, even before the
- * worker has said so.
+ * Is what was granted lost?  When the lease is over, or the time for which it
+ * was granted, it is, even before the worker has said so.
  */
 bool
 entry_is_lost(int index)
 {
-	bool		   over = lease_state() == LEASE_OVER;
-	ContenderState state = entry_get_state(index);
+	ContenderEntry *entry = entry_at(index);
+	bool			over = lease_state() == LEASE_OVER;
+	ContenderState	state;
+	int64			expires_us;
 
-	return state == CONTENDER_LOST || (state == CONTENDER_GRANTED && over);
+	SpinLockAcquire(&entry->mutex);
+	state = entry->status.state;
+	expires_us = entry->status.expires_us;
+	SpinLockRelease(&entry->mutex);
+	return state == CONTENDER_LOST ||
+		   (state == CONTENDER_GRANTED && (over || entry_is_overrun(expires_us)));
+}
+
+/*
+ * Is the time over for which something was granted?  Not to be called under the
+ * entry's spinlock; "expires_us" is from the entry.
+ */
+bool
+entry_is_overrun(int64 expires_us)
+{
+	return expires_us != 0 && zklock_now_us() >= expires_us;
 }
 
 /*

@@ -21,6 +21,10 @@
 #define ZKLOCK_NODE_SIZE (ZKLOCK_MAX_NODE_NAME + 1)
 #define ZKLOCK_LOCKS_LIMIT 16384 /* upper bound of zklock.max_locks */
 
+/* The number of the grant under a node is the low part of a fencing token. */
+#define TOKEN_GRANT_BITS 12
+#define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
+
 /* A contender's life; entry.c draws it. */
 typedef enum ContenderState
 {
@@ -36,9 +40,10 @@ typedef enum ContenderState
 /* Why a contender is in CONTENDER_LOST. */
 typedef enum LossReason
 {
-	LOSS_EXPIRED, /* the session ended */
-	LOSS_DELETED, /* someone deleted the node */
-	LOSS_UNPROVED /* suspended for too long */
+	LOSS_EXPIRED,  /* the session ended */
+	LOSS_DELETED,  /* someone deleted the node */
+	LOSS_UNPROVED, /* suspended for too long */
+	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
 } LossReason;
 
 /* What happens to a session that loses a lock; zklock.on_lock_loss */
@@ -53,9 +58,21 @@ typedef enum LossPolicy
 typedef enum EntryKind
 {
 	CONTENDER_LOCK,
-	CONTENDER_TURN,	 /* the lock that says whose turn it is at a semaphore */
-	CONTENDER_PERMIT /* a permit of a semaphore */
+	CONTENDER_TURN,	  /* the lock that says whose turn it is at a semaphore */
+	CONTENDER_PERMIT, /* a permit of a semaphore */
+	CONTENDER_CANDIDACY
 } EntryKind;
+
+/*
+ * Instead of a session, the server itself may contend: then the worker is the
+ * owner too, does what is written here of the owning backend, and hears of
+ * changes in its main loop.
+ */
+#define ENTRY_SERVER_PID 0
+#define ENTRY_NO_LATCH (-1)
+
+/* No entry, where one might be named */
+#define ENTRY_NONE (-1)
 
 /* How long an acquisition lasts. */
 typedef enum LockScope
@@ -87,7 +104,8 @@ typedef enum ContenderFailure
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
 	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
-	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
+	FAILURE_OTHER_RECIPE, /* the path is in use for something else */
+	FAILURE_BARRED		  /* clients of another kind are there, whom a node would harm */
 } ContenderFailure;
 
 /* Does a backend want to be told when an entry that it gives up is free? */
@@ -100,8 +118,8 @@ typedef enum EntryNotice
 /* What a contender asks for. */
 typedef struct EntryRequest
 {
-	int			  proc_number; /* whose latch is set on a change */
-	int			  pid;
+	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
+	int			  pid;		   /* or ENTRY_SERVER_PID */
 	Oid			  database;
 	Oid			  role; /* the session's, who may see all of it */
 	EntryKind	  kind;
@@ -111,7 +129,12 @@ typedef struct EntryRequest
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
-	bool		  nowait; /* never wait for another holder */
+	bool		  nowait;	   /* never wait for another holder */
+	bool		  eager;	   /* and have a node created without a look at the path first */
+	int			  replaces;	   /* an entry of the same owner and path, given up at the same
+							 * time, whose node goes with the creation of ours; or
+							 * ENTRY_NONE */
+	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
@@ -131,7 +154,7 @@ typedef struct EntryStatus
 	/* Order of arrival: the owning backend's when it asks, the worker's from QUEUED on */
 	uint64 ticket;
 
-	/* The owning backend */
+	/* The owning backend; check_wanted of the server's entries: any backend */
 	int			session_count;			  /* session-level acquisitions */
 	int			transaction_count;		  /* transaction-level acquisitions */
 	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
@@ -146,6 +169,7 @@ typedef struct EntryStatus
 	int				 others_permits; /* fewest that older permits tell of, 0 if none */
 	int64			 token;			 /* fencing token, 0 until granted */
 	TimestampTz		 granted_at;
+	int64			 expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
@@ -164,6 +188,8 @@ typedef struct EntryNode
 	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
 	int64  czxid;							  /* of that node, 0 while unsettled */
 	int	   grants;							  /* under that node so far */
+	int	   position;						  /* head of a run only: in the path's queue, as
+											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
 } EntryNode;
@@ -256,6 +282,7 @@ extern ContenderState entry_get_state(int index);
 extern uint64		  entry_get_ticket(int index);
 extern uint32		  entry_generation(int index);
 extern bool			  entry_is_lost(int index);
+extern bool			  entry_is_overrun(int64 expires_us);
 extern uint32		  entry_look_begin(const ContenderEntry *entry);
 extern bool			  entry_look_end(const ContenderEntry *entry, uint32 changes);
 extern int			  entries_in_use(void);

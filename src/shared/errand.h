@@ -21,7 +21,7 @@
 
 typedef enum ErrandKind
 {
-	ERRAND_READ,	  /* read who owns a node */
+	ERRAND_READ,	  /* read who owns a node; with a segment, also what its data says */
 	ERRAND_CHECK,	  /* have a quorum commit that a node exists */
 	ERRAND_DELETE,	  /* delete a node if it still is the one that was read */
 	ERRAND_CONTENDERS /* read the contenders on a path: see errand_list.h */

@@ -11,7 +11,9 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
+#include "shared/election.h"
 #include "shared/element.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
@@ -19,12 +21,14 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
+#define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
 {
@@ -55,16 +59,21 @@ shared_size(void)
 void
 zklock_shmem_request(void)
 {
-	RequestAddinShmemSpace(shared_size());
+	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
+	stats_request();
 }
 
 /* Attaches to the memory, initialising it if it is new. */
 void
 zklock_shmem_startup(void)
 {
-	ZklockShared *shared;
-	bool		  found;
+	ZklockShared  *shared;
+	ElectionTable *elections;
+	StatsShared	  *stats;
+	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("zklock", shared_size(), &found);
@@ -77,6 +86,15 @@ zklock_shmem_startup(void)
 		element_init(&shared->elements);
 		entries_init(&shared->entries, wanted_entries());
 	}
+	elections =
+		ShmemInitStruct("zklock elections", election_table_size(compat_max_processes()), &found);
+	if (!found)
+	{
+		memset(elections, 0, election_table_size(compat_max_processes()));
+		election_table_init(elections, compat_max_processes());
+	}
+	election_table = elections;
+	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;
@@ -84,6 +102,12 @@ zklock_shmem_startup(void)
 	errand_pool = &shared->errands;
 	element_pool = &shared->elements;
 	entry_pool = &shared->entries;
+
+	/* Apart, since it has as many slots as there are processes */
+	stats = ShmemInitStruct("zklock statistics", stats_size(), &found);
+	if (!found)
+		memset(stats, 0, stats_size());
+	stats_attach(stats, found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -30,10 +30,11 @@
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
+PG_FUNCTION_INFO_V1(zk_all_locks);
 PG_FUNCTION_INFO_V1(zk_session);
 PG_FUNCTION_INFO_V1(zk_availability);
 
-#define ZK_LOCKS_COLUMNS 15
+#define LOCK_COLUMNS 16 /* of zk_all_locks(); zk_locks() of 1.0 has the first 15 */
 #define ZK_SESSION_COLUMNS 11
 #define ZK_AVAILABILITY_COLUMNS 3
 
@@ -120,8 +121,8 @@ static void
 put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
-	Datum values[ZK_LOCKS_COLUMNS];
-	bool  nulls[ZK_LOCKS_COLUMNS] = {0};
+	Datum values[LOCK_COLUMNS];
+	bool  nulls[LOCK_COLUMNS] = {0};
 	bool  lock = entry->kind == CONTENDER_LOCK;
 	bool  turn = entry->kind == CONTENDER_TURN &&
 				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
@@ -157,22 +158,22 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	nulls[13] = blocker_pid == 0;
 	nulls[14] = blocker_node == NULL;
 	values[14] = blocker_node ? CStringGetTextDatum(display_utf8(blocker_node)) : (Datum) 0;
+	values[15] = TimestampTzGetDatum(entry->expires_at);
+	nulls[15] = entry->expires_at == 0 || entry->kind == CONTENDER_TURN;
 	if (!may_see(entry))
 	{
-		for (int i = 0; i < ZK_LOCKS_COLUMNS; i++)
+		for (int i = 0; i < LOCK_COLUMNS; i++)
 			nulls[i] |= !is_public_column(i);
 	}
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
 }
 
 /*
- * zk_locks() returns setof record
- *
- * One row for each contender of this server and mode and scope of its
- * acquisitions.
+ * Returns one row for each contender of this server and mode and scope of its
+ * acquisitions, with as many columns as the function has.
  */
-Datum
-zk_locks(PG_FUNCTION_ARGS)
+static Datum
+list_locks(FunctionCallInfo fcinfo)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	LockView	   view;
@@ -186,7 +187,7 @@ zk_locks(PG_FUNCTION_ARGS)
 	{
 		const EntryView *entry = &view.entries[i];
 
-		if (is_spoken_for(entry, &view))
+		if (is_spoken_for(entry, &view) || entry->kind == CONTENDER_CANDIDACY)
 			continue;
 		if (entry->session_count > 0)
 			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,
@@ -204,6 +205,30 @@ zk_locks(PG_FUNCTION_ARGS)
 			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->scope, 0);
 	}
 	return (Datum) 0;
+}
+
+/*
+ * zk_locks() returns setof record
+ *
+ * The locks of this server, as release 1.0 showed them.
+ */
+Datum
+zk_locks(PG_FUNCTION_ARGS)
+{
+	return list_locks(fcinfo);
+}
+
+/*
+ * zk_all_locks() returns setof record
+ *
+ * The locks of this server, as view zk_locks shows them.  It has the columns of
+ * zk_locks() and then those that came later, in the order in which they came,
+ * since a view can only get columns at its end.
+ */
+Datum
+zk_all_locks(PG_FUNCTION_ARGS)
+{
+	return list_locks(fcinfo);
 }
 
 static const char *

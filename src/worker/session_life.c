@@ -24,6 +24,7 @@
 #include "fault.h"
 #include "queue/session.h"
 #include "shared/clock.h"
+#include "shared/stats.h"
 #include "utils/timestamp.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
@@ -334,6 +335,7 @@ on_connected(void)
 	if (resumed)
 	{
 		now.reconnects++;
+		stats_session(STATS_RECONNECTS);
 		now.shortest_timeout = Min(now.negotiated_timeout, before.shortest_timeout);
 		lease_set_timeout(now.shortest_timeout, lease_base());
 	}
@@ -365,6 +367,7 @@ on_expired(void)
 	open_at_once();
 	forget_session("session expired");
 	session_status_expired();
+	stats_session(STATS_EXPIRATIONS);
 	queue_session_unreachable();
 }
 

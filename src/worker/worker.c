@@ -15,7 +15,9 @@
  *		lease.c				heartbeats
  *		errands.c			questions of backends
  *		elements.c			requests for elements of queues
+ *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
+ *		log_context.c		what the log is told besides
  *
  * and in between, the client library's events (zk_client.c) and the engine
  * (queue.c).
@@ -39,11 +41,15 @@
 #include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
+#include "shared/stats.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "worker/candidacy.h"
 #include "worker/elements.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
+#include "worker/log_context.h"
 #include "worker/obstacle.h"
 #include "worker/reload.h"
 #include "worker/session_life.h"
@@ -54,6 +60,8 @@
 #include "zk/zk_call.h"
 
 #define RESTART_SECONDS 1
+
+static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity */
 
 /* ------------------------------------------------------------------------
  * Ends of the process
@@ -116,10 +124,20 @@ on_complaint(const char *message, ZkComplaint complaint)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
 
+/* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
+static void
+on_answered(ZkOutcome outcome, int64 us)
+{
+	stats_requested(outcome == ZK_UNKNOWN || outcome == ZK_REFUSED ? STATS_REQUEST_FAILED
+																   : STATS_REQUEST_ANSWERED,
+					us);
+}
+
 static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
+	candidacy_reload();
 	worker_reload_begin();
 	lease_check_timeout(session_settings_used()->session_timeout);
 }
@@ -157,7 +175,8 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
-					  worker_reload_next_wakeup(),	 worker_elements_next_wakeup()};
+					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
+					  worker_elements_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -167,16 +186,29 @@ sleep_time(void)
 	return next < 0 ? -1 : Max(next - zklock_now_ms(), 0);
 }
 
+/* Sleeps until there is something to do, if there is not already. */
+static void
+sleep_between_rounds(WaitEventSet *events)
+{
+	WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
+	int		  n;
+
+	if (!zk_client_may_sleep())
+		return;
+	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred), sleep_event);
+	for (int i = 0; i < n; i++)
+	{
+		if (occurred[i].events & WL_SOCKET_READABLE)
+			zk_client_woken();
+	}
+}
+
 /* src/README describes a round. */
 static void
 main_loop(WaitEventSet *events)
 {
-	uint32 wait_event = compat_wait_event("ZklockWorkerMain");
-
 	for (;;)
 	{
-		WaitEvent occurred;
-
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -196,10 +228,11 @@ main_loop(WaitEventSet *events)
 		worker_errands_attend();
 		worker_elements_attend();
 		queue_pump();
+		candidacy_attend();
 		attend_settings();
 		worker_obstacle_attend();
 
-		(void) WaitEventSetWait(events, sleep_time(), &occurred, 1, wait_event);
+		sleep_between_rounds(events);
 	}
 }
 
@@ -215,6 +248,7 @@ zklock_worker_main(Datum arg)
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = on_watch,
 												.malformed = on_malformed,
+												.answered = on_answered,
 												.complaint = on_complaint,
 												.tick_time = lease_tick_time_is};
 	WaitEventSet				  *events;
@@ -244,10 +278,13 @@ zklock_worker_main(Datum arg)
 	queue_start();
 	worker_errands_start();
 	worker_elements_start();
+	candidacy_reload();
 	session_life_start();
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();
 
+	worker_log_context_start();
+	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
 }
 

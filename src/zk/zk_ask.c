@@ -234,7 +234,7 @@ asker_main(void *arg)
 		event.code = ask_about_session(&asking->session);
 	explicit_bzero(asking, sizeof(*asking));
 	free(asking);
-	zk_event_push(&event);
+	zk_event_push(&event, EVENT_AT_ONCE);
 	return NULL;
 }
 

@@ -83,6 +83,7 @@ static int				n_urgent;	/* of these, calls that need no room in the window */
 static int64			session;	/* of the connection */
 static uint64			connection; /* counts connections */
 static int64			nudged_at;	/* ms */
+static const Call	   *answering;	/* whose handler runs; NULL: none does */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -115,6 +116,9 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
+	if (call->sent_at != 0)
+		callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : reply->outcome,
+						   zklock_now_us() - call->sent_at);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		keep_unwatch(call);
@@ -132,8 +136,10 @@ finish_call(Call *call, ZkReply *reply)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
+	answering = call;
 	if (call->handler)
 		call->handler(call->arg, reply);
+	answering = NULL;
 	zk_call_free(call);
 }
 
@@ -186,7 +192,7 @@ send_call(Call *call)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
 
-		zk_event_push(&event);
+		zk_event_push(&event, EVENT_AT_ONCE);
 	}
 }
 
@@ -256,8 +262,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				its sequence appended, and must be followed by another call of
  *				the same owner's work, which goes out with it.  data may be
  *				NULL.
- * zk_exchange() creates an ephemeral node and deletes another, both or none:
- *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
+ * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
+ *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
+ *				first or second.  The answer does not tell the sequence.
  * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
  *				its receipt, both or none.  Both have the same czxid.
  * zk_delete_both() deletes two nodes in this order, both or none.
@@ -285,11 +292,12 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 }
 
 void
-zk_exchange(int owner, const char *path, const char *data, const char *replaced,
-			ZkReplyHandler handler, void *arg)
+zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+			const char *replaced, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
+	call->node_kind = kind;
 	call->other = pstrdup(replaced);
 	submit_call(call);
 }
@@ -490,6 +498,19 @@ zk_calls_answer(const Event *answer)
 		finish_call(call, &reply);
 		return;
 	}
+}
+
+/*
+ * The path of the call whose handler runs, and its owner; NULL if none does, and
+ * then the owner is left alone.
+ */
+const char *
+zk_call_answering(int *owner)
+{
+	if (answering == NULL)
+		return NULL;
+	*owner = answering->owner;
+	return answering->path;
 }
 
 /* Has all been answered? */

@@ -17,8 +17,8 @@
 #define ZK_WORKER 0 /* nobody's in particular */
 extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 					   ZkReplyHandler handler, void *arg);
-extern void	 zk_exchange(int owner, const char *path, const char *data, const char *replaced,
-						 ZkReplyHandler handler, void *arg);
+extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+						 const char *replaced, ZkReplyHandler handler, void *arg);
 extern void	 zk_append(int owner, const char *path, const char *data, int length,
 					   const char *receipt, ZkReplyHandler handler, void *arg);
 extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
@@ -38,6 +38,7 @@ extern void	 zk_unwatch_data(const char *path);
 extern void	 zk_unwatch_children(const char *path);
 extern int64 zk_calls_next_wakeup(void);
 extern bool	 zk_calls_idle(void);
+extern const char *zk_call_answering(int *owner);
 
 /* Private to src/zk: how calls get to the library, and what becomes of it. */
 typedef struct ZkCallsCallbacks
@@ -50,6 +51,9 @@ typedef struct ZkCallsCallbacks
 
 	/* An answer makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
+
+	/* A call that was sent has been answered, or given up, after so long, us. */
+	void (*answered)(ZkOutcome outcome, int64 us);
 } ZkCallsCallbacks;
 
 extern void zk_calls_start(const ZkCallsCallbacks *callbacks);

@@ -59,39 +59,53 @@ answer_stat(const struct Stat *stat)
 						.child_changes = stat->cversion};
 }
 
+/* All that a reply may have but data; each may be NULL. */
+typedef struct Reply
+{
+	const char				   *path;
+	const struct Stat		   *stat;
+	const struct String_vector *children;
+} Reply;
+
 static void
-push_reply(int code, const char *path, const struct Stat *stat,
-		   const struct String_vector *children, const void *context)
+push_reply(int code, const Reply *reply, const void *context, EventUrgency urgency)
 {
 	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
 	bool  copied = true;
 
-	if (code == ZOK && path)
-		copied = (event.text = strdup(path)) != NULL;
-	if (code == ZOK && stat)
-		event.stat = answer_stat(stat);
-	if (code == ZOK && children)
+	if (code == ZOK && reply->path)
+		copied = (event.text = strdup(reply->path)) != NULL;
+	if (code == ZOK && reply->stat)
+		event.stat = answer_stat(reply->stat);
+	if (code == ZOK && reply->children)
 	{
-		event.fault = zk_answer_children_fault(children->data, children->count);
-		copied = event.fault || copy_children(&event, children);
+		event.fault = zk_answer_children_fault(reply->children->data, reply->children->count);
+		copied = event.fault || copy_children(&event, reply->children);
 	}
 
 	/* A reply that could not be copied is as good as lost. */
 	if (!copied)
 		event.code = ZSYSTEMERROR;
-	zk_event_push(&event);
+	zk_event_push(&event, urgency);
 }
 
 void
 zk_callback_created(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	push_reply(code, path, stat, NULL, context);
+	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_AT_ONCE);
+}
+
+/* Likewise, when the call behind it is answered next. */
+void
+zk_callback_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
+{
+	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
 }
 
 void
 zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
-	push_reply(code, NULL, stat, NULL, context);
+	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
 }
 
 /* Hands on up to "most" bytes of data; a server may say that there are -1. */
@@ -111,7 +125,7 @@ push_data(int code, const char *value, int len, int most, const struct Stat *sta
 		else
 			event.code = ZSYSTEMERROR;
 	}
-	zk_event_push(&event);
+	zk_event_push(&event, EVENT_AT_ONCE);
 }
 
 /* Hands on the beginning of the data. */
@@ -134,32 +148,32 @@ zk_callback_appended(int code, const void *append)
 	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
 
 	done->path[sizeof(done->path) - 1] = '\0';
-	push_reply(code, done->path, NULL, NULL, zk_callback_context(done->number));
+	push_reply(code, &(Reply){.path = done->path}, zk_callback_context(done->number), EVENT_AT_ONCE);
 	free(done);
 }
 
 void
 zk_callback_stat(int code, const struct Stat *stat, const void *context)
 {
-	push_reply(code, NULL, stat, NULL, context);
+	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
 }
 
 void
 zk_callback_children(int code, const struct String_vector *children, const void *context)
 {
-	push_reply(code, NULL, NULL, children, context);
+	push_reply(code, &(Reply){.children = children}, context, EVENT_AT_ONCE);
 }
 
 void
 zk_callback_done(int code, const void *context)
 {
-	push_reply(code, NULL, NULL, NULL, context);
+	push_reply(code, &(Reply){0}, context, EVENT_AT_ONCE);
 }
 
 void
 zk_callback_synced(int code, const char *path, const void *context)
 {
-	push_reply(code, NULL, NULL, NULL, context);
+	push_reply(code, &(Reply){0}, context, EVENT_AT_ONCE);
 }
 
 void
@@ -181,5 +195,5 @@ zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *co
 		if (event.fault == NULL)
 			event.text = strdup(path);
 	}
-	zk_event_push(&event);
+	zk_event_push(&event, EVENT_AT_ONCE);
 }

@@ -22,6 +22,8 @@ extern void zk_callback_event(zhandle_t *zh, int type, int state, const char *pa
 /* Completions; their context is the call's number. */
 extern void zk_callback_created(int code, const char *path, const struct Stat *stat,
 								const void *context);
+extern void zk_callback_created_followed(int code, const char *path, const struct Stat *stat,
+										 const void *context);
 extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
 							 const void *context);
 extern void zk_callback_content(int code, const char *value, int len, const struct Stat *stat,

@@ -112,13 +112,15 @@ static bool addresses_changed; /* the servers' names mean others than the handle
 /*
  * Prepares the client; once per process.
  *
- * Returns a descriptor that becomes readable when zk_client_dispatch() has
- * something to do.
+ * Returns a descriptor that wakes a main loop that sleeps; see
+ * zk_client_may_sleep().
  */
 int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
-	ZkCallsCallbacks for_calls = {.send = zk_connection_send, .malformed = callbacks_->malformed};
+	ZkCallsCallbacks for_calls = {.send = zk_connection_send,
+								  .malformed = callbacks_->malformed,
+								  .answered = callbacks_->answered};
 
 	callbacks = *callbacks_;
 	zk_log_start(callbacks.complaint);
@@ -520,6 +522,22 @@ handle_event(const Event *event)
 		case EVENT_CLOSED: /* and nobody waits for it */
 			break;
 	}
+}
+
+/*
+ * May the main loop sleep?  If so, the descriptor of zk_client_start() becomes
+ * readable when something has happened; zk_client_woken() is to follow then.
+ */
+bool
+zk_client_may_sleep(void)
+{
+	return zk_event_may_sleep();
+}
+
+void
+zk_client_woken(void)
+{
+	zk_event_woken();
 }
 
 /*

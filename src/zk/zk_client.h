@@ -9,6 +9,7 @@
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
+#include "zk/zk_error.h"
 #include "zk/zk_log.h"
 #include "zk/zk_session.h"
 
@@ -39,6 +40,9 @@ typedef struct ZkClientCallbacks
 	/* An answer makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
 
+	/* A call that was sent has been answered, or given up, after so long, us. */
+	void (*answered)(ZkOutcome outcome, int64 us);
+
 	/* A complaint about a server. */
 	ZkComplaintHandler complaint;
 
@@ -52,6 +56,8 @@ extern bool	 zk_client_close(void);
 extern void	 zk_client_leave(void);
 extern void	 zk_client_set_acl(ZkAcl acl);
 extern int64 zk_client_next_wakeup(void);
+extern bool	 zk_client_may_sleep(void);
+extern void	 zk_client_woken(void);
 extern void	 zk_client_dispatch(void);
 extern void	 zk_client_check_addresses(void);
 extern bool	 zk_client_addresses_changed(void);

@@ -3,9 +3,30 @@
  *		News from threads for the main loop.
  *
  * Threads, the client library's and our own, end here.  They copy their
- * news into an Event (malloc), append it to a queue under a mutex and write to an
- * eventfd, which the worker's main loop waits for.  The main loop takes the
- * whole queue at once.
+ * news into an Event (malloc) and append it to a queue under a mutex.  The
+ * worker's main loop takes the whole queue at once.
+ *
+ * A wake-up costs more than most of what it is for, so the main loop is woken,
+ * by an eventfd that it waits for, when it sleeps and not otherwise:
+ *
+ *	- Before it sleeps, the main loop asks zk_event_may_sleep(), which sets
+ *	  "asleep" if the queue is empty.
+ *	- Who appends an event and finds "asleep" clears it and writes to the
+ *	  eventfd.
+ *	- The main loop clears it when it takes the queue.
+ *
+ * No wake-up can be lost, as the mutex makes each of these one step.  An event
+ * that is appended before the main loop asks is found by it, which then does
+ * not sleep.  One that is appended later finds "asleep", and wakes; or somebody
+ * else has found it before, after the main loop had asked, and has written or is
+ * about to write; or the main loop was awake meanwhile, and has taken the queue
+ * or is going to ask again.  A write that comes when the main loop is awake for
+ * another reason makes it look once more, for nothing.
+ *
+ * Some news can wait for what is known to follow at once, EVENT_BEFORE_NEXT:
+ * the answer to a create, behind which its listing was sent.  They wake nobody,
+ * but are found by whoever looks.  Should nothing follow, the main loop looks
+ * when it becomes impatient with the call (zk_calls_next_wakeup()).
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
  * nothing of PostgreSQL.
@@ -25,11 +46,12 @@ static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Event		  *queue_head;	  /* under queue_mutex */
 static Event		  *queue_tail;	  /* under queue_mutex */
 static bool			   queue_broken;  /* under queue_mutex: out of memory */
+static bool			   asleep;		  /* under queue_mutex: the main loop is to be woken */
 static int			   queue_fd = -1; /* eventfd; constant once threads run */
 
 /*
- * Main thread, once.  Returns a descriptor that is readable when events have
- * come since zk_event_take_all().
+ * Main thread, once.  Returns a descriptor that is readable when the main loop,
+ * asleep, is to look; see zk_event_woken().
  */
 int
 zk_event_queue_open(void)
@@ -45,10 +67,11 @@ zk_event_queue_open(void)
  * Never fails: a lack of memory is left for the main loop.
  */
 void
-zk_event_push(const Event *event)
+zk_event_push(const Event *event, EventUrgency urgency)
 {
 	Event *copy = malloc(sizeof(Event));
 	uint64 one = 1;
+	bool   wake;
 
 	pthread_mutex_lock(&queue_mutex);
 	if (copy == NULL)
@@ -63,25 +86,50 @@ zk_event_push(const Event *event)
 			queue_head = copy;
 		queue_tail = copy;
 	}
+	wake = asleep && (urgency == EVENT_AT_ONCE || copy == NULL);
+	if (wake)
+		asleep = false;
 	pthread_mutex_unlock(&queue_mutex);
 
 	/* A full eventfd is readable as it is. */
-	if (write(queue_fd, &one, sizeof(one)) < 0)
+	if (wake && write(queue_fd, &one, sizeof(one)) < 0)
 		return;
+}
+
+/*
+ * Main thread: may it sleep?  If so, the descriptor becomes readable when there
+ * is something to be taken.
+ */
+bool
+zk_event_may_sleep(void)
+{
+	bool may;
+
+	pthread_mutex_lock(&queue_mutex);
+	may = asleep = queue_head == NULL && !queue_broken;
+	pthread_mutex_unlock(&queue_mutex);
+	return may;
+}
+
+/* Main thread: the descriptor is readable. */
+void
+zk_event_woken(void)
+{
+	uint64 count;
+
+	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
 }
 
 /* Main thread: all events in their order, the first of a list, or NULL. */
 Event *
 zk_event_take_all(void)
 {
-	uint64 count;
 	Event *events;
 	bool   broken;
 
-	if (read(queue_fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
-		ereport(ERROR, (errcode_for_file_access(), errmsg("could not read from eventfd: %m")));
-
 	pthread_mutex_lock(&queue_mutex);
+	asleep = false;
 	events = queue_head;
 	queue_head = queue_tail = NULL;
 	broken = queue_broken;

@@ -20,6 +20,13 @@ typedef enum EventKind
 	EVENT_ASKED		 /* a question was answered, or not (zk_ask.c) */
 } EventKind;
 
+/* Is the main loop to be woken for it? */
+typedef enum EventUrgency
+{
+	EVENT_AT_ONCE,
+	EVENT_BEFORE_NEXT /* no: another one follows at once */
+} EventUrgency;
+
 /*
  * An event carries the number of what it belongs to: a call (REPLY), a handle
  * (SESSION, WATCH, LOG, CLOSED), or a question (LOOKED_UP, ASKED).  Its two
@@ -46,7 +53,9 @@ typedef struct Event
 } Event;
 
 extern int	  zk_event_queue_open(void);
-extern void	  zk_event_push(const Event *event);
+extern void	  zk_event_push(const Event *event, EventUrgency urgency);
+extern bool	  zk_event_may_sleep(void);
+extern void	  zk_event_woken(void);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
 

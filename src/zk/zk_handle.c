@@ -101,7 +101,7 @@ closer_main(void *arg)
 
 	(void) zookeeper_close(closing->handle);
 	free(closing);
-	zk_event_push(&event);
+	zk_event_push(&event, EVENT_AT_ONCE);
 	return NULL;
 }
 
@@ -125,7 +125,7 @@ zk_handle_close_apart(zhandle_t *handle, uintptr_t number)
 
 	/* Rather wait than leave a session behind. */
 	(void) zk_handle_close(handle);
-	zk_event_push(&(Event){.kind = EVENT_CLOSED, .number = number});
+	zk_event_push(&(Event){.kind = EVENT_CLOSED, .number = number}, EVENT_AT_ONCE);
 }
 
 /*

@@ -52,7 +52,7 @@ zk_log_push(const char *message, uintptr_t number)
 		event.code = LINE_OF_COMPLAINT;
 	event.text = strdup(text ? text + 2 : message);
 	if (event.text)
-		zk_event_push(&event);
+		zk_event_push(&event, EVENT_AT_ONCE);
 }
 
 /* Does a line complain of a server?  Logs it. */

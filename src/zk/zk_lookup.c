@@ -34,7 +34,7 @@ lookup_main(void *arg)
 	if (connect_string_resolve(&question->servers, CONNECT_RESOLVE_NAMES, addresses, sizeof(addresses)))
 		event.text = strdup(addresses);
 	free(question);
-	zk_event_push(&event);
+	zk_event_push(&event, EVENT_AT_ONCE);
 	return NULL;
 }
 

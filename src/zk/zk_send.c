@@ -74,10 +74,12 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 	{
 		case CALL_CREATE:
 			return zoo_acreate2(handle, call->path, call->data, call->data_length, acls,
-								create_mode(call->node_kind), zk_callback_created, context);
+								create_mode(call->node_kind),
+								call->followed ? zk_callback_created_followed : zk_callback_created,
+								context);
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[0], call->path, call->data, call->data_length, acls,
-							   ZOO_EPHEMERAL, NULL, 0);
+							   create_mode(call->node_kind), NULL, 0);
 			zoo_delete_op_init(&ops[1], call->other, -1);
 			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
 		case CALL_APPEND:

@@ -212,7 +212,7 @@ zk_trial_get(const char *path, ZkReplyHandler handler)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = node_read, .code = ZCONNECTIONLOSS};
 
-		zk_event_push(&event);
+		zk_event_push(&event, EVENT_AT_ONCE);
 	}
 }
 

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use Test::More;
+use Zklock::Catalog qw(describe call_all);
 use Zklock::Server;
 use Zklock::ZooKeeper;
 
@@ -22,42 +23,14 @@ sub database
 	return $session;
 }
 
-# All that the catalogs say about the extension's objects
-my $description = q{
-	WITH member AS (
-		SELECT classid, objid FROM pg_depend
-		WHERE deptype = 'e' AND refclassid = 'pg_extension'::regclass
-			AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock')
-			AND classid IN ('pg_class'::regclass, 'pg_proc'::regclass))
-	SELECT pg_describe_object(classid, objid, 0), obj_description(objid, (SELECT relname FROM pg_class WHERE oid = classid)),
-		(SELECT pg_get_functiondef(p.oid) || coalesce(proacl::text, '') FROM pg_proc p WHERE classid = 'pg_proc'::regclass AND p.oid = objid),
-		(SELECT pg_get_viewdef(c.oid) FROM pg_class c WHERE classid = 'pg_class'::regclass AND c.oid = objid AND relkind = 'v'),
-		(SELECT relacl::text FROM pg_class c WHERE classid = 'pg_class'::regclass AND c.oid = objid),
-		(SELECT string_agg(concat_ws(' ', attnum, attname, format_type(atttypid, atttypmod), attnotnull, attcollation,
-			col_description(attrelid, attnum)), ', ' ORDER BY attnum) FROM pg_attribute
-			WHERE classid = 'pg_class'::regclass AND attrelid = objid AND attnum > 0),
-		(SELECT string_agg(tgenabled::text || pg_get_triggerdef(t.oid), ', ' ORDER BY tgname) FROM pg_trigger t
-			WHERE classid = 'pg_class'::regclass AND tgrelid = objid),
-		(SELECT string_agg(concat_ws(' ', privtype, initprivs::text), ', ' ORDER BY objsubid) FROM pg_init_privs i
-			WHERE i.classoid = classid AND i.objoid = objid)
-	FROM member ORDER BY 1};
-
-# Calls every function of the extension, with nulls for arguments, and gives what becomes
-# of each; none may end the session.
-sub call_all
+# All answer, or refuse nulls.
+sub all_answer
 {
 	my ($session) = @_;
-	my @calls = split /\n/, $session->query(q{
-		SELECT format('SELECT * FROM %s(%s)', p.oid::regproc,
-			(SELECT string_agg(format('NULL::%s', format_type(type, NULL)), ', ' ORDER BY n)
-			FROM unnest(proargtypes::oid[]) WITH ORDINALITY a (type, n)))
-		FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
-		WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock')
-			AND prorettype <> 'trigger'::regtype
-		ORDER BY p.oid::regprocedure::text});
-	my %state = map { $_ => $session->try($_)->{sqlstate} } @calls;
-	is(join(' ', grep { $state{$_} !~ /^(?:00000|22004)$/ } @calls), '', @calls . ' functions answer, or refuse nulls');
-	return scalar @calls;
+	my %state = call_all($session);
+	is(join(' ', grep { $state{$_} !~ /^(?:00000|22004)$/ } sort keys %state), '',
+		keys(%state) . ' functions answer, or refuse nulls');
+	return scalar keys %state;
 }
 
 my $columns = q{SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'zk_session'::regclass AND attnum > 0};
@@ -66,7 +39,7 @@ $server->value('CREATE ROLE reader LOGIN');
 my $reader = $server->session(dbname => 'old', user => 'reader');
 
 subtest 'the SQL of 1.0 works with this library' => sub {
-	cmp_ok(call_all($old), '>=', 30, 'all of them');
+	cmp_ok(all_answer($old), '>=', 30, 'all of them');
 	is($old->query(q{SELECT zk_lock('/up/a'), zk_lock_shared('/up/s'), zk_semaphore_acquire('/up/slots', 2)}), 't|t|t', 'locks');
 	is($old->query(q{SELECT zk_fence('/up/a', zk_fencing_token('/up/a')) IS NULL}), 'f', 'a fence');
 	is($old->query(q{SELECT string_agg(path || ' ' || state, ', ' ORDER BY path) FROM zk_locks}),
@@ -101,16 +74,26 @@ subtest 'the update keeps what users have built, granted and locked' => sub {
 		'new columns are the last');
 	is($old->query(q{SELECT zk_unlock('/up/a'), zk_unlock_shared('/up/s'), zk_semaphore_release('/up/slots')}), 't|t|t',
 		'what was locked before is unlocked');
-	call_all($old);
+	all_answer($old);
 };
 
 subtest 'an updated extension is the same as a new one' => sub {
 	my $updated = database('updated', 'some where', '1.0');
 	$updated->query(q{ALTER EXTENSION zklock UPDATE TO '1.1'});
 	my $fresh = database('fresh', 'some where');
-	my ($was, $is) = map { $_->query($description) } $fresh, $updated;
-	is($is, $was, 'in all that the catalogs say');
-	cmp_ok(scalar(split /\n/, $is), '>', 30, 'which is a lot');
+	my ($was, $is) = map { describe($_) } $fresh, $updated;
+	my %fresh = map { $_ => 1 } split /\n/, $was;
+	is(join("\n", grep { !delete $fresh{$_} } split /\n/, $is), '', 'there is nothing else in the catalogs');
+	is(join("\n", sort keys %fresh), '', 'nor is anything missing');
+	is($is, $was, 'and it is the same for each object') if !%fresh;
+	cmp_ok(scalar(split /\n/, $is), '>', 200, 'which is a lot');
+	foreach my $change ('COMMENT ON FUNCTION zk_fencing_token(text) IS NULL', 'REVOKE SELECT ON zk_locks FROM PUBLIC',
+		'ALTER TABLE zk_fences DISABLE TRIGGER keep_local', 'ALTER TABLE zk_fences ALTER token DROP NOT NULL')
+	{
+		$updated->query($_) foreach 'BEGIN', 'SET LOCAL search_path = "some where"', $change, 'RESET search_path';
+		isnt(describe($updated), $was, "a difference is seen: $change");
+		$updated->query('ROLLBACK');
+	}
 	foreach my $session ($updated, $fresh)
 	{
 		$session->query('SET search_path = "some where"');

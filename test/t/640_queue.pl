@@ -80,7 +80,7 @@ subtest 'those of one server are served in order' => sub {
 	foreach my $i (0 .. $#waiting)
 	{
 		take_start($waiting[$i]);
-		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'Extension' AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
+		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('Extension', 'ZkElement') AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
 	}
 	foreach my $i (0 .. $#waiting)
 	{

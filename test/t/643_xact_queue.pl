@@ -81,6 +81,7 @@ subtest 'savepoints' => sub {
 	is(take($s), 'three', 'and after another');
 	$s->query('RELEASE b');
 	$s->query('ROLLBACK TO a');
+	wait_until { 1 == grep { $zk->children(QUEUE . "/$_") } names() } 'one claim';
 	is($t->query("SELECT convert_from(zk_queue_take('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'what came after the savepoint is given back');
 	$s->query('COMMIT');
 	is_left(1, 'what came before it is removed');
@@ -142,7 +143,7 @@ subtest 'the table of tokens makes it once' => sub {
 	$s->query('COMMIT');
 	$shell->expire_session($here->session_id);
 	kill 'CONT', $here->worker_pid;
-	$here->assert_log(qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was taken by a transaction that committed, and may not have been removed/, 0);
+	$here->assert_log(0, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was taken by a transaction that committed, and may not have been removed/, 'the log says so');
 	$here->wait_session;
 	is_left(1, 'it is still there');
 	$s->query('CALL work()');
@@ -182,7 +183,7 @@ subtest 'so does a claim that somebody deletes' => sub {
 	is(take($s), 'one', 'taken');
 	my $mark = $here->log_mark;
 	$shell->delete(QUEUE . "/$name/claim");
-	$here->assert_log(qr/has lost element "$name" of ZooKeeper queue/, $mark);
+	$here->assert_log($mark, qr/has lost element "$name" of ZooKeeper queue/, 'the log says so');
 	is($s->try('COMMIT')->{sqlstate}, '40001', 'the commit fails');
 	is(take($t), 'one', 'somebody else takes it');
 };

@@ -48,6 +48,7 @@ creates the extension in database postgres and waits until C<zk_session> says
   chroot           appended to the connect string of a Zklock::ZooKeeper
   conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
+  stage            root of another uninstalled build than that of ZKLOCK_STAGE
   max_connections  default 100
   preload          0: without shared_preload_libraries
   extension        0: no CREATE EXTENSION
@@ -65,7 +66,8 @@ ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers nee
 STAGE in it stands for ZKLOCK_STAGE.
 ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
 DESTDIR=..."; without it the installed extension is used. ZKLOCK_FAULT_STAGE is the same of a build
-with faults, for servers that are to have some; ZKLOCK_FAULTS names those that are on in all
+with faults, for servers that are to have some; ZKLOCK_PREVIOUS_STAGE that of the previous version;
+ZKLOCK_FAULTS names those that are on in all
 servers. test/faults.md describes them.
 
 =head1 METHODS
@@ -197,7 +199,7 @@ sub _base_conf
 		'shared_buffers = 8MB',
 		'jit = off',
 		"log_line_prefix = '%m [%p] %b %q%u@%d '",
-		_stage_conf(defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE}));
+		_stage_conf($opt{stage} // (defined $opt{faults} ? $ENV{ZKLOCK_FAULT_STAGE} : $ENV{ZKLOCK_STAGE})));
 	push @conf, "shared_preload_libraries = 'zklock'"
 	  unless defined $opt{preload} && !$opt{preload};
 	my $faults = join ',', grep { defined && length } $ENV{ZKLOCK_FAULTS}, $opt{faults};

@@ -55,6 +55,7 @@ Of C<standalone> and C<ensemble>, all optional:
   java             [ '-Dzookeeper.x=y', ... ]
   file_size        KB that no file may exceed, as on a disk that is full
   stale_nodes      1: allows stale_node
+  place            directory below which the servers keep their data; default: the test's own
   start            0: create only
 
 =head1 METHODS
@@ -418,7 +419,8 @@ use Zklock::Util qw(wait_until default_timeout tail on_failure);
 sub new
 {
 	my ($class, $name, $id, $port, $peers, %opt) = @_;
-	my $dir  = PostgreSQL::Test::Utils::tempdir($name);
+	my $dir  = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
+	mkdir $dir;
 	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	my $self = bless {
 		name => $name,

@@ -1,0 +1,220 @@
+/*-------------------------------------------------------------------------
+ *
+ * wait_graph.c
+ *	  Who can never go on: the graph of waits, and its cycles.
+ *
+ * Vertices wait for those to which their edges lead.  One that has no edges
+ * goes on by itself.  Most need all of theirs to go on: who waits for a lock
+ * waits for each that stands in the way.  Some need only a number of them: who
+ * waits for a permit of a semaphore goes on when enough are given back, whoever
+ * does that.  Hence a cycle alone is no deadlock.  Those are stuck that remain
+ * when all are taken away, again and again, that can go on if what has been
+ * taken away does (the reduction of Holt's general resource graphs: "Some
+ * deadlock properties of computer systems", 1972).
+ *
+ * Among those that are stuck, some merely wait behind a deadlock.  The ones that
+ * can end it are in a cycle of stuck vertices; all vertices that are in cycles
+ * with one another are a component.  Of each component one wait is given up, the
+ * youngest, and what is left then looked at anew.  All who look at the same
+ * component choose the same one, whoever looks first.
+ *
+ * Pure C: allocates nothing, keeps no state, runs in any process or thread,
+ * holds no lock.  The time is proportional to the number of edges.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/wait_graph.h"
+
+/* Vertices to be visited; each is in the queue once at most. */
+typedef struct Queue
+{
+	WaitGraph *graph;
+	int		   first;
+	int		   last;
+} Queue;
+
+static void
+queue_init(Queue *queue, WaitGraph *graph)
+{
+	*queue = (Queue){.graph = graph, .first = WAIT_GRAPH_NONE, .last = WAIT_GRAPH_NONE};
+}
+
+static void
+queue_put(Queue *queue, int vertex)
+{
+	queue->graph->vertices[vertex].next = WAIT_GRAPH_NONE;
+	if (queue->first == WAIT_GRAPH_NONE)
+		queue->first = vertex;
+	else
+		queue->graph->vertices[queue->last].next = vertex;
+	queue->last = vertex;
+}
+
+static int
+queue_take(Queue *queue)
+{
+	int vertex = queue->first;
+
+	if (vertex != WAIT_GRAPH_NONE)
+		queue->first = queue->graph->vertices[vertex].next;
+	return vertex;
+}
+
+/* Chains the edges of each vertex, and counts what it needs. */
+static void
+link_edges(WaitGraph *graph)
+{
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		WaitVertex *vertex = &graph->vertices[i];
+
+		vertex->first_out = WAIT_GRAPH_NONE;
+		vertex->first_in = WAIT_GRAPH_NONE;
+		vertex->missing = vertex->needs == WAIT_GRAPH_ALL ? 0 : vertex->needs;
+	}
+	for (int i = 0; i < graph->nedges; i++)
+	{
+		WaitEdge   *edge = &graph->edges[i];
+		WaitVertex *from = &graph->vertices[edge->from];
+		WaitVertex *to = &graph->vertices[edge->to];
+
+		edge->next_out = from->first_out;
+		from->first_out = i;
+		edge->next_in = to->first_in;
+		to->first_in = i;
+		if (from->needs == WAIT_GRAPH_ALL)
+			from->missing++;
+	}
+}
+
+/*
+ * Finds out which vertices are stuck.  Of a vertex that needs a number, each of
+ * its edges counts.
+ */
+void
+wait_graph_solve(WaitGraph *graph)
+{
+	Queue free;
+	int	  i;
+
+	link_edges(graph);
+	queue_init(&free, graph);
+	for (i = 0; i < graph->nvertices; i++)
+	{
+		WaitVertex *vertex = &graph->vertices[i];
+
+		vertex->stuck = vertex->missing > 0;
+		if (!vertex->stuck)
+			queue_put(&free, i);
+	}
+	while ((i = queue_take(&free)) != WAIT_GRAPH_NONE)
+	{
+		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		{
+			WaitVertex *waiter = &graph->vertices[graph->edges[e].from];
+
+			if (!waiter->stuck || --waiter->missing > 0)
+				continue;
+			waiter->stuck = false;
+			queue_put(&free, graph->edges[e].from);
+		}
+	}
+}
+
+/* Marks the stuck vertices that are reached from one of them. */
+static void
+search_forwards(WaitGraph *graph, int self)
+{
+	Queue queue;
+	int	  i;
+
+	queue_init(&queue, graph);
+	graph->vertices[self].reached = true;
+	queue_put(&queue, self);
+	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
+	{
+		for (int e = graph->vertices[i].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
+		{
+			int to = graph->edges[e].to;
+
+			if (!graph->vertices[to].stuck || graph->vertices[to].reached)
+				continue;
+			graph->vertices[to].reached = true;
+			queue_put(&queue, to);
+		}
+	}
+}
+
+/*
+ * Marks those that reach it in turn, and of each the next vertex on a shortest
+ * way there.
+ */
+static void
+search_backwards(WaitGraph *graph, int self)
+{
+	Queue queue;
+	int	  i;
+
+	queue_init(&queue, graph);
+	queue_put(&queue, self);
+	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
+	{
+		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		{
+			int			from = graph->edges[e].from;
+			WaitVertex *vertex = &graph->vertices[from];
+
+			if (!vertex->reached || vertex->reaches)
+				continue;
+			vertex->reaches = true;
+			vertex->parent = i;
+			if (from != self)
+				queue_put(&queue, from);
+		}
+	}
+}
+
+/*
+ * Is "self" the wait to be given up, that is the youngest in its component?
+ *
+ *	cycle	set to the vertices of a shortest cycle through self, which comes first,
+ *			each waiting for the next and the last for the first
+ *	max		has room for so many; further ones are left out
+ *
+ * Returns how long the cycle is, 0 if self is not the one.  To be called after
+ * wait_graph_solve().
+ */
+int
+wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max)
+{
+	const WaitVertex *start = &graph->vertices[self];
+	int				  length = 0;
+	int				  at = self;
+
+	if (!start->stuck || start->order == 0)
+		return 0;
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		graph->vertices[i].reached = false;
+		graph->vertices[i].reaches = false;
+	}
+	search_forwards(graph, self);
+	search_backwards(graph, self);
+	if (!start->reaches)
+		return 0;
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		if (graph->vertices[i].reaches && graph->vertices[i].order > start->order)
+			return 0;
+	}
+	do
+	{
+		if (length < max)
+			cycle[length] = at;
+		length++;
+		at = graph->vertices[at].parent;
+	} while (at != self);
+	return length;
+}

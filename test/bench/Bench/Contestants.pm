@@ -1,0 +1,151 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Bench::Contestants - who locks and unlocks, in the cases that all of them have
+
+=head1 SYNOPSIS
+
+  my @contestants = (zklock($stage, %job), curator($stage, %job), ...);
+
+A contestant is
+
+  { name => 'zklock', pids => [ ... ], run => sub { my ($seconds) = @_; ... return \%outcome } }
+
+C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes that speak to ZooKeeper, whose processor time counts. The outcome has
+C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
+in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
+take the place of what is calculated. A job has
+
+  sessions   how many, default 1
+  servers    on how many database servers, or clients with a ZooKeeper session each; default 1
+  path       '/bench/p%d', each session another path; or '/bench/one'
+  think      microseconds between lock and unlock, default 0
+
+=cut
+
+package Bench::Contestants;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use List::Util qw(sum0);
+
+our @EXPORT_OK = qw(zklock advisory dblink curator kazoo c_create c_pairs c_textbook outcome);
+
+my @servers = qw(a b);
+
+# What the load generators answered, together
+sub outcome
+{
+	my @answers   = @_;
+	my @durations = map { split / /, $_->{durations} } @answers;
+	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
+}
+
+# The sessions of a job, shared out
+sub _shares
+{
+	my (%job) = @_;
+	my $servers = $job{servers} || 1;
+	return map { int((($job{sessions} || 1) + $_ - 1) / $servers) } 1 .. $servers;
+}
+
+# A queue takes its time to form: as long as that lasts, nothing is counted.
+sub _lead { my (%job) = @_; return 0.002 * ($job{sessions} || 1); }
+
+# Sessions of PostgreSQL
+sub _sql
+{
+	my ($name, $stage, $pids, $groups, $acquire, $release, %job) = @_;
+	return {
+		name => $name,
+		pids => $pids,
+		run  => sub {
+			my ($seconds) = @_;
+			return outcome($stage->together(_lead(%job), $seconds,
+					[ $stage->sql, 'run',
+						groups  => join(',', $groups->()),
+						acquire => $acquire,
+						release => $release,
+						path    => $job{path},
+						think   => $job{think} || 0 ]));
+		} };
+}
+
+sub zklock
+{
+	my ($stage, %job) = @_;
+	my @share = _shares(%job);
+	my @used  = map { $stage->server($_) } @servers[ 0 .. $#share ];
+	return _sql('zklock', $stage, [ map { $_->worker_pid } @used ],
+		sub { map { $stage->sessions($servers[$_], $share[$_]) } 0 .. $#share },
+		'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)', %job);
+}
+
+sub advisory
+{
+	my ($stage, %job) = @_;
+	$stage->server('a');
+	return _sql('pg_advisory_lock', $stage, [],
+		sub { $stage->sessions('a', $job{sessions} || 1) },
+		'SELECT pg_advisory_lock(hashtext($1))', 'SELECT pg_advisory_unlock(hashtext($1))', %job);
+}
+
+sub dblink
+{
+	my ($stage, %job) = @_;
+	return () unless $stage->has_dblink;
+	my $call = sub { return "SELECT * FROM dblink('central', format('SELECT $_[0](%s)', hashtext(\$1))) AS answer (text text)"; };
+	return _sql('dblink, pg_advisory_lock', $stage, [],
+		sub {
+			$stage->server('a')->value('CREATE EXTENSION IF NOT EXISTS dblink');
+			my $central = 'host=127.0.0.1 dbname=postgres port=' . $stage->central->port;
+			return $stage->sessions('a-dblink', $job{sessions} || 1, "SELECT dblink_connect('central', '$central')");
+		},
+		$call->('pg_advisory_lock'), $call->('pg_advisory_unlock'), %job);
+}
+
+# Java or Python: one process for each of what are database servers elsewhere
+sub _clients
+{
+	my ($kind, $stage, %job) = @_;
+	my @share = _shares(%job);
+	my @peers = map { $stage->$kind($_) } 1 .. @share;
+	return {
+		name => { curator => 'Curator', kazoo => 'kazoo' }->{$kind},
+		pids => [ map { $_->pid } @peers ],
+		run  => sub {
+			my ($seconds) = @_;
+			return outcome($stage->together(_lead(%job), $seconds,
+					map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers));
+		} };
+}
+
+sub curator { return _clients('curator', @_); }
+sub kazoo   { return _clients('kazoo',   @_); }
+
+sub _c
+{
+	my ($name, $kind, $stage, %job) = @_;
+	my $c        = $stage->c;
+	my $sessions = $job{sessions} || 1;
+	$c->call('prepare', path => $job{path}, count => $sessions);
+	my @request = $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions);
+	return {
+		name => $name,
+		pids => [ $c->pid ],
+		run  => sub {
+			my ($seconds) = @_;
+			return outcome($stage->together(_lead(%job), $seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
+		} };
+}
+
+sub c_create   { return _c('C, create only',              'create',   @_); }
+sub c_pairs    { return _c('C, create and delete',        'create',   @_); }
+sub c_textbook { return _c('C, create and list children', 'textbook', @_); }
+
+1;

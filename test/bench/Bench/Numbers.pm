@@ -1,0 +1,87 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Bench::Numbers - what is made of what was measured
+
+=head1 SYNOPSIS
+
+  median(3, 1, 2)                   # 2; of an even number, the mean of the middle two
+  percentile(99, @values)           # the smallest that 99 % of the values do not exceed
+  ratios(\@ours, \@theirs)          # of each round; undef where a round has not both
+  median_ratio(\@ours, \@theirs)    # the median of those
+  spread(@values)                   # largest divided by smallest
+  figures(\@durations, $seconds)    # { p50, p99, rate, count }; microseconds, per second
+  rounded($value, $digits)          # with so many digits that count: 12345 is 12,300
+
+All return undef where there is nothing to tell from.
+
+=cut
+
+package Bench::Numbers;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use List::Util qw(max min);
+use POSIX qw(ceil floor);
+
+our @EXPORT_OK = qw(median percentile ratios median_ratio spread figures rounded);
+
+sub median
+{
+	my @sorted = sort { $a <=> $b } grep { defined } @_;
+	return undef unless @sorted;
+	my $middle = @sorted / 2;
+	return @sorted % 2 ? $sorted[$middle] : ($sorted[ $middle - 1 ] + $sorted[$middle]) / 2;
+}
+
+sub percentile
+{
+	my ($percent, @values) = @_;
+	return undef unless @values;
+	my @sorted = sort { $a <=> $b } @values;
+	return $sorted[ max(0, ceil(@sorted * $percent / 100) - 1) ];
+}
+
+sub ratios
+{
+	my ($ours, $theirs) = @_;
+	my $last = max(scalar @$ours, scalar @$theirs) - 1;
+	return map { defined $ours->[$_] && $theirs->[$_] ? $ours->[$_] / $theirs->[$_] : undef } 0 .. $last;
+}
+
+sub median_ratio { my ($ours, $theirs) = @_; return median(ratios($ours, $theirs)); }
+
+sub spread
+{
+	my @values = grep { defined } @_;
+	return undef if !@values || min(@values) <= 0;
+	return max(@values) / min(@values);
+}
+
+sub figures
+{
+	my ($durations, $seconds) = @_;
+	return {
+		count => scalar @$durations,
+		rate  => @$durations / $seconds,
+		p50   => percentile(50, @$durations),
+		p99   => percentile(99, @$durations) };
+}
+
+sub rounded
+{
+	my ($value, $digits) = @_;
+	return undef unless defined $value;
+	return '0' if $value == 0;
+	my $places = $digits - 1 - floor(log(abs $value) / log(10) + 1e-9);
+	my $text   = $places >= 0 ? sprintf('%.*f', $places, $value) : sprintf('%.0f', 10**-$places * sprintf('%.0f', $value / 10**-$places));
+	1 while $text =~ s/^(-?\d+)(\d{3})/$1,$2/;
+	return $text;
+}
+
+1;

@@ -1,0 +1,126 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Bench::Queue - a queue that is set up at leisure, and then served
+
+=head1 SYNOPSIS
+
+  my $contestant = Bench::Queue::zklock($stage, %job);    # or curator
+
+Contestants as in Bench::Contestants, whose sessions stand in the queue before the measurement
+begins: the first holds the lock, the others wait. When it begins the first releases, and so
+does each that gets the lock, at once. The durations are those between one grant and the next. A job has
+
+  path        the lock
+  waiting     how many wait
+  servers     1, or 2: they belong to one and the other in turn, so that each hand-over is one
+              between servers
+  foreigners  how many nodes of other clients stand behind them
+  counted     of so many hand-overs, from the first, the durations count; default: all
+
+=cut
+
+package Bench::Queue;
+
+use strict;
+use warnings;
+
+use Bench::Numbers qw(percentile);
+use Zklock::Util qw(wait_until);
+
+my @servers = qw(a b);
+
+sub _durations
+{
+	my ($count, @answers) = @_;
+	my @grants = sort { $a <=> $b } map { split / /, $_->{grants} } @answers;
+	# The first had it before.
+	my @durations = map { $grants[$_] - $grants[ $_ - 1 ] } 2 .. $#grants;
+	splice(@durations, $count) if $count && @durations > $count;
+	return @durations;
+}
+
+sub _outcome
+{
+	my ($job, @answers) = @_;
+	my @durations = _durations($job->{counted}, @answers);
+	my $sum = 0;
+	$sum += $_ foreach @durations;
+	return { durations => \@durations, seconds => $sum / 1e6, acquisitions => $job->{waiting} };
+}
+
+sub _wait_nodes
+{
+	my ($stage, $path, $count) = @_;
+	wait_until { $stage->c->call('count', path => $path) == $count } "$count nodes below $path";
+	return;
+}
+
+sub _add_foreigners
+{
+	my ($stage, %job) = @_;
+	return unless $job{foreigners};
+	$stage->c->call('foreigners', path => $job{path}, count => $job{foreigners});
+	return;
+}
+
+sub _disperse { my ($stage, %job) = @_; $stage->c->call('disperse') if $job{foreigners}; return; }
+
+sub zklock
+{
+	my ($stage, %job) = @_;
+	my $n    = $job{servers} || 1;
+	my @used = map { $stage->server($_) } @servers[ 0 .. $n - 1 ];
+	my @per_server = map { int(($job{waiting} + $n - $_) / $n) } 0 .. $n - 1;
+	return {
+		pids    => [ map { $_->worker_pid } @used ],
+		prepare => sub {
+			my @groups = map { $stage->sessions($servers[$_], $per_server[$_]) } 0 .. $n - 1;
+			foreach my $i (0 .. $job{waiting})
+			{
+				# It knows of the one before, and so gets a node behind that one's.
+				$used[ $i % $n ]->settle if $n > 1;
+				$stage->sql->call('enqueue', name => $servers[ $i % $n ], index => int($i / $n), path => $job{path},
+					acquire => 'SELECT zk_lock($1::text)', release => 'SELECT zk_unlock($1::text)');
+				_wait_nodes($stage, $job{path}, $n > 1 ? $i + 1 : 1) if $n > 1 || $i == 0;
+			}
+			$_->wait_value(
+				"SELECT count(*) FROM zk_locks WHERE path = '$job{path}' AND state IN ('held', 'waiting')",
+				$per_server[ $_ == $used[0] ? 0 : 1 ]) foreach @used;
+			_add_foreigners($stage, %job);
+			$_->settle foreach @used;
+		},
+		run => sub {
+			my $groups = join(',', map { "$servers[$_]:$per_server[$_]" } 0 .. $n - 1);
+			return _outcome(\%job, $stage->sql->call('drain', groups => $groups));
+		},
+		finish => sub { _disperse($stage, %job) } };
+}
+
+sub curator
+{
+	my ($stage, %job) = @_;
+	my $n     = $job{servers} || 1;
+	my @peers = map { $stage->curator($_) } 1 .. $n;
+	return {
+		pids    => [ map { $_->pid } @peers ],
+		prepare => sub {
+			foreach my $i (0 .. $job{waiting})
+			{
+				$peers[ $i % $n ]->call('enqueue', path => $job{path});
+				_wait_nodes($stage, $job{path}, $i + 1) if $n > 1;
+			}
+			_wait_nodes($stage, $job{path}, $job{waiting} + 1);
+			_add_foreigners($stage, %job);
+		},
+		run => sub {
+			my @asked = map { [ $_, $_->send('drain') ] } @peers;
+			return _outcome(\%job, map { $_->[0]->result($_->[1], 180) } @asked);
+		},
+		finish => sub { _disperse($stage, %job) } };
+}
+
+1;

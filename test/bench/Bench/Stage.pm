@@ -1,0 +1,180 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Bench::Stage - the servers and load generators of a benchmark, started when they are needed
+
+=head1 SYNOPSIS
+
+  my $stage = Bench::Stage->new('memory');    # or 'disk', 'ensemble'; undef if there is no such place
+  $stage->zk;                  # Zklock::ZooKeeper
+  $stage->server('a');         # Zklock::Server: with zklock
+  $stage->central;             # one without, for everybody's advisory locks
+  $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
+  my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
+  $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
+  $stage->has_function('zk_is_leader'); $stage->has_setting('zklock.keep_idle');
+  $stage->tidy; $stage->close;
+
+The places are
+
+  memory    one ZooKeeper server, data in memory
+  disk      one ZooKeeper server, data on a disk, with fsync
+  ensemble  three ZooKeeper servers, data in memory
+
+ZooKeeper has its sample configuration's tickTime of 2 s. PostgreSQL logs no statements.
+
+=cut
+
+package Bench::Stage;
+
+use strict;
+use warnings;
+
+use Bench::Peer;
+use Bench::Place;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+# Sessions on one server, at most
+use constant SESSIONS => 1100;
+
+our %places = (
+	memory   => 'one ZooKeeper server, data in memory',
+	disk     => 'one ZooKeeper server, data on disk',
+	ensemble => 'three ZooKeeper servers, data in memory');
+
+my $stages = 0;
+
+sub new
+{
+	my ($class, $place) = @_;
+	my $directory = Bench::Place::make($place eq 'disk' ? 'disk' : 'memory') or return undef;
+	my $self = bless {
+		number    => ++$stages,
+		place     => $place,
+		directory => $directory,
+		servers   => {},
+		peers     => {},
+		sessions  => {} }, $class;
+	my $make = $place eq 'ensemble' ? 'ensemble' : 'standalone';
+	$self->{zk} = Zklock::ZooKeeper->$make(
+		$place eq 'ensemble' ? 3 : (),
+		place       => $directory,
+		tickTime    => 2000,
+		heap        => 512,
+		forceSync   => 'yes',
+		request_log => 0,
+		# As it runs in earnest, not as it starts quickly
+		java => [ '-XX:TieredStopAtLevel=4', '-Dzookeeper.preAllocSize=16384' ]);
+	return $self;
+}
+
+sub place { return $_[0]{place}; }
+sub zk    { return $_[0]{zk}; }
+
+my @conf = (
+	'log_statement = none', 'log_min_messages = warning', 'log_checkpoints = off',
+	'shared_buffers = 64MB', 'max_wal_size = 4GB', 'autovacuum = off');
+
+sub server
+{
+	my ($self, $name, %opt) = @_;
+	return $self->{servers}{$name} ||= Zklock::Server->new(
+		"$name$self->{number}",
+		zookeeper       => $self->{zk},
+		max_connections => SESSIONS,
+		%opt,
+		conf => [ @conf, @{ $opt{conf} || [] } ]);
+}
+
+sub central
+{
+	my ($self) = @_;
+	return $self->server('central', preload => 0, extension => 0, conf => ["listen_addresses = '127.0.0.1'"]);
+}
+
+sub sql { my ($self) = @_; return $self->{peers}{sql} ||= Bench::Peer->sql; }
+sub c   { my ($self) = @_; return $self->{peers}{c}   ||= Bench::Peer->c($self->zk->connect_string); }
+
+foreach my $kind (qw(curator kazoo))
+{
+	no strict 'refs';
+	*$kind = sub {
+		my ($self, $n) = @_;
+		return $self->{peers}{"$kind$n"} ||= Bench::Peer->$kind($self->zk->connect_string);
+	};
+}
+
+sub together { my ($self, @arg) = @_; return Bench::Peer->together(@arg); }
+
+# "sql" is what each session of a group runs at first. The name of a group is that of its server,
+# with something behind a dash if need be.
+sub sessions
+{
+	my ($self, $name, $count, $sql) = @_;
+	my $open = $self->{sessions}{$name} || 0;
+	if ($open < $count)
+	{
+		$self->sql->call('close', name => $name) if $open;
+		my $server = $self->{servers}{ $name =~ s/-.*//r };
+		$self->sql->call('open', name => $name, count => $count,
+			conninfo => $server->connstr('postgres'), sql => $sql // '');
+		$self->{sessions}{$name} = $count;
+	}
+	return "$name:$count";
+}
+
+sub has_function
+{
+	my ($self, $name) = @_;
+	return $self->server('a')->value("SELECT count(*) FROM pg_proc WHERE proname = '$name'") > 0;
+}
+
+sub has_setting
+{
+	my ($self, $name) = @_;
+	return $self->server('a')->value("SELECT count(*) FROM pg_settings WHERE name = '$name'") > 0;
+}
+
+# Is there dblink, and a central server to reach with it?
+sub has_dblink
+{
+	my ($self) = @_;
+	return $self->{dblink} //= $self->server('a')
+	  ->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") > 0;
+}
+
+# Nothing that a measure has left running may disturb the next one.
+sub close_sessions
+{
+	my ($self) = @_;
+	$self->sql->call('close', name => $_) foreach sort keys %{ $self->{sessions} };
+	$self->{sessions} = {};
+	return;
+}
+
+# Those whose names match
+sub stop_servers
+{
+	my ($self, $which) = @_;
+	$self->close_sessions;
+	$_->stop('fast') foreach map { delete $self->{servers}{$_} } grep { $_ =~ $which } keys %{ $self->{servers} };
+	return;
+}
+
+sub tidy { my ($self) = @_; Bench::Place::trim($self->{directory}); return; }
+
+sub close
+{
+	my ($self) = @_;
+	$self->stop_servers(qr/./) if $self->{peers}{sql};
+	$_->stop foreach values %{ delete $self->{peers} };
+	$_->stop('fast') foreach values %{ delete $self->{servers} };
+	$self->zk->stop;
+	return;
+}
+
+1;

@@ -1,0 +1,127 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Bench::Table - the rounds of a measure as rows of a table
+
+=head1 SYNOPSIS
+
+  my $table = Bench::Table->new($measure, $place, @series);
+  print $table->text;        # for a terminal
+  print $table->markdown;    # for the document
+
+Each row is a contestant in a case. A figure is the median of the rounds. The columns C<ratio> and
+C<difference> compare zklock with the row within each round, and show the median of that, with its
+range: what zklock's figure is, divided by the row's, or the row's less that of the first of its case.
+
+=cut
+
+package Bench::Table;
+
+use strict;
+use utf8;
+use warnings;
+
+use Bench::Numbers qw(median ratios rounded);
+use List::Util qw(first max min);
+
+my %columns = (
+	p50        => 'p50 µs',
+	p99        => 'p99 µs',
+	rate       => 'per second',
+	difference => 'more, µs',
+	requests   => 'requests',
+	bytes      => 'bytes',
+	watches    => 'watches',
+	cpu        => 'client CPU µs',
+	server_cpu => 'ZooKeeper CPU µs');
+
+sub new
+{
+	my ($class, $measure, $place, @series) = @_;
+	my @rows = grep { $_->{measure} eq $measure->name && $_->{place} eq $place } @series;
+	return bless { measure => $measure, rows => \@rows }, $class;
+}
+
+sub rows { return @{ $_[0]{rows} }; }
+
+# A figure, of all rounds of a series
+sub values_of
+{
+	my ($series, $figure) = @_;
+	return map { $_->{$figure} } @{ $series->{rounds} };
+}
+
+sub _range
+{
+	my ($digits, $sign, @values) = @_;
+	@values = grep { defined } @values;
+	return '' unless @values;
+	return sprintf('%s%s (%s to %s)', map({ rounded($_, $digits) } median(@values)), $sign, map { rounded($_, $digits) } min(@values), max(@values));
+}
+
+sub _cell
+{
+	my ($self, $row, $column) = @_;
+	my $figure = $self->{measure}->compares;
+	my @case   = grep { $_->{case} eq $row->{case} } $self->rows;
+	if ($column eq 'ratio')
+	{
+		my $zklock = first { $_->{contestant} eq 'zklock' } @case;
+		return '' if !$zklock || $zklock == $row;
+		return _range(3, ' ×', ratios([ values_of($zklock, $figure) ], [ values_of($row, $figure) ]));
+	}
+	if ($column eq 'difference')
+	{
+		return '' if $row == $case[0];
+		my ($ours, $theirs) = map { [ values_of($_, $figure) ] } $row, $case[0];
+		return _range(2, '', map { $ours->[$_] - $theirs->[$_] } grep { defined $ours->[$_] && defined $theirs->[$_] } 0 .. $#$ours);
+	}
+	my $value = median(values_of($row, $column));
+	# What heartbeats add to nothing
+	return '0' if defined $value && $column =~ /^(requests|watches)$/ && $value < 0.05;
+	return rounded($value, $column =~ /^(requests|watches)$/ ? 2 : 3) // '';
+}
+
+sub heading
+{
+	my ($self) = @_;
+	my $compared = { p50 => "zklock's p50 is", rate => "zklock's rate is" }->{ $self->{measure}->compares };
+	return ('case', 'contestant', map { $_ eq 'ratio' ? $compared : $columns{$_} } $self->{measure}->columns);
+}
+
+# Lists of cells
+sub cells
+{
+	my ($self) = @_;
+	my $last = '';
+	return map {
+		my $row  = $_;
+		my $case = $row->{case} eq $last ? '' : $row->{case};
+		$last = $row->{case};
+		[ $case, $row->{contestant}, map { $self->_cell($row, $_) } $self->{measure}->columns ]
+	} $self->rows;
+}
+
+sub text
+{
+	my ($self) = @_;
+	my @lines = ([ $self->heading ], $self->cells);
+	my @width = map { my $i = $_; max(map { length $_->[$i] } @lines) } 0 .. $#{ $lines[0] };
+	return join('', map {
+			my $line = $_;
+			join('  ', map { $_ < 2 ? sprintf('%-*s', $width[$_], $line->[$_]) : sprintf('%*s', $width[$_], $line->[$_]) } 0 .. $#width) =~ s/\s+$//r . "\n"
+		} @lines);
+}
+
+sub markdown
+{
+	my ($self) = @_;
+	my @heading = $self->heading;
+	return join('', map { "| " . join(' | ', @$_) . " |\n" } \@heading,
+		[ map { $_ < 2 ? '---' : '--:' } 0 .. $#heading ], $self->cells);
+}
+
+1;

@@ -1,0 +1,106 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Runs the benchmarks; "make bench". Not a test of anything, but run by test/run-tap, which gives
+# it what servers need. Each measure in each place is reported as if it was one.
+#
+# Environment:
+#   BENCH_ROUNDS, BENCH_SECONDS   how many rounds; how long each contestant runs in each
+#   BENCH_ONLY, BENCH_PLACES      "think,closed", "memory,disk"; default: all
+#   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
+#                                 the tables
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::Bin;
+
+use Bench::Machine;
+use Bench::Measure;
+use Bench::Rounds;
+use Bench::Stage;
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $rounds  = $ENV{BENCH_ROUNDS}  || 7;
+my $seconds = $ENV{BENCH_SECONDS} || 0.5;
+my $started = time;
+
+# A list from the environment, or all of what there is.
+sub chosen
+{
+	my ($list, @all) = @_;
+	return @all unless defined $list && length $list;
+	my %known = map { $_ => 1 } @all;
+	my @chosen = split /[\s,]+/, $list;
+	$known{$_} or BAIL_OUT("there is no $_; there are: @all") foreach @chosen;
+	return @chosen;
+}
+
+my @measures = Bench::Measure->all;
+my %wanted   = map { $_ => 1 } chosen($ENV{BENCH_ONLY}, map { $_->name } @measures);
+my @places   = chosen($ENV{BENCH_PLACES}, qw(memory disk ensemble));
+my (@series, @failed);
+
+sub say_progress { diag(sprintf('%4d s  %s', time - $started, join('  ', @_))); return; }
+
+# After each measure anew: what comes later may end the program.
+my $results = $ENV{ZKLOCK_RESULTS} || PostgreSQL::Test::Utils::tempdir('results');
+my @idle    = Bench::Machine::idle();
+
+sub write_results
+{
+	my %results = (
+		machine => Bench::Machine::description(),
+		idle    => \@idle,
+		date    => Bench::Machine::date(),
+		rounds  => 0 + $rounds,
+		seconds => 0 + $seconds,
+		series  => \@series,
+		failed  => \@failed);
+	unlink "$results/rounds.json";
+	append_to_file("$results/rounds.json", JSON::PP->new->utf8->canonical->pretty->encode(\%results));
+	return;
+}
+
+sub measure_in
+{
+	my ($measure, $stage) = @_;
+	my $name = $measure->name . ', ' . $stage->place;
+	return 1 unless $measure->available($stage);
+	my $done = eval {
+		push @series, Bench::Rounds::run($measure, $stage, rounds => $rounds, seconds => $seconds,
+			progress => sub { say_progress($name, "round $_[0]") if $_[0] == 1 || $_[0] == $rounds });
+		$stage->close_sessions;
+		1;
+	};
+	push @failed, { measure => $measure->name, place => $stage->place, why => "$@" } unless $done;
+	ok($done, $name) or diag($@);
+	write_results();
+	return $done;
+}
+
+foreach my $place (@places)
+{
+	my @here = grep { my $measure = $_; $wanted{ $measure->name } && grep { $_ eq $place } $measure->places } @measures;
+	next unless @here;
+	my $stage = Bench::Stage->new($place);
+	unless ($stage)
+	{
+		diag("there is no place for data as $place needs it");
+		next;
+	}
+	foreach my $measure (@here)
+	{
+		next if measure_in($measure, $stage);
+		# What failed may have left anything behind.
+		eval { $stage->close };
+		$stage = Bench::Stage->new($place);
+	}
+	$stage->close;
+}
+push @idle, Bench::Machine::idle();
+write_results();
+done_testing;

@@ -1,0 +1,156 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zklock.max_hold_time: a session that holds a lock for longer has lost it, whatever it is
+# doing, and others get it then.
+
+use strict;
+use warnings;
+use Test::More;
+use Zklock::Cast qw(:DEFAULT clean token);
+use Zklock::Server;
+use Zklock::Util qw(freeze thaw wait_until);
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone;
+# A lease that outlasts the tests of a worker that stands still.
+my @conf = (conf => ["zklock.session_timeout = '30s'"]);
+my $a = Zklock::Server->new('a', zookeeper => $zk, @conf);
+my $b = Zklock::Server->new('b', zookeeper => $zk, @conf);
+$a->value('CREATE TABLE t (i int)');
+
+# The session holds the path for so long at most, and has written.
+sub hold_for
+{
+	my ($limit, $name, $path, $call) = @_;
+	my $session = on($a, $name);
+	$call ||= 'zk_lock';
+	$session->query("SET zklock.max_hold_time = '$limit'");
+	$session->query('BEGIN') if $call =~ /xact/;
+	is($session->query("SELECT $call('$path')"), 't', "$name holds $path");
+	$session->query('BEGIN') if $call !~ /xact/;
+	$session->query('INSERT INTO t VALUES (1)');
+	return $session;
+}
+
+my $overrun = qr/It was held for longer than the \d+ ms that "zklock\.max_hold_time" allowed\./;
+
+sub refused
+{
+	my ($session, $path) = @_;
+	my $result = $session->try('COMMIT');
+	is($result->{sqlstate}, '40001', 'the commit is refused') or diag explain $result;
+	is($result->{message}, "lock on ZooKeeper path \"$path\" was lost", 'with the message of a loss');
+	like($result->{error}, $overrun, 'and the reason');
+	is($a->value('SELECT count(*) FROM t'), 0, 'nothing of the transaction is left');
+	return;
+}
+
+# Of zk_locks, on a clock that both servers share
+sub time_of { my ($server, $column, $path) = @_; return $server->value("SELECT extract(epoch FROM $column) FROM zk_locks WHERE path = '$path'"); }
+
+subtest 'without the setting there is no limit' => sub {
+	hold($a, 'patient', '/h/none');
+	is(time_of($a, 'expires_at', '/h/none'), '', 'zk_locks knows of none');
+	on($a, 'patient')->query("SET zklock.max_hold_time = '1ms'");
+	on($a, 'patient')->query("SELECT zk_lock('/h/none')");
+	is(time_of($a, 'expires_at', '/h/none'), '', 'nor does a later setting, or acquiring again, make one');
+	on($a, 'patient')->query('SELECT zk_unlock_all()');
+};
+
+subtest 'a session that is stopped holds up others for that time, not for ever' => sub {
+	my $stopped = hold_for('2s', 'stopped', '/h/stopped', 'zk_xact_lock');
+	my $expires = time_of($a, 'expires_at', '/h/stopped');
+	cmp_ok($expires, '==', time_of($a, 'granted_at', '/h/stopped') + 2, 'zk_locks tells until when');
+	my $token = token('stopped', '/h/stopped');
+	my $mark = $a->log_mark;
+	kill 'STOP', $stopped->pid;
+	queue($b, 'elsewhere', '/h/stopped');
+	is($s{elsewhere}->finish, 't', 'a session of another server gets the lock');
+	cmp_ok(time_of($b, 'granted_at', '/h/stopped'), '>=', $expires, 'but not before');
+	cmp_ok(token('elsewhere', '/h/stopped'), '>', $token, 'with a newer token');
+	$a->wait_lock($stopped, 'lost', '/h/stopped');
+	$a->assert_log($mark, qr/process \d+ has lost "\/h\/stopped"/, 'the log names who lost what');
+	kill 'CONT', $stopped->pid;
+	refused($stopped, '/h/stopped');
+	is($a->lock_count("path = '/h/stopped'"), 0, 'nor of its lock');
+	$s{elsewhere}->query('SELECT zk_unlock_all()');
+};
+
+subtest 'one that is in a loop, which the next of its server does not wait for' => sub {
+	my $busy = hold_for('500ms', 'busy', '/h/loop');
+	my $token = token('busy', '/h/loop');
+	$busy->query_start('DO $$ BEGIN LOOP PERFORM pg_sleep(0.001); END LOOP; END $$');
+	queue($a, 'next', '/h/loop');
+	is($s{next}->finish, 't', 'it gets the lock');
+	cmp_ok(token('next', '/h/loop'), '>', $token, 'with a newer token');
+	ok($busy->busy, 'while the other goes on');
+	$busy->cancel;
+	is($busy->result->{sqlstate}, '57014', 'until somebody cancels it');
+	$busy->query('ROLLBACK');
+	my $result = $busy->try("SELECT zk_unlock('/h/loop')");
+	is($result->{text}, 'f', 'the loss is not silent');
+	like($result->{notices}[0], qr/lock on ZooKeeper path "\/h\/loop" was lost before it was released/, 'as the warning says');
+	is($s{next}->query("SELECT zk_unlock('/h/loop')"), 't', 'the other has the lock still');
+};
+
+subtest 'one whose client is gone without a word' => sub {
+	my $silent = hold_for('500ms', 'silent', '/h/silent');
+	queue($b, 'after', '/h/silent');
+	is($s{after}->finish, 't', 'another server gets the lock');
+	refused($silent, '/h/silent');
+	like($silent->try("SELECT zk_lock('/h/silent')")->{error}, $overrun, 'nothing is built on a lost lock');
+	like($silent->try("SELECT zk_fencing_token('/h/silent')")->{error}, $overrun, 'nor is there a token');
+	$silent->query('SELECT zk_unlock_all()');
+	$s{after}->query('SELECT zk_unlock_all()');
+};
+
+subtest 'to acquire it again does not make it longer' => sub {
+	my $again = hold_for('1s', 'again', '/h/again');
+	my $expires = time_of($a, 'expires_at', '/h/again');
+	$again->query("SET zklock.max_hold_time = 0");
+	is($again->query("SELECT zk_lock('/h/again') AND zk_lock_shared('/h/again') AND zk_xact_lock('/h/again')"), 't', 'it is acquired again');
+	is($a->value("SELECT count(*) FROM zk_locks WHERE path = '/h/again' AND extract(epoch FROM expires_at) = $expires"),
+		3, 'the end remains where it was');
+	$a->wait_lock($again, 'lost', '/h/again');
+	refused($again, '/h/again');
+	$again->query('SELECT zk_unlock_all()');
+};
+
+subtest 'zklock.on_lock_loss applies' => sub {
+	foreach my $policy (qw(cancel terminate))
+	{
+		my $session = on($a, $policy);
+		$session->query("SET zklock.on_lock_loss = $policy");
+		hold_for('300ms', $policy, "/h/$policy");
+		$session->query_start('DO $$ BEGIN LOOP PERFORM pg_sleep(0.001); END LOOP; END $$');
+		my $result = $session->result;
+		is($result->{sqlstate}, $policy eq 'cancel' ? '40001' : '57P01', "$policy: the statement is interrupted");
+		like($result->{error}, $overrun, 'and says why');
+	}
+	$s{cancel}->query('ROLLBACK');
+	$s{cancel}->query('SELECT zk_unlock_all()');
+	delete $s{terminate};
+};
+
+subtest 'a worker that stands still prolongs nothing' => sub {
+	my $late = hold_for('1s', 'late', '/h/worker', 'zk_xact_lock');
+	freeze($a->worker_pid);
+	$a->wait_lock($late, 'lost', '/h/worker');
+	refused($late, '/h/worker');
+	thaw($a->worker_pid);
+};
+
+subtest 'nor does one that restarts' => sub {
+	my $early = hold_for('3s', 'early', '/h/restart');
+	my $expires = time_of($a, 'expires_at', '/h/restart');
+	$a->restart_worker;
+	$a->wait_session;
+	is(time_of($a, 'expires_at', '/h/restart'), $expires, 'the end is where it was');
+	queue($b, 'later', '/h/restart');
+	is($s{later}->finish, 't', 'another server gets the lock');
+	refused($early, '/h/restart');
+	$early->query('SELECT zk_unlock_all()');
+};
+
+clean($zk, [ $a, $b ], map { "/h/$_" } qw(none stopped loop silent again cancel terminate worker restart));
+done_testing;

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What is published with a release: all files agree on the version, META.json is complete, and the
+# lists of SQL are those of the database.
+
+use strict;
+use warnings;
+
+use File::Basename qw(dirname basename);
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Server;
+
+my $top    = dirname(__FILE__) . '/../..';
+my $meta   = decode_json(slurp_file("$top/META.json"));
+my $server = Zklock::Server->new('main', connect => 0);
+my ($version) = slurp_file("$top/zklock.control") =~ /^default_version = '(.*)'$/m;
+
+subtest 'all agree on the version' => sub {
+	is($meta->{version}, "$version.0", 'META.json');
+	is($meta->{provides}{zklock}{version}, $meta->{version}, 'what it provides');
+	is((slurp_file("$top/CHANGELOG.md") =~ /^## (\S+) - /m)[0], $version, 'CHANGELOG.md: the newest release');
+	like(slurp_file("$top/debian/changelog"), qr/\Azklock \(\Q$version\E[~-]/, 'debian/changelog');
+	is($server->value(q{SELECT extversion FROM pg_extension WHERE extname = 'zklock'}), $version, 'the extension');
+	my ($previous) = slurp_file("$top/Makefile") =~ /^PREVIOUS_VERSION = (.*)$/m;
+	ok(-e "$top/zklock--$previous--$version.sql", "there is a way from $previous");
+	my ($data) = slurp_file("$top/Makefile") =~ /^DATA = (.*)$/m;
+	is_deeply([ sort split ' ', $data ], [ sort map { basename($_) } glob("$top/zklock--*.sql") ], 'all scripts are installed');
+};
+
+# https://pgxn.org/spec/
+subtest 'META.json has what PGXN asks for' => sub {
+	foreach my $key (qw(name abstract description version maintainer license provides prereqs resources release_status tags meta-spec generated_by))
+	{
+		ok(defined $meta->{$key} && length $meta->{$key}, $key);
+	}
+	my $provides = $meta->{provides}{zklock};
+	ok(-e "$top/$provides->{$_}", "$_: $provides->{$_}") foreach qw(file docfile);
+	like($meta->{resources}{$_}{web}, qr{^https://}, "resources: $_") foreach qw(bugtracker repository);
+	like($meta->{version}, qr/^\d+\.\d+\.\d+$/, 'a semantic version');
+	like($meta->{release_status}, qr/^(?:stable|testing|unstable)$/, 'a status');
+};
+
+subtest 'the list of SQL in the archive is what the extension has' => sub {
+	my $objects = $server->value(q{
+		SELECT string_agg(DISTINCT name, E'\n' ORDER BY name) FROM (
+			SELECT 'function ' || proname FROM pg_proc p
+				JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zklock'
+			UNION ALL
+			SELECT CASE relkind WHEN 'v' THEN 'view ' WHEN 'r' THEN 'table ' END || relname FROM pg_class c
+				JOIN pg_depend d ON d.objid = c.oid AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+				JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'zklock') object (name)});
+	my ($listed) = run_command([ $^X, '-n', "$top/tools/sql-objects", glob("$top/zklock--*.sql") ]);
+	is(join("\n", sort split /\n/, $listed), join("\n", sort split /\n/, $objects), 'functions, views and tables');
+	my $archived = $meta->{x_sql};
+	SKIP:
+	{
+		skip 'this is no archive', 1 unless $archived;
+		my @archived = map { my $kind = $_; map { "$kind $_" } @{ $archived->{"${kind}s"} } } qw(function table view);
+		is(join("\n", sort @archived), join("\n", sort split /\n/, $objects), 'and in META.json');
+	}
+};
+
+done_testing;

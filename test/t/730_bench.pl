@@ -1,0 +1,131 @@
+# Copyright (c) 2026, zklock contributors
+#
+# The benchmarks' harness: what it makes of numbers that are known, and that one measurement runs
+# through. How fast anything is, no test can tell.
+
+use strict;
+use warnings;
+use utf8;
+
+use FindBin;
+use lib "$FindBin::Bin/../bench";
+
+use Bench::Chart;
+use Bench::Measure;
+use Bench::Meter;
+use Bench::Numbers qw(median percentile ratios median_ratio figures rounded);
+use Bench::Report;
+use Bench::Rounds;
+use Bench::Stage;
+use Bench::Table;
+use Bench::Targets;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+subtest 'medians, percentiles and ratios' => sub {
+	is(median(5, 1, 3), 3, 'the median of three');
+	is(median(4, 1, 3, 2), 2.5, 'of four');
+	is(median(undef, 7), 7, 'of what there is');
+	is(median(), undef, 'of nothing');
+	is(percentile(50, 1 .. 10),  5,   'half of ten are at most 5');
+	is(percentile(99, 1 .. 100), 99,  '99 of a hundred are at most 99');
+	is(percentile(99, 1 .. 10),  10,  'the largest of a few');
+	is(percentile(99, 3),        3,   'of one');
+	is_deeply([ ratios([ 10, 30, 8 ], [ 20, 10, undef ]) ], [ 0.5, 3, undef ], 'a ratio for each round that has both');
+	is(median_ratio([ 10, 300, 12 ], [ 20, 100, 12 ]), 1, 'the median of the ratios, not the ratio of the medians');
+	is_deeply(figures([ 300, 100, 200 ], 0.5), { count => 3, rate => 6, p50 => 200, p99 => 300 }, 'figures of a run');
+};
+
+subtest 'numbers are rounded to the digits that count' => sub {
+	my %expected = (12345 => '12,300', 0.01234 => '0.0123', 999.6 => '1,000', 100 => '100', 0 => '0', 1234567 => '1,230,000', -5.678 => '-5.68');
+	is(rounded($_, 3), $expected{$_}, "$_ in three digits") foreach sort keys %expected;
+};
+
+subtest 'contestants begin in turn' => sub {
+	my %first;
+	$first{ (Bench::Rounds::order($_, qw(a b c))) [0] }++ foreach 0 .. 5;
+	is_deeply(\%first, { a => 2, b => 2, c => 2 }, 'each of three, twice in six rounds');
+	is_deeply([ sort(Bench::Rounds::order(3, qw(a b c))) ], [qw(a b c)], 'and nobody is left out');
+};
+
+subtest "ZooKeeper's counters" => sub {
+	my $mntr = "zk_packets_received\t10\nzk_bytes_received_count\t100\nzk_response_bytes\t50\n"
+	  . "zk_sum_node_deleted_watch_count\t3\nzk_sum_node_children_watch_count\t4\nzk_watch_count\t99\n";
+	is_deeply(Bench::Meter::counters_of($mntr . "== another server\n" . $mntr), { requests => 20, bytes => 300, watches => 14 },
+		'the sum over all servers');
+	is_deeply(Bench::Meter::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3), { requests => 10, cpu => 2 },
+		'the cost of an acquisition');
+};
+
+# Two rounds of a measure that exists, in which zklock took twice and three times as long as the floor.
+my @series = (
+	{ measure => 'think', place => 'memory', case => '1 session', contestant => 'zklock',
+		rounds => [ { p50 => 200, p99 => 900, rate => 40, requests => 3, bytes => 650, watches => 1, cpu => 120 }, { p50 => 3000 } ] },
+	{ measure => 'think', place => 'memory', case => '1 session', contestant => 'C, create only',
+		rounds => [ { p50 => 100, p99 => 300, rate => 45, requests => 2, bytes => 500, watches => 0, cpu => 60 }, { p50 => 1000 } ] },
+	(   map { { measure => 'closed', place => 'memory', case => "$_ sessions", contestant => 'zklock', rounds => [ { rate => 1000 * $_ } ] } } 1, 16));
+my ($think, $closed) = grep { $_->name =~ /^(think|closed)$/ } Bench::Measure->all;
+
+subtest 'a table' => sub {
+	my $table = Bench::Table->new($think, 'memory', @series);
+	my @cells = $table->cells;
+	is(scalar @cells, 2, 'a row for each contestant of this measure');
+	is_deeply($cells[0], [ '1 session', 'zklock', '1,600', '900', '40.0', '', '3.0', '650', '1.0', '120' ], 'zklock');
+	is_deeply($cells[1], [ '', 'C, create only', '550', '300', '45.0', '2.50 × (2.00 to 3.00)', '2.0', '500', '0', '60.0' ],
+		'the floor, with the median of the ratios and their range');
+	is(scalar(split /\n/, $table->markdown), 4, 'heading and rows in the document');
+	is(scalar(() = $table->markdown =~ /^\|.*\|$/mg), 4, 'each of them a line');
+};
+
+subtest 'targets' => sub {
+	my @results = Bench::Targets::results(@series);
+	is(scalar @results, 1, 'what was measured');
+	is($results[0]{value}, 2.5, 'the median of the ratios');
+	ok(!$results[0]{reached}, '2.5 is more than 1.25');
+	$series[0]{rounds}[$_]{p50} /= 2 foreach 0, 1;
+	ok((Bench::Targets::results(@series))[0]{reached}, '1.25 is not');
+	is_deeply([ Bench::Targets::results() ], [], 'nothing of nothing');
+};
+
+subtest 'a picture' => sub {
+	my $svg = Bench::Chart::svg(
+		title => 'a < b', description => 'd', x => 'sessions', y => 'per second',
+		lines => [ { name => 'one', colour => 0, points => [ [ 1, 10 ], [ 100, 1000 ] ] }, { name => 'two', colour => 4, points => [ [ 10, 100 ] ] } ]);
+	like($svg, qr{<title id="title">a &lt; b</title>}, 'its title');
+	my ($points) = $svg =~ /<polyline class="line c1" points="([^"]+)"/;
+	my @points = map { [ split /,/ ] } split / /, $points;
+	my ($x, $y) = $svg =~ /<circle class="fc5" cx="([\d.]+)" cy="([\d.]+)"/;
+	cmp_ok(abs($x - ($points[0][0] + $points[1][0]) / 2), '<', 0.2, 'ten is halfway from 1 to 100');
+	cmp_ok(abs($y - ($points[0][1] + $points[1][1]) / 2), '<', 0.2, 'and 100 from 10 to 1,000');
+	cmp_ok($points[0][1], '>', $points[1][1], 'more is further up');
+	is_deeply([ Bench::Chart::ticks(30, 1800) ], [ 20, 50, 100, 200, 500, 1000, 2000 ], 'numbers on the axis');
+	my @places = Bench::Chart::label_places(100, 101, 50);
+	cmp_ok(abs($places[0] - $places[1]), '>=', 15, 'names do not cover each other');
+	is($places[2], 50, 'nor do they move without need');
+	my @coloured = $svg =~ /^\t\t\.(\w+) \{[^}]*(?:fill|stroke): #/mg;
+	like($svg, qr/^\t\t\t\.$_ \{/m, "$_ has a colour for dark") foreach @coloured;
+};
+
+subtest 'one short measurement, and the report of it' => sub {
+	my $stage = Bench::Stage->new('memory') or plan(skip_all => 'no tmpfs to keep data in');
+	my @measured = Bench::Rounds::run($think, $stage, rounds => 1, seconds => 0.1);
+	$stage->close;
+	my %figures = map { $_->{contestant} => $_->{rounds}[0] } @measured;
+	is(scalar(grep { $_->{count} > 0 } values %figures), scalar @measured, 'each contestant has acquired something');
+	cmp_ok($figures{zklock}{requests},   '>=', 3, 'zklock: create, list, delete');
+	cmp_ok($figures{zklock}{cpu},        '>',  0, 'and time of the worker');
+	cmp_ok($figures{'C, create only'}{requests}, '>=', 2, 'the floor: create, delete');
+
+	my $directory = PostgreSQL::Test::Utils::tempdir();
+	my $report    = Bench::Report->new({
+		machine => [ [ 'processors', '2' ] ], idle => [ 1, 0.5 ], date => '2026-01-01',
+		rounds => 1, seconds => 0.1, series => [ @measured, @series[ 2, 3 ] ], failed => [] });
+	$report->write($directory);
+	my $document = slurp_file("$directory/benchmarks.md");
+	like($document, qr/^\| +1 session \| zklock \|/m, 'the table');
+	like($document, qr/others were at work/i, 'that the machine was not quiet');
+	like($document, qr{!\[zklock: 1,000 at 1, 16,000 at 16\.\]\(pictures/benchmark-throughput\.svg\)}, 'the picture');
+	ok(-s "$directory/pictures/benchmark-throughput.svg", 'which is there');
+};
+
+done_testing;
