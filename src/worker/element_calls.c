@@ -506,8 +506,8 @@ go_on_with_offers(void)
 	offers_waiting = false;
 	for (int i = 0; i < ELEMENT_REQUESTS; i++)
 	{
-		if (element_works[i].queue && work_request(&element_works[i])->action == ELEMENT_OFFER)
-			worker_element_mark(&element_works[i]);
+		if (worker_element_works[i].queue && work_request(&worker_element_works[i])->action == ELEMENT_OFFER)
+			worker_element_mark(&worker_element_works[i]);
 	}
 }
 

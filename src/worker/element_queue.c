@@ -390,8 +390,8 @@ has_room(const ElementWork *work, size_t bytes)
 
 	for (int i = 0; i < ELEMENT_REQUESTS; i++)
 	{
-		if (element_works[i].queue && work_request(&element_works[i])->pid == pid)
-			sum += element_works[i].bytes;
+		if (worker_element_works[i].queue && work_request(&worker_element_works[i])->pid == pid)
+			sum += worker_element_works[i].bytes;
 	}
 	return sum <= SESSION_BYTES && work_bytes + bytes <= WORK_BYTES;
 }

@@ -14,7 +14,7 @@
 #include "shared/clock.h"
 #include "worker/element_work.h"
 
-ElementWork *element_works;
+ElementWork *worker_element_works;
 
 static dlist_head marked = DLIST_STATIC_INIT(marked);
 static int64	  retry_at = -1; /* of all requests, the earliest; -1: none */
@@ -23,7 +23,7 @@ static int64	  retry_at = -1; /* of all requests, the earliest; -1: none */
 void
 worker_element_work_start(void)
 {
-	element_works = palloc0(ELEMENT_REQUESTS * sizeof(ElementWork));
+	worker_element_works = palloc0(ELEMENT_REQUESTS * sizeof(ElementWork));
 }
 
 /* Has a request looked at in this round of the main loop, or the next. */
@@ -86,7 +86,7 @@ worker_element_retry_due(void)
 	retry_at = -1;
 	for (int i = 0; i < ELEMENT_REQUESTS; i++)
 	{
-		ElementWork *work = &element_works[i];
+		ElementWork *work = &worker_element_works[i];
 
 		if (work->queue == NULL || work->retry_at == 0)
 			continue;

@@ -82,12 +82,12 @@ typedef struct ElementQueue
 	int			   refusal_code;  /* ZooKeeper's */
 } ElementQueue;
 
-extern ElementWork *element_works; /* by index of the request */
+extern ElementWork *worker_element_works; /* by index of the request */
 
 static inline ElementRequest *
 work_request(const ElementWork *work)
 {
-	return &element_pool->requests[work - element_works];
+	return &element_pool->requests[work - worker_element_works];
 }
 
 extern void			worker_element_work_start(void);

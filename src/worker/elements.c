@@ -198,7 +198,7 @@ compare_numbers(const void *a, const void *b)
 static void
 visit(ElementRequest *request)
 {
-	ElementWork *work = &element_works[element_index(request)];
+	ElementWork *work = &worker_element_works[element_index(request)];
 	ElementState state = element_state(request);
 
 	if (work->queue)
@@ -215,7 +215,7 @@ take_up(void)
 	for (int i = 0; i < narrived; i++)
 	{
 		ElementRequest *request = arrived[i];
-		ElementWork	   *work = &element_works[element_index(request)];
+		ElementWork	   *work = &worker_element_works[element_index(request)];
 
 		(void) element_step(request, ELEMENT_ASKED, ELEMENT_WAITING);
 		if (!worker_element_queue_join(work) && element_state(request) == ELEMENT_WAITING)
@@ -259,7 +259,7 @@ worker_elements_next_wakeup(void)
 static void
 adopt(ElementRequest *request)
 {
-	ElementWork *work = &element_works[element_index(request)];
+	ElementWork *work = &worker_element_works[element_index(request)];
 
 	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);
 	(void) element_step(request, ELEMENT_FETCHING, ELEMENT_WAITING);
@@ -325,14 +325,14 @@ end_session_of(ElementRequest *request)
 		(void) element_answer(request, ELEMENT_OUTCOME_UNCERTAIN, 0);
 	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);
 	(void) element_step(request, ELEMENT_FETCHING, ELEMENT_WAITING);
-	worker_element_queue_drop(&element_works[element_index(request)], CANDIDATE_FREE);
-	worker_element_mark(&element_works[element_index(request)]);
+	worker_element_queue_drop(&worker_element_works[element_index(request)], CANDIDATE_FREE);
+	worker_element_mark(&worker_element_works[element_index(request)]);
 }
 
 static void
 reconnect(ElementRequest *request)
 {
-	ElementWork *work = &element_works[element_index(request)];
+	ElementWork *work = &worker_element_works[element_index(request)];
 
 	if (work->queue == NULL)
 		return;
@@ -357,7 +357,7 @@ worker_elements_connected(void)
 static void
 end_session_if_known(ElementRequest *request)
 {
-	if (element_works[element_index(request)].queue)
+	if (worker_element_works[element_index(request)].queue)
 		end_session_of(request);
 }
 
