@@ -15,6 +15,7 @@
 
 #include "queue/contender.h"
 #include "queue/listing.h"
+#include "queue/path_use.h"
 #include "queue/report.h"
 #include "queue/run.h"
 #include "queue/watch.h"
@@ -204,6 +205,7 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
 		path->lists_told = path->lists_done;
+		path_use_look(path, reply);
 		apply_listing(path, reply);
 		if (is_queue(path, reply))
 			refuse_all(path, FAILURE_OTHER_RECIPE, 0);

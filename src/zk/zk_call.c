@@ -265,6 +265,8 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
  *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
  *				first or second.  The answer does not tell the sequence.
+ * zk_set()		replaces a node's data if they have that version, or any with
+ *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
  *				its receipt, both or none.  Both have the same czxid.
  * zk_delete_both() deletes two nodes in this order, both or none.
@@ -273,7 +275,7 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
  * zk_fetch()	reads all of a node's data, and its Stat.
- * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
  *				ZK_UNKNOWN if that was not committed.
@@ -311,6 +313,15 @@ zk_append(int owner, const char *path, const char *data, int length, const char 
 	call->handler = handler;
 	call->arg = arg;
 	call->other = pstrdup(receipt);
+	submit_call(call);
+}
+
+void
+zk_set(int owner, const char *path, const char *data, int32 version, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_SET, owner, path, data, handler, arg);
+
+	call->version = version;
 	submit_call(call);
 }
 
@@ -483,10 +494,12 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
-		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
-		reply.data = has_data ? answer->text : NULL;
+		reply.mtime = answer->stat.mtime;
+		reply.version = answer->stat.version;
 		reply.child_count = answer->stat.child_count;
 		reply.child_changes = answer->stat.child_changes;
+		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
+		reply.data = has_data ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);

@@ -21,6 +21,8 @@ extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKi
 						 const char *replaced, ZkReplyHandler handler, void *arg);
 extern void	 zk_append(int owner, const char *path, const char *data, int length,
 					   const char *receipt, ZkReplyHandler handler, void *arg);
+extern void	 zk_set(int owner, const char *path, const char *data, int32 version,
+					ZkReplyHandler handler, void *arg);
 extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_delete_both(int owner, const char *first, const char *second,
 							ZkReplyHandler handler, void *arg);

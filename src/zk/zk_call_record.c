@@ -56,7 +56,7 @@ bool
 zk_call_is_write(const Call *call)
 {
 	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE ||
-		   call->kind == CALL_APPEND || call->kind == CALL_DELETE_BOTH;
+		   call->kind == CALL_SET || call->kind == CALL_APPEND || call->kind == CALL_DELETE_BOTH;
 }
 
 /* Does it tell of a node what was read there, not what has been written? */
@@ -124,6 +124,7 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 			return create_fault(call, answer, session);
 		case CALL_APPEND:
 			return zk_answer_path_fault(answer->text, call->path, ANSWER_PATH_NUMBERED);
+		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:

@@ -54,6 +54,8 @@ answer_stat(const struct Stat *stat)
 						.mzxid = stat->mzxid,
 						.ephemeral_owner = stat->ephemeralOwner,
 						.ctime = stat->ctime,
+						.mtime = stat->mtime,
+						.version = stat->version,
 						.data_length = stat->dataLength,
 						.child_count = stat->numChildren,
 						.child_changes = stat->cversion};
@@ -159,9 +161,10 @@ zk_callback_stat(int code, const struct Stat *stat, const void *context)
 }
 
 void
-zk_callback_children(int code, const struct String_vector *children, const void *context)
+zk_callback_children(int code, const struct String_vector *children, const struct Stat *stat,
+					 const void *context)
 {
-	push_reply(code, &(Reply){.children = children}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Reply){.children = children, .stat = stat}, context, EVENT_AT_ONCE);
 }
 
 void

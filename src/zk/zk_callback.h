@@ -32,7 +32,8 @@ extern void zk_callback_whole(int code, const char *value, int len, const struct
 							  const void *context);
 extern void zk_callback_appended(int code, const void *append);
 extern void zk_callback_stat(int code, const struct Stat *stat, const void *context);
-extern void zk_callback_children(int code, const struct String_vector *children, const void *context);
+extern void zk_callback_children(int code, const struct String_vector *children,
+								 const struct Stat *stat, const void *context);
 extern void zk_callback_done(int code, const void *context);
 extern void zk_callback_synced(int code, const char *path, const void *context);
 

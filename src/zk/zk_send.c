@@ -88,6 +88,9 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 			zoo_delete_op_init(&ops[0], call->path, -1);
 			zoo_delete_op_init(&ops[1], call->other, -1);
 			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+		case CALL_SET:
+			return zoo_aset(handle, call->path, call->data, call->data_length,
+							call->version, zk_callback_stat, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
@@ -100,8 +103,8 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_FETCH:
 			return zoo_aget(handle, call->path, 0, zk_callback_whole, context);
 		case CALL_LIST:
-			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
-									  zk_callback_children, context);
+			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
+									   zk_callback_children, context);
 		case CALL_CHECK:
 		case CALL_BEAT:
 			zoo_check_op_init(&ops[0], call->path, -1);

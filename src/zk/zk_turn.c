@@ -79,6 +79,7 @@ turn_kind(const Call *call)
 		case CALL_CREATE:
 		case CALL_EXCHANGE:
 		case CALL_APPEND:
+		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:

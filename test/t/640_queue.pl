@@ -93,6 +93,7 @@ subtest 'those of one server are served in order' => sub {
 subtest 'a wait ends by its timeout, or by a cancellation, and leaves nothing behind' => sub {
 	take_start($s, '100ms');
 	is($s->finish, '', 'NULL after the timeout');
+	wait_until { $zk->watch_count == 0 } 'no watch';
 	take_start($s);
 	wait_until { $zk->watch_count == 1 } 'the watch';
 	$s->cancel;
@@ -102,6 +103,7 @@ subtest 'a wait ends by its timeout, or by a cancellation, and leaves nothing be
 	take_start($s);
 	is($s->result->{sqlstate}, '57014', 'statement_timeout');
 	$s->query('RESET statement_timeout');
+	wait_until { $zk->watch_count == 0 } 'no watch';
 	take_start($t);
 	wait_until { $zk->watch_count == 1 } 'the watch';
 	$t->terminate;
