@@ -32,8 +32,8 @@ typedef struct ZkReply
 	int			child_count;	 /* look, read, fetch */
 	int			child_changes;	 /* look: children created and deleted so far */
 	int			data_length;	 /* look, list: all there are; read, fetch: in "data", bytes */
-	const char *data;			 /* read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
-	int			nchildren;		 /* list */
+	const char *data;	   /* read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
+	int			nchildren; /* list */
 	char	  **children;
 } ZkReply;
 

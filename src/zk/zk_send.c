@@ -89,8 +89,8 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 			zoo_delete_op_init(&ops[1], call->other, -1);
 			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
 		case CALL_SET:
-			return zoo_aset(handle, call->path, call->data, call->data_length,
-							call->version, zk_callback_stat, context);
+			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
+							zk_callback_stat, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
