@@ -159,7 +159,9 @@ subtest 'a lost session fails the commit' => sub {
 		$s->query('BEGIN');
 		is(take($s), 'one', "$guard: taken");
 		$s->query("INSERT INTO done VALUES ('$guard')");
+		my $id = $here->session_id;
 		$here->expire_session($zk);
+		wait_until { ($here->session_id || $id) ne $id } 'another session';
 		$here->wait_session;
 		my $result = $s->try('COMMIT');
 		is($result->{sqlstate}, '40001', 'the commit fails');
