@@ -132,7 +132,8 @@ typedef struct Answer
 	bool			 lease_holds;
 	ContenderState	 state;
 	ContenderFailure failure;
-	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
+	int				 code;	  /* ZooKeeper's, for FAILURE_REFUSED */
+	uint32			 verdict; /* it is part of a deadlock; 0: not so */
 } Answer;
 
 /*
@@ -150,6 +151,7 @@ look(ContenderEntry *entry)
 	answer.state = entry->status.state;
 	answer.failure = entry->status.failure;
 	answer.code = entry->status.error_code;
+	answer.verdict = entry->status.verdict;
 	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
 	if (answer.state == CONTENDER_GRANTED && entry_is_overrun(expires_us))
@@ -239,6 +241,10 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		return;
 	deadlock_check(index);
 	wait->look_at = waited + DeadlockTimeout;
+
+	/* What this server cannot see, all of them may. */
+	if (waited >= DeadlockTimeout)
+		entry_waits_long(index);
 }
 
 /* The wait that is under way, or NULL. */
@@ -317,6 +323,8 @@ wait_for_decision(Wait *wait, int index)
 			log_wait(wait, "still waiting for", index);
 			wait->logged = true;
 		}
+		if (answer.verdict != 0)
+			deadlock_report(answer.verdict);
 		look_for_deadlock(wait, index, waited);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);

@@ -180,6 +180,7 @@ typedef struct Engine
 	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
 	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
+	bool	   long_waits;	 /* a contender may have waited for deadlock_timeout */
 	int64	   overrun_us;	 /* no holder's time is over before, us */
 } Engine;
 

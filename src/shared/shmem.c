@@ -19,12 +19,14 @@
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
+#include "shared/verdict.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
+#define VERDICT_TRANCHE "zklock_verdict"
 
 typedef struct ZklockShared
 {
@@ -32,6 +34,7 @@ typedef struct ZklockShared
 	LeaseTimes	  lease;
 	SharedSession session;
 	ErrandPool	  errands;
+	Verdicts	  verdicts;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
@@ -56,6 +59,7 @@ zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 	stats_request();
 }
 
@@ -82,6 +86,8 @@ zklock_shmem_startup(void)
 	zklock_session = &shared->session;
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
+	verdicts = &shared->verdicts;
+	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
 	entry_pool = &shared->entries;
 
 	/* Apart, since it has as many slots as there are processes */

@@ -14,6 +14,7 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		errands.c			questions of backends
+ *		deadlock.c			deadlocks across servers
  *		obstacle.c			what keeps locks from being granted
  *
  * and in between, the client library's events (zk_client.c) and the engine
@@ -41,6 +42,7 @@
 #include "shared/stats.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "worker/deadlock.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/obstacle.h"
@@ -159,7 +161,7 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
-					  worker_reload_next_wakeup()};
+					  worker_reload_next_wakeup(),	 worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -210,6 +212,7 @@ main_loop(WaitEventSet *events)
 		queue_attend();
 		worker_errands_attend();
 		queue_pump();
+		worker_deadlock_attend();
 		attend_settings();
 		worker_obstacle_attend();
 

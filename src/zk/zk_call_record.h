@@ -38,6 +38,7 @@ typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
 typedef enum ZkNodeKind
 {
 	ZK_EPHEMERAL_SEQUENTIAL,
+	ZK_EPHEMERAL,
 	ZK_CONTAINER,
 	ZK_PERSISTENT
 } ZkNodeKind;

@@ -12,7 +12,7 @@
 #include <zookeeper/zookeeper.h>
 
 /* What is handed on of a node's data, bytes */
-#define ZK_DATA_MAX 1024
+#define ZK_DATA_MAX 32768
 
 /* The watcher of all handles and nodes; its context is the handle's number. */
 extern void zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *context);

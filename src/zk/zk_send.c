@@ -26,6 +26,8 @@ create_mode(ZkNodeKind kind)
 			return ZOO_CONTAINER;
 		case ZK_PERSISTENT:
 			return ZOO_PERSISTENT;
+		case ZK_EPHEMERAL:
+			return ZOO_EPHEMERAL;
 		case ZK_EPHEMERAL_SEQUENTIAL:
 			break;
 	}
