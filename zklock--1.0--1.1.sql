@@ -77,6 +77,76 @@ ALTER TABLE zk_fences
 	ENABLE REPLICA TRIGGER keep_local_after_truncate;
 
 /*
+ * Elections.  Who may ask whether this server leads, and above all who may have it
+ * lay leadership down, the administrator says.
+ */
+CREATE FUNCTION zk_is_leader(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_is_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_is_leader(text) IS
+'whether this server leads the election at a path, provably; if so, the transaction cannot commit what it writes once it does not any more';
+REVOKE ALL ON FUNCTION zk_is_leader(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_await_leadership(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_await_leadership'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_await_leadership(text, interval) IS
+'wait until this server leads the election at a path; false if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_await_leadership(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_resign(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_resign'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_resign(text) IS
+'lay leadership down and go to the end of the queue; returns when another leads, or this server in a new term';
+REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_leader(
+	path text,
+	OUT server text,
+	OUT owner text,
+	OUT session text,
+	OUT term bigint,
+	OUT since timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_leader(text) IS
+'who leads the election at a path, of all servers and clients, as ZooKeeper knows';
+REVOKE ALL ON FUNCTION zk_leader(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_leader(text) TO pg_monitor;
+
+CREATE FUNCTION zk_elections(
+	OUT path text,
+	OUT state text,
+	OUT is_leader boolean,
+	OUT term bigint,
+	OUT "position" integer,
+	OUT since timestamptz,
+	OUT leader text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_elections'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_elections() IS
+'elections at which this server stands; see view zk_elections';
+REVOKE ALL ON FUNCTION zk_elections() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_elections() TO pg_monitor;
+
+CREATE VIEW zk_elections AS SELECT * FROM zk_elections();
+COMMENT ON VIEW zk_elections IS 'elections at which this server stands';
+COMMENT ON COLUMN zk_elections.path IS 'as in zklock.elections';
+COMMENT ON COLUMN zk_elections.state IS 'offer, ready, elected, suspended, failed, or stop';
+COMMENT ON COLUMN zk_elections.is_leader IS 'whether this server leads, provably';
+COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if it does not lead';
+COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
+COMMENT ON COLUMN zk_elections.since IS 'when that state began';
+COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says';
+GRANT SELECT ON zk_elections TO pg_monitor;
+
+/*
  * Who holds and who waits, whatever client it is.  What other services are
  * called, and what they write into their nodes, is for monitoring.
  */
@@ -251,3 +321,49 @@ CREATE OR REPLACE VIEW zk_locks AS
 		granted_at, blocked_by_pid, blocked_by_node, expires_at
 	FROM zk_all_locks();
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
+
+/*
+ * Claims of slots.  Each is load on a service others depend on, and nobody else
+ * can claim the slot any more: nobody may by default.
+ */
+CREATE FUNCTION zk_claim(path text, slot timestamptz)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim(text, timestamptz) IS
+'claim a slot, once for all servers: true if it is later than the last slot claimed on the path; not undone by a rollback';
+
+CREATE FUNCTION zk_claims(
+	path text,
+	OUT slot timestamptz,
+	OUT claimed_at timestamptz,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_claims'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION zk_claims(text) IS
+'the last slot claimed on a path, by whom and when';
+
+CREATE FUNCTION zk_claim_reset(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim_reset(text) IS
+'have a path forget which slot was claimed last; for superusers';
+
+REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_claims(text), zk_claim_reset(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_claims(text) TO pg_monitor;
+
+/*
+ * The way out at 3 a.m.
+ */
+CREATE FUNCTION zk_break_lock(path text, node text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_break_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_break_lock(text, text) IS
+'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
+REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;

@@ -103,12 +103,23 @@ compat_create_wait_event_set(int nevents)
 
 /* 17: extensions name their wait events; allowed once shared memory is up. */
 static inline uint32
-compat_wait_event(const char *name)
+compat_wait_event(const char *name, uint32 before_17)
 {
 #if PG_VERSION_NUM >= 170000
 	return WaitEventExtensionNew(name);
 #else
-	return PG_WAIT_EXTENSION;
+	return before_17;
+#endif
+}
+
+/* 18: a session can have calls logged that do not wait and find a lock taken. */
+static inline bool
+compat_log_lock_failures(void)
+{
+#if PG_VERSION_NUM >= 180000
+	return log_lock_failures;
+#else
+	return false;
 #endif
 }
 

@@ -19,6 +19,8 @@
 #include "backend/path_rules.h"
 #include "compat.h"
 #include "fault.h"
+#include "shared/dialect.h"
+#include "shared/election_list.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
@@ -157,8 +159,16 @@ define_settings(void)
 	DefineCustomEnumVariable("zklock.dialect",
 							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
 							 "Names of all dialects are respected, whichever is written.",
-							 &zklock_dialect, DIALECT_CURATOR, path_rules_dialects, PGC_SUSET,
-							 0, NULL, NULL, NULL);
+							 &zklock_dialect, DIALECT_CURATOR, dialect_options, PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+	DefineCustomStringVariable("zklock.elections", "Sets the elections at which this server stands.",
+							   "The format is \"/path, /path=names\"; names are curator_latch, zookeeper or lock.",
+							   &zklock_elections, "", PGC_SIGHUP, GUC_LIST_INPUT,
+							   election_list_check, NULL, NULL);
+	DefineCustomBoolVariable("zklock.elections_on_standby",
+							 "Sets whether this server stands at elections while it is a standby.",
+							 NULL, &zklock_elections_on_standby, false, PGC_SIGHUP, 0, NULL,
+							 NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",
 							"Sets the time for which a lock or permit can be held, from its grant on.",
 							"One that is held for longer counts as lost, and others get it. 0 means no limit.",

@@ -16,6 +16,10 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
+ * Likewise, a transaction that has written relied on the terms in which it was
+ * told that this server leads (reliance.c): as long as it commits, leadership is
+ * not laid down.
+ *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
  * transaction fails as well: see guard_released().
@@ -34,12 +38,13 @@
 #include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
+#include "backend/reliance.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/lease_state.h"
 #include "shared/shmem.h"
-#include "storage/lock.h"
+#include "shared/wait_event.h"
 #include "storage/proc.h"
 
 /* How often a check that is not answered is asked for again, ms. */
@@ -56,11 +61,12 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
 
 typedef struct Reliance
 {
-	int			n;		   /* locks with a guard */
+	int			n;		   /* locks and terms with a guard */
 	int			to_check;  /* of these: those whose nodes a quorum is asked for */
 	int			unchecked; /* of these: check asked for, not done */
 	int			lost;	   /* entry of one that is lost, or NO_ENTRY */
 	const char *lost_path;
+	const char *lost_election; /* path of an election whose term is over, or NULL */
 } Reliance;
 
 static HoldSet
@@ -110,13 +116,49 @@ examine_hold(const Hold *hold, void *arg)
 	}
 }
 
+static void
+examine_term(ReliedTerm *relied, void *arg)
+{
+	Reliance   *reliance = arg;
+	CommitGuard guard = guard_of(relied->taken_under);
+
+	if (guard == COMMIT_GUARD_OFF)
+		return;
+	reliance->n++;
+	if (guard == COMMIT_GUARD_QUORUM)
+	{
+		reliance->to_check++;
+		if (!relied->check_asked ||
+			!election_check_is_done(relied->election, relied->term, relied->check))
+			reliance->unchecked++;
+	}
+	if (!election_is_term(relied->election, relied->term))
+		reliance->lost_election = relied->path;
+}
+
+static bool
+has_written(void)
+{
+	return TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
 static Reliance
 examine_holds(void)
 {
 	Reliance reliance = {.lost = NO_ENTRY};
 
 	hold_visit(relied_on(), examine_hold, &reliance);
+	if (has_written())
+		reliance_visit(examine_term, &reliance);
 	return reliance;
+}
+
+/* Asks for a check of a leader's node; a term that is over needs none. */
+static void
+want_term_check(ReliedTerm *relied, void *arg)
+{
+	if (guard_of(relied->taken_under) == COMMIT_GUARD_QUORUM)
+		relied->check_asked = election_want_check(relied->election, relied->term, &relied->check);
 }
 
 /* Asks for a check of a lock's node. */
@@ -179,6 +221,16 @@ check_for_interrupts(void)
 	error_context_stack = context.previous;
 }
 
+static void
+report_lost_election(const char *path)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("leadership at ZooKeeper path \"%s\" was lost", display_path(path)),
+			 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+			 errhint("Another server may lead by now. Retry the work where the leader is.")));
+}
+
 /*
  * Raises an error if the transaction relied on a lock that is lost.  As long as
  * that cannot be said, waits, but not for ever.
@@ -204,6 +256,7 @@ check_reliance(GuardMoment moment)
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
 		{
 			hold_visit(relied_on(), asked_at == 0 ? want_check : want_check_again, NULL);
+			reliance_visit(want_term_check, NULL);
 			asked_at = zklock_now_ms();
 		}
 
@@ -212,6 +265,8 @@ check_reliance(GuardMoment moment)
 		reliance = examine_holds();
 		if (reliance.lost != NO_ENTRY)
 			request_report_lost(reliance.lost, reliance.lost_path);
+		if (reliance.lost_election)
+			report_lost_election(reliance.lost_election);
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
 		{
 			if (moment == GUARD_EARLY || interrupt_is_deferred())
@@ -233,7 +288,7 @@ check_reliance(GuardMoment moment)
 			logged = true;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+						 zklock_wait_event(ZKLOCK_WAIT_COMMIT_GUARD));
 	}
 	if (logged)
 		log_guard("acquired", start);
@@ -254,6 +309,8 @@ guard_check(GuardMoment moment)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
+	if (reliance_exists() && has_written())
+		reliance_commit();
 	if (examine_holds().n > 0)
 		check_reliance(moment);
 	if (moment == GUARD_FINAL)

@@ -21,7 +21,7 @@
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"
-#include "storage/lock.h"
+#include "shared/wait_event.h"
 
 /* Makes an empty list with room for "max" handovers. */
 void
@@ -67,7 +67,7 @@ handover_wait(const Handover *handover)
 
 		/* No latch is set when a lease ends while the worker is stopped. */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
-						 PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
 	}
 }
 

@@ -103,26 +103,27 @@ lock_timeout_left(const Wait *wait)
 }
 
 /*
- * Asks for what a hold is to have, and waits for the answer, as part of a wait
- * that may ask for several things one after the other: its timeout and
- * PostgreSQL's lock_timeout are for all of them.
- *
- * Returns false if it could not be had in that time.  Then, and after an error,
- * the caller gives the entry up.
+ * Asks for what a hold is to have.  However that ends, the caller gives the
+ * entry up if it is of no use.
  */
-bool
-hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
+void
+hold_ask(Hold *hold, const ContenderRequest *request)
 {
-	volatile bool granted = false;
-
 	hold_begin(hold, request_contender(request));
-	wait->counted_as = hold->counted_as;
 	entry_mark_dirty(hold->entry);
+}
+
+/* Waits for an entry, or until the worker is done with others that were given up. */
+static bool
+wait_for(Wait *wait, int entry, const HandoverList *given_up)
+{
+	volatile bool done = false;
+
+	if (LockTimeout > 0)
+		enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
 	PG_TRY();
 	{
-		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
-		granted = wait_for_entry(wait, hold->entry);
+		done = entry != NO_ENTRY ? wait_for_entry(wait, entry) : wait_for_handovers(wait, given_up);
 	}
 	PG_FINALLY();
 	{
@@ -130,7 +131,42 @@ hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
 		disable_timeout(LOCK_TIMEOUT, true);
 	}
 	PG_END_TRY();
-	return granted;
+	return done;
+}
+
+/*
+ * Waits for the answer to what has been asked for, as part of a wait that may be
+ * for several things one after the other: its timeout and PostgreSQL's
+ * lock_timeout are for all of them.
+ *
+ * Returns false if it could not be had in that time.  Then, and after an error,
+ * the caller gives the entry up.
+ */
+bool
+hold_wait(const Hold *hold, Wait *wait)
+{
+	wait->counted_as = hold->counted_as;
+	return wait_for(wait, hold->entry, NULL);
+}
+
+/*
+ * Likewise, until the worker is done with what this session has given up, of
+ * which it does not have its share again before.  The hold is to be asked for
+ * next, as part of the same wait.
+ */
+bool
+hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait)
+{
+	wait->counted_as = hold->counted_as;
+	return given_up->n == 0 || wait_for(wait, NO_ENTRY, given_up);
+}
+
+/* Asks and waits. */
+bool
+hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait)
+{
+	hold_ask(hold, request);
+	return hold_wait(hold, wait);
 }
 
 /* Lets a hold have the entry of another one.  Cannot fail. */

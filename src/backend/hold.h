@@ -42,6 +42,9 @@ typedef void (*HoldVisitor)(const Hold *hold, void *arg);
 
 extern void hold_start_session(void);
 extern void hold_init(Hold *hold, const char *path, StatsKind counted_as);
+extern void hold_ask(Hold *hold, const ContenderRequest *request);
+extern bool hold_wait(const Hold *hold, Wait *wait);
+extern bool hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait);
 extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
 extern void hold_borrow(Hold *hold, const Hold *from);
 extern void hold_release(Hold *hold, HandoverList *awaited);

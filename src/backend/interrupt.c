@@ -24,6 +24,7 @@
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock_view.h"
+#include "backend/reliance.h"
 #include "compat.h"
 #include "shared/shmem.h"
 
@@ -53,8 +54,10 @@ interrupt_set_policy(int policy, void *extra)
 {
 	LossPolicy on_loss = policy;
 
-	if (!deferred)
-		hold_visit(HOLDS_ALL, set_policy, &on_loss);
+	if (deferred)
+		return;
+	hold_visit(HOLDS_ALL, set_policy, &on_loss);
+	reliance_set_policy(on_loss);
 }
 
 static void
@@ -76,7 +79,10 @@ void
 interrupt_defer(void)
 {
 	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
+	{
 		hold_visit(HOLDS_ALL, defer, NULL);
+		reliance_set_policy(LOSS_ABORT);
+	}
 	deferred = true;
 }
 
@@ -127,7 +133,10 @@ interrupt_resume(void)
 	LossPolicy policy = zklock_on_lock_loss;
 
 	if (deferred && policy != LOSS_ABORT)
+	{
 		hold_visit(HOLDS_ALL, resume, &policy);
+		reliance_set_policy(policy);
+	}
 	deferred = false;
 }
 
@@ -165,6 +174,30 @@ take_interrupt(const Hold *hold, void *arg)
 	SpinLockRelease(&entry->mutex);
 }
 
+/* What an interrupt ends */
+typedef enum InterruptEnds
+{
+	ENDS_STATEMENT,
+	ENDS_SESSION
+} InterruptEnds;
+
+/* Makes a message say that leadership was lost. */
+static void
+explain_leadership(ErrorData *edata, const char *path, InterruptEnds ends)
+{
+	const char *shown = display_utf8(path);
+
+	edata->message =
+		ends == ENDS_STATEMENT
+			? psprintf(_("canceling statement because leadership at ZooKeeper path \"%s\" was lost"), shown)
+			: psprintf(_("terminating connection because leadership at ZooKeeper path \"%s\" was lost"),
+					   shown);
+	edata->detail = pstrdup(_("This server led when the transaction asked."));
+	edata->hint = pstrdup(_("Another server may lead by now. Retry the work where the leader is."));
+	if (ends == ENDS_STATEMENT)
+		edata->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
+}
+
 /*
  * If the message is that of a signal sent for a loss, makes it say why.
  *
@@ -185,11 +218,16 @@ explain(ErrorData *edata)
 	bool cancel = edata->sqlerrcode == ERRCODE_QUERY_CANCELED && edata->message_id &&
 				  strcmp(edata->message_id, "canceling statement due to user request") == 0;
 	bool terminate = edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && edata->elevel == FATAL;
-	Interrupt interrupt = {.signal = cancel ? SIGINT : SIGTERM};
+	Interrupt	interrupt = {.signal = cancel ? SIGINT : SIGTERM};
+	TimestampTz at;
+	const char *election;
 
 	if (cancel || terminate)
 		hold_visit(HOLDS_ALL, take_interrupt, &interrupt);
-	if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
+	if ((cancel || terminate) && reliance_take_interrupt(interrupt.signal, &at, &election) &&
+		(terminate || at >= GetCurrentStatementStartTimestamp()))
+		explain_leadership(edata, election, cancel ? ENDS_STATEMENT : ENDS_SESSION);
+	else if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
 	{
 		/* There may be no transaction, in which alone strings are converted. */
 		const char *path = display_utf8(interrupt.path);

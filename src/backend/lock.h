@@ -1,6 +1,6 @@
 /*
  * lock.h
- *		Locking and unlocking paths.
+ *		Unlocking paths, and the fencing tokens of their locks.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,24 +8,18 @@
 #define ZKLOCK_LOCK_H
 
 #include "backend/hold.h"
+#include "backend/lock_acquire.h"
 
-/* A path in UTF-8, checked, and the mode in which it is locked */
-typedef struct LockTarget
+/* If one lock of a set is not held, are the others released? */
+typedef enum ReleaseRule
 {
-	const char *path;
-	LockMode	mode;
-} LockTarget;
+	RELEASE_ALL_OR_NONE,
+	RELEASE_WHAT_IS_HELD
+} ReleaseRule;
 
-/* Locks on paths of their own, in the order in which they are taken */
-typedef struct LockSet
-{
-	LockTarget *targets;
-	int			n;
-} LockSet;
-
-extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(const LockSet *set);
+extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
 extern void	 lock_release_all(HandoverList *awaited);
+extern bool	 lock_is_held(const char *path);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 

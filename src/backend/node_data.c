@@ -18,7 +18,7 @@
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
-#include "shared/settings.h"
+#include "shared/server_name.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"
@@ -131,12 +131,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	if (gethostname(host, sizeof(host)) != 0)
 		host[0] = '\0';
 	initStringInfo(&server);
-	if (zklock_server_name[0] != '\0')
-		appendStringInfoString(&server, zklock_server_name);
-	else if (cluster_name[0] != '\0')
-		appendStringInfoString(&server, cluster_name);
-	else if (host[0] != '\0')
-		appendStringInfo(&server, "%s:%d", host, PostPortNumber);
+	zklock_append_server_name(&server);
 
 	if (node_data_form(dialect) == NODE_DATA_HIVE)
 		return hive_data(server.data, scope);

@@ -15,7 +15,7 @@
 #include "backend/path_rules.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "shared/path_list.h"
+#include "shared/dialect.h"
 #include "shared/settings.h"
 
 /* An item is shown up to this length, in bytes. */
@@ -25,13 +25,6 @@
 	"Items are paths, or \"/prefix/*\" for all paths below /prefix, with commas between them."
 #define DIALECTS_HINT \
 	"Items are \"path=dialect\" or \"/prefix/*=dialect\", with commas between them."
-
-const struct config_enum_entry path_rules_dialects[] = {{"curator", DIALECT_CURATOR, false},
-														{"curator_rw", DIALECT_CURATOR_RW, false},
-														{"kazoo", DIALECT_KAZOO, false},
-														{"zookeeper", DIALECT_ZOOKEEPER, false},
-														{"hive", DIALECT_HIVE, false},
-														{NULL, 0, false}};
 
 /* Explains what is wrong with an item. */
 static void
@@ -96,22 +89,6 @@ path_rules_allow(const char *path)
 	return false;
 }
 
-/* The dialect that an item names; false if it names none that exists. */
-static bool
-item_dialect(const PathListItem *item, NodeDialect *dialect)
-{
-	for (const struct config_enum_entry *entry = path_rules_dialects; entry->name; entry++)
-	{
-		if (strlen(entry->name) == item->value_len &&
-			pg_strncasecmp(entry->name, item->value, item->value_len) == 0)
-		{
-			*dialect = entry->val;
-			return true;
-		}
-	}
-	return false;
-}
-
 /* Does a list have an item for the same paths before this one? */
 static bool
 is_duplicate(const char *list, const PathListItem *item)
@@ -148,7 +125,7 @@ path_rules_check_dialects(char **newval, void **extra, GucSource source)
 
 		if (fault == NULL && item.value == NULL)
 			fault = "A dialect is missing.";
-		if (fault == NULL && !item_dialect(&item, &dialect))
+		if (fault == NULL && !dialect_of_item(&item, &dialect))
 			fault = "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
 		if (fault == NULL && is_duplicate(*newval, &item))
 			fault = "Another item is for the same paths.";
@@ -165,30 +142,4 @@ path_rules_check_dialects(char **newval, void **extra, GucSource source)
 		}
 	}
 	return true;
-}
-
-/*
- * The dialect of a lock's node: what the most specific item for its path in
- * zklock.path_dialects names, or zklock.dialect.  Both are in UTF-8.
- */
-NodeDialect
-path_rules_dialect(const char *path)
-{
-	PathListReader reader;
-	PathListItem   item;
-	PathListItem   best;
-	bool		   found = false;
-	NodeDialect	   dialect = zklock_dialect;
-
-	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &item))
-	{
-		if (path_list_covers(&item, path) &&
-			(!found || path_list_more_specific(&item, &best)) && item_dialect(&item, &dialect))
-		{
-			best = item;
-			found = true;
-		}
-	}
-	return dialect;
 }

@@ -7,14 +7,10 @@
 #ifndef ZKLOCK_PATH_RULES_H
 #define ZKLOCK_PATH_RULES_H
 
-#include "recipes/node_name.h"
 #include "utils/guc.h"
 
-extern const struct config_enum_entry path_rules_dialects[];
-
-extern bool		   path_rules_check_allowed(char **newval, void **extra, GucSource source);
-extern bool		   path_rules_check_dialects(char **newval, void **extra, GucSource source);
-extern bool		   path_rules_allow(const char *path);
-extern NodeDialect path_rules_dialect(const char *path);
+extern bool path_rules_check_allowed(char **newval, void **extra, GucSource source);
+extern bool path_rules_check_dialects(char **newval, void **extra, GucSource source);
+extern bool path_rules_allow(const char *path);
 
 #endif /* ZKLOCK_PATH_RULES_H */

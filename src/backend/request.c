@@ -14,9 +14,10 @@
 #include "backend/claim.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
-#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "compat.h"
+#include "shared/dialect.h"
+#include "shared/election.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
@@ -24,6 +25,23 @@
 #include "shared/worker_process.h"
 #include "utils/timestamp.h"
 #include "zk/zk_error.h"
+
+/*
+ * Raises an error if this server stands at an election at the path, or above it,
+ * where other candidates may not bear a node that is none of theirs.
+ */
+static void
+refuse_election(const char *path)
+{
+	char election[ZKLOCK_MAX_PATH + 1];
+
+	if (election_is_above(path, election))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+						errmsg("cannot lock ZooKeeper path \"%s\": this server stands at an election there",
+							   display_path(path)),
+						errdetail("\"zklock.elections\" has \"%s\".", display_utf8(election)),
+						errhint("Lock another path.")));
+}
 
 /*
  * Claims an entry and fills it with a request, which the worker sees once the
@@ -37,14 +55,18 @@ int
 request_contender(const ContenderRequest *request)
 {
 	bool			lock = request->kind == CONTENDER_LOCK;
-	NodeDialect		dialect = lock ? path_rules_dialect(request->path) : DIALECT_CURATOR;
+	NodeDialect		dialect = lock ? dialect_of_path(request->path) : DIALECT_CURATOR;
 	char		   *data = node_data_compose(dialect, request->scope);
 	int				share = share_of_entries(zklock_max_locks_per_session, entries_max());
 	ShareReserve	reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	int				index = claim_entry(share, reserve);
-	ContenderEntry *entry = entry_at(index);
-	EntryRequest   *filled = &entry->request;
+	int				index;
+	ContenderEntry *entry;
+	EntryRequest   *filled;
 
+	refuse_election(request->path);
+	index = claim_entry(share, reserve);
+	entry = entry_at(index);
+	filled = &entry->request;
 	filled->proc_number = compat_my_proc_number();
 	filled->pid = MyProcPid;
 	filled->database = MyDatabaseId;
@@ -59,6 +81,8 @@ request_contender(const ContenderRequest *request)
 	filled->share = share;
 	filled->reserve = reserve;
 	filled->nowait = request->nowait;
+	filled->eager = request->eager;
+	filled->replaces = ENTRY_NONE;
 	filled->max_hold_ms = zklock_max_hold_time;
 	filled->requested_at = request->since;
 	strlcpy(filled->path, request->path, sizeof(filled->path));
@@ -193,7 +217,7 @@ request_report_failure(int index, const char *path, ContenderFailure failure, in
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-					 errdetail("The nodes of a semaphore and those of a lock cannot have the same path.")));
+					 errdetail("The nodes of a semaphore, those of a lock, and claims cannot have the same path.")));
 			break;
 		default:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE

@@ -20,6 +20,7 @@ typedef struct ContenderRequest
 	int			permits;
 	LockScope	scope;
 	bool		nowait;
+	bool		eager; /* with nowait: see EntryRequest */
 	TimestampTz since; /* when the user asked */
 } ContenderRequest;
 

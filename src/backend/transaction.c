@@ -24,6 +24,7 @@
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock_table.h"
+#include "backend/reliance.h"
 #include "backend/transaction.h"
 
 /* Have the callbacks been registered? */
@@ -36,7 +37,7 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (lock_table_has_transaction_locks())
+			if (lock_table_has_transaction_locks() || reliance_exists())
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -50,10 +51,12 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			lock_table_end_transaction();
+			reliance_end();
 			guard_forget();
 			interrupt_resume();
 			break;
 		case XACT_EVENT_PREPARE:
+			reliance_end();
 			guard_forget();
 			interrupt_resume();
 			break;

@@ -24,8 +24,8 @@
 #include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
-#include "storage/lock.h"
 #include "utils/timeout.h"
 
 /* How long a call waits for a worker to appear. */
@@ -138,7 +138,8 @@ typedef struct Answer
 
 /*
  * What was granted under a lease that has lapsed may be gone by now; what was
- * granted for a time that is over is lost.  Read in this order: a lease that was seen before is the lock's own.
+ * granted for a time that is over is lost.  Read in this order: a lease that was
+ * seen before is the lock's own.
  */
 static Answer
 look(ContenderEntry *entry)
@@ -160,8 +161,19 @@ look(ContenderEntry *entry)
 }
 
 /*
+ * Is it no more than that a request which does not wait was not granted?  An
+ * eager one is made again then, by a call that can wait until ZooKeeper is back.
+ */
+static bool
+is_mere_refusal(int index, ContenderFailure failure)
+{
+	return failure == FAILURE_BUSY ||
+		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
+}
+
+/*
  * Has the worker decided?  Then *granted tells; a refusal is an error, but for
- * that of a call that does not wait.
+ * that of a request that does not wait.
  *
  * A turn that was lost is as good as one that is held: it brings order only.
  */
@@ -180,7 +192,7 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
 		request_report_lost(index, wait->path);
 	if (answer->state != CONTENDER_FAILED)
 		return false;
-	if (answer->failure != FAILURE_BUSY)
+	if (!is_mere_refusal(index, answer->failure))
 		request_report_failure(index, wait->path, answer->failure, answer->code);
 	return true;
 }
@@ -190,9 +202,9 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
  * call that does not wait is answered by the worker, if it can.
  */
 static bool
-is_out_of_time(const Wait *wait, const Answer *answer, int64 waited)
+is_out_of_time(const Wait *wait, bool lease_holds, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT && !answer->lease_holds)
+	if (wait->timeout_ms == LOCK_NO_WAIT && !lease_holds)
 		request_report_unreachable(wait->path);
 	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
 		return false;
@@ -213,22 +225,24 @@ watch_worker(Wait *wait, int64 waited)
 		request_report_unreachable(wait->path);
 }
 
-/* How long the session may sleep before it has to look again, ms. */
+/*
+ * How long the session may sleep before it has to look again, ms; "index" is as
+ * for wait_turn().
+ */
 static int64
-sleep_time(const Wait *wait, const Answer *answer, int64 waited)
+sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 {
 	int64 sleep = MAX_SLEEP_MS;
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
-	if (wait->timeout_ms != LOCK_NO_WAIT)
+	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
 	if (log_lock_waits && !wait->logged)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
-	if (answer->state == CONTENDER_GRANTED || wait->timeout_ms == LOCK_NO_WAIT ||
-		wait->absent_since >= 0)
+	if (look == WAIT_LOOK_SOON || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
@@ -237,7 +251,7 @@ sleep_time(const Wait *wait, const Answer *answer, int64 waited)
 static void
 look_for_deadlock(Wait *wait, int index, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
+	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
 		return;
 	deadlock_check(index);
 	wait->look_at = waited + DeadlockTimeout;
@@ -245,6 +259,36 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 	/* What this server cannot see, all of them may. */
 	if (waited >= DeadlockTimeout)
 		entry_waits_long(index);
+}
+
+/*
+ * One turn of a wait for what is not there yet: sleeps until the latch is set, or
+ * something else has to be looked at.
+ *
+ *	index	the entry that waits, or negative if there is none
+ *
+ * Returns false if the timeout has passed.  Raises an error if the wait is
+ * interrupted, or if there was nobody to answer.
+ */
+bool
+wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
+{
+	int64 waited = zklock_now_ms() - wait->start;
+
+	check_for_interrupts(wait);
+	if (is_out_of_time(wait, lease_holds, waited))
+		return false;
+	watch_worker(wait, waited);
+	if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
+	{
+		log_wait(wait, "still waiting for", index);
+		wait->logged = true;
+	}
+	look_for_deadlock(wait, index, waited);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 (long) sleep_time(wait, index, look, waited),
+					 zklock_wait_event(ZKLOCK_WAIT_LOCK));
+	return true;
 }
 
 /* The wait that is under way, or NULL. */
@@ -305,29 +349,37 @@ wait_for_decision(Wait *wait, int index)
 	for (;;)
 	{
 		Answer answer;
-		int64  waited;
 		bool   granted;
 
 		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
 		answer = look(entry_at(index));
-		waited = zklock_now_ms() - wait->start;
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
-		check_for_interrupts(wait);
-		if (is_out_of_time(wait, &answer, waited))
-			return false;
-		watch_worker(wait, waited);
-		if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
-		{
-			log_wait(wait, "still waiting for", index);
-			wait->logged = true;
-		}
 		if (answer.verdict != 0)
 			deadlock_report(answer.verdict);
-		look_for_deadlock(wait, index, waited);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 (long) sleep_time(wait, &answer, waited), PG_WAIT_LOCK | LOCKTAG_USERLOCK);
+		if (!wait_turn(wait, index, answer.lease_holds,
+					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
+			return false;
+	}
+}
+
+/* Waits until the worker is done, as wait_for_handovers() says. */
+static bool
+wait_until_settled(Wait *wait, const HandoverList *list)
+{
+	int done = 0;
+
+	for (;;)
+	{
+		ResetLatch(MyLatch);
+		while (done < list->n &&
+			   entry_is_settled(list->handovers[done].entry, list->handovers[done].generation))
+			done++;
+		if (done == list->n)
+			return true;
+		if (!wait_turn(wait, NO_ENTRY, true, WAIT_LOOK_SOON))
+			return false;
 	}
 }
 
@@ -354,11 +406,42 @@ wait_for_entry(Wait *wait, int index)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (!granted)
+	if (!granted && entry_at(index)->request.eager)
+		current = NULL; /* the next wait is for the same, if there is time */
+	else if (!granted)
 		count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 	else if (entry_at(index)->request.kind == CONTENDER_TURN)
 		current = NULL; /* the wait goes on, for the permit */
 	else
 		count_wait(wait, how_granted(index));
 	return granted;
+}
+
+/*
+ * Waits, as part of a wait, until the worker is done with all that was given up,
+ * be it when ZooKeeper is back.
+ *
+ * Returns false if the timeout has passed.
+ */
+bool
+wait_for_handovers(Wait *wait, const HandoverList *list)
+{
+	volatile bool done = false;
+
+	current = wait;
+	PG_TRY();
+	{
+		done = wait_until_settled(wait, list);
+	}
+	PG_CATCH();
+	{
+		count_wait(wait, how_failed(geterrcode()));
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	if (done)
+		current = NULL; /* the wait goes on, for an entry */
+	else
+		count_wait(wait, STATS_WAIT_TIMEOUT);
+	return done;
 }

@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
+#include "backend/handover.h"
 #include "recipes/recipe.h"
 #include "shared/stats.h"
 
@@ -24,8 +25,17 @@ typedef struct Wait
 	int64		look_at;	  /* for a deadlock, ms after the start */
 } Wait;
 
+/* May something become true of which nobody tells the session? */
+typedef enum WaitLook
+{
+	WAIT_TOLD,
+	WAIT_LOOK_SOON
+} WaitLook;
+
 extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
 extern bool wait_for_entry(Wait *wait, int index);
+extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
+extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
 extern void wait_end(const Wait *wait);
 extern void wait_end_at_exit(void);
 

@@ -102,6 +102,15 @@ adopt_entries(const int *indexes, int n)
 	for (int i = 0; i < n; i++)
 		contender_adopt(&engine.contenders[indexes[i]]);
 
+	for (int i = 0; i < n; i++)
+	{
+		Contender *c = &engine.contenders[indexes[i]];
+		int		   replaces = entry_of(c)->request.replaces;
+
+		if (c->run && replaces != ENTRY_NONE && c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
+			run_replaces(c->run, &engine.contenders[replaces]);
+	}
+
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{

@@ -75,6 +75,25 @@ contender_publish(Contender *c)
 	entry_change_end(entry);
 }
 
+/* A contender in no list, whose node is gone or never was, is new on its path. */
+void
+contender_arrive_again(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	c->place = PLACE_ARRIVED;
+	c->run = NULL;
+	c->needs_list = c->path->lists_sent + 1;
+	dlist_push_tail(&c->path->arrivals, &c->link);
+	entry_change_begin(entry);
+	SpinLockAcquire(&entry->mutex);
+	entry->status.run_id = 0;
+	SpinLockRelease(&entry->mutex);
+	memset(&entry->node, 0, sizeof(entry->node));
+	entry_change_end(entry);
+	path_mark(c->path);
+}
+
 /*
  * The engine is done with a contender: its entry is given back, at once or
  * when its backend has taken note of a failure or loss.
@@ -132,7 +151,7 @@ contender_turn_away(Contender *c, ContenderFailure failure)
 	contender_forget(c);
 }
 
-/* For the statistics; a turn is nothing that anybody holds. */
+/* For the statistics of sessions; a turn is nothing that anybody holds. */
 static void
 count_loss(const Contender *c)
 {
@@ -145,6 +164,7 @@ count_loss(const Contender *c)
 			stats_lost(STATS_SEMAPHORE);
 			break;
 		case CONTENDER_TURN:
+		case CONTENDER_CANDIDACY:
 			break;
 	}
 }
@@ -182,6 +202,7 @@ contender_grant(Contender *c)
 	if (granted)
 	{
 		entry->node.grants = grants;
+		entry->node.position = 1;
 		entry->node.blocked_by_run = 0;
 		entry->node.blocked_by_node[0] = '\0';
 	}
@@ -218,6 +239,17 @@ contender_remark(Contender *c, int32 remark)
 	SpinLockAcquire(&entry->mutex);
 	entry->status.others_permits = remark;
 	SpinLockRelease(&entry->mutex);
+}
+
+/* The first of a waiting run has this place in the path's queue, as far as is known. */
+void
+contender_place(Contender *c, int position)
+{
+	ContenderEntry *entry = entry_of(c);
+
+	entry_change_begin(entry);
+	entry->node.position = position;
+	entry_change_end(entry);
 }
 
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */

@@ -13,6 +13,8 @@ extern ContenderState contender_state(const Contender *c);
 extern RecipeRequest  contender_request(const Contender *c);
 extern bool			  contender_is_downgrading(const Contender *c);
 extern bool			  contender_same_session(const Contender *a, const Contender *b);
+extern void			  contender_place(Contender *c, int position);
+extern void			  contender_arrive_again(Contender *c);
 extern void			  contender_publish(Contender *c);
 extern void			  contender_forget(Contender *c);
 extern void			  contender_detach(Contender *c);

@@ -93,7 +93,8 @@ send_exchange(Run *run)
 	char *heir = path_node(run->path, run->heir);
 
 	run_node_call_begin(run, NODE_CALL_EXCHANGE);
-	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, node, on_exchanged, run);
+	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, ZK_EPHEMERAL, node,
+				on_exchanged, run);
 	pfree(node);
 	pfree(heir);
 }
@@ -123,7 +124,7 @@ on_replaced_identified(void *arg, const ZkReply *reply)
 static void
 run_exchange(Run *run)
 {
-	if (node_name_recurs(run->request.dialect))
+	if (run_name_recurs(run))
 		run_identify(run, run->name, on_replaced_identified);
 	else
 		send_exchange(run);

@@ -81,6 +81,14 @@ typedef enum ContenderPlace
 	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
 } ContenderPlace;
 
+/* Is the path in use for claims?  Only a listing that shows data raises the question. */
+typedef enum PathUse
+{
+	PATH_USE_OPEN, /* no data, as far as is known */
+	PATH_USE_ASKED,
+	PATH_USE_OTHER /* the data are no claim's */
+} PathUse;
+
 /* Why the path's missing nodes could not be created; parents.c. */
 typedef struct ParentsRefusal
 {
@@ -110,6 +118,7 @@ typedef struct Path
 	int			   lists_sent; /* number of the last listing sent ... */
 	int			   lists_done; /* ... of the last one answered ... */
 	int			   lists_told; /* ... and of the last whose answer told the children */
+	PathUse		   use;
 	WatchState	   child_watch;
 	int			   nforeign; /* known contenders of other clients */
 	Foreigner	  *foreign;
@@ -131,6 +140,10 @@ typedef struct Run
 	RecipeRequest request; /* what its node was asked for with */
 	dlist_head	  queue;   /* of Contender, in order of arrival */
 	Contender	 *record;  /* keeps the node on record, or NULL */
+
+	/* Until its node exists or is given up: the run whose node goes in the same step */
+	struct Run *replaces;
+	struct Run *replaced_by; /* the other way round */
 
 	/* Its node.  The name has no sequence in RUN_CREATING and RUN_UNKNOWN. */
 	char	   name[ZKLOCK_NODE_SIZE];
@@ -167,21 +180,22 @@ struct Contender
 
 typedef struct Engine
 {
-	HTAB	  *paths;	   /* of Path */
-	dlist_head marked;	   /* of Path, to be pumped */
-	Contender *contenders; /* by index of the entry */
-	int64	   session_id;
-	size_t	   chroot_len;
-	size_t	   watch_bytes;	 /* in watches set or asked for */
-	size_t	   node_bytes;	 /* in ephemeral nodes */
-	int64	   resume_until; /* a new worker connects: a call that does not wait waits
+	HTAB	   *paths;		/* of Path */
+	dlist_head	marked;		/* of Path, to be pumped */
+	const Path *attended;	/* that is being seen to, for the log; or NULL */
+	Contender  *contenders; /* by index of the entry */
+	int64		session_id;
+	size_t		chroot_len;
+	size_t		watch_bytes;  /* in watches set or asked for */
+	size_t		node_bytes;	  /* in ephemeral nodes */
+	int64		resume_until; /* a new worker connects: a call that does not wait waits
 							  * so long, ms; else -1 */
-	bool	   synced;		 /* what we read is no older than the connection */
-	int64	   sync_at;		 /* after a refusal: sync again then, ms; else -1 */
-	int		   refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64	   retry_at;	 /* the next thing to try again, ms; -1: none */
-	bool	   long_waits;	 /* a contender may have waited for deadlock_timeout */
-	int64	   overrun_us;	 /* no holder's time is over before, us */
+	bool		synced;		  /* what we read is no older than the connection */
+	int64		sync_at;	  /* after a refusal: sync again then, ms; else -1 */
+	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
+	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
+	int64		overrun_us;	  /* no holder's time is over before, us */
+	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 
 extern Engine engine;
@@ -213,6 +227,9 @@ run_owner(const Run *run)
 		return entry_of(run_head(run))->request.pid;
 	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
 }
+
+/* The server's own calls are nobody's in particular. */
+StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* Paths */
 extern size_t path_bytes(const Path *path, const char *name);

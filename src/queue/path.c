@@ -53,6 +53,7 @@
 #include "queue/contender.h"
 #include "queue/listing.h"
 #include "queue/path.h"
+#include "queue/path_use.h"
 #include "queue/run.h"
 #include "queue/run_pump.h"
 #include "queue/watch.h"
@@ -96,6 +97,8 @@ contender_enter(Contender *c)
 		}
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
+		if (entry_of(c)->request.replaces != ENTRY_NONE)
+			run_replaces(last, &engine.contenders[entry_of(c)->request.replaces]);
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
@@ -122,9 +125,10 @@ arrival_is_refused(Contender *c)
 
 /*
  * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, or if it might join a run behind which others may stand.  A
- * contender that needs no listing of its own still must not overtake those
- * that wait for one.
+ * for holders, unless it is eager, if it might join a run behind which others
+ * may stand, or if its node might harm others.  One that takes the place of
+ * another has none of this to fear.  A contender that needs no listing of its
+ * own still must not overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
@@ -132,7 +136,9 @@ path_arrive(Path *path, Contender *c)
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look = entry_of(c)->request.nowait ||
+	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
+					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
+					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (last && run_is_open(last, &request) && !run_is_fresh(last));
 
 	c->path = path;
@@ -153,6 +159,8 @@ path_place_arrivals(Path *path)
 {
 	dlist_mutable_iter iter;
 
+	if (!path_use_is_known(path))
+		return;
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
@@ -161,6 +169,8 @@ path_place_arrivals(Path *path)
 			continue;
 		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
+		else if (contender_is_barred(c))
+			contender_fail(c, FAILURE_BARRED, 0);
 		else
 			contender_enter(c);
 	}
@@ -210,6 +220,8 @@ path_pump_marked(void)
 		Path *path = dlist_container(Path, marked_link, dlist_pop_head_node(&engine.marked));
 
 		path->marked = false;
+		engine.attended = path;
 		path_pump(path);
+		engine.attended = NULL;
 	}
 }

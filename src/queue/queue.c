@@ -226,7 +226,11 @@ queue_watch(ZkWatchEvent event, const char *name)
 	path = path_find(parent);
 	pfree(parent);
 	if (path)
+	{
+		engine.attended = path;
 		child_changed(path, event, child);
+		engine.attended = NULL;
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -249,6 +253,13 @@ queue_pump(void)
 	}
 	queue_overrun_attend();
 	path_pump_marked();
+}
+
+/* The path that is being seen to, for the log; NULL if there is none. */
+const char *
+queue_attended_path(void)
+{
+	return engine.attended ? engine.attended->path : NULL;
 }
 
 /* When queue_pump() wants to be called again at the latest, ms; or -1. */

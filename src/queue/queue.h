@@ -11,10 +11,11 @@
 
 #include "zk/zk_client.h"
 
-extern void	 queue_start(void);
-extern void	 queue_attend(void);
-extern void	 queue_watch(ZkWatchEvent event, const char *path);
-extern void	 queue_pump(void);
-extern int64 queue_next_wakeup(void);
+extern void		   queue_start(void);
+extern void		   queue_attend(void);
+extern void		   queue_watch(ZkWatchEvent event, const char *path);
+extern void		   queue_pump(void);
+extern int64	   queue_next_wakeup(void);
+extern const char *queue_attended_path(void);
 
 #endif /* ZKLOCK_QUEUE_H */

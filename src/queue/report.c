@@ -61,8 +61,9 @@ report_unrecognised(const Path *path, const char *child)
 	if (reported == NULL || reported->unrecognised)
 		return;
 	reported->unrecognised = true;
-	ereport(LOG, (errmsg("ignoring child \"%s\" of lock path \"%s\"", child, path->path),
-				  errdetail("Its name is not one that a known lock recipe writes.")));
+	ereport(LOG,
+			(errmsg("ignoring child \"%s\" of %s path \"%s\"", child, path->recipe->name, path->path),
+			 errdetail("Its name is not one that a known %s recipe writes.", path->recipe->name)));
 }
 
 /*
@@ -168,7 +169,8 @@ report_losses_add(Losses *losses, const Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
 
-	if (contender_state(c) != CONTENDER_GRANTED)
+	/* What the server loses it tells itself. */
+	if (contender_state(c) != CONTENDER_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
 		return;
 	if (losses->count++ < MAX_LOSSES_NAMED)
 		appendStringInfo(&losses->lines, "\nProcess %d has lost \"%s\".", entry->request.pid,

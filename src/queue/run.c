@@ -182,6 +182,46 @@ run_shares(const Run *run)
 	return recipe->shares && recipe->shares(&run->request);
 }
 
+/* May the name of its node be another client's one day? */
+bool
+run_name_recurs(const Run *run)
+{
+	const Recipe *recipe = run->path->recipe;
+
+	return recipe->recurs && recipe->recurs(&run->request);
+}
+
+/*
+ * The node of a planned run takes the place of the one that a contender had, who
+ * leaves: one is created and the other deleted in the same step (replace.c).
+ */
+void
+run_replaces(Run *run, Contender *replaced)
+{
+	Run *old = replaced->run;
+
+	if (replaced->path != run->path || old == NULL || old == run || old->replaced_by ||
+		run->replaces || !run_has_node(old))
+		return;
+	run->replaces = old;
+	old->replaced_by = run;
+}
+
+/* That is done, or will not be done any more. */
+static void
+forget_replacement(Run *run)
+{
+	if (run->replaces)
+	{
+		run->replaces->replaced_by = NULL;
+		path_mark(run->path);
+	}
+	if (run->replaced_by)
+		run->replaced_by->replaces = NULL;
+	run->replaces = NULL;
+	run->replaced_by = NULL;
+}
+
 /* Records in all its contenders' entries what is known of a run's node. */
 void
 run_publish(Run *run)
@@ -283,6 +323,8 @@ run_created(Run *run, const char *name, int64 czxid)
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
 		run_fail(run, FAILURE_WORN_OUT, 0);
 	run_publish(run);
+	if (run->replaces)
+		run_deleted(run->replaces);
 }
 
 /*
@@ -377,6 +419,7 @@ run_finish(Run *run)
 	if (run->record)
 		contender_forget(run->record);
 	run->record = NULL;
+	forget_replacement(run);
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
 		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
@@ -387,10 +430,14 @@ run_finish(Run *run)
 		pfree(run);
 }
 
-/* Those who wait in the run queue again in a new one. */
+/*
+ * Those who wait in the run queue again in a new one; where nobody has a node
+ * before he has looked, they arrive anew.
+ */
 static void
 requeue(Run *run, Requeue where)
 {
+	bool arrive = run->path->recipe->entrance == RECIPE_LOOK_FIRST && !run->replaces;
 	dlist_mutable_iter iter;
 	Run				  *replacement = NULL;
 
@@ -398,9 +445,19 @@ requeue(Run *run, Requeue where)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
+		if (arrive)
+		{
+			dlist_delete(&c->link);
+			contender_arrive_again(c);
+			continue;
+		}
 		if (replacement == NULL)
 		{
 			replacement = run_new(run->path, where == REQUEUE_IN_PLACE ? run->id : 0, &run->request);
+			replacement->replaces = run->replaces;
+			if (run->replaces)
+				run->replaces->replaced_by = replacement;
+			run->replaces = NULL;
 			if (where == REQUEUE_IN_PLACE)
 				dlist_insert_after(&run->link, &replacement->link);
 			else
@@ -454,8 +511,8 @@ report_deletion(Run *run)
 	dlist_foreach (iter, &run->queue)
 		report_losses_add(&losses, dlist_container(Contender, link, iter.cur));
 	ereport(losses.count > 0 ? WARNING : LOG,
-			(errmsg("node \"%s/%s\" of lock \"%s\" was deleted by someone else",
-					run->path->path, run->name, run->path->path),
+			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
+					run->name, run->path->recipe->name, run->path->path),
 			 losses.count > 0 ? errdetail("Its holder has lost the lock; waiting sessions queue again.%s",
 										  report_losses_list(&losses))
 							  : errdetail("Waiting sessions queue again.")));

@@ -19,6 +19,8 @@ extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool run_is_open(const Run *run, const RecipeRequest *request);
 extern bool run_is_fresh(const Run *run);
 extern bool run_shares(const Run *run);
+extern bool run_name_recurs(const Run *run);
+extern void run_replaces(Run *run, Contender *replaced);
 extern void run_publish(Run *run);
 extern void run_fail(Run *run, ContenderFailure failure, int code);
 extern void run_creating(Run *run);

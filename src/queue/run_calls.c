@@ -104,14 +104,20 @@ new_uuid(void)
 	return uuid;
 }
 
+/* Chooses the name of a new node, which has never been used if it has a UUID. */
+void
+run_choose_name(Run *run)
+{
+	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
+}
+
 /* Sends create and, right behind it, a listing. */
 void
 run_create(Run *run)
 {
 	char *node;
 
-	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
-
+	run_choose_name(run);
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(run->path, run->name);
@@ -204,7 +210,7 @@ run_identify(Run *run, const char *name, ZkReplyHandler handler)
 void
 run_delete(Run *run)
 {
-	if (node_name_recurs(run->request.dialect))
+	if (run_name_recurs(run))
 		run_identify(run, doomed_name(run), on_doomed_identified);
 	else
 		send_delete(run);

@@ -9,6 +9,7 @@
 
 #include "queue/engine.h"
 
+extern void run_choose_name(Run *run);
 extern void run_create(Run *run);
 extern void run_delete(Run *run);
 extern void run_identify(Run *run, const char *name, ZkReplyHandler handler);

@@ -18,7 +18,9 @@
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/listing.h"
+#include "queue/path_use.h"
 #include "queue/probe.h"
+#include "queue/replace.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/run_pump.h"
@@ -150,6 +152,21 @@ contender_is_outrun(const Contender *c)
 	return false;
 }
 
+/* Must it not so much as have a node, by what the last listing showed? */
+bool
+contender_is_barred(const Contender *c)
+{
+	const Path	 *path = c->path;
+	RecipeRequest request = contender_request(c);
+
+	for (int i = 0; path->recipe->bars && i < path->nforeign; i++)
+	{
+		if (path->recipe->bars(&path->foreign[i].peer, &request))
+			return true;
+	}
+	return false;
+}
+
 /* Sees to it that the run's listing comes. */
 static void
 run_list(Run *run)
@@ -174,6 +191,25 @@ run_watch(Run *run, const Foreigner *foreigner)
 	}
 	else if (path->child_watch == WATCH_NONE)
 		path_list(path, run_owner(run), LIST_AND_WATCH);
+}
+
+/* How many contenders, runs of ours counted as one each, came before a run? */
+static int
+count_older(const Run *run)
+{
+	const Path *path = run->path;
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	{
+		const Run *other = dlist_container(Run, link, iter.cur);
+
+		n += other != run && run_has_node(other) && other->peer.sequence < run->peer.sequence;
+	}
+	for (int i = 0; i < path->nforeign; i++)
+		n += path->foreign[i].peer.sequence < run->peer.sequence;
+	return n;
 }
 
 /* Decides whether a run that has its node and listing must wait, and for whom. */
@@ -216,6 +252,7 @@ run_evaluate(Run *run)
 		return;
 	contender_blocked_by(run_head(run), peers.runs[blocker],
 						 peers.foreigners[blocker] ? peers.foreigners[blocker]->name : NULL);
+	contender_place(run_head(run), 1 + count_older(run));
 	run_watch(run, peers.foreigners[blocker]);
 }
 
@@ -286,7 +323,7 @@ run_serve(Run *run)
 		run_list(run);
 		return;
 	}
-	if (run->state == RUN_CREATED)
+	if (run->state == RUN_CREATED && path_use_is_known(run->path))
 		run_evaluate(run);
 	watch_own(run);
 	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)
@@ -304,7 +341,12 @@ run_pump(Run *run)
 		if (dlist_is_empty(&run->queue))
 			run_finish(run);
 		else if (run->path->parents_pending == 0 && (before == NULL || run_has_node(before)))
-			run_create(run);
+		{
+			if (run->replaces)
+				run_replace(run);
+			else
+				run_create(run);
+		}
 		return;
 	}
 	if (run->state == RUN_UNKNOWN)
@@ -322,6 +364,8 @@ run_pump(Run *run)
 		run_abandoned(run);
 	if (run->state >= RUN_DELETING_HEIR)
 	{
+		if (run->replaced_by)
+			return; /* its node goes with the creation of the other */
 		if (run->node_call == NODE_CALL_NONE && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 

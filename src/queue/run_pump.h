@@ -9,6 +9,7 @@
 
 #include "queue/engine.h"
 
+extern bool contender_is_barred(const Contender *c);
 extern bool contender_is_outrun(const Contender *c);
 extern bool contender_is_blocked(Contender *c);
 extern void run_pump(Run *run);

@@ -50,6 +50,12 @@ lock_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t u
 	node_name_prefix(dst, size, request->dialect, request->mode, uuid);
 }
 
+static bool
+lock_recurs(const RecipeRequest *request)
+{
+	return node_name_recurs(request->dialect);
+}
+
 /* The nearest, that is the youngest, of the older ones that conflict */
 static int
 lock_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
@@ -124,6 +130,7 @@ const Recipe lock_recipe = {.name = "lock",
 							.read = lock_read,
 							.write = lock_write,
 							.blocker = lock_blocker,
+							.recurs = lock_recurs,
 							.excludes = lock_excludes,
 							.successor = lock_successor,
 							.heedless = lock_heedless,

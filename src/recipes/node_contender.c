@@ -339,3 +339,53 @@ node_contender_read(const char *data, size_t len, NodeContender *read)
 		*read = (NodeContender){.pid = 0};
 	return ours;
 }
+
+/* Can the data be shown as a line of text?  Whether it is UTF-8, its reader sees. */
+static bool
+is_line(const char *data, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+	{
+		unsigned char c = (unsigned char) data[i];
+
+		/* Control characters, those from U+0080 on included */
+		if (c < 0x20 || c == 0x7F || (c == 0xC2 && i + 1 < len && (unsigned char) data[i + 1] < 0xA0))
+			return false;
+	}
+	return len > 0;
+}
+
+/* How many of a text's bytes are shown, at most "max" and no half characters. */
+static int
+clip(const char *text, size_t len, size_t max)
+{
+	if (len <= max)
+		return (int) len;
+	while (max > 0 && ((unsigned char) text[max] & 0xC0) == 0x80)
+		max--;
+	return (int) max;
+}
+
+/*
+ * Describes for a human whose node it is, in one line: the process of a database
+ * server; or else what its data says, if that is text; or else its session.
+ *
+ *	session		ZooKeeper's, 0 if the node is not ephemeral
+ */
+void
+node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len, int64_t session)
+{
+	NodeContender contender;
+
+	if (node_contender_read(data, len, &contender) &&
+		is_line(contender.server, strlen(contender.server)))
+		snprintf(dst, NODE_OWNER_TEXT, "process %d of server %.*s", (int) contender.pid,
+				 clip(contender.server, strlen(contender.server), NODE_OWNER_TEXT - 40),
+				 contender.server);
+	else if (is_line(data, len))
+		snprintf(dst, NODE_OWNER_TEXT, "%.*s", clip(data, len, NODE_OWNER_TEXT - 1), data);
+	else if (session != 0)
+		snprintf(dst, NODE_OWNER_TEXT, "ZooKeeper session 0x%llx", (unsigned long long) session);
+	else
+		snprintf(dst, NODE_OWNER_TEXT, "a client that does not tell its name");
+}

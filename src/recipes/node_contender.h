@@ -25,6 +25,10 @@ typedef struct NodeContender
 	char	application[NODE_CONTENDER_TEXT];
 } NodeContender;
 
+#define NODE_OWNER_TEXT 128 /* bytes of a description, with its NUL */
+
 extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
+extern void node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len,
+									int64_t session);
 
 #endif /* ZKLOCK_NODE_CONTENDER_H */

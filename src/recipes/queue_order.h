@@ -20,5 +20,7 @@ typedef struct RecipeQueued
 } RecipeQueued;
 
 extern int recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue);
+extern void recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n,
+						   int32_t permits, bool *holds);
 
 #endif /* ZKLOCK_QUEUE_ORDER_H */

@@ -27,9 +27,18 @@
 
 typedef enum RecipeId
 {
-	RECIPE_LOCK,  /* exclusive and shared locks */
-	RECIPE_PERMIT /* the permits of a semaphore */
+	RECIPE_LOCK,   /* exclusive and shared locks */
+	RECIPE_PERMIT, /* the permits of a semaphore */
+	RECIPE_ELECTION
 } RecipeId;
+
+/* Whose names the candidates of an election have; clients of one family heed each other. */
+typedef enum ElectionFamily
+{
+	ELECTION_LATCH,	  /* Curator's LeaderLatch */
+	ELECTION_SUPPORT, /* ZooKeeper's LeaderElectionSupport */
+	ELECTION_LOCK /* those who lead while they hold a lock: Curator's LeaderSelector, kazoo's Election */
+} ElectionFamily;
 
 /* What a contender asks for.  A recipe reads the members that concern it. */
 typedef struct RecipeRequest
@@ -37,15 +46,17 @@ typedef struct RecipeRequest
 	LockMode	mode;
 	NodeDialect dialect; /* whose names its node has */
 	int32_t		permits; /* how many the semaphore has, in its owner's opinion */
+	ElectionFamily family; /* whose names a candidate has; those of a lock have a dialect besides */
 } RecipeRequest;
 
 /* What the name of a node tells about the contender behind it. */
 typedef struct RecipePeer
 {
-	int64_t	 sequence; /* in the range of a 32-bit signed integer */
-	bool	 numbered; /* it has one; the recipe says what follows if not */
-	LockMode mode;
-	int32_t	 permits; /* its owner's opinion of the semaphore, 0 if it does not tell */
+	int64_t		   sequence; /* in the range of a 32-bit signed integer */
+	bool		   numbered; /* it has one; the recipe says what follows if not */
+	LockMode	   mode;
+	int32_t		   permits; /* its owner's opinion of the semaphore, 0 if it does not tell */
+	ElectionFamily family;	/* of a candidate */
 } RecipePeer;
 
 /* What RecipeBlocker returns for a contender that waits for nobody. */
@@ -65,6 +76,13 @@ typedef enum RecipeOwnSession
 	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
 } RecipeOwnSession;
 
+/* May a contender's node be created before the path's children have been seen? */
+typedef enum RecipeEntrance
+{
+	RECIPE_ENTER_AT_ONCE,
+	RECIPE_LOOK_FIRST /* no: it might harm clients that are there; see "bars" */
+} RecipeEntrance;
+
 /* What an administrator should know of a client that does not wait for ours. */
 typedef struct RecipeHeedless
 {
@@ -82,6 +100,7 @@ typedef struct Recipe
 	const char		*name; /* for messages */
 	RecipeWatch		 watch;
 	RecipeOwnSession own_session;
+	RecipeEntrance	 entrance;
 
 	/*
 	 * Reads the name of a child of the path.  Returns false if the child has
@@ -107,6 +126,12 @@ typedef struct Recipe
 	 */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *remark);
+
+	/* Must a contender not so much as have a node beside a peer?  RECIPE_LOOK_FIRST only. */
+	bool (*bars)(const RecipePeer *peer, const RecipeRequest *request);
+
+	/* May the name of its node be another one's, once the path has been deleted? */
+	bool (*recurs)(const RecipeRequest *request);
 
 	/* Does a peer by itself keep out a contender that comes after it? */
 	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
@@ -138,6 +163,7 @@ typedef struct Recipe
 
 extern const Recipe lock_recipe;
 extern const Recipe permit_recipe;
+extern const Recipe election_recipe;
 
 extern const Recipe *recipe_by_id(RecipeId id);
 

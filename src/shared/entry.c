@@ -62,6 +62,9 @@
  * has copied is of the same contender; and what the worker has written is of
  * one moment.
  *
+ * The worker may own entries as well, for what the server itself contends for.
+ * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
+ *
  * If a backend dies, its exit callback has released its entries; if it was
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
@@ -470,7 +473,7 @@ entry_free(int index)
 	entry_pool->nfree++;
 	SpinLockRelease(&entry_pool->mutex);
 
-	if (notice == ENTRY_NOTICE)
+	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
 
@@ -496,11 +499,13 @@ entry_change_end(ContenderEntry *entry)
 /*
  * Sets the latch of the backend that owns an entry.  Should that backend be
  * gone and its slot be taken by another, the other wakes up once for nothing.
+ * What the worker owns it looks at once per round of its loop.
  */
 void
 entry_set_owner_latch(const ContenderEntry *entry)
 {
-	SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
+	if (entry->request.proc_number != ENTRY_NO_LATCH)
+		SetLatch(&GetPGProcByNumber(entry->request.proc_number)->procLatch);
 }
 
 /* ------------------------------------------------------------------------

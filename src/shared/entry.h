@@ -58,9 +58,21 @@ typedef enum LossPolicy
 typedef enum EntryKind
 {
 	CONTENDER_LOCK,
-	CONTENDER_TURN,	 /* the lock that says whose turn it is at a semaphore */
-	CONTENDER_PERMIT /* a permit of a semaphore */
+	CONTENDER_TURN,	  /* the lock that says whose turn it is at a semaphore */
+	CONTENDER_PERMIT, /* a permit of a semaphore */
+	CONTENDER_CANDIDACY
 } EntryKind;
+
+/*
+ * Instead of a session, the server itself may contend: then the worker is the
+ * owner too, does what is written here of the owning backend, and hears of
+ * changes in its main loop.
+ */
+#define ENTRY_SERVER_PID 0
+#define ENTRY_NO_LATCH (-1)
+
+/* No entry, where one might be named */
+#define ENTRY_NONE (-1)
 
 /* How long an acquisition lasts. */
 typedef enum LockScope
@@ -92,7 +104,8 @@ typedef enum ContenderFailure
 	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
 	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
 	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
-	FAILURE_OTHER_RECIPE  /* the path is in use for something else */
+	FAILURE_OTHER_RECIPE, /* the path is in use for something else */
+	FAILURE_BARRED		  /* clients of another kind are there, whom a node would harm */
 } ContenderFailure;
 
 /* Does a backend want to be told when an entry that it gives up is free? */
@@ -105,8 +118,8 @@ typedef enum EntryNotice
 /* What a contender asks for. */
 typedef struct EntryRequest
 {
-	int			  proc_number; /* whose latch is set on a change */
-	int			  pid;
+	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
+	int			  pid;		   /* or ENTRY_SERVER_PID */
 	Oid			  database;
 	Oid			  role; /* the session's, who may see all of it */
 	EntryKind	  kind;
@@ -117,6 +130,10 @@ typedef struct EntryRequest
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
 	bool		  nowait;	   /* never wait for another holder */
+	bool		  eager;	   /* and have a node created without a look at the path first */
+	int			  replaces;	   /* an entry of the same owner and path, given up at the same
+							 * time, whose node goes with the creation of ours; or
+							 * ENTRY_NONE */
 	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
@@ -137,7 +154,7 @@ typedef struct EntryStatus
 	/* Order of arrival: the owning backend's when it asks, the worker's from QUEUED on */
 	uint64 ticket;
 
-	/* The owning backend */
+	/* The owning backend; check_wanted of the server's entries: any backend */
 	int			session_count;			  /* session-level acquisitions */
 	int			transaction_count;		  /* transaction-level acquisitions */
 	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
@@ -173,6 +190,8 @@ typedef struct EntryNode
 	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
 	int64  czxid;							  /* of that node, 0 while unsettled */
 	int	   grants;							  /* under that node so far */
+	int	   position;						  /* head of a run only: in the path's queue, as
+											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
 } EntryNode;

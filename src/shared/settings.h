@@ -7,6 +7,8 @@
 #ifndef ZKLOCK_SETTINGS_H
 #define ZKLOCK_SETTINGS_H
 
+#include <stdbool.h>
+
 typedef enum ZklockAcl
 {
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
@@ -30,6 +32,8 @@ extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
 extern int	 zklock_dialect;
+extern char *zklock_elections;
+extern bool	 zklock_elections_on_standby;
 extern int	 zklock_max_hold_time;
 extern int	 zklock_max_locks;
 extern int	 zklock_max_locks_per_session;

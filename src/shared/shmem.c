@@ -11,7 +11,9 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
+#include "shared/election.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
@@ -27,6 +29,7 @@
 
 #define SESSION_TRANCHE "zklock_session"
 #define VERDICT_TRANCHE "zklock_verdict"
+#define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
 {
@@ -58,8 +61,10 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
+	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 	stats_request();
 }
 
@@ -67,9 +72,10 @@ zklock_shmem_request(void)
 void
 zklock_shmem_startup(void)
 {
-	ZklockShared *shared;
-	StatsShared	 *stats;
-	bool		  found;
+	ZklockShared  *shared;
+	ElectionTable *elections;
+	StatsShared	  *stats;
+	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	shared = ShmemInitStruct("zklock", shared_size(), &found);
@@ -81,6 +87,15 @@ zklock_shmem_startup(void)
 		errand_init(&shared->errands);
 		entries_init(&shared->entries, wanted_entries());
 	}
+	elections =
+		ShmemInitStruct("zklock elections", election_table_size(compat_max_processes()), &found);
+	if (!found)
+	{
+		memset(elections, 0, election_table_size(compat_max_processes()));
+		election_table_init(elections, compat_max_processes());
+	}
+	election_table = elections;
+	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;

@@ -30,13 +30,14 @@
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
-#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "recipes/heed.h"
 #include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
+#include "recipes/queue_order.h"
+#include "shared/dialect.h"
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
 #include "sql/arguments.h"
@@ -75,13 +76,14 @@ typedef struct Queue
 {
 	const char *kind;
 	RecipeId	recipe;
-	bool		has_modes; /* its names tell a mode */
-	NodeDialect dialect;   /* that this session writes here */
-	int32_t		permits;   /* smallest number that the nodes name, or 0 */
-	RecipePeer *peers;	   /* in order */
-	int			n;		   /* how many of them there are so far */
-	EntryView **entries;   /* this server's contenders on the path */
-	int			nentries;  /* how many these are */
+	bool		has_modes;		 /* its names tell a mode */
+	NodeDialect dialect;		 /* that this session writes here */
+	int			n;				 /* contenders */
+	bool	   *holds;			 /* do they, by their place in the queue? */
+	bool		permits_unknown; /* no node tells how many there are: nor who holds */
+	EntryView **entries;		 /* this server's contenders on the path, by node */
+	int			nentries;		 /* how many these are */
+	int			shown;			 /* contenders that have a row */
 } Queue;
 
 typedef struct Row
@@ -101,17 +103,10 @@ set(Row *row, Column column, Datum value)
 static void
 set_text(Row *row, Column column, const char *text, int len)
 {
-	if (len == 0 || !pg_verify_mbstr(PG_UTF8, text, len, true))
-		return;
-	for (int i = 0; i < len; i++)
-	{
-		unsigned char c = text[i];
+	char *shown = display_foreign(text, len);
 
-		/* Control characters, those from U+0080 on included */
-		if (c < 0x20 || c == 0x7F || (c == 0xC2 && (unsigned char) text[i + 1] < 0xA0))
-			return;
-	}
-	set(row, column, CStringGetTextDatum(display_utf8(pnstrdup(text, len))));
+	if (shown)
+		set(row, column, CStringGetTextDatum(shown));
 }
 
 /* Shows whom the data names; true if that is a session of zklock. */
@@ -141,10 +136,25 @@ show_data(Row *row, const ErrandNode *node)
 static void
 show_created(Row *row, int64 ctime)
 {
-	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+	TimestampTz time;
 
-	if (ctime > 0 && ctime < PG_INT64_MAX / 1000 && IS_VALID_TIMESTAMP((ctime - epoch) * 1000))
-		set(row, COLUMN_CREATED, TimestampTzGetDatum((ctime - epoch) * 1000));
+	if (display_time(ctime, &time))
+		set(row, COLUMN_CREATED, TimestampTzGetDatum(time));
+}
+
+/* By node, and for each first what it stands for: who holds, then who came first. */
+static int
+compare_entries(const void *a, const void *b)
+{
+	const EntryView *x = *(EntryView *const *) a;
+	const EntryView *y = *(EntryView *const *) b;
+	int				 order = strcmp(x->node, y->node);
+
+	if (order != 0)
+		return order;
+	if (x->state != y->state)
+		return x->state == CONTENDER_GRANTED ? -1 : 1;
+	return x->ticket < y->ticket ? -1 : x->ticket > y->ticket ? 1 : 0;
 }
 
 /*
@@ -154,23 +164,27 @@ show_created(Row *row, int64 ctime)
 static const EntryView *
 own_contender(const Queue *queue, const char *name)
 {
-	const EntryView *first = NULL;
+	int from = 0;
+	int to = queue->nentries;
 
-	for (int i = 0; i < queue->nentries; i++)
+	while (from < to)
 	{
-		const EntryView *entry = queue->entries[i];
-		bool			 granted = entry->state == CONTENDER_GRANTED;
+		int middle = from + (to - from) / 2;
 
-		if ((!granted && entry->state != CONTENDER_QUEUED) || strcmp(entry->node, name) != 0)
-			continue;
-		if (first == NULL || (granted && first->state != CONTENDER_GRANTED) ||
-			(granted == (first->state == CONTENDER_GRANTED) && entry->ticket < first->ticket))
-			first = entry;
+		if (strcmp(queue->entries[middle]->node, name) < 0)
+			from = middle + 1;
+		else
+			to = middle;
 	}
-	return first;
+	return from < queue->nentries && strcmp(queue->entries[from]->node, name) == 0
+			   ? queue->entries[from]
+			   : NULL;
 }
 
-/* What shared memory knows better than the data, which has a run's first contender. */
+/*
+ * What shared memory knows better: the data has a run's first contender, and a
+ * session that holds a lock does not wait for itself.
+ */
 static void
 show_own(Row *row, const EntryView *entry)
 {
@@ -183,28 +197,11 @@ show_own(Row *row, const EntryView *entry)
 		row->values[COLUMN_USER] = role ? CStringGetTextDatum(role) : (Datum) 0;
 		row->nulls[COLUMN_APPLICATION] = true;
 	}
-	if (entry->state == CONTENDER_GRANTED && entry->kind == CONTENDER_LOCK && lease_state() != LEASE_OVER)
-		set(row, COLUMN_TOKEN, Int64GetDatum(entry->token));
-}
-
-/*
- * Is the contender that comes last so far granted?  Of a semaphore's leases
- * that is only known if any of them tells how many permits there are.
- */
-static void
-show_granted(Row *row, const Queue *queue)
-{
-	const RecipePeer *self = &queue->peers[queue->n];
-	RecipeRequest	  request = {.mode = self->mode,
-								 .dialect = queue->dialect,
-								 .permits = self->permits > 0 ? self->permits : queue->permits};
-	const Recipe	 *recipe = recipe_by_id(queue->recipe);
-	int32_t			  remark;
-
-	if (queue->recipe == RECIPE_PERMIT && request.permits == 0)
+	if (entry->state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;
-	set(row, COLUMN_GRANTED,
-		BoolGetDatum(recipe->blocker(queue->peers, queue->n, self, &request, &remark) == RECIPE_NOBODY));
+	set(row, COLUMN_GRANTED, BoolGetDatum(true));
+	if (entry->kind == CONTENDER_LOCK)
+		set(row, COLUMN_TOKEN, Int64GetDatum(entry->token));
 }
 
 /* Shows the next contender of a queue. */
@@ -212,7 +209,6 @@ static void
 put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 {
 	char			*name = pnstrdup(node->name, node->name_length);
-	RecipePeer		*self = &queue->peers[queue->n];
 	Heed			 heed = HEED_YES;
 	const EntryView *own = own_contender(queue, name);
 	bool			 is_zklock = own != NULL;
@@ -220,11 +216,11 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 
 	memset(&row, 0, sizeof(row));
 	memset(row.nulls, true, sizeof(row.nulls));
-	(void) recipe_by_id(queue->recipe)->read(name, self);
-	set(&row, COLUMN_POSITION, Int32GetDatum(queue->n + 1));
+	set(&row, COLUMN_POSITION, Int32GetDatum(queue->shown + 1));
 	set(&row, COLUMN_NODE, CStringGetTextDatum(display_utf8(name)));
 	set(&row, COLUMN_KIND, CStringGetTextDatum(queue->kind));
-	show_granted(&row, queue);
+	if (!queue->permits_unknown)
+		set(&row, COLUMN_GRANTED, BoolGetDatum(queue->holds[queue->shown]));
 	if (node->was_read)
 	{
 		is_zklock |= show_data(&row, node);
@@ -252,41 +248,61 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 	if (heed != HEED_UNKNOWN)
 		set(&row, COLUMN_HEEDS_US, BoolGetDatum(heed == HEED_YES));
 	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
-	queue->n++;
+	queue->shown++;
 }
 
-/* Finds this server's contenders on a path. */
+/* Finds this server's contenders on a path that have a node. */
 static void
 find_entries(Queue *queue, const LockView *view, const char *path)
 {
 	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryView *));
 	for (int i = 0; i < view->n; i++)
 	{
-		if (strcmp(view->entries[i].path, path) == 0)
-			queue->entries[queue->nentries++] = &view->entries[i];
+		EntryView *entry = &view->entries[i];
+
+		if (strcmp(entry->path, path) == 0 &&
+			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED))
+			queue->entries[queue->nentries++] = entry;
 	}
+	qsort(queue->entries, queue->nentries, sizeof(EntryView *), compare_entries);
 }
 
-/* Counts the nodes of an answer, and sees what they say about permits. */
+/*
+ * Reads the names of an answer: how many there are, and who holds.  Of a
+ * semaphore's leases that is only known if any of them tells how many permits
+ * there are; the smallest number counts.  Returns how many nodes were not looked
+ * at.
+ */
 static int
-count_nodes(Queue *queue, const Question *question, int *unread)
+read_names(Queue *queue, const Question *question)
 {
-	const char *at = question->answer;
-	ErrandNode	node;
-	int			n = 0;
+	const Recipe *recipe = recipe_by_id(queue->recipe);
+	const char	 *end = question->answer + question->answer_length;
+	const char	 *at = question->answer;
+	ErrandNode	  node;
+	RecipePeer	 *peers;
+	int32_t		  permits = 0;
+	int			  unread = 0;
 
-	*unread = 0;
-	while (errand_list_next(&at, question->answer + question->answer_length, &node))
+	while (errand_list_next(&at, end, &node))
+		queue->n++;
+	peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(queue->n, 1) * sizeof(RecipePeer));
+	queue->holds = palloc(Max(queue->n, 1) * sizeof(bool));
+	at = question->answer;
+	for (int i = 0; errand_list_next(&at, end, &node); i++)
 	{
-		RecipePeer peer;
+		char *name = pnstrdup(node.name, node.name_length);
 
-		n++;
-		*unread += !node.was_read;
-		if (recipe_by_id(queue->recipe)->read(pnstrdup(node.name, node.name_length), &peer) &&
-			peer.permits > 0 && (queue->permits == 0 || peer.permits < queue->permits))
-			queue->permits = peer.permits;
+		(void) recipe->read(name, &peers[i]);
+		pfree(name);
+		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
+			permits = peers[i].permits;
+		unread += !node.was_read;
 	}
-	return n;
+	recipe_holders(recipe, peers, queue->n, permits, queue->holds);
+	queue->permits_unknown = queue->recipe == RECIPE_PERMIT && permits == 0;
+	pfree(peers);
+	return unread;
 }
 
 /* Shows the queue at a path.  Returns false if there is no such path. */
@@ -303,13 +319,11 @@ show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
 	LockView	  view;
 	ErrandNode	  node;
 	const char	 *at;
-	int			  n;
 	int			  unread;
 
 	if (backend_ask(&question) == ERRAND_NO_NODE)
 		return false;
-	n = count_nodes(queue, &question, &unread);
-	queue->peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(n, 1) * sizeof(RecipePeer));
+	unread = read_names(queue, &question);
 	lock_view_take(&view);
 	find_entries(queue, &view, path);
 	old = MemoryContextSwitchTo(row_context);
@@ -325,7 +339,7 @@ show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
 	lock_view_drop(&view);
 	if (unread > 0)
 		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
-								n - unread, n, display_path(path)),
+								queue->n - unread, queue->n, display_path(path)),
 						 errdetail("Of the others, what their nodes' names tell is shown.")));
 	return true;
 }
@@ -344,7 +358,7 @@ zk_contenders(PG_FUNCTION_ARGS)
 	Queue		   locks = {.kind = "lock",
 							.recipe = RECIPE_LOCK,
 							.has_modes = true,
-							.dialect = path_rules_dialect(path)};
+							.dialect = dialect_of_path(path)};
 	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
 	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
 

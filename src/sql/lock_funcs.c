@@ -11,9 +11,11 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "backend/leadership.h"
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "shared/election.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -41,12 +43,6 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  * Arguments
  * ------------------------------------------------------------------------
  */
-
-static int
-compare_targets(const void *a, const void *b)
-{
-	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
-}
 
 /* The set that consists of the path argument of a function; *target is part of it. */
 static LockSet
@@ -91,10 +87,10 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 		set.targets[i].path = argument_to_path(DatumGetTextPP(elements[i]), rule);
 		set.targets[i].mode = mode;
 	}
-	qsort(set.targets, n, sizeof(LockTarget), compare_targets);
+	qsort(set.targets, n, sizeof(LockTarget), lock_compare_targets);
 	for (int i = 0; i < n; i++)
 	{
-		if (i == 0 || compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
+		if (i == 0 || lock_compare_targets(&set.targets[i], &set.targets[set.n - 1]) != 0)
 			set.targets[set.n++] = set.targets[i];
 	}
 	return set;
@@ -236,7 +232,7 @@ unlock_one(FunctionCallInfo fcinfo, LockMode mode)
 	LockTarget target;
 	LockSet	   set = path_argument(fcinfo, ANY_PATH, mode, &target);
 
-	PG_RETURN_BOOL(lock_release(&set));
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_ALL_OR_NONE));
 }
 
 /* Those that are held are unlocked even if others are not.  True if all were. */
@@ -244,15 +240,8 @@ static Datum
 unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
 {
 	LockSet set = paths_argument(fcinfo, ANY_PATH, mode);
-	bool	all = true;
 
-	for (int i = set.n - 1; i >= 0; i--)
-	{
-		LockSet one = {.targets = &set.targets[i], .n = 1};
-
-		all &= lock_release(&one);
-	}
-	PG_RETURN_BOOL(all);
+	PG_RETURN_BOOL(lock_release(&set, RELEASE_WHAT_IS_HELD));
 }
 
 /*
@@ -301,10 +290,15 @@ zk_unlock_all(PG_FUNCTION_ARGS)
  * zk_fencing_token(path text) returns bigint
  *
  * A number that increases from one exclusive grant of the path to the next,
- * for ever and over all servers.
+ * for ever and over all servers.  At an election's path it is the term in which
+ * this server leads.
  */
 Datum
 zk_fencing_token(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_INT64(lock_fencing_token(argument_path(fcinfo, ANY_PATH)));
+	char *path = argument_path(fcinfo, ANY_PATH);
+
+	if (!lock_is_held(path) && election_find(path) != ELECTION_NONE)
+		PG_RETURN_INT64(leadership_term(path));
+	PG_RETURN_INT64(lock_fencing_token(path));
 }

@@ -187,7 +187,7 @@ list_locks(FunctionCallInfo fcinfo)
 	{
 		const EntryView *entry = &view.entries[i];
 
-		if (is_spoken_for(entry, &view))
+		if (is_spoken_for(entry, &view) || entry->kind == CONTENDER_CANDIDACY)
 			continue;
 		if (entry->session_count > 0)
 			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,

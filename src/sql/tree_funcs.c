@@ -87,7 +87,7 @@ unlock_branch(FunctionCallInfo fcinfo, LockMode mode)
 {
 	LockSet branch = branch_arguments(fcinfo, ANY_PATH, mode);
 
-	PG_RETURN_BOOL(lock_release(&branch));
+	PG_RETURN_BOOL(lock_release(&branch, RELEASE_ALL_OR_NONE));
 }
 
 /*

@@ -16,8 +16,10 @@
 #include "postgres.h"
 
 #include "shared/errand.h"
+#include "shared/errand_list.h"
 #include "shared/lease_state.h"
 #include "worker/answer.h"
+#include "worker/claims.h"
 #include "worker/contenders.h"
 #include "worker/errands.h"
 #include "zk/zk_call.h"
@@ -36,6 +38,20 @@ run_check(Errand *errand)
 	zk_check(errand->pid, errand->path, on_done, errand);
 }
 
+/* Data that we may not read is as good as none. */
+static void
+on_data(void *arg, const ZkReply *reply)
+{
+	Errand *errand = arg;
+
+	if (reply->outcome == ZK_OK && reply->data_length > 0)
+		worker_answer_long(errand, reply->data, reply->data_length);
+	else if (reply->outcome == ZK_REFUSED)
+		errand_answer(errand, ERRAND_OK, 0);
+	else
+		worker_answer_outcome(errand, reply->outcome, reply->code);
+}
+
 static void
 on_read(void *arg, const ZkReply *reply)
 {
@@ -43,7 +59,11 @@ on_read(void *arg, const ZkReply *reply)
 
 	errand->czxid = reply->czxid;
 	errand->owner = reply->ephemeral_owner;
-	worker_answer_outcome(errand, reply->outcome, reply->code);
+	if (reply->outcome == ZK_OK && errand->segment != DSM_HANDLE_INVALID &&
+		reply->data_length > 0 && reply->data_length <= ERRAND_LIST_MAX_DATA)
+		zk_read(errand->pid, errand->path, on_data, errand);
+	else
+		worker_answer_outcome(errand, reply->outcome, reply->code);
 }
 
 /* ERRAND_READ: no older than what anybody knows by now */
@@ -51,7 +71,7 @@ static void
 run_read(Errand *errand)
 {
 	zk_sync(NULL, NULL);
-	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_read, errand);
+	zk_look(errand->pid, errand->path, on_read, errand);
 }
 
 static void
@@ -72,14 +92,13 @@ static void
 run_delete(Errand *errand)
 {
 	zk_sync(NULL, NULL);
-	zk_get(errand->pid, errand->path, ZK_UNWATCHED, on_doomed, errand);
+	zk_look(errand->pid, errand->path, on_doomed, errand);
 }
 
 static void (*const run_kind[])(Errand *errand) = {
-	[ERRAND_READ] = run_read,
-	[ERRAND_CHECK] = run_check,
-	[ERRAND_DELETE] = run_delete,
-	[ERRAND_CONTENDERS] = worker_contenders_read,
+	[ERRAND_READ] = run_read,			[ERRAND_CHECK] = run_check,
+	[ERRAND_DELETE] = run_delete,		[ERRAND_CONTENDERS] = worker_contenders_read,
+	[ERRAND_CLAIM] = worker_claims_run, [ERRAND_LAST_CLAIM] = worker_claims_run,
 };
 
 /* Takes up what backends have asked since the last call. */
@@ -88,6 +107,7 @@ worker_errands_attend(void)
 {
 	Errand *errand;
 
+	worker_claims_attend();
 	if (!zk_client_connected() && lease_state() == LEASE_HOLDS)
 		return;
 	while ((errand = errand_take()) != NULL)
@@ -95,7 +115,8 @@ worker_errands_attend(void)
 		if (zk_client_connected())
 			run_kind[errand->kind](errand);
 		else
-			errand_answer(errand, ERRAND_UNREACHABLE, 0);
+			errand_answer(errand,
+						  errand->doubt == DOUBT_NONE ? ERRAND_UNREACHABLE : ERRAND_UNDECIDED, 0);
 	}
 }
 

@@ -106,7 +106,8 @@ any_lock_is_held(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		if (entry_get_state(i) == CONTENDER_GRANTED)
+		/* Leadership can go on elsewhere. */
+		if (entry_get_state(i) == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
 			return true;
 	}
 	return false;

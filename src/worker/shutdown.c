@@ -25,6 +25,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
+#include "worker/candidacy.h"
 #include "worker/session_file.h"
 #include "worker/shutdown.h"
 #include "zk/zk_call.h"
@@ -125,6 +126,7 @@ draining(void)
 	Assert(progress == SHUTDOWN_RUNNING);
 	progress = SHUTDOWN_DRAINING;
 	drain_until = zklock_now_ms() + MAX_DRAIN_MS;
+	candidacy_withdraw_all();
 	if (!all_released())
 		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 }

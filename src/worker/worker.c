@@ -15,7 +15,9 @@
  *		lease.c				heartbeats
  *		errands.c			questions of backends
  *		deadlock.c			deadlocks across servers
+ *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
+ *		log_context.c		what the log is told besides
  *
  * and in between, the client library's events (zk_client.c) and the engine
  * (queue.c).
@@ -40,11 +42,14 @@
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/stats.h"
+#include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "worker/candidacy.h"
 #include "worker/deadlock.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
+#include "worker/log_context.h"
 #include "worker/obstacle.h"
 #include "worker/reload.h"
 #include "worker/session_life.h"
@@ -132,6 +137,7 @@ static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
+	candidacy_reload();
 	worker_reload_begin();
 	lease_check_timeout(session_settings_used()->session_timeout);
 }
@@ -161,7 +167,8 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
-					  worker_reload_next_wakeup(),	 worker_deadlock_next_wakeup()};
+					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
+					  worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -213,6 +220,7 @@ main_loop(WaitEventSet *events)
 		worker_errands_attend();
 		queue_pump();
 		worker_deadlock_attend();
+		candidacy_attend();
 		attend_settings();
 		worker_obstacle_attend();
 
@@ -261,11 +269,13 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_errands_start();
+	candidacy_reload();
 	session_life_start();
 	if (session_settings_start() == SETTINGS_INHERITED)
 		worker_reload_begin();
 
-	sleep_event = compat_wait_event("ZklockWorkerMain");
+	worker_log_context_start();
+	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
 }
 

@@ -83,6 +83,7 @@ static int				n_urgent;	/* of these, calls that need no room in the window */
 static int64			session;	/* of the connection */
 static uint64			connection; /* counts connections */
 static int64			nudged_at;	/* ms */
+static const Call	   *answering;	/* whose handler runs; NULL: none does */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -135,8 +136,10 @@ finish_call(Call *call, ZkReply *reply)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
+	answering = call;
 	if (call->handler)
 		call->handler(call->arg, reply);
+	answering = NULL;
 	zk_call_free(call);
 }
 
@@ -259,13 +262,16 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				its sequence appended, and must be followed by another call of
  *				the same owner's work, which goes out with it.  data may be
  *				NULL.
- * zk_exchange() creates an ephemeral node and deletes another, both or none:
- *				ZK_NODE_EXISTS or ZK_NO_NODE tells of the first or second.
+ * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
+ *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
+ *				first or second.  The answer does not tell the sequence.
+ * zk_set()		replaces a node's data if they have that version, or any with
+ *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
- * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
  *				ZK_UNKNOWN if that was not committed.
@@ -284,12 +290,22 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 }
 
 void
-zk_exchange(int owner, const char *path, const char *data, const char *replaced,
-			ZkReplyHandler handler, void *arg)
+zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+			const char *replaced, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
+	call->node_kind = kind;
 	call->replaced = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_set(int owner, const char *path, const char *data, int32 version, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_SET, owner, path, data, handler, arg);
+
+	call->version = version;
 	submit_call(call);
 }
 
@@ -446,6 +462,10 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
+		reply.mtime = answer->stat.mtime;
+		reply.version = answer->stat.version;
+		reply.child_count = answer->stat.child_count;
+		reply.child_changes = answer->stat.child_changes;
 		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
 		reply.data = call->kind == CALL_READ ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
@@ -459,6 +479,19 @@ zk_calls_answer(const Event *answer)
 		finish_call(call, &reply);
 		return;
 	}
+}
+
+/*
+ * The path of the call whose handler runs, and its owner; NULL if none does, and
+ * then the owner is left alone.
+ */
+const char *
+zk_call_answering(int *owner)
+{
+	if (answering == NULL)
+		return NULL;
+	*owner = answering->owner;
+	return answering->path;
 }
 
 /* Has all been answered? */

@@ -17,8 +17,10 @@
 #define ZK_WORKER 0 /* nobody's in particular */
 extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 					   ZkReplyHandler handler, void *arg);
-extern void	 zk_exchange(int owner, const char *path, const char *data, const char *replaced,
-						 ZkReplyHandler handler, void *arg);
+extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+						 const char *replaced, ZkReplyHandler handler, void *arg);
+extern void	 zk_set(int owner, const char *path, const char *data, int32 version,
+					ZkReplyHandler handler, void *arg);
 extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					void *arg);
@@ -33,6 +35,7 @@ extern void	 zk_unwatch_data(const char *path);
 extern void	 zk_unwatch_children(const char *path);
 extern int64 zk_calls_next_wakeup(void);
 extern bool	 zk_calls_idle(void);
+extern const char *zk_call_answering(int *owner);
 
 /* Private to src/zk: how calls get to the library, and what becomes of it. */
 typedef struct ZkCallsCallbacks

@@ -60,9 +60,12 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 								context);
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acls,
-							   ZOO_EPHEMERAL, NULL, 0);
+							   create_mode(call->node_kind), NULL, 0);
 			zoo_delete_op_init(&ops[1], call->replaced, -1);
 			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+		case CALL_SET:
+			return zoo_aset(handle, call->path, call->data, (int) strlen(call->data),
+							call->version, zk_callback_stat, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
@@ -73,8 +76,8 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_READ:
 			return zoo_aget(handle, call->path, 0, zk_callback_content, context);
 		case CALL_LIST:
-			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
-									  zk_callback_children, context);
+			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
+									   zk_callback_children, context);
 		case CALL_CHECK:
 		case CALL_BEAT:
 			zoo_check_op_init(&ops[0], call->path, -1);

@@ -23,7 +23,7 @@ my $node  = '_c_00000000-0000-0000-0000-000000000001-lock-0000000000';
 my $ask   = "SELECT zk_remove_stale_node('/e/path', '$node')";
 my $s     = $a->session;
 
-sub asked { return scalar grep { $_->[0] eq 'getData' } @{ $proxy->requests }; }
+sub asked { return scalar grep { $_->[0] eq 'exists' } @{ $proxy->requests }; }
 
 # Each has a slot, or waits for one.
 sub wait_all
@@ -36,7 +36,7 @@ sub wait_all
 sub hold_answers
 {
 	$proxy->reset_counts;
-	return $proxy->hold_reply(op => 'getData', path => '^/e/path/', any => 1);
+	return $proxy->hold_reply(op => 'exists', path => '^/e/path/', any => 1);
 }
 
 sub is_usable

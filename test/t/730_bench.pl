@@ -90,14 +90,15 @@ subtest 'targets' => sub {
 subtest 'a picture' => sub {
 	my $svg = Bench::Chart::svg(
 		title => 'a < b', description => 'd', x => 'sessions', y => 'per second',
-		lines => [ { name => 'one', points => [ [ 1, 10 ], [ 100, 1000 ] ] }, { name => 'two', points => [ [ 10, 100 ] ] } ]);
+		lines => [ { name => 'one', colour => 0, points => [ [ 1, 10 ], [ 100, 1000 ] ] }, { name => 'two', colour => 4, points => [ [ 10, 100 ] ] } ]);
 	like($svg, qr{<title id="title">a &lt; b</title>}, 'its title');
 	my ($points) = $svg =~ /<polyline class="line c1" points="([^"]+)"/;
 	my @points = map { [ split /,/ ] } split / /, $points;
-	my ($x, $y) = $svg =~ /<circle class="fc2" cx="([\d.]+)" cy="([\d.]+)"/;
+	my ($x, $y) = $svg =~ /<circle class="fc5" cx="([\d.]+)" cy="([\d.]+)"/;
 	cmp_ok(abs($x - ($points[0][0] + $points[1][0]) / 2), '<', 0.2, 'ten is halfway from 1 to 100');
 	cmp_ok(abs($y - ($points[0][1] + $points[1][1]) / 2), '<', 0.2, 'and 100 from 10 to 1,000');
 	cmp_ok($points[0][1], '>', $points[1][1], 'more is further up');
+	is_deeply([ Bench::Chart::ticks(30, 1800) ], [ 20, 50, 100, 200, 500, 1000, 2000 ], 'numbers on the axis');
 	my @places = Bench::Chart::label_places(100, 101, 50);
 	cmp_ok(abs($places[0] - $places[1]), '>=', 15, 'names do not cover each other');
 	is($places[2], 50, 'nor do they move without need');

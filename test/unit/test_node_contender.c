@@ -152,9 +152,87 @@ test_order(void)
 	ok(recipe_queue(&lock_recipe, locks, 0, queue) == 0, "nobody");
 }
 
+/* The same as if the recipe were asked about each contender */
+static bool
+holders_agree(const Recipe *recipe, const RecipePeer *peers, int n, int32_t permits)
+{
+	bool	holds[100];
+	int32_t remark;
+
+	recipe_holders(recipe, peers, n, permits, holds);
+	for (int i = 0; i < n; i++)
+	{
+		RecipeRequest request = {.mode = peers[i].mode,
+								 .permits = peers[i].permits > 0 ? peers[i].permits : permits};
+
+		if (holds[i] != (recipe->blocker(peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY))
+			return false;
+	}
+	return true;
+}
+
+static void
+test_holders(void)
+{
+	RecipePeer peers[100];
+	int		   wrong = 0;
+
+	srandom(1);
+	for (int round = 0; round < 2000; round++)
+	{
+		int n = (int) (random() % 100);
+		int writers = (int) (1 + random() % 40);
+		int opinions = (int) (random() % 8);
+
+		for (int i = 0; i < n; i++)
+			peers[i] = (RecipePeer){.sequence = i,
+									.numbered = true,
+									.mode = random() % writers == 0 ? LOCK_MODE_EXCLUSIVE
+																	: LOCK_MODE_SHARED};
+		wrong += !holders_agree(&lock_recipe, peers, n, 0);
+		for (int i = 0; i < n; i++)
+		{
+			peers[i].mode = LOCK_MODE_EXCLUSIVE;
+			peers[i].permits = opinions > 0 ? (int32_t) (random() % (3 * opinions)) : 0;
+		}
+		wrong += !holders_agree(&permit_recipe, peers, n, 1);
+	}
+	ok(wrong == 0, "who holds is found without asking for each");
+}
+
+static void
+described(const char *data, int64_t session, const char *expected, const char *name)
+{
+	char text[NODE_OWNER_TEXT];
+
+	node_contender_describe(text, data, strlen(data), session);
+	ok(strcmp(text, expected) == 0, name);
+}
+
+static void
+test_description(void)
+{
+	char long_text[1000] = "x";
+	char clipped[NODE_OWNER_TEXT] = "x";
+
+	described("{" PROCESS ",\"server\":\"b\"}", 1, "process 7 of server b", "a process of a server");
+	described("10.0.0.5", 1, "10.0.0.5", "what another client says");
+	described("", 0x1f, "ZooKeeper session 0x1f", "nothing but a session");
+	described("a\nb", 0x1f, "ZooKeeper session 0x1f", "no control characters");
+	described("\xc2\x85", 0x1f, "ZooKeeper session 0x1f", "of any kind");
+	described("", 0, "a client that does not tell its name", "not even that");
+	for (int i = 0; i < 200; i++)
+		strcat(long_text, "\xe3\x81\x82");
+	for (int i = 0; i < 42; i++)
+		strcat(clipped, "\xe3\x81\x82");
+	described(long_text, 1, clipped, "whole characters of a long text");
+}
+
 int
 main(void)
 {
+	test_holders();
+	test_description();
 	test_json();
 	test_hive();
 	test_damaged();

@@ -15,8 +15,8 @@ A contestant is
   { name => 'zklock', pids => [ ... ], run => sub { my ($seconds) = @_; ... return \%outcome } }
 
 C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes that speak to ZooKeeper, whose processor time counts. The outcome has
-C<durations>, a list of microseconds, and C<acquisitions>, those included that came too
-late for that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
+C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
+in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
 take the place of what is calculated. A job has
 
   sessions   how many, default 1
@@ -43,7 +43,7 @@ sub outcome
 {
 	my @answers   = @_;
 	my @durations = map { split / /, $_->{durations} } @answers;
-	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{late} } @answers) };
+	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
 }
 
 # The sessions of a job, shared out
@@ -54,6 +54,9 @@ sub _shares
 	return map { int((($job{sessions} || 1) + $_ - 1) / $servers) } 1 .. $servers;
 }
 
+# A queue takes its time to form: as long as that lasts, nothing is counted.
+sub _lead { my (%job) = @_; return 0.002 * ($job{sessions} || 1); }
+
 # Sessions of PostgreSQL
 sub _sql
 {
@@ -63,7 +66,7 @@ sub _sql
 		pids => $pids,
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds,
+			return outcome($stage->together(_lead(%job), $seconds,
 					[ $stage->sql, 'run',
 						groups  => join(',', $groups->()),
 						acquire => $acquire,
@@ -117,7 +120,7 @@ sub _clients
 		pids => [ map { $_->pid } @peers ],
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds,
+			return outcome($stage->together(_lead(%job), $seconds,
 					map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers));
 		} };
 }
@@ -137,7 +140,7 @@ sub _c
 		pids => [ $c->pid ],
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
+			return outcome($stage->together(_lead(%job), $seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
 		} };
 }
 

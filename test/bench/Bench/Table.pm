@@ -31,7 +31,6 @@ my %columns = (
 	p50        => 'p50 µs',
 	p99        => 'p99 µs',
 	rate       => 'per second',
-	ratio      => 'zklock is',
 	difference => 'more, µs',
 	requests   => 'requests',
 	bytes      => 'bytes',
@@ -89,7 +88,8 @@ sub _cell
 sub heading
 {
 	my ($self) = @_;
-	return ('case', 'contestant', map { $columns{$_} } $self->{measure}->columns);
+	my $compared = { p50 => "zklock's p50 is", rate => "zklock's rate is" }->{ $self->{measure}->compares };
+	return ('case', 'contestant', map { $_ eq 'ratio' ? $compared : $columns{$_} } $self->{measure}->columns);
 }
 
 # Lists of cells

@@ -60,7 +60,7 @@ sub _busy
 		run  => sub {
 			my ($seconds) = @_;
 			my @groups = map { $stage->sessions("f$_", 1) } 1 .. @servers;
-			return outcome($stage->together($seconds,
+			return outcome($stage->together(0.1, $seconds,
 					[ $stage->sql, 'run',
 						groups  => join(',', @groups),
 						acquire => 'SELECT zk_lock($1::text)',

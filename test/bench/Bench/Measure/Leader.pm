@@ -42,8 +42,8 @@ sub cases
 {
 	my ($self, $stage) = @_;
 	my $server = $stage->server('a');
-	$server->set_conf('zklock.elections' => '/bench/leader') if $stage->has_setting('zklock.elections');
-	$server->wait_value("SELECT zk_is_leader('/bench/leader')", 't');
+	$server->set_conf('zklock.elections' => '/bench/leader');
+	$server->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/bench/leader' AND is_leader", 1);
 	return {
 		name        => 'a call',
 		contestants => [

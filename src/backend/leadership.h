@@ -1,0 +1,17 @@
+/*
+ * leadership.h
+ *		Does this server lead an election?  To ask, to wait for it, to lay it down.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_LEADERSHIP_H
+#define ZKLOCK_LEADERSHIP_H
+
+#include "postgres.h"
+
+extern bool	 leadership_is_leader(const char *path);
+extern int64 leadership_term(const char *path);
+extern bool	 leadership_await(const char *path, int64 timeout_ms);
+extern bool	 leadership_resign(const char *path);
+
+#endif /* ZKLOCK_LEADERSHIP_H */

@@ -1,0 +1,158 @@
+/*-------------------------------------------------------------------------
+ *
+ * election_recipe.c
+ *	  Elections: the oldest candidate leads.
+ *
+ * All clients agree on that, but not on names, and each knows only its own:
+ *
+ *		_c_<uuid>-latch-N	Curator's LeaderLatch, which sorts all children by what
+ *							follows the last "latch-"
+ *		n_N					ZooKeeper's LeaderElectionSupport, which takes what follows
+ *							the first two characters of any child for a number
+ *		<names of locks>	Curator's LeaderSelector and kazoo's Election, which lead
+ *							while they hold a lock
+ *
+ * So a path has candidates of one family.  A candidate of ours heeds all that it
+ * recognises, but where it finds another family than its own it does not even
+ * create a node: LeaderElectionSupport, for one, never elects anybody again once
+ * it has met a name that is not its own.  This is why the path is looked at
+ * first.
+ *
+ * A candidate that waits looks again when any child has changed.  It would do to
+ * watch the next older one; but candidates are few and seldom change, and so
+ * each knows its place, and who leads.
+ *
+ * Names n_N have no identifier, and N begins anew with a new path: they recur.
+ *
+ * Pure C: runs in any process or thread, holds no lock.
+ *
+ * Copyright (c) 2026, zklock contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "recipes/recipe.h"
+
+#define LATCH_MARKER "latch-"
+#define SUPPORT_PREFIX "n_"
+
+/* Digits of a sequence as ZooKeeper appends it, and of the largest 32-bit number */
+#define SEQUENCE_DIGITS 10
+
+/* Reads what follows a marker as a number of 32 bits; returns false if it is none. */
+static bool
+read_sequence(const char *text, int64_t *sequence)
+{
+	bool	negative = *text == '-';
+	size_t	len = strlen(text + negative);
+	int64_t value = 0;
+
+	if (len == 0 || len > SEQUENCE_DIGITS || strspn(text + negative, "0123456789") != len)
+		return false;
+	for (const char *digit = text + negative; *digit != '\0'; digit++)
+		value = value * 10 + (*digit - '0');
+	*sequence = negative ? -value : value;
+	return *sequence >= INT32_MIN && *sequence <= INT32_MAX;
+}
+
+/* What follows the last marker in a name, or NULL */
+static const char *
+after_last(const char *name, const char *marker)
+{
+	const char *part = NULL;
+
+	while ((name = strstr(name, marker)) != NULL)
+	{
+		part = name + strlen(marker);
+		name++;
+	}
+	return part;
+}
+
+/* Candidates of all families are recognised, whichever is written. */
+static bool
+election_read(const char *child, RecipePeer *peer)
+{
+	const char *latch = after_last(child, LATCH_MARKER);
+	const char *support = after_last(child, SUPPORT_PREFIX);
+	NodeName	lock;
+
+	*peer = (RecipePeer){.numbered = true, .mode = LOCK_MODE_EXCLUSIVE};
+	if (latch && read_sequence(latch, &peer->sequence))
+		peer->family = ELECTION_LATCH;
+	else if (support && read_sequence(support, &peer->sequence))
+		peer->family = ELECTION_SUPPORT;
+	else if (node_name_parse(child, &lock))
+	{
+		peer->family = ELECTION_LOCK;
+		peer->sequence = lock.sequence;
+	}
+	else
+		return false;
+	return true;
+}
+
+static void
+election_write(char *dst, size_t size, const RecipeRequest *request,
+			   const uint8_t uuid[ZKLOCK_UUID_BYTES])
+{
+	char text[37];
+
+	switch (request->family)
+	{
+		case ELECTION_LATCH:
+			uuid_format(text, sizeof(text), uuid, UUID_WITH_DASHES);
+			snprintf(dst, size, "_c_%s-" LATCH_MARKER, text);
+			break;
+		case ELECTION_SUPPORT:
+			snprintf(dst, size, SUPPORT_PREFIX);
+			break;
+		case ELECTION_LOCK:
+			node_name_prefix(dst, size, request->dialect, LOCK_MODE_EXCLUSIVE, uuid);
+			break;
+	}
+}
+
+/* The oldest candidate, if there is one before us: it leads. */
+static int
+election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
+				 const RecipeRequest *request, int32_t *remark)
+{
+	int oldest = RECIPE_NOBODY;
+
+	(void) request; /* who is older leads, whatever its name */
+	*remark = 0;
+	for (int i = 0; i < n; i++)
+	{
+		if (self && peers[i].sequence >= self->sequence)
+			continue;
+		if (oldest == RECIPE_NOBODY || peers[i].sequence < peers[oldest].sequence)
+			oldest = i;
+	}
+	return oldest;
+}
+
+static bool
+election_bars(const RecipePeer *peer, const RecipeRequest *request)
+{
+	return peer->family != request->family;
+}
+
+static bool
+election_recurs(const RecipeRequest *request)
+{
+	return request->family == ELECTION_SUPPORT ||
+		   (request->family == ELECTION_LOCK && node_name_recurs(request->dialect));
+}
+
+const Recipe election_recipe = {.name = "election",
+								.watch = RECIPE_WATCH_CHILDREN,
+								.own_session = RECIPE_OWN_SESSION_COUNTS,
+								.entrance = RECIPE_LOOK_FIRST,
+								.read = election_read,
+								.write = election_write,
+								.blocker = election_blocker,
+								.bars = election_bars,
+								.recurs = election_recurs};

@@ -1,0 +1,152 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A transaction that was told that its server leads, and has written, does not commit when
+# leadership was lost in between; zklock.on_lock_loss applies. Leadership is not laid down
+# while such a transaction commits.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Election;
+use Zklock::Server;
+use Zklock::Util qw(wait_until freeze thaw);
+use Zklock::ZooKeeper;
+
+my $zk   = Zklock::ZooKeeper->standalone;
+my $path = '/e/leader';
+my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.elections = '$path'"]);
+my $election = Zklock::Election->new($zk, $path);
+$election->wait_state($a, 'elected');
+$a->value('CREATE TABLE work (n int)');
+
+my $s = $a->session;
+my $other = $a->session;
+
+sub delete_node
+{
+	my ($node) = $zk->children($path);
+	my $mark = $a->log_mark;
+	$zk->shell->delete("$path/$node");
+	$a->wait_log(qr/Leadership was lost\. The candidate's node was deleted by someone else/, $mark);
+	$election->wait_state($a, 'elected');
+	return;
+}
+
+sub begin_work
+{
+	my ($session) = @_;
+	$session->query('BEGIN');
+	is($session->query("SELECT zk_is_leader('$path')"), 't', 'a transaction is told that its server leads');
+	$session->query('INSERT INTO work VALUES (1)');
+	return;
+}
+
+sub refused
+{
+	my ($result, $name) = @_;
+	is($result->{sqlstate}, '40001', $name);
+	like($result->{message} // '', qr{leadership at ZooKeeper path "/e/leader" was lost}, 'which says why');
+	is($a->value('SELECT count(*) FROM work'), '0', 'and leaves nothing');
+	return;
+}
+
+subtest 'nothing was lost: the transaction commits' => sub {
+	begin_work($s);
+	is($s->try('COMMIT')->{sqlstate}, '00000', 'it commits');
+	$a->value('TRUNCATE work');
+};
+
+subtest 'the term ended, even if the server leads again' => sub {
+	begin_work($s);
+	delete_node();
+	is($s->query("SELECT zk_is_leader('$path')"), 't', 'it leads again, in another term');
+	refused($s->try('COMMIT'), 'the transaction fails at commit');
+
+	$s->query('BEGIN');
+	$s->query("SELECT zk_is_leader('$path')");
+	delete_node();
+	is($s->try('COMMIT')->{sqlstate}, '00000', 'one that has written nothing does not');
+
+	begin_work($s);
+	$s->query('SAVEPOINT s');
+	delete_node();
+	refused($s->try("PREPARE TRANSACTION 'p'"), 'nor is one prepared') if $a->value('SHOW max_prepared_transactions') > 0;
+	refused($s->try('COMMIT'), 'a savepoint changes nothing') if $a->value('SHOW max_prepared_transactions') == 0;
+
+	$s->query('BEGIN');
+	$s->query('SAVEPOINT s');
+	$s->query("SELECT zk_fencing_token('$path')");
+	$s->query('ROLLBACK TO s');
+	$s->query('INSERT INTO work VALUES (1)');
+	delete_node();
+	refused($s->try('COMMIT'), 'who asked for the term relies on it');
+
+	$s->query('BEGIN');
+	is($s->query("SELECT zk_await_leadership('$path')"), 't', 'who waited');
+	$s->query('INSERT INTO work VALUES (1)');
+	delete_node();
+	refused($s->try('COMMIT'), 'does so too');
+};
+
+subtest 'the guard can be laxer or stricter' => sub {
+	$s->query('SET zklock.commit_guard = off');
+	begin_work($s);
+	delete_node();
+	is($s->try('COMMIT')->{sqlstate}, '00000', 'off: it commits');
+	$a->value('TRUNCATE work');
+	$s->query('SET zklock.commit_guard = quorum');
+	begin_work($s);
+	my $mark = $zk->four_letter('mntr');
+	is($s->try('COMMIT')->{sqlstate}, '00000', 'quorum: it commits when a quorum has seen the node');
+	$a->value('TRUNCATE work');
+	begin_work($s);
+	delete_node();
+	refused($s->try('COMMIT'), 'or fails');
+	$s->query('RESET zklock.commit_guard');
+};
+
+subtest 'on_lock_loss interrupts the session' => sub {
+	$s->query("SET zklock.on_lock_loss = 'cancel'");
+	begin_work($s);
+	$s->query_start('SELECT pg_sleep(60)');
+	delete_node();
+	my $result = $s->result;
+	is($result->{sqlstate}, '40001', 'its statement is cancelled');
+	like($result->{message}, qr{canceling statement because leadership at ZooKeeper path "/e/leader" was lost}, 'which says why');
+	$s->query('ROLLBACK');
+	$s->query_start('SELECT pg_sleep(0.2)');
+	delete_node();
+	is($s->result->{ok}, 1, 'a transaction that has not asked is left alone');
+
+	my $t = $a->session;
+	$t->query("SET zklock.on_lock_loss = 'terminate'");
+	begin_work($t);
+	$t->query_start('SELECT pg_sleep(60)');
+	delete_node();
+	$result = $t->result;
+	is($result->{severity}, 'FATAL', 'with terminate, so is its connection');
+	like($result->{message}, qr{terminating connection because leadership at}, 'which says why');
+	is($a->value('SELECT count(*) FROM work'), '0', 'nothing is left of its work');
+	$s->query('RESET zklock.on_lock_loss');
+};
+
+subtest 'a server that is stopped, or cut off, does not lead' => sub {
+	my $worker = $a->worker_pid;
+	begin_work($s);
+	freeze($worker);
+	wait_until { $a->value("SELECT zk_is_leader('$path')") eq 'f' } 'the lease to lapse';
+	is($a->value('SELECT state, is_leader FROM zk_elections'), 'suspended|f', 'it is suspended');
+	$s->query_start('COMMIT');
+	$other->query("SELECT 1");
+	ok($s->busy, 'the commit waits for proof');
+	my $mark = $a->log_mark;
+	thaw($worker);
+	is($s->result->{sqlstate}, '00000', 'and commits when the term is proved to go on');
+	$election->wait_state($a, 'elected');
+	$a->value('TRUNCATE work');
+};
+
+$a->set_conf('zklock.elections' => '');
+Zklock::Server->assert_clean($zk, [$a], $path);
+done_testing;

@@ -1,0 +1,201 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Several paths that are free are taken together. From the first that is not, one waits for
+# each in the order that is everybody's, and has nothing of what comes behind it meanwhile.
+#
+# Server a talks to ZooKeeper through a proxy that holds replies back, and b directly.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '20s'", "zklock.parent_nodes = 'persistent'");
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($s, $t) = map { $a->session(name => $_) } qw(s t);
+my $other = $b->session(name => 'other');
+my @paths = map { sprintf '/tog/%02d', $_ } 1 .. 20;
+my $all   = "ARRAY['" . join("', '", @paths) . "']";
+
+# The nodes that there are below all paths.
+sub nodes { return map { $zk->children($_) } @paths; }
+
+# What a session has of the paths: how many it holds, and how many it waits for or is giving back.
+sub wait_has
+{
+	my ($held, $besides, $what) = @_;
+	$a->wait_value("SELECT count(*) FILTER (WHERE state = 'held') || ' ' || count(*) FILTER (WHERE state <> 'held')"
+		  . ' FROM zk_locks WHERE pid = ' . $s->pid, "$held $besides");
+	pass($what);
+	return;
+}
+
+sub is_free { my ($path, $what) = @_; is($other->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', $what); return; }
+
+is($s->query("SELECT zk_lock($all) AND zk_unlock($all)"), 't', 'the paths exist');
+
+subtest 'free paths are asked for, and given back, before the first answer' => sub {
+	my $fault = $proxy->hold_reply(op => 'create2');
+	$s->query_start("SELECT zk_lock($all)");
+	$proxy->fired($fault);
+	wait_until { nodes() == @paths } 'the nodes of all paths';
+	ok($s->busy, 'all nodes exist, and no answer has come');
+	$proxy->heal;
+	is($s->finish, 't', 'all are acquired');
+	wait_has(20, 0, 'and held');
+	$fault = $proxy->hold_reply(op => 'delete');
+	$s->query_start("SELECT zk_unlock($all)");
+	$proxy->fired($fault);
+	wait_until { nodes() == 0 } 'all nodes to go';
+	ok($s->busy, 'all nodes are gone, and no answer has come');
+	$proxy->heal;
+	is($s->finish, 't', 'all are released');
+
+	is($s->query("SELECT zk_lock_shared($all)"), 't', 'a session shares them all');
+	is($t->query("SELECT zk_lock_shared($all)"), 't', 'and another');
+	is($t->query("SELECT zk_lock($all, '0')"), 'f', 'that cannot have them for itself');
+	is($a->lock_count('pid = ' . $t->pid . " AND mode = 'exclusive' AND state <> 'releasing'"), 0, 'none of them');
+	$_->query('SELECT zk_unlock_all()') foreach $s, $t;
+};
+
+subtest 'while a path is waited for, those behind it are free' => sub {
+	foreach my $taken (0, 7, 19)
+	{
+		$other->query("SELECT zk_lock('$paths[$taken]')");
+		$s->query_start("SELECT zk_lock($all)");
+		wait_has($taken, 1, "with $taken before it");
+		# Whoever has the one can have those behind: this would be a deadlock otherwise.
+		is($other->query("SELECT zk_lock('$_') AND zk_unlock('$_')"), 't', "$_ is free") foreach @paths[ $taken + 1 .. 19 ];
+		is($other->query("SELECT zk_try_lock('$paths[0]')"), 'f', 'the first is not') if $taken;
+		$other->query("SELECT zk_unlock('$paths[$taken]')");
+		is($s->finish, 't', 'then it has them all');
+		wait_has(20, 0, 'as zk_locks shows');
+		$s->query("SELECT zk_unlock($all)");
+	}
+};
+
+subtest 'what is given back has been given back when a path is waited for' => sub {
+	# The session may have as many locks as there are paths: none of them twice at a time.
+	my $limited = $a->session(name => 'limited');
+	$limited->query('SET zklock.max_locks_per_session = 20');
+	$other->query("SELECT zk_lock('$paths[0]')");
+	my $fault = $proxy->hold_reply(op => 'delete');
+	$limited->query_start("SELECT zk_lock($all)");
+	$proxy->fired($fault);
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'releasing' AND pid = " . $limited->pid, 20);
+	ok($limited->busy, 'while ZooKeeper has not confirmed that, the call goes on waiting');
+	$proxy->heal;
+	$a->wait_waiting($limited, $paths[0]);
+	$other->query("SELECT zk_unlock('$paths[0]')");
+	is($limited->finish, 't', 'and gets all');
+	$limited->query("SELECT zk_unlock($all)");
+
+	# Neither that wait nor that for the answers is longer than the call's.
+	$other->query("SELECT zk_lock('$paths[0]')");
+	foreach my $op (qw(create2 delete))
+	{
+		$fault = $proxy->hold_reply(op => $op);
+		is($s->query("SELECT zk_lock($all, '300ms')"), 'f', "a timeout ends a wait for an answer to $op");
+		$proxy->fired($fault);
+		is($t->try("SET lock_timeout = '300ms'; SELECT zk_lock($all)")->{sqlstate}, '55P03', 'and so does lock_timeout');
+		$t->query('RESET lock_timeout');
+		$proxy->heal;
+		$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+	}
+	$other->query("SELECT zk_unlock('$paths[0]')");
+	$limited->disconnect;
+};
+
+subtest 'a call that is cut short leaves nothing' => sub {
+	foreach my $op (qw(create2 getChildren))
+	{
+		my $fault = $proxy->hold_reply(op => $op, nth => 5);
+		$s->query_start("SELECT zk_lock($all)");
+		$proxy->fired($fault);
+		$s->cancel;
+		is($s->result->{sqlstate}, '57014', "cancelled while answers to $op are awaited");
+		$proxy->heal;
+		$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s->pid, 0);
+		wait_until { nodes() == 0 } 'all nodes to go';
+	}
+
+	# A savepoint that is rolled back, and a session that ends.
+	$s->query("BEGIN; SELECT zk_xact_lock('$paths[3]'); SAVEPOINT s");
+	is($s->query("SELECT zk_xact_lock($all)"), 't', 'more in a savepoint');
+	$s->query('ROLLBACK TO s');
+	wait_has(1, 0, 'are undone with it');
+	$s->query('COMMIT');
+	my $victim = $a->session(name => 'victim');
+	my $fault = $proxy->hold_reply(op => 'create2', nth => 5);
+	$victim->query_start("SELECT zk_lock($all)");
+	$proxy->fired($fault);
+	$victim->terminate;
+	$victim->disconnect;
+	$proxy->heal;
+	wait_until { nodes() == 0 } 'all nodes of the session that has ended to go';
+	is($other->query("SELECT zk_lock($all) AND zk_unlock($all)"), 't', 'all can be had elsewhere');
+};
+
+subtest 'a call goes on when the worker or the connection is back' => sub {
+	foreach my $what (qw(worker connection))
+	{
+		my $fault = $proxy->hold_reply(op => 'create2', nth => 5);
+		$s->query_start("SELECT zk_lock($all)");
+		$proxy->fired($fault);
+		if ($what eq 'worker')
+		{
+			$a->restart_worker;
+		}
+		else
+		{
+			$proxy->drop;
+		}
+		$proxy->heal;
+		is($s->finish, 't', "after a new $what all are acquired");
+		wait_has(20, 0, 'and held');
+		is(scalar(nodes()), 20, 'with a node for each');
+		is($s->query("SELECT zk_unlock($all)"), 't', 'and released');
+	}
+};
+
+subtest 'a path below another one of them is not asked for before that is held' => sub {
+	# Only who holds a lock may have such a node created below it.
+	is($s->query("SELECT zk_lock(ARRAY['/tog/x', '/tog/x/0part', '/tog/y'])"), 't', 'path and part');
+	$s->query('SELECT zk_unlock_all()');
+	$other->query("SELECT zk_lock('/tog/z')");
+	$s->query_start("SELECT zk_lock(ARRAY['/tog/z', '/tog/z/part'])");
+	$a->wait_waiting($s, '/tog/z');
+	is_deeply([ grep { $_ eq 'part' } $zk->children('/tog/z') ], [], 'nothing is created below a path that another holds');
+	$other->query("SELECT zk_unlock('/tog/z')");
+	is($s->finish, 't', 'then it is');
+	$s->query('SELECT zk_unlock_all()');
+};
+
+subtest 'when much is taken, little is asked for in vain' => sub {
+	# Of 20 paths every other one is taken, and they come free one after the other.
+	my @taken = @paths[ map { 2 * $_ + 1 } 0 .. 9 ];
+	$other->query("SELECT zk_lock('$_')") foreach @taken;
+	$proxy->asked;
+	$s->query_start("SELECT zk_lock($all)");
+	foreach my $path (@taken)
+	{
+		wait_until { grep { $_->{path} eq $path && $_->{state} eq 'waiting' && ($_->{blocked_by_node} // '') ne '' }
+			$a->locks('pid = ' . $s->pid) } "$path to be waited for";
+		$other->query("SELECT zk_unlock('$path')");
+	}
+	is($s->finish, 't', 'all are acquired');
+	my $creates = $proxy->asked->{create2};
+	cmp_ok($creates, '<=', 4 * @paths, 'with no more than four nodes for each path') or diag($creates);
+	$s->query("SELECT zk_unlock($all)");
+};
+
+$_->disconnect foreach $s, $t, $other;
+Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/tog/x/0part', '/tog/y', '/tog/z/part');
+done_testing;
