@@ -608,6 +608,30 @@ worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64
 	return any;
 }
 
+/* Is a wait kept by another one itself, not by a contender between the two? */
+static bool
+is_direct(const SearchWait *waiting, const SearchWait *next)
+{
+	const ReadNode *node = &waiting->wait->node;
+	int				last = waiting->wait->nsteps - 1;
+
+	if (waiting->wait->permits > 0)
+		return true;
+	if (waiting->record->owner == next->record->owner &&
+		waiting->wait->steps[last].pid == next->wait->steps[0].pid)
+		return false;
+	if (strcmp(next->wait->node.path, node->path) == 0 &&
+		is_older_conflict(next->wait->node.name, node->name))
+		return true;
+	for (int i = 0; i < next->wait->nheld; i++)
+	{
+		if (strcmp(next->wait->held[i].path, node->path) == 0 &&
+			is_older_conflict(next->wait->held[i].name, node->name))
+			return true;
+	}
+	return false;
+}
+
 /* Tells the steps of a wait, as lines; the last of them is blocked by the next wait. */
 static void
 describe_wait(const SearchWait *waiting, const SearchWait *next, int from, int to, StringInfo text)
@@ -618,8 +642,9 @@ describe_wait(const SearchWait *waiting, const SearchWait *next, int from, int t
 		const ReadStep *step = &waiting->wait->steps[i];
 		const ReadStep *blocker = last ? &next->wait->steps[0] : step + 1;
 
-		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s; blocked by process %d of server \"%s\".",
+		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
 						 text->len > 0 ? "\n" : "", step->pid, waiting->record->server, step->text,
+						 last && !is_direct(waiting, next) ? " behind another contender" : "",
 						 blocker->pid, last ? next->record->server : waiting->record->server);
 	}
 }

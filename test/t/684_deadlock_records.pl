@@ -158,7 +158,7 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	$a2->query_start("SELECT zk_xact_lock_shared('/r/a')");
 	$a->wait_queued($a2, '/r/a');
 	$a1->query_start("SELECT zk_xact_lock('/r/b')");
-	one_victim([ $a1, $a2 ], [ $a1, 'ExclusiveLock on ZooKeeper path "/r/b"', $a2, 'ShareLock on ZooKeeper path "/r/a"' ], 'across');
+	one_victim([ $a1, $a2 ], [ $a1, 'ExclusiveLock on ZooKeeper path "/r/b"', $a2, 'ShareLock on ZooKeeper path "/r/a" behind another contender' ], 'across');
 	is($java->result($id), 1, 'the Java service is served');
 	$java->release('j');
 	$java->stop;
