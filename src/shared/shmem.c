@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "shared/election.h"
+#include "shared/element.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
@@ -38,6 +39,7 @@ typedef struct ZklockShared
 	SharedSession session;
 	ErrandPool	  errands;
 	Verdicts	  verdicts;
+	ElementPool	  elements;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
@@ -85,6 +87,7 @@ zklock_shmem_startup(void)
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
 		errand_init(&shared->errands);
+		element_init(&shared->elements);
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
@@ -103,6 +106,7 @@ zklock_shmem_startup(void)
 	errand_pool = &shared->errands;
 	verdicts = &shared->verdicts;
 	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
+	element_pool = &shared->elements;
 	entry_pool = &shared->entries;
 
 	/* Apart, since it has as many slots as there are processes */

@@ -575,7 +575,7 @@ take_step(void)
 					char *path = node_path(found->name);
 
 					current.pending++;
-					zk_read(ZK_WORKER, path, on_read, found);
+					zk_fetch(ZK_WORKER, path, on_read, found);
 					pfree(path);
 				}
 			}
