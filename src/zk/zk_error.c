@@ -15,6 +15,7 @@
 
 #define API_ERROR (-100) /* above it, something broke; below, something is refused */
 #define UNIMPLEMENTED (-6)
+#define TLS_ERROR (-15)
 #define SESSION_EXPIRED (-112)
 #define INVALID_ACL (-114)
 
@@ -126,6 +127,8 @@ zk_error_sentence(const char *complaint, ZkConnectionUse use)
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
 	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (code == TLS_ERROR)
+		return psprintf("TLS with ZooKeeper server %s fails", server);
 	if (closed && in_use)
 		return psprintf("ZooKeeper server %s closed the connection", server);
 	if (closed)

@@ -101,7 +101,7 @@ subtest 'leadership is not laid down while a transaction commits under it' => su
 	$b->set_conf(synchronous_standby_names => '');
 	is($sb->result->{ok}, 1, 'the transaction has committed');
 	is($r->finish, 't', 'then leadership goes on');
-	is($a->value("SELECT zk_is_leader('$path')"), 't', 'to the other');
+	is($sa->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'to the other');
 
 	$b->value('TRUNCATE work');
 };
@@ -109,7 +109,7 @@ subtest 'leadership is not laid down while a transaction commits under it' => su
 subtest 'who resigns amidst a transaction that was told it leads cannot commit' => sub {
 	my $path = '/e/support';
 	$sb->query('BEGIN');
-	is($sb->query("SELECT zk_is_leader('$path')"), 't', 'b leads');
+	is($sb->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'b leads');
 	$sb->query('INSERT INTO work VALUES (1)');
 	is($b->session->query("SELECT zk_resign('$path')"), 't', 'another session has it resign');
 	is($sb->try('COMMIT')->{sqlstate}, '40001', 'what was written is not committed');

@@ -34,8 +34,12 @@ my $line_height = 18;
 
 # Names of classes, with colours for light and dark
 my @colours = (
-	[ c1 => '#0969da', '#4493f8' ], [ c2 => '#1a7f37', '#3fb950' ], [ c3 => '#cf222e', '#f85149' ], [ c4 => '#9a6700', '#d29922' ],
-	[ c5 => '#8250df', '#ab7df8' ], [ c6 => '#bf3989', '#db61a2' ], [ c7 => '#59636e', '#9198a1' ]);
+	[ c1 => '#0969da', '#4493f8' ],
+	[ c2 => '#1a7f37', '#3fb950' ],
+	[ c3 => '#cf222e', '#f85149' ],
+	[ c4 => '#9a6700', '#d29922' ],
+	[ c5 => '#8250df', '#ab7df8' ],
+	[ c6 => '#bf3989', '#db61a2' ]);
 
 sub _escape { my ($text) = @_; return $text =~ s/&/&amp;/gr =~ s/</&lt;/gr =~ s/>/&gt;/gr; }
 
@@ -79,6 +83,12 @@ $dark		}
 END
 }
 
+sub _text
+{
+	my ($class, $x, $y, $text) = @_;
+	return sprintf(qq(\t<text class="%s" x="%.1f" y="%.1f">%s</text>\n), $class, $x, $y, $text);
+}
+
 # Where the names go: each at the end of its line, but not upon another.
 sub label_places
 {
@@ -112,38 +122,41 @@ sub svg
 	$x1 = $x0 + 1 if $x1 == $x0;
 	my @ticks = ticks(@ys);
 	my ($y0, $y1) = map { _log($_) } @ticks[ 0, -1 ];
-	my $x_of = sub { return sprintf('%.1f', $left + (_log($_[0]) - $x0) / ($x1 - $x0) * ($width - $left - $right)) };
-	my $y_of = sub { return sprintf('%.1f', $height - $bottom - (_log($_[0]) - $y0) / ($y1 - $y0) * ($height - $top - $bottom)) };
+	my $x_scale = ($width - $left - $right) / ($x1 - $x0);
+	my $y_scale = ($height - $top - $bottom) / ($y1 - $y0);
+	my $x_of    = sub { return sprintf('%.1f', $left + (_log($_[0]) - $x0) * $x_scale) };
+	my $y_of    = sub { return sprintf('%.1f', $height - $bottom - (_log($_[0]) - $y0) * $y_scale) };
 
 	my $body = '';
 	foreach my $tick (@ticks)
 	{
 		my $y = $y_of->($tick);
 		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s H%s"/>\n), $left, $y, $width - $right);
-		$body .= sprintf(qq(\t<text class="dim end" x="%s" y="%.1f">%s</text>\n), $left - 8, $y + 4, _commas($tick));
+		$body .= _text('dim end', $left - 8, $y + 4, _commas($tick));
 	}
 	my %seen;
-	foreach my $x (grep { !$seen{$_}++ } sort { $a <=> $b } @xs)
+	foreach my $number (grep { !$seen{$_}++ } sort { $a <=> $b } @xs)
 	{
-		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s V%s"/>\n), $x_of->($x), $top, $height - $bottom);
-		$body .= sprintf(qq(\t<text class="dim mid" x="%s" y="%s">%s</text>\n), $x_of->($x), $height - $bottom + 18, _commas($x));
+		my $x = $x_of->($number);
+		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s V%s"/>\n), $x, $top, $height - $bottom);
+		$body .= _text('dim mid', $x, $height - $bottom + 18, _commas($number));
 	}
-	my @ends   = map { $y_of->($_->{points}[-1][1]) + 4 } @lines;
-	my @places = label_places(@ends);
+	my @places = label_places(map { $y_of->($_->{points}[-1][1]) + 4 } @lines);
 	foreach my $i (0 .. $#lines)
 	{
-		my @points = map { $x_of->($_->[0]) . ',' . $y_of->($_->[1]) } @{ $lines[$i]{points} };
 		my $colour = $used[$i][0];
-		$body .= qq(\t<polyline class="line $colour" points="@points"/>\n);
-		$body .= join('', map { my ($x, $y) = split /,/; qq(\t<circle class="f$colour" cx="$x" cy="$y" r="3.5"/>\n) } @points);
-		$body .= sprintf(qq(\t<text class="f%s" x="%s" y="%.1f">%s</text>\n), $colour, $width - $right + 12, $places[$i], _escape($lines[$i]{name}));
+		my @points = map { [ $x_of->($_->[0]), $y_of->($_->[1]) ] } @{ $lines[$i]{points} };
+		$body .= qq(\t<polyline class="line $colour" points=") . join(' ', map { "$_->[0],$_->[1]" } @points) . qq("/>\n);
+		$body .= qq(\t<circle class="f$colour" cx="$_->[0]" cy="$_->[1]" r="3.5"/>\n) foreach @points;
+		$body .= _text("f$colour", $width - $right + 12, $places[$i], _escape($lines[$i]{name}));
 	}
 	my ($title, $description, $x, $y) = map { _escape($_) } @plot{qw(title description x y)};
 	my ($panel_width, $panel_height, $middle) = ($width - 1, $height - 1, ($left + $width - $right) / 2);
 	my $foot = $height - 16;
 	my $style = _style(@used);
+	my $size  = qq(viewBox="0 0 $width $height" width="$width" height="$height");
 	return <<"END";
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 $width $height" width="$width" height="$height" role="img" aria-labelledby="title desc">
+<svg xmlns="http://www.w3.org/2000/svg" $size role="img" aria-labelledby="title desc">
 	<title id="title">$title</title>
 	<desc id="desc">$description</desc>
 $style	<rect class="panel" x="0.5" y="0.5" width="$panel_width" height="$panel_height" rx="6"/>

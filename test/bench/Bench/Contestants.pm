@@ -14,7 +14,8 @@ A contestant is
 
   { name => 'zklock', pids => [ ... ], run => sub { my ($seconds) = @_; ... return \%outcome } }
 
-C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes that speak to ZooKeeper, whose processor time counts. The outcome has
+C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes
+that speak to ZooKeeper, whose processor time counts. The outcome has
 C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
 in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
 take the place of what is calculated. A job has
@@ -99,7 +100,10 @@ sub dblink
 {
 	my ($stage, %job) = @_;
 	return () unless $stage->has_dblink;
-	my $call = sub { return "SELECT * FROM dblink('central', format('SELECT $_[0](%s)', hashtext(\$1))) AS answer (text text)"; };
+	my $call = sub {
+		my ($function) = @_;
+		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
+	};
 	return _sql('dblink, pg_advisory_lock', $stage, [],
 		sub {
 			$stage->server('a')->value('CREATE EXTENSION IF NOT EXISTS dblink');
@@ -120,8 +124,12 @@ sub _clients
 		pids => [ map { $_->pid } @peers ],
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together(_lead(%job), $seconds,
-					map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers));
+			my @requests = map { [
+					$peers[$_], 'run',
+					sessions => $share[$_],
+					path     => $job{path},
+					think    => $job{think} || 0 ] } 0 .. $#peers;
+			return outcome($stage->together(_lead(%job), $seconds, @requests));
 		} };
 }
 

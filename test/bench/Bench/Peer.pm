@@ -17,8 +17,8 @@ Bench::Peer - a load generator, as a process that answers requests
   my @results = Bench::Peer->together($lead, $seconds, [ $java1, 'run', ... ], [ $java2, 'run', ... ]);
 
 C<together> begins all requests at the same moment, and adds to each the arguments C<begin>, C<from> and
-C<end>: what happens in the first C<$lead> seconds does not count. See load.h for the form of the requests. Each of the programs begins with a
-description of its own. They are compiled when they are first used.
+C<end>: what happens in the first C<$lead> seconds does not count. See load.h for the form of the requests. Each of
+the programs begins with a description of its own. They are compiled when they are first used.
 
 =cut
 
@@ -55,10 +55,10 @@ sub _build
 	return $built if $built;
 	my $directory = PostgreSQL::Test::Utils::tempdir('load');
 	my @gcc       = ('gcc', '-O2', '-I/usr/include/zookeeper', '-I' . _pg_config('includedir'));
-	foreach my $program ([ sql_load => '-L' . _pg_config('libdir'), '-lpq' ], [ zk_load => '-lzookeeper_mt', '-lpthread' ])
+	my %libraries = (sql_load => [ '-L' . _pg_config('libdir'), '-lpq' ], zk_load => [qw(-lzookeeper_mt -lpthread)]);
+	foreach my $name (sort keys %libraries)
 	{
-		my ($name, @libraries) = @$program;
-		system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @libraries) == 0
+		system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @{ $libraries{$name} }) == 0
 		  or croak "cannot compile $name.c";
 	}
 	return $built = $directory;
@@ -95,8 +95,18 @@ sub _connected
 }
 
 sub sql { my ($class) = @_; return $class->_start('sql_load', _build() . '/sql_load'); }
-sub c { my ($class, $hosts) = @_; return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts); }
-sub kazoo { my ($class, $hosts) = @_; return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
+
+sub c
+{
+	my ($class, $hosts) = @_;
+	return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts);
+}
+
+sub kazoo
+{
+	my ($class, $hosts) = @_;
+	return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts);
+}
 
 sub curator
 {

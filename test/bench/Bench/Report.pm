@@ -52,7 +52,8 @@ sub new
 sub _tables
 {
 	my ($self, $measure) = @_;
-	return grep { $_->[1]->rows } map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
+	my @tables = map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
+	return grep { $_->[1]->rows } @tables;
 }
 
 # The lines of a chart: each contestant's medians, over the numbers that the cases begin with
@@ -101,7 +102,8 @@ sub _idle
 {
 	my ($self) = @_;
 	my @idle = @{ $self->{idle} };
-	my $text = 'Before the run and after it, ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle) . ' of the processors\' time was idle.';
+	my $text = 'Of the processors\' time ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle)
+	  . ' was idle before the run and after it.';
 	$text .= ' **Others were at work on the machine: this run says little.**' if grep { $_ < $quiet } @idle;
 	return $text;
 }
@@ -132,8 +134,9 @@ sub text
 		}
 	}
 	$text .= "$_->{measure}, $_->{place} FAILED: $_->{why}\n" foreach @{ $self->{failed} };
-	$text .= sprintf("%-80s %-9s %-15s %8s\n", qw(target ZooKeeper limit median));
-	$text .= sprintf("%-80s %-9s %-15s %8.2f  %s\n", @{$_}{qw(text place limit value)}, $_->{reached} ? 'reached' : 'MISSED')
+	my $format = "%-80s %-9s %-13s %-24s %s\n";
+	$text .= sprintf($format, 'target', 'ZooKeeper', 'limit', 'median of the rounds', '');
+	$text .= sprintf($format, @{$_}{qw(text place limit)}, Bench::Targets::figure($_), $_->{reached} ? 'reached' : 'MISSED')
 	  foreach Bench::Targets::results(@{ $self->{series} });
 	return $text;
 }
@@ -158,8 +161,8 @@ sub markdown
 	  . "## How it is measured\n\n" . _method($self) . "\n"
 	  . "## What is to be reached\n\n" . Bench::Targets::markdown(@{ $self->{series} }) . "\n"
 	  . join('', map { $self->_section($_) } @{ $self->{measures} });
-	$text .= "## What failed\n\n" . join('', map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} })
-	  if @{ $self->{failed} };
+	my @failed = map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} };
+	$text .= join('', "## What failed\n\n", @failed) if @failed;
 	return $text =~ s/\n+\z/\n/r;
 }
 

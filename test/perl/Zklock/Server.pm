@@ -49,6 +49,7 @@ creates the extension in database postgres and waits until C<zk_session> says
   conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   stage            root of another uninstalled build than that of ZKLOCK_STAGE
+  environment      { NAME => 'value' } for the server
   max_connections  default 100
   preload          0: without shared_preload_libraries
   extension        0: no CREATE EXTENSION
@@ -316,6 +317,7 @@ foreach my $method (qw(start stop restart kill9))
 		my $self = shift;
 		$self->_drop_monitor;
 		# A sanitizer's library must be there before all others, in the server alone.
+		local @ENV{ keys %{ $self->{opt}{environment} || {} } } = values %{ $self->{opt}{environment} || {} };
 		local $ENV{LD_PRELOAD} = ($ENV{ZKLOCK_PRELOAD} || '') =~ s/STAGE/$ENV{ZKLOCK_STAGE}/r;
 		return $self->{node}->$method(@_);
 	};

@@ -33,7 +33,8 @@ sub _contestant
 		name    => $name,
 		prepare => sub { $stage->sessions(a => 1) },
 		run     => sub {
-			my $time = $stage->sql->call('time', name => 'a', index => 0, sql => "SELECT count($call) FROM generate_series(1, $calls)");
+			my $time = $stage->sql->call('time', name => 'a', index => 0,
+				sql => "SELECT count($call) FROM generate_series(1, $calls)");
 			return { durations => [ $time / $calls ], acquisitions => $calls, seconds => $time / 1e6 };
 		} };
 }
