@@ -20,6 +20,7 @@
 #include "queue/queue.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
+#include "queue/run_owner.h"
 #include "queue/session.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
@@ -120,6 +121,11 @@ queue_attend(void)
 		{
 			contender_check(c);
 			contender_downgrade(c);
+		}
+		else if (state == CONTENDER_QUEUED && c->run && contender_wants_owner(c))
+		{
+			c->run->owner_wanted = true;
+			run_owner_read(c->run);
 		}
 	}
 }

@@ -102,6 +102,7 @@ zklock_shmem_startup(void)
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;
+	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
 	verdicts = &shared->verdicts;
