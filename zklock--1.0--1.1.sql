@@ -309,7 +309,8 @@ CREATE FUNCTION zk_all_locks(
 	OUT granted_at timestamptz,
 	OUT blocked_by_pid integer,
 	OUT blocked_by_node text,
-	OUT expires_at timestamptz)
+	OUT expires_at timestamptz,
+	OUT blocked_by_owner text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_all_locks'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -318,8 +319,10 @@ COMMENT ON FUNCTION zk_all_locks() IS
 
 CREATE OR REPLACE VIEW zk_locks AS
 	SELECT pid, datname, path, kind, mode, scope, state, granted, count, node, fencing_token, wait_start,
-		granted_at, blocked_by_pid, blocked_by_node, expires_at
+		granted_at, blocked_by_pid, blocked_by_node, expires_at, blocked_by_owner
 	FROM zk_all_locks();
+COMMENT ON COLUMN zk_locks.blocked_by_owner IS
+'whose blocked_by_node is: a process of another server, or what the client has written; read when a wait lasts';
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
 
 /*
@@ -367,3 +370,52 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
 REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;
+
+/*
+ * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,
+ * but for zk_xact_queue_take().
+ */
+CREATE FUNCTION zk_queue_offer(path text, data bytea)
+RETURNS text
+AS 'MODULE_PATHNAME', 'zk_queue_offer'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_offer(text, bytea) IS
+'add an element at the end of a ZooKeeper queue; returns its name';
+REVOKE ALL ON FUNCTION zk_queue_offer(text, bytea) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_element(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_element'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_element(text) IS
+'the first element of a ZooKeeper queue, which stays there; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_element(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_remove(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_remove'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_remove(text) IS
+'remove the first element of a ZooKeeper queue; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_remove(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_take(path text, timeout interval DEFAULT NULL)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_take(text, interval) IS
+'remove the first element of a ZooKeeper queue, waiting for one; NULL if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_queue_take(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_xact_queue_take(
+	path text,
+	timeout interval DEFAULT NULL,
+	OUT element text,
+	OUT data bytea,
+	OUT token bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_xact_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_queue_take(text, interval) IS
+'take the first element of a ZooKeeper queue, which goes when the transaction commits and otherwise stays';
+REVOKE ALL ON FUNCTION zk_xact_queue_take(text, interval) FROM PUBLIC;

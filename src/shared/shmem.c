@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "shared/election.h"
+#include "shared/element.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
@@ -21,12 +22,14 @@
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
+#include "shared/verdict.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
+#define VERDICT_TRANCHE "zklock_verdict"
 #define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
@@ -35,6 +38,8 @@ typedef struct ZklockShared
 	LeaseTimes	  lease;
 	SharedSession session;
 	ErrandPool	  errands;
+	Verdicts	  verdicts;
+	ElementPool	  elements;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
@@ -60,6 +65,7 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 	stats_request();
 }
@@ -81,6 +87,7 @@ zklock_shmem_startup(void)
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
 		errand_init(&shared->errands);
+		element_init(&shared->elements);
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
@@ -95,8 +102,12 @@ zklock_shmem_startup(void)
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;
+	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
+	verdicts = &shared->verdicts;
+	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
+	element_pool = &shared->elements;
 	entry_pool = &shared->entries;
 
 	/* Apart, since it has as many slots as there are processes */

@@ -215,7 +215,7 @@ static Call *
 new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,
 		 void *arg)
 {
-	Call *call = zk_call_new(kind, owner, path, data);
+	Call *call = zk_call_new(kind, owner, path, data, data ? (int) strlen(data) : 0);
 
 	call->handler = handler;
 	call->arg = arg;
@@ -267,10 +267,14 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				first or second.  The answer does not tell the sequence.
  * zk_set()		replaces a node's data if they have that version, or any with
  *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
+ * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
+ *				its receipt, both or none.  Both have the same czxid.
+ * zk_delete_both() deletes two nodes in this order, both or none.
  * zk_get()		reads a node's Stat, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
+ * zk_fetch()	reads all of a node's data, and its Stat.
  * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
@@ -296,7 +300,19 @@ zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
 	call->node_kind = kind;
-	call->replaced = pstrdup(replaced);
+	call->other = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_append(int owner, const char *path, const char *data, int length, const char *receipt,
+		  ZkReplyHandler handler, void *arg)
+{
+	Call *call = zk_call_new(CALL_APPEND, owner, path, data, length);
+
+	call->handler = handler;
+	call->arg = arg;
+	call->other = pstrdup(receipt);
 	submit_call(call);
 }
 
@@ -313,6 +329,15 @@ void
 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_DELETE, owner, path, handler, arg);
+}
+
+void
+zk_delete_both(int owner, const char *first, const char *second, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_DELETE_BOTH, owner, first, NULL, handler, arg);
+
+	call->other = pstrdup(second);
+	submit_call(call);
 }
 
 void
@@ -337,6 +362,12 @@ void
 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_READ, owner, path, handler, arg);
+}
+
+void
+zk_fetch(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_FETCH, owner, path, handler, arg);
 }
 
 void
@@ -440,6 +471,7 @@ zk_calls_answer(const Event *answer)
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
+		bool  has_data = call->kind == CALL_READ || call->kind == CALL_FETCH;
 
 		if (call->number != answer->number)
 			continue;
@@ -466,8 +498,8 @@ zk_calls_answer(const Event *answer)
 		reply.version = answer->stat.version;
 		reply.child_count = answer->stat.child_count;
 		reply.child_changes = answer->stat.child_changes;
-		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
-		reply.data = call->kind == CALL_READ ? answer->text : NULL;
+		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
+		reply.data = has_data ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);
