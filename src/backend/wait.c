@@ -92,7 +92,8 @@ typedef struct Answer
 	bool			 lease_holds;
 	ContenderState	 state;
 	ContenderFailure failure;
-	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
+	int				 code;	  /* ZooKeeper's, for FAILURE_REFUSED */
+	uint32			 verdict; /* it is part of a deadlock; 0: not so */
 } Answer;
 
 /*
@@ -111,6 +112,7 @@ look(ContenderEntry *entry)
 	answer.state = entry->status.state;
 	answer.failure = entry->status.failure;
 	answer.code = entry->status.error_code;
+	answer.verdict = entry->status.verdict;
 	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
 	if (answer.state == CONTENDER_GRANTED && entry_is_overrun(expires_us))
@@ -213,6 +215,10 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		return;
 	deadlock_check(index);
 	wait->look_at = waited + DeadlockTimeout;
+
+	/* What this server cannot see, all of them may. */
+	if (waited >= DeadlockTimeout)
+		entry_waits_long(index);
 }
 
 /* After deadlock_timeout, zk_locks is to tell whose node is in the way. */
@@ -320,6 +326,8 @@ wait_for_decision(Wait *wait, int index)
 		answer = look(entry_at(index));
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
+		if (answer.verdict != 0)
+			deadlock_report(answer.verdict);
 		if (!wait_turn(wait, index, answer.lease_holds,
 					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
 			return false;

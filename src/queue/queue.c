@@ -115,6 +115,8 @@ queue_attend(void)
 			contender_arrive(c);
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
+		else if (state == CONTENDER_QUEUED)
+			engine.long_waits |= entry_is_long_wait(batch[i]);
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
@@ -155,6 +157,8 @@ queue_start(void)
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	adopt_entries(batch, nbatch);
+
+	engine.long_waits = true; /* for all we know */
 
 	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
 	if (lease_state() == LEASE_HOLDS)

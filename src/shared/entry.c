@@ -252,6 +252,24 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
+/*
+ * The owning backend has waited for long: the worker tells other servers, if
+ * they may have to do with that.
+ */
+void
+entry_waits_long(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			is_news;
+
+	SpinLockAcquire(&entry->mutex);
+	is_news = entry->status.state == CONTENDER_QUEUED && !entry->status.long_wait;
+	entry->status.long_wait |= is_news;
+	SpinLockRelease(&entry->mutex);
+	if (is_news)
+		entry_mark_dirty(index);
+}
+
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------
@@ -399,6 +417,42 @@ entry_lose(int index, LossReason reason, int *interrupt)
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
+}
+
+/* Has a contender waited for long, and waits on? */
+bool
+entry_is_long_wait(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			is_long;
+
+	SpinLockAcquire(&entry->mutex);
+	is_long = entry->status.state == CONTENDER_QUEUED && entry->status.long_wait;
+	SpinLockRelease(&entry->mutex);
+	return is_long;
+}
+
+/*
+ * Has the owner of an entry give up its wait, as part of a deadlock.
+ *
+ *	verdict		says why
+ *
+ * Returns false if it does not wait any more.
+ */
+bool
+entry_condemn(int index, uint32 generation, uint32 verdict)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			waits;
+
+	SpinLockAcquire(&entry->mutex);
+	waits = entry->status.state == CONTENDER_QUEUED && entry->generation == generation;
+	if (waits)
+		entry->status.verdict = verdict;
+	SpinLockRelease(&entry->mutex);
+	if (waits)
+		entry_set_owner_latch(entry);
+	return waits;
 }
 
 /*

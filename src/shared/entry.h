@@ -163,6 +163,7 @@ typedef struct EntryStatus
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
+	bool		long_wait;	  /* it has waited for deadlock_timeout */
 	bool		owner_wanted; /* it has waited long enough to be told who is in its way */
 
 	/* The worker */
@@ -175,6 +176,7 @@ typedef struct EntryStatus
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
+	uint32			 verdict; /* its wait is to be given up: see verdict.h; 0: not so */
 
 	/*
 	 * Set by the worker with a loss, or by the owning backend if it makes up for
@@ -267,6 +269,7 @@ extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
+extern void	  entry_waits_long(int index);
 extern void	  entry_want_owner(int index);
 
 /* Worker */
@@ -277,6 +280,8 @@ extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
+extern bool	  entry_is_long_wait(int index);
+extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);
 extern void	  entry_change_end(ContenderEntry *entry);

@@ -107,11 +107,12 @@ subtest 'of two readers of two servers that upgrade one has to give up' => sub {
 	my ($one, $two) = ($as[0], $bs[0]);
 	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach $one, $two;
 
-	# Its wait is not one of those in which a deadlock is looked for.
+	# Nobody looks for a deadlock: the one session does not, the other one's server not so soon.
 	$one->query("SET deadlock_timeout = '1h'");
 	queue($a, $one, 'zk_lock');
+	$two->query("SET deadlock_timeout = '100ms'");
 	my $log = $b->log_mark;
-	$two->query_start("SELECT zk_lock('$path', '3s')");
+	$two->query_start("SELECT zk_lock('$path', '600ms')");
 	$b->wait_waiting($two, $path);
 	my $waiting = $two->wait_row('blocked_by_node IS NOT NULL');
 	ok((grep { $_ eq $waiting->{blocked_by_node} } $zk->children($path)), 'zk_locks names the other\'s node');
@@ -123,7 +124,7 @@ subtest 'of two readers of two servers that upgrade one has to give up' => sub {
 	ok($one->busy, 'so that the first has to wait');
 	is($two->query("SELECT zk_unlock_shared('$path')"), 't', 'until it goes');
 	is($one->finish, 't', 'then the first is upgraded');
-	$one->query('RESET deadlock_timeout');
+	$_->query('RESET deadlock_timeout') foreach $one, $two;
 	clean();
 };
 
