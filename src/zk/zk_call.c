@@ -264,8 +264,10 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				NULL.
  * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
  *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
- *				first or second.  The answer does not tell the sequence.
- * zk_get()		reads a node's Stat, setting a data watch if it exists.
+ *				first or second.  The answer does not tell the sequence.  If
+ *				ZK_NOTICED, the other one is changed in between: it is of that
+ *				that watches of it tell, and not of the deletion.
+ * zk_get()		reads a node's Stat and data, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
@@ -289,11 +291,12 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 
 void
 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
-			const char *replaced, ZkReplyHandler handler, void *arg)
+			const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
 	call->node_kind = kind;
+	call->notice = notice;
 	call->replaced = pstrdup(replaced);
 	submit_call(call);
 }
@@ -451,8 +454,8 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
-		reply.data_length = call->kind == CALL_READ ? answer->text_length : answer->stat.data_length;
-		reply.data = call->kind == CALL_READ ? answer->text : NULL;
+		reply.data_length = call->kind == CALL_LOOK ? answer->stat.data_length : answer->text_length;
+		reply.data = call->kind == CALL_GET || call->kind == CALL_READ ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);

@@ -27,8 +27,8 @@ typedef struct ZkReply
 	int64		czxid;			 /* create, get, look, read */
 	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
 	int64		ctime;			 /* look: ms since 1970, by the server's clock */
-	int			data_length;	 /* look: all there are; read: in "data", bytes */
-	const char *data;			 /* read: the beginning, ZK_DATA_MAX bytes at most */
+	int			data_length;	 /* look: all there are; get, read: in "data", bytes */
+	const char *data;			 /* get, read: the beginning, ZK_DATA_MAX bytes at most */
 	int			nchildren;		 /* list */
 	char	  **children;
 } ZkReply;
@@ -42,6 +42,13 @@ typedef enum ZkNodeKind
 	ZK_CONTAINER,
 	ZK_PERSISTENT
 } ZkNodeKind;
+
+/* Do watches of a node that is replaced tell of more than its deletion? */
+typedef enum ZkNotice
+{
+	ZK_UNNOTICED,
+	ZK_NOTICED
+} ZkNotice;
 
 /* Is a read to set a watch as well? */
 typedef enum ZkWatching
@@ -89,6 +96,7 @@ typedef struct Call
 	char		  *path;
 	char		  *data;	 /* may be NULL */
 	char		  *replaced; /* EXCHANGE: node to delete */
+	ZkNotice	   notice;	 /* EXCHANGE */
 } Call;
 
 extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);

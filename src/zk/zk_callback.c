@@ -100,15 +100,9 @@ zk_callback_created_followed(int code, const char *path, const struct Stat *stat
 	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
 }
 
-void
-zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
-}
-
 /* Hands on the beginning of the data; a server may say that there are -1 bytes. */
 void
-zk_callback_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
 	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
 

@@ -3,9 +3,9 @@
  *		Handing a call to the client library.
  *
  * Each kind of call in the library's terms.  A multi contains checks of nodes, or
- * an ephemeral node and a deletion; a container in one would abort the process
- * (trap 6).  Watches are set by "get" and "list" only, as "exists" would leave
- * them on missing nodes (trap 11).
+ * an ephemeral node, a change and a deletion; a container in one would abort the
+ * process (trap 6).  Watches are set by "get" and "list" only, as "exists" would
+ * leave them on missing nodes (trap 11).
  *
  * Runs in: the worker's main loop.
  *
@@ -43,12 +43,14 @@ int
 zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 {
 	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t results[2];
+	static zoo_op_result_t results[3];
+	static struct Stat	   stat;
 
 	const void				*context = zk_callback_context(call->number);
 	const struct ACL_vector *acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 	watcher_fn				 watcher = call->watch ? zk_callback_event : NULL;
-	zoo_op_t				 ops[2];
+	zoo_op_t				 ops[3];
+	int						 nops = 0;
 
 	switch (call->kind)
 	{
@@ -59,10 +61,13 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 								call->followed ? zk_callback_created_followed : zk_callback_created,
 								context);
 		case CALL_EXCHANGE:
-			zoo_create_op_init(&ops[0], call->path, call->data, (int) strlen(call->data), acls,
-							   create_mode(call->node_kind), NULL, 0);
-			zoo_delete_op_init(&ops[1], call->replaced, -1);
-			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+			zoo_create_op_init(&ops[nops++], call->path, call->data, (int) strlen(call->data),
+							   acls, create_mode(call->node_kind), NULL, 0);
+			if (call->notice == ZK_NOTICED)
+				zoo_set_op_init(&ops[nops++], call->replaced, call->data,
+								(int) strlen(call->data), -1, &stat);
+			zoo_delete_op_init(&ops[nops++], call->replaced, -1);
+			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
@@ -71,7 +76,7 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_LOOK:
 			return zoo_aexists(handle, call->path, 0, zk_callback_stat, context);
 		case CALL_READ:
-			return zoo_aget(handle, call->path, 0, zk_callback_content, context);
+			return zoo_aget(handle, call->path, 0, zk_callback_data, context);
 		case CALL_LIST:
 			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
 									  zk_callback_children, context);
