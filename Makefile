@@ -49,7 +49,7 @@ PG_CPPFLAGS = -I$(srcdir)/src
 # In PostgreSQL's processes a name that is exported belongs to all libraries: only what the
 # server looks up is (PGDLLEXPORT).
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
-SHLIB_LINK = -lzookeeper_mt -lpthread
+SHLIB_LINK = -lzookeeper_mt -lpthread -ldl
 
 # The last commit of the version before this one: upgrades are tested with its build.
 PREVIOUS = 5b7d8aedb04da050f522f06588529f7eac646b79
@@ -100,7 +100,7 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
 comma = ,
 run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON) \
-	ZKLOCK_PREVIOUS_STAGE=$(PREVIOUS_STAGE)
+	ZKLOCK_PREVIOUS_STAGE=$(PREVIOUS_STAGE) ZKLOCK_TLS_CLIENT=$(BUILD)/tls
 
 demo demo-shell:
 	@test/install-deps build demo
@@ -127,9 +127,13 @@ $(PREVIOUS_STAGE):
 	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no all && \
 	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no install DESTDIR=$@.new >/dev/null && mv $@.new $@
 
+# ZooKeeper's client library with TLS, made once
+tls-client:
+	@test/tls-client $(BUILD)/tls
+
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage previous-stage unit-test
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage previous-stage tls-client unit-test
 	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
@@ -154,7 +158,8 @@ bench:
 	@test/install-deps build demo test bench
 	@$(MAKE) --no-print-directory stage
 	@mkdir -p $(BENCH) && rm -f $(BENCH)/rounds.json
-	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
+	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
+		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
 		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
 		test/run-tap test/bench/bench.pl || status=$$?; \
@@ -236,6 +241,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage previous-stage test unit-test nemesis mutants bench test-asan lint \
+.PHONY: demo demo-shell stage fault-stage previous-stage tls-client test unit-test nemesis mutants bench test-asan lint \
 	format-check warnings storeys fault-check cppcheck dist dist-test \
 	deb deb-test fuzz fuzz-answers format

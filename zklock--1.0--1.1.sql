@@ -323,6 +323,41 @@ CREATE OR REPLACE VIEW zk_locks AS
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
 
 /*
+ * Claims of slots.  Each is load on a service others depend on, and nobody else
+ * can claim the slot any more: nobody may by default.
+ */
+CREATE FUNCTION zk_claim(path text, slot timestamptz)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim(text, timestamptz) IS
+'claim a slot, once for all servers: true if it is later than the last slot claimed on the path; not undone by a rollback';
+
+CREATE FUNCTION zk_claims(
+	path text,
+	OUT slot timestamptz,
+	OUT claimed_at timestamptz,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_claims'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION zk_claims(text) IS
+'the last slot claimed on a path, by whom and when';
+
+CREATE FUNCTION zk_claim_reset(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim_reset(text) IS
+'have a path forget which slot was claimed last; for superusers';
+
+REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_claims(text), zk_claim_reset(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_claims(text) TO pg_monitor;
+
+/*
  * The way out at 3 a.m.
  */
 CREATE FUNCTION zk_break_lock(path text, node text)

@@ -15,6 +15,7 @@
 #include "backend/display.h"
 #include "compat.h"
 #include "shared/clock.h"
+#include "shared/settings.h"
 #include "storage/ipc.h"
 #include "zk/zk_error.h"
 
@@ -59,6 +60,8 @@ take_answer(const Errand *errand, dsm_segment *segment, Question *question)
 {
 	question->czxid = errand->czxid;
 	question->owner = errand->owner;
+	question->written_at = errand->written_at;
+	question->code = errand->code;
 	if (segment && errand->outcome == ERRAND_OK)
 	{
 		question->answer_length = errand->answer_length;
@@ -70,8 +73,10 @@ take_answer(const Errand *errand, dsm_segment *segment, Question *question)
 }
 
 static void
-report_refused(const Question *question, int code)
+report_refused(const Question *question)
 {
+	int code = question->code;
+
 	ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
 														 : ERRCODE_SYSTEM_ERROR),
 					errmsg("cannot access ZooKeeper node \"%s\"", display_path(question->path)),
@@ -89,7 +94,6 @@ backend_ask(Question *question)
 	dsm_segment *volatile segment = NULL;
 	Errand				  *errand;
 	volatile ErrandOutcome outcome = ERRAND_UNREACHABLE;
-	volatile int		   code = 0;
 
 	Assert(question->payload_length <= ERRAND_MAX_PAYLOAD);
 	question->answer = NULL;
@@ -105,6 +109,8 @@ backend_ask(Question *question)
 			memcpy(dsm_segment_address(segment), question->payload, question->payload_length);
 		errand->kind = question->kind;
 		errand->recipe = question->recipe;
+		errand->parent_nodes = zklock_parent_nodes;
+		errand->doubt = DOUBT_NONE;
 		strlcpy(errand->path, question->path, sizeof(errand->path));
 		errand->czxid = question->czxid;
 		errand->owner = question->owner;
@@ -115,7 +121,6 @@ backend_ask(Question *question)
 		if (wait_for_answer(errand))
 		{
 			outcome = take_answer(errand, segment, question);
-			code = errand->code;
 		}
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
@@ -132,7 +137,7 @@ backend_ask(Question *question)
 					 errdetail("The worker has no connection to ZooKeeper, or lost it.")));
 			break;
 		case ERRAND_REFUSED:
-			report_refused(question, code);
+			report_refused(question);
 			break;
 		case ERRAND_TOO_LONG:
 			ereport(ERROR,

@@ -51,6 +51,38 @@ display_utf8(const char *utf8)
 	return escaped.data;
 }
 
+/*
+ * Text that anybody may have written, of len bytes that may be any, or NULL if it
+ * cannot be shown: it is none in UTF-8, or has control characters, those from
+ * U+0080 on included.
+ */
+char *
+display_foreign(const char *text, int len)
+{
+	if (len == 0 || !pg_verify_mbstr(PG_UTF8, text, len, true))
+		return NULL;
+	for (int i = 0; i < len; i++)
+	{
+		unsigned char c = text[i];
+
+		if (c < 0x20 || c == 0x7F || (c == 0xC2 && (unsigned char) text[i + 1] < 0xA0))
+			return NULL;
+	}
+	return display_utf8(pnstrdup(text, len));
+}
+
+/* A time of ZooKeeper's, ms since 1970, which may be any.  Returns false if it is none of ours. */
+bool
+display_time(int64 ms, TimestampTz *time)
+{
+	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+
+	if (ms <= 0 || ms >= PG_INT64_MAX / 1000 || !IS_VALID_TIMESTAMP((ms - epoch) * 1000))
+		return false;
+	*time = (ms - epoch) * 1000;
+	return true;
+}
+
 /* Why the lock of an entry of ours was lost, for a DETAIL. */
 const char *
 display_loss(int index)

@@ -198,7 +198,7 @@ undo(const LockTarget *targets, int n, LockScope scope)
 static void
 check_still_held(const LockSet *set)
 {
-	for (int i = 0; i < set->n - 1; i++)
+	for (int i = 0; i < set->n; i++)
 	{
 		const LockHold *lock = lock_table_find(set->targets[i].path, set->targets[i].mode);
 

@@ -88,6 +88,14 @@ typedef enum ContenderPlace
 	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
 } ContenderPlace;
 
+/* Is the path in use for claims?  Only a listing that shows data raises the question. */
+typedef enum PathUse
+{
+	PATH_USE_OPEN, /* no data, as far as is known */
+	PATH_USE_ASKED,
+	PATH_USE_OTHER /* the data are no claim's */
+} PathUse;
+
 /* Why the path's missing nodes could not be created; parents.c. */
 typedef struct ParentsRefusal
 {
@@ -117,6 +125,7 @@ typedef struct Path
 	int			   lists_sent; /* number of the last listing sent ... */
 	int			   lists_done; /* ... of the last one answered ... */
 	int			   lists_told; /* ... and of the last whose answer told the children */
+	PathUse		   use;
 	WatchState	   child_watch;
 	int			   nforeign; /* known contenders of other clients */
 	Foreigner	  *foreign;

@@ -15,6 +15,7 @@
 
 #include "queue/contender.h"
 #include "queue/listing.h"
+#include "queue/path_use.h"
 #include "queue/report.h"
 #include "queue/run.h"
 #include "queue/watch.h"
@@ -176,6 +177,7 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
 		path->lists_told = path->lists_done;
+		path_use_look(path, reply);
 		apply_listing(path, reply);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)

@@ -26,6 +26,8 @@
  * would be harmed.  Of locks, this server's own nodes do not count, as they
  * tell nothing about others; and a session that holds a lock on the parent is
  * trusted to know what belongs below it.  That is how zk_lock_tree() comes down.
+ * The parent of a semaphore's own nodes is listed as well: it must not be the
+ * path of claims, whose record it would show (path_use.c).
  *
  * All this is asked for by one session at a time, the one whose turn it is
  * when each step is made.
@@ -39,6 +41,7 @@
 #include "queue/contender.h"
 #include "queue/parents.h"
 #include "queue/run.h"
+#include "recipes/claim_record.h"
 #include "recipes/neighbour.h"
 
 /* So often it is tried in a row before we give up. */
@@ -205,11 +208,21 @@ session_holds(const Run *run, const char *name)
 	return false;
 }
 
+/* Is it one of the two nodes that a semaphore has, of the semaphore that is asked for? */
+static bool
+is_semaphore_part(const Run *run, const char *parent, const char *name)
+{
+	EntryKind kind = entry_of(run_head(run))->request.kind;
+
+	return (kind == CONTENDER_TURN || kind == CONTENDER_PERMIT) &&
+		   strlen(parent) + 1 + strlen(name) == strlen(run->path->path);
+}
+
 /* Must the parent be looked at before a node is created there? */
 static bool
 may_do_harm(const Run *run, const char *parent, const char *name)
 {
-	return neighbour_disturbs_semaphore(parent) ||
+	return is_semaphore_part(run, parent, name) || neighbour_disturbs_semaphore(parent) ||
 		   (neighbour_disturbs_lock(name) && !session_holds(run, parent));
 }
 
@@ -234,6 +247,25 @@ does_harm(const Run *run, const char *parent, const char *name, const ZkReply *r
 	return harmful;
 }
 
+/* The parent of a semaphore's nodes, whose data may be a claim's */
+static void
+on_parent_read(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	ClaimRecord record;
+
+	path_mark(path);
+	path->calls--;
+	path->parents_pending--;
+	if (reply->outcome == ZK_UNKNOWN)
+		return;
+	if (reply->outcome == ZK_OK &&
+		claim_record_read(reply->data ? reply->data : "", reply->data_length, &record))
+		refuse(path, FAILURE_OTHER_RECIPE, 0);
+	else
+		descend(path, missing_name(path) - 1 - path->path);
+}
+
 /* The parent of what is to be created, listed to see whom that might harm */
 static void
 on_looked(void *arg, const ZkReply *reply)
@@ -256,6 +288,13 @@ on_looked(void *arg, const ZkReply *reply)
 		/* What we may not see is no reason to refuse. */
 		if (reply->outcome == ZK_OK && does_harm(run, parent, missing, reply))
 			refuse(path, FAILURE_HARMFUL, 0);
+		else if (reply->outcome == ZK_OK && is_semaphore_part(run, parent, missing) &&
+				 reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
+		{
+			path->calls++;
+			path->parents_pending++;
+			zk_read(run_owner(run), parent, on_parent_read, path);
+		}
 		else
 			descend(path, name - 1 - path->path);
 		pfree(parent);

@@ -63,6 +63,7 @@
 #include "queue/contender.h"
 #include "queue/listing.h"
 #include "queue/path.h"
+#include "queue/path_use.h"
 #include "queue/run.h"
 #include "queue/run_pump.h"
 #include "queue/watch.h"
@@ -168,6 +169,8 @@ path_place_arrivals(Path *path)
 {
 	dlist_mutable_iter iter;
 
+	if (!path_use_is_known(path))
+		return;
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);

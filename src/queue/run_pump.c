@@ -18,6 +18,7 @@
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/listing.h"
+#include "queue/path_use.h"
 #include "queue/probe.h"
 #include "queue/replace.h"
 #include "queue/run.h"
@@ -322,7 +323,7 @@ run_serve(Run *run)
 		run_list(run);
 		return;
 	}
-	if (run->state == RUN_CREATED)
+	if (run->state == RUN_CREATED && path_use_is_known(run->path))
 		run_evaluate(run);
 	watch_own(run);
 	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)

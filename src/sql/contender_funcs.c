@@ -103,17 +103,10 @@ set(Row *row, Column column, Datum value)
 static void
 set_text(Row *row, Column column, const char *text, int len)
 {
-	if (len == 0 || !pg_verify_mbstr(PG_UTF8, text, len, true))
-		return;
-	for (int i = 0; i < len; i++)
-	{
-		unsigned char c = text[i];
+	char *shown = display_foreign(text, len);
 
-		/* Control characters, those from U+0080 on included */
-		if (c < 0x20 || c == 0x7F || (c == 0xC2 && (unsigned char) text[i + 1] < 0xA0))
-			return;
-	}
-	set(row, column, CStringGetTextDatum(display_utf8(pnstrdup(text, len))));
+	if (shown)
+		set(row, column, CStringGetTextDatum(shown));
 }
 
 /* Shows whom the data names; true if that is a session of zklock. */
@@ -143,10 +136,10 @@ show_data(Row *row, const ErrandNode *node)
 static void
 show_created(Row *row, int64 ctime)
 {
-	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+	TimestampTz time;
 
-	if (ctime > 0 && ctime < PG_INT64_MAX / 1000 && IS_VALID_TIMESTAMP((ctime - epoch) * 1000))
-		set(row, COLUMN_CREATED, TimestampTzGetDatum((ctime - epoch) * 1000));
+	if (display_time(ctime, &time))
+		set(row, COLUMN_CREATED, TimestampTzGetDatum(time));
 }
 
 /* By node, and for each first what it stands for: who holds, then who came first. */

@@ -58,7 +58,7 @@
 #include "zk/zk_client.h"
 
 /* Pause before a candidacy that was refused is tried again. */
-#define STAND_AGAIN_MS 5000
+#define STAND_AGAIN_MS 2000
 
 /* How often it is looked whether a standby has been promoted, or a commit has ended. */
 #define LOOK_FOR_PROMOTION_MS 1000

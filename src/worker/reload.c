@@ -5,8 +5,8 @@
  * A typo in a setting must not cost a healthy session, and its locks.  So changed
  * settings are not taken up before it is known that they work:
  *
- *	in force	the file with the credentials can be used, and if servers or
- *				credentials differ, a trial (zk_trial.c) stands beside the session
+ *	in force	the files with credentials, and those for TLS, can be used, and if servers,
+ *				credentials or TLS differ, a trial (zk_trial.c) stands beside the session
  *				that goes on: a server answers, and takes the credentials
  *	ours		in the trial a node of ours is found, by its path and the session
  *				that owns it, and may be read: ensemble and chroot are the same,
@@ -260,16 +260,28 @@ refuse(const char *fault, const char *secret)
 	pfree(message);
 }
 
-/* Tries the settings that are wanted, if the credentials can be read. */
+/* Tries the settings that are wanted, if credentials and the files for TLS can be used. */
 static void
 begin_trial(void)
 {
 	ZkClientConfig config = {.servers = wanted_servers};
 	const char	  *fault = NULL;
+	char		  *tls_fault = NULL;
+	const char	  *culprit = NULL;
 
+	if (wanted.tls)
+	{
+		config.tls = ZK_TLS_TRIED;
+		tls_fault = session_settings_load_tls(&wanted, ZK_TLS_TRIED, &culprit);
+	}
 	if (wanted.auth_file[0] != '\0')
 		fault = session_settings_read_credentials(wanted.auth_file, &config);
-	if (fault)
+	if (tls_fault)
+	{
+		refuse(tls_fault, culprit);
+		pfree(tls_fault);
+	}
+	else if (fault)
 	{
 		char *message = psprintf("could not use \"zklock.auth_file\": %s", fault);
 
@@ -375,6 +387,15 @@ take_up_tick_time(void)
 	session_settings_take_up_tick_time(wanted.tick_time);
 }
 
+static bool
+same_tls(const SessionSettings *a, const SessionSettings *b)
+{
+	return a->tls == b->tls && (!a->tls || (strcmp(a->tls_ca_file, b->tls_ca_file) == 0 &&
+											strcmp(a->tls_cert_file, b->tls_cert_file) == 0 &&
+											strcmp(a->tls_key_file, b->tls_key_file) == 0 &&
+											a->tls_fingerprint == b->tls_fingerprint));
+}
+
 /* Compares the settings that are set with those in use, and begins to take them up. */
 void
 worker_reload_begin(void)
@@ -388,7 +409,7 @@ worker_reload_begin(void)
 	take_up_tick_time();
 
 	same_server = strcmp(wanted.servers, used->servers) == 0 &&
-				  strcmp(wanted.auth_file, used->auth_file) == 0;
+				  strcmp(wanted.auth_file, used->auth_file) == 0 && same_tls(&wanted, used);
 	if (same_server && wanted.session_timeout == used->session_timeout)
 		session_settings_take_up_acl(wanted.acl);
 	else if (session_status_id() == 0 ||

@@ -199,7 +199,8 @@ open_handle(void)
 		credentials = session_former_configure(&config);
 	else
 		credentials = configure_own(&config);
-	is_open = (session_settings_configure(&config, credentials) || session_former_exists()) &&
+	is_open = session_settings_configure_tls(&config) &&
+			  (session_settings_configure(&config, credentials) || session_former_exists()) &&
 			  zk_client_open(&config);
 	explicit_bzero(&config, sizeof(config));
 	if (is_open)

@@ -22,6 +22,7 @@
 #include "worker/session_settings.h"
 #include "worker/session_status.h"
 #include "zk/zk_client.h"
+#include "zk/zk_tls.h"
 
 static SessionSettings *used;	 /* in shared memory */
 static ConnectString	servers; /* used->servers, parsed */
@@ -45,6 +46,13 @@ session_settings_read(SessionSettings *settings)
 	settings->known = true;
 	strlcpy(settings->servers, zklock_servers, sizeof(settings->servers));
 	strlcpy(settings->auth_file, zklock_auth_file, sizeof(settings->auth_file));
+	settings->tls = zklock_tls;
+	strlcpy(settings->tls_ca_file, zklock_tls_ca_file, sizeof(settings->tls_ca_file));
+	strlcpy(settings->tls_cert_file, zklock_tls_cert_file, sizeof(settings->tls_cert_file));
+	strlcpy(settings->tls_key_file, zklock_tls_key_file, sizeof(settings->tls_key_file));
+	if (settings->tls)
+		settings->tls_fingerprint = zk_tls_fingerprint(
+			&(ZkTlsNames){settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file});
 	settings->session_timeout = zklock_session_timeout;
 	settings->tick_time = zklock_tick_time;
 	settings->acl = zklock_acl;
@@ -171,7 +179,41 @@ session_settings_read_credentials(const char *name, ZkClientConfig *config)
 }
 
 /*
- * Fills in the configuration of a handle, but for the session.  Returns false,
+ * Reads and checks the files that settings name for TLS; see zk_tls_load().
+ */
+char *
+session_settings_load_tls(const SessionSettings *settings, ZkTls set, const char **culprit)
+{
+	ZkTlsNames names = {settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file};
+
+	return zk_tls_load(set, &names, culprit);
+}
+
+/*
+ * Fills in whether TLS is to be used.  Returns false, having recorded why, if it
+ * is and cannot.
+ */
+bool
+session_settings_configure_tls(ZkClientConfig *config)
+{
+	const char *culprit;
+	char	   *fault;
+
+	if (!used->tls)
+		return true;
+	config->tls = ZK_TLS_USED;
+	fault = session_settings_load_tls(used, ZK_TLS_USED, &culprit);
+	if (fault == NULL)
+		return true;
+	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg("%s", fault),
+				  culprit ? errdetail("The file is \"%s\".", culprit) : 0));
+	session_status_set_error(fault);
+	pfree(fault);
+	return false;
+}
+
+/*
+ * Fills in the configuration of a handle, but for the session and TLS.  Returns false,
  * having recorded why, if the credentials cannot be used.
  */
 bool

@@ -34,7 +34,9 @@ extern const SessionSettings *session_settings_used(void);
 extern const char			 *session_settings_chroot(void);
 extern bool					  session_settings_have_credentials(void);
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
+extern bool session_settings_configure_tls(ZkClientConfig *config);
 
 extern const char *session_settings_read_credentials(const char *name, ZkClientConfig *config);
+extern char *session_settings_load_tls(const SessionSettings *settings, ZkTls set, const char **culprit);
 
 #endif /* ZKLOCK_SESSION_SETTINGS_H */

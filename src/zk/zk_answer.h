@@ -24,7 +24,11 @@ typedef struct AnswerStat
 	int64_t mzxid;
 	int64_t ephemeral_owner;
 	int64_t ctime;		 /* ms since 1970, by the server's clock */
+	int64_t mtime;		 /* likewise */
+	int32_t version;	 /* of the data */
 	int32_t data_length; /* bytes */
+	int32_t child_count;
+	int32_t child_changes; /* children created and deleted so far */
 } AnswerStat;
 
 /* Each returns NULL if all is well, else the fault as a sentence (constant). */

@@ -12,6 +12,10 @@
  * What is a server's tickTime?  "conf" tells, one of the four-letter commands,
  * where the administrator has allowed it.
  *
+ * Why does TLS fail?  The library says only that it does.  So we shake hands
+ * beside it.  A server that refuses our certificate may say so after that, hence
+ * the question to it, a four-letter command that it may well refuse.
+ *
  * Each question is asked in a thread of its own, which may wait, and ends with
  * EVENT_ASKED.
  *
@@ -32,6 +36,7 @@
 #include "zk/zk_ask.h"
 #include "zk/zk_event.h"
 #include "zk/zk_thread.h"
+#include "zk/zk_tls_stream.h"
 
 #define ANSWER_MS 3000 /* for each server, in all */
 #define CONF_SIZE 8192
@@ -40,12 +45,29 @@
 #define REQUEST_SIZE 49
 #define ANSWER_SIZE 40 /* without the last byte, which old servers leave out */
 
+typedef enum AskingKind
+{
+	ASKING_SESSION,	  /* does it live? */
+	ASKING_TICK_TIME, /* of "server" */
+	ASKING_TLS		  /* why does it fail? */
+} AskingKind;
+
 typedef struct Asking
 {
+	AskingKind		  kind;
 	uintptr_t		  number;
-	char			  server[ZK_SERVER_SIZE]; /* asked for its tickTime; or "" */
-	ZkSessionQuestion session;
+	char			  server[ZK_SERVER_SIZE];
+	ZkSessionQuestion session; /* of TLS, servers and files only */
 } Asking;
+
+/* A connection, with TLS or without */
+typedef struct Line
+{
+	int		  sock;
+	ZkTls	  tls;
+	TlsStream stream;
+	int64	  until; /* ms */
+} Line;
 
 /* ------------------------------------------------------------------------
  * Threads of our own
@@ -92,28 +114,62 @@ connect_to(const char *server, int64 until)
 	return sock;
 }
 
+static bool
+line_open(Line *line, const char *server, ZkTls tls)
+{
+	*line = (Line){.tls = tls, .until = zklock_now_ms() + ANSWER_MS};
+	line->sock = connect_to(server, line->until);
+	return line->sock >= 0 &&
+		   (tls == ZK_TLS_OFF || zk_tls_stream_open(&line->stream, tls, line->sock, line->until));
+}
+
+static bool
+line_send(Line *line, const char *message, size_t len)
+{
+	if (line->tls != ZK_TLS_OFF)
+		return zk_tls_stream_send(&line->stream, message, len);
+	return send(line->sock, message, len, MSG_NOSIGNAL) == (ssize_t) len;
+}
+
+static ssize_t
+line_receive(Line *line, char *buffer, size_t size)
+{
+	if (line->tls != ZK_TLS_OFF)
+		return zk_tls_stream_receive(&line->stream, buffer, size);
+	if (!wait_until_ready(line->sock, POLLIN, line->until))
+		return -1;
+	return recv(line->sock, buffer, size, 0);
+}
+
+static void
+line_close(Line *line)
+{
+	if (line->sock < 0)
+		return;
+	if (line->tls != ZK_TLS_OFF)
+		zk_tls_stream_close(&line->stream);
+	close(line->sock);
+}
+
 /* Sends a message, and reads until the buffer is full or the server hangs up. */
 static size_t
-converse(const char *server, const char *message, size_t len, char *answer, size_t size)
+converse(const char *server, ZkTls tls, const char *message, size_t len, char *answer, size_t size)
 {
-	int64  until = zklock_now_ms() + ANSWER_MS;
-	int	   sock = connect_to(server, until);
+	Line   line;
 	size_t got = 0;
 
-	if (sock < 0)
-		return 0;
-	if (send(sock, message, len, MSG_NOSIGNAL) == (ssize_t) len)
+	if (line_open(&line, server, tls) && line_send(&line, message, len))
 	{
-		while (got < size && wait_until_ready(sock, POLLIN, until))
+		while (got < size)
 		{
-			ssize_t n = recv(sock, answer + got, size - got, 0);
+			ssize_t n = line_receive(&line, answer + got, size - got);
 
 			if (n <= 0)
 				break;
 			got += n;
 		}
 	}
-	close(sock);
+	line_close(&line);
 	return got;
 }
 
@@ -169,7 +225,8 @@ shake_hands(const char *server, const ZkSessionQuestion *question)
 	p = put_int64(p, question->id);
 	p = put_int32(p, ZKLOCK_PASSWORD_SIZE);
 	memcpy(p, question->password, ZKLOCK_PASSWORD_SIZE);
-	if (converse(server, request, sizeof(request), answer, sizeof(answer)) != sizeof(answer))
+	if (converse(server, question->tls, request, sizeof(request), answer, sizeof(answer)) !=
+		sizeof(answer))
 		return ZK_VERDICT_NONE;
 
 	/* Length, version, timeout, session, length of the password, password. */
@@ -183,29 +240,64 @@ shake_hands(const char *server, const ZkSessionQuestion *question)
 	return id == question->id ? ZK_VERDICT_LIVES : ZK_VERDICT_NONE;
 }
 
+/* Takes the next server from a list, which may end with a chroot.  False: there is none. */
+static bool
+next_server(const char **list, char *server, size_t size)
+{
+	size_t len = strcspn(*list, ",/");
+
+	if (len == 0)
+		return false;
+	strlcpy(server, *list, Min(size, len + 1));
+	*list += len + ((*list)[len] == ',');
+	return true;
+}
+
 /* Asks one server after the other until one knows. */
 static ZkSessionVerdict
 ask_about_session(const ZkSessionQuestion *question)
 {
-	const char		*next = question->servers;
-	size_t			 end = strcspn(question->servers, "/"); /* the chroot */
+	const char		*list = question->servers;
+	char			 server[ZK_SERVER_SIZE];
 	ZkSessionVerdict verdict = ZK_VERDICT_NONE;
 
-	while (verdict == ZK_VERDICT_NONE && (size_t) (next - question->servers) < end)
-	{
-		char   server[ZK_SERVER_SIZE];
-		size_t len = strcspn(next, ",/");
-
-		strlcpy(server, next, Min(sizeof(server), len + 1));
+	while (verdict == ZK_VERDICT_NONE && next_server(&list, server, sizeof(server)))
 		verdict = shake_hands(server, question);
-		next += len + 1;
-	}
 	return verdict;
+}
+
+/*
+ * Why does TLS fail?  Returns a sentence about the first server, malloc'd, or NULL
+ * if it is not TLS that fails, or not with all of them.
+ */
+static char *
+ask_about_tls(const ZkSessionQuestion *question)
+{
+	const char *list = question->servers;
+	char		server[ZK_SERVER_SIZE];
+	char		text[512] = "";
+
+	while (next_server(&list, server, sizeof(server)))
+	{
+		Line line;
+		char answer[64];
+		bool works = line_open(&line, server, question->tls) && line_send(&line, "srvr", 4) &&
+					 line_receive(&line, answer, sizeof(answer)) > 0;
+
+		/* A server that only hangs up may not like four-letter commands. */
+		if (text[0] == '\0' && line.sock >= 0)
+			snprintf(text, sizeof(text), "TLS with ZooKeeper server %s fails: %s", server,
+					 line.stream.fault);
+		line_close(&line);
+		if (works)
+			return NULL;
+	}
+	return text[0] != '\0' ? strdup(text) : NULL;
 }
 
 /* A server's tickTime, ms; 0 if it does not tell, or not what can be. */
 static int
-ask_about_tick_time(const char *server)
+ask_about_tick_time(const char *server, ZkTls tls)
 {
 	static const char key[] = "tickTime=";
 
@@ -213,7 +305,7 @@ ask_about_tick_time(const char *server)
 	const char *found;
 	long		tick_time;
 
-	answer[converse(server, "conf", 4, answer, sizeof(answer) - 1)] = '\0';
+	answer[converse(server, tls, "conf", 4, answer, sizeof(answer) - 1)] = '\0';
 	found = strstr(answer, key);
 	if (found == NULL || (found != answer && found[-1] != '\n'))
 		return 0;
@@ -228,10 +320,18 @@ asker_main(void *arg)
 	Asking *asking = arg;
 	Event	event = {.kind = EVENT_ASKED, .number = asking->number};
 
-	if (asking->server[0] != '\0')
-		event.code = ask_about_tick_time(asking->server);
-	else
-		event.code = ask_about_session(&asking->session);
+	switch (asking->kind)
+	{
+		case ASKING_SESSION:
+			event.code = ask_about_session(&asking->session);
+			break;
+		case ASKING_TICK_TIME:
+			event.code = ask_about_tick_time(asking->server, asking->session.tls);
+			break;
+		case ASKING_TLS:
+			event.text = ask_about_tls(&asking->session);
+			break;
+	}
 	explicit_bzero(asking, sizeof(*asking));
 	free(asking);
 	zk_event_push(&event, EVENT_AT_ONCE);
@@ -265,7 +365,7 @@ start_asking(const Asking *asking)
 bool
 zk_ask_session(const ZkSessionQuestion *question, uintptr_t number)
 {
-	Asking asking = {.number = number, .session = *question};
+	Asking asking = {.kind = ASKING_SESSION, .number = number, .session = *question};
 	bool   started = start_asking(&asking);
 
 	explicit_bzero(&asking, sizeof(asking));
@@ -277,10 +377,23 @@ zk_ask_session(const ZkSessionQuestion *question, uintptr_t number)
  * this number follows, whose code is that in ms, or 0 if it did not tell.
  */
 bool
-zk_ask_tick_time(const char *server, uintptr_t number)
+zk_ask_tick_time(const char *server, ZkTls tls, uintptr_t number)
 {
-	Asking asking = {.number = number};
+	Asking asking = {.kind = ASKING_TICK_TIME, .number = number, .session.tls = tls};
 
 	strlcpy(asking.server, server, sizeof(asking.server));
 	return asking.server[0] != '\0' && start_asking(&asking);
+}
+
+/*
+ * Asks why TLS fails with servers, "address:port,..." in numbers.  EVENT_ASKED with
+ * this number follows, whose text says it, or is NULL if something else is wrong.
+ */
+bool
+zk_ask_about_tls(const char *servers, ZkTls tls, uintptr_t number)
+{
+	Asking asking = {.kind = ASKING_TLS, .number = number, .session.tls = tls};
+
+	strlcpy(asking.session.servers, servers, sizeof(asking.session.servers));
+	return start_asking(&asking);
 }

@@ -20,12 +20,14 @@ typedef enum ZkSessionVerdict
 typedef struct ZkSessionQuestion
 {
 	char  servers[CONNECT_STRING_RESOLVED_SIZE]; /* "address:port,...", numeric */
-	int	  timeout;								 /* of the session, ms */
+	ZkTls tls;
+	int	  timeout; /* of the session, ms */
 	int64 id;
 	char  password[ZKLOCK_PASSWORD_SIZE];
 } ZkSessionQuestion;
 
 extern bool zk_ask_session(const ZkSessionQuestion *question, uintptr_t number);
-extern bool zk_ask_tick_time(const char *server, uintptr_t number);
+extern bool zk_ask_tick_time(const char *server, ZkTls tls, uintptr_t number);
+extern bool zk_ask_about_tls(const char *servers, ZkTls tls, uintptr_t number);
 
 #endif /* ZKLOCK_ZK_ASK_H */

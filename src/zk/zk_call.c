@@ -267,11 +267,13 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				first or second.  The answer does not tell the sequence.  If
  *				ZK_NOTICED, the other one is changed in between: it is of that
  *				that watches of it tell, and not of the deletion.
+ * zk_set()		replaces a node's data if they have that version, or any with
+ *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_get()		reads a node's Stat and data, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
- * zk_list()	reads a node's children, setting a child watch if it exists.
+ * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
  *				ZK_UNKNOWN if that was not committed.
@@ -298,6 +300,15 @@ zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 	call->node_kind = kind;
 	call->notice = notice;
 	call->replaced = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_set(int owner, const char *path, const char *data, int32 version, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_SET, owner, path, data, handler, arg);
+
+	call->version = version;
 	submit_call(call);
 }
 
@@ -432,6 +443,7 @@ zk_calls_answer(const Event *answer)
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
+		bool  has_data = call->kind == CALL_GET || call->kind == CALL_READ;
 
 		if (call->number != answer->number)
 			continue;
@@ -454,8 +466,12 @@ zk_calls_answer(const Event *answer)
 		reply.czxid = answer->stat.czxid;
 		reply.ephemeral_owner = answer->stat.ephemeral_owner;
 		reply.ctime = answer->stat.ctime;
-		reply.data_length = call->kind == CALL_LOOK ? answer->stat.data_length : answer->text_length;
-		reply.data = call->kind == CALL_GET || call->kind == CALL_READ ? answer->text : NULL;
+		reply.mtime = answer->stat.mtime;
+		reply.version = answer->stat.version;
+		reply.child_count = answer->stat.child_count;
+		reply.child_changes = answer->stat.child_changes;
+		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
+		reply.data = has_data ? answer->text : NULL;
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);

@@ -19,6 +19,8 @@ extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind
 					   ZkReplyHandler handler, void *arg);
 extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 						 const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
+extern void	 zk_set(int owner, const char *path, const char *data, int32 version,
+					ZkReplyHandler handler, void *arg);
 extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					void *arg);

@@ -51,7 +51,8 @@ zk_call_free(Call *call)
 bool
 zk_call_is_write(const Call *call)
 {
-	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE;
+	return call->kind == CALL_CREATE || call->kind == CALL_DELETE ||
+		   call->kind == CALL_EXCHANGE || call->kind == CALL_SET;
 }
 
 /* Does it tell of a node what was read there, not what has been written? */
@@ -116,6 +117,7 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 	{
 		case CALL_CREATE:
 			return create_fault(call, answer, session);
+		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:

@@ -24,14 +24,20 @@ typedef struct ZkReply
 	bool		watching;		 /* get, list: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
 	const char *path;			 /* create: the new node's path */
-	int64		czxid;			 /* create, get, look, read */
+	int64		czxid;			 /* create, set, get, look, read */
 	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
 	int64		ctime;			 /* look: ms since 1970, by the server's clock */
-	int			data_length;	 /* look: all there are; get, read: in "data", bytes */
+	int64		mtime;			 /* look, read: when the data were written, likewise */
+	int32		version;		 /* look, read: of the data */
+	int			child_count;	 /* look, read */
+	int			child_changes;	 /* look: children created and deleted so far */
+	int			data_length;	 /* look, list: all there are; get, read: in "data", bytes */
 	const char *data;			 /* get, read: the beginning, ZK_DATA_MAX bytes at most */
 	int			nchildren;		 /* list */
 	char	  **children;
 } ZkReply;
+
+#define ZK_ANY_VERSION (-1)
 
 typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
 
@@ -66,6 +72,7 @@ typedef enum CallKind
 {
 	CALL_CREATE,
 	CALL_EXCHANGE,
+	CALL_SET,
 	CALL_DELETE,
 	CALL_GET,
 	CALL_LOOK,
@@ -97,6 +104,7 @@ typedef struct Call
 	char		  *data;	 /* may be NULL */
 	char		  *replaced; /* EXCHANGE: node to delete */
 	ZkNotice	   notice;	 /* EXCHANGE */
+	int32		   version;	 /* SET: of the data to be replaced */
 } Call;
 
 extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);

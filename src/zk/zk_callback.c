@@ -54,7 +54,11 @@ answer_stat(const struct Stat *stat)
 						.mzxid = stat->mzxid,
 						.ephemeral_owner = stat->ephemeralOwner,
 						.ctime = stat->ctime,
-						.data_length = stat->dataLength};
+						.mtime = stat->mtime,
+						.version = stat->version,
+						.data_length = stat->dataLength,
+						.child_count = stat->numChildren,
+						.child_changes = stat->cversion};
 }
 
 /* All that a reply may have but data; each may be NULL. */
@@ -127,9 +131,10 @@ zk_callback_stat(int code, const struct Stat *stat, const void *context)
 }
 
 void
-zk_callback_children(int code, const struct String_vector *children, const void *context)
+zk_callback_children(int code, const struct String_vector *children, const struct Stat *stat,
+					 const void *context)
 {
-	push_reply(code, &(Reply){.children = children}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Reply){.children = children, .stat = stat}, context, EVENT_AT_ONCE);
 }
 
 void

@@ -25,7 +25,8 @@ extern void zk_callback_created_followed(int code, const char *path, const struc
 extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
 							 const void *context);
 extern void zk_callback_stat(int code, const struct Stat *stat, const void *context);
-extern void zk_callback_children(int code, const struct String_vector *children, const void *context);
+extern void zk_callback_children(int code, const struct String_vector *children,
+								 const struct Stat *stat, const void *context);
 extern void zk_callback_done(int code, const void *context);
 extern void zk_callback_synced(int code, const char *path, const void *context);
 

@@ -14,6 +14,7 @@
  *									zk_ask.c (questions beside the library)
  *		zk_answer.c, zk_error.c		does an answer make sense, and what does it mean?
  *		zk_log.c, zk_pause.c		complaints of the library; its pauses
+ *		zk_tls.c, zk_tls_stream.c	TLS: what is needed for it; a connection of our own
  *		zk_handle.c, zk_send.c		the library's handles, and calls in its terms
  *		zk_call.c					calls, until they are answered; zk_turn.c and
  *									zk_window.c say which is sent, and when
@@ -67,6 +68,9 @@
  *	   so: an end that the handle knows nothing of is ignored
  *	   (zk_callback_event), a lost connection is found out
  *	   (zk_client_check_addresses)
+ *	 - with TLS it tells nothing of why it fails (zk_ask.c), reads its files anew
+ *	   each time and trusts the system's authorities (zk_tls.c), and waits for an
+ *	   answer for ever (attend_handshake)
  *	 - it connects again at once, ten times a second if need be, to a server
  *	   that hangs up as often: its thread is held up where it pauses anyway
  *	   (zk_pause.c)
@@ -79,6 +83,7 @@
 
 #include <zookeeper/zookeeper.h>
 
+#include "shared/clock.h"
 #include "zk/zk_ask.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
@@ -86,7 +91,11 @@
 #include "zk/zk_greeting.h"
 #include "zk/zk_lookup.h"
 #include "zk/zk_pause.h"
+#include "zk/zk_tls.h"
 #include "zk/zk_trial.h"
+
+#define HANDSHAKE_MS 3000 /* TLS's, with one server */
+#define LOOK_AT_HANDSHAKE_MS 500
 
 StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
 					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
@@ -101,6 +110,10 @@ static uintptr_t names_question; /* for the addresses of the servers */
 static uintptr_t doubt_question; /* whether the session lives */
 static uintptr_t tick_question;	 /* for the tickTime of ... */
 static char		 tick_server[ZK_SERVER_SIZE];
+static uintptr_t tls_question; /* why TLS fails; if it is not TLS: */
+static char		 tls_complaint[ZKLOCK_ERROR_SIZE];
+
+static int64 handshake_until; /* TLS's, ms; 0 if there is none */
 
 static bool addresses_changed; /* the servers' names mean others than the handle has */
 
@@ -123,6 +136,7 @@ zk_client_start(const ZkClientCallbacks *callbacks_)
 								  .answered = callbacks_->answered};
 
 	callbacks = *callbacks_;
+	zk_tls_start();
 	zk_log_start(callbacks.complaint);
 	zk_calls_start(&for_calls);
 	return zk_event_queue_open();
@@ -163,6 +177,7 @@ forget_questions(void)
 	names_question = 0;
 	doubt_question = 0;
 	tick_question = 0;
+	tls_question = 0;
 }
 
 /*
@@ -221,7 +236,10 @@ zk_client_addresses_changed(void)
 int64
 zk_client_next_wakeup(void)
 {
-	return zk_greeting_next_wakeup();
+	int64 wakeup = zk_greeting_next_wakeup();
+	int64 look = handshake_until == 0 ? -1 : zklock_now_ms() + LOOK_AT_HANDSHAKE_MS;
+
+	return wakeup < 0 || look < 0 ? Max(wakeup, look) : Min(wakeup, look);
 }
 
 /* ------------------------------------------------------------------------
@@ -313,7 +331,7 @@ handle_answered(void)
 	zk_connection_session(&session);
 	strlcpy(tick_server, session.server, sizeof(tick_server));
 	tick_question = ++last_question;
-	if (!zk_ask_tick_time(tick_server, tick_question))
+	if (!zk_ask_tick_time(tick_server, zk_connection_config()->tls, tick_question))
 		tick_question = 0;
 }
 
@@ -385,6 +403,27 @@ zk_client_check_addresses(void)
 		names_question = last_question;
 }
 
+/*
+ * Sees to TLS's handshake, with which a server does not go on.  It may begin at any
+ * time while there is no connection, without an event.
+ */
+static void
+attend_handshake(void)
+{
+	int64 now = zklock_now_ms();
+
+	if (!zk_connection_has_handle() || zk_connection_config()->tls == ZK_TLS_OFF ||
+		zk_connection_stands())
+		handshake_until = 0;
+	else if (handshake_until == 0 || !zk_connection_is_shaking_hands())
+		handshake_until = now + HANDSHAKE_MS;
+	else if (now >= handshake_until)
+	{
+		zk_connection_break_handshake();
+		handshake_until = now + HANDSHAKE_MS;
+	}
+}
+
 /* Sees to a connection that has no answer. */
 static void
 attend_greeting(void)
@@ -439,6 +478,25 @@ handle_watch(const Event *event)
 		callbacks.watch(ZK_WATCH_CHILDREN, event->text);
 }
 
+/*
+ * A connection fails, as the sentence says.  With TLS there may be more to say:
+ * returns true if that is being found out.
+ */
+static bool
+find_out_about_tls(const char *sentence)
+{
+	if (!zk_connection_has_handle() || zk_connection_config()->tls == ZK_TLS_OFF ||
+		zk_connection_stands())
+		return false;
+	if (tls_question != 0)
+		return true;
+	tls_question = ++last_question;
+	strlcpy(tls_complaint, sentence, sizeof(tls_complaint));
+	if (!zk_ask_about_tls(zk_connection_addresses(), zk_connection_config()->tls, tls_question))
+		tls_question = 0;
+	return tls_question != 0;
+}
+
 static void
 handle_log(const Event *event)
 {
@@ -454,7 +512,8 @@ handle_log(const Event *event)
 	else
 		sentence = zk_error_sentence(event->text, zk_client_connected() ? ZK_CONNECTION_IN_USE
 																		: ZK_CONNECTION_NEW);
-	zk_log_complain(sentence);
+	if (!find_out_about_tls(sentence))
+		zk_log_complain(sentence);
 	pfree(sentence);
 }
 
@@ -485,6 +544,11 @@ handle_asked(const Event *event)
 		tick_question = 0;
 		if (event->code > 0)
 			callbacks.tick_time(tick_server, event->code);
+	}
+	else if (event->number == tls_question)
+	{
+		tls_question = 0;
+		zk_log_complain(event->text ? event->text : tls_complaint);
 	}
 	else if (event->number == doubt_question)
 	{
@@ -561,5 +625,6 @@ zk_client_dispatch(void)
 		event = next;
 	}
 	attend_greeting();
+	attend_handshake();
 	zk_calls_send();
 }

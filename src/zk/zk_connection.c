@@ -113,6 +113,13 @@ zk_connection_stands(void)
 		   state == ZK_CONNECTION_CONNECTED;
 }
 
+/* Is the library shaking hands, as TLS does? */
+bool
+zk_connection_is_shaking_hands(void)
+{
+	return handle != NULL && config.tls != ZK_TLS_OFF && zk_handle_is_shaking_hands(handle);
+}
+
 /* Is there a session that has been confirmed, by this handle or an earlier one? */
 bool
 zk_connection_session_exists(void)
@@ -154,6 +161,7 @@ void
 zk_connection_question(ZkSessionQuestion *question)
 {
 	strlcpy(question->servers, addresses, sizeof(question->servers));
+	question->tls = config.tls;
 	question->timeout = config.session_timeout;
 	question->id = config.session_id;
 	memcpy(question->password, config.session_password, sizeof(question->password));
@@ -341,6 +349,13 @@ void
 zk_connection_set_acl(ZkAcl acl)
 {
 	config.acl = acl;
+}
+
+/* The server does not go on with TLS's handshake: another one is tried. */
+void
+zk_connection_break_handshake(void)
+{
+	zk_handle_break_handshake(handle);
 }
 
 /* A connection stands: shows the credentials, before any call is made. */

@@ -45,6 +45,7 @@ extern const ZkClientConfig *zk_connection_config(void);
 extern const char			*zk_connection_addresses(void);
 extern bool					 zk_connection_has_handle(void);
 extern bool					 zk_connection_stands(void);
+extern bool					 zk_connection_is_shaking_hands(void);
 extern bool					 zk_connection_session_exists(void);
 extern bool					 zk_connection_is_mistaken(void);
 extern void					 zk_connection_session(ZkSession *session);
@@ -56,5 +57,6 @@ extern bool					 zk_connection_owns(const Event *event);
 extern int	zk_connection_send(const Call *call);
 extern void zk_connection_set_acl(ZkAcl acl);
 extern void zk_connection_show_credentials(void);
+extern void zk_connection_break_handshake(void);
 
 #endif /* ZKLOCK_ZK_CONNECTION_H */

@@ -15,6 +15,7 @@
 
 #define API_ERROR (-100) /* above it, something broke; below, something is refused */
 #define UNIMPLEMENTED (-6)
+#define TLS_ERROR (-15)
 #define SESSION_EXPIRED (-112)
 #define INVALID_ACL (-114)
 
@@ -39,7 +40,7 @@ static const ErrorCode error_codes[] = {
 	{API_ERROR, "ZAPIERROR", ZK_REFUSED},
 	{-101, "ZNONODE", ZK_NO_NODE},
 	{ZK_NO_AUTH, "ZNOAUTH", ZK_REFUSED},
-	{-103, "ZBADVERSION", ZK_REFUSED},
+	{ZK_BAD_VERSION, "ZBADVERSION", ZK_REFUSED},
 	{-108, "ZNOCHILDRENFOREPHEMERALS", ZK_NO_CHILDREN},
 	{-110, "ZNODEEXISTS", ZK_NODE_EXISTS},
 	{-111, "ZNOTEMPTY", ZK_REFUSED},
@@ -126,6 +127,8 @@ zk_error_sentence(const char *complaint, ZkConnectionUse use)
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
 	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
+	if (code == TLS_ERROR)
+		return psprintf("TLS with ZooKeeper server %s fails", server);
 	if (closed && in_use)
 		return psprintf("ZooKeeper server %s closed the connection", server);
 	if (closed)

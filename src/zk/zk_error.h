@@ -21,6 +21,7 @@ typedef enum ZkOutcome
 /* The codes that matter to others than zk_error.c. */
 #define ZK_CONNECTION_LOSS (-4)
 #define ZK_NO_AUTH (-102)
+#define ZK_BAD_VERSION (-103)
 #define ZK_AUTH_FAILED (-115)
 #define ZK_CLOSING (-116)
 #define ZK_NO_WATCHER (-121)

@@ -48,7 +48,8 @@ typedef struct Event
 	int			  nchildren;   /* REPLY of list */
 	char		**children;	   /* one block with the strings */
 	char		 *text;		   /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
-								 * addresses; REPLY of read: data; or NULL */
+								 * addresses; ASKED: a sentence; REPLY of
+								 * read: data; or NULL */
 	int			  text_length; /* of data, which may contain NULs */
 } Event;
 

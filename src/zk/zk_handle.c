@@ -9,6 +9,12 @@
  * seconds with a server that hangs.  Where the main loop cannot wait for that, a
  * thread of our own does; EVENT_CLOSED tells when it is done.
  *
+ * With TLS there are traps of its own.  The library logs to a stream until it is
+ * given a function, which is possible only once the handle is there.  And its
+ * thread waits for the answer to TLS's handshake for as long as the connection
+ * stands, and nobody can close the handle meanwhile: so the connection is shut
+ * down from outside (zk_handle_break_handshake).
+ *
  * Runs in: the worker; the main thread unless a function says otherwise.
  *
  * Copyright (c) 2026, zklock contributors
@@ -16,12 +22,14 @@
 #include "postgres.h"
 
 #include <arpa/inet.h>
+#include <sys/socket.h>
 
 #include "shared/clock.h"
 #include "zk/zk_callback.h"
 #include "zk/zk_event.h"
 #include "zk/zk_handle.h"
 #include "zk/zk_thread.h"
+#include "zk/zk_tls_library.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"
@@ -39,6 +47,26 @@ typedef struct Closing
 	uintptr_t  number;
 } Closing;
 
+/* As zookeeper_init2(), with TLS */
+static zhandle_t *
+open_with_tls(const ZkHandleOptions *options, const clientid_t *session)
+{
+	static FILE *nowhere;
+
+	const ZkClientConfig *config = options->config;
+	zhandle_t			 *handle;
+
+	if (nowhere == NULL)
+		nowhere = fopen("/dev/null", "w");
+	zoo_set_log_stream(nowhere);
+	handle = zk_tls_library()->init(options->servers, zk_tls_paths(config->tls),
+									zk_callback_event, config->session_timeout, session,
+									(void *) options->number, ZOO_NO_LOG_CLIENTENV);
+	if (handle)
+		zoo_set_log_callback(handle, options->log);
+	return handle;
+}
+
 /*
  * Makes a handle, which begins to connect: for the session of the configuration,
  * or a new one.  Returns NULL, with errno set, if it cannot.
@@ -55,9 +83,12 @@ zk_handle_open(const ZkHandleOptions *options)
 	memcpy(session.passwd, config->session_password, sizeof(session.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
 	zk_thread_block_signals(&former);
-	handle = zookeeper_init2(options->servers, zk_callback_event, config->session_timeout,
-							 config->session_id != 0 ? &session : NULL,
-							 (void *) options->number, ZOO_NO_LOG_CLIENTENV, options->log);
+	if (config->tls != ZK_TLS_OFF)
+		handle = open_with_tls(options, config->session_id != 0 ? &session : NULL);
+	else
+		handle = zookeeper_init2(options->servers, zk_callback_event, config->session_timeout,
+								 config->session_id != 0 ? &session : NULL,
+								 (void *) options->number, ZOO_NO_LOG_CLIENTENV, options->log);
 	saved_errno = errno;
 	zk_thread_restore_signals(&former);
 	explicit_bzero(&session, sizeof(session));
@@ -65,6 +96,35 @@ zk_handle_open(const ZkHandleOptions *options)
 		zoo_set_servers_resolution_delay(handle, -1);
 	errno = saved_errno;
 	return handle;
+}
+
+/* Is a handle in the middle of TLS's handshake, or about to begin one? */
+bool
+zk_handle_is_shaking_hands(zhandle_t *handle)
+{
+	return zk_tls_library() && zoo_state(handle) == *zk_tls_library()->shaking_hands;
+}
+
+/*
+ * Has a handle give TLS's handshake up, if it is in one, and go on to the next
+ * server.  The library does not tell its socket, so all connections of this process
+ * are shut down.  There are none besides, but for questions (zk_ask.c) and a trial,
+ * which get no answer then.
+ */
+void
+zk_handle_break_handshake(zhandle_t *handle)
+{
+	if (!zk_handle_is_shaking_hands(handle))
+		return;
+	for (int fd = 0; fd < FD_SETSIZE; fd++)
+	{
+		struct sockaddr_storage peer;
+		socklen_t				len = sizeof(peer);
+
+		if (getpeername(fd, (struct sockaddr *) &peer, &len) == 0 &&
+			(peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
+			(void) shutdown(fd, SHUT_RDWR);
+	}
 }
 
 /*
@@ -82,6 +142,8 @@ zk_handle_close(zhandle_t *handle)
 	sigset_t most;
 	sigset_t former;
 	bool	 closed;
+
+	zk_handle_break_handshake(handle);
 
 	/* An immediate shutdown need not wait for it. */
 	sigfillset(&most);

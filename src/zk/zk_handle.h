@@ -22,6 +22,8 @@ typedef struct ZkHandleOptions
 } ZkHandleOptions;
 
 extern zhandle_t *zk_handle_open(const ZkHandleOptions *options);
+extern bool		  zk_handle_is_shaking_hands(zhandle_t *handle);
+extern void		  zk_handle_break_handshake(zhandle_t *handle);
 extern bool		  zk_handle_close(zhandle_t *handle);
 extern void		  zk_handle_close_apart(zhandle_t *handle, uintptr_t number);
 extern bool		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);

@@ -68,6 +68,9 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 								(int) strlen(call->data), -1, &stat);
 			zoo_delete_op_init(&ops[nops++], call->replaced, -1);
 			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
+		case CALL_SET:
+			return zoo_aset(handle, call->path, call->data, (int) strlen(call->data),
+							call->version, zk_callback_stat, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
@@ -78,8 +81,8 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 		case CALL_READ:
 			return zoo_aget(handle, call->path, 0, zk_callback_data, context);
 		case CALL_LIST:
-			return zoo_awget_children(handle, call->path, watcher, (void *) handle_number,
-									  zk_callback_children, context);
+			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
+									   zk_callback_children, context);
 		case CALL_CHECK:
 		case CALL_BEAT:
 			zoo_check_op_init(&ops[0], call->path, -1);

@@ -27,9 +27,18 @@ typedef enum ZkPurpose
 	ZK_PURPOSE_END	/* to end the session: no answer is waited for */
 } ZkPurpose;
 
+/* With which set of files is TLS to be used?  See zk_tls.c. */
+typedef enum ZkTls
+{
+	ZK_TLS_OFF,
+	ZK_TLS_USED, /* those of the session that is used */
+	ZK_TLS_TRIED /* those of a trial */
+} ZkTls;
+
 typedef struct ZkClientConfig
 {
 	ConnectString servers;
+	ZkTls		  tls;
 	int			  session_timeout; /* ms, asked for */
 	int64		  session_id;	   /* to resume, or 0 */
 	char		  session_password[ZKLOCK_PASSWORD_SIZE];

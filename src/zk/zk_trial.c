@@ -22,7 +22,8 @@
  * An answer that makes no sense costs the trial alone: nothing that depends on
  * its connection could be lost.
  *
- * A trial that has ended leaves a handle behind, which a thread closes.
+ * A trial that has ended leaves a handle behind, which a thread closes.  (If a
+ * server does not go on with TLS's handshake, that takes until it hangs up.)
  *
  * Runs in: the worker's main loop, but for the log function, which the library's
  * threads call and which pushes events only.
@@ -32,6 +33,7 @@
 #include "postgres.h"
 
 #include "shared/clock.h"
+#include "zk/zk_ask.h"
 #include "zk/zk_callback.h"
 #include "zk/zk_handle.h"
 #include "zk/zk_log.h"
@@ -44,6 +46,8 @@ static uintptr_t	  last_number = ZK_OF_TRIAL; /* given to a handle, a read or a 
 static uintptr_t	  handle_number;			 /* of this trial, and of its lookup */
 static uintptr_t	  first_read;
 static uintptr_t	  node_read;
+static uintptr_t	  tls_question; /* why TLS fails; or 0 */
+static char			  servers[CONNECT_STRING_RESOLVED_SIZE];
 static ZkReplyHandler node_handler; /* for the answer to node_read */
 static ZkClientConfig config;
 static int64		  deadline; /* ms */
@@ -74,6 +78,7 @@ begun(const ZkClientConfig *config_, int patience_ms)
 	deadline = zklock_now_ms() + patience_ms;
 	chroot_exists = false;
 	fault[0] = '\0';
+	tls_question = 0;
 }
 
 /* "code" is that of the first read, which was of the chroot. */
@@ -128,6 +133,7 @@ open_handle(const char *addresses)
 {
 	ZkHandleOptions options = {.servers = addresses, .config = &config, .number = handle_number, .log = on_log};
 
+	strlcpy(servers, addresses, sizeof(servers));
 	handle = zk_handle_open(&options);
 	if (handle == NULL)
 		failed("the client library does not take \"zklock.servers\"");
@@ -317,6 +323,20 @@ handle_log(const Event *event)
 	sentence = zk_error_sentence(event->text, ZK_CONNECTION_NEW);
 	strlcpy(fault, sentence, sizeof(fault));
 	pfree(sentence);
+	if (config.tls != ZK_TLS_OFF && tls_question == 0)
+	{
+		tls_question = ++last_number;
+		(void) zk_ask_about_tls(servers, config.tls, tls_question);
+	}
+}
+
+/* The answer to why TLS fails: NULL if something else is wrong. */
+static void
+handle_asked(const Event *event)
+{
+	tls_question = 0;
+	if (event->text && state == ZK_TRIAL_RUNNING)
+		failed(event->text);
 }
 
 static void
@@ -356,8 +376,11 @@ zk_trial_event(const Event *event)
 			else if (node_handler && event->number == node_read)
 				handle_node(event);
 			break;
+		case EVENT_ASKED:
+			if (event->number == tls_question)
+				handle_asked(event);
+			break;
 		case EVENT_WATCH: /* none is set */
-		case EVENT_ASKED: /* nothing */
 			break;
 	}
 }

@@ -77,6 +77,7 @@ turn_kind(const Call *call)
 			return TURN_KIND_RELEASE;
 		case CALL_CREATE:
 		case CALL_EXCHANGE:
+		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:

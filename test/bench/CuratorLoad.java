@@ -29,10 +29,9 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *
  * <pre>
  * connect     hosts, timeout (ms)
- * run         sessions, path, think, begin, end: each of so many threads acquires, thinks,
- *             releases, from the time "begin" until "end"; %d in the path is the number of the
- *             thread. Result: how long each acquisition took that was complete by then, and
- *             how many came later
+ * run         sessions, path, think, begin, from, end: each of so many threads acquires, thinks,
+ *             releases, again and again; %d in the path is the number of the thread. Result: how
+ *             long each acquisition took
  * batch       path, count: acquires an InterProcessMultiLock of so many paths, and releases it.
  *             Result: how long the acquisition took
  * enqueue     path: another thread begins to acquire, and keeps what it gets
@@ -119,31 +118,33 @@ public final class CuratorLoad {
     int sessions = Integer.parseInt(arguments.get("sessions"));
     long think = Long.parseLong(arguments.get("think"));
     long begin = Long.parseLong(arguments.get("begin"));
+    long from = Long.parseLong(arguments.get("from"));
     long end = Long.parseLong(arguments.get("end"));
-    AtomicLong late = new AtomicLong();
+    AtomicLong others = new AtomicLong();
     List<Callable<List<Long>>> tasks = new ArrayList<>();
     for (int i = 1; i <= sessions; i++) {
       InterProcessLock lock = new InterProcessMutex(client, path(arguments, i));
-      tasks.add(() -> lockAndUnlock(lock, think, begin, end, late));
+      tasks.add(() -> lockAndUnlock(lock, think, begin, from, end, others));
     }
     List<Long> durations = new ArrayList<>();
     for (Future<List<Long>> thread : threads.invokeAll(tasks)) {
       durations.addAll(thread.get());
     }
-    return answer("durations", durations, late.get());
+    return answer("durations", durations, others.get());
   }
 
   private static List<Long> lockAndUnlock(
-      InterProcessLock lock, long think, long begin, long end, AtomicLong late) throws Exception {
+      InterProcessLock lock, long think, long begin, long from, long end, AtomicLong others)
+      throws Exception {
     List<Long> durations = new ArrayList<>();
     sleepUntil(begin);
     for (long before; (before = now()) < end; ) {
       lock.acquire();
       long acquired = now();
-      if (acquired <= end) {
+      if (acquired >= from && acquired <= end) {
         durations.add(acquired - before);
       } else {
-        late.incrementAndGet();
+        others.incrementAndGet();
       }
       if (think > 0) {
         sleepUntil(Math.min(acquired + think, end));
@@ -192,11 +193,11 @@ public final class CuratorLoad {
     return answer("grants", grants, 0);
   }
 
-  private static String answer(String name, List<Long> values, long late) {
+  private static String answer(String name, List<Long> values, long others) {
     StringBuilder text = new StringBuilder("{\"" + name + "\":\"");
     for (int i = 0; i < values.size(); i++) {
       text.append(i == 0 ? "" : " ").append(values.get(i));
     }
-    return text.append("\",\"late\":" + late + "}").toString();
+    return text.append("\",\"others\":" + others + "}").toString();
   }
 }

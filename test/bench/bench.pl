@@ -6,6 +6,7 @@
 # Environment:
 #   BENCH_ROUNDS, BENCH_SECONDS   how many rounds; how long each contestant runs in each
 #   BENCH_ONLY, BENCH_PLACES      "think,closed", "memory,disk"; default: all
+#   BENCH_COMMIT                  which commit this is
 #   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
 #                                 the tables
 

@@ -5,10 +5,9 @@
 The form of the requests, and the clock, are those of load.h.  Times are in microseconds.
 
     connect     hosts, timeout (ms)
-    run         sessions, path, think, begin, end: each of so many threads acquires,
-                thinks, releases, from the time "begin" until "end"; %d in the path is the
-                number of the thread.  Result: how long each acquisition took that was
-                complete by then, and how many came later
+    run         sessions, path, think, begin, from, end: each of so many threads acquires,
+                thinks, releases, again and again; %d in the path is the number of the
+                thread.  Result: how long each acquisition took
 """
 
 import logging
@@ -38,32 +37,33 @@ def connect(hosts, timeout):
     return "1"
 
 
-def lock_and_unlock(lock, think, begin, end):
+def lock_and_unlock(lock, think, begin, start, end):
     durations = []
-    late = 0
+    others = 0
     sleep_until(begin)
     while True:
         before = now()
         if before >= end:
-            return durations, late
+            return durations, others
         lock.acquire()
         acquired = now()
-        if acquired <= end:
+        if start <= acquired <= end:
             durations.append(acquired - before)
         else:
-            late += 1
+            others += 1
         if think > 0:
             sleep_until(min(acquired + think, end))
         lock.release()
 
 
-def run(sessions, path, think, begin, end):
+def run(sessions, path, think, begin, end, **rest):
+    start = rest["from"]
     locks = [client.Lock(path.replace("%d", str(i + 1))) for i in range(int(sessions))]
     with ThreadPoolExecutor(len(locks)) as pool:
-        threads = [pool.submit(lock_and_unlock, lock, int(think), int(begin), int(end)) for lock in locks]
+        threads = [pool.submit(lock_and_unlock, lock, int(think), int(begin), int(start), int(end)) for lock in locks]
     durations = [duration for thread in threads for duration in thread.result()[0]]
-    late = sum(thread.result()[1] for thread in threads)
-    return '{"durations":"%s","late":%d}' % (" ".join(map(str, durations)), late)
+    others = sum(thread.result()[1] for thread in threads)
+    return '{"durations":"%s","others":%d}' % (" ".join(map(str, durations)), others)
 
 
 def main():

@@ -117,15 +117,15 @@ load_sample(Samples *samples, int64_t value)
 
 /*
  * Answers the request with the samples, under this name, and with the number of
- * those that came too late to be among them.
+ * those that are not among them.
  */
 void
-load_answer(const char *name, const Samples *samples, int64_t late)
+load_answer(const char *name, const Samples *samples, int64_t others)
 {
 	printf("{\"id\":%s,\"ok\":true,\"result\":{\"%s\":\"", words[0], name);
 	for (size_t i = 0; i < samples->count; i++)
 		printf(i ? " %" PRId64 : "%" PRId64, samples->values[i]);
-	printf("\",\"late\":%" PRId64 "}}\n", late);
+	printf("\",\"others\":%" PRId64 "}}\n", others);
 	fflush(stdout);
 }
 

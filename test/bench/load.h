@@ -7,6 +7,9 @@
  *
  *		ID	COMMAND	key=value	key=value ...
  *
+ * A job begins at the time "begin"; what is acquired from the time "from" until
+ * the time "end" counts.  Times are in microseconds of CLOCK_MONOTONIC.
+ *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef BENCH_LOAD_H
@@ -37,7 +40,7 @@ extern const char *load_word(const char *key);
 extern int64_t	   load_number(const char *key);
 extern void		   load_expand_path(char *dst, size_t size, const char *path, int number);
 extern void		   load_sample(Samples *samples, int64_t value);
-extern void		   load_answer(const char *name, const Samples *samples, int64_t late);
+extern void		   load_answer(const char *name, const Samples *samples, int64_t others);
 extern void		   load_answer_number(int64_t number);
 extern void load_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 extern void *load_memory(void *former, size_t size);

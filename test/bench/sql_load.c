@@ -7,11 +7,10 @@
  *
  *		open		name, count, conninfo, sql: a group of sessions; each runs sql
  *		close		name
- *		run			groups=a:8,b:8, acquire, release, path, think, begin, end: each
+ *		run			groups=a:8,b:8, acquire, release, path, think, begin, from, end: each
  *					session acquires, thinks for so many microseconds, releases,
- *					from the time "begin" until "end".  %d in the path is the
- *					number of the session.  Result: how long each acquisition took
- *					that was complete by then, and how many came later
+ *					again and again.  %d in the path is the number of the session.
+ *					Result: how long each acquisition took
  *		enqueue		name, index, acquire, release, path: one session of a group
  *					begins to acquire, and keeps what it gets
  *		drain		groups: whoever has been enqueued releases when it has what it
@@ -76,11 +75,12 @@ typedef struct Group
 typedef struct Job
 {
 	int64_t think; /* us */
-	int64_t end;   /* nobody begins to acquire after that */
+	int64_t from;  /* who acquires before is not counted */
+	int64_t end;   /* who acquires later neither, and nobody begins to */
 	bool	again; /* acquire again after a release? */
 	Samples durations;
 	Samples grants; /* times */
-	int64_t late;	/* acquisitions after the end */
+	int64_t others; /* acquisitions that are not counted */
 } Job;
 
 static Group groups[MAX_GROUPS];
@@ -255,13 +255,13 @@ proceed(Session *session, Job *job)
 
 	if (session->state == ACQUIRING)
 	{
-		if (now <= job->end)
+		if (now >= job->from && now <= job->end)
 		{
 			load_sample(&job->durations, now - session->since);
 			load_sample(&job->grants, now);
 		}
 		else
-			job->late++;
+			job->others++;
 		session->state = HOLDING;
 		session->since = now;
 		if (job->think == 0 || now >= job->end)
@@ -358,7 +358,10 @@ run(void)
 {
 	Session **sessions;
 	int		  n = choose_sessions(&sessions);
-	Job		  job = {.think = load_number("think"), .end = load_number("end"), .again = true};
+	Job		  job = {.think = load_number("think"),
+					 .from = load_number("from"),
+					 .end = load_number("end"),
+					 .again = true};
 
 	for (int i = 0; i < n; i++)
 	{
@@ -370,7 +373,7 @@ run(void)
 	for (int i = 0; i < n; i++)
 		begin(sessions[i], ACQUIRING);
 	work(sessions, n, &job);
-	load_answer("durations", &job.durations, job.late);
+	load_answer("durations", &job.durations, job.others);
 	free(job.durations.values);
 	free(job.grants.values);
 	free(sessions);
@@ -409,7 +412,7 @@ drain(void)
 
 	/* The first has it already: its answer is there to be read. */
 	work(sessions, n, &job);
-	load_answer("grants", &job.grants, job.late);
+	load_answer("grants", &job.grants, job.others);
 	free(job.durations.values);
 	free(job.grants.values);
 	free(sessions);

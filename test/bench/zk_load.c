@@ -7,12 +7,11 @@
  *		connect		hosts, timeout (ms)
  *		prepare		path, count: creates the nodes of which lock nodes are children;
  *					%d in a path is a number from 1 to count
- *		think		kind, path, think, begin, end: one session acquires, thinks for so
- *					many microseconds, releases, from the time "begin" until "end";
- *					each call waits for its answer.  Result: how long each
- *					acquisition took that was complete by then, and how many came later
- *		run			kind, path, sessions, begin, end: so many chains of calls, all
- *					on one connection at once.  Result: likewise
+ *		think		kind, path, think, begin, from, end: one session acquires, thinks for
+ *					so many microseconds, releases, again and again; each call waits
+ *					for its answer.  Result: how long each acquisition took
+ *		run			kind, path, sessions, begin, from, end: so many chains of calls,
+ *					all on one connection at once.  Result: likewise
  *		batch		path, count: creates so many lock nodes at once, each on a path of
  *					its own, and deletes them.  Result: how long the creation took
  *		foreigners	path, count: so many lock nodes more, which nobody removes
@@ -67,10 +66,10 @@ static sem_t	  chain_done;
 
 /* Of the run; constant while it goes on, but for the samples, which the completion thread adds to. */
 static bool	   textbook;
-static bool	   again; /* create again after a deletion? */
-static int64_t end;
+static bool	   again;	  /* create again after a deletion? */
+static int64_t from, end; /* who acquires before or after is not counted */
 static Samples durations;
-static int64_t late; /* acquisitions after the end */
+static int64_t others; /* acquisitions that are not counted */
 
 static char **foreigners; /* their nodes */
 static int	  nforeigners;
@@ -142,6 +141,18 @@ lock_node_below(char *dst, const char *path)
 	snprintf(dst, PATH_SIZE, "%.200s/" NODE_NAME, path);
 }
 
+/* What was asked for at that time has just been acquired. */
+static void
+acquired(int64_t since)
+{
+	int64_t now = load_now_us();
+
+	if (now >= from && now <= end)
+		load_sample(&durations, now - since);
+	else
+		others++;
+}
+
 /* ------------------------------------------------------------------------
  * One session, which waits for each answer
  * ------------------------------------------------------------------------
@@ -157,6 +168,7 @@ think(void)
 	int64_t begin = load_number("begin") - load_now_us();
 
 	textbook = strcmp(load_word("kind"), "textbook") == 0;
+	from = load_number("from");
 	end = load_number("end");
 	load_expand_path(path, sizeof(path), load_word("path"), 1);
 	lock_node_below(name, path);
@@ -175,16 +187,13 @@ think(void)
 			check(zoo_get_children(zk, path, 0, &children), path);
 			deallocate_String_vector(&children);
 		}
-		if (load_now_us() <= end)
-			load_sample(&durations, load_now_us() - before);
-		else
-			late++;
+		acquired(before);
 		usleep(pause);
 		check(zoo_delete(zk, node, -1), node);
 	}
-	load_answer("durations", &durations, late);
+	load_answer("durations", &durations, others);
 	durations.count = 0;
-	late = 0;
+	others = 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -211,12 +220,7 @@ on_deleted(int code, const void *context)
 static void
 chain_acquired(Chain *chain)
 {
-	int64_t now = load_now_us();
-
-	if (now <= end)
-		load_sample(&durations, now - chain->since);
-	else
-		late++;
+	acquired(chain->since);
 	check(zoo_adelete(zk, chain->node, -1, on_deleted, chain), chain->node);
 }
 
@@ -270,6 +274,7 @@ run(void)
 
 	textbook = strcmp(load_word("kind"), "textbook") == 0;
 	again = true;
+	from = load_number("from");
 	end = load_number("end");
 	usleep(begin > 0 ? begin : 0);
 	for (int i = 0; i < n; i++)
@@ -279,9 +284,9 @@ run(void)
 	}
 	for (int i = 0; i < n; i++)
 		sem_wait(&chain_done);
-	load_answer("durations", &durations, late);
+	load_answer("durations", &durations, others);
 	durations.count = 0;
-	late = 0;
+	others = 0;
 }
 
 /* ------------------------------------------------------------------------

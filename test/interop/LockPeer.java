@@ -46,6 +46,7 @@ import org.apache.zookeeper.data.Stat;
  * intervals ROUNDS PATH SLEEP_MS KIND  ROUNDS times: acquire, sleep, release. Result: when each time
  *                                      it had just acquired and was about to release, in microseconds
  * permit ... NAME ...                  see Semaphores
+ * election ... NAME ...                see Elections
  * container PATH                       creates a container node
  * close                                ends the session; the end of the input does so too
  * </pre>
@@ -56,6 +57,7 @@ public final class LockPeer {
   private CuratorFramework client;
   private final Map<String, Holder> holders = new ConcurrentHashMap<>();
   private final Semaphores semaphores = new Semaphores();
+  private final Elections elections = new Elections();
 
   /** A lock and the thread that asks for it: Curator's locks belong to threads. */
   private static final class Holder {
@@ -144,6 +146,9 @@ public final class LockPeer {
       case "permit":
         Holder owner = holder(words[3]);
         owner.acquiring = inThread(owner, id, () -> semaphores.run(client, words));
+        break;
+      case "election":
+        inThread(holder(words[3]), id, () -> elections.run(client, words));
         break;
       default:
         answer(id, () -> runCommand(words));

@@ -30,6 +30,7 @@ import time
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout, NoNodeError
+from kazoo.recipe.election import Election
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 from kazoo.security import make_acl, make_digest_acl_credential
 
@@ -107,6 +108,7 @@ class Shell:
         self.clients = {}
         self.attached = []
         self.locks = {}
+        self.candidates = {}
         self.output = threading.Lock()
 
     def client(self, name):
@@ -319,6 +321,36 @@ class Shell:
             except NoNodeError:
                 pass
         return result
+
+    # ---- kazoo's Election
+
+    def stand(self, name, path, client="main"):
+        """Stands until it has led and is told to leave."""
+        election = Election(self.client(client), path, identifier=name)
+        leads, end = threading.Event(), threading.Event()
+
+        def lead():
+            leads.set()
+            end.wait()
+
+        thread = threading.Thread(target=election.run, args=(lead,), daemon=True)
+        self.candidates[name] = (election, leads, end, thread)
+        thread.start()
+
+    def leads(self, name, client="main"):
+        return 1 if self.candidates[name][1].is_set() else 0
+
+    def leaders(self, name, client="main"):
+        """The candidates, in its opinion, the leader first."""
+        return self.candidates[name][0].contenders()
+
+    def leave(self, name, client="main"):
+        election, leads, end, thread = self.candidates.pop(name)
+        if leads.is_set():
+            end.set()
+        else:
+            election.cancel()
+        thread.join(10)
 
     # ---- the protocol
 

@@ -33,7 +33,7 @@ die "usage: $0 port target_port\n" unless $port && $target_port;
 my %op_name = (
 	-11 => 'closeSession', 0 => 'notification', 1 => 'create', 2 => 'delete', 3 => 'exists',
 	4 => 'getData', 5 => 'setData', 6 => 'getACL', 7 => 'setACL', 8 => 'getChildren',
-	9 => 'sync', 11 => 'ping', 12 => 'getChildren2', 13 => 'check', 14 => 'multi',
+	9 => 'sync', 11 => 'ping', 12 => 'getChildren', 13 => 'check', 14 => 'multi',
 	15 => 'create2', 16 => 'reconfig', 17 => 'checkWatches', 18 => 'removeWatches',
 	19 => 'createContainer', 20 => 'deleteContainer', 21 => 'createTTL', 22 => 'multiRead',
 	100 => 'auth', 101 => 'setWatches', 102 => 'sasl', 103 => 'getEphemerals',

@@ -25,9 +25,7 @@ my $path  = '/t/exclusion';
 sub wait_activity
 {
 	my ($server, $session) = @_;
-	return $server->wait_value(
-		'SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid,
-		'Lock|userlock');
+	return $server->wait_event($session, 'lock');
 }
 
 sub row

@@ -135,7 +135,7 @@ subtest 'a session that releases all its locks waits until the nodes are gone' =
 		my $fault = $proxy->hold_request(op => 'delete', path => "^$path/");
 		$s->query_start($all);
 		$proxy->fired($fault);
-		$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s->pid, 'Lock');
+		$a->wait_event($s, 'unlock');
 		$proxy->heal;
 		$s->finish;
 		is(scalar($zk->children($path)), 0, "$all returns when the node is gone");

@@ -71,7 +71,7 @@ subtest 'while a lock may be lost, a transaction that relied on it cannot commit
 	ok($s{reader}->try('SELECT count(*) FROM t')->{ok}, 'who only reads is not kept');
 	ok($s{bystander}->try('INSERT INTO t VALUES (2)')->{ok}, 'nor who holds no lock');
 	$s{$_}->query_start('COMMIT') foreach qw(holder xact);
-	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Lock'", 2);
+	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Extension'", 2);
 	ok($s{$_}->busy, "the commit of $_ waits") foreach qw(holder xact);
 	$proxy->heal;
 	ok($s{$_}->result->{ok}, "the commit of $_ goes on when the connection is back") foreach qw(holder xact);
@@ -83,7 +83,7 @@ subtest 'while a lock may be lost, a transaction that relied on it cannot commit
 	$proxy->cut;
 	$c->wait_lock($s{holder}, 'suspended', '/l/session');
 	$s{holder}->query_start('COMMIT');
-	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Lock'", 1);
+	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Extension'", 1);
 	ok($s{holder}->cancel, 'such a commit can be cancelled');
 	is($s{holder}->result->{sqlstate}, '57014', 'and is then rolled back');
 	$proxy->heal;

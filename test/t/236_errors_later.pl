@@ -137,7 +137,7 @@ subtest 'heartbeats that are refused prove nothing: the lease ends, and commits 
 	$s{hander}->query_start("SELECT zk_unlock('/e/hand')");
 	$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
 	$s{xact}->query_start('COMMIT');
-	$a->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE pid = " . $s{xact}->pid, 'Lock');
+	$a->wait_event($s{xact}, 'guard');
 	is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '58030', 'nothing is granted meanwhile');
 	is(($a->locks('pid = ' . $s{handed}->pid))[0]{state}, 'waiting', 'not even what was given back here');
 	$proxy->clear;

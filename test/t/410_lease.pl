@@ -103,7 +103,7 @@ subtest 'a server that is stopped for a shorter time keeps its locks, and commit
 	$c->wait_lock($xact, 'suspended', '/l/short');
 	pass('without proof the lock is suspended');
 	$xact->query_start('COMMIT');
-	$c->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'", 'Lock');
+	$c->wait_value("SELECT wait_event_type FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active'", 'Extension');
 	ok($xact->busy, 'and the commit waits');
 	$holder->query_start("SELECT zk_unlock('/l/free')");
 	ok($holder->result->{ok}, 'who unlocks does not wait for it');

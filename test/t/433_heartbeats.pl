@@ -74,7 +74,7 @@ foreach my $hold (qw(hold_reply hold_request))
 		$a->wait_lock($s{holder}, 'suspended', '/h/held');
 		pass("$hold: without heartbeats the lock is suspended");
 		$s{xact}->query_start('COMMIT');
-		$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{xact}->pid, 'Lock');
+		$a->wait_event($s{xact}, 'guard');
 		my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
 		is($try->{sqlstate}, '58030', 'who does not wait is told') or diag explain $try;
 		$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");

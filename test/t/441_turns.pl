@@ -100,7 +100,7 @@ subtest 'nor is it behind the checks of another session\'s COMMIT, nor are these
 	$s{greedy}->query_start('COMMIT');
 	wait_full('multi');
 	$s{modest}->query_start('COMMIT');
-	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s{modest}->pid, 'Lock');
+	$a->wait_event($s{modest}, 'guard');
 	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
 	$a->wait_waiting($s{victim}, '/v/lock');
 	$proxy->reset_counts;

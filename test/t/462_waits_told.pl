@@ -43,7 +43,7 @@ sub ended
 	$s->query_start($sql);
 	if ($end eq 'cancel')
 	{
-		$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s->pid, 'Lock');
+		$a->wait_event($s, 'lock');
 		$s->cancel;
 	}
 	my $result = $s->result;
@@ -116,8 +116,8 @@ subtest 'while ZooKeeper is away' => sub {
 	$a->assert_log($mark,
 		qr/LOG:  process $pid still waiting for ExclusiveLock on ZooKeeper path "\/w\/free" after \d+ ms\n.*DETAIL:  $away\.\n/,
 		'and why a lock that is free is not had');
-	is($a->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $writer->pid), 'Lock',
-		'pg_stat_activity shows a wait for a lock');
+	$a->wait_event($writer, 'guard');
+	pass('pg_stat_activity tells it from a wait for a lock');
 	ok($writer->busy, 'statement_timeout does not end a COMMIT');
 
 	$other->cancel;

@@ -72,7 +72,7 @@ subtest 'a cancellation finds all undone' => sub {
 	$s->query(tree_lock($berlin));
 	$zk->pause;
 	$s->query_start(tree_unlock($berlin));
-	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $s->pid, 'Lock');
+	$a->wait_event($s, 'unlock');
 	$s->cancel;
 	is($s->result->{sqlstate}, '57014', 'the wait for ZooKeeper is cancelled');
 	is($a->lock_count(q{state <> 'releasing'}), 0, 'nothing is held any more');

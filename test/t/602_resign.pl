@@ -51,7 +51,7 @@ subtest 'another takes over' => sub {
 		my ($path, $names) = @$kind;
 		my $term = $sa->query("SELECT zk_fencing_token('$path')");
 		$sb->query_start("SELECT zk_await_leadership('$path')");
-		wait_until { $b->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $sb->pid) eq 'Lock' } 'b to wait';
+		$b->wait_event($sb, 'lock');
 		my $mark = $a->log_mark;
 		is($sa->query("SELECT zk_resign('$path')"), 't', "$names: a resigns");
 		is($sa->query("SELECT zk_is_leader('$path')"), 'f', 'it does not lead any more');
@@ -76,7 +76,7 @@ subtest 'a wait for leadership ends like that for a lock' => sub {
 	is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, '57014', 'and statement_timeout');
 	$sa->query('RESET statement_timeout');
 	$sa->query_start("SELECT zk_await_leadership('$path')");
-	wait_until { $a->value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $sa->pid) eq 'Lock' } 'a to wait';
+	$a->wait_event($sa, 'lock');
 	$sa->cancel;
 	is($sa->result->{sqlstate}, '57014', 'it can be cancelled');
 	is($sa->try("SELECT zk_await_leadership('$path', '-1s')")->{sqlstate}, '22023', 'no negative timeout');
@@ -101,7 +101,7 @@ subtest 'leadership is not laid down while a transaction commits under it' => su
 	$b->set_conf(synchronous_standby_names => '');
 	is($sb->result->{ok}, 1, 'the transaction has committed');
 	is($r->finish, 't', 'then leadership goes on');
-	is($a->value("SELECT zk_is_leader('$path')"), 't', 'to the other');
+	is($sa->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'to the other');
 
 	$b->value('TRUNCATE work');
 };
@@ -109,7 +109,7 @@ subtest 'leadership is not laid down while a transaction commits under it' => su
 subtest 'who resigns amidst a transaction that was told it leads cannot commit' => sub {
 	my $path = '/e/support';
 	$sb->query('BEGIN');
-	is($sb->query("SELECT zk_is_leader('$path')"), 't', 'b leads');
+	is($sb->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'b leads');
 	$sb->query('INSERT INTO work VALUES (1)');
 	is($b->session->query("SELECT zk_resign('$path')"), 't', 'another session has it resign');
 	is($sb->try('COMMIT')->{sqlstate}, '40001', 'what was written is not committed');

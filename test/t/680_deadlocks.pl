@@ -30,7 +30,7 @@ sub waits
 {
 	my ($session, $sql) = @_;
 	$session->query_start($sql);
-	$a->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $session->pid, 'Lock');
+	$a->wait_value("SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = " . $session->pid, 't');
 	return;
 }
 

@@ -13,7 +13,7 @@ use lib "$FindBin::Bin/../bench";
 use Bench::Chart;
 use Bench::Measure;
 use Bench::Meter;
-use Bench::Numbers qw(median percentile ratios median_ratio figures rounded);
+use Bench::Numbers qw(median percentile ratios differences figures rounded);
 use Bench::Report;
 use Bench::Rounds;
 use Bench::Stage;
@@ -32,12 +32,14 @@ subtest 'medians, percentiles and ratios' => sub {
 	is(percentile(99, 1 .. 10),  10,  'the largest of a few');
 	is(percentile(99, 3),        3,   'of one');
 	is_deeply([ ratios([ 10, 30, 8 ], [ 20, 10, undef ]) ], [ 0.5, 3, undef ], 'a ratio for each round that has both');
-	is(median_ratio([ 10, 300, 12 ], [ 20, 100, 12 ]), 1, 'the median of the ratios, not the ratio of the medians');
+	is_deeply([ differences([ 10, 30, 8 ], [ 20, 10, undef ]) ], [ -10, 20, undef ], 'likewise a difference');
 	is_deeply(figures([ 300, 100, 200 ], 0.5), { count => 3, rate => 6, p50 => 200, p99 => 300 }, 'figures of a run');
 };
 
 subtest 'numbers are rounded to the digits that count' => sub {
-	my %expected = (12345 => '12,300', 0.01234 => '0.0123', 999.6 => '1,000', 100 => '100', 0 => '0', 1234567 => '1,230,000', -5.678 => '-5.68');
+	my %expected = (
+		12345 => '12,300', 0.01234 => '0.0123', 999.6 => '1,000', 100 => '100', 0 => '0', 1234567 => '1,230,000',
+		-5.678 => '-5.68');
 	is(rounded($_, 3), $expected{$_}, "$_ in three digits") foreach sort keys %expected;
 };
 
@@ -51,19 +53,29 @@ subtest 'contestants begin in turn' => sub {
 subtest "ZooKeeper's counters" => sub {
 	my $mntr = "zk_packets_received\t10\nzk_bytes_received_count\t100\nzk_response_bytes\t50\n"
 	  . "zk_sum_node_deleted_watch_count\t3\nzk_sum_node_children_watch_count\t4\nzk_watch_count\t99\n";
-	is_deeply(Bench::Meter::counters_of($mntr . "== another server\n" . $mntr), { requests => 20, bytes => 300, watches => 14 },
+	is_deeply(
+		Bench::Meter::counters_of($mntr . "== another server\n" . $mntr),
+		{ requests => 20, bytes => 300, watches => 14 },
 		'the sum over all servers');
-	is_deeply(Bench::Meter::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3), { requests => 10, cpu => 2 },
+	is_deeply(
+		Bench::Meter::cost({ requests => 20, cpu => 0 }, { requests => 50, cpu => 6 }, 3),
+		{ requests => 10, cpu => 2 },
 		'the cost of an acquisition');
 };
 
+sub series
+{
+	my ($measure, $case, $contestant, @rounds) = @_;
+	return { measure => $measure, place => 'memory', case => $case, contestant => $contestant, rounds => \@rounds };
+}
+
 # Two rounds of a measure that exists, in which zklock took twice and three times as long as the floor.
 my @series = (
-	{ measure => 'think', place => 'memory', case => '1 session', contestant => 'zklock',
-		rounds => [ { p50 => 200, p99 => 900, rate => 40, requests => 3, bytes => 650, watches => 1, cpu => 120 }, { p50 => 3000 } ] },
-	{ measure => 'think', place => 'memory', case => '1 session', contestant => 'C, create only',
-		rounds => [ { p50 => 100, p99 => 300, rate => 45, requests => 2, bytes => 500, watches => 0, cpu => 60 }, { p50 => 1000 } ] },
-	(   map { { measure => 'closed', place => 'memory', case => "$_ sessions", contestant => 'zklock', rounds => [ { rate => 1000 * $_ } ] } } 1, 16));
+	series('think', '1 session', 'zklock',
+		{ p50 => 200, p99 => 900, rate => 40, requests => 3, bytes => 650, watches => 1, cpu => 120 }, { p50 => 3000 }),
+	series('think', '1 session', 'C, create only',
+		{ p50 => 100, p99 => 300, rate => 45, requests => 2, bytes => 500, watches => 0, cpu => 60 }, { p50 => 1000 }),
+	map { series('closed', "$_ sessions", 'zklock', { rate => 1000 * $_ }) } 1, 16);
 my ($think, $closed) = grep { $_->name =~ /^(think|closed)$/ } Bench::Measure->all;
 
 subtest 'a table' => sub {
@@ -71,7 +83,9 @@ subtest 'a table' => sub {
 	my @cells = $table->cells;
 	is(scalar @cells, 2, 'a row for each contestant of this measure');
 	is_deeply($cells[0], [ '1 session', 'zklock', '1,600', '900', '40.0', '', '3.0', '650', '1.0', '120' ], 'zklock');
-	is_deeply($cells[1], [ '', 'C, create only', '550', '300', '45.0', '2.50 × (2.00 to 3.00)', '2.0', '500', '0', '60.0' ],
+	is_deeply(
+		$cells[1],
+		[ '', 'C, create only', '550', '300', '45.0', '2.50 × (2.00 to 3.00)', '2.0', '500', '0', '60.0' ],
 		'the floor, with the median of the ratios and their range');
 	is(scalar(split /\n/, $table->markdown), 4, 'heading and rows in the document');
 	is(scalar(() = $table->markdown =~ /^\|.*\|$/mg), 4, 'each of them a line');
@@ -90,14 +104,17 @@ subtest 'targets' => sub {
 subtest 'a picture' => sub {
 	my $svg = Bench::Chart::svg(
 		title => 'a < b', description => 'd', x => 'sessions', y => 'per second',
-		lines => [ { name => 'one', points => [ [ 1, 10 ], [ 100, 1000 ] ] }, { name => 'two', points => [ [ 10, 100 ] ] } ]);
+		lines => [
+			{ name => 'one', colour => 0, points => [ [ 1, 10 ], [ 100, 1000 ] ] },
+			{ name => 'two', colour => 4, points => [ [ 10, 100 ] ] } ]);
 	like($svg, qr{<title id="title">a &lt; b</title>}, 'its title');
 	my ($points) = $svg =~ /<polyline class="line c1" points="([^"]+)"/;
 	my @points = map { [ split /,/ ] } split / /, $points;
-	my ($x, $y) = $svg =~ /<circle class="fc2" cx="([\d.]+)" cy="([\d.]+)"/;
+	my ($x, $y) = $svg =~ /<circle class="fc5" cx="([\d.]+)" cy="([\d.]+)"/;
 	cmp_ok(abs($x - ($points[0][0] + $points[1][0]) / 2), '<', 0.2, 'ten is halfway from 1 to 100');
 	cmp_ok(abs($y - ($points[0][1] + $points[1][1]) / 2), '<', 0.2, 'and 100 from 10 to 1,000');
 	cmp_ok($points[0][1], '>', $points[1][1], 'more is further up');
+	is_deeply([ Bench::Chart::ticks(30, 1800) ], [ 20, 50, 100, 200, 500, 1000, 2000 ], 'numbers on the axis');
 	my @places = Bench::Chart::label_places(100, 101, 50);
 	cmp_ok(abs($places[0] - $places[1]), '>=', 15, 'names do not cover each other');
 	is($places[2], 50, 'nor do they move without need');

@@ -10,7 +10,7 @@ Bench::Chart - a plot as SVG, plain and readable, in light and in dark
 
   my $svg = Bench::Chart::svg(
       title => '...', description => '...', x => 'sessions', y => 'locks per second',
-      lines => [ { name => 'zklock', points => [ [1, 1000], [4, 3000] ] }, ... ]);
+      lines => [ { name => 'zklock', colour => 0, points => [ [1, 1000], [4, 3000] ] }, ... ]);
 
 Both axes are logarithmic: what is of interest is by how many times one thing is more than another. All
 numbers must be larger than 0. The pictures look like the others in doc/pictures.
@@ -27,15 +27,19 @@ use POSIX qw(ceil floor);
 
 # The size, and the place of the plot in it
 my ($width, $height) = (780, 400);
-my ($left, $right, $top, $bottom) = (84, 196, 60, 56);
+my ($left, $right, $top, $bottom) = (84, 196, 70, 56);
 
 # Distance of the names beside the ends of the lines
 my $line_height = 18;
 
-# Names of classes, as many as there may be lines; with colours for light and dark
+# Names of classes, with colours for light and dark
 my @colours = (
-	[ c1 => '#0969da', '#4493f8' ], [ c2 => '#1a7f37', '#3fb950' ], [ c3 => '#cf222e', '#f85149' ], [ c4 => '#9a6700', '#d29922' ],
-	[ c5 => '#8250df', '#ab7df8' ], [ c6 => '#bf3989', '#db61a2' ], [ c7 => '#59636e', '#9198a1' ]);
+	[ c1 => '#0969da', '#4493f8' ],
+	[ c2 => '#1a7f37', '#3fb950' ],
+	[ c3 => '#cf222e', '#f85149' ],
+	[ c4 => '#9a6700', '#d29922' ],
+	[ c5 => '#8250df', '#ab7df8' ],
+	[ c6 => '#bf3989', '#db61a2' ]);
 
 sub _escape { my ($text) = @_; return $text =~ s/&/&amp;/gr =~ s/</&lt;/gr =~ s/>/&gt;/gr; }
 
@@ -43,19 +47,20 @@ sub _log { return log($_[0]) / log(10); }
 
 sub _commas { my ($n) = @_; 1 while $n =~ s/^(\d+)(\d{3})/$1,$2/; return $n; }
 
-# Powers of ten around the values
-sub _decades
+# The numbers 1, 2, 5, 10, 20 ... from the last that is not above the values to the first that is not below
+sub ticks
 {
 	my @values = @_;
-	my ($from, $to) = (floor(_log(min(@values)) + 1e-9), ceil(_log(max(@values)) - 1e-9));
-	$to++ if $to == $from;
-	return ($from, $to);
+	my ($min, $max) = (min(@values), max(@values));
+	my @all  = map { my $decade = 10**$_; map { $_ * $decade } 1, 2, 5 } floor(_log($min)) - 1 .. ceil(_log($max)) + 1;
+	my $from = max(grep { $_ <= $min * (1 + 1e-9) } @all);
+	my $to   = min(grep { $_ >= $max * (1 - 1e-9) && $_ > $from } @all);
+	return grep { $_ >= $from && $_ <= $to } @all;
 }
 
 sub _style
 {
-	my ($n) = @_;
-	my @used = @colours[ 0 .. $n - 1 ];
+	my @used = @_;
 	my $light = join('', map { "\t\t.$_->[0] { stroke: $_->[1]; }\n\t\t.f$_->[0] { fill: $_->[1]; }\n" } @used);
 	my $dark  = join('', map { "\t\t\t.$_->[0] { stroke: $_->[2]; }\n\t\t\t.f$_->[0] { fill: $_->[2]; }\n" } @used);
 	return <<"END";
@@ -76,6 +81,12 @@ $light		\@media (prefers-color-scheme: dark) {
 $dark		}
 	</style>
 END
+}
+
+sub _text
+{
+	my ($class, $x, $y, $text) = @_;
+	return sprintf(qq(\t<text class="%s" x="%.1f" y="%.1f">%s</text>\n), $class, $x, $y, $text);
 }
 
 # Where the names go: each at the end of its line, but not upon another.
@@ -104,44 +115,48 @@ sub svg
 	my (%plot) = @_;
 	my @lines = grep { @{ $_->{points} } } @{ $plot{lines} };
 	die "nothing to plot\n" if !@lines;
-	die "more lines than colours\n" if @lines > @colours;
+	my @used = @colours[ map { $_->{colour} } @lines ];
 	my @xs = map { $_->[0] } map { @{ $_->{points} } } @lines;
 	my @ys = map { $_->[1] } map { @{ $_->{points} } } @lines;
 	my ($x0, $x1) = (_log(min(@xs)), _log(max(@xs)));
 	$x1 = $x0 + 1 if $x1 == $x0;
-	my ($y0, $y1) = _decades(@ys);
-	my $x_of = sub { return sprintf('%.1f', $left + (_log($_[0]) - $x0) / ($x1 - $x0) * ($width - $left - $right)) };
-	my $y_of = sub { return sprintf('%.1f', $height - $bottom - (_log($_[0]) - $y0) / ($y1 - $y0) * ($height - $top - $bottom)) };
+	my @ticks = ticks(@ys);
+	my ($y0, $y1) = map { _log($_) } @ticks[ 0, -1 ];
+	my $x_scale = ($width - $left - $right) / ($x1 - $x0);
+	my $y_scale = ($height - $top - $bottom) / ($y1 - $y0);
+	my $x_of    = sub { return sprintf('%.1f', $left + (_log($_[0]) - $x0) * $x_scale) };
+	my $y_of    = sub { return sprintf('%.1f', $height - $bottom - (_log($_[0]) - $y0) * $y_scale) };
 
 	my $body = '';
-	foreach my $decade ($y0 .. $y1)
+	foreach my $tick (@ticks)
 	{
-		my $y = $y_of->(10**$decade);
+		my $y = $y_of->($tick);
 		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s H%s"/>\n), $left, $y, $width - $right);
-		$body .= sprintf(qq(\t<text class="dim end" x="%s" y="%.1f">%s</text>\n), $left - 8, $y + 4, _commas(10**$decade));
+		$body .= _text('dim end', $left - 8, $y + 4, _commas($tick));
 	}
 	my %seen;
-	foreach my $x (grep { !$seen{$_}++ } sort { $a <=> $b } @xs)
+	foreach my $number (grep { !$seen{$_}++ } sort { $a <=> $b } @xs)
 	{
-		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s V%s"/>\n), $x_of->($x), $top, $height - $bottom);
-		$body .= sprintf(qq(\t<text class="dim mid" x="%s" y="%s">%s</text>\n), $x_of->($x), $height - $bottom + 18, _commas($x));
+		my $x = $x_of->($number);
+		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s V%s"/>\n), $x, $top, $height - $bottom);
+		$body .= _text('dim mid', $x, $height - $bottom + 18, _commas($number));
 	}
-	my @ends   = map { $y_of->($_->{points}[-1][1]) + 4 } @lines;
-	my @places = label_places(@ends);
+	my @places = label_places(map { $y_of->($_->{points}[-1][1]) + 4 } @lines);
 	foreach my $i (0 .. $#lines)
 	{
-		my @points = map { $x_of->($_->[0]) . ',' . $y_of->($_->[1]) } @{ $lines[$i]{points} };
-		my $colour = $colours[$i][0];
-		$body .= qq(\t<polyline class="line $colour" points="@points"/>\n);
-		$body .= join('', map { my ($x, $y) = split /,/; qq(\t<circle class="f$colour" cx="$x" cy="$y" r="3.5"/>\n) } @points);
-		$body .= sprintf(qq(\t<text class="f%s" x="%s" y="%.1f">%s</text>\n), $colour, $width - $right + 12, $places[$i], _escape($lines[$i]{name}));
+		my $colour = $used[$i][0];
+		my @points = map { [ $x_of->($_->[0]), $y_of->($_->[1]) ] } @{ $lines[$i]{points} };
+		$body .= qq(\t<polyline class="line $colour" points=") . join(' ', map { "$_->[0],$_->[1]" } @points) . qq("/>\n);
+		$body .= qq(\t<circle class="f$colour" cx="$_->[0]" cy="$_->[1]" r="3.5"/>\n) foreach @points;
+		$body .= _text("f$colour", $width - $right + 12, $places[$i], _escape($lines[$i]{name}));
 	}
 	my ($title, $description, $x, $y) = map { _escape($_) } @plot{qw(title description x y)};
 	my ($panel_width, $panel_height, $middle) = ($width - 1, $height - 1, ($left + $width - $right) / 2);
 	my $foot = $height - 16;
-	my $style = _style(scalar @lines);
+	my $style = _style(@used);
+	my $size  = qq(viewBox="0 0 $width $height" width="$width" height="$height");
 	return <<"END";
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 $width $height" width="$width" height="$height" role="img" aria-labelledby="title desc">
+<svg xmlns="http://www.w3.org/2000/svg" $size role="img" aria-labelledby="title desc">
 	<title id="title">$title</title>
 	<desc id="desc">$description</desc>
 $style	<rect class="panel" x="0.5" y="0.5" width="$panel_width" height="$panel_height" rx="6"/>

@@ -14,9 +14,10 @@ A contestant is
 
   { name => 'zklock', pids => [ ... ], run => sub { my ($seconds) = @_; ... return \%outcome } }
 
-C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes that speak to ZooKeeper, whose processor time counts. The outcome has
-C<durations>, a list of microseconds, and C<acquisitions>, those included that came too
-late for that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
+C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes
+that speak to ZooKeeper, whose processor time counts. The outcome has
+C<durations>, a list of microseconds, and C<acquisitions>, those included that are not
+in that list; C<seconds>, if it is to be counted by others than were asked for; and C<figures>, that
 take the place of what is calculated. A job has
 
   sessions   how many, default 1
@@ -43,7 +44,7 @@ sub outcome
 {
 	my @answers   = @_;
 	my @durations = map { split / /, $_->{durations} } @answers;
-	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{late} } @answers) };
+	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
 }
 
 # The sessions of a job, shared out
@@ -54,6 +55,9 @@ sub _shares
 	return map { int((($job{sessions} || 1) + $_ - 1) / $servers) } 1 .. $servers;
 }
 
+# A queue takes its time to form: as long as that lasts, nothing is counted.
+sub _lead { my (%job) = @_; return 0.002 * ($job{sessions} || 1); }
+
 # Sessions of PostgreSQL
 sub _sql
 {
@@ -63,7 +67,7 @@ sub _sql
 		pids => $pids,
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds,
+			return outcome($stage->together(_lead(%job), $seconds,
 					[ $stage->sql, 'run',
 						groups  => join(',', $groups->()),
 						acquire => $acquire,
@@ -96,7 +100,10 @@ sub dblink
 {
 	my ($stage, %job) = @_;
 	return () unless $stage->has_dblink;
-	my $call = sub { return "SELECT * FROM dblink('central', format('SELECT $_[0](%s)', hashtext(\$1))) AS answer (text text)"; };
+	my $call = sub {
+		my ($function) = @_;
+		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
+	};
 	return _sql('dblink, pg_advisory_lock', $stage, [],
 		sub {
 			$stage->server('a')->value('CREATE EXTENSION IF NOT EXISTS dblink');
@@ -117,8 +124,12 @@ sub _clients
 		pids => [ map { $_->pid } @peers ],
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds,
-					map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers));
+			my @requests = map { [
+					$peers[$_], 'run',
+					sessions => $share[$_],
+					path     => $job{path},
+					think    => $job{think} || 0 ] } 0 .. $#peers;
+			return outcome($stage->together(_lead(%job), $seconds, @requests));
 		} };
 }
 
@@ -137,7 +148,7 @@ sub _c
 		pids => [ $c->pid ],
 		run  => sub {
 			my ($seconds) = @_;
-			return outcome($stage->together($seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
+			return outcome($stage->together(_lead(%job), $seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
 		} };
 }
 

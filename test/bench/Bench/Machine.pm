@@ -47,13 +47,18 @@ sub description
 	my ($java)   = `java -version 2>&1` =~ /version "([^"]+)"/;
 	my ($kazoo)  = `python3 -c 'import kazoo; print(kazoo.__version__)' 2>/dev/null` =~ /(\S+)/;
 	my ($library) = `dpkg-query -W -f='\${Version}' libzookeeper-mt-dev 2>/dev/null` =~ /(\S+)/;
+	my ($version) = _text('zklock.control') =~ /^default_version = '([^']+)'/m;
+	$version .= ", commit $ENV{BENCH_COMMIT}" if $version && $ENV{BENCH_COMMIT};
 	return [
+		[ 'zklock',     $version // 'unknown' ],
 		[ 'processors', "$count x " . ($model // (uname())[4]) ],
 		[ 'memory',     sprintf('%.0f GB', ($memory // 0) / 1024 / 1024) ],
 		[ 'system',     ($system // '') . ', Linux ' . (uname())[2] ],
 		[ 'PostgreSQL', _first_line(`pg_config --version`) =~ s/^PostgreSQL //r ],
 		[ 'ZooKeeper',  _jar_version('zookeeper') . ', Java ' . ($java // 'unknown') ],
-		[ 'clients', 'libzookeeper_mt ' . ($library // 'unknown') . ', Curator ' . _jar_version('curator-recipes') . ', kazoo ' . ($kazoo // 'unknown') ] ];
+		[ 'libzookeeper_mt', $library // 'unknown' ],
+		[ 'Curator', _jar_version('curator-recipes') ],
+		[ 'kazoo', $kazoo // 'unknown' ] ];
 }
 
 sub _ticks

@@ -11,8 +11,7 @@ Bench::Numbers - what is made of what was measured
   median(3, 1, 2)                   # 2; of an even number, the mean of the middle two
   percentile(99, @values)           # the smallest that 99 % of the values do not exceed
   ratios(\@ours, \@theirs)          # of each round; undef where a round has not both
-  median_ratio(\@ours, \@theirs)    # the median of those
-  spread(@values)                   # largest divided by smallest
+  differences(\@ours, \@theirs)    # likewise
   figures(\@durations, $seconds)    # { p50, p99, rate, count }; microseconds, per second
   rounded($value, $digits)          # with so many digits that count: 12345 is 12,300
 
@@ -26,10 +25,10 @@ use strict;
 use warnings;
 
 use Exporter 'import';
-use List::Util qw(max min);
+use List::Util qw(max);
 use POSIX qw(ceil floor);
 
-our @EXPORT_OK = qw(median percentile ratios median_ratio spread figures rounded);
+our @EXPORT_OK = qw(median percentile ratios differences figures rounded);
 
 sub median
 {
@@ -54,13 +53,11 @@ sub ratios
 	return map { defined $ours->[$_] && $theirs->[$_] ? $ours->[$_] / $theirs->[$_] : undef } 0 .. $last;
 }
 
-sub median_ratio { my ($ours, $theirs) = @_; return median(ratios($ours, $theirs)); }
-
-sub spread
+sub differences
 {
-	my @values = grep { defined } @_;
-	return undef if !@values || min(@values) <= 0;
-	return max(@values) / min(@values);
+	my ($ours, $theirs) = @_;
+	my $last = max(scalar @$ours, scalar @$theirs) - 1;
+	return map { defined $ours->[$_] && defined $theirs->[$_] ? $ours->[$_] - $theirs->[$_] : undef } 0 .. $last;
 }
 
 sub figures
@@ -79,7 +76,8 @@ sub rounded
 	return undef unless defined $value;
 	return '0' if $value == 0;
 	my $places = $digits - 1 - floor(log(abs $value) / log(10) + 1e-9);
-	my $text   = $places >= 0 ? sprintf('%.*f', $places, $value) : sprintf('%.0f', 10**-$places * sprintf('%.0f', $value / 10**-$places));
+	my $unit   = $places < 0 ? 10**-$places : 1;
+	my $text   = sprintf('%.*f', max($places, 0), $unit * sprintf('%.*f', max($places, 0), $value / $unit));
 	1 while $text =~ s/^(-?\d+)(\d{3})/$1,$2/;
 	return $text;
 }

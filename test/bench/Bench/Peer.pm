@@ -14,11 +14,11 @@ Bench::Peer - a load generator, as a process that answers requests
   my $py   = Bench::Peer->kazoo($connect_string);     # kazoo_load.py
 
   my $result = $c->call('run', kind => 'create', path => '/p%d', ...);
-  my @results = Bench::Peer->together($seconds, [ $java1, 'run', ... ], [ $java2, 'run', ... ]);
+  my @results = Bench::Peer->together($lead, $seconds, [ $java1, 'run', ... ], [ $java2, 'run', ... ]);
 
-C<together> begins all requests at the same moment, and adds to each the arguments C<begin>
-and C<end>; see load.h for the form of the requests. Each of the programs begins with a
-description of its own. They are compiled when they are first used.
+C<together> begins all requests at the same moment, and adds to each the arguments C<begin>, C<from> and
+C<end>: what happens in the first C<$lead> seconds does not count. See load.h for the form of the requests. Each of
+the programs begins with a description of its own. They are compiled when they are first used.
 
 =cut
 
@@ -55,10 +55,10 @@ sub _build
 	return $built if $built;
 	my $directory = PostgreSQL::Test::Utils::tempdir('load');
 	my @gcc       = ('gcc', '-O2', '-I/usr/include/zookeeper', '-I' . _pg_config('includedir'));
-	foreach my $program ([ sql_load => '-L' . _pg_config('libdir'), '-lpq' ], [ zk_load => '-lzookeeper_mt', '-lpthread' ])
+	my %libraries = (sql_load => [ '-L' . _pg_config('libdir'), '-lpq' ], zk_load => [qw(-lzookeeper_mt -lpthread)]);
+	foreach my $name (sort keys %libraries)
 	{
-		my ($name, @libraries) = @$program;
-		system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @libraries) == 0
+		system(@gcc, '-o', "$directory/$name", "$source/$name.c", "$source/load.c", @{ $libraries{$name} }) == 0
 		  or croak "cannot compile $name.c";
 	}
 	return $built = $directory;
@@ -95,8 +95,18 @@ sub _connected
 }
 
 sub sql { my ($class) = @_; return $class->_start('sql_load', _build() . '/sql_load'); }
-sub c { my ($class, $hosts) = @_; return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts); }
-sub kazoo { my ($class, $hosts) = @_; return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
+
+sub c
+{
+	my ($class, $hosts) = @_;
+	return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts);
+}
+
+sub kazoo
+{
+	my ($class, $hosts) = @_;
+	return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts);
+}
 
 sub curator
 {
@@ -117,12 +127,13 @@ sub call { my ($self, @request) = @_; return $self->result($self->send(@request)
 
 sub together
 {
-	my ($class, $seconds, @requests) = @_;
+	my ($class, $lead, $seconds, @requests) = @_;
 	my $begin = int(clock_gettime(CLOCK_MONOTONIC) * 1e6) + $start_delay;
-	my $end   = $begin + int($seconds * 1e6);
+	my $from  = $begin + int($lead * 1e6);
+	my $end   = $from + int($seconds * 1e6);
 	my @asked = map {
 		my ($peer, $command, %argument) = @$_;
-		[ $peer, $peer->send($command, %argument, begin => $begin, end => $end) ];
+		[ $peer, $peer->send($command, %argument, begin => $begin, from => $from, end => $end) ];
 	} @requests;
 	return map { $_->[0]->result($_->[1], $seconds + 3 * default_timeout()) } @asked;
 }

@@ -21,7 +21,7 @@ use warnings;
 
 use Bench::Chart;
 use Bench::Measure;
-use Bench::Numbers qw(median);
+use Bench::Numbers qw(median rounded);
 use Bench::Table;
 use Bench::Targets;
 
@@ -29,6 +29,16 @@ my @places = (
 	[ memory   => 'One ZooKeeper server, data in memory' ],
 	[ disk     => 'One ZooKeeper server, data on disk' ],
 	[ ensemble => 'Three ZooKeeper servers, data in memory' ]);
+
+# Each has its colour in all pictures.
+my %colour = (
+	'zklock'                      => 0,
+	'Curator'                     => 2,
+	'kazoo'                       => 3,
+	'C, create and delete'        => 4,
+	'C, create and list children' => 5,
+	'pg_advisory_lock'            => 1,
+	'dblink, pg_advisory_lock'    => 1);
 
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
@@ -42,7 +52,8 @@ sub new
 sub _tables
 {
 	my ($self, $measure) = @_;
-	return grep { $_->[1]->rows } map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
+	my @tables = map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
+	return grep { $_->[1]->rows } @tables;
 }
 
 # The lines of a chart: each contestant's medians, over the numbers that the cases begin with
@@ -59,7 +70,14 @@ sub _lines
 		push @names, $series->{contestant} unless $points{ $series->{contestant} };
 		push @{ $points{ $series->{contestant} } }, [ $x, $y ] if $y;
 	}
-	return map { { name => $_, points => $points{$_} } } grep { $points{$_} } @names;
+	return map { { name => $_, colour => $colour{$_}, points => $points{$_} } } grep { $points{$_} } @names;
+}
+
+# A line in words
+sub _describe
+{
+	my ($line) = @_;
+	return "$line->{name}: " . join(', ', map { rounded($_->[1], 3) . " at $_->[0]" } @{ $line->{points} }) . '.';
 }
 
 # File names and their contents
@@ -71,9 +89,11 @@ sub _charts
 	{
 		my @lines = $self->_lines($measure, $chart);
 		next unless @lines;
-		my $description = join(' ', map { my $line = $_; "$line->{name}: " . join(', ', map { sprintf('%s at %s', Bench::Numbers::rounded($_->[1], 3), $_->[0]) } @{ $line->{points} }) . '.' } @lines);
+		my %place = map { @$_ } @places;
+		my $x = "$chart->{x}; " . lcfirst $place{ $chart->{place} };
+		my $description = join(' ', map { _describe($_) } @lines);
 		push @charts, { %$chart, description => $description,
-			svg => Bench::Chart::svg(%$chart, description => $description, lines => \@lines) };
+			svg => Bench::Chart::svg(%$chart, x => $x, description => $description, lines => \@lines) };
 	}
 	return @charts;
 }
@@ -82,7 +102,8 @@ sub _idle
 {
 	my ($self) = @_;
 	my @idle = @{ $self->{idle} };
-	my $text = 'Before the run and after it, ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle) . ' of the processors\' time was idle.';
+	my $text = 'Of the processors\' time ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle)
+	  . ' was idle before the run and after it.';
 	$text .= ' **Others were at work on the machine: this run says little.**' if grep { $_ < $quiet } @idle;
 	return $text;
 }
@@ -93,11 +114,11 @@ sub _method
 	return sprintf(<<'END', $self->{seconds}, $self->{rounds});
 All contestants ran in one run on one machine, with the servers. In each round all run in turn, %s s each, in an
 order that changes; there were %d rounds unless a table says otherwise. Figures are the median of the rounds, each by
-itself. Machines have good and bad moments, so figures of different lines are not comparable; "zklock is" is: how many
-times the line's figure zklock's is, within each round, as the median of the rounds (and the smallest and largest).
-Times are from the call until the lock is held, in microseconds. Costs are those of one acquisition with its release:
-requests to ZooKeeper, bytes in both directions, watches that fired, as its servers count them; and processor time of the process
-that speaks to ZooKeeper, which is zklock's worker or the client program.
+itself. Machines have good and bad moments, so figures of different lines are not comparable. What is comparable is
+under "zklock's ... is": how many times the line's figure zklock's is within a round, as the median of the rounds (and
+the smallest and largest). Times are from the call until the lock is held, in microseconds. Costs are those of one
+acquisition with its release: requests to ZooKeeper, bytes in both directions and watches that fired, as its servers
+count them; and processor time of the process that speaks to ZooKeeper, zklock's worker or the client program.
 END
 }
 
@@ -109,12 +130,13 @@ sub text
 	{
 		foreach my $table ($self->_tables($measure))
 		{
-			$text .= $measure->title . ". $table->[0]. zklock is compared by " . $measure->compares . ".\n\n" . $table->[1]->text . "\n";
+			$text .= $measure->title . ". $table->[0]\n\n" . $table->[1]->text . "\n";
 		}
 	}
 	$text .= "$_->{measure}, $_->{place} FAILED: $_->{why}\n" foreach @{ $self->{failed} };
-	$text .= sprintf("%-80s %-9s %-15s %8s\n", qw(target ZooKeeper limit median));
-	$text .= sprintf("%-80s %-9s %-15s %8.2f  %s\n", @{$_}{qw(text place limit value)}, $_->{reached} ? 'reached' : 'MISSED')
+	my $format = "%-80s %-9s %-13s %-24s %s\n";
+	$text .= sprintf($format, 'target', 'ZooKeeper', 'limit', 'median of the rounds', '');
+	$text .= sprintf($format, @{$_}{qw(text place limit)}, Bench::Targets::figure($_), $_->{reached} ? 'reached' : 'MISSED')
 	  foreach Bench::Targets::results(@{ $self->{series} });
 	return $text;
 }
@@ -139,8 +161,8 @@ sub markdown
 	  . "## How it is measured\n\n" . _method($self) . "\n"
 	  . "## What is to be reached\n\n" . Bench::Targets::markdown(@{ $self->{series} }) . "\n"
 	  . join('', map { $self->_section($_) } @{ $self->{measures} });
-	$text .= "## What failed\n\n" . join('', map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} })
-	  if @{ $self->{failed} };
+	my @failed = map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} };
+	$text .= join('', "## What failed\n\n", @failed) if @failed;
 	return $text =~ s/\n+\z/\n/r;
 }
 

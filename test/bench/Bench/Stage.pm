@@ -13,7 +13,7 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
   $stage->server('a');         # Zklock::Server: with zklock
   $stage->central;             # one without, for everybody's advisory locks
   $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
-  my @results = $stage->together($seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
+  my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
   $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
   $stage->has_function('zk_is_leader'); $stage->has_setting('zklock.keep_idle');
   $stage->tidy; $stage->close;

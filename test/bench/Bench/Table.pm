@@ -24,14 +24,13 @@ use strict;
 use utf8;
 use warnings;
 
-use Bench::Numbers qw(median ratios rounded);
+use Bench::Numbers qw(median ratios differences rounded);
 use List::Util qw(first max min);
 
 my %columns = (
 	p50        => 'p50 µs',
 	p99        => 'p99 µs',
 	rate       => 'per second',
-	ratio      => 'zklock is',
 	difference => 'more, µs',
 	requests   => 'requests',
 	bytes      => 'bytes',
@@ -60,7 +59,8 @@ sub _range
 	my ($digits, $sign, @values) = @_;
 	@values = grep { defined } @values;
 	return '' unless @values;
-	return sprintf('%s%s (%s to %s)', map({ rounded($_, $digits) } median(@values)), $sign, map { rounded($_, $digits) } min(@values), max(@values));
+	my ($middle, $from, $to) = map { rounded($_, $digits) } median(@values), min(@values), max(@values);
+	return "$middle$sign ($from to $to)";
 }
 
 sub _cell
@@ -77,8 +77,7 @@ sub _cell
 	if ($column eq 'difference')
 	{
 		return '' if $row == $case[0];
-		my ($ours, $theirs) = map { [ values_of($_, $figure) ] } $row, $case[0];
-		return _range(2, '', map { $ours->[$_] - $theirs->[$_] } grep { defined $ours->[$_] && defined $theirs->[$_] } 0 .. $#$ours);
+		return _range(2, '', differences([ values_of($row, $figure) ], [ values_of($case[0], $figure) ]));
 	}
 	my $value = median(values_of($row, $column));
 	# What heartbeats add to nothing
@@ -89,7 +88,8 @@ sub _cell
 sub heading
 {
 	my ($self) = @_;
-	return ('case', 'contestant', map { $columns{$_} } $self->{measure}->columns);
+	my $compared = { p50 => "zklock's p50 is", rate => "zklock's rate is" }->{ $self->{measure}->compares };
+	return ('case', 'contestant', map { $_ eq 'ratio' ? $compared : $columns{$_} } $self->{measure}->columns);
 }
 
 # Lists of cells
@@ -110,10 +110,9 @@ sub text
 	my ($self) = @_;
 	my @lines = ([ $self->heading ], $self->cells);
 	my @width = map { my $i = $_; max(map { length $_->[$i] } @lines) } 0 .. $#{ $lines[0] };
-	return join('', map {
-			my $line = $_;
-			join('  ', map { $_ < 2 ? sprintf('%-*s', $width[$_], $line->[$_]) : sprintf('%*s', $width[$_], $line->[$_]) } 0 .. $#width) =~ s/\s+$//r . "\n"
-		} @lines);
+	# Names to the left, numbers to the right
+	my $format = join('  ', map { '%' . ($_ < 2 ? '-' : '') . $width[$_] . 's' } 0 .. $#width);
+	return join('', map { sprintf($format, @$_) =~ s/\s+$//r . "\n" } @lines);
 }
 
 sub markdown

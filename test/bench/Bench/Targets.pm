@@ -9,7 +9,7 @@ Bench::Targets - what zklock is to reach, and whether it does
 =head1 SYNOPSIS
 
   my @results = Bench::Targets::results(@series);
-  # { text, place, value, limit, reached, rounds }, for each target that was measured, in each place
+  # { text, place, value, from, to, limit, reached, rounds }, for each target that was measured, in each place
 
 A target compares one contestant with another within each round, and takes the median; or it
 is about a figure by itself.
@@ -22,9 +22,9 @@ use strict;
 use utf8;
 use warnings;
 
-use Bench::Numbers qw(median ratios rounded);
+use Bench::Numbers qw(median ratios differences rounded);
 use Bench::Table;
-use List::Util qw(first);
+use List::Util qw(first max min);
 
 # text, measure, [case, contestant] of what is to be compared, [case, contestant] with what (or none), figure,
 # how ('ratio' or 'difference'), at least ('>=') or at most ('<='), limit
@@ -75,7 +75,8 @@ my @place_order = qw(memory disk ensemble);
 sub _find
 {
 	my ($measure, $place, $what, @series) = @_;
-	return first { $_->{measure} eq $measure && $_->{place} eq $place && $_->{case} eq $what->[0] && $_->{contestant} eq $what->[1] } @series;
+	my $wanted = join("\n", $measure, $place, @$what);
+	return first { join("\n", @{$_}{qw(measure place case contestant)}) eq $wanted } @series;
 }
 
 # What a target compares, round by round; nothing if it was not measured in this place
@@ -88,8 +89,7 @@ sub _values
 	return grep { defined } @ours unless $with;
 	my $theirs = _find($measure, $place, $with, @series) or return ();
 	my @theirs = Bench::Table::values_of($theirs, $figure);
-	return grep { defined } ratios(\@ours, \@theirs) if $how eq 'ratio';
-	return map { $ours[$_] - $theirs[$_] } grep { defined $ours[$_] && defined $theirs[$_] } 0 .. $#ours;
+	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
 }
 
 sub results
@@ -107,6 +107,8 @@ sub results
 				text    => $text,
 				place   => $place,
 				value   => $value,
+				from    => min(@values),
+				to      => max(@values),
 				limit   => ($direction eq '<=' ? 'at most ' : 'at least ') . $limit,
 				reached => $direction eq '<=' ? $value <= $limit : $value >= $limit,
 				rounds  => scalar @values };
@@ -115,12 +117,23 @@ sub results
 	return @results;
 }
 
+# The median of the rounds, and their range
+sub figure
+{
+	my ($result) = @_;
+	my ($value, $from, $to) = map { rounded($_, 3) } @{$result}{qw(value from to)};
+	return "$value ($from to $to)";
+}
+
 sub markdown
 {
 	my @series  = @_;
 	my @results = results(@series) or return '';
+	my @rows = map { [
+			@{$_}{qw(text place limit)}, figure($_), $_->{rounds},
+			$_->{reached} ? 'reached' : '**missed**' ] } @results;
 	return join('', "| target | ZooKeeper | limit | median of the rounds | rounds | |\n|---|---|---|--:|--:|---|\n",
-		map { "| $_->{text} | $_->{place} | $_->{limit} | " . rounded($_->{value}, 3) . " | $_->{rounds} | " . ($_->{reached} ? 'reached' : '**missed**') . " |\n" } @results);
+		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
 }
 
 1;

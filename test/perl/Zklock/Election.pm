@@ -11,7 +11,15 @@ Zklock::Election - servers that stand at an election
   my $election = Zklock::Election->new($zk, '/e/leader');
   $election->wait_state($server, 'elected');       # until zk_elections says so
   $election->wait_state($server, 'ready', '/e/other');
-  $election->leads($server);                       # zk_is_leader, 't' or 'f'
+
+  $election->watch($a, $b);            # from now on each asks zk_is_leader() all the time
+  ...
+  my %terms = $election->watched;      # ends that; a test: no two believed to lead at once,
+                                       # and terms rise. The terms of each server, by name
+
+A server that is watched must be able to create a table and a function, and is asked in a
+session of its own. The intervals are those in which a server provably led: from the end of
+the first true answer in a term to the beginning of the last.
 
 =cut
 
@@ -19,6 +27,8 @@ package Zklock::Election;
 
 use strict;
 use warnings;
+
+use Test::More ();
 
 sub new
 {
@@ -34,10 +44,86 @@ sub wait_state
 	return;
 }
 
-sub leads
+# The function reads only, so it commits whatever it has been told.
+my $watch = q{
+	DROP TABLE IF EXISTS watch_ends;
+	CREATE TABLE watch_ends (end_it boolean);
+	CREATE OR REPLACE FUNCTION watch_leader(path text) RETURNS TABLE (term bigint, since float8, until float8)
+	LANGUAGE plpgsql AS $$
+	DECLARE
+		asked timestamptz;
+		leads boolean;
+		now_term bigint;
+	BEGIN
+		WHILE NOT EXISTS (SELECT FROM watch_ends) LOOP
+			asked := clock_timestamp();
+			leads := zk_is_leader(path);
+			now_term := CASE WHEN leads THEN (SELECT e.term FROM zk_elections e WHERE e.path = watch_leader.path) END;
+			IF now_term = term THEN
+				until := extract(epoch FROM asked);
+			ELSIF now_term IS NOT NULL THEN
+				IF term IS NOT NULL THEN
+					RETURN NEXT;
+				END IF;
+				term := now_term;
+				since := extract(epoch FROM clock_timestamp());
+				until := since;
+			END IF;
+			PERFORM pg_sleep(0.002);
+		END LOOP;
+		IF term IS NOT NULL THEN
+			RETURN NEXT;
+		END IF;
+	END $$};
+
+sub watch
 {
-	my ($self, $server) = @_;
-	return $server->value("SELECT zk_is_leader('$self->{path}')");
+	my ($self, @servers) = @_;
+	foreach my $server (@servers)
+	{
+		$server->value($watch);
+		my $session = $server->session(name => $server->name . '.watch');
+		$session->query("SET zklock.on_lock_loss = 'abort'");
+		$session->query_start("SELECT * FROM watch_leader('$self->{path}') ORDER BY since");
+		push @{ $self->{watching} }, [ $server, $session ];
+	}
+	return;
+}
+
+sub watched
+{
+	my ($self) = @_;
+	my (@intervals, %terms);
+	foreach my $watching (@{ delete $self->{watching} })
+	{
+		my ($server, $session) = @$watching;
+		$server->value('INSERT INTO watch_ends VALUES (true)');
+		foreach my $row (@{ $session->result->{rows} || [] })
+		{
+			push @intervals, { server => $server->name, term => $row->[0], since => $row->[1], until => $row->[2] };
+			push @{ $terms{ $server->name } }, $row->[0];
+		}
+		$session->disconnect;
+	}
+	my @overlaps = overlaps(@intervals);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::is_deeply(\@overlaps, [], 'no two servers led at once, and terms rise');
+	return %terms;
+}
+
+# Pairs of intervals, in order of their beginnings, of which the second begins too early, or in
+# no higher term
+sub overlaps
+{
+	my @sorted = sort { $a->{since} <=> $b->{since} } @_;
+	my @wrong;
+	for my $i (1 .. $#sorted)
+	{
+		my ($one, $two) = @sorted[ $i - 1, $i ];
+		push @wrong, "$two->{server} in term $two->{term} from $two->{since}, $one->{server} in $one->{term} until $one->{until}"
+		  if $two->{since} <= $one->{until} || $two->{term} <= $one->{term};
+	}
+	return @wrong;
 }
 
 1;

@@ -35,6 +35,11 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
   my $id = $java->permit_rounds_start('p1', '/semaphore', 3, $rounds, $sleep_ms);
   my $times = $java->result($id);  # [ begin, end ] of each round, microseconds
 
+  $java->stand('c1', '/election', 'latch');   # LeaderLatch; or 'selector', 'support'
+  my $bool = $java->leads('c1');   # does it believe so?
+  my $name = $java->leader('c1');  # who leads in its opinion
+  $java->leave('c1');
+
   $java->container('/parent');
   $java->close_session;            # its locks go; stop does the same
   $java->kill9;                    # its locks stay until the session expires
@@ -72,7 +77,7 @@ our @CARP_NOT = qw(Zklock::LinePeer);
 
 my @jars = map { "/usr/share/java/$_.jar" }
   qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
-  zookeeper-recipes-lock guava
+  zookeeper-recipes-lock zookeeper-recipes-election guava
   failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
 
 my $number = 0;
@@ -173,6 +178,11 @@ sub permit_start
 sub permit { my $self = shift; return $self->result($self->permit_start(@_)); }
 sub permit_release { my ($self, $name) = @_; return $self->call('permit', 'release', $name); }
 sub permit_rounds_start { my $self = shift; return $self->send('permit', 'rounds', @_); }
+
+sub stand { my ($self, @arg) = @_; return $self->call('election', 'stand', @arg); }
+sub leads { my ($self, $name) = @_; return $self->call('election', 'leads', $name); }
+sub leader { my ($self, $name) = @_; return $self->call('election', 'leader', $name); }
+sub leave { my ($self, $name) = @_; return $self->call('election', 'leave', $name); }
 
 sub close_session { my ($self) = @_; return $self->call('close'); }
 

@@ -49,6 +49,7 @@ creates the extension in database postgres and waits until C<zk_session> says
   conf             [ "zklock.session_timeout = '4s'", ... ] lines for postgresql.conf
   faults           a build with faults, and which are on at first: 'orphan,slow-writes' or ''
   stage            root of another uninstalled build than that of ZKLOCK_STAGE
+  environment      { NAME => 'value' } for the server
   max_connections  default 100
   preload          0: without shared_preload_libraries
   extension        0: no CREATE EXTENSION
@@ -105,6 +106,9 @@ wait_for_log, ... Besides:
   settle               until the server has heard of all that has happened in ZooKeeper and
                        been asked for in other sessions; uses a lock below /t/barrier
   wait_value($sql, $expected)
+  wait_event($session, 'lock')
+                       until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
+                       the proof before COMMIT, or, with 'unlock', until what it has released is free
   terminate_backend($pid)
                        ends it and returns when it is gone; true if it was there
   expire_session($zk)  ends the server's ZooKeeper session from outside
@@ -313,6 +317,7 @@ foreach my $method (qw(start stop restart kill9))
 		my $self = shift;
 		$self->_drop_monitor;
 		# A sanitizer's library must be there before all others, in the server alone.
+		local @ENV{ keys %{ $self->{opt}{environment} || {} } } = values %{ $self->{opt}{environment} || {} };
 		local $ENV{LD_PRELOAD} = ($ENV{ZKLOCK_PRELOAD} || '') =~ s/STAGE/$ENV{ZKLOCK_STAGE}/r;
 		return $self->{node}->$method(@_);
 	};
@@ -578,6 +583,19 @@ sub expire_session
 }
 
 # PostgreSQL 13 cannot wait for the end itself.
+# By release 17, and before
+my %wait_events = (
+	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
+	guard  => [ 'Extension|ZkCommitGuard', 'Extension|Extension' ],
+	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ]);
+
+sub wait_event
+{
+	my ($self, $session, $what) = @_;
+	my $expected = $wait_events{$what}[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ];
+	return $self->wait_value('SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $expected);
+}
+
 sub terminate_backend
 {
 	my ($self, $pid) = @_;

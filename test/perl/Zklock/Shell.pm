@@ -44,6 +44,11 @@ A contender with kazoo's Lock that respects Curator's names as well:
   my $id = $sh->counter_start($file, $rounds, '/lock', sleep => 1);
   $sh->result($id);                     # done: $rounds times lock, count in the file, unlock
 
+A candidate with kazoo's Election:
+
+  $sh->stand('me', '/election'); $sh->leave('me');
+  my $bool = $sh->leads('me'); my @names = @{ $sh->leaders('me') };   # the leader first
+
 C<patterns =E<gt> []> makes it blind for foreign names, as kazoo is if not told; a list of
 regular expressions says which ones to respect. C<kind =E<gt> 'write'> and C<'shared'> are
 kazoo's WriteLock and ReadLock, which before 2.9 also waits for younger writers.
@@ -88,7 +93,8 @@ sub new
 my %positional = (
 	connect => 1, close_connection => 0, reconnect => 0, session => 0, create => 1, create_many => 2, delete => 1, remove => 2, ls => 1,
 	get => 1, set => 2, set_acl => 2, stat => 1, exists => 1, add_auth => 2, expire_session => 1, attach => 2, foist => 2,
-	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1);
+	detach => 0, unlock => 1, cancel_lock => 1, ephemerals => 0, contenders => 1,
+	stand => 2, leads => 1, leaders => 1, leave => 1);
 
 foreach my $command (keys %positional)
 {

@@ -56,6 +56,7 @@ Of C<standalone> and C<ensemble>, all optional:
   file_size        KB that no file may exceed, as on a disk that is full
   stale_nodes      1: allows stale_node
   place            directory below which the servers keep their data; default: the test's own
+  tls              a Zklock::Tls, and TLS on another port: see there
   start            0: create only
 
 =head1 METHODS
@@ -117,7 +118,8 @@ sub classpath
 		die "$jar is missing: install ZooKeeper (Debian package zookeeper)\n"
 		  unless -e $jar;
 	}
-	return join(':', @needed_jars);
+	# For TLS: more of Netty than the manifest names.
+	return join(':', @needed_jars, grep { -e } map { "/usr/share/java/netty-$_.jar" } qw(codec resolver));
 }
 
 my $sets = 0;
@@ -250,6 +252,7 @@ sub connect_string
 }
 
 sub port { return $_[0]{servers}[0]->port; }
+sub tls_port { return $_[0]{servers}[0]->tls_port; }
 sub tick_time { return $_[0]{tick_time}; }
 
 # The answers of all servers that run, one after the other.
@@ -450,6 +453,12 @@ sub new
 		'admin.enableServer'    => 'false',
 		'4lw.commands.whitelist' => '*',
 		%{ $opt{conf} || {} });
+	if ($opt{tls})
+	{
+		$self->{tls_port} = PostgreSQL::Test::Cluster::get_free_port();
+		%conf = (%conf, secureClientPort => $self->{tls_port}, secureClientPortAddress => '127.0.0.1', $opt{tls}->server_conf);
+		push @{ $self->{java} }, '-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory';
+	}
 	mkdir "$dir/data" or croak "cannot create $dir/data: $!";
 	PostgreSQL::Test::Utils::append_to_file("$dir/data/myid", "$id\n") if $peers;
 	PostgreSQL::Test::Utils::append_to_file("$dir/zoo.cfg",
@@ -467,6 +476,7 @@ sub id       { return $_[0]{id}; }
 sub port     { return $_[0]{port}; }
 sub log_file { return $_[0]{log}; }
 sub dir      { return $_[0]{dir}; }
+sub tls_port { return $_[0]{tls_port}; }
 sub pid      { return $_[0]{process} && $_[0]{process}->pid; }
 sub connect_string { return "127.0.0.1:$_[0]{port}"; }
 

@@ -45,8 +45,8 @@ sub _contestant
 		name => $name,
 		run  => sub {
 			my ($seconds) = @_;
-			my ($rate) = _pgbench($server, '-n', '-M', 'prepared', @script, '-t', $transactions) =~ /^tps = ([\d.]+) .*without/m
-			  or die 'pgbench does not say how fast it was';
+			my $said = _pgbench($server, '-n', '-M', 'prepared', @script, '-t', $transactions);
+			my ($rate) = $said =~ /^tps = ([\d.]+) \((?:without|excluding)/m or die "pgbench does not say how fast it was: $said";
 			my $done = $transactions;
 			$transactions = int($rate * $seconds) + 1;
 			return { durations => [], acquisitions => $done, figures => { rate => 0 + $rate } };

@@ -24,8 +24,8 @@ sub text
 {
 	return <<'END';
 So many database servers at work, each with a ZooKeeper session of its own; the others are idle. Idle: the costs are
-those of a server and second, which are its heartbeats. Own paths: a session of each server locks a path of its own, thinks for 20 ms, unlocks.
-Same path: a session of each locks and unlocks one path that all of them want.
+those of a server and second, which are its heartbeats. Own paths: a session of each server locks a path of its own,
+thinks for 20 ms, unlocks. Same path: a session of each locks and unlocks one path that all of them want.
 END
 }
 
@@ -48,7 +48,10 @@ sub _idle
 	return {
 		name => 'idle',
 		pids => [ map { $_->worker_pid } @servers ],
-		run  => sub { nap($idle_seconds); return { durations => [], acquisitions => $idle_seconds * @servers, figures => { rate => undef } } } };
+		run  => sub {
+			nap($idle_seconds);
+			return { durations => [], acquisitions => $idle_seconds * @servers, figures => { rate => undef } };
+		} };
 }
 
 sub _busy
@@ -60,7 +63,7 @@ sub _busy
 		run  => sub {
 			my ($seconds) = @_;
 			my @groups = map { $stage->sessions("f$_", 1) } 1 .. @servers;
-			return outcome($stage->together($seconds,
+			return outcome($stage->together(0.1, $seconds,
 					[ $stage->sql, 'run',
 						groups  => join(',', @groups),
 						acquire => 'SELECT zk_lock($1::text)',

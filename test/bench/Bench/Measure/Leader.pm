@@ -33,7 +33,8 @@ sub _contestant
 		name    => $name,
 		prepare => sub { $stage->sessions(a => 1) },
 		run     => sub {
-			my $time = $stage->sql->call('time', name => 'a', index => 0, sql => "SELECT count($call) FROM generate_series(1, $calls)");
+			my $time = $stage->sql->call('time', name => 'a', index => 0,
+				sql => "SELECT count($call) FROM generate_series(1, $calls)");
 			return { durations => [ $time / $calls ], acquisitions => $calls, seconds => $time / 1e6 };
 		} };
 }
@@ -42,8 +43,8 @@ sub cases
 {
 	my ($self, $stage) = @_;
 	my $server = $stage->server('a');
-	$server->set_conf('zklock.elections' => '/bench/leader') if $stage->has_setting('zklock.elections');
-	$server->wait_value("SELECT zk_is_leader('/bench/leader')", 't');
+	$server->set_conf('zklock.elections' => '/bench/leader');
+	$server->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/bench/leader' AND is_leader", 1);
 	return {
 		name        => 'a call',
 		contestants => [

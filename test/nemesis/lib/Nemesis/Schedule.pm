@@ -59,7 +59,7 @@ my %faults = (
 	delay      => { lane => 'database', lasts => 1, ms => [ 50, 400 ] },
 	lose_reply => {
 		lane => 'database', lasts => 1,
-		op => [qw(create2 create2 create2 delete getChildren getData sync multi)], nth => [ 1, 3 ] },
+		op => [qw(create2 create2 create2 delete getChildren getData setData sync multi)], nth => [ 1, 3 ] },
 	# A Java service that stands still
 	stop_curator => { lane => 'database', lasts => 1 },
 	# The ensemble

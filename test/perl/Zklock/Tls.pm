@@ -1,0 +1,128 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Tls - authorities, certificates and keys, for tests with TLS
+
+=head1 SYNOPSIS
+
+  my $tls = Zklock::Tls->new;                       # an authority of its own
+  $tls->certificate('client');                      # files client.pem and client.key
+  $tls->certificate('old', expired => 1);
+  $tls->file('ca.pem')                              # path of a file
+
+  my $zk = Zklock::ZooKeeper->standalone(tls => $tls);
+  $zk->tls_port
+  my $a = Zklock::Server->new('a', zookeeper => $zk->tls_address, conf => [ $tls->conf('client') ],
+      environment => Zklock::Tls->library);
+
+A ZooKeeper server with C<tls> serves clients with TLS on C<tls_port>, besides those without, and
+demands a certificate of the same authority; its own is for localhost. Options of C<new>:
+
+  expired      1: the server's certificate has expired
+  name         the host that it is for
+
+C<available> tells whether there is a client library with TLS (ZKLOCK_TLS_CLIENT), C<library> is the
+environment of a database server that is to use it.
+
+=cut
+
+package Zklock::Tls;
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+
+sub available { return $ENV{ZKLOCK_TLS_CLIENT} && -x '/usr/bin/openssl'; }
+sub library   { return { LD_LIBRARY_PATH => $ENV{ZKLOCK_TLS_CLIENT} }; }
+
+sub _openssl
+{
+	my ($self, @arguments) = @_;
+	my $log = $self->file('log');
+	system("cd '$self->{directory}' && openssl @arguments >>'$log' 2>&1") == 0
+	  or die "openssl @arguments failed:\n" . slurp_file($log);
+	return;
+}
+
+my $authorities = 0;
+
+sub new
+{
+	my ($class, %opt) = @_;
+	my $number = ++$authorities;
+	my $self = bless { directory => PostgreSQL::Test::Utils::tempdir("tls_$number") }, $class;
+	append_to_file($self->file('ca.conf'), <<'END');
+[ca]
+default_ca = authority
+[authority]
+new_certs_dir = .
+database = index
+serial = serial
+certificate = ca.pem
+private_key = ca.key
+default_md = sha256
+policy = anything
+copy_extensions = copy
+unique_subject = no
+[anything]
+commonName = supplied
+END
+	append_to_file($self->file('index'), '');
+	append_to_file($self->file('serial'), "01\n");
+	$self->_openssl("req -x509 -newkey rsa:2048 -nodes -subj '/CN=authority $number' -keyout ca.key -out ca.pem -days 2");
+	$self->certificate('server', %opt, name => $opt{name} || 'localhost');
+	# As ZooKeeper wants it: key and certificate in one file
+	append_to_file($self->file('server-both.pem'), slurp_file($self->file('server.key')) . slurp_file($self->file('server.pem')));
+	return $self;
+}
+
+sub file { my ($self, $name) = @_; return "$self->{directory}/$name"; }
+
+sub certificate
+{
+	my ($self, $file, %opt) = @_;
+	my $name = $opt{name} || $file;
+	unlink map { $self->file("$file.$_") } qw(pem key);
+	$self->_openssl("req -new -newkey rsa:2048 -nodes -subj '/CN=$name' -addext 'subjectAltName = DNS:$name' "
+		  . "-keyout $file.key -out $file.csr");
+	my $days = $opt{expired} ? '-startdate 20200101000000Z -enddate 20200201000000Z' : '-days 2';
+	$self->_openssl("ca -batch -notext -config ca.conf $days -in $file.csr -out $file.pem");
+	chmod 0600, $self->file("$file.key");
+	return;
+}
+
+sub server_conf
+{
+	my ($self) = @_;
+	return (
+		'ssl.keyStore.location'   => $self->file('server-both.pem'),
+		'ssl.keyStore.type'       => 'PEM',
+		'ssl.trustStore.location' => $self->file('ca.pem'),
+		'ssl.trustStore.type'     => 'PEM',
+		'ssl.clientAuth'          => 'need',
+		'ssl.hostnameVerification' => 'false');
+}
+
+# Lines for postgresql.conf
+sub conf
+{
+	my ($self, $file) = @_;
+	my %settings = $self->settings($file);
+	return map { "$_ = '$settings{$_}'" } sort keys %settings;
+}
+
+sub settings
+{
+	my ($self, $file) = @_;
+	return (
+		'zklock.tls'           => 'on',
+		'zklock.tls_ca_file'   => $self->file('ca.pem'),
+		'zklock.tls_cert_file' => $self->file("$file.pem"),
+		'zklock.tls_key_file'  => $self->file("$file.key"));
+}
+
+1;

@@ -1,0 +1,61 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A standby stands at no election unless it is told to, and stands when it is promoted. Its
+# former primary, which runs on, leads no more.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Election;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk   = Zklock::ZooKeeper->standalone;
+my $path = '/e/leader';
+my $proxy = Zklock::Proxy->start($zk);
+my @conf = ("zklock.elections = '$path'", "zklock.session_timeout = '4s'");
+my $election = Zklock::Election->new($zk, $path);
+my $primary = Zklock::Server->new('primary', zookeeper => $proxy, allows_streaming => 1, conf => [@conf]);
+$election->wait_state($primary, 'elected');
+my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper => $zk, conf => [@conf]);
+
+subtest 'a standby does not stand' => sub {
+	$election->wait_state($standby, 'stop');
+	is($standby->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
+	is(scalar $zk->children($path), 1, 'and has no node');
+	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to lay down');
+	is($standby->value("SELECT server FROM zk_leader('$path')"), 'primary', 'it can tell who leads');
+};
+
+subtest 'unless it is told to' => sub {
+	$standby->set_conf('zklock.elections_on_standby' => 'on');
+	$election->wait_state($standby, 'ready');
+	is($primary->session->query("SELECT zk_resign('$path')"), 't', 'the primary resigns');
+	$election->wait_state($standby, 'elected');
+	is($standby->value("SELECT zk_is_leader('$path')"), 't', 'a standby can lead');
+	$standby->set_conf('zklock.elections_on_standby' => 'off');
+	$election->wait_state($standby, 'stop');
+	$election->wait_state($primary, 'elected');
+	is(scalar $zk->children($path), 1, 'and leaves when it is told to');
+};
+
+subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {
+	$standby->promote;
+	$election->wait_state($standby, 'ready');
+	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'the former primary leads as long as it can prove it');
+	$election->watch($primary, $standby);
+	$proxy->cut;
+	$election->wait_state($standby, 'elected');
+	is($primary->value("SELECT zk_is_leader('$path')"), 'f', 'which does not lead any more');
+	$proxy->heal;
+	$election->wait_state($primary, 'ready');
+	my %terms = $election->watched;
+	is(scalar @{ $terms{$_} }, 1, "$_ has led once") foreach qw(primary standby);
+};
+
+$_->set_conf('zklock.elections' => '') foreach $primary, $standby;
+Zklock::Server->assert_clean($zk, [ $primary, $standby ], $path);
+done_testing;

@@ -1,0 +1,126 @@
+# Copyright (c) 2026, zklock contributors
+#
+# What elections refuse: wrong settings and arguments, a path where others' candidates are of
+# another kind, and locks on a path where this server stands.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Election;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $shell = $zk->shell;
+my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my $s     = $a->session;
+my $election = Zklock::Election->new($zk, '/e/leader');
+
+sub stand { my ($setting) = @_; $a->set_conf('zklock.elections' => $setting); return; }
+
+subtest 'a wrong setting is refused, and says why' => sub {
+	my %wrong = (
+		'e'                    => qr/Item "e" is not valid\. A path must begin with a slash|must start with/,
+		'/e/*'                 => qr/Item "\/e\/\*" is not valid\. An election has one path/,
+		'/e=foo'               => qr/must be curator_latch, zookeeper or lock/,
+		'/e, /e=zookeeper'     => qr/Another item is for the same path/,
+		'/e,'                  => qr/is not valid/,
+		join(', ', map { "/e/$_" } 1 .. 65) => qr/can stand at 64 elections/);
+	foreach my $setting (sort keys %wrong)
+	{
+		my $result = $s->try("ALTER SYSTEM SET zklock.elections = '$setting'");
+		is($result->{sqlstate}, '22023', substr($setting, 0, 30) . ' is refused');
+		like($result->{detail} // '', $wrong{$setting}, 'and why');
+	}
+	is($s->try("ALTER SYSTEM SET zklock.elections = '/e =  CURATOR_latch , /f=lock'")->{sqlstate}, '00000', 'blanks and case do not matter');
+	$s->query('ALTER SYSTEM RESET zklock.elections');
+};
+
+subtest 'arguments are checked' => sub {
+	stand('/e/leader');
+	$election->wait_state($a, 'elected');
+	my @calls = ('zk_is_leader(%s)', 'zk_await_leadership(%s)', 'zk_resign(%s)', 'zk_leader(%s)');
+	foreach my $call (@calls)
+	{
+		is($s->try('SELECT ' . sprintf($call, 'NULL'))->{sqlstate}, '22004', "$call: NULL");
+		is($s->try('SELECT ' . sprintf($call, q('e')))->{sqlstate}, '22023', "$call: a bad path");
+		my $other = $s->try('SELECT ' . sprintf($call, q('/e/other')));
+		is($other->{sqlstate}, $call =~ /zk_leader/ ? '00000' : '42704', "$call: a path that is not in zklock.elections");
+		like($other->{message}, qr{stands at no election at ZooKeeper path "/e/other"}, 'which it says') if !$other->{ok};
+	}
+	is($s->query(q{SELECT zk_leader('/e/other') IS NULL}), 't', 'nobody leads where nobody stands');
+	$a->value('CREATE ROLE batch LOGIN');
+	my $batch = $a->session(user => 'batch');
+	is($batch->try(sprintf("SELECT $_", q('/e/leader')))->{sqlstate}, '42501', "$_ is not for everybody") foreach @calls;
+	is($batch->try('SELECT * FROM zk_elections')->{sqlstate}, '42501', 'nor is zk_elections');
+	$a->value('GRANT EXECUTE ON FUNCTION zk_is_leader(text) TO batch');
+	is($batch->query(q{SELECT zk_is_leader('/e/leader')}), 't', 'but it can be granted');
+	$a->value(q(ALTER ROLE batch SET zklock.allowed_paths = '/b/*'));
+	is($a->session(user => 'batch')->try(q{SELECT zk_is_leader('/e/leader')})->{sqlstate}, '42501', 'for the paths that are allowed');
+	$batch->disconnect;
+};
+
+subtest 'a path is an election or a lock' => sub {
+	foreach my $call (q{zk_lock('/e/leader')}, q{zk_try_lock('/e/leader')}, q{zk_lock_shared('/e/leader')},
+		q{zk_lock('/e/leader/below')}, q{zk_semaphore_acquire('/e/leader', 1)}, q{zk_lock_tree('/e/leader/a', '/e')})
+	{
+		my $result = $s->try("SELECT $call");
+		is($result->{sqlstate}, '55006', "$call is refused");
+		like($result->{message}, qr/this server stands at an election there/, 'and says why');
+	}
+	is(scalar $zk->children('/e/leader'), 1, 'nothing has been created there');
+	is($s->query(q{SELECT zk_lock('/e/leader2') AND zk_unlock('/e/leader2')}), 't', 'other paths can be locked');
+
+	my $mark = $a->log_mark;
+	$s->query(q{SELECT zk_lock('/e/locked')});
+	stand('/e/leader, /e/locked');
+	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*in use for something else on this server}, 'a path that is locked here');
+	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
+	$s->query(q{SELECT zk_unlock('/e/locked')});
+	$election->wait_state($a, 'elected', '/e/locked');
+	stand('/e/leader');
+};
+
+# What is created is logged by ZooKeeper: not even for a moment is there anything else.
+subtest 'no candidate is created where those of another family are' => sub {
+	my %foreign = ('/f/support' => 'n_', '/f/latch' => '_c_edda2515-abf2-4579-b513-df182d03af67-latch-',
+		'/f/lock' => '_c_edda2515-abf2-4579-b513-df182d03af67-lock-');
+	my %ours = ('/f/support' => 'curator_latch', '/f/latch' => 'zookeeper', '/f/lock' => 'zookeeper');
+	foreach my $path (sort keys %foreign)
+	{
+		my $node = $shell->create("$path/$foreign{$path}", ephemeral => 1, sequence => 1, makepath => 1);
+		my ($mark, $log) = ($zk->mark, $a->log_mark);
+		stand("/e/leader, $path=$ours{$path}");
+		$a->assert_log($log, qr{election "$path": candidacy is in state "failed"\n.*clients of another kind}, "$ours{$path} at $path: it fails");
+		is($zk->requests($mark)->{create2} // 0, 0, 'without so much as a try to create a node');
+		is($a->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
+		$shell->delete($node);
+		$election->wait_state($a, 'elected', $path);
+		is(scalar $zk->children($path), 1, 'when the others have gone, it stands');
+		stand('/e/leader');
+		wait_until { $zk->children($path) == 0 } 'its node to go';
+	}
+};
+
+subtest 'no container is made for n_ names, which carry nothing but a number' => sub {
+	stand('/p/support=zookeeper, /p/latch');
+	$election->wait_state($a, 'elected', $_) foreach '/p/support', '/p/latch';
+	my ($name) = $zk->children('/p/support');
+	is($name, 'n_0000000000', 'a candidate has a number and no name');
+	is($shell->get("/p/support/$name"), 'a', 'and the name of the server as data');
+	my $mark = $zk->mark;
+	stand('/p/new=zookeeper');
+	$election->wait_state($a, 'elected', '/p/new');
+	is($zk->requests($mark)->{createContainer} // 0, 0, 'no container is made for it');
+	$a->set_conf('zklock.parent_nodes' => 'existing');
+	my $log = $a->log_mark;
+	stand('/p/missing');
+	$a->assert_log($log, qr{election "/p/missing": candidacy is in state "failed"\n.*does not exist}, 'with parent_nodes = existing nothing is created');
+	$a->value('ALTER SYSTEM RESET zklock.parent_nodes');
+};
+
+stand('');
+Zklock::Server->assert_clean($zk, [$a], '/e/leader', '/e/locked', '/f/support', '/f/latch', '/f/lock', '/p/support', '/p/latch', '/p/new');
+done_testing;

@@ -1,0 +1,104 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Requests and replies that get lost while a server stands, or resigns: it has one node, in
+# the right place, in each family of names, and n_ has no name by which it could be found.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Election;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '20s'");
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [@conf]);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => [@conf]);
+my $id    = $a->session_id;
+my $s     = $a->session;
+my %names = (curator_latch => 'latch', zookeeper => 'support', lock => 'lock');
+
+sub stand { my ($server, $setting) = @_; $server->set_conf('zklock.elections' => $setting); return; }
+sub term { my ($path) = @_; return $s->query("SELECT zk_fencing_token('$path')"); }
+
+# Whose the nodes are, the oldest first; none of them may go in between
+sub owners
+{
+	my ($path) = @_;
+	my %name = ($a->session_id => 'a', $b->session_id => 'b');
+	my @owners = eval { $zk->owners($path) } or return 'gone';
+	return join ' ', map { $name{$_} // $_ } @owners;
+}
+
+foreach my $names (sort keys %names)
+{
+	my $election = Zklock::Election->new($zk, "/l/$names{$names}");
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		my $path = "/l/$names{$names}-$lose";
+		subtest "$names: a create that fares so ($lose) is made up for" => sub {
+			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
+			stand($a, "$path=$names");
+			$election->wait_state($a, 'elected', $path);
+			ok($proxy->fired($fault), 'it has happened');
+			is(owners($path), 'a', 'there is one node');
+		};
+
+		subtest "$names: so is a resignation without rivals" => sub {
+			my ($term, @node) = (term($path), $zk->children($path));
+			my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+			is($s->query("SELECT zk_resign('$path')"), 't', 'it resigns');
+			ok($proxy->fired($fault), 'it has happened');
+			is(owners($path), 'a', 'there is one node');
+			isnt(($zk->children($path))[0], $node[0], 'which is another one');
+			cmp_ok(term($path), '>', $term, 'with a higher term');
+		};
+
+		subtest "$names: and one with a rival" => sub {
+			stand($b, "$path=$names");
+			$election->wait_state($b, 'ready', $path);
+			my $term  = term($path);
+			my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+			is($s->query("SELECT zk_resign('$path')"), 't', 'it resigns');
+			ok($proxy->fired($fault), 'it has happened');
+			is($b->session->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'the rival leads');
+			is(owners($path), 'b a', 'we are behind it, once');
+			cmp_ok($b->value("SELECT zk_fencing_token('$path')"), '>', $term, 'its term is higher');
+		};
+
+		subtest "$names: and a worker that restarts amidst one" => sub {
+			$b->session->query("SELECT zk_resign('$path')");
+			$election->wait_state($a, 'elected', $path);
+			my $term = term($path);
+			my $hold = $lose =~ s/lose/hold/r;
+			my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+			my $t = $a->session;
+			$t->query_start("SELECT zk_resign('$path')");
+			ok($proxy->fired($fault), 'the request is under way');
+			$a->restart_worker;
+			$proxy->heal;
+			is($t->finish, 't', 'it resigns');
+			is($b->session->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'the rival leads');
+			wait_until { owners($path) eq 'b a' } sub { "we are behind it, once, not '" . owners($path) . "'" };
+			$t->disconnect;
+		};
+
+		subtest "$names: and a delete" => sub {
+			my $fault = $proxy->$lose(op => 'delete', path => "^$path/");
+			stand($a, '');
+			ok($proxy->fired($fault), 'it has happened');
+			wait_until { owners($path) eq 'b' } 'its node to go';
+			is($b->value("SELECT zk_is_leader('$path')"), 't', 'the other leads on');
+			stand($b, '');
+			wait_until { $zk->children($path) == 0 } 'the other node to go';
+		};
+	}
+}
+
+is($a->session_id, $id, 'all in one ZooKeeper session');
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { ("/l/$_-lose_reply", "/l/$_-lose_request") } values %names);
+done_testing;

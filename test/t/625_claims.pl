@@ -1,0 +1,147 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; zk_claims shows
+# the last claim, zk_claim_reset forgets it.
+
+use strict;
+use warnings;
+use JSON::PP;
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+my $zk = Zklock::ZooKeeper->standalone;
+my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
+my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my $s  = $a->session;
+my $t  = $b->session;
+
+sub claim { my ($session, $path, $slot) = @_; return $session->try("SELECT zk_claim('$path', '$slot')"); }
+
+sub claims
+{
+	my ($session, $path, $slot, $expected, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is(claim($session, $path, $slot)->{text}, $expected, $name);
+	return;
+}
+
+sub refused
+{
+	my ($sql, $sqlstate, $message, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = $s->try($sql);
+	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
+	like($result->{error}, $message, 'with a message');
+	return;
+}
+
+subtest 'a slot is claimed once' => sub {
+	claims($s, '/c/jobs/one', '2026-11-22', 't', 'the first who asks has it');
+	claims($s, '/c/jobs/one', '2026-11-22', 'f', 'not a second time');
+	claims($t, '/c/jobs/one', '2026-11-22', 'f', 'nor on another server');
+	claims($t, '/c/jobs/one', '2026-11-21', 'f', 'nor an earlier one');
+	claims($t, '/c/jobs/one', '2026-11-22 00:00:00.000001', 't', 'but a later one');
+	claims($s, '/c/jobs/two', '2026-11-22', 't', 'and the same of another path');
+	is($a->lock_count, 0, 'no lock is held afterwards');
+};
+
+subtest 'a hundred ask at once' => sub {
+	my @sessions = map { ($a->session, $b->session) } 1 .. 50;
+	foreach my $slot (1 .. 3)
+	{
+		$_->query_start("SELECT zk_claim('/c/many', '2026-01-0$slot')") foreach @sessions;
+		is(scalar(grep { $_->finish eq 't' } @sessions), 1, 'one has it');
+	}
+	my $day = 0;
+	$_->query_start("SELECT zk_claim('/c/order', date '2026-01-01' + " . $day++ . ')') foreach @sessions;
+	my @got = grep { $sessions[$_]->finish eq 't' } 0 .. $#sessions;
+	is($got[-1], $#sessions, 'of different slots the last is claimed in any case');
+	is($s->query("SELECT slot::date - date '2026-01-01' FROM zk_claims('/c/order')"), $#sessions, 'and remembered');
+	$_->disconnect foreach @sessions;
+};
+
+subtest 'it stays, whatever becomes of the job' => sub {
+	$s->query('BEGIN');
+	claims($s, '/c/stays', '2026-11-22', 't', 'it is claimed in a transaction');
+	$s->query('ROLLBACK');
+	claims($t, '/c/stays', '2026-11-22', 'f', 'which is rolled back');
+	my $dying = $a->session;
+	claims($dying, '/c/stays', '2026-11-23', 't', 'it is claimed in a session');
+	$a->terminate_backend($dying->pid);
+	claims($t, '/c/stays', '2026-11-23', 'f', 'which is terminated');
+	$a->expire_session($zk);
+	claims($t, '/c/stays', '2026-11-23', 'f', 'whose ZooKeeper session has ended');
+	$a->wait_session;
+	$a->stop('immediate');
+	claims($t, '/c/stays', '2026-11-23', 'f', 'whose server has crashed');
+	$a->start;
+	$a->wait_session;
+	$s = $a->session;
+};
+
+subtest 'who claimed what, and when' => sub {
+	$s->query("SET application_name = 'nightly'");
+	is($s->query("SELECT count(*) FROM zk_claims('/c/none')"), 0, 'nobody: no row');
+	claims($s, '/c/who', '2026-11-22 12:00:00+00', 't', 'somebody');
+	is($t->query("SELECT slot = '2026-11-22 12:00:00+00', claimed_at BETWEEN now() - interval '1 min' AND now() + interval '1 min',
+			server, pid, usename, application_name FROM zk_claims('/c/who')"),
+		't|t|a|' . $s->pid . '|postgres|nightly', 'is shown');
+	my $record = JSON::PP->new->decode($zk->shell->get('/c/who'));
+	is($record->{slot}, '2026-11-22T12:00:00Z', 'in ZooKeeper the slot is readable');
+	is($record->{by}{application_name}, 'nightly', 'and who has claimed it');
+};
+
+subtest 'slots far away' => sub {
+	claims($s, '/c/far', '4714-11-24 00:00:00+00 BC', 't', 'the first there is');
+	is($s->query("SELECT slot = '4714-11-24 00:00:00+00 BC' FROM zk_claims('/c/far')"), 't', 'is shown');
+	claims($t, '/c/far', '4000-01-01 BC', 't', 'the next');
+	claims($s, '/c/far', '294276-12-31 23:59:59.999999+00', 't', 'the last there is');
+	claims($t, '/c/far', '294276-12-31 23:59:59.999998+00', 'f', 'after which there is none');
+	is($s->query("SELECT slot = '294276-12-31 23:59:59.999999+00' FROM zk_claims('/c/far')"), 't', 'is shown, too');
+	refused("SELECT zk_claim('/c/far', 'infinity')", '22023', qr/slot must be finite/, 'infinity is none');
+	refused("SELECT zk_claim('/c/new', '-infinity')", '22023', qr/slot must be finite/, 'nor is -infinity');
+};
+
+subtest 'arguments and rights' => sub {
+	refused("SELECT zk_claim(NULL, now())", '22004', qr/path must not be null/, 'a path');
+	refused("SELECT zk_claim('/c/x', NULL)", '22004', qr/slot must not be null/, 'and a slot are needed');
+	refused("SELECT zk_claim('x', now())", '22023', qr/invalid ZooKeeper path/, 'the path is checked');
+	$s->query("CREATE ROLE batch; GRANT EXECUTE ON FUNCTION zk_claim, zk_claim_reset, zk_claims TO batch");
+	$s->query("SET zklock.allowed_paths = '/c/batch/*'; SET ROLE batch");
+	claims($s, '/c/batch/job', '2026-11-22', 't', 'a role may claim below its paths');
+	refused("SELECT $_", '42501', qr/permission denied for ZooKeeper path/, "no other: $_")
+	  foreach "zk_claim('/c/x', now())", "zk_claims('/c/x')", "zk_claim_reset('/c/x')";
+	refused("SELECT zk_claim_reset('/c/batch/job')", '42501', qr/permission denied to reset claims/, 'nor reset its own');
+	$s->query('RESET ROLE; RESET zklock.allowed_paths');
+};
+
+subtest 'claims are reset' => sub {
+	my $mark = $a->log_mark;
+	claims($s, '/c/reset', '2026-11-22', 't', 'a slot is claimed');
+	is($s->query("SELECT zk_claim_reset('/c/reset')"), 't', 'and forgotten');
+	$a->assert_log($mark,
+		qr/claims on ZooKeeper path "\/c\/reset" were reset\n.*The last slot was 2026-11-22T00:00:00Z\. It was reset by .*"user":"postgres"/,
+		'which the log tells');
+	is($t->query("SELECT slot IS NULL, server, usename FROM zk_claims('/c/reset')"), 't|a|postgres', 'and zk_claims');
+	is($t->query("SELECT zk_claim_reset('/c/reset')"), 'f', 'then there is nothing to reset');
+	is($t->query("SELECT zk_claim_reset('/c/never')"), 'f', 'nor where nothing was claimed');
+	is($zk->shell->exists('/c/never'), undef, 'where no node is made');
+	claims($t, '/c/reset', '2026-01-01', 't', 'an earlier slot can be claimed again');
+};
+
+subtest 'ZooKeeper cannot be reached' => sub {
+	$zk->stop;
+	my $result = claim($s, '/c/away', '2026-11-22');
+	is($result->{sqlstate}, '58030', 'that is an error, not false') or diag explain $result;
+	like($result->{context} || '', qr/while claiming slot 2026-11-22T00:00:00Z of ZooKeeper path "\/c\/away", which may have been done/,
+		'which names the slot');
+	$zk->start;
+	$_->wait_session foreach $a, $b;
+	claims($s, '/c/away', '2026-11-22', 't', 'it works again');
+};
+
+$_->disconnect foreach $s, $t;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset');
+done_testing;

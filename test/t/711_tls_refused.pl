@@ -1,0 +1,121 @@
+# Copyright (c) 2026, zklock contributors
+#
+# TLS that does not work: a reload says what is wrong, and costs nothing. So does a start.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Zklock::Cast;
+use Zklock::Server;
+use Zklock::Tls;
+use Zklock::ZooKeeper;
+
+plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
+
+my $tls   = Zklock::Tls->new;
+my $other = Zklock::Tls->new;
+my $old   = Zklock::Tls->new(expired => 1);
+$tls->certificate('client');
+$tls->certificate('expired', expired => 1);
+$_->certificate('client') foreach $other, $old;
+my $zk = Zklock::ZooKeeper->standalone(tls => $tls);
+my $zk_old = Zklock::ZooKeeper->standalone(tls => $old);
+my $address = '127.0.0.1:' . $zk->tls_port;
+my %right   = (%{ { $tls->settings('client') } }, 'zklock.servers' => $address);
+my $a = Zklock::Server->new(
+	'a',
+	zookeeper   => $address,
+	conf        => [ $tls->conf('client'), 'zklock.tick_time = 500' ],
+	# The system trusts this authority, zklock does not.
+	environment => { %{ Zklock::Tls->library }, SSL_CERT_FILE => $tls->file('ca.pem') });
+my $plain = Zklock::Server->new('plain', zookeeper => $zk);
+hold($a, 'holder', '/tls/a');
+hold($plain, 'plain', '/tls/b');
+
+# A reload with these settings is refused for this reason, and the session goes on.
+sub refused
+{
+	my ($server, $name, $reason, %settings) = @_;
+	my %before = map { $_ => $server->zk_session->{$_} } qw(session_id worker_pid reconnects);
+	my $mark = $server->log_mark;
+	$server->set_conf(%settings);
+	$server->assert_log($mark, qr/changed settings of zklock are not taken up: $reason/, $name);
+	my $session = $server->zk_session;
+	like($session->{last_error}, $reason, 'zk_session says so, too');
+	unlike($session->{last_error}, qr{/tmp|\.pem|\.key}, 'without names of files');
+	is_deeply({ map { $_ => $session->{$_} } keys %before }, \%before, 'and the session goes on');
+	is($server->lock_count(q(state = 'held')), 1, 'with its lock');
+	return;
+}
+
+subtest 'a library without TLS' => sub {
+	refused($plain, 'says so', qr/"zklock.tls" is on, but ZooKeeper's client library, as it is installed here, cannot do TLS/, %right);
+	$plain->set_conf('zklock.tls' => 'off', 'zklock.servers' => $zk->connect_string);
+};
+
+subtest 'files that cannot be used' => sub {
+	my $key = $tls->file('client.key');
+	system('cp', $key, "$key.open") == 0 && chmod 0640, "$key.open";
+	system("openssl rsa -aes128 -passout pass:secret -in '$key' -out '$key.locked' 2>/dev/null") == 0 or die;
+	chmod 0600, "$key.locked";
+	append_to_file($tls->file('nothing.pem'), "nothing\n");
+	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
+	refused($a, "no $_ file", qr/"zklock.tls" is on, but "$setting{$_}" is not set/, %right, $setting{$_} => '') foreach qw(ca cert key);
+	refused($a, "a missing $_ file", qr/could not use "$setting{$_}": No such file/, %right, $setting{$_} => '/nowhere') foreach qw(ca cert key);
+	refused($a, "no $_ in the file", qr/could not use "$setting{$_}": it has no certificate/, %right, $setting{$_} => $tls->file('nothing.pem'))
+	  foreach qw(ca cert);
+	refused($a, 'a directory', qr/could not use "$setting{ca}": it is not a regular file/, %right, $setting{ca} => '/tmp');
+	refused($a, 'a key that others may read', qr/could not use "$setting{key}": others than its owner may access it/, %right, $setting{key} => "$key.open");
+	refused($a, 'a key with a password', qr/could not use "$setting{key}": it is not the key of the certificate/, %right, $setting{key} => "$key.locked");
+	refused($a, 'the key of another certificate', qr/could not use "$setting{key}": it is not the key of the certificate/, %right,
+		$setting{key} => $other->file('client.key'));
+	refused($a, 'an expired certificate', qr/could not use "$setting{cert}": the certificate has expired/, %right, $tls->settings('expired'));
+};
+
+subtest 'servers that are not trusted, or do not trust us' => sub {
+	my $trouble = qr/TLS with ZooKeeper server 127.0.0.1:\d+ fails/;
+	refused($a, 'an authority that is not the server\'s', qr/$trouble: its certificate is not accepted: .*(?:issuer|self.signed)/, %right,
+		'zklock.tls_ca_file' => $other->file('ca.pem'));
+	refused($a, "a server's certificate that has expired", qr/$trouble: its certificate is not accepted: certificate has expired/,
+		$old->settings('client'), 'zklock.servers' => '127.0.0.1:' . $zk_old->tls_port);
+	refused($a, 'our certificate, of an authority that the server does not know', qr/$trouble: .*(?:alert|closes)/, $other->settings('client'),
+		'zklock.tls_ca_file' => $tls->file('ca.pem'), 'zklock.servers' => $address);
+	refused($a, 'a port without TLS', qr/$trouble: /, %right, 'zklock.servers' => $zk->connect_string);
+};
+
+subtest 'what works is taken up, and keeps the session' => sub {
+	my $before = $a->zk_session;
+	$a->set_conf(%right);
+	$tls->certificate('client');
+	my $mark = $a->log_mark;
+	$a->reload;
+	$a->wait_new_worker($before->{worker_pid});
+	$a->wait_session;
+	is($a->session_id, $before->{session_id}, 'a renewed certificate');
+	is($a->lock_count(q(state = 'held')), 1, 'the lock is held');
+};
+
+subtest 'a server that starts with what does not work says why, and connects when it is mended' => sub {
+	$s{holder}->query('SELECT zk_unlock_all()');
+	$a->stop;
+	my $mark = $a->log_mark;
+	chmod 0644, $tls->file('client.key');
+	$a->start;
+	$a->assert_log($mark, qr/could not use "zklock.tls_key_file": others than its owner may access it/, 'the log says why');
+	$a->wait_value('SELECT state FROM zk_session', 'down');
+	chmod 0600, $tls->file('client.key');
+	$a->wait_session;
+	$a->stop;
+	$mark = $a->log_mark;
+	$a->append_conf('postgresql.conf', sprintf(q(zklock.servers = '%s'), $zk->connect_string));
+	$a->append_conf('postgresql.auto.conf', sprintf(q(zklock.servers = '%s'), $zk->connect_string));
+	$a->start;
+	$a->assert_log($mark, qr/TLS with ZooKeeper server \S+ fails: /, 'so it does of a port without TLS');
+};
+
+$s{plain}->query('SELECT zk_unlock_all()');
+all_disconnect;
+Zklock::Server->assert_clean($zk, [$plain], '/tls/a', '/tls/b');
+done_testing;

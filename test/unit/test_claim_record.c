@@ -1,0 +1,233 @@
+/*
+ * test_claim_record.c
+ *		The data of a claim's node: written and read, foreign data, and what the
+ *		ids tell of a claim whose answer was lost.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "recipes/claim_record.h"
+
+#include <stdlib.h>
+
+#include "unit.h"
+
+#define DAY (INT64_C(86400) * 1000000)
+
+/* Finite timestamps of PostgreSQL: from 4714-11-24 BC to the end of 294276. */
+#define FIRST (INT64_C(-211813488000000000))
+#define LAST (INT64_C(9223371331200000000) - 1)
+
+#define BY "{\"server\":\"a\",\"pid\":17}"
+
+static ClaimRecord
+record_of(int64_t slot, int nids)
+{
+	ClaimRecord record = {.claimed = true, .slot = slot, .nids = nids, .claimant = BY};
+
+	for (int i = 0; i < nids; i++)
+		snprintf(record.ids[i], CLAIM_RECORD_ID_SIZE, "%016x", 0xa00 + i);
+	return record;
+}
+
+static bool
+reads(const char *data)
+{
+	ClaimRecord record;
+
+	return claim_record_read(data, strlen(data), &record);
+}
+
+static void
+slot_is(int64_t slot, const char *expected)
+{
+	char		text[CLAIM_RECORD_SLOT_SIZE];
+	char		data[CLAIM_RECORD_SIZE];
+	ClaimRecord record = record_of(slot, 1);
+	ClaimRecord again;
+	size_t		len = claim_record_write(data, &record);
+
+	claim_record_write_slot(text, slot);
+	is_str(text, expected, expected);
+	ok(claim_record_read(data, len, &again) && again.slot == slot, "and back");
+}
+
+static void
+test_slots(void)
+{
+	slot_is(0, "2000-01-01T00:00:00Z");
+	slot_is(-1, "1999-12-31T23:59:59.999999Z");
+	slot_is(59 * DAY, "2000-02-29T00:00:00Z");
+	slot_is(9822 * DAY + INT64_C(3723000001), "2026-11-22T01:02:03.000001Z");
+	slot_is(-36524 * DAY, "1900-01-01T00:00:00Z");
+	slot_is(-730119 * DAY, "0001-01-01T00:00:00Z");
+	slot_is(-730120 * DAY, "0000-12-31T00:00:00Z");
+	slot_is(FIRST, "-4713-11-24T00:00:00Z");
+	slot_is(LAST, "294276-12-31T23:59:59.999999Z");
+
+	srand(1);
+	for (int i = 0; i < 10000; i++)
+	{
+		int64_t slot = FIRST + (int64_t) ((double) rand() / RAND_MAX * (double) LAST) + rand();
+		char	data[CLAIM_RECORD_SIZE];
+		ClaimRecord record = record_of(slot, 1);
+		ClaimRecord again;
+		size_t		len = claim_record_write(data, &record);
+
+		if (!claim_record_read(data, len, &again) || again.slot != slot)
+		{
+			ok(false, "slot %lld is read as it was written", (long long) slot);
+			return;
+		}
+	}
+	ok(true, "so is any other slot");
+}
+
+static void
+test_record(void)
+{
+	ClaimRecord record = record_of(0, 2);
+	ClaimRecord again;
+	char		data[CLAIM_RECORD_SIZE];
+	size_t		len = claim_record_write(data, &record);
+
+	is_str(data,
+		   "{\"slot\":\"2000-01-01T00:00:00Z\",\"claims\":\"0000000000000a00 0000000000000a01\",\"by\":" BY
+		   "}",
+		   "a record is readable");
+	is_int((long long) len, (long long) strlen(data), "its length is told");
+	ok(claim_record_read(data, len, &again) && memcmp(&record, &again, sizeof(record)) == 0,
+	   "and read as it was written");
+
+	record.claimed = false;
+	len = claim_record_write(data, &record);
+	ok(strstr(data, "{\"slot\":null,") == data, "claims that were reset have no slot");
+	ok(claim_record_read(data, len, &again) && !again.claimed && again.nids == 2, "but ids");
+
+	record = record_of(LAST, CLAIM_RECORD_IDS);
+	record.claimant[0] = '{';
+	memset(record.claimant + 1, 'x', CLAIM_RECORD_CLAIMANT_SIZE - 3);
+	record.claimant[CLAIM_RECORD_CLAIMANT_SIZE - 2] = '}';
+	record.claimant[CLAIM_RECORD_CLAIMANT_SIZE - 1] = '\0';
+	len = claim_record_write(data, &record);
+	ok(len < CLAIM_RECORD_SIZE, "the longest record has room");
+	ok(claim_record_read(data, len, &again), "and is read");
+	for (size_t i = 0; i < len; i++)
+	{
+		if (claim_record_read(data, i, &again))
+			ok(false, "%zu bytes of it are none", i);
+	}
+
+	ok(reads(" { \"slot\" : null , \"claims\" : \"0123456789abcdef\" , \"by\" : {} } \n"),
+	   "there may be white space");
+	ok(reads("{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"a\":\"\\\"}{\\\\\"}}"),
+	   "and anything in a claimant's texts");
+}
+
+static void
+test_foreign(void)
+{
+	static const char *const foreign[] = {
+		"",
+		"x",
+		"{}",
+		"null",
+		"2026-11-22T00:00:00.000Z",												 /* ShedLock */
+		"{\"version\": 1, \"holder\": \"h\", \"end\": \"2026-11-22T00:00:00\"}", /* kazoo's lease */
+		"{\"server\":\"a\",\"host\":\"h\",\"port\":5432,\"pid\":17,\"started\":\"now\"}", /* a lock */
+		"{\"slot\":null,\"claims\":\"\",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcde\",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdeG\",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef \",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\"}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{{}}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"\\",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{}}x",
+		"{\"claims\":\"0123456789abcdef\",\"slot\":null,\"by\":{}}",
+		"{\"slot\":\"2026-11-22\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"2026-13-22T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"2026-11-22T24:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"2026-11-22T00:00:00.1Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"2026-11-22T00:00:00+01\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"9999999-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"294277-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":\"-4714-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+	};
+	static const char binary[] = "{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\0}}";
+	char many[64 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
+	char any[256];
+	ClaimRecord record;
+
+	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
+		ok(!reads(foreign[i]), "not a record: %s", foreign[i]);
+	ok(!claim_record_read(binary, sizeof(binary) - 1, &record), "nor with a NUL");
+	for (int i = 0; i < CLAIM_RECORD_IDS; i++)
+		strcat(many, " 0123456789abcdef");
+	ok(!reads(strcat(many, "\",\"by\":{}}")), "nor with too many ids");
+
+	srand(2);
+	for (int i = 0; i < 20000; i++)
+	{
+		int	   len = rand() % (int) sizeof(any);
+		size_t begin = (size_t) (rand() % (int) (sizeof(binary) - 1));
+
+		for (int j = 0; j < len; j++)
+			any[j] = (char) rand();
+		if (begin < (size_t) len)
+			memcpy(any, binary, begin);
+		(void) claim_record_read(any, (size_t) len, &record);
+	}
+	ok(true, "whatever a node has is survived");
+}
+
+static void
+test_succession(void)
+{
+	ClaimRecord last = record_of(5, CLAIM_RECORD_IDS);
+	ClaimRecord next = record_of(6, 1);
+
+	ok(claim_record_admits(&last, 6), "a later slot can be claimed");
+	ok(!claim_record_admits(&last, 5), "the same cannot");
+	ok(!claim_record_admits(&last, 4), "nor an earlier one");
+	last.claimed = false;
+	ok(claim_record_admits(&last, 4), "but any after a reset");
+
+	strcpy(next.ids[0], "00000000000000ff");
+	claim_record_succeed(&next, &last);
+	is_int(next.nids, CLAIM_RECORD_IDS, "as many claims are remembered as there is room for");
+	is_str(next.ids[0], "00000000000000ff", "its own first");
+	is_str(next.ids[1], last.ids[0], "then those before");
+	is_str(next.ids[CLAIM_RECORD_IDS - 1], last.ids[CLAIM_RECORD_IDS - 2], "but for the oldest");
+}
+
+static void
+test_fate(void)
+{
+	ClaimRecord seen = record_of(5, 3);
+	ClaimRecord none = {.claimed = false};
+
+	is_int(claim_record_fate(&seen, "0000000000000a00", 1), CLAIM_FATE_MADE, "its id is the last");
+	is_int(claim_record_fate(&seen, "0000000000000a02", 3), CLAIM_FATE_MADE, "others have followed");
+	is_int(claim_record_fate(&seen, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE, "nothing was written");
+	is_int(claim_record_fate(&seen, "00000000000000ff", 3), CLAIM_FATE_NOT_MADE,
+		   "others alone have written");
+	is_int(claim_record_fate(&seen, "00000000000000ff", 4), CLAIM_FATE_UNDECIDABLE,
+		   "one of them is not remembered");
+	is_int(claim_record_fate(&seen, "00000000000000ff", -1), CLAIM_FATE_UNDECIDABLE,
+		   "it is another node");
+	is_int(claim_record_fate(&none, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE,
+		   "nobody has claimed anything");
+	is_int(claim_record_fate(&none, "00000000000000ff", 1), CLAIM_FATE_UNDECIDABLE,
+		   "somebody has emptied the node");
+}
+
+int
+main(void)
+{
+	test_slots();
+	test_record();
+	test_foreign();
+	test_succession();
+	test_fate();
+	return done_testing();
+}
