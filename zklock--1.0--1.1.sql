@@ -367,3 +367,52 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
 REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;
+
+/*
+ * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,
+ * but for zk_xact_queue_take().
+ */
+CREATE FUNCTION zk_queue_offer(path text, data bytea)
+RETURNS text
+AS 'MODULE_PATHNAME', 'zk_queue_offer'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_offer(text, bytea) IS
+'add an element at the end of a ZooKeeper queue; returns its name';
+REVOKE ALL ON FUNCTION zk_queue_offer(text, bytea) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_element(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_element'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_element(text) IS
+'the first element of a ZooKeeper queue, which stays there; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_element(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_remove(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_remove'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_remove(text) IS
+'remove the first element of a ZooKeeper queue; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_remove(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_take(path text, timeout interval DEFAULT NULL)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_take(text, interval) IS
+'remove the first element of a ZooKeeper queue, waiting for one; NULL if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_queue_take(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_xact_queue_take(
+	path text,
+	timeout interval DEFAULT NULL,
+	OUT element text,
+	OUT data bytea,
+	OUT token bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_xact_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_queue_take(text, interval) IS
+'take the first element of a ZooKeeper queue, which goes when the transaction commits and otherwise stays';
+REVOKE ALL ON FUNCTION zk_xact_queue_take(text, interval) FROM PUBLIC;

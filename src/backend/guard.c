@@ -40,6 +40,7 @@
 #include "backend/interrupt.h"
 #include "backend/reliance.h"
 #include "backend/request.h"
+#include "backend/take.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/lease_state.h"
@@ -67,6 +68,8 @@ typedef struct Reliance
 	int			lost;	   /* entry of one that is lost, or NO_ENTRY */
 	const char *lost_path;
 	const char *lost_election; /* path of an election whose term is over, or NULL */
+
+	const HeldElement *lost_element; /* of a queue, or NULL */
 } Reliance;
 
 static HoldSet
@@ -142,12 +145,36 @@ has_written(void)
 	return TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
+/* An element of a queue, which the transaction has taken, counts as a lock. */
+static void
+examine_element(const HeldElement *held, void *arg)
+{
+	Reliance	   *reliance = arg;
+	ElementRequest *request = held->request;
+	CommitGuard		guard = guard_of(held->taken_under);
+
+	if (guard == COMMIT_GUARD_OFF)
+		return;
+	SpinLockAcquire(&request->mutex);
+	reliance->n++;
+	if (guard == COMMIT_GUARD_QUORUM)
+	{
+		reliance->to_check++;
+		if (request->check_done != request->check_wanted)
+			reliance->unchecked++;
+	}
+	if (request->state == ELEMENT_LOST)
+		reliance->lost_element = held;
+	SpinLockRelease(&request->mutex);
+}
+
 static Reliance
 examine_holds(void)
 {
 	Reliance reliance = {.lost = NO_ENTRY};
 
 	hold_visit(relied_on(), examine_hold, &reliance);
+	take_visit(examine_element, &reliance);
 	if (has_written())
 		reliance_visit(examine_term, &reliance);
 	return reliance;
@@ -173,6 +200,14 @@ want_check(const Hold *hold, void *arg)
 	entry->status.check_wanted++;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(hold->entry);
+}
+
+/* Asks for a check of an element's claim. */
+static void
+want_element_check(const HeldElement *held, void *arg)
+{
+	if (guard_of(held->taken_under) == COMMIT_GUARD_QUORUM)
+		element_want_check(held->request);
 }
 
 /* Asks once more for a check that is not answered; then either answer will do. */
@@ -256,6 +291,8 @@ check_reliance(GuardMoment moment)
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
 		{
 			hold_visit(relied_on(), asked_at == 0 ? want_check : want_check_again, NULL);
+			if (asked_at == 0)
+				take_visit(want_element_check, NULL);
 			reliance_visit(want_term_check, NULL);
 			asked_at = zklock_now_ms();
 		}
@@ -265,6 +302,8 @@ check_reliance(GuardMoment moment)
 		reliance = examine_holds();
 		if (reliance.lost != NO_ENTRY)
 			request_report_lost(reliance.lost, reliance.lost_path);
+		if (reliance.lost_element)
+			take_report_lost(reliance.lost_element);
 		if (reliance.lost_election)
 			report_lost_election(reliance.lost_election);
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))

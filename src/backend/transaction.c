@@ -7,7 +7,8 @@
  *
  *	before commit		the guard, in two steps, may raise an error
  *	before prepare		likewise; locks at transaction level cannot be prepared
- *	commit, abort		the outcome is visible: locks at transaction level go
+ *	commit, abort		the outcome is visible: locks at transaction level go, and so
+ *						do elements of queues, or they come back
  *	subtransactions		acquisitions become the parent's, or go
  *
  * Those at commit and abort only change counts and states and set the worker's
@@ -25,6 +26,7 @@
 #include "backend/interrupt.h"
 #include "backend/lock_table.h"
 #include "backend/reliance.h"
+#include "backend/take.h"
 #include "backend/transaction.h"
 
 /* Have the callbacks been registered? */
@@ -37,7 +39,7 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (lock_table_has_transaction_locks() || reliance_exists())
+			if (lock_table_has_transaction_locks() || take_has_elements() || reliance_exists())
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -46,11 +48,16 @@ on_transaction(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+			if (take_has_elements())
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")));
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			lock_table_end_transaction();
+			take_end_transaction(event);
 			reliance_end();
 			guard_forget();
 			interrupt_resume();
@@ -69,6 +76,7 @@ static void
 on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	lock_table_end_subtransaction(event, subid, parent);
+	take_end_subtransaction(event, subid, parent);
 }
 
 /*

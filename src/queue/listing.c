@@ -19,6 +19,7 @@
 #include "queue/report.h"
 #include "queue/run.h"
 #include "queue/watch.h"
+#include "recipes/element_name.h"
 
 typedef struct ListCall
 {
@@ -156,14 +157,41 @@ apply_listing(Path *path, const ZkReply *reply)
 	pfree(own);
 }
 
+/* Are there elements of a queue at the path of a lock? */
+static bool
+is_queue(const Path *path, const ZkReply *reply)
+{
+	int64_t number;
+
+	for (int i = 0; i < reply->nchildren; i++)
+	{
+		if (!path->recipe->read(reply->children[i], &(RecipePeer){0}) &&
+			element_name_read(reply->children[i], &number))
+			return true;
+	}
+	return false;
+}
+
+/* Nobody else gets what is asked for on the path. */
+static void
+refuse_all(Path *path, ContenderFailure failure, int code)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &path->arrivals)
+		contender_fail(dlist_container(Contender, link, iter.cur), failure, code);
+	dlist_foreach_modify (iter, &path->runs)
+		run_fail(dlist_container(Run, link, iter.cur), failure, code);
+}
+
 /* The reply to path_list() */
 static void
 on_listed(void *arg, const ZkReply *reply)
 {
-	ListCall		  *call = arg;
-	Path			  *path = call->path;
-	bool			   watch = call->watch == LIST_AND_WATCH;
-	dlist_mutable_iter iter;
+	ListCall  *call = arg;
+	Path	  *path = call->path;
+	bool	   watch = call->watch == LIST_AND_WATCH;
+	dlist_iter iter;
 
 	pfree(call);
 	path->calls--;
@@ -179,16 +207,16 @@ on_listed(void *arg, const ZkReply *reply)
 		path->lists_told = path->lists_done;
 		path_use_look(path, reply);
 		apply_listing(path, reply);
+		if (is_queue(path, reply))
+			refuse_all(path, FAILURE_OTHER_RECIPE, 0);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
-		dlist_foreach_modify (iter, &path->arrivals)
-			contender_fail(dlist_container(Contender, link, iter.cur), FAILURE_REFUSED, reply->code);
-		dlist_foreach_modify (iter, &path->runs)
+		refuse_all(path, FAILURE_REFUSED, reply->code);
+		dlist_foreach (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, link, iter.cur);
 
-			run_fail(run, FAILURE_REFUSED, reply->code);
 			if (run->state == RUN_DOWNGRADING)
 				run->retry_at = zklock_now_ms() + RETRY_MS;
 		}

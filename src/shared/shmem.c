@@ -14,6 +14,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "shared/election.h"
+#include "shared/element.h"
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
@@ -35,6 +36,7 @@ typedef struct ZklockShared
 	LeaseTimes	  lease;
 	SharedSession session;
 	ErrandPool	  errands;
+	ElementPool	  elements;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
@@ -81,6 +83,7 @@ zklock_shmem_startup(void)
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
 		errand_init(&shared->errands);
+		element_init(&shared->elements);
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
@@ -97,6 +100,7 @@ zklock_shmem_startup(void)
 	zklock_session = &shared->session;
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
+	element_pool = &shared->elements;
 	entry_pool = &shared->entries;
 
 	/* Apart, since it has as many slots as there are processes */

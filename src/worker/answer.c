@@ -40,8 +40,11 @@ void
 worker_answer_long(Errand *errand, const char *answer, Size length)
 {
 	ErrandOutcome outcome = ERRAND_UNDELIVERED;
-	dsm_segment	 *segment = worker_segment_attach(errand);
+	dsm_segment	 *segment = NULL;
 
+	/* The handle of a backend that has given up means nothing any more. */
+	if (errand_state(errand) == ERRAND_TAKEN)
+		segment = worker_segment_attach(errand->segment);
 	if (segment)
 	{
 		Size  room = dsm_segment_map_length(segment) - errand->payload_length;

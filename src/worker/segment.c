@@ -1,8 +1,8 @@
 /*
  * segment.c
- *		The segment of an errand, as the worker uses it.
+ *		The segment of an errand or an element request, as the worker uses it.
  *
- * It belongs to the backend that asks (shared/errand.c).  The worker is attached
+ * It belongs to the backend that asks (shared/errand.c, shared/element.c).  The worker is attached
  * only while it copies.  So a backend that gives up, or dies, in the meantime
  * leaves nothing mapped here; if it does so while the worker copies, PostgreSQL
  * keeps the segment until the worker detaches, and removes it then.  If the
@@ -22,28 +22,25 @@
 #include "worker/segment.h"
 
 /*
- * Attaches to the segment of an errand.  The caller detaches soon.
+ * Attaches to a segment whose backend waits.  The caller detaches soon.
  *
- * Returns NULL if the backend has given up, or the segment cannot be used, as
- * when somebody has deleted its file or there is no memory.  That the log tells:
- * it is no reason for the worker to end.
+ * Returns NULL if it is gone, or cannot be used, as when somebody has deleted its
+ * file or there is no memory.  That the log tells: it is no reason for the worker
+ * to end.
  */
 dsm_segment *
-worker_segment_attach(Errand *errand)
+worker_segment_attach(dsm_handle handle)
 {
 	MemoryContext context = CurrentMemoryContext;
 	dsm_segment *volatile segment = NULL;
 
-	/* The handle of a backend that has given up means nothing any more. */
-	if (errand_state(errand) != ERRAND_TAKEN)
-		return NULL;
 	PG_TRY();
 	{
-		segment = dsm_attach(errand->segment);
+		segment = dsm_attach(handle);
 	}
 	PG_CATCH();
 	{
-		dsm_segment *half = dsm_find_mapping(errand->segment);
+		dsm_segment *half = dsm_find_mapping(handle);
 
 		MemoryContextSwitchTo(context);
 		EmitErrorReport();
@@ -58,21 +55,47 @@ worker_segment_attach(Errand *errand)
 }
 
 /*
+ * Returns a palloc'd copy of the first bytes of a segment, with a NUL behind it;
+ * NULL if it cannot be had, as above.
+ */
+char *
+worker_segment_read(dsm_handle handle, Size length)
+{
+	dsm_segment *segment = worker_segment_attach(handle);
+	char		*data;
+
+	if (segment == NULL)
+		return NULL;
+	data = palloc(length + 1);
+	memcpy(data, dsm_segment_address(segment), length);
+	data[length] = '\0';
+	dsm_detach(segment);
+	return data;
+}
+
+/* Writes data into a segment that has room for it.  Returns false if it cannot be used. */
+bool
+worker_segment_write(dsm_handle handle, const char *data, Size length)
+{
+	dsm_segment *segment = worker_segment_attach(handle);
+
+	if (segment == NULL)
+		return false;
+	memcpy(dsm_segment_address(segment), data, length);
+	dsm_detach(segment);
+	return true;
+}
+
+/*
  * Returns a palloc'd copy of an errand's payload, of payload_length bytes, with a
- * NUL behind it; NULL if it cannot be had, as above.  The answer to the errand is
- * ERRAND_UNDELIVERED then.
+ * NUL behind it; NULL if the backend has given up, or it cannot be had.  The
+ * answer to the errand is ERRAND_UNDELIVERED then.
  */
 char *
 worker_segment_payload(Errand *errand)
 {
-	dsm_segment *segment = worker_segment_attach(errand);
-	char		*payload;
-
-	if (segment == NULL)
+	/* The handle of a backend that has given up means nothing any more. */
+	if (errand_state(errand) != ERRAND_TAKEN)
 		return NULL;
-	payload = palloc(errand->payload_length + 1);
-	memcpy(payload, dsm_segment_address(segment), errand->payload_length);
-	payload[errand->payload_length] = '\0';
-	dsm_detach(segment);
-	return payload;
+	return worker_segment_read(errand->segment, errand->payload_length);
 }

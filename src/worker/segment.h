@@ -1,6 +1,6 @@
 /*
  * segment.h
- *		The segment of an errand, as the worker uses it.
+ *		The segment of an errand or an element request, as the worker uses it.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -9,7 +9,9 @@
 
 #include "shared/errand.h"
 
-extern dsm_segment *worker_segment_attach(Errand *errand);
+extern dsm_segment *worker_segment_attach(dsm_handle handle);
+extern char		   *worker_segment_read(dsm_handle handle, Size length);
+extern bool			worker_segment_write(dsm_handle handle, const char *data, Size length);
 extern char		   *worker_segment_payload(Errand *errand);
 
 #endif /* ZKLOCK_SEGMENT_H */

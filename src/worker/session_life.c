@@ -26,6 +26,7 @@
 #include "shared/clock.h"
 #include "shared/stats.h"
 #include "utils/timestamp.h"
+#include "worker/elements.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
 #include "worker/session_former.h"
@@ -230,6 +231,7 @@ forget_session(const char *reason)
 	session_file_remove();
 	session_status_set_error(reason);
 	queue_session_ended(reason);
+	worker_elements_session_ended();
 	lease_end();
 	session_status_forget();
 }
@@ -348,6 +350,7 @@ on_connected(void)
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
 	lease_check_timeout(session_settings_used()->session_timeout);
 	queue_session_connected(&now);
+	worker_elements_connected();
 }
 
 static void
@@ -389,6 +392,7 @@ on_refused(void)
 	back_off();
 	queue_session_unreachable();
 	queue_session_refused(ZK_AUTH_FAILED);
+	worker_elements_refused(ZK_AUTH_FAILED);
 }
 
 /* The answers prove nothing, not even that they come from ZooKeeper. */

@@ -26,6 +26,7 @@
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
 #include "worker/candidacy.h"
+#include "worker/elements.h"
 #include "worker/session_file.h"
 #include "worker/shutdown.h"
 #include "zk/zk_call.h"
@@ -95,14 +96,15 @@ all_released(void)
 		if (state != CONTENDER_FREE && state != CONTENDER_RELEASING)
 			return false;
 	}
-	return true;
+	return worker_elements_released();
 }
 
 /* Is there nothing to wait for before the session is closed? */
 static bool
 is_settled(void)
 {
-	return !zk_client_connected() || zk_calls_idle() || zklock_now_ms() >= settle_until;
+	return !zk_client_connected() || (zk_calls_idle() && worker_elements_settled()) ||
+		   zklock_now_ms() >= settle_until;
 }
 
 /* ------------------------------------------------------------------------

@@ -14,6 +14,7 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		errands.c			questions of backends
+ *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
  *		log_context.c		what the log is told besides
@@ -45,6 +46,7 @@
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "worker/candidacy.h"
+#include "worker/elements.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/log_context.h"
@@ -157,6 +159,14 @@ attend_settings(void)
 	}
 }
 
+/* A watch has fired, of a path with contenders or of a queue with elements. */
+static void
+on_watch(ZkWatchEvent event, const char *path)
+{
+	queue_watch(event, path);
+	worker_elements_watch(event, path);
+}
+
 /* How long the loop may sleep, ms; -1 for ever. */
 static long
 sleep_time(void)
@@ -165,7 +175,8 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
-					  candidacy_next_wakeup(),		 worker_reload_next_wakeup()};
+					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
+					  worker_elements_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -215,6 +226,7 @@ main_loop(WaitEventSet *events)
 			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
 		worker_errands_attend();
+		worker_elements_attend();
 		queue_pump();
 		candidacy_attend();
 		attend_settings();
@@ -234,7 +246,7 @@ void
 zklock_worker_main(Datum arg)
 {
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
-												.watch = queue_watch,
+												.watch = on_watch,
 												.malformed = on_malformed,
 												.answered = on_answered,
 												.complaint = on_complaint,
@@ -265,6 +277,7 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_errands_start();
+	worker_elements_start();
 	candidacy_reload();
 	session_life_start();
 	if (session_settings_start() == SETTINGS_INHERITED)

@@ -215,7 +215,7 @@ static Call *
 new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,
 		 void *arg)
 {
-	Call *call = zk_call_new(kind, owner, path, data);
+	Call *call = zk_call_new(kind, owner, path, data, data ? (int) strlen(data) : 0);
 
 	call->handler = handler;
 	call->arg = arg;
@@ -269,10 +269,14 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				that watches of it tell, and not of the deletion.
  * zk_set()		replaces a node's data if they have that version, or any with
  *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
+ * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
+ *				its receipt, both or none.  Both have the same czxid.
+ * zk_delete_both() deletes two nodes in this order, both or none.
  * zk_get()		reads a node's Stat and data, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
+ * zk_fetch()	reads all of a node's data, and its Stat.
  * zk_list()	reads a node's children and Stat, setting a child watch if it exists.
  * zk_check()	has the leader look, as a write that a quorum commits, whether a
  *				node exists in a session that lives: ZK_OK, ZK_NO_NODE, or
@@ -299,7 +303,19 @@ zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 
 	call->node_kind = kind;
 	call->notice = notice;
-	call->replaced = pstrdup(replaced);
+	call->other = pstrdup(replaced);
+	submit_call(call);
+}
+
+void
+zk_append(int owner, const char *path, const char *data, int length, const char *receipt,
+		  ZkReplyHandler handler, void *arg)
+{
+	Call *call = zk_call_new(CALL_APPEND, owner, path, data, length);
+
+	call->handler = handler;
+	call->arg = arg;
+	call->other = pstrdup(receipt);
 	submit_call(call);
 }
 
@@ -316,6 +332,15 @@ void
 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_DELETE, owner, path, handler, arg);
+}
+
+void
+zk_delete_both(int owner, const char *first, const char *second, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_DELETE_BOTH, owner, first, NULL, handler, arg);
+
+	call->other = pstrdup(second);
+	submit_call(call);
 }
 
 void
@@ -340,6 +365,12 @@ void
 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
 	submit(CALL_READ, owner, path, handler, arg);
+}
+
+void
+zk_fetch(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	submit(CALL_FETCH, owner, path, handler, arg);
 }
 
 void
@@ -443,7 +474,7 @@ zk_calls_answer(const Event *answer)
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
-		bool  has_data = call->kind == CALL_GET || call->kind == CALL_READ;
+		bool has_data = call->kind == CALL_GET || call->kind == CALL_READ || call->kind == CALL_FETCH;
 
 		if (call->number != answer->number)
 			continue;

@@ -19,15 +19,20 @@ extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind
 					   ZkReplyHandler handler, void *arg);
 extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 						 const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
+extern void	 zk_append(int owner, const char *path, const char *data, int length,
+					   const char *receipt, ZkReplyHandler handler, void *arg);
 extern void	 zk_set(int owner, const char *path, const char *data, int32 version,
 					ZkReplyHandler handler, void *arg);
 extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void	 zk_delete_both(int owner, const char *first, const char *second,
+							ZkReplyHandler handler, void *arg);
 extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					void *arg);
 extern void	 zk_list(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,
 					 void *arg);
 extern void	 zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void	 zk_fetch(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_check(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_beat(ZkReplyHandler handler, void *arg);
 extern void	 zk_sync(ZkReplyHandler handler, void *arg);

@@ -15,9 +15,12 @@
 
 static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
 
-/* Makes a call, which is in no list.  Strings are copied; data may be NULL. */
+/*
+ * Makes a call, which is in no list.  The path is copied, and so is the data, of
+ * that length; it may be NULL.
+ */
 Call *
-zk_call_new(CallKind kind, int owner, const char *path, const char *data)
+zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length)
 {
 	Call *call = palloc0(sizeof(Call));
 
@@ -25,7 +28,8 @@ zk_call_new(CallKind kind, int owner, const char *path, const char *data)
 	call->number = next_number++;
 	call->owner = owner;
 	call->path = pstrdup(path);
-	call->data = data ? pstrdup(data) : NULL;
+	call->data = data ? memcpy(palloc(Max(length, 1)), data, length) : NULL;
+	call->data_length = data ? length : 0;
 	return call;
 }
 
@@ -42,8 +46,8 @@ zk_call_free(Call *call)
 	pfree(call->path);
 	if (call->data)
 		pfree(call->data);
-	if (call->replaced)
-		pfree(call->replaced);
+	if (call->other)
+		pfree(call->other);
 	pfree(call);
 }
 
@@ -51,8 +55,8 @@ zk_call_free(Call *call)
 bool
 zk_call_is_write(const Call *call)
 {
-	return call->kind == CALL_CREATE || call->kind == CALL_DELETE ||
-		   call->kind == CALL_EXCHANGE || call->kind == CALL_SET;
+	return call->kind == CALL_CREATE || call->kind == CALL_DELETE || call->kind == CALL_EXCHANGE ||
+		   call->kind == CALL_SET || call->kind == CALL_APPEND || call->kind == CALL_DELETE_BOTH;
 }
 
 /* Does it tell of a node what was read there, not what has been written? */
@@ -60,7 +64,7 @@ bool
 zk_call_is_read(const Call *call)
 {
 	return call->kind == CALL_GET || call->kind == CALL_LOOK || call->kind == CALL_READ ||
-		   call->kind == CALL_LIST;
+		   call->kind == CALL_FETCH || call->kind == CALL_LIST;
 }
 
 /* Does it go out ahead of all that waits? */
@@ -92,12 +96,13 @@ static const char *
 create_fault(const Call *call, const Event *answer, int64 session)
 {
 	bool		numbered = call->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
+	bool		ephemeral = numbered || call->node_kind == ZK_EPHEMERAL;
 	const char *fault = zk_answer_path_fault(answer->text, call->path,
 											 numbered ? ANSWER_PATH_NUMBERED : ANSWER_PATH_SAME);
 
 	if (fault == NULL)
 		fault = zk_answer_new_stat_fault(&answer->stat);
-	if (fault == NULL && numbered)
+	if (fault == NULL && ephemeral)
 		fault = zk_answer_owner_fault(&answer->stat, session);
 	return fault;
 }
@@ -117,15 +122,19 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 	{
 		case CALL_CREATE:
 			return create_fault(call, answer, session);
+		case CALL_APPEND:
+			return zk_answer_path_fault(answer->text, call->path, ANSWER_PATH_NUMBERED);
 		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:
+		case CALL_FETCH:
 			return zk_answer_stat_fault(&answer->stat);
 		case CALL_LIST:
 			return zk_answer_children_fault(answer->children, answer->nchildren);
 		case CALL_EXCHANGE:
 		case CALL_DELETE:
+		case CALL_DELETE_BOTH:
 		case CALL_CHECK:
 		case CALL_BEAT:
 		case CALL_SYNC:

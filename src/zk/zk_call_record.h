@@ -23,17 +23,17 @@ typedef struct ZkReply
 	int			code;			 /* ZooKeeper's, for zk_error_name() */
 	bool		watching;		 /* get, list: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
-	const char *path;			 /* create: the new node's path */
-	int64		czxid;			 /* create, set, get, look, read */
+	const char *path;			 /* create, append: the new node's path */
+	int64		czxid;			 /* create, set, get, look, read, fetch */
 	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
 	int64		ctime;			 /* look: ms since 1970, by the server's clock */
 	int64		mtime;			 /* look, read: when the data were written, likewise */
 	int32		version;		 /* look, read: of the data */
-	int			child_count;	 /* look, read */
+	int			child_count;	 /* look, read, fetch */
 	int			child_changes;	 /* look: children created and deleted so far */
-	int			data_length;	 /* look, list: all there are; get, read: in "data", bytes */
-	const char *data;			 /* get, read: the beginning, ZK_DATA_MAX bytes at most */
-	int			nchildren;		 /* list */
+	int data_length;  /* look, list: all there are; get, read, fetch: in "data", bytes */
+	const char *data; /* get, read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
+	int			nchildren; /* list */
 	char	  **children;
 } ZkReply;
 
@@ -72,11 +72,14 @@ typedef enum CallKind
 {
 	CALL_CREATE,
 	CALL_EXCHANGE,
+	CALL_APPEND,
 	CALL_SET,
 	CALL_DELETE,
+	CALL_DELETE_BOTH,
 	CALL_GET,
 	CALL_LOOK,
 	CALL_READ,
+	CALL_FETCH,
 	CALL_LIST,
 	CALL_CHECK,
 	CALL_BEAT,
@@ -101,13 +104,14 @@ typedef struct Call
 	ZkReplyHandler handler;	   /* NULL if nobody cares */
 	void		  *arg;
 	char		  *path;
-	char		  *data;	 /* may be NULL */
-	char		  *replaced; /* EXCHANGE: node to delete */
-	ZkNotice	   notice;	 /* EXCHANGE */
-	int32		   version;	 /* SET: of the data to be replaced */
+	char		  *data;		/* may be NULL */
+	int			   data_length; /* bytes, which may be NUL */
+	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
+	int32		   version;		/* SET: of the data to be replaced */
+	ZkNotice	   notice;		/* EXCHANGE */
 } Call;
 
-extern Call		  *zk_call_new(CallKind kind, int owner, const char *path, const char *data);
+extern Call *zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length);
 extern void		   zk_call_renumber(Call *call);
 extern void		   zk_call_free(Call *call);
 extern bool		   zk_call_is_write(const Call *call);

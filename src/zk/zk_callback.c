@@ -104,9 +104,15 @@ zk_callback_created_followed(int code, const char *path, const struct Stat *stat
 	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
 }
 
-/* Hands on the beginning of the data; a server may say that there are -1 bytes. */
 void
 zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
+}
+
+/* Hands on up to "most" bytes of data; a server may say that there are -1. */
+static void
+push_data(int code, const char *value, int len, int most, const struct Stat *stat, const void *context)
 {
 	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
 
@@ -114,7 +120,7 @@ zk_callback_data(int code, const char *value, int len, const struct Stat *stat, 
 		event.stat = answer_stat(stat);
 	if (code == ZOK && value && len > 0)
 	{
-		event.text_length = Min(len, ZK_DATA_MAX);
+		event.text_length = Min(len, most);
 		event.text = malloc(event.text_length);
 		if (event.text)
 			memcpy(event.text, value, event.text_length);
@@ -122,6 +128,30 @@ zk_callback_data(int code, const char *value, int len, const struct Stat *stat, 
 			event.code = ZSYSTEMERROR;
 	}
 	zk_event_push(&event, EVENT_AT_ONCE);
+}
+
+/* Hands on the beginning of the data. */
+void
+zk_callback_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_data(code, value, len, ZK_DATA_MAX, stat, context);
+}
+
+/* Hands on all of it. */
+void
+zk_callback_whole(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	push_data(code, value, len, PG_INT32_MAX, stat, context);
+}
+
+void
+zk_callback_appended(int code, const void *append)
+{
+	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
+
+	done->path[sizeof(done->path) - 1] = '\0';
+	push_reply(code, &(Reply){.path = done->path}, zk_callback_context(done->number), EVENT_AT_ONCE);
+	free(done);
 }
 
 void

@@ -11,6 +11,8 @@
 
 #include <zookeeper/zookeeper.h>
 
+#include "recipes/node_name.h"
+
 /* What is handed on of a node's data, bytes */
 #define ZK_DATA_MAX 1024
 
@@ -24,11 +26,27 @@ extern void zk_callback_created_followed(int code, const char *path, const struc
 										 const void *context);
 extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
 							 const void *context);
+extern void zk_callback_content(int code, const char *value, int len, const struct Stat *stat,
+								const void *context);
+extern void zk_callback_whole(int code, const char *value, int len, const struct Stat *stat,
+							  const void *context);
+extern void zk_callback_appended(int code, const void *append);
 extern void zk_callback_stat(int code, const struct Stat *stat, const void *context);
 extern void zk_callback_children(int code, const struct String_vector *children,
 								 const struct Stat *stat, const void *context);
 extern void zk_callback_done(int code, const void *context);
 extern void zk_callback_synced(int code, const char *path, const void *context);
+
+/*
+ * What the library writes of the answer to an append.  It may write late, or
+ * never: so this is not the caller's, but goes with the completion.
+ */
+typedef struct ZkAppend
+{
+	uintptr_t		number; /* of the call */
+	zoo_op_result_t results[2];
+	char			path[ZKLOCK_MAX_PATH + 256]; /* of the new node, with its NUL */
+} ZkAppend;
 
 /* A number as the context of a completion */
 static inline const void *

@@ -22,6 +22,7 @@ typedef enum ZkOutcome
 #define ZK_CONNECTION_LOSS (-4)
 #define ZK_NO_AUTH (-102)
 #define ZK_BAD_VERSION (-103)
+#define ZK_NOT_EMPTY (-111)
 #define ZK_AUTH_FAILED (-115)
 #define ZK_CLOSING (-116)
 #define ZK_NO_WATCHER (-121)

@@ -2,10 +2,11 @@
  * zk_send.c
  *		Handing a call to the client library.
  *
- * Each kind of call in the library's terms.  A multi contains checks of nodes, or
- * an ephemeral node, a change and a deletion; a container in one would abort the
- * process (trap 6).  Watches are set by "get" and "list" only, as "exists" would
- * leave them on missing nodes (trap 11).
+ * Each kind of call in the library's terms.  A multi contains checks of nodes,
+ * changes, deletions, and creates of persistent and ephemeral nodes; a container
+ * in one would abort the process, and a create2 is not sent (trap 6).  Watches are
+ * set by "get" and "list" only, as "exists" would leave them on missing nodes
+ * (trap 11).
  *
  * Runs in: the worker's main loop.
  *
@@ -34,6 +35,26 @@ create_mode(ZkNodeKind kind)
 	return ZOO_EPHEMERAL_SEQUENTIAL;
 }
 
+/* Creates a node with data, and its receipt. */
+static int
+send_append(zhandle_t *handle, const struct ACL_vector *acls, const Call *call)
+{
+	ZkAppend *append = calloc(1, sizeof(ZkAppend));
+	zoo_op_t  ops[2];
+	int		  code;
+
+	if (append == NULL)
+		return ZSYSTEMERROR;
+	append->number = call->number;
+	zoo_create_op_init(&ops[0], call->path, call->data, call->data_length, acls,
+					   ZOO_PERSISTENT_SEQUENTIAL, append->path, sizeof(append->path));
+	zoo_create_op_init(&ops[1], call->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+	code = zoo_amulti(handle, lengthof(ops), ops, append->results, zk_callback_appended, append);
+	if (code != ZOK)
+		free(append);
+	return code;
+}
+
 /*
  * Hands a call to the library.  The answer comes as an event with its number.
  *
@@ -55,31 +76,37 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 	switch (call->kind)
 	{
 		case CALL_CREATE:
-			return zoo_acreate2(handle, call->path, call->data,
-								call->data ? (int) strlen(call->data) : 0, acls,
+			return zoo_acreate2(handle, call->path, call->data, call->data_length, acls,
 								create_mode(call->node_kind),
 								call->followed ? zk_callback_created_followed : zk_callback_created,
 								context);
 		case CALL_EXCHANGE:
-			zoo_create_op_init(&ops[nops++], call->path, call->data, (int) strlen(call->data),
-							   acls, create_mode(call->node_kind), NULL, 0);
+			zoo_create_op_init(&ops[nops++], call->path, call->data, call->data_length, acls,
+							   create_mode(call->node_kind), NULL, 0);
 			if (call->notice == ZK_NOTICED)
-				zoo_set_op_init(&ops[nops++], call->replaced, call->data,
-								(int) strlen(call->data), -1, &stat);
-			zoo_delete_op_init(&ops[nops++], call->replaced, -1);
+				zoo_set_op_init(&ops[nops++], call->other, call->data, call->data_length, -1, &stat);
+			zoo_delete_op_init(&ops[nops++], call->other, -1);
+			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
+		case CALL_APPEND:
+			return send_append(handle, acls, call);
+		case CALL_DELETE_BOTH:
+			zoo_delete_op_init(&ops[nops++], call->path, -1);
+			zoo_delete_op_init(&ops[nops++], call->other, -1);
 			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
 		case CALL_SET:
-			return zoo_aset(handle, call->path, call->data, (int) strlen(call->data),
-							call->version, zk_callback_stat, context);
+			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
+							zk_callback_stat, context);
 		case CALL_DELETE:
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
 			return zoo_awget(handle, call->path, watcher, (void *) handle_number,
-							 zk_callback_data, context);
+							 zk_callback_content, context);
 		case CALL_LOOK:
 			return zoo_aexists(handle, call->path, 0, zk_callback_stat, context);
 		case CALL_READ:
-			return zoo_aget(handle, call->path, 0, zk_callback_data, context);
+			return zoo_aget(handle, call->path, 0, zk_callback_content, context);
+		case CALL_FETCH:
+			return zoo_aget(handle, call->path, 0, zk_callback_whole, context);
 		case CALL_LIST:
 			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
 									   zk_callback_children, context);

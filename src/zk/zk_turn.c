@@ -73,14 +73,17 @@ turn_kind(const Call *call)
 		case CALL_UNWATCH_CHILDREN:
 			return TURN_KIND_UNWATCH;
 		case CALL_DELETE:
+		case CALL_DELETE_BOTH:
 		case CALL_CHECK:
 			return TURN_KIND_RELEASE;
 		case CALL_CREATE:
 		case CALL_EXCHANGE:
+		case CALL_APPEND:
 		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
 		case CALL_READ:
+		case CALL_FETCH:
 		case CALL_LIST:
 			break;
 	}

@@ -1,0 +1,102 @@
+/*-------------------------------------------------------------------------
+ *
+ * element_name.c
+ *	  ZooKeeper's recipe for queues: names of elements, and their order.
+ *
+ * An element is a persistent sequential child "qn-0000000123" of the queue's
+ * path, and the lowest comes first.  ZooKeeper's DistributedQueue orders them by
+ * the number that Java's Long.parseLong() reads behind "qn-"; what has none there
+ * is not an element, and neither is anything else.  Curator's
+ * SimpleDistributedQueue orders them as texts, which is the same for all names
+ * that ZooKeeper makes before its counter ends.
+ *
+ * Of two names for one number, such as qn-7 and qn-0000000007, Java sees one;
+ * here they are two elements, the longer one first.
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "recipes/element_name.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "recipes/node_name.h"
+#include "recipes/permit_recipe.h"
+
+/*
+ * Reads the name of a queue's child.  Returns false if it is no element.
+ *
+ *	number	set to its place in the queue
+ */
+bool
+element_name_read(const char *child, int64_t *number)
+{
+	const char *digits = child + strlen(ELEMENT_PREFIX);
+	size_t		len = strlen(child);
+	char	   *end;
+	long long	value;
+
+	if (strncmp(child, ELEMENT_PREFIX, strlen(ELEMENT_PREFIX)) != 0 || len >= ELEMENT_NAME_SIZE)
+		return false;
+	if (*digits == '-' || *digits == '+')
+		digits++;
+
+	/* strtoll() would skip blanks, and take a second sign. */
+	if (*digits < '0' || *digits > '9')
+		return false;
+	errno = 0;
+	value = strtoll(child + strlen(ELEMENT_PREFIX), &end, 10);
+	if (errno != 0 || *end != '\0')
+		return false;
+	*number = value;
+	return true;
+}
+
+/*
+ * Does the child show that its parent is not a queue but a lock or a semaphore?
+ * Anything else that is no element is left alone.
+ */
+bool
+element_name_is_other_use(const char *child)
+{
+	NodeName lock;
+
+	return node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
+		   strcmp(child, &PERMIT_TURNS[1]) == 0;
+}
+
+/* Orders two of ElementName for qsort() and bsearch(). */
+int
+element_name_compare(const void *a, const void *b)
+{
+	const ElementName *x = a;
+	const ElementName *y = b;
+
+	if (x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+/*
+ * Picks the elements out of the n children of a queue's path and puts them in
+ * their order, first the one to be taken next.
+ *
+ *	elements	has room for n; gets pointers into "children"
+ *
+ * Returns how many there are.
+ */
+int
+element_name_sort(char *const *children, int n, ElementName *elements)
+{
+	int count = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		elements[count].name = children[i];
+		if (element_name_read(children[i], &elements[count].number))
+			count++;
+	}
+	qsort(elements, (size_t) count, sizeof(ElementName), element_name_compare);
+	return count;
+}

@@ -1,0 +1,131 @@
+/*
+ * element_funcs.c
+ *		SQL functions about queues.
+ *
+ * They check their arguments and call take.c.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "access/detoast.h"
+#include "backend/request.h"
+#include "backend/take.h"
+#include "backend/transaction.h"
+#include "compat.h"
+#include "sql/arguments.h"
+#include "utils/builtins.h"
+
+PG_FUNCTION_INFO_V1(zk_queue_offer);
+PG_FUNCTION_INFO_V1(zk_queue_element);
+PG_FUNCTION_INFO_V1(zk_queue_remove);
+PG_FUNCTION_INFO_V1(zk_queue_take);
+PG_FUNCTION_INFO_V1(zk_xact_queue_take);
+
+static bytea *
+data_of(const TakenElement *taken)
+{
+	bytea *result = palloc(VARHDRSZ + taken->length);
+
+	SET_VARSIZE(result, VARHDRSZ + taken->length);
+	memcpy(VARDATA(result), taken->data, taken->length);
+	return result;
+}
+
+/* The data of the first element, or NULL if there is none. */
+static Datum
+get_element(FunctionCallInfo fcinfo, ElementAction action, int64 timeout_ms)
+{
+	TakenElement taken;
+	char		*path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+
+	if (!take_element(path, action, timeout_ms, &taken))
+		PG_RETURN_NULL();
+	PG_RETURN_BYTEA_P(data_of(&taken));
+}
+
+/*
+ * zk_queue_offer(path text, data bytea) returns text
+ *
+ * Adds an element of at most ELEMENT_MAX_DATA bytes at the end of a queue, which
+ * is created if it does not exist.  Returns its name.  Not undone by a rollback.
+ */
+Datum
+zk_queue_offer(PG_FUNCTION_ARGS)
+{
+	char  *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	bytea *data;
+	char  *name;
+
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("data must not be null")));
+	if (toast_raw_datum_size(PG_GETARG_DATUM(1)) - VARHDRSZ > ELEMENT_MAX_DATA)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("element of a ZooKeeper queue is too long: %zu bytes",
+							   toast_raw_datum_size(PG_GETARG_DATUM(1)) - VARHDRSZ),
+						errdetail("It can have at most %d bytes.", ELEMENT_MAX_DATA),
+						errhint("Keep the data elsewhere, and put into the queue where it is.")));
+	data = PG_GETARG_BYTEA_PP(1);
+	name = take_offer(path, VARDATA_ANY(data), VARSIZE_ANY_EXHDR(data));
+	if (name == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(name));
+}
+
+/* zk_queue_element(path text) returns bytea: the first element, which stays. */
+Datum
+zk_queue_element(PG_FUNCTION_ARGS)
+{
+	return get_element(fcinfo, ELEMENT_SHOW, LOCK_NO_WAIT);
+}
+
+/* zk_queue_remove(path text) returns bytea: the first element, which goes. */
+Datum
+zk_queue_remove(PG_FUNCTION_ARGS)
+{
+	return get_element(fcinfo, ELEMENT_REMOVE, LOCK_NO_WAIT);
+}
+
+/*
+ * zk_queue_take(path text, timeout interval) returns bytea
+ *
+ * The first element, which goes.  If there is none, waits for one: NULL for ever,
+ * '0' not at all.  NULL if the timeout has passed.
+ */
+Datum
+zk_queue_take(PG_FUNCTION_ARGS)
+{
+	argument_require_holder();
+	return get_element(fcinfo, ELEMENT_REMOVE, argument_timeout(fcinfo, 1));
+}
+
+/*
+ * zk_xact_queue_take(path text, timeout interval) returns record
+ *
+ * The first element, which goes when the transaction commits, and otherwise stays.
+ * Waits as zk_queue_take() does; all columns are NULL if the timeout has passed.
+ */
+Datum
+zk_xact_queue_take(PG_FUNCTION_ARGS)
+{
+	char		*path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	int64		 timeout_ms = argument_timeout(fcinfo, 1);
+	TakenElement taken;
+	TupleDesc	 desc;
+	Datum		 values[3] = {0};
+	bool		 nulls[3] = {true, true, true};
+
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	transaction_start_session();
+	if (take_element(path, ELEMENT_TAKE, timeout_ms, &taken))
+	{
+		values[0] = CStringGetTextDatum(taken.name);
+		values[1] = PointerGetDatum(data_of(&taken));
+		values[2] = Int64GetDatum(taken.token);
+		memset(nulls, false, sizeof(nulls));
+	}
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+}

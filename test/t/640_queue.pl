@@ -1,0 +1,143 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Queues: what is offered is shown, removed and taken in its order, once, by whomever it is
+# on whichever server.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+use constant QUEUE => '/app/queue';
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $shell = $zk->shell;
+my $a = Zklock::Server->new('a', zookeeper => $zk);
+my $b = Zklock::Server->new('b', zookeeper => $zk);
+my $s = $a->session(name => 's');
+my $t = $b->session(name => 't');
+
+sub offer { my ($session, $data) = @_; return $session->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$data')"); }
+sub call  { my ($session, $what) = @_; return $session->query("SELECT convert_from(zk_queue_$what('@{[ QUEUE ]}'), 'UTF8')"); }
+
+# Waits in the background for an element.
+sub take_start
+{
+	my ($session, $timeout) = @_;
+	my $arguments = join ', ', "'" . QUEUE . "'", defined $timeout ? "'$timeout'" : ();
+	return $session->query_start("SELECT convert_from(zk_queue_take($arguments), 'UTF8')");
+}
+
+subtest 'a queue that does not exist is empty' => sub {
+	is(call($s, 'element'), '', 'no element');
+	is(call($s, 'remove'),  '', 'nothing to remove');
+	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '0')"), '', 'nothing to take');
+	ok(!$shell->exists('/app'), 'and nothing is created');
+};
+
+subtest 'elements come out as they went in, here and there' => sub {
+	my @names = (offer($s, 'one'), offer($t, 'two'), offer($s, 'three'));
+	is_deeply(\@names, [ map { sprintf 'qn-%010d', $_ } 0 .. 2 ], 'names');
+	is_deeply([ sort $zk->children(QUEUE) ], \@names, 'are those of the nodes');
+	is($shell->get(QUEUE . '/qn-0000000001'), 'two', 'and their data is what was offered');
+	is(call($t, 'element'), 'one', 'the first is shown');
+	is(call($s, 'element'), 'one', 'and stays');
+	is(call($t, 'remove'),  'one', 'until it is removed');
+	is(call($s, 'take'),    'two', 'the next is taken');
+	is(call($t, 'take'),    'three', 'and the last');
+	is(call($s, 'remove'),  '', 'then there is none');
+};
+
+subtest 'any bytes, none, and a million' => sub {
+	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 1000000), 'UTF8')")
+	{
+		$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', $data)");
+		is($t->query("SELECT zk_queue_element('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
+		is($t->query("SELECT zk_queue_remove('@{[ QUEUE ]}') = $data"), 't', 'and removed');
+	}
+};
+
+subtest 'who waits is served as soon as there is an element' => sub {
+	take_start($s);
+	take_start($t);
+	wait_until { $zk->watch_count == 2 } 'both to watch the queue';
+	my $u = $a->session;
+	offer($u, 'for one');
+	wait_until { !$s->busy || !$t->busy } 'one of them to be served';
+	my ($served, $waiting) = $s->busy ? ($t, $s) : ($s, $t);
+	is($served->finish, 'for one', 'one gets it');
+	ok($waiting->busy, 'the other waits');
+	offer($u, 'for the other');
+	is($waiting->finish, 'for the other', 'and is served');
+	is(call($u, 'element'), '', 'nothing is left');
+};
+
+subtest 'those of one server are served in order' => sub {
+	my @waiting = map { $a->session } 1 .. 4;
+	foreach my $i (0 .. $#waiting)
+	{
+		take_start($waiting[$i]);
+		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('Extension', 'ZkElement') AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
+	}
+	foreach my $i (0 .. $#waiting)
+	{
+		offer($t, "element $i");
+		is($waiting[$i]->finish, "element $i", 'who has come first');
+	}
+	$_->disconnect foreach @waiting;
+};
+
+subtest 'a wait ends by its timeout, or by a cancellation, and leaves nothing behind' => sub {
+	take_start($s, '100ms');
+	is($s->finish, '', 'NULL after the timeout');
+	wait_until { $zk->watch_count == 0 } 'no watch';
+	take_start($s);
+	wait_until { $zk->watch_count == 1 } 'the watch';
+	$s->cancel;
+	my $result = $s->result;
+	is($result->{sqlstate}, '57014', 'cancelled');
+	$s->query("SET statement_timeout = '100ms'");
+	take_start($s);
+	is($s->result->{sqlstate}, '57014', 'statement_timeout');
+	$s->query('RESET statement_timeout');
+	wait_until { $zk->watch_count == 0 } 'no watch';
+	take_start($t);
+	wait_until { $zk->watch_count == 1 } 'the watch';
+	$t->terminate;
+	$t = $b->session(name => 't');
+	wait_until { $zk->watch_count == 0 } 'no watch';
+	offer($s, 'still there');
+	is(call($t, 'remove'), 'still there', 'nobody has taken it in vain');
+};
+
+subtest 'a hundred elements for ten takers on two servers' => sub {
+	my @takers = map { $_ % 2 ? $a->session : $b->session } 1 .. 10;
+	my $take = "SELECT string_agg(convert_from(e, 'UTF8'), ' ') FROM (SELECT zk_queue_take('@{[ QUEUE ]}') e FROM generate_series(1, 10)) x";
+	$_->query_start($take) foreach @takers;
+	$s->query("SELECT count(zk_queue_offer('@{[ QUEUE ]}', convert_to(i::text, 'UTF8'))) FROM generate_series(1, 100) i");
+	my @got = map { split / /, $_->finish } @takers;
+	is_deeply([ sort @got ], [ sort 1 .. 100 ], 'each goes to one of them');
+	$_->disconnect foreach @takers;
+};
+
+subtest 'foreign names are left alone' => sub {
+	$shell->create(QUEUE . "/$_", data => 'foreign') foreach qw(other qn- qn-x entry-000-0000000001);
+	is(call($s, 'element'), '', 'no element');
+	offer($s, 'mine');
+	is(call($t, 'take'), 'mine', 'an element beside them');
+	is(call($t, 'remove'), '', 'and no more');
+	is(scalar(() = $zk->children(QUEUE)), 4, 'they are still there');
+	$shell->delete(QUEUE . "/$_") foreach qw(other qn- qn-x entry-000-0000000001);
+};
+
+subtest 'a million bytes, no more' => sub {
+	my $result = $s->try("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 1000001), 'UTF8'))");
+	is($result->{sqlstate}, '54000', 'more is refused');
+	like($result->{error}, qr/too long: 1000001 bytes/, 'with its length');
+};
+
+Zklock::Server->assert_clean($zk, [ $a, $b ], QUEUE, '/zklock-receipts');
+done_testing;

@@ -1,0 +1,194 @@
+# Copyright (c) 2026, zklock contributors
+#
+# zk_xact_queue_take(): the element goes when the transaction commits, and comes back
+# however else it ends. Nobody else gets it meanwhile, and who waits gets it then.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+use constant QUEUE => '/x/queue';
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $shell = $zk->shell;
+my @conf  = ("zklock.session_timeout = '10s'", 'max_prepared_transactions = 1');
+my $here  = Zklock::Server->new('here', zookeeper => $zk, conf => \@conf);
+my $there = Zklock::Server->new('there', zookeeper => $zk, conf => \@conf);
+my $s = $here->session(name => 's');
+my $t = $there->session(name => 't');
+
+my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}'%s)";
+sub take       { my ($session, $timeout) = @_; return $session->query(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
+sub take_start { my ($session, $timeout) = @_; return $session->query_start(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
+sub fill       { $t->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach @_; return; }
+sub names      { my @names = sort $zk->children(QUEUE); return @names; }
+sub is_left    { my ($n, $name) = @_; wait_until { names() == $n } "$name: $n elements"; return ok(1, $name); }
+# All claims are given back.
+sub none_claimed { wait_until { !grep { $zk->children(QUEUE . "/$_") } names() } 'no claim'; return; }
+
+subtest 'what is taken is removed when the transaction commits' => sub {
+	is(take($s, '0'), '', 'a queue that does not exist has no element');
+	fill(qw(one two));
+	$s->query('BEGIN');
+	my $row = $s->query("SELECT element || ' ' || convert_from(data, 'UTF8') || ' ' || (token > 0) FROM zk_xact_queue_take('@{[ QUEUE ]}')");
+	is($row, 'qn-0000000000 one true', 'name, data and token');
+	is_deeply([ $zk->children(QUEUE . '/qn-0000000000') ], ['claim'], 'it is claimed');
+	is($t->query("SELECT convert_from(zk_queue_element('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'so another is the first');
+	$s->query('COMMIT');
+	is_left(1, 'it goes');
+	is(take($t), 'two', 'a statement alone is a transaction');
+	is_left(0, 'which removes it');
+};
+
+subtest 'it comes back if the transaction does not commit' => sub {
+	fill('one');
+	foreach my $end ('ROLLBACK', 'SELECT 1/0', 'PREPARE TRANSACTION \'p\'')
+	{
+		$s->query('BEGIN');
+		is(take($s), 'one', 'taken');
+		my $result = $s->try($end);
+		$s->query('ROLLBACK') if $end eq 'SELECT 1/0';
+		is($result->{sqlstate}, '0A000', 'which cannot be prepared') if $end =~ /PREPARE/;
+		none_claimed();
+		is_left(1, $end);
+	}
+	foreach my $end (qw(terminate vanish))
+	{
+		my $u = $here->session;
+		$u->query('BEGIN');
+		is(take($u), 'one', 'taken');
+		$u->$end;
+		none_claimed();
+		is_left(1, $end);
+	}
+	$s->query('BEGIN');
+	is(take($s), 'one', 'and can be taken again');
+	$s->query('COMMIT');
+	is_left(0, 'for good');
+};
+
+subtest 'savepoints' => sub {
+	fill(qw(one two three));
+	$s->query('BEGIN');
+	is(take($s), 'one', 'before the savepoint');
+	$s->query('SAVEPOINT a');
+	is(take($s), 'two', 'after it');
+	$s->query('SAVEPOINT b');
+	is(take($s), 'three', 'and after another');
+	$s->query('RELEASE b');
+	$s->query('ROLLBACK TO a');
+	wait_until { 1 == grep { $zk->children(QUEUE . "/$_") } names() } 'one claim';
+	is($t->query("SELECT convert_from(zk_queue_take('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'what came after the savepoint is given back');
+	$s->query('COMMIT');
+	is_left(1, 'what came before it is removed');
+	is(take($s), 'three', 'and the rest is still there');
+	is_left(0, 'until then');
+};
+
+subtest 'who waits gets what is given back' => sub {
+	fill('one');
+	foreach my $waiter ($here->session, $there->session)
+	{
+		$s->query('BEGIN');
+		is(take($s), 'one', 'taken');
+		is(take($waiter, '0'), '', 'who does not wait gets nothing');
+		take_start($waiter);
+		wait_until { $zk->watch_count >= 2 } 'it to wait';
+		ok($waiter->busy, 'it waits');
+		$s->query('ROLLBACK');
+		is($waiter->finish, 'one', 'and gets the element');
+		is_left(0, 'which goes');
+		fill('one');
+		$waiter->disconnect;
+	}
+	is(take($s), 'one', 'the last');
+	is_left(0, 'goes as well');
+};
+
+subtest 'many consumers on two servers work on different elements' => sub {
+	my @consumers = map { $_ % 2 ? $here->session : $there->session } 1 .. 12;
+	fill(1 .. 12);
+	$_->query('BEGIN') foreach @consumers;
+	take_start($_) foreach @consumers;
+	is_deeply([ sort map { $_->finish } @consumers ], [ sort 1 .. 12 ], 'all at the same time');
+	is(take($s, '0'), '', 'nothing is free');
+	$_->query($_->pid % 3 ? 'COMMIT' : 'ROLLBACK') foreach @consumers;
+	my $back = grep { $_->pid % 3 == 0 } @consumers;
+	is_left($back, 'those that were rolled back are still there');
+	isnt(take($s), '', 'and can be taken') foreach 1 .. $back;
+	is_left(0, 'then none');
+	$_->disconnect foreach @consumers;
+};
+
+subtest 'the table of tokens makes it once' => sub {
+	$here->value($_) foreach 'CREATE TABLE tokens (queue text, token bigint, PRIMARY KEY (queue, token))',
+		'CREATE TABLE done (what text)',
+		q{CREATE PROCEDURE work() LANGUAGE plpgsql AS $$
+		DECLARE job record;
+		BEGIN
+			SELECT * INTO job FROM zk_xact_queue_take('/x/queue', '0');
+			IF job.element IS NULL THEN RETURN; END IF;
+			INSERT INTO tokens VALUES ('/x/queue', job.token) ON CONFLICT DO NOTHING;
+			IF FOUND THEN INSERT INTO done VALUES (convert_from(job.data, 'UTF8')); END IF;
+		END $$};
+	fill('one');
+	$s->query('BEGIN');
+	$s->query('CALL work()');
+	# The session ends right after the commit: the element is not removed, and taken again.
+	kill 'STOP', $here->worker_pid;
+	$s->query('COMMIT');
+	$shell->expire_session($here->session_id);
+	kill 'CONT', $here->worker_pid;
+	$here->assert_log(0, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was taken by a transaction that committed, and may not have been removed/, 'the log says so');
+	$here->wait_session;
+	is_left(1, 'it is still there');
+	$s->query('CALL work()');
+	is_left(0, 'and goes the second time');
+	is($here->value('SELECT count(*) FROM done'), 1, 'it was done once');
+};
+
+subtest 'a lost session fails the commit' => sub {
+	foreach my $guard (qw(lease quorum))
+	{
+		fill('one');
+		$s->query("SET zklock.commit_guard = '$guard'");
+		$s->query('BEGIN');
+		is(take($s), 'one', "$guard: taken");
+		$s->query("INSERT INTO done VALUES ('$guard')");
+		my $id = $here->session_id;
+		$here->expire_session($zk);
+		wait_until { ($here->session_id || $id) ne $id } 'another session';
+		$here->wait_session;
+		my $result = $s->try('COMMIT');
+		is($result->{sqlstate}, '40001', 'the commit fails');
+		like($result->{error}, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was lost/, 'and says why');
+		is($here->value("SELECT count(*) FROM done WHERE what = '$guard'"), 0, 'nothing is written');
+		is(take($t), 'one', 'somebody else takes it');
+		is_left(0, 'and that is all');
+		fill('two');
+		$s->query('BEGIN');
+		is(take($s), 'two', "$guard: with a session that lives");
+		$s->query('COMMIT');
+		is_left(0, 'it commits');
+	}
+	$s->query('RESET zklock.commit_guard');
+};
+
+subtest 'so does a claim that somebody deletes' => sub {
+	fill('one');
+	my ($name) = names();
+	$s->query('BEGIN');
+	is(take($s), 'one', 'taken');
+	my $mark = $here->log_mark;
+	$shell->delete(QUEUE . "/$name/claim");
+	$here->assert_log($mark, qr/has lost element "$name" of ZooKeeper queue/, 'the log says so');
+	is($s->try('COMMIT')->{sqlstate}, '40001', 'the commit fails');
+	is(take($t), 'one', 'somebody else takes it');
+};
+
+Zklock::Server->assert_clean($zk, [ $here, $there ], QUEUE, '/zklock-receipts');
+done_testing;

@@ -1,0 +1,108 @@
+/*
+ * test_element_name.c
+ *		Unit tests of src/recipes/element_name.c: names of elements, their order,
+ *		and what shows that a path is no queue.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "recipes/element_name.h"
+
+#include "unit.h"
+
+static void
+test_names(void)
+{
+	static const struct
+	{
+		const char *name;
+		int64_t		number;
+	} elements[] = {{"qn-0000000000", 0},
+					{"qn-0000000123", 123},
+					{"qn-2147483647", 2147483647},
+					{"qn--2147483648", -2147483648LL},
+					{"qn-7", 7},
+					{"qn-+7", 7},
+					{"qn--0000000005", -5},
+					{"qn-9223372036854775807", INT64_MAX},
+					{"qn--9223372036854775808", INT64_MIN}};
+	static const char *const others[] = {"",
+										 "qn-",
+										 "qn-x",
+										 "qn-1x",
+										 "qn- 1",
+										 "qn-1 ",
+										 "qn--",
+										 "qn-+",
+										 "qn-+-1",
+										 "qn--+1",
+										 "qn-0x10",
+										 "qn-9223372036854775808",
+										 "qn--9223372036854775809",
+										 "qn-00000000000000000000000000001",
+										 "Qn-0000000001",
+										 "xqn-0000000001",
+										 "queue-0000000001",
+										 "entry-000-0000000001"};
+
+	for (size_t i = 0; i < sizeof(elements) / sizeof(elements[0]); i++)
+	{
+		int64_t number = 99;
+
+		ok(element_name_read(elements[i].name, &number) && number == elements[i].number,
+		   "\"%s\" is element %lld", elements[i].name, (long long) elements[i].number);
+	}
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+	{
+		int64_t number;
+
+		ok(!element_name_read(others[i], &number), "\"%s\" is none", others[i]);
+	}
+}
+
+static void
+test_order(void)
+{
+	char					*children[] = {"qn-0000000010",	 "other",		  "qn-7",
+										   "qn--0000000005", "qn-0000000007", "qn-10000000000",
+										   "qn-0000000002",	 "qn-",			  "qn-2147483647"};
+	static const char *const expected[] = {"qn--0000000005", "qn-0000000002", "qn-0000000007",
+										   "qn-7",			 "qn-0000000010", "qn-2147483647",
+										   "qn-10000000000"};
+	ElementName				 elements[9];
+	int						 n = element_name_sort(children, 9, elements);
+
+	ok(n == 7, "what is no element is left out");
+	for (int i = 0; i < n && i < 7; i++)
+		ok(strcmp(elements[i].name, expected[i]) == 0, "%d: %s", i, expected[i]);
+	ok(element_name_sort(children, 0, elements) == 0, "no children, no elements");
+	ok(element_name_compare(&elements[0], &elements[0]) == 0, "an element is as old as itself");
+}
+
+static void
+test_other_use(void)
+{
+	static const char *const others[] = {"_c_00000000-0000-0000-0000-000000000001-lock-0000000000",
+										 "lock-0000000000",
+										 "0123__lock__0000000000",
+										 "0123__rlock__0000000000",
+										 "_c_x-__WRIT__0000000000",
+										 "x-72-0000000000",
+										 "LOCK-EXCLUSIVE-0000000000",
+										 "leases",
+										 "locks"};
+	static const char *const queues[] = {"qn-0000000000", "claim", "anything", "lease", "locksmith"};
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		ok(element_name_is_other_use(others[i]), "\"%s\" is of another recipe", others[i]);
+	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]); i++)
+		ok(!element_name_is_other_use(queues[i]), "\"%s\" is not", queues[i]);
+}
+
+int
+main(void)
+{
+	test_names();
+	test_order();
+	test_other_use();
+	return done_testing();
+}
