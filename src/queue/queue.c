@@ -203,13 +203,20 @@ static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {
 	dlist_mutable_iter iter;
+	Departure		   departure = DEPARTURE_UNSEEN;
 
 	dlist_foreach_modify (iter, &path->runs)
 	{
 		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
+		{
+			if (run->blocker_announces && event == ZK_WATCH_DELETED)
+				departure = DEPARTURE_FOR_GOOD;
+			else if (run->blocker_announces)
+				run->listed = false; /* who has taken its place? */
 			watch_blocker_set(run, WATCH_NONE);
+		}
 		if (run_has_node(run) && strcmp(run->name, child) == 0)
 		{
 			watch_own_set(run, WATCH_NONE);
@@ -218,7 +225,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 		}
 	}
 	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child);
+		path_foreign_remove(path, child, departure);
 	path_mark(path);
 }
 
