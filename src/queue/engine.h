@@ -47,6 +47,13 @@ typedef enum ListWatch
 	LIST_AND_WATCH
 } ListWatch;
 
+/* Another client's contender is gone: has it left a successor? */
+typedef enum Departure
+{
+	DEPARTURE_FOR_GOOD, /* no */
+	DEPARTURE_UNSEEN	/* perhaps */
+} Departure;
+
 /* A run's life; run.c draws it. */
 typedef enum RunState
 {
@@ -164,9 +171,10 @@ typedef struct Run
 	RunState   refused_in; /* a refusal in this state has been logged */
 	int64	   retry_at;   /* not before, ms */
 	WatchState own_watch;
-	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, ms */
-	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
-	char	  *blocker;		  /* node being watched, or NULL */
+	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
+	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
+	char	  *blocker;			  /* node being watched, or NULL */
+	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
 
 	/* Whose node it waits for; run_owner.c */
 	bool  owner_wanted;
@@ -246,7 +254,7 @@ extern Path	 *path_find(const char *name);
 extern void	  path_mark(Path *path);
 extern void	  path_mark_all(void);
 extern void	  path_foreign_clear(Path *path);
-extern void	  path_foreign_remove(Path *path, const char *name);
+extern void	  path_foreign_remove(Path *path, const char *name, Departure departure);
 
 /* Outstanding calls */
 extern void run_call_begin(Run *run);

@@ -77,6 +77,16 @@ contender_leave(Contender *c)
 		contender_detach(c);
 }
 
+/* A backend has waited for so long that it wants to know for whom. */
+static void
+contender_tell_owner(Contender *c)
+{
+	if (c->run == NULL || !contender_wants_owner(c))
+		return;
+	c->run->owner_wanted = true;
+	run_owner_read(c->run);
+}
+
 static int *batch; /* indexes of entries to look at */
 static int	nbatch;
 
@@ -116,16 +126,14 @@ queue_attend(void)
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_QUEUED)
+		{
 			engine.long_waits |= entry_is_long_wait(batch[i]);
+			contender_tell_owner(c);
+		}
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
 			contender_downgrade(c);
-		}
-		else if (state == CONTENDER_QUEUED && c->run && contender_wants_owner(c))
-		{
-			c->run->owner_wanted = true;
-			run_owner_read(c->run);
 		}
 	}
 }
@@ -195,13 +203,20 @@ static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {
 	dlist_mutable_iter iter;
+	Departure		   departure = DEPARTURE_UNSEEN;
 
 	dlist_foreach_modify (iter, &path->runs)
 	{
 		Run *run = dlist_container(Run, link, iter.cur);
 
 		if (run->blocker && strcmp(run->blocker, child) == 0 && run->blocker_watch == WATCH_SET)
+		{
+			if (run->blocker_announces && event == ZK_WATCH_DELETED)
+				departure = DEPARTURE_FOR_GOOD;
+			else if (run->blocker_announces)
+				run->listed = false; /* who has taken its place? */
 			watch_blocker_set(run, WATCH_NONE);
+		}
 		if (run_has_node(run) && strcmp(run->name, child) == 0)
 		{
 			watch_own_set(run, WATCH_NONE);
@@ -210,7 +225,7 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 		}
 	}
 	if (event == ZK_WATCH_DELETED)
-		path_foreign_remove(path, child);
+		path_foreign_remove(path, child, departure);
 	path_mark(path);
 }
 
