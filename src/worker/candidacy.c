@@ -167,7 +167,7 @@ failure_text(ContenderFailure failure, int code)
 		case FAILURE_WORN_OUT:
 			return pstrdup("The sequence numbers of the path are used up.");
 		case FAILURE_OTHER_RECIPE:
-			return pstrdup("The path is in use for something else on this server.");
+			return pstrdup("The path is in use for something else on this server, or has claims.");
 		case FAILURE_BARRED:
 			return pstrdup("The path has nodes of clients of another kind, which a candidate of this kind would disturb. Check the names that \"zklock.elections\" gives for it.");
 		case FAILURE_NONE:

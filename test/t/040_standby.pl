@@ -72,6 +72,9 @@ subtest 'every function works on a standby' => sub {
 	is($p->query(q{SELECT zk_semaphore_acquire('/t/sem', 1, '0') AND zk_semaphore_release('/t/sem')}), 't',
 		'then it does');
 
+	is($s1->query(q{SELECT zk_claim('/t/claim', '2026-11-22')}), 't', 'zk_claim');
+	is($p->query(q{SELECT zk_claim('/t/claim', '2026-11-22')}), 'f', 'the primary does not get the slot');
+
 	foreach my $end (qw(COMMIT ROLLBACK))
 	{
 		$s1->query('BEGIN');

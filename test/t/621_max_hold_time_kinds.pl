@@ -9,6 +9,7 @@ use Test::More;
 use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Proxy;
 use Zklock::Server;
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -92,7 +93,7 @@ subtest 'a session that is stopped while it waits for a permit' => sub {
 	on($b, 'owner')->query("SELECT zk_semaphore_acquire('/k/turn', 1)");
 	my $stopped = limited('stopped', '1s');
 	$stopped->query_start("SELECT zk_semaphore_acquire('/k/turn', 1)");
-	$a->wait_waiting($stopped, '/k/turn');
+	wait_until { $zk->children('/k/turn/leases') == 2 } 'it to have its turn, and to wait for the permit';
 	kill 'STOP', $stopped->pid;
 	on($b, 'third')->query_start("SELECT zk_semaphore_acquire('/k/turn', 1)");
 	$s{owner}->query("SELECT zk_semaphore_release('/k/turn')");

@@ -43,7 +43,7 @@ subtest 'a lock' => sub {
 
 subtest 'claims' => sub {
 	is($s->query('SELECT ' . claim('/u/claim')), 't', 'a path has claims');
-	my $both = qr/The nodes of a semaphore, those of a lock, and claims cannot have the same path/;
+	my $both = qr/\bclaims\b.* cannot have the same path/;
 	foreach my $function (qw(zk_lock zk_lock_shared zk_try_lock zk_xact_lock))
 	{
 		refused($_, "$function('/u/claim')", '/u/claim', $both, "they keep out $function") foreach $s, $t;
@@ -71,6 +71,16 @@ subtest 'a semaphore' => sub {
 	like($result->{message}, qr/lies below a lock or semaphore in use/, 'by an error that says so');
 	is(scalar $zk->children('/u/semaphore/leases'), 1, 'where each would be a permit');
 	$s->query("SELECT zk_semaphore_release('/u/semaphore')");
+};
+
+subtest 'an election' => sub {
+	$a->set_conf('zklock.elections' => '/u/election, /u/claim');
+	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/election'", 'elected');
+	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/claim'", 'failed');
+	is_deeply([ $zk->children('/u/claim') ], [], 'has no candidate where claims are');
+	refused($t, claim('/u/election'), '/u/election', qr/has or had children/, 'keeps claims out');
+	$a->set_conf('zklock.elections' => '');
+	$a->wait_value('SELECT count(*) FROM zk_elections', 0);
 };
 
 subtest 'paths below each other' => sub {
