@@ -30,6 +30,8 @@
 #
 # For those who publish zklock, see CONTRIBUTING.md:
 #
+#   make matrix          demo, lint and all tests in clean systems, one for each release
+#                        (CELLS="trixie"); an hour or so for each
 #   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
 #   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
@@ -218,6 +220,11 @@ dist-test:
 	@test/install-deps build demo test dist
 	@tools/check-dist $(BUILD)/dist-test
 
+CELLS ?=
+matrix:
+	@test/install-deps deb-test
+	@TESTS="$(TESTS)" tools/matrix $(CELLS)
+
 deb:
 	@test/install-deps build deb
 	@debian/tools/build-packages $(BUILD)/deb
@@ -242,5 +249,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage previous-stage tls-client test unit-test nemesis mutants bench test-asan lint \
-	format-check warnings storeys fault-check cppcheck dist dist-test \
+	format-check warnings storeys fault-check cppcheck matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
+#include "recipes/node_contender.h"
 #include "shared/server_name.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
@@ -103,6 +104,14 @@ hive_data(const char *server, LockScope scope)
 	return data.data;
 }
 
+/* What other servers rely on comes first, and in any case: see node_contender.c. */
+static void
+begin_object(StringInfo json)
+{
+	appendStringInfoChar(json, '{');
+	append_member(json, NODE_CONTENDER_MEMBER, NODE_CONTENDER_VERSION);
+}
+
 /* What a node tells in any case: which process this is, and where. */
 static void
 append_process(StringInfo json, const char *host)
@@ -139,7 +148,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
 
 	initStringInfo(&json);
-	appendStringInfoChar(&json, '{');
+	begin_object(&json);
 	append_member(&json, "server", server.data);
 	append_process(&json, host);
 	append_member(&json, "started", started);
@@ -151,7 +160,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
 	{
 		resetStringInfo(&json);
-		appendStringInfoChar(&json, '{');
+		begin_object(&json);
 		append_process(&json, host);
 		appendStringInfoChar(&json, '}');
 	}

@@ -20,6 +20,12 @@
  *	  or none, so there is always one of them.  Nobody joins the run any more.
  *	- When that is done the run is shared and goes by the name of the heir.
  *
+ * In between, that request changes the exclusive node.  Nobody can read what it
+ * says then, but a watch on the node tells of a change instead of a deletion.  So
+ * other servers of this version, which know our nodes by their data, grant a
+ * lock without another look when they hear of the deletion alone (path.c).  To
+ * all other clients the one is as good as the other, and they look in any case.
+ *
  * If the reply is lost, or the worker is restarted, a listing shows which of
  * the two nodes exists: if it is the heir, it was done; if it is neither,
  * someone else deleted the node and the lock is lost.  Since creation and
@@ -94,7 +100,7 @@ send_exchange(Run *run)
 
 	run_node_call_begin(run, NODE_CALL_EXCHANGE);
 	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, ZK_EPHEMERAL, node,
-				on_exchanged, run);
+				ZK_NOTICED, on_exchanged, run);
 	pfree(node);
 	pfree(heir);
 }

@@ -110,10 +110,10 @@ path_foreign_clear(Path *path)
 
 /*
  * Another client's contender is gone.  While the child watch stands, nothing
- * but this deletion has happened.
+ * but this deletion has happened; see also path.c.
  */
 void
-path_foreign_remove(Path *path, const char *name)
+path_foreign_remove(Path *path, const char *name, Departure departure)
 {
 	for (int i = 0; i < path->nforeign; i++)
 	{
@@ -123,8 +123,8 @@ path_foreign_remove(Path *path, const char *name)
 		if (gone->name == NULL || strcmp(gone->name, name) != 0)
 			continue;
 		pfree(gone->name);
-		if (path->child_watch != WATCH_SET && path->recipe->successor &&
-			path->recipe->successor(&gone->peer, &left))
+		if (departure == DEPARTURE_UNSEEN && path->child_watch != WATCH_SET &&
+			path->recipe->successor && path->recipe->successor(&gone->peer, &left))
 			*gone = (Foreigner){.peer = left};
 		else
 			*gone = path->foreign[--path->nforeign];

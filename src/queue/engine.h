@@ -11,6 +11,7 @@
 #define ZKLOCK_ENGINE_H
 
 #include "lib/ilist.h"
+#include "recipes/node_contender.h"
 #include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
@@ -45,6 +46,13 @@ typedef enum ListWatch
 	LIST_ONLY,
 	LIST_AND_WATCH
 } ListWatch;
+
+/* Another client's contender is gone: has it left a successor? */
+typedef enum Departure
+{
+	DEPARTURE_FOR_GOOD, /* no */
+	DEPARTURE_UNSEEN	/* perhaps */
+} Departure;
 
 /* A run's life; run.c draws it. */
 typedef enum RunState
@@ -163,9 +171,16 @@ typedef struct Run
 	RunState   refused_in; /* a refusal in this state has been logged */
 	int64	   retry_at;   /* not before, ms */
 	WatchState own_watch;
-	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, ms */
-	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
-	char	  *blocker;		  /* node being watched, or NULL */
+	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
+	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
+	char	  *blocker;			  /* node being watched, or NULL */
+	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
+
+	/* Whose node it waits for; run_owner.c */
+	bool  owner_wanted;
+	char  owner_of[ZKLOCK_NODE_SIZE]; /* the node that was asked about, or "" */
+	char  owner[NODE_OWNER_TEXT];	  /* what is known, or "" */
+	int64 owner_session;			  /* its ZooKeeper session, 0 if it is not ephemeral */
 } Run;
 
 struct Contender
@@ -195,6 +210,7 @@ typedef struct Engine
 	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
 	int64		overrun_us;	  /* no holder's time is over before, us */
+	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 
 extern Engine engine;
@@ -238,7 +254,7 @@ extern Path	 *path_find(const char *name);
 extern void	  path_mark(Path *path);
 extern void	  path_mark_all(void);
 extern void	  path_foreign_clear(Path *path);
-extern void	  path_foreign_remove(Path *path, const char *name);
+extern void	  path_foreign_remove(Path *path, const char *name, Departure departure);
 
 /* Outstanding calls */
 extern void run_call_begin(Run *run);

@@ -19,8 +19,18 @@
  * superset of the truth, since newcomers get higher sequences; this is why a
  * run can be granted without another listing.  There is one exception: a
  * contender that goes may leave another in its place (the recipe says which).
- * Unless the child watch tells that it has not, it is assumed to be there, and
- * a run that would wait for it looks again.
+ * It is assumed to be there, and a run that would wait for it looks again,
+ * unless one of these tells that it is not:
+ *
+ *	- The child watch stands.  A successor's creation would have come before.
+ *	- The watch on the contender tells of its deletion, and the contender's
+ *	  client announces successors (the recipe knows by the node's data): it
+ *	  changes the node in the same transaction, before it deletes it.  A watch
+ *	  fires once, for what comes first, so that it would have told of a change.
+ *
+ * The second holds on the connection on which the watch was set.  When another
+ * one stands, a server tells of what has been deleted meanwhile and not how; but
+ * it does so before its first answer, and runs look again after that.
  *
  * What a contender's own session has does not stand in its way, if the recipe
  * says so.  A shared holder that asks for the exclusive lock therefore waits

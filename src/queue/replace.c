@@ -76,7 +76,7 @@ run_replace(Run *run)
 	run_node_call_begin(run, NODE_CALL_EXCHANGE);
 	node = path_node(run->path, run->name);
 	zk_exchange(run_owner(run), node, entry_of(run_head(run))->data, ZK_EPHEMERAL_SEQUENTIAL,
-				old, on_replaced, run);
+				old, ZK_UNNOTICED, on_replaced, run);
 	pfree(node);
 	pfree(old);
 }

@@ -247,18 +247,21 @@ on_own_watched(void *arg, const ZkReply *reply)
 }
 
 /*
- * Makes sure that we hear of it should someone delete the run's node.  A
- * session that may not delete its node is not even told that there is none, so
- * then the node needs a watch of its own in any case.
+ * Makes sure that we hear of it should someone delete the run's node.  While the
+ * child watch stands, that does.  But it fires when the contender goes for which
+ * the run waits, and nothing is to be asked then: so a run that waits for one has
+ * a watch of its own.  A session that may not delete its node is not even told
+ * that there is none, and needs one in any case.
  */
 void
 watch_own(Run *run)
 {
 	Path *path = run->path;
 	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
+	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL;
 	char *node;
 
-	if (watch_exists(run->own_watch) || (watch_exists(path->child_watch) && !refused) ||
+	if (watch_exists(run->own_watch) || covered ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
 		return;
 	if (engine.watch_bytes + path_bytes(path, run->name) > PACKET_BUDGET)
@@ -307,6 +310,8 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
 	{
 		watch_blocker_set(run, WATCH_SET);
+		run->blocker_announces =
+			path->recipe->announces && path->recipe->announces(reply->data, reply->data_length);
 		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
 			delete_orphan(path, run->blocker);
 		else if (session_info_has_ended(reply->ephemeral_owner))
@@ -315,7 +320,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	else
 	{
 		if (reply->outcome == ZK_NO_NODE)
-			path_foreign_remove(path, run->blocker);
+			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
 		watch_blocker_end(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE,
 						  reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
 	}

@@ -23,6 +23,7 @@
  *-------------------------------------------------------------------------
  */
 #include "recipes/heed.h"
+#include "recipes/node_contender.h"
 #include "recipes/recipe.h"
 
 /* All pairs of modes exclude each other but shared with shared. */
@@ -89,6 +90,13 @@ lock_successor(const RecipePeer *gone, RecipePeer *left)
 	return gone->mode == LOCK_MODE_EXCLUSIVE;
 }
 
+/* zklock does, since its nodes tell its version. */
+static bool
+lock_announces(const char *data, size_t len)
+{
+	return node_contender_tells_version(data, len);
+}
+
 static bool
 lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
 {
@@ -133,6 +141,7 @@ const Recipe lock_recipe = {.name = "lock",
 							.recurs = lock_recurs,
 							.excludes = lock_excludes,
 							.successor = lock_successor,
+							.announces = lock_announces,
 							.heedless = lock_heedless,
 							.may_join = lock_may_join,
 							.shares = lock_shares,

@@ -340,6 +340,21 @@ node_contender_read(const char *data, size_t len, NodeContender *read)
 	return ours;
 }
 
+/*
+ * Did zklock 1.1 or later write a node's data of len bytes, which may be any, or
+ * NULL?  No text of a user's can stand where the version does.
+ */
+bool
+node_contender_tells_version(const char *data, size_t len)
+{
+	static const char beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"";
+
+	size_t told = sizeof(beginning) - 1;
+
+	return data && len > told && memcmp(data, beginning, told) == 0 && data[told] >= '1' &&
+		   data[told] <= '9';
+}
+
 /* Can the data be shown as a line of text?  Whether it is UTF-8, its reader sees. */
 static bool
 is_line(const char *data, size_t len)

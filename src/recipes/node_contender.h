@@ -27,6 +27,11 @@ typedef struct NodeContender
 
 #define NODE_OWNER_TEXT 128 /* bytes of a description, with its NUL */
 
+/* The first member of a zklock node's JSON, which 1.0 did not write: the version */
+#define NODE_CONTENDER_MEMBER "zklock"
+#define NODE_CONTENDER_VERSION "1.1"
+
+extern bool node_contender_tells_version(const char *data, size_t len);
 extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
 extern void node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len,
 									int64_t session);

@@ -143,6 +143,13 @@ typedef struct Recipe
 	bool (*successor)(const RecipePeer *gone, RecipePeer *left);
 
 	/*
+	 * Does the client behind a node with these data change the node first, in the
+	 * same transaction, when it leaves a successor?  len bytes of the beginning;
+	 * NULL if there are none.
+	 */
+	bool (*announces)(const char *data, size_t len);
+
+	/*
 	 * Does the client behind a child of that name let contenders of ours, which
 	 * asked with "request", hold at the same time as its own?
 	 */

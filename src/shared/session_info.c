@@ -8,6 +8,9 @@
  */
 #include "postgres.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/worker_process.h"
@@ -15,13 +18,31 @@
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
 
-/* Copies what is known of the session. */
+/*
+ * The postmaster: keeps the password of the ZooKeeper session out of core files, of
+ * this process and those that inherit its memory.  Only whole pages can be left
+ * out; what lies beside it on that page goes with it.  Nothing is worse if that
+ * fails, as it does with huge pages.
+ */
+void
+session_info_keep_secret(void)
+{
+	uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE);
+	uintptr_t begin = (uintptr_t) zklock_session->info.password;
+	uintptr_t end = begin + sizeof(zklock_session->info.password);
+
+	begin -= begin % page;
+	(void) madvise((void *) begin, TYPEALIGN(page, end) - begin, MADV_DONTDUMP);
+}
+
+/* Copies what is known of the session, but for its password, which is the worker's alone. */
 void
 session_info_read(SessionInfo *info)
 {
 	LWLockAcquire(zklock_session_lock, LW_SHARED);
 	*info = zklock_session->info;
 	LWLockRelease(zklock_session_lock);
+	explicit_bzero(info->password, sizeof(info->password));
 }
 
 /* Is a worker running, and in touch with a quorum of ZooKeeper's servers? */

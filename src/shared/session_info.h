@@ -83,6 +83,9 @@ extern SharedSession *zklock_session;
  */
 extern LWLock *zklock_session_lock;
 
+/* At the start */
+extern void session_info_keep_secret(void);
+
 /* Any process */
 extern void session_info_read(SessionInfo *info);
 extern bool zklock_connected(void);

@@ -341,7 +341,7 @@ remove_element(ElementWork *work)
 	receipt = receipt_path(request);
 	request->receipt = TRACE_UNSURE;
 	work->calls++;
-	zk_exchange(request->pid, receipt, path, ZK_EPHEMERAL, path, on_removed, work);
+	zk_exchange(request->pid, receipt, path, ZK_EPHEMERAL, path, ZK_UNNOTICED, on_removed, work);
 	pfree(path);
 	pfree(receipt);
 }

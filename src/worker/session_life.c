@@ -177,7 +177,7 @@ configure_own(ZkClientConfig *config)
 
 	session_info_read(&session);
 	config->session_id = session.id;
-	memcpy(config->session_password, session.password, sizeof(config->session_password));
+	memcpy(config->session_password, zklock_session->info.password, sizeof(config->session_password));
 	if (session.id != 0 && settings->session_timeout < session.shortest_timeout)
 		lease_set_timeout(settings->session_timeout, opened_at);
 	return CREDENTIALS_SHOWN;

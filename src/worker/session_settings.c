@@ -13,6 +13,7 @@
  */
 #include "postgres.h"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include "common/string.h"
@@ -129,6 +130,16 @@ session_settings_have_credentials(void)
 }
 
 /*
+ * The worker is about to have a secret, which the client library keeps in its own
+ * memory for as long as it needs it: there is to be no core file with that.
+ */
+static void
+leave_no_core(void)
+{
+	(void) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
+/*
  * Reads a file with credentials into the configuration, split at the first
  * colon.  Returns NULL, or what is wrong with the file.
  */
@@ -141,6 +152,8 @@ session_settings_read_credentials(const char *name, ZkClientConfig *config)
 	size_t		len;
 	char	   *colon;
 	const char *fault = NULL;
+
+	leave_no_core();
 
 	/* To open anything but a regular file might block. */
 	if (stat(name, &st) != 0)
@@ -186,6 +199,7 @@ session_settings_load_tls(const SessionSettings *settings, ZkTls set, const char
 {
 	ZkTlsNames names = {settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file};
 
+	leave_no_core();
 	return zk_tls_load(set, &names, culprit);
 }
 

@@ -7,7 +7,7 @@
  *
  * Runs in: the worker.  SessionInfo is written under zklock_session_lock, in
  * exclusive mode.  The worker alone writes it, so it may read a field without the
- * lock; session_info_read() copies all of them.
+ * lock; session_info_read() copies all of them but the password.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -264,13 +264,15 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				NULL.
  * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
  *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
- *				first or second.  The answer does not tell the sequence.
+ *				first or second.  The answer does not tell the sequence.  If
+ *				ZK_NOTICED, the other one is changed in between: it is of that
+ *				that watches of it tell, and not of the deletion.
  * zk_set()		replaces a node's data if they have that version, or any with
  *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
  *				its receipt, both or none.  Both have the same czxid.
  * zk_delete_both() deletes two nodes in this order, both or none.
- * zk_get()		reads a node's Stat, setting a data watch if it exists.
+ * zk_get()		reads a node's Stat and data, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
  *				forbids to read it.
  * zk_read()	reads a node's data.  All of it is sent, however long: look first.
@@ -295,11 +297,12 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 
 void
 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
-			const char *replaced, ZkReplyHandler handler, void *arg)
+			const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_EXCHANGE, owner, path, data, handler, arg);
 
 	call->node_kind = kind;
+	call->notice = notice;
 	call->other = pstrdup(replaced);
 	submit_call(call);
 }
@@ -471,7 +474,7 @@ zk_calls_answer(const Event *answer)
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
-		bool  has_data = call->kind == CALL_READ || call->kind == CALL_FETCH;
+		bool has_data = call->kind == CALL_GET || call->kind == CALL_READ || call->kind == CALL_FETCH;
 
 		if (call->number != answer->number)
 			continue;

@@ -18,7 +18,7 @@
 extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 					   ZkReplyHandler handler, void *arg);
 extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
-						 const char *replaced, ZkReplyHandler handler, void *arg);
+						 const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
 extern void	 zk_append(int owner, const char *path, const char *data, int length,
 					   const char *receipt, ZkReplyHandler handler, void *arg);
 extern void	 zk_set(int owner, const char *path, const char *data, int32 version,

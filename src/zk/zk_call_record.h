@@ -31,8 +31,8 @@ typedef struct ZkReply
 	int32		version;		 /* look, read: of the data */
 	int			child_count;	 /* look, read, fetch */
 	int			child_changes;	 /* look: children created and deleted so far */
-	int			data_length;	 /* look, list: all there are; read, fetch: in "data", bytes */
-	const char *data;	   /* read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
+	int data_length;  /* look, list: all there are; get, read, fetch: in "data", bytes */
+	const char *data; /* get, read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
 	int			nchildren; /* list */
 	char	  **children;
 } ZkReply;
@@ -48,6 +48,13 @@ typedef enum ZkNodeKind
 	ZK_CONTAINER,
 	ZK_PERSISTENT
 } ZkNodeKind;
+
+/* Do watches of a node that is replaced tell of more than its deletion? */
+typedef enum ZkNotice
+{
+	ZK_UNNOTICED,
+	ZK_NOTICED
+} ZkNotice;
 
 /* Is a read to set a watch as well? */
 typedef enum ZkWatching
@@ -101,6 +108,7 @@ typedef struct Call
 	int			   data_length; /* bytes, which may be NUL */
 	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
 	int32		   version;		/* SET: of the data to be replaced */
+	ZkNotice	   notice;		/* EXCHANGE */
 } Call;
 
 extern Call *zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length);

@@ -37,8 +37,8 @@
  *	 5 a server may sit on a request until the next one comes: calls
  *	   without an answer are followed by a harmless one (zk_call.c), and so is
  *	   the first read on a connection (zk_greeting.c)
- *	 6 a container inside a multi aborts the process: multis contain checks of
- *	   nodes, or an ephemeral node and a deletion (zk_send.c)
+ *	 6 a container inside a multi aborts the process: multis contain none
+ *	   (zk_send.c)
  *	 7 more than 64k unread wake-ups break the connection: the number of
  *	   calls outstanding is limited (zk_call.c).  It reconnects then without a
  *	   word of the loss, as it may at any time (handle_connected)

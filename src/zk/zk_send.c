@@ -3,9 +3,10 @@
  *		Handing a call to the client library.
  *
  * Each kind of call in the library's terms.  A multi contains checks of nodes,
- * deletions, and creates of persistent and ephemeral nodes; a container in one
- * would abort the process, and a create2 is not sent (trap 6).  Watches are set by "get" and "list" only, as "exists" would leave
- * them on missing nodes (trap 11).
+ * changes, deletions, and creates of persistent and ephemeral nodes; a container
+ * in one would abort the process, and a create2 is not sent (trap 6).  Watches are
+ * set by "get" and "list" only, as "exists" would leave them on missing nodes
+ * (trap 11).
  *
  * Runs in: the worker's main loop.
  *
@@ -63,12 +64,14 @@ int
 zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 {
 	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t results[2];
+	static zoo_op_result_t results[3];
+	static struct Stat	   stat;
 
 	const void				*context = zk_callback_context(call->number);
 	const struct ACL_vector *acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 	watcher_fn				 watcher = call->watch ? zk_callback_event : NULL;
-	zoo_op_t				 ops[2];
+	zoo_op_t				 ops[3];
+	int						 nops = 0;
 
 	switch (call->kind)
 	{
@@ -78,16 +81,18 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 								call->followed ? zk_callback_created_followed : zk_callback_created,
 								context);
 		case CALL_EXCHANGE:
-			zoo_create_op_init(&ops[0], call->path, call->data, call->data_length, acls,
+			zoo_create_op_init(&ops[nops++], call->path, call->data, call->data_length, acls,
 							   create_mode(call->node_kind), NULL, 0);
-			zoo_delete_op_init(&ops[1], call->other, -1);
-			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+			if (call->notice == ZK_NOTICED)
+				zoo_set_op_init(&ops[nops++], call->other, call->data, call->data_length, -1, &stat);
+			zoo_delete_op_init(&ops[nops++], call->other, -1);
+			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
 		case CALL_APPEND:
 			return send_append(handle, acls, call);
 		case CALL_DELETE_BOTH:
-			zoo_delete_op_init(&ops[0], call->path, -1);
-			zoo_delete_op_init(&ops[1], call->other, -1);
-			return zoo_amulti(handle, lengthof(ops), ops, results, zk_callback_done, context);
+			zoo_delete_op_init(&ops[nops++], call->path, -1);
+			zoo_delete_op_init(&ops[nops++], call->other, -1);
+			return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
 		case CALL_SET:
 			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
 							zk_callback_stat, context);
@@ -95,7 +100,7 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
 		case CALL_GET:
 			return zoo_awget(handle, call->path, watcher, (void *) handle_number,
-							 zk_callback_data, context);
+							 zk_callback_content, context);
 		case CALL_LOOK:
 			return zoo_aexists(handle, call->path, 0, zk_callback_stat, context);
 		case CALL_READ:

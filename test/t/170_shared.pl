@@ -144,7 +144,7 @@ subtest 'a hundred readers come in at once behind a writer, with a handful of re
 		cmp_ok($asked->{getChildren} - 1, '<=', 3, 'one listing, and another for those who come meanwhile');
 		# On a node of our own only if its path is not watched any more.
 		$foreign
-		  ? is($asked->{getData} || 0, 1, 'and a watch on the writer')
+		  ? is($asked->{getData} || 0, 2, 'and a watch on the writer, and on the node itself')
 		  : cmp_ok($asked->{getData} || 0, '<=', 1, 'and at most a watch on the node itself');
 		# All requests after the release, and no answer to a second round of them.
 		is($writer->query("SELECT zk_unlock('$path')"), 't', 'the writer goes');

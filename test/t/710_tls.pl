@@ -26,7 +26,7 @@ my $hung = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $
 my $a = Zklock::Server->new(
 	'a',
 	zookeeper   => $address,
-	conf        => [ $tls->conf('client'), 'zklock.tick_time = 500', q(zklock.session_timeout = '4s') ],
+	conf        => [ $tls->conf('client'), 'zklock.tick_time = 500', q(zklock.session_timeout = '20s') ],
 	environment => Zklock::Tls->library);
 my $plain = Zklock::Server->new('plain', zookeeper => $zk);
 
@@ -76,6 +76,13 @@ subtest 'a server that stands still in the handshake is left for another' => sub
 	}
 	$a->start;
 	$a->wait_session;
+};
+
+subtest 'no secret gets into a core file' => sub {
+	my ($worker, $backend) = map { $_->zk_session->{worker_pid} } $a, $plain;
+	is((stat "/proc/$worker/environ")[4], 0, 'a worker with a key leaves none');
+	is((stat "/proc/$backend/environ")[4], $>, 'others may');
+	like(slurp_file("/proc/$backend/smaps"), qr/ rw-s .*?^VmFlags:.* dd\b/ms, 'without the page that has the password of the session');
 };
 
 subtest 'no secret is shown' => sub {

@@ -228,9 +228,24 @@ test_description(void)
 	described(long_text, 1, clipped, "whole characters of a long text");
 }
 
+static void
+test_version(void)
+{
+	ok(node_contender_tells_version("{\"zklock\":\"1.1\",\"pid\":1}", 24), "the version comes first");
+	ok(node_contender_tells_version("{\"zklock\":\"2", 12), "any version, and no more than that");
+	ok(!node_contender_tells_version("{\"zklock\":\"2", 11), "but not less");
+	ok(!node_contender_tells_version("{\"zklock\":\"\"}", 13), "nor none");
+	ok(!node_contender_tells_version("{\"server\":\"\\\"zklock\\\":\\\"1.1\"}", 30),
+	   "a name is no version");
+	ok(!node_contender_tells_version("10.0.0.5", 8), "other clients tell none");
+	ok(!node_contender_tells_version("", 0) && !node_contender_tells_version(NULL, 0),
+	   "nor does no data");
+}
+
 int
 main(void)
 {
+	test_version();
 	test_holders();
 	test_description();
 	test_json();

@@ -1,0 +1,198 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A lock that another server gives back is granted here without a question to ZooKeeper; and if
+# its holder has only downgraded it, it is not granted, whoever that is and whatever happens.
+#
+# Server a, where one waits, talks to ZooKeeper through a proxy. Behind it queues another one, so
+# that the watch on the path's children, which would tell as well, has fired.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my @conf  = ("zklock.session_timeout = '20s'");
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my $previous = $ENV{ZKLOCK_PREVIOUS_STAGE};
+my $old   = $previous ? Zklock::Server->new('old', zookeeper => $zk, conf => \@conf, stage => $previous) : undef;
+my $shell = $zk->shell;
+my $next  = $b->session(name => 'next');
+my ($number, $path, $holder, $waiter) = (0);
+
+sub ask { my ($session) = @_; $session->query_start("SELECT zk_lock('$path')"); return; }
+
+# One holds the path in both modes, one of server a waits, and another one behind it.
+sub begin
+{
+	my ($server) = @_;
+	$path   = '/heirs/' . ++$number;
+	$waiter = $a->session(name => 'waiter');
+	if ($server)
+	{
+		$holder = $server->session(name => 'holder');
+		is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', $server->name . ': both modes are held');
+	}
+	else
+	{
+		undef $holder;
+		$shell->create("$path/_c_00000000-0000-4000-8000-000000000001-__WRIT__", ephemeral => 1, sequence => 1, makepath => 1);
+	}
+	ask($waiter);
+	$a->wait_queued($waiter, $path);
+	$a->wait_value('SELECT blocked_by_node IS NOT NULL FROM zk_locks WHERE pid = ' . $waiter->pid, 't');
+	$b->settle;
+	ask($next);
+	$b->wait_queued($next, $path);
+	$a->settle;
+	return;
+}
+
+sub first_node
+{
+	my %by_sequence = map { (substr($_, -10) => $_) } $zk->children($path);
+	my ($first) = sort keys %by_sequence;
+	return $by_sequence{$first};
+}
+
+sub downgrade
+{
+	if ($holder)
+	{
+		is($holder->query("SELECT zk_unlock('$path')"), 't', 'the holder downgrades');
+		return;
+	}
+	# As Curator does: beside, and then the other goes.
+	my $node = first_node();
+	$shell->create("$path/_c_00000000-0000-4000-8000-000000000002-__READ__" . substr($node, -10), ephemeral => 1);
+	$shell->delete("$path/$node");
+	return;
+}
+
+# The waiter waits for the heir, and then it is its turn.
+sub waits_for_heir
+{
+	my ($name) = @_;
+	my $heir = first_node();
+	like($heir, qr/__READ__\d{10}$/, "$name: there is an heir");
+	$a->wait_value("SELECT state || ' ' || coalesce(blocked_by_node, '-') FROM zk_locks WHERE pid = " . $waiter->pid, "waiting $heir");
+	ok($waiter->busy, 'for which the writer waits');
+	if ($holder) { $holder->query("SELECT zk_unlock_shared('$path')"); }
+	else { $shell->delete("$path/$heir"); }
+	end();
+	return;
+}
+
+sub end
+{
+	is($waiter->finish, 't', 'then it has its turn');
+	$waiter->query("SELECT zk_unlock('$path')");
+	is($next->finish, 't', 'and the one behind it');
+	$next->query("SELECT zk_unlock('$path')");
+	$_->disconnect foreach grep { $_ } $holder, $waiter;
+	Zklock::Server->assert_clean($zk, [ grep { $_ } $a, $b, $old ], $path);
+	return;
+}
+
+subtest 'a lock that is given back elsewhere is granted without a question' => sub {
+	begin($b);
+	$proxy->blackhole('requests');
+	$holder->query("SELECT zk_unlock_shared('$path')");
+	$holder->query("SELECT zk_unlock('$path')");
+	is($waiter->finish, 't', 'nothing that server a asks gets through, and it grants the lock');
+	$proxy->heal;
+	is($a->zk_session->{reconnects}, 0, 'on the same connection');
+
+	# From its first moment on its holder hears of it if it loses it.
+	my $node = first_node();
+	is($a->wait_holder($waiter, $path)->{node}, $node, 'its node is the first');
+	$shell->delete("$path/$node");
+	$a->wait_lock($waiter, 'lost', $path);
+	is($next->finish, 't', 'a node that somebody deletes is missed at once, and the next one served');
+	$next->query("SELECT zk_unlock('$path')");
+	$waiter->query("SELECT zk_unlock('$path')");
+	$_->disconnect foreach $holder, $waiter;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
+subtest 'a lock that is downgraded elsewhere is not granted' => sub {
+	foreach my $who ([ 'this version', $b ], [ 'the previous version', $old ], [ 'Curator', undef ])
+	{
+		my ($name, $server) = @$who;
+		next if $name =~ /previous/ && !$server;
+		begin($server);
+		downgrade();
+		waits_for_heir($name);
+	}
+};
+
+subtest 'nor after the answer to the read of the holder, or the connection, was lost' => sub {
+	foreach my $server ($b, $old)
+	{
+		next unless $server;
+		my $fault = $proxy->lose_reply(op => 'getData', path => "^/heirs/" . ($number + 1) . '/_c_');
+		begin($server);
+		ok($proxy->fired($fault), 'the answer is lost');
+		downgrade();
+		waits_for_heir('a lost answer');
+
+		# The new connection tells of the old node's deletion alone.
+		begin($server);
+		$proxy->cut;
+		$a->wait_session('connecting');
+		downgrade();
+		$proxy->heal;
+		$a->wait_session;
+		waits_for_heir('a lost connection');
+	}
+	begin($b);
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$holder->query("SELECT zk_unlock_shared('$path')");
+	$holder->query("SELECT zk_unlock('$path')");
+	$proxy->heal;
+	end();
+};
+
+subtest 'nor when the worker is restarted' => sub {
+	foreach my $when ('before', 'meanwhile')
+	{
+		begin($b);
+		if ($when eq 'before')
+		{
+			$a->restart_worker;
+			$a->wait_session;
+			downgrade();
+		}
+		else
+		{
+			my $pid = $a->worker_away;
+			downgrade();
+			$a->worker_back($pid);
+			$a->wait_session;
+		}
+		waits_for_heir("a new worker $when");
+	}
+};
+
+subtest 'a holder whose data somebody changes is still the holder' => sub {
+	begin($b);
+	my $node = first_node();
+	$shell->set("$path/$node", 'changed');
+	$a->settle;
+	is(first_node(), $node, 'the node is there');
+	ok($waiter->busy, 'the writer waits');
+	$a->wait_value('SELECT blocked_by_node FROM zk_locks WHERE pid = ' . $waiter->pid, $node);
+	$zk->wait_watched("$path/$node");
+	downgrade();
+	waits_for_heir('changed data');
+};
+
+$next->disconnect;
+Zklock::Server->assert_clean($zk, [ grep { $_ } $a, $b, $old ], map { "/heirs/$_" } 1 .. $number);
+done_testing;

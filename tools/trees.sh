@@ -1,0 +1,45 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Clean systems made by debootstrap, for scripts that source this file: debian/tools/check-packages
+# and tools/matrix. Needs root, and $trees, the directory where they are.
+#
+#   make_tree SUITE MIRROR     unpacks a clean one as $tree; the first time it is made
+#   in_tree COMMAND ...        runs there, with processes and mounts of its own that end with it
+
+in_tree() {
+	unshare --mount --pid --fork sh -c '
+		mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=1777 tmpfs "$0/dev/shm" &&
+			exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+				DEBIAN_FRONTEND=noninteractive "$@"
+	' "$tree" "$@"
+}
+
+make_tree() {
+	[ "$(id -u)" = 0 ] || {
+		echo "only root can make a system" >&2
+		exit 1
+	}
+	mkdir -p "$trees"
+	if [ ! -f "$trees/$1.tar" ]; then
+		echo "making a clean system, $1"
+		rm -rf "$tree"
+		debootstrap --variant=minbase --include=ca-certificates "$1" "$tree" "$2" >"$trees/debootstrap.log" 2>&1 || {
+			tail -n 20 "$trees/debootstrap.log" >&2
+			return 1
+		}
+		case $2 in
+		*ubuntu*) printf 'deb %s %s main universe\n' "$2" "$1" "$2" "$1-updates" ;;
+		*)
+			echo "deb $2 $1 main"
+			[ "$1" = testing ] || echo "deb $2-security $1-security main"
+			;;
+		esac >"$tree/etc/apt/sources.list"
+		in_tree apt-get -q -y update >"$trees/debootstrap.log" 2>&1
+		in_tree apt-get clean
+		tar -cf "$trees/$1.tar.new" -C "$tree" .
+		mv "$trees/$1.tar.new" "$trees/$1.tar"
+	fi
+	rm -rf "$tree"
+	mkdir -p "$tree"
+	tar -xf "$trees/$1.tar" -C "$tree"
+}
