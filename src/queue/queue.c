@@ -77,6 +77,16 @@ contender_leave(Contender *c)
 		contender_detach(c);
 }
 
+/* A backend has waited for so long that it wants to know for whom. */
+static void
+contender_tell_owner(Contender *c)
+{
+	if (c->run == NULL || !contender_wants_owner(c))
+		return;
+	c->run->owner_wanted = true;
+	run_owner_read(c->run);
+}
+
 static int *batch; /* indexes of entries to look at */
 static int	nbatch;
 
@@ -116,16 +126,14 @@ queue_attend(void)
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_QUEUED)
+		{
 			engine.long_waits |= entry_is_long_wait(batch[i]);
+			contender_tell_owner(c);
+		}
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
 			contender_downgrade(c);
-		}
-		else if (state == CONTENDER_QUEUED && c->run && contender_wants_owner(c))
-		{
-			c->run->owner_wanted = true;
-			run_owner_read(c->run);
 		}
 	}
 }

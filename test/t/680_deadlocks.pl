@@ -13,7 +13,7 @@ use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk,
-	conf => [ "deadlock_timeout = '100ms'", 'max_prepared_transactions = 2' ]);
+	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
 my ($one, $two, $three) = map { $a->session(name => $_) } qw(one two three);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');
@@ -57,7 +57,9 @@ subtest 'a lock and a row: the row is waited for last' => sub {
 	in_transactions($one, $two);
 	$one->query("SELECT zk_xact_lock('/d/a')");
 	$two->query(update(1));
+	my $mark = $a->log_mark;
 	waits($two, "SELECT zk_xact_lock('/d/a')");
+	$a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark);
 	waits($one, update(1));
 	is(one_victim([ $one, $two ], [ $one, $row{update}, $two, zk('/d/a') ])->name,
 		'two', 'the session that waits for the lock gave up');

@@ -120,6 +120,24 @@ subtest 'a lock that is given back elsewhere is granted without a question' => s
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
 
+subtest 'also when nobody queues behind' => sub {
+	# The watch on the path's children tells of the holder's end as well, and is gone with it.
+	$path = '/heirs/' . ++$number;
+	($holder, $waiter) = ($b->session(name => 'holder'), $a->session(name => 'waiter'));
+	is($holder->query("SELECT zk_lock('$path')"), 't', 'the path is taken');
+	ask($waiter);
+	my $node = $a->wait_queued($waiter, $path)->{node};
+	$zk->wait_watched("$path/$node", $a->session_id);
+	$zk->wait_watched("$path/" . first_node(), $a->session_id);
+	$proxy->blackhole('requests');
+	$holder->query("SELECT zk_unlock('$path')");
+	is($waiter->finish, 't', 'nothing that server a asks gets through, and it grants the lock');
+	$proxy->heal;
+	$waiter->query("SELECT zk_unlock('$path')");
+	$_->disconnect foreach $holder, $waiter;
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
 subtest 'a lock that is downgraded elsewhere is not granted' => sub {
 	foreach my $who ([ 'this version', $b ], [ 'the previous version', $old ], [ 'Curator', undef ])
 	{
