@@ -396,6 +396,18 @@ has_room(const ElementWork *work, size_t bytes)
 	return sum <= SESSION_BYTES && work_bytes + bytes <= WORK_BYTES;
 }
 
+/*
+ * What a request takes of the packets at most: the watch of a claim of its own, and
+ * that of the children if it waits.  Receipts are few and short.
+ */
+static size_t
+bytes_needed(const ElementQueue *queue, const ElementRequest *request)
+{
+	size_t bytes = request->waiting == ELEMENT_WAIT ? claim_size(queue) : 0;
+
+	return bytes + (request->action == ELEMENT_TAKE ? claim_size(queue) : 0);
+}
+
 /* Takes a request up.  Returns false if there is no room for its watches and nodes. */
 bool
 worker_element_queue_join(ElementWork *work)
@@ -410,7 +422,7 @@ worker_element_queue_join(ElementWork *work)
 		memset((char *) queue + sizeof(queue->path), 0, sizeof(ElementQueue) - sizeof(queue->path));
 		dlist_init(&queue->works);
 	}
-	work->bytes = 2 * claim_size(queue);
+	work->bytes = bytes_needed(queue, work_request(work));
 	room = has_room(work, work->bytes);
 	work->queue = queue;
 	work->calls = 0;

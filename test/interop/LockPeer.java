@@ -47,6 +47,7 @@ import org.apache.zookeeper.data.Stat;
  *                                      it had just acquired and was about to release, in microseconds
  * permit ... NAME ...                  see Semaphores
  * election ... NAME ...                see Elections
+ * queue ... NAME ...                   see Queues
  * container PATH                       creates a container node
  * close                                ends the session; the end of the input does so too
  * </pre>
@@ -58,6 +59,7 @@ public final class LockPeer {
   private final Map<String, Holder> holders = new ConcurrentHashMap<>();
   private final Semaphores semaphores = new Semaphores();
   private final Elections elections = new Elections();
+  private final Queues queues = new Queues();
 
   /** A lock and the thread that asks for it: Curator's locks belong to threads. */
   private static final class Holder {
@@ -149,6 +151,9 @@ public final class LockPeer {
         break;
       case "election":
         inThread(holder(words[3]), id, () -> elections.run(client, words));
+        break;
+      case "queue":
+        inThread(holder(words[3]), id, () -> queues.run(client, words));
         break;
       default:
         answer(id, () -> runCommand(words));

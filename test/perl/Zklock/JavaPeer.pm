@@ -40,6 +40,10 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
   my $name = $java->leader('c1');  # who leads in its opinion
   $java->leave('c1');
 
+  $java->queue('offer', 'q1', 'curator', '/queue', 'data');   # or 'zookeeper'
+  my $data = $java->queue('remove', 'q1', 'curator', '/queue');   # or 'element'; 'none'
+  my $id = $java->queue_start('take', 'q1', 'zookeeper', '/queue');
+
   $java->container('/parent');
   $java->close_session;            # its locks go; stop does the same
   $java->kill9;                    # its locks stay until the session expires
@@ -77,7 +81,7 @@ our @CARP_NOT = qw(Zklock::LinePeer);
 
 my @jars = map { "/usr/share/java/$_.jar" }
   qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
-  zookeeper-recipes-lock zookeeper-recipes-election guava
+  zookeeper-recipes-lock zookeeper-recipes-election zookeeper-recipes-queue guava
   failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
 
 my $number = 0;
@@ -183,6 +187,9 @@ sub stand { my ($self, @arg) = @_; return $self->call('election', 'stand', @arg)
 sub leads { my ($self, $name) = @_; return $self->call('election', 'leads', $name); }
 sub leader { my ($self, $name) = @_; return $self->call('election', 'leader', $name); }
 sub leave { my ($self, $name) = @_; return $self->call('election', 'leave', $name); }
+
+sub queue_start { my ($self, @arg) = @_; return $self->send('queue', @arg); }
+sub queue { my $self = shift; return $self->result($self->queue_start(@_)); }
 
 sub close_session { my ($self) = @_; return $self->call('close'); }
 
