@@ -309,7 +309,8 @@ CREATE FUNCTION zk_all_locks(
 	OUT granted_at timestamptz,
 	OUT blocked_by_pid integer,
 	OUT blocked_by_node text,
-	OUT expires_at timestamptz)
+	OUT expires_at timestamptz,
+	OUT blocked_by_owner text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_all_locks'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -318,8 +319,10 @@ COMMENT ON FUNCTION zk_all_locks() IS
 
 CREATE OR REPLACE VIEW zk_locks AS
 	SELECT pid, datname, path, kind, mode, scope, state, granted, count, node, fencing_token, wait_start,
-		granted_at, blocked_by_pid, blocked_by_node, expires_at
+		granted_at, blocked_by_pid, blocked_by_node, expires_at, blocked_by_owner
 	FROM zk_all_locks();
+COMMENT ON COLUMN zk_locks.blocked_by_owner IS
+'whose blocked_by_node is: a process of another server, or what the client has written; read when a wait lasts';
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
 
 /*

@@ -39,37 +39,108 @@ drop_errand(int code, Datum arg)
 	errand_drop((Errand *) DatumGetPointer(arg));
 }
 
-/* Waits for the answer; false if none comes. */
-static bool
-wait_for_answer(Errand *errand)
+/*
+ * Sends the worker on an errand, and does not wait.  Its answer sets the latch.
+ * The caller sees to it that backend_ask_end() follows, or at exit
+ * backend_ask_at_exit(); the question must live as long.
+ *
+ * Returns false if there is no slot free.
+ */
+bool
+backend_ask_begin(AskedQuestion *asked, Question *question)
 {
-	int64 until = zklock_now_ms() + ANSWER_MS;
+	dsm_segment *volatile segment = NULL;
+	Errand *errand = errand_claim();
 
-	while (errand_state(errand) != ERRAND_ANSWERED)
+	Assert(question->payload_length <= ERRAND_MAX_PAYLOAD);
+	if (errand == NULL)
+		return false;
+	PG_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
 	{
-		if (zklock_now_ms() >= until)
-			return false;
-		sleep_interruptibly(LOOK_MS);
+		/* Not before there is a slot: there are no more segments than slots. */
+		if (question->payload_length + question->answer_size > 0)
+			segment = dsm_create(question->payload_length + question->answer_size, 0);
+		if (question->payload_length > 0)
+			memcpy(dsm_segment_address(segment), question->payload, question->payload_length);
+		errand->kind = question->kind;
+		errand->recipe = question->recipe;
+		errand->limit = question->limit;
+		errand->parent_nodes = zklock_parent_nodes;
+		errand->doubt = DOUBT_NONE;
+		strlcpy(errand->path, question->path, sizeof(errand->path));
+		errand->czxid = question->czxid;
+		errand->owner = question->owner;
+		errand->segment = segment ? dsm_segment_handle(segment) : DSM_HANDLE_INVALID;
+		errand->payload_length = question->payload_length;
+		errand->answer_length = 0;
+		errand_ask(errand);
 	}
+	PG_END_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
+	question->answer = NULL;
+	question->answer_length = 0;
+	*asked = (AskedQuestion){question, errand, segment};
 	return true;
 }
 
-/* Takes what the worker has found out. */
-static ErrandOutcome
-take_answer(const Errand *errand, dsm_segment *segment, Question *question)
+bool
+backend_ask_is_answered(const AskedQuestion *asked)
 {
-	question->czxid = errand->czxid;
-	question->owner = errand->owner;
-	question->written_at = errand->written_at;
-	question->code = errand->code;
-	if (segment && errand->outcome == ERRAND_OK)
+	return errand_state(asked->errand) == ERRAND_ANSWERED;
+}
+
+/*
+ * Takes what the worker has found out, and gives slot and segment back.  If it has
+ * not answered yet, it is as if ZooKeeper could not be reached.  Cannot fail.
+ */
+ErrandOutcome
+backend_ask_end(AskedQuestion *asked)
+{
+	Question	 *question = asked->question;
+	const Errand *errand = asked->errand;
+	ErrandOutcome outcome = ERRAND_UNREACHABLE;
+
+	if (backend_ask_is_answered(asked))
 	{
-		question->answer_length = errand->answer_length;
-		question->answer = palloc(Max(errand->answer_length, 1));
-		memcpy(question->answer, (char *) dsm_segment_address(segment) + errand->payload_length,
-			   errand->answer_length);
+		outcome = errand->outcome;
+		question->code = errand->code;
+		question->czxid = errand->czxid;
+		question->owner = errand->owner;
+		question->written_at = errand->written_at;
+		if (asked->segment && outcome == ERRAND_OK)
+		{
+			const char *at =
+				(const char *) dsm_segment_address(asked->segment) + errand->payload_length;
+
+			/* An error here would leave the slot behind. */
+			question->answer = palloc_extended(Max(errand->answer_length, 1), MCXT_ALLOC_NO_OOM);
+			if (question->answer)
+			{
+				question->answer_length = errand->answer_length;
+				memcpy(question->answer, at, errand->answer_length);
+			}
+			else
+				outcome = ERRAND_UNDELIVERED;
+		}
 	}
-	return errand->outcome;
+	errand_drop(asked->errand);
+	if (asked->segment)
+		dsm_detach(asked->segment);
+	memset(asked, 0, sizeof(*asked));
+	return outcome;
+}
+
+/* Gives the slot back as the process ends; the segment PostgreSQL takes back. */
+void
+backend_ask_at_exit(AskedQuestion *asked)
+{
+	errand_drop(asked->errand);
+}
+
+/* As a callback at error and exit, where PostgreSQL takes the segment back. */
+static void
+drop_asked(int code, Datum arg)
+{
+	backend_ask_at_exit((AskedQuestion *) DatumGetPointer(arg));
 }
 
 static void
@@ -91,42 +162,20 @@ report_refused(const Question *question)
 ErrandOutcome
 backend_ask(Question *question)
 {
-	dsm_segment *volatile segment = NULL;
-	Errand				  *errand;
-	volatile ErrandOutcome outcome = ERRAND_UNREACHABLE;
+	AskedQuestion asked;
+	ErrandOutcome outcome;
 
-	Assert(question->payload_length <= ERRAND_MAX_PAYLOAD);
-	question->answer = NULL;
-	question->answer_length = 0;
-	while ((errand = errand_claim()) == NULL)
+	while (!backend_ask_begin(&asked, question))
 		sleep_interruptibly(TURN_MS);
-	PG_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
+	PG_ENSURE_ERROR_CLEANUP(drop_asked, PointerGetDatum(&asked));
 	{
-		/* Not before there is a slot: there are no more segments than slots. */
-		if (question->payload_length + question->answer_size > 0)
-			segment = dsm_create(question->payload_length + question->answer_size, 0);
-		if (question->payload_length > 0)
-			memcpy(dsm_segment_address(segment), question->payload, question->payload_length);
-		errand->kind = question->kind;
-		errand->recipe = question->recipe;
-		errand->parent_nodes = zklock_parent_nodes;
-		errand->doubt = DOUBT_NONE;
-		strlcpy(errand->path, question->path, sizeof(errand->path));
-		errand->czxid = question->czxid;
-		errand->owner = question->owner;
-		errand->segment = segment ? dsm_segment_handle(segment) : DSM_HANDLE_INVALID;
-		errand->payload_length = question->payload_length;
-		errand->answer_length = 0;
-		errand_ask(errand);
-		if (wait_for_answer(errand))
-		{
-			outcome = take_answer(errand, segment, question);
-		}
+		int64 until = zklock_now_ms() + ANSWER_MS;
+
+		while (!backend_ask_is_answered(&asked) && zklock_now_ms() < until)
+			sleep_interruptibly(LOOK_MS);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(drop_errand, PointerGetDatum(errand));
-	errand_drop(errand);
-	if (segment)
-		dsm_detach(segment);
+	PG_END_ENSURE_ERROR_CLEANUP(drop_asked, PointerGetDatum(&asked));
+	outcome = backend_ask_end(&asked);
 
 	switch (outcome)
 	{

@@ -14,6 +14,7 @@ typedef struct Question
 {
 	ErrandKind	kind;
 	RecipeId	recipe; /* ERRAND_CONTENDERS: of the path */
+	int			limit;	/* likewise: of so many, the first, more is read than the name */
 	const char *path;	/* UTF-8 */
 	int64		czxid;	/* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
 	int64		owner;	/* its session, 0 if it is not ephemeral; likewise */
@@ -26,6 +27,18 @@ typedef struct Question
 	Size		answer_length;
 } Question;
 
+/* A question that has been asked, or not: all zero. */
+typedef struct AskedQuestion
+{
+	Question	*question;
+	Errand		*errand;
+	dsm_segment *segment;
+} AskedQuestion;
+
 extern ErrandOutcome backend_ask(Question *question);
+extern bool			 backend_ask_begin(AskedQuestion *asked, Question *question);
+extern bool			 backend_ask_is_answered(const AskedQuestion *asked);
+extern ErrandOutcome backend_ask_end(AskedQuestion *asked);
+extern void			 backend_ask_at_exit(AskedQuestion *asked);
 
 #endif /* ZKLOCK_ASK_H */

@@ -14,6 +14,9 @@
  * cycle raises the error, in itself.  No signal is needed, and no other session
  * can come to the same conclusion about the same waits.
  *
+ * Of a circle through other servers the worker knows (worker/deadlock.c).  It marks
+ * the entry of the session that is to give up, which raises the error itself.
+ *
  * What the error says is in PostgreSQL's words; what the sessions run goes to the
  * server's log alone.
  *
@@ -26,6 +29,7 @@
 #include "backend/deadlock.h"
 #include "backend/display.h"
 #include "compat.h"
+#include "shared/verdict.h"
 #include "shared/waits.h"
 
 /* Of a longer cycle the rest is not told. */
@@ -105,6 +109,15 @@ describe_queries(const Look *found)
 	return text.data;
 }
 
+/* Raises the error; what goes to the client goes to the log, too, with the queries. */
+static void
+report(const char *cycle, const char *queries)
+{
+	ereport(ERROR, (errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected"),
+					errdetail_internal("%s", cycle), errdetail_log("%s%s", cycle, queries),
+					errhint("See server log for query details.")));
+}
+
 /*
  * Raises an error if the session waits for itself, by that entry, and is the one
  * to give up.
@@ -134,4 +147,23 @@ deadlock_check(int index)
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
+}
+
+/* Raises the error that the worker has decided on.  Other servers' queries it cannot know. */
+void
+deadlock_report(uint32 number)
+{
+	Verdict		  *verdict = palloc(sizeof(Verdict));
+	StringInfoData queries;
+
+	if (!verdict_read(number, verdict))
+	{
+		verdict->npids = 0;
+		strlcpy(verdict->cycle, _("The cycle goes through other servers."), sizeof(verdict->cycle));
+	}
+	initStringInfo(&queries);
+	for (int i = 0; i < verdict->npids; i++)
+		appendStringInfo(&queries, _("\nProcess %d: %s"), verdict->pids[i],
+						 pgstat_get_backend_current_activity(verdict->pids[i], false));
+	report(display_utf8(verdict->cycle), queries.data);
 }

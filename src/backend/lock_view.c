@@ -26,6 +26,7 @@ typedef struct RunView
 	uint64 head_ticket;
 	uint64 blocked_by_run;
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
+	char   blocked_by_owner[NODE_OWNER_TEXT];
 } RunView;
 
 /*
@@ -80,6 +81,7 @@ copy_node(const EntryNode *node, EntryView *copy)
 	memcpy(copy->node, node->name, sizeof(copy->node));
 	copy->blocked_by_run = node->blocked_by_run;
 	memcpy(copy->blocked_by_node, node->blocked_by_node, sizeof(copy->blocked_by_node));
+	memcpy(copy->blocked_by_owner, node->blocked_by_owner, sizeof(copy->blocked_by_owner));
 }
 
 /*
@@ -158,6 +160,7 @@ view_runs(const EntryView *entries, int n)
 			run->head_ticket = entry->ticket;
 			run->blocked_by_run = entry->blocked_by_run;
 			strlcpy(run->blocked_by_node, entry->blocked_by_node, ZKLOCK_NODE_SIZE);
+			strlcpy(run->blocked_by_owner, entry->blocked_by_owner, NODE_OWNER_TEXT);
 		}
 	}
 	return runs;
@@ -191,31 +194,31 @@ holder_besides(const RunView *run, int pid)
  * For the holder in its own run, else for what the run waits for, which is
  * another run of this server or a foreign node, else for the contender ahead of
  * it in its own run.
- *
- * Sets *pid to 0 and *node to NULL if that is not known.
  */
-void
-lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid, const char **node)
+LockBlocker
+lock_view_blocker(const LockView *view, uint64 run_id, int waiter)
 {
-	RunView *run = hash_search(view->runs, &run_id, HASH_FIND, NULL);
-	RunView *before;
+	RunView	   *run = hash_search(view->runs, &run_id, HASH_FIND, NULL);
+	RunView	   *before;
+	LockBlocker blocker = {0};
 
-	*pid = 0;
-	*node = NULL;
 	if (run == NULL)
-		return;
-	*pid = holder_besides(run, waiter);
-	if (*pid != 0)
-		return;
+		return blocker;
+	blocker.pid = holder_besides(run, waiter);
+	if (blocker.pid != 0)
+		return blocker;
 	if (run->blocked_by_node[0] != '\0')
-		*node = run->blocked_by_node;
+		blocker.node = run->blocked_by_node;
+	if (run->blocked_by_owner[0] != '\0')
+		blocker.owner = run->blocked_by_owner;
 	before = hash_search(view->runs, &run->blocked_by_run, HASH_FIND, NULL);
 	if (before)
 	{
-		*pid = holder_besides(before, waiter);
-		if (*pid == 0 && before->holder_pid == 0 && before->head_pid != waiter)
-			*pid = before->head_pid;
+		blocker.pid = holder_besides(before, waiter);
+		if (blocker.pid == 0 && before->holder_pid == 0 && before->head_pid != waiter)
+			blocker.pid = before->head_pid;
 	}
-	if (*pid == 0 && *node == NULL && run->head_pid != waiter)
-		*pid = run->head_pid;
+	if (blocker.pid == 0 && blocker.node == NULL && run->head_pid != waiter)
+		blocker.pid = run->head_pid;
+	return blocker;
 }

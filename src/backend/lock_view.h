@@ -27,6 +27,7 @@ typedef struct EntryView
 	TimestampTz	   expires_at; /* 0: never */
 	uint64		   blocked_by_run;
 	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
+	char		   blocked_by_owner[NODE_OWNER_TEXT];
 	int			   pid;
 	Oid			   database;
 	Oid			   role;
@@ -43,9 +44,16 @@ typedef struct LockView
 	HTAB	  *runs; /* private to lock_view.c */
 } LockView;
 
-extern void lock_view_take(LockView *view);
-extern void lock_view_drop(LockView *view);
-extern void lock_view_blocker(const LockView *view, uint64 run_id, int waiter, int *pid,
-							  const char **node);
+/* For whom a process waits, as far as that is known.  The texts belong to the view. */
+typedef struct LockBlocker
+{
+	int			pid;   /* of this server, or 0 */
+	const char *node;  /* of another client, or NULL */
+	const char *owner; /* whose that is; NULL if it has not been read */
+} LockBlocker;
+
+extern void		   lock_view_take(LockView *view);
+extern void		   lock_view_drop(LockView *view);
+extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

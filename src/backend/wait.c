@@ -16,7 +16,6 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
-#include "backend/lock_view.h"
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -36,45 +35,6 @@
 
 /* A latch cannot wait longer at once: 24 days. */
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
-
-/*
- * With log_lock_waits, tells of a wait that lasts, as for other locks.
- *
- *	index	the entry that waits, to tell for whom, or negative
- */
-static void
-log_wait(const Wait *wait, const char *what, int index)
-{
-	StringInfoData detail;
-
-	initStringInfo(&detail);
-	if (index >= 0)
-	{
-		ContenderEntry *entry = entry_at(index);
-		const char	   *outage = display_outage();
-		LockView		view;
-		uint64			run_id;
-		int				pid;
-		const char	   *node;
-
-		SpinLockAcquire(&entry->mutex);
-		run_id = entry->status.run_id;
-		SpinLockRelease(&entry->mutex);
-		lock_view_take(&view);
-		lock_view_blocker(&view, run_id, MyProcPid, &pid, &node);
-		if (pid != 0)
-			appendStringInfo(&detail, _("Blocked by process %d."), pid);
-		else if (node)
-			appendStringInfo(&detail, _("Blocked by ZooKeeper node \"%s\"."), display_utf8(node));
-		if (outage)
-			appendStringInfo(&detail, "%s%s.", detail.len > 0 ? " " : "", outage);
-		lock_view_drop(&view);
-	}
-	ereport(LOG, (errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld ms", MyProcPid, what,
-						 wait->what, display_path(wait->path), (long) (zklock_now_ms() - wait->start)),
-				  detail.len > 0 ? errdetail_log("%s", detail.data) : 0));
-	pfree(detail.data);
-}
 
 /*
  * What an error says that ends a wait, such as a timeout.  The path's bytes may
@@ -114,16 +74,16 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->start_us = zklock_now_us();
 	wait->start = wait->start_us / 1000;
 	wait->absent_since = -1;
-	wait->logged = false;
+	wait->owner_wanted = ENTRY_NONE;
 	wait->look_at = DeadlockTimeout;
+	wait_log_begin(&wait->log, path, what, wait->start_us);
 }
 
 /* Ends a wait that was successful. */
 void
-wait_end(const Wait *wait)
+wait_end(Wait *wait)
 {
-	if (wait->logged)
-		log_wait(wait, "acquired", -1);
+	wait_log_granted(&wait->log);
 }
 
 /* What is known of an entry that waits. */
@@ -132,7 +92,8 @@ typedef struct Answer
 	bool			 lease_holds;
 	ContenderState	 state;
 	ContenderFailure failure;
-	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
+	int				 code;	  /* ZooKeeper's, for FAILURE_REFUSED */
+	uint32			 verdict; /* it is part of a deadlock; 0: not so */
 } Answer;
 
 /*
@@ -151,6 +112,7 @@ look(ContenderEntry *entry)
 	answer.state = entry->status.state;
 	answer.failure = entry->status.failure;
 	answer.code = entry->status.error_code;
+	answer.verdict = entry->status.verdict;
 	expires_us = entry->status.expires_us;
 	SpinLockRelease(&entry->mutex);
 	if (answer.state == CONTENDER_GRANTED && entry_is_overrun(expires_us))
@@ -236,7 +198,7 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
-	if (log_lock_waits && !wait->logged)
+	if (log_lock_waits && wait->log.state == WAIT_LOG_NOTHING)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
@@ -253,6 +215,20 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		return;
 	deadlock_check(index);
 	wait->look_at = waited + DeadlockTimeout;
+
+	/* What this server cannot see, all of them may. */
+	if (waited >= DeadlockTimeout)
+		entry_waits_long(index);
+}
+
+/* After deadlock_timeout, zk_locks is to tell whose node is in the way. */
+static void
+want_owner(Wait *wait, int index, int64 waited)
+{
+	if (index < 0 || index == wait->owner_wanted || waited < DeadlockTimeout)
+		return;
+	entry_want_owner(index);
+	wait->owner_wanted = index;
 }
 
 /*
@@ -273,11 +249,9 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 	if (is_out_of_time(wait, lease_holds, waited))
 		return false;
 	watch_worker(wait, waited);
-	if (log_lock_waits && !wait->logged && waited >= DeadlockTimeout)
-	{
-		log_wait(wait, "still waiting for", index);
-		wait->logged = true;
-	}
+	if (log_lock_waits && waited >= DeadlockTimeout)
+		wait_log_attend(&wait->log, index);
+	want_owner(wait, index, waited);
 	look_for_deadlock(wait, index, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) sleep_time(wait, index, look, waited),
@@ -286,7 +260,7 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 }
 
 /* The wait that is under way, or NULL. */
-static const Wait *current = NULL;
+static Wait *current = NULL;
 
 /* Counts a wait that is over. */
 static void
@@ -300,8 +274,10 @@ count_wait(const Wait *wait, StatsWaitEnd end)
 void
 wait_end_at_exit(void)
 {
-	if (current)
-		count_wait(current, STATS_WAIT_CANCELLED);
+	if (current == NULL)
+		return;
+	wait_log_at_exit(&current->log);
+	count_wait(current, STATS_WAIT_CANCELLED);
 }
 
 /* How a wait was granted: the first to be served behind a node got it from ZooKeeper. */
@@ -350,6 +326,8 @@ wait_for_decision(Wait *wait, int index)
 		answer = look(entry_at(index));
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
+		if (answer.verdict != 0)
+			deadlock_report(answer.verdict);
 		if (!wait_turn(wait, index, answer.lease_holds,
 					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
 			return false;
@@ -394,19 +372,29 @@ wait_for_entry(Wait *wait, int index)
 	}
 	PG_CATCH();
 	{
+		wait_log_give_up(&wait->log);
 		count_wait(wait, how_failed(geterrcode()));
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (!granted && entry_at(index)->request.eager)
-		current = NULL; /* the next wait is for the same, if there is time */
-	else if (!granted)
-		count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	else if (entry_at(index)->request.kind == CONTENDER_TURN)
-		current = NULL; /* the wait goes on, for the permit */
-	else
+	if (granted && entry_at(index)->request.kind != CONTENDER_TURN)
+	{
 		count_wait(wait, how_granted(index));
-	return granted;
+		return true;
+	}
+
+	/*
+	 * It is over; or it goes on, for the permit or in turn for what could not be
+	 * had at once, and may fail before that is asked for.
+	 */
+	wait_log_give_up(&wait->log);
+	current = NULL;
+	if (granted || entry_at(index)->request.eager)
+		return granted;
+	count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	if (wait->timeout_ms == LOCK_NO_WAIT)
+		wait_log_refused(&wait->log, index);
+	return false;
 }
 
 /*
@@ -427,6 +415,7 @@ wait_for_handovers(Wait *wait, const HandoverList *list)
 	}
 	PG_CATCH();
 	{
+		wait_log_give_up(&wait->log);
 		count_wait(wait, how_failed(geterrcode()));
 		PG_RE_THROW();
 	}

@@ -8,6 +8,7 @@
 #define ZKLOCK_WAIT_H
 
 #include "backend/handover.h"
+#include "backend/wait_log.h"
 #include "recipes/recipe.h"
 #include "shared/stats.h"
 
@@ -16,13 +17,14 @@ typedef struct Wait
 {
 	const char *path;		  /* for messages */
 	const char *what;		  /* is waited for, likewise */
+	WaitLog		log;		  /* what the log is told */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	StatsKind	counted_as;	  /* in the statistics */
 	int64		start;		  /* ms */
 	int64		start_us;	  /* the same, for the statistics */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
-	bool		logged;		  /* for log_lock_waits */
-	int64		look_at;	  /* for a deadlock, ms after the start */
+	int	  owner_wanted; /* the entry that wants to know who is in its way, or ENTRY_NONE */
+	int64 look_at;		/* for a deadlock, ms after the start */
 } Wait;
 
 /* May something become true of which nobody tells the session? */
@@ -36,7 +38,7 @@ extern void wait_begin(Wait *wait, const char *path, const char *what, int64 tim
 extern bool wait_for_entry(Wait *wait, int index);
 extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
 extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
-extern void wait_end(const Wait *wait);
+extern void wait_end(Wait *wait);
 extern void wait_end_at_exit(void);
 
 #endif /* ZKLOCK_WAIT_H */

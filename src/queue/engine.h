@@ -11,6 +11,7 @@
 #define ZKLOCK_ENGINE_H
 
 #include "lib/ilist.h"
+#include "recipes/node_contender.h"
 #include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
@@ -166,6 +167,12 @@ typedef struct Run
 	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, ms */
 	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
 	char	  *blocker;		  /* node being watched, or NULL */
+
+	/* Whose node it waits for; run_owner.c */
+	bool  owner_wanted;
+	char  owner_of[ZKLOCK_NODE_SIZE]; /* the node that was asked about, or "" */
+	char  owner[NODE_OWNER_TEXT];	  /* what is known, or "" */
+	int64 owner_session;			  /* its ZooKeeper session, 0 if it is not ephemeral */
 } Run;
 
 struct Contender
@@ -195,6 +202,7 @@ typedef struct Engine
 	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
 	int64		overrun_us;	  /* no holder's time is over before, us */
+	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 
 extern Engine engine;

@@ -20,6 +20,7 @@
 #include "queue/queue.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
+#include "queue/run_owner.h"
 #include "queue/session.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
@@ -114,10 +115,17 @@ queue_attend(void)
 			contender_arrive(c);
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
+		else if (state == CONTENDER_QUEUED)
+			engine.long_waits |= entry_is_long_wait(batch[i]);
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
 			contender_downgrade(c);
+		}
+		else if (state == CONTENDER_QUEUED && c->run && contender_wants_owner(c))
+		{
+			c->run->owner_wanted = true;
+			run_owner_read(c->run);
 		}
 	}
 }
@@ -149,6 +157,8 @@ queue_start(void)
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	adopt_entries(batch, nbatch);
+
+	engine.long_waits = true; /* for all we know */
 
 	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
 	if (lease_state() == LEASE_HOLDS)

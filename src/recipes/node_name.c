@@ -42,6 +42,7 @@
 #define SESSION_ID_HEX_DIGITS 16
 
 #define RESERVED_COMPONENT "zookeeper"
+#define OWN_COMPONENT "zklock-waits" /* WAIT_RECORD_ROOT */
 
 _Static_assert(ZKLOCK_MAX_PATH == 1023, "path_fault_detail() names the limit");
 
@@ -227,6 +228,16 @@ has_lock_node(const char *path, size_t len)
 	return false;
 }
 
+/* Is the path that of a first component, or below it? */
+static bool
+is_below(const char *path, size_t len, const char *component)
+{
+	size_t component_len = strlen(component);
+
+	return len >= component_len + 1 && memcmp(path + 1, component, component_len) == 0 &&
+		   (len == component_len + 1 || path[component_len + 1] == '/');
+}
+
 /*
  * Can a lock live at this path?
  *
@@ -246,7 +257,6 @@ PathFault
 path_check(const char *path, size_t len)
 {
 	const unsigned char *bytes = (const unsigned char *) path;
-	const size_t		 reserved_len = strlen(RESERVED_COMPONENT);
 	size_t				 start = 1; /* where the current component begins */
 	size_t				 pos = 1;
 
@@ -286,9 +296,10 @@ path_check(const char *path, size_t len)
 	if (is_dot_component(path + start, len - start))
 		return PATH_DOT_COMPONENT;
 
-	if (len >= reserved_len + 1 && memcmp(path + 1, RESERVED_COMPONENT, reserved_len) == 0 &&
-		(len == reserved_len + 1 || path[reserved_len + 1] == '/'))
+	if (is_below(path, len, RESERVED_COMPONENT))
 		return PATH_RESERVED;
+	if (is_below(path, len, OWN_COMPONENT))
+		return PATH_OWN;
 
 	if (has_lock_node(path, len))
 		return PATH_LOCK_NODE;
@@ -327,6 +338,8 @@ path_fault_detail(PathFault fault)
 			return "A path must be well-formed UTF-8.";
 		case PATH_TOO_LONG:
 			return "A path can have at most 1023 bytes in UTF-8.";
+		case PATH_OWN:
+			return "The path \"/zklock-waits\" and all paths below it are reserved for zklock.";
 		case PATH_RESERVED:
 			return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
 		case PATH_LOCK_NODE:

@@ -77,6 +77,7 @@ typedef enum PathFault
 	PATH_INVALID_UTF8,
 	PATH_TOO_LONG,
 	PATH_RESERVED,
+	PATH_OWN,
 	PATH_LOCK_NODE
 } PathFault;
 

@@ -176,6 +176,64 @@ search_backwards(WaitGraph *graph, int self)
 	}
 }
 
+/* Forgets what an earlier search has found. */
+static void
+clear_search(WaitGraph *graph)
+{
+	for (int i = 0; i < graph->nvertices; i++)
+	{
+		graph->vertices[i].reached = false;
+		graph->vertices[i].reaches = false;
+	}
+}
+
+/*
+ * Finds those that wait for a vertex, in the end, with all that they wait for
+ * besides: sets "reaches" and "parent".  Those that need a number are not gone
+ * through.  To be called after wait_graph_solve().
+ */
+void
+wait_graph_trace(WaitGraph *graph, int target)
+{
+	Queue queue;
+	int	  i;
+
+	clear_search(graph);
+	queue_init(&queue, graph);
+	queue_put(&queue, target);
+	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
+	{
+		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		{
+			int			from = graph->edges[e].from;
+			WaitVertex *vertex = &graph->vertices[from];
+
+			if (vertex->reaches || vertex->needs != WAIT_GRAPH_ALL)
+				continue;
+			vertex->reaches = true;
+			vertex->parent = i;
+			if (from != target)
+				queue_put(&queue, from);
+		}
+	}
+}
+
+/*
+ * Is a vertex stuck, and does it wait for itself?  Sets "reached" of all that it
+ * waits for and that are stuck, and "reaches" of its component.  To be called after
+ * wait_graph_solve().
+ */
+bool
+wait_graph_in_cycle(WaitGraph *graph, int self)
+{
+	clear_search(graph);
+	if (!graph->vertices[self].stuck)
+		return false;
+	search_forwards(graph, self);
+	search_backwards(graph, self);
+	return graph->vertices[self].reaches;
+}
+
 /*
  * Is "self" the wait to be given up, that is the youngest in its component?
  *
@@ -189,24 +247,15 @@ search_backwards(WaitGraph *graph, int self)
 int
 wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max)
 {
-	const WaitVertex *start = &graph->vertices[self];
-	int				  length = 0;
-	int				  at = self;
+	uint64_t order = graph->vertices[self].order;
+	int		 length = 0;
+	int		 at = self;
 
-	if (!start->stuck || start->order == 0)
+	if (order == 0 || !wait_graph_in_cycle(graph, self))
 		return 0;
 	for (int i = 0; i < graph->nvertices; i++)
 	{
-		graph->vertices[i].reached = false;
-		graph->vertices[i].reaches = false;
-	}
-	search_forwards(graph, self);
-	search_backwards(graph, self);
-	if (!start->reaches)
-		return 0;
-	for (int i = 0; i < graph->nvertices; i++)
-	{
-		if (graph->vertices[i].reaches && graph->vertices[i].order > start->order)
+		if (graph->vertices[i].reaches && graph->vertices[i].order > order)
 			return 0;
 	}
 	do

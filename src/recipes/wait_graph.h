@@ -28,14 +28,16 @@ typedef struct WaitVertex
 	/* Set by wait_graph_solve() */
 	bool stuck; /* it never goes on */
 
+	/* Set by a search from or to a vertex */
+	bool reached; /* it is reached from there */
+	bool reaches; /* it reaches that ... */
+	int	 parent;  /* ... and this is the next on a shortest way there */
+
 	/* Private to wait_graph.c */
-	int	 first_out; /* edges that leave it ... */
-	int	 first_in;	/* ... and that lead to it */
-	int	 missing;	/* so many more have to go on */
-	int	 parent;	/* on the way from where a search began */
-	int	 next;		/* in the queue of a search */
-	bool reached;
-	bool reaches;
+	int first_out; /* edges that leave it ... */
+	int first_in;  /* ... and that lead to it */
+	int missing;   /* so many more have to go on */
+	int next;	   /* in the queue of a search */
 } WaitVertex;
 
 typedef struct WaitEdge
@@ -57,6 +59,8 @@ typedef struct WaitGraph
 } WaitGraph;
 
 extern void wait_graph_solve(WaitGraph *graph);
+extern void wait_graph_trace(WaitGraph *graph, int target);
+extern bool wait_graph_in_cycle(WaitGraph *graph, int self);
 extern int	wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max);
 
 #endif /* ZKLOCK_WAIT_GRAPH_H */

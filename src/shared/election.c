@@ -150,10 +150,12 @@ election_leadership(int election, int64 *term)
 {
 	LeaseState lease = lease_state();
 
-	if (granted_entry(election, term) == NULL || lease == LEASE_OVER)
+	if (granted_entry(election, term) == NULL)
 		return LEADERSHIP_NONE;
 	if (ZKLOCK_FAULT("lead-unproved"))
 		return LEADERSHIP_PROVED;
+	if (lease == LEASE_OVER)
+		return LEADERSHIP_NONE;
 	return lease == LEASE_HOLDS ? LEADERSHIP_PROVED : LEADERSHIP_SUSPENDED;
 }
 

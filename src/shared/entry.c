@@ -231,6 +231,18 @@ entry_is_settled(int index, uint32 generation)
 		   (state != CONTENDER_GRANTED || !downgrading);
 }
 
+/* Asks the worker to tell who is in the way.  Cannot fail, does not wait. */
+void
+entry_want_owner(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.owner_wanted = true;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+}
+
 /* Asks the worker to look at an entry.  Cannot fail, does not wait. */
 void
 entry_mark_dirty(int index)
@@ -238,6 +250,24 @@ entry_mark_dirty(int index)
 	ZKLOCK_SLOW("slow-backends", 120, 25);
 	pg_atomic_fetch_or_u64(&entry_pool->dirty[index / 64], UINT64CONST(1) << (index % 64));
 	zklock_wake_worker();
+}
+
+/*
+ * The owning backend has waited for long: the worker tells other servers, if
+ * they may have to do with that.
+ */
+void
+entry_waits_long(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			is_news;
+
+	SpinLockAcquire(&entry->mutex);
+	is_news = entry->status.state == CONTENDER_QUEUED && !entry->status.long_wait;
+	entry->status.long_wait |= is_news;
+	SpinLockRelease(&entry->mutex);
+	if (is_news)
+		entry_mark_dirty(index);
 }
 
 /* ------------------------------------------------------------------------
@@ -387,6 +417,42 @@ entry_lose(int index, LossReason reason, int *interrupt)
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
+}
+
+/* Has a contender waited for long, and waits on? */
+bool
+entry_is_long_wait(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			is_long;
+
+	SpinLockAcquire(&entry->mutex);
+	is_long = entry->status.state == CONTENDER_QUEUED && entry->status.long_wait;
+	SpinLockRelease(&entry->mutex);
+	return is_long;
+}
+
+/*
+ * Has the owner of an entry give up its wait, as part of a deadlock.
+ *
+ *	verdict		says why
+ *
+ * Returns false if it does not wait any more.
+ */
+bool
+entry_condemn(int index, uint32 generation, uint32 verdict)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			waits;
+
+	SpinLockAcquire(&entry->mutex);
+	waits = entry->status.state == CONTENDER_QUEUED && entry->generation == generation;
+	if (waits)
+		entry->status.verdict = verdict;
+	SpinLockRelease(&entry->mutex);
+	if (waits)
+		entry_set_owner_latch(entry);
+	return waits;
 }
 
 /*

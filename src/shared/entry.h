@@ -13,6 +13,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "recipes/node_contender.h"
 #include "recipes/recipe.h"
 #include "shared/share.h"
 #include "storage/spin.h"
@@ -162,6 +163,8 @@ typedef struct EntryStatus
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
+	bool		long_wait;	  /* it has waited for deadlock_timeout */
+	bool		owner_wanted; /* it has waited long enough to be told who is in its way */
 
 	/* The worker */
 	uint32			 check_done;	 /* number of the check passed last */
@@ -173,6 +176,7 @@ typedef struct EntryStatus
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
+	uint32			 verdict; /* its wait is to be given up: see verdict.h; 0: not so */
 
 	/*
 	 * Set by the worker with a loss, or by the owning backend if it makes up for
@@ -192,6 +196,8 @@ typedef struct EntryNode
 											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
+	char   blocked_by_owner[NODE_OWNER_TEXT]; /* whose that is, if it has been read; UTF-8, or
+											   * what a client took for it */
 } EntryNode;
 
 typedef struct ContenderEntry
@@ -263,6 +269,8 @@ extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
+extern void	  entry_waits_long(int index);
+extern void	  entry_want_owner(int index);
 
 /* Worker */
 typedef void (*EntryVisitor)(int index);
@@ -272,6 +280,8 @@ extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
+extern bool	  entry_is_long_wait(int index);
+extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);
 extern void	  entry_change_end(ContenderEntry *entry);

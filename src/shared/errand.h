@@ -91,6 +91,7 @@ typedef struct Errand
 	int			pid;
 	ErrandKind	kind;
 	RecipeId	recipe;					/* of the path, for ERRAND_CONTENDERS */
+	int			limit;					/* likewise: of so many, more is read than the name */
 	ParentNodes parent_nodes;			/* for what is missing of the path, for ERRAND_CLAIM */
 	char		path[ERRAND_PATH_SIZE]; /* UTF-8 */
 	dsm_handle	segment;				/* what is long, or DSM_HANDLE_INVALID: see errand.c */

@@ -22,12 +22,14 @@
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
+#include "shared/verdict.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
+#define VERDICT_TRANCHE "zklock_verdict"
 #define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
@@ -36,6 +38,7 @@ typedef struct ZklockShared
 	LeaseTimes	  lease;
 	SharedSession session;
 	ErrandPool	  errands;
+	Verdicts	  verdicts;
 	ElementPool	  elements;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
@@ -62,6 +65,7 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 	stats_request();
 }
@@ -101,6 +105,8 @@ zklock_shmem_startup(void)
 	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
+	verdicts = &shared->verdicts;
+	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
 	element_pool = &shared->elements;
 	entry_pool = &shared->entries;
 

@@ -311,6 +311,26 @@ waits_of_entry(const Waits *waits, int index)
 }
 
 /*
+ * A number for the wait for which a vertex stands, and no other: as long as two
+ * looks find the same, the process has waited from the one to the other.
+ */
+uint64
+waits_identity(const Waits *waits, int vertex)
+{
+	const WaitsVertex *waiting = &waits->vertices[vertex];
+	uint64			   parts[3] = {waiting->pid};
+
+	if (waiting->contender)
+	{
+		parts[1] = waiting->contender->index + 1;
+		parts[2] = waiting->contender->generation;
+	}
+	else
+		parts[2] = waiting->heavy.identity;
+	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
+}
+
+/*
  * A number that is the same for two graphs only if the same waits are stuck.  A
  * process that waits does nothing else, so such a wait has lasted from the one
  * look to the other; and what the process has, it has kept.  Between the two,
@@ -321,23 +341,11 @@ waits_fingerprint(const Waits *waits)
 {
 	uint64 fingerprint = 0;
 
+	/* A sum, since the order of vertices may differ */
 	for (int i = 0; i < waits->graph.nvertices; i++)
 	{
-		const WaitsVertex *vertex = &waits->vertices[i];
-		uint64			   identity[3] = {vertex->pid};
-
-		if (!waits->graph.vertices[i].stuck)
-			continue;
-		if (vertex->contender)
-		{
-			identity[1] = vertex->contender->index + 1;
-			identity[2] = vertex->contender->generation;
-		}
-		else
-			identity[2] = vertex->heavy.identity;
-
-		/* A sum, since the order of vertices may differ. */
-		fingerprint += hash_bytes_extended((const unsigned char *) identity, sizeof(identity), 0);
+		if (waits->graph.vertices[i].stuck)
+			fingerprint += waits_identity(waits, i);
 	}
 	return fingerprint;
 }

@@ -54,6 +54,7 @@ typedef struct Waits
 extern void	  waits_take(Waits *waits);
 extern int	  waits_explore(Waits *waits, int pid);
 extern int	  waits_of_entry(const Waits *waits, int index);
+extern uint64 waits_identity(const Waits *waits, int vertex);
 extern uint64 waits_fingerprint(const Waits *waits);
 extern void	  waits_describe(const Waits *waits, int process, int next, StringInfo text);
 

@@ -311,6 +311,7 @@ show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
 {
 	Question	  question = {.kind = ERRAND_CONTENDERS,
 							  .recipe = queue->recipe,
+							  .limit = ERRAND_LIST_READ,
 							  .path = path,
 							  .answer_size = ERRAND_MAX_ANSWER};
 	MemoryContext row_context =

@@ -140,6 +140,7 @@ zk_leader(PG_FUNCTION_ARGS)
 {
 	char	  *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
 	Question   question = {.kind = ERRAND_CONTENDERS,
+						   .limit = ERRAND_LIST_READ,
 						   .recipe = RECIPE_ELECTION,
 						   .path = path,
 						   .answer_size = ERRAND_MAX_ANSWER};

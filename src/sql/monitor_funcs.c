@@ -34,7 +34,7 @@ PG_FUNCTION_INFO_V1(zk_all_locks);
 PG_FUNCTION_INFO_V1(zk_session);
 PG_FUNCTION_INFO_V1(zk_availability);
 
-#define LOCK_COLUMNS 16 /* of zk_all_locks(); zk_locks() of 1.0 has the first 15 */
+#define LOCK_COLUMNS 17 /* of zk_all_locks(); zk_locks() of 1.0 has the first 15 */
 #define ZK_SESSION_COLUMNS 11
 #define ZK_AVAILABILITY_COLUMNS 3
 
@@ -128,12 +128,11 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
 	bool		waiting = entry->state == CONTENDER_QUEUED || turn;
 	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
-	int			blocker_pid = 0;
-	const char *blocker_node = NULL;
+	LockBlocker blocker = {0};
 	const char *path = shown_path(entry);
 
 	if (waiting && !turn)
-		lock_view_blocker(view, entry->run_id, entry->pid, &blocker_pid, &blocker_node);
+		blocker = lock_view_blocker(view, entry->run_id, entry->pid);
 
 	values[0] = Int32GetDatum(entry->pid);
 	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
@@ -154,12 +153,14 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	nulls[11] = !waiting && entry->state != CONTENDER_REQUESTED;
 	values[12] = TimestampTzGetDatum(entry->granted_at);
 	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN;
-	values[13] = Int32GetDatum(blocker_pid);
-	nulls[13] = blocker_pid == 0;
-	nulls[14] = blocker_node == NULL;
-	values[14] = blocker_node ? CStringGetTextDatum(display_utf8(blocker_node)) : (Datum) 0;
+	values[13] = Int32GetDatum(blocker.pid);
+	nulls[13] = blocker.pid == 0;
+	nulls[14] = blocker.node == NULL;
+	values[14] = blocker.node ? CStringGetTextDatum(display_utf8(blocker.node)) : (Datum) 0;
 	values[15] = TimestampTzGetDatum(entry->expires_at);
 	nulls[15] = entry->expires_at == 0 || entry->kind == CONTENDER_TURN;
+	nulls[16] = blocker.owner == NULL;
+	values[16] = blocker.owner ? CStringGetTextDatum(display_utf8(blocker.owner)) : (Datum) 0;
 	if (!may_see(entry))
 	{
 		for (int i = 0; i < LOCK_COLUMNS; i++)

@@ -203,7 +203,7 @@ take_listing(Reading *reading, const ZkReply *reply)
 											Max(reply->nchildren, 1) * sizeof(RecipeQueued));
 	reading->count = recipe_queue(recipe_by_id(reading->errand->recipe), children,
 								  reply->nchildren, reading->queue);
-	reading->nnodes = Min(reading->count, ERRAND_LIST_READ);
+	reading->nnodes = Min(reading->count, reading->errand->limit);
 	reading->nodes = palloc0(Max(reading->nnodes, 1) * sizeof(ReadNode));
 	for (int i = 0; i < reading->nnodes; i++)
 	{

@@ -14,6 +14,7 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		errands.c			questions of backends
+ *		deadlock.c			deadlocks across servers
  *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
@@ -46,6 +47,7 @@
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "worker/candidacy.h"
+#include "worker/deadlock.h"
 #include "worker/elements.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
@@ -176,7 +178,7 @@ sleep_time(void)
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
 					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
-					  worker_elements_next_wakeup()};
+					  worker_elements_next_wakeup(), worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -228,6 +230,7 @@ main_loop(WaitEventSet *events)
 		worker_errands_attend();
 		worker_elements_attend();
 		queue_pump();
+		worker_deadlock_attend();
 		candidacy_attend();
 		attend_settings();
 		worker_obstacle_attend();

@@ -114,7 +114,7 @@ subtest 'while ZooKeeper is away' => sub {
 		'log_lock_waits tells of a COMMIT that waits, and why');
 	$pid = $waiter->pid;
 	$a->assert_log($mark,
-		qr/LOG:  process $pid still waiting for ExclusiveLock on ZooKeeper path "\/w\/free" after \d+ ms\n.*DETAIL:  $away\.\n/,
+		qr/LOG:  process $pid still waiting for ExclusiveLock on ZooKeeper path "\/w\/free" after [\d.]+ ms\n.*DETAIL:  $away\.\n/,
 		'and why a lock that is free is not had');
 	$a->wait_event($writer, 'guard');
 	pass('pg_stat_activity tells it from a wait for a lock');

@@ -33,7 +33,10 @@ subtest 'a server without rivals leads again, in a new term' => sub {
 		my ($path, $names) = @$kind;
 		my $term = $sa->query("SELECT zk_fencing_token('$path')");
 		my ($node) = $zk->children($path);
+		my $mark = $zk->mark;
 		is($sa->query("SELECT zk_resign('$path')"), 't', "$names: it resigns");
+		my $asked = $zk->requests($mark);
+		is(($asked->{delete} // 0) + ($asked->{create2} // 0), 0, 'in one step: it is never out of the queue');
 		is($sa->query("SELECT zk_is_leader('$path')"), 't', 'and leads again');
 		cmp_ok($sa->query("SELECT zk_fencing_token('$path')"), '>', $term, 'in a new term');
 		is(scalar $zk->children($path), 1, 'with one node');

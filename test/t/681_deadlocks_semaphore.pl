@@ -47,7 +47,7 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 	my $victim = wait_until { (grep { !$_->busy } $one, $two)[0] } 'one to give up';
 	my $result = $victim->result;
 	is($result->{sqlstate}, '40P01', 'the younger wait was given up');
-	like($result->{detail}, cycle_regex($victim, $one, $lock, $two, $permit), 'and the cycle is told');
+	like($result->{detail}, cycle_regex($victim, undef, $one, $lock, $two, $permit), 'and the cycle is told');
 	is($victim->name, 'one', 'it was the one that asked last');
 	$one->query('ROLLBACK');
 	ok($two->busy, 'a permit is not a transaction\'s');
@@ -89,7 +89,7 @@ subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	my $result = $one->result;
 	is($result->{sqlstate}, '40P01', 'the youngest of the three gives up');
-	like($result->{detail}, cycle_regex($one, $one, $lock, $three, $permit, $two, $permit), 'and the cycle is told');
+	like($result->{detail}, cycle_regex($one, undef, $one, $lock, $three, $permit, $two, $permit), 'and the cycle is told');
 	$one->query('ROLLBACK');
 	$one->query("SELECT zk_semaphore_release('/d/s')");
 	is($two->finish, 't', 'the second goes on');
@@ -104,7 +104,7 @@ subtest 'a session that has all permits and asks for one more waits for itself' 
 	$one->query(acquire(2)) foreach 1, 2;
 	my $result = $one->try(acquire(2));
 	is($result->{sqlstate}, '40P01', 'which is a deadlock');
-	like($result->{detail}, cycle_regex($one, $one, $permit), 'of one process');
+	like($result->{detail}, cycle_regex($one, undef, $one, $permit), 'of one process');
 	$one->query("SELECT zk_semaphore_release('/d/s')");
 	$two->query(acquire(2));
 	$one->query_start(acquire(2));

@@ -125,6 +125,9 @@ static const PathCase path_cases[] = {
 	/* ZooKeeper's own tree */
 	{LITERAL("/zookeeper"), PATH_RESERVED, "/zookeeper"},
 	{LITERAL("/zookeeper/quota"), PATH_RESERVED, "/zookeeper/quota"},
+	{LITERAL("/zklock-waits"), PATH_OWN, "/zklock-waits"},
+	{LITERAL("/zklock-waits/a"), PATH_OWN, "below /zklock-waits"},
+	{LITERAL("/zklock-waits2"), PATH_OK, "a path that begins like /zklock-waits"},
 	{LITERAL("/zookeeper/quota/a/b"), PATH_RESERVED, "below /zookeeper/quota"},
 	{LITERAL("/zookeeper/"), PATH_TRAILING_SLASH, "trailing slash wins over reserved"},
 	{LITERAL("/zookeeper/.."), PATH_DOT_COMPONENT, "dots win over reserved"},

@@ -166,6 +166,28 @@ test_numbers(void)
 	is_str(stuck(), "abc", "and not when one does");
 }
 
+static void
+test_trace(void)
+{
+	begin(6);
+	vertices[3].needs = 1;
+	edge(0, 1);
+	edge(1, 2);
+	edge(3, 1);
+	edge(4, 3);
+	edge(2, 5);
+	(void) stuck();
+	wait_graph_trace(&graph, 2);
+	ok(vertices[0].reaches && vertices[0].parent == 1, "who waits for one that waits for it is found");
+	ok(vertices[1].reaches && vertices[1].parent == 2, "with the way there");
+	ok(!vertices[5].reaches && !vertices[2].reaches, "not whom it waits for, nor itself");
+	ok(!vertices[3].reaches && !vertices[4].reaches, "nor through one that may go on without it");
+	edge(5, 2);
+	(void) stuck();
+	wait_graph_trace(&graph, 2);
+	ok(vertices[2].reaches && vertices[2].parent == 5, "itself, in a cycle");
+}
+
 /* Is a set stuck by the definition: none in it can go on if all others do? */
 static bool
 is_closed(void)
@@ -234,6 +256,7 @@ main(void)
 	test_cycles();
 	test_components();
 	test_numbers();
+	test_trace();
 	test_random();
 	return done_testing();
 }

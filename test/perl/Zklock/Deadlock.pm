@@ -18,14 +18,16 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
 =head1 EXPORTS
 
   in_transactions(@sessions)    begins a transaction in each; returns them
-  one_victim([ @sessions ], [ @cycle ])
+  one_victim([ @sessions ], [ @cycle ] [, $seen ])
                                 tests: each session runs a statement that waits; one of them, which
                                 is returned, is told of a deadlock, and its DETAIL has the cycle. It
                                 is rolled back, and the others commit as they finish. The cycle is
                                 a list of sessions, each with a regular expression for what it waits
                                 for, and waits for the next; the last one for the first
-  cycle_regex($victim, @cycle)  what such a DETAIL looks like: each process of a session of another
-                                server than the victim's is told with that server's name
+  cycle_regex($victim, $seen, @cycle)
+                                what such a DETAIL looks like. A cycle that was seen 'across' servers
+                                names them, one that was seen 'here' does not; by default it is the
+                                former if sessions of several servers are in it
 
 =cut
 
@@ -57,9 +59,9 @@ sub process
 
 sub cycle_regex
 {
-	my ($victim, @cycle) = @_;
+	my ($victim, $seen, @cycle) = @_;
 	my %servers = map { ref $_ ? ($_->server->name => 1) : () } @cycle;
-	my $where   = keys %servers > 1 ? 'across' : 'here';
+	my $where   = $seen || (keys %servers > 1 ? 'across' : 'here');
 	my $start   = (grep { ref $cycle[$_] && $cycle[$_] == $victim } 0 .. $#cycle)[0];
 	@cycle = (@cycle[ $start .. $#cycle ], @cycle[ 0 .. $start - 1 ]);
 	my @lines;
@@ -91,7 +93,7 @@ sub ends
 
 sub one_victim
 {
-	my ($sessions, $cycle) = @_;
+	my ($sessions, $cycle, $seen) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @ended  = ends(@$sessions);
 	my @failed = grep { !$_->[1]{ok} } @ended;
@@ -99,7 +101,7 @@ sub one_victim
 	my ($victim, $result) = @{ $failed[0] || [ $sessions->[0], {} ] };
 	is($result->{sqlstate}, '40P01', $victim->name . ' is told of a deadlock');
 	is($result->{message}, 'deadlock detected', 'in the words of PostgreSQL');
-	like($result->{detail}, cycle_regex($victim, @$cycle), 'the whole cycle is told');
+	like($result->{detail}, cycle_regex($victim, $seen, @$cycle), 'the whole cycle is told');
 	is($result->{hint}, 'See server log for query details.', 'and where more is told');
 	return $victim;
 }

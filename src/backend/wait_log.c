@@ -1,0 +1,340 @@
+/*
+ * wait_log.c
+ *		What the log is told of a session that waits.
+ *
+ * With log_lock_waits, a wait that has lasted for deadlock_timeout is logged as
+ * PostgreSQL does for its own locks: who holds and who waits.  Sessions of this
+ * server are in shared memory.  Of others ZooKeeper knows, so the worker is asked,
+ * while the session goes on waiting:
+ *
+ *		NOTHING -> ASKED			after deadlock_timeout
+ *		NOTHING -> TOLD				likewise, if there is nobody to ask
+ *		ASKED -> TOLD				the answer has come; or what was waited for
+ *		ASKED -> NOTHING			the wait has failed meanwhile
+ *
+ * While ZooKeeper is away, the log is told that, and what shared memory knows.
+ *
+ * Who waits for a permit of a semaphore has to wait for its turn first.  The log
+ * tells of the permits' holders in either case, and of those who wait: with a node
+ * for a permit, or in this server for the turn.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/display.h"
+#include "backend/lock_view.h"
+#include "backend/wait_log.h"
+#include "compat.h"
+#include "recipes/permit_recipe.h"
+#include "recipes/queue_order.h"
+#include "shared/clock.h"
+#include "shared/errand_list.h"
+#include "shared/session_info.h"
+
+/* Of so many contenders data is read, and so many are named in each list. */
+#define MAX_NAMED 20
+
+/* Contenders by name, with commas between them */
+typedef struct Names
+{
+	StringInfoData text;
+	int			   n; /* of them, named or not */
+} Names;
+
+/* Who holds, and who waits */
+typedef struct Parties
+{
+	Names holders;
+	Names waiters;
+} Parties;
+
+static void
+add_name(Names *names, const char *name)
+{
+	if (names->n++ >= MAX_NAMED)
+		return;
+	appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
+}
+
+/* The names, as the log has them. */
+static const char *
+names_text(Names *names)
+{
+	if (names->n > MAX_NAMED)
+		appendStringInfo(&names->text, _(" and %d more"), names->n - MAX_NAMED);
+	return names->text.data;
+}
+
+/* ------------------------------------------------------------------------
+ * Who is in the way
+ * ------------------------------------------------------------------------
+ */
+
+static int
+compare_tickets(const void *a, const void *b)
+{
+	uint64 x = (*(const EntryView *const *) a)->ticket;
+	uint64 y = (*(const EntryView *const *) b)->ticket;
+
+	return x < y ? -1 : x > y ? 1 : 0;
+}
+
+/*
+ * Adds the sessions of this server that contend on a path: those behind a node,
+ * or, for NULL, all that have not been added yet.  What is added is marked by its
+ * run, which nobody needs any more.
+ */
+static void
+add_sessions(Parties *parties, EntryView **entries, int n, const char *path, const char *node)
+{
+	for (int i = 0; i < n; i++)
+	{
+		EntryView  *entry = entries[i];
+		const char *name;
+
+		if (entry->run_id == PG_UINT64_MAX || strcmp(entry->path, path) != 0 ||
+			(node && strcmp(entry->node, node) != 0))
+			continue;
+		entry->run_id = PG_UINT64_MAX;
+		name = psprintf("%d", entry->pid);
+		if (entry->state == CONTENDER_GRANTED)
+			add_name(&parties->holders, name);
+		else if (entry->state == CONTENDER_QUEUED || entry->state == CONTENDER_REQUESTED)
+			add_name(&parties->waiters, name);
+	}
+}
+
+/* How another client is called: sessions of zklock as PostgreSQL would call them. */
+static const char *
+client_name(const ErrandNode *node)
+{
+	static const char process[] = "process ";
+
+	char text[NODE_OWNER_TEXT];
+
+	node_contender_describe(text, node->data, node->data_length, node->owner);
+	return display_utf8(strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text);
+}
+
+/* Adds what ZooKeeper knows, in the order of the queue. */
+static void
+add_contenders(Parties *parties, const Question *question, EntryView **entries, int n)
+{
+	const Recipe *recipe = recipe_by_id(question->recipe);
+	const char	 *end = question->answer + question->answer_length;
+	const char	 *at = question->answer;
+	ErrandNode	  node;
+	int			  count = 0;
+	RecipePeer	 *peers;
+	bool		 *holds;
+	int32_t		  permits = 0;
+
+	while (errand_list_next(&at, end, &node))
+		count++;
+	peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(count, 1) * sizeof(RecipePeer));
+	holds = palloc(Max(count, 1) * sizeof(bool));
+	at = question->answer;
+	for (int i = 0; errand_list_next(&at, end, &node); i++)
+	{
+		(void) recipe->read(pnstrdup(node.name, node.name_length), &peers[i]);
+		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
+			permits = peers[i].permits;
+	}
+	recipe_holders(recipe, peers, count, permits, holds);
+	at = question->answer;
+	for (int i = 0; errand_list_next(&at, end, &node); i++)
+	{
+		char *name = pnstrdup(node.name, node.name_length);
+		int	  named = parties->holders.n + parties->waiters.n;
+
+		add_sessions(parties, entries, n, question->path, name);
+		if (parties->holders.n + parties->waiters.n == named)
+			add_name(holds[i] ? &parties->holders : &parties->waiters, client_name(&node));
+	}
+}
+
+/*
+ * Who holds and who waits, as the DETAIL of a message; NULL if that is not known.
+ *
+ *	question	with an answer of ZooKeeper's, or without
+ *	turns		where sessions wait for their turn, or NULL
+ */
+static const char *
+describe_parties(const Question *question, const char *turns, int *holders)
+{
+	Parties		parties = {0};
+	LockView	view;
+	EntryView **entries;
+	int			n = 0;
+
+	initStringInfo(&parties.holders.text);
+	initStringInfo(&parties.waiters.text);
+	lock_view_take(&view);
+	entries = palloc(Max(view.n, 1) * sizeof(EntryView *));
+	for (int i = 0; i < view.n; i++)
+	{
+		EntryView *entry = &view.entries[i];
+
+		/* Who has the turn has a node for a permit. */
+		if (strcmp(entry->path, question->path) == 0 ||
+			(turns && strcmp(entry->path, turns) == 0 && entry->state != CONTENDER_GRANTED))
+			entries[n++] = entry;
+	}
+	qsort(entries, n, sizeof(EntryView *), compare_tickets);
+	if (question->answer)
+		add_contenders(&parties, question, entries, n);
+	add_sessions(&parties, entries, n, question->path, NULL);
+	if (turns)
+		add_sessions(&parties, entries, n, turns, NULL);
+	lock_view_drop(&view);
+	*holders = parties.holders.n;
+	if (parties.holders.n == 0)
+		return NULL;
+	return psprintf(parties.holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
+										   : _("Processes holding the lock: %s. Wait queue: %s."),
+					names_text(&parties.holders), names_text(&parties.waiters));
+}
+
+/* ------------------------------------------------------------------------
+ * Messages
+ * ------------------------------------------------------------------------
+ */
+
+/* Where the contenders are among whom an entry waits. */
+static void
+set_question(WaitLog *log, int index)
+{
+	const EntryRequest *request = &entry_at(index)->request;
+	bool				lock = request->kind == CONTENDER_LOCK;
+
+	snprintf(log->asked_path, sizeof(log->asked_path), "%s%s", log->path, lock ? "" : PERMIT_LEASES);
+	log->question = (Question){.kind = ERRAND_CONTENDERS,
+							   .recipe = lock ? RECIPE_LOCK : RECIPE_PERMIT,
+							   .limit = MAX_NAMED,
+							   .path = log->asked_path,
+							   .answer_size = ERRAND_MAX_ANSWER};
+}
+
+/* Writes a message; "what" is what the process does. */
+static void
+tell(const WaitLog *log, const char *what, const char *detail)
+{
+	int64 us = zklock_now_us() - log->start_us;
+
+	ereport(LOG,
+			(errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld.%03d ms", MyProcPid, what,
+					log->what, display_path(log->path), (long) (us / 1000), (int) (us % 1000)),
+			 detail ? errdetail_log("%s", detail) : 0));
+}
+
+/* Says who is in the way, and whether ZooKeeper is away. */
+static void
+tell_parties(WaitLog *log, const char *what)
+{
+	const char	 *outage = display_outage();
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock wait log", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	const char	 *turns =
+		  log->question.recipe == RECIPE_PERMIT ? psprintf("%s" PERMIT_TURNS, log->path) : NULL;
+	int			holders = 0;
+	const char *parties =
+		log->question.path ? describe_parties(&log->question, turns, &holders) : NULL;
+
+	if (outage)
+		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
+	tell(log, what, parties);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+static void
+tell_waiting(WaitLog *log)
+{
+	tell_parties(log, "still waiting for");
+	log->state = WAIT_LOG_TOLD;
+}
+
+/* ------------------------------------------------------------------------
+ * A wait
+ * ------------------------------------------------------------------------
+ */
+
+void
+wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us)
+{
+	log->state = WAIT_LOG_NOTHING;
+	log->path = path;
+	log->what = what;
+	log->start_us = start_us;
+	log->question.path = NULL;
+}
+
+/*
+ * The wait has lasted for deadlock_timeout, or goes on after that.
+ *
+ *	index	the entry that waits, or ENTRY_NONE
+ */
+void
+wait_log_attend(WaitLog *log, int index)
+{
+	if (log->state == WAIT_LOG_NOTHING)
+	{
+		if (index != ENTRY_NONE)
+			set_question(log, index);
+		if (index == ENTRY_NONE || !zklock_connected() ||
+			!backend_ask_begin(&log->asked, &log->question))
+			tell_waiting(log);
+		else
+			log->state = WAIT_LOG_ASKED;
+	}
+	else if (log->state == WAIT_LOG_ASKED && backend_ask_is_answered(&log->asked))
+	{
+		(void) backend_ask_end(&log->asked);
+		tell_waiting(log);
+	}
+}
+
+/* What was waited for has come. */
+void
+wait_log_granted(WaitLog *log)
+{
+	if (log->state == WAIT_LOG_ASKED)
+	{
+		(void) backend_ask_end(&log->asked);
+		log->state = WAIT_LOG_TOLD;
+	}
+	if (log->state == WAIT_LOG_TOLD)
+		tell(log, "acquired", NULL);
+}
+
+/* A call that does not wait has found it taken; log_lock_failures wants to know that. */
+void
+wait_log_refused(WaitLog *log, int index)
+{
+	if (!compat_log_lock_failures())
+		return;
+	set_question(log, index);
+	tell_parties(log, "could not obtain");
+}
+
+/* The wait has ended in any other way.  Cannot fail. */
+void
+wait_log_give_up(WaitLog *log)
+{
+	if (log->state != WAIT_LOG_ASKED)
+		return;
+	(void) backend_ask_end(&log->asked);
+	log->state = WAIT_LOG_NOTHING;
+}
+
+/* The session ends. */
+void
+wait_log_at_exit(WaitLog *log)
+{
+	if (log->state == WAIT_LOG_ASKED)
+		backend_ask_at_exit(&log->asked);
+}

@@ -1,0 +1,245 @@
+/*
+ * own_waits.c
+ *		What this server tells others of waits that last.
+ *
+ * A session that has waited for long for what another server or client has may be
+ * part of a circle through other servers.  It matters to them if its wait keeps a
+ * node of ours in their way: one that is held by the session itself, or by one
+ * that waits for it, through whatever locks of this server.  So each path in the
+ * graph of waits (shared/waits.c) from a process that holds nodes to such a wait
+ * becomes a "wait" of the record (recipes/wait_record.c), whose steps are the
+ * processes on the way.
+ *
+ * A record has room for so much.  Each of its waits gets the same share, and tells
+ * of as many nodes as fit.
+ *
+ * Runs in: the worker.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "queue/long_wait.h"
+#include "recipes/wait_record.h"
+#include "shared/server_name.h"
+#include "shared/waits.h"
+#include "worker/own_waits.h"
+
+/* A process that holds nodes, and the wait that keeps it from letting go */
+typedef struct Chain
+{
+	int					  process; /* vertex */
+	const WaitsContender *waiting;
+	int	   steps[WAIT_RECORD_MAX_STEPS]; /* vertices of processes, this one first ... */
+	int	   next[WAIT_RECORD_MAX_STEPS];	 /* ... and what follows each */
+	int	   nsteps;
+	uint64 identity;
+} Chain;
+
+typedef struct Chains
+{
+	Waits  waits;
+	Chain *chains;
+	int	   n;
+	int	   max;
+	bool  *holds; /* by vertex: does the process hold a node? */
+} Chains;
+
+static bool
+is_held(const WaitsContender *contender)
+{
+	return contender->state == CONTENDER_GRANTED && contender->node[0] != '\0';
+}
+
+/* Takes in the way from a process to a wait, which has been traced. */
+static void
+add_chain(Chains *all, int process, int target)
+{
+	const WaitsVertex *vertices = all->waits.vertices;
+	Chain			  *chain;
+
+	if (all->n == all->max)
+	{
+		all->max *= 2;
+		all->chains = repalloc_huge(all->chains, all->max * sizeof(Chain));
+	}
+	chain = &all->chains[all->n++];
+	*chain = (Chain){.process = process, .waiting = vertices[target].contender};
+	for (int at = process; at != target; at = all->waits.graph.vertices[at].parent)
+	{
+		uint64 parts[3] = {chain->identity, waits_identity(&all->waits, at), vertices[at].pid};
+
+		chain->identity = hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
+		if (vertices[at].contender)
+			continue;
+
+		/* Of a longer chain, what comes before its end is left out. */
+		if (chain->nsteps == WAIT_RECORD_MAX_STEPS)
+			chain->nsteps--;
+		chain->steps[chain->nsteps] = at;
+		chain->next[chain->nsteps++] = all->waits.graph.vertices[at].parent;
+	}
+}
+
+/* Finds who is kept by the wait of a contender from letting go. */
+static void
+add_chains(Chains *all, const WaitsContender *waiting)
+{
+	int target = waits_of_entry(&all->waits, waiting->index);
+
+	if (target == WAIT_GRAPH_NONE)
+		return;
+	wait_graph_trace(&all->waits.graph, target);
+	for (int i = 0; i < all->waits.graph.nvertices; i++)
+	{
+		if (all->holds[i] && all->waits.graph.vertices[i].reaches)
+			add_chain(all, i, target);
+	}
+}
+
+/* Does anybody wait for what another server or client has? */
+static bool
+is_any_abroad(const Waits *waits)
+{
+	for (int i = 0; i < waits->ncontenders; i++)
+	{
+		if (waits->contenders[i].state == CONTENDER_QUEUED &&
+			queue_waits_abroad(waits->contenders[i].index))
+			return true;
+	}
+	return false;
+}
+
+/* Finds all there is to tell. */
+static void
+find_chains(Chains *all)
+{
+	Waits *waits = &all->waits;
+
+	waits_take(waits);
+	if (!is_any_abroad(waits))
+		return;
+	for (int i = 0; i < waits->ncontenders; i++)
+	{
+		if (is_held(&waits->contenders[i]))
+			(void) waits_explore(waits, waits->contenders[i].pid);
+	}
+	wait_graph_solve(&waits->graph);
+	all->holds = palloc0(Max(waits->graph.nvertices, 1) * sizeof(bool));
+	for (int i = 0; i < waits->ncontenders; i++)
+	{
+		if (is_held(&waits->contenders[i]))
+			all->holds[waits_explore(waits, waits->contenders[i].pid)] = true;
+	}
+	all->max = 16;
+	all->chains = palloc(all->max * sizeof(Chain));
+	for (int i = 0; i < waits->ncontenders; i++)
+	{
+		const WaitsContender *contender = &waits->contenders[i];
+
+		if (contender->state == CONTENDER_QUEUED && contender->node[0] != '\0' &&
+			queue_waits_abroad(contender->index))
+			add_chains(all, contender);
+	}
+}
+
+/* Writes the nodes that a chain's process holds, up to a length of the record. */
+static bool
+put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit)
+{
+	int	 pid = all->waits.vertices[chain->process].pid;
+	bool any = false;
+
+	for (int i = 0; i < all->waits.ncontenders; i++)
+	{
+		const WaitsContender *held = &all->waits.contenders[i];
+
+		if (held->pid != pid || !is_held(held) || (any && writer->len >= limit))
+			continue;
+		any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
+												   .path = held->path,
+												   .node = held->node});
+	}
+	return any;
+}
+
+/* Writes one wait.  Returns false if there is no room for it. */
+static bool
+put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit)
+{
+	size_t	 start = writer->len;
+	WaitLine line = {.kind = WAIT_LINE_WAIT,
+					 .number = chain->identity,
+					 .permits = chain->waiting->kind == CONTENDER_PERMIT ? chain->waiting->permits : 0,
+					 .path = chain->waiting->path,
+					 .node = chain->waiting->node};
+	bool	 good = wait_record_put(writer, &line);
+
+	for (int i = 0; i < chain->nsteps; i++)
+	{
+		StringInfoData text;
+
+		initStringInfo(&text);
+		waits_describe(&all->waits, chain->steps[i], chain->next[i], &text);
+		good &=
+			wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_STEP,
+												.number = all->waits.vertices[chain->steps[i]].pid,
+												.text = text.data});
+		pfree(text.data);
+	}
+	good = good && put_held(all, chain, writer, limit);
+	if (!good)
+	{
+		writer->len = start;
+		writer->text[start] = '\0';
+	}
+	return good;
+}
+
+/* Takes note of a wait that has been written. */
+static void
+add_own(OwnWaits *own, const Chains *all, const Chain *chain)
+{
+	OwnWait *wait = &own->waits[own->n++];
+
+	wait->identity = chain->identity;
+	wait->entry = chain->waiting->index;
+	wait->generation = chain->waiting->generation;
+	wait->npids = chain->nsteps;
+	wait->pids = palloc(chain->nsteps * sizeof(int));
+	for (int i = 0; i < chain->nsteps; i++)
+		wait->pids[i] = all->waits.vertices[chain->steps[i]].pid;
+}
+
+/*
+ * Looks what there is to tell others, and writes it down, in the current memory
+ * context.
+ *
+ *	seen	highest zxid of a record that has been read before
+ */
+void
+worker_own_waits(OwnWaits *own, int64 seen)
+{
+	Chains		  *all = palloc0(sizeof(Chains));
+	WaitWriter	   writer;
+	StringInfoData server;
+
+	find_chains(all);
+	initStringInfo(&server);
+	zklock_append_server_name(&server);
+	own->n = 0;
+	own->waits = palloc(Max(all->n, 1) * sizeof(OwnWait));
+	own->record = palloc(WAIT_RECORD_MAX + 1);
+	wait_record_start(&writer, own->record, WAIT_RECORD_MAX);
+	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SERVER, .text = server.data});
+	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SEEN, .number = seen});
+	own->body = own->record + writer.len;
+	for (int i = 0; i < all->n; i++)
+	{
+		size_t share = (WAIT_RECORD_MAX - writer.len) / (all->n - i);
+
+		if (put_chain(all, &all->chains[i], &writer, writer.len + share))
+			add_own(own, all, &all->chains[i]);
+	}
+}
