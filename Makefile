@@ -182,9 +182,13 @@ lint:
 	@test/install-deps build lint
 	@$(MAKE) --no-print-directory format-check warnings storeys fault-check cppcheck
 
+# Each version of clang-format formats a little differently: the one of Debian 12 counts.
 format-check:
-	@echo "checking the format"
-	@clang-format --dry-run --Werror $(SOURCES)
+	@if clang-format --version | grep -q 'version 14\.'; then \
+		echo "checking the format" && clang-format --dry-run --Werror $(SOURCES); \
+	else \
+		echo "not checking the format: this is not clang-format 14"; \
+	fi
 
 warnings:
 	@echo "building with gcc -Werror"
