@@ -43,7 +43,6 @@
 #include <signal.h>
 
 #include "access/xlog.h"
-#include "fault.h"
 #include "shared/clock.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
