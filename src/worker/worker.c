@@ -16,7 +16,8 @@
  *		errands.c			questions of backends
  *		deadlock.c			deadlocks across servers
  *		elements.c			requests for elements of queues
- *		candidacy.c			the elections at which the server stands
+ *		candidacy.c			the elections at which the server stands;
+ *							candidacy_status.c: what is told of them
  *		obstacle.c			what keeps locks from being granted
  *		log_context.c		what the log is told besides
  *
