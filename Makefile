@@ -90,7 +90,7 @@ OBJ = obj-$(VERSION)
 build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 	cp -pu Makefile zklock.control zklock--*.sql $(BUILD)/$(1)/$(OBJ) && \
 	find $(BUILD)/$(1)/$(OBJ)/src -name '*.[ch]' -delete && \
-	cp -pR src/. $(BUILD)/$(1)/$(OBJ)/src && \
+	find src -name '*.[ch]' -exec cp -p --parents -t $(BUILD)/$(1)/$(OBJ) {} + && \
 	rm -rf $(BUILD)/$(1)/stage && \
 	$(or $(3),true) && \
 	$(MAKE) -s -C $(BUILD)/$(1)/$(OBJ) with_llvm=no $(2) all && \

@@ -3,7 +3,8 @@
 # Clean systems made by debootstrap, for scripts that source this file: debian/tools/check-packages
 # and tools/matrix. Needs root, and $trees, the directory where they are.
 #
-#   make_tree SUITE MIRROR     unpacks a clean one as $tree; the first time it is made
+#   make_tree SUITE            unpacks a clean one as $tree; the first time it is made, from where
+#                              debootstrap gets that release by itself
 #   in_tree COMMAND ...        runs there, with processes and mounts of its own that end with it
 
 in_tree() {
@@ -21,17 +22,19 @@ make_tree() {
 	}
 	mkdir -p "$trees"
 	if [ ! -f "$trees/$1.tar" ]; then
+		local mirror
 		echo "making a clean system, $1"
 		rm -rf "$tree"
-		debootstrap --variant=minbase --include=ca-certificates "$1" "$tree" "$2" >"$trees/debootstrap.log" 2>&1 || {
+		debootstrap --variant=minbase --include=ca-certificates "$1" "$tree" >"$trees/debootstrap.log" 2>&1 || {
 			tail -n 20 "$trees/debootstrap.log" >&2
 			return 1
 		}
-		case $2 in
-		*ubuntu*) printf 'deb %s %s main universe\n' "$2" "$1" "$2" "$1-updates" ;;
+		mirror=$(awk '$1 == "deb" { print $2; exit }' "$tree/etc/apt/sources.list")
+		case $(. "$tree/etc/os-release" && echo "$ID") in
+		ubuntu) printf 'deb %s %s main universe\n' "$mirror" "$1" "$mirror" "$1-updates" ;;
 		*)
-			echo "deb $2 $1 main"
-			[ "$1" = testing ] || echo "deb $2-security $1-security main"
+			echo "deb $mirror $1 main"
+			[ "$1" = testing ] || echo "deb $mirror-security $1-security main"
 			;;
 		esac >"$tree/etc/apt/sources.list"
 		in_tree apt-get -q -y update >"$trees/debootstrap.log" 2>&1

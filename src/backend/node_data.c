@@ -74,7 +74,7 @@ append_words(StringInfo data, const char *words)
 }
 
 /*
- * Who we are, in the form that Hive reads and shows to its users: query id,
+ * Tells who we are, in the form that Hive reads and shows to its users: query id,
  * time in ms, whether somebody asked for the lock or it came with a query, the
  * query, and the client, separated by colons.
  */
@@ -122,7 +122,7 @@ append_process(StringInfo json, const char *host)
 }
 
 /*
- * Who we are, as JSON, or in the form that the dialect demands.  Host and port
+ * Tells who we are, as JSON, or in the form that the dialect demands.  Host and port
  * tell servers apart that have the same name, like a standby made of a copy of
  * its primary.
  *

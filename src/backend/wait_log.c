@@ -14,7 +14,7 @@
  *
  * While ZooKeeper is away, the log is told that, and what shared memory knows.
  *
- * Who waits for a permit of a semaphore has to wait for its turn first.  The log
+ * A session that waits for a permit of a semaphore has to wait for its turn first.  The log
  * tells of the permits' holders in either case, and of those who wait: with a node
  * for a permit, or in this server for the turn.
  *
@@ -157,7 +157,7 @@ add_contenders(Parties *parties, const Question *question, EntryView **entries, 
 }
 
 /*
- * Who holds and who waits, as the DETAIL of a message; NULL if that is not known.
+ * The holders and waiters, as the DETAIL of a message; NULL if that is not known.
  *
  *	question	with an answer of ZooKeeper's, or without
  *	turns		where sessions wait for their turn, or NULL
@@ -178,7 +178,7 @@ describe_parties(const Question *question, const char *turns, int *holders)
 	{
 		EntryView *entry = &view.entries[i];
 
-		/* Who has the turn has a node for a permit. */
+		/* The session that has the turn has a node for a permit. */
 		if (strcmp(entry->path, question->path) == 0 ||
 			(turns && strcmp(entry->path, turns) == 0 && entry->state != CONTENDER_GRANTED))
 			entries[n++] = entry;

@@ -2,7 +2,7 @@
  * replace.c
  *		A node of ours takes the place of another of ours, at the end of the queue.
  *
- * Who goes to the end of the queue should not be out of it for a moment, nor
+ * A contender that goes to the end of the queue should not be out of it for a moment, nor
  * seem to be there twice.  So the new node is created and the old one deleted
  * in one multi.  The old run waits in RUN_DELETING (run->replaced_by) until that
  * is done:

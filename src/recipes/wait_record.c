@@ -21,7 +21,7 @@
  * a break, for the same.  "seen" is the highest zxid of a record that the server
  * had read before it looked at its processes.
  *
- * Whoever may write into ZooKeeper can put anything there.  So a record is read
+ * A client that may write into ZooKeeper can put anything there.  So a record is read
  * strictly: what is not exactly of this form is none, and neither is one that is
  * too long.  A path is one that can be asked for, a node's name can be a child's.
  *

@@ -15,7 +15,7 @@
  * under which the entry was granted; see lease_state.c.
  *
  * An election's slot may get another path, but never while it has a candidate.
- * Who remembers which slot a path has looks at the version before and after.  A
+ * A process that remembers which slot a path has looks at the version before and after.  A
  * term is a token, so it is never another election's.
  *
  * Sessions that rely on leadership say so before they look a last time, and the

@@ -27,6 +27,17 @@ static const struct
 				{"zookeeper", ELECTION_SUPPORT},
 				{"lock", ELECTION_LOCK}};
 
+/* What zklock.elections calls a family */
+const char *
+election_family_name(ElectionFamily family)
+{
+	int i = 0;
+
+	while (families[i].family != family)
+		i++;
+	return families[i].name;
+}
+
 /* The family that an item names; false if it names none that exists. */
 static bool
 item_family(const PathListItem *item, ElectionFamily *family)

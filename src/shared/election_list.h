@@ -19,6 +19,8 @@ typedef struct ElectionItem
 	ElectionFamily family;
 } ElectionItem;
 
+extern const char *election_family_name(ElectionFamily family);
+
 extern bool election_list_check(char **newval, void **extra, GucSource source);
 extern void election_list_begin(PathListReader *reader);
 extern bool election_list_next(PathListReader *reader, ElectionItem *item);

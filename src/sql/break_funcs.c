@@ -30,12 +30,15 @@
 
 PG_FUNCTION_INFO_V1(zk_break_lock);
 
-/* Where the contenders of a path are, as zk_contenders() shows them */
+/*
+ * Where the contenders of a path are, as zk_contenders() shows them.  An election reads
+ * names of locks too.
+ */
 static const struct
 {
 	const char *below; /* the path */
 	RecipeId	recipe;
-} places[] = {{"", RECIPE_LOCK}, {PERMIT_LEASES, RECIPE_PERMIT}, {PERMIT_TURNS, RECIPE_LOCK}};
+} places[] = {{"", RECIPE_ELECTION}, {PERMIT_LEASES, RECIPE_PERMIT}, {PERMIT_TURNS, RECIPE_LOCK}};
 
 /* Could it be the node of a contender in that place?  Clients number all of theirs. */
 static bool

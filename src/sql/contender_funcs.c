@@ -3,9 +3,11 @@
  *		SQL function that shows who holds and who waits, whatever client it is.
  *
  * zk_contenders() reads from ZooKeeper, through the worker.  A path can have
- * three queues, which it shows one after the other:
+ * several queues, which it shows one after the other:
  *
  *		lock		the nodes of a lock at the path itself
+ *		candidate	those of an election there; looked for only if there is no lock,
+ *					as an election may have the names of one
  *		semaphore	the leases of a semaphore at the path, below "leases"
  *		turn		who has, and waits for, the turn to get one, below "locks";
  *					looked for only if there are leases
@@ -38,8 +40,10 @@
 #include "recipes/permit_recipe.h"
 #include "recipes/queue_order.h"
 #include "shared/dialect.h"
+#include "shared/election_list.h"
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
+#include "shared/server_name.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -188,7 +192,16 @@ own_contender(const Queue *queue, const char *name)
 static void
 show_own(Row *row, const EntryView *entry)
 {
-	if (row->nulls[COLUMN_PID] || DatumGetInt32(row->values[COLUMN_PID]) != entry->pid)
+	if (entry->kind == CONTENDER_CANDIDACY)
+	{
+		StringInfoData name;
+
+		initStringInfo(&name);
+		zklock_append_server_name(&name);
+		set_text(row, COLUMN_SERVER, name.data, name.len);
+		row->nulls[COLUMN_OWNER] = true;
+	}
+	else if (row->nulls[COLUMN_PID] || DatumGetInt32(row->values[COLUMN_PID]) != entry->pid)
 	{
 		char *role = GetUserNameFromId(entry->role, true);
 
@@ -200,7 +213,7 @@ show_own(Row *row, const EntryView *entry)
 	if (entry->state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;
 	set(row, COLUMN_GRANTED, BoolGetDatum(true));
-	if (entry->kind == CONTENDER_LOCK)
+	if (entry->kind == CONTENDER_LOCK || entry->kind == CONTENDER_CANDIDACY)
 		set(row, COLUMN_TOKEN, Int64GetDatum(entry->token));
 }
 
@@ -231,7 +244,15 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 	}
 	if (own)
 		show_own(&row, own);
-	if (queue->has_modes)
+	if (queue->recipe == RECIPE_ELECTION)
+	{
+		RecipePeer peer;
+
+		(void) election_recipe.read(name, &peer);
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(election_family_name(peer.family)));
+		heed = HEED_UNKNOWN;
+	}
+	else if (queue->has_modes)
 	{
 		NodeName parsed;
 
@@ -360,12 +381,16 @@ zk_contenders(PG_FUNCTION_ARGS)
 							.recipe = RECIPE_LOCK,
 							.has_modes = true,
 							.dialect = dialect_of_path(path)};
+	Queue		   candidates = {.kind = "candidate", .recipe = RECIPE_ELECTION};
 	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
 	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
 
 	compat_init_materialized_srf(fcinfo);
-	if (show_queue(rsinfo, &locks, path) &&
-		show_queue(rsinfo, &leases, psprintf("%s" PERMIT_LEASES, path)))
+	if (!show_queue(rsinfo, &locks, path))
+		return (Datum) 0;
+	if (locks.n == 0)
+		(void) show_queue(rsinfo, &candidates, path);
+	if (show_queue(rsinfo, &leases, psprintf("%s" PERMIT_LEASES, path)))
 		(void) show_queue(rsinfo, &waiters, psprintf("%s" PERMIT_TURNS, path));
 	return (Datum) 0;
 }

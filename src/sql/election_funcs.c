@@ -132,7 +132,7 @@ zookeeper_time(int64 ms, bool *isnull)
 /*
  * zk_leader(path text) returns record
  *
- * Who leads the election at the path, of all servers and clients; all columns are
+ * Tells who leads the election at the path, of all servers and clients; all columns are
  * NULL if nobody does.
  */
 Datum

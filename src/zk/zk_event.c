@@ -11,7 +11,7 @@
  *
  *	- Before it sleeps, the main loop asks zk_event_may_sleep(), which sets
  *	  "asleep" if the queue is empty.
- *	- Who appends an event and finds "asleep" clears it and writes to the
+ *	- A thread that appends an event and finds "asleep" clears it and writes to the
  *	  eventfd.
  *	- The main loop clears it when it takes the queue.
  *

@@ -16,7 +16,8 @@ use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, max_connections => 150);
+# What is asked and written when a wait lasts would be counted, too.
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, max_connections => 150, conf => ["deadlock_timeout = '1h'"]);
 my $b     = Zklock::Server->new('b', zookeeper => $zk);
 my $kazoo = $zk->shell;
 my @as    = map { $a->session(name => "a$_") } 1 .. 5;

@@ -14,7 +14,8 @@ use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+# What is asked and written when a wait lasts would be counted, too.
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["deadlock_timeout = '1h'"]);
 my $b     = Zklock::Server->new('b', zookeeper => $zk);
 my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
@@ -151,8 +152,8 @@ subtest 'sessions that wait in the queue ask for nothing' => sub {
 	ask($bs[2], 2, 1);
 	ask($_, 2, 0) foreach @as[ 0 .. 3 ];
 	is_deeply(requests(),
-		[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", "getData $nodes[0]/X-lock-" ],
-		'four sessions of a server queue with one node');
+		[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", ("getData $nodes[0]/X-lock-") x 2 ],
+		'four sessions of a server queue with one node, and watch that and the one before');
 	foreach (1 .. 3)
 	{
 		is(acquire($as[4], 99, '0'), 'f', 'somebody asks');

@@ -121,6 +121,22 @@ subtest 'no container is made for n_ names, which carry nothing but a number' =>
 	$a->value('ALTER SYSTEM RESET zklock.parent_nodes');
 };
 
+subtest 'candidates of all clients are shown, and can be broken' => sub {
+	my $rows = q{SELECT string_agg(concat_ws(' ', position, kind, dialect, granted, fencing_token = zk_fencing_token('/e/leader'),
+		server, owner), ', ' ORDER BY position) FROM zk_contenders('/e/leader')};
+	stand('/e/leader, /p/support=zookeeper');
+	$election->wait_state($a, 'elected', $_) foreach '/e/leader', '/p/support';
+	my $foreign = $shell->create('/e/leader/_c_edda2515-abf2-4579-b513-df182d03af67-latch-',
+		ephemeral => 1, sequence => 1, data => 'java');
+	is($a->value($rows), '1 candidate curator_latch t t a, 2 candidate curator_latch f java', 'a leader of ours and a candidate behind it');
+	is($a->value(q{SELECT kind || ' ' || dialect FROM zk_contenders('/p/support')}), 'candidate zookeeper', 'other names as well');
+	is($a->value(q{SELECT zk_break_lock('/e/leader', node) FROM zk_contenders('/e/leader') WHERE owner = 'java'}), 't', 'a candidate is deleted');
+	is(scalar(grep { $foreign =~ m{/\Q$_\E$} } $zk->children('/e/leader')), 0, 'and gone');
+	my $term = $a->value(q{SELECT zk_fencing_token('/e/leader')});
+	is($a->value(q{SELECT zk_break_lock('/e/leader', node) FROM zk_contenders('/e/leader')}), 't', 'so is a leader');
+	wait_until { $a->value(q{SELECT coalesce(max(term), 0) FROM zk_elections WHERE path = '/e/leader'}) > $term } 'the server to lead in a new term';
+};
+
 stand('');
 Zklock::Server->assert_clean($zk, [$a], '/e/leader', '/e/locked', '/f/support', '/f/latch', '/f/lock', '/p/support', '/p/latch', '/p/new');
 done_testing;
