@@ -116,12 +116,15 @@ subtest 'an election of this server keeps elements out' => sub {
 
 subtest 'that costs nothing where a path has no data' => sub {
 	$s->query(q{SELECT zk_queue_offer('/o/cheap', 'x')}) foreach 1 .. 2;
+	my $receipts_gone = sub { wait_until { !$zk->children(RECEIPTS) } 'receipts to be deleted' };
+	$receipts_gone->();
 	$proxy->reset_counts;
 	$s->query(q{SELECT zk_queue_offer('/o/cheap', 'x')});
+	$receipts_gone->();
 	is_deeply($proxy->asked, { exists => 1, delete => 1 }, 'an offer');
 	$proxy->reset_counts;
 	$s->query(q{SELECT zk_queue_element('/o/cheap')});
-	is_deeply($proxy->asked, { getChildren => 1, getData => 1 }, 'a look');
+	is_deeply($proxy->asked, { sync => 1, getChildren => 1, getData => 1 }, 'a look');
 	$s->query(q{SELECT zk_queue_remove('/o/cheap')}) foreach 1 .. 3;
 };
 
