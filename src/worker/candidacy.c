@@ -31,9 +31,8 @@
  * zklock.elections_on_standby is off, or shuts down.  That it is a standby no
  * more nobody tells, so then it is looked at now and then.
  *
- * Which state it is in is published for zk_elections, and the log has a line
- * for each change.  Whether this server leads does not depend on that: see
- * shared/election.c.
+ * What zk_elections and the log are told of it is in candidacy_status.c.  Whether
+ * this server leads does not depend on that: see shared/election.c.
  *
  * Runs in: the worker.
  *
@@ -44,18 +43,15 @@
 #include <signal.h>
 
 #include "access/xlog.h"
-#include "fault.h"
-#include "mb/pg_wchar.h"
 #include "shared/clock.h"
-#include "shared/dialect.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
 #include "shared/server_name.h"
 #include "shared/settings.h"
 #include "utils/timestamp.h"
 #include "worker/candidacy.h"
-#include "zk/zk_call.h"
-#include "zk/zk_client.h"
+#include "worker/candidacy_entry.h"
+#include "worker/candidacy_status.h"
 
 /* Pause before a candidacy that was refused is tried again. */
 #define STAND_AGAIN_MS 2000
@@ -64,238 +60,13 @@
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
-/* A leader's data that is longer is not read, bytes. */
-#define MAX_LEADER_DATA 8192
-
-/* What is known of a leader's node; private to this worker. */
-typedef struct Leader
-{
-	char node[ZKLOCK_NODE_SIZE]; /* whose data was asked for; empty: none */
-} Leader;
-
-/* A reading of a leader's data */
-typedef struct LeaderCall
-{
-	int	   election;
-	uint64 version; /* of the table: the slot may be another election's by now */
-	char   node[ZKLOCK_NODE_SIZE];
-} LeaderCall;
-
-static Leader leaders[ELECTIONS_LIMIT];
-static bool	  stopping = false; /* the server shuts down */
-static bool	  reload_again = false;
-
-/* ------------------------------------------------------------------------
- * What is told of a candidacy
- * ------------------------------------------------------------------------
- */
-
-static const char *
-state_name(CandidacyState state)
-{
-	switch (state)
-	{
-		case CANDIDACY_STOP:
-			return "stop";
-		case CANDIDACY_OFFER:
-			return "offer";
-		case CANDIDACY_READY:
-			return "ready";
-		case CANDIDACY_ELECTED:
-			return "elected";
-		case CANDIDACY_SUSPENDED:
-			return "suspended";
-		case CANDIDACY_FAILED:
-			break;
-	}
-	return "failed";
-}
-
-/*
- * Publishes the state, and the place in the queue, and logs the state if it is
- * another one.
- *
- *	detail	for the log; NULL if there is nothing to say
- */
-static void
-tell(int i, CandidacyState state, int position, const char *detail)
-{
-	Election	   *election = election_at(i);
-	CandidacyStatus status = election->status;
-	bool			news = status.since == 0 || status.state != state;
-
-	if (!news && status.position == position)
-		return;
-	status.state = state;
-	status.position = position;
-	if (news)
-		status.since = GetCurrentTimestamp();
-	if (state == CANDIDACY_STOP || state == CANDIDACY_OFFER || state == CANDIDACY_FAILED)
-	{
-		status.leader[0] = '\0';
-		leaders[i].node[0] = '\0';
-	}
-	election_set_status(i, &status);
-	if (news)
-		ereport(LOG, (errmsg("election \"%s\": candidacy is in state \"%s\"", election->path,
-							 state_name(state)),
-					  detail ? errdetail_internal("%s", detail) : 0));
-	election_wake_clients(i);
-}
-
-/* Why a candidacy was refused, as a sentence */
-static char *
-failure_text(ContenderFailure failure, int code)
-{
-	switch (failure)
-	{
-		case FAILURE_REFUSED:
-			return psprintf("ZooKeeper refused: %s.", zk_error_name(code));
-		case FAILURE_NO_CHILDREN:
-			return pstrdup("The path, or one above it, is an ephemeral node, which cannot have children.");
-		case FAILURE_NO_CHROOT:
-			return pstrdup("The chroot in \"zklock.servers\" does not exist.");
-		case FAILURE_NO_PATH:
-			return pstrdup("The path does not exist, and \"zklock.parent_nodes\" is \"existing\".");
-		case FAILURE_TOO_DEEP:
-			return pstrdup("Too many levels of the path are missing.");
-		case FAILURE_HARMFUL:
-			return pstrdup("The path lies below a lock or semaphore in use, whose clients would take it for one of theirs.");
-		case FAILURE_SESSION_FULL:
-		case FAILURE_SHARE_FULL:
-			return pstrdup("Too many paths are locked on this server.");
-		case FAILURE_WORN_OUT:
-			return pstrdup("The sequence numbers of the path are used up.");
-		case FAILURE_OTHER_RECIPE:
-			return pstrdup("The path is in use for something else on this server, or has claims.");
-		case FAILURE_BARRED:
-			return pstrdup("The path has nodes of clients of another kind, which a candidate of this kind would disturb. Check the names that \"zklock.elections\" gives for it.");
-		case FAILURE_NONE:
-		case FAILURE_BUSY:
-		case FAILURE_UNREACHABLE:
-			break;
-	}
-	return pstrdup("ZooKeeper cannot be reached.");
-}
-
-/* ------------------------------------------------------------------------
- * Who leads
- * ------------------------------------------------------------------------
- */
-
-/* Shows whose name a leader's node has, if that is text in one line. */
-static void
-tell_leader(int i, const char *name, int len)
-{
-	CandidacyStatus status = election_at(i)->status;
-
-	if (len >= ELECTION_NAME_SIZE)
-		len = pg_encoding_mbcliplen(PG_UTF8, name, len, ELECTION_NAME_SIZE - 1);
-	for (int at = 0; at < len; at++)
-	{
-		if ((unsigned char) name[at] < ' ' || name[at] == 0x7F)
-			len = 0;
-	}
-	memcpy(status.leader, name, len);
-	status.leader[len] = '\0';
-	election_set_status(i, &status);
-}
-
-/* Is a reading still about the node that we wait for? */
-static bool
-is_current(const LeaderCall *call)
-{
-	return call->version == election_version() &&
-		   strcmp(leaders[call->election].node, call->node) == 0;
-}
-
-static void
-on_leader_read(void *arg, const ZkReply *reply)
-{
-	LeaderCall *call = arg;
-
-	if (is_current(call))
-	{
-		if (reply->outcome == ZK_OK)
-			tell_leader(call->election, reply->data, reply->data_length);
-		else
-			leaders[call->election].node[0] = '\0';
-	}
-	pfree(call);
-}
-
-static void
-on_leader_seen(void *arg, const ZkReply *reply)
-{
-	LeaderCall *call = arg;
-
-	if (is_current(call) && reply->outcome == ZK_OK && zk_client_connected() &&
-		reply->data_length > 0 && reply->data_length <= MAX_LEADER_DATA)
-	{
-		char *node = psprintf("%s/%s", election_at(call->election)->path, call->node);
-
-		zk_read(ZK_WORKER, node, on_leader_read, call);
-		pfree(node);
-		return;
-	}
-	if (is_current(call) && reply->outcome != ZK_OK)
-		leaders[call->election].node[0] = '\0';
-	pfree(call);
-}
-
-/* Others are before us: asks who the first of them is, if that is not known. */
-static void
-ask_leader(int i, const char *node)
-{
-	LeaderCall *call;
-	char	   *path;
-
-	if (node[0] == '\0' || strcmp(leaders[i].node, node) == 0 || !zk_client_connected())
-		return;
-	strlcpy(leaders[i].node, node, sizeof(leaders[i].node));
-	tell_leader(i, "", 0);
-	call = palloc(sizeof(LeaderCall));
-	call->election = i;
-	call->version = election_version();
-	strlcpy(call->node, node, sizeof(call->node));
-	path = psprintf("%s/%s", election_at(i)->path, node);
-	zk_look(ZK_WORKER, path, on_leader_seen, call);
-	pfree(path);
-}
+static bool stopping = false; /* the server shuts down */
+static bool reload_again = false;
 
 /* ------------------------------------------------------------------------
  * The arrows
  * ------------------------------------------------------------------------
  */
-
-/* What is written into a candidate's node: the server's name alone, as text of any peer is. */
-static void
-compose_data(char *dst, size_t size)
-{
-	StringInfoData name;
-
-	initStringInfo(&name);
-	zklock_append_server_name(&name);
-	strlcpy(dst, name.data, size);
-	if (!pg_verify_mbstr(PG_UTF8, dst, strlen(dst), true))
-	{
-		for (char *c = dst; *c != '\0'; c++)
-		{
-			if (IS_HIGHBIT_SET(*c))
-				*c = '?';
-		}
-	}
-	pfree(name.data);
-}
-
-/* LeaderElectionSupport finds no path that ZooKeeper removes while it is empty. */
-static ParentNodes
-parent_nodes(ElectionFamily family)
-{
-	if (family == ELECTION_SUPPORT && zklock_parent_nodes == PARENTS_CONTAINER)
-		return PARENTS_PERSISTENT;
-	return zklock_parent_nodes;
-}
 
 /*
  * Asks for a place in the queue.
@@ -308,36 +79,12 @@ parent_nodes(ElectionFamily family)
 static bool
 stand(int i, int replaces)
 {
-	Election	   *election = election_at(i);
-	Candidacy	   *candidacy = &election->candidacy;
-	uint32			generation;
-	int				index = entry_claim(0, &generation);
-	ContenderEntry *entry;
-	EntryRequest   *request;
+	Candidacy *candidacy = &election_at(i)->candidacy;
+	uint32	   generation;
+	int		   index = candidacy_entry_claim(election_at(i), replaces, &generation);
 
 	if (index < 0)
 		return false;
-	entry = entry_at(index);
-	request = &entry->request;
-	memset(request, 0, sizeof(*request));
-	request->proc_number = ENTRY_NO_LATCH;
-	request->pid = ENTRY_SERVER_PID;
-	request->kind = CONTENDER_CANDIDACY;
-	request->scope = LOCK_SCOPE_SESSION;
-	request->recipe = RECIPE_ELECTION;
-	request->terms.mode = LOCK_MODE_EXCLUSIVE;
-	request->terms.family = election->family;
-	request->terms.dialect = dialect_of_path(election->path);
-	request->parent_nodes = parent_nodes(election->family);
-	request->share = entries_max();
-	request->reserve = RESERVE_OPEN;
-	request->replaces = replaces;
-	request->requested_at = GetCurrentTimestamp();
-	strcpy(request->path, election->path);
-	compose_data(entry->data, sizeof(entry->data));
-	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
-	entry->status.on_loss = LOSS_ABORT;
-
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
 	candidacy->generation = generation;
@@ -442,66 +189,20 @@ resigned(int i)
 	election_wake_clients(i);
 }
 
-/* What the entry of a candidacy tells */
-typedef struct Standing
-{
-	ContenderState	 state;
-	ContenderFailure failure;
-	int				 code;
-	LossReason		 loss;
-	int64			 token;
-	int				 position;
-	uint32			 check_done;
-	const char		*blocker; /* a node */
-} Standing;
-
-static Standing
-look(const Candidacy *candidacy)
-{
-	ContenderEntry *entry = entry_at(candidacy->entry);
-	Standing		standing;
-
-	SpinLockAcquire(&entry->mutex);
-	standing.state = entry->status.state;
-	standing.failure = entry->status.failure;
-	standing.code = entry->status.error_code;
-	standing.loss = entry->status.loss;
-	standing.token = entry->status.token;
-	standing.check_done = entry->status.check_done;
-	SpinLockRelease(&entry->mutex);
-	standing.position = entry->node.position;
-	standing.blocker = entry->node.blocked_by_node;
-	return standing;
-}
-
-static const char *
-loss_text(LossReason loss)
-{
-	switch (loss)
-	{
-		case LOSS_EXPIRED:
-			return "The ZooKeeper session ended.";
-		case LOSS_DELETED:
-			return "The candidate's node was deleted by someone else.";
-		case LOSS_UNPROVED:
-		case LOSS_OVERRUN:
-			break; /* leadership is not limited */
-	}
-	return "The ZooKeeper session was not proved to be alive for a session timeout.";
-}
-
 /* The entry has come to an end without our doing. */
 static void
 attend_end(int i, const Standing *standing)
 {
 	if (standing->state == CONTENDER_LOST)
 	{
-		tell(i, CANDIDACY_OFFER, 0, psprintf("Leadership was lost. %s", loss_text(standing->loss)));
+		candidacy_tell(i, CANDIDACY_OFFER, 0,
+					   psprintf("Leadership was lost. %s", candidacy_loss_text(standing->loss)));
 		lost(i, 0);
 	}
 	else
 	{
-		tell(i, CANDIDACY_FAILED, 0, failure_text(standing->failure, standing->code));
+		candidacy_tell(i, CANDIDACY_FAILED, 0,
+					   candidacy_failure_text(standing->failure, standing->code));
 		lost(i, zklock_now_ms() + STAND_AGAIN_MS);
 	}
 	resigned(i);
@@ -519,17 +220,17 @@ attend_elected(int i, const Standing *standing)
 		{
 			StringInfoData name;
 
-			tell(i, CANDIDACY_ELECTED, 1,
-				 psprintf("This server leads, in term " INT64_FORMAT ".", standing->token));
+			candidacy_tell(i, CANDIDACY_ELECTED, 1,
+						   psprintf("This server leads, in term " INT64_FORMAT ".", standing->token));
 			initStringInfo(&name);
 			zklock_append_server_name(&name);
-			tell_leader(i, name.data, name.len);
+			candidacy_tell_leader(i, name.data, name.len);
 			pfree(name.data);
 		}
 	}
 	else
-		tell(i, CANDIDACY_SUSPENDED, 1,
-			 "That the ZooKeeper session is alive is not proved at the moment.");
+		candidacy_tell(i, CANDIDACY_SUSPENDED, 1,
+					   "That the ZooKeeper session is alive is not proved at the moment.");
 
 	/* Transactions wait for checks of the node. */
 	if (standing->check_done != checks[i])
@@ -541,7 +242,7 @@ static void
 attend_standing(int i)
 {
 	Election *election = election_at(i);
-	Standing  standing = look(&election->candidacy);
+	Standing  standing = candidacy_entry_look(&election->candidacy);
 
 	if (standing.state == CONTENDER_LOST || standing.state == CONTENDER_FAILED)
 		attend_end(i, &standing);
@@ -561,12 +262,12 @@ attend_standing(int i)
 	{
 		if (standing.position > 0)
 		{
-			tell(i, CANDIDACY_READY, standing.position, NULL);
-			ask_leader(i, standing.blocker);
+			candidacy_tell(i, CANDIDACY_READY, standing.position, NULL);
+			candidacy_ask_leader(i, standing.blocker);
 			resigned(i);
 		}
 		else if (election->status.state != CANDIDACY_FAILED)
-			tell(i, CANDIDACY_OFFER, 0, NULL);
+			candidacy_tell(i, CANDIDACY_OFFER, 0, NULL);
 
 		/* Who does not lead has nothing to lay down; but see to one under way first. */
 		if (is_to_resign(election) &&
@@ -582,7 +283,7 @@ static void
 attend_leaving(int i)
 {
 	Election *election = election_at(i);
-	Standing  standing = look(&election->candidacy);
+	Standing  standing = candidacy_entry_look(&election->candidacy);
 
 	if (standing.state == CONTENDER_LOST || standing.state == CONTENDER_FAILED)
 		attend_end(i, &standing);
@@ -590,8 +291,8 @@ attend_leaving(int i)
 		return;
 	else if (is_wanted(election))
 	{
-		tell(i, CANDIDACY_OFFER, 0,
-			 "This server has laid leadership down, and goes to the end of the queue.");
+		candidacy_tell(i, CANDIDACY_OFFER, 0,
+					   "This server has laid leadership down, and goes to the end of the queue.");
 		renew(i);
 	}
 	else
@@ -606,7 +307,7 @@ attend_idle(int i)
 
 	if (!election->candidacy.listed)
 	{
-		tell(i, CANDIDACY_STOP, 0, "It is not in \"zklock.elections\" any more.");
+		candidacy_tell(i, CANDIDACY_STOP, 0, "It is not in \"zklock.elections\" any more.");
 		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
 		resigned(i);
 		election_wake_clients(i);
@@ -615,20 +316,20 @@ attend_idle(int i)
 	}
 	if (!is_wanted(election))
 	{
-		tell(i, CANDIDACY_STOP, 0,
-			 stopping ? "The server shuts down."
-					  : "The server is a standby, and \"zklock.elections_on_standby\" is off.");
+		candidacy_tell(i, CANDIDACY_STOP, 0,
+					   stopping ? "The server shuts down."
+								: "The server is a standby, and \"zklock.elections_on_standby\" is off.");
 		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
 		resigned(i);
 	}
 	else if (zklock_now_ms() >= election->candidacy.retry_at)
 	{
 		if (stand(i, ENTRY_NONE))
-			tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
-				 0, NULL);
+			candidacy_tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
+						   0, NULL);
 		else
 		{
-			tell(i, CANDIDACY_FAILED, 0, "All of \"zklock.max_locks\" are in use.");
+			candidacy_tell(i, CANDIDACY_FAILED, 0, "All of \"zklock.max_locks\" are in use.");
 			election->candidacy.retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 		}
 	}

@@ -5,23 +5,15 @@
  * While sessions of this server have waited for long, and for what another server
  * or client has, the worker goes round:
  *
- *	LIST	which records are there?
+ *	LIST	which records are there? (wait_records.c)
  *	LOOK	by which session is each, and when was it written?
  *	READ	those that are new
  *	ASK		what else is to be known of suspects (wait_search.c)
- *	WRITE	our own record, if what it tells has changed
+ *	WRITE	our own record, if what it tells has changed (own_record.c)
  *	DELETE	what of ours is there besides
  *
- * A record (recipes/wait_record.c) is an ephemeral node below WAIT_RECORD_ROOT that is
- * never changed: a new one takes its place, and the old one is deleted.  Its name
- * has the id of its session, which ZooKeeper confirms, and a number.  When nobody
- * waits for long any more, ours is deleted.  As long as nobody does, nothing is
- * asked and nothing is written.
- *
- * A lost reply is settled by the next listing: what has our session's id in its name
- * and is not the record that we know of is deleted.  That one may exist is noted
- * in shared memory before it is created, so the next worker sees to it as well.  A
- * new session has nothing to clear away.
+ * As long as nobody waits for long, and there is no record of ours, nothing is asked
+ * and nothing is written.
  *
  * Two readings confirm a deadlock.  In the first, at some zxid, all its waits are
  * there, as far as the records tell.  Each server whose wait is stuck looks again
@@ -45,17 +37,17 @@
 #include "postgres.h"
 
 #include "queue/long_wait.h"
-#include "recipes/wait_record.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/lease_state.h"
-#include "shared/session_info.h"
-#include "shared/settings.h"
 #include "shared/verdict.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "worker/deadlock.h"
+#include "worker/own_record.h"
 #include "worker/own_waits.h"
+#include "worker/round_calls.h"
+#include "worker/wait_records.h"
 #include "worker/wait_search.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
@@ -66,13 +58,6 @@
 /* A suspicion makes so many rounds so much more frequent. */
 #define HASTE 4
 #define HASTY_ROUNDS 40
-
-/* No more records are read: one for each server. */
-#define MAX_RECORDS 256
-
-/* "<session id>-<number>", in hexadecimal digits */
-#define NAME_LENGTH 25
-#define NAME_ID_LENGTH 16
 
 typedef enum Step
 {
@@ -85,26 +70,6 @@ typedef enum Step
 	STEP_DELETE
 } Step;
 
-/* A record below WAIT_RECORD_ROOT */
-typedef struct Found
-{
-	char		  name[NAME_LENGTH + 1];
-	int64		  czxid;
-	int			  length; /* of the data, bytes */
-	bool		  good;	  /* it is its session's, and of this form */
-	ReadRecord	  record;
-	MemoryContext context; /* of what the record points to; NULL if it is not read */
-} Found;
-
-/* Our own record */
-typedef struct Published
-{
-	char  name[NAME_LENGTH + 1]; /* "" if there is none that we know of */
-	int64 session;
-	int64 seen;
-	char *body; /* palloc'd */
-} Published;
-
 /* What the first reading has found */
 typedef struct Suspicion
 {
@@ -116,168 +81,16 @@ typedef struct Suspicion
 
 typedef struct Round
 {
-	Step		  step;
-	int			  pending; /* calls that are not answered */
-	bool		  failed;  /* one was not answered as it should */
-	MemoryContext context;
-	Found		 *found; /* allocated apart: they are kept from round to round */
-	int			  nfound;
-	int64		  seen;	  /* newest zxid of a record that has been read */
-	int64		  newest; /* of one that has to do with what we suspect */
-	OwnWaits	  own;
-	Search		 *search;  /* NULL if there are no suspects */
-	char		**remains; /* names of what is to be deleted */
-	int			  nremains;
+	Step	 step;
+	int64	 seen;	 /* newest zxid of a record that has been read */
+	int64	 newest; /* of one that has to do with what we suspect */
+	OwnWaits own;
+	Search	*search; /* NULL if there are no suspects */
 } Round;
 
 static Round	 current;
-static Published published;
 static Suspicion suspicion;
-static int64	 next_at = -1;	  /* the next round, ms; -1: when somebody waits for long */
-static bool		 refusal_is_told; /* the log has been told that nothing can be published */
-
-static void go_on(void);
-
-static int64
-our_session(void)
-{
-	return zklock_session->info.id;
-}
-
-static char *
-node_path(const char *name)
-{
-	return psprintf("%s/%s", WAIT_RECORD_ROOT, name);
-}
-
-/* ------------------------------------------------------------------------
- * Reading
- * ------------------------------------------------------------------------
- */
-
-/* The session whose id is in the name of a record; 0 if it is no such name. */
-static int64
-session_of_name(const char *name)
-{
-	if (strlen(name) != NAME_LENGTH || name[NAME_ID_LENGTH] != '-' ||
-		strspn(name, "0123456789abcdef") != NAME_ID_LENGTH ||
-		strspn(name + NAME_ID_LENGTH + 1, "0123456789abcdef") != NAME_LENGTH - NAME_ID_LENGTH - 1)
-		return 0;
-	return (int64) strtoull(name, NULL, 16);
-}
-
-static void
-forget_found(Found *found)
-{
-	if (found->context)
-		MemoryContextDelete(found->context);
-	found->context = NULL;
-	found->good = false;
-}
-
-/* Takes over what is known of records that are there still. */
-static void
-take_listing(const ZkReply *reply)
-{
-	Found *found = MemoryContextAllocZero(TopMemoryContext, MAX_RECORDS * sizeof(Found));
-	bool   is_there = false;
-	int	   n = 0;
-
-	/* Two more: our record, and the one that it replaces */
-	current.remains = palloc((reply->nchildren + 2) * sizeof(char *));
-	for (int i = 0; i < reply->nchildren; i++)
-	{
-		const char *name = reply->children[i];
-		int64		session = session_of_name(name);
-
-		is_there |= strcmp(name, published.name) == 0;
-		if (session == our_session() && session != 0 && strcmp(name, published.name) != 0)
-			current.remains[current.nremains++] = pstrdup(name);
-		else if (session != 0 && n < MAX_RECORDS)
-			strlcpy(found[n++].name, name, sizeof(found->name));
-	}
-	if (!is_there)
-		published.name[0] = '\0';
-	for (int i = 0; i < current.nfound; i++)
-	{
-		for (int k = 0; k < n && current.found[i].good; k++)
-		{
-			if (strcmp(found[k].name, current.found[i].name) != 0)
-				continue;
-			found[k] = current.found[i];
-			current.found[i].context = NULL;
-		}
-		forget_found(&current.found[i]);
-	}
-	if (current.found)
-		pfree(current.found);
-	current.found = found;
-	current.nfound = n;
-}
-
-static void
-on_listed(void *arg, const ZkReply *reply)
-{
-	MemoryContext old = MemoryContextSwitchTo(current.context);
-	ZkReply		  nothing = {.outcome = ZK_OK};
-
-	current.pending--;
-	if (reply->outcome == ZK_OK)
-		take_listing(reply);
-	else if (reply->outcome == ZK_NO_NODE)
-		take_listing(&nothing);
-	else
-		current.failed = true;
-	MemoryContextSwitchTo(old);
-	go_on();
-}
-
-static void
-on_looked(void *arg, const ZkReply *reply)
-{
-	Found *found = arg;
-	bool   is_known;
-
-	current.pending--;
-	current.failed |= reply->outcome == ZK_UNKNOWN;
-	is_known = found->good && reply->outcome == ZK_OK && found->czxid == reply->czxid;
-	if (!is_known)
-	{
-		forget_found(found);
-		found->czxid = reply->czxid;
-		found->length = reply->data_length;
-
-		/* What is not its session's is not looked at. */
-		found->good = reply->outcome == ZK_OK && reply->data_length <= WAIT_RECORD_MAX &&
-					  reply->ephemeral_owner == session_of_name(found->name);
-	}
-	go_on();
-}
-
-static void
-on_read(void *arg, const ZkReply *reply)
-{
-	Found *found = arg;
-
-	current.pending--;
-	current.failed |= reply->outcome == ZK_UNKNOWN;
-	found->good = reply->outcome == ZK_OK && reply->data_length > 0 && reply->czxid == found->czxid;
-	if (found->good)
-	{
-		MemoryContext old;
-		char		 *text;
-
-		found->context =
-			AllocSetContextCreate(TopMemoryContext, "zklock wait record", ALLOCSET_SMALL_SIZES);
-		old = MemoryContextSwitchTo(found->context);
-		text = palloc(reply->data_length);
-		memcpy(text, reply->data, reply->data_length);
-		found->record = (ReadRecord){.owner = session_of_name(found->name), .czxid = found->czxid};
-		found->good = worker_record_parse(&found->record, text, reply->data_length);
-		MemoryContextSwitchTo(old);
-	}
-	go_on();
-}
+static int64	 next_at = -1; /* the next round, ms; -1: when somebody waits for long */
 
 /* ------------------------------------------------------------------------
  * Suspects
@@ -289,17 +102,15 @@ on_path_told(void *arg, const ZkReply *reply)
 {
 	PathFact *fact = arg;
 
-	current.pending--;
-	current.failed |= reply->outcome == ZK_UNKNOWN;
 	if (reply->outcome == ZK_OK)
 	{
-		fact->children =
-			MemoryContextAllocHuge(current.context, Max(reply->nchildren, 1) * sizeof(char *));
+		fact->children = MemoryContextAllocHuge(worker_round_calls.context,
+												Max(reply->nchildren, 1) * sizeof(char *));
 		for (int i = 0; i < reply->nchildren; i++)
-			fact->children[i] = MemoryContextStrdup(current.context, reply->children[i]);
+			fact->children[i] = MemoryContextStrdup(worker_round_calls.context, reply->children[i]);
 		fact->nchildren = reply->nchildren;
 	}
-	go_on();
+	worker_round_answered(reply->outcome == ZK_UNKNOWN ? ROUND_FAILED : ROUND_GOES_ON);
 }
 
 static void
@@ -307,44 +118,18 @@ on_node_told(void *arg, const ZkReply *reply)
 {
 	NodeFact *fact = arg;
 
-	current.pending--;
-	current.failed |= reply->outcome == ZK_UNKNOWN;
 	fact->is_so = reply->outcome == ZK_OK && reply->ephemeral_owner == fact->claimed;
 	fact->czxid = reply->czxid;
-	go_on();
-}
-
-/* The newest record of each session */
-static const ReadRecord **
-good_records(int *n)
-{
-	const ReadRecord **records = palloc(Max(current.nfound, 1) * sizeof(ReadRecord *));
-
-	*n = 0;
-	for (int i = 0; i < current.nfound; i++)
-	{
-		const Found *found = &current.found[i];
-		int			 k = 0;
-
-		if (!found->good)
-			continue;
-		while (k < *n && records[k]->owner != found->record.owner)
-			k++;
-		if (k == *n)
-			records[(*n)++] = &found->record;
-		else if (records[k]->czxid < found->czxid)
-			records[k] = &found->record;
-	}
-	return records;
+	worker_round_answered(reply->outcome == ZK_UNKNOWN ? ROUND_FAILED : ROUND_GOES_ON);
 }
 
 /* Looks at our own waits, then at all that has been read. */
 static void
 search(void)
 {
-	MemoryContext	   old = MemoryContextSwitchTo(current.context);
+	MemoryContext	   old = MemoryContextSwitchTo(worker_round_calls.context);
 	int				   n;
-	const ReadRecord **records = good_records(&n);
+	const ReadRecord **records = worker_records_newest(&n);
 	Search			  *found = palloc(sizeof(Search));
 
 	for (int i = 0; i < n; i++)
@@ -362,14 +147,14 @@ ask(void)
 
 	for (int i = 0; i < asked->npaths; i++)
 	{
-		current.pending++;
+		worker_round_calls.pending++;
 		zk_list(ZK_WORKER, asked->paths[i].path, ZK_UNWATCHED, on_path_told, &asked->paths[i]);
 	}
 	for (int i = 0; i < asked->nnodes; i++)
 	{
 		char *path = psprintf("%s/%s", asked->nodes[i].node.path, asked->nodes[i].node.name);
 
-		current.pending++;
+		worker_round_calls.pending++;
 		zk_look(ZK_WORKER, path, on_node_told, &asked->nodes[i]);
 		pfree(path);
 	}
@@ -401,7 +186,7 @@ pass_verdict(void)
 static void
 judge(void)
 {
-	MemoryContext old = MemoryContextSwitchTo(current.context);
+	MemoryContext old = MemoryContextSwitchTo(worker_round_calls.context);
 	uint64		  fingerprint;
 	int64		  seen;
 
@@ -417,130 +202,17 @@ judge(void)
 }
 
 /* ------------------------------------------------------------------------
- * Writing
+ * A round
  * ------------------------------------------------------------------------
  */
-
-static void
-tell_refusal(const char *what, int code)
-{
-	if (!refusal_is_told)
-		ereport(LOG, (errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
-							 zk_error_name(code)),
-					  errdetail("Deadlocks across servers are not found."),
-					  errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
-	refusal_is_told = true;
-}
-
-static void
-on_deleted(void *arg, const ZkReply *reply)
-{
-	current.pending--;
-
-	/* Whatever is left is deleted in the next round. */
-	current.failed |= reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE;
-	go_on();
-}
-
-static void
-delete_node(const char *name)
-{
-	char *path = node_path(name);
-
-	current.pending++;
-	zk_delete(ZK_WORKER, path, on_deleted, NULL);
-	pfree(path);
-}
-
-/* The record is there: the one before goes. */
-static void
-on_written(void *arg, const ZkReply *reply)
-{
-	Published *written = arg;
-
-	current.pending--;
-	current.failed |= reply->outcome != ZK_OK;
-	if (reply->outcome == ZK_OK)
-	{
-		refusal_is_told = false;
-		if (published.name[0] != '\0')
-			current.remains[current.nremains++] =
-				MemoryContextStrdup(current.context, published.name);
-		if (published.body)
-			pfree(published.body);
-		published = *written;
-		published.body = MemoryContextStrdup(TopMemoryContext, written->body);
-	}
-	else if (reply->outcome == ZK_REFUSED)
-		tell_refusal("create nodes below", reply->code);
-	go_on();
-}
-
-static void
-on_root_created(void *arg, const ZkReply *reply)
-{
-	current.pending--;
-	if (reply->outcome == ZK_REFUSED)
-		tell_refusal("create", reply->code);
-
-	/* Its first record is written in the next round, soon. */
-	current.failed = true;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
-		next_at = 0;
-	go_on();
-}
-
-static void
-on_written_first(void *arg, const ZkReply *reply)
-{
-	if (reply->outcome != ZK_NO_NODE)
-		on_written(arg, reply);
-	else if (zklock_parent_nodes == PARENTS_EXISTING)
-	{
-		tell_refusal("create nodes below", reply->code);
-		on_written(arg, reply);
-	}
-	else
-		zk_create(ZK_WORKER, WAIT_RECORD_ROOT, NULL,
-				  zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER,
-				  on_root_created, NULL);
-}
 
 /* Has what we tell changed, or do others need to know that it has not? */
 static bool
 has_news(void)
 {
-	if (published.name[0] == '\0' || strcmp(published.body, current.own.body) != 0)
-		return true;
-	return suspicion.any && published.seen < current.newest;
+	return !worker_own_record_tells(current.own.body) ||
+		   (suspicion.any && worker_own_record_seen() < current.newest);
 }
-
-/* Publishes what we have to tell. */
-static void
-write_record(void)
-{
-	Published *written = MemoryContextAllocZero(current.context, sizeof(Published));
-	uint32	   number;
-	char	  *path;
-
-	if (!pg_strong_random(&number, sizeof(number)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	written->session = our_session();
-	written->seen = current.seen;
-	written->body = MemoryContextStrdup(current.context, current.own.body);
-	snprintf(written->name, sizeof(written->name), "%016llx-%08x",
-			 (unsigned long long) written->session, number);
-	verdicts->record_may_exist = true;
-	path = node_path(written->name);
-	current.pending++;
-	zk_create(ZK_WORKER, path, current.own.record, ZK_EPHEMERAL, on_written_first, written);
-	pfree(path);
-}
-
-/* ------------------------------------------------------------------------
- * A round
- * ------------------------------------------------------------------------
- */
 
 /* Makes the calls of a step, if any are needed. */
 static void
@@ -551,34 +223,13 @@ take_step(void)
 		case STEP_NONE:
 			break;
 		case STEP_LIST:
-			current.pending++;
-			zk_sync(NULL, NULL);
-			zk_list(ZK_WORKER, WAIT_RECORD_ROOT, ZK_UNWATCHED, on_listed, NULL);
+			worker_records_list();
 			break;
 		case STEP_LOOK:
-			for (int i = 0; i < current.nfound; i++)
-			{
-				char *path = node_path(current.found[i].name);
-
-				current.pending++;
-				zk_look(ZK_WORKER, path, on_looked, &current.found[i]);
-				pfree(path);
-			}
+			worker_records_look();
 			break;
 		case STEP_READ:
-			for (int i = 0; i < current.nfound; i++)
-			{
-				Found *found = &current.found[i];
-
-				if (found->good && found->context == NULL)
-				{
-					char *path = node_path(found->name);
-
-					current.pending++;
-					zk_fetch(ZK_WORKER, path, on_read, found);
-					pfree(path);
-				}
-			}
+			worker_records_read();
 			break;
 		case STEP_ASK:
 			search();
@@ -591,17 +242,12 @@ take_step(void)
 			else
 				suspicion.any = false;
 			if (current.own.n > 0 && has_news())
-				write_record();
+				worker_own_record_write(&current.own, current.seen);
 			break;
 		case STEP_DELETE:
-			if (current.own.n == 0 && published.name[0] != '\0')
-			{
-				current.remains[current.nremains++] =
-					MemoryContextStrdup(current.context, published.name);
-				published.name[0] = '\0';
-			}
-			for (int i = 0; i < current.nremains; i++)
-				delete_node(current.remains[i]);
+			if (current.own.n == 0)
+				worker_own_record_withdraw();
+			worker_own_record_delete_remains();
 			break;
 	}
 }
@@ -610,26 +256,25 @@ take_step(void)
 static void
 end_round(void)
 {
-	bool  done = !current.failed && current.own.n == 0;
+	bool  done = !worker_round_calls.failed && current.own.n == 0;
 	bool  hasty = suspicion.any && suspicion.rounds <= HASTY_ROUNDS;
 	int64 pause = hasty ? DeadlockTimeout / HASTE : DeadlockTimeout;
 
 	if (done)
 		verdicts->record_may_exist = false;
-	if (next_at != 0)
-		next_at = zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
+	next_at = worker_round_calls.again ? 0 : zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 	current.step = STEP_NONE;
-	MemoryContextDelete(current.context);
-	current.context = NULL;
+	MemoryContextDelete(worker_round_calls.context);
+	worker_round_calls.context = NULL;
 }
 
 /* Takes the next steps, as long as nothing is to be waited for. */
 static void
 go_on(void)
 {
-	while (current.pending == 0 && current.step != STEP_NONE)
+	while (worker_round_calls.pending == 0 && current.step != STEP_NONE)
 	{
-		if (current.failed || current.step == STEP_DELETE || !zk_client_connected())
+		if (worker_round_calls.failed || current.step == STEP_DELETE || !zk_client_connected())
 			end_round();
 		else
 		{
@@ -642,22 +287,18 @@ go_on(void)
 static void
 begin_round(void)
 {
-	if (published.session != our_session())
-	{
-		/* What another session had is gone with it. */
-		published.name[0] = '\0';
-		published.session = our_session();
+	if (worker_own_record_begin())
 		suspicion.any = false;
-	}
 	next_at = -1;
 	current.step = STEP_LIST;
-	current.failed = false;
+	worker_round_calls.failed = false;
+	worker_round_calls.again = false;
+	worker_round_calls.go_on = go_on;
 	current.seen = 0;
 	current.newest = 0;
 	current.own.n = 0;
 	current.search = NULL;
-	current.nremains = 0;
-	current.context =
+	worker_round_calls.context =
 		AllocSetContextCreate(TopMemoryContext, "zklock deadlock round", ALLOCSET_DEFAULT_SIZES);
 	take_step();
 }

@@ -14,9 +14,11 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		errands.c			questions of backends
- *		deadlock.c			deadlocks across servers
+ *		deadlock.c			deadlocks across servers; wait_records.c: what is
+ *							read, own_record.c: what is written
  *		elements.c			requests for elements of queues
- *		candidacy.c			the elections at which the server stands
+ *		candidacy.c			the elections at which the server stands;
+ *							candidacy_status.c: what is told of them
  *		obstacle.c			what keeps locks from being granted
  *		log_context.c		what the log is told besides
  *

@@ -30,7 +30,8 @@ foreach my $server ($left, $right)
 	$server->value(<<'SQL');
 CREATE FUNCTION now_s() RETURNS float8 LANGUAGE sql VOLATILE AS 'SELECT extract(epoch FROM clock_timestamp())::float8';
 SQL
-	# A session that does not wait, or not for ever, may meet a worker that restarts.
+	# A session that does not wait, or not for ever, may meet a worker that restarts; one of two
+	# that go up ends their deadlock.
 	$server->value(<<'SQL');
 CREATE FUNCTION asked(statement text, path text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,7 +39,7 @@ DECLARE
 BEGIN
   EXECUTE 'SELECT ' || statement INTO got USING path;
   RETURN got;
-EXCEPTION WHEN io_error OR object_not_in_prerequisite_state THEN
+EXCEPTION WHEN io_error OR object_not_in_prerequisite_state OR deadlock_detected THEN
   RETURN false;
 END
 $$;

@@ -124,9 +124,16 @@ subtest 'a picture' => sub {
 
 subtest 'one short measurement, and the report of it' => sub {
 	my $stage = Bench::Stage->new('memory') or plan(skip_all => 'no tmpfs to keep data in');
-	my @measured = Bench::Rounds::run($think, $stage, rounds => 1, seconds => 0.1);
+	my (@measured, %figures);
+
+	# As short as it may be for each of them to come to something.
+	for (my $seconds = 0.1; $seconds < 30; $seconds *= 4)
+	{
+		@measured = Bench::Rounds::run($think, $stage, rounds => 1, seconds => $seconds);
+		%figures = map { $_->{contestant} => $_->{rounds}[0] } @measured;
+		last unless grep { $_->{count} == 0 } values %figures;
+	}
 	$stage->close;
-	my %figures = map { $_->{contestant} => $_->{rounds}[0] } @measured;
 	is(scalar(grep { $_->{count} > 0 } values %figures), scalar @measured, 'each contestant has acquired something');
 	cmp_ok($figures{zklock}{requests},   '>=', 3, 'zklock: create, list, delete');
 	cmp_ok($figures{zklock}{cpu},        '>',  0, 'and time of the worker');
