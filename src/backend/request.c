@@ -30,17 +30,17 @@
  * Raises an error if this server stands at an election at the path, or above it,
  * where other candidates may not bear a node that is none of theirs.
  */
-static void
-refuse_election(const char *path)
+void
+request_refuse_election(const char *path)
 {
 	char election[ZKLOCK_MAX_PATH + 1];
 
 	if (election_is_above(path, election))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("cannot lock ZooKeeper path \"%s\": this server stands at an election there",
+						errmsg("cannot use ZooKeeper path \"%s\": this server stands at an election there",
 							   display_path(path)),
 						errdetail("\"zklock.elections\" has \"%s\".", display_utf8(election)),
-						errhint("Lock another path.")));
+						errhint("Use another path.")));
 }
 
 /*
@@ -63,7 +63,7 @@ request_contender(const ContenderRequest *request)
 	ContenderEntry *entry;
 	EntryRequest   *filled;
 
-	refuse_election(request->path);
+	request_refuse_election(request->path);
 	index = claim_entry(share, reserve);
 	entry = entry_at(index);
 	filled = &entry->request;

@@ -24,6 +24,7 @@ typedef struct ContenderRequest
 	TimestampTz since; /* when the user asked */
 } ContenderRequest;
 
+extern void request_refuse_election(const char *path);
 extern int	request_contender(const ContenderRequest *request);
 extern void request_report_lost(int index, const char *path);
 extern void request_report_unreachable(const char *path);

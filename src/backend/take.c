@@ -117,6 +117,22 @@ report_uncertain(const ElementRequest *request, const View *view)
 					errhint("If the element is still in the queue, it was not.")));
 }
 
+static const char *
+other_use_detail(int code)
+{
+	switch ((ElementOtherUse) code)
+	{
+		case ELEMENT_USE_ELECTION:
+			return _("The elements of a queue and the candidates of an election cannot have the same path.");
+		case ELEMENT_USE_CLAIMS:
+			return _("The elements of a queue and claims cannot have the same path.");
+		case ELEMENT_USE_NONE:
+		case ELEMENT_USE_LOCK:
+			break;
+	}
+	return _("The elements of a queue and the nodes of a lock or semaphore cannot have the same path.");
+}
+
 /* Raises the error for a request that cannot be fulfilled. */
 static void
 report_failure(const ElementRequest *request, const View *view)
@@ -170,10 +186,9 @@ report_failure(const ElementRequest *request, const View *view)
 					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists.")));
 			break;
 		case ELEMENT_OUTCOME_OTHER_USE:
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-					 errdetail("The elements of a queue and the nodes of a lock or semaphore cannot have the same path.")));
+			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+							errmsg("ZooKeeper path \"%s\" is in use for something else", name),
+							errdetail_internal("%s", other_use_detail(view->code))));
 			break;
 		case ELEMENT_OUTCOME_FULL:
 			ereport(ERROR,
@@ -252,13 +267,14 @@ check_for_interrupts(Call *call)
  * ------------------------------------------------------------------------
  */
 
-/* Claims a slot; raises an error if there is none. */
+/* Claims a slot for a request about a path; raises an error if there is none. */
 static ElementRequest *
-claim_request(void)
+claim_request(const char *path)
 {
 	ElementRequest *request;
 	int				n = element_count_own();
 
+	request_refuse_election(path);
 	if (n >= ELEMENT_REQUESTS_PER_SESSION)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
 						errmsg("too many elements of ZooKeeper queues in this session"),
@@ -394,7 +410,7 @@ take_offer(const char *path, const char *data, Size length)
 	View  view;
 	char *name;
 
-	call.request = claim_request();
+	call.request = claim_request(path);
 	PG_ENSURE_ERROR_CLEANUP(drop_request, PointerGetDatum(call.request));
 	{
 		fill(call.request, path, ELEMENT_OFFER, LOCK_NO_WAIT);
@@ -508,7 +524,7 @@ take_element(const char *path, ElementAction action, int64 timeout_ms, TakeCount
 	if (!started)
 		on_shmem_exit(release_at_exit, 0);
 	started = true;
-	request = claim_request();
+	request = claim_request(path);
 	if (counting == TAKE_UNCOUNTED)
 		return get_element(request, path, action, timeout_ms, taken);
 

@@ -21,8 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recipes/node_name.h"
 #include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 
 /*
  * Reads the name of a queue's child.  Returns false if it is no element.
@@ -54,16 +54,31 @@ element_name_read(const char *child, int64_t *number)
 }
 
 /*
- * Does the child show that its parent is not a queue but a lock or a semaphore?
- * Anything else that is no element is left alone.
+ * Is it the name of a candidate, as ZooKeeper has numbered it?  Not every name
+ * that a candidate heeds: "region_1" has nothing to do with elections.
  */
-bool
-element_name_is_other_use(const char *child)
+static bool
+is_candidate(const char *child)
+{
+	RecipePeer peer;
+
+	return node_name_has_sequence(child) && election_recipe.read(child, &peer) &&
+		   (peer.family == ELECTION_LATCH || strncmp(child, "n_", 2) == 0);
+}
+
+/*
+ * Does the child show that its parent is not a queue but a lock, a semaphore, or an
+ * election?  Anything else that is no element is left alone.
+ */
+ElementOtherUse
+element_name_other_use(const char *child)
 {
 	NodeName lock;
 
-	return node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
-		   strcmp(child, &PERMIT_TURNS[1]) == 0;
+	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
+		strcmp(child, &PERMIT_TURNS[1]) == 0)
+		return ELEMENT_USE_LOCK;
+	return is_candidate(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
 }
 
 /* Orders two of ElementName for qsort() and bsearch(). */

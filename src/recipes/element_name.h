@@ -33,9 +33,19 @@ typedef struct ElementName
 	const char *name;
 } ElementName;
 
+/* What a path is used for that is no queue; why ELEMENT_OUTCOME_OTHER_USE is answered */
+typedef enum ElementOtherUse
+{
+	ELEMENT_USE_NONE, /* nothing else, as far as is known */
+	ELEMENT_USE_LOCK, /* or a semaphore */
+	ELEMENT_USE_ELECTION,
+	ELEMENT_USE_CLAIMS
+} ElementOtherUse;
+
 extern bool element_name_read(const char *child, int64_t *number);
 extern int	element_name_compare(const void *a, const void *b);
-extern bool element_name_is_other_use(const char *child);
 extern int	element_name_sort(char *const *children, int n, ElementName *elements);
+
+extern ElementOtherUse element_name_other_use(const char *child);
 
 #endif /* ZKLOCK_ELEMENT_NAME_H */

@@ -65,7 +65,7 @@ typedef enum ElementOutcome
 	ELEMENT_OUTCOME_NO_CHROOT,	 /* the chroot of zklock.servers is missing */
 	ELEMENT_OUTCOME_TOO_DEEP,	 /* too many levels of the path are missing */
 	ELEMENT_OUTCOME_HARMFUL,   /* the path would harm users of a lock or semaphore above it */
-	ELEMENT_OUTCOME_OTHER_USE, /* there is a lock or semaphore at the path */
+	ELEMENT_OUTCOME_OTHER_USE, /* the path is no queue; "code" is an ElementOtherUse */
 	ELEMENT_OUTCOME_FULL,	   /* the queue has as many elements as is safe */
 	ELEMENT_OUTCOME_WORN_OUT,  /* its sequence numbers are used up */
 	ELEMENT_OUTCOME_SESSION_FULL, /* too many claims and watches */
@@ -122,7 +122,7 @@ typedef struct ElementRequest
 	int64		   czxid;		/* the element's */
 	Size		   data_length; /* bytes */
 	ElementOutcome outcome;
-	int			   code; /* ZooKeeper's, for ELEMENT_OUTCOME_REFUSED */
+	int			   code; /* ELEMENT_OUTCOME_REFUSED: ZooKeeper's; ELEMENT_OUTCOME_OTHER_USE */
 
 	/* Protected by the mutex; advanced by the backend, and followed by the worker. */
 	uint32 check_wanted; /* number of the check of the claim asked for last */

@@ -577,7 +577,7 @@ append(ElementWork *work)
 	pfree(data);
 }
 
-/* Is the path, whose node was created then, known to be no lock and no semaphore? */
+/* Are the children of the path, whose node was created then, known to show no other use? */
 static bool
 is_known(const ElementQueue *queue, int64 czxid)
 {
@@ -595,6 +595,14 @@ is_known(const ElementQueue *queue, int64 czxid)
 	return queue->verified;
 }
 
+/* Does a look at the path show data that have to be read first? */
+static bool
+has_data_to_read(const ElementWork *work, const ZkReply *reply)
+{
+	worker_element_queue_see_data(work->queue, reply);
+	return !worker_element_queue_read_data(work->queue, work_request(work)->pid);
+}
+
 /* The path has been looked at. */
 static void
 on_looked(void *arg, const ZkReply *reply)
@@ -608,6 +616,8 @@ on_looked(void *arg, const ZkReply *reply)
 		worker_element_root_make(work->queue, request);
 	else if (reply->outcome != ZK_OK)
 		refused(work, reply);
+	else if (has_data_to_read(work, reply))
+		return;
 	else if (reply->child_count >= ELEMENT_MAX_CHILDREN)
 		(void) element_answer(request, ELEMENT_OUTCOME_FULL, 0);
 	else if (reply->child_changes < 0 || reply->child_changes > LAST_SEQUENCE)

@@ -18,6 +18,10 @@
  *				of the first elements are watched, as far as CLAIM_WATCHES and
  *				CLAIM_BYTES go.  Of the others the next change of the queue tells.
  *
+ * A path with the record of zk_claim() in its data is no queue.  How long the data
+ * are is told by each listing, and each look before an offer; only if there are any
+ * are they read, and nothing is tried before that is answered.
+ *
  * Watches and claims are charged to their session.  What all of them have must
  * fit beside the engine's in one packet (share.h, traps 3 and 4).
  *
@@ -29,6 +33,7 @@
 
 #include "compat.h"
 #include "queue/engine.h"
+#include "recipes/claim_record.h"
 #include "shared/clock.h"
 #include "utils/hsearch.h"
 #include "worker/element_queue.h"
@@ -222,30 +227,73 @@ worker_element_queue_call_ends(ElementQueue *queue)
 }
 
 /*
- * Does a listing show that the path is used for something else?  Where there are
- * elements it is a queue: a lock that somebody asks for there is refused, and its
- * node goes.
+ * What does a listing show that the path is used for?  Where there are elements it is
+ * a queue: a lock that somebody asks for there is refused, and its node goes.
  */
-static bool
-is_other_use(const ZkReply *reply)
+static ElementOtherUse
+other_use(const ZkReply *reply)
 {
-	bool	found = false;
-	int64_t number;
+	ElementOtherUse found = ELEMENT_USE_NONE;
+	int64_t			number;
 
 	for (int i = 0; i < reply->nchildren; i++)
 	{
 		if (element_name_read(reply->children[i], &number))
-			return false;
-		found |= element_name_is_other_use(reply->children[i]);
+			return ELEMENT_USE_NONE;
+		if (found == ELEMENT_USE_NONE)
+			found = element_name_other_use(reply->children[i]);
 	}
 	return found;
+}
+
+/* Takes note of whether the queue's node, as a reply tells, has data that may be a claim's. */
+void
+worker_element_queue_see_data(ElementQueue *queue, const ZkReply *reply)
+{
+	if (queue->data == QUEUE_DATA_NONE && reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
+		queue->data = QUEUE_DATA_UNREAD;
+}
+
+static void
+on_data_read(void *arg, const ZkReply *reply)
+{
+	QueueCall	 *call = arg;
+	ElementQueue *queue = call->queue;
+	ClaimRecord	  record;
+
+	queue->data = QUEUE_DATA_UNREAD; /* by whoever asks next */
+	if (reply->outcome == ZK_NO_NODE)
+		queue->data = QUEUE_DATA_NONE;
+	else if (reply->outcome == ZK_OK &&
+			 claim_record_read(reply->data ? reply->data : "", reply->data_length, &record))
+		worker_element_fail_all(queue, ELEMENT_OUTCOME_OTHER_USE, ELEMENT_USE_CLAIMS);
+	else if (reply->outcome != ZK_UNKNOWN)
+		queue->data = QUEUE_DATA_OTHER; /* What we may not read is no reason to refuse. */
+	pfree(call);
+	worker_element_queue_call_ends(queue);
+}
+
+/*
+ * Reads the data of the queue's node, if there are any that may be a claim's.
+ * Returns false if that is under way: requests are marked when it is answered.
+ */
+bool
+worker_element_queue_read_data(ElementQueue *queue, int owner)
+{
+	if (queue->data == QUEUE_DATA_UNREAD)
+	{
+		queue->data = QUEUE_DATA_ASKED;
+		zk_read(owner, queue->path, on_data_read, begin_call(queue));
+	}
+	return queue->data != QUEUE_DATA_ASKED;
 }
 
 static void
 on_listed(void *arg, const ZkReply *reply)
 {
-	QueueCall	 *call = arg;
-	ElementQueue *queue = call->queue;
+	QueueCall	   *call = arg;
+	ElementQueue   *queue = call->queue;
+	ElementOtherUse use = reply->outcome == ZK_OK ? other_use(reply) : ELEMENT_USE_NONE;
 
 	queue->listing = false;
 	if (call->watch && reply->watching)
@@ -255,9 +303,11 @@ on_listed(void *arg, const ZkReply *reply)
 		queue->lists_told = call->list;
 		queue->is_missing = reply->outcome == ZK_NO_NODE;
 		queue->listed = true;
-		queue->verified = reply->outcome == ZK_OK && !is_other_use(reply);
-		if (reply->outcome == ZK_OK && !queue->verified)
-			worker_element_fail_all(queue, ELEMENT_OUTCOME_OTHER_USE, 0);
+		if (reply->outcome == ZK_OK)
+			worker_element_queue_see_data(queue, reply);
+		queue->verified = reply->outcome == ZK_OK && use == ELEMENT_USE_NONE;
+		if (use != ELEMENT_USE_NONE)
+			worker_element_fail_all(queue, ELEMENT_OUTCOME_OTHER_USE, use);
 		else
 			take_listing(queue, reply);
 	}
@@ -458,7 +508,7 @@ worker_element_queue_pick(ElementWork *work)
 	ElementQueue   *queue = work->queue;
 	ElementRequest *request = work_request(work);
 
-	if (queue->surveying > 0)
+	if (!worker_element_queue_read_data(queue, request->pid) || queue->surveying > 0)
 		return CANDIDATE_LATER;
 	if (queue->contended)
 		survey(queue, request->pid);

@@ -8,6 +8,7 @@
 #define ZKLOCK_ELEMENT_QUEUE_H
 
 #include "worker/element_work.h"
+#include "zk/zk_call_record.h"
 #include "zk/zk_client.h"
 
 typedef enum Candidate
@@ -32,6 +33,8 @@ extern void			worker_element_queue_leave(ElementWork *work);
 extern Candidate	worker_element_queue_pick(ElementWork *work);
 extern void			worker_element_queue_drop(ElementWork *work, CandidateEnd end);
 extern void			worker_element_queue_list(ElementQueue *queue, int owner);
+extern void			worker_element_queue_see_data(ElementQueue *queue, const ZkReply *reply);
+extern bool			worker_element_queue_read_data(ElementQueue *queue, int owner);
 extern void			worker_element_queue_call_ends(ElementQueue *queue);
 extern void			worker_element_queue_rest(ElementQueue *queue);
 extern ElementWork *worker_element_queue_watch(ZkWatchEvent event, const char *path);

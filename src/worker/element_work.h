@@ -55,6 +55,15 @@ typedef struct QueueElement
 	bool		 watched; /* its claim is */
 } QueueElement;
 
+/* What is known of the data of a queue's own node, where those of claims would be */
+typedef enum QueueData
+{
+	QUEUE_DATA_NONE,   /* none that could be a claim's */
+	QUEUE_DATA_UNREAD, /* some, which have to be read before anything else is done */
+	QUEUE_DATA_ASKED,
+	QUEUE_DATA_OTHER /* others' business: not read again while somebody uses the queue */
+} QueueData;
+
 /* A queue that a request is about */
 typedef struct ElementQueue
 {
@@ -67,19 +76,20 @@ typedef struct ElementQueue
 	bool		   watched;		  /* the children are */
 	bool		   maybe_watched; /* since an earlier connection */
 	bool		   is_missing;	  /* the path did not exist when it was listed */
-	bool		   verified;	  /* it is no lock and no semaphore */
-	uint64		   lists_sent;	  /* listings asked for */
-	uint64		   lists_told;	  /* number of the one that was answered last */
-	bool		   listing;		  /* one is under way */
-	bool		   contended;	  /* somebody else had claimed what we tried: look first */
-	int			   calls;		  /* about the queue itself, not answered */
-	int			   surveying;	  /* of these, looks at elements */
-	size_t		   missing_len;	  /* the part of the path that is looked for */
-	int			   missing;		  /* levels that do not exist */
-	bool		   making;		  /* the path is being created */
-	int			   creating;	  /* creates under way */
-	ElementOutcome refusal;		  /* why one failed, or OK */
-	int			   refusal_code;  /* ZooKeeper's */
+	bool		   verified;	  /* no child shows that it is something else */
+	QueueData	   data;
+	uint64		   lists_sent;	 /* listings asked for */
+	uint64		   lists_told;	 /* number of the one that was answered last */
+	bool		   listing;		 /* one is under way */
+	bool		   contended;	 /* somebody else had claimed what we tried: look first */
+	int			   calls;		 /* about the queue itself, not answered */
+	int			   surveying;	 /* of these, looks at elements */
+	size_t		   missing_len;	 /* the part of the path that is looked for */
+	int			   missing;		 /* levels that do not exist */
+	bool		   making;		 /* the path is being created */
+	int			   creating;	 /* creates under way */
+	ElementOutcome refusal;		 /* why one failed, or OK */
+	int			   refusal_code; /* ZooKeeper's */
 } ElementQueue;
 
 extern ElementWork *worker_element_works; /* by index of the request */

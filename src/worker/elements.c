@@ -91,7 +91,9 @@ go_on_waiting(ElementWork *work)
 	const Path *lock = path_find(request->path);
 
 	if (lock && is_wanted(lock))
-		(void) element_answer(request, ELEMENT_OUTCOME_OTHER_USE, 0);
+		(void) element_answer(request, ELEMENT_OUTCOME_OTHER_USE,
+							  lock->recipe == &election_recipe ? ELEMENT_USE_ELECTION
+															   : ELEMENT_USE_LOCK);
 	else if (lock)
 		worker_element_retry(work, ELEMENT_LOOK_MS);
 	else if (request->claim == TRACE_THERE)

@@ -90,12 +90,23 @@ test_other_use(void)
 										 "LOCK-EXCLUSIVE-0000000000",
 										 "leases",
 										 "locks"};
-	static const char *const queues[] = {"qn-0000000000", "claim", "anything", "lease", "locksmith"};
+	static const char *const candidates[] = {"_c_00000000-0000-0000-0000-000000000001-latch-0000000000",
+											 "latch-0000000007", "n_0000000000"};
+	static const char *const queues[] = {"qn-0000000000", "claim",
+										 "anything",	  "lease",
+										 "locksmith",	  "n_",
+										 "n_7",			  "n_000000000x",
+										 "latch-",		  "region_0000000001",
+										 "n_latch"};
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-		ok(element_name_is_other_use(others[i]), "\"%s\" is of another recipe", others[i]);
+		ok(element_name_other_use(others[i]) == ELEMENT_USE_LOCK,
+		   "\"%s\" is of another recipe", others[i]);
+	for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++)
+		ok(element_name_other_use(candidates[i]) == ELEMENT_USE_ELECTION,
+		   "\"%s\" is a candidate's", candidates[i]);
 	for (size_t i = 0; i < sizeof(queues) / sizeof(queues[0]); i++)
-		ok(!element_name_is_other_use(queues[i]), "\"%s\" is not", queues[i]);
+		ok(element_name_other_use(queues[i]) == ELEMENT_USE_NONE, "\"%s\" is not", queues[i]);
 }
 
 int
