@@ -199,26 +199,26 @@ CREATE FUNCTION zk_stats(
 	OUT stats_reset timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_stats'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 3;
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 6;
 COMMENT ON FUNCTION zk_stats() IS 'what this server has locked and waited for; see view zk_stats';
 
 CREATE VIEW zk_stats AS SELECT * FROM zk_stats();
 COMMENT ON VIEW zk_stats IS 'what this server has locked and waited for, by kind and mode';
-COMMENT ON COLUMN zk_stats.kind IS 'lock or semaphore';
-COMMENT ON COLUMN zk_stats.mode IS 'exclusive or shared; NULL for a semaphore';
-COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired';
+COMMENT ON COLUMN zk_stats.kind IS 'lock, semaphore, queue, election or claim';
+COMMENT ON COLUMN zk_stats.mode IS 'of a lock: exclusive or shared';
+COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired: a lock, a permit, an element, leadership by a call that awaits it, a slot';
 COMMENT ON COLUMN zk_stats.reentrant IS 'of these: by a session that held it already';
 COMMENT ON COLUMN zk_stats.handed_over IS 'of these: behind a node that had served another session of this server';
 COMMENT ON COLUMN zk_stats.kept IS 'of these: by a session that had kept the node since it held it last';
 COMMENT ON COLUMN zk_stats.waits IS 'waits for an answer that have ended, in whatever way';
 COMMENT ON COLUMN zk_stats.wait_time IS 'how long these were, all together';
-COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released';
+COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released; for an election, how long this server led';
 COMMENT ON COLUMN zk_stats.timeouts IS 'waits that a timeout ended: the call''s own, or lock_timeout';
-COMMENT ON COLUMN zk_stats.busy IS 'calls that do not wait and found it taken';
+COMMENT ON COLUMN zk_stats.busy IS 'calls that do not wait and found it taken, the queue empty, or the slot claimed';
 COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with their session';
 COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
 COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
-COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held';
+COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held, or this server leadership';
 COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were; see zk_stats_wait_bounds()';
 COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
 
@@ -269,8 +269,8 @@ GRANT EXECUTE ON FUNCTION zk_stats_paths() TO pg_monitor;
 
 CREATE VIEW zk_stats_paths AS SELECT * FROM zk_stats_paths();
 COMMENT ON VIEW zk_stats_paths IS 'the 100 paths at which sessions of this server waited longest';
-COMMENT ON COLUMN zk_stats_paths.path IS 'path of a lock or semaphore, below the chroot';
-COMMENT ON COLUMN zk_stats_paths.kind IS 'lock or semaphore';
+COMMENT ON COLUMN zk_stats_paths.path IS 'path that was waited for, below the chroot';
+COMMENT ON COLUMN zk_stats_paths.kind IS 'lock, semaphore, queue, election or claim; that of the last wait';
 COMMENT ON COLUMN zk_stats_paths.waits IS 'waits for an answer that have ended, since the path is followed';
 COMMENT ON COLUMN zk_stats_paths.wait_time IS 'how long these were, all together';
 COMMENT ON COLUMN zk_stats_paths.longest_wait IS 'the longest of these';

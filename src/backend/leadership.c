@@ -20,6 +20,7 @@
 #include "backend/wait.h"
 #include "compat.h"
 #include "shared/lease_state.h"
+#include "storage/ipc.h"
 #include "utils/timeout.h"
 
 /*
@@ -160,6 +161,22 @@ leads_now(int election, const char *path, const void *arg)
 	return look(election, path, &term);
 }
 
+/* Waits as leadership_await() says. */
+static bool
+await_leadership(int election, const char *path, int64 timeout_ms)
+{
+	Wait wait;
+
+	wait_begin(&wait, path, "leadership", timeout_ms);
+	if (timeout_ms != LOCK_NO_WAIT)
+		return wait_until(&wait, election, leads_now, NULL);
+	if (leads_now(election, path, NULL))
+		return true;
+	if (lease_state() != LEASE_HOLDS)
+		request_report_unreachable(path);
+	return false;
+}
+
 /*
  * Waits until this server leads the election at a path.
  *
@@ -171,17 +188,21 @@ leads_now(int election, const char *path, const void *arg)
 bool
 leadership_await(const char *path, int64 timeout_ms)
 {
-	int	 election = require_election(path);
-	Wait wait;
+	int			election = require_election(path);
+	CountedWait wait;
+	bool		leads;
 
-	wait_begin(&wait, path, "leadership", timeout_ms);
-	if (timeout_ms != LOCK_NO_WAIT)
-		return wait_until(&wait, election, leads_now, NULL);
-	if (leads_now(election, path, NULL))
-		return true;
-	if (lease_state() != LEASE_HOLDS)
-		request_report_unreachable(path);
-	return false;
+	wait_counted_begin(&wait, STATS_ELECTION, path);
+	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	{
+		leads = await_leadership(election, path, timeout_ms);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	if (leads)
+		wait_counted_end(&wait, STATS_WAIT_GRANTED);
+	else
+		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	return leads;
 }
 
 static bool

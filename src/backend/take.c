@@ -25,6 +25,7 @@
 #include "backend/display.h"
 #include "backend/request.h"
 #include "backend/take.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "shared/clock.h"
 #include "shared/lease_state.h"
@@ -433,12 +434,28 @@ take_offer(const char *path, const char *data, Size length)
 	return name;
 }
 
+/* The transaction does not have the element any more: it stays in the queue.  Cannot fail. */
+static void
+give_back(const HeldElement *element)
+{
+	stats_held(STATS_QUEUE, zklock_now_us() - element->taken_at);
+	element_drop(element->request);
+}
+
+/* Likewise: it goes. */
+static void
+commit(const HeldElement *element)
+{
+	stats_held(STATS_QUEUE, zklock_now_us() - element->taken_at);
+	element_commit(element->request);
+}
+
 /* Gives everything back; the session ends. */
 static void
 release_at_exit(int code, Datum arg)
 {
 	for (int i = 0; i < nheld; i++)
-		element_drop(held[i].request);
+		give_back(&held[i]);
 	nheld = 0;
 }
 
@@ -448,29 +465,23 @@ keep(ElementRequest *request)
 {
 	held[nheld++] = (HeldElement){.request = request,
 								  .subid = GetCurrentSubTransactionId(),
-								  .taken_under = (CommitGuard) zklock_commit_guard};
+								  .taken_under = (CommitGuard) zklock_commit_guard,
+								  .taken_at = zklock_now_us()};
 }
 
-/*
- * Gets the first element of a queue.
- *
- *	action		what for: ELEMENT_SHOW, ELEMENT_REMOVE, or ELEMENT_TAKE
- *	timeout_ms	how long to wait for one: LOCK_WAIT_FOREVER, LOCK_NO_WAIT, or so long
- *
- * Returns false if there was none.
- */
-bool
-take_element(const char *path, ElementAction action, int64 timeout_ms, TakenElement *taken)
+/* Gets the first element, as take_element() says, by a request that it gives back or keeps. */
+static bool
+get_element(ElementRequest *request, const char *path, ElementAction action, int64 timeout_ms,
+			TakenElement *taken)
 {
-	static bool started = false;
-	Call call = {.path = path, .timeout_ms = timeout_ms, .start = zklock_now_ms(), .absent_since = -1};
+	Call call = {.request = request,
+				 .path = path,
+				 .timeout_ms = timeout_ms,
+				 .start = zklock_now_ms(),
+				 .absent_since = -1};
 	View view;
 	bool found;
 
-	if (!started)
-		on_shmem_exit(release_at_exit, 0);
-	started = true;
-	call.request = claim_request(path);
 	PG_ENSURE_ERROR_CLEANUP(drop_request, PointerGetDatum(call.request));
 	{
 		fill(call.request, path, action, timeout_ms);
@@ -490,6 +501,43 @@ take_element(const char *path, ElementAction action, int64 timeout_ms, TakenElem
 		element_drop(call.request);
 	if (call.segment)
 		dsm_detach(call.segment);
+	return found;
+}
+
+/*
+ * Gets the first element of a queue.
+ *
+ *	action		what for: ELEMENT_SHOW, ELEMENT_REMOVE, or ELEMENT_TAKE
+ *	timeout_ms	how long to wait for one: LOCK_WAIT_FOREVER, LOCK_NO_WAIT, or so long
+ *
+ * Returns false if there was none.
+ */
+bool
+take_element(const char *path, ElementAction action, int64 timeout_ms, TakeCounting counting,
+			 TakenElement *taken)
+{
+	static bool		started = false;
+	ElementRequest *request;
+	CountedWait		wait;
+	bool			found;
+
+	if (!started)
+		on_shmem_exit(release_at_exit, 0);
+	started = true;
+	request = claim_request(path);
+	if (counting == TAKE_UNCOUNTED)
+		return get_element(request, path, action, timeout_ms, taken);
+
+	wait_counted_begin(&wait, STATS_QUEUE, path);
+	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	{
+		found = get_element(request, path, action, timeout_ms, taken);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	if (found)
+		wait_counted_end(&wait, STATS_WAIT_GRANTED);
+	else
+		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 	return found;
 }
 
@@ -534,9 +582,9 @@ take_end_transaction(XactEvent event)
 	for (int i = 0; i < nheld; i++)
 	{
 		if (event == XACT_EVENT_COMMIT)
-			element_commit(held[i].request);
+			commit(&held[i]);
 		else
-			element_drop(held[i].request);
+			give_back(&held[i]);
 	}
 	nheld = 0;
 }
@@ -553,7 +601,7 @@ take_end_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransacti
 	{
 		if (held[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
 		{
-			element_drop(held[i].request);
+			give_back(&held[i]);
 			continue;
 		}
 		if (held[i].subid == subid)

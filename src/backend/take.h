@@ -26,12 +26,21 @@ typedef struct HeldElement
 	ElementRequest	*request;
 	SubTransactionId subid;		  /* that has taken it */
 	CommitGuard		 taken_under; /* zklock.commit_guard then */
+	int64			 taken_at;	  /* us */
 } HeldElement;
+
+/* Is a call counted in the statistics? */
+typedef enum TakeCounting
+{
+	TAKE_UNCOUNTED,
+	TAKE_COUNTED
+} TakeCounting;
 
 typedef void (*HeldElementVisitor)(const HeldElement *held, void *arg);
 
 extern char *take_offer(const char *path, const char *data, Size length);
-extern bool take_element(const char *path, ElementAction action, int64 timeout_ms, TakenElement *taken);
+extern bool	 take_element(const char *path, ElementAction action, int64 timeout_ms,
+						  TakeCounting counting, TakenElement *taken);
 
 /* The transaction */
 extern bool take_has_elements(void);

@@ -25,6 +25,7 @@
 #include "shared/session_info.h"
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
+#include "storage/ipc.h"
 #include "utils/timeout.h"
 
 /* How long a call waits for a worker to appear. */
@@ -425,4 +426,34 @@ wait_for_handovers(Wait *wait, const HandoverList *list)
 	else
 		count_wait(wait, STATS_WAIT_TIMEOUT);
 	return done;
+}
+
+/* ------------------------------------------------------------------------
+ * Waits that ask for no entry
+ *
+ * Between begin and end they are protected by PG_ENSURE_ERROR_CLEANUP with
+ * wait_counted_break(), so that each is counted once.
+ * ------------------------------------------------------------------------
+ */
+
+/* A call begins to wait; "path" must live as long. */
+void
+wait_counted_begin(CountedWait *wait, StatsKind kind, const char *path)
+{
+	*wait = (CountedWait){.kind = kind, .path = path, .start_us = zklock_now_us()};
+}
+
+/* It has ended without an error.  Cannot fail. */
+void
+wait_counted_end(const CountedWait *wait, StatsWaitEnd end)
+{
+	stats_waited(wait->kind, wait->path, end, zklock_now_us() - wait->start_us);
+}
+
+/* As a callback at error and exit: an error ends it, or the end of the session. */
+void
+wait_counted_break(int code, Datum arg)
+{
+	wait_counted_end((const CountedWait *) DatumGetPointer(arg),
+					 proc_exit_inprogress ? STATS_WAIT_CANCELLED : how_failed(geterrcode()));
 }

@@ -27,6 +27,14 @@ typedef struct Wait
 	int64 look_at;		/* for a deadlock, ms after the start */
 } Wait;
 
+/* A wait that asks for no entry, for the statistics */
+typedef struct CountedWait
+{
+	StatsKind	kind;
+	const char *path;
+	int64		start_us;
+} CountedWait;
+
 /* May something become true of which nobody tells the session? */
 typedef enum WaitLook
 {
@@ -40,5 +48,9 @@ extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
 extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
 extern void wait_end(Wait *wait);
 extern void wait_end_at_exit(void);
+
+extern void wait_counted_begin(CountedWait *wait, StatsKind kind, const char *path);
+extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
+extern void wait_counted_break(int code, Datum arg);
 
 #endif /* ZKLOCK_WAIT_H */

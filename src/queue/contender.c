@@ -177,7 +177,7 @@ count_loss(const Contender *c)
 			stats_lost(STATS_SEMAPHORE);
 			break;
 		case CONTENDER_TURN:
-		case CONTENDER_CANDIDACY:
+		case CONTENDER_CANDIDACY: /* worker/candidacy.c knows whether it still led */
 			break;
 	}
 }

@@ -47,6 +47,7 @@
 #include "compat.h"
 #include "port/pg_bitutils.h"
 #include "shared/element.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
 
 ElementPool *element_pool = NULL;
@@ -264,6 +265,17 @@ element_step(ElementRequest *request, ElementState from, ElementState to)
 	if (stepped)
 		set_latch(request);
 	return stepped;
+}
+
+/* HELD -> LOST.  Returns false if no transaction has the element. */
+bool
+element_lose(ElementRequest *request)
+{
+	bool lost = step(request, ELEMENT_HELD, ELEMENT_LOST);
+
+	if (lost)
+		stats_lost(STATS_QUEUE);
+	return lost;
 }
 
 /* Tells the backend what has become of its request.  Returns false if it does not wait. */

@@ -168,6 +168,7 @@ extern void element_visit_dirty(ElementVisitor visit);
 extern void element_visit_all(ElementVisitor visit);
 extern bool element_step(ElementRequest *request, ElementState from, ElementState to);
 extern void element_set_found(ElementRequest *request, const char *name, int64 czxid, Size length);
+extern bool element_lose(ElementRequest *request);
 extern bool element_answer(ElementRequest *request, ElementOutcome outcome, int code);
 extern void element_check_done(ElementRequest *request, uint32 check);
 extern void element_free(ElementRequest *request);

@@ -54,7 +54,9 @@ static const struct
 	const char *kind;
 	const char *mode; /* or NULL */
 } names[STATS_KINDS] =
-	{[STATS_LOCK_EXCLUSIVE] = {"lock", "exclusive"}, [STATS_LOCK_SHARED] = {"lock", "shared"}, [STATS_SEMAPHORE] = {"semaphore", NULL}};
+	{[STATS_LOCK_EXCLUSIVE] = {"lock", "exclusive"}, [STATS_LOCK_SHARED] = {"lock", "shared"},
+	 [STATS_SEMAPHORE] = {"semaphore", NULL},		 [STATS_QUEUE] = {"queue", NULL},
+	 [STATS_ELECTION] = {"election", NULL},			 [STATS_CLAIM] = {"claim", NULL}};
 
 /* Which counter a wait adds to by the way in which it ended */
 static const StatsCounter counter_of_end[] =
@@ -216,7 +218,7 @@ stats_waited(StatsKind kind, const char *path, StatsWaitEnd end, int64 us)
 	LWLockRelease(&locks[STATS_LOCK_RANKING].lock);
 }
 
-/* A session has released what it has held for so long, microseconds. */
+/* What has been held for so long, microseconds, is held no more. */
 void
 stats_held(StatsKind kind, int64 us)
 {
@@ -224,7 +226,7 @@ stats_held(StatsKind kind, int64 us)
 	end_change();
 }
 
-/* A session has lost what it held. */
+/* A session, or in an election this server, has lost what it held. */
 void
 stats_lost(StatsKind kind)
 {

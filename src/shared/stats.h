@@ -6,7 +6,7 @@
  *
  * A recipe that is to be counted adds a value of StatsKind and its names in
  * stats.c.  What waits by an entry is counted from there on, in backend/wait.c;
- * what waits otherwise calls stats_waited() when the wait has ended.
+ * what waits otherwise is enclosed in a CountedWait (backend/wait.h).
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -22,6 +22,9 @@ typedef enum StatsKind
 	STATS_LOCK_EXCLUSIVE,
 	STATS_LOCK_SHARED,
 	STATS_SEMAPHORE,
+	STATS_QUEUE,	/* takes: an element got is an acquisition */
+	STATS_ELECTION, /* waits for leadership; it is this server that leads, and loses */
+	STATS_CLAIM,
 	STATS_KINDS
 } StatsKind;
 

@@ -15,11 +15,13 @@
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "recipes/claim_record.h"
 #include "recipes/node_contender.h"
 #include "sql/arguments.h"
+#include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
@@ -176,6 +178,23 @@ ask_claim(const char *path, ClaimRecord *record)
 	return outcome;
 }
 
+/* Claims a slot, and counts that.  Returns false if it is not later than the last one. */
+static bool
+claim_slot(const char *path, ClaimRecord *record)
+{
+	CountedWait wait;
+	bool		claimed;
+
+	wait_counted_begin(&wait, STATS_CLAIM, path);
+	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	{
+		claimed = ask_claim(path, record) == ERRAND_OK;
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	wait_counted_end(&wait, claimed ? STATS_WAIT_GRANTED : STATS_WAIT_BUSY);
+	return claimed;
+}
+
 /* ------------------------------------------------------------------------
  * The functions
  * ------------------------------------------------------------------------
@@ -199,7 +218,7 @@ zk_claim(PG_FUNCTION_ARGS)
 	if (TIMESTAMP_NOT_FINITE(record.slot))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("slot must be finite"),
 						errdetail("After an infinite slot, none could be claimed any more.")));
-	PG_RETURN_BOOL(ask_claim(path, &record) == ERRAND_OK);
+	PG_RETURN_BOOL(claim_slot(path, &record));
 }
 
 /*

@@ -36,12 +36,12 @@ data_of(const TakenElement *taken)
 
 /* The data of the first element, or NULL if there is none. */
 static Datum
-get_element(FunctionCallInfo fcinfo, ElementAction action, int64 timeout_ms)
+get_element(FunctionCallInfo fcinfo, ElementAction action, int64 timeout_ms, TakeCounting counting)
 {
 	TakenElement taken;
 	char		*path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
 
-	if (!take_element(path, action, timeout_ms, &taken))
+	if (!take_element(path, action, timeout_ms, counting, &taken))
 		PG_RETURN_NULL();
 	PG_RETURN_BYTEA_P(data_of(&taken));
 }
@@ -78,14 +78,14 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 Datum
 zk_queue_element(PG_FUNCTION_ARGS)
 {
-	return get_element(fcinfo, ELEMENT_SHOW, LOCK_NO_WAIT);
+	return get_element(fcinfo, ELEMENT_SHOW, LOCK_NO_WAIT, TAKE_UNCOUNTED);
 }
 
 /* zk_queue_remove(path text) returns bytea: the first element, which goes. */
 Datum
 zk_queue_remove(PG_FUNCTION_ARGS)
 {
-	return get_element(fcinfo, ELEMENT_REMOVE, LOCK_NO_WAIT);
+	return get_element(fcinfo, ELEMENT_REMOVE, LOCK_NO_WAIT, TAKE_UNCOUNTED);
 }
 
 /*
@@ -98,7 +98,7 @@ Datum
 zk_queue_take(PG_FUNCTION_ARGS)
 {
 	argument_require_holder();
-	return get_element(fcinfo, ELEMENT_REMOVE, argument_timeout(fcinfo, 1));
+	return get_element(fcinfo, ELEMENT_REMOVE, argument_timeout(fcinfo, 1), TAKE_COUNTED);
 }
 
 /*
@@ -120,7 +120,7 @@ zk_xact_queue_take(PG_FUNCTION_ARGS)
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	transaction_start_session();
-	if (take_element(path, ELEMENT_TAKE, timeout_ms, &taken))
+	if (take_element(path, ELEMENT_TAKE, timeout_ms, TAKE_COUNTED, &taken))
 	{
 		values[0] = CStringGetTextDatum(taken.name);
 		values[1] = PointerGetDatum(data_of(&taken));

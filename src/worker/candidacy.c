@@ -48,6 +48,7 @@
 #include "shared/lease_state.h"
 #include "shared/server_name.h"
 #include "shared/settings.h"
+#include "shared/stats.h"
 #include "utils/timestamp.h"
 #include "worker/candidacy.h"
 #include "worker/candidacy_entry.h"
@@ -101,10 +102,36 @@ interrupt_client(int pid, int signal)
 		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", signal, pid)));
 }
 
+/*
+ * How long this server led the election, and whether it has lost that, the
+ * statistics are told at the end of the term.  What has been laid down has been
+ * counted, and is not lost.
+ */
+static void
+count_term(int i)
+{
+	const Candidacy *candidacy = &election_at(i)->candidacy;
+	ContenderEntry	*entry = entry_at(candidacy->entry);
+	ContenderState	 state;
+	TimestampTz		 granted_at;
+
+	if (candidacy->phase != CANDIDACY_STANDING)
+		return;
+	SpinLockAcquire(&entry->mutex);
+	state = entry->status.state;
+	granted_at = entry->status.granted_at;
+	SpinLockRelease(&entry->mutex);
+	if (state == CONTENDER_LOST)
+		stats_lost(STATS_ELECTION);
+	if (state == CONTENDER_LOST || state == CONTENDER_GRANTED)
+		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - granted_at, 0));
+}
+
 /* This server does not lead any more, if it did: nobody is told otherwise from here on. */
 static void
 end_term(int i)
 {
+	count_term(i);
 	election_set_candidate(i, ENTRY_NONE, 0);
 	election_interrupt_clients(i, interrupt_client);
 }

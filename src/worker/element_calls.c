@@ -204,7 +204,7 @@ worker_element_claim_lost(ElementWork *work)
 	ElementRequest *request = work_request(work);
 
 	request->claim = TRACE_NONE;
-	if (element_step(request, ELEMENT_HELD, ELEMENT_LOST))
+	if (element_lose(request))
 		ereport(WARNING, (errmsg("process %d has lost element \"%s\" of ZooKeeper queue \"%s\": somebody deleted its claim",
 								 request->pid, request->name, request->path)));
 	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);

@@ -322,7 +322,7 @@ end_session_of(ElementRequest *request)
 				 errdetail("The ZooKeeper session ended first. If the element is still there it is taken again, with the same token.")));
 	request->claim = TRACE_NONE;
 	request->receipt = TRACE_NONE;
-	(void) element_step(request, ELEMENT_HELD, ELEMENT_LOST);
+	(void) element_lose(request);
 	if (element_state(request) == ELEMENT_SENT)
 		(void) element_answer(request, ELEMENT_OUTCOME_UNCERTAIN, 0);
 	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);

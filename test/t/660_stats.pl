@@ -8,48 +8,23 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
+use Zklock::Stats;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 use constant { SESSIONS => 6, ROUNDS => 50, AGAIN => 50_000 };
 
-my @ends   = qw(timeouts busy cancels deadlocks failures);
-my @counts = (qw(acquisitions reentrant handed_over kept waits losses), @ends);
+my @ends   = @Zklock::Stats::ends;
+my @counts = @Zklock::Stats::counts;
 my $zk     = Zklock::ZooKeeper->standalone;
 my $a      = Zklock::Server->new('a', zookeeper => $zk);
 my $admin  = $a->session(name => 'admin');
+my $stats  = Zklock::Stats->new($admin);
 my ($s1, $s2) = map { $a->session(name => $_) } qw(s1 s2);
-my %before;
 
-# { "lock exclusive" => { acquisitions => 3, ... }, ... }
-sub stats
-{
-	my $list = join ', ', @counts;
-	return map { my ($kind, $mode, @values) = @$_; my %row; @row{@counts} = @values; ("$kind$mode" => \%row) }
-	  @{ $admin->try("SELECT kind, coalesce(' ' || mode, ''), $list FROM zk_stats")->{rows} };
-}
-
-sub note_stats { %before = stats(); return; }
-
-# What has been counted since note_stats is what is given, and nothing else.
-sub counted
-{
-	my ($name, %expected) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my %now = stats();
-	my %difference;
-	foreach my $kind (keys %now)
-	{
-		foreach my $count (@counts)
-		{
-			my $more = $now{$kind}{$count} - $before{$kind}{$count};
-			$difference{$kind}{$count} = $more if $more;
-		}
-	}
-	is_deeply(\%difference, \%expected, $name);
-	%before = %now;
-	return;
-}
+sub stats      { return $stats->now; }
+sub note_stats { return $stats->note; }
+sub counted    { local $Test::Builder::Level = $Test::Builder::Level + 1; return $stats->counted(@_); }
 
 # How many rows there are, in that many readings, whose sums do not agree
 my $ends = join ' + ', @ends;
@@ -112,7 +87,7 @@ subtest 'calls that get nothing' => sub {
 	$a->wait_queued($s3);
 	$s3->terminate;
 	is($s3->result->{sqlstate}, '57P01', 'a session that ends as it waits');
-	wait_until { my %now = stats(); $now{'lock exclusive'}{cancels} == $before{'lock exclusive'}{cancels} + 3 } 'its exit counts';
+	wait_until { my %now = stats(); $now{'lock exclusive'}{cancels} == $stats->before('lock exclusive')->{cancels} + 3 } 'its exit counts';
 	counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
 	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	is($s2->try("SELECT zk_lock('/s/closed')")->{sqlstate}, '42501', 'a refusal');
@@ -176,7 +151,7 @@ subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 	is($disagreeing, 0, 'sums agree whenever they are read');
 	my %now  = stats();
 	my $all  = SESSIONS * ROUNDS;
-	my %more = map { my $kind = $_; ($kind => { map { $_ => $now{$kind}{$_} - $before{$kind}{$_} } @counts }) } keys %now;
+	my %more = map { my $kind = $_; ($kind => { map { $_ => $now{$kind}{$_} - $stats->before($kind)->{$_} } @counts }) } keys %now;
 	is_deeply([ @{ $more{'lock exclusive'} }{qw(acquisitions reentrant waits)} ], [ 2 * $all, $all, $all ], 'exclusive locks');
 	my ($first, $again) = ($all + SESSIONS, SESSIONS * AGAIN);
 	is_deeply([ @{ $more{'lock shared'} }{qw(acquisitions reentrant waits)} ], [ $first + $again, $again, $first ], 'shared locks');
@@ -193,7 +168,7 @@ subtest 'a reset' => sub {
 	is($admin->query("SELECT bool_and(stats_reset > '$reset') FROM zk_stats"), 't', 'from then on');
 	$s1->query("SELECT zk_lock('/s/a')");
 	note_stats();
-	is($before{'lock exclusive'}{acquisitions}, 1, 'what comes after counts');
+	is($stats->before('lock exclusive')->{acquisitions}, 1, 'what comes after counts');
 	is($admin->query('SELECT disagreeing(1)'), 0, 'and agrees');
 	$s1->query('SELECT zk_unlock_all()');
 };

@@ -24,10 +24,12 @@ subtest 'each path with its waits' => sub {
 	$s1->query("SELECT zk_lock('/p/a'), zk_lock('/p/a')");
 	$s1->query("SELECT zk_lock('/p/b')");
 	$s1->query("SELECT zk_semaphore_acquire('/p/slots', 1)");
+	$s1->query("SELECT zk_claim('/p/claim', now()), zk_queue_take('/p/queue', '0')");
 	is($s2->query("SELECT zk_try_lock('/p/b')"), 'f', 'a try counts as well');
 	is($s2->query("SELECT zk_semaphore_acquire('/p/slots', 1, '20 ms')"), 'f', 'a permit is waited for');
 	is_deeply($admin->try('SELECT path, kind, waits, unseen FROM zk_stats_paths ORDER BY path')->{rows},
-		[ [ '/p/a', 'lock', 1, '00:00:00' ], [ '/p/b', 'lock', 2, '00:00:00' ], [ '/p/slots', 'semaphore', 2, '00:00:00' ] ],
+		[ [ '/p/a', 'lock', 1, '00:00:00' ], [ '/p/b', 'lock', 2, '00:00:00' ],
+			[ '/p/claim', 'claim', 1, '00:00:00' ], [ '/p/queue', 'queue', 1, '00:00:00' ], [ '/p/slots', 'semaphore', 2, '00:00:00' ] ],
 		'under the name that the user knows');
 	is($admin->query(q{SELECT (SELECT sum(wait_time) FROM zk_stats) = (SELECT sum(wait_time) FROM zk_stats_paths)}), 't',
 		'together they are all waits');

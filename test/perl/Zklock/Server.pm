@@ -587,7 +587,8 @@ sub expire_session
 my %wait_events = (
 	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
 	guard  => [ 'Extension|ZkCommitGuard', 'Extension|Extension' ],
-	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ]);
+	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ],
+	element => [ 'Extension|ZkElement',    'Extension|Extension' ]);
 
 sub wait_event
 {
