@@ -231,6 +231,18 @@ report_failure(const ElementRequest *request, const View *view)
 	}
 }
 
+/* Raises the error for an element that was taken and that others may have by now. */
+static void
+report_lost(const ElementRequest *request, const View *view)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost",
+					display_utf8(view->name), display_path(request->path)),
+			 errdetail("The ZooKeeper session ended, or somebody deleted the claim of the element."),
+			 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
+}
+
 /* What an error says that ends a call, such as a cancellation; bytes may be escaped. */
 static void
 call_context(void *arg)
@@ -356,7 +368,7 @@ wait_for_answer(Call *call, View *view)
 
 		ResetLatch(MyLatch);
 		*view = look(call->request);
-		if (view->state == ELEMENT_DONE || view->state == ELEMENT_HELD)
+		if (view->state == ELEMENT_DONE || view->state == ELEMENT_HELD || view->state == ELEMENT_LOST)
 			return true;
 		check_for_interrupts(call);
 		if (view->state == ELEMENT_FOUND)
@@ -491,6 +503,8 @@ get_element(ElementRequest *request, const char *path, ElementAction action, int
 			found = false;
 		else if (found && view.state == ELEMENT_DONE && view.outcome != ELEMENT_OUTCOME_OK)
 			report_failure(call.request, &view);
+		else if (found && view.state == ELEMENT_LOST)
+			report_lost(call.request, &view);
 		if (found)
 			take_answer(&call, &view, taken);
 	}
@@ -567,12 +581,7 @@ take_report_lost(const HeldElement *lost)
 {
 	View view = look(lost->request);
 
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost",
-					display_utf8(view.name), display_path(lost->request->path)),
-			 errdetail("The ZooKeeper session ended, or somebody deleted the claim of the element."),
-			 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
+	report_lost(lost->request, &view);
 }
 
 /* The transaction has ended.  Cannot fail. */
