@@ -502,7 +502,8 @@ handle_log(const Event *event)
 {
 	char *sentence;
 
-	if (!zk_log_is_complaint(event))
+	/* What is told of a handle that has been given up would hide why it was. */
+	if (!zk_log_is_complaint(event) || !zk_connection_has_handle())
 		return;
 	if (!zk_connection_stands())
 		zk_pause_refused();
