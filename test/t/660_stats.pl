@@ -103,6 +103,7 @@ subtest 'losses' => sub {
 	counted('a lock', 'lock exclusive' => { losses => 1 });
 	$a->expire_session($zk);
 	$a->wait_lock($s1, 'lost', '/s/slots');
+	wait_until { my %now = stats(); $now{semaphore}{losses} == $stats->before('semaphore')->{losses} + 2 } 'both to be lost';
 	counted('two permits', semaphore => { losses => 2 });
 	$s1->query('SELECT zk_unlock_all()');
 };

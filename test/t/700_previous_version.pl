@@ -42,7 +42,10 @@ subtest 'servers of both versions exclude each other, first come, first served' 
 	my @tokens;
 	hold($new, 'first', '/fleet/a');
 	queue($old, 'second', '/fleet/a');
+	$old->wait_queued($s{second}, '/fleet/a');
 	queue($new, 'third', '/fleet/a');
+	$new->wait_queued($s{third}, '/fleet/a');
+	$old->settle;    # the fourth would join the second if the third had not been noticed
 	queue($old, 'fourth', '/fleet/a');
 	my @line = qw(first second third fourth);
 	foreach my $i (0 .. $#line)
