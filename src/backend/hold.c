@@ -99,7 +99,7 @@ hold_end(Hold *hold)
 static int
 lock_timeout_left(const Wait *wait)
 {
-	return (int) Max(LockTimeout - (zklock_now_ms() - wait->start), 1);
+	return (int) Max(LockTimeout - zklock_ms_since(wait->start_us), 1);
 }
 
 /*

@@ -171,9 +171,9 @@ acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms, Handove
  * not a try-lock.
  */
 static int64
-time_left(int64 timeout_ms, int64 start)
+time_left(int64 timeout_ms, int64 start_us)
 {
-	return timeout_ms > 0 ? Max(timeout_ms - (zklock_now_ms() - start), 1) : timeout_ms;
+	return timeout_ms > 0 ? Max(timeout_ms - zklock_ms_since(start_us), 1) : timeout_ms;
 }
 
 /*
@@ -240,7 +240,7 @@ static int
 acquire_together(const LockTarget *targets, int n, LockScope scope, int64 timeout_ms,
 				 HandoverList *given_up)
 {
-	int64		 start = zklock_now_ms();
+	int64		 start_us = zklock_now_us();
 	LockHold   **locks = palloc(n * sizeof(LockHold *));
 	volatile int entered = 0;
 	volatile int acquired = 0;
@@ -253,7 +253,7 @@ acquire_together(const LockTarget *targets, int n, LockScope scope, int64 timeou
 			entered++;
 			ask_together(locks[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
 		}
-		while (acquired < n && is_granted(locks[acquired], time_left(timeout_ms, start)))
+		while (acquired < n && is_granted(locks[acquired], time_left(timeout_ms, start_us)))
 		{
 			lock_table_count(locks[acquired], scope);
 			acquired++;
@@ -316,7 +316,7 @@ number_together(const LockTarget *targets, int n)
 bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
-	int64		  start = zklock_now_ms();
+	int64		  start_us = zklock_now_us();
 	int			  most = set->n; /* that are asked for together */
 	HandoverList  given_up;
 	volatile int  acquired = 0;
@@ -333,7 +333,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			int				  free = 0;
 
 			if (n > 1)
-				free = acquire_together(next, n, scope, time_left(timeout_ms, start), &given_up);
+				free = acquire_together(next, n, scope, time_left(timeout_ms, start_us), &given_up);
 			acquired += free;
 			if (free == n)
 			{
@@ -344,7 +344,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 				break;
 			if (n > 1)
 				most = Max(free, 2);
-			if (!acquire_one(next + free, scope, time_left(timeout_ms, start), &given_up))
+			if (!acquire_one(next + free, scope, time_left(timeout_ms, start_us), &given_up))
 				break;
 			acquired++;
 		}

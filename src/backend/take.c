@@ -58,7 +58,7 @@ typedef struct Call
 	ElementRequest *request;
 	const char	   *path;
 	int64			timeout_ms;
-	int64			start;		  /* ms */
+	int64			start_us;	  /* by zklock_now_us() */
 	int64			absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	dsm_segment	   *segment;	  /* for the data, or NULL */
 } Call;
@@ -376,7 +376,7 @@ wait_for_answer(Call *call, View *view)
 			fetch(call, view);
 			continue;
 		}
-		waited = zklock_now_ms() - call->start;
+		waited = zklock_ms_since(call->start_us);
 		if (is_out_of_time(call, view, waited))
 			return false;
 		watch_worker(call, waited);
@@ -418,7 +418,7 @@ take_answer(const Call *call, const View *view, TakenElement *taken)
 char *
 take_offer(const char *path, const char *data, Size length)
 {
-	Call  call = {.path = path, .timeout_ms = LOCK_NO_WAIT, .start = zklock_now_ms(), .absent_since = -1};
+	Call  call = {.path = path, .timeout_ms = LOCK_NO_WAIT, .start_us = zklock_now_us(), .absent_since = -1};
 	View  view;
 	char *name;
 
@@ -489,7 +489,7 @@ get_element(ElementRequest *request, const char *path, ElementAction action, int
 	Call call = {.request = request,
 				 .path = path,
 				 .timeout_ms = timeout_ms,
-				 .start = zklock_now_ms(),
+				 .start_us = zklock_now_us(),
 				 .absent_since = -1};
 	View view;
 	bool found;

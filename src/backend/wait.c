@@ -73,7 +73,6 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->what = what;
 	wait->timeout_ms = timeout_ms;
 	wait->start_us = zklock_now_us();
-	wait->start = wait->start_us / 1000;
 	wait->absent_since = -1;
 	wait->owner_wanted = ENTRY_NONE;
 	wait->look_at = DeadlockTimeout;
@@ -244,7 +243,7 @@ want_owner(Wait *wait, int index, int64 waited)
 bool
 wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 {
-	int64 waited = zklock_now_ms() - wait->start;
+	int64 waited = zklock_ms_since(wait->start_us);
 
 	check_for_interrupts(wait);
 	if (is_out_of_time(wait, lease_holds, waited))

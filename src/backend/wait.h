@@ -20,8 +20,7 @@ typedef struct Wait
 	WaitLog		log;		  /* what the log is told */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	StatsKind	counted_as;	  /* in the statistics */
-	int64		start;		  /* ms */
-	int64		start_us;	  /* the same, for the statistics */
+	int64		start_us;	  /* by zklock_now_us() */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	int	  owner_wanted; /* the entry that wants to know who is in its way, or ENTRY_NONE */
 	int64 look_at;		/* for a deadlock, ms after the start */

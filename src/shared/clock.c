@@ -31,3 +31,10 @@ zklock_now_ms(void)
 {
 	return zklock_now_us() / 1000;
 }
+
+/* Whole milliseconds since a time by zklock_now_us(): never more than have passed. */
+int64
+zklock_ms_since(int64 start_us)
+{
+	return (zklock_now_us() - start_us) / 1000;
+}

@@ -9,5 +9,6 @@
 
 extern int64 zklock_now_us(void);
 extern int64 zklock_now_ms(void);
+extern int64 zklock_ms_since(int64 start_us);
 
 #endif /* ZKLOCK_CLOCK_H */

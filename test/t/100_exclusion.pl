@@ -84,8 +84,9 @@ subtest 'one session holds a lock, and those who do not wait are told so at once
 	{
 		my ($server, $session) = @$other;
 		my $on = $server == $a ? 'the same' : 'another';
+		# PostgreSQL's clock may be set meanwhile, or run a little slower than the one of the wait.
 		my $r = $session->try("SELECT zk_lock('$path', '300ms'),"
-			  . " clock_timestamp() - statement_timestamp() >= '300ms'");
+			  . " clock_timestamp() - statement_timestamp() >= '250ms'");
 		is($r->{text}, 'f|t', "a timeout on $on server returns false when it has passed");
 		is($server->lock_count('pid = ' . $session->pid . " AND state <> 'releasing'"),
 			0, 'and it is not in the queue any more');
