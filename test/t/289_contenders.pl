@@ -58,7 +58,9 @@ subtest 'clients of all kinds stand in the order of their queue' => sub {
 		],
 		'who they are, who is granted, and who does not wait for our names');
 	is(cell($path, 'owner', "dialect = 'kazoo'"), 'kaz', "kazoo's identifier");
-	like(cell($path, 'owner', '"position" = 4'), qr/^[\d.:a-f]+$/, "Curator's address");
+	# Its address, or from newer ones nothing.
+	my $curator_node = cell($path, 'node', '"position" = 4');
+	is(cell($path, 'owner', '"position" = 4') // '', $shell->get("$path/$curator_node"), 'what Curator has put there');
 	is(cell($path, 'owner', '"position" = 1'), substr($shell->get("$path/LOCK-EXCLUSIVE-0000000000"), 0, 256), "Hive's data");
 	is(cell($path, 'count(*)', "owner IS NOT NULL AND server IS NOT NULL"), 0, 'an owner is somebody else');
 	is_deeply([ map { $_->[0] } @{ rows($path, 'node') } ], [ $zk->children($path) ], 'nodes');
@@ -184,9 +186,11 @@ subtest 'what ZooKeeper does not let us read is not shown' => sub {
 	my @secret = (acl => [ [ 'digest', 'me:secret', 'cdrwa' ] ], data => 'mine');
 	$shell->create($path, makepath => 1);
 	my @nodes = map { $shell->create("$path/_c_x-lock-", ephemeral => 1, sequence => 1, $_ == 2 ? @secret : (data => 'ours')) } 1 .. 3;
+	# ZooKeeper 3.9.3 does not even tell those who may not read a node whose it is.
+	my $told = eval { $shell->exists($nodes[1]); 't' } || 'f';
 	is_deeply(
 		rows($path, '"position", granted, owner, owner_session IS NOT NULL, created IS NOT NULL'),
-		[ [ 1, 't', 'ours', 't', 't' ], [ 2, 'f', undef, 't', 't' ], [ 3, 'f', 'ours', 't', 't' ] ],
+		[ [ 1, 't', 'ours', 't', 't' ], [ 2, 'f', undef, $told, $told ], [ 3, 'f', 'ours', 't', 't' ] ],
 		'the data of one node');
 	$shell->delete($_) foreach @nodes;
 	$shell->create('/c/closed', @secret);
