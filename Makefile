@@ -131,7 +131,7 @@ $(PREVIOUS_STAGE):
 
 # ZooKeeper's client library with TLS, made once
 tls-client:
-	@test/tls-client $(BUILD)/tls
+	@tools/client-library $(BUILD)/tls
 
 test:
 	@test/install-deps build demo test
