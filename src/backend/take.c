@@ -339,14 +339,16 @@ is_out_of_time(const Call *call, const View *view, int64 waited)
 {
 	bool passed = call->timeout_ms >= 0 && waited >= call->timeout_ms;
 	bool outage = !zklock_connected() && lease_state() != LEASE_HOLDS;
+	bool may_end = call->timeout_ms > 0 &&
+				   (view->state == ELEMENT_ASKED || view->state == ELEMENT_WAITING);
 
 	if (!passed)
 		return false;
 	if (outage && view->state == ELEMENT_SENT)
 		report_uncertain(call->request, view);
-	if (outage || (call->timeout_ms > 0 && view->state == ELEMENT_WAITING && !zklock_connected()))
+	if (outage || (may_end && !zklock_connected()))
 		report_unreachable(call->path);
-	return call->timeout_ms > 0 && view->state == ELEMENT_WAITING;
+	return may_end;
 }
 
 /* How long the session may sleep before it has to look again, ms. */

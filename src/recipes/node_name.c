@@ -45,7 +45,8 @@
 #define SESSION_ID_HEX_DIGITS 16
 
 #define RESERVED_COMPONENT "zookeeper"
-#define OWN_COMPONENT "zklock-waits" /* WAIT_RECORD_ROOT */
+#define OWN_WAITS "zklock-waits"	   /* WAIT_RECORD_ROOT */
+#define OWN_RECEIPTS "zklock-receipts" /* ELEMENT_RECEIPTS */
 
 _Static_assert(ZKLOCK_MAX_PATH == 1023, "path_fault_detail() names the limit");
 
@@ -301,7 +302,7 @@ path_check(const char *path, size_t len)
 
 	if (is_below(path, len, RESERVED_COMPONENT))
 		return PATH_RESERVED;
-	if (is_below(path, len, OWN_COMPONENT))
+	if (is_below(path, len, OWN_WAITS) || is_below(path, len, OWN_RECEIPTS))
 		return PATH_OWN;
 
 	if (has_lock_node(path, len))
@@ -342,7 +343,7 @@ path_fault_detail(PathFault fault)
 		case PATH_TOO_LONG:
 			return "A path can have at most 1023 bytes in UTF-8.";
 		case PATH_OWN:
-			return "The path \"/zklock-waits\" and all paths below it are reserved for zklock.";
+			return "The paths \"/zklock-waits\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.";
 		case PATH_RESERVED:
 			return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
 		case PATH_LOCK_NODE:

@@ -390,6 +390,9 @@ election_add(const ElectionItem *item)
 		strcpy(election->path, item->path);
 		LWLockRelease(zklock_election_lock);
 		memset(&election->candidacy, 0, sizeof(election->candidacy));
+
+		/* What was asked of the slot's election before is not asked of this one. */
+		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
 		advance_version();
 		return i;
 	}

@@ -73,6 +73,25 @@ is_duplicate(const char *list, const PathListItem *item)
 	return false;
 }
 
+/* Is a list's item for a path below one whose candidates bear no other child? */
+static bool
+is_below_support(const char *list, const PathListItem *item)
+{
+	PathListReader reader;
+	PathListItem   other;
+	ElectionFamily family;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other))
+	{
+		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
+			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
+			memcmp(item->path, other.path, other.path_len) == 0)
+			return true;
+	}
+	return false;
+}
+
 /* The rule that an item breaks, or NULL */
 static const char *
 item_fault(const char *list, const PathListItem *item)
@@ -87,6 +106,8 @@ item_fault(const char *list, const PathListItem *item)
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
 	if (is_duplicate(list, item))
 		return "Another item is for the same path.";
+	if (is_below_support(list, item))
+		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
 	return NULL;
 }
 

@@ -15,6 +15,7 @@
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
+#include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "miscadmin.h"
@@ -159,6 +160,7 @@ ask_claim(const char *path, ClaimRecord *record)
 	uint64		  id;
 	ErrandOutcome outcome;
 
+	request_refuse_election(path);
 	if (!pg_strong_random(&id, sizeof(id)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
 	record->nids = 1;

@@ -122,6 +122,28 @@ reply_to(ElementWork *work)
 	return work_request(work);
 }
 
+/* What failed is tried again in a while.  Others of the queue need not wait for that. */
+static void
+try_later(ElementWork *work)
+{
+	worker_element_retry(work, ELEMENT_RETRY_MS);
+	worker_element_mark_all(work->queue);
+}
+
+/*
+ * Does a reply leave open what has been done?  A server that broke down may have
+ * done it all the same, so it is looked, in a while.
+ */
+static bool
+leaves_open(ElementWork *work, const ZkReply *reply)
+{
+	bool broke_down = reply->outcome == ZK_REFUSED && zk_error_is_breakdown(reply->code);
+
+	if (broke_down)
+		try_later(work);
+	return broke_down || reply->outcome == ZK_UNKNOWN;
+}
+
 /* A refusal ends the request, unless somebody else's fault makes it try again. */
 static void
 refused(ElementWork *work, const ZkReply *reply)
@@ -184,7 +206,7 @@ on_claimed(void *arg, const ZkReply *reply)
 	ElementWork	   *work = arg;
 	ElementRequest *request = reply_to(work);
 
-	if (reply->outcome == ZK_UNKNOWN)
+	if (leaves_open(work, reply))
 		return;
 	request->claim = reply->outcome == ZK_OK ? TRACE_THERE : TRACE_NONE;
 	if (reply->outcome == ZK_OK)
@@ -303,7 +325,7 @@ on_removed(void *arg, const ZkReply *reply)
 		(void) element_step(request, ELEMENT_SENT, ELEMENT_WAITING);
 		worker_element_queue_drop(work, CANDIDATE_FREE);
 	}
-	if (reply->outcome == ZK_UNKNOWN)
+	if (leaves_open(work, reply))
 		return;
 	request->receipt = reply->outcome == ZK_OK ? TRACE_THERE : TRACE_NONE;
 	if (reply->outcome == ZK_OK)
@@ -420,7 +442,7 @@ on_finished(void *arg, const ZkReply *reply)
 	else if (reply->outcome != ZK_UNKNOWN && reply->outcome != ZK_NO_NODE)
 	{
 		request->claim = TRACE_THERE;
-		worker_element_retry(work, ELEMENT_RETRY_MS);
+		try_later(work);
 		if (work->attempts++ == 0)
 			ereport(LOG, (errmsg("could not remove element \"%s\" of ZooKeeper queue \"%s\", which a committed transaction has taken: %s",
 								 request->name, request->path, zk_error_name(reply->code)),
@@ -455,7 +477,7 @@ on_returned(void *arg, const ZkReply *reply)
 		worker_element_queue_drop(work, CANDIDATE_FREE);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
-		worker_element_retry(work, ELEMENT_RETRY_MS);
+		try_later(work);
 }
 
 /* Gives the element back. */
@@ -478,7 +500,7 @@ on_torn(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 		request->receipt = TRACE_NONE;
 	else if (reply->outcome != ZK_UNKNOWN)
-		worker_element_retry(work, ELEMENT_RETRY_MS);
+		try_later(work);
 }
 
 /* Deletes the receipt, of which note has been taken. */
@@ -520,7 +542,7 @@ on_appended(void *arg, const ZkReply *reply)
 	offered_bytes -= work->sent_bytes;
 	work->sent_bytes = 0;
 	go_on_with_offers();
-	if (reply->outcome == ZK_UNKNOWN)
+	if (leaves_open(work, reply))
 		return;
 	request->receipt = reply->outcome == ZK_OK ? TRACE_THERE : TRACE_NONE;
 	if (reply->outcome == ZK_OK)
@@ -653,7 +675,7 @@ on_claim_read(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 	{
-		worker_element_retry(work, ELEMENT_RETRY_MS);
+		try_later(work);
 		return;
 	}
 	name = attempt_name(request);
@@ -774,7 +796,7 @@ on_receipt_looked(void *arg, const ZkReply *reply)
 		(void) element_answer(request, ELEMENT_OUTCOME_OK, 0);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
-		worker_element_retry(work, ELEMENT_RETRY_MS);
+		try_later(work);
 }
 
 /* Was it done for which we have no reply? */

@@ -501,7 +501,18 @@ worker_element_queue_leave(ElementWork *work)
 	forget_if_idle(queue);
 }
 
-/* Chooses an element for a request that has none. */
+/* Is an element of ours just being given back, or settled, for a session that does not wait for that? */
+static bool
+is_coming_back(const QueueElement *element)
+{
+	return !element->gone && element->work && element->work->retry_at == 0 &&
+		   element_state(work_request(element->work)) == ELEMENT_GIVEN_UP;
+}
+
+/*
+ * Chooses an element for a request that has none.  One that is coming back is
+ * waited for, in its place: who rolls back and asks again gets the same one.
+ */
 Candidate
 worker_element_queue_pick(ElementWork *work)
 {
@@ -520,6 +531,8 @@ worker_element_queue_pick(ElementWork *work)
 	{
 		QueueElement *element = &queue->elements[i];
 
+		if (is_coming_back(element))
+			return CANDIDATE_LATER;
 		if (!is_free(element))
 			continue;
 		element->work = work;

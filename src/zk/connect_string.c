@@ -195,7 +195,10 @@ connect_string_resolve(const ConnectString *servers, ConnectResolver resolver, c
 	/* In one order, so that a comparison shows whether they have changed. */
 	qsort(addresses, naddresses, ADDRESS_SIZE, compare_addresses);
 	if (naddresses % 2 == 0)
-		strcpy(addresses[naddresses++], addresses[0]);
+	{
+		memcpy(addresses[naddresses], addresses[0], ADDRESS_SIZE);
+		naddresses++;
+	}
 
 	for (int i = 0; i < naddresses; i++)
 	{

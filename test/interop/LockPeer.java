@@ -2,6 +2,7 @@
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -191,8 +192,14 @@ public final class LockPeer {
   private Object connect(String hosts, int sessionTimeout) throws Exception {
     close();
     client =
-        CuratorFrameworkFactory.newClient(
-            hosts, sessionTimeout, 15000, new ExponentialBackoffRetry(50, 20, 1000));
+        CuratorFrameworkFactory.builder()
+            .connectString(hosts)
+            .sessionTimeoutMs(sessionTimeout)
+            .connectionTimeoutMs(15000)
+            .retryPolicy(new ExponentialBackoffRetry(50, 20, 1000))
+            // Curator 5.7 no longer puts that into its nodes by itself.
+            .defaultData(InetAddress.getLocalHost().getHostAddress().getBytes(StandardCharsets.UTF_8))
+            .build();
     client.start();
     if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {
       throw new IllegalStateException("cannot connect to " + hosts);

@@ -184,9 +184,11 @@ subtest 'what ZooKeeper does not let us read is not shown' => sub {
 	my @secret = (acl => [ [ 'digest', 'me:secret', 'cdrwa' ] ], data => 'mine');
 	$shell->create($path, makepath => 1);
 	my @nodes = map { $shell->create("$path/_c_x-lock-", ephemeral => 1, sequence => 1, $_ == 2 ? @secret : (data => 'ours')) } 1 .. 3;
+	# ZooKeeper 3.9.3 does not even tell those who may not read a node whose it is.
+	my $told = eval { $shell->exists($nodes[1]); 't' } || 'f';
 	is_deeply(
 		rows($path, '"position", granted, owner, owner_session IS NOT NULL, created IS NOT NULL'),
-		[ [ 1, 't', 'ours', 't', 't' ], [ 2, 'f', undef, 't', 't' ], [ 3, 'f', 'ours', 't', 't' ] ],
+		[ [ 1, 't', 'ours', 't', 't' ], [ 2, 'f', undef, $told, $told ], [ 3, 'f', 'ours', 't', 't' ] ],
 		'the data of one node');
 	$shell->delete($_) foreach @nodes;
 	$shell->create('/c/closed', @secret);

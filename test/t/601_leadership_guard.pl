@@ -106,23 +106,35 @@ subtest 'the guard can be laxer or stricter' => sub {
 	$s->query('RESET zklock.commit_guard');
 };
 
+# A loss interrupts the statement that runs then.
+sub run_on
+{
+	my ($session, $sql, $wait_event) = @_;
+	$session->query_start($sql);
+	$a->wait_value("SELECT wait_event FROM pg_stat_activity WHERE pid = @{[ $session->pid ]}", $wait_event);
+	return;
+}
+
 subtest 'on_lock_loss interrupts the session' => sub {
 	$s->query("SET zklock.on_lock_loss = 'cancel'");
 	begin_work($s);
-	$s->query_start('SELECT pg_sleep(60)');
+	run_on($s, 'SELECT pg_sleep(60)', 'PgSleep');
 	delete_node();
 	my $result = $s->result;
 	is($result->{sqlstate}, '40001', 'its statement is cancelled');
 	like($result->{message}, qr{canceling statement because leadership at ZooKeeper path "/e/leader" was lost}, 'which says why');
 	$s->query('ROLLBACK');
-	$s->query_start('SELECT pg_sleep(0.2)');
+	$other->query('SELECT pg_advisory_lock(1)');
+	run_on($s, 'SELECT pg_advisory_lock(1)', 'advisory');
 	delete_node();
+	$other->query('SELECT pg_advisory_unlock(1)');
 	is($s->result->{ok}, 1, 'a transaction that has not asked is left alone');
+	$s->query('SELECT pg_advisory_unlock(1)');
 
 	my $t = $a->session;
 	$t->query("SET zklock.on_lock_loss = 'terminate'");
 	begin_work($t);
-	$t->query_start('SELECT pg_sleep(60)');
+	run_on($t, 'SELECT pg_sleep(60)', 'PgSleep');
 	delete_node();
 	$result = $t->result;
 	is($result->{severity}, 'FATAL', 'with terminate, so is its connection');
@@ -138,7 +150,7 @@ subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	wait_until { $a->value("SELECT zk_is_leader('$path')") eq 'f' } 'the lease to lapse';
 	is($a->value('SELECT state, is_leader FROM zk_elections'), 'suspended|f', 'it is suspended');
 	$s->query_start('COMMIT');
-	$other->query("SELECT 1");
+	$a->wait_event($s, 'guard');
 	ok($s->busy, 'the commit waits for proof');
 	my $mark = $a->log_mark;
 	thaw($worker);

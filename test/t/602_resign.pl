@@ -120,5 +120,19 @@ subtest 'who resigns amidst a transaction that was told it leads cannot commit' 
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;
+
+subtest 'what was asked at an election is not done at the next one, which takes its place' => sub {
+	all_in_state($_, '') foreach $a, $b;
+	my $mark = $a->log_mark;
+	my @next = map { "/e/next$_" } 1 .. 3;
+	$a->set_conf('zklock.elections' => join ', ', @next);
+	$a->wait_value(q{SELECT count(*) FROM zk_elections WHERE state = 'elected'}, 3);
+	# A resignation would have been taken up before this server resigned at the last of them.
+	$sa->query("SELECT zk_resign('$next[2]')");
+	my $log = $a->log_since($mark);
+	is(scalar(() = $log =~ /has laid leadership down/g), 1, 'nobody resigns who was not asked to');
+	$a->set_conf('zklock.elections' => '');
+};
+
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { $_->[0] } @kinds);
 done_testing;

@@ -27,6 +27,7 @@ subtest 'a wrong setting is refused, and says why' => sub {
 		'/e=foo'               => qr/must be curator_latch, zookeeper or lock/,
 		'/e, /e=zookeeper'     => qr/Another item is for the same path/,
 		'/e,'                  => qr/is not valid/,
+		'/e/x, /e=zookeeper'   => qr/Item "\/e\/x" is not valid\. It lies below an election with names of "zookeeper"/,
 		join(', ', map { "/e/$_" } 1 .. 65) => qr/can stand at 64 elections/);
 	foreach my $setting (sort keys %wrong)
 	{
@@ -64,7 +65,8 @@ subtest 'arguments are checked' => sub {
 
 subtest 'a path is an election or a lock' => sub {
 	foreach my $call (q{zk_lock('/e/leader')}, q{zk_try_lock('/e/leader')}, q{zk_lock_shared('/e/leader')},
-		q{zk_lock('/e/leader/below')}, q{zk_semaphore_acquire('/e/leader', 1)}, q{zk_lock_tree('/e/leader/a', '/e')})
+		q{zk_lock('/e/leader/below')}, q{zk_semaphore_acquire('/e/leader', 1)}, q{zk_lock_tree('/e/leader/a', '/e')},
+		q{zk_claim('/e/leader', now())}, q{zk_claim('/e/leader/below', now())}, q{zk_claim_reset('/e/leader/below')})
 	{
 		my $result = $s->try("SELECT $call");
 		is($result->{sqlstate}, '55006', "$call is refused");
@@ -72,6 +74,7 @@ subtest 'a path is an election or a lock' => sub {
 	}
 	is(scalar $zk->children('/e/leader'), 1, 'nothing has been created there');
 	is($s->query(q{SELECT zk_lock('/e/leader2') AND zk_unlock('/e/leader2')}), 't', 'other paths can be locked');
+	is($s->query(q{SELECT zk_claim('/e/leader3', now())}), 't', 'and have claims');
 
 	my $mark = $a->log_mark;
 	$s->query(q{SELECT zk_lock('/e/locked')});

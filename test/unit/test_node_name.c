@@ -128,6 +128,8 @@ static const PathCase path_cases[] = {
 	{LITERAL("/zklock-waits"), PATH_OWN, "/zklock-waits"},
 	{LITERAL("/zklock-waits/a"), PATH_OWN, "below /zklock-waits"},
 	{LITERAL("/zklock-waits2"), PATH_OK, "a path that begins like /zklock-waits"},
+	{LITERAL("/zklock-receipts"), PATH_OWN, "/zklock-receipts"},
+	{LITERAL("/zklock-receipts/a"), PATH_OWN, "below /zklock-receipts"},
 	{LITERAL("/zookeeper/quota/a/b"), PATH_RESERVED, "below /zookeeper/quota"},
 	{LITERAL("/zookeeper/"), PATH_TRAILING_SLASH, "trailing slash wins over reserved"},
 	{LITERAL("/zookeeper/.."), PATH_DOT_COMPONENT, "dots win over reserved"},

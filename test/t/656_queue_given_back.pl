@@ -1,0 +1,157 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Queues, at the moments in between: an element that is just being given back is not missing; one
+# that is lost before its session has seen it; a worker that stands still; and a server that
+# breaks down over a request, which it has done or not.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(freeze thaw wait_until);
+use Zklock::ZooKeeper;
+
+use constant QUEUE    => '/b/queue';
+use constant RECEIPTS => '/zklock-receipts';
+
+my $zk     = Zklock::ZooKeeper->standalone;
+my $proxy  = Zklock::Proxy->start($zk);
+my $shell  = $zk->shell;
+my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '40s'" ]);
+my $s      = $server->session(name => 's');
+
+my $take   = "SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')";
+my $remove = "SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')";
+
+sub offer { return map { $s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") } @_; }
+sub names { my @names = sort $zk->children(QUEUE); return @names; }
+
+# The reply to a claim's watch comes late, so that the claim is deleted no sooner.
+sub late { return $proxy->hold_reply(op => 'getData', path => '/claim$'); }
+
+subtest 'who rolls back and asks again gets the same element' => sub {
+	my ($one, $two) = offer(qw(one two));
+	my $t = $server->session(name => 't');
+	my @asks = (
+		[ 'the session itself', $s, $take, $one ],
+		[ 'another one', $t, $take, $one ],
+		[ 'one that removes it', $t, $remove, 'one' ]);
+	foreach my $case (@asks)
+	{
+		my ($who, $session, $sql, $expected) = @$case;
+		my $late = late();
+		$s->query('BEGIN');
+		is($s->query($take), $one, 'taken');
+		$s->query('ROLLBACK');
+		$proxy->fired($late);
+		$session->query('BEGIN') if $sql eq $take;
+		$session->query_start($sql);
+		$server->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = @{[ $session->pid ]} AND wait_event IN ('Extension', 'ZkElement')", 1);
+		$proxy->heal;
+		is($session->finish, $expected, "$who gets the first");
+		$session->query('ROLLBACK') if $sql eq $take;
+	}
+	is($s->query($remove), 'two', 'then comes the next');
+	$t->disconnect;
+};
+
+subtest 'so does one that rolls back to a savepoint, each time' => sub {
+	my ($one) = offer('one');
+	$s->query(qq{
+		CREATE FUNCTION take_twice() RETURNS text LANGUAGE plpgsql AS \$\$
+		BEGIN
+			BEGIN
+				PERFORM zk_xact_queue_take('@{[ QUEUE ]}', '0');
+				RAISE EXCEPTION 'give it back';
+			EXCEPTION WHEN raise_exception THEN
+			END;
+			RETURN element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0');
+		END \$\$});
+	my %got;
+	foreach my $i (1 .. 50)
+	{
+		$s->query('BEGIN');
+		$got{ $s->query('SELECT take_twice()') }++;
+		$s->query('ROLLBACK');
+	}
+	is_deeply(\%got, { $one => 50 }, 'it gets the element that it has given back');
+	is($s->query($remove), 'one', 'as does the next call');
+};
+
+subtest 'what cannot be given back keeps nobody waiting' => sub {
+	my ($one, $two) = offer(qw(one two));
+	$s->query('BEGIN');
+	is($s->query($take), $one, 'taken');
+	my $refused = $proxy->refuse(op => 'delete', code => -102, path => "^@{[ QUEUE ]}/$one/claim", times => 0);
+	$s->query('ROLLBACK');
+	$proxy->fired($refused);
+	is($s->query($remove), 'two', 'others go on with the next');
+	$proxy->clear;
+	wait_until { !$zk->children(QUEUE . "/$one") } 'it to be given back in the end';
+	is($s->query($remove), 'one', 'then it can be taken');
+};
+
+subtest 'an element that is lost before its session has seen it is lost' => sub {
+	my $t = $server->session(name => 't');
+	my $segments = sub { open my $maps, '<', '/proc/' . $t->pid . '/maps' or return 0; return scalar grep { m{/dev/shm/PostgreSQL} } <$maps>; };
+	my $sleeps = sub { open my $stat, '<', '/proc/' . $t->pid . '/stat' or return 0; return <$stat> =~ /\) S /; };
+	$t->query('CREATE TABLE done (what text)');
+	$t->query('BEGIN');
+	$t->query_start("SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}')");
+	wait_until { $zk->watch_count == 1 } 'it to wait';
+	my $before = $segments->();
+	freeze($t->pid);
+	my ($name) = offer('lost');
+	wait_until { $zk->children(QUEUE . "/$name") } 'the element to be claimed';
+	$server->settle;
+	# Now the session makes room for the data, but the worker does not deliver them yet.
+	freeze($server->worker_pid);
+	thaw($t->pid);
+	wait_until { $segments->() > $before && $sleeps->() } 'room for the data';
+	freeze($t->pid);
+	thaw($server->worker_pid);
+	$server->settle;
+	my $mark = $server->log_mark;
+	$shell->delete(QUEUE . "/$name/claim");
+	$server->assert_log($mark, qr/has lost element "$name" of ZooKeeper queue/, 'it was delivered, and is lost');
+	thaw($t->pid);
+	my $result = $t->result;
+	is($result->{sqlstate}, '40001', 'which the session is told');
+	like($result->{message} || '', qr/element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was lost/, 'and which one');
+	$t->query('ROLLBACK');
+	is($s->query($remove), 'lost', 'somebody else takes it');
+	$t->disconnect;
+};
+
+subtest 'a timeout counts while the worker stands still' => sub {
+	freeze($server->worker_pid);
+	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '100ms')"), '', 'nothing in that time');
+	isnt($server->value('SELECT lease_remaining FROM zk_session'), '00:00:00', 'although the lease still holds');
+	thaw($server->worker_pid);
+	$server->settle;
+};
+
+subtest 'a server that breaks down over a request may have done it' => sub {
+	my %requests = (
+		'a removal' => [ { op => 'multi', path => '^' . RECEIPTS }, $remove, 'one' ],
+		'an offer'  => [ { op => 'multi', path => '^' . QUEUE . '/qn-$' }, "SELECT zk_queue_offer('@{[ QUEUE ]}', 'new') IS NOT NULL", 't' ],
+		'a claim'   => [ { op => 'create2', path => '/claim$' }, "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')", 'one' ]);
+	foreach my $case (map { [ $_, 'refuse' ], [ $_, 'deny' ] } sort keys %requests)
+	{
+		my ($name, $kind) = @$case;
+		my ($request, $sql, $expected) = @{ $requests{$name} };
+		offer('one');
+		my $fault = $proxy->$kind(%$request, code => -1);
+		is($s->query($sql), $expected, "$name that was " . ($kind eq 'deny' ? 'done' : 'not done') . ' is made');
+		$proxy->fired($fault);
+		wait_until { names() == ($name eq 'an offer' ? 2 : 0) } 'no element too many, and none lost';
+		$s->query($remove) for names();
+		wait_until { !$zk->children(RECEIPTS) } 'no receipt';
+	}
+};
+
+$s->disconnect;
+$server->assert_clean($zk, QUEUE, RECEIPTS);
+done_testing;
