@@ -17,7 +17,7 @@ use Zklock::ZooKeeper;
 my $zk  = Zklock::ZooKeeper->standalone;
 my $a   = Zklock::Server->new('a', zookeeper => $zk);
 my $b   = Zklock::Server->new('b', zookeeper => $zk);
-my $previous = $ENV{ZKLOCK_PREVIOUS_STAGE};
+my $previous = $ENV{ZKLOCK_FAULTS} ? undef : $ENV{ZKLOCK_PREVIOUS_STAGE};   # which has no faults
 my $old = $previous ? Zklock::Server->new('old', zookeeper => $zk, stage => $previous) : undef;
 my ($n, $path, $token) = (0);
 my @paths;
