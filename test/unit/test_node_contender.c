@@ -206,7 +206,7 @@ described(const char *data, int64_t session, const char *expected, const char *n
 	char text[NODE_OWNER_TEXT];
 
 	node_contender_describe(text, data, strlen(data), session);
-	ok(strcmp(text, expected) == 0, name);
+	ok(strcmp(text, expected) == 0, "%s", name);
 }
 
 static void
