@@ -96,9 +96,8 @@ sub kazoo
 	}
 	$kazoo_path = $paths[ rand @paths ];
 	$model->ask('kazoo', $kazoo_path, 'exclusive');
-	my $before = $zk->children($kazoo_path);
 	$kazoo_id = $zk->shell->lock_start('kazoo', $kazoo_path);
-	wait_until { $zk->children($kazoo_path) > $before } 'kazoo to queue';
+	wait_until { grep { /__lock__\d+$/ } $zk->children($kazoo_path) } 'kazoo to queue';
 	return;
 }
 
