@@ -173,8 +173,7 @@ is_told(const Search *search, const ReadNode *node)
 {
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (compare_nodes(&search->waits[i].wait->node, node) == 0 &&
-			is_so(search, node, search->waits[i].record->owner))
+		if (search->waits[i].is_so && compare_nodes(&search->waits[i].wait->node, node) == 0)
 			return true;
 	}
 	return false;
@@ -247,8 +246,7 @@ add_lock_edges(Search *search, int vertex)
 		const SearchHeld *held = &search->held[i];
 		const SearchWait *keeping = &search->waits[held->wait];
 
-		if (is_so(search, held->node, keeping->record->owner) &&
-			is_in_the_way(search, waiting, keeping, held->node))
+		if (held->is_so && is_in_the_way(search, waiting, keeping, held->node))
 			add_edge(search, vertex, held->wait);
 	}
 
@@ -258,9 +256,8 @@ add_lock_edges(Search *search, int vertex)
 		const SearchWait *older = &search->waits[i];
 
 		if (older->record->owner != waiting->record->owner && older->wait->permits == 0 &&
-			strcmp(older->wait->node.path, path) == 0 &&
-			worker_search_is_older(older->wait->node.name, waiting->wait->node.name) &&
-			is_so(search, &older->wait->node, older->record->owner))
+			strcmp(older->wait->node.path, path) == 0 && older->is_so &&
+			worker_search_is_older(older->wait->node.name, waiting->wait->node.name))
 			add_edge(search, vertex, i);
 	}
 }
@@ -277,8 +274,7 @@ add_node(Search *search, const ReadNode *node)
 
 		if (strcmp(held->node->path, node->path) != 0)
 			break;
-		if (compare_nodes(held->node, node) == 0 &&
-			is_so(search, node, search->waits[held->wait].record->owner))
+		if (held->is_so && compare_nodes(held->node, node) == 0)
 			add_edge(search, vertex, held->wait);
 	}
 	return vertex;
@@ -346,10 +342,29 @@ add_permit_edges(Search *search, int vertex)
 		Max(older - permits + 1, search->has_facts || older == 0 ? 0 : 1);
 }
 
+/* Notes what of the records is so.  Once, as there may be many facts. */
+static void
+compare_with_facts(Search *search)
+{
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		SearchWait *waiting = &search->waits[i];
+
+		waiting->is_so = is_so(search, &waiting->wait->node, waiting->record->owner);
+	}
+	for (int i = 0; i < search->nheld; i++)
+	{
+		SearchHeld *held = &search->held[i];
+
+		held->is_so = is_so(search, held->node, search->waits[held->wait].record->owner);
+	}
+}
+
 /* Makes the graph, by the facts if there are any, and finds out who is stuck. */
 static void
 solve(Search *search)
 {
+	compare_with_facts(search);
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
 	for (int i = 0; i < search->nwaits; i++)
@@ -358,7 +373,7 @@ solve(Search *search)
 	{
 		const SearchWait *waiting = &search->waits[i];
 
-		if (!is_so(search, &waiting->wait->node, waiting->record->owner))
+		if (!waiting->is_so)
 			continue;
 		if (waiting->wait->permits > 0)
 			add_permit_edges(search, i);
@@ -461,21 +476,50 @@ worker_search_suspects(Search *search, const ReadRecord *const *records, int n, 
 	return any;
 }
 
-/* Which of two waits is younger? */
-static int
-compare_age(const Search *search, int a, int b)
+/* How old a wait is */
+typedef struct Age
 {
-	const SearchWait *one = &search->waits[a];
-	const SearchWait *other = &search->waits[b];
-	const NodeFact	 *one_fact = node_fact(search, &one->wait->node, one->record->owner);
-	const NodeFact	 *other_fact = node_fact(search, &other->wait->node, other->record->owner);
-	int64			  one_czxid = one_fact ? one_fact->czxid : 0;
-	int64			  other_czxid = other_fact ? other_fact->czxid : 0;
+	int	  wait;
+	int64 czxid;
+	int	  pid;
+} Age;
 
-	if (one_czxid != other_czxid)
-		return one_czxid < other_czxid ? -1 : 1;
-	return one->wait->steps[one->wait->nsteps - 1].pid -
-		   other->wait->steps[other->wait->nsteps - 1].pid;
+/* The older first */
+static int
+compare_ages(const void *a, const void *b)
+{
+	const Age *one = a;
+	const Age *other = b;
+
+	if (one->czxid != other->czxid)
+		return one->czxid < other->czxid ? -1 : 1;
+	return one->pid - other->pid;
+}
+
+/* Gives the waits that are stuck their order. */
+static void
+set_order(Search *search)
+{
+	Age *ages = palloc(Max(search->nwaits, 1) * sizeof(Age));
+	int	 n = 0;
+
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		const SearchWait *waiting = &search->waits[i];
+		const NodeFact *fact = node_fact(search, &waiting->wait->node, waiting->record->owner);
+
+		search->graph.vertices[i].order = 1;
+		if (search->graph.vertices[i].stuck)
+			ages[n++] = (Age){.wait = i,
+							  .czxid = fact ? fact->czxid : 0,
+							  .pid = waiting->wait->steps[waiting->wait->nsteps - 1].pid};
+	}
+	qsort(ages, n, sizeof(Age), compare_ages);
+	for (int i = 1; i < n; i++)
+		search->graph.vertices[ages[i].wait].order =
+			compare_ages(&ages[i - 1], &ages[i]) == 0
+				? search->graph.vertices[ages[i - 1].wait].order
+				: (uint64) i + 1;
 }
 
 /* The second look, when the facts are there. */
@@ -484,15 +528,7 @@ worker_search_verify(Search *search)
 {
 	search->has_facts = true;
 	solve(search);
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		search->graph.vertices[i].order = 1;
-		for (int k = 0; search->graph.vertices[i].stuck && k < search->nwaits; k++)
-		{
-			if (search->graph.vertices[k].stuck && compare_age(search, k, i) < 0)
-				search->graph.vertices[i].order++;
-		}
-	}
+	set_order(search);
 }
 
 /*

@@ -32,12 +32,14 @@ typedef struct SearchWait
 {
 	const ReadRecord *record;
 	const ReadWait	 *wait;
+	bool			  is_so; /* its node is that session's, as far as is known */
 } SearchWait;
 
 typedef struct SearchHeld
 {
 	const ReadNode *node;
-	int				wait; /* vertex of a wait that keeps it */
+	int				wait;  /* vertex of a wait that keeps it */
+	bool			is_so; /* as above */
 } SearchHeld;
 
 typedef struct Search
