@@ -16,7 +16,8 @@
  *	claims		whoever waits while elements are claimed is to have one that is given
  *				back, of which the queue's children tell nothing.  So the claims
  *				of the first elements are watched, as far as CLAIM_WATCHES and
- *				CLAIM_BYTES go.  Of the others the next change of the queue tells.
+ *				CLAIM_BYTES go.  If there are more, they are looked at every
+ *				CLAIM_LOOK_MS.
  *
  * A path with the record of zk_claim() in its data is no queue.  How long the data
  * are is told by each listing, and each look before an offer; only if there are any
@@ -41,6 +42,7 @@
 
 #define SURVEY 64
 #define CLAIM_WATCHES 16
+#define CLAIM_LOOK_MS 1000
 
 /* Bytes of paths: of all requests, of one session's, and of watched claims */
 #define WORK_BYTES (100 * 1024)
@@ -405,25 +407,42 @@ on_claim_watched(void *arg, const ZkReply *reply)
 	worker_element_queue_call_ends(queue);
 }
 
-/* Watches the claims of the first elements that somebody else has. */
+/* Watches the claims of the first elements that somebody else has, and looks at others later. */
 static void
 watch_claims(ElementQueue *queue, int owner)
 {
-	int watched = 0;
+	int	 watched = 0;
+	bool all = true;
 
-	for (int i = queue->first; i < queue->n && watched < CLAIM_WATCHES; i++)
+	for (int i = queue->first; i < queue->n && all; i++)
 	{
 		QueueElement *element = &queue->elements[i];
 
 		if (element->gone || !element->claimed)
 			continue;
+		if (!element->watched && watched < CLAIM_WATCHES && claim_bytes + claim_size(queue) <= CLAIM_BYTES)
+		{
+			element->watched = true;
+			claim_bytes += claim_size(queue);
+			ask_about(queue, element, owner, on_claim_watched);
+		}
 		watched++;
-		if (element->watched || claim_bytes + claim_size(queue) > CLAIM_BYTES)
-			continue;
-		element->watched = true;
-		claim_bytes += claim_size(queue);
-		ask_about(queue, element, owner, on_claim_watched);
+		all = element->watched;
 	}
+	if (!all && queue->look_at == 0)
+		worker_element_look_later(queue, CLAIM_LOOK_MS);
+}
+
+/* The claims that are not watched may have ended meanwhile: looks at them, if it is time for that. */
+static void
+look_again(ElementQueue *queue)
+{
+	if (queue->look_at == 0 || zklock_now_ms() < queue->look_at)
+		return;
+	queue->look_at = 0;
+	queue->contended = true;
+	for (int i = queue->first; i < queue->n; i++)
+		queue->elements[i].claimed &= queue->elements[i].watched;
 }
 
 /* ------------------------------------------------------------------------
@@ -521,6 +540,7 @@ worker_element_queue_pick(ElementWork *work)
 
 	if (!worker_element_queue_read_data(queue, request->pid) || queue->surveying > 0)
 		return CANDIDATE_LATER;
+	look_again(queue);
 	if (queue->contended)
 		survey(queue, request->pid);
 	if (queue->surveying > 0)
