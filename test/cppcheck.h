@@ -9,6 +9,7 @@
 #define WARNING 19
 #define DEBUG1 14
 #define DEBUG2 13
+#define INT64_FORMAT "%ld"
 #define ereport(level, ...) \
 	do \
 	{ \

@@ -76,6 +76,16 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 	return false;
 }
 
+/* What runs a statement but for us. */
+static void
+process_utility(COMPAT_UTILITY_PARAMS)
+{
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
+	else
+		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
+}
+
 /*
  * Has ALTER ROLE and ALTER DATABASE treat the setting as one that only superusers
  * set, by saying so in the setting's own record while they run.
@@ -92,14 +102,12 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 static void
 utility_hook(COMPAT_UTILITY_PARAMS)
 {
-	ProcessUtility_hook_type run =
-		prev_ProcessUtility_hook ? prev_ProcessUtility_hook : standard_ProcessUtility;
 	struct config_generic *setting;
 	GucContext			   usual;
 
 	if (!IsA(pstmt->utilityStmt, AlterRoleSetStmt) && !IsA(pstmt->utilityStmt, AlterDatabaseSetStmt))
 	{
-		run(COMPAT_UTILITY_ARGS);
+		process_utility(COMPAT_UTILITY_ARGS);
 		return;
 	}
 	setting = compat_find_setting(GUARD_SETTING);
@@ -107,7 +115,7 @@ utility_hook(COMPAT_UTILITY_PARAMS)
 	setting->context = PGC_SUSET;
 	PG_TRY();
 	{
-		run(COMPAT_UTILITY_ARGS);
+		process_utility(COMPAT_UTILITY_ARGS);
 	}
 	PG_FINALLY();
 	{

@@ -34,7 +34,7 @@ trim(const char **text, size_t *len)
 static const char *
 path_fault(const char *path, size_t len)
 {
-	char ascii[ZKLOCK_MAX_PATH + 1];
+	char ascii[ZKLOCK_MAX_PATH + 1] = {0};
 
 	if (len > ZKLOCK_MAX_PATH)
 		return path_fault_detail(PATH_TOO_LONG);
