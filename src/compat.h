@@ -23,6 +23,7 @@
 #include "storage/latch.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "storage/procarray.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
@@ -186,14 +187,17 @@ compat_is_autovacuum(const PGPROC *proc)
 
 /*
  * Tells one wait for a lock from the next of the same process.  14: by when it
- * began; before, by the transaction, in which a process hardly waits twice for the
- * same lock.
+ * began, which the process tells, as GetBlockerStatusData() does not fill in
+ * LockInstanceData.waitStart; before, by the transaction, in which a process hardly
+ * waits twice for the same lock.
  */
 static inline uint64
-compat_lock_wait_identity(const LockInstanceData *waiting)
+compat_lock_wait_start(const LockInstanceData *waiting)
 {
 #if PG_VERSION_NUM >= 140000
-	return (uint64) waiting->waitStart;
+	PGPROC *proc = BackendPidGetProc(waiting->pid);
+
+	return proc ? pg_atomic_read_u64(&proc->waitStart) : 0;
 #else
 	return waiting->lxid;
 #endif

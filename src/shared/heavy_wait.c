@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "common/hashfn.h"
 #include "compat.h"
 #include "shared/heavy_wait.h"
 #include "storage/procarray.h"
@@ -51,6 +52,15 @@ is_in_the_way(const BlockedProcsData *data, const BlockedProcData *blocked,
 		   is_ahead(data, blocked, other->pid);
 }
 
+/* A number for a wait of a process for a lock. */
+static uint64
+identify(const LockInstanceData *waiting)
+{
+	/* The beginning is told a moment late: the lock tells two waits apart until then. */
+	return hash_bytes_extended((const unsigned char *) &waiting->locktag, sizeof(LOCKTAG),
+							   compat_lock_wait_start(waiting) + waiting->waitLockMode);
+}
+
 /* Takes in the wait of one process. */
 static void
 add_blocked(HeavyWait *wait, const BlockedProcsData *data, const BlockedProcData *blocked)
@@ -70,7 +80,7 @@ add_blocked(HeavyWait *wait, const BlockedProcsData *data, const BlockedProcData
 		wait->waits = true;
 		wait->tag = waiting->locktag;
 		wait->mode = waiting->waitLockMode;
-		wait->identity = compat_lock_wait_identity(waiting);
+		wait->identity = identify(waiting);
 	}
 	for (int i = 0; i < blocked->num_locks; i++)
 	{

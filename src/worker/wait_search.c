@@ -608,28 +608,39 @@ worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64
 	return any;
 }
 
-/* Is a wait kept by another one itself, not by a contender between the two? */
-static bool
-is_direct(const SearchWait *waiting, const SearchWait *next)
+/* By what a wait keeps another one */
+typedef enum Hindrance
+{
+	BY_WHAT_IT_HOLDS, /* its first process keeps a node in the way */
+	BY_ITS_PLACE,	  /* the node of its last process, which waits, is in the way */
+	BY_OTHERS		  /* a contender of which no record tells stands between the two */
+} Hindrance;
+
+static Hindrance
+hindrance(const SearchWait *waiting, const SearchWait *next)
 {
 	const ReadNode *node = &waiting->wait->node;
-	int				last = waiting->wait->nsteps - 1;
+	bool			same_server = waiting->record->owner == next->record->owner;
 
 	if (waiting->wait->permits > 0)
-		return true;
-	if (waiting->record->owner == next->record->owner &&
-		waiting->wait->steps[last].pid == next->wait->steps[0].pid)
-		return false;
-	if (strcmp(next->wait->node.path, node->path) == 0 &&
-		is_older_conflict(next->wait->node.name, node->name))
-		return true;
-	for (int i = 0; i < next->wait->nheld; i++)
+		return BY_WHAT_IT_HOLDS;
+	for (int i = 0; i < next->wait->nheld && !same_server; i++)
 	{
 		if (strcmp(next->wait->held[i].path, node->path) == 0 &&
 			is_older_conflict(next->wait->held[i].name, node->name))
-			return true;
+			return BY_WHAT_IT_HOLDS;
 	}
-	return false;
+	if (!same_server && strcmp(next->wait->node.path, node->path) == 0 &&
+		is_older_conflict(next->wait->node.name, node->name))
+		return BY_ITS_PLACE;
+	return BY_OTHERS;
+}
+
+/* Which of its processes keeps another wait from going on? */
+static int
+keeping_step(const SearchWait *waiting, const SearchWait *next)
+{
+	return hindrance(waiting, next) == BY_ITS_PLACE ? next->wait->nsteps - 1 : 0;
 }
 
 /* Tells the steps of a wait, as lines; the last of them is blocked by the next wait. */
@@ -640,11 +651,11 @@ describe_wait(const SearchWait *waiting, const SearchWait *next, int from, int t
 	{
 		bool			last = i == waiting->wait->nsteps - 1;
 		const ReadStep *step = &waiting->wait->steps[i];
-		const ReadStep *blocker = last ? &next->wait->steps[0] : step + 1;
+		const ReadStep *blocker = last ? &next->wait->steps[keeping_step(waiting, next)] : step + 1;
 
 		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
 						 text->len > 0 ? "\n" : "", step->pid, waiting->record->server, step->text,
-						 last && !is_direct(waiting, next) ? " behind another contender" : "",
+						 last && hindrance(waiting, next) == BY_OTHERS ? " behind another contender" : "",
 						 blocker->pid, last ? next->record->server : waiting->record->server);
 	}
 }
@@ -676,11 +687,14 @@ worker_search_victim(Search *search, StringInfo cycle)
 		for (int k = 0; k < n; k++)
 		{
 			const SearchWait *waiting = &search->waits[vertices[k]];
+			const SearchWait *previous = &search->waits[vertices[(k + n - 1) % n]];
+			int				  nsteps = waiting->wait->nsteps;
 
 			describe_wait(waiting, &search->waits[vertices[(k + 1) % n]],
-						  k == 0 ? waiting->wait->nsteps - 1 : 0, waiting->wait->nsteps, cycle);
+						  k == 0 ? nsteps - 1 : keeping_step(previous, waiting), nsteps, cycle);
 		}
-		describe_wait(&search->waits[i], &search->waits[i], 0,
+		describe_wait(&search->waits[i], &search->waits[i],
+					  keeping_step(&search->waits[vertices[n - 1]], &search->waits[i]),
 					  search->waits[i].wait->nsteps - 1, cycle);
 		return &search->waits[i];
 	}

@@ -13,6 +13,7 @@ use Zklock::ZooKeeper;
 
 use constant QUEUE => '/f/queue';
 
+plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 my $zk     = Zklock::ZooKeeper->standalone;
 my $server = Zklock::Server->new('a', zookeeper => $zk, faults => '', conf => [ "zklock.session_timeout = '20s'" ]);
 my $s      = $server->session(name => 's');

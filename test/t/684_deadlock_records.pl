@@ -128,7 +128,7 @@ subtest 'so it does with the ZooKeeper session, and is told again in the next' =
 subtest 'a path for records is none for locks' => sub {
 	foreach my $path ($root, "$root/x")
 	{
-		is($a1->try("SELECT zk_lock('$path')")->{detail}, "The path \"$root\" and all paths below it are reserved for zklock.", $path);
+		is($a1->try("SELECT zk_lock('$path')")->{detail}, "The paths \"$root\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.", $path);
 	}
 };
 
