@@ -171,7 +171,7 @@ is_in_other_use(const Path *path, const ZkReply *reply)
 		const char *child = reply->children[i];
 
 		if (!path->recipe->read(child, &(RecipePeer){0}) &&
-			(element_name_read(child, &number) || election_is_candidate(child)))
+			(element_name_read(child, &number) || recipe_shows_election(child)))
 			return true;
 	}
 	return false;

@@ -253,7 +253,7 @@ is_election(const ZkReply *reply)
 {
 	for (int i = 0; i < reply->nchildren; i++)
 	{
-		if (election_is_candidate(reply->children[i]))
+		if (recipe_shows_election(reply->children[i]))
 			return true;
 	}
 	return false;

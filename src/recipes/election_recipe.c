@@ -140,7 +140,7 @@ election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
  * names of locks are those of locks.
  */
 bool
-election_is_candidate(const char *child)
+recipe_shows_election(const char *child)
 {
 	RecipePeer peer;
 

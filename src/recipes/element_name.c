@@ -65,7 +65,7 @@ element_name_other_use(const char *child)
 	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
 		strcmp(child, &PERMIT_TURNS[1]) == 0)
 		return ELEMENT_USE_LOCK;
-	return election_is_candidate(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
+	return recipe_shows_election(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
 }
 
 /* Orders two of ElementName for qsort() and bsearch(). */

@@ -82,9 +82,9 @@ test_names_that_show_an_election(void)
 									 ""};
 
 	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
-		ok(election_is_candidate(yes[i]), yes[i]);
+		ok(recipe_shows_election(yes[i]), yes[i]);
 	for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
-		ok(!election_is_candidate(no[i]), no[i]);
+		ok(!recipe_shows_election(no[i]), no[i]);
 }
 
 /* What we write is what the peers write, and is read again. */
