@@ -166,7 +166,8 @@ CREATE FUNCTION zk_contenders(
 	OUT owner text,
 	OUT owner_session text,
 	OUT created timestamptz,
-	OUT heeds_us boolean)
+	OUT heeds_us boolean,
+	OUT kept boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;

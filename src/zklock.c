@@ -169,6 +169,11 @@ define_settings(void)
 							 "Sets whether this server stands at elections while it is a standby.",
 							 NULL, &zklock_elections_on_standby, false, PGC_SIGHUP, 0, NULL,
 							 NULL, NULL);
+	DefineCustomIntVariable("zklock.keep_idle",
+							"Sets for how long a released lock is kept ready for the same session.",
+							"It is let go as soon as anybody else wants it. 0 means not at all.",
+							&zklock_keep_idle, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL,
+							NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",
 							"Sets the time for which a lock or permit can be held, from its grant on.",
 							"One that is held for longer counts as lost, and others get it. 0 means no limit.",

@@ -9,6 +9,7 @@
 
 #include "shared/share.h"
 
-extern int claim_entry(int share, ShareReserve reserve);
+extern int	claim_entry(int share, ShareReserve reserve);
+extern bool claim_give_up_kept(void);
 
 #endif /* ZKLOCK_CLAIM_H */

@@ -109,7 +109,7 @@ display_loss(int index)
 			return _("The lock's node was deleted by someone else.");
 		case LOSS_OVERRUN:
 			return psprintf(_("It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."),
-							entry->request.max_hold_ms);
+							entry->status.max_hold_ms);
 		case LOSS_UNPROVED:
 			break;
 	}

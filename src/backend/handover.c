@@ -55,6 +55,27 @@ handover_downgrade(int entry, HandoverList *awaited)
 		awaited->handovers[awaited->n++] = (Handover){entry, generation};
 }
 
+/*
+ * Keeps an entry ready for the session until that time, by zklock_now_us(), if
+ * nobody else wants it.  Cannot fail, does not wait.
+ *
+ *	kept	is set to what is kept
+ *
+ * Returns false if the entry is to be given up instead.
+ */
+bool
+handover_keep(int entry, int64 until_us, KeptEntry *kept, HandoverList *awaited)
+{
+	uint32 generation;
+
+	if (!entry_keep(entry, until_us, awaited ? ENTRY_NOTICE : ENTRY_NO_NOTICE, &generation))
+		return false;
+	*kept = (KeptEntry){entry, generation};
+	if (awaited)
+		awaited->handovers[awaited->n++] = (Handover){entry, generation};
+	return true;
+}
+
 static void
 handover_wait(const Handover *handover)
 {

@@ -13,6 +13,7 @@
 
 #include "backend/lock_view.h"
 #include "fault.h"
+#include "shared/clock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -56,10 +57,12 @@ copy_status(ContenderEntry *entry, EntryView *copy)
 	copy->run_id = status.run_id;
 	copy->token = status.token;
 	copy->granted_at = status.granted_at;
-	copy->expires_at =
-		status.expires_us == 0
-			? 0
-			: TimestampTzPlusMilliseconds(status.granted_at, entry->request.max_hold_ms);
+	copy->expires_at = 0;
+	if (status.state == CONTENDER_KEPT)
+		copy->expires_at = GetCurrentTimestamp() + (status.kept_until_us - zklock_now_us());
+	else if (status.expires_us != 0)
+		copy->expires_at = TimestampTzPlusMilliseconds(status.granted_at, status.max_hold_ms);
+	copy->scope = status.scope;
 	return status.state != CONTENDER_FREE;
 }
 
@@ -70,7 +73,6 @@ copy_request(const EntryRequest *request, EntryView *copy)
 	copy->database = request->database;
 	copy->role = request->role;
 	copy->kind = request->kind;
-	copy->scope = request->scope;
 	copy->requested_at = request->requested_at;
 	memcpy(copy->path, request->path, sizeof(copy->path));
 }

@@ -72,7 +72,6 @@ request_contender(const ContenderRequest *request)
 	filled->database = MyDatabaseId;
 	filled->role = GetSessionUserId();
 	filled->kind = request->kind;
-	filled->scope = request->scope;
 	filled->recipe = request->kind == CONTENDER_PERMIT ? RECIPE_PERMIT : RECIPE_LOCK;
 	filled->terms.mode = request->mode;
 	filled->terms.dialect = dialect;
@@ -83,13 +82,15 @@ request_contender(const ContenderRequest *request)
 	filled->nowait = request->nowait;
 	filled->eager = request->eager;
 	filled->replaces = ENTRY_NONE;
-	filled->max_hold_ms = zklock_max_hold_time;
+	filled->keep = lock && zklock_keep_idle > 0 && node_data_form(dialect) == NODE_DATA_JSON;
 	filled->requested_at = request->since;
 	strlcpy(filled->path, request->path, sizeof(filled->path));
 	strlcpy(entry->data, data, sizeof(entry->data));
 
 	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
 	entry->status.mode = request->mode;
+	entry->status.scope = request->scope;
+	entry->status.max_hold_ms = zklock_max_hold_time;
 	entry->status.on_loss =
 		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	entry_ask(index);

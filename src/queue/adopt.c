@@ -44,12 +44,14 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 
 /*
  * Takes an entry over from an earlier worker.  That its run was granted is told
- * by any entry with a token, be it that of a holder that is leaving.
+ * by any entry with a token, be it that of a holder that is leaving.  Nobody has
+ * seen to what was kept: it is given up.
  */
 static void
 contender_adopt(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
+	bool			was_kept = entry_recall(entry_index(c));
 	ContenderState	state = contender_state(c);
 	RecipeRequest	request = contender_request(c);
 	Path		   *path;
@@ -78,6 +80,7 @@ contender_adopt(Contender *c)
 	if (entry->status.token != 0 && run->state == RUN_CREATED)
 		run_granted(run);
 	c->run = run;
+	contender_note_grants(c);
 	if (state == CONTENDER_FAILED)
 	{
 		run->record = c;
@@ -88,7 +91,7 @@ contender_adopt(Contender *c)
 		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
 		dlist_push_tail(&run->queue, &c->link);
 	}
-	if (state == CONTENDER_RELEASING || contender_is_downgrading(c))
+	if (was_kept || state == CONTENDER_RELEASING || contender_is_downgrading(c))
 		entry_mark_dirty(entry_index(c));
 }
 

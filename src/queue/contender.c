@@ -127,6 +127,28 @@ contender_forget(Contender *c)
 }
 
 /*
+ * A session that has kept a lock has granted it to itself, under our node, as often
+ * as the token tells.  Whoever comes next under that node must know.
+ */
+void
+contender_note_grants(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	Run			   *run = c->run;
+	int64			token;
+	int				grants;
+
+	SpinLockAcquire(&entry->mutex);
+	token = entry->status.token;
+	SpinLockRelease(&entry->mutex);
+	grants = token & MAX_GRANTS;
+	if (token >> TOKEN_GRANT_BITS != run->czxid || grants <= run->grants)
+		return;
+	run->joined += grants - run->grants;
+	run->grants = grants;
+}
+
+/*
  * Takes a contender out of its queue.  If it was the last of a run that has,
  * or may have, a node, it stays on record.
  */
@@ -136,6 +158,10 @@ contender_detach(Contender *c)
 	Run *run = c->run;
 
 	path_mark(c->path);
+	if (c->path->keeper == c)
+		c->path->keeper = NULL;
+	if (run)
+		contender_note_grants(c);
 	dlist_delete(&c->link);
 	if (run && dlist_is_empty(&run->queue) && run->state != RUN_PLANNED)
 	{
@@ -182,6 +208,17 @@ count_loss(const Contender *c)
 	}
 }
 
+/* It has lost its lock: that is counted, and its session interrupted if it wants that. */
+static void
+tell_loss(const Contender *c, int interrupt)
+{
+	int pid = entry_of(c)->request.pid;
+
+	count_loss(c);
+	if (interrupt != 0 && kill(pid, interrupt) != 0)
+		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
+}
+
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  If its
  * session wants that, it is interrupted; interrupt.c makes the message of it.
@@ -189,16 +226,24 @@ count_loss(const Contender *c)
 void
 contender_lose(Contender *c, LossReason reason)
 {
-	int pid = entry_of(c)->request.pid;
 	int interrupt;
 
 	if (entry_lose(entry_index(c), reason, &interrupt))
-	{
-		count_loss(c);
-		if (interrupt != 0 && kill(pid, interrupt) != 0)
-			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
-	}
+		tell_loss(c, interrupt);
 	contender_detach(c);
+}
+
+/* Likewise, if the time is over for which it was granted.  Returns false if it is not. */
+bool
+contender_overrun(Contender *c, int64 now_us)
+{
+	int interrupt;
+
+	if (!entry_overrun(entry_index(c), now_us, &interrupt))
+		return false;
+	tell_loss(c, interrupt);
+	contender_detach(c);
+	return true;
 }
 
 /* Grants the lock, unless the backend has given up meanwhile. */
@@ -208,10 +253,11 @@ contender_grant(Contender *c)
 	ContenderEntry *entry = entry_of(c);
 	Run			   *run = c->run;
 	int				grants = run->grants + 1;
+	int64			expires_us;
 	bool			granted;
 
 	entry_change_begin(entry);
-	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants);
+	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants, &expires_us);
 	if (granted)
 	{
 		entry->node.grants = grants;
@@ -225,8 +271,8 @@ contender_grant(Contender *c)
 	{
 		run->grants = grants;
 		c->place = PLACE_GRANTED;
-		if (entry->status.expires_us != 0)
-			engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
+		if (expires_us != 0)
+			engine.overrun_us = Min(engine.overrun_us, expires_us);
 		entry_set_owner_latch(entry);
 	}
 	return granted;

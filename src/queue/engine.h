@@ -76,6 +76,7 @@ typedef enum NodeCall
 	NODE_CALL_PROBE,	/* does it exist? */
 	NODE_CALL_IDENTIFY, /* is it ours, to be deleted or replaced? */
 	NODE_CALL_EXCHANGE,
+	NODE_CALL_MARK, /* its data is written: see KeepMark */
 	NODE_CALL_DELETE
 } NodeCall;
 
@@ -88,6 +89,22 @@ typedef enum ContenderPlace
 	PLACE_GRANTED,	/* likewise */
 	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
 } ContenderPlace;
+
+/* Does the data of a run's node tell others that it may be kept?  keep.c */
+typedef enum KeepMark
+{
+	KEEP_MARK_NONE,
+	KEEP_MARK_UNSURE, /* perhaps: it is being written, or taken away, or was meant to be */
+	KEEP_MARK_STANDS
+} KeepMark;
+
+/* What is known of another client's node that may be kept; inquiry.c */
+typedef enum KeptAnswer
+{
+	KEPT_UNKNOWN,
+	KEPT_PERHAPS, /* its data says that it may be */
+	KEPT_NOT
+} KeptAnswer;
 
 /* Is the path in use for claims?  Only a listing that shows data raises the question. */
 typedef enum PathUse
@@ -112,7 +129,10 @@ typedef struct Foreigner
 {
 	char	  *name; /* NULL if it is not known to exist */
 	RecipePeer peer;
+	KeptAnswer kept; /* since the last listing */
 } Foreigner;
+
+typedef struct Contender Contender;
 
 typedef struct Path
 {
@@ -130,14 +150,14 @@ typedef struct Path
 	WatchState	   child_watch;
 	int			   nforeign; /* known contenders of other clients */
 	Foreigner	  *foreign;
+	Contender	  *keeper;	  /* the one holder whose session may keep what it has, or NULL */
+	bool		   inquiring; /* a foreign node is being read to see whether it may be kept */
 	int			   parents_pending; /* calls about missing parents outstanding */
 	int			   parents_attempts;
 	size_t		   missing_len;	   /* bytes of the path up to the one being tried */
 	int			   levels_missing; /* tried before that */
 	ParentsRefusal parents_refusal;
 } Path;
-
-typedef struct Contender Contender;
 
 typedef struct Run
 {
@@ -164,6 +184,8 @@ typedef struct Run
 	int		   payer;  /* ... to this session, a pid */
 	bool	   listed; /* seen in a listing on this connection */
 	bool	   closed; /* nobody joins any more */
+	bool	   keeps;  /* its holder may be a keeper */
+	KeepMark   mark;
 
 	/* What was asked about it */
 	NodeCall   node_call;
@@ -210,6 +232,8 @@ typedef struct Engine
 	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
 	int64		overrun_us;	  /* no holder's time is over before, us */
+	int64		kept_us;	  /* nothing is kept for long enough before, us */
+	bool		keeps;		  /* locks may be kept: the server is not about to stop */
 	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 

@@ -25,8 +25,7 @@
  * next one is known.  Locks that are given back in time, as nearly all are, cost
  * no more than that look, once in a while.
  *
- * Runs in: the worker.  Of entries it reads without a lock what only a worker
- * writes.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -35,18 +34,30 @@
 #include "queue/contender.h"
 #include "queue/overrun.h"
 
+/* When a holder's time is over, us; 0: never. */
+static int64
+end_of_hold(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	int64			expires_us;
+
+	SpinLockAcquire(&entry->mutex);
+	expires_us = entry->status.state == CONTENDER_GRANTED ? entry->status.expires_us : 0;
+	SpinLockRelease(&entry->mutex);
+	return expires_us;
+}
+
 /* Takes from a holder what it has held for too long. */
 static void
-contender_overrun(Contender *c)
+take_from(Contender *c, int64 now)
 {
 	const EntryRequest *request = &entry_of(c)->request;
+	int					limit = entry_of(c)->status.max_hold_ms;
 
-	if (request->kind != CONTENDER_TURN && contender_state(c) == CONTENDER_GRANTED)
-		ereport(WARNING,
-				(errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",
-						request->pid, request->path),
-				 errdetail("The limit was %d ms when it was asked for.", request->max_hold_ms)));
-	contender_lose(c, LOSS_OVERRUN);
+	if (contender_overrun(c, now) && request->kind != CONTENDER_TURN)
+		ereport(WARNING, (errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",
+								 request->pid, request->path),
+						  errdetail("The limit was %d ms when it was asked for.", limit)));
 }
 
 /* Takes note of the time being over for holders. */
@@ -61,12 +72,12 @@ queue_overrun_attend(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
-		int64	   expires_us = entry_at(i)->status.expires_us;
+		int64	   expires_us = c->place == PLACE_GRANTED ? end_of_hold(i) : 0;
 
-		if (c->place != PLACE_GRANTED || expires_us == 0)
+		if (expires_us == 0)
 			continue;
 		if (now >= expires_us)
-			contender_overrun(c);
+			take_from(c, now);
 		else
 			engine.overrun_us = Min(engine.overrun_us, expires_us);
 	}

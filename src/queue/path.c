@@ -61,6 +61,8 @@
 
 #include "queue/account.h"
 #include "queue/contender.h"
+#include "queue/inquiry.h"
+#include "queue/keep.h"
 #include "queue/listing.h"
 #include "queue/path.h"
 #include "queue/path_use.h"
@@ -137,19 +139,23 @@ arrival_is_refused(Contender *c)
  * A contender is new on the path.  It waits for a listing if it does not wait
  * for holders, unless it is eager, if it might join a run behind which others
  * may stand, or if its node might harm others.  One that takes the place of
- * another has none of this to fear.  A contender that needs no listing of its
+ * another has none of this to fear, nor has one that comes when a lock is merely kept
+ * whose node it can have.  A contender that needs no listing of its
  * own still must not overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
 {
+	Contender	 *kept = keep_recall(path);
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
+	bool		  open = last && run_is_open(last, &request);
+	bool		  succeeds = kept && open && run_is_fresh(last); /* nobody else is there */
+	bool must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager && !succeeds) ||
 					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
 					  entry_of(c)->request.replaces == ENTRY_NONE) ||
-					 (last && run_is_open(last, &request) && !run_is_fresh(last));
+					 (open && !run_is_fresh(last));
 
 	c->path = path;
 	c->place = PLACE_ARRIVED;
@@ -160,7 +166,21 @@ path_arrive(Path *path, Contender *c)
 	dlist_push_tail(&path->arrivals, &c->link);
 	if (!arrival_is_refused(c) && first && !must_look)
 		contender_enter(c);
+	if (kept)
+		contender_detach(kept);
 	path_mark(path);
+}
+
+/*
+ * Is the lock taken that an arrival does not want to wait for?  What other clients
+ * have may be kept only; that nobody can say yet.
+ */
+static Inquiry
+arrival_inquire(Contender *c)
+{
+	if (contender_is_outrun(c))
+		return INQUIRY_TAKEN;
+	return contender_is_blocked(c) ? contender_inquire(c) : INQUIRY_PERHAPS_KEPT;
 }
 
 /* Places the arrivals for whom the last listing tells. */
@@ -174,10 +194,15 @@ path_place_arrivals(Path *path)
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
+		Inquiry	   inquiry = INQUIRY_PERHAPS_KEPT;
 
 		if (c->needs_list > path->lists_told)
 			continue;
-		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
+		if (entry_of(c)->request.nowait)
+			inquiry = arrival_inquire(c);
+		if (inquiry == INQUIRY_UNDER_WAY)
+			break;
+		if (inquiry == INQUIRY_TAKEN)
 			contender_fail(c, FAILURE_BUSY, 0);
 		else if (contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
@@ -213,11 +238,12 @@ path_pump(Path *path)
 		path_place_arrivals(path);
 		dlist_foreach_modify (iter, &path->runs)
 			run_pump(dlist_container(Run, link, iter.cur));
-		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done)
+		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done && !path->inquiring)
 			path_list(path,
 					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
+	keep_pump(path);
 	path_free_if_idle(path);
 }
 

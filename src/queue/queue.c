@@ -15,6 +15,7 @@
 #include "queue/adopt.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
+#include "queue/keep.h"
 #include "queue/overrun.h"
 #include "queue/path.h"
 #include "queue/queue.h"
@@ -134,6 +135,12 @@ queue_attend(void)
 		{
 			contender_check(c);
 			contender_downgrade(c);
+			keep_look_later(c);
+		}
+		else if (state == CONTENDER_KEPT && c->place == PLACE_GRANTED)
+		{
+			keep_look_later(c);
+			path_mark(c->path);
 		}
 	}
 }
@@ -157,6 +164,8 @@ queue_start(void)
 	batch = palloc(max * sizeof(int));
 	account_start();
 
+	engine.keeps = true;
+	engine.kept_us = PG_INT64_MAX;
 	nbatch = 0;
 	for (int i = 0; i < max; i++)
 	{
@@ -273,6 +282,7 @@ queue_pump(void)
 		path_mark_all();
 	}
 	queue_overrun_attend();
+	queue_keep_attend();
 	path_pump_marked();
 }
 
@@ -287,9 +297,13 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 overrun = queue_overrun_next_wakeup();
+	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), queue_keep_next_wakeup()};
+	int64 next = -1;
 
-	if (engine.retry_at < 0 || overrun < 0)
-		return Max(engine.retry_at, overrun);
-	return Min(engine.retry_at, overrun);
+	for (int i = 0; i < (int) lengthof(wanted); i++)
+	{
+		if (wanted[i] >= 0)
+			next = next < 0 ? wanted[i] : Min(next, wanted[i]);
+	}
+	return next;
 }

@@ -338,6 +338,9 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	Assert(run->state == RUN_PLANNED);
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
+	run->keeps = run->path->recipe->may_be_kept && run->path->recipe->may_be_kept(name);
+	if (run->keeps)
+		run->mark = KEEP_MARK_UNSURE;
 	charge_node(run, payer);
 	run->state = RUN_UNKNOWN;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
@@ -380,6 +383,8 @@ run_downgraded(Run *run)
 	watch_own_set(run, WATCH_NONE);
 	strlcpy(run->name, run->heir, sizeof(run->name));
 	run->heir[0] = '\0';
+	run->keeps = false;
+	run->mark = KEEP_MARK_NONE;
 	(void) run->path->recipe->read(run->name, &run->peer);
 	run->request.mode = run->peer.mode;
 	run->listed = true;

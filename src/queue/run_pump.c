@@ -17,6 +17,7 @@
 #include "fault.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
+#include "queue/inquiry.h"
 #include "queue/listing.h"
 #include "queue/path_use.h"
 #include "queue/probe.h"
@@ -246,7 +247,8 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.nowait)
+		if (entry_of(c)->request.nowait && (peers.foreigners[blocker] == NULL ||
+											!contender_may_ask(c, peers.foreigners[blocker])))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (dlist_is_empty(&run->queue))

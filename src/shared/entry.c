@@ -10,7 +10,11 @@
  *		REQUESTED -> QUEUED			worker			entry_take_up()
  *		QUEUED -> GRANTED			worker			entry_grant()
  *		QUEUED -> FAILED			worker			entry_fail()
- *		GRANTED -> LOST				worker			entry_lose()
+ *		GRANTED -> LOST				worker			entry_lose(), entry_overrun()
+ *		GRANTED -> KEPT				owning backend	entry_keep()
+ *		KEPT -> GRANTED				owning backend	entry_take_again()
+ *		KEPT -> RELEASING			worker			entry_recall(), entry_lose()
+ *		KEPT -> RELEASING			any backend		entry_give_up_kept()
  *		any in use -> RELEASING		owning backend	entry_give_up()
  *		RELEASING -> FREE			worker			entry_free()
  *
@@ -20,6 +24,18 @@
  * What is GRANTED for a limited time is lost when that is over, whether or not
  * the worker has come to say so: who relies on the state GRANTED asks the clock
  * as well, with entry_is_overrun().  The time is fixed at the grant.
+ *
+ * What is KEPT nobody holds (zklock.keep_idle).  Its node is there for the session
+ * to have it again without asking anybody, and for as long as nobody else wants
+ * it: of that the worker judges, which allows a contender to be kept and takes
+ * that back under the same spinlock under which the session takes the two steps.
+ * So of the session that wants it again and the worker that recalls it, one comes
+ * first; and what was held when somebody came is not kept any more afterwards.
+ * A grant by the session itself is one more under the node: the token grows.
+ *
+ * Nobody tells the worker of these steps, but for the first time.  It looks at the
+ * entry again when it has said it would (look_at_us); the session wakes it if that
+ * is too late for the end of the time for which something is kept, or held.
  *
  * A grant and a cancellation may cross.  The first to take the spinlock wins:
  * a worker that comes second finds RELEASING and grants to the next, a
@@ -209,10 +225,118 @@ entry_keep_shared(int index)
 	return generation;
 }
 
+/* Does the worker have to be woken to look at the entry in time?  Under the spinlock. */
+static bool
+look_is_late(const EntryStatus *status, int64 by_us)
+{
+	return status->look_at_us == 0 || status->look_at_us > by_us;
+}
+
 /*
- * Is the worker done with an entry that was given up or downgraded in that
+ * GRANTED -> KEPT, if nobody else wants it, as far as the worker knows.  Cannot
+ * fail, does not wait.
+ *
+ *	until_us	for how long, by zklock_now_us()
+ *	notice		of the moment from which on other servers know that it is not held
+ *	generation	is set to the entry's, for entry_is_settled() and entry_take_again()
+ *
+ * Returns false if it is to be given up instead.
+ */
+bool
+entry_keep(int index, int64 until_us, EntryNotice notice, uint32 *generation)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			kept;
+	bool			late = false;
+
+	*generation = entry->generation;
+	SpinLockAcquire(&entry->mutex);
+	kept = entry->status.state == CONTENDER_GRANTED && entry->status.keepable;
+	if (kept)
+	{
+		late = look_is_late(&entry->status, until_us);
+		entry->status.notice = notice;
+		entry->status.session_count = 0;
+		entry->status.transaction_count = 0;
+		entry->status.kept_until_us = until_us;
+		entry->status.expires_us = 0;
+		entry->status.state = CONTENDER_KEPT;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (late)
+		entry_mark_dirty(index);
+	return kept;
+}
+
+/* Can a session have what it has kept, on these terms?  Under the spinlock. */
+static bool
+can_take_again(const ContenderEntry *entry, const EntryAgain *again)
+{
+	return entry->status.state == CONTENDER_KEPT && (entry->status.token & MAX_GRANTS) < MAX_GRANTS &&
+		   entry->request.role == again->role && entry->request.terms.dialect == again->dialect;
+}
+
+/*
+ * KEPT -> GRANTED, with a new token.  The caller has seen before that the lease
+ * holds.
+ *
+ *	generation	the entry's when it was kept
+ *
+ * Returns false if it is not kept any more, or is not what is asked for.
+ */
+bool
+entry_take_again(int index, uint32 generation, const EntryAgain *again)
+{
+	ContenderEntry *entry = entry_at(index);
+	TimestampTz		now = GetCurrentTimestamp();
+	int64			expires_us =
+		  again->max_hold_ms > 0 ? zklock_now_us() + INT64CONST(1000) * again->max_hold_ms : 0;
+	bool taken;
+	bool late = false;
+
+	SpinLockAcquire(&entry->mutex);
+	taken = entry->generation == generation && can_take_again(entry, again);
+	if (taken)
+	{
+		late = expires_us != 0 && look_is_late(&entry->status, expires_us);
+		entry->status.scope = again->scope;
+		entry->status.max_hold_ms = again->max_hold_ms;
+		entry->status.on_loss = again->on_loss;
+		entry->status.token++;
+		entry->status.granted_at = now;
+		entry->status.expires_us = expires_us;
+		entry->status.state = CONTENDER_GRANTED;
+	}
+	SpinLockRelease(&entry->mutex);
+	if (late)
+		entry_mark_dirty(index);
+	return taken;
+}
+
+/*
+ * KEPT -> RELEASING, of whichever session; of a contender of that generation.
+ * Cannot fail, does not wait.  Returns false if it is not KEPT.
+ */
+bool
+entry_give_up_kept(int index, uint32 generation)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			stepped;
+
+	SpinLockAcquire(&entry->mutex);
+	stepped = entry->status.state == CONTENDER_KEPT && entry->generation == generation;
+	if (stepped)
+		entry->status.state = CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	if (stepped)
+		entry_mark_dirty(index);
+	return stepped;
+}
+
+/*
+ * Is the worker done with an entry that was given up, downgraded or kept in that
  * generation?  One that is FREE is not in the free list yet if its generation
- * is still the same.
+ * is still the same.  What is kept is free for others once they can know.
  */
 bool
 entry_is_settled(int index, uint32 generation)
@@ -220,15 +344,17 @@ entry_is_settled(int index, uint32 generation)
 	ContenderEntry *entry = entry_at(index);
 	ContenderState	state;
 	bool			downgrading;
+	bool			kept_told;
 
 	if (entry_generation(index) != generation)
 		return true;
 	SpinLockAcquire(&entry->mutex);
 	state = entry->status.state;
 	downgrading = entry->status.downgrading;
+	kept_told = entry->status.kept_told;
 	SpinLockRelease(&entry->mutex);
 	return state != CONTENDER_FREE && state != CONTENDER_RELEASING &&
-		   (state != CONTENDER_GRANTED || !downgrading);
+		   (state != CONTENDER_GRANTED || !downgrading) && (state != CONTENDER_KEPT || kept_told);
 }
 
 /* Asks the worker to tell who is in the way.  Cannot fail, does not wait. */
@@ -334,24 +460,27 @@ entry_take_up(int index)
  * QUEUED -> GRANTED.  Is called amidst a change, at whose end the caller sets
  * the owner's latch.
  *
+ *	expires_us	is set to the time from which on it is lost, 0 if there is none
+ *
  * Returns false if it is not QUEUED any more.
  */
 bool
-entry_grant(int index, int64 token)
+entry_grant(int index, int64 token, int64 *expires_us)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
 	int64			now_us = zklock_now_us();
-	int				max_hold_ms = entry->request.max_hold_ms;
+	int				max_hold_ms = entry->status.max_hold_ms;
 	bool			stepped;
 
+	*expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 	SpinLockAcquire(&entry->mutex);
 	stepped = entry->status.state == CONTENDER_QUEUED;
 	if (stepped)
 	{
 		entry->status.token = token;
 		entry->status.granted_at = now;
-		entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
+		entry->status.expires_us = *expires_us;
 		entry->status.state = CONTENDER_GRANTED;
 	}
 	SpinLockRelease(&entry->mutex);
@@ -385,8 +514,22 @@ entry_fail(int index, ContenderFailure failure, int code)
 	return stepped;
 }
 
+/* GRANTED -> LOST, under the spinlock; "interrupt" is as for entry_lose(). */
+static void
+step_to_lost(EntryStatus *status, LossReason reason, TimestampTz now, int *interrupt)
+{
+	if (status->on_loss == LOSS_CANCEL)
+		*interrupt = SIGINT;
+	else if (status->on_loss == LOSS_TERMINATE)
+		*interrupt = SIGTERM;
+	status->loss = reason;
+	status->interrupt = *interrupt;
+	status->interrupted_at = now;
+	status->state = CONTENDER_LOST;
+}
+
 /*
- * GRANTED -> LOST.
+ * GRANTED -> LOST.  What is KEPT is nobody's loss: KEPT -> RELEASING.
  *
  *	interrupt	is set to the signal that the session wants to be sent, 0 for none
  *
@@ -397,26 +540,87 @@ entry_lose(int index, LossReason reason, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
+	ContenderState	state;
+
+	*interrupt = 0;
+	SpinLockAcquire(&entry->mutex);
+	state = entry->status.state;
+	if (state == CONTENDER_GRANTED)
+		step_to_lost(&entry->status, reason, now, interrupt);
+	else if (state == CONTENDER_KEPT)
+		entry->status.state = CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	if (state == CONTENDER_GRANTED || state == CONTENDER_KEPT)
+		entry_set_owner_latch(entry);
+	return state == CONTENDER_GRANTED;
+}
+
+/*
+ * GRANTED -> LOST, if the time is over for which it was granted.
+ *
+ * Returns false if it is not GRANTED any more, or was granted again.
+ */
+bool
+entry_overrun(int index, int64 now_us, int *interrupt)
+{
+	ContenderEntry *entry = entry_at(index);
+	TimestampTz		now = GetCurrentTimestamp();
 	bool			stepped;
 
 	*interrupt = 0;
 	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_GRANTED;
+	stepped = entry->status.state == CONTENDER_GRANTED && entry->status.expires_us != 0 &&
+			  now_us >= entry->status.expires_us;
 	if (stepped)
-	{
-		if (entry->status.on_loss == LOSS_CANCEL)
-			*interrupt = SIGINT;
-		else if (entry->status.on_loss == LOSS_TERMINATE)
-			*interrupt = SIGTERM;
-		entry->status.loss = reason;
-		entry->status.interrupt = *interrupt;
-		entry->status.interrupted_at = now;
-		entry->status.state = CONTENDER_LOST;
-	}
+		step_to_lost(&entry->status, LOSS_OVERRUN, now, interrupt);
 	SpinLockRelease(&entry->mutex);
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
+}
+
+/* Nobody else wants what is GRANTED: its session may keep it. */
+void
+entry_allow_keeping(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.keepable = true;
+	SpinLockRelease(&entry->mutex);
+}
+
+/*
+ * Somebody else may want it: from now on it cannot be kept, and if it is,
+ * KEPT -> RELEASING.
+ *
+ * Returns false if it is not KEPT.
+ */
+bool
+entry_recall(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	bool			stepped;
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.keepable = false;
+	stepped = entry->status.state == CONTENDER_KEPT;
+	if (stepped && !ZKLOCK_FAULT("keep-on"))
+		entry->status.state = CONTENDER_RELEASING;
+	SpinLockRelease(&entry->mutex);
+	return stepped;
+}
+
+/* Other servers can know from now on that the entry's node may be kept. */
+void
+entry_kept_told(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.kept_told = true;
+	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
 }
 
 /* Has a contender waited for long, and waits on? */

@@ -33,6 +33,7 @@ typedef enum ContenderState
 	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
 	CONTENDER_QUEUED,	 /* the worker sees to it */
 	CONTENDER_GRANTED,	 /* the lock is held */
+	CONTENDER_KEPT,		 /* it is not, but its session has it again for the asking */
 	CONTENDER_LOST,		 /* was granted, is no longer held */
 	CONTENDER_FAILED,	 /* refused; "failure" says why */
 	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
@@ -124,18 +125,17 @@ typedef struct EntryRequest
 	Oid			  database;
 	Oid			  role; /* the session's, who may see all of it */
 	EntryKind	  kind;
-	LockScope	  scope; /* of the first acquisition */
 	RecipeId	  recipe;
 	RecipeRequest terms; /* as asked for at first: see EntryStatus.mode */
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
-	bool		  nowait;	   /* never wait for another holder */
-	bool		  eager;	   /* and have a node created without a look at the path first */
-	int			  replaces;	   /* an entry of the same owner and path, given up at the same
+	bool		  nowait;	/* never wait for another holder */
+	bool		  eager;	/* and have a node created without a look at the path first */
+	int			  replaces; /* an entry of the same owner and path, given up at the same
 							 * time, whose node goes with the creation of ours; or
 							 * ENTRY_NONE */
-	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
+	bool		  keep;		/* its session may want to keep it: see CONTENDER_KEPT */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
@@ -156,8 +156,11 @@ typedef struct EntryStatus
 	uint64 ticket;
 
 	/* The owning backend; check_wanted of the server's entries: any backend */
-	int			session_count;			  /* session-level acquisitions */
-	int			transaction_count;		  /* transaction-level acquisitions */
+	LockScope	scope;			   /* of the first acquisition */
+	int			max_hold_ms;	   /* how long it may be held from the grant on; 0: no limit */
+	int64		kept_until_us;	   /* KEPT: for how long, by zklock_now_us() */
+	int			session_count;	   /* session-level acquisitions */
+	int			transaction_count; /* transaction-level acquisitions */
 	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
 	int			shared_transaction_count; /* ... which have no entry of their own */
 	LossPolicy	on_loss;
@@ -166,13 +169,18 @@ typedef struct EntryStatus
 	bool		long_wait;	  /* it has waited for deadlock_timeout */
 	bool		owner_wanted; /* it has waited long enough to be told who is in its way */
 
+	/* The worker, and the owning backend when it takes what it has kept */
+	int64		token; /* fencing token, 0 until granted */
+	TimestampTz granted_at;
+	int64		expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
+
 	/* The worker */
 	uint32			 check_done;	 /* number of the check passed last */
 	uint64			 run_id;		 /* run it belongs to, 0 if none */
 	int				 others_permits; /* fewest that older permits tell of, 0 if none */
-	int64			 token;			 /* fencing token, 0 until granted */
-	TimestampTz		 granted_at;
-	int64			 expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
+	bool			 keepable;		 /* GRANTED may become KEPT: nobody else wants it */
+	bool			 kept_told;		 /* its node tells other servers that it may be kept */
+	int64			 look_at_us;	 /* it looks at the entry by then, unasked; 0: not so */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
@@ -235,6 +243,16 @@ typedef struct ContenderEntry
 	int	   next_free; /* -1 at the end of the list */
 } ContenderEntry;
 
+/* With what a session takes again what it has kept. */
+typedef struct EntryAgain
+{
+	LockScope	scope;
+	int			max_hold_ms;
+	LossPolicy	on_loss;
+	Oid			role;	 /* as in the request; if they are others ... */
+	NodeDialect dialect; /* ... it is not that any more */
+} EntryAgain;
+
 /* All entries. */
 typedef struct EntryPool
 {
@@ -267,6 +285,9 @@ extern int	  entry_claim(int leave, uint32 *generation);
 extern void	  entry_ask(int index);
 extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
+extern bool	  entry_keep(int index, int64 until_us, EntryNotice notice, uint32 *generation);
+extern bool	  entry_take_again(int index, uint32 generation, const EntryAgain *again);
+extern bool	  entry_give_up_kept(int index, uint32 generation);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
 extern void	  entry_waits_long(int index);
@@ -277,9 +298,13 @@ typedef void (*EntryVisitor)(int index);
 extern void	  entries_visit_dirty(EntryVisitor visit);
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
-extern bool	  entry_grant(int index, int64 token);
+extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
+extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
+extern void	  entry_allow_keeping(int index);
+extern bool	  entry_recall(int index);
+extern void	  entry_kept_told(int index);
 extern bool	  entry_is_long_wait(int index);
 extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);

@@ -22,6 +22,7 @@ int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 int	  zklock_dialect = DIALECT_CURATOR;
 char *zklock_elections = NULL;
 bool  zklock_elections_on_standby = false;
+int	  zklock_keep_idle = 0;
 int	  zklock_max_hold_time = 0;
 int	  zklock_max_locks = -1;
 int	  zklock_max_locks_per_session = -1;

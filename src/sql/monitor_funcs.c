@@ -51,6 +51,8 @@ state_name(ContenderState state, LeaseState lease)
 			return lease == LEASE_HOLDS		  ? "held"
 				   : lease == LEASE_SUSPENDED ? "suspended"
 											  : "lost";
+		case CONTENDER_KEPT:
+			return "kept";
 		case CONTENDER_LOST:
 			return "lost";
 		case CONTENDER_FAILED:
@@ -152,7 +154,8 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	values[11] = TimestampTzGetDatum(entry->requested_at);
 	nulls[11] = !waiting && entry->state != CONTENDER_REQUESTED;
 	values[12] = TimestampTzGetDatum(entry->granted_at);
-	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN;
+	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN ||
+				entry->state == CONTENDER_KEPT;
 	values[13] = Int32GetDatum(blocker.pid);
 	nulls[13] = blocker.pid == 0;
 	nulls[14] = blocker.node == NULL;

@@ -70,7 +70,6 @@ candidacy_entry_claim(const Election *election, int replaces, uint32 *generation
 	request->proc_number = ENTRY_NO_LATCH;
 	request->pid = ENTRY_SERVER_PID;
 	request->kind = CONTENDER_CANDIDACY;
-	request->scope = LOCK_SCOPE_SESSION;
 	request->recipe = RECIPE_ELECTION;
 	request->terms.mode = LOCK_MODE_EXCLUSIVE;
 	request->terms.family = election->family;

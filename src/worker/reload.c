@@ -106,8 +106,11 @@ any_lock_is_held(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		/* Leadership can go on elsewhere. */
-		if (entry_get_state(i) == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
+		ContenderState state = entry_get_state(i);
+
+		/* What is kept may be held the next moment; leadership can go on elsewhere. */
+		if ((state == CONTENDER_GRANTED || state == CONTENDER_KEPT) &&
+			entry_at(i)->request.pid != ENTRY_SERVER_PID)
 			return true;
 	}
 	return false;
@@ -123,7 +126,8 @@ own_node(int index, char *path, size_t size, int64 *czxid)
 	const ContenderEntry *entry = entry_at(index);
 	ContenderState		  state = entry_get_state(index);
 
-	if ((state != CONTENDER_GRANTED && state != CONTENDER_QUEUED) || entry->node.czxid == 0)
+	if ((state != CONTENDER_GRANTED && state != CONTENDER_KEPT && state != CONTENDER_QUEUED) ||
+		entry->node.czxid == 0)
 		return false;
 	*czxid = entry->node.czxid;
 	snprintf(path, size, "%s/%s", entry->request.path, entry->node.name);

@@ -7,7 +7,8 @@
 # under it, and writes into its history what it believed. Its configuration is that of
 # Nemesis::SqlClient with quick and slow (paths), and keeps.
 #
-# It holds a lock for a moment on quick paths, for seconds on slow ones. With "keeps", a
+# It holds a lock for a moment on quick paths, for seconds on slow ones, and keeps some of what
+# it releases (zklock.keep_idle), of which it sometimes has the same again. With "keeps", a
 # path, it takes only that one, for longer than a session may be silent, and relies on the
 # lease alone.
 
@@ -54,6 +55,7 @@ sub attempt
 	$attempt{guard} = $keeps ? 'lease' : one_of(qw(lease lease quorum));
 	$client->run("SET zklock.commit_guard = $attempt{guard}");
 	$client->run('SET zklock.on_lock_loss = ' . ($keeps ? 'abort' : one_of(qw(abort cancel terminate))));
+	$client->run('SET zklock.keep_idle = ' . one_of(qw(0 '200ms' '20s')));
 	$client->begin if $attempt{scope} eq 'transaction';
 	$attempt{asked} = now;
 	my $got = $client->run(
@@ -85,7 +87,8 @@ until ($client->last_lap)
 	}
 	else
 	{
-		attempt(one_of(@quick), between(0.005, 0.06), one_of('0', '1s', '3s', '10s', '20s', '20s'));
+		my $path = one_of(@quick);
+		attempt($path, between(0.005, 0.06), one_of('0', '1s', '3s', '10s', '20s', '20s')) foreach 1 .. one_of(1, 1, 3);
 	}
 	nap(between(0.05, 0.6)) unless $client->last_lap;
 }

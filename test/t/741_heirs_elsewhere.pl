@@ -19,7 +19,7 @@ my $proxy = Zklock::Proxy->start($zk);
 my @conf  = ("zklock.session_timeout = '20s'");
 my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
 my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
-my $previous = $ENV{ZKLOCK_PREVIOUS_STAGE};
+my $previous = $ENV{ZKLOCK_FAULTS} ? undef : $ENV{ZKLOCK_PREVIOUS_STAGE};   # which has no faults
 my $old   = $previous ? Zklock::Server->new('old', zookeeper => $zk, conf => \@conf, stage => $previous) : undef;
 my $shell = $zk->shell;
 my $next  = $b->session(name => 'next');
