@@ -61,6 +61,7 @@
 #include "fault.h"
 #include "shared/clock.h"
 #include "zk/zk_call.h"
+#include "zk/zk_echo.h"
 #include "zk/zk_turn.h"
 #include "zk/zk_unwatch.h"
 #include "zk/zk_window.h"
@@ -116,6 +117,8 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
+	if (call->kind == CALL_DELETE && call->sent_at != 0)
+		zk_echo_over(call->path);
 	if (call->sent_at != 0)
 		callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : reply->outcome,
 						   zklock_now_us() - call->sent_at);
@@ -185,6 +188,8 @@ send_call(Call *call)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
+	if (call->kind == CALL_DELETE)
+		zk_echo_expect(call->path);
 	code = callbacks.send(call);
 
 	/* What was not sent is answered like the rest, in its turn. */
