@@ -168,7 +168,7 @@ my ($rounds, $deadlocks, $until) = (0, 0, time + $seconds);
 $_->query('BEGIN') foreach @sessions;
 $zk->shell->create('/d');
 $zk->shell->create($_) foreach @paths;
-while (time < $until)
+while (time < $until || $deadlocks < 5)
 {
 	$model = Zklock::WaitModel->new(bystanders => ['kazoo']);
 	@story = ('round ' . ++$rounds);
@@ -188,7 +188,6 @@ while (time < $until)
 	}
 	commit($_) foreach @sessions;
 }
-cmp_ok($deadlocks, '>', 3, 'there were deadlocks');
 note "seed $seed: $rounds rounds, $deadlocks deadlocks";
 $_->disconnect foreach @sessions;
 Zklock::Server->assert_clean($zk, \@servers, @paths);
