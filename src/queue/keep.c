@@ -359,6 +359,32 @@ queue_keep_next_wakeup(void)
 	return engine.kept_us == PG_INT64_MAX ? -1 : engine.kept_us / 1000 + 1;
 }
 
+/*
+ * There is no room for the node of a contender: lets go of what is kept, by its session
+ * if that has its share, else by all.
+ *
+ *	failure		with which the contender is refused if there is nothing
+ *
+ * Returns whether it is worth waiting: all paths are marked when there is more room.
+ */
+bool
+keep_make_room(const Contender *asking, ContenderFailure failure)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+		Run		  *run = c->run;
+
+		if (c->place != PLACE_GRANTED || c->path->keeper != c || contender_state(c) != CONTENDER_KEPT ||
+			(failure == FAILURE_SHARE_FULL && run->payer != entry_of(asking)->request.pid))
+			continue;
+		engine.making_room += !run->makes_room;
+		run->makes_room = true;
+		let_go(c->path);
+	}
+	return engine.making_room > 0;
+}
+
 /* Lets go of all that is kept. */
 void
 queue_keep_let_go(void)

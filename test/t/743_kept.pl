@@ -73,6 +73,17 @@ subtest 'a session has again what it has released' => sub {
 	is(kept_so_far(), 53, 'it is counted');
 };
 
+subtest 'however often' => sub {
+	my $k = keeper('k');
+	$k->query("CREATE TABLE seen (token bigint, n int)");
+	my $mark = $zk->mark;
+	$k->query("DO \$\$ BEGIN FOR i IN 1 .. 4200 LOOP PERFORM zk_lock('/k/often'); "
+		  . "INSERT INTO seen VALUES (zk_fencing_token('/k/often'), i); PERFORM zk_unlock('/k/often'); END LOOP; END \$\$");
+	is($k->query('SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY n) AS before FROM seen) t WHERE token <= before'), 0, 'the tokens grow');
+	my $count = $zk->requests($mark, session => $id);
+	is($count->{create2}, 3, 'with a new node after 4095 grants, and one try at a path that was missing');
+};
+
 subtest 'it can be seen' => sub {
 	is($a->value("SELECT granted, kept FROM zk_contenders('/k/a')"), 'f|t', 'zk_contenders: kept, and not granted');
 	is($a->value("SELECT state, granted, fencing_token IS NULL, granted_at IS NULL, expires_at > now() FROM zk_locks WHERE path = '/k/a'"),
@@ -193,5 +204,5 @@ subtest 'a session that ends lets go' => sub {
 	is(scalar $zk->children("/k/$_"), 0, "no node at $_") foreach qw(discard a m1 m2 m3);
 };
 
-clean($zk, [$a], map { "/k/$_" } qw(a s m1 m2 m3 short max role discard));
+clean($zk, [$a], map { "/k/$_" } qw(a s m1 m2 m3 short max role discard often));
 done_testing;
