@@ -218,7 +218,7 @@ request_report_failure(int index, const char *path, ContenderFailure failure, in
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_IN_USE),
 					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-					 errdetail("The nodes of a semaphore, those of a lock, claims, and elements of a queue cannot have the same path.")));
+					 errdetail("The nodes of a semaphore, those of a lock, candidates of an election, claims, and elements of a queue cannot have the same path.")));
 			break;
 		default:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE

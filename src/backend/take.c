@@ -25,6 +25,7 @@
 #include "backend/display.h"
 #include "backend/request.h"
 #include "backend/take.h"
+#include "backend/take_report.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "shared/clock.h"
@@ -33,24 +34,12 @@
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
-#include "zk/zk_error.h"
 
 #define WORKER_ABSENT_MS 10000 /* how long a call waits for a worker to appear */
 #define LOOK_MS 1000		   /* how long it sleeps when nobody tells what it waits for */
 
 static HeldElement held[ELEMENT_REQUESTS_PER_SESSION]; /* in the order of taking */
 static int		   nheld = 0;
-
-/* What is known of a request */
-typedef struct View
-{
-	ElementState   state;
-	char		   name[ELEMENT_NAME_SIZE];
-	int64		   czxid;
-	Size		   data_length;
-	ElementOutcome outcome;
-	int			   code;
-} View;
 
 /* A call under way */
 typedef struct Call
@@ -63,192 +52,12 @@ typedef struct Call
 	dsm_segment	   *segment;	  /* for the data, or NULL */
 } Call;
 
-static View
-look(ElementRequest *request)
-{
-	View view;
-
-	SpinLockAcquire(&request->mutex);
-	view.state = request->state;
-	memcpy(view.name, request->name, sizeof(view.name));
-	view.czxid = request->czxid;
-	view.data_length = request->data_length;
-	view.outcome = request->outcome;
-	view.code = request->code;
-	SpinLockRelease(&request->mutex);
-	return view;
-}
-
-/* ------------------------------------------------------------------------
- * Errors
- * ------------------------------------------------------------------------
- */
-
-/* Raises the error for a call that cannot wait until ZooKeeper can be reached. */
-static void
-report_unreachable(const char *path)
-{
-	const char *outage = display_outage();
-
-	if (zklock_worker_pid() == 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("zklock worker is not running"),
-				 errhint("See the server log; you might need to increase \"max_worker_processes\".")));
-	ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-					errmsg("could not use ZooKeeper queue \"%s\": ZooKeeper cannot be reached",
-						   display_path(path)),
-					outage ? errdetail_internal("%s.", outage) : 0));
-}
-
-/* Raises the error for a write of which nobody knows whether it was made. */
-static void
-report_uncertain(const ElementRequest *request, const View *view)
-{
-	if (request->action == ELEMENT_OFFER)
-		ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-						errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"",
-							   display_path(request->path)),
-						errdetail("The connection to ZooKeeper was lost meanwhile.")));
-	ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-					errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
-						   display_utf8(view->name), display_path(request->path)),
-					errdetail("The connection to ZooKeeper was lost meanwhile."),
-					errhint("If the element is still in the queue, it was not.")));
-}
-
-static const char *
-other_use_detail(int code)
-{
-	switch ((ElementOtherUse) code)
-	{
-		case ELEMENT_USE_ELECTION:
-			return _("The elements of a queue and the candidates of an election cannot have the same path.");
-		case ELEMENT_USE_CLAIMS:
-			return _("The elements of a queue and claims cannot have the same path.");
-		case ELEMENT_USE_NONE:
-		case ELEMENT_USE_LOCK:
-			break;
-	}
-	return _("The elements of a queue and the nodes of a lock or semaphore cannot have the same path.");
-}
-
-/* Raises the error for a request that cannot be fulfilled. */
-static void
-report_failure(const ElementRequest *request, const View *view)
-{
-	const char *name = display_path(request->path);
-
-	switch (view->outcome)
-	{
-		case ELEMENT_OUTCOME_UNREACHABLE:
-			report_unreachable(request->path);
-			break;
-		case ELEMENT_OUTCOME_UNCERTAIN:
-			report_uncertain(request, view);
-			break;
-		case ELEMENT_OUTCOME_NO_PATH:
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("ZooKeeper queue \"%s\" does not exist", name),
-					 errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\".")));
-			break;
-		case ELEMENT_OUTCOME_NO_RECEIPTS:
-			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-							errmsg("cannot use ZooKeeper queue \"%s\": node \"%s\" does not exist",
-								   name, "/zklock-receipts"),
-							errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
-							errhint("Ask an administrator to create the node in ZooKeeper.")));
-			break;
-		case ELEMENT_OUTCOME_NO_CHILDREN:
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("\"%s\" cannot be a ZooKeeper queue", name),
-					 errdetail("The path, or one above it, is an ephemeral node, which cannot have children.")));
-			break;
-		case ELEMENT_OUTCOME_NO_CHROOT:
-			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot use ZooKeeper queue \"%s\"", name),
-							errdetail("The chroot in \"zklock.servers\" does not exist."),
-							errhint("Create the chroot node.")));
-			break;
-		case ELEMENT_OUTCOME_TOO_DEEP:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("cannot create ZooKeeper queue \"%s\": too many levels of it are missing", name),
-					 errdetail("No more than 16 nodes are created for a path: its own and those above it.")));
-			break;
-		case ELEMENT_OUTCOME_HARMFUL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot create ZooKeeper queue \"%s\": it lies below a lock or semaphore in use",
-							name),
-					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists.")));
-			break;
-		case ELEMENT_OUTCOME_OTHER_USE:
-			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-							errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-							errdetail_internal("%s", other_use_detail(view->code))));
-			break;
-		case ELEMENT_OUTCOME_FULL:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("ZooKeeper queue \"%s\" is full", name),
-					 errdetail("It has %d elements or more.", ELEMENT_MAX_CHILDREN),
-					 errhint("With many more, clients could not list them. For thousands of elements, use a table and SELECT ... FOR UPDATE SKIP LOCKED.")));
-			break;
-		case ELEMENT_OUTCOME_WORN_OUT:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("the sequence numbers of ZooKeeper queue \"%s\" are used up", name),
-					 errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
-					 errhint("When the queue is empty and nobody uses it, delete its node.")));
-			break;
-		case ELEMENT_OUTCOME_SESSION_FULL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("cannot use ZooKeeper queue \"%s\": too many elements are held or waited for",
-							name),
-					 errdetail("The paths of their nodes and watches exceed what all sessions of this server, or this one, may have."),
-					 errhint("Take fewer elements at a time, or use shorter paths.")));
-			break;
-		case ELEMENT_OUTCOME_UNDELIVERED:
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("could not exchange data with the zklock worker about \"%s\"", name),
-					 errdetail("The worker could not use the dynamic shared memory segment for it."),
-					 errhint("See server log for the reason.")));
-			break;
-		default:
-			ereport(ERROR, (errcode(zk_error_is_permission(view->code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
-																	   : ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot use ZooKeeper queue \"%s\"", name),
-							errdetail("ZooKeeper refused: %s.", zk_error_name(view->code)),
-							zk_error_is_permission(view->code)
-								? errhint("Check the ACLs of the queue and of node \"%s\", and the settings \"zklock.auth_file\" and \"zklock.acl\".",
-										  "/zklock-receipts")
-								: 0));
-	}
-}
-
-/* Raises the error for an element that was taken and that others may have by now. */
-static void
-report_lost(const ElementRequest *request, const View *view)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost",
-					display_utf8(view->name), display_path(request->path)),
-			 errdetail("The ZooKeeper session ended, or somebody deleted the claim of the element."),
-			 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
-}
-
 /* What an error says that ends a call, such as a cancellation; bytes may be escaped. */
 static void
 call_context(void *arg)
 {
 	const Call *call = arg;
-	View		view = look(call->request);
+	TakeView	view = take_look(call->request);
 	const char *path = display_utf8(call->path);
 	const char *outage = display_outage();
 	bool		sent = view.state == ELEMENT_SENT;
@@ -309,7 +118,7 @@ drop_request(int code, Datum arg)
 
 /* There is an element: makes room for its data. */
 static void
-fetch(Call *call, const View *view)
+fetch(Call *call, const TakeView *view)
 {
 	if (call->segment)
 		dsm_detach(call->segment);
@@ -327,7 +136,7 @@ watch_worker(Call *call, int64 waited)
 	else if (call->absent_since < 0)
 		call->absent_since = waited;
 	else if (waited - call->absent_since >= WORKER_ABSENT_MS)
-		report_unreachable(call->path);
+		take_report_unreachable(call->path);
 }
 
 /*
@@ -335,7 +144,7 @@ watch_worker(Call *call, int64 waited)
  * has been sent is waited for as long as the answer can come.
  */
 static bool
-is_out_of_time(const Call *call, const View *view, int64 waited)
+is_out_of_time(const Call *call, const TakeView *view, int64 waited)
 {
 	bool passed = call->timeout_ms >= 0 && waited >= call->timeout_ms;
 	bool outage = !zklock_connected() && lease_state() != LEASE_HOLDS;
@@ -345,9 +154,9 @@ is_out_of_time(const Call *call, const View *view, int64 waited)
 	if (!passed)
 		return false;
 	if (outage && view->state == ELEMENT_SENT)
-		report_uncertain(call->request, view);
+		take_report_uncertain(call->request, view);
 	if (outage || (may_end && !zklock_connected()))
-		report_unreachable(call->path);
+		take_report_unreachable(call->path);
 	return may_end;
 }
 
@@ -362,14 +171,14 @@ sleep_time(const Call *call, int64 waited)
 
 /* Waits until the worker has answered.  Returns false if the timeout has passed. */
 static bool
-wait_for_answer(Call *call, View *view)
+wait_for_answer(Call *call, TakeView *view)
 {
 	for (;;)
 	{
 		int64 waited;
 
 		ResetLatch(MyLatch);
-		*view = look(call->request);
+		*view = take_look(call->request);
 		if (view->state == ELEMENT_DONE || view->state == ELEMENT_HELD || view->state == ELEMENT_LOST)
 			return true;
 		check_for_interrupts(call);
@@ -403,7 +212,7 @@ fill(ElementRequest *request, const char *path, ElementAction action, int64 time
 
 /* Takes what the worker has delivered. */
 static void
-take_answer(const Call *call, const View *view, TakenElement *taken)
+take_answer(const Call *call, const TakeView *view, TakenElement *taken)
 {
 	taken->name = pstrdup(view->name);
 	taken->token = view->czxid;
@@ -420,9 +229,9 @@ take_answer(const Call *call, const View *view, TakenElement *taken)
 char *
 take_offer(const char *path, const char *data, Size length)
 {
-	Call  call = {.path = path, .timeout_ms = LOCK_NO_WAIT, .start_us = zklock_now_us(), .absent_since = -1};
-	View  view;
-	char *name;
+	Call	 call = {.path = path, .timeout_ms = LOCK_NO_WAIT, .start_us = zklock_now_us(), .absent_since = -1};
+	TakeView view;
+	char	*name;
 
 	call.request = claim_request(path);
 	PG_ENSURE_ERROR_CLEANUP(drop_request, PointerGetDatum(call.request));
@@ -438,7 +247,7 @@ take_offer(const char *path, const char *data, Size length)
 		element_ask(call.request);
 		(void) wait_for_answer(&call, &view);
 		if (view.outcome != ELEMENT_OUTCOME_OK)
-			report_failure(call.request, &view);
+			take_report_failure(call.request, &view);
 		name = view.name[0] != '\0' ? pstrdup(view.name) : NULL;
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(drop_request, PointerGetDatum(call.request));
@@ -488,13 +297,13 @@ static bool
 get_element(ElementRequest *request, const char *path, ElementAction action, int64 timeout_ms,
 			TakenElement *taken)
 {
-	Call call = {.request = request,
-				 .path = path,
-				 .timeout_ms = timeout_ms,
-				 .start_us = zklock_now_us(),
-				 .absent_since = -1};
-	View view;
-	bool found;
+	Call	 call = {.request = request,
+					 .path = path,
+					 .timeout_ms = timeout_ms,
+					 .start_us = zklock_now_us(),
+					 .absent_since = -1};
+	TakeView view;
+	bool	 found;
 
 	PG_ENSURE_ERROR_CLEANUP(drop_request, PointerGetDatum(call.request));
 	{
@@ -504,9 +313,9 @@ get_element(ElementRequest *request, const char *path, ElementAction action, int
 		if (found && view.state == ELEMENT_DONE && view.outcome == ELEMENT_OUTCOME_NONE)
 			found = false;
 		else if (found && view.state == ELEMENT_DONE && view.outcome != ELEMENT_OUTCOME_OK)
-			report_failure(call.request, &view);
+			take_report_failure(call.request, &view);
 		else if (found && view.state == ELEMENT_LOST)
-			report_lost(call.request, &view);
+			take_report_lost_element(call.request, &view);
 		if (found)
 			take_answer(&call, &view, taken);
 	}
@@ -581,9 +390,9 @@ take_visit(HeldElementVisitor visit, void *arg)
 void
 take_report_lost(const HeldElement *lost)
 {
-	View view = look(lost->request);
+	TakeView view = take_look(lost->request);
 
-	report_lost(lost->request, &view);
+	take_report_lost_element(lost->request, &view);
 }
 
 /* The transaction has ended.  Cannot fail. */

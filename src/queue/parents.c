@@ -26,8 +26,8 @@
  * would be harmed.  Of locks, this server's own nodes do not count, as they
  * tell nothing about others; and a session that holds a lock on the parent is
  * trusted to know what belongs below it.  That is how zk_lock_tree() comes down.
- * The parent of a semaphore's own nodes is listed as well: it must not be the
- * path of claims, whose record it would show (path_use.c).
+ * The parent of a semaphore's own nodes is listed as well: it must be neither an
+ * election's path nor that of claims, whose record it would show (path_use.c).
  *
  * All this is asked for by one session at a time, the one whose turn it is
  * when each step is made.
@@ -247,6 +247,18 @@ does_harm(const Run *run, const char *parent, const char *name, const ZkReply *r
 	return harmful;
 }
 
+/* Does a listing show candidates of an election? */
+static bool
+is_election(const ZkReply *reply)
+{
+	for (int i = 0; i < reply->nchildren; i++)
+	{
+		if (recipe_shows_election(reply->children[i]))
+			return true;
+	}
+	return false;
+}
+
 /* The parent of a semaphore's nodes, whose data may be a claim's */
 static void
 on_parent_read(void *arg, const ZkReply *reply)
@@ -288,6 +300,9 @@ on_looked(void *arg, const ZkReply *reply)
 		/* What we may not see is no reason to refuse. */
 		if (reply->outcome == ZK_OK && does_harm(run, parent, missing, reply))
 			refuse(path, FAILURE_HARMFUL, 0);
+		else if (reply->outcome == ZK_OK && is_semaphore_part(run, parent, missing) &&
+				 is_election(reply))
+			refuse(path, FAILURE_OTHER_RECIPE, 0);
 		else if (reply->outcome == ZK_OK && is_semaphore_part(run, parent, missing) &&
 				 reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
 		{

@@ -134,6 +134,21 @@ election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 	return oldest;
 }
 
+/*
+ * Does a child of this name show that its path is an election's?  Not every name
+ * that a candidate heeds does: "region_1" has nothing to do with elections, and
+ * names of locks are those of locks.
+ */
+bool
+recipe_shows_election(const char *child)
+{
+	RecipePeer peer;
+
+	return node_name_has_sequence(child) && election_read(child, &peer) &&
+		   (peer.family == ELECTION_LATCH ||
+			strncmp(child, SUPPORT_PREFIX, strlen(SUPPORT_PREFIX)) == 0);
+}
+
 static bool
 election_bars(const RecipePeer *peer, const RecipeRequest *request)
 {

@@ -54,19 +54,6 @@ element_name_read(const char *child, int64_t *number)
 }
 
 /*
- * Is it the name of a candidate, as ZooKeeper has numbered it?  Not every name
- * that a candidate heeds: "region_1" has nothing to do with elections.
- */
-static bool
-is_candidate(const char *child)
-{
-	RecipePeer peer;
-
-	return node_name_has_sequence(child) && election_recipe.read(child, &peer) &&
-		   (peer.family == ELECTION_LATCH || strncmp(child, "n_", 2) == 0);
-}
-
-/*
  * Does the child show that its parent is not a queue but a lock, a semaphore, or an
  * election?  Anything else that is no element is left alone.
  */
@@ -78,7 +65,7 @@ element_name_other_use(const char *child)
 	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
 		strcmp(child, &PERMIT_TURNS[1]) == 0)
 		return ELEMENT_USE_LOCK;
-	return is_candidate(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
+	return recipe_shows_election(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
 }
 
 /* Orders two of ElementName for qsort() and bsearch(). */

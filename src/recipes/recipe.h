@@ -176,5 +176,6 @@ extern const Recipe permit_recipe;
 extern const Recipe election_recipe;
 
 extern const Recipe *recipe_by_id(RecipeId id);
+extern bool			 recipe_shows_election(const char *child);
 
 #endif /* ZKLOCK_RECIPE_H */

@@ -8,17 +8,16 @@
 #define ZKLOCK_ELEMENT_CALLS_H
 
 #include "worker/element_work.h"
+#include "zk/zk_call_record.h"
 
-extern void worker_element_try(ElementWork *work);
-extern void worker_element_deliver(ElementWork *work);
-extern void worker_element_offer(ElementWork *work);
-extern void worker_element_claim_lost(ElementWork *work);
-extern void worker_element_check(ElementWork *work);
-extern void worker_element_watch_claim(ElementWork *work);
-extern void worker_element_finish(ElementWork *work);
-extern void worker_element_return(ElementWork *work);
-extern void worker_element_tear_receipt(ElementWork *work);
-extern void worker_element_settle_claim(ElementWork *work);
-extern void worker_element_settle_receipt(ElementWork *work);
+extern char			  *worker_element_attempt_name(const ElementRequest *request);
+extern void			   worker_element_begin_attempt(ElementRequest *request);
+extern char			  *worker_element_receipt_path(const ElementRequest *request);
+extern char			  *worker_element_path(const ElementWork *work);
+extern char			  *worker_element_claim_path(const ElementWork *work);
+extern ElementRequest *worker_element_reply_to(ElementWork *work);
+extern void			   worker_element_try_later(ElementWork *work);
+extern bool			   worker_element_leaves_open(ElementWork *work, const ZkReply *reply);
+extern void			   worker_element_refused(ElementWork *work, const ZkReply *reply);
 
 #endif /* ZKLOCK_ELEMENT_CALLS_H */

@@ -1,6 +1,6 @@
 /*
  * element_queue.h
- *		A queue: which elements it has, and which of them are free.
+ *		What the worker knows of a queue, and whose requests are about it.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -11,14 +11,6 @@
 #include "zk/zk_call_record.h"
 #include "zk/zk_client.h"
 
-typedef enum Candidate
-{
-	CANDIDATE_FOUND,   /* work->candidate */
-	CANDIDATE_LATER,   /* the queue is being looked at; the request is marked then */
-	CANDIDATE_NONE,	   /* there is none that is free; likewise if it waits for one */
-	CANDIDATE_NO_QUEUE /* the path does not exist */
-} Candidate;
-
 /* What became of a candidate */
 typedef enum CandidateEnd
 {
@@ -27,16 +19,17 @@ typedef enum CandidateEnd
 	CANDIDATE_CLAIMED /* somebody else has it */
 } CandidateEnd;
 
-extern void			worker_element_queue_start(void);
-extern bool			worker_element_queue_join(ElementWork *work);
-extern void			worker_element_queue_leave(ElementWork *work);
-extern Candidate	worker_element_queue_pick(ElementWork *work);
-extern void			worker_element_queue_drop(ElementWork *work, CandidateEnd end);
-extern void			worker_element_queue_list(ElementQueue *queue, int owner);
-extern void			worker_element_queue_see_data(ElementQueue *queue, const ZkReply *reply);
-extern bool			worker_element_queue_read_data(ElementQueue *queue, int owner);
-extern void			worker_element_queue_call_ends(ElementQueue *queue);
-extern void			worker_element_queue_rest(ElementQueue *queue);
+extern void			 worker_element_queue_start(void);
+extern bool			 worker_element_queue_join(ElementWork *work);
+extern void			 worker_element_queue_leave(ElementWork *work);
+extern void			 worker_element_queue_drop(ElementWork *work, CandidateEnd end);
+extern void			 worker_element_queue_call_ends(ElementQueue *queue);
+extern void			 worker_element_queue_rest(ElementQueue *queue);
+extern bool			 worker_element_queue_has_waiters(ElementQueue *queue);
+extern QueueElement *worker_element_queue_find(const ElementQueue *queue, const char *name);
+extern void worker_element_queue_take_listing(ElementQueue *queue, const ZkReply *reply);
+extern bool worker_element_queue_watch_claim(const ElementQueue *queue, QueueElement *element);
+extern void worker_element_queue_unwatched(const ElementQueue *queue, QueueElement *element);
 extern ElementWork *worker_element_queue_watch(ZkWatchEvent event, const char *path);
 extern void			worker_element_queues_connected(void);
 

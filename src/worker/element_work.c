@@ -17,7 +17,7 @@
 ElementWork *worker_element_works;
 
 static dlist_head marked = DLIST_STATIC_INIT(marked);
-static int64	  retry_at = -1; /* of all requests, the earliest; -1: none */
+static int64	  retry_at = -1; /* of all requests and queues, the earliest; -1: none */
 
 /* Prepares for requests. */
 void
@@ -59,13 +59,28 @@ worker_element_next_marked(void)
 	return work;
 }
 
+/* Something is to be done at that time, ms. */
+static void
+wake_at(int64 at)
+{
+	if (retry_at < 0 || at < retry_at)
+		retry_at = at;
+}
+
 /* Something failed for a request that is tried again after a pause. */
 void
 worker_element_retry(ElementWork *work, int64 pause_ms)
 {
 	work->retry_at = zklock_now_ms() + pause_ms;
-	if (retry_at < 0 || work->retry_at < retry_at)
-		retry_at = work->retry_at;
+	wake_at(work->retry_at);
+}
+
+/* A queue has claims of which nobody tells when they end: its requests are marked after a pause. */
+void
+worker_element_look_later(ElementQueue *queue, int64 pause_ms)
+{
+	queue->look_at = zklock_now_ms() + pause_ms;
+	wake_at(queue->look_at);
 }
 
 /* When worker_element_retry_due() wants to be called, ms; or -1. */
@@ -75,7 +90,7 @@ worker_element_retry_at(void)
 	return retry_at;
 }
 
-/* Marks the requests whose pause is over. */
+/* Marks the requests whose pause is over, or that of their queue. */
 void
 worker_element_retry_due(void)
 {
@@ -88,15 +103,19 @@ worker_element_retry_due(void)
 	{
 		ElementWork *work = &worker_element_works[i];
 
-		if (work->queue == NULL || work->retry_at == 0)
+		if (work->queue == NULL)
 			continue;
-		if (work->retry_at <= now)
+		if (work->retry_at != 0 && work->retry_at <= now)
 		{
 			work->retry_at = 0;
 			worker_element_mark(work);
 		}
-		else if (retry_at < 0 || work->retry_at < retry_at)
-			retry_at = work->retry_at;
+		else if (work->retry_at != 0)
+			wake_at(work->retry_at);
+		if (work->queue->look_at != 0 && work->queue->look_at <= now)
+			worker_element_mark(work);
+		else if (work->queue->look_at != 0)
+			wake_at(work->queue->look_at);
 	}
 }
 

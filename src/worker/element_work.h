@@ -67,23 +67,24 @@ typedef enum QueueData
 /* A queue that a request is about */
 typedef struct ElementQueue
 {
-	char		   path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	dlist_head	   works;					  /* requests */
-	QueueElement  *elements;				  /* in their order, as listed; or NULL */
-	int			   n;						  /* of them */
-	int			   first;					  /* of those that are not gone */
-	bool		   listed;		  /* nothing has changed since, as far as is known */
-	bool		   watched;		  /* the children are */
-	bool		   maybe_watched; /* since an earlier connection */
-	bool		   is_missing;	  /* the path did not exist when it was listed */
-	bool		   verified;	  /* no child shows that it is something else */
-	QueueData	   data;
-	uint64		   lists_sent;	 /* listings asked for */
-	uint64		   lists_told;	 /* number of the one that was answered last */
-	bool		   listing;		 /* one is under way */
-	bool		   contended;	 /* somebody else had claimed what we tried: look first */
-	int			   calls;		 /* about the queue itself, not answered */
-	int			   surveying;	 /* of these, looks at elements */
+	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	dlist_head	  works;					 /* requests */
+	QueueElement *elements;					 /* in their order, as listed; or NULL */
+	int			  n;						 /* of them */
+	int			  first;					 /* of those that are not gone */
+	bool		  listed;		 /* nothing has changed since, as far as is known */
+	bool		  watched;		 /* the children are */
+	bool		  maybe_watched; /* since an earlier connection */
+	bool		  is_missing;	 /* the path did not exist when it was listed */
+	bool		  verified;		 /* no child shows that it is something else */
+	QueueData	  data;
+	uint64		  lists_sent; /* listings asked for */
+	uint64		  lists_told; /* number of the one that was answered last */
+	bool		  listing;	  /* one is under way */
+	bool		  contended;  /* somebody else had claimed what we tried: look first */
+	int			  calls;	  /* about the queue itself, not answered */
+	int			  surveying;  /* of these, looks at elements */
+	int64 look_at; /* claims that are not watched are looked at again, ms; 0: there are none */
 	size_t		   missing_len;	 /* the part of the path that is looked for */
 	int			   missing;		 /* levels that do not exist */
 	bool		   making;		 /* the path is being created */
@@ -105,6 +106,7 @@ extern void			worker_element_mark(ElementWork *work);
 extern void			worker_element_mark_all(ElementQueue *queue);
 extern ElementWork *worker_element_next_marked(void);
 extern void			worker_element_retry(ElementWork *work, int64 ms);
+extern void			worker_element_look_later(ElementQueue *queue, int64 ms);
 extern int64		worker_element_retry_at(void);
 extern void			worker_element_retry_due(void);
 extern void			worker_element_forget(ElementWork *work);

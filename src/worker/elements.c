@@ -8,10 +8,11 @@
  * "receipt" is settled: so it does not matter at which point a connection, a
  * worker, or a backend was lost.
  *
- *		element_queue.c		which elements there are, and which are free
- *		element_calls.c		the calls
- *		element_root.c		paths that do not exist yet
  *		element_work.c		what is kept of a request
+ *		element_queue.c		what is known of a queue
+ *		element_pick.c		which elements there are, and which are free
+ *		element_root.c		paths that do not exist yet
+ *		element_calls.c		what is done for a request, and in which files
  *
  * When the ZooKeeper session ends its claims and receipts are gone.  What is held
  * is lost then.  What was committed and not yet removed will be taken again, by
@@ -26,8 +27,12 @@
 
 #include "queue/engine.h"
 #include "shared/clock.h"
-#include "worker/element_calls.h"
+#include "worker/element_claim.h"
+#include "worker/element_fetch.h"
+#include "worker/element_offer.h"
+#include "worker/element_pick.h"
 #include "worker/element_queue.h"
+#include "worker/element_receipt.h"
 #include "worker/element_root.h"
 #include "worker/elements.h"
 
@@ -46,7 +51,7 @@ seek(ElementWork *work)
 		return;
 	if (work->candidate[0] != '\0')
 		worker_element_queue_drop(work, CANDIDATE_FREE);
-	switch (worker_element_queue_pick(work))
+	switch (worker_element_pick(work))
 	{
 		case CANDIDATE_FOUND:
 			worker_element_try(work);

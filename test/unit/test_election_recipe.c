@@ -66,6 +66,27 @@ test_names_read(void)
 	}
 }
 
+/* Of these, what shows that a path is an election's, and not a lock's or anything else's */
+static void
+test_names_that_show_an_election(void)
+{
+	static const char *const yes[] = {"_c_f81d4fae-7dec-41d0-a765-00a0c91e6bf6-latch-0000000012",
+									  "latch-0000000000", "n_0000000007"};
+	static const char *const no[] = {"_c_f81d4fae-7dec-41d0-a765-00a0c91e6bf6-lock-0000000012",
+									 "f81d4fae7dec41d0a76500a0c91e6bf6__lock__0000000004",
+									 "region_0000000001",
+									 "latch-7",
+									 "n_7",
+									 "n_",
+									 "qn-0000000005",
+									 ""};
+
+	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
+		ok(recipe_shows_election(yes[i]), yes[i]);
+	for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
+		ok(!recipe_shows_election(no[i]), no[i]);
+}
+
 /* What we write is what the peers write, and is read again. */
 static void
 test_names_written(void)
@@ -198,6 +219,7 @@ int
 main(void)
 {
 	test_names_read();
+	test_names_that_show_an_election();
 	test_names_written();
 	test_blocker();
 	test_bars();
