@@ -247,8 +247,8 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.nowait &&
-			(peers.foreigners[blocker] == NULL || !contender_may_ask(c, peers.foreigners[blocker])))
+		if (entry_of(c)->request.nowait && (peers.foreigners[blocker] == NULL ||
+											!contender_may_ask(c, peers.foreigners[blocker])))
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (dlist_is_empty(&run->queue))

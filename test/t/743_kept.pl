@@ -34,7 +34,11 @@ sub asked
 }
 
 sub kept_so_far { return $a->value("SELECT sum(kept) FROM zk_stats"); }
-sub state_of { my ($name) = @_; return join ',', map { "$_->{state} $_->{granted}" } $a->locks('pid = ' . $s{$name}->pid); }
+sub state_of
+{
+	my ($name, $path) = @_;
+	return join ',', map { "$_->{state} $_->{granted}" } $a->locks('pid = ' . $s{$name}->pid . ($path ? " AND path = '$path'" : ''));
+}
 
 subtest 'a session has again what it has released' => sub {
 	my $k = keeper('k');
@@ -108,8 +112,8 @@ subtest 'another session of the server has it at once' => sub {
 	keeper('other');
 	is($s{other}->query("SELECT zk_lock('/k/a')"), 't', 'one that keeps it, too');
 	is($s{other}->query("SELECT zk_unlock('/k/a')"), 't', 'has released it');
-	is(state_of('other'), 'kept f', 'and kept');
-	is(state_of('k'), '', 'the first has not');
+	is(state_of('other', '/k/a'), 'kept f', 'and kept');
+	is(state_of('k', '/k/a'), '', 'the first has not');
 };
 
 sub token_after
@@ -190,7 +194,7 @@ subtest 'DISCARD ALL releases, and keeps for as long as the server has it' => su
 	wait_until { $k->query('SHOW zklock.keep_idle') eq '10min' } 'the setting is taken up';
 	$k->query("SELECT zk_lock('/k/discard')");
 	$k->query('DISCARD ALL');
-	is(state_of('k'), 'kept f', 'for ten minutes');
+	is(state_of('k', '/k/discard'), 'kept f', 'for ten minutes');
 	$a->set_conf('zklock.keep_idle' => '5min');
 	wait_until { $zk->children('/k/discard') == 0 } 'a change lets go of what is kept';
 	is($k->query("SELECT zk_lock('/k/discard')"), 't', 'and it is locked again');
@@ -198,7 +202,7 @@ subtest 'DISCARD ALL releases, and keeps for as long as the server has it' => su
 
 subtest 'a session that ends lets go' => sub {
 	$s{k}->query("SELECT zk_unlock('/k/discard')");
-	is(state_of('k'), 'kept f', 'of what it has kept');
+	is(state_of('k', '/k/discard'), 'kept f', 'of what it has kept');
 	all_disconnect;
 	wait_until { $a->lock_count == 0 } 'no entries';
 	is(scalar $zk->children("/k/$_"), 0, "no node at $_") foreach qw(discard a m1 m2 m3);
