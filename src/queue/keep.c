@@ -42,7 +42,7 @@
  * answer, which is our deletion of the node, or that the data say so no more, as
  * the lock is held (inquiry.c).  We owe this answer: as long as the mark stands, or
  * may, the child watch stands, or the mark is being taken away, which is repeated
- * until it is done.  It is not set a second time.
+ * until it is done.
  *
  *	lost reply		the mark is written, or taken away, again; a node that is to go is
  *					deleted

@@ -605,6 +605,7 @@ entry_recall(int index)
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.keepable = false;
+	entry->status.kept_told = false;
 	stepped = entry->status.state == CONTENDER_KEPT;
 	if (stepped && !ZKLOCK_FAULT("keep-on"))
 		entry->status.state = CONTENDER_RELEASING;
