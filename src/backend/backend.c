@@ -12,6 +12,7 @@
 #include "postgres.h"
 
 #include "backend/backend.h"
+#include "backend/guard.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock.h"
@@ -29,6 +30,7 @@ backend_release_all(void)
 {
 	HandoverList awaited;
 
+	guard_before_release();
 	handover_list_init(&awaited, hold_number());
 	permit_release_all(&awaited);
 	lock_release_all(&awaited);

@@ -110,6 +110,8 @@ contender_inquire(const Contender *c)
 		if (foreigner->kept == KEPT_UNKNOWN)
 			unknown = foreigner->name;
 	}
+	if (n == 0)
+		return INQUIRY_TAKEN; /* by this server's own */
 	if (unknown == NULL)
 		return INQUIRY_PERHAPS_KEPT;
 	inquire(c, unknown);

@@ -9,7 +9,10 @@
 
 #include "queue/engine.h"
 
-extern void path_arrive(Path *path, Contender *c);
-extern void path_pump_marked(void);
+extern Path *path_for(const char *name, const Recipe *recipe);
+extern void	 path_arrive(Path *path, Contender *c);
+extern void	 path_pump_marked(void);
+extern void	 path_paused_attend(void);
+extern int64 path_paused_next_wakeup(void);
 
 #endif /* ZKLOCK_PATH_H */

@@ -23,6 +23,7 @@
 #include "queue/run_calls.h"
 #include "queue/run_owner.h"
 #include "queue/session.h"
+#include "queue/streak.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
 
@@ -46,7 +47,7 @@ contender_arrive(Contender *c)
 		contender_forget(c);
 		return;
 	}
-	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
+	path = path_for(entry->request.path, recipe_by_id(entry->request.recipe));
 	if (path)
 		path_arrive(path, c);
 	else
@@ -160,6 +161,8 @@ queue_start(void)
 	engine.chroot_len = strlen(session.chroot);
 	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
 	dlist_init(&engine.marked);
+	dlist_init(&engine.watch_later);
+	dlist_init(&engine.paused);
 	engine.contenders = palloc0(max * sizeof(Contender));
 	batch = palloc(max * sizeof(int));
 	account_start();
@@ -247,6 +250,8 @@ queue_watch(ZkWatchEvent event, const char *name)
 	char	   *parent;
 
 	ZKLOCK_SLOW("slow-writes", 120, 150);
+	if (path && event != ZK_WATCH_CHILDREN)
+		streak_watch_fired(path);
 	if (path && event != ZK_WATCH_CHANGED)
 		path_changed(path);
 	if (event == ZK_WATCH_CHILDREN)
@@ -282,8 +287,10 @@ queue_pump(void)
 		path_mark_all();
 	}
 	queue_overrun_attend();
+	watch_later_attend();
 	queue_keep_attend();
 	path_pump_marked();
+	path_paused_attend();
 }
 
 /* The path that is being seen to, for the log; NULL if there is none. */
@@ -297,7 +304,8 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), queue_keep_next_wakeup()};
+	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), queue_keep_next_wakeup(),
+					  watch_later_next_wakeup(), path_paused_next_wakeup()};
 	int64 next = -1;
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)

@@ -34,7 +34,7 @@
  *	- Work of one owner is sent in the order in which it was asked for: a
  *	  create before the listing behind it, a node before those below it.
  *	- The create of a lock's node and the call made next for the same owner,
- *	  which is its listing, go out together.
+ *	  which is its listing, go out together, if the former says so.
  *	- The removal of a watch never comes between a read that sets it and that
  *	  read's answer, and a read asked for after a removal comes behind it.
  *	- A sync goes before what waits, and so before reads asked for after it.
@@ -61,6 +61,7 @@
 #include "fault.h"
 #include "shared/clock.h"
 #include "zk/zk_call.h"
+#include "zk/zk_echo.h"
 #include "zk/zk_turn.h"
 #include "zk/zk_unwatch.h"
 #include "zk/zk_window.h"
@@ -116,6 +117,8 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
+	if (call->kind == CALL_DELETE && call->sent_at != 0)
+		zk_echo_over(call->path);
 	if (call->sent_at != 0)
 		callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : reply->outcome,
 						   zklock_now_us() - call->sent_at);
@@ -185,6 +188,8 @@ send_call(Call *call)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
+	if (call->kind == CALL_DELETE)
+		zk_echo_expect(call->path);
 	code = callbacks.send(call);
 
 	/* What was not sent is answered like the rest, in its turn. */
@@ -259,9 +264,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  * owner		whose call it is: a session's process id, or ZK_WORKER
  *
  * zk_create()	creates a node with our ACL; an ephemeral sequential one gets
- *				its sequence appended, and must be followed by another call of
- *				the same owner's work, which goes out with it.  data may be
- *				NULL.
+ *				its sequence appended.  data may be NULL.
+ * zk_create_followed() likewise; must be followed by another call of the same
+ *				owner's work, which goes out with it.
  * zk_exchange() creates an ephemeral node, which may be sequential, and deletes
  *				another, both or none: ZK_NODE_EXISTS or ZK_NO_NODE tells of the
  *				first or second.  The answer does not tell the sequence.  If
@@ -291,7 +296,17 @@ zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 	Call *call = new_call(CALL_CREATE, owner, path, data, handler, arg);
 
 	call->node_kind = kind;
-	call->followed = kind == ZK_EPHEMERAL_SEQUENTIAL;
+	submit_call(call);
+}
+
+void
+zk_create_followed(int owner, const char *path, const char *data, ZkNodeKind kind,
+				   ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_CREATE, owner, path, data, handler, arg);
+
+	call->node_kind = kind;
+	call->followed = true;
 	submit_call(call);
 }
 

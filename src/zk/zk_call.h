@@ -17,6 +17,8 @@
 #define ZK_WORKER 0 /* nobody's in particular */
 extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
 					   ZkReplyHandler handler, void *arg);
+extern void	 zk_create_followed(int owner, const char *path, const char *data, ZkNodeKind kind,
+								ZkReplyHandler handler, void *arg);
 extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 						 const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
 extern void	 zk_append(int owner, const char *path, const char *data, int length,

@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "zk/zk_callback.h"
+#include "zk/zk_echo.h"
 #include "zk/zk_event.h"
 
 /*
@@ -182,7 +183,8 @@ zk_callback_synced(int code, const char *path, const void *context)
 void
 zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 {
-	Event event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
+	Event		 event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
+	EventUrgency urgency = EVENT_AT_ONCE;
 
 	if (type == ZOO_SESSION_EVENT)
 	{
@@ -197,6 +199,8 @@ zk_callback_event(zhandle_t *zh, int type, int state, const char *path, void *co
 		event.fault = zk_answer_event_fault(path);
 		if (event.fault == NULL)
 			event.text = strdup(path);
+		if (event.text && zk_echo_is(event.text))
+			urgency = EVENT_BEFORE_NEXT;
 	}
-	zk_event_push(&event, EVENT_AT_ONCE);
+	zk_event_push(&event, urgency);
 }

@@ -24,9 +24,10 @@
  * another reason makes it look once more, for nothing.
  *
  * Some news can wait for what is known to follow at once, EVENT_BEFORE_NEXT:
- * the answer to a create, behind which its listing was sent.  They wake nobody,
- * but are found by whoever looks.  Should nothing follow, the main loop looks
- * when it becomes impatient with the call (zk_calls_next_wakeup()).
+ * the answer to a create, behind which its listing was sent, and the events of
+ * what we delete ourselves (zk_echo.c), behind which that is answered.  They
+ * wake nobody, but are found by whoever looks.  Should nothing follow, the main
+ * loop looks when it becomes impatient with the call (zk_calls_next_wakeup()).
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
  * nothing of PostgreSQL.

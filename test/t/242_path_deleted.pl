@@ -100,27 +100,29 @@ subtest 'a node that is deleted before it has been listed is replaced' => sub {
 
 subtest 'a node that is deleted before its server knows of it is replaced, or the loss is told' => sub {
 	# ZooKeeper has granted the lock, and taken it away.
-	my $fault = $proxy->hold_reply(op => 'create2', path => '^/n/new/');
-	queue($d, 'asker', '/n/new');
+	$shell->create('/n/newer', makepath => 1);
+	wait_until { $zk->watch_count == 0 } 'earlier watches to go';
+	my $fault = $proxy->hold_reply(op => 'create2', path => '^/n/newer/');
+	queue($d, 'asker', '/n/newer');
 	$proxy->fired($fault);
-	my ($born) = $zk->wait_children('/n/new', 1);
+	my ($born) = $zk->wait_children('/n/newer', 1);
 	# The listing follows the create: when its watch stands it has been made. (wchp would
 	# show no watches on children.)
 	wait_until { $zk->four_letter('mntr') =~ /^zk_watch_count\t1$/m } 'the watch of the listing';
-	$shell->delete("/n/new/$born");
+	$shell->delete("/n/newer/$born");
 	$proxy->heal;
 	my $asked = $s{asker}->result;
-	if ($asked->{ok} && ($d->locks("path = '/n/new'"))[0]{node} ne $born)
+	if ($asked->{ok} && ($d->locks("path = '/n/newer'"))[0]{node} ne $born)
 	{
 		is($asked->{text}, 't', 'a node deleted before we know that it exists: the lock is granted');
-		is_deeply([ $zk->children('/n/new') ], [ ($d->locks("path = '/n/new'"))[0]{node} ], 'under another node, which is there');
-		is($s{asker}->query("SELECT zk_unlock('/n/new')"), 't', 'and was not lost');
+		is_deeply([ $zk->children('/n/newer') ], [ ($d->locks("path = '/n/newer'"))[0]{node} ], 'under another node, which is there');
+		is($s{asker}->query("SELECT zk_unlock('/n/newer')"), 't', 'and was not lost');
 	}
 	elsif ($asked->{ok})
 	{
 		is($asked->{text}, 't', 'a node deleted before we know that it exists: the lock was granted');
-		$d->wait_lock($s{asker}, 'lost', '/n/new');
-		is($s{asker}->try("SELECT zk_unlock('/n/new')")->{text}, 'f', 'and is lost, which nobody keeps secret');
+		$d->wait_lock($s{asker}, 'lost', '/n/newer');
+		is($s{asker}->try("SELECT zk_unlock('/n/newer')")->{text}, 'f', 'and is lost, which nobody keeps secret');
 	}
 	else
 	{
@@ -129,7 +131,7 @@ subtest 'a node that is deleted before its server knows of it is replaced, or th
 	}
 	$s{asker}->disconnect;
 	delete $s{asker};
-	$d->assert_clean($zk, '/n/new');
+	$d->assert_clean($zk, '/n/new', '/n/newer');
 };
 
 done_testing;

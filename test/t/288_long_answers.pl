@@ -147,6 +147,9 @@ subtest 'there are as many segments as slots, and they are given back' => sub {
 	$_->query_start($ask) foreach @askers;
 	$proxy->fired($held);
 	$a->wait_value($segments, $segments_before + SLOTS);
+	# A cancellation that came before its statement would have no effect.
+	my $pids = join ',', map { $_->pid } @askers;
+	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND pid IN ($pids)", scalar @askers);
 	is($a->value($segments), $segments_before + SLOTS, 'who waits for a slot has none');
 	$_->cancel foreach @askers;
 	is($_->result->{sqlstate}, '57014', 'cancelled') foreach @askers;

@@ -128,6 +128,8 @@ foreach my $recipe (@recipes)
 		is_deeply([ $zk->children($root) ], [ $row->{node} ], 'under one node, and that is its');
 		is($row->{fencing_token} >> 12, $zk->shell->stat("$root/$row->{node}")->{czxid}, 'with the token of that')
 		  if $recipe ne 'semaphore';    # permits have none
+		# Of two writes that are under way when the worker fails, the other one's answer is lost.
+		wait_until { failures($mark, 'fault: fail-written') >= 2 * $writes - 1 } 'all writes but the last to have cost a worker';
 		is($holder->query($is{give}), 't', 'it lets go');
 		wait_until { !map { $zk->children($_) } @{ $is{nodes} } } 'the nodes to be gone';
 		wait_until { failures($mark, 'fault: fail-written') >= 2 * $writes } 'each write to have cost a worker';

@@ -103,7 +103,8 @@ ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
 =item asked
 
 What clients have asked for since C<asked> or C<reset_counts> was called last: the counts
-without beats and notifications.
+without beats and notifications, and without what settle() of Zklock::Server leaves behind,
+the watch on its path, which is set at some time and removed later.
 
 =item requests
 
@@ -226,6 +227,12 @@ sub asked
 	my ($self) = @_;
 	my $counts = $self->counts_without_beats;
 	delete $counts->{notification};
+	foreach my $request (@{ $self->requests })
+	{
+		my ($op, $path) = @$request;
+		$counts->{$op}-- if $op =~ /^(?:getData|removeWatches)$/ && ($path // '') eq '/t/barrier';
+	}
+	$counts->{$_} or delete $counts->{$_} foreach qw(getData removeWatches);
 	$self->reset_counts;
 	return $counts;
 }
