@@ -89,22 +89,6 @@ path_rules_allow(const char *path)
 	return false;
 }
 
-/* Does a list have an item for the same paths before this one? */
-static bool
-is_duplicate(const char *list, const PathListItem *item)
-{
-	PathListReader reader;
-	PathListItem   other;
-
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &other) && other.text != item->text)
-	{
-		if (path_list_same(&other, item))
-			return true;
-	}
-	return false;
-}
-
 /*
  * zklock.path_dialects: all items must be right, and each path have one.
  *
@@ -127,7 +111,7 @@ path_rules_check_dialects(char **newval, void **extra, GucSource source)
 			fault = "A dialect is missing.";
 		if (fault == NULL && !dialect_of_item(&item, &dialect))
 			fault = "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
-		if (fault == NULL && is_duplicate(*newval, &item))
+		if (fault == NULL && path_list_repeats(*newval, &item))
 			fault = "Another item is for the same paths.";
 		if (fault != NULL && process_shared_preload_libraries_in_progress)
 			ereport(FATAL,

@@ -102,7 +102,7 @@ take_report_failure(const ElementRequest *request, const TakeView *view)
 		case ELEMENT_OUTCOME_NO_RECEIPTS:
 			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
 							errmsg("cannot use ZooKeeper queue \"%s\": node \"%s\" does not exist",
-								   name, "/zklock-receipts"),
+								   name, ELEMENT_RECEIPTS),
 							errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
 							errhint("Ask an administrator to create the node in ZooKeeper.")));
 			break;
@@ -172,7 +172,7 @@ take_report_failure(const ElementRequest *request, const TakeView *view)
 							errdetail("ZooKeeper refused: %s.", zk_error_name(view->code)),
 							zk_error_is_permission(view->code)
 								? errhint("Check the ACLs of the queue and of node \"%s\", and the settings \"zklock.auth_file\" and \"zklock.acl\".",
-										  "/zklock-receipts")
+										  ELEMENT_RECEIPTS)
 								: 0));
 	}
 }

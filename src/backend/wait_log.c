@@ -9,14 +9,15 @@
  *
  *		NOTHING -> ASKED			after deadlock_timeout
  *		NOTHING -> TOLD				likewise, if there is nobody to ask
+ *		ASKED -> ASKED				the answer has come, and there is more to ask
  *		ASKED -> TOLD				the answer has come; or what was waited for
  *		ASKED -> NOTHING			the wait has failed meanwhile
  *
  * While ZooKeeper is away, the log is told that, and what shared memory knows.
  *
  * A session that waits for a permit of a semaphore has to wait for its turn first.  The log
- * tells of the permits' holders in either case, and of those who wait: with a node
- * for a permit, or in this server for the turn.
+ * tells of the permits' holders in either case, and of those who wait: for a permit,
+ * then for the turn.
  *
  * Runs in: backends.
  *
@@ -119,18 +120,22 @@ client_name(const ErrandNode *node)
 	return display_utf8(strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text);
 }
 
-/* Adds what ZooKeeper knows, in the order of the queue. */
+/*
+ * Adds what ZooKeeper knows of a place, in the order of the queue.  Who has the turn
+ * is left out: it has a node for a permit.
+ */
 static void
-add_contenders(Parties *parties, const Question *question, EntryView **entries, int n)
+add_contenders(Parties *parties, const WaitLog *log, int place, EntryView **entries, int n)
 {
-	const Recipe *recipe = recipe_by_id(question->recipe);
-	const char	 *end = question->answer + question->answer_length;
-	const char	 *at = question->answer;
-	ErrandNode	  node;
-	int			  count = 0;
-	RecipePeer	 *peers;
-	bool		 *holds;
-	int32_t		  permits = 0;
+	const Question *question = &log->places[place];
+	const Recipe   *recipe = recipe_by_id(question->recipe);
+	const char	   *end = question->answer + question->answer_length;
+	const char	   *at = question->answer;
+	ErrandNode		node;
+	int				count = 0;
+	RecipePeer	   *peers;
+	bool		   *holds;
+	int32_t			permits = 0;
 
 	while (errand_list_next(&at, end, &node))
 		count++;
@@ -151,19 +156,31 @@ add_contenders(Parties *parties, const Question *question, EntryView **entries, 
 		int	  named = parties->holders.n + parties->waiters.n;
 
 		add_sessions(parties, entries, n, question->path, name);
+		if (place > 0 && holds[i])
+			continue;
 		if (parties->holders.n + parties->waiters.n == named)
 			add_name(holds[i] ? &parties->holders : &parties->waiters, client_name(&node));
 	}
 }
 
+/* Is an entry of one who is to be named?  The session that has the turn has a node for a permit. */
+static bool
+is_party(const WaitLog *log, const EntryView *entry)
+{
+	for (int i = 0; i < log->nplaces; i++)
+	{
+		if (strcmp(entry->path, log->places[i].path) == 0)
+			return i == 0 || entry->state != CONTENDER_GRANTED;
+	}
+	return false;
+}
+
 /*
  * The holders and waiters, as the DETAIL of a message; NULL if that is not known.
- *
- *	question	with an answer of ZooKeeper's, or without
- *	turns		where sessions wait for their turn, or NULL
+ * What ZooKeeper has not told is from shared memory.
  */
 static const char *
-describe_parties(const Question *question, const char *turns, int *holders)
+describe_parties(const WaitLog *log)
 {
 	Parties		parties = {0};
 	LockView	view;
@@ -176,21 +193,17 @@ describe_parties(const Question *question, const char *turns, int *holders)
 	entries = palloc(Max(view.n, 1) * sizeof(EntryView *));
 	for (int i = 0; i < view.n; i++)
 	{
-		EntryView *entry = &view.entries[i];
-
-		/* The session that has the turn has a node for a permit. */
-		if (strcmp(entry->path, question->path) == 0 ||
-			(turns && strcmp(entry->path, turns) == 0 && entry->state != CONTENDER_GRANTED))
-			entries[n++] = entry;
+		if (is_party(log, &view.entries[i]))
+			entries[n++] = &view.entries[i];
 	}
 	qsort(entries, n, sizeof(EntryView *), compare_tickets);
-	if (question->answer)
-		add_contenders(&parties, question, entries, n);
-	add_sessions(&parties, entries, n, question->path, NULL);
-	if (turns)
-		add_sessions(&parties, entries, n, turns, NULL);
+	for (int i = 0; i < log->nplaces; i++)
+	{
+		if (log->places[i].answer)
+			add_contenders(&parties, log, i, entries, n);
+		add_sessions(&parties, entries, n, log->places[i].path, NULL);
+	}
 	lock_view_drop(&view);
-	*holders = parties.holders.n;
 	if (parties.holders.n == 0)
 		return NULL;
 	return psprintf(parties.holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
@@ -203,19 +216,40 @@ describe_parties(const Question *question, const char *turns, int *holders)
  * ------------------------------------------------------------------------
  */
 
+static void
+add_place(WaitLog *log, RecipeId recipe, const char *below)
+{
+	int place = log->nplaces++;
+
+	snprintf(log->paths[place], sizeof(log->paths[place]), "%s%s", log->path, below);
+	log->places[place] = (Question){.kind = ERRAND_CONTENDERS,
+									.recipe = recipe,
+									.limit = MAX_NAMED,
+									.path = log->paths[place],
+									.answer_size = ERRAND_MAX_ANSWER};
+}
+
 /* Where the contenders are among whom an entry waits. */
 static void
-set_question(WaitLog *log, int index)
+set_places(WaitLog *log, int index)
 {
-	const EntryRequest *request = &entry_at(index)->request;
-	bool				lock = request->kind == CONTENDER_LOCK;
+	log->nplaces = 0;
+	log->nanswered = 0;
+	if (entry_at(index)->request.kind == CONTENDER_LOCK)
+		add_place(log, RECIPE_LOCK, "");
+	else
+	{
+		add_place(log, RECIPE_PERMIT, PERMIT_LEASES);
+		add_place(log, RECIPE_LOCK, PERMIT_TURNS);
+	}
+}
 
-	snprintf(log->asked_path, sizeof(log->asked_path), "%s%s", log->path, lock ? "" : PERMIT_LEASES);
-	log->question = (Question){.kind = ERRAND_CONTENDERS,
-							   .recipe = lock ? RECIPE_LOCK : RECIPE_PERMIT,
-							   .limit = MAX_NAMED,
-							   .path = log->asked_path,
-							   .answer_size = ERRAND_MAX_ANSWER};
+/* Asks of the next place.  Returns false if there is none, or nobody to ask. */
+static bool
+ask_next(WaitLog *log)
+{
+	return log->nanswered < log->nplaces && zklock_connected() &&
+		   backend_ask_begin(&log->asked, &log->places[log->nanswered]);
 }
 
 /* Writes a message; "what" is what the process does. */
@@ -238,11 +272,7 @@ tell_parties(WaitLog *log, const char *what)
 	MemoryContext context =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock wait log", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	const char	 *turns =
-		  log->question.recipe == RECIPE_PERMIT ? psprintf("%s" PERMIT_TURNS, log->path) : NULL;
-	int			holders = 0;
-	const char *parties =
-		log->question.path ? describe_parties(&log->question, turns, &holders) : NULL;
+	const char	 *parties = log->nplaces > 0 ? describe_parties(log) : NULL;
 
 	if (outage)
 		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
@@ -270,7 +300,8 @@ wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us)
 	log->path = path;
 	log->what = what;
 	log->start_us = start_us;
-	log->question.path = NULL;
+	log->nplaces = 0;
+	log->nanswered = 0;
 }
 
 /*
@@ -284,17 +315,18 @@ wait_log_attend(WaitLog *log, int index)
 	if (log->state == WAIT_LOG_NOTHING)
 	{
 		if (index != ENTRY_NONE)
-			set_question(log, index);
-		if (index == ENTRY_NONE || !zklock_connected() ||
-			!backend_ask_begin(&log->asked, &log->question))
-			tell_waiting(log);
-		else
+			set_places(log, index);
+		if (ask_next(log))
 			log->state = WAIT_LOG_ASKED;
+		else
+			tell_waiting(log);
 	}
 	else if (log->state == WAIT_LOG_ASKED && backend_ask_is_answered(&log->asked))
 	{
 		(void) backend_ask_end(&log->asked);
-		tell_waiting(log);
+		log->nanswered++;
+		if (!ask_next(log))
+			tell_waiting(log);
 	}
 }
 
@@ -317,7 +349,7 @@ wait_log_refused(WaitLog *log, int index)
 {
 	if (!compat_log_lock_failures())
 		return;
-	set_question(log, index);
+	set_places(log, index);
 	tell_parties(log, "could not obtain");
 }
 

@@ -17,15 +17,20 @@ typedef enum WaitLogState
 	WAIT_LOG_TOLD	  /* that the session still waits */
 } WaitLogState;
 
+/* Contenders are in so many places at most: those for permits, and for turns. */
+#define WAIT_LOG_PLACES 2
+
 typedef struct WaitLog
 {
 	WaitLogState  state;
-	int64		  start_us; /* of the wait */
-	const char	 *path;		/* for messages, UTF-8 */
-	const char	 *what;		/* is waited for, likewise */
-	AskedQuestion asked;
-	Question	  question;
-	char		  asked_path[ZKLOCK_MAX_PATH + 1]; /* where the contenders are */
+	int64		  start_us;				   /* of the wait */
+	const char	 *path;					   /* for messages, UTF-8 */
+	const char	 *what;					   /* is waited for, likewise */
+	AskedQuestion asked;				   /* the question after those that are answered */
+	Question	  places[WAIT_LOG_PLACES]; /* the contenders in each */
+	char		  paths[WAIT_LOG_PLACES][ZKLOCK_MAX_PATH + 1];
+	int			  nplaces;
+	int			  nanswered;
 } WaitLog;
 
 extern void wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us);

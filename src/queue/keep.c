@@ -235,8 +235,9 @@ keep_recall(Path *path)
 	return kept ? c : NULL;
 }
 
-static void
-let_go(Path *path)
+/* What is kept on the path goes: somebody else wants the lock, or the path for something else. */
+void
+keep_let_go(Path *path)
 {
 	Contender *kept = keep_recall(path);
 
@@ -270,7 +271,7 @@ keep_pump(Path *path)
 		look_again(path);
 	keeper = find_keeper(path);
 	if (path->keeper && path->keeper != keeper)
-		let_go(path);
+		keep_let_go(path);
 	if (keeper && path->keeper == NULL)
 	{
 		path->keeper = keeper;
@@ -346,7 +347,7 @@ queue_keep_attend(void)
 		if (now < look_at_us)
 			engine.kept_us = Min(engine.kept_us, look_at_us);
 		else if (is_over(c, now) && c->path->keeper == c)
-			let_go(c->path);
+			keep_let_go(c->path);
 		else
 			keep_look_later(c);
 	}
@@ -394,7 +395,7 @@ queue_keep_let_go(void)
 		Contender *c = &engine.contenders[i];
 
 		if (c->place == PLACE_GRANTED && c->path->keeper == c && contender_state(c) == CONTENDER_KEPT)
-			let_go(c->path);
+			keep_let_go(c->path);
 	}
 }
 

@@ -52,3 +52,26 @@ queue_waits_abroad(int index)
 	}
 	return false;
 }
+
+/*
+ * May another server or client wait for what a contender holds?  False if there is
+ * surely none: the child watch stands, and what was listed before has nobody behind
+ * the node.
+ */
+bool
+queue_is_wanted_abroad(int index)
+{
+	const Contender *c = &engine.contenders[index];
+	const Path		*path = c->path;
+
+	if (c->place != PLACE_GRANTED)
+		return false;
+	if (path->child_watch != WATCH_SET)
+		return true;
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		if (path->recipe->excludes == NULL || path->foreign[i].peer.sequence > c->run->peer.sequence)
+			return true;
+	}
+	return false;
+}

@@ -9,5 +9,6 @@
 
 extern bool queue_has_long_waits(void);
 extern bool queue_waits_abroad(int index);
+extern bool queue_is_wanted_abroad(int index);
 
 #endif /* ZKLOCK_LONG_WAIT_H */

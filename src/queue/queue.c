@@ -51,7 +51,10 @@ contender_arrive(Contender *c)
 	if (path)
 		path_arrive(path, c);
 	else
+	{
+		keep_let_go(path_find(entry->request.path));
 		contender_turn_away(c, FAILURE_OTHER_RECIPE);
+	}
 }
 
 /* A backend has given up the exclusive part of what it holds. */

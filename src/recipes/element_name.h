@@ -26,6 +26,9 @@
 /* The ephemeral child of an element that a transaction has taken */
 #define ELEMENT_CLAIM "claim"
 
+/* Where the receipts of all servers are */
+#define ELEMENT_RECEIPTS "/zklock-receipts"
+
 /* An element of a queue, as a listing shows it */
 typedef struct ElementName
 {

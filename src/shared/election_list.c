@@ -57,22 +57,6 @@ item_family(const PathListItem *item, ElectionFamily *family)
 	return false;
 }
 
-/* Does a list have an item for the same path before this one? */
-static bool
-is_duplicate(const char *list, const PathListItem *item)
-{
-	PathListReader reader;
-	PathListItem   other;
-
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &other) && other.text != item->text)
-	{
-		if (path_list_same(&other, item))
-			return true;
-	}
-	return false;
-}
-
 /* Is a list's item for a path below one whose candidates bear no other child? */
 static bool
 is_below_support(const char *list, const PathListItem *item)
@@ -104,7 +88,7 @@ item_fault(const char *list, const PathListItem *item)
 		return "An election has one path.";
 	if (!item_family(item, &family))
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
-	if (is_duplicate(list, item))
+	if (path_list_repeats(list, item))
 		return "Another item is for the same path.";
 	if (is_below_support(list, item))
 		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";

@@ -129,3 +129,19 @@ path_list_same(const PathListItem *a, const PathListItem *b)
 	return a->scope == b->scope && a->path_len == b->path_len &&
 		   memcmp(a->path, b->path, a->path_len) == 0;
 }
+
+/* Does a list with values have another item for the same paths before this one of its items? */
+bool
+path_list_repeats(const char *list, const PathListItem *item)
+{
+	PathListReader reader;
+	PathListItem   other;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other) && other.text != item->text)
+	{
+		if (path_list_same(&other, item))
+			return true;
+	}
+	return false;
+}

@@ -101,7 +101,9 @@ report_no_leader(const char *detail)
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR), errmsg("could not ask the ZooKeeper leader"),
 			 errdetail_internal("%s", detail),
-			 errhint("\"zklock.servers\" must name all servers of the ensemble, and they must allow the commands \"srvr\" and \"dump\" in \"4lw.commands.whitelist\".")));
+			 zklock_tls
+				 ? errhint("ZooKeeper is asked without TLS, which a port that demands TLS does not answer. Make sure by other means that the session is dead, and use zk_break_lock().")
+				 : errhint("\"zklock.servers\" must name all servers of the ensemble, and they must allow the commands \"srvr\" and \"dump\" in \"4lw.commands.whitelist\".")));
 }
 
 /*

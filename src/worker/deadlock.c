@@ -47,6 +47,7 @@
 #include "worker/own_record.h"
 #include "worker/own_waits.h"
 #include "worker/round_calls.h"
+#include "worker/wait_cycle.h"
 #include "worker/wait_records.h"
 #include "worker/wait_search.h"
 #include "zk/zk_call.h"
@@ -168,7 +169,7 @@ pass_verdict(void)
 	const SearchWait *victim;
 
 	initStringInfo(&cycle);
-	victim = worker_search_victim(current.search, &cycle);
+	victim = worker_cycle_victim(current.search, &cycle);
 	for (int i = 0; victim && i < current.own.n; i++)
 	{
 		const OwnWait *own = &current.own.waits[i];

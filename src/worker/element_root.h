@@ -9,9 +9,6 @@
 
 #include "worker/element_work.h"
 
-/* Where the receipts of all servers are */
-#define ELEMENT_RECEIPTS "/zklock-receipts"
-
 extern void worker_element_root_make(ElementQueue *queue, const ElementRequest *request);
 extern void worker_element_root_make_receipts(ElementQueue *queue, const ElementRequest *request);
 

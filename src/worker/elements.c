@@ -26,6 +26,7 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
+#include "queue/keep.h"
 #include "shared/clock.h"
 #include "worker/element_claim.h"
 #include "worker/element_fetch.h"
@@ -93,8 +94,10 @@ go_on_waiting(ElementWork *work)
 {
 	ElementRequest *request = work_request(work);
 
-	const Path *lock = path_find(request->path);
+	Path *lock = path_find(request->path);
 
+	if (lock)
+		keep_let_go(lock);
 	if (lock && is_wanted(lock))
 		(void) element_answer(request, ELEMENT_OUTCOME_OTHER_USE,
 							  lock->recipe == &election_recipe ? ELEMENT_USE_ELECTION

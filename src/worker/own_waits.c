@@ -11,7 +11,8 @@
  * processes on the way.
  *
  * A record has room for so much.  Each of its waits gets the same share, and tells
- * of as many nodes as fit.
+ * of as many nodes as fit.  What may be waited for elsewhere comes first: a crowd
+ * that merely waits behind a deadlock leaves room for those in it.
  *
  * Runs in: the worker.
  *
@@ -35,6 +36,7 @@ typedef struct Chain
 	int	   next[WAIT_RECORD_MAX_STEPS];	 /* ... and what follows each */
 	int	   nsteps;
 	uint64 identity;
+	bool   wanted; /* others may wait for what the process holds */
 } Chain;
 
 typedef struct Chains
@@ -43,7 +45,8 @@ typedef struct Chains
 	Chain *chains;
 	int	   n;
 	int	   max;
-	bool  *holds; /* by vertex: does the process hold a node? */
+	bool  *holds;  /* by vertex: does the process hold a node? */
+	bool  *wanted; /* likewise: ... for which others may wait? */
 } Chains;
 
 static bool
@@ -65,7 +68,9 @@ add_chain(Chains *all, int process, int target)
 		all->chains = repalloc_huge(all->chains, all->max * sizeof(Chain));
 	}
 	chain = &all->chains[all->n++];
-	*chain = (Chain){.process = process, .waiting = vertices[target].contender};
+	*chain = (Chain){.process = process,
+					 .waiting = vertices[target].contender,
+					 .wanted = all->wanted[process]};
 	for (int at = process; at != target; at = all->waits.graph.vertices[at].parent)
 	{
 		uint64 parts[3] = {chain->identity, waits_identity(&all->waits, at), vertices[at].pid};
@@ -127,10 +132,16 @@ find_chains(Chains *all)
 	}
 	wait_graph_solve(&waits->graph);
 	all->holds = palloc0(Max(waits->graph.nvertices, 1) * sizeof(bool));
+	all->wanted = palloc0(Max(waits->graph.nvertices, 1) * sizeof(bool));
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
 		if (is_held(&waits->contenders[i]))
-			all->holds[waits_explore(waits, waits->contenders[i].pid)] = true;
+		{
+			int process = waits_explore(waits, waits->contenders[i].pid);
+
+			all->holds[process] = true;
+			all->wanted[process] |= queue_is_wanted_abroad(waits->contenders[i].index);
+		}
 	}
 	all->max = 16;
 	all->chains = palloc(all->max * sizeof(Chain));
@@ -151,15 +162,19 @@ put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit
 	int	 pid = all->waits.vertices[chain->process].pid;
 	bool any = false;
 
-	for (int i = 0; i < all->waits.ncontenders; i++)
+	for (int wanted = 1; wanted >= 0; wanted--)
 	{
-		const WaitsContender *held = &all->waits.contenders[i];
+		for (int i = 0; i < all->waits.ncontenders; i++)
+		{
+			const WaitsContender *held = &all->waits.contenders[i];
 
-		if (held->pid != pid || !is_held(held) || (any && writer->len >= limit))
-			continue;
-		any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
-												   .path = held->path,
-												   .node = held->node});
+			if (held->pid != pid || !is_held(held) || (any && writer->len >= limit) ||
+				queue_is_wanted_abroad(held->index) != wanted)
+				continue;
+			any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
+													   .path = held->path,
+													   .node = held->node});
+		}
 	}
 	return any;
 }
@@ -224,6 +239,7 @@ worker_own_waits(OwnWaits *own, int64 seen)
 	Chains		  *all = palloc0(sizeof(Chains));
 	WaitWriter	   writer;
 	StringInfoData server;
+	int			   left;
 
 	find_chains(all);
 	initStringInfo(&server);
@@ -235,11 +251,18 @@ worker_own_waits(OwnWaits *own, int64 seen)
 	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SERVER, .text = server.data});
 	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SEEN, .number = seen});
 	own->body = own->record + writer.len;
-	for (int i = 0; i < all->n; i++)
+	left = all->n;
+	for (int wanted = 1; wanted >= 0; wanted--)
 	{
-		size_t share = (WAIT_RECORD_MAX - writer.len) / (all->n - i);
+		for (int i = 0; i < all->n; i++)
+		{
+			size_t share;
 
-		if (put_chain(all, &all->chains[i], &writer, writer.len + share))
-			add_own(own, all, &all->chains[i]);
+			if (all->chains[i].wanted != wanted)
+				continue;
+			share = (WAIT_RECORD_MAX - writer.len) / left--;
+			if (put_chain(all, &all->chains[i], &writer, writer.len + share))
+				add_own(own, all, &all->chains[i]);
+		}
 	}
 }

@@ -26,9 +26,8 @@
  * no more than what its own session has in the way of others, and other clients
  * count as what they are: they block, and what is not known to be kept goes.
  *
- * Of the waits in a component the one with the youngest node, by its czxid, is to
- * give up; of those behind one node, the one of the process with the highest pid.
- * All servers that see the component find the same one.
+ * Waits have an order, by the age of their nodes, in which all servers that see them
+ * agree: wait_cycle.c makes use of it.
  *
  * Runs in: the worker.  All is in the memory context of the round.
  *
@@ -45,80 +44,6 @@
 
 /* So much is asked of ZooKeeper for one search. */
 #define MAX_FACTS 500
-
-/* ------------------------------------------------------------------------
- * Records
- * ------------------------------------------------------------------------
- */
-
-/* Counts the lines of each kind, which have room then. */
-static bool
-count_lines(const char *text, size_t len, int *counts)
-{
-	char	  *copy = palloc(len + 1);
-	WaitReader reader;
-	WaitLine   line;
-	bool	   good;
-
-	memcpy(copy, text, len);
-	good = wait_record_begin(&reader, copy, len);
-	while (good && (good = wait_record_next(&reader, &line)) && line.kind != WAIT_LINE_END)
-		counts[line.kind]++;
-	pfree(copy);
-	return good;
-}
-
-/*
- * Reads a record's text, which it keeps.  Returns false if it is none.
- */
-bool
-worker_record_parse(ReadRecord *record, char *text, size_t len)
-{
-	int		   counts[WAIT_LINE_END] = {0};
-	WaitReader reader;
-	WaitLine   line;
-	ReadWait  *wait = NULL;
-	ReadStep  *steps;
-	ReadNode  *held;
-
-	if (len > WAIT_RECORD_MAX || !count_lines(text, len, counts))
-		return false;
-	record->waits = palloc0((counts[WAIT_LINE_WAIT] + 1) * sizeof(ReadWait));
-	steps = palloc0((counts[WAIT_LINE_STEP] + 1) * sizeof(ReadStep));
-	held = palloc0((counts[WAIT_LINE_HELD] + 1) * sizeof(ReadNode));
-	(void) wait_record_begin(&reader, text, len);
-	while (wait_record_next(&reader, &line) && line.kind != WAIT_LINE_END)
-	{
-		switch (line.kind)
-		{
-			case WAIT_LINE_SERVER:
-				record->server = line.text;
-				break;
-			case WAIT_LINE_SEEN:
-				record->seen = (int64) line.number;
-				break;
-			case WAIT_LINE_WAIT:
-				wait = &record->waits[record->nwaits++];
-				wait->identity = line.number;
-				wait->permits = line.permits;
-				wait->node = (ReadNode){.path = line.path, .name = line.node};
-				wait->steps = steps;
-				wait->held = held;
-				break;
-			case WAIT_LINE_STEP:
-				*steps++ = (ReadStep){.pid = (int) line.number, .text = line.text};
-				wait->nsteps++;
-				break;
-			case WAIT_LINE_HELD:
-				*held++ = (ReadNode){.path = line.path, .name = line.node};
-				wait->nheld++;
-				break;
-			case WAIT_LINE_END:
-				break;
-		}
-	}
-	return true;
-}
 
 /* ------------------------------------------------------------------------
  * Facts
@@ -248,8 +173,7 @@ is_told(const Search *search, const ReadNode *node)
 {
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (compare_nodes(&search->waits[i].wait->node, node) == 0 &&
-			is_so(search, node, search->waits[i].record->owner))
+		if (search->waits[i].is_so && compare_nodes(&search->waits[i].wait->node, node) == 0)
 			return true;
 	}
 	return false;
@@ -278,9 +202,9 @@ has_exclusive_between(const Search *search, const char *path, const RecipePeer *
 	return !search->has_facts;
 }
 
-/* Is one node older than another, and do they conflict? */
-static bool
-is_older_conflict(const char *older, const char *younger)
+/* Is one node of a lock older than another, and do they conflict? */
+bool
+worker_search_is_older(const char *older, const char *younger)
 {
 	RecipePeer self;
 	RecipePeer peer;
@@ -305,7 +229,7 @@ is_in_the_way(const Search *search, const SearchWait *waiting, const SearchWait 
 	if (!lock_recipe.read(node->name, &self) || !lock_recipe.read(kept->name, &peer) ||
 		peer.sequence >= self.sequence)
 		return false;
-	if (!same_process && is_older_conflict(kept->name, node->name))
+	if (!same_process && worker_search_is_older(kept->name, node->name))
 		return !same_server;
 	return has_exclusive_between(search, node->path, &peer, &self);
 }
@@ -322,8 +246,7 @@ add_lock_edges(Search *search, int vertex)
 		const SearchHeld *held = &search->held[i];
 		const SearchWait *keeping = &search->waits[held->wait];
 
-		if (is_so(search, held->node, keeping->record->owner) &&
-			is_in_the_way(search, waiting, keeping, held->node))
+		if (held->is_so && is_in_the_way(search, waiting, keeping, held->node))
 			add_edge(search, vertex, held->wait);
 	}
 
@@ -333,9 +256,8 @@ add_lock_edges(Search *search, int vertex)
 		const SearchWait *older = &search->waits[i];
 
 		if (older->record->owner != waiting->record->owner && older->wait->permits == 0 &&
-			strcmp(older->wait->node.path, path) == 0 &&
-			is_older_conflict(older->wait->node.name, waiting->wait->node.name) &&
-			is_so(search, &older->wait->node, older->record->owner))
+			strcmp(older->wait->node.path, path) == 0 && older->is_so &&
+			worker_search_is_older(older->wait->node.name, waiting->wait->node.name))
 			add_edge(search, vertex, i);
 	}
 }
@@ -352,8 +274,7 @@ add_node(Search *search, const ReadNode *node)
 
 		if (strcmp(held->node->path, node->path) != 0)
 			break;
-		if (compare_nodes(held->node, node) == 0 &&
-			is_so(search, node, search->waits[held->wait].record->owner))
+		if (held->is_so && compare_nodes(held->node, node) == 0)
 			add_edge(search, vertex, held->wait);
 	}
 	return vertex;
@@ -421,10 +342,29 @@ add_permit_edges(Search *search, int vertex)
 		Max(older - permits + 1, search->has_facts || older == 0 ? 0 : 1);
 }
 
+/* Notes what of the records is so.  Once, as there may be many facts. */
+static void
+compare_with_facts(Search *search)
+{
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		SearchWait *waiting = &search->waits[i];
+
+		waiting->is_so = is_so(search, &waiting->wait->node, waiting->record->owner);
+	}
+	for (int i = 0; i < search->nheld; i++)
+	{
+		SearchHeld *held = &search->held[i];
+
+		held->is_so = is_so(search, held->node, search->waits[held->wait].record->owner);
+	}
+}
+
 /* Makes the graph, by the facts if there are any, and finds out who is stuck. */
 static void
 solve(Search *search)
 {
+	compare_with_facts(search);
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
 	for (int i = 0; i < search->nwaits; i++)
@@ -433,7 +373,7 @@ solve(Search *search)
 	{
 		const SearchWait *waiting = &search->waits[i];
 
-		if (!is_so(search, &waiting->wait->node, waiting->record->owner))
+		if (!waiting->is_so)
 			continue;
 		if (waiting->wait->permits > 0)
 			add_permit_edges(search, i);
@@ -536,21 +476,50 @@ worker_search_suspects(Search *search, const ReadRecord *const *records, int n, 
 	return any;
 }
 
-/* Which of two waits is younger? */
-static int
-compare_age(const Search *search, int a, int b)
+/* How old a wait is */
+typedef struct Age
 {
-	const SearchWait *one = &search->waits[a];
-	const SearchWait *other = &search->waits[b];
-	const NodeFact	 *one_fact = node_fact(search, &one->wait->node, one->record->owner);
-	const NodeFact	 *other_fact = node_fact(search, &other->wait->node, other->record->owner);
-	int64			  one_czxid = one_fact ? one_fact->czxid : 0;
-	int64			  other_czxid = other_fact ? other_fact->czxid : 0;
+	int	  wait;
+	int64 czxid;
+	int	  pid;
+} Age;
 
-	if (one_czxid != other_czxid)
-		return one_czxid < other_czxid ? -1 : 1;
-	return one->wait->steps[one->wait->nsteps - 1].pid -
-		   other->wait->steps[other->wait->nsteps - 1].pid;
+/* The older first */
+static int
+compare_ages(const void *a, const void *b)
+{
+	const Age *one = a;
+	const Age *other = b;
+
+	if (one->czxid != other->czxid)
+		return one->czxid < other->czxid ? -1 : 1;
+	return one->pid - other->pid;
+}
+
+/* Gives the waits that are stuck their order. */
+static void
+set_order(Search *search)
+{
+	Age *ages = palloc(Max(search->nwaits, 1) * sizeof(Age));
+	int	 n = 0;
+
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		const SearchWait *waiting = &search->waits[i];
+		const NodeFact *fact = node_fact(search, &waiting->wait->node, waiting->record->owner);
+
+		search->graph.vertices[i].order = 1;
+		if (search->graph.vertices[i].stuck)
+			ages[n++] = (Age){.wait = i,
+							  .czxid = fact ? fact->czxid : 0,
+							  .pid = waiting->wait->steps[waiting->wait->nsteps - 1].pid};
+	}
+	qsort(ages, n, sizeof(Age), compare_ages);
+	for (int i = 1; i < n; i++)
+		search->graph.vertices[ages[i].wait].order =
+			compare_ages(&ages[i - 1], &ages[i]) == 0
+				? search->graph.vertices[ages[i - 1].wait].order
+				: (uint64) i + 1;
 }
 
 /* The second look, when the facts are there. */
@@ -559,15 +528,7 @@ worker_search_verify(Search *search)
 {
 	search->has_facts = true;
 	solve(search);
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		search->graph.vertices[i].order = 1;
-		for (int k = 0; search->graph.vertices[i].stuck && k < search->nwaits; k++)
-		{
-			if (search->graph.vertices[k].stuck && compare_age(search, k, i) < 0)
-				search->graph.vertices[i].order++;
-		}
-	}
+	set_order(search);
 }
 
 /*
@@ -606,97 +567,4 @@ worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64
 		*seen = Min(*seen, waiting->record->seen);
 	}
 	return any;
-}
-
-/* By what a wait keeps another one */
-typedef enum Hindrance
-{
-	BY_WHAT_IT_HOLDS, /* its first process keeps a node in the way */
-	BY_ITS_PLACE,	  /* the node of its last process, which waits, is in the way */
-	BY_OTHERS		  /* a contender of which no record tells stands between the two */
-} Hindrance;
-
-static Hindrance
-hindrance(const SearchWait *waiting, const SearchWait *next)
-{
-	const ReadNode *node = &waiting->wait->node;
-	bool			same_server = waiting->record->owner == next->record->owner;
-
-	if (waiting->wait->permits > 0)
-		return BY_WHAT_IT_HOLDS;
-	for (int i = 0; i < next->wait->nheld && !same_server; i++)
-	{
-		if (strcmp(next->wait->held[i].path, node->path) == 0 &&
-			is_older_conflict(next->wait->held[i].name, node->name))
-			return BY_WHAT_IT_HOLDS;
-	}
-	if (!same_server && strcmp(next->wait->node.path, node->path) == 0 &&
-		is_older_conflict(next->wait->node.name, node->name))
-		return BY_ITS_PLACE;
-	return BY_OTHERS;
-}
-
-/* Which of its processes keeps another wait from going on? */
-static int
-keeping_step(const SearchWait *waiting, const SearchWait *next)
-{
-	return hindrance(waiting, next) == BY_ITS_PLACE ? next->wait->nsteps - 1 : 0;
-}
-
-/* Tells the steps of a wait, as lines; the last of them is blocked by the next wait. */
-static void
-describe_wait(const SearchWait *waiting, const SearchWait *next, int from, int to, StringInfo text)
-{
-	for (int i = from; i < to; i++)
-	{
-		bool			last = i == waiting->wait->nsteps - 1;
-		const ReadStep *step = &waiting->wait->steps[i];
-		const ReadStep *blocker = last ? &next->wait->steps[keeping_step(waiting, next)] : step + 1;
-
-		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 text->len > 0 ? "\n" : "", step->pid, waiting->record->server, step->text,
-						 last && hindrance(waiting, next) == BY_OTHERS ? " behind another contender" : "",
-						 blocker->pid, last ? next->record->server : waiting->record->server);
-	}
-}
-
-/*
- * The wait of ours that is to give up, or NULL.
- *
- *	cycle	gets who waits for whom, from the process that gives up on
- */
-const SearchWait *
-worker_search_victim(Search *search, StringInfo cycle)
-{
-	int *vertices = palloc(Max(search->graph.nvertices, 1) * sizeof(int));
-
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		int length = 0;
-		int n = 0;
-
-		if (is_own(search, i))
-			length = wait_graph_cycle(&search->graph, i, vertices, search->graph.nvertices);
-		for (int k = 0; k < length; k++)
-		{
-			if (vertices[k] < search->nwaits)
-				vertices[n++] = vertices[k];
-		}
-		if (n == 0)
-			continue;
-		for (int k = 0; k < n; k++)
-		{
-			const SearchWait *waiting = &search->waits[vertices[k]];
-			const SearchWait *previous = &search->waits[vertices[(k + n - 1) % n]];
-			int				  nsteps = waiting->wait->nsteps;
-
-			describe_wait(waiting, &search->waits[vertices[(k + 1) % n]],
-						  k == 0 ? nsteps - 1 : keeping_step(previous, waiting), nsteps, cycle);
-		}
-		describe_wait(&search->waits[i], &search->waits[i],
-					  keeping_step(&search->waits[vertices[n - 1]], &search->waits[i]),
-					  search->waits[i].wait->nsteps - 1, cycle);
-		return &search->waits[i];
-	}
-	return NULL;
 }

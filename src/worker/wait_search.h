@@ -7,44 +7,8 @@
 #ifndef ZKLOCK_WAIT_SEARCH_H
 #define ZKLOCK_WAIT_SEARCH_H
 
-#include "lib/stringinfo.h"
 #include "recipes/wait_graph.h"
-#include "recipes/wait_record.h"
-
-typedef struct ReadStep
-{
-	int			pid;
-	const char *text;
-} ReadStep;
-
-typedef struct ReadNode
-{
-	const char *path;
-	const char *name;
-} ReadNode;
-
-/* A wait of a record */
-typedef struct ReadWait
-{
-	uint64	  identity;
-	int		  permits;
-	ReadNode  node;
-	ReadStep *steps;
-	int		  nsteps;
-	ReadNode *held;
-	int		  nheld;
-} ReadWait;
-
-/* A record that has been read, by whom it is and when it was written */
-typedef struct ReadRecord
-{
-	int64		owner; /* ZooKeeper session */
-	int64		czxid;
-	const char *server;
-	int64		seen;
-	ReadWait   *waits;
-	int			nwaits;
-} ReadRecord;
+#include "worker/read_record.h"
 
 /* What ZooKeeper says of a node that a record names */
 typedef struct NodeFact
@@ -68,12 +32,14 @@ typedef struct SearchWait
 {
 	const ReadRecord *record;
 	const ReadWait	 *wait;
+	bool			  is_so; /* its node is that session's, as far as is known */
 } SearchWait;
 
 typedef struct SearchHeld
 {
 	const ReadNode *node;
-	int				wait; /* vertex of a wait that keeps it */
+	int				wait;  /* vertex of a wait that keeps it */
+	bool			is_so; /* as above */
 } SearchHeld;
 
 typedef struct Search
@@ -95,11 +61,10 @@ typedef struct Search
 	bool	  has_facts;
 } Search;
 
-extern bool worker_record_parse(ReadRecord *record, char *text, size_t len);
 extern bool worker_search_suspects(Search *search, const ReadRecord *const *records, int n,
 								   int64 session);
 extern void worker_search_verify(Search *search);
 extern bool worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen);
-extern const SearchWait *worker_search_victim(Search *search, StringInfo cycle);
+extern bool worker_search_is_older(const char *older, const char *younger);
 
 #endif /* ZKLOCK_WAIT_SEARCH_H */

@@ -107,8 +107,12 @@ subtest 'a semaphore' => sub {
 	on($a, 'holder')->query("SELECT zk_semaphore_acquire('/l/slots', 1)");
 	on($a, 'turn')->query_start("SELECT zk_semaphore_acquire('/l/slots', 1)");
 	wait_until { 2 == $zk->children('/l/slots/leases') } 'a session that waits for a permit';
+	on($b, 'elsewhere')->query_start("SELECT zk_semaphore_acquire('/l/slots', 1)");
+	wait_until { 2 == $zk->children('/l/slots/locks') } 'a session of another server that waits for its turn';
+	$a->settle;
 	on($a, 'queues')->query_start("SELECT zk_semaphore_acquire('/l/slots', 1)");
-	told($mark, 'queues', 'SemaphorePermit', '/l/slots', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids('turn', 'queues') . '\.');
+	told($mark, 'queues', 'SemaphorePermit', '/l/slots', 'Process holding the lock: ' . pids('holder')
+		  . '\. Wait queue: ' . pids('turn', 'elsewhere') . ' of server b, ' . pids('queues') . '\.');
 	all_disconnect();
 };
 

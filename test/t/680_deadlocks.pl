@@ -25,12 +25,18 @@ sub zk { my ($path, $mode) = @_; return ($mode || 'Exclusive') . qq{Lock on ZooK
 
 sub update { return "UPDATE t SET n = n + 1 WHERE id = $_[0]"; }
 
-# Runs a statement that waits, and returns when PostgreSQL shows it to.
+sub is_waiting
+{
+	my ($session) = @_;
+	return $a->value("SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = " . $session->pid) eq 't';
+}
+
+# Runs a statement that waits, and returns when PostgreSQL shows it to, or when it has been given up.
 sub waits
 {
 	my ($session, $sql) = @_;
 	$session->query_start($sql);
-	$a->wait_value("SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = " . $session->pid, 't');
+	wait_until { !$session->busy || is_waiting($session) } $session->name . ' to wait';
 	return;
 }
 

@@ -10,6 +10,7 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Server;
 use Zklock::Tls;
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
@@ -113,6 +114,10 @@ subtest 'a server that starts with what does not work says why, and connects whe
 	$a->append_conf('postgresql.auto.conf', sprintf(q(zklock.servers = '%s'), $zk->connect_string));
 	$a->start;
 	$a->assert_log($mark, qr/TLS with ZooKeeper server \S+ fails: /, 'so it does of a port without TLS');
+	$a->stop;
+	$a->append_conf('postgresql.auto.conf', "zklock.tls = off\nzklock.servers = '$address'");
+	$a->start;
+	wait_until { ($a->zk_session->{last_error} // '') =~ /closes new connections at once.* demand TLS/ } 'the reason, without TLS at a port that has it';
 };
 
 $s{plain}->query('SELECT zk_unlock_all()');

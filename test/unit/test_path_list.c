@@ -84,6 +84,23 @@ more_specific(const char *a, const char *b)
 	   "\"%s\" is more specific than \"%s\"", a, b);
 }
 
+/* The first item of a list that is for the same paths as one before it; -1: there is none */
+static int
+first_repeated(const char *list)
+{
+	PathListReader reader;
+	PathListItem   item;
+	int			   n = 0;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	for (; path_list_next(&reader, &item); n++)
+	{
+		if (path_list_repeats(list, &item))
+			return n;
+	}
+	return -1;
+}
+
 int
 main(void)
 {
@@ -161,5 +178,9 @@ main(void)
 
 	ok(path_list_same(&a, &b), "the same path is the same");
 	ok(!path_list_same(&a, &below_a), "a path is not what is below it");
+
+	is_int(first_repeated("/a=x, /b=y, /a=z"), 2, "an item for a path that another was for");
+	is_int(first_repeated("/a/*=x, /a/*=x"), 1, "or for all paths below one");
+	is_int(first_repeated("/a=x, /a/*=x, /ab=x, /*=x"), -1, "paths that are not the same");
 	return done_testing();
 }
