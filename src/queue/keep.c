@@ -381,7 +381,7 @@ keep_make_room(const Contender *asking, ContenderFailure failure)
 			continue;
 		engine.making_room += !run->makes_room;
 		run->makes_room = true;
-		let_go(c->path);
+		keep_let_go(c->path);
 	}
 	return engine.making_room > 0;
 }
