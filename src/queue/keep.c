@@ -93,14 +93,14 @@ is_watched(const Run *run)
 		   (run_shares(run) && run->path->child_watch == WATCH_ASKED);
 }
 
-/* The only contender of a run, if that is what it asked for at first; or NULL. */
+/* The only contender of a granted run, if that is what it asked for at first; or NULL. */
 static Contender *
 lone_holder(Run *run)
 {
 	Contender *c = dlist_is_empty(&run->queue) ? NULL : run_head(run);
 
-	if (c == NULL || dlist_has_next(&run->queue, &c->link) || c->place != PLACE_GRANTED ||
-		!entry_of(c)->request.keep || contender_request(c).mode != run->request.mode)
+	if (c == NULL || dlist_has_next(&run->queue, &c->link) || !entry_of(c)->request.keep ||
+		contender_request(c).mode != run->request.mode)
 		return NULL;
 	return c;
 }
@@ -257,6 +257,26 @@ look_again(Path *path)
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 }
 
+/*
+ * Finds the contender whose session may keep what it has, or is about to have: one
+ * that lets go right after the grant is to find it so.
+ */
+void
+keep_prepare(Path *path)
+{
+	Contender *keeper;
+
+	if (path->recipe->may_be_kept == NULL || path->keeper)
+		return;
+	keeper = find_keeper(path);
+	if (keeper == NULL)
+		return;
+	path->keeper = keeper;
+	entry_allow_keeping(entry_index(keeper));
+	if (keeper->run->mark == KEEP_MARK_STANDS)
+		entry_kept_told(entry_index(keeper));
+}
+
 /* Does what comes next on a path, as far as what is kept is concerned. */
 void
 keep_pump(Path *path)
@@ -272,13 +292,7 @@ keep_pump(Path *path)
 	keeper = find_keeper(path);
 	if (path->keeper && path->keeper != keeper)
 		keep_let_go(path);
-	if (keeper && path->keeper == NULL)
-	{
-		path->keeper = keeper;
-		entry_allow_keeping(entry_index(keeper));
-		if (keeper->run->mark == KEEP_MARK_STANDS)
-			entry_kept_told(entry_index(keeper));
-	}
+	keep_prepare(path);
 	dlist_foreach (iter, &path->runs)
 	{
 		if (can_send)

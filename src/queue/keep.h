@@ -12,6 +12,7 @@
 extern void		  keep_look_later(const Contender *c);
 extern Contender *keep_recall(Path *path);
 extern void		  keep_let_go(Path *path);
+extern void		  keep_prepare(Path *path);
 extern void		  keep_pump(Path *path);
 extern bool		  keep_make_room(const Contender *asking, ContenderFailure failure);
 extern void		  queue_keep_attend(void);
