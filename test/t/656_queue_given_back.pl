@@ -41,6 +41,8 @@ subtest 'who rolls back and asks again gets the same element' => sub {
 	foreach my $case (@asks)
 	{
 		my ($who, $session, $sql, $expected) = @$case;
+		# What was taken before is given back, so it is no claim of that which is late.
+		wait_until { !$zk->children(QUEUE . "/$one") } 'no claim';
 		my $late = late();
 		$s->query('BEGIN');
 		is($s->query($take), $one, 'taken');
