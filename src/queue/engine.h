@@ -198,12 +198,14 @@ typedef struct Run
 	int64	   czxid;				   /* of the node first created for the run */
 	int		   joined;				   /* contenders that ever joined */
 	int		   grants;				   /* under this node */
-	size_t	   bytes;  /* that its node is charged with, once it may exist ... */
-	int		   payer;  /* ... to this session, a pid */
-	bool	   listed; /* seen in a listing on this connection */
-	bool	   closed; /* nobody joins any more */
-	bool	   keeps;  /* its holder may be a keeper */
+	size_t	   bytes;	   /* that its node is charged with, once it may exist ... */
+	int		   payer;	   /* ... to this session, a pid */
+	bool	   listed;	   /* seen in a listing on this connection */
+	bool	   closed;	   /* nobody joins any more */
+	bool	   keeps;	   /* its holder may be a keeper */
+	bool	   makes_room; /* was kept: others wait for the room that its node has */
 	KeepMark   mark;
+	int64	   ask_until; /* those who do not wait are answered by then, ms; 0: nobody asks */
 
 	/* What was asked about it */
 	NodeCall   node_call;
@@ -259,6 +261,7 @@ typedef struct Engine
 	int64		overrun_us;	  /* no holder's time is over before, us */
 	int64		kept_us;	  /* nothing is kept for long enough before, us */
 	bool		keeps;		  /* locks may be kept: the server is not about to stop */
+	int			making_room;  /* runs with makes_room */
 	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 

@@ -14,7 +14,7 @@
  * and still no node, unless its holder has kept it before.
  *
  * If the other server is stopped, or cut off, its answer comes with the end of
- * its session, and the call waits for so long.
+ * its session.  The call waits for a session timeout, no longer.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -24,6 +24,7 @@
 
 #include "queue/contender.h"
 #include "queue/inquiry.h"
+#include "shared/session_info.h"
 #include "zk/zk_client.h"
 
 /* Where more nodes are in the way, the lock counts as taken. */
@@ -117,6 +118,24 @@ contender_inquire(const Contender *c)
 	return INQUIRY_UNDER_WAY;
 }
 
+/*
+ * Has a run with a contender that does not wait been without an answer for a session
+ * timeout?  Until then the other's session should be over.  Whoever has written those
+ * data may not be one of us.
+ */
+static bool
+has_asked_for_long(Run *run)
+{
+	SessionInfo session;
+
+	if (run->ask_until == 0)
+	{
+		session_info_read(&session);
+		run->ask_until = zklock_now_ms() + session.negotiated_timeout;
+	}
+	return engine_retry_is_due(run->ask_until);
+}
+
 /* Might it be worth while for a contender that does not wait to ask what keeps it out? */
 bool
 contender_may_ask(const Contender *c, const Foreigner *blocker)
@@ -124,5 +143,5 @@ contender_may_ask(const Contender *c, const Foreigner *blocker)
 	const Recipe *recipe = c->path->recipe;
 
 	return !entry_of(c)->request.eager && recipe->may_be_kept && blocker->name &&
-		   recipe->may_be_kept(blocker->name);
+		   recipe->may_be_kept(blocker->name) && !(c->run && has_asked_for_long(c->run));
 }

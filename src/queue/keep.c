@@ -42,7 +42,7 @@
  * answer, which is our deletion of the node, or that the data say so no more, as
  * the lock is held (inquiry.c).  We owe this answer: as long as the mark stands, or
  * may, the child watch stands, or the mark is being taken away, which is repeated
- * until it is done.  It is not set a second time.
+ * until it is done.
  *
  *	lost reply		the mark is written, or taken away, again; a node that is to go is
  *					deleted
@@ -93,14 +93,14 @@ is_watched(const Run *run)
 		   (run_shares(run) && run->path->child_watch == WATCH_ASKED);
 }
 
-/* The only contender of a run, if that is what it asked for at first; or NULL. */
+/* The only contender of a granted run, if that is what it asked for at first; or NULL. */
 static Contender *
 lone_holder(Run *run)
 {
 	Contender *c = dlist_is_empty(&run->queue) ? NULL : run_head(run);
 
-	if (c == NULL || dlist_has_next(&run->queue, &c->link) || c->place != PLACE_GRANTED ||
-		!entry_of(c)->request.keep || contender_request(c).mode != run->request.mode)
+	if (c == NULL || dlist_has_next(&run->queue, &c->link) || !entry_of(c)->request.keep ||
+		contender_request(c).mode != run->request.mode)
 		return NULL;
 	return c;
 }
@@ -257,6 +257,26 @@ look_again(Path *path)
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 }
 
+/*
+ * Finds the contender whose session may keep what it has, or is about to have: one
+ * that lets go right after the grant is to find it so.
+ */
+void
+keep_prepare(Path *path)
+{
+	Contender *keeper;
+
+	if (path->recipe->may_be_kept == NULL || path->keeper)
+		return;
+	keeper = find_keeper(path);
+	if (keeper == NULL)
+		return;
+	path->keeper = keeper;
+	entry_allow_keeping(entry_index(keeper));
+	if (keeper->run->mark == KEEP_MARK_STANDS)
+		entry_kept_told(entry_index(keeper));
+}
+
 /* Does what comes next on a path, as far as what is kept is concerned. */
 void
 keep_pump(Path *path)
@@ -272,13 +292,7 @@ keep_pump(Path *path)
 	keeper = find_keeper(path);
 	if (path->keeper && path->keeper != keeper)
 		keep_let_go(path);
-	if (keeper && path->keeper == NULL)
-	{
-		path->keeper = keeper;
-		entry_allow_keeping(entry_index(keeper));
-		if (keeper->run->mark == KEEP_MARK_STANDS)
-			entry_kept_told(entry_index(keeper));
-	}
+	keep_prepare(path);
 	dlist_foreach (iter, &path->runs)
 	{
 		if (can_send)
@@ -358,6 +372,32 @@ int64
 queue_keep_next_wakeup(void)
 {
 	return engine.kept_us == PG_INT64_MAX ? -1 : engine.kept_us / 1000 + 1;
+}
+
+/*
+ * There is no room for the node of a contender: lets go of what is kept, by its session
+ * if that has its share, else by all.
+ *
+ *	failure		with which the contender is refused if there is nothing
+ *
+ * Returns whether it is worth waiting: all paths are marked when there is more room.
+ */
+bool
+keep_make_room(const Contender *asking, ContenderFailure failure)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+		Run		  *run = c->run;
+
+		if (c->place != PLACE_GRANTED || c->path->keeper != c || contender_state(c) != CONTENDER_KEPT ||
+			(failure == FAILURE_SHARE_FULL && run->payer != entry_of(asking)->request.pid))
+			continue;
+		engine.making_room += !run->makes_room;
+		run->makes_room = true;
+		keep_let_go(c->path);
+	}
+	return engine.making_room > 0;
 }
 
 /* Lets go of all that is kept. */

@@ -162,8 +162,11 @@ path_for(const char *name, const Recipe *recipe)
  * ------------------------------------------------------------------------
  */
 
-/* Puts a contender into the last run, or a new one if that is not open. */
-static void
+/*
+ * Puts an arrival into the last run, or a new one if that is not open.  Returns false
+ * if it has to stay among the arrivals until there is room for its node.
+ */
+static bool
 contender_enter(Contender *c)
 {
 	Path		 *path = c->path;
@@ -175,10 +178,12 @@ contender_enter(Contender *c)
 		ContenderFailure failure =
 			account_check(entry_of(c), path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
 
+		if (failure != FAILURE_NONE && keep_make_room(c, failure))
+			return false;
 		if (failure != FAILURE_NONE)
 		{
 			contender_fail(c, failure, 0);
-			return;
+			return true;
 		}
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
@@ -187,6 +192,7 @@ contender_enter(Contender *c)
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
+	return true;
 }
 
 /* Refuses an arrival that does not wait, if that can be said by now. */
@@ -239,7 +245,7 @@ path_arrive(Path *path, Contender *c)
 			Max(c->needs_list, dlist_tail_element(Contender, link, &path->arrivals)->needs_list);
 	dlist_push_tail(&path->arrivals, &c->link);
 	if (!arrival_is_refused(c) && first && !must_look)
-		contender_enter(c);
+		(void) contender_enter(c);
 	if (kept)
 		contender_detach(kept);
 	path_mark(path);
@@ -280,8 +286,8 @@ path_place_arrivals(Path *path)
 			contender_fail(c, FAILURE_BUSY, 0);
 		else if (contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
-		else
-			contender_enter(c);
+		else if (!contender_enter(c))
+			break;
 	}
 }
 
@@ -289,6 +295,14 @@ path_place_arrivals(Path *path)
  * The pump: what comes next
  * ------------------------------------------------------------------------
  */
+
+/* Is there an arrival that waits for a listing, and not for something else? */
+static bool
+arrivals_need_list(Path *path)
+{
+	return !dlist_is_empty(&path->arrivals) &&
+		   dlist_tail_element(Contender, link, &path->arrivals)->needs_list > path->lists_told;
+}
 
 /* Does what is to be done for a path, as it is now. */
 static void
@@ -312,7 +326,7 @@ path_pump(Path *path)
 		path_place_arrivals(path);
 		dlist_foreach_modify (iter, &path->runs)
 			run_pump(dlist_container(Run, link, iter.cur));
-		if (!dlist_is_empty(&path->arrivals) && path->lists_sent == path->lists_done && !path->inquiring)
+		if (path->lists_sent == path->lists_done && arrivals_need_list(path))
 			path_list(path,
 					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);

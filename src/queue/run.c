@@ -273,6 +273,12 @@ refund_node(Run *run)
 	engine.node_bytes -= run->bytes;
 	account_refund(run->payer, run->bytes);
 	run->bytes = 0;
+	if (run->makes_room)
+	{
+		run->makes_room = false;
+		engine.making_room--;
+		path_mark_all();
+	}
 }
 
 /* ------------------------------------------------------------------------

@@ -18,6 +18,7 @@
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/inquiry.h"
+#include "queue/keep.h"
 #include "queue/listing.h"
 #include "queue/path_use.h"
 #include "queue/probe.h"
@@ -286,6 +287,7 @@ run_grant(Run *run)
 {
 	dlist_mutable_iter iter;
 
+	keep_prepare(run->path);
 	dlist_foreach_modify (iter, &run->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);

@@ -251,7 +251,8 @@ entry_keep(int index, int64 until_us, EntryNotice notice, uint32 *generation)
 
 	*generation = entry->generation;
 	SpinLockAcquire(&entry->mutex);
-	kept = entry->status.state == CONTENDER_GRANTED && entry->status.keepable;
+	kept = entry->status.state == CONTENDER_GRANTED && entry->status.keepable &&
+		   entry->status.mode == entry->request.terms.mode;
 	if (kept)
 	{
 		late = look_is_late(&entry->status, until_us);
@@ -605,6 +606,7 @@ entry_recall(int index)
 
 	SpinLockAcquire(&entry->mutex);
 	entry->status.keepable = false;
+	entry->status.kept_told = false;
 	stepped = entry->status.state == CONTENDER_KEPT;
 	if (stepped && !ZKLOCK_FAULT("keep-on"))
 		entry->status.state = CONTENDER_RELEASING;

@@ -34,7 +34,11 @@ sub asked
 }
 
 sub kept_so_far { return $a->value("SELECT sum(kept) FROM zk_stats"); }
-sub state_of { my ($name) = @_; return join ',', map { "$_->{state} $_->{granted}" } $a->locks('pid = ' . $s{$name}->pid); }
+sub state_of
+{
+	my ($name, $path) = @_;
+	return join ',', map { "$_->{state} $_->{granted}" } $a->locks('pid = ' . $s{$name}->pid . ($path ? " AND path = '$path'" : ''));
+}
 
 subtest 'a session has again what it has released' => sub {
 	my $k = keeper('k');
@@ -73,6 +77,17 @@ subtest 'a session has again what it has released' => sub {
 	is(kept_so_far(), 53, 'it is counted');
 };
 
+subtest 'however often' => sub {
+	my $k = keeper('k');
+	$k->query("CREATE TABLE seen (token bigint, n int)");
+	my $mark = $zk->mark;
+	$k->query("DO \$\$ BEGIN FOR i IN 1 .. 4200 LOOP PERFORM zk_lock('/k/often'); "
+		  . "INSERT INTO seen VALUES (zk_fencing_token('/k/often'), i); PERFORM zk_unlock('/k/often'); END LOOP; END \$\$");
+	is($k->query('SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY n) AS before FROM seen) t WHERE token <= before'), 0, 'the tokens grow');
+	my $count = $zk->requests($mark, session => $id);
+	is($count->{create2}, 3, 'with a new node after 4095 grants, and one try at a path that was missing');
+};
+
 subtest 'it can be seen' => sub {
 	is($a->value("SELECT granted, kept FROM zk_contenders('/k/a')"), 'f|t', 'zk_contenders: kept, and not granted');
 	is($a->value("SELECT state, granted, fencing_token IS NULL, granted_at IS NULL, expires_at > now() FROM zk_locks WHERE path = '/k/a'"),
@@ -97,8 +112,8 @@ subtest 'another session of the server has it at once' => sub {
 	keeper('other');
 	is($s{other}->query("SELECT zk_lock('/k/a')"), 't', 'one that keeps it, too');
 	is($s{other}->query("SELECT zk_unlock('/k/a')"), 't', 'has released it');
-	is(state_of('other'), 'kept f', 'and kept');
-	is(state_of('k'), '', 'the first has not');
+	is(state_of('other', '/k/a'), 'kept f', 'and kept');
+	is(state_of('k', '/k/a'), '', 'the first has not');
 };
 
 sub token_after
@@ -179,7 +194,7 @@ subtest 'DISCARD ALL releases, and keeps for as long as the server has it' => su
 	wait_until { $k->query('SHOW zklock.keep_idle') eq '10min' } 'the setting is taken up';
 	$k->query("SELECT zk_lock('/k/discard')");
 	$k->query('DISCARD ALL');
-	is(state_of('k'), 'kept f', 'for ten minutes');
+	is(state_of('k', '/k/discard'), 'kept f', 'for ten minutes');
 	$a->set_conf('zklock.keep_idle' => '5min');
 	wait_until { $zk->children('/k/discard') == 0 } 'a change lets go of what is kept';
 	is($k->query("SELECT zk_lock('/k/discard')"), 't', 'and it is locked again');
@@ -187,11 +202,11 @@ subtest 'DISCARD ALL releases, and keeps for as long as the server has it' => su
 
 subtest 'a session that ends lets go' => sub {
 	$s{k}->query("SELECT zk_unlock('/k/discard')");
-	is(state_of('k'), 'kept f', 'of what it has kept');
+	is(state_of('k', '/k/discard'), 'kept f', 'of what it has kept');
 	all_disconnect;
 	wait_until { $a->lock_count == 0 } 'no entries';
 	is(scalar $zk->children("/k/$_"), 0, "no node at $_") foreach qw(discard a m1 m2 m3);
 };
 
-clean($zk, [$a], map { "/k/$_" } qw(a s m1 m2 m3 short max role discard));
+clean($zk, [$a], map { "/k/$_" } qw(a s m1 m2 m3 short max role discard often));
 done_testing;

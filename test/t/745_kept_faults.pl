@@ -138,6 +138,25 @@ subtest 'the answer to the mark is lost' => sub {
 	}
 };
 
+subtest 'the mark is refused' => sub {
+	my $fault = $proxy->refuse(op => 'setData', code => -102);
+	push @paths, $path = '/f/refused';
+	is($s{k}->query("SELECT zk_lock('$path')"), 't', 'a lock');
+	$token = token('k', $path);
+	is($s{k}->query("SELECT zk_unlock('$path')"), 't', 'is released');
+	ok($proxy->fired($fault), 'and could not be marked');
+	is(scalar $zk->children($path), 0, 'so it is not kept');
+	other_has_it('another server has it');
+};
+
+subtest 'a node that never answers' => sub {
+	push @paths, $path = '/f/forged';
+	$zk->shell->create("$path/_c_00000000-0000-8000-8000-000000000001-lock-", ephemeral => 1, sequence => 1, makepath => 1,
+		data => '{"zklock":"1.1","kept":"perhaps","pid":1}');
+	is(on($b, 'other')->query("SELECT zk_try_lock('$path')"), 'f', 'is waited for, but not for ever');
+	$zk->shell->remove($path, 'all');
+};
+
 subtest 'a backend ends' => sub {
 	my $k = keep('gone');
 	$k->terminate;
