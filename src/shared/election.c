@@ -399,6 +399,21 @@ election_add(const ElectionItem *item)
 	return ELECTION_NONE;
 }
 
+/*
+ * Makes all that the setting names, in the postmaster: sessions know them before
+ * the first worker does.
+ */
+void
+election_add_all(void)
+{
+	PathListReader reader;
+	ElectionItem   item;
+
+	election_list_begin(&reader);
+	while (election_list_next(&reader, &item))
+		(void) election_add(&item);
+}
+
 /* It has no candidate any more, and nobody is to find it. */
 void
 election_remove(int election)

@@ -148,6 +148,7 @@ extern int	  election_client_take_interrupt(int signal, TimestampTz *at);
 /* Worker */
 typedef void (*ElectionInterrupter)(int pid, int signal);
 extern int	election_add(const ElectionItem *item);
+extern void election_add_all(void);
 extern void election_remove(int election);
 extern void election_set_status(int election, const CandidacyStatus *status);
 extern void election_set_candidate(int election, int entry, uint32 generation);

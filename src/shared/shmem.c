@@ -99,6 +99,8 @@ zklock_shmem_startup(void)
 	}
 	election_table = elections;
 	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
+	if (!found)
+		election_add_all();
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;

@@ -494,17 +494,39 @@ session_life_start(void)
 	}
 }
 
-/* Opens a handle when that is due, and sees whether servers have moved. */
-void
-session_life_attend(void)
+/*
+ * The handle cannot connect.  A server that does not answer is given up by the
+ * library after a part of the session timeout that was negotiated, which may be
+ * for hours; a new handle knows only what we have asked for.
+ */
+static void
+look_for_a_way(void)
 {
-	if (!has_handle() && zklock_now_ms() >= open_at)
-		open_handle();
-	if (has_handle() && life != LIFE_CONNECTED && zklock_now_ms() >= check_addresses_at)
+	ZkSession session;
+
+	zk_client_session(&session);
+	if (session.negotiated_timeout > session_settings_used()->session_timeout)
+	{
+		zk_client_leave();
+		paused();
+		open_at_once();
+	}
+	else
 	{
 		zk_client_check_addresses();
 		check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	}
+	explicit_bzero(&session, sizeof(session));
+}
+
+/* Opens a handle when that is due, and sees to one that does not get a connection. */
+void
+session_life_attend(void)
+{
+	if (has_handle() && life != LIFE_CONNECTED && zklock_now_ms() >= check_addresses_at)
+		look_for_a_way();
+	if (!has_handle() && zklock_now_ms() >= open_at)
+		open_handle();
 }
 
 /* When session_life_attend() wants to be called, ms; or -1. */

@@ -198,7 +198,7 @@ public final class LockPeer {
             .connectionTimeoutMs(15000)
             .retryPolicy(new ExponentialBackoffRetry(50, 20, 1000))
             // Curator 5.7 no longer puts that into its nodes by itself.
-            .defaultData(InetAddress.getLocalHost().getHostAddress().getBytes(StandardCharsets.UTF_8))
+            .defaultData(InetAddress.getLoopbackAddress().getHostAddress().getBytes(StandardCharsets.UTF_8))
             .build();
     client.start();
     if (!client.blockUntilConnected(30, TimeUnit.SECONDS)) {

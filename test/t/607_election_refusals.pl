@@ -140,6 +140,12 @@ subtest 'candidates of all clients are shown, and can be broken' => sub {
 	wait_until { $a->value(q{SELECT coalesce(max(term), 0) FROM zk_elections WHERE path = '/e/leader'}) > $term } 'the server to lead in a new term';
 };
 
+subtest 'before the worker has begun, nobody leads' => sub {
+	my $b = Zklock::Server->new('b', zookeeper => $zk, connect => 0,
+		conf => [ 'max_worker_processes = 0', "zklock.elections = '/e/leader'" ]);
+	is($b->value("SELECT zk_is_leader('/e/leader')"), 'f', 'which is no error');
+};
+
 stand('');
 Zklock::Server->assert_clean($zk, [$a], '/e/leader', '/e/locked', '/f/support', '/f/latch', '/f/lock', '/p/support', '/p/latch', '/p/new');
 done_testing;
