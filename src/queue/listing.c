@@ -159,21 +159,16 @@ apply_listing(Path *path, const ZkReply *reply)
 	pfree(own);
 }
 
-/*
- * Does a child that the path's recipe ignores show that the path is something else's: a
- * queue's, or an election's, at which this server does not stand?
- */
+/* Are there elements of a queue at the path of a lock? */
 static bool
-is_in_other_use(const Path *path, const ZkReply *reply)
+is_queue(const Path *path, const ZkReply *reply)
 {
 	int64_t number;
 
 	for (int i = 0; i < reply->nchildren; i++)
 	{
-		const char *child = reply->children[i];
-
-		if (!path->recipe->read(child, &(RecipePeer){0}) &&
-			(element_name_read(child, &number) || recipe_shows_election(child)))
+		if (!path->recipe->read(reply->children[i], &(RecipePeer){0}) &&
+			element_name_read(reply->children[i], &number))
 			return true;
 	}
 	return false;
@@ -216,7 +211,7 @@ on_listed(void *arg, const ZkReply *reply)
 		apply_listing(path, reply);
 		if (reply->outcome == ZK_OK)
 			streak_listed(path);
-		if (is_in_other_use(path, reply))
+		if (is_queue(path, reply))
 			refuse_all(path, FAILURE_OTHER_RECIPE, 0);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Where others stand at an election, this server has no locks, semaphores, queues or claims: a
-# lock's node among the candidates would stop the election.
+# Where others stand at an election, this server has no semaphores, queues or claims. Locks ignore
+# candidates, as all nodes that no lock recipe has written.
 
 use strict;
 use warnings;
@@ -19,12 +19,11 @@ my $s = $b->session;
 
 foreach my $path ('/e/latch', '/e/support')
 {
-	subtest "candidates of another server at $path keep everything else out" => sub {
+	subtest "candidates of another server at $path keep semaphores, queues and claims out" => sub {
 		my $election = Zklock::Election->new($zk, $path);
 		$election->wait_state($a, 'elected');
 		my ($candidate) = $zk->children($path);
-		foreach my $call ((map { "$_('$path')" } qw(zk_lock zk_try_lock zk_lock_shared zk_xact_lock zk_queue_remove)),
-			"zk_lock(ARRAY['/e', '$path'])", "zk_lock_tree('$path/below', '/e')",
+		foreach my $call ("zk_queue_remove('$path')",
 			"zk_semaphore_acquire('$path', 1)", "zk_claim('$path', now())", "zk_queue_offer('$path', 'x')")
 		{
 			my $result = $s->try("SELECT $call");
@@ -40,24 +39,12 @@ foreach my $path ('/e/latch', '/e/support')
 	};
 }
 
-subtest 'a lock that is held when a candidate comes is held on, and nobody waits for it' => sub {
-	$s->query(q{SELECT zk_lock('/e/lock')});
-	my $candidate = $shell->create('/e/lock/n_', ephemeral => 1, sequence => 1);
-	my $t = $b->session;
-	is($t->try(q{SELECT zk_lock('/e/lock', '1min')})->{sqlstate}, '55006', 'others are refused');
-	is($s->query(q{SELECT zk_fencing_token('/e/lock') > 0}), 't', 'the holder has it');
-	is($s->query(q{SELECT zk_unlock('/e/lock')}), 't', 'until it gives it back');
-	$shell->delete($candidate);
-	is($t->query(q{SELECT zk_lock('/e/lock') AND zk_unlock('/e/lock')}), 't', 'without candidates it is a lock again');
-	$t->disconnect;
-};
-
-subtest 'names that only look alike are ignored' => sub {
-	$shell->create("/e/plain/$_", makepath => 1) foreach qw(region_0000000001 latch-7 n_x latch);
+subtest 'locks ignore candidates, and names that only look alike' => sub {
+	$shell->create("/e/plain/$_", makepath => 1) foreach qw(region_0000000001 latch-7 n_x latch n_0000000000);
 	is($s->query(q{SELECT zk_lock('/e/plain') AND zk_unlock('/e/plain')}), 't', 'beside them, a path can be locked');
-	$shell->delete("/e/plain/$_") foreach qw(region_0000000001 latch-7 n_x latch);
+	$shell->delete("/e/plain/$_") foreach qw(region_0000000001 latch-7 n_x latch n_0000000000);
 };
 
 $a->set_conf('zklock.elections' => '');
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/e/latch', '/e/support', '/e/lock', '/e/plain');
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/e/latch', '/e/support', '/e/plain');
 done_testing;
