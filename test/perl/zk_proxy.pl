@@ -312,7 +312,8 @@ sub take_replies
 				}
 				elsif ($fault)
 				{
-					# The reply itself is held, and whatever comes behind it.
+					# The reply itself is held, and whatever comes behind it; what came before passes.
+					$c->{client}{out} .= (shift @{ $c->{queue} })->[1] while @{ $c->{queue} };
 					$c->{held} = 'reply';
 				}
 			}
