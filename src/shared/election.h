@@ -62,12 +62,15 @@ typedef struct Candidacy
 
 typedef struct Election
 {
-	/* Written by the worker under zklock_election_lock, read by others under it */
+	/*
+	 * Written by the worker, and before there is one by the postmaster, under
+	 * zklock_election_lock; read by others under it
+	 */
 	char			path[ZKLOCK_MAX_PATH + 1]; /* UTF-8; empty if the slot is free */
 	ElectionFamily	family;
 	CandidacyStatus status;
 
-	/* The worker's alone, and the next one's */
+	/* The worker's alone, and the next one's; the postmaster begins it */
 	Candidacy candidacy;
 
 	/*

@@ -58,8 +58,9 @@
  *      down        to DOWN: no server name resolves, the session expired, or it
  *                  was given up; from everywhere
  *      refused     to REFUSED; from CONNECTING and CONNECTED
- *      paused      to PAUSING: the answers prove nothing, or the former session has
- *                  been closed or is over; from CONNECTING and ENDING_FORMER
+ *      paused      to PAUSING: the answers prove nothing, the former session has
+ *                  been closed or is over, or the handle would wait for a server
+ *                  for too long; from CONNECTING and ENDING_FORMER
  */
 typedef enum Life
 {
