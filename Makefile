@@ -163,6 +163,7 @@ bench:
 	@status=0; ZKLOCK_STAGE=$(BUILD)/release/stage ZKLOCK_RESULTS=$(BENCH) \
 		BENCH_COMMIT=$$(git describe --always --dirty 2>/dev/null) BENCH_ONLY=$(ONLY) BENCH_PLACES=$(PLACES) \
 		BENCH_ROUNDS=$(or $(ROUNDS),$(if $(QUICK),3,7)) \
+		BENCH_WARM_UP=$(if $(QUICK),2,10) \
 		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
 		test/run-tap test/bench/bench.pl || status=$$?; \
 	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),$(BENCH),doc) && exit $$status

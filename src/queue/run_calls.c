@@ -54,8 +54,6 @@ place_created(Run *run)
 	if (streak_created(path, run->peer.sequence) == STREAK_BROKEN || path->lists_sent != path->lists_done)
 		return;
 	run->listed = true;
-	run->early = true;
-	run->unwatched = true;
 	watch_own_later(run);
 }
 
@@ -203,13 +201,23 @@ on_deleted(void *arg, const ZkReply *reply)
 					  errdetail("Nobody can get this lock until the node is gone; the deletion is repeated.")));
 }
 
+/* May another client wait for the end of the run's node, as far as is known? */
+static bool
+may_be_awaited(const Run *run)
+{
+	return run->path->nforeign > 0 || (run->path->child_watch != WATCH_SET && !run->early);
+}
+
 static void
 send_delete(Run *run)
 {
 	char *node = path_node(run->path, doomed_name(run));
 
 	run_node_call_begin(run, NODE_CALL_DELETE);
-	zk_delete(run_owner(run), node, on_deleted, run);
+	if (may_be_awaited(run))
+		zk_delete(run_owner(run), node, on_deleted, run);
+	else
+		zk_delete_patiently(run_owner(run), node, on_deleted, run);
 	pfree(node);
 }
 
@@ -276,8 +284,7 @@ on_own_watched(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
-	if (reply->outcome != ZK_OK)
-		run->early = false;
+	run->early = false;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -286,12 +293,22 @@ on_own_watched(void *arg, const ZkReply *reply)
 		watch_own_refused(run);
 }
 
+/* May it be that nobody in the run ever needs a watch on its node? */
+static bool
+may_need_no_watch(const Run *run)
+{
+	return run->state == RUN_CREATED && !run->early &&
+		   !dlist_is_empty(unconstify(dlist_head *, &run->queue)) &&
+		   contender_scope(run_head(run)) == LOCK_SCOPE_SESSION &&
+		   !entry_of(run_head(run))->request.keep;
+}
+
 /*
  * Makes sure that we hear of it should someone delete the run's node.  While the
  * child watch stands, that does.  But it fires when the contender goes for which
  * the run waits, and nothing is to be asked then: so a run that waits for one has
- * a watch of its own.  A session that may not delete its node is not even told
- * that there is none, and needs one in any case.
+ * a watch of its own, unless it waits for a moment only.  A session that may not
+ * delete its node is not even told that there is none, and needs one in any case.
  */
 void
 watch_own(Run *run)
@@ -304,6 +321,11 @@ watch_own(Run *run)
 	if (watch_exists(run->own_watch) || covered || run->own_watch == WATCH_LATER ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
 		return;
+	if (run->blocker && may_need_no_watch(run))
+	{
+		watch_own_later(run);
+		return;
+	}
 	if (engine.watch_bytes + path_bytes(path, run->name) > PACKET_BUDGET)
 	{
 		watch_own_refused(run);

@@ -242,6 +242,7 @@ main_loop(WaitEventSet *events)
 		candidacy_attend();
 		attend_settings();
 		worker_obstacle_attend();
+		zk_client_send();
 
 		sleep_between_rounds(events);
 	}

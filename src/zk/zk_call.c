@@ -60,6 +60,7 @@
 
 #include "fault.h"
 #include "shared/clock.h"
+#include "zk/zk_batch.h"
 #include "zk/zk_call.h"
 #include "zk/zk_echo.h"
 #include "zk/zk_turn.h"
@@ -81,6 +82,7 @@ static CallsState		state = CALLS_OVER;
 static dlist_head		in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
 static int				n_in_flight;
 static int				n_urgent;	/* of these, calls that need no room in the window */
+static int				n_patient;	/* ... and patient deletions */
 static int64			session;	/* of the connection */
 static uint64			connection; /* counts connections */
 static int64			nudged_at;	/* ms */
@@ -112,16 +114,13 @@ keep_unwatch(Call *unwatch)
 		zk_unwatch_put_off(unwatch);
 }
 
-/* Answers a call, which is in no list any more. */
+/* Answers a call, which is under way no more. */
 static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
 	if (call->kind == CALL_DELETE && call->sent_at != 0)
 		zk_echo_over(call->path);
-	if (call->sent_at != 0)
-		callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : reply->outcome,
-						   zklock_now_us() - call->sent_at);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		keep_unwatch(call);
@@ -146,16 +145,34 @@ finish_call(Call *call, ZkReply *reply)
 	zk_call_free(call);
 }
 
-/* Answers all calls of a list as unknown. */
+/* Answers all calls of a request, which is in no list any more. */
 static void
-fail_calls(dlist_head *calls, int code)
+finish_request(Call *first, ZkReply *reply)
 {
-	while (!dlist_is_empty(calls))
+	Call *next;
+
+	callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
+					   zklock_now_us() - first->sent_at);
+	for (Call *call = first; call; call = next)
+	{
+		next = call->next;
+		finish_call(call, reply);
+	}
+}
+
+/* Answers all that is under way as unknown. */
+static void
+fail_in_flight(int code)
+{
+	while (!dlist_is_empty(&in_flight))
 	{
 		ZkReply reply = {.code = code};
 
-		finish_call(dlist_container(Call, link, dlist_pop_head_node(calls)), &reply);
+		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
 	}
+	n_in_flight = 0;
+	n_urgent = 0;
+	n_patient = 0;
 }
 
 /* Likewise all that wait to be sent. */
@@ -172,24 +189,28 @@ fail_waiting(int code)
 	}
 }
 
-/* Hands the next call to the library. */
+/* Hands the next call to the library, and what goes out with it. */
 static void
 send_call(Call *call)
 {
 	int code;
 
-	call->sent_at = zklock_now_us();
 	call->ahead = n_in_flight;
+	n_in_flight += zk_batch_gather(call, zk_window_size() - (n_in_flight - n_urgent));
+	for (Call *each = call; each; each = each->next)
+	{
+		each->sent_at = zklock_now_us();
+		if (each->kind == CALL_DELETE)
+			zk_echo_expect(each->path);
+	}
 	call->connection = connection;
 	dlist_push_tail(&in_flight, &call->link);
-	n_in_flight++;
 	n_urgent += zk_call_is_urgent(call);
+	n_patient += call->patient;
 	if (call->kind == CALL_LIST || call->watch)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
-	if (call->kind == CALL_DELETE)
-		zk_echo_expect(call->path);
 	code = callbacks.send(call);
 
 	/* What was not sent is answered like the rest, in its turn. */
@@ -201,14 +222,22 @@ send_call(Call *call)
 	}
 }
 
-/* Sends what waits, as far as the limits allow. */
+/* Which of the calls that wait may be sent now? */
+static ZkTurnLimit
+turn_limit(void)
+{
+	if (n_in_flight - n_urgent >= zk_window_size())
+		return ZK_TURN_URGENT;
+	return zk_batch_gathers(n_patient) ? ZK_TURN_NOT_PATIENT : ZK_TURN_ANY;
+}
+
+/* Sends what waits, or only what of it is urgent, as far as the limits allow. */
 static void
-send_waiting(void)
+send_waiting(ZkTurnLimit limit)
 {
 	while (n_in_flight < MAX_IN_FLIGHT && state == CALLS_FLOWING)
 	{
-		bool  room = n_in_flight - n_urgent < zk_window_size();
-		Call *call = zk_turn_take(room ? ZK_TURN_ANY : ZK_TURN_URGENT);
+		Call *call = zk_turn_take(Max(limit, turn_limit()));
 
 		if (call == NULL)
 			return;
@@ -233,8 +262,8 @@ submit_call(Call *call)
 	if (call->watch)
 		zk_unwatch_forget(call);
 	zk_turn_wait(call);
-	if (!call->followed)
-		send_waiting();
+	if (zk_call_is_urgent(call))
+		send_waiting(ZK_TURN_URGENT);
 }
 
 /* A call that has a path and nothing else */
@@ -256,7 +285,8 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
 }
 
 /*
- * The calls.  Each is sent now or when its turn comes; the beginning of this
+ * The calls.  Each is sent when its turn comes, at the end of the main loop's round
+ * at the earliest, but for heartbeats and syncs, which are at once; the beginning of this
  * file tells in which order.  The handler runs in zk_client_dispatch(), never
  * before the call returns.  Strings are copied.  Make them only while
  * zk_client_connected().
@@ -276,6 +306,9 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
  *				its receipt, both or none.  Both have the same czxid.
+ * zk_delete()	deletes a node.
+ * zk_delete_patiently() likewise, when nobody is known to wait for that: if other such
+ *				deletions are under way, it goes out when they are answered.
  * zk_delete_both() deletes two nodes in this order, both or none.
  * zk_get()		reads a node's Stat and data, setting a data watch if it exists.
  * zk_look()	reads a node's Stat, which ZooKeeper shows even where the node's ACL
@@ -350,6 +383,15 @@ zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg)
 }
 
 void
+zk_delete_patiently(int owner, const char *path, ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_DELETE, owner, path, NULL, handler, arg);
+
+	call->patient = true;
+	submit_call(call);
+}
+
+void
 zk_delete_both(int owner, const char *first, const char *second, ZkReplyHandler handler, void *arg)
 {
 	Call *call = new_call(CALL_DELETE_BOTH, owner, first, NULL, handler, arg);
@@ -418,7 +460,6 @@ remove_watch(CallKind kind, const char *path)
 		return;
 	}
 	zk_unwatch_submit(unwatch);
-	send_waiting();
 }
 
 void
@@ -470,11 +511,30 @@ void
 zk_calls_over(void)
 {
 	state = CALLS_OVER;
-	fail_calls(&in_flight, ZK_CLOSING);
-	n_in_flight = 0;
-	n_urgent = 0;
+	fail_in_flight(ZK_CLOSING);
 	fail_waiting(ZK_CLOSING);
 	zk_unwatch_over();
+}
+
+/* Several deletions were refused together: each is to be sent by itself. */
+static void
+part_batch(Call *first)
+{
+	dlist_head parted = DLIST_STATIC_INIT(parted);
+
+	zk_batch_part(first, &parted);
+	while (!dlist_is_empty(&parted))
+	{
+		Call   *call = dlist_container(Call, link, dlist_pop_head_node(&parted));
+		ZkReply reply = {.code = ZK_CONNECTION_LOSS};
+
+		zk_echo_over(call->path);
+		call->sent_at = 0;
+		if (state == CALLS_FLOWING)
+			zk_turn_wait(call);
+		else
+			finish_call(call, &reply);
+	}
 }
 
 /* An answer has come. */
@@ -521,12 +581,18 @@ zk_calls_answer(const Event *answer)
 		reply.nchildren = answer->nchildren;
 		reply.children = answer->children;
 		dlist_delete(&call->link);
-		n_in_flight--;
+		n_in_flight -= zk_batch_size(call);
 		n_urgent -= zk_call_is_urgent(call);
+		n_patient -= call->patient;
 		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
 			zk_window_learn(call->sent_at, call->ahead,
 							zk_turn_is_empty() ? ZK_DEMAND_NONE : ZK_DEMAND_WAITING);
-		finish_call(call, &reply);
+		if (call->kind == CALL_DELETE)
+			zk_batch_learn(zklock_now_us() - call->sent_at);
+		if (zk_batch_is_refused(call, answer->code))
+			part_batch(call);
+		else
+			finish_request(call, &reply);
 		return;
 	}
 }
@@ -592,5 +658,5 @@ zk_calls_send(void)
 	nudge();
 	if (state == CALLS_FLOWING && zklock_now_ms() >= zk_unwatch_next_wakeup())
 		zk_unwatch_again();
-	send_waiting();
+	send_waiting(ZK_TURN_ANY);
 }

@@ -15,17 +15,18 @@
  * share of what can be under way.
  */
 #define ZK_WORKER 0 /* nobody's in particular */
-extern void	 zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
-					   ZkReplyHandler handler, void *arg);
-extern void	 zk_create_followed(int owner, const char *path, const char *data, ZkNodeKind kind,
-								ZkReplyHandler handler, void *arg);
-extern void	 zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
-						 const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
-extern void	 zk_append(int owner, const char *path, const char *data, int length,
-					   const char *receipt, ZkReplyHandler handler, void *arg);
-extern void	 zk_set(int owner, const char *path, const char *data, int32 version,
-					ZkReplyHandler handler, void *arg);
-extern void	 zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,
+					  ZkReplyHandler handler, void *arg);
+extern void zk_create_followed(int owner, const char *path, const char *data, ZkNodeKind kind,
+							   ZkReplyHandler handler, void *arg);
+extern void zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
+						const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
+extern void zk_append(int owner, const char *path, const char *data, int length,
+					  const char *receipt, ZkReplyHandler handler, void *arg);
+extern void zk_set(int owner, const char *path, const char *data, int32 version,
+				   ZkReplyHandler handler, void *arg);
+extern void zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);
+extern void zk_delete_patiently(int owner, const char *path, ZkReplyHandler handler, void *arg);
 extern void	 zk_delete_both(int owner, const char *first, const char *second,
 							ZkReplyHandler handler, void *arg);
 extern void	 zk_get(int owner, const char *path, ZkWatching watching, ZkReplyHandler handler,

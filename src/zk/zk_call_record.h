@@ -98,6 +98,7 @@ typedef struct Call
 	ZkNodeKind	   node_kind;
 	bool		   watch;
 	bool		   followed;   /* its owner's next call goes out right behind it */
+	bool		   patient;	   /* DELETE: may wait for others, and go out with them */
 	int64		   sent_at;	   /* us */
 	int			   ahead;	   /* calls under way when it was sent */
 	uint64		   connection; /* it was sent on */
@@ -109,6 +110,7 @@ typedef struct Call
 	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
 	int32		   version;		/* SET: of the data to be replaced */
 	ZkNotice	   notice;		/* EXCHANGE */
+	struct Call	  *next;		/* DELETE: goes out in the same request; NULL at the end */
 } Call;
 
 extern Call *zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length);

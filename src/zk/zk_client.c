@@ -607,7 +607,7 @@ zk_client_woken(void)
 
 /*
  * Handles all that has happened since the last call: runs reply handlers and
- * callbacks, in the order of the events, and sends what was waiting.
+ * callbacks, in the order of the events.
  */
 void
 zk_client_dispatch(void)
@@ -627,5 +627,11 @@ zk_client_dispatch(void)
 	}
 	attend_greeting();
 	attend_handshake();
+}
+
+/* Sends the calls that have been made since, and those that waited for their turn. */
+void
+zk_client_send(void)
+{
 	zk_calls_send();
 }

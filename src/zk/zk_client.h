@@ -59,6 +59,7 @@ extern int64 zk_client_next_wakeup(void);
 extern bool	 zk_client_may_sleep(void);
 extern void	 zk_client_woken(void);
 extern void	 zk_client_dispatch(void);
+extern void	 zk_client_send(void);
 extern void	 zk_client_check_addresses(void);
 extern bool	 zk_client_addresses_changed(void);
 extern void	 zk_client_session(ZkSession *session);

@@ -14,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "zk/zk_batch.h"
 #include "zk/zk_callback.h"
 #include "zk/zk_send.h"
 
@@ -53,6 +54,24 @@ send_append(zhandle_t *handle, const struct ACL_vector *acls, const Call *call)
 	if (code != ZOK)
 		free(append);
 	return code;
+}
+
+/* Deletes a node, or those of several calls, all or none. */
+static int
+send_delete(zhandle_t *handle, const Call *first)
+{
+	/* Written by the library when the answer comes, if ever; never read. */
+	static zoo_op_result_t results[ZK_BATCH_MAX];
+
+	const void *context = zk_callback_context(first->number);
+	zoo_op_t	ops[ZK_BATCH_MAX];
+	int			nops = 0;
+
+	if (first->next == NULL)
+		return zoo_adelete(handle, first->path, -1, zk_callback_done, context);
+	for (const Call *call = first; call; call = call->next)
+		zoo_delete_op_init(&ops[nops++], call->path, -1);
+	return zoo_amulti(handle, nops, ops, results, zk_callback_done, context);
 }
 
 /*
@@ -97,7 +116,7 @@ zk_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
 			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
 							zk_callback_stat, context);
 		case CALL_DELETE:
-			return zoo_adelete(handle, call->path, -1, zk_callback_done, context);
+			return send_delete(handle, call);
 		case CALL_GET:
 			return zoo_awget(handle, call->path, watcher, (void *) handle_number,
 							 zk_callback_content, context);

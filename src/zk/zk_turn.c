@@ -9,8 +9,8 @@
  *	  way: heartbeats, on which everybody's locks depend, and syncs.
  *	- Removals of watches go before everything else.  They are few, and a read
  *	  that sets the same watch again must come behind (see zk_call.c).
- *	- Of the rest, releases (deletions, and the checks of a commit) and work
- *	  (creations, reads) take turns while both wait; in each kind the sessions
+ *	- Of the rest, releases (deletions) and work (creations, reads, the checks of
+ *	  a commit) take turns while both wait; in each kind the sessions
  *	  take turns, and so each gets its share, however much one asks for.  Of
  *	  one session's calls of one kind the oldest goes first.
  *
@@ -19,7 +19,8 @@
  * nobody's release.
  *
  * A turn is one call, or two: the create of a lock's node is followed by the
- * listing that its session asked for behind it.
+ * listing that its session asked for behind it.  A patient deletion takes others
+ * along (zk_batch.c): these cost little more.
  *
  * Runs in: the worker's main loop.
  *
@@ -59,6 +60,7 @@ static HTAB		 *all_askers;
 static dlist_head askers[TURN_KINDS];	 /* by kind; whose turn it is comes first */
 static Asker	 *unfinished;			 /* its turn needs one more call, or NULL */
 static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
+static int		  npatient;				 /* deletions that are patient */
 
 static TurnKind
 turn_kind(const Call *call)
@@ -74,8 +76,8 @@ turn_kind(const Call *call)
 			return TURN_KIND_UNWATCH;
 		case CALL_DELETE:
 		case CALL_DELETE_BOTH:
-		case CALL_CHECK:
 			return TURN_KIND_RELEASE;
+		case CALL_CHECK:
 		case CALL_CREATE:
 		case CALL_EXCHANGE:
 		case CALL_APPEND:
@@ -120,6 +122,25 @@ zk_turn_wait(Call *call)
 		dlist_push_tail(&askers[key.kind], &asker->link);
 	}
 	dlist_push_tail(&asker->calls, &call->link);
+	npatient += call->patient;
+}
+
+/* The first of a kind that has its turn, or NULL. */
+static Asker *
+first_asker(TurnKind kind, ZkTurnLimit limit)
+{
+	dlist_iter iter;
+
+	if (limit == ZK_TURN_URGENT && kind != TURN_KIND_URGENT)
+		return NULL;
+	dlist_foreach (iter, &askers[kind])
+	{
+		Asker *asker = dlist_container(Asker, link, iter.cur);
+
+		if (limit != ZK_TURN_NOT_PATIENT || !dlist_head_element(Call, link, &asker->calls)->patient)
+			return asker;
+	}
+	return NULL;
 }
 
 /* The one whose turn it is, or NULL. */
@@ -133,27 +154,21 @@ next_asker(ZkTurnLimit limit)
 		return unfinished;
 	for (int i = 0; i < (int) lengthof(order); i++)
 	{
-		if (limit == ZK_TURN_URGENT && order[i] != TURN_KIND_URGENT)
-			return NULL;
-		if (!dlist_is_empty(&askers[order[i]]))
-			return dlist_head_element(Asker, link, &askers[order[i]]);
+		Asker *asker = first_asker(order[i], limit);
+
+		if (asker)
+			return asker;
 	}
 	return NULL;
 }
 
-/* Takes the call that is to be sent next out of its queue; NULL if there is none. */
-Call *
-zk_turn_take(ZkTurnLimit limit)
+/* Takes an asker's oldest call; the others of its kind come next. */
+static Call *
+take_oldest(Asker *asker)
 {
-	Asker *asker = all_askers ? next_asker(limit) : NULL;
-	Call  *call;
+	Call *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
 
-	if (asker == NULL)
-		return NULL;
-	call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
-	if (asker->key.kind == TURN_KIND_RELEASE || asker->key.kind == TURN_KIND_WORK)
-		last = asker->key.kind;
-	unfinished = NULL;
+	npatient -= call->patient;
 	if (dlist_is_empty(&asker->calls))
 	{
 		dlist_delete(&asker->link);
@@ -167,6 +182,43 @@ zk_turn_take(ZkTurnLimit limit)
 		dlist_push_tail(&askers[asker->key.kind], &asker->link);
 	}
 	return call;
+}
+
+/* Takes the call that is to be sent next out of its queue; NULL if there is none. */
+Call *
+zk_turn_take(ZkTurnLimit limit)
+{
+	Asker *asker = all_askers ? next_asker(limit) : NULL;
+
+	if (asker == NULL)
+		return NULL;
+	if (asker->key.kind == TURN_KIND_RELEASE || asker->key.kind == TURN_KIND_WORK)
+		last = asker->key.kind;
+	unfinished = NULL;
+	return take_oldest(asker);
+}
+
+/* Takes the patient deletion whose turn comes first; NULL if there is none. */
+Call *
+zk_turn_take_patient(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &askers[TURN_KIND_RELEASE])
+	{
+		Asker *asker = dlist_container(Asker, link, iter.cur);
+
+		if (dlist_head_element(Call, link, &asker->calls)->patient)
+			return take_oldest(asker);
+	}
+	return NULL;
+}
+
+/* How many patient deletions are waiting? */
+int
+zk_turn_patient(void)
+{
+	return npatient;
 }
 
 bool

@@ -5,6 +5,7 @@
 #
 # Environment:
 #   BENCH_ROUNDS, BENCH_SECONDS   how many rounds; how long each contestant runs in each
+#   BENCH_WARM_UP                 how long before them all, seconds
 #   BENCH_ONLY, BENCH_PLACES      "think,closed", "memory,disk"; default: all
 #   BENCH_COMMIT                  which commit this is
 #   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
@@ -27,6 +28,7 @@ use Time::HiRes qw(time);
 
 my $rounds  = $ENV{BENCH_ROUNDS}  || 7;
 my $seconds = $ENV{BENCH_SECONDS} || 0.5;
+my $warm_up = $ENV{BENCH_WARM_UP} || 10;
 my $started = time;
 
 # A list from the environment, or all of what there is.
@@ -93,12 +95,13 @@ foreach my $place (@places)
 		diag("there is no place for data as $place needs it");
 		next;
 	}
+	$stage->warm_up($warm_up);
 	foreach my $measure (@here)
 	{
 		next if measure_in($measure, $stage);
 		# What failed may have left anything behind.
 		eval { $stage->close };
-		$stage = Bench::Stage->new($place);
+		$stage = Bench::Stage->new($place)->warm_up($warm_up);
 	}
 	$stage->close;
 }

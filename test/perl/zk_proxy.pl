@@ -214,8 +214,10 @@ sub take_requests
 				# The path of its first operation, behind a header of 9 bytes.
 				$path = substr($frame, 25, unpack('x21 l>', $frame));
 			}
-			note_request($name, $path);
-			my $request = { xid => $xid, op => $name, path => $path };
+			my @deleted = $name eq 'multi' ? deleted_paths($frame) : ();
+			($name, $path) = ('delete', $deleted[0]) if @deleted;
+			note_request($name, $_) foreach @deleted ? @deleted : $path;
+			my $request = { xid => $xid, op => $name, path => $path, paths => \@deleted };
 			my $fault = due_fault('request', $request);
 			if ($fault && $fault->{action} eq 'lose')
 			{
@@ -234,8 +236,11 @@ sub take_requests
 				# Put it back in front: releasing it lets it pass.
 				pop @{ $c->{pending} };
 				$client->{in} = $frame . $client->{in};
-				delete $counts{$name} unless --$counts{$name};
-				pop @log;
+				foreach (1 .. @deleted || 1)
+				{
+					delete $counts{$name} unless --$counts{$name};
+					pop @log;
+				}
 				$c->{held} = 'request';
 				return;
 			}
@@ -339,6 +344,26 @@ sub note_request
 	return;
 }
 
+# What a multi deletes that does nothing else: deletions that go out together are taken for
+# requests of their own. One of a receipt is not such a multi; it is part of one step.
+sub deleted_paths
+{
+	my ($frame) = @_;
+	my @paths;
+	my $at = 12;
+	while (length $frame >= $at + 9)
+	{
+		my ($op, $done) = unpack("x$at l> C", $frame);
+		return @paths if $done;
+		return () if $op_name{$op} ne 'delete';
+		my $length = unpack('x' . ($at + 9) . ' l>', $frame);
+		push @paths, substr($frame, $at + 13, $length);
+		return () if $paths[0] =~ m{^/zklock-receipts/};
+		$at += 13 + $length + 4;    # the version
+	}
+	return ();
+}
+
 # ---- faults --------------------------------------------------------------------
 
 # The fault that this request or reply sets off, if any.
@@ -351,7 +376,7 @@ sub due_fault
 		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
 		next
 		  if defined $fault->{path}
-		  && !(defined $request->{path} && $request->{path} =~ $fault->{path});
+		  && !grep { defined && /$fault->{path}/ } $request->{path}, @{ $request->{paths} || [] };
 		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
 		next if ++$fault->{seen} < $fault->{nth};
 		$fault->{spent}   = $fault->{times} && $fault->{seen} >= $fault->{nth} + $fault->{times} - 1;

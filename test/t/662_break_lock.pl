@@ -122,9 +122,12 @@ subtest 'nothing but contenders, and the one that was meant' => sub {
 	is($admin->finish, 'f', 'another node has come to have the name');
 	ok($shell->exists("/b/other/$name"), 'it is still there');
 
-	# What nobody of us may read, we may delete if the path lets us.
+	# What nobody of us may read, we may delete if the path lets us, and if ZooKeeper tells whose
+	# it is, which 3.9.3 does not.
 	$shell->set_acl("/b/other/$name", [ [ 'digest', 'me:secret', 'cdrwa' ] ]);
-	is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 't', 'a node that we must not read');
+	my $told = eval { $shell->exists("/b/other/$name"); 1 };
+	fails($admin, "'/b/other', '$name'", '42501', 'a node of which nothing is told') unless $told;
+	is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 't', 'a node that we must not read') if $told;
 };
 
 subtest 'privileges' => sub {

@@ -35,7 +35,7 @@ use warnings;
 use Exporter 'import';
 use List::Util qw(sum0);
 
-our @EXPORT_OK = qw(zklock advisory dblink curator kazoo c_create c_pairs c_textbook outcome);
+our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook outcome);
 
 my @servers = qw(a b);
 
@@ -94,6 +94,16 @@ sub advisory
 	return _sql('pg_advisory_lock', $stage, [],
 		sub { $stage->sessions('a', $job{sessions} || 1) },
 		'SELECT pg_advisory_lock(hashtext($1))', 'SELECT pg_advisory_unlock(hashtext($1))', %job);
+}
+
+# What the statements themselves take
+sub nothing
+{
+	my ($stage, %job) = @_;
+	$stage->server('a');
+	return _sql('two statements that do nothing', $stage, [],
+		sub { $stage->sessions('a', $job{sessions} || 1) },
+		'SELECT $1::text', 'SELECT $1::text', %job);
 }
 
 sub dblink

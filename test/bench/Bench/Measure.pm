@@ -22,6 +22,8 @@ A measure is a class below Bench::Measure, one file each:
   finish      undoes what cases has changed on the stage
   rounds_factor
               how many times more rounds than others it needs
+  seconds_factor
+              how many times longer its rounds take
   charts      list of { file, title, x, y, place, figure, number }: pictures; Bench::Chart
 
 =cut
@@ -50,6 +52,7 @@ sub places    { return qw(memory disk ensemble); }
 sub columns   { return qw(p50 p99 rate ratio requests bytes watches cpu); }
 sub available { return 1; }
 sub rounds_factor { return 1; }
+sub seconds_factor { return 1; }
 sub finish    { return; }
 sub charts    { return (); }
 

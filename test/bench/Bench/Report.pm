@@ -67,6 +67,7 @@ sub _lines
 		next if $chart->{match} && $series->{case} !~ $chart->{match};
 		my ($x) = $series->{case} =~ /^(\d+)/;
 		my $y = median(Bench::Table::values_of($series, $chart->{figure}));
+		next unless defined $colour{ $series->{contestant} };
 		push @names, $series->{contestant} unless $points{ $series->{contestant} };
 		push @{ $points{ $series->{contestant} } }, [ $x, $y ] if $y;
 	}
@@ -112,7 +113,7 @@ sub _method
 {
 	my ($self) = @_;
 	return sprintf(<<'END', $self->{seconds}, $self->{rounds});
-All contestants ran in one run on one machine, with the servers. In each round all run in turn, %s s each, in an
+All contestants ran in one run on one machine, with the servers, after Java's programs had run for some seconds. In each round all run in turn, %s s each, in an
 order that changes; there were %d rounds unless a table says otherwise. Figures are the median of the rounds, each by
 itself. Machines have good and bad moments, so figures of different lines are not comparable. What is comparable is
 under "zklock's ... is": how many times the line's figure zklock's is within a round, as the median of the rounds (and

@@ -58,7 +58,8 @@ sub run
 {
 	my ($measure, $stage, %opt) = @_;
 	my @cases  = $measure->cases($stage);
-	my $rounds = $opt{rounds} * $measure->rounds_factor;
+	my $rounds  = $opt{rounds} * $measure->rounds_factor;
+	my $seconds = $opt{seconds} * $measure->seconds_factor;
 	my %series;
 	foreach my $case (@cases)
 	{
@@ -70,7 +71,7 @@ sub run
 				place      => $stage->place,
 				contestant => $contestant->{name},
 				rounds     => [] };
-			_measure($stage, $contestant, $opt{seconds});
+			_measure($stage, $contestant, $seconds);
 		}
 	}
 	foreach my $round (0 .. $rounds - 1)
@@ -80,7 +81,7 @@ sub run
 		{
 			foreach my $contestant (order($round, @{ $case->{contestants} }))
 			{
-				$contestant->{series}{rounds}[$round] = _measure($stage, $contestant, $opt{seconds});
+				$contestant->{series}{rounds}[$round] = _measure($stage, $contestant, $seconds);
 			}
 		}
 		$stage->tidy;

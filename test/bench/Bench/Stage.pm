@@ -9,6 +9,7 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
 =head1 SYNOPSIS
 
   my $stage = Bench::Stage->new('memory');    # or 'disk', 'ensemble'; undef if there is no such place
+  $stage->warm_up(10);         # seconds, for each Java program
   $stage->zk;                  # Zklock::ZooKeeper
   $stage->server('a');         # Zklock::Server: with zklock
   $stage->central;             # one without, for everybody's advisory locks
@@ -69,6 +70,17 @@ sub new
 		request_log => 0,
 		# As it runs in earnest, not as it starts quickly
 		java => [ '-XX:TieredStopAtLevel=4', '-Dzookeeper.preAllocSize=16384' ]);
+	return $self;
+}
+
+# Java programs compile themselves as they run, at the expense of all others.
+sub warm_up
+{
+	my ($self, $seconds) = @_;
+	my %job = (path => '/bench/warm%d', sessions => 16);
+	$self->c->call('prepare', path => $job{path}, count => $job{sessions});
+	$self->together(0.03, $seconds, [ $self->c, 'run', kind => 'textbook', %job ]);
+	$self->together(0.03, $seconds, [ $self->curator(1), 'run', think => 0, %job ]);
 	return $self;
 }
 

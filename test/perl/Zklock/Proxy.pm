@@ -31,7 +31,8 @@ the proxy: it counts and disturbs everything that does.
 The server does it, but the reply to the nth such request from now on never arrives:
 the connection to the client is closed instead. Only replies without an error count,
 unless C<any>. C<op> is one name, several ('create|create2', or a list), or '*' for all but
-pings and multis (heartbeats). Returns
+pings and multis (heartbeats). What several deletions in one multi share
+is a 'delete' whose path is any of theirs. Returns
 a number for C<fired>.
 
 =item lose_request(op => ..., nth => 1, path => regex)
@@ -109,7 +110,8 @@ the watch on its path, which is set at some time and removed later.
 =item requests
 
 The same as a list of [ operation, path ], in order; the path is undef where a request
-begins with none. That of a multi is the path of its first operation.
+begins with none. That of a multi is the path of its first operation, but several
+deletions in one are as many requests.
 
 =item connections
 

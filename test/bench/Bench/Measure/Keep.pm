@@ -9,7 +9,7 @@ use warnings;
 
 use parent 'Bench::Measure';
 
-use Bench::Contestants qw(zklock curator);
+use Bench::Contestants qw(zklock curator nothing);
 
 sub name  { return 'keep'; }
 sub title { return 'The same with keep_idle'; }
@@ -18,20 +18,46 @@ sub text
 {
 	return <<'END';
 As before, but the server keeps for 10 s what has been released: `zklock.keep_idle`. Nobody else wants it, so
-ZooKeeper is not asked.
+ZooKeeper is not asked. "In one statement": zklock's session locks and unlocks in a procedural loop, as Curator does
+in all cases, and the time is that of both; otherwise each is a statement of its own.
 END
 }
 
 sub available { my ($self, $stage) = @_; return $stage->has_setting('zklock.keep_idle'); }
 
+# One session of zklock that does it without its client
+sub _in_one_statement
+{
+	my ($stage) = @_;
+	my $pairs = 5_000;
+	return {
+		name => 'zklock',
+		pids => [ $stage->server('a')->worker_pid ],
+		run  => sub {
+			my $sql = "DO 'BEGIN FOR i IN 1..$pairs LOOP "
+			  . "PERFORM zk_lock(''/bench/keep1''); PERFORM zk_unlock(''/bench/keep1''); END LOOP; END'";
+			$stage->sessions(a => 1);
+			my $time = $stage->sql->call('time', name => 'a', index => 0, sql => $sql);
+			return { durations => [ $time / $pairs ], acquisitions => $pairs, seconds => $time / 1e6 };
+		} };
+}
+
+sub _in_statements
+{
+	my ($stage, %job) = @_;
+	return {
+		name        => $job{sessions} == 1 ? '1 session' : "$job{sessions} sessions",
+		contestants => [ map { $_->($stage, %job) } \&zklock, \&curator, \&nothing ] };
+}
+
 sub cases
 {
 	my ($self, $stage) = @_;
+	my %job = (path => '/bench/keep%d');
 	$stage->server('a')->set_conf('zklock.keep_idle' => '10s');
-	return map {
-		my %job = (path => '/bench/keep%d', sessions => $_);
-		{ name => $_ == 1 ? '1 session' : "$_ sessions", contestants => [ zklock($stage, %job), curator($stage, %job) ] };
-	} 1, 16;
+	return (
+		{ name => '1 session, in one statement', contestants => [ _in_one_statement($stage), curator($stage, %job) ] },
+		map { _in_statements($stage, %job, sessions => $_) } 1, 16);
 }
 
 sub finish { my ($self, $stage) = @_; $stage->server('a')->set_conf('zklock.keep_idle' => '0'); return; }

@@ -23,6 +23,7 @@ END
 }
 
 sub compares { return 'p50'; }
+sub seconds_factor { return 2; }
 
 sub cases
 {
