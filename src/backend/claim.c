@@ -23,7 +23,7 @@
 #include "compat.h"
 #include "miscadmin.h"
 #include "shared/clock.h"
-#include "shared/entry.h"
+#include "shared/entry_keep.h"
 #include "shared/session_info.h"
 #include "shared/wait_event.h"
 #include "storage/latch.h"

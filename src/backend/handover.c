@@ -17,7 +17,7 @@
 
 #include "backend/handover.h"
 #include "compat.h"
-#include "shared/entry.h"
+#include "shared/entry_keep.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"

@@ -11,6 +11,7 @@
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "lib/ilist.h"
+#include "shared/entry_keep.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 

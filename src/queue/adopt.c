@@ -17,6 +17,7 @@
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/run.h"
+#include "shared/entry_keep.h"
 
 /* Finds the run of an entry, or makes it again in its place. */
 static Run *

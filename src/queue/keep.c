@@ -61,6 +61,7 @@
 #include "queue/listing.h"
 #include "queue/run.h"
 #include "queue/watch.h"
+#include "shared/entry_keep.h"
 #include "zk/zk_client.h"
 
 /* The data of a node with the mark */

@@ -251,16 +251,6 @@ typedef struct ContenderEntry
 	int	   next_free; /* -1 at the end of the list */
 } ContenderEntry;
 
-/* With what a session takes again what it has kept. */
-typedef struct EntryAgain
-{
-	LockScope	scope;
-	int			max_hold_ms;
-	LossPolicy	on_loss;
-	Oid			role;	 /* as in the request; if they are others ... */
-	NodeDialect dialect; /* ... it is not that any more */
-} EntryAgain;
-
 /* All entries. */
 typedef struct EntryPool
 {
@@ -293,9 +283,6 @@ extern int	  entry_claim(int leave, uint32 *generation);
 extern void	  entry_ask(int index);
 extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
-extern bool	  entry_keep(int index, int64 until_us, EntryNotice notice, uint32 *generation);
-extern bool	  entry_take_again(int index, uint32 generation, const EntryAgain *again);
-extern bool	  entry_give_up_kept(int index, uint32 generation);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
 extern void	  entry_waits_long(int index);
@@ -310,9 +297,6 @@ extern bool	  entry_grant(int index, int64 token, EntryWatched watched, int64 *e
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
-extern void	  entry_allow_keeping(int index);
-extern bool	  entry_recall(int index);
-extern void	  entry_kept_told(int index);
 extern bool	  entry_is_long_wait(int index);
 extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);
