@@ -201,11 +201,15 @@ on_deleted(void *arg, const ZkReply *reply)
 					  errdetail("Nobody can get this lock until the node is gone; the deletion is repeated.")));
 }
 
-/* May another client wait for the end of the run's node, as far as is known? */
+/*
+ * May the deletion of the run's node wait for others?  Not if another client may wait
+ * for it, as far as is known, or if the name may become another's meanwhile.
+ */
 static bool
-may_be_awaited(const Run *run)
+deletion_may_wait(const Run *run)
 {
-	return run->path->nforeign > 0 || (run->path->child_watch != WATCH_SET && !run->early);
+	return run->path->nforeign == 0 && (run->path->child_watch == WATCH_SET || run->early) &&
+		   !run_name_recurs(run);
 }
 
 static void
@@ -214,10 +218,10 @@ send_delete(Run *run)
 	char *node = path_node(run->path, doomed_name(run));
 
 	run_node_call_begin(run, NODE_CALL_DELETE);
-	if (may_be_awaited(run))
-		zk_delete(run_owner(run), node, on_deleted, run);
-	else
+	if (deletion_may_wait(run))
 		zk_delete_patiently(run_owner(run), node, on_deleted, run);
+	else
+		zk_delete(run_owner(run), node, on_deleted, run);
 	pfree(node);
 }
 

@@ -16,13 +16,14 @@
 #include "worker/log_context.h"
 #include "worker/session_status.h"
 #include "zk/zk_call.h"
+#include "zk/zk_flow.h"
 
 /* Called for each message.  Must not fail. */
 static void
 add_context(void *arg)
 {
 	int			pid = ZK_WORKER;
-	const char *path = zk_call_answering(&pid);
+	const char *path = zk_flow_answering(&pid);
 
 	if (session_status_id() != 0)
 		errcontext("ZooKeeper session 0x%llx, server %s",

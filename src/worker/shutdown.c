@@ -30,8 +30,8 @@
 #include "worker/elements.h"
 #include "worker/session_file.h"
 #include "worker/shutdown.h"
-#include "zk/zk_call.h"
 #include "zk/zk_client.h"
+#include "zk/zk_flow.h"
 
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000
@@ -104,7 +104,7 @@ all_released(void)
 static bool
 is_settled(void)
 {
-	return !zk_client_connected() || (zk_calls_idle() && worker_elements_settled()) ||
+	return !zk_client_connected() || (zk_flow_idle() && worker_elements_settled()) ||
 		   zklock_now_ms() >= settle_until;
 }
 

@@ -63,7 +63,7 @@
 #include "worker/session_status.h"
 #include "worker/shutdown.h"
 #include "worker/worker.h"
-#include "zk/zk_call.h"
+#include "zk/zk_flow.h"
 
 #define RESTART_SECONDS 1
 
@@ -184,7 +184,7 @@ sleep_time(void)
 	int64 next = -1;
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
-					  zk_calls_next_wakeup(),		 queue_next_wakeup(),
+					  zk_flow_next_wakeup(),		 queue_next_wakeup(),
 					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
 					  worker_elements_next_wakeup(), worker_deadlock_next_wakeup()};
 

@@ -91,7 +91,7 @@ typedef enum CallKind
 
 typedef struct Call
 {
-	dlist_node	   link;   /* in a list of zk_call.c, zk_turn.c or zk_unwatch.c */
+	dlist_node	   link;   /* in a list of zk_flow.c, zk_turn.c or zk_unwatch.c */
 	uintptr_t	   number; /* of its reply; later calls have higher ones */
 	CallKind	   kind;
 	int			   owner; /* whose it is, or ZK_WORKER */

@@ -16,8 +16,9 @@
  *		zk_log.c, zk_pause.c		complaints of the library; its pauses
  *		zk_tls.c, zk_tls_stream.c	TLS: what is needed for it; a connection of our own
  *		zk_handle.c, zk_send.c		the library's handles, and calls in its terms
- *		zk_call.c					calls, until they are answered; zk_turn.c and
- *									zk_window.c say which is sent, and when
+ *		zk_call.c, zk_flow.c		calls, until they are answered; zk_turn.c,
+ *									zk_window.c and zk_batch.c say which is sent,
+ *									when, and with which others
  *		zk_connection.c				the handle that is used, and its states
  *		zk_greeting.c				when a connection counts
  *		zk_trial.c					another handle, beside that
@@ -35,15 +36,15 @@
  *	 4 a session with too many bytes of ephemeral paths cannot be closed:
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
- *	   without an answer are followed by a harmless one (zk_call.c), and so is
+ *	   without an answer are followed by a harmless one (zk_flow.c), and so is
  *	   the first read on a connection (zk_greeting.c)
  *	 6 a container inside a multi aborts the process: multis contain none
  *	   (zk_send.c)
  *	 7 more than 64k unread wake-ups break the connection: the number of
- *	   calls outstanding is limited (zk_call.c).  It reconnects then without a
+ *	   calls outstanding is limited (zk_flow.c).  It reconnects then without a
  *	   word of the loss, as it may at any time (handle_connected)
  *	 8 completions may never be called: each call is registered under a number
- *	   of its own and failed by us when its session ends (zk_call.c)
+ *	   of its own and failed by us when its session ends (zk_flow.c)
  *	 9 its threads take signals meant for us: all are blocked around init
  *	   (zk_handle_open, zk_thread.c)
  *	10 session events are delivered once per distinct watcher: there is one
@@ -85,9 +86,9 @@
 
 #include "shared/clock.h"
 #include "zk/zk_ask.h"
-#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 #include "zk/zk_connection.h"
+#include "zk/zk_flow.h"
 #include "zk/zk_greeting.h"
 #include "zk/zk_lookup.h"
 #include "zk/zk_pause.h"
@@ -131,14 +132,14 @@ static bool addresses_changed; /* the servers' names mean others than the handle
 int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
-	ZkCallsCallbacks for_calls = {.send = zk_connection_send,
-								  .malformed = callbacks_->malformed,
-								  .answered = callbacks_->answered};
+	ZkFlowCallbacks for_calls = {.send = zk_connection_send,
+								 .malformed = callbacks_->malformed,
+								 .answered = callbacks_->answered};
 
 	callbacks = *callbacks_;
 	zk_tls_start();
 	zk_log_start(callbacks.complaint);
-	zk_calls_start(&for_calls);
+	zk_flow_start(&for_calls);
 	return zk_event_queue_open();
 }
 
@@ -446,7 +447,7 @@ handle_reply(const Event *event)
 	if (zk_connection_has_handle() && event->code == ZK_REQUIRES_AUTH)
 		handle_refused();
 	else if ((event->number & ZK_OF_GREETING) == 0)
-		zk_calls_answer(event);
+		zk_flow_answer(event);
 	else if (zk_greeting_is_answer(event))
 	{
 		const char *fault = zk_answer_code_fault(event->code);
@@ -633,5 +634,5 @@ zk_client_dispatch(void)
 void
 zk_client_send(void)
 {
-	zk_calls_send();
+	zk_flow_send();
 }

@@ -52,8 +52,8 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_call.h"
 #include "zk/zk_connection.h"
+#include "zk/zk_flow.h"
 #include "zk/zk_handle.h"
 #include "zk/zk_log.h"
 #include "zk/zk_pause.h"
@@ -260,7 +260,7 @@ zk_connection_answered(void)
 	memcpy(config.session_password, session.password, sizeof(config.session_password));
 	zk_log_outage_over();
 	zk_pause_answered();
-	zk_calls_connected(session.id);
+	zk_flow_connected(session.id);
 }
 
 /* The connection is gone. */
@@ -273,7 +273,7 @@ zk_connection_lost(void)
 	state = before == ZK_CONNECTION_UNCONFIRMED ? ZK_CONNECTION_BEGINNING : ZK_CONNECTION_CONNECTING;
 	zk_pause_hung_up(config.session_timeout);
 	if (before == ZK_CONNECTION_CONNECTED)
-		zk_calls_disconnected();
+		zk_flow_disconnected();
 }
 
 /* The handle, if there was any, is gone, and with it the calls. */
@@ -282,7 +282,7 @@ without_handle(void)
 {
 	handle = NULL;
 	state = ZK_CONNECTION_NONE;
-	zk_calls_over();
+	zk_flow_over();
 }
 
 /*
@@ -292,7 +292,7 @@ without_handle(void)
 bool
 zk_connection_closed(void)
 {
-	bool idle = zk_calls_idle();
+	bool idle = zk_flow_idle();
 	bool ended = false;
 
 	if (handle)

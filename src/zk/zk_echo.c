@@ -10,7 +10,7 @@
  * Deletions under way are counted by a hash of what they change, in a table of
  * fixed size.  Should another path have the same hash, its event is looked at
  * when the deletion is answered: a little later, never not at all, as each call
- * is answered once (zk_call.c).
+ * is answered once (zk_flow.c).
  *
  * Runs in: the worker.  zk_echo_is() runs in the library's completion thread, and
  * calls nothing of PostgreSQL.

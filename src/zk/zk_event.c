@@ -27,7 +27,7 @@
  * the answer to a create, behind which its listing was sent, and the events of
  * what we delete ourselves (zk_echo.c), behind which that is answered.  They
  * wake nobody, but are found by whoever looks.  Should nothing follow, the main
- * loop looks when it becomes impatient with the call (zk_calls_next_wakeup()).
+ * loop looks when it becomes impatient with the call (zk_flow_next_wakeup()).
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
  * nothing of PostgreSQL.

@@ -8,7 +8,7 @@
  *	- What is urgent goes first, and needs no room in the window of calls under
  *	  way: heartbeats, on which everybody's locks depend, and syncs.
  *	- Removals of watches go before everything else.  They are few, and a read
- *	  that sets the same watch again must come behind (see zk_call.c).
+ *	  that sets the same watch again must come behind (see zk_flow.c).
  *	- Of the rest, releases (deletions) and work (creations, reads, the checks of
  *	  a commit) take turns while both wait; in each kind the sessions
  *	  take turns, and so each gets its share, however much one asks for.  Of

@@ -1,0 +1,456 @@
+/*
+ * zk_flow.c
+ *		Calls to ZooKeeper, from when they are made until they are answered.
+ *
+ * The main loop makes calls at any time (zk_call.c); the client library gets them on a
+ * connection that stands, and not too many at once.  Each call is registered here
+ * under a number of its own and is answered exactly once: by the server, or by us
+ * when its connection or session ends and the library may never do so (trap 8).
+ * A late answer finds its number gone.
+ *
+ *              connected            disconnected
+ *        OVER ----------> FLOWING ---------------> HELD
+ *         ^                |   ^     connected     |  |
+ *         |                |   '-------------------'  |
+ *         |      over      |           over           |
+ *         '----------------+--------------------------'
+ *
+ *	OVER	there is no handle, or it has never been connected; no call is under
+ *			way, and no watch exists
+ *	FLOWING	a connection stands: calls are sent
+ *	HELD	it is lost, the session may live: nothing is sent; the library still
+ *			answers calls that were, and its watches may exist
+ *
+ * How many at once: zk_window.c says.  Heartbeats and syncs need no room in that
+ * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
+ * bounds all (trap 7).
+ *
+ * In which order: zk_turn.c chooses.  What goes out together: zk_batch.c does.  A
+ * request may be that of several calls; it is registered as the first of them.
+ * The following can be relied on:
+ *
+ *	- Answers, handled one after the other, come in the order in which calls
+ *	  were sent, and the server did them in that order.  Therefore a node of
+ *	  ours whose create was answered before a listing was there when the
+ *	  listing was made, and a node whose delete was answered was not.
+ *	- Work of one owner is sent in the order in which it was asked for: a
+ *	  create before the listing behind it, a node before those below it.
+ *	- The create of a lock's node and the call made next for the same owner,
+ *	  which is its listing, go out together, if the former says so.
+ *	- The removal of a watch never comes between a read that sets it and that
+ *	  read's answer, and a read asked for after a removal comes behind it.
+ *	- A sync goes before what waits, and so before reads asked for after it.
+ *
+ * Nothing more is needed.  Calls about one node are made one at a time, each
+ * when the one before has been answered, or, if it is not known what became of
+ * that, on the next connection: so a delete cannot overtake the create of its
+ * node.  Of listings of one path, made for several owners, any may come first;
+ * a contender that waits for the n-th of them waits until n have come, and the
+ * last to come was sent after it had asked.  A deletion that overtakes a
+ * listing only makes it shorter, and is answered before it.
+ *
+ * A server of some versions forgets a request until another one arrives
+ * (ZOOKEEPER-4537, trap 5), and the library does not ping while it waits for
+ * answers.  So a call that has waited for NUDGE_MS is followed by a harmless
+ * one.
+ *
+ * Runs in: the worker's main loop.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "fault.h"
+#include "shared/clock.h"
+#include "zk/zk_batch.h"
+#include "zk/zk_echo.h"
+#include "zk/zk_flow.h"
+#include "zk/zk_turn.h"
+#include "zk/zk_unwatch.h"
+#include "zk/zk_window.h"
+
+#define MAX_IN_FLIGHT 1000
+#define NUDGE_MS 400
+
+typedef enum CallsState
+{
+	CALLS_OVER,
+	CALLS_FLOWING,
+	CALLS_HELD
+} CallsState;
+
+static ZkFlowCallbacks callbacks;
+static CallsState	   state = CALLS_OVER;
+static dlist_head	   in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static int			   n_in_flight;
+static int			   n_urgent;   /* of these, calls that need no room in the window */
+static int			   n_patient;  /* ... and patient deletions */
+static int64		   session;	   /* of the connection */
+static uint64		   connection; /* counts connections */
+static int64		   nudged_at;  /* ms */
+static const Call	  *answering;  /* whose handler runs; NULL: none does */
+
+/* Has a watch been asked for since that the call was to remove? */
+static bool
+watch_is_wanted(const Call *unwatch)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &in_flight)
+	{
+		const Call *call = dlist_container(Call, link, iter.cur);
+
+		if (call->watch && call->number > unwatch->number && zk_call_same_watch(call, unwatch))
+			return true;
+	}
+	return zk_turn_sets_watch(unwatch);
+}
+
+/* A watch is still there that should have been removed: that is tried again. */
+static void
+keep_unwatch(Call *unwatch)
+{
+	if (state == CALLS_OVER || watch_is_wanted(unwatch))
+		zk_call_free(unwatch);
+	else
+		zk_unwatch_put_off(unwatch);
+}
+
+/* Answers a call, which is under way no more. */
+static void
+finish_call(Call *call, ZkReply *reply)
+{
+	reply->outcome = zk_error_outcome(reply->code);
+	if (call->kind == CALL_DELETE && call->sent_at != 0)
+		zk_echo_over(call->path);
+	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
+	{
+		keep_unwatch(call);
+		return;
+	}
+
+	/*
+	 * The leader looks at the session first, at the node next, and at its ACL
+	 * in the end.  Any other error may have come from somewhere else.
+	 */
+	if ((call->kind == CALL_CHECK || call->kind == CALL_BEAT) && reply->outcome != ZK_OK &&
+		reply->outcome != ZK_NO_NODE)
+		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
+	if (call->kind != CALL_SYNC && call->kind != CALL_CHECK && call->kind != CALL_BEAT)
+		ZKLOCK_SLOW("slow-answers", 120, 150);
+	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
+		elog(ERROR, "fault: fail-written");
+	answering = call;
+	if (call->handler)
+		call->handler(call->arg, reply);
+	answering = NULL;
+	zk_call_free(call);
+}
+
+/* Answers all calls of a request, which is in no list any more. */
+static void
+finish_request(Call *first, ZkReply *reply)
+{
+	Call *next;
+
+	callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
+					   zklock_now_us() - first->sent_at);
+	for (Call *call = first; call; call = next)
+	{
+		next = call->next;
+		finish_call(call, reply);
+	}
+}
+
+/* Answers all that is under way as unknown. */
+static void
+fail_in_flight(int code)
+{
+	while (!dlist_is_empty(&in_flight))
+	{
+		ZkReply reply = {.code = code};
+
+		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
+	}
+	n_in_flight = 0;
+	n_urgent = 0;
+	n_patient = 0;
+}
+
+/* Likewise all that wait to be sent. */
+static void
+fail_waiting(int code)
+{
+	Call *call;
+
+	while ((call = zk_turn_take(ZK_TURN_ANY)) != NULL)
+	{
+		ZkReply reply = {.code = code};
+
+		finish_call(call, &reply);
+	}
+}
+
+/* Hands the next call to the library, and what goes out with it. */
+static void
+send_call(Call *call)
+{
+	int code;
+
+	call->ahead = n_in_flight;
+	n_in_flight += zk_batch_gather(call, zk_window_size() - (n_in_flight - n_urgent));
+	for (Call *each = call; each; each = each->next)
+	{
+		each->sent_at = zklock_now_us();
+		if (each->kind == CALL_DELETE)
+			zk_echo_expect(each->path);
+	}
+	call->connection = connection;
+	dlist_push_tail(&in_flight, &call->link);
+	n_urgent += zk_call_is_urgent(call);
+	n_patient += call->patient;
+	if (call->kind == CALL_LIST || call->watch)
+		ZKLOCK_SLOW("slow-reads", 120, 150);
+	else if (zk_call_is_write(call))
+		ZKLOCK_SLOW("slow-writes", 120, 150);
+	code = callbacks.send(call);
+
+	/* What was not sent is answered like the rest, in its turn. */
+	if (zk_error_outcome(code) != ZK_OK)
+	{
+		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
+
+		zk_event_push(&event, EVENT_AT_ONCE);
+	}
+}
+
+/* Which of the calls that wait may be sent now? */
+static ZkTurnLimit
+turn_limit(void)
+{
+	if (n_in_flight - n_urgent >= zk_window_size())
+		return ZK_TURN_URGENT;
+	return zk_batch_gathers(n_patient) ? ZK_TURN_NOT_PATIENT : ZK_TURN_ANY;
+}
+
+/* Sends what waits, or only what of it is urgent, as far as the limits allow. */
+static void
+send_waiting(ZkTurnLimit limit)
+{
+	while (n_in_flight < MAX_IN_FLIGHT && state == CALLS_FLOWING)
+	{
+		Call *call = zk_turn_take(Max(limit, turn_limit()));
+
+		if (call == NULL)
+			return;
+		send_call(call);
+	}
+}
+
+/* A call is made. */
+void
+zk_flow_submit(Call *call)
+{
+	if (call->watch)
+		zk_unwatch_forget(call);
+	zk_turn_wait(call);
+	if (zk_call_is_urgent(call))
+		send_waiting(ZK_TURN_URGENT);
+}
+
+/* The removal of a watch, now or when we are connected. */
+void
+zk_flow_submit_unwatch(Call *unwatch)
+{
+	if (state == CALLS_FLOWING)
+		zk_unwatch_submit(unwatch);
+	else
+		keep_unwatch(unwatch);
+}
+
+/* ------------------------------------------------------------------------
+ * The client's side
+ * ------------------------------------------------------------------------
+ */
+
+/* Once, before any call is made. */
+void
+zk_flow_start(const ZkFlowCallbacks *callbacks_)
+{
+	callbacks = *callbacks_;
+}
+
+/* A connection stands, of the session before or of a new one. */
+void
+zk_flow_connected(int64 session_)
+{
+	Assert(state != CALLS_FLOWING);
+	state = CALLS_FLOWING;
+	session = session_;
+	connection++;
+	zk_unwatch_again();
+}
+
+/* It is lost.  What was sent is still answered by the library. */
+void
+zk_flow_disconnected(void)
+{
+	Assert(state == CALLS_FLOWING);
+	state = CALLS_HELD;
+	fail_waiting(ZK_CONNECTION_LOSS);
+}
+
+/* The handle is closed, if there was any, and with it all that was asked of it. */
+void
+zk_flow_over(void)
+{
+	state = CALLS_OVER;
+	fail_in_flight(ZK_CLOSING);
+	fail_waiting(ZK_CLOSING);
+	zk_unwatch_over();
+}
+
+/* Several deletions were refused together: each is to be sent by itself. */
+static void
+part_batch(Call *first)
+{
+	dlist_head parted = DLIST_STATIC_INIT(parted);
+
+	zk_batch_part(first, &parted);
+	while (!dlist_is_empty(&parted))
+	{
+		Call   *call = dlist_container(Call, link, dlist_pop_head_node(&parted));
+		ZkReply reply = {.code = ZK_CONNECTION_LOSS};
+
+		zk_echo_over(call->path);
+		call->sent_at = 0;
+		if (state == CALLS_FLOWING)
+			zk_turn_wait(call);
+		else
+			finish_call(call, &reply);
+	}
+}
+
+/* An answer has come. */
+void
+zk_flow_answer(const Event *answer)
+{
+	dlist_iter	iter;
+	ZkReply		reply = {.code = answer->code, .path = answer->text};
+	const char *fault;
+
+	/* Answers come in order, so this finds it at the head but for oddities. */
+	dlist_foreach (iter, &in_flight)
+	{
+		Call *call = dlist_container(Call, link, iter.cur);
+		bool has_data = call->kind == CALL_GET || call->kind == CALL_READ || call->kind == CALL_FETCH;
+
+		if (call->number != answer->number)
+			continue;
+
+		fault = zk_call_fault(call, answer, session);
+		if (fault)
+		{
+			callbacks.malformed(fault);
+			return;
+		}
+
+		/*
+		 * The library may have sent it on a newer connection than we knew of.
+		 * What was read there, ahead of our sync, may be older than what we
+		 * have seen before; but a watch is set.
+		 */
+		reply.watching = call->watch && zk_error_outcome(answer->code) == ZK_OK;
+		if (call->connection != connection && zk_call_is_read(call))
+			reply.code = ZK_CONNECTION_LOSS;
+		reply.czxid = answer->stat.czxid;
+		reply.ephemeral_owner = answer->stat.ephemeral_owner;
+		reply.ctime = answer->stat.ctime;
+		reply.mtime = answer->stat.mtime;
+		reply.version = answer->stat.version;
+		reply.child_count = answer->stat.child_count;
+		reply.child_changes = answer->stat.child_changes;
+		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
+		reply.data = has_data ? answer->text : NULL;
+		reply.nchildren = answer->nchildren;
+		reply.children = answer->children;
+		dlist_delete(&call->link);
+		n_in_flight -= zk_batch_size(call);
+		n_urgent -= zk_call_is_urgent(call);
+		n_patient -= call->patient;
+		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
+			zk_window_learn(call->sent_at, call->ahead,
+							zk_turn_is_empty() ? ZK_DEMAND_NONE : ZK_DEMAND_WAITING);
+		if (call->kind == CALL_DELETE)
+			zk_batch_learn(zklock_now_us() - call->sent_at);
+		if (zk_batch_is_refused(call, answer->code))
+			part_batch(call);
+		else
+			finish_request(call, &reply);
+		return;
+	}
+}
+
+/*
+ * The path of the call whose handler runs, and its owner; NULL if none does, and
+ * then the owner is left alone.
+ */
+const char *
+zk_flow_answering(int *owner)
+{
+	if (answering == NULL)
+		return NULL;
+	*owner = answering->owner;
+	return answering->path;
+}
+
+/* Has all been answered? */
+bool
+zk_flow_idle(void)
+{
+	return zk_turn_is_empty() && dlist_is_empty(&in_flight);
+}
+
+/* When a call has been without an answer for too long, or -1. */
+static int64
+nudge_at(void)
+{
+	if (state != CALLS_FLOWING || dlist_is_empty(&in_flight))
+		return -1;
+	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
+}
+
+/* When zk_flow_send() wants to run next at the latest, or -1. */
+int64
+zk_flow_next_wakeup(void)
+{
+	int64 wakeup = nudge_at();
+	int64 unwatch_at = state == CALLS_FLOWING ? zk_unwatch_next_wakeup() : -1;
+
+	if (wakeup < 0 || unwatch_at < 0)
+		return Max(wakeup, unwatch_at);
+	return Min(wakeup, unwatch_at);
+}
+
+static void
+nudge(void)
+{
+	char  root[] = "/";
+	Call  nudge_call = {.kind = CALL_NUDGE, .path = root};
+	int64 wakeup = nudge_at();
+
+	if (wakeup < 0 || zklock_now_ms() < wakeup)
+		return;
+	nudged_at = zklock_now_ms();
+	(void) callbacks.send(&nudge_call);
+}
+
+/* Sends what is waiting for its turn or its time. */
+void
+zk_flow_send(void)
+{
+	nudge();
+	if (state == CALLS_FLOWING && zklock_now_ms() >= zk_unwatch_next_wakeup())
+		zk_unwatch_again();
+	send_waiting(ZK_TURN_ANY);
+}
