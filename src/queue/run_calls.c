@@ -202,14 +202,15 @@ on_deleted(void *arg, const ZkReply *reply)
 }
 
 /*
- * May the deletion of the run's node wait for others?  Not if another client may wait
- * for it, as far as is known, or if the name may become another's meanwhile.
+ * May the deletion of the run's node wait for others, and go out with them?  Not if
+ * another client may wait for it, as far as is known, if the name may become another's
+ * meanwhile, or if the deletion has been refused.
  */
 static bool
 deletion_may_wait(const Run *run)
 {
 	return run->path->nforeign == 0 && (run->path->child_watch == WATCH_SET || run->early) &&
-		   !run_name_recurs(run);
+		   !run_name_recurs(run) && run->refused_in != run->state;
 }
 
 static void

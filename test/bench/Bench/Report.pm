@@ -113,13 +113,15 @@ sub _method
 {
 	my ($self) = @_;
 	return sprintf(<<'END', $self->{seconds}, $self->{rounds});
-All contestants ran in one run on one machine, with the servers, after Java's programs had run for some seconds. In each round all run in turn, %s s each, in an
-order that changes; there were %d rounds unless a table says otherwise. Figures are the median of the rounds, each by
-itself. Machines have good and bad moments, so figures of different lines are not comparable. What is comparable is
-under "zklock's ... is": how many times the line's figure zklock's is within a round, as the median of the rounds (and
-the smallest and largest). Times are from the call until the lock is held, in microseconds. Costs are those of one
+All contestants ran in one run on one machine, with the servers, after Java's programs had run for some seconds. Of
+three ZooKeeper servers all are clients of the same, a follower. In each round all run in turn, %s s each, in an order
+that changes; there were %d rounds unless a table says otherwise. Figures are the median of the rounds, each by itself.
+Machines have good and bad moments, so figures of different lines are not comparable. What is comparable is under
+"zklock's ... is": how many times the line's figure zklock's is within a round, as the median of the rounds (and the
+smallest and largest). Times are from the call until the lock is held, in microseconds. Costs are those of one
 acquisition with its release: requests to ZooKeeper, bytes in both directions and watches that fired, as its servers
 count them; and processor time of the process that speaks to ZooKeeper, zklock's worker or the client program.
+[What limits them](internals.md#what-limits-the-speed) is another chapter.
 END
 }
 
