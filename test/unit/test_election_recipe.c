@@ -82,9 +82,9 @@ test_names_that_show_an_election(void)
 									 ""};
 
 	for (size_t i = 0; i < sizeof(yes) / sizeof(yes[0]); i++)
-		ok(recipe_shows_election(yes[i]), yes[i]);
+		ok(recipe_shows_election(yes[i]), "\"%s\" shows one", yes[i]);
 	for (size_t i = 0; i < sizeof(no) / sizeof(no[0]); i++)
-		ok(!recipe_shows_election(no[i]), no[i]);
+		ok(!recipe_shows_election(no[i]), "\"%s\" shows none", no[i]);
 }
 
 /* What we write is what the peers write, and is read again. */
