@@ -121,7 +121,8 @@ class Shell:
     def connect(self, hosts, client="main", timeout=10):
         if client in self.clients:
             self.close_connection(client)
-        zk = KazooClient(hosts=hosts, timeout=timeout)
+        # By itself kazoo waits up to a minute between attempts, and its session ends meanwhile.
+        zk = KazooClient(hosts=hosts, timeout=timeout, connection_retry={"max_tries": -1, "max_delay": 1})
         zk.start(timeout=30)
         self.clients[client] = zk
         return hex(zk.client_id[0])

@@ -192,10 +192,11 @@ subtest 'pg_upgrade keeps them' => sub {
 	$west->value('DROP DATABASE restored_replica');
 	$west->stop;
 	chomp(my $bindir = `pg_config --bindir`);
+	my @no_sync = `pg_upgrade --help` =~ /--no-sync/ ? '--no-sync' : ();
 	my $directory = PostgreSQL::Test::Utils::tempdir;
 	chdir $directory or die $!;
 	command_ok(
-		[   'pg_upgrade', '--no-sync', '-b', $bindir, '-B', $bindir, '-d', $west->data_dir, '-D', $new->data_dir,
+		[   'pg_upgrade', @no_sync, '-b', $bindir, '-B', $bindir, '-d', $west->data_dir, '-D', $new->data_dir,
 			'-p', $west->port, '-P', $new->port, '-s', $new->host ],
 		'pg_upgrade');
 	$new->start;
