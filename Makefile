@@ -31,7 +31,7 @@
 # For those who publish zklock, see CONTRIBUTING.md:
 #
 #   make matrix          demo, lint and all tests in clean systems, one for each release
-#                        (CELLS="trixie"); an hour or so for each
+#                        (CELLS="trixie"); some 20 minutes for each
 #   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
 #   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
