@@ -54,6 +54,8 @@ place_created(Run *run)
 	if (streak_created(path, run->peer.sequence) == STREAK_BROKEN || path->lists_sent != path->lists_done)
 		return;
 	run->listed = true;
+	run->early = true;
+	run->unwatched = true;
 	watch_own_later(run);
 }
 
@@ -289,7 +291,8 @@ on_own_watched(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
-	run->early = false;
+	if (reply->outcome != ZK_OK)
+		run->early = false;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -298,22 +301,12 @@ on_own_watched(void *arg, const ZkReply *reply)
 		watch_own_refused(run);
 }
 
-/* May it be that nobody in the run ever needs a watch on its node? */
-static bool
-may_need_no_watch(const Run *run)
-{
-	return run->state == RUN_CREATED && !run->early &&
-		   !dlist_is_empty(unconstify(dlist_head *, &run->queue)) &&
-		   contender_scope(run_head(run)) == LOCK_SCOPE_SESSION &&
-		   !entry_of(run_head(run))->request.keep;
-}
-
 /*
  * Makes sure that we hear of it should someone delete the run's node.  While the
  * child watch stands, that does.  But it fires when the contender goes for which
  * the run waits, and nothing is to be asked then: so a run that waits for one has
- * a watch of its own, unless it waits for a moment only.  A session that may not
- * delete its node is not even told that there is none, and needs one in any case.
+ * a watch of its own.  A session that may not delete its node is not even told
+ * that there is none, and needs one in any case.
  */
 void
 watch_own(Run *run)
@@ -326,11 +319,6 @@ watch_own(Run *run)
 	if (watch_exists(run->own_watch) || covered || run->own_watch == WATCH_LATER ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
 		return;
-	if (run->blocker && may_need_no_watch(run))
-	{
-		watch_own_later(run);
-		return;
-	}
 	if (engine.watch_bytes + path_bytes(path, run->name) > PACKET_BUDGET)
 	{
 		watch_own_refused(run);

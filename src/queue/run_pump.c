@@ -351,7 +351,7 @@ run_serve(Run *run)
 	if (run->state == RUN_CREATED && path_use_is_known(run->path))
 		run_evaluate(run);
 	watch_own(run);
-	if (run->state == RUN_GRANTED && run->unwatched && watch_covers(run))
+	if (run->unwatched && watch_covers(run))
 		run_watched(run);
 	if (run->state == RUN_GRANTED && (watch_covers(run) || run->early) && lease_state() == LEASE_HOLDS)
 		run_grant(run);

@@ -9,11 +9,10 @@
  * Someone else might delete a node of ours, and its holder must hear of it.
  * While the child watch stands, any change below the path is noticed; when
  * that has fired, the node gets a watch of its own.  So an uncontended lock
- * needs no request for it.  Nor does one that was granted without a listing, or
- * that has begun to wait, for OWN_WATCH_MS: most are released by then.  Until
- * the node of a granted one is watched the commit guard asks ZooKeeper
- * (backend/guard.c), and a deletion of ours that finds the node gone tells of the
- * loss.
+ * needs no request for it.  Nor does one that was granted without a listing,
+ * for OWN_WATCH_MS: most are released by then.  Until its node is watched the
+ * commit guard asks ZooKeeper (backend/guard.c), and a deletion of ours that finds
+ * the node gone tells of the loss.
  *
  * All watches of a session must fit into one packet, which registers them anew
  * on each connection: the engine keeps account of their bytes.
@@ -127,15 +126,10 @@ watch_own_set(Run *run, WatchState state)
 	watch_set(&run->own_watch, state, path_bytes(run->path, run->name));
 }
 
-/*
- * The node was just created, and is to be watched if the run is still needed after a
- * while.  Until then the run may be granted without that.
- */
+/* The node was just created, and is to be watched if the run is still needed after a while. */
 void
 watch_own_later(Run *run)
 {
-	run->early = true;
-	run->unwatched = true;
 	watch_own_set(run, WATCH_LATER);
 	run->own_watch_at = zklock_now_ms() + (ZKLOCK_FAULT("late-watches") ? 60000 : OWN_WATCH_MS);
 	dlist_push_tail(&engine.watch_later, &run->later_link);

@@ -8,6 +8,7 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
@@ -109,7 +110,11 @@ subtest 'autovacuum neither' => sub {
 	$a->set_conf(autovacuum_naptime => '1s');
 	$m->query('ALTER TABLE bait SET (autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0)');
 	$m->query('INSERT INTO bait SELECT generate_series(1, 100)');
-	$a->wait_log(qr/autovacuum worker.*cannot use ZooKeeper locks within security-restricted operation/, $mark);
+	# Before PostgreSQL 15 a session tells what it has inserted with a later statement.
+	wait_until {
+		$m->query('SELECT');
+		$a->log_since($mark) =~ /autovacuum worker.*cannot use ZooKeeper locks within security-restricted operation/;
+	} 'autovacuum to try it';
 	is($a->lock_count, 0, 'nobody holds a lock');
 };
 

@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A lock that is granted without a listing, or that begins to wait, is watched a moment later.
-# Whoever relies on it in a transaction hears all the same if somebody has deleted its node. The bug watched-early of
+# A lock that is granted without a listing is watched a moment later. Whoever relies on it in a
+# transaction hears all the same if somebody has deleted its node. The bug watched-early of
 # test/faults.md makes this fail.
 #
 # On server a that moment is a minute.
@@ -19,7 +19,6 @@ plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $EN
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a', zookeeper => $zk, faults => 'long-pauses,late-watches');
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
 $a->value('CREATE TABLE t (i int)');
 my ($path, @paths);
 
@@ -76,21 +75,6 @@ foreach my $suffix ('', '_shared')
 	};
 }
 
-subtest 'nor is what was written under a lock that was waited for' => sub {
-	push @paths, $path = '/unwatched/' . @paths;
-	hold($b, 'there', $path);
-	my ($blocker) = $zk->children($path);
-	on($a, 'waiter')->query('BEGIN; INSERT INTO t VALUES (1)');
-	queue($a, 'waiter', $path);
-	$zk->wait_watched("$path/$blocker", $a->session_id);
-	$zk->shell->delete("$path/$_") foreach grep { $_ ne $blocker } $zk->children($path);
-	unlock('there', $path);
-	is($s{waiter}->finish, 't', 'it is granted, by all that is known');
-	is($s{waiter}->try('COMMIT')->{sqlstate}, '40001', 'the commit fails');
-	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
-	lost($a, 'waiter', $path);
-};
-
 subtest 'a lock of the transaction is watched at once' => sub {
 	hold_unwatched('');
 	unlock('holder', $path);
@@ -128,5 +112,5 @@ subtest 'without late watches, a deletion is noticed at once' => sub {
 };
 
 $a->set_faults('');
-clean($zk, [ $a, $b ], @paths);
+clean($zk, [$a], @paths);
 done_testing;
