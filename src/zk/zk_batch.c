@@ -87,7 +87,7 @@ zk_batch_size(const Call *first)
 	return n;
 }
 
-/* A request for deletions was answered after so long. */
+/* ZooKeeper has answered a request for deletions after so long. */
 void
 zk_batch_learn(int64 taken_us)
 {

@@ -379,10 +379,12 @@ zk_flow_answer(const Event *answer)
 		n_urgent -= zk_call_is_urgent(call);
 		n_patient -= call->patient;
 		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
+		{
 			zk_window_learn(call->sent_at, call->ahead,
 							zk_turn_is_empty() ? ZK_DEMAND_NONE : ZK_DEMAND_WAITING);
-		if (call->kind == CALL_DELETE)
-			zk_batch_learn(zklock_now_us() - call->sent_at);
+			if (call->kind == CALL_DELETE)
+				zk_batch_learn(zklock_now_us() - call->sent_at);
+		}
 		if (zk_batch_is_refused(call, answer->code))
 			part_batch(call);
 		else
