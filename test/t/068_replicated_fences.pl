@@ -6,6 +6,8 @@
 use strict;
 use warnings;
 
+use File::Basename qw(dirname);
+use File::Path qw(make_path);
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Server;
@@ -185,13 +187,26 @@ subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
 	}
 };
 
+# An installation that has zklock: PostgreSQL 18's pg_upgrade looks for libraries nowhere else.
+# Programs find what belongs to them from where they are.
+sub installed_bindir
+{
+	my $root = PostgreSQL::Test::Utils::tempdir;
+	chomp(my ($bindir, $libdir, $sharedir) = map { `pg_config --$_` } qw(bindir pkglibdir sharedir));
+	make_path(map { dirname("$root$_") } $bindir, $libdir, $sharedir);
+	system_or_bail('cp', '-R', $bindir, "$root$bindir");
+	system_or_bail('cp', '-RsT', $_, "$root$_") foreach $libdir, $sharedir;
+	system_or_bail('cp', "$ENV{ZKLOCK_STAGE}$libdir/zklock.so", "$root$libdir/") if $ENV{ZKLOCK_STAGE};
+	return "$root$bindir";
+}
+
 subtest 'pg_upgrade keeps them' => sub {
 	my $kept = fences($west);
 	my $new = Zklock::Server->new('new', preload => 0, start => 0, extension => 0);
 	$west->value('DROP DATABASE restored_origin');
 	$west->value('DROP DATABASE restored_replica');
 	$west->stop;
-	chomp(my $bindir = `pg_config --bindir`);
+	my $bindir = installed_bindir();
 	my @no_sync = `pg_upgrade --help` =~ /--no-sync/ ? '--no-sync' : ();
 	my $directory = PostgreSQL::Test::Utils::tempdir;
 	chdir $directory or die $!;
