@@ -45,8 +45,14 @@ sub refused
 	return;
 }
 
-# Of zk_locks, on a clock that both servers share
-sub time_of { my ($server, $column, $path) = @_; return $server->value("SELECT extract(epoch FROM $column) FROM zk_locks WHERE path = '$path'"); }
+# Of zk_locks, on a clock that both servers share, in us
+sub microseconds { my ($column) = @_; return "(extract(epoch FROM $column) * 1000000)::bigint"; }
+
+sub time_of
+{
+	my ($server, $column, $path) = @_;
+	return $server->value('SELECT ' . microseconds($column) . " FROM zk_locks WHERE path = '$path'");
+}
 
 subtest 'without the setting there is no limit' => sub {
 	hold($a, 'patient', '/h/none');
@@ -60,7 +66,7 @@ subtest 'without the setting there is no limit' => sub {
 subtest 'a session that is stopped holds up others for that time, not for ever' => sub {
 	my $stopped = hold_for('2s', 'stopped', '/h/stopped', 'zk_xact_lock');
 	my $expires = time_of($a, 'expires_at', '/h/stopped');
-	cmp_ok($expires, '==', time_of($a, 'granted_at', '/h/stopped') + 2, 'zk_locks tells until when');
+	cmp_ok($expires, '==', time_of($a, 'granted_at', '/h/stopped') + 2_000_000, 'zk_locks tells until when');
 	my $token = token('stopped', '/h/stopped');
 	my $mark = $a->log_mark;
 	kill 'STOP', $stopped->pid;
@@ -109,7 +115,7 @@ subtest 'to acquire it again does not make it longer' => sub {
 	my $expires = time_of($a, 'expires_at', '/h/again');
 	$again->query("SET zklock.max_hold_time = 0");
 	is($again->query("SELECT zk_lock('/h/again') AND zk_lock_shared('/h/again') AND zk_xact_lock('/h/again')"), 't', 'it is acquired again');
-	is($a->value("SELECT count(*) FROM zk_locks WHERE path = '/h/again' AND extract(epoch FROM expires_at) = $expires"),
+	is($a->value("SELECT count(*) FROM zk_locks WHERE path = '/h/again' AND " . microseconds('expires_at') . " = $expires"),
 		3, 'the end remains where it was');
 	$a->wait_lock($again, 'lost', '/h/again');
 	refused($again, '/h/again');

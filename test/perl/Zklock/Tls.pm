@@ -25,7 +25,8 @@ demands a certificate of the same authority; its own is for localhost. Options o
   name         the host that it is for
 
 C<available> tells whether there is a client library with TLS (ZKLOCK_TLS_CLIENT), C<library> is the
-environment of a database server that is to use it.
+environment of a database server that is to use it. C<is_installed> tells whether the one that is
+installed, which servers use otherwise, can do TLS, too.
 
 =cut
 
@@ -34,10 +35,17 @@ package Zklock::Tls;
 use strict;
 use warnings;
 
+use DynaLoader ();
 use PostgreSQL::Test::Utils;
 
 sub available { return $ENV{ZKLOCK_TLS_CLIENT} && -x '/usr/bin/openssl'; }
 sub library   { return { LD_LIBRARY_PATH => $ENV{ZKLOCK_TLS_CLIENT} }; }
+
+sub is_installed
+{
+	my $library = DynaLoader::dl_load_file('libzookeeper_mt.so.2') or die DynaLoader::dl_error();
+	return defined DynaLoader::dl_find_symbol($library, 'zookeeper_init_ssl');
+}
 
 sub _openssl
 {
