@@ -16,6 +16,8 @@ use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
+# Deletions wait for each other only where answers are quick.
+$proxy->delay(10);
 my @conf  = ("zklock.session_timeout = '20s'", "zklock.parent_nodes = 'persistent'");
 my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
 my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
@@ -50,13 +52,14 @@ subtest 'free paths are asked for, and given back, before the first answer' => s
 	$proxy->heal;
 	is($s->finish, 't', 'all are acquired');
 	wait_has(20, 0, 'and held');
-	$fault = $proxy->hold_reply(op => 'delete');
+	# A watch may tell before the answer that a node is gone: that is held back as well.
+	$proxy->blackhole('replies');
 	$s->query_start("SELECT zk_unlock($all)");
-	$proxy->fired($fault);
 	wait_until { nodes() == 0 } 'all nodes to go';
 	ok($s->busy, 'all nodes are gone, and no answer has come');
 	$proxy->heal;
 	is($s->finish, 't', 'all are released');
+	$proxy->delay(0);
 
 	is($s->query("SELECT zk_lock_shared($all)"), 't', 'a session shares them all');
 	is($t->query("SELECT zk_lock_shared($all)"), 't', 'and another');
