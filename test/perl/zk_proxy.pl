@@ -312,7 +312,8 @@ sub take_replies
 				}
 				elsif ($garbler && $request && $xid > 0)
 				{
-					@frames = $garbler->reply($frame, $request->{op},
+					# Deletions that went out together are answered as what they were.
+					@frames = $garbler->reply($frame, @{ $request->{paths} } ? 'multi' : $request->{op},
 						scalar grep { $_->{xid} > 0 } @{ $c->{pending} });
 				}
 				elsif ($fault)
