@@ -11,7 +11,6 @@ use Test::More;
 use Zklock::Cast;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -38,11 +37,14 @@ sub stop_answers
 	return;
 }
 
+# The greedy session has asked for all that it will, and the worker has sent of it what it will.
 sub wait_full
 {
 	my ($op) = @_;
-	# Requests are followed by reminders when nothing else is sent any more.
-	wait_until { ($proxy->counts->{$op} || 0) >= 30 && ($proxy->counts->{exists} || 0) >= 1 } 'the window to be full';
+	if ($op eq 'delete') { $a->wait_value("SELECT count(*) FROM zk_locks WHERE path ~ '^/g/' AND state = 'held'", 0); }
+	else                 { $a->wait_event($s{greedy}, 'guard'); }
+	$proxy->wait_all_sent;
+	cmp_ok($proxy->counts->{$op} || 0, '>=', 30, "as many requests ($op) are under way as may be");
 	return;
 }
 

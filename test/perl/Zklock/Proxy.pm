@@ -113,6 +113,12 @@ The same as a list of [ operation, path ], in order; the path is undef where a r
 begins with none. That of a multi is the path of its first operation, but several
 deletions in one are as many requests.
 
+=item wait_all_sent
+
+While no reply gets through: until the client has sent all that it will of what it has been asked for.
+It reminds a server that sits on its requests again and again, by one 'exists', in rounds in which it
+sends whatever else it may; when it has done so twice, one whole round is over.
+
 =item connections
 
 How many there are now.
@@ -237,6 +243,14 @@ sub asked
 	$counts->{$_} or delete $counts->{$_} foreach qw(getData removeWatches);
 	$self->reset_counts;
 	return $counts;
+}
+
+sub wait_all_sent
+{
+	my ($self) = @_;
+	my $reminders = $self->counts->{exists} || 0;
+	wait_until { ($self->counts->{exists} || 0) >= $reminders + 2 } 'reminders behind requests without an answer';
+	return;
 }
 
 sub blackhole
