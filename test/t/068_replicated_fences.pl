@@ -187,8 +187,9 @@ subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
 	}
 };
 
-# An installation that has zklock: PostgreSQL 18's pg_upgrade looks for libraries nowhere else.
-# Programs find what belongs to them from where they are.
+# An installation that has the zklock under test, whichever is installed in the system:
+# PostgreSQL 18's pg_upgrade looks for libraries nowhere else. Programs find what belongs to them
+# from where they are; most of it are links.
 sub installed_bindir
 {
 	my $root = PostgreSQL::Test::Utils::tempdir;
@@ -196,7 +197,11 @@ sub installed_bindir
 	make_path(map { dirname("$root$_") } $bindir, $libdir, $sharedir);
 	system_or_bail('cp', '-R', $bindir, "$root$bindir");
 	system_or_bail('cp', '-RsT', $_, "$root$_") foreach $libdir, $sharedir;
-	system_or_bail('cp', "$ENV{ZKLOCK_STAGE}$libdir/zklock.so", "$root$libdir/") if $ENV{ZKLOCK_STAGE};
+	if ($ENV{ZKLOCK_STAGE})
+	{
+		unlink glob "$root$libdir/zklock* $root$libdir/bitcode/zklock* $root$sharedir/extension/zklock*";
+		system_or_bail('cp', '-R', "$ENV{ZKLOCK_STAGE}$_/.", "$root$_") foreach $libdir, $sharedir;
+	}
 	return "$root$bindir";
 }
 
