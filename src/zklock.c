@@ -16,12 +16,10 @@
 #include "backend/backend.h"
 #include "backend/guard_setting.h"
 #include "backend/interrupt.h"
-#include "backend/path_rules.h"
 #include "compat.h"
 #include "fault.h"
-#include "shared/dialect.h"
-#include "shared/election_list.h"
 #include "shared/entry.h"
+#include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -36,6 +34,13 @@ PGDLLEXPORT void _PG_init(void);
 static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN, false},
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
+
+static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_CURATOR, false},
+														   {"curator_rw", DIALECT_CURATOR_RW, false},
+														   {"kazoo", DIALECT_KAZOO, false},
+														   {"zookeeper", DIALECT_ZOOKEEPER, false},
+														   {"hive", DIALECT_HIVE, false},
+														   {NULL, 0, false}};
 
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
@@ -116,7 +121,7 @@ define_allowed_paths(void)
 	DefineCustomStringVariable("zklock.allowed_paths", "Sets the paths that may be locked.",
 							   "A list of paths; \"/prefix/*\" stands for all paths below /prefix.",
 							   &zklock_allowed_paths, "/*", PGC_SUSET, GUC_LIST_INPUT,
-							   path_rules_check_allowed, NULL, NULL);
+							   path_settings_check_allowed, NULL, NULL);
 }
 
 #ifdef ZKLOCK_FAULTS
@@ -164,11 +169,7 @@ define_settings(void)
 	DefineCustomStringVariable("zklock.elections", "Sets the elections at which this server stands.",
 							   "The format is \"/path, /path=names\"; names are curator_latch, zookeeper or lock.",
 							   &zklock_elections, "", PGC_SIGHUP, GUC_LIST_INPUT,
-							   election_list_check, NULL, NULL);
-	DefineCustomBoolVariable("zklock.elections_on_standby",
-							 "Sets whether this server stands at elections while it is a standby.",
-							 NULL, &zklock_elections_on_standby, false, PGC_SIGHUP, 0, NULL,
-							 NULL, NULL);
+							   path_settings_check_elections, NULL, NULL);
 	DefineCustomIntVariable("zklock.keep_idle",
 							"Sets for how long a released lock is kept ready for the same session.",
 							"It is let go as soon as anybody else wants it. 0 means not at all.",
@@ -202,7 +203,7 @@ define_settings(void)
 							   "Sets whose node names locks have, by their paths.",
 							   "The format is \"/path=dialect, /prefix/*=dialect\"; the most specific item counts.",
 							   &zklock_path_dialects, "", PGC_SIGHUP, GUC_LIST_INPUT,
-							   path_rules_check_dialects, NULL, NULL);
+							   path_settings_check_dialects, NULL, NULL);
 	DefineCustomStringVariable("zklock.server_name",
 							   "Sets the name by which other servers see this one in ZooKeeper.",
 							   "If empty, cluster_name is used, or else host name and port.",

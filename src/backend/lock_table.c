@@ -41,7 +41,7 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "miscadmin.h"
-#include "shared/dialect.h"
+#include "shared/path_settings.h"
 #include "utils/hsearch.h"
 
 /* So many paths on which something was kept are remembered, whether or not it is. */

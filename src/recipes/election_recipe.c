@@ -38,6 +38,9 @@
 #define LATCH_MARKER "latch-"
 #define SUPPORT_PREFIX "n_"
 
+const char *const election_family_names[] =
+	{[ELECTION_LATCH] = "curator_latch", [ELECTION_SUPPORT] = "zookeeper", [ELECTION_LOCK] = "lock", NULL};
+
 /* Digits of a sequence as ZooKeeper appends it, and of the largest 32-bit number */
 #define SEQUENCE_DIGITS 10
 

@@ -90,13 +90,3 @@ heed_expected(NodeDialect dialect, LockMode mode, const char *name)
 		return HEED_YES;
 	return table[parsed.dialect][parsed.mode][dialect][mode];
 }
-
-/* As zklock.dialect has it. */
-const char *
-heed_dialect_name(NodeDialect dialect)
-{
-	static const char *const names[NDIALECTS] =
-		{[DIALECT_CURATOR] = "curator", [DIALECT_CURATOR_RW] = "curator_rw", [DIALECT_KAZOO] = "kazoo", [DIALECT_ZOOKEEPER] = "zookeeper", [DIALECT_HIVE] = "hive"};
-
-	return names[dialect];
-}

@@ -22,7 +22,6 @@ typedef enum Heed
 	HEED_UNKNOWN /* clients of this name differ; zklock is one that waits */
 } Heed;
 
-extern Heed		   heed_expected(NodeDialect dialect, LockMode mode, const char *name);
-extern const char *heed_dialect_name(NodeDialect dialect);
+extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
 
 #endif /* ZKLOCK_HEED_H */

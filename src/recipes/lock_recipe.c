@@ -105,8 +105,8 @@ lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *w
 	if (heed_expected(request->dialect, request->mode, child) != HEED_NO ||
 		!node_name_parse(child, &parsed))
 		return false;
-	*why = (RecipeHeedless){.ours = heed_dialect_name(request->dialect),
-							.theirs = heed_dialect_name(parsed.dialect)};
+	*why = (RecipeHeedless){.ours = node_dialect_names[request->dialect],
+							.theirs = node_dialect_names[parsed.dialect]};
 	if (parsed.dialect == DIALECT_KAZOO && request->dialect == DIALECT_CURATOR)
 		why->remedy =
 			", or give kazoo's Lock extra_lock_patterns=[\"lock-\", \"__READ__\"]. If it has that already, ignore this.";

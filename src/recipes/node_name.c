@@ -122,6 +122,11 @@ static const Dialect dialects[] =
 	 [DIALECT_HIVE] = {{{"LOCK-EXCLUSIVE-", UUID_NONE, ""}, {"LOCK-SHARED-", UUID_NONE, ""}},
 					   NODE_DATA_HIVE}};
 
+const char *const node_dialect_names[] =
+	{[DIALECT_CURATOR] = "curator", [DIALECT_CURATOR_RW] = "curator_rw",
+	 [DIALECT_KAZOO] = "kazoo",		[DIALECT_ZOOKEEPER] = "zookeeper",
+	 [DIALECT_HIVE] = "hive",		NULL};
+
 static bool parse_name(const char *name, size_t len, NodeName *parsed);
 
 /* Character classes in ASCII, whatever the locale of the process is. */

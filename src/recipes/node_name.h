@@ -97,6 +97,9 @@ typedef struct NodeName
 						   * several do, the one to write for all of them */
 } NodeName;
 
+/* What settings and views call the dialects, with a NULL behind the last */
+extern const char *const node_dialect_names[];
+
 extern PathFault   path_check(const char *path, size_t len);
 extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);

@@ -171,6 +171,9 @@ typedef struct Recipe
 	bool (*heir)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
 
+/* What settings and views call the families, with a NULL behind the last */
+extern const char *const election_family_names[];
+
 extern const Recipe lock_recipe;
 extern const Recipe permit_recipe;
 extern const Recipe election_recipe;

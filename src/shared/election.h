@@ -11,8 +11,8 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "shared/election_list.h"
 #include "shared/entry.h"
+#include "shared/path_settings.h"
 #include "storage/lwlock.h"
 
 #define ELECTION_NAME_SIZE \

@@ -11,12 +11,12 @@
 #include <math.h>
 
 #include "access/parallel.h"
-#include "backend/path_rules.h"
 #include "backend/request.h"
 #include "datatype/timestamp.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "recipes/node_name.h"
+#include "shared/path_settings.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
@@ -49,7 +49,7 @@ argument_to_path(text *arg, PathRule rule)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("invalid ZooKeeper path: \"%s\"", argument_shown(path)),
 						errdetail_internal("%s", path_fault_detail(fault))));
-	if (rule == ALLOWED_PATHS_ONLY && !path_rules_allow(path))
+	if (rule == ALLOWED_PATHS_ONLY && !path_is_allowed(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("permission denied for ZooKeeper path \"%s\"", path),
 						errdetail("The path is not in \"zklock.allowed_paths\".")));

@@ -39,10 +39,9 @@
 #include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
 #include "recipes/queue_order.h"
-#include "shared/dialect.h"
-#include "shared/election_list.h"
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
+#include "shared/path_settings.h"
 #include "shared/server_name.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
@@ -260,7 +259,7 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 		RecipePeer peer;
 
 		(void) election_recipe.read(name, &peer);
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(election_family_name(peer.family)));
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(election_family_names[peer.family]));
 		heed = HEED_UNKNOWN;
 	}
 	else if (queue->has_modes)
@@ -270,11 +269,11 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 		(void) node_name_parse(name, &parsed);
 		set(&row, COLUMN_MODE,
 			CStringGetTextDatum(parsed.mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared"));
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(heed_dialect_name(parsed.dialect)));
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(node_dialect_names[parsed.dialect]));
 		heed = heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, name);
 	}
 	else
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(heed_dialect_name(DIALECT_CURATOR)));
+		set(&row, COLUMN_DIALECT, CStringGetTextDatum(node_dialect_names[DIALECT_CURATOR]));
 	if (is_zklock)
 		heed = HEED_YES;
 	if (heed != HEED_UNKNOWN)

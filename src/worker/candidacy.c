@@ -27,9 +27,8 @@
  * the place of the old one at the end of the queue.  Who asked is told when the
  * new place is known.
  *
- * A server stands where zklock.elections says, unless it is a standby and
- * zklock.elections_on_standby is off, or shuts down.  That it is a standby no
- * more nobody tells, so then it is looked at now and then.
+ * A server stands where zklock.elections says, unless it is a standby or shuts
+ * down.  Nobody tells of a promotion, so a standby looks for it now and then.
  *
  * What zk_elections and the log are told of it is in candidacy_status.c.  Whether
  * this server leads does not depend on that: see shared/election.c.
@@ -193,8 +192,7 @@ renew(int i)
 static bool
 is_wanted(const Election *election)
 {
-	return election->candidacy.listed && !stopping &&
-		   (zklock_elections_on_standby || !RecoveryInProgress());
+	return election->candidacy.listed && !stopping && !RecoveryInProgress();
 }
 
 /* Is a resignation asked for that has not been taken up? */
@@ -344,8 +342,7 @@ attend_idle(int i)
 	if (!is_wanted(election))
 	{
 		candidacy_tell(i, CANDIDACY_STOP, 0,
-					   stopping ? "The server shuts down."
-								: "The server is a standby, and \"zklock.elections_on_standby\" is off.");
+					   stopping ? "The server shuts down." : "The server is a standby.");
 		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
 		resigned(i);
 	}

@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "mb/pg_wchar.h"
-#include "shared/dialect.h"
+#include "shared/path_settings.h"
 #include "shared/server_name.h"
 #include "shared/settings.h"
 #include "utils/timestamp.h"

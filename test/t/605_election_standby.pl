@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A standby stands at no election unless it is told to, and stands when it is promoted. Its
-# former primary, which runs on, leads no more.
+# A standby stands at no election, and stands when it is promoted. Its former primary, which
+# runs on, leads no more.
 
 use strict;
 use warnings;
@@ -28,18 +28,8 @@ subtest 'a standby does not stand' => sub {
 	is(scalar $zk->children($path), 1, 'and has no node');
 	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to lay down');
 	is($standby->value("SELECT server FROM zk_leader('$path')"), 'primary', 'it can tell who leads');
-};
-
-subtest 'unless it is told to' => sub {
-	$standby->set_conf('zklock.elections_on_standby' => 'on');
-	$election->wait_state($standby, 'ready');
 	is($primary->session->query("SELECT zk_resign('$path')"), 't', 'the primary resigns');
-	$election->wait_state($standby, 'elected');
-	is($standby->value("SELECT zk_is_leader('$path')"), 't', 'a standby can lead');
-	$standby->set_conf('zklock.elections_on_standby' => 'off');
-	$election->wait_state($standby, 'stop');
-	$election->wait_state($primary, 'elected');
-	is(scalar $zk->children($path), 1, 'and leaves when it is told to');
+	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'and leads again, as nobody else stands');
 };
 
 subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {

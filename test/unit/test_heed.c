@@ -55,7 +55,7 @@ test_own_names(void)
 				node_name_prefix(name, sizeof(name), dialect, other, uuid);
 				strcat(name, N);
 				ok(heed_expected(dialect, mode, name) != HEED_NO,
-				   "%s: no alarm about zklock elsewhere", heed_dialect_name(dialect));
+				   "%s: no alarm about zklock elsewhere", node_dialect_names[dialect]);
 			}
 		}
 	}

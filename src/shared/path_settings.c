@@ -1,0 +1,293 @@
+/*
+ * path_settings.c
+ *		What settings say of paths: which may be locked, in which dialect, and at
+ *		which of them this server stands for election.
+ *
+ * The values are lists of paths, of which some have a word for each item.  They
+ * are checked when they are set, and read anew each time: they are short, and
+ * nothing can get out of step with what SHOW tells.
+ *
+ * Runs in: all processes; each reads its own settings.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "shared/path_settings.h"
+#include "shared/settings.h"
+
+/* An item is shown up to this length, in bytes. */
+#define SHOWN_ITEM 100
+
+/* ------------------------------------------------------------------------
+ * Items
+ * ------------------------------------------------------------------------
+ */
+
+/* The rule that an item of a list breaks, besides those that all lists have, or NULL */
+typedef const char *(*ItemRule)(const char *list, const PathListItem *item);
+
+/*
+ * Which of some words, which end with a NULL, does an item have behind its path?
+ * Returns false if it has none of them.
+ */
+static bool
+item_word(const PathListItem *item, const char *const *words, int *which)
+{
+	for (*which = 0; words[*which]; (*which)++)
+	{
+		if (strlen(words[*which]) == item->value_len &&
+			pg_strncasecmp(words[*which], item->value, item->value_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* How many bytes of an item are shown, with what follows them */
+static int
+shown_length(const PathListItem *item, const char **ellipsis)
+{
+	int shown = pg_mbcliplen(item->text, item->text_len, SHOWN_ITEM);
+
+	*ellipsis = shown < (int) item->text_len ? "..." : "";
+	return shown;
+}
+
+/* Is each item of a list right?  If one is not, tells what is wrong with it. */
+static bool
+check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *hint)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, syntax);
+	while (path_list_next(&reader, &item))
+	{
+		const char *fault = item.fault;
+		const char *ellipsis;
+		int			shown;
+
+		if (fault == NULL && rule)
+			fault = rule(list, &item);
+		if (fault == NULL)
+			continue;
+		shown = shown_length(&item, &ellipsis);
+		GUC_check_errdetail("Item \"%.*s%s\" is not valid. %s", shown, item.text, ellipsis, fault);
+		GUC_check_errhint("%s", hint);
+		return false;
+	}
+	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.allowed_paths
+ * ------------------------------------------------------------------------
+ */
+
+#define ALLOWED_HINT \
+	"Items are paths, or \"/prefix/*\" for all paths below /prefix, with commas between them."
+
+/* Says which items of a list allow nothing, since they are wrong. */
+static void
+warn_of_items(const char *list)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, list, PATH_LIST_PATHS);
+	while (path_list_next(&reader, &item))
+	{
+		const char *ellipsis;
+		int			shown = shown_length(&item, &ellipsis);
+
+		if (item.fault)
+			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+							  errmsg("item \"%.*s%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
+									 shown, item.text, ellipsis),
+							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
+	}
+}
+
+/*
+ * When the library is loaded, or a session begins, there is nobody to tell:
+ * PostgreSQL would ignore a value that is refused then, and all paths be
+ * allowed instead.  It may have been written while the library was not loaded,
+ * or for an older version.  So it is taken, but wrong items allow nothing.
+ */
+bool
+path_settings_check_allowed(char **newval, void **extra, GucSource source)
+{
+	bool stored = process_shared_preload_libraries_in_progress || source == PGC_S_GLOBAL ||
+				  source == PGC_S_DATABASE || source == PGC_S_USER || source == PGC_S_DATABASE_USER;
+
+	if (!stored)
+		return check_items(*newval, PATH_LIST_PATHS, NULL, ALLOWED_HINT);
+	if (!IsParallelWorker())
+		warn_of_items(*newval);
+	return true;
+}
+
+/* May the path be locked?  It is in the server's encoding, like the setting. */
+bool
+path_is_allowed(const char *path)
+{
+	PathListReader reader;
+	PathListItem   item;
+
+	path_list_begin(&reader, zklock_allowed_paths, PATH_LIST_PATHS);
+	while (path_list_next(&reader, &item))
+	{
+		if (item.fault == NULL && path_list_covers(&item, path))
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.path_dialects
+ * ------------------------------------------------------------------------
+ */
+
+static const char *
+dialect_fault(const char *list, const PathListItem *item)
+{
+	int dialect;
+
+	if (item->value == NULL)
+		return "A dialect is missing.";
+	if (!item_word(item, node_dialect_names, &dialect))
+		return "The dialects are curator, curator_rw, kazoo, zookeeper and hive.";
+	if (path_list_repeats(list, item))
+		return "Another item is for the same paths.";
+	return NULL;
+}
+
+bool
+path_settings_check_dialects(char **newval, void **extra, GucSource source)
+{
+	return check_items(*newval, PATH_LIST_VALUES, dialect_fault,
+					   "Items are \"path=dialect\" or \"/prefix/*=dialect\", with commas between them.");
+}
+
+/*
+ * The dialect of a lock's node: what the most specific item for its path names,
+ * or zklock.dialect.  Both are in UTF-8.
+ */
+NodeDialect
+dialect_of_path(const char *path)
+{
+	PathListReader reader;
+	PathListItem   item;
+	PathListItem   best;
+	bool		   found = false;
+	int			   dialect = zklock_dialect;
+
+	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &item))
+	{
+		if (path_list_covers(&item, path) && (!found || path_list_more_specific(&item, &best)))
+		{
+			best = item;
+			found = true;
+		}
+	}
+	if (found)
+		(void) item_word(&best, node_dialect_names, &dialect);
+	return dialect;
+}
+
+/* ------------------------------------------------------------------------
+ * zklock.elections
+ * ------------------------------------------------------------------------
+ */
+
+/* Whose names are written at an item's path; returns false if its word stands for nothing. */
+static bool
+item_family(const PathListItem *item, int *family)
+{
+	*family = ELECTION_LATCH;
+	return item->value == NULL || item_word(item, election_family_names, family);
+}
+
+/* Is a list's item for a path below one whose candidates bear no other child? */
+static bool
+is_below_support(const char *list, const PathListItem *item)
+{
+	PathListReader reader;
+	PathListItem   other;
+	int			   family;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other))
+	{
+		if (item_family(&other, &family) && family == ELECTION_SUPPORT &&
+			other.path_len < item->path_len && item->path[other.path_len] == '/' &&
+			memcmp(item->path, other.path, other.path_len) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* How many items of a list are before this one of its items? */
+static int
+items_before(const char *list, const PathListItem *item)
+{
+	PathListReader reader;
+	PathListItem   other;
+	int			   n = 0;
+
+	path_list_begin(&reader, list, PATH_LIST_VALUES);
+	while (path_list_next(&reader, &other) && other.text != item->text)
+		n++;
+	return n;
+}
+
+static const char *
+election_fault(const char *list, const PathListItem *item)
+{
+	int family;
+
+	if (item->scope != PATH_LIST_ITSELF)
+		return "An election has one path.";
+	if (!item_family(item, &family))
+		return "What follows the equals sign must be curator_latch, zookeeper or lock.";
+	if (path_list_repeats(list, item))
+		return "Another item is for the same path.";
+	if (is_below_support(list, item))
+		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
+	if (items_before(list, item) >= ELECTIONS_LIMIT)
+		return "A server can stand at 64 elections.";
+	return NULL;
+}
+
+bool
+path_settings_check_elections(char **newval, void **extra, GucSource source)
+{
+	return check_items(*newval, PATH_LIST_VALUES, election_fault,
+					   "Items are \"path\" or \"path=names\", with commas between them.");
+}
+
+/* Begins to read the list that is in force. */
+void
+election_list_begin(PathListReader *reader)
+{
+	path_list_begin(reader, zklock_elections, PATH_LIST_VALUES);
+}
+
+/* Reads the next item; returns false at the end. */
+bool
+election_list_next(PathListReader *reader, ElectionItem *item)
+{
+	PathListItem next;
+	int			 family;
+
+	if (!path_list_next(reader, &next))
+		return false;
+	(void) item_family(&next, &family);
+	item->family = family;
+	snprintf(item->path, sizeof(item->path), "%.*s", (int) next.path_len, next.path);
+	return true;
+}
