@@ -24,6 +24,7 @@
 #                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
 #                        and QUICK=1, of a few minutes, write into build/bench/ instead)
 #   make lint            format, warnings of two compilers, cppcheck
+#   make mass            how much there is to read: lines, files, functions, words
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
 #   make fuzz-answers    a ZooKeeper server that answers garbage (FUZZ_SECONDS=30 SEED=...)
 #   make format          reformat the sources
@@ -209,6 +210,9 @@ fault-check:
 	@echo "checking the table of faults"
 	@test/fault-table check
 
+mass: stage
+	@tools/mass $(BUILD)/release/$(OBJ)
+
 cppcheck:
 	@echo "running cppcheck"
 	@cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 \
@@ -255,5 +259,5 @@ format:
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage previous-stage tls-client test unit-test nemesis mutants bench test-asan lint \
-	format-check warnings storeys fault-check cppcheck matrix dist dist-test \
+	format-check warnings storeys fault-check cppcheck mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
