@@ -54,7 +54,6 @@ static const struct config_enum_entry parent_nodes_options[] = {{"container", PA
 
 static shmem_startup_hook_type prev_shmem_startup_hook = NULL;
 
-#ifdef COMPAT_HAVE_SHMEM_REQUEST_HOOK
 static shmem_request_hook_type prev_shmem_request_hook = NULL;
 
 static void
@@ -64,7 +63,6 @@ shmem_request(void)
 		prev_shmem_request_hook();
 	zklock_shmem_request();
 }
-#endif
 
 static void
 shmem_startup(void)
@@ -249,12 +247,8 @@ _PG_init(void)
 		return;
 
 	define_settings();
-#ifdef COMPAT_HAVE_SHMEM_REQUEST_HOOK
 	prev_shmem_request_hook = shmem_request_hook;
 	shmem_request_hook = shmem_request;
-#else
-	zklock_shmem_request();
-#endif
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();

@@ -49,11 +49,7 @@ make_tree() {
 		ubuntu) printf 'deb %s %s main universe\n' "$mirror" "$1" "$mirror" "$1-updates" ;;
 		*)
 			echo "deb $mirror $1 main"
-			# testing has none, and bullseye's, which have ended, are not complete
-			case $1 in
-			testing | bullseye) ;;
-			*) echo "deb $mirror-security $1-security main" ;;
-			esac
+			[ "$1" = testing ] || echo "deb $mirror-security $1-security main"
 			;;
 		esac >"$tree/etc/apt/sources.list"
 		# A mirror that stands still is good enough to test with.

@@ -20,6 +20,7 @@
 #include "backend/transaction.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "tcop/utility.h"
 
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 static ExecutorEnd_hook_type	prev_ExecutorEnd_hook = NULL;
@@ -57,16 +58,19 @@ discards_all(const Node *statement)
  * PostgreSQL has no callback for it.
  */
 static void
-utility_hook(COMPAT_UTILITY_PARAMS)
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+			 DestReceiver *dest, QueryCompletion *qc)
 {
 	bool discard_all = discards_all(pstmt->utilityStmt);
 
 	if (ends_prepared_transaction(pstmt->utilityStmt))
 		transaction_end_prepared();
 	if (prev_ProcessUtility_hook)
-		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
 	else
-		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard_all)
 		backend_release_all();
 	transaction_come_first();

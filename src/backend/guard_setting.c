@@ -27,6 +27,8 @@
 #include "backend/guard_setting.h"
 #include "compat.h"
 #include "shared/settings.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
 
 const struct config_enum_entry guard_setting_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
 														  {"quorum", COMMIT_GUARD_QUORUM, false},
@@ -63,7 +65,7 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 		return true;
 	given = GetConfigOptionResetString(GUARD_SETTING);
 	if (*newval >= (int) floor_for_anyone(source, given) ||
-		(IsTransactionState() && compat_may_set(GUARD_SETTING)))
+		(IsTransactionState() && pg_parameter_aclcheck(GUARD_SETTING, GetUserId(), ACL_SET) == ACLCHECK_OK))
 		return true;
 	GUC_check_errcode(ERRCODE_INSUFFICIENT_PRIVILEGE);
 	GUC_check_errmsg("permission denied to set parameter \"%s\" to a laxer value", GUARD_SETTING);
@@ -78,12 +80,15 @@ guard_setting_check(int *newval, void **extra, GucSource source)
 
 /* What runs a statement but for us. */
 static void
-process_utility(COMPAT_UTILITY_PARAMS)
+process_utility(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc)
 {
 	if (prev_ProcessUtility_hook)
-		prev_ProcessUtility_hook(COMPAT_UTILITY_ARGS);
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
 	else
-		standard_ProcessUtility(COMPAT_UTILITY_ARGS);
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 }
 
 /*
@@ -100,14 +105,16 @@ process_utility(COMPAT_UTILITY_PARAMS)
  * usual one.
  */
 static void
-utility_hook(COMPAT_UTILITY_PARAMS)
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+			 DestReceiver *dest, QueryCompletion *qc)
 {
 	struct config_generic *setting;
 	GucContext			   usual;
 
 	if (!IsA(pstmt->utilityStmt, AlterRoleSetStmt) && !IsA(pstmt->utilityStmt, AlterDatabaseSetStmt))
 	{
-		process_utility(COMPAT_UTILITY_ARGS);
+		process_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 		return;
 	}
 	setting = compat_find_setting(GUARD_SETTING);
@@ -115,7 +122,7 @@ utility_hook(COMPAT_UTILITY_PARAMS)
 	setting->context = PGC_SUSET;
 	PG_TRY();
 	{
-		process_utility(COMPAT_UTILITY_ARGS);
+		process_utility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	}
 	PG_FINALLY();
 	{

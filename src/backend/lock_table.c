@@ -66,8 +66,7 @@ lock_table_start_session(void)
 		lock_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
 	ctl.hcxt = lock_context;
-	locked_paths =
-		hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | COMPAT_HASH_STRINGS);
+	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
 }
 
 static bool

@@ -15,6 +15,7 @@
 
 #include "backend/node_data.h"
 #include "catalog/pg_type.h"
+#include "commands/dbcommands.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"

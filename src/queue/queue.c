@@ -162,7 +162,7 @@ queue_start(void)
 
 	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
-	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | HASH_STRINGS);
 	dlist_init(&engine.marked);
 	dlist_init(&engine.watch_later);
 	dlist_init(&engine.paused);

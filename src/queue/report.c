@@ -39,8 +39,7 @@ reported_path(const Path *path)
 	ReportedPath *reported;
 
 	if (reported_paths == NULL)
-		reported_paths =
-			hash_create("zklock reported paths", 16, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+		reported_paths = hash_create("zklock reported paths", 16, &ctl, HASH_ELEM | HASH_STRINGS);
 	full = hash_get_num_entries(reported_paths) >= MAX_REPORTED_PATHS;
 	reported = hash_search(reported_paths, path->path, full ? HASH_FIND : HASH_ENTER, &found);
 	if (!full && !found)

@@ -22,6 +22,7 @@
 #include "common/hashfn.h"
 #include "compat.h"
 #include "shared/heavy_wait.h"
+#include "storage/lock.h"
 #include "storage/procarray.h"
 
 /* Is a process in the queue of a lock ahead of the one that is blocked? */
@@ -56,9 +57,15 @@ is_in_the_way(const BlockedProcsData *data, const BlockedProcData *blocked,
 static uint64
 identify(const LockInstanceData *waiting)
 {
-	/* The beginning is told a moment late: the lock tells two waits apart until then. */
+	PGPROC *proc = BackendPidGetProc(waiting->pid);
+	uint64	began = proc ? pg_atomic_read_u64(&proc->waitStart) : 0;
+
+	/*
+	 * The beginning is told a moment late: the lock tells two waits apart until then.
+	 * GetBlockerStatusData() does not fill in LockInstanceData.waitStart.
+	 */
 	return hash_bytes_extended((const unsigned char *) &waiting->locktag, sizeof(LOCKTAG),
-							   compat_lock_wait_start(waiting) + waiting->waitLockMode);
+							   began + waiting->waitLockMode);
 }
 
 /* Takes in the wait of one process. */
@@ -100,7 +107,7 @@ heavy_wait_look(int pid, HeavyWait *wait)
 	BlockedProcsData *data;
 
 	memset(wait, 0, sizeof(*wait));
-	if (proc == NULL || compat_is_autovacuum(proc) ||
+	if (proc == NULL || (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0 ||
 		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
 		return;
 	data = GetBlockerStatusData(pid);

@@ -63,7 +63,7 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(compat_max_processes())));
+	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(zklock_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
@@ -91,11 +91,11 @@ zklock_shmem_startup(void)
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
-		ShmemInitStruct("zklock elections", election_table_size(compat_max_processes()), &found);
+		ShmemInitStruct("zklock elections", election_table_size(zklock_max_processes()), &found);
 	if (!found)
 	{
-		memset(elections, 0, election_table_size(compat_max_processes()));
-		election_table_init(elections, compat_max_processes());
+		memset(elections, 0, election_table_size(zklock_max_processes()));
+		election_table_init(elections, zklock_max_processes());
 	}
 	election_table = elections;
 	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;

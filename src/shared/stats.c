@@ -35,6 +35,7 @@
 
 #include "compat.h"
 #include "port/atomics.h"
+#include "shared/shmem.h"
 #include "shared/stats.h"
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
@@ -116,7 +117,7 @@ Size
 stats_size(void)
 {
 	return add_size(CACHELINEALIGN(sizeof(StatsShared)) + PG_CACHE_LINE_SIZE,
-					mul_size(compat_max_processes(), sizeof(PaddedSlot)));
+					mul_size(zklock_max_processes(), sizeof(PaddedSlot)));
 }
 
 /* Reserves the locks; called in the postmaster when that is allowed. */
@@ -298,7 +299,7 @@ sum_up(StatsCounts *sum)
 	StatsCounts copy;
 
 	memset(sum, 0, sizeof(*sum));
-	for (int i = 0; i < compat_max_processes(); i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		copy_slot(&slots[i].slot, &copy);
 		add(sum, &copy, 1);

@@ -18,6 +18,7 @@
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/claim_record.h"
 #include "recipes/node_contender.h"
@@ -25,6 +26,7 @@
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_claim);
 PG_FUNCTION_INFO_V1(zk_claims);
@@ -288,7 +290,7 @@ zk_claims(PG_FUNCTION_ARGS)
 	ErrandOutcome  outcome;
 	ClaimRecord	   record;
 
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	outcome = backend_ask(&question);
 	report_outcome(&asked, outcome, question.code);
 	if (outcome == ERRAND_OK && claim_record_read(question.answer, question.answer_length, &record))

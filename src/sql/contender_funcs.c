@@ -34,6 +34,7 @@
 #include "backend/lock_view.h"
 #include "backend/request.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "recipes/heed.h"
 #include "recipes/node_contender.h"
@@ -46,6 +47,7 @@
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_contenders);
 
@@ -396,7 +398,7 @@ zk_contenders(PG_FUNCTION_ARGS)
 	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
 	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
 
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	if (!show_queue(rsinfo, &locks, path))
 		return (Datum) 0;
 	if (locks.n == 0)

@@ -16,6 +16,7 @@
 #include "backend/display.h"
 #include "backend/leadership.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "recipes/node_contender.h"
 #include "shared/election.h"
@@ -25,6 +26,7 @@
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_is_leader);
 PG_FUNCTION_INFO_V1(zk_await_leadership);
@@ -210,7 +212,7 @@ zk_elections(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 
 	zklock_require_preload();
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < ELECTIONS_LIMIT; i++)
 	{
 		Datum			values[ZK_ELECTIONS_COLUMNS] = {0};

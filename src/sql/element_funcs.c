@@ -15,6 +15,7 @@
 #include "backend/take.h"
 #include "backend/transaction.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 

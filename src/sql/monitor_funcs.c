@@ -19,7 +19,10 @@
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/lock_view.h"
+#include "catalog/pg_authid.h"
+#include "commands/dbcommands.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "recipes/permit_recipe.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
@@ -28,6 +31,7 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_all_locks);
@@ -109,7 +113,7 @@ static bool
 may_see(const EntryView *entry)
 {
 	return entry->pid == MyProcPid || has_privs_of_role(GetUserId(), entry->role) ||
-		   has_privs_of_role(GetUserId(), COMPAT_ROLE_MONITOR);
+		   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 }
 
 /* The columns of a row that everyone may see: pid, kind, mode and state */
@@ -184,7 +188,7 @@ list_locks(FunctionCallInfo fcinfo)
 	LeaseState	   lease;
 
 	zklock_require_preload();
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	lock_view_take(&view);
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)

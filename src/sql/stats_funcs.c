@@ -16,12 +16,14 @@
 #include "backend/display.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "funcapi.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_stats);
 PG_FUNCTION_INFO_V1(zk_stats_session);
@@ -76,7 +78,7 @@ zk_stats(PG_FUNCTION_ARGS)
 	TimestampTz	   reset_at;
 
 	zklock_require_preload();
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	stats_read(&counts, &reset_at);
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
@@ -159,7 +161,7 @@ zk_stats_paths(PG_FUNCTION_ARGS)
 	TimestampTz	   reset_at;
 
 	zklock_require_preload();
-	compat_init_materialized_srf(fcinfo);
+	InitMaterializedSRF(fcinfo, 0);
 	ranking = palloc(sizeof(StatsRanking));
 	stats_read_ranking(ranking, &reset_at);
 	qsort(ranking->ranks, STATS_RANKED_PATHS, sizeof(StatsRank), compare_ranks);

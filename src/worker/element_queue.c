@@ -41,7 +41,7 @@ worker_element_queue_start(void)
 {
 	HASHCTL ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(ElementQueue)};
 
-	queues = hash_create("zklock element queues", 64, &ctl, HASH_ELEM | COMPAT_HASH_STRINGS);
+	queues = hash_create("zklock element queues", 64, &ctl, HASH_ELEM | HASH_STRINGS);
 }
 
 /* What a watch of a claim, or a claim, takes of the packets' bytes */

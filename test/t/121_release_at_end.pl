@@ -17,7 +17,6 @@ my $a  = Zklock::Server->new('a', zookeeper => $zk);
 my $b  = Zklock::Server->new('b', zookeeper => $zk);
 Zklock::Release::cast($zk, $a, $b);
 
-my $version = $a->value("SELECT current_setting('server_version_num')");
 $a->value('CREATE TABLE t (id int PRIMARY KEY, value int)');
 
 foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
@@ -103,19 +102,15 @@ subtest 'timeouts end sessions that are idle, and release their locks' => sub {
 			'the session to be ended';
 			$s->disconnect;
 		});
-	SKIP:
-	{
-		skip 'no idle_session_timeout before PostgreSQL 14', 1 if $version < 140000;
-		release_by('idle session',
-			take    => [ "SET idle_session_timeout = '2s'", @session ],
-			over    => 1,
-			release => sub {
-				my ($s) = @_;
-				wait_until { !$a->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid) }
-				'the session to be ended';
-				$s->disconnect;
-			});
-	}
+	release_by('idle session',
+		take    => [ "SET idle_session_timeout = '2s'", @session ],
+		over    => 1,
+		release => sub {
+			my ($s) = @_;
+			wait_until { !$a->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid) }
+			'the session to be ended';
+			$s->disconnect;
+		});
 };
 
 $waiter->disconnect;

@@ -56,11 +56,8 @@ subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhi
 	pass('so does the log');
 	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'nobody else comes in meanwhile') foreach $as[2], $bs[1];
 	# Something else that wakes it up is no reason to log the wait once more.
-	if ($a->value("SELECT current_setting('server_version_num')") >= 140000)
-	{
-		$a->value('SELECT pg_log_backend_memory_contexts(' . $as[0]->pid . ')');
-		$a->wait_log(qr/Grand total: /, $mark);
-	}
+	$a->value('SELECT pg_log_backend_memory_contexts(' . $as[0]->pid . ')');
+	$a->wait_log(qr/Grand total: /, $mark);
 	is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'the other one goes');
 	is($as[0]->finish, 't', 'and the upgrade is done');
 	my $logged = $a->log_since($mark);

@@ -100,17 +100,12 @@ Zklock::Server->assert_clean($zk, [ $a, $b ], map({ "/f/traffic$_" } 0 .. 6),
 	map({ "/f/many/$_" } 1 .. 500), '/f/held', '/f/remote');
 
 # Nor does it in the session's.
-SKIP:
-{
-	skip 'no pg_backend_memory_contexts before PostgreSQL 14', 1
-	  if $a->value("SELECT current_setting('server_version_num')") < 140000;
-	my $used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'zklock locks'";
-	my $come_and_go = q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM zk_xact_lock('/f/traffic' || i); COMMIT; END LOOP; END $$};
-	$holder->query($come_and_go);
-	my $first = $holder->query($used);
-	$holder->query($come_and_go);
-	is($holder->query($used), $first, 'what a session has locked leaves no trace in its memory');
-}
+my $used = "SELECT sum(used_bytes) FROM pg_backend_memory_contexts WHERE name = 'zklock locks'";
+my $come_and_go = q{DO $$ BEGIN FOR i IN 1 .. 100 LOOP PERFORM zk_xact_lock('/f/traffic' || i); COMMIT; END LOOP; END $$};
+$holder->query($come_and_go);
+my $first = $holder->query($used);
+$holder->query($come_and_go);
+is($holder->query($used), $first, 'what a session has locked leaves no trace in its memory');
 
 # Without ZooKeeper it tries to connect again and again, but not all the time.
 $zk->stop;
