@@ -33,16 +33,16 @@
 #
 #   make matrix          demo, lint and all tests in clean systems, one for each release
 #                        (CELLS="trixie"); some 20 minutes for each
-#   make dist            the archive for PGXN, from a tag (TAG=v1.1.0)
+#   make dist            the archive for PGXN, from a tag (TAG=v1.0.0)
 #   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
-#   make deb-test        ... installed, used, upgraded and removed in a clean Debian
+#   make deb-test        ... installed, used and removed in a clean Debian
 
 MODULE_big = zklock
 TOP := $(dir $(firstword $(MAKEFILE_LIST)))
 OBJS = $(patsubst $(TOP)%.c,%.o,$(wildcard $(TOP)src/*.c $(TOP)src/*/*.c))
 EXTENSION = zklock
-DATA = zklock--1.0.sql zklock--1.0--1.1.sql
+DATA = zklock--1.0.sql
 PGFILEDESC = "zklock - ZooKeeper locks as SQL functions"
 EXTRA_CLEAN = build
 # In this order: setup makes what the others use.
@@ -53,10 +53,6 @@ PG_CPPFLAGS = -I$(srcdir)/src
 # server looks up is (PGDLLEXPORT).
 PG_CFLAGS = -Wall -Wextra -Wno-unused-parameter -fvisibility=hidden
 SHLIB_LINK = -lzookeeper_mt -lpthread -ldl
-
-# The last commit of the version before this one: upgrades are tested with its build.
-PREVIOUS = 5b7d8aedb04da050f522f06588529f7eac646b79
-PREVIOUS_VERSION = 1.0
 
 # On a machine that has no PGXS yet, only the targets below work.
 PG_CONFIG ?= pg_config
@@ -103,7 +99,7 @@ build-in = mkdir -p $(BUILD)/$(1)/$(OBJ)/src && \
 ON = $(MUTANT)$(if $(SLOW),$(if $(MUTANT),$(comma))slow-$(SLOW))
 comma = ,
 run = ZKLOCK_STAGE=$(BUILD)/$(if $(ON),faults,release)/stage ZKLOCK_FAULT_STAGE=$(BUILD)/faults/stage ZKLOCK_FAULTS=$(ON) \
-	ZKLOCK_PREVIOUS_STAGE=$(PREVIOUS_STAGE) ZKLOCK_TLS_CLIENT=$(BUILD)/tls
+	ZKLOCK_TLS_CLIENT=$(BUILD)/tls
 
 demo demo-shell:
 	@test/install-deps build demo
@@ -118,25 +114,13 @@ fault-stage:
 	@echo "building zklock with faults"
 	@$(call build-in,faults,COPT=-DZKLOCK_FAULTS)
 
-# Made once. Without git and the history, tests that need it are skipped.
-PREVIOUS_STAGE = $(BUILD)/previous/stage-$(VERSION)-$(PREVIOUS)
-previous-stage: | $(PREVIOUS_STAGE)
-$(PREVIOUS_STAGE):
-	@[ -e .git ] && git cat-file -e $(PREVIOUS)^{commit} 2>/dev/null || exit 0; \
-	echo "building zklock $(PREVIOUS_VERSION)"; \
-	rm -rf $(BUILD)/previous && mkdir -p $(BUILD)/previous/$(OBJ) && \
-	git archive $(PREVIOUS) Makefile zklock.control src zklock--$(PREVIOUS_VERSION).sql | \
-		tar -x -C $(BUILD)/previous/$(OBJ) && \
-	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no all && \
-	$(MAKE) -s -C $(BUILD)/previous/$(OBJ) with_llvm=no install DESTDIR=$@.new >/dev/null && mv $@.new $@
-
 # ZooKeeper's client library with TLS, made once
 tls-client:
 	@tools/client-library $(BUILD)/tls
 
 test:
 	@test/install-deps build demo test
-	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage previous-stage tls-client unit-test
+	@$(MAKE) --no-print-directory $(if $(ON),,stage) fault-stage tls-client unit-test
 	@$(run) JOBS=$(JOBS) test/run-tap $(TESTS)
 
 unit-test:
@@ -241,8 +225,7 @@ deb:
 
 deb-test: deb
 	@test/install-deps deb-test
-	@debian/tools/build-packages $(BUILD)/previous-deb $(PREVIOUS_VERSION)-1 $(PREVIOUS)
-	@debian/tools/check-packages $(BUILD)/deb $(BUILD)/previous-deb $$(. /etc/os-release && echo $$VERSION_CODENAME)
+	@debian/tools/check-packages $(BUILD)/deb $$(. /etc/os-release && echo $$VERSION_CODENAME)
 
 fuzz:
 	@test/install-deps lint
@@ -258,6 +241,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage previous-stage tls-client test unit-test nemesis mutants bench test-asan lint \
+.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-asan lint \
 	format-check warnings storeys fault-check cppcheck mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format

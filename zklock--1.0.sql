@@ -190,7 +190,181 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_semaphore_release(text) IS
 'release one permit of a semaphore at a ZooKeeper path; false if none was held';
 
-/* Monitoring */
+/* Every lock is load on a service others depend on: nobody may by default. */
+REVOKE ALL ON FUNCTION
+	zk_lock(text, interval), zk_lock(text[], interval),
+	zk_xact_lock(text, interval), zk_xact_lock(text[], interval),
+	zk_try_lock(text), zk_try_xact_lock(text),
+	zk_lock_shared(text, interval), zk_lock_shared(text[], interval),
+	zk_xact_lock_shared(text, interval), zk_xact_lock_shared(text[], interval),
+	zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
+	zk_unlock(text), zk_unlock(text[]),
+	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
+	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
+	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
+	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
+	zk_fencing_token(text),
+	zk_semaphore_acquire(text, integer, interval), zk_semaphore_release(text)
+FROM PUBLIC;
+
+/*
+ * Claims of slots.  Each is load on a service others depend on, and nobody else
+ * can claim the slot any more: nobody may by default.
+ */
+CREATE FUNCTION zk_claim(path text, slot timestamptz)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim(text, timestamptz) IS
+'claim a slot, once for all servers: true if it is later than the last slot claimed on the path; not undone by a rollback';
+
+CREATE FUNCTION zk_claims(
+	path text,
+	OUT slot timestamptz,
+	OUT claimed_at timestamptz,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_claims'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
+COMMENT ON FUNCTION zk_claims(text) IS
+'the last slot claimed on a path, by whom and when';
+
+CREATE FUNCTION zk_claim_reset(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_claim_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_claim_reset(text) IS
+'have a path forget which slot was claimed last; for superusers';
+
+REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_claims(text), zk_claim_reset(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_claims(text) TO pg_monitor;
+
+/*
+ * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,
+ * but for zk_xact_queue_take().
+ */
+CREATE FUNCTION zk_queue_offer(path text, data bytea)
+RETURNS text
+AS 'MODULE_PATHNAME', 'zk_queue_offer'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_offer(text, bytea) IS
+'add an element at the end of a ZooKeeper queue; returns its name';
+REVOKE ALL ON FUNCTION zk_queue_offer(text, bytea) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_element(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_element'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_element(text) IS
+'the first element of a ZooKeeper queue, which stays there; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_element(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_remove(path text)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_remove'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_remove(text) IS
+'remove the first element of a ZooKeeper queue; NULL if there is none';
+REVOKE ALL ON FUNCTION zk_queue_remove(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_queue_take(path text, timeout interval DEFAULT NULL)
+RETURNS bytea
+AS 'MODULE_PATHNAME', 'zk_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_queue_take(text, interval) IS
+'remove the first element of a ZooKeeper queue, waiting for one; NULL if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_queue_take(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_xact_queue_take(
+	path text,
+	timeout interval DEFAULT NULL,
+	OUT element text,
+	OUT data bytea,
+	OUT token bigint)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_xact_queue_take'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_queue_take(text, interval) IS
+'take the first element of a ZooKeeper queue, which goes when the transaction commits and otherwise stays';
+REVOKE ALL ON FUNCTION zk_xact_queue_take(text, interval) FROM PUBLIC;
+
+/*
+ * Elections.  Who may ask whether this server leads, and above all who may have it
+ * lay leadership down, the administrator says.
+ */
+CREATE FUNCTION zk_is_leader(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_is_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_is_leader(text) IS
+'whether this server leads the election at a path, provably; if so, the transaction cannot commit what it writes once it does not any more';
+REVOKE ALL ON FUNCTION zk_is_leader(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_await_leadership(path text, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_await_leadership'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_await_leadership(text, interval) IS
+'wait until this server leads the election at a path; false if the timeout has passed';
+REVOKE ALL ON FUNCTION zk_await_leadership(text, interval) FROM PUBLIC;
+
+CREATE FUNCTION zk_resign(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_resign'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_resign(text) IS
+'lay leadership down and go to the end of the queue; returns when another leads, or this server in a new term';
+REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
+
+CREATE FUNCTION zk_leader(
+	path text,
+	OUT server text,
+	OUT owner text,
+	OUT session text,
+	OUT term bigint,
+	OUT since timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_leader'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_leader(text) IS
+'who leads the election at a path, of all servers and clients, as ZooKeeper knows';
+REVOKE ALL ON FUNCTION zk_leader(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_leader(text) TO pg_monitor;
+
+CREATE FUNCTION zk_elections(
+	OUT path text,
+	OUT state text,
+	OUT is_leader boolean,
+	OUT term bigint,
+	OUT "position" integer,
+	OUT since timestamptz,
+	OUT leader text)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_elections'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_elections() IS
+'elections at which this server stands; see view zk_elections';
+REVOKE ALL ON FUNCTION zk_elections() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_elections() TO pg_monitor;
+
+CREATE VIEW zk_elections AS SELECT * FROM zk_elections();
+COMMENT ON VIEW zk_elections IS 'elections at which this server stands';
+COMMENT ON COLUMN zk_elections.path IS 'as in zklock.elections';
+COMMENT ON COLUMN zk_elections.state IS 'offer, ready, elected, suspended, failed, or stop';
+COMMENT ON COLUMN zk_elections.is_leader IS 'whether this server leads, provably';
+COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if it does not lead';
+COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
+COMMENT ON COLUMN zk_elections.since IS 'when that state began';
+COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says';
+GRANT SELECT ON zk_elections TO pg_monitor;
+
+/*
+ * Monitoring.  Everyone may look at zk_locks, as at pg_locks; the function shows of
+ * others' locks what is nobody's secret.
+ */
 CREATE FUNCTION zk_locks(
 	OUT pid integer,
 	OUT datname text,
@@ -205,8 +379,10 @@ CREATE FUNCTION zk_locks(
 	OUT fencing_token bigint,
 	OUT wait_start timestamptz,
 	OUT granted_at timestamptz,
+	OUT expires_at timestamptz,
 	OUT blocked_by_pid integer,
-	OUT blocked_by_node text)
+	OUT blocked_by_node text,
+	OUT blocked_by_owner text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_locks'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -229,8 +405,12 @@ COMMENT ON COLUMN zk_locks.node IS 'ZooKeeper node below path; sessions of one s
 COMMENT ON COLUMN zk_locks.fencing_token IS 'token of the held lock';
 COMMENT ON COLUMN zk_locks.wait_start IS 'when a waiting session asked for it';
 COMMENT ON COLUMN zk_locks.granted_at IS 'when it was granted';
+COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
 COMMENT ON COLUMN zk_locks.blocked_by_pid IS 'process of this server that is waited for';
 COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client that is waited for';
+COMMENT ON COLUMN zk_locks.blocked_by_owner IS
+'whose blocked_by_node is: a process of another server, or what the client has written; read when a wait lasts';
+GRANT SELECT ON zk_locks TO PUBLIC;
 
 CREATE FUNCTION zk_session(
 	OUT state text,
@@ -242,6 +422,9 @@ CREATE FUNCTION zk_session(
 	OUT worker_pid integer,
 	OUT reconnects bigint,
 	OUT expirations bigint,
+	OUT max_locks integer,
+	OUT locks_in_use integer,
+	OUT obstacle text,
 	OUT last_error text,
 	OUT last_error_at timestamptz)
 RETURNS record
@@ -262,28 +445,157 @@ COMMENT ON COLUMN zk_session.connected_since IS 'when the connection was made';
 COMMENT ON COLUMN zk_session.worker_pid IS 'process of the zklock worker';
 COMMENT ON COLUMN zk_session.reconnects IS 'how often the session was continued on a new connection';
 COMMENT ON COLUMN zk_session.expirations IS 'how often a session ended, and its locks with it';
+COMMENT ON COLUMN zk_session.max_locks IS 'how many locks can be held and waited for at once in this server';
+COMMENT ON COLUMN zk_session.locks_in_use IS 'how many of these are held, waited for, or being released';
+COMMENT ON COLUMN zk_session.obstacle IS 'why no lock is granted now; NULL if nothing is in the way';
 COMMENT ON COLUMN zk_session.last_error IS 'last trouble with ZooKeeper';
 COMMENT ON COLUMN zk_session.last_error_at IS 'when that was';
+REVOKE ALL ON FUNCTION zk_session() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_session() TO pg_monitor;
+GRANT SELECT ON zk_session TO pg_monitor;
 
-/* Every lock is load on a service others depend on: nobody may by default. */
-REVOKE ALL ON FUNCTION
-	zk_lock(text, interval), zk_lock(text[], interval),
-	zk_xact_lock(text, interval), zk_xact_lock(text[], interval),
-	zk_try_lock(text), zk_try_xact_lock(text),
-	zk_lock_shared(text, interval), zk_lock_shared(text[], interval),
-	zk_xact_lock_shared(text, interval), zk_xact_lock_shared(text[], interval),
-	zk_try_lock_shared(text), zk_try_xact_lock_shared(text),
-	zk_unlock(text), zk_unlock(text[]),
-	zk_unlock_shared(text), zk_unlock_shared(text[]), zk_unlock_all(),
-	zk_lock_tree(text, text, interval), zk_lock_tree_shared(text, text, interval),
-	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
-	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
-	zk_fencing_token(text),
-	zk_semaphore_acquire(text, integer, interval), zk_semaphore_release(text),
-	zk_locks(), zk_session()
-FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_locks(), zk_session() TO pg_monitor;
-GRANT SELECT ON zk_locks, zk_session TO pg_monitor;
+/*
+ * Who holds and who waits, whatever client it is.  What other services are
+ * called, and what they write into their nodes, is for monitoring.
+ */
+CREATE FUNCTION zk_contenders(
+	path text,
+	OUT "position" integer,
+	OUT node text,
+	OUT kind text,
+	OUT mode text,
+	OUT dialect text,
+	OUT granted boolean,
+	OUT fencing_token bigint,
+	OUT server text,
+	OUT pid integer,
+	OUT usename text,
+	OUT application_name text,
+	OUT owner text,
+	OUT owner_session text,
+	OUT created timestamptz,
+	OUT heeds_us boolean,
+	OUT kept boolean)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_contenders'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_contenders(text) IS
+'who holds and who waits at a path, of all servers and clients, in the order of the queue';
+REVOKE ALL ON FUNCTION zk_contenders(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
+
+/*
+ * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
+ * for superusers and those whom they let.  Paths are for monitoring.
+ */
+CREATE FUNCTION zk_stats(
+	OUT kind text,
+	OUT mode text,
+	OUT acquisitions bigint,
+	OUT reentrant bigint,
+	OUT handed_over bigint,
+	OUT kept bigint,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT hold_time interval,
+	OUT timeouts bigint,
+	OUT busy bigint,
+	OUT cancels bigint,
+	OUT deadlocks bigint,
+	OUT failures bigint,
+	OUT losses bigint,
+	OUT wait_histogram bigint[],
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 6;
+COMMENT ON FUNCTION zk_stats() IS 'what this server has locked and waited for; see view zk_stats';
+
+CREATE VIEW zk_stats AS SELECT * FROM zk_stats();
+COMMENT ON VIEW zk_stats IS 'what this server has locked and waited for, by kind and mode';
+COMMENT ON COLUMN zk_stats.kind IS 'lock, semaphore, queue, election or claim';
+COMMENT ON COLUMN zk_stats.mode IS 'of a lock: exclusive or shared';
+COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired: a lock, a permit, an element, leadership by a call that awaits it, a slot';
+COMMENT ON COLUMN zk_stats.reentrant IS 'of these: by a session that held it already';
+COMMENT ON COLUMN zk_stats.handed_over IS 'of these: behind a node that had served another session of this server';
+COMMENT ON COLUMN zk_stats.kept IS 'of these: by a session that had kept the node since it held it last';
+COMMENT ON COLUMN zk_stats.waits IS 'waits for an answer that have ended, in whatever way';
+COMMENT ON COLUMN zk_stats.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released; for an election, how long this server led';
+COMMENT ON COLUMN zk_stats.timeouts IS 'waits that a timeout ended: the call''s own, or lock_timeout';
+COMMENT ON COLUMN zk_stats.busy IS 'calls that do not wait and found it taken, the queue empty, or the slot claimed';
+COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with their session';
+COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
+COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
+COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held, or this server leadership';
+COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were; see zk_stats_wait_bounds()';
+COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_wait_bounds()
+RETURNS double precision[]
+AS 'MODULE_PATHNAME', 'zk_stats_wait_bounds'
+LANGUAGE C IMMUTABLE PARALLEL SAFE;
+COMMENT ON FUNCTION zk_stats_wait_bounds() IS
+'upper bounds of the buckets of zk_stats.wait_histogram, in seconds';
+
+CREATE FUNCTION zk_stats_session(
+	OUT requests bigint,
+	OUT request_time interval,
+	OUT errors bigint,
+	OUT reconnects bigint,
+	OUT expirations bigint,
+	OUT stats_reset timestamptz)
+RETURNS record
+AS 'MODULE_PATHNAME', 'zk_stats_session'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_session() IS
+'what this server has asked of ZooKeeper; see view zk_stats_session';
+
+CREATE VIEW zk_stats_session AS SELECT * FROM zk_stats_session();
+COMMENT ON VIEW zk_stats_session IS 'what this server has asked of ZooKeeper';
+COMMENT ON COLUMN zk_stats_session.requests IS 'requests to ZooKeeper, with heartbeats';
+COMMENT ON COLUMN zk_stats_session.request_time IS 'how long these took, all together';
+COMMENT ON COLUMN zk_stats_session.errors IS 'of these: refused, or never answered';
+COMMENT ON COLUMN zk_stats_session.reconnects IS 'how often the session was continued on a new connection';
+COMMENT ON COLUMN zk_stats_session.expirations IS 'how often a session ended, and its locks with it';
+COMMENT ON COLUMN zk_stats_session.stats_reset IS 'counted since then';
+
+CREATE FUNCTION zk_stats_paths(
+	OUT path text,
+	OUT kind text,
+	OUT waits bigint,
+	OUT wait_time interval,
+	OUT longest_wait interval,
+	OUT unseen interval,
+	OUT stats_reset timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'zk_stats_paths'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
+COMMENT ON FUNCTION zk_stats_paths() IS
+'the paths at which sessions of this server waited longest; see view zk_stats_paths';
+REVOKE ALL ON FUNCTION zk_stats_paths() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_stats_paths() TO pg_monitor;
+
+CREATE VIEW zk_stats_paths AS SELECT * FROM zk_stats_paths();
+COMMENT ON VIEW zk_stats_paths IS 'the 100 paths at which sessions of this server waited longest';
+COMMENT ON COLUMN zk_stats_paths.path IS 'path that was waited for, below the chroot';
+COMMENT ON COLUMN zk_stats_paths.kind IS 'lock, semaphore, queue, election or claim; that of the last wait';
+COMMENT ON COLUMN zk_stats_paths.waits IS 'waits for an answer that have ended, since the path is followed';
+COMMENT ON COLUMN zk_stats_paths.wait_time IS 'how long these were, all together';
+COMMENT ON COLUMN zk_stats_paths.longest_wait IS 'the longest of these';
+COMMENT ON COLUMN zk_stats_paths.unseen IS
+'sessions may have waited before the path was followed, but not for longer than this';
+COMMENT ON COLUMN zk_stats_paths.stats_reset IS 'counted since then';
+REVOKE ALL ON zk_stats_paths FROM PUBLIC;
+GRANT SELECT ON zk_stats, zk_stats_session TO PUBLIC;
+GRANT SELECT ON zk_stats_paths TO pg_monitor;
+
+CREATE FUNCTION zk_stats_reset()
+RETURNS void
+AS 'MODULE_PATHNAME', 'zk_stats_reset'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats, zk_stats_session and zk_stats_paths begin at 0 again';
+REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
 
 /*
  * Fencing.  zk_fences has to survive what the data it protects survives, so it
@@ -315,6 +627,30 @@ REVOKE ALL ON FUNCTION zk_fence(text, bigint) FROM PUBLIC;
 REVOKE ALL ON TABLE zk_fences FROM PUBLIC;
 GRANT SELECT ON TABLE zk_fences TO pg_monitor;
 
+/*
+ * Fences of one database never change another's: rows that logical replication
+ * brings (FOR ALL TABLES includes the table), initial copy included, are
+ * dropped.  Dump, restore and pg_upgrade are no replication.
+ */
+CREATE FUNCTION zk_fences_keep_local()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'zk_fences_keep_local'
+LANGUAGE C;
+COMMENT ON FUNCTION zk_fences_keep_local() IS
+'trigger that drops what is replicated to table zk_fences from another database';
+REVOKE ALL ON FUNCTION zk_fences_keep_local() FROM PUBLIC;
+
+CREATE TRIGGER keep_local BEFORE INSERT OR UPDATE OR DELETE ON zk_fences
+	FOR EACH ROW EXECUTE FUNCTION zk_fences_keep_local();
+CREATE TRIGGER keep_local_before_truncate BEFORE TRUNCATE ON zk_fences
+	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
+CREATE TRIGGER keep_local_after_truncate AFTER TRUNCATE ON zk_fences
+	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
+ALTER TABLE zk_fences
+	ENABLE REPLICA TRIGGER keep_local,
+	ENABLE REPLICA TRIGGER keep_local_before_truncate,
+	ENABLE REPLICA TRIGGER keep_local_after_truncate;
+
 /* Administration.  It reaches into other servers' and clients' locks: for superusers. */
 CREATE FUNCTION zk_remove_stale_node(path text, node text)
 RETURNS boolean
@@ -323,3 +659,11 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_remove_stale_node(text, text) IS
 'delete the node of a lock whose ZooKeeper session is dead; false if there is no such node';
 REVOKE ALL ON FUNCTION zk_remove_stale_node(text, text) FROM PUBLIC;
+
+CREATE FUNCTION zk_break_lock(path text, node text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_break_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_break_lock(text, text) IS
+'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
+REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;

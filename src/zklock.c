@@ -27,7 +27,7 @@
 #include "worker/worker.h"
 #include "zk/connect_string.h"
 
-COMPAT_MODULE_MAGIC("zklock", "1.1");
+COMPAT_MODULE_MAGIC("zklock", "1.0");
 
 PGDLLEXPORT void _PG_init(void);
 

@@ -341,7 +341,7 @@ node_contender_read(const char *data, size_t len, NodeContender *read)
 }
 
 /*
- * Did zklock 1.1 or later write a node's data of len bytes, which may be any, or
+ * Did zklock write a node's data of len bytes, which may be any, or
  * NULL?  No text of a user's can stand where the version does.
  */
 bool

@@ -29,7 +29,7 @@ typedef struct NodeContender
 
 /* The first member of a zklock node's JSON, which 1.0 did not write: the version */
 #define NODE_CONTENDER_MEMBER "zklock"
-#define NODE_CONTENDER_VERSION "1.1"
+#define NODE_CONTENDER_VERSION "1.0"
 
 /*
  * The second member, if the node may be there although nobody holds the lock: then

@@ -34,13 +34,10 @@
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
-PG_FUNCTION_INFO_V1(zk_all_locks);
 PG_FUNCTION_INFO_V1(zk_session);
-PG_FUNCTION_INFO_V1(zk_availability);
 
-#define LOCK_COLUMNS 17 /* of zk_all_locks(); zk_locks() of 1.0 has the first 15 */
-#define ZK_SESSION_COLUMNS 11
-#define ZK_AVAILABILITY_COLUMNS 3
+#define LOCK_COLUMNS 17
+#define ZK_SESSION_COLUMNS 14
 
 static const char *
 state_name(ContenderState state, LeaseState lease)
@@ -160,12 +157,12 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	values[12] = TimestampTzGetDatum(entry->granted_at);
 	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN ||
 				entry->state == CONTENDER_KEPT;
-	values[13] = Int32GetDatum(blocker.pid);
-	nulls[13] = blocker.pid == 0;
-	nulls[14] = blocker.node == NULL;
-	values[14] = blocker.node ? CStringGetTextDatum(display_utf8(blocker.node)) : (Datum) 0;
-	values[15] = TimestampTzGetDatum(entry->expires_at);
-	nulls[15] = entry->expires_at == 0 || entry->kind == CONTENDER_TURN;
+	values[13] = TimestampTzGetDatum(entry->expires_at);
+	nulls[13] = entry->expires_at == 0 || entry->kind == CONTENDER_TURN;
+	values[14] = Int32GetDatum(blocker.pid);
+	nulls[14] = blocker.pid == 0;
+	nulls[15] = blocker.node == NULL;
+	values[15] = blocker.node ? CStringGetTextDatum(display_utf8(blocker.node)) : (Datum) 0;
 	nulls[16] = blocker.owner == NULL;
 	values[16] = blocker.owner ? CStringGetTextDatum(display_utf8(blocker.owner)) : (Datum) 0;
 	if (!may_see(entry))
@@ -177,11 +174,13 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 }
 
 /*
- * Returns one row for each contender of this server and mode and scope of its
- * acquisitions, with as many columns as the function has.
+ * zk_locks() returns setof record
+ *
+ * The locks of this server: one row for each contender and mode and scope of its
+ * acquisitions.
  */
-static Datum
-list_locks(FunctionCallInfo fcinfo)
+Datum
+zk_locks(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	LockView	   view;
@@ -213,30 +212,6 @@ list_locks(FunctionCallInfo fcinfo)
 			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->scope, 0);
 	}
 	return (Datum) 0;
-}
-
-/*
- * zk_locks() returns setof record
- *
- * The locks of this server, as release 1.0 showed them.
- */
-Datum
-zk_locks(PG_FUNCTION_ARGS)
-{
-	return list_locks(fcinfo);
-}
-
-/*
- * zk_all_locks() returns setof record
- *
- * The locks of this server, as view zk_locks shows them.  It has the columns of
- * zk_locks() and then those that came later, in the order in which they came,
- * since a view can only get columns at its end.
- */
-Datum
-zk_all_locks(PG_FUNCTION_ARGS)
-{
-	return list_locks(fcinfo);
 }
 
 static const char *
@@ -306,36 +281,13 @@ zk_session(PG_FUNCTION_ARGS)
 	nulls[6] = worker_pid == 0;
 	values[7] = Int64GetDatum(session.reconnects);
 	values[8] = Int64GetDatum(session.expirations);
-	nulls[9] = session.last_error[0] == '\0';
-	values[9] = nulls[9] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.last_error));
-	values[10] = TimestampTzGetDatum(session.last_error_at);
-	nulls[10] = session.last_error_at == 0;
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
-}
-
-/*
- * zk_availability() returns record
- *
- * How many locks there is room for, how many are in use, and why none is
- * granted now: the columns that zk_session() does not have, since a function's
- * columns cannot change under the views that use it.
- */
-Datum
-zk_availability(PG_FUNCTION_ARGS)
-{
-	SessionInfo session;
-	Datum		values[ZK_AVAILABILITY_COLUMNS] = {0};
-	bool		nulls[ZK_AVAILABILITY_COLUMNS] = {0};
-	TupleDesc	tupdesc;
-
-	zklock_require_preload();
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	session_info_read(&session);
-
-	values[0] = Int32GetDatum(entries_max());
-	values[1] = Int32GetDatum(entries_in_use());
-	nulls[2] = session.obstacle[0] == '\0';
-	values[2] = nulls[2] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.obstacle));
+	values[9] = Int32GetDatum(entries_max());
+	values[10] = Int32GetDatum(entries_in_use());
+	nulls[11] = session.obstacle[0] == '\0';
+	values[11] = nulls[11] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.obstacle));
+	nulls[12] = session.last_error[0] == '\0';
+	values[12] = nulls[12] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.last_error));
+	values[13] = TimestampTzGetDatum(session.last_error_at);
+	nulls[13] = session.last_error_at == 0;
 	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
 }

@@ -167,8 +167,8 @@ test_successor(void)
 	is_int(left.sequence, 7, "to one of the same sequence");
 	is_int(left.mode, SH, "that is shared");
 	ok(!lock_recipe.successor(&reader, &left), "a reader leaves nothing");
-	ok(lock_recipe.announces("{\"zklock\":\"1.1\"}", 16), "zklock announces it");
-	ok(!lock_recipe.announces("{\"server\":\"a\"}", 14), "but for its first version");
+	ok(lock_recipe.announces("{\"zklock\":\"1.0\"}", 16), "zklock announces it");
+	ok(!lock_recipe.announces("{\"server\":\"a\"}", 14), "other clients do not");
 }
 
 static void

@@ -231,11 +231,11 @@ test_description(void)
 static void
 test_version(void)
 {
-	ok(node_contender_tells_version("{\"zklock\":\"1.1\",\"pid\":1}", 24), "the version comes first");
+	ok(node_contender_tells_version("{\"zklock\":\"1.0\",\"pid\":1}", 24), "the version comes first");
 	ok(node_contender_tells_version("{\"zklock\":\"2", 12), "any version, and no more than that");
 	ok(!node_contender_tells_version("{\"zklock\":\"2", 11), "but not less");
 	ok(!node_contender_tells_version("{\"zklock\":\"\"}", 13), "nor none");
-	ok(!node_contender_tells_version("{\"server\":\"\\\"zklock\\\":\\\"1.1\"}", 30),
+	ok(!node_contender_tells_version("{\"server\":\"\\\"zklock\\\":\\\"1.0\"}", 30),
 	   "a name is no version");
 	ok(!node_contender_tells_version("10.0.0.5", 8), "other clients tell none");
 	ok(!node_contender_tells_version("", 0) && !node_contender_tells_version(NULL, 0),
@@ -259,7 +259,7 @@ tells_kept(const char *text)
 static void
 test_kept(void)
 {
-	static const char data[] = "{\"zklock\":\"1.1\"," PROCESS "}";
+	static const char data[] = "{\"zklock\":\"1.0\"," PROCESS "}";
 	char			  marked[100];
 	NodeContender	  read;
 
@@ -269,7 +269,7 @@ test_kept(void)
 	ok(!node_contender_write_kept(marked, strlen(marked), data), "not if there is no room");
 	ok(!node_contender_write_kept(marked, sizeof(marked), "zklock-1:2:EXPLICIT:x:y"),
 	   "nor in Hive's data");
-	ok(!tells_kept("{\"zklock\":\"1.1\",\"kept\":\"perhaps\"}"), "a part of it is none");
+	ok(!tells_kept("{\"zklock\":\"1.0\",\"kept\":\"perhaps\"}"), "a part of it is none");
 	ok(!tells_kept("{" PROCESS ",\"user\":\"\\\"kept\\\":\\\"perhaps\\\",\"}"), "nor is a user's name");
 	ok(!tells_kept("") && !node_contender_tells_kept(NULL, 0), "nor no data");
 }

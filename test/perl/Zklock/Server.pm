@@ -67,9 +67,8 @@ ZKLOCK_PRELOAD names libraries to load into the servers first, as sanitizers nee
 STAGE in it stands for ZKLOCK_STAGE.
 ZKLOCK_STAGE names the root of an uninstalled build, made by "make install
 DESTDIR=..."; without it the installed extension is used. ZKLOCK_FAULT_STAGE is the same of a build
-with faults, for servers that are to have some; ZKLOCK_PREVIOUS_STAGE that of the previous version;
-ZKLOCK_FAULTS names those that are on in all
-servers. test/faults.md describes them.
+with faults, for servers that are to have some;
+ZKLOCK_FAULTS names those that are on in all servers. test/faults.md describes them.
 
 =head1 METHODS
 
