@@ -30,6 +30,7 @@
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000
+#define WORKER_LATE_MS 3000 /* by then one should have been started */
 
 /* How long a session sleeps that waits for something of which nobody tells it. */
 #define LOOK_MS 1000
@@ -183,6 +184,8 @@ watch_worker(Wait *wait, int64 waited)
 		wait->absent_since = waited;
 	else if (waited - wait->absent_since >= WORKER_ABSENT_MS)
 		request_report_unreachable(wait->path);
+	else if (waited - wait->absent_since >= WORKER_LATE_MS)
+		zklock_want_worker();
 }
 
 /*

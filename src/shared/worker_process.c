@@ -10,6 +10,7 @@
 
 #include "compat.h"
 #include "shared/worker_process.h"
+#include "storage/pmsignal.h"
 
 WorkerProcess *zklock_worker = NULL;
 
@@ -44,6 +45,17 @@ zklock_wake_worker(void)
 	proc_number = pg_atomic_read_u32(&zklock_worker->proc_number);
 	if (proc_number != ZKLOCK_NO_WORKER)
 		SetLatch(&GetPGProcByNumber(proc_number)->procLatch);
+}
+
+/*
+ * There has been no worker for longer than it takes to start one.  PostgreSQL 15's
+ * postmaster may overlook for a minute that one has ended, if it was just about to
+ * sleep; it looks when it is woken.
+ */
+void
+zklock_want_worker(void)
+{
+	SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
 }
 
 /*

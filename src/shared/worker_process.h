@@ -24,6 +24,7 @@ extern WorkerProcess *zklock_worker;
 extern void zklock_worker_init(WorkerProcess *worker);
 extern int	zklock_worker_pid(void);
 extern void zklock_wake_worker(void);
+extern void zklock_want_worker(void);
 
 /* The worker */
 extern void zklock_worker_begins(void);

@@ -37,6 +37,8 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "compat.h"
 #include "fault.h"
 #include "postmaster/bgworker.h"
@@ -73,6 +75,22 @@ static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity 
  * Ends of the process
  * ------------------------------------------------------------------------
  */
+
+/* Of builds for coverage, which are linked with "-u __gcov_dump": what has run is written then. */
+extern void __gcov_dump(void) __attribute__((weak));
+
+/*
+ * The last of all callbacks at the end of the process, which so goes without exit().
+ * That would run what other libraries have registered for it, and free what the client
+ * library's threads are using; and these cannot be stopped without ending the session.
+ */
+static void
+on_exit_last(int code, Datum arg)
+{
+	if (__gcov_dump)
+		__gcov_dump();
+	_exit(code);
+}
 
 /* Leaves so that the postmaster starts a new worker. */
 static void
@@ -238,6 +256,8 @@ main_loop(WaitEventSet *events)
 		worker_errands_attend();
 		worker_elements_attend();
 		queue_pump();
+		if (ZKLOCK_FAULT("fail-fatally"))
+			elog(FATAL, "fault: fail-fatally");
 		worker_deadlock_attend();
 		candidacy_attend();
 		attend_settings();
@@ -266,6 +286,7 @@ zklock_worker_main(Datum arg)
 	WaitEventSet				  *events;
 	int							   queue_fd;
 
+	on_proc_exit(on_exit_last, 0); /* registered first, called last */
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	pqsignal(SIGINT, SIG_IGN);
