@@ -20,6 +20,8 @@
 #                        MUTANT=... switches one on
 #   make test-asan       tests with the extension under AddressSanitizer and
 #                        UndefinedBehaviorSanitizer
+#   make coverage        which lines and functions the tests reach, with a minute of random faults
+#                        (SECONDS=60 TESTS=...; with TESTS, without the latter)
 #   make bench           measure against the alternatives; writes doc/benchmarks.md
 #                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
 #                        and QUICK=1, of a few minutes, write into build/bench/ instead)
@@ -66,7 +68,7 @@ endif
 endif
 
 BUILD = $(CURDIR)/build
-SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/*.c test/bench/*.[ch])
+SOURCES = $(wildcard src/*.c src/*.h src/*/*.c src/*/*.h test/unit/*.c test/unit/*.h test/fuzz/*.c test/coverage/*.c test/*.c test/bench/*.[ch])
 JOBS ?= 4
 TESTS ?=
 SLOW ?=
@@ -164,6 +166,28 @@ test-asan:
 		ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 \
 		JOBS=$(JOBS) test/run-tap $(ASAN_TESTS)
 
+# Optimised code would be counted where its author does not look for it.
+COVERAGE = $(BUILD)/coverage
+COUNTED = --coverage -fprofile-update=atomic -O0 -U_FORTIFY_SOURCE
+build-counted = $(call build-in,coverage/$(1),COPT="$(COUNTED) $(2)" LDFLAGS_SL=$(COVERAGE)/flush.o)
+# $(call run-counted,RUN,COMMAND): a failing test does not keep the others' counts back.
+run-counted = $(run) ZKLOCK_STAGE=$(COVERAGE)/release/stage ZKLOCK_FAULT_STAGE=$(COVERAGE)/faults/stage \
+	ZKLOCK_PRELOAD=STAGE/flush.so ZKLOCK_COVERAGE=1 ZKLOCK_RESULTS=$(COVERAGE)/counts/$(1) JOBS=$(JOBS) \
+	NEMESIS_SECONDS=$(SECONDS) NEMESIS_SEED=$(SEED) $(2) || status=$$?
+coverage:
+	@test/install-deps build demo test
+	@$(MAKE) -s tls-client
+	@echo "building zklock with gcov"
+	@rm -rf $(COVERAGE) && mkdir -p $(COVERAGE)
+	@gcc -Wall -O1 -fPIC -DLIBRARY -c -o $(COVERAGE)/flush.o test/coverage/flush.c
+	@$(call build-counted,release)
+	@$(call build-counted,faults,-DZKLOCK_FAULTS)
+	@gcc -Wall -O1 -fPIC -shared -o $(COVERAGE)/release/stage/flush.so test/coverage/flush.c
+	@$(MAKE) -s -C test/unit check OUT=$(COVERAGE)/unit CFLAGS="-g $(COUNTED)"
+	@status=0; $(call run-counted,tap,test/run-tap $(TESTS)); \
+	$(if $(TESTS),,$(call run-counted,nemesis,test/run-tap test/nemesis/nemesis.pl);) \
+	test/coverage/report $(COVERAGE) && exit $$status
+
 lint:
 	@test/install-deps build lint
 	@$(MAKE) --no-print-directory format-check warnings storeys fault-check cppcheck
@@ -241,6 +265,6 @@ format:
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
-.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-asan lint \
-	format-check warnings storeys fault-check cppcheck mass matrix dist dist-test \
+.PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-asan coverage \
+	lint format-check warnings storeys fault-check cppcheck mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
