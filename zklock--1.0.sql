@@ -381,8 +381,7 @@ CREATE FUNCTION zk_locks(
 	OUT granted_at timestamptz,
 	OUT expires_at timestamptz,
 	OUT blocked_by_pid integer,
-	OUT blocked_by_node text,
-	OUT blocked_by_owner text)
+	OUT blocked_by_node text)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_locks'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -408,8 +407,6 @@ COMMENT ON COLUMN zk_locks.granted_at IS 'when it was granted';
 COMMENT ON COLUMN zk_locks.expires_at IS 'when it will be lost, if it is held until then; see zklock.max_hold_time';
 COMMENT ON COLUMN zk_locks.blocked_by_pid IS 'process of this server that is waited for';
 COMMENT ON COLUMN zk_locks.blocked_by_node IS 'node of another server or client that is waited for';
-COMMENT ON COLUMN zk_locks.blocked_by_owner IS
-'whose blocked_by_node is: a process of another server, or what the client has written; read when a wait lasts';
 GRANT SELECT ON zk_locks TO PUBLIC;
 
 CREATE FUNCTION zk_session(
@@ -426,7 +423,10 @@ CREATE FUNCTION zk_session(
 	OUT locks_in_use integer,
 	OUT obstacle text,
 	OUT last_error text,
-	OUT last_error_at timestamptz)
+	OUT last_error_at timestamptz,
+	OUT requests bigint,
+	OUT request_time interval,
+	OUT request_errors bigint)
 RETURNS record
 AS 'MODULE_PATHNAME', 'zk_session'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -450,6 +450,9 @@ COMMENT ON COLUMN zk_session.locks_in_use IS 'how many of these are held, waited
 COMMENT ON COLUMN zk_session.obstacle IS 'why no lock is granted now; NULL if nothing is in the way';
 COMMENT ON COLUMN zk_session.last_error IS 'last trouble with ZooKeeper';
 COMMENT ON COLUMN zk_session.last_error_at IS 'when that was';
+COMMENT ON COLUMN zk_session.requests IS 'requests to ZooKeeper since the server started, with heartbeats';
+COMMENT ON COLUMN zk_session.request_time IS 'how long these took, all together';
+COMMENT ON COLUMN zk_session.request_errors IS 'of these: refused, or never answered';
 REVOKE ALL ON FUNCTION zk_session() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_session() TO pg_monitor;
 GRANT SELECT ON zk_session TO pg_monitor;
@@ -486,7 +489,7 @@ GRANT EXECUTE ON FUNCTION zk_contenders(text) TO pg_monitor;
 
 /*
  * Statistics.  Like PostgreSQL's own, the totals are for everyone, and the reset
- * for superusers and those whom they let.  Paths are for monitoring.
+ * for superusers and those whom they let.
  */
 CREATE FUNCTION zk_stats(
 	OUT kind text,
@@ -505,6 +508,7 @@ CREATE FUNCTION zk_stats(
 	OUT failures bigint,
 	OUT losses bigint,
 	OUT wait_histogram bigint[],
+	OUT wait_bounds double precision[],
 	OUT stats_reset timestamptz)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_stats'
@@ -528,73 +532,17 @@ COMMENT ON COLUMN zk_stats.cancels IS 'waits that were cancelled, or ended with 
 COMMENT ON COLUMN zk_stats.deadlocks IS 'waits that ended because of a deadlock';
 COMMENT ON COLUMN zk_stats.failures IS 'waits that ended with any other error';
 COMMENT ON COLUMN zk_stats.losses IS 'how often a session lost what it held, or this server leadership';
-COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were; see zk_stats_wait_bounds()';
+COMMENT ON COLUMN zk_stats.wait_histogram IS 'waits by how long they were';
+COMMENT ON COLUMN zk_stats.wait_bounds IS 'what the waits in each element of wait_histogram do not reach, in seconds; the last is infinity';
 COMMENT ON COLUMN zk_stats.stats_reset IS 'counted since then';
 
-CREATE FUNCTION zk_stats_wait_bounds()
-RETURNS double precision[]
-AS 'MODULE_PATHNAME', 'zk_stats_wait_bounds'
-LANGUAGE C IMMUTABLE PARALLEL SAFE;
-COMMENT ON FUNCTION zk_stats_wait_bounds() IS
-'upper bounds of the buckets of zk_stats.wait_histogram, in seconds';
-
-CREATE FUNCTION zk_stats_session(
-	OUT requests bigint,
-	OUT request_time interval,
-	OUT errors bigint,
-	OUT reconnects bigint,
-	OUT expirations bigint,
-	OUT stats_reset timestamptz)
-RETURNS record
-AS 'MODULE_PATHNAME', 'zk_stats_session'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zk_stats_session() IS
-'what this server has asked of ZooKeeper; see view zk_stats_session';
-
-CREATE VIEW zk_stats_session AS SELECT * FROM zk_stats_session();
-COMMENT ON VIEW zk_stats_session IS 'what this server has asked of ZooKeeper';
-COMMENT ON COLUMN zk_stats_session.requests IS 'requests to ZooKeeper, with heartbeats';
-COMMENT ON COLUMN zk_stats_session.request_time IS 'how long these took, all together';
-COMMENT ON COLUMN zk_stats_session.errors IS 'of these: refused, or never answered';
-COMMENT ON COLUMN zk_stats_session.reconnects IS 'how often the session was continued on a new connection';
-COMMENT ON COLUMN zk_stats_session.expirations IS 'how often a session ended, and its locks with it';
-COMMENT ON COLUMN zk_stats_session.stats_reset IS 'counted since then';
-
-CREATE FUNCTION zk_stats_paths(
-	OUT path text,
-	OUT kind text,
-	OUT waits bigint,
-	OUT wait_time interval,
-	OUT longest_wait interval,
-	OUT unseen interval,
-	OUT stats_reset timestamptz)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'zk_stats_paths'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 100;
-COMMENT ON FUNCTION zk_stats_paths() IS
-'the paths at which sessions of this server waited longest; see view zk_stats_paths';
-REVOKE ALL ON FUNCTION zk_stats_paths() FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_stats_paths() TO pg_monitor;
-
-CREATE VIEW zk_stats_paths AS SELECT * FROM zk_stats_paths();
-COMMENT ON VIEW zk_stats_paths IS 'the 100 paths at which sessions of this server waited longest';
-COMMENT ON COLUMN zk_stats_paths.path IS 'path that was waited for, below the chroot';
-COMMENT ON COLUMN zk_stats_paths.kind IS 'lock, semaphore, queue, election or claim; that of the last wait';
-COMMENT ON COLUMN zk_stats_paths.waits IS 'waits for an answer that have ended, since the path is followed';
-COMMENT ON COLUMN zk_stats_paths.wait_time IS 'how long these were, all together';
-COMMENT ON COLUMN zk_stats_paths.longest_wait IS 'the longest of these';
-COMMENT ON COLUMN zk_stats_paths.unseen IS
-'sessions may have waited before the path was followed, but not for longer than this';
-COMMENT ON COLUMN zk_stats_paths.stats_reset IS 'counted since then';
-REVOKE ALL ON zk_stats_paths FROM PUBLIC;
-GRANT SELECT ON zk_stats, zk_stats_session TO PUBLIC;
-GRANT SELECT ON zk_stats_paths TO pg_monitor;
+GRANT SELECT ON zk_stats TO PUBLIC;
 
 CREATE FUNCTION zk_stats_reset()
 RETURNS void
 AS 'MODULE_PATHNAME', 'zk_stats_reset'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats, zk_stats_session and zk_stats_paths begin at 0 again';
+COMMENT ON FUNCTION zk_stats_reset() IS 'lets all counts of zk_stats begin at 0 again';
 REVOKE ALL ON FUNCTION zk_stats_reset() FROM PUBLIC;
 
 /*
@@ -652,14 +600,6 @@ ALTER TABLE zk_fences
 	ENABLE REPLICA TRIGGER keep_local_after_truncate;
 
 /* Administration.  It reaches into other servers' and clients' locks: for superusers. */
-CREATE FUNCTION zk_remove_stale_node(path text, node text)
-RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_remove_stale_node'
-LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zk_remove_stale_node(text, text) IS
-'delete the node of a lock whose ZooKeeper session is dead; false if there is no such node';
-REVOKE ALL ON FUNCTION zk_remove_stale_node(text, text) FROM PUBLIC;
-
 CREATE FUNCTION zk_break_lock(path text, node text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_break_lock'

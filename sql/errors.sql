@@ -21,7 +21,7 @@ SELECT max(octet_length(split_part(ends, '"', 2))), count(DISTINCT length(ends))
   '/regress//' || repeat('ä', 500000), '/regress//x' || repeat('ä', 500000)]) path,
   LATERAL outcome(format('SELECT zk_lock(%L)', path)) ends WHERE ends LIKE '22023:%';
 SELECT call, octet_length(max(ends)) FROM unnest(ARRAY[
-  'zk_lock_tree(''/regress/a'', %1$L)', 'zk_remove_stale_node(''/regress/a'', %1$L)', 'zk_fence(%1$L, 1)']) call,
+  'zk_lock_tree(''/regress/a'', %1$L)', 'zk_break_lock(''/regress/a'', %1$L)', 'zk_fence(%1$L, 1)']) call,
   LATERAL outcome(format('SELECT ' || call, '/regress/' || repeat('x', 1000000))) ends WHERE ends LIKE '22023:%'
 GROUP BY call ORDER BY call;
 SELECT outcome('SELECT zk_lock(NULL::text)');

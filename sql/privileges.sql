@@ -19,7 +19,7 @@ SELECT view, has_table_privilege('regress_zklock_plain', view, 'SELECT') AS plai
   has_any_column_privilege('regress_zklock_plain', view, 'SELECT') AS plain_column,
   has_table_privilege('regress_zklock_monitor', view, 'SELECT') AS monitor,
   has_table_privilege('regress_zklock_monitor', view, 'INSERT, UPDATE, DELETE, TRUNCATE') AS monitor_more
-FROM unnest(ARRAY['zk_locks', 'zk_session', 'zk_stats', 'zk_stats_session', 'zk_stats_paths', 'zk_elections']) view;
+FROM unnest(ARRAY['zk_locks', 'zk_session', 'zk_stats', 'zk_elections']) view;
 
 CREATE FUNCTION all_calls() RETURNS TABLE (call text, ends text) LANGUAGE sql AS $$
   SELECT statement, outcome('SELECT ' || statement) FROM unnest(ARRAY[

@@ -2,8 +2,7 @@
 \t on
 \a
 SELECT attrelid::regclass, attnum, attname, format_type(atttypid, atttypmod)
-FROM pg_attribute WHERE attrelid IN ('zk_locks'::regclass, 'zk_session'::regclass, 'zk_stats'::regclass,
-  'zk_stats_session'::regclass, 'zk_stats_paths'::regclass) AND attnum > 0
+FROM pg_attribute WHERE attrelid IN ('zk_locks'::regclass, 'zk_session'::regclass, 'zk_stats'::regclass) AND attnum > 0
 ORDER BY 1, 2;
 
 -- one row per path and scope

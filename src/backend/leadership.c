@@ -192,7 +192,7 @@ leadership_await(const char *path, int64 timeout_ms)
 	CountedWait wait;
 	bool		leads;
 
-	wait_counted_begin(&wait, STATS_ELECTION, path);
+	wait_counted_begin(&wait, STATS_ELECTION);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
 		leads = await_leadership(election, path, timeout_ms);

@@ -27,7 +27,6 @@ typedef struct RunView
 	uint64 head_ticket;
 	uint64 blocked_by_run;
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
-	char   blocked_by_owner[NODE_OWNER_TEXT];
 } RunView;
 
 /*
@@ -83,7 +82,6 @@ copy_node(const EntryNode *node, EntryView *copy)
 	memcpy(copy->node, node->name, sizeof(copy->node));
 	copy->blocked_by_run = node->blocked_by_run;
 	memcpy(copy->blocked_by_node, node->blocked_by_node, sizeof(copy->blocked_by_node));
-	memcpy(copy->blocked_by_owner, node->blocked_by_owner, sizeof(copy->blocked_by_owner));
 }
 
 /*
@@ -162,7 +160,6 @@ view_runs(const EntryView *entries, int n)
 			run->head_ticket = entry->ticket;
 			run->blocked_by_run = entry->blocked_by_run;
 			strlcpy(run->blocked_by_node, entry->blocked_by_node, ZKLOCK_NODE_SIZE);
-			strlcpy(run->blocked_by_owner, entry->blocked_by_owner, NODE_OWNER_TEXT);
 		}
 	}
 	return runs;
@@ -211,8 +208,6 @@ lock_view_blocker(const LockView *view, uint64 run_id, int waiter)
 		return blocker;
 	if (run->blocked_by_node[0] != '\0')
 		blocker.node = run->blocked_by_node;
-	if (run->blocked_by_owner[0] != '\0')
-		blocker.owner = run->blocked_by_owner;
 	before = hash_search(view->runs, &run->blocked_by_run, HASH_FIND, NULL);
 	if (before)
 	{

@@ -27,7 +27,6 @@ typedef struct EntryView
 	TimestampTz	   expires_at; /* 0: never */
 	uint64		   blocked_by_run;
 	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
-	char		   blocked_by_owner[NODE_OWNER_TEXT];
 	int			   pid;
 	Oid			   database;
 	Oid			   role;
@@ -44,12 +43,11 @@ typedef struct LockView
 	HTAB	  *runs; /* private to lock_view.c */
 } LockView;
 
-/* For whom a process waits, as far as that is known.  The texts belong to the view. */
+/* For whom a process waits, as far as that is known.  The text belongs to the view. */
 typedef struct LockBlocker
 {
-	int			pid;   /* of this server, or 0 */
-	const char *node;  /* of another client, or NULL */
-	const char *owner; /* whose that is; NULL if it has not been read */
+	int			pid;  /* of this server, or 0 */
+	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
 extern void		   lock_view_take(LockView *view);

@@ -353,7 +353,7 @@ take_element(const char *path, ElementAction action, int64 timeout_ms, TakeCount
 	if (counting == TAKE_UNCOUNTED)
 		return get_element(request, path, action, timeout_ms, taken);
 
-	wait_counted_begin(&wait, STATS_QUEUE, path);
+	wait_counted_begin(&wait, STATS_QUEUE);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
 		found = get_element(request, path, action, timeout_ms, taken);

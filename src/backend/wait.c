@@ -75,7 +75,6 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->timeout_ms = timeout_ms;
 	wait->start_us = zklock_now_us();
 	wait->absent_since = -1;
-	wait->owner_wanted = ENTRY_NONE;
 	wait->look_at = DeadlockTimeout;
 	wait_log_begin(&wait->log, path, what, wait->start_us);
 }
@@ -224,16 +223,6 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		entry_waits_long(index);
 }
 
-/* After deadlock_timeout, zk_locks is to tell whose node is in the way. */
-static void
-want_owner(Wait *wait, int index, int64 waited)
-{
-	if (index < 0 || index == wait->owner_wanted || waited < DeadlockTimeout)
-		return;
-	entry_want_owner(index);
-	wait->owner_wanted = index;
-}
-
 /*
  * One turn of a wait for what is not there yet: sleeps until the latch is set, or
  * something else has to be looked at.
@@ -254,7 +243,6 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 	watch_worker(wait, waited);
 	if (log_lock_waits && waited >= DeadlockTimeout)
 		wait_log_attend(&wait->log, index);
-	want_owner(wait, index, waited);
 	look_for_deadlock(wait, index, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) sleep_time(wait, index, look, waited),
@@ -270,7 +258,7 @@ static void
 count_wait(const Wait *wait, StatsWaitEnd end)
 {
 	current = NULL;
-	stats_waited(wait->counted_as, wait->path, end, zklock_now_us() - wait->start_us);
+	stats_waited(wait->counted_as, end, zklock_now_us() - wait->start_us);
 }
 
 /* The session ends.  If it waits, that is over. */
@@ -438,18 +426,18 @@ wait_for_handovers(Wait *wait, const HandoverList *list)
  * ------------------------------------------------------------------------
  */
 
-/* A call begins to wait; "path" must live as long. */
+/* A call begins to wait. */
 void
-wait_counted_begin(CountedWait *wait, StatsKind kind, const char *path)
+wait_counted_begin(CountedWait *wait, StatsKind kind)
 {
-	*wait = (CountedWait){.kind = kind, .path = path, .start_us = zklock_now_us()};
+	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
 }
 
 /* It has ended without an error.  Cannot fail. */
 void
 wait_counted_end(const CountedWait *wait, StatsWaitEnd end)
 {
-	stats_waited(wait->kind, wait->path, end, zklock_now_us() - wait->start_us);
+	stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
 }
 
 /* As a callback at error and exit: an error ends it, or the end of the session. */

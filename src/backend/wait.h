@@ -22,16 +22,14 @@ typedef struct Wait
 	StatsKind	counted_as;	  /* in the statistics */
 	int64		start_us;	  /* by zklock_now_us() */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
-	int	  owner_wanted; /* the entry that wants to know who is in its way, or ENTRY_NONE */
-	int64 look_at;		/* for a deadlock, ms after the start */
+	int64		look_at;	  /* for a deadlock, ms after the start */
 } Wait;
 
 /* A wait that asks for no entry, for the statistics */
 typedef struct CountedWait
 {
-	StatsKind	kind;
-	const char *path;
-	int64		start_us;
+	StatsKind kind;
+	int64	  start_us;
 } CountedWait;
 
 /* May something become true of which nobody tells the session? */
@@ -48,7 +46,7 @@ extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
 extern void wait_end(Wait *wait);
 extern void wait_end_at_exit(void);
 
-extern void wait_counted_begin(CountedWait *wait, StatsKind kind, const char *path);
+extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 

@@ -29,6 +29,7 @@
 #include "backend/lock_view.h"
 #include "backend/wait_log.h"
 #include "compat.h"
+#include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
 #include "recipes/queue_order.h"
 #include "shared/clock.h"

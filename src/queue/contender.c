@@ -66,19 +66,6 @@ contender_is_downgrading(const Contender *c)
 	return downgrading;
 }
 
-/* Has it waited for so long that it wants to know for whom? */
-bool
-contender_wants_owner(const Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-	bool			wanted;
-
-	SpinLockAcquire(&entry->mutex);
-	wanted = entry->status.owner_wanted;
-	SpinLockRelease(&entry->mutex);
-	return wanted;
-}
-
 /* A session never waits for itself. */
 bool
 contender_same_session(const Contender *a, const Contender *b)
@@ -282,7 +269,6 @@ contender_grant(Contender *c)
 		entry->node.position = 1;
 		entry->node.blocked_by_run = 0;
 		entry->node.blocked_by_node[0] = '\0';
-		entry->node.blocked_by_owner[0] = '\0';
 	}
 	entry_change_end(entry);
 	if (granted)
@@ -341,26 +327,6 @@ contender_place(Contender *c, int position)
 	entry_change_end(entry);
 }
 
-/* Shows whose the node is that is in its way, as far as its run knows. */
-static void
-copy_owner(EntryNode *node, const Run *run)
-{
-	if (node->blocked_by_node[0] != '\0' && strcmp(node->blocked_by_node, run->owner_of) == 0)
-		strlcpy(node->blocked_by_owner, run->owner, sizeof(node->blocked_by_owner));
-	else
-		node->blocked_by_owner[0] = '\0';
-}
-
-void
-contender_blocked_by_owner(Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-
-	entry_change_begin(entry);
-	copy_owner(&entry->node, c->run);
-	entry_change_end(entry);
-}
-
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */
 void
 contender_blocked_by(Contender *c, const Run *run, const char *node)
@@ -375,6 +341,5 @@ contender_blocked_by(Contender *c, const Run *run, const char *node)
 	entry->node.blocked_by_run = run ? run->id : 0;
 	memcpy(entry->node.blocked_by_node, node ? node : "", len);
 	entry->node.blocked_by_node[len] = '\0';
-	copy_owner(&entry->node, c->run);
 	entry_change_end(entry);
 }

@@ -29,8 +29,6 @@ extern bool			  contender_overrun(Contender *c, int64 now_us);
 extern bool			  contender_grant(Contender *c);
 extern void			  contender_downgraded(Contender *c);
 extern void			  contender_remark(Contender *c, int32 remark);
-extern bool			  contender_wants_owner(const Contender *c);
-extern void			  contender_blocked_by_owner(Contender *c);
 extern void			  contender_blocked_by(Contender *c, const Run *run, const char *node);
 
 #endif /* ZKLOCK_CONTENDER_H */

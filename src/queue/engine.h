@@ -220,12 +220,6 @@ typedef struct Run
 	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
 	char	  *blocker;		  /* node being watched, or NULL */
 	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
-
-	/* Whose node it waits for; run_owner.c */
-	bool  owner_wanted;
-	char  owner_of[ZKLOCK_NODE_SIZE]; /* the node that was asked about, or "" */
-	char  owner[NODE_OWNER_TEXT];	  /* what is known, or "" */
-	int64 owner_session;			  /* its ZooKeeper session, 0 if it is not ephemeral */
 } Run;
 
 struct Contender

@@ -21,7 +21,6 @@
 #include "queue/queue.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
-#include "queue/run_owner.h"
 #include "queue/session.h"
 #include "queue/streak.h"
 #include "queue/watch.h"
@@ -82,16 +81,6 @@ contender_leave(Contender *c)
 		contender_detach(c);
 }
 
-/* A backend has waited for so long that it wants to know for whom. */
-static void
-contender_tell_owner(Contender *c)
-{
-	if (c->run == NULL || !contender_wants_owner(c))
-		return;
-	c->run->owner_wanted = true;
-	run_owner_read(c->run);
-}
-
 static int *batch; /* indexes of entries to look at */
 static int	nbatch;
 
@@ -131,10 +120,7 @@ queue_attend(void)
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_QUEUED)
-		{
 			engine.long_waits |= entry_is_long_wait(batch[i]);
-			contender_tell_owner(c);
-		}
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);

@@ -146,7 +146,7 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 	reported = reply->czxid;
 	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
 						 name, path->path, (unsigned long long) reply->ephemeral_owner),
-				  errhint("If it does not go away by itself, zk_remove_stale_node() removes it.")));
+				  errhint("If it does not go away by itself, zk_break_lock() removes it.")));
 }
 
 /*

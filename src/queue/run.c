@@ -95,7 +95,6 @@ run_join(Run *run, Contender *c)
 	c->place = PLACE_WAITING;
 	c->run = run;
 	run->joined++;
-	run->owner_wanted |= contender_wants_owner(c);
 	dlist_push_tail(&run->queue, &c->link);
 	contender_publish(c);
 }

@@ -25,7 +25,6 @@
 #include "queue/replace.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
-#include "queue/run_owner.h"
 #include "queue/run_pump.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
@@ -258,7 +257,6 @@ run_evaluate(Run *run)
 						 peers.foreigners[blocker] ? peers.foreigners[blocker]->name : NULL);
 	contender_place(run_head(run), 1 + count_older(run));
 	run_watch(run, peers.foreigners[blocker]);
-	run_owner_read(run);
 }
 
 /*

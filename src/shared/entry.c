@@ -239,18 +239,6 @@ entry_is_settled(int index, uint32 generation)
 		   (state != CONTENDER_GRANTED || !downgrading) && (state != CONTENDER_KEPT || kept_told);
 }
 
-/* Asks the worker to tell who is in the way.  Cannot fail, does not wait. */
-void
-entry_want_owner(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.owner_wanted = true;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(index);
-}
-
 /* Asks the worker to look at an entry.  Cannot fail, does not wait. */
 void
 entry_mark_dirty(int index)

@@ -13,7 +13,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "recipes/node_contender.h"
+#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/share.h"
 #include "storage/spin.h"
@@ -174,7 +174,6 @@ typedef struct EntryStatus
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
 	bool		long_wait;	  /* it has waited for deadlock_timeout */
-	bool		owner_wanted; /* it has waited long enough to be told who is in its way */
 
 	/* The worker, and the owning backend when it takes what it has kept */
 	int64		token; /* fencing token, 0 until granted */
@@ -212,8 +211,6 @@ typedef struct EntryNode
 											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
-	char   blocked_by_owner[NODE_OWNER_TEXT]; /* whose that is, if it has been read; UTF-8, or
-											   * what a client took for it */
 } EntryNode;
 
 typedef struct ContenderEntry
@@ -286,7 +283,6 @@ extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
 extern void	  entry_waits_long(int index);
-extern void	  entry_want_owner(int index);
 
 /* Worker */
 typedef void (*EntryVisitor)(int index);

@@ -40,6 +40,7 @@ typedef struct ZklockShared
 	ErrandPool	  errands;
 	Verdicts	  verdicts;
 	ElementPool	  elements;
+	StatsShared	  stats;
 	EntryPool	  entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
@@ -62,12 +63,11 @@ shared_size(void)
 void
 zklock_shmem_request(void)
 {
-	RequestAddinShmemSpace(add_size(CACHELINEALIGN(shared_size()), stats_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(shared_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(zklock_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
-	stats_request();
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -76,7 +76,6 @@ zklock_shmem_startup(void)
 {
 	ZklockShared  *shared;
 	ElectionTable *elections;
-	StatsShared	  *stats;
 	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -88,6 +87,7 @@ zklock_shmem_startup(void)
 		lease_times_init(&shared->lease);
 		errand_init(&shared->errands);
 		element_init(&shared->elements);
+		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
 	}
 	elections =
@@ -110,13 +110,8 @@ zklock_shmem_startup(void)
 	verdicts = &shared->verdicts;
 	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
 	element_pool = &shared->elements;
+	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
-
-	/* Apart, since it has as many slots as there are processes */
-	stats = ShmemInitStruct("zklock statistics", stats_size(), &found);
-	if (!found)
-		memset(stats, 0, stats_size());
-	stats_attach(stats, found);
 	LWLockRelease(AddinShmemInitLock);
 }
 

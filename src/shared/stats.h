@@ -14,7 +14,8 @@
 #define ZKLOCK_STATS_H
 
 #include "datatype/timestamp.h"
-#include "shared/stats_ranking.h"
+#include "port/atomics.h"
+#include "recipes/node_name.h"
 
 /* What is counted apart: a row of the view zk_stats */
 typedef enum StatsKind
@@ -28,7 +29,7 @@ typedef enum StatsKind
 	STATS_KINDS
 } StatsKind;
 
-/* How a wait for the worker's answer ends.  In the order of their counters. */
+/* How a wait for the worker's answer ends */
 typedef enum StatsWaitEnd
 {
 	STATS_WAIT_GRANTED,
@@ -37,7 +38,8 @@ typedef enum StatsWaitEnd
 	STATS_WAIT_BUSY,		/* a call that does not wait found it taken */
 	STATS_WAIT_CANCELLED,	/* or the session was terminated */
 	STATS_WAIT_DEADLOCK,
-	STATS_WAIT_FAILED /* with any other error */
+	STATS_WAIT_FAILED, /* with any other error */
+	STATS_WAIT_ENDS
 } StatsWaitEnd;
 
 typedef enum StatsRequestEnd
@@ -56,59 +58,65 @@ extern const int64 stats_wait_bounds_us[STATS_BUCKETS - 1];
 /* What is counted of each kind; times are in microseconds. */
 typedef enum StatsCounter
 {
-	STATS_ACQUISITIONS, /* of these: */
-	STATS_REENTRANT,	/* the session held it already */
-	STATS_HANDED_OVER,	/* a session of this server passed it on */
-	STATS_KEPT,			/* the session had kept the node since it held it last */
-	STATS_WAITS,		/* ended waits, however they did */
+	STATS_REENTRANT, /* acquired by a session that held it already */
+	STATS_KEPT,		 /* acquired by a session that had kept the node since it held it last */
 	STATS_WAIT_US,
 	STATS_HOLD_US, /* of what has been released */
-	STATS_TIMEOUTS,
-	STATS_BUSY,
-	STATS_CANCELS,
-	STATS_DEADLOCKS,
-	STATS_FAILURES,
 	STATS_LOSSES,
-	STATS_HISTOGRAM, /* STATS_BUCKETS of them */
-	STATS_COUNTERS = STATS_HISTOGRAM + STATS_BUCKETS
+	STATS_WAITS, /* by end and bucket */
+	STATS_COUNTERS = STATS_WAITS + STATS_WAIT_ENDS * STATS_BUCKETS
 } StatsCounter;
 
-/* What is counted of the ZooKeeper session. */
-typedef enum StatsSessionCounter
+typedef struct StatsShared
 {
-	STATS_REQUESTS,	  /* that were sent, and are answered or given up */
-	STATS_REQUEST_US, /* that these took, microseconds */
-	STATS_ERRORS,	  /* of these: STATS_REQUEST_FAILED */
-	STATS_RECONNECTS,
-	STATS_EXPIRATIONS,
-	STATS_SESSION_COUNTERS
-} StatsSessionCounter;
+	pg_atomic_uint64 of_kind[STATS_KINDS][STATS_COUNTERS];
+	pg_atomic_uint64 reset_at; /* a TimestampTz */
 
-typedef struct StatsCounts
+	/* Counted by the worker alone, and never reset */
+	pg_atomic_uint64 requests;
+	pg_atomic_uint64 request_us;
+	pg_atomic_uint64 request_errors;
+} StatsShared;
+
+/* In shared memory */
+extern StatsShared *stats_shared;
+
+extern void stats_init(StatsShared *stats);
+
+/* What has been counted of a kind since the last reset */
+typedef struct StatsOfKind
 {
-	uint64 of_kind[STATS_KINDS][STATS_COUNTERS];
-	uint64 of_session[STATS_SESSION_COUNTERS];
-} StatsCounts;
+	uint64 acquisitions; /* of these: */
+	uint64 reentrant;
+	uint64 kept;
+	uint64 waits; /* ended waits, however they did */
+	uint64 wait_us;
+	uint64 hold_us;
+	uint64 losses;
+	uint64 ends[STATS_WAIT_ENDS];		  /* waits by their end */
+	uint64 wait_histogram[STATS_BUCKETS]; /* and by their length */
+} StatsOfKind;
 
-typedef struct StatsShared StatsShared;
-
-/* The postmaster, at its start */
-extern Size stats_size(void);
-extern void stats_request(void);
-extern void stats_attach(StatsShared *shared, bool found);
+/* What the worker has asked of ZooKeeper since the server started */
+typedef struct StatsOfRequests
+{
+	uint64 requests;   /* that were sent, and are answered or given up */
+	uint64 request_us; /* that these took, microseconds */
+	uint64 errors;	   /* of these: STATS_REQUEST_FAILED */
+} StatsOfRequests;
 
 /* Backends and the worker */
 extern void stats_reacquired(StatsKind kind);
 extern void stats_kept(StatsKind kind);
-extern void stats_waited(StatsKind kind, const char *path, StatsWaitEnd end, int64 us);
+extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
 extern void stats_held(StatsKind kind, int64 us);
 extern void stats_lost(StatsKind kind);
 extern void stats_requested(StatsRequestEnd end, int64 us);
-extern void stats_session(StatsSessionCounter counter);
 
 /* Backends */
-extern void		   stats_read(StatsCounts *counts, TimestampTz *reset_at);
-extern void		   stats_read_ranking(StatsRanking *ranking, TimestampTz *reset_at);
+extern void		   stats_read(StatsKind kind, StatsOfKind *counts);
+extern TimestampTz stats_reset_at(void);
+extern void		   stats_read_requests(StatsOfRequests *counts);
 extern void		   stats_reset(void);
 extern const char *stats_kind_name(StatsKind kind);
 extern const char *stats_mode_name(StatsKind kind);

@@ -1,6 +1,6 @@
 /*
  * arguments.c
- *		What SQL functions check in their arguments.
+ *		What SQL functions share: arguments that are checked, and rows.
  *
  * Runs in: backends.
  *
@@ -10,9 +10,11 @@
 
 #include <math.h>
 
+#include "access/htup_details.h"
 #include "access/parallel.h"
 #include "backend/request.h"
 #include "datatype/timestamp.h"
+#include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "recipes/node_name.h"
@@ -22,6 +24,7 @@
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 /* What a message shows of an argument of any length, in bytes */
 #define SHOWN_MAX 128
@@ -113,4 +116,48 @@ argument_timeout(FunctionCallInfo fcinfo, int n)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("timeout must not be negative")));
 	return (int64) ceil(ms);
+}
+
+void
+row_add_if(Row *row, bool known, Datum value)
+{
+	Assert(row->n < ROW_COLUMNS);
+	row->values[row->n] = known ? value : (Datum) 0;
+	row->nulls[row->n] = !known;
+	row->n++;
+}
+
+void
+row_add(Row *row, Datum value)
+{
+	row_add_if(row, true, value);
+}
+
+/* A text in the database's encoding; NULL if there is none. */
+void
+row_add_text(Row *row, const char *text)
+{
+	row_add_if(row, text != NULL, text ? CStringGetTextDatum(text) : (Datum) 0);
+}
+
+/* The result of a function that returns one row. */
+Datum
+row_return(FunctionCallInfo fcinfo, Row *row)
+{
+	TupleDesc tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	Assert(tupdesc->natts == row->n);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), row->values, row->nulls));
+}
+
+/* One more row of a function that returns a set, in materialize mode. */
+void
+row_store(FunctionCallInfo fcinfo, Row *row)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	Assert(rsinfo->setDesc->natts == row->n);
+	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row->values, row->nulls);
 }

@@ -1,6 +1,6 @@
 /*
  * arguments.h
- *		What SQL functions check in their arguments.
+ *		What SQL functions share: arguments that are checked, and rows.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -22,5 +22,21 @@ extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);
 extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);
 extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
+
+#define ROW_COLUMNS 24
+
+/* A row of a result, whose columns are added one after the other */
+typedef struct Row
+{
+	int	  n;
+	Datum values[ROW_COLUMNS];
+	bool  nulls[ROW_COLUMNS];
+} Row;
+
+extern void	 row_add(Row *row, Datum value);
+extern void	 row_add_if(Row *row, bool known, Datum value);
+extern void	 row_add_text(Row *row, const char *text);
+extern Datum row_return(FunctionCallInfo fcinfo, Row *row);
+extern void	 row_store(FunctionCallInfo fcinfo, Row *row);
 
 #endif /* ZKLOCK_ARGUMENTS_H */

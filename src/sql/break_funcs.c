@@ -69,17 +69,34 @@ node_argument(text *arg)
 	return name;
 }
 
-/* Tells the log who has deleted a node, and whose it was. */
+/* Is it the node of a session?  Containers and nodes with a TTL have other owners. */
+static bool
+is_ephemeral(const Question *node)
+{
+	return node->owner != 0 && node->owner != PG_INT64_MIN && ((uint64) node->owner >> 56) != 0xff;
+}
+
+/*
+ * Tells the log who has deleted a node, and whose it was; and both whether it was
+ * ephemeral.  One that was not has outlived its client, or would have.
+ */
 static void
 report_broken(const Question *node)
 {
-	char owner[NODE_OWNER_TEXT];
+	const char *shown = display_path(node->path);
+	char		owner[NODE_OWNER_TEXT];
 
 	node_contender_describe(owner, node->answer, node->answer_length, node->owner);
 	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
-						 GetUserNameFromId(GetUserId(), false), MyProcPid, display_path(node->path)),
-				  errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
-								display_utf8(owner), (unsigned long long) node->owner)));
+						 GetUserNameFromId(GetUserId(), false), MyProcPid, shown),
+				  is_ephemeral(node)
+					  ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+									  display_utf8(owner), (unsigned long long) node->owner)
+					  : errdetail_log("It was that of %s, and not ephemeral.", display_utf8(owner))));
+	if (!is_ephemeral(node))
+		ereport(NOTICE,
+				(errmsg("node \"%s\" was not ephemeral", shown),
+				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 }
 
 /* Deletes a node if it exists.  Returns false if not. */

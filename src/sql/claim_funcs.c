@@ -189,7 +189,7 @@ claim_slot(const char *path, ClaimRecord *record)
 	CountedWait wait;
 	bool		claimed;
 
-	wait_counted_begin(&wait, STATS_CLAIM, path);
+	wait_counted_begin(&wait, STATS_CLAIM);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
 		claimed = ask_claim(path, record) == ERRAND_OK;

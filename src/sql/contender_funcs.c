@@ -92,14 +92,14 @@ typedef struct Queue
 	int			shown;			 /* contenders that have a row */
 } Queue;
 
-typedef struct Row
+typedef struct ContenderRow
 {
 	Datum values[COLUMNS];
 	bool  nulls[COLUMNS];
-} Row;
+} ContenderRow;
 
 static void
-set(Row *row, Column column, Datum value)
+set(ContenderRow *row, Column column, Datum value)
 {
 	row->values[column] = value;
 	row->nulls[column] = false;
@@ -107,7 +107,7 @@ set(Row *row, Column column, Datum value)
 
 /* Text of a node's data, of which nothing is known, if it can be shown. */
 static void
-set_text(Row *row, Column column, const char *text, int len)
+set_text(ContenderRow *row, Column column, const char *text, int len)
 {
 	char *shown = display_foreign(text, len);
 
@@ -120,7 +120,7 @@ set_text(Row *row, Column column, const char *text, int len)
  * be kept is kept or held, its own server alone knows.
  */
 static bool
-show_data(Row *row, const ErrandNode *node)
+show_data(ContenderRow *row, const ErrandNode *node)
 {
 	NodeContender data;
 
@@ -145,7 +145,7 @@ show_data(Row *row, const ErrandNode *node)
 
 /* When a node was created.  A server may say anything. */
 static void
-show_created(Row *row, int64 ctime)
+show_created(ContenderRow *row, int64 ctime)
 {
 	TimestampTz time;
 
@@ -197,7 +197,7 @@ own_contender(const Queue *queue, const char *name)
  * session that holds a lock does not wait for itself.
  */
 static void
-show_own(Row *row, const EntryView *entry)
+show_own(ContenderRow *row, const EntryView *entry)
 {
 	if (entry->kind == CONTENDER_CANDIDACY)
 	{
@@ -235,7 +235,7 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 	Heed			 heed = HEED_YES;
 	const EntryView *own = own_contender(queue, name);
 	bool			 is_zklock = own != NULL;
-	Row				 row;
+	ContenderRow	 row;
 
 	memset(&row, 0, sizeof(row));
 	memset(row.nulls, true, sizeof(row.nulls));

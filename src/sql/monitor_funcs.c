@@ -1,8 +1,8 @@
 /*
  * monitor_funcs.c
- *		SQL functions behind the views zk_locks and zk_session.
+ *		SQL functions behind the views zk_locks, zk_session and zk_stats.
  *
- * They read shared memory only; see lock_view.c for how consistent that is.
+ * They read shared memory only; lock_view.c and stats.c say how consistent that is.
  *
  * Everyone may see what waits and what is held, as in pg_locks, since this is
  * what one's own calls wait for.  Paths, databases and nodes may tell secrets.
@@ -15,11 +15,11 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/lock_view.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "compat.h"
 #include "funcapi.h"
@@ -27,17 +27,20 @@
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"
+#include "shared/stats.h"
 #include "shared/worker_process.h"
+#include "sql/arguments.h"
 #include "utils/acl.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/float.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_session);
-
-#define LOCK_COLUMNS 17
-#define ZK_SESSION_COLUMNS 14
+PG_FUNCTION_INFO_V1(zk_stats);
+PG_FUNCTION_INFO_V1(zk_stats_reset);
 
 static const char *
 state_name(ContenderState state, LeaseState lease)
@@ -66,11 +69,11 @@ state_name(ContenderState state, LeaseState lease)
 	return "free";
 }
 
-static Datum
-text_or_null(const char *value, bool *isnull)
+/* UTF-8 in a form that can be shown; NULL if there is none. */
+static const char *
+shown_or_null(const char *utf8)
 {
-	*isnull = value == NULL || value[0] == '\0';
-	return *isnull ? (Datum) 0 : CStringGetTextDatum(value);
+	return utf8 == NULL || utf8[0] == '\0' ? NULL : display_utf8(utf8);
 }
 
 /* The path as the user knows it: a semaphore's without that of its nodes. */
@@ -113,21 +116,14 @@ may_see(const EntryView *entry)
 		   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 }
 
-/* The columns of a row that everyone may see: pid, kind, mode and state */
-static bool
-is_public_column(int column)
-{
-	return column == 0 || column == 3 || column == 4 || column == 6;
-}
-
 static void
-put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view,
+put_lock_row(FunctionCallInfo fcinfo, const EntryView *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
-	Datum values[LOCK_COLUMNS];
-	bool  nulls[LOCK_COLUMNS] = {0};
-	bool  lock = entry->kind == CONTENDER_LOCK;
-	bool  turn = entry->kind == CONTENDER_TURN &&
+	Row	 row = {0};
+	bool all = may_see(entry);
+	bool lock = entry->kind == CONTENDER_LOCK;
+	bool turn = entry->kind == CONTENDER_TURN &&
 				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
 	bool		waiting = entry->state == CONTENDER_QUEUED || turn;
 	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
@@ -137,40 +133,33 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 	if (waiting && !turn)
 		blocker = lock_view_blocker(view, entry->run_id, entry->pid);
 
-	values[0] = Int32GetDatum(entry->pid);
-	values[1] = text_or_null(get_database_name(entry->database), &nulls[1]);
+	row_add(&row, Int32GetDatum(entry->pid));
+	row_add_text(&row, all ? get_database_name(entry->database) : NULL);
 	/* A path that was locked from this database has a form in its encoding. */
-	values[2] = CStringGetTextDatum(entry->database == MyDatabaseId ? display_path(path)
-																	: display_utf8(path));
-	values[3] = CStringGetTextDatum(lock ? "lock" : "semaphore");
-	values[4] = CStringGetTextDatum(mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
-	nulls[4] = !lock;
-	values[5] = CStringGetTextDatum(scope == LOCK_SCOPE_TRANSACTION ? "transaction" : "session");
-	values[6] = CStringGetTextDatum(turn ? "waiting" : state_name(entry->state, lease));
-	values[7] = BoolGetDatum(granted);
-	values[8] = Int32GetDatum(count);
-	values[9] = text_or_null(entry->node, &nulls[9]);
-	values[10] = Int64GetDatum(entry->token);
-	nulls[10] = !granted || !lock;
-	values[11] = TimestampTzGetDatum(entry->requested_at);
-	nulls[11] = !waiting && entry->state != CONTENDER_REQUESTED;
-	values[12] = TimestampTzGetDatum(entry->granted_at);
-	nulls[12] = entry->granted_at == 0 || entry->kind == CONTENDER_TURN ||
-				entry->state == CONTENDER_KEPT;
-	values[13] = TimestampTzGetDatum(entry->expires_at);
-	nulls[13] = entry->expires_at == 0 || entry->kind == CONTENDER_TURN;
-	values[14] = Int32GetDatum(blocker.pid);
-	nulls[14] = blocker.pid == 0;
-	nulls[15] = blocker.node == NULL;
-	values[15] = blocker.node ? CStringGetTextDatum(display_utf8(blocker.node)) : (Datum) 0;
-	nulls[16] = blocker.owner == NULL;
-	values[16] = blocker.owner ? CStringGetTextDatum(display_utf8(blocker.owner)) : (Datum) 0;
-	if (!may_see(entry))
-	{
-		for (int i = 0; i < LOCK_COLUMNS; i++)
-			nulls[i] |= !is_public_column(i);
-	}
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	row_add_text(&row, !all								 ? NULL
+					   : entry->database == MyDatabaseId ? display_path(path)
+														 : display_utf8(path));
+	row_add_text(&row, lock ? "lock" : "semaphore");
+	row_add_text(&row, !lock ? NULL : mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
+	row_add_text(&row, !all								 ? NULL
+					   : scope == LOCK_SCOPE_TRANSACTION ? "transaction"
+														 : "session");
+	row_add_text(&row, turn ? "waiting" : state_name(entry->state, lease));
+	row_add_if(&row, all, BoolGetDatum(granted));
+	row_add_if(&row, all, Int32GetDatum(count));
+	row_add_text(&row, all ? shown_or_null(entry->node) : NULL);
+	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->token));
+	row_add_if(&row, all && (waiting || entry->state == CONTENDER_REQUESTED),
+			   TimestampTzGetDatum(entry->requested_at));
+	row_add_if(&row,
+			   all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN &&
+				   entry->state != CONTENDER_KEPT,
+			   TimestampTzGetDatum(entry->granted_at));
+	row_add_if(&row, all && entry->expires_at != 0 && entry->kind != CONTENDER_TURN,
+			   TimestampTzGetDatum(entry->expires_at));
+	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
+	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
+	row_store(fcinfo, &row);
 }
 
 /*
@@ -182,9 +171,8 @@ put_lock_row(ReturnSetInfo *rsinfo, const EntryView *entry, const LockView *view
 Datum
 zk_locks(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	LockView	   view;
-	LeaseState	   lease;
+	LockView   view;
+	LeaseState lease;
 
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
@@ -197,19 +185,19 @@ zk_locks(PG_FUNCTION_ARGS)
 		if (is_spoken_for(entry, &view) || entry->kind == CONTENDER_CANDIDACY)
 			continue;
 		if (entry->session_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,
+			put_lock_row(fcinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,
 						 entry->session_count);
 		if (entry->transaction_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_TRANSACTION,
+			put_lock_row(fcinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_TRANSACTION,
 						 entry->transaction_count);
 		if (entry->shared_session_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
+			put_lock_row(fcinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
 						 entry->shared_session_count);
 		if (entry->shared_transaction_count > 0)
-			put_lock_row(rsinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION,
+			put_lock_row(fcinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION,
 						 entry->shared_transaction_count);
 		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(rsinfo, entry, &view, lease, entry->mode, entry->scope, 0);
+			put_lock_row(fcinfo, entry, &view, lease, entry->mode, entry->scope, 0);
 	}
 	return (Datum) 0;
 }
@@ -233,7 +221,6 @@ session_state_name(const SessionInfo *session, int worker_pid)
 	return "down";
 }
 
-/* Microseconds as an interval. */
 static Datum
 us_interval(int64 us)
 {
@@ -251,43 +238,115 @@ us_interval(int64 us)
 Datum
 zk_session(PG_FUNCTION_ARGS)
 {
-	SessionInfo session;
-	int			worker_pid;
-	Datum		values[ZK_SESSION_COLUMNS] = {0};
-	bool		nulls[ZK_SESSION_COLUMNS] = {0};
-	bool		connected;
-	TupleDesc	tupdesc;
+	SessionInfo		session;
+	StatsOfRequests counts;
+	int				worker_pid;
+	bool			connected;
+	Row				row = {0};
 
 	zklock_require_preload();
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	session_info_read(&session);
+	stats_read_requests(&counts);
 	worker_pid = zklock_worker_pid();
 	connected = worker_pid != 0 && session.state == SESSION_CONNECTED;
 
-	values[0] = CStringGetTextDatum(session_state_name(&session, worker_pid));
-	values[1] = text_or_null(connected ? session.server : NULL, &nulls[1]);
-	if (session.id != 0)
-		values[2] = CStringGetTextDatum(psprintf("0x%llx", (unsigned long long) session.id));
-	else
-		nulls[2] = true;
-	values[3] = us_interval(INT64CONST(1000) * session.negotiated_timeout);
-	nulls[3] = session.negotiated_timeout == 0;
-	values[4] = us_interval(lease_remaining_us());
-	nulls[4] = session.id == 0;
-	values[5] = TimestampTzGetDatum(session.connected_since);
-	nulls[5] = !connected;
-	values[6] = Int32GetDatum(worker_pid);
-	nulls[6] = worker_pid == 0;
-	values[7] = Int64GetDatum(session.reconnects);
-	values[8] = Int64GetDatum(session.expirations);
-	values[9] = Int32GetDatum(entries_max());
-	values[10] = Int32GetDatum(entries_in_use());
-	nulls[11] = session.obstacle[0] == '\0';
-	values[11] = nulls[11] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.obstacle));
-	nulls[12] = session.last_error[0] == '\0';
-	values[12] = nulls[12] ? (Datum) 0 : CStringGetTextDatum(display_utf8(session.last_error));
-	values[13] = TimestampTzGetDatum(session.last_error_at);
-	nulls[13] = session.last_error_at == 0;
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	row_add_text(&row, session_state_name(&session, worker_pid));
+	row_add_text(&row, connected ? shown_or_null(session.server) : NULL);
+	row_add_text(&row, session.id != 0 ? psprintf("0x%llx", (unsigned long long) session.id) : NULL);
+	row_add_if(&row, session.negotiated_timeout != 0,
+			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
+	row_add_if(&row, session.id != 0, us_interval(lease_remaining_us()));
+	row_add_if(&row, connected, TimestampTzGetDatum(session.connected_since));
+	row_add_if(&row, worker_pid != 0, Int32GetDatum(worker_pid));
+	row_add(&row, Int64GetDatum(session.reconnects));
+	row_add(&row, Int64GetDatum(session.expirations));
+	row_add(&row, Int32GetDatum(entries_max()));
+	row_add(&row, Int32GetDatum(entries_in_use()));
+	row_add_text(&row, shown_or_null(session.obstacle));
+	row_add_text(&row, shown_or_null(session.last_error));
+	row_add_if(&row, session.last_error_at != 0, TimestampTzGetDatum(session.last_error_at));
+	row_add(&row, Int64GetDatum(counts.requests));
+	row_add(&row, us_interval(counts.request_us));
+	row_add(&row, Int64GetDatum(counts.errors));
+	return row_return(fcinfo, &row);
+}
+
+/* Waits by their length. */
+static Datum
+histogram(const StatsOfKind *counts)
+{
+	Datum elements[STATS_BUCKETS];
+
+	for (int i = 0; i < STATS_BUCKETS; i++)
+		elements[i] = Int64GetDatum(counts->wait_histogram[i]);
+	return PointerGetDatum(construct_array(elements, STATS_BUCKETS, INT8OID, sizeof(int64),
+										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/* What the waits of each bucket do not reach, in seconds. */
+static Datum
+histogram_bounds(void)
+{
+	Datum elements[STATS_BUCKETS];
+
+	for (int i = 0; i < STATS_BUCKETS - 1; i++)
+		elements[i] = Float8GetDatum(stats_wait_bounds_us[i] / 1e6);
+	elements[STATS_BUCKETS - 1] = Float8GetDatum(get_float8_infinity());
+	return PointerGetDatum(construct_array(elements, STATS_BUCKETS, FLOAT8OID, sizeof(float8),
+										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+/*
+ * zk_stats() returns setof record
+ *
+ * What this server has locked and waited for: one row for each kind and mode.
+ */
+Datum
+zk_stats(PG_FUNCTION_ARGS)
+{
+	TimestampTz reset_at;
+
+	zklock_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	reset_at = stats_reset_at();
+	for (int kind = 0; kind < STATS_KINDS; kind++)
+	{
+		StatsOfKind counts;
+		Row			row = {0};
+
+		stats_read(kind, &counts);
+		row_add_text(&row, stats_kind_name(kind));
+		row_add_text(&row, stats_mode_name(kind));
+		row_add(&row, Int64GetDatum(counts.acquisitions));
+		row_add(&row, Int64GetDatum(counts.reentrant));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_HANDED_OVER]));
+		row_add(&row, Int64GetDatum(counts.kept));
+		row_add(&row, Int64GetDatum(counts.waits));
+		row_add(&row, us_interval(counts.wait_us));
+		row_add(&row, us_interval(counts.hold_us));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_TIMEOUT]));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_BUSY]));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_CANCELLED]));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_DEADLOCK]));
+		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_FAILED]));
+		row_add(&row, Int64GetDatum(counts.losses));
+		row_add(&row, histogram(&counts));
+		row_add(&row, histogram_bounds());
+		row_add(&row, TimestampTzGetDatum(reset_at));
+		row_store(fcinfo, &row);
+	}
+	return (Datum) 0;
+}
+
+/*
+ * zk_stats_reset() returns void
+ *
+ * All counts of zk_stats begin at 0 again.
+ */
+Datum
+zk_stats_reset(PG_FUNCTION_ARGS)
+{
+	zklock_require_preload();
+	stats_reset();
+	PG_RETURN_VOID();
 }

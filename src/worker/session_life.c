@@ -337,7 +337,6 @@ on_connected(void)
 	if (resumed)
 	{
 		now.reconnects++;
-		stats_session(STATS_RECONNECTS);
 		now.shortest_timeout = Min(now.negotiated_timeout, before.shortest_timeout);
 		lease_set_timeout(now.shortest_timeout, lease_base());
 	}
@@ -369,7 +368,6 @@ on_expired(void)
 	open_at_once();
 	forget_session("session expired");
 	session_status_expired();
-	stats_session(STATS_EXPIRATIONS);
 	queue_session_unreachable();
 }
 

@@ -14,7 +14,7 @@ my $admin  = $server->session;
 ok($admin->try('CREATE EXTENSION zklock')->{ok}, 'CREATE EXTENSION works');
 
 # Every function the extension has, so that a new one cannot be forgotten, but for those that
-# belong to zk_fences and one that returns constants, which need no preload. Its arguments are null, which none of them may
+# belong to zk_fences, which need no preload. Its arguments are null, which none of them may
 # look at before.
 my @calls = split /\n/, $admin->query(q{
 	SELECT format('SELECT * FROM %I(%s)', proname,
@@ -22,7 +22,7 @@ my @calls = split /\n/, $admin->query(q{
 		FROM unnest(proargtypes::oid[]) type))
 	FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.classid = 'pg_proc'::regclass
 	WHERE deptype = 'e' AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'zklock')
-		AND proname NOT IN ('zk_fence', 'zk_fences_keep_local', 'zk_stats_wait_bounds')
+		AND proname NOT IN ('zk_fence', 'zk_fences_keep_local')
 	ORDER BY p.oid::regprocedure::text});
 cmp_ok(scalar @calls, '>=', 12, 'the functions are found');
 push @calls, 'SELECT * FROM zk_locks', 'SELECT * FROM zk_session';

@@ -61,10 +61,10 @@ subtest 'the same for other errors that a pool must not take for a dead connecti
 	is(borrowed(q{SELECT zk_lock('/hik/a')}), 't', 'a lock');
 	is($other->query(q{SELECT zk_lock('/hik/c')}), 't', 'and one of another server');
 	is(borrowed("SET lock_timeout = '10ms'; SELECT zk_lock('/hik/c')", 'SELECT 1'), '55P03 1', 'lock_timeout');
-	is(borrowed('SELECT zk_remove_stale_node(\'/hik/c\', \'lock-0000000000\')'), 'f', 'an administrator asks');
+	is(borrowed('SELECT zk_break_lock(\'/hik/c\', \'lock-0000000000\')'), 'f', 'an administrator asks');
 	$proxy->cut;
 	$a->wait_value(q{SELECT state <> 'connected' FROM zk_session}, 't');
-	is(borrowed('SELECT zk_remove_stale_node(\'/hik/c\', \'lock-0000000000\')'), '58030', 'and cannot be answered');
+	is(borrowed('SELECT zk_break_lock(\'/hik/c\', \'lock-0000000000\')'), '58030', 'and cannot be answered');
 	$proxy->heal;
 	$a->wait_session;
 	still_there('after these');

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Errands: questions of backends that the worker answers after a few calls. Here the function
-# zk_remove_stale_node() asks them, about a node that does not exist. Its first question is
-# which session owns the node.
+# Errands: questions of backends that the worker answers after a few calls. Here
+# zk_break_lock() asks them, about a node that does not exist. Its first question is whose the
+# node is.
 
 use strict;
 use warnings;
@@ -20,7 +20,7 @@ my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
 my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '30s'" ]);
 my $node  = '_c_00000000-0000-0000-0000-000000000001-lock-0000000000';
-my $ask   = "SELECT zk_remove_stale_node('/e/path', '$node')";
+my $ask   = "SELECT zk_break_lock('/e/path', '$node')";
 my $s     = $a->session;
 
 sub asked { return scalar grep { $_->[0] eq 'exists' } @{ $proxy->requests }; }

@@ -111,6 +111,14 @@ subtest 'nothing but contenders, and the one that was meant' => sub {
 	is($admin->query("SELECT zk_break_lock('/b/nothing', '$name')"), 'f', 'no such path');
 	is(scalar @{ $shell->ls('/b/other') }, 4, 'all is left as it was');
 
+	# A client may have made a node that outlives it.
+	$shell->create("/b/other/$name");
+	my $mark = $a->log_mark;
+	my $result = $admin->try("SELECT zk_break_lock('/b/other', '$name')");
+	is($result->{text}, 't', 'a node that is not ephemeral');
+	like($result->{notices}[0], qr{^NOTICE:  \S+ node "/b/other/$name" was not ephemeral}, 'which the client is told');
+	$a->assert_log($mark, qr{deleted node "/b/other/$name" by zk_break_lock\(\)\n.*DETAIL: .*, and not ephemeral\.}, 'as the log says');
+
 	# The second look is that of the deletion.
 	$shell->create("/b/other/$name", ephemeral => 1);
 	my $held = $proxy->hold_request(op => 'exists', path => "$name\$", nth => 2);

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What the log and zk_locks tell of a wait that lasts: who holds and who waits, of this server,
+# What the log tells of a wait that lasts: who holds and who waits, of this server,
 # others and other clients. And where the worker's log lines come from.
 
 use strict;
@@ -33,15 +33,6 @@ sub told
 		"the log tells that $name waits, and of whom");
 }
 
-# zk_locks shows whose the node is for which a session of a waits.
-sub owner_is
-{
-	my ($name, $expected) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$a->wait_value('SELECT blocked_by_owner FROM zk_locks WHERE blocked_by_node IS NOT NULL AND pid = ' . $s{$name}->pid, $expected);
-	return pass("zk_locks shows for whom $name waits");
-}
-
 sub pids { return join ', ', map { $s{$_}->pid } @_; }
 
 subtest 'sessions of this server' => sub {
@@ -51,7 +42,6 @@ subtest 'sessions of this server' => sub {
 	told($mark, 'first', 'ExclusiveLock', '/l/local', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids('first') . '\.');
 	queue($a, 'second', '/l/local');
 	told($mark, 'second', 'ExclusiveLock', '/l/local', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids('first', 'second') . '\.');
-	is($a->value("SELECT count(blocked_by_owner) FROM zk_locks WHERE path = '/l/local'"), 0, 'zk_locks has their pids');
 	$s{holder}->query("SELECT zk_unlock('/l/local')");
 	$s{first}->finish;
 	$a->assert_log($mark, qr/LOG:  process ${\$s{first}->pid} acquired ExclusiveLock on ZooKeeper path "\/l\/local" after \d+\.\d{3} ms\n/, 'the log tells of the end');
@@ -66,9 +56,7 @@ subtest 'sessions of other servers' => sub {
 	told($mark, 'writer', 'ExclusiveLock', '/l/remote',
 		'Processes holding the lock: ' . $s{reader}->pid . ' of server b, ' . pids('mine') . '\. Wait queue: ' . pids('writer') . '\.');
 	$s{mine}->query("SELECT zk_unlock_shared('/l/remote')");
-	owner_is('writer', 'process ' . $s{reader}->pid . ' of server b');
 	queue($a, 'behind', '/l/remote');
-	owner_is('behind', 'process ' . $s{reader}->pid . ' of server b');
 	all_disconnect();
 };
 
@@ -82,19 +70,16 @@ subtest 'other clients' => sub {
 	queue($a, 'last', '/l/java');
 	my $curator = $a->value(q{SELECT owner FROM zk_contenders('/l/java') WHERE granted});
 	told($mark, 'last', 'ExclusiveLock', '/l/java', "Process holding the lock: \Q$curator\E\\. Wait queue: " . pids('waiter') . ", \Q$curator\E, " . pids('last') . '\.');
-	owner_is('waiter', $curator);
 	$java->release('holder');
 	$s{waiter}->finish;
 	$s{waiter}->query("SELECT zk_unlock('/l/java')");
 	$java->result($next);
-	owner_is('last', $curator);
 
 	# What tells nothing has a session all the same.
 	my $node = $shell->create('/l/silent/_c_x-lock-', ephemeral => 1, sequence => 1, makepath => 1, hex => '00ff');
 	queue($a, 'silent', '/l/silent');
 	my $session = ($shell->session)->[0];
 	told($mark, 'silent', 'ExclusiveLock', '/l/silent', "Process holding the lock: ZooKeeper session $session\\. Wait queue: " . pids('silent') . '\.');
-	owner_is('silent', "ZooKeeper session $session");
 	$shell->delete($node);
 	$s{silent}->finish;
 	$java->release('next');
@@ -153,22 +138,6 @@ subtest 'a wait does not wait for what is to be logged' => sub {
 	all_disconnect();
 };
 
-subtest 'no owner is shown for the node of another' => sub {
-	my ($one, $two) = map { $shell->create('/l/owners/_c_x-lock-', ephemeral => 1, sequence => 1, makepath => 1, data => $_) } qw(one two);
-	queue($a, 'waiter', '/l/owners');
-	owner_is('waiter', 'two');
-	$proxy->reset_counts;
-	my $held = $proxy->hold_reply(op => 'exists', path => "^$one\$", any => 1);
-	$shell->delete($two);
-	$proxy->fired($held);
-	is($a->value("SELECT blocked_by_node, blocked_by_owner FROM zk_locks WHERE path = '/l/owners'"), ($one =~ s{.*/}{}r) . '|', 'as long as it is not known');
-	$proxy->heal;
-	owner_is('waiter', 'one');
-	$shell->delete($one);
-	$s{waiter}->finish;
-	all_disconnect();
-};
-
 subtest "the worker's log lines say where they come from" => sub {
 	my $mark = $a->log_mark;
 	hold($a, 'holder', '/l/context');
@@ -191,5 +160,5 @@ subtest "the worker's log lines say where they come from" => sub {
 };
 
 $java->stop;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/l/$_" } qw(local remote java silent slots/leases slots/locks crowd granted cancelled terminated owners context refused));
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/l/$_" } qw(local remote java silent slots/leases slots/locks crowd granted cancelled terminated context refused));
 done_testing;

@@ -58,8 +58,8 @@ subtest 'a server tells of a wait once' => sub {
 	waits($a1, '/d/b');
 	my @told;
 	wait_until { @told = $zk->children('/zklock-waits'); @told == 1 && 2 == (() = told() =~ /^wait/mg) } 'both to be told';
-	my $sent = $a->value('SELECT requests FROM zk_stats_session');
-	$a->wait_value("SELECT requests > $sent + 20 FROM zk_stats_session", 't');
+	my $sent = $a->value('SELECT requests FROM zk_session');
+	$a->wait_value("SELECT requests > $sent + 20 FROM zk_session", 't');
 	is_deeply([ $zk->children('/zklock-waits') ], \@told, 'rounds later it is the same record');
 	$b1->query('COMMIT');
 	foreach my $session ($a1, $a2, $a3)

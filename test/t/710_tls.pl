@@ -78,17 +78,6 @@ subtest 'a server that stands still in the handshake is left for another' => sub
 	$a->wait_session;
 };
 
-subtest 'which sessions live cannot be asked with TLS' => sub {
-	my $admin = $a->session(name => 'admin');
-	$zk->shell->create('/tls/s/_c_00000000-0000-0000-0000-000000000001-lock-', ephemeral => 1, sequence => 1, makepath => 1);
-	my ($node) = $zk->children('/tls/s');
-	my $error = $admin->try("SELECT zk_remove_stale_node('/tls/s', '$node')");
-	is($error->{sqlstate}, '58030', 'so nothing is deleted');
-	like($error->{hint}, qr/without TLS/, 'the error says why');
-	is($admin->query("SELECT zk_break_lock('/tls/s', '$node')"), 't', 'zk_break_lock() is the way out');
-	$admin->disconnect;
-};
-
 subtest 'no secret gets into a core file' => sub {
 	my ($worker, $backend) = map { $_->zk_session->{worker_pid} } $a, $plain;
 	is((stat "/proc/$worker/environ")[4], 0, 'a worker with a key leaves none');
