@@ -22,9 +22,9 @@
 #                        UndefinedBehaviorSanitizer
 #   make coverage        which lines and functions the tests reach, with a minute of random faults
 #                        (SECONDS=60 TESTS=...; with TESTS, without the latter)
-#   make bench           measure against the alternatives; writes doc/benchmarks.md
-#                        (ROUNDS=7 SECONDS=0.5; ONLY=think,... PLACES=memory,disk,ensemble
-#                        and QUICK=1, of a few minutes, write into build/bench/ instead)
+#   make bench           measure against the alternatives; writes doc/benchmarks.md, and all
+#                        figures into build/bench/ (ROUNDS=7 SECONDS=0.5; ONLY=think,...
+#                        PLACES=memory,disk,ensemble and QUICK=1, of a few minutes, write the latter only)
 #   make lint            format, warnings of two compilers, cppcheck
 #   make mass            how much there is to read: lines, files, functions, words
 #   make fuzz            fuzz names and paths (FUZZ_SECONDS=30)
@@ -153,7 +153,7 @@ bench:
 		BENCH_WARM_UP=$(if $(QUICK),2,10) \
 		BENCH_SECONDS=$(if $(filter file,$(origin SECONDS)),$(if $(QUICK),0.2,0.5),$(SECONDS)) \
 		test/run-tap test/bench/bench.pl || status=$$?; \
-	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),$(BENCH),doc) && exit $$status
+	test/bench/report $(BENCH)/rounds.json $(if $(ONLY)$(PLACES)$(QUICK),,doc) && exit $$status
 
 test-asan:
 	@test/install-deps build demo test

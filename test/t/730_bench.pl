@@ -144,8 +144,10 @@ subtest 'one short measurement, and the report of it' => sub {
 		machine => [ [ 'processors', '2' ] ], idle => [ 1, 0.5 ], date => '2026-01-01',
 		rounds => 1, seconds => 0.1, series => [ @measured, @series[ 2, 3 ] ], failed => [] });
 	$report->write($directory);
+	$report->write_tables($directory);
 	my $document = slurp_file("$directory/benchmarks.md");
-	like($document, qr/^\| +1 session \| zklock \|/m, 'the table');
+	like($document, qr/^\| 16 sessions, a path each: locks a second \| \*\*16,000\*\* \|/m, 'the table');
+	like(slurp_file("$directory/tables.md"), qr/^\| +1 session \| zklock \|/m, 'all figures');
 	like($document, qr/others were at work/i, 'that the machine was not quiet');
 	like($document, qr{!\[zklock: 1,000 at 1, 16,000 at 16\.\]\(pictures/benchmark-throughput\.svg\)}, 'the picture');
 	ok(-s "$directory/pictures/benchmark-throughput.svg", 'which is there');

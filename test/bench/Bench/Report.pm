@@ -4,26 +4,29 @@
 
 =head1 NAME
 
-Bench::Report - the results of a run as text, as a document and as pictures
+Bench::Report - the results of a run as text, as documents and as pictures
 
 =head1 SYNOPSIS
 
   my $report = Bench::Report->new($results);    # as bench.pl writes them, decoded
   print $report->text;
-  $report->write('doc');      # doc/benchmarks.md, doc/pictures/benchmark-*.svg
+  $report->write_tables('build/bench');    # tables.md: every figure, and the targets
+  $report->write('doc');                   # benchmarks.md, pictures/benchmark-*.svg
 
 =cut
 
 package Bench::Report;
 
 use strict;
+use utf8;
 use warnings;
 
 use Bench::Chart;
 use Bench::Measure;
-use Bench::Numbers qw(median rounded);
+use Bench::Numbers qw(median ratios rounded);
 use Bench::Table;
 use Bench::Targets;
+use List::Util qw(first);
 
 my @places = (
 	[ memory   => 'One ZooKeeper server, data in memory' ],
@@ -39,6 +42,23 @@ my %colour = (
 	'C, create and list children' => 5,
 	'pg_advisory_lock'            => 1,
 	'dblink, pg_advisory_lock'    => 1);
+
+# The rows of the document's table: words, measure, case, figure
+my @summary = (
+	[ 'lock, think 20 ms, unlock: time of the lock call, µs', think => '1 session', 'p50' ],
+	[ '16 sessions, a path each: locks a second', closed => '16 sessions', 'rate' ],
+	[ '16 sessions of one server, one path: hand-overs a second', handover => '16 sessions on one server', 'rate' ],
+	[ '2 sessions on two servers, one path', handover => '2 sessions on two servers', 'rate' ],
+	[ '16 sessions on two servers, one path', handover => '16 sessions on two servers', 'rate' ],
+	[ 'hand-over while 1,000 wait, µs', waiting => '1000 waiting', 'p50' ]);
+
+# Its columns: what each contestant is called there, and the names that it has in measures
+my @contestants = (
+	[ 'zklock' => 'zklock' ],
+	[ 'Curator' => 'Curator' ],
+	[ 'kazoo' => 'kazoo' ],
+	[ '`pg_advisory_lock`' => 'pg_advisory_lock', 'dblink, pg_advisory_lock' ],
+	[ 'the least in C' => 'C, create only', 'C, create and delete' ]);
 
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
@@ -112,16 +132,11 @@ sub _idle
 sub _method
 {
 	my ($self) = @_;
-	return sprintf(<<'END', $self->{seconds}, $self->{rounds});
-All contestants ran in one run on one machine, with the servers, after Java's programs had run for some seconds. Of
-three ZooKeeper servers all are clients of the same, a follower. In each round all run in turn, %s s each, in an order
-that changes; there were %d rounds unless a table says otherwise. Figures are the median of the rounds, each by itself.
-Machines have good and bad moments, so figures of different lines are not comparable. What is comparable is under
-"zklock's ... is": how many times the line's figure zklock's is within a round, as the median of the rounds (and the
-smallest and largest). Times are from the call until the lock is held, in microseconds. Costs are those of one
-acquisition with its release: requests to ZooKeeper, bytes in both directions and watches that fired, as its servers
-count them; and processor time of the process that speaks to ZooKeeper, zklock's worker or the client program.
-[What limits them](internals.md#what-limits-the-speed) is another chapter.
+	return sprintf(<<'END', $self->{rounds}, $self->{seconds});
+All contestants ran in one run on one machine, beside the servers, in turn within each of %d rounds of %s s; figures are
+medians of the rounds. A machine has good and bad moments, so compare within a line only: in brackets is how many times the
+contestant's figure zklock's is, the median of the ratios within the rounds. `pg_advisory_lock` is that of one server: of the
+session's own, or through `dblink`. "The least in C" is what no lock can do without: a node created, or created and deleted.
 END
 }
 
@@ -154,19 +169,81 @@ sub _section
 	return $text;
 }
 
-sub markdown
+sub _failed
 {
 	my ($self) = @_;
-	my $machine = join('', map { "| $_->[0] | $_->[1] |\n" } @{ $self->{machine} });
-	my $text = "# Benchmarks\n\nMade by `make bench` on $self->{date}. What follows for large fleets is in\n"
-	  . "[operations.md](operations.md#many-database-servers).\n\n"
-	  . "| machine | |\n|---|---|\n$machine\n" . _idle($self) . "\n\n"
-	  . "## How it is measured\n\n" . _method($self) . "\n"
-	  . "## What is to be reached\n\n" . Bench::Targets::markdown(@{ $self->{series} }) . "\n"
-	  . join('', map { $self->_section($_) } @{ $self->{measures} });
 	my @failed = map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} };
-	$text .= join('', "## What failed\n\n", @failed) if @failed;
+	return @failed ? join('', "\n## What failed\n\n", @failed) : '';
+}
+
+# All that was measured
+sub tables
+{
+	my ($self) = @_;
+	my $text = "# All figures of $self->{date}\n\n" . Bench::Targets::markdown(@{ $self->{series} }) . "\n"
+	  . join('', map { $self->_section($_) } @{ $self->{measures} }) . $self->_failed;
 	return $text =~ s/\n+\z/\n/r;
+}
+
+sub _find
+{
+	my ($self, $measure, $case, @names) = @_;
+	my %wanted = map { $_ => 1 } @names;
+	return first { $_->{measure} eq $measure && $_->{place} eq 'memory' && $_->{case} eq $case && $wanted{ $_->{contestant} } }
+	  @{ $self->{series} };
+}
+
+# A contestant's figure, and zklock's as a multiple of it
+sub _cell
+{
+	my ($self, $row, @names) = @_;
+	my (undef, $measure, $case, $figure) = @$row;
+	my $theirs = $self->_find($measure, $case, @names)    or return '';
+	my $ours   = $self->_find($measure, $case, 'zklock') or return '';
+	my $value = rounded(median(Bench::Table::values_of($theirs, $figure)), 3);
+	return "**$value**" if $theirs == $ours;
+	my @ratios = ratios([ Bench::Table::values_of($ours, $figure) ], [ Bench::Table::values_of($theirs, $figure) ]);
+	return "$value (" . rounded(median(@ratios), 2) . ' ×)';
+}
+
+sub _summary
+{
+	my ($self) = @_;
+	my @rows = map { my $row = $_; [ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ] }
+	  grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
+	return join('', '| | ' . join(' | ', map { $_->[0] } @contestants) . " |\n|---|" . '--:|' x @contestants . "\n",
+		map { '| ' . join(' | ', @$_) . " |\n" } @rows);
+}
+
+# How fast it is, for somebody who wonders whether to use it
+sub document
+{
+	my ($self) = @_;
+	my $machine = join('; ', map { "$_->[0] $_->[1]" } @{ $self->{machine} });
+	my $text = "# Benchmarks\n\nHow fast is it beside what else? Made by `make bench` on $self->{date}, with one ZooKeeper server that\n"
+	  . "keeps its data in memory.\n\n"
+	  . $self->_summary . "\n" . $self->_method . "\n"
+	  . "$machine. " . _idle($self) . "\n\n"
+	  . join('', map { "![$_->{description}](pictures/$_->{file})\n\n" } map { $self->_charts($_) } @{ $self->{measures} })
+	  . <<'END';
+## What limits it
+
+- *One lock, nobody else at work.* ZooKeeper commits one write; the rest is processes that wake each other: client, session,
+  worker, and back. Curator is one process, and asks ZooKeeper twice in a row.
+- *Many locks at once.* Most of the worker's time goes into ZooKeeper's client library, whose threads wake each other for
+  each request and answer.
+- *One lock that all want.* Within a server a hand-over costs ZooKeeper nothing. Between servers both workers take part; a
+  lock that goes to and fro between two idle sessions is the worst case.
+
+What a fleet of servers costs an ensemble is in [operations](operations.md#many-database-servers).
+
+## Run it
+
+`make bench` takes some 30 minutes on two cores, and writes this page, and all figures into `build/bench/tables.md`: with
+ZooKeeper's data on disk and in an ensemble of three, queues, arrays, the commit guard, `zk_is_leader`, and sessions that do not
+use zklock. `make bench QUICK=1` takes a few minutes. [How it is done](../test/bench/README).
+END
+	return $text . $self->_failed;
 }
 
 sub _write_file
@@ -178,7 +255,15 @@ sub _write_file
 	return;
 }
 
-sub write
+sub write_tables
+{
+	my ($self, $directory) = @_;
+	$self->_write_pictures($directory);
+	_write_file("$directory/tables.md", $self->tables);
+	return;
+}
+
+sub _write_pictures
 {
 	my ($self, $directory) = @_;
 	unlink glob "$directory/pictures/benchmark-*.svg";
@@ -187,7 +272,14 @@ sub write
 	{
 		_write_file("$directory/pictures/$chart->{file}", $chart->{svg});
 	}
-	_write_file("$directory/benchmarks.md", $self->markdown);
+	return;
+}
+
+sub write
+{
+	my ($self, $directory) = @_;
+	$self->_write_pictures($directory);
+	_write_file("$directory/benchmarks.md", $self->document);
 	return;
 }
 
