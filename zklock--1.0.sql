@@ -477,8 +477,7 @@ CREATE FUNCTION zk_contenders(
 	OUT owner text,
 	OUT owner_session text,
 	OUT created timestamptz,
-	OUT heeds_us boolean,
-	OUT kept boolean)
+	OUT heeds_us boolean)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'zk_contenders'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
@@ -497,7 +496,6 @@ CREATE FUNCTION zk_stats(
 	OUT acquisitions bigint,
 	OUT reentrant bigint,
 	OUT handed_over bigint,
-	OUT kept bigint,
 	OUT waits bigint,
 	OUT wait_time interval,
 	OUT hold_time interval,
@@ -522,7 +520,6 @@ COMMENT ON COLUMN zk_stats.mode IS 'of a lock: exclusive or shared';
 COMMENT ON COLUMN zk_stats.acquisitions IS 'how often it was acquired: a lock, a permit, an element, leadership by a call that awaits it, a slot';
 COMMENT ON COLUMN zk_stats.reentrant IS 'of these: by a session that held it already';
 COMMENT ON COLUMN zk_stats.handed_over IS 'of these: behind a node that had served another session of this server';
-COMMENT ON COLUMN zk_stats.kept IS 'of these: by a session that had kept the node since it held it last';
 COMMENT ON COLUMN zk_stats.waits IS 'waits for an answer that have ended, in whatever way';
 COMMENT ON COLUMN zk_stats.wait_time IS 'how long these were, all together';
 COMMENT ON COLUMN zk_stats.hold_time IS 'how long it was held, all together, until it was released; for an election, how long this server led';

@@ -168,11 +168,6 @@ define_settings(void)
 							   "The format is \"/path, /path=names\"; names are curator_latch, zookeeper or lock.",
 							   &zklock_elections, "", PGC_SIGHUP, GUC_LIST_INPUT,
 							   path_settings_check_elections, NULL, NULL);
-	DefineCustomIntVariable("zklock.keep_idle",
-							"Sets for how long a released lock is kept ready for the same session.",
-							"It is let go as soon as anybody else wants it. 0 means not at all.",
-							&zklock_keep_idle, 0, 0, INT_MAX, PGC_USERSET, GUC_UNIT_MS, NULL,
-							NULL, NULL);
 	DefineCustomIntVariable("zklock.max_hold_time",
 							"Sets the time for which a lock or permit can be held, from its grant on.",
 							"One that is held for longer counts as lost, and others get it. 0 means no limit.",

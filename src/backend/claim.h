@@ -9,7 +9,6 @@
 
 #include "shared/share.h"
 
-extern int	claim_entry(int share, ShareReserve reserve);
-extern bool claim_give_up_kept(void);
+extern int claim_entry(int share, ShareReserve reserve);
 
 #endif /* ZKLOCK_CLAIM_H */

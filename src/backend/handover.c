@@ -17,7 +17,7 @@
 
 #include "backend/handover.h"
 #include "compat.h"
-#include "shared/entry_keep.h"
+#include "shared/entry.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"
@@ -53,27 +53,6 @@ handover_downgrade(int entry, HandoverList *awaited)
 
 	if (awaited)
 		awaited->handovers[awaited->n++] = (Handover){entry, generation};
-}
-
-/*
- * Keeps an entry ready for the session until that time, by zklock_now_us(), if
- * nobody else wants it.  Cannot fail, does not wait.
- *
- *	kept	is set to what is kept
- *
- * Returns false if the entry is to be given up instead.
- */
-bool
-handover_keep(int entry, int64 until_us, KeptEntry *kept, HandoverList *awaited)
-{
-	uint32 generation;
-
-	if (!entry_keep(entry, until_us, awaited ? ENTRY_NOTICE : ENTRY_NO_NOTICE, &generation))
-		return false;
-	*kept = (KeptEntry){entry, generation};
-	if (awaited)
-		awaited->handovers[awaited->n++] = (Handover){entry, generation};
-	return true;
 }
 
 static void

@@ -24,17 +24,9 @@ typedef struct HandoverList
 	int		  n;
 } HandoverList;
 
-/* What a session keeps, of which it may be told that it does so no more: an entry */
-typedef struct KeptEntry
-{
-	int	   entry; /* or NO_ENTRY */
-	uint32 generation;
-} KeptEntry;
-
 extern void handover_list_init(HandoverList *list, int max);
 extern void handover_list_wait(HandoverList *list);
 extern void handover_release(int entry, HandoverList *awaited);
 extern void handover_downgrade(int entry, HandoverList *awaited);
-extern bool handover_keep(int entry, int64 until_us, KeptEntry *kept, HandoverList *awaited);
 
 #endif /* ZKLOCK_HANDOVER_H */

@@ -20,10 +20,8 @@
  */
 #include "postgres.h"
 
-#include "backend/claim.h"
 #include "backend/hold.h"
 #include "shared/clock.h"
-#include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
@@ -56,7 +54,6 @@ release_at_exit(int code, Datum arg)
 			handover_release(hold->entry, NULL);
 	}
 	dlist_init(&holds);
-	(void) claim_give_up_kept();
 }
 
 /* Sees to it that the end of the session gives everything back. */
@@ -95,7 +92,6 @@ hold_end(Hold *hold)
 	nholds--;
 	hold->entry = NO_ENTRY;
 	hold->borrowed = false;
-	hold->was_kept = false;
 	hold->acquired_at = 0;
 }
 
@@ -198,48 +194,6 @@ hold_release(Hold *hold, HandoverList *awaited)
 }
 
 /*
- * Keeps the entry of a hold that is not acquired any more, if it is to be kept and
- * can be: nobody else wants it, and it is certain to be ours.  Cannot fail, does not
- * wait; "awaited" is as for handover_release().
- *
- *	kept	is set to what is kept
- *
- * Returns false if the hold is to be released instead.
- */
-bool
-hold_keep(Hold *hold, KeptEntry *kept, HandoverList *awaited)
-{
-	if (zklock_keep_idle == 0 || hold->entry == NO_ENTRY || hold->borrowed ||
-		lease_state() != LEASE_HOLDS || entry_is_lost(hold->entry) ||
-		!handover_keep(hold->entry, zklock_now_us() + INT64CONST(1000) * zklock_keep_idle, kept, awaited))
-		return false;
-	hold_end(hold);
-	return true;
-}
-
-/*
- * Lets a hold have again what was kept, if it still is, with a new token.  Then
- * nobody was asked, and nobody has to be waited for.  Cannot fail.
- *
- *	kept	is what was kept; that is so no more afterwards
- */
-bool
-hold_take_again(Hold *hold, KeptEntry *kept, const EntryAgain *again)
-{
-	KeptEntry taken = *kept;
-
-	kept->entry = NO_ENTRY;
-
-	/* In this order: a lease that was seen before is that of the node. */
-	if (taken.entry == NO_ENTRY || lease_state() != LEASE_HOLDS ||
-		!entry_take_again(taken.entry, taken.generation, again))
-		return false;
-	hold_begin(hold, taken.entry);
-	hold->was_kept = true;
-	return true;
-}
-
-/*
  * Leaves the entry of an exclusive hold to the shared one that has borrowed it.
  * The lock is downgraded, without a moment in which it is not held.
  */
@@ -260,8 +214,6 @@ hold_count(Hold *hold, LockScope scope)
 	hold->taken_under = hold_is_acquired(hold) ? Max(hold->taken_under, guard) : guard;
 	if (hold_is_acquired(hold) || hold->borrowed)
 		stats_reacquired(hold->counted_as);
-	else if (hold->was_kept)
-		stats_kept(hold->counted_as);
 	if (!hold_is_acquired(hold))
 		hold->acquired_at = zklock_now_us();
 	if (scope == LOCK_SCOPE_SESSION)

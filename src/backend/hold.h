@@ -11,7 +11,7 @@
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "lib/ilist.h"
-#include "shared/entry_keep.h"
+#include "shared/entry.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 
@@ -25,7 +25,6 @@ typedef struct Hold
 	const char *path;			   /* the lock's or the semaphore's, for messages; UTF-8 */
 	int			entry;			   /* or NO_ENTRY */
 	bool		borrowed;		   /* the entry is another hold's, which gives it up */
-	bool		was_kept;		   /* the session has taken again what it had kept */
 	CommitGuard taken_under;	   /* strictest zklock.commit_guard of its acquisitions */
 	int			session_count;	   /* acquisitions at session level */
 	int			transaction_count; /* and at transaction level */
@@ -50,8 +49,6 @@ extern bool hold_wait_given_up(const Hold *hold, const HandoverList *given_up, W
 extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
 extern void hold_borrow(Hold *hold, const Hold *from);
 extern void hold_release(Hold *hold, HandoverList *awaited);
-extern bool hold_keep(Hold *hold, KeptEntry *kept, HandoverList *awaited);
-extern bool hold_take_again(Hold *hold, KeptEntry *kept, const EntryAgain *again);
 extern void hold_downgrade(Hold *hold, Hold *borrower, HandoverList *awaited);
 extern void hold_count(Hold *hold, LockScope scope);
 extern void hold_publish(const Hold *hold);

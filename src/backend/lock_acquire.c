@@ -126,7 +126,7 @@ prepare(LockHold *lock, LockScope scope)
 	lock_table_reserve(lock, scope);
 	if (shared->entry == NO_ENTRY && hold == shared && exclusive->entry != NO_ENTRY)
 		hold_borrow(shared, exclusive);
-	return hold->entry != NO_ENTRY || (held == NO_ENTRY && lock_table_take_kept(lock, scope));
+	return hold->entry != NO_ENTRY;
 }
 
 /*
@@ -223,7 +223,7 @@ is_granted(const LockHold *lock, int64 timeout_ms)
 {
 	Wait wait;
 
-	if (hold_is_acquired(&lock->hold) || lock->hold.borrowed || lock->hold.was_kept)
+	if (hold_is_acquired(&lock->hold) || lock->hold.borrowed)
 		return true;
 	begin_wait(&wait, lock, timeout_ms);
 	return hold_wait(&lock->hold, &wait);

@@ -23,11 +23,6 @@
  * no allocation, nothing that can fail or wait.  The table grows before a lock
  * is asked for, so nothing can fail once it is granted.
  *
- * What is kept (zklock.keep_idle) nobody holds, this session included.  The table
- * remembers it, as long as the lock is not acquired in either mode, to take it
- * again if it is kept still.  Whether it is, only the entry tells; so now and then
- * the table forgets what was kept and is not any more.
- *
  * A lost lock stays in the table until its counts are gone; the session never
  * asks for it again behind the user's back.
  *
@@ -38,21 +33,12 @@
 #include "postgres.h"
 
 #include "backend/lock_table.h"
-#include "backend/request.h"
 #include "compat.h"
-#include "miscadmin.h"
-#include "shared/path_settings.h"
 #include "utils/hsearch.h"
-
-/* So many paths on which something was kept are remembered, whether or not it is. */
-#define FEWEST_KEPT 64
 
 static HTAB			*locked_paths = NULL;
 static MemoryContext lock_context = NULL;
 static dlist_head	 transaction_paths = DLIST_STATIC_INIT(transaction_paths);
-static dlist_head	 kept_paths = DLIST_STATIC_INIT(kept_paths);
-static int			 nkept = 0;	   /* paths in there */
-static int			 kept_max = 0; /* when there are so many, they are looked through */
 
 /* Makes the table.  If memory runs out, the next call begins again. */
 void
@@ -69,55 +55,6 @@ lock_table_start_session(void)
 	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
 }
 
-static bool
-path_was_kept(const LockedPath *path)
-{
-	return path->locks[LOCK_MODE_EXCLUSIVE].kept.entry != NO_ENTRY ||
-		   path->locks[LOCK_MODE_SHARED].kept.entry != NO_ENTRY;
-}
-
-/* Forgets what was kept on a path.  It may still be: then it is recalled by who comes. */
-static void
-forget_kept(LockedPath *path)
-{
-	if (!path_was_kept(path))
-		return;
-	dlist_delete(&path->kept_link);
-	nkept--;
-	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
-		path->locks[mode].kept.entry = NO_ENTRY;
-}
-
-static void drop_if_unused(LockedPath *path);
-
-/* Forgets what was kept and is not any more, so that not all paths are remembered. */
-static void
-forget_released(void)
-{
-	dlist_mutable_iter iter;
-
-	if (nkept < Max(kept_max, FEWEST_KEPT))
-		return;
-	dlist_foreach_modify (iter, &kept_paths)
-	{
-		LockedPath *path = dlist_container(LockedPath, kept_link, iter.cur);
-		bool		is_kept = false;
-
-		for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
-		{
-			const KeptEntry *kept = &path->locks[mode].kept;
-
-			is_kept |= kept->entry != NO_ENTRY && entry_generation(kept->entry) == kept->generation;
-		}
-		if (!is_kept)
-		{
-			forget_kept(path);
-			drop_if_unused(path);
-		}
-	}
-	kept_max = 2 * nkept;
-}
-
 /* The place of a lock in the table, which is made if it is missing. */
 LockHold *
 lock_table_enter(const char *path, LockMode mode)
@@ -127,11 +64,10 @@ lock_table_enter(const char *path, LockMode mode)
 
 	if (entered)
 		return &entered->locks[mode];
-	forget_released();
 	entered = hash_search(locked_paths, path, HASH_ENTER, &found);
 	for (int i = 0; i < (int) lengthof(entered->locks); i++)
 	{
-		entered->locks[i] = (LockHold){.path = entered, .mode = i, .kept.entry = NO_ENTRY};
+		entered->locks[i] = (LockHold){.path = entered, .mode = i};
 		hold_init(&entered->locks[i].hold, entered->path, stats_kind_of_lock(i));
 	}
 	return &entered->locks[mode];
@@ -144,29 +80,6 @@ lock_table_find(const char *path, LockMode mode)
 	LockedPath *found = locked_paths ? hash_search(locked_paths, path, HASH_FIND, NULL) : NULL;
 
 	return found && found->locks[mode].hold.entry != NO_ENTRY ? &found->locks[mode] : NULL;
-}
-
-/*
- * Takes again what the session has kept, if that is what is asked for.  May be called
- * only while the session has neither lock on the path; room has been made.
- */
-bool
-lock_table_take_kept(LockHold *lock, LockScope scope)
-{
-	KeptEntry  kept = lock->kept;
-	EntryAgain again = {.scope = scope,
-						.max_hold_ms = zklock_max_hold_time,
-						.on_loss = zklock_on_lock_loss,
-						.role = GetSessionUserId()};
-
-	if (!path_was_kept(lock->path))
-		return false;
-	forget_kept(lock->path);
-	if (kept.entry == NO_ENTRY)
-		return false;
-	request_refuse_election(lock->path->path);
-	again.dialect = dialect_of_path(lock->path->path);
-	return hold_take_again(&lock->hold, &kept, &again);
 }
 
 /* Makes room for one more acquisition; may fail, so it is done beforehand. */
@@ -263,7 +176,7 @@ drop_if_unused(LockedPath *path)
 {
 	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
 	{
-		if (path->locks[mode].hold.entry != NO_ENTRY || path->locks[mode].kept.entry != NO_ENTRY)
+		if (path->locks[mode].hold.entry != NO_ENTRY)
 			return;
 	}
 	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
@@ -272,24 +185,6 @@ drop_if_unused(LockedPath *path)
 			pfree(path->locks[mode].owners);
 	}
 	hash_search(locked_paths, path->path, HASH_REMOVE, NULL);
-}
-
-/* Keeps what a lock has, if that is possible, or else gives it up. */
-static void
-let_go(LockHold *lock, HandoverList *awaited)
-{
-	bool was_kept = path_was_kept(lock->path);
-
-	if (!hold_keep(&lock->hold, &lock->kept, awaited))
-	{
-		hold_release(&lock->hold, awaited);
-		return;
-	}
-	if (!was_kept)
-	{
-		dlist_push_tail(&kept_paths, &lock->path->kept_link);
-		nkept++;
-	}
 }
 
 /*
@@ -309,7 +204,7 @@ lock_table_settle(LockedPath *path, HandoverList *awaited)
 	if (shared->entry != NO_ENTRY && !hold_is_acquired(shared))
 	{
 		n += !shared->borrowed;
-		let_go(&path->locks[LOCK_MODE_SHARED], awaited);
+		hold_release(shared, awaited);
 	}
 	if (exclusive->entry != NO_ENTRY && !hold_is_acquired(exclusive))
 	{
@@ -317,7 +212,7 @@ lock_table_settle(LockedPath *path, HandoverList *awaited)
 		if (shared->borrowed)
 			hold_downgrade(exclusive, shared, awaited);
 		else
-			let_go(&path->locks[LOCK_MODE_EXCLUSIVE], awaited);
+			hold_release(exclusive, awaited);
 	}
 	if (exclusive->entry != NO_ENTRY)
 		hold_publish(exclusive);

@@ -23,7 +23,6 @@ typedef struct LockHold
 	Hold			   hold;
 	struct LockedPath *path;
 	LockMode		   mode;
-	KeptEntry		   kept; /* or what was; then there is no hold */
 	int				   nowners;
 	int				   maxowners;
 	LockOwner		  *owners; /* their counts add up to hold.transaction_count */
@@ -34,8 +33,7 @@ typedef struct LockedPath
 {
 	char	   path[ZKLOCK_MAX_PATH + 1]; /* hash key */
 	dlist_node transaction_link;		  /* in a list of its own while a lock has owners */
-	dlist_node kept_link; /* likewise, while a lock is or was kept, the oldest first */
-	LockHold   locks[2];  /* by LockMode */
+	LockHold   locks[2];				  /* by LockMode */
 } LockedPath;
 
 typedef void (*LockedPathVisitor)(LockedPath *path, void *arg);
@@ -43,7 +41,6 @@ typedef void (*LockedPathVisitor)(LockedPath *path, void *arg);
 extern void		 lock_table_start_session(void);
 extern LockHold *lock_table_enter(const char *path, LockMode mode);
 extern LockHold *lock_table_find(const char *path, LockMode mode);
-extern bool		 lock_table_take_kept(LockHold *lock, LockScope scope);
 extern void		 lock_table_reserve(LockHold *lock, LockScope scope);
 extern void		 lock_table_count(LockHold *lock, LockScope scope);
 extern void		 lock_table_uncount(LockHold *lock, LockScope scope);

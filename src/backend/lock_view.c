@@ -57,9 +57,7 @@ copy_status(ContenderEntry *entry, EntryView *copy)
 	copy->token = status.token;
 	copy->granted_at = status.granted_at;
 	copy->expires_at = 0;
-	if (status.state == CONTENDER_KEPT)
-		copy->expires_at = GetCurrentTimestamp() + (status.kept_until_us - zklock_now_us());
-	else if (status.expires_us != 0)
+	if (status.expires_us != 0)
 		copy->expires_at = TimestampTzPlusMilliseconds(status.granted_at, status.max_hold_ms);
 	copy->scope = status.scope;
 	return status.state != CONTENDER_FREE;

@@ -54,8 +54,8 @@ request_refuse_election(const char *path)
 int
 request_contender(const ContenderRequest *request)
 {
-	bool			lock = request->kind == CONTENDER_LOCK;
-	NodeDialect		dialect = lock ? dialect_of_path(request->path) : DIALECT_CURATOR;
+	NodeDialect dialect =
+		request->kind == CONTENDER_LOCK ? dialect_of_path(request->path) : DIALECT_CURATOR;
 	char		   *data = node_data_compose(dialect, request->scope);
 	int				share = share_of_entries(zklock_max_locks_per_session, entries_max());
 	ShareReserve	reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
@@ -82,7 +82,6 @@ request_contender(const ContenderRequest *request)
 	filled->nowait = request->nowait;
 	filled->eager = request->eager;
 	filled->replaces = ENTRY_NONE;
-	filled->keep = lock && zklock_keep_idle > 0 && node_data_form(dialect) == NODE_DATA_JSON;
 	filled->requested_at = request->since;
 	strlcpy(filled->path, request->path, sizeof(filled->path));
 	strlcpy(entry->data, data, sizeof(entry->data));

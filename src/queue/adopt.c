@@ -17,7 +17,6 @@
 #include "queue/contender.h"
 #include "queue/downgrade.h"
 #include "queue/run.h"
-#include "shared/entry_keep.h"
 
 /* Finds the run of an entry, or makes it again in its place. */
 static Run *
@@ -45,14 +44,12 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 
 /*
  * Takes an entry over from an earlier worker.  That its run was granted is told
- * by any entry with a token, be it that of a holder that is leaving.  Nobody has
- * seen to what was kept: it is given up.
+ * by any entry with a token, be it that of a holder that is leaving.
  */
 static void
 contender_adopt(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
-	bool			was_kept = entry_recall(entry_index(c));
 	ContenderState	state = contender_state(c);
 	RecipeRequest	request = contender_request(c);
 	Path		   *path;
@@ -81,7 +78,6 @@ contender_adopt(Contender *c)
 	if (entry->status.token != 0 && run->state == RUN_CREATED)
 		run_granted(run);
 	c->run = run;
-	contender_note_grants(c);
 	if (state == CONTENDER_FAILED)
 	{
 		run->record = c;
@@ -92,7 +88,7 @@ contender_adopt(Contender *c)
 		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
 		dlist_push_tail(&run->queue, &c->link);
 	}
-	if (was_kept || state == CONTENDER_RELEASING || contender_is_downgrading(c))
+	if (state == CONTENDER_RELEASING || contender_is_downgrading(c))
 		entry_mark_dirty(entry_index(c));
 }
 

@@ -129,28 +129,6 @@ contender_forget(Contender *c)
 }
 
 /*
- * A session that has kept a lock has granted it to itself, under our node, as often
- * as the token tells.  Whoever comes next under that node must know.
- */
-void
-contender_note_grants(Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-	Run			   *run = c->run;
-	int64			token;
-	int				grants;
-
-	SpinLockAcquire(&entry->mutex);
-	token = entry->status.token;
-	SpinLockRelease(&entry->mutex);
-	grants = token & MAX_GRANTS;
-	if (token >> TOKEN_GRANT_BITS != run->czxid || grants <= run->grants)
-		return;
-	run->joined += grants - run->grants;
-	run->grants = grants;
-}
-
-/*
  * Takes a contender out of its queue.  If it was the last of a run that has,
  * or may have, a node, it stays on record.
  */
@@ -160,10 +138,6 @@ contender_detach(Contender *c)
 	Run *run = c->run;
 
 	path_mark(c->path);
-	if (c->path->keeper == c)
-		c->path->keeper = NULL;
-	if (run)
-		contender_note_grants(c);
 	dlist_delete(&c->link);
 	if (run && dlist_is_empty(&run->queue) && run->state != RUN_PLANNED)
 	{

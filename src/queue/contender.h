@@ -18,7 +18,6 @@ extern void			  contender_place(Contender *c, int position);
 extern void			  contender_arrive_again(Contender *c);
 extern void			  contender_publish(Contender *c);
 extern void			  contender_forget(Contender *c);
-extern void			  contender_note_grants(Contender *c);
 extern void			  contender_detach(Contender *c);
 extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
 extern void			  contender_turn_away(Contender *c, ContenderFailure failure);

@@ -78,7 +78,6 @@ typedef enum NodeCall
 	NODE_CALL_PROBE,	/* does it exist? */
 	NODE_CALL_IDENTIFY, /* is it ours, to be deleted or replaced? */
 	NODE_CALL_EXCHANGE,
-	NODE_CALL_MARK, /* its data is written: see KeepMark */
 	NODE_CALL_DELETE
 } NodeCall;
 
@@ -91,22 +90,6 @@ typedef enum ContenderPlace
 	PLACE_GRANTED,	/* likewise */
 	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
 } ContenderPlace;
-
-/* Does the data of a run's node tell others that it may be kept?  keep.c */
-typedef enum KeepMark
-{
-	KEEP_MARK_NONE,
-	KEEP_MARK_UNSURE, /* perhaps: it is being written, or taken away, or was meant to be */
-	KEEP_MARK_STANDS
-} KeepMark;
-
-/* What is known of another client's node that may be kept; inquiry.c */
-typedef enum KeptAnswer
-{
-	KEPT_UNKNOWN,
-	KEPT_PERHAPS, /* its data says that it may be */
-	KEPT_NOT
-} KeptAnswer;
 
 /* Is the path in use for claims?  Only a listing that shows data raises the question. */
 typedef enum PathUse
@@ -131,7 +114,6 @@ typedef struct Foreigner
 {
 	char	  *name; /* NULL if it is not known to exist */
 	RecipePeer peer;
-	KeptAnswer kept; /* since the last listing */
 } Foreigner;
 
 typedef struct Contender Contender;
@@ -168,8 +150,6 @@ typedef struct Path
 	dlist_node	   paused_link; /* in engine.paused */
 	int			   nforeign;	/* known contenders of other clients */
 	Foreigner	  *foreign;
-	Contender	  *keeper;	  /* the one holder whose session may keep what it has, or NULL */
-	bool		   inquiring; /* a foreign node is being read to see whether it may be kept */
 	int			   parents_pending; /* calls about missing parents outstanding */
 	int			   parents_attempts;
 	size_t		   missing_len;	   /* bytes of the path up to the one being tried */
@@ -198,14 +178,10 @@ typedef struct Run
 	int64	   czxid;				   /* of the node first created for the run */
 	int		   joined;				   /* contenders that ever joined */
 	int		   grants;				   /* under this node */
-	size_t	   bytes;	   /* that its node is charged with, once it may exist ... */
-	int		   payer;	   /* ... to this session, a pid */
-	bool	   listed;	   /* seen in a listing on this connection */
-	bool	   closed;	   /* nobody joins any more */
-	bool	   keeps;	   /* its holder may be a keeper */
-	bool	   makes_room; /* was kept: others wait for the room that its node has */
-	KeepMark   mark;
-	int64	   ask_until; /* those who do not wait are answered by then, ms; 0: nobody asks */
+	size_t	   bytes;  /* that its node is charged with, once it may exist ... */
+	int		   payer;  /* ... to this session, a pid */
+	bool	   listed; /* seen in a listing on this connection */
+	bool	   closed; /* nobody joins any more */
 
 	/* What was asked about it */
 	NodeCall   node_call;
@@ -253,9 +229,6 @@ typedef struct Engine
 	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
 	int64		overrun_us;	  /* no holder's time is over before, us */
-	int64		kept_us;	  /* nothing is kept for long enough before, us */
-	bool		keeps;		  /* locks may be kept: the server is not about to stop */
-	int			making_room;  /* runs with makes_room */
 	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 

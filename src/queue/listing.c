@@ -94,7 +94,6 @@ apply_children(Path *path, const ZkReply *reply, OwnNode *own, int nown)
 		else if (path->recipe->read(reply->children[i], &foreigner.peer))
 		{
 			foreigner.name = pstrdup(reply->children[i]);
-			foreigner.kept = KEPT_UNKNOWN;
 			path->foreign[path->nforeign++] = foreigner;
 		}
 		else

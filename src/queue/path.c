@@ -62,8 +62,6 @@
 #include "fault.h"
 #include "queue/account.h"
 #include "queue/contender.h"
-#include "queue/inquiry.h"
-#include "queue/keep.h"
 #include "queue/listing.h"
 #include "queue/path.h"
 #include "queue/path_use.h"
@@ -162,11 +160,8 @@ path_for(const char *name, const Recipe *recipe)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Puts an arrival into the last run, or a new one if that is not open.  Returns false
- * if it has to stay among the arrivals until there is room for its node.
- */
-static bool
+/* Puts an arrival into the last run, or a new one if that is not open. */
+static void
 contender_enter(Contender *c)
 {
 	Path		 *path = c->path;
@@ -178,12 +173,10 @@ contender_enter(Contender *c)
 		ContenderFailure failure =
 			account_check(entry_of(c), path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
 
-		if (failure != FAILURE_NONE && keep_make_room(c, failure))
-			return false;
 		if (failure != FAILURE_NONE)
 		{
 			contender_fail(c, failure, 0);
-			return true;
+			return;
 		}
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
@@ -192,7 +185,6 @@ contender_enter(Contender *c)
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
-	return true;
 }
 
 /* Refuses an arrival that does not wait, if that can be said by now. */
@@ -218,20 +210,17 @@ arrival_is_refused(Contender *c)
  * A contender is new on the path.  It waits for a listing if it does not wait
  * for holders, unless it is eager, if it might join a run behind which others
  * may stand, or if its node might harm others.  One that takes the place of
- * another has none of this to fear, nor has one that comes when a lock is merely kept
- * whose node it can have.  A contender that needs no listing of its
- * own still must not overtake those that wait for one.
+ * another has none of this to fear.  A contender that needs no listing of its own
+ * still must not overtake those that wait for one.
  */
 void
 path_arrive(Path *path, Contender *c)
 {
-	Contender	 *kept = keep_recall(path);
 	RecipeRequest request = contender_request(c);
 	Run			 *last = run_last(path);
 	bool		  first = dlist_is_empty(&path->arrivals);
 	bool		  open = last && run_is_open(last, &request);
-	bool		  succeeds = kept && open && run_is_fresh(last); /* nobody else is there */
-	bool must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager && !succeeds) ||
+	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
 					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
 					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (open && !run_is_fresh(last));
@@ -245,22 +234,8 @@ path_arrive(Path *path, Contender *c)
 			Max(c->needs_list, dlist_tail_element(Contender, link, &path->arrivals)->needs_list);
 	dlist_push_tail(&path->arrivals, &c->link);
 	if (!arrival_is_refused(c) && first && !must_look)
-		(void) contender_enter(c);
-	if (kept)
-		contender_detach(kept);
+		contender_enter(c);
 	path_mark(path);
-}
-
-/*
- * Is the lock taken that an arrival does not want to wait for?  What other clients
- * have may be kept only; that nobody can say yet.
- */
-static Inquiry
-arrival_inquire(Contender *c)
-{
-	if (contender_is_outrun(c))
-		return INQUIRY_TAKEN;
-	return contender_is_blocked(c) ? contender_inquire(c) : INQUIRY_PERHAPS_KEPT;
 }
 
 /* Places the arrivals for whom the last listing tells. */
@@ -274,20 +249,15 @@ path_place_arrivals(Path *path)
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
-		Inquiry	   inquiry = INQUIRY_PERHAPS_KEPT;
 
 		if (c->needs_list > path->lists_told)
 			continue;
-		if (entry_of(c)->request.nowait)
-			inquiry = arrival_inquire(c);
-		if (inquiry == INQUIRY_UNDER_WAY)
-			break;
-		if (inquiry == INQUIRY_TAKEN)
+		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else if (contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
-		else if (!contender_enter(c))
-			break;
+		else
+			contender_enter(c);
 	}
 }
 
@@ -331,7 +301,6 @@ path_pump(Path *path)
 					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
-	keep_pump(path);
 	path_pause_if_idle(path);
 }
 

@@ -15,7 +15,6 @@
 #include "queue/adopt.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
-#include "queue/keep.h"
 #include "queue/overrun.h"
 #include "queue/path.h"
 #include "queue/queue.h"
@@ -50,10 +49,7 @@ contender_arrive(Contender *c)
 	if (path)
 		path_arrive(path, c);
 	else
-	{
-		keep_let_go(path_find(entry->request.path));
 		contender_turn_away(c, FAILURE_OTHER_RECIPE);
-	}
 }
 
 /* A backend has given up the exclusive part of what it holds. */
@@ -125,12 +121,6 @@ queue_attend(void)
 		{
 			contender_check(c);
 			contender_downgrade(c);
-			keep_look_later(c);
-		}
-		else if (state == CONTENDER_KEPT && c->place == PLACE_GRANTED)
-		{
-			keep_look_later(c);
-			path_mark(c->path);
 		}
 	}
 }
@@ -156,8 +146,6 @@ queue_start(void)
 	batch = palloc(max * sizeof(int));
 	account_start();
 
-	engine.keeps = true;
-	engine.kept_us = PG_INT64_MAX;
 	nbatch = 0;
 	for (int i = 0; i < max; i++)
 	{
@@ -277,7 +265,6 @@ queue_pump(void)
 	}
 	queue_overrun_attend();
 	watch_later_attend();
-	queue_keep_attend();
 	path_pump_marked();
 	path_paused_attend();
 }
@@ -293,8 +280,8 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), queue_keep_next_wakeup(),
-					  watch_later_next_wakeup(), path_paused_next_wakeup()};
+	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), watch_later_next_wakeup(),
+					  path_paused_next_wakeup()};
 	int64 next = -1;
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)

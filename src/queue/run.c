@@ -272,12 +272,6 @@ refund_node(Run *run)
 	engine.node_bytes -= run->bytes;
 	account_refund(run->payer, run->bytes);
 	run->bytes = 0;
-	if (run->makes_room)
-	{
-		run->makes_room = false;
-		engine.making_room--;
-		path_mark_all();
-	}
 }
 
 /* ------------------------------------------------------------------------
@@ -344,9 +338,6 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	Assert(run->state == RUN_PLANNED);
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
-	run->keeps = run->path->recipe->may_be_kept && run->path->recipe->may_be_kept(name);
-	if (run->keeps)
-		run->mark = KEEP_MARK_UNSURE;
 	charge_node(run, payer);
 	run->unwatched = true;
 	run->state = RUN_UNKNOWN;
@@ -390,8 +381,6 @@ run_downgraded(Run *run)
 	watch_own_set(run, WATCH_NONE);
 	strlcpy(run->name, run->heir, sizeof(run->name));
 	run->heir[0] = '\0';
-	run->keeps = false;
-	run->mark = KEEP_MARK_NONE;
 	(void) run->path->recipe->read(run->name, &run->peer);
 	run->request.mode = run->peer.mode;
 	run->listed = true;

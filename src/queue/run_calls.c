@@ -102,9 +102,9 @@ on_created(void *arg, const ZkReply *reply)
 	}
 }
 
-/* A new UUID, of the given version.  To draw many at once is much cheaper. */
+/* A new random UUID.  To draw many at once is much cheaper. */
 static const uint8 *
-new_uuid(int version)
+new_uuid(void)
 {
 	static uint8 drawn[64][ZKLOCK_UUID_BYTES];
 	static int	 left = 0;
@@ -118,7 +118,7 @@ new_uuid(int version)
 		left = lengthof(drawn);
 	}
 	uuid = drawn[--left];
-	uuid[6] = (uuid[6] & 0x0f) | version << 4;
+	uuid[6] = (uuid[6] & 0x0f) | UUID_VERSION_RANDOM << 4;
 	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
 	return uuid;
 }
@@ -127,15 +127,12 @@ new_uuid(int version)
 void
 run_choose_name(Run *run)
 {
-	run->keeps = entry_of(run_head(run))->request.keep;
-	run->path->recipe->write(run->name, sizeof(run->name), &run->request,
-							 new_uuid(run->keeps ? UUID_VERSION_KEPT : UUID_VERSION_RANDOM));
+	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 }
 
 /*
  * Sends create and, right behind it, a listing, unless the node's number may tell
- * enough.  What is for a transaction needs the listing's watch, before it commits,
- * and so does what may be kept (keep.c).
+ * enough.  What is for a transaction needs the listing's watch, before it commits.
  */
 void
 run_create(Run *run)
@@ -150,8 +147,7 @@ run_create(Run *run)
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(path, run->name);
-	if (contender_scope(first) == LOCK_SCOPE_SESSION && !entry_of(first)->request.keep &&
-		streak_tells(path))
+	if (contender_scope(first) == LOCK_SCOPE_SESSION && streak_tells(path))
 		zk_create(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
 	else
 	{
@@ -355,21 +351,6 @@ delete_orphan(Path *path, const char *name)
 	pfree(node);
 }
 
-/* The predecessor is held: those who do not wait for that are refused. */
-static void
-refuse_hasty(Run *run)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &run->queue)
-	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
-		if (c->place == PLACE_WAITING && entry_of(c)->request.nowait)
-			contender_fail(c, FAILURE_BUSY, 0);
-	}
-}
-
 /* The predecessor, read to set a watch on it. */
 static void
 on_blocker_watched(void *arg, const ZkReply *reply)
@@ -386,13 +367,9 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 			delete_orphan(path, run->blocker);
 		else if (session_info_has_ended(reply->ephemeral_owner))
 			report_stale(path, run->blocker, reply);
-		if (!node_contender_tells_kept(reply->data, reply->data_length))
-			refuse_hasty(run);
 	}
 	else
 	{
-		if (reply->outcome == ZK_REFUSED && run->state != RUN_GONE)
-			refuse_hasty(run);
 		if (reply->outcome == ZK_NO_NODE)
 			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
 		watch_blocker_end(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE,

@@ -17,8 +17,6 @@
 #include "fault.h"
 #include "queue/contender.h"
 #include "queue/downgrade.h"
-#include "queue/inquiry.h"
-#include "queue/keep.h"
 #include "queue/listing.h"
 #include "queue/path_use.h"
 #include "queue/probe.h"
@@ -247,8 +245,7 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.nowait && (peers.foreigners[blocker] == NULL ||
-											!contender_may_ask(c, peers.foreigners[blocker])))
+		if (entry_of(c)->request.nowait)
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (dlist_is_empty(&run->queue))
@@ -285,7 +282,6 @@ run_grant(Run *run)
 {
 	dlist_mutable_iter iter;
 
-	keep_prepare(run->path);
 	dlist_foreach_modify (iter, &run->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);

@@ -138,8 +138,7 @@ queue_session_unreachable(void)
 			continue;
 
 		/* A session that waits for a release need not wait for ZooKeeper. */
-		if (contender_state(c) == CONTENDER_RELEASING ||
-			contender_state(c) == CONTENDER_KEPT || contender_is_downgrading(c))
+		if (contender_state(c) == CONTENDER_RELEASING || contender_is_downgrading(c))
 			entry_set_owner_latch(entry_at(i));
 		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) &&
 				 entry_at(i)->request.nowait)

@@ -143,7 +143,6 @@ const Recipe lock_recipe = {.name = "lock",
 							.successor = lock_successor,
 							.announces = lock_announces,
 							.heedless = lock_heedless,
-							.may_be_kept = node_name_may_be_kept,
 							.may_join = lock_may_join,
 							.shares = lock_shares,
 							.heir = lock_heir};

@@ -355,41 +355,6 @@ node_contender_tells_version(const char *data, size_t len)
 		   data[told] <= '9';
 }
 
-/* How the data begins of a node that may be kept. */
-static const char kept_beginning[] =
-	"{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION "\",\"" NODE_CONTENDER_KEPT
-	"\":\"" NODE_CONTENDER_PERHAPS "\",";
-
-/*
- * Do a node's data of len bytes, which may be any, or NULL, say that it may be
- * there although nobody holds the lock?
- */
-bool
-node_contender_tells_kept(const char *data, size_t len)
-{
-	size_t told = sizeof(kept_beginning) - 1;
-
-	return data && len > told && memcmp(data, kept_beginning, told) == 0;
-}
-
-/*
- * Write data that say so into dst, which has room for size bytes, from those that do
- * not.  Returns false if they are not the JSON that zklock writes, or too long.
- */
-bool
-node_contender_write_kept(char *dst, size_t size, const char *data)
-{
-	static const char beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION "\",";
-
-	size_t told = sizeof(beginning) - 1;
-	int	   written;
-
-	if (strncmp(data, beginning, told) != 0)
-		return false;
-	written = snprintf(dst, size, "%s%s", kept_beginning, data + told);
-	return written > 0 && (size_t) written < size;
-}
-
 /* Can the data be shown as a line of text?  Whether it is UTF-8, its reader sees. */
 static bool
 is_line(const char *data, size_t len)

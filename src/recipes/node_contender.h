@@ -31,16 +31,7 @@ typedef struct NodeContender
 #define NODE_CONTENDER_MEMBER "zklock"
 #define NODE_CONTENDER_VERSION "1.0"
 
-/*
- * The second member, if the node may be there although nobody holds the lock: then
- * its server lets go of it for anybody who comes, or takes this member away.
- */
-#define NODE_CONTENDER_KEPT "kept"
-#define NODE_CONTENDER_PERHAPS "perhaps"
-
 extern bool node_contender_tells_version(const char *data, size_t len);
-extern bool node_contender_tells_kept(const char *data, size_t len);
-extern bool node_contender_write_kept(char *dst, size_t size, const char *data);
 extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
 extern void node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len,
 									int64_t session);

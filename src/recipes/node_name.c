@@ -36,7 +36,6 @@
 #define UUID_HEX_SIZE 33
 
 /* Which of its digits, from 0 on, is the version */
-#define UUID_VERSION_DIGIT 12
 
 /* Decimal digits of the largest session id, 2^63. */
 #define SESSION_ID_DIGITS 19
@@ -555,47 +554,6 @@ bool
 node_name_recurs(NodeDialect dialect)
 {
 	return dialects[dialect].names[LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
-}
-
-/* Is it a UUID, in whichever form, of a node that may be kept? */
-static bool
-tells_kept(const char *uuid)
-{
-	int digits = 0;
-
-	for (;; uuid++)
-	{
-		if (*uuid == '-')
-			continue;
-		if (!is_hex_digit(*uuid))
-			return false;
-		if (digits++ == UUID_VERSION_DIGIT)
-			return *uuid == '0' + UUID_VERSION_KEPT;
-	}
-}
-
-/*
- * May the server whose node this is keep it while nobody holds the lock?  If so,
- * the node's data tells more; if not, somebody holds it, or waits.
- *
- * One in sixteen names that go-zk writes says so by chance.
- */
-bool
-node_name_may_be_kept(const char *name)
-{
-	for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]); i++)
-	{
-		for (int mode = LOCK_MODE_EXCLUSIVE; mode <= LOCK_MODE_SHARED; mode++)
-		{
-			const DialectName *form = &dialects[i].names[mode];
-			size_t			   len = strlen(form->before);
-
-			if (form->uuid != UUID_NONE && strncmp(name, form->before, len) == 0 &&
-				tells_kept(name + len))
-				return true;
-		}
-	}
-	return false;
 }
 
 /* The form of the data that this dialect's clients expect in a node. */

@@ -32,7 +32,6 @@
  * (RFC 9562), for a node that its server may keep while nobody holds the lock.
  */
 #define UUID_VERSION_RANDOM 4
-#define UUID_VERSION_KEPT 8
 
 /*
  * Longest node name zklock writes, sequence included, without the terminating
@@ -105,7 +104,6 @@ extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
 extern bool		   node_name_is_possible(const char *name);
-extern bool		   node_name_may_be_kept(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 extern bool		   node_name_recurs(NodeDialect dialect);

@@ -155,9 +155,6 @@ typedef struct Recipe
 	 */
 	bool (*heedless)(const char *child, const RecipeRequest *request, RecipeHeedless *why);
 
-	/* May a child of that name be there although its server has no holder or waiter for it? */
-	bool (*may_be_kept)(const char *child);
-
 	/* May a contender join those behind a node that was asked for with "node"? */
 	bool (*may_join)(const RecipeRequest *node, const RecipeRequest *request);
 

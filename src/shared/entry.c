@@ -11,14 +11,8 @@
  *		QUEUED -> GRANTED			worker			entry_grant()
  *		QUEUED -> FAILED			worker			entry_fail()
  *		GRANTED -> LOST				worker			entry_lose(), entry_overrun()
- *		GRANTED -> KEPT				owning backend	entry_keep()
- *		KEPT -> GRANTED				owning backend	entry_take_again()
- *		KEPT -> RELEASING			worker			entry_recall(), entry_lose()
- *		KEPT -> RELEASING			any backend		entry_give_up_kept()
  *		any in use -> RELEASING		owning backend	entry_give_up()
  *		RELEASING -> FREE			worker			entry_free()
- *
- * entry_keep.c has the steps from and to KEPT.
  *
  * What is GRANTED may also change its mode, once, from exclusive to shared;
  * that is the owning backend's too: entry_keep_shared().
@@ -216,9 +210,9 @@ entry_keep_shared(int index)
 }
 
 /*
- * Is the worker done with an entry that was given up, downgraded or kept in that
+ * Is the worker done with an entry that was given up or downgraded in that
  * generation?  One that is FREE is not in the free list yet if its generation
- * is still the same.  What is kept is free for others once they can know.
+ * is still the same.
  */
 bool
 entry_is_settled(int index, uint32 generation)
@@ -226,17 +220,15 @@ entry_is_settled(int index, uint32 generation)
 	ContenderEntry *entry = entry_at(index);
 	ContenderState	state;
 	bool			downgrading;
-	bool			kept_told;
 
 	if (entry_generation(index) != generation)
 		return true;
 	SpinLockAcquire(&entry->mutex);
 	state = entry->status.state;
 	downgrading = entry->status.downgrading;
-	kept_told = entry->status.kept_told;
 	SpinLockRelease(&entry->mutex);
 	return state != CONTENDER_FREE && state != CONTENDER_RELEASING &&
-		   (state != CONTENDER_GRANTED || !downgrading) && (state != CONTENDER_KEPT || kept_told);
+		   (state != CONTENDER_GRANTED || !downgrading);
 }
 
 /* Asks the worker to look at an entry.  Cannot fail, does not wait. */
@@ -400,7 +392,7 @@ step_to_lost(EntryStatus *status, LossReason reason, TimestampTz now, int *inter
 }
 
 /*
- * GRANTED -> LOST.  What is KEPT is nobody's loss: KEPT -> RELEASING.
+ * GRANTED -> LOST.
  *
  *	interrupt	is set to the signal that the session wants to be sent, 0 for none
  *
@@ -411,25 +403,23 @@ entry_lose(int index, LossReason reason, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
-	ContenderState	state;
+	bool			stepped;
 
 	*interrupt = 0;
 	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	if (state == CONTENDER_GRANTED)
+	stepped = entry->status.state == CONTENDER_GRANTED;
+	if (stepped)
 		step_to_lost(&entry->status, reason, now, interrupt);
-	else if (state == CONTENDER_KEPT)
-		entry->status.state = CONTENDER_RELEASING;
 	SpinLockRelease(&entry->mutex);
-	if (state == CONTENDER_GRANTED || state == CONTENDER_KEPT)
+	if (stepped)
 		entry_set_owner_latch(entry);
-	return state == CONTENDER_GRANTED;
+	return stepped;
 }
 
 /*
  * GRANTED -> LOST, if the time is over for which it was granted.
  *
- * Returns false if it is not GRANTED any more, or was granted again.
+ * Returns false if it is not GRANTED any more, or for no limited time.
  */
 bool
 entry_overrun(int index, int64 now_us, int *interrupt)

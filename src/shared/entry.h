@@ -33,7 +33,6 @@ typedef enum ContenderState
 	CONTENDER_REQUESTED, /* asked for; the worker has not seen it */
 	CONTENDER_QUEUED,	 /* the worker sees to it */
 	CONTENDER_GRANTED,	 /* the lock is held */
-	CONTENDER_KEPT,		 /* it is not, but its session has it again for the asking */
 	CONTENDER_LOST,		 /* was granted, is no longer held */
 	CONTENDER_FAILED,	 /* refused; "failure" says why */
 	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
@@ -142,7 +141,6 @@ typedef struct EntryRequest
 	int			  replaces; /* an entry of the same owner and path, given up at the same
 							 * time, whose node goes with the creation of ours; or
 							 * ENTRY_NONE */
-	bool		  keep;		/* its session may want to keep it: see CONTENDER_KEPT */
 	TimestampTz	  requested_at;
 	char		  path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
 } EntryRequest;
@@ -165,7 +163,6 @@ typedef struct EntryStatus
 	/* The owning backend; check_wanted of the server's entries: any backend */
 	LockScope	scope;			   /* of the first acquisition */
 	int			max_hold_ms;	   /* how long it may be held from the grant on; 0: no limit */
-	int64		kept_until_us;	   /* KEPT: for how long, by zklock_now_us() */
 	int			session_count;	   /* session-level acquisitions */
 	int			transaction_count; /* transaction-level acquisitions */
 	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
@@ -175,19 +172,15 @@ typedef struct EntryStatus
 	EntryNotice notice;		  /* of its end */
 	bool		long_wait;	  /* it has waited for deadlock_timeout */
 
-	/* The worker, and the owning backend when it takes what it has kept */
+	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
 	TimestampTz granted_at;
 	int64		expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
 
-	/* The worker */
 	uint32			 check_done;	 /* number of the check passed last */
 	uint64			 run_id;		 /* run it belongs to, 0 if none */
 	int				 others_permits; /* fewest that older permits tell of, 0 if none */
 	EntryWatched	 watched;		 /* once granted; never taken back */
-	bool			 keepable;		 /* GRANTED may become KEPT: nobody else wants it */
-	bool			 kept_told;		 /* its node tells other servers that it may be kept */
-	int64			 look_at_us;	 /* it looks at the entry by then, unasked; 0: not so */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;

@@ -21,7 +21,6 @@ char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
 int	  zklock_dialect = DIALECT_CURATOR;
 char *zklock_elections = NULL;
-int	  zklock_keep_idle = 0;
 int	  zklock_max_hold_time = 0;
 int	  zklock_max_locks = -1;
 int	  zklock_max_locks_per_session = -1;

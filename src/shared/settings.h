@@ -33,7 +33,6 @@ extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
 extern int	 zklock_dialect;
 extern char *zklock_elections;
-extern int	 zklock_keep_idle;
 extern int	 zklock_max_hold_time;
 extern int	 zklock_max_locks;
 extern int	 zklock_max_locks_per_session;

@@ -10,7 +10,7 @@
  * are made of these numbers when they are read.  So they agree at any time,
  * whatever is counted meanwhile, and none ever decreases but by a reset:
  *
- *		waits = acquisitions - reentrant - kept + timeouts + busy + cancels + deadlocks + failures
+ *		waits = acquisitions - reentrant + timeouts + busy + cancels + deadlocks + failures
  *			  = the sum of the histogram
  *
  * If the server crashes, all is initialised again.
@@ -87,13 +87,6 @@ stats_reacquired(StatsKind kind)
 	add(kind, STATS_REENTRANT, 1);
 }
 
-/* A session has acquired what it had kept since it last held it. */
-void
-stats_kept(StatsKind kind)
-{
-	add(kind, STATS_KEPT, 1);
-}
-
 /* The bucket of the histogram to which a wait belongs. */
 static int
 bucket_of(int64 us)
@@ -159,8 +152,7 @@ stats_read(StatsKind kind, StatsOfKind *counts)
 		}
 	}
 	counts->reentrant = read_counter(kind, STATS_REENTRANT);
-	counts->kept = read_counter(kind, STATS_KEPT);
-	counts->acquisitions = counts->reentrant + counts->kept + counts->ends[STATS_WAIT_GRANTED] +
+	counts->acquisitions = counts->reentrant + counts->ends[STATS_WAIT_GRANTED] +
 						   counts->ends[STATS_WAIT_HANDED_OVER];
 	counts->wait_us = read_counter(kind, STATS_WAIT_US);
 	counts->hold_us = read_counter(kind, STATS_HOLD_US);

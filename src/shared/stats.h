@@ -59,7 +59,6 @@ extern const int64 stats_wait_bounds_us[STATS_BUCKETS - 1];
 typedef enum StatsCounter
 {
 	STATS_REENTRANT, /* acquired by a session that held it already */
-	STATS_KEPT,		 /* acquired by a session that had kept the node since it held it last */
 	STATS_WAIT_US,
 	STATS_HOLD_US, /* of what has been released */
 	STATS_LOSSES,
@@ -88,7 +87,6 @@ typedef struct StatsOfKind
 {
 	uint64 acquisitions; /* of these: */
 	uint64 reentrant;
-	uint64 kept;
 	uint64 waits; /* ended waits, however they did */
 	uint64 wait_us;
 	uint64 hold_us;
@@ -107,7 +105,6 @@ typedef struct StatsOfRequests
 
 /* Backends and the worker */
 extern void stats_reacquired(StatsKind kind);
-extern void stats_kept(StatsKind kind);
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
 extern void stats_held(StatsKind kind, int64 us);
 extern void stats_lost(StatsKind kind);

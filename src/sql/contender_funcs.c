@@ -71,11 +71,10 @@ typedef enum Column
 	COLUMN_OWNER,
 	COLUMN_SESSION,
 	COLUMN_CREATED,
-	COLUMN_HEEDS_US,
-	COLUMN_KEPT
+	COLUMN_HEEDS_US
 } Column;
 
-#define COLUMNS (COLUMN_KEPT + 1)
+#define COLUMNS (COLUMN_HEEDS_US + 1)
 
 /* A queue, as it is shown */
 typedef struct Queue
@@ -115,16 +114,11 @@ set_text(ContenderRow *row, Column column, const char *text, int len)
 		set(row, column, CStringGetTextDatum(shown));
 }
 
-/*
- * Shows whom the data names; true if that is a session of zklock.  Whether what may
- * be kept is kept or held, its own server alone knows.
- */
+/* Shows whom the data names; true if that is a session of zklock. */
 static bool
 show_data(ContenderRow *row, const ErrandNode *node)
 {
 	NodeContender data;
-
-	row->nulls[COLUMN_KEPT] = node_contender_tells_kept(node->data, node->data_length);
 
 	if (!node_contender_read(node->data, node->data_length, &data))
 	{
@@ -217,9 +211,6 @@ show_own(ContenderRow *row, const EntryView *entry)
 		row->values[COLUMN_USER] = role ? CStringGetTextDatum(role) : (Datum) 0;
 		row->nulls[COLUMN_APPLICATION] = true;
 	}
-	set(row, COLUMN_KEPT, BoolGetDatum(entry->state == CONTENDER_KEPT));
-	if (entry->state == CONTENDER_KEPT)
-		set(row, COLUMN_GRANTED, BoolGetDatum(false));
 	if (entry->state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;
 	set(row, COLUMN_GRANTED, BoolGetDatum(true));
@@ -244,8 +235,6 @@ put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
 	set(&row, COLUMN_KIND, CStringGetTextDatum(queue->kind));
 	if (!queue->permits_unknown)
 		set(&row, COLUMN_GRANTED, BoolGetDatum(queue->holds[queue->shown]));
-	if (node->was_read || !node_name_may_be_kept(name))
-		set(&row, COLUMN_KEPT, BoolGetDatum(false));
 	if (node->was_read)
 	{
 		is_zklock |= show_data(&row, node);
@@ -294,8 +283,7 @@ find_entries(Queue *queue, const LockView *view, const char *path)
 		EntryView *entry = &view->entries[i];
 
 		if (strcmp(entry->path, path) == 0 &&
-			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_KEPT ||
-			 entry->state == CONTENDER_QUEUED))
+			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED))
 			queue->entries[queue->nentries++] = entry;
 	}
 	qsort(queue->entries, queue->nentries, sizeof(EntryView *), compare_entries);

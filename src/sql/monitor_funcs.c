@@ -55,8 +55,6 @@ state_name(ContenderState state, LeaseState lease)
 			return lease == LEASE_HOLDS		  ? "held"
 				   : lease == LEASE_SUSPENDED ? "suspended"
 											  : "lost";
-		case CONTENDER_KEPT:
-			return "kept";
 		case CONTENDER_LOST:
 			return "lost";
 		case CONTENDER_FAILED:
@@ -152,8 +150,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryView *entry, const LockView *vi
 	row_add_if(&row, all && (waiting || entry->state == CONTENDER_REQUESTED),
 			   TimestampTzGetDatum(entry->requested_at));
 	row_add_if(&row,
-			   all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN &&
-				   entry->state != CONTENDER_KEPT,
+			   all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN,
 			   TimestampTzGetDatum(entry->granted_at));
 	row_add_if(&row, all && entry->expires_at != 0 && entry->kind != CONTENDER_TURN,
 			   TimestampTzGetDatum(entry->expires_at));
@@ -320,7 +317,6 @@ zk_stats(PG_FUNCTION_ARGS)
 		row_add(&row, Int64GetDatum(counts.acquisitions));
 		row_add(&row, Int64GetDatum(counts.reentrant));
 		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_HANDED_OVER]));
-		row_add(&row, Int64GetDatum(counts.kept));
 		row_add(&row, Int64GetDatum(counts.waits));
 		row_add(&row, us_interval(counts.wait_us));
 		row_add(&row, us_interval(counts.hold_us));

@@ -26,7 +26,6 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
-#include "queue/keep.h"
 #include "shared/clock.h"
 #include "worker/element_claim.h"
 #include "worker/element_fetch.h"
@@ -96,8 +95,6 @@ go_on_waiting(ElementWork *work)
 
 	Path *lock = path_find(request->path);
 
-	if (lock)
-		keep_let_go(lock);
 	if (lock && is_wanted(lock))
 		(void) element_answer(request, ELEMENT_OUTCOME_OTHER_USE,
 							  lock->recipe == &election_recipe ? ELEMENT_USE_ELECTION

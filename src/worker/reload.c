@@ -108,9 +108,8 @@ any_lock_is_held(void)
 	{
 		ContenderState state = entry_get_state(i);
 
-		/* What is kept may be held the next moment; leadership can go on elsewhere. */
-		if ((state == CONTENDER_GRANTED || state == CONTENDER_KEPT) &&
-			entry_at(i)->request.pid != ENTRY_SERVER_PID)
+		/* Leadership can go on elsewhere. */
+		if (state == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)
 			return true;
 	}
 	return false;
@@ -126,8 +125,7 @@ own_node(int index, char *path, size_t size, int64 *czxid)
 	const ContenderEntry *entry = entry_at(index);
 	ContenderState		  state = entry_get_state(index);
 
-	if ((state != CONTENDER_GRANTED && state != CONTENDER_KEPT && state != CONTENDER_QUEUED) ||
-		entry->node.czxid == 0)
+	if ((state != CONTENDER_GRANTED && state != CONTENDER_QUEUED) || entry->node.czxid == 0)
 		return false;
 	*czxid = entry->node.czxid;
 	snprintf(path, size, "%s/%s", entry->request.path, entry->node.name);

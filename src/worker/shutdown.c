@@ -19,7 +19,6 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "queue/keep.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/shmem.h"
@@ -130,7 +129,6 @@ draining(void)
 	progress = SHUTDOWN_DRAINING;
 	drain_until = zklock_now_ms() + MAX_DRAIN_MS;
 	candidacy_withdraw_all();
-	queue_keep_stop();
 	if (!all_released())
 		ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
 }

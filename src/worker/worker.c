@@ -43,7 +43,6 @@
 #include "fault.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "queue/keep.h"
 #include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
@@ -160,11 +159,7 @@ on_answered(ZkOutcome outcome, int64 us)
 static void
 reload_settings(void)
 {
-	int kept_for = zklock_keep_idle;
-
 	ProcessConfigFile(PGC_SIGHUP);
-	if (zklock_keep_idle != kept_for)
-		queue_keep_let_go();
 	candidacy_reload();
 	worker_reload_begin();
 	lease_check_timeout(session_settings_used()->session_timeout);

@@ -7,8 +7,7 @@
 # under it, and writes into its history what it believed. Its configuration is that of
 # Nemesis::SqlClient with quick and slow (paths), and keeps.
 #
-# It holds a lock for a moment on quick paths, for seconds on slow ones, and keeps some of what
-# it releases (zklock.keep_idle), of which it sometimes has the same again. With "keeps", a
+# It holds a lock for a moment on quick paths, for seconds on slow ones. With "keeps", a
 # path, it takes only that one, for longer than a session may be silent, and relies on the
 # lease alone.
 
@@ -55,7 +54,6 @@ sub attempt
 	$attempt{guard} = $keeps ? 'lease' : one_of(qw(lease lease quorum));
 	$client->run("SET zklock.commit_guard = $attempt{guard}");
 	$client->run('SET zklock.on_lock_loss = ' . ($keeps ? 'abort' : one_of(qw(abort cancel terminate))));
-	$client->run('SET zklock.keep_idle = ' . one_of(qw(0 '200ms' '20s')));
 	$client->begin if $attempt{scope} eq 'transaction';
 	$attempt{asked} = now;
 	my $got = $client->run(

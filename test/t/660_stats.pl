@@ -33,7 +33,7 @@ $admin->query("CREATE FUNCTION disagreeing(readings int) RETURNS bigint LANGUAGE
 		found bigint := 0;
 	BEGIN
 		FOR i IN 1 .. readings LOOP
-			found := found + (SELECT count(*) FROM zk_stats WHERE waits <> acquisitions - reentrant - kept + $ends
+			found := found + (SELECT count(*) FROM zk_stats WHERE waits <> acquisitions - reentrant + $ends
 				OR waits <> (SELECT sum(n) FROM unnest(wait_histogram) n) OR handed_over > acquisitions);
 		END LOOP;
 		RETURN found;

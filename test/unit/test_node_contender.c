@@ -242,43 +242,10 @@ test_version(void)
 	   "nor does no data");
 }
 
-/* Copies of exactly that length, so that a sanitizer sees who reads more. */
-static bool
-tells_kept(const char *text)
-{
-	size_t len = strlen(text);
-	char  *copy = malloc(len + (len == 0));
-	bool   kept;
-
-	memcpy(copy, text, len);
-	kept = node_contender_tells_kept(copy, len);
-	free(copy);
-	return kept;
-}
-
-static void
-test_kept(void)
-{
-	static const char data[] = "{\"zklock\":\"1.0\"," PROCESS "}";
-	char			  marked[100];
-	NodeContender	  read;
-
-	ok(node_contender_write_kept(marked, sizeof(marked), data), "the mark is written");
-	ok(tells_kept(marked) && !tells_kept(data), "and read");
-	ok(read_text(marked, &read) && read.pid == 7, "and what else there is");
-	ok(!node_contender_write_kept(marked, strlen(marked), data), "not if there is no room");
-	ok(!node_contender_write_kept(marked, sizeof(marked), "zklock-1:2:EXPLICIT:x:y"),
-	   "nor in Hive's data");
-	ok(!tells_kept("{\"zklock\":\"1.0\",\"kept\":\"perhaps\"}"), "a part of it is none");
-	ok(!tells_kept("{" PROCESS ",\"user\":\"\\\"kept\\\":\\\"perhaps\\\",\"}"), "nor is a user's name");
-	ok(!tells_kept("") && !node_contender_tells_kept(NULL, 0), "nor no data");
-}
-
 int
 main(void)
 {
 	test_version();
-	test_kept();
 	test_holders();
 	test_description();
 	test_json();

@@ -588,40 +588,9 @@ test_uuid(void)
 	is_str(text, "3f2504e0-", "nothing is written into no room");
 }
 
-static void
-test_kept(void)
-{
-	static const NodeDialect dialects[] = {DIALECT_CURATOR, DIALECT_CURATOR_RW, DIALECT_KAZOO,
-										   DIALECT_ZOOKEEPER, DIALECT_HIVE};
-	uint8_t					 uuid[ZKLOCK_UUID_BYTES];
-	char					 name[ZKLOCK_MAX_NODE_NAME + 1];
-
-	memcpy(uuid, sample_uuid, sizeof(uuid));
-	for (int version = 0; version < 16; version++)
-	{
-		uuid[6] = (uuid[6] & 0x0f) | version << 4;
-		for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]); i++)
-		{
-			for (int mode = LOCK_MODE_EXCLUSIVE; mode <= LOCK_MODE_SHARED; mode++)
-			{
-				node_name_prefix(name, sizeof(name), dialects[i], mode, uuid);
-				strcat(name, "0000000007");
-				ok(node_name_may_be_kept(name) ==
-					   (version == UUID_VERSION_KEPT && !node_name_recurs(dialects[i])),
-				   "whether %s may be kept", name);
-			}
-		}
-	}
-	ok(!node_name_may_be_kept("") && !node_name_may_be_kept("_c_") &&
-		   !node_name_may_be_kept("x-") && !node_name_may_be_kept("_c_3f2504e0-4f89-") &&
-		   !node_name_may_be_kept("lock-0000000001"),
-	   "others may not");
-}
-
 int
 main(void)
 {
-	test_kept();
 	test_paths();
 	test_path_details();
 	test_names();

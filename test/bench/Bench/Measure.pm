@@ -33,7 +33,7 @@ package Bench::Measure;
 use strict;
 use warnings;
 
-my @all = qw(Think Closed Keep Handover Waiting Crowd Foreign Elements Arrays Bystander Guard Leader Fleet);
+my @all = qw(Think Closed Handover Waiting Crowd Foreign Elements Arrays Bystander Guard Leader Fleet);
 
 sub all
 {

@@ -16,7 +16,7 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
   $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
   my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
   $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
-  $stage->has_function('zk_is_leader'); $stage->has_setting('zklock.keep_idle');
+  $stage->has_function('zk_is_leader');
   $stage->tidy; $stage->close;
 
 The places are
@@ -145,12 +145,6 @@ sub has_function
 {
 	my ($self, $name) = @_;
 	return $self->server('a')->value("SELECT count(*) FROM pg_proc WHERE proname = '$name'") > 0;
-}
-
-sub has_setting
-{
-	my ($self, $name) = @_;
-	return $self->server('a')->value("SELECT count(*) FROM pg_settings WHERE name = '$name'") > 0;
 }
 
 # Is there dblink, and a central server to reach with it?
