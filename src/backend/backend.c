@@ -31,7 +31,6 @@ backend_release_all(void)
 {
 	HandoverList awaited;
 
-	guard_before_release();
 	handover_list_init(&awaited, hold_number());
 	permit_release_all(&awaited);
 	lock_release_all(&awaited);

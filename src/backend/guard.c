@@ -12,8 +12,7 @@
  *	lease	the entries in shared memory, none of which may be lost, the clock,
  *			by which none may have been held for longer than it was granted
  *			for, and the lease, which must hold.  While that is suspended,
- *			commit waits.  A lock that was granted a moment ago may not be
- *			watched yet: that is checked as with "quorum".
+ *			commit waits.
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
@@ -23,8 +22,7 @@
  *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
- * transaction fails as well: see guard_released().  If it is not watched yet, it
- * is checked first: guard_before_release().
+ * transaction fails as well: see guard_released().
  *
  * Between this and the commit record lies a moment that nothing here can
  * close; zk_fence() can, in the database that is written to.
@@ -92,14 +90,6 @@ guard_of(CommitGuard taken_under)
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 
-/* Is a lock's node to be asked about? */
-static bool
-is_to_be_checked(CommitGuard guard, const EntryStatus *status)
-{
-	return guard == COMMIT_GUARD_QUORUM ||
-		   (guard == COMMIT_GUARD_LEASE && status->watched == ENTRY_UNWATCHED);
-}
-
 static void
 examine_hold(const Hold *hold, void *arg)
 {
@@ -113,7 +103,7 @@ examine_hold(const Hold *hold, void *arg)
 		return;
 	SpinLockAcquire(&entry->mutex);
 	reliance->n++;
-	if (is_to_be_checked(guard, &entry->status))
+	if (guard == COMMIT_GUARD_QUORUM)
 	{
 		reliance->to_check++;
 		if (entry->status.check_done != entry->status.check_wanted)
@@ -203,15 +193,13 @@ static void
 want_check(const Hold *hold, void *arg)
 {
 	ContenderEntry *entry = entry_at(hold->entry);
-	bool			wanted;
 
+	if (guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM)
+		return;
 	SpinLockAcquire(&entry->mutex);
-	wanted = is_to_be_checked(guard_of(hold->taken_under), &entry->status);
-	if (wanted)
-		entry->status.check_wanted++;
+	entry->status.check_wanted++;
 	SpinLockRelease(&entry->mutex);
-	if (wanted)
-		entry_mark_dirty(hold->entry);
+	entry_mark_dirty(hold->entry);
 }
 
 /* Asks for a check of an element's claim. */
@@ -226,7 +214,7 @@ want_element_check(const HeldElement *held, void *arg)
 static void
 want_check_again(const Hold *hold, void *arg)
 {
-	if (guard_of(hold->taken_under) != COMMIT_GUARD_OFF)
+	if (guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
 		entry_mark_dirty(hold->entry);
 }
 
@@ -376,50 +364,12 @@ guard_check(GuardMoment moment)
  * ------------------------------------------------------------------------
  */
 
-static void
-find_unproved(const Hold *hold, void *arg)
-{
-	bool *found = arg;
-
-	*found |= guard_of(hold->taken_under) != COMMIT_GUARD_OFF && entry_is_unproved(hold->entry);
-}
-
-/*
- * Locks are about to be released on which the transaction relies if it has
- * written: has those checked that are not watched yet.  May be cancelled.
- */
-void
-guard_before_release(void)
-{
-	int64 asked_at = 0;
-
-	while (has_written())
-	{
-		bool unproved = false;
-
-		ResetLatch(MyLatch);
-		hold_visit(HOLDS_ALL, find_unproved, &unproved);
-		if (!unproved || lease_state() != LEASE_HOLDS)
-			return;
-		if (zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
-		{
-			hold_visit(HOLDS_ALL, asked_at == 0 ? want_check : want_check_again, NULL);
-			asked_at = zklock_now_ms();
-		}
-		check_for_interrupts();
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-						 zklock_wait_event(ZKLOCK_WAIT_COMMIT_GUARD));
-	}
-}
-
 /* Can it be proved that a lock is held?  To be asked before it is released. */
 GuardProof
 guard_proof(int entry)
 {
 	/* In this order: a lease that was seen before is the lock's own. */
-	return lease_state() == LEASE_HOLDS && !entry_is_lost(entry) && !entry_is_unproved(entry)
-			   ? GUARD_PROVED
-			   : GUARD_UNPROVED;
+	return lease_state() == LEASE_HOLDS && !entry_is_lost(entry) ? GUARD_PROVED : GUARD_UNPROVED;
 }
 
 /*

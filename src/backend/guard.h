@@ -23,7 +23,6 @@ typedef enum GuardProof
 } GuardProof;
 
 extern void		  guard_check(GuardMoment moment);
-extern void		  guard_before_release(void);
 extern GuardProof guard_proof(int entry);
 extern void		  guard_released(CommitGuard taken_under, GuardProof proof);
 extern void		  guard_forget(void);

@@ -85,7 +85,6 @@ lock_release(const LockSet *set, ReleaseRule rule)
 	bool		 good = true;
 	HandoverList awaited;
 
-	guard_before_release();
 	handover_list_init(&awaited, 2 * set->n);
 	for (int i = set->n - 1; i >= 0; i--)
 	{

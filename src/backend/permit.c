@@ -198,7 +198,6 @@ permit_release(const char *path)
 	bool		 lost = false;
 	HandoverList awaited;
 
-	guard_before_release();
 	dlist_foreach (iter, &permits)
 	{
 		Permit *permit = dlist_container(Permit, link, iter.cur);

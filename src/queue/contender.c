@@ -14,10 +14,8 @@
 
 #include <signal.h>
 
-#include "fault.h"
 #include "mb/pg_wchar.h"
 #include "queue/contender.h"
-#include "queue/watch.h"
 #include "shared/stats.h"
 
 /* What its entry says, which its backend may have changed meanwhile. */
@@ -38,19 +36,6 @@ contender_request(const Contender *c)
 	request.mode = entry->status.mode;
 	SpinLockRelease(&entry->mutex);
 	return request;
-}
-
-/* How long its first acquisition is to last. */
-LockScope
-contender_scope(const Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-	LockScope		scope;
-
-	SpinLockAcquire(&entry->mutex);
-	scope = entry->status.scope;
-	SpinLockRelease(&entry->mutex);
-	return scope;
 }
 
 /* Has its backend kept the shared lock only, which the node does not show yet? */
@@ -167,8 +152,8 @@ contender_turn_away(Contender *c, ContenderFailure failure)
 }
 
 /* For the statistics of sessions; a turn is nothing that anybody holds. */
-void
-contender_count_loss(const Contender *c)
+static void
+count_loss(const Contender *c)
 {
 	switch (entry_of(c)->request.kind)
 	{
@@ -190,7 +175,7 @@ tell_loss(const Contender *c, int interrupt)
 {
 	int pid = entry_of(c)->request.pid;
 
-	contender_count_loss(c);
+	count_loss(c);
 	if (interrupt != 0 && kill(pid, interrupt) != 0)
 		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 }
@@ -233,10 +218,7 @@ contender_grant(Contender *c)
 	bool			granted;
 
 	entry_change_begin(entry);
-	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants,
-						  watch_covers(run) || ZKLOCK_FAULT("watched-early") ? ENTRY_WATCHED
-																			 : ENTRY_UNWATCHED,
-						  &expires_us);
+	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants, &expires_us);
 	if (granted)
 	{
 		entry->node.grants = grants;
@@ -254,17 +236,6 @@ contender_grant(Contender *c)
 		entry_set_owner_latch(entry);
 	}
 	return granted;
-}
-
-/* From now on we hear of the end of its node. */
-void
-contender_watched(Contender *c)
-{
-	ContenderEntry *entry = entry_of(c);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.watched = ENTRY_WATCHED;
-	SpinLockRelease(&entry->mutex);
 }
 
 /* A downgrade is done: others can share the lock, or no session waits for that. */

@@ -11,7 +11,6 @@
 
 extern ContenderState contender_state(const Contender *c);
 extern RecipeRequest  contender_request(const Contender *c);
-extern LockScope	  contender_scope(const Contender *c);
 extern bool			  contender_is_downgrading(const Contender *c);
 extern bool			  contender_same_session(const Contender *a, const Contender *b);
 extern void			  contender_place(Contender *c, int position);
@@ -21,8 +20,6 @@ extern void			  contender_forget(Contender *c);
 extern void			  contender_detach(Contender *c);
 extern void			  contender_fail(Contender *c, ContenderFailure failure, int code);
 extern void			  contender_turn_away(Contender *c, ContenderFailure failure);
-extern void			  contender_watched(Contender *c);
-extern void			  contender_count_loss(const Contender *c);
 extern void			  contender_lose(Contender *c, LossReason reason);
 extern bool			  contender_overrun(Contender *c, int64 now_us);
 extern bool			  contender_grant(Contender *c);

@@ -59,7 +59,6 @@ path_get(const char *name, const Recipe *recipe)
 	{
 		memset((char *) path + sizeof(path->path), 0, sizeof(Path) - sizeof(path->path));
 		path->recipe = recipe;
-		path->streak.last = STREAK_NONE;
 		dlist_init(&path->runs);
 		dlist_init(&path->arrivals);
 	}

@@ -29,7 +29,6 @@
  *		NONE -> ASKED -> SET -> NONE		it fired, or is given up
  *				 |-> NONE					the answer was lost, or there is no node
  *				 `-> REFUSED -> ASKED		tried again after RETRY_MS
- *		NONE -> LATER -> ASKED				a run's own node only: see watch.c
  *
  * A new connection keeps watches; a new handle has none.
  */
@@ -38,8 +37,7 @@ typedef enum WatchState
 	WATCH_NONE,
 	WATCH_ASKED, /* sent, not yet answered */
 	WATCH_SET,
-	WATCH_REFUSED,
-	WATCH_LATER /* to be asked for if the run is still needed then */
+	WATCH_REFUSED
 } WatchState;
 
 /* Does a listing ask for the child watch too? */
@@ -118,17 +116,6 @@ typedef struct Foreigner
 
 typedef struct Contender Contender;
 
-/* What is known of a path's contenders without a listing; streak.c */
-typedef struct Streak
-{
-	int64 last;	  /* number of our last node, if the path's watch stood then, or STREAK_NONE */
-	bool  known;  /* all contenders are that are not younger */
-	int	  doubts; /* so many nodes are to come without a gap before a listing is left out */
-	int	  nodes;  /* of ours, since the path is remembered */
-} Streak;
-
-#define STREAK_NONE (-1)
-
 typedef struct Path
 {
 	char		   path[ZKLOCK_MAX_PATH + 1]; /* hash key */
@@ -143,12 +130,7 @@ typedef struct Path
 	int			   lists_told; /* ... and of the last whose answer told the children */
 	PathUse		   use;
 	WatchState	   child_watch;
-	WatchState	   path_watch; /* on its own node; streak.c */
-	Streak		   streak;
-	bool		   paused;		/* nobody needs it */
-	int64		   paused_at;	/* since then, ms */
-	dlist_node	   paused_link; /* in engine.paused */
-	int			   nforeign;	/* known contenders of other clients */
+	int			   nforeign; /* known contenders of other clients */
 	Foreigner	  *foreign;
 	int			   parents_pending; /* calls about missing parents outstanding */
 	int			   parents_attempts;
@@ -189,12 +171,9 @@ typedef struct Run
 	RunState   refused_in; /* a refusal in this state has been logged */
 	int64	   retry_at;   /* not before, ms */
 	WatchState own_watch;
-	int64	   own_watch_at;  /* WATCH_REFUSED: try again then, WATCH_LATER: ask then, ms */
-	dlist_node later_link;	  /* WATCH_LATER: in engine.watch_later */
-	bool	   early;		  /* it may be granted before its node is watched, until it is */
-	bool	   unwatched;	  /* some may have been, and are not told yet that it is */
-	WatchState blocker_watch; /* WATCH_REFUSED: the path's children are watched instead */
-	char	  *blocker;		  /* node being watched, or NULL */
+	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
+	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
+	char	  *blocker;			  /* node being watched, or NULL */
 	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
 } Run;
 
@@ -216,11 +195,7 @@ typedef struct Engine
 	Contender  *contenders; /* by index of the entry */
 	int64		session_id;
 	size_t		chroot_len;
-	size_t		watch_bytes;	  /* in watches set or asked for ... */
-	size_t		path_watch_bytes; /* ... but for those on paths, which are these */
-	dlist_head	watch_later;	  /* of Run, the next one first */
-	dlist_head	paused;			  /* of Path, the next to be forgotten first */
-	int			npaused;
+	size_t		watch_bytes;  /* in watches set or asked for */
 	size_t		node_bytes;	  /* in ephemeral nodes */
 	int64		resume_until; /* a new worker connects: a call that does not wait waits
 							  * so long, ms; else -1 */

@@ -18,7 +18,6 @@
 #include "queue/path_use.h"
 #include "queue/report.h"
 #include "queue/run.h"
-#include "queue/streak.h"
 #include "queue/watch.h"
 #include "recipes/element_name.h"
 
@@ -208,8 +207,6 @@ on_listed(void *arg, const ZkReply *reply)
 		path->lists_told = path->lists_done;
 		path_use_look(path, reply);
 		apply_listing(path, reply);
-		if (reply->outcome == ZK_OK)
-			streak_listed(path);
 		if (is_queue(path, reply))
 			refuse_all(path, FAILURE_OTHER_RECIPE, 0);
 	}

@@ -17,8 +17,7 @@
  * What is known about other clients' contenders comes from the last listing,
  * less those seen to go.  For the contenders older than a run that is a
  * superset of the truth, since newcomers get higher sequences; this is why a
- * run can be granted without another listing, and sometimes without any
- * (streak.c).  There is one exception: a contender that goes may leave another
+ * run can be granted without another listing.  There is one exception: a contender that goes may leave another
  * in its place (the recipe says which).  It is assumed to be there, and a run
  * that would wait for it looks again, unless one of these tells that it is not:
  *
@@ -67,93 +66,9 @@
 #include "queue/path_use.h"
 #include "queue/run.h"
 #include "queue/run_pump.h"
-#include "queue/streak.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
 #include "zk/zk_client.h"
-
-/*
- * A path that nobody needs is remembered for so long, as it may be locked again
- * soon (streak.c), and not more of them.
- */
-#define PAUSE_MS 500
-#define MAX_PAUSED 1024
-
-/* ------------------------------------------------------------------------
- * Paths that nobody needs
- * ------------------------------------------------------------------------
- */
-
-/* Somebody needs it again. */
-static void
-path_resume(Path *path)
-{
-	if (!path->paused)
-		return;
-	path->paused = false;
-	dlist_delete(&path->paused_link);
-	engine.npaused--;
-}
-
-static void
-path_forget(Path *path)
-{
-	path_resume(path);
-	if (path->marked)
-		dlist_delete(&path->marked_link);
-	if (path->path_watch == WATCH_SET)
-		watch_path_give_up(path, WATCH_MAY_EXIST);
-	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
-}
-
-static void
-path_pause_if_idle(Path *path)
-{
-	if (path->paused || path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
-		!dlist_is_empty(&path->arrivals))
-		return;
-	watch_child_give_up(path, path->child_watch == WATCH_SET ? WATCH_MAY_EXIST : WATCH_IS_GONE);
-	streak_paused(path);
-	path_foreign_clear(path);
-	path->paused = true;
-	path->paused_at = zklock_now_ms();
-	dlist_push_tail(&engine.paused, &path->paused_link);
-	if (++engine.npaused > MAX_PAUSED)
-		path_forget(dlist_head_element(Path, paused_link, &engine.paused));
-}
-
-/* Forgets the paths that nobody has needed for long enough. */
-void
-path_paused_attend(void)
-{
-	while (path_paused_next_wakeup() >= 0 && path_paused_next_wakeup() <= zklock_now_ms())
-		path_forget(dlist_head_element(Path, paused_link, &engine.paused));
-}
-
-/* When that wants to be called again, ms; or -1. */
-int64
-path_paused_next_wakeup(void)
-{
-	int pause_ms = ZKLOCK_FAULT("long-pauses") ? 60000 : PAUSE_MS;
-
-	return dlist_is_empty(&engine.paused)
-			   ? -1
-			   : dlist_head_element(Path, paused_link, &engine.paused)->paused_at + pause_ms;
-}
-
-/*
- * The path of that name, for contenders that have the recipe.  Returns NULL if it
- * is in use with another one.
- */
-Path *
-path_for(const char *name, const Recipe *recipe)
-{
-	Path *path = path_find(name);
-
-	if (path && path->paused && path->recipe != recipe)
-		path_forget(path);
-	return path_get(name, recipe);
-}
 
 /* ------------------------------------------------------------------------
  * Arrivals
@@ -225,7 +140,6 @@ path_arrive(Path *path, Contender *c)
 					  entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (open && !run_is_fresh(last));
 
-	path_resume(path);
 	c->path = path;
 	c->place = PLACE_ARRIVED;
 	c->needs_list = path->lists_sent + (must_look ? 1 : 0);
@@ -274,6 +188,18 @@ arrivals_need_list(Path *path)
 		   dlist_tail_element(Contender, link, &path->arrivals)->needs_list > path->lists_told;
 }
 
+/* Nobody needs the path any more, and nothing is outstanding. */
+static void
+path_forget_if_idle(Path *path)
+{
+	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
+		!dlist_is_empty(&path->arrivals))
+		return;
+	watch_child_give_up(path, path->child_watch == WATCH_SET ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	path_foreign_clear(path);
+	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
+}
+
 /* Does what is to be done for a path, as it is now. */
 static void
 path_pump(Path *path)
@@ -301,7 +227,7 @@ path_pump(Path *path)
 					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
-	path_pause_if_idle(path);
+	path_forget_if_idle(path);
 }
 
 /* Does what is to be done for the marked paths. */

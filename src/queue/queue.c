@@ -21,7 +21,6 @@
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/session.h"
-#include "queue/streak.h"
 #include "queue/watch.h"
 #include "shared/lease_state.h"
 
@@ -45,7 +44,7 @@ contender_arrive(Contender *c)
 		contender_forget(c);
 		return;
 	}
-	path = path_for(entry->request.path, recipe_by_id(entry->request.recipe));
+	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
 	if (path)
 		path_arrive(path, c);
 	else
@@ -140,8 +139,6 @@ queue_start(void)
 	engine.chroot_len = strlen(session.chroot);
 	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | HASH_STRINGS);
 	dlist_init(&engine.marked);
-	dlist_init(&engine.watch_later);
-	dlist_init(&engine.paused);
 	engine.contenders = palloc0(max * sizeof(Contender));
 	batch = palloc(max * sizeof(int));
 	account_start();
@@ -227,8 +224,6 @@ queue_watch(ZkWatchEvent event, const char *name)
 	char	   *parent;
 
 	ZKLOCK_SLOW("slow-writes", 120, 150);
-	if (path && event != ZK_WATCH_CHILDREN)
-		streak_watch_fired(path);
 	if (path && event != ZK_WATCH_CHANGED)
 		path_changed(path);
 	if (event == ZK_WATCH_CHILDREN)
@@ -264,9 +259,7 @@ queue_pump(void)
 		path_mark_all();
 	}
 	queue_overrun_attend();
-	watch_later_attend();
 	path_pump_marked();
-	path_paused_attend();
 }
 
 /* The path that is being seen to, for the log; NULL if there is none. */
@@ -280,14 +273,9 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 wanted[] = {engine.retry_at, queue_overrun_next_wakeup(), watch_later_next_wakeup(),
-					  path_paused_next_wakeup()};
-	int64 next = -1;
+	int64 overrun = queue_overrun_next_wakeup();
 
-	for (int i = 0; i < (int) lengthof(wanted); i++)
-	{
-		if (wanted[i] >= 0)
-			next = next < 0 ? wanted[i] : Min(next, wanted[i]);
-	}
-	return next;
+	if (engine.retry_at < 0 || overrun < 0)
+		return Max(engine.retry_at, overrun);
+	return Min(engine.retry_at, overrun);
 }

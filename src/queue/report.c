@@ -149,24 +149,6 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 				  errhint("If it does not go away by itself, zk_break_lock() removes it.")));
 }
 
-/*
- * A run's node is deleted, and was gone: its last holder has released it, without
- * having heard of that.
- */
-void
-report_late_loss(const Run *run)
-{
-	const Contender *c = run->record;
-
-	if (c == NULL || entry_of(c)->request.pid == ENTRY_SERVER_PID || entry_of(c)->status.token == 0)
-		return;
-	contender_count_loss(c);
-	ereport(WARNING, (errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else",
-							 run->path->path, run->name, run->path->recipe->name, run->path->path),
-					  errdetail("Process %d had lost the lock when it released it a moment ago.",
-								entry_of(c)->request.pid)));
-}
-
 /* ------------------------------------------------------------------------
  * Losses
  * ------------------------------------------------------------------------

@@ -17,7 +17,6 @@ typedef struct Losses
 	StringInfoData lines; /* for as many as are named */
 } Losses;
 
-extern void		   report_late_loss(const Run *run);
 extern void		   report_unrecognised(const Path *path, const char *child);
 extern void		   report_sequence(const Path *path, int64 sequence, int64 limit);
 extern void		   report_stale(const Path *path, const char *name, const ZkReply *reply);

@@ -21,8 +21,7 @@
  *	  GONE <------------- GONE <-----------  GONE
  *
  *	PLANNED			no node; create is sent once the run before has its node
- *	CREATING		create is sent, and right behind it a listing of the path, unless
- *					the number of the node may tell enough (streak.c)
+ *	CREATING		create is sent, and right behind it a listing of the path
  *	UNKNOWN			the reply was lost; a listing settles whether the node exists
  *	CREATED			the node exists; the recipe says for whom the run waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
@@ -339,7 +338,6 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
 	charge_node(run, payer);
-	run->unwatched = true;
 	run->state = RUN_UNKNOWN;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
 	{

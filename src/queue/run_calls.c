@@ -22,7 +22,6 @@
 #include "queue/report.h"
 #include "queue/run.h"
 #include "queue/run_calls.h"
-#include "queue/streak.h"
 #include "queue/watch.h"
 #include "shared/session_info.h"
 #include "shared/share.h"
@@ -42,24 +41,7 @@ typedef struct CheckCall
  * ------------------------------------------------------------------------
  */
 
-/*
- * A run has its node.  If no listing follows, and the node's number tells that
- * nobody came before it who is not known, it waits neither for one nor for a watch.
- */
-static void
-place_created(Run *run)
-{
-	Path *path = run->path;
-
-	if (streak_created(path, run->peer.sequence) == STREAK_BROKEN || path->lists_sent != path->lists_done)
-		return;
-	run->listed = true;
-	run->early = true;
-	run->unwatched = true;
-	watch_own_later(run);
-}
-
-/* The reply to run_create()'s create; that to its listing follows, if it was sent. */
+/* The reply to run_create()'s create; that to its listing follows. */
 static void
 on_created(void *arg, const ZkReply *reply)
 {
@@ -74,7 +56,6 @@ on_created(void *arg, const ZkReply *reply)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
 			run_created(run, strrchr(reply->path, '/') + 1, reply->czxid);
 			parents_exist(run->path);
-			place_created(run);
 			break;
 		case ZK_UNKNOWN:
 			run_unsettled(run);
@@ -130,16 +111,12 @@ run_choose_name(Run *run)
 	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 }
 
-/*
- * Sends create and, right behind it, a listing, unless the node's number may tell
- * enough.  What is for a transaction needs the listing's watch, before it commits.
- */
+/* Sends create and, right behind it, a listing, whose watch tells of all that comes. */
 void
 run_create(Run *run)
 {
 	Path	   *path = run->path;
-	Contender  *first = run_head(run);
-	const char *data = entry_of(first)->data;
+	const char *data = entry_of(run_head(run))->data;
 	int			owner = run_owner(run);
 	char	   *node;
 
@@ -147,15 +124,9 @@ run_create(Run *run)
 	run_creating(run);
 	run_node_call_begin(run, NODE_CALL_CREATE);
 	node = path_node(path, run->name);
-	if (contender_scope(first) == LOCK_SCOPE_SESSION && streak_tells(path))
-		zk_create(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
-	else
-	{
-		zk_create_followed(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
-		path_list(path, owner, LIST_AND_WATCH);
-	}
+	zk_create_followed(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
+	path_list(path, owner, LIST_AND_WATCH);
 	pfree(node);
-	streak_prepare(path, owner);
 }
 
 /* ------------------------------------------------------------------------
@@ -188,9 +159,6 @@ on_deleted(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_NO_NODE && run->early && run->grants > 0)
-		report_late_loss(run);
-	run->early = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 		doomed_gone(run);
 	else if (reply->outcome != ZK_UNKNOWN && run_refused(run))
@@ -207,7 +175,7 @@ on_deleted(void *arg, const ZkReply *reply)
 static bool
 deletion_may_wait(const Run *run)
 {
-	return run->path->nforeign == 0 && (run->path->child_watch == WATCH_SET || run->early) &&
+	return run->path->nforeign == 0 && run->path->child_watch == WATCH_SET &&
 		   !run_name_recurs(run) && run->refused_in != run->state;
 }
 
@@ -287,8 +255,6 @@ on_own_watched(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
-	if (reply->outcome != ZK_OK)
-		run->early = false;
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -312,7 +278,7 @@ watch_own(Run *run)
 	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL;
 	char *node;
 
-	if (watch_exists(run->own_watch) || covered || run->own_watch == WATCH_LATER ||
+	if (watch_exists(run->own_watch) || covered ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
 		return;
 	if (engine.watch_bytes + path_bytes(path, run->name) > PACKET_BUDGET)

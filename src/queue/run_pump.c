@@ -303,25 +303,6 @@ run_grant(Run *run)
 	}
 }
 
-/* Its holders were granted before we could hear of the end of its node: now we do. */
-static void
-run_watched(Run *run)
-{
-	dlist_iter iter;
-
-	run->early = false;
-	run->unwatched = false;
-	if (run->own_watch == WATCH_LATER)
-		watch_own_set(run, WATCH_NONE);
-	dlist_foreach (iter, &run->queue)
-	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
-		if (c->place == PLACE_GRANTED)
-			contender_watched(c);
-	}
-}
-
 /* The contenders behind the run's node: what comes next for them? */
 static void
 run_serve(Run *run)
@@ -345,9 +326,7 @@ run_serve(Run *run)
 	if (run->state == RUN_CREATED && path_use_is_known(run->path))
 		run_evaluate(run);
 	watch_own(run);
-	if (run->unwatched && watch_covers(run))
-		run_watched(run);
-	if (run->state == RUN_GRANTED && (watch_covers(run) || run->early) && lease_state() == LEASE_HOLDS)
+	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)
 		run_grant(run);
 }
 

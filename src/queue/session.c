@@ -27,7 +27,6 @@
 #include "queue/run.h"
 #include "queue/run_calls.h"
 #include "queue/session.h"
-#include "queue/streak.h"
 #include "queue/watch.h"
 
 /* Pause before a sync that was refused is sent again. */
@@ -56,17 +55,12 @@ forget_listings(Forget what)
 		dlist_iter iter;
 
 		if (what == FORGET_WATCHES)
-		{
 			watch_child_set(path, WATCH_NONE);
-			watch_path_set(path, WATCH_NONE);
-		}
-		streak_end(path);
 		dlist_foreach (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, link, iter.cur);
 
 			run->listed = false;
-			run->early = false;
 			if (what == FORGET_WATCHES)
 			{
 				watch_own_set(run, WATCH_NONE);
@@ -221,8 +215,6 @@ queue_session_ended(const char *reason)
 		dlist_mutable_iter iter;
 
 		watch_child_set(path, WATCH_NONE);
-		watch_path_set(path, WATCH_NONE);
-		streak_end(path);
 		path_foreign_clear(path);
 		dlist_foreach_modify (iter, &path->runs)
 		{

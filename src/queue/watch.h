@@ -16,17 +16,12 @@ typedef enum WatchRemains
 	WATCH_MAY_EXIST
 } WatchRemains;
 
-extern void	 watch_path_set(Path *path, WatchState state);
-extern void	 watch_path_give_up(Path *path, WatchRemains remains);
-extern void	 watch_child_set(Path *path, WatchState state);
-extern void	 watch_child_give_up(Path *path, WatchRemains remains);
-extern void	 watch_own_set(Run *run, WatchState state);
-extern void	 watch_own_later(Run *run);
-extern void	 watch_later_attend(void);
-extern int64 watch_later_next_wakeup(void);
-extern bool	 watch_covers(const Run *run);
-extern void	 watch_blocker_set(Run *run, WatchState state);
-extern void	 watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
-extern bool	 watch_exists(WatchState state);
+extern void watch_child_set(Path *path, WatchState state);
+extern void watch_child_give_up(Path *path, WatchRemains remains);
+extern void watch_own_set(Run *run, WatchState state);
+extern bool watch_covers(const Run *run);
+extern void watch_blocker_set(Run *run, WatchState state);
+extern void watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
+extern bool watch_exists(WatchState state);
 
 #endif /* ZKLOCK_WATCH_H */

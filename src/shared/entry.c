@@ -327,7 +327,7 @@ entry_take_up(int index)
  * Returns false if it is not QUEUED any more.
  */
 bool
-entry_grant(int index, int64 token, EntryWatched watched, int64 *expires_us)
+entry_grant(int index, int64 token, int64 *expires_us)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
@@ -341,7 +341,6 @@ entry_grant(int index, int64 token, EntryWatched watched, int64 *expires_us)
 	if (stepped)
 	{
 		entry->status.token = token;
-		entry->status.watched = watched;
 		entry->status.granted_at = now;
 		entry->status.expires_us = *expires_us;
 		entry->status.state = CONTENDER_GRANTED;
@@ -604,24 +603,6 @@ entry_is_lost(int index)
 	SpinLockRelease(&entry->mutex);
 	return state == CONTENDER_LOST ||
 		   (state == CONTENDER_GRANTED && (over || entry_is_overrun(expires_us)));
-}
-
-/*
- * Might the node of what is granted have been deleted without anybody's hearing of
- * it?  So it is at first, until the worker watches the node or has had it checked.
- */
-bool
-entry_is_unproved(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	bool			unproved;
-
-	SpinLockAcquire(&entry->mutex);
-	unproved =
-		entry->status.state == CONTENDER_GRANTED && entry->status.watched == ENTRY_UNWATCHED &&
-		(entry->status.check_wanted == 0 || entry->status.check_done != entry->status.check_wanted);
-	SpinLockRelease(&entry->mutex);
-	return unproved;
 }
 
 /*

@@ -116,13 +116,6 @@ typedef enum EntryNotice
 	ENTRY_NOTICE /* set its latch */
 } EntryNotice;
 
-/* Does the worker hear of it should somebody delete the node of what is granted? */
-typedef enum EntryWatched
-{
-	ENTRY_UNWATCHED, /* not yet */
-	ENTRY_WATCHED
-} EntryWatched;
-
 /* What a contender asks for. */
 typedef struct EntryRequest
 {
@@ -180,7 +173,6 @@ typedef struct EntryStatus
 	uint32			 check_done;	 /* number of the check passed last */
 	uint64			 run_id;		 /* run it belongs to, 0 if none */
 	int				 others_permits; /* fewest that older permits tell of, 0 if none */
-	EntryWatched	 watched;		 /* once granted; never taken back */
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
@@ -282,7 +274,7 @@ typedef void (*EntryVisitor)(int index);
 extern void	  entries_visit_dirty(EntryVisitor visit);
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
-extern bool	  entry_grant(int index, int64 token, EntryWatched watched, int64 *expires_us);
+extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
@@ -298,7 +290,6 @@ extern ContenderState entry_get_state(int index);
 extern uint64		  entry_get_ticket(int index);
 extern uint32		  entry_generation(int index);
 extern bool			  entry_is_lost(int index);
-extern bool			  entry_is_unproved(int index);
 extern bool			  entry_is_overrun(int64 expires_us);
 extern uint32		  entry_look_begin(const ContenderEntry *entry);
 extern bool			  entry_look_end(const ContenderEntry *entry, uint32 changes);

@@ -25,9 +25,6 @@
  */
 #define PACKET_BUDGET (900 * 1024)
 
-/* Besides, bytes of watches that no lock needs (queue/streak.c). */
-#define STREAK_BUDGET (64 * 1024)
-
 /* What a node takes of them besides its path and the chroot. */
 #define SHARE_NODE_BYTES (ZKLOCK_MAX_NODE_NAME + 5)
 

@@ -149,8 +149,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryView *entry, const LockView *vi
 	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->token));
 	row_add_if(&row, all && (waiting || entry->state == CONTENDER_REQUESTED),
 			   TimestampTzGetDatum(entry->requested_at));
-	row_add_if(&row,
-			   all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN,
+	row_add_if(&row, all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN,
 			   TimestampTzGetDatum(entry->granted_at));
 	row_add_if(&row, all && entry->expires_at != 0 && entry->kind != CONTENDER_TURN,
 			   TimestampTzGetDatum(entry->expires_at));

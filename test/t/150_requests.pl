@@ -20,7 +20,7 @@ my $shell = $zk->shell;
 my $path;
 my @paths;
 
-# A path that nobody has locked yet: for one that is locked again and again, see 751_streaks.pl.
+# A path that nobody has locked yet
 sub begin
 {
 	wait_until { $zk->watch_count == 0 } 'earlier paths to be forgotten';

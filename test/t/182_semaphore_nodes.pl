@@ -111,7 +111,6 @@ subtest 'a lock in the place of the leases, or of the turns, is what it is' => s
 
 my @requests;
 
-# What is asked for a path that is locked again and again, 751_streaks.pl has.
 sub begin
 {
 	new_path();
