@@ -227,7 +227,7 @@ cppcheck:
 		--enable=warning,performance,portability --suppress=missingInclude \
 		'--suppress=nullPointerOutOfMemory:test/unit/*' --suppress=normalCheckLevelMaxBranches \
 		--include=test/cppcheck.h \
-		-Isrc -DPG_VERSION_NUM=150000 src test/unit test/fuzz
+		-Isrc -DPG_VERSION_NUM=150018 src test/unit test/fuzz
 
 TAG ?=
 dist:
