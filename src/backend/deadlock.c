@@ -74,13 +74,13 @@ describe_cycle(const Look *found)
 	{
 		int				   at = found->cycle[(from + i) % n];
 		int				   next = found->cycle[(from + i + 1) % n];
-		const WaitsVertex *vertex = &found->waits.vertices[at];
-		const WaitsVertex *blocker = &found->waits.vertices[next];
+		const WaitsVertex *vertex = waits_vertex(&found->waits, at);
+		const WaitsVertex *blocker = waits_vertex(&found->waits, next);
 
 		if (vertex->contender)
 			continue;
 		if (blocker->contender)
-			blocker = &found->waits.vertices[found->cycle[(from + i + 2) % n]];
+			blocker = waits_vertex(&found->waits, found->cycle[(from + i + 2) % n]);
 		if (text.len > 0)
 			appendStringInfoChar(&text, '\n');
 		appendStringInfo(&text, _("Process %d waits for "), vertex->pid);
@@ -100,7 +100,7 @@ describe_queries(const Look *found)
 	initStringInfo(&text);
 	for (int i = 0; i < n; i++)
 	{
-		const WaitsVertex *vertex = &found->waits.vertices[found->cycle[(n - 1 + i) % n]];
+		const WaitsVertex *vertex = waits_vertex(&found->waits, found->cycle[(n - 1 + i) % n]);
 
 		if (vertex->contender == NULL)
 			appendStringInfo(&text, _("\nProcess %d: %s"), vertex->pid,

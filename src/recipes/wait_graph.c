@@ -18,14 +18,43 @@
  * youngest, and what is left then looked at anew.  All who look at the same
  * component choose the same one, whoever looks first.
  *
- * Pure C: allocates nothing, keeps no state, runs in any process or thread,
- * holds no lock.  The time is proportional to the number of edges.
+ * Waits of this server and those of which other servers tell make two graphs
+ * (shared/waits.c and worker/wait_search.c), which are grown and searched here.
+ *
+ * Pure C: allocates by the caller's function, keeps no state, runs in any process
+ * or thread, holds no lock.  The time is proportional to the number of edges.
  *
  * Copyright (c) 2026, zklock contributors
  *
  *-------------------------------------------------------------------------
  */
 #include "recipes/wait_graph.h"
+
+/* Adds a vertex without edges, which can go on and cannot be given up.  Returns it. */
+int
+wait_graph_add(WaitGraph *graph, void *what)
+{
+	if (graph->nvertices == graph->max_vertices)
+	{
+		graph->max_vertices = graph->max_vertices > 0 ? 2 * graph->max_vertices : 64;
+		graph->vertices =
+			graph->resize(graph->vertices, (size_t) graph->max_vertices * sizeof(WaitVertex));
+	}
+	graph->vertices[graph->nvertices] = (WaitVertex){.needs = WAIT_GRAPH_ALL, .what = what};
+	return graph->nvertices++;
+}
+
+/* Adds an edge: one vertex waits for another. */
+void
+wait_graph_connect(WaitGraph *graph, int from, int to)
+{
+	if (graph->nedges == graph->max_edges)
+	{
+		graph->max_edges = graph->max_edges > 0 ? 2 * graph->max_edges : 64;
+		graph->edges = graph->resize(graph->edges, (size_t) graph->max_edges * sizeof(WaitEdge));
+	}
+	graph->edges[graph->nedges++] = (WaitEdge){.from = from, .to = to};
+}
 
 /* Vertices to be visited; each is in the queue once at most. */
 typedef struct Queue
@@ -123,13 +152,15 @@ wait_graph_solve(WaitGraph *graph)
 	}
 }
 
-/* Marks the stuck vertices that are reached from one of them. */
+/* Sets "reached" of a vertex, and of the stuck ones that it waits for, in the end. */
 static void
 search_forwards(WaitGraph *graph, int self)
 {
 	Queue queue;
 	int	  i;
 
+	for (i = 0; i < graph->nvertices; i++)
+		graph->vertices[i].reached = false;
 	queue_init(&queue, graph);
 	graph->vertices[self].reached = true;
 	queue_put(&queue, self);
@@ -137,28 +168,27 @@ search_forwards(WaitGraph *graph, int self)
 	{
 		for (int e = graph->vertices[i].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
 		{
-			int to = graph->edges[e].to;
+			WaitVertex *vertex = &graph->vertices[graph->edges[e].to];
 
-			if (!graph->vertices[to].stuck || graph->vertices[to].reached)
+			if (!vertex->stuck || vertex->reached)
 				continue;
-			graph->vertices[to].reached = true;
-			queue_put(&queue, to);
+			vertex->reached = true;
+			queue_put(&queue, graph->edges[e].to);
 		}
 	}
 }
 
-/*
- * Marks those that reach it in turn, and of each the next vertex on a shortest
- * way there.
- */
+/* Sets "reaches" and "parent" of those that wait for a vertex, through "reached" ones only. */
 static void
-search_backwards(WaitGraph *graph, int self)
+search_backwards(WaitGraph *graph, int target)
 {
 	Queue queue;
 	int	  i;
 
+	for (i = 0; i < graph->nvertices; i++)
+		graph->vertices[i].reaches = false;
 	queue_init(&queue, graph);
-	queue_put(&queue, self);
+	queue_put(&queue, target);
 	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
 	{
 		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
@@ -170,20 +200,9 @@ search_backwards(WaitGraph *graph, int self)
 				continue;
 			vertex->reaches = true;
 			vertex->parent = i;
-			if (from != self)
+			if (from != target)
 				queue_put(&queue, from);
 		}
-	}
-}
-
-/* Forgets what an earlier search has found. */
-static void
-clear_search(WaitGraph *graph)
-{
-	for (int i = 0; i < graph->nvertices; i++)
-	{
-		graph->vertices[i].reached = false;
-		graph->vertices[i].reaches = false;
 	}
 }
 
@@ -195,27 +214,9 @@ clear_search(WaitGraph *graph)
 void
 wait_graph_trace(WaitGraph *graph, int target)
 {
-	Queue queue;
-	int	  i;
-
-	clear_search(graph);
-	queue_init(&queue, graph);
-	queue_put(&queue, target);
-	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
-	{
-		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
-		{
-			int			from = graph->edges[e].from;
-			WaitVertex *vertex = &graph->vertices[from];
-
-			if (vertex->reaches || vertex->needs != WAIT_GRAPH_ALL)
-				continue;
-			vertex->reaches = true;
-			vertex->parent = i;
-			if (from != target)
-				queue_put(&queue, from);
-		}
-	}
+	for (int i = 0; i < graph->nvertices; i++)
+		graph->vertices[i].reached = graph->vertices[i].needs == WAIT_GRAPH_ALL;
+	search_backwards(graph, target);
 }
 
 /*
@@ -226,12 +227,18 @@ wait_graph_trace(WaitGraph *graph, int target)
 bool
 wait_graph_in_cycle(WaitGraph *graph, int self)
 {
-	clear_search(graph);
 	if (!graph->vertices[self].stuck)
 		return false;
 	search_forwards(graph, self);
 	search_backwards(graph, self);
 	return graph->vertices[self].reaches;
+}
+
+/* Is one wait younger than another? */
+static bool
+is_younger(const WaitVertex *one, const WaitVertex *other)
+{
+	return one->order != other->order ? one->order > other->order : one->tie > other->tie;
 }
 
 /*
@@ -247,15 +254,14 @@ wait_graph_in_cycle(WaitGraph *graph, int self)
 int
 wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max)
 {
-	uint64_t order = graph->vertices[self].order;
-	int		 length = 0;
-	int		 at = self;
+	int length = 0;
+	int at = self;
 
-	if (order == 0 || !wait_graph_in_cycle(graph, self))
+	if (graph->vertices[self].order == 0 || !wait_graph_in_cycle(graph, self))
 		return 0;
 	for (int i = 0; i < graph->nvertices; i++)
 	{
-		if (graph->vertices[i].reaches && graph->vertices[i].order > order)
+		if (graph->vertices[i].reaches && is_younger(&graph->vertices[i], &graph->vertices[self]))
 			return 0;
 	}
 	do

@@ -11,6 +11,7 @@
 #define ZKLOCK_WAIT_GRAPH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define WAIT_GRAPH_NONE (-1) /* no vertex, no edge */
@@ -20,10 +21,12 @@
 
 typedef struct WaitVertex
 {
-	/* Filled in by the caller */
+	/* The caller's */
 	int		 needs; /* WAIT_GRAPH_ALL, or so many of them suffice */
 	uint64_t order; /* of a wait that can be given up: the younger, the higher;
 					 * 0: it cannot be */
+	uint64_t tie;	/* the same between those that are equally young */
+	void	*what;	/* it stands for */
 
 	/* Set by wait_graph_solve() */
 	bool stuck; /* it never goes on */
@@ -50,14 +53,20 @@ typedef struct WaitEdge
 	int next_in;
 } WaitEdge;
 
+/* Begins as zeros, but for "resize". */
 typedef struct WaitGraph
 {
+	void *(*resize)(void *memory, size_t size); /* like realloc(), but it does not fail */
 	WaitVertex *vertices;
 	int			nvertices;
+	int			max_vertices;
 	WaitEdge   *edges;
 	int			nedges;
+	int			max_edges;
 } WaitGraph;
 
+extern int	wait_graph_add(WaitGraph *graph, void *what);
+extern void wait_graph_connect(WaitGraph *graph, int from, int to);
 extern void wait_graph_solve(WaitGraph *graph);
 extern void wait_graph_trace(WaitGraph *graph, int target);
 extern bool wait_graph_in_cycle(WaitGraph *graph, int self);

@@ -34,8 +34,10 @@
  */
 #include "recipes/wait_record.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "recipes/node_name.h"
@@ -45,61 +47,39 @@
 #define MAX_TEXT 512 /* bytes of a name, or of what is waited for */
 #define MAX_NODE 255 /* of another client's node, or ours */
 
-/* How a kind of line begins, and how many fields follow. */
+#define AFTER(kind) (1 << (kind))
+
+/* How a kind of line looks, and where it may stand */
 typedef struct LineForm
 {
-	const char *word;
-	int			fields;
+	const char *word;	/* it begins with */
+	const char *fields; /* a letter for each: see read_field() */
+	int			after;	/* such lines; WAIT_LINE_END stands for the title */
 } LineForm;
 
-static const LineForm forms[] = {[WAIT_LINE_SERVER] = {"server", 1},
-								 [WAIT_LINE_SEEN] = {"seen", 1},
-								 [WAIT_LINE_WAIT] = {"wait", 4},
-								 [WAIT_LINE_STEP] = {"step", 2},
-								 [WAIT_LINE_HELD] = {"held", 2}};
+static const LineForm forms[] =
+	{[WAIT_LINE_SERVER] = {"server", "t", AFTER(WAIT_LINE_END)},
+	 [WAIT_LINE_SEEN] = {"seen", "z", AFTER(WAIT_LINE_SERVER)},
+	 [WAIT_LINE_WAIT] = {"wait", "icpn", AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_HELD)},
+	 [WAIT_LINE_STEP] = {"step", "#t", AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_STEP)},
+	 [WAIT_LINE_HELD] = {"held", "pn", AFTER(WAIT_LINE_STEP) | AFTER(WAIT_LINE_HELD)},
+	 [WAIT_LINE_END] = {"", "", AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_HELD)}};
 
-/* Which kinds may follow one. */
-static bool
-may_follow(WaitLineKind kind, WaitLineKind last)
-{
-	switch (kind)
-	{
-		case WAIT_LINE_SERVER:
-			return false; /* it comes first */
-		case WAIT_LINE_SEEN:
-			return last == WAIT_LINE_SERVER;
-		case WAIT_LINE_WAIT:
-			return last == WAIT_LINE_SEEN || last == WAIT_LINE_HELD;
-		case WAIT_LINE_STEP:
-			return last == WAIT_LINE_WAIT || last == WAIT_LINE_STEP;
-		case WAIT_LINE_HELD:
-			return last == WAIT_LINE_STEP || last == WAIT_LINE_HELD;
-		case WAIT_LINE_END:
-			break;
-	}
-	return last == WAIT_LINE_SEEN || last == WAIT_LINE_HELD;
-}
+/* ------------------------------------------------------------------------
+ * Reading
+ * ------------------------------------------------------------------------
+ */
 
 /* A number in hexadecimal or decimal digits, no greater than "max" */
 static bool
-read_number(const char *text, unsigned base, uint64_t max, uint64_t *number)
+read_number(const char *text, int base, uint64_t max, uint64_t *number)
 {
-	static const char digits[] = "0123456789abcdef";
+	size_t len = strlen(text);
 
-	*number = 0;
-	if (*text == '\0')
-		return false;
-	for (; *text != '\0'; text++)
-	{
-		const char *found = strchr(digits, *text);
-		uint64_t	digit;
-
-		if (found == NULL || (digit = (uint64_t) (found - digits)) >= base ||
-			*number > (max - digit) / base)
-			return false;
-		*number = *number * base + digit;
-	}
-	return true;
+	errno = 0;
+	*number = strtoull(text, NULL, base);
+	return len > 0 && strspn(text, base == 16 ? "0123456789abcdef" : "0123456789") == len &&
+		   errno == 0 && *number <= max;
 }
 
 static bool
@@ -115,12 +95,6 @@ is_node(const char *node)
 {
 	return node[0] != '\0' && strlen(node) <= MAX_NODE && strchr(node, '/') == NULL &&
 		   strcmp(node, ".") != 0 && strcmp(node, "..") != 0;
-}
-
-static bool
-is_text(const char *text)
-{
-	return strlen(text) <= MAX_TEXT;
 }
 
 /* Takes the next line, without its end; NULL if there is none that is whole. */
@@ -187,41 +161,35 @@ wait_record_begin(WaitReader *reader, char *record, size_t len)
 	return title && strcmp(title, TITLE) == 0;
 }
 
-/* What a line's fields tell.  Returns false if they are not what they should be. */
+/* What one field tells.  Returns false if it is not what it should be. */
 static bool
-read_fields(WaitLine *line, char **fields)
+read_field(WaitLine *line, char letter, const char *field)
 {
 	uint64_t permits;
 
-	line->path = line->node = line->text = "";
-	line->permits = 0;
-	line->number = 0;
-	switch (line->kind)
+	switch (letter)
 	{
-		case WAIT_LINE_SERVER:
-			line->text = fields[1];
-			return is_text(line->text);
-		case WAIT_LINE_SEEN:
-			return read_number(fields[1], 16, INT64_MAX, &line->number);
-		case WAIT_LINE_WAIT:
-			if (!read_number(fields[1], 16, UINT64_MAX, &line->number) ||
-				!read_number(fields[2], 10, INT32_MAX, &permits))
+		case 'i': /* an identity */
+			return read_number(field, 16, UINT64_MAX, &line->number);
+		case 'z': /* a zxid */
+			return read_number(field, 16, INT64_MAX, &line->number);
+		case '#': /* a pid */
+			return read_number(field, 10, INT32_MAX, &line->number);
+		case 'c': /* a count of permits */
+			if (!read_number(field, 10, INT32_MAX, &permits))
 				return false;
 			line->permits = (int32_t) permits;
-			line->path = fields[3];
-			line->node = fields[4];
-			return is_path(line->path) && is_node(line->node);
-		case WAIT_LINE_STEP:
-			line->text = fields[2];
-			return read_number(fields[1], 10, INT32_MAX, &line->number) && is_text(line->text);
-		case WAIT_LINE_HELD:
-			line->path = fields[1];
-			line->node = fields[2];
-			return is_path(line->path) && is_node(line->node);
-		case WAIT_LINE_END:
-			break;
+			return true;
+		case 'p': /* a path */
+			line->path = field;
+			return is_path(field);
+		case 'n': /* a node */
+			line->node = field;
+			return is_node(field);
+		default: /* a text */
+			line->text = field;
+			return strlen(field) <= MAX_TEXT;
 	}
-	return false;
 }
 
 /*
@@ -231,37 +199,43 @@ read_fields(WaitLine *line, char **fields)
 bool
 wait_record_next(WaitReader *reader, WaitLine *line)
 {
-	char *fields[MAX_FIELDS];
-	char *text;
-	int	  n;
-	int	  kind;
+	char		   *fields[MAX_FIELDS];
+	int				kind = WAIT_LINE_SERVER;
+	const LineForm *form;
 
 	*line = (WaitLine){.kind = WAIT_LINE_END, .path = "", .node = "", .text = ""};
 	if (reader->at == reader->end)
-		return may_follow(WAIT_LINE_END, reader->last);
-	text = take_line(reader);
-	if (text == NULL)
-		return false;
-	n = split_line(text, fields);
-	for (kind = WAIT_LINE_SERVER; kind < WAIT_LINE_END; kind++)
+		kind = WAIT_LINE_END;
+	else
 	{
-		if (strcmp(fields[0], forms[kind].word) == 0)
-			break;
-	}
-	if (kind == WAIT_LINE_END || n != 1 + forms[kind].fields)
-		return false;
+		char *text = take_line(reader);
+		int	  n = text ? split_line(text, fields) : 0;
 
-	/* The beginning is marked by WAIT_LINE_END. */
-	if (kind == WAIT_LINE_SERVER ? reader->last != WAIT_LINE_END
-								 : !may_follow((WaitLineKind) kind, reader->last))
+		while (kind < WAIT_LINE_END && text && strcmp(fields[0], forms[kind].word) != 0)
+			kind++;
+		if (kind == WAIT_LINE_END || n != 1 + (int) strlen(forms[kind].fields))
+			return false;
+	}
+	form = &forms[kind];
+	if ((form->after & AFTER(reader->last)) == 0)
 		return false;
-	line->kind = (WaitLineKind) kind;
-	reader->steps = line->kind == WAIT_LINE_STEP   ? reader->steps + 1
-					: line->kind == WAIT_LINE_WAIT ? 0
-												   : reader->steps;
-	reader->last = line->kind;
-	return reader->steps <= WAIT_RECORD_MAX_STEPS && read_fields(line, fields);
+	line->kind = reader->last = (WaitLineKind) kind;
+	for (int i = 0; form->fields[i] != '\0'; i++)
+	{
+		if (!read_field(line, form->fields[i], fields[1 + i]))
+			return false;
+	}
+	if (line->kind == WAIT_LINE_WAIT)
+		reader->steps = 0;
+	else if (line->kind == WAIT_LINE_STEP)
+		reader->steps++;
+	return reader->steps <= WAIT_RECORD_MAX_STEPS;
 }
+
+/* ------------------------------------------------------------------------
+ * Writing
+ * ------------------------------------------------------------------------
+ */
 
 /* Begins to write a record into "text", which has room for "size" bytes and a NUL. */
 void
@@ -271,7 +245,16 @@ wait_record_start(WaitWriter *writer, char *text, size_t size)
 	writer->len = (size_t) snprintf(text, size + 1, TITLE "\n");
 }
 
-/* Adds a field; what would part it is replaced, and what is too long is clipped. */
+static void
+put_raw(WaitWriter *writer, char c)
+{
+	if (writer->len == writer->size)
+		writer->full = true;
+	else
+		writer->text[writer->len++] = c;
+}
+
+/* Adds a text; what would part it is replaced, and what is too long is clipped. */
 static void
 put_text(WaitWriter *writer, const char *text, size_t max)
 {
@@ -286,20 +269,40 @@ put_text(WaitWriter *writer, const char *text, size_t max)
 	{
 		unsigned char c = (unsigned char) text[i];
 
-		if (writer->len == writer->size)
-			writer->full = true;
-		else
-			writer->text[writer->len++] = c < ' ' || c == 0x7F ? ' ' : text[i];
+		put_raw(writer, c < ' ' || c == 0x7F ? ' ' : text[i]);
 	}
 }
 
 static void
-put_char(WaitWriter *writer, char c)
+put_field(WaitWriter *writer, char letter, const WaitLine *line)
 {
-	if (writer->len == writer->size)
-		writer->full = true;
-	else
-		writer->text[writer->len++] = c;
+	char number[24];
+
+	put_raw(writer, '\t');
+	switch (letter)
+	{
+		case 'i':
+		case 'z':
+			snprintf(number, sizeof(number), "%" PRIx64, line->number);
+			put_text(writer, number, MAX_TEXT);
+			break;
+		case '#':
+			snprintf(number, sizeof(number), "%" PRIu64, line->number);
+			put_text(writer, number, MAX_TEXT);
+			break;
+		case 'c':
+			snprintf(number, sizeof(number), "%d", (int) line->permits);
+			put_text(writer, number, MAX_TEXT);
+			break;
+		case 'p':
+			put_text(writer, line->path, ZKLOCK_MAX_PATH);
+			break;
+		case 'n':
+			put_text(writer, line->node, MAX_NODE);
+			break;
+		default:
+			put_text(writer, line->text, MAX_TEXT);
+	}
 }
 
 /*
@@ -310,31 +313,12 @@ bool
 wait_record_put(WaitWriter *writer, const WaitLine *line)
 {
 	size_t start = writer->len;
-	char   number[64] = "";
 
 	writer->full = false;
-	if (line->kind == WAIT_LINE_SEEN)
-		snprintf(number, sizeof(number), "\t%" PRIx64, line->number);
-	else if (line->kind == WAIT_LINE_WAIT)
-		snprintf(number, sizeof(number), "\t%" PRIx64 "%c%d", line->number, '\t', (int) line->permits);
-	else if (line->kind == WAIT_LINE_STEP)
-		snprintf(number, sizeof(number), "\t%" PRIu64, line->number);
 	put_text(writer, forms[line->kind].word, MAX_TEXT);
-	for (const char *c = number; *c != '\0'; c++)
-		put_char(writer, *c);
-	if (line->kind == WAIT_LINE_SERVER || line->kind == WAIT_LINE_STEP)
-	{
-		put_char(writer, '\t');
-		put_text(writer, line->text, MAX_TEXT);
-	}
-	if (line->kind == WAIT_LINE_WAIT || line->kind == WAIT_LINE_HELD)
-	{
-		put_char(writer, '\t');
-		put_text(writer, line->path, ZKLOCK_MAX_PATH);
-		put_char(writer, '\t');
-		put_text(writer, line->node, MAX_NODE);
-	}
-	put_char(writer, '\n');
+	for (const char *letter = forms[line->kind].fields; *letter != '\0'; letter++)
+		put_field(writer, *letter, line);
+	put_raw(writer, '\n');
 	if (writer->full)
 		writer->len = start;
 	writer->text[writer->len] = '\0';

@@ -19,30 +19,44 @@
  * are.  Permits of other clients are as if they went at any time: they are in
  * neither number (see permit_recipe.c for the rule).
  *
+ * For whom a process waits in PostgreSQL's own locks, pg_blocking_pids() tells.  It
+ * takes all partitions of the lock table, so a process that does not wait is not asked
+ * about: a glance at it tells, and one that begins to wait is seen with the next look.
+ *
  * Other clients and servers are dead ends here.  So are processes that wait for
  * anything else, like a commit that waits for proof of its locks, or a session
  * that waits for a leader or for an element of a queue: anybody may make one or
- * offer one.
+ * offer one.  So are prepared transactions, which are no processes; the startup
+ * process of a standby, which is none that PostgreSQL tells of here; and autovacuum,
+ * which PostgreSQL cancels when it is in somebody's way.
  *
  * Nothing keeps the graph still while it is taken.  That it is the same twice is
  * what makes it true: waits_fingerprint().
  *
- * Runs in: backends and the worker.
+ * Runs in: backends and the worker.  LWLocks are held only while PostgreSQL
+ * copies from its lock table.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "shared/waits.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/array.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
 
-/* A process that has a vertex, or waits for something */
+/* A process that has a vertex, or a contender */
 typedef struct ProcessKey
 {
 	int					  pid; /* hash key */
 	int					  vertex;
-	const WaitsContender *waiting; /* the one that is not granted, or NULL */
+	int					  proc_number; /* if it has a contender, or -1 */
+	const WaitsContender *waiting;	   /* the one that is not granted, or NULL */
 } ProcessKey;
 
 /* ------------------------------------------------------------------------
@@ -86,6 +100,7 @@ copy_entry(int index, WaitsContender *copy)
 			return false;
 		copy->generation = entry_generation(index);
 		copy->pid = entry->request.pid;
+		copy->proc_number = entry->request.proc_number;
 		copy->kind = entry->request.kind;
 		copy->nowait = entry->request.nowait;
 		copy->requested_at = entry->request.requested_at;
@@ -140,32 +155,21 @@ copy_contenders(Waits *waits)
  * ------------------------------------------------------------------------
  */
 
+/* Lets a graph grow, in the current memory context if it is new. */
+void *
+waits_resize(void *memory, size_t size)
+{
+	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
+}
+
 static int
 add_vertex(Waits *waits, int pid, const WaitsContender *contender)
 {
-	int n = waits->graph.nvertices;
+	WaitsVertex *what = palloc0(sizeof(WaitsVertex));
 
-	if (n == waits->max_vertices)
-	{
-		waits->max_vertices *= 2;
-		waits->vertices = repalloc_huge(waits->vertices, waits->max_vertices * sizeof(WaitsVertex));
-		waits->graph.vertices =
-			repalloc_huge(waits->graph.vertices, waits->max_vertices * sizeof(WaitVertex));
-	}
-	waits->vertices[n] = (WaitsVertex){.pid = pid, .contender = contender};
-	waits->graph.vertices[n] = (WaitVertex){.needs = WAIT_GRAPH_ALL};
-	return waits->graph.nvertices++;
-}
-
-static void
-add_edge(Waits *waits, int from, int to)
-{
-	if (waits->graph.nedges == waits->max_edges)
-	{
-		waits->max_edges *= 2;
-		waits->graph.edges = repalloc_huge(waits->graph.edges, waits->max_edges * sizeof(WaitEdge));
-	}
-	waits->graph.edges[waits->graph.nedges++] = (WaitEdge){.from = from, .to = to};
+	what->pid = pid;
+	what->contender = contender;
+	return wait_graph_add(&waits->graph, what);
 }
 
 static ProcessKey *
@@ -177,6 +181,7 @@ process_by_pid(const Waits *waits, int pid)
 	if (!found)
 	{
 		process->vertex = WAIT_GRAPH_NONE;
+		process->proc_number = -1;
 		process->waiting = NULL;
 	}
 	return process;
@@ -201,19 +206,17 @@ waits_take(Waits *waits)
 
 	memset(waits, 0, sizeof(*waits));
 	copy_contenders(waits);
-	waits->max_vertices = 64;
-	waits->vertices = palloc(waits->max_vertices * sizeof(WaitsVertex));
-	waits->graph.vertices = palloc(waits->max_vertices * sizeof(WaitVertex));
-	waits->max_edges = 64;
-	waits->graph.edges = palloc(waits->max_edges * sizeof(WaitEdge));
+	waits->graph.resize = waits_resize;
 	ctl.hcxt = CurrentMemoryContext;
 	waits->processes = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
 		const WaitsContender *contender = &waits->contenders[i];
+		ProcessKey			 *process = process_by_pid(waits, contender->pid);
 
+		process->proc_number = contender->proc_number;
 		if (contender->state != CONTENDER_GRANTED && !contender->nowait)
-			process_by_pid(waits, contender->pid)->waiting = contender;
+			process->waiting = contender;
 	}
 }
 
@@ -227,7 +230,7 @@ add_lock_edges(Waits *waits, int vertex, const WaitsContender *waiting)
 		if (older->pid == waiting->pid ||
 			(older->mode == LOCK_MODE_SHARED && waiting->mode == LOCK_MODE_SHARED))
 			continue;
-		add_edge(waits, vertex, process_vertex(waits, older->pid));
+		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->pid));
 		if (older->mode == LOCK_MODE_EXCLUSIVE)
 			break;
 	}
@@ -242,7 +245,7 @@ add_permit_edges(Waits *waits, int vertex, const WaitsContender *waiting)
 	for (const WaitsContender *older = waiting - 1;
 		 older >= waits->contenders && strcmp(older->path, waiting->path) == 0; older--)
 	{
-		add_edge(waits, vertex, process_vertex(waits, older->pid));
+		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->pid));
 		nolder++;
 	}
 	waits->graph.vertices[vertex].needs = Max(nolder - waiting->permits + 1, 0);
@@ -254,30 +257,82 @@ add_wait(Waits *waits, int process, const WaitsContender *waiting)
 {
 	int vertex = add_vertex(waits, waiting->pid, waiting);
 
-	/* Unique, and the same for all who look. */
-	waits->graph.vertices[vertex].order =
-		(uint64) waiting->requested_at * ZKLOCK_LOCKS_LIMIT + waiting->index;
-	add_edge(waits, process, vertex);
+	waits->graph.vertices[vertex].order = waiting->requested_at;
+	waits->graph.vertices[vertex].tie = waiting->index;
+	wait_graph_connect(&waits->graph, process, vertex);
 	if (waiting->kind == CONTENDER_PERMIT)
 		add_permit_edges(waits, vertex, waiting);
 	else
 		add_lock_edges(waits, vertex, waiting);
 }
 
-/* Adds for whom a process waits. */
-static void
-explore_process(Waits *waits, int process)
+/* The process's slot.  PostgreSQL's search takes long if there are many; entries tell. */
+static const PGPROC *
+find_proc(const Waits *waits, int pid)
 {
-	int					  pid = waits->vertices[process].pid;
-	const WaitsContender *waiting = process_by_pid(waits, pid)->waiting;
-	HeavyWait			  heavy;
+	int			  number = process_by_pid(waits, pid)->proc_number;
+	const PGPROC *proc = number >= 0 ? GetPGProcByNumber(number) : NULL;
 
-	if (waiting)
-		add_wait(waits, process, waiting);
-	heavy_wait_look(pid, &heavy);
-	waits->vertices[process].heavy = heavy;
-	for (int i = 0; i < heavy.nblockers; i++)
-		add_edge(waits, process, process_vertex(waits, heavy.blockers[i]));
+	return proc && proc->pid == pid ? proc : BackendPidGetProc(pid);
+}
+
+/*
+ * Notes for what a process waits in PostgreSQL's locks, itself or one that runs its
+ * query in parallel.  Returns false if none does.
+ */
+static bool
+look_at_heavy_wait(WaitsVertex *process)
+{
+	BlockedProcsData *data = GetBlockerStatusData(process->pid);
+
+	for (int i = 0; i < data->nprocs; i++)
+	{
+		const BlockedProcData *blocked = &data->procs[i];
+
+		for (int k = blocked->first_lock; k < blocked->first_lock + blocked->num_locks; k++)
+		{
+			const LockInstanceData *instance = &data->locks[k];
+			PGPROC				   *proc = BackendPidGetProc(blocked->pid);
+
+			if (instance->pid != blocked->pid || instance->waitLockMode == NoLock || proc == NULL)
+				continue;
+			process->tag = instance->locktag;
+			process->mode = instance->waitLockMode;
+
+			/* The beginning is told a moment late: the lock tells two waits apart until then. */
+			process->identity =
+				hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
+									pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
+			return true;
+		}
+	}
+	return false;
+}
+
+/*
+ * Adds for whom a process waits in PostgreSQL's locks; parallel workers count as their
+ * leader.  For what it waits is looked at behind that: if it is the same as in an
+ * earlier look, it was so in between.
+ */
+static void
+add_heavy_wait(Waits *waits, int process)
+{
+	WaitsVertex	 *vertex = waits->graph.vertices[process].what;
+	const PGPROC *proc = find_proc(waits, vertex->pid);
+	ArrayType	 *blockers;
+	Datum		 *pids;
+	int			  n;
+
+	if (proc == NULL || (proc->statusFlags & PROC_IS_AUTOVACUUM) != 0 ||
+		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
+		return;
+	blockers =
+		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(vertex->pid)));
+	if (!look_at_heavy_wait(vertex))
+		return;
+	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
+	for (int i = 0; i < n; i++)
+		wait_graph_connect(&waits->graph, process, process_vertex(waits, DatumGetInt32(pids[i])));
 }
 
 /*
@@ -292,8 +347,15 @@ waits_explore(Waits *waits, int pid)
 
 	for (int i = first_new; i < waits->graph.nvertices; i++)
 	{
-		if (waits->vertices[i].contender == NULL)
-			explore_process(waits, i);
+		const WaitsVertex	 *vertex = waits_vertex(waits, i);
+		const WaitsContender *waiting;
+
+		if (vertex->contender)
+			continue;
+		waiting = process_by_pid(waits, vertex->pid)->waiting;
+		if (waiting)
+			add_wait(waits, i, waiting);
+		add_heavy_wait(waits, i);
 	}
 	return process;
 }
@@ -304,7 +366,9 @@ waits_of_entry(const Waits *waits, int index)
 {
 	for (int i = 0; i < waits->graph.nvertices; i++)
 	{
-		if (waits->vertices[i].contender && waits->vertices[i].contender->index == index)
+		const WaitsContender *contender = waits_vertex(waits, i)->contender;
+
+		if (contender && contender->index == index)
 			return i;
 	}
 	return WAIT_GRAPH_NONE;
@@ -317,16 +381,14 @@ waits_of_entry(const Waits *waits, int index)
 uint64
 waits_identity(const Waits *waits, int vertex)
 {
-	const WaitsVertex *waiting = &waits->vertices[vertex];
-	uint64			   parts[3] = {waiting->pid};
+	const WaitsVertex *waiting = waits_vertex(waits, vertex);
+	uint64			   parts[3] = {waiting->pid, 0, waiting->identity};
 
 	if (waiting->contender)
 	{
 		parts[1] = waiting->contender->index + 1;
 		parts[2] = waiting->contender->generation;
 	}
-	else
-		parts[2] = waiting->heavy.identity;
 	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
 }
 
@@ -380,19 +442,18 @@ describe_contender(const WaitsContender *contender, StringInfo text)
 void
 waits_describe(const Waits *waits, int process, int next, StringInfo text)
 {
-	const HeavyWait *heavy = &waits->vertices[process].heavy;
+	const WaitsVertex *waiting = waits_vertex(waits, process);
+	StringInfoData	   tag;
 
-	if (waits->vertices[next].contender)
-		describe_contender(waits->vertices[next].contender, text);
-	else
+	if (waits_vertex(waits, next)->contender)
 	{
-		StringInfoData tag;
-
-		initStringInfo(&tag);
-		DescribeLockTag(&tag, &heavy->tag);
-		appendStringInfo(text, _("%s on %s"),
-						 GetLockmodeName((LOCKMETHODID) heavy->tag.locktag_lockmethodid, heavy->mode),
-						 tag.data);
-		pfree(tag.data);
+		describe_contender(waits_vertex(waits, next)->contender, text);
+		return;
 	}
+	initStringInfo(&tag);
+	DescribeLockTag(&tag, &waiting->tag);
+	appendStringInfo(text, _("%s on %s"),
+					 GetLockmodeName((LOCKMETHODID) waiting->tag.locktag_lockmethodid, waiting->mode),
+					 tag.data);
+	pfree(tag.data);
 }

@@ -10,7 +10,7 @@
 #include "lib/stringinfo.h"
 #include "recipes/wait_graph.h"
 #include "shared/entry.h"
-#include "shared/heavy_wait.h"
+#include "storage/lock.h"
 #include "utils/hsearch.h"
 
 /* A copy of a contender that waits or holds, of one moment */
@@ -19,6 +19,7 @@ typedef struct WaitsContender
 	int			   index; /* of its entry, in this generation */
 	uint32		   generation;
 	int			   pid;
+	int			   proc_number;
 	ContenderState state;
 	LockMode	   mode;
 	EntryKind	   kind;
@@ -36,7 +37,15 @@ typedef struct WaitsVertex
 {
 	int					  pid;
 	const WaitsContender *contender; /* whose wait it is; NULL: a process */
-	HeavyWait			  heavy;	 /* a process's wait for a lock of PostgreSQL's */
+
+	/* A process's wait for a lock of PostgreSQL's, if there is one */
+	LOCKTAG	 tag;
+	LOCKMODE mode;
+	uint64	 identity; /* two looks that find the same found the same wait; 0: none */
+
+	/* own_waits.c's: does it hold a node, and one for which others may wait? */
+	bool holds;
+	bool wanted;
 } WaitsVertex;
 
 /* All is in the memory context that was current when the waits were taken. */
@@ -45,11 +54,14 @@ typedef struct Waits
 	WaitsContender *contenders; /* by path, and there the oldest first */
 	int				ncontenders;
 	WaitGraph		graph;
-	WaitsVertex	   *vertices; /* as many as the graph has */
-	int				max_vertices;
-	int				max_edges;
 	HTAB		   *processes; /* private to waits.c */
 } Waits;
+
+static inline const WaitsVertex *
+waits_vertex(const Waits *waits, int vertex)
+{
+	return waits->graph.vertices[vertex].what;
+}
 
 extern void	  waits_take(Waits *waits);
 extern int	  waits_explore(Waits *waits, int pid);
@@ -57,5 +69,6 @@ extern int	  waits_of_entry(const Waits *waits, int index);
 extern uint64 waits_identity(const Waits *waits, int vertex);
 extern uint64 waits_fingerprint(const Waits *waits);
 extern void	  waits_describe(const Waits *waits, int process, int next, StringInfo text);
+extern void	 *waits_resize(void *memory, size_t size);
 
 #endif /* ZKLOCK_WAITS_H */

@@ -47,7 +47,6 @@
 #include "worker/own_record.h"
 #include "worker/own_waits.h"
 #include "worker/round_calls.h"
-#include "worker/wait_cycle.h"
 #include "worker/wait_records.h"
 #include "worker/wait_search.h"
 #include "zk/zk_call.h"
@@ -131,13 +130,12 @@ search(void)
 	MemoryContext	   old = MemoryContextSwitchTo(worker_round_calls.context);
 	int				   n;
 	const ReadRecord **records = worker_records_newest(&n);
-	Search			  *found = palloc(sizeof(Search));
 
 	for (int i = 0; i < n; i++)
 		current.seen = Max(current.seen, records[i]->czxid);
 	worker_own_waits(&current.own, current.seen);
-	if (current.own.n > 0 && worker_search_suspects(found, records, n, our_session()))
-		current.search = found;
+	if (current.own.n > 0)
+		current.search = worker_search_suspects(records, n, our_session());
 	MemoryContextSwitchTo(old);
 }
 
@@ -153,7 +151,7 @@ ask(void)
 	}
 	for (int i = 0; i < asked->nnodes; i++)
 	{
-		char *path = psprintf("%s/%s", asked->nodes[i].node.path, asked->nodes[i].node.name);
+		char *path = psprintf("%s/%s", asked->nodes[i].node->path, asked->nodes[i].node->node);
 
 		worker_round_calls.pending++;
 		zk_look(ZK_WORKER, path, on_node_told, &asked->nodes[i]);
@@ -167,17 +165,20 @@ pass_verdict(void)
 {
 	StringInfoData	  cycle;
 	const SearchWait *victim;
+	int				  pids[WAIT_RECORD_MAX_STEPS];
 
 	initStringInfo(&cycle);
-	victim = worker_cycle_victim(current.search, &cycle);
+	victim = worker_search_victim(current.search, &cycle);
+	for (int i = 0; victim && i < victim->nsteps; i++)
+		pids[i] = victim->steps[i].number;
 	for (int i = 0; victim && i < current.own.n; i++)
 	{
 		const OwnWait *own = &current.own.waits[i];
 
-		if (own->identity != victim->wait->identity)
+		if (own->identity != victim->line->number)
 			continue;
 		(void) entry_condemn(own->entry, own->generation,
-							 verdict_pass(cycle.data, own->pids, own->npids));
+							 verdict_pass(cycle.data, pids, victim->nsteps));
 		suspicion.any = false;
 		return;
 	}

@@ -30,13 +30,12 @@
 /* A process that holds nodes, and the wait that keeps it from letting go */
 typedef struct Chain
 {
-	int					  process; /* vertex */
+	const WaitsVertex	 *process;
 	const WaitsContender *waiting;
 	int	   steps[WAIT_RECORD_MAX_STEPS]; /* vertices of processes, this one first ... */
 	int	   next[WAIT_RECORD_MAX_STEPS];	 /* ... and what follows each */
 	int	   nsteps;
 	uint64 identity;
-	bool   wanted; /* others may wait for what the process holds */
 } Chain;
 
 typedef struct Chains
@@ -45,8 +44,6 @@ typedef struct Chains
 	Chain *chains;
 	int	   n;
 	int	   max;
-	bool  *holds;  /* by vertex: does the process hold a node? */
-	bool  *wanted; /* likewise: ... for which others may wait? */
 } Chains;
 
 static bool
@@ -55,35 +52,43 @@ is_held(const WaitsContender *contender)
 	return contender->state == CONTENDER_GRANTED && contender->node[0] != '\0';
 }
 
+/* Does it wait for what another server or client has? */
+static bool
+is_abroad(const WaitsContender *contender)
+{
+	return contender->state == CONTENDER_QUEUED && contender->node[0] != '\0' &&
+		   queue_waits_abroad(contender->index);
+}
+
 /* Takes in the way from a process to a wait, which has been traced. */
 static void
 add_chain(Chains *all, int process, int target)
 {
-	const WaitsVertex *vertices = all->waits.vertices;
-	Chain			  *chain;
+	const Waits *waits = &all->waits;
+	Chain		*chain;
 
 	if (all->n == all->max)
 	{
-		all->max *= 2;
-		all->chains = repalloc_huge(all->chains, all->max * sizeof(Chain));
+		all->max = Max(16, 2 * all->max);
+		all->chains = waits_resize(all->chains, all->max * sizeof(Chain));
 	}
 	chain = &all->chains[all->n++];
-	*chain = (Chain){.process = process,
-					 .waiting = vertices[target].contender,
-					 .wanted = all->wanted[process]};
-	for (int at = process; at != target; at = all->waits.graph.vertices[at].parent)
+	*chain = (Chain){.process = waits_vertex(waits, process),
+					 .waiting = waits_vertex(waits, target)->contender};
+	for (int at = process; at != target; at = waits->graph.vertices[at].parent)
 	{
-		uint64 parts[3] = {chain->identity, waits_identity(&all->waits, at), vertices[at].pid};
+		const WaitsVertex *vertex = waits_vertex(waits, at);
+		uint64 parts[3] = {chain->identity, waits_identity(waits, at), vertex->pid};
 
 		chain->identity = hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
-		if (vertices[at].contender)
+		if (vertex->contender)
 			continue;
 
 		/* Of a longer chain, what comes before its end is left out. */
 		if (chain->nsteps == WAIT_RECORD_MAX_STEPS)
 			chain->nsteps--;
 		chain->steps[chain->nsteps] = at;
-		chain->next[chain->nsteps++] = all->waits.graph.vertices[at].parent;
+		chain->next[chain->nsteps++] = waits->graph.vertices[at].parent;
 	}
 }
 
@@ -91,29 +96,35 @@ add_chain(Chains *all, int process, int target)
 static void
 add_chains(Chains *all, const WaitsContender *waiting)
 {
-	int target = waits_of_entry(&all->waits, waiting->index);
+	WaitGraph *graph = &all->waits.graph;
+	int		   target = waits_of_entry(&all->waits, waiting->index);
 
 	if (target == WAIT_GRAPH_NONE)
 		return;
-	wait_graph_trace(&all->waits.graph, target);
-	for (int i = 0; i < all->waits.graph.nvertices; i++)
+	wait_graph_trace(graph, target);
+	for (int i = 0; i < graph->nvertices; i++)
 	{
-		if (all->holds[i] && all->waits.graph.vertices[i].reaches)
+		if (waits_vertex(&all->waits, i)->holds && graph->vertices[i].reaches)
 			add_chain(all, i, target);
 	}
 }
 
-/* Does anybody wait for what another server or client has? */
-static bool
-is_any_abroad(const Waits *waits)
+/* Notes which processes hold nodes, and adds for whom they wait. */
+static void
+explore_holders(Waits *waits)
 {
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		if (waits->contenders[i].state == CONTENDER_QUEUED &&
-			queue_waits_abroad(waits->contenders[i].index))
-			return true;
+		WaitsVertex *process;
+		int			 vertex;
+
+		if (!is_held(&waits->contenders[i]))
+			continue;
+		vertex = waits_explore(waits, waits->contenders[i].pid);
+		process = waits->graph.vertices[vertex].what;
+		process->holds = true;
+		process->wanted |= queue_is_wanted_abroad(waits->contenders[i].index);
 	}
-	return false;
 }
 
 /* Finds all there is to tell. */
@@ -121,37 +132,19 @@ static void
 find_chains(Chains *all)
 {
 	Waits *waits = &all->waits;
+	bool   any = false;
 
 	waits_take(waits);
-	if (!is_any_abroad(waits))
+	for (int i = 0; i < waits->ncontenders && !any; i++)
+		any = is_abroad(&waits->contenders[i]);
+	if (!any)
 		return;
-	for (int i = 0; i < waits->ncontenders; i++)
-	{
-		if (is_held(&waits->contenders[i]))
-			(void) waits_explore(waits, waits->contenders[i].pid);
-	}
+	explore_holders(waits);
 	wait_graph_solve(&waits->graph);
-	all->holds = palloc0(Max(waits->graph.nvertices, 1) * sizeof(bool));
-	all->wanted = palloc0(Max(waits->graph.nvertices, 1) * sizeof(bool));
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		if (is_held(&waits->contenders[i]))
-		{
-			int process = waits_explore(waits, waits->contenders[i].pid);
-
-			all->holds[process] = true;
-			all->wanted[process] |= queue_is_wanted_abroad(waits->contenders[i].index);
-		}
-	}
-	all->max = 16;
-	all->chains = palloc(all->max * sizeof(Chain));
-	for (int i = 0; i < waits->ncontenders; i++)
-	{
-		const WaitsContender *contender = &waits->contenders[i];
-
-		if (contender->state == CONTENDER_QUEUED && contender->node[0] != '\0' &&
-			queue_waits_abroad(contender->index))
-			add_chains(all, contender);
+		if (is_abroad(&waits->contenders[i]))
+			add_chains(all, &waits->contenders[i]);
 	}
 }
 
@@ -159,7 +152,6 @@ find_chains(Chains *all)
 static bool
 put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit)
 {
-	int	 pid = all->waits.vertices[chain->process].pid;
 	bool any = false;
 
 	for (int wanted = 1; wanted >= 0; wanted--)
@@ -168,8 +160,8 @@ put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit
 		{
 			const WaitsContender *held = &all->waits.contenders[i];
 
-			if (held->pid != pid || !is_held(held) || (any && writer->len >= limit) ||
-				queue_is_wanted_abroad(held->index) != wanted)
+			if (held->pid != chain->process->pid || !is_held(held) ||
+				(any && writer->len >= limit) || queue_is_wanted_abroad(held->index) != wanted)
 				continue;
 			any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
 													   .path = held->path,
@@ -198,9 +190,10 @@ put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limi
 		initStringInfo(&text);
 		waits_describe(&all->waits, chain->steps[i], chain->next[i], &text);
 		good &=
-			wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_STEP,
-												.number = all->waits.vertices[chain->steps[i]].pid,
-												.text = text.data});
+			wait_record_put(writer,
+							&(WaitLine){.kind = WAIT_LINE_STEP,
+										.number = waits_vertex(&all->waits, chain->steps[i])->pid,
+										.text = text.data});
 		pfree(text.data);
 	}
 	good = good && put_held(all, chain, writer, limit);
@@ -210,21 +203,6 @@ put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limi
 		writer->text[start] = '\0';
 	}
 	return good;
-}
-
-/* Takes note of a wait that has been written. */
-static void
-add_own(OwnWaits *own, const Chains *all, const Chain *chain)
-{
-	OwnWait *wait = &own->waits[own->n++];
-
-	wait->identity = chain->identity;
-	wait->entry = chain->waiting->index;
-	wait->generation = chain->waiting->generation;
-	wait->npids = chain->nsteps;
-	wait->pids = palloc(chain->nsteps * sizeof(int));
-	for (int i = 0; i < chain->nsteps; i++)
-		wait->pids[i] = all->waits.vertices[chain->steps[i]].pid;
 }
 
 /*
@@ -258,11 +236,13 @@ worker_own_waits(OwnWaits *own, int64 seen)
 		{
 			size_t share;
 
-			if (all->chains[i].wanted != wanted)
+			if (all->chains[i].process->wanted != wanted)
 				continue;
 			share = (WAIT_RECORD_MAX - writer.len) / left--;
 			if (put_chain(all, &all->chains[i], &writer, writer.len + share))
-				add_own(own, all, &all->chains[i]);
+				own->waits[own->n++] = (OwnWait){.identity = all->chains[i].identity,
+												 .entry = all->chains[i].waiting->index,
+												 .generation = all->chains[i].waiting->generation};
 		}
 	}
 }

@@ -13,8 +13,6 @@ typedef struct OwnWait
 	uint64 identity;   /* as in the record */
 	int	   entry;	   /* of the session that waits for another server or client */
 	uint32 generation; /* of that entry */
-	int	  *pids;	   /* of the processes, in the order of the steps */
-	int	   npids;
 } OwnWait;
 
 typedef struct OwnWaits

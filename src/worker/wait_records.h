@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_WAIT_RECORDS_H
 #define ZKLOCK_WAIT_RECORDS_H
 
-#include "worker/read_record.h"
+#include "worker/wait_search.h"
 
 /* Steps of a round */
 extern void worker_records_list(void);

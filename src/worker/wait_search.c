@@ -2,14 +2,14 @@
  * wait_search.c
  *		Deadlocks across servers: what the records of all of them tell together.
  *
- * The graph has a vertex for each wait of each record.  Such a wait keeps the nodes
- * that it names as held from going.  It waits itself for those that keep older nodes
- * on the path of its own:
+ * The graph (wait_graph.h) has a vertex for each wait of each record.  Such a wait
+ * keeps the nodes that it names as held, and the one with which it waits.  It waits
+ * itself for older nodes on the path of that one:
  *
- *	wait -> wait			a lock: the other keeps an older node that conflicts
- *	wait -> permit			a permit: it needs some of the older nodes to go
- *	permit -> node			each of these
- *	node -> wait			who keeps it; none if nobody is known to
+ *	wait -> kept			a lock: another wait keeps an older node that conflicts
+ *	wait -> node			a permit: it needs some of the older nodes to go
+ *	node -> kept			by all who keep it; by none that is known, it goes
+ *	kept -> wait			who keeps it
  *
  * A node of the same server that conflicts is that server's own business: it finds
  * such a cycle itself (backend/deadlock.c).  Older nodes that wait on the path are in
@@ -26,8 +26,11 @@
  * no more than what its own session has in the way of others, and other clients
  * count as what they are: they block, and what is not known to be kept goes.
  *
- * Waits have an order, by the age of their nodes, in which all servers that see them
- * agree: wait_cycle.c makes use of it.
+ * Of the waits in a component the one with the youngest node, by its czxid, is to
+ * give up; of those behind one node, the one of the process with the highest pid.
+ * All servers that see the component find the same one.  It is told a shortest cycle
+ * of waits through its own, process by process: those of each wait, from the one that
+ * keeps the wait before from going on.
  *
  * Runs in: the worker.  All is in the memory context of the round.
  *
@@ -36,27 +39,121 @@
 #include "postgres.h"
 
 #include "recipes/recipe.h"
+#include "shared/waits.h"
 #include "worker/wait_search.h"
 
 /* Records tell of no more than this, all together. */
 #define MAX_WAITS 1000
-#define MAX_HELD 10000
+#define MAX_KEPT 11000
 
 /* So much is asked of ZooKeeper for one search. */
 #define MAX_FACTS 500
+
+/* A node that a wait keeps from going */
+typedef struct KeptNode
+{
+	const WaitLine *node;
+	int				wait;
+	int				step;  /* of the wait: its process keeps the node */
+	bool			held;  /* else that process waits with it */
+	bool			is_so; /* it is that session's, as far as is known */
+} KeptNode;
+
+/* ------------------------------------------------------------------------
+ * Records
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Reads a record's text, which it keeps.  Returns false if it is none.  The text
+ * comes from whoever may write below WAIT_RECORD_ROOT; recipes/wait_record.c says
+ * what is accepted.
+ */
+bool
+worker_record_parse(ReadRecord *record, char *text, size_t len)
+{
+	int		   max = 1;
+	WaitReader reader;
+	WaitLine  *lines;
+	bool	   good = wait_record_begin(&reader, text, len);
+
+	for (size_t i = 0; i < len; i++)
+		max += text[i] == '\n';
+	lines = palloc(max * sizeof(WaitLine));
+	record->nlines = 0;
+	while (good && (good = wait_record_next(&reader, &lines[record->nlines])) &&
+		   lines[record->nlines].kind != WAIT_LINE_END)
+		record->nlines++;
+	if (!good)
+		return false;
+	record->lines = lines;
+	record->server = lines[0].text;
+	record->seen = (int64) lines[1].number;
+	return true;
+}
+
+static int
+compare_nodes(const WaitLine *a, const WaitLine *b)
+{
+	int order = strcmp(a->path, b->path);
+
+	return order != 0 ? order : strcmp(a->node, b->node);
+}
+
+static int
+compare_kept(const void *a, const void *b)
+{
+	return compare_nodes(((const KeptNode *) a)->node, ((const KeptNode *) b)->node);
+}
+
+static void
+add_kept(Search *search, const WaitLine *node, int step, bool held)
+{
+	if (search->nkept < MAX_KEPT)
+		search->kept[search->nkept++] =
+			(KeptNode){.node = node, .wait = search->nwaits, .step = step, .held = held};
+}
+
+/* Takes in one wait, whose lines begin there.  Returns the line behind it. */
+static const WaitLine *
+take_wait(Search *search, const ReadRecord *record, const WaitLine *line)
+{
+	const WaitLine *end = record->lines + record->nlines;
+	SearchWait	   *wait = &search->waits[search->nwaits];
+
+	*wait = (SearchWait){.record = record, .line = line, .steps = line + 1};
+	for (line++; line < end && line->kind == WAIT_LINE_STEP; line++)
+		wait->nsteps++;
+	wait->held = line;
+	for (; line < end && line->kind == WAIT_LINE_HELD; line++)
+	{
+		wait->nheld++;
+		add_kept(search, line, 0, true);
+	}
+	add_kept(search, wait->line, wait->nsteps - 1, false);
+	search->nwaits++;
+	return line;
+}
+
+static void
+take_records(Search *search, const ReadRecord *const *records, int n)
+{
+	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
+	search->kept = palloc(MAX_KEPT * sizeof(KeptNode));
+	for (int i = 0; i < n; i++)
+	{
+		const WaitLine *line = records[i]->lines + 2; /* behind the server and what it has seen */
+
+		while (line < records[i]->lines + records[i]->nlines && search->nwaits < MAX_WAITS)
+			line = take_wait(search, records[i], line);
+	}
+	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
+}
 
 /* ------------------------------------------------------------------------
  * Facts
  * ------------------------------------------------------------------------
  */
-
-static int
-compare_nodes(const ReadNode *a, const ReadNode *b)
-{
-	int order = strcmp(a->path, b->path);
-
-	return order != 0 ? order : strcmp(a->name, b->name);
-}
 
 /* What is known of a path; NULL if nothing was asked. */
 static PathFact *
@@ -72,11 +169,11 @@ path_fact(const Search *search, const char *path)
 
 /* What is known of a node that a session claims; NULL if nothing was asked. */
 static NodeFact *
-node_fact(const Search *search, const ReadNode *node, int64 claimed)
+node_fact(const Search *search, const WaitLine *node, int64 claimed)
 {
 	for (int i = 0; i < search->nnodes; i++)
 	{
-		if (search->nodes[i].claimed == claimed && compare_nodes(&search->nodes[i].node, node) == 0)
+		if (search->nodes[i].claimed == claimed && compare_nodes(search->nodes[i].node, node) == 0)
 			return &search->nodes[i];
 	}
 	return NULL;
@@ -84,7 +181,7 @@ node_fact(const Search *search, const ReadNode *node, int64 claimed)
 
 /* Is it so that the session has the node, as far as is known? */
 static bool
-is_so(const Search *search, const ReadNode *node, int64 claimed)
+is_so(const Search *search, const WaitLine *node, int64 claimed)
 {
 	const NodeFact *fact = node_fact(search, node, claimed);
 
@@ -99,10 +196,55 @@ need_path(Search *search, const char *path)
 }
 
 static void
-need_node(Search *search, const ReadNode *node, int64 claimed)
+need_node(Search *search, const WaitLine *node, int64 claimed)
 {
 	if (search->npaths + search->nnodes < MAX_FACTS && node_fact(search, node, claimed) == NULL)
-		search->nodes[search->nnodes++] = (NodeFact){.node = *node, .claimed = claimed};
+		search->nodes[search->nnodes++] = (NodeFact){.node = node, .claimed = claimed};
+}
+
+/* Notes what is to be known of suspects: their nodes, and what is on the paths of these. */
+static void
+need_facts(Search *search, const bool *suspects)
+{
+	search->nodes = palloc(MAX_FACTS * sizeof(NodeFact));
+	search->paths = palloc(MAX_FACTS * sizeof(PathFact));
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		if (!suspects[i])
+			continue;
+		need_path(search, search->waits[i].line->path);
+		need_node(search, search->waits[i].line, search->waits[i].record->owner);
+	}
+
+	/* What keeps others waiting: the paths are known by now. */
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		const SearchWait *wait = &search->waits[i];
+
+		for (int k = 0; suspects[i] && k < wait->nheld; k++)
+		{
+			if (path_fact(search, wait->held[k].path))
+				need_node(search, &wait->held[k], wait->record->owner);
+		}
+	}
+}
+
+/* Notes what of the records is so.  Once, as there may be many facts. */
+static void
+compare_with_facts(Search *search)
+{
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		SearchWait *wait = &search->waits[i];
+
+		wait->is_so = is_so(search, wait->line, wait->record->owner);
+	}
+	for (int i = 0; i < search->nkept; i++)
+	{
+		KeptNode *kept = &search->kept[i];
+
+		kept->is_so = is_so(search, kept->node, search->waits[kept->wait].record->owner);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -110,56 +252,18 @@ need_node(Search *search, const ReadNode *node, int64 claimed)
  * ------------------------------------------------------------------------
  */
 
+/* The first of the nodes on a path that are kept, or "nkept" */
 static int
-add_vertex(Search *search)
-{
-	WaitGraph *graph = &search->graph;
-
-	if (graph->nvertices == search->max_vertices)
-	{
-		search->max_vertices = Max(2 * search->max_vertices, 64);
-		graph->vertices =
-			graph->vertices
-				? repalloc_huge(graph->vertices, search->max_vertices * sizeof(WaitVertex))
-				: palloc(search->max_vertices * sizeof(WaitVertex));
-	}
-	graph->vertices[graph->nvertices] = (WaitVertex){.needs = WAIT_GRAPH_ALL};
-	return graph->nvertices++;
-}
-
-static void
-add_edge(Search *search, int from, int to)
-{
-	WaitGraph *graph = &search->graph;
-
-	if (graph->nedges == search->max_edges)
-	{
-		search->max_edges = Max(2 * search->max_edges, 64);
-		graph->edges = graph->edges
-						   ? repalloc_huge(graph->edges, search->max_edges * sizeof(WaitEdge))
-						   : palloc(search->max_edges * sizeof(WaitEdge));
-	}
-	graph->edges[graph->nedges++] = (WaitEdge){.from = from, .to = to};
-}
-
-static int
-compare_held(const void *a, const void *b)
-{
-	return compare_nodes(((const SearchHeld *) a)->node, ((const SearchHeld *) b)->node);
-}
-
-/* The first of the nodes on a path that are kept, or "nheld". */
-static int
-first_held(const Search *search, const char *path)
+first_kept(const Search *search, const char *path)
 {
 	int low = 0;
-	int high = search->nheld;
+	int high = search->nkept;
 
 	while (low < high)
 	{
 		int middle = low + (high - low) / 2;
 
-		if (strcmp(search->held[middle].node->path, path) < 0)
+		if (strcmp(search->kept[middle].node->path, path) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -167,13 +271,21 @@ first_held(const Search *search, const char *path)
 	return low;
 }
 
+static bool
+is_kept_on(const Search *search, int kept, const char *path)
+{
+	return kept < search->nkept && strcmp(search->kept[kept].node->path, path) == 0;
+}
+
 /* Does a record tell of a wait with that node? */
 static bool
-is_told(const Search *search, const ReadNode *node)
+is_told(const Search *search, const WaitLine *node)
 {
-	for (int i = 0; i < search->nwaits; i++)
+	for (int i = first_kept(search, node->path); is_kept_on(search, i, node->path); i++)
 	{
-		if (search->waits[i].is_so && compare_nodes(&search->waits[i].wait->node, node) == 0)
+		const KeptNode *kept = &search->kept[i];
+
+		if (!kept->held && kept->is_so && compare_nodes(kept->node, node) == 0)
 			return true;
 	}
 	return false;
@@ -191,10 +303,10 @@ has_exclusive_between(const Search *search, const char *path, const RecipePeer *
 
 	for (int i = 0; fact && i < fact->nchildren; i++)
 	{
-		ReadNode   node = {.path = path, .name = fact->children[i]};
+		WaitLine   node = {.path = path, .node = fact->children[i]};
 		RecipePeer peer;
 
-		if (lock_recipe.read(node.name, &peer) && peer.mode == LOCK_MODE_EXCLUSIVE &&
+		if (lock_recipe.read(node.node, &peer) && peer.mode == LOCK_MODE_EXCLUSIVE &&
 			peer.sequence > older->sequence && peer.sequence < younger->sequence &&
 			!is_told(search, &node))
 			return true;
@@ -202,80 +314,79 @@ has_exclusive_between(const Search *search, const char *path, const RecipePeer *
 	return !search->has_facts;
 }
 
-/* Is one node of a lock older than another, and do they conflict? */
-bool
-worker_search_is_older(const char *older, const char *younger)
+static bool
+conflict(const RecipePeer *self, const RecipePeer *peer)
+{
+	return self->mode == LOCK_MODE_EXCLUSIVE || peer->mode == LOCK_MODE_EXCLUSIVE;
+}
+
+static bool
+is_same_server(const Search *search, const SearchWait *waiting, const KeptNode *kept)
+{
+	return waiting->record->owner == search->waits[kept->wait].record->owner;
+}
+
+static bool
+is_same_process(const Search *search, const SearchWait *waiting, const KeptNode *kept)
+{
+	return is_same_server(search, waiting, kept) &&
+		   waiting->steps[waiting->nsteps - 1].number ==
+			   search->waits[kept->wait].steps[kept->step].number;
+}
+
+/* Does a wait for a lock wait for that node by itself, or only for others that stand between? */
+static bool
+is_direct(const Search *search, const SearchWait *waiting, const KeptNode *kept)
 {
 	RecipePeer self;
 	RecipePeer peer;
 
-	return lock_recipe.read(younger, &self) && lock_recipe.read(older, &peer) &&
-		   peer.sequence < self.sequence &&
-		   (self.mode == LOCK_MODE_EXCLUSIVE || peer.mode == LOCK_MODE_EXCLUSIVE);
+	return !is_same_server(search, waiting, kept) && lock_recipe.read(waiting->line->node, &self) &&
+		   lock_recipe.read(kept->node->node, &peer) && conflict(&self, &peer);
 }
 
 /* Does a wait for a lock wait for the end of another one, which keeps that node? */
 static bool
-is_in_the_way(const Search *search, const SearchWait *waiting, const SearchWait *keeping,
-			  const ReadNode *kept)
+is_in_the_way(const Search *search, const SearchWait *waiting, const KeptNode *kept)
 {
-	const ReadNode *node = &waiting->wait->node;
-	bool			same_server = waiting->record->owner == keeping->record->owner;
-	bool			same_process = same_server && keeping->wait->steps[0].pid ==
-										   waiting->wait->steps[waiting->wait->nsteps - 1].pid;
 	RecipePeer self;
 	RecipePeer peer;
 
-	if (!lock_recipe.read(node->name, &self) || !lock_recipe.read(kept->name, &peer) ||
-		peer.sequence >= self.sequence)
+	if (!kept->is_so || !lock_recipe.read(waiting->line->node, &self) ||
+		!lock_recipe.read(kept->node->node, &peer) || peer.sequence >= self.sequence)
 		return false;
-	if (!same_process && worker_search_is_older(kept->name, node->name))
-		return !same_server;
-	return has_exclusive_between(search, node->path, &peer, &self);
+	if (is_direct(search, waiting, kept))
+		return true;
+	if (!kept->held || (conflict(&self, &peer) && !is_same_process(search, waiting, kept)))
+		return false;
+	return has_exclusive_between(search, waiting->line->path, &peer, &self);
 }
 
 static void
 add_lock_edges(Search *search, int vertex)
 {
 	const SearchWait *waiting = &search->waits[vertex];
-	const char		 *path = waiting->wait->node.path;
+	const char		 *path = waiting->line->path;
 
-	for (int i = first_held(search, path);
-		 i < search->nheld && strcmp(search->held[i].node->path, path) == 0; i++)
+	for (int i = first_kept(search, path); is_kept_on(search, i, path); i++)
 	{
-		const SearchHeld *held = &search->held[i];
-		const SearchWait *keeping = &search->waits[held->wait];
-
-		if (held->is_so && is_in_the_way(search, waiting, keeping, held->node))
-			add_edge(search, vertex, held->wait);
-	}
-
-	/* So are older ones that wait, which records tell of. */
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const SearchWait *older = &search->waits[i];
-
-		if (older->record->owner != waiting->record->owner && older->wait->permits == 0 &&
-			strcmp(older->wait->node.path, path) == 0 && older->is_so &&
-			worker_search_is_older(older->wait->node.name, waiting->wait->node.name))
-			add_edge(search, vertex, i);
+		if (is_in_the_way(search, waiting, &search->kept[i]))
+			wait_graph_connect(&search->graph, vertex, search->nwaits + i);
 	}
 }
 
-/* Adds a node that a permit waits for, with those who keep it; returns its vertex. */
+/* Adds a node that a permit waits for, with those who hold it; returns its vertex. */
 static int
-add_node(Search *search, const ReadNode *node)
+add_node(Search *search, const char *path, const char *name)
 {
-	int vertex = add_vertex(search);
+	int vertex = wait_graph_add(&search->graph, NULL);
 
-	for (int i = first_held(search, node->path); i < search->nheld; i++)
+	for (int i = first_kept(search, path); is_kept_on(search, i, path); i++)
 	{
-		const SearchHeld *held = &search->held[i];
+		const KeptNode *kept = &search->kept[i];
 
-		if (strcmp(held->node->path, node->path) != 0)
-			break;
-		if (held->is_so && compare_nodes(held->node, node) == 0)
-			add_edge(search, vertex, held->wait);
+		if (kept->held && kept->is_so && strcmp(kept->node->node, name) == 0)
+			wait_graph_connect(&search->graph, vertex, search->nwaits + i);
 	}
 	return vertex;
 }
@@ -292,7 +403,7 @@ static const char **
 permit_names(const Search *search, const char *path, int *n)
 {
 	const PathFact *fact = path_fact(search, path);
-	int				first = first_held(search, path);
+	int				first = first_kept(search, path);
 	const char	  **names;
 
 	*n = 0;
@@ -301,11 +412,13 @@ permit_names(const Search *search, const char *path, int *n)
 		*n = fact ? fact->nchildren : 0;
 		return fact ? (const char **) fact->children : NULL;
 	}
-	names = palloc((search->nheld - first + 1) * sizeof(char *));
-	for (int i = first; i < search->nheld && strcmp(search->held[i].node->path, path) == 0; i++)
+	names = palloc((search->nkept - first + 1) * sizeof(char *));
+	for (int i = first; is_kept_on(search, i, path); i++)
 	{
-		if (*n == 0 || strcmp(names[*n - 1], search->held[i].node->name) != 0)
-			names[(*n)++] = search->held[i].node->name;
+		const char *name = search->kept[i].node->node;
+
+		if (*n == 0 || strcmp(names[*n - 1], name) != 0)
+			names[(*n)++] = name;
 	}
 	return names;
 }
@@ -313,51 +426,30 @@ permit_names(const Search *search, const char *path, int *n)
 static void
 add_permit_edges(Search *search, int vertex)
 {
-	const ReadWait *wait = search->waits[vertex].wait;
-	int				permits = wait->permits;
-	int				n;
-	const char	  **names = permit_names(search, wait->node.path, &n);
-	int				permit = add_vertex(search);
+	const WaitLine *line = search->waits[vertex].line;
+	int				permits = line->permits;
 	int				older = 0;
+	int				n;
+	const char	  **names = permit_names(search, line->path, &n);
 	RecipePeer		self;
 
-	add_edge(search, vertex, permit);
-	(void) permit_recipe.read(wait->node.name, &self);
+	(void) permit_recipe.read(line->node, &self);
 	for (int i = 0; i < n; i++)
 	{
-		ReadNode   node = {.path = wait->node.path, .name = names[i]};
 		RecipePeer peer;
 
-		if (strcmp(names[i], wait->node.name) == 0 || !permit_recipe.read(names[i], &peer) ||
+		if (strcmp(names[i], line->node) == 0 || !permit_recipe.read(names[i], &peer) ||
 			!is_older_permit(&peer, &self))
 			continue;
 		older++;
 		if (peer.permits > 0)
 			permits = Min(permits, peer.permits);
-		add_edge(search, permit, add_node(search, &node));
+		wait_graph_connect(&search->graph, vertex, add_node(search, line->path, names[i]));
 	}
 
 	/* Without facts there may be more than are known. */
-	search->graph.vertices[permit].needs =
+	search->graph.vertices[vertex].needs =
 		Max(older - permits + 1, search->has_facts || older == 0 ? 0 : 1);
-}
-
-/* Notes what of the records is so.  Once, as there may be many facts. */
-static void
-compare_with_facts(Search *search)
-{
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		SearchWait *waiting = &search->waits[i];
-
-		waiting->is_so = is_so(search, &waiting->wait->node, waiting->record->owner);
-	}
-	for (int i = 0; i < search->nheld; i++)
-	{
-		SearchHeld *held = &search->held[i];
-
-		held->is_so = is_so(search, held->node, search->waits[held->wait].record->owner);
-	}
 }
 
 /* Makes the graph, by the facts if there are any, and finds out who is stuck. */
@@ -368,14 +460,15 @@ solve(Search *search)
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
 	for (int i = 0; i < search->nwaits; i++)
-		(void) add_vertex(search);
+		(void) wait_graph_add(&search->graph, NULL);
+	for (int i = 0; i < search->nkept; i++)
+		wait_graph_connect(&search->graph, wait_graph_add(&search->graph, NULL),
+						   search->kept[i].wait);
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		const SearchWait *waiting = &search->waits[i];
-
-		if (!waiting->is_so)
+		if (!search->waits[i].is_so)
 			continue;
-		if (waiting->wait->permits > 0)
+		if (search->waits[i].line->permits > 0)
 			add_permit_edges(search, i);
 		else
 			add_lock_edges(search, i);
@@ -388,138 +481,70 @@ solve(Search *search)
  * ------------------------------------------------------------------------
  */
 
-static void
-take_records(Search *search, const ReadRecord *const *records, int n)
-{
-	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
-	search->held = palloc(MAX_HELD * sizeof(SearchHeld));
-	for (int i = 0; i < n; i++)
-	{
-		for (int w = 0; w < records[i]->nwaits && search->nwaits < MAX_WAITS; w++)
-		{
-			const ReadWait *wait = &records[i]->waits[w];
-
-			for (int h = 0; h < wait->nheld && search->nheld < MAX_HELD; h++)
-				search->held[search->nheld++] =
-					(SearchHeld){.node = &wait->held[h], .wait = search->nwaits};
-			search->waits[search->nwaits++] = (SearchWait){.record = records[i], .wait = wait};
-		}
-	}
-	qsort(search->held, search->nheld, sizeof(SearchHeld), compare_held);
-}
-
 static bool
-is_own(const Search *search, int vertex)
+is_own(const Search *search, int wait)
 {
-	return vertex < search->nwaits && search->waits[vertex].record->owner == search->session;
+	return search->waits[wait].record->owner == search->session;
 }
 
-/* Notes which facts are needed of a wait that may be stuck. */
-static void
-need_facts(Search *search, const SearchWait *waiting)
+/*
+ * The waits of ours that are stuck, and all for which they wait and that are stuck,
+ * as a palloc'd array by wait; NULL if there are none.
+ */
+static bool *
+stuck_waits(Search *search)
 {
-	need_path(search, waiting->wait->node.path);
-	need_node(search, &waiting->wait->node, waiting->record->owner);
-}
+	bool *stuck = palloc0(Max(search->nwaits, 1) * sizeof(bool));
+	bool  any = false;
 
-/* Notes the nodes that keep others waiting, on the paths of which something is to be known. */
-static void
-need_held(Search *search, const SearchWait *keeping)
-{
-	for (int i = 0; i < keeping->wait->nheld; i++)
+	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (path_fact(search, keeping->wait->held[i].path))
-			need_node(search, &keeping->wait->held[i], keeping->record->owner);
+		if (!is_own(search, i) || !search->graph.vertices[i].stuck || stuck[i])
+			continue;
+		any = true;
+		(void) wait_graph_in_cycle(&search->graph, i);
+		for (int k = 0; k < search->nwaits; k++)
+			stuck[k] |= search->graph.vertices[k].reached;
 	}
+	return any ? stuck : NULL;
 }
 
 /*
  * The first look: may a wait of ours be stuck?  Then "paths" and "nodes" are what is
- * to be asked about before the second.
+ * to be asked about before the second.  If not, returns NULL.
  *
  *	records		n of them, one for each session
  *	session		our own
  */
-bool
-worker_search_suspects(Search *search, const ReadRecord *const *records, int n, int64 session)
+Search *
+worker_search_suspects(const ReadRecord *const *records, int n, int64 session)
 {
-	bool *suspect;
-	bool  any = false;
+	Search *search = palloc0(sizeof(Search));
+	bool   *suspects;
 
-	memset(search, 0, sizeof(*search));
 	search->session = session;
+	search->graph.resize = waits_resize;
 	take_records(search, records, n);
 	solve(search);
-	suspect = palloc0(Max(search->nwaits, 1) * sizeof(bool));
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (!is_own(search, i) || !search->graph.vertices[i].stuck || suspect[i])
-			continue;
-		any = true;
-		suspect[i] = true;
-		(void) wait_graph_in_cycle(&search->graph, i);
-		for (int k = 0; k < search->nwaits; k++)
-			suspect[k] |= search->graph.vertices[k].reached;
-	}
-	search->nodes = palloc(MAX_FACTS * sizeof(NodeFact));
-	search->paths = palloc(MAX_FACTS * sizeof(PathFact));
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (suspect[i])
-			need_facts(search, &search->waits[i]);
-	}
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (suspect[i])
-			need_held(search, &search->waits[i]);
-	}
-	return any;
+	suspects = stuck_waits(search);
+	if (suspects == NULL)
+		return NULL;
+	need_facts(search, suspects);
+	return search;
 }
 
-/* How old a wait is */
-typedef struct Age
-{
-	int	  wait;
-	int64 czxid;
-	int	  pid;
-} Age;
-
-/* The older first */
-static int
-compare_ages(const void *a, const void *b)
-{
-	const Age *one = a;
-	const Age *other = b;
-
-	if (one->czxid != other->czxid)
-		return one->czxid < other->czxid ? -1 : 1;
-	return one->pid - other->pid;
-}
-
-/* Gives the waits that are stuck their order. */
+/* Gives the waits their order, by the age of their nodes. */
 static void
 set_order(Search *search)
 {
-	Age *ages = palloc(Max(search->nwaits, 1) * sizeof(Age));
-	int	 n = 0;
-
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		const SearchWait *waiting = &search->waits[i];
-		const NodeFact *fact = node_fact(search, &waiting->wait->node, waiting->record->owner);
+		const SearchWait *wait = &search->waits[i];
+		const NodeFact	 *fact = node_fact(search, wait->line, wait->record->owner);
 
-		search->graph.vertices[i].order = 1;
-		if (search->graph.vertices[i].stuck)
-			ages[n++] = (Age){.wait = i,
-							  .czxid = fact ? fact->czxid : 0,
-							  .pid = waiting->wait->steps[waiting->wait->nsteps - 1].pid};
+		search->graph.vertices[i].order = fact ? fact->czxid : 0;
+		search->graph.vertices[i].tie = wait->steps[wait->nsteps - 1].number;
 	}
-	qsort(ages, n, sizeof(Age), compare_ages);
-	for (int i = 1; i < n; i++)
-		search->graph.vertices[ages[i].wait].order =
-			compare_ages(&ages[i - 1], &ages[i]) == 0
-				? search->graph.vertices[ages[i - 1].wait].order
-				: (uint64) i + 1;
 }
 
 /* The second look, when the facts are there. */
@@ -541,30 +566,96 @@ worker_search_verify(Search *search)
 bool
 worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen)
 {
-	bool *involved = palloc0(Max(search->nwaits, 1) * sizeof(bool));
-	bool  any = false;
+	const bool *stuck = stuck_waits(search);
 
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (!is_own(search, i) || !search->graph.vertices[i].stuck || involved[i])
-			continue;
-		any = true;
-		(void) wait_graph_in_cycle(&search->graph, i);
-		for (int k = 0; k < search->nwaits; k++)
-			involved[k] |= search->graph.vertices[k].reached;
-	}
 	*fingerprint = 0;
 	*newest = 0;
 	*seen = PG_INT64_MAX;
+	for (int i = 0; stuck && i < search->nwaits; i++)
+	{
+		const SearchWait *wait = &search->waits[i];
+
+		if (!stuck[i])
+			continue;
+		*fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
+		*newest = Max(*newest, wait->record->czxid);
+		*seen = Min(*seen, wait->record->seen);
+	}
+	return stuck != NULL;
+}
+
+/* ------------------------------------------------------------------------
+ * Who gives up, and what that one is told
+ * ------------------------------------------------------------------------
+ */
+
+/* Tells some steps of a wait, as lines; the last one of all is blocked by a node that is kept. */
+static void
+describe_steps(const Search *search, const SearchWait *wait, const KeptNode *next, int from,
+			   int to, StringInfo text)
+{
+	for (int i = from; i < to; i++)
+	{
+		const SearchWait *keeping = wait;
+		int				  step = i + 1;
+		const char		 *behind = "";
+
+		if (step == wait->nsteps)
+		{
+			keeping = &search->waits[next->wait];
+			step = next->step;
+			if (wait->line->permits == 0 && !is_direct(search, wait, next))
+				behind = " behind another contender";
+		}
+		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
+						 text->len > 0 ? "\n" : "", (int) wait->steps[i].number,
+						 wait->record->server, wait->steps[i].text, behind,
+						 (int) keeping->steps[step].number, keeping->record->server);
+	}
+}
+
+/* Tells a cycle of vertices, from the last process of its first wait on. */
+static void
+describe_cycle(const Search *search, const int *cycle, int length, StringInfo text)
+{
+	const SearchWait *victim = &search->waits[cycle[0]];
+	const SearchWait *wait = victim;
+	int				  from = victim->nsteps - 1;
+
+	for (int i = 1; i < length; i++)
+	{
+		const KeptNode *kept;
+
+		if (cycle[i] < search->nwaits || cycle[i] >= search->nwaits + search->nkept)
+			continue;
+		kept = &search->kept[cycle[i] - search->nwaits];
+		describe_steps(search, wait, kept, from, wait->nsteps, text);
+		wait = &search->waits[kept->wait];
+		from = kept->step;
+	}
+	describe_steps(search, victim, NULL, from, victim->nsteps - 1, text);
+}
+
+/*
+ * The wait of ours that is to give up, or NULL.
+ *
+ *	cycle	gets who waits for whom, from the process that gives up on
+ */
+const SearchWait *
+worker_search_victim(Search *search, StringInfo cycle)
+{
+	int *vertices = palloc(Max(search->graph.nvertices, 1) * sizeof(int));
+
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		const SearchWait *waiting = &search->waits[i];
+		int length = 0;
 
-		if (!involved[i])
+		if (is_own(search, i))
+			length = wait_graph_cycle(&search->graph, i, vertices, search->graph.nvertices);
+		if (length == 0)
 			continue;
-		*fingerprint += waiting->wait->identity * 31 + (uint64) waiting->record->owner;
-		*newest = Max(*newest, waiting->record->czxid);
-		*seen = Min(*seen, waiting->record->seen);
+		describe_cycle(search, vertices, length, cycle);
+		return &search->waits[i];
 	}
-	return any;
+	return NULL;
 }

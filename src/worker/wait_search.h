@@ -7,16 +7,40 @@
 #ifndef ZKLOCK_WAIT_SEARCH_H
 #define ZKLOCK_WAIT_SEARCH_H
 
+#include "lib/stringinfo.h"
 #include "recipes/wait_graph.h"
-#include "worker/read_record.h"
+#include "recipes/wait_record.h"
+
+/* A record that has been read, by whom it is and when it was written */
+typedef struct ReadRecord
+{
+	int64			owner; /* ZooKeeper session */
+	int64			czxid;
+	const char	   *server;
+	int64			seen;
+	const WaitLine *lines;
+	int				nlines;
+} ReadRecord;
+
+/* A wait of a record */
+typedef struct SearchWait
+{
+	const ReadRecord *record;
+	const WaitLine	 *line; /* with its path and node */
+	const WaitLine	 *steps;
+	int				  nsteps;
+	const WaitLine	 *held;
+	int				  nheld;
+	bool			  is_so; /* its node is that session's, as far as is known */
+} SearchWait;
 
 /* What ZooKeeper says of a node that a record names */
 typedef struct NodeFact
 {
-	ReadNode node;
-	int64	 claimed; /* by this session */
-	bool	 is_so;	  /* it exists, and is that session's */
-	int64	 czxid;
+	const WaitLine *node;
+	int64			claimed; /* by this session */
+	bool			is_so;	 /* it exists, and is that session's */
+	int64			czxid;
 } NodeFact;
 
 /* What it says of a path: all its nodes */
@@ -27,31 +51,14 @@ typedef struct PathFact
 	int			nchildren;
 } PathFact;
 
-/* A wait as a vertex: the first vertices of the graph, in this order */
-typedef struct SearchWait
-{
-	const ReadRecord *record;
-	const ReadWait	 *wait;
-	bool			  is_so; /* its node is that session's, as far as is known */
-} SearchWait;
-
-typedef struct SearchHeld
-{
-	const ReadNode *node;
-	int				wait;  /* vertex of a wait that keeps it */
-	bool			is_so; /* as above */
-} SearchHeld;
-
 typedef struct Search
 {
-	int64		session; /* ours */
-	SearchWait *waits;
-	int			nwaits;
-	SearchHeld *held; /* by path and name */
-	int			nheld;
-	WaitGraph	graph;
-	int			max_vertices;
-	int			max_edges;
+	int64			 session; /* ours */
+	WaitGraph		 graph;
+	SearchWait		*waits; /* the first vertices, in this order */
+	int				 nwaits;
+	struct KeptNode *kept; /* the next ones, by path and name */
+	int				 nkept;
 
 	/* The facts that are needed: to be filled in between the two looks */
 	NodeFact *nodes;
@@ -61,10 +68,10 @@ typedef struct Search
 	bool	  has_facts;
 } Search;
 
-extern bool worker_search_suspects(Search *search, const ReadRecord *const *records, int n,
-								   int64 session);
-extern void worker_search_verify(Search *search);
+extern bool	   worker_record_parse(ReadRecord *record, char *text, size_t len);
+extern Search *worker_search_suspects(const ReadRecord *const *records, int n, int64 session);
+extern void	   worker_search_verify(Search *search);
 extern bool worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen);
-extern bool worker_search_is_older(const char *older, const char *younger);
+extern const SearchWait *worker_search_victim(Search *search, StringInfo cycle);
 
 #endif /* ZKLOCK_WAIT_SEARCH_H */

@@ -14,26 +14,27 @@
 #include "unit.h"
 
 #define MAX_VERTICES 16
-#define MAX_EDGES 64
 
-static WaitVertex vertices[MAX_VERTICES];
-static WaitEdge	  edges[MAX_EDGES];
-static WaitGraph  graph;
+static WaitGraph   graph = {.resize = realloc};
+static WaitVertex *vertices;
 
 /* A graph of n vertices that wait for all, of which each is younger than the one before. */
 static void
 begin(int n)
 {
-	memset(vertices, 0, sizeof(vertices));
-	graph = (WaitGraph){.vertices = vertices, .nvertices = n, .edges = edges};
+	graph.nvertices = 0;
+	graph.nedges = 0;
 	for (int i = 0; i < n; i++)
-		vertices[i] = (WaitVertex){.needs = WAIT_GRAPH_ALL, .order = (uint64_t) i + 1};
+		(void) wait_graph_add(&graph, NULL);
+	vertices = graph.vertices;
+	for (int i = 0; i < n; i++)
+		vertices[i].order = (uint64_t) i + 1;
 }
 
 static void
 edge(int from, int to)
 {
-	edges[graph.nedges++] = (WaitEdge){.from = from, .to = to};
+	wait_graph_connect(&graph, from, to);
 }
 
 /* The stuck vertices, as letters. */
@@ -100,6 +101,15 @@ test_cycles(void)
 	is_str(stuck(), "abcd", "one that cannot be given up is stuck as well");
 	is_str(cycle(2), "", "and stays so");
 	is_str(cycle(1), "bca", "the youngest of those that can gives up");
+
+	begin(2);
+	edge(0, 1);
+	edge(1, 0);
+	vertices[1].order = 1;
+	vertices[0].tie = 1;
+	(void) stuck();
+	is_str(cycle(0), "ab", "of two that are equally young");
+	is_str(cycle(1), "", "one does");
 
 	begin(1);
 	edge(0, 0);
@@ -200,10 +210,10 @@ is_closed(void)
 
 		for (int e = 0; e < graph.nedges; e++)
 		{
-			if (edges[e].from != i)
+			if (graph.edges[e].from != i)
 				continue;
 			all++;
-			good += !vertices[edges[e].to].stuck;
+			good += !vertices[graph.edges[e].to].stuck;
 		}
 		goes_on = good >= (vertices[i].needs == WAIT_GRAPH_ALL ? all : vertices[i].needs);
 		if (goes_on == vertices[i].stuck)
@@ -229,7 +239,7 @@ test_random(void)
 		for (int n = (int) (random() % (2 * graph.nvertices)); n > 0; n--)
 			edge((int) (random() % graph.nvertices), (int) (random() % graph.nvertices));
 		if (graph.nedges > 0 && random() % 2 == 0)
-			vertices[edges[random() % graph.nedges].from].needs = 1;
+			vertices[graph.edges[random() % graph.nedges].from].needs = 1;
 		(void) stuck();
 		wrong += !is_closed();
 		for (int i = 0; i < graph.nvertices; i++)
