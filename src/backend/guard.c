@@ -136,7 +136,7 @@ examine_term(ReliedTerm *relied, void *arg)
 			reliance->unchecked++;
 	}
 	if (!election_is_term(relied->election, relied->term))
-		reliance->lost_election = relied->path;
+		reliance->lost_election = election_at(relied->election)->path;
 }
 
 static bool

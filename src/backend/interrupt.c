@@ -219,13 +219,14 @@ explain(ErrorData *edata)
 				  strcmp(edata->message_id, "canceling statement due to user request") == 0;
 	bool terminate = edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && edata->elevel == FATAL;
 	Interrupt	interrupt = {.signal = cancel ? SIGINT : SIGTERM};
-	TimestampTz at;
-	const char *election;
+	LossPolicy	policy = cancel ? LOSS_CANCEL : LOSS_TERMINATE;
+	const char *election = NULL;
 
 	if (cancel || terminate)
 		hold_visit(HOLDS_ALL, take_interrupt, &interrupt);
-	if ((cancel || terminate) && reliance_take_interrupt(interrupt.signal, &at, &election) &&
-		(terminate || at >= GetCurrentStatementStartTimestamp()))
+	if ((cancel || terminate) && policy == (LossPolicy) zklock_on_lock_loss)
+		election = reliance_lost();
+	if (election)
 		explain_leadership(edata, election, cancel ? ENDS_STATEMENT : ENDS_SESSION);
 	else if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
 	{

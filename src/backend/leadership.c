@@ -3,8 +3,8 @@
  *		Does this server lead an election?  To ask, to wait for it, to lay it down.
  *
  * The candidacy is the worker's; a session reads how it stands (shared/election.c)
- * and needs no entry of its own.  Who has been told that this server leads relies
- * on that until its transaction ends (reliance.c).
+ * and needs no entry of its own.  A transaction that has been told that this server
+ * leads relies on that until it ends (reliance.c).
  *
  * Runs in: backends.
  *
@@ -18,91 +18,53 @@
 #include "backend/request.h"
 #include "backend/transaction.h"
 #include "backend/wait.h"
-#include "compat.h"
+#include "miscadmin.h"
 #include "shared/lease_state.h"
 #include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/timeout.h"
 
-/*
- * The election at a path.  The last answer is remembered for as long as no
- * election comes or goes.  Raises an error if there is none.
- */
+/* The election at a path.  Raises an error if there is none. */
 static int
 require_election(const char *path)
 {
-	static char	  known_path[ZKLOCK_MAX_PATH + 1] = "";
-	static uint64 known_version;
-	static int	  known;
+	int election = election_find(path);
 
-	uint64 version = election_version();
-
-	if (version != known_version || strcmp(path, known_path) != 0)
-	{
-		known = election_find(path);
-		known_version = version;
-		strlcpy(known_path, path, sizeof(known_path));
-	}
-	if (known == ELECTION_NONE)
+	if (election == ELECTION_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("this server stands at no election at ZooKeeper path \"%s\"", display_path(path)),
 				 errhint("Add the path to \"zklock.elections\", and reload the configuration.")));
-	return known;
-}
-
-/* The session has to do with elections: what it relies on ends with its transactions. */
-static void
-begin(void)
-{
-	transaction_start_session();
-	reliance_begin();
+	return election;
 }
 
 /* Does this server lead, provably?  If so, the transaction relies on that from now on. */
 static bool
-look(int election, const char *path, int64 *term)
+leads(int election, int64 *term)
 {
 	if (election_leadership(election, term) != LEADERSHIP_PROVED)
 		return false;
-	if (reliance_has(election, *term))
-		return true;
-	begin();
-	return reliance_add(election, *term, path);
+	transaction_start_session();
+	return reliance_add(election, *term);
 }
 
-/*
- * Does this server lead the election at a path, provably?  Reads shared memory
- * only.
- *
- * An election that goes away while we look had no candidate by then; one that came
- * in its place may have, so what was seen counts only if the table is the same.
- */
+/* Does this server lead the election at a path, provably?  Reads shared memory only. */
 bool
 leadership_is_leader(const char *path)
 {
-	for (;;)
-	{
-		int	   election = require_election(path);
-		uint64 version = election_version();
-		int64  term;
-		bool   leads;
+	int64 term;
 
-		if (require_election(path) != election)
-			continue;
-		leads = look(election, path, &term);
-		if (!leads || election_version() == version)
-			return leads;
-	}
+	return leads(require_election(path), &term);
 }
 
 /* The term in which this server leads, for fencing.  Raises an error if it does not. */
 int64
 leadership_term(const char *path)
 {
-	int	  election = require_election(path);
 	int64 term;
 
-	if (!look(election, path, &term))
+	if (!leads(require_election(path), &term))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
 							   display_path(path))));
@@ -115,19 +77,26 @@ leadership_term(const char *path)
  */
 
 /* Is what a session waits for there? */
-typedef bool (*Arrived)(int election, const char *path, const void *arg);
+typedef bool (*Arrived)(int election, uint32 resignation);
+
+static void
+end_wait(void)
+{
+	ConditionVariableCancelSleep();
+
+	/* Keep the indicator: an interrupt still to come may be the timeout's. */
+	disable_timeout(LOCK_TIMEOUT, true);
+}
 
 /*
  * Waits until "arrived" says so, like a call that waits for a lock.  Returns false
  * if the timeout has passed.
  */
 static bool
-wait_until(Wait *wait, int election, Arrived arrived, const void *arg)
+wait_until(Wait *wait, int election, Arrived arrived, uint32 resignation)
 {
 	volatile bool done = false;
 
-	begin();
-	reliance_wait(election);
 	PG_TRY();
 	{
 		if (LockTimeout > 0)
@@ -135,30 +104,38 @@ wait_until(Wait *wait, int election, Arrived arrived, const void *arg)
 		for (;;)
 		{
 			ResetLatch(MyLatch);
-			done = arrived(election, wait->path, arg);
+			ConditionVariablePrepareToSleep(&election_at(election)->changed);
+			done = arrived(election, resignation);
 			if (done || !wait_turn(wait, ENTRY_NONE, lease_state() == LEASE_HOLDS, WAIT_LOOK_SOON))
 				break;
 		}
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
-		/* Keep the indicator: an interrupt still to come may be the timeout's. */
-		disable_timeout(LOCK_TIMEOUT, true);
+		end_wait();
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	end_wait();
 	if (done)
 		wait_end(wait);
 	return done;
 }
 
+/* Raises an error if the election goes away. */
 static bool
-leads_now(int election, const char *path, const void *arg)
+leads_now(int election, uint32 resignation)
 {
 	int64 term;
 
-	if (require_election(path) != election)
-		return false;
-	return look(election, path, &term);
+	(void) require_election(election_at(election)->path);
+	return leads(election, &term);
+}
+
+static bool
+has_resigned(int election, uint32 resignation)
+{
+	return election_resign_is_done(election, resignation);
 }
 
 /* Waits as leadership_await() says. */
@@ -169,8 +146,8 @@ await_leadership(int election, const char *path, int64 timeout_ms)
 
 	wait_begin(&wait, path, "leadership", timeout_ms);
 	if (timeout_ms != LOCK_NO_WAIT)
-		return wait_until(&wait, election, leads_now, NULL);
-	if (leads_now(election, path, NULL))
+		return wait_until(&wait, election, leads_now, 0);
+	if (leads_now(election, 0))
 		return true;
 	if (lease_state() != LEASE_HOLDS)
 		request_report_unreachable(path);
@@ -189,26 +166,20 @@ bool
 leadership_await(const char *path, int64 timeout_ms)
 {
 	int			election = require_election(path);
-	CountedWait wait;
-	bool		leads;
+	CountedWait counted;
+	bool		led;
 
-	wait_counted_begin(&wait, STATS_ELECTION);
-	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
+	wait_counted_begin(&counted, STATS_ELECTION);
+	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&counted));
 	{
-		leads = await_leadership(election, path, timeout_ms);
+		led = await_leadership(election, path, timeout_ms);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
-	if (leads)
-		wait_counted_end(&wait, STATS_WAIT_GRANTED);
+	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&counted));
+	if (led)
+		wait_counted_end(&counted, STATS_WAIT_GRANTED);
 	else
-		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	return leads;
-}
-
-static bool
-has_resigned(int election, const char *path, const void *arg)
-{
-	return election_resign_is_done(election, *(const uint32 *) arg);
+		wait_counted_end(&counted, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	return led;
 }
 
 /*
@@ -221,14 +192,12 @@ has_resigned(int election, const char *path, const void *arg)
 bool
 leadership_resign(const char *path)
 {
-	int	   election = require_election(path);
-	int64  term;
-	uint32 number;
-	Wait   wait;
+	int	  election = require_election(path);
+	int64 term;
+	Wait  wait;
 
 	if (election_leadership(election, &term) == LEADERSHIP_NONE)
 		return false;
 	wait_begin(&wait, path, "a successor", LOCK_WAIT_FOREVER);
-	number = election_want_resign(election);
-	return wait_until(&wait, election, has_resigned, &number);
+	return wait_until(&wait, election, has_resigned, election_want_resign(election));
 }

@@ -19,13 +19,11 @@
 
 #include "backend/reliance.h"
 #include "shared/worker_process.h"
-#include "utils/memutils.h"
 
-static ReliedTerm relied[ELECTIONS_LIMIT];
+static ReliedTerm relied[ELECTION_SLOTS];
 static int		  nrelied = 0;
 
-static bool begun = false;	   /* the session has to do with elections */
-static bool announced = false; /* the worker may look for this session */
+static bool committing = false; /* the commit guard has passed, or is about to */
 
 static ReliedTerm *
 find(int election)
@@ -38,55 +36,45 @@ find(int election)
 	return NULL;
 }
 
-/* The session has to do with elections from now on. */
-void
-reliance_begin(void)
+/* Tells the worker what the transaction has at stake. */
+static void
+announce(int election, LossPolicy policy)
 {
-	if (!begun)
-		election_client_begin();
-	begun = true;
-}
+	uint8 stake = committing ? STAKE_COMMIT : 0;
 
-/* Does the transaction rely on that term already? */
-bool
-reliance_has(int election, int64 term)
-{
-	ReliedTerm *found = find(election);
-
-	if (found == NULL || found->term != term)
-		return false;
-	found->taken_under = Max(found->taken_under, (CommitGuard) zklock_commit_guard);
-	return true;
+	if (policy == LOSS_CANCEL)
+		stake |= STAKE_CANCEL;
+	else if (policy == LOSS_TERMINATE)
+		stake |= STAKE_TERMINATE;
+	election_set_stake(election, stake);
 }
 
 /*
- * The transaction is going to rely on a term, if that still goes on when the
- * worker can know of it.  Returns false if not.
+ * The transaction relies on a term, in which this server has just been seen to
+ * lead.  Returns false if the term was over before the worker could know of it.
  */
 bool
-reliance_add(int election, int64 term, const char *path)
+reliance_add(int election, int64 term)
 {
-	char *kept = MemoryContextStrdup(TopTransactionContext, path);
-	int64 now;
+	ReliedTerm *found = find(election);
+	int64		now;
 
-	announced = true;
-	election_client_rely(election, (LossPolicy) zklock_on_lock_loss);
+	if (found)
+	{
+		if (found->term == term)
+			found->taken_under = Max(found->taken_under, (CommitGuard) zklock_commit_guard);
+		return true;
+	}
+	announce(election, (LossPolicy) zklock_on_lock_loss);
 	if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != term)
+	{
+		election_set_stake(election, 0);
 		return false;
-	if (find(election) == NULL)
-		relied[nrelied++] = (ReliedTerm){.election = election,
-										 .term = term,
-										 .path = kept,
-										 .taken_under = (CommitGuard) zklock_commit_guard};
+	}
+	relied[nrelied++] = (ReliedTerm){.election = election,
+									 .term = term,
+									 .taken_under = (CommitGuard) zklock_commit_guard};
 	return true;
-}
-
-/* The session's latch is to be set by changes at an election, until the transaction ends. */
-void
-reliance_wait(int election)
-{
-	announced = true;
-	election_client_wait(election);
 }
 
 /* Does the transaction rely on any term? */
@@ -104,6 +92,14 @@ reliance_visit(RelianceVisitor visit, void *arg)
 		visit(&relied[i], arg);
 }
 
+/* What a loss does to the session from now on */
+void
+reliance_set_policy(LossPolicy policy)
+{
+	for (int i = 0; i < nrelied; i++)
+		announce(relied[i].election, policy);
+}
+
 /*
  * The transaction is about to commit on the strength of its terms: until it has
  * ended, the worker lays none of them down.  To be called before they are looked at.
@@ -111,42 +107,35 @@ reliance_visit(RelianceVisitor visit, void *arg)
 void
 reliance_commit(void)
 {
-	election_client_commit();
+	committing = true;
+	for (int i = 0; i < nrelied; i++)
+	{
+		int election = relied[i].election;
+
+		election_set_stake(election, election_stake_here(election) | STAKE_COMMIT);
+	}
 }
 
-/* What a loss does to the session from now on */
-void
-reliance_set_policy(LossPolicy policy)
+/* The path of an election, in UTF-8, whose term is over, or NULL */
+const char *
+reliance_lost(void)
 {
-	if (announced)
-		election_client_set_policy(policy);
-}
-
-/*
- * Takes note of a signal that was sent for the loss of leadership.  Returns false
- * if none was.
- *
- *	at		set to when that was
- *	path	set to the election's
- */
-bool
-reliance_take_interrupt(int signal, TimestampTz *at, const char **path)
-{
-	int			election = begun ? election_client_take_interrupt(signal, at) : ELECTION_NONE;
-	ReliedTerm *found = find(election);
-
-	if (election == ELECTION_NONE || found == NULL)
-		return false;
-	*path = found->path;
-	return true;
+	for (int i = 0; i < nrelied; i++)
+	{
+		if (!election_is_term(relied[i].election, relied[i].term))
+			return election_at(relied[i].election)->path;
+	}
+	return NULL;
 }
 
 /* The transaction has ended.  Cannot fail, does not wait. */
 void
 reliance_end(void)
 {
-	nrelied = 0;
-	if (announced && election_client_end())
+	for (int i = 0; i < nrelied; i++)
+		election_set_stake(relied[i].election, 0);
+	if (committing)
 		zklock_wake_worker();
-	announced = false;
+	nrelied = 0;
+	committing = false;
 }

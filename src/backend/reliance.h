@@ -14,7 +14,6 @@ typedef struct ReliedTerm
 {
 	int			election;
 	int64		term;
-	const char *path;		 /* UTF-8 */
 	CommitGuard taken_under; /* strictest zklock.commit_guard of its answers */
 	bool		check_asked; /* of a quorum */
 	uint32		check;		 /* its number */
@@ -22,15 +21,12 @@ typedef struct ReliedTerm
 
 typedef void (*RelianceVisitor)(ReliedTerm *relied, void *arg);
 
-extern void reliance_begin(void);
-extern bool reliance_has(int election, int64 term);
-extern bool reliance_add(int election, int64 term, const char *path);
-extern void reliance_wait(int election);
-extern bool reliance_exists(void);
-extern void reliance_visit(RelianceVisitor visit, void *arg);
-extern void reliance_commit(void);
-extern void reliance_set_policy(LossPolicy policy);
-extern bool reliance_take_interrupt(int signal, TimestampTz *at, const char **path);
-extern void reliance_end(void);
+extern bool		   reliance_add(int election, int64 term);
+extern bool		   reliance_exists(void);
+extern void		   reliance_visit(RelianceVisitor visit, void *arg);
+extern void		   reliance_commit(void);
+extern void		   reliance_set_policy(LossPolicy policy);
+extern const char *reliance_lost(void);
+extern void		   reliance_end(void);
 
 #endif /* ZKLOCK_RELIANCE_H */

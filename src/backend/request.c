@@ -33,9 +33,9 @@
 void
 request_refuse_election(const char *path)
 {
-	char election[ZKLOCK_MAX_PATH + 1];
+	const char *election;
 
-	if (election_is_above(path, election))
+	if (election_is_above(path, &election))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
 						errmsg("cannot use ZooKeeper path \"%s\": this server stands at an election there",
 							   display_path(path)),
@@ -126,7 +126,7 @@ request_report_unreachable(const char *path)
 	no_lease = unproved && session.shortest_timeout < 2 * zklock_tick_time;
 	ereport(ERROR,
 			(errcode(ERRCODE_IO_ERROR),
-			 errmsg("could not lock ZooKeeper path \"%s\": ZooKeeper cannot be reached",
+			 errmsg("could not use ZooKeeper path \"%s\": ZooKeeper cannot be reached",
 					display_path(path)),
 			 session.obstacle[0] != '\0' ? errdetail_internal("%s", display_utf8(session.obstacle))
 			 : unproved					 ? errdetail("The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",

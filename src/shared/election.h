@@ -2,7 +2,7 @@
  * election.h
  *		Elections at which this server stands, as all processes may know them.
  *
- * election.c tells who may write what.
+ * election.c tells what makes this server a leader, and who may write what.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -13,17 +13,21 @@
 #include "port/atomics.h"
 #include "shared/entry.h"
 #include "shared/path_settings.h"
-#include "storage/lwlock.h"
+#include "storage/condition_variable.h"
 
-#define ELECTION_NAME_SIZE \
-	256 /* what a leader calls itself, with its NUL; longer names are clipped */
+/*
+ * How many paths can be in zklock.elections, one after the other, before the
+ * server is started again: each keeps its slot.
+ */
+#define ELECTION_SLOTS 256
 
 /* No election, where one might be meant */
 #define ELECTION_NONE (-1)
 
-/* The states that zk_elections shows, those of ZooKeeper's LeaderElectionSupport and one more. */
+/* The states that zk_elections shows, those of ZooKeeper's LeaderElectionSupport and one more */
 typedef enum CandidacyState
 {
+	CANDIDACY_GONE,		 /* zklock.elections does not have it any more; not shown */
 	CANDIDACY_STOP,		 /* it does not stand: the server is a standby, or shuts down */
 	CANDIDACY_OFFER,	 /* it has asked for a node, or asks again */
 	CANDIDACY_READY,	 /* others are before it */
@@ -40,13 +44,12 @@ typedef enum CandidacyPhase
 	CANDIDACY_LEAVING
 } CandidacyPhase;
 
-/* What others see of a candidacy besides the grant of its entry. */
+/* What others see of a candidacy besides the grant of its entry */
 typedef struct CandidacyStatus
 {
 	CandidacyState state;
-	TimestampTz	   since;			 /* of the state */
-	int			   position;		 /* in the queue, 0 if it is not known */
-	char leader[ELECTION_NAME_SIZE]; /* who leads, as its node's data says; may be empty */
+	TimestampTz	   since;	 /* of the state; 0 before there is a worker */
+	int			   position; /* in the queue, 0 if it is not known */
 } CandidacyStatus;
 
 /* What the worker must not forget when it restarts */
@@ -54,23 +57,28 @@ typedef struct Candidacy
 {
 	CandidacyPhase phase;
 	bool		   listed;	   /* zklock.elections has it */
+	ElectionFamily family;	   /* whose names it gives for it */
 	int			   entry;	   /* STANDING, LEAVING: of the contender */
 	uint32		   generation; /* of the entry */
 	int64		   retry_at;   /* IDLE: not before, ms */
-	uint32 resigning; /* number of the resignation under way; done if equal to resigns_done */
+	uint32		   resigning;  /* number of the resignation taken up last */
 } Candidacy;
+
+/* What the transaction of a process has at stake in an election; a set of these */
+#define STAKE_COMMIT 0x01	 /* it commits, or is about to, because this server leads */
+#define STAKE_CANCEL 0x02	 /* with leadership, its statement ends ... */
+#define STAKE_TERMINATE 0x04 /* ... or its session */
 
 typedef struct Election
 {
-	/*
-	 * Written by the worker, and before there is one by the postmaster, under
-	 * zklock_election_lock; read by others under it
-	 */
-	char			path[ZKLOCK_MAX_PATH + 1]; /* UTF-8; empty if the slot is free */
-	ElectionFamily	family;
+	/* Constant from the moment when ElectionTable.n counts the election */
+	char path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
+
+	/* Written by the worker under the mutex, read by others under it */
+	slock_t			mutex;
 	CandidacyStatus status;
 
-	/* The worker's alone, and the next one's; the postmaster begins it */
+	/* The worker's alone, and the next one's */
 	Candidacy candidacy;
 
 	/*
@@ -80,34 +88,22 @@ typedef struct Election
 	 */
 	pg_atomic_uint64 candidate;
 
-	/* Resignations asked for, advanced by backends; and done, by the worker. */
+	/* Numbers of resignations: asked for, advanced by backends; and done, by the worker */
 	pg_atomic_uint32 resigns_wanted;
 	pg_atomic_uint32 resigns_done;
-} Election;
 
-/* What a session has to do with elections.  Each process has one, by its number. */
-typedef struct ElectionClient
-{
-	/* Protected by the mutex; written by the process, "interrupt" by the worker too */
-	slock_t		mutex;
-	int			pid;
-	uint64		relied_on;	/* bit i: its transaction relies on leadership of election i */
-	uint64		waited_for; /* bit i: it wants to hear of changes at election i */
-	bool		committing; /* the commit guard has passed, or is about to */
-	LossPolicy	on_loss;
-	int			interrupt; /* signal sent for a loss, 0 if none */
-	TimestampTz interrupted_at;
-	int			interrupted_for; /* the election */
-} ElectionClient;
+	/* Sessions wait here for leadership, or for its end. */
+	ConditionVariable changed;
+} Election;
 
 typedef struct ElectionTable
 {
-	/* Advanced by the worker when an election comes or goes, before and after */
-	pg_atomic_uint64 version;
+	pg_atomic_uint32 n; /* slots in use; written by the worker, first by the postmaster */
+	Election		 elections[ELECTION_SLOTS];
 
-	Election	   elections[ELECTIONS_LIMIT];
-	int			   nclients; /* constant */
-	ElectionClient clients[FLEXIBLE_ARRAY_MEMBER];
+	/* By slot and process; each byte is written by its process, read by the worker. */
+	int			   nprocesses; /* constant */
+	volatile uint8 stakes[FLEXIBLE_ARRAY_MEMBER];
 } ElectionTable;
 
 /* What is known of this server's leadership */
@@ -118,51 +114,46 @@ typedef enum Leadership
 	LEADERSHIP_PROVED
 } Leadership;
 
-/* In shared memory; NULL unless the library was loaded with the server. */
+/* In shared memory; NULL unless the library was loaded with the server */
 extern ElectionTable *election_table;
 
-/* Protects what the elections' paths and status are.  Held for a search or a copy. */
-extern LWLock *zklock_election_lock;
-
-extern Size election_table_size(int nclients);
-extern void election_table_init(ElectionTable *table, int nclients);
+extern Size election_table_size(int nprocesses);
+extern void election_table_init(ElectionTable *table, int nprocesses);
 
 /* Any process */
 extern int		  election_find(const char *path);
-extern bool		  election_is_above(const char *path, char *found);
+extern bool		  election_is_above(const char *path, const char **found);
+extern bool		  election_status(int election, CandidacyStatus *status);
 extern Leadership election_leadership(int election, int64 *term);
 extern bool		  election_is_term(int election, int64 term);
 
 /* Backends */
-extern uint64 election_version(void);
-extern void	  election_read(int election, char *path, CandidacyStatus *status);
 extern uint32 election_want_resign(int election);
 extern bool	  election_resign_is_done(int election, uint32 number);
 extern bool	  election_want_check(int election, int64 term, uint32 *number);
 extern bool	  election_check_is_done(int election, int64 term, uint32 number);
-extern void	  election_client_begin(void);
-extern void	  election_client_rely(int election, LossPolicy on_loss);
-extern void	  election_client_wait(int election);
-extern void	  election_client_commit(void);
-extern void	  election_client_set_policy(LossPolicy on_loss);
-extern bool	  election_client_end(void);
-extern int	  election_client_take_interrupt(int signal, TimestampTz *at);
+extern uint8  election_stake_here(int election);
+extern void	  election_set_stake(int election, uint8 stake);
 
-/* Worker */
-typedef void (*ElectionInterrupter)(int pid, int signal);
-extern int	election_add(const ElectionItem *item);
-extern void election_add_all(void);
-extern void election_remove(int election);
-extern void election_set_status(int election, const CandidacyStatus *status);
-extern void election_set_candidate(int election, int entry, uint32 generation);
-extern bool election_has_commits(int election);
-extern void election_wake_clients(int election);
-extern void election_interrupt_clients(int election, ElectionInterrupter interrupt);
+/* The worker */
+extern int	 election_slot(const char *path);
+extern void	 election_set_candidate(int election, int entry, uint32 generation);
+extern uint8 election_stake(int election, int process);
 
 static inline Election *
 election_at(int election)
 {
 	return &election_table->elections[election];
+}
+
+/* Slots from 0 to one less than this are in use. */
+static inline int
+election_count(void)
+{
+	int n = (int) pg_atomic_read_u32(&election_table->n);
+
+	pg_read_barrier();
+	return n;
 }
 
 #endif /* ZKLOCK_ELECTION_H */

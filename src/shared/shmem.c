@@ -30,7 +30,6 @@
 
 #define SESSION_TRANCHE "zklock_session"
 #define VERDICT_TRANCHE "zklock_verdict"
-#define ELECTION_TRANCHE "zklock_elections"
 
 typedef struct ZklockShared
 {
@@ -67,7 +66,6 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(zklock_max_processes())));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
-	RequestNamedLWLockTranche(ELECTION_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -98,9 +96,6 @@ zklock_shmem_startup(void)
 		election_table_init(elections, zklock_max_processes());
 	}
 	election_table = elections;
-	zklock_election_lock = &GetNamedLWLockTranche(ELECTION_TRANCHE)->lock;
-	if (!found)
-		election_add_all();
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;

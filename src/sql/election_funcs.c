@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "backend/ask.h"
 #include "backend/display.h"
 #include "backend/leadership.h"
@@ -22,11 +21,10 @@
 #include "shared/election.h"
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
+#include "shared/server_name.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
-#include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_is_leader);
 PG_FUNCTION_INFO_V1(zk_await_leadership);
@@ -34,11 +32,8 @@ PG_FUNCTION_INFO_V1(zk_resign);
 PG_FUNCTION_INFO_V1(zk_leader);
 PG_FUNCTION_INFO_V1(zk_elections);
 
-#define ZK_LEADER_COLUMNS 5
-#define ZK_ELECTIONS_COLUMNS 7
-
 /* The first term under a node, as a token; candidates have no second one. */
-#define TERM_OF_NODE(czxid) (((czxid) << 12) + 1)
+#define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
 
 /* What is shown of a node's data, bytes */
 #define OWNER_MAX 256
@@ -87,20 +82,30 @@ zk_resign(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* Text of a node's data, of which nothing is known; NULL if it cannot be shown. */
+/* Reads the node of the first candidate on a path; returns false if there is none. */
+static bool
+read_leader(const char *path, ErrandNode *node)
+{
+	Question	question = {.kind = ERRAND_CONTENDERS,
+							.limit = 1,
+							.recipe = RECIPE_ELECTION,
+							.path = path,
+							.answer_size = ERRAND_MAX_ANSWER};
+	const char *at;
+
+	if (backend_ask(&question) != ERRAND_OK)
+		return false;
+	at = question.answer;
+	return errand_list_next(&at, question.answer + question.answer_length, node) && node->was_read;
+}
+
+/* Text of a node's data, of which nothing is known; NULL if it cannot be shown */
 static char *
 data_text(const char *data, int len)
 {
 	if (len > OWNER_MAX)
 		len = pg_encoding_mbcliplen(PG_UTF8, data, len, OWNER_MAX);
-	if (len == 0 || !pg_verify_mbstr(PG_UTF8, data, len, true))
-		return NULL;
-	for (int i = 0; i < len; i++)
-	{
-		if ((unsigned char) data[i] < ' ' || data[i] == 0x7F)
-			return NULL;
-	}
-	return display_utf8(pnstrdup(data, len));
+	return display_foreign(data, len);
 }
 
 /* What a leader calls itself: the server, if a session of zklock has written the data */
@@ -114,23 +119,6 @@ leader_name(const ErrandNode *node)
 	return data_text(node->data, node->data_length);
 }
 
-static Datum
-text_or_null(const char *text, bool *isnull)
-{
-	*isnull = text == NULL || text[0] == '\0';
-	return *isnull ? (Datum) 0 : CStringGetTextDatum(text);
-}
-
-/* A time that ZooKeeper tells, ms since 1970; it may be any number. */
-static Datum
-zookeeper_time(int64 ms, bool *isnull)
-{
-	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
-
-	*isnull = ms <= 0 || ms >= PG_INT64_MAX / 1000 || !IS_VALID_TIMESTAMP((ms - epoch) * 1000);
-	return *isnull ? (Datum) 0 : TimestampTzGetDatum((ms - epoch) * 1000);
-}
-
 /*
  * zk_leader(path text) returns record
  *
@@ -140,36 +128,18 @@ zookeeper_time(int64 ms, bool *isnull)
 Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
-	char	  *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	Question   question = {.kind = ERRAND_CONTENDERS,
-						   .limit = ERRAND_LIST_READ,
-						   .recipe = RECIPE_ELECTION,
-						   .path = path,
-						   .answer_size = ERRAND_MAX_ANSWER};
-	Datum	   values[ZK_LEADER_COLUMNS] = {0};
-	bool	   nulls[ZK_LEADER_COLUMNS] = {true, true, true, true, true};
-	TupleDesc  tupdesc;
-	ErrandNode node;
+	ErrandNode	node;
+	bool		leads = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY), &node);
+	TimestampTz since = 0;
+	Row			row = {0};
 
-	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	if (backend_ask(&question) == ERRAND_OK)
-	{
-		const char *at = question.answer;
-
-		if (errand_list_next(&at, question.answer + question.answer_length, &node) && node.was_read)
-		{
-			values[0] = text_or_null(leader_name(&node), &nulls[0]);
-			values[1] = text_or_null(data_text(node.data, node.data_length), &nulls[1]);
-			if (node.owner != 0)
-				values[2] =
-					text_or_null(psprintf("0x%llx", (unsigned long long) node.owner), &nulls[2]);
-			values[3] = Int64GetDatum(TERM_OF_NODE(node.czxid));
-			nulls[3] = false;
-			values[4] = zookeeper_time(node.ctime, &nulls[4]);
-		}
-	}
-	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc), values, nulls));
+	row_add_text(&row, leads ? leader_name(&node) : NULL);
+	row_add_text(&row, leads ? data_text(node.data, node.data_length) : NULL);
+	row_add_text(&row, leads && node.owner != 0 ? psprintf("0x%llx", (unsigned long long) node.owner)
+												: NULL);
+	row_add_if(&row, leads, Int64GetDatum(leads ? TERM_OF_NODE(node.czxid) : 0));
+	row_add_if(&row, leads && display_time(node.ctime, &since), TimestampTzGetDatum(since));
+	return row_return(fcinfo, &row);
 }
 
 /* ------------------------------------------------------------------------
@@ -193,12 +163,32 @@ state_name(CandidacyState state, Leadership leadership)
 			return "ready";
 		case CANDIDACY_FAILED:
 			return "failed";
+		case CANDIDACY_GONE:
 		case CANDIDACY_OFFER:
 		case CANDIDACY_ELECTED:
 		case CANDIDACY_SUSPENDED:
 			break; /* the worker has not told yet what comes next */
 	}
 	return "offer";
+}
+
+/* Who leads, as far as that can be known without waiting for a connection */
+static char *
+known_leader(const char *path, const CandidacyStatus *status, Leadership leadership)
+{
+	ErrandNode node;
+
+	if (leadership != LEADERSHIP_NONE)
+	{
+		StringInfoData name;
+
+		initStringInfo(&name);
+		zklock_append_server_name(&name);
+		return data_text(name.data, name.len);
+	}
+	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS && read_leader(path, &node))
+		return leader_name(&node);
+	return NULL;
 }
 
 /*
@@ -209,35 +199,27 @@ state_name(CandidacyState state, Leadership leadership)
 Datum
 zk_elections(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	for (int i = 0; i < ELECTIONS_LIMIT; i++)
+	for (int i = 0; i < election_count(); i++)
 	{
-		Datum			values[ZK_ELECTIONS_COLUMNS] = {0};
-		bool			nulls[ZK_ELECTIONS_COLUMNS] = {0};
-		char			path[ZKLOCK_MAX_PATH + 1];
+		const char	   *path = election_at(i)->path;
 		CandidacyStatus status;
 		Leadership		leadership;
 		int64			term = 0;
+		Row				row = {0};
 
-		election_read(i, path, &status);
-		if (path[0] == '\0')
+		if (!election_status(i, &status))
 			continue;
 		leadership = election_leadership(i, &term);
-		values[0] = CStringGetTextDatum(display_utf8(path));
-		values[1] = CStringGetTextDatum(state_name(status.state, leadership));
-		values[2] = BoolGetDatum(leadership == LEADERSHIP_PROVED);
-		values[3] = Int64GetDatum(term);
-		nulls[3] = leadership == LEADERSHIP_NONE;
-		values[4] = Int32GetDatum(status.position);
-		nulls[4] = status.position == 0;
-		values[5] = TimestampTzGetDatum(status.since);
-		nulls[5] = status.since == 0;
-		values[6] = text_or_null(status.leader[0] != '\0' ? display_utf8(status.leader) : NULL,
-								 &nulls[6]);
-		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+		row_add_text(&row, display_utf8(path));
+		row_add_text(&row, state_name(status.state, leadership));
+		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
+		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
+		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
+		row_add_if(&row, status.since != 0, TimestampTzGetDatum(status.since));
+		row_add_text(&row, known_leader(path, &status, leadership));
+		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;
 }

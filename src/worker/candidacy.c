@@ -24,14 +24,14 @@
  *
  * To resign is to leave and to stand anew in the same step: the new contender
  * names the old one as the one that it replaces, and the engine puts its node in
- * the place of the old one at the end of the queue.  Who asked is told when the
- * new place is known.
+ * the place of the old one at the end of the queue.  The session that asked is told
+ * when the new place is known.
  *
  * A server stands where zklock.elections says, unless it is a standby or shuts
  * down.  Nobody tells of a promotion, so a standby looks for it now and then.
  *
- * What zk_elections and the log are told of it is in candidacy_status.c.  Whether
- * this server leads does not depend on that: see shared/election.c.
+ * The state is published for zk_elections, and the log has a line for each change.
+ * Whether this server leads does not depend on it: see shared/election.c.
  *
  * Runs in: the worker.
  *
@@ -42,16 +42,17 @@
 #include <signal.h>
 
 #include "access/xlog.h"
+#include "mb/pg_wchar.h"
 #include "shared/clock.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
 #include "shared/server_name.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
+#include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "worker/candidacy.h"
-#include "worker/candidacy_entry.h"
-#include "worker/candidacy_status.h"
+#include "zk/zk_error.h"
 
 /* Pause before a candidacy that was refused is tried again. */
 #define STAND_AGAIN_MS 2000
@@ -61,12 +62,128 @@
 #define LOOK_FOR_COMMITS_MS 20
 
 static bool stopping = false; /* the server shuts down */
-static bool reload_again = false;
+
+/* What the entry of a candidacy tells */
+typedef struct Standing
+{
+	EntryStatus status;
+	int			position; /* in the queue, 0 if it is not known */
+} Standing;
 
 /* ------------------------------------------------------------------------
- * The arrows
+ * What is told
  * ------------------------------------------------------------------------
  */
+
+static const char *const state_names[] =
+	{[CANDIDACY_GONE] = "stop",		  [CANDIDACY_STOP] = "stop",
+	 [CANDIDACY_OFFER] = "offer",	  [CANDIDACY_READY] = "ready",
+	 [CANDIDACY_ELECTED] = "elected", [CANDIDACY_SUSPENDED] = "suspended",
+	 [CANDIDACY_FAILED] = "failed"};
+
+/*
+ * Publishes the state, and the place in the queue, and logs the state if it is
+ * another one.
+ *
+ *	detail	for the log; NULL if there is nothing to say
+ */
+static void
+tell(int i, CandidacyState state, int position, const char *detail)
+{
+	Election *election = election_at(i);
+	bool	  news = election->status.since == 0 || election->status.state != state;
+
+	if (!news && election->status.position == position)
+		return;
+	SpinLockAcquire(&election->mutex);
+	election->status.state = state;
+	election->status.position = position;
+	if (news)
+		election->status.since = GetCurrentTimestamp();
+	SpinLockRelease(&election->mutex);
+	if (news)
+		ereport(LOG, (errmsg("election \"%s\": candidacy is in state \"%s\"", election->path,
+							 state_names[state]),
+					  detail ? errdetail_internal("%s", detail) : 0));
+	ConditionVariableBroadcast(&election->changed);
+}
+
+/* Why a candidacy was refused, as a sentence */
+static const char *
+failure_text(const EntryStatus *status)
+{
+	switch (status->failure)
+	{
+		case FAILURE_REFUSED:
+			return psprintf("ZooKeeper refused: %s.", zk_error_name(status->error_code));
+		case FAILURE_NO_CHILDREN:
+			return "The path, or one above it, is an ephemeral node, which cannot have children.";
+		case FAILURE_NO_CHROOT:
+			return "The chroot in \"zklock.servers\" does not exist.";
+		case FAILURE_NO_PATH:
+			return "The path does not exist, and \"zklock.parent_nodes\" is \"existing\".";
+		case FAILURE_TOO_DEEP:
+			return "Too many levels of the path are missing.";
+		case FAILURE_HARMFUL:
+			return "The path lies below a lock or semaphore in use, whose clients would take it for one of theirs.";
+		case FAILURE_SESSION_FULL:
+		case FAILURE_SHARE_FULL:
+			return "Too many paths are locked on this server.";
+		case FAILURE_WORN_OUT:
+			return "The sequence numbers of the path are used up.";
+		case FAILURE_OTHER_RECIPE:
+			return "The path is in use for something else on this server, or has claims.";
+		case FAILURE_BARRED:
+			return "The path has nodes of clients of another kind, which a candidate of this kind would disturb. Check the names that \"zklock.elections\" gives for it.";
+		case FAILURE_NONE:
+		case FAILURE_BUSY:
+		case FAILURE_UNREACHABLE:
+			break;
+	}
+	return "ZooKeeper cannot be reached.";
+}
+
+/* Why leadership was lost, as a sentence */
+static const char *
+loss_text(LossReason loss)
+{
+	switch (loss)
+	{
+		case LOSS_EXPIRED:
+			return "The ZooKeeper session ended.";
+		case LOSS_DELETED:
+			return "The candidate's node was deleted by someone else.";
+		case LOSS_UNPROVED:
+		case LOSS_OVERRUN:
+			break; /* leadership is not limited */
+	}
+	return "The ZooKeeper session was not proved to be alive for a session timeout.";
+}
+
+/* ------------------------------------------------------------------------
+ * The contender
+ * ------------------------------------------------------------------------
+ */
+
+/* What is written into a candidate's node: the server's name alone, as text of any peer is. */
+static void
+compose_data(char *dst, size_t size)
+{
+	StringInfoData name;
+
+	initStringInfo(&name);
+	zklock_append_server_name(&name);
+	strlcpy(dst, name.data, size);
+	if (!pg_verify_mbstr(PG_UTF8, dst, strlen(dst), true))
+	{
+		for (char *c = dst; *c != '\0'; c++)
+		{
+			if (IS_HIGHBIT_SET(*c))
+				*c = '?';
+		}
+	}
+	pfree(name.data);
+}
 
 /*
  * Asks for a place in the queue.
@@ -79,12 +196,38 @@ static bool reload_again = false;
 static bool
 stand(int i, int replaces)
 {
-	Candidacy *candidacy = &election_at(i)->candidacy;
-	uint32	   generation;
-	int		   index = candidacy_entry_claim(election_at(i), replaces, &generation);
+	Election	   *election = election_at(i);
+	Candidacy	   *candidacy = &election->candidacy;
+	uint32			generation;
+	int				index = entry_claim(0, &generation);
+	ContenderEntry *entry;
+	EntryRequest   *request;
 
 	if (index < 0)
 		return false;
+	entry = entry_at(index);
+	request = &entry->request;
+	memset(request, 0, sizeof(*request));
+	request->proc_number = ENTRY_NO_LATCH;
+	request->pid = ENTRY_SERVER_PID;
+	request->kind = CONTENDER_CANDIDACY;
+	request->recipe = RECIPE_ELECTION;
+	request->terms.mode = LOCK_MODE_EXCLUSIVE;
+	request->terms.family = candidacy->family;
+	request->terms.dialect = dialect_of_path(election->path);
+	request->parent_nodes = zklock_parent_nodes;
+	/* LeaderElectionSupport finds no path that ZooKeeper removes while it is empty. */
+	if (candidacy->family == ELECTION_SUPPORT && zklock_parent_nodes == PARENTS_CONTAINER)
+		request->parent_nodes = PARENTS_PERSISTENT;
+	request->share = entries_max();
+	request->reserve = RESERVE_OPEN;
+	request->replaces = replaces;
+	request->requested_at = GetCurrentTimestamp();
+	strcpy(request->path, election->path);
+	compose_data(entry->data, sizeof(entry->data));
+	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
+	entry->status.on_loss = LOSS_ABORT;
+
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
 	candidacy->generation = generation;
@@ -94,93 +237,89 @@ stand(int i, int replaces)
 	return true;
 }
 
-static void
-interrupt_client(int pid, int signal)
+static Standing
+look(const Candidacy *candidacy)
 {
-	if (kill(pid, signal) != 0)
-		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", signal, pid)));
+	ContenderEntry *entry = entry_at(candidacy->entry);
+	Standing		standing;
+
+	SpinLockAcquire(&entry->mutex);
+	standing.status = entry->status;
+	SpinLockRelease(&entry->mutex);
+	standing.position = entry->node.position;
+	return standing;
 }
+
+/* ------------------------------------------------------------------------
+ * The arrows
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * How long this server led the election, and whether it has lost that, the
- * statistics are told at the end of the term.  What has been laid down has been
- * counted, and is not lost.
+ * statistics are told at the end of the term.
  */
 static void
-count_term(int i)
+count_term(const EntryStatus *status)
 {
-	const Candidacy *candidacy = &election_at(i)->candidacy;
-	ContenderEntry	*entry = entry_at(candidacy->entry);
-	ContenderState	 state;
-	TimestampTz		 granted_at;
-
-	if (candidacy->phase != CANDIDACY_STANDING)
-		return;
-	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	granted_at = entry->status.granted_at;
-	SpinLockRelease(&entry->mutex);
-	if (state == CONTENDER_LOST)
+	if (status->state == CONTENDER_LOST)
 		stats_lost(STATS_ELECTION);
-	if (state == CONTENDER_LOST || state == CONTENDER_GRANTED)
-		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - granted_at, 0));
+	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
+		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - status->granted_at, 0));
 }
 
-/* This server does not lead any more, if it did: nobody is told otherwise from here on. */
+/*
+ * This server does not lead any more, if it did: nobody is told otherwise from
+ * here on, and transactions that rely on it are interrupted if they want that.
+ * What has been laid down before is over, and does not count again.
+ */
 static void
-end_term(int i)
+end_term(int i, const Standing *standing)
 {
-	count_term(i);
+	if (election_at(i)->candidacy.phase != CANDIDACY_STANDING)
+		return;
+	count_term(&standing->status);
 	election_set_candidate(i, ENTRY_NONE, 0);
-	election_interrupt_clients(i, interrupt_client);
+	for (int process = 0; process < election_table->nprocesses; process++)
+	{
+		uint8 stake = election_stake(i, process);
+		int	  pid = GetPGProcByNumber(process)->pid;
+		int	  signal = (stake & STAKE_TERMINATE) != 0 ? SIGTERM : SIGINT;
+
+		if ((stake & (STAKE_CANCEL | STAKE_TERMINATE)) != 0 && pid != 0 && kill(pid, signal) != 0)
+			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", signal, pid)));
+	}
 }
 
 /* The contender is given up; its node is the engine's to delete. */
 static void
-give_up(int i)
+give_up(int i, int64 retry_at)
 {
 	Candidacy *candidacy = &election_at(i)->candidacy;
 
 	(void) entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
 	candidacy->phase = CANDIDACY_IDLE;
-}
-
-/* The place is lost, or was refused. */
-static void
-lost(int i, int64 retry_at)
-{
-	end_term(i);
-	give_up(i);
-	election_at(i)->candidacy.retry_at = retry_at;
+	candidacy->retry_at = retry_at;
 }
 
 /* Leadership is laid down, or the place in the queue. */
 static void
-lay_down(int i)
+lay_down(int i, const Standing *standing)
 {
-	end_term(i);
+	end_term(i, standing);
 	election_at(i)->candidacy.phase = CANDIDACY_LEAVING;
-}
-
-/* The node goes, and nothing takes its place. */
-static void
-left(int i)
-{
-	give_up(i);
-	election_at(i)->candidacy.retry_at = 0;
 }
 
 /* A new node takes the place of the old one, at the end of the queue. */
 static void
 renew(int i)
 {
-	Candidacy *candidacy = &election_at(i)->candidacy;
-	int		   old = candidacy->entry;
+	int old = election_at(i)->candidacy.entry;
 
 	if (stand(i, old))
 		(void) entry_give_up(old, ENTRY_NO_NOTICE);
 	else
-		left(i);
+		give_up(i, 0);
 }
 
 /* ------------------------------------------------------------------------
@@ -188,176 +327,173 @@ renew(int i)
  * ------------------------------------------------------------------------
  */
 
-/* Is the server to stand at the election? */
+/* May the server stand at the election? */
 static bool
-is_wanted(const Election *election)
+may_stand(const Candidacy *candidacy)
 {
-	return election->candidacy.listed && !stopping && !RecoveryInProgress();
+	return candidacy->listed && !stopping && !RecoveryInProgress();
 }
 
-/* Is a resignation asked for that has not been taken up? */
+/* Is it to go on with the names that its node has? */
 static bool
-is_to_resign(Election *election)
+may_stay(const Candidacy *candidacy)
 {
-	return pg_atomic_read_u32(&election->resigns_wanted) != election->candidacy.resigning;
+	return may_stand(candidacy) &&
+		   entry_at(candidacy->entry)->request.terms.family == candidacy->family;
 }
 
-/* Resignations asked for before the one under way was taken up are done. */
+static uint32
+resigns_wanted(Election *election)
+{
+	return pg_atomic_read_u32(&election->resigns_wanted);
+}
+
+/* Resignations up to that number are done. */
 static void
-resigned(int i)
+resigned(Election *election, uint32 number)
 {
-	Election *election = election_at(i);
-
-	if (pg_atomic_read_u32(&election->resigns_done) == election->candidacy.resigning)
+	election->candidacy.resigning = number;
+	if (pg_atomic_read_u32(&election->resigns_done) == number)
 		return;
-	pg_atomic_write_u32(&election->resigns_done, election->candidacy.resigning);
-	election_wake_clients(i);
+	pg_atomic_write_u32(&election->resigns_done, number);
+	ConditionVariableBroadcast(&election->changed);
+}
+
+/* Has any transaction that relies on leadership begun to commit? */
+static bool
+any_commit(int i)
+{
+	for (int process = 0; process < election_table->nprocesses; process++)
+	{
+		if ((election_stake(i, process) & STAKE_COMMIT) != 0)
+			return true;
+	}
+	return false;
+}
+
+/* Transactions that are about to commit wait for checks of the node. */
+static void
+wake_commits(int i)
+{
+	for (int process = 0; process < election_table->nprocesses; process++)
+	{
+		if ((election_stake(i, process) & STAKE_COMMIT) != 0)
+			SetLatch(&GetPGProcByNumber(process)->procLatch);
+	}
 }
 
 /* The entry has come to an end without our doing. */
 static void
 attend_end(int i, const Standing *standing)
 {
-	if (standing->state == CONTENDER_LOST)
-	{
-		candidacy_tell(i, CANDIDACY_OFFER, 0,
-					   psprintf("Leadership was lost. %s", candidacy_loss_text(standing->loss)));
-		lost(i, 0);
-	}
+	int64 retry_at = 0;
+
+	end_term(i, standing);
+	if (standing->status.state == CONTENDER_LOST)
+		tell(i, CANDIDACY_OFFER, 0,
+			 psprintf("Leadership was lost. %s", loss_text(standing->status.loss)));
 	else
 	{
-		candidacy_tell(i, CANDIDACY_FAILED, 0,
-					   candidacy_failure_text(standing->failure, standing->code));
-		lost(i, zklock_now_ms() + STAND_AGAIN_MS);
+		tell(i, CANDIDACY_FAILED, 0, failure_text(&standing->status));
+		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
-	resigned(i);
+	give_up(i, retry_at);
+	resigned(election_at(i), resigns_wanted(election_at(i)));
 }
 
 /* It leads, as far as that is proved. */
 static void
 attend_elected(int i, const Standing *standing)
 {
-	static uint32 checks[ELECTIONS_LIMIT];
+	static uint32 checks[ELECTION_SLOTS];
+	Election	 *election = election_at(i);
 
-	if (lease_state() == LEASE_HOLDS)
+	if (lease_state() != LEASE_HOLDS)
+		tell(i, CANDIDACY_SUSPENDED, 1,
+			 "That the ZooKeeper session is alive is not proved at the moment.");
+	else if (election->status.state != CANDIDACY_ELECTED)
+		tell(i, CANDIDACY_ELECTED, 1,
+			 psprintf("This server leads, in term " INT64_FORMAT ".", standing->status.token));
+
+	if (standing->status.check_done != checks[i])
+		wake_commits(i);
+	checks[i] = standing->status.check_done;
+
+	resigned(election, election->candidacy.resigning);
+	if (election->candidacy.resigning != resigns_wanted(election))
 	{
-		if (election_at(i)->status.state != CANDIDACY_ELECTED)
-		{
-			StringInfoData name;
-
-			candidacy_tell(i, CANDIDACY_ELECTED, 1,
-						   psprintf("This server leads, in term " INT64_FORMAT ".", standing->token));
-			initStringInfo(&name);
-			zklock_append_server_name(&name);
-			candidacy_tell_leader(i, name.data, name.len);
-			pfree(name.data);
-		}
+		election->candidacy.resigning = resigns_wanted(election);
+		lay_down(i, standing);
 	}
-	else
-		candidacy_tell(i, CANDIDACY_SUSPENDED, 1,
-					   "That the ZooKeeper session is alive is not proved at the moment.");
-
-	/* Transactions wait for checks of the node. */
-	if (standing->check_done != checks[i])
-		election_wake_clients(i);
-	checks[i] = standing->check_done;
 }
 
 static void
 attend_standing(int i)
 {
 	Election *election = election_at(i);
-	Standing  standing = candidacy_entry_look(&election->candidacy);
+	Standing  standing = look(&election->candidacy);
 
-	if (standing.state == CONTENDER_LOST || standing.state == CONTENDER_FAILED)
+	if (standing.status.state == CONTENDER_LOST || standing.status.state == CONTENDER_FAILED)
 		attend_end(i, &standing);
-	else if (!is_wanted(election))
-		lay_down(i);
-	else if (standing.state == CONTENDER_GRANTED)
-	{
+	else if (!may_stay(&election->candidacy))
+		lay_down(i, &standing);
+	else if (standing.status.state == CONTENDER_GRANTED)
 		attend_elected(i, &standing);
-		resigned(i);
-		if (is_to_resign(election))
-		{
-			election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
-			lay_down(i);
-		}
-	}
-	else
+	else if (standing.position > 0)
 	{
-		if (standing.position > 0)
-		{
-			candidacy_tell(i, CANDIDACY_READY, standing.position, NULL);
-			candidacy_ask_leader(i, standing.blocker);
-			resigned(i);
-		}
-		else if (election->status.state != CANDIDACY_FAILED)
-			candidacy_tell(i, CANDIDACY_OFFER, 0, NULL);
+		tell(i, CANDIDACY_READY, standing.position, NULL);
 
-		/* Who does not lead has nothing to lay down; but see to one under way first. */
-		if (is_to_resign(election) &&
-			pg_atomic_read_u32(&election->resigns_done) == election->candidacy.resigning)
-		{
-			election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
-			resigned(i);
-		}
+		/* What does not lead has nothing to lay down. */
+		resigned(election, resigns_wanted(election));
 	}
+	else if (election->status.state != CANDIDACY_FAILED)
+		tell(i, CANDIDACY_OFFER, 0, NULL);
 }
 
 static void
 attend_leaving(int i)
 {
 	Election *election = election_at(i);
-	Standing  standing = candidacy_entry_look(&election->candidacy);
+	Standing  standing = look(&election->candidacy);
 
-	if (standing.state == CONTENDER_LOST || standing.state == CONTENDER_FAILED)
+	if (standing.status.state == CONTENDER_LOST || standing.status.state == CONTENDER_FAILED)
 		attend_end(i, &standing);
-	else if (election_has_commits(i))
+	else if (any_commit(i))
 		return;
-	else if (is_wanted(election))
+	else if (may_stay(&election->candidacy))
 	{
-		candidacy_tell(i, CANDIDACY_OFFER, 0,
-					   "This server has laid leadership down, and goes to the end of the queue.");
+		tell(i, CANDIDACY_OFFER, 0,
+			 "This server has laid leadership down, and goes to the end of the queue.");
 		renew(i);
 	}
 	else
-		left(i);
+		give_up(i, 0);
 }
 
-/* Returns true if the election is gone. */
-static bool
+static void
 attend_idle(int i)
 {
-	Election *election = election_at(i);
+	Election  *election = election_at(i);
+	Candidacy *candidacy = &election->candidacy;
 
-	if (!election->candidacy.listed)
+	if (!may_stand(candidacy))
 	{
-		candidacy_tell(i, CANDIDACY_STOP, 0, "It is not in \"zklock.elections\" any more.");
-		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
-		resigned(i);
-		election_wake_clients(i);
-		election_remove(i);
-		return true;
-	}
-	if (!is_wanted(election))
-	{
-		candidacy_tell(i, CANDIDACY_STOP, 0,
-					   stopping ? "The server shuts down." : "The server is a standby.");
-		election->candidacy.resigning = pg_atomic_read_u32(&election->resigns_wanted);
-		resigned(i);
-	}
-	else if (zklock_now_ms() >= election->candidacy.retry_at)
-	{
-		if (stand(i, ENTRY_NONE))
-			candidacy_tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
-						   0, NULL);
+		if (!candidacy->listed)
+			tell(i, CANDIDACY_GONE, 0, "It is not in \"zklock.elections\" any more.");
 		else
-		{
-			candidacy_tell(i, CANDIDACY_FAILED, 0, "All of \"zklock.max_locks\" are in use.");
-			election->candidacy.retry_at = zklock_now_ms() + STAND_AGAIN_MS;
-		}
+			tell(i, CANDIDACY_STOP, 0, stopping ? "The server shuts down." : "The server is a standby.");
+		resigned(election, resigns_wanted(election));
 	}
-	return false;
+	else if (zklock_now_ms() < candidacy->retry_at)
+		return;
+	else if (stand(i, ENTRY_NONE))
+		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
+			 0, NULL);
+	else
+	{
+		tell(i, CANDIDACY_FAILED, 0, "All of \"zklock.max_locks\" are in use.");
+		candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -365,30 +501,30 @@ attend_idle(int i)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Takes zklock.elections up: what is new there, and what is not there any more.
- * A path that gets other names leaves first, and comes again then.
- */
+/* Takes zklock.elections up: what is new there, and what is not there any more. */
 void
 candidacy_reload(void)
 {
 	PathListReader reader;
 	ElectionItem   item;
 
-	for (int i = 0; i < ELECTIONS_LIMIT; i++)
+	for (int i = 0; i < election_count(); i++)
 		election_at(i)->candidacy.listed = false;
-	reload_again = false;
 	election_list_begin(&reader);
 	while (election_list_next(&reader, &item))
 	{
-		int i = election_find(item.path);
+		int i = election_slot(item.path);
 
 		if (i == ELECTION_NONE)
-			i = election_add(&item);
-		if (i == ELECTION_NONE || election_at(i)->family != item.family)
-			reload_again = true;
+			ereport(LOG, (errmsg("election \"%s\": cannot stand there before the server is started again",
+								 item.path),
+						  errdetail("Since it was started, \"zklock.elections\" has had %d other paths.",
+									ELECTION_SLOTS)));
 		else
+		{
 			election_at(i)->candidacy.listed = true;
+			election_at(i)->candidacy.family = item.family;
+		}
 	}
 }
 
@@ -396,29 +532,17 @@ candidacy_reload(void)
 void
 candidacy_attend(void)
 {
-	bool removed = false;
-
-	for (int i = 0; i < ELECTIONS_LIMIT; i++)
+	for (int i = 0; i < election_count(); i++)
 	{
-		if (election_at(i)->path[0] == '\0')
-			continue;
-		switch (election_at(i)->candidacy.phase)
-		{
-			case CANDIDACY_IDLE:
-				removed |= attend_idle(i);
-				break;
-			case CANDIDACY_STANDING:
-				attend_standing(i);
-				if (election_at(i)->candidacy.phase == CANDIDACY_LEAVING)
-					attend_leaving(i);
-				break;
-			case CANDIDACY_LEAVING:
-				attend_leaving(i);
-				break;
-		}
+		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
+
+		if (*phase == CANDIDACY_IDLE)
+			attend_idle(i);
+		else if (*phase == CANDIDACY_STANDING)
+			attend_standing(i);
+		if (*phase == CANDIDACY_LEAVING)
+			attend_leaving(i);
 	}
-	if (removed && reload_again)
-		candidacy_reload();
 }
 
 /* The server shuts down: leadership goes to others at once. */
@@ -434,19 +558,17 @@ candidacy_next_wakeup(void)
 {
 	int64 next = -1;
 
-	for (int i = 0; i < ELECTIONS_LIMIT; i++)
+	for (int i = 0; i < election_count(); i++)
 	{
-		Election *election = election_at(i);
-		int64	  at = -1;
+		const Candidacy *candidacy = &election_at(i)->candidacy;
+		int64			 at = -1;
 
-		if (election->path[0] == '\0')
-			continue;
-		if (election->candidacy.phase == CANDIDACY_LEAVING)
+		if (candidacy->phase == CANDIDACY_LEAVING)
 			at = zklock_now_ms() + LOOK_FOR_COMMITS_MS;
-		else if (election->candidacy.phase == CANDIDACY_IDLE && !is_wanted(election))
+		else if (candidacy->phase == CANDIDACY_IDLE && may_stand(candidacy))
+			at = candidacy->retry_at;
+		else if (candidacy->phase == CANDIDACY_IDLE && candidacy->listed)
 			at = zklock_now_ms() + LOOK_FOR_PROMOTION_MS;
-		else if (election->candidacy.phase == CANDIDACY_IDLE)
-			at = election->candidacy.retry_at;
 		if (at >= 0 && (next < 0 || at < next))
 			next = at;
 	}

@@ -17,8 +17,7 @@
  *		deadlock.c			deadlocks across servers; wait_records.c: what is
  *							read, own_record.c: what is written
  *		elements.c			requests for elements of queues
- *		candidacy.c			the elections at which the server stands;
- *							candidacy_status.c: what is told of them
+ *		candidacy.c			the elections at which the server stands
  *		obstacle.c			what keeps locks from being granted
  *		log_context.c		what the log is told besides
  *

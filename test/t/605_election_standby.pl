@@ -40,6 +40,12 @@ subtest 'a promoted standby stands, and leads when its former primary is isolate
 	$proxy->cut;
 	$election->wait_state($standby, 'elected');
 	is($primary->value("SELECT zk_is_leader('$path')"), 'f', 'which does not lead any more');
+	foreach my $timeout ('0', '100ms')
+	{
+		my $result = $primary->session->try("SELECT zk_await_leadership('$path', '$timeout')");
+		is($result->{sqlstate}, '58030', "there, to wait for leadership ($timeout) fails");
+		like($result->{message}, qr{could not use ZooKeeper path "\Q$path\E": ZooKeeper cannot be reached}, 'which speaks of no lock');
+	}
 	$proxy->heal;
 	$election->wait_state($primary, 'ready');
 	my %terms = $election->watched;

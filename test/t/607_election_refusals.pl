@@ -140,6 +140,19 @@ subtest 'candidates of all clients are shown, and can be broken' => sub {
 	wait_until { $a->value(q{SELECT coalesce(max(term), 0) FROM zk_elections WHERE path = '/e/leader'}) > $term } 'the server to lead in a new term';
 };
 
+subtest 'what another client has written is shown if it is a line of text' => sub {
+	my $hidden = sub {
+		my ($data) = @_;
+		$shell->create('/g/leader/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $data);
+		my $shown = $a->value("SELECT concat_ws('|', coalesce(server, 'hidden'), coalesce(owner, 'hidden')) FROM zk_leader('/g/leader')");
+		$shell->delete("/g/leader/$_") foreach $zk->children('/g/leader');
+		return $shown;
+	};
+	is($hidden->($_), "$_|$_", 'text') foreach 'jane', "j\xc3\xa4ne";
+	is($hidden->($_->[0]), 'hidden|hidden', $_->[1])
+	  foreach [ "a\nb", 'a new line' ], [ "a\x7f", 'a control character' ], [ "a\xc2\x9b0m", 'one of those from U+0080 to U+009F' ];
+};
+
 subtest 'before the worker has begun, nobody leads' => sub {
 	my $b = Zklock::Server->new('b', zookeeper => $zk, connect => 0,
 		conf => [ 'max_worker_processes = 0', "zklock.elections = '/e/leader'" ]);
