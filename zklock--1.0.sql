@@ -218,7 +218,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_claim(text, timestamptz) IS
 'claim a slot, once for all servers: true if it is later than the last slot claimed on the path; not undone by a rollback';
 
-CREATE FUNCTION zk_claims(
+CREATE FUNCTION zk_last_claim(
 	path text,
 	OUT slot timestamptz,
 	OUT claimed_at timestamptz,
@@ -227,9 +227,9 @@ CREATE FUNCTION zk_claims(
 	OUT usename text,
 	OUT application_name text)
 RETURNS SETOF record
-AS 'MODULE_PATHNAME', 'zk_claims'
+AS 'MODULE_PATHNAME', 'zk_last_claim'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED ROWS 1;
-COMMENT ON FUNCTION zk_claims(text) IS
+COMMENT ON FUNCTION zk_last_claim(text) IS
 'the last slot claimed on a path, by whom and when';
 
 CREATE FUNCTION zk_claim_reset(path text)
@@ -239,8 +239,8 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_claim_reset(text) IS
 'have a path forget which slot was claimed last; for superusers';
 
-REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_claims(text), zk_claim_reset(text) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION zk_claims(text) TO pg_monitor;
+REVOKE ALL ON FUNCTION zk_claim(text, timestamptz), zk_last_claim(text), zk_claim_reset(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_last_claim(text) TO pg_monitor;
 
 /*
  * ZooKeeper's queues.  What is offered and removed is not undone by a rollback,

@@ -65,8 +65,6 @@ backend_ask_begin(AskedQuestion *asked, Question *question)
 		errand->kind = question->kind;
 		errand->recipe = question->recipe;
 		errand->limit = question->limit;
-		errand->parent_nodes = zklock_parent_nodes;
-		errand->doubt = DOUBT_NONE;
 		strlcpy(errand->path, question->path, sizeof(errand->path));
 		errand->czxid = question->czxid;
 		errand->owner = question->owner;
@@ -105,7 +103,6 @@ backend_ask_end(AskedQuestion *asked)
 		question->code = errand->code;
 		question->czxid = errand->czxid;
 		question->owner = errand->owner;
-		question->written_at = errand->written_at;
 		if (asked->segment && outcome == ERRAND_OK)
 		{
 			const char *at =

@@ -13,14 +13,13 @@
 typedef struct Question
 {
 	ErrandKind	kind;
-	RecipeId	recipe; /* ERRAND_CONTENDERS: of the path */
-	int			limit;	/* likewise: of so many, the first, more is read than the name */
-	const char *path;	/* UTF-8 */
-	int64		czxid;	/* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
-	int64		owner;	/* its session, 0 if it is not ephemeral; likewise */
-	int64		written_at;		/* ERRAND_LAST_CLAIM: ms since 1970, by ZooKeeper's clock */
-	int			code;			/* of the outcomes that have one */
-	const char *payload;		/* goes with the question; constant while it is asked */
+	RecipeId	recipe;	 /* ERRAND_CONTENDERS: of the path */
+	int			limit;	 /* likewise: of so many, the first, more is read than the name */
+	const char *path;	 /* UTF-8 */
+	int64		czxid;	 /* of the node: ERRAND_DELETE relies on it, ERRAND_READ fills it in */
+	int64		owner;	 /* its session, 0 if it is not ephemeral; likewise */
+	int			code;	 /* of the outcomes that have one */
+	const char *payload; /* goes with the question; constant while it is asked */
 	Size		payload_length; /* bytes, ERRAND_MAX_PAYLOAD at most; 0 for none */
 	Size		answer_size;	/* longest answer that is expected, bytes; 0 for none */
 	char	   *answer;			/* palloc'd; NULL if none */

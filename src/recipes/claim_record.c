@@ -307,13 +307,6 @@ claim_record_write(char dst[CLAIM_RECORD_SIZE], const ClaimRecord *record)
  * ------------------------------------------------------------------------
  */
 
-/* Can a slot be claimed, after that? */
-bool
-claim_record_admits(const ClaimRecord *last, int64_t slot)
-{
-	return !last->claimed || slot > last->slot;
-}
-
 /* Has a new record, which has its own id, remember the claims before it. */
 void
 claim_record_succeed(ClaimRecord *next, const ClaimRecord *last)
@@ -324,20 +317,43 @@ claim_record_succeed(ClaimRecord *next, const ClaimRecord *last)
 }
 
 /*
- * What became of a claim whose answer was lost?
- *
- *	seen	the record that is there now, of the same node
- *	id		the claim's
- *	writes	how often the node has been written since, or created, the claim
- *			itself included if it was made
+ * How often has the node been written since, or created, our own write included if
+ * it was made?  -1 if it is another node.
  */
-ClaimFate
-claim_record_fate(const ClaimRecord *seen, const char *id, int64_t writes)
+static int64_t
+writes_since(const ClaimNode *node, const ClaimSent *sent)
 {
-	for (int i = 0; i < seen->nids; i++)
+	switch (sent->what)
 	{
-		if (strcmp(seen->ids[i], id) == 0)
-			return CLAIM_FATE_MADE;
+		case CLAIM_SENT_NOTHING:
+			break;
+		case CLAIM_SENT_CREATE:
+			return node->exists ? INT64_C(1) + node->version : 0;
+		case CLAIM_SENT_SET:
+			return node->exists && node->czxid == sent->czxid ? (int64_t) node->version - sent->version
+															  : -1;
 	}
-	return writes >= 0 && writes <= seen->nids ? CLAIM_FATE_NOT_MADE : CLAIM_FATE_UNDECIDABLE;
+	return 0;
+}
+
+/*
+ * What comes next for a record that is wanted, now that the node has been read?
+ * What was sent before, if anything, is done by now or never will be.
+ */
+ClaimVerdict
+claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted, const ClaimSent *sent)
+{
+	const ClaimRecord *last = &node->record;
+	int64_t			   writes = writes_since(node, sent);
+
+	for (int i = 0; i < last->nids; i++)
+	{
+		if (strcmp(last->ids[i], wanted->ids[0]) == 0)
+			return CLAIM_MADE;
+	}
+	if (writes < 0 || writes > last->nids)
+		return CLAIM_UNDECIDABLE;
+	if (wanted->claimed ? last->claimed && wanted->slot <= last->slot : !last->claimed)
+		return CLAIM_TAKEN;
+	return node->exists ? CLAIM_WRITE : CLAIM_CREATE;
 }

@@ -32,19 +32,43 @@ typedef struct ClaimRecord
 	char claimant[CLAIM_RECORD_CLAIMANT_SIZE];		  /* a JSON object */
 } ClaimRecord;
 
-/* What became of a claim whose answer was lost. */
-typedef enum ClaimFate
+/* A path's node, as it is now */
+typedef struct ClaimNode
 {
-	CLAIM_FATE_MADE,
-	CLAIM_FATE_NOT_MADE,
-	CLAIM_FATE_UNDECIDABLE /* too many others have followed */
-} ClaimFate;
+	bool		exists;
+	int64_t		czxid;
+	int32_t		version; /* of its data */
+	ClaimRecord record;	 /* all zero if there is none */
+} ClaimNode;
 
-extern bool		 claim_record_read(const char *data, size_t len, ClaimRecord *record);
-extern size_t	 claim_record_write(char dst[CLAIM_RECORD_SIZE], const ClaimRecord *record);
-extern void		 claim_record_write_slot(char dst[CLAIM_RECORD_SLOT_SIZE], int64_t slot);
-extern bool		 claim_record_admits(const ClaimRecord *last, int64_t slot);
-extern void		 claim_record_succeed(ClaimRecord *next, const ClaimRecord *last);
-extern ClaimFate claim_record_fate(const ClaimRecord *seen, const char *id, int64_t writes);
+/* A write of ours, of which it is not known whether it has been made */
+typedef struct ClaimSent
+{
+	enum
+	{
+		CLAIM_SENT_NOTHING,
+		CLAIM_SENT_CREATE,
+		CLAIM_SENT_SET
+	} what;
+	int64_t czxid;	 /* SET: of the node */
+	int32_t version; /* SET: of the data to be replaced */
+} ClaimSent;
+
+/* What is to be done next, or what has become of a claim, or reset. */
+typedef enum ClaimVerdict
+{
+	CLAIM_CREATE,	  /* create the node with the record */
+	CLAIM_WRITE,	  /* write it in place of the one that is there */
+	CLAIM_MADE,		  /* it has been */
+	CLAIM_TAKEN,	  /* somebody has that slot or a later one; there is nothing to reset */
+	CLAIM_UNDECIDABLE /* whether what was sent has been made cannot be known */
+} ClaimVerdict;
+
+extern bool			claim_record_read(const char *data, size_t len, ClaimRecord *record);
+extern size_t		claim_record_write(char dst[CLAIM_RECORD_SIZE], const ClaimRecord *record);
+extern void			claim_record_write_slot(char dst[CLAIM_RECORD_SLOT_SIZE], int64_t slot);
+extern void			claim_record_succeed(ClaimRecord *next, const ClaimRecord *last);
+extern ClaimVerdict claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted,
+									   const ClaimSent *sent);
 
 #endif /* ZKLOCK_CLAIM_RECORD_H */

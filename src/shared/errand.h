@@ -22,12 +22,10 @@
 
 typedef enum ErrandKind
 {
-	ERRAND_READ,	   /* read who owns a node; with a segment, also what its data says */
-	ERRAND_CHECK,	   /* have a quorum commit that a node exists */
-	ERRAND_DELETE,	   /* delete a node if it still is the one that was read */
-	ERRAND_CONTENDERS, /* read the contenders on a path: see errand_list.h */
-	ERRAND_CLAIM,	   /* claim a slot, or reset claims: the payload is the record */
-	ERRAND_LAST_CLAIM  /* read the last claim: the answer is its record */
+	ERRAND_READ,	  /* read who owns a node; with a segment, also what its data says */
+	ERRAND_CHECK,	  /* have a quorum commit that a node exists */
+	ERRAND_DELETE,	  /* delete a node if it still is the one that was read */
+	ERRAND_CONTENDERS /* read the contenders on a path: see errand_list.h */
 } ErrandKind;
 
 typedef enum ErrandState
@@ -48,31 +46,8 @@ typedef enum ErrandOutcome
 	ERRAND_UNREACHABLE, /* no connection, or it was lost: the outcome is unknown */
 	ERRAND_TOO_LONG,	/* the answer does not fit */
 	ERRAND_UNDELIVERED, /* the worker cannot get at the segment; it has logged why */
-	ERRAND_UNDECIDED,	/* whether it was done cannot be found out */
-	ERRAND_OTHER_USE,	/* the path is in use for something else; see "code" */
-	ERRAND_NO_PATH,		/* it does not exist, and is not to be created */
-	ERRAND_NO_CHROOT,	/* nor does the chroot */
-	ERRAND_TOO_DEEP,	/* too many levels of it are missing */
-	ERRAND_HARMFUL,		/* a new node would harm users of a lock or semaphore above it */
 	ERRAND_REFUSED		/* see "code" */
 } ErrandOutcome;
-
-/* What is in a claim's way: the code of ERRAND_OTHER_USE */
-typedef enum ErrandOtherUse
-{
-	OTHER_USE_CONTENDERS, /* children as those of a lock or queue */
-	OTHER_USE_DATA,		  /* data of another kind */
-	OTHER_USE_EPHEMERAL,  /* the node is a session's */
-	OTHER_USE_PARENT /* no data, and it has or had children: it may be removed with them */
-} ErrandOtherUse;
-
-/* A write that was sent for ERRAND_CLAIM, and whose answer has not come */
-typedef enum ErrandDoubt
-{
-	DOUBT_NONE,
-	DOUBT_CREATE,
-	DOUBT_SET
-} ErrandDoubt;
 
 /* A slot of the pool. */
 typedef struct Errand
@@ -86,16 +61,15 @@ typedef struct Errand
 	 * The question.  Written by the backend in CLAIMED, constant until the slot
 	 * is FREE; read by the worker, which has seen ASKED under the mutex.
 	 */
-	uint64		number;		 /* of the errand, in order of asking */
-	int			proc_number; /* whose latch is set by an answer */
-	int			pid;
-	ErrandKind	kind;
-	RecipeId	recipe;					/* of the path, for ERRAND_CONTENDERS */
-	int			limit;					/* likewise: of so many, more is read than the name */
-	ParentNodes parent_nodes;			/* for what is missing of the path, for ERRAND_CLAIM */
-	char		path[ERRAND_PATH_SIZE]; /* UTF-8 */
-	dsm_handle	segment;				/* what is long, or DSM_HANDLE_INVALID: see errand.c */
-	Size		payload_length;			/* bytes at the beginning of the segment */
+	uint64	   number;		/* of the errand, in order of asking */
+	int		   proc_number; /* whose latch is set by an answer */
+	int		   pid;
+	ErrandKind kind;
+	RecipeId   recipe;				   /* of the path, for ERRAND_CONTENDERS */
+	int		   limit;				   /* likewise: of so many, more is read than the name */
+	char	   path[ERRAND_PATH_SIZE]; /* UTF-8 */
+	dsm_handle segment;				   /* what is long, or DSM_HANDLE_INVALID: see errand.c */
+	Size	   payload_length;		   /* bytes at the beginning of the segment */
 
 	/*
 	 * Part of the question to ERRAND_DELETE, of the answer to ERRAND_READ.
@@ -105,20 +79,11 @@ typedef struct Errand
 	int64 owner; /* the node's session, 0 if it is not ephemeral */
 
 	/*
-	 * Written by the backend in CLAIMED, by the worker in TAKEN, and read by the
-	 * worker, or the next one: what is in doubt, and in which node.
-	 */
-	ErrandDoubt doubt;
-	int64		doubt_czxid;   /* DOUBT_SET: of the node */
-	int32		doubt_version; /* DOUBT_SET: of the data to be replaced */
-
-	/*
 	 * The answer.  Written by the worker in TAKEN; read by the backend, which
 	 * has seen ANSWERED under the mutex.
 	 */
 	ErrandOutcome outcome;
-	int			  code;			 /* ERRAND_REFUSED: ZooKeeper's; ERRAND_OTHER_USE */
-	int64		  written_at;	 /* ERRAND_LAST_CLAIM: ms since 1970, by ZooKeeper's clock */
+	int			  code;			 /* ERRAND_REFUSED: ZooKeeper's */
 	Size		  answer_length; /* bytes in the segment, behind the payload */
 } Errand;
 

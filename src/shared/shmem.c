@@ -13,6 +13,7 @@
 
 #include "compat.h"
 #include "miscadmin.h"
+#include "shared/call.h"
 #include "shared/election.h"
 #include "shared/element.h"
 #include "shared/entry.h"
@@ -30,6 +31,7 @@
 
 #define SESSION_TRANCHE "zklock_session"
 #define VERDICT_TRANCHE "zklock_verdict"
+#define CALL_TRANCHE "zklock_calls"
 
 typedef struct ZklockShared
 {
@@ -64,7 +66,10 @@ zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(CACHELINEALIGN(shared_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(zklock_max_processes())));
+	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size(zklock_max_processes())));
+	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
 	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
 }
 
@@ -74,6 +79,8 @@ zklock_shmem_startup(void)
 {
 	ZklockShared  *shared;
 	ElectionTable *elections;
+	CallPool	  *calls;
+	void		  *call_area;
 	bool		   found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -96,6 +103,16 @@ zklock_shmem_startup(void)
 		election_table_init(elections, zklock_max_processes());
 	}
 	election_table = elections;
+	calls = ShmemInitStruct("zklock calls", call_pool_size(zklock_max_processes()), &found);
+	call_area = ShmemInitStruct("zklock room for calls", call_area_size(), &found);
+	if (!found)
+	{
+		memset(calls, 0, call_pool_size(zklock_max_processes()));
+		call_pool_init(calls, zklock_max_processes());
+		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
+	}
+	call_pool = calls;
+	call_area_is(call_area);
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;

@@ -28,6 +28,7 @@ zklock_wait_event(ZklockWaitEvent event)
 	} events[] = {[ZKLOCK_WAIT_LOCK] = {"ZkLock", PG_WAIT_LOCK | LOCKTAG_USERLOCK},
 				  [ZKLOCK_WAIT_COMMIT_GUARD] = {"ZkCommitGuard", PG_WAIT_EXTENSION},
 				  [ZKLOCK_WAIT_UNLOCK] = {"ZkUnlock", PG_WAIT_EXTENSION},
+				  [ZKLOCK_WAIT_CALL] = {"ZkCall", PG_WAIT_EXTENSION},
 				  [ZKLOCK_WAIT_ELEMENT] = {"ZkElement", PG_WAIT_EXTENSION},
 				  [ZKLOCK_WAIT_WORKER] = {"ZkWorkerMain", PG_WAIT_EXTENSION}};
 	static uint32 infos[lengthof(events)]; /* 0: not made yet */

@@ -12,6 +12,7 @@ typedef enum ZklockWaitEvent
 	ZKLOCK_WAIT_LOCK,		  /* a session, for a lock or permit */
 	ZKLOCK_WAIT_COMMIT_GUARD, /* for proof of its locks, before it commits */
 	ZKLOCK_WAIT_UNLOCK,		  /* until what it has released is free */
+	ZKLOCK_WAIT_CALL,		  /* for an answer of ZooKeeper */
 	ZKLOCK_WAIT_ELEMENT,	  /* for an element of a queue, or until it is added */
 	ZKLOCK_WAIT_WORKER		  /* the worker, for anything to do */
 } ZklockWaitEvent;

@@ -2,9 +2,25 @@
  * claim_funcs.c
  *		SQL functions that claim slots, and show and reset claims.
  *
- * A slot is claimed once, by one caller of all servers; the worker does that
- * (worker/claims.c).  It is done at the call, whatever becomes of the
- * transaction: what is claimed runs at most once.
+ * A path's node has the record of its last claim (recipes/claim_record.c).  To
+ * claim a later slot is to replace the record, by one write that succeeds only if
+ * the record is the one that was read.  That is done at the call, whatever becomes
+ * of the transaction: what is claimed runs at most once.  If the answer to the
+ * write is lost, the node is read again, and tells what became of it.
+ *
+ * The node is never deleted, which would reset its version: a write from before
+ * could then replace a record that it has not seen.  So claims are reset by a
+ * record without a slot.  If somebody else deletes the node and it is created
+ * again, a write that went to the new one is told by its czxid.
+ *
+ * The node must not be removed by ZooKeeper either.  It is persistent if it was
+ * created here.  One that is there already, without data, is taken if it never
+ * had children: only a container has that had some, and is removed when they are
+ * gone; ZooKeeper does not tell which nodes are containers.
+ *
+ * A claim and a lock on one path: the claim is refused if there are contenders,
+ * the lock if there is a record (queue/listing.c).  If both begin at the same
+ * moment both may succeed, which harms neither; the next of either is refused.
  *
  * Runs in: backends.
  *
@@ -12,16 +28,18 @@
  */
 #include "postgres.h"
 
-#include "backend/ask.h"
+#include "backend/call_path.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
+#include "fault.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/claim_record.h"
 #include "recipes/node_contender.h"
+#include "recipes/permit_recipe.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
@@ -29,10 +47,10 @@
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_claim);
-PG_FUNCTION_INFO_V1(zk_claims);
+PG_FUNCTION_INFO_V1(zk_last_claim);
 PG_FUNCTION_INFO_V1(zk_claim_reset);
 
-/* The columns of zk_claims() */
+/* The columns of zk_last_claim() */
 typedef enum Column
 {
 	COLUMN_SLOT,
@@ -45,146 +63,236 @@ typedef enum Column
 
 #define COLUMNS (COLUMN_APPLICATION + 1)
 
-/* What is being asked, for errors on the way. */
-typedef struct Asked
+/* A claim, or a reset, that is being made */
+typedef struct Claiming
 {
 	const char *path;
-	const char *slot; /* as text, or NULL for a reset */
-} Asked;
+	char		slot[CLAIM_RECORD_SLOT_SIZE]; /* as text; empty for a reset */
+	ClaimRecord wanted;						  /* unless claims are only to be shown */
+	ClaimSent	sent;						  /* what is in doubt */
+	Call		call;
+} Claiming;
 
 /* ------------------------------------------------------------------------
- * Asking the worker
+ * Errors
  * ------------------------------------------------------------------------
  */
 
-/* An error, or a cancellation, does not tell whether it has been done. */
+/* Once something has been sent, no error and no cancellation tells whether it has been done. */
 static void
 claim_context(void *arg)
 {
-	const Asked *asked = arg;
+	const Claiming *claiming = arg;
+	const char *doubt = claiming->sent.what == CLAIM_SENT_NOTHING ? "" : ", which may have been done";
 
-	if (asked->slot)
-		errcontext("while claiming slot %s of ZooKeeper path \"%s\", which may have been done",
-				   asked->slot, display_utf8(asked->path));
+	if (claiming->slot[0] != '\0')
+		errcontext("while claiming slot %s of ZooKeeper path \"%s\"%s", claiming->slot,
+				   display_utf8(claiming->path), doubt);
 	else
-		errcontext("while resetting claims on ZooKeeper path \"%s\", which may have been done",
-				   display_utf8(asked->path));
+		errcontext("while resetting claims on ZooKeeper path \"%s\"%s",
+				   display_utf8(claiming->path), doubt);
 }
 
-static const char *
-other_use_detail(int code)
-{
-	switch ((ErrandOtherUse) code)
-	{
-		case OTHER_USE_CONTENDERS:
-			return _("It has children like those of a lock, an election or a queue.");
-		case OTHER_USE_DATA:
-			return _("Its data were not written by zk_claim().");
-		case OTHER_USE_EPHEMERAL:
-			return _("Its node belongs to a ZooKeeper session.");
-		case OTHER_USE_PARENT:
-			break;
-	}
-	return _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it.");
-}
-
-/* Raises the error for an outcome that is one. */
 static void
-report_outcome(const Asked *asked, ErrandOutcome outcome, int code)
+report_undecidable(const Claiming *claiming)
 {
-	char *name = display_path(asked->path);
+	char *path = display_path(claiming->path);
 
-	switch (outcome)
+	if (claiming->slot[0] != '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not find out whether slot %s of ZooKeeper path \"%s\" has been claimed",
+						claiming->slot, path),
+				 errdetail("The answer to the claim was lost, and the path's node does not tell."),
+				 errhint("Nobody else can claim the slot if it has been. See zk_last_claim().")));
+	ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
+					errmsg("could not find out whether claims on ZooKeeper path \"%s\" were reset", path),
+					errdetail("The answer was lost, and the path's node does not tell."),
+					errhint("See zk_last_claim().")));
+}
+
+/* The path has something else than claims; once something was sent, that is all that is known. */
+static void
+report_other_use(const Claiming *claiming, const char *detail)
+{
+	if (claiming->sent.what != CLAIM_SENT_NOTHING)
+		report_undecidable(claiming);
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(claiming->path)),
+			 errdetail_internal("%s", detail), errhint("Use a path of its own for claims.")));
+}
+
+/* ------------------------------------------------------------------------
+ * Reading and writing
+ * ------------------------------------------------------------------------
+ */
+
+/* Raises an error if contenders or elements are below the path. */
+static void
+refuse_children(Claiming *claiming)
+{
+	const CallStep *list = call_list(&claiming->call, claiming->path, CALL_AS_KNOWN);
+
+	for (int i = 0; i < list->result.nchildren; i++)
 	{
-		case ERRAND_UNDECIDED:
-			if (asked->slot)
-				ereport(ERROR,
-						(errcode(ERRCODE_IO_ERROR),
-						 errmsg("could not find out whether slot %s of ZooKeeper path \"%s\" has been claimed",
-								asked->slot, name),
-						 errdetail("The answer to the claim was lost, and the path's node does not tell."),
-						 errhint("Nobody else can claim the slot if it has been. See zk_claims().")));
-			ereport(ERROR,
-					(errcode(ERRCODE_IO_ERROR),
-					 errmsg("could not find out whether claims on ZooKeeper path \"%s\" were reset", name),
-					 errdetail("The answer was lost, and the path's node does not tell."),
-					 errhint("See zk_claims().")));
-			break;
-		case ERRAND_OTHER_USE:
-			ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-							errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-							errdetail_internal("%s", other_use_detail(code)),
-							errhint("Use a path of its own for claims.")));
-			break;
-		case ERRAND_NO_PATH:
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("cannot claim ZooKeeper path \"%s\": it does not exist", name),
-					 errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
-					 errhint("Ask an administrator to create the path in ZooKeeper, as a persistent node.")));
-			break;
-		case ERRAND_NO_CHROOT:
-			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot claim ZooKeeper path \"%s\"", name),
-							errdetail("The chroot in \"zklock.servers\" does not exist."),
-							errhint("Create the chroot node.")));
-			break;
-		case ERRAND_TOO_DEEP:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("cannot claim ZooKeeper path \"%s\": too many levels of it are missing", name),
-					 errdetail("No more than 16 nodes are created for a path: its own and those above it."),
-					 errhint("Use a shorter path, or create the upper levels first.")));
-			break;
-		case ERRAND_HARMFUL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot claim ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
-							name),
-					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
-					 errhint("Claim a path that is not below another one.")));
-			break;
-		default:
-			break;
+		if (node_name_has_sequence(list->children[i]) ||
+			strcmp(list->children[i], &PERMIT_LEASES[1]) == 0)
+			report_other_use(claiming,
+							 _("It has children like those of a lock, an election or a queue."));
 	}
 }
 
-/* Has the worker claim a slot, or reset claims.  Returns the outcome if that is no error. */
-static ErrandOutcome
-ask_claim(const char *path, ClaimRecord *record)
+/*
+ * Reads the node; raises an error if it is no claim's, and cannot become one's.
+ * Returns it, and when it was written last, ms since 1970 by ZooKeeper's clock.
+ */
+static ClaimNode
+read_node(Claiming *claiming, int64 *written_at)
 {
-	char	 data[CLAIM_RECORD_SIZE];
-	char	 slot[CLAIM_RECORD_SLOT_SIZE];
-	char	*claimant = node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION);
-	Question question = {.kind = ERRAND_CLAIM, .path = path, .payload = data};
-	Asked	 asked = {.path = path};
-	ErrorContextCallback context = {.callback = claim_context, .arg = &asked, .previous = error_context_stack};
-	uint64		  id;
-	ErrandOutcome outcome;
+	const CallStep *read =
+		call_read(&claiming->call, claiming->path, CLAIM_RECORD_SIZE - 1, CALL_AFTER_SYNC);
+	const CallResult *result = &read->result;
+	ClaimNode		  node = {.exists = result->outcome == CALL_OK};
 
-	request_refuse_election(path);
+	if (!node.exists)
+		return node;
+	node.czxid = result->czxid;
+	node.version = result->version;
+	*written_at = result->mtime;
+	if (result->ephemeral_owner != 0)
+		report_other_use(claiming, _("Its node belongs to a ZooKeeper session."));
+	if (result->data_length == 0 && result->child_changes > 0 && claiming->wanted.nids > 0)
+		report_other_use(claiming,
+						 _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it."));
+	if (result->data_length > 0 &&
+		(read->read == NULL || !claim_record_read(read->read, result->text_length, &node.record)))
+		report_other_use(claiming, _("Its data were not written by zk_claim()."));
+	if (result->child_count > 0)
+		refuse_children(claiming);
+	return node;
+}
+
+/* Creates the node with the record that is wanted, if nobody else is faster. */
+static bool
+create_node(Claiming *claiming)
+{
+	char		data[CLAIM_RECORD_SIZE];
+	CallOutcome outcome;
+
+	claiming->wanted.nids = 1;
+	(void) claim_record_write(data, &claiming->wanted);
+	claiming->sent = (ClaimSent){.what = CLAIM_SENT_CREATE};
+	outcome = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
+	if (outcome != CALL_UNKNOWN)
+		claiming->sent.what = CLAIM_SENT_NOTHING;
+	return outcome == CALL_OK;
+}
+
+/* Puts the record that is wanted in place of the one that was read, likewise. */
+static bool
+replace_record(Claiming *claiming, const ClaimNode *node)
+{
+	char			data[CLAIM_RECORD_SIZE];
+	const CallStep *set;
+
+	claim_record_succeed(&claiming->wanted, &node->record);
+	(void) claim_record_write(data, &claiming->wanted);
+	claiming->sent =
+		(ClaimSent){.what = CLAIM_SENT_SET, .czxid = node->czxid, .version = node->version};
+	set = call_set(&claiming->call, claiming->path, data,
+				   ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version);
+	if (set->result.outcome == CALL_OK && set->result.czxid != node->czxid)
+		report_undecidable(claiming);
+	if (set->result.outcome != CALL_UNKNOWN)
+		claiming->sent.what = CLAIM_SENT_NOTHING;
+	return set->result.outcome == CALL_OK;
+}
+
+/* Tells the log what only a superuser does. */
+static void
+log_reset(const Claiming *claiming, const ClaimRecord *last)
+{
+	char slot[CLAIM_RECORD_SLOT_SIZE];
+
+	claim_record_write_slot(slot, last->slot);
+	ereport(LOG, (errmsg("claims on ZooKeeper path \"%s\" were reset", display_path(claiming->path)),
+				  errdetail("The last slot was %s. It was reset by %s.",
+							last->claimed ? slot : "one that is not known any more",
+							claiming->wanted.claimant)));
+}
+
+/* Claims a slot, or resets claims.  Returns false if there is nothing to be done. */
+static bool
+make_claim(Claiming *claiming)
+{
+	ClaimRecord replaced = {.claimed = false};
+	int64		written_at;
+
+	for (;;)
+	{
+		ClaimNode node = read_node(claiming, &written_at);
+		bool	  made = false;
+
+		switch (claim_record_judge(&node, &claiming->wanted, &claiming->sent))
+		{
+			case CLAIM_MADE:
+				made = true;
+				break;
+			case CLAIM_TAKEN:
+				return false;
+			case CLAIM_UNDECIDABLE:
+				report_undecidable(claiming);
+				break;
+			case CLAIM_CREATE:
+				made = create_node(claiming);
+				break;
+			case CLAIM_WRITE:
+				replaced = node.record;
+				made = replace_record(claiming, &node);
+				break;
+		}
+		if (made && !claiming->wanted.claimed)
+			log_reset(claiming, &replaced);
+		if (made)
+			return true;
+
+		/* What is in doubt is settled, however long that takes. */
+		claiming->call.patience =
+			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
+	}
+}
+
+/* Likewise, of "claiming" with a path and, unless it is a reset, a slot. */
+static bool
+ask_claim(Claiming *claiming)
+{
+	ClaimRecord			*wanted = &claiming->wanted;
+	ErrorContextCallback context = {.callback = claim_context,
+									.arg = claiming,
+									.previous = error_context_stack};
+	uint64				 id;
+	bool				 made;
+
+	request_refuse_election(claiming->path);
 	if (!pg_strong_random(&id, sizeof(id)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	record->nids = 1;
-	snprintf(record->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
-	strlcpy(record->claimant, claimant, sizeof(record->claimant));
-	question.payload_length = claim_record_write(data, record);
-	if (record->claimed)
-	{
-		claim_record_write_slot(slot, record->slot);
-		asked.slot = slot;
-	}
+	wanted->nids = 1;
+	snprintf(wanted->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
+	strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION),
+			sizeof(wanted->claimant));
+	if (wanted->claimed)
+		claim_record_write_slot(claiming->slot, wanted->slot);
 
 	error_context_stack = &context;
-	outcome = backend_ask(&question);
+	made = make_claim(claiming);
 	error_context_stack = context.previous;
-	report_outcome(&asked, outcome, question.code);
-	return outcome;
+	return made;
 }
 
 /* Claims a slot, and counts that.  Returns false if it is not later than the last one. */
 static bool
-claim_slot(const char *path, ClaimRecord *record)
+claim_slot(Claiming *claiming)
 {
 	CountedWait wait;
 	bool		claimed;
@@ -192,7 +300,7 @@ claim_slot(const char *path, ClaimRecord *record)
 	wait_counted_begin(&wait, STATS_CLAIM);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
-		claimed = ask_claim(path, record) == ERRAND_OK;
+		claimed = ask_claim(claiming);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	wait_counted_end(&wait, claimed ? STATS_WAIT_GRANTED : STATS_WAIT_BUSY);
@@ -213,16 +321,15 @@ claim_slot(const char *path, ClaimRecord *record)
 Datum
 zk_claim(PG_FUNCTION_ARGS)
 {
-	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	ClaimRecord record = {.claimed = true};
+	Claiming claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY), .wanted.claimed = true};
 
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("slot must not be null")));
-	record.slot = PG_GETARG_TIMESTAMPTZ(1);
-	if (TIMESTAMP_NOT_FINITE(record.slot))
+	claiming.wanted.slot = PG_GETARG_TIMESTAMPTZ(1);
+	if (TIMESTAMP_NOT_FINITE(claiming.wanted.slot))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("slot must be finite"),
 						errdetail("After an infinite slot, none could be claimed any more.")));
-	PG_RETURN_BOOL(claim_slot(path, &record));
+	PG_RETURN_BOOL(claim_slot(&claiming));
 }
 
 /*
@@ -233,14 +340,13 @@ zk_claim(PG_FUNCTION_ARGS)
 Datum
 zk_claim_reset(PG_FUNCTION_ARGS)
 {
-	char	   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	ClaimRecord record = {.claimed = false};
+	Claiming claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
 
 	if (!superuser())
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("permission denied to reset claims"),
 						errdetail("Only superusers can have a slot claimed once more.")));
-	PG_RETURN_BOOL(ask_claim(path, &record) == ERRAND_OK);
+	PG_RETURN_BOOL(ask_claim(&claiming));
 }
 
 static void
@@ -274,26 +380,22 @@ put_record(ReturnSetInfo *rsinfo, const ClaimRecord *record, int64 written_at)
 }
 
 /*
- * zk_claims(path text) returns setof record
+ * zk_last_claim(path text) returns setof record
  *
  * Shows the last claim on a path: no row if there was none, a row without a slot
  * if claims were reset.
  */
 Datum
-zk_claims(PG_FUNCTION_ARGS)
+zk_last_claim(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Question	   question = {.kind = ERRAND_LAST_CLAIM,
-							   .path = argument_path(fcinfo, ALLOWED_PATHS_ONLY),
-							   .answer_size = CLAIM_RECORD_SIZE};
-	Asked		   asked = {.path = question.path};
-	ErrandOutcome  outcome;
-	ClaimRecord	   record;
+	Claiming	   claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	ClaimNode	   node;
+	int64		   written_at;
 
 	InitMaterializedSRF(fcinfo, 0);
-	outcome = backend_ask(&question);
-	report_outcome(&asked, outcome, question.code);
-	if (outcome == ERRAND_OK && claim_record_read(question.answer, question.answer_length, &record))
-		put_record(rsinfo, &record, question.written_at);
+	node = read_node(&claiming, &written_at);
+	if (node.record.nids > 0)
+		put_record(rsinfo, &node.record, written_at);
 	return (Datum) 0;
 }

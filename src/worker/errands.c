@@ -19,7 +19,6 @@
 #include "shared/errand_list.h"
 #include "shared/lease_state.h"
 #include "worker/answer.h"
-#include "worker/claims.h"
 #include "worker/contenders.h"
 #include "worker/errands.h"
 #include "zk/zk_call.h"
@@ -96,9 +95,10 @@ run_delete(Errand *errand)
 }
 
 static void (*const run_kind[])(Errand *errand) = {
-	[ERRAND_READ] = run_read,			[ERRAND_CHECK] = run_check,
-	[ERRAND_DELETE] = run_delete,		[ERRAND_CONTENDERS] = worker_contenders_read,
-	[ERRAND_CLAIM] = worker_claims_run, [ERRAND_LAST_CLAIM] = worker_claims_run,
+	[ERRAND_READ] = run_read,
+	[ERRAND_CHECK] = run_check,
+	[ERRAND_DELETE] = run_delete,
+	[ERRAND_CONTENDERS] = worker_contenders_read,
 };
 
 /* Takes up what backends have asked since the last call. */
@@ -107,7 +107,6 @@ worker_errands_attend(void)
 {
 	Errand *errand;
 
-	worker_claims_attend();
 	if (!zk_client_connected() && lease_state() == LEASE_HOLDS)
 		return;
 	while ((errand = errand_take()) != NULL)
@@ -115,8 +114,7 @@ worker_errands_attend(void)
 		if (zk_client_connected())
 			run_kind[errand->kind](errand);
 		else
-			errand_answer(errand,
-						  errand->doubt == DOUBT_NONE ? ERRAND_UNREACHABLE : ERRAND_UNDECIDED, 0);
+			errand_answer(errand, ERRAND_UNREACHABLE, 0);
 	}
 }
 

@@ -26,6 +26,7 @@
 #include "shared/clock.h"
 #include "shared/stats.h"
 #include "utils/timestamp.h"
+#include "worker/calls.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
 #include "worker/session_file.h"
@@ -350,6 +351,7 @@ on_connected(void)
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
 	lease_check_timeout(session_settings_used()->session_timeout);
 	queue_session_connected(&now);
+	worker_calls_connected();
 	worker_elements_connected();
 }
 

@@ -13,6 +13,7 @@
  *		reload.c			changed settings
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
+ *		calls.c				calls that sessions have made for them
  *		errands.c			questions of backends
  *		deadlock.c			deadlocks across servers; wait_records.c: what is
  *							read, own_record.c: what is written
@@ -50,6 +51,7 @@
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "worker/calls.h"
 #include "worker/candidacy.h"
 #include "worker/deadlock.h"
 #include "worker/elements.h"
@@ -125,6 +127,7 @@ on_exit_worker(int code, Datum arg)
 	LWLockReleaseAll();
 	session_status_set_state(SESSION_DOWN);
 	zklock_worker_ends();
+	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
 	{
 		if (entry_get_state(i) != CONTENDER_FREE)
@@ -247,6 +250,7 @@ main_loop(WaitEventSet *events)
 		if (zk_client_addresses_changed())
 			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
+		worker_calls_attend();
 		worker_errands_attend();
 		worker_elements_attend();
 		queue_pump();
@@ -303,6 +307,7 @@ zklock_worker_main(Datum arg)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
+	worker_calls_start();
 	worker_errands_start();
 	worker_elements_start();
 	candidacy_reload();

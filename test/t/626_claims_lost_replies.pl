@@ -20,7 +20,7 @@ my $t = $b->session;
 
 # Slots are days; each path begins with one.
 sub claim { my ($path, $day) = @_; return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
-sub last_day { my ($path) = @_; return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_claims('$path')"); }
+sub last_day { my ($path) = @_; return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
 
 my $undecided = qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/;
 

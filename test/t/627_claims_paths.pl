@@ -99,7 +99,7 @@ subtest 'data of others' => sub {
 	{
 		$shell->create("/u/foreign/$what", data => $foreign{$what}, makepath => 1);
 		refused($s, claim("/u/foreign/$what"), "/u/foreign/$what", qr/were not written by zk_claim/, "$what: are respected");
-		refused($s, "zk_claims('/u/foreign/$what')", "/u/foreign/$what", qr/were not written by zk_claim/, 'not shown');
+		refused($s, "zk_last_claim('/u/foreign/$what')", "/u/foreign/$what", qr/were not written by zk_claim/, 'not shown');
 		refused($s, "zk_claim_reset('/u/foreign/$what')", "/u/foreign/$what", qr/were not written by zk_claim/, 'and not reset');
 		is($shell->get("/u/foreign/$what"), $foreign{$what}, 'they are there');
 		is($s->query("SELECT zk_lock('/u/foreign/$what')"), 't', 'a lock does not mind them');

@@ -133,7 +133,7 @@ subtest 'claims' => sub {
 	$stats->note;
 	is($s1->query("BEGIN; $claim"), 't', 'a slot is claimed');
 	is($s1->query($claim), 'f', 'once');
-	$s1->query('COMMIT; SELECT zk_claims(\'/s/c\'), zk_claim_reset(\'/s/c\')');
+	$s1->query('COMMIT; SELECT zk_last_claim(\'/s/c\'), zk_claim_reset(\'/s/c\')');
 	$stats->counted('one got it, the other not', claim => { acquisitions => 1, waits => 2, busy => 1 });
 	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	is($s1->try("SELECT zk_claim('/s/closed/c', now())")->{sqlstate}, '42501', 'a refusal');

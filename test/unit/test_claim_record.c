@@ -186,12 +186,6 @@ test_succession(void)
 	ClaimRecord last = record_of(5, CLAIM_RECORD_IDS);
 	ClaimRecord next = record_of(6, 1);
 
-	ok(claim_record_admits(&last, 6), "a later slot can be claimed");
-	ok(!claim_record_admits(&last, 5), "the same cannot");
-	ok(!claim_record_admits(&last, 4), "nor an earlier one");
-	last.claimed = false;
-	ok(claim_record_admits(&last, 4), "but any after a reset");
-
 	strcpy(next.ids[0], "00000000000000ff");
 	claim_record_succeed(&next, &last);
 	is_int(next.nids, CLAIM_RECORD_IDS, "as many claims are remembered as there is room for");
@@ -200,25 +194,75 @@ test_succession(void)
 	is_str(next.ids[CLAIM_RECORD_IDS - 1], last.ids[CLAIM_RECORD_IDS - 2], "but for the oldest");
 }
 
+static ClaimVerdict
+judge(const ClaimRecord *last, int64_t slot, const char *id)
+{
+	ClaimNode	node = {.exists = true, .record = *last};
+	ClaimRecord wanted = record_of(slot, 1);
+	ClaimSent	sent = {.what = CLAIM_SENT_NOTHING};
+
+	strcpy(wanted.ids[0], id);
+	return claim_record_judge(&node, &wanted, &sent);
+}
+
 static void
-test_fate(void)
+test_judgement(void)
+{
+	ClaimRecord last = record_of(5, 3);
+	ClaimRecord reset = {.nids = 1, .ids = {"00000000000000ff"}};
+	ClaimNode	none = {.exists = false};
+	ClaimSent	nothing = {.what = CLAIM_SENT_NOTHING};
+
+	is_int(judge(&last, 6, "00000000000000ff"), CLAIM_WRITE, "a later slot can be claimed");
+	is_int(judge(&last, 5, "00000000000000ff"), CLAIM_TAKEN, "the same cannot");
+	is_int(judge(&last, 4, "00000000000000ff"), CLAIM_TAKEN, "nor an earlier one");
+	is_int(claim_record_judge(&none, &last, &nothing), CLAIM_CREATE, "any, where there is no node");
+	is_int(claim_record_judge(&none, &reset, &nothing), CLAIM_TAKEN, "where there is nothing to reset");
+	last.claimed = false;
+	is_int(judge(&last, 4, "00000000000000ff"), CLAIM_WRITE, "but any after a reset");
+	is_int(judge(&last, 4, "0000000000000a02"), CLAIM_MADE, "its own id tells that it has been");
+}
+
+/* The node has been written so often since our write was sent, or is another one. */
+static ClaimVerdict
+judge_doubt(const ClaimRecord *seen, const char *id, int writes)
+{
+	ClaimNode node = {.exists = true, .czxid = writes < 0 ? 2 : 1, .version = 7 + writes, .record = *seen};
+	ClaimSent	sent = {.what = CLAIM_SENT_SET, .czxid = 1, .version = 7};
+	ClaimRecord wanted = record_of(6, 1);
+
+	strcpy(wanted.ids[0], id);
+	return claim_record_judge(&node, &wanted, &sent);
+}
+
+static void
+test_doubt(void)
 {
 	ClaimRecord seen = record_of(5, 3);
+	ClaimRecord wanted = record_of(6, 1);
 	ClaimRecord none = {.claimed = false};
+	ClaimNode	node = {.exists = false};
+	ClaimSent	set = {.what = CLAIM_SENT_SET};
+	ClaimSent	create = {.what = CLAIM_SENT_CREATE};
 
-	is_int(claim_record_fate(&seen, "0000000000000a00", 1), CLAIM_FATE_MADE, "its id is the last");
-	is_int(claim_record_fate(&seen, "0000000000000a02", 3), CLAIM_FATE_MADE, "others have followed");
-	is_int(claim_record_fate(&seen, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE, "nothing was written");
-	is_int(claim_record_fate(&seen, "00000000000000ff", 3), CLAIM_FATE_NOT_MADE,
-		   "others alone have written");
-	is_int(claim_record_fate(&seen, "00000000000000ff", 4), CLAIM_FATE_UNDECIDABLE,
+	is_int(judge_doubt(&seen, "0000000000000a00", 1), CLAIM_MADE, "its id is the last");
+	is_int(judge_doubt(&seen, "0000000000000a02", 3), CLAIM_MADE, "others have followed");
+	is_int(judge_doubt(&seen, "00000000000000ff", 0), CLAIM_WRITE, "nothing was written");
+	is_int(judge_doubt(&seen, "00000000000000ff", 3), CLAIM_WRITE, "others alone have written");
+	is_int(judge_doubt(&seen, "00000000000000ff", 4), CLAIM_UNDECIDABLE,
 		   "one of them is not remembered");
-	is_int(claim_record_fate(&seen, "00000000000000ff", -1), CLAIM_FATE_UNDECIDABLE,
-		   "it is another node");
-	is_int(claim_record_fate(&none, "00000000000000ff", 0), CLAIM_FATE_NOT_MADE,
-		   "nobody has claimed anything");
-	is_int(claim_record_fate(&none, "00000000000000ff", 1), CLAIM_FATE_UNDECIDABLE,
+	is_int(judge_doubt(&seen, "00000000000000ff", -1), CLAIM_UNDECIDABLE, "it is another node");
+	is_int(judge_doubt(&none, "00000000000000ff", 0), CLAIM_WRITE, "nobody has claimed anything");
+	is_int(judge_doubt(&none, "00000000000000ff", 1), CLAIM_UNDECIDABLE,
 		   "somebody has emptied the node");
+	is_int(claim_record_judge(&node, &wanted, &set), CLAIM_UNDECIDABLE, "somebody has deleted it");
+	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_CREATE, "it has not been created");
+	node = (ClaimNode){.exists = true, .version = 2, .record = seen};
+	strcpy(wanted.ids[0], "00000000000000ff");
+	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_WRITE, "others have created it");
+	node.version = 3;
+	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_UNDECIDABLE,
+		   "others have, and one is not remembered");
 }
 
 int
@@ -228,6 +272,7 @@ main(void)
 	test_record();
 	test_foreign();
 	test_succession();
-	test_fate();
+	test_judgement();
+	test_doubt();
 	return done_testing();
 }

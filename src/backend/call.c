@@ -1,0 +1,384 @@
+/*
+ * call.c
+ *		Calls to ZooKeeper, which the worker makes for this session.
+ *
+ * shared/call.c has the states of the slot through which a session asks.  What is
+ * made of calls is written here, above the worker, in the order in which one
+ * would tell it.  These rules make it right:
+ *
+ *	- Reads are made again until they are answered.  A write is made once: if its
+ *	  answer is lost, the outcome is CALL_UNKNOWN, and then it has been done or
+ *	  never will be.  The caller reads what tells which, with CALL_AFTER_SYNC.
+ *	- While something is in doubt the caller is CALL_PATIENT: there is no way out
+ *	  but the answer, or an interrupt, for which its error context says what is
+ *	  not known.
+ *	- Whoever is impatient is told within ANSWER_MS that ZooKeeper cannot be
+ *	  reached, whatever is in the way, unless a write has been sent.
+ *	- What this session has given up counts as its own until the worker is done
+ *	  with it: the next call waits for that.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/call.h"
+#include "backend/display.h"
+#include "compat.h"
+#include "shared/clock.h"
+#include "shared/settings.h"
+#include "shared/wait_event.h"
+#include "storage/ipc.h"
+#include "zk/zk_error.h"
+
+#define ANSWER_MS 30000 /* how long an impatient call waits for anything */
+
+/* ------------------------------------------------------------------------
+ * Questions and answers
+ * ------------------------------------------------------------------------
+ */
+
+static bool
+is_write(const CallStep *step)
+{
+	return step->kind != OP_LOOK && step->kind != OP_READ && step->kind != OP_LIST;
+}
+
+static const char *
+data_of(const CallStep *step)
+{
+	return step->data ? step->data : "";
+}
+
+static uint32
+question_length(const CallStep *steps, int n)
+{
+	Size length = n * sizeof(CallOperation);
+
+	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
+	for (int i = 0; i < n; i++)
+		length += strlen(steps[i].path) + strlen(data_of(&steps[i])) + 2;
+	if (length > CALL_MAX_QUESTION)
+		elog(ERROR, "question to the zklock worker is too long: %zu bytes", length);
+	return length;
+}
+
+static void
+write_question(char *question, const CallStep *steps, int n)
+{
+	CallOperation *operations = (CallOperation *) question;
+	char		  *at = question + n * sizeof(CallOperation);
+
+	for (int i = 0; i < n; i++)
+	{
+		operations[i] = (CallOperation){.kind = steps[i].kind,
+										.version = steps[i].version,
+										.most = steps[i].most};
+		operations[i].path = at - question;
+		at = stpcpy(at, steps[i].path) + 1;
+		operations[i].data = at - question;
+		at = stpcpy(at, data_of(&steps[i])) + 1;
+	}
+}
+
+/* Hands the question over; the slot is FREE, DONE or ROOM_GIVEN. */
+static void
+ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight sight)
+{
+	slot->patience = call->patience;
+	slot->after_sync = sight == CALL_AFTER_SYNC;
+	slot->noperations = n;
+	write_question(call_slot_question(slot), steps, n);
+	call_slot_ask(slot);
+}
+
+/* Copies what the worker has answered to a step. */
+static void
+take_result(CallStep *step, const CallResult *results, int index)
+{
+	const char *text = (const char *) results + results[index].text;
+
+	step->result = results[index];
+	step->read = NULL;
+	step->children = NULL;
+	if (step->kind == OP_READ && step->result.text_length > 0)
+	{
+		step->read = palloc(step->result.text_length + 1);
+		memcpy(step->read, text, step->result.text_length);
+		step->read[step->result.text_length] = '\0';
+	}
+	if (step->kind == OP_LIST)
+	{
+		char *at = palloc(step->result.text_length + 1);
+
+		memcpy(at, text, step->result.text_length);
+		step->children =
+			palloc_extended((step->result.nchildren + 1) * sizeof(char *), MCXT_ALLOC_HUGE);
+		for (int i = 0; i < step->result.nchildren; i++)
+		{
+			step->children[i] = at;
+			at += strlen(at) + 1;
+		}
+	}
+}
+
+static void
+set_outcome(CallStep *steps, int n, CallOutcome outcome)
+{
+	for (int i = 0; i < n; i++)
+	{
+		memset(&steps[i].result, 0, sizeof(CallResult));
+		steps[i].result.outcome = outcome;
+		steps[i].read = NULL;
+		steps[i].children = NULL;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Without waiting
+ * ------------------------------------------------------------------------
+ */
+
+static void
+drop_at_exit(int code, Datum arg)
+{
+	call_drop();
+}
+
+/* This process's slot, if it can be used now; NULL if what was given up is still under way */
+static CallSlot *
+usable_slot(void)
+{
+	static bool started = false;
+
+	CallSlot *slot = call_slot_own();
+	CallState state = call_slot_state(slot);
+
+	if (!started)
+		on_shmem_exit(drop_at_exit, 0);
+	started = true;
+	if (state == CALL_FREE || state == CALL_DONE)
+		return slot;
+	call_slot_give_up(slot);
+	return NULL;
+}
+
+static void
+introduce(CallSlot *slot, uint32 length)
+{
+	slot->pid = MyProcPid;
+	slot->role = GetSessionUserId();
+	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
+	slot->question_length = length;
+}
+
+/*
+ * Begins to ask.  The answer sets the latch.  Returns false if that is not
+ * possible now, or would need room.
+ */
+bool
+call_begin(const Call *call, const CallStep *steps, int n, CallSight sight)
+{
+	CallSlot *slot = usable_slot();
+	uint32	  length = question_length(steps, n);
+
+	if (slot == NULL || length > CALL_BUFFER_SIZE)
+		return false;
+	introduce(slot, length);
+	ask(slot, call, steps, n, sight);
+	return true;
+}
+
+bool
+call_is_answered(void)
+{
+	return call_slot_state(call_slot_own()) == CALL_ANSWERED;
+}
+
+/* Takes the answer.  If there is none yet, it is given up as if ZooKeeper could not be reached. */
+void
+call_take(Call *call, CallStep *steps, int n)
+{
+	CallSlot *slot = call_slot_own();
+
+	if (!call_is_answered())
+	{
+		set_outcome(steps, n, CALL_UNREACHABLE);
+		call_drop();
+		return;
+	}
+	call->session = slot->session;
+	if (slot->outcome != CALL_OK)
+		set_outcome(steps, n, slot->outcome);
+	else
+	{
+		for (int i = 0; i < n; i++)
+			take_result(&steps[i], (CallResult *) call_slot_answer(slot), i);
+	}
+	call_slot_done(slot);
+}
+
+/* Gives up what is under way, if anything is.  Cannot fail, does not wait. */
+void
+call_drop(void)
+{
+	call_slot_give_up(call_slot_own());
+}
+
+/* ------------------------------------------------------------------------
+ * Waiting
+ * ------------------------------------------------------------------------
+ */
+
+/* Waits until the slot is in that state, or until then, ms; -1: for ever. */
+static bool
+wait_for(CallSlot *slot, CallState state, int64 until)
+{
+	for (;;)
+	{
+		long timeout;
+
+		ResetLatch(MyLatch);
+		if (call_slot_state(slot) == state)
+			return true;
+		timeout = until < 0 ? -1 : Max(until - zklock_now_ms(), 0);
+		if (timeout == 0)
+			return false;
+		CHECK_FOR_INTERRUPTS();
+		(void) WaitLatch(MyLatch,
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
+						 timeout, zklock_wait_event(ZKLOCK_WAIT_CALL));
+	}
+}
+
+/* Asks and waits for the answer, or until that takes too long. */
+static void
+ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
+{
+	CallSlot *slot = call_slot_own();
+	uint32	  length = question_length(steps, n);
+	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
+	bool	  writes = false;
+
+	for (int i = 0; i < n; i++)
+		writes |= is_write(&steps[i]);
+	if (usable_slot() == NULL && !wait_for(slot, CALL_FREE, until))
+		return;
+	introduce(slot, length);
+	if (length > CALL_BUFFER_SIZE)
+	{
+		(void) call_slot_want_room(slot);
+		if (!wait_for(slot, CALL_ROOM_GIVEN, until))
+			return;
+	}
+	ask(slot, call, steps, n, sight);
+
+	/* What was not sent need not be; what was is waited for if it writes. */
+	if (!wait_for(slot, CALL_ANSWERED, until) && writes && !call_slot_take_back(slot))
+		(void) wait_for(slot, CALL_ANSWERED, -1);
+}
+
+void
+call_batch(Call *call, CallStep *steps, int n, CallSight sight)
+{
+	PG_TRY();
+	{
+		ask_and_wait(call, steps, n, sight);
+	}
+	PG_CATCH();
+	{
+		call_drop();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	call_take(call, steps, n);
+}
+
+/* Raises the error for an outcome that cannot be borne. */
+void
+call_report(const CallStep *step)
+{
+	char *path = display_path(step->path);
+	int	  code = step->result.code;
+
+	switch (step->result.outcome)
+	{
+		case CALL_OK:
+		case CALL_NO_NODE:
+		case CALL_NODE_EXISTS:
+		case CALL_BAD_VERSION:
+		case CALL_UNKNOWN:
+			break;
+		case CALL_UNREACHABLE:
+			ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
+							errmsg("could not access ZooKeeper node \"%s\"", path),
+							errdetail("The worker has no connection to ZooKeeper, or lost it.")));
+			break;
+		case CALL_TOO_LONG:
+			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+							errmsg("what ZooKeeper tells of \"%s\" is too long", path),
+							errdetail("An answer can have at most %d bytes.", CALL_MAX_ANSWER)));
+			break;
+		case CALL_NO_CHILDREN:
+		case CALL_REFUSED:
+			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
+																 : ERRCODE_SYSTEM_ERROR),
+							errmsg("cannot access ZooKeeper node \"%s\"", path),
+							errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+			break;
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * The primitives
+ * ------------------------------------------------------------------------
+ */
+
+static const CallStep *
+call_one(Call *call, CallStep step, CallSight sight)
+{
+	CallStep *made = palloc(sizeof(CallStep));
+
+	*made = step;
+	call_batch(call, made, 1, sight);
+	call_report(made);
+	return made;
+}
+
+const CallStep *
+call_look(Call *call, const char *path, CallSight sight)
+{
+	return call_one(call, (CallStep){.kind = OP_LOOK, .path = path}, sight);
+}
+
+const CallStep *
+call_read(Call *call, const char *path, int most, CallSight sight)
+{
+	return call_one(call, (CallStep){.kind = OP_READ, .path = path, .most = most}, sight);
+}
+
+const CallStep *
+call_list(Call *call, const char *path, CallSight sight)
+{
+	return call_one(call, (CallStep){.kind = OP_LIST, .path = path}, sight);
+}
+
+const CallStep *
+call_create(Call *call, const char *path, const char *data, CallOpKind kind)
+{
+	return call_one(call, (CallStep){.kind = kind, .path = path, .data = data}, CALL_AS_KNOWN);
+}
+
+const CallStep *
+call_set(Call *call, const char *path, const char *data, int32 version)
+{
+	return call_one(call, (CallStep){.kind = OP_SET, .path = path, .data = data, .version = version},
+					CALL_AS_KNOWN);
+}
+
+const CallStep *
+call_delete(Call *call, const char *path)
+{
+	return call_one(call, (CallStep){.kind = OP_DELETE, .path = path}, CALL_AS_KNOWN);
+}

@@ -1,0 +1,63 @@
+/*
+ * call.h
+ *		Calls to ZooKeeper, which the worker makes for this session.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_BACKEND_CALL_H
+#define ZKLOCK_BACKEND_CALL_H
+
+#include "shared/call.h"
+
+/* Calls made one after the other for one purpose */
+typedef struct Call
+{
+	CallPatience patience; /* for a connection */
+	int64		 session;  /* the ZooKeeper session in which the last answer was given */
+} Call;
+
+/* Does a read see all that anybody has committed before? */
+typedef enum CallSight
+{
+	CALL_AS_KNOWN, /* all that was seen here before */
+	CALL_AFTER_SYNC
+} CallSight;
+
+/* One operation, and what has become of it */
+typedef struct CallStep
+{
+	CallOpKind	kind;
+	const char *path;	 /* UTF-8 */
+	const char *data;	 /* CREATE, SET: a string; NULL for none */
+	int32		version; /* SET: of the data to be replaced */
+	int			most;	 /* READ: longer data are not read */
+
+	CallResult result;
+	char  *read; /* READ: the data, with a NUL behind; NULL if there are none, or too long */
+	char **children; /* LIST */
+} CallStep;
+
+/*
+ * These wait, and can be interrupted.  They raise an error unless the outcome is
+ * known and none but CALL_OK, CALL_NO_NODE, CALL_NODE_EXISTS or CALL_BAD_VERSION;
+ * for those that write CALL_UNKNOWN is none either.
+ */
+extern const CallStep *call_look(Call *call, const char *path, CallSight sight);
+extern const CallStep *call_read(Call *call, const char *path, int most, CallSight sight);
+extern const CallStep *call_list(Call *call, const char *path, CallSight sight);
+extern const CallStep *call_create(Call *call, const char *path, const char *data, CallOpKind kind);
+extern const CallStep *call_set(Call *call, const char *path, const char *data, int32 version);
+extern const CallStep *call_delete(Call *call, const char *path);
+
+/* Likewise, but no outcome is an error. */
+extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
+
+/* These do not wait and raise no error. */
+extern bool call_begin(const Call *call, const CallStep *steps, int n, CallSight sight);
+extern bool call_is_answered(void);
+extern void call_take(Call *call, CallStep *steps, int n);
+extern void call_drop(void);
+
+extern void call_report(const CallStep *step);
+
+#endif /* ZKLOCK_BACKEND_CALL_H */

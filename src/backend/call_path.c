@@ -1,0 +1,118 @@
+/*
+ * call_path.c
+ *		Creating a node, and what is missing above it.
+ *
+ * The lowest node is tried first: if that can be created, or is there, all is well,
+ * and nothing is asked about what has always been there, and above which we may
+ * have no rights.  If its parent is missing that is created, in the same way.
+ *
+ * A new node can harm others (recipes/neighbour.c).  Few names can; for those the
+ * parent is listed first, and nothing is created if that shows somebody who would
+ * be harmed.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/call_path.h"
+#include "backend/display.h"
+#include "recipes/neighbour.h"
+#include "shared/entry.h"
+#include "shared/settings.h"
+#include "zk/zk_error.h"
+
+/* So often a node's parent is created: others may delete it, as ZooKeeper does with containers. */
+#define MAX_ATTEMPTS 16
+
+/* Nodes created for one path, since they may stay for good */
+#define MAX_LEVELS 16
+
+/* Raises an error if a child of that name would harm users of its parent. */
+static void
+refuse_harm(Call *call, const char *path, const char *parent, const char *name)
+{
+	bool	 to_semaphore = neighbour_disturbs_semaphore(parent);
+	bool	 to_lock = neighbour_disturbs_lock(name);
+	CallStep list = {.kind = OP_LIST, .path = parent};
+
+	if (parent[0] == '\0' || !(to_semaphore || to_lock))
+		return;
+	call_batch(call, &list, 1, CALL_AS_KNOWN);
+
+	/* What we may not see is no reason to refuse. */
+	if (list.result.outcome == CALL_UNREACHABLE)
+		call_report(&list);
+	for (int i = 0; i < list.result.nchildren; i++)
+	{
+		if ((to_semaphore && neighbour_is_disturbed_semaphore(list.children[i])) ||
+			(to_lock && neighbour_is_disturbed_lock(list.children[i])))
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("cannot create ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
+							display_path(path)),
+					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
+					 errhint("Use a path that is not below another one.")));
+	}
+}
+
+static void
+report_missing(const char *path)
+{
+	if (zklock_parent_nodes == PARENTS_EXISTING)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("ZooKeeper path \"%s\" does not exist", display_path(path)),
+				 errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
+				 errhint("Ask an administrator to create the path in ZooKeeper, as a persistent node.")));
+}
+
+/* Creates a node "level" levels above the path, and what is missing above that. */
+static CallOutcome
+create(Call *call, const char *path, const char *node, const char *data, CallOpKind kind, int level)
+{
+	const char *name = strrchr(node, '/') + 1;
+	char	   *parent = pnstrdup(node, name - 1 - node);
+
+	refuse_harm(call, path, parent, name);
+	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
+	{
+		CallOutcome outcome = call_create(call, node, data, kind)->result.outcome;
+
+		if (outcome != CALL_NO_NODE)
+			return outcome;
+		if (parent[0] == '\0')
+			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
+							errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
+							errdetail("The chroot in \"zklock.servers\" does not exist."),
+							errhint("Create the chroot node.")));
+		if (level + 1 >= MAX_LEVELS)
+			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+							errmsg("cannot create ZooKeeper path \"%s\": too many levels of it are missing",
+								   display_path(path)),
+							errdetail("No more than %d nodes are created for a path: its own and those above it.",
+									  MAX_LEVELS),
+							errhint("Use a shorter path, or create the upper levels first.")));
+
+		/* Whether a parent has just been created, or not, shows the next attempt. */
+		(void) create(call, path, parent, NULL,
+					  zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+					  level + 1);
+	}
+	ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
+					errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
+					errdetail("Others delete it as soon as it is there.")));
+}
+
+/*
+ * Creates a node, and what is missing above it as zklock.parent_nodes says.
+ *
+ * Returns CALL_OK, CALL_NODE_EXISTS or CALL_UNKNOWN; all else is an error.
+ */
+CallOutcome
+call_create_path(Call *call, const char *path, const char *data, CallOpKind kind)
+{
+	report_missing(path);
+	return create(call, path, path, data, kind, 0);
+}

@@ -1,0 +1,14 @@
+/*
+ * call_path.h
+ *		Creating a node, and what is missing above it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_CALL_PATH_H
+#define ZKLOCK_CALL_PATH_H
+
+#include "backend/call.h"
+
+extern CallOutcome call_create_path(Call *call, const char *path, const char *data, CallOpKind kind);
+
+#endif /* ZKLOCK_CALL_PATH_H */

@@ -1,0 +1,286 @@
+/*
+ * call.c
+ *		Calls: what a session has the worker do in ZooKeeper for it.
+ *
+ * Only the worker talks to ZooKeeper in a session.  What does not wait in a queue
+ * is straight-line code in a backend, which has the worker make calls for it and
+ * waits for the answers.  One question is one operation, or several that are
+ * independent of each other and go out together.
+ *
+ * Each process has a slot of its own, so nobody ever waits for one, and a session
+ * has one question under way at a time.  The worker chooses whose turn it is
+ * (worker/calls.c).
+ *
+ *		FREE, DONE -> ASKED					backend
+ *		FREE, DONE -> ROOM_WANTED			backend: the question is longer than the slot
+ *		ROOM_WANTED -> ROOM_GIVEN			worker
+ *		ROOM_GIVEN -> ASKED					backend
+ *		ASKED -> SENT						worker, before it sends anything of it
+ *		SENT -> ASKED						worker: it only reads, and no answer will come
+ *		ASKED, SENT -> ANSWERED				worker
+ *		ANSWERED -> DONE					backend: it has copied the answer
+ *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP
+ *											backend, at an error or its exit
+ *		DONE, GIVEN_UP -> FREE				worker
+ *
+ * Each step is made under the slot's mutex, which orders what the two sides write
+ * before it with what they read after it.
+ *
+ * If a backend goes, it leaves GIVEN_UP behind.  The next process that has its
+ * number, or the session itself after an error, waits until the worker is done
+ * with that: so what a session gave up counts against it, however often it begins
+ * anew.  If the worker goes, the next one sends what is ASKED.  What is SENT it
+ * sends again if it only reads; else the answer is CALL_UNKNOWN, as soon as
+ * that is final.  If either is killed, this memory is initialised again.
+ *
+ * What does not fit into a slot lies in an area of fixed size, so neither side
+ * ever finds shared memory exhausted.  The worker alone allocates there and frees,
+ * and shares the room out by role.
+ *
+ * Runs in: backends and the worker, as call.h says.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "shared/call.h"
+#include "shared/worker_process.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+
+#define AREA_SIZE ((Size) 8 * 1024 * 1024)
+
+CallPool *call_pool = NULL;
+
+static void		*area_place; /* in shared memory */
+static dsa_area *area;		 /* as this process sees it, once it does */
+
+/* ------------------------------------------------------------------------
+ * At the start
+ * ------------------------------------------------------------------------
+ */
+
+Size
+call_pool_size(int processes)
+{
+	return add_size(offsetof(CallPool, slots), mul_size(processes, sizeof(CallSlot)));
+}
+
+/* Initialises memory that is all zero. */
+void
+call_pool_init(CallPool *pool, int processes)
+{
+	pool->nslots = processes;
+	SpinLockInit(&pool->mutex);
+	pool->first_marked = pool->last_marked = -1;
+	for (int i = 0; i < processes; i++)
+	{
+		SpinLockInit(&pool->slots[i].mutex);
+		pool->slots[i].question_room = InvalidDsaPointer;
+		pool->slots[i].answer_room = InvalidDsaPointer;
+	}
+}
+
+Size
+call_area_size(void)
+{
+	return AREA_SIZE;
+}
+
+/* Makes the area, which never grows: it must not depend on other shared memory. */
+void
+call_area_init(void *place, int tranche)
+{
+	dsa_area *made = dsa_create_in_place(place, AREA_SIZE, tranche, NULL);
+
+	dsa_pin(made);
+	dsa_set_size_limit(made, AREA_SIZE);
+	dsa_detach(made);
+}
+
+void
+call_area_is(void *place)
+{
+	area_place = place;
+}
+
+/* Attaches to the area when it is needed first. */
+static void
+attach(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+	area = dsa_attach_in_place(area_place, NULL);
+	dsa_pin_mapping(area);
+	on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(area_place));
+	MemoryContextSwitchTo(old);
+}
+
+void *
+call_room_address(dsa_pointer room)
+{
+	if (area == NULL)
+		attach();
+	return dsa_get_address(area, room);
+}
+
+/* Returns InvalidDsaPointer if there is no room now. */
+dsa_pointer
+call_room_allocate(Size size)
+{
+	if (area == NULL)
+		attach();
+	return dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+}
+
+void
+call_room_free(dsa_pointer room)
+{
+	if (area == NULL)
+		attach();
+	dsa_free(area, room);
+}
+
+/* ------------------------------------------------------------------------
+ * Steps
+ * ------------------------------------------------------------------------
+ */
+
+/* The state of a slot at this moment. */
+CallState
+call_slot_state(CallSlot *slot)
+{
+	CallState state;
+
+	SpinLockAcquire(&slot->mutex);
+	state = slot->state;
+	SpinLockRelease(&slot->mutex);
+	return state;
+}
+
+/* Makes a step if the slot is in state "from". */
+bool
+call_slot_step(CallSlot *slot, CallState from, CallState to)
+{
+	bool stepped;
+
+	SpinLockAcquire(&slot->mutex);
+	stepped = slot->state == from;
+	if (stepped)
+		slot->state = to;
+	SpinLockRelease(&slot->mutex);
+	return stepped;
+}
+
+/* Has the worker look at a slot. */
+static void
+mark(CallSlot *slot)
+{
+	int index = slot - call_pool->slots;
+
+	SpinLockAcquire(&call_pool->mutex);
+	if (!slot->marked)
+	{
+		slot->marked = true;
+		slot->next_marked = -1;
+		if (call_pool->last_marked >= 0)
+			call_pool->slots[call_pool->last_marked].next_marked = index;
+		else
+			call_pool->first_marked = index;
+		call_pool->last_marked = index;
+	}
+	SpinLockRelease(&call_pool->mutex);
+	zklock_wake_worker();
+}
+
+/* Takes the slot out of the list that was marked first; NULL if there is none. */
+CallSlot *
+call_slot_next_marked(void)
+{
+	CallSlot *slot = NULL;
+
+	SpinLockAcquire(&call_pool->mutex);
+	if (call_pool->first_marked >= 0)
+	{
+		slot = &call_pool->slots[call_pool->first_marked];
+		slot->marked = false;
+		call_pool->first_marked = slot->next_marked;
+		if (call_pool->first_marked < 0)
+			call_pool->last_marked = -1;
+	}
+	SpinLockRelease(&call_pool->mutex);
+	return slot;
+}
+
+/* The slot of this process */
+CallSlot *
+call_slot_own(void)
+{
+	return &call_pool->slots[compat_my_proc_number()];
+}
+
+/* Begins with a question that needs room.  Returns false if the slot is still in use. */
+bool
+call_slot_want_room(CallSlot *slot)
+{
+	if (!call_slot_step(slot, CALL_FREE, CALL_ROOM_WANTED) &&
+		!call_slot_step(slot, CALL_DONE, CALL_ROOM_WANTED))
+		return false;
+	mark(slot);
+	return true;
+}
+
+/* Hands a question to the worker.  The slot is FREE, DONE or ROOM_GIVEN. */
+void
+call_slot_ask(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	Assert(slot->state == CALL_FREE || slot->state == CALL_DONE || slot->state == CALL_ROOM_GIVEN);
+	slot->state = CALL_ASKED;
+	SpinLockRelease(&slot->mutex);
+	mark(slot);
+}
+
+/* The answer has been copied. */
+void
+call_slot_done(CallSlot *slot)
+{
+	bool done PG_USED_FOR_ASSERTS_ONLY = call_slot_step(slot, CALL_ANSWERED, CALL_DONE);
+
+	Assert(done);
+	if (DsaPointerIsValid(slot->answer_room))
+		mark(slot);
+}
+
+/* Takes a question back.  Returns false if something of it may have been sent. */
+bool
+call_slot_take_back(CallSlot *slot)
+{
+	if (!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
+		return false;
+	mark(slot);
+	return true;
+}
+
+/* Gives up what is under way, if anything is.  Cannot fail, does not wait. */
+void
+call_slot_give_up(CallSlot *slot)
+{
+	bool given_up;
+
+	SpinLockAcquire(&slot->mutex);
+	given_up = slot->state != CALL_FREE && slot->state != CALL_DONE && slot->state != CALL_GIVEN_UP;
+	if (given_up)
+		slot->state = CALL_GIVEN_UP;
+	SpinLockRelease(&slot->mutex);
+	if (given_up)
+		mark(slot);
+}
+
+/* Tells the process that has a slot that it has changed. */
+void
+call_slot_tell(CallSlot *slot)
+{
+	SetLatch(&GetPGProcByNumber(slot - call_pool->slots)->procLatch);
+}

@@ -1,0 +1,185 @@
+/*
+ * call.h
+ *		Calls: what a session has the worker do in ZooKeeper for it.
+ *
+ * call.c draws the states of a slot and says who may make which step.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_CALL_H
+#define ZKLOCK_CALL_H
+
+#include "recipes/node_name.h"
+#include "shared/share.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "utils/dsa.h"
+
+/* Questions and answers of so many bytes fit into the slot; what is longer needs room. */
+#define CALL_BUFFER_SIZE 4096
+
+#define CALL_MAX_QUESTION (256 * 1024)
+#define CALL_MAX_ANSWER (1280 * 1024)
+#define CALL_MAX_OPERATIONS 256
+
+typedef enum CallState
+{
+	CALL_FREE,
+	CALL_ROOM_WANTED, /* the question does not fit into the slot */
+	CALL_ROOM_GIVEN,
+	CALL_ASKED,	   /* nothing has been sent */
+	CALL_SENT,	   /* something may have been done */
+	CALL_ANSWERED, /* the backend is to take note */
+	CALL_DONE,	   /* it has; the worker takes back the room of the answer */
+	CALL_GIVEN_UP  /* nobody waits; the rest is the worker's */
+} CallState;
+
+typedef enum CallOpKind
+{
+	OP_LOOK,   /* a node's Stat */
+	OP_READ,   /* and its data, unless they are too long */
+	OP_LIST,   /* its children */
+	OP_CREATE, /* create a persistent node */
+	OP_CREATE_CONTAINER,
+	OP_SET, /* replace the data of that version */
+	OP_DELETE
+} CallOpKind;
+
+#define CALL_ANY_VERSION (-1)
+
+typedef enum CallOutcome
+{
+	CALL_OK,
+	CALL_NO_NODE,
+	CALL_NODE_EXISTS,
+	CALL_NO_CHILDREN, /* the parent is ephemeral */
+	CALL_BAD_VERSION,
+	CALL_UNKNOWN,	  /* it has been done, or never will be */
+	CALL_UNREACHABLE, /* no connection: nothing was sent */
+	CALL_TOO_LONG,	  /* the answer is longer than CALL_MAX_ANSWER */
+	CALL_REFUSED	  /* see "code" */
+} CallOutcome;
+
+/* One operation.  Texts are behind the array, at an offset from its beginning. */
+typedef struct CallOperation
+{
+	CallOpKind kind;
+	int32	   version; /* SET: of the data to be replaced; or CALL_ANY_VERSION */
+	int		   most;	/* READ: longer data are not read */
+	uint32	   path;	/* with a NUL; UTF-8 */
+	uint32	   data;	/* CREATE, SET: with a NUL */
+} CallOperation;
+
+/* What has become of it.  Texts are behind the array of these. */
+typedef struct CallResult
+{
+	CallOutcome outcome;
+	int			code;  /* ZooKeeper's */
+	int64		czxid; /* of the node; what follows as well */
+	int64		ephemeral_owner;
+	int64		ctime; /* ms since 1970, by the server's clock */
+	int64		mtime;
+	int32		version;
+	int			child_count;
+	int			child_changes; /* children created and deleted so far */
+	int			data_length;   /* READ: it may be more than was read */
+	int			nchildren;	   /* LIST */
+	uint32		text;		   /* READ: data; LIST: names, with a NUL each */
+	uint32		text_length;   /* bytes, 0 if nothing was read */
+} CallResult;
+
+/* How patiently a call waits for a connection. */
+typedef enum CallPatience
+{
+	CALL_IMPATIENT, /* for as long as the lease holds */
+	CALL_PATIENT	/* for ever */
+} CallPatience;
+
+typedef struct CallSlot
+{
+	slock_t mutex;
+
+	/* Protected by the mutex; moves along the arrows drawn in call.c. */
+	CallState state;
+
+	/* Protected by CallPool.mutex */
+	bool marked;
+	int	 next_marked; /* -1 at the end of the list */
+
+	/*
+	 * The question.  Written by the backend in FREE, DONE, or ROOM_GIVEN; read by
+	 * the worker, which has seen a later state under the mutex.
+	 */
+	int			 pid;
+	Oid			 role; /* the session's: it shares with others of that role */
+	ShareReserve reserve;
+	CallPatience patience;
+	bool		 after_sync; /* it sees all that was committed before */
+	int			 noperations;
+	uint32		 question_length;
+
+	/* Written by the worker before ROOM_GIVEN and ANSWERED, and read by the backend after. */
+	dsa_pointer question_room; /* or InvalidDsaPointer: the question is in the buffer */
+	dsa_pointer answer_room;   /* likewise; taken back after DONE or GIVEN_UP */
+	Size		room;		   /* bytes of both, with which the role is charged */
+	CallOutcome outcome;	   /* CALL_OK: each operation has its result; else of all alike */
+	int64		session;	   /* the ZooKeeper session in which the answer was given */
+
+	/* CallOperations and their texts; then CallResults and theirs */
+	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
+} CallSlot;
+
+typedef struct CallPool
+{
+	int nslots; /* constant: one for each process that there can be */
+
+	/* Slots that the worker is to look at, in the order in which they were marked */
+	slock_t mutex;
+	int		first_marked;
+	int		last_marked;
+
+	CallSlot slots[FLEXIBLE_ARRAY_MEMBER];
+} CallPool;
+
+/* In shared memory */
+extern CallPool *call_pool;
+
+extern Size call_pool_size(int processes);
+extern void call_pool_init(CallPool *pool, int processes);
+extern Size call_area_size(void);
+extern void call_area_init(void *place, int tranche);
+extern void call_area_is(void *place);
+
+/* Backends, each its own slot */
+extern CallSlot *call_slot_own(void);
+extern bool		 call_slot_want_room(CallSlot *slot);
+extern void		 call_slot_ask(CallSlot *slot);
+extern void		 call_slot_done(CallSlot *slot);
+extern bool		 call_slot_take_back(CallSlot *slot);
+extern void		 call_slot_give_up(CallSlot *slot);
+
+/* The worker */
+extern CallSlot	  *call_slot_next_marked(void);
+extern bool		   call_slot_step(CallSlot *slot, CallState from, CallState to);
+extern void		   call_slot_tell(CallSlot *slot);
+extern dsa_pointer call_room_allocate(Size size);
+extern void		   call_room_free(dsa_pointer room);
+
+/* Any process */
+extern CallState call_slot_state(CallSlot *slot);
+extern void		*call_room_address(dsa_pointer room);
+
+static inline char *
+call_slot_question(CallSlot *slot)
+{
+	return DsaPointerIsValid(slot->question_room) ? call_room_address(slot->question_room)
+												  : slot->buffer;
+}
+
+static inline char *
+call_slot_answer(CallSlot *slot)
+{
+	return DsaPointerIsValid(slot->answer_room) ? call_room_address(slot->answer_room) : slot->buffer;
+}
+
+#endif /* ZKLOCK_CALL_H */

@@ -1,0 +1,145 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Calls that the worker makes for sessions: whose turn it is, what was given up counts until it is
+# answered, and the next worker goes on. Here zk_claim() makes them; the first is to look at the
+# path's node, and a reply that is held holds up all that follow.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+use Zklock::ZooKeeper;
+
+# What one role, and all but superusers, have under way at most
+use constant { OF_ROLE => 16, OF_ALL => 56 };
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy,
+	conf => [ "zklock.session_timeout = '30s'", 'max_connections = 150', 'superuser_reserved_connections = 3' ]);
+my @roles = map { "role$_" } 1 .. 4;
+
+sub claim { my ($path) = @_; return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
+sub asked { my ($path) = @_; return scalar grep { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
+
+sub session
+{
+	my ($role) = @_;
+	my $session = $a->session;
+	$session->query("SET SESSION AUTHORIZATION $role") if $role;
+	return $session;
+}
+
+sub hold
+{
+	$proxy->reset_counts;
+	return $proxy->hold_reply(op => 'exists', path => '^/k/', any => 1);
+}
+
+sub wait_all
+{
+	my $pids = join ',', map { $_->pid } @_;
+	return $a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event IN ('Extension', 'ZkCall')", scalar @_);
+}
+
+sub wait_asked
+{
+	my ($path, $n) = @_;
+	wait_until { asked($path) == $n } sub { "$n questions about $path, there are " . asked($path) };
+	return;
+}
+
+$a->value("CREATE ROLE $_; GRANT EXECUTE ON FUNCTION zk_claim TO $_") foreach @roles;
+$a->value("ALTER ROLE $_ SET zklock.allowed_paths = '/k/*'") foreach @roles;
+$zk->shell->create('/k');
+
+subtest 'roles have shares, and superusers a reserve' => sub {
+	my @many = map { session('role1') } 1 .. OF_ROLE + 9;
+	my $held = hold();
+	$_->query_start(claim('one')) foreach @many;
+	$proxy->fired($held);
+	wait_all(@many);
+	wait_asked('one', OF_ROLE);
+	my $other = session('role2');
+	$other->query_start(claim('other'));
+	wait_asked('other', 1);
+	is(asked('one'), OF_ROLE, 'another role has its turn at once, however many of one wait');
+	my @others = map { my $role = $_; map { session($role) } 1 .. OF_ROLE } 'role3', 'role4';
+	push @others, map { session('role2') } 1 .. OF_ROLE - 1;
+	$_->query_start(claim('others')) foreach @others;
+	wait_all(@others);
+	wait_asked('others', OF_ALL - OF_ROLE - 1);
+	my $admin = session();
+	$admin->query_start(claim('admin'));
+	wait_asked('admin', 1);
+	is(asked('others'), OF_ALL - OF_ROLE - 1, 'a superuser as well, when all roles together have theirs');
+	$proxy->heal;
+	$_->finish foreach @many, $other, @others;
+	is($admin->finish, 't', 'each has its answer');
+	$_->disconnect foreach @many, $other, @others, $admin;
+};
+
+subtest 'what a session gives up counts until it is answered' => sub {
+	my $s    = session('role1');
+	my $held = hold();
+	$s->query_start(claim('again'));
+	$proxy->fired($held);
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'it is cancelled');
+	foreach my $time (1 .. 3)
+	{
+		my $result = $s->try("SET statement_timeout = '50ms'; " . claim('again'));
+		is($result->{sqlstate}, '57014', 'the next waits for that');
+	}
+	is(asked('again'), 1, 'and asks nothing');
+	$proxy->heal;
+	is($s->query("SET statement_timeout = 0; " . claim('again')), 't', 'when it is answered, the session goes on');
+	is(asked('again'), 2, 'once');
+	$s->disconnect;
+};
+
+subtest 'a session that ends leaves nothing to the next with its place' => sub {
+	my @sessions = map { session('role1') } 1 .. 3;
+	my $held = hold();
+	$_->query_start(claim('ends')) foreach @sessions;
+	$proxy->fired($held);
+	wait_asked('ends', 3);
+	$_->terminate foreach @sessions;
+	my @next = map { session('role2') } 1 .. 3;
+	$_->query_start(claim('next')) foreach @next;
+	wait_all(@next);
+	is(asked('next'), 0, 'it waits for what is under way there');
+	$proxy->heal;
+	is((grep { $_->finish eq 't' } @next), 1, 'and has an answer of its own, once');
+	$_->disconnect foreach @sessions, @next;
+};
+
+subtest 'the next worker sends what was not sent, and reads again' => sub {
+	my @many = map { session('role1') } 1 .. OF_ROLE + 4;
+	my $held = hold();
+	$_->query_start(claim('worker')) foreach @many;
+	$proxy->fired($held);
+	wait_asked('worker', OF_ROLE);
+	$a->restart_worker;
+	is((grep { $_->finish eq 't' } @many), 1, 'each has an answer, and one the slot');
+	$_->disconnect foreach @many;
+};
+
+subtest 'without ZooKeeper there is an error' => sub {
+	my $s = session('role1');
+	$proxy->cut;
+	wait_until { $a->zk_session->{state} ne 'connected' } 'the worker to notice';
+	my $result = $s->try(claim('cut'));
+	is($result->{sqlstate}, '58030', 'when the lease is over');
+	unlike($result->{context} // '', qr/may have been done/, 'which says that nothing was done');
+	$proxy->heal;
+	$a->wait_session;
+	is($s->query(claim('cut')), 't', 'it is there again');
+	$s->disconnect;
+};
+
+Zklock::Server->assert_clean($zk, [$a], '/k/one');
+done_testing;
