@@ -41,51 +41,25 @@
 const char *const election_family_names[] =
 	{[ELECTION_LATCH] = "curator_latch", [ELECTION_SUPPORT] = "zookeeper", [ELECTION_LOCK] = "lock", NULL};
 
-/* Digits of a sequence as ZooKeeper appends it, and of the largest 32-bit number */
-#define SEQUENCE_DIGITS 10
-
-/* Reads what follows a marker as a number of 32 bits; returns false if it is none. */
+/* Reads a sequence behind a marker; returns false if there is none. */
 static bool
-read_sequence(const char *text, int64_t *sequence)
+read_sequence(const char *name, const char *marker, int64_t *sequence)
 {
-	bool	negative = *text == '-';
-	size_t	len = strlen(text + negative);
-	int64_t value = 0;
+	const char *number = node_name_after_last(name, marker);
 
-	if (len == 0 || len > SEQUENCE_DIGITS || strspn(text + negative, "0123456789") != len)
-		return false;
-	for (const char *digit = text + negative; *digit != '\0'; digit++)
-		value = value * 10 + (*digit - '0');
-	*sequence = negative ? -value : value;
-	return *sequence >= INT32_MIN && *sequence <= INT32_MAX;
-}
-
-/* What follows the last marker in a name, or NULL */
-static const char *
-after_last(const char *name, const char *marker)
-{
-	const char *part = NULL;
-
-	while ((name = strstr(name, marker)) != NULL)
-	{
-		part = name + strlen(marker);
-		name++;
-	}
-	return part;
+	return number && node_name_read_number(number, strlen(number), sequence);
 }
 
 /* Candidates of all families are recognised, whichever is written. */
 static bool
 election_read(const char *child, RecipePeer *peer)
 {
-	const char *latch = after_last(child, LATCH_MARKER);
-	const char *support = after_last(child, SUPPORT_PREFIX);
-	NodeName	lock;
+	NodeName lock;
 
 	*peer = (RecipePeer){.numbered = true, .mode = LOCK_MODE_EXCLUSIVE};
-	if (latch && read_sequence(latch, &peer->sequence))
+	if (read_sequence(child, LATCH_MARKER, &peer->sequence))
 		peer->family = ELECTION_LATCH;
-	else if (support && read_sequence(support, &peer->sequence))
+	else if (read_sequence(child, SUPPORT_PREFIX, &peer->sequence))
 		peer->family = ELECTION_SUPPORT;
 	else if (node_name_parse(child, &lock))
 	{

@@ -43,38 +43,22 @@
 
 static const char *const markers[] = {"lock-", "__READ__", "__WRIT__", "latch-"};
 
-/* What follows the last marker in a name, or all of it without one. */
-static const char *
-sorted_part(const char *name, const char *marker)
-{
-	const char *part = name;
-	const char *found = name;
-
-	while ((found = strstr(found, marker)) != NULL)
-	{
-		part = found + strlen(marker);
-		found++;
-	}
-	return part;
-}
-
-/*
- * Would a child of this name stand in front of Curator's contenders?
- */
+/* Would a child of this name stand in front of Curator's contenders? */
 bool
 neighbour_disturbs_lock(const char *name)
 {
 	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
 	{
-		if ((unsigned char) sorted_part(name, markers[i])[0] < BEHIND_SEQUENCES)
+		/* Curator sorts by what follows the marker, or by all of a name without one. */
+		const char *sorted = node_name_after_last(name, markers[i]);
+
+		if ((unsigned char) (sorted ? sorted : name)[0] < BEHIND_SEQUENCES)
 			return true;
 	}
 	return false;
 }
 
-/*
- * Would any child of this path count as a permit, if a semaphore is there?
- */
+/* Would any child of this path count as a permit, if a semaphore is there? */
 bool
 neighbour_disturbs_semaphore(const char *parent)
 {
@@ -84,10 +68,7 @@ neighbour_disturbs_semaphore(const char *parent)
 	return len >= tail && strcmp(parent + len - tail, PERMIT_LEASES) == 0;
 }
 
-/*
- * Is the child one of a lock that Curator's clients use, or others who write
- * such names?
- */
+/* Is the child one of a lock that Curator's clients use, or others who write such names? */
 bool
 neighbour_is_disturbed_lock(const char *child)
 {

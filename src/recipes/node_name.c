@@ -498,6 +498,47 @@ node_name_has_sequence(const char *name)
 	return split_sequence(name, strlen(name), &prefix_len, &sequence);
 }
 
+/* What follows the last marker in a name, or NULL */
+const char *
+node_name_after_last(const char *name, const char *marker)
+{
+	const char *part = NULL;
+
+	while ((name = strstr(name, marker)) != NULL)
+	{
+		part = name + strlen(marker);
+		name++;
+	}
+	return part;
+}
+
+/*
+ * Reads the number that a server makes of a counter of 32 bits: ten digits at
+ * first, a sign and perhaps fewer digits when it has run over.  Returns false if
+ * the text, of len bytes, is no such number.
+ */
+bool
+node_name_read_number(const char *text, size_t len, int64_t *number)
+{
+	size_t	sign = len > 0 && text[0] == '-' ? 1 : 0;
+	int64_t value = 0;
+
+	if (len == sign || len - sign > SEQUENCE_DIGITS)
+		return false;
+	for (size_t i = sign; i < len; i++)
+	{
+		if (!is_digit(text[i]))
+			return false;
+		value = value * 10 + (text[i] - '0');
+	}
+	if (sign == 1)
+		value = -value;
+	if (value < INT32_MIN || value > INT32_MAX)
+		return false;
+	*number = value;
+	return true;
+}
+
 /*
  * Can a server have a node of this name, of whatever kind?  This accepts what
  * any release does; path_check() is for paths of our own.

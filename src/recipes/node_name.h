@@ -103,6 +103,8 @@ extern PathFault   path_check(const char *path, size_t len);
 extern const char *path_fault_detail(PathFault fault);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
+extern const char *node_name_after_last(const char *name, const char *marker);
+extern bool		   node_name_read_number(const char *text, size_t len, int64_t *number);
 extern bool		   node_name_is_possible(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);

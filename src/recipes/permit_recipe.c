@@ -40,50 +40,22 @@
 #define LEASE_MARKER "lease-"
 #define PERMITS_MARKER "-of"
 
-/* Digits of the largest 32-bit number. */
-#define MAX_DIGITS 10
-
-/*
- * Reads a sign, 1 or -1, and len digits as a number of 32 bits; returns false if
- * they are none.
- */
-static bool
-read_number(int sign, const char *digits, size_t len, int32_t *number)
-{
-	int64_t value = 0;
-	size_t	i;
-
-	if (len == 0 || len > MAX_DIGITS)
-		return false;
-	for (i = 0; i < len; i++)
-	{
-		if (digits[i] < '0' || digits[i] > '9')
-			return false;
-		value = value * 10 + (digits[i] - '0');
-	}
-	value *= sign;
-	if (value < INT32_MIN || value > INT32_MAX)
-		return false;
-	*number = (int32_t) value;
-	return true;
-}
-
-/* Is what precedes the marker "-of<permits>-"?  Returns 0 if not. */
+/* The permits that a name tells of with "-of<permits>-" before the marker of a lease, or 0 */
 static int32_t
 read_permits(const char *name, size_t len)
 {
 	const size_t marker_len = strlen(PERMITS_MARKER);
 	size_t		 start;
-	int32_t		 permits;
+	int64_t		 permits;
 
 	if (len == 0 || name[--len] != '-')
 		return 0;
 	for (start = len; start > 0 && name[start - 1] >= '0' && name[start - 1] <= '9'; start--)
 		;
 	if (start < marker_len || memcmp(name + start - marker_len, PERMITS_MARKER, marker_len) != 0 ||
-		!read_number(1, name + start, len - start, &permits))
+		!node_name_read_number(name + start, len - start, &permits))
 		return 0;
-	return permits;
+	return (int32_t) permits;
 }
 
 static void
@@ -98,31 +70,17 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 /*
  * For Curator every child counts, so here too.  One that has no sequence where
  * one belongs counts as the oldest.
- *
- * The sequence is what a server makes of a counter of 32 bits: ten digits at
- * first, a sign and fewer digits when it has run over.
  */
 static bool
 permit_read(const char *child, RecipePeer *peer)
 {
-	const char *marker = NULL;
-	const char *next = child;
-	const char *digits;
-	int32_t		sequence;
-	bool		negative;
+	const char *number = node_name_after_last(child, LEASE_MARKER);
 
 	*peer = (RecipePeer){.numbered = false, .mode = LOCK_MODE_EXCLUSIVE};
-	while ((next = strstr(next, LEASE_MARKER)) != NULL)
-		marker = next++;
-	if (marker == NULL)
+	if (number == NULL)
 		return true;
-	digits = marker + strlen(LEASE_MARKER);
-	negative = *digits == '-';
-	digits += negative;
-	peer->numbered = read_number(negative ? -1 : 1, digits, strlen(digits), &sequence);
-	if (peer->numbered)
-		peer->sequence = sequence;
-	peer->permits = read_permits(child, (size_t) (marker - child));
+	peer->numbered = node_name_read_number(number, strlen(number), &peer->sequence);
+	peer->permits = read_permits(child, (size_t) (number - child) - strlen(LEASE_MARKER));
 	return true;
 }
 
@@ -140,7 +98,8 @@ age(const RecipePeer *peer, const RecipePeer *than)
 
 /*
  * The oldest peer, if there is no permit left.  The semaphore has the number of
- * permits that was asked for, or less if the owner of an older node thinks so; the smallest number that those name is the remark.
+ * permits that was asked for, or less if the owner of an older node thinks so; the
+ * smallest number that those name is the remark.
  */
 static int
 permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
