@@ -570,12 +570,14 @@ COMMENT ON FUNCTION zk_fence(text, bigint) IS
 
 REVOKE ALL ON FUNCTION zk_fence(text, bigint) FROM PUBLIC;
 REVOKE ALL ON TABLE zk_fences FROM PUBLIC;
+REVOKE TRUNCATE ON TABLE zk_fences FROM CURRENT_USER;
 GRANT SELECT ON TABLE zk_fences TO pg_monitor;
 
 /*
  * Fences of one database never change another's: rows that logical replication
  * brings (FOR ALL TABLES includes the table), initial copy included, are
- * dropped.  Dump, restore and pg_upgrade are no replication.
+ * dropped.  Dump, restore and pg_upgrade are no replication.  No trigger can drop
+ * a replicated TRUNCATE, so nobody has the privilege for one.
  */
 CREATE FUNCTION zk_fences_keep_local()
 RETURNS trigger
@@ -587,14 +589,7 @@ REVOKE ALL ON FUNCTION zk_fences_keep_local() FROM PUBLIC;
 
 CREATE TRIGGER keep_local BEFORE INSERT OR UPDATE OR DELETE ON zk_fences
 	FOR EACH ROW EXECUTE FUNCTION zk_fences_keep_local();
-CREATE TRIGGER keep_local_before_truncate BEFORE TRUNCATE ON zk_fences
-	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
-CREATE TRIGGER keep_local_after_truncate AFTER TRUNCATE ON zk_fences
-	FOR EACH STATEMENT EXECUTE FUNCTION zk_fences_keep_local();
-ALTER TABLE zk_fences
-	ENABLE REPLICA TRIGGER keep_local,
-	ENABLE REPLICA TRIGGER keep_local_before_truncate,
-	ENABLE REPLICA TRIGGER keep_local_after_truncate;
+ALTER TABLE zk_fences ENABLE REPLICA TRIGGER keep_local;
 
 /* Administration.  It reaches into other servers' and clients' locks: for superusers. */
 CREATE FUNCTION zk_break_lock(path text, node text)

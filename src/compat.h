@@ -17,7 +17,6 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
-#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 
 #if PG_VERSION_NUM < 150001 || PG_VERSION_NUM >= 190000
@@ -94,22 +93,6 @@ compat_log_lock_failures(void)
 	return log_lock_failures;
 #else
 	return false;
-#endif
-}
-
-/* 16: settings are in a hash table, and can be found by name. */
-static inline struct config_generic *
-compat_find_setting(const char *name)
-{
-#if PG_VERSION_NUM >= 160000
-	return find_option(name, false, false, ERROR);
-#else
-	struct config_generic **settings = get_guc_variables();
-	int						i = 0;
-
-	while (strcmp(settings[i]->name, name) != 0)
-		i++;
-	return settings[i];
 #endif
 }
 

@@ -14,7 +14,6 @@
 #include <limits.h>
 
 #include "backend/backend.h"
-#include "backend/guard_setting.h"
 #include "backend/interrupt.h"
 #include "compat.h"
 #include "fault.h"
@@ -41,6 +40,11 @@ static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_C
 														   {"zookeeper", DIALECT_ZOOKEEPER, false},
 														   {"hive", DIALECT_HIVE, false},
 														   {NULL, 0, false}};
+
+static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
+																{"quorum", COMMIT_GUARD_QUORUM, false},
+																{"off", COMMIT_GUARD_OFF, false},
+																{NULL, 0, false}};
 
 static const struct config_enum_entry on_lock_loss_options[] = {{"abort", LOSS_ABORT, false},
 																{"cancel", LOSS_CANCEL, false},
@@ -154,11 +158,11 @@ define_settings(void)
 							   "It contains \"scheme:credentials\" and must be readable by its owner only.",
 							   &zklock_auth_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
 							   NULL, NULL);
-	DefineCustomEnumVariable(GUARD_SETTING,
+	DefineCustomEnumVariable("zklock.commit_guard",
 							 "Sets how a transaction makes sure at commit that it still holds its locks.",
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
-							 &zklock_commit_guard, COMMIT_GUARD_LEASE, guard_setting_options,
-							 PGC_USERSET, 0, guard_setting_check, NULL, NULL);
+							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
+							 PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomEnumVariable("zklock.dialect",
 							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
 							 "Names of all dialects are respected, whichever is written.",
@@ -247,6 +251,5 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
-	guard_setting_install_hooks();
 	zklock_register_worker();
 }

@@ -14,7 +14,6 @@
 #include "backend/backend.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/interrupt.h"
 #include "backend/lock.h"
 #include "backend/permit.h"
 #include "backend/transaction.h"
@@ -93,5 +92,4 @@ backend_install_hooks(void)
 	ProcessUtility_hook = utility_hook;
 	prev_ExecutorEnd_hook = ExecutorEnd_hook;
 	ExecutorEnd_hook = executor_end;
-	interrupt_install_hook();
 }

@@ -344,6 +344,9 @@ check_reliance(GuardMoment moment)
 void
 guard_check(GuardMoment moment)
 {
+	ErrorContextCallback context;
+
+	interrupt_context_begin(&context);
 	if (released_unproved && guard_of(released_under) != COMMIT_GUARD_OFF)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
@@ -357,6 +360,7 @@ guard_check(GuardMoment moment)
 		interrupt_defer();
 		CHECK_FOR_INTERRUPTS();
 	}
+	interrupt_context_end(&context);
 }
 
 /* ------------------------------------------------------------------------

@@ -4,8 +4,12 @@
  *
  * A session may want to be interrupted at once when it loses a lock
  * (zklock.on_lock_loss).  The worker then sends it the signal that PostgreSQL
- * uses to cancel a statement or to terminate a session.  What the session wants
- * is in each entry, where the worker reads it at the moment of the loss.
+ * uses to cancel a statement or to terminate a session, and logs which lock was
+ * lost.  What the session wants is in each entry, where the worker reads it at
+ * the moment of the loss.
+ *
+ * PostgreSQL raises the error, with its own SQLSTATE and text.  If a function of
+ * ours runs then, an error context names what was lost.
  *
  * When the commit guard's final check has passed, interrupts are deferred until
  * the transaction has ended: they could no longer prevent the commit, but make
@@ -19,16 +23,12 @@
 
 #include <signal.h>
 
-#include "access/xact.h"
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/interrupt.h"
-#include "backend/lock_view.h"
 #include "backend/reliance.h"
 #include "compat.h"
 #include "shared/shmem.h"
-
-static emit_log_hook_type prev_emit_log_hook = NULL;
 
 /* Does a loss interrupt nobody until the transaction has ended? */
 static bool deferred = false;
@@ -109,18 +109,12 @@ resume(const Hold *hold, void *arg)
 {
 	ContenderEntry *entry = entry_at(hold->entry);
 	LossPolicy		policy = *(LossPolicy *) arg;
-	TimestampTz		now = GetCurrentTimestamp();
 	bool			terminate;
 
 	SpinLockAcquire(&entry->mutex);
 	terminate = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT &&
 				policy == LOSS_TERMINATE;
 	entry->status.on_loss = policy;
-	if (terminate)
-	{
-		entry->status.interrupt = SIGTERM;
-		entry->status.interrupted_at = now;
-	}
 	SpinLockRelease(&entry->mutex);
 	if (terminate)
 		(void) kill(MyProcPid, SIGTERM);
@@ -145,114 +139,42 @@ interrupt_resume(void)
  * ------------------------------------------------------------------------
  */
 
-typedef struct Interrupt
-{
-	int			signal;
-	TimestampTz at;	   /* when it was sent last for a loss, 0 if it was not */
-	int			entry; /* whose loss made it be sent */
-	const char *path;
-} Interrupt;
-
-/* Takes note of the last interrupt of a kind, and leaves none of them behind. */
 static void
-take_interrupt(const Hold *hold, void *arg)
+name_lost_lock(const Hold *hold, void *arg)
 {
-	Interrupt	   *interrupt = arg;
-	ContenderEntry *entry = entry_at(hold->entry);
-
-	SpinLockAcquire(&entry->mutex);
-	if (entry->status.interrupt == interrupt->signal)
-	{
-		entry->status.interrupt = 0;
-		if (entry->status.interrupted_at > interrupt->at)
-		{
-			interrupt->at = entry->status.interrupted_at;
-			interrupt->entry = hold->entry;
-			interrupt->path = hold->path;
-		}
-	}
-	SpinLockRelease(&entry->mutex);
+	if (entry_is_lost(hold->entry))
+		errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
 }
 
-/* What an interrupt ends */
-typedef enum InterruptEnds
-{
-	ENDS_STATEMENT,
-	ENDS_SESSION
-} InterruptEnds;
-
-/* Makes a message say that leadership was lost. */
+/* Paths' bytes may be escaped: converting them could fail, which is not allowed here. */
 static void
-explain_leadership(ErrorData *edata, const char *path, InterruptEnds ends)
+name_lost(void *arg)
 {
-	const char *shown = display_utf8(path);
+	int			sqlerrcode = geterrcode();
+	const char *election = reliance_lost();
 
-	edata->message =
-		ends == ENDS_STATEMENT
-			? psprintf(_("canceling statement because leadership at ZooKeeper path \"%s\" was lost"), shown)
-			: psprintf(_("terminating connection because leadership at ZooKeeper path \"%s\" was lost"),
-					   shown);
-	edata->detail = pstrdup(_("This server led when the transaction asked."));
-	edata->hint = pstrdup(_("Another server may lead by now. Retry the work where the leader is."));
-	if (ends == ENDS_STATEMENT)
-		edata->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
+	if (zklock_on_lock_loss == LOSS_ABORT ||
+		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
+		return;
+	hold_visit(HOLDS_ALL, name_lost_lock, NULL);
+	if (election)
+		errcontext("leadership at ZooKeeper path \"%s\" was lost", display_utf8(election));
 }
 
 /*
- * If the message is that of a signal sent for a loss, makes it say why.
- *
- * The signals mean what they mean to PostgreSQL, which raises the errors itself,
- * with texts that speak of a user's request and of an administrator's command.
- * There is no hook where it does so: only here, where a message is on its way
- * to log and client, can it be made true.  So a handler of errors in PL/pgSQL
- * sees the original, as it does not get here.  The alternative, an error of our
- * own, would have to be raised by the session itself, which while it runs a
- * statement calls nothing of ours.
- *
- * A cancellation that is older than the statement found none to cancel then,
- * and does not explain this one.
+ * A function of ours begins in which the session may be interrupted: then the
+ * error names what was lost, until interrupt_context_end().
  */
-static void
-explain(ErrorData *edata)
+void
+interrupt_context_begin(ErrorContextCallback *context)
 {
-	bool cancel = edata->sqlerrcode == ERRCODE_QUERY_CANCELED && edata->message_id &&
-				  strcmp(edata->message_id, "canceling statement due to user request") == 0;
-	bool terminate = edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN && edata->elevel == FATAL;
-	Interrupt	interrupt = {.signal = cancel ? SIGINT : SIGTERM};
-	LossPolicy	policy = cancel ? LOSS_CANCEL : LOSS_TERMINATE;
-	const char *election = NULL;
-
-	if (cancel || terminate)
-		hold_visit(HOLDS_ALL, take_interrupt, &interrupt);
-	if ((cancel || terminate) && policy == (LossPolicy) zklock_on_lock_loss)
-		election = reliance_lost();
-	if (election)
-		explain_leadership(edata, election, cancel ? ENDS_STATEMENT : ENDS_SESSION);
-	else if (interrupt.at != 0 && (terminate || interrupt.at >= GetCurrentStatementStartTimestamp()))
-	{
-		/* There may be no transaction, in which alone strings are converted. */
-		const char *path = display_utf8(interrupt.path);
-
-		edata->message =
-			cancel
-				? psprintf(_("canceling statement because lock on ZooKeeper path \"%s\" was lost"), path)
-				: psprintf(_("terminating connection because lock on ZooKeeper path \"%s\" was lost"),
-						   path);
-		edata->detail = pstrdup(display_loss(interrupt.entry));
-		edata->hint =
-			pstrdup(cancel ? _("Others may have held the lock meanwhile. Release it and retry the work.")
-						   : _("Others may have held the lock meanwhile. Retry the work."));
-		if (cancel)
-			edata->sqlerrcode = ERRCODE_T_R_SERIALIZATION_FAILURE;
-	}
-	if (prev_emit_log_hook)
-		prev_emit_log_hook(edata);
+	*context = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
+	error_context_stack = context;
 }
 
-/* Called in the postmaster while it loads libraries. */
+/* It ends, without an error. */
 void
-interrupt_install_hook(void)
+interrupt_context_end(const ErrorContextCallback *context)
 {
-	prev_emit_log_hook = emit_log_hook;
-	emit_log_hook = explain;
+	error_context_stack = context->previous;
 }

@@ -11,6 +11,7 @@ extern void interrupt_set_policy(int policy, void *extra);
 extern void interrupt_defer(void);
 extern void interrupt_resume(void);
 extern bool interrupt_is_deferred(void);
-extern void interrupt_install_hook(void);
+extern void interrupt_context_begin(ErrorContextCallback *context);
+extern void interrupt_context_end(const ErrorContextCallback *context);
 
 #endif /* ZKLOCK_INTERRUPT_H */

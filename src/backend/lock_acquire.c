@@ -49,6 +49,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/interrupt.h"
 #include "backend/lock_acquire.h"
 #include "backend/lock_table.h"
 #include "backend/transaction.h"
@@ -316,13 +317,15 @@ number_together(const LockTarget *targets, int n)
 bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
-	int64		  start_us = zklock_now_us();
-	int			  most = set->n; /* that are asked for together */
-	HandoverList  given_up;
-	volatile int  acquired = 0;
-	volatile bool complete = false;
+	int64				 start_us = zklock_now_us();
+	int					 most = set->n; /* that are asked for together */
+	HandoverList		 given_up;
+	volatile int		 acquired = 0;
+	volatile bool		 complete = false;
+	ErrorContextCallback context;
 
 	transaction_start_session();
+	interrupt_context_begin(&context);
 	handover_list_init(&given_up, 2 * set->n);
 	PG_TRY();
 	{
@@ -358,6 +361,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			undo(set->targets, acquired, scope);
 	}
 	PG_END_TRY();
+	interrupt_context_end(&context);
 	pfree(given_up.handovers);
 	return complete;
 }

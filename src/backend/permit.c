@@ -28,6 +28,7 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
+#include "backend/interrupt.h"
 #include "backend/permit.h"
 #include "backend/request.h"
 #include "backend/transaction.h"
@@ -140,11 +141,13 @@ report_disagreement(const Permit *permit, int number)
 bool
 permit_acquire(const char *path, int number, int64 timeout_ms)
 {
-	Permit		 *permit;
-	Wait		  wait;
-	volatile bool held = false;
+	Permit				*permit;
+	Wait				 wait;
+	volatile bool		 held = false;
+	ErrorContextCallback context;
 
 	transaction_start_session();
+	interrupt_context_begin(&context);
 	permit = permit_new(path);
 	PG_TRY();
 	{
@@ -161,6 +164,7 @@ permit_acquire(const char *path, int number, int64 timeout_ms)
 			permit_drop(permit, NULL);
 	}
 	PG_END_TRY();
+	interrupt_context_end(&context);
 
 	if (held)
 	{

@@ -378,15 +378,13 @@ entry_fail(int index, ContenderFailure failure, int code)
 
 /* GRANTED -> LOST, under the spinlock; "interrupt" is as for entry_lose(). */
 static void
-step_to_lost(EntryStatus *status, LossReason reason, TimestampTz now, int *interrupt)
+step_to_lost(EntryStatus *status, LossReason reason, int *interrupt)
 {
 	if (status->on_loss == LOSS_CANCEL)
 		*interrupt = SIGINT;
 	else if (status->on_loss == LOSS_TERMINATE)
 		*interrupt = SIGTERM;
 	status->loss = reason;
-	status->interrupt = *interrupt;
-	status->interrupted_at = now;
 	status->state = CONTENDER_LOST;
 }
 
@@ -401,14 +399,13 @@ bool
 entry_lose(int index, LossReason reason, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
-	TimestampTz		now = GetCurrentTimestamp();
 	bool			stepped;
 
 	*interrupt = 0;
 	SpinLockAcquire(&entry->mutex);
 	stepped = entry->status.state == CONTENDER_GRANTED;
 	if (stepped)
-		step_to_lost(&entry->status, reason, now, interrupt);
+		step_to_lost(&entry->status, reason, interrupt);
 	SpinLockRelease(&entry->mutex);
 	if (stepped)
 		entry_set_owner_latch(entry);
@@ -424,7 +421,6 @@ bool
 entry_overrun(int index, int64 now_us, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
-	TimestampTz		now = GetCurrentTimestamp();
 	bool			stepped;
 
 	*interrupt = 0;
@@ -432,7 +428,7 @@ entry_overrun(int index, int64 now_us, int *interrupt)
 	stepped = entry->status.state == CONTENDER_GRANTED && entry->status.expires_us != 0 &&
 			  now_us >= entry->status.expires_us;
 	if (stepped)
-		step_to_lost(&entry->status, LOSS_OVERRUN, now, interrupt);
+		step_to_lost(&entry->status, LOSS_OVERRUN, interrupt);
 	SpinLockRelease(&entry->mutex);
 	if (stepped)
 		entry_set_owner_latch(entry);

@@ -177,13 +177,6 @@ typedef struct EntryStatus
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
 	uint32			 verdict; /* its wait is to be given up: see verdict.h; 0: not so */
-
-	/*
-	 * Set by the worker with a loss, or by the owning backend if it makes up for
-	 * one after its transaction; cleared by the owning backend
-	 */
-	int			interrupt;		/* signal that on_loss made it send, 0 if none */
-	TimestampTz interrupted_at; /* when */
 } EntryStatus;
 
 /* What the worker has in ZooKeeper for it, and what stands in its way. */

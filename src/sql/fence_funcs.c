@@ -23,7 +23,7 @@
  * gets this one's changes.  So a trigger, which fires where changes are
  * replayed only, keeps replicated rows of zk_fences from being written; what
  * zk_fence() writes passes, also when it is called by triggers of replicated
- * tables.
+ * tables.  A replicated TRUNCATE it cannot drop.
  *
  * Runs in: backends, logical replication workers.  Needs neither the worker of
  * zklock nor shared memory.
@@ -42,10 +42,7 @@
 #include "replication/origin.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
-#include "utils/datum.h"
 #include "utils/lsyscache.h"
-#include "utils/rel.h"
-#include "utils/snapmgr.h"
 
 PG_FUNCTION_INFO_V1(zk_fence);
 PG_FUNCTION_INFO_V1(zk_fences_keep_local);
@@ -114,26 +111,6 @@ prepare_plans(Oid function)
 	strlcpy(plans.schema, schema, sizeof(plans.schema));
 }
 
-/* Executes an INSERT of what is this database's own. */
-static void
-write_own(SPIPlanPtr plan, Datum *args)
-{
-	volatile int result = 0;
-
-	writing_own = true;
-	PG_TRY();
-	{
-		result = SPI_execute_plan(plan, args, NULL, false, 0);
-	}
-	PG_FINALLY();
-	{
-		writing_own = false;
-	}
-	PG_END_TRY();
-	if (result != SPI_OK_INSERT)
-		elog(ERROR, "could not write fencing tokens: %s", SPI_result_code_string(result));
-}
-
 typedef enum TokenWrite
 {
 	IF_HIGHER, /* than that of the row */
@@ -148,8 +125,20 @@ static bool
 write_token(Datum path, int64 token, TokenWrite condition)
 {
 	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(condition == IF_NOT_LOWER)};
+	volatile int result = 0;
 
-	write_own(plans.write, args);
+	writing_own = true;
+	PG_TRY();
+	{
+		result = SPI_execute_plan(plans.write, args, NULL, false, 0);
+	}
+	PG_FINALLY();
+	{
+		writing_own = false;
+	}
+	PG_END_TRY();
+	if (result != SPI_OK_INSERT)
+		elog(ERROR, "could not write a fencing token: %s", SPI_result_code_string(result));
 	return SPI_processed == 1;
 }
 
@@ -269,70 +258,6 @@ zk_fence(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* The rows of the table while a TRUNCATE is replayed, as an array; 0 if none */
-static Datum kept_rows = (Datum) 0;
-
-/* Executes a statement about a table and an array of its rows, "$1". */
-static SPIPlanPtr
-prepare_about(Relation table, const char *format)
-{
-	Oid	  types[] = {get_array_type(table->rd_rel->reltype)};
-	char *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(table)),
-											RelationGetRelationName(table));
-
-	SPIPlanPtr plan = SPI_prepare(psprintf(format, name), lengthof(types), types);
-
-	if (plan == NULL)
-		elog(ERROR, "could not prepare \"%s\": %s", format, SPI_result_code_string(SPI_result));
-	return plan;
-}
-
-/*
- * Keeps the rows of a table that is about to be truncated: all that have been
- * committed, even if the transaction has an older snapshot.
- */
-static void
-keep_rows(Relation table)
-{
-	SPIPlanPtr plan;
-	Datum	   args[] = {(Datum) 0};
-	Datum	   rows;
-	bool	   isnull;
-	int		   result;
-
-	kept_rows = (Datum) 0;
-	SPI_connect();
-	plan = prepare_about(table, "SELECT pg_catalog.array_agg(f) FROM %s f WHERE $1 IS NULL");
-	result = SPI_execute_snapshot(plan, args, "n", GetLatestSnapshot(), InvalidSnapshot, true,
-								  false, 0);
-	if (result != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not read fencing tokens: %s", SPI_result_code_string(result));
-	rows = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
-	if (!isnull)
-	{
-		MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
-
-		kept_rows = datumCopy(rows, false, -1);
-		MemoryContextSwitchTo(old);
-	}
-	SPI_finish();
-}
-
-/* Writes the rows that were kept. */
-static void
-restore_rows(Relation table)
-{
-	Datum args[] = {kept_rows};
-
-	if (kept_rows == (Datum) 0)
-		return;
-	SPI_connect();
-	write_own(prepare_about(table, "INSERT INTO %s SELECT (f).* FROM pg_catalog.unnest($1) f"), args);
-	SPI_finish();
-	pfree(DatumGetPointer(kept_rows));
-	kept_rows = (Datum) 0;
-}
-
 /* Does this process apply what was done in another database? */
 static bool
 is_replaying(void)
@@ -344,7 +269,6 @@ is_replaying(void)
  * zk_fences_keep_local() returns trigger
  *
  * Drops changes of table zk_fences that are replicated from another database.
- * A TRUNCATE cannot be dropped: what it removes is written again.
  *
  * The trigger is enabled for replicas.  That is not only where changes are
  * replayed: pg_restore may work in that mode, and its rows are welcome.
@@ -359,14 +283,6 @@ zk_fences_keep_local(PG_FUNCTION_ARGS)
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("zk_fences_keep_local() must be called as a trigger")));
 
-	if (TRIGGER_FIRED_BY_TRUNCATE(trigger->tg_event))
-	{
-		if (foreign && TRIGGER_FIRED_BEFORE(trigger->tg_event))
-			keep_rows(trigger->tg_relation);
-		else if (foreign)
-			restore_rows(trigger->tg_relation);
-		return PointerGetDatum(NULL);
-	}
 	if (foreign)
 		return PointerGetDatum(NULL);
 	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple

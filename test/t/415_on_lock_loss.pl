@@ -4,6 +4,7 @@
 
 use strict;
 use warnings;
+use Encode qw(encode_utf8);
 use Test::More;
 use Zklock::Server;
 use Zklock::Util qw(freeze thaw);
@@ -47,26 +48,29 @@ sub running
 	return $session;
 }
 
-my %reason = (
-	deleted => qr/The lock's node was deleted by someone else\./,
-	ended   => qr/The ZooKeeper session ended\./,
-	unproved => qr/The ZooKeeper session was not proved to be alive for a session timeout\./);
-
 sub interrupted_is
 {
-	my ($session, $path, $how, $reason, $mark) = @_;
+	my ($session, $path, $how, $mark) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
 	my ($severity, $sqlstate, $message) =
 	  $how eq 'cancel'
-	  ? ('ERROR', '40001', "canceling statement because lock on ZooKeeper path \"$path\" was lost")
-	  : ('FATAL', '57P01', "terminating connection because lock on ZooKeeper path \"$path\" was lost");
-	is($result->{severity} || '', $severity, "$path: the client gets the severity") or diag explain $result;
-	is($result->{sqlstate}, $sqlstate, 'the SQLSTATE');
-	is($result->{message},  $message,  'the message');
-	like($result->{error}, qr/DETAIL:  $reason/, 'the reason');
-	like($result->{error}, qr/HINT:  Others may have held the lock/, 'with a hint');
-	$a->wait_log(qr/\Q$severity:  $message\E\n.*$reason/, $mark);
-	pass('and so does the log');
+	  ? ('ERROR', '57014', 'canceling statement due to user request')
+	  : ('FATAL', '57P01', 'terminating connection due to administrator command');
+	is($result->{severity} || '', $severity, "$path: PostgreSQL ends it") or diag explain $result;
+	is($result->{sqlstate}, $sqlstate, 'with its own SQLSTATE');
+	is($result->{message},  $message,  'and text');
+	named_in_log($session, $path, $mark);
+	return;
+}
+
+# The worker has logged which lock the session lost.
+sub named_in_log
+{
+	my ($session, $path, $mark) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$a->wait_log(qr/[Pp]rocess @{[ $session->pid ]} has lost "\Q$path\E"/, $mark);
+	pass('the log names the lock');
 	return;
 }
 
@@ -92,7 +96,7 @@ subtest 'cancel: the statement ends, and the session goes on' => sub {
 		my $mark = $a->log_mark;
 		my $s = running("/o/cancel-$when", $when => 'cancel');
 		lose("/o/cancel-$when");
-		interrupted_is($s, "/o/cancel-$when", 'cancel', $reason{deleted}, $mark);
+		interrupted_is($s, "/o/cancel-$when", 'cancel', $mark);
 		is($s->try('SELECT 1')->{sqlstate}, '25P02', "cancel, $name: the transaction has failed");
 		$s->query('ROLLBACK');
 		is($s->query('SELECT 1'), 1, 'the session goes on');
@@ -127,7 +131,7 @@ subtest 'no exception handler keeps a loss from having its effect' => sub {
 	my $s = running('/o/handler', before => 'cancel', statement =>
 		  "DO \$\$ BEGIN BEGIN PERFORM pg_advisory_lock(1); EXCEPTION WHEN OTHERS THEN NULL; END; END \$\$");
 	lose('/o/handler');
-	interrupted_is($s, '/o/handler', 'cancel', $reason{deleted}, $mark);
+	interrupted_is($s, '/o/handler', 'cancel', $mark);
 	$s->disconnect;
 };
 
@@ -169,7 +173,7 @@ subtest 'terminate: the session ends' => sub {
 	my $mark = $a->log_mark;
 	my $s = running('/o/terminate', before => 'terminate');
 	lose('/o/terminate');
-	interrupted_is($s, '/o/terminate', 'terminate', $reason{deleted}, $mark);
+	interrupted_is($s, '/o/terminate', 'terminate', $mark);
 	$s->disconnect;
 };
 
@@ -181,19 +185,19 @@ subtest 'terminate: an idle session ends, too' => sub {
 	$s->query("SELECT zk_lock('/o/idle-terminate')");
 	lose('/o/idle-terminate');
 	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0);
-	$a->wait_log(qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/idle-terminate" was lost/, $mark);
-	pass('terminate: also who is idle');
+	$a->wait_log(qr/FATAL:  terminating connection due to administrator command/, $mark);
+	named_in_log($s, '/o/idle-terminate', $mark);
 	$s->disconnect;
 };
 
-subtest 'sessions are told the reason of a loss, and those that held nothing are not disturbed' => sub {
+subtest 'whatever the reason of a loss, those that held nothing are not disturbed' => sub {
 	my $mark = $a->log_mark;
 	my %s = map { $_ => running("/o/ended-$_", before => $_) } qw(cancel terminate abort);
 	my $bystander = $a->session;
 	$bystander->query('SET zklock.on_lock_loss = terminate');
 	start_endless($bystander);
 	$a->expire_session($zk);
-	interrupted_is($s{$_}, "/o/ended-$_", $_, $reason{ended}, $mark) foreach qw(cancel terminate);
+	interrupted_is($s{$_}, "/o/ended-$_", $_, $mark) foreach qw(cancel terminate);
 	ok($bystander->busy, 'who held nothing is not disturbed');
 	ok($s{abort}->busy,  'nor who does not want it');
 	$s{abort}->terminate;
@@ -207,7 +211,7 @@ subtest 'sessions are told the reason of a loss, and those that held nothing are
 	freeze($worker);
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'lost'", 2);
 	thaw($worker);
-	interrupted_is($s{$_}, "/o/unproved-$_", $_, $reason{unproved}, $mark) foreach qw(cancel terminate);
+	interrupted_is($s{$_}, "/o/unproved-$_", $_, $mark) foreach qw(cancel terminate);
 	$_->disconnect foreach values %s;
 	$bystander->cancel;
 	$bystander->disconnect;
@@ -215,21 +219,33 @@ subtest 'sessions are told the reason of a loss, and those that held nothing are
 	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
 };
 
-subtest 'an idle session in a database of another encoding is told which path it has lost' => sub {
+# A wait of ours that ends tells which lock was lost, and so does a commit that waits for proof.
+subtest 'a session that waits in a function of zklock is told which lock it has lost' => sub {
 	$a->value("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
 	$a->session(dbname => 'latin1')->query('CREATE EXTENSION zklock');
-	my $s = $a->session(dbname => 'latin1');
-	$s->query("SET client_encoding = 'LATIN1'");
-	$s->query('SET zklock.on_lock_loss = terminate');
-	$s->query("SELECT zk_lock('/o/latin1-b' || chr(228) || 'r')");
-	my $mark = $a->log_mark;
-	lose("/o/latin1-b\x{e4}r");
-	$a->wait_log(qr/FATAL:  .*\n.*/, $mark);
-	$a->assert_log($mark, qr/FATAL:  terminating connection because lock on ZooKeeper path "\/o\/latin1-b\\xc3\\xa4r" was lost/,
-		'who is idle in a database of another encoding is told why');
-	$s->disconnect;
+	my $other = $a->session;
+	$other->query("SELECT zk_lock('/o/other')");
+	foreach my $case ([ 'postgres', 'cancel', "b\x{e4}r" ], [ 'latin1', 'terminate', 'b\xc3\xa4r' ])
+	{
+		my ($dbname, $how, $shown) = @$case;
+		my $mark = $a->log_mark;
+		my $s = $a->session(dbname => $dbname);
+		$s->query("SET zklock.on_lock_loss = $how");
+		$s->query("SELECT zk_lock('/o/told-b' || chr(228) || 'r')");
+		$s->query_start("SELECT zk_lock('/o/other')");
+		$a->wait_queued($s, '/o/other');
+		lose("/o/told-b\x{e4}r");
+		my $result = $s->result;
+		is($result->{sqlstate}, $how eq 'cancel' ? '57014' : '57P01', "$how: it ends");
+		$a->wait_log(qr/CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/o\/other"\n\tlock on ZooKeeper path "\/o\/told-\Q@{[ encode_utf8($shown) ]}\E" was lost/,
+			$mark);
+		pass('with a context that names the lock');
+		like($result->{error}, qr/lock on ZooKeeper path "\/o\/told-\Q$shown\E" was lost/, 'also to the client') if $how eq 'cancel';
+		$s->disconnect;
+	}
+	$other->disconnect;
 };
 
 Zklock::Server->assert_clean($zk, [$a], map { "/o/$_" } qw(abort cancel-before cancel-after handler idle
-	terminate idle-terminate ended-cancel ended-terminate ended-abort unproved-cancel unproved-terminate), "latin1-b\x{e4}r");
+	terminate idle-terminate ended-cancel ended-terminate ended-abort unproved-cancel unproved-terminate other), "told-b\x{e4}r");
 done_testing;

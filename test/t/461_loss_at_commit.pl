@@ -75,7 +75,7 @@ sub cancelled_as_ever
 	$session->query_start('SELECT pg_advisory_lock(1)');
 	wait_event($session, 'advisory');
 	lose($session, "$path-next");
-	is($session->result->{sqlstate}, '40001', 'afterwards the loss of a lock cancels a statement');
+	is($session->result->{sqlstate}, '57014', 'afterwards the loss of a lock cancels a statement');
 	return;
 }
 
@@ -145,7 +145,7 @@ subtest 'with terminate, a session is ended after its commit' => sub {
 	$standby->wait_value("SELECT count(*) FROM t WHERE what = 'terminate'", 1);
 	$primary->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0);
 	$primary->assert_log($mark,
-		qr/FATAL:  terminating connection because lock on ZooKeeper path "\Q$path\E" was lost\n.*deleted by someone else/,
+		qr/deleted by someone else.*Process $pid has lost "\Q$path\E".*FATAL:  terminating connection due to administrator command/s,
 		'then the session ends, and the log says why');
 	$s->disconnect;
 };
