@@ -34,13 +34,6 @@ static const struct config_enum_entry acl_options[] = {{"open", ZKLOCK_ACL_OPEN,
 													   {"creator", ZKLOCK_ACL_CREATOR, false},
 													   {NULL, 0, false}};
 
-static const struct config_enum_entry dialect_options[] = {{"curator", DIALECT_CURATOR, false},
-														   {"curator_rw", DIALECT_CURATOR_RW, false},
-														   {"kazoo", DIALECT_KAZOO, false},
-														   {"zookeeper", DIALECT_ZOOKEEPER, false},
-														   {"hive", DIALECT_HIVE, false},
-														   {NULL, 0, false}};
-
 static const struct config_enum_entry commit_guard_options[] = {{"lease", COMMIT_GUARD_LEASE, false},
 																{"quorum", COMMIT_GUARD_QUORUM, false},
 																{"off", COMMIT_GUARD_OFF, false},
@@ -163,11 +156,6 @@ define_settings(void)
 							 "\"lease\" asks the lease, \"quorum\" also ZooKeeper, \"off\" nobody.",
 							 &zklock_commit_guard, COMMIT_GUARD_LEASE, commit_guard_options,
 							 PGC_SUSET, 0, NULL, NULL, NULL);
-	DefineCustomEnumVariable("zklock.dialect",
-							 "Sets whose node names locks have on paths for which zklock.path_dialects says nothing.",
-							 "Names of all dialects are respected, whichever is written.",
-							 &zklock_dialect, DIALECT_CURATOR, dialect_options, PGC_SUSET, 0,
-							 NULL, NULL, NULL);
 	DefineCustomStringVariable("zklock.elections", "Sets the elections at which this server stands.",
 							   "The format is \"/path, /path=names\"; names are curator_latch, zookeeper or lock.",
 							   &zklock_elections, "", PGC_SIGHUP, GUC_LIST_INPUT,

@@ -174,7 +174,7 @@ path_settings_check_dialects(char **newval, void **extra, GucSource source)
 
 /*
  * The dialect of a lock's node: what the most specific item for its path names,
- * or zklock.dialect.  Both are in UTF-8.
+ * or Curator's.  Both are in UTF-8.
  */
 NodeDialect
 dialect_of_path(const char *path)
@@ -183,7 +183,7 @@ dialect_of_path(const char *path)
 	PathListItem   item;
 	PathListItem   best;
 	bool		   found = false;
-	int			   dialect = zklock_dialect;
+	int			   dialect = DIALECT_CURATOR;
 
 	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &item))

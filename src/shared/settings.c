@@ -11,7 +11,6 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "recipes/node_name.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 
@@ -19,7 +18,6 @@ int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_allowed_paths = NULL;
 char *zklock_auth_file = NULL;
 int	  zklock_commit_guard = COMMIT_GUARD_LEASE;
-int	  zklock_dialect = DIALECT_CURATOR;
 char *zklock_elections = NULL;
 int	  zklock_max_hold_time = 0;
 int	  zklock_max_locks = -1;

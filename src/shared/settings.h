@@ -31,7 +31,6 @@ extern int	 zklock_acl;
 extern char *zklock_allowed_paths;
 extern char *zklock_auth_file;
 extern int	 zklock_commit_guard;
-extern int	 zklock_dialect;
 extern char *zklock_elections;
 extern int	 zklock_max_hold_time;
 extern int	 zklock_max_locks;

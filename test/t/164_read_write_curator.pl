@@ -13,7 +13,7 @@ use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
-my @conf = ("zklock.dialect = 'curator_rw'");
+my @conf = ("zklock.path_dialects = '/*=curator_rw'");
 my $a    = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
 my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $java = Zklock::JavaPeer->new;

@@ -191,7 +191,7 @@ subtest 'a holder that is cut off is downgraded afterwards' => sub {
 subtest 'a node of another client that has taken the name is left alone' => sub {
 	$path   = '/down/' . ++$number;
 	$holder = $a->session(name => 'holder');
-	$holder->query("SET zklock.dialect = 'hive'");
+	$a->write_dialect('hive', $holder);
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'hive: both modes are held');
 	my ($name) = ours();
 	$proxy->cut;

@@ -14,7 +14,7 @@ use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
-my @conf = ("zklock.dialect = 'hive'", "zklock.parent_nodes = 'persistent'");
+my @conf = ("zklock.path_dialects = '/*=hive'", "zklock.parent_nodes = 'persistent'");
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
 my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my ($s, $t) = map { $a->session(name => $_) } qw(s t);

@@ -106,7 +106,11 @@ subtest 'a million numbers before the end, nobody is served any more' => sub {
 	is($s->query("SELECT zk_try_lock('$path')"), 'f', 'the foreigner is respected all the same');
 	$shell->delete($foreign);
 	refused($s, "SELECT zk_try_lock('$path')", 'who does not wait is refused too');
-	refused($s, "SET zklock.dialect = $_; SELECT zk_lock('$path')", "in dialect $_") foreach qw(kazoo zookeeper hive curator);
+	foreach my $dialect (qw(kazoo zookeeper hive curator))
+	{
+		$a->write_dialect($dialect, $s);
+		refused($s, "SELECT zk_lock('$path')", "in dialect $dialect");
+	}
 	wait_until { !sequences() } 'their nodes to be gone';
 };
 
@@ -115,7 +119,7 @@ subtest 'a number that ZooKeeper gives for ever is no lock' => sub {
 	my @last = map { eval { $shell->create("$path/lock-", ephemeral => 1, sequence => 1) } } 1 .. 3;
 	is_deeply(\@last, ["$path/lock-2147483647"], 'here the numbers of this ZooKeeper end: it makes no other');
 	is($s->query("SELECT zk_try_lock('$path')"), 'f', 'the last node is respected');
-	$s->query("SET zklock.dialect = hive");
+	$a->write_dialect('hive', $s);
 	refused($s, "SELECT zk_lock('$path', '10s')", 'a number that is given for ever is no lock of ours');
 	# There is one such node of each name at most: ours would be the second of this one.
 	$shell->delete($last[0]);
@@ -124,7 +128,7 @@ subtest 'a number that ZooKeeper gives for ever is no lock' => sub {
 	refused($s, "SELECT zk_lock('$path', '10s')", 'nor is one that ZooKeeper cannot give');
 	is_deeply([ sequences() ], [2147483647], 'the node of somebody else is left alone');
 	$shell->delete($last[0]);
-	$s->query("RESET zklock.dialect");
+	$a->write_dialect('curator', $s);
 };
 
 subtest 'a path that was deleted begins anew' => sub {

@@ -30,7 +30,7 @@ my $bs    = $b->session(name => 'b');
 
 my @dialects = qw(curator curator_rw kazoo zookeeper hive);
 
-sub write_as { my ($dialect) = @_; $_->query("SET zklock.dialect = $dialect") foreach @as; return; }
+sub write_as { my ($dialect) = @_; $a->write_dialect($dialect, @as); return; }
 
 # Which of a path's nodes the contender in this state has, by place.
 sub place_of

@@ -69,9 +69,9 @@ subtest 'clients of all kinds stand in the order of their queue' => sub {
 	{
 		is(int $row->[1], $shell->stat("$path/$row->[0]")->{ctime}, "$row->[0]: when it was created");
 	}
-	$admin->query('SET zklock.dialect = hive');
+	$a->write_dialect('hive', $admin);
 	is(join('', map { $_->[0] } @{ rows($path, 'heeds_us') }), 'ttfft', 'to one who writes the names of Hive it looks different');
-	$admin->query('RESET zklock.dialect');
+	$a->write_dialect('curator', $admin);
 
 	$java->release('hive');
 	is($s1->finish, 't', 'the next one gets the lock');

@@ -25,7 +25,7 @@ diag "seed $seed";
 
 my $zk     = Zklock::ZooKeeper->standalone;
 my $proxy  = Zklock::Proxy->start($zk);
-my @conf   = ("zklock.session_timeout = '4s'", 'max_connections = 30');
+my @conf   = ("zklock.session_timeout = '4s'", "zklock.path_dialects = '/g/3=hive'", 'max_connections = 30');
 my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
 my $other  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $mark   = $server->log_mark;
@@ -37,8 +37,6 @@ my @statements = (
 	"SELECT zk_lock(array['/g/2', '/g/3', '/g/1'], '300ms')",
 	"SELECT zk_xact_lock('/g/1', '300ms')",
 	"SELECT zk_lock('/g/1', '300ms') AND zk_lock_shared('/g/1') AND zk_unlock('/g/1')",
-	"SET zklock.dialect = hive",
-	"SET zklock.dialect = curator",
 	"SET zklock.commit_guard = quorum",
 	"SELECT zk_semaphore_acquire('/g/s', 2, '300ms')",
 	"SELECT zk_semaphore_release('/g/s')",

@@ -81,11 +81,11 @@ subtest 'clients that wait for ours are not reported' => sub {
 	{
 		my ($dialect, $function, $kind) = @$case;
 		my $path = "/fine/${dialect}_${function}_$kind";
-		$a->value("ALTER ROLE CURRENT_USER SET zklock.dialect = $dialect");
+		$a->write_dialect($dialect);
 		$java->acquire('j', $path, -1, $kind);
 		wait_and_get($a, $function, $path, sub { $java->release('j') });
 	}
-	$a->value('ALTER ROLE CURRENT_USER SET zklock.dialect = kazoo');
+	$a->write_dialect('kazoo');
 	$kazoo->lock('k', '/fine/kazoo');
 	wait_and_get($a, 'zk_lock', '/fine/kazoo', sub { $kazoo->unlock('k') });
 	unlike($a->log_since($mark), $alarm, 'there is no warning');
@@ -95,7 +95,7 @@ subtest 'sessions of another server with zklock are not reported' => sub {
 	my $mark = $a->log_mark;
 	foreach my $dialect (qw(curator curator_rw kazoo zookeeper hive))
 	{
-		$_->value("ALTER ROLE CURRENT_USER SET zklock.dialect = $dialect") foreach $a, $b;
+		$_->write_dialect($dialect) foreach $a, $b;
 		foreach my $modes ([ 'zk_lock', 'zk_lock' ], [ 'zk_lock_shared', 'zk_lock' ], [ 'zk_lock', 'zk_lock_shared' ])
 		{
 			my ($theirs, $ours) = @$modes;

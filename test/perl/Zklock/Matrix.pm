@@ -184,7 +184,7 @@ sub cell
 {
 	my ($self, $peer, $dialect, $mode) = @_;
 	my $what = "$peer->{label}, $dialect, $mode";
-	$self->{sql}->query("SET zklock.dialect = $dialect");
+	$self->{a}->write_dialect($dialect, $self->{sql});
 	my $ours   = $self->we_wait($peer, $mode, $self->new_path($dialect, $mode), "$what, peer first");
 	my $theirs = $self->peer_respects($peer, $mode, $self->new_path($dialect, $mode), "$what, SQL first");
 	return 'together' if !$ours && !$theirs && $mode eq 'shared' && $peer->{shared};
@@ -200,9 +200,10 @@ sub count_together
 	my $file = PostgreSQL::Test::Utils::tempdir . "/counter_$self->{names}";
 	append_to_file($file, "0\n");
 	my @sessions = map { ($self->{a}->session, $self->{b}->session) } 1 .. 2;
+	$self->{$_}->write_dialect($dialect) foreach qw(a b);
 	foreach my $session (@sessions)
 	{
-		$session->query("SET zklock.dialect = $dialect");
+		wait_until { $session->query('SHOW zklock.path_dialects') eq "/*=$dialect" } 'names of the dialect';
 		$session->query_start("DO \$\$
 			DECLARE
 				seen bigint;

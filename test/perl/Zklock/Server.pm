@@ -80,6 +80,8 @@ wait_for_log, ... Besides:
   value($sql)          one statement in the server's own monitoring session; text as
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
+  write_dialect($dialect, @sessions)
+                       in which dialect locks' nodes are named, once these sessions know
   set_faults($list)    of a server created with "faults": from now on these; the worker knows
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
@@ -406,6 +408,17 @@ sub set_conf
 	my ($self, %settings) = @_;
 	$self->value("ALTER SYSTEM SET $_ = " . _quote($settings{$_})) foreach sort keys %settings;
 	$self->value('SELECT pg_reload_conf()');
+	return;
+}
+
+sub write_dialect
+{
+	my ($self, $dialect, @sessions) = @_;
+	$self->set_conf('zklock.path_dialects' => "/*=$dialect");
+	foreach my $session (@sessions)
+	{
+		wait_until { $session->query('SHOW zklock.path_dialects') eq "/*=$dialect" } "a session to write names of $dialect";
+	}
 	return;
 }
 
