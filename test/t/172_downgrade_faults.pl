@@ -206,6 +206,7 @@ subtest 'a node of another client that has taken the name is left alone' => sub 
 	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears that it has lost the lock');
 	is_deeply([ $zk->children($path) ], [$name], 'and leaves it alone as well');
 	$shell->delete("$path/$name");
+	$a->write_dialect('curator', $holder);
 	$holder->disconnect;
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
