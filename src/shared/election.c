@@ -37,6 +37,12 @@
 
 ElectionTable *election_table = NULL;
 
+const char *const election_state_names[] =
+	{[CANDIDACY_GONE] = "stop",		  [CANDIDACY_STOP] = "stop",
+	 [CANDIDACY_OFFER] = "offer",	  [CANDIDACY_READY] = "ready",
+	 [CANDIDACY_ELECTED] = "elected", [CANDIDACY_SUSPENDED] = "suspended",
+	 [CANDIDACY_FAILED] = "failed"};
+
 Size
 election_table_size(int nprocesses)
 {

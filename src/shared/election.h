@@ -117,6 +117,9 @@ typedef enum Leadership
 /* In shared memory; NULL unless the library was loaded with the server */
 extern ElectionTable *election_table;
 
+/* What views and the log call a CandidacyState */
+extern const char *const election_state_names[];
+
 extern Size election_table_size(int nprocesses);
 extern void election_table_init(ElectionTable *table, int nprocesses);
 

@@ -3,7 +3,7 @@
  *		SQL functions of elections.
  *
  * Whether this server leads is read from shared memory; who leads, whatever
- * client it is, from ZooKeeper, through the worker.
+ * client it is, from ZooKeeper.
  *
  * Runs in: backends.
  *
@@ -11,15 +11,15 @@
  */
 #include "postgres.h"
 
-#include "backend/ask.h"
+#include "backend/call.h"
 #include "backend/display.h"
 #include "backend/leadership.h"
 #include "compat.h"
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "recipes/node_contender.h"
+#include "recipes/queue_order.h"
 #include "shared/election.h"
-#include "shared/errand_list.h"
 #include "shared/lease_state.h"
 #include "shared/server_name.h"
 #include "shared/shmem.h"
@@ -35,7 +35,8 @@ PG_FUNCTION_INFO_V1(zk_elections);
 /* The first term under a node, as a token; candidates have no second one. */
 #define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
 
-/* What is shown of a node's data, bytes */
+/* A leader's data that are longer are not read, bytes; so much of them is shown */
+#define LEADER_MAX_DATA 8192
 #define OWNER_MAX 256
 
 /*
@@ -82,21 +83,35 @@ zk_resign(PG_FUNCTION_ARGS)
  * ------------------------------------------------------------------------
  */
 
-/* Reads the node of the first candidate on a path; returns false if there is none. */
-static bool
-read_leader(const char *path, ErrandNode *node)
+/*
+ * Reads the node of the oldest candidate on a path.  If nobody stands there the
+ * outcome is CALL_NO_NODE.
+ */
+static CallStep
+read_leader(const char *path)
 {
-	Question	question = {.kind = ERRAND_CONTENDERS,
-							.limit = 1,
-							.recipe = RECIPE_ELECTION,
-							.path = path,
-							.answer_size = ERRAND_MAX_ANSWER};
-	const char *at;
+	Call call = {.patience = CALL_IMPATIENT};
 
-	if (backend_ask(&question) != ERRAND_OK)
-		return false;
-	at = question.answer;
-	return errand_list_next(&at, question.answer + question.answer_length, node) && node->was_read;
+	for (;;)
+	{
+		CallStep	  list = {.kind = OP_LIST, .path = path};
+		CallStep	  node = {.kind = OP_READ, .most = LEADER_MAX_DATA};
+		RecipeQueued *queue;
+
+		call_batch(&call, &list, 1, CALL_AS_KNOWN);
+		if (list.result.outcome != CALL_OK)
+			return list;
+		queue = palloc_extended((list.result.nchildren + 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+		if (recipe_queue(&election_recipe, list.children, list.result.nchildren, queue) == 0)
+		{
+			list.result.outcome = CALL_NO_NODE;
+			return list;
+		}
+		node.path = psprintf("%s/%s", path, queue[0].name);
+		call_batch(&call, &node, 1, CALL_AS_KNOWN);
+		if (node.result.outcome != CALL_NO_NODE)
+			return node;
+	}
 }
 
 /* Text of a node's data, of which nothing is known; NULL if it cannot be shown */
@@ -108,15 +123,21 @@ data_text(const char *data, int len)
 	return display_foreign(data, len);
 }
 
+static char *
+owner_text(const CallStep *node)
+{
+	return node->read ? data_text(node->read, node->result.text_length) : NULL;
+}
+
 /* What a leader calls itself: the server, if a session of zklock has written the data */
 static char *
-leader_name(const ErrandNode *node)
+leader_name(const CallStep *node)
 {
 	NodeContender data;
 
-	if (node_contender_read(node->data, node->data_length, &data))
+	if (node->read && node_contender_read(node->read, node->result.text_length, &data))
 		return data_text(data.server, strlen(data.server));
-	return data_text(node->data, node->data_length);
+	return owner_text(node);
 }
 
 /*
@@ -128,17 +149,19 @@ leader_name(const ErrandNode *node)
 Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
-	ErrandNode	node;
-	bool		leads = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY), &node);
+	CallStep	node = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY));
+	CallResult *told = &node.result;
+	bool		leads = told->outcome == CALL_OK;
+	char	   *session = psprintf("0x%llx", (unsigned long long) told->ephemeral_owner);
 	TimestampTz since = 0;
 	Row			row = {0};
 
-	row_add_text(&row, leads ? leader_name(&node) : NULL);
-	row_add_text(&row, leads ? data_text(node.data, node.data_length) : NULL);
-	row_add_text(&row, leads && node.owner != 0 ? psprintf("0x%llx", (unsigned long long) node.owner)
-												: NULL);
-	row_add_if(&row, leads, Int64GetDatum(leads ? TERM_OF_NODE(node.czxid) : 0));
-	row_add_if(&row, leads && display_time(node.ctime, &since), TimestampTzGetDatum(since));
+	call_report(&node);
+	row_add_text(&row, leader_name(&node));
+	row_add_text(&row, owner_text(&node));
+	row_add_text(&row, leads && told->ephemeral_owner != 0 ? session : NULL);
+	row_add_if(&row, leads, Int64GetDatum(TERM_OF_NODE(told->czxid)));
+	row_add_if(&row, leads && display_time(told->ctime, &since), TimestampTzGetDatum(since));
 	return row_return(fcinfo, &row);
 }
 
@@ -152,32 +175,18 @@ static const char *
 state_name(CandidacyState state, Leadership leadership)
 {
 	if (leadership == LEADERSHIP_PROVED)
-		return "elected";
-	if (leadership == LEADERSHIP_SUSPENDED)
-		return "suspended";
-	switch (state)
-	{
-		case CANDIDACY_STOP:
-			return "stop";
-		case CANDIDACY_READY:
-			return "ready";
-		case CANDIDACY_FAILED:
-			return "failed";
-		case CANDIDACY_GONE:
-		case CANDIDACY_OFFER:
-		case CANDIDACY_ELECTED:
-		case CANDIDACY_SUSPENDED:
-			break; /* the worker has not told yet what comes next */
-	}
-	return "offer";
+		state = CANDIDACY_ELECTED;
+	else if (leadership == LEADERSHIP_SUSPENDED)
+		state = CANDIDACY_SUSPENDED;
+	else if (state == CANDIDACY_ELECTED || state == CANDIDACY_SUSPENDED)
+		state = CANDIDACY_OFFER; /* the worker has not told yet what comes next */
+	return election_state_names[state];
 }
 
 /* Who leads, as far as that can be known without waiting for a connection */
 static char *
 known_leader(const char *path, const CandidacyStatus *status, Leadership leadership)
 {
-	ErrandNode node;
-
 	if (leadership != LEADERSHIP_NONE)
 	{
 		StringInfoData name;
@@ -186,8 +195,12 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 		zklock_append_server_name(&name);
 		return data_text(name.data, name.len);
 	}
-	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS && read_leader(path, &node))
+	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
+	{
+		CallStep node = read_leader(path);
+
 		return leader_name(&node);
+	}
 	return NULL;
 }
 

@@ -75,12 +75,6 @@ typedef struct Standing
  * ------------------------------------------------------------------------
  */
 
-static const char *const state_names[] =
-	{[CANDIDACY_GONE] = "stop",		  [CANDIDACY_STOP] = "stop",
-	 [CANDIDACY_OFFER] = "offer",	  [CANDIDACY_READY] = "ready",
-	 [CANDIDACY_ELECTED] = "elected", [CANDIDACY_SUSPENDED] = "suspended",
-	 [CANDIDACY_FAILED] = "failed"};
-
 /*
  * Publishes the state, and the place in the queue, and logs the state if it is
  * another one.
@@ -103,7 +97,7 @@ tell(int i, CandidacyState state, int position, const char *detail)
 	SpinLockRelease(&election->mutex);
 	if (news)
 		ereport(LOG, (errmsg("election \"%s\": candidacy is in state \"%s\"", election->path,
-							 state_names[state]),
+							 election_state_names[state]),
 					  detail ? errdetail_internal("%s", detail) : 0));
 	ConditionVariableBroadcast(&election->changed);
 }
