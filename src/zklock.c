@@ -204,13 +204,11 @@ define_settings(void)
 	DefineCustomIntVariable("zklock.tick_time", "Sets the tickTime of the ZooKeeper servers.",
 							"A longer time is safe and only makes the lease shorter.", &zklock_tick_time,
 							2000, 1, 60000, PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
-	DefineCustomBoolVariable("zklock.tls", "Sets whether connections to ZooKeeper use TLS.",
-							 "ZooKeeper's client library must have been built with OpenSSL, and the three files must be set.",
-							 &zklock_tls, false, PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomStringVariable("zklock.tls_ca_file",
 							   "Sets the file with the authorities that sign the ZooKeeper servers' certificates.",
-							   NULL, &zklock_tls_ca_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY,
-							   NULL, NULL, NULL);
+							   "If it is set, connections use TLS; ZooKeeper's client library must have been built with OpenSSL, and the other two files must be set, too.",
+							   &zklock_tls_ca_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,
+							   NULL, NULL);
 	DefineCustomStringVariable("zklock.tls_cert_file",
 							   "Sets the file with the certificate shown to ZooKeeper.", NULL,
 							   &zklock_tls_cert_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, NULL,

@@ -41,16 +41,15 @@ typedef struct SessionInfo
 } SessionInfo;
 
 /*
- * The settings that the session runs with, which may be others than those in
- * force elsewhere: what does not work is not taken up.
+ * The settings that the session runs with, which may be others than those that are
+ * set: what could cost the session waits until no lock is held.
  */
 typedef struct SessionSettings
 {
 	bool   known; /* else no worker has run yet */
 	char   servers[ZKLOCK_SERVERS_SIZE];
 	char   auth_file[MAXPGPATH];
-	bool   tls;
-	char   tls_ca_file[MAXPGPATH];
+	char   tls_ca_file[MAXPGPATH]; /* TLS is on if it is not empty */
 	char   tls_cert_file[MAXPGPATH];
 	char   tls_key_file[MAXPGPATH];
 	uint64 tls_fingerprint; /* of these files; 0 without TLS */

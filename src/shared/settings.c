@@ -29,7 +29,6 @@ char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
 int	  zklock_session_timeout = 10000;
 int	  zklock_tick_time = 2000;
-bool  zklock_tls = false;
 char *zklock_tls_ca_file = NULL;
 char *zklock_tls_cert_file = NULL;
 char *zklock_tls_key_file = NULL;

@@ -42,7 +42,6 @@ extern char *zklock_server_name;
 extern char *zklock_servers;
 extern int	 zklock_session_timeout;
 extern int	 zklock_tick_time;
-extern bool	 zklock_tls;
 extern char *zklock_tls_ca_file;
 extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;

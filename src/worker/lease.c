@@ -52,9 +52,6 @@
 /*
  * How the proof stands; each arrow is one function here:
  *
- *                                                doubted
- *                                             .-----------.
- *                                             v           |
  *      NO_SESSION --- begun, taken_over ---> BEGUN --> RENEWED <------.
  *           |                                  |  renewed |           |
  *           |                                  |          |           |
@@ -65,8 +62,8 @@
  *           |                                             v           |
  *           '--- begun, taken_over: too late ---------> OVER ---------'
  *
- * In RENEWED, "renewed" moves the deadline on.  In all of them, "doubted" begins
- * the proof from nothing, and "ended" leads to NO_SESSION.
+ * In RENEWED, "renewed" moves the deadline on.  From all of them, "ended" leads to
+ * NO_SESSION.
  *
  * Other processes see the two times alone: BEGUN and RENEWED are HOLDS to them, and
  * OVER is SUSPENDED again once the locks have been marked as lost.
@@ -86,8 +83,7 @@ static int64		timeout;		 /* of the session, us; 0 if there is none */
 static int64		count_from;		 /* heartbeats sent earlier do not count, us */
 static int64		next_beat;		 /* us */
 static int			outstanding;	 /* heartbeats */
-static int			our_tick;		 /* zklock.tick_time as it was taken up, ms */
-static int			their_tick;		 /* what a server has told, ms; 0: none has */
+static int			tick_time;		 /* zklock.tick_time as it was taken up, ms */
 static int			asked_timeout;	 /* of ZooKeeper, ms */
 static int			checked_timeout; /* ms, that the log was told of */
 static int			checked_tick;	 /* likewise */
@@ -100,16 +96,6 @@ publish(int64 until)
 		lease_extend(until, until + timeout);
 	else
 		lease_void();
-}
-
-/*
- * The tickTime that counts, ms: the longer of what is set and what a server has
- * told, since a longer one is safe.
- */
-static int
-tick_time(void)
-{
-	return Max(our_tick, their_tick);
 }
 
 /* The deadline that follows if the session's timeout runs from "base". */
@@ -165,15 +151,6 @@ renewed(int64 until)
 		return;
 	ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
 	queue_session_proved();
-}
-
-/* The heartbeats so far prove less than it seemed.  The deadline stays. */
-static void
-doubted(void)
-{
-	if (proof == PROOF_RENEWED)
-		proof = PROOF_BEGUN;
-	start_proof();
 }
 
 /* The deadline has passed. */
@@ -241,7 +218,7 @@ on_beat(void *arg, const ZkReply *reply)
 	session_status_set_chroot(reply->outcome == ZK_OK ? CHROOT_EXISTS : CHROOT_MISSING);
 	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
-	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time());
+	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time);
 	if (ZKLOCK_FAULT("naive-lease"))
 		base = sent;
 	if (base < 0)
@@ -264,7 +241,7 @@ lease_attend(void)
 		outstanding >= MAX_OUTSTANDING)
 		return;
 	if (proof != PROOF_RENEWED)
-		interval = Min(interval, INT64CONST(1000) * tick_time() / 8);
+		interval = Min(interval, INT64CONST(1000) * tick_time / 8);
 	next_beat = now + Max(interval, MIN_BEAT_US);
 	beat = palloc(sizeof(int64));
 	*beat = now;
@@ -373,7 +350,7 @@ lease_is_possible_with(int timeout_ms, int tick_ms)
 bool
 lease_is_possible(void)
 {
-	return proof == PROOF_NO_SESSION || lease_is_possible_with((int) (timeout / 1000), tick_time());
+	return proof == PROOF_NO_SESSION || lease_is_possible_with((int) (timeout / 1000), tick_time);
 }
 
 /* Says why it cannot: one or two sentences. */
@@ -381,16 +358,16 @@ void
 lease_describe_timeout(char *text, size_t size)
 {
 	int granted = (int) (timeout / 1000);
-	int needed = 2 * tick_time();
+	int needed = 2 * tick_time;
 
 	if (asked_timeout > granted)
 		snprintf(text, size,
 				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, asked_timeout, tick_time(), needed);
+				 granted, asked_timeout, tick_time, needed);
 	else
 		snprintf(text, size,
 				 "The session timeout is %d ms. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, tick_time(), needed);
+				 granted, tick_time, needed);
 }
 
 /*
@@ -406,16 +383,16 @@ lease_check_timeout(int asked_ms)
 	int	 granted = (int) (timeout / 1000);
 
 	asked_timeout = asked_ms;
-	if (granted == checked_timeout && tick_time() == checked_tick)
+	if (granted == checked_timeout && tick_time == checked_tick)
 		return;
 	checked_timeout = granted;
-	checked_tick = tick_time();
+	checked_tick = tick_time;
 	if (lease_is_possible())
 		return;
 	lease_describe_timeout(detail, sizeof(detail));
 	ereport(WARNING,
 			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
-					tick_time(), granted),
+					tick_time, granted),
 			 errdetail("It cannot be proved in time that the session is alive, so no lock is granted. %s",
 					   detail),
 			 granted < asked_ms
@@ -425,27 +402,7 @@ lease_check_timeout(int asked_ms)
 
 /* Takes up a value of zklock.tick_time. */
 void
-lease_set_tick_time(int ours_ms)
+lease_set_tick_time(int tick_ms)
 {
-	our_tick = ours_ms;
-}
-
-/* A server has told its tickTime, which should not be longer than ours. */
-void
-lease_tick_time_is(const char *server, int theirs_ms)
-{
-	if (theirs_ms == their_tick)
-		return;
-	their_tick = theirs_ms;
-	if (their_tick > our_tick)
-	{
-		ereport(WARNING,
-				(errmsg("\"zklock.tick_time\" is %d ms, but ZooKeeper server %s has a tickTime of %d ms",
-						our_tick, server, their_tick),
-				 errdetail("With a value that is too low, a lock might count as held after it has been lost. zklock goes by the longer one of both."),
-				 errhint("Set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
-		session_status_set_error(
-			"\"zklock.tick_time\" is lower than the tickTime of the ZooKeeper servers");
-		doubted();
-	}
+	tick_time = tick_ms;
 }

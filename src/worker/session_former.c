@@ -1,11 +1,12 @@
 /*
  * session_former.c
- *		The ZooKeeper session that a server left behind, and its end.
+ *		The ZooKeeper session that a server left behind: how the next one finds it, and
+ *		ends it.
  *
- * A server that crashed, or was shut down at once, left its session behind.
- * Shared memory is empty then, but a file tells of it (session_file.c).  The
- * worker ends this former session before it begins one of its own, so that
- * others need not wait for the locks in it until it times out:
+ * After a crash or an immediate shutdown the session lives on, and with it the
+ * locks, until it times out.  Shared memory is empty then, but a file has id and
+ * password of the session, as long as there is one.  The worker ends this former
+ * session before it begins one of its own:
  *
  *		connected			close it, and connect again to see
  *		expired, refused	begin a session of our own
@@ -19,16 +20,242 @@
  * server can be left that relies on it: the postmaster does not initialise shared
  * memory before all are gone.
  *
- * Runs in: the worker.  All of this is private to it.
+ * A copy of the file must never be used: a server that was restored from a base
+ * backup, or started on a copy or clone of a data directory, would end the session
+ * of the server it was taken from, while that holds locks.  So:
+ *
+ * - The file is in pg_stat_tmp, whose contents base backups and pg_rewind leave
+ *	 out.
+ * - It contains what it is: the kernel's boot id and its own device and inode.
+ *	 A copy has another inode, on another device perhaps; a copy on another
+ *	 machine, or a clone of the machine, has another boot id, as has the same
+ *	 machine after a restart.  A file that fits in all of them is the very one
+ *	 that was written.
+ *
+ * The file is written under another name and renamed, so it is complete or absent.
+ * It needs no fsync: one that survives a crash of the machine has an old boot id.
+ *
+ * Nothing here is worth failing for.  A failure is logged, and then the session
+ * times out.
+ *
+ * Runs in: the worker.  All of this is private to it; no other process touches the
+ * file.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/string.h"
+#include "compat.h"
 #include "shared/shmem.h"
-#include "worker/session_file.h"
+#include "storage/fd.h"
 #include "worker/session_former.h"
 #include "zk/zk_client.h"
+
+#define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
+#define SESSION_FILE_NEW SESSION_FILE ".new"
+#define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
+#define BOOT_ID_LEN 36
+#define PASSWORD_LEN (2 * ZKLOCK_PASSWORD_SIZE) /* in hexadecimal */
+#define CONTENT_SIZE 512
+
+#define CONTENT_FORMAT \
+	"zklock session 1\nboot %s\nfile %llu %llu\nsession 0x%llx\npassword %s\n"
+#define CONTENT_SCAN "zklock session 1 boot %36s file %llu %llu session 0x%llx password %32s"
+
+/* ------------------------------------------------------------------------
+ * The file
+ * ------------------------------------------------------------------------
+ */
+
+/* The contents of the file, its own identity included. */
+typedef struct SessionRecord
+{
+	char			   boot_id[BOOT_ID_LEN + 1];
+	unsigned long long device;
+	unsigned long long inode;
+	unsigned long long id;
+	char			   password[PASSWORD_LEN + 1];
+} SessionRecord;
+
+/* Reads the id of this start of the kernel.  Returns false if it does not say. */
+static bool
+read_boot_id(char *boot_id)
+{
+	FILE *file = AllocateFile(BOOT_ID_FILE, "r");
+	char  line[BOOT_ID_LEN + 2];
+	bool  found;
+
+	if (file == NULL)
+		return false;
+	found = fgets(line, sizeof(line), file) != NULL && pg_strip_crlf(line) == BOOT_ID_LEN;
+	if (found)
+		strlcpy(boot_id, line, BOOT_ID_LEN + 1);
+	FreeFile(file);
+	return found;
+}
+
+static int
+record_format(const SessionRecord *record, char *content)
+{
+	return snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, record->boot_id, record->device,
+					record->inode, record->id, record->password);
+}
+
+/* Takes only what record_format() makes of a record, byte by byte. */
+static bool
+record_parse(const char *content, SessionRecord *record)
+{
+	char again[CONTENT_SIZE];
+
+	if (sscanf(content, CONTENT_SCAN, record->boot_id, &record->device, &record->inode,
+			   &record->id, record->password) != 5)
+		return false;
+	(void) record_format(record, again);
+	return strcmp(content, again) == 0 && strlen(record->password) == PASSWORD_LEN &&
+		   strspn(record->password, "0123456789abcdef") == PASSWORD_LEN && record->id != 0;
+}
+
+/* Writes an open file that is new; returns NULL or what is wrong. */
+static const char *
+write_content(int fd, const SessionKey *key)
+{
+	SessionRecord record;
+	struct stat	  st;
+	char		  content[CONTENT_SIZE];
+	int			  len;
+	bool		  written;
+
+	if (!read_boot_id(record.boot_id))
+		return "the kernel's boot id cannot be read";
+	if (fstat(fd, &st) != 0)
+		return strerror(errno);
+	record.device = st.st_dev;
+	record.inode = st.st_ino;
+	record.id = key->id;
+	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
+		snprintf(record.password + 2 * i, 3, "%02x", (unsigned char) key->password[i]);
+	len = record_format(&record, content);
+	errno = ENOSPC; /* what a short write means */
+	written = write(fd, content, len) == len;
+	return written ? NULL : strerror(errno);
+}
+
+/* Remembers a session. */
+void
+session_file_write(const SessionKey *key)
+{
+	const char *fault = NULL;
+	int			fd;
+
+	(void) unlink(SESSION_FILE_NEW); /* a worker may have died here */
+	fd = OpenTransientFilePerm(SESSION_FILE_NEW, O_CREAT | O_EXCL | O_WRONLY, S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		fault = strerror(errno);
+	else
+	{
+		fault = write_content(fd, key);
+		if (CloseTransientFile(fd) != 0 && fault == NULL)
+			fault = strerror(errno);
+		if (fault == NULL && rename(SESSION_FILE_NEW, SESSION_FILE) != 0)
+			fault = strerror(errno);
+	}
+	if (fault)
+	{
+		ereport(LOG, (errmsg("could not write file \"%s\": %s", SESSION_FILE, fault),
+					  errdetail("After a crash, locks will be free only when the ZooKeeper session has timed out.")));
+		(void) unlink(SESSION_FILE_NEW);
+	}
+}
+
+/* Reads an open file; returns NULL or why it cannot be used. */
+static const char *
+read_content(int fd, SessionKey *key)
+{
+	SessionRecord record;
+	struct stat	  st;
+	char		  content[CONTENT_SIZE];
+	char		  boot_id[BOOT_ID_LEN + 1];
+	ssize_t		  len;
+
+	if (fstat(fd, &st) != 0)
+		return strerror(errno);
+	if (!S_ISREG(st.st_mode))
+		return "it is not a regular file";
+	if (st.st_uid != geteuid() || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+		return "others than its owner may access it";
+	len = read(fd, content, sizeof(content) - 1);
+	if (len < 0)
+		return strerror(errno);
+	content[len] = '\0';
+	if (strlen(content) != (size_t) len || !record_parse(content, &record))
+		return "its contents are not valid";
+	if (!read_boot_id(boot_id))
+		return "the kernel's boot id cannot be read";
+	if (strcmp(record.boot_id, boot_id) != 0)
+		return "it was written on another machine, or before this one was restarted";
+	if (record.device != st.st_dev || record.inode != st.st_ino || st.st_nlink != 1)
+		return "it is a copy";
+	key->id = (int64) record.id;
+	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
+	{
+		unsigned int byte;
+
+		(void) sscanf(record.password + 2 * i, "%2x", &byte);
+		key->password[i] = (char) byte;
+	}
+	return NULL;
+}
+
+/*
+ * Finds the session that this server, and no other, has left behind.
+ *
+ * Leaves "key" alone if there is none, or none that is certain; then there is no
+ * such file any more either.
+ */
+static void
+session_file_read(SessionKey *key)
+{
+	const char *fault;
+	int			fd;
+
+	/* Neither follows a link nor waits for the other end of a pipe. */
+	fd = OpenTransientFile(SESSION_FILE, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	if (fd < 0)
+	{
+		if (errno == ENOENT)
+			return;
+		fault = errno == ELOOP ? "it is a symbolic link" : strerror(errno);
+	}
+	else
+	{
+		fault = read_content(fd, key);
+		(void) CloseTransientFile(fd);
+	}
+	if (fault == NULL)
+		return;
+	ereport(LOG, (errmsg("ignoring file \"%s\": %s", SESSION_FILE, fault),
+				  errdetail("A ZooKeeper session that it tells of ends when it times out.")));
+	session_file_remove();
+}
+
+/* Forgets the session: it has been closed, or it is over. */
+void
+session_file_remove(void)
+{
+	if (unlink(SESSION_FILE) != 0 && errno != ENOENT)
+		ereport(LOG, (errcode_for_file_access(),
+					  errmsg("could not remove file \"%s\": %m", SESSION_FILE)));
+}
+
+/* ------------------------------------------------------------------------
+ * The end of the session
+ * ------------------------------------------------------------------------
+ */
 
 #define MAX_CLOSES 4
 

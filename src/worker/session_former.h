@@ -7,7 +7,15 @@
 #ifndef ZKLOCK_SESSION_FORMER_H
 #define ZKLOCK_SESSION_FORMER_H
 
+#include "shared/session_info.h"
 #include "worker/session_settings.h"
+
+/* A session can be taken up, and ended, with these two. */
+typedef struct SessionKey
+{
+	int64 id; /* 0 if there is no session */
+	char  password[ZKLOCK_PASSWORD_SIZE];
+} SessionKey;
 
 /* What is to be done when the former session has been closed. */
 typedef enum FormerStep
@@ -17,6 +25,11 @@ typedef enum FormerStep
 	FORMER_FORGOTTEN   /* nothing: it has been tried often enough */
 } FormerStep;
 
+/* The file that tells the next server */
+extern void session_file_write(const SessionKey *key);
+extern void session_file_remove(void);
+
+/* The end of what it tells of */
 extern void		   session_former_find(void);
 extern bool		   session_former_exists(void);
 extern Credentials session_former_configure(ZkClientConfig *config);

@@ -29,7 +29,6 @@
 #include "worker/calls.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
-#include "worker/session_file.h"
 #include "worker/session_former.h"
 #include "worker/session_life.h"
 #include "worker/session_settings.h"
@@ -59,8 +58,8 @@
  *      down        to DOWN: no server name resolves, the session expired, or it
  *                  was given up; from everywhere
  *      refused     to REFUSED; from CONNECTING and CONNECTED
- *      paused      to PAUSING: the answers prove nothing, the former session has
- *                  been closed or is over, or the handle would wait for a server
+ *      paused      to PAUSING: what answers need not be ZooKeeper, the former session
+ *                  has been closed or is over, or the handle would wait for a server
  *                  for too long; from CONNECTING and ENDING_FORMER
  */
 typedef enum Life
@@ -202,9 +201,9 @@ open_handle(void)
 		credentials = session_former_configure(&config);
 	else
 		credentials = configure_own(&config);
-	is_open = session_settings_configure_tls(&config) &&
-			  (session_settings_configure(&config, credentials) || session_former_exists()) &&
-			  zk_client_open(&config);
+	is_open = session_settings_configure(&config, credentials) ||
+			  (session_former_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
+	is_open = is_open && zk_client_open(&config);
 	explicit_bzero(&config, sizeof(config));
 	if (is_open)
 	{
@@ -249,6 +248,16 @@ session_life_move(void)
 		return;
 	forget_session("it moves to where changed settings lead");
 	queue_session_unreachable();
+}
+
+/* Ends the session with all locks in it, as the worker is about to end. */
+void
+session_life_end(void)
+{
+	(void) zk_client_close();
+	down();
+	if (session_status_id() != 0)
+		forget_session("the worker was terminated while changed settings waited");
 }
 
 /* ------------------------------------------------------------------------
@@ -299,20 +308,6 @@ remember_session(const SessionInfo *session)
 	memcpy(key.password, session->password, sizeof(key.password));
 	session_file_write(&key);
 	explicit_bzero(&key, sizeof(key));
-}
-
-/* A server has accepted the session, perhaps with a shorter timeout. */
-static void
-on_greeted(void)
-{
-	ZkSession session;
-
-	zk_client_session(&session);
-	if (session.id != session_status_id() ||
-		session.negotiated_timeout >= session_status_shortest_timeout())
-		return;
-	lease_set_timeout(session.negotiated_timeout, lease_base());
-	session_status_set_shortest_timeout(session.negotiated_timeout);
 }
 
 static void
@@ -396,7 +391,7 @@ on_refused(void)
 	worker_elements_refused(ZK_AUTH_FAILED);
 }
 
-/* The answers prove nothing, not even that they come from ZooKeeper. */
+/* There is no session yet, and what answers need not be ZooKeeper. */
 static void
 on_doubt(void)
 {
@@ -404,10 +399,6 @@ on_doubt(void)
 
 	paused();
 	back_off();
-
-	/* A session that may still live is tried again in time. */
-	if (session_status_id() != 0)
-		open_at = Min(open_at, zklock_now_ms() + session_settings_used()->session_timeout / 6);
 	session_status_set_error(fault);
 	if (!doubt_logged)
 		ereport(LOG, (errmsg_internal("%s", fault), errdetail("It is tried again.")));
@@ -435,9 +426,6 @@ session_life_event(ZkSessionEvent event)
 
 	switch (event)
 	{
-		case ZK_SESSION_GREETED:
-			on_greeted();
-			break;
 		case ZK_SESSION_CONNECTED:
 			if (is_former)
 				on_former_connected();

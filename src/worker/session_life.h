@@ -12,6 +12,7 @@
 extern void	 session_life_start(void);
 extern void	 session_life_event(ZkSessionEvent event);
 extern void	 session_life_move(void);
+extern void	 session_life_end(void);
 extern void	 session_life_attend(void);
 extern int64 session_life_next_wakeup(void);
 

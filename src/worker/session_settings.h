@@ -17,26 +17,24 @@ typedef enum Credentials
 	CREDENTIALS_WITHHELD
 } Credentials;
 
-/* The settings that a worker begins with */
-typedef enum SettingsOrigin
+/* The step that changed settings ask of the worker */
+typedef enum SettingsStep
 {
-	SETTINGS_OWN,	   /* those that are set: it is the server's first worker */
-	SETTINGS_INHERITED /* those of the worker before it */
-} SettingsOrigin;
-
-extern SettingsOrigin session_settings_start(void);
-extern void			  session_settings_read(SessionSettings *settings);
-extern void			  session_settings_take_up(const SessionSettings *settings);
-extern void			  session_settings_take_up_acl(int acl);
-extern void			  session_settings_take_up_tick_time(int tick_time_ms);
+	SETTINGS_STEP_NONE,
+	SETTINGS_STEP_RESTART, /* go on with the session in another process */
+	SETTINGS_STEP_MOVE	   /* end the session, and begin another one */
+} SettingsStep;
 
 extern const SessionSettings *session_settings_used(void);
 extern const char			 *session_settings_chroot(void);
 extern bool					  session_settings_have_credentials(void);
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
-extern bool session_settings_configure_tls(ZkClientConfig *config);
 
-extern const char *session_settings_read_credentials(const char *name, ZkClientConfig *config);
-extern char *session_settings_load_tls(const SessionSettings *settings, ZkTls set, const char **culprit);
+/* Taking up changed ones */
+extern void			session_settings_start(void);
+extern void			session_settings_reload(void);
+extern SettingsStep session_settings_attend(void);
+extern int64		session_settings_next_wakeup(void);
+extern bool			session_settings_insist(void);
 
 #endif /* ZKLOCK_SESSION_SETTINGS_H */

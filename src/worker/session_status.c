@@ -59,14 +59,6 @@ session_status_set_error(const char *message)
 	errors++;
 }
 
-/* A server grants the session a shorter timeout than it has had so far. */
-void
-session_status_set_shortest_timeout(int timeout_ms)
-{
-	begin_change()->shortest_timeout = timeout_ms;
-	end_change();
-}
-
 /* Says why no lock is granted: a sentence, or "" if nothing is in the way. */
 void
 session_status_set_obstacle(const char *text)

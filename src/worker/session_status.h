@@ -18,7 +18,6 @@ typedef enum ChrootState
 
 extern void session_status_set_state(SessionState state);
 extern void session_status_set_error(const char *message);
-extern void session_status_set_shortest_timeout(int timeout_ms);
 extern void session_status_set_obstacle(const char *text);
 extern void session_status_set_chroot(ChrootState state);
 extern void session_status_connected(const SessionInfo *session);

@@ -3,7 +3,7 @@
  *		How the worker ends when it is asked to.
  *
  * A worker that is terminated alone leaves at once: the next one resumes the
- * session.  Only when the server shuts down does the worker end the session, and
+ * session, unless changed settings wait for its end.  Only when the server shuts down does the worker end the session, and
  * only after all locks have been released: while a holder's transaction is still
  * finishing, no other session may get its lock.  If they are not released in time, the
  * session is left to expire: better late than while a lock is held.
@@ -27,7 +27,9 @@
 #include "utils/pidfile.h"
 #include "worker/candidacy.h"
 #include "worker/elements.h"
-#include "worker/session_file.h"
+#include "worker/session_former.h"
+#include "worker/session_life.h"
+#include "worker/session_settings.h"
 #include "worker/shutdown.h"
 #include "zk/zk_client.h"
 #include "zk/zk_flow.h"
@@ -118,6 +120,8 @@ leave_alone(void)
 {
 	Assert(progress == SHUTDOWN_RUNNING);
 	ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
+	if (session_settings_insist())
+		session_life_end();
 	proc_exit(1);
 }
 

@@ -10,7 +10,7 @@
  * The other files of this storey are what a round of the loop calls, in its order:
  *
  *		shutdown.c			the end of the worker
- *		reload.c			changed settings
+ *		session_settings.c	changed settings
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		calls.c				calls that sessions have made for them
@@ -19,8 +19,6 @@
  *							read, own_record.c: what is written
  *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
- *		obstacle.c			what keeps locks from being granted
- *		log_context.c		what the log is told besides
  *
  * and in between, the client library's events (zk_client.c) and the engine
  * (queue.c).
@@ -46,6 +44,7 @@
 #include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
+#include "shared/lease_state.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "shared/wait_event.h"
@@ -57,14 +56,12 @@
 #include "worker/elements.h"
 #include "worker/errands.h"
 #include "worker/lease.h"
-#include "worker/log_context.h"
-#include "worker/obstacle.h"
-#include "worker/reload.h"
 #include "worker/session_life.h"
 #include "worker/session_settings.h"
 #include "worker/session_status.h"
 #include "worker/shutdown.h"
 #include "worker/worker.h"
+#include "zk/zk_call.h"
 #include "zk/zk_flow.h"
 
 #define RESTART_SECONDS 1
@@ -76,9 +73,6 @@ static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity 
  * ------------------------------------------------------------------------
  */
 
-/* Of builds for coverage, which are linked with "-u __gcov_dump": what has run is written then. */
-extern void __gcov_dump(void) __attribute__((weak));
-
 /*
  * The last of all callbacks at the end of the process, which so goes without exit().
  * That would run what other libraries have registered for it, and free what the client
@@ -87,8 +81,6 @@ extern void __gcov_dump(void) __attribute__((weak));
 static void
 on_exit_last(int code, Datum arg)
 {
-	if (__gcov_dump)
-		__gcov_dump();
 	_exit(code);
 }
 
@@ -114,6 +106,14 @@ on_malformed(const char *fault)
 	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
 }
 
+/* No way on with the client library's handle; the next worker makes another one. */
+static void
+on_stuck(const char *why)
+{
+	session_status_set_error(why);
+	restart(psprintf("a connection that does not serve: %s", why));
+}
+
 /*
  * At any exit: tells backends that wait, which then wait for the next worker.
  *
@@ -136,9 +136,122 @@ on_exit_worker(int code, Datum arg)
 }
 
 /* ------------------------------------------------------------------------
+ * What keeps locks from being granted
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * It follows from the session's state, the chroot and the lease.  Once per round
+ * the main loop looks whether it is still the same; if not, zk_session and the errors
+ * of sessions that wait in vain tell of the new one.
+ */
+typedef enum Obstacle
+{
+	OBSTACLE_UNKNOWN, /* a new worker has not looked yet */
+	OBSTACLE_NONE,
+	OBSTACLE_NO_CONNECTION,
+	OBSTACLE_REFUSED,
+	OBSTACLE_NO_CHROOT,
+	OBSTACLE_NO_LEASE_POSSIBLE,
+	OBSTACLE_NO_LEASE
+} Obstacle;
+
+static Obstacle shown = OBSTACLE_UNKNOWN;
+static uint64	shown_errors; /* session_status_errors() at that time */
+
+static Obstacle
+current_obstacle(void)
+{
+	SessionState state = session_status_state();
+
+	if (state == SESSION_AUTH_FAILED)
+		return OBSTACLE_REFUSED;
+	if (state != SESSION_CONNECTED)
+		return OBSTACLE_NO_CONNECTION;
+	if (session_status_chroot() == CHROOT_MISSING)
+		return OBSTACLE_NO_CHROOT;
+	if (lease_state() == LEASE_HOLDS)
+		return OBSTACLE_NONE;
+	return lease_is_possible() ? OBSTACLE_NO_LEASE : OBSTACLE_NO_LEASE_POSSIBLE;
+}
+
+static void
+describe(Obstacle obstacle, char *text, size_t size)
+{
+	SessionInfo session;
+
+	session_info_read(&session);
+	text[0] = '\0';
+	switch (obstacle)
+	{
+		case OBSTACLE_UNKNOWN:
+		case OBSTACLE_NONE:
+			break;
+		case OBSTACLE_NO_CONNECTION:
+			if (session.last_error[0] != '\0')
+				snprintf(text, size, "There is no connection to ZooKeeper: %s.", session.last_error);
+			else
+				strlcpy(text, "There is no connection to ZooKeeper.", size);
+			break;
+		case OBSTACLE_REFUSED:
+			snprintf(text, size, "ZooKeeper refuses to serve: %s.", session.last_error);
+			break;
+		case OBSTACLE_NO_CHROOT:
+			strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", size);
+			break;
+		case OBSTACLE_NO_LEASE_POSSIBLE:
+			lease_describe_timeout(text, size);
+			break;
+		case OBSTACLE_NO_LEASE:
+			snprintf(text, size,
+					 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+					 session.server);
+			break;
+	}
+}
+
+/* Shows what is in the way of granting locks, if that has changed. */
+static void
+attend_obstacle(void)
+{
+	Obstacle obstacle = current_obstacle();
+	char	 text[ZKLOCK_ERROR_SIZE];
+
+	/* The description may quote the last error. */
+	if (obstacle == shown && session_status_errors() == shown_errors)
+		return;
+	shown = obstacle;
+	shown_errors = session_status_errors();
+	describe(obstacle, text, sizeof(text));
+	session_status_set_obstacle(text);
+}
+
+/* ------------------------------------------------------------------------
  * The main loop
  * ------------------------------------------------------------------------
  */
+
+/*
+ * Each line of the log has a CONTEXT: ZooKeeper session and server, while there is a
+ * session; and while the worker sees to a path or an answer, that path, and the
+ * process of the session for which ZooKeeper was asked.  Must not fail.
+ */
+static void
+add_context(void *arg)
+{
+	int			pid = ZK_WORKER;
+	const char *path = zk_flow_answering(&pid);
+
+	if (session_status_id() != 0)
+		errcontext("ZooKeeper session 0x%llx, server %s",
+				   (unsigned long long) session_status_id(), zklock_session->info.server);
+	if (path == NULL)
+		path = queue_attended_path();
+	if (path && pid != ZK_WORKER)
+		errcontext("path \"%s\", for process %d", path, pid);
+	else if (path)
+		errcontext("path \"%s\"", path);
+}
 
 /* Something is wrong with a server; of an outage, log it once. */
 static void
@@ -163,7 +276,7 @@ reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
 	candidacy_reload();
-	worker_reload_begin();
+	session_settings_reload();
 	lease_check_timeout(session_settings_used()->session_timeout);
 }
 
@@ -171,14 +284,14 @@ reload_settings(void)
 static void
 attend_settings(void)
 {
-	switch (worker_reload_attend())
+	switch (session_settings_attend())
 	{
-		case RELOAD_STEP_NONE:
+		case SETTINGS_STEP_NONE:
 			break;
-		case RELOAD_STEP_RESTART:
+		case SETTINGS_STEP_RESTART:
 			restart("changed settings");
 			break;
-		case RELOAD_STEP_MOVE:
+		case SETTINGS_STEP_MOVE:
 			session_life_move();
 			break;
 	}
@@ -200,7 +313,7 @@ sleep_time(void)
 	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_flow_next_wakeup(),		 queue_next_wakeup(),
-					  candidacy_next_wakeup(),		 worker_reload_next_wakeup(),
+					  candidacy_next_wakeup(),		 session_settings_next_wakeup(),
 					  worker_elements_next_wakeup(), worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
@@ -259,7 +372,7 @@ main_loop(WaitEventSet *events)
 		worker_deadlock_attend();
 		candidacy_attend();
 		attend_settings();
-		worker_obstacle_attend();
+		attend_obstacle();
 		zk_client_send();
 
 		sleep_between_rounds(events);
@@ -275,12 +388,13 @@ main_loop(WaitEventSet *events)
 void
 zklock_worker_main(Datum arg)
 {
+	static ErrorContextCallback	   log_context = {.callback = add_context};
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = on_watch,
 												.malformed = on_malformed,
+												.stuck = on_stuck,
 												.answered = on_answered,
-												.complaint = on_complaint,
-												.tick_time = lease_tick_time_is};
+												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	int							   queue_fd;
 
@@ -312,10 +426,10 @@ zklock_worker_main(Datum arg)
 	worker_elements_start();
 	candidacy_reload();
 	session_life_start();
-	if (session_settings_start() == SETTINGS_INHERITED)
-		worker_reload_begin();
+	session_settings_start();
 
-	worker_log_context_start();
+	log_context.previous = error_context_stack;
+	error_context_stack = &log_context;
 	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
 }

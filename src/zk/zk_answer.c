@@ -142,10 +142,3 @@ zk_answer_password_fault(const char *password, const char *known)
 			   ? NULL
 			   : "The password of the session has changed.";
 }
-
-/* Can a server's tickTime be this, ms?  A session lasts for two at least. */
-const char *
-zk_answer_tick_time_fault(long tick_time)
-{
-	return tick_time > 0 && tick_time <= LONGEST_TIMEOUT / 2 ? NULL : "The tickTime is impossible.";
-}

@@ -41,6 +41,5 @@ extern const char *zk_answer_children_fault(char *const *children, int n);
 extern const char *zk_answer_event_fault(const char *path);
 extern const char *zk_answer_session_fault(int64_t session, int timeout);
 extern const char *zk_answer_password_fault(const char *password, const char *known);
-extern const char *zk_answer_tick_time_fault(long tick_time);
 
 #endif /* ZKLOCK_ZK_ANSWER_H */

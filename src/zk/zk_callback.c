@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "zk/zk_callback.h"
-#include "zk/zk_echo.h"
 #include "zk/zk_event.h"
 
 /*
@@ -103,12 +102,6 @@ void
 zk_callback_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
 {
 	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
-}
-
-void
-zk_callback_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
 }
 
 /* Hands on up to "most" bytes of data; a server may say that there are -1. */

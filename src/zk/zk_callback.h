@@ -24,8 +24,6 @@ extern void zk_callback_created(int code, const char *path, const struct Stat *s
 								const void *context);
 extern void zk_callback_created_followed(int code, const char *path, const struct Stat *stat,
 										 const void *context);
-extern void zk_callback_data(int code, const char *value, int len, const struct Stat *stat,
-							 const void *context);
 extern void zk_callback_content(int code, const char *value, int len, const struct Stat *stat,
 								const void *context);
 extern void zk_callback_whole(int code, const char *value, int len, const struct Stat *stat,

@@ -1,6 +1,6 @@
 /*
  * zk_client.c
- *		The ZooKeeper client library, tamed.
+ *		The ZooKeeper client library, tamed: the connection, and what happens to it.
  *
  * The library runs two threads of its own, which may not touch PostgreSQL: their
  * news goes through a queue (zk_callback.c, zk_event.c) to the worker's main
@@ -10,25 +10,18 @@
  * From the ground up:
  *
  *		zk_callback.c, zk_event.c	news from threads for the main loop
- *		zk_thread.c					threads of our own: zk_lookup.c (names),
- *									zk_ask.c (questions beside the library)
  *		zk_answer.c, zk_error.c		does an answer make sense, and what does it mean?
- *		zk_log.c, zk_pause.c		complaints of the library; its pauses
- *		zk_tls.c, zk_tls_stream.c	TLS: what is needed for it; a connection of our own
- *		zk_handle.c, zk_send.c		the library's handles, and calls in its terms
- *		zk_call.c, zk_flow.c		calls, until they are answered; zk_turn.c,
- *									zk_window.c and zk_batch.c say which is sent,
- *									when, and with which others
- *		zk_connection.c				the handle that is used, and its states
- *		zk_greeting.c				when a connection counts
- *		zk_trial.c					another handle, beside that
- *		zk_client.c					events, and what follows from them
+ *		zk_tls.c, zk_handle.c		the library's handles, and what TLS needs
+ *		zk_call.c, zk_flow.c		calls, until they are answered; zk_turn.c says
+ *									which is sent, when, and with which others
+ *		zk_client.c					the handle that is used; events, and what
+ *									follows from them
  *
  * What the library gets wrong, and what we do about it (the numbers are those
  * of the list "traps of the C client" in doc/internals.md):
  *
- *	 1 it resolves names on every turn, blocking: it gets numeric addresses
- *	   (zk_lookup.c) and is told never to resolve (zk_handle_open)
+ *	 1 it resolves names on every turn, blocking: it gets numeric addresses, and is
+ *	   told never to resolve (zk_handle.c)
  *	 2 it skips half of an even number of servers: it gets an odd number
  *	   (connect_string.c)
  *	 3 it re-registers all watches in one packet, whose size is limited:
@@ -36,8 +29,7 @@
  *	 4 a session with too many bytes of ephemeral paths cannot be closed:
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls
- *	   without an answer are followed by a harmless one (zk_flow.c), and so is
- *	   the first read on a connection (zk_greeting.c)
+ *	   without an answer are followed by a harmless one (zk_flow.c)
  *	 6 a container inside a multi aborts the process: multis contain none
  *	   (zk_send.c)
  *	 7 more than 64k unread wake-ups break the connection: the number of
@@ -46,7 +38,7 @@
  *	 8 completions may never be called: each call is registered under a number
  *	   of its own and failed by us when its session ends (zk_flow.c)
  *	 9 its threads take signals meant for us: all are blocked around init
- *	   (zk_handle_open, zk_thread.c)
+ *	   (zk_handle.c)
  *	10 session events are delivered once per distinct watcher: there is one
  *	   watcher function, with one context (zk_callback_event)
  *	11 "exists" leaves watches on missing nodes: watches are set by "get" and
@@ -58,23 +50,18 @@
  *
  * And beyond those:
  *
- *	 - it takes whatever arrives first for the answer to its handshake, be it
- *	   another session's id, which reads as the end of ours: that is believed
- *	   when a server says so to us (zk_ask.c)
- *	 - it calls a connection connected that has answered nothing yet: it counts
- *	   when the server has answered a read (zk_greeting.c)
  *	 - it shows the password that the last handshake has brought, whatever that
- *	   was: it must be the session's (zk_connection_session_fault)
+ *	   was: it must be the session's (session_fault)
  *	 - it takes watch events for its own session events if a server marks them
  *	   so: an end that the handle knows nothing of is ignored
  *	   (zk_callback_event), a lost connection is found out
  *	   (zk_client_check_addresses)
- *	 - with TLS it tells nothing of why it fails (zk_ask.c), reads its files anew
- *	   each time and trusts the system's authorities (zk_tls.c), and waits for an
- *	   answer for ever (attend_handshake)
- *	 - it connects again at once, ten times a second if need be, to a server
- *	   that hangs up as often: its thread is held up where it pauses anyway
- *	   (zk_pause.c)
+ *	 - it connects again at once, ten times a second if need be, to a server that
+ *	   hangs up as often, and waits for the answer to TLS's handshake for ever:
+ *	   such a handle cannot be given up, so the worker ends, and the next one
+ *	   begins a second later (look_for_answers)
+ *
+ * What a server says is believed: it says that the session is over, and it is.
  *
  * Runs in: the worker's main loop.
  *
@@ -85,43 +72,159 @@
 #include <zookeeper/zookeeper.h>
 
 #include "shared/clock.h"
-#include "zk/zk_ask.h"
 #include "zk/zk_client.h"
-#include "zk/zk_connection.h"
 #include "zk/zk_flow.h"
-#include "zk/zk_greeting.h"
-#include "zk/zk_lookup.h"
-#include "zk/zk_pause.h"
+#include "zk/zk_handle.h"
+#include "zk/zk_send.h"
 #include "zk/zk_tls.h"
-#include "zk/zk_trial.h"
 
-#define HANDSHAKE_MS 3000 /* TLS's, with one server */
-#define LOOK_AT_HANDSHAKE_MS 500
+#define HANDSHAKE_MS 5000 /* TLS's, with one server */
+#define LOOK_MS 500		  /* how often that, and the first answer, are looked for */
+#define MAX_UNANSWERED 3  /* connections in a row */
 
 StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH &&
 					 ZK_AUTH_FAILED == ZAUTHFAILED && ZK_CLOSING == ZCLOSING &&
 					 ZK_NO_WATCHER == ZNOWATCHER,
 				 "ZooKeeper's error codes");
 
+/*
+ * The library connects, and reconnects, by itself while it has a handle.  Our
+ * knowledge of that is one of these states; each arrow is one function here:
+ *
+ *              open_handle                connected
+ *      NONE ----------------> CONNECTING -----------> CONNECTED
+ *       |  looking_up          ^      ^                  |
+ *       '-------------> LOOKUP |      '------------------'
+ *                         '----'              lost
+ *                       open_handle
+ *
+ *      each of these: without_handle -> NONE
+ *
+ * If a session is to be ended and not used, the state remains CONNECTING.
+ *
+ * A handle that is connected cannot be given up without ending its session.
+ */
+typedef enum Connection
+{
+	CONNECTION_NONE,	   /* no handle */
+	CONNECTION_LOOKUP,	   /* a thread looks up the names of the servers */
+	CONNECTION_CONNECTING, /* there is a handle */
+	CONNECTION_CONNECTED   /* a server has accepted the session: calls are made */
+} Connection;
+
 static ZkClientCallbacks callbacks;
-static uintptr_t		 last_question; /* number of the one asked last, of any kind */
+static Connection		 state = CONNECTION_NONE;
+static zhandle_t		*handle;
+static uintptr_t		 handle_number; /* its events carry it: last words of an
+										 * earlier one are ignored */
+static ZkClientConfig	 config;		/* with the session, once there is one */
+static char				 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
+static ZkComplaint		 next_complaint = ZK_COMPLAINT_FIRST;
 
-/* Questions under way, by number; 0: none. */
-static uintptr_t names_question; /* for the addresses of the servers */
-static uintptr_t doubt_question; /* whether the session lives */
-static uintptr_t tick_question;	 /* for the tickTime of ... */
-static char		 tick_server[ZK_SERVER_SIZE];
-static uintptr_t tls_question; /* why TLS fails; if it is not TLS: */
-static char		 tls_complaint[ZKLOCK_ERROR_SIZE];
-
+/* Answers */
+static bool	 answered;		  /* the last connection has been */
+static int	 unanswered;	  /* connections in a row that ended without an answer */
+static int64 answer_until;	  /* CONNECTED, not answered: not for longer, ms */
 static int64 handshake_until; /* TLS's, ms; 0 if there is none */
 
-static bool addresses_changed; /* the servers' names mean others than the handle has */
+/* Names that are being looked up, by the number of the question; 0: none. */
+static uintptr_t last_question;
+static uintptr_t names_question; /* for the handle, or during an outage */
+static bool		 addresses_changed;
+static uintptr_t others_question; /* for zk_client_look_up() */
+static void (*others_found)(const char *addresses);
+
+/* Does the session of the configuration exist? */
+static bool
+session_exists(void)
+{
+	return config.session_id != 0;
+}
+
+/* Passes on a complaint: a sentence without its period. */
+static void
+complain(const char *message)
+{
+	ZkComplaint complaint = next_complaint;
+
+	next_complaint = ZK_COMPLAINT_REPEATED;
+	callbacks.complaint(message, complaint);
+}
+
+/* ------------------------------------------------------------------------
+ * The arrows
+ * ------------------------------------------------------------------------
+ */
+
+/* There is a handle, if the library makes one, and it begins to connect. */
+static bool
+open_handle(const char *addresses_)
+{
+	Assert(state == CONNECTION_NONE || state == CONNECTION_LOOKUP);
+	strlcpy(addresses, addresses_, sizeof(addresses));
+	handle = zk_handle_open(addresses, &config, ++handle_number);
+	state = handle ? CONNECTION_CONNECTING : CONNECTION_NONE;
+	if (handle == NULL)
+		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
+	return handle != NULL;
+}
+
+static void
+looking_up(uintptr_t question)
+{
+	Assert(state == CONNECTION_NONE);
+	state = CONNECTION_LOOKUP;
+	names_question = question;
+}
+
+/* A server has accepted the session, which so exists. */
+static void
+connected(void)
+{
+	ZkSession session;
+
+	Assert(state == CONNECTION_CONNECTING);
+	state = CONNECTION_CONNECTED;
+	answered = false;
+	answer_until = zklock_now_ms() + config.session_timeout;
+	zk_handle_session(handle, &session);
+	config.session_id = session.id;
+	memcpy(config.session_password, session.password, sizeof(config.session_password));
+	explicit_bzero(&session, sizeof(session));
+	zk_flow_connected(config.session_id);
+}
+
+/* The connection is gone. */
+static void
+lost(void)
+{
+	Assert(state == CONNECTION_CONNECTED);
+	state = CONNECTION_CONNECTING;
+	unanswered = answered ? 0 : unanswered + 1;
+	zk_flow_disconnected();
+}
+
+/* The handle, if there was any, is gone, and with it the calls. */
+static void
+without_handle(void)
+{
+	handle = NULL;
+	state = CONNECTION_NONE;
+	names_question = 0;
+	zk_flow_over();
+}
 
 /* ------------------------------------------------------------------------
  * For the worker
  * ------------------------------------------------------------------------
  */
+
+/* Hands a call to the library; see zk_send().  There must be a handle. */
+static int
+send_call(const Call *call)
+{
+	return zk_send(handle, handle_number, config.acl, call);
+}
 
 /*
  * Prepares the client; once per process.
@@ -132,13 +235,12 @@ static bool addresses_changed; /* the servers' names mean others than the handle
 int
 zk_client_start(const ZkClientCallbacks *callbacks_)
 {
-	ZkFlowCallbacks for_calls = {.send = zk_connection_send,
+	ZkFlowCallbacks for_calls = {.send = send_call,
 								 .malformed = callbacks_->malformed,
 								 .answered = callbacks_->answered};
 
 	callbacks = *callbacks_;
 	zk_tls_start();
-	zk_log_start(callbacks.complaint);
 	zk_flow_start(&for_calls);
 	return zk_event_queue_open();
 }
@@ -151,34 +253,24 @@ zk_client_start(const ZkClientCallbacks *callbacks_)
  * Returns false if that could not even begin.
  */
 bool
-zk_client_open(const ZkClientConfig *config)
+zk_client_open(const ZkClientConfig *config_)
 {
-	char addresses[CONNECT_STRING_RESOLVED_SIZE];
+	char found[CONNECT_STRING_RESOLVED_SIZE];
 
+	Assert(state == CONNECTION_NONE);
+	config = *config_;
 	addresses_changed = false;
-	names_question = 0;
-	switch (zk_lookup(&config->servers, ++last_question, addresses, sizeof(addresses)))
+	switch (zk_handle_look_up(&config.servers, ++last_question, found, sizeof(found)))
 	{
 		case ZK_LOOKUP_DONE:
-			return zk_connection_opened(config, addresses);
+			return open_handle(found);
 		case ZK_LOOKUP_BEGUN:
-			names_question = last_question;
-			zk_connection_looking_up(config);
+			looking_up(last_question);
 			return true;
 		case ZK_LOOKUP_FAILED:
 			break;
 	}
 	return false;
-}
-
-/* Nothing that was asked about the handle matters any more. */
-static void
-forget_questions(void)
-{
-	names_question = 0;
-	doubt_question = 0;
-	tick_question = 0;
-	tls_question = 0;
 }
 
 /*
@@ -190,8 +282,11 @@ forget_questions(void)
 bool
 zk_client_close(void)
 {
-	forget_questions();
-	return zk_connection_closed();
+	bool idle = zk_flow_idle();
+	bool ended = handle && zk_handle_close(handle) && idle;
+
+	without_handle();
+	return ended;
 }
 
 /*
@@ -201,46 +296,30 @@ zk_client_close(void)
 void
 zk_client_leave(void)
 {
-	forget_questions();
-	zk_connection_left();
+	if (handle)
+		zk_handle_close_apart(handle);
+	without_handle();
 }
 
 /* From now on, nodes are created with this ACL. */
 void
 zk_client_set_acl(ZkAcl acl)
 {
-	zk_connection_set_acl(acl);
+	config.acl = acl;
 }
 
 /* May calls be made? */
 bool
 zk_client_connected(void)
 {
-	return zk_connection_state() == ZK_CONNECTION_CONNECTED;
+	return state == CONNECTION_CONNECTED;
 }
 
 /* Fills in what only the library knows of the session.  There must be a handle. */
 void
 zk_client_session(ZkSession *session)
 {
-	zk_connection_session(session);
-}
-
-/* Did zk_client_check_addresses() find that server names mean other addresses now? */
-bool
-zk_client_addresses_changed(void)
-{
-	return addresses_changed;
-}
-
-/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
-int64
-zk_client_next_wakeup(void)
-{
-	int64 wakeup = zk_greeting_next_wakeup();
-	int64 look = handshake_until == 0 ? -1 : zklock_now_ms() + LOOK_AT_HANDSHAKE_MS;
-
-	return wakeup < 0 || look < 0 ? Max(wakeup, look) : Min(wakeup, look);
+	zk_handle_session(handle, session);
 }
 
 /* ------------------------------------------------------------------------
@@ -248,25 +327,19 @@ zk_client_next_wakeup(void)
  * ------------------------------------------------------------------------
  */
 
-/* The connection is gone, or another one stands already. */
-static void
-handle_hang_up(void)
+/* What is wrong with the session that a server offers, as a sentence, or NULL. */
+static const char *
+session_fault(void)
 {
-	bool connected = zk_client_connected();
+	ZkSession	session;
+	const char *fault;
 
-	if (!zk_connection_stands())
-		return;
-	zk_connection_lost();
-	if (connected)
-		callbacks.session(ZK_SESSION_DISCONNECTED);
-}
-
-/* A session that nobody has confirmed is none, or of no use. */
-static void
-give_up_unconfirmed(void)
-{
-	zk_client_leave();
-	callbacks.session(ZK_SESSION_IN_DOUBT);
+	zk_handle_session(handle, &session);
+	fault = zk_answer_session_fault(session.id, session.negotiated_timeout);
+	if (fault == NULL && session_exists())
+		fault = zk_answer_password_fault(session.password, config.session_password);
+	explicit_bzero(&session, sizeof(session));
+	return fault;
 }
 
 /*
@@ -281,23 +354,39 @@ handle_malformed_session(const char *fault)
 	ZkSession session;
 	char	 *sentence;
 
-	if (zk_connection_session_exists())
+	if (session_exists())
 	{
 		callbacks.malformed(fault);
 		return;
 	}
-	zk_connection_session(&session);
+	zk_handle_session(handle, &session);
 	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
-	zk_log_complain(sentence);
+	complain(sentence);
 	pfree(sentence);
-	give_up_unconfirmed();
+	zk_client_leave();
+	callbacks.session(ZK_SESSION_IN_DOUBT);
+}
+
+/*
+ * The connection is gone, or another one stands already.  One that nobody ever
+ * answers does not count, and the library does not wait between two.
+ */
+static void
+handle_hang_up(void)
+{
+	if (state != CONNECTION_CONNECTED)
+		return;
+	lost();
+	callbacks.session(ZK_SESSION_DISCONNECTED);
+	if (unanswered >= MAX_UNANSWERED)
+		callbacks.stuck("ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 }
 
 /* The library says that it is connected. */
 static void
 handle_connected(void)
 {
-	const char *fault = zk_connection_session_fault();
+	const char *fault = session_fault();
 
 	if (fault)
 	{
@@ -307,83 +396,84 @@ handle_connected(void)
 
 	/* There are reconnects that the library does not announce (trap 7). */
 	handle_hang_up();
-	zk_connection_show_credentials();
-	if (zk_connection_config()->purpose == ZK_PURPOSE_END)
-	{
-		callbacks.session(ZK_SESSION_CONNECTED);
-		return;
-	}
-	zk_connection_greeted();
-	zk_greeting_begin();
-	if (zk_connection_session_exists())
-		callbacks.session(ZK_SESSION_GREETED);
-}
-
-/* A server has answered: the connection counts.  Asks that server for its tickTime. */
-static void
-handle_answered(void)
-{
-	ZkSession session;
-
-	zk_connection_answered();
+	(void) zk_handle_show_credentials(handle, &config); /* ahead of all calls */
+	if (config.purpose == ZK_PURPOSE_USE)
+		connected();
 	callbacks.session(ZK_SESSION_CONNECTED);
-	if (!zk_client_connected())
-		return;
-	zk_connection_session(&session);
-	strlcpy(tick_server, session.server, sizeof(tick_server));
-	tick_question = ++last_question;
-	if (!zk_ask_tick_time(tick_server, zk_connection_config()->tls, tick_question))
-		tick_question = 0;
-}
-
-/*
- * The library says that the session is over.  If it ever was one, asks servers;
- * until they answer we are as good as disconnected.
- */
-static void
-handle_expired(void)
-{
-	ZkSessionQuestion question;
-	bool			  existed = zk_connection_session_exists();
-
-	zk_connection_question(&question);
-	handle_hang_up();
-	(void) zk_client_close();
-	if (existed && zk_ask_session(&question, ++last_question))
-	{
-		doubt_question = last_question;
-		zk_connection_doubted();
-	}
-	else
-		callbacks.session(ZK_SESSION_IN_DOUBT);
-	explicit_bzero(&question, sizeof(question));
-}
-
-/* ZooKeeper refuses our credentials, or wants others. */
-static void
-handle_refused(void)
-{
-	(void) zk_client_close();
-	callbacks.session(ZK_SESSION_AUTH_FAILED);
 }
 
 /* The library is in another state than before. */
 static void
 handle_session(int library_state)
 {
+	bool existed = session_exists();
+
 	if (library_state == ZOO_CONNECTED_STATE)
 		handle_connected();
 	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
-		handle_expired();
+	{
+		(void) zk_client_close();
+		callbacks.session(existed ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+	}
 	else if (library_state == ZOO_AUTH_FAILED_STATE)
-		handle_refused();
+	{
+		(void) zk_client_close();
+		callbacks.session(ZK_SESSION_AUTH_FAILED);
+	}
 	else
 	{
 		handle_hang_up();
 		if (library_state == ZOO_READONLY_STATE)
 			handle_malformed_session("The session is read-only.");
-		else if (!zk_connection_session_exists())
-			give_up_unconfirmed();
+	}
+}
+
+/*
+ * Is there no way on with this handle?  A server may stand still in TLS's
+ * handshake, which can begin at any time while there is no connection, without an
+ * event; or give no answer on a connection, for as long as a session would live
+ * that it has granted itself.
+ */
+static void
+look_for_answers(void)
+{
+	int64 now = zklock_now_ms();
+
+	if (handle == NULL || !config.tls || !zk_tls_is_shaking_hands(handle))
+		handshake_until = 0;
+	else if (handshake_until == 0)
+		handshake_until = now + HANDSHAKE_MS;
+	else if (now >= handshake_until)
+		callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
+
+	if (state == CONNECTION_CONNECTED && !answered && now >= answer_until)
+		callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
+}
+
+/* ------------------------------------------------------------------------
+ * Names of servers
+ * ------------------------------------------------------------------------
+ */
+
+/* Looks servers up for somebody else; forgets what was looked up for them before. */
+void
+zk_client_look_up(const ConnectString *servers, void (*found)(const char *addresses))
+{
+	char in_numbers[CONNECT_STRING_RESOLVED_SIZE];
+
+	others_question = 0;
+	others_found = found;
+	switch (zk_handle_look_up(servers, ++last_question, in_numbers, sizeof(in_numbers)))
+	{
+		case ZK_LOOKUP_DONE:
+			found(in_numbers);
+			break;
+		case ZK_LOOKUP_BEGUN:
+			others_question = last_question;
+			break;
+		case ZK_LOOKUP_FAILED:
+			found(NULL);
+			break;
 	}
 }
 
@@ -394,45 +484,42 @@ handle_session(int library_state)
 void
 zk_client_check_addresses(void)
 {
-	char addresses[CONNECT_STRING_RESOLVED_SIZE];
+	char found[CONNECT_STRING_RESOLVED_SIZE];
 
 	/* It was a server that said that the connection is lost. */
-	if (zk_connection_is_mistaken())
+	if (handle && config.purpose == ZK_PURPOSE_USE && state != CONNECTION_CONNECTED &&
+		zoo_state(handle) == ZOO_CONNECTED_STATE)
 		handle_connected();
-	else if (names_question == 0 && zk_lookup(&zk_connection_config()->servers, ++last_question,
-											  addresses, sizeof(addresses)) == ZK_LOOKUP_BEGUN)
+	else if (names_question == 0 && zk_handle_look_up(&config.servers, ++last_question, found,
+													  sizeof(found)) == ZK_LOOKUP_BEGUN)
 		names_question = last_question;
 }
 
-/*
- * Sees to TLS's handshake, with which a server does not go on.  It may begin at any
- * time while there is no connection, without an event.
- */
-static void
-attend_handshake(void)
+/* Did zk_client_check_addresses() find that server names mean other addresses now? */
+bool
+zk_client_addresses_changed(void)
 {
-	int64 now = zklock_now_ms();
-
-	if (!zk_connection_has_handle() || zk_connection_config()->tls == ZK_TLS_OFF ||
-		zk_connection_stands())
-		handshake_until = 0;
-	else if (handshake_until == 0 || !zk_connection_is_shaking_hands())
-		handshake_until = now + HANDSHAKE_MS;
-	else if (now >= handshake_until)
-	{
-		zk_connection_break_handshake();
-		handshake_until = now + HANDSHAKE_MS;
-	}
+	return addresses_changed;
 }
 
-/* Sees to a connection that has no answer. */
 static void
-attend_greeting(void)
+handle_looked_up(const Event *event)
 {
-	if (zk_greeting_is_hopeless())
-		give_up_unconfirmed();
-	else
-		zk_greeting_attend();
+	if (event->number == others_question)
+	{
+		others_question = 0;
+		others_found(event->text);
+	}
+	if (event->number != names_question)
+		return;
+	names_question = 0;
+	if (state != CONNECTION_LOOKUP)
+		addresses_changed = event->text && strcmp(event->text, addresses) != 0;
+	else if (event->text == NULL || !open_handle(event->text))
+	{
+		without_handle();
+		callbacks.session(ZK_SESSION_UNRESOLVED);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -444,19 +531,19 @@ static void
 handle_reply(const Event *event)
 {
 	/* A server that wants credentials says so to one call, and hangs up. */
-	if (zk_connection_has_handle() && event->code == ZK_REQUIRES_AUTH)
-		handle_refused();
-	else if ((event->number & ZK_OF_GREETING) == 0)
-		zk_flow_answer(event);
-	else if (zk_greeting_is_answer(event))
+	if (handle && event->code == ZK_REQUIRES_AUTH)
 	{
-		const char *fault = zk_answer_code_fault(event->code);
-
-		if (fault)
-			callbacks.malformed(fault);
-		else
-			handle_answered();
+		(void) zk_client_close();
+		callbacks.session(ZK_SESSION_AUTH_FAILED);
+		return;
 	}
+	if (state == CONNECTION_CONNECTED && zk_error_outcome(event->code) != ZK_UNKNOWN)
+	{
+		answered = true;
+		unanswered = 0;
+		next_complaint = ZK_COMPLAINT_FIRST;
+	}
+	zk_flow_answer(event);
 }
 
 static void
@@ -479,101 +566,40 @@ handle_watch(const Event *event)
 		callbacks.watch(ZK_WATCH_CHILDREN, event->text);
 }
 
-/*
- * A connection fails, as the sentence says.  With TLS there may be more to say:
- * returns true if that is being found out.
- */
-static bool
-find_out_about_tls(const char *sentence)
-{
-	if (!zk_connection_has_handle() || zk_connection_config()->tls == ZK_TLS_OFF ||
-		zk_connection_stands())
-		return false;
-	if (tls_question != 0)
-		return true;
-	tls_question = ++last_question;
-	strlcpy(tls_complaint, sentence, sizeof(tls_complaint));
-	if (!zk_ask_about_tls(zk_connection_addresses(), zk_connection_config()->tls, tls_question))
-		tls_question = 0;
-	return tls_question != 0;
-}
-
+/* A line of the library's log; complaints of a server become sentences. */
 static void
 handle_log(const Event *event)
 {
 	char *sentence;
 
+	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
+
 	/* What is told of a handle that has been given up would hide why it was. */
-	if (!zk_log_is_complaint(event) || !zk_connection_has_handle())
+	if (!event->code || handle == NULL)
 		return;
-	if (!zk_connection_stands())
-		zk_pause_refused();
-	if (zk_pause_is_due())
-		sentence = pstrdup(
-			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
-	else
-		sentence = zk_error_sentence(event->text, zk_client_connected() ? ZK_CONNECTION_IN_USE
-																		: ZK_CONNECTION_NEW);
-	if (!find_out_about_tls(sentence))
-		zk_log_complain(sentence);
+	sentence = zk_error_sentence(event->text, state == CONNECTION_CONNECTED && answered
+												  ? ZK_CONNECTION_IN_USE
+												  : ZK_CONNECTION_NEW);
+	complain(sentence);
 	pfree(sentence);
-}
-
-/* The names of the servers have been looked up: for a handle, or during an outage. */
-static void
-handle_looked_up(const Event *event)
-{
-	if (event->number != names_question)
-		return;
-	names_question = 0;
-	if (zk_connection_state() == ZK_CONNECTION_LOOKUP)
-	{
-		if (event->text == NULL)
-			zk_connection_unresolved();
-		else if (zk_connection_resolved(event->text))
-			return;
-		callbacks.session(ZK_SESSION_UNRESOLVED);
-	}
-	else if (event->text && strcmp(event->text, zk_connection_addresses()) != 0)
-		addresses_changed = true;
-}
-
-static void
-handle_asked(const Event *event)
-{
-	if (event->number == tick_question)
-	{
-		tick_question = 0;
-		if (event->code > 0)
-			callbacks.tick_time(tick_server, event->code);
-	}
-	else if (event->number == tls_question)
-	{
-		tls_question = 0;
-		zk_log_complain(event->text ? event->text : tls_complaint);
-	}
-	else if (event->number == doubt_question)
-	{
-		doubt_question = 0;
-		zk_connection_settled();
-		callbacks.session(event->code == ZK_VERDICT_OVER ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
-	}
 }
 
 static void
 handle_event(const Event *event)
 {
+	bool is_ours = handle && event->number == handle_number;
+
 	switch (event->kind)
 	{
 		case EVENT_REPLY:
 			handle_reply(event);
 			break;
 		case EVENT_SESSION:
-			if (zk_connection_owns(event))
+			if (is_ours)
 				handle_session(event->code);
 			break;
 		case EVENT_WATCH:
-			if (zk_connection_owns(event))
+			if (is_ours)
 				handle_watch(event);
 			break;
 		case EVENT_LOG:
@@ -582,12 +608,16 @@ handle_event(const Event *event)
 		case EVENT_LOOKED_UP:
 			handle_looked_up(event);
 			break;
-		case EVENT_ASKED:
-			handle_asked(event);
-			break;
-		case EVENT_CLOSED: /* and nobody waits for it */
-			break;
 	}
+}
+
+/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
+int64
+zk_client_next_wakeup(void)
+{
+	bool waits = handle && (state == CONNECTION_CONNECTED ? !answered : config.tls);
+
+	return waits ? zklock_now_ms() + LOOK_MS : -1;
 }
 
 /*
@@ -619,15 +649,11 @@ zk_client_dispatch(void)
 	{
 		Event *next = event->next;
 
-		if ((event->number & ZK_OF_TRIAL) != 0)
-			zk_trial_event(event);
-		else
-			handle_event(event);
+		handle_event(event);
 		zk_event_free(event);
 		event = next;
 	}
-	attend_greeting();
-	attend_handshake();
+	look_for_answers();
 }
 
 /* Sends the calls that have been made since, and those that waited for their turn. */

@@ -10,7 +10,6 @@
 #define ZKLOCK_ZK_CLIENT_H
 
 #include "zk/zk_error.h"
-#include "zk/zk_log.h"
 #include "zk/zk_session.h"
 
 typedef enum ZkWatchEvent
@@ -23,14 +22,20 @@ typedef enum ZkWatchEvent
 /* What happens to the session; the worker acts on it. */
 typedef enum ZkSessionEvent
 {
-	ZK_SESSION_GREETED,		 /* a server has accepted the session, but answered nothing */
-	ZK_SESSION_CONNECTED,	 /* a server has answered; or the session is there to be ended */
+	ZK_SESSION_CONNECTED,	 /* a server has accepted it */
 	ZK_SESSION_DISCONNECTED, /* the library goes on trying by itself */
-	ZK_SESSION_EXPIRED,		 /* ZooKeeper says so; there is no handle any more */
-	ZK_SESSION_AUTH_FAILED,	 /* there is no handle any more */
-	ZK_SESSION_IN_DOUBT,	 /* likewise, and whether the session lives is unknown */
+	ZK_SESSION_EXPIRED,		 /* there is no handle any more */
+	ZK_SESSION_AUTH_FAILED,	 /* likewise */
+	ZK_SESSION_IN_DOUBT,	 /* likewise: what answers need not be ZooKeeper */
 	ZK_SESSION_UNRESOLVED	 /* likewise: no server name could be resolved */
 } ZkSessionEvent;
+
+/* Has the same outage been complained of before? */
+typedef enum ZkComplaint
+{
+	ZK_COMPLAINT_FIRST, /* since a server has answered */
+	ZK_COMPLAINT_REPEATED
+} ZkComplaint;
 
 typedef struct ZkClientCallbacks
 {
@@ -40,29 +45,34 @@ typedef struct ZkClientCallbacks
 	/* An answer makes no sense; "fault" says why, as a sentence. */
 	void (*malformed)(const char *fault);
 
+	/* The library does not get on: another process has to.  "why" is part of a sentence. */
+	void (*stuck)(const char *why);
+
 	/* A call that was sent has been answered, or given up, after so long, us. */
 	void (*answered)(ZkOutcome outcome, int64 us);
 
-	/* A complaint about a server. */
-	ZkComplaintHandler complaint;
-
-	/* A server tells its tickTime, ms. */
-	void (*tick_time)(const char *server, int tick_time);
+	/* A complaint about a server: a sentence without its period. */
+	void (*complaint)(const char *message, ZkComplaint complaint);
 } ZkClientCallbacks;
 
-extern int	 zk_client_start(const ZkClientCallbacks *callbacks);
-extern bool	 zk_client_open(const ZkClientConfig *config);
-extern bool	 zk_client_close(void);
-extern void	 zk_client_leave(void);
-extern void	 zk_client_set_acl(ZkAcl acl);
+extern int	zk_client_start(const ZkClientCallbacks *callbacks);
+extern bool zk_client_open(const ZkClientConfig *config);
+extern bool zk_client_close(void);
+extern void zk_client_leave(void);
+extern void zk_client_set_acl(ZkAcl acl);
+extern void zk_client_session(ZkSession *session);
+extern bool zk_client_connected(void);
+
+/* Names of servers.  "found" is given addresses, "address:port,...", or NULL. */
+extern void zk_client_look_up(const ConnectString *servers, void (*found)(const char *addresses));
+extern void zk_client_check_addresses(void);
+extern bool zk_client_addresses_changed(void);
+
+/* The main loop */
 extern int64 zk_client_next_wakeup(void);
 extern bool	 zk_client_may_sleep(void);
 extern void	 zk_client_woken(void);
 extern void	 zk_client_dispatch(void);
 extern void	 zk_client_send(void);
-extern void	 zk_client_check_addresses(void);
-extern bool	 zk_client_addresses_changed(void);
-extern void	 zk_client_session(ZkSession *session);
-extern bool	 zk_client_connected(void);
 
 #endif /* ZKLOCK_ZK_CLIENT_H */

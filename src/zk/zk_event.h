@@ -11,13 +11,11 @@
 
 typedef enum EventKind
 {
-	EVENT_REPLY,	 /* to a call */
-	EVENT_SESSION,	 /* a handle's state has changed */
-	EVENT_WATCH,	 /* a watch has fired */
-	EVENT_LOG,		 /* the library has written a line */
-	EVENT_CLOSED,	 /* a handle has been closed in a thread of its own */
-	EVENT_LOOKED_UP, /* names of servers (zk_lookup.c) */
-	EVENT_ASKED		 /* a question was answered, or not (zk_ask.c) */
+	EVENT_REPLY,	/* to a call */
+	EVENT_SESSION,	/* a handle's state has changed */
+	EVENT_WATCH,	/* a watch has fired */
+	EVENT_LOG,		/* the library has written a line */
+	EVENT_LOOKED_UP /* names of servers */
 } EventKind;
 
 /* Is the main loop to be woken for it? */
@@ -29,27 +27,21 @@ typedef enum EventUrgency
 
 /*
  * An event carries the number of what it belongs to: a call (REPLY), a handle
- * (SESSION, WATCH, LOG, CLOSED), or a question (LOOKED_UP, ASKED).  Its two
- * highest bits tell who has given that number.
+ * (SESSION, WATCH), or a question (LOOKED_UP).
  */
-#define ZK_NUMBER_BITS (sizeof(uintptr_t) * 8)
-#define ZK_OF_TRIAL ((uintptr_t) 1 << (ZK_NUMBER_BITS - 1))	   /* zk_trial.c */
-#define ZK_OF_GREETING ((uintptr_t) 1 << (ZK_NUMBER_BITS - 2)) /* zk_greeting.c */
-
 typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
 	uintptr_t	  number;
 	int			  code;		   /* REPLY: result; SESSION: state; WATCH: type;
-								 * LOG: level; ASKED: answer */
+								 * LOG: does it complain? */
 	const char	 *fault;	   /* REPLY, WATCH: what is wrong with it, or NULL */
 	AnswerStat	  stat;		   /* REPLY of create, get, look, read */
 	int			  nchildren;   /* REPLY of list */
 	char		**children;	   /* one block with the strings */
 	char		 *text;		   /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
-								 * addresses; ASKED: a sentence; REPLY of
-								 * read: data; or NULL */
+								 * addresses; REPLY of read: data; or NULL */
 	int			  text_length; /* of data, which may contain NULs */
 } Event;
 
@@ -59,5 +51,10 @@ extern bool	  zk_event_may_sleep(void);
 extern void	  zk_event_woken(void);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
+
+/* Watch events of what we delete ourselves */
+extern void zk_echo_expect(const char *deleted);
+extern void zk_echo_over(const char *deleted);
+extern bool zk_echo_is(const char *changed);
 
 #endif /* ZKLOCK_ZK_EVENT_H */

@@ -63,7 +63,6 @@
 #include "fault.h"
 #include "shared/clock.h"
 #include "zk/zk_batch.h"
-#include "zk/zk_echo.h"
 #include "zk/zk_flow.h"
 #include "zk/zk_turn.h"
 #include "zk/zk_unwatch.h"
@@ -88,7 +87,7 @@ static int			   n_patient;  /* ... and patient deletions */
 static int64		   session;	   /* of the connection */
 static uint64		   connection; /* counts connections */
 static int64		   nudged_at;  /* ms */
-static const Call	  *answering;  /* whose handler runs; NULL: none does */
+static const Call	  *answering;  /* whose handler runs, if it is of some path; else NULL */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -140,7 +139,7 @@ finish_call(Call *call, ZkReply *reply)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
-	answering = call;
+	answering = zk_call_is_urgent(call) ? NULL : call;
 	if (call->handler)
 		call->handler(call->arg, reply);
 	answering = NULL;

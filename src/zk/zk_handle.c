@@ -2,34 +2,37 @@
  * zk_handle.c
  *		Handles of the client library: how they begin and end.
  *
- * A handle runs two threads of the library, in which signals are blocked (trap
- * 9).  It is given numeric addresses and never resolves names (trap 1).
+ * A handle runs two threads of the library.  It is given numeric addresses and
+ * never resolves names (trap 1).  Names are looked up by a thread of our own, as
+ * that may take long.
+ *
+ * Signals are meant for the main thread: PostgreSQL's handlers must not run in
+ * another one.  A thread inherits what its creator blocks, so all signals are
+ * blocked while one is created, by us or by the client library (trap 9).
  *
  * To close a handle ends its session if it is connected, and takes up to a few
  * seconds with a server that hangs.  Where the main loop cannot wait for that, a
- * thread of our own does; EVENT_CLOSED tells when it is done.
+ * thread of our own does.
  *
- * With TLS there are traps of its own.  The library logs to a stream until it is
- * given a function, which is possible only once the handle is there.  And its
- * thread waits for the answer to TLS's handshake for as long as the connection
- * stands, and nobody can close the handle meanwhile: so the connection is shut
- * down from outside (zk_handle_break_handshake).
+ * With TLS the library logs to a stream until it is given a function, which is
+ * possible only once the handle is there.
  *
- * Runs in: the worker; the main thread unless a function says otherwise.
+ * Runs in: the worker; the main thread unless a function says otherwise.  Other
+ * threads call nothing of PostgreSQL.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
 #include <arpa/inet.h>
-#include <sys/socket.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include "shared/clock.h"
 #include "zk/zk_callback.h"
 #include "zk/zk_event.h"
 #include "zk/zk_handle.h"
-#include "zk/zk_thread.h"
-#include "zk/zk_tls_library.h"
+#include "zk/zk_tls.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"
@@ -40,95 +43,185 @@
 StaticAssertDecl(ZKLOCK_PASSWORD_SIZE == sizeof(((clientid_t *) 0)->passwd),
 				 "size of a ZooKeeper session's password");
 
-/* What the closing thread is given. */
-typedef struct Closing
+/* ------------------------------------------------------------------------
+ * Threads of our own
+ * ------------------------------------------------------------------------
+ */
+
+/* Blocks all signals but one; "former" gets what there was. */
+static void
+block_signals(int spared, sigset_t *former)
 {
-	zhandle_t *handle;
-	uintptr_t  number;
-} Closing;
+	sigset_t blocked;
+
+	sigfillset(&blocked);
+	if (spared != 0)
+		sigdelset(&blocked, spared);
+	pthread_sigmask(SIG_SETMASK, &blocked, former);
+}
+
+/*
+ * Starts a thread that nobody waits for.  Returns false if that fails; "arg" is
+ * the caller's then, else the thread's.
+ */
+static bool
+start_thread(void *(*run)(void *arg), void *arg)
+{
+	pthread_t thread;
+	sigset_t  former;
+	bool	  started;
+
+	block_signals(0, &former);
+	started = pthread_create(&thread, NULL, run, arg) == 0;
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	if (started)
+		pthread_detach(thread);
+	return started;
+}
+
+/* What the thread is given that looks up names. */
+typedef struct Question
+{
+	ConnectString servers;
+	uintptr_t	  number;
+} Question;
+
+/* A thread of its own, which ends with it */
+static void *
+lookup_main(void *arg)
+{
+	Question *question = arg;
+	char	  addresses[CONNECT_STRING_RESOLVED_SIZE];
+	Event	  event = {.kind = EVENT_LOOKED_UP, .number = question->number};
+
+	if (connect_string_resolve(&question->servers, CONNECT_RESOLVE_NAMES, addresses, sizeof(addresses)))
+		event.text = strdup(addresses);
+	free(question);
+	zk_event_push(&event, EVENT_AT_ONCE);
+	return NULL;
+}
+
+/*
+ * Finds the addresses of servers, as zookeeper_init() is given them.
+ *
+ * If all are given in numbers, they are in "addresses" when this returns.  If
+ * not, EVENT_LOOKED_UP with this number follows, whose text they are; or NULL,
+ * if no name could be resolved.
+ */
+ZkLookup
+zk_handle_look_up(const ConnectString *servers, uintptr_t number, char *addresses, size_t size)
+{
+	Question *question;
+
+	if (connect_string_resolve(servers, CONNECT_RESOLVE_NUMERIC, addresses, size))
+		return ZK_LOOKUP_DONE;
+	question = malloc(sizeof(Question));
+	if (question == NULL)
+		return ZK_LOOKUP_FAILED;
+	*question = (Question){.servers = *servers, .number = number};
+	if (start_thread(lookup_main, question))
+		return ZK_LOOKUP_BEGUN;
+	free(question);
+	return ZK_LOOKUP_FAILED;
+}
+
+/* ------------------------------------------------------------------------
+ * Handles
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * The library's threads: makes an event of a line of its log.  The library puts a
+ * level into it, between the process and the function:
+ * "...:ZOO_WARN@function@line: message".
+ */
+static void
+on_log(const char *message)
+{
+	Event		event = {.kind = EVENT_LOG};
+	const char *level = strstr(message, ":ZOO_");
+	const char *text = level ? strstr(level, ": ") : NULL;
+
+	event.code = level && strncmp(level, ":ZOO_ERROR@", strlen(":ZOO_ERROR@")) == 0;
+	event.text = strdup(text ? text + 2 : message);
+	if (event.text)
+		zk_event_push(&event, EVENT_AT_ONCE);
+}
 
 /* As zookeeper_init2(), with TLS */
 static zhandle_t *
-open_with_tls(const ZkHandleOptions *options, const clientid_t *session)
+open_with_tls(const char *servers, int timeout, const clientid_t *session, uintptr_t number)
 {
 	static FILE *nowhere;
 
-	const ZkClientConfig *config = options->config;
-	zhandle_t			 *handle;
+	zhandle_t *handle;
 
 	if (nowhere == NULL)
 		nowhere = fopen("/dev/null", "w");
 	zoo_set_log_stream(nowhere);
-	handle = zk_tls_library()->init(options->servers, zk_tls_paths(config->tls),
-									zk_callback_event, config->session_timeout, session,
-									(void *) options->number, ZOO_NO_LOG_CLIENTENV);
+	handle = zk_tls_init(servers, zk_callback_event, timeout, session, (void *) number,
+						 ZOO_NO_LOG_CLIENTENV);
 	if (handle)
-		zoo_set_log_callback(handle, options->log);
+		zoo_set_log_callback(handle, on_log);
 	return handle;
 }
 
 /*
  * Makes a handle, which begins to connect: for the session of the configuration,
  * or a new one.  Returns NULL, with errno set, if it cannot.
+ *
+ *	servers	numeric addresses, an odd number, and the chroot
+ *	number	the handle's, in its events
  */
 zhandle_t *
-zk_handle_open(const ZkHandleOptions *options)
+zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t number)
 {
-	const ZkClientConfig *config = options->config;
-	clientid_t			  session = {.client_id = config->session_id};
-	zhandle_t			 *handle;
-	sigset_t			  former;
-	int					  saved_errno;
+	clientid_t		  id = {.client_id = config->session_id};
+	const clientid_t *session = config->session_id != 0 ? &id : NULL;
+	zhandle_t		 *handle;
+	sigset_t		  former;
+	int				  saved_errno;
 
-	memcpy(session.passwd, config->session_password, sizeof(session.passwd));
+	memcpy(id.passwd, config->session_password, sizeof(id.passwd));
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
-	zk_thread_block_signals(&former);
-	if (config->tls != ZK_TLS_OFF)
-		handle = open_with_tls(options, config->session_id != 0 ? &session : NULL);
+	block_signals(0, &former);
+	if (config->tls)
+		handle = open_with_tls(servers, config->session_timeout, session, number);
 	else
-		handle = zookeeper_init2(options->servers, zk_callback_event, config->session_timeout,
-								 config->session_id != 0 ? &session : NULL,
-								 (void *) options->number, ZOO_NO_LOG_CLIENTENV, options->log);
+		handle = zookeeper_init2(servers, zk_callback_event, config->session_timeout, session,
+								 (void *) number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
-	zk_thread_restore_signals(&former);
-	explicit_bzero(&session, sizeof(session));
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	explicit_bzero(&id, sizeof(id));
 	if (handle)
 		zoo_set_servers_resolution_delay(handle, -1);
 	errno = saved_errno;
 	return handle;
 }
 
-/* Is a handle in the middle of TLS's handshake, or about to begin one? */
-bool
-zk_handle_is_shaking_hands(zhandle_t *handle)
+/* A thread of its own, which ends with it */
+static void *
+closer_main(void *arg)
 {
-	return zk_tls_library() && zoo_state(handle) == *zk_tls_library()->shaking_hands;
+	(void) zookeeper_close(arg);
+	return NULL;
 }
 
 /*
- * Has a handle give TLS's handshake up, if it is in one, and go on to the next
- * server.  The library does not tell its socket, so all connections of this process
- * are shut down.  There are none besides, but for questions (zk_ask.c) and a trial,
- * which get no answer then.
+ * Closes a handle in a thread of its own, and with it its session if it is
+ * connected.  Nobody may use the handle any more.
  */
 void
-zk_handle_break_handshake(zhandle_t *handle)
+zk_handle_close_apart(zhandle_t *handle)
 {
-	if (!zk_handle_is_shaking_hands(handle))
-		return;
-	for (int fd = 0; fd < FD_SETSIZE; fd++)
-	{
-		struct sockaddr_storage peer;
-		socklen_t				len = sizeof(peer);
-
-		if (getpeername(fd, (struct sockaddr *) &peer, &len) == 0 &&
-			(peer.ss_family == AF_INET || peer.ss_family == AF_INET6))
-			(void) shutdown(fd, SHUT_RDWR);
-	}
+	/* Rather wait than leave a session behind. */
+	if (!start_thread(closer_main, handle))
+		(void) zk_handle_close(handle);
 }
 
 /*
- * Closes a handle, and waits for that.
+ * Closes a handle, and waits for that.  While the library waits for TLS's
+ * handshake it waits for as long as the connection stands, so a thread does it.
  *
  * Returns true if its session was ended, as far as can be told.  The library
  * does not tell, but it waits until the server has closed the connection, unless
@@ -139,55 +232,18 @@ zk_handle_close(zhandle_t *handle)
 {
 	int64	 start = zklock_now_ms();
 	bool	 connected = zoo_state(handle) == ZOO_CONNECTED_STATE;
-	sigset_t most;
 	sigset_t former;
 	bool	 closed;
 
-	zk_handle_break_handshake(handle);
-
-	/* An immediate shutdown need not wait for it. */
-	sigfillset(&most);
-	sigdelset(&most, SIGQUIT);
-	pthread_sigmask(SIG_SETMASK, &most, &former);
-	closed = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS;
-	zk_thread_restore_signals(&former);
-	return connected && closed;
-}
-
-/* A thread of its own, which ends with it */
-static void *
-closer_main(void *arg)
-{
-	Closing *closing = arg;
-	Event	 event = {.kind = EVENT_CLOSED, .number = closing->number};
-
-	(void) zookeeper_close(closing->handle);
-	free(closing);
-	zk_event_push(&event, EVENT_AT_ONCE);
-	return NULL;
-}
-
-/*
- * Closes a handle in a thread of its own, and with it its session if it is
- * connected.  EVENT_CLOSED with the handle's number follows.  Nobody may use the
- * handle any more.
- */
-void
-zk_handle_close_apart(zhandle_t *handle, uintptr_t number)
-{
-	Closing *closing = malloc(sizeof(Closing));
-
-	if (closing)
+	if (zk_tls_is_shaking_hands(handle))
 	{
-		*closing = (Closing){.handle = handle, .number = number};
-		if (zk_thread_start(closer_main, closing))
-			return;
-		free(closing);
+		(void) start_thread(closer_main, handle);
+		return false;
 	}
-
-	/* Rather wait than leave a session behind. */
-	(void) zk_handle_close(handle);
-	zk_event_push(&(Event){.kind = EVENT_CLOSED, .number = number}, EVENT_AT_ONCE);
+	block_signals(SIGQUIT, &former); /* an immediate shutdown need not wait for it */
+	closed = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS;
+	pthread_sigmask(SIG_SETMASK, &former, NULL);
+	return connected && closed;
 }
 
 /*

@@ -13,20 +13,20 @@
 
 #include "zk/zk_session.h"
 
-typedef struct ZkHandleOptions
+/* What came of looking up the names of servers */
+typedef enum ZkLookup
 {
-	const char			 *servers; /* numeric addresses, an odd number, and the chroot */
-	const ZkClientConfig *config;
-	uintptr_t			  number; /* the handle's, in its events */
-	log_callback_fn		  log;
-} ZkHandleOptions;
+	ZK_LOOKUP_DONE,	 /* there was nothing to look up */
+	ZK_LOOKUP_BEGUN, /* EVENT_LOOKED_UP will tell */
+	ZK_LOOKUP_FAILED /* no thread could be started */
+} ZkLookup;
 
-extern zhandle_t *zk_handle_open(const ZkHandleOptions *options);
-extern bool		  zk_handle_is_shaking_hands(zhandle_t *handle);
-extern void		  zk_handle_break_handshake(zhandle_t *handle);
-extern bool		  zk_handle_close(zhandle_t *handle);
-extern void		  zk_handle_close_apart(zhandle_t *handle, uintptr_t number);
-extern bool		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
-extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
+extern ZkLookup zk_handle_look_up(const ConnectString *servers, uintptr_t number,
+								  char *addresses, size_t size);
+extern zhandle_t *zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t number);
+extern bool zk_handle_close(zhandle_t *handle);
+extern void zk_handle_close_apart(zhandle_t *handle);
+extern bool zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
 
 #endif /* ZKLOCK_ZK_HANDLE_H */

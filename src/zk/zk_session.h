@@ -23,22 +23,14 @@ typedef enum ZkAcl
 /* What a connection is for. */
 typedef enum ZkPurpose
 {
-	ZK_PURPOSE_USE, /* calls: it counts when a server has answered */
-	ZK_PURPOSE_END	/* to end the session: no answer is waited for */
+	ZK_PURPOSE_USE, /* calls */
+	ZK_PURPOSE_END	/* to end the session */
 } ZkPurpose;
-
-/* With which set of files is TLS to be used?  See zk_tls.c. */
-typedef enum ZkTls
-{
-	ZK_TLS_OFF,
-	ZK_TLS_USED, /* those of the session that is used */
-	ZK_TLS_TRIED /* those of a trial */
-} ZkTls;
 
 typedef struct ZkClientConfig
 {
 	ConnectString servers;
-	ZkTls		  tls;
+	bool		  tls;			   /* with the files that zk_tls_load() has read */
 	int			  session_timeout; /* ms, asked for */
 	int64		  session_id;	   /* to resume, or 0 */
 	char		  session_password[ZKLOCK_PASSWORD_SIZE];

@@ -9,22 +9,17 @@
  * The library reads its files anew for each connection, and when one cannot be
  * used it tries again without a pause, and says little.  So it is not given the
  * administrator's files.  They are read, and checked with OpenSSL's own functions,
- * when a handle is to be made, and copied into files in memory, under whose names
- * the library finds them: what it uses has been checked, and changes when changed
- * settings are taken up, not in between.  (A comma in a name, which separates
- * names for the library, does no harm either.)
- *
- * There are two sets of such files: of the session that is used, and of a trial
- * (zk_trial.c).  A set keeps its descriptors for good; a newer one is put in their
- * place.
+ * and copied into files in memory, under whose names the library finds them: what
+ * it uses has been checked.  Newer ones are put in their place all at once, and
+ * count from the next connection.  (A comma in a name, which separates names for
+ * the library, does no harm either.)
  *
  * The library trusts the authorities of the system as well as those in the file
  * that it is given, and does not compare host names: anybody with a certificate
  * for anything could be our server.  OpenSSL finds the system's by variables of
  * the environment, which the worker sets to nothing.
  *
- * Runs in: the worker's main thread, but for zk_tls_library(), zk_tls_paths() and
- * zk_tls_new_context(), which any thread may call.
+ * Runs in: the worker's main thread.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -38,20 +33,57 @@
 
 #include "common/hashfn.h"
 #include "zk/zk_tls.h"
-#include "zk/zk_tls_library.h"
 
 #define MAX_FILE_SIZE (1024 * 1024)
-#define NFILES 3
+#define FILE_NAME_SIZE 32
 
-typedef struct Set
+/* OpenSSL's number for the format, which is part of its interface */
+#define TLS_FILETYPE_PEM 1
+
+/* The files, in the order in which the library wants them */
+typedef enum TlsFile
 {
-	int fd[NFILES]; /* CA, certificate, key, as the library wants them; 0 if there is none yet */
-	char paths[NFILES * 32];
-} Set;
+	TLS_CA,
+	TLS_CERT,
+	TLS_KEY
+} TlsFile;
 
-static Set		  sets[2]; /* of ZK_TLS_USED and ZK_TLS_TRIED */
+#define TLS_FILES (TLS_KEY + 1)
+
+/*
+ * Functions of the client library and of OpenSSL.  OpenSSL's header files are not
+ * needed, nor is the library itself, unless the client library is one with TLS.
+ * Its objects are pointers to void here.
+ */
+typedef struct TlsLibrary
+{
+	/* ZooKeeper's client library */
+	zhandle_t *(*init)(const char *hosts, const char *files, watcher_fn watcher, int timeout,
+					   const clientid_t *session, void *context, int flags);
+	const int *shaking_hands; /* a handle's state, which its header file does not have */
+
+	/* A context, and what it is given */
+	const void *(*method)(void);
+	void *(*new_context)(const void *method);
+	void (*free_context)(void *context);
+	int (*use_ca_file)(void *context, const char *file, const char *directory);
+	int (*use_cert_file)(void *context, const char *file);
+	int (*use_key_file)(void *context, const char *file, int type);
+	int (*check_key)(const void *context);
+	void (*set_password_callback)(void *context, int (*callback)(char *, int, int, void *));
+
+	/* Certificates */
+	void *(*own_certificate)(const void *context);
+	const void *(*not_before)(const void *certificate);
+	const void *(*not_after)(const void *certificate);
+	int (*compare_with_now)(const void *time);
+
+	void (*clear_errors)(void);
+} TlsLibrary;
+
 static TlsLibrary library;
 static bool		  is_complete;
+static int in_memory[TLS_FILES]; /* descriptors, kept for good; 0 if there is none yet */
 
 static const struct
 {
@@ -66,24 +98,12 @@ static const struct
 				 {"SSL_CTX_use_certificate_chain_file", offsetof(TlsLibrary, use_cert_file)},
 				 {"SSL_CTX_use_PrivateKey_file", offsetof(TlsLibrary, use_key_file)},
 				 {"SSL_CTX_check_private_key", offsetof(TlsLibrary, check_key)},
-				 {"SSL_CTX_set_verify", offsetof(TlsLibrary, set_verify)},
 				 {"SSL_CTX_set_default_passwd_cb", offsetof(TlsLibrary, set_password_callback)},
 				 {"SSL_CTX_get0_certificate", offsetof(TlsLibrary, own_certificate)},
 				 {"X509_get0_notBefore", offsetof(TlsLibrary, not_before)},
 				 {"X509_get0_notAfter", offsetof(TlsLibrary, not_after)},
 				 {"X509_cmp_current_time", offsetof(TlsLibrary, compare_with_now)},
-				 {"SSL_new", offsetof(TlsLibrary, new_connection)},
-				 {"SSL_free", offsetof(TlsLibrary, free_connection)},
-				 {"SSL_set_fd", offsetof(TlsLibrary, set_socket)},
-				 {"SSL_connect", offsetof(TlsLibrary, connect)},
-				 {"SSL_read", offsetof(TlsLibrary, read)},
-				 {"SSL_write", offsetof(TlsLibrary, write)},
-				 {"SSL_get_error", offsetof(TlsLibrary, get_error)},
-				 {"SSL_get_verify_result", offsetof(TlsLibrary, verify_result)},
-				 {"X509_verify_cert_error_string", offsetof(TlsLibrary, verify_text)},
-				 {"ERR_clear_error", offsetof(TlsLibrary, clear_errors)},
-				 {"ERR_get_error", offsetof(TlsLibrary, next_error)},
-				 {"ERR_reason_error_string", offsetof(TlsLibrary, error_reason)}};
+				 {"ERR_clear_error", offsetof(TlsLibrary, clear_errors)}};
 
 /*
  * Looks for what TLS needs; once per process, before there are threads.
@@ -103,25 +123,32 @@ zk_tls_start(void)
 	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
 }
 
-/* Any thread: the functions, or NULL if the client library cannot do TLS. */
-const TlsLibrary *
-zk_tls_library(void)
+/* The name under which a file in memory is opened. */
+static void
+name_of(int fd, char *name, size_t size)
 {
-	return is_complete ? &library : NULL;
+	snprintf(name, size, "/proc/self/fd/%d", fd);
 }
 
-static Set *
-set_of(ZkTls set)
+/* As zookeeper_init2(), with TLS and the files that have been loaded. */
+zhandle_t *
+zk_tls_init(const char *servers, watcher_fn watcher, int timeout, const clientid_t *session,
+			void *context, int flags)
 {
-	Assert(set != ZK_TLS_OFF);
-	return &sets[set == ZK_TLS_TRIED];
+	char name[TLS_FILES][FILE_NAME_SIZE];
+	char names[TLS_FILES * FILE_NAME_SIZE];
+
+	for (int which = 0; which < TLS_FILES; which++)
+		name_of(in_memory[which], name[which], FILE_NAME_SIZE);
+	snprintf(names, sizeof(names), "%s,%s,%s", name[TLS_CA], name[TLS_CERT], name[TLS_KEY]);
+	return library.init(servers, names, watcher, timeout, session, context, flags);
 }
 
-/* Any thread: the names of a set that has been loaded, as the library wants them. */
-const char *
-zk_tls_paths(ZkTls set)
+/* Is a handle in the middle of TLS's handshake, or about to begin one? */
+bool
+zk_tls_is_shaking_hands(zhandle_t *handle)
 {
-	return set_of(set)->paths;
+	return is_complete && zoo_state(handle) == *library.shaking_hands;
 }
 
 /* ------------------------------------------------------------------------
@@ -142,50 +169,32 @@ copy(int from, int to)
 	return copied;
 }
 
-/*
- * Copies a file into memory, under the descriptor *fd, which is made if it is 0.
- * Returns NULL, or why it cannot be used.
- */
+/* Copies a file into memory, to *fd.  Returns NULL, or why it cannot be used. */
 static const char *
-read_file(const char *name, bool is_secret, int *fd)
+read_file(const char *name, TlsFile which, int *fd)
 {
 	const char *fault = NULL;
 	struct stat st;
 	int			file;
-	int			in_memory;
 
 	/* It might be one that blocks when it is opened. */
 	file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (file < 0)
 		return strerror(errno);
-	in_memory = memfd_create("zklock", MFD_CLOEXEC);
-	if (in_memory < 0 || fstat(file, &st) != 0)
+	*fd = memfd_create("zklock", MFD_CLOEXEC);
+	if (*fd < 0 || fstat(file, &st) != 0)
 		fault = strerror(errno);
 	else if (!S_ISREG(st.st_mode))
 		fault = "it is not a regular file";
-	else if (is_secret && (st.st_mode & (S_IRWXG | S_IRWXO)))
+	else if (which == TLS_KEY && (st.st_mode & (S_IRWXG | S_IRWXO)))
 		fault = "others than its owner may access it";
 	else if (st.st_size > MAX_FILE_SIZE)
 		fault = "it is too large";
-	else if (!copy(file, in_memory))
-		fault = strerror(errno);
-	else if (*fd == 0)
-	{
-		*fd = in_memory;
-		in_memory = -1;
-	}
-	else if (dup3(in_memory, *fd, O_CLOEXEC) < 0)
+	else if (!copy(file, *fd))
 		fault = strerror(errno);
 	close(file);
-	if (in_memory >= 0)
-		close(in_memory);
 	return fault;
 }
-
-/* ------------------------------------------------------------------------
- * Checking them
- * ------------------------------------------------------------------------
- */
 
 /* There is nobody to ask for the password of a key. */
 static int
@@ -194,50 +203,17 @@ no_password(char *buffer, int size, int is_writing, void *arg)
 	return 0;
 }
 
-/* The name under which a file in memory is opened. */
-static void
-name_of(int fd, char *name, size_t size)
-{
-	snprintf(name, size, "/proc/self/fd/%d", fd);
-}
-
-/*
- * Any thread: a context of OpenSSL's with the files of a set, as the client
- * library makes it; or NULL if they do not go together.
- */
-void *
-zk_tls_new_context(ZkTls set)
-{
-	const Set *files = set_of(set);
-	char	   name[NFILES][32];
-	void	  *context = library.new_context(library.method());
-
-	if (context == NULL)
-		return NULL;
-	for (int i = 0; i < NFILES; i++)
-		name_of(files->fd[i], name[i], sizeof(name[i]));
-	library.set_password_callback(context, no_password);
-	library.set_verify(context, TLS_VERIFY_PEER, NULL);
-	if (library.use_ca_file(context, name[0], NULL) == 1 &&
-		library.use_cert_file(context, name[1]) == 1 &&
-		library.use_key_file(context, name[2], TLS_FILETYPE_PEM) == 1 &&
-		library.check_key(context) == 1)
-		return context;
-	library.free_context(context);
-	return NULL;
-}
-
 /* What is wrong with the contents of a file, or NULL; "context" gets them. */
 static const char *
-check_file(void *context, int which, int fd)
+check_file(void *context, TlsFile which, int fd)
 {
-	char		name[32];
+	char		name[FILE_NAME_SIZE];
 	const void *certificate;
 
 	name_of(fd, name, sizeof(name));
-	if (which == 0)
+	if (which == TLS_CA)
 		return library.use_ca_file(context, name, NULL) == 1 ? NULL : "it has no certificate in PEM format";
-	if (which == 2)
+	if (which == TLS_KEY)
 	{
 		library.set_password_callback(context, no_password);
 		if (library.use_key_file(context, name, TLS_FILETYPE_PEM) == 1 &&
@@ -255,50 +231,69 @@ check_file(void *context, int which, int fd)
 	return NULL;
 }
 
+/* Puts a new file in memory in the place of the former one. */
+static void
+replace(TlsFile which, int fd)
+{
+	if (in_memory[which] == 0)
+		in_memory[which] = fd;
+	else
+	{
+		(void) dup3(fd, in_memory[which], O_CLOEXEC);
+		close(fd);
+	}
+}
+
 /*
- * Reads and checks the files that are named, and keeps them as this set.
+ * Reads and checks the files that are named.  If all can be used, they are from the
+ * next connection on.
  *
- * Returns NULL, or why TLS cannot be used: part of a sentence, palloc'd, without
- * the name of a file, which *culprit gets if it is one that is at fault.
+ * Returns NULL, or why they cannot be: part of a sentence, palloc'd, without the
+ * name of a file, which *culprit gets if it is one that is at fault.
  */
 char *
-zk_tls_load(ZkTls set, const ZkTlsNames *names, const char **culprit)
+zk_tls_load(const ZkTlsNames *names, const char **culprit)
 {
-	static const char *const settings[NFILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
-												 "zklock.tls_key_file"};
+	static const char *const settings[TLS_FILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
+													"zklock.tls_key_file"};
 
-	const char *file_names[NFILES] = {names->ca_file, names->cert_file, names->key_file};
-	Set		   *files = set_of(set);
+	const char *file_names[TLS_FILES] = {names->ca_file, names->cert_file, names->key_file};
+	int			fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
-	int			which = 0;
+	int			which;
 	void	   *context;
 
 	*culprit = NULL;
 	if (!is_complete)
-		return pstrdup("\"zklock.tls\" is on, but ZooKeeper's client library, as it is installed here, cannot do TLS");
-	for (int i = 0; i < NFILES; i++)
+		return pstrdup("\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
+	for (which = 0; which < TLS_FILES; which++)
 	{
-		if (file_names[i][0] == '\0')
-			return psprintf("\"zklock.tls\" is on, but \"%s\" is not set", settings[i]);
+		if (file_names[which][0] == '\0')
+			return psprintf("\"%s\" is set, but \"%s\" is not", settings[TLS_CA], settings[which]);
 	}
 	context = library.new_context(library.method());
 	if (context == NULL)
 		return pstrdup("OpenSSL makes no context for TLS");
-	for (which = 0; which < NFILES && fault == NULL; which++)
+	for (which = 0; which < TLS_FILES && fault == NULL; which++)
 	{
-		fault = read_file(file_names[which], which == 2, &files->fd[which]);
+		fault = read_file(file_names[which], which, &fds[which]);
 		if (fault == NULL)
-			fault = check_file(context, which, files->fd[which]);
+			fault = check_file(context, which, fds[which]);
 	}
 	library.free_context(context);
 	library.clear_errors();
 	if (fault)
 	{
+		for (int i = 0; i < TLS_FILES; i++)
+		{
+			if (fds[i] >= 0)
+				close(fds[i]);
+		}
 		*culprit = file_names[which - 1];
 		return psprintf("could not use \"%s\": %s", settings[which - 1], fault);
 	}
-	snprintf(files->paths, sizeof(files->paths), "/proc/self/fd/%d,/proc/self/fd/%d,/proc/self/fd/%d",
-			 files->fd[0], files->fd[1], files->fd[2]);
+	for (which = 0; which < TLS_FILES; which++)
+		replace(which, fds[which]);
 	return NULL;
 }
 
@@ -306,10 +301,10 @@ zk_tls_load(ZkTls set, const ZkTlsNames *names, const char **culprit)
 uint64
 zk_tls_fingerprint(const ZkTlsNames *names)
 {
-	const char *file_names[NFILES] = {names->ca_file, names->cert_file, names->key_file};
-	uint64		seen[NFILES][4] = {0};
+	const char *file_names[TLS_FILES] = {names->ca_file, names->cert_file, names->key_file};
+	uint64		seen[TLS_FILES][4] = {0};
 
-	for (int i = 0; i < NFILES; i++)
+	for (int i = 0; i < TLS_FILES; i++)
 	{
 		struct stat st;
 

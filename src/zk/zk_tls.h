@@ -7,7 +7,9 @@
 #ifndef ZKLOCK_ZK_TLS_H
 #define ZKLOCK_ZK_TLS_H
 
-#include "zk/zk_session.h"
+#include "postgres.h"
+
+#include <zookeeper/zookeeper.h>
 
 /* Names of files in PEM format, as they are set */
 typedef struct ZkTlsNames
@@ -19,7 +21,12 @@ typedef struct ZkTlsNames
 
 /* For the worker */
 extern void	  zk_tls_start(void);
-extern char	 *zk_tls_load(ZkTls set, const ZkTlsNames *names, const char **culprit);
+extern char	 *zk_tls_load(const ZkTlsNames *names, const char **culprit);
 extern uint64 zk_tls_fingerprint(const ZkTlsNames *names);
+
+/* Private to src/zk */
+extern zhandle_t *zk_tls_init(const char *servers, watcher_fn watcher, int timeout,
+							  const clientid_t *session, void *context, int flags);
+extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 #endif /* ZKLOCK_ZK_TLS_H */

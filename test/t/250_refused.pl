@@ -175,8 +175,8 @@ subtest 'credentials that ZooKeeper refuses are reported, and tried again' => su
 	$a->wait_waiting($s);
 	$mark = $a->log_mark;
 	$a->set_conf('zklock.auth_file' => $file);
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up: ZooKeeper refuses the credentials/,
-		'credentials of an unknown scheme are not taken up by a session that lives');
+	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: ZooKeeper may refuse credentials of another scheme/,
+		'credentials of an unknown scheme are not taken up while a lock is held');
 	unlike($a->log_since(0), qr/topsecret/, 'nor shown in the log');
 	is($a->zk_session->{state}, 'connected', 'which goes on');
 

@@ -1,8 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Settings that change while locks are held and waited for, and do not work: a file that is
-# not there, servers that do not answer, credentials that are refused, a tick time with which
-# no lease is possible. None of them costs the session, whoever runs it; each is told.
+# Settings that change while locks are held and could cost the session: they wait until no
+# lock is held, and zk_session and the log say so, and why. Then the session ends, and another
+# one begins. Whoever does not want to wait terminates the worker, and loses the locks.
+#
+# What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 711_tls_refused.pl.
 
 use strict;
 use warnings;
@@ -14,33 +16,18 @@ use Zklock::Server;
 use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '10s'"]);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
-my $tick = $a->value('SHOW zklock.tick_time');
+my $here  = Zklock::ZooKeeper->ensemble(3);
+my $there = Zklock::ZooKeeper->standalone;
+my $a     = Zklock::Server->new('a', zookeeper => $here, conf => ["zklock.session_timeout = '10s'"]);
+my $b     = Zklock::Server->new('b', zookeeper => $here);
+my $tick  = $a->value('SHOW zklock.tick_time');
 
-hold($a, 'holder', '/s/held');
-queue($a, 'waiter', '/s/held');
-hold($b, 'foreigner', '/s/foreign');
-queue($a, 'behind', '/s/foreign');
-my $id     = $a->session_id;
-my $before = holdings($a);
-my $worker = $a->worker_pid;
-
-# The settings are changed in vain, and all goes on.
-sub refused
+# The session, its worker and its locks, which wait for nothing.
+my ($id, $worker, $before);
+sub remember
 {
-	my ($why, $what, %settings) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $mark = $a->log_mark;
-	$a->set_conf(%settings);
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up: .*$why/, "$what: the log tells");
-	wait_until { ($a->zk_session->{last_error} || '') =~ $why } 'the error in zk_session';
-	like($a->zk_session->{last_error}, qr/^changed settings are not taken up: .*$why/, 'so does zk_session');
-	undisturbed($what);
-	my $lines = () = $a->log_since($mark) =~ /WARNING:  changed settings/g;
-	is($lines, 1, 'in one warning');
-	return $mark;
+	($id, $worker, $before) = ($a->session_id, $a->worker_pid, holdings($a));
+	return;
 }
 
 sub undisturbed
@@ -51,8 +38,32 @@ sub undisturbed
 	is("$session->{state} $session->{session_id}", "connected $id", "$what: the session goes on");
 	is($session->{worker_pid}, $worker, 'in the same worker');
 	is_deeply(holdings($a), $before, 'holders hold');
-	ok($s{waiter}->busy && $s{behind}->busy, 'who waits goes on waiting');
-	is(on($a, 'trier')->query("SELECT zk_try_lock('/s/free') AND zk_unlock('/s/free')"), 't', 'and locks are granted');
+	return;
+}
+
+# The settings are changed, and wait.
+sub put_off
+{
+	my ($why, $what, %settings) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $mark = $a->log_mark;
+	$a->set_conf(%settings);
+	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: .*$why/, "$what: the log tells");
+	wait_until { ($a->zk_session->{last_error} || '') =~ /^changed settings wait until no lock is held: .*$why/ }
+	'the same in zk_session';
+	undisturbed($what);
+	my $lines = () = $a->log_since($mark) =~ /WARNING:  changed settings/g;
+	is($lines, 1, 'in one warning');
+	return $mark;
+}
+
+sub moved
+{
+	my ($what) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wait_until { my $s = $a->zk_session; $s->{state} eq 'connected' && $s->{session_id} ne $id } 'another session';
+	$a->wait_session;
+	pass($what);
 	return;
 }
 
@@ -65,8 +76,11 @@ sub auth_file
 	return $file;
 }
 
-subtest 'a file with credentials that cannot be used is not taken up' => sub {
-	refused(qr/No such file/, 'no such file', 'zklock.auth_file' => '/no/such');
+subtest 'a file with credentials that cannot be used waits' => sub {
+	hold($a, 'holder', '/s/held');
+	queue($a, 'local', '/s/held');
+	remember();
+	put_off(qr/could not use "zklock.auth_file": No such file/, 'no such file', 'zklock.auth_file' => '/no/such');
 	unlike($a->zk_session->{last_error}, qr{/no/such}, 'not everybody learns its name');
 	foreach my $case (
 		[ 'two_lines', "digest:a:b\ndigest:c:d\n", 0600, qr/more than one line/ ],
@@ -77,77 +91,170 @@ subtest 'a file with credentials that cannot be used is not taken up' => sub {
 		[ 'no_colon',  "sesame\n",                 0600, qr/scheme:credentials/ ])
 	{
 		my ($name, $content, $mode, $why) = @$case;
-		my $mark = refused($why, $name, 'zklock.auth_file' => auth_file($name, $content, $mode));
+		my $mark = put_off($why, $name, 'zklock.auth_file' => auth_file($name, $content, $mode));
 		like($a->log_since($mark), qr/DETAIL:  The file is ".*\/$name"/, 'the log names the file');
 	}
 	system('mkfifo', '-m', '600', $a->data_dir . '/pipe');
-	refused(qr/not a regular file/, 'a pipe', 'zklock.auth_file' => $a->data_dir . '/pipe');
+	put_off(qr/not a regular file/, 'a pipe', 'zklock.auth_file' => $a->data_dir . '/pipe');
+	is(on($a, 'trier')->query("SELECT zk_try_lock('/s/free') AND zk_unlock('/s/free')"), 't', 'locks are granted as before');
+	ok($s{local}->busy, 'who waits goes on waiting');
 };
 
-subtest 'credentials that ZooKeeper refuses are not taken up' => sub {
-	my $mark = refused(qr/ZooKeeper refuses the credentials/, 'an unknown scheme',
-		'zklock.auth_file' => auth_file('nosuch', "nosuchscheme:topsecret\n"));
-	unlike($a->log_since($mark), qr/topsecret/, 'nobody learns them');
-};
-
-subtest 'servers that cannot be resolved, or do not answer, are not taken up' => sub {
-	refused(qr/no server name .* could be resolved/, 'no such name', 'zklock.servers' => 'no-such-host.invalid:2181',
+subtest 'servers without the one in use wait, and so does a name that does not resolve' => sub {
+	put_off(qr/no server name .* could be resolved/, 'no such name', 'zklock.servers' => 'no-such-host.invalid:2181',
 		'zklock.auth_file' => '');
-	refused(qr/no server .* has answered in \d+ s: could not connect .*refused/, 'a wrong port',
-		'zklock.servers' => '127.0.0.1:1');
-	# That PostgreSQL speaks another protocol.
-	refused(qr/no server .* has answered|is not ZooKeeper/, 'a PostgreSQL server',
-		'zklock.servers' => '127.0.0.1:' . postgres_port());
+	put_off(qr/does not have the server in use, 127\.0\.0\.1:\d+/, 'a wrong port', 'zklock.servers' => '127.0.0.1:1');
 };
 
-subtest 'a tick time with which no lease is possible is not taken up' => sub {
-	refused(qr/tick_time.* 60000 ms/, 'a minute for a tick', 'zklock.tick_time' => '60s',
-		'zklock.servers' => $zk->connect_string);
+subtest 'a tick time with which no lease is possible waits' => sub {
+	put_off(qr/tick_time.* 60000 ms/, 'a minute for a tick', 'zklock.tick_time' => '60s',
+		'zklock.servers' => $here->connect_string);
+	put_off(qr/session timeout of 1000 ms/, 'a session timeout of a second', 'zklock.tick_time' => '600ms', 'zklock.session_timeout' => '1s');
+	$a->set_conf('zklock.tick_time' => $tick, 'zklock.session_timeout' => '10s');
 };
 
-subtest 'what has been refused is not taken up by the next worker either' => sub {
-	my $mark = $a->log_mark;
-	$a->set_conf('zklock.servers' => 'no-such-host.invalid:2181', 'zklock.auth_file' => '/no/such',
-		'zklock.tick_time' => $tick);
-	$a->wait_log(qr/WARNING:  changed settings of zklock are not taken up/, $mark);
-	$mark = $a->log_mark;
-	$a->value("SELECT pg_terminate_backend($worker)");
-	wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
-	$a->wait_session;
-	$worker = $a->worker_pid;
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock are not taken up/, 'it tries, and tells');
-	undisturbed('a new worker');
+subtest 'what waits is not taken up by a worker that fails' => sub {
+	plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
+	my $c = Zklock::Server->new('c', zookeeper => $here, conf => ["zklock.session_timeout = '20s'"], faults => '');
+	hold($c, 'keeper', '/s/kept');
+	my ($session, $old, $mark) = ($c->session_id, $c->worker_pid, $c->log_mark);
+	$c->set_conf('zklock.servers' => $there->connect_string);
+	$c->wait_log(qr/WARNING:  changed settings of zklock wait/, $mark);
+	$c->set_conf('zklock.faults' => 'fail-fatally');
+	$c->wait_log(qr/\(PID $old\) exited with exit code 1/, $mark);
+	$mark = $c->log_mark;
+	$c->set_conf('zklock.faults' => '');
+	$c->wait_session;
+	$c->assert_log($mark, qr/WARNING:  changed settings of zklock wait/, 'the next one tells the same');
+	is($c->session_id, $session, 'the session goes on');
+	is($s{keeper}->query("SELECT zk_unlock('/s/kept')"), 't', 'and the lock in it');
+	(delete $s{keeper})->disconnect;
+	wait_until { ($c->session_id || $session) ne $session } 'the session to move then';
+	$c->stop;
 };
 
 subtest 'settings that have been set right are taken up at a reload' => sub {
 	my $good = auth_file('good', "digest:zklock:secret\n");
-	$a->set_conf('zklock.servers' => 'localhost:' . $zk->port, 'zklock.auth_file' => $good);
-	wait_until { ($a->worker_pid || $worker) != $worker } 'a new worker';
+	my $old  = $a->worker_pid;
+	$a->set_conf('zklock.servers' => $here->connect_string . ',127.0.0.1:1', 'zklock.auth_file' => $good);
+	$a->wait_new_worker($old);
 	$a->wait_session;
 	$worker = $a->worker_pid;
-	undisturbed('other names, and credentials');
-	is($a->zk_session->{expirations}, 0, 'nothing has expired');
+	undisturbed('one server more, and credentials');
+	is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'after all that the queue goes on');
+	is($s{local}->finish, 't', 'with the next');
+	all_disconnect();
 };
 
-subtest 'no session of a trial is left behind' => sub {
-	# Other sessions than those of the servers and the administrator.
-	my %known = map { $_ => 1 } $a->session_id, $b->session_id;
-	$zk->shell->exists('/');
-	wait_until { (my @other = grep { !$known{$_} } $zk->four_letter('dump') =~ /^\t(0x[0-9a-f]+)$/mg) <= 1 }
-	'sessions to be closed';
-	pass('all have been closed');
+subtest 'another ensemble is taken up when no lock is held any more' => sub {
+	hold($a, 'holder', '/m/held');
+	hold($b, 'foreigner', '/m/foreign');
+	queue($a, 'waiter', '/m/foreign');
+	remember();
+	put_off(qr/does not have the server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string);
+	is(on($a, 'other')->query("SELECT zk_try_lock('/m/other')"), 't', 'locks are granted as before');
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'one is released');
+	is($a->session_id, $id, 'but another one is still held');
+	my $mark = $a->log_mark;
+	is($s{other}->query("SELECT zk_unlock('/m/other')"), 't', 'it is released as well');
+	is($s{waiter}->finish, 't', 'then the session moves, and who waits gets the lock there, where nobody holds it');
+	moved('in another session');
+	$a->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 1\./, 'nothing has been lost');
+	is(scalar($there->children('/m/foreign')), 1, 'its node is there');
+	wait_until { $here->children('/m/foreign') == 1 } 'the session left to be closed';
+	pass('none is left here');
+	is($s{waiter}->query("SELECT zk_unlock('/m/foreign')"), 't', 'unlocked');
+	all_disconnect();
 };
 
-sub postgres_port
-{
-	my $other = Zklock::Server->new('other', extension => 0, preload => 0, conf => ["listen_addresses = '127.0.0.1'"]);
-	return $other->value('SHOW port');
-}
+subtest 'with no lock held at all it is taken up at once' => sub {
+	remember();
+	$a->set_conf('zklock.servers' => $here->connect_string);
+	moved('in another session');
+	is(on($a, 'holder')->query("SELECT zk_try_lock('/m/held')"), 't', 'locks are granted there');
+};
 
-$s{holder}->query("SELECT zk_unlock('/s/held')");
-is($s{waiter}->finish, 't', 'after all that the queue goes on');
-$s{foreigner}->query("SELECT zk_unlock('/s/foreign')");
-is($s{behind}->finish, 't', 'here and elsewhere');
+subtest 'another chroot is taken up when no lock is held any more' => sub {
+	$here->shell->create('/root');
+	remember();
+	put_off(qr/another chroot/, 'another chroot', 'zklock.servers' => $here->connect_string('/root'));
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
+	moved('in another session');
+	hold($a, 'holder', '/m/held');
+	is(scalar($here->children('/root/m/held')), 1, 'and held again, below the chroot');
+};
+
+subtest 'a change of mind counts' => sub {
+	remember();
+	put_off(qr/server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string('/root'));
+	$a->set_conf('zklock.servers' => $here->connect_string('/root'));
+	wait_until { $a->value('SHOW zklock.servers') eq $here->connect_string('/root') } 'the old value';
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 't', 'the lock is released');
+	hold($a, 'holder', '/m/held');
+	is($a->session_id, $id, 'the session has not moved');
+};
+
+subtest 'with zklock.acl = creator other credentials wait until no lock is held' => sub {
+	my $old = $a->worker_pid;
+	$a->set_conf('zklock.auth_file' => auth_file('first', "digest:first:secret\n"), 'zklock.acl' => 'creator');
+	$a->wait_new_worker($old);
+	$a->wait_session;
+	hold($a, 'second', '/m/creator');
+	$s{holder}->query("SELECT zk_unlock('/m/held')");
+	remember();
+	put_off(qr/other credentials may not allow access/, 'others', 'zklock.auth_file' => auth_file('second', "digest:second:secret\n"));
+	is($s{second}->query("SELECT zk_unlock('/m/creator')"), 't', 'the lock is released');
+	moved('then the session moves');
+	$a->set_conf('zklock.acl' => 'open');
+	$here->shell->add_auth('digest', 'first:secret');
+	$here->shell->delete('/root/m/creator', recursive => 1);
+};
+
+subtest 'to terminate the worker is to consent to the loss' => sub {
+	hold($a, 'holder', '/m/held');
+	my $xact = on($a, 'committer');
+	$xact->query('BEGIN');
+	$xact->query("SELECT zk_xact_lock('/m/xact')");
+	$xact->query('CREATE TABLE t ()');
+	remember();
+	$there->shell->create('/root');
+	my $mark = put_off(qr/server in use/, 'another ensemble', 'zklock.servers' => $there->connect_string('/root'));
+	$a->value("SELECT pg_terminate_backend($worker)");
+	$a->assert_log($mark, qr/LOG:  zklock takes up changed settings, and loses all locks, as the worker is terminated/, 'the log tells');
+	moved('the next worker begins another session');
+	is(($a->locks("path = '/m/held'"))[0]{state}, 'lost', 'the lock is lost, and its holder told');
+	is($xact->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
+	is($s{holder}->query("SELECT zk_unlock('/m/held')"), 'f', 'there is nothing to unlock');
+	is(scalar($here->children('/root/m/held')), 0, 'none is left behind');
+	hold($a, 'holder', '/m/held');
+	is(scalar($there->children('/root/m/held')), 1, 'and locks are held there');
+};
+
+subtest 'while locks come and go all the time, none is lost' => sub {
+	$a->value('CREATE PROCEDURE churn(path text) LANGUAGE plpgsql AS $$ BEGIN
+		WHILE NOT EXISTS (SELECT FROM stop) LOOP PERFORM zk_lock(path); PERFORM zk_unlock(path); COMMIT; END LOOP; END $$');
+	$a->value('CREATE TABLE stop ()');
+	on($a, "churn$_")->query_start("CALL churn('/m/churn$_')") foreach 1 .. 8;
+	# The lock that is held meanwhile keeps the session where it is.
+	remember();
+	foreach my $i (1 .. 3)
+	{
+		my $list = join(',', ($there->connect_string) x $i);
+		my $old  = $a->worker_pid;
+		$a->set_conf('zklock.servers' => "$list,127.0.0.1:1/root");
+		$a->wait_new_worker($old);
+		$a->wait_session;
+		is($a->session_id, $id, "list $i with the server in use is taken up");
+	}
+	$a->value('INSERT INTO stop DEFAULT VALUES');
+	foreach (1 .. 8)
+	{
+		my $result = $s{"churn$_"}->result;
+		ok($result->{ok}, "no lock of session $_ was lost") or diag explain $result;
+	}
+};
+
 all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/s/held', '/s/foreign', '/s/free');
+Zklock::Server->assert_clean($here, [ $a, $b ], '/s/held', '/s/free', '/s/kept', '/m/held', '/m/foreign', '/root/m/held');
+Zklock::Server->assert_clean($there, [$a], '/root/m/held', '/m/foreign', map { "/root/m/churn$_" } 1 .. 8);
 done_testing;

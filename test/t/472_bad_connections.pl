@@ -1,12 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Connections that come to nothing: a server that hangs up right after the handshake, or
-# before it; something at the port that is no ZooKeeper. The session and its locks live as
-# long as they can, ZooKeeper is not stormed, and the log says once what is wrong.
+# before it; something at the port that is no ZooKeeper. ZooKeeper is not stormed, the log says
+# what is wrong, and what is taken for the end of the session is a loss like any other.
 
 use strict;
 use warnings;
 
+use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 use Test::More;
 use Zklock::Cast;
@@ -30,31 +31,41 @@ sub told
 
 subtest 'a server that hangs up right after the handshake' => sub {
 	hold($a, 'holder', '/b/held');
-	my $id = $a->session_id;
-	my $reconnects = $a->zk_session->{reconnects};
-	my $mark = $a->log_mark;
+	my ($id, $worker, $mark) = ($a->session_id, $a->worker_pid, $a->log_mark);
 	$proxy->reset_counts;
 	$proxy->hang_up(1);
-	wait_until { $proxy->accepted >= 3 } 'three connections';
-	my @at_first = told($mark);
+	$a->wait_log(qr/LOG:  zklock worker restarts because of a connection that does not serve: .*jute\.maxbuffer/, $mark);
+	cmp_ok($proxy->accepted, '<=', 6, 'after three connections without an answer the worker ends');
+	like($a->zk_session->{last_error}, qr/accepts each connection and closes it.*jute\.maxbuffer/, 'zk_session says what happens');
 	# The session lives on by the attempts alone, for longer than its timeout.
 	my $since = $a->value('SELECT clock_timestamp()');
 	$a->wait_value("SELECT clock_timestamp() > '$since'::timestamptz + interval '24s'", 't');
-	cmp_ok($proxy->accepted, '<', 40, 'connections become rare');
-	cmp_ok($proxy->accepted, '>', 5,  'but go on');
-	my @told = told($mark);
-	cmp_ok(scalar @told, '<=', 3, 'the log does not grow with them') or diag explain \@told;
-	is($a->zk_session->{state}, 'connecting', 'they do not count as connections');
-	is($a->zk_session->{reconnects}, $reconnects, 'not even in zk_session');
-	like($a->zk_session->{last_error}, qr/accepts each connection and closes it.*jute\.maxbuffer/, 'which says what happens');
-	my $result = on($a, 'asker')->try("SELECT zk_try_lock('/b/free')");
-	like($result->{detail} || '', qr/jute\.maxbuffer/, 'as do errors');
+	cmp_ok($proxy->accepted, '<', 150, 'a new worker begins no sooner than a second later');
 	$proxy->hang_up(0);
-	$a->wait_session;
+	wait_until { ($a->zk_session->{lease_remaining} || '') =~ /^00:00:0[1-9]/ } 'a proof that the session lives';
 	is($a->session_id, $id, 'when that has passed the session goes on');
+	is($a->zk_session->{expirations}, 0, 'it has not ended in between');
 	$s{holder}->query("SELECT zk_unlock('/b/held')");
 	hold($a, 'holder', '/b/held');
 	$s{holder}->query("SELECT zk_unlock('/b/held')");
+};
+
+subtest 'a server that accepts the connection and answers nothing' => sub {
+	my ($id, $mark) = ($a->session_id, $a->log_mark);
+	my ($hex) = slurp_file($a->session_file) =~ /^password (\w+)$/m;
+	# It grants the session an hour, for which the library would wait.
+	my $handshake = pack('N/a*', pack('l>2 q> l>/a* c', 0, 3_600_000, hex($id =~ s/^0x//r), pack('H*', $hex), 0));
+	my $silent = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die "listen: $!";
+	$proxy->target($silent->sockport, raw => 1);
+	$proxy->drop;
+	my $connection = $silent->accept;
+	syswrite $connection, $handshake;
+	$a->wait_log(qr/LOG:  zklock worker restarts because of a connection that does not serve: a ZooKeeper server accepts the connection and answers nothing/, $mark);
+	$proxy->target($zk);
+	$proxy->drop;
+	wait_until { $a->log_since($mark) =~ /connected to ZooKeeper server .*(?s:.*)connected to ZooKeeper server/ } 'the next worker to be connected';
+	$a->wait_session;
+	pass('the next worker goes on');
 };
 
 subtest 'a server that hangs up before: it may have its limit of connections' => sub {
@@ -70,37 +81,30 @@ subtest 'a server that hangs up before: it may have its limit of connections' =>
 	unlike(join("\n", told($mark), $a->zk_session->{last_error}), qr/retcode|errno/, 'in sentences');
 };
 
-subtest 'something else at the port is not taken for the end of the session' => sub {
+subtest 'something else at the port: what reads as the end of the session is a loud loss' => sub {
 	my $other = Zklock::Server->new('other', extension => 0, preload => 0, conf => ["listen_addresses = '127.0.0.1'"]);
 	my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
 	hold($d, 'keeper', '/b/kept');
-	my ($id, $mark, $expirations) = ($d->session_id, $d->log_mark, $d->zk_session->{expirations});
+	on($d, 'committer')->query('BEGIN');
+	$s{committer}->query("SELECT zk_xact_lock('/b/xact')");
+	$s{committer}->query('CREATE TABLE t ()');
+	my ($mark, $expirations) = ($d->log_mark, $d->zk_session->{expirations});
 	$proxy->target($other->value('SHOW port'), raw => 1);
 	$proxy->drop;
-	$d->assert_log($mark, qr/LOG:  what answers at "zklock.servers" does not prove to be a ZooKeeper server/, 'the log tells');
-	is($d->session_id, $id, 'the session is kept');
+	ok($d->wait_lock($s{keeper}, 'lost', '/b/kept'), 'the lock is lost');
+	is($d->zk_session->{expirations}, $expirations + 1, 'as with a session that has expired');
+	is($s{committer}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that relied on one fails at commit');
+	$d->assert_log($mark, qr/LOG:  what answers at "zklock.servers" does not prove to be a ZooKeeper server/, 'the log tells what is there now');
 	$proxy->reset_counts;
-	wait_until { $proxy->accepted > 6 } 'some attempts';
-	is($d->session_id, $id, 'however often that is tried');
-	is($d->zk_session->{expirations}, $expirations, 'nothing has expired');
-	is(($d->locks)[0]{state} =~ /^(held|suspended)$/ ? 1 : 0, 1, 'the lock is not lost');
+	wait_until { $proxy->accepted > 4 } 'some attempts';
 	my $lines = () = $d->log_since($mark) =~ /LOG:  what answers at/g;
-	is($lines, 1, 'the log tells once');
+	is($lines, 1, 'once');
+	is($d->zk_session->{session_id}, undef, 'and no session begins there');
 	$proxy->target($zk);
 	$d->wait_session;
-	is($d->session_id, $id, 'with ZooKeeper there again it goes on');
-	is($s{keeper}->query("SELECT zk_unlock('/b/kept')"), 't', 'and the lock with it');
-
-	# Nor for the beginning of one.
-	$proxy->target($other->value('SHOW port'), raw => 1);
-	my $c = Zklock::Server->new('c', zookeeper => $proxy, connect => 0, conf => \@conf);
-	$c->wait_log(qr/LOG:  what answers at "zklock.servers" does not prove to be a ZooKeeper server/, 0);
-	is($c->zk_session->{$_}, undef, "a new server has no $_ from it") foreach qw(session_id negotiated_timeout lease_remaining);
-	$proxy->target($zk);
-	$c->wait_session;
-	is(on($c, 'new')->query("SELECT zk_try_lock('/b/held')"), 't', 'with ZooKeeper there it begins one');
-	(delete $s{$_})->disconnect foreach qw(new keeper);
-	$c->stop;
+	is($s{keeper}->query("SELECT zk_unlock('/b/kept')"), 'f', 'the holder hears of the loss');
+	hold($d, 'keeper', '/b/kept');
+	(delete $s{$_})->disconnect foreach qw(committer keeper);
 	$d->stop;
 };
 

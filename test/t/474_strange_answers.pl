@@ -56,7 +56,7 @@ foreach my $case (
 
 subtest 'the first answer on a connection has an error code that is none' => sub {
 	my $mark  = $a->log_mark;
-	my $fault = $proxy->deny(op => 'exists', code => 7, any => 1);
+	my $fault = $proxy->deny(op => 'multi', code => 7, any => 1);
 	$proxy->drop;
 	$proxy->fired($fault);
 	$a->wait_log(qr{malformed answer of ZooKeeper server .*: Its error code is not one of ZooKeeper's\.}, $mark);

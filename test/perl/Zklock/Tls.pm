@@ -127,7 +127,6 @@ sub settings
 {
 	my ($self, $file) = @_;
 	return (
-		'zklock.tls'           => 'on',
 		'zklock.tls_ca_file'   => $self->file('ca.pem'),
 		'zklock.tls_cert_file' => $self->file("$file.pem"),
 		'zklock.tls_key_file'  => $self->file("$file.key"));
