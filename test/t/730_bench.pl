@@ -103,7 +103,7 @@ subtest 'targets' => sub {
 
 subtest 'a picture' => sub {
 	my $svg = Bench::Chart::svg(
-		title => 'a < b', description => 'd', x => 'sessions', y => 'per second',
+		title => 'a < b', description => 'd', subtitle => 's', x => 'sessions', y => 'per second',
 		lines => [
 			{ name => 'one', colour => 0, points => [ [ 1, 10 ], [ 100, 1000 ] ] },
 			{ name => 'two', colour => 4, points => [ [ 10, 100 ] ] } ]);
@@ -117,7 +117,13 @@ subtest 'a picture' => sub {
 	is_deeply([ Bench::Chart::ticks(30, 1800) ], [ 20, 50, 100, 200, 500, 1000, 2000 ], 'numbers on the axis');
 	my @places = Bench::Chart::label_places(100, 101, 50);
 	cmp_ok(abs($places[0] - $places[1]), '>=', 15, 'names do not cover each other');
+	is($places[0] + $places[1], 100 + 101, 'and stand around their lines\' ends');
 	is($places[2], 50, 'nor do they move without need');
+	my @sizes = Bench::Chart::end_sizes(100, 101, 50);
+	cmp_ok($sizes[0] - $sizes[1], '>=', 2, 'of two ends in one place both can be seen');
+	is($sizes[1], $sizes[2], 'others are of one size');
+	like($svg, qr{rotate\S* [^>]*>per second<}, 'the axis that goes up has its name');
+	like($svg, qr{>sessions<}, 'and the other');
 	my @coloured = $svg =~ /^\t\t\.(\w+) \{[^}]*(?:fill|stroke): #/mg;
 	like($svg, qr/^\t\t\t\.$_ \{/m, "$_ has a colour for dark") foreach @coloured;
 };

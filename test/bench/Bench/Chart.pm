@@ -9,7 +9,7 @@ Bench::Chart - a plot as SVG, plain and readable, in light and in dark
 =head1 SYNOPSIS
 
   my $svg = Bench::Chart::svg(
-      title => '...', description => '...', x => 'sessions', y => 'locks per second',
+      title => '...', description => '...', subtitle => '...', x => 'sessions', y => 'locks per second',
       lines => [ { name => 'zklock', colour => 0, points => [ [1, 1000], [4, 3000] ] }, ... ]);
 
 Both axes are logarithmic: what is of interest is by how many times one thing is more than another. All
@@ -22,12 +22,12 @@ package Bench::Chart;
 use strict;
 use warnings;
 
-use List::Util qw(max min);
+use List::Util qw(max min sum);
 use POSIX qw(ceil floor);
 
 # The size, and the place of the plot in it
 my ($width, $height) = (780, 400);
-my ($left, $right, $top, $bottom) = (84, 196, 70, 56);
+my ($left, $right, $top, $bottom) = (90, 206, 70, 56);
 
 # Distance of the names beside the ends of the lines
 my $line_height = 18;
@@ -73,6 +73,7 @@ sub _style
 		.panel { fill: #ffffff; stroke: #d1d9e0; }
 		.grid { stroke: #d1d9e0; }
 		.line { fill: none; stroke-width: 2; }
+		.lead { fill: none; stroke-width: 1; }
 $light		\@media (prefers-color-scheme: dark) {
 			text { fill: #f0f6fc; }
 			.dim { fill: #9198a1; }
@@ -89,25 +90,52 @@ sub _text
 	return sprintf(qq(\t<text class="%s" x="%.1f" y="%.1f">%s</text>\n), $class, $x, $y, $text);
 }
 
-# Where the names go: each at the end of its line, but not upon another.
+# Where the names go: each at the end of its line, but not upon another. Those that would cover each
+# other stand as a group, whose middle is that of their lines' ends.
 sub label_places
 {
 	my @wanted = @_;
-	my @order  = sort { $wanted[$a] <=> $wanted[$b] } 0 .. $#wanted;
-	my (@places, $last);
-	foreach my $i (@order)
+	my @groups;
+	foreach my $i (sort { $wanted[$a] <=> $wanted[$b] } 0 .. $#wanted)
 	{
-		$places[$i] = defined $last ? max($wanted[$i], $last + $line_height) : $wanted[$i];
-		$last = $places[$i];
+		my $group = { members => [$i] };
+		_place_group($group, @wanted);
+		while (@groups && $groups[-1]{last} + $line_height > $group->{first})
+		{
+			$group = { members => [ @{ (pop @groups)->{members} }, @{ $group->{members} } ] };
+			_place_group($group, @wanted);
+		}
+		push @groups, $group;
 	}
-	# What has been pushed out of the plot goes up again.
-	my $limit = $height - $bottom + 4;
-	foreach my $i (reverse @order)
+	my @places;
+	foreach my $group (@groups)
 	{
-		$places[$i] = min($places[$i], $limit);
-		$limit = $places[$i] - $line_height;
+		my $place = $group->{first};
+		foreach my $i (@{ $group->{members} })
+		{
+			$places[$i] = $place;
+			$place += $line_height;
+		}
 	}
 	return @places;
+}
+
+sub _place_group
+{
+	my ($group, @wanted) = @_;
+	my @members = @{ $group->{members} };
+	my $length  = $line_height * $#members;
+	$group->{first} = sum(@wanted[@members]) / @members - $length / 2;
+	$group->{first} = min($group->{first}, $height - $bottom + 4 - $length);
+	$group->{last} = $group->{first} + $length;
+	return;
+}
+
+# How large the marks at the lines' ends are: of several in one place each shows around the next.
+sub end_sizes
+{
+	my @ends = @_;
+	return map { my $i = $_; 3.5 + 2.5 * grep { abs($ends[$_] - $ends[$i]) < 5 } $i + 1 .. $#ends } 0 .. $#ends;
 }
 
 sub svg
@@ -141,18 +169,29 @@ sub svg
 		$body .= sprintf(qq(\t<path class="grid" d="M%s,%s V%s"/>\n), $x, $top, $height - $bottom);
 		$body .= _text('dim mid', $x, $height - $bottom + 18, _commas($number));
 	}
-	my @places = label_places(map { $y_of->($_->{points}[-1][1]) + 4 } @lines);
+	my @ends   = map { $y_of->($_->{points}[-1][1]) } @lines;
+	my @places = label_places(map { $_ + 4 } @ends);
+	my @sizes  = end_sizes(@ends);
+	my ($lines, $marks) = ('', '');
 	foreach my $i (0 .. $#lines)
 	{
 		my $colour = $used[$i][0];
 		my @points = map { [ $x_of->($_->[0]), $y_of->($_->[1]) ] } @{ $lines[$i]{points} };
-		$body .= qq(\t<polyline class="line $colour" points=") . join(' ', map { "$_->[0],$_->[1]" } @points) . qq("/>\n);
-		$body .= qq(\t<circle class="f$colour" cx="$_->[0]" cy="$_->[1]" r="3.5"/>\n) foreach @points;
-		$body .= _text("f$colour", $width - $right + 12, $places[$i], _escape($lines[$i]{name}));
+		my ($end_x, $end_y) = @{ $points[-1] };
+		$lines .= qq(\t<polyline class="line $colour" points=") . join(' ', map { "$_->[0],$_->[1]" } @points) . qq("/>\n);
+		# A thin line from its end to its name, should they be apart
+		$lines .= sprintf(qq(\t<path class="lead $colour" d="M%s,%s L%.1f,%.1f"/>\n),
+			$end_x, $end_y, $width - $right + 24, $places[$i] - 4);
+		pop @points;
+		$marks .= qq(\t<circle class="f$colour" cx="$_->[0]" cy="$_->[1]" r="3.5"/>\n) foreach @points;
+		$marks .= qq(\t<circle class="f$colour" cx="$end_x" cy="$end_y" r="$sizes[$i]"/>\n);
+		$marks .= _text("f$colour", $width - $right + 28, $places[$i], _escape($lines[$i]{name}));
 	}
-	my ($title, $description, $x, $y) = map { _escape($_) } @plot{qw(title description x y)};
-	my ($panel_width, $panel_height, $middle) = ($width - 1, $height - 1, ($left + $width - $right) / 2);
-	my $foot = $height - 16;
+	$body .= $lines . $marks;
+	my ($title, $description, $subtitle, $x, $y) = map { _escape($_) } @plot{qw(title description subtitle x y)};
+	my ($panel_width, $panel_height) = ($width - 1, $height - 1);
+	my ($middle, $foot)   = (($left + $width - $right) / 2, $height - 16);
+	my ($half_way, $side) = (($top + $height - $bottom) / 2, 22);
 	my $style = _style(@used);
 	my $size  = qq(viewBox="0 0 $width $height" width="$width" height="$height");
 	return <<"END";
@@ -161,8 +200,9 @@ sub svg
 	<desc id="desc">$description</desc>
 $style	<rect class="panel" x="0.5" y="0.5" width="$panel_width" height="$panel_height" rx="6"/>
 	<text class="b" x="24" y="32">$title</text>
-	<text class="dim" x="24" y="50">$y</text>
-	<text class="dim mid" x="$middle" y="$foot">$x</text>
+	<text class="dim" x="24" y="50">$subtitle</text>
+	<text class="mid" x="$middle" y="$foot">$x</text>
+	<text class="mid" x="$side" y="$half_way" transform="rotate(-90 $side $half_way)">$y</text>
 $body</svg>
 END
 }

@@ -111,10 +111,10 @@ sub _charts
 		my @lines = $self->_lines($measure, $chart);
 		next unless @lines;
 		my %place = map { @$_ } @places;
-		my $x = "$chart->{x}; " . lcfirst $place{ $chart->{place} };
+		my $subtitle = "$place{ $chart->{place} }; both axes are logarithmic";
 		my $description = join(' ', map { _describe($_) } @lines);
 		push @charts, { %$chart, description => $description,
-			svg => Bench::Chart::svg(%$chart, x => $x, description => $description, lines => \@lines) };
+			svg => Bench::Chart::svg(%$chart, subtitle => $subtitle, description => $description, lines => \@lines) };
 	}
 	return @charts;
 }
