@@ -29,15 +29,22 @@ subtest 'all agree on the version' => sub {
 
 # https://pgxn.org/spec/
 subtest 'META.json has what PGXN asks for' => sub {
-	foreach my $key (qw(name abstract description version maintainer license provides prereqs resources release_status tags meta-spec generated_by))
+	foreach my $key (qw(name abstract description version maintainer license provides prereqs release_status tags meta-spec generated_by))
 	{
 		ok(defined $meta->{$key} && length $meta->{$key}, $key);
 	}
 	my $provides = $meta->{provides}{zklock};
 	ok(-e "$top/$provides->{$_}", "$_: $provides->{$_}") foreach qw(file docfile);
-	like($meta->{resources}{$_}{web}, qr{^https://}, "resources: $_") foreach qw(bugtracker repository);
 	like($meta->{version}, qr/^\d+\.\d+\.\d+$/, 'a semantic version');
 	like($meta->{release_status}, qr/^(?:stable|testing|unstable)$/, 'a status');
+};
+
+# A maintainer's address is what Debian cannot do without.
+subtest 'nothing names a host that is nobody\'s' => sub {
+	foreach my $file (qw(META.json debian/control debian/control.in debian/copyright README.md CONTRIBUTING.md))
+	{
+		unlike(slurp_file("$top/$file") =~ s/^Maintainer: .*$//mr, qr/zklock\.(?:example|org|net|com)\b/, $file);
+	}
 };
 
 subtest 'the list of SQL in the archive is what the extension has' => sub {
