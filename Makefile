@@ -34,7 +34,8 @@
 # For those who publish zklock, see CONTRIBUTING.md:
 #
 #   make matrix          demo, lint and all tests in clean systems, one for each release
-#                        (CELLS="trixie"); some 20 minutes for each
+#                        (CELLS="trixie"); some 20 minutes for each; and each of the
+#                        targets above in one of its own (CELLS=targets TARGETS="lint deb")
 #   make dist            the archive for PGXN, from a tag (TAG=v1.0.0)
 #   make dist-test       ... made from what is committed, built, and checked
 #   make deb             Debian packages, for each PostgreSQL whose headers are installed
@@ -218,7 +219,11 @@ fault-check:
 	@echo "checking the table of faults"
 	@test/fault-table check
 
-mass: stage
+mass:
+	@test/install-deps build
+	@$(MAKE) --no-print-directory count-mass
+
+count-mass: stage
 	@tools/mass $(BUILD)/release/$(OBJ)
 
 cppcheck:
@@ -241,7 +246,7 @@ dist-test:
 CELLS ?=
 matrix:
 	@test/install-deps deb-test
-	@TESTS="$(TESTS)" tools/matrix $(CELLS)
+	@TESTS="$(TESTS)" TARGETS="$(TARGETS)" tools/matrix $(CELLS)
 
 deb:
 	@test/install-deps build deb
@@ -262,9 +267,10 @@ fuzz-answers:
 		ZKLOCK_FUZZ_SEED=$(SEED) test/run-tap test/t/482_garbled_answers.pl
 
 format:
+	@test/install-deps lint
 	clang-format -i $(SOURCES)
 
 .DEFAULT_GOAL := all
 .PHONY: demo demo-shell stage fault-stage tls-client test unit-test nemesis mutants bench test-asan coverage \
-	lint format-check warnings storeys fault-check cppcheck mass matrix dist dist-test \
+	lint format-check warnings storeys fault-check cppcheck mass count-mass matrix dist dist-test \
 	deb deb-test fuzz fuzz-answers format
