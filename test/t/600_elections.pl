@@ -9,6 +9,7 @@ use warnings;
 use Test::More;
 use Zklock::Election;
 use Zklock::Server;
+use Zklock::Util qw(wait_until);
 use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
@@ -55,6 +56,16 @@ subtest 'a reload ends one candidacy and no other' => sub {
 	is($s->query("SELECT zk_unlock('/e/lock')"), 't', 'locks are untouched');
 	$a->set_conf('zklock.elections' => "$path, /e/second");
 	$election->wait_state($a, 'ready');
+};
+
+subtest 'a path that gets other names leaves, and comes again with these' => sub {
+	my $term = $a->value("SELECT zk_fencing_token('/e/second')");
+	$a->set_conf('zklock.elections' => '/e/second=zookeeper');
+	$a->wait_value("SELECT max(term) > $term FROM zk_elections WHERE path = '/e/second'", 't');
+	like(join(' ', $zk->children('/e/second')), qr/^n_\d{10}$/, 'it has one node');
+	$a->set_conf('zklock.elections' => '/e/second=lock');
+	wait_until { join(' ', $zk->children('/e/second')) =~ /^_c_\S+-lock-\d{10}$/ } 'the other names';
+	$election->wait_state($a, 'elected', '/e/second');
 };
 
 $_->set_conf('zklock.elections' => '') foreach $a, $b;

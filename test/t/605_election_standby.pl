@@ -32,6 +32,19 @@ subtest 'a standby does not stand' => sub {
 	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'and leads again, as nobody else stands');
 };
 
+subtest 'a path keeps its place in shared memory until the server is started again' => sub {
+	my $mark = $standby->log_mark;
+	foreach my $round (1 .. 5)
+	{
+		$standby->set_conf('zklock.elections' => join(', ', $path, map { "/e/$round.$_" } 1 .. 63));
+		$standby->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/e/$round.1'", 1);
+	}
+	$standby->wait_log(qr{election "/e/5\.4": cannot stand there before the server is started again}, $mark);
+	is($standby->value('SELECT count(*) FROM zk_elections'), 4, 'there are places for 256 paths');
+	$standby->set_conf('zklock.elections' => $path);
+	$standby->wait_value('SELECT string_agg(path, $$ $$) FROM zk_elections', $path);
+};
+
 subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {
 	$standby->promote;
 	$election->wait_state($standby, 'ready');
