@@ -18,6 +18,7 @@
 #include "postgres.h"
 
 #include "backend/reliance.h"
+#include "compat.h"
 #include "shared/worker_process.h"
 
 static ReliedTerm relied[ELECTION_SLOTS];
@@ -36,9 +37,16 @@ find(int election)
 	return NULL;
 }
 
-/* Tells the worker what the transaction has at stake. */
+/* Tells the worker what the transaction has at stake; a look at the election is to follow. */
 static void
-announce(int election, LossPolicy policy)
+set_stake(int election, uint8 stake)
+{
+	*election_stake(election, compat_my_proc_number()) = stake;
+	pg_memory_barrier();
+}
+
+static uint8
+stake_of(LossPolicy policy)
 {
 	uint8 stake = committing ? STAKE_COMMIT : 0;
 
@@ -46,7 +54,7 @@ announce(int election, LossPolicy policy)
 		stake |= STAKE_CANCEL;
 	else if (policy == LOSS_TERMINATE)
 		stake |= STAKE_TERMINATE;
-	election_set_stake(election, stake);
+	return stake;
 }
 
 /*
@@ -65,10 +73,10 @@ reliance_add(int election, int64 term)
 			found->taken_under = Max(found->taken_under, (CommitGuard) zklock_commit_guard);
 		return true;
 	}
-	announce(election, (LossPolicy) zklock_on_lock_loss);
+	set_stake(election, stake_of((LossPolicy) zklock_on_lock_loss));
 	if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != term)
 	{
-		election_set_stake(election, 0);
+		set_stake(election, 0);
 		return false;
 	}
 	relied[nrelied++] = (ReliedTerm){.election = election,
@@ -97,7 +105,7 @@ void
 reliance_set_policy(LossPolicy policy)
 {
 	for (int i = 0; i < nrelied; i++)
-		announce(relied[i].election, policy);
+		set_stake(relied[i].election, stake_of(policy));
 }
 
 /*
@@ -112,7 +120,7 @@ reliance_commit(void)
 	{
 		int election = relied[i].election;
 
-		election_set_stake(election, election_stake_here(election) | STAKE_COMMIT);
+		set_stake(election, *election_stake(election, compat_my_proc_number()) | STAKE_COMMIT);
 	}
 }
 
@@ -133,7 +141,7 @@ void
 reliance_end(void)
 {
 	for (int i = 0; i < nrelied; i++)
-		election_set_stake(relied[i].election, 0);
+		set_stake(relied[i].election, 0);
 	if (committing)
 		zklock_wake_worker();
 	nrelied = 0;

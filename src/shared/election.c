@@ -29,7 +29,6 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "fault.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
@@ -104,12 +103,9 @@ election_status(int election, CandidacyStatus *status)
 static bool
 is_gone(int election)
 {
-	bool gone;
+	CandidacyStatus status;
 
-	SpinLockAcquire(&election_at(election)->mutex);
-	gone = election_at(election)->status.state == CANDIDACY_GONE;
-	SpinLockRelease(&election_at(election)->mutex);
-	return gone;
+	return !election_status(election, &status);
 }
 
 /* The election at a path, in UTF-8; ELECTION_NONE if there is none here. */
@@ -253,27 +249,6 @@ election_check_is_done(int election, int64 term, uint32 number)
 	return (int32) (done - number) >= 0;
 }
 
-static volatile uint8 *
-stake_of(int election, int process)
-{
-	return &election_table->stakes[election * election_table->nprocesses + process];
-}
-
-/* What has this session's transaction at stake? */
-uint8
-election_stake_here(int election)
-{
-	return *stake_of(election, compat_my_proc_number());
-}
-
-/* Says what the transaction has at stake; to be followed by a look at the election. */
-void
-election_set_stake(int election, uint8 stake)
-{
-	*stake_of(election, compat_my_proc_number()) = stake;
-	pg_memory_barrier();
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------
@@ -302,11 +277,4 @@ election_set_candidate(int election, int entry, uint32 generation)
 
 	pg_atomic_write_u64(&election_at(election)->candidate, candidate);
 	pg_memory_barrier();
-}
-
-/* What has the transaction of a process at stake? */
-uint8
-election_stake(int election, int process)
-{
-	return *stake_of(election, process);
 }

@@ -135,13 +135,10 @@ extern uint32 election_want_resign(int election);
 extern bool	  election_resign_is_done(int election, uint32 number);
 extern bool	  election_want_check(int election, int64 term, uint32 *number);
 extern bool	  election_check_is_done(int election, int64 term, uint32 number);
-extern uint8  election_stake_here(int election);
-extern void	  election_set_stake(int election, uint8 stake);
 
 /* The worker */
-extern int	 election_slot(const char *path);
-extern void	 election_set_candidate(int election, int entry, uint32 generation);
-extern uint8 election_stake(int election, int process);
+extern int	election_slot(const char *path);
+extern void election_set_candidate(int election, int entry, uint32 generation);
 
 static inline Election *
 election_at(int election)
@@ -157,6 +154,13 @@ election_count(void)
 
 	pg_read_barrier();
 	return n;
+}
+
+/* What the transaction of a process has at stake */
+static inline volatile uint8 *
+election_stake(int election, int process)
+{
+	return &election_table->stakes[election * election_table->nprocesses + process];
 }
 
 #endif /* ZKLOCK_ELECTION_H */

@@ -276,7 +276,7 @@ end_term(int i, const Standing *standing)
 	election_set_candidate(i, ENTRY_NONE, 0);
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
-		uint8 stake = election_stake(i, process);
+		uint8 stake = *election_stake(i, process);
 		int	  pid = GetPGProcByNumber(process)->pid;
 		int	  signal = (stake & STAKE_TERMINATE) != 0 ? SIGTERM : SIGINT;
 
@@ -359,7 +359,7 @@ any_commit(int i)
 {
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
-		if ((election_stake(i, process) & STAKE_COMMIT) != 0)
+		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
 			return true;
 	}
 	return false;
@@ -371,7 +371,7 @@ wake_commits(int i)
 {
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
-		if ((election_stake(i, process) & STAKE_COMMIT) != 0)
+		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
 			SetLatch(&GetPGProcByNumber(process)->procLatch);
 	}
 }
