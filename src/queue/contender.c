@@ -15,47 +15,25 @@
 #include <signal.h>
 
 #include "mb/pg_wchar.h"
-#include "queue/contender.h"
+#include "queue/engine.h"
 #include "shared/stats.h"
-
-/* What its entry says, which its backend may have changed meanwhile. */
-ContenderState
-contender_state(const Contender *c)
-{
-	return entry_get_state(entry_index(c));
-}
 
 /* What it asks for; its backend may have downgraded that meanwhile. */
 RecipeRequest
 contender_request(const Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	RecipeRequest	request = entry->request.terms;
+	RecipeRequest request = entry_of(c)->request.terms;
 
-	SpinLockAcquire(&entry->mutex);
-	request.mode = entry->status.mode;
-	SpinLockRelease(&entry->mutex);
+	request.mode = entry_status(entry_index(c)).mode;
 	return request;
 }
 
-/* Has its backend kept the shared lock only, which the node does not show yet? */
-bool
-contender_is_downgrading(const Contender *c)
+static void
+set_run_id(ContenderEntry *entry, uint64 run_id)
 {
-	ContenderEntry *entry = entry_of(c);
-	bool			downgrading;
-
 	SpinLockAcquire(&entry->mutex);
-	downgrading = entry->status.downgrading;
+	entry->status.run_id = run_id;
 	SpinLockRelease(&entry->mutex);
-	return downgrading;
-}
-
-/* A session never waits for itself. */
-bool
-contender_same_session(const Contender *a, const Contender *b)
-{
-	return entry_of(a)->request.pid == entry_of(b)->request.pid;
 }
 
 /* Records in the entry which node stands for the contender. */
@@ -66,9 +44,7 @@ contender_publish(Contender *c)
 	Run			   *run = c->run;
 
 	entry_change_begin(entry);
-	SpinLockAcquire(&entry->mutex);
-	entry->status.run_id = run->id;
-	SpinLockRelease(&entry->mutex);
+	set_run_id(entry, run->id);
 	strlcpy(entry->node.name, run->name, sizeof(entry->node.name));
 	entry->node.czxid = run->czxid;
 	entry->node.grants = run->grants;
@@ -86,9 +62,7 @@ contender_arrive_again(Contender *c)
 	c->needs_list = c->path->lists_sent + 1;
 	dlist_push_tail(&c->path->arrivals, &c->link);
 	entry_change_begin(entry);
-	SpinLockAcquire(&entry->mutex);
-	entry->status.run_id = 0;
-	SpinLockRelease(&entry->mutex);
+	set_run_id(entry, 0);
 	memset(&entry->node, 0, sizeof(entry->node));
 	entry_change_end(entry);
 	path_mark(c->path);
@@ -101,14 +75,10 @@ contender_arrive_again(Contender *c)
 void
 contender_forget(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-
 	c->place = PLACE_NONE;
 	c->path = NULL;
 	c->run = NULL;
-	SpinLockAcquire(&entry->mutex);
-	entry->status.run_id = 0;
-	SpinLockRelease(&entry->mutex);
+	set_run_id(entry_of(c), 0);
 	if (contender_state(c) == CONTENDER_RELEASING)
 		entry_free(entry_index(c));
 }
@@ -124,13 +94,13 @@ contender_detach(Contender *c)
 
 	path_mark(c->path);
 	dlist_delete(&c->link);
-	if (run && dlist_is_empty(&run->queue) && run->state != RUN_PLANNED)
+	if (run && run_is_empty(run) && run->state != RUN_PLANNED)
 	{
 		run->record = c;
 		c->place = PLACE_ON_RECORD;
 		return;
 	}
-	if (run && !dlist_is_empty(&run->queue))
+	if (run && !run_is_empty(run))
 		contender_publish(run_head(run));
 	contender_forget(c);
 }

@@ -1,8 +1,19 @@
 /*
  * engine.c
- *		The books of the engine: paths, other clients' contenders, calls.
+ *		The books of the engine: paths, bytes, watches, outstanding calls.
  *
- * Runs in: the worker.  All of this is private to it.
+ * The paths of all nodes of ours must fit in one packet, and those of all watches
+ * in another, which registers them anew on each connection (share.h).  So the
+ * engine keeps account of their bytes.  A node is charged to the session for which
+ * it is created, until it is gone, even if other sessions wait behind it by then.
+ * Watches are not charged to sessions: there are at most two for a node that has
+ * a lock, and three for one that waits.
+ *
+ * Each call counts as outstanding with its path, and its run if it has one, until
+ * it is answered; neither is freed before.  A run that is of no more use meanwhile
+ * is RUN_GONE, and its replies are ignored.
+ *
+ * Runs in: the worker.  All of this is private to it; a new worker makes it again.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -10,7 +21,32 @@
 
 #include "queue/engine.h"
 
+/* What a path takes in such a packet besides its bytes */
+#define PATH_OVERHEAD 4
+
+/* What a session has of the bytes of nodes */
+typedef struct Account
+{
+	int	   pid; /* hash key */
+	size_t bytes;
+} Account;
+
 Engine engine = {.retry_at = -1};
+
+static HTAB *accounts;
+
+/* Prepares the books. */
+void
+engine_start(void)
+{
+	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
+	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};
+
+	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
+	engine.contenders = palloc0(entries_max() * sizeof(Contender));
+	dlist_init(&engine.marked);
+	accounts = hash_create("zklock accounts", 64, &sessions, HASH_ELEM | HASH_BLOBS);
+}
 
 /* Is it time?  If not, see to it that the main loop comes back. */
 bool
@@ -24,19 +60,9 @@ engine_retry_is_due(int64 at)
 }
 
 /* ------------------------------------------------------------------------
- * The book of paths
+ * Paths
  * ------------------------------------------------------------------------
  */
-
-/*
- * What a watch on the path, or on a node below it, costs in the packet that
- * registers all of them again; a node in the list of ephemeral nodes likewise.
- */
-size_t
-path_bytes(const Path *path, const char *name)
-{
-	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
-}
 
 /* The full path of a node, to be freed by the caller. */
 char *
@@ -73,7 +99,7 @@ path_find(const char *name)
 	return strlen(name) <= ZKLOCK_MAX_PATH ? hash_search(engine.paths, name, HASH_FIND, NULL) : NULL;
 }
 
-/* Has something happened to the path?  Then it is looked at in this round. */
+/* Something has happened to the path: it is looked at in this round. */
 void
 path_mark(Path *path)
 {
@@ -133,6 +159,171 @@ path_foreign_remove(Path *path, const char *name, Departure departure)
 }
 
 /* ------------------------------------------------------------------------
+ * Bytes
+ * ------------------------------------------------------------------------
+ */
+
+/* What a watch costs on the path, or on a node below it */
+static size_t
+watch_cost(const Path *path, const char *name)
+{
+	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
+}
+
+/* What a node of ours costs on the path */
+static size_t
+node_cost(const Path *path)
+{
+	return watch_cost(path, NULL) + ZKLOCK_NODE_SIZE;
+}
+
+/* The bytes that nodes, or watches, may have after a request of this one. */
+static size_t
+budget(const ContenderEntry *entry)
+{
+	return entry->request.reserve == RESERVE_OPEN ? PACKET_BUDGET : PACKET_BUDGET - PACKET_RESERVE;
+}
+
+/* Is there room for a node on the path, and its watches?  FAILURE_NONE if so. */
+ContenderFailure
+path_has_room(const Path *path, const ContenderEntry *entry)
+{
+	size_t		   bytes = node_cost(path);
+	const Account *account = hash_search(accounts, &entry->request.pid, HASH_FIND, NULL);
+
+	if (bytes + (account ? account->bytes : 0) > share_of_bytes(entry->request.share, entries_max()))
+		return FAILURE_SHARE_FULL;
+	if (engine.node_bytes + bytes > budget(entry) || engine.watch_bytes + 3 * bytes > budget(entry))
+		return FAILURE_SESSION_FULL;
+	return FAILURE_NONE;
+}
+
+/* From now on the run's node may exist, for the session with that pid. */
+void
+run_charge(Run *run, int payer)
+{
+	Account *account;
+	bool	 found;
+
+	if (run->bytes != 0)
+		return;
+	run->bytes = node_cost(run->path);
+	run->payer = payer;
+	engine.node_bytes += run->bytes;
+	account = hash_search(accounts, &payer, HASH_ENTER, &found);
+	account->bytes = run->bytes + (found ? account->bytes : 0);
+}
+
+/* It does not. */
+void
+run_refund(Run *run)
+{
+	Account *account;
+
+	if (run->bytes == 0)
+		return;
+	engine.node_bytes -= run->bytes;
+	account = hash_search(accounts, &run->payer, HASH_FIND, NULL);
+	account->bytes -= run->bytes;
+	if (account->bytes == 0)
+		hash_search(accounts, &run->payer, HASH_REMOVE, NULL);
+	run->bytes = 0;
+}
+
+/* ------------------------------------------------------------------------
+ * Watches
+ * ------------------------------------------------------------------------
+ */
+
+bool
+watch_exists(WatchState state)
+{
+	return state == WATCH_ASKED || state == WATCH_SET;
+}
+
+/* Is there room for a watch on a node of the path, for that request or anyhow? */
+bool
+watch_has_room(const Path *path, const char *name, const ContenderEntry *entry)
+{
+	return engine.watch_bytes + watch_cost(path, name) <= (entry ? budget(entry) : PACKET_BUDGET);
+}
+
+/* Changes a watch's state and the account of watches. */
+static void
+watch_set(WatchState *watch, WatchState state, size_t bytes)
+{
+	if (!watch_exists(*watch) && watch_exists(state))
+		engine.watch_bytes += bytes;
+	else if (watch_exists(*watch) && !watch_exists(state))
+		engine.watch_bytes -= bytes;
+	*watch = state;
+}
+
+void
+watch_child_set(Path *path, WatchState state)
+{
+	watch_set(&path->child_watch, state, watch_cost(path, NULL));
+}
+
+/* Does without the child watch, and has it removed if it may exist. */
+void
+watch_child_give_up(Path *path, WatchRemains remains)
+{
+	if (remains == WATCH_MAY_EXIST)
+		zk_unwatch_children(path->path);
+	watch_child_set(path, WATCH_NONE);
+}
+
+void
+watch_own_set(Run *run, WatchState state)
+{
+	watch_set(&run->own_watch, state, watch_cost(run->path, run->name));
+}
+
+/* Would we hear of it, or have heard, if someone deleted the run's node? */
+bool
+watch_covers(const Run *run)
+{
+	return run->path->child_watch == WATCH_SET || run->own_watch == WATCH_SET ||
+		   run->own_watch == WATCH_REFUSED;
+}
+
+/* The blocker's name is forgotten with the watch. */
+void
+watch_blocker_set(Run *run, WatchState state)
+{
+	watch_set(&run->blocker_watch, state, watch_cost(run->path, run->blocker));
+	if (!watch_exists(state))
+	{
+		pfree(run->blocker);
+		run->blocker = NULL;
+	}
+}
+
+/* Does without it, and has it removed if it may exist, unless other runs need it. */
+void
+watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &run->path->runs)
+	{
+		Run *other = dlist_container(Run, link, iter.cur);
+
+		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
+			remains = WATCH_IS_GONE;
+	}
+	if (remains == WATCH_MAY_EXIST)
+	{
+		char *watched = path_node(run->path, run->blocker);
+
+		zk_unwatch_data(watched);
+		pfree(watched);
+	}
+	watch_blocker_set(run, state);
+}
+
+/* ------------------------------------------------------------------------
  * Outstanding calls
  * ------------------------------------------------------------------------
  */
@@ -160,17 +351,17 @@ run_call_end(Run *run)
 
 /* The same for calls about the run's node, of which there is one at a time. */
 void
-run_node_call_begin(Run *run, NodeCall call)
+run_node_call_begin(Run *run)
 {
-	Assert(run->node_call == NODE_CALL_NONE);
-	run->node_call = call;
+	Assert(!run->node_call);
+	run->node_call = true;
 	run_call_begin(run);
 }
 
 bool
 run_node_call_end(Run *run)
 {
-	run->node_call = NODE_CALL_NONE;
+	run->node_call = false;
 	return run_call_end(run);
 }
 

@@ -1,9 +1,22 @@
 /*
  * engine.h
- *		The books of the engine: paths, runs, contenders.
+ *		The inside of the engine: paths, runs, contenders, and what the files do.
  *
- * path.c explains what they are.  Everything here is private to the engine, and
- * so to the worker.
+ * path.c explains the terms.  Each file calls only those before it:
+ *
+ *		engine.c		the books: paths, bytes, watches, outstanding calls
+ *		contender.c		the steps in the life of one request
+ *		report.c		what the log is told
+ *		run.c			the states of a node of ours
+ *		listing.c		what a listing of a path tells
+ *		parents.c		creating what is missing of a path
+ *		node.c			creating, finding and deleting a run's node
+ *		exchange.c		one node of ours in place of another
+ *		watch.c			hearing of the end of a node
+ *		peers.c			what the recipe says
+ *		path.c			the decisions
+ *		session.c		what survives the session, and an earlier worker
+ *		queue.c			the engine as the main loop sees it
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -11,14 +24,12 @@
 #define ZKLOCK_ENGINE_H
 
 #include "lib/ilist.h"
-#include "recipes/node_contender.h"
+#include "lib/stringinfo.h"
 #include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "utils/hsearch.h"
 #include "zk/zk_call.h"
-
-#define PATH_OVERHEAD 4
 
 /* Pause before a call that was refused but must succeed is repeated. */
 #define RETRY_MS 5000
@@ -40,6 +51,13 @@ typedef enum WatchState
 	WATCH_REFUSED
 } WatchState;
 
+/* May the server have a watch that is given up? */
+typedef enum WatchRemains
+{
+	WATCH_IS_GONE,
+	WATCH_MAY_EXIST
+} WatchRemains;
+
 /* Does a listing ask for the child watch too? */
 typedef enum ListWatch
 {
@@ -54,7 +72,35 @@ typedef enum Departure
 	DEPARTURE_UNSEEN	/* perhaps */
 } Departure;
 
-/* A run's life; run.c draws it. */
+/*
+ * A run's life.  It stands for one attempt and one node name; run.c has the arrows.
+ *
+ *	 PLANNED --------> CREATING --------> CREATED --------> GRANTED
+ *	   |  ^   creating  | |		 created	^ |	  granted	 | | ^
+ *	   |  '-------------' |					| |			 	 | | | downgraded
+ *	   |	 replanned	  | unsettled		| |	downgrading	 | | |
+ *	   |				  v					| |				 | v |
+ *	   |			   UNKNOWN -------------' |		abandoned| DOWNGRADING
+ *	   |				  |		 created	  |				 |	 |
+ *	   |				  |			abandoned |				 |	 | abandoned
+ *	   |				  |				 	  v				 |	 v
+ *	   |				  |			 	   DELETING <--------' DELETING_HEIR
+ *	   |				  |					  |	  ^				  |
+ *	   |				  |					  |	  '---------------'
+ *	   v				  v					  v	  heir_deleted, downgraded
+ *	  GONE <------------- GONE <-----------  GONE
+ *
+ *	PLANNED			no node; create is sent once the run before has its node
+ *	CREATING		create is sent, and right behind it a listing of the path
+ *	UNKNOWN			the reply was lost; a listing settles whether the node exists
+ *	CREATED			the node exists; the recipe says for whom the run waits
+ *	GRANTED			it waits for nobody; contenders are granted from its queue
+ *	DOWNGRADING		its node is being replaced by its heir (exchange.c)
+ *	DELETING_HEIR	the last contender left meanwhile: both nodes must go, and
+ *					the heir goes first
+ *	DELETING		nobody needs it; delete is repeated until the node is gone
+ *	GONE			out of its path; freed when its last call is answered
+ */
 typedef enum RunState
 {
 	RUN_PLANNED,
@@ -68,18 +114,15 @@ typedef enum RunState
 	RUN_GONE /* in no list; waits for its outstanding calls */
 } RunState;
 
-/* The call about a run's own node that is outstanding; there is one at a time. */
-typedef enum NodeCall
-{
-	NODE_CALL_NONE,
-	NODE_CALL_CREATE,
-	NODE_CALL_PROBE,	/* does it exist? */
-	NODE_CALL_IDENTIFY, /* is it ours, to be deleted or replaced? */
-	NODE_CALL_EXCHANGE,
-	NODE_CALL_DELETE
-} NodeCall;
-
-/* Where the engine has a contender. */
+/*
+ * Where the engine has a contender:
+ *
+ *		NONE -> ARRIVED -> WAITING -> GRANTED -> NONE
+ *				   ^----------'  `----------`---> ON_RECORD -> NONE
+ *
+ * A contender that leaves goes from any place to NONE; the last one of a run that
+ * has a node, or may have, stays on record until that is gone.
+ */
 typedef enum ContenderPlace
 {
 	PLACE_NONE,		/* nowhere: the engine has nothing to do for it */
@@ -118,21 +161,25 @@ typedef struct Contender Contender;
 
 typedef struct Path
 {
-	char		   path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	const Recipe  *recipe;					  /* of all contenders here */
-	dlist_head	   runs;					  /* of Run, oldest first */
-	dlist_head	   arrivals;				  /* of Contender, waiting for a listing */
-	dlist_node	   marked_link;				  /* in engine.marked */
-	bool		   marked;
-	int			   calls;	   /* outstanding, of the path and its runs */
-	int			   lists_sent; /* number of the last listing sent ... */
-	int			   lists_done; /* ... of the last one answered ... */
-	int			   lists_told; /* ... and of the last whose answer told the children */
-	PathUse		   use;
-	WatchState	   child_watch;
-	int			   nforeign; /* known contenders of other clients */
-	Foreigner	  *foreign;
-	int			   parents_pending; /* calls about missing parents outstanding */
+	char		  path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	const Recipe *recipe;					 /* of all contenders here */
+	dlist_head	  runs;						 /* of Run, oldest first */
+	dlist_head	  arrivals;					 /* of Contender, waiting for a listing */
+	dlist_node	  marked_link;				 /* in engine.marked */
+	bool		  marked;
+	int			  calls; /* outstanding, of the path and its runs */
+	PathUse		  use;
+
+	/* What the last listing told, and what is known since */
+	int		   lists_sent; /* number of the last listing sent ... */
+	int		   lists_done; /* ... of the last one answered ... */
+	int		   lists_told; /* ... and of the last whose answer told the children */
+	WatchState child_watch;
+	int		   nforeign; /* known contenders of other clients */
+	Foreigner *foreign;
+
+	/* Creating what is missing of it; parents.c */
+	int			   parents_pending; /* calls outstanding */
 	int			   parents_attempts;
 	size_t		   missing_len;	   /* bytes of the path up to the one being tried */
 	int			   levels_missing; /* tried before that */
@@ -143,10 +190,12 @@ typedef struct Run
 {
 	dlist_node	  link; /* in path->runs, but for RUN_GONE */
 	Path		 *path;
-	uint64		  id;
+	uint64		  id; /* order on the path, for a later worker */
 	RunState	  state;
 	RecipeRequest request; /* what its node was asked for with */
 	dlist_head	  queue;   /* of Contender, in order of arrival */
+	int			  joined;  /* contenders that ever joined */
+	bool		  closed;  /* nobody joins any more */
 	Contender	 *record;  /* keeps the node on record, or NULL */
 
 	/* Until its node exists or is given up: the run whose node goes in the same step */
@@ -158,22 +207,22 @@ typedef struct Run
 	char	   heir[ZKLOCK_NODE_SIZE]; /* from RUN_DOWNGRADING on: what takes its place */
 	RecipePeer peer;				   /* what the name tells */
 	int64	   czxid;				   /* of the node first created for the run */
-	int		   joined;				   /* contenders that ever joined */
 	int		   grants;				   /* under this node */
-	size_t	   bytes;  /* that its node is charged with, once it may exist ... */
-	int		   payer;  /* ... to this session, a pid */
-	bool	   listed; /* seen in a listing on this connection */
-	bool	   closed; /* nobody joins any more */
+	size_t	   bytes;				   /* that it is charged with, once it may exist ... */
+	int		   payer;				   /* ... to this session, a pid */
+	bool	   listed;				   /* seen in a listing on this connection */
 
 	/* What was asked about it */
-	NodeCall   node_call;
-	int		   calls;	   /* all that are outstanding */
-	RunState   refused_in; /* a refusal in this state has been logged */
-	int64	   retry_at;   /* not before, ms */
+	int		 calls;		 /* all that are outstanding */
+	bool	 node_call;	 /* one about the node itself is: there is one at a time */
+	RunState refused_in; /* a refusal in this state has been logged */
+	int64	 retry_at;	 /* not before, ms */
+
+	/* How we hear of its end, and of that of the contender for which it waits; watch.c */
 	WatchState own_watch;
 	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
-	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
 	char	  *blocker;			  /* node being watched, or NULL */
+	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
 	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
 } Run;
 
@@ -207,6 +256,21 @@ typedef struct Engine
 	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 
+/* For whom a contender waits: a run of ours, or a contender of another client */
+typedef struct Blocker
+{
+	bool			 waits;
+	const Run		*run;		/* one of these, */
+	const Foreigner *foreigner; /* or neither if it does not wait */
+} Blocker;
+
+/* Losses that are told in one message */
+typedef struct Losses
+{
+	int			   count;
+	StringInfoData lines; /* for as many as are named */
+} Losses;
+
 extern Engine engine;
 
 static inline int
@@ -221,6 +285,20 @@ entry_of(const Contender *c)
 	return entry_at(entry_index(c));
 }
 
+/* What its entry says, which its backend may have changed meanwhile. */
+static inline ContenderState
+contender_state(const Contender *c)
+{
+	return entry_status(entry_index(c)).state;
+}
+
+/* A session never waits for itself. */
+static inline bool
+contender_same_session(const Contender *a, const Contender *b)
+{
+	return entry_of(a)->request.pid == entry_of(b)->request.pid;
+}
+
 /* The first contender of a run's queue, which must not be empty */
 static inline Contender *
 run_head(const Run *run)
@@ -228,11 +306,17 @@ run_head(const Run *run)
 	return dlist_head_element(Contender, link, unconstify(dlist_head *, &run->queue));
 }
 
+static inline bool
+run_is_empty(const Run *run)
+{
+	return dlist_is_empty(unconstify(dlist_head *, &run->queue));
+}
+
 /* For whom its calls are made: the session whose turn it is, or was last */
 static inline int
 run_owner(const Run *run)
 {
-	if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
+	if (!run_is_empty(run))
 		return entry_of(run_head(run))->request.pid;
 	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
 }
@@ -240,24 +324,126 @@ run_owner(const Run *run)
 /* The server's own calls are nobody's in particular. */
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
-/* Paths */
-extern size_t path_bytes(const Path *path, const char *name);
-extern char	 *path_node(const Path *path, const char *name);
-extern Path	 *path_get(const char *name, const Recipe *recipe);
-extern Path	 *path_find(const char *name);
-extern void	  path_mark(Path *path);
-extern void	  path_mark_all(void);
-extern void	  path_foreign_clear(Path *path);
-extern void	  path_foreign_remove(Path *path, const char *name, Departure departure);
-
-/* Outstanding calls */
+/* engine.c */
+extern void				engine_start(void);
+extern bool				engine_retry_is_due(int64 at);
+extern char			   *path_node(const Path *path, const char *name);
+extern Path			   *path_get(const char *name, const Recipe *recipe);
+extern Path			   *path_find(const char *name);
+extern void				path_mark(Path *path);
+extern void				path_mark_all(void);
+extern void				path_foreign_clear(Path *path);
+extern void				path_foreign_remove(Path *path, const char *name, Departure departure);
+extern void				run_charge(Run *run, int payer);
+extern void				run_refund(Run *run);
+extern ContenderFailure path_has_room(const Path *path, const ContenderEntry *entry);
+extern bool				watch_exists(WatchState state);
+extern bool watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
+extern bool watch_covers(const Run *run);
+extern void watch_child_set(Path *path, WatchState state);
+extern void watch_child_give_up(Path *path, WatchRemains remains);
+extern void watch_own_set(Run *run, WatchState state);
+extern void watch_blocker_set(Run *run, WatchState state);
+extern void watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
 extern void run_call_begin(Run *run);
 extern bool run_call_end(Run *run);
-extern void run_node_call_begin(Run *run, NodeCall call);
+extern void run_node_call_begin(Run *run);
 extern bool run_node_call_end(Run *run);
 extern bool run_refused(Run *run);
 
-/* Retries */
-extern bool engine_retry_is_due(int64 at);
+/* contender.c */
+extern RecipeRequest contender_request(const Contender *c);
+extern void			 contender_publish(Contender *c);
+extern void			 contender_arrive_again(Contender *c);
+extern void			 contender_forget(Contender *c);
+extern void			 contender_detach(Contender *c);
+extern void			 contender_fail(Contender *c, ContenderFailure failure, int code);
+extern void			 contender_turn_away(Contender *c, ContenderFailure failure);
+extern void			 contender_lose(Contender *c, LossReason reason);
+extern bool			 contender_overrun(Contender *c, int64 now_us);
+extern bool			 contender_grant(Contender *c);
+extern void			 contender_downgraded(Contender *c);
+extern void			 contender_remark(Contender *c, int32 remark);
+extern void			 contender_place(Contender *c, int position);
+extern void			 contender_blocked_by(Contender *c, const Run *run, const char *node);
+
+/* report.c */
+extern void		   report_unrecognised(const Path *path, const char *child);
+extern void		   report_sequence(const Path *path, int64 sequence, int64 limit);
+extern void		   report_stale(const Path *path, const char *name, const ZkReply *reply);
+extern void		   report_heedless(Path *path);
+extern void		   report_losses_begin(Losses *losses);
+extern void		   report_losses_add(Losses *losses, const Contender *c);
+extern const char *report_losses_list(Losses *losses);
+extern void		   report_losses_end(Losses *losses);
+
+/* run.c */
+extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);
+extern void run_join(Run *run, Contender *c);
+extern Run *run_last(Path *path);
+extern Run *run_before(Run *run);
+extern Run *run_by_name(Path *path, const char *name);
+extern bool run_has_node(const Run *run);
+extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
+extern bool run_name_recurs(const Run *run);
+extern void run_replaces(Run *run, Contender *replaced);
+extern void run_fail(Run *run, ContenderFailure failure, int code);
+extern void run_creating(Run *run);
+extern void run_replanned(Run *run);
+extern void run_unsettled(Run *run);
+extern void run_created(Run *run, const char *name, int64 czxid);
+extern void run_adopted(Run *run, const char *name, int64 czxid, int payer);
+extern void run_granted(Run *run);
+extern void run_downgrading(Run *run);
+extern void run_downgraded(Run *run);
+extern void run_abandoned(Run *run);
+extern void run_heir_deleted(Run *run);
+extern void run_finish(Run *run);
+extern void run_not_created(Run *run);
+extern void run_expired(Run *run);
+extern void run_deleted(Run *run);
+extern void run_usurped(Run *run);
+extern void run_vanished(Run *run);
+
+/* listing.c */
+extern void path_list(Path *path, int owner, ListWatch watch);
+extern void path_fail(Path *path, ContenderFailure failure, int code);
+
+/* parents.c */
+extern void parents_missing(Run *run, int code);
+extern void parents_exist(Path *path);
+
+/* node.c */
+extern void run_choose_name(Run *run);
+extern void run_create(Run *run);
+extern void run_probe(Run *run);
+extern void run_identify(Run *run, const char *name, ZkReplyHandler handler);
+extern void run_delete(Run *run);
+
+/* exchange.c */
+extern void run_replace(Run *run);
+extern bool run_wants_downgrade(const Run *run);
+extern void run_downgrade_pump(Run *run);
+
+/* watch.c */
+extern void watch_own(Run *run);
+extern void watch_blocker(Run *run, const char *name);
+extern void contender_check(Contender *c);
+
+/* peers.c */
+extern Blocker	  run_blocker(const Run *run);
+extern const Run *contender_own_blocker(const Contender *c);
+extern int		  run_count_older(const Run *run);
+extern bool		  contender_is_blocked(Contender *c);
+extern bool		  contender_is_outrun(const Contender *c);
+extern bool		  contender_is_barred(const Contender *c);
+
+/* path.c */
+extern void path_arrive(Path *path, Contender *c);
+extern void path_pump_marked(void);
+
+/* session.c */
+extern void queue_adopt_entries(const int *indexes, int n);
+extern void queue_session_synchronize(void);
 
 #endif /* ZKLOCK_ENGINE_H */

@@ -7,19 +7,23 @@
  * is known when a listing comes in was created before that was made; what the
  * listing does not show has been deleted by someone else.
  *
+ * A path belongs to one kind of thing.  A claim is in the data of the path's own
+ * node, where contenders have nothing.  Each listing tells how long the data are, at
+ * no cost.  Only if there are any are they read, and nothing is granted before that
+ * is answered.  If they are a claim's, all who wait on the path are refused, and
+ * their nodes go.  Other data are nobody's business, and not read again while
+ * somebody uses the path.
+ *
  * Runs in: the worker.  All of this is private to it.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "queue/contender.h"
-#include "queue/listing.h"
-#include "queue/path_use.h"
-#include "queue/report.h"
-#include "queue/run.h"
-#include "queue/watch.h"
+#include "queue/engine.h"
+#include "recipes/claim_record.h"
 #include "recipes/element_name.h"
+#include "zk/zk_client.h"
 
 typedef struct ListCall
 {
@@ -157,6 +161,67 @@ apply_listing(Path *path, const ZkReply *reply)
 	pfree(own);
 }
 
+/* Nobody else gets what is asked for on the path. */
+void
+path_fail(Path *path, ContenderFailure failure, int code)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &path->arrivals)
+		contender_fail(dlist_container(Contender, link, iter.cur), failure, code);
+	dlist_foreach_modify (iter, &path->runs)
+		run_fail(dlist_container(Run, link, iter.cur), failure, code);
+}
+
+/* ------------------------------------------------------------------------
+ * What else the path is used for
+ * ------------------------------------------------------------------------
+ */
+
+static void
+on_data_read(void *arg, const ZkReply *reply)
+{
+	Path	   *path = arg;
+	ClaimRecord record;
+
+	path_mark(path);
+	path->calls--;
+
+	/* What we may not read is no reason to refuse. */
+	path->use = reply->outcome == ZK_UNKNOWN || reply->outcome == ZK_NO_NODE ? PATH_USE_OPEN
+																			 : PATH_USE_OTHER;
+	if (reply->outcome == ZK_OK &&
+		claim_record_read(reply->data ? reply->data : "", reply->data_length, &record))
+	{
+		path->use = PATH_USE_OPEN;
+		path_fail(path, FAILURE_OTHER_RECIPE, 0);
+	}
+}
+
+/* For whom the data are read: anybody who waits, or the worker if nobody does */
+static int
+reader(const Path *path)
+{
+	if (!dlist_is_empty(unconstify(dlist_head *, &path->runs)))
+		return run_owner(dlist_head_element(Run, link, unconstify(dlist_head *, &path->runs)));
+	if (!dlist_is_empty(unconstify(dlist_head *, &path->arrivals)))
+		return entry_of(dlist_head_element(Contender, link, unconstify(dlist_head *, &path->arrivals)))
+			->request.pid;
+	return ZK_WORKER;
+}
+
+/* Looks at the data of a path, if a listing shows that there are any. */
+static void
+look_at_data(Path *path, const ZkReply *listing)
+{
+	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->data_length <= 0 ||
+		listing->data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
+		return;
+	path->use = PATH_USE_ASKED;
+	path->calls++;
+	zk_read(reader(path), path->path, on_data_read, path);
+}
+
 /* Are there elements of a queue at the path of a lock? */
 static bool
 is_queue(const Path *path, const ZkReply *reply)
@@ -172,17 +237,10 @@ is_queue(const Path *path, const ZkReply *reply)
 	return false;
 }
 
-/* Nobody else gets what is asked for on the path. */
-static void
-refuse_all(Path *path, ContenderFailure failure, int code)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &path->arrivals)
-		contender_fail(dlist_container(Contender, link, iter.cur), failure, code);
-	dlist_foreach_modify (iter, &path->runs)
-		run_fail(dlist_container(Run, link, iter.cur), failure, code);
-}
+/* ------------------------------------------------------------------------
+ * Listing
+ * ------------------------------------------------------------------------
+ */
 
 /* The reply to path_list() */
 static void
@@ -205,14 +263,14 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
 		path->lists_told = path->lists_done;
-		path_use_look(path, reply);
+		look_at_data(path, reply);
 		apply_listing(path, reply);
 		if (is_queue(path, reply))
-			refuse_all(path, FAILURE_OTHER_RECIPE, 0);
+			path_fail(path, FAILURE_OTHER_RECIPE, 0);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
-		refuse_all(path, FAILURE_REFUSED, reply->code);
+		path_fail(path, FAILURE_REFUSED, reply->code);
 		dlist_foreach (iter, &path->runs)
 		{
 			Run *run = dlist_container(Run, link, iter.cur);

@@ -27,7 +27,7 @@
  * tell nothing about others; and a session that holds a lock on the parent is
  * trusted to know what belongs below it.  That is how zk_lock_tree() comes down.
  * The parent of a semaphore's own nodes is listed as well: it must be neither an
- * election's path nor that of claims, whose record it would show (path_use.c).
+ * election's path nor that of claims, whose record it would show (listing.c).
  *
  * All this is asked for by one session at a time, the one whose turn it is
  * when each step is made.
@@ -38,9 +38,7 @@
  */
 #include "postgres.h"
 
-#include "queue/contender.h"
-#include "queue/parents.h"
-#include "queue/run.h"
+#include "queue/engine.h"
 #include "recipes/claim_record.h"
 #include "recipes/neighbour.h"
 

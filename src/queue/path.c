@@ -17,9 +17,10 @@
  * What is known about other clients' contenders comes from the last listing,
  * less those seen to go.  For the contenders older than a run that is a
  * superset of the truth, since newcomers get higher sequences; this is why a
- * run can be granted without another listing.  There is one exception: a contender that goes may leave another
- * in its place (the recipe says which).  It is assumed to be there, and a run
- * that would wait for it looks again, unless one of these tells that it is not:
+ * run can be granted without another listing.  There is one exception: a
+ * contender that goes may leave another in its place (the recipe says which).  It
+ * is assumed to be there, and a run that would wait for it looks again, unless one
+ * of these tells that it is not:
  *
  *	- The child watch stands.  A successor's creation would have come before.
  *	- The watch on the contender tells of its deletion, and the contender's
@@ -37,7 +38,7 @@
  * other, behind those that came before.  That an older writer waits for the
  * shared holder in turn is a deadlock, not a reason to pass it: tokens would
  * not increase, and a client that does not know shared locks may even hold the
- * lock.  See downgrade.c for the way back.
+ * lock.  See exchange.c for the way back.
  *
  * Everything is decided in one place: reply handlers, watch events and
  * requests only record what they learn and mark the path.  Once per round of
@@ -49,7 +50,7 @@
  * For a worker that may end at any moment, shared memory records what exists
  * in ZooKeeper: before create is sent, the name is in the entries of the run's
  * contenders, and the last of them is kept (run->record) until the node is
- * known to be gone.  adopt.c builds all this again from there.
+ * known to be gone.  session.c builds all this again from there.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;
  * everything else here is private to the worker.
@@ -59,14 +60,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "queue/account.h"
-#include "queue/contender.h"
-#include "queue/listing.h"
-#include "queue/path.h"
-#include "queue/path_use.h"
-#include "queue/run.h"
-#include "queue/run_pump.h"
-#include "queue/watch.h"
+#include "queue/engine.h"
 #include "shared/lease_state.h"
 #include "zk/zk_client.h"
 
@@ -74,6 +68,25 @@
  * Arrivals
  * ------------------------------------------------------------------------
  */
+
+/* May a contender join the run, as far as is known now? */
+static bool
+run_is_open(const Run *run, const RecipeRequest *request)
+{
+	const Recipe *recipe = run->path->recipe;
+
+	return !run->closed && recipe->may_join && recipe->may_join(&run->request, request) &&
+		   run->joined < MAX_GRANTS && !run_is_empty(run);
+}
+
+/* Is what is known about newcomers behind the last run up to date? */
+static bool
+run_is_fresh(const Run *run)
+{
+	return run->state == RUN_PLANNED || run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
+		   run->path->child_watch == WATCH_SET;
+}
 
 /* Puts an arrival into the last run, or a new one if that is not open. */
 static void
@@ -85,8 +98,7 @@ contender_enter(Contender *c)
 
 	if (last == NULL || !run_is_open(last, &request))
 	{
-		ContenderFailure failure =
-			account_check(entry_of(c), path_bytes(path, NULL) + ZKLOCK_NODE_SIZE);
+		ContenderFailure failure = path_has_room(path, entry_of(c));
 
 		if (failure != FAILURE_NONE)
 		{
@@ -158,7 +170,7 @@ path_place_arrivals(Path *path)
 {
 	dlist_mutable_iter iter;
 
-	if (!path_use_is_known(path))
+	if (path->use == PATH_USE_ASKED)
 		return;
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
@@ -176,7 +188,178 @@ path_place_arrivals(Path *path)
 }
 
 /* ------------------------------------------------------------------------
- * The pump: what comes next
+ * Runs: for whom they wait, whom they grant, and what comes next for their nodes
+ * ------------------------------------------------------------------------
+ */
+
+/* Sees to it that the run's listing comes. */
+static void
+run_list(Run *run)
+{
+	Path *path = run->path;
+
+	if (path->lists_sent == path->lists_done)
+		path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
+}
+
+/* Has the run look again when that for which it waits has changed. */
+static void
+run_watch(Run *run, const Foreigner *foreigner)
+{
+	Path *path = run->path;
+
+	if (path->recipe->watch == RECIPE_WATCH_BLOCKER)
+	{
+		/* What becomes of our own runs we know. */
+		if (foreigner)
+			watch_blocker(run, foreigner->name);
+	}
+	else if (path->child_watch == WATCH_NONE)
+		path_list(path, run_owner(run), LIST_AND_WATCH);
+}
+
+/* Decides whether a run that has its node and listing must wait, and for whom. */
+static void
+run_evaluate(Run *run)
+{
+	Blocker			   blocker = run_blocker(run);
+	dlist_mutable_iter iter;
+
+	if (!blocker.waits || (blocker.foreigner && ZKLOCK_FAULT("grant-early")))
+	{
+		run_granted(run);
+		return;
+	}
+
+	/* Another client's contender may have left a successor: look again. */
+	if (blocker.foreigner && blocker.foreigner->name == NULL)
+	{
+		run->listed = false;
+		run_list(run);
+		return;
+	}
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, link, iter.cur);
+
+		if (entry_of(c)->request.nowait)
+			contender_fail(c, FAILURE_BUSY, 0);
+	}
+	if (run_is_empty(run))
+		return;
+	contender_blocked_by(run_head(run), blocker.run,
+						 blocker.foreigner ? blocker.foreigner->name : NULL);
+	contender_place(run_head(run), 1 + run_count_older(run));
+	run_watch(run, blocker.foreigner);
+}
+
+/* Are its contenders granted all together? */
+static bool
+run_shares(const Run *run)
+{
+	const Recipe *recipe = run->path->recipe;
+
+	return recipe->shares && recipe->shares(&run->request);
+}
+
+/* Grants those of a granted run whose turn it is. */
+static void
+run_grant(Run *run)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &run->queue)
+	{
+		Contender *c = dlist_container(Contender, link, iter.cur);
+
+		if (c->place == PLACE_GRANTED)
+			continue;
+		if (!run_shares(run))
+		{
+			const Run *own = contender_own_blocker(c);
+
+			if (own)
+			{
+				contender_blocked_by(c, own, NULL);
+				break;
+			}
+		}
+		if (!contender_grant(c))
+			contender_detach(c); /* it gave up while this was under way */
+	}
+}
+
+/* The contenders behind the run's node: what comes next for them? */
+static void
+run_serve(Run *run)
+{
+	if (run_wants_downgrade(run) && run_is_wanted(run, NULL))
+		run_downgrading(run);
+	if (run->state == RUN_DOWNGRADING)
+	{
+		run_downgrade_pump(run);
+		return;
+	}
+	if (!run->listed && run_head(run)->place != PLACE_GRANTED)
+	{
+		run_list(run);
+		return;
+	}
+	if (run->state == RUN_CREATED && run->path->use != PATH_USE_ASKED)
+		run_evaluate(run);
+	watch_own(run);
+	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)
+		run_grant(run);
+}
+
+/* Does what comes next for a run.  The run may be freed. */
+static void
+run_pump(Run *run)
+{
+	Run *before = run_before(run);
+
+	if (run->state == RUN_PLANNED)
+	{
+		if (run_is_empty(run))
+			run_finish(run);
+		else if (run->path->parents_pending == 0 && (before == NULL || run_has_node(before)))
+		{
+			if (run->replaces)
+				run_replace(run);
+			else
+				run_create(run);
+		}
+		return;
+	}
+	if (run->state == RUN_UNKNOWN)
+	{
+		if (!run->node_call && engine_retry_is_due(run->retry_at))
+			run_probe(run);
+		return;
+	}
+	if (run->state == RUN_CREATING)
+		return;
+
+	if (!run_is_empty(run))
+		run_serve(run);
+	if (run_is_empty(run) && run->state < RUN_DELETING_HEIR)
+		run_abandoned(run);
+	if (run->state >= RUN_DELETING_HEIR)
+	{
+		if (run->replaced_by)
+			return; /* its node goes with the creation of the other */
+		if (!run->node_call && engine_retry_is_due(run->retry_at))
+			run_delete(run);
+
+		/* A session that may not delete a node is not told that it is gone. */
+		if (run->refused_in == run->state)
+			watch_own(run);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * Paths
  * ------------------------------------------------------------------------
  */
 
@@ -213,7 +396,7 @@ path_pump(Path *path)
 		{
 			Run *run = dlist_container(Run, link, iter.cur);
 
-			if (run->state == RUN_PLANNED && dlist_is_empty(&run->queue))
+			if (run->state == RUN_PLANNED && run_is_empty(run))
 				run_finish(run);
 		}
 	}

@@ -1,6 +1,39 @@
 /*
  * queue.c
- *		The engine as the main loop sees it: requests, watch events, retries.
+ *		The engine as the main loop sees it: requests, watch events, time.
+ *
+ * Holders that have held for longer than zklock.max_hold_time
+ * -----------------------------------------------------------
+ *
+ * The time is fixed at the grant: it is in the entry, on the clock that nobody
+ * sets (clock.c).  When it is over the holder has lost the lock, by one step of
+ * its entry from GRANTED to LOST, for which its backend need not do anything: it
+ * may be stopped, in a loop, or wait for a client that is gone.  It is like any
+ * other loss from there on, but for this: the node is there, and ours.  So the
+ * run goes on without that contender: it grants the next one of this server,
+ * with a new token, or its node is deleted.
+ *
+ *	backend		looks at the clock itself before it relies on the lock: a worker
+ *				that is stopped prolongs nothing
+ *	worker		the entry survives it; the next one begins with a look at all
+ *	ZooKeeper	if it is away, the holder has lost the lock all the same; the node
+ *				goes when it is back, or with the session
+ *
+ * A turn at a semaphore is limited as well, since a session that is stopped
+ * while it has its turn would hold up all others.  For a session that merely
+ * waits for its permit this changes nothing: it goes on waiting, in its place
+ * (see permit.c), while the next one begins to.
+ *
+ * All holders are looked at when the first time is over, no sooner: then their
+ * next one is known.  Locks that are given back in time, as nearly all are, cost
+ * no more than that look, once in a while.
+ *
+ * Contenders that wait for long
+ * -----------------------------
+ *
+ * Deadlocks are looked for on behalf of contenders that wait for long.  What they
+ * have to do with other servers, the engine knows: the nodes of others on their
+ * paths.
  *
  * Runs in: the worker.  shared/entry.h says how entries are read and written;
  * everything else here is private to the worker.
@@ -9,20 +42,12 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
 #include "fault.h"
-#include "queue/account.h"
-#include "queue/adopt.h"
-#include "queue/contender.h"
-#include "queue/downgrade.h"
-#include "queue/overrun.h"
-#include "queue/path.h"
+#include "queue/engine.h"
 #include "queue/queue.h"
-#include "queue/run.h"
-#include "queue/run_calls.h"
-#include "queue/session.h"
-#include "queue/watch.h"
 #include "shared/lease_state.h"
+#include "shared/session_info.h"
+#include "zk/zk_client.h"
 
 /* How long a new worker may take to be connected before that counts as an outage. */
 #define RESUME_MS 5000
@@ -131,17 +156,13 @@ queue_attend(void)
 void
 queue_start(void)
 {
-	HASHCTL		ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	int			max = entries_max();
 	SessionInfo session;
 
+	engine_start();
 	session_info_read(&session);
 	engine.chroot_len = strlen(session.chroot);
-	engine.paths = hash_create("zklock paths", 128, &ctl, HASH_ELEM | HASH_STRINGS);
-	dlist_init(&engine.marked);
-	engine.contenders = palloc0(max * sizeof(Contender));
 	batch = palloc(max * sizeof(int));
-	account_start();
 
 	nbatch = 0;
 	for (int i = 0; i < max; i++)
@@ -150,7 +171,7 @@ queue_start(void)
 			batch_add(i);
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
-	adopt_entries(batch, nbatch);
+	queue_adopt_entries(batch, nbatch);
 
 	engine.long_waits = true; /* for all we know */
 
@@ -241,6 +262,132 @@ queue_watch(ZkWatchEvent event, const char *name)
 }
 
 /* ------------------------------------------------------------------------
+ * Holders whose time is over
+ * ------------------------------------------------------------------------
+ */
+
+/* When a holder's time is over, us; 0: never. */
+static int64
+end_of_hold(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	int64			expires_us;
+
+	SpinLockAcquire(&entry->mutex);
+	expires_us = entry->status.state == CONTENDER_GRANTED ? entry->status.expires_us : 0;
+	SpinLockRelease(&entry->mutex);
+	return expires_us;
+}
+
+/* Takes from a holder what it has held for too long. */
+static void
+take_from(Contender *c, int64 now)
+{
+	const EntryRequest *request = &entry_of(c)->request;
+	int					limit = entry_of(c)->status.max_hold_ms;
+
+	if (contender_overrun(c, now) && request->kind != CONTENDER_TURN)
+		ereport(WARNING, (errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",
+								 request->pid, request->path),
+						  errdetail("The limit was %d ms when it was asked for.", limit)));
+}
+
+/* Takes note of the time being over for holders. */
+static void
+attend_overruns(void)
+{
+	int64 now = zklock_now_us();
+
+	if (now < engine.overrun_us)
+		return;
+	engine.overrun_us = PG_INT64_MAX;
+	for (int i = 0; i < entries_max(); i++)
+	{
+		Contender *c = &engine.contenders[i];
+		int64	   expires_us = c->place == PLACE_GRANTED ? end_of_hold(i) : 0;
+
+		if (expires_us == 0)
+			continue;
+		if (now >= expires_us)
+			take_from(c, now);
+		else
+			engine.overrun_us = Min(engine.overrun_us, expires_us);
+	}
+}
+
+/* When attend_overruns() is to be called at the latest, ms; or -1. */
+static int64
+next_overrun(void)
+{
+	return engine.overrun_us == PG_INT64_MAX ? -1 : engine.overrun_us / 1000 + 1;
+}
+
+/* ------------------------------------------------------------------------
+ * Contenders that wait for long
+ * ------------------------------------------------------------------------
+ */
+
+/* Is anybody waiting who has waited for deadlock_timeout? */
+bool
+queue_has_long_waits(void)
+{
+	for (int i = 0; engine.long_waits && i < entries_max(); i++)
+	{
+		if (engine.contenders[i].place != PLACE_NONE && entry_is_long_wait(i))
+			return true;
+	}
+	engine.long_waits = false;
+	return false;
+}
+
+/*
+ * Does a contender that has waited for long wait for what is not this server's, as
+ * far as is known?  That may be gone by now, but is never missed.
+ */
+bool
+queue_waits_abroad(int index)
+{
+	const Contender *c = &engine.contenders[index];
+	const Path		*path = c->path;
+
+	if (c->place != PLACE_WAITING || !run_has_node(c->run) || !entry_is_long_wait(index))
+		return false;
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		const RecipePeer *peer = &path->foreign[i].peer;
+
+		/* A permit may be given back by anybody. */
+		if (path->recipe->excludes == NULL || (peer->sequence < c->run->peer.sequence &&
+											   path->recipe->excludes(peer, &c->run->request)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * May another server or client wait for what a contender holds?  False if there is
+ * surely none: the child watch stands, and what was listed before has nobody behind
+ * the node.
+ */
+bool
+queue_is_wanted_abroad(int index)
+{
+	const Contender *c = &engine.contenders[index];
+	const Path		*path = c->path;
+
+	if (c->place != PLACE_GRANTED)
+		return false;
+	if (path->child_watch != WATCH_SET)
+		return true;
+	for (int i = 0; i < path->nforeign; i++)
+	{
+		if (path->recipe->excludes == NULL || path->foreign[i].peer.sequence > c->run->peer.sequence)
+			return true;
+	}
+	return false;
+}
+
+/* ------------------------------------------------------------------------
  * What comes next
  * ------------------------------------------------------------------------
  */
@@ -258,7 +405,7 @@ queue_pump(void)
 			queue_session_unreachable();
 		path_mark_all();
 	}
-	queue_overrun_attend();
+	attend_overruns();
 	path_pump_marked();
 }
 
@@ -273,7 +420,7 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 overrun = queue_overrun_next_wakeup();
+	int64 overrun = next_overrun();
 
 	if (engine.retry_at < 0 || overrun < 0)
 		return Max(engine.retry_at, overrun);

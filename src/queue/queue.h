@@ -9,13 +9,28 @@
 #ifndef ZKLOCK_QUEUE_H
 #define ZKLOCK_QUEUE_H
 
+#include "shared/session_info.h"
 #include "zk/zk_client.h"
 
+/* A round of the main loop */
 extern void		   queue_start(void);
 extern void		   queue_attend(void);
 extern void		   queue_watch(ZkWatchEvent event, const char *path);
 extern void		   queue_pump(void);
 extern int64	   queue_next_wakeup(void);
 extern const char *queue_attended_path(void);
+
+/* The session's life */
+extern void queue_session_connected(const SessionInfo *session);
+extern void queue_session_unreachable(void);
+extern void queue_session_proved(void);
+extern void queue_session_unproved(void);
+extern void queue_session_ended(const char *reason);
+extern void queue_session_refused(int code);
+
+/* Who waits for whom */
+extern bool queue_has_long_waits(void);
+extern bool queue_waits_abroad(int index);
+extern bool queue_is_wanted_abroad(int index);
 
 #endif /* ZKLOCK_QUEUE_H */

@@ -8,9 +8,7 @@
  */
 #include "postgres.h"
 
-#include "compat.h"
-#include "queue/contender.h"
-#include "queue/report.h"
+#include "queue/engine.h"
 
 /* Beyond so many paths nothing more is said. */
 #define MAX_REPORTED_PATHS 1000
@@ -103,7 +101,7 @@ report_heedless(Path *path)
 		{
 			const Run *run = dlist_container(Run, link, iter.cur);
 
-			if (!dlist_is_empty(unconstify(dlist_head *, &run->queue)))
+			if (!run_is_empty(run))
 				report_if_heedless(path, path->foreign[i].name, &run->request);
 		}
 		dlist_foreach (iter, &path->arrivals)

@@ -2,34 +2,7 @@
  * run.c
  *		The runs of a path: their states, and those in their queues.
  *
- * A run stands for one attempt and one node name.  These are its states and
- * all the arrows between them, each of which is one function here:
- *
- *	 PLANNED --------> CREATING --------> CREATED --------> GRANTED
- *	   |  ^   creating  | |		 created	^ |	  granted	 | | ^
- *	   |  '-------------' |					| |			 	 | | | downgraded
- *	   |	 replanned	  | unsettled		| |	downgrading	 | | |
- *	   |				  v					| |				 | v |
- *	   |			   UNKNOWN -------------' |		abandoned| DOWNGRADING
- *	   |				  |		 created	  |				 |	 |
- *	   |				  |			abandoned |				 |	 | abandoned
- *	   |				  |				 	  v				 |	 v
- *	   |				  |			 	   DELETING <--------' DELETING_HEIR
- *	   |				  |					  |	  ^				  |
- *	   |				  |					  |	  '---------------'
- *	   v				  v					  v	  heir_deleted, downgraded
- *	  GONE <------------- GONE <-----------  GONE
- *
- *	PLANNED			no node; create is sent once the run before has its node
- *	CREATING		create is sent, and right behind it a listing of the path
- *	UNKNOWN			the reply was lost; a listing settles whether the node exists
- *	CREATED			the node exists; the recipe says for whom the run waits
- *	GRANTED			it waits for nobody; contenders are granted from its queue
- *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
- *	DELETING_HEIR	the last contender left meanwhile: both nodes must go, and
- *					the heir goes first
- *	DELETING		nobody needs it; delete is repeated until the node is gone
- *	GONE			out of its path; freed when its last call is answered
+ * engine.h draws the states of a run; each of the arrows is one function here.
  *
  * If nothing but GONE is left to a run (its node was deleted by someone else,
  * its session expired, or it was never created), holders have lost the lock and
@@ -42,11 +15,7 @@
  */
 #include "postgres.h"
 
-#include "queue/account.h"
-#include "queue/contender.h"
-#include "queue/report.h"
-#include "queue/run.h"
-#include "queue/watch.h"
+#include "queue/engine.h"
 
 /*
  * Sequences end at 2^31 - 1.  What a server does then differs between releases,
@@ -154,34 +123,6 @@ run_is_wanted(const Run *run, const Contender *by_others_than)
 	return false;
 }
 
-/* May a contender join the run, as far as is known now? */
-bool
-run_is_open(const Run *run, const RecipeRequest *request)
-{
-	const Recipe *recipe = run->path->recipe;
-
-	return !run->closed && recipe->may_join && recipe->may_join(&run->request, request) &&
-		   run->joined < MAX_GRANTS && !dlist_is_empty(unconstify(dlist_head *, &run->queue));
-}
-
-/* Is what is known about newcomers behind the last run up to date? */
-bool
-run_is_fresh(const Run *run)
-{
-	return run->state == RUN_PLANNED || run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
-		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
-		   run->path->child_watch == WATCH_SET;
-}
-
-/* Are its contenders granted all together? */
-bool
-run_shares(const Run *run)
-{
-	const Recipe *recipe = run->path->recipe;
-
-	return recipe->shares && recipe->shares(&run->request);
-}
-
 /* May the name of its node be another client's one day? */
 bool
 run_name_recurs(const Run *run)
@@ -193,7 +134,7 @@ run_name_recurs(const Run *run)
 
 /*
  * The node of a planned run takes the place of the one that a contender had, who
- * leaves: one is created and the other deleted in the same step (replace.c).
+ * leaves: one is created and the other deleted in the same step (exchange.c).
  */
 void
 run_replaces(Run *run, Contender *replaced)
@@ -223,8 +164,8 @@ forget_replacement(Run *run)
 }
 
 /* Records in all its contenders' entries what is known of a run's node. */
-void
-run_publish(Run *run)
+static void
+publish(Run *run)
 {
 	dlist_iter iter;
 
@@ -250,29 +191,6 @@ run_fail(Run *run, ContenderFailure failure, int code)
 	}
 }
 
-/* From now on the run's node may exist, for the session with that pid. */
-static void
-charge_node(Run *run, int payer)
-{
-	if (run->bytes != 0)
-		return;
-	run->bytes = path_bytes(run->path, NULL) + ZKLOCK_NODE_SIZE;
-	run->payer = payer;
-	engine.node_bytes += run->bytes;
-	account_charge(run->payer, run->bytes);
-}
-
-/* It does not. */
-static void
-refund_node(Run *run)
-{
-	if (run->bytes == 0)
-		return;
-	engine.node_bytes -= run->bytes;
-	account_refund(run->payer, run->bytes);
-	run->bytes = 0;
-}
-
 /* ------------------------------------------------------------------------
  * The arrows
  * ------------------------------------------------------------------------
@@ -285,8 +203,8 @@ run_creating(Run *run)
 	Assert(run->state == RUN_PLANNED);
 	run->state = RUN_CREATING;
 	run->listed = false;
-	charge_node(run, entry_of(run_head(run))->request.pid);
-	run_publish(run);
+	run_charge(run, entry_of(run_head(run))->request.pid);
+	publish(run);
 }
 
 /* Nothing was created, and that is certain. */
@@ -322,7 +240,7 @@ run_created(Run *run, const char *name, int64 czxid)
 		report_sequence(run->path, run->peer.sequence, SEQUENCE_LIMIT);
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
 		run_fail(run, FAILURE_WORN_OUT, 0);
-	run_publish(run);
+	publish(run);
 	if (run->replaces)
 		run_deleted(run->replaces);
 }
@@ -337,7 +255,7 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	Assert(run->state == RUN_PLANNED);
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
-	charge_node(run, payer);
+	run_charge(run, payer);
 	run->state = RUN_UNKNOWN;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
 	{
@@ -359,10 +277,12 @@ run_granted(Run *run)
 
 /* From now on the run's node may have been replaced by its heir. */
 void
-run_downgrading(Run *run, const RecipeRequest *request)
+run_downgrading(Run *run)
 {
+	RecipeRequest request = contender_request(run_head(run));
+
 	Assert(run->state == RUN_GRANTED);
-	if (!run->path->recipe->heir(run->heir, sizeof(run->heir), run->name, request))
+	if (!run->path->recipe->heir(run->heir, sizeof(run->heir), run->name, &request))
 		elog(ERROR, "unexpected node name \"%s\"", run->name);
 	run->state = RUN_DOWNGRADING;
 	run->closed = true;
@@ -382,7 +302,7 @@ run_downgraded(Run *run)
 	(void) run->path->recipe->read(run->name, &run->peer);
 	run->request.mode = run->peer.mode;
 	run->listed = true;
-	run_publish(run);
+	publish(run);
 	dlist_foreach (iter, &run->queue)
 		contender_downgraded(dlist_container(Contender, link, iter.cur));
 }
@@ -392,7 +312,7 @@ void
 run_abandoned(Run *run)
 {
 	Assert(run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING);
-	Assert(dlist_is_empty(&run->queue));
+	Assert(run_is_empty(run));
 	run->state = run->state == RUN_DOWNGRADING ? RUN_DELETING_HEIR : RUN_DELETING;
 	run->retry_at = 0;
 }
@@ -414,7 +334,7 @@ void
 run_finish(Run *run)
 {
 	Assert(run->state != RUN_CREATING && run->state != RUN_GONE);
-	Assert(dlist_is_empty(&run->queue));
+	Assert(run_is_empty(run));
 	path_mark(run->path);
 	if (run->record)
 		contender_forget(run->record);
@@ -423,7 +343,7 @@ run_finish(Run *run)
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
 		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
-	refund_node(run);
+	run_refund(run);
 	dlist_delete(&run->link);
 	run->state = RUN_GONE;
 	if (run->calls == 0)
@@ -523,7 +443,7 @@ report_deletion(Run *run)
 void
 run_deleted(Run *run)
 {
-	if (!dlist_is_empty(&run->queue))
+	if (!run_is_empty(run))
 		report_deletion(run);
 	lose_holders(run, LOSS_DELETED);
 	requeue(run, REQUEUE_BEHIND_ALL);

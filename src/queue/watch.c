@@ -1,118 +1,235 @@
 /*
  * watch.c
- *		The engine's watches.
- *
- * There are three kinds: on a path's children, on a run's own node, and on the
- * contender that a run waits for.  engine.h draws a watch's life.
+ *		Hearing of the end of a node: ours, or that for which a run waits.
  *
  * Someone else might delete a node of ours, and its holder must hear of it.
  * While the child watch stands, any change below the path is noticed; when
  * that has fired, the node gets a watch of its own.  So an uncontended lock
- * needs no request for it.
+ * needs no request for it.  A run that waits for another client's contender
+ * watches that one's node.  Besides, a holder about to commit may have a quorum
+ * asked for its node.
  *
- * All watches of a session must fit into one packet, which registers them anew
- * on each connection: the engine keeps account of their bytes.
+ * engine.h draws a watch's life, engine.c has the account of them.
  *
- * Runs in: the worker.  All of this is private to it.
+ * Runs in: the worker.  shared/entry.h says how entries are read and written;
+ * everything else here is private to the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "queue/watch.h"
+#include "fault.h"
+#include "queue/engine.h"
+#include "shared/session_info.h"
+#include "zk/zk_client.h"
 
-bool
-watch_exists(WatchState state)
+typedef struct CheckCall
 {
-	return state == WATCH_ASKED || state == WATCH_SET;
-}
+	Run	  *run;
+	int	   index;	   /* of the contender's entry */
+	uint32 generation; /* of that: if it has changed, the contender is gone */
+	uint32 number;
+	char   node[ZKLOCK_NODE_SIZE];
+} CheckCall;
 
-/* Changes a watch's state and the account of watches. */
+/* For the time being we cannot see to it that we hear of the node's end. */
 static void
-watch_set(WatchState *watch, WatchState state, size_t bytes)
+watch_own_refused(Run *run)
 {
-	if (!watch_exists(*watch) && watch_exists(state))
-		engine.watch_bytes += bytes;
-	else if (watch_exists(*watch) && !watch_exists(state))
-		engine.watch_bytes -= bytes;
-	*watch = state;
+	watch_own_set(run, WATCH_REFUSED);
+	run->own_watch_at = zklock_now_ms() + RETRY_MS;
 }
 
-/* ------------------------------------------------------------------------
- * The watch on a path's children
- * ------------------------------------------------------------------------
- */
-
-void
-watch_child_set(Path *path, WatchState state)
+/* Our own node, read to set a watch on it. */
+static void
+on_own_watched(void *arg, const ZkReply *reply)
 {
-	watch_set(&path->child_watch, state, path_bytes(path, NULL));
-}
+	Run *run = arg;
 
-/* Does without the child watch, and has it removed if it may exist. */
-void
-watch_child_give_up(Path *path, WatchRemains remains)
-{
-	if (remains == WATCH_MAY_EXIST)
-		zk_unwatch_children(path->path);
-	watch_child_set(path, WATCH_NONE);
-}
-
-/* ------------------------------------------------------------------------
- * The watch on a run's own node
- * ------------------------------------------------------------------------
- */
-
-void
-watch_own_set(Run *run, WatchState state)
-{
-	watch_set(&run->own_watch, state, path_bytes(run->path, run->name));
-}
-
-/* Would we hear of it, or have heard, if someone deleted the run's node? */
-bool
-watch_covers(const Run *run)
-{
-	return run->path->child_watch == WATCH_SET || run->own_watch == WATCH_SET ||
-		   run->own_watch == WATCH_REFUSED;
-}
-
-/* ------------------------------------------------------------------------
- * The watch on the contender that a run waits for
- * ------------------------------------------------------------------------
- */
-
-/* The name is forgotten with the watch. */
-void
-watch_blocker_set(Run *run, WatchState state)
-{
-	watch_set(&run->blocker_watch, state, path_bytes(run->path, run->blocker));
-	if (!watch_exists(state))
-	{
-		pfree(run->blocker);
-		run->blocker = NULL;
-	}
+	if (!run_call_end(run))
+		return;
+	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
+		run_usurped(run);
+	else if (reply->outcome == ZK_NO_NODE)
+		run_vanished(run);
+	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
+		watch_own_refused(run);
 }
 
 /*
- * Does without the watch, and has it removed if it may exist, unless other runs
- * need it, or the node is a path that has one.
+ * Makes sure that we hear of it should someone delete the run's node.  While the
+ * child watch stands, that does.  But it fires when the contender goes for which
+ * the run waits, and nothing is to be asked then: so a run that waits for one has
+ * a watch of its own.  A session that may not delete its node is not even told
+ * that there is none, and needs one in any case.
  */
 void
-watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
+watch_own(Run *run)
 {
-	char	  *watched = path_node(run->path, run->blocker);
-	dlist_iter iter;
+	Path *path = run->path;
+	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
+	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL;
+	char *node;
 
-	dlist_foreach (iter, &run->path->runs)
+	if (watch_exists(run->own_watch) || covered ||
+		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
+		return;
+	if (!watch_has_room(path, run->name, NULL))
 	{
-		Run *other = dlist_container(Run, link, iter.cur);
-
-		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
-			remains = WATCH_IS_GONE;
+		watch_own_refused(run);
+		return;
 	}
-	if (remains == WATCH_MAY_EXIST)
-		zk_unwatch_data(watched);
-	pfree(watched);
-	watch_blocker_set(run, state);
+	watch_own_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = path_node(path, run->name);
+	zk_get(run_owner(run), node, ZK_WATCHED, on_own_watched, run);
+	pfree(node);
+}
+
+/*
+ * A predecessor is our session's.  If no run has it, or may yet find that it
+ * has, it was left behind by mistake and would block us for ever.
+ */
+static void
+delete_orphan(Path *path, const char *name)
+{
+	dlist_iter iter;
+	char	  *node;
+
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, link, iter.cur);
+
+		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
+			return;
+	}
+	node = path_node(path, name);
+	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
+	zk_delete(ZK_WORKER, node, NULL, NULL);
+	pfree(node);
+}
+
+/* The predecessor, read to set a watch on it. */
+static void
+on_blocker_watched(void *arg, const ZkReply *reply)
+{
+	Run	 *run = arg;
+	Path *path = run->path;
+
+	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
+	{
+		watch_blocker_set(run, WATCH_SET);
+		run->blocker_announces =
+			path->recipe->announces && path->recipe->announces(reply->data, reply->data_length);
+		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
+			delete_orphan(path, run->blocker);
+		else if (session_info_has_ended(reply->ephemeral_owner))
+			report_stale(path, run->blocker, reply);
+	}
+	else
+	{
+		if (reply->outcome == ZK_NO_NODE)
+			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
+		watch_blocker_end(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE,
+						  reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	}
+	(void) run_call_end(run);
+}
+
+/* Watches another client's contender.  One that cannot be read shows among the children. */
+void
+watch_blocker(Run *run, const char *name)
+{
+	char *node;
+
+	if (run->blocker_watch == WATCH_REFUSED)
+	{
+		if (run->path->child_watch == WATCH_NONE)
+			path_list(run->path, run_owner(run), LIST_AND_WATCH);
+		return;
+	}
+	if (run->blocker)
+	{
+		/* Should it be another one, the reply or event will bring us back. */
+		if (strcmp(run->blocker, name) == 0 || run->blocker_watch == WATCH_ASKED)
+			return;
+		watch_blocker_set(run, WATCH_NONE);
+	}
+	if (!watch_has_room(run->path, name, entry_of(run_head(run))))
+	{
+		run_fail(run, FAILURE_SESSION_FULL, 0);
+		return;
+	}
+	run->blocker = pstrdup(name);
+	watch_blocker_set(run, WATCH_ASKED);
+	run_call_begin(run);
+	node = path_node(run->path, name);
+	zk_get(run_owner(run), node, ZK_WATCHED, on_blocker_watched, run);
+	pfree(node);
+}
+
+/* ------------------------------------------------------------------------
+ * Proof for a commit
+ * ------------------------------------------------------------------------
+ */
+
+/* The reply to contender_check() */
+static void
+on_checked(void *arg, const ZkReply *reply)
+{
+	CheckCall	   *call = arg;
+	Run			   *run = call->run;
+	ContenderEntry *entry = entry_at(call->index);
+
+	if (reply->outcome == ZK_OK && entry_generation(call->index) == call->generation)
+	{
+		SpinLockAcquire(&entry->mutex);
+		entry->status.check_done = call->number;
+		SpinLockRelease(&entry->mutex);
+		entry_set_owner_latch(entry);
+	}
+	if (run_call_end(run) && reply->outcome == ZK_NO_NODE)
+	{
+		if (strcmp(run->name, call->node) == 0)
+			run_vanished(run);
+		else
+			contender_check(&engine.contenders[call->index]); /* its heir */
+	}
+	pfree(call);
+}
+
+/*
+ * A holder about to commit wants to know that its node exists, from a quorum.
+ * If the answer is lost, this is called again for the new connection.
+ */
+void
+contender_check(Contender *c)
+{
+	ContenderEntry *entry = entry_of(c);
+	CheckCall	   *call;
+	uint32			number;
+	bool			wanted;
+	char		   *node;
+
+	if (c->place != PLACE_GRANTED || !zk_client_connected())
+		return;
+	SpinLockAcquire(&entry->mutex);
+	number = entry->status.check_wanted;
+	wanted = number != entry->status.check_done;
+	SpinLockRelease(&entry->mutex);
+	if (!wanted)
+		return;
+
+	call = palloc(sizeof(CheckCall));
+	call->run = c->run;
+	call->index = entry_index(c);
+	call->generation = entry_generation(call->index);
+	call->number = number;
+	strlcpy(call->node, c->run->name, sizeof(call->node));
+	run_call_begin(c->run);
+	node = path_node(c->path, call->node);
+	zk_check(entry->request.pid, node, on_checked, call);
+	pfree(node);
 }

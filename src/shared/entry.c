@@ -69,7 +69,7 @@
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
  * waiting backends go on waiting, released entries stay RELEASING, and the
- * next worker takes everything up from here (see adopt.c).  It cannot exit
+ * next worker takes everything up from here (queue/session.c).  It cannot exit
  * amidst a change: nothing in there can fail, or looks for interrupts.
  *
  * Runs in: all processes, as the header says.
@@ -540,6 +540,19 @@ entry_set_owner_latch(const ContenderEntry *entry)
  * Any process
  * ------------------------------------------------------------------------
  */
+
+/* What both sides change of an entry, as it is at this moment */
+EntryStatus
+entry_status(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	EntryStatus		status;
+
+	SpinLockAcquire(&entry->mutex);
+	status = entry->status;
+	SpinLockRelease(&entry->mutex);
+	return status;
+}
 
 /* An entry's state at this moment. */
 ContenderState

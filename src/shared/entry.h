@@ -279,6 +279,7 @@ extern void	  entry_change_end(ContenderEntry *entry);
 extern void	  entry_set_owner_latch(const ContenderEntry *entry);
 
 /* Any process */
+extern EntryStatus	  entry_status(int index);
 extern ContenderState entry_get_state(int index);
 extern uint64		  entry_get_ticket(int index);
 extern uint32		  entry_generation(int index);

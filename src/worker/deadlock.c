@@ -36,7 +36,7 @@
  */
 #include "postgres.h"
 
-#include "queue/long_wait.h"
+#include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/entry.h"
 #include "shared/lease_state.h"

@@ -33,7 +33,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "queue/session.h"
+#include "queue/queue.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
 #include "worker/lease.h"

@@ -21,7 +21,7 @@
 #include "postgres.h"
 
 #include "common/hashfn.h"
-#include "queue/long_wait.h"
+#include "queue/queue.h"
 #include "recipes/wait_record.h"
 #include "shared/server_name.h"
 #include "shared/waits.h"

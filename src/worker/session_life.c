@@ -22,7 +22,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "queue/session.h"
+#include "queue/queue.h"
 #include "shared/clock.h"
 #include "shared/stats.h"
 #include "utils/timestamp.h"

@@ -25,7 +25,7 @@
  *	 2 it skips half of an even number of servers: it gets an odd number
  *	   (connect_string.c)
  *	 3 it re-registers all watches in one packet, whose size is limited:
- *	   src/queue/account.c keeps the sum of their paths below that
+ *	   src/queue/engine.c keeps the sum of their paths below that
  *	 4 a session with too many bytes of ephemeral paths cannot be closed:
  *	   the same budget bounds them
  *	 5 a server may sit on a request until the next one comes: calls

@@ -1,0 +1,192 @@
+/*
+ * peers.c
+ *		For whom a contender waits, as the recipe says.
+ *
+ * The recipe decides; here it is told of the peers: other clients' nodes, as the
+ * last listing shows them, and our own runs, of which we know ourselves.  So the
+ * run behind one of ours is granted the moment that is empty; the deletion of its
+ * node follows.  This can delay other clients, but never admits one too early.
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "queue/engine.h"
+
+/* Which peers the recipe is told of */
+typedef enum PeerSet
+{
+	PEERS_OWN, /* runs of ours */
+	PEERS_FOREIGN,
+	PEERS_ALL
+} PeerSet;
+
+/*
+ * Is a contender of another session in the run's queue, ahead of "c" if that
+ * is in it too?
+ */
+static bool
+run_has_others(const Run *run, const Contender *c)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	{
+		Contender *other = dlist_container(Contender, link, iter.cur);
+
+		if (other == c)
+			return false;
+		if (!contender_same_session(other, c))
+			return true;
+	}
+	return false;
+}
+
+/* Is the run a peer of a contender, which may wait for it? */
+static bool
+run_is_peer(const Run *run, const Contender *c)
+{
+	return run != c->run && run_has_node(run) &&
+		   (run->path->recipe->own_session == RECIPE_OWN_SESSION_COUNTS || run_has_others(run, c));
+}
+
+/* Asks the recipe, for a contender that has a node or would come last. */
+static Blocker
+find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int32_t *remark)
+{
+	const Path *path = c->path;
+	const Run **runs;
+	RecipePeer *peers;
+	Blocker		blocker = {0};
+	dlist_iter	iter;
+	int			nruns = 0;
+	int			n = 0;
+	int			found;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+		nruns++;
+	runs = palloc(Max(nruns, 1) * sizeof(Run *));
+	peers = palloc(Max(nruns + path->nforeign, 1) * sizeof(RecipePeer));
+	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	{
+		const Run *run = dlist_container(Run, link, iter.cur);
+
+		if (set == PEERS_FOREIGN || !run_is_peer(run, c))
+			continue;
+		runs[n] = run;
+		peers[n++] = run->peer;
+	}
+	nruns = n;
+	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
+		peers[n++] = path->foreign[i].peer;
+
+	found = path->recipe->blocker(peers, n, c->run ? &c->run->peer : NULL, request, remark);
+	if (found != RECIPE_NOBODY)
+		blocker = found < nruns
+					  ? (Blocker){.waits = true, .run = runs[found]}
+					  : (Blocker){.waits = true, .foreigner = &path->foreign[found - nruns]};
+	pfree(runs);
+	pfree(peers);
+	return blocker;
+}
+
+/* For whom does the first contender of a run wait that has its node and listing? */
+Blocker
+run_blocker(const Run *run)
+{
+	Contender *head = run_head(run);
+	int32_t	   remark;
+	Blocker	   blocker = find_blocker(head, &run->request, PEERS_ALL, &remark);
+
+	if (remark != 0)
+		contender_remark(head, remark);
+	return blocker;
+}
+
+/*
+ * The run of ours for which a contender of a granted run waits: its own, if it
+ * is not its turn, or an older one that did not stand in the way of those
+ * before it.  NULL if there is none.
+ */
+const Run *
+contender_own_blocker(const Contender *c)
+{
+	int32_t remark;
+
+	if (run_has_others(c->run, c))
+		return c->run;
+	return find_blocker(c, &c->run->request, PEERS_OWN, &remark).run;
+}
+
+/*
+ * Would a contender that has no run yet have to wait, by what the last listing
+ * showed?
+ */
+bool
+contender_is_blocked(Contender *c)
+{
+	RecipeRequest request = contender_request(c);
+	bool		  counts = c->path->recipe->own_session == RECIPE_OWN_SESSION_COUNTS;
+	int32_t		  remark;
+	Blocker blocker = find_blocker(c, &request, counts ? PEERS_ALL : PEERS_FOREIGN, &remark);
+
+	if (remark != 0)
+		contender_remark(c, remark);
+	return blocker.waits;
+}
+
+/* Would it have to wait for sessions of this server, whatever they have so far? */
+bool
+contender_is_outrun(const Contender *c)
+{
+	const Recipe *recipe = c->path->recipe;
+	RecipeRequest request = contender_request(c);
+	dlist_iter	  iter;
+
+	if (recipe->excludes == NULL)
+		return false;
+	dlist_foreach (iter, &c->path->runs)
+	{
+		Run *run = dlist_container(Run, link, iter.cur);
+
+		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, c))
+			return true;
+	}
+	return false;
+}
+
+/* Must it not so much as have a node, by what the last listing showed? */
+bool
+contender_is_barred(const Contender *c)
+{
+	const Path	 *path = c->path;
+	RecipeRequest request = contender_request(c);
+
+	for (int i = 0; path->recipe->bars && i < path->nforeign; i++)
+	{
+		if (path->recipe->bars(&path->foreign[i].peer, &request))
+			return true;
+	}
+	return false;
+}
+
+/* How many contenders, runs of ours counted as one each, came before a run? */
+int
+run_count_older(const Run *run)
+{
+	const Path *path = run->path;
+	dlist_iter	iter;
+	int			n = 0;
+
+	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	{
+		const Run *other = dlist_container(Run, link, iter.cur);
+
+		n += other != run && run_has_node(other) && other->peer.sequence < run->peer.sequence;
+	}
+	for (int i = 0; i < path->nforeign; i++)
+		n += path->foreign[i].peer.sequence < run->peer.sequence;
+	return n;
+}
