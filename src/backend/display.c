@@ -87,20 +87,12 @@ display_time(int64 ms, TimestampTz *time)
 const char *
 display_loss(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	ContenderState	state;
-	LossReason		reason;
-	int64			expires_us;
-
-	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	reason = entry->status.loss;
-	expires_us = entry->status.expires_us;
-	SpinLockRelease(&entry->mutex);
+	EntryStatus status = entry_status(index);
+	LossReason	reason = status.loss;
 
 	/* Of what the worker has not said yet, the clock tells, or the lease. */
-	if (state != CONTENDER_LOST)
-		reason = entry_is_overrun(expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
+	if (status.state != CONTENDER_LOST)
+		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
 	switch (reason)
 	{
 		case LOSS_EXPIRED:
@@ -109,7 +101,7 @@ display_loss(int index)
 			return _("The lock's node was deleted by someone else.");
 		case LOSS_OVERRUN:
 			return psprintf(_("It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."),
-							entry->status.max_hold_ms);
+							status.max_hold_ms);
 		case LOSS_UNPROVED:
 			break;
 	}

@@ -93,26 +93,21 @@ guard_of(CommitGuard taken_under)
 static void
 examine_hold(const Hold *hold, void *arg)
 {
-	Reliance	   *reliance = arg;
-	ContenderEntry *entry = entry_at(hold->entry);
-	CommitGuard		guard = guard_of(hold->taken_under);
-	ContenderState	state;
-	int64			expires_us;
+	Reliance   *reliance = arg;
+	CommitGuard guard = guard_of(hold->taken_under);
+	EntryStatus status;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
-	SpinLockAcquire(&entry->mutex);
+	status = entry_status(hold->entry);
 	reliance->n++;
 	if (guard == COMMIT_GUARD_QUORUM)
 	{
 		reliance->to_check++;
-		if (entry->status.check_done != entry->status.check_wanted)
+		if (status.check_done != status.check_wanted)
 			reliance->unchecked++;
 	}
-	state = entry->status.state;
-	expires_us = entry->status.expires_us;
-	SpinLockRelease(&entry->mutex);
-	if (state == CONTENDER_LOST || entry_is_overrun(expires_us))
+	if (status.state == CONTENDER_LOST || entry_is_overrun(status.expires_us))
 	{
 		reliance->lost = hold->entry;
 		reliance->lost_path = hold->path;

@@ -167,9 +167,7 @@ lock_is_held(const char *path)
 int64
 lock_fencing_token(const char *path)
 {
-	LockHold	   *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
-	ContenderEntry *entry;
-	int64			token;
+	LockHold *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
 
 	if (lock == NULL)
 		lock = lock_table_find(path, LOCK_MODE_SHARED);
@@ -178,11 +176,7 @@ lock_fencing_token(const char *path)
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
 	if (entry_is_lost(lock->hold.entry))
 		request_report_lost(lock->hold.entry, path);
-	entry = entry_at(lock->hold.entry);
-	SpinLockAcquire(&entry->mutex);
-	token = entry->status.token;
-	SpinLockRelease(&entry->mutex);
-	return token;
+	return entry_status(lock->hold.entry).token;
 }
 
 /*
@@ -192,22 +186,17 @@ lock_fencing_token(const char *path)
 int64
 lock_proved_token(const char *path)
 {
-	LockHold	   *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
-	ContenderEntry *entry;
-	bool			lease_holds;
-	int64			token = 0;
-	int64			expires_us;
+	LockHold   *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
+	EntryStatus status;
+	bool		lease_holds;
 
 	if (lock == NULL)
 		return 0;
 
 	/* In this order: a lease that was seen before is the lock's own. */
 	lease_holds = lease_state() == LEASE_HOLDS;
-	entry = entry_at(lock->hold.entry);
-	SpinLockAcquire(&entry->mutex);
-	if (entry->status.state == CONTENDER_GRANTED)
-		token = entry->status.token;
-	expires_us = entry->status.expires_us;
-	SpinLockRelease(&entry->mutex);
-	return lease_holds && !entry_is_overrun(expires_us) ? token : 0;
+	status = entry_status(lock->hold.entry);
+	return lease_holds && status.state == CONTENDER_GRANTED && !entry_is_overrun(status.expires_us)
+			   ? status.token
+			   : 0;
 }

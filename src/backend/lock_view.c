@@ -12,7 +12,6 @@
 #include "postgres.h"
 
 #include "backend/lock_view.h"
-#include "fault.h"
 #include "shared/clock.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -29,77 +28,40 @@ typedef struct RunView
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
 } RunView;
 
-/*
- * Copies what the spinlock protects.  Returns false if the entry is not in use.
- *
- * The copy of the view is in new memory, whose page may have to be fetched; not
- * so the stack.
- */
+/* Copies an entry as it is at one moment.  Returns false if it is not in use. */
 static bool
-copy_status(ContenderEntry *entry, EntryView *copy)
+copy_entry(int index, EntryView *view)
 {
-	EntryStatus status = {0};
+	EntryCopy		   copy;
+	const EntryStatus *status = &copy.status;
 
-	SpinLockAcquire(&entry->mutex);
-	status = entry->status;
-	SpinLockRelease(&entry->mutex);
-
-	copy->state = status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)
+	if (!entry_copy(index, &copy))
+		return false;
+	view->state = status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us)
 					  ? CONTENDER_LOST
-					  : status.state;
-	copy->mode = status.mode;
-	copy->ticket = status.ticket;
-	copy->session_count = status.session_count;
-	copy->transaction_count = status.transaction_count;
-	copy->shared_session_count = status.shared_session_count;
-	copy->shared_transaction_count = status.shared_transaction_count;
-	copy->run_id = status.run_id;
-	copy->token = status.token;
-	copy->granted_at = status.granted_at;
-	copy->expires_at = 0;
-	if (status.expires_us != 0)
-		copy->expires_at = TimestampTzPlusMilliseconds(status.granted_at, status.max_hold_ms);
-	copy->scope = status.scope;
-	return status.state != CONTENDER_FREE;
-}
-
-static void
-copy_request(const EntryRequest *request, EntryView *copy)
-{
-	copy->pid = request->pid;
-	copy->database = request->database;
-	copy->role = request->role;
-	copy->kind = request->kind;
-	copy->requested_at = request->requested_at;
-	memcpy(copy->path, request->path, sizeof(copy->path));
-}
-
-static void
-copy_node(const EntryNode *node, EntryView *copy)
-{
-	memcpy(copy->node, node->name, sizeof(copy->node));
-	copy->blocked_by_run = node->blocked_by_run;
-	memcpy(copy->blocked_by_node, node->blocked_by_node, sizeof(copy->blocked_by_node));
-}
-
-/*
- * Copies an entry as it is at one moment; shared/entry.c says how.  Returns
- * false if it is not in use.
- */
-static bool
-copy_entry(ContenderEntry *entry, EntryView *copy)
-{
-	uint32 changes;
-
-	do
-	{
-		changes = entry_look_begin(entry);
-		if (!copy_status(entry, copy))
-			return false;
-		copy_request(&entry->request, copy);
-		ZKLOCK_SLOW("slow-views", 20, 100);
-		copy_node(&entry->node, copy);
-	} while (!entry_look_end(entry, changes));
+					  : status->state;
+	view->mode = status->mode;
+	view->ticket = status->ticket;
+	view->session_count = status->session_count;
+	view->transaction_count = status->transaction_count;
+	view->shared_session_count = status->shared_session_count;
+	view->shared_transaction_count = status->shared_transaction_count;
+	view->run_id = status->run_id;
+	view->token = status->token;
+	view->granted_at = status->granted_at;
+	view->expires_at = status->expires_us == 0
+						   ? 0
+						   : TimestampTzPlusMilliseconds(status->granted_at, status->max_hold_ms);
+	view->scope = status->scope;
+	view->pid = copy.request.pid;
+	view->database = copy.request.database;
+	view->role = copy.request.role;
+	view->kind = copy.request.kind;
+	view->requested_at = copy.request.requested_at;
+	strlcpy(view->path, copy.request.path, sizeof(view->path));
+	strlcpy(view->node, copy.node.name, sizeof(view->node));
+	view->blocked_by_run = copy.node.blocked_by_run;
+	strlcpy(view->blocked_by_node, copy.node.blocked_by_node, sizeof(view->blocked_by_node));
 	return true;
 }
 
@@ -118,7 +80,7 @@ copy_entries(int *n)
 			allocated *= 2;
 			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryView));
 		}
-		if (copy_entry(entry_at(i), &copies[*n]))
+		if (copy_entry(i, &copies[*n]))
 			(*n)++;
 	}
 	return copies;

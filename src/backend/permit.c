@@ -113,15 +113,11 @@ permit_request(Permit *permit, int number, Wait *wait)
 static void
 report_disagreement(const Permit *permit, int number)
 {
-	ContenderEntry *entry;
-	int				others;
+	int others;
 
 	if (permit->hold.entry == NO_ENTRY)
 		return;
-	entry = entry_at(permit->hold.entry);
-	SpinLockAcquire(&entry->mutex);
-	others = entry->status.others_permits;
-	SpinLockRelease(&entry->mutex);
+	others = entry_status(permit->hold.entry).others_permits;
 	if (others == 0 || others == number)
 		return;
 	ereport(NOTICE, (errmsg("semaphore \"%s\" is in use with another number of permits",

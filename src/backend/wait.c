@@ -102,22 +102,17 @@ typedef struct Answer
  * seen before is the lock's own.
  */
 static Answer
-look(ContenderEntry *entry)
+look(int index)
 {
-	Answer answer;
-	int64  expires_us;
+	bool		lease_holds = lease_state() == LEASE_HOLDS;
+	EntryStatus status = entry_status(index);
+	bool over = status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us);
 
-	answer.lease_holds = lease_state() == LEASE_HOLDS;
-	SpinLockAcquire(&entry->mutex);
-	answer.state = entry->status.state;
-	answer.failure = entry->status.failure;
-	answer.code = entry->status.error_code;
-	answer.verdict = entry->status.verdict;
-	expires_us = entry->status.expires_us;
-	SpinLockRelease(&entry->mutex);
-	if (answer.state == CONTENDER_GRANTED && entry_is_overrun(expires_us))
-		answer.state = CONTENDER_LOST;
-	return answer;
+	return (Answer){.lease_holds = lease_holds,
+					.state = over ? CONTENDER_LOST : status.state,
+					.failure = status.failure,
+					.code = status.error_code,
+					.verdict = status.verdict};
 }
 
 /*
@@ -275,13 +270,7 @@ wait_end_at_exit(void)
 static StatsWaitEnd
 how_granted(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	int64			token;
-
-	SpinLockAcquire(&entry->mutex);
-	token = entry->status.token;
-	SpinLockRelease(&entry->mutex);
-	return (token & MAX_GRANTS) > 1 ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED;
+	return (entry_status(index).token & MAX_GRANTS) > 1 ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED;
 }
 
 /* How a wait ends, by the SQLSTATE of the error that ends it. */
@@ -314,7 +303,7 @@ wait_for_decision(Wait *wait, int index)
 
 		ZKLOCK_SLOW("slow-backends", 120, 25);
 		ResetLatch(MyLatch);
-		answer = look(entry_at(index));
+		answer = look(index);
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
 		if (answer.verdict != 0)

@@ -57,6 +57,15 @@
  * ------------------------------------------------------------------------
  */
 
+/* Has a contender waited for deadlock_timeout, and waits on? */
+static bool
+is_long_wait(int index)
+{
+	EntryStatus status = entry_status(index);
+
+	return status.state == CONTENDER_QUEUED && status.long_wait;
+}
+
 /* A backend asks for something. */
 static void
 contender_arrive(Contender *c)
@@ -108,7 +117,7 @@ static void
 batch_add(int index)
 {
 	batch[nbatch++] = index;
-	engine.contenders[index].ticket = entry_get_ticket(index);
+	engine.contenders[index].ticket = entry_status(index).ticket;
 }
 
 /* Orders entries as they asked. */
@@ -140,7 +149,7 @@ queue_attend(void)
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_QUEUED)
-			engine.long_waits |= entry_is_long_wait(batch[i]);
+			engine.long_waits |= is_long_wait(batch[i]);
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
@@ -270,13 +279,9 @@ queue_watch(ZkWatchEvent event, const char *name)
 static int64
 end_of_hold(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	int64			expires_us;
+	EntryStatus status = entry_status(index);
 
-	SpinLockAcquire(&entry->mutex);
-	expires_us = entry->status.state == CONTENDER_GRANTED ? entry->status.expires_us : 0;
-	SpinLockRelease(&entry->mutex);
-	return expires_us;
+	return status.state == CONTENDER_GRANTED ? status.expires_us : 0;
 }
 
 /* Takes from a holder what it has held for too long. */
@@ -333,7 +338,7 @@ queue_has_long_waits(void)
 {
 	for (int i = 0; engine.long_waits && i < entries_max(); i++)
 	{
-		if (engine.contenders[i].place != PLACE_NONE && entry_is_long_wait(i))
+		if (engine.contenders[i].place != PLACE_NONE && is_long_wait(i))
 			return true;
 	}
 	engine.long_waits = false;
@@ -350,7 +355,7 @@ queue_waits_abroad(int index)
 	const Contender *c = &engine.contenders[index];
 	const Path		*path = c->path;
 
-	if (c->place != PLACE_WAITING || !run_has_node(c->run) || !entry_is_long_wait(index))
+	if (c->place != PLACE_WAITING || !run_has_node(c->run) || !is_long_wait(index))
 		return false;
 	for (int i = 0; i < path->nforeign; i++)
 	{

@@ -209,24 +209,20 @@ contender_check(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
 	CheckCall	   *call;
-	uint32			number;
-	bool			wanted;
+	EntryStatus		status;
 	char		   *node;
 
 	if (c->place != PLACE_GRANTED || !zk_client_connected())
 		return;
-	SpinLockAcquire(&entry->mutex);
-	number = entry->status.check_wanted;
-	wanted = number != entry->status.check_done;
-	SpinLockRelease(&entry->mutex);
-	if (!wanted)
+	status = entry_status(entry_index(c));
+	if (status.check_wanted == status.check_done)
 		return;
 
 	call = palloc(sizeof(CheckCall));
 	call->run = c->run;
 	call->index = entry_index(c);
 	call->generation = entry_generation(call->index);
-	call->number = number;
+	call->number = status.check_wanted;
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
 	node = path_node(c->path, call->node);

@@ -48,19 +48,12 @@
  * shows a view, must not mix what an entry was with what it has become: another
  * moment's node, or even the next contender's.  The worker therefore counts its
  * changes of "node", as PostgreSQL does for pg_stat_activity: the count is odd
- * while a change is under way.  A reader takes the count when it is even, copies
- * what it wants, and does so again if the count has changed:
- *
- *		do
- *		{
- *			changes = entry_look_begin(entry);
- *			...
- *		} while (!entry_look_end(entry, changes));
+ * while a change is under way.  entry_copy() takes the count when it is even, copies
+ * all three parts, and does so again if the count has changed.
  *
  * To free an entry, and to grant it, counts as a change of "node".  So if the
- * reader, on the way, saw under the spinlock that the entry is in use, all it
- * has copied is of the same contender; and what the worker has written is of
- * one moment.
+ * entry is in use by its status, the copy is of one contender; and what the worker
+ * has written is of one moment.
  *
  * The worker may own entries as well, for what the server itself contends for.
  * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
@@ -217,18 +210,13 @@ entry_keep_shared(int index)
 bool
 entry_is_settled(int index, uint32 generation)
 {
-	ContenderEntry *entry = entry_at(index);
-	ContenderState	state;
-	bool			downgrading;
+	EntryStatus status;
 
 	if (entry_generation(index) != generation)
 		return true;
-	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	downgrading = entry->status.downgrading;
-	SpinLockRelease(&entry->mutex);
-	return state != CONTENDER_FREE && state != CONTENDER_RELEASING &&
-		   (state != CONTENDER_GRANTED || !downgrading);
+	status = entry_status(index);
+	return status.state != CONTENDER_FREE && status.state != CONTENDER_RELEASING &&
+		   (status.state != CONTENDER_GRANTED || !status.downgrading);
 }
 
 /* Asks the worker to look at an entry.  Cannot fail, does not wait. */
@@ -435,19 +423,6 @@ entry_overrun(int index, int64 now_us, int *interrupt)
 	return stepped;
 }
 
-/* Has a contender waited for long, and waits on? */
-bool
-entry_is_long_wait(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	bool			is_long;
-
-	SpinLockAcquire(&entry->mutex);
-	is_long = entry->status.state == CONTENDER_QUEUED && entry->status.long_wait;
-	SpinLockRelease(&entry->mutex);
-	return is_long;
-}
-
 /*
  * Has the owner of an entry give up its wait, as part of a deadlock.
  *
@@ -554,30 +529,53 @@ entry_status(int index)
 	return status;
 }
 
-/* An entry's state at this moment. */
-ContenderState
-entry_get_state(int index)
+/*
+ * Waits until the worker is not changing an entry, which takes it some
+ * instructions, unless the system has stopped it meanwhile.  Returns the number of
+ * changes so far.
+ */
+static uint32
+wait_unchanging(const ContenderEntry *entry)
 {
-	ContenderEntry *entry = entry_at(index);
-	ContenderState	state;
+	uint32 changes;
 
-	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	SpinLockRelease(&entry->mutex);
-	return state;
+	while ((changes = ((const volatile ContenderEntry *) entry)->changes) % 2 != 0)
+	{
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(CHANGE_US);
+	}
+	pg_read_barrier();
+	return changes;
 }
 
-/* Its place in the order of arrival; of an entry that is not in use, any number. */
-uint64
-entry_get_ticket(int index)
+/* Has the worker changed it since? */
+static bool
+has_changed(const ContenderEntry *entry, uint32 changes)
 {
-	ContenderEntry *entry = entry_at(index);
-	uint64			ticket;
+	pg_read_barrier();
+	return ((const volatile ContenderEntry *) entry)->changes != changes &&
+		   !ZKLOCK_FAULT("torn-views");
+}
 
-	SpinLockAcquire(&entry->mutex);
-	ticket = entry->status.ticket;
-	SpinLockRelease(&entry->mutex);
-	return ticket;
+/* Copies an entry as it is at one moment.  Returns false if it is not in use. */
+bool
+entry_copy(int index, EntryCopy *copy)
+{
+	const ContenderEntry *entry = entry_at(index);
+	uint32				  changes;
+
+	do
+	{
+		changes = wait_unchanging(entry);
+		copy->generation = entry_generation(index);
+		copy->status = entry_status(index);
+		if (copy->status.state == CONTENDER_FREE)
+			return false;
+		copy->request = entry->request;
+		ZKLOCK_SLOW("slow-views", 20, 100);
+		copy->node = entry->node;
+	} while (has_changed(entry, changes));
+	return true;
 }
 
 /*
@@ -601,17 +599,11 @@ entry_generation(int index)
 bool
 entry_is_lost(int index)
 {
-	ContenderEntry *entry = entry_at(index);
-	bool			over = lease_state() == LEASE_OVER;
-	ContenderState	state;
-	int64			expires_us;
+	bool		over = lease_state() == LEASE_OVER;
+	EntryStatus status = entry_status(index);
 
-	SpinLockAcquire(&entry->mutex);
-	state = entry->status.state;
-	expires_us = entry->status.expires_us;
-	SpinLockRelease(&entry->mutex);
-	return state == CONTENDER_LOST ||
-		   (state == CONTENDER_GRANTED && (over || entry_is_overrun(expires_us)));
+	return status.state == CONTENDER_LOST ||
+		   (status.state == CONTENDER_GRANTED && (over || entry_is_overrun(status.expires_us)));
 }
 
 /*
@@ -624,37 +616,6 @@ entry_is_overrun(int64 expires_us)
 	return expires_us != 0 && zklock_now_us() >= expires_us;
 }
 
-/*
- * Begins to look at an entry that is neither ours nor the worker's to change;
- * see the head of this file.  The worker takes some instructions for a change,
- * unless the system has stopped it meanwhile; then it is waited for.
- *
- * Returns the number of changes so far, for entry_look_end().
- */
-uint32
-entry_look_begin(const ContenderEntry *entry)
-{
-	uint32 changes;
-
-	while ((changes = ((const volatile ContenderEntry *) entry)->changes) % 2 != 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(CHANGE_US);
-	}
-	pg_read_barrier();
-	return changes;
-}
-
-/* Was what has been read since entry_look_begin() of one moment? */
-bool
-entry_look_end(const ContenderEntry *entry, uint32 changes)
-{
-	if (ZKLOCK_FAULT("torn-views"))
-		return true;
-	pg_read_barrier();
-	return ((const volatile ContenderEntry *) entry)->changes == changes;
-}
-
 /* How many entries are not free. */
 int
 entries_in_use(void)
@@ -663,7 +624,7 @@ entries_in_use(void)
 
 	for (int i = 0; i < entries_max(); i++)
 	{
-		if (entry_get_state(i) != CONTENDER_FREE)
+		if (entry_status(i).state != CONTENDER_FREE)
 			n++;
 	}
 	return n;

@@ -197,7 +197,7 @@ typedef struct ContenderEntry
 	 * Written under no lock by the backend that has claimed the entry, before it
 	 * asks; constant until the entry is FREE again.  The owning backend, and a
 	 * worker that has seen the entry in use, read them without a lock; others
-	 * as entry_look_begin() says.
+	 * take an entry_copy().
 	 */
 	EntryRequest request;
 	char		 data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
@@ -213,7 +213,7 @@ typedef struct ContenderEntry
 	/*
 	 * Written by the worker alone, under no lock, between entry_change_begin()
 	 * and entry_change_end(), which count the changes.  The worker reads it as it
-	 * is, others as entry_look_begin() says.
+	 * is, others take an entry_copy().
 	 */
 	uint32	  changes;
 	EntryNode node;
@@ -225,6 +225,15 @@ typedef struct ContenderEntry
 	uint32 generation;
 	int	   next_free; /* -1 at the end of the list */
 } ContenderEntry;
+
+/* What an entry was at one moment */
+typedef struct EntryCopy
+{
+	uint32		 generation;
+	EntryRequest request;
+	EntryStatus	 status;
+	EntryNode	 node;
+} EntryCopy;
 
 /* All entries. */
 typedef struct EntryPool
@@ -271,7 +280,6 @@ extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
-extern bool	  entry_is_long_wait(int index);
 extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);
@@ -279,15 +287,12 @@ extern void	  entry_change_end(ContenderEntry *entry);
 extern void	  entry_set_owner_latch(const ContenderEntry *entry);
 
 /* Any process */
-extern EntryStatus	  entry_status(int index);
-extern ContenderState entry_get_state(int index);
-extern uint64		  entry_get_ticket(int index);
-extern uint32		  entry_generation(int index);
-extern bool			  entry_is_lost(int index);
-extern bool			  entry_is_overrun(int64 expires_us);
-extern uint32		  entry_look_begin(const ContenderEntry *entry);
-extern bool			  entry_look_end(const ContenderEntry *entry, uint32 changes);
-extern int			  entries_in_use(void);
+extern EntryStatus entry_status(int index);
+extern bool		   entry_copy(int index, EntryCopy *copy);
+extern uint32	   entry_generation(int index);
+extern bool		   entry_is_lost(int index);
+extern bool		   entry_is_overrun(int64 expires_us);
+extern int		   entries_in_use(void);
 
 static inline ContenderEntry *
 entry_at(int index)

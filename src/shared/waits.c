@@ -64,52 +64,32 @@ typedef struct ProcessKey
  * ------------------------------------------------------------------------
  */
 
-/* Copies what the spinlock protects.  Returns false if it neither waits nor holds. */
+/* Copies an entry as it is at one moment.  Returns false if it neither waits nor holds. */
 static bool
-copy_status(ContenderEntry *entry, WaitsContender *copy)
+copy_entry(int index, WaitsContender *contender)
 {
-	EntryStatus status;
+	EntryCopy copy;
 
-	SpinLockAcquire(&entry->mutex);
-	status = entry->status;
-	SpinLockRelease(&entry->mutex);
-	copy->state = status.state;
-	copy->mode = status.mode;
-	copy->permits = entry->request.terms.permits;
-	if (status.others_permits > 0)
-		copy->permits = Min(copy->permits, status.others_permits);
-	copy->place = status.run_id != 0 ? status.run_id : PG_UINT64_MAX;
-	copy->ticket = status.ticket;
-	return status.state == CONTENDER_REQUESTED || status.state == CONTENDER_QUEUED ||
-		   status.state == CONTENDER_GRANTED;
-}
-
-/* Copies an entry as it is at one moment; shared/entry.c says how. */
-static bool
-copy_entry(int index, WaitsContender *copy)
-{
-	ContenderEntry *entry = entry_at(index);
-	char			path[ZKLOCK_MAX_PATH + 1];
-	char			node[ZKLOCK_NODE_SIZE];
-	uint32			changes;
-
-	do
-	{
-		changes = entry_look_begin(entry);
-		if (!copy_status(entry, copy))
-			return false;
-		copy->generation = entry_generation(index);
-		copy->pid = entry->request.pid;
-		copy->proc_number = entry->request.proc_number;
-		copy->kind = entry->request.kind;
-		copy->nowait = entry->request.nowait;
-		copy->requested_at = entry->request.requested_at;
-		strlcpy(path, entry->request.path, sizeof(path));
-		strlcpy(node, entry->node.czxid != 0 ? entry->node.name : "", sizeof(node));
-	} while (!entry_look_end(entry, changes));
-	copy->index = index;
-	copy->path = pstrdup(path);
-	copy->node = pstrdup(node);
+	if (!entry_copy(index, &copy) ||
+		(copy.status.state != CONTENDER_REQUESTED && copy.status.state != CONTENDER_QUEUED &&
+		 copy.status.state != CONTENDER_GRANTED))
+		return false;
+	contender->state = copy.status.state;
+	contender->mode = copy.status.mode;
+	contender->permits = copy.request.terms.permits;
+	if (copy.status.others_permits > 0)
+		contender->permits = Min(contender->permits, copy.status.others_permits);
+	contender->place = copy.status.run_id != 0 ? copy.status.run_id : PG_UINT64_MAX;
+	contender->ticket = copy.status.ticket;
+	contender->generation = copy.generation;
+	contender->pid = copy.request.pid;
+	contender->proc_number = copy.request.proc_number;
+	contender->kind = copy.request.kind;
+	contender->nowait = copy.request.nowait;
+	contender->requested_at = copy.request.requested_at;
+	contender->index = index;
+	contender->path = pstrdup(copy.request.path);
+	contender->node = pstrdup(copy.node.czxid != 0 ? copy.node.name : "");
 	return true;
 }
 

@@ -275,7 +275,7 @@ any_lock_is_held(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderState state = entry_get_state(i);
+		ContenderState state = entry_status(i).state;
 
 		/* Leadership can go on elsewhere. */
 		if (state == CONTENDER_GRANTED && entry_at(i)->request.pid != ENTRY_SERVER_PID)

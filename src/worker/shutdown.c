@@ -93,7 +93,7 @@ all_released(void)
 {
 	for (int i = 0; i < entries_max(); i++)
 	{
-		ContenderState state = entry_get_state(i);
+		ContenderState state = entry_status(i).state;
 
 		if (state != CONTENDER_FREE && state != CONTENDER_RELEASING)
 			return false;

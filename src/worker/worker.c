@@ -130,7 +130,7 @@ on_exit_worker(int code, Datum arg)
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
 	{
-		if (entry_get_state(i) != CONTENDER_FREE)
+		if (entry_status(i).state != CONTENDER_FREE)
 			entry_set_owner_latch(entry_at(i));
 	}
 }
