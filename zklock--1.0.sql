@@ -183,6 +183,13 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_semaphore_acquire(text, integer, interval) IS
 'acquire one more of a number of permits of the semaphore at a ZooKeeper path; false if the timeout passed';
 
+CREATE FUNCTION zk_xact_semaphore_acquire(path text, permits integer, timeout interval DEFAULT NULL)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_xact_semaphore_acquire'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_xact_semaphore_acquire(text, integer, interval) IS
+'acquire one more of a number of permits of the semaphore at a ZooKeeper path, until the transaction ends; false if the timeout passed';
+
 CREATE FUNCTION zk_semaphore_release(path text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_semaphore_release'
@@ -204,7 +211,8 @@ REVOKE ALL ON FUNCTION
 	zk_xact_lock_tree(text, text, interval), zk_xact_lock_tree_shared(text, text, interval),
 	zk_unlock_tree(text, text), zk_unlock_tree_shared(text, text),
 	zk_fencing_token(text),
-	zk_semaphore_acquire(text, integer, interval), zk_semaphore_release(text)
+	zk_semaphore_acquire(text, integer, interval), zk_xact_semaphore_acquire(text, integer, interval),
+	zk_semaphore_release(text)
 FROM PUBLIC;
 
 /*
@@ -254,13 +262,13 @@ COMMENT ON FUNCTION zk_queue_offer(text, bytea) IS
 'add an element at the end of a ZooKeeper queue; returns its name';
 REVOKE ALL ON FUNCTION zk_queue_offer(text, bytea) FROM PUBLIC;
 
-CREATE FUNCTION zk_queue_element(path text)
+CREATE FUNCTION zk_queue_peek(path text)
 RETURNS bytea
-AS 'MODULE_PATHNAME', 'zk_queue_element'
+AS 'MODULE_PATHNAME', 'zk_queue_peek'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
-COMMENT ON FUNCTION zk_queue_element(text) IS
+COMMENT ON FUNCTION zk_queue_peek(text) IS
 'the first element of a ZooKeeper queue, which stays there; NULL if there is none';
-REVOKE ALL ON FUNCTION zk_queue_element(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION zk_queue_peek(text) FROM PUBLIC;
 
 CREATE FUNCTION zk_queue_remove(path text)
 RETURNS bytea
@@ -599,3 +607,19 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
 REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;
+
+/* Whoever creates the extension hears at once what would otherwise be silence at the first lock. */
+DO $$
+DECLARE
+	session record;
+BEGIN
+	SELECT state, last_error INTO session FROM zk_session;
+	IF session.state <> 'connected' THEN
+		RAISE WARNING 'zklock is not connected to ZooKeeper: %', concat_ws(', ', session.state, session.last_error)
+			USING HINT = 'Check "zklock.servers", then see view zk_session, and the server log.';
+	END IF;
+EXCEPTION WHEN object_not_in_prerequisite_state THEN
+	RAISE WARNING 'zklock cannot lock anything yet: %', SQLERRM
+		USING HINT = 'Set shared_preload_libraries = ''zklock'' and "zklock.servers" in postgresql.conf, and restart the server.';
+END
+$$;

@@ -196,6 +196,10 @@ define_settings(void)
 	DefineCustomStringVariable("zklock.servers", "Sets the ZooKeeper servers to connect to.",
 							   "The format is \"host:port,host:port/chroot\".", &zklock_servers,
 							   "localhost:2181", PGC_SIGHUP, 0, check_servers, NULL, NULL);
+	DefineCustomBoolVariable("zklock.session_locks",
+							 "Sets whether locks and permits can be held at session level.",
+							 "Behind a pool of connections, what one client holds at session level another has.",
+							 &zklock_session_locks, true, PGC_SUSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("zklock.session_timeout",
 							"Sets the time after which ZooKeeper frees the locks of a server that is gone.",
 							"ZooKeeper may negotiate another value; zk_session shows it.",

@@ -67,6 +67,7 @@ typedef struct Reliance
 	int			unchecked; /* of these: check asked for, not done */
 	int			lost;	   /* entry of one that is lost, or NO_ENTRY */
 	const char *lost_path;
+	LockScope	lost_scope;
 	const char *lost_election; /* path of an election whose term is over, or NULL */
 
 	const HeldElement *lost_element; /* of a queue, or NULL */
@@ -111,6 +112,7 @@ examine_hold(const Hold *hold, void *arg)
 	{
 		reliance->lost = hold->entry;
 		reliance->lost_path = hold->path;
+		reliance->lost_scope = hold_scope(hold);
 	}
 }
 
@@ -296,7 +298,7 @@ check_reliance(GuardMoment moment)
 		lease = lease_state();
 		reliance = examine_holds();
 		if (reliance.lost != NO_ENTRY)
-			request_report_lost(reliance.lost, reliance.lost_path);
+			request_report_lost(reliance.lost, reliance.lost_path, reliance.lost_scope);
 		if (reliance.lost_element)
 			take_report_lost(reliance.lost_element);
 		if (reliance.lost_election)

@@ -61,4 +61,11 @@ hold_is_acquired(const Hold *hold)
 	return hold->session_count > 0 || hold->transaction_count > 0;
 }
 
+/* Does it have to be released by hand? */
+static inline LockScope
+hold_scope(const Hold *hold)
+{
+	return hold->session_count > 0 ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
+}
+
 #endif /* ZKLOCK_HOLD_H */

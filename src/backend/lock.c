@@ -175,7 +175,7 @@ lock_fencing_token(const char *path)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
 	if (entry_is_lost(lock->hold.entry))
-		request_report_lost(lock->hold.entry, path);
+		request_report_lost(lock->hold.entry, path, hold_scope(&lock->hold));
 	return entry_status(lock->hold.entry).token;
 }
 

@@ -118,11 +118,11 @@ prepare(LockHold *lock, LockScope scope)
 	Hold *exclusive = &lock->path->locks[LOCK_MODE_EXCLUSIVE].hold;
 	Hold *shared = &lock->path->locks[LOCK_MODE_SHARED].hold;
 	Hold *other = hold == exclusive ? shared : exclusive;
-	int	  held = hold->entry != NO_ENTRY ? hold->entry : other->entry;
+	Hold *held = hold->entry != NO_ENTRY ? hold : other;
 
 	/* Nothing is to be built on a lost lock. */
-	if (held != NO_ENTRY && entry_is_lost(held))
-		request_report_lost(held, hold->path);
+	if (held->entry != NO_ENTRY && entry_is_lost(held->entry))
+		request_report_lost(held->entry, hold->path, hold_scope(held));
 	check_may_acquire(lock, scope);
 	lock_table_reserve(lock, scope);
 	if (shared->entry == NO_ENTRY && hold == shared && exclusive->entry != NO_ENTRY)
@@ -204,7 +204,7 @@ check_still_held(const LockSet *set)
 		const LockHold *lock = lock_table_find(set->targets[i].path, set->targets[i].mode);
 
 		if (lock && entry_is_lost(lock->hold.entry))
-			request_report_lost(lock->hold.entry, set->targets[i].path);
+			request_report_lost(lock->hold.entry, set->targets[i].path, hold_scope(&lock->hold));
 	}
 }
 

@@ -15,8 +15,8 @@
  * asks for no turn: while somebody waits, the nodes show that no permit is free.
  *
  * Turn and permit are a hold each, known to hold.c before anything can fail or
- * interrupt.  A session may hold several permits of one semaphore; they belong
- * to the session, not to a transaction.
+ * interrupt.  A session may hold several permits of one semaphore.  Each is held
+ * at session level, or by a subtransaction, with which it goes.
  *
  * Runs in: backends.  The list is private; entries are changed under their
  * spinlocks, along the arrows drawn in shmem.c.
@@ -39,22 +39,26 @@
 
 typedef struct Permit
 {
-	dlist_node link;						/* in permits */
-	Hold	   turn;						/* while the permit is waited for */
-	Hold	   hold;						/* the permit itself */
-	char	   path[FLEXIBLE_ARRAY_MEMBER]; /* of the semaphore */
+	dlist_node		 link; /* in permits */
+	Hold			 turn; /* while the permit is waited for */
+	Hold			 hold; /* the permit itself */
+	LockScope		 scope;
+	SubTransactionId subid;						  /* transaction level: whose it is */
+	char			 path[FLEXIBLE_ARRAY_MEMBER]; /* of the semaphore */
 } Permit;
 
 static dlist_head permits = DLIST_STATIC_INIT(permits); /* oldest first */
 
 /* Puts a permit into the list, with nothing yet. */
 static Permit *
-permit_new(const char *path)
+permit_new(const char *path, LockScope scope)
 {
 	Size	len = strlen(path) + 1;
 	Permit *permit = MemoryContextAlloc(TopMemoryContext, offsetof(Permit, path) + len);
 
 	memcpy(permit->path, path, len);
+	permit->scope = scope;
+	permit->subid = GetCurrentSubTransactionId();
 	hold_init(&permit->turn, permit->path, STATS_SEMAPHORE);
 	hold_init(&permit->hold, permit->path, STATS_SEMAPHORE);
 	dlist_push_tail(&permits, &permit->link);
@@ -89,6 +93,7 @@ permit_request(Permit *permit, int number, Wait *wait)
 	char			 path[ZKLOCK_MAX_PATH + 1];
 	ContenderRequest request = {.path = path,
 								.mode = LOCK_MODE_EXCLUSIVE,
+								.scope = permit->scope,
 								.since = GetCurrentTimestamp()};
 
 	if (wait->timeout_ms != LOCK_NO_WAIT)
@@ -130,12 +135,14 @@ report_disagreement(const Permit *permit, int number)
  * Acquires one more permit of a semaphore with the given number of them.
  *
  *	path		UTF-8, checked
+ *	scope		transaction level: until the transaction ends, or is rolled back to
+ *				an earlier savepoint
  *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds
  *
  * Returns false if there was none in that time.  Errors leave nothing behind.
  */
 bool
-permit_acquire(const char *path, int number, int64 timeout_ms)
+permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 {
 	Permit				*permit;
 	Wait				 wait;
@@ -144,7 +151,7 @@ permit_acquire(const char *path, int number, int64 timeout_ms)
 
 	transaction_start_session();
 	interrupt_context_begin(&context);
-	permit = permit_new(path);
+	permit = permit_new(path, scope);
 	PG_TRY();
 	{
 		bool granted;
@@ -165,7 +172,7 @@ permit_acquire(const char *path, int number, int64 timeout_ms)
 	if (held)
 	{
 		hold_release(&permit->turn, NULL);
-		hold_count(&permit->hold, LOCK_SCOPE_SESSION);
+		hold_count(&permit->hold, permit->scope);
 	}
 	return held;
 }
@@ -185,8 +192,8 @@ warn_lost(const Permit *permit)
 }
 
 /*
- * Releases one permit of a semaphore, and waits until others can have it.  A
- * lost one goes first, so that those left are good; else the youngest.
+ * Releases one permit of a semaphore that is held at session level, and waits until
+ * others can have it.  A lost one goes first, so that those left are good; else the youngest.
  *
  * Returns false, with a warning, if the session held none.
  */
@@ -202,14 +209,15 @@ permit_release(const char *path)
 	{
 		Permit *permit = dlist_container(Permit, link, iter.cur);
 
-		if (lost || strcmp(permit->path, path) != 0)
+		if (lost || permit->scope != LOCK_SCOPE_SESSION || strcmp(permit->path, path) != 0)
 			continue;
 		chosen = permit;
 		lost = permit_is_lost(permit);
 	}
 	if (chosen == NULL)
 	{
-		ereport(WARNING, (errmsg("you don't own a permit of semaphore \"%s\"", display_path(path))));
+		ereport(WARNING, (errmsg("you don't own a session-level permit of semaphore \"%s\"",
+								 display_path(path))));
 		return false;
 	}
 	handover_list_init(&awaited, 1);
@@ -221,7 +229,7 @@ permit_release(const char *path)
 }
 
 /*
- * Releases all permits, without waiting.  "awaited" gets what is still to be
+ * Releases all permits at session level, without waiting.  "awaited" gets what is still to be
  * done, and has room for hold_number() more.
  */
 void
@@ -233,8 +241,58 @@ permit_release_all(HandoverList *awaited)
 	{
 		Permit *permit = dlist_container(Permit, link, iter.cur);
 
+		if (permit->scope != LOCK_SCOPE_SESSION)
+			continue;
 		if (permit_is_lost(permit))
 			warn_lost(permit);
 		permit_give_up(permit, awaited);
+	}
+}
+
+/* Does the transaction hold permits that end with it? */
+bool
+permit_has_transaction_permits(void)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &permits)
+	{
+		if (dlist_container(Permit, link, iter.cur)->scope == LOCK_SCOPE_TRANSACTION)
+			return true;
+	}
+	return false;
+}
+
+/* The transaction ends, and so do its permits.  Cannot fail, does not wait. */
+void
+permit_end_transaction(void)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &permits)
+	{
+		Permit *permit = dlist_container(Permit, link, iter.cur);
+
+		if (permit->scope == LOCK_SCOPE_TRANSACTION)
+			permit_drop(permit, NULL);
+	}
+}
+
+/* A subtransaction ends: its permits become its parent's, or go.  Cannot fail, does not wait. */
+void
+permit_end_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &permits)
+	{
+		Permit *permit = dlist_container(Permit, link, iter.cur);
+
+		if (permit->scope != LOCK_SCOPE_TRANSACTION || permit->subid != subid)
+			continue;
+		if (event == SUBXACT_EVENT_COMMIT_SUB)
+			permit->subid = parent;
+		else if (event == SUBXACT_EVENT_ABORT_SUB)
+			permit_drop(permit, NULL);
 	}
 }

@@ -97,15 +97,17 @@ request_contender(const ContenderRequest *request)
 	return index;
 }
 
-/* Raises an error for a lost lock. */
+/* Raises an error for a lost lock.  One at transaction level goes with the transaction. */
 void
-request_report_lost(int index, const char *path)
+request_report_lost(int index, const char *path, LockScope held_at)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 			 errmsg("lock on ZooKeeper path \"%s\" was lost", display_path(path)),
 			 errdetail_internal("%s", display_loss(index)),
-			 errhint("Others may have held the lock meanwhile. Release it and retry the work.")));
+			 held_at == LOCK_SCOPE_SESSION
+				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
+				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
 }
 
 /* Raises the error for a call that cannot wait until ZooKeeper can be reached. */

@@ -26,7 +26,7 @@ typedef struct ContenderRequest
 
 extern void request_refuse_election(const char *path);
 extern int	request_contender(const ContenderRequest *request);
-extern void request_report_lost(int index, const char *path);
+extern void request_report_lost(int index, const char *path, LockScope held_at);
 extern void request_report_unreachable(const char *path);
 extern void request_report_failure(int index, const char *path, ContenderFailure failure, int code);
 

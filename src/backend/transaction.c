@@ -25,12 +25,20 @@
 #include "backend/hold.h"
 #include "backend/interrupt.h"
 #include "backend/lock_table.h"
+#include "backend/permit.h"
 #include "backend/reliance.h"
 #include "backend/take.h"
 #include "backend/transaction.h"
 
 /* Have the callbacks been registered? */
 static bool started = false;
+
+/* Does the transaction hold locks or permits that end with it? */
+static bool
+has_transaction_locks(void)
+{
+	return lock_table_has_transaction_locks() || permit_has_transaction_permits();
+}
 
 static void
 on_transaction(XactEvent event, void *arg)
@@ -39,12 +47,12 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (lock_table_has_transaction_locks() || take_has_elements() || reliance_exists())
+			if (has_transaction_locks() || take_has_elements() || reliance_exists())
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (lock_table_has_transaction_locks())
+			if (has_transaction_locks())
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
@@ -57,6 +65,7 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 			lock_table_end_transaction();
+			permit_end_transaction();
 			take_end_transaction(event);
 			reliance_end();
 			guard_forget();
@@ -76,6 +85,7 @@ static void
 on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	lock_table_end_subtransaction(event, subid, parent);
+	permit_end_subtransaction(event, subid, parent);
 	take_end_subtransaction(event, subid, parent);
 }
 

@@ -27,6 +27,7 @@
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 /* How long a call waits for a worker to appear. */
 #define WORKER_ABSENT_MS 10000
@@ -76,6 +77,7 @@ wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
 	wait->start_us = zklock_now_us();
 	wait->absent_since = -1;
 	wait->look_at = DeadlockTimeout;
+	wait->told_outage = false;
 	wait_log_begin(&wait->log, path, what, wait->start_us);
 }
 
@@ -144,7 +146,7 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
 	if (*granted)
 		return true;
 	if (answer->state == CONTENDER_LOST)
-		request_report_lost(index, wait->path);
+		request_report_lost(index, wait->path, LOCK_SCOPE_TRANSACTION);
 	if (answer->state != CONTENDER_FAILED)
 		return false;
 	if (!is_mere_refusal(index, answer->failure))
@@ -182,6 +184,27 @@ watch_worker(Wait *wait, int64 waited)
 		zklock_want_worker();
 }
 
+/* Tells the client, once, that nothing has been granted to anybody for deadlock_timeout. */
+static void
+tell_outage(Wait *wait, int64 waited)
+{
+	SessionInfo session;
+
+	if (wait->told_outage || waited < DeadlockTimeout || lease_state() == LEASE_HOLDS)
+		return;
+	session_info_read(&session);
+	if (session.obstacle[0] == '\0' ||
+		!TimestampDifferenceExceeds(session.obstacle_since, GetCurrentTimestamp(), DeadlockTimeout))
+		return;
+	ereport(NOTICE,
+			(errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
+					display_utf8(wait->path)),
+			 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
+					   timestamptz_to_str(session.obstacle_since)),
+			 errhint("See view zk_session, and the server log. The lock is waited for until there is a connection.")));
+	wait->told_outage = true;
+}
+
 /*
  * How long the session may sleep before it has to look again, ms; "index" is as
  * for wait_turn().
@@ -197,6 +220,9 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 		sleep = Min(sleep, wait->look_at - waited);
 	if (log_lock_waits && wait->log.state == WAIT_LOG_NOTHING)
 		sleep = Min(sleep, DeadlockTimeout - waited);
+
+	if (!wait->told_outage && lease_state() != LEASE_HOLDS)
+		sleep = Min(sleep, Max(DeadlockTimeout, 1));
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
 	if (look == WAIT_LOOK_SOON || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
@@ -236,6 +262,7 @@ wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
 	if (is_out_of_time(wait, lease_holds, waited))
 		return false;
 	watch_worker(wait, waited);
+	tell_outage(wait, waited);
 	if (log_lock_waits && waited >= DeadlockTimeout)
 		wait_log_attend(&wait->log, index);
 	look_for_deadlock(wait, index, waited);

@@ -23,6 +23,7 @@ typedef struct Wait
 	int64		start_us;	  /* by zklock_now_us() */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	int64		look_at;	  /* for a deadlock, ms after the start */
+	bool		told_outage;  /* the client knows that nothing can be granted */
 } Wait;
 
 /* A wait that asks for no entry, for the statistics */

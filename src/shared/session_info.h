@@ -38,6 +38,7 @@ typedef struct SessionInfo
 	char		 last_error[ZKLOCK_ERROR_SIZE];
 	TimestampTz	 last_error_at;
 	char obstacle[ZKLOCK_ERROR_SIZE]; /* why nothing is granted now; empty if nothing is in the way */
+	TimestampTz obstacle_since;
 } SessionInfo;
 
 /*

@@ -27,6 +27,7 @@ int	  zklock_parent_nodes = PARENTS_CONTAINER;
 char *zklock_path_dialects = NULL;
 char *zklock_server_name = NULL;
 char *zklock_servers = NULL;
+bool  zklock_session_locks = true;
 int	  zklock_session_timeout = 10000;
 int	  zklock_tick_time = 2000;
 char *zklock_tls_ca_file = NULL;

@@ -40,6 +40,7 @@ extern int	 zklock_parent_nodes;
 extern char *zklock_path_dialects;
 extern char *zklock_server_name;
 extern char *zklock_servers;
+extern bool	 zklock_session_locks;
 extern int	 zklock_session_timeout;
 extern int	 zklock_tick_time;
 extern char *zklock_tls_ca_file;

@@ -23,6 +23,7 @@
 #include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -95,6 +96,26 @@ argument_path(FunctionCallInfo fcinfo, PathRule rule)
 	if (PG_ARGISNULL(0))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
 	return argument_to_path(PG_GETARG_TEXT_PP(0), rule);
+}
+
+/*
+ * Raises an error if a function that takes something at session level must not be
+ * called: behind a pool of connections, what one client took another would have.
+ */
+void
+argument_check_scope(FunctionCallInfo fcinfo, LockScope scope)
+{
+	const char *name;
+	int			verb;
+
+	if (scope == LOCK_SCOPE_TRANSACTION || zklock_session_locks)
+		return;
+	name = get_func_name(fcinfo->flinfo->fn_oid);
+	verb = strncmp(name, "zk_try_", 7) == 0 ? 7 : 3;
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					errmsg("cannot use %s(): \"zklock.session_locks\" is off", name),
+					errhint("Use %.*sxact_%s(), whose locks end with the transaction.", verb,
+							name, name + verb)));
 }
 
 /*

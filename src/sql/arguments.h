@@ -8,6 +8,7 @@
 #define ZKLOCK_ARGUMENTS_H
 
 #include "fmgr.h"
+#include "shared/entry.h"
 
 /* Which paths a function takes */
 typedef enum PathRule
@@ -21,6 +22,7 @@ extern char *argument_to_path(text *arg, PathRule rule);
 extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);
 extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);
+extern void	 argument_check_scope(FunctionCallInfo fcinfo, LockScope scope);
 extern int64 argument_timeout(FunctionCallInfo fcinfo, int n);
 
 #define ROW_COLUMNS 24

@@ -20,7 +20,7 @@
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(zk_queue_offer);
-PG_FUNCTION_INFO_V1(zk_queue_element);
+PG_FUNCTION_INFO_V1(zk_queue_peek);
 PG_FUNCTION_INFO_V1(zk_queue_remove);
 PG_FUNCTION_INFO_V1(zk_queue_take);
 PG_FUNCTION_INFO_V1(zk_xact_queue_take);
@@ -75,9 +75,9 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(name));
 }
 
-/* zk_queue_element(path text) returns bytea: the first element, which stays. */
+/* zk_queue_peek(path text) returns bytea: the first element, which stays. */
 Datum
-zk_queue_element(PG_FUNCTION_ARGS)
+zk_queue_peek(PG_FUNCTION_ARGS)
 {
 	return get_element(fcinfo, ELEMENT_SHOW, LOCK_NO_WAIT, TAKE_UNCOUNTED);
 }

@@ -1,8 +1,16 @@
 /*
  * lock_funcs.c
- *		SQL functions that lock and unlock.
+ *		SQL functions that lock and unlock: a path, several paths, or a path in a tree.
  *
- * They check their arguments and call lock.c.
+ * They check their arguments and call lock_acquire() and lock_release().
+ *
+ * A session that works on a part of something, say a partition of a table, must
+ * keep others from taking the whole.  So zk_lock_tree() locks the paths above the
+ * one asked for as well, up to but not including the root of the tree, shared:
+ * many can work on different parts, and nobody has the whole meanwhile.  Hive
+ * locks databases, tables and partitions like this.  The locks are taken from the
+ * top down, which is the order of their bytes too, so that these calls and those
+ * with an array of paths cannot deadlock with each other.
  *
  * Runs in: backends.
  *
@@ -15,6 +23,7 @@
 #include "backend/lock.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
+#include "shared/clock.h"
 #include "shared/election.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
@@ -37,6 +46,12 @@ PG_FUNCTION_INFO_V1(zk_unlock_array);
 PG_FUNCTION_INFO_V1(zk_unlock_shared);
 PG_FUNCTION_INFO_V1(zk_unlock_shared_array);
 PG_FUNCTION_INFO_V1(zk_unlock_all);
+PG_FUNCTION_INFO_V1(zk_lock_tree);
+PG_FUNCTION_INFO_V1(zk_lock_tree_shared);
+PG_FUNCTION_INFO_V1(zk_xact_lock_tree);
+PG_FUNCTION_INFO_V1(zk_xact_lock_tree_shared);
+PG_FUNCTION_INFO_V1(zk_unlock_tree);
+PG_FUNCTION_INFO_V1(zk_unlock_tree_shared);
 PG_FUNCTION_INFO_V1(zk_fencing_token);
 
 /* ------------------------------------------------------------------------
@@ -44,17 +59,22 @@ PG_FUNCTION_INFO_V1(zk_fencing_token);
  * ------------------------------------------------------------------------
  */
 
-/* The set that consists of the path argument of a function; *target is part of it. */
+/* Of a function, the paths that it is about, checked, in the order in which they are locked */
+typedef LockSet (*SetArgument)(FunctionCallInfo fcinfo, PathRule rule, LockMode mode);
+
+/* The path argument, as a set. */
 static LockSet
-path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode, LockTarget *target)
+path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
+	LockTarget *target = palloc(sizeof(LockTarget));
+
 	*target = (LockTarget){.path = argument_path(fcinfo, rule), .mode = mode};
 	return (LockSet){.targets = target, .n = 1};
 }
 
 /*
- * The set of the paths in the array argument of a function: checked, each once,
- * in the one order in which everybody locks several paths.
+ * The paths in the array argument, each once, in the one order in which everybody
+ * locks several paths.
  */
 static LockSet
 paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
@@ -96,185 +116,238 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	return set;
 }
 
+/* The paths below root down to the path argument, which comes last. */
+static LockSet
+branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
+{
+	LockSet branch = {NULL, 0};
+	char   *path;
+	char   *root;
+	size_t	root_len;
+
+	argument_require_holder();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
+	if (PG_ARGISNULL(1))
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("root must not be null")));
+	(void) argument_to_path(PG_GETARG_TEXT_PP(0), rule);
+	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	/* The root of ZooKeeper ends in a slash, all others do not. */
+	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
+	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("path \"%s\" is not below root \"%s\"", path, argument_shown(root)),
+						errhint("The root is not locked itself; it can be \"/\".")));
+
+	branch.targets = palloc(strlen(path) * sizeof(LockTarget));
+	for (char *end = path + root_len; end != NULL;)
+	{
+		LockTarget *target = &branch.targets[branch.n++];
+
+		end = strchr(end + 1, '/');
+		target->path = argument_to_path(end ? cstring_to_text_with_len(path, end - path)
+											: cstring_to_text(path),
+										rule);
+		target->mode = end ? LOCK_MODE_SHARED : mode;
+	}
+	return branch;
+}
+
 /* ------------------------------------------------------------------------
  * Locking
+ *
+ * Each function returns true if all is held, and false if the timeout has passed.
+ * NULL waits for ever, '0' not at all.  Errors and timeouts leave nothing behind.
  * ------------------------------------------------------------------------
  */
 
-static Datum
-lock_one(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
-{
-	LockTarget target;
-	LockSet	   set = path_argument(fcinfo, ALLOWED_PATHS_ONLY, mode, &target);
-
-	PG_RETURN_BOOL(lock_acquire(&set, scope, argument_timeout(fcinfo, 1)));
-}
+#define NO_TIMEOUT (-1) /* the function has none, and does not wait */
 
 static Datum
-try_lock_one(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
+acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope scope, int timeout)
 {
-	LockTarget target;
-	LockSet	   set = path_argument(fcinfo, ALLOWED_PATHS_ONLY, mode, &target);
+	LockSet set = argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
-	PG_RETURN_BOOL(lock_acquire(&set, scope, LOCK_NO_WAIT));
+	argument_check_scope(fcinfo, scope);
+	PG_RETURN_BOOL(
+		lock_acquire(&set, scope,
+					 timeout == NO_TIMEOUT ? LOCK_NO_WAIT : argument_timeout(fcinfo, timeout)));
 }
 
-static Datum
-lock_all(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
-{
-	LockSet set = paths_argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
-
-	PG_RETURN_BOOL(lock_acquire(&set, scope, argument_timeout(fcinfo, 1)));
-}
-
-/*
- * zk_lock(path text, timeout interval) returns boolean
- *
- * Acquires an exclusive session-level lock.  NULL waits for ever, '0' not at
- * all.  True if held, false if the timeout has passed.
- */
+/* zk_lock(path text, timeout interval) returns boolean: exclusive, at session level */
 Datum
 zk_lock(PG_FUNCTION_ARGS)
 {
-	return lock_one(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
 }
 
 /* zk_lock(paths text[], timeout interval) returns boolean: all or nothing */
 Datum
 zk_lock_array(PG_FUNCTION_ARGS)
 {
-	return lock_all(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
 }
 
 /* zk_xact_lock(path text, timeout interval) returns boolean */
 Datum
 zk_xact_lock(PG_FUNCTION_ARGS)
 {
-	return lock_one(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 1);
 }
 
 /* zk_xact_lock(paths text[], timeout interval) returns boolean */
 Datum
 zk_xact_lock_array(PG_FUNCTION_ARGS)
 {
-	return lock_all(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 1);
 }
 
 /* zk_try_lock(path text) returns boolean: never waits for another holder */
 Datum
 zk_try_lock(PG_FUNCTION_ARGS)
 {
-	return try_lock_one(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, NO_TIMEOUT);
 }
 
 /* zk_try_xact_lock(path text) returns boolean */
 Datum
 zk_try_xact_lock(PG_FUNCTION_ARGS)
 {
-	return try_lock_one(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, NO_TIMEOUT);
 }
 
 /*
  * zk_lock_shared(path text, timeout interval) returns boolean
  *
- * Acquires a shared session-level lock.  A session that holds the path
- * exclusively is granted it at once.
+ * A session that holds the path exclusively is granted it at once.
  */
 Datum
 zk_lock_shared(PG_FUNCTION_ARGS)
 {
-	return lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 1);
 }
 
-/* zk_lock_shared(paths text[], timeout interval) returns boolean: all or nothing */
+/* zk_lock_shared(paths text[], timeout interval) returns boolean */
 Datum
 zk_lock_shared_array(PG_FUNCTION_ARGS)
 {
-	return lock_all(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 1);
 }
 
 /* zk_xact_lock_shared(path text, timeout interval) returns boolean */
 Datum
 zk_xact_lock_shared(PG_FUNCTION_ARGS)
 {
-	return lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 1);
 }
 
 /* zk_xact_lock_shared(paths text[], timeout interval) returns boolean */
 Datum
 zk_xact_lock_shared_array(PG_FUNCTION_ARGS)
 {
-	return lock_all(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 1);
 }
 
-/* zk_try_lock_shared(path text) returns boolean: never waits for another holder */
+/* zk_try_lock_shared(path text) returns boolean */
 Datum
 zk_try_lock_shared(PG_FUNCTION_ARGS)
 {
-	return try_lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, NO_TIMEOUT);
 }
 
 /* zk_try_xact_lock_shared(path text) returns boolean */
 Datum
 zk_try_xact_lock_shared(PG_FUNCTION_ARGS)
 {
-	return try_lock_one(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, NO_TIMEOUT);
+}
+
+/* zk_lock_tree(path text, root text, timeout interval) returns boolean */
+Datum
+zk_lock_tree(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 2);
+}
+
+/* zk_lock_tree_shared(path text, root text, timeout interval) returns boolean */
+Datum
+zk_lock_tree_shared(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 2);
+}
+
+/* zk_xact_lock_tree(path text, root text, timeout interval) returns boolean */
+Datum
+zk_xact_lock_tree(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 2);
+}
+
+/* zk_xact_lock_tree_shared(path text, root text, timeout interval) returns boolean */
+Datum
+zk_xact_lock_tree_shared(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 2);
 }
 
 /* ------------------------------------------------------------------------
  * Unlocking
+ *
+ * Each function undoes one session-level acquisition of each path, and returns
+ * false, with a warning, if one was not held or was lost.
  * ------------------------------------------------------------------------
  */
 
 static Datum
-unlock_one(FunctionCallInfo fcinfo, LockMode mode)
+release(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, ReleaseRule rule)
 {
-	LockTarget target;
-	LockSet	   set = path_argument(fcinfo, ANY_PATH, mode, &target);
+	LockSet set = argument(fcinfo, ANY_PATH, mode);
 
-	PG_RETURN_BOOL(lock_release(&set, RELEASE_ALL_OR_NONE));
+	PG_RETURN_BOOL(lock_release(&set, rule));
 }
 
-/* Those that are held are unlocked even if others are not.  True if all were. */
-static Datum
-unlock_all_of(FunctionCallInfo fcinfo, LockMode mode)
-{
-	LockSet set = paths_argument(fcinfo, ANY_PATH, mode);
-
-	PG_RETURN_BOOL(lock_release(&set, RELEASE_WHAT_IS_HELD));
-}
-
-/*
- * zk_unlock(path text) returns boolean
- *
- * Undoes one session-level acquisition.  False, with a warning, if there was
- * none or the lock was lost.
- */
+/* zk_unlock(path text) returns boolean */
 Datum
 zk_unlock(PG_FUNCTION_ARGS)
 {
-	return unlock_one(fcinfo, LOCK_MODE_EXCLUSIVE);
+	return release(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, RELEASE_ALL_OR_NONE);
 }
 
-/* zk_unlock(paths text[]) returns boolean: true if all were held */
+/* zk_unlock(paths text[]) returns boolean: those that are held, even if others are not */
 Datum
 zk_unlock_array(PG_FUNCTION_ARGS)
 {
-	return unlock_all_of(fcinfo, LOCK_MODE_EXCLUSIVE);
+	return release(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, RELEASE_WHAT_IS_HELD);
 }
 
 /* zk_unlock_shared(path text) returns boolean */
 Datum
 zk_unlock_shared(PG_FUNCTION_ARGS)
 {
-	return unlock_one(fcinfo, LOCK_MODE_SHARED);
+	return release(fcinfo, path_argument, LOCK_MODE_SHARED, RELEASE_ALL_OR_NONE);
 }
 
-/* zk_unlock_shared(paths text[]) returns boolean: true if all were held */
+/* zk_unlock_shared(paths text[]) returns boolean */
 Datum
 zk_unlock_shared_array(PG_FUNCTION_ARGS)
 {
-	return unlock_all_of(fcinfo, LOCK_MODE_SHARED);
+	return release(fcinfo, paths_argument, LOCK_MODE_SHARED, RELEASE_WHAT_IS_HELD);
+}
+
+/* zk_unlock_tree(path text, root text) returns boolean: all that zk_lock_tree() took, or nothing */
+Datum
+zk_unlock_tree(PG_FUNCTION_ARGS)
+{
+	return release(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, RELEASE_ALL_OR_NONE);
+}
+
+/* zk_unlock_tree_shared(path text, root text) returns boolean */
+Datum
+zk_unlock_tree_shared(PG_FUNCTION_ARGS)
+{
+	return release(fcinfo, branch_arguments, LOCK_MODE_SHARED, RELEASE_ALL_OR_NONE);
 }
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions */

@@ -16,6 +16,7 @@
 #include "sql/arguments.h"
 
 PG_FUNCTION_INFO_V1(zk_semaphore_acquire);
+PG_FUNCTION_INFO_V1(zk_xact_semaphore_acquire);
 PG_FUNCTION_INFO_V1(zk_semaphore_release);
 
 /* The path argument of a function, checked, in UTF-8. */
@@ -32,15 +33,8 @@ semaphore_argument(FunctionCallInfo fcinfo, PathRule rule)
 	return path;
 }
 
-/*
- * zk_semaphore_acquire(path text, permits int, timeout interval) returns boolean
- *
- * Acquires one more permit of a semaphore that has "permits" of them.  NULL
- * waits for ever, '0' not at all.  True if held, false if the timeout has
- * passed.
- */
-Datum
-zk_semaphore_acquire(PG_FUNCTION_ARGS)
+static Datum
+acquire(FunctionCallInfo fcinfo, LockScope scope)
 {
 	char *path = semaphore_argument(fcinfo, ALLOWED_PATHS_ONLY);
 	int64 timeout_ms;
@@ -51,14 +45,39 @@ zk_semaphore_acquire(PG_FUNCTION_ARGS)
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));
+	argument_check_scope(fcinfo, scope);
 	timeout_ms = argument_timeout(fcinfo, 2);
-	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), timeout_ms));
+	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, timeout_ms));
+}
+
+/*
+ * zk_semaphore_acquire(path text, permits int, timeout interval) returns boolean
+ *
+ * Acquires one more permit of a semaphore that has "permits" of them.  NULL
+ * waits for ever, '0' not at all.  True if held, false if the timeout has
+ * passed.
+ */
+Datum
+zk_semaphore_acquire(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, LOCK_SCOPE_SESSION);
+}
+
+/*
+ * zk_xact_semaphore_acquire(path text, permits int, timeout interval) returns boolean
+ *
+ * Acquires a permit that is released with the transaction.
+ */
+Datum
+zk_xact_semaphore_acquire(PG_FUNCTION_ARGS)
+{
+	return acquire(fcinfo, LOCK_SCOPE_TRANSACTION);
 }
 
 /*
  * zk_semaphore_release(path text) returns boolean
  *
- * Releases one permit.  False, with a warning, if the session held none or the
+ * Releases one permit that is held at session level.  False, with a warning, if the session held none or the
  * permit was lost.
  */
 Datum

@@ -67,6 +67,8 @@ session_status_set_obstacle(const char *text)
 
 	if (ZKLOCK_FAULT("fail-status"))
 		elog(ERROR, "fault: fail-status");
+	if (session->obstacle[0] == '\0')
+		session->obstacle_since = GetCurrentTimestamp();
 	strlcpy(session->obstacle, text, sizeof(session->obstacle));
 	end_change();
 }

@@ -55,7 +55,7 @@ subtest 'any bytes, none, and a million' => sub {
 	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 1000000), 'UTF8')")
 	{
 		$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', $data)");
-		is($t->query("SELECT zk_queue_element('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
+		is($t->query("SELECT zk_queue_peek('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
 		is($t->query("SELECT zk_queue_remove('@{[ QUEUE ]}') = $data"), 't', 'and removed');
 	}
 };

@@ -36,7 +36,7 @@ sub says
 sub calls
 {
 	my ($path) = @_;
-	return ("zk_queue_offer($path, 'x')", "zk_queue_element($path)", "zk_queue_remove($path)",
+	return ("zk_queue_offer($path, 'x')", "zk_queue_peek($path)", "zk_queue_remove($path)",
 		"zk_queue_take($path, '1min')", "zk_xact_queue_take($path, '1min')");
 }
 

@@ -37,7 +37,7 @@ subtest 'what is taken is removed when the transaction commits' => sub {
 	my $row = $s->query("SELECT element || ' ' || convert_from(data, 'UTF8') || ' ' || (token > 0) FROM zk_xact_queue_take('@{[ QUEUE ]}')");
 	is($row, 'qn-0000000000 one true', 'name, data and token');
 	is_deeply([ $zk->children(QUEUE . '/qn-0000000000') ], ['claim'], 'it is claimed');
-	is($t->query("SELECT convert_from(zk_queue_element('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'so another is the first');
+	is($t->query("SELECT convert_from(zk_queue_peek('@{[ QUEUE ]}'), 'UTF8')"), 'two', 'so another is the first');
 	$s->query('COMMIT');
 	is_left(1, 'it goes');
 	is(take($t), 'two', 'a statement alone is a transaction');

@@ -24,7 +24,7 @@ my $s      = $server->session(name => 's');
 sub calls
 {
 	my ($path) = @_;
-	return ("zk_queue_offer('$path', 'x')", "zk_queue_element('$path')", "zk_queue_remove('$path')",
+	return ("zk_queue_offer('$path', 'x')", "zk_queue_peek('$path')", "zk_queue_remove('$path')",
 		"zk_queue_take('$path', '2s')", "zk_xact_queue_take('$path', '2s')");
 }
 
@@ -123,7 +123,7 @@ subtest 'that costs nothing where a path has no data' => sub {
 	$receipts_gone->();
 	is_deeply($proxy->asked, { exists => 1, delete => 1 }, 'an offer');
 	$proxy->reset_counts;
-	$s->query(q{SELECT zk_queue_element('/o/cheap')});
+	$s->query(q{SELECT zk_queue_peek('/o/cheap')});
 	is_deeply($proxy->asked, { sync => 1, getChildren => 1, getData => 1 }, 'a look');
 	$s->query(q{SELECT zk_queue_remove('/o/cheap')}) foreach 1 .. 3;
 };

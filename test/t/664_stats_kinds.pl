@@ -40,7 +40,7 @@ subtest 'elements of queues' => sub {
 	my $offer = "SELECT zk_queue_offer('/s/q', 'x')";
 	$stats->note;
 	$s1->query($offer) foreach 1 .. 3;
-	is($s1->query("SELECT zk_queue_element('/s/q') = zk_queue_remove('/s/q')"), 't', 'what does not take');
+	is($s1->query("SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')"), 't', 'what does not take');
 	$stats->counted('does not count');
 	is($s1->query(sprintf $_, "'0'"), 1, 'a take') foreach @takes;
 	$stats->counted('is an acquisition', queue => { acquisitions => 2, waits => 2 });
@@ -51,7 +51,7 @@ subtest 'elements of queues' => sub {
 	$stats->counted('is one, too', queue => { acquisitions => 1, waits => 1 });
 	foreach my $take (@takes)
 	{
-		$a->wait_value("SELECT zk_queue_element('/s/q') IS NULL", 't');
+		$a->wait_value("SELECT zk_queue_peek('/s/q') IS NULL", 't');
 		is($s1->query(sprintf $take, "'$_'"), 0, "no element within $_") foreach '0', '1 ms';
 		$stats->counted('is counted', queue => { waits => 2, busy => 1, timeouts => 1 });
 		is($s1->try("SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'))->{sqlstate}, '57014', 'statement_timeout');

@@ -1,0 +1,66 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Without ZooKeeper nobody is left in silence: neither who creates the extension, nor who waits
+# for a lock.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::ZooKeeper;
+
+my $zk    = Zklock::ZooKeeper->standalone;
+my $proxy = Zklock::Proxy->start($zk);
+my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '4s'", "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
+my $admin = $a->session;
+
+subtest 'CREATE EXTENSION warns if it is not connected, or not loaded' => sub {
+	$admin->query('DROP EXTENSION zklock');
+	is_deeply($admin->try('CREATE EXTENSION zklock')->{notices}, [], 'all is well: not a word');
+	$admin->query('DROP EXTENSION zklock');
+	$a->set_conf('zklock.servers' => 'localhost:1');
+	$a->wait_log(qr/parameter "zklock.servers" changed to "localhost:1"/, 0);
+	$proxy->cut;
+	my $warned;
+	for (1 .. 600)
+	{
+		$warned = $admin->try('CREATE EXTENSION zklock')->{notices};
+		last if @$warned;
+		$admin->query('DROP EXTENSION zklock');
+	}
+	like($warned->[0], qr/WARNING.*zklock is not connected to ZooKeeper: (?:connecting|down)/, 'no connection: a warning');
+	like($warned->[0], qr/HINT:.*"zklock.servers".*zk_session/, 'which says where to look');
+	$a->set_conf('zklock.servers' => '127.0.0.1:' . $proxy->port);
+	$proxy->heal;
+	$a->wait_session;
+
+	my $bare = Zklock::Server->new('bare', preload => 0, extension => 0);
+	my $session = $bare->session;
+	my $result = $session->try('CREATE EXTENSION zklock');
+	ok($result->{ok}, 'without the library the extension can be created');
+	like($result->{notices}[0], qr/WARNING.*zklock cannot lock anything yet.*shared_preload_libraries/s, 'with a warning');
+	$session->disconnect;
+};
+
+subtest 'who waits is told once that there is no connection, and goes on waiting' => sub {
+	my ($s, $mark) = ($a->session, $a->log_mark);
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$s->query_start("SELECT zk_lock('/silence')");
+	$a->wait_log(qr/NOTICE:  still waiting for ExclusiveLock/, $mark);
+	ok($s->busy, 'it waits');
+	$proxy->heal;
+	is($s->finish, 't', 'and has it when the connection is back');
+	my @told = grep { /still waiting for ExclusiveLock on ZooKeeper path "\/silence"/ } split /\n(?=NOTICE)/, $s->notices;
+	is(scalar(@told), 1, 'one notice');
+	like($told[0], qr/DETAIL:.*There is no connection to ZooKeeper.*It has been so since \d{4}-/, 'says what is in the way, and since when');
+	like($told[0], qr/HINT:.*zk_session/, 'and where to look');
+	is($s->query("SELECT zk_unlock('/silence')"), 't', 'unlocked');
+	$s->disconnect;
+};
+
+$admin->disconnect;
+Zklock::Server->assert_clean($zk, [$a], '/silence');
+done_testing;
