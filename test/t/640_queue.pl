@@ -32,7 +32,7 @@ sub take_start
 }
 
 subtest 'a queue that does not exist is empty' => sub {
-	is(call($s, 'element'), '', 'no element');
+	is(call($s, 'peek'), '', 'no element');
 	is(call($s, 'remove'),  '', 'nothing to remove');
 	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '0')"), '', 'nothing to take');
 	ok(!$shell->exists('/app'), 'and nothing is created');
@@ -43,8 +43,8 @@ subtest 'elements come out as they went in, here and there' => sub {
 	is_deeply(\@names, [ map { sprintf 'qn-%010d', $_ } 0 .. 2 ], 'names');
 	is_deeply([ sort $zk->children(QUEUE) ], \@names, 'are those of the nodes');
 	is($shell->get(QUEUE . '/qn-0000000001'), 'two', 'and their data is what was offered');
-	is(call($t, 'element'), 'one', 'the first is shown');
-	is(call($s, 'element'), 'one', 'and stays');
+	is(call($t, 'peek'), 'one', 'the first is shown');
+	is(call($s, 'peek'), 'one', 'and stays');
 	is(call($t, 'remove'),  'one', 'until it is removed');
 	is(call($s, 'take'),    'two', 'the next is taken');
 	is(call($t, 'take'),    'three', 'and the last');
@@ -72,7 +72,7 @@ subtest 'who waits is served as soon as there is an element' => sub {
 	ok($waiting->busy, 'the other waits');
 	offer($u, 'for the other');
 	is($waiting->finish, 'for the other', 'and is served');
-	is(call($u, 'element'), '', 'nothing is left');
+	is(call($u, 'peek'), '', 'nothing is left');
 };
 
 subtest 'those of one server are served in order' => sub {
@@ -125,7 +125,7 @@ subtest 'a hundred elements for ten takers on two servers' => sub {
 
 subtest 'foreign names are left alone' => sub {
 	$shell->create(QUEUE . "/$_", data => 'foreign') foreach qw(other qn- qn-x entry-000-0000000001);
-	is(call($s, 'element'), '', 'no element');
+	is(call($s, 'peek'), '', 'no element');
 	offer($s, 'mine');
 	is(call($t, 'take'), 'mine', 'an element beside them');
 	is(call($t, 'remove'), '', 'and no more');
