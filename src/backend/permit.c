@@ -31,7 +31,6 @@
 #include "backend/interrupt.h"
 #include "backend/permit.h"
 #include "backend/request.h"
-#include "backend/transaction.h"
 #include "shared/lease_state.h"
 #include "shared/shmem.h"
 #include "utils/memutils.h"
@@ -132,7 +131,8 @@ report_disagreement(const Permit *permit, int number)
 }
 
 /*
- * Acquires one more permit of a semaphore with the given number of them.
+ * Acquires one more permit of a semaphore with the given number of them, after
+ * transaction_start_session().
  *
  *	path		UTF-8, checked
  *	scope		transaction level: until the transaction ends, or is rolled back to
@@ -149,7 +149,6 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	volatile bool		 held = false;
 	ErrorContextCallback context;
 
-	transaction_start_session();
 	interrupt_context_begin(&context);
 	permit = permit_new(path, scope);
 	PG_TRY();

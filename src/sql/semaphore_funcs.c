@@ -12,6 +12,7 @@
 
 #include "backend/display.h"
 #include "backend/permit.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "sql/arguments.h"
 
@@ -47,6 +48,7 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 						errmsg("number of permits must be at least 1")));
 	argument_check_scope(fcinfo, scope);
 	timeout_ms = argument_timeout(fcinfo, 2);
+	transaction_start_session();
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, timeout_ms));
 }
 
