@@ -93,7 +93,7 @@ new_uuid(void)
 		left = lengthof(drawn);
 	}
 	uuid = drawn[--left];
-	uuid[6] = (uuid[6] & 0x0f) | UUID_VERSION_RANDOM << 4;
+	uuid[6] = (uuid[6] & 0x0f) | 0x40; /* version 4: random */
 	uuid[8] = (uuid[8] & 0x3f) | 0x80; /* variant 1 */
 	return uuid;
 }

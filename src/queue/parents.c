@@ -89,24 +89,35 @@ refuse(Path *path, ContenderFailure failure, int code)
 		path->parents_refusal = (ParentsRefusal){.failure = failure, .code = code};
 }
 
-/* The reply to a create, if it is a reason to give up */
+/* A step of the walk begins: a call is made. */
 static void
-take_refusal(Path *path, const ZkReply *reply)
+begin_step(Path *path)
 {
+	path->calls++;
+	path->parents_pending++;
+}
+
+/* Its answer has come. */
+static void
+end_step(Path *path)
+{
+	path_mark(path);
+	path->calls--;
+	path->parents_pending--;
+}
+
+/* The answer to a create */
+static void
+end_create(Path *path, const ZkReply *reply)
+{
+	end_step(path);
 	if (reply->outcome == ZK_REFUSED)
 		refuse(path, FAILURE_REFUSED, reply->code);
 	else if (reply->outcome == ZK_NO_CHILDREN)
 		refuse(path, FAILURE_NO_CHILDREN, reply->code);
 }
 
-/* The part of the path that is looked for, on the way up */
-static char *
-missing_prefix(const Path *path)
-{
-	return pnstrdup(path->path, path->missing_len);
-}
-
-/* Where its last component begins */
+/* Where the last component begins of the part that is looked for, on the way up */
 static const char *
 missing_name(const Path *path)
 {
@@ -121,12 +132,7 @@ missing_name(const Path *path)
 static void
 on_descended(void *arg, const ZkReply *reply)
 {
-	Path *path = arg;
-
-	path_mark(path);
-	path->calls--;
-	path->parents_pending--;
-	take_refusal(path, reply);
+	end_create(arg, reply);
 }
 
 /* Creates all below the first "len" bytes of the path, from the top. */
@@ -141,8 +147,7 @@ descend(Path *path, size_t len)
 
 		len += 1 + strcspn(path->path + len + 1, "/");
 		node = pnstrdup(path->path, len);
-		path->calls++;
-		path->parents_pending++;
+		begin_step(path);
 		zk_create(run_owner(run), node, NULL, parent_kind(run), on_descended, path);
 		pfree(node);
 	}
@@ -171,10 +176,7 @@ on_tried(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	path_mark(path);
-	path->calls--;
-	path->parents_pending--;
-	take_refusal(path, reply);
+	end_create(path, reply);
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
 		descend(path, path->missing_len);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -216,12 +218,11 @@ is_semaphore_part(const Run *run, const char *parent, const char *name)
 		   strlen(parent) + 1 + strlen(name) == strlen(run->path->path);
 }
 
-/* Must the parent be looked at before a node is created there? */
+/* Could a node of that name harm users of a lock on the parent? */
 static bool
-may_do_harm(const Run *run, const char *parent, const char *name)
+may_harm_lock(const Run *run, const char *parent, const char *name)
 {
-	return is_semaphore_part(run, parent, name) || neighbour_disturbs_semaphore(parent) ||
-		   (neighbour_disturbs_lock(name) && !session_holds(run, parent));
+	return neighbour_disturbs_lock(name) && !session_holds(run, parent);
 }
 
 /* Does a listing show somebody who would be harmed? */
@@ -230,19 +231,18 @@ does_harm(const Run *run, const char *parent, const char *name, const ZkReply *r
 {
 	Path *path = path_find(parent);
 	bool  to_semaphore = neighbour_disturbs_semaphore(parent);
-	bool  to_lock = neighbour_disturbs_lock(name) && !session_holds(run, parent);
-	bool  harmful = false;
+	bool  to_lock = may_harm_lock(run, parent, name);
 
-	for (int i = 0; i < reply->nchildren && !harmful; i++)
+	for (int i = 0; i < reply->nchildren; i++)
 	{
 		const char *child = reply->children[i];
 
-		if (to_semaphore && neighbour_is_disturbed_semaphore(child))
-			harmful = true;
-		else if (to_lock && neighbour_is_disturbed_lock(child))
-			harmful = path == NULL || run_by_name(path, child) == NULL;
+		if ((to_semaphore && neighbour_is_disturbed_semaphore(child)) ||
+			(to_lock && neighbour_is_disturbed_lock(child) &&
+			 (path == NULL || run_by_name(path, child) == NULL)))
+			return true;
 	}
-	return harmful;
+	return false;
 }
 
 /* Does a listing show candidates of an election? */
@@ -264,9 +264,7 @@ on_parent_read(void *arg, const ZkReply *reply)
 	Path	   *path = arg;
 	ClaimRecord record;
 
-	path_mark(path);
-	path->calls--;
-	path->parents_pending--;
+	end_step(path);
 	if (reply->outcome == ZK_UNKNOWN)
 		return;
 	if (reply->outcome == ZK_OK &&
@@ -276,18 +274,36 @@ on_parent_read(void *arg, const ZkReply *reply)
 		descend(path, missing_name(path) - 1 - path->path);
 }
 
+/* A listing of the parent may show that nothing must be created there. */
+static void
+judge(Path *path, Run *run, const char *parent, const char *name, const ZkReply *reply)
+{
+	bool part = is_semaphore_part(run, parent, name);
+
+	if (reply->outcome != ZK_OK) /* what we may not see is no reason to refuse */
+		descend(path, strlen(parent));
+	else if (does_harm(run, parent, name, reply))
+		refuse(path, FAILURE_HARMFUL, 0);
+	else if (part && is_election(reply))
+		refuse(path, FAILURE_OTHER_RECIPE, 0);
+	else if (part && reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
+	{
+		begin_step(path);
+		zk_read(run_owner(run), parent, on_parent_read, path);
+	}
+	else
+		descend(path, strlen(parent));
+}
+
 /* The parent of what is to be created, listed to see whom that might harm */
 static void
 on_looked(void *arg, const ZkReply *reply)
 {
 	Path	   *path = arg;
+	Run		   *run = needy_run(path);
 	const char *name = missing_name(path);
-	Run		   *run;
 
-	path_mark(path);
-	path->calls--;
-	path->parents_pending--;
-	run = needy_run(path);
+	end_step(path);
 	if (reply->outcome == ZK_NO_NODE)
 		go_up(path);
 	else if (reply->outcome != ZK_UNKNOWN && run)
@@ -295,21 +311,7 @@ on_looked(void *arg, const ZkReply *reply)
 		char *parent = pnstrdup(path->path, name - 1 - path->path);
 		char *missing = pnstrdup(name, path->path + path->missing_len - name);
 
-		/* What we may not see is no reason to refuse. */
-		if (reply->outcome == ZK_OK && does_harm(run, parent, missing, reply))
-			refuse(path, FAILURE_HARMFUL, 0);
-		else if (reply->outcome == ZK_OK && is_semaphore_part(run, parent, missing) &&
-				 is_election(reply))
-			refuse(path, FAILURE_OTHER_RECIPE, 0);
-		else if (reply->outcome == ZK_OK && is_semaphore_part(run, parent, missing) &&
-				 reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
-		{
-			path->calls++;
-			path->parents_pending++;
-			zk_read(run_owner(run), parent, on_parent_read, path);
-		}
-		else
-			descend(path, name - 1 - path->path);
+		judge(path, run, parent, missing, reply);
 		pfree(parent);
 		pfree(missing);
 	}
@@ -326,11 +328,12 @@ ascend(Path *path)
 
 	if (run == NULL)
 		return;
-	node = missing_prefix(path);
+	node = pnstrdup(path->path, path->missing_len);
 	parent = pnstrdup(path->path, name - 1 - path->path);
-	path->calls++;
-	path->parents_pending++;
-	if (parent[0] != '\0' && may_do_harm(run, parent, node + (name - path->path)))
+	begin_step(path);
+	if (parent[0] != '\0' && (is_semaphore_part(run, parent, node + (name - path->path)) ||
+							  neighbour_disturbs_semaphore(parent) ||
+							  may_harm_lock(run, parent, node + (name - path->path))))
 		zk_list(run_owner(run), parent, ZK_UNWATCHED, on_looked, path);
 	else
 		zk_create(run_owner(run), node, NULL, parent_kind(run), on_tried, path);

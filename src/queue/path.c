@@ -148,8 +148,7 @@ path_arrive(Path *path, Contender *c)
 	bool		  first = dlist_is_empty(&path->arrivals);
 	bool		  open = last && run_is_open(last, &request);
 	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
-					 (path->recipe->entrance == RECIPE_LOOK_FIRST &&
-					  entry_of(c)->request.replaces == ENTRY_NONE) ||
+					 (path->recipe->bars && entry_of(c)->request.replaces == ENTRY_NONE) ||
 					 (open && !run_is_fresh(last));
 
 	c->path = path;

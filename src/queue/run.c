@@ -357,7 +357,7 @@ run_finish(Run *run)
 static void
 requeue(Run *run, Requeue where)
 {
-	bool arrive = run->path->recipe->entrance == RECIPE_LOOK_FIRST && !run->replaces;
+	bool			   arrive = run->path->recipe->bars && !run->replaces;
 	dlist_mutable_iter iter;
 	Run				  *replacement = NULL;
 

@@ -142,7 +142,6 @@ election_recurs(const RecipeRequest *request)
 const Recipe election_recipe = {.name = "election",
 								.watch = RECIPE_WATCH_CHILDREN,
 								.own_session = RECIPE_OWN_SESSION_COUNTS,
-								.entrance = RECIPE_LOOK_FIRST,
 								.read = election_read,
 								.write = election_write,
 								.blocker = election_blocker,

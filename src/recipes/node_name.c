@@ -1,14 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * node_name.c
- *	  Lock paths and the names of lock nodes.
+ *	  The names of lock nodes.
  *
- * Paths: the rules are those of ZooKeeper's PathUtils.validatePath(), made
- * strict where a server would misread the bytes or accept what no lock should
- * use: the text must be well-formed UTF-8, the root and ZooKeeper's own tree
- * are refused.  A path that passes here is never malformed to a server.
- *
- * Names: a lock node is called <prefix><sequence>, where the server appends
+ * A lock node is called <prefix><sequence>, where the server appends
  * the sequence.  The prefix either ends in a marker that tells the mode, or it
  * is one of a few fixed forms.  The marker must stand right before the
  * sequence: wherever else it occurs, it means nothing.
@@ -33,21 +28,12 @@
 
 /* Sizes of the textual forms of a UUID, with the terminating NUL. */
 #define UUID_TEXT_SIZE 37
-#define UUID_HEX_SIZE 33
-
-/* Which of its digits, from 0 on, is the version */
 
 /* Decimal digits of the largest session id, 2^63. */
 #define SESSION_ID_DIGITS 19
 
 /* Hexadecimal digits of a session id, always padded to the full width. */
 #define SESSION_ID_HEX_DIGITS 16
-
-#define RESERVED_COMPONENT "zookeeper"
-#define OWN_WAITS "zklock-waits"	   /* WAIT_RECORD_ROOT */
-#define OWN_RECEIPTS "zklock-receipts" /* ELEMENT_RECEIPTS */
-
-_Static_assert(ZKLOCK_MAX_PATH == 1023, "path_fault_detail() names the limit");
 
 typedef struct Marker
 {
@@ -126,8 +112,6 @@ const char *const node_dialect_names[] =
 	 [DIALECT_KAZOO] = "kazoo",		[DIALECT_ZOOKEEPER] = "zookeeper",
 	 [DIALECT_HIVE] = "hive",		NULL};
 
-static bool parse_name(const char *name, size_t len, NodeName *parsed);
-
 /* Character classes in ASCII, whatever the locale of the process is. */
 static bool
 is_digit(char c)
@@ -145,357 +129,6 @@ static bool
 is_alphanumeric(char c)
 {
 	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-
-/*
- * Decode the UTF-8 sequence at the start of text, which has len > 0 bytes.
- *
- * Returns the number of bytes used and sets *code, or returns 0 if the bytes
- * are ill-formed: a stray or missing continuation byte, an overlong form, or
- * a value beyond U+10FFFF.  Encoded surrogates are decoded like any other
- * character; path_check() refuses them by their code.
- */
-static size_t
-utf8_decode(const unsigned char *text, size_t len, uint32_t *code)
-{
-	uint32_t value;
-	uint32_t smallest;
-	size_t	 used;
-	size_t	 i;
-
-	if (text[0] < 0x80)
-	{
-		*code = text[0];
-		return 1;
-	}
-	else if ((text[0] & 0xE0) == 0xC0)
-	{
-		used = 2;
-		value = text[0] & 0x1F;
-		smallest = 0x80;
-	}
-	else if ((text[0] & 0xF0) == 0xE0)
-	{
-		used = 3;
-		value = text[0] & 0x0F;
-		smallest = 0x800;
-	}
-	else if ((text[0] & 0xF8) == 0xF0)
-	{
-		used = 4;
-		value = text[0] & 0x07;
-		smallest = 0x10000;
-	}
-	else
-		return 0;
-
-	if (used > len)
-		return 0;
-
-	for (i = 1; i < used; i++)
-	{
-		if ((text[i] & 0xC0) != 0x80)
-			return 0;
-		value = (value << 6) | (text[i] & 0x3F);
-	}
-
-	if (value < smallest || value > 0x10FFFF)
-		return 0;
-
-	*code = value;
-	return used;
-}
-
-/* Is the text a component that file systems give a meaning to? */
-static bool
-is_dot_component(const char *component, size_t len)
-{
-	return (len == 1 && component[0] == '.') ||
-		   (len == 2 && component[0] == '.' && component[1] == '.');
-}
-
-/*
- * Is a component of the path recognised as a lock node?  Nodes made for such a
- * path would be contenders for a lock on its parent, and block it for ever.
- */
-static bool
-has_lock_node(const char *path, size_t len)
-{
-	size_t start = 1;
-
-	while (start < len)
-	{
-		const char *slash = memchr(path + start, '/', len - start);
-		size_t		end = slash ? (size_t) (slash - path) : len;
-		NodeName	parsed;
-
-		if (parse_name(path + start, end - start, &parsed))
-			return true;
-		start = end + 1;
-	}
-	return false;
-}
-
-/* Is the path that of a first component, or below it? */
-static bool
-is_below(const char *path, size_t len, const char *component)
-{
-	size_t component_len = strlen(component);
-
-	return len >= component_len + 1 && memcmp(path + 1, component, component_len) == 0 &&
-		   (len == component_len + 1 || path[component_len + 1] == '/');
-}
-
-/*
- * Can a lock live at this path?
- *
- * path has len bytes, which may be anything, NUL included; no terminating NUL
- * is needed.  It is taken as the client sees it: below the chroot, if the
- * connect string has one.
- *
- * Returns PATH_OK or the fault to report.  What concerns the path as a whole
- * comes first, then the leftmost fault within it; whether a name is reserved
- * only matters if the path is otherwise right.
- *
- * The rules are those of org.apache.zookeeper.common.PathUtils, which look at
- * UTF-16 code units: a character outside the Basic Multilingual Plane is a
- * pair of surrogates there and hence forbidden.
- */
-PathFault
-path_check(const char *path, size_t len)
-{
-	const unsigned char *bytes = (const unsigned char *) path;
-	size_t				 start = 1; /* where the current component begins */
-	size_t				 pos = 1;
-
-	if (len == 0)
-		return PATH_EMPTY;
-	if (path[0] != '/')
-		return PATH_RELATIVE;
-	if (len == 1)
-		return PATH_ROOT;
-	if (len > ZKLOCK_MAX_PATH)
-		return PATH_TOO_LONG;
-
-	while (pos < len)
-	{
-		uint32_t code;
-		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
-
-		if (used == 0)
-			return PATH_INVALID_UTF8;
-		if (code <= 0x1F || (code >= 0x7F && code <= 0x9F))
-			return PATH_CONTROL_CHARACTER;
-		if ((code >= 0xD800 && code <= 0xF8FF) || code >= 0xFFF0)
-			return PATH_FORBIDDEN_CHARACTER;
-		if (code == '/')
-		{
-			if (pos == start)
-				return PATH_EMPTY_COMPONENT;
-			if (is_dot_component(path + start, pos - start))
-				return PATH_DOT_COMPONENT;
-			start = pos + 1;
-		}
-		pos += used;
-	}
-
-	if (start == len)
-		return PATH_TRAILING_SLASH;
-	if (is_dot_component(path + start, len - start))
-		return PATH_DOT_COMPONENT;
-
-	if (is_below(path, len, RESERVED_COMPONENT))
-		return PATH_RESERVED;
-	if (is_below(path, len, OWN_WAITS) || is_below(path, len, OWN_RECEIPTS))
-		return PATH_OWN;
-
-	if (has_lock_node(path, len))
-		return PATH_LOCK_NODE;
-
-	return PATH_OK;
-}
-
-/*
- * The rule that a path breaks, as a full sentence in English; NULL for
- * PATH_OK.  The text is constant.
- */
-const char *
-path_fault_detail(PathFault fault)
-{
-	switch (fault)
-	{
-		case PATH_OK:
-			return NULL;
-		case PATH_EMPTY:
-			return "A path must not be empty.";
-		case PATH_RELATIVE:
-			return "A path must start with \"/\".";
-		case PATH_ROOT:
-			return "The root \"/\" cannot be locked.";
-		case PATH_EMPTY_COMPONENT:
-			return "A path must not contain \"//\".";
-		case PATH_TRAILING_SLASH:
-			return "A path must not end with \"/\".";
-		case PATH_DOT_COMPONENT:
-			return "A path must not have \".\" or \"..\" as a component.";
-		case PATH_CONTROL_CHARACTER:
-			return "A path must not contain control characters.";
-		case PATH_FORBIDDEN_CHARACTER:
-			return "A path must not contain characters in the ranges U+D800 to U+F8FF and U+FFF0 to U+FFFF or beyond U+FFFF.";
-		case PATH_INVALID_UTF8:
-			return "A path must be well-formed UTF-8.";
-		case PATH_TOO_LONG:
-			return "A path can have at most 1023 bytes in UTF-8.";
-		case PATH_OWN:
-			return "The paths \"/zklock-waits\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.";
-		case PATH_RESERVED:
-			return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
-		case PATH_LOCK_NODE:
-			return "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
-	}
-	return NULL;
-}
-
-/*
- * Split a name of len bytes into prefix and sequence.
- *
- * The sequence is what a server makes of a 32-bit signed integer: the last ten
- * digits and perhaps a sign.  A hyphen before the digits is a sign only if no
- * letter or digit stands before it; otherwise it belongs to the prefix, as in
- * "lock-0000000005" against "lock--2147483648".
- *
- * Returns false, with the results unset, if there is no such sequence.
- */
-static bool
-split_sequence(const char *name, size_t len, size_t *prefix_len, int64_t *sequence)
-{
-	size_t	digits;
-	size_t	i;
-	int64_t value = 0;
-
-	if (len < SEQUENCE_DIGITS)
-		return false;
-
-	digits = len - SEQUENCE_DIGITS;
-	for (i = digits; i < len; i++)
-	{
-		if (!is_digit(name[i]))
-			return false;
-		value = value * 10 + (name[i] - '0');
-	}
-
-	if (digits > 0 && name[digits - 1] == '-' && (digits == 1 || !is_alphanumeric(name[digits - 2])))
-	{
-		digits--;
-		value = -value;
-	}
-
-	if (value < INT32_MIN || value > INT32_MAX)
-		return false;
-
-	*prefix_len = digits;
-	*sequence = value;
-	return true;
-}
-
-/*
- * Is this the prefix "x-<session id>-" of ZooKeeper's own recipes?
- *
- * The Java recipe writes the id as a signed decimal number, so that a negative
- * one makes "x--...", the C recipe as 16 hexadecimal digits.
- */
-static bool
-is_recipe_prefix(const char *prefix, size_t len)
-{
-	const char *id = prefix + 2;
-	size_t		id_len;
-	size_t		decimals = 0;
-	size_t		hex_digits = 0;
-
-	if (len < 4 || memcmp(prefix, "x-", 2) != 0 || prefix[len - 1] != '-')
-		return false;
-	id_len = len - 3;
-
-	while (hex_digits < id_len && is_hex_digit(id[hex_digits]))
-		hex_digits++;
-	if (hex_digits == id_len && id_len == SESSION_ID_HEX_DIGITS)
-		return true;
-
-	if (id[0] == '-')
-	{
-		id++;
-		id_len--;
-	}
-	while (decimals < id_len && is_digit(id[decimals]))
-		decimals++;
-	return decimals == id_len && decimals > 0 && decimals <= SESSION_ID_DIGITS;
-}
-
-/* node_name_parse() for a name of len bytes */
-static bool
-parse_name(const char *name, size_t len, NodeName *parsed)
-{
-	size_t	prefix_len;
-	int64_t sequence;
-	size_t	i;
-
-	if (!split_sequence(name, len, &prefix_len, &sequence))
-		return false;
-
-	for (i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
-	{
-		const Marker *marker = &markers[i];
-		size_t		  marker_len = strlen(marker->text);
-
-		if (prefix_len < marker_len || (marker->whole && prefix_len != marker_len))
-			continue;
-		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
-		{
-			parsed->mode = marker->mode;
-			parsed->dialect = marker->dialect;
-			parsed->sequence = sequence;
-			return true;
-		}
-	}
-
-	if (is_recipe_prefix(name, prefix_len))
-	{
-		parsed->mode = LOCK_MODE_EXCLUSIVE;
-		parsed->dialect = DIALECT_ZOOKEEPER;
-		parsed->sequence = sequence;
-		return true;
-	}
-
-	return false;
-}
-
-/*
- * Read the name of a child of a lock path.
- *
- * Returns true and fills *parsed if the node contends for the lock in any
- * dialect; else returns false and leaves *parsed alone.
- *
- * Where a client of the dialect in question would accept more than it writes,
- * so does this function: to wait for a node that is no contender costs time,
- * to overlook one that is costs exclusion.
- */
-bool
-node_name_parse(const char *name, NodeName *parsed)
-{
-	return parse_name(name, strlen(name), parsed);
-}
-
-/*
- * Does the name end in what may be a sequence?  If so, and it is not
- * recognised, its owner may have meant a lock; otherwise it certainly did not.
- */
-bool
-node_name_has_sequence(const char *name)
-{
-	size_t	prefix_len;
-	int64_t sequence;
-
-	return split_sequence(name, strlen(name), &prefix_len, &sequence);
 }
 
 /* What follows the last marker in a name, or NULL */
@@ -540,28 +173,119 @@ node_name_read_number(const char *text, size_t len, int64_t *number)
 }
 
 /*
- * Can a server have a node of this name, of whatever kind?  This accepts what
- * any release does; path_check() is for paths of our own.
+ * Split a name of len bytes into prefix and sequence.
+ *
+ * The sequence is what a server makes of a 32-bit signed integer: the last ten
+ * digits and perhaps a sign.  A hyphen before the digits is a sign only if no
+ * letter or digit stands before it; otherwise it belongs to the prefix, as in
+ * "lock-0000000005" against "lock--2147483648".
+ *
+ * Returns false if there is no such sequence.
+ */
+static bool
+split_sequence(const char *name, size_t len, size_t *prefix_len, int64_t *sequence)
+{
+	size_t digits = len - SEQUENCE_DIGITS;
+
+	if (len < SEQUENCE_DIGITS || name[digits] == '-')
+		return false;
+	if (digits > 0 && name[digits - 1] == '-' && (digits == 1 || !is_alphanumeric(name[digits - 2])))
+		digits--;
+	*prefix_len = digits;
+	return node_name_read_number(name + digits, len - digits, sequence);
+}
+
+/*
+ * Is this the prefix "x-<session id>-" of ZooKeeper's own recipes?
+ *
+ * The Java recipe writes the id as a signed decimal number, so that a negative
+ * one makes "x--...", the C recipe as 16 hexadecimal digits.
+ */
+static bool
+is_recipe_prefix(const char *prefix, size_t len)
+{
+	const char *id = prefix + 2;
+	size_t		id_len;
+	size_t		decimals = 0;
+	size_t		hex_digits = 0;
+
+	if (len < 4 || memcmp(prefix, "x-", 2) != 0 || prefix[len - 1] != '-')
+		return false;
+	id_len = len - 3;
+
+	while (hex_digits < id_len && is_hex_digit(id[hex_digits]))
+		hex_digits++;
+	if (hex_digits == id_len && id_len == SESSION_ID_HEX_DIGITS)
+		return true;
+
+	if (id[0] == '-')
+	{
+		id++;
+		id_len--;
+	}
+	while (decimals < id_len && is_digit(id[decimals]))
+		decimals++;
+	return decimals == id_len && decimals > 0 && decimals <= SESSION_ID_DIGITS;
+}
+
+/*
+ * Read the name of a child of a lock path.
+ *
+ * Returns true and fills *parsed if the node contends for the lock in any
+ * dialect; else returns false and leaves *parsed alone.
+ *
+ * Where a client of the dialect in question would accept more than it writes,
+ * so does this function: to wait for a node that is no contender costs time,
+ * to overlook one that is costs exclusion.
  */
 bool
-node_name_is_possible(const char *name)
+node_name_parse(const char *name, NodeName *parsed)
 {
-	const unsigned char *bytes = (const unsigned char *) name;
-	size_t				 len = strlen(name);
-	size_t				 pos = 0;
+	size_t	prefix_len;
+	int64_t sequence;
+	size_t	i;
 
-	if (len == 0 || is_dot_component(name, len) || memchr(name, '/', len))
+	if (!split_sequence(name, strlen(name), &prefix_len, &sequence))
 		return false;
-	while (pos < len)
-	{
-		uint32_t code;
-		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
 
-		if (used == 0)
-			return false;
-		pos += used;
+	for (i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
+	{
+		const Marker *marker = &markers[i];
+		size_t		  marker_len = strlen(marker->text);
+
+		if (prefix_len < marker_len || (marker->whole && prefix_len != marker_len))
+			continue;
+		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
+		{
+			parsed->mode = marker->mode;
+			parsed->dialect = marker->dialect;
+			parsed->sequence = sequence;
+			return true;
+		}
 	}
-	return true;
+
+	if (is_recipe_prefix(name, prefix_len))
+	{
+		parsed->mode = LOCK_MODE_EXCLUSIVE;
+		parsed->dialect = DIALECT_ZOOKEEPER;
+		parsed->sequence = sequence;
+		return true;
+	}
+
+	return false;
+}
+
+/*
+ * Does the name end in what may be a sequence?  If so, and it is not
+ * recognised, its owner may have meant a lock; otherwise it certainly did not.
+ */
+bool
+node_name_has_sequence(const char *name)
+{
+	size_t	prefix_len;
+	int64_t sequence;
+
+	return split_sequence(name, strlen(name), &prefix_len, &sequence);
 }
 
 /*

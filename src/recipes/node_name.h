@@ -28,12 +28,6 @@
 #define ZKLOCK_UUID_BYTES 16
 
 /*
- * The version of a UUID in a name: random, like everybody's; or of our own kind
- * (RFC 9562), for a node that its server may keep while nobody holds the lock.
- */
-#define UUID_VERSION_RANDOM 4
-
-/*
  * Longest node name zklock writes, sequence included, without the terminating
  * NUL.  Other clients may write longer ones.
  */

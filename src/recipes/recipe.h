@@ -76,13 +76,6 @@ typedef enum RecipeOwnSession
 	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
 } RecipeOwnSession;
 
-/* May a contender's node be created before the path's children have been seen? */
-typedef enum RecipeEntrance
-{
-	RECIPE_ENTER_AT_ONCE,
-	RECIPE_LOOK_FIRST /* no: it might harm clients that are there; see "bars" */
-} RecipeEntrance;
-
 /* What an administrator should know of a client that does not wait for ours. */
 typedef struct RecipeHeedless
 {
@@ -100,7 +93,6 @@ typedef struct Recipe
 	const char		*name; /* for messages */
 	RecipeWatch		 watch;
 	RecipeOwnSession own_session;
-	RecipeEntrance	 entrance;
 
 	/*
 	 * Reads the name of a child of the path.  Returns false if the child has
@@ -127,7 +119,10 @@ typedef struct Recipe
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *remark);
 
-	/* Must a contender not so much as have a node beside a peer?  RECIPE_LOOK_FIRST only. */
+	/*
+	 * Must a contender not so much as have a node beside a peer?  A recipe that
+	 * says so has the path looked at before a node is created.
+	 */
 	bool (*bars)(const RecipePeer *peer, const RecipeRequest *request);
 
 	/* May the name of its node be another one's, once the path has been deleted? */

@@ -26,7 +26,18 @@
 #define TOKEN_GRANT_BITS 12
 #define MAX_GRANTS ((1 << TOKEN_GRANT_BITS) - 1)
 
-/* A contender's life; entry.c draws it. */
+/*
+ * A contender's life:
+ *
+ *		FREE --> REQUESTED --> QUEUED --> GRANTED --> LOST
+ *		  ^			 |			|  |		 |			|
+ *		  |			 |			|  `--> FAILED			|
+ *		  |			 |			|		 | |			|
+ *		  |			 v			v		 v v			v
+ *		  `-------------------- RELEASING --------------'
+ *
+ * Each arrow is one function of entry.c, which says whose it is.
+ */
 typedef enum ContenderState
 {
 	CONTENDER_FREE,		 /* not in use */

@@ -7,7 +7,7 @@
  * asterisk for all paths.  In some lists an equals sign and a value follow.
  * Blanks around items, paths and values mean nothing.
  *
- * Pure C: depends on node_name.c alone, allocates nothing, keeps no state,
+ * Pure C: depends on node_name.h alone, allocates nothing, keeps no state,
  * runs in any process, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors

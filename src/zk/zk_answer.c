@@ -12,7 +12,7 @@
  * A lie in good order cannot be told from the truth.  Nor does the library
  * survive everything: see "malformed answers" in doc/internals.md.
  *
- * Pure C: depends on libc and node_name.c alone, allocates nothing, keeps no
+ * Pure C: depends on libc and node_name.h alone, allocates nothing, keeps no
  * state, holds no lock.
  *
  * Runs in: any process, any thread.
