@@ -164,7 +164,7 @@ contender_lose(Contender *c, LossReason reason)
 	contender_detach(c);
 }
 
-/* Likewise, if the time is over for which it was granted.  Returns false if it is not. */
+/* It is lost if the time is over for which it was granted.  Returns false if it is not. */
 bool
 contender_overrun(Contender *c, int64 now_us)
 {

@@ -128,7 +128,7 @@ typedef enum ContenderPlace
 	PLACE_NONE,		/* nowhere: the engine has nothing to do for it */
 	PLACE_ARRIVED,	/* in path->arrivals, waiting for a listing */
 	PLACE_WAITING,	/* in run->queue */
-	PLACE_GRANTED,	/* likewise */
+	PLACE_GRANTED,	/* in run->queue */
 	PLACE_ON_RECORD /* run->record: nobody's any more, but its entry names a node */
 } ContenderPlace;
 

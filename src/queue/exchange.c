@@ -3,7 +3,7 @@
  *		A node of ours takes the place of another of ours, in one step.
  *
  * One multi creates the one and deletes the other, both or none, so there is always
- * one of them.  That is done for two reasons.
+ * one of them.  There are two occasions.
  *
  * Replacement: a contender goes to the end of the queue
  * ------------------------------------------------------
@@ -16,7 +16,7 @@
  *		done			the old run is over; what number the new node got, the
  *						answer does not tell: the new run is UNKNOWN, and a listing
  *						finds its node (node.c)
- *		not answered	likewise, but the old run stays until the new node is
+ *		not answered	the same, but the old run stays until the new node is
  *						found; if it is not, the multi is sent again
  *		no node			the old node is gone: the new run goes on without it
  *		refused			those in the new run get an error, and the old node is

@@ -34,7 +34,7 @@
  *
  * What a contender's own session has does not stand in its way, if the recipe
  * says so.  A shared holder that asks for the exclusive lock therefore waits
- * for all others, be they in the same shared run: it is a contender like any
+ * for all others, even in the same shared run: it is a contender like any
  * other, behind those that came before.  That an older writer waits for the
  * shared holder in turn is a deadlock, not a reason to pass it: tokens would
  * not increase, and a client that does not know shared locks may even hold the

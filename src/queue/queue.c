@@ -214,7 +214,7 @@ path_changed(Path *path)
 	path_mark(path);
 }
 
-/* A child of the path has changed or is gone, be it ours or another client's. */
+/* A child of the path, ours or another client's, has changed or is gone. */
 static void
 child_changed(Path *path, ZkWatchEvent event, const char *child)
 {

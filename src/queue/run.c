@@ -148,7 +148,7 @@ run_replaces(Run *run, Contender *replaced)
 	old->replaced_by = run;
 }
 
-/* That is done, or will not be done any more. */
+/* The exchange is done, or will not be done any more. */
 static void
 forget_replacement(Run *run)
 {

@@ -6,11 +6,11 @@
  *
  *	connected	 nothing is asked before a sync, and nothing granted before our
  *				 nodes were seen again
- *	unreachable	 holders hold, waiters wait; who does not wait gets an error
+ *	unreachable	 holders hold, waiters wait; a call that does not wait gets an error
  *	proved		 the lease holds again (lease.c): grants and commits go on
  *	unproved for a session timeout
  *				 holders have lost their locks
- *	ended		 likewise, and waiters queue again in the next session
+ *	ended		 the same, and waiters queue again in the next session
  *	refused		 waiters get an error
  *
  * The worker calls these as its session goes from one to the other.
@@ -280,7 +280,7 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 
 /*
  * Takes an entry over from an earlier worker.  That its run was granted is told
- * by any entry with a token, be it that of a holder that is leaving.
+ * by any entry with a token, even that of a holder that is leaving.
  */
 static void
 contender_adopt(Contender *c)

@@ -199,7 +199,7 @@ typedef struct EntryNode
 	int	   position;						  /* head of a run only: in the path's queue, as
 											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
-	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* likewise: the foreign node */
+	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* head of a run only: the foreign node */
 } EntryNode;
 
 typedef struct ContenderEntry
