@@ -3,19 +3,20 @@
  *		Ends deadlocks in which this session waits.
  *
  * A session that waits for a lock of zklock's looks after deadlock_timeout whether
- * it waits for itself, through whatever locks of this server, and again each time
- * that long.  PostgreSQL's own check looks once, when a process has waited for
+ * it waits for itself, through whatever locks of this server, and again, less and
+ * less often (wait.c).  PostgreSQL's own check looks once, when a process has waited for
  * that time: the last to wait sees the whole cycle.  Here the last may wait for a
  * lock of PostgreSQL's, whose check knows nothing of ours; then one that has been
  * waiting for long must find it.
  *
  * Two looks, one after the other, that see the same waits prove that they were
- * there at once (shared/waits.c).  The session whose wait is the youngest in the
+ * there at once (waits.c).  The session whose wait is the youngest in the
  * cycle raises the error, in itself.  No signal is needed, and no other session
  * can come to the same conclusion about the same waits.
  *
- * Of a circle through other servers the worker knows (worker/deadlock.c).  It marks
- * the entry of the session that is to give up, which raises the error itself.
+ * A circle through other servers is found by the session that searches for all
+ * (deadlock_across.c).  It marks the entry of the one that is to give up, which raises
+ * the error itself.
  *
  * What the error says is in PostgreSQL's words; what the sessions run goes to the
  * server's log alone.
@@ -28,9 +29,9 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/waits.h"
 #include "compat.h"
-#include "shared/verdict.h"
-#include "shared/waits.h"
+#include "shared/search.h"
 
 /* Of a longer cycle the rest is not told. */
 #define MAX_CYCLE 256
@@ -149,14 +150,14 @@ deadlock_check(int index)
 	MemoryContextDelete(context);
 }
 
-/* Raises the error that the worker has decided on.  Other servers' queries it cannot know. */
+/* Raises the error that another session has decided on.  Other servers' queries are not known. */
 void
 deadlock_report(uint32 number)
 {
-	Verdict		  *verdict = palloc(sizeof(Verdict));
+	SearchVerdict *verdict = palloc(sizeof(SearchVerdict));
 	StringInfoData queries;
 
-	if (!verdict_read(number, verdict))
+	if (!search_read_verdict(number, verdict))
 	{
 		verdict->npids = 0;
 		strlcpy(verdict->cycle, _("The cycle goes through other servers."), sizeof(verdict->cycle));

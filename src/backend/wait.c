@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "backend/deadlock.h"
+#include "backend/deadlock_across.h"
 #include "backend/display.h"
 #include "backend/request.h"
 #include "backend/wait.h"
@@ -35,6 +36,12 @@
 
 /* How long a session sleeps that waits for something of which nobody tells it. */
 #define LOOK_MS 1000
+
+/*
+ * A session looks for a deadlock whenever it has waited for as long again as before,
+ * but at least each time that so many deadlock_timeouts have passed.
+ */
+#define MAX_LOOK_PAUSE 8
 
 /* A latch cannot wait longer at once: 24 days. */
 #define MAX_SLEEP_MS (INT64CONST(24) * 24 * 60 * 60 * 1000)
@@ -218,6 +225,8 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
+	if (deadlock_across_next_wakeup() >= 0)
+		sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
 	if (log_lock_waits && wait->log.state == WAIT_LOG_NOTHING)
 		sleep = Min(sleep, DeadlockTimeout - waited);
 
@@ -230,18 +239,25 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 	return sleep;
 }
 
-/* Looks for a deadlock if that is due, which raises an error if there is one. */
+/*
+ * Looks for a deadlock if that is due: on this server, which raises an error if there
+ * is one, and across servers.
+ */
 static void
 look_for_deadlock(Wait *wait, int index, int64 waited)
 {
-	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT || waited < wait->look_at)
-		return;
-	deadlock_check(index);
-	wait->look_at = waited + DeadlockTimeout;
+	int64 until = wait->timeout_ms > 0 ? wait->start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
 
-	/* What this server cannot see, all of them may. */
-	if (waited >= DeadlockTimeout)
-		entry_waits_long(index);
+	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT)
+		return;
+	if (waited >= wait->look_at)
+	{
+		deadlock_check(index);
+		wait->look_at =
+			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
+	}
+	if (waited >= DeadlockTimeout && wait->log.state != WAIT_LOG_ASKED)
+		deadlock_across_attend(index, until);
 }
 
 /*
@@ -287,6 +303,7 @@ count_wait(const Wait *wait, StatsWaitEnd end)
 void
 wait_end_at_exit(void)
 {
+	deadlock_across_leave();
 	if (current == NULL)
 		return;
 	wait_log_at_exit(&current->log);
@@ -379,11 +396,13 @@ wait_for_entry(Wait *wait, int index)
 	}
 	PG_CATCH();
 	{
+		deadlock_across_leave();
 		wait_log_give_up(&wait->log);
 		count_wait(wait, how_failed(geterrcode()));
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	deadlock_across_leave();
 	if (granted && entry_at(index)->request.kind != CONTENDER_TURN)
 	{
 		count_wait(wait, how_granted(index));

@@ -253,7 +253,6 @@ typedef struct Engine
 	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
 	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
 	int64		overrun_us;	  /* no holder's time is over before, us */
-	bool		long_waits;	  /* a contender may have waited for deadlock_timeout */
 } Engine;
 
 /* For whom a contender waits: a run of ours, or a contender of another client */

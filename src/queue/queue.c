@@ -57,15 +57,6 @@
  * ------------------------------------------------------------------------
  */
 
-/* Has a contender waited for deadlock_timeout, and waits on? */
-static bool
-is_long_wait(int index)
-{
-	EntryStatus status = entry_status(index);
-
-	return status.state == CONTENDER_QUEUED && status.long_wait;
-}
-
 /* A backend asks for something. */
 static void
 contender_arrive(Contender *c)
@@ -148,8 +139,6 @@ queue_attend(void)
 			contender_arrive(c);
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
-		else if (state == CONTENDER_QUEUED)
-			engine.long_waits |= is_long_wait(batch[i]);
 		else if (state == CONTENDER_GRANTED)
 		{
 			contender_check(c);
@@ -181,8 +170,6 @@ queue_start(void)
 	}
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	queue_adopt_entries(batch, nbatch);
-
-	engine.long_waits = true; /* for all we know */
 
 	/* A worker that follows another is soon connected; a call that does not wait waits for that. */
 	if (lease_state() == LEASE_HOLDS)
@@ -328,26 +315,13 @@ next_overrun(void)
 }
 
 /* ------------------------------------------------------------------------
- * Contenders that wait for long
+ * Contenders for which those of other servers and clients matter
  * ------------------------------------------------------------------------
  */
 
-/* Is anybody waiting who has waited for deadlock_timeout? */
-bool
-queue_has_long_waits(void)
-{
-	for (int i = 0; engine.long_waits && i < entries_max(); i++)
-	{
-		if (engine.contenders[i].place != PLACE_NONE && is_long_wait(i))
-			return true;
-	}
-	engine.long_waits = false;
-	return false;
-}
-
 /*
- * Does a contender that has waited for long wait for what is not this server's, as
- * far as is known?  That may be gone by now, but is never missed.
+ * Does a contender wait for what is not this server's, as far as is known?  That may
+ * be gone by now, but is never missed.
  */
 bool
 queue_waits_abroad(int index)
@@ -355,7 +329,7 @@ queue_waits_abroad(int index)
 	const Contender *c = &engine.contenders[index];
 	const Path		*path = c->path;
 
-	if (c->place != PLACE_WAITING || !run_has_node(c->run) || !is_long_wait(index))
+	if (c->place != PLACE_WAITING || !run_has_node(c->run))
 		return false;
 	for (int i = 0; i < path->nforeign; i++)
 	{

@@ -29,7 +29,6 @@ extern void queue_session_ended(const char *reason);
 extern void queue_session_refused(int code);
 
 /* Who waits for whom */
-extern bool queue_has_long_waits(void);
 extern bool queue_waits_abroad(int index);
 extern bool queue_is_wanted_abroad(int index);
 

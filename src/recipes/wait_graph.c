@@ -19,7 +19,7 @@
  * component choose the same one, whoever looks first.
  *
  * Waits of this server and those of which other servers tell make two graphs
- * (shared/waits.c and worker/wait_search.c), which are grown and searched here.
+ * (backend/waits.c and wait_search.c), which are grown and searched here.
  *
  * Pure C: allocates by the caller's function, keeps no state, runs in any process
  * or thread, holds no lock.  The time is proportional to the number of edges.

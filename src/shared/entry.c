@@ -229,21 +229,26 @@ entry_mark_dirty(int index)
 }
 
 /*
- * The owning backend has waited for long: the worker tells other servers, if
- * they may have to do with that.
+ * Has the owner of an entry give up its wait, as part of a deadlock.
+ *
+ *	verdict		says why
+ *
+ * Returns false if it does not wait any more.
  */
-void
-entry_waits_long(int index)
+bool
+entry_condemn(int index, uint32 generation, uint32 verdict)
 {
 	ContenderEntry *entry = entry_at(index);
-	bool			is_news;
+	bool			waits;
 
 	SpinLockAcquire(&entry->mutex);
-	is_news = entry->status.state == CONTENDER_QUEUED && !entry->status.long_wait;
-	entry->status.long_wait |= is_news;
+	waits = entry->status.state == CONTENDER_QUEUED && entry->generation == generation;
+	if (waits)
+		entry->status.verdict = verdict;
 	SpinLockRelease(&entry->mutex);
-	if (is_news)
-		entry_mark_dirty(index);
+	if (waits)
+		entry_set_owner_latch(entry);
+	return waits;
 }
 
 /* ------------------------------------------------------------------------
@@ -421,29 +426,6 @@ entry_overrun(int index, int64 now_us, int *interrupt)
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
-}
-
-/*
- * Has the owner of an entry give up its wait, as part of a deadlock.
- *
- *	verdict		says why
- *
- * Returns false if it does not wait any more.
- */
-bool
-entry_condemn(int index, uint32 generation, uint32 verdict)
-{
-	ContenderEntry *entry = entry_at(index);
-	bool			waits;
-
-	SpinLockAcquire(&entry->mutex);
-	waits = entry->status.state == CONTENDER_QUEUED && entry->generation == generation;
-	if (waits)
-		entry->status.verdict = verdict;
-	SpinLockRelease(&entry->mutex);
-	if (waits)
-		entry_set_owner_latch(entry);
-	return waits;
 }
 
 /*

@@ -174,7 +174,6 @@ typedef struct EntryStatus
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
-	bool		long_wait;	  /* it has waited for deadlock_timeout */
 
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
@@ -187,7 +186,7 @@ typedef struct EntryStatus
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
-	uint32			 verdict; /* its wait is to be given up: see verdict.h; 0: not so */
+	uint32			 verdict; /* its wait is to be given up: see search.h; 0: not so */
 } EntryStatus;
 
 /* What the worker has in ZooKeeper for it, and what stands in its way. */
@@ -274,13 +273,13 @@ extern Size entries_size(int max_entries);
 extern void entries_init(EntryPool *pool, int max_entries);
 
 /* Backends */
+extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern int	  entry_claim(int leave, uint32 *generation);
 extern void	  entry_ask(int index);
 extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
-extern void	  entry_waits_long(int index);
 
 /* Worker */
 typedef void (*EntryVisitor)(int index);
@@ -291,7 +290,6 @@ extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
 extern bool	  entry_fail(int index, ContenderFailure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
-extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);
 extern void	  entry_change_end(ContenderEntry *entry);

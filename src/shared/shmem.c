@@ -19,30 +19,30 @@
 #include "shared/entry.h"
 #include "shared/errand.h"
 #include "shared/lease_state.h"
+#include "shared/search.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
-#include "shared/verdict.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
 #define SESSION_TRANCHE "zklock_session"
-#define VERDICT_TRANCHE "zklock_verdict"
+#define SEARCH_TRANCHE "zklock_search"
 #define CALL_TRANCHE "zklock_calls"
 
 typedef struct ZklockShared
 {
-	WorkerProcess worker;
-	LeaseTimes	  lease;
-	SharedSession session;
-	ErrandPool	  errands;
-	Verdicts	  verdicts;
-	ElementPool	  elements;
-	StatsShared	  stats;
-	EntryPool	  entries; /* last, as it has as many entries as wanted */
+	WorkerProcess  worker;
+	LeaseTimes	   lease;
+	SharedSession  session;
+	ErrandPool	   errands;
+	DeadlockSearch search;
+	ElementPool	   elements;
+	StatsShared	   stats;
+	EntryPool	   entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
 
 /* How many entries there are to be. */
@@ -70,7 +70,7 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
-	RequestNamedLWLockTranche(VERDICT_TRANCHE, 1);
+	RequestNamedLWLockTranche(SEARCH_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -91,6 +91,7 @@ zklock_shmem_startup(void)
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
 		errand_init(&shared->errands);
+		search_init(&shared->search);
 		element_init(&shared->elements);
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
@@ -119,8 +120,8 @@ zklock_shmem_startup(void)
 	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	errand_pool = &shared->errands;
-	verdicts = &shared->verdicts;
-	verdict_lock = &GetNamedLWLockTranche(VERDICT_TRANCHE)->lock;
+	deadlock_search = &shared->search;
+	search_lock = &GetNamedLWLockTranche(SEARCH_TRANCHE)->lock;
 	element_pool = &shared->elements;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;

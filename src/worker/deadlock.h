@@ -1,6 +1,6 @@
 /*
  * deadlock.h
- *		Deadlocks across servers: publishing and reading waits that last.
+ *		Deadlocks across servers: what the worker does for the session that searches.
  *
  * Copyright (c) 2026, zklock contributors
  */

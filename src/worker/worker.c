@@ -15,8 +15,7 @@
  *		lease.c				heartbeats
  *		calls.c				calls that sessions have made for them
  *		errands.c			questions of backends
- *		deadlock.c			deadlocks across servers; wait_records.c: what is
- *							read, own_record.c: what is written
+ *		deadlock.c			what this server tells others of waits that last
  *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
  *

@@ -1,6 +1,8 @@
 /*
  * wait_search.h
- *		Deadlocks across servers: what the records of all of them tell together.
+ *		Deadlocks across servers: what is told of waits, and what follows from it.
+ *
+ * Private to deadlock_across.c, own_waits.c and wait_search.c.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -9,7 +11,7 @@
 
 #include "lib/stringinfo.h"
 #include "recipes/wait_graph.h"
-#include "recipes/wait_record.h"
+#include "shared/search.h"
 
 /* A record that has been read, by whom it is and when it was written */
 typedef struct ReadRecord
@@ -68,10 +70,30 @@ typedef struct Search
 	bool	  has_facts;
 } Search;
 
-extern bool	   worker_record_parse(ReadRecord *record, char *text, size_t len);
-extern Search *worker_search_suspects(const ReadRecord *const *records, int n, int64 session);
-extern void	   worker_search_verify(Search *search);
-extern bool worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen);
-extern const SearchWait *worker_search_victim(Search *search, StringInfo cycle);
+/* A wait of this server that is told */
+typedef struct OwnWait
+{
+	uint64 identity;   /* as in the record */
+	int	   entry;	   /* of the session that waits for another server or client */
+	uint32 generation; /* of that entry */
+} OwnWait;
+
+typedef struct OwnWaits
+{
+	char	*record;
+	int		 body; /* offset in the record of what does not change from look to look */
+	OwnWait *waits;
+	int		 n;
+} OwnWaits;
+
+/* own_waits.c */
+extern void own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs);
+
+/* wait_search.c */
+extern bool	   wait_search_parse(ReadRecord *record, char *text, size_t len);
+extern Search *wait_search_suspects(const ReadRecord *const *records, int n, int64 session);
+extern void	   wait_search_verify(Search *search);
+extern bool wait_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen);
+extern const SearchWait *wait_search_victim(Search *search, StringInfo cycle);
 
 #endif /* ZKLOCK_WAIT_SEARCH_H */

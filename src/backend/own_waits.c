@@ -6,7 +6,7 @@
  * part of a circle through other servers.  It matters to them if its wait keeps a
  * node of ours in their way: one that is held by the session itself, or by one
  * that waits for it, through whatever locks of this server.  So each path in the
- * graph of waits (shared/waits.c) from a process that holds nodes to such a wait
+ * graph of waits (waits.c) from a process that holds nodes to such a wait
  * becomes a "wait" of the record (recipes/wait_record.c), whose steps are the
  * processes on the way.
  *
@@ -14,18 +14,17 @@
  * of as many nodes as fit.  What may be waited for elsewhere comes first: a crowd
  * that merely waits behind a deadlock leaves room for those in it.
  *
- * Runs in: the worker.
+ * Runs in: backends, in the one that searches for all.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/wait_search.h"
+#include "backend/waits.h"
 #include "common/hashfn.h"
-#include "queue/queue.h"
-#include "recipes/wait_record.h"
 #include "shared/server_name.h"
-#include "shared/waits.h"
-#include "worker/own_waits.h"
+#include "utils/timestamp.h"
 
 /* A process that holds nodes, and the wait that keeps it from letting go */
 typedef struct Chain
@@ -40,10 +39,11 @@ typedef struct Chain
 
 typedef struct Chains
 {
-	Waits  waits;
-	Chain *chains;
-	int	   n;
-	int	   max;
+	const SearchSigns *signs;
+	Waits			   waits;
+	Chain			  *chains;
+	int				   n;
+	int				   max;
 } Chains;
 
 static bool
@@ -52,12 +52,14 @@ is_held(const WaitsContender *contender)
 	return contender->state == CONTENDER_GRANTED && contender->node[0] != '\0';
 }
 
-/* Does it wait for what another server or client has? */
+/* Has it waited for long for what another server or client has? */
 static bool
-is_abroad(const WaitsContender *contender)
+is_abroad(const Chains *all, const WaitsContender *contender)
 {
 	return contender->state == CONTENDER_QUEUED && contender->node[0] != '\0' &&
-		   queue_waits_abroad(contender->index);
+		   search_sign(all->signs->abroad, contender->index) &&
+		   TimestampDifferenceExceeds(contender->requested_at, GetCurrentTimestamp(),
+									  all->signs->deadlock_timeout);
 }
 
 /* Takes in the way from a process to a wait, which has been traced. */
@@ -111,8 +113,10 @@ add_chains(Chains *all, const WaitsContender *waiting)
 
 /* Notes which processes hold nodes, and adds for whom they wait. */
 static void
-explore_holders(Waits *waits)
+explore_holders(Chains *all)
 {
+	Waits *waits = &all->waits;
+
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
 		WaitsVertex *process;
@@ -123,7 +127,7 @@ explore_holders(Waits *waits)
 		vertex = waits_explore(waits, waits->contenders[i].pid);
 		process = waits->graph.vertices[vertex].what;
 		process->holds = true;
-		process->wanted |= queue_is_wanted_abroad(waits->contenders[i].index);
+		process->wanted |= search_sign(all->signs->coveted, waits->contenders[i].index);
 	}
 }
 
@@ -136,14 +140,14 @@ find_chains(Chains *all)
 
 	waits_take(waits);
 	for (int i = 0; i < waits->ncontenders && !any; i++)
-		any = is_abroad(&waits->contenders[i]);
+		any = is_abroad(all, &waits->contenders[i]);
 	if (!any)
 		return;
-	explore_holders(waits);
+	explore_holders(all);
 	wait_graph_solve(&waits->graph);
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		if (is_abroad(&waits->contenders[i]))
+		if (is_abroad(all, &waits->contenders[i]))
 			add_chains(all, &waits->contenders[i]);
 	}
 }
@@ -160,8 +164,8 @@ put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit
 		{
 			const WaitsContender *held = &all->waits.contenders[i];
 
-			if (held->pid != chain->process->pid || !is_held(held) ||
-				(any && writer->len >= limit) || queue_is_wanted_abroad(held->index) != wanted)
+			if (held->pid != chain->process->pid || !is_held(held) || (any && writer->len >= limit) ||
+				search_sign(all->signs->coveted, held->index) != wanted)
 				continue;
 			any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
 													   .path = held->path,
@@ -210,15 +214,17 @@ put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limi
  * context.
  *
  *	seen	highest zxid of a record that has been read before
+ *	signs	for which entries others matter
  */
 void
-worker_own_waits(OwnWaits *own, int64 seen)
+own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
 {
 	Chains		  *all = palloc0(sizeof(Chains));
 	WaitWriter	   writer;
 	StringInfoData server;
 	int			   left;
 
+	all->signs = signs;
 	find_chains(all);
 	initStringInfo(&server);
 	zklock_append_server_name(&server);
@@ -228,7 +234,7 @@ worker_own_waits(OwnWaits *own, int64 seen)
 	wait_record_start(&writer, own->record, WAIT_RECORD_MAX);
 	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SERVER, .text = server.data});
 	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SEEN, .number = seen});
-	own->body = own->record + writer.len;
+	own->body = writer.len;
 	left = all->n;
 	for (int wanted = 1; wanted >= 0; wanted--)
 	{

@@ -33,16 +33,16 @@
  * Nothing keeps the graph still while it is taken.  That it is the same twice is
  * what makes it true: waits_fingerprint().
  *
- * Runs in: backends and the worker.  LWLocks are held only while PostgreSQL
+ * Runs in: backends.  LWLocks are held only while PostgreSQL
  * copies from its lock table.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/waits.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "shared/waits.h"
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"

@@ -32,15 +32,16 @@
  * of waits through its own, process by process: those of each wait, from the one that
  * keeps the wait before from going on.
  *
- * Runs in: the worker.  All is in the memory context of the round.
+ * Runs in: backends, in the one that searches for all.  All is in the current memory
+ * context.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
+#include "backend/wait_search.h"
+#include "backend/waits.h"
 #include "recipes/recipe.h"
-#include "shared/waits.h"
-#include "worker/wait_search.h"
 
 /* Records tell of no more than this, all together. */
 #define MAX_WAITS 1000
@@ -70,7 +71,7 @@ typedef struct KeptNode
  * what is accepted.
  */
 bool
-worker_record_parse(ReadRecord *record, char *text, size_t len)
+wait_search_parse(ReadRecord *record, char *text, size_t len)
 {
 	int		   max = 1;
 	WaitReader reader;
@@ -517,7 +518,7 @@ stuck_waits(Search *search)
  *	session		our own
  */
 Search *
-worker_search_suspects(const ReadRecord *const *records, int n, int64 session)
+wait_search_suspects(const ReadRecord *const *records, int n, int64 session)
 {
 	Search *search = palloc0(sizeof(Search));
 	bool   *suspects;
@@ -549,7 +550,7 @@ set_order(Search *search)
 
 /* The second look, when the facts are there. */
 void
-worker_search_verify(Search *search)
+wait_search_verify(Search *search)
 {
 	search->has_facts = true;
 	solve(search);
@@ -564,7 +565,7 @@ worker_search_verify(Search *search)
  *	seen		what all of their writers had seen before they looked
  */
 bool
-worker_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen)
+wait_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen)
 {
 	const bool *stuck = stuck_waits(search);
 
@@ -642,7 +643,7 @@ describe_cycle(const Search *search, const int *cycle, int length, StringInfo te
  *	cycle	gets who waits for whom, from the process that gives up on
  */
 const SearchWait *
-worker_search_victim(Search *search, StringInfo cycle)
+wait_search_victim(Search *search, StringInfo cycle)
 {
 	int *vertices = palloc(Max(search->graph.nvertices, 1) * sizeof(int));
 

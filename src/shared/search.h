@@ -1,0 +1,97 @@
+/*
+ * search.h
+ *		The search for deadlocks across servers: what waiting sessions and the worker share.
+ *
+ * search.c says how a session becomes the one that searches.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_SEARCH_H
+#define ZKLOCK_SEARCH_H
+
+#include "recipes/wait_record.h"
+#include "shared/entry.h"
+#include "storage/lwlock.h"
+
+/* A record's name: "<session id>-<number>", in hexadecimal digits */
+#define RECORD_NAME_LENGTH 25
+
+/* A record of this server's.  One is there, or takes the place of another. */
+#define SEARCH_RECORDS 2
+
+typedef struct SearchRecord
+{
+	char  name[RECORD_NAME_LENGTH + 1]; /* "" if there is surely no such node */
+	bool  wanted;						/* else it is to be deleted */
+	bool  exists;						/* ZooKeeper has said so */
+	int64 seen;							/* as in the text */
+	int	  body; /* offset in the text of what does not change from look to look */
+	char  text[WAIT_RECORD_MAX + 1];
+} SearchRecord;
+
+#define SEARCH_CYCLE_SIZE 8192
+
+/* What is told to the session that is to give up */
+typedef struct SearchVerdict
+{
+	uint32 number;					 /* 0: none so far */
+	char   cycle[SEARCH_CYCLE_SIZE]; /* who waits for whom, UTF-8, lines */
+	int	   npids;
+	int	   pids[WAIT_RECORD_MAX_STEPS]; /* of those that are this server's */
+} SearchVerdict;
+
+/* For which entries others matter: a bit for each; search_sign() reads them */
+typedef struct SearchSigns
+{
+	int	  deadlock_timeout; /* the server's, ms: a session may have set its own */
+	uint8 abroad[ZKLOCK_LOCKS_LIMIT / 8];  /* it waits for another server or client */
+	uint8 coveted[ZKLOCK_LOCKS_LIMIT / 8]; /* it holds what one may wait for */
+} SearchSigns;
+
+/* All of it is protected by search_lock, which is held for one copy. */
+typedef struct DeadlockSearch
+{
+	/* Sessions */
+	int			  searcher;	  /* the entry of the one that searches, or ENTRY_NONE ... */
+	uint32		  generation; /* ... in this generation */
+	int64		  alive_at;	  /* it has looked here then, ms */
+	uint32		  question;	  /* number of the last one to the engine */
+	SearchVerdict verdict;
+
+	/* The worker */
+	uint32		answer; /* number of the last question that has been answered */
+	SearchSigns signs;
+
+	/* Sessions name them and want them or not, the worker does the rest. */
+	SearchRecord records[SEARCH_RECORDS];
+} DeadlockSearch;
+
+/* In shared memory */
+extern DeadlockSearch *deadlock_search;
+extern LWLock		  *search_lock;
+
+extern void search_init(DeadlockSearch *search);
+
+/* Backends */
+extern bool	  search_take_over(int index, int64 silence_ms);
+extern void	  search_leave(int index, int successor);
+extern uint32 search_ask_engine(void);
+extern bool	  search_engine_answered(uint32 question, SearchSigns *signs);
+extern bool	  search_has_record(const char *name);
+extern bool	  search_is_told(const char *body, int64 seen);
+extern void	  search_publish(const char *name, const char *text, int body, int64 seen);
+extern uint32 search_pass_verdict(const char *cycle, const int *pids, int npids);
+extern bool	  search_read_verdict(uint32 number, SearchVerdict *verdict);
+
+/* Any process */
+extern bool	 search_is_under_way(void);
+extern int64 search_record_session(const char *name);
+extern void	 search_withdraw(void);
+
+static inline bool
+search_sign(const uint8 *signs, int index)
+{
+	return (signs[index / 8] & (1 << (index % 8))) != 0;
+}
+
+#endif /* ZKLOCK_SEARCH_H */
