@@ -8,7 +8,7 @@
 #define ZKLOCK_ELEMENT_CALLS_H
 
 #include "worker/element_work.h"
-#include "zk/zk_call_record.h"
+#include "zk/zk_call.h"
 
 extern char			  *worker_element_attempt_name(const ElementRequest *request);
 extern void			   worker_element_begin_attempt(ElementRequest *request);

@@ -8,7 +8,7 @@
 #define ZKLOCK_ELEMENT_PICK_H
 
 #include "worker/element_work.h"
-#include "zk/zk_call_record.h"
+#include "zk/zk_call.h"
 
 typedef enum Candidate
 {

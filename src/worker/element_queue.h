@@ -8,7 +8,7 @@
 #define ZKLOCK_ELEMENT_QUEUE_H
 
 #include "worker/element_work.h"
-#include "zk/zk_call_record.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* What became of a candidate */

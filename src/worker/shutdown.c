@@ -32,7 +32,6 @@
 #include "worker/session_settings.h"
 #include "worker/shutdown.h"
 #include "zk/zk_client.h"
-#include "zk/zk_flow.h"
 
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000

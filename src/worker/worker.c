@@ -61,7 +61,6 @@
 #include "worker/shutdown.h"
 #include "worker/worker.h"
 #include "zk/zk_call.h"
-#include "zk/zk_flow.h"
 
 #define RESTART_SECONDS 1
 

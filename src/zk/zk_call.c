@@ -2,7 +2,7 @@
  * zk_call.c
  *		Making calls to ZooKeeper.
  *
- * What becomes of them then is the business of zk_flow.c.
+ * What becomes of a call is the business of zk_flow.c.
  *
  * Runs in: the worker's main loop.
  *
@@ -10,8 +10,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_call.h"
-#include "zk/zk_flow.h"
+#include "zk/zk_inside.h"
 
 static Call *
 new_call(CallKind kind, int owner, const char *path, const char *data, ZkReplyHandler handler,

@@ -7,7 +7,55 @@
 #ifndef ZKLOCK_ZK_CALL_H
 #define ZKLOCK_ZK_CALL_H
 
-#include "zk/zk_call_record.h"
+#include "lib/ilist.h"
+#include "zk/zk_error.h"
+
+/* A reply.  What it points to is gone when the handler returns. */
+typedef struct ZkReply
+{
+	ZkOutcome	outcome;
+	int			code;			 /* ZooKeeper's, for zk_error_name() */
+	bool		watching;		 /* get, list: the watch asked for is set, even if
+								  * the outcome is ZK_UNKNOWN */
+	const char *path;			 /* create, append: the new node's path */
+	int64		czxid;			 /* create, set, get, look, read, fetch */
+	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
+	int64		ctime;			 /* look: ms since 1970, by the server's clock */
+	int64		mtime;			 /* look, read: when the data were written, likewise */
+	int32		version;		 /* look, read: of the data */
+	int			child_count;	 /* look, read, fetch */
+	int			child_changes;	 /* look: children created and deleted so far */
+	int data_length;  /* look, list: all there are; get, read, fetch: in "data", bytes */
+	const char *data; /* get, read: the beginning, ZK_DATA_MAX bytes at most; fetch: all */
+	int			nchildren; /* list */
+	char	  **children;
+} ZkReply;
+
+#define ZK_ANY_VERSION (-1)
+
+typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
+
+typedef enum ZkNodeKind
+{
+	ZK_EPHEMERAL_SEQUENTIAL,
+	ZK_EPHEMERAL,
+	ZK_CONTAINER,
+	ZK_PERSISTENT
+} ZkNodeKind;
+
+/* Do watches of a node that is replaced tell of more than its deletion? */
+typedef enum ZkNotice
+{
+	ZK_UNNOTICED,
+	ZK_NOTICED
+} ZkNotice;
+
+/* Is a read to set a watch as well? */
+typedef enum ZkWatching
+{
+	ZK_UNWATCHED,
+	ZK_WATCHED
+} ZkWatching;
 
 /*
  * Each call is answered by exactly one call of its handler.  The owner is the

@@ -1,9 +1,7 @@
 /*
  * zk_call_record.c
- *		A call to ZooKeeper, and the reply to it.
- *
- * What a call asks for, of what sort it is, and whether an answer can be one to
- * it.
+ *		A call to ZooKeeper: what it asks for, of what sort it is, and whether an answer
+ *		can be one to it.
  *
  * Runs in: the worker's main loop.
  *
@@ -11,7 +9,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_call_record.h"
+#include "zk/zk_inside.h"
 
 static uintptr_t next_number = 1; /* 0: a nudge, whose answer nobody waits for */
 

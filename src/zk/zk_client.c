@@ -3,58 +3,32 @@
  *		The ZooKeeper client library, tamed: the connection, and what happens to it.
  *
  * The library runs two threads of its own, which may not touch PostgreSQL: their
- * news goes through a queue (zk_callback.c, zk_event.c) to the worker's main
+ * news goes through a queue (zk_library.c, zk_event.c) to the worker's main
  * loop, which acts on it in zk_client_dispatch().  All calls into the library
  * come from the main loop.
  *
  * From the ground up:
  *
- *		zk_callback.c, zk_event.c	news from threads for the main loop
- *		zk_answer.c, zk_error.c		does an answer make sense, and what does it mean?
- *		zk_tls.c, zk_handle.c		the library's handles, and what TLS needs
- *		zk_call.c, zk_flow.c		calls, until they are answered; zk_turn.c says
- *									which is sent, when, and with which others
- *		zk_client.c					the handle that is used; events, and what
- *									follows from them
+ *		zk_event.c				news from threads for the main loop
+ *		zk_answer.c, zk_error.c	does an answer make sense, and what does it mean?
+ *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
+ *		zk_call.c, zk_call_record.c, zk_library.c
+ *								calls, and the same in the library's terms
+ *		zk_flow.c				calls until they are answered; zk_turn.c says which is
+ *								sent, when, and with which others
+ *		zk_client.c				the handle that is used; events, and what follows
+ *								from them
  *
- * What the library gets wrong, and what we do about it (the numbers are those
- * of the list "traps of the C client" in doc/internals.md):
+ * The library has traps.  Comments name them by the numbers that they have in the
+ * table of doc/internals.md, which says what is done about each.  Those that are
+ * seen to here:
  *
- *	 1 it resolves names on every turn, blocking: it gets numeric addresses, and is
- *	   told never to resolve (zk_handle.c)
- *	 2 it skips half of an even number of servers: it gets an odd number
- *	   (connect_string.c)
- *	 3 it re-registers all watches in one packet, whose size is limited:
- *	   src/queue/engine.c keeps the sum of their paths below that
- *	 4 a session with too many bytes of ephemeral paths cannot be closed:
- *	   the same budget bounds them
- *	 5 a server may sit on a request until the next one comes: calls
- *	   without an answer are followed by a harmless one (zk_flow.c)
- *	 6 a container inside a multi aborts the process: multis contain none
- *	   (zk_send.c)
- *	 7 more than 64k unread wake-ups break the connection: the number of
- *	   calls outstanding is limited (zk_flow.c).  It reconnects then without a
- *	   word of the loss, as it may at any time (handle_connected)
- *	 8 completions may never be called: each call is registered under a number
- *	   of its own and failed by us when its session ends (zk_flow.c)
- *	 9 its threads take signals meant for us: all are blocked around init
- *	   (zk_handle.c)
- *	10 session events are delivered once per distinct watcher: there is one
- *	   watcher function, with one context (zk_callback_event)
- *	11 "exists" leaves watches on missing nodes: watches are set by "get" and
- *	   "list" only (zk_send.c)
- *	12 an answer from a follower does not prove that the session lives: see
- *	   the chapter on proof of holding in doc/internals.md
- *	13 it passes on what it has decoded, well formed or not: zk_answer.c checks
- *	   each field that is used
- *
- * And beyond those:
- *
+ *	 - it may reconnect at any time without a word of the loss (trap 7)
  *	 - it shows the password that the last handshake has brought, whatever that
  *	   was: it must be the session's (session_fault)
  *	 - it takes watch events for its own session events if a server marks them
  *	   so: an end that the handle knows nothing of is ignored
- *	   (zk_callback_event), a lost connection is found out
+ *	   (zk_library_event), a lost connection is found out
  *	   (zk_client_check_addresses)
  *	 - it connects again at once, ten times a second if need be, to a server that
  *	   hangs up as often, and waits for the answer to TLS's handshake for ever:
@@ -73,9 +47,7 @@
 
 #include "shared/clock.h"
 #include "zk/zk_client.h"
-#include "zk/zk_flow.h"
-#include "zk/zk_handle.h"
-#include "zk/zk_send.h"
+#include "zk/zk_inside.h"
 #include "zk/zk_tls.h"
 
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */
@@ -219,11 +191,11 @@ without_handle(void)
  * ------------------------------------------------------------------------
  */
 
-/* Hands a call to the library; see zk_send().  There must be a handle. */
+/* Hands a call to the library; see zk_library_send().  There must be a handle. */
 static int
 send_call(const Call *call)
 {
-	return zk_send(handle, handle_number, config.acl, call);
+	return zk_library_send(handle, handle_number, config.acl, call);
 }
 
 /*

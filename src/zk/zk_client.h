@@ -75,4 +75,9 @@ extern void	 zk_client_woken(void);
 extern void	 zk_client_dispatch(void);
 extern void	 zk_client_send(void);
 
+/* Calls as a whole; see zk_flow.c */
+extern int64	   zk_flow_next_wakeup(void);
+extern bool		   zk_flow_idle(void);
+extern const char *zk_flow_answering(int *owner);
+
 #endif /* ZKLOCK_ZK_CLIENT_H */

@@ -21,11 +21,11 @@
  *	HELD	it is lost, the session may live: nothing is sent; the library still
  *			answers calls that were, and its watches may exist
  *
- * How many at once: zk_window.c says.  Heartbeats and syncs need no room in that
+ * How many at once: zk_turn.c says.  Heartbeats and syncs need no room in that
  * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
  * bounds all (trap 7).
  *
- * In which order: zk_turn.c chooses.  What goes out together: zk_batch.c does.  A
+ * In which order: zk_turn.c chooses, and what goes out together.  A
  * request may be that of several calls; it is registered as the first of them.
  * The following can be relied on:
  *
@@ -62,14 +62,12 @@
 
 #include "fault.h"
 #include "shared/clock.h"
-#include "zk/zk_batch.h"
-#include "zk/zk_flow.h"
-#include "zk/zk_turn.h"
-#include "zk/zk_unwatch.h"
-#include "zk/zk_window.h"
+#include "zk/zk_client.h"
+#include "zk/zk_inside.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
+#define AGAIN_MS 5000 /* until a removal of a watch is tried again */
 
 typedef enum CallsState
 {
@@ -87,7 +85,98 @@ static int			   n_patient;  /* ... and patient deletions */
 static int64		   session;	   /* of the connection */
 static uint64		   connection; /* counts connections */
 static int64		   nudged_at;  /* ms */
-static const Call	  *answering;  /* whose handler runs, if it is of some path; else NULL */
+static dlist_head	   put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
+static int64		   again_at;							 /* when to send them, ms */
+static const Call	  *answering; /* whose handler runs, if it is of some path; else NULL */
+
+/* ------------------------------------------------------------------------
+ * Watches that nobody wants any more
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * A watch is removed by a call.  If that fails, the library would carry the watch
+ * from one connection to the next, so the removal is repeated, unless somebody
+ * asks for the watch again meanwhile.  It is put off in the same way while a read
+ * that sets the watch is waiting, which it must not pass.
+ */
+
+/* A removal is to be sent later.  It is in no list. */
+static void
+put_off_unwatch(Call *unwatch)
+{
+	dlist_push_tail(&put_off, &unwatch->link);
+	again_at = zklock_now_ms() + AGAIN_MS;
+}
+
+/* Sends a removal in its turn, or later if a read that sets the watch waits for its own. */
+static void
+submit_unwatch(Call *unwatch)
+{
+	if (zk_turn_sets_watch(unwatch))
+		put_off_unwatch(unwatch);
+	else
+		zk_turn_wait(unwatch);
+}
+
+/* Somebody asks for a watch: it need not be removed. */
+static void
+forget_unwatch(const Call *watch)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &put_off)
+	{
+		Call *unwatch = dlist_container(Call, link, iter.cur);
+
+		if (zk_call_same_watch(watch, unwatch))
+		{
+			dlist_delete(&unwatch->link);
+			zk_call_free(unwatch);
+		}
+	}
+}
+
+/* Tries again to send what was put off. */
+static void
+unwatch_again(void)
+{
+	dlist_head	again = DLIST_STATIC_INIT(again);
+	dlist_node *link;
+
+	while (!dlist_is_empty(&put_off))
+	{
+		link = dlist_pop_head_node(&put_off);
+		dlist_push_tail(&again, link);
+	}
+	while (!dlist_is_empty(&again))
+	{
+		Call *unwatch = dlist_container(Call, link, dlist_pop_head_node(&again));
+
+		zk_call_renumber(unwatch);
+		submit_unwatch(unwatch);
+	}
+}
+
+/* When unwatch_again() is to be called, ms; or -1. */
+static int64
+unwatch_next_wakeup(void)
+{
+	return dlist_is_empty(&put_off) ? -1 : again_at;
+}
+
+/* There is no watch any more. */
+static void
+unwatch_over(void)
+{
+	while (!dlist_is_empty(&put_off))
+		zk_call_free(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
+}
+
+/* ------------------------------------------------------------------------
+ * Calls
+ * ------------------------------------------------------------------------
+ */
 
 /* Has a watch been asked for since that the call was to remove? */
 static bool
@@ -112,7 +201,7 @@ keep_unwatch(Call *unwatch)
 	if (state == CALLS_OVER || watch_is_wanted(unwatch))
 		zk_call_free(unwatch);
 	else
-		zk_unwatch_put_off(unwatch);
+		put_off_unwatch(unwatch);
 }
 
 /* Answers a call, which is under way no more. */
@@ -251,7 +340,7 @@ void
 zk_flow_submit(Call *call)
 {
 	if (call->watch)
-		zk_unwatch_forget(call);
+		forget_unwatch(call);
 	zk_turn_wait(call);
 	if (zk_call_is_urgent(call))
 		send_waiting(ZK_TURN_URGENT);
@@ -262,7 +351,7 @@ void
 zk_flow_submit_unwatch(Call *unwatch)
 {
 	if (state == CALLS_FLOWING)
-		zk_unwatch_submit(unwatch);
+		submit_unwatch(unwatch);
 	else
 		keep_unwatch(unwatch);
 }
@@ -287,7 +376,7 @@ zk_flow_connected(int64 session_)
 	state = CALLS_FLOWING;
 	session = session_;
 	connection++;
-	zk_unwatch_again();
+	unwatch_again();
 }
 
 /* It is lost.  What was sent is still answered by the library. */
@@ -306,7 +395,7 @@ zk_flow_over(void)
 	state = CALLS_OVER;
 	fail_in_flight(ZK_CLOSING);
 	fail_waiting(ZK_CLOSING);
-	zk_unwatch_over();
+	unwatch_over();
 }
 
 /* Several deletions were refused together: each is to be sent by itself. */
@@ -379,8 +468,7 @@ zk_flow_answer(const Event *answer)
 		n_patient -= call->patient;
 		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
 		{
-			zk_window_learn(call->sent_at, call->ahead,
-							zk_turn_is_empty() ? ZK_DEMAND_NONE : ZK_DEMAND_WAITING);
+			zk_window_learn(call->sent_at, call->ahead);
 			if (call->kind == CALL_DELETE)
 				zk_batch_learn(zklock_now_us() - call->sent_at);
 		}
@@ -426,7 +514,7 @@ int64
 zk_flow_next_wakeup(void)
 {
 	int64 wakeup = nudge_at();
-	int64 unwatch_at = state == CALLS_FLOWING ? zk_unwatch_next_wakeup() : -1;
+	int64 unwatch_at = state == CALLS_FLOWING ? unwatch_next_wakeup() : -1;
 
 	if (wakeup < 0 || unwatch_at < 0)
 		return Max(wakeup, unwatch_at);
@@ -451,7 +539,7 @@ void
 zk_flow_send(void)
 {
 	nudge();
-	if (state == CALLS_FLOWING && zklock_now_ms() >= zk_unwatch_next_wakeup())
-		zk_unwatch_again();
+	if (state == CALLS_FLOWING && zklock_now_ms() >= unwatch_next_wakeup())
+		unwatch_again();
 	send_waiting(ZK_TURN_ANY);
 }

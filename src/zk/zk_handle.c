@@ -29,9 +29,7 @@
 #include <signal.h>
 
 #include "shared/clock.h"
-#include "zk/zk_callback.h"
-#include "zk/zk_event.h"
-#include "zk/zk_handle.h"
+#include "zk/zk_inside.h"
 #include "zk/zk_tls.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
@@ -159,7 +157,7 @@ open_with_tls(const char *servers, int timeout, const clientid_t *session, uintp
 	if (nowhere == NULL)
 		nowhere = fopen("/dev/null", "w");
 	zoo_set_log_stream(nowhere);
-	handle = zk_tls_init(servers, zk_callback_event, timeout, session, (void *) number,
+	handle = zk_tls_init(servers, zk_library_event, timeout, session, (void *) number,
 						 ZOO_NO_LOG_CLIENTENV);
 	if (handle)
 		zoo_set_log_callback(handle, on_log);
@@ -188,7 +186,7 @@ zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t numb
 	if (config->tls)
 		handle = open_with_tls(servers, config->session_timeout, session, number);
 	else
-		handle = zookeeper_init2(servers, zk_callback_event, config->session_timeout, session,
+		handle = zookeeper_init2(servers, zk_library_event, config->session_timeout, session,
 								 (void *) number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);

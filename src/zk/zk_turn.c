@@ -1,6 +1,6 @@
 /*
  * zk_turn.c
- *		Whose turn it is: calls that wait to be sent.
+ *		Whose turn it is: which call is sent, when, and with which others.
  *
  * What all sessions of a server ask of ZooKeeper goes through one connection.
  * Three rules say which of the calls that wait is sent next:
@@ -20,7 +20,7 @@
  *
  * A turn is one call, or two: the create of a lock's node is followed by the
  * listing that its session asked for behind it.  A patient deletion takes others
- * along (zk_batch.c): these cost little more.
+ * along: these cost little more.
  *
  * Runs in: the worker's main loop.
  *
@@ -28,9 +28,10 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_turn.h"
-
+#include "fault.h"
+#include "shared/clock.h"
 #include "utils/hsearch.h"
+#include "zk/zk_inside.h"
 
 typedef enum TurnKind
 {
@@ -199,8 +200,8 @@ zk_turn_take(ZkTurnLimit limit)
 }
 
 /* Takes the patient deletion whose turn comes first; NULL if there is none. */
-Call *
-zk_turn_take_patient(void)
+static Call *
+take_patient(void)
 {
 	dlist_iter iter;
 
@@ -212,13 +213,6 @@ zk_turn_take_patient(void)
 			return take_oldest(asker);
 	}
 	return NULL;
-}
-
-/* How many patient deletions are waiting? */
-int
-zk_turn_patient(void)
-{
-	return npatient;
 }
 
 bool
@@ -252,4 +246,192 @@ zk_turn_sets_watch(const Call *unwatch)
 		}
 	}
 	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * How many calls may be under way at once
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * What is under way when a heartbeat is sent delays it, and heartbeats are what
+ * everybody's locks depend on.  So there is a window of calls under way, and the
+ * rest waits for its turn, where heartbeats pass by.
+ *
+ * The window follows what is observed.  A call that had few others ahead of it
+ * shows how long ZooKeeper takes by itself.  When calls behind more than that
+ * take twice as long, or MAX_DELAY_US longer if that is more, the window
+ * shrinks; it grows as long as they do not and more are waiting.  So it is small
+ * for a slow server, and large for one that is far away, which needs more under
+ * way to be busy.
+ */
+
+/*
+ * A server does 5,000 to 10,000 calls in a second when it has enough to do at
+ * once, so MIN_WINDOW are some 5 ms of work.
+ */
+#define MIN_WINDOW 32
+#define FIRST_WINDOW 128
+#define MAX_WINDOW 512
+#define MAX_DELAY_US 10000
+
+static int	 window = FIRST_WINDOW;
+static int64 undisturbed; /* a call takes so long with few others, us; 0: unknown */
+static int64 changed_at;  /* us */
+
+/* How many calls there may be under way, besides those that need no room. */
+int
+zk_window_size(void)
+{
+	return window;
+}
+
+/*
+ * Learns from the answer to a call that has just come.  The window changes once
+ * in the time of a call, for only later ones show what came of it.
+ *
+ *	ahead	how many calls were under way when it was sent
+ */
+void
+zk_window_learn(int64 sent_at_us, int ahead)
+{
+	int64 now = zklock_now_us();
+	int64 taken = now - sent_at_us;
+
+	if (ahead < MIN_WINDOW)
+	{
+		/* Much can make a call slow for once, nothing makes it fast. */
+		if (undisturbed == 0)
+			undisturbed = taken;
+		else
+			undisturbed += (taken - undisturbed) / (taken < undisturbed ? 4 : 256);
+		return;
+	}
+	if (sent_at_us < changed_at)
+		return;
+	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
+		window = Max(window - window / 4, MIN_WINDOW);
+	else if (!zk_turn_is_empty())
+		window = Min(window + window / 8, MAX_WINDOW);
+	else
+		return;
+	changed_at = now;
+}
+
+/* ------------------------------------------------------------------------
+ * Deletions that go out in one request
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Half of what a busy server asks of ZooKeeper are deletions.  Most are patient:
+ * no other client is known to wait for them.  Patient ones that are waiting when
+ * the turn comes to one of them go out with it, as one request: ZooKeeper commits
+ * them in one write, and one message answers them.
+ *
+ * So that there are some, they wait while a request for others is under way,
+ * unless ZK_BATCH_MAX have gathered.  This delays an unlock by the time of one
+ * request at most, and pays where requests cost more work than time: so it is done
+ * only if ZooKeeper can answer within NEAR_US.  The quickest answers tell, of which
+ * the last count most; under load all take longer.
+ *
+ * Such a request does all or nothing.  If it is refused, nothing was done, and
+ * each deletion is asked for again by itself, patient no more, which tells what is
+ * wrong with which.  For PAUSE_MS each goes by itself then, lest a node that cannot be
+ * deleted costs all others a second request each time.  If nobody knows what
+ * became of the request, then nobody knows it of any of its deletions.
+ */
+
+#define NEAR_US 5000
+#define PAUSE_MS 1000
+
+static int64 quickest_us = PG_INT64_MAX; /* in which a deletion was answered, more or less */
+static int64 again_at;					 /* deletions are put together from then on, ms */
+
+static bool
+is_near(void)
+{
+	return quickest_us <= NEAR_US || ZKLOCK_FAULT("near");
+}
+
+/*
+ * Are patient deletions to wait for each other?
+ *
+ *	under_way	so many requests for such deletions are not answered yet
+ */
+bool
+zk_batch_gathers(int under_way)
+{
+	return under_way > 0 && is_near() && npatient < ZK_BATCH_MAX && zklock_now_ms() >= again_at;
+}
+
+/*
+ * The call is about to be sent: if it is a patient deletion, others go with it.
+ *
+ *	room	for how many calls, the first one included
+ *
+ * Returns how many go out.
+ */
+int
+zk_batch_gather(Call *first, int room)
+{
+	Call *last = first;
+	int	  n = 1;
+
+	if (!first->patient || zklock_now_ms() < again_at)
+		return n;
+	while (n < Min(room, ZK_BATCH_MAX) && (last->next = take_patient()) != NULL)
+	{
+		last = last->next;
+		n++;
+	}
+	return n;
+}
+
+/* How many calls go out in a request? */
+int
+zk_batch_size(const Call *first)
+{
+	int n = 0;
+
+	for (const Call *call = first; call; call = call->next)
+		n++;
+	return n;
+}
+
+/* ZooKeeper has answered a request for deletions after so long. */
+void
+zk_batch_learn(int64 taken_us)
+{
+	if (taken_us < quickest_us)
+		quickest_us = taken_us;
+	else
+		quickest_us += (taken_us - quickest_us) / 256;
+}
+
+/* Does an answer with that code mean that a request for several calls has done nothing? */
+bool
+zk_batch_is_refused(const Call *first, int code)
+{
+	if (ZKLOCK_FAULT("batch-done"))
+		return false;
+	return first->next && zk_error_outcome(code) != ZK_OK &&
+		   zk_error_outcome(code) != ZK_UNKNOWN && !zk_error_is_breakdown(code);
+}
+
+/* Puts the calls of a request that was refused at the end of a list, to be sent one by one. */
+void
+zk_batch_part(Call *first, dlist_head *calls)
+{
+	Call *next;
+
+	again_at = zklock_now_ms() + PAUSE_MS;
+	for (Call *call = first; call; call = next)
+	{
+		next = call->next;
+		call->next = NULL;
+		call->patient = false;
+		zk_call_renumber(call);
+		dlist_push_tail(calls, &call->link);
+	}
 }

@@ -1,0 +1,221 @@
+/*
+ * zk_inside.h
+ *		What the files of src/zk offer each other.
+ *
+ * Private to src/zk.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_ZK_INSIDE_H
+#define ZKLOCK_ZK_INSIDE_H
+
+#include <zookeeper/zookeeper.h>
+
+#include "lib/ilist.h"
+#include "zk/zk_answer.h"
+#include "zk/zk_call.h"
+#include "zk/zk_session.h"
+
+/* ------------------------------------------------------------------------
+ * zk_event.c: news from threads for the main loop
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum EventKind
+{
+	EVENT_REPLY,	/* to a call */
+	EVENT_SESSION,	/* a handle's state has changed */
+	EVENT_WATCH,	/* a watch has fired */
+	EVENT_LOG,		/* the library has written a line */
+	EVENT_LOOKED_UP /* names of servers */
+} EventKind;
+
+/* Is the main loop to be woken for it? */
+typedef enum EventUrgency
+{
+	EVENT_AT_ONCE,
+	EVENT_BEFORE_NEXT /* no: another one follows at once */
+} EventUrgency;
+
+/*
+ * An event carries the number of what it belongs to: a call (REPLY), a handle
+ * (SESSION, WATCH), or a question (LOOKED_UP).
+ */
+typedef struct Event
+{
+	struct Event *next;
+	EventKind	  kind;
+	uintptr_t	  number;
+	int			  code;		   /* REPLY: result; SESSION: state; WATCH: type;
+								 * LOG: does it complain? */
+	const char	 *fault;	   /* REPLY, WATCH: what is wrong with it, or NULL */
+	AnswerStat	  stat;		   /* REPLY of create, get, look, read */
+	int			  nchildren;   /* REPLY of list */
+	char		**children;	   /* one block with the strings */
+	char		 *text;		   /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
+								 * addresses; REPLY of read: data; or NULL */
+	int			  text_length; /* of data, which may contain NULs */
+} Event;
+
+extern int	  zk_event_queue_open(void);
+extern void	  zk_event_push(const Event *event, EventUrgency urgency);
+extern bool	  zk_event_may_sleep(void);
+extern void	  zk_event_woken(void);
+extern Event *zk_event_take_all(void);
+extern void	  zk_event_free(Event *event);
+
+/* Watch events of what we delete ourselves */
+extern void zk_echo_expect(const char *deleted);
+extern void zk_echo_over(const char *deleted);
+extern bool zk_echo_is(const char *changed);
+
+/* ------------------------------------------------------------------------
+ * zk_call_record.c: a call
+ * ------------------------------------------------------------------------
+ */
+
+typedef enum CallKind
+{
+	CALL_CREATE,
+	CALL_EXCHANGE,
+	CALL_APPEND,
+	CALL_SET,
+	CALL_DELETE,
+	CALL_DELETE_BOTH,
+	CALL_GET,
+	CALL_LOOK,
+	CALL_READ,
+	CALL_FETCH,
+	CALL_LIST,
+	CALL_CHECK,
+	CALL_BEAT,
+	CALL_SYNC,
+	CALL_NUDGE, /* a read that changes and watches nothing */
+	CALL_UNWATCH_DATA,
+	CALL_UNWATCH_CHILDREN
+} CallKind;
+
+typedef struct Call
+{
+	dlist_node	   link;   /* in a list of zk_flow.c or zk_turn.c */
+	uintptr_t	   number; /* of its reply; later calls have higher ones */
+	CallKind	   kind;
+	int			   owner; /* whose it is, or ZK_WORKER */
+	ZkNodeKind	   node_kind;
+	bool		   watch;
+	bool		   followed;   /* its owner's next call goes out right behind it */
+	bool		   patient;	   /* DELETE: may wait for others, and go out with them */
+	int64		   sent_at;	   /* us */
+	int			   ahead;	   /* calls under way when it was sent */
+	uint64		   connection; /* it was sent on */
+	ZkReplyHandler handler;	   /* NULL if nobody cares */
+	void		  *arg;
+	char		  *path;
+	char		  *data;		/* may be NULL */
+	int			   data_length; /* bytes, which may be NUL */
+	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
+	int32		   version;		/* SET: of the data to be replaced */
+	ZkNotice	   notice;		/* EXCHANGE */
+	struct Call	  *next;		/* DELETE: goes out in the same request; NULL at the end */
+} Call;
+
+extern Call *zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length);
+extern void		   zk_call_renumber(Call *call);
+extern void		   zk_call_free(Call *call);
+extern bool		   zk_call_is_write(const Call *call);
+extern bool		   zk_call_is_read(const Call *call);
+extern bool		   zk_call_is_urgent(const Call *call);
+extern bool		   zk_call_is_unwatch(const Call *call);
+extern bool		   zk_call_same_watch(const Call *a, const Call *b);
+extern const char *zk_call_fault(const Call *call, const Event *answer, int64 session);
+
+/* ------------------------------------------------------------------------
+ * zk_library.c: calls in the library's terms
+ * ------------------------------------------------------------------------
+ */
+
+extern int zk_library_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call);
+extern void zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context);
+
+/* ------------------------------------------------------------------------
+ * zk_handle.c: handles of the library
+ * ------------------------------------------------------------------------
+ */
+
+/* What came of looking up the names of servers */
+typedef enum ZkLookup
+{
+	ZK_LOOKUP_DONE,	 /* there was nothing to look up */
+	ZK_LOOKUP_BEGUN, /* EVENT_LOOKED_UP will tell */
+	ZK_LOOKUP_FAILED /* no thread could be started */
+} ZkLookup;
+
+extern ZkLookup zk_handle_look_up(const ConnectString *servers, uintptr_t number,
+								  char *addresses, size_t size);
+extern zhandle_t *zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t number);
+extern bool zk_handle_close(zhandle_t *handle);
+extern void zk_handle_close_apart(zhandle_t *handle);
+extern bool zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
+
+/* ------------------------------------------------------------------------
+ * zk_turn.c: which call is sent, when, and with which others
+ * ------------------------------------------------------------------------
+ */
+
+/* Which calls may be taken? */
+typedef enum ZkTurnLimit
+{
+	ZK_TURN_ANY,		 /* there is room in the window */
+	ZK_TURN_NOT_PATIENT, /* there is, but deletions are to gather */
+	ZK_TURN_URGENT		 /* there is none: what is urgent goes all the same */
+} ZkTurnLimit;
+
+extern void	 zk_turn_wait(Call *call);
+extern Call *zk_turn_take(ZkTurnLimit limit);
+extern bool	 zk_turn_is_empty(void);
+extern bool	 zk_turn_sets_watch(const Call *unwatch);
+
+extern int	zk_window_size(void);
+extern void zk_window_learn(int64 sent_at_us, int ahead);
+
+#define ZK_BATCH_MAX 32 /* calls in one request */
+
+extern bool zk_batch_gathers(int under_way);
+extern int	zk_batch_gather(Call *first, int room);
+extern int	zk_batch_size(const Call *first);
+extern void zk_batch_learn(int64 taken_us);
+extern bool zk_batch_is_refused(const Call *first, int code);
+extern void zk_batch_part(Call *first, dlist_head *calls);
+
+/* ------------------------------------------------------------------------
+ * zk_flow.c: calls until they are answered
+ * ------------------------------------------------------------------------
+ */
+
+/* How calls get to the library, and what becomes of it. */
+typedef struct ZkFlowCallbacks
+{
+	/*
+	 * Hands a call to the library.  Returns an error code of the library if it
+	 * does not even try.
+	 */
+	int (*send)(const Call *call);
+
+	/* An answer makes no sense; "fault" says why, as a sentence. */
+	void (*malformed)(const char *fault);
+
+	/* A call that was sent has been answered, or given up, after so long, us. */
+	void (*answered)(ZkOutcome outcome, int64 us);
+} ZkFlowCallbacks;
+
+extern void zk_flow_start(const ZkFlowCallbacks *callbacks);
+extern void zk_flow_connected(int64 session);
+extern void zk_flow_disconnected(void);
+extern void zk_flow_over(void);
+extern void zk_flow_answer(const Event *answer);
+extern void zk_flow_send(void);
+extern void zk_flow_submit(Call *call);
+extern void zk_flow_submit_unwatch(Call *unwatch);
+
+#endif /* ZKLOCK_ZK_INSIDE_H */
