@@ -25,9 +25,9 @@
  * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
  * bounds all (trap 7).
  *
- * In which order: zk_turn.c chooses, and what goes out together.  A
- * request may be that of several calls; it is registered as the first of them.
- * The following can be relied on:
+ * In which order, and what goes out together: zk_turn.c chooses.  A request may be
+ * that of several calls; it is registered as the first of them.  The following can
+ * be relied on:
  *
  *	- Answers, handled one after the other, come in the order in which calls
  *	  were sent, and the server did them in that order.  Therefore a node of

@@ -66,6 +66,7 @@ subtest 'a missing chroot is noticed before a lock is asked for' => sub {
 	hold($b, 'holder', '/o/held');
 	my $lines = () = $b->log_since(0) =~ /WARNING:  the chroot/g;
 	is($lines, 1, 'it has been told once');
+	unlike($b->log_since(0), qr{path "/"}, 'and not as if it were work on the path "/", which heartbeats look at');
 	all_disconnect();
 	$b->stop;
 };
