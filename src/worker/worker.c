@@ -49,6 +49,8 @@
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
 #include "worker/calls.h"
 #include "worker/candidacy.h"
 #include "worker/deadlock.h"
@@ -269,6 +271,32 @@ on_answered(ZkOutcome outcome, int64 us)
 					us);
 }
 
+/* The role of a session, by its process; that of one that has ended may be unknown. */
+static uint32
+role_of(int pid)
+{
+	static struct
+	{
+		int pid;
+		Oid role;
+	} known[256]; /* the last of those with such a number, as this is asked for each call */
+
+	int		slot = pid % (int) lengthof(known);
+	PGPROC *proc;
+
+	if (pid == ZK_WORKER)
+		return InvalidOid;
+	if (known[slot].pid != pid)
+	{
+		proc = BackendPidGetProc(pid);
+		if (proc == NULL)
+			return InvalidOid;
+		known[slot].pid = pid;
+		known[slot].role = proc->roleId;
+	}
+	return known[slot].role;
+}
+
 static void
 reload_settings(void)
 {
@@ -392,6 +420,7 @@ zklock_worker_main(Datum arg)
 												.malformed = on_malformed,
 												.stuck = on_stuck,
 												.answered = on_answered,
+												.role_of = role_of,
 												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	int							   queue_fd;

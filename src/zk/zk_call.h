@@ -59,8 +59,8 @@ typedef enum ZkWatching
 
 /*
  * Each call is answered by exactly one call of its handler.  The owner is the
- * session that it is made for: its process id, so that each session gets its
- * share of what can be under way.
+ * session that it is made for: its process id, so that each role, and of it each
+ * session, gets its share of what can be under way.
  */
 #define ZK_WORKER 0 /* nobody's in particular */
 extern void zk_create(int owner, const char *path, const char *data, ZkNodeKind kind,

@@ -51,6 +51,9 @@ typedef struct ZkClientCallbacks
 	/* A call that was sent has been answered, or given up, after so long, us. */
 	void (*answered)(ZkOutcome outcome, int64 us);
 
+	/* The role of the session that owns calls; roles take turns. */
+	uint32 (*role_of)(int owner);
+
 	/* A complaint about a server: a sentence without its period. */
 	void (*complaint)(const char *message, ZkComplaint complaint);
 } ZkClientCallbacks;

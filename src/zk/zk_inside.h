@@ -168,9 +168,11 @@ typedef enum ZkTurnLimit
 {
 	ZK_TURN_ANY,		 /* there is room in the window */
 	ZK_TURN_NOT_PATIENT, /* there is, but deletions are to gather */
-	ZK_TURN_URGENT		 /* there is none: what is urgent goes all the same */
+	ZK_TURN_URGENT,		 /* there is none: what is urgent goes all the same */
+	ZK_TURN_PATIENT		 /* patient deletions alone */
 } ZkTurnLimit;
 
+extern void	 zk_turn_start(uint32 (*role_of)(int owner));
 extern void	 zk_turn_wait(Call *call);
 extern Call *zk_turn_take(ZkTurnLimit limit);
 extern bool	 zk_turn_is_empty(void);

@@ -10,9 +10,10 @@
  *	- Removals of watches go before everything else.  They are few, and a read
  *	  that sets the same watch again must come behind (see zk_flow.c).
  *	- Of the rest, releases (deletions) and work (creations, reads, the checks of
- *	  a commit) take turns while both wait; in each kind the sessions
- *	  take turns, and so each gets its share, however much one asks for.  Of
- *	  one session's calls of one kind the oldest goes first.
+ *	  a commit) take turns while both wait; in each kind the roles take turns, of
+ *	  one role its sessions, and so each gets its share, however much one asks for,
+ *	  and however many sessions it has.  Of one session's calls of one kind the
+ *	  oldest goes first.
  *
  * So a session that releases thousands of locks delays the others by no more
  * than one that works hard, and sessions that create nodes by the thousand delay
@@ -43,22 +44,33 @@ typedef enum TurnKind
 
 #define TURN_KINDS (TURN_KIND_WORK + 1)
 
-typedef struct AskerKey
+typedef struct TurnKey
 {
-	int		 owner;
+	uint32	 who; /* the role, or the owner of calls */
 	TurnKind kind;
-} AskerKey;
+} TurnKey;
+
+/* A role whose sessions wait for calls of one kind; there is one session at least. */
+typedef struct Share
+{
+	TurnKey	   key;	   /* hash key */
+	dlist_node link;   /* in shares[] */
+	dlist_head askers; /* whose turn it is comes first */
+} Share;
 
 /* The calls of one kind that one session waits for; there is one at least. */
 typedef struct Asker
 {
-	AskerKey   key;	  /* hash key */
-	dlist_node link;  /* in askers[] */
+	TurnKey	   key; /* hash key */
+	Share	  *share;
+	dlist_node link;  /* in its share's list */
 	dlist_head calls; /* oldest first */
 } Asker;
 
+static uint32 (*role_of)(int owner);
+static HTAB		 *all_shares;
 static HTAB		 *all_askers;
-static dlist_head askers[TURN_KINDS];	 /* by kind; whose turn it is comes first */
+static dlist_head shares[TURN_KINDS];	 /* by kind; whose turn it is comes first */
 static Asker	 *unfinished;			 /* its turn needs one more call, or NULL */
 static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
 static int		  npatient;				 /* deletions that are patient */
@@ -93,53 +105,79 @@ turn_kind(const Call *call)
 	return TURN_KIND_WORK;
 }
 
-static void
-prepare(void)
+/* Once, before any call waits. */
+void
+zk_turn_start(uint32 (*role_of_)(int owner))
 {
-	HASHCTL ctl = {.keysize = sizeof(AskerKey), .entrysize = sizeof(Asker)};
+	HASHCTL share_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Share)};
+	HASHCTL asker_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Asker)};
 
-	all_askers = hash_create("zklock calls", 128, &ctl, HASH_ELEM | HASH_BLOBS);
+	role_of = role_of_;
+	all_shares = hash_create("zklock roles with calls", 32, &share_ctl, HASH_ELEM | HASH_BLOBS);
+	all_askers = hash_create("zklock calls", 128, &asker_ctl, HASH_ELEM | HASH_BLOBS);
 	for (int kind = 0; kind < TURN_KINDS; kind++)
-		dlist_init(&askers[kind]);
+		dlist_init(&shares[kind]);
+}
+
+/* What there is under a key, or something new that is in no list yet. */
+static void *
+get(HTAB *table, uint32 who, TurnKind kind, bool *found)
+{
+	TurnKey key = {.who = who, .kind = kind};
+
+	return hash_search(table, &key, HASH_ENTER, found);
 }
 
 /* Puts a call, which is in no list, behind the others of its owner. */
 void
 zk_turn_wait(Call *call)
 {
-	AskerKey key;
-	Asker	*asker;
+	TurnKind kind = turn_kind(call);
 	bool	 found;
+	Asker	*asker = get(all_askers, call->owner, kind, &found);
 
-	if (all_askers == NULL)
-		prepare();
-	memset(&key, 0, sizeof(key)); /* it is hashed with its padding */
-	key.owner = call->owner;
-	key.kind = turn_kind(call);
-	asker = hash_search(all_askers, &key, HASH_ENTER, &found);
 	if (!found)
 	{
+		asker->share = get(all_shares, role_of(call->owner), kind, &found);
+		if (!found)
+		{
+			dlist_init(&asker->share->askers);
+			dlist_push_tail(&shares[kind], &asker->share->link);
+		}
 		dlist_init(&asker->calls);
-		dlist_push_tail(&askers[key.kind], &asker->link);
+		dlist_push_tail(&asker->share->askers, &asker->link);
 	}
 	dlist_push_tail(&asker->calls, &call->link);
 	npatient += call->patient;
+}
+
+/* May an asker's oldest call be taken? */
+static bool
+is_allowed(Asker *asker, ZkTurnLimit limit)
+{
+	bool patient = dlist_head_element(Call, link, &asker->calls)->patient;
+
+	return limit == ZK_TURN_PATIENT ? patient : limit != ZK_TURN_NOT_PATIENT || !patient;
 }
 
 /* The first of a kind that has its turn, or NULL. */
 static Asker *
 first_asker(TurnKind kind, ZkTurnLimit limit)
 {
+	dlist_iter share;
 	dlist_iter iter;
 
 	if (limit == ZK_TURN_URGENT && kind != TURN_KIND_URGENT)
 		return NULL;
-	dlist_foreach (iter, &askers[kind])
+	dlist_foreach (share, &shares[kind])
 	{
-		Asker *asker = dlist_container(Asker, link, iter.cur);
+		dlist_foreach (iter, &dlist_container(Share, link, share.cur)->askers)
+		{
+			Asker *asker = dlist_container(Asker, link, iter.cur);
 
-		if (limit != ZK_TURN_NOT_PATIENT || !dlist_head_element(Call, link, &asker->calls)->patient)
-			return asker;
+			if (is_allowed(asker, limit))
+				return asker;
+		}
 	}
 	return NULL;
 }
@@ -163,25 +201,36 @@ next_asker(ZkTurnLimit limit)
 	return NULL;
 }
 
-/* Takes an asker's oldest call; the others of its kind come next. */
+/* The others of its role come next, and other roles before that. */
+static void
+end_turn(Asker *asker)
+{
+	Share *share = asker->share;
+
+	dlist_delete(&asker->link);
+	if (!dlist_is_empty(&asker->calls))
+		dlist_push_tail(&share->askers, &asker->link);
+	else
+		hash_search(all_askers, &asker->key, HASH_REMOVE, NULL);
+
+	dlist_delete(&share->link);
+	if (!dlist_is_empty(&share->askers))
+		dlist_push_tail(&shares[share->key.kind], &share->link);
+	else
+		hash_search(all_shares, &share->key, HASH_REMOVE, NULL);
+}
+
+/* Takes an asker's oldest call. */
 static Call *
 take_oldest(Asker *asker)
 {
 	Call *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
 
 	npatient -= call->patient;
-	if (dlist_is_empty(&asker->calls))
-	{
-		dlist_delete(&asker->link);
-		hash_search(all_askers, &asker->key, HASH_REMOVE, NULL);
-	}
-	else if (call->followed)
+	if (call->followed && !dlist_is_empty(&asker->calls))
 		unfinished = asker;
 	else
-	{
-		dlist_delete(&asker->link);
-		dlist_push_tail(&askers[asker->key.kind], &asker->link);
-	}
+		end_turn(asker);
 	return call;
 }
 
@@ -189,7 +238,7 @@ take_oldest(Asker *asker)
 Call *
 zk_turn_take(ZkTurnLimit limit)
 {
-	Asker *asker = all_askers ? next_asker(limit) : NULL;
+	Asker *asker = next_asker(limit);
 
 	if (asker == NULL)
 		return NULL;
@@ -203,24 +252,17 @@ zk_turn_take(ZkTurnLimit limit)
 static Call *
 take_patient(void)
 {
-	dlist_iter iter;
+	Asker *asker = first_asker(TURN_KIND_RELEASE, ZK_TURN_PATIENT);
 
-	dlist_foreach (iter, &askers[TURN_KIND_RELEASE])
-	{
-		Asker *asker = dlist_container(Asker, link, iter.cur);
-
-		if (dlist_head_element(Call, link, &asker->calls)->patient)
-			return take_oldest(asker);
-	}
-	return NULL;
+	return asker ? take_oldest(asker) : NULL;
 }
 
 bool
 zk_turn_is_empty(void)
 {
-	for (int kind = 0; all_askers && kind < TURN_KINDS; kind++)
+	for (int kind = 0; kind < TURN_KINDS; kind++)
 	{
-		if (!dlist_is_empty(&askers[kind]))
+		if (!dlist_is_empty(&shares[kind]))
 			return false;
 	}
 	return true;
@@ -230,22 +272,22 @@ zk_turn_is_empty(void)
 bool
 zk_turn_sets_watch(const Call *unwatch)
 {
-	dlist_iter iter;
-	dlist_iter waiting;
+	HASH_SEQ_STATUS status;
+	Asker		   *asker;
+	dlist_iter		iter;
+	bool			found = false;
 
-	if (all_askers == NULL)
-		return false;
-	dlist_foreach (iter, &askers[TURN_KIND_WORK])
+	hash_seq_init(&status, all_askers);
+	while ((asker = hash_seq_search(&status)) != NULL)
 	{
-		dlist_foreach (waiting, &dlist_container(Asker, link, iter.cur)->calls)
+		dlist_foreach (iter, &asker->calls)
 		{
-			const Call *call = dlist_container(Call, link, waiting.cur);
+			const Call *call = dlist_container(Call, link, iter.cur);
 
-			if (call->watch && zk_call_same_watch(call, unwatch))
-				return true;
+			found |= call->watch && zk_call_same_watch(call, unwatch);
 		}
 	}
-	return false;
+	return found;
 }
 
 /* ------------------------------------------------------------------------

@@ -136,6 +136,30 @@ subtest 'sessions of one role that come first do not starve one that comes later
 	cmp_ok(count_before(qr{^delete /g/}, qr{^create2 /w/8/}), '<=', 10 * 32, 'with one request for releases between two of them');
 };
 
+subtest 'nor do the many sessions of one role keep the one of another waiting' => sub {
+	$a->value('CREATE ROLE many LOGIN; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO many');
+	my @crowd = map { $a->session(user => 'many', name => "many $_") } 1 .. 8;
+	greedy_holds();
+	stop_answers();
+	$s{greedy}->query_start('SELECT zk_unlock_all()');
+	wait_full('delete');
+	foreach my $i (1 .. 8)
+	{
+		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/w/$i')");
+		$a->wait_waiting($crowd[ $i - 1 ], "/w/$i");
+	}
+	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
+	$a->wait_waiting($s{victim}, '/v/lock');
+	$proxy->reset_counts;
+	$proxy->heal;
+	is($s{victim}->finish, 't', 'it is granted');
+	is($_->finish, 't', $_->name . ' has its lock') foreach @crowd;
+	ok($s{greedy}->result->{ok}, 'all is released');
+	cmp_ok(count_before(qr{^create2 /w/}, qr{^create2 /v/lock/}), '<=', 1, 'after no more than one of the eight that came before it');
+	$s{victim}->query("SELECT zk_unlock('/v/lock')");
+	$_->disconnect foreach @crowd;
+};
+
 all_disconnect();
 $a->assert_clean($zk, '/v/lock', '/v/modest', '/g/0', map { "/w/$_" } 1 .. 8);
 done_testing;
