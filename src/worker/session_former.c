@@ -259,75 +259,28 @@ session_file_remove(void)
 
 #define MAX_CLOSES 4
 
-/*
- * The former session; each arrow is one function here:
- *
- *                found            closed
- *        NONE ----------> KNOWN ----------> CLOSED ---.
- *         ^                 |                |  ^     | closed
- *         |   forgotten     |    forgotten   |  '-----'
- *         '-----------------+----------------'
- */
-typedef enum Former
-{
-	FORMER_NONE,  /* there is none, or none any more */
-	FORMER_KNOWN, /* it may live */
-	FORMER_CLOSED /* it has been closed, and may live all the same */
-} Former;
-
-static Former	  former = FORMER_NONE;
-static SessionKey key;
-static int		  closes; /* how often it has been closed so far */
-
-/* ------------------------------------------------------------------------
- * The arrows
- * ------------------------------------------------------------------------
- */
+static SessionKey former; /* id 0: there is none, or none any more */
+static int		  closes; /* how often it has been closed; it may live all the same */
 
 static void
-found(void)
+forget(void)
 {
-	Assert(former == FORMER_NONE);
-	former = FORMER_KNOWN;
-	closes = 0;
-}
-
-static void
-closed(void)
-{
-	Assert(former == FORMER_KNOWN || former == FORMER_CLOSED);
-	former = FORMER_CLOSED;
-	closes++;
-}
-
-static void
-forgotten(void)
-{
-	Assert(former == FORMER_KNOWN || former == FORMER_CLOSED);
-	former = FORMER_NONE;
-	explicit_bzero(&key, sizeof(key));
+	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
 }
-
-/* ------------------------------------------------------------------------
- * The session's life
- * ------------------------------------------------------------------------
- */
 
 /* A worker starts that has no session: looks whether one was left behind. */
 void
 session_former_find(void)
 {
-	session_file_read(&key);
-	if (key.id != 0)
-		found();
+	session_file_read(&former);
 }
 
 /* Is there one that has not been ended yet? */
 bool
 session_former_exists(void)
 {
-	return former != FORMER_NONE;
+	return former.id != 0;
 }
 
 /*
@@ -339,8 +292,8 @@ Credentials
 session_former_configure(ZkClientConfig *config)
 {
 	config->purpose = ZK_PURPOSE_END;
-	config->session_id = key.id;
-	memcpy(config->session_password, key.password, sizeof(config->session_password));
+	config->session_id = former.id;
+	memcpy(config->session_password, former.password, sizeof(config->session_password));
 	return closes % 2 == 0 ? CREDENTIALS_SHOWN : CREDENTIALS_WITHHELD;
 }
 
@@ -349,9 +302,9 @@ static void
 give_up(void)
 {
 	ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
-						 (unsigned long long) key.id),
+						 (unsigned long long) former.id),
 				  errdetail("ZooKeeper frees its locks when it times out.")));
-	forgotten();
+	forget();
 }
 
 /* It is connected: closes it.  Returns how to go on. */
@@ -360,8 +313,7 @@ session_former_close(void)
 {
 	bool answered = zk_client_close();
 
-	closed();
-	if (closes < MAX_CLOSES)
+	if (++closes < MAX_CLOSES)
 		return answered ? FORMER_LOOK_NOW : FORMER_LOOK_LATER;
 	give_up();
 	return FORMER_FORGOTTEN;
@@ -371,15 +323,15 @@ session_former_close(void)
 void
 session_former_is_over(void)
 {
-	unsigned long long id = (unsigned long long) key.id;
+	unsigned long long id = (unsigned long long) former.id;
 
-	if (former == FORMER_CLOSED)
+	if (closes > 0)
 		ereport(LOG, (errmsg("ended ZooKeeper session 0x%llx, which had been left behind", id)));
 	else
 		ereport(DEBUG1,
 				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
-	session_info_ended(key.id);
-	forgotten();
+	session_info_ended(former.id);
+	forget();
 }
 
 /* ZooKeeper refuses our credentials, and so to end it. */

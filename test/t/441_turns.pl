@@ -69,7 +69,7 @@ sub greedy_holds
 	return;
 }
 
-prepare('/v/lock', map { "/w/$_" } 1 .. 8);
+prepare('/v/lock', map { ("/w/$_", "/x/$_") } 1 .. 8);
 
 subtest 'a lock is not behind a thousand releases of another session' => sub {
 	greedy_holds();
@@ -145,8 +145,8 @@ subtest 'nor do the many sessions of one role keep the one of another waiting' =
 	wait_full('delete');
 	foreach my $i (1 .. 8)
 	{
-		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/w/$i')");
-		$a->wait_waiting($crowd[ $i - 1 ], "/w/$i");
+		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/x/$i')");
+		$a->wait_waiting($crowd[ $i - 1 ], "/x/$i");
 	}
 	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
 	$a->wait_waiting($s{victim}, '/v/lock');
@@ -155,11 +155,11 @@ subtest 'nor do the many sessions of one role keep the one of another waiting' =
 	is($s{victim}->finish, 't', 'it is granted');
 	is($_->finish, 't', $_->name . ' has its lock') foreach @crowd;
 	ok($s{greedy}->result->{ok}, 'all is released');
-	cmp_ok(count_before(qr{^create2 /w/}, qr{^create2 /v/lock/}), '<=', 1, 'after no more than one of the eight that came before it');
+	cmp_ok(count_before(qr{^create2 /x/}, qr{^create2 /v/lock/}), '<=', 1, 'after no more than one of the eight that came before it');
 	$s{victim}->query("SELECT zk_unlock('/v/lock')");
 	$_->disconnect foreach @crowd;
 };
 
 all_disconnect();
-$a->assert_clean($zk, '/v/lock', '/v/modest', '/g/0', map { "/w/$_" } 1 .. 8);
+$a->assert_clean($zk, '/v/lock', '/v/modest', '/g/0', map { ("/w/$_", "/x/$_") } 1 .. 8);
 done_testing;
