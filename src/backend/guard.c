@@ -121,18 +121,20 @@ examine_term(ReliedTerm *relied, void *arg)
 {
 	Reliance   *reliance = arg;
 	CommitGuard guard = guard_of(relied->taken_under);
+	EntryStatus status;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
 	reliance->n++;
 	if (guard == COMMIT_GUARD_QUORUM)
-	{
 		reliance->to_check++;
-		if (!relied->check_asked ||
-			!election_check_is_done(relied->election, relied->term, relied->check))
+	if (election_term_entry(relied->election, relied->term, &status) != ENTRY_NONE)
+	{
+		if (guard == COMMIT_GUARD_QUORUM &&
+			(!relied->check_asked || (int32) (status.check_done - relied->check) < 0))
 			reliance->unchecked++;
 	}
-	if (!election_is_term(relied->election, relied->term))
+	else
 		reliance->lost_election = election_at(relied->election)->path;
 }
 
@@ -177,26 +179,39 @@ examine_holds(void)
 	return reliance;
 }
 
+/* Asks for a check of an entry's node by a quorum.  Returns the check's number. */
+static uint32
+want_entry_check(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+	uint32			number;
+
+	SpinLockAcquire(&entry->mutex);
+	number = ++entry->status.check_wanted;
+	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return number;
+}
+
 /* Asks for a check of a leader's node; a term that is over needs none. */
 static void
 want_term_check(ReliedTerm *relied, void *arg)
 {
-	if (guard_of(relied->taken_under) == COMMIT_GUARD_QUORUM)
-		relied->check_asked = election_want_check(relied->election, relied->term, &relied->check);
+	EntryStatus status;
+	int			index = election_term_entry(relied->election, relied->term, &status);
+
+	if (guard_of(relied->taken_under) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
+		return;
+	relied->check = want_entry_check(index);
+	relied->check_asked = true;
 }
 
 /* Asks for a check of a lock's node. */
 static void
 want_check(const Hold *hold, void *arg)
 {
-	ContenderEntry *entry = entry_at(hold->entry);
-
-	if (guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM)
-		return;
-	SpinLockAcquire(&entry->mutex);
-	entry->status.check_wanted++;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(hold->entry);
+	if (guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
+		(void) want_entry_check(hold->entry);
 }
 
 /* Asks for a check of an element's claim. */

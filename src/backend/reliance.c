@@ -130,7 +130,9 @@ reliance_lost(void)
 {
 	for (int i = 0; i < nrelied; i++)
 	{
-		if (!election_is_term(relied[i].election, relied[i].term))
+		EntryStatus status;
+
+		if (election_term_entry(relied[i].election, relied[i].term, &status) == ENTRY_NONE)
 			return election_at(relied[i].election)->path;
 	}
 	return NULL;

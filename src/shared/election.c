@@ -143,25 +143,24 @@ election_is_above(const char *path, const char **found)
 	return false;
 }
 
-/* The election's granted entry, or NULL; *token is its token. */
-static ContenderEntry *
-granted_entry(int election, int64 *token)
+/*
+ * The entry of the election's candidate, if it is granted, and its status;
+ * otherwise ENTRY_NONE.
+ */
+static int
+granted_entry(int election, EntryStatus *status)
 {
-	uint64			candidate = pg_atomic_read_u64(&election_at(election)->candidate);
-	int				index = (int) (candidate & PG_UINT32_MAX) - 1;
-	ContenderEntry *entry;
-	bool			granted;
+	uint64 candidate = pg_atomic_read_u64(&election_at(election)->candidate);
+	int	   index = (int) (candidate & PG_UINT32_MAX) - 1;
 
 	if (candidate == 0)
-		return NULL;
-	entry = entry_at(index);
-	SpinLockAcquire(&entry->mutex);
-	granted = entry->status.state == CONTENDER_GRANTED;
-	*token = entry->status.token;
-	SpinLockRelease(&entry->mutex);
+		return ENTRY_NONE;
+	*status = entry_status(index);
 
 	/* What was read is of another contender if the entry has been freed since. */
-	return granted && entry_generation(index) == (uint32) (candidate >> 32) ? entry : NULL;
+	if (status->state != CONTENDER_GRANTED || entry_generation(index) != (uint32) (candidate >> 32))
+		return ENTRY_NONE;
+	return index;
 }
 
 /*
@@ -172,10 +171,12 @@ granted_entry(int election, int64 *token)
 Leadership
 election_leadership(int election, int64 *term)
 {
-	LeaseState lease = lease_state();
+	LeaseState	lease = lease_state();
+	EntryStatus status;
 
-	if (granted_entry(election, term) == NULL)
+	if (granted_entry(election, &status) == ENTRY_NONE)
 		return LEADERSHIP_NONE;
+	*term = status.token;
 	if (ZKLOCK_FAULT("lead-unproved"))
 		return LEADERSHIP_PROVED;
 	if (lease == LEASE_OVER)
@@ -183,13 +184,16 @@ election_leadership(int election, int64 *term)
 	return lease == LEASE_HOLDS ? LEADERSHIP_PROVED : LEADERSHIP_SUSPENDED;
 }
 
-/* Does a term go on?  The lease is to be looked at before. */
-bool
-election_is_term(int election, int64 term)
+/*
+ * The entry whose grant is a term, and its status; ENTRY_NONE if the term is over.
+ * The lease is to be looked at before.
+ */
+int
+election_term_entry(int election, int64 term, EntryStatus *status)
 {
-	int64 token;
+	int index = granted_entry(election, status);
 
-	return granted_entry(election, &token) != NULL && token == term;
+	return index != ENTRY_NONE && status->token == term ? index : ENTRY_NONE;
 }
 
 /* ------------------------------------------------------------------------
@@ -211,42 +215,6 @@ bool
 election_resign_is_done(int election, uint32 number)
 {
 	return (int32) (pg_atomic_read_u32(&election_at(election)->resigns_done) - number) >= 0;
-}
-
-/*
- * Asks for a check of the leader's node by a quorum.  Returns false if the term is over.
- *
- *	number	set, for election_check_is_done()
- */
-bool
-election_want_check(int election, int64 term, uint32 *number)
-{
-	int64			token;
-	ContenderEntry *entry = granted_entry(election, &token);
-
-	if (entry == NULL || token != term)
-		return false;
-	SpinLockAcquire(&entry->mutex);
-	*number = ++entry->status.check_wanted;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(entry - entry_pool->entries);
-	return true;
-}
-
-/* Has that check been passed? */
-bool
-election_check_is_done(int election, int64 term, uint32 number)
-{
-	int64			token;
-	ContenderEntry *entry = granted_entry(election, &token);
-	uint32			done;
-
-	if (entry == NULL || token != term)
-		return false;
-	SpinLockAcquire(&entry->mutex);
-	done = entry->status.check_done;
-	SpinLockRelease(&entry->mutex);
-	return (int32) (done - number) >= 0;
 }
 
 /* ------------------------------------------------------------------------

@@ -56,12 +56,11 @@ typedef struct CandidacyStatus
 typedef struct Candidacy
 {
 	CandidacyPhase phase;
-	bool		   listed;	   /* zklock.elections has it */
-	ElectionFamily family;	   /* whose names it gives for it */
-	int			   entry;	   /* STANDING, LEAVING: of the contender */
-	uint32		   generation; /* of the entry */
-	int64		   retry_at;   /* IDLE: not before, ms */
-	uint32		   resigning;  /* number of the resignation taken up last */
+	bool		   listed;	  /* zklock.elections has it */
+	ElectionFamily family;	  /* whose names it gives for it */
+	int			   entry;	  /* STANDING, LEAVING: of the contender */
+	int64		   retry_at;  /* IDLE: not before, ms */
+	uint32		   resigning; /* number of the resignation taken up last */
 } Candidacy;
 
 /* What the transaction of a process has at stake in an election; a set of these */
@@ -128,13 +127,11 @@ extern int		  election_find(const char *path);
 extern bool		  election_is_above(const char *path, const char **found);
 extern bool		  election_status(int election, CandidacyStatus *status);
 extern Leadership election_leadership(int election, int64 *term);
-extern bool		  election_is_term(int election, int64 term);
+extern int		  election_term_entry(int election, int64 term, EntryStatus *status);
 
 /* Backends */
 extern uint32 election_want_resign(int election);
 extern bool	  election_resign_is_done(int election, uint32 number);
-extern bool	  election_want_check(int election, int64 term, uint32 *number);
-extern bool	  election_check_is_done(int election, int64 term, uint32 number);
 
 /* The worker */
 extern int	election_slot(const char *path);

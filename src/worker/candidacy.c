@@ -224,7 +224,6 @@ stand(int i, int replaces)
 
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
-	candidacy->generation = generation;
 	entry_ask(index);
 	entry_mark_dirty(index);
 	election_set_candidate(i, index, generation);
@@ -234,14 +233,8 @@ stand(int i, int replaces)
 static Standing
 look(const Candidacy *candidacy)
 {
-	ContenderEntry *entry = entry_at(candidacy->entry);
-	Standing		standing;
-
-	SpinLockAcquire(&entry->mutex);
-	standing.status = entry->status;
-	SpinLockRelease(&entry->mutex);
-	standing.position = entry->node.position;
-	return standing;
+	return (Standing){.status = entry_status(candidacy->entry),
+					  .position = entry_at(candidacy->entry)->node.position};
 }
 
 /* ------------------------------------------------------------------------
