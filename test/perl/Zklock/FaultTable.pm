@@ -1,0 +1,614 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::FaultTable - what every recipe must survive, as a table of recipes and faults
+
+=head1 SYNOPSIS
+
+  use Zklock::FaultTable;
+
+  Zklock::FaultTable->new->check('lock', 'shared lock');
+  done_testing;
+
+=head1 THE TABLE
+
+A session of server C<here>, which talks to ZooKeeper through a proxy, asks for something; the rival,
+a session of server C<there>, wants the same. The faults come
+
+  at each call    that the recipe makes of ZooKeeper, in asking and in giving back. Which these are is
+                  found out by an undisturbed run
+  while it waits  for the rival, whose turn it is
+  while it has    what it asked for
+
+Whatever happens, nobody has at the same time what one alone may have, what one has asked for it has
+in the end, or is told why not, and nothing is left behind. What becomes of the asking session says
+C<outcome>:
+
+  answered    the call returns what it returns undisturbed
+  undone      the call fails, or ends, and nobody has what was asked for; a claim may have been made, and
+              an element removed or added, at most once
+  either      one of these two, whichever the call says. Of several locks those that were granted may
+              be lost; whether a claim or an element was written may be beyond knowing
+  lost        it had it, and has it no more
+
+Each recipe is one entry of C<%recipes>. What it does differently stands there, as C<expect>, by the
+name of the fault.
+
+  ask, answer     a statement, with PATH, and what it returns
+  give, given     the statement that gives it back, and what that returns; none if there is nothing to
+                  give back
+  try, done       what the rival asks without waiting, and what it is told while the session has it;
+                  of what is done once and for all: again, what it is told the next time, and undone,
+                  what it is told first if the session has failed
+  want            what the rival asks, waiting, when it can have it; to give back what it got: put
+  nodes           how many nodes of waiting sessions and holders there are in which folder while it
+                  has it
+  waits           what shows that the session waits for the rival
+  prepare         what the rival does before
+  later           the calls of asking that the session need not wait for: it has its answer before
+  always          the outcome of all faults
+
+Of a statement may stand a function instead, which gets the table and returns the text.
+
+=cut
+
+package Zklock::FaultTable;
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(freeze thaw wait_until);
+use Zklock::ZooKeeper;
+
+my %recipes = (
+	'lock' => {
+		ask => q{SELECT zk_lock('PATH')}, give => q{SELECT zk_unlock('PATH')},
+		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
+		nodes => { '' => 1 } },
+	'shared lock' => {
+		ask => q{SELECT zk_lock_shared('PATH')}, give => q{SELECT zk_unlock_shared('PATH')},
+		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
+		nodes => { '' => 1 } },
+	'semaphore' => {
+		ask => q{SELECT zk_semaphore_acquire('PATH', 1)}, give => q{SELECT zk_semaphore_release('PATH')},
+		try => q{SELECT zk_semaphore_acquire('PATH', 1, '0')},
+		want => q{SELECT zk_semaphore_acquire('PATH', 1, '60s')}, put => q{SELECT zk_semaphore_release('PATH')},
+		nodes => { '/leases' => 1, '/locks' => 0 } },
+	'tree' => {
+		ask => q{SELECT zk_lock_tree('PATH/x/y', 'PATH')}, give => q{SELECT zk_unlock_tree('PATH/x/y', 'PATH')},
+		try => q{SELECT zk_try_lock('PATH/x')}, want => q{SELECT zk_lock('PATH/x', '60s')}, put => q{SELECT zk_unlock('PATH/x')},
+		nodes => { '/x' => 1, '/x/y' => 1 },
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'array' => {
+		ask => q{SELECT zk_lock(ARRAY['PATH/1', 'PATH/2'])}, give => q{SELECT zk_unlock(ARRAY['PATH/1', 'PATH/2'])},
+		try => q{SELECT zk_try_lock('PATH/2')},
+		want => q{SELECT zk_lock(ARRAY['PATH/2', 'PATH/1'], '60s')}, put => q{SELECT zk_unlock(ARRAY['PATH/1', 'PATH/2'])},
+		nodes => { '/1' => 1, '/2' => 1 },
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'lock of a transaction' => {
+		ask => q{BEGIN; SELECT zk_xact_lock('PATH')}, give => 'COMMIT', given => undef,
+		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
+		nodes => { '' => 1 } },
+	# A server stands again, by itself, whatever has happened.
+	'election' => {
+		ask  => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
+		told => sub { my ($t) = @_; return $t->leads('here'); },
+		give => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => ''); return 't'; },
+		try  => sub { my ($t) = @_; return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
+		want => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => $t->{path}); return $t->leads('there'); },
+		put  => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
+		nodes => { '' => 1 },
+		waits => q{SELECT bool_or(state = 'ready') FROM zk_elections},
+		always => 'answered' },
+	'claim' => {
+		prepare => q{SELECT zk_claim('PATH', '2026-01-01')},
+		ask => q{SELECT zk_claim('PATH', '2026-01-02')},
+		try => q{SELECT zk_claim('PATH', '2026-01-02')}, undone => 't', done => 'f', again => 'f',
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'first claim' => {
+		ask => q{SELECT zk_claim('PATH/job', '2026-01-02')},
+		try => q{SELECT zk_claim('PATH/job', '2026-01-02')}, undone => 't', done => 'f', again => 'f',
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'element offered' => {
+		ask => q{SELECT zk_queue_offer('PATH', 'x') ~ '^qn-'},
+		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '',
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'element removed' => {
+		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
+		ask => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, answer => 'x',
+		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => 'x', done => '', again => '',
+		expect => { 'the ZooKeeper session ends' => 'either' } },
+	'element taken' => {
+		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
+		ask => q{SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('PATH', '30s')}, answer => 'x',
+		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => 'x', done => '', again => '',
+		later => qr/^(?:removeWatches|getData .*claim|delete)/,
+		expect => { 'the ZooKeeper session ends' => 'either' } });
+
+# What is the same for most
+foreach my $recipe (values %recipes)
+{
+	$recipe->{answer} //= 't';
+	$recipe->{done}   //= 'f';
+	$recipe->{given}  //= 't' if $recipe->{give} && !exists $recipe->{given};
+	$recipe->{nodes}  //= {};
+	$recipe->{expect} //= {};
+	$recipe->{later}  //= qr/^delete/;
+}
+
+# The state in which a call is when the fault comes, and how the proxy brings it there
+my %held = ('before it arrives' => 'hold_request', 'before its answer' => 'hold_reply');
+
+# What happens while a call is under way; each ends with a connection that stands.
+my @at_call = (
+	[ 'the connection is cut', sub { my ($t) = @_; $t->{proxy}->drop; return 'answered'; } ],
+	[ 'the worker is terminated', sub { my ($t) = @_; $t->{here}->restart_worker; return 'answered'; } ],
+	[ 'the worker is killed', sub { my ($t) = @_; return $t->crash($t->{here}->worker_pid); } ],
+	[ 'the ZooKeeper session ends', sub {
+			my ($t) = @_;
+			$t->{here}->expire_session($t->{zk});
+			$t->{proxy}->drop;
+			return 'answered';
+		} ],
+	[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
+	[ 'the backend is terminated', sub { my ($t) = @_; $t->{session}->terminate; return $t->ended('57P01'); } ],
+	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
+
+# What happens while it waits for the rival, or has what it asked for, and what it means in the latter
+# case. One that waits goes on waiting, unless its call has ended.
+my @at_rest = (
+	[ 'the connection is cut', sub { my ($t) = @_; $t->{proxy}->drop; return 'answered'; } ],
+	[ 'its server hangs', sub {
+			my ($t) = @_;
+			$t->{proxy}->blackhole;
+			$t->{here}->wait_session('connecting');
+			return 'answered';
+		} ],
+	[ 'the worker is terminated', sub { my ($t) = @_; $t->{here}->restart_worker; return 'answered'; } ],
+	[ 'the worker is killed', sub { my ($t) = @_; return $t->crash($t->{here}->worker_pid); } ],
+	[ 'the ZooKeeper session ends', sub {
+			my ($t) = @_;
+			$t->{here}->expire_session($t->{zk});
+			$t->{proxy}->drop;
+			return 'lost';
+		} ],
+	[ 'its nodes are deleted', sub { my ($t) = @_; $t->delete_nodes($t->{here}); return 'lost'; } ],
+	[ 'the path is deleted', sub { my ($t) = @_; $t->delete_path; return 'lost'; } ],
+	[ 'the backend is terminated', sub { my ($t) = @_; $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
+	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
+
+sub new
+{
+	my ($class) = @_;
+	my $zk    = Zklock::ZooKeeper->standalone;
+	my $proxy = Zklock::Proxy->start($zk);
+	my @conf  = ("zklock.session_timeout = '12s'");
+	my $self  = bless {
+		zk    => $zk,
+		proxy => $proxy,
+		here  => Zklock::Server->new('here', zookeeper => $proxy, conf => \@conf),
+		there => Zklock::Server->new('there', zookeeper => $zk, conf => \@conf),
+		paths => 0 }, $class;
+	$self->{rival} = $self->{there}->session(name => 'rival');
+	return $self;
+}
+
+sub check
+{
+	my ($self, @names) = @_;
+	foreach my $name (@names)
+	{
+		$self->{recipe} = $recipes{$name} or die "there is no recipe $name\n";
+		subtest $name => sub {
+			my ($asking, $giving) = $self->calls;
+			$self->check_calls('asking', @$asking);
+			if ($self->{recipe}{give})
+			{
+				$self->check_calls('giving', @$giving);
+				$self->check_waiting;
+				$self->check_having;
+			}
+		};
+	}
+	$_->disconnect foreach grep { $_ } @{$self}{qw(session rival)};
+	Zklock::Server->assert_clean($self->{zk}, [ @{$self}{qw(here there)} ]);
+	return;
+}
+
+# ---- the parts of a story ------------------------------------------------------
+
+# Does a part of the story, and returns what it was told.
+sub part
+{
+	my ($self, $what) = @_;
+	my $part = $self->{recipe}{$what};
+	return $part->($self) if ref $part;
+	my $session = $what =~ /^(?:ask|give)$/ ? $self->{session} : $self->{rival};
+	return $session->query($part =~ s/PATH/$self->{path}/gr);
+}
+
+# Begins it, in the session
+sub begin_part
+{
+	my ($self, $what) = @_;
+	my $part = $self->{recipe}{$what};
+	if (ref $part) { $self->{told} = { ok => 1, text => scalar $part->($self) }; }
+	else           { $self->{session}->query_start($part =~ s/PATH/$self->{path}/gr); }
+	return;
+}
+
+# What that came to
+sub result
+{
+	my ($self) = @_;
+	my $told = delete $self->{told};
+	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
+}
+
+sub leads
+{
+	my ($self, $where) = @_;
+	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", 'elected');
+	return 't';
+}
+
+# A new path, and a session that will ask there
+sub begin
+{
+	my ($self) = @_;
+	$self->{path} = '/table/' . ++$self->{paths};
+	$self->{proxy}->clear;
+	$self->{proxy}->heal;
+	$self->{here}->wait_session;
+	$self->{session}->disconnect if $self->{session};
+	$self->{session} = $self->{here}->session(name => 'session');
+	$self->part('prepare') if $self->{recipe}{prepare};
+	return;
+}
+
+# The nodes with a number in each folder
+sub nodes
+{
+	my ($self) = @_;
+	my %nodes;
+	foreach my $folder (keys %{ $self->{recipe}{nodes} })
+	{
+		$nodes{$folder} = [ grep { /\d{10}$/ } eval { $self->{zk}->children("$self->{path}$folder") } ];
+	}
+	return %nodes;
+}
+
+sub count_nodes { my ($self) = @_; my %nodes = $self->nodes; return { map { $_ => scalar @{ $nodes{$_} } } keys %nodes }; }
+
+# Nothing of this path is left, on the servers and in ZooKeeper.
+sub nothing_left
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $left;
+	my $clean = eval {
+		wait_until
+		{
+			my $count = $self->count_nodes;
+			$left = join ', ', map { "$count->{$_} in PATH$_" } grep { $count->{$_} } sort keys %$count;
+			$left .= $_->describe_locks foreach grep { $_->lock_count } @{$self}{qw(here there)};
+			$left eq '';
+		}
+		'nothing to be left';
+	};
+	ok($clean, "$name: nothing is left") or diag($left || $@);
+	return;
+}
+
+# The session has it, once, and gives it back; then the rival has it.
+sub has_it
+{
+	my ($self, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } sub { "$name: one node of each kind\n" . $self->{here}->describe_locks };
+	is($self->part('try'), $recipe->{done}, "$name: nobody else has it");
+	if ($recipe->{give})
+	{
+		is($self->part('give'), $recipe->{given} // '', "$name: it is given back");
+		$self->rival_gets_it($name);
+	}
+	else
+	{
+		is($self->part('try'), $recipe->{again}, "$name: nor will");
+	}
+	return;
+}
+
+sub rival_gets_it
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($self->part('want'), 't', "$name: the rival gets it");
+	is($self->part('put'),  't', "$name: and gives it back");
+	return;
+}
+
+# The process dies, and with it the server's ZooKeeper session.
+sub crash
+{
+	my ($self, $pid) = @_;
+	my $mark = $self->{here}->log_mark;
+	kill 'KILL', $pid;
+	$self->{here}->wait_log(qr/all server processes terminated; reinitializing/, $mark);
+	wait_until { eval { $self->{here}->value('SELECT 1') } } 'the server to be back';
+	return 'undone';
+}
+
+# The call has ended by itself, before things go on.
+sub ended
+{
+	my ($self, $sqlstate) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	my $result = $self->{result} = $self->{session}->result;
+	# What is given back may be gone before.
+	return 'undone' if $self->{giving} && $result->{ok};
+	is($result->{sqlstate}, $sqlstate, 'it ends');
+	return 'undone';
+}
+
+# A server that stands at an election has no session of its own for that.
+sub applies { my ($self, $happens) = @_; return !ref $self->{recipe}{ask} || $happens !~ /^the backend/; }
+
+sub outcome
+{
+	my ($self, $happens, $outcome) = @_;
+	my $recipe = $self->{recipe};
+	return $recipe->{always} // $recipe->{expect}{$happens} // $outcome;
+}
+
+# What has become of the asking session is what it should be.
+sub has_become
+{
+	my ($self, $outcome, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = delete $self->{result} // $self->result;
+	$outcome = $result->{ok} ? 'answered' : 'undone' if $outcome eq 'either';
+	if ($outcome eq 'answered')
+	{
+		is($result->{text}, $recipe->{answer}, "$name: the call returns") or diag $result->{error};
+		$self->has_it($name);
+	}
+	else
+	{
+		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
+		$self->{here}->wait_session;
+		if ($recipe->{give}) { $self->rival_gets_it($name); }
+		else                   { $self->is_done_once($name); }
+	}
+	$self->nothing_left($name);
+	return;
+}
+
+# It may have been done: somebody who tries again is told whether, and then it was.
+sub is_done_once
+{
+	my ($self, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($self->part('try'), qr/^(?:$recipe->{undone}|$recipe->{done})$/, "$name: another one is told whether it was done");
+	is($self->part('try'), $recipe->{again}, "$name: not twice");
+	return;
+}
+
+# ---- faults at each call -------------------------------------------------------
+
+# The calls of an undisturbed run, in asking and in giving back, each kind once: [ op, pattern of its
+# path ], where PATH stands for the path
+sub calls
+{
+	my ($self) = @_;
+	$self->begin;
+	my @calls;
+	foreach my $what ('ask', $self->{recipe}{give} ? 'give' : ())
+	{
+		$self->{here}->settle;
+		$self->{proxy}->reset_counts;
+		$self->begin_part($what);
+		$self->result;
+		wait_until { !$self->{here}->lock_count("state = 'releasing'") } 'what is given back to be gone';
+		push @calls, [ $self->kinds(@{ $self->{proxy}->requests }) ];
+	}
+	$self->nothing_left('undisturbed');
+	note("$_->[0] $_->[1]") foreach map { @$_ } @calls;
+	return @calls;
+}
+
+sub kinds
+{
+	my ($self, @requests) = @_;
+	my (@kinds, %seen);
+	foreach my $request (@requests)
+	{
+		my ($op, $path) = @$request;
+		next unless defined $path && $path =~ m{^(?:\Q$self->{path}\E(?:/|$)|/zklock-[^/]+/)};
+		# What is made once for all is not made again.
+		my $pattern = '^' . quotemeta($path) . '$';
+		$pattern = "^$1" if $path =~ m{^(/zklock-[^/]+/)};
+		$pattern =~ s/^\^\Q\Q$self->{path}\E\E/^PATH/;
+		$pattern =~ s/[0-9a-f]{8}(?:\\?-?[0-9a-f]{4}){3}\\?-?[0-9a-f]{12}/[-0-9a-f]{32,36}/g;
+		$pattern =~ s/\d{10}\$$/\\d{10}\$/;
+		push @kinds, [ $op, $pattern ] unless $seen{"$op $pattern"}++;
+	}
+	return @kinds;
+}
+
+# Arguments for the proxy
+sub fault_at { my ($self, $call) = @_; return (op => $call->[0], path => $call->[1] =~ s/PATH/\Q$self->{path}\E/r, any => 1); }
+
+sub check_calls
+{
+	my ($self, $phase, @calls) = @_;
+	my $proxy = $self->{proxy};
+	foreach my $call (@calls)
+	{
+		my $what = "$phase: $call->[0] " . $call->[1] =~ s/\[-0-9a-f\]\{32,36\}/ID/r =~ s/[\\^\$]//gr;
+		foreach my $lose (qw(lose_request lose_reply))
+		{
+			$self->story_at_call($phase, $call, $lose, sub { return $proxy->$lose($self->fault_at($call)); },
+				sub { return 'answered'; }, "$what, $lose");
+		}
+		foreach my $when (sort keys %held)
+		{
+			my $hold = $held{$when};
+			foreach my $fault (@at_call)
+			{
+				my ($happens, $do) = @$fault;
+				next unless $self->applies($happens);
+				# Whether ZooKeeper has read something is all the same to us.
+				my $writes = $call->[0] =~ /^(?:create|delete|set|multi)/;
+				next if !$writes && $hold eq 'hold_request';
+				# After a crash of the server only what ZooKeeper has done is left.
+				next if $happens =~ /killed/ && (!$writes || $hold eq 'hold_request');
+				next if $phase eq 'asking' && "@$call" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
+				$self->story_at_call($phase, $call, $happens, sub { return $proxy->$hold($self->fault_at($call)); },
+					$do, "$what, $when $happens");
+			}
+		}
+	}
+	return;
+}
+
+sub story_at_call
+{
+	my ($self, $phase, $call, $happens, $prepare, $do, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->begin;
+	if ($phase eq 'giving')
+	{
+		$self->begin_part('ask');
+		$self->result;
+	}
+	my $fault = $prepare->();
+	local $self->{giving} = $phase eq 'giving';
+	$self->begin_part($phase eq 'giving' ? 'give' : 'ask');
+	# What is made once for all paths need not be made again.
+	if (!eval { $self->{proxy}->fired($fault, 20); 1 })
+	{
+		fail("$name: the call is made");
+		return;
+	}
+	my $outcome = $self->outcome($happens, $do->($self));
+	$self->{proxy}->heal;
+	if ($phase eq 'asking')
+	{
+		$self->has_become($outcome, $name);
+	}
+	else
+	{
+		# Whatever is told, it is given back.
+		my $result = delete $self->{result} // $self->result;
+		is($result->{text}, $self->{recipe}{given} // '', "$name: the call returns") if $outcome eq 'answered';
+		$self->{here}->wait_session;
+		$self->rival_gets_it($name);
+		$self->nothing_left($name);
+	}
+	return;
+}
+
+# ---- faults while it waits, and while it has it ---------------------------------
+
+# Deletes the nodes that sessions of a server have on the path.
+sub delete_nodes
+{
+	my ($self, $server) = @_;
+	my $id    = $server->session_id;
+	my $shell = $self->{zk}->shell;
+	foreach my $folder (sort keys %{ $self->{recipe}{nodes} })
+	{
+		my $path = "$self->{path}$folder";
+		my ($nodes, $owners) = map { [ eval { $self->{zk}->$_($path) } ] } qw(children owners);
+		foreach my $i (grep { $nodes->[$_] =~ /\d{10}$/ && $owners->[$_] eq $id } 0 .. $#$nodes)
+		{
+			eval { $shell->delete("$path/$nodes->[$i]") };
+		}
+	}
+	return;
+}
+
+# Deletes the path and all below it, before the server here looks.
+sub delete_path
+{
+	my ($self) = @_;
+	my $worker = $self->{here}->worker_pid;
+	freeze($worker);
+	$self->{zk}->shell->delete($self->{path}, recursive => 1);
+	thaw($worker);
+	return;
+}
+
+sub check_waiting
+{
+	my ($self) = @_;
+	my $recipe = $self->{recipe};
+	my @more = (
+		[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
+		[ 'who was before it loses its node', sub { my ($t) = @_; $t->delete_nodes($t->{there}); return 'answered'; } ]);
+	# With the path goes who was before it: 242_path_deleted.pl has what may come of that.
+	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)
+	{
+		my ($happens, $do) = @$fault;
+		my $name = "waiting: $happens";
+		$self->begin;
+		is($self->part('want'), 't', "$name: the rival has it");
+		$self->begin_part('ask');
+		$self->{here}->wait_value(($recipe->{waits} // 'SELECT bool_or(blocked_by_node IS NOT NULL) FROM zk_locks'), 't');
+		$self->{there}->settle;
+		my $outcome = $self->outcome($happens, $do->($self));
+		$self->{proxy}->heal;
+		if ($outcome ne 'undone')
+		{
+			$self->{here}->wait_session;
+			ok($self->{session}->busy, "$name: it waits on") if $happens !~ /^who was/ && !$self->{told};
+		}
+		eval { $self->part('put') };
+		$self->has_become($outcome eq 'lost' ? 'answered' : $outcome, $name);
+	}
+	return;
+}
+
+sub check_having
+{
+	my ($self) = @_;
+	my $recipe = $self->{recipe};
+	foreach my $fault (grep { $self->applies($_->[0]) } @at_rest)
+	{
+		my ($happens, $do) = @$fault;
+		my $name = "having: $happens";
+		$self->begin;
+		$self->begin_part('ask');
+		is($self->result->{text}, $recipe->{answer}, "$name: it has it");
+		my $outcome = $self->outcome($happens, $do->($self));
+		$self->{proxy}->heal;
+		$self->{here}->wait_session;
+		if ($outcome eq 'answered')
+		{
+			$self->has_it($name);
+		}
+		else
+		{
+			if ($outcome =~ /^(?:lost|either)$/)
+			{
+				$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks", 't');
+				isnt(eval { $self->part('give') }, 't', "$name: it is told of the loss");
+			}
+			$self->rival_gets_it($name);
+		}
+		$self->nothing_left($name);
+	}
+	return;
+}
+
+1;

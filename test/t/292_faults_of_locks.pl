@@ -1,0 +1,12 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Locks under each fault of the table in Zklock::FaultTable, at each call to ZooKeeper.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::FaultTable;
+
+Zklock::FaultTable->new->check('lock', 'shared lock', 'lock of a transaction');
+done_testing;

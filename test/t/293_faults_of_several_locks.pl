@@ -1,0 +1,12 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Several locks at once under each fault of the table in Zklock::FaultTable.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::FaultTable;
+
+Zklock::FaultTable->new->check('tree', 'array');
+done_testing;

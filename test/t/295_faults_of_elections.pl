@@ -1,0 +1,12 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Leadership under each fault of the table in Zklock::FaultTable, at each call to ZooKeeper.
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::FaultTable;
+
+Zklock::FaultTable->new->check('election');
+done_testing;
