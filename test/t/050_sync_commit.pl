@@ -9,7 +9,7 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw);
 use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
@@ -27,11 +27,7 @@ my $s = $server->session;
 $s->query('CREATE TABLE t (what text)');
 
 my $walwriter = $server->value(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
-END { kill 'CONT', $walwriter if $walwriter; }
-kill('STOP', $walwriter) or die "cannot stop the WAL writer: $!";
-wait_until
-{
-	open(my $stat, '<', "/proc/$walwriter/stat") or die "no /proc/$walwriter/stat: $!";
+freeze($walwriter);
 	<$stat> =~ /\) T /;
 }
 'the WAL writer to be stopped';
@@ -97,6 +93,6 @@ subtest 'only such a transaction is flushed, and only while it holds the lock' =
 		q{SELECT zk_lock('/t/lock')}, 'BEGIN', $insert, 'COMMIT', q{SELECT zk_unlock('/t/lock')});
 };
 
-kill 'CONT', $walwriter;
+thaw($walwriter);
 Zklock::Server->assert_clean($zk, [$server], '/t/lock', '/t/lock2');
 done_testing;

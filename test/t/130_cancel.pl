@@ -11,7 +11,7 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -59,10 +59,10 @@ my %states = (
 	'requested' => sub {
 		my ($victim, $sql) = @_;
 		my $worker = $a->worker_pid;
-		kill('STOP', $worker) == 1 or die "cannot stop the worker: $!";
+		freeze($worker);
 		$victim->query_start($sql);
 		$victim->wait_row("state = 'requested' AND wait_start IS NOT NULL", $path);
-		return (sub { kill 'CONT', $worker }, queue_next($next_a, "state = 'requested'"));
+		return (sub { thaw($worker) }, queue_next($next_a, "state = 'requested'"));
 	},
 	# The path, and the one above it, are being made.
 	'making parents' => sub {

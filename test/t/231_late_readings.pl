@@ -18,7 +18,7 @@ use Fcntl qw(O_NONBLOCK O_WRONLY);
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(children_of wait_until);
+use Zklock::Util qw(children_of freeze thaw wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -40,10 +40,10 @@ sub title
 
 my ($logger) = grep { title($_) =~ /\blogger\b/ } children_of($a->postmaster_pid);
 
-sub begin_to_log    { kill 'CONT', $logger if $logger; return; }
+sub begin_to_log    { thaw($logger) if $logger; return; }
 sub cease_to_log
 {
-	kill 'STOP', $logger;
+	freeze($logger);
 	sysopen(my $pipe, '/proc/' . $a->worker_pid . '/fd/2', O_WRONLY | O_NONBLOCK) or die "the pipe: $!";
 	foreach my $size (4096, 1)
 	{

@@ -15,7 +15,7 @@ use warnings;
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -218,9 +218,9 @@ subtest 'a node that is created again under its name is not the same lock' => su
 	$a->wait_waiting($as[1], $path);
 	# The worker is to hear of it when the path's node has gone as well.
 	my $worker = $a->worker_pid;
-	kill 'STOP', $worker;
+	freeze($worker);
 	my $deleted = eval { $shell->delete($path, recursive => 1); 1 };
-	kill 'CONT', $worker;
+	thaw($worker);
 	ok($deleted, 'the path is deleted') or diag $@;
 	is($as[1]->finish, 't', 'its node deleted, the next in line gets the lock');
 	is_deeply([ $zk->children($path) ], [$name], 'under the same name');

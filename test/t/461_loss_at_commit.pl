@@ -9,11 +9,8 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw);
 use Zklock::ZooKeeper;
-
-my %stopped;
-END { kill 'CONT', keys %stopped; }
 
 my $zk      = Zklock::ZooKeeper->standalone;
 my @conf    = ("zklock.session_timeout = '20s'", 'max_prepared_transactions = 5');
@@ -27,25 +24,8 @@ $primary->set_conf('synchronous_standby_names' => '*');
 $primary->wait_value("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", 1);
 my $receiver = $standby->value('SELECT pid FROM pg_stat_wal_receiver');
 
-sub stop_standby
-{
-	$stopped{$receiver} = 1;
-	kill('STOP', $receiver) or die "cannot stop the WAL receiver: $!";
-	wait_until
-	{
-		open(my $stat, '<', "/proc/$receiver/stat") or die "no /proc/$receiver/stat: $!";
-		<$stat> =~ /\) T /;
-	}
-	'the WAL receiver to be stopped';
-	return;
-}
-
-sub resume_standby
-{
-	kill 'CONT', $receiver;
-	delete $stopped{$receiver};
-	return;
-}
+sub stop_standby   { freeze($receiver); return; }
+sub resume_standby { thaw($receiver); return; }
 
 # Returns when the worker has sent the signal, if it does.
 sub lose

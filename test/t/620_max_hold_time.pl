@@ -69,14 +69,14 @@ subtest 'a session that is stopped holds up others for that time, not for ever' 
 	cmp_ok($expires, '==', time_of($a, 'granted_at', '/h/stopped') + 2_000_000, 'zk_locks tells until when');
 	my $token = token('stopped', '/h/stopped');
 	my $mark = $a->log_mark;
-	kill 'STOP', $stopped->pid;
+	freeze($stopped->pid);
 	queue($b, 'elsewhere', '/h/stopped');
 	is($s{elsewhere}->finish, 't', 'a session of another server gets the lock');
 	cmp_ok(time_of($b, 'granted_at', '/h/stopped'), '>=', $expires, 'but not before');
 	cmp_ok(token('elsewhere', '/h/stopped'), '>', $token, 'with a newer token');
 	$a->wait_lock($stopped, 'lost', '/h/stopped');
 	$a->assert_log($mark, qr/process \d+ has lost "\/h\/stopped"/, 'the log names who lost what');
-	kill 'CONT', $stopped->pid;
+	thaw($stopped->pid);
 	refused($stopped, '/h/stopped');
 	is($a->lock_count("path = '/h/stopped'"), 0, 'nor of its lock');
 	$s{elsewhere}->query('SELECT zk_unlock_all()');

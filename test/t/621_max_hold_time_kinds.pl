@@ -9,7 +9,7 @@ use Test::More;
 use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Proxy;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
@@ -94,11 +94,11 @@ subtest 'a session that is stopped while it waits for a permit' => sub {
 	my $stopped = limited('stopped', '1s');
 	$stopped->query_start("SELECT zk_semaphore_acquire('/k/turn', 1)");
 	wait_until { $zk->children('/k/turn/leases') == 2 } 'it to have its turn, and to wait for the permit';
-	kill 'STOP', $stopped->pid;
+	freeze($stopped->pid);
 	on($b, 'third')->query_start("SELECT zk_semaphore_acquire('/k/turn', 1)");
 	$s{owner}->query("SELECT zk_semaphore_release('/k/turn')");
 	is($s{third}->finish, 't', 'holds up others with its turn and its permit, but not for ever');
-	kill 'CONT', $stopped->pid;
+	thaw($stopped->pid);
 	is($stopped->result->{sqlstate}, '40001', 'it is told that it has lost the permit');
 	$s{third}->query("SELECT zk_semaphore_release('/k/turn')");
 };

@@ -8,7 +8,7 @@ use warnings;
 
 use Test::More;
 use Zklock::Server;
-use Zklock::Util qw(wait_until);
+use Zklock::Util qw(freeze thaw wait_until);
 use Zklock::ZooKeeper;
 
 use constant QUEUE => '/x/queue';
@@ -139,10 +139,11 @@ subtest 'the table of tokens makes it once' => sub {
 	$s->query('BEGIN');
 	$s->query('CALL work()');
 	# The session ends right after the commit: the element is not removed, and taken again.
-	kill 'STOP', $here->worker_pid;
+	my $worker = $here->worker_pid;
+	freeze($worker);
 	$s->query('COMMIT');
 	$shell->expire_session($here->session_id);
-	kill 'CONT', $here->worker_pid;
+	thaw($worker);
 	$here->assert_log(0, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was taken by a transaction that committed, and may not have been removed/, 'the log says so');
 	$here->wait_session;
 	is_left(1, 'it is still there');

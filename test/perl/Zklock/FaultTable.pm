@@ -403,34 +403,53 @@ sub is_done_once
 	return;
 }
 
+# The path, so that a create does not fail for want of it
+sub make_folders
+{
+	my ($self) = @_;
+	return if $self->{recipe}{prepare};
+	my @folders = keys %{ $self->{recipe}{nodes} };
+	my $shell   = $self->{zk}->shell;
+	foreach my $folder (@folders ? sort @folders : '')
+	{
+		my $path = "$self->{path}$folder";
+		$shell->create($path, makepath => 1) if !$shell->exists($path);
+	}
+	return;
+}
+
 # ---- faults at each call -------------------------------------------------------
 
-# The calls of an undisturbed run, in asking and in giving back, each kind once: [ op, pattern of its
-# path ], where PATH stands for the path
+# The calls of two undisturbed runs, in asking and in giving back, each kind once: [ op, pattern of its
+# path, only on a new path? ], where PATH stands for the path
 sub calls
 {
 	my ($self) = @_;
-	$self->begin;
-	my @calls;
-	foreach my $what ('ask', $self->{recipe}{give} ? 'give' : ())
+	my (@calls, %seen);
+	foreach my $new (0, 1)
 	{
-		$self->{here}->settle;
-		$self->{proxy}->reset_counts;
-		$self->begin_part($what);
-		$self->result;
-		wait_until { !$self->{here}->lock_count("state = 'releasing'") } 'what is given back to be gone';
-		push @calls, [ $self->kinds(@{ $self->{proxy}->requests }) ];
+		$self->begin;
+		$self->make_folders if !$new;
+		foreach my $what ('ask', $self->{recipe}{give} ? 'give' : ())
+		{
+			$self->{here}->settle;
+			$self->{proxy}->reset_counts;
+			$self->begin_part($what);
+			$self->result;
+			wait_until { !$self->{here}->lock_count("state = 'releasing'") } 'what is given back to be gone';
+			push @{ $calls[ $what eq 'give' ] }, map { [ @$_, $new ] } grep { !$seen{"@$_"}++ } $self->kinds;
+		}
+		$self->nothing_left('undisturbed');
 	}
-	$self->nothing_left('undisturbed');
-	note("$_->[0] $_->[1]") foreach map { @$_ } @calls;
+	note("$_->[0] $_->[1]", $_->[2] ? ', on a new path' : '') foreach map { @$_ } @calls;
 	return @calls;
 }
 
 sub kinds
 {
-	my ($self, @requests) = @_;
-	my (@kinds, %seen);
-	foreach my $request (@requests)
+	my ($self) = @_;
+	my @kinds;
+	foreach my $request (@{ $self->{proxy}->requests })
 	{
 		my ($op, $path) = @$request;
 		next unless defined $path && $path =~ m{^(?:\Q$self->{path}\E(?:/|$)|/zklock-[^/]+/)};
@@ -440,13 +459,19 @@ sub kinds
 		$pattern =~ s/^\^\Q\Q$self->{path}\E\E/^PATH/;
 		$pattern =~ s/[0-9a-f]{8}(?:\\?-?[0-9a-f]{4}){3}\\?-?[0-9a-f]{12}/[-0-9a-f]{32,36}/g;
 		$pattern =~ s/\d{10}\$$/\\d{10}\$/;
-		push @kinds, [ $op, $pattern ] unless $seen{"$op $pattern"}++;
+		push @kinds, [ $op, $pattern ];
 	}
 	return @kinds;
 }
 
 # Arguments for the proxy
-sub fault_at { my ($self, $call) = @_; return (op => $call->[0], path => $call->[1] =~ s/PATH/\Q$self->{path}\E/r, any => 1); }
+sub fault_at
+{
+	my ($self, $call) = @_;
+	return (op => $call->[0], path => $call->[1] =~ s/PATH/\Q$self->{path}\E/r, any => !is_write($call));
+}
+
+sub is_write { my ($call) = @_; return $call->[0] =~ /^(?:create|delete|set|multi)/; }
 
 sub check_calls
 {
@@ -468,11 +493,10 @@ sub check_calls
 				my ($happens, $do) = @$fault;
 				next unless $self->applies($happens);
 				# Whether ZooKeeper has read something is all the same to us.
-				my $writes = $call->[0] =~ /^(?:create|delete|set|multi)/;
-				next if !$writes && $hold eq 'hold_request';
+				next if $hold eq 'hold_request' && !is_write($call);
 				# After a crash of the server only what ZooKeeper has done is left.
-				next if $happens =~ /killed/ && (!$writes || $hold eq 'hold_request');
-				next if $phase eq 'asking' && "@$call" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
+				next if $happens =~ /killed/ && !($hold eq 'hold_reply' && is_write($call));
+				next if $phase eq 'asking' && "$call->[0] $call->[1]" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
 				$self->story_at_call($phase, $call, $happens, sub { return $proxy->$hold($self->fault_at($call)); },
 					$do, "$what, $when $happens");
 			}
@@ -486,6 +510,7 @@ sub story_at_call
 	my ($self, $phase, $call, $happens, $prepare, $do, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
+	$self->make_folders if !$call->[2];
 	if ($phase eq 'giving')
 	{
 		$self->begin_part('ask');

@@ -586,10 +586,10 @@ sub expire_session
 	my $session = $self->zk_session;
 	# A worker that is quick enough to resume the session while it is being closed can end
 	# up with a connection that the server has forgotten; that would only take time.
-	kill 'STOP', $session->{worker_pid};
+	freeze($session->{worker_pid});
 	my $done = eval { $zk->shell->expire_session($session->{session_id}); 1 };
 	my $error = $@;
-	kill 'CONT', $session->{worker_pid};
+	thaw($session->{worker_pid});
 	croak $error unless $done;
 	return;
 }
