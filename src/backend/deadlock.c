@@ -15,8 +15,7 @@
  * can come to the same conclusion about the same waits.
  *
  * A circle through other servers is found by the session that searches for all
- * (deadlock_across.c).  It marks the entry of the one that is to give up, which raises
- * the error itself.
+ * (deadlock_across.c).
  *
  * What the error says is in PostgreSQL's words; what the sessions run goes to the
  * server's log alone.
@@ -31,7 +30,6 @@
 #include "backend/display.h"
 #include "backend/waits.h"
 #include "compat.h"
-#include "shared/search.h"
 
 /* Of a longer cycle the rest is not told. */
 #define MAX_CYCLE 256
@@ -137,34 +135,26 @@ deadlock_check(int index)
 	{
 		look(second, index);
 		if (second->length > 0 && second->fingerprint == first->fingerprint)
-		{
-			char *cycle = describe_cycle(second);
-
-			ereport(ERROR, (errcode(ERRCODE_T_R_DEADLOCK_DETECTED),
-							errmsg("deadlock detected"), errdetail_internal("%s", cycle),
-							errdetail_log("%s%s", cycle, describe_queries(second)),
-							errhint("See server log for query details.")));
-		}
+			report(describe_cycle(second), describe_queries(second));
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
 
-/* Raises the error that another session has decided on.  Other servers' queries are not known. */
+/*
+ * Raises the error for a cycle through other servers, whose queries are not known.
+ *
+ *	cycle	who waits for whom, UTF-8
+ *	pids	the processes of this server in it
+ */
 void
-deadlock_report(uint32 number)
+deadlock_report(const char *cycle, const int *pids, int npids)
 {
-	SearchVerdict *verdict = palloc(sizeof(SearchVerdict));
 	StringInfoData queries;
 
-	if (!search_read_verdict(number, verdict))
-	{
-		verdict->npids = 0;
-		strlcpy(verdict->cycle, _("The cycle goes through other servers."), sizeof(verdict->cycle));
-	}
 	initStringInfo(&queries);
-	for (int i = 0; i < verdict->npids; i++)
-		appendStringInfo(&queries, _("\nProcess %d: %s"), verdict->pids[i],
-						 pgstat_get_backend_current_activity(verdict->pids[i], false));
-	report(display_utf8(verdict->cycle), queries.data);
+	for (int i = 0; i < npids; i++)
+		appendStringInfo(&queries, _("\nProcess %d: %s"), pids[i],
+						 pgstat_get_backend_current_activity(pids[i], false));
+	report(display_utf8(cycle), queries.data);
 }

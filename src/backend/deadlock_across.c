@@ -22,9 +22,9 @@
  * waits does nothing else: at that zxid, all were there at once.  A server that is
  * gone, or stopped, does not look again, and so its old record proves nothing.
  *
- * Then the server that has the youngest wait tells its session to give up.  That is
- * all that a record can bring about, be it true, stale or forged: a session of ours
- * ends a wait.
+ * Then the session that has the youngest wait gives up, on its server.  That is all
+ * that a record can bring about, be it true, stale or forged: a session of ours ends a
+ * wait.
  *
  * The session waits for ZooKeeper's answers and for its own lock at once: when the
  * latter has anything to say, the search is given up in the middle.  Nothing here
@@ -37,7 +37,7 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/deadlock_across.h"
+#include "backend/deadlock.h"
 #include "backend/wait_search.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
@@ -79,31 +79,23 @@ typedef struct Found
 	ReadRecord	  record;
 } Found;
 
-/* What the first reading has found */
-typedef struct Suspicion
-{
-	bool   any;
-	uint64 fingerprint;
-	int64  newest;	 /* zxid */
-	int	   searches; /* since */
-} Suspicion;
-
 /* A search, in a memory context that is deleted at its end */
 typedef struct Round
 {
-	int			index; /* the entry of this session */
-	int64		until; /* it has something else to do, ms */
-	Call		call;
-	int64		session; /* ours, in ZooKeeper */
-	SearchSigns signs;
-	int64		newest; /* zxid of a record that has to do with what we suspect */
-	OwnWaits	own;
+	int				index; /* the entry of this session */
+	int64			until; /* it has something else to do, ms */
+	Call			call;
+	int64			session; /* ours, in ZooKeeper */
+	SearchSigns		signs;
+	int64			newest; /* zxid of a record that has to do with what we suspect */
+	OwnWaits		own;
+	SearchSuspicion suspicion;
+	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
 } Round;
 
 static int			 searcher = ENTRY_NONE; /* our entry, if this session searches */
 static MemoryContext keeping;				/* what is kept from search to search */
 static List			*records; /* of Found: what was read once is not read again */
-static Suspicion	 suspicion;
 static int64		 next_at; /* the next search, ms */
 
 /* ------------------------------------------------------------------------
@@ -115,13 +107,9 @@ static int64		 next_at; /* the next search, ms */
 static bool
 is_called_away(const Round *round)
 {
-	ContenderEntry *entry = entry_at(round->index);
-	bool			waits;
-
-	SpinLockAcquire(&entry->mutex);
-	waits = entry->status.state == CONTENDER_QUEUED && entry->status.verdict == 0;
-	SpinLockRelease(&entry->mutex);
-	return !waits || InterruptPending || zklock_worker_pid() == 0 || zklock_now_ms() >= round->until;
+	return entry_status(round->index).state != CONTENDER_QUEUED || InterruptPending ||
+		   zklock_worker_pid() == 0 || zklock_now_ms() >= round->until ||
+		   !search_take_over(round->index, SILENCE_MS);
 }
 
 /* Waits until the worker has answered: the engine's question of that number, or for 0 a call. */
@@ -403,9 +391,12 @@ ask_for_facts(Round *round, Search *search)
 	return true;
 }
 
-/* Tells the session of ours that is to give up, if it still waits as it did. */
+/*
+ * Has the session of ours that is to give up do so: if it is another one, it searches
+ * from now on, and comes to the same conclusion.
+ */
 static void
-pass_verdict(const Round *round, Search *search)
+end_deadlock(Round *round, Search *search)
 {
 	StringInfoData	  cycle;
 	const SearchWait *victim;
@@ -413,36 +404,37 @@ pass_verdict(const Round *round, Search *search)
 
 	initStringInfo(&cycle);
 	victim = wait_search_victim(search, &cycle);
-	for (int i = 0; victim && i < victim->nsteps; i++)
-		pids[i] = victim->steps[i].number;
 	for (int i = 0; victim && i < round->own.n; i++)
 	{
-		const OwnWait *own = &round->own.waits[i];
-
-		if (own->identity != victim->line->number)
-			continue;
-		(void) entry_condemn(own->entry, own->generation,
-							 search_pass_verdict(cycle.data, pids, victim->nsteps));
-		suspicion.any = false;
-		return;
+		if (round->own.waits[i].identity == victim->line->number)
+			round->victim = round->own.waits[i].entry;
 	}
+	if (round->victim != round->index)
+		return;
+	for (int i = 0; i < victim->nsteps; i++)
+		pids[i] = victim->steps[i].number;
+	round->suspicion.any = false;
+	search_suspect(&round->suspicion);
+	deadlock_report(cycle.data, pids, victim->nsteps);
 }
 
 /* Weighs what has been read twice by now. */
 static void
 judge(Round *round, Search *search)
 {
-	uint64 fingerprint;
-	int64  seen;
+	SearchSuspicion *suspicion = &round->suspicion;
+	uint64			 fingerprint;
+	int64			 seen;
 
 	wait_search_verify(search);
 	if (!wait_search_is_stuck(search, &fingerprint, &round->newest, &seen))
-		suspicion.any = false;
-	else if (!suspicion.any || suspicion.fingerprint != fingerprint)
-		suspicion = (Suspicion){.any = true, .fingerprint = fingerprint, .newest = round->newest};
-	else if (seen >= suspicion.newest)
-		pass_verdict(round, search);
-	suspicion.searches++;
+		suspicion->any = false;
+	else if (!suspicion->any || suspicion->fingerprint != fingerprint)
+		*suspicion =
+			(SearchSuspicion){.any = true, .fingerprint = fingerprint, .newest = round->newest};
+	else if (seen >= suspicion->newest)
+		end_deadlock(round, search);
+	suspicion->searches++;
 }
 
 /* ------------------------------------------------------------------------
@@ -485,26 +477,28 @@ search(Round *round)
 	own_waits_take(&round->own, seen, &round->signs);
 	if (round->own.n == 0)
 	{
-		suspicion.any = false;
+		round->suspicion.any = false;
 		search_withdraw();
 		return;
 	}
 	suspects = wait_search_suspects(newest, n, round->session);
 	if (suspects == NULL)
-		suspicion.any = false;
+		round->suspicion.any = false;
 	else if (ask_for_facts(round, suspects))
 		judge(round, suspects);
 	else
 		return;
-	if (!search_is_told(round->own.record + round->own.body, suspicion.any ? round->newest : 0))
+	if (!search_is_told(round->own.record + round->own.body, round->suspicion.any ? round->newest : 0))
 		publish(round, seen);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
 static int64
-next_search(int pause)
+next_search(const Round *round)
 {
-	if (suspicion.any && suspicion.searches <= HASTY_SEARCHES)
+	int pause = round->signs.deadlock_timeout;
+
+	if (round->suspicion.any && round->suspicion.searches <= HASTY_SEARCHES)
 		pause /= HASTE;
 	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 }
@@ -529,7 +523,9 @@ forget(void)
 void
 deadlock_across_attend(int index, int64 until)
 {
-	int pause = DeadlockTimeout;
+	MemoryContext context;
+	MemoryContext old;
+	Round		 *round;
 
 	if (!search_take_over(index, SILENCE_MS))
 	{
@@ -539,31 +535,34 @@ deadlock_across_attend(int index, int64 until)
 	if (searcher == ENTRY_NONE)
 	{
 		keeping = AllocSetContextCreate(TopMemoryContext, "zklock wait records", ALLOCSET_SMALL_SIZES);
-		suspicion.any = false;
 		next_at = 0;
 	}
 	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
+	context = AllocSetContextCreate(CurrentMemoryContext, "zklock search", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	round = palloc0(sizeof(Round));
+	round->index = index;
+	round->until = Min(until, zklock_now_ms() + PATIENCE_MS);
+	round->signs.deadlock_timeout = DeadlockTimeout;
+	round->suspicion = search_suspicion();
+	round->victim = ENTRY_NONE;
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
-	{
-		MemoryContext context =
-			AllocSetContextCreate(CurrentMemoryContext, "zklock search", ALLOCSET_DEFAULT_SIZES);
-		MemoryContext old = MemoryContextSwitchTo(context);
-		Round		 *round = palloc0(sizeof(Round));
-
-		round->index = index;
-		round->until = Min(until, zklock_now_ms() + PATIENCE_MS);
-		round->signs.deadlock_timeout = pause;
 		search(round);
-		pause = round->signs.deadlock_timeout;
-		MemoryContextSwitchTo(old);
-		MemoryContextDelete(context);
-
-		/* What came meanwhile is still to be looked at. */
-		SetLatch(MyLatch);
+	next_at = next_search(round);
+	if (search_is_ours(index))
+		search_suspect(&round->suspicion);
+	if (round->victim != ENTRY_NONE)
+	{
+		search_leave(index, round->victim);
+		forget();
 	}
-	next_at = next_search(pause);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+
+	/* What came meanwhile is still to be looked at. */
+	SetLatch(MyLatch);
 }
 
 /* When this session wants to attend next, ms; or -1. */

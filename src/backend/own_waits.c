@@ -247,8 +247,7 @@ own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
 			share = (WAIT_RECORD_MAX - writer.len) / left--;
 			if (put_chain(all, &all->chains[i], &writer, writer.len + share))
 				own->waits[own->n++] = (OwnWait){.identity = all->chains[i].identity,
-												 .entry = all->chains[i].waiting->index,
-												 .generation = all->chains[i].waiting->generation};
+												 .entry = all->chains[i].waiting->index};
 		}
 	}
 }

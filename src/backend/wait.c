@@ -15,7 +15,6 @@
 #include "postgres.h"
 
 #include "backend/deadlock.h"
-#include "backend/deadlock_across.h"
 #include "backend/display.h"
 #include "backend/request.h"
 #include "backend/wait.h"
@@ -23,6 +22,7 @@
 #include "fault.h"
 #include "shared/clock.h"
 #include "shared/lease_state.h"
+#include "shared/search.h"
 #include "shared/session_info.h"
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
@@ -101,8 +101,7 @@ typedef struct Answer
 	bool			 lease_holds;
 	ContenderState	 state;
 	ContenderFailure failure;
-	int				 code;	  /* ZooKeeper's, for FAILURE_REFUSED */
-	uint32			 verdict; /* it is part of a deadlock; 0: not so */
+	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
 } Answer;
 
 /*
@@ -120,8 +119,7 @@ look(int index)
 	return (Answer){.lease_holds = lease_holds,
 					.state = over ? CONTENDER_LOST : status.state,
 					.failure = status.failure,
-					.code = status.error_code,
-					.verdict = status.verdict};
+					.code = status.error_code};
 }
 
 /*
@@ -256,7 +254,7 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		wait->look_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
-	if (waited >= DeadlockTimeout && wait->log.state != WAIT_LOG_ASKED)
+	if ((waited >= DeadlockTimeout || search_is_ours(index)) && wait->log.state != WAIT_LOG_ASKED)
 		deadlock_across_attend(index, until);
 }
 
@@ -350,8 +348,6 @@ wait_for_decision(Wait *wait, int index)
 		answer = look(index);
 		if (is_decided(wait, index, &answer, &granted))
 			return granted;
-		if (answer.verdict != 0)
-			deadlock_report(answer.verdict);
 		if (!wait_turn(wait, index, answer.lease_holds,
 					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
 			return false;

@@ -73,9 +73,8 @@ typedef struct Search
 /* A wait of this server that is told */
 typedef struct OwnWait
 {
-	uint64 identity;   /* as in the record */
-	int	   entry;	   /* of the session that waits for another server or client */
-	uint32 generation; /* of that entry */
+	uint64 identity; /* as in the record */
+	int	   entry;	 /* of the session that waits for another server or client */
 } OwnWait;
 
 typedef struct OwnWaits

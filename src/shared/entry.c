@@ -228,29 +228,6 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
-/*
- * Has the owner of an entry give up its wait, as part of a deadlock.
- *
- *	verdict		says why
- *
- * Returns false if it does not wait any more.
- */
-bool
-entry_condemn(int index, uint32 generation, uint32 verdict)
-{
-	ContenderEntry *entry = entry_at(index);
-	bool			waits;
-
-	SpinLockAcquire(&entry->mutex);
-	waits = entry->status.state == CONTENDER_QUEUED && entry->generation == generation;
-	if (waits)
-		entry->status.verdict = verdict;
-	SpinLockRelease(&entry->mutex);
-	if (waits)
-		entry_set_owner_latch(entry);
-	return waits;
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------

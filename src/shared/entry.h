@@ -186,7 +186,6 @@ typedef struct EntryStatus
 	ContenderFailure failure;
 	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason		 loss;
-	uint32			 verdict; /* its wait is to be given up: see search.h; 0: not so */
 } EntryStatus;
 
 /* What the worker has in ZooKeeper for it, and what stands in its way. */
@@ -273,7 +272,6 @@ extern Size entries_size(int max_entries);
 extern void entries_init(EntryPool *pool, int max_entries);
 
 /* Backends */
-extern bool	  entry_condemn(int index, uint32 generation, uint32 verdict);
 extern int	  entry_claim(int leave, uint32 *generation);
 extern void	  entry_ask(int index);
 extern uint32 entry_give_up(int index, EntryNotice notice);

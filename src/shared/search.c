@@ -5,8 +5,9 @@
  * Of the sessions of this server that have waited for deadlock_timeout, one searches
  * for all (backend/deadlock_across.c).  It is named by its entry.  Another one takes
  * over when that does not wait any more, or has not looked here for too long; the one
- * that ceases to wait names a successor and wakes it.  When there is none the worker
- * deletes this server's records.
+ * that ceases to wait names a successor and wakes it, and the one that finds another's
+ * wait to be given up has that one search.  When there is none the worker deletes this
+ * server's records.
  *
  * The session decides what is to be told to other servers.  The nodes are the
  * worker's (worker/deadlock.c), since they have to go when nobody waits any more,
@@ -23,7 +24,6 @@
  */
 #include "postgres.h"
 
-#include "mb/pg_wchar.h"
 #include "shared/clock.h"
 #include "shared/search.h"
 #include "shared/worker_process.h"
@@ -95,6 +95,26 @@ search_leave(int index, int successor)
 		entry_set_owner_latch(entry_at(successor));
 	else if (was_ours)
 		zklock_wake_worker();
+}
+
+/* What earlier searches suspect, whichever session made them */
+SearchSuspicion
+search_suspicion(void)
+{
+	SearchSuspicion suspicion;
+
+	LWLockAcquire(search_lock, LW_SHARED);
+	suspicion = deadlock_search->suspicion;
+	LWLockRelease(search_lock);
+	return suspicion;
+}
+
+void
+search_suspect(const SearchSuspicion *suspicion)
+{
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	deadlock_search->suspicion = *suspicion;
+	LWLockRelease(search_lock);
 }
 
 /* Does any session search? */
@@ -247,37 +267,4 @@ search_withdraw(void)
 	LWLockRelease(search_lock);
 	if (is_news)
 		zklock_wake_worker();
-}
-
-/* ------------------------------------------------------------------------
- * The verdict
- * ------------------------------------------------------------------------
- */
-
-/* Writes what the session is told that is to give up; what is too long is clipped.  Returns its number. */
-uint32
-search_pass_verdict(const char *cycle, const int *pids, int npids)
-{
-	SearchVerdict *verdict = &deadlock_search->verdict;
-	int	   len = pg_encoding_mbcliplen(PG_UTF8, cycle, strlen(cycle), SEARCH_CYCLE_SIZE - 1);
-	uint32 number;
-
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	number = ++verdict->number;
-	memcpy(verdict->cycle, cycle, len);
-	verdict->cycle[len] = '\0';
-	verdict->npids = npids;
-	memcpy(verdict->pids, pids, npids * sizeof(int));
-	LWLockRelease(search_lock);
-	return number;
-}
-
-/* Copies a verdict.  Returns false if a later one has been passed: then the session says less. */
-bool
-search_read_verdict(uint32 number, SearchVerdict *verdict)
-{
-	LWLockAcquire(search_lock, LW_SHARED);
-	*verdict = deadlock_search->verdict;
-	LWLockRelease(search_lock);
-	return verdict->number == number;
 }

@@ -29,16 +29,14 @@ typedef struct SearchRecord
 	char  text[WAIT_RECORD_MAX + 1];
 } SearchRecord;
 
-#define SEARCH_CYCLE_SIZE 8192
-
-/* What is told to the session that is to give up */
-typedef struct SearchVerdict
+/* What the first of two readings has found: backend/deadlock_across.c */
+typedef struct SearchSuspicion
 {
-	uint32 number;					 /* 0: none so far */
-	char   cycle[SEARCH_CYCLE_SIZE]; /* who waits for whom, UTF-8, lines */
-	int	   npids;
-	int	   pids[WAIT_RECORD_MAX_STEPS]; /* of those that are this server's */
-} SearchVerdict;
+	bool   any;
+	uint64 fingerprint;
+	int64  newest;	 /* zxid */
+	int	   searches; /* since */
+} SearchSuspicion;
 
 /* For which entries others matter: a bit for each; search_sign() reads them */
 typedef struct SearchSigns
@@ -52,11 +50,11 @@ typedef struct SearchSigns
 typedef struct DeadlockSearch
 {
 	/* Sessions */
-	int			  searcher;	  /* the entry of the one that searches, or ENTRY_NONE ... */
-	uint32		  generation; /* ... in this generation */
-	int64		  alive_at;	  /* it has looked here then, ms */
-	uint32		  question;	  /* number of the last one to the engine */
-	SearchVerdict verdict;
+	int				searcher;	/* the entry of the one that searches, or ENTRY_NONE ... */
+	uint32			generation; /* ... in this generation */
+	int64			alive_at;	/* it has looked here then, ms */
+	uint32			question;	/* number of the last one to the engine */
+	SearchSuspicion suspicion;
 
 	/* The worker */
 	uint32		answer; /* number of the last question that has been answered */
@@ -80,13 +78,20 @@ extern bool	  search_engine_answered(uint32 question, SearchSigns *signs);
 extern bool	  search_has_record(const char *name);
 extern bool	  search_is_told(const char *body, int64 seen);
 extern void	  search_publish(const char *name, const char *text, int body, int64 seen);
-extern uint32 search_pass_verdict(const char *cycle, const int *pids, int npids);
-extern bool	  search_read_verdict(uint32 number, SearchVerdict *verdict);
+extern SearchSuspicion search_suspicion(void);
+extern void			   search_suspect(const SearchSuspicion *suspicion);
 
 /* Any process */
 extern bool	 search_is_under_way(void);
 extern int64 search_record_session(const char *name);
 extern void	 search_withdraw(void);
+
+/* Does the session of this entry search?  A glance. */
+static inline bool
+search_is_ours(int index)
+{
+	return ((const volatile DeadlockSearch *) deadlock_search)->searcher == index;
+}
 
 static inline bool
 search_sign(const uint8 *signs, int index)
