@@ -288,11 +288,13 @@ zk_client_connected(void)
 	return state == CONNECTION_CONNECTED;
 }
 
-/* Fills in what only the library knows of the session.  There must be a handle. */
+/* Fills in what only the library knows of the session; nothing, while names are looked up. */
 void
 zk_client_session(ZkSession *session)
 {
-	zk_handle_session(handle, session);
+	memset(session, 0, sizeof(*session));
+	if (handle)
+		zk_handle_session(handle, session);
 }
 
 /* ------------------------------------------------------------------------

@@ -66,4 +66,24 @@ is_deeply(holdings($a), $before, 'and so do locks');
 is($s{holder}->query("SELECT zk_unlock('/a/lock')"), 't', 'until they are released');
 all_disconnect();
 $a->assert_clean($zk, '/a/lock');
+
+subtest 'names that take long to be looked up' => sub {
+	my $directory = PostgreSQL::Test::Utils::tempdir;
+	my $library   = "$directory/slow_names.so";
+	system_or_bail('gcc', '-shared', '-fPIC', '-o', $library, 'test/slow_names.c', '-ldl');
+	local $ENV{SLOW_NAMES} = "$directory/slow";
+	append_to_file($ENV{SLOW_NAMES}, '');
+	local $ENV{ZKLOCK_PRELOAD} = "$library $ENV{ZKLOCK_PRELOAD}";
+	my $b = Zklock::Server->new('b', zookeeper => 'zookeeper.test:' . $proxy->port, connect => 0, conf => [q(listen_addresses = '')]);
+	$b->wait_session('connecting');
+	# For longer than it takes until the worker looks for another way.
+	my $since = $b->value('SELECT clock_timestamp()');
+	$b->wait_value("SELECT clock_timestamp() > '$since'::timestamptz + interval '12s'", 't');
+	my $worker = $b->worker_pid;
+	unlike($b->log_since(0), qr/terminated by signal/, 'the worker waits');
+	unlink $ENV{SLOW_NAMES};
+	$b->wait_session;
+	is($b->worker_pid, $worker, 'and connects when they are there');
+	$b->stop;
+};
 done_testing;
