@@ -42,49 +42,37 @@
 /*
  * The session as the worker sees it; each arrow is one function here:
  *
- *      without a handle             with a handle
- *
- *      .---------.              .---------------.
- *      | DOWN    |              |               | connected
- *      | REFUSED |    opened    | CONNECTING    | -----------> CONNECTED
- *      | PAUSING | -----------> |               | <-----------   |
- *      |         |              | ENDING_FORMER | disconnected   |
- *      '---------'              '---------------'                |
- *           ^                           |                        |
- *           '---------------------------+------------------------'
- *                         down, refused, paused
+ *                            .---------------.
+ *                 opened     | CONNECTING    |  connected
+ *      NO_HANDLE ----------> |               | -----------> CONNECTED
+ *          ^                 | ENDING_FORMER | <-----------   |
+ *          |                 '---------------' disconnected   |
+ *          |                         |                        |
+ *          '-------------------------+------------------------'
+ *                              closed
  *
  *      opened      to ENDING_FORMER while there is a former session
- *      down        to DOWN: no server name resolves, the session expired, or it
- *                  was given up; from everywhere
- *      refused     to REFUSED; from CONNECTING and CONNECTED
- *      paused      to PAUSING: what answers need not be ZooKeeper, the former session
- *                  has been closed or is over, or the handle would wait for a server
- *                  for too long; from CONNECTING and ENDING_FORMER
+ *      disconnected, connected
+ *                  to and from CONNECTING
+ *      closed      says what others see until the next handle is opened: DOWN, there
+ *                  is no session, or no way to it; REFUSED, ZooKeeper refuses the
+ *                  credentials; CONNECTING, the next one follows
  */
 typedef enum Life
 {
-	LIFE_DOWN,			/* there is no session, or no way to it */
-	LIFE_REFUSED,		/* ZooKeeper refuses the credentials */
-	LIFE_PAUSING,		/* the last handle is closed, the next one not yet opened */
+	LIFE_NO_HANDLE,
 	LIFE_ENDING_FORMER, /* the handle is for the former session, to close it */
 	LIFE_CONNECTING,	/* the handle resumes our session, or begins one */
-	LIFE_CONNECTED		/* a server has answered */
+	LIFE_CONNECTED		/* a server has accepted the session */
 } Life;
 
-static Life	 life = LIFE_DOWN;
-static int64 open_at;			 /* without a handle: when to open one, ms */
+static Life	 life = LIFE_NO_HANDLE;
+static int64 open_at;			 /* NO_HANDLE: when to open one, ms */
 static int64 opened_at;			 /* when one was opened last, us */
 static int64 check_addresses_at; /* CONNECTING, ENDING_FORMER: ms */
 static int	 backoff_ms = MIN_BACKOFF_MS;
 static int64 connected_at = NEVER; /* last, ms; NEVER: not since back_off() */
 static bool	 doubt_logged;		   /* since the session was connected last */
-
-static bool
-has_handle(void)
-{
-	return life == LIFE_ENDING_FORMER || life == LIFE_CONNECTING || life == LIFE_CONNECTED;
-}
 
 /* ------------------------------------------------------------------------
  * When to try again
@@ -116,7 +104,7 @@ back_off(void)
 static void
 opened(void)
 {
-	Assert(!has_handle());
+	Assert(life == LIFE_NO_HANDLE);
 	life = session_former_exists() ? LIFE_ENDING_FORMER : LIFE_CONNECTING;
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	session_status_set_state(SESSION_CONNECTING);
@@ -142,26 +130,10 @@ disconnected(void)
 }
 
 static void
-down(void)
+closed(SessionState shown)
 {
-	life = LIFE_DOWN;
-	session_status_set_state(SESSION_DOWN);
-}
-
-static void
-refused(void)
-{
-	Assert(life == LIFE_CONNECTING || life == LIFE_CONNECTED);
-	life = LIFE_REFUSED;
-	session_status_set_state(SESSION_AUTH_FAILED);
-}
-
-static void
-paused(void)
-{
-	Assert(life == LIFE_CONNECTING || life == LIFE_ENDING_FORMER);
-	life = LIFE_PAUSING;
-	session_status_set_state(SESSION_CONNECTING);
+	life = LIFE_NO_HANDLE;
+	session_status_set_state(shown);
 }
 
 /* ------------------------------------------------------------------------
@@ -210,7 +182,7 @@ open_handle(void)
 		opened();
 		return;
 	}
-	down();
+	closed(SESSION_DOWN);
 	back_off();
 	queue_session_unreachable();
 }
@@ -242,7 +214,7 @@ void
 session_life_move(void)
 {
 	zk_client_leave();
-	down();
+	closed(SESSION_DOWN);
 	open_at_once();
 	if (session_status_id() == 0)
 		return;
@@ -255,7 +227,7 @@ void
 session_life_end(void)
 {
 	(void) zk_client_close();
-	down();
+	closed(SESSION_DOWN);
 	if (session_status_id() != 0)
 		forget_session("the worker was terminated while changed settings waited");
 }
@@ -269,7 +241,7 @@ session_life_end(void)
 static void
 go_on_to_own(void)
 {
-	paused();
+	closed(SESSION_CONNECTING);
 	open_at_once();
 	backoff_ms = MIN_BACKOFF_MS;
 }
@@ -277,21 +249,17 @@ go_on_to_own(void)
 static void
 on_former_connected(void)
 {
-	switch (session_former_close())
+	FormerStep step = session_former_close();
+
+	if (step == FORMER_FORGOTTEN)
 	{
-		case FORMER_LOOK_NOW:
-			paused();
-			back_off();
-			open_at_once();
-			break;
-		case FORMER_LOOK_LATER:
-			paused();
-			back_off();
-			break;
-		case FORMER_FORGOTTEN:
-			go_on_to_own();
-			break;
+		go_on_to_own();
+		return;
 	}
+	closed(SESSION_CONNECTING);
+	back_off();
+	if (step == FORMER_LOOK_NOW)
+		open_at_once();
 }
 
 /* ------------------------------------------------------------------------
@@ -361,7 +329,7 @@ on_disconnected(void)
 static void
 on_expired(void)
 {
-	down();
+	closed(SESSION_DOWN);
 	open_at_once();
 	forget_session("session expired");
 	session_status_expired();
@@ -384,7 +352,7 @@ on_refused(void)
 			"authentication failed: ZooKeeper demands credentials, and \"zklock.auth_file\" is not set");
 		ereport(LOG, (errmsg("ZooKeeper demands credentials, and \"zklock.auth_file\" is not set")));
 	}
-	refused();
+	closed(SESSION_AUTH_FAILED);
 	back_off();
 	queue_session_unreachable();
 	queue_session_refused(ZK_AUTH_FAILED);
@@ -397,7 +365,7 @@ on_doubt(void)
 {
 	const char *fault = "what answers at \"zklock.servers\" does not prove to be a ZooKeeper server";
 
-	paused();
+	closed(SESSION_CONNECTING);
 	back_off();
 	session_status_set_error(fault);
 	if (!doubt_logged)
@@ -412,7 +380,7 @@ on_unresolved(void)
 	/* Of a row of failures, the log tells once. */
 	if (backoff_ms == MIN_BACKOFF_MS)
 		ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
-	down();
+	closed(SESSION_DOWN);
 	back_off();
 	session_status_set_error("no server name could be resolved");
 	queue_session_unreachable();
@@ -497,7 +465,7 @@ look_for_a_way(void)
 	if (session.negotiated_timeout > session_settings_used()->session_timeout)
 	{
 		zk_client_leave();
-		paused();
+		closed(SESSION_CONNECTING);
 		open_at_once();
 	}
 	else
@@ -512,9 +480,9 @@ look_for_a_way(void)
 void
 session_life_attend(void)
 {
-	if (has_handle() && life != LIFE_CONNECTED && zklock_now_ms() >= check_addresses_at)
+	if ((life == LIFE_CONNECTING || life == LIFE_ENDING_FORMER) && zklock_now_ms() >= check_addresses_at)
 		look_for_a_way();
-	if (!has_handle() && zklock_now_ms() >= open_at)
+	if (life == LIFE_NO_HANDLE && zklock_now_ms() >= open_at)
 		open_handle();
 }
 
@@ -522,7 +490,7 @@ session_life_attend(void)
 int64
 session_life_next_wakeup(void)
 {
-	if (!has_handle())
+	if (life == LIFE_NO_HANDLE)
 		return open_at;
 	return life == LIFE_CONNECTED ? -1 : check_addresses_at;
 }
