@@ -37,7 +37,7 @@
 #include "shared/lease_state.h"
 #include "utils/memutils.h"
 #include "worker/calls.h"
-#include "worker/session_status.h"
+#include "worker/session.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
 

@@ -38,7 +38,7 @@
 #include "shared/settings.h"
 #include "worker/lease.h"
 #include "worker/lease_rule.h"
-#include "worker/session_status.h"
+#include "worker/session.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
 

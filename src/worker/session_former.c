@@ -53,7 +53,7 @@
 #include "compat.h"
 #include "shared/shmem.h"
 #include "storage/fd.h"
-#include "worker/session_former.h"
+#include "worker/session.h"
 #include "zk/zk_client.h"
 
 #define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
@@ -71,6 +71,13 @@
  * The file
  * ------------------------------------------------------------------------
  */
+
+/* A session can be taken up, and ended, with these two. */
+typedef struct SessionKey
+{
+	int64 id; /* 0 if there is no session */
+	char  password[ZKLOCK_PASSWORD_SIZE];
+} SessionKey;
 
 /* The contents of the file, its own identity included. */
 typedef struct SessionRecord
@@ -122,7 +129,7 @@ record_parse(const char *content, SessionRecord *record)
 
 /* Writes an open file that is new; returns NULL or what is wrong. */
 static const char *
-write_content(int fd, const SessionKey *key)
+write_content(int fd, int64 id, const char *password)
 {
 	SessionRecord record;
 	struct stat	  st;
@@ -136,9 +143,9 @@ write_content(int fd, const SessionKey *key)
 		return strerror(errno);
 	record.device = st.st_dev;
 	record.inode = st.st_ino;
-	record.id = key->id;
+	record.id = id;
 	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
-		snprintf(record.password + 2 * i, 3, "%02x", (unsigned char) key->password[i]);
+		snprintf(record.password + 2 * i, 3, "%02x", (unsigned char) password[i]);
 	len = record_format(&record, content);
 	errno = ENOSPC; /* what a short write means */
 	written = write(fd, content, len) == len;
@@ -147,7 +154,7 @@ write_content(int fd, const SessionKey *key)
 
 /* Remembers a session. */
 void
-session_file_write(const SessionKey *key)
+session_file_write(int64 id, const char *password)
 {
 	const char *fault = NULL;
 	int			fd;
@@ -158,7 +165,7 @@ session_file_write(const SessionKey *key)
 		fault = strerror(errno);
 	else
 	{
-		fault = write_content(fd, key);
+		fault = write_content(fd, id, password);
 		if (CloseTransientFile(fd) != 0 && fault == NULL)
 			fault = strerror(errno);
 		if (fault == NULL && rename(SESSION_FILE_NEW, SESSION_FILE) != 0)

@@ -29,10 +29,7 @@
 #include "worker/calls.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
-#include "worker/session_former.h"
-#include "worker/session_life.h"
-#include "worker/session_settings.h"
-#include "worker/session_status.h"
+#include "worker/session.h"
 
 #define MIN_BACKOFF_MS 500
 #define MAX_BACKOFF_MS 30000
@@ -267,17 +264,6 @@ on_former_connected(void)
  * ------------------------------------------------------------------------
  */
 
-/* Sees to it that the session can be ended after a crash. */
-static void
-remember_session(const SessionInfo *session)
-{
-	SessionKey key = {.id = session->id};
-
-	memcpy(key.password, session->password, sizeof(key.password));
-	session_file_write(&key);
-	explicit_bzero(&key, sizeof(key));
-}
-
 static void
 on_connected(void)
 {
@@ -307,7 +293,7 @@ on_connected(void)
 	else
 		lease_begin(opened_at, now.negotiated_timeout);
 	if (now.id != before.id)
-		remember_session(&now);
+		session_file_write(now.id, now.password); /* to be ended after a crash */
 	connected(&now);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,

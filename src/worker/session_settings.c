@@ -41,8 +41,7 @@
 #include "shared/shmem.h"
 #include "storage/fd.h"
 #include "worker/lease.h"
-#include "worker/session_settings.h"
-#include "worker/session_status.h"
+#include "worker/session.h"
 #include "zk/zk_client.h"
 #include "zk/zk_tls.h"
 

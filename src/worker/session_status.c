@@ -15,7 +15,7 @@
 
 #include "fault.h"
 #include "utils/timestamp.h"
-#include "worker/session_status.h"
+#include "worker/session.h"
 
 static ChrootState chroot_state = CHROOT_EXISTS;
 static uint64	   errors; /* recorded so far */

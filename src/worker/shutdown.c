@@ -27,9 +27,7 @@
 #include "utils/pidfile.h"
 #include "worker/candidacy.h"
 #include "worker/elements.h"
-#include "worker/session_former.h"
-#include "worker/session_life.h"
-#include "worker/session_settings.h"
+#include "worker/session.h"
 #include "worker/shutdown.h"
 #include "zk/zk_client.h"
 
