@@ -326,6 +326,7 @@ LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_resign(text) IS
 'lay leadership down and go to the end of the queue; returns when another leads, or this server in a new term';
 REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_resign(text) TO pg_signal_backend;
 
 CREATE FUNCTION zk_leader(
 	path text,
@@ -599,14 +600,26 @@ CREATE TRIGGER keep_local BEFORE INSERT OR UPDATE OR DELETE ON zk_fences
 	FOR EACH ROW EXECUTE FUNCTION zk_fences_keep_local();
 ALTER TABLE zk_fences ENABLE REPLICA TRIGGER keep_local;
 
-/* Administration.  It reaches into other servers' and clients' locks: for superusers. */
+/*
+ * Administration.  It reaches into other servers' and clients' locks: for superusers
+ * and members of pg_signal_backend, which the function checks, whatever is granted.
+ */
+CREATE FUNCTION zk_break_lock(path text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'zk_break_lock'
+LANGUAGE C VOLATILE PARALLEL RESTRICTED;
+COMMENT ON FUNCTION zk_break_lock(text) IS
+'takes a lock, permits or leadership from those who have it: deletes their nodes';
+
 CREATE FUNCTION zk_break_lock(path text, node text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_break_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_break_lock(text, text) IS
 'takes a lock from its holder, or a waiter out of its queue: deletes the node of a contender as zk_contenders() shows it';
-REVOKE ALL ON FUNCTION zk_break_lock(text, text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION zk_break_lock(text), zk_break_lock(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION zk_break_lock(text), zk_break_lock(text, text) TO pg_signal_backend;
 
 /* Whoever creates the extension hears at once what would otherwise be silence at the first lock. */
 DO $$

@@ -82,10 +82,14 @@ write_question(char *question, const CallStep *steps, int n)
 	}
 }
 
+/* Whose question is in this process's slot; NULL if nobody waits for an answer */
+static const Call *asked_by = NULL;
+
 /* Hands the question over; the slot is FREE, DONE or ROOM_GIVEN. */
 static void
 ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight sight)
 {
+	asked_by = call;
 	slot->patience = call->patience;
 	slot->after_sync = sight == CALL_AFTER_SYNC;
 	slot->noperations = n;
@@ -143,7 +147,7 @@ set_outcome(CallStep *steps, int n, CallOutcome outcome)
 static void
 drop_at_exit(int code, Datum arg)
 {
-	call_drop();
+	call_slot_give_up(call_slot_own());
 }
 
 /* This process's slot, if it can be used now; NULL if what was given up is still under way */
@@ -175,15 +179,18 @@ introduce(CallSlot *slot, uint32 length)
 
 /*
  * Begins to ask.  The answer sets the latch.  Returns false if that is not
- * possible now, or would need room.
+ * possible now, as for another call of this process, or would need room.
  */
 bool
 call_begin(const Call *call, const CallStep *steps, int n, CallSight sight)
 {
-	CallSlot *slot = usable_slot();
 	uint32	  length = question_length(steps, n);
+	CallSlot *slot;
 
-	if (slot == NULL || length > CALL_BUFFER_SIZE)
+	if (asked_by != NULL || length > CALL_BUFFER_SIZE)
+		return false;
+	slot = usable_slot();
+	if (slot == NULL)
 		return false;
 	introduce(slot, length);
 	ask(slot, call, steps, n, sight);
@@ -191,9 +198,9 @@ call_begin(const Call *call, const CallStep *steps, int n, CallSight sight)
 }
 
 bool
-call_is_answered(void)
+call_is_answered(const Call *call)
 {
-	return call_slot_state(call_slot_own()) == CALL_ANSWERED;
+	return asked_by == call && call_slot_state(call_slot_own()) == CALL_ANSWERED;
 }
 
 /* Takes the answer.  If there is none yet, it is given up as if ZooKeeper could not be reached. */
@@ -202,12 +209,13 @@ call_take(Call *call, CallStep *steps, int n)
 {
 	CallSlot *slot = call_slot_own();
 
-	if (!call_is_answered())
+	if (!call_is_answered(call))
 	{
 		set_outcome(steps, n, CALL_UNREACHABLE);
-		call_drop();
+		call_drop(call);
 		return;
 	}
+	asked_by = NULL;
 	call->session = slot->session;
 	if (slot->outcome != CALL_OK)
 		set_outcome(steps, n, slot->outcome);
@@ -219,10 +227,13 @@ call_take(Call *call, CallStep *steps, int n)
 	call_slot_done(slot);
 }
 
-/* Gives up what is under way, if anything is.  Cannot fail, does not wait. */
+/* Gives up what is under way for a call, if anything is.  Cannot fail, does not wait. */
 void
-call_drop(void)
+call_drop(const Call *call)
 {
+	if (asked_by != call)
+		return;
+	asked_by = NULL;
 	call_slot_give_up(call_slot_own());
 }
 
@@ -263,6 +274,7 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 
 	for (int i = 0; i < n; i++)
 		writes |= is_write(&steps[i]);
+	asked_by = call;
 	if (usable_slot() == NULL && !wait_for(slot, CALL_FREE, until))
 		return;
 	introduce(slot, length);
@@ -288,7 +300,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 	}
 	PG_CATCH();
 	{
-		call_drop();
+		call_drop(call);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();

@@ -52,11 +52,11 @@ extern const CallStep *call_delete(Call *call, const char *path);
 /* Likewise, but no outcome is an error. */
 extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 
-/* These do not wait and raise no error. */
+/* These do not wait and raise no error.  What was begun is taken or dropped. */
 extern bool call_begin(const Call *call, const CallStep *steps, int n, CallSight sight);
-extern bool call_is_answered(void);
+extern bool call_is_answered(const Call *call);
 extern void call_take(Call *call, CallStep *steps, int n);
-extern void call_drop(void);
+extern void call_drop(const Call *call);
 
 extern void call_report(const CallStep *step);
 

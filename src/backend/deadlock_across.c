@@ -119,7 +119,8 @@ await(Round *round, uint32 question)
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (question != 0 ? search_engine_answered(question, &round->signs) : call_is_answered())
+		if (question != 0 ? search_engine_answered(question, &round->signs)
+						  : call_is_answered(&round->call))
 			return true;
 		if (is_called_away(round))
 			return false;
@@ -159,7 +160,7 @@ make_calls(Round *round, CallStep *steps, int n, CallSight sight)
 			return false;
 		if (!await(round, 0))
 		{
-			call_drop();
+			call_drop(&round->call);
 			return false;
 		}
 		call_take(&round->call, steps + done, some);
@@ -594,7 +595,6 @@ deadlock_across_leave(void)
 {
 	if (searcher == ENTRY_NONE)
 		return;
-	call_drop();
 	search_leave(searcher, find_successor());
 	forget();
 }

@@ -17,6 +17,9 @@
 #include "shared/worker_process.h"
 #include "utils/timestamp.h"
 
+/* What is shown of a foreign node's data, bytes */
+#define NODE_DATA_MAX 256
+
 /*
  * A path in the server's encoding, from which it came.  Converts, so it needs a
  * transaction and may fail.
@@ -71,6 +74,15 @@ display_foreign(const char *text, int len)
 	return display_utf8(pnstrdup(text, len));
 }
 
+/* The beginning of a node's data, likewise. */
+char *
+display_node_data(const char *data, int len)
+{
+	if (len > NODE_DATA_MAX)
+		len = pg_encoding_mbcliplen(PG_UTF8, data, len, NODE_DATA_MAX);
+	return display_foreign(data, len);
+}
+
 /* A time of ZooKeeper's, ms since 1970, which may be any.  Returns false if it is none of ours. */
 bool
 display_time(int64 ms, TimestampTz *time)
@@ -99,6 +111,8 @@ display_loss(int index)
 			return _("The ZooKeeper session ended.");
 		case LOSS_DELETED:
 			return _("The lock's node was deleted by someone else.");
+		case LOSS_BROKEN:
+			return _("The lock's node was deleted by zk_break_lock().");
 		case LOSS_OVERRUN:
 			return psprintf(_("It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."),
 							status.max_hold_ms);

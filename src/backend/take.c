@@ -42,7 +42,7 @@ static HeldElement held[ELEMENT_REQUESTS_PER_SESSION]; /* in the order of taking
 static int		   nheld = 0;
 
 /* A call under way */
-typedef struct Call
+typedef struct TakeCall
 {
 	ElementRequest *request;
 	const char	   *path;
@@ -50,17 +50,17 @@ typedef struct Call
 	int64			start_us;	  /* by zklock_now_us() */
 	int64			absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	dsm_segment	   *segment;	  /* for the data, or NULL */
-} Call;
+} TakeCall;
 
 /* What an error says that ends a call, such as a cancellation; bytes may be escaped. */
 static void
 call_context(void *arg)
 {
-	const Call *call = arg;
-	TakeView	view = take_look(call->request);
-	const char *path = display_utf8(call->path);
-	const char *outage = display_outage();
-	bool		sent = view.state == ELEMENT_SENT;
+	const TakeCall *call = arg;
+	TakeView		view = take_look(call->request);
+	const char	   *path = display_utf8(call->path);
+	const char	   *outage = display_outage();
+	bool			sent = view.state == ELEMENT_SENT;
 
 	if (sent && call->request->action == ELEMENT_OFFER)
 		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
@@ -74,7 +74,7 @@ call_context(void *arg)
 }
 
 static void
-check_for_interrupts(Call *call)
+check_for_interrupts(TakeCall *call)
 {
 	ErrorContextCallback context = {.callback = call_context, .arg = call, .previous = error_context_stack};
 
@@ -118,7 +118,7 @@ drop_request(int code, Datum arg)
 
 /* There is an element: makes room for its data. */
 static void
-fetch(Call *call, const TakeView *view)
+fetch(TakeCall *call, const TakeView *view)
 {
 	if (call->segment)
 		dsm_detach(call->segment);
@@ -129,7 +129,7 @@ fetch(Call *call, const TakeView *view)
 
 /* Raises an error if there has been no worker for too long. */
 static void
-watch_worker(Call *call, int64 waited)
+watch_worker(TakeCall *call, int64 waited)
 {
 	if (zklock_worker_pid() != 0)
 		call->absent_since = -1;
@@ -144,7 +144,7 @@ watch_worker(Call *call, int64 waited)
  * has been sent is waited for as long as the answer can come.
  */
 static bool
-is_out_of_time(const Call *call, const TakeView *view, int64 waited)
+is_out_of_time(const TakeCall *call, const TakeView *view, int64 waited)
 {
 	bool passed = call->timeout_ms >= 0 && waited >= call->timeout_ms;
 	bool outage = !zklock_connected() && lease_state() != LEASE_HOLDS;
@@ -162,7 +162,7 @@ is_out_of_time(const Call *call, const TakeView *view, int64 waited)
 
 /* How long the session may sleep before it has to look again, ms. */
 static int64
-sleep_time(const Call *call, int64 waited)
+sleep_time(const TakeCall *call, int64 waited)
 {
 	if (call->timeout_ms > 0 && waited < call->timeout_ms)
 		return Min(call->timeout_ms - waited, LOOK_MS);
@@ -171,7 +171,7 @@ sleep_time(const Call *call, int64 waited)
 
 /* Waits until the worker has answered.  Returns false if the timeout has passed. */
 static bool
-wait_for_answer(Call *call, TakeView *view)
+wait_for_answer(TakeCall *call, TakeView *view)
 {
 	for (;;)
 	{
@@ -212,7 +212,7 @@ fill(ElementRequest *request, const char *path, ElementAction action, int64 time
 
 /* Takes what the worker has delivered. */
 static void
-take_answer(const Call *call, const TakeView *view, TakenElement *taken)
+take_answer(const TakeCall *call, const TakeView *view, TakenElement *taken)
 {
 	taken->name = pstrdup(view->name);
 	taken->token = view->czxid;
@@ -229,7 +229,10 @@ take_answer(const Call *call, const TakeView *view, TakenElement *taken)
 char *
 take_offer(const char *path, const char *data, Size length)
 {
-	Call	 call = {.path = path, .timeout_ms = LOCK_NO_WAIT, .start_us = zklock_now_us(), .absent_since = -1};
+	TakeCall call = {.path = path,
+					 .timeout_ms = LOCK_NO_WAIT,
+					 .start_us = zklock_now_us(),
+					 .absent_since = -1};
 	TakeView view;
 	char	*name;
 
@@ -297,7 +300,7 @@ static bool
 get_element(ElementRequest *request, const char *path, ElementAction action, int64 timeout_ms,
 			TakenElement *taken)
 {
-	Call	 call = {.request = request,
+	TakeCall call = {.request = request,
 					 .path = path,
 					 .timeout_ms = timeout_ms,
 					 .start_us = zklock_now_us(),

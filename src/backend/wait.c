@@ -304,7 +304,7 @@ wait_end_at_exit(void)
 	deadlock_across_leave();
 	if (current == NULL)
 		return;
-	wait_log_at_exit(&current->log);
+	wait_log_give_up(&current->log);
 	count_wait(current, STATS_WAIT_CANCELLED);
 }
 

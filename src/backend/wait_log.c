@@ -9,7 +9,8 @@
  *
  *		NOTHING -> ASKED			after deadlock_timeout
  *		NOTHING -> TOLD				likewise, if there is nobody to ask
- *		ASKED -> ASKED				the answer has come, and there is more to ask
+ *		ASKED -> ASKED				the answer has come, and there is more to ask:
+ *									first who is there, then who they are
  *		ASKED -> TOLD				the answer has come; or what was waited for
  *		ASKED -> NOTHING			the wait has failed meanwhile
  *
@@ -31,13 +32,8 @@
 #include "compat.h"
 #include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
-#include "recipes/queue_order.h"
 #include "shared/clock.h"
-#include "shared/errand_list.h"
 #include "shared/session_info.h"
-
-/* Of so many contenders data is read, and so many are named in each list. */
-#define MAX_NAMED 20
 
 /* Contenders by name, with commas between them */
 typedef struct Names
@@ -56,7 +52,7 @@ typedef struct Parties
 static void
 add_name(Names *names, const char *name)
 {
-	if (names->n++ >= MAX_NAMED)
+	if (names->n++ >= WAIT_LOG_NAMED)
 		return;
 	appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
 }
@@ -65,8 +61,8 @@ add_name(Names *names, const char *name)
 static const char *
 names_text(Names *names)
 {
-	if (names->n > MAX_NAMED)
-		appendStringInfo(&names->text, _(" and %d more"), names->n - MAX_NAMED);
+	if (names->n > WAIT_LOG_NAMED)
+		appendStringInfo(&names->text, _(" and %d more"), names->n - WAIT_LOG_NAMED);
 	return names->text.data;
 }
 
@@ -111,13 +107,13 @@ add_sessions(Parties *parties, EntryView **entries, int n, const char *path, con
 
 /* How another client is called: sessions of zklock as PostgreSQL would call them. */
 static const char *
-client_name(const ErrandNode *node)
+client_name(const ContenderNode *node)
 {
 	static const char process[] = "process ";
 
 	char text[NODE_OWNER_TEXT];
 
-	node_contender_describe(text, node->data, node->data_length, node->owner);
+	contenders_describe(text, node);
 	return display_utf8(strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text);
 }
 
@@ -128,39 +124,18 @@ client_name(const ErrandNode *node)
 static void
 add_contenders(Parties *parties, const WaitLog *log, int place, EntryView **entries, int n)
 {
-	const Question *question = &log->places[place];
-	const Recipe   *recipe = recipe_by_id(question->recipe);
-	const char	   *end = question->answer + question->answer_length;
-	const char	   *at = question->answer;
-	ErrandNode		node;
-	int				count = 0;
-	RecipePeer	   *peers;
-	bool		   *holds;
-	int32_t			permits = 0;
+	const Contenders *contenders = &log->places[place].contenders;
 
-	while (errand_list_next(&at, end, &node))
-		count++;
-	peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(count, 1) * sizeof(RecipePeer));
-	holds = palloc(Max(count, 1) * sizeof(bool));
-	at = question->answer;
-	for (int i = 0; errand_list_next(&at, end, &node); i++)
+	for (int i = 0; i < contenders->n; i++)
 	{
-		(void) recipe->read(pnstrdup(node.name, node.name_length), &peers[i]);
-		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
-			permits = peers[i].permits;
-	}
-	recipe_holders(recipe, peers, count, permits, holds);
-	at = question->answer;
-	for (int i = 0; errand_list_next(&at, end, &node); i++)
-	{
-		char *name = pnstrdup(node.name, node.name_length);
-		int	  named = parties->holders.n + parties->waiters.n;
+		const ContenderNode *node = &contenders->nodes[i];
+		int					 named = parties->holders.n + parties->waiters.n;
 
-		add_sessions(parties, entries, n, question->path, name);
-		if (place > 0 && holds[i])
+		add_sessions(parties, entries, n, contenders->path, node->name);
+		if (place > 0 && node->holds)
 			continue;
 		if (parties->holders.n + parties->waiters.n == named)
-			add_name(holds[i] ? &parties->holders : &parties->waiters, client_name(&node));
+			add_name(node->holds ? &parties->holders : &parties->waiters, client_name(node));
 	}
 }
 
@@ -200,7 +175,7 @@ describe_parties(const WaitLog *log)
 	qsort(entries, n, sizeof(EntryView *), compare_tickets);
 	for (int i = 0; i < log->nplaces; i++)
 	{
-		if (log->places[i].answer)
+		if (log->places[i].is_listed)
 			add_contenders(&parties, log, i, entries, n);
 		add_sessions(&parties, entries, n, log->places[i].path, NULL);
 	}
@@ -220,14 +195,11 @@ describe_parties(const WaitLog *log)
 static void
 add_place(WaitLog *log, RecipeId recipe, const char *below)
 {
-	int place = log->nplaces++;
+	WaitLogPlace *place = &log->places[log->nplaces++];
 
-	snprintf(log->paths[place], sizeof(log->paths[place]), "%s%s", log->path, below);
-	log->places[place] = (Question){.kind = ERRAND_CONTENDERS,
-									.recipe = recipe,
-									.limit = MAX_NAMED,
-									.path = log->paths[place],
-									.answer_size = ERRAND_MAX_ANSWER};
+	snprintf(place->path, sizeof(place->path), "%s%s", log->path, below);
+	place->recipe = recipe;
+	place->is_listed = false;
 }
 
 /* Where the contenders are among whom an entry waits. */
@@ -235,7 +207,7 @@ static void
 set_places(WaitLog *log, int index)
 {
 	log->nplaces = 0;
-	log->nanswered = 0;
+	log->place = 0;
 	if (entry_at(index)->request.kind == CONTENDER_LOCK)
 		add_place(log, RECIPE_LOCK, "");
 	else
@@ -245,12 +217,57 @@ set_places(WaitLog *log, int index)
 	}
 }
 
-/* Asks of the next place.  Returns false if there is none, or nobody to ask. */
 static bool
-ask_next(WaitLog *log)
+begin(WaitLog *log, CallSight sight)
 {
-	return log->nanswered < log->nplaces && zklock_connected() &&
-		   backend_ask_begin(&log->asked, &log->places[log->nanswered]);
+	return zklock_connected() && call_begin(&log->call, log->steps, log->nsteps, sight);
+}
+
+/* Asks who is in the next place.  Returns false if there is none, or nobody to ask. */
+static bool
+ask_who_is_there(WaitLog *log)
+{
+	if (log->place >= log->nplaces)
+		return false;
+	log->steps[0] = (CallStep){.kind = OP_LIST, .path = log->places[log->place].path};
+	log->nsteps = 1;
+	return begin(log, CALL_AFTER_SYNC);
+}
+
+/* Asks whose the first nodes of a place are, as many as a question has room for. */
+static bool
+ask_who_they_are(WaitLog *log)
+{
+	for (int most = WAIT_LOG_NAMED; most > 0; most /= 2)
+	{
+		log->nsteps = contenders_ask(&log->places[log->place].contenders, 0, log->steps, most);
+		if (log->nsteps == 0 || begin(log, CALL_AS_KNOWN))
+			break;
+		log->nsteps = 0;
+	}
+	return log->nsteps > 0;
+}
+
+/* Takes an answer, and asks what comes next.  Returns false if nothing does. */
+static bool
+go_on(WaitLog *log)
+{
+	WaitLogPlace *place = &log->places[log->place];
+
+	call_take(&log->call, log->steps, log->nsteps);
+	if (place->is_listed)
+		contenders_take(&place->contenders, 0, log->steps, log->nsteps);
+	else if (log->steps[0].result.outcome == CALL_OK)
+	{
+		place->is_listed = true;
+		contenders_take_list(&place->contenders, place->path, place->recipe, &log->steps[0]);
+		if (ask_who_they_are(log))
+			return true;
+	}
+	if (place->is_listed)
+		contenders_judge(&place->contenders);
+	log->place++;
+	return ask_who_is_there(log);
 }
 
 /* Writes a message; "what" is what the process does. */
@@ -302,7 +319,8 @@ wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us)
 	log->what = what;
 	log->start_us = start_us;
 	log->nplaces = 0;
-	log->nanswered = 0;
+	log->place = 0;
+	log->call = (Call){.patience = CALL_IMPATIENT};
 }
 
 /*
@@ -317,18 +335,13 @@ wait_log_attend(WaitLog *log, int index)
 	{
 		if (index != ENTRY_NONE)
 			set_places(log, index);
-		if (ask_next(log))
+		if (ask_who_is_there(log))
 			log->state = WAIT_LOG_ASKED;
 		else
 			tell_waiting(log);
 	}
-	else if (log->state == WAIT_LOG_ASKED && backend_ask_is_answered(&log->asked))
-	{
-		(void) backend_ask_end(&log->asked);
-		log->nanswered++;
-		if (!ask_next(log))
-			tell_waiting(log);
-	}
+	else if (log->state == WAIT_LOG_ASKED && call_is_answered(&log->call) && !go_on(log))
+		tell_waiting(log);
 }
 
 /* What was waited for has come. */
@@ -337,7 +350,7 @@ wait_log_granted(WaitLog *log)
 {
 	if (log->state == WAIT_LOG_ASKED)
 	{
-		(void) backend_ask_end(&log->asked);
+		call_drop(&log->call);
 		log->state = WAIT_LOG_TOLD;
 	}
 	if (log->state == WAIT_LOG_TOLD)
@@ -360,14 +373,6 @@ wait_log_give_up(WaitLog *log)
 {
 	if (log->state != WAIT_LOG_ASKED)
 		return;
-	(void) backend_ask_end(&log->asked);
+	call_drop(&log->call);
 	log->state = WAIT_LOG_NOTHING;
-}
-
-/* The session ends. */
-void
-wait_log_at_exit(WaitLog *log)
-{
-	if (log->state == WAIT_LOG_ASKED)
-		backend_ask_at_exit(&log->asked);
 }

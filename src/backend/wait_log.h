@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_WAIT_LOG_H
 #define ZKLOCK_WAIT_LOG_H
 
-#include "backend/ask.h"
+#include "backend/contenders.h"
 
 /* wait_log.c draws it. */
 typedef enum WaitLogState
@@ -20,17 +20,30 @@ typedef enum WaitLogState
 /* Contenders are in so many places at most: those for permits, and for turns. */
 #define WAIT_LOG_PLACES 2
 
+/* Of so many contenders data are read, and so many are named in each list. */
+#define WAIT_LOG_NAMED 20
+
+/* Where contenders are, and who these are */
+typedef struct WaitLogPlace
+{
+	char	   path[ZKLOCK_MAX_PATH + 1];
+	RecipeId   recipe;
+	bool	   is_listed;
+	Contenders contenders; /* if so */
+} WaitLogPlace;
+
 typedef struct WaitLog
 {
-	WaitLogState  state;
-	int64		  start_us;				   /* of the wait */
-	const char	 *path;					   /* for messages, UTF-8 */
-	const char	 *what;					   /* is waited for, likewise */
-	AskedQuestion asked;				   /* the question after those that are answered */
-	Question	  places[WAIT_LOG_PLACES]; /* the contenders in each */
-	char		  paths[WAIT_LOG_PLACES][ZKLOCK_MAX_PATH + 1];
-	int			  nplaces;
-	int			  nanswered;
+	WaitLogState state;
+	int64		 start_us; /* of the wait */
+	const char	*path;	   /* for messages, UTF-8 */
+	const char	*what;	   /* is waited for, likewise */
+	WaitLogPlace places[WAIT_LOG_PLACES];
+	int			 nplaces;
+	int			 place; /* that is asked about */
+	Call		 call;
+	CallStep	 steps[WAIT_LOG_NAMED];
+	int			 nsteps; /* under way */
 } WaitLog;
 
 extern void wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us);
@@ -38,6 +51,5 @@ extern void wait_log_attend(WaitLog *log, int index);
 extern void wait_log_granted(WaitLog *log);
 extern void wait_log_refused(WaitLog *log, int index);
 extern void wait_log_give_up(WaitLog *log);
-extern void wait_log_at_exit(WaitLog *log);
 
 #endif /* ZKLOCK_WAIT_LOG_H */

@@ -20,6 +20,7 @@
 
 #include "fault.h"
 #include "queue/engine.h"
+#include "recipes/node_contender.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 
@@ -49,6 +50,8 @@ on_own_watched(void *arg, const ZkReply *reply)
 	if (!run_call_end(run))
 		return;
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
+	if (reply->outcome == ZK_OK && node_contender_tells_broken(reply->data, reply->data_length))
+		entries_mark_broken(run->id);
 	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)

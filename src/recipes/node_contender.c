@@ -355,6 +355,39 @@ node_contender_tells_version(const char *data, size_t len)
 		   data[told] <= '9';
 }
 
+/* How the data begins that zklock writes, and of a node that is about to be deleted. */
+static const char own_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION "\",";
+static const char broken_beginning[] = "{\"" NODE_CONTENDER_MEMBER "\":\"" NODE_CONTENDER_VERSION
+									   "\",\"" NODE_CONTENDER_BROKEN "\":";
+
+/* Do a node's data of len bytes, which may be any, or NULL, say that zk_break_lock() deletes it? */
+bool
+node_contender_tells_broken(const char *data, size_t len)
+{
+	size_t told = sizeof(broken_beginning) - 1;
+
+	return data && len > told && memcmp(data, broken_beginning, told) == 0;
+}
+
+/*
+ * Writes data that say so into dst, which has room for both of the others and
+ * NODE_CONTENDER_BROKEN_SIZE bytes, from those that do not.
+ *
+ *	by	who does it, as a JSON string
+ *
+ * Returns false if they are not the JSON that zklock writes, or say so already.
+ */
+bool
+node_contender_write_broken(char *dst, const char *data, const char *by)
+{
+	size_t told = sizeof(own_beginning) - 1;
+
+	if (strncmp(data, own_beginning, told) != 0 || node_contender_tells_broken(data, strlen(data)))
+		return false;
+	sprintf(dst, "%s%s,%s", broken_beginning, by, data + told);
+	return true;
+}
+
 /* Can the data be shown as a line of text?  Whether it is UTF-8, its reader sees. */
 static bool
 is_line(const char *data, size_t len)

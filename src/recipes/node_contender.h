@@ -31,7 +31,13 @@ typedef struct NodeContender
 #define NODE_CONTENDER_MEMBER "zklock"
 #define NODE_CONTENDER_VERSION "1.0"
 
+/* The second member, if zk_break_lock() is about to delete the node: who called it */
+#define NODE_CONTENDER_BROKEN "broken_by"
+#define NODE_CONTENDER_BROKEN_SIZE 16 /* bytes that the member has besides its value */
+
 extern bool node_contender_tells_version(const char *data, size_t len);
+extern bool node_contender_tells_broken(const char *data, size_t len);
+extern bool node_contender_write_broken(char *dst, const char *data, const char *by);
 extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
 extern void node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len,
 									int64_t session);

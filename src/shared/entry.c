@@ -354,7 +354,7 @@ step_to_lost(EntryStatus *status, LossReason reason, int *interrupt)
 		*interrupt = SIGINT;
 	else if (status->on_loss == LOSS_TERMINATE)
 		*interrupt = SIGTERM;
-	status->loss = reason;
+	status->loss = reason == LOSS_DELETED && status->broken ? LOSS_BROKEN : reason;
 	status->state = CONTENDER_LOST;
 }
 
@@ -403,6 +403,34 @@ entry_overrun(int index, int64 now_us, int *interrupt)
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
+}
+
+/* Notes of the entries behind a run's node whether zk_break_lock() is deleting it. */
+static void
+set_broken(uint64 run_id, bool broken)
+{
+	for (int i = 0; run_id != 0 && i < entries_max(); i++)
+	{
+		ContenderEntry *entry = entry_at(i);
+
+		SpinLockAcquire(&entry->mutex);
+		if (entry->status.run_id == run_id)
+			entry->status.broken = broken;
+		SpinLockRelease(&entry->mutex);
+	}
+}
+
+void
+entries_mark_broken(uint64 run_id)
+{
+	set_broken(run_id, true);
+}
+
+/* It was not deleted, or by somebody else. */
+void
+entries_unmark_broken(uint64 run_id)
+{
+	set_broken(run_id, false);
 }
 
 /*

@@ -54,6 +54,7 @@ typedef enum LossReason
 {
 	LOSS_EXPIRED,  /* the session ended */
 	LOSS_DELETED,  /* someone deleted the node */
+	LOSS_BROKEN,   /* zk_break_lock() did */
 	LOSS_UNPROVED, /* suspended for too long */
 	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
 } LossReason;
@@ -174,6 +175,7 @@ typedef struct EntryStatus
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
+	bool		broken;		  /* zk_break_lock() is deleting its node */
 
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
@@ -278,6 +280,10 @@ extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
+
+/* Any process */
+extern void entries_mark_broken(uint64 run_id);
+extern void entries_unmark_broken(uint64 run_id);
 
 /* Worker */
 typedef void (*EntryVisitor)(int index);

@@ -17,7 +17,6 @@
 #include "shared/election.h"
 #include "shared/element.h"
 #include "shared/entry.h"
-#include "shared/errand.h"
 #include "shared/lease_state.h"
 #include "shared/search.h"
 #include "shared/session_info.h"
@@ -38,7 +37,6 @@ typedef struct ZklockShared
 	WorkerProcess  worker;
 	LeaseTimes	   lease;
 	SharedSession  session;
-	ErrandPool	   errands;
 	DeadlockSearch search;
 	ElementPool	   elements;
 	StatsShared	   stats;
@@ -90,7 +88,6 @@ zklock_shmem_startup(void)
 		memset(shared, 0, shared_size());
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
-		errand_init(&shared->errands);
 		search_init(&shared->search);
 		element_init(&shared->elements);
 		stats_init(&shared->stats);
@@ -119,7 +116,6 @@ zklock_shmem_startup(void)
 	zklock_session = &shared->session;
 	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
-	errand_pool = &shared->errands;
 	deadlock_search = &shared->search;
 	search_lock = &GetNamedLWLockTranche(SEARCH_TRANCHE)->lock;
 	element_pool = &shared->elements;

@@ -22,6 +22,7 @@
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/timestamp.h"
@@ -86,6 +87,21 @@ argument_require_holder(void)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 						errmsg("cannot use ZooKeeper locks during a parallel operation")));
 	argument_refuse_restricted("use ZooKeeper locks");
+}
+
+/*
+ * Raises an error unless the user is a superuser or has the privileges of a role,
+ * whatever else has been granted: EXECUTE on all functions of a schema is
+ * granted easily.
+ */
+void
+argument_require_administrator(Oid role, const char *what)
+{
+	if (!superuser() && !has_privs_of_role(GetUserId(), role))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE), errmsg("permission denied to %s", what),
+				 errdetail("Only superusers and roles with privileges of the \"%s\" role may %s.",
+						   GetUserNameFromId(role, false), what)));
 }
 
 /* The path argument of a function, checked, in UTF-8. */

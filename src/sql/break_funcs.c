@@ -1,16 +1,19 @@
 /*
  * break_funcs.c
- *		SQL function that takes a lock from its holder, or a waiter out of its queue.
+ *		SQL functions that take a lock from its holders, or a waiter out of its queue.
  *
- * zk_break_lock() deletes the node of a living contender, whatever client it is:
- * the way out at 3 a.m.  It is told path and node as zk_contenders() shows them,
- * and looks where contenders of that path are (see places).  Only what the recipe
- * there takes for a contender is deleted, and only if it still is the node that
- * was read: names begin anew when a path does.
+ * zk_break_lock() deletes the nodes of living contenders, whatever client they
+ * are: the way out at 3 a.m.  It takes those who hold now, or the node that it is
+ * told, as zk_contenders() shows it.  Only what the recipe takes for a contender
+ * is deleted, and only if it still is the node that was read: names begin anew
+ * when a path does.
  *
  * If a session of zklock holds the lock it hears of the loss, as when anybody
- * else deletes the node; most other clients do not.  The log says who has done it
- * to whom.
+ * else deletes the node; most other clients do not.  So that its error can say
+ * who did it, the node's data are marked first, and the entries behind it, if it
+ * is one of this server.  The log says who has done it to whom.
+ *
+ * If the answer to the deletion is lost, the node is looked at again, and tells.
  *
  * Runs in: backends.
  *
@@ -18,15 +21,18 @@
  */
 #include "postgres.h"
 
-#include "backend/ask.h"
+#include "backend/contenders.h"
 #include "backend/display.h"
+#include "backend/lock_view.h"
+#include "catalog/pg_authid.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
-#include "recipes/node_contender.h"
+#include "miscadmin.h"
 #include "recipes/permit_recipe.h"
-#include "shared/errand_list.h"
+#include "shared/server_name.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
+#include "utils/json.h"
 
 PG_FUNCTION_INFO_V1(zk_break_lock);
 
@@ -39,6 +45,21 @@ static const struct
 	const char *below; /* the path */
 	RecipeId	recipe;
 } places[] = {{"", RECIPE_ELECTION}, {PERMIT_LEASES, RECIPE_PERMIT}, {PERMIT_TURNS, RECIPE_LOCK}};
+
+/* A node that is being deleted */
+typedef struct Breaking
+{
+	const char	 *path; /* the node's */
+	ContenderNode node; /* as it was read first */
+	uint64		  run;	/* of this server, if it is one of ours; else 0 */
+	bool		  sent; /* the deletion, whose answer has not come */
+	Call		  call;
+} Breaking;
+
+/* ------------------------------------------------------------------------
+ * The node that is meant
+ * ------------------------------------------------------------------------
+ */
 
 /* Could it be the node of a contender in that place?  Clients number all of theirs. */
 static bool
@@ -69,76 +90,237 @@ node_argument(text *arg)
 	return name;
 }
 
-/* Is it the node of a session?  Containers and nodes with a TTL have other owners. */
-static bool
-is_ephemeral(const Question *node)
+/* ------------------------------------------------------------------------
+ * Marks
+ * ------------------------------------------------------------------------
+ */
+
+/* The run of this server that has the node, or 0. */
+static uint64
+find_run(const char *path, const char *name)
 {
-	return node->owner != 0 && node->owner != PG_INT64_MIN && ((uint64) node->owner >> 56) != 0xff;
+	LockView view;
+	uint64	 run = 0;
+
+	lock_view_take(&view);
+	for (int i = 0; i < view.n; i++)
+	{
+		if (strcmp(view.entries[i].path, path) == 0 && strcmp(view.entries[i].node, name) == 0)
+			run = view.entries[i].run_id;
+	}
+	lock_view_drop(&view);
+	return run;
 }
 
+/* Marks what a session of zklock can see of the node, before it is deleted. */
+static void
+mark(Breaking *breaking)
+{
+	StringInfoData by;
+	StringInfoData member;
+	char		  *data;
+	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.version};
+
+	if (breaking->run != 0)
+		entries_mark_broken(breaking->run);
+
+	initStringInfo(&by);
+	appendStringInfo(&by, "role %s, process %d of server ",
+					 GetUserNameFromId(GetUserId(), false), MyProcPid);
+	zklock_append_server_name(&by);
+	initStringInfo(&member);
+	escape_json(&member, pg_server_to_any(by.data, by.len, PG_UTF8));
+	data = palloc(breaking->node.data_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
+	if (!node_contender_write_broken(data, breaking->node.data, member.data))
+		return;
+
+	/* Whatever comes of it: the node may be deleted all the same. */
+	set.data = data;
+	call_batch(&breaking->call, &set, 1, CALL_AS_KNOWN);
+}
+
+/* ------------------------------------------------------------------------
+ * Deleting
+ * ------------------------------------------------------------------------
+ */
+
 /*
- * Tells the log who has deleted a node, and whose it was; and both whether it was
- * ephemeral.  One that was not has outlived its client, or would have.
+ * Tells the log who has deleted a node, or may have, and whose it was; and the
+ * caller as well if it was not ephemeral.  One that was not would have outlived its
+ * client.
  */
 static void
-report_broken(const Question *node)
+report_broken(const Breaking *breaking)
 {
-	const char *shown = display_path(node->path);
-	char		owner[NODE_OWNER_TEXT];
+	const ContenderNode *node = &breaking->node;
+	const char			*role = GetUserNameFromId(GetUserId(), false);
+	const char			*path = display_path(breaking->path);
+	bool				 ephemeral = contenders_owner_is_session(node->owner);
+	char				 owner[NODE_OWNER_TEXT];
 
-	node_contender_describe(owner, node->answer, node->answer_length, node->owner);
-	ereport(LOG, (errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
-						 GetUserNameFromId(GetUserId(), false), MyProcPid, shown),
-				  is_ephemeral(node)
-					  ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
-									  display_utf8(owner), (unsigned long long) node->owner)
-					  : errdetail_log("It was that of %s, and not ephemeral.", display_utf8(owner))));
-	if (!is_ephemeral(node))
+	contenders_describe(owner, node);
+	ereport(LOG,
+			(breaking->sent
+				 ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",
+						  role, MyProcPid, path)
+				 : errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
+						  role, MyProcPid, path),
+			 ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+									   display_utf8(owner), (unsigned long long) node->owner)
+					   : errdetail_log("It was that of %s, and not ephemeral.", display_utf8(owner))));
+	if (!ephemeral && !breaking->sent)
 		ereport(NOTICE,
-				(errmsg("node \"%s\" was not ephemeral", shown),
+				(errmsg("node \"%s\" was not ephemeral", path),
 				 errdetail("It belonged to no ZooKeeper session, so ZooKeeper would not have deleted it.")));
 }
 
-/* Deletes a node if it exists.  Returns false if not. */
+/* Is it still the node that was read? */
 static bool
-break_node(Question *node)
+is_there(Breaking *breaking)
 {
-	node->kind = ERRAND_READ;
-	node->answer_size = ERRAND_LIST_MAX_DATA;
-	if (backend_ask(node) != ERRAND_OK)
-		return false;
-	{
-		Question doomed = {.kind = ERRAND_DELETE,
-						   .path = node->path,
-						   .czxid = node->czxid,
-						   .owner = node->owner};
+	const CallStep *look = call_look(&breaking->call, breaking->path, CALL_AFTER_SYNC);
 
-		if (backend_ask(&doomed) != ERRAND_OK)
-			return false;
+	return look->result.outcome == CALL_OK && look->result.czxid == breaking->node.czxid &&
+		   look->result.ephemeral_owner == breaking->node.owner;
+}
+
+/* Deletes the node that was read.  Returns false if somebody else did. */
+static bool
+delete_node(Breaking *breaking)
+{
+	while (is_there(breaking))
+	{
+		CallStep step = {.kind = OP_DELETE, .path = breaking->path};
+
+		breaking->sent = true;
+		call_batch(&breaking->call, &step, 1, CALL_AS_KNOWN);
+		breaking->sent = step.result.outcome == CALL_UNKNOWN;
+		call_report(&step);
+		if (step.result.outcome == CALL_OK)
+			return true;
+
+		/* What is in doubt is settled, however long that takes. */
+		breaking->call.patience = breaking->sent ? CALL_PATIENT : CALL_IMPATIENT;
 	}
-	report_broken(node);
-	return true;
+	return breaking->sent;
+}
+
+/* Reads the node.  Returns false if there is none. */
+static bool
+read_node(Breaking *breaking)
+{
+	Contenders one = {.nodes = &breaking->node, .n = 1};
+	CallStep   read = {.kind = OP_READ, .path = breaking->path, .most = CONTENDERS_MAX_DATA};
+
+	call_batch(&breaking->call, &read, 1, CALL_AFTER_SYNC);
+	contenders_take(&one, 0, &read, 1);
+	if (!breaking->node.was_read)
+		call_report(&read);
+	return breaking->node.was_read;
+}
+
+/* Deletes the node that was read, and tells.  Returns false if somebody else did. */
+static bool
+break_read_node(Breaking *breaking)
+{
+	volatile bool broken = false;
+
+	PG_TRY();
+	{
+		mark(breaking);
+		broken = delete_node(breaking);
+	}
+	PG_CATCH();
+	{
+		entries_unmark_broken(breaking->run);
+		if (breaking->sent)
+			report_broken(breaking);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	breaking->sent = false;
+	if (broken)
+		report_broken(breaking);
+	else
+		entries_unmark_broken(breaking->run);
+	return broken;
+}
+
+/* Deletes a contender's node, below a path.  Returns false if there is none. */
+static bool
+break_node(const char *path, const char *name)
+{
+	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.data = ""};
+
+	if (!read_node(&breaking))
+		return false;
+	breaking.run = find_run(path, name);
+	return break_read_node(&breaking);
+}
+
+/* Deletes the nodes of those who hold.  Returns false if there was none. */
+static bool
+break_holders(const Contenders *contenders)
+{
+	bool broken = false;
+
+	if (contenders->permits_unknown && contenders->n > 0)
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("it is not known who holds permits of \"%s\"",
+							   display_path(contenders->path)),
+						errdetail("No node tells how many permits there are."),
+						errhint("Name a node, as zk_contenders() shows it.")));
+	for (int i = 0; i < contenders->n; i++)
+	{
+		if (contenders->nodes[i].holds)
+			broken |= break_node(contenders->path, contenders->nodes[i].name);
+	}
+	return broken;
+}
+
+/* Likewise, of whatever there is at a path. */
+static bool
+break_all_holders(const char *path)
+{
+	Contenders contenders = {0};
+	bool	   broken;
+
+	if (!contenders_read(&contenders, path, RECIPE_LOCK, 0))
+		return false;
+	if (contenders.n == 0)
+		(void) contenders_read(&contenders, path, RECIPE_ELECTION, 0);
+	broken = break_holders(&contenders);
+	if (contenders_read(&contenders, psprintf("%s" PERMIT_LEASES, path), RECIPE_PERMIT, 0))
+		broken |= break_holders(&contenders);
+	return broken;
 }
 
 /*
+ * zk_break_lock(path text) returns boolean
  * zk_break_lock(path text, node text) returns boolean
  *
- * Deletes the node of a contender.  Returns false if there is no such node.
+ * Deletes the nodes of those who hold a lock, an election or permits of a
+ * semaphore, or that of a contender.  Returns false if there is no such node.
  */
 Datum
 zk_break_lock(PG_FUNCTION_ARGS)
 {
-	char *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	char *path;
 	char *name;
+
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "break locks");
+	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	if (PG_NARGS() == 1)
+		PG_RETURN_BOOL(break_all_holders(path));
 
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("node must not be null")));
 	name = node_argument(PG_GETARG_TEXT_PP(1));
 	for (int i = 0; i < (int) lengthof(places); i++)
 	{
-		Question node = {.path = psprintf("%s%s/%s", path, places[i].below, name)};
+		char *place = psprintf("%s%s", path, places[i].below);
 
-		if (is_contender(i, name) && strlen(node.path) < ERRAND_PATH_SIZE && break_node(&node))
+		if (is_contender(i, name) && break_node(place, name))
 			PG_RETURN_BOOL(true);
 	}
 	PG_RETURN_BOOL(false);

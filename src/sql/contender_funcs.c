@@ -2,8 +2,8 @@
  * contender_funcs.c
  *		SQL function that shows who holds and who waits, whatever client it is.
  *
- * zk_contenders() reads from ZooKeeper, through the worker.  A path can have
- * several queues, which it shows one after the other:
+ * A path can have several queues, which zk_contenders() reads from ZooKeeper
+ * (backend/contenders.c) and shows one after the other:
  *
  *		lock		the nodes of a lock at the path itself
  *		candidate	those of an election there; looked for only if there is no lock,
@@ -29,123 +29,51 @@
  */
 #include "postgres.h"
 
-#include "backend/ask.h"
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
-#include "backend/request.h"
 #include "compat.h"
 #include "funcapi.h"
-#include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "recipes/heed.h"
-#include "recipes/node_contender.h"
 #include "recipes/permit_recipe.h"
-#include "recipes/queue_order.h"
-#include "shared/errand_list.h"
+#include "recipes/recipe.h"
 #include "shared/lease_state.h"
 #include "shared/path_settings.h"
 #include "shared/server_name.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_contenders);
 
-/* What is shown of a foreign node's data, bytes */
-#define OWNER_MAX 256
-
-/* The columns of a row */
-typedef enum Column
-{
-	COLUMN_POSITION,
-	COLUMN_NODE,
-	COLUMN_KIND,
-	COLUMN_MODE,
-	COLUMN_DIALECT,
-	COLUMN_GRANTED,
-	COLUMN_TOKEN,
-	COLUMN_SERVER,
-	COLUMN_PID,
-	COLUMN_USER,
-	COLUMN_APPLICATION,
-	COLUMN_OWNER,
-	COLUMN_SESSION,
-	COLUMN_CREATED,
-	COLUMN_HEEDS_US
-} Column;
-
-#define COLUMNS (COLUMN_HEEDS_US + 1)
+/* So many nodes are read; of the others, what their names tell is shown. */
+#define MAX_READ 200
 
 /* A queue, as it is shown */
 typedef struct Queue
 {
 	const char *kind;
-	RecipeId	recipe;
-	bool		has_modes;		 /* its names tell a mode */
-	NodeDialect dialect;		 /* that this session writes here */
-	int			n;				 /* contenders */
-	bool	   *holds;			 /* do they, by their place in the queue? */
-	bool		permits_unknown; /* no node tells how many there are: nor who holds */
-	EntryView **entries;		 /* this server's contenders on the path, by node */
-	int			nentries;		 /* how many these are */
-	int			shown;			 /* contenders that have a row */
+	bool		has_modes; /* its names tell a mode */
+	NodeDialect dialect;   /* that this session writes here */
+	Contenders	contenders;
+	EntryView **entries; /* this server's contenders on the path, by node */
+	int			nentries;
 } Queue;
 
-typedef struct ContenderRow
+/* Whom a node stands for: by its data, and by what shared memory knows better */
+typedef struct Party
 {
-	Datum values[COLUMNS];
-	bool  nulls[COLUMNS];
-} ContenderRow;
-
-static void
-set(ContenderRow *row, Column column, Datum value)
-{
-	row->values[column] = value;
-	row->nulls[column] = false;
-}
-
-/* Text of a node's data, of which nothing is known, if it can be shown. */
-static void
-set_text(ContenderRow *row, Column column, const char *text, int len)
-{
-	char *shown = display_foreign(text, len);
-
-	if (shown)
-		set(row, column, CStringGetTextDatum(shown));
-}
-
-/* Shows whom the data names; true if that is a session of zklock. */
-static bool
-show_data(ContenderRow *row, const ErrandNode *node)
-{
-	NodeContender data;
-
-	if (!node_contender_read(node->data, node->data_length, &data))
-	{
-		int len = node->data_length;
-
-		/* The worker's clipping may have cut a character in two, and ours must not. */
-		if (len > OWNER_MAX)
-			len = pg_encoding_mbcliplen(PG_UTF8, node->data, len, OWNER_MAX);
-		set_text(row, COLUMN_OWNER, node->data, len);
-		return false;
-	}
-	set_text(row, COLUMN_SERVER, data.server, strlen(data.server));
-	set(row, COLUMN_PID, Int32GetDatum(data.pid));
-	set_text(row, COLUMN_USER, data.user, strlen(data.user));
-	set_text(row, COLUMN_APPLICATION, data.application, strlen(data.application));
-	return true;
-}
-
-/* When a node was created.  A server may say anything. */
-static void
-show_created(ContenderRow *row, int64 ctime)
-{
-	TimestampTz time;
-
-	if (display_time(ctime, &time))
-		set(row, COLUMN_CREATED, TimestampTzGetDatum(time));
-}
+	const char *server;
+	int			pid; /* 0 if that is not known */
+	const char *user;
+	const char *application;
+	const char *owner; /* what another client has written */
+	bool		is_zklock;
+	bool		granted;
+	int64		token; /* 0 if that is not known */
+} Party;
 
 /* By node, and for each first what it stands for: who holds, then who came first. */
 static int
@@ -160,6 +88,22 @@ compare_entries(const void *a, const void *b)
 	if (x->state != y->state)
 		return x->state == CONTENDER_GRANTED || y->state == CONTENDER_QUEUED ? -1 : 1;
 	return x->ticket < y->ticket ? -1 : x->ticket > y->ticket ? 1 : 0;
+}
+
+/* Finds this server's contenders on a path that have a node. */
+static void
+find_entries(Queue *queue, const LockView *view)
+{
+	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryView *));
+	for (int i = 0; i < view->n; i++)
+	{
+		EntryView *entry = &view->entries[i];
+
+		if (strcmp(entry->path, queue->contenders.path) == 0 &&
+			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED))
+			queue->entries[queue->nentries++] = entry;
+	}
+	qsort(queue->entries, queue->nentries, sizeof(EntryView *), compare_entries);
 }
 
 /*
@@ -191,7 +135,7 @@ own_contender(const Queue *queue, const char *name)
  * session that holds a lock does not wait for itself.
  */
 static void
-show_own(ContenderRow *row, const EntryView *entry)
+correct_party(Party *party, const EntryView *entry)
 {
 	if (entry->kind == CONTENDER_CANDIDACY)
 	{
@@ -199,171 +143,137 @@ show_own(ContenderRow *row, const EntryView *entry)
 
 		initStringInfo(&name);
 		zklock_append_server_name(&name);
-		set_text(row, COLUMN_SERVER, name.data, name.len);
-		row->nulls[COLUMN_OWNER] = true;
+		party->server = display_foreign(name.data, name.len);
+		party->owner = NULL;
 	}
-	else if (row->nulls[COLUMN_PID] || DatumGetInt32(row->values[COLUMN_PID]) != entry->pid)
+	else if (party->pid != entry->pid)
 	{
-		char *role = GetUserNameFromId(entry->role, true);
-
-		set(row, COLUMN_PID, Int32GetDatum(entry->pid));
-		row->nulls[COLUMN_USER] = role == NULL;
-		row->values[COLUMN_USER] = role ? CStringGetTextDatum(role) : (Datum) 0;
-		row->nulls[COLUMN_APPLICATION] = true;
+		party->pid = entry->pid;
+		party->user = GetUserNameFromId(entry->role, true);
+		party->application = NULL;
 	}
+	party->is_zklock = true;
 	if (entry->state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;
-	set(row, COLUMN_GRANTED, BoolGetDatum(true));
+	party->granted = true;
 	if (entry->kind == CONTENDER_LOCK || entry->kind == CONTENDER_CANDIDACY)
-		set(row, COLUMN_TOKEN, Int64GetDatum(entry->token));
+		party->token = entry->token;
 }
 
-/* Shows the next contender of a queue. */
-static void
-put_row(ReturnSetInfo *rsinfo, Queue *queue, const ErrandNode *node)
+static Party
+find_party(const Queue *queue, const ContenderNode *node)
 {
-	char			*name = pnstrdup(node->name, node->name_length);
-	Heed			 heed = HEED_YES;
-	const EntryView *own = own_contender(queue, name);
-	bool			 is_zklock = own != NULL;
-	ContenderRow	 row;
+	Party			 party = {.granted = node->holds};
+	const EntryView *entry = own_contender(queue, node->name);
+	NodeContender	 data;
 
-	memset(&row, 0, sizeof(row));
-	memset(row.nulls, true, sizeof(row.nulls));
-	set(&row, COLUMN_POSITION, Int32GetDatum(queue->shown + 1));
-	set(&row, COLUMN_NODE, CStringGetTextDatum(display_utf8(name)));
-	set(&row, COLUMN_KIND, CStringGetTextDatum(queue->kind));
-	if (!queue->permits_unknown)
-		set(&row, COLUMN_GRANTED, BoolGetDatum(queue->holds[queue->shown]));
-	if (node->was_read)
+	party.is_zklock = node_contender_read(node->data, node->data_length, &data);
+	if (party.is_zklock)
 	{
-		is_zklock |= show_data(&row, node);
-		show_created(&row, node->ctime);
-		if (node->owner != 0)
-			set(&row, COLUMN_SESSION,
-				CStringGetTextDatum(psprintf("0x%llx", (unsigned long long) node->owner)));
-	}
-	if (own)
-		show_own(&row, own);
-	if (queue->recipe == RECIPE_ELECTION)
-	{
-		RecipePeer peer;
-
-		(void) election_recipe.read(name, &peer);
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(election_family_names[peer.family]));
-		heed = HEED_UNKNOWN;
-	}
-	else if (queue->has_modes)
-	{
-		NodeName parsed;
-
-		(void) node_name_parse(name, &parsed);
-		set(&row, COLUMN_MODE,
-			CStringGetTextDatum(parsed.mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared"));
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(node_dialect_names[parsed.dialect]));
-		heed = heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, name);
+		party.server = display_foreign(data.server, strlen(data.server));
+		party.pid = data.pid;
+		party.user = display_foreign(data.user, strlen(data.user));
+		party.application = display_foreign(data.application, strlen(data.application));
 	}
 	else
-		set(&row, COLUMN_DIALECT, CStringGetTextDatum(node_dialect_names[DIALECT_CURATOR]));
-	if (is_zklock)
-		heed = HEED_YES;
-	if (heed != HEED_UNKNOWN)
-		set(&row, COLUMN_HEEDS_US, BoolGetDatum(heed == HEED_YES));
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
-	queue->shown++;
+		party.owner = display_node_data(node->data, node->data_length);
+	if (entry)
+		correct_party(&party, entry);
+	return party;
 }
 
-/* Finds this server's contenders on a path that have a node. */
+/* Would that client wait for an older exclusive node of this session's? */
+static Heed
+heeds_us(const Queue *queue, const ContenderNode *node, const Party *party)
+{
+	if (party->is_zklock)
+		return HEED_YES;
+	if (queue->contenders.recipe == &election_recipe)
+		return HEED_UNKNOWN;
+	return queue->has_modes ? heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, node->name) : HEED_YES;
+}
+
+static const char *
+dialect_name(const Queue *queue, const ContenderNode *node)
+{
+	NodeName parsed;
+
+	if (queue->contenders.recipe == &election_recipe)
+		return election_family_names[node->peer.family];
+	if (!queue->has_modes || !node_name_parse(node->name, &parsed))
+		return node_dialect_names[DIALECT_CURATOR];
+	return node_dialect_names[parsed.dialect];
+}
+
 static void
-find_entries(Queue *queue, const LockView *view, const char *path)
+put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 {
-	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryView *));
-	for (int i = 0; i < view->n; i++)
-	{
-		EntryView *entry = &view->entries[i];
+	const ContenderNode *node = &queue->contenders.nodes[i];
+	Party				 party = find_party(queue, node);
+	Heed				 heed = heeds_us(queue, node, &party);
+	TimestampTz			 created = 0;
+	bool				 known = node->was_read && display_time(node->ctime, &created);
+	Row					 row = {0};
 
-		if (strcmp(entry->path, path) == 0 &&
-			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED))
-			queue->entries[queue->nentries++] = entry;
-	}
-	qsort(queue->entries, queue->nentries, sizeof(EntryView *), compare_entries);
+	row_add(&row, Int32GetDatum(i + 1));
+	row_add_text(&row, display_utf8(node->name));
+	row_add_text(&row, queue->kind);
+	row_add_text(&row, !queue->has_modes						? NULL
+					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
+																: "shared");
+	row_add_text(&row, dialect_name(queue, node));
+	row_add_if(&row, party.granted || !queue->contenders.permits_unknown, BoolGetDatum(party.granted));
+	row_add_if(&row, party.token != 0, Int64GetDatum(party.token));
+	row_add_text(&row, party.server);
+	row_add_if(&row, party.pid != 0, Int32GetDatum(party.pid));
+	row_add_text(&row, party.user);
+	row_add_text(&row, party.application);
+	row_add_text(&row, party.owner);
+	row_add_text(&row, node->owner != 0 ? psprintf("0x%llx", (unsigned long long) node->owner) : NULL);
+	row_add_if(&row, known, TimestampTzGetDatum(created));
+	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
+	row_store(fcinfo, &row);
 }
 
-/*
- * Reads the names of an answer: how many there are, and who holds.  Of a
- * semaphore's leases that is only known if any of them tells how many permits
- * there are; the smallest number counts.  Returns how many nodes were not looked
- * at.
- */
-static int
-read_names(Queue *queue, const Question *question)
+/* Tells of how many contenders not all is shown. */
+static void
+report_unread(const Contenders *contenders)
 {
-	const Recipe *recipe = recipe_by_id(queue->recipe);
-	const char	 *end = question->answer + question->answer_length;
-	const char	 *at = question->answer;
-	ErrandNode	  node;
-	RecipePeer	 *peers;
-	int32_t		  permits = 0;
-	int			  unread = 0;
+	int unread = 0;
 
-	while (errand_list_next(&at, end, &node))
-		queue->n++;
-	peers = MemoryContextAllocHuge(CurrentMemoryContext, Max(queue->n, 1) * sizeof(RecipePeer));
-	queue->holds = palloc(Max(queue->n, 1) * sizeof(bool));
-	at = question->answer;
-	for (int i = 0; errand_list_next(&at, end, &node); i++)
-	{
-		char *name = pnstrdup(node.name, node.name_length);
-
-		(void) recipe->read(name, &peers[i]);
-		pfree(name);
-		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
-			permits = peers[i].permits;
-		unread += !node.was_read;
-	}
-	recipe_holders(recipe, peers, queue->n, permits, queue->holds);
-	queue->permits_unknown = queue->recipe == RECIPE_PERMIT && permits == 0;
-	pfree(peers);
-	return unread;
+	for (int i = 0; i < contenders->n; i++)
+		unread += !contenders->nodes[i].was_read;
+	if (unread > 0)
+		ereport(NOTICE,
+				(errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
+						contenders->n - unread, contenders->n, display_path(contenders->path)),
+				 errdetail("Of the others, what their nodes' names tell is shown.")));
 }
 
 /* Shows the queue at a path.  Returns false if there is no such path. */
 static bool
-show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
+show_queue(FunctionCallInfo fcinfo, Queue *queue, const char *path, RecipeId recipe)
 {
-	Question	  question = {.kind = ERRAND_CONTENDERS,
-							  .recipe = queue->recipe,
-							  .limit = ERRAND_LIST_READ,
-							  .path = path,
-							  .answer_size = ERRAND_MAX_ANSWER};
 	MemoryContext row_context =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock contender", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old;
 	LockView	  view;
-	ErrandNode	  node;
-	const char	 *at;
-	int			  unread;
 
-	if (backend_ask(&question) == ERRAND_NO_NODE)
+	if (!contenders_read(&queue->contenders, path, recipe, MAX_READ))
 		return false;
-	unread = read_names(queue, &question);
 	lock_view_take(&view);
-	find_entries(queue, &view, path);
+	find_entries(queue, &view);
 	old = MemoryContextSwitchTo(row_context);
-	at = question.answer;
-	while (errand_list_next(&at, question.answer + question.answer_length, &node))
+	for (int i = 0; i < queue->contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		put_row(rsinfo, queue, &node);
+		put_row(fcinfo, queue, i);
 		MemoryContextReset(row_context);
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(row_context);
 	lock_view_drop(&view);
-	if (unread > 0)
-		ereport(NOTICE, (errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
-								queue->n - unread, queue->n, display_path(path)),
-						 errdetail("Of the others, what their nodes' names tell is shown.")));
+	report_unread(&queue->contenders);
 	return true;
 }
 
@@ -376,22 +286,18 @@ show_queue(ReturnSetInfo *rsinfo, Queue *queue, const char *path)
 Datum
 zk_contenders(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	char		  *path = argument_path(fcinfo, ANY_PATH);
-	Queue		   locks = {.kind = "lock",
-							.recipe = RECIPE_LOCK,
-							.has_modes = true,
-							.dialect = dialect_of_path(path)};
-	Queue		   candidates = {.kind = "candidate", .recipe = RECIPE_ELECTION};
-	Queue		   leases = {.kind = "semaphore", .recipe = RECIPE_PERMIT};
-	Queue		   waiters = {.kind = "turn", .recipe = RECIPE_LOCK, .has_modes = true, .dialect = DIALECT_CURATOR};
+	char *path = argument_path(fcinfo, ANY_PATH);
+	Queue locks = {.kind = "lock", .has_modes = true, .dialect = dialect_of_path(path)};
+	Queue candidates = {.kind = "candidate"};
+	Queue leases = {.kind = "semaphore"};
+	Queue turns = {.kind = "turn", .has_modes = true, .dialect = DIALECT_CURATOR};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!show_queue(rsinfo, &locks, path))
+	if (!show_queue(fcinfo, &locks, path, RECIPE_LOCK))
 		return (Datum) 0;
-	if (locks.n == 0)
-		(void) show_queue(rsinfo, &candidates, path);
-	if (show_queue(rsinfo, &leases, psprintf("%s" PERMIT_LEASES, path)))
-		(void) show_queue(rsinfo, &waiters, psprintf("%s" PERMIT_TURNS, path));
+	if (locks.contenders.n == 0)
+		(void) show_queue(fcinfo, &candidates, path, RECIPE_ELECTION);
+	if (show_queue(fcinfo, &leases, psprintf("%s" PERMIT_LEASES, path), RECIPE_PERMIT))
+		(void) show_queue(fcinfo, &turns, psprintf("%s" PERMIT_TURNS, path), RECIPE_LOCK);
 	return (Datum) 0;
 }

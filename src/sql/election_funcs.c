@@ -14,9 +14,9 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/leadership.h"
+#include "catalog/pg_authid.h"
 #include "compat.h"
 #include "funcapi.h"
-#include "mb/pg_wchar.h"
 #include "recipes/node_contender.h"
 #include "recipes/queue_order.h"
 #include "shared/election.h"
@@ -35,9 +35,8 @@ PG_FUNCTION_INFO_V1(zk_elections);
 /* The first term under a node, as a token; candidates have no second one. */
 #define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
 
-/* A leader's data that are longer are not read, bytes; so much of them is shown */
+/* A leader's data that are longer are not read, bytes. */
 #define LEADER_MAX_DATA 8192
-#define OWNER_MAX 256
 
 /*
  * zk_is_leader(path text) returns boolean
@@ -75,6 +74,7 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 Datum
 zk_resign(PG_FUNCTION_ARGS)
 {
+	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "have this server resign");
 	PG_RETURN_BOOL(leadership_resign(argument_path(fcinfo, ALLOWED_PATHS_ONLY)));
 }
 
@@ -114,19 +114,10 @@ read_leader(const char *path)
 	}
 }
 
-/* Text of a node's data, of which nothing is known; NULL if it cannot be shown */
-static char *
-data_text(const char *data, int len)
-{
-	if (len > OWNER_MAX)
-		len = pg_encoding_mbcliplen(PG_UTF8, data, len, OWNER_MAX);
-	return display_foreign(data, len);
-}
-
 static char *
 owner_text(const CallStep *node)
 {
-	return node->read ? data_text(node->read, node->result.text_length) : NULL;
+	return node->read ? display_node_data(node->read, node->result.text_length) : NULL;
 }
 
 /* What a leader calls itself: the server, if a session of zklock has written the data */
@@ -136,7 +127,7 @@ leader_name(const CallStep *node)
 	NodeContender data;
 
 	if (node->read && node_contender_read(node->read, node->result.text_length, &data))
-		return data_text(data.server, strlen(data.server));
+		return display_node_data(data.server, strlen(data.server));
 	return owner_text(node);
 }
 
@@ -193,7 +184,7 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 
 		initStringInfo(&name);
 		zklock_append_server_name(&name);
-		return data_text(name.data, name.len);
+		return display_node_data(name.data, name.len);
 	}
 	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 	{

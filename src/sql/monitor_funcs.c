@@ -342,6 +342,7 @@ Datum
 zk_stats_reset(PG_FUNCTION_ARGS)
 {
 	zklock_require_preload();
+	argument_require_administrator(ROLE_PG_MONITOR, "reset statistics");
 	stats_reset();
 	PG_RETURN_VOID();
 }

@@ -446,7 +446,11 @@ on_read(void *arg, const ZkReply *reply)
 {
 	Operation *operation = arg;
 
-	set_result(operation, reply);
+	/* Of what may not be read, the look has told the rest. */
+	if (reply->outcome == ZK_OK)
+		set_result(operation, reply);
+	operation->result.outcome = outcome_of(reply, OP_READ);
+	operation->result.code = reply->code;
 	if (reply->data_length > 0 && reply->data_length <= question_of(operation)->most)
 	{
 		operation->text = MemoryContextAlloc(operation->work->context, reply->data_length);
@@ -468,6 +472,7 @@ on_looked(void *arg, const ZkReply *reply)
 	{
 		int owner = operation->work->slot->pid;
 
+		set_result(operation, reply);
 		zk_fetch(owner, question_text(operation, question->path), on_read, operation);
 		return;
 	}

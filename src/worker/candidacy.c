@@ -147,6 +147,8 @@ loss_text(LossReason loss)
 			return "The ZooKeeper session ended.";
 		case LOSS_DELETED:
 			return "The candidate's node was deleted by someone else.";
+		case LOSS_BROKEN:
+			return "The candidate's node was deleted by zk_break_lock().";
 		case LOSS_UNPROVED:
 		case LOSS_OVERRUN:
 			break; /* leadership is not limited */

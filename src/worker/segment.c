@@ -1,12 +1,12 @@
 /*
  * segment.c
- *		The segment of an errand or an element request, as the worker uses it.
+ *		The segment of an element request, as the worker uses it.
  *
- * It belongs to the backend that asks (shared/errand.c, shared/element.c).  The worker is attached
+ * It belongs to the backend that asks (shared/element.c).  The worker is attached
  * only while it copies.  So a backend that gives up, or dies, in the meantime
  * leaves nothing mapped here; if it does so while the worker copies, PostgreSQL
  * keeps the segment until the worker detaches, and removes it then.  If the
- * worker dies, PostgreSQL detaches it, and the next one begins the errand anew.
+ * worker dies, PostgreSQL detaches it, and the next one begins anew.
  *
  * The worker runs no transaction and has no resource owner.  A mapping lasts
  * until dsm_detach() then, or the end of the process, in all releases; it need
@@ -84,18 +84,4 @@ worker_segment_write(dsm_handle handle, const char *data, Size length)
 	memcpy(dsm_segment_address(segment), data, length);
 	dsm_detach(segment);
 	return true;
-}
-
-/*
- * Returns a palloc'd copy of an errand's payload, of payload_length bytes, with a
- * NUL behind it; NULL if the backend has given up, or it cannot be had.  The
- * answer to the errand is ERRAND_UNDELIVERED then.
- */
-char *
-worker_segment_payload(Errand *errand)
-{
-	/* The handle of a backend that has given up means nothing any more. */
-	if (errand_state(errand) != ERRAND_TAKEN)
-		return NULL;
-	return worker_segment_read(errand->segment, errand->payload_length);
 }

@@ -14,7 +14,6 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		calls.c				calls that sessions have made for them
- *		errands.c			questions of backends
  *		deadlock.c			what this server tells others of waits that last
  *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
@@ -55,7 +54,6 @@
 #include "worker/candidacy.h"
 #include "worker/deadlock.h"
 #include "worker/elements.h"
-#include "worker/errands.h"
 #include "worker/lease.h"
 #include "worker/session.h"
 #include "worker/shutdown.h"
@@ -388,7 +386,6 @@ main_loop(WaitEventSet *events)
 			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
 		worker_calls_attend();
-		worker_errands_attend();
 		worker_elements_attend();
 		queue_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
@@ -447,7 +444,6 @@ zklock_worker_main(Datum arg)
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
 	worker_calls_start();
-	worker_errands_start();
 	worker_elements_start();
 	candidacy_reload();
 	session_life_start();

@@ -58,6 +58,8 @@ subtest 'arguments are checked' => sub {
 	is($batch->try('SELECT * FROM zk_elections')->{sqlstate}, '42501', 'nor is zk_elections');
 	$a->value('GRANT EXECUTE ON FUNCTION zk_is_leader(text) TO batch');
 	is($batch->query(q{SELECT zk_is_leader('/e/leader')}), 't', 'but it can be granted');
+	$a->value('GRANT EXECUTE ON FUNCTION zk_resign(text) TO batch');
+	like($batch->try(q{SELECT zk_resign('/e/leader')})->{detail}, qr/privileges of the "pg_signal_backend" role/, 'but to resign, which concerns all sessions, is an administrator\'s');
 	$a->value(q(ALTER ROLE batch SET zklock.allowed_paths = '/b/*'));
 	is($a->session(user => 'batch')->try(q{SELECT zk_is_leader('/e/leader')})->{sqlstate}, '42501', 'for the paths that are allowed');
 	$batch->disconnect;

@@ -183,7 +183,11 @@ subtest 'privileges are those of statistics in PostgreSQL' => sub {
 		is($session{$role}->try('SELECT zk_stats_reset()')->{sqlstate}, '42501', "$role must not reset");
 	}
 	$admin->query('GRANT EXECUTE ON FUNCTION zk_stats_reset() TO plain');
-	is($session{plain}->try('SELECT zk_stats_reset()')->{sqlstate}, '00000', 'the reset can be granted');
+	my $refused = $session{plain}->try('SELECT zk_stats_reset()');
+	is($refused->{sqlstate}, '42501', 'whatever is granted');
+	like($refused->{detail}, qr/privileges of the "pg_monitor" role/, 'which tells to whom it can be');
+	$admin->query('GRANT EXECUTE ON FUNCTION zk_stats_reset() TO watcher');
+	is($session{watcher}->try('SELECT zk_stats_reset()')->{sqlstate}, '00000', 'such a role may');
 	$_->disconnect foreach values %session;
 };
 

@@ -138,21 +138,127 @@ subtest 'nothing but contenders, and the one that was meant' => sub {
 	is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 't', 'a node that we must not read') if $told;
 };
 
+subtest 'who holds is found by itself' => sub {
+	my @readers = map { on($a, "reader$_") } 1, 2;
+	$_->query("SELECT zk_lock_shared('/b/holders')") foreach @readers;
+	$java->acquire('holder', '/b/holders', -1, 'read');
+	queue($b, 'waiter', '/b/holders');
+	is($admin->query("SELECT zk_break_lock('/b/holders')"), 't', 'all who share a lock');
+	is($s{waiter}->finish, 't', 'not who waits');
+	$a->wait_lock($_, 'lost', '/b/holders') foreach @readers;
+	is($admin->query("SELECT zk_break_lock('/b/holders')"), 't', 'then that one');
+	lost($b, 'waiter', '/b/holders');
+	is($admin->query("SELECT zk_break_lock('/b/holders')"), 'f', 'and nobody');
+	is($admin->query("SELECT zk_break_lock('/b/nothing')"), 'f', 'where nothing is');
+	all_disconnect();
+
+	on($b, "holder$_")->query("SELECT zk_semaphore_acquire('/b/permits', 2)") foreach 1, 2;
+	on($a, 'next')->query_start("SELECT zk_semaphore_acquire('/b/permits', 2)");
+	wait_until { 3 == $zk->children('/b/permits/leases') } 'a session that waits for a permit';
+	is($admin->query("SELECT zk_break_lock('/b/permits')"), 't', 'permits');
+	is($s{next}->finish, 't', 'the next has one');
+	$b->wait_lock($s{"holder$_"}, 'lost', '/b/permits') foreach 1, 2;
+	all_disconnect();
+
+	$shell->create('/b/election/_c_00000000-0000-0000-0000-000000000001-latch-0000000000', ephemeral => 1, makepath => 1);
+	is($admin->query("SELECT zk_break_lock('/b/election')"), 't', 'who leads');
+	is_deeply($shell->ls('/b/election'), [], 'leads no more');
+
+	$shell->create('/b/unknown/leases/_c_00000000-0000-0000-0000-000000000001-lease-0000000000', ephemeral => 1, makepath => 1);
+	my $result = $admin->try("SELECT zk_break_lock('/b/unknown')");
+	is($result->{sqlstate}, '55000', 'of a semaphore of which nobody tells the permits');
+	like($result->{hint}, qr/Name a node/, 'a node is to be named');
+	is(break_it('/b/unknown', 'true'), 't', 'which serves');
+};
+
+# What a transaction says that has lost its lock
+sub told_at_commit
+{
+	my ($name) = @_;
+	my $result = $s{$name}->try('COMMIT');
+	is($result->{sqlstate}, '40001', 'its transaction fails');
+	return $result->{detail};
+}
+
+subtest 'the victim is told' => sub {
+	foreach my $server ($a, $b)
+	{
+		on($server, 'victim')->query("BEGIN; SELECT zk_xact_lock('/b/victim')");
+		queue($a, 'waiter', '/b/victim');
+		$a->wait_queued($s{waiter});
+		$server->settle;
+
+		# The victim's server reads the mark before the node goes.
+		my ($node) = $zk->children('/b/victim');
+		my $held = $proxy->hold_request(op => 'delete', path => "$node\$");
+		$admin->query_start("SELECT zk_break_lock('/b/victim')");
+		$proxy->fired($held);
+		like($shell->get("/b/victim/$node"), qr/^\{"zklock":"[\d.]+","broken_by":"role $user, process @{[$admin->pid]} of server a",/,
+			'the node of ' . $server->name . ' is marked');
+		wait_until { $zk->watched("/b/victim/$node", $server->session_id) } 'its server to have seen that' if $server == $b;
+		$proxy->heal;
+		is($admin->finish, 't', 'then it is deleted');
+		is($s{waiter}->finish, 't', 'the lock is free');
+		$server->wait_lock($s{victim}, 'lost', '/b/victim');
+		is(told_at_commit('victim'), "The lock's node was deleted by zk_break_lock().", 'and knows by whom');
+		all_disconnect();
+	}
+
+	on($a, 'victim')->query("BEGIN; SELECT zk_xact_lock('/b/victim')");
+	$shell->add_auth('digest', 'admin:secret');
+	$shell->set_acl('/b/victim', [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cr' ] ]);
+	fails($admin, "'/b/victim'", '42501', 'ZooKeeper refuses');
+	my ($node) = $zk->children('/b/victim');
+	$shell->delete("/b/victim/$node");
+	$a->wait_lock($s{victim}, 'lost', '/b/victim');
+	is(told_at_commit('victim'), "The lock's node was deleted by someone else.", 'then somebody else did it');
+	$shell->set_acl('/b/victim', [ [ 'world', 'anyone', 'cdrwa' ] ]);
+	all_disconnect();
+};
+
+subtest 'an answer that is lost' => sub {
+	hold($b, 'holder', '/b/reply');
+	my $mark = $a->log_mark;
+	my $dropped = $proxy->lose_reply(op => 'delete', path => '^/b/reply/');
+	is($admin->query("SELECT zk_break_lock('/b/reply')"), 't', 'it is known all the same that the node is deleted');
+	$a->assert_log($mark, qr{deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'and logged');
+	all_disconnect();
+
+	hold($b, 'holder', '/b/reply');
+	$mark = $a->log_mark;
+	my $held = $proxy->hold_reply(op => 'delete', path => '^/b/reply/');
+	$admin->query_start("SELECT zk_break_lock('/b/reply')");
+	$proxy->fired($held);
+	$admin->cancel;
+	is($admin->result->{sqlstate}, '57014', 'a call that is cancelled then');
+	$a->assert_log($mark, qr{may have deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'is logged as well');
+	$proxy->heal;
+	lost($b, 'holder', '/b/reply');
+	all_disconnect();
+};
+
 subtest 'privileges' => sub {
-	$admin->query("CREATE ROLE plain LOGIN; CREATE ROLE breaker LOGIN; ALTER ROLE breaker SET zklock.allowed_paths = '/b/mine'");
-	$admin->query('GRANT EXECUTE ON FUNCTION zk_break_lock(text, text) TO breaker');
+	$admin->query('CREATE ROLE plain LOGIN; CREATE ROLE signals LOGIN IN ROLE pg_signal_backend');
+	$admin->query("ALTER ROLE signals SET zklock.allowed_paths = '/b/mine'");
 	hold($a, 'holder', '/b/mine');
 	my $node = node('/b/mine', 'granted');
-	my ($plain, $breaker) = map { $a->session(user => $_) } qw(plain breaker);
-	fails($plain, "'/b/mine', '$node'", '42501', 'not for everyone');
-	fails($breaker, "'/b/other', '$node'", '42501', 'a path that is not allowed');
-	is($breaker->query("SELECT zk_break_lock('/b/mine', '$node')"), 't', 'who may, and the path is allowed');
+	my ($plain, $signals) = map { $a->session(user => $_) } qw(plain signals);
+	fails($plain, $_, '42501', 'not for everyone') foreach "'/b/mine'", "'/b/mine', '$node'";
+	$admin->query('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO plain');
+	foreach my $arguments ("'/b/mine'", "'/b/mine', '$node'")
+	{
+		my $refused = $plain->try("SELECT zk_break_lock($arguments)");
+		is($refused->{sqlstate}, '42501', 'whatever is granted');
+		like($refused->{detail}, qr/privileges of the "pg_signal_backend" role/, 'which names the role');
+	}
+	fails($signals, "'/b/other', '$node'", '42501', 'a path that is not allowed');
+	is($signals->query("SELECT zk_break_lock('/b/mine', '$node')"), 't', 'who may, and the path is allowed');
 	lost($a, 'holder', '/b/mine');
-	$_->disconnect foreach $plain, $breaker;
+	$_->disconnect foreach $plain, $signals;
 	all_disconnect();
 };
 
 $admin->disconnect;
 $java->stop;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local remote waits java slots/leases slots/locks mine));
+Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local remote waits java slots/leases slots/locks holders permits/leases permits/locks victim reply mine));
 done_testing;

@@ -1,0 +1,166 @@
+/*
+ * contenders.c
+ *		Who holds and who waits on a path, as ZooKeeper has it.
+ *
+ * Two questions: which children the path has, no older than what anybody knows by
+ * now; and, of the first in the queue, whose node each is and what its data are.
+ * What the names mean says the recipe; what the data say anybody may have written.
+ *
+ * Who does not want to wait asks in steps: a listing, the nodes, a few at a time,
+ * and the judgement.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/contenders.h"
+
+/* So many nodes are asked about at a time: their data may be long. */
+#define NODES_AT_ONCE 100
+
+/* Takes the children of a path, and puts its contenders in order. */
+void
+contenders_take_list(Contenders *contenders, const char *path, RecipeId recipe, const CallStep *list)
+{
+	int			  nchildren = list->result.nchildren;
+	RecipeQueued *queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+
+	*contenders = (Contenders){.path = path, .recipe = recipe_by_id(recipe)};
+	contenders->n = recipe_queue(contenders->recipe, list->children, nchildren, queue);
+	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
+										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (int i = 0; i < contenders->n; i++)
+		contenders->nodes[i] =
+			(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
+	pfree(queue);
+}
+
+/* Prepares the question about so many nodes, from one of them on.  Returns how many these are. */
+int
+contenders_ask(const Contenders *contenders, int from, CallStep *steps, int most)
+{
+	int n = Min(contenders->n - from, most);
+
+	for (int i = 0; i < n; i++)
+		steps[i] =
+			(CallStep){.kind = OP_READ,
+					   .path = psprintf("%s/%s", contenders->path, contenders->nodes[from + i].name),
+					   .most = CONTENDERS_MAX_DATA};
+	return n;
+}
+
+/* Takes the answer.  A node of which nothing is told keeps its place, unless it is gone. */
+void
+contenders_take(Contenders *contenders, int from, const CallStep *steps, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		ContenderNode	 *node = &contenders->nodes[from + i];
+		const CallResult *result = &steps[i].result;
+
+		if (result->outcome == CALL_NO_NODE)
+			node->name = NULL;
+		if (result->outcome != CALL_OK && (result->outcome != CALL_REFUSED || result->czxid == 0))
+			continue;
+		node->was_read = true;
+		node->czxid = result->czxid;
+		node->ctime = result->ctime;
+		node->owner = result->ephemeral_owner;
+		node->version = result->version;
+		if (steps[i].read)
+		{
+			node->data = steps[i].read;
+			node->data_length = result->text_length;
+		}
+	}
+}
+
+/* Leaves out what is gone. */
+static void
+drop_gone(Contenders *contenders)
+{
+	int n = 0;
+
+	for (int i = 0; i < contenders->n; i++)
+	{
+		if (contenders->nodes[i].name)
+			contenders->nodes[n++] = contenders->nodes[i];
+	}
+	contenders->n = n;
+}
+
+/*
+ * Finds out who holds.  Of a semaphore's leases that is only known if any of them
+ * tells how many permits there are; the smallest number counts.
+ */
+void
+contenders_judge(Contenders *contenders)
+{
+	RecipePeer *peers;
+	bool	   *holds;
+	int32_t		permits = 0;
+
+	drop_gone(contenders);
+	peers = palloc_extended(Max(contenders->n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
+	holds = palloc(Max(contenders->n, 1) * sizeof(bool));
+	for (int i = 0; i < contenders->n; i++)
+	{
+		peers[i] = contenders->nodes[i].peer;
+		if (peers[i].permits > 0 && (permits == 0 || peers[i].permits < permits))
+			permits = peers[i].permits;
+	}
+	recipe_holders(contenders->recipe, peers, contenders->n, permits, holds);
+	contenders->permits_unknown = contenders->recipe == &permit_recipe && permits == 0;
+	for (int i = 0; i < contenders->n; i++)
+		contenders->nodes[i].holds = holds[i] && !contenders->permits_unknown;
+	pfree(peers);
+	pfree(holds);
+}
+
+/*
+ * Reads the contenders on a path, and of the first so many also what their nodes
+ * tell.  Returns false if there is no such path.
+ */
+bool
+contenders_read(Contenders *contenders, const char *path, RecipeId recipe, int most)
+{
+	Call			call = {0};
+	const CallStep *list = call_list(&call, path, CALL_AFTER_SYNC);
+	int				nread;
+
+	if (list->result.outcome == CALL_NO_NODE)
+		return false;
+	contenders_take_list(contenders, path, recipe, list);
+	nread = Min(contenders->n, most);
+	for (int from = 0; from < nread; from += NODES_AT_ONCE)
+	{
+		CallStep steps[NODES_AT_ONCE];
+		int		 n = contenders_ask(contenders, from, steps, Min(nread - from, NODES_AT_ONCE));
+
+		call_batch(&call, steps, n, CALL_AS_KNOWN);
+		for (int i = 0; i < n; i++)
+		{
+			if (steps[i].result.outcome != CALL_REFUSED)
+				call_report(&steps[i]);
+		}
+		contenders_take(contenders, from, steps, n);
+	}
+	contenders_judge(contenders);
+	return true;
+}
+
+/* Does a node with that owner belong to a session?  Containers and nodes with a TTL do not. */
+bool
+contenders_owner_is_session(int64 owner)
+{
+	return owner != 0 && owner != PG_INT64_MIN && ((uint64) owner >> 56) != 0xff;
+}
+
+/* Describes whose node it is. */
+void
+contenders_describe(char dst[NODE_OWNER_TEXT], const ContenderNode *node)
+{
+	node_contender_describe(dst, node->data, node->data_length, node->owner);
+}

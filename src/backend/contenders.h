@@ -1,0 +1,55 @@
+/*
+ * contenders.h
+ *		Who holds and who waits on a path, as ZooKeeper has it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_CONTENDERS_H
+#define ZKLOCK_CONTENDERS_H
+
+#include "backend/call.h"
+#include "recipes/node_contender.h"
+#include "recipes/queue_order.h"
+
+/* Data that are longer are not read, bytes. */
+#define CONTENDERS_MAX_DATA 8192
+
+/* A contender's node */
+typedef struct ContenderNode
+{
+	const char *name;
+	RecipePeer	peer;	  /* what the name tells */
+	bool		holds;	  /* by its place in the queue, as far as that tells */
+	bool		was_read; /* if not, nothing below is known */
+	int64		czxid;
+	int64		ctime; /* ms since 1970, by ZooKeeper's clock */
+	int64		owner; /* its session, 0 if it is not ephemeral */
+	int32		version;
+	const char *data; /* "" if there are none, or they are too long, or not for us */
+	int			data_length;
+} ContenderNode;
+
+/* The contenders on a path, the first of them first */
+typedef struct Contenders
+{
+	const char	  *path; /* UTF-8 */
+	const Recipe  *recipe;
+	ContenderNode *nodes;
+	int			   n;
+	bool permits_unknown; /* no lease tells how many permits there are: nor who holds */
+} Contenders;
+
+/* Waiting for the answers */
+extern bool contenders_read(Contenders *contenders, const char *path, RecipeId recipe, int most);
+
+/* Likewise in steps, each a question */
+extern void contenders_take_list(Contenders *contenders, const char *path, RecipeId recipe,
+								 const CallStep *list);
+extern int	contenders_ask(const Contenders *contenders, int from, CallStep *steps, int most);
+extern void contenders_take(Contenders *contenders, int from, const CallStep *steps, int n);
+extern void contenders_judge(Contenders *contenders);
+
+extern bool contenders_owner_is_session(int64 owner);
+extern void contenders_describe(char dst[NODE_OWNER_TEXT], const ContenderNode *node);
+
+#endif /* ZKLOCK_CONTENDERS_H */
