@@ -308,7 +308,8 @@ run_serve(Run *run)
 	if (run->state == RUN_CREATED && run->path->use != PATH_USE_ASKED)
 		run_evaluate(run);
 	watch_own(run);
-	if (run->state == RUN_GRANTED && watch_covers(run) && lease_state() == LEASE_HOLDS)
+	if (run->state == RUN_GRANTED && (watch_covers(run) || ZKLOCK_FAULT("watched-early")) &&
+		lease_state() == LEASE_HOLDS)
 		run_grant(run);
 }
 
