@@ -57,7 +57,7 @@
 /* Pause before a candidacy that was refused is tried again. */
 #define STAND_AGAIN_MS 2000
 
-/* How often it is looked whether a standby has been promoted, or a commit has ended. */
+/* How often the worker looks whether a standby has been promoted, or a commit has ended */
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
@@ -84,8 +84,9 @@ typedef struct Standing
 static void
 tell(int i, CandidacyState state, int position, const char *detail)
 {
-	Election *election = election_at(i);
-	bool	  news = election->status.since == 0 || election->status.state != state;
+	Election   *election = election_at(i);
+	TimestampTz now = GetCurrentTimestamp();
+	bool		news = election->status.since == 0 || election->status.state != state;
 
 	if (!news && election->status.position == position)
 		return;
@@ -93,7 +94,7 @@ tell(int i, CandidacyState state, int position, const char *detail)
 	election->status.state = state;
 	election->status.position = position;
 	if (news)
-		election->status.since = GetCurrentTimestamp();
+		election->status.since = now;
 	SpinLockRelease(&election->mutex);
 	if (news)
 		ereport(LOG, (errmsg("election \"%s\": candidacy is in state \"%s\"", election->path,
@@ -245,29 +246,22 @@ look(const Candidacy *candidacy)
  */
 
 /*
- * How long this server led the election, and whether it has lost that, the
- * statistics are told at the end of the term.
- */
-static void
-count_term(const EntryStatus *status)
-{
-	if (status->state == CONTENDER_LOST)
-		stats_lost(STATS_ELECTION);
-	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
-		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - status->granted_at, 0));
-}
-
-/*
- * This server does not lead any more, if it did: nobody is told otherwise from
- * here on, and transactions that rely on it are interrupted if they want that.
- * What has been laid down before is over, and does not count again.
+ * The server does not lead any more, if it did: no session is told otherwise from
+ * here on, and transactions that rely on its leadership are interrupted if they
+ * want that.  A term that has been laid down before is over, and does not count
+ * again.
  */
 static void
 end_term(int i, const Standing *standing)
 {
+	const EntryStatus *status = &standing->status;
+
 	if (election_at(i)->candidacy.phase != CANDIDACY_STANDING)
 		return;
-	count_term(&standing->status);
+	if (status->state == CONTENDER_LOST)
+		stats_lost(STATS_ELECTION);
+	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
+		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - status->granted_at, 0));
 	election_set_candidate(i, ENTRY_NONE, 0);
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
@@ -280,7 +274,7 @@ end_term(int i, const Standing *standing)
 	}
 }
 
-/* The contender is given up; its node is the engine's to delete. */
+/* Gives the contender up; the engine deletes its node. */
 static void
 give_up(int i, int64 retry_at)
 {
@@ -291,7 +285,7 @@ give_up(int i, int64 retry_at)
 	candidacy->retry_at = retry_at;
 }
 
-/* Leadership is laid down, or the place in the queue. */
+/* Lays leadership down, or the place in the queue. */
 static void
 lay_down(int i, const Standing *standing)
 {
@@ -299,7 +293,7 @@ lay_down(int i, const Standing *standing)
 	election_at(i)->candidacy.phase = CANDIDACY_LEAVING;
 }
 
-/* A new node takes the place of the old one, at the end of the queue. */
+/* Stands anew at the end of the queue, in the same step in which the old node goes. */
 static void
 renew(int i)
 {
@@ -323,7 +317,7 @@ may_stand(const Candidacy *candidacy)
 	return candidacy->listed && !stopping && !RecoveryInProgress();
 }
 
-/* Is it to go on with the names that its node has? */
+/* May the server go on standing with the names that its node has? */
 static bool
 may_stay(const Candidacy *candidacy)
 {
@@ -337,7 +331,7 @@ resigns_wanted(Election *election)
 	return pg_atomic_read_u32(&election->resigns_wanted);
 }
 
-/* Resignations up to that number are done. */
+/* Tells the sessions that asked for resignations up to that number. */
 static void
 resigned(Election *election, uint32 number)
 {
@@ -360,7 +354,7 @@ any_commit(int i)
 	return false;
 }
 
-/* Transactions that are about to commit wait for checks of the node. */
+/* Wakes the transactions that are about to commit: they wait for checks of the node. */
 static void
 wake_commits(int i)
 {
@@ -390,7 +384,7 @@ attend_end(int i, const Standing *standing)
 	resigned(election_at(i), resigns_wanted(election_at(i)));
 }
 
-/* It leads, as far as that is proved. */
+/* The candidate is the first: the server leads, as far as that is proved. */
 static void
 attend_elected(int i, const Standing *standing)
 {
@@ -507,7 +501,7 @@ candidacy_reload(void)
 		if (i == ELECTION_NONE)
 			ereport(LOG, (errmsg("election \"%s\": cannot stand there before the server is started again",
 								 item.path),
-						  errdetail("Since it was started, \"zklock.elections\" has had %d other paths.",
+						  errdetail("\"zklock.elections\" has had %d other paths since the server was started.",
 									ELECTION_SLOTS)));
 		else
 		{
