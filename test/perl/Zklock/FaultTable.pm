@@ -385,11 +385,29 @@ sub has_become
 	{
 		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
 		$self->{here}->wait_session;
-		if ($recipe->{give}) { $self->rival_gets_it($name); }
-		else                   { $self->is_done_once($name); }
+		if ($recipe->{give})
+		{
+			$self->rival_gets_it($name);
+		}
+		else
+		{
+			# An element whose claim is being given back is nobody's to remove yet. What was under way
+			# when the call ended has been answered when the server has settled.
+			$self->{here}->settle;
+			wait_until { !$self->claims } "$name: what was given up to be gone";
+			$self->is_done_once($name);
+		}
 	}
 	$self->nothing_left($name);
 	return;
+}
+
+# The nodes below those of the path: what claims elements
+sub claims
+{
+	my ($self) = @_;
+	my ($zk, $path) = @{$self}{qw(zk path)};
+	return map { my $node = $_; eval { $zk->children("$path/$node") } } eval { $zk->children($path) };
 }
 
 # It may have been done: somebody who tries again is told whether, and then it was.
