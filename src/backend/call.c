@@ -42,13 +42,16 @@
 static bool
 is_write(const CallStep *step)
 {
-	return step->kind != OP_LOOK && step->kind != OP_READ && step->kind != OP_LIST;
+	return step->kind != OP_LOOK && step->kind != OP_READ && step->kind != OP_LIST &&
+		   step->kind != OP_WATCH;
 }
 
-static const char *
-data_of(const CallStep *step)
+static Size
+data_length(const CallStep *step)
 {
-	return step->data ? step->data : "";
+	if (step->data == NULL)
+		return 0;
+	return step->data_length > 0 ? step->data_length : strlen(step->data);
 }
 
 static uint32
@@ -58,7 +61,7 @@ question_length(const CallStep *steps, int n)
 
 	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
 	for (int i = 0; i < n; i++)
-		length += strlen(steps[i].path) + strlen(data_of(&steps[i])) + 2;
+		length += strlen(steps[i].path) + data_length(&steps[i]) + 2;
 	if (length > CALL_MAX_QUESTION)
 		elog(ERROR, "question to the zklock worker is too long: %zu bytes", length);
 	return length;
@@ -77,8 +80,13 @@ write_question(char *question, const CallStep *steps, int n)
 										.most = steps[i].most};
 		operations[i].path = at - question;
 		at = stpcpy(at, steps[i].path) + 1;
+		operations[i].watch = steps[i].watch;
 		operations[i].data = at - question;
-		at = stpcpy(at, data_of(&steps[i])) + 1;
+		operations[i].data_length = data_length(&steps[i]);
+		if (operations[i].data_length > 0)
+			memcpy(at, steps[i].data, operations[i].data_length);
+		at += operations[i].data_length;
+		*at++ = '\0';
 	}
 }
 
@@ -94,6 +102,11 @@ ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight si
 	slot->after_sync = sight == CALL_AFTER_SYNC;
 	slot->noperations = n;
 	write_question(call_slot_question(slot), steps, n);
+	if (steps[0].scratch)
+	{
+		strlcpy(slot->next_scratch, steps[0].scratch, sizeof(slot->next_scratch));
+		slot->scratch_wanted = true;
+	}
 	call_slot_ask(slot);
 }
 
@@ -106,7 +119,7 @@ take_result(CallStep *step, const CallResult *results, int index)
 	step->result = results[index];
 	step->read = NULL;
 	step->children = NULL;
-	if (step->kind == OP_READ && step->result.text_length > 0)
+	if ((step->kind == OP_READ || step->kind == OP_APPEND) && step->result.text_length > 0)
 	{
 		step->read = palloc(step->result.text_length + 1);
 		memcpy(step->read, text, step->result.text_length);
@@ -217,6 +230,8 @@ call_take(Call *call, CallStep *steps, int n)
 	}
 	asked_by = NULL;
 	call->session = slot->session;
+	if (steps[0].scratch)
+		call->sent_session = slot->sent_session;
 	if (slot->outcome != CALL_OK)
 		set_outcome(steps, n, slot->outcome);
 	else
@@ -235,6 +250,13 @@ call_drop(const Call *call)
 		return;
 	asked_by = NULL;
 	call_slot_give_up(call_slot_own());
+}
+
+/* What the scratch node could tell is known, or of no use any more.  Cannot fail, does not wait. */
+void
+call_forget_scratch(void)
+{
+	call_slot_forget_scratch(call_slot_own());
 }
 
 /* ------------------------------------------------------------------------
@@ -272,6 +294,8 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
 	bool	  writes = false;
 
+	if (call->until > 0)
+		until = call->until;
 	for (int i = 0; i < n; i++)
 		writes |= is_write(&steps[i]);
 	asked_by = call;
@@ -333,6 +357,7 @@ call_report(const CallStep *step)
 							errdetail("An answer can have at most %d bytes.", CALL_MAX_ANSWER)));
 			break;
 		case CALL_NO_CHILDREN:
+		case CALL_NOT_EMPTY:
 		case CALL_REFUSED:
 			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
 																 : ERRCODE_SYSTEM_ERROR),

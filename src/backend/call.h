@@ -12,8 +12,10 @@
 /* Calls made one after the other for one purpose */
 typedef struct Call
 {
-	CallPatience patience; /* for a connection */
-	int64		 session;  /* the ZooKeeper session in which the last answer was given */
+	CallPatience patience;	   /* for a connection */
+	int64		 until;		   /* but no longer than that, by zklock_now_ms(); 0: for ever */
+	int64		 session;	   /* the ZooKeeper session in which the last answer was given */
+	int64		 sent_session; /* and that in which a scratch node was created */
 } Call;
 
 /* Does a read see all that anybody has committed before? */
@@ -27,10 +29,13 @@ typedef enum CallSight
 typedef struct CallStep
 {
 	CallOpKind	kind;
-	const char *path;	 /* UTF-8 */
-	const char *data;	 /* CREATE, SET: a string; NULL for none */
-	int32		version; /* SET: of the data to be replaced */
-	int			most;	 /* READ: longer data are not read */
+	const char *path;		 /* UTF-8 */
+	const char *data;		 /* CREATE, SET, APPEND; NULL for none */
+	Size		data_length; /* of it; 0: it is a string */
+	const char *scratch;	 /* APPEND, REMOVE: path of the node that goes with it */
+	bool		watch;		 /* LIST: for those that seek there */
+	int32		version;	 /* SET: of the data to be replaced */
+	int			most;		 /* READ: longer data are not read */
 
 	CallResult result;
 	char  *read; /* READ: the data, with a NUL behind; NULL if there are none, or too long */
@@ -57,6 +62,7 @@ extern bool call_begin(const Call *call, const CallStep *steps, int n, CallSight
 extern bool call_is_answered(const Call *call);
 extern void call_take(Call *call, CallStep *steps, int n);
 extern void call_drop(const Call *call);
+extern void call_forget_scratch(void);
 
 extern void call_report(const CallStep *step);
 

@@ -69,7 +69,7 @@ report_missing(const char *path)
 }
 
 /* Creates a node "level" levels above the path, and what is missing above that. */
-static CallOutcome
+static const CallStep *
 create(Call *call, const char *path, const char *node, const char *data, CallOpKind kind, int level)
 {
 	const char *name = strrchr(node, '/') + 1;
@@ -78,10 +78,16 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 	refuse_harm(call, path, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
-		CallOutcome outcome = call_create(call, node, data, kind)->result.outcome;
+		CallStep	   *made = palloc(sizeof(CallStep));
+		const CallStep *above;
 
-		if (outcome != CALL_NO_NODE)
-			return outcome;
+		*made = (CallStep){.kind = kind, .path = node, .data = data};
+		call_batch(call, made, 1, CALL_AS_KNOWN);
+		if (made->result.outcome == CALL_NO_CHILDREN)
+			return made;
+		call_report(made);
+		if (made->result.outcome != CALL_NO_NODE)
+			return made;
 		if (parent[0] == '\0')
 			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
 							errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
@@ -96,9 +102,11 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 							errhint("Use a shorter path, or create the upper levels first.")));
 
 		/* Whether a parent has just been created, or not, shows the next attempt. */
-		(void) create(call, path, parent, NULL,
-					  zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
-					  level + 1);
+		above = create(call, path, parent, NULL,
+					   zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+					   level + 1);
+		if (above->result.outcome == CALL_NO_CHILDREN)
+			return above;
 	}
 	ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
 					errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
@@ -108,9 +116,10 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 /*
  * Creates a node, and what is missing above it as zklock.parent_nodes says.
  *
- * Returns CALL_OK, CALL_NODE_EXISTS or CALL_UNKNOWN; all else is an error.
+ * The outcome is CALL_OK, CALL_NODE_EXISTS, CALL_UNKNOWN, or CALL_NO_CHILDREN if it, or
+ * a node above it, would be below an ephemeral one; all else is an error.
  */
-CallOutcome
+const CallStep *
 call_create_path(Call *call, const char *path, const char *data, CallOpKind kind)
 {
 	report_missing(path);

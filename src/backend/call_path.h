@@ -9,6 +9,7 @@
 
 #include "backend/call.h"
 
-extern CallOutcome call_create_path(Call *call, const char *path, const char *data, CallOpKind kind);
+extern const CallStep *call_create_path(Call *call, const char *path, const char *data,
+										CallOpKind kind);
 
 #endif /* ZKLOCK_CALL_PATH_H */

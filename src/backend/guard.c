@@ -148,9 +148,9 @@ has_written(void)
 static void
 examine_element(const HeldElement *held, void *arg)
 {
-	Reliance	   *reliance = arg;
-	ElementRequest *request = held->request;
-	CommitGuard		guard = guard_of(held->taken_under);
+	Reliance	 *reliance = arg;
+	TakenElement *request = held->element;
+	CommitGuard	  guard = guard_of(held->taken_under);
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
@@ -219,7 +219,7 @@ static void
 want_element_check(const HeldElement *held, void *arg)
 {
 	if (guard_of(held->taken_under) == COMMIT_GUARD_QUORUM)
-		element_want_check(held->request);
+		element_want_check(held->element);
 }
 
 /* Asks once more for a check that is not answered; then either answer will do. */

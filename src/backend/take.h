@@ -1,6 +1,6 @@
 /*
  * take.h
- *		Elements of queues, as a session asks for them and has them.
+ *		Elements of queues that this session has.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -11,36 +11,20 @@
 #include "shared/element.h"
 #include "shared/settings.h"
 
-/* An element, as it is shown, removed or taken */
-typedef struct TakenElement
-{
-	char *name;	 /* UTF-8 */
-	int64 token; /* its czxid */
-	char *data;	 /* palloc'd; bytes */
-	Size  length;
-} TakenElement;
-
 /* An element that the transaction has until it ends */
 typedef struct HeldElement
 {
-	ElementRequest	*request;
+	TakenElement	*element;
 	SubTransactionId subid;		  /* that has taken it */
 	CommitGuard		 taken_under; /* zklock.commit_guard then */
 	int64			 taken_at;	  /* us */
 } HeldElement;
 
-/* Is a call counted in the statistics? */
-typedef enum TakeCounting
-{
-	TAKE_UNCOUNTED,
-	TAKE_COUNTED
-} TakeCounting;
-
 typedef void (*HeldElementVisitor)(const HeldElement *held, void *arg);
 
-extern char *take_offer(const char *path, const char *data, Size length);
-extern bool	 take_element(const char *path, ElementAction action, int64 timeout_ms,
-						  TakeCounting counting, TakenElement *taken);
+extern TakenElement *take_claim(const char *path, const char *name);
+extern void			 take_keep(TakenElement *element);
+extern void			 take_report_lost_element(const TakenElement *element);
 
 /* The transaction */
 extern bool take_has_elements(void);

@@ -273,9 +273,21 @@ call_slot_give_up(CallSlot *slot)
 	given_up = slot->state != CALL_FREE && slot->state != CALL_DONE && slot->state != CALL_GIVEN_UP;
 	if (given_up)
 		slot->state = CALL_GIVEN_UP;
+	given_up |= slot->scratch_wanted;
+	slot->scratch_wanted = false;
 	SpinLockRelease(&slot->mutex);
 	if (given_up)
 		mark(slot);
+}
+
+/* The scratch node has told what it is for.  Cannot fail, does not wait. */
+void
+call_slot_forget_scratch(CallSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->scratch_wanted = false;
+	SpinLockRelease(&slot->mutex);
+	mark(slot);
 }
 
 /* Tells the process that has a slot that it has changed. */

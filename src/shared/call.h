@@ -21,6 +21,7 @@
 #define CALL_MAX_QUESTION (256 * 1024)
 #define CALL_MAX_ANSWER (1280 * 1024)
 #define CALL_MAX_OPERATIONS 256
+#define CALL_SCRATCH_SIZE 64 /* path of a scratch node, with its NUL */
 
 typedef enum CallState
 {
@@ -42,10 +43,14 @@ typedef enum CallOpKind
 	OP_CREATE, /* create a persistent node */
 	OP_CREATE_CONTAINER,
 	OP_SET, /* replace the data of that version */
-	OP_DELETE
+	OP_DELETE,
+	OP_APPEND, /* create a persistent sequential node, and the slot's scratch node, both or none */
+	OP_REMOVE, /* delete a node of that version, and create the scratch node, both or none */
+	OP_WATCH   /* set a watch on the node's data, if it exists */
 } CallOpKind;
 
 #define CALL_ANY_VERSION (-1)
+#define CALL_ANY_LENGTH (-1)
 
 typedef enum CallOutcome
 {
@@ -54,6 +59,7 @@ typedef enum CallOutcome
 	CALL_NODE_EXISTS,
 	CALL_NO_CHILDREN, /* the parent is ephemeral */
 	CALL_BAD_VERSION,
+	CALL_NOT_EMPTY,	  /* a node that has children is not deleted */
 	CALL_UNKNOWN,	  /* it has been done, or never will be */
 	CALL_UNREACHABLE, /* no connection: nothing was sent */
 	CALL_TOO_LONG,	  /* the answer is longer than CALL_MAX_ANSWER */
@@ -64,10 +70,12 @@ typedef enum CallOutcome
 typedef struct CallOperation
 {
 	CallOpKind kind;
-	int32	   version; /* SET: of the data to be replaced; or CALL_ANY_VERSION */
-	int		   most;	/* READ: longer data are not read */
+	int32	   version; /* SET, REMOVE: of the data; or CALL_ANY_VERSION */
+	int		   most;	/* READ: longer data are not read; or CALL_ANY_LENGTH */
+	bool	   watch;	/* LIST: have the children watched for those that seek there */
 	uint32	   path;	/* with a NUL; UTF-8 */
-	uint32	   data;	/* CREATE, SET: with a NUL */
+	uint32	   data;	/* CREATE, SET, APPEND: behind them a NUL */
+	uint32	   data_length;
 } CallOperation;
 
 /* What has become of it.  Texts are behind the array of these. */
@@ -83,8 +91,9 @@ typedef struct CallResult
 	int			child_count;
 	int			child_changes; /* children created and deleted so far */
 	int			data_length;   /* READ: it may be more than was read */
+	bool		watching;	   /* LIST, WATCH: the watch is set */
 	int			nchildren;	   /* LIST */
-	uint32		text;		   /* READ: data; LIST: names, with a NUL each */
+	uint32		text;		   /* READ: data; LIST: names; APPEND: the name; with a NUL each */
 	uint32		text_length;   /* bytes, 0 if nothing was read */
 } CallResult;
 
@@ -123,7 +132,17 @@ typedef struct CallSlot
 	dsa_pointer answer_room;   /* likewise; taken back after DONE or GIVEN_UP */
 	Size		room;		   /* bytes of both, with which the role is charged */
 	CallOutcome outcome;	   /* CALL_OK: each operation has its result; else of all alike */
-	int64		session;	   /* the ZooKeeper session in which the answer was given */
+	int64		session;	   /* the ZooKeeper session in which the answer was given ... */
+	int64		sent_session;  /* ... and in which the scratch node was created */
+
+	/*
+	 * The scratch node, which exists if what was sent with it has been done; "" if
+	 * there is none.  Written by the worker, or the next one; it deletes the node
+	 * when it knows by the answer, or the backend does not want it any more.
+	 */
+	char scratch[CALL_SCRATCH_SIZE]; /* created in sent_session */
+	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
+	char next_scratch[CALL_SCRATCH_SIZE]; /* part of the question: its path */
 
 	/* CallOperations and their texts; then CallResults and theirs */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
@@ -157,6 +176,7 @@ extern void		 call_slot_ask(CallSlot *slot);
 extern void		 call_slot_done(CallSlot *slot);
 extern bool		 call_slot_take_back(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
+extern void		 call_slot_forget_scratch(CallSlot *slot);
 
 /* The worker */
 extern CallSlot	  *call_slot_next_marked(void);

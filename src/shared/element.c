@@ -1,42 +1,24 @@
 /*
  * element.c
- *		Element requests: what a session wants of a queue.
+ *		Elements of queues that sessions have taken.
  *
- * A queue is ZooKeeper's recipe: its elements are children "qn-N" of a path, and
- * the lowest comes first.  A session asks for one thing at a time: to add an
- * element, to be shown the first one, to get it removed, or to take it for as
- * long as its transaction lasts.  Each is a request in shared memory:
+ * A session that has chosen an element of a queue has the worker claim it, and has it
+ * for as long as its transaction lasts:
  *
- *		FREE -> CLAIMED -> ASKED			a backend, whose the slot is from now on
- *		ASKED -> WAITING					the worker
- *		WAITING -> FOUND					the worker: it has read an element
- *		FOUND -> FETCHING					the backend: there is room for the data
- *		FETCHING -> SENT					the worker (REMOVE): the data is delivered
- *		FETCHING -> DONE					likewise (SHOW)
- *		FETCHING -> HELD					likewise (TAKE)
- *		WAITING -> SENT						the worker (OFFER)
- *		SENT -> DONE						the worker
- *		SENT, FOUND, FETCHING -> WAITING	the worker: another client was faster, or
- *											a new worker begins again
- *		ASKED, WAITING, FETCHING -> DONE	the worker: it cannot be done
+ *		FREE -> RESERVED -> ASKED			a backend
+ *		ASKED -> HELD						the worker: the claim is made, and watched
+ *		ASKED -> FAILED						the worker: somebody else was faster, ...
  *		HELD -> LOST						the worker
  *		HELD, LOST -> COMMITTED				the backend: its transaction has committed
- *		any but COMMITTED -> GIVEN_UP		the backend: done, or it gives up
+ *		any other -> GIVEN_UP				the backend: done, or it gives up
  *		COMMITTED, GIVEN_UP -> FREE			the worker, when nothing is left behind
  *
- * Each step is made under the slot's mutex, which orders what the two sides write.
- * A backend that gives up may cross with the worker.  The first to take the mutex
- * wins: either nothing has been sent, and nothing will be, or it is SENT, and who
- * is told of a cancellation is told of the element as well (backend/take.c).
+ * Each step is made under the element's mutex, which orders what the two sides
+ * write.
  *
- * The data travels in a dynamic shared memory segment that the backend makes
- * when the length is known.  Between FOUND and FETCHING the worker has it in its
- * memory.
- *
- * What a request makes in ZooKeeper besides the element itself is written down
- * before it is sent ("claim", "receipt"), so that the next worker finds it.  A
- * slot is FREE when both are gone.  If a backend is killed, this memory is
- * initialised again, and the next worker ends the session with all it has made.
+ * What is made in ZooKeeper is written down before it is sent ("claim"), so that
+ * the next worker finds it.  If a backend is killed, this memory is initialised
+ * again, and the next worker ends the ZooKeeper session with all it has made.
  *
  * Runs in: backends and the worker, as element.h says.
  *
@@ -47,7 +29,6 @@
 #include "compat.h"
 #include "port/pg_bitutils.h"
 #include "shared/element.h"
-#include "shared/stats.h"
 #include "shared/worker_process.h"
 
 ElementPool *element_pool = NULL;
@@ -57,35 +38,36 @@ void
 element_init(ElementPool *pool)
 {
 	pg_atomic_init_u64(&pool->next_number, 1);
+	ConditionVariableInit(&pool->given_back);
 	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
 		pg_atomic_init_u64(&pool->dirty[i], 0);
-	for (int i = 0; i < ELEMENT_REQUESTS; i++)
-		SpinLockInit(&pool->requests[i].mutex);
+	for (int i = 0; i < ELEMENTS; i++)
+		SpinLockInit(&pool->elements[i].mutex);
 }
 
-/* Makes a step if the request is in state "from". */
+/* Makes a step if the element is in state "from". */
 static bool
-step(ElementRequest *request, ElementState from, ElementState to)
+step(TakenElement *element, ElementState from, ElementState to)
 {
 	bool stepped;
 
-	SpinLockAcquire(&request->mutex);
-	stepped = request->state == from;
+	SpinLockAcquire(&element->mutex);
+	stepped = element->state == from;
 	if (stepped)
-		request->state = to;
-	SpinLockRelease(&request->mutex);
+		element->state = to;
+	SpinLockRelease(&element->mutex);
 	return stepped;
 }
 
-/* The state of a request at this moment. */
+/* The state at this moment. */
 ElementState
-element_state(ElementRequest *request)
+element_state(TakenElement *element)
 {
 	ElementState state;
 
-	SpinLockAcquire(&request->mutex);
-	state = request->state;
-	SpinLockRelease(&request->mutex);
+	SpinLockAcquire(&element->mutex);
+	state = element->state;
+	SpinLockRelease(&element->mutex);
 	return state;
 }
 
@@ -94,116 +76,116 @@ element_state(ElementRequest *request)
  * ------------------------------------------------------------------------
  */
 
-/* Has the worker look at a request. */
+/* Has the worker look at an element. */
 static void
-mark_dirty(ElementRequest *request)
+mark_dirty(TakenElement *element)
 {
-	int index = element_index(request);
+	int index = element_index(element);
 
 	pg_atomic_fetch_or_u64(&element_pool->dirty[index / 64], UINT64CONST(1) << (index % 64));
 	zklock_wake_worker();
 }
 
-/* Claims a slot, to be filled; NULL if none is free for this session. */
-ElementRequest *
-element_claim(ShareReserve reserve)
+/* Reserves a slot, to be filled; NULL if none is free for this session. */
+TakenElement *
+element_reserve(ShareReserve reserve)
 {
-	int max = ELEMENT_REQUESTS - (reserve == RESERVE_OPEN ? 0 : ELEMENT_REQUESTS_RESERVED);
+	int max = ELEMENTS - (reserve == RESERVE_OPEN ? 0 : ELEMENTS_RESERVED);
 
 	for (int i = 0; i < max; i++)
 	{
-		ElementRequest *request = &element_pool->requests[i];
+		TakenElement *element = &element_pool->elements[i];
 
-		if (!step(request, ELEMENT_FREE, ELEMENT_CLAIMED))
+		if (!step(element, ELEMENT_FREE, ELEMENT_RESERVED))
 			continue;
-		request->pid = MyProcPid;
-		request->proc_number = compat_my_proc_number();
-		return request;
+		element->pid = MyProcPid;
+		element->proc_number = compat_my_proc_number();
+		return element;
 	}
 	return NULL;
 }
 
-/*
- * How many requests this session has.  What it has given up counts until the
- * worker is done with it.
- */
+/* How many this session has; what it has given up counts until the worker is done with it. */
 int
 element_count_own(void)
 {
 	int n = 0;
 
-	for (int i = 0; i < ELEMENT_REQUESTS; i++)
+	for (int i = 0; i < ELEMENTS; i++)
 	{
-		ElementRequest *request = &element_pool->requests[i];
+		TakenElement *element = &element_pool->elements[i];
 
-		SpinLockAcquire(&request->mutex);
-		n += request->state != ELEMENT_FREE && request->pid == MyProcPid;
-		SpinLockRelease(&request->mutex);
+		SpinLockAcquire(&element->mutex);
+		n += element->state != ELEMENT_FREE && element->pid == MyProcPid;
+		SpinLockRelease(&element->mutex);
 	}
 	return n;
 }
 
-/* Hands a request that has been filled to the worker. */
+/* Hands an element that has been filled in to the worker. */
 void
-element_ask(ElementRequest *request)
+element_ask(TakenElement *element)
 {
 	bool asked PG_USED_FOR_ASSERTS_ONLY;
 
-	request->number = pg_atomic_fetch_add_u64(&element_pool->next_number, 1);
-	request->name[0] = '\0';
-	request->check_wanted = request->check_done = 0;
-	request->claim = request->receipt = TRACE_NONE;
-	request->attempt = 0;
-	asked = step(request, ELEMENT_CLAIMED, ELEMENT_ASKED);
+	element->number = pg_atomic_fetch_add_u64(&element_pool->next_number, 1);
+	element->check_wanted = element->check_done = 0;
+	element->claim = TRACE_NONE;
+	asked = step(element, ELEMENT_RESERVED, ELEMENT_ASKED);
 	Assert(asked);
-	mark_dirty(request);
+	mark_dirty(element);
 }
 
-/*
- * There is room for the data that was FOUND; DSM_HANDLE_INVALID if there is none.
- * Returns false if the element is gone meanwhile.
- */
-bool
-element_fetch(ElementRequest *request, dsm_handle segment)
-{
-	request->segment = segment;
-	if (!step(request, ELEMENT_FOUND, ELEMENT_FETCHING))
-		return false;
-	mark_dirty(request);
-	return true;
-}
-
-/* The transaction that has the element has committed.  Cannot fail. */
+/* The element is to go.  Cannot fail. */
 void
-element_commit(ElementRequest *request)
+element_commit(TakenElement *element)
 {
-	SpinLockAcquire(&request->mutex);
-	Assert(request->state == ELEMENT_HELD || request->state == ELEMENT_LOST);
-	request->state = ELEMENT_COMMITTED;
-	SpinLockRelease(&request->mutex);
-	mark_dirty(request);
+	SpinLockAcquire(&element->mutex);
+	Assert(element->state == ELEMENT_HELD || element->state == ELEMENT_LOST);
+	element->state = ELEMENT_COMMITTED;
+	SpinLockRelease(&element->mutex);
+	mark_dirty(element);
 }
 
 /* Gives a slot back, whatever its state.  Cannot fail, does not wait. */
 void
-element_drop(ElementRequest *request)
+element_drop(TakenElement *element)
 {
-	SpinLockAcquire(&request->mutex);
-	Assert(request->state != ELEMENT_FREE && request->state != ELEMENT_COMMITTED &&
-		   request->state != ELEMENT_GIVEN_UP);
-	request->state = request->state == ELEMENT_CLAIMED ? ELEMENT_FREE : ELEMENT_GIVEN_UP;
-	SpinLockRelease(&request->mutex);
-	mark_dirty(request);
+	SpinLockAcquire(&element->mutex);
+	Assert(element->state != ELEMENT_FREE && element->state != ELEMENT_COMMITTED &&
+		   element->state != ELEMENT_GIVEN_UP);
+	element->state = element->state == ELEMENT_RESERVED ? ELEMENT_FREE : ELEMENT_GIVEN_UP;
+	element->stuck = false;
+	SpinLockRelease(&element->mutex);
+	mark_dirty(element);
+}
+
+/* Is an element just being given back by a session of this server? */
+bool
+element_is_coming_back(const char *path, const char *name)
+{
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		TakenElement *element = &element_pool->elements[i];
+		bool		  coming;
+
+		SpinLockAcquire(&element->mutex);
+		coming = element->state == ELEMENT_GIVEN_UP && !element->stuck;
+		SpinLockRelease(&element->mutex);
+		if (coming && strcmp(element->name, name) == 0 && strcmp(element->path, path) == 0)
+			return true;
+	}
+	return false;
 }
 
 /* Asks for a check of the claim. */
 void
-element_want_check(ElementRequest *request)
+element_want_check(TakenElement *element)
 {
-	SpinLockAcquire(&request->mutex);
-	request->check_wanted++;
-	SpinLockRelease(&request->mutex);
-	mark_dirty(request);
+	SpinLockAcquire(&element->mutex);
+	element->check_wanted++;
+	SpinLockRelease(&element->mutex);
+	mark_dirty(element);
 }
 
 /* ------------------------------------------------------------------------
@@ -211,7 +193,7 @@ element_want_check(ElementRequest *request)
  * ------------------------------------------------------------------------
  */
 
-/* Calls "visit" for each request that a backend has marked, in no order. */
+/* Calls "visit" for each element that a backend has marked, in no order. */
 void
 element_visit_dirty(ElementVisitor visit)
 {
@@ -222,99 +204,74 @@ element_visit_dirty(ElementVisitor visit)
 		if (bits != 0)
 			bits = pg_atomic_exchange_u64(&element_pool->dirty[i], 0);
 		for (; bits != 0; bits &= bits - 1)
-			visit(&element_pool->requests[i * 64 + pg_rightmost_one_pos64(bits)]);
-	}
-}
-
-/* Calls "visit" for each request that is in use. */
-void
-element_visit_all(ElementVisitor visit)
-{
-	for (int i = 0; i < ELEMENT_REQUESTS; i++)
-	{
-		ElementState state = element_state(&element_pool->requests[i]);
-
-		if (state != ELEMENT_FREE && state != ELEMENT_CLAIMED)
-			visit(&element_pool->requests[i]);
+			visit(&element_pool->elements[i * 64 + pg_rightmost_one_pos64(bits)]);
 	}
 }
 
 static void
-set_latch(const ElementRequest *request)
+set_latch(const TakenElement *element)
 {
-	SetLatch(&GetPGProcByNumber(request->proc_number)->procLatch);
+	SetLatch(&GetPGProcByNumber(element->proc_number)->procLatch);
 }
 
-/* An element has been read, or its name is known. */
-void
-element_set_found(ElementRequest *request, const char *name, int64 czxid, Size length)
-{
-	SpinLockAcquire(&request->mutex);
-	strlcpy(request->name, name, sizeof(request->name));
-	request->czxid = czxid;
-	request->data_length = length;
-	SpinLockRelease(&request->mutex);
-}
-
-/* Makes a step, and tells the backend, if the request is in state "from". */
+/* Makes a step, and tells the backend, if the element is in state "from". */
 bool
-element_step(ElementRequest *request, ElementState from, ElementState to)
+element_step(TakenElement *element, ElementState from, ElementState to)
 {
-	bool stepped = step(request, from, to);
+	bool stepped = step(element, from, to);
 
 	if (stepped)
-		set_latch(request);
+		set_latch(element);
 	return stepped;
 }
 
-/* HELD -> LOST.  Returns false if no transaction has the element. */
+/* ASKED -> FAILED, likewise */
 bool
-element_lose(ElementRequest *request)
+element_fail(TakenElement *element, ElementFailure failure, int code)
 {
-	bool lost = step(request, ELEMENT_HELD, ELEMENT_LOST);
+	bool failed;
 
-	if (lost)
-		stats_lost(STATS_QUEUE);
-	return lost;
+	SpinLockAcquire(&element->mutex);
+	failed = element->state == ELEMENT_ASKED;
+	if (failed)
+	{
+		element->state = ELEMENT_FAILED;
+		element->failure = failure;
+		element->code = code;
+	}
+	SpinLockRelease(&element->mutex);
+	if (failed)
+		set_latch(element);
+	return failed;
 }
 
-/* Tells the backend what has become of its request.  Returns false if it does not wait. */
-bool
-element_answer(ElementRequest *request, ElementOutcome outcome, int code)
+/* Nothing is left behind of what is COMMITTED or GIVEN_UP. */
+void
+element_free(TakenElement *element)
 {
-	bool answered = false;
+	SpinLockAcquire(&element->mutex);
+	Assert(element->state == ELEMENT_COMMITTED || element->state == ELEMENT_GIVEN_UP);
+	element->state = ELEMENT_FREE;
+	SpinLockRelease(&element->mutex);
+	ConditionVariableBroadcast(&element_pool->given_back);
+}
 
-	SpinLockAcquire(&request->mutex);
-	if (request->state == ELEMENT_ASKED || request->state == ELEMENT_WAITING ||
-		request->state == ELEMENT_FETCHING || request->state == ELEMENT_SENT)
-	{
-		request->state = ELEMENT_DONE;
-		request->outcome = outcome;
-		request->code = code;
-		answered = true;
-	}
-	SpinLockRelease(&request->mutex);
-	if (answered)
-		set_latch(request);
-	return answered;
+/* It cannot be given back now: nobody is to wait for that. */
+void
+element_is_stuck(TakenElement *element)
+{
+	SpinLockAcquire(&element->mutex);
+	element->stuck = true;
+	SpinLockRelease(&element->mutex);
+	ConditionVariableBroadcast(&element_pool->given_back);
 }
 
 /* The claim was seen after the check with that number had been asked for. */
 void
-element_check_done(ElementRequest *request, uint32 check)
+element_check_done(TakenElement *element, uint32 check)
 {
-	SpinLockAcquire(&request->mutex);
-	request->check_done = check;
-	SpinLockRelease(&request->mutex);
-	set_latch(request);
-}
-
-/* Nothing is left of a request that nobody waits for. */
-void
-element_free(ElementRequest *request)
-{
-	SpinLockAcquire(&request->mutex);
-	Assert(request->state == ELEMENT_COMMITTED || request->state == ELEMENT_GIVEN_UP);
-	request->state = ELEMENT_FREE;
-	SpinLockRelease(&request->mutex);
+	SpinLockAcquire(&element->mutex);
+	element->check_done = check;
+	SpinLockRelease(&element->mutex);
+	set_latch(element);
 }

@@ -19,6 +19,7 @@
 #include "shared/entry.h"
 #include "shared/lease_state.h"
 #include "shared/search.h"
+#include "shared/seek.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -31,6 +32,7 @@
 #define SESSION_TRANCHE "zklock_session"
 #define SEARCH_TRANCHE "zklock_search"
 #define CALL_TRANCHE "zklock_calls"
+#define SEEK_TRANCHE "zklock_seeks"
 
 typedef struct ZklockShared
 {
@@ -67,8 +69,10 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size(zklock_max_processes())));
 	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
+	RequestAddinShmemSpace(CACHELINEALIGN(seek_table_size(zklock_max_processes())));
 	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
 	RequestNamedLWLockTranche(SEARCH_TRANCHE, 1);
+	RequestNamedLWLockTranche(SEEK_TRANCHE, 1);
 }
 
 /* Attaches to the memory, initialising it if it is new. */
@@ -78,6 +82,7 @@ zklock_shmem_startup(void)
 	ZklockShared  *shared;
 	ElectionTable *elections;
 	CallPool	  *calls;
+	SeekTable	  *seeks;
 	void		  *call_area;
 	bool		   found;
 
@@ -109,6 +114,14 @@ zklock_shmem_startup(void)
 		call_pool_init(calls, zklock_max_processes());
 		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
 	}
+	seeks = ShmemInitStruct("zklock seeks", seek_table_size(zklock_max_processes()), &found);
+	if (!found)
+	{
+		memset(seeks, 0, seek_table_size(zklock_max_processes()));
+		seek_table_init(seeks, zklock_max_processes());
+	}
+	seek_table = seeks;
+	seek_lock = &GetNamedLWLockTranche(SEEK_TRANCHE)->lock;
 	call_pool = calls;
 	call_area_is(call_area);
 	zklock_worker = &shared->worker;

@@ -177,16 +177,17 @@ read_node(Claiming *claiming, int64 *written_at)
 static bool
 create_node(Claiming *claiming)
 {
-	char		data[CLAIM_RECORD_SIZE];
-	CallOutcome outcome;
+	char			data[CLAIM_RECORD_SIZE];
+	const CallStep *created;
 
 	claiming->wanted.nids = 1;
 	(void) claim_record_write(data, &claiming->wanted);
 	claiming->sent = (ClaimSent){.what = CLAIM_SENT_CREATE};
-	outcome = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
-	if (outcome != CALL_UNKNOWN)
+	created = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
+	if (created->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;
-	return outcome == CALL_OK;
+	call_report(created);
+	return created->result.outcome == CALL_OK;
 }
 
 /* Puts the record that is wanted in place of the one that was read, likewise. */

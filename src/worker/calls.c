@@ -10,6 +10,7 @@
  *	doubtful		a write's answer was lost
  *	undelivered		there is no room for its answer
  *	wants_room		there is no room for its question
+ *	waits_scratch	the scratch node of its last question is not deleted yet
  *
  * Turns.  Of all that sessions ask, MAX_SENT questions are under way at once, so
  * nobody's locks wait for them.  The roles take turns, and each may have a
@@ -37,6 +38,7 @@
 #include "shared/lease_state.h"
 #include "utils/memutils.h"
 #include "worker/calls.h"
+#include "worker/seeks.h"
 #include "worker/session.h"
 #include "zk/zk_call.h"
 #include "zk/zk_client.h"
@@ -88,9 +90,11 @@ static dlist_head roles = DLIST_STATIC_INIT(roles); /* whose turn it is comes fi
 static dlist_head doubtful = DLIST_STATIC_INIT(doubtful);
 static dlist_head undelivered = DLIST_STATIC_INIT(undelivered);
 static dlist_head wants_room = DLIST_STATIC_INIT(wants_room);
-static Work		**works;	  /* by slot; NULL: none */
-static int		  nsent;	  /* questions under way */
-static uint64	  connection; /* counts connections on which a server has answered */
+static dlist_head waits_scratch = DLIST_STATIC_INIT(waits_scratch);
+static Work		**works;			/* by slot; NULL: none */
+static bool		 *deleting_scratch; /* by slot */
+static int		  nsent;			/* questions under way */
+static uint64	  connection;		/* counts connections on which a server has answered */
 
 /* ------------------------------------------------------------------------
  * Works and roles
@@ -288,7 +292,7 @@ deliver(Work *work)
 static bool
 is_read(CallOpKind kind)
 {
-	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST;
+	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH;
 }
 
 /* Does a question change nothing? */
@@ -345,6 +349,77 @@ finish(Work *work)
 }
 
 /* ------------------------------------------------------------------------
+ * Scratch nodes
+ * ------------------------------------------------------------------------
+ */
+
+static bool
+makes_scratch(CallSlot *slot)
+{
+	CallOpKind kind = ((CallOperation *) call_slot_question(slot))->kind;
+
+	return kind == OP_APPEND || kind == OP_REMOVE;
+}
+
+/* A scratch node is going to be created. */
+static void
+note_scratch(CallSlot *slot)
+{
+	strlcpy(slot->scratch, slot->next_scratch, sizeof(slot->scratch));
+	slot->sent_session = session_status_id();
+}
+
+static void delete_scratch(CallSlot *slot);
+
+static void
+on_scratch_deleted(void *arg, const ZkReply *reply)
+{
+	CallSlot *slot = arg;
+	Work	 *work = works[slot - call_pool->slots];
+
+	/* If that is not known it is tried again, on the next connection; so is what was refused. */
+	deleting_scratch[slot - call_pool->slots] = false;
+	if (reply->outcome == ZK_UNKNOWN)
+		delete_scratch(slot);
+	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+		return;
+	slot->scratch[0] = '\0';
+	if (work && work->listed && call_slot_state(slot) == CALL_ASKED)
+	{
+		list_remove(work);
+		list_add(&work->role->waiting, work);
+	}
+}
+
+static void
+delete_scratch(CallSlot *slot)
+{
+	if (deleting_scratch[slot - call_pool->slots] || !zk_client_connected())
+		return;
+	deleting_scratch[slot - call_pool->slots] = true;
+	zk_delete_patiently(slot->pid, slot->scratch, on_scratch_deleted, slot);
+}
+
+/* Sees to a scratch node of which nothing is under way. */
+static void
+attend_scratch(CallSlot *slot)
+{
+	Work	 *work = works[slot - call_pool->slots];
+	CallState state = call_slot_state(slot);
+	bool	  wanted;
+
+	if (slot->scratch[0] == '\0' || (work && work->context))
+		return;
+	SpinLockAcquire(&slot->mutex);
+	wanted = slot->scratch_wanted;
+	SpinLockRelease(&slot->mutex);
+	if (slot->sent_session != session_status_id() && session_status_id() != 0)
+		slot->scratch[0] = '\0';
+	else if (!wanted || state == CALL_GIVEN_UP || (state == CALL_ASKED && makes_scratch(slot)))
+		delete_scratch(slot);
+}
+
+/* ------------------------------------------------------------------------
  * Operations
  * ------------------------------------------------------------------------
  */
@@ -383,6 +458,8 @@ outcome_of(const ZkReply *reply, CallOpKind kind)
 	/* A write may have been made, even if a server that broke down says something else. */
 	if (reply->code == ZK_BAD_VERSION)
 		return CALL_BAD_VERSION;
+	if (reply->code == ZK_NOT_EMPTY)
+		return CALL_NOT_EMPTY;
 	return zk_error_is_breakdown(reply->code) && !is_read(kind) ? CALL_UNKNOWN : CALL_REFUSED;
 }
 
@@ -399,6 +476,7 @@ set_result(Operation *operation, const ZkReply *reply)
 	operation->result.child_count = reply->child_count;
 	operation->result.child_changes = reply->child_changes;
 	operation->result.data_length = reply->data_length;
+	operation->result.watching = reply->watching;
 }
 
 static void
@@ -425,6 +503,8 @@ on_listed(void *arg, const ZkReply *reply)
 	Size	   length = 0;
 	char	  *at;
 
+	if (question_of(operation)->watch && !reply->watching)
+		worker_seeks_unwatched(question_text(operation, question_of(operation)->path));
 	set_result(operation, reply);
 	operation->result.nchildren = reply->nchildren;
 	for (int i = 0; i < reply->nchildren; i++)
@@ -447,11 +527,11 @@ on_read(void *arg, const ZkReply *reply)
 	Operation *operation = arg;
 
 	/* Of what may not be read, the look has told the rest. */
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == ZK_OK || question_of(operation)->most == CALL_ANY_LENGTH)
 		set_result(operation, reply);
 	operation->result.outcome = outcome_of(reply, OP_READ);
 	operation->result.code = reply->code;
-	if (reply->data_length > 0 && reply->data_length <= question_of(operation)->most)
+	if (reply->data && reply->data_length > 0)
 	{
 		operation->text = MemoryContextAlloc(operation->work->context, reply->data_length);
 		operation->result.text_length = reply->data_length;
@@ -480,6 +560,43 @@ on_looked(void *arg, const ZkReply *reply)
 }
 
 static void
+on_watched(void *arg, const ZkReply *reply)
+{
+	Operation *operation = arg;
+
+	if (!reply->watching)
+		worker_seeks_unwatched(question_text(operation, question_of(operation)->path));
+	on_done(operation, reply);
+}
+
+/* It has been done, and an appended node has a name; or not, or only the scratch node knows. */
+static void
+on_done_with_scratch(void *arg, const ZkReply *reply)
+{
+	Operation *operation = arg;
+	CallSlot  *slot = operation->work->slot;
+
+	set_result(operation, reply);
+	if (reply->outcome == ZK_OK && reply->path)
+	{
+		operation->text =
+			MemoryContextStrdup(operation->work->context, strrchr(reply->path, '/') + 1);
+		operation->result.text_length = strlen(operation->text) + 1;
+	}
+	if (operation->result.outcome != CALL_UNKNOWN)
+	{
+		SpinLockAcquire(&slot->mutex);
+		slot->scratch_wanted = false;
+		SpinLockRelease(&slot->mutex);
+	}
+	if (reply->outcome == ZK_OK)
+		delete_scratch(slot);
+	else if (operation->result.outcome != CALL_UNKNOWN)
+		slot->scratch[0] = '\0';
+	end_operation(operation, reply);
+}
+
+static void
 begin_operation(Operation *operation)
 {
 	const CallOperation *question = question_of(operation);
@@ -493,10 +610,32 @@ begin_operation(Operation *operation)
 			zk_look(owner, path, on_done, operation);
 			break;
 		case OP_READ:
-			zk_look(owner, path, on_looked, operation);
+			if (question->most == CALL_ANY_LENGTH)
+				zk_fetch(owner, path, on_read, operation);
+			else
+				zk_look(owner, path, on_looked, operation);
 			break;
 		case OP_LIST:
-			zk_list(owner, path, ZK_UNWATCHED, on_listed, operation);
+			if (question->watch && worker_seeks_watch(path, WATCHED_QUEUE))
+				zk_list(owner, path, ZK_WATCHED, on_listed, operation);
+			else
+				zk_list(owner, path, ZK_UNWATCHED, on_listed, operation);
+			break;
+		case OP_WATCH:
+			if (worker_seeks_watch(path, WATCHED_CLAIM))
+				zk_get(owner, path, ZK_WATCHED, on_watched, operation);
+			else
+				zk_look(owner, path, on_done, operation);
+			break;
+		case OP_APPEND:
+			note_scratch(operation->work->slot);
+			zk_append(owner, path, data, (int) question->data_length,
+					  operation->work->slot->scratch, on_done_with_scratch, operation);
+			break;
+		case OP_REMOVE:
+			note_scratch(operation->work->slot);
+			zk_remove(owner, path, question->version, operation->work->slot->scratch,
+					  on_done_with_scratch, operation);
 			break;
 		case OP_CREATE:
 			zk_create(owner, path, data, ZK_PERSISTENT, on_done, operation);
@@ -524,6 +663,12 @@ send(Work *work)
 {
 	CallSlot *slot = work->slot;
 
+	if (makes_scratch(slot) && slot->scratch[0] != '\0')
+	{
+		list_add(&waits_scratch, work);
+		attend_scratch(slot);
+		return;
+	}
 	if (!call_slot_step(slot, CALL_ASKED, CALL_SENT))
 	{
 		slot_free(slot);
@@ -624,6 +769,7 @@ visit(CallSlot *slot)
 		case CALL_ANSWERED:
 			break;
 	}
+	attend_scratch(slot);
 }
 
 /* Gives room to those who wait for it, if there is some by now. */
@@ -674,6 +820,8 @@ worker_calls_connected(void)
 	connection++;
 	dlist_foreach_modify (iter, &doubtful)
 		settle(dlist_container(Work, link, iter.cur));
+	for (int i = 0; i < call_pool->nslots; i++)
+		attend_scratch(&call_pool->slots[i]);
 }
 
 /* What an earlier worker has left in a slot */
@@ -715,6 +863,7 @@ void
 worker_calls_start(void)
 {
 	works = palloc0(call_pool->nslots * sizeof(Work *));
+	deleting_scratch = palloc0(call_pool->nslots * sizeof(bool));
 	for (int i = 0; i < call_pool->nslots; i++)
 		adopt(&call_pool->slots[i]);
 }

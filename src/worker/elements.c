@@ -1,25 +1,29 @@
 /*
  * elements.c
- *		How the worker sees to requests for elements of queues.
+ *		How the worker claims elements of queues, and lets them go.
  *
- * shared/element.c draws the states of a request; each is looked at here when
- * something has happened to it, and makes one step.  Nothing is asked while an
- * answer is outstanding, and nothing before what was noted in "claim" and
- * "receipt" is settled: so it does not matter at which point a connection, a
- * worker, or a backend was lost.
+ * A claim is the ephemeral child "claim" of an element.  Its create proves that
+ * the element is there and nobody else has it, and no client can delete an
+ * element that has a child.  Its data are an id, which tells it from others' when
+ * the reply to the create was lost.
  *
- *		element_work.c		what is kept of a request
- *		element_queue.c		what is known of a queue
- *		element_pick.c		which elements there are, and which are free
- *		element_root.c		paths that do not exist yet
- *		element_calls.c		what is done for a request, and in which files
+ *	ASKED		create the claim; watch it, which makes it HELD
+ *	COMMITTED	multi{delete claim, delete element}
+ *	GIVEN_UP	delete the claim
  *
- * When the ZooKeeper session ends its claims and receipts are gone.  What is held
- * is lost then.  What was committed and not yet removed will be taken again, by
- * whomever: the log says so.  Whether something that was sent has been done cannot
- * be known, and its session is told so.
+ * What is about to be made, or deleted, is noted first (TRACE_UNSURE), and settled
+ * before anything else: on a later connection the claim is there, and ours by its
+ * id, so it is done again; or it is not, so it was done.  It does not matter at
+ * which point a connection, a worker, or a backend was lost.
  *
- * Runs in: the worker.  shared/element.h says how requests are read and written.
+ * When the ZooKeeper session ends its claims are gone.  What is held is lost then.
+ * What was committed and not yet removed will be taken again, by whomever: the log
+ * says so.
+ *
+ * Claims are charged to their session.  What all of them have must fit beside the
+ * engine's nodes and watches in one packet (share.h, traps 3 and 4).
+ *
+ * Runs in: the worker.  shared/element.h says how elements are read and written.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -27,161 +31,345 @@
 
 #include "queue/engine.h"
 #include "shared/clock.h"
-#include "worker/element_claim.h"
-#include "worker/element_fetch.h"
-#include "worker/element_offer.h"
-#include "worker/element_pick.h"
-#include "worker/element_queue.h"
-#include "worker/element_receipt.h"
-#include "worker/element_root.h"
+#include "shared/element.h"
+#include "shared/stats.h"
 #include "worker/elements.h"
+#include "zk/zk_call.h"
+
+#define TRY_AGAIN_MS 1000 /* until something that failed is tried again */
+
+/* Bytes of paths: of all claims, of one session's */
+#define CLAIM_BYTES (100 * 1024)
+#define SESSION_BYTES (CLAIM_BYTES / 8)
+
+/* The private part of an element, in an array with the same index */
+typedef struct Work
+{
+	uint64 number;	 /* of the element's request; else it is not taken up */
+	bool   calling;	 /* a call is not answered */
+	bool   logged;	 /* that it cannot be removed */
+	int64  retry_at; /* nothing is tried before, ms */
+	size_t bytes;	 /* with which its session is charged */
+	uint32 check;	 /* number of the check under way */
+} Work;
+
+static Work works[ELEMENTS];
+static bool look_at_all; /* something has changed for more than those that are marked */
+
+static Work *
+work_of(const TakenElement *element)
+{
+	return &works[element_index(element)];
+}
+
+static bool
+is_taken_up(const TakenElement *element)
+{
+	return work_of(element)->number == element->number && element->number != 0;
+}
+
+static char *
+element_path(const TakenElement *element)
+{
+	return psprintf("%s/%s", element->path, element->name);
+}
+
+static char *
+claim_path(const TakenElement *element)
+{
+	return psprintf("%s/%s/" ELEMENT_CLAIM, element->path, element->name);
+}
+
+/* The claim's data */
+static void
+format_id(char id[64], const TakenElement *element)
+{
+	uuid_format(id, 64, element->uuid, UUID_DIGITS_ONLY);
+}
 
 /* ------------------------------------------------------------------------
- * What comes next for a request
+ * Replies
  * ------------------------------------------------------------------------
  */
 
-/* Gets an element for a request that has none, or says that there is none. */
-static void
-seek(ElementWork *work)
+/* A reply has come: the element is looked at again. */
+static TakenElement *
+reply_to(void *arg)
 {
-	ElementRequest *request = work_request(work);
+	TakenElement *element = arg;
 
-	if (work->queue->making)
-		return;
-	if (work->candidate[0] != '\0')
-		worker_element_queue_drop(work, CANDIDATE_FREE);
-	switch (worker_element_pick(work))
-	{
-		case CANDIDATE_FOUND:
-			worker_element_try(work);
-			break;
-		case CANDIDATE_LATER:
-			break;
-		case CANDIDATE_NONE:
-			if (request->waiting == ELEMENT_NO_WAIT)
-				(void) element_answer(request, ELEMENT_OUTCOME_NONE, 0);
-			break;
-		case CANDIDATE_NO_QUEUE:
-			if (request->waiting == ELEMENT_NO_WAIT)
-				(void) element_answer(request, ELEMENT_OUTCOME_NONE, 0);
-			else
-				worker_element_root_make(work->queue, request);
-			break;
-	}
+	work_of(element)->calling = false;
+	look_at_all = true;
+	return element;
 }
 
-/* Does anybody of this server hold, or wait for, what is at that path? */
+static void
+try_later(TakenElement *element)
+{
+	work_of(element)->retry_at = zklock_now_ms() + TRY_AGAIN_MS;
+	element_is_stuck(element);
+}
+
+/* Does a reply leave open what has been done?  A server that broke down may have done it. */
 static bool
-is_wanted(const Path *path)
+leaves_open(TakenElement *element, const ZkReply *reply)
 {
-	dlist_iter iter;
+	bool broke_down = reply->outcome == ZK_REFUSED && zk_error_is_breakdown(reply->code);
 
-	if (!dlist_is_empty(unconstify(dlist_head *, &path->arrivals)))
-		return true;
-	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
-	{
-		if (!dlist_is_empty(&dlist_container(Run, link, iter.cur)->queue))
-			return true;
-	}
-	return false;
+	if (broke_down)
+		try_later(element);
+	return broke_down || reply->outcome == ZK_UNKNOWN;
 }
 
-/* A request for which nothing is decided */
-static void
-go_on_waiting(ElementWork *work)
+static bool
+lose(TakenElement *element)
 {
-	ElementRequest *request = work_request(work);
+	bool lost = element_step(element, ELEMENT_HELD, ELEMENT_LOST);
 
-	Path *lock = path_find(request->path);
+	if (lost)
+		stats_lost(STATS_QUEUE);
+	return lost;
+}
 
-	if (lock && is_wanted(lock))
-		(void) element_answer(request, ELEMENT_OUTCOME_OTHER_USE,
-							  lock->recipe == &election_recipe ? ELEMENT_USE_ELECTION
-															   : ELEMENT_USE_LOCK);
-	else if (lock)
-		worker_element_retry(work, ELEMENT_LOOK_MS);
-	else if (request->claim == TRACE_THERE)
-		worker_element_return(work);
-	else if (request->action == ELEMENT_OFFER)
+/* The claim is gone, or was never made. */
+static void
+claim_is_gone(TakenElement *element)
+{
+	element->claim = TRACE_NONE;
+	if (lose(element))
+		ereport(WARNING, (errmsg("process %d has lost element \"%s\" of ZooKeeper queue \"%s\": somebody deleted its claim",
+								 element->pid, element->name, element->path)));
+}
+
+/* ------------------------------------------------------------------------
+ * Calls
+ * ------------------------------------------------------------------------
+ */
+
+/* The claim has been read: is it ours? */
+static void
+on_read(void *arg, const ZkReply *reply)
+{
+	TakenElement *element = reply_to(arg);
+	char		  id[64];
+	char		 *path;
+
+	if (reply->outcome == ZK_UNKNOWN)
+		return;
+	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 	{
-		if (!work->queue->making)
-			worker_element_offer(work);
+		if (!element_fail(element, ELEMENT_FAILURE_REFUSED, reply->code))
+			try_later(element);
+		return;
 	}
+	format_id(id, element);
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == element->session &&
+		reply->data_length == (int) strlen(id) && memcmp(reply->data, id, reply->data_length) == 0)
+	{
+		element->claim = TRACE_THERE;
+		(void) element_step(element, ELEMENT_ASKED, ELEMENT_HELD);
+		return;
+	}
+	claim_is_gone(element);
+	if (reply->outcome == ZK_OK)
+	{
+		(void) element_fail(element, ELEMENT_FAILURE_TAKEN, 0);
+		path = claim_path(element);
+		zk_unwatch_data(path);
+		pfree(path);
+	}
+}
+
+/* Reads the claim, if it exists, and has it watched, which tells if somebody deletes it. */
+static void
+read_claim(TakenElement *element)
+{
+	char *path = claim_path(element);
+
+	work_of(element)->calling = true;
+	zk_get(element->pid, path, ZK_WATCHED, on_read, element);
+	pfree(path);
+}
+
+static void
+on_created(void *arg, const ZkReply *reply)
+{
+	TakenElement *element = reply_to(arg);
+
+	if (leaves_open(element, reply))
+		return;
+	element->claim = reply->outcome == ZK_OK ? TRACE_THERE : TRACE_NONE;
+	if (reply->outcome == ZK_OK)
+		return;
+	if (reply->outcome == ZK_NO_NODE)
+		(void) element_fail(element, ELEMENT_FAILURE_GONE, 0);
+	else if (reply->outcome == ZK_NODE_EXISTS)
+		(void) element_fail(element, ELEMENT_FAILURE_TAKEN, 0);
 	else
-		seek(work);
-}
-
-/* Nothing is left but to undo, or to finish, what is noted. */
-static void
-clear_away(ElementWork *work)
-{
-	ElementRequest *request = work_request(work);
-	ElementState	state = element_state(request);
-
-	if (request->receipt == TRACE_THERE)
-		worker_element_tear_receipt(work);
-	else if (request->claim == TRACE_THERE && state == ELEMENT_COMMITTED)
-		worker_element_finish(work);
-	else if (request->claim == TRACE_THERE)
-		worker_element_return(work);
-	else if (state == ELEMENT_COMMITTED || state == ELEMENT_GIVEN_UP)
-	{
-		worker_element_queue_leave(work);
-		element_free(request);
-	}
+		(void) element_fail(element, ELEMENT_FAILURE_REFUSED, reply->code);
 }
 
 static void
-attend(ElementWork *work)
+create_claim(TakenElement *element)
 {
-	ElementRequest *request = work_request(work);
-	ElementState	state = element_state(request);
+	char *path = claim_path(element);
+	char  id[64];
 
-	if (work->queue == NULL)
-		return;
-	if (state == ELEMENT_FETCHING && work->fetched)
-	{
-		worker_element_deliver(work);
-		return;
-	}
-	if (work->calls > 0 || work->retry_at > zklock_now_ms())
-		return;
+	format_id(id, element);
+	element->session = engine.session_id;
+	element->claim = TRACE_UNSURE;
+	work_of(element)->calling = true;
+	zk_create(element->pid, path, id, ZK_EPHEMERAL, on_created, element);
+	pfree(path);
+}
 
-	/* Without a connection, only what has left nothing behind can be freed. */
-	if (!zk_client_connected())
-	{
-		if (state == ELEMENT_GIVEN_UP && request->claim == TRACE_NONE && request->receipt == TRACE_NONE)
-			clear_away(work);
+static void
+on_checked(void *arg, const ZkReply *reply)
+{
+	TakenElement *element = reply_to(arg);
+
+	if (reply->outcome == ZK_OK)
+		element_check_done(element, work_of(element)->check);
+	else if (reply->outcome == ZK_NO_NODE)
+		claim_is_gone(element);
+}
+
+/* Has a quorum commit that the claim is there, if its backend wants that. */
+static void
+check_claim(TakenElement *element)
+{
+	char *path;
+	bool  wanted;
+
+	SpinLockAcquire(&element->mutex);
+	wanted = element->check_wanted != element->check_done;
+	work_of(element)->check = element->check_wanted;
+	SpinLockRelease(&element->mutex);
+	if (!wanted)
 		return;
-	}
-	if (request->receipt == TRACE_UNSURE)
-	{
-		worker_element_settle_receipt(work);
+	path = claim_path(element);
+	work_of(element)->calling = true;
+	zk_check(element->pid, path, on_checked, element);
+	pfree(path);
+}
+
+/* Claim and element are gone, or not. */
+static void
+on_removed(void *arg, const ZkReply *reply)
+{
+	TakenElement *element = reply_to(arg);
+	Work		 *work = work_of(element);
+
+	if (leaves_open(element, reply))
 		return;
-	}
-	if (request->claim == TRACE_UNSURE)
+	element->claim = TRACE_THERE;
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+		element->claim = TRACE_NONE;
+	else
 	{
-		worker_element_settle_claim(work);
+		try_later(element);
+		if (!work->logged)
+			ereport(LOG, (errmsg("could not remove element \"%s\" of ZooKeeper queue \"%s\", which a committed transaction has taken: %s",
+								 element->name, element->path, zk_error_name(reply->code)),
+						  errdetail("It is tried again; until then the element stays taken.")));
+		work->logged = true;
+	}
+}
+
+static void
+remove_element(TakenElement *element)
+{
+	char *claim = claim_path(element);
+	char *path = element_path(element);
+
+	element->claim = TRACE_UNSURE;
+	work_of(element)->calling = true;
+	zk_delete_both(element->pid, claim, path, on_removed, element);
+	pfree(claim);
+	pfree(path);
+}
+
+static void
+on_returned(void *arg, const ZkReply *reply)
+{
+	TakenElement *element = reply_to(arg);
+
+	if (leaves_open(element, reply))
 		return;
-	}
-	switch (state)
+	element->claim = TRACE_NONE;
+	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 	{
-		case ELEMENT_WAITING:
-			go_on_waiting(work);
-			break;
-		case ELEMENT_HELD:
-			worker_element_check(work);
-			break;
-		case ELEMENT_DONE:
-		case ELEMENT_LOST:
-		case ELEMENT_COMMITTED:
-		case ELEMENT_GIVEN_UP:
-			clear_away(work);
-			break;
-		default:
-			break; /* it is the backend's turn, or that of a reply */
+		element->claim = TRACE_THERE;
+		try_later(element);
 	}
+}
+
+static void
+return_element(TakenElement *element)
+{
+	char *claim = claim_path(element);
+
+	element->claim = TRACE_UNSURE;
+	work_of(element)->calling = true;
+	zk_delete(element->pid, claim, on_returned, element);
+	pfree(claim);
+}
+
+/* ------------------------------------------------------------------------
+ * What comes next
+ * ------------------------------------------------------------------------
+ */
+
+/* Takes the next step for an element, if there is one. */
+static void
+attend(TakenElement *element)
+{
+	Work		*work = work_of(element);
+	ElementState state = element_state(element);
+	bool		 ends = state == ELEMENT_COMMITTED || state == ELEMENT_GIVEN_UP;
+
+	if (!is_taken_up(element) || work->calling || work->retry_at > zklock_now_ms())
+		return;
+	work->retry_at = 0;
+	if (ends && element->claim == TRACE_NONE)
+	{
+		work->bytes = 0;
+		element_free(element);
+	}
+	else if (!zk_client_connected())
+		return;
+	else if (element->claim == TRACE_UNSURE || (state == ELEMENT_ASKED && element->claim == TRACE_THERE))
+		read_claim(element);
+	else if (state == ELEMENT_ASKED)
+		create_claim(element);
+	else if (state == ELEMENT_HELD)
+		check_claim(element);
+	else if (state == ELEMENT_COMMITTED)
+		remove_element(element);
+	else if (element->claim == TRACE_THERE)
+		return_element(element);
+}
+
+/* Charges a session with a claim; refuses it if that is too much. */
+static void
+take_up(TakenElement *element)
+{
+	size_t bytes =
+		engine.chroot_len + strlen(element->path) + ELEMENT_NAME_SIZE + sizeof(ELEMENT_CLAIM) + 8;
+	size_t all = 0;
+	size_t own = 0;
+
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		all += works[i].bytes;
+		if (element_pool->elements[i].pid == element->pid)
+			own += works[i].bytes;
+	}
+	*work_of(element) = (Work){.number = element->number};
+	if (all + bytes > CLAIM_BYTES || own + bytes > SESSION_BYTES)
+		(void) element_fail(element, ELEMENT_FAILURE_SESSION_FULL, 0);
+	else
+		work_of(element)->bytes = bytes;
 }
 
 /* ------------------------------------------------------------------------
@@ -189,106 +377,74 @@ attend(ElementWork *work)
  * ------------------------------------------------------------------------
  */
 
-static ElementRequest *arrived[ELEMENT_REQUESTS];
-static int			   narrived;
+static TakenElement *arrived[ELEMENTS];
+static int			 narrived;
+
+/* A backend has marked an element. */
+static void
+visit(TakenElement *element)
+{
+	ElementState state = element_state(element);
+
+	if (!is_taken_up(element) && state != ELEMENT_FREE && state != ELEMENT_RESERVED)
+		arrived[narrived++] = element;
+	else
+		attend(element);
+}
 
 static int
 compare_numbers(const void *a, const void *b)
 {
-	uint64 x = (*(ElementRequest *const *) a)->number;
-	uint64 y = (*(ElementRequest *const *) b)->number;
+	uint64 x = (*(TakenElement *const *) a)->number;
+	uint64 y = (*(TakenElement *const *) b)->number;
 
 	return x < y ? -1 : x > y ? 1 : 0;
 }
 
-/* A backend has marked a request. */
+/* Takes up what has come, in the order of asking. */
 static void
-visit(ElementRequest *request)
-{
-	ElementWork *work = &worker_element_works[element_index(request)];
-	ElementState state = element_state(request);
-
-	if (work->queue)
-		worker_element_mark(work);
-	else if (state != ELEMENT_FREE && state != ELEMENT_CLAIMED)
-		arrived[narrived++] = request;
-}
-
-/* Takes up the requests that have come, in the order of asking. */
-static void
-take_up(void)
+take_up_arrived(void)
 {
 	qsort(arrived, narrived, sizeof(arrived[0]), compare_numbers);
 	for (int i = 0; i < narrived; i++)
 	{
-		ElementRequest *request = arrived[i];
-		ElementWork	   *work = &worker_element_works[element_index(request)];
-
-		(void) element_step(request, ELEMENT_ASKED, ELEMENT_WAITING);
-		if (!worker_element_queue_join(work) && element_state(request) == ELEMENT_WAITING)
-			(void) element_answer(request, ELEMENT_OUTCOME_SESSION_FULL, 0);
-		worker_element_mark(work);
+		take_up(arrived[i]);
+		attend(arrived[i]);
 	}
 	narrived = 0;
 }
 
-/* Does what comes next for all requests to which something has happened. */
-void
-worker_elements_attend(void)
-{
-	ElementWork *work;
-
-	worker_element_retry_due();
-	element_visit_dirty(visit);
-	take_up();
-
-	/* What is marked is looked at when what we read is no older than the connection. */
-	if (zk_client_connected() && !engine.synced)
-		return;
-	while ((work = worker_element_next_marked()) != NULL)
-	{
-		ElementQueue *queue = work->queue;
-
-		attend(work);
-		if (queue && work->queue == queue)
-			worker_element_queue_rest(queue);
-	}
-}
-
-/* When worker_elements_attend() wants to be called, ms; or -1. */
+/* When something is to be tried again, ms; or -1. */
 int64
 worker_elements_next_wakeup(void)
 {
-	return worker_element_retry_at();
+	int64 next = -1;
+
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		if (works[i].retry_at > 0)
+			next = next < 0 ? works[i].retry_at : Min(next, works[i].retry_at);
+	}
+	return next;
 }
 
-/* A request that an earlier worker has left: what was in its memory only is done again. */
-static void
-adopt(ElementRequest *request)
-{
-	ElementWork *work = &worker_element_works[element_index(request)];
-
-	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);
-	(void) element_step(request, ELEMENT_FETCHING, ELEMENT_WAITING);
-
-	/* What is noted as there may be gone by now. */
-	if (request->claim == TRACE_THERE)
-		request->claim = TRACE_UNSURE;
-	if (element_state(request) == ELEMENT_SENT)
-		request->receipt = TRACE_UNSURE;
-	visit(request);
-	take_up();
-	if (request->claim != TRACE_NONE)
-		strlcpy(work->candidate, request->name, sizeof(work->candidate));
-}
-
-/* Prepares for requests, and takes over those of an earlier worker. */
+/* Does what comes next for all elements to which something has happened. */
 void
-worker_elements_start(void)
+worker_elements_attend(void)
 {
-	worker_element_work_start();
-	worker_element_queue_start();
-	element_visit_all(adopt);
+	int64 retry_at = worker_elements_next_wakeup();
+
+	/* What is read must be no older than the connection. */
+	if (zk_client_connected() && !engine.synced)
+		return;
+	element_visit_dirty(visit);
+	take_up_arrived();
+	if (!look_at_all && (retry_at < 0 || zklock_now_ms() < retry_at))
+		return;
+
+	look_at_all = false;
+	for (int i = 0; i < ELEMENTS; i++)
+		attend(&element_pool->elements[i]);
 }
 
 /* ------------------------------------------------------------------------
@@ -296,102 +452,94 @@ worker_elements_start(void)
  * ------------------------------------------------------------------------
  */
 
-/* A watch has fired. */
+/* A watch has fired: is it that of a claim of ours? */
 void
 worker_elements_watch(ZkWatchEvent event, const char *path)
 {
-	ElementWork *work = worker_element_queue_watch(event, path);
+	const char *name = strrchr(path, '/') + 1;
 
-	if (work == NULL || work_request(work)->claim != TRACE_THERE)
+	if (strcmp(name, ELEMENT_CLAIM) != 0)
 		return;
-	if (event == ZK_WATCH_DELETED)
+	for (int i = 0; i < ELEMENTS; i++)
 	{
-		ElementState state = element_state(work_request(work));
+		TakenElement *element = &element_pool->elements[i];
+		char		 *claim;
 
-		/* Else we have deleted it ourselves. */
-		if (state == ELEMENT_FOUND || state == ELEMENT_FETCHING || state == ELEMENT_HELD)
-			worker_element_claim_lost(work);
+		if (!is_taken_up(element) || element->claim != TRACE_THERE)
+			continue;
+		claim = claim_path(element);
+		if (strcmp(claim, path) == 0 && event == ZK_WATCH_DELETED)
+			claim_is_gone(element);
+		else if (strcmp(claim, path) == 0 && event == ZK_WATCH_CHANGED)
+			element->claim = TRACE_UNSURE;
+		pfree(claim);
+		look_at_all = true;
 	}
-	else if (event == ZK_WATCH_CHANGED)
-		worker_element_watch_claim(work);
 }
 
-/* The session in which a request has made nodes is over. */
+/* The ZooKeeper session in which the claim was made is over. */
 static void
-end_session_of(ElementRequest *request)
+end_session_of(TakenElement *element)
 {
-	if (element_state(request) == ELEMENT_COMMITTED && request->claim != TRACE_NONE)
+	if (element->claim == TRACE_NONE)
+		return;
+	if (element_state(element) == ELEMENT_COMMITTED)
 		ereport(WARNING,
 				(errmsg("element \"%s\" of ZooKeeper queue \"%s\" was taken by a transaction that committed, and may not have been removed",
-						request->name, request->path),
+						element->name, element->path),
 				 errdetail("The ZooKeeper session ended first. If the element is still there it is taken again, with the same token.")));
-	request->claim = TRACE_NONE;
-	request->receipt = TRACE_NONE;
-	(void) element_lose(request);
-	if (element_state(request) == ELEMENT_SENT)
-		(void) element_answer(request, ELEMENT_OUTCOME_UNCERTAIN, 0);
-	(void) element_step(request, ELEMENT_FOUND, ELEMENT_WAITING);
-	(void) element_step(request, ELEMENT_FETCHING, ELEMENT_WAITING);
-	worker_element_queue_drop(&worker_element_works[element_index(request)], CANDIDATE_FREE);
-	worker_element_mark(&worker_element_works[element_index(request)]);
-}
-
-static void
-reconnect(ElementRequest *request)
-{
-	ElementWork *work = &worker_element_works[element_index(request)];
-
-	if (work->queue == NULL)
-		return;
-	if ((request->claim != TRACE_NONE || request->receipt != TRACE_NONE) &&
-		request->session != engine.session_id)
-		end_session_of(request);
-
-	/* Another handle has no watches. */
-	else if (request->claim == TRACE_THERE)
-		request->claim = TRACE_UNSURE;
-	worker_element_mark(work);
+	element->claim = TRACE_NONE;
+	(void) lose(element);
 }
 
 /* A connection stands, of the session before or of a new one. */
 void
 worker_elements_connected(void)
 {
-	worker_element_queues_connected();
-	element_visit_all(reconnect);
-}
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		TakenElement *element = &element_pool->elements[i];
 
-static void
-end_session_if_known(ElementRequest *request)
-{
-	if (worker_element_works[element_index(request)].queue)
-		end_session_of(request);
+		if (is_taken_up(element) && element->session != engine.session_id)
+			end_session_of(element);
+	}
+	look_at_all = true;
 }
 
 /* The session is over, and all its nodes with it. */
 void
 worker_elements_session_ended(void)
 {
-	element_visit_all(end_session_if_known);
-}
-
-static int refused_code;
-
-static void
-refuse(ElementRequest *request)
-{
-	ElementState state = element_state(request);
-
-	if (state == ELEMENT_ASKED || state == ELEMENT_WAITING)
-		(void) element_answer(request, ELEMENT_OUTCOME_REFUSED, refused_code);
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		if (is_taken_up(&element_pool->elements[i]))
+			end_session_of(&element_pool->elements[i]);
+	}
+	look_at_all = true;
 }
 
 /* ZooKeeper refuses our credentials: so are all for whom nothing is decided. */
 void
 worker_elements_refused(int code)
 {
-	refused_code = code;
-	element_visit_all(refuse);
+	for (int i = 0; i < ELEMENTS; i++)
+		(void) element_fail(&element_pool->elements[i], ELEMENT_FAILURE_REFUSED, code);
+}
+
+/* Takes over what an earlier worker has left. */
+void
+worker_elements_start(void)
+{
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		TakenElement *element = &element_pool->elements[i];
+
+		/* What is noted as there may be gone by now, and this worker has no watches. */
+		if (element->claim == TRACE_THERE)
+			element->claim = TRACE_UNSURE;
+		visit(element);
+	}
+	take_up_arrived();
 }
 
 /* ------------------------------------------------------------------------
@@ -399,32 +547,28 @@ worker_elements_refused(int code)
  * ------------------------------------------------------------------------
  */
 
-static bool found_in_use;
-static bool found_unsettled;
-
-static void
-note_use(ElementRequest *request)
-{
-	ElementState state = element_state(request);
-
-	found_in_use |= state != ELEMENT_COMMITTED && state != ELEMENT_GIVEN_UP;
-	found_unsettled |= state == ELEMENT_COMMITTED;
-}
-
-/* Has every backend given its requests back? */
+/* Has every backend given its elements back? */
 bool
 worker_elements_released(void)
 {
-	found_in_use = false;
-	element_visit_all(note_use);
-	return !found_in_use;
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		ElementState state = element_state(&element_pool->elements[i]);
+
+		if (state != ELEMENT_FREE && state != ELEMENT_COMMITTED && state != ELEMENT_GIVEN_UP)
+			return false;
+	}
+	return true;
 }
 
 /* Are all elements gone that committed transactions have taken? */
 bool
 worker_elements_settled(void)
 {
-	found_unsettled = false;
-	element_visit_all(note_use);
-	return !found_unsettled;
+	for (int i = 0; i < ELEMENTS; i++)
+	{
+		if (element_state(&element_pool->elements[i]) == ELEMENT_COMMITTED)
+			return false;
+	}
+	return true;
 }

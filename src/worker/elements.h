@@ -1,6 +1,6 @@
 /*
  * elements.h
- *		How the worker sees to requests for elements of queues.
+ *		How the worker claims elements of queues, and lets them go.
  *
  * Copyright (c) 2026, zklock contributors
  */

@@ -29,6 +29,7 @@
 #include "worker/calls.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
+#include "worker/seeks.h"
 #include "worker/session.h"
 
 #define MIN_BACKOFF_MS 500
@@ -301,6 +302,7 @@ on_connected(void)
 	lease_check_timeout(session_settings_used()->session_timeout);
 	queue_session_connected(&now);
 	worker_calls_connected();
+	worker_seeks_connected();
 	worker_elements_connected();
 }
 

@@ -55,6 +55,7 @@
 #include "worker/deadlock.h"
 #include "worker/elements.h"
 #include "worker/lease.h"
+#include "worker/seeks.h"
 #include "worker/session.h"
 #include "worker/shutdown.h"
 #include "worker/worker.h"
@@ -325,6 +326,7 @@ on_watch(ZkWatchEvent event, const char *path)
 {
 	queue_watch(event, path);
 	worker_elements_watch(event, path);
+	worker_seeks_event(path);
 }
 
 /* How long the loop may sleep, ms; -1 for ever. */
@@ -386,6 +388,7 @@ main_loop(WaitEventSet *events)
 			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
 		worker_calls_attend();
+		worker_seeks_attend();
 		worker_elements_attend();
 		queue_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
@@ -443,6 +446,7 @@ zklock_worker_main(Datum arg)
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	queue_start();
+	worker_seeks_start();
 	worker_calls_start();
 	worker_elements_start();
 	candidacy_reload();

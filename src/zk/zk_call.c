@@ -59,6 +59,8 @@ submit_read(CallKind kind, int owner, const char *path, ZkWatching watching,
  *				first or second.  The answer does not tell the sequence.  If
  *				ZK_NOTICED, the other one is changed in between: it is of that
  *				that watches of it tell, and not of the deletion.
+ * zk_remove()	deletes a node if its data have that version, and creates an empty
+ *				ephemeral one, its receipt, both or none.
  * zk_set()		replaces a node's data if they have that version, or any with
  *				ZK_ANY_VERSION: ZK_REFUSED with ZK_BAD_VERSION if they do not.
  * zk_append()	creates a persistent sequential node with data, and an empty ephemeral one,
@@ -108,6 +110,7 @@ zk_exchange(int owner, const char *path, const char *data, ZkNodeKind kind,
 
 	call->node_kind = kind;
 	call->notice = notice;
+	call->version = ZK_ANY_VERSION;
 	call->other = pstrdup(replaced);
 	zk_flow_submit(call);
 }
@@ -121,6 +124,18 @@ zk_append(int owner, const char *path, const char *data, int length, const char 
 	call->handler = handler;
 	call->arg = arg;
 	call->other = pstrdup(receipt);
+	zk_flow_submit(call);
+}
+
+void
+zk_remove(int owner, const char *path, int32 version, const char *receipt,
+		  ZkReplyHandler handler, void *arg)
+{
+	Call *call = new_call(CALL_EXCHANGE, owner, receipt, NULL, handler, arg);
+
+	call->node_kind = ZK_EPHEMERAL;
+	call->other = pstrdup(path);
+	call->version = version;
 	zk_flow_submit(call);
 }
 

@@ -71,6 +71,8 @@ extern void zk_exchange(int owner, const char *path, const char *data, ZkNodeKin
 						const char *replaced, ZkNotice notice, ZkReplyHandler handler, void *arg);
 extern void zk_append(int owner, const char *path, const char *data, int length,
 					  const char *receipt, ZkReplyHandler handler, void *arg);
+extern void zk_remove(int owner, const char *path, int32 version, const char *receipt,
+					  ZkReplyHandler handler, void *arg);
 extern void zk_set(int owner, const char *path, const char *data, int32 version,
 				   ZkReplyHandler handler, void *arg);
 extern void zk_delete(int owner, const char *path, ZkReplyHandler handler, void *arg);

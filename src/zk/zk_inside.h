@@ -114,7 +114,7 @@ typedef struct Call
 	char		  *data;		/* may be NULL */
 	int			   data_length; /* bytes, which may be NUL */
 	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
-	int32		   version;		/* SET: of the data to be replaced */
+	int32		   version;		/* SET, EXCHANGE: of the data that are replaced or deleted */
 	ZkNotice	   notice;		/* EXCHANGE */
 	struct Call	  *next;		/* DELETE: goes out in the same request; NULL at the end */
 } Call;

@@ -318,7 +318,7 @@ zk_library_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Cal
 							   create_mode(call->node_kind), NULL, 0);
 			if (call->notice == ZK_NOTICED)
 				zoo_set_op_init(&ops[nops++], call->other, call->data, call->data_length, -1, &stat);
-			zoo_delete_op_init(&ops[nops++], call->other, -1);
+			zoo_delete_op_init(&ops[nops++], call->other, call->version);
 			return zoo_amulti(handle, nops, ops, results, on_done, context);
 		case CALL_APPEND:
 			return send_append(handle, acls, call);

@@ -51,8 +51,8 @@ subtest 'elements come out as they went in, here and there' => sub {
 	is(call($s, 'remove'),  '', 'then there is none');
 };
 
-subtest 'any bytes, none, and a million' => sub {
-	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 1000000), 'UTF8')")
+subtest 'any bytes, none, and 64 kB' => sub {
+	foreach my $data ("''", q{'\\x0001ff00'}, "convert_to(repeat('x', 65536), 'UTF8')")
 	{
 		$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', $data)");
 		is($t->query("SELECT zk_queue_peek('@{[ QUEUE ]}') = $data"), 't', 'shown as they are');
@@ -80,7 +80,7 @@ subtest 'those of one server are served in order' => sub {
 	foreach my $i (0 .. $#waiting)
 	{
 		take_start($waiting[$i]);
-		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('Extension', 'ZkElement') AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
+		wait_until { $a->value("SELECT count(*) FROM pg_stat_activity WHERE wait_event IN ('Extension', 'ZkElement', 'ZkCall') AND query LIKE '%zk_queue_take(%' AND backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid()") == $i + 1 } 'to wait';
 	}
 	foreach my $i (0 .. $#waiting)
 	{
@@ -133,10 +133,16 @@ subtest 'foreign names are left alone' => sub {
 	$shell->delete(QUEUE . "/$_") foreach qw(other qn- qn-x entry-000-0000000001);
 };
 
-subtest 'a million bytes, no more' => sub {
-	my $result = $s->try("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 1000001), 'UTF8'))");
+subtest 'another client may offer a million bytes' => sub {
+	$shell->create(QUEUE . '/qn-', hex => '78' x 1000000, sequence => 1);
+	is($s->query("SELECT length(zk_queue_peek('@{[ QUEUE ]}'))"), 1000000, 'they are shown');
+	is($s->query("SELECT length(zk_queue_remove('@{[ QUEUE ]}'))"), 1000000, 'and removed');
+};
+
+subtest '64 kB, no more' => sub {
+	my $result = $s->try("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))");
 	is($result->{sqlstate}, '54000', 'more is refused');
-	like($result->{error}, qr/too long: 1000001 bytes/, 'with its length');
+	like($result->{error}, qr/too long: 65537 bytes/, 'with its length');
 };
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], QUEUE, '/zklock-receipts');

@@ -43,7 +43,7 @@ foreach my $kind (qw(zookeeper curator))
 
 	subtest "zklock takes what $kind offers, in order" => sub {
 		$peer->('offer', $_) foreach qw(one two three four);
-		is(sql('element', $path), 'one', 'the first is shown');
+		is(sql('peek', $path), 'one', 'the first is shown');
 		is(sql('remove', $path), $_, $_) foreach qw(one two);
 		is(sql('take', $path), 'three', 'three');
 		is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$path')"), 'four', 'four, in a transaction');

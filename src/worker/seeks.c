@@ -1,0 +1,163 @@
+/*
+ * seeks.c
+ *		Watches for sessions that look for elements of queues.
+ *
+ * A session that waits for an element has the children of the queue watched, and
+ * the claims of elements that others have taken (calls OP_LIST and OP_WATCH).
+ * When one of these watches fires, the first of those who seek there is told
+ * (shared/seek.c).  They are removed when nobody seeks there any more.
+ *
+ * What all watches have must fit beside the engine's in one packet (traps 3 and 4).
+ * What finds no room is not watched, and its session, which is told so, looks again
+ * from time to time.
+ *
+ * Runs in: the worker.  All of this is private to it.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "recipes/element_name.h"
+#include "shared/seek.h"
+#include "utils/hsearch.h"
+#include "worker/seeks.h"
+#include "worker/session.h"
+#include "zk/zk_call.h"
+
+/* Bytes of paths, with what the client library adds */
+#define WATCH_BYTES (60 * 1024)
+#define PER_WATCH 8
+
+/* A claim's path: the queue's, the element's name, and its own */
+#define WATCHED_SIZE (ZKLOCK_MAX_PATH + ELEMENT_NAME_SIZE + sizeof(ELEMENT_CLAIM) + 2)
+
+typedef struct Watched
+{
+	char   path[WATCHED_SIZE]; /* hash key */
+	size_t queue_length;	   /* of its beginning: the queue's path */
+} Watched;
+
+static HTAB	 *watched;
+static size_t watched_bytes;
+static int64  session; /* the ZooKeeper session that has the watches */
+
+static Watched *
+find(const char *path)
+{
+	return strlen(path) < WATCHED_SIZE ? hash_search(watched, path, HASH_FIND, NULL) : NULL;
+}
+
+static void
+forget(Watched *each)
+{
+	watched_bytes -= strlen(each->path) + PER_WATCH;
+	(void) hash_search(watched, each->path, HASH_REMOVE, NULL);
+}
+
+/*
+ * A path is going to be watched: a queue's, for its children, or an element's claim.
+ * Returns false if there is no room for that.
+ */
+bool
+worker_seeks_watch(const char *path, WatchedKind kind)
+{
+	size_t	 length = strlen(path);
+	Watched *each = find(path);
+
+	if (each)
+		return true;
+	if (watched_bytes + length + PER_WATCH > WATCH_BYTES || length >= WATCHED_SIZE)
+		return false;
+	watched_bytes += length + PER_WATCH;
+	for (int levels = kind == WATCHED_CLAIM ? 2 : 0; levels > 0; levels--)
+	{
+		while (path[--length] != '/')
+			;
+	}
+	each = hash_search(watched, path, HASH_ENTER, NULL);
+	each->queue_length = length;
+	return true;
+}
+
+/* The watch could not be set. */
+void
+worker_seeks_unwatched(const char *path)
+{
+	Watched *each = find(path);
+
+	if (each)
+		forget(each);
+}
+
+static char *
+queue_of(const Watched *each)
+{
+	return pnstrdup(each->path, each->queue_length);
+}
+
+/* A watch has fired. */
+void
+worker_seeks_event(const char *path)
+{
+	Watched *each = find(path);
+	char	*queue;
+
+	if (each == NULL)
+		return;
+	queue = queue_of(each);
+	forget(each);
+	seek_tell(queue);
+	pfree(queue);
+}
+
+/* Removes watches where nobody seeks any more. */
+void
+worker_seeks_attend(void)
+{
+	HASH_SEQ_STATUS status;
+	Watched		   *each;
+
+	if (pg_atomic_read_u32(&seek_table->left) == 0)
+		return;
+	pg_atomic_exchange_u32(&seek_table->left, 0);
+	hash_seq_init(&status, watched);
+	while ((each = hash_seq_search(&status)) != NULL)
+	{
+		char *queue = queue_of(each);
+
+		if (!seek_exists(queue))
+		{
+			if (each->path[each->queue_length] != '\0')
+				zk_unwatch_data(each->path);
+			else
+				zk_unwatch_children(each->path);
+			forget(each);
+		}
+		pfree(queue);
+	}
+}
+
+/* A connection stands.  In another ZooKeeper session nothing is watched; much may have happened. */
+void
+worker_seeks_connected(void)
+{
+	HASH_SEQ_STATUS status;
+	Watched		   *each;
+
+	if (session != session_status_id())
+	{
+		hash_seq_init(&status, watched);
+		while ((each = hash_seq_search(&status)) != NULL)
+			forget(each);
+	}
+	session = session_status_id();
+	seek_tell_all();
+}
+
+void
+worker_seeks_start(void)
+{
+	HASHCTL ctl = {.keysize = WATCHED_SIZE, .entrysize = sizeof(Watched)};
+
+	watched = hash_create("zklock watches for seekers", 64, &ctl, HASH_ELEM | HASH_STRINGS);
+}
