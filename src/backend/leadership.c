@@ -3,8 +3,9 @@
  *		Does this server lead an election?  To ask, to wait for it, to lay it down.
  *
  * The candidacy is the worker's; a session reads from shared memory how it stands
- * (shared/election.c), waits on a condition variable, and needs no entry of its own.  A transaction that has been told that this server
- * leads relies on that until it ends (reliance.c).
+ * (shared/election.c), waits on a condition variable, and needs no entry of its
+ * own.  A transaction that has been told that this server leads relies on that until
+ * it ends (reliance.c).
  *
  * Runs in: backends.
  *
