@@ -13,6 +13,7 @@ extern void deadlock_check(int index);
 extern void deadlock_report(const char *cycle, const int *pids, int npids);
 
 /* deadlock_across.c */
+extern bool	 deadlock_across_concerns(int index);
 extern void	 deadlock_across_attend(int index, int64 until);
 extern int64 deadlock_across_next_wakeup(void);
 extern void	 deadlock_across_leave(void);

@@ -566,6 +566,13 @@ deadlock_across_attend(int index, int64 until)
 	SetLatch(MyLatch);
 }
 
+/* Does this session search, or is it to, with that entry? */
+bool
+deadlock_across_concerns(int index)
+{
+	return searcher != ENTRY_NONE || search_is_ours(index);
+}
+
 /* When this session wants to attend next, ms; or -1. */
 int64
 deadlock_across_next_wakeup(void)

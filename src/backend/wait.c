@@ -22,7 +22,6 @@
 #include "fault.h"
 #include "shared/clock.h"
 #include "shared/lease_state.h"
-#include "shared/search.h"
 #include "shared/session_info.h"
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
@@ -223,7 +222,7 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
-	if (deadlock_across_next_wakeup() >= 0)
+	if (deadlock_across_next_wakeup() >= 0 && wait->log.state != WAIT_LOG_ASKED)
 		sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
 	if (log_lock_waits && wait->log.state == WAIT_LOG_NOTHING)
 		sleep = Min(sleep, DeadlockTimeout - waited);
@@ -254,7 +253,9 @@ look_for_deadlock(Wait *wait, int index, int64 waited)
 		wait->look_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
-	if ((waited >= DeadlockTimeout || search_is_ours(index)) && wait->log.state != WAIT_LOG_ASKED)
+
+	/* The log's question and the search take turns. */
+	if ((waited >= DeadlockTimeout || deadlock_across_concerns(index)) && wait->log.state != WAIT_LOG_ASKED)
 		deadlock_across_attend(index, until);
 }
 
