@@ -30,7 +30,7 @@ sub told
 	my ($server) = @_;
 	my $id = $server->session_id =~ s/^0x//r;
 	my @names = grep { /^0*\Q$id\E-/ } $zk->children('/zklock-waits');
-	return @names == 1 ? $zk->shell->get("/zklock-waits/$names[0]") : '';
+	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
 }
 
 sub wait_told { my ($server, $path) = @_; return wait_until { told($server) =~ m{^held\t\Q$path\E\t}m } "$path to be told"; }
