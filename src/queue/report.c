@@ -12,6 +12,7 @@
 
 /* Beyond so many paths nothing more is said. */
 #define MAX_REPORTED_PATHS 1000
+#define MAX_HEEDLESS 4 /* kinds of clients that are told of a path */
 
 /* As many losses are named in one message. */
 #define MAX_LOSSES_NAMED 20
@@ -19,10 +20,10 @@
 /* What the log has been told of a path in this worker's life. */
 typedef struct ReportedPath
 {
-	char path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	bool unrecognised;				/* a child that may be meant as a contender */
-	bool sequence;					/* the counter is past its half */
-	bool heedless;					/* a client that does not wait for us */
+	char		path[ZKLOCK_MAX_PATH + 1]; /* hash key */
+	bool		unrecognised;			   /* a child that may be meant as a contender */
+	bool		sequence;				   /* the counter is past its half */
+	const char *heedless[MAX_HEEDLESS]; /* dialects of clients that do not wait for us, or NULL */
 } ReportedPath;
 
 static HTAB *reported_paths;
@@ -63,8 +64,27 @@ report_unrecognised(const Path *path, const char *child)
 			 errdetail("Its name is not one that a known %s recipe writes.", path->recipe->name)));
 }
 
+/* Has a dialect not been noted yet?  Notes it. */
+static bool
+is_news(const char *noted[MAX_HEEDLESS], const char *dialect)
+{
+	for (int i = 0; i < MAX_HEEDLESS; i++)
+	{
+		if (noted[i] == NULL)
+		{
+			noted[i] = dialect;
+			return true;
+		}
+		if (strcmp(noted[i], dialect) == 0)
+			return false;
+	}
+	return false;
+}
+
 /*
- * Does the client of a foreign node wait for what a session of ours writes?
+ * Does the client of a foreign node wait for what a session of ours writes?  It does
+ * not matter which of them came first.  One line is written for each path and kind of
+ * client.
  */
 static void
 report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
@@ -75,9 +95,8 @@ report_if_heedless(const Path *path, const char *name, const RecipeRequest *requ
 	if (!path->recipe->heedless(name, request, &why))
 		return;
 	reported = reported_path(path);
-	if (reported == NULL || reported->heedless)
+	if (reported == NULL || !is_news(reported->heedless, why.theirs))
 		return;
-	reported->heedless = true;
 	ereport(WARNING,
 			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
 			 errdetail("Sessions of this server write names of dialect \"%s\". Node \"%s\" has one of dialect \"%s\", whose clients, other than zklock, do not wait for those: both may hold the lock at once.",

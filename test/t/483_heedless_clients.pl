@@ -57,6 +57,25 @@ subtest "kazoo's Lock on a path that is locked in dialect curator is reported on
 	$kazoo->unlock('k');
 };
 
+subtest 'such a client that comes behind ours takes the lock as well' => sub {
+	my $s    = $a->session;
+	my $mark = $a->log_mark;
+	$s->query("SELECT zk_lock('/kz/3')");
+	$kazoo->lock('k', '/kz/3', patterns => []);
+	is($a->value("SELECT string_agg(dialect || ' ' || heeds_us || ' ' || granted, ', ' ORDER BY \"position\") FROM zk_contenders('/kz/3')"),
+		'curator true true, kazoo false false', 'zk_contenders shows both');
+	is($a->value("SELECT zk_lock('/kz/3', '100ms')"), 'f', 'the next listing of the path');
+	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/kz/3"\n.*dialect "kazoo"}, 'is that of a warning');
+	my $write = $zk->shell->create('/kz/3/_c_00000000-0000-0000-0000-000000000001-__WRIT__', ephemeral => 1, sequence => 1);
+	is($a->value("SELECT zk_lock('/kz/3', '100ms')"), 'f', 'another kind of client');
+	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/kz/3"\n.*dialect "curator_rw"}, 'has its own');
+	my $alarms = () = $a->log_since($mark) =~ /$alarm/g;
+	is($alarms, 2, 'each has one');
+	$zk->shell->delete($write);
+	$kazoo->unlock('k');
+	$s->disconnect;
+};
+
 subtest "Curator's write lock on a path that is locked in dialect curator is reported" => sub {
 	my $mark = $a->log_mark;
 	$java->acquire('j', '/rw/1', -1, 'write');
