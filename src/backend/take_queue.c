@@ -43,6 +43,7 @@
 #include "shared/wait_event.h"
 #include "shared/worker_process.h"
 #include "storage/ipc.h"
+#include "utils/memutils.h"
 #include "zk/zk_error.h"
 
 /* A queue that has so many children takes no more: Java's clients list up to 61,679. */
@@ -758,43 +759,62 @@ wait_for_turn(Queue *queue, int64 look_at, bool *waited)
 	}
 }
 
-/* Gets the first element there is, for a call that waits if there is none. */
+/*
+ * Looks once for an element, for a call that waits if there is none.
+ *
+ *	watch	is it to be told of changes?
+ *	look_at	set to when to look again, untold, by zklock_now_ms(); 0: never
+ */
+static Attempt
+look(Queue *queue, bool watch, Getter get, Element *got, int64 *look_at)
+{
+	const CallStep *list = list_queue(queue, watch);
+	List		   *taken = NIL;
+	ElementName	   *names;
+	Attempt			attempt;
+	int				n;
+
+	if (list->result.outcome == CALL_UNREACHABLE)
+		return ATTEMPT_OUT_OF_TIME;
+	names = sort_elements(list, &n);
+	attempt = try_elements(queue, names, n, get, got, &taken);
+	if (attempt != ATTEMPT_IN_VAIN)
+		return attempt;
+	if (list->result.outcome == CALL_NO_NODE)
+		check(queue, call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
+
+	/* What has come or gone before the watch was set is seen by the next look. */
+	if (watch && list->result.outcome == CALL_OK)
+		*look_at = watch_claims(queue, taken);
+	else
+		*look_at = zklock_now_ms();
+	if (!list->result.watching && *look_at == 0)
+		*look_at = zklock_now_ms() + CLAIM_LOOK_MS;
+	return attempt;
+}
+
+/* Gets the first element there is, and waits if there is none. */
 static bool
 seek_waiting(Queue *queue, Getter get, Element *got)
 {
-	bool  watch = false;
-	int64 look_at = 0;
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "zklock look at a queue",
+											   ALLOCSET_DEFAULT_SIZES);
+	Attempt		  attempt = ATTEMPT_IN_VAIN;
+	bool		  watch = false;
+	int64		  look_at = 0;
 
-	while (wait_for_turn(queue, look_at, &watch))
+	while (attempt == ATTEMPT_IN_VAIN && wait_for_turn(queue, look_at, &watch))
 	{
-		const CallStep *list = list_queue(queue, watch);
-		List		   *taken = NIL;
-		int				n;
-		ElementName	   *names;
+		MemoryContext old;
 
-		if (list->result.outcome == CALL_UNREACHABLE)
-			continue;
-		names = sort_elements(list, &n);
-		switch (try_elements(queue, names, n, get, got, &taken))
-		{
-			case ATTEMPT_MADE:
-				return true;
-			case ATTEMPT_OUT_OF_TIME:
-				return false;
-			case ATTEMPT_IN_VAIN:
-				break;
-		}
-		if (list->result.outcome == CALL_NO_NODE)
-			check(queue, call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
-
-		/* What has come or gone before the watch was set is seen by the next look. */
-		look_at = watch && list->result.outcome == CALL_OK ? watch_claims(queue, taken)
-														   : zklock_now_ms();
-		if (!list->result.watching && look_at == 0)
-			look_at = zklock_now_ms() + CLAIM_LOOK_MS;
+		/* A session may wait for days: what it has looked at in vain is not kept. */
+		MemoryContextReset(each);
+		old = MemoryContextSwitchTo(each);
+		attempt = look(queue, watch, get, got, &look_at);
+		MemoryContextSwitchTo(old);
 		watch = true;
 	}
-	return false;
+	return attempt == ATTEMPT_MADE;
 }
 
 /* Likewise, for a call that does not wait. */
