@@ -13,8 +13,8 @@
 
 #include <limits.h>
 
-#include "backend/backend.h"
-#include "backend/interrupt.h"
+#include "backend/guard.h"
+#include "backend/transaction.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/entry.h"

@@ -25,6 +25,7 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
+#include "backend/request.h"
 #include "compat.h"
 #include "shared/clock.h"
 #include "shared/settings.h"
@@ -335,8 +336,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 void
 call_report(const CallStep *step)
 {
-	char *path = display_path(step->path);
-	int	  code = step->result.code;
+	int code = step->result.code;
 
 	switch (step->result.outcome)
 	{
@@ -347,22 +347,17 @@ call_report(const CallStep *step)
 		case CALL_UNKNOWN:
 			break;
 		case CALL_UNREACHABLE:
-			ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-							errmsg("could not access ZooKeeper node \"%s\"", path),
-							errdetail("The worker has no connection to ZooKeeper, or lost it.")));
+			request_report_failure(ENTRY_NONE, step->path, FAILURE_UNREACHABLE, code);
 			break;
 		case CALL_TOO_LONG:
-			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-							errmsg("what ZooKeeper tells of \"%s\" is too long", path),
-							errdetail("An answer can have at most %d bytes.", CALL_MAX_ANSWER)));
+			request_report_failure(ENTRY_NONE, step->path, FAILURE_TOO_LONG, code);
 			break;
 		case CALL_NO_CHILDREN:
+			request_report_failure(ENTRY_NONE, step->path, FAILURE_NO_CHILDREN, code);
+			break;
 		case CALL_NOT_EMPTY:
 		case CALL_REFUSED:
-			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
-																 : ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot access ZooKeeper node \"%s\"", path),
-							errdetail("ZooKeeper refused: %s.", zk_error_name(code))));
+			request_report_failure(ENTRY_NONE, step->path, FAILURE_REFUSED, code);
 			break;
 	}
 }

@@ -37,7 +37,6 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/interrupt.h"
 #include "backend/reliance.h"
 #include "backend/request.h"
 #include "backend/take.h"
@@ -65,7 +64,7 @@ typedef struct Reliance
 	int			n;		   /* locks and terms with a guard */
 	int			to_check;  /* of these: those whose nodes a quorum is asked for */
 	int			unchecked; /* of these: check asked for, not done */
-	int			lost;	   /* entry of one that is lost, or NO_ENTRY */
+	int			lost;	   /* entry of one that is lost, or ENTRY_NONE */
 	const char *lost_path;
 	LockScope	lost_scope;
 	const char *lost_election; /* path of an election whose term is over, or NULL */
@@ -170,7 +169,7 @@ examine_element(const HeldElement *held, void *arg)
 static Reliance
 examine_holds(void)
 {
-	Reliance reliance = {.lost = NO_ENTRY};
+	Reliance reliance = {.lost = ENTRY_NONE};
 
 	hold_visit(relied_on(), examine_hold, &reliance);
 	take_visit(examine_element, &reliance);
@@ -312,7 +311,7 @@ check_reliance(GuardMoment moment)
 		/* In this order: a lease that was seen before is the locks' own. */
 		lease = lease_state();
 		reliance = examine_holds();
-		if (reliance.lost != NO_ENTRY)
+		if (reliance.lost != ENTRY_NONE)
 			request_report_lost(reliance.lost, reliance.lost_path, reliance.lost_scope);
 		if (reliance.lost_element)
 			take_report_lost(reliance.lost_element);

@@ -27,4 +27,12 @@ extern GuardProof guard_proof(int entry);
 extern void		  guard_released(CommitGuard taken_under, GuardProof proof);
 extern void		  guard_forget(void);
 
+/* interrupt.c: whether the loss of a lock interrupts the session, and what it is told */
+extern void interrupt_set_policy(int policy, void *extra);
+extern void interrupt_defer(void);
+extern void interrupt_resume(void);
+extern bool interrupt_is_deferred(void);
+extern void interrupt_context_begin(ErrorContextCallback *context);
+extern void interrupt_context_end(const ErrorContextCallback *context);
+
 #endif /* ZKLOCK_GUARD_H */

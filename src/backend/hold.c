@@ -10,6 +10,11 @@
  * the process exits.  The guard and others that care for all holds alike visit
  * the list.
  *
+ * An entry is given up by a step in shared memory that cannot fail and does not
+ * wait: the rest is the worker's, which deletes the node or passes it on.  So this
+ * may be done in callbacks at commit, abort and exit.  A call that unlocks waits
+ * afterwards until the worker is done, so that what follows finds the lock free.
+ *
  * A hold may borrow the entry of another one on the same path: a session that
  * holds a lock exclusively has the shared lock as well.
  *
@@ -21,14 +26,90 @@
 #include "postgres.h"
 
 #include "backend/hold.h"
+#include "compat.h"
 #include "shared/clock.h"
+#include "shared/entry.h"
+#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "shared/shmem.h"
+#include "shared/wait_event.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "utils/timeout.h"
 
 static dlist_head holds = DLIST_STATIC_INIT(holds); /* in the order of their entries' claims */
 static int		  nholds = 0;
+
+/* ------------------------------------------------------------------------
+ * Giving entries up, and waiting until others can have what they stood for
+ * ------------------------------------------------------------------------
+ */
+
+/* Makes an empty list with room for "max" handovers. */
+void
+handover_list_init(HandoverList *list, int max)
+{
+	list->handovers = palloc(max * sizeof(Handover));
+	list->n = 0;
+}
+
+/*
+ * Gives an entry up, whatever its state.  Cannot fail, does not wait.
+ *
+ * "awaited", if not NULL, gets what is still to be done, and has room for it.
+ */
+static void
+handover_release(int entry, HandoverList *awaited)
+{
+	uint32 generation = entry_give_up(entry, awaited ? ENTRY_NOTICE : ENTRY_NO_NOTICE);
+
+	if (awaited)
+		awaited->handovers[awaited->n++] = (Handover){entry, generation};
+}
+
+/* Likewise, keeps of an exclusive entry only the shared lock. */
+static void
+handover_downgrade(int entry, HandoverList *awaited)
+{
+	uint32 generation = entry_keep_shared(entry);
+
+	if (awaited)
+		awaited->handovers[awaited->n++] = (Handover){entry, generation};
+}
+
+static void
+handover_wait(const Handover *handover)
+{
+	for (;;)
+	{
+		ResetLatch(MyLatch);
+		if (entry_is_settled(handover->entry, handover->generation) || !zklock_connected())
+			return;
+		CHECK_FOR_INTERRUPTS();
+
+		/* No latch is set when a lease ends while the worker is stopped. */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
+						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
+	}
+}
+
+/*
+ * Waits until the worker is done with all that is in a list, but not for
+ * ZooKeeper to come back, and frees the list.  A cancellation ends the wait
+ * only: what is in the list has been given up already.
+ */
+void
+handover_list_wait(HandoverList *list)
+{
+	for (int i = 0; i < list->n; i++)
+		handover_wait(&list->handovers[i]);
+	pfree(list->handovers);
+}
+
+/* ------------------------------------------------------------------------
+ * Holds
+ * ------------------------------------------------------------------------
+ */
 
 /* For how long it was held, the statistics are told at its end. */
 static void
@@ -71,7 +152,7 @@ hold_start_session(void)
 void
 hold_init(Hold *hold, const char *path, StatsKind counted_as)
 {
-	*hold = (Hold){.path = path, .entry = NO_ENTRY, .counted_as = counted_as};
+	*hold = (Hold){.path = path, .entry = ENTRY_NONE, .counted_as = counted_as};
 }
 
 /* A hold gets an entry.  Cannot fail. */
@@ -90,7 +171,7 @@ hold_end(Hold *hold)
 	count_hold_time(hold);
 	dlist_delete(&hold->link);
 	nholds--;
-	hold->entry = NO_ENTRY;
+	hold->entry = ENTRY_NONE;
 	hold->borrowed = false;
 	hold->acquired_at = 0;
 }
@@ -123,7 +204,7 @@ wait_for(Wait *wait, int entry, const HandoverList *given_up)
 		enable_timeout_after(LOCK_TIMEOUT, lock_timeout_left(wait));
 	PG_TRY();
 	{
-		done = entry != NO_ENTRY ? wait_for_entry(wait, entry) : wait_for_handovers(wait, given_up);
+		done = entry != ENTRY_NONE ? wait_for_entry(wait, entry) : wait_for_handovers(wait, given_up);
 	}
 	PG_FINALLY();
 	{
@@ -158,7 +239,7 @@ bool
 hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait)
 {
 	wait->counted_as = hold->counted_as;
-	return given_up->n == 0 || wait_for(wait, NO_ENTRY, given_up);
+	return given_up->n == 0 || wait_for(wait, ENTRY_NONE, given_up);
 }
 
 /* Asks and waits. */
@@ -179,12 +260,13 @@ hold_borrow(Hold *hold, const Hold *from)
 
 /*
  * Gives the entry of a hold up, if it has one and has not borrowed it.  Cannot
- * fail, does not wait; "awaited" is as for handover_release().
+ * fail, does not wait.  "awaited", if not NULL, gets what is still to be done, and
+ * has room for it.
  */
 void
 hold_release(Hold *hold, HandoverList *awaited)
 {
-	if (hold->entry == NO_ENTRY)
+	if (hold->entry == ENTRY_NONE)
 		return;
 	if (hold->borrowed)
 		hold_publish(hold);

@@ -7,7 +7,6 @@
 #ifndef ZKLOCK_HOLD_H
 #define ZKLOCK_HOLD_H
 
-#include "backend/handover.h"
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "lib/ilist.h"
@@ -23,7 +22,7 @@ typedef struct Hold
 {
 	dlist_node	link;			   /* in the list of all, while it has an entry */
 	const char *path;			   /* the lock's or the semaphore's, for messages; UTF-8 */
-	int			entry;			   /* or NO_ENTRY */
+	int			entry;			   /* or ENTRY_NONE */
 	bool		borrowed;		   /* the entry is another hold's, which gives it up */
 	CommitGuard taken_under;	   /* strictest zklock.commit_guard of its acquisitions */
 	int			session_count;	   /* acquisitions at session level */
@@ -40,6 +39,9 @@ typedef enum HoldSet
 } HoldSet;
 
 typedef void (*HoldVisitor)(const Hold *hold, void *arg);
+
+extern void handover_list_init(HandoverList *list, int max);
+extern void handover_list_wait(HandoverList *list);
 
 extern void hold_start_session(void);
 extern void hold_init(Hold *hold, const char *path, StatsKind counted_as);

@@ -24,8 +24,8 @@
 #include <signal.h>
 
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/interrupt.h"
 #include "backend/reliance.h"
 #include "compat.h"
 #include "shared/shmem.h"

@@ -1,6 +1,6 @@
 /*
  * lock.h
- *		Unlocking paths, and the fencing tokens of their locks.
+ *		Locking and unlocking paths, and the fencing tokens of their locks.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,7 +8,20 @@
 #define ZKLOCK_LOCK_H
 
 #include "backend/hold.h"
-#include "backend/lock_acquire.h"
+
+/* A path in UTF-8, checked, and the mode in which it is locked */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+} LockTarget;
+
+/* Locks on paths of their own, in the order of their bytes, in which they are taken */
+typedef struct LockSet
+{
+	LockTarget *targets;
+	int			n;
+} LockSet;
 
 /* If one lock of a set is not held, are the others released? */
 typedef enum ReleaseRule
@@ -17,6 +30,8 @@ typedef enum ReleaseRule
 	RELEASE_WHAT_IS_HELD
 } ReleaseRule;
 
+extern int	 lock_compare_targets(const void *a, const void *b);
+extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
 extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
 extern void	 lock_release_all(HandoverList *awaited);
 extern bool	 lock_is_held(const char *path);

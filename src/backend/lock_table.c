@@ -79,7 +79,7 @@ lock_table_find(const char *path, LockMode mode)
 {
 	LockedPath *found = locked_paths ? hash_search(locked_paths, path, HASH_FIND, NULL) : NULL;
 
-	return found && found->locks[mode].hold.entry != NO_ENTRY ? &found->locks[mode] : NULL;
+	return found && found->locks[mode].hold.entry != ENTRY_NONE ? &found->locks[mode] : NULL;
 }
 
 /* Makes room for one more acquisition; may fail, so it is done beforehand. */
@@ -176,7 +176,7 @@ drop_if_unused(LockedPath *path)
 {
 	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
 	{
-		if (path->locks[mode].hold.entry != NO_ENTRY)
+		if (path->locks[mode].hold.entry != ENTRY_NONE)
 			return;
 	}
 	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
@@ -191,7 +191,7 @@ drop_if_unused(LockedPath *path)
  * Gives up what is not acquired any more, and shows the counts of the rest.
  * Cannot fail, does not wait.  The path may be gone afterwards.
  *
- * "awaited" is as for handover_release(), with room for two.  Returns how many
+ * "awaited" is as for hold_release(), with room for two.  Returns how many
  * entries were given up, or downgraded.
  */
 int
@@ -201,12 +201,12 @@ lock_table_settle(LockedPath *path, HandoverList *awaited)
 	Hold *shared = &path->locks[LOCK_MODE_SHARED].hold;
 	int	  n = 0;
 
-	if (shared->entry != NO_ENTRY && !hold_is_acquired(shared))
+	if (shared->entry != ENTRY_NONE && !hold_is_acquired(shared))
 	{
 		n += !shared->borrowed;
 		hold_release(shared, awaited);
 	}
-	if (exclusive->entry != NO_ENTRY && !hold_is_acquired(exclusive))
+	if (exclusive->entry != ENTRY_NONE && !hold_is_acquired(exclusive))
 	{
 		n++;
 		if (shared->borrowed)
@@ -214,9 +214,9 @@ lock_table_settle(LockedPath *path, HandoverList *awaited)
 		else
 			hold_release(exclusive, awaited);
 	}
-	if (exclusive->entry != NO_ENTRY)
+	if (exclusive->entry != ENTRY_NONE)
 		hold_publish(exclusive);
-	if (shared->entry != NO_ENTRY)
+	if (shared->entry != ENTRY_NONE)
 		hold_publish(shared);
 	drop_if_unused(path);
 	return n;

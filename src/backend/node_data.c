@@ -20,7 +20,7 @@
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
 #include "recipes/node_contender.h"
-#include "shared/server_name.h"
+#include "shared/settings.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/timestamp.h"

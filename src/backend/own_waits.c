@@ -23,7 +23,7 @@
 #include "backend/wait_search.h"
 #include "backend/waits.h"
 #include "common/hashfn.h"
-#include "shared/server_name.h"
+#include "shared/settings.h"
 #include "utils/timestamp.h"
 
 /* A process that holds nodes, and the wait that keeps it from letting go */

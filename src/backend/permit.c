@@ -28,7 +28,6 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/interrupt.h"
 #include "backend/permit.h"
 #include "backend/request.h"
 #include "shared/lease_state.h"
@@ -66,7 +65,7 @@ permit_new(const char *path, LockScope scope)
 
 /*
  * Gives up all that a permit has, and the permit.  Cannot fail, does not wait;
- * "awaited" is as for handover_release().
+ * "awaited" is as for hold_release().
  */
 static void
 permit_drop(Permit *permit, HandoverList *awaited)
@@ -119,7 +118,7 @@ report_disagreement(const Permit *permit, int number)
 {
 	int others;
 
-	if (permit->hold.entry == NO_ENTRY)
+	if (permit->hold.entry == ENTRY_NONE)
 		return;
 	others = entry_status(permit->hold.entry).others_permits;
 	if (others == 0 || others == number)

@@ -8,7 +8,7 @@
 #define ZKLOCK_PERMIT_H
 
 #include "access/xact.h"
-#include "backend/handover.h"
+#include "backend/wait.h"
 #include "recipes/node_name.h"
 #include "recipes/permit_recipe.h"
 #include "shared/entry.h"

@@ -2,29 +2,137 @@
  * request.c
  *		Asking the worker for a lock, and saying why it was refused.
  *
- * A backend fills an entry and hands it to the worker; wait.c waits for the
- * answer.  What becomes of the entry afterwards is the caller's.
+ * A backend claims an entry, fills it and hands it to the worker; wait.c waits for
+ * the answer.  What becomes of the entry afterwards is the caller's.
  *
- * Runs in: backends.  shared/entry.h says how entries are read and written.
+ * A session may have its share of the entries, no more.  What it has released
+ * counts until the worker is done with it: else a session could use up all
+ * entries by asking and giving up faster than ZooKeeper answers.  Nobody tells a
+ * session that an entry has become free.  So it keeps a list of those it has
+ * claimed, and looks through it when that seems full.  An entry whose generation
+ * has changed has been freed since.
+ *
+ * Runs in: backends.  The list is private to each.  shared/entry.h says how
+ * entries are read and written.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "backend/claim.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "shared/election.h"
+#include "shared/entry.h"
 #include "shared/lease_state.h"
 #include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/share.h"
 #include "shared/worker_process.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "zk/zk_error.h"
+
+/* ------------------------------------------------------------------------
+ * Entries of this session
+ * ------------------------------------------------------------------------
+ */
+
+#define FIRST_SIZE 16
+
+typedef struct Claim
+{
+	int	   entry;
+	uint32 generation;
+} Claim;
+
+static Claim *claims = NULL;
+static int	  nclaims = 0;
+static int	  maxclaims = 0;
+
+/* Takes from the list what has become free. */
+static void
+forget_freed(void)
+{
+	int kept = 0;
+
+	for (int i = 0; i < nclaims; i++)
+	{
+		if (entry_generation(claims[i].entry) == claims[i].generation)
+			claims[kept++] = claims[i];
+	}
+	nclaims = kept;
+}
+
+/* Makes room for one more claim. */
+static void
+reserve_claim(void)
+{
+	if (nclaims < maxclaims)
+		return;
+	forget_freed();
+
+	/* Half of the list has to be free, or it would be looked through for each claim. */
+	if (nclaims <= maxclaims / 2 && maxclaims > 0)
+		return;
+	if (claims == NULL)
+		claims = MemoryContextAlloc(TopMemoryContext, FIRST_SIZE * sizeof(Claim));
+	else
+		claims = repalloc(claims, 2 * maxclaims * sizeof(Claim));
+	maxclaims = maxclaims == 0 ? FIRST_SIZE : 2 * maxclaims;
+}
+
+/* Has the session its share of entries? */
+static bool
+share_is_used(int share)
+{
+	if (share >= entries_max() || nclaims < share)
+		return false;
+	forget_freed();
+	return nclaims >= share;
+}
+
+/*
+ * Claims an entry; see entry_claim().
+ *
+ *	share	how many the session may have
+ *	reserve	may it have those for superusers?
+ *
+ * Returns its index; raises an error if there is none.
+ */
+static int
+claim_entry(int share, ShareReserve reserve)
+{
+	int	   max = entries_max();
+	int	   reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(max);
+	uint32 generation;
+	int	   index;
+
+	if (share_is_used(share))
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
+				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nclaims),
+				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
+	reserve_claim();
+	index = entry_claim(reserved, &generation);
+	if (index < 0)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+						reserved == 0 ? errdetail("%d locks are held or waited for.", max)
+									  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
+												  max - reserved, reserved),
+						errhint("You might need to increase \"zklock.max_locks\".")));
+	claims[nclaims].entry = index;
+	claims[nclaims].generation = generation;
+	nclaims++;
+	return index;
+}
+
+/* ------------------------------------------------------------------------
+ * Requests
+ * ------------------------------------------------------------------------
+ */
 
 /*
  * Raises an error if this server stands at an election at the path, or above it,
@@ -139,95 +247,41 @@ request_report_unreachable(const char *path)
 						: 0));
 }
 
+/* The numbers of which one has been exceeded, as a sentence; NULL if none has. */
+static char *
+limit_detail(int index, Failure failure)
+{
+	if (failure == FAILURE_SESSION_FULL)
+		return psprintf(_("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers."),
+						PACKET_BUDGET, PACKET_RESERVE);
+	if (failure == FAILURE_SHARE_FULL)
+		return psprintf(_("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes."),
+						share_of_bytes(entry_at(index)->request.share, entries_max()),
+						PACKET_BUDGET, SHARE_NODE_BYTES);
+	return NULL;
+}
+
 /*
- * Raises the error for a request that was refused.
+ * Raises the error for what could not be had.
  *
- *	path	for the message: that of the entry, or of its semaphore
+ *	index	the entry that was refused, or ENTRY_NONE
+ *	path	for the message: that of the entry, or of its semaphore; UTF-8
  *	code	ZooKeeper's, for FAILURE_REFUSED
  */
 void
-request_report_failure(int index, const char *path, ContenderFailure failure, int code)
+request_report_failure(int index, const char *path, Failure failure, int code)
 {
-	char *name = display_path(path);
+	bool			   denied = failure == FAILURE_REFUSED && zk_error_is_permission(code);
+	const FailureText *text = failure_text(denied ? FAILURE_DENIED : failure);
+	const char		  *limit = limit_detail(index, failure);
 
-	switch (failure)
-	{
-		case FAILURE_UNREACHABLE:
-			request_report_unreachable(path);
-			break;
-		case FAILURE_NO_CHILDREN:
-			ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-							errmsg("cannot lock ZooKeeper path \"%s\"", name),
-							errdetail("ZooKeeper refused: %s. The path, or one above it, is an ephemeral node, which cannot have children.",
-									  "ZNOCHILDRENFOREPHEMERALS")));
-			break;
-		case FAILURE_NO_CHROOT:
-			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot lock ZooKeeper path \"%s\"", name),
-							errdetail("ZooKeeper refused: %s. The chroot in \"zklock.servers\" does not exist.",
-									  "ZNONODE"),
-							errhint("Create the chroot node.")));
-			break;
-		case FAILURE_NO_PATH:
-			ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-							errmsg("cannot lock ZooKeeper path \"%s\": it does not exist", name),
-							errdetail("ZooKeeper refused: %s. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\".",
-									  "ZNONODE"),
-							errhint("Ask an administrator to create the path in ZooKeeper.")));
-			break;
-		case FAILURE_TOO_DEEP:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("cannot lock ZooKeeper path \"%s\": too many levels of it are missing", name),
-					 errdetail("No more than 16 nodes are created for a path: its own and those above it."),
-					 errhint("Use a shorter path, or create the upper levels first.")));
-			break;
-		case FAILURE_HARMFUL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot lock ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
-							name),
-					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
-					 errhint("Lock a path that is not below another one.")));
-			break;
-		case FAILURE_SESSION_FULL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked", name),
-					 errdetail("The paths of the nodes, or of the watches, of this server's ZooKeeper session must not exceed %d bytes, of which %d are reserved for superusers.",
-							   PACKET_BUDGET, PACKET_RESERVE),
-					 errhint("Lock fewer paths at a time, or use shorter ones.")));
-			break;
-		case FAILURE_SHARE_FULL:
-			ereport(ERROR,
-					(errcode(ERRCODE_OUT_OF_MEMORY),
-					 errmsg("cannot lock ZooKeeper path \"%s\": too many paths are locked in this session",
-							name),
-					 errdetail("The nodes for its locks must not exceed %zu bytes, its share of the %d that all sessions of this server have. Each takes the length of its path, that of the chroot, and %d bytes.",
-							   share_of_bytes(entry_at(index)->request.share, entries_max()),
-							   PACKET_BUDGET, SHARE_NODE_BYTES),
-					 errhint("Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
-			break;
-		case FAILURE_WORN_OUT:
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("cannot lock ZooKeeper path \"%s\": its sequence numbers are used up", name),
-					 errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
-					 errhint("When nobody uses the path, delete its node. It is created again with the next lock, and the numbers begin anew.")));
-			break;
-		case FAILURE_OTHER_RECIPE:
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("ZooKeeper path \"%s\" is in use for something else", name),
-					 errdetail("The nodes of a semaphore, those of a lock, candidates of an election, claims, and elements of a queue cannot have the same path.")));
-			break;
-		default:
-			ereport(ERROR, (errcode(zk_error_is_permission(code) ? ERRCODE_INSUFFICIENT_PRIVILEGE
-																 : ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot lock ZooKeeper path \"%s\"", name),
-							errdetail("ZooKeeper refused: %s.", zk_error_name(code)),
-							zk_error_is_permission(code)
-								? errhint("Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")
-								: 0));
-	}
+	if (failure == FAILURE_UNREACHABLE)
+		request_report_unreachable(path);
+	ereport(ERROR, (errcode(text->sqlerrcode), errmsg(text->message, display_path(path)),
+					limit ? errdetail_internal("%s", limit)
+					: failure == FAILURE_REFUSED
+						? errdetail("ZooKeeper refused: %s.", zk_error_name(code))
+					: text->detail ? errdetail_internal("%s", _(text->detail))
+								   : 0,
+					text->hint ? errhint("%s", _(text->hint)) : 0));
 }

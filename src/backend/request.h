@@ -28,6 +28,6 @@ extern void request_refuse_election(const char *path);
 extern int	request_contender(const ContenderRequest *request);
 extern void request_report_lost(int index, const char *path, LockScope held_at);
 extern void request_report_unreachable(const char *path);
-extern void request_report_failure(int index, const char *path, ContenderFailure failure, int code);
+extern void request_report_failure(int index, const char *path, Failure failure, int code);
 
 #endif /* ZKLOCK_REQUEST_H */

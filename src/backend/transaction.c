@@ -1,9 +1,9 @@
 /*
  * transaction.c
- *		What happens to locks when transactions end.
+ *		What happens to locks when transactions end, and after statements.
  *
  * PostgreSQL's callbacks for transactions and subtransactions, in a session
- * that has asked for a lock or permit.
+ * that has asked for a lock or permit, and hooks that see its statements.
  *
  *	before commit		the guard, in two steps, may raise an error
  *	before prepare		likewise; locks at transaction level cannot be prepared
@@ -23,12 +23,15 @@
 #include "access/xact.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/interrupt.h"
+#include "backend/lock.h"
 #include "backend/lock_table.h"
 #include "backend/permit.h"
 #include "backend/reliance.h"
 #include "backend/take.h"
 #include "backend/transaction.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "tcop/utility.h"
 
 /* Have the callbacks been registered? */
 static bool started = false;
@@ -119,7 +122,7 @@ on_commit_begin(XactEvent event, void *arg)
  * callback that was registered by a query that failed may precede ours; if it
  * runs queries, PostgreSQL 16 and later may call it twice.
  */
-void
+static void
 transaction_come_first(void)
 {
 	if (!started)
@@ -134,7 +137,7 @@ transaction_come_first(void)
  * a loss either.  It needs no check: the transaction was checked when it was
  * prepared.
  */
-void
+static void
 transaction_end_prepared(void)
 {
 	if (started)
@@ -157,4 +160,82 @@ transaction_start_session(void)
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	started = true;
 	transaction_come_first();
+}
+
+/* ------------------------------------------------------------------------
+ * Statements after which something is to be done
+ * ------------------------------------------------------------------------
+ */
+
+static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
+static ExecutorEnd_hook_type	prev_ExecutorEnd_hook = NULL;
+
+/* Undoes all session-level acquisitions of this session, permits included. */
+void
+backend_release_all(void)
+{
+	HandoverList awaited;
+
+	handover_list_init(&awaited, hold_number());
+	permit_release_all(&awaited);
+	lock_release_all(&awaited);
+	handover_list_wait(&awaited);
+}
+
+static bool
+ends_prepared_transaction(const Node *statement)
+{
+	const TransactionStmt *transaction = (const TransactionStmt *) statement;
+
+	return IsA(statement, TransactionStmt) && (transaction->kind == TRANS_STMT_COMMIT_PREPARED ||
+											   transaction->kind == TRANS_STMT_ROLLBACK_PREPARED);
+}
+
+static bool
+discards_all(const Node *statement)
+{
+	return IsA(statement, DiscardStmt) && ((const DiscardStmt *) statement)->target == DISCARD_ALL;
+}
+
+/*
+ * DISCARD ALL releases what is held at session level, as for advisory locks.
+ * PostgreSQL has no callback for it.
+ */
+static void
+utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
+			 ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *queryEnv,
+			 DestReceiver *dest, QueryCompletion *qc)
+{
+	bool discard_all = discards_all(pstmt->utilityStmt);
+
+	if (ends_prepared_transaction(pstmt->utilityStmt))
+		transaction_end_prepared();
+	if (prev_ProcessUtility_hook)
+		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
+								 dest, qc);
+	else
+		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
+	if (discard_all)
+		backend_release_all();
+	transaction_come_first();
+}
+
+static void
+executor_end(QueryDesc *query)
+{
+	if (prev_ExecutorEnd_hook)
+		prev_ExecutorEnd_hook(query);
+	else
+		standard_ExecutorEnd(query);
+	transaction_come_first();
+}
+
+/* Called in the postmaster while it loads libraries. */
+void
+backend_install_hooks(void)
+{
+	prev_ProcessUtility_hook = ProcessUtility_hook;
+	ProcessUtility_hook = utility_hook;
+	prev_ExecutorEnd_hook = ExecutorEnd_hook;
+	ExecutorEnd_hook = executor_end;
 }

@@ -1,6 +1,6 @@
 /*
  * transaction.h
- *		What happens to locks when transactions end.
+ *		What happens to locks when transactions end, and after statements.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,7 +8,7 @@
 #define ZKLOCK_TRANSACTION_H
 
 extern void transaction_start_session(void);
-extern void transaction_come_first(void);
-extern void transaction_end_prepared(void);
+extern void backend_install_hooks(void);
+extern void backend_release_all(void);
 
 #endif /* ZKLOCK_TRANSACTION_H */

@@ -97,10 +97,10 @@ wait_end(Wait *wait)
 /* What is known of an entry that waits. */
 typedef struct Answer
 {
-	bool			 lease_holds;
-	ContenderState	 state;
-	ContenderFailure failure;
-	int				 code; /* ZooKeeper's, for FAILURE_REFUSED */
+	bool		   lease_holds;
+	ContenderState state;
+	Failure		   failure;
+	int			   code; /* ZooKeeper's, for FAILURE_REFUSED */
 } Answer;
 
 /*
@@ -126,7 +126,7 @@ look(int index)
  * eager one is made again then, by a call that can wait until ZooKeeper is back.
  */
 static bool
-is_mere_refusal(int index, ContenderFailure failure)
+is_mere_refusal(int index, Failure failure)
 {
 	return failure == FAILURE_BUSY ||
 		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
@@ -369,7 +369,7 @@ wait_until_settled(Wait *wait, const HandoverList *list)
 			done++;
 		if (done == list->n)
 			return true;
-		if (!wait_turn(wait, NO_ENTRY, true, WAIT_LOOK_SOON))
+		if (!wait_turn(wait, ENTRY_NONE, true, WAIT_LOOK_SOON))
 			return false;
 	}
 }

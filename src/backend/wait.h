@@ -7,10 +7,23 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
-#include "backend/handover.h"
 #include "backend/wait_log.h"
 #include "recipes/recipe.h"
 #include "shared/stats.h"
+
+/* What the worker has still to do until a lock is free, or free to share. */
+typedef struct Handover
+{
+	int	   entry;
+	uint32 generation; /* when that has changed, it is done */
+} Handover;
+
+/* The handovers that a call waits for before it returns. */
+typedef struct HandoverList
+{
+	Handover *handovers;
+	int		  n;
+} HandoverList;
 
 /* A call that waits */
 typedef struct Wait

@@ -107,7 +107,7 @@ contender_detach(Contender *c)
 
 /* Refuses a contender that waits. */
 void
-contender_fail(Contender *c, ContenderFailure failure, int code)
+contender_fail(Contender *c, Failure failure, int code)
 {
 	(void) entry_fail(entry_index(c), failure, code);
 	contender_detach(c);
@@ -115,7 +115,7 @@ contender_fail(Contender *c, ContenderFailure failure, int code)
 
 /* Refuses one that is in no queue yet. */
 void
-contender_turn_away(Contender *c, ContenderFailure failure)
+contender_turn_away(Contender *c, Failure failure)
 {
 	(void) entry_fail(entry_index(c), failure, 0);
 	contender_forget(c);

@@ -185,7 +185,7 @@ budget(const ContenderEntry *entry)
 }
 
 /* Is there room for a node on the path, and its watches?  FAILURE_NONE if so. */
-ContenderFailure
+Failure
 path_has_room(const Path *path, const ContenderEntry *entry)
 {
 	size_t		   bytes = node_cost(path);

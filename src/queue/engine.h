@@ -143,8 +143,8 @@ typedef enum PathUse
 /* Why the path's missing nodes could not be created; parents.c. */
 typedef struct ParentsRefusal
 {
-	ContenderFailure failure; /* FAILURE_NONE if it was not refused */
-	int				 code;	  /* ZooKeeper's */
+	Failure failure; /* FAILURE_NONE if it was not refused */
+	int		code;	 /* ZooKeeper's */
 } ParentsRefusal;
 
 /*
@@ -324,31 +324,31 @@ run_owner(const Run *run)
 StaticAssertDecl(ENTRY_SERVER_PID == ZK_WORKER, "the server's calls have no owner");
 
 /* engine.c */
-extern void				engine_start(void);
-extern bool				engine_retry_is_due(int64 at);
-extern char			   *path_node(const Path *path, const char *name);
-extern Path			   *path_get(const char *name, const Recipe *recipe);
-extern Path			   *path_find(const char *name);
-extern void				path_mark(Path *path);
-extern void				path_mark_all(void);
-extern void				path_foreign_clear(Path *path);
-extern void				path_foreign_remove(Path *path, const char *name, Departure departure);
-extern void				run_charge(Run *run, int payer);
-extern void				run_refund(Run *run);
-extern ContenderFailure path_has_room(const Path *path, const ContenderEntry *entry);
-extern bool				watch_exists(WatchState state);
-extern bool watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
-extern bool watch_covers(const Run *run);
-extern void watch_child_set(Path *path, WatchState state);
-extern void watch_child_give_up(Path *path, WatchRemains remains);
-extern void watch_own_set(Run *run, WatchState state);
-extern void watch_blocker_set(Run *run, WatchState state);
-extern void watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
-extern void run_call_begin(Run *run);
-extern bool run_call_end(Run *run);
-extern void run_node_call_begin(Run *run);
-extern bool run_node_call_end(Run *run);
-extern bool run_refused(Run *run);
+extern void	   engine_start(void);
+extern bool	   engine_retry_is_due(int64 at);
+extern char	  *path_node(const Path *path, const char *name);
+extern Path	  *path_get(const char *name, const Recipe *recipe);
+extern Path	  *path_find(const char *name);
+extern void	   path_mark(Path *path);
+extern void	   path_mark_all(void);
+extern void	   path_foreign_clear(Path *path);
+extern void	   path_foreign_remove(Path *path, const char *name, Departure departure);
+extern void	   run_charge(Run *run, int payer);
+extern void	   run_refund(Run *run);
+extern Failure path_has_room(const Path *path, const ContenderEntry *entry);
+extern bool	   watch_exists(WatchState state);
+extern bool	   watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
+extern bool	   watch_covers(const Run *run);
+extern void	   watch_child_set(Path *path, WatchState state);
+extern void	   watch_child_give_up(Path *path, WatchRemains remains);
+extern void	   watch_own_set(Run *run, WatchState state);
+extern void	   watch_blocker_set(Run *run, WatchState state);
+extern void	   watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
+extern void	   run_call_begin(Run *run);
+extern bool	   run_call_end(Run *run);
+extern void	   run_node_call_begin(Run *run);
+extern bool	   run_node_call_end(Run *run);
+extern bool	   run_refused(Run *run);
 
 /* contender.c */
 extern RecipeRequest contender_request(const Contender *c);
@@ -356,8 +356,8 @@ extern void			 contender_publish(Contender *c);
 extern void			 contender_arrive_again(Contender *c);
 extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
-extern void			 contender_fail(Contender *c, ContenderFailure failure, int code);
-extern void			 contender_turn_away(Contender *c, ContenderFailure failure);
+extern void			 contender_fail(Contender *c, Failure failure, int code);
+extern void			 contender_turn_away(Contender *c, Failure failure);
 extern void			 contender_lose(Contender *c, LossReason reason);
 extern bool			 contender_overrun(Contender *c, int64 now_us);
 extern bool			 contender_grant(Contender *c);
@@ -386,7 +386,7 @@ extern bool run_has_node(const Run *run);
 extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool run_name_recurs(const Run *run);
 extern void run_replaces(Run *run, Contender *replaced);
-extern void run_fail(Run *run, ContenderFailure failure, int code);
+extern void run_fail(Run *run, Failure failure, int code);
 extern void run_creating(Run *run);
 extern void run_replanned(Run *run);
 extern void run_unsettled(Run *run);
@@ -406,7 +406,7 @@ extern void run_vanished(Run *run);
 
 /* listing.c */
 extern void path_list(Path *path, int owner, ListWatch watch);
-extern void path_fail(Path *path, ContenderFailure failure, int code);
+extern void path_fail(Path *path, Failure failure, int code);
 
 /* parents.c */
 extern void parents_missing(Run *run, int code);

@@ -163,7 +163,7 @@ apply_listing(Path *path, const ZkReply *reply)
 
 /* Nobody else gets what is asked for on the path. */
 void
-path_fail(Path *path, ContenderFailure failure, int code)
+path_fail(Path *path, Failure failure, int code)
 {
 	dlist_mutable_iter iter;
 

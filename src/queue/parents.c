@@ -83,7 +83,7 @@ parents_exist(Path *path)
 
 /* It could not be done; the first reason is the one to tell. */
 static void
-refuse(Path *path, ContenderFailure failure, int code)
+refuse(Path *path, Failure failure, int code)
 {
 	if (path->parents_refusal.failure == FAILURE_NONE)
 		path->parents_refusal = (ParentsRefusal){.failure = failure, .code = code};

@@ -98,7 +98,7 @@ contender_enter(Contender *c)
 
 	if (last == NULL || !run_is_open(last, &request))
 	{
-		ContenderFailure failure = path_has_room(path, entry_of(c));
+		Failure failure = path_has_room(path, entry_of(c));
 
 		if (failure != FAILURE_NONE)
 		{

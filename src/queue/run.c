@@ -177,7 +177,7 @@ publish(Run *run)
 
 /* Refuses all who wait in a run. */
 void
-run_fail(Run *run, ContenderFailure failure, int code)
+run_fail(Run *run, Failure failure, int code)
 {
 	dlist_mutable_iter iter;
 

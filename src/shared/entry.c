@@ -327,7 +327,7 @@ entry_grant(int index, int64 token, int64 *expires_us)
  * Returns false if it is not QUEUED any more.
  */
 bool
-entry_fail(int index, ContenderFailure failure, int code)
+entry_fail(int index, Failure failure, int code)
 {
 	ContenderEntry *entry = entry_at(index);
 	bool			stepped;

@@ -15,6 +15,7 @@
 #include "port/atomics.h"
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
+#include "shared/failure.h"
 #include "shared/share.h"
 #include "storage/spin.h"
 
@@ -102,25 +103,6 @@ typedef enum ParentNodes
 	PARENTS_EXISTING /* they are not created */
 } ParentNodes;
 
-/* Why a contender is in CONTENDER_FAILED. */
-typedef enum ContenderFailure
-{
-	FAILURE_NONE,
-	FAILURE_BUSY,		  /* a call that does not wait found it taken */
-	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
-	FAILURE_REFUSED,	  /* ZooKeeper refused; see "error_code" */
-	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
-	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
-	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
-	FAILURE_TOO_DEEP,	  /* too many levels of the path are missing */
-	FAILURE_HARMFUL,	  /* a new node would harm users of a lock or semaphore above it */
-	FAILURE_SESSION_FULL, /* it has as many nodes and watches as is safe */
-	FAILURE_SHARE_FULL,	  /* the backend has its share of these */
-	FAILURE_WORN_OUT,	  /* the path's sequence numbers are used up */
-	FAILURE_OTHER_RECIPE, /* the path is in use for something else */
-	FAILURE_BARRED		  /* clients of another kind are there, whom a node would harm */
-} ContenderFailure;
-
 /* Does a backend want to be told when an entry that it gives up is free? */
 typedef enum EntryNotice
 {
@@ -182,12 +164,12 @@ typedef struct EntryStatus
 	TimestampTz granted_at;
 	int64		expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
 
-	uint32			 check_done;	 /* number of the check passed last */
-	uint64			 run_id;		 /* run it belongs to, 0 if none */
-	int				 others_permits; /* fewest that older permits tell of, 0 if none */
-	ContenderFailure failure;
-	int				 error_code; /* ZooKeeper's, for FAILURE_REFUSED */
-	LossReason		 loss;
+	uint32	   check_done;	   /* number of the check passed last */
+	uint64	   run_id;		   /* run it belongs to, 0 if none */
+	int		   others_permits; /* fewest that older permits tell of, 0 if none */
+	Failure	   failure;
+	int		   error_code; /* ZooKeeper's, for FAILURE_REFUSED */
+	LossReason loss;
 } EntryStatus;
 
 /* What the worker has in ZooKeeper for it, and what stands in its way. */
@@ -291,7 +273,7 @@ extern void	  entries_visit_dirty(EntryVisitor visit);
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
-extern bool	  entry_fail(int index, ContenderFailure failure, int code);
+extern bool	  entry_fail(int index, Failure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
 extern void	  entry_free(int index);

@@ -10,9 +10,13 @@
  */
 #include "postgres.h"
 
+#include <unistd.h>
+
 #include "fault.h"
+#include "postmaster/postmaster.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
+#include "utils/guc.h"
 
 int	  zklock_acl = ZKLOCK_ACL_OPEN;
 char *zklock_allowed_paths = NULL;
@@ -37,3 +41,25 @@ char *zklock_tls_key_file = NULL;
 #ifdef ZKLOCK_FAULTS
 char *zklock_faults = NULL;
 #endif
+
+#define HOST_SIZE 100
+
+/*
+ * Appends zklock.server_name, or else cluster_name, or else host and port; in the
+ * encoding of the settings, and nothing if there is none of all that.
+ */
+void
+zklock_append_server_name(StringInfo dst)
+{
+	char host[HOST_SIZE];
+
+	if (zklock_server_name[0] != '\0')
+		appendStringInfoString(dst, zklock_server_name);
+	else if (cluster_name[0] != '\0')
+		appendStringInfoString(dst, cluster_name);
+	else if (gethostname(host, sizeof(host)) == 0)
+	{
+		host[sizeof(host) - 1] = '\0';
+		appendStringInfo(dst, "%s:%d", host, PostPortNumber);
+	}
+}

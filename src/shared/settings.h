@@ -9,6 +9,8 @@
 
 #include <stdbool.h>
 
+#include "lib/stringinfo.h"
+
 typedef enum ZklockAcl
 {
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
@@ -46,5 +48,7 @@ extern int	 zklock_tick_time;
 extern char *zklock_tls_ca_file;
 extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
+
+extern void zklock_append_server_name(StringInfo dst);
 
 #endif /* ZKLOCK_SETTINGS_H */

@@ -29,7 +29,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "recipes/permit_recipe.h"
-#include "shared/server_name.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/json.h"

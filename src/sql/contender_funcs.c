@@ -40,7 +40,7 @@
 #include "recipes/recipe.h"
 #include "shared/lease_state.h"
 #include "shared/path_settings.h"
-#include "shared/server_name.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"

@@ -21,7 +21,7 @@
 #include "recipes/queue_order.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
-#include "shared/server_name.h"
+#include "shared/settings.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"

@@ -18,9 +18,9 @@
  */
 #include "postgres.h"
 
-#include "backend/backend.h"
 #include "backend/leadership.h"
 #include "backend/lock.h"
+#include "backend/transaction.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "shared/clock.h"
@@ -171,6 +171,7 @@ acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope 
 	LockSet set = argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
 	argument_check_scope(fcinfo, scope);
+	transaction_start_session();
 	PG_RETURN_BOOL(
 		lock_acquire(&set, scope,
 					 timeout == NO_TIMEOUT ? LOCK_NO_WAIT : argument_timeout(fcinfo, timeout)));

@@ -46,7 +46,6 @@
 #include "shared/clock.h"
 #include "shared/election.h"
 #include "shared/lease_state.h"
-#include "shared/server_name.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/proc.h"
@@ -103,39 +102,23 @@ tell(int i, CandidacyState state, int position, const char *detail)
 	ConditionVariableBroadcast(&election->changed);
 }
 
-/* Why a candidacy was refused, as a sentence */
+/* Why a candidacy at a path was refused, as sentences */
 static const char *
-failure_text(const EntryStatus *status)
+refusal(const char *path, const EntryStatus *status)
 {
-	switch (status->failure)
-	{
-		case FAILURE_REFUSED:
-			return psprintf("ZooKeeper refused: %s.", zk_error_name(status->error_code));
-		case FAILURE_NO_CHILDREN:
-			return "The path, or one above it, is an ephemeral node, which cannot have children.";
-		case FAILURE_NO_CHROOT:
-			return "The chroot in \"zklock.servers\" does not exist.";
-		case FAILURE_NO_PATH:
-			return "The path does not exist, and \"zklock.parent_nodes\" is \"existing\".";
-		case FAILURE_TOO_DEEP:
-			return "Too many levels of the path are missing.";
-		case FAILURE_HARMFUL:
-			return "The path lies below a lock or semaphore in use, whose clients would take it for one of theirs.";
-		case FAILURE_SESSION_FULL:
-		case FAILURE_SHARE_FULL:
-			return "Too many paths are locked on this server.";
-		case FAILURE_WORN_OUT:
-			return "The sequence numbers of the path are used up.";
-		case FAILURE_OTHER_RECIPE:
-			return "The path is in use for something else on this server, or has claims.";
-		case FAILURE_BARRED:
-			return "The path has nodes of clients of another kind, which a candidate of this kind would disturb. Check the names that \"zklock.elections\" gives for it.";
-		case FAILURE_NONE:
-		case FAILURE_BUSY:
-		case FAILURE_UNREACHABLE:
-			break;
-	}
-	return "ZooKeeper cannot be reached.";
+	const FailureText *text = failure_text(status->failure);
+	StringInfoData	   told;
+
+	initStringInfo(&told);
+	appendStringInfo(&told, _(text->message), path);
+	appendStringInfoChar(&told, '.');
+	if (status->failure == FAILURE_REFUSED)
+		appendStringInfo(&told, " ZooKeeper refused: %s.", zk_error_name(status->error_code));
+	if (text->detail)
+		appendStringInfo(&told, " %s", _(text->detail));
+	if (text->hint)
+		appendStringInfo(&told, " %s", _(text->hint));
+	return told.data;
 }
 
 /* Why leadership was lost, as a sentence */
@@ -377,7 +360,7 @@ attend_end(int i, const Standing *standing)
 			 psprintf("Leadership was lost. %s", loss_text(standing->status.loss)));
 	else
 	{
-		tell(i, CANDIDACY_FAILED, 0, failure_text(&standing->status));
+		tell(i, CANDIDACY_FAILED, 0, refusal(election_at(i)->path, &standing->status));
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 	give_up(i, retry_at);

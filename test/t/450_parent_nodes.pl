@@ -53,7 +53,7 @@ sub missing
 
 subtest 'with "existing" no path is created' => sub {
 	my $result = missing(q{SELECT zk_lock('/p/missing')}, 'a lock');
-	is($result->{message}, 'cannot lock ZooKeeper path "/p/missing": it does not exist', 'message');
+	is($result->{message}, 'cannot use ZooKeeper path "/p/missing": it does not exist', 'message');
 	is($result->{detail}, 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".', 'detail');
 	is($result->{hint}, 'Ask an administrator to create the path in ZooKeeper.', 'hint');
 	missing(q{SELECT zk_lock('/p/missing/deep', '1s')},              'with a timeout');

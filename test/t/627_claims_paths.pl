@@ -109,7 +109,7 @@ subtest 'data of others' => sub {
 	refused($s, claim('/u/foreign/bytes'), '/u/foreign/bytes', qr/were not written by zk_claim/, 'bytes that are no text');
 	$shell->create('/u/ephemeral', ephemeral => 1);
 	refused($s, claim('/u/ephemeral'), '/u/ephemeral', qr/belongs to a ZooKeeper session/, 'an ephemeral node');
-	is($s->try('SELECT ' . claim('/u/ephemeral/below'))->{sqlstate}, '58000', 'has nothing below it');
+	is($s->try('SELECT ' . claim('/u/ephemeral/below'))->{sqlstate}, '42809', 'has nothing below it');
 };
 
 subtest 'nodes that are there, or not to be created' => sub {
