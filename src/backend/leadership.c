@@ -14,6 +14,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/leadership.h"
 #include "backend/reliance.h"
 #include "backend/request.h"
@@ -96,8 +97,10 @@ end_wait(void)
 static bool
 wait_until(Wait *wait, int election, Arrived arrived, uint32 resignation)
 {
-	volatile bool done = false;
+	volatile bool		 done = false;
+	ErrorContextCallback context;
 
+	interrupt_context_begin(&context);
 	PG_TRY();
 	{
 		if (LockTimeout > 0)
@@ -117,6 +120,7 @@ wait_until(Wait *wait, int election, Arrived arrived, uint32 resignation)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	interrupt_context_end(&context);
 	end_wait();
 	if (done)
 		wait_end(wait);

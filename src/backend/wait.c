@@ -200,12 +200,11 @@ tell_outage(Wait *wait, int64 waited)
 	if (session.obstacle[0] == '\0' ||
 		!TimestampDifferenceExceeds(session.obstacle_since, GetCurrentTimestamp(), DeadlockTimeout))
 		return;
-	ereport(NOTICE,
-			(errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
-					display_utf8(wait->path)),
-			 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
-					   timestamptz_to_str(session.obstacle_since)),
-			 errhint("See view zk_session, and the server log. The lock is waited for until there is a connection.")));
+	ereport(NOTICE, (errmsg("still waiting for %s on ZooKeeper path \"%s\"", wait->what,
+							display_utf8(wait->path)),
+					 errdetail("%s It has been so since %s.", display_utf8(session.obstacle),
+							   timestamptz_to_str(session.obstacle_since)),
+					 errhint("The call goes on waiting. See view zk_session, and the server log.")));
 	wait->told_outage = true;
 }
 

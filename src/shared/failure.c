@@ -13,55 +13,70 @@
 
 #include "shared/failure.h"
 
+/* By failure */
 static const FailureText texts[] =
-	{[FAILURE_BUSY] = {ERRCODE_LOCK_NOT_AVAILABLE,
-					   gettext_noop("cannot use ZooKeeper path \"%s\": it is taken")},
-	 [FAILURE_UNREACHABLE] = {ERRCODE_IO_ERROR,
-							  gettext_noop("cannot use ZooKeeper path \"%s\": ZooKeeper cannot be reached")},
-	 [FAILURE_REFUSED] = {ERRCODE_SYSTEM_ERROR, gettext_noop("cannot use ZooKeeper path \"%s\"")},
-	 [FAILURE_DENIED] = {ERRCODE_INSUFFICIENT_PRIVILEGE,
-						 gettext_noop("cannot use ZooKeeper path \"%s\""), NULL,
-						 gettext_noop("Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
-	 [FAILURE_NO_CHILDREN] = {ERRCODE_WRONG_OBJECT_TYPE,
-							  gettext_noop("cannot use ZooKeeper path \"%s\": it cannot have children"),
-							  gettext_noop("ZooKeeper refused: ZNOCHILDRENFOREPHEMERALS. The path, or one above it, is an ephemeral node.")},
-	 [FAILURE_NO_CHROOT] = {ERRCODE_SYSTEM_ERROR,
-							gettext_noop("cannot use ZooKeeper path \"%s\": the chroot is missing"),
-							gettext_noop("ZooKeeper refused: ZNONODE. The chroot in \"zklock.servers\" does not exist."),
-							gettext_noop("Create the chroot node.")},
-	 [FAILURE_NO_PATH] = {ERRCODE_UNDEFINED_OBJECT,
-						  gettext_noop("cannot use ZooKeeper path \"%s\": it does not exist"),
-						  gettext_noop("ZooKeeper refused: ZNONODE. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
-						  gettext_noop("Ask an administrator to create the path in ZooKeeper.")},
-	 [FAILURE_TOO_DEEP] = {ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-						   gettext_noop("cannot use ZooKeeper path \"%s\": too many levels of it are missing"),
-						   gettext_noop("No more than 16 nodes are created for a path: its own and those above it."),
-						   gettext_noop("Use a shorter path, or create the upper levels first.")},
-	 [FAILURE_HARMFUL] = {ERRCODE_OBJECT_IN_USE,
-						  gettext_noop("cannot use ZooKeeper path \"%s\": it lies below a lock or semaphore in use"),
-						  gettext_noop("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
-						  gettext_noop("Use a path that is not below another one.")},
-	 [FAILURE_SESSION_FULL] = {ERRCODE_OUT_OF_MEMORY,
-							   gettext_noop("cannot use ZooKeeper path \"%s\": too many paths are locked"),
-							   NULL, gettext_noop("Lock fewer paths at a time, or use shorter ones.")},
+	{[FAILURE_BUSY] = {.sqlerrcode = ERRCODE_LOCK_NOT_AVAILABLE,
+					   .message = gettext_noop("cannot use ZooKeeper path \"%s\": it is taken")},
+	 [FAILURE_UNREACHABLE] = {.sqlerrcode = ERRCODE_IO_ERROR,
+							  .message = gettext_noop(
+								  "cannot use ZooKeeper path \"%s\": ZooKeeper cannot be reached")},
+	 [FAILURE_REFUSED] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
+						  .message = gettext_noop("cannot use ZooKeeper path \"%s\"")},
+	 [FAILURE_DENIED] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
+						 .message = gettext_noop("cannot use ZooKeeper path \"%s\""),
+						 .hint = gettext_noop(
+							 "Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+	 [FAILURE_NO_CHILDREN] =
+		 {.sqlerrcode = ERRCODE_WRONG_OBJECT_TYPE,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": it cannot have children"),
+		  .detail = gettext_noop(
+			  "ZooKeeper refused: ZNOCHILDRENFOREPHEMERALS. The path, or one above it, is an ephemeral node.")},
+	 [FAILURE_NO_CHROOT] = {.sqlerrcode = ERRCODE_SYSTEM_ERROR,
+							.message = gettext_noop("cannot use ZooKeeper path \"%s\": the chroot is missing"),
+							.detail = gettext_noop("ZooKeeper refused: ZNONODE. The chroot in \"zklock.servers\" does not exist."),
+							.hint = gettext_noop("Create the chroot node.")},
+	 [FAILURE_NO_PATH] =
+		 {.sqlerrcode = ERRCODE_UNDEFINED_OBJECT,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": it does not exist"),
+		  .detail = gettext_noop("ZooKeeper refused: ZNONODE. Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
+		  .hint = gettext_noop("Ask an administrator to create the path in ZooKeeper.")},
+	 [FAILURE_TOO_DEEP] =
+		 {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": too many levels of it are missing"),
+		  .detail = gettext_noop("No more than 16 nodes are created for a path: its own and those above it."),
+		  .hint = gettext_noop("Use a shorter path, or create the upper levels first.")},
+	 [FAILURE_HARMFUL] = {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+						  .message = gettext_noop(
+							  "cannot use ZooKeeper path \"%s\": it lies below a lock or semaphore in use"),
+						  .detail = gettext_noop("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
+						  .hint = gettext_noop("Use a path that is not below another one.")},
+	 [FAILURE_SESSION_FULL] = {.sqlerrcode = ERRCODE_OUT_OF_MEMORY,
+							   .message = gettext_noop(
+								   "cannot use ZooKeeper path \"%s\": too many paths are locked"),
+							   .hint = gettext_noop("Lock fewer paths at a time, or use shorter ones.")},
 	 [FAILURE_SHARE_FULL] =
-		 {ERRCODE_OUT_OF_MEMORY,
-		  gettext_noop("cannot use ZooKeeper path \"%s\": too many paths are locked in this session"),
-		  NULL, gettext_noop("Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")},
+		 {.sqlerrcode = ERRCODE_OUT_OF_MEMORY,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": too many paths are locked in this session"),
+		  .hint = gettext_noop(
+			  "Lock fewer paths at a time, use shorter ones, or ask an administrator to increase \"zklock.max_locks_per_session\".")},
 	 [FAILURE_WORN_OUT] =
-		 {ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-		  gettext_noop("cannot use ZooKeeper path \"%s\": its sequence numbers are used up"),
-		  gettext_noop("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
-		  gettext_noop("When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew.")},
+		 {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": its sequence numbers are used up"),
+		  .detail = gettext_noop("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
+		  .hint = gettext_noop(
+			  "When nobody uses the path, delete its node. It is created again when it is used next, and the numbers begin anew.")},
 	 [FAILURE_OTHER_RECIPE] =
-		 {ERRCODE_OBJECT_IN_USE, gettext_noop("ZooKeeper path \"%s\" is in use for something else"),
-		  gettext_noop("The nodes of a semaphore, those of a lock, candidates of an election, claims, and elements of a queue cannot have the same path.")},
-	 [FAILURE_BARRED] = {ERRCODE_OBJECT_IN_USE,
-						 gettext_noop("cannot use ZooKeeper path \"%s\": clients of another kind use it"),
-						 gettext_noop("The path has nodes of clients which a candidate of this kind would disturb."),
-						 gettext_noop("Check the names that \"zklock.elections\" gives for the path.")},
-	 [FAILURE_TOO_LONG] = {ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-						   gettext_noop("what ZooKeeper tells of \"%s\" is too long")}};
+		 {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+		  .message = gettext_noop("ZooKeeper path \"%s\" is in use for something else"),
+		  .detail = gettext_noop(
+			  "The nodes of a semaphore, those of a lock, candidates of an election, claims, and elements of a queue cannot have the same path.")},
+	 [FAILURE_BARRED] =
+		 {.sqlerrcode = ERRCODE_OBJECT_IN_USE,
+		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": clients of another kind use it"),
+		  .detail = gettext_noop("The path has nodes of clients which a candidate of this kind would disturb."),
+		  .hint = gettext_noop("Check the names that \"zklock.elections\" gives for the path.")},
+	 [FAILURE_TOO_LONG] = {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
+						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long")}};
 
 /* What is told of a failure */
 const FailureText *
