@@ -127,8 +127,9 @@ subtest 'ended by the death of the postmaster' => sub {
 	plan skip_all => 'orphans cannot be adopted on this kind of machine' unless $adopts;
 	foreach my $server (@servers)
 	{
-		my $worker = $server->worker_pid;
+		my ($postmaster, $worker) = ($server->postmaster_pid, $server->worker_pid);
 		$server->kill9;
+		waitpid($postmaster, 0);    # else it looks alive to who stops the server in the end
 		wait_until { waitpid($worker, POSIX::WNOHANG()) == $worker } 'the worker to end';
 		is($?, 1 << 8, $server->name . ': the worker has left with exit code 1');
 	}
