@@ -44,24 +44,10 @@
 #include "storage/ipc.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_claim);
 PG_FUNCTION_INFO_V1(zk_last_claim);
 PG_FUNCTION_INFO_V1(zk_claim_reset);
-
-/* The columns of zk_last_claim() */
-typedef enum Column
-{
-	COLUMN_SLOT,
-	COLUMN_CLAIMED_AT,
-	COLUMN_SERVER,
-	COLUMN_PID,
-	COLUMN_USER,
-	COLUMN_APPLICATION
-} Column;
-
-#define COLUMNS (COLUMN_APPLICATION + 1)
 
 /* A claim, or a reset, that is being made */
 typedef struct Claiming
@@ -351,33 +337,22 @@ zk_claim_reset(PG_FUNCTION_ARGS)
 }
 
 static void
-set_text(Datum *values, bool *nulls, Column column, const char *text)
+put_record(FunctionCallInfo fcinfo, const ClaimRecord *record, int64 written_at)
 {
-	char *shown = display_foreign(text, strlen(text));
-
-	nulls[column] = shown == NULL;
-	values[column] = shown ? CStringGetTextDatum(shown) : (Datum) 0;
-}
-
-static void
-put_record(ReturnSetInfo *rsinfo, const ClaimRecord *record, int64 written_at)
-{
-	Datum		  values[COLUMNS] = {0};
-	bool		  nulls[COLUMNS] = {0};
 	NodeContender claimant;
 	TimestampTz	  time = 0;
+	bool		  time_known = display_time(written_at, &time);
+	Row			  row = {0};
 
 	(void) node_contender_read(record->claimant, strlen(record->claimant), &claimant);
-	nulls[COLUMN_SLOT] = !record->claimed || !IS_VALID_TIMESTAMP(record->slot);
-	values[COLUMN_SLOT] = TimestampTzGetDatum(record->slot);
-	nulls[COLUMN_CLAIMED_AT] = !display_time(written_at, &time);
-	values[COLUMN_CLAIMED_AT] = TimestampTzGetDatum(time);
-	set_text(values, nulls, COLUMN_SERVER, claimant.server);
-	nulls[COLUMN_PID] = claimant.pid == 0;
-	values[COLUMN_PID] = Int32GetDatum(claimant.pid);
-	set_text(values, nulls, COLUMN_USER, claimant.user);
-	set_text(values, nulls, COLUMN_APPLICATION, claimant.application);
-	tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, values, nulls);
+	row_add_if(&row, record->claimed && IS_VALID_TIMESTAMP(record->slot),
+			   TimestampTzGetDatum(record->slot));
+	row_add_if(&row, time_known, TimestampTzGetDatum(time));
+	row_add_text(&row, display_foreign(claimant.server, strlen(claimant.server)));
+	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
+	row_add_text(&row, display_foreign(claimant.user, strlen(claimant.user)));
+	row_add_text(&row, display_foreign(claimant.application, strlen(claimant.application)));
+	row_store(fcinfo, &row);
 }
 
 /*
@@ -389,14 +364,13 @@ put_record(ReturnSetInfo *rsinfo, const ClaimRecord *record, int64 written_at)
 Datum
 zk_last_claim(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Claiming	   claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
-	ClaimNode	   node;
-	int64		   written_at;
+	Claiming  claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	ClaimNode node;
+	int64	  written_at;
 
 	InitMaterializedSRF(fcinfo, 0);
 	node = read_node(&claiming, &written_at);
 	if (node.record.nids > 0)
-		put_record(rsinfo, &node.record, written_at);
+		put_record(fcinfo, &node.record, written_at);
 	return (Datum) 0;
 }
