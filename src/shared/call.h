@@ -19,7 +19,7 @@
 #define CALL_BUFFER_SIZE 4096
 
 #define CALL_MAX_QUESTION (256 * 1024)
-#define CALL_MAX_ANSWER (1280 * 1024)
+#define CALL_MAX_ANSWER (1280 * 1024) /* the number is in failure.c, too */
 #define CALL_MAX_OPERATIONS 256
 #define CALL_SCRATCH_SIZE 64 /* path of a scratch node, with its NUL */
 

@@ -76,7 +76,8 @@ static const FailureText texts[] =
 		  .detail = gettext_noop("The path has nodes of clients which a candidate of this kind would disturb."),
 		  .hint = gettext_noop("Check the names that \"zklock.elections\" gives for the path.")},
 	 [FAILURE_TOO_LONG] = {.sqlerrcode = ERRCODE_PROGRAM_LIMIT_EXCEEDED,
-						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long")}};
+						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long"),
+						   .detail = gettext_noop("An answer can have at most 1310720 bytes.")}};
 
 /* What is told of a failure */
 const FailureText *
