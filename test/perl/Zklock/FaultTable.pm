@@ -100,7 +100,8 @@ my %recipes = (
 		ask  => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
 		told => sub { my ($t) = @_; return $t->leads('here'); },
 		give => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => ''); return 't'; },
-		try  => sub { my ($t) = @_; return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
+		# Its node is there before it is told that it leads.
+		try  => sub { my ($t) = @_; $t->leads('here'); return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
 		want => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => $t->{path}); return $t->leads('there'); },
 		put  => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
 		nodes => { '' => 1 },
