@@ -91,7 +91,7 @@ write_question(char *question, const CallStep *steps, int n)
 	}
 }
 
-/* Whose question is in this process's slot; NULL if nobody waits for an answer */
+/* The call that asked the question in this process's slot; NULL if none waits for an answer */
 static const Call *asked_by = NULL;
 
 /* Hands the question over; the slot is FREE, DONE or ROOM_GIVEN. */
@@ -253,7 +253,7 @@ call_drop(const Call *call)
 	call_slot_give_up(call_slot_own());
 }
 
-/* What the scratch node could tell is known, or of no use any more.  Cannot fail, does not wait. */
+/* Nobody needs to know any more whether the scratch node exists.  Cannot fail, does not wait. */
 void
 call_forget_scratch(void)
 {

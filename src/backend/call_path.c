@@ -41,7 +41,7 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 		return;
 	call_batch(call, &list, 1, CALL_AS_KNOWN);
 
-	/* What we may not see is no reason to refuse. */
+	/* A parent whose children we may not see is no reason to refuse. */
 	if (list.result.outcome == CALL_UNREACHABLE)
 		call_report(&list);
 	for (int i = 0; i < list.result.nchildren; i++)

@@ -6,7 +6,7 @@
  * now; and, of the first in the queue, whose node each is and what its data are.
  * What the names mean says the recipe; what the data say anybody may have written.
  *
- * Who does not want to wait asks in steps: a listing, the nodes, a few at a time,
+ * A caller that must not wait asks in steps: a listing, the nodes, a few at a time,
  * and the judgement.
  *
  * Runs in: backends.

@@ -214,7 +214,7 @@ refuse_claims(Queue *queue, const CallResult *result)
 		return;
 	call_batch(&queue->call, &read, 1, CALL_AS_KNOWN);
 
-	/* What we may not read is no reason to refuse. */
+	/* Data that we may not read are no reason to refuse. */
 	if (read.result.outcome == CALL_UNREACHABLE)
 		check(queue, &read);
 	if (read.read && claim_record_read(read.read, read.result.text_length, &record))

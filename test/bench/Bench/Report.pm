@@ -235,7 +235,7 @@ sub document
 - *One lock that all want.* Within a server a hand-over costs ZooKeeper nothing. Between servers both workers take part; a
   lock that goes to and fro between two idle sessions is the worst case.
 
-What a fleet of servers costs an ensemble is in [operations](operations.md#many-database-servers).
+[Operations](operations.md#many-database-servers) has the costs that a fleet of servers brings to an ensemble.
 
 ## Run it
 

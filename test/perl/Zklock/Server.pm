@@ -594,7 +594,6 @@ sub expire_session
 	return;
 }
 
-# PostgreSQL 13 cannot wait for the end itself.
 # By release 17, and before
 my %wait_events = (
 	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
