@@ -37,14 +37,14 @@ COMMENT ON FUNCTION zk_xact_lock(text[], interval) IS
 
 CREATE FUNCTION zk_try_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_lock'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock(text) IS
 'acquire an exclusive session-level lock on a ZooKeeper path if it is free';
 
 CREATE FUNCTION zk_try_xact_lock(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_xact_lock'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock(text) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path if it is free';
@@ -79,14 +79,14 @@ COMMENT ON FUNCTION zk_xact_lock_shared(text[], interval) IS
 
 CREATE FUNCTION zk_try_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_lock_shared(text) IS
 'acquire a shared session-level lock on a ZooKeeper path if nobody has or wants it exclusively';
 
 CREATE FUNCTION zk_try_xact_lock_shared(path text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_try_xact_lock_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_try_xact_lock_shared(text) IS
 'acquire a shared transaction-level lock on a ZooKeeper path if nobody has or wants it exclusively';
@@ -301,7 +301,7 @@ REVOKE ALL ON FUNCTION zk_xact_queue_take(text, interval) FROM PUBLIC;
 
 /*
  * Elections.  Who may ask whether this server leads, and above all who may have it
- * lay leadership down, the administrator says.
+ * give up leadership, the administrator says.
  */
 CREATE FUNCTION zk_is_leader(path text)
 RETURNS boolean
@@ -324,7 +324,7 @@ RETURNS boolean
 AS 'MODULE_PATHNAME', 'zk_resign'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_resign(text) IS
-'lay leadership down and go to the end of the queue; returns when another leads, or this server in a new term';
+'give up leadership and go to the end of the queue; returns when another leads, or this server in a new term';
 REVOKE ALL ON FUNCTION zk_resign(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION zk_resign(text) TO pg_signal_backend;
 
@@ -367,7 +367,7 @@ COMMENT ON COLUMN zk_elections.is_leader IS 'whether this server leads, provably
 COMMENT ON COLUMN zk_elections.term IS 'fencing token of its leadership; NULL if it does not lead';
 COMMENT ON COLUMN zk_elections."position" IS 'in the queue of candidates; NULL if it has none yet';
 COMMENT ON COLUMN zk_elections.since IS 'when that state began';
-COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says';
+COMMENT ON COLUMN zk_elections.leader IS 'who leads, as its node in ZooKeeper says; NULL if ZooKeeper does not tell at once';
 GRANT SELECT ON zk_elections TO pg_monitor;
 
 /*

@@ -14,7 +14,6 @@
 #include <limits.h>
 
 #include "backend/guard.h"
-#include "backend/transaction.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/entry.h"
@@ -72,13 +71,9 @@ shmem_startup(void)
 static bool
 check_servers(char **newval, void **extra, GucSource source)
 {
-	ConnectString parsed;
-	const char	 *fault;
+	const char *fault = strlen(*newval) < ZKLOCK_SERVERS_SIZE ? connect_string_fault(*newval)
+															  : "The value is too long.";
 
-	if (strlen(*newval) >= ZKLOCK_SERVERS_SIZE)
-		fault = "The value is too long.";
-	else
-		fault = connect_string_parse(*newval, &parsed);
 	if (fault)
 	{
 		GUC_check_errdetail("%s", fault);

@@ -40,13 +40,6 @@
  * ------------------------------------------------------------------------
  */
 
-static bool
-is_write(const CallStep *step)
-{
-	return step->kind != OP_LOOK && step->kind != OP_READ && step->kind != OP_LIST &&
-		   step->kind != OP_WATCH;
-}
-
 static Size
 data_length(const CallStep *step)
 {
@@ -298,7 +291,7 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 	if (call->until > 0)
 		until = call->until;
 	for (int i = 0; i < n; i++)
-		writes |= is_write(&steps[i]);
+		writes |= !call_is_read(steps[i].kind);
 	asked_by = call;
 	if (usable_slot() == NULL && !wait_for(slot, CALL_FREE, until))
 		return;
@@ -362,13 +355,9 @@ call_report(const CallStep *step)
 	}
 }
 
-/* ------------------------------------------------------------------------
- * The primitives
- * ------------------------------------------------------------------------
- */
-
-static const CallStep *
-call_one(Call *call, CallStep step, CallSight sight)
+/* Makes one operation, and raises an error if that cannot be borne. */
+const CallStep *
+call_make(Call *call, CallStep step, CallSight sight)
 {
 	CallStep *made = palloc(sizeof(CallStep));
 
@@ -376,41 +365,4 @@ call_one(Call *call, CallStep step, CallSight sight)
 	call_batch(call, made, 1, sight);
 	call_report(made);
 	return made;
-}
-
-const CallStep *
-call_look(Call *call, const char *path, CallSight sight)
-{
-	return call_one(call, (CallStep){.kind = OP_LOOK, .path = path}, sight);
-}
-
-const CallStep *
-call_read(Call *call, const char *path, int most, CallSight sight)
-{
-	return call_one(call, (CallStep){.kind = OP_READ, .path = path, .most = most}, sight);
-}
-
-const CallStep *
-call_list(Call *call, const char *path, CallSight sight)
-{
-	return call_one(call, (CallStep){.kind = OP_LIST, .path = path}, sight);
-}
-
-const CallStep *
-call_create(Call *call, const char *path, const char *data, CallOpKind kind)
-{
-	return call_one(call, (CallStep){.kind = kind, .path = path, .data = data}, CALL_AS_KNOWN);
-}
-
-const CallStep *
-call_set(Call *call, const char *path, const char *data, int32 version)
-{
-	return call_one(call, (CallStep){.kind = OP_SET, .path = path, .data = data, .version = version},
-					CALL_AS_KNOWN);
-}
-
-const CallStep *
-call_delete(Call *call, const char *path)
-{
-	return call_one(call, (CallStep){.kind = OP_DELETE, .path = path}, CALL_AS_KNOWN);
 }

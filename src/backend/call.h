@@ -43,18 +43,13 @@ typedef struct CallStep
 } CallStep;
 
 /*
- * These wait, and can be interrupted.  They raise an error unless the outcome is
+ * This waits, and can be interrupted.  It raises an error unless the outcome is
  * known and none but CALL_OK, CALL_NO_NODE, CALL_NODE_EXISTS or CALL_BAD_VERSION;
  * for those that write CALL_UNKNOWN is none either.
  */
-extern const CallStep *call_look(Call *call, const char *path, CallSight sight);
-extern const CallStep *call_read(Call *call, const char *path, int most, CallSight sight);
-extern const CallStep *call_list(Call *call, const char *path, CallSight sight);
-extern const CallStep *call_create(Call *call, const char *path, const char *data, CallOpKind kind);
-extern const CallStep *call_set(Call *call, const char *path, const char *data, int32 version);
-extern const CallStep *call_delete(Call *call, const char *path);
+extern const CallStep *call_make(Call *call, CallStep step, CallSight sight);
 
-/* Likewise, but no outcome is an error. */
+/* The same of several operations that are independent of each other; no outcome is an error. */
 extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 
 /* These do not wait and raise no error.  What was begun is taken or dropped. */
@@ -65,5 +60,9 @@ extern void call_drop(const Call *call);
 extern void call_forget_scratch(void);
 
 extern void call_report(const CallStep *step);
+
+/* call_path.c: creating a node, and what is missing above it */
+extern const CallStep *call_create_path(Call *call, const char *path, const char *data,
+										CallOpKind kind);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

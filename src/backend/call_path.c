@@ -16,12 +16,11 @@
  */
 #include "postgres.h"
 
-#include "backend/call_path.h"
-#include "backend/display.h"
-#include "recipes/neighbour.h"
+#include "backend/call.h"
+#include "backend/request.h"
+#include "recipes/node_name.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
-#include "zk/zk_error.h"
 
 /* So often a node's parent is created: others may delete it, as ZooKeeper does with containers. */
 #define MAX_ATTEMPTS 16
@@ -48,24 +47,8 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 	{
 		if ((to_semaphore && neighbour_is_disturbed_semaphore(list.children[i])) ||
 			(to_lock && neighbour_is_disturbed_lock(list.children[i])))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_IN_USE),
-					 errmsg("cannot create ZooKeeper path \"%s\": it lies below a lock or semaphore in use",
-							display_path(path)),
-					 errdetail("Clients of that lock or semaphore would take the new node for a contender or a permit, for as long as it exists."),
-					 errhint("Use a path that is not below another one.")));
+			request_report_failure(ENTRY_NONE, path, FAILURE_HARMFUL, 0);
 	}
-}
-
-static void
-report_missing(const char *path)
-{
-	if (zklock_parent_nodes == PARENTS_EXISTING)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("ZooKeeper path \"%s\" does not exist", display_path(path)),
-				 errdetail("Missing nodes are not created, since \"zklock.parent_nodes\" is \"existing\"."),
-				 errhint("Ask an administrator to create the path in ZooKeeper, as a persistent node.")));
 }
 
 /* Creates a node "level" levels above the path, and what is missing above that. */
@@ -74,11 +57,11 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 {
 	const char *name = strrchr(node, '/') + 1;
 	char	   *parent = pnstrdup(node, name - 1 - node);
+	CallStep   *made = palloc(sizeof(CallStep));
 
 	refuse_harm(call, path, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
 	{
-		CallStep	   *made = palloc(sizeof(CallStep));
 		const CallStep *above;
 
 		*made = (CallStep){.kind = kind, .path = node, .data = data};
@@ -89,17 +72,9 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 		if (made->result.outcome != CALL_NO_NODE)
 			return made;
 		if (parent[0] == '\0')
-			ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
-							errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
-							errdetail("The chroot in \"zklock.servers\" does not exist."),
-							errhint("Create the chroot node.")));
+			request_report_failure(ENTRY_NONE, path, FAILURE_NO_CHROOT, 0);
 		if (level + 1 >= MAX_LEVELS)
-			ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-							errmsg("cannot create ZooKeeper path \"%s\": too many levels of it are missing",
-								   display_path(path)),
-							errdetail("No more than %d nodes are created for a path: its own and those above it.",
-									  MAX_LEVELS),
-							errhint("Use a shorter path, or create the upper levels first.")));
+			request_report_failure(ENTRY_NONE, path, FAILURE_TOO_DEEP, 0);
 
 		/* Whether a parent has just been created, or not, shows the next attempt. */
 		above = create(call, path, parent, NULL,
@@ -108,9 +83,8 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 		if (above->result.outcome == CALL_NO_CHILDREN)
 			return above;
 	}
-	ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
-					errmsg("cannot create ZooKeeper path \"%s\"", display_path(path)),
-					errdetail("Others delete it as soon as it is there.")));
+	request_report_failure(ENTRY_NONE, path, FAILURE_REFUSED, made->result.code);
+	return NULL; /* keep compiler quiet */
 }
 
 /*
@@ -122,6 +96,7 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 const CallStep *
 call_create_path(Call *call, const char *path, const char *data, CallOpKind kind)
 {
-	report_missing(path);
+	if (zklock_parent_nodes == PARENTS_EXISTING)
+		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
 	return create(call, path, path, data, kind, 0);
 }

@@ -16,6 +16,7 @@
 #include "postgres.h"
 
 #include "backend/contenders.h"
+#include "backend/display.h"
 
 /* So many nodes are asked about at a time: their data may be long. */
 #define NODES_AT_ONCE 100
@@ -127,8 +128,9 @@ bool
 contenders_read(Contenders *contenders, const char *path, RecipeId recipe, int most)
 {
 	Call			call = {0};
-	const CallStep *list = call_list(&call, path, CALL_AFTER_SYNC);
-	int				nread;
+	const CallStep *list =
+		call_make(&call, (CallStep){.kind = OP_LIST, .path = path}, CALL_AFTER_SYNC);
+	int nread;
 
 	if (list->result.outcome == CALL_NO_NODE)
 		return false;
@@ -158,9 +160,25 @@ contenders_owner_is_session(int64 owner)
 	return owner != 0 && owner != PG_INT64_MIN && ((uint64) owner >> 56) != 0xff;
 }
 
-/* Describes whose node it is. */
-void
-contenders_describe(char dst[NODE_OWNER_TEXT], const ContenderNode *node)
+/*
+ * Describes in a line whose node it is, in the database's encoding: the process of
+ * a database server; or else what its data says, if that is text; or else its
+ * session.  Does not raise errors.
+ */
+char *
+contenders_describe(const ContenderNode *node)
 {
-	node_contender_describe(dst, node->data, node->data_length, node->owner);
+	NodeContender data;
+	char		 *text = NULL;
+
+	if (node_contender_read(node->data, &data))
+		text = display_foreign(data.server, strlen(data.server));
+	if (text)
+		return psprintf("process %d of server %s", data.pid, text);
+	text = display_node_data(node->data, node->data_length);
+	if (text)
+		return text;
+	if (node->owner != 0)
+		return psprintf("ZooKeeper session 0x%llx", (unsigned long long) node->owner);
+	return pstrdup("a client that does not tell its name");
 }

@@ -9,7 +9,7 @@
 
 #include "backend/call.h"
 #include "recipes/node_contender.h"
-#include "recipes/queue_order.h"
+#include "recipes/recipe.h"
 
 /* Data that are longer are not read, bytes. */
 #define CONTENDERS_MAX_DATA 8192
@@ -49,7 +49,7 @@ extern int	contenders_ask(const Contenders *contenders, int from, CallStep *step
 extern void contenders_take(Contenders *contenders, int from, const CallStep *steps, int n);
 extern void contenders_judge(Contenders *contenders);
 
-extern bool contenders_owner_is_session(int64 owner);
-extern void contenders_describe(char dst[NODE_OWNER_TEXT], const ContenderNode *node);
+extern bool	 contenders_owner_is_session(int64 owner);
+extern char *contenders_describe(const ContenderNode *node);
 
 #endif /* ZKLOCK_CONTENDERS_H */

@@ -17,7 +17,7 @@
  * A circle through other servers is found by the session that searches for all
  * (deadlock_across.c).
  *
- * What the error says is in PostgreSQL's words; what the sessions run goes to the
+ * The error is in PostgreSQL's words; the statements of the sessions go to the
  * server's log alone.
  *
  * Runs in: backends.
@@ -31,90 +31,81 @@
 #include "backend/waits.h"
 #include "compat.h"
 
-/* Of a longer cycle the rest is not told. */
-#define MAX_CYCLE 256
+/* Raises the error; what goes to the client goes to the log, too, with the queries. */
+void
+deadlock_report(const char *cycle, const char *queries)
+{
+	ereport(ERROR, (errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected"),
+					errdetail_internal("%s", cycle), errdetail_log("%s%s", cycle, queries),
+					errhint("See server log for query details.")));
+}
 
-/* What one look has found: the cycle that this session is to end, if there is one. */
+/* Adds what a process of this server runs, for the log. */
+void
+deadlock_append_query(StringInfo queries, int pid)
+{
+	appendStringInfo(queries, _("\nProcess %d: %s"), pid,
+					 pgstat_get_backend_current_activity(pid, false));
+}
+
+/* The result of one look */
 typedef struct Look
 {
 	Waits  waits;
-	int	   cycle[MAX_CYCLE]; /* vertices; see wait_graph_cycle() */
-	int	   length;			 /* of the cycle, 0 if there is none */
+	int	   self;  /* this session's vertex */
+	bool   found; /* a cycle that this session is to end */
 	uint64 fingerprint;
 } Look;
 
 /* Looks at all for whom this session waits by that entry. */
 static void
-look(Look *found, int index)
+take_look(Look *look, int index)
 {
-	int self;
+	const WaitsProcess *process;
 
-	found->length = 0;
-	waits_take(&found->waits);
-	(void) waits_explore(&found->waits, MyProcPid);
-	self = waits_of_entry(&found->waits, index);
-	if (self == WAIT_GRAPH_NONE)
-		return;
-	wait_graph_solve(&found->waits.graph);
-	found->length = wait_graph_cycle(&found->waits.graph, self, found->cycle, MAX_CYCLE);
-	found->fingerprint = waits_fingerprint(&found->waits);
+	waits_take(&look->waits);
+	look->self = waits_explore(&look->waits, MyProcPid);
+	process = waits_process(&look->waits, look->self);
+	wait_graph_solve(&look->waits.graph);
+	look->found = process->waiting && process->waiting->index == index &&
+				  wait_graph_is_victim(&look->waits.graph, look->self);
+	look->fingerprint = waits_fingerprint(&look->waits);
 }
 
-/* The processes of a cycle, from this session on: who waits for what, and whom. */
+/* The processes of the cycle, from this session on: who waits for what, and whom. */
 static char *
-describe_cycle(const Look *found)
+describe_cycle(const Look *look)
 {
 	StringInfoData text;
-	int			   n = Min(found->length, MAX_CYCLE);
-	int			   from = n - 1; /* this session comes before its own wait */
+	int			   at = look->self;
 
 	initStringInfo(&text);
-	for (int i = 0; i < n; i++)
+	do
 	{
-		int				   at = found->cycle[(from + i) % n];
-		int				   next = found->cycle[(from + i + 1) % n];
-		const WaitsVertex *vertex = waits_vertex(&found->waits, at);
-		const WaitsVertex *blocker = waits_vertex(&found->waits, next);
+		const WaitsProcess *process = waits_process(&look->waits, at);
 
-		if (vertex->contender)
-			continue;
-		if (blocker->contender)
-			blocker = waits_vertex(&found->waits, found->cycle[(from + i + 2) % n]);
-		if (text.len > 0)
-			appendStringInfoChar(&text, '\n');
-		appendStringInfo(&text, _("Process %d waits for "), vertex->pid);
-		waits_describe(&found->waits, at, next, &text);
-		appendStringInfo(&text, _("; blocked by process %d."), blocker->pid);
-	}
+		at = look->waits.graph.vertices[at].parent;
+		appendStringInfo(&text, _("%sProcess %d waits for %s; blocked by process %d."),
+						 text.len > 0 ? "\n" : "", process->pid, waits_describe(process),
+						 waits_process(&look->waits, at)->pid);
+	} while (at != look->self);
 	return display_utf8(text.data);
 }
 
-/* What the processes of a cycle run, for the log */
+/* What the processes of the cycle run, for the log */
 static char *
-describe_queries(const Look *found)
+describe_queries(const Look *look)
 {
 	StringInfoData text;
-	int			   n = Min(found->length, MAX_CYCLE);
+	int			   at = look->self;
 
 	initStringInfo(&text);
-	for (int i = 0; i < n; i++)
+	do
 	{
-		const WaitsVertex *vertex = waits_vertex(&found->waits, found->cycle[(n - 1 + i) % n]);
-
-		if (vertex->contender == NULL)
-			appendStringInfo(&text, _("\nProcess %d: %s"), vertex->pid,
-							 pgstat_get_backend_current_activity(vertex->pid, false));
-	}
+		deadlock_append_query(&text, waits_process(&look->waits, at)->pid);
+		at = look->waits.graph.vertices[at].parent;
+	} while (at != look->self);
 	return text.data;
-}
-
-/* Raises the error; what goes to the client goes to the log, too, with the queries. */
-static void
-report(const char *cycle, const char *queries)
-{
-	ereport(ERROR, (errcode(ERRCODE_T_R_DEADLOCK_DETECTED), errmsg("deadlock detected"),
-					errdetail_internal("%s", cycle), errdetail_log("%s%s", cycle, queries),
-					errhint("See server log for query details.")));
 }
 
 /*
@@ -130,31 +121,13 @@ deadlock_check(int index)
 	Look		 *first = palloc(sizeof(Look));
 	Look		 *second = palloc(sizeof(Look));
 
-	look(first, index);
-	if (first->length > 0)
+	take_look(first, index);
+	if (first->found)
 	{
-		look(second, index);
-		if (second->length > 0 && second->fingerprint == first->fingerprint)
-			report(describe_cycle(second), describe_queries(second));
+		take_look(second, index);
+		if (second->found && second->fingerprint == first->fingerprint)
+			deadlock_report(describe_cycle(second), describe_queries(second));
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
-}
-
-/*
- * Raises the error for a cycle through other servers, whose queries are not known.
- *
- *	cycle	who waits for whom, UTF-8
- *	pids	the processes of this server in it
- */
-void
-deadlock_report(const char *cycle, const int *pids, int npids)
-{
-	StringInfoData queries;
-
-	initStringInfo(&queries);
-	for (int i = 0; i < npids; i++)
-		appendStringInfo(&queries, _("\nProcess %d: %s"), pids[i],
-						 pgstat_get_backend_current_activity(pids[i], false));
-	report(display_utf8(cycle), queries.data);
 }

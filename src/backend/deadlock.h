@@ -7,10 +7,11 @@
 #ifndef ZKLOCK_DEADLOCK_H
 #define ZKLOCK_DEADLOCK_H
 
-#include "c.h"
+#include "lib/stringinfo.h"
 
 extern void deadlock_check(int index);
-extern void deadlock_report(const char *cycle, const int *pids, int npids);
+extern void deadlock_report(const char *cycle, const char *queries);
+extern void deadlock_append_query(StringInfo queries, int pid);
 
 /* deadlock_across.c */
 extern bool	 deadlock_across_concerns(int index);

@@ -5,10 +5,10 @@
  * While sessions of this server have waited for long, and for what another server
  * or client has, one of them (shared/search.c) looks again and again:
  *
- *	- which records are there, and what do the new ones tell?
+ *	- which records are there, and what do the new ones tell? (wait_records.c)
  *	- what do we have to tell? (own_waits.c)
  *	- is a wait of ours stuck, by what all tell together? (wait_search.c)  What does
- *	  ZooKeeper know of such suspects?
+ *	  ZooKeeper know of such suspects? (wait_facts.c)
  *	- if what we tell has changed, a new record of ours is wanted
  *
  * in this order.  As long as nobody waits for long, and there is no record of ours,
@@ -23,12 +23,8 @@
  * gone, or stopped, does not look again, and so its old record proves nothing.
  *
  * Then the session that has the youngest wait gives up, on its server.  That is all
- * that a record can bring about, be it true, stale or forged: a session of ours ends a
- * wait.
- *
- * The session waits for ZooKeeper's answers and for its own lock at once: when the
- * latter has anything to say, the search is given up in the middle.  Nothing here
- * raises an error because of ZooKeeper.
+ * that a record can bring about, whether it is true, stale or forged: a session of ours
+ * ends a wait.
  *
  * Runs in: backends.  shared/search.h says what is shared; all else is the session's.
  *
@@ -36,16 +32,13 @@
  */
 #include "postgres.h"
 
-#include "backend/call.h"
 #include "backend/deadlock.h"
-#include "backend/wait_search.h"
+#include "backend/display.h"
+#include "backend/waits.h"
 #include "miscadmin.h"
-#include "nodes/pg_list.h"
 #include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
-#include "shared/wait_event.h"
-#include "shared/worker_process.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 
@@ -56,340 +49,44 @@
 #define HASTE 4
 #define HASTY_SEARCHES 40
 
-/* Another session takes over from one that searches and is not heard of for so long, ms. */
-#define SILENCE_MS 5000
-
 /* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
 #define PATIENCE_MS 10000
-#define LOOK_MS 1000
 
-/* No more records are read: one for each server. */
-#define MAX_RECORDS 256
-
-/* So much is asked at once; answers may be long. */
-#define MAX_STEPS 16
-
-/* A record below WAIT_RECORD_ROOT, in a memory context of its own */
-typedef struct Found
-{
-	MemoryContext context;
-	char		  name[RECORD_NAME_LENGTH + 1];
-	bool		  is_read;
-	bool		  good; /* it is its session's, and of this form */
-	ReadRecord	  record;
-} Found;
-
-/* A search, in a memory context that is deleted at its end */
-typedef struct Round
-{
-	int				index; /* the entry of this session */
-	int64			until; /* it has something else to do, ms */
-	Call			call;
-	int64			session; /* ours, in ZooKeeper */
-	SearchSigns		signs;
-	int64			newest; /* zxid of a record that has to do with what we suspect */
-	OwnWaits		own;
-	SearchSuspicion suspicion;
-	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
-} Round;
-
-static int			 searcher = ENTRY_NONE; /* our entry, if this session searches */
-static MemoryContext keeping;				/* what is kept from search to search */
-static List			*records; /* of Found: what was read once is not read again */
-static int64		 next_at; /* the next search, ms */
-
-/* ------------------------------------------------------------------------
- * Waiting for answers
- * ------------------------------------------------------------------------
- */
-
-/* Has the session something better to do than to wait for an answer? */
-static bool
-is_called_away(const Round *round)
-{
-	return entry_status(round->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= round->until ||
-		   !search_take_over(round->index, SILENCE_MS);
-}
-
-/* Waits until the worker has answered: the engine's question of that number, or for 0 a call. */
-static bool
-await(Round *round, uint32 question)
-{
-	for (;;)
-	{
-		ResetLatch(MyLatch);
-		if (question != 0 ? search_engine_answered(question, &round->signs)
-						  : call_is_answered(&round->call))
-			return true;
-		if (is_called_away(round))
-			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(Max(round->until - zklock_now_ms(), 0), LOOK_MS),
-						 zklock_wait_event(ZKLOCK_WAIT_LOCK));
-	}
-}
-
-/* How many of these calls fit into one question? */
-static int
-count_fitting(const CallStep *steps, int n)
-{
-	Size length = 0;
-	int	 fitting = 0;
-
-	for (; fitting < Min(n, MAX_STEPS); fitting++)
-	{
-		length += sizeof(CallOperation) + strlen(steps[fitting].path) + 2;
-		if (length > CALL_BUFFER_SIZE)
-			break;
-	}
-	return fitting;
-}
-
-/*
- * Makes calls.  Returns false if not all are answered as they should be, or in
- * another ZooKeeper session than those before: then the search is given up.
- */
-static bool
-make_calls(Round *round, CallStep *steps, int n, CallSight sight)
-{
-	for (int done = 0, some; done < n; done += some)
-	{
-		some = count_fitting(steps + done, n - done);
-		if (!call_begin(&round->call, steps + done, some, sight))
-			return false;
-		if (!await(round, 0))
-		{
-			call_drop(&round->call);
-			return false;
-		}
-		call_take(&round->call, steps + done, some);
-		if (round->session != 0 && round->call.session != round->session)
-			return false;
-		for (int i = done; i < done + some; i++)
-		{
-			if (steps[i].result.outcome == CALL_UNKNOWN || steps[i].result.outcome == CALL_UNREACHABLE)
-				return false;
-		}
-	}
-	return true;
-}
-
-static char *
-path_of(const char *parent, const char *name)
-{
-	return psprintf("%s/%s", parent, name);
-}
-
-/* ------------------------------------------------------------------------
- * Records
- * ------------------------------------------------------------------------
- */
-
-static Found *
-find_record(const char *name)
-{
-	ListCell *cell;
-
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (strcmp(found->name, name) == 0)
-			return found;
-	}
-	return NULL;
-}
-
-static Found *
-new_record(const char *name)
-{
-	MemoryContext context =
-		AllocSetContextCreate(keeping, "zklock wait record", ALLOCSET_SMALL_SIZES);
-	Found *found = MemoryContextAllocZero(context, sizeof(Found));
-
-	found->context = context;
-	strlcpy(found->name, name, sizeof(found->name));
-	return found;
-}
-
-/* Keeps the records that are there, known or new, and forgets those that are not. */
-static void
-take_listing(const CallStep *list)
-{
-	MemoryContext old = MemoryContextSwitchTo(keeping);
-	List		 *listed = NIL;
-	ListCell	 *cell;
-
-	for (int i = 0; i < list->result.nchildren && list_length(listed) < MAX_RECORDS; i++)
-	{
-		const char *name = list->children[i];
-		Found	   *found;
-
-		if (search_record_session(name) == 0)
-			continue;
-		found = find_record(name);
-		listed = lappend(listed, found ? found : new_record(name));
-	}
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (!list_member_ptr(listed, found))
-			MemoryContextDelete(found->context);
-	}
-	list_free(records);
-	records = listed;
-	MemoryContextSwitchTo(old);
-}
-
-/* Takes in what a node's data tell.  What bears the name of another session is left alone. */
-static void
-take_record(Found *found, const CallStep *step)
-{
-	MemoryContext old;
-	char		 *text;
-
-	found->is_read = true;
-	if (step->result.outcome != CALL_OK || step->read == NULL ||
-		step->result.ephemeral_owner != search_record_session(found->name))
-		return;
-	old = MemoryContextSwitchTo(found->context);
-	text = palloc(step->result.text_length + 1);
-	memcpy(text, step->read, step->result.text_length);
-	found->record.owner = step->result.ephemeral_owner;
-	found->record.czxid = step->result.czxid;
-	found->good = wait_search_parse(&found->record, text, step->result.text_length);
-	MemoryContextSwitchTo(old);
-}
-
-/* Reads those that are new. */
-static bool
-read_records(Round *round)
-{
-	CallStep *steps = palloc0((list_length(records) + 1) * sizeof(CallStep));
-	Found	**unread = palloc((list_length(records) + 1) * sizeof(Found *));
-	int		  n = 0;
-	ListCell *cell;
-
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (found->is_read)
-			continue;
-		steps[n].kind = OP_READ;
-		steps[n].path = path_of(WAIT_RECORD_ROOT, found->name);
-		steps[n].most = WAIT_RECORD_MAX;
-		unread[n++] = found;
-	}
-	if (!make_calls(round, steps, n, CALL_AS_KNOWN))
-		return false;
-	for (int i = 0; i < n; i++)
-		take_record(unread[i], &steps[i]);
-	return true;
-}
-
-/* Deletes what bears the name of our session and is no record of ours, such as a forged one. */
-static bool
-delete_remains(Round *round)
-{
-	CallStep *steps = palloc0((list_length(records) + 1) * sizeof(CallStep));
-	int		  n = 0;
-	ListCell *cell;
-
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (search_record_session(found->name) != round->session || search_has_record(found->name))
-			continue;
-		found->good = false;
-		steps[n].kind = OP_DELETE;
-		steps[n++].path = path_of(WAIT_RECORD_ROOT, found->name);
-	}
-	return make_calls(round, steps, n, CALL_AS_KNOWN);
-}
-
-/* Which records are there, and what do they tell? */
-static bool
-take_records(Round *round)
-{
-	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
-
-	if (!make_calls(round, &list, 1, CALL_AFTER_SYNC) ||
-		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
-		return false;
-	round->session = round->call.session;
-	take_listing(&list);
-	return read_records(round) && delete_remains(round);
-}
-
-/* The newest record of each session, palloc'd; "n" gets their number. */
-static const ReadRecord **
-newest_records(int *n)
-{
-	const ReadRecord **newest = palloc((list_length(records) + 1) * sizeof(ReadRecord *));
-	ListCell		  *cell;
-
-	*n = 0;
-	foreach(cell, records)
-	{
-		const Found *found = lfirst(cell);
-		int			 k = 0;
-
-		if (!found->good)
-			continue;
-		while (k < *n && newest[k]->owner != found->record.owner)
-			k++;
-		if (k == *n)
-			newest[(*n)++] = &found->record;
-		else if (newest[k]->czxid < found->record.czxid)
-			newest[k] = &found->record;
-	}
-	return newest;
-}
+static int	 searcher = ENTRY_NONE; /* our entry, if this session searches */
+static int64 next_at;				/* the next search, ms */
 
 /* ------------------------------------------------------------------------
  * Suspects
  * ------------------------------------------------------------------------
  */
 
-/* Asks ZooKeeper for the facts that the search needs. */
-static bool
-ask_for_facts(Round *round, Search *search)
+/* Raises the error: who waits for whom, from this session on, and what ours of them run */
+static void
+report(const Search *search, int victim)
 {
-	int		  n = search->npaths + search->nnodes;
-	CallStep *steps = palloc0(n * sizeof(CallStep));
+	StringInfoData cycle;
+	StringInfoData queries;
+	int			   at = victim;
 
-	for (int i = 0; i < n; i++)
+	initStringInfo(&cycle);
+	initStringInfo(&queries);
+	do
 	{
-		bool			is_path = i < search->npaths;
-		const WaitLine *node = is_path ? NULL : search->nodes[i - search->npaths].node;
+		const SearchWait *wait = &search->waits[at];
+		int				  next = search->graph.vertices[at].parent;
+		bool			  behind = wait_search_is_behind(search, at, next);
 
-		steps[i].kind = is_path ? OP_LIST : OP_LOOK;
-		steps[i].path = is_path ? search->paths[i].path : path_of(node->path, node->node);
-	}
-	if (!make_calls(round, steps, n, CALL_AS_KNOWN))
-		return false;
-	for (int i = 0; i < n; i++)
-	{
-		const CallResult *result = &steps[i].result;
-
-		if (i < search->npaths)
-		{
-			search->paths[i].children = steps[i].children;
-			search->paths[i].nchildren = result->nchildren;
-		}
-		else
-		{
-			NodeFact *fact = &search->nodes[i - search->npaths];
-
-			fact->is_so = result->outcome == CALL_OK && result->ephemeral_owner == fact->claimed;
-			fact->czxid = result->czxid;
-		}
-	}
-	return true;
+		if (next >= search->nwaits)
+			next = search->graph.vertices[next].parent; /* who holds the permit's node */
+		appendStringInfo(&cycle, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
+						 cycle.len > 0 ? "\n" : "", wait->line->pid, wait->record->server,
+						 wait->line->text, behind ? " behind another contender" : "",
+						 search->waits[next].line->pid, search->waits[next].record->server);
+		if (wait->record->owner == search->session)
+			deadlock_append_query(&queries, wait->line->pid);
+		at = next;
+	} while (at != victim);
+	deadlock_report(display_utf8(cycle.data), queries.data);
 }
 
 /*
@@ -397,38 +94,54 @@ ask_for_facts(Round *round, Search *search)
  * from now on, and comes to the same conclusion.
  */
 static void
-end_deadlock(Round *round, Search *search)
+end_deadlock(SearchRound *round, Search *search)
 {
-	StringInfoData	  cycle;
-	const SearchWait *victim;
-	int				  pids[WAIT_RECORD_MAX_STEPS];
+	const Waits *waits = &round->own.waits;
+	int			 victim = wait_search_victim(search);
 
-	initStringInfo(&cycle);
-	victim = wait_search_victim(search, &cycle);
-	for (int i = 0; victim && i < round->own.n; i++)
+	for (int i = 0; victim != WAIT_GRAPH_NONE && i < waits->graph.nvertices; i++)
 	{
-		if (round->own.waits[i].identity == victim->line->number)
-			round->victim = round->own.waits[i].entry;
+		const WaitsContender *waiting = waits_process(waits, i)->waiting;
+
+		if (waiting && waits_identity(waits, i) == search->waits[victim].line->number)
+			round->victim = waiting->index;
 	}
 	if (round->victim != round->index)
 		return;
-	for (int i = 0; i < victim->nsteps; i++)
-		pids[i] = victim->steps[i].number;
 	round->suspicion.any = false;
 	search_suspect(&round->suspicion);
-	deadlock_report(cycle.data, pids, victim->nsteps);
+	report(search, victim);
 }
 
-/* Weighs what has been read twice by now. */
+/*
+ * Weighs what has been read twice by now: the waits of ours that are stuck, and all for
+ * which they wait.
+ *
+ *	fingerprint	the same only for the same waits
+ *	seen		what all of their writers had seen before they looked
+ */
 static void
-judge(Round *round, Search *search)
+judge(SearchRound *round, Search *search)
 {
 	SearchSuspicion *suspicion = &round->suspicion;
-	uint64			 fingerprint;
-	int64			 seen;
+	uint64			 fingerprint = 0;
+	int64			 seen = PG_INT64_MAX;
+	const bool		*stuck;
 
 	wait_search_verify(search);
-	if (!wait_search_is_stuck(search, &fingerprint, &round->newest, &seen))
+	stuck = wait_search_stuck(search);
+	round->newest = 0;
+	for (int i = 0; stuck && i < search->nwaits; i++)
+	{
+		const SearchWait *wait = &search->waits[i];
+
+		if (!stuck[i])
+			continue;
+		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
+		round->newest = Max(round->newest, wait->record->czxid);
+		seen = Min(seen, wait->record->seen);
+	}
+	if (stuck == NULL)
 		suspicion->any = false;
 	else if (!suspicion->any || suspicion->fingerprint != fingerprint)
 		*suspicion =
@@ -443,59 +156,49 @@ judge(Round *round, Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* Has what we have to tell told to others. */
-static void
-publish(const Round *round, int64 seen)
-{
-	char   name[RECORD_NAME_LENGTH + 1];
-	uint32 number;
-
-	if (!pg_strong_random(&number, sizeof(number)))
-		return;
-	snprintf(name, sizeof(name), "%016llx-%08x", (unsigned long long) round->session, number);
-	search_publish(name, round->own.record, round->own.body, seen);
-}
-
 /* Searches once.  Returns at once when the session has something else to do. */
 static void
-search(Round *round)
+search_once(SearchRound *round)
 {
 	const ReadRecord **newest;
-	Search			  *suspects;
+	Search			  *search;
+	const bool		  *suspects;
 	int				   n;
 	int64			   seen = 0;
 
-	if (!await(round, search_ask_engine()))
+	if (!wait_search_await(round, search_ask_engine()))
 		return;
 	own_waits_take(&round->own, 0, &round->signs);
-	if ((round->own.n == 0 && !search_has_record(NULL)) || !take_records(round))
+	if ((!round->own.any && !search_has_record(NULL)) || !wait_records_read(round))
 		return;
-	newest = newest_records(&n);
+	newest = wait_records_newest(&n);
 	for (int i = 0; i < n; i++)
 		seen = Max(seen, newest[i]->czxid);
 
-	/* What we have is looked at behind what others tell. */
+	/* Our own waits are looked at behind those of others. */
 	own_waits_take(&round->own, seen, &round->signs);
-	if (round->own.n == 0)
+	if (!round->own.any)
 	{
 		round->suspicion.any = false;
 		search_withdraw();
 		return;
 	}
-	suspects = wait_search_suspects(newest, n, round->session);
+	search = wait_search_begin(newest, n, round->session);
+	suspects = wait_search_stuck(search);
 	if (suspects == NULL)
 		round->suspicion.any = false;
-	else if (ask_for_facts(round, suspects))
-		judge(round, suspects);
+	else if (wait_facts_ask(round, search, suspects))
+		judge(round, search);
 	else
 		return;
-	if (!search_is_told(round->own.record + round->own.body, round->suspicion.any ? round->newest : 0))
-		publish(round, seen);
+	if (!search_is_told(round->own.record.data + round->own.body,
+						round->suspicion.any ? round->newest : 0))
+		search_publish(round->session, round->own.record.data, round->own.body, seen);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
 static int64
-next_search(const Round *round)
+next_search(const SearchRound *round)
 {
 	int pause = round->signs.deadlock_timeout;
 
@@ -509,10 +212,7 @@ static void
 forget(void)
 {
 	searcher = ENTRY_NONE;
-	records = NIL;
-	if (keeping)
-		MemoryContextDelete(keeping);
-	keeping = NULL;
+	wait_records_forget();
 }
 
 /*
@@ -526,31 +226,28 @@ deadlock_across_attend(int index, int64 until)
 {
 	MemoryContext context;
 	MemoryContext old;
-	Round		 *round;
+	SearchRound	 *round;
 
-	if (!search_take_over(index, SILENCE_MS))
+	if (!search_take_over(index))
 	{
 		forget();
 		return;
 	}
 	if (searcher == ENTRY_NONE)
-	{
-		keeping = AllocSetContextCreate(TopMemoryContext, "zklock wait records", ALLOCSET_SMALL_SIZES);
 		next_at = 0;
-	}
 	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock search", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	round = palloc0(sizeof(Round));
+	round = palloc0(sizeof(SearchRound));
 	round->index = index;
 	round->until = Min(until, zklock_now_ms() + PATIENCE_MS);
 	round->signs.deadlock_timeout = DeadlockTimeout;
 	round->suspicion = search_suspicion();
 	round->victim = ENTRY_NONE;
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
-		search(round);
+		search_once(round);
 	next_at = next_search(round);
 	if (search_is_ours(index))
 		search_suspect(&round->suspicion);
@@ -562,7 +259,7 @@ deadlock_across_attend(int index, int64 until)
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 
-	/* What came meanwhile is still to be looked at. */
+	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
 }
 

@@ -105,21 +105,7 @@ display_loss(int index)
 	/* Of what the worker has not said yet, the clock tells, or the lease. */
 	if (status.state != CONTENDER_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	switch (reason)
-	{
-		case LOSS_EXPIRED:
-			return _("The ZooKeeper session ended.");
-		case LOSS_DELETED:
-			return _("The lock's node was deleted by someone else.");
-		case LOSS_BROKEN:
-			return _("The lock's node was deleted by zk_break_lock().");
-		case LOSS_OVERRUN:
-			return psprintf(_("It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed."),
-							status.max_hold_ms);
-		case LOSS_UNPROVED:
-			break;
-	}
-	return _("The ZooKeeper session was not proved to be alive for a session timeout.");
+	return psprintf(_(failure_loss_texts[reason]), status.max_hold_ms);
 }
 
 /*

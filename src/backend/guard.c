@@ -16,9 +16,9 @@
  *	quorum	besides, the worker to have ZooKeeper's leader look at the locks'
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
- * Likewise, a transaction that has written relied on the terms in which it was
- * told that this server leads (reliance.c): as long as it commits, leadership is
- * not laid down.
+ * A transaction that has written also relies on the terms in which it was told
+ * that this server leads (reliance.c).  While it commits, the server does not give
+ * up leadership.
  *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
@@ -37,9 +37,8 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/reliance.h"
+#include "backend/leadership.h"
 #include "backend/request.h"
-#include "backend/take.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/lease_state.h"
@@ -59,23 +58,24 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
  * ------------------------------------------------------------------------
  */
 
+/* How many locks and terms with a guard the transaction relies on */
 typedef struct Reliance
 {
-	int			n;		   /* locks and terms with a guard */
-	int			to_check;  /* of these: those whose nodes a quorum is asked for */
-	int			unchecked; /* of these: check asked for, not done */
-	int			lost;	   /* entry of one that is lost, or ENTRY_NONE */
-	const char *lost_path;
-	LockScope	lost_scope;
-	const char *lost_election; /* path of an election whose term is over, or NULL */
-
-	const HeldElement *lost_element; /* of a queue, or NULL */
+	int n;
+	int to_check;  /* of these: those whose nodes a quorum is asked for */
+	int unchecked; /* of these: check asked for, not done */
 } Reliance;
 
-static HoldSet
-relied_on(void)
+static bool
+has_written(void)
 {
-	return TransactionIdIsValid(GetTopTransactionIdIfAny()) ? HOLDS_ALL : HOLDS_OF_TRANSACTION;
+	return TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
+static bool
+is_relied_on(const Hold *hold)
+{
+	return has_written() || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION);
 }
 
 /*
@@ -90,89 +90,61 @@ guard_of(CommitGuard taken_under)
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 
+/* Adds what has a guard, and is not lost. */
 static void
-examine_hold(const Hold *hold, void *arg)
+rely(Reliance *reliance, CommitGuard guard, bool checked)
 {
-	Reliance   *reliance = arg;
+	reliance->n++;
+	if (guard != COMMIT_GUARD_QUORUM)
+		return;
+	reliance->to_check++;
+	if (!checked)
+		reliance->unchecked++;
+}
+
+static void
+examine_hold(const Hold *hold, Reliance *reliance)
+{
 	CommitGuard guard = guard_of(hold->taken_under);
 	EntryStatus status;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
 	status = entry_status(hold->entry);
-	reliance->n++;
-	if (guard == COMMIT_GUARD_QUORUM)
-	{
-		reliance->to_check++;
-		if (status.check_done != status.check_wanted)
-			reliance->unchecked++;
-	}
 	if (status.state == CONTENDER_LOST || entry_is_overrun(status.expires_us))
-	{
-		reliance->lost = hold->entry;
-		reliance->lost_path = hold->path;
-		reliance->lost_scope = hold_scope(hold);
-	}
+		request_report_lost(hold->entry, hold->path, hold_scope(hold));
+	rely(reliance, guard, status.check_done == status.check_wanted);
 }
 
 static void
 examine_term(ReliedTerm *relied, void *arg)
 {
-	Reliance   *reliance = arg;
 	CommitGuard guard = guard_of(relied->taken_under);
 	EntryStatus status;
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
-	reliance->n++;
-	if (guard == COMMIT_GUARD_QUORUM)
-		reliance->to_check++;
-	if (election_term_entry(relied->election, relied->term, &status) != ENTRY_NONE)
-	{
-		if (guard == COMMIT_GUARD_QUORUM &&
-			(!relied->check_asked || (int32) (status.check_done - relied->check) < 0))
-			reliance->unchecked++;
-	}
-	else
-		reliance->lost_election = election_at(relied->election)->path;
+	if (election_term_entry(relied->election, relied->term, &status) == ENTRY_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("leadership at ZooKeeper path \"%s\" was lost",
+						display_path(election_at(relied->election)->path)),
+				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+				 errhint("Another server may lead by now. Retry the work where the leader is.")));
+	rely(arg, guard, relied->check_asked && (int32) (status.check_done - relied->check) >= 0);
 }
 
-static bool
-has_written(void)
-{
-	return TransactionIdIsValid(GetTopTransactionIdIfAny());
-}
-
-/* An element of a queue, which the transaction has taken, counts as a lock. */
-static void
-examine_element(const HeldElement *held, void *arg)
-{
-	Reliance	 *reliance = arg;
-	TakenElement *request = held->element;
-	CommitGuard	  guard = guard_of(held->taken_under);
-
-	if (guard == COMMIT_GUARD_OFF)
-		return;
-	SpinLockAcquire(&request->mutex);
-	reliance->n++;
-	if (guard == COMMIT_GUARD_QUORUM)
-	{
-		reliance->to_check++;
-		if (request->check_done != request->check_wanted)
-			reliance->unchecked++;
-	}
-	if (request->state == ELEMENT_LOST)
-		reliance->lost_element = held;
-	SpinLockRelease(&request->mutex);
-}
-
+/* Raises an error if anything that the transaction relies on is lost. */
 static Reliance
-examine_holds(void)
+examine(void)
 {
-	Reliance reliance = {.lost = ENTRY_NONE};
+	Reliance reliance = {0};
 
-	hold_visit(relied_on(), examine_hold, &reliance);
-	take_visit(examine_element, &reliance);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (is_relied_on(hold))
+			examine_hold(hold, &reliance);
+	}
 	if (has_written())
 		reliance_visit(examine_term, &reliance);
 	return reliance;
@@ -205,28 +177,27 @@ want_term_check(ReliedTerm *relied, void *arg)
 	relied->check_asked = true;
 }
 
-/* Asks for a check of a lock's node. */
 static void
-want_check(const Hold *hold, void *arg)
+want_checks(void)
 {
-	if (guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
-		(void) want_entry_check(hold->entry);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (is_relied_on(hold) && guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
+			(void) want_entry_check(hold->entry);
+	}
+	reliance_visit(want_term_check, NULL);
 }
 
-/* Asks for a check of an element's claim. */
+/* Asks once more for those that are not answered; then either answer will do. */
 static void
-want_element_check(const HeldElement *held, void *arg)
+want_checks_again(void)
 {
-	if (guard_of(held->taken_under) == COMMIT_GUARD_QUORUM)
-		element_want_check(held->element);
-}
-
-/* Asks once more for a check that is not answered; then either answer will do. */
-static void
-want_check_again(const Hold *hold, void *arg)
-{
-	if (guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
-		entry_mark_dirty(hold->entry);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (is_relied_on(hold) && guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
+			entry_mark_dirty(hold->entry);
+	}
+	reliance_visit(want_term_check, NULL);
 }
 
 /* ------------------------------------------------------------------------
@@ -257,26 +228,6 @@ guard_context(void *arg)
 		errcontext("while waiting for proof of ZooKeeper locks before commit");
 }
 
-static void
-check_for_interrupts(void)
-{
-	ErrorContextCallback context = {.callback = guard_context, .previous = error_context_stack};
-
-	error_context_stack = &context;
-	CHECK_FOR_INTERRUPTS();
-	error_context_stack = context.previous;
-}
-
-static void
-report_lost_election(const char *path)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("leadership at ZooKeeper path \"%s\" was lost", display_path(path)),
-			 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-			 errhint("Another server may lead by now. Retry the work where the leader is.")));
-}
-
 /*
  * Raises an error if the transaction relied on a lock that is lost.  As long as
  * that cannot be said, waits, but not for ever.
@@ -288,7 +239,7 @@ report_lost_election(const char *path)
 static void
 check_reliance(GuardMoment moment)
 {
-	bool  check = moment == GUARD_FINAL && examine_holds().to_check > 0;
+	bool  check = moment == GUARD_FINAL && examine().to_check > 0;
 	int64 start = zklock_now_ms();
 	int64 asked_at = 0;
 	bool  logged = false;
@@ -301,22 +252,16 @@ check_reliance(GuardMoment moment)
 		ResetLatch(MyLatch);
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
 		{
-			hold_visit(relied_on(), asked_at == 0 ? want_check : want_check_again, NULL);
 			if (asked_at == 0)
-				take_visit(want_element_check, NULL);
-			reliance_visit(want_term_check, NULL);
+				want_checks();
+			else
+				want_checks_again();
 			asked_at = zklock_now_ms();
 		}
 
 		/* In this order: a lease that was seen before is the locks' own. */
 		lease = lease_state();
-		reliance = examine_holds();
-		if (reliance.lost != ENTRY_NONE)
-			request_report_lost(reliance.lost, reliance.lost_path, reliance.lost_scope);
-		if (reliance.lost_element)
-			take_report_lost(reliance.lost_element);
-		if (reliance.lost_election)
-			report_lost_election(reliance.lost_election);
+		reliance = examine();
 		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
 		{
 			if (moment == GUARD_EARLY || interrupt_is_deferred())
@@ -331,7 +276,7 @@ check_reliance(GuardMoment moment)
 					 errdetail("The ZooKeeper session was not proved to be alive for a session timeout."),
 					 errhint("Others may have held the locks meanwhile. Retry the work.")));
 		interrupt_resume();
-		check_for_interrupts();
+		interrupt_check(guard_context, NULL);
 		if (log_lock_waits && !logged && zklock_now_ms() - start >= DeadlockTimeout)
 		{
 			log_guard("still waiting for", start);
@@ -355,23 +300,19 @@ check_reliance(GuardMoment moment)
 void
 guard_check(GuardMoment moment)
 {
-	ErrorContextCallback context;
-
-	interrupt_context_begin(&context);
 	if (released_unproved && guard_of(released_under) != COMMIT_GUARD_OFF)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
 	if (reliance_exists() && has_written())
 		reliance_commit();
-	if (examine_holds().n > 0)
+	if (examine().n > 0)
 		check_reliance(moment);
 	if (moment == GUARD_FINAL)
 	{
 		interrupt_defer();
-		CHECK_FOR_INTERRUPTS();
+		interrupt_check(NULL, NULL);
 	}
-	interrupt_context_end(&context);
 }
 
 /* ------------------------------------------------------------------------

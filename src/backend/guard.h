@@ -1,6 +1,6 @@
 /*
  * guard.h
- *		The commit guard: no commit on the strength of a lock that was lost.
+ *		What a transaction relies on, and what happens when it ends.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -22,6 +22,7 @@ typedef enum GuardProof
 	GUARD_PROVED	/* it was held */
 } GuardProof;
 
+/* guard.c: no commit on the strength of a lock that was lost */
 extern void		  guard_check(GuardMoment moment);
 extern GuardProof guard_proof(int entry);
 extern void		  guard_released(CommitGuard taken_under, GuardProof proof);
@@ -32,7 +33,10 @@ extern void interrupt_set_policy(int policy, void *extra);
 extern void interrupt_defer(void);
 extern void interrupt_resume(void);
 extern bool interrupt_is_deferred(void);
-extern void interrupt_context_begin(ErrorContextCallback *context);
-extern void interrupt_context_end(const ErrorContextCallback *context);
+extern void interrupt_check(void (*describe)(void *), void *arg);
+
+/* transaction.c: PostgreSQL's callbacks and hooks */
+extern void transaction_start_session(void);
+extern void backend_install_hooks(void);
 
 #endif /* ZKLOCK_GUARD_H */

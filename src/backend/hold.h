@@ -1,73 +1,104 @@
 /*
  * hold.h
- *		What this session holds or asks for, whatever it is.
+ *		What this session holds, or asks for: locks, turns, permits and elements.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_HOLD_H
 #define ZKLOCK_HOLD_H
 
-#include "backend/request.h"
-#include "backend/wait.h"
+#include "access/xact.h"
 #include "lib/ilist.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
-#include "shared/stats.h"
 
 /*
- * What the session has, or asks for, by one entry in shared memory: a lock in
- * one mode, a turn, or a permit.  Part of what is known of it besides.
+ * A lock, turn, permit or element that the session has or asks for by one entry.
+ *
+ * An exclusive lock includes the shared one, so it is counted in both modes.  It
+ * becomes a shared one when the exclusive acquisitions go first.
  */
 typedef struct Hold
 {
-	dlist_node	link;			   /* in the list of all, while it has an entry */
-	const char *path;			   /* the lock's or the semaphore's, for messages; UTF-8 */
-	int			entry;			   /* or ENTRY_NONE */
-	bool		borrowed;		   /* the entry is another hold's, which gives it up */
-	CommitGuard taken_under;	   /* strictest zklock.commit_guard of its acquisitions */
-	int			session_count;	   /* acquisitions at session level */
-	int			transaction_count; /* and at transaction level */
-	StatsKind	counted_as;		   /* in the statistics */
-	int64		acquired_at;	   /* us; 0 if it is not */
+	dlist_node	link; /* in the list of all, the oldest first */
+	EntryKind	kind;
+	LockMode	mode;
+	int			entry;
+	int			acquired[2][2]; /* how often, by LockMode and LockScope; not at all while it
+									  * is asked for, and for a turn */
+	int64		since[2];		/* us; by LockMode, if it is acquired */
+	CommitGuard taken_under;	/* strictest zklock.commit_guard of its acquisitions */
+	char		path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
 } Hold;
 
-/* Which holds are visited */
-typedef enum HoldSet
+/* How the worker is asked */
+typedef enum HoldManner
 {
-	HOLDS_ALL,
-	HOLDS_OF_TRANSACTION /* acquired at transaction level, perhaps among others */
-} HoldSet;
+	ASK_AND_WAIT, /* for other holders, too */
+	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
+	ASK_AND_GRAB  /* never wait for others, and do not look */
+} HoldManner;
 
-typedef void (*HoldVisitor)(const Hold *hold, void *arg);
+typedef struct HoldRequest
+{
+	EntryKind	kind;
+	const char *path; /* the lock's, semaphore's or element's, UTF-8 */
+	LockMode	mode;
+	int			permits; /* of the semaphore */
+	LockScope	scope;
+	HoldManner	manner;
+	TimestampTz since; /* when the user asked */
+} HoldRequest;
 
-extern void handover_list_init(HandoverList *list, int max);
-extern void handover_list_wait(HandoverList *list);
+extern void	 hold_start_session(void);
+extern Hold *hold_next(const Hold *hold);
+extern int	 hold_number(EntryKind kind);
+extern Hold *hold_of_lock(const char *path, LockMode mode);
 
-extern void hold_start_session(void);
-extern void hold_init(Hold *hold, const char *path, StatsKind counted_as);
-extern void hold_ask(Hold *hold, const ContenderRequest *request);
-extern bool hold_wait(const Hold *hold, Wait *wait);
-extern bool hold_wait_given_up(const Hold *hold, const HandoverList *given_up, Wait *wait);
-extern bool hold_acquire(Hold *hold, const ContenderRequest *request, Wait *wait);
-extern void hold_borrow(Hold *hold, const Hold *from);
-extern void hold_release(Hold *hold, HandoverList *awaited);
-extern void hold_downgrade(Hold *hold, Hold *borrower, HandoverList *awaited);
-extern void hold_count(Hold *hold, LockScope scope);
-extern void hold_publish(const Hold *hold);
-extern void hold_visit(HoldSet set, HoldVisitor visit, void *arg);
-extern int	hold_number(void);
+/* A call that acquires something */
+extern int	 hold_begin(int most);
+extern Hold *hold_ask(const HoldRequest *request);
+extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
+extern void	 hold_end(int mark, bool complete);
+
+/* A call that gives something up */
+extern int	hold_departures(void);
+extern void hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n);
+extern bool hold_settle(Hold *hold, EntryNotice notice);
+extern bool hold_are_gone(int mark);
+
+/* The transaction */
+extern bool hold_has_transaction_locks(void);
+extern void hold_end_transaction(XactEvent event);
+extern void hold_end_subtransaction(SubTransactionId subid);
+
+static inline bool
+hold_is_acquired_in(const Hold *hold, LockMode mode)
+{
+	return hold->acquired[mode][LOCK_SCOPE_SESSION] > 0 ||
+		   hold->acquired[mode][LOCK_SCOPE_TRANSACTION] > 0;
+}
 
 static inline bool
 hold_is_acquired(const Hold *hold)
 {
-	return hold->session_count > 0 || hold->transaction_count > 0;
+	return hold_is_acquired_in(hold, LOCK_MODE_EXCLUSIVE) ||
+		   hold_is_acquired_in(hold, LOCK_MODE_SHARED);
+}
+
+/* Is it acquired at that level, perhaps among others? */
+static inline bool
+hold_is_acquired_at(const Hold *hold, LockScope scope)
+{
+	return hold->acquired[LOCK_MODE_EXCLUSIVE][scope] > 0 ||
+		   hold->acquired[LOCK_MODE_SHARED][scope] > 0;
 }
 
 /* Does it have to be released by hand? */
 static inline LockScope
 hold_scope(const Hold *hold)
 {
-	return hold->session_count > 0 ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
+	return hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
 }
 
 #endif /* ZKLOCK_HOLD_H */

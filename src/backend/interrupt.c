@@ -26,7 +26,7 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
-#include "backend/reliance.h"
+#include "backend/leadership.h"
 #include "compat.h"
 #include "shared/shmem.h"
 
@@ -38,37 +38,21 @@ static bool deferred = false;
  * ------------------------------------------------------------------------
  */
 
-static void
-set_policy(const Hold *hold, void *arg)
-{
-	ContenderEntry *entry = entry_at(hold->entry);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->status.on_loss = *(LossPolicy *) arg;
-	SpinLockRelease(&entry->mutex);
-}
-
 /* zklock.on_lock_loss is set: it is to apply to locks held already. */
 void
 interrupt_set_policy(int policy, void *extra)
 {
-	LossPolicy on_loss = policy;
-
 	if (deferred)
 		return;
-	hold_visit(HOLDS_ALL, set_policy, &on_loss);
-	reliance_set_policy(on_loss);
-}
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		ContenderEntry *entry = entry_at(hold->entry);
 
-static void
-defer(const Hold *hold, void *arg)
-{
-	ContenderEntry *entry = entry_at(hold->entry);
-
-	SpinLockAcquire(&entry->mutex);
-	if (entry->status.state != CONTENDER_LOST)
-		entry->status.on_loss = LOSS_ABORT;
-	SpinLockRelease(&entry->mutex);
+		SpinLockAcquire(&entry->mutex);
+		entry->status.on_loss = policy;
+		SpinLockRelease(&entry->mutex);
+	}
+	reliance_set_policy(policy);
 }
 
 /*
@@ -80,7 +64,15 @@ interrupt_defer(void)
 {
 	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
 	{
-		hold_visit(HOLDS_ALL, defer, NULL);
+		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		{
+			ContenderEntry *entry = entry_at(hold->entry);
+
+			SpinLockAcquire(&entry->mutex);
+			if (entry->status.state != CONTENDER_LOST)
+				entry->status.on_loss = LOSS_ABORT;
+			SpinLockRelease(&entry->mutex);
+		}
 		reliance_set_policy(LOSS_ABORT);
 	}
 	deferred = true;
@@ -105,10 +97,9 @@ interrupt_is_deferred(void)
  * done at commit and abort.
  */
 static void
-resume(const Hold *hold, void *arg)
+resume(const Hold *hold, LossPolicy policy)
 {
 	ContenderEntry *entry = entry_at(hold->entry);
-	LossPolicy		policy = *(LossPolicy *) arg;
 	bool			terminate;
 
 	SpinLockAcquire(&entry->mutex);
@@ -128,23 +119,17 @@ interrupt_resume(void)
 
 	if (deferred && policy != LOSS_ABORT)
 	{
-		hold_visit(HOLDS_ALL, resume, &policy);
+		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+			resume(hold, policy);
 		reliance_set_policy(policy);
 	}
 	deferred = false;
 }
 
 /* ------------------------------------------------------------------------
- * What an interrupted session is told
+ * Messages for a session that is interrupted
  * ------------------------------------------------------------------------
  */
-
-static void
-name_lost_lock(const Hold *hold, void *arg)
-{
-	if (entry_is_lost(hold->entry))
-		errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
-}
 
 /* Paths' bytes may be escaped: converting them could fail, which is not allowed here. */
 static void
@@ -156,25 +141,28 @@ name_lost(void *arg)
 	if (zklock_on_lock_loss == LOSS_ABORT ||
 		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
 		return;
-	hold_visit(HOLDS_ALL, name_lost_lock, NULL);
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (entry_is_lost(hold->entry))
+			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
+	}
 	if (election)
 		errcontext("leadership at ZooKeeper path \"%s\" was lost", display_utf8(election));
 }
 
 /*
- * A function of ours begins in which the session may be interrupted: then the
- * error names what was lost, until interrupt_context_end().
+ * Lets interrupts end what the session is doing.  The error says what that was, and
+ * names what was lost.
+ *
+ *	describe	adds the former to an error, or NULL
  */
 void
-interrupt_context_begin(ErrorContextCallback *context)
+interrupt_check(void (*describe)(void *), void *arg)
 {
-	*context = (ErrorContextCallback){.callback = name_lost, .previous = error_context_stack};
-	error_context_stack = context;
-}
+	ErrorContextCallback lost = {.callback = name_lost, .previous = error_context_stack};
+	ErrorContextCallback doing = {.callback = describe, .arg = arg, .previous = &lost};
 
-/* It ends, without an error. */
-void
-interrupt_context_end(const ErrorContextCallback *context)
-{
-	error_context_stack = context->previous;
+	error_context_stack = describe ? &doing : &lost;
+	CHECK_FOR_INTERRUPTS();
+	error_context_stack = lost.previous;
 }

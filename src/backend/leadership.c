@@ -1,6 +1,6 @@
 /*
  * leadership.c
- *		Does this server lead an election?  To ask, to wait for it, to lay it down.
+ *		Does this server lead an election?  To ask, to wait for it, to give it up.
  *
  * The candidacy is the worker's; a session reads from shared memory how it stands
  * (shared/election.c), waits on a condition variable, and needs no entry of its
@@ -16,16 +16,10 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/leadership.h"
-#include "backend/reliance.h"
 #include "backend/request.h"
-#include "backend/transaction.h"
 #include "backend/wait.h"
-#include "miscadmin.h"
 #include "shared/lease_state.h"
-#include "storage/ipc.h"
-#include "storage/latch.h"
 #include "storage/proc.h"
-#include "utils/timeout.h"
 
 /* The election at a path.  Raises an error if there is none. */
 static int
@@ -78,85 +72,20 @@ leadership_term(const char *path)
  * ------------------------------------------------------------------------
  */
 
-/* Is what a session waits for there? */
-typedef bool (*Arrived)(int election, uint32 resignation);
-
-static void
-end_wait(void)
+/* Does it lead now?  Raises an error if the election goes away. */
+static WaitAnswer
+look_whether_it_leads(const Wait *wait, void *arg)
 {
-	ConditionVariableCancelSleep();
-
-	/* Keep the indicator: an interrupt still to come may be the timeout's. */
-	disable_timeout(LOCK_TIMEOUT, true);
-}
-
-/*
- * Waits until "arrived" says so, like a call that waits for a lock.  Returns false
- * if the timeout has passed.
- */
-static bool
-wait_until(Wait *wait, int election, Arrived arrived, uint32 resignation)
-{
-	volatile bool		 done = false;
-	ErrorContextCallback context;
-
-	interrupt_context_begin(&context);
-	PG_TRY();
-	{
-		if (LockTimeout > 0)
-			enable_timeout_after(LOCK_TIMEOUT, LockTimeout);
-		for (;;)
-		{
-			ResetLatch(MyLatch);
-			ConditionVariablePrepareToSleep(&election_at(election)->changed);
-			done = arrived(election, resignation);
-			if (done || !wait_turn(wait, ENTRY_NONE, lease_state() == LEASE_HOLDS, WAIT_LOOK_SOON))
-				break;
-		}
-	}
-	PG_CATCH();
-	{
-		end_wait();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	interrupt_context_end(&context);
-	end_wait();
-	if (done)
-		wait_end(wait);
-	return done;
-}
-
-/* Raises an error if the election goes away. */
-static bool
-leads_now(int election, uint32 resignation)
-{
+	int	  election = *(int *) arg;
 	int64 term;
 
+	ConditionVariablePrepareToSleep(&election_at(election)->changed);
 	(void) require_election(election_at(election)->path);
-	return leads(election, &term);
-}
-
-static bool
-has_resigned(int election, uint32 resignation)
-{
-	return election_resign_is_done(election, resignation);
-}
-
-/* Waits as leadership_await() says. */
-static bool
-await_leadership(int election, const char *path, int64 timeout_ms)
-{
-	Wait wait;
-
-	wait_begin(&wait, path, "leadership", timeout_ms);
-	if (timeout_ms != LOCK_NO_WAIT)
-		return wait_until(&wait, election, leads_now, 0);
-	if (leads_now(election, 0))
-		return true;
-	if (lease_state() != LEASE_HOLDS)
-		request_report_unreachable(path);
-	return false;
+	if (leads(election, &term))
+		return WAIT_OVER;
+	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() == LEASE_HOLDS)
+		return WAIT_REFUSED;
+	return WAIT_UNTOLD;
 }
 
 /*
@@ -170,25 +99,38 @@ await_leadership(int election, const char *path, int64 timeout_ms)
 bool
 leadership_await(const char *path, int64 timeout_ms)
 {
-	int			election = require_election(path);
-	CountedWait counted;
-	bool		led;
+	int	 election = require_election(path);
+	bool led;
+	Wait wait;
 
-	wait_counted_begin(&counted, STATS_ELECTION);
-	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&counted));
-	{
-		led = await_leadership(election, path, timeout_ms);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&counted));
+	wait_begin(&wait, path, "leadership", STATS_ELECTION, timeout_ms);
+	led = wait_until(&wait, look_whether_it_leads, &election);
+	ConditionVariableCancelSleep();
 	if (led)
-		wait_counted_end(&counted, STATS_WAIT_GRANTED);
+		wait_granted(&wait);
 	else
-		wait_counted_end(&counted, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+		wait_refused(&wait);
 	return led;
 }
 
+/* A candidate that is to go to the end of the queue */
+typedef struct Resignation
+{
+	int	   election;
+	uint32 number;
+} Resignation;
+
+static WaitAnswer
+look_whether_it_has_resigned(const Wait *wait, void *arg)
+{
+	const Resignation *resignation = arg;
+
+	ConditionVariablePrepareToSleep(&election_at(resignation->election)->changed);
+	return election_resign_is_done(resignation->election, resignation->number) ? WAIT_OVER : WAIT_UNTOLD;
+}
+
 /*
- * Lays leadership down: the candidate goes to the end of the queue.  Returns when
+ * Gives up leadership: the candidate goes to the end of the queue.  Returns when
  * another leads, or, if there is no other, this server in a new term; false at once
  * if it does not lead.
  *
@@ -197,12 +139,16 @@ leadership_await(const char *path, int64 timeout_ms)
 bool
 leadership_resign(const char *path)
 {
-	int	  election = require_election(path);
-	int64 term;
-	Wait  wait;
+	Resignation resignation = {.election = require_election(path)};
+	int64		term;
+	Wait		wait;
 
-	if (election_leadership(election, &term) == LEADERSHIP_NONE)
+	if (election_leadership(resignation.election, &term) == LEADERSHIP_NONE)
 		return false;
-	wait_begin(&wait, path, "a successor", LOCK_WAIT_FOREVER);
-	return wait_until(&wait, election, has_resigned, election_want_resign(election));
+	resignation.number = election_want_resign(resignation.election);
+	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+	(void) wait_until(&wait, look_whether_it_has_resigned, &resignation);
+	ConditionVariableCancelSleep();
+	wait_granted(&wait);
+	return true;
 }

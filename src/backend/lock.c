@@ -1,6 +1,6 @@
 /*
  * lock.c
- *		Locking and unlocking paths: one, or several together.
+ *		Locking paths: one, or several together.
  *
  * The first acquisition of a lock asks the worker; further ones only count.
  * Several locks are acquired all or none.
@@ -38,13 +38,9 @@
  * requests look at a path before they have a node created there; those of a
  * call that waits do not, as they are right in most cases.
  *
- * However a call ends, by a timeout, an error or a cancellation at any moment,
- * PG_FINALLY gives back what is asked for or granted, and then what has been
- * counted; and what was held before, as often as before, is held.
+ * However a call ends, what was held before, as often as before, is held (hold.c).
  *
- * Locks are given back together, too.
- *
- * Runs in: backends.  What is held is in lock_table.c.
+ * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -53,11 +49,10 @@
 #include "backend/display.h"
 #include "backend/guard.h"
 #include "backend/lock.h"
-#include "backend/lock_table.h"
 #include "backend/request.h"
+#include "backend/wait.h"
 #include "shared/clock.h"
 #include "shared/lease_state.h"
-#include "shared/shmem.h"
 #include "utils/timestamp.h"
 
 /* ------------------------------------------------------------------------
@@ -72,108 +67,99 @@ lock_compare_targets(const void *a, const void *b)
 	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
 }
 
-/* How a call asks for a lock. */
-typedef enum Asking
+static void
+report_too_often(const char *path)
 {
-	ASK_AND_WAIT, /* for other holders, too */
-	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
-	ASK_AND_GRAB  /* likewise, but do not look */
-} Asking;
+	ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+					errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
+						   display_path(path))));
+}
 
-static ContenderRequest
-request_for(const LockHold *lock, LockScope scope, Asking asking)
+/* Asks for a lock, unless the session has it. */
+static void
+ask(LockTarget *target, LockScope scope, HoldManner manner)
 {
-	return (ContenderRequest){.kind = CONTENDER_LOCK,
-							  .path = lock->hold.path,
-							  .mode = lock->mode,
-							  .scope = scope,
-							  .nowait = asking != ASK_AND_WAIT,
-							  .eager = asking == ASK_AND_GRAB,
-							  .since = GetCurrentTimestamp()};
+	Hold *hold = hold_of_lock(target->path, target->mode);
+	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
+
+	/* Nothing is to be built on a lost lock. */
+	if (held && entry_is_lost(held->entry))
+		request_report_lost(held->entry, held->path, hold_scope(held));
+	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
+		report_too_often(hold->path);
+	if (hold == NULL)
+		hold = hold_ask(&(HoldRequest){.kind = CONTENDER_LOCK,
+									   .path = target->path,
+									   .mode = target->mode,
+									   .scope = scope,
+									   .manner = manner,
+									   .since = GetCurrentTimestamp()});
+	target->hold = hold;
 }
 
 static void
-begin_wait(Wait *wait, const LockHold *lock, int64 timeout_ms)
+begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 {
-	wait_begin(wait, lock->hold.path,
-			   lock->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock", timeout_ms);
+	const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
+
+	wait_begin(wait, target->path, target->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
+			   stats_kind_of_lock(target->mode), timeout_ms);
 
 	/* Two sessions that hold the shared lock and want more wait for each other at once. */
-	if (lock->mode == LOCK_MODE_EXCLUSIVE && lock->path->locks[LOCK_MODE_SHARED].hold.entry != ENTRY_NONE)
+	if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)
 		wait->look_at = 0;
 }
 
-/* Raises an error unless a lock may be acquired once more. */
-static void
-check_may_acquire(const LockHold *lock, LockScope scope)
+/* Is the worker done with what was given up? */
+static WaitAnswer
+look_at_departures(const Wait *wait, void *mark)
 {
-	const Hold *hold = &lock->hold;
-	int count = scope == LOCK_SCOPE_SESSION ? hold->session_count : hold->transaction_count;
-
-	if (count == PG_INT32_MAX)
-		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
-							   display_path(hold->path))));
+	return hold_are_gone(*(int *) mark) ? WAIT_OVER : WAIT_UNTOLD;
 }
 
-/*
- * Makes ready to acquire a lock: what follows cannot fail once it is granted.
- * Returns false if the session has no entry for it yet, and must ask.
- */
+/* Counts a lock that was asked for, once it is granted.  Returns false if it is not. */
 static bool
-prepare(LockHold *lock, LockScope scope)
+take(LockTarget *target, LockScope scope, Wait *wait)
 {
-	Hold *hold = &lock->hold;
-	Hold *exclusive = &lock->path->locks[LOCK_MODE_EXCLUSIVE].hold;
-	Hold *shared = &lock->path->locks[LOCK_MODE_SHARED].hold;
-	Hold *other = hold == exclusive ? shared : exclusive;
-	Hold *held = hold->entry != ENTRY_NONE ? hold : other;
+	Hold *hold = target->hold;
 
-	/* Nothing is to be built on a lost lock. */
-	if (held->entry != ENTRY_NONE && entry_is_lost(held->entry))
-		request_report_lost(held->entry, hold->path, hold_scope(held));
-	check_may_acquire(lock, scope);
-	lock_table_reserve(lock, scope);
-	if (shared->entry == ENTRY_NONE && hold == shared && exclusive->entry != ENTRY_NONE)
-		hold_borrow(shared, exclusive);
-	return hold->entry != ENTRY_NONE;
-}
-
-/*
- * Acquires one lock, when the worker is done with what was given up, and forgets
- * that.  Errors and timeouts leave nothing behind.
- */
-static bool
-acquire_one(const LockTarget *target, LockScope scope, int64 timeout_ms, HandoverList *given_up)
-{
-	LockHold	 *lock = lock_table_enter(target->path, target->mode);
-	volatile bool granted = false;
-
-	PG_TRY();
+	if (!hold_is_acquired(hold))
 	{
-		Wait wait;
-
-		begin_wait(&wait, lock, timeout_ms);
-		if (hold_wait_given_up(&lock->hold, given_up, &wait))
+		if (!wait_for_entry(wait, hold->entry))
 		{
-			ContenderRequest request =
-				request_for(lock, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
-
-			given_up->n = 0;
-			granted = prepare(lock, scope) || hold_acquire(&lock->hold, &request, &wait);
-			if (granted)
-				wait_end(&wait);
+			/* It is asked for again then, alone. */
+			if (!entry_at(hold->entry)->request.eager)
+				wait_refused(wait);
+			return false;
 		}
+		wait_granted(wait);
 	}
-	PG_FINALLY();
+	hold_count(hold, target->mode, scope);
+	return true;
+}
+
+/*
+ * Acquires one lock, when the worker is done with what was given up.
+ *
+ *	departures	how many there were before that
+ */
+static bool
+acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms, int departures)
+{
+	Wait wait;
+
+	begin_wait(&wait, target, timeout_ms);
+	if (!hold_are_gone(departures))
 	{
-		if (!granted)
-			(void) lock_table_settle(lock->path, NULL);
+		if (!wait_until(&wait, look_at_departures, &departures))
+		{
+			wait_refused(&wait);
+			return false;
+		}
+		wait_goes_on(&wait);
 	}
-	PG_END_TRY();
-	if (granted)
-		lock_table_count(lock, scope);
-	return granted;
+	ask(target, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
+	return take(target, scope, &wait);
 }
 
 /*
@@ -187,99 +173,33 @@ time_left(int64 timeout_ms, int64 start_us)
 }
 
 /*
- * Undoes the first n locks of an array, which the current subtransaction has just
- * acquired, the last first.  Cannot fail, does not wait.
- */
-static void
-undo(const LockTarget *targets, int n, LockScope scope)
-{
-	while (n-- > 0)
-	{
-		LockHold *lock = lock_table_find(targets[n].path, targets[n].mode);
-
-		if (lock == NULL)
-			continue;
-		lock_table_uncount(lock, scope);
-		(void) lock_table_settle(lock->path, NULL);
-	}
-}
-
-/* Raises an error if one was lost while others were waited for. */
-static void
-check_still_held(const LockSet *set)
-{
-	for (int i = 0; i < set->n; i++)
-	{
-		const LockHold *lock = lock_table_find(set->targets[i].path, set->targets[i].mode);
-
-		if (lock && entry_is_lost(lock->hold.entry))
-			request_report_lost(lock->hold.entry, set->targets[i].path, hold_scope(&lock->hold));
-	}
-}
-
-/* Asks for a lock, unless the session has it, together with others. */
-static void
-ask_together(LockHold *lock, LockScope scope, Asking asking)
-{
-	ContenderRequest request = request_for(lock, scope, asking);
-
-	if (!prepare(lock, scope))
-		hold_ask(&lock->hold, &request);
-}
-
-/* The answer to that. */
-static bool
-is_granted(const LockHold *lock, int64 timeout_ms)
-{
-	Wait wait;
-
-	if (hold_is_acquired(&lock->hold) || lock->hold.borrowed)
-		return true;
-	begin_wait(&wait, lock, timeout_ms);
-	return hold_wait(&lock->hold, &wait);
-}
-
-/*
- * Acquires the first n locks of an array together, as far as they are free.
- * "given_up" gets those that are given back, and has room for two for each.
+ * Acquires the first n locks of an array together, as far as they are free, and gives
+ * the rest back.
+ *
+ *	departures	is set to how many there were before that
  *
  * Returns how many were acquired: all before the first that was not free, or for
- * which there was no time.  Errors leave nothing behind.
+ * which there was no time.
  */
 static int
-acquire_together(const LockTarget *targets, int n, LockScope scope, int64 timeout_ms,
-				 HandoverList *given_up)
+acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms, int *departures)
 {
-	int64		 start_us = zklock_now_us();
-	LockHold   **locks = palloc(n * sizeof(LockHold *));
-	volatile int entered = 0;
-	volatile int acquired = 0;
+	int64 start_us = zklock_now_us();
+	int	  acquired = 0;
 
-	PG_TRY();
+	for (int i = 0; i < n; i++)
+		ask(&targets[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
+	for (; acquired < n; acquired++)
 	{
-		for (int i = 0; i < n; i++)
-		{
-			locks[i] = lock_table_enter(targets[i].path, targets[i].mode);
-			entered++;
-			ask_together(locks[i], scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_GRAB);
-		}
-		while (acquired < n && is_granted(locks[acquired], time_left(timeout_ms, start_us)))
-		{
-			lock_table_count(locks[acquired], scope);
-			acquired++;
-		}
+		Wait wait;
+
+		begin_wait(&wait, &targets[acquired], time_left(timeout_ms, start_us));
+		if (!take(&targets[acquired], scope, &wait))
+			break;
 	}
-	PG_CATCH();
-	{
-		for (int i = entered - 1; i >= acquired; i--)
-			(void) lock_table_settle(locks[i]->path, NULL);
-		undo(targets, acquired, scope);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	*departures = hold_departures();
 	for (int i = n - 1; i >= acquired; i--)
-		(void) lock_table_settle(locks[i]->path, given_up);
-	pfree(locks);
+		(void) hold_settle(targets[i].hold, ENTRY_NOTICE);
 	return acquired;
 }
 
@@ -314,194 +234,64 @@ number_together(const LockTarget *targets, int n)
 	return n;
 }
 
+/* Raises an error if a lock was lost while others were waited for. */
+static void
+check_still_held(const LockSet *set)
+{
+	for (int i = 0; i < set->n; i++)
+	{
+		const Hold *hold = set->targets[i].hold;
+
+		if (entry_is_lost(hold->entry))
+			request_report_lost(hold->entry, hold->path, hold_scope(hold));
+	}
+}
+
 /*
- * Acquires all locks of a set, or none, after transaction_start_session().
+ * Acquires all locks of a set, or none.
  *
  *	timeout_ms	LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds, for all of them;
  *				PostgreSQL's lock_timeout is for each
  *
- * Returns false if they could not be had in that time.  Errors leave nothing
- * behind.
+ * Returns false if they could not be had in that time.
  */
 bool
 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 {
-	int64				 start_us = zklock_now_us();
-	int					 most = set->n; /* that are asked for together */
-	HandoverList		 given_up;
-	volatile int		 acquired = 0;
-	volatile bool		 complete = false;
-	ErrorContextCallback context;
+	int64 start_us = zklock_now_us();
+	int	  most = set->n; /* that are asked for together */
+	int	  acquired = 0;
+	int	  mark;
 
-	interrupt_context_begin(&context);
-	handover_list_init(&given_up, 2 * set->n);
-	PG_TRY();
+	transaction_start_session();
+	mark = hold_begin(set->n);
+	while (acquired < set->n)
 	{
-		while (acquired < set->n)
+		LockTarget *next = &set->targets[acquired];
+		int			n = number_together(next, Min(most, set->n - acquired));
+		int			departures = hold_departures();
+		int			free = 0;
+
+		if (n > 1)
+			free = acquire_together(next, n, scope, time_left(timeout_ms, start_us), &departures);
+		acquired += free;
+		if (free == n)
 		{
-			const LockTarget *next = &set->targets[acquired];
-			int				  n = number_together(next, Min(most, set->n - acquired));
-			int				  free = 0;
-
-			if (n > 1)
-				free = acquire_together(next, n, scope, time_left(timeout_ms, start_us), &given_up);
-			acquired += free;
-			if (free == n)
-			{
-				most *= 2;
-				continue;
-			}
-			if (n > 1 && timeout_ms == LOCK_NO_WAIT)
-				break;
-			if (n > 1)
-				most = Max(free, 2);
-			if (!acquire_one(next + free, scope, time_left(timeout_ms, start_us), &given_up))
-				break;
-			acquired++;
-		}
-		if (acquired == set->n)
-			check_still_held(set);
-		complete = acquired == set->n;
-	}
-	PG_FINALLY();
-	{
-		if (!complete)
-			undo(set->targets, acquired, scope);
-	}
-	PG_END_TRY();
-	interrupt_context_end(&context);
-	pfree(given_up.handovers);
-	return complete;
-}
-
-/* ------------------------------------------------------------------------
- * Unlocking
- * ------------------------------------------------------------------------
- */
-
-static void
-warn_lost(const char *path)
-{
-	ereport(WARNING, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-					  errmsg("lock on ZooKeeper path \"%s\" was lost before it was released",
-							 display_path(path))));
-}
-
-/* A lock that is held at session level, or NULL, with a warning, if it is not. */
-static LockHold *
-find_held(const LockTarget *target)
-{
-	LockHold *lock = lock_table_find(target->path, target->mode);
-
-	if (lock && lock->hold.session_count > 0)
-		return lock;
-	if (target->mode == LOCK_MODE_EXCLUSIVE)
-		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-								 display_path(target->path))));
-	else
-		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-								 display_path(target->path))));
-	return NULL;
-}
-
-/*
- * Undoes one acquisition at session level.  Cannot fail, does not wait.  Returns
- * whether the lock had been lost; then nothing is awaited.
- */
-static bool
-release_one(LockHold *lock, HandoverList *awaited)
-{
-	bool		lost = entry_is_lost(lock->hold.entry);
-	GuardProof	proof = guard_proof(lock->hold.entry);
-	CommitGuard taken_under = lock->hold.taken_under;
-
-	lock_table_uncount(lock, LOCK_SCOPE_SESSION);
-	if (lock_table_settle(lock->path, lost ? NULL : awaited) > 0)
-		guard_released(taken_under, proof);
-	return lost;
-}
-
-/*
- * Undoes one session-level acquisition of each lock of a set, the last first.
- * Then waits until those that are not acquired any more are free for everyone,
- * or free to share if downgraded.
- *
- * Nothing can fail between the first and the last, so a cancellation finds all
- * of them undone, and ends the wait only.
- *
- *	rule	what becomes of the others if one is not held
- *
- * Returns false, with a warning, if a lock was not held or was lost.
- */
-bool
-lock_release(const LockSet *set, ReleaseRule rule)
-{
-	LockHold   **locks = palloc(set->n * sizeof(LockHold *));
-	bool		*lost = palloc0(set->n * sizeof(bool));
-	bool		 good = true;
-	HandoverList awaited;
-
-	handover_list_init(&awaited, 2 * set->n);
-	for (int i = set->n - 1; i >= 0; i--)
-	{
-		locks[i] = find_held(&set->targets[i]);
-		good &= locks[i] != NULL;
-	}
-	if (!good && rule == RELEASE_ALL_OR_NONE)
-		return false;
-	for (int i = set->n - 1; i >= 0; i--)
-	{
-		if (locks[i])
-			lost[i] = release_one(locks[i], &awaited);
-	}
-	for (int i = set->n - 1; i >= 0; i--)
-	{
-		if (lost[i])
-		{
-			warn_lost(set->targets[i].path);
-			good = false;
-		}
-	}
-	handover_list_wait(&awaited);
-	return good;
-}
-
-/* Undoes all acquisitions of a path at session level. */
-static void
-release_path(LockedPath *path, void *arg)
-{
-	HandoverList *awaited = arg;
-	GuardProof	  proof = GUARD_PROVED;
-	bool		  lost = false;
-	CommitGuard	  taken_under = COMMIT_GUARD_OFF;
-
-	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
-	{
-		const Hold *hold = &path->locks[mode].hold;
-
-		if (hold->session_count == 0)
+			most *= 2;
 			continue;
-		lost |= entry_is_lost(hold->entry);
-		if (guard_proof(hold->entry) == GUARD_UNPROVED)
-			proof = GUARD_UNPROVED;
-		taken_under = Max(taken_under, hold->taken_under);
+		}
+		if (n > 1 && timeout_ms == LOCK_NO_WAIT)
+			break;
+		if (n > 1)
+			most = Max(free, 2);
+		if (!acquire_alone(next + free, scope, time_left(timeout_ms, start_us), departures))
+			break;
+		acquired++;
 	}
-	if (lost)
-		warn_lost(path->path);
-	for (int mode = 0; mode < (int) lengthof(path->locks); mode++)
-		path->locks[mode].hold.session_count = 0;
-	if (lock_table_settle(path, awaited) > 0)
-		guard_released(taken_under, proof);
-}
-
-/*
- * Undoes all session-level acquisitions of this session, without waiting.
- * "awaited" gets what is still to be done, and has room for hold_number() more.
- */
-void
-lock_release_all(HandoverList *awaited)
-{
-	lock_table_visit(release_path, awaited);
+	if (acquired == set->n)
+		check_still_held(set);
+	hold_end(mark, acquired == set->n);
+	return acquired == set->n;
 }
 
 /* ------------------------------------------------------------------------
@@ -513,7 +303,7 @@ lock_release_all(HandoverList *awaited)
 bool
 lock_is_held(const char *path)
 {
-	return lock_table_find(path, LOCK_MODE_EXCLUSIVE) || lock_table_find(path, LOCK_MODE_SHARED);
+	return hold_of_lock(path, LOCK_MODE_SHARED) != NULL;
 }
 
 /*
@@ -523,16 +313,16 @@ lock_is_held(const char *path)
 int64
 lock_fencing_token(const char *path)
 {
-	LockHold *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
+	Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
 
-	if (lock == NULL)
-		lock = lock_table_find(path, LOCK_MODE_SHARED);
-	if (lock == NULL)
+	if (hold == NULL)
+		hold = hold_of_lock(path, LOCK_MODE_SHARED);
+	if (hold == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
-	if (entry_is_lost(lock->hold.entry))
-		request_report_lost(lock->hold.entry, path, hold_scope(&lock->hold));
-	return entry_status(lock->hold.entry).token;
+	if (entry_is_lost(hold->entry))
+		request_report_lost(hold->entry, path, hold_scope(hold));
+	return entry_status(hold->entry).token;
 }
 
 /*
@@ -542,16 +332,16 @@ lock_fencing_token(const char *path)
 int64
 lock_proved_token(const char *path)
 {
-	LockHold   *lock = lock_table_find(path, LOCK_MODE_EXCLUSIVE);
+	const Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
 	EntryStatus status;
 	bool		lease_holds;
 
-	if (lock == NULL)
+	if (hold == NULL)
 		return 0;
 
 	/* In this order: a lease that was seen before is the lock's own. */
 	lease_holds = lease_state() == LEASE_HOLDS;
-	status = entry_status(lock->hold.entry);
+	status = entry_status(hold->entry);
 	return lease_holds && status.state == CONTENDER_GRANTED && !entry_is_overrun(status.expires_us)
 			   ? status.token
 			   : 0;

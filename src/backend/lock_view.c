@@ -12,9 +12,7 @@
 #include "postgres.h"
 
 #include "backend/lock_view.h"
-#include "shared/clock.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 
 /* What the contenders of one run tell about it. */
 typedef struct RunView
@@ -28,67 +26,35 @@ typedef struct RunView
 	char   blocked_by_node[ZKLOCK_NODE_SIZE];
 } RunView;
 
-/* Copies an entry as it is at one moment.  Returns false if it is not in use. */
-static bool
-copy_entry(int index, EntryView *view)
-{
-	EntryCopy		   copy;
-	const EntryStatus *status = &copy.status;
-
-	if (!entry_copy(index, &copy))
-		return false;
-	view->state = status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us)
-					  ? CONTENDER_LOST
-					  : status->state;
-	view->mode = status->mode;
-	view->ticket = status->ticket;
-	view->session_count = status->session_count;
-	view->transaction_count = status->transaction_count;
-	view->shared_session_count = status->shared_session_count;
-	view->shared_transaction_count = status->shared_transaction_count;
-	view->run_id = status->run_id;
-	view->token = status->token;
-	view->granted_at = status->granted_at;
-	view->expires_at = status->expires_us == 0
-						   ? 0
-						   : TimestampTzPlusMilliseconds(status->granted_at, status->max_hold_ms);
-	view->scope = status->scope;
-	view->pid = copy.request.pid;
-	view->database = copy.request.database;
-	view->role = copy.request.role;
-	view->kind = copy.request.kind;
-	view->requested_at = copy.request.requested_at;
-	strlcpy(view->path, copy.request.path, sizeof(view->path));
-	strlcpy(view->node, copy.node.name, sizeof(view->node));
-	view->blocked_by_run = copy.node.blocked_by_run;
-	strlcpy(view->blocked_by_node, copy.node.blocked_by_node, sizeof(view->blocked_by_node));
-	return true;
-}
-
-/* Copies the entries in use. */
-static EntryView *
+/* Copies the entries in use, each as it is at one moment. */
+static EntryCopy *
 copy_entries(int *n)
 {
 	int		   allocated = 64;
-	EntryView *copies = palloc(allocated * sizeof(EntryView));
+	EntryCopy *copies = palloc(allocated * sizeof(EntryCopy));
 
 	*n = 0;
 	for (int i = 0; i < entries_max(); i++)
 	{
+		EntryStatus *status;
+
 		if (*n == allocated)
 		{
 			allocated *= 2;
-			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryView));
+			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryCopy));
 		}
-		if (copy_entry(i, &copies[*n]))
-			(*n)++;
+		if (!entry_copy(i, &copies[*n]))
+			continue;
+		status = &copies[(*n)++].status;
+		if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
+			status->state = CONTENDER_LOST;
 	}
 	return copies;
 }
 
 /* Gathers what is known about runs from their contenders. */
 static HTAB *
-view_runs(const EntryView *entries, int n)
+view_runs(const EntryCopy *entries, int n)
 {
 	HASHCTL ctl = {.keysize = sizeof(uint64), .entrysize = sizeof(RunView)};
 	HTAB   *runs;
@@ -97,29 +63,29 @@ view_runs(const EntryView *entries, int n)
 	runs = hash_create("zklock runs", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < n; i++)
 	{
-		const EntryView *entry = &entries[i];
+		const EntryCopy *entry = &entries[i];
 		RunView			*run;
 		bool			 found;
 
-		if (entry->run_id == 0)
+		if (entry->status.run_id == 0)
 			continue;
-		run = hash_search(runs, &entry->run_id, HASH_ENTER, &found);
+		run = hash_search(runs, &entry->status.run_id, HASH_ENTER, &found);
 		if (!found)
 			memset((char *) run + sizeof(run->id), 0, sizeof(RunView) - sizeof(run->id));
-		if (entry->state == CONTENDER_GRANTED)
+		if (entry->status.state == CONTENDER_GRANTED)
 		{
 			if (run->holder_pid == 0)
-				run->holder_pid = entry->pid;
-			else if (run->holder_pid != entry->pid)
-				run->next_holder_pid = entry->pid;
+				run->holder_pid = entry->request.pid;
+			else if (run->holder_pid != entry->request.pid)
+				run->next_holder_pid = entry->request.pid;
 		}
-		else if (entry->state == CONTENDER_QUEUED &&
-				 (run->head_pid == 0 || entry->ticket < run->head_ticket))
+		else if (entry->status.state == CONTENDER_QUEUED &&
+				 (run->head_pid == 0 || entry->status.ticket < run->head_ticket))
 		{
-			run->head_pid = entry->pid;
-			run->head_ticket = entry->ticket;
-			run->blocked_by_run = entry->blocked_by_run;
-			strlcpy(run->blocked_by_node, entry->blocked_by_node, ZKLOCK_NODE_SIZE);
+			run->head_pid = entry->request.pid;
+			run->head_ticket = entry->status.ticket;
+			run->blocked_by_run = entry->node.blocked_by_run;
+			strlcpy(run->blocked_by_node, entry->node.blocked_by_node, ZKLOCK_NODE_SIZE);
 		}
 	}
 	return runs;

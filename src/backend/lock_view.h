@@ -10,35 +10,9 @@
 #include "shared/entry.h"
 #include "utils/hsearch.h"
 
-/* A copy of an entry in use, of one moment; entry.h tells what these are */
-typedef struct EntryView
-{
-	ContenderState state;
-	LockMode	   mode;
-	uint64		   ticket;
-	int			   session_count;
-	int			   transaction_count;
-	int			   shared_session_count;
-	int			   shared_transaction_count;
-	uint64		   run_id;
-	char		   node[ZKLOCK_NODE_SIZE];
-	int64		   token;
-	TimestampTz	   granted_at;
-	TimestampTz	   expires_at; /* 0: never */
-	uint64		   blocked_by_run;
-	char		   blocked_by_node[ZKLOCK_NODE_SIZE];
-	int			   pid;
-	Oid			   database;
-	Oid			   role;
-	EntryKind	   kind;
-	LockScope	   scope;
-	TimestampTz	   requested_at;
-	char		   path[ZKLOCK_MAX_PATH + 1];
-} EntryView;
-
 typedef struct LockView
 {
-	EntryView *entries;
+	EntryCopy *entries; /* in use; one that has overrun its time is CONTENDER_LOST */
 	int		   n;
 	HTAB	  *runs; /* private to lock_view.c */
 } LockView;

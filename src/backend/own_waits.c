@@ -3,16 +3,15 @@
  *		What this server tells others of waits that last.
  *
  * A session that has waited for long for what another server or client has may be
- * part of a circle through other servers.  It matters to them if its wait keeps a
- * node of ours in their way: one that is held by the session itself, or by one
- * that waits for it, through whatever locks of this server.  So each path in the
- * graph of waits (waits.c) from a process that holds nodes to such a wait
- * becomes a "wait" of the record (recipes/wait_record.c), whose steps are the
- * processes on the way.
+ * part of a circle through other servers, and so may all that cannot go on before it
+ * does, through whatever locks of this server (waits.c).  They matter to others if
+ * they hold nodes, or stand between others that read and would not wait for each
+ * other.  So what is told (recipes/wait_record.c) is the part of the graph that cannot
+ * go on if the waits for others never end: these, and all for whom they wait.
  *
- * A record has room for so much.  Each of its waits gets the same share, and tells
- * of as many nodes as fit.  What may be waited for elsewhere comes first: a crowd
- * that merely waits behind a deadlock leaves room for those in it.
+ * A record has room for so much.  Each wait gets the same share, and tells of as many
+ * nodes as fit.  What may be waited for elsewhere comes first, with all for whom that
+ * waits: a crowd that merely waits behind a deadlock leaves room for those in it.
  *
  * Runs in: backends, in the one that searches for all.
  *
@@ -20,193 +19,214 @@
  */
 #include "postgres.h"
 
-#include "backend/wait_search.h"
 #include "backend/waits.h"
-#include "common/hashfn.h"
+#include "mb/pg_wchar.h"
 #include "shared/settings.h"
 #include "utils/timestamp.h"
 
-/* A process that holds nodes, and the wait that keeps it from letting go */
-typedef struct Chain
+/* How much does it matter to others what becomes of a process?  The highest counts. */
+typedef enum Rank
 {
-	const WaitsVertex	 *process;
-	const WaitsContender *waiting;
-	int	   steps[WAIT_RECORD_MAX_STEPS]; /* vertices of processes, this one first ... */
-	int	   next[WAIT_RECORD_MAX_STEPS];	 /* ... and what follows each */
-	int	   nsteps;
-	uint64 identity;
-} Chain;
+	RANK_NONE,
+	RANK_WRITER,  /* it waits to write: readers may wait behind its node */
+	RANK_BETWEEN, /* and other servers' readers stand before it */
+	RANK_HOLDER,  /* it holds a node */
+	RANK_COVETED  /* others may wait for one that it holds */
+} Rank;
 
-typedef struct Chains
+typedef struct Telling
 {
 	const SearchSigns *signs;
-	Waits			   waits;
-	Chain			  *chains;
-	int				   n;
-	int				   max;
-} Chains;
+	OwnWaits		  *own;
+	Rank			  *ranks; /* by vertex */
+	bool			  *told;  /* by vertex: it is, or there is no room for it */
+	int				   left;  /* to be told */
+} Telling;
 
 static bool
-is_held(const WaitsContender *contender)
+has_node(const WaitsContender *contender)
 {
-	return contender->state == CONTENDER_GRANTED && contender->node[0] != '\0';
+	return contender->node[0] != '\0';
 }
 
 /* Has it waited for long for what another server or client has? */
 static bool
-is_abroad(const Chains *all, const WaitsContender *contender)
+is_abroad(const Telling *all, const WaitsContender *contender)
 {
-	return contender->state == CONTENDER_QUEUED && contender->node[0] != '\0' &&
+	return contender->state == CONTENDER_QUEUED && has_node(contender) &&
 		   search_sign(all->signs->abroad, contender->index) &&
 		   TimestampDifferenceExceeds(contender->requested_at, GetCurrentTimestamp(),
 									  all->signs->deadlock_timeout);
 }
 
-/* Takes in the way from a process to a wait, which has been traced. */
-static void
-add_chain(Chains *all, int process, int target)
-{
-	const Waits *waits = &all->waits;
-	Chain		*chain;
-
-	if (all->n == all->max)
-	{
-		all->max = Max(16, 2 * all->max);
-		all->chains = waits_resize(all->chains, all->max * sizeof(Chain));
-	}
-	chain = &all->chains[all->n++];
-	*chain = (Chain){.process = waits_vertex(waits, process),
-					 .waiting = waits_vertex(waits, target)->contender};
-	for (int at = process; at != target; at = waits->graph.vertices[at].parent)
-	{
-		const WaitsVertex *vertex = waits_vertex(waits, at);
-		uint64 parts[3] = {chain->identity, waits_identity(waits, at), vertex->pid};
-
-		chain->identity = hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
-		if (vertex->contender)
-			continue;
-
-		/* Of a longer chain, what comes before its end is left out. */
-		if (chain->nsteps == WAIT_RECORD_MAX_STEPS)
-			chain->nsteps--;
-		chain->steps[chain->nsteps] = at;
-		chain->next[chain->nsteps++] = waits->graph.vertices[at].parent;
-	}
-}
-
-/* Finds who is kept by the wait of a contender from letting go. */
-static void
-add_chains(Chains *all, const WaitsContender *waiting)
-{
-	WaitGraph *graph = &all->waits.graph;
-	int		   target = waits_of_entry(&all->waits, waiting->index);
-
-	if (target == WAIT_GRAPH_NONE)
-		return;
-	wait_graph_trace(graph, target);
-	for (int i = 0; i < graph->nvertices; i++)
-	{
-		if (waits_vertex(&all->waits, i)->holds && graph->vertices[i].reaches)
-			add_chain(all, i, target);
-	}
-}
-
-/* Notes which processes hold nodes, and adds for whom they wait. */
-static void
-explore_holders(Chains *all)
-{
-	Waits *waits = &all->waits;
-
-	for (int i = 0; i < waits->ncontenders; i++)
-	{
-		WaitsVertex *process;
-		int			 vertex;
-
-		if (!is_held(&waits->contenders[i]))
-			continue;
-		vertex = waits_explore(waits, waits->contenders[i].pid);
-		process = waits->graph.vertices[vertex].what;
-		process->holds = true;
-		process->wanted |= search_sign(all->signs->coveted, waits->contenders[i].index);
-	}
-}
-
-/* Finds all there is to tell. */
-static void
-find_chains(Chains *all)
-{
-	Waits *waits = &all->waits;
-	bool   any = false;
-
-	waits_take(waits);
-	for (int i = 0; i < waits->ncontenders && !any; i++)
-		any = is_abroad(all, &waits->contenders[i]);
-	if (!any)
-		return;
-	explore_holders(all);
-	wait_graph_solve(&waits->graph);
-	for (int i = 0; i < waits->ncontenders; i++)
-	{
-		if (is_abroad(all, &waits->contenders[i]))
-			add_chains(all, &waits->contenders[i]);
-	}
-}
-
-/* Writes the nodes that a chain's process holds, up to a length of the record. */
+/* Is it the first of those that wait with the same node? */
 static bool
-put_held(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit)
+is_first_of_node(const Telling *all, const WaitsContender *contender)
+{
+	return contender == all->own->waits.contenders || contender[-1].place != contender->place;
+}
+
+static Rank
+rank_of(const Telling *all, const WaitsContender *contender)
+{
+	bool coveted = search_sign(all->signs->coveted, contender->index);
+
+	if (!has_node(contender))
+		return RANK_NONE;
+	if (contender->state == CONTENDER_GRANTED)
+		return coveted ? RANK_COVETED : RANK_HOLDER;
+	if (contender->kind != CONTENDER_LOCK || contender->mode != LOCK_MODE_EXCLUSIVE ||
+		!is_first_of_node(all, contender))
+		return RANK_NONE;
+	return coveted ? RANK_BETWEEN : RANK_WRITER;
+}
+
+/* Finds out who cannot go on if no wait for others ends. */
+static void
+find_stuck(Telling *all)
+{
+	WaitGraph *graph = &all->own->waits.graph;
+
+	for (int i = 0; i < all->own->waits.ncontenders; i++)
+		(void) waits_explore(&all->own->waits, all->own->waits.contenders[i].pid);
+	all->ranks = palloc0(graph->nvertices * sizeof(Rank));
+	all->told = palloc0(graph->nvertices * sizeof(bool));
+	for (int i = 0; i < all->own->waits.ncontenders; i++)
+	{
+		const WaitsContender *contender = &all->own->waits.contenders[i];
+		int					  vertex = waits_explore(&all->own->waits, contender->pid);
+
+		all->ranks[vertex] = Max(all->ranks[vertex], rank_of(all, contender));
+		if (is_abroad(all, contender))
+			graph->vertices[vertex].needs = WAIT_GRAPH_NEVER;
+	}
+	wait_graph_solve(graph);
+}
+
+/* Is there anything that others need to know?  Then counts what there is to tell. */
+static bool
+has_something_to_tell(Telling *all)
+{
+	bool abroad = false;
+	bool matters = false;
+
+	for (int i = 0; i < all->own->waits.ncontenders && !abroad; i++)
+		abroad = is_abroad(all, &all->own->waits.contenders[i]);
+	if (!abroad)
+		return false;
+	find_stuck(all);
+	for (int i = 0; i < all->own->waits.graph.nvertices; i++)
+	{
+		if (!all->own->waits.graph.vertices[i].stuck)
+			continue;
+		all->left++;
+		matters |= all->ranks[i] >= RANK_BETWEEN;
+	}
+	return matters;
+}
+
+/* ------------------------------------------------------------------------
+ * The record
+ * ------------------------------------------------------------------------
+ */
+
+/* Adds a text as a field; what would part it is replaced, and what is too long is clipped. */
+static void
+append_text(StringInfo record, const char *text)
+{
+	int start = record->len;
+
+	appendBinaryStringInfo(record, text,
+						   pg_encoding_mbcliplen(PG_UTF8, text, strlen(text), WAIT_RECORD_MAX_TEXT));
+	for (char *at = record->data + start; *at != '\0'; at++)
+	{
+		if ((unsigned char) *at < ' ' || *at == 0x7F)
+			*at = ' ';
+	}
+}
+
+/* Adds for whom a process waits: a contender's node, and processes of this server. */
+static void
+append_blockers(const Telling *all, int vertex, StringInfo record)
+{
+	const WaitGraph		 *graph = &all->own->waits.graph;
+	const WaitsContender *waiting = waits_process(&all->own->waits, vertex)->waiting;
+	bool				  permit = waiting && waiting->kind == CONTENDER_PERMIT;
+
+	if (waiting && has_node(waiting))
+		appendStringInfo(record, "node\t%d\t%s\t%s\n", permit ? waiting->permits : 0,
+						 waiting->path, waiting->node);
+
+	/* Of a semaphore, the nodes themselves tell who has its permits. */
+	for (int e = graph->vertices[vertex].first_out; e != WAIT_GRAPH_NONE && !permit;
+		 e = graph->edges[e].next_out)
+	{
+		if (graph->vertices[graph->edges[e].to].stuck)
+			appendStringInfo(record, "for\t%d\n",
+							 waits_process(&all->own->waits, graph->edges[e].to)->pid);
+	}
+}
+
+/* Adds the nodes that a process holds: one, and more up to a length of the record. */
+static void
+append_held(const Telling *all, int pid, StringInfo record, int limit)
 {
 	bool any = false;
 
-	for (int wanted = 1; wanted >= 0; wanted--)
+	for (Rank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
 	{
-		for (int i = 0; i < all->waits.ncontenders; i++)
+		for (int i = 0; i < all->own->waits.ncontenders; i++)
 		{
-			const WaitsContender *held = &all->waits.contenders[i];
+			const WaitsContender *held = &all->own->waits.contenders[i];
 
-			if (held->pid != chain->process->pid || !is_held(held) || (any && writer->len >= limit) ||
-				search_sign(all->signs->coveted, held->index) != wanted)
+			if (held->pid != pid || rank_of(all, held) != rank || (any && record->len >= limit))
 				continue;
-			any |= wait_record_put(writer, &(WaitLine){.kind = WAIT_LINE_HELD,
-													   .path = held->path,
-													   .node = held->node});
+			appendStringInfo(record, "held\t%s\t%s\n", held->path, held->node);
+			any = true;
 		}
 	}
-	return any;
 }
 
-/* Writes one wait.  Returns false if there is no room for it. */
-static bool
-put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limit)
+/* Tells of a process, if there is room. */
+static void
+tell(Telling *all, int vertex)
 {
-	size_t	 start = writer->len;
-	WaitLine line = {.kind = WAIT_LINE_WAIT,
-					 .number = chain->identity,
-					 .permits = chain->waiting->kind == CONTENDER_PERMIT ? chain->waiting->permits : 0,
-					 .path = chain->waiting->path,
-					 .node = chain->waiting->node};
-	bool	 good = wait_record_put(writer, &line);
+	const WaitsProcess *process = waits_process(&all->own->waits, vertex);
+	StringInfo			record = &all->own->record;
+	int					start = record->len;
+	int					share = (WAIT_RECORD_MAX - start) / all->left--;
 
-	for (int i = 0; i < chain->nsteps; i++)
-	{
-		StringInfoData text;
+	appendStringInfo(record, "wait\t%llx\t%d\t",
+					 (unsigned long long) waits_identity(&all->own->waits, vertex), process->pid);
+	append_text(record, waits_describe(process));
+	appendStringInfoChar(record, '\n');
+	append_blockers(all, vertex, record);
+	append_held(all, process->pid, record, start + share);
+	if (record->len <= WAIT_RECORD_MAX)
+		return;
+	record->len = start;
+	record->data[start] = '\0';
+}
 
-		initStringInfo(&text);
-		waits_describe(&all->waits, chain->steps[i], chain->next[i], &text);
-		good &=
-			wait_record_put(writer,
-							&(WaitLine){.kind = WAIT_LINE_STEP,
-										.number = waits_vertex(&all->waits, chain->steps[i])->pid,
-										.text = text.data});
-		pfree(text.data);
-	}
-	good = good && put_held(all, chain, writer, limit);
-	if (!good)
+/* Tells of a process that is stuck, and of all on this server for which it waits. */
+static void
+tell_all_from(Telling *all, int vertex)
+{
+	const WaitGraph *graph = &all->own->waits.graph;
+	List			*found = list_make1_int(vertex);
+
+	for (int i = 0; i < list_length(found); i++)
 	{
-		writer->len = start;
-		writer->text[start] = '\0';
+		int at = list_nth_int(found, i);
+
+		if (all->told[at] || !graph->vertices[at].stuck)
+			continue;
+		all->told[at] = true;
+		tell(all, at);
+		for (int e = graph->vertices[at].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
+			found = lappend_int(found, graph->edges[e].to);
 	}
-	return good;
+	list_free(found);
 }
 
 /*
@@ -219,35 +239,28 @@ put_chain(const Chains *all, const Chain *chain, WaitWriter *writer, size_t limi
 void
 own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
 {
-	Chains		  *all = palloc0(sizeof(Chains));
-	WaitWriter	   writer;
+	Telling		  *all = palloc0(sizeof(Telling));
 	StringInfoData server;
-	int			   left;
 
 	all->signs = signs;
-	find_chains(all);
+	all->own = own;
+	waits_take(&own->waits);
+	own->any = has_something_to_tell(all);
+	if (!own->any)
+		return;
 	initStringInfo(&server);
 	zklock_append_server_name(&server);
-	own->n = 0;
-	own->waits = palloc(Max(all->n, 1) * sizeof(OwnWait));
-	own->record = palloc(WAIT_RECORD_MAX + 1);
-	wait_record_start(&writer, own->record, WAIT_RECORD_MAX);
-	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SERVER, .text = server.data});
-	wait_record_put(&writer, &(WaitLine){.kind = WAIT_LINE_SEEN, .number = seen});
-	own->body = writer.len;
-	left = all->n;
-	for (int wanted = 1; wanted >= 0; wanted--)
+	initStringInfo(&own->record);
+	appendStringInfoString(&own->record, WAIT_RECORD_TITLE "\nserver\t");
+	append_text(&own->record, server.data);
+	appendStringInfo(&own->record, "\nseen\t%llx\n", (unsigned long long) seen);
+	own->body = own->record.len;
+	for (Rank rank = RANK_COVETED; rank > RANK_NONE; rank--)
 	{
-		for (int i = 0; i < all->n; i++)
+		for (int i = 0; i < all->own->waits.graph.nvertices; i++)
 		{
-			size_t share;
-
-			if (all->chains[i].process->wanted != wanted)
-				continue;
-			share = (WAIT_RECORD_MAX - writer.len) / left--;
-			if (put_chain(all, &all->chains[i], &writer, writer.len + share))
-				own->waits[own->n++] = (OwnWait){.identity = all->chains[i].identity,
-												 .entry = all->chains[i].waiting->index};
+			if (all->ranks[i] == rank)
+				tell_all_from(all, i);
 		}
 	}
 }

@@ -17,7 +17,7 @@
  */
 #include "postgres.h"
 
-#include "backend/reliance.h"
+#include "backend/leadership.h"
 #include "compat.h"
 #include "shared/worker_process.h"
 
@@ -100,7 +100,7 @@ reliance_visit(RelianceVisitor visit, void *arg)
 		visit(&relied[i], arg);
 }
 
-/* What a loss does to the session from now on */
+/* The effect of a loss on the session from now on */
 void
 reliance_set_policy(LossPolicy policy)
 {
@@ -110,7 +110,7 @@ reliance_set_policy(LossPolicy policy)
 
 /*
  * The transaction is about to commit on the strength of its terms: until it has
- * ended, the worker lays none of them down.  To be called before they are looked at.
+ * ended, the worker gives none of them up.  To be called before they are looked at.
  */
 void
 reliance_commit(void)

@@ -1,174 +1,165 @@
 /*
  * take.c
- *		Elements of queues that this session has.
+ *		One element of a queue: it is shown, removed, or taken by a transaction.
  *
- * A session has the worker claim an element (shared/element.h).  What it takes for
- * its transaction it keeps in a list, by subtransaction, until that is over:
+ * An element that a transaction takes is a hold (hold.c), whose node is the element's child
+ * "claim".  The worker creates and watches that, as it does the nodes of locks, and
+ * a claim that somebody else has is refused at once.  If the element is just being
+ * given back by a session of this server, the worker waits for that.  As for locks,
+ * the commit guard looks whether it was lost.
  *
- *	commit is visible	the worker removes it
- *	anything else		the worker gives it back
+ *	commit is visible	the worker deletes claim and element together
+ *	anything else		the worker deletes the claim
  *
- * The callbacks only change states and set the worker's latch.
- *
- * Runs in: backends.  The list is private; elements are changed under their
- * mutexes.
+ * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #include "postgres.h"
 
-#include "backend/display.h"
-#include "backend/take.h"
+#include "backend/hold.h"
+#include "backend/request.h"
+#include "backend/take_queue.h"
 #include "miscadmin.h"
-#include "shared/clock.h"
-#include "shared/stats.h"
-#include "storage/ipc.h"
+#include "shared/lease_state.h"
+#include "storage/latch.h"
+#include "utils/timestamp.h"
 
-static HeldElement held[ELEMENTS_PER_SESSION]; /* in the order of taking */
-static int		   nheld = 0;
+/* A session may have so many. */
+#define MAX_ELEMENTS 64
 
-/* The transaction does not have the element any more: it stays in the queue.  Cannot fail. */
 static void
-give_back(const HeldElement *element)
+set_element(Element *element, const char *name, const CallStep *read)
 {
-	stats_held(STATS_QUEUE, zklock_now_us() - element->taken_at);
-	element_drop(element->element);
+	element->name = pstrdup(name);
+	element->token = read->result.czxid;
+	element->version = read->result.version;
+	element->data = read->read ? read->read : palloc(1);
+	element->length = read->result.text_length;
 }
 
-/* Likewise: it goes. */
-static void
-commit(const HeldElement *element)
+/* Reads an element.  Returns false if it is gone, or if the time is over. */
+static bool
+read_element(TakeQueue *queue, const char *name, CallStep *read)
 {
-	stats_held(STATS_QUEUE, zklock_now_us() - element->taken_at);
-	element_commit(element->element);
+	*read = (CallStep){.kind = OP_READ, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
+	call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
+	if (read->result.outcome != CALL_UNREACHABLE || !take_is_out_of_time(queue))
+		call_report(read);
+	return read->result.outcome == CALL_OK;
 }
 
-/* Gives everything back; the session ends. */
-static void
-release_at_exit(int code, Datum arg)
+/* Shows an element, if nobody has claimed it. */
+bool
+take_show_element(TakeQueue *queue, const char *name, Element *got)
 {
-	for (int i = 0; i < nheld; i++)
-		give_back(&held[i]);
-	nheld = 0;
+	CallStep read;
+
+	if (!read_element(queue, name, &read) || read.result.child_count > 0)
+		return false;
+	set_element(got, name, &read);
+	return true;
 }
 
-/* The element is the transaction's from now on.  Cannot fail. */
-void
-take_keep(TakenElement *element)
+/* Removes an element, but nothing that was not read. */
+bool
+take_remove_element(TakeQueue *queue, const char *name, Element *got)
 {
-	held[nheld++] = (HeldElement){.element = element,
-								  .subid = GetCurrentSubTransactionId(),
-								  .taken_under = (CommitGuard) zklock_commit_guard,
-								  .taken_at = zklock_now_us()};
-}
+	while (take_show_element(queue, name, got))
+	{
+		CallStep step = {.kind = OP_REMOVE, .path = take_element_path(queue, name), .version = got->version};
 
-/*
- * Asks for the claim of an element.  The answer sets the latch.  The caller drops
- * the element, or keeps it, however that ends.
- *
- * Raises an error if the session, or all, have too many.
- */
-TakenElement *
-take_claim(const char *path, const char *name)
-{
-	static bool started = false;
-
-	int			  n = element_count_own();
-	uint8		  uuid[ZKLOCK_UUID_BYTES];
-	TakenElement *element;
-
-	if (!started)
-		on_shmem_exit(release_at_exit, 0);
-	started = true;
-	if (!pg_strong_random(uuid, sizeof(uuid)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	if (n >= ELEMENTS_PER_SESSION)
-		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
-						errmsg("too many elements of ZooKeeper queues in this session"),
-						errdetail("It holds, or is just giving back, %d, as many as it may.", n),
-						errhint("Take fewer elements in one transaction.")));
-	element = element_reserve(superuser() ? RESERVE_OPEN : RESERVE_CLOSED);
-	if (element == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-				 errdetail("All sessions together hold %d elements of ZooKeeper queues.", ELEMENTS)));
-	memcpy(element->uuid, uuid, sizeof(uuid));
-	strlcpy(element->path, path, sizeof(element->path));
-	strlcpy(element->name, name, sizeof(element->name));
-	element_ask(element);
-	return element;
+		queue->removing = name;
+		take_make_certainly(queue, &step);
+		queue->removing = NULL;
+		if (step.result.outcome == CALL_OK)
+			return true;
+		if (step.result.outcome == CALL_NOT_EMPTY ||
+			(step.result.outcome == CALL_NO_NODE && !take_create_receipts(queue)) ||
+			(step.result.outcome == CALL_UNREACHABLE && take_is_out_of_time(queue)))
+			return false;
+		take_check(queue, &step);
+	}
+	return false;
 }
 
 /* ------------------------------------------------------------------------
- * The transaction
+ * Taking
  * ------------------------------------------------------------------------
  */
 
-/* Has the transaction taken any element? */
+static void
+check_number(void)
+{
+	int n = hold_number(CONTENDER_ELEMENT);
+
+	if (n >= MAX_ELEMENTS)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
+						errmsg("too many elements of ZooKeeper queues in this session"),
+						errdetail("It holds %d, as many as it may.", n),
+						errhint("Take fewer elements in one transaction.")));
+}
+
+/* Waits until the worker has claimed the element, or cannot. */
+static bool
+wait_for_claim(const TakeQueue *queue, const Hold *taken)
+{
+	for (;;)
+	{
+		EntryStatus status;
+
+		ResetLatch(MyLatch);
+		status = entry_status(taken->entry);
+		if (status.state == CONTENDER_GRANTED)
+			return true;
+		if (status.state == CONTENDER_LOST)
+			request_report_lost(taken->entry, taken->path, LOCK_SCOPE_TRANSACTION);
+		if (status.state == CONTENDER_FAILED &&
+			(status.failure == FAILURE_BUSY || status.failure == FAILURE_NO_PATH))
+			return false;
+		if (status.state == CONTENDER_FAILED)
+			request_report_failure(taken->entry, queue->path, status.failure, status.error_code);
+		if (take_is_out_of_time(queue))
+			return false;
+		if (queue->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
+			request_report_unreachable(queue->path);
+		take_sleep(queue);
+	}
+}
+
+/* Reads an element that has been asked for, once it is claimed: the data are those of that one. */
+static bool
+read_claimed(TakeQueue *queue, const Hold *taken, const char *name, Element *got)
+{
+	CallStep read;
+
+	if (!wait_for_claim(queue, taken) || !read_element(queue, name, &read))
+		return false;
+	if (entry_is_lost(taken->entry))
+		request_report_lost(taken->entry, taken->path, LOCK_SCOPE_TRANSACTION);
+	set_element(got, name, &read);
+	return true;
+}
+
+/* Takes an element until the transaction ends. */
 bool
-take_has_elements(void)
+take_claim_element(TakeQueue *queue, const char *name, Element *got)
 {
-	return nheld > 0;
-}
+	HoldRequest request = {.kind = CONTENDER_ELEMENT,
+						   .path = take_element_path(queue, name),
+						   .mode = LOCK_MODE_EXCLUSIVE,
+						   .scope = LOCK_SCOPE_TRANSACTION,
+						   .manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
+						   .since = GetCurrentTimestamp()};
+	int			mark = hold_begin(1);
+	Hold	   *taken;
+	bool		made;
 
-/* Calls "visit" for each element that the transaction has. */
-void
-take_visit(HeldElementVisitor visit, void *arg)
-{
-	for (int i = 0; i < nheld; i++)
-		visit(&held[i], arg);
-}
-
-/* Raises the error for an element that others may have by now. */
-void
-take_report_lost_element(const TakenElement *element)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost",
-					display_utf8(element->name), display_path(element->path)),
-			 errdetail("The ZooKeeper session ended, or somebody deleted the claim of the element."),
-			 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
-}
-
-void
-take_report_lost(const HeldElement *lost)
-{
-	take_report_lost_element(lost->element);
-}
-
-/* The transaction has ended.  Cannot fail. */
-void
-take_end_transaction(XactEvent event)
-{
-	for (int i = 0; i < nheld; i++)
-	{
-		if (event == XACT_EVENT_COMMIT)
-			commit(&held[i]);
-		else
-			give_back(&held[i]);
-	}
-	nheld = 0;
-}
-
-/* A subtransaction has ended: what it took becomes the parent's, or goes back.  Cannot fail. */
-void
-take_end_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent)
-{
-	int kept = 0;
-
-	if (event != SUBXACT_EVENT_COMMIT_SUB && event != SUBXACT_EVENT_ABORT_SUB)
-		return;
-	for (int i = 0; i < nheld; i++)
-	{
-		if (held[i].subid == subid && event == SUBXACT_EVENT_ABORT_SUB)
-		{
-			give_back(&held[i]);
-			continue;
-		}
-		if (held[i].subid == subid)
-			held[i].subid = parent;
-		held[kept++] = held[i];
-	}
-	nheld = kept;
+	check_number();
+	taken = hold_ask(&request);
+	made = read_claimed(queue, taken, name, got);
+	if (made)
+		hold_count(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	hold_end(mark, made);
+	return made;
 }

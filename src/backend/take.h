@@ -1,36 +1,36 @@
 /*
  * take.h
- *		Elements of queues that this session has.
+ *		Queues of elements: offering, showing, removing and taking.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_TAKE_H
 #define ZKLOCK_TAKE_H
 
-#include "access/xact.h"
-#include "shared/element.h"
-#include "shared/settings.h"
+#include "recipes/element_name.h"
 
-/* An element that the transaction has until it ends */
-typedef struct HeldElement
+/* Longest element that is offered, bytes.  Those of others are read up to ZooKeeper's limit. */
+#define TAKE_MAX_DATA (64 * 1024)
+
+/* Longest path of a queue of which a transaction takes elements: with their names it is an entry's. */
+#define TAKE_MAX_PATH ((int) (ZKLOCK_MAX_PATH - ELEMENT_NAME_SIZE))
+
+/* An element, as it is shown, removed or taken */
+typedef struct Element
 {
-	TakenElement	*element;
-	SubTransactionId subid;		  /* that has taken it */
-	CommitGuard		 taken_under; /* zklock.commit_guard then */
-	int64			 taken_at;	  /* us */
-} HeldElement;
+	char *name;	 /* UTF-8 */
+	int64 token; /* its czxid */
+	int32 version;
+	char *data; /* bytes */
+	Size  length;
+} Element;
 
-typedef void (*HeldElementVisitor)(const HeldElement *held, void *arg);
+/* take_offer.c */
+extern char *take_offer(const char *path, const char *data, Size length);
 
-extern TakenElement *take_claim(const char *path, const char *name);
-extern void			 take_keep(TakenElement *element);
-extern void			 take_report_lost_element(const TakenElement *element);
-
-/* The transaction */
-extern bool take_has_elements(void);
-extern void take_visit(HeldElementVisitor visit, void *arg);
-extern void take_report_lost(const HeldElement *held);
-extern void take_end_transaction(XactEvent event);
-extern void take_end_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent);
+/* take_seek.c */
+extern bool take_peek(const char *path, Element *element);
+extern bool take_remove(const char *path, int64 timeout_ms, Element *element);
+extern bool take_first(const char *path, int64 timeout_ms, Element *element);
 
 #endif /* ZKLOCK_TAKE_H */

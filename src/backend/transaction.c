@@ -23,25 +23,14 @@
 #include "access/xact.h"
 #include "backend/guard.h"
 #include "backend/hold.h"
+#include "backend/leadership.h"
 #include "backend/lock.h"
-#include "backend/lock_table.h"
-#include "backend/permit.h"
-#include "backend/reliance.h"
-#include "backend/take.h"
-#include "backend/transaction.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "tcop/utility.h"
 
 /* Have the callbacks been registered? */
 static bool started = false;
-
-/* Does the transaction hold locks or permits that end with it? */
-static bool
-has_transaction_locks(void)
-{
-	return lock_table_has_transaction_locks() || permit_has_transaction_permits();
-}
 
 static void
 on_transaction(XactEvent event, void *arg)
@@ -50,26 +39,24 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (has_transaction_locks() || take_has_elements() || reliance_exists())
+			if (hold_has_transaction_locks() || reliance_exists())
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (has_transaction_locks())
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
-			if (take_has_elements())
+			if (hold_number(CONTENDER_ELEMENT) > 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")));
+			if (hold_has_transaction_locks())
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			lock_table_end_transaction();
-			permit_end_transaction();
-			take_end_transaction(event);
+			hold_end_transaction(event);
 			reliance_end();
 			guard_forget();
 			interrupt_resume();
@@ -87,9 +74,8 @@ on_transaction(XactEvent event, void *arg)
 static void
 on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
-	lock_table_end_subtransaction(event, subid, parent);
-	permit_end_subtransaction(event, subid, parent);
-	take_end_subtransaction(event, subid, parent);
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		hold_end_subtransaction(subid);
 }
 
 /*
@@ -155,7 +141,6 @@ transaction_start_session(void)
 	if (started)
 		return;
 	hold_start_session();
-	lock_table_start_session();
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	started = true;
@@ -169,18 +154,6 @@ transaction_start_session(void)
 
 static ProcessUtility_hook_type prev_ProcessUtility_hook = NULL;
 static ExecutorEnd_hook_type	prev_ExecutorEnd_hook = NULL;
-
-/* Undoes all session-level acquisitions of this session, permits included. */
-void
-backend_release_all(void)
-{
-	HandoverList awaited;
-
-	handover_list_init(&awaited, hold_number());
-	permit_release_all(&awaited);
-	lock_release_all(&awaited);
-	handover_list_wait(&awaited);
-}
 
 static bool
 ends_prepared_transaction(const Node *statement)
@@ -216,7 +189,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	else
 		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc);
 	if (discard_all)
-		backend_release_all();
+		lock_release_all();
 	transaction_come_first();
 }
 

@@ -2,11 +2,14 @@
  * wait.c
  *		Waiting for the worker's answer, and what is told of that.
  *
- * The session sleeps on its latch until the worker has decided.  A wait may be
- * for several entries, one after the other, as for a semaphore's permit.
+ * The session sleeps on its latch until what it waits for is there, which the
+ * caller looks for: that the worker has decided about an entry, or is done with
+ * those that were given up, or that this server leads.  A wait may be for several
+ * of these, one after the other; its timeout and PostgreSQL's lock_timeout are for
+ * all of them.
  *
- * However a wait ends, it is counted once: granted, refused, or with an error.
- * If the session is terminated no error is caught, and its exit counts the wait.
+ * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or
+ * with the error that ends it.
  *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
@@ -16,6 +19,7 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
@@ -62,100 +66,19 @@ wait_context(void *arg)
 		errcontext("while waiting for %s on ZooKeeper path \"%s\"", wait->what, path);
 }
 
-/* Only errors from outside need this context: all others name the path. */
-static void
-check_for_interrupts(Wait *wait)
-{
-	ErrorContextCallback context = {.callback = wait_context, .arg = wait, .previous = error_context_stack};
-
-	error_context_stack = &context;
-	CHECK_FOR_INTERRUPTS();
-	error_context_stack = context.previous;
-}
-
-/* Begins a wait, which may be for several entries one after the other. */
+/* Begins a wait. */
 void
-wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms)
+wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms)
 {
 	wait->path = path;
 	wait->what = what;
 	wait->timeout_ms = timeout_ms;
-	wait->start_us = zklock_now_us();
+	wait_counted_begin(&wait->counted, kind);
+	wait->entry = ENTRY_NONE;
 	wait->absent_since = -1;
 	wait->look_at = DeadlockTimeout;
 	wait->told_outage = false;
-	wait_log_begin(&wait->log, path, what, wait->start_us);
-}
-
-/* Ends a wait that was successful. */
-void
-wait_end(Wait *wait)
-{
-	wait_log_granted(&wait->log);
-}
-
-/* What is known of an entry that waits. */
-typedef struct Answer
-{
-	bool		   lease_holds;
-	ContenderState state;
-	Failure		   failure;
-	int			   code; /* ZooKeeper's, for FAILURE_REFUSED */
-} Answer;
-
-/*
- * What was granted under a lease that has lapsed may be gone by now; what was
- * granted for a time that is over is lost.  Read in this order: a lease that was
- * seen before is the lock's own.
- */
-static Answer
-look(int index)
-{
-	bool		lease_holds = lease_state() == LEASE_HOLDS;
-	EntryStatus status = entry_status(index);
-	bool over = status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us);
-
-	return (Answer){.lease_holds = lease_holds,
-					.state = over ? CONTENDER_LOST : status.state,
-					.failure = status.failure,
-					.code = status.error_code};
-}
-
-/*
- * Is it no more than that a request which does not wait was not granted?  An
- * eager one is made again then, by a call that can wait until ZooKeeper is back.
- */
-static bool
-is_mere_refusal(int index, Failure failure)
-{
-	return failure == FAILURE_BUSY ||
-		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
-}
-
-/*
- * Has the worker decided?  Then *granted tells; a refusal is an error, but for
- * that of a request that does not wait.
- *
- * A turn that was lost is as good as one that is held: it brings order only.
- */
-static bool
-is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
-{
-	bool turn = entry_at(index)->request.kind == CONTENDER_TURN;
-
-	if (answer->state == CONTENDER_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
-		elog(ERROR, "fault: fail-granted");
-	*granted = (answer->state == CONTENDER_GRANTED && answer->lease_holds) ||
-			   (answer->state == CONTENDER_LOST && turn);
-	if (*granted)
-		return true;
-	if (answer->state == CONTENDER_LOST)
-		request_report_lost(index, wait->path, LOCK_SCOPE_TRANSACTION);
-	if (answer->state != CONTENDER_FAILED)
-		return false;
-	if (!is_mere_refusal(index, answer->failure))
-		request_report_failure(index, wait->path, answer->failure, answer->code);
-	return true;
+	wait_log_begin(&wait->log, path, what, wait->counted.start_us);
 }
 
 /*
@@ -163,9 +86,9 @@ is_decided(const Wait *wait, int index, const Answer *answer, bool *granted)
  * call that does not wait is answered by the worker, if it can.
  */
 static bool
-is_out_of_time(const Wait *wait, bool lease_holds, int64 waited)
+is_out_of_time(const Wait *wait, int64 waited)
 {
-	if (wait->timeout_ms == LOCK_NO_WAIT && !lease_holds)
+	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
 		request_report_unreachable(wait->path);
 	if (wait->timeout_ms <= 0 || waited < wait->timeout_ms)
 		return false;
@@ -208,18 +131,15 @@ tell_outage(Wait *wait, int64 waited)
 	wait->told_outage = true;
 }
 
-/*
- * How long the session may sleep before it has to look again, ms; "index" is as
- * for wait_turn().
- */
+/* How long the session may sleep before it has to look again, ms. */
 static int64
-sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
+sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 {
 	int64 sleep = MAX_SLEEP_MS;
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
-	if (index >= 0 && wait->timeout_ms != LOCK_NO_WAIT)
+	if (wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
 	if (deadlock_across_next_wakeup() >= 0 && wait->log.state != WAIT_LOG_ASKED)
 		sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
@@ -230,7 +150,7 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
 		sleep = Min(sleep, Max(DeadlockTimeout, 1));
 
 	/* Nobody tells that the lease has lapsed, or that no worker comes. */
-	if (look == WAIT_LOOK_SOON || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
+	if (answer == WAIT_UNTOLD || wait->timeout_ms == LOCK_NO_WAIT || wait->absent_since >= 0)
 		sleep = Min(sleep, LOOK_MS);
 	return sleep;
 }
@@ -240,79 +160,223 @@ sleep_time(const Wait *wait, int index, WaitLook look, int64 waited)
  * is one, and across servers.
  */
 static void
-look_for_deadlock(Wait *wait, int index, int64 waited)
+look_for_deadlock(Wait *wait, int64 waited)
 {
-	int64 until = wait->timeout_ms > 0 ? wait->start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
+	int64 until =
+		wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
 
-	if (index < 0 || wait->timeout_ms == LOCK_NO_WAIT)
+	if (wait->entry == ENTRY_NONE || wait->timeout_ms == LOCK_NO_WAIT)
 		return;
 	if (waited >= wait->look_at)
 	{
-		deadlock_check(index);
+		deadlock_check(wait->entry);
 		wait->look_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
 
 	/* The log's question and the search take turns. */
-	if ((waited >= DeadlockTimeout || deadlock_across_concerns(index)) && wait->log.state != WAIT_LOG_ASKED)
-		deadlock_across_attend(index, until);
+	if ((waited >= DeadlockTimeout || deadlock_across_concerns(wait->entry)) &&
+		wait->log.state != WAIT_LOG_ASKED)
+		deadlock_across_attend(wait->entry, until);
 }
 
 /*
- * One turn of a wait for what is not there yet: sleeps until the latch is set, or
- * something else has to be looked at.
- *
- *	index	the entry that waits, or negative if there is none
+ * Sleeps until the latch is set, or something else has to be looked at.
  *
  * Returns false if the timeout has passed.  Raises an error if the wait is
- * interrupted, or if there was nobody to answer.
+ * interrupted, or if there is nobody to answer.
  */
-bool
-wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look)
+static bool
+sleep_until_told(Wait *wait, WaitAnswer answer)
 {
-	int64 waited = zklock_ms_since(wait->start_us);
+	int64 waited = zklock_ms_since(wait->counted.start_us);
 
-	check_for_interrupts(wait);
-	if (is_out_of_time(wait, lease_holds, waited))
+	interrupt_check(wait_context, wait);
+	if (is_out_of_time(wait, waited))
 		return false;
 	watch_worker(wait, waited);
+
+	/* To tell something is to look for interrupts, without the context. */
+	HOLD_INTERRUPTS();
 	tell_outage(wait, waited);
 	if (log_lock_waits && waited >= DeadlockTimeout)
-		wait_log_attend(&wait->log, index);
-	look_for_deadlock(wait, index, waited);
+		wait_log_attend(&wait->log, wait->entry);
+	RESUME_INTERRUPTS();
+	look_for_deadlock(wait, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 (long) sleep_time(wait, index, look, waited),
-					 zklock_wait_event(ZKLOCK_WAIT_LOCK));
+					 (long) sleep_time(wait, answer, waited), zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	return true;
 }
 
-/* The wait that is under way, or NULL. */
-static Wait *current = NULL;
-
-/* Counts a wait that is over. */
+/* The session does not wait any more, or not for that. */
 static void
-count_wait(const Wait *wait, StatsWaitEnd end)
+stop(void)
 {
-	current = NULL;
-	stats_waited(wait->counted_as, end, zklock_now_us() - wait->start_us);
-}
-
-/* The session ends.  If it waits, that is over. */
-void
-wait_end_at_exit(void)
-{
+	/* Keep the indicator: an interrupt still to come may be the timeout's. */
+	disable_timeout(LOCK_TIMEOUT, true);
 	deadlock_across_leave();
-	if (current == NULL)
-		return;
-	wait_log_give_up(&current->log);
-	count_wait(current, STATS_WAIT_CANCELLED);
 }
 
-/* How a wait was granted: the first to be served behind a node got it from ZooKeeper. */
-static StatsWaitEnd
-how_granted(int index)
+/* As a callback at error and exit */
+static void
+break_off(int code, Datum arg)
 {
-	return (entry_status(index).token & MAX_GRANTS) > 1 ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED;
+	Wait *wait = (Wait *) DatumGetPointer(arg);
+
+	stop();
+	wait_log_give_up(&wait->log);
+	wait_counted_break(code, PointerGetDatum(&wait->counted));
+}
+
+/*
+ * Waits, as part of a wait, until a look shows that it is over.
+ *
+ * Returns false if what is waited for will not come, or if the timeout has passed.
+ */
+bool
+wait_until(Wait *wait, WaitLook look, void *arg)
+{
+	WaitAnswer answer;
+
+	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
+	{
+		if (LockTimeout > 0)
+			enable_timeout_after(LOCK_TIMEOUT,
+								 (int) Max(LockTimeout - zklock_ms_since(wait->counted.start_us), 1));
+		do
+		{
+			ResetLatch(MyLatch);
+			answer = look(wait, arg);
+		} while (answer != WAIT_OVER && answer != WAIT_REFUSED && sleep_until_told(wait, answer));
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
+	stop();
+	if (answer != WAIT_OVER)
+		wait_log_give_up(&wait->log);
+	return answer == WAIT_OVER;
+}
+
+/* ------------------------------------------------------------------------
+ * Entries
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Is it no more than that a request which does not wait was not granted?  An
+ * eager one is made again then, by a call that can wait until ZooKeeper is back.
+ */
+static bool
+is_mere_refusal(int index, Failure failure)
+{
+	return failure == FAILURE_BUSY ||
+		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
+}
+
+/*
+ * Has the worker decided?  A refusal is an error, but for that of a request that
+ * does not wait.
+ *
+ * A lock granted under a lease that has lapsed may be gone by now; one that was
+ * granted for a time that is over is lost.  They are read in this order: a lease that
+ * was seen before is the lock's own.  A turn that was lost is as good as one that is
+ * held: it brings order only.
+ */
+static WaitAnswer
+look_at_entry(const Wait *wait, void *arg)
+{
+	bool		lease_holds = lease_state() == LEASE_HOLDS;
+	EntryStatus status = entry_status(wait->entry);
+	bool		turn = entry_at(wait->entry)->request.kind == CONTENDER_TURN;
+
+	ZKLOCK_SLOW("slow-backends", 120, 25);
+	if (ZKLOCK_FAULT("fail-asked"))
+		elog(ERROR, "fault: fail-asked");
+	if (status.state == CONTENDER_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
+		elog(ERROR, "fault: fail-granted");
+	if (status.state == CONTENDER_LOST ||
+		(status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)))
+	{
+		if (!turn)
+			request_report_lost(wait->entry, wait->path, LOCK_SCOPE_TRANSACTION);
+		return WAIT_OVER;
+	}
+	if (status.state == CONTENDER_GRANTED)
+		return lease_holds ? WAIT_OVER : WAIT_UNTOLD;
+	if (status.state != CONTENDER_FAILED)
+		return WAIT_TOLD;
+	if (!is_mere_refusal(wait->entry, status.failure))
+		request_report_failure(wait->entry, wait->path, status.failure, status.error_code);
+	return WAIT_REFUSED;
+}
+
+/*
+ * Waits, as part of a wait, until the worker has decided about an entry.
+ *
+ * Returns true if it is granted, false if the timeout has passed or if a call
+ * that does not wait found it taken.  Anything else is an error.
+ */
+bool
+wait_for_entry(Wait *wait, int index)
+{
+	wait->entry = index;
+	return wait_until(wait, look_at_entry, NULL);
+}
+
+/* ------------------------------------------------------------------------
+ * The end
+ * ------------------------------------------------------------------------
+ */
+
+/* The first part of the wait is over, and there is more to wait for. */
+void
+wait_goes_on(Wait *wait)
+{
+	wait->entry = ENTRY_NONE;
+	wait_log_give_up(&wait->log);
+}
+
+/* Ends a wait: all has come.  The first to be served behind a node got it from ZooKeeper. */
+void
+wait_granted(Wait *wait)
+{
+	bool handed_over =
+		wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
+
+	wait_log_granted(&wait->log);
+	wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
+}
+
+/* Ends a wait that was in vain. */
+void
+wait_refused(Wait *wait)
+{
+	if (wait->timeout_ms == LOCK_NO_WAIT && wait->entry != ENTRY_NONE)
+		wait_log_refused(&wait->log, wait->entry);
+	wait_counted_end(&wait->counted,
+					 wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+}
+
+/* ------------------------------------------------------------------------
+ * Statistics
+ *
+ * A call that may take its time, but not by a Wait, is protected by
+ * PG_ENSURE_ERROR_CLEANUP with wait_counted_break(), so that it is counted once.
+ * ------------------------------------------------------------------------
+ */
+
+/* A call begins to wait. */
+void
+wait_counted_begin(CountedWait *wait, StatsKind kind)
+{
+	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
+}
+
+/* It has ended without an error.  Cannot fail. */
+void
+wait_counted_end(const CountedWait *wait, StatsWaitEnd end)
+{
+	if (wait->kind != WAIT_UNCOUNTED)
+		stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
 }
 
 /* How a wait ends, by the SQLSTATE of the error that ends it. */
@@ -330,145 +394,6 @@ how_failed(int sqlerrcode)
 		default:
 			return STATS_WAIT_FAILED;
 	}
-}
-
-/* Waits until the worker has decided, as wait_for_entry() says. */
-static bool
-wait_for_decision(Wait *wait, int index)
-{
-	if (ZKLOCK_FAULT("fail-asked"))
-		elog(ERROR, "fault: fail-asked");
-	for (;;)
-	{
-		Answer answer;
-		bool   granted;
-
-		ZKLOCK_SLOW("slow-backends", 120, 25);
-		ResetLatch(MyLatch);
-		answer = look(index);
-		if (is_decided(wait, index, &answer, &granted))
-			return granted;
-		if (!wait_turn(wait, index, answer.lease_holds,
-					   answer.state == CONTENDER_GRANTED ? WAIT_LOOK_SOON : WAIT_TOLD))
-			return false;
-	}
-}
-
-/* Waits until the worker is done, as wait_for_handovers() says. */
-static bool
-wait_until_settled(Wait *wait, const HandoverList *list)
-{
-	int done = 0;
-
-	for (;;)
-	{
-		ResetLatch(MyLatch);
-		while (done < list->n &&
-			   entry_is_settled(list->handovers[done].entry, list->handovers[done].generation))
-			done++;
-		if (done == list->n)
-			return true;
-		if (!wait_turn(wait, ENTRY_NONE, true, WAIT_LOOK_SOON))
-			return false;
-	}
-}
-
-/*
- * Waits, as part of a wait, until the worker has decided about an entry.
- *
- * Returns true if it is granted, false if the timeout has passed or if a call
- * that does not wait found it taken; then the caller releases the entry.
- * Anything else is an error.
- */
-bool
-wait_for_entry(Wait *wait, int index)
-{
-	volatile bool granted = false;
-
-	current = wait;
-	PG_TRY();
-	{
-		granted = wait_for_decision(wait, index);
-	}
-	PG_CATCH();
-	{
-		deadlock_across_leave();
-		wait_log_give_up(&wait->log);
-		count_wait(wait, how_failed(geterrcode()));
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	deadlock_across_leave();
-	if (granted && entry_at(index)->request.kind != CONTENDER_TURN)
-	{
-		count_wait(wait, how_granted(index));
-		return true;
-	}
-
-	/*
-	 * It is over; or it goes on, for the permit or in turn for what could not be
-	 * had at once, and may fail before that is asked for.
-	 */
-	wait_log_give_up(&wait->log);
-	current = NULL;
-	if (granted || entry_at(index)->request.eager)
-		return granted;
-	count_wait(wait, wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	if (wait->timeout_ms == LOCK_NO_WAIT)
-		wait_log_refused(&wait->log, index);
-	return false;
-}
-
-/*
- * Waits, as part of a wait, until the worker is done with all that was given up,
- * be it when ZooKeeper is back.
- *
- * Returns false if the timeout has passed.
- */
-bool
-wait_for_handovers(Wait *wait, const HandoverList *list)
-{
-	volatile bool done = false;
-
-	current = wait;
-	PG_TRY();
-	{
-		done = wait_until_settled(wait, list);
-	}
-	PG_CATCH();
-	{
-		wait_log_give_up(&wait->log);
-		count_wait(wait, how_failed(geterrcode()));
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	if (done)
-		current = NULL; /* the wait goes on, for an entry */
-	else
-		count_wait(wait, STATS_WAIT_TIMEOUT);
-	return done;
-}
-
-/* ------------------------------------------------------------------------
- * Waits that ask for no entry
- *
- * Between begin and end they are protected by PG_ENSURE_ERROR_CLEANUP with
- * wait_counted_break(), so that each is counted once.
- * ------------------------------------------------------------------------
- */
-
-/* A call begins to wait. */
-void
-wait_counted_begin(CountedWait *wait, StatsKind kind)
-{
-	*wait = (CountedWait){.kind = kind, .start_us = zklock_now_us()};
-}
-
-/* It has ended without an error.  Cannot fail. */
-void
-wait_counted_end(const CountedWait *wait, StatsWaitEnd end)
-{
-	stats_waited(wait->kind, end, zklock_now_us() - wait->start_us);
 }
 
 /* As a callback at error and exit: an error ends it, or the end of the session. */

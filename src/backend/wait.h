@@ -7,61 +7,97 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
-#include "backend/wait_log.h"
+#include "backend/contenders.h"
 #include "recipes/recipe.h"
 #include "shared/stats.h"
 
-/* What the worker has still to do until a lock is free, or free to share. */
-typedef struct Handover
+/* wait_log.c draws it. */
+typedef enum WaitLogState
 {
-	int	   entry;
-	uint32 generation; /* when that has changed, it is done */
-} Handover;
+	WAIT_LOG_NOTHING, /* has been told */
+	WAIT_LOG_ASKED,	  /* the worker is asked who is in the way */
+	WAIT_LOG_TOLD	  /* that the session still waits */
+} WaitLogState;
 
-/* The handovers that a call waits for before it returns. */
-typedef struct HandoverList
+/* Contenders are in so many places at most: those for permits, and for turns. */
+#define WAIT_LOG_PLACES 2
+
+/* Of so many contenders data are read, and so many are named in each list. */
+#define WAIT_LOG_NAMED 20
+
+/* Where contenders are, and who these are */
+typedef struct WaitLogPlace
 {
-	Handover *handovers;
-	int		  n;
-} HandoverList;
+	char	   path[ZKLOCK_MAX_PATH + 1];
+	RecipeId   recipe;
+	bool	   is_listed;
+	Contenders contenders; /* if so */
+} WaitLogPlace;
 
-/* A call that waits */
+typedef struct WaitLog
+{
+	WaitLogState state;
+	int64		 start_us; /* of the wait */
+	const char	*path;	   /* for messages, UTF-8 */
+	const char	*what;	   /* is waited for, likewise */
+	WaitLogPlace places[WAIT_LOG_PLACES];
+	int			 nplaces;
+	int			 place; /* that is asked about */
+	Call		 call;
+	CallStep	 steps[WAIT_LOG_NAMED];
+	int			 nsteps; /* under way */
+} WaitLog;
+
+/* A wait, for the statistics */
+typedef struct CountedWait
+{
+	StatsKind kind; /* or WAIT_UNCOUNTED */
+	int64	  start_us;
+} CountedWait;
+
+#define WAIT_UNCOUNTED STATS_KINDS
+
+/* A call that waits, perhaps for several things one after the other */
 typedef struct Wait
 {
 	const char *path;		  /* for messages */
 	const char *what;		  /* is waited for, likewise */
-	WaitLog		log;		  /* what the log is told */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
-	StatsKind	counted_as;	  /* in the statistics */
-	int64		start_us;	  /* by zklock_now_us() */
+	CountedWait counted;	  /* by zklock_now_us() */
+	WaitLog		log;		  /* what the log is told */
+	int			entry;		  /* that waits, or ENTRY_NONE */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	int64		look_at;	  /* for a deadlock, ms after the start */
 	bool		told_outage;  /* the client knows that nothing can be granted */
 } Wait;
 
-/* A wait that asks for no entry, for the statistics */
-typedef struct CountedWait
+/* The result of a look, which tells whether the wait is over */
+typedef enum WaitAnswer
 {
-	StatsKind kind;
-	int64	  start_us;
-} CountedWait;
+	WAIT_OVER,	  /* it is there */
+	WAIT_REFUSED, /* it will not come */
+	WAIT_TOLD,	  /* it may come, and then the latch is set */
+	WAIT_UNTOLD	  /* likewise, but nobody tells */
+} WaitAnswer;
 
-/* May something become true of which nobody tells the session? */
-typedef enum WaitLook
-{
-	WAIT_TOLD,
-	WAIT_LOOK_SOON
-} WaitLook;
+typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
-extern void wait_begin(Wait *wait, const char *path, const char *what, int64 timeout_ms);
+extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
+extern bool wait_until(Wait *wait, WaitLook look, void *arg);
 extern bool wait_for_entry(Wait *wait, int index);
-extern bool wait_for_handovers(Wait *wait, const HandoverList *list);
-extern bool wait_turn(Wait *wait, int index, bool lease_holds, WaitLook look);
-extern void wait_end(Wait *wait);
-extern void wait_end_at_exit(void);
+extern void wait_goes_on(Wait *wait);
+extern void wait_granted(Wait *wait);
+extern void wait_refused(Wait *wait);
 
 extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
+
+/* wait_log.c */
+extern void wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us);
+extern void wait_log_attend(WaitLog *log, int index);
+extern void wait_log_granted(WaitLog *log);
+extern void wait_log_refused(WaitLog *log, int index);
+extern void wait_log_give_up(WaitLog *log);
 
 #endif /* ZKLOCK_WAIT_H */

@@ -28,10 +28,9 @@
 
 #include "backend/display.h"
 #include "backend/lock_view.h"
-#include "backend/wait_log.h"
+#include "backend/wait.h"
 #include "compat.h"
-#include "recipes/node_contender.h"
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 #include "shared/clock.h"
 #include "shared/session_info.h"
 
@@ -74,8 +73,8 @@ names_text(Names *names)
 static int
 compare_tickets(const void *a, const void *b)
 {
-	uint64 x = (*(const EntryView *const *) a)->ticket;
-	uint64 y = (*(const EntryView *const *) b)->ticket;
+	uint64 x = (*(const EntryCopy *const *) a)->status.ticket;
+	uint64 y = (*(const EntryCopy *const *) b)->status.ticket;
 
 	return x < y ? -1 : x > y ? 1 : 0;
 }
@@ -86,21 +85,21 @@ compare_tickets(const void *a, const void *b)
  * run, which nobody needs any more.
  */
 static void
-add_sessions(Parties *parties, EntryView **entries, int n, const char *path, const char *node)
+add_sessions(Parties *parties, EntryCopy **entries, int n, const char *path, const char *node)
 {
 	for (int i = 0; i < n; i++)
 	{
-		EntryView  *entry = entries[i];
+		EntryCopy  *entry = entries[i];
 		const char *name;
 
-		if (entry->run_id == PG_UINT64_MAX || strcmp(entry->path, path) != 0 ||
-			(node && strcmp(entry->node, node) != 0))
+		if (entry->status.run_id == PG_UINT64_MAX || strcmp(entry->request.path, path) != 0 ||
+			(node && strcmp(entry->node.name, node) != 0))
 			continue;
-		entry->run_id = PG_UINT64_MAX;
-		name = psprintf("%d", entry->pid);
-		if (entry->state == CONTENDER_GRANTED)
+		entry->status.run_id = PG_UINT64_MAX;
+		name = psprintf("%d", entry->request.pid);
+		if (entry->status.state == CONTENDER_GRANTED)
 			add_name(&parties->holders, name);
-		else if (entry->state == CONTENDER_QUEUED || entry->state == CONTENDER_REQUESTED)
+		else if (entry->status.state == CONTENDER_QUEUED || entry->status.state == CONTENDER_REQUESTED)
 			add_name(&parties->waiters, name);
 	}
 }
@@ -111,10 +110,9 @@ client_name(const ContenderNode *node)
 {
 	static const char process[] = "process ";
 
-	char text[NODE_OWNER_TEXT];
+	const char *text = contenders_describe(node);
 
-	contenders_describe(text, node);
-	return display_utf8(strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text);
+	return strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text;
 }
 
 /*
@@ -122,7 +120,7 @@ client_name(const ContenderNode *node)
  * is left out: it has a node for a permit.
  */
 static void
-add_contenders(Parties *parties, const WaitLog *log, int place, EntryView **entries, int n)
+add_contenders(Parties *parties, const WaitLog *log, int place, EntryCopy **entries, int n)
 {
 	const Contenders *contenders = &log->places[place].contenders;
 
@@ -141,12 +139,12 @@ add_contenders(Parties *parties, const WaitLog *log, int place, EntryView **entr
 
 /* Is an entry of one who is to be named?  The session that has the turn has a node for a permit. */
 static bool
-is_party(const WaitLog *log, const EntryView *entry)
+is_party(const WaitLog *log, const EntryCopy *entry)
 {
 	for (int i = 0; i < log->nplaces; i++)
 	{
-		if (strcmp(entry->path, log->places[i].path) == 0)
-			return i == 0 || entry->state != CONTENDER_GRANTED;
+		if (strcmp(entry->request.path, log->places[i].path) == 0)
+			return i == 0 || entry->status.state != CONTENDER_GRANTED;
 	}
 	return false;
 }
@@ -160,19 +158,19 @@ describe_parties(const WaitLog *log)
 {
 	Parties		parties = {0};
 	LockView	view;
-	EntryView **entries;
+	EntryCopy **entries;
 	int			n = 0;
 
 	initStringInfo(&parties.holders.text);
 	initStringInfo(&parties.waiters.text);
 	lock_view_take(&view);
-	entries = palloc(Max(view.n, 1) * sizeof(EntryView *));
+	entries = palloc(Max(view.n, 1) * sizeof(EntryCopy *));
 	for (int i = 0; i < view.n; i++)
 	{
 		if (is_party(log, &view.entries[i]))
 			entries[n++] = &view.entries[i];
 	}
-	qsort(entries, n, sizeof(EntryView *), compare_tickets);
+	qsort(entries, n, sizeof(EntryCopy *), compare_tickets);
 	for (int i = 0; i < log->nplaces; i++)
 	{
 		if (log->places[i].is_listed)
@@ -344,7 +342,7 @@ wait_log_attend(WaitLog *log, int index)
 		tell_waiting(log);
 }
 
-/* What was waited for has come. */
+/* The wait is over. */
 void
 wait_log_granted(WaitLog *log)
 {

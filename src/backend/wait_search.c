@@ -2,35 +2,26 @@
  * wait_search.c
  *		Deadlocks across servers: what the records of all of them tell together.
  *
- * The graph (wait_graph.h) has a vertex for each wait of each record.  Such a wait
- * keeps the nodes that it names as held, and the one with which it waits.  It waits
- * itself for older nodes on the path of that one:
+ * The graph (wait_graph.h) has a vertex for each process of which a record tells.  It
+ * waits for those of its own server that the record names.  If it waits with a node
+ * of its own, it waits besides for all who keep older nodes on the path that conflict:
+ * those who hold them, and those who wait with them.  A permit needs some of the
+ * older nodes to go.  Such a node is a vertex, too: it goes when all go who hold it,
+ * and one that nobody is known to hold goes by itself.
  *
- *	wait -> kept			a lock: another wait keeps an older node that conflicts
- *	wait -> node			a permit: it needs some of the older nodes to go
- *	node -> kept			by all who keep it; by none that is known, it goes
- *	kept -> wait			who keeps it
- *
- * A node of the same server that conflicts is that server's own business: it finds
- * such a cycle itself (backend/deadlock.c).  Older nodes that wait on the path are in
- * the way like those that are held.  A shared node that does not conflict, or one of
- * the same process, is in the way if an exclusive one stands between that is of no
- * wait that is told, such as another client's: that waits for the older and keeps
- * back the younger.
+ * Between two nodes that do not conflict, or are one process's, an exclusive one may
+ * stand that no record tells of, such as another client's: that waits for the older and
+ * keeps back the younger.  A component of one server alone, without such a stranger, is
+ * that server's own business, which finds it by itself (deadlock.c).
  *
  * Records are claims.  A first look takes them as they are, and supposes what they do
- * not tell to be for the worse: it finds the suspects, mostly none.  Only for these
- * ZooKeeper is asked whether the nodes that they name exist and are of the session
- * that has written the record, and what else is on their paths.  The second look
- * goes by these facts, and leaves out what is not so.  So a forged record can claim
- * no more than what its own session has in the way of others, and other clients
- * count as what they are: they block, and what is not known to be kept goes.
+ * not tell to be for the worse: it finds the suspects, mostly none.  The second look
+ * goes by what ZooKeeper knows of these (wait_facts.c), and leaves out what is not so.
  *
  * Of the waits in a component the one with the youngest node, by its czxid, is to
  * give up; of those behind one node, the one of the process with the highest pid.
  * All servers that see the component find the same one.  It is told a shortest cycle
- * of waits through its own, process by process: those of each wait, from the one that
- * keeps the wait before from going on.
+ * through itself, process by process.
  *
  * Runs in: backends, in the one that searches for all.  All is in the current memory
  * context.
@@ -39,101 +30,42 @@
  */
 #include "postgres.h"
 
-#include "backend/wait_search.h"
 #include "backend/waits.h"
-#include "recipes/recipe.h"
 
 /* Records tell of no more than this, all together. */
 #define MAX_WAITS 1000
 #define MAX_KEPT 11000
-
-/* So much is asked of ZooKeeper for one search. */
-#define MAX_FACTS 500
-
-/* A node that a wait keeps from going */
-typedef struct KeptNode
-{
-	const WaitLine *node;
-	int				wait;
-	int				step;  /* of the wait: its process keeps the node */
-	bool			held;  /* else that process waits with it */
-	bool			is_so; /* it is that session's, as far as is known */
-} KeptNode;
 
 /* ------------------------------------------------------------------------
  * Records
  * ------------------------------------------------------------------------
  */
 
-/*
- * Reads a record's text, which it keeps.  Returns false if it is none.  The text
- * comes from whoever may write below WAIT_RECORD_ROOT; recipes/wait_record.c says
- * what is accepted.
- */
-bool
-wait_search_parse(ReadRecord *record, char *text, size_t len)
-{
-	int		   max = 1;
-	WaitReader reader;
-	WaitLine  *lines;
-	bool	   good = wait_record_begin(&reader, text, len);
-
-	for (size_t i = 0; i < len; i++)
-		max += text[i] == '\n';
-	lines = palloc(max * sizeof(WaitLine));
-	record->nlines = 0;
-	while (good && (good = wait_record_next(&reader, &lines[record->nlines])) &&
-		   lines[record->nlines].kind != WAIT_LINE_END)
-		record->nlines++;
-	if (!good)
-		return false;
-	record->lines = lines;
-	record->server = lines[0].text;
-	record->seen = (int64) lines[1].number;
-	return true;
-}
-
-static int
-compare_nodes(const WaitLine *a, const WaitLine *b)
-{
-	int order = strcmp(a->path, b->path);
-
-	return order != 0 ? order : strcmp(a->node, b->node);
-}
-
 static int
 compare_kept(const void *a, const void *b)
 {
-	return compare_nodes(((const KeptNode *) a)->node, ((const KeptNode *) b)->node);
+	const WaitLine *one = ((const KeptNode *) a)->line;
+	const WaitLine *other = ((const KeptNode *) b)->line;
+	int				order = strcmp(one->path, other->path);
+
+	return order != 0 ? order : strcmp(one->node, other->node);
 }
 
 static void
-add_kept(Search *search, const WaitLine *node, int step, bool held)
+take_line(Search *search, const ReadRecord *record, const WaitLine *line)
 {
-	if (search->nkept < MAX_KEPT)
-		search->kept[search->nkept++] =
-			(KeptNode){.node = node, .wait = search->nwaits, .step = step, .held = held};
-}
+	KeptNode *kept;
 
-/* Takes in one wait, whose lines begin there.  Returns the line behind it. */
-static const WaitLine *
-take_wait(Search *search, const ReadRecord *record, const WaitLine *line)
-{
-	const WaitLine *end = record->lines + record->nlines;
-	SearchWait	   *wait = &search->waits[search->nwaits];
-
-	*wait = (SearchWait){.record = record, .line = line, .steps = line + 1};
-	for (line++; line < end && line->kind == WAIT_LINE_STEP; line++)
-		wait->nsteps++;
-	wait->held = line;
-	for (; line < end && line->kind == WAIT_LINE_HELD; line++)
-	{
-		wait->nheld++;
-		add_kept(search, line, 0, true);
-	}
-	add_kept(search, wait->line, wait->nsteps - 1, false);
-	search->nwaits++;
-	return line;
+	if (line->kind == WAIT_LINE_WAIT)
+		search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
+	if ((line->kind != WAIT_LINE_NODE && line->kind != WAIT_LINE_HELD) || search->nkept == MAX_KEPT)
+		return;
+	kept = &search->kept[search->nkept++];
+	*kept = (KeptNode){.line = line,
+					   .wait = search->nwaits - 1,
+					   .held = line->kind == WAIT_LINE_HELD,
+					   .is_so = true};
+	kept->is_lock = lock_recipe.read(line->node, &kept->peer);
 }
 
 static void
@@ -143,115 +75,26 @@ take_records(Search *search, const ReadRecord *const *records, int n)
 	search->kept = palloc(MAX_KEPT * sizeof(KeptNode));
 	for (int i = 0; i < n; i++)
 	{
-		const WaitLine *line = records[i]->lines + 2; /* behind the server and what it has seen */
-
-		while (line < records[i]->lines + records[i]->nlines && search->nwaits < MAX_WAITS)
-			line = take_wait(search, records[i], line);
-	}
-	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
-}
-
-/* ------------------------------------------------------------------------
- * Facts
- * ------------------------------------------------------------------------
- */
-
-/* What is known of a path; NULL if nothing was asked. */
-static PathFact *
-path_fact(const Search *search, const char *path)
-{
-	for (int i = 0; i < search->npaths; i++)
-	{
-		if (strcmp(search->paths[i].path, path) == 0)
-			return &search->paths[i];
-	}
-	return NULL;
-}
-
-/* What is known of a node that a session claims; NULL if nothing was asked. */
-static NodeFact *
-node_fact(const Search *search, const WaitLine *node, int64 claimed)
-{
-	for (int i = 0; i < search->nnodes; i++)
-	{
-		if (search->nodes[i].claimed == claimed && compare_nodes(search->nodes[i].node, node) == 0)
-			return &search->nodes[i];
-	}
-	return NULL;
-}
-
-/* Is it so that the session has the node, as far as is known? */
-static bool
-is_so(const Search *search, const WaitLine *node, int64 claimed)
-{
-	const NodeFact *fact = node_fact(search, node, claimed);
-
-	return !search->has_facts || (fact && fact->is_so);
-}
-
-static void
-need_path(Search *search, const char *path)
-{
-	if (search->npaths + search->nnodes < MAX_FACTS && path_fact(search, path) == NULL)
-		search->paths[search->npaths++] = (PathFact){.path = path};
-}
-
-static void
-need_node(Search *search, const WaitLine *node, int64 claimed)
-{
-	if (search->npaths + search->nnodes < MAX_FACTS && node_fact(search, node, claimed) == NULL)
-		search->nodes[search->nnodes++] = (NodeFact){.node = node, .claimed = claimed};
-}
-
-/* Notes what is to be known of suspects: their nodes, and what is on the paths of these. */
-static void
-need_facts(Search *search, const bool *suspects)
-{
-	search->nodes = palloc(MAX_FACTS * sizeof(NodeFact));
-	search->paths = palloc(MAX_FACTS * sizeof(PathFact));
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (!suspects[i])
-			continue;
-		need_path(search, search->waits[i].line->path);
-		need_node(search, search->waits[i].line, search->waits[i].record->owner);
-	}
-
-	/* What keeps others waiting: the paths are known by now. */
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const SearchWait *wait = &search->waits[i];
-
-		for (int k = 0; suspects[i] && k < wait->nheld; k++)
+		for (const WaitLine *line = records[i]->lines; line->kind != WAIT_LINE_END; line++)
 		{
-			if (path_fact(search, wait->held[k].path))
-				need_node(search, &wait->held[k], wait->record->owner);
+			if (line->kind == WAIT_LINE_WAIT && search->nwaits == MAX_WAITS)
+				break;
+			take_line(search, records[i], line);
 		}
 	}
-}
-
-/* Notes what of the records is so.  Once, as there may be many facts. */
-static void
-compare_with_facts(Search *search)
-{
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		SearchWait *wait = &search->waits[i];
-
-		wait->is_so = is_so(search, wait->line, wait->record->owner);
-	}
+	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
 	for (int i = 0; i < search->nkept; i++)
 	{
-		KeptNode *kept = &search->kept[i];
-
-		kept->is_so = is_so(search, kept->node, search->waits[kept->wait].record->owner);
+		if (!search->kept[i].held)
+			search->waits[search->kept[i].wait].node = &search->kept[i];
 	}
 }
 
-/* ------------------------------------------------------------------------
- * The graph
- * ------------------------------------------------------------------------
- */
+static int64
+owner_of(const Search *search, int wait)
+{
+	return search->waits[wait].record->owner;
+}
 
 /* The first of the nodes on a path that are kept, or "nkept" */
 static int
@@ -264,7 +107,7 @@ first_kept(const Search *search, const char *path)
 	{
 		int middle = low + (high - low) / 2;
 
-		if (strcmp(search->kept[middle].node->path, path) < 0)
+		if (strcmp(search->kept[middle].line->path, path) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -275,104 +118,64 @@ first_kept(const Search *search, const char *path)
 static bool
 is_kept_on(const Search *search, int kept, const char *path)
 {
-	return kept < search->nkept && strcmp(search->kept[kept].node->path, path) == 0;
+	return kept < search->nkept && strcmp(search->kept[kept].line->path, path) == 0;
 }
 
-/* Does a record tell of a wait with that node? */
-static bool
-is_told(const Search *search, const WaitLine *node)
+/* ------------------------------------------------------------------------
+ * The graph
+ * ------------------------------------------------------------------------
+ */
+
+/* Adds the processes of its own server for which one waits. */
+static void
+add_named(Search *search, int wait)
 {
-	for (int i = first_kept(search, node->path); is_kept_on(search, i, node->path); i++)
+	for (const WaitLine *line = search->waits[wait].line + 1;
+		 line->kind == WAIT_LINE_NODE || line->kind == WAIT_LINE_FOR; line++)
+	{
+		for (int i = 0; i < search->nwaits && line->kind == WAIT_LINE_FOR; i++)
+		{
+			if (search->waits[i].record == search->waits[wait].record &&
+				search->waits[i].line->pid == line->pid)
+				wait_graph_connect(&search->graph, wait, i);
+		}
+	}
+}
+
+/* Does a wait for a lock wait by itself for the process that keeps an older node? */
+static bool
+is_in_the_way(const Search *search, int wait, const KeptNode *kept)
+{
+	const KeptNode *self = search->waits[wait].node;
+
+	return owner_of(search, wait) != owner_of(search, kept->wait) &&
+		   (self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE);
+}
+
+/* Does it wait for a stranger that waits for that process? */
+static bool
+is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
+{
+	const KeptNode *self = search->waits[wait].node;
+
+	return kept->held && wait_facts_stranger_between(search, kept, self) &&
+		   (wait == kept->wait ||
+			(self->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED));
+}
+
+/* Adds the processes for which a wait for a lock waits, in one way or the other. */
+static void
+add_lock_wait(Search *search, int wait, bool (*waits)(const Search *, int, const KeptNode *))
+{
+	const KeptNode *self = search->waits[wait].node;
+
+	for (int i = first_kept(search, self->line->path); is_kept_on(search, i, self->line->path); i++)
 	{
 		const KeptNode *kept = &search->kept[i];
 
-		if (!kept->held && kept->is_so && compare_nodes(kept->node, node) == 0)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Does an exclusive node stand between two, by their sequences, of which no record
- * tells?
- */
-static bool
-has_exclusive_between(const Search *search, const char *path, const RecipePeer *older,
-					  const RecipePeer *younger)
-{
-	const PathFact *fact = path_fact(search, path);
-
-	for (int i = 0; fact && i < fact->nchildren; i++)
-	{
-		WaitLine   node = {.path = path, .node = fact->children[i]};
-		RecipePeer peer;
-
-		if (lock_recipe.read(node.node, &peer) && peer.mode == LOCK_MODE_EXCLUSIVE &&
-			peer.sequence > older->sequence && peer.sequence < younger->sequence &&
-			!is_told(search, &node))
-			return true;
-	}
-	return !search->has_facts;
-}
-
-static bool
-conflict(const RecipePeer *self, const RecipePeer *peer)
-{
-	return self->mode == LOCK_MODE_EXCLUSIVE || peer->mode == LOCK_MODE_EXCLUSIVE;
-}
-
-static bool
-is_same_server(const Search *search, const SearchWait *waiting, const KeptNode *kept)
-{
-	return waiting->record->owner == search->waits[kept->wait].record->owner;
-}
-
-static bool
-is_same_process(const Search *search, const SearchWait *waiting, const KeptNode *kept)
-{
-	return is_same_server(search, waiting, kept) &&
-		   waiting->steps[waiting->nsteps - 1].number ==
-			   search->waits[kept->wait].steps[kept->step].number;
-}
-
-/* Does a wait for a lock wait for that node by itself, or only for others that stand between? */
-static bool
-is_direct(const Search *search, const SearchWait *waiting, const KeptNode *kept)
-{
-	RecipePeer self;
-	RecipePeer peer;
-
-	return !is_same_server(search, waiting, kept) && lock_recipe.read(waiting->line->node, &self) &&
-		   lock_recipe.read(kept->node->node, &peer) && conflict(&self, &peer);
-}
-
-/* Does a wait for a lock wait for the end of another one, which keeps that node? */
-static bool
-is_in_the_way(const Search *search, const SearchWait *waiting, const KeptNode *kept)
-{
-	RecipePeer self;
-	RecipePeer peer;
-
-	if (!kept->is_so || !lock_recipe.read(waiting->line->node, &self) ||
-		!lock_recipe.read(kept->node->node, &peer) || peer.sequence >= self.sequence)
-		return false;
-	if (is_direct(search, waiting, kept))
-		return true;
-	if (!kept->held || (conflict(&self, &peer) && !is_same_process(search, waiting, kept)))
-		return false;
-	return has_exclusive_between(search, waiting->line->path, &peer, &self);
-}
-
-static void
-add_lock_edges(Search *search, int vertex)
-{
-	const SearchWait *waiting = &search->waits[vertex];
-	const char		 *path = waiting->line->path;
-
-	for (int i = first_kept(search, path); is_kept_on(search, i, path); i++)
-	{
-		if (is_in_the_way(search, waiting, &search->kept[i]))
-			wait_graph_connect(&search->graph, vertex, search->nwaits + i);
+		if (kept->is_so && kept->is_lock && self->is_lock &&
+			kept->peer.sequence < self->peer.sequence && waits(search, wait, kept))
+			wait_graph_connect(&search->graph, wait, kept->wait);
 	}
 }
 
@@ -380,14 +183,14 @@ add_lock_edges(Search *search, int vertex)
 static int
 add_node(Search *search, const char *path, const char *name)
 {
-	int vertex = wait_graph_add(&search->graph, NULL);
+	int vertex = wait_graph_add(&search->graph);
 
 	for (int i = first_kept(search, path); is_kept_on(search, i, path); i++)
 	{
 		const KeptNode *kept = &search->kept[i];
 
-		if (kept->held && kept->is_so && strcmp(kept->node->node, name) == 0)
-			wait_graph_connect(&search->graph, vertex, search->nwaits + i);
+		if (kept->held && kept->is_so && strcmp(kept->line->node, name) == 0)
+			wait_graph_connect(&search->graph, vertex, kept->wait);
 	}
 	return vertex;
 }
@@ -403,7 +206,7 @@ is_older_permit(const RecipePeer *peer, const RecipePeer *than)
 static const char **
 permit_names(const Search *search, const char *path, int *n)
 {
-	const PathFact *fact = path_fact(search, path);
+	const PathFact *fact = wait_facts_of_path(search, path);
 	int				first = first_kept(search, path);
 	const char	  **names;
 
@@ -416,7 +219,7 @@ permit_names(const Search *search, const char *path, int *n)
 	names = palloc((search->nkept - first + 1) * sizeof(char *));
 	for (int i = first; is_kept_on(search, i, path); i++)
 	{
-		const char *name = search->kept[i].node->node;
+		const char *name = search->kept[i].line->node;
 
 		if (*n == 0 || strcmp(names[*n - 1], name) != 0)
 			names[(*n)++] = name;
@@ -425,9 +228,9 @@ permit_names(const Search *search, const char *path, int *n)
 }
 
 static void
-add_permit_edges(Search *search, int vertex)
+add_permit_wait(Search *search, int wait)
 {
-	const WaitLine *line = search->waits[vertex].line;
+	const WaitLine *line = search->waits[wait].node->line;
 	int				permits = line->permits;
 	int				older = 0;
 	int				n;
@@ -445,11 +248,11 @@ add_permit_edges(Search *search, int vertex)
 		older++;
 		if (peer.permits > 0)
 			permits = Min(permits, peer.permits);
-		wait_graph_connect(&search->graph, vertex, add_node(search, line->path, names[i]));
+		wait_graph_connect(&search->graph, wait, add_node(search, line->path, names[i]));
 	}
 
 	/* Without facts there may be more than are known. */
-	search->graph.vertices[vertex].needs =
+	search->graph.vertices[wait].needs =
 		Max(older - permits + 1, search->has_facts || older == 0 ? 0 : 1);
 }
 
@@ -457,22 +260,32 @@ add_permit_edges(Search *search, int vertex)
 static void
 solve(Search *search)
 {
-	compare_with_facts(search);
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
 	for (int i = 0; i < search->nwaits; i++)
-		(void) wait_graph_add(&search->graph, NULL);
-	for (int i = 0; i < search->nkept; i++)
-		wait_graph_connect(&search->graph, wait_graph_add(&search->graph, NULL),
-						   search->kept[i].wait);
+		(void) wait_graph_add(&search->graph);
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (!search->waits[i].is_so)
+		const KeptNode *node = search->waits[i].node;
+
+		if (node && !node->is_so)
 			continue;
-		if (search->waits[i].line->permits > 0)
-			add_permit_edges(search, i);
-		else
-			add_lock_edges(search, i);
+		if (node && node->line->permits > 0)
+		{
+			add_permit_wait(search, i);
+			continue;
+		}
+		add_named(search, i);
+		if (node)
+			add_lock_wait(search, i, is_in_the_way);
+	}
+	search->nlocal = search->graph.nedges;
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		const KeptNode *node = search->waits[i].node;
+
+		if (node && node->is_so && node->line->permits == 0)
+			add_lock_wait(search, i, is_behind_stranger);
 	}
 	wait_graph_solve(&search->graph);
 }
@@ -485,15 +298,44 @@ solve(Search *search)
 static bool
 is_own(const Search *search, int wait)
 {
-	return search->waits[wait].record->owner == search->session;
+	return owner_of(search, wait) == search->session;
+}
+
+/*
+ * The first look, at what n records tell: one for each session, of which one is ours.
+ */
+Search *
+wait_search_begin(const ReadRecord *const *records, int n, int64 session)
+{
+	Search *search = palloc0(sizeof(Search));
+
+	search->session = session;
+	search->graph.resize = waits_resize;
+	take_records(search, records, n);
+	solve(search);
+	return search;
+}
+
+/* The second look, when the facts are there. */
+void
+wait_search_verify(Search *search)
+{
+	solve(search);
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		const KeptNode *node = search->waits[i].node;
+
+		search->graph.vertices[i].order = node && node->is_so ? node->czxid : 0;
+		search->graph.vertices[i].tie = search->waits[i].line->pid;
+	}
 }
 
 /*
  * The waits of ours that are stuck, and all for which they wait and that are stuck,
  * as a palloc'd array by wait; NULL if there are none.
  */
-static bool *
-stuck_waits(Search *search)
+const bool *
+wait_search_stuck(Search *search)
 {
 	bool *stuck = palloc0(Max(search->nwaits, 1) * sizeof(bool));
 	bool  any = false;
@@ -503,160 +345,61 @@ stuck_waits(Search *search)
 		if (!is_own(search, i) || !search->graph.vertices[i].stuck || stuck[i])
 			continue;
 		any = true;
-		(void) wait_graph_in_cycle(&search->graph, i);
+		wait_graph_reach(&search->graph, i);
 		for (int k = 0; k < search->nwaits; k++)
 			stuck[k] |= search->graph.vertices[k].reached;
 	}
 	return any ? stuck : NULL;
 }
 
-/*
- * The first look: may a wait of ours be stuck?  Then "paths" and "nodes" are what is
- * to be asked about before the second.  If not, returns NULL.
- *
- *	records		n of them, one for each session
- *	session		our own
- */
-Search *
-wait_search_suspects(const ReadRecord *const *records, int n, int64 session)
-{
-	Search *search = palloc0(sizeof(Search));
-	bool   *suspects;
-
-	search->session = session;
-	search->graph.resize = waits_resize;
-	take_records(search, records, n);
-	solve(search);
-	suspects = stuck_waits(search);
-	if (suspects == NULL)
-		return NULL;
-	need_facts(search, suspects);
-	return search;
-}
-
-/* Gives the waits their order, by the age of their nodes. */
-static void
-set_order(Search *search)
-{
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const SearchWait *wait = &search->waits[i];
-		const NodeFact	 *fact = node_fact(search, wait->line, wait->record->owner);
-
-		search->graph.vertices[i].order = fact ? fact->czxid : 0;
-		search->graph.vertices[i].tie = wait->steps[wait->nsteps - 1].number;
-	}
-}
-
-/* The second look, when the facts are there. */
-void
-wait_search_verify(Search *search)
-{
-	search->has_facts = true;
-	solve(search);
-	set_order(search);
-}
-
-/*
- * Is a wait of ours stuck?  Then all that it waits for and that is stuck has
- *
- *	fingerprint	a number: the same only for the same waits
- *	newest		the zxid of the youngest of their records
- *	seen		what all of their writers had seen before they looked
- */
-bool
-wait_search_is_stuck(Search *search, uint64 *fingerprint, int64 *newest, int64 *seen)
-{
-	const bool *stuck = stuck_waits(search);
-
-	*fingerprint = 0;
-	*newest = 0;
-	*seen = PG_INT64_MAX;
-	for (int i = 0; stuck && i < search->nwaits; i++)
-	{
-		const SearchWait *wait = &search->waits[i];
-
-		if (!stuck[i])
-			continue;
-		*fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
-		*newest = Max(*newest, wait->record->czxid);
-		*seen = Min(*seen, wait->record->seen);
-	}
-	return stuck != NULL;
-}
-
 /* ------------------------------------------------------------------------
- * Who gives up, and what that one is told
+ * Who gives up
  * ------------------------------------------------------------------------
  */
 
-/* Tells some steps of a wait, as lines; the last one of all is blocked by a node that is kept. */
-static void
-describe_steps(const Search *search, const SearchWait *wait, const KeptNode *next, int from,
-			   int to, StringInfo text)
+/* Is a component, to which a wait of ours belongs, more than this server can see by itself? */
+static bool
+is_across(const Search *search)
 {
-	for (int i = from; i < to; i++)
-	{
-		const SearchWait *keeping = wait;
-		int				  step = i + 1;
-		const char		 *behind = "";
-
-		if (step == wait->nsteps)
-		{
-			keeping = &search->waits[next->wait];
-			step = next->step;
-			if (wait->line->permits == 0 && !is_direct(search, wait, next))
-				behind = " behind another contender";
-		}
-		appendStringInfo(text, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 text->len > 0 ? "\n" : "", (int) wait->steps[i].number,
-						 wait->record->server, wait->steps[i].text, behind,
-						 (int) keeping->steps[step].number, keeping->record->server);
-	}
-}
-
-/* Tells a cycle of vertices, from the last process of its first wait on. */
-static void
-describe_cycle(const Search *search, const int *cycle, int length, StringInfo text)
-{
-	const SearchWait *victim = &search->waits[cycle[0]];
-	const SearchWait *wait = victim;
-	int				  from = victim->nsteps - 1;
-
-	for (int i = 1; i < length; i++)
-	{
-		const KeptNode *kept;
-
-		if (cycle[i] < search->nwaits || cycle[i] >= search->nwaits + search->nkept)
-			continue;
-		kept = &search->kept[cycle[i] - search->nwaits];
-		describe_steps(search, wait, kept, from, wait->nsteps, text);
-		wait = &search->waits[kept->wait];
-		from = kept->step;
-	}
-	describe_steps(search, victim, NULL, from, victim->nsteps - 1, text);
-}
-
-/*
- * The wait of ours that is to give up, or NULL.
- *
- *	cycle	gets who waits for whom, from the process that gives up on
- */
-const SearchWait *
-wait_search_victim(Search *search, StringInfo cycle)
-{
-	int *vertices = palloc(Max(search->graph.nvertices, 1) * sizeof(int));
+	const WaitGraph *graph = &search->graph;
 
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		int length = 0;
-
-		if (is_own(search, i))
-			length = wait_graph_cycle(&search->graph, i, vertices, search->graph.nvertices);
-		if (length == 0)
-			continue;
-		describe_cycle(search, vertices, length, cycle);
-		return &search->waits[i];
+		if (graph->vertices[i].reaches && !is_own(search, i))
+			return true;
 	}
-	return NULL;
+	for (int e = search->nlocal; e < graph->nedges; e++)
+	{
+		if (graph->vertices[graph->edges[e].from].reaches &&
+			graph->vertices[graph->edges[e].to].reaches)
+			return true;
+	}
+	return false;
+}
+
+/* Does one wait for another only because of a stranger between them? */
+bool
+wait_search_is_behind(const Search *search, int wait, int blocker)
+{
+	for (int e = 0; e < search->nlocal; e++)
+	{
+		if (search->graph.edges[e].from == wait && search->graph.edges[e].to == blocker)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The wait of ours that is to give up, or WAIT_GRAPH_NONE.  "parent" of the graph's
+ * vertices leads from there through the cycle.
+ */
+int
+wait_search_victim(Search *search)
+{
+	for (int i = 0; i < search->nwaits; i++)
+	{
+		if (is_own(search, i) && wait_graph_is_victim(&search->graph, i) && is_across(search))
+			return i;
+	}
+	return WAIT_GRAPH_NONE;
 }

@@ -3,12 +3,8 @@
  *		Who waits for whom on this server, through zklock's locks and PostgreSQL's.
  *
  * The graph (wait_graph.h) has a vertex for each process, known by the pid of its
- * leader if it runs a query in parallel, and one for each wait in a queue of
- * ZooKeeper's.
- *
- *	process -> wait			the session's contender that is not granted
- *	process -> process		a wait for a lock of PostgreSQL's
- *	wait -> process			who stands in the contender's way
+ * leader if it runs a query in parallel.  It waits for those that stand in the way of
+ * its contender that is not granted, or for a lock of PostgreSQL's.
  *
  * In the way of a contender for a lock are all older ones of the path that it
  * conflicts with, whether they hold or wait: ZooKeeper's order is never changed.
@@ -50,13 +46,10 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-/* A process that has a vertex, or a contender */
 typedef struct ProcessKey
 {
-	int					  pid; /* hash key */
-	int					  vertex;
-	int					  proc_number; /* if it has a contender, or -1 */
-	const WaitsContender *waiting;	   /* the one that is not granted, or NULL */
+	int pid; /* hash key */
+	int vertex;
 } ProcessKey;
 
 /* ------------------------------------------------------------------------
@@ -83,7 +76,6 @@ copy_entry(int index, WaitsContender *contender)
 	contender->ticket = copy.status.ticket;
 	contender->generation = copy.generation;
 	contender->pid = copy.request.pid;
-	contender->proc_number = copy.request.proc_number;
 	contender->kind = copy.request.kind;
 	contender->nowait = copy.request.nowait;
 	contender->requested_at = copy.request.requested_at;
@@ -142,118 +134,73 @@ waits_resize(void *memory, size_t size)
 	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
 }
 
-static int
-add_vertex(Waits *waits, int pid, const WaitsContender *contender)
-{
-	WaitsVertex *what = palloc0(sizeof(WaitsVertex));
-
-	what->pid = pid;
-	what->contender = contender;
-	return wait_graph_add(&waits->graph, what);
-}
-
-static ProcessKey *
-process_by_pid(const Waits *waits, int pid)
-{
-	bool		found;
-	ProcessKey *process = hash_search(waits->processes, &pid, HASH_ENTER, &found);
-
-	if (!found)
-	{
-		process->vertex = WAIT_GRAPH_NONE;
-		process->proc_number = -1;
-		process->waiting = NULL;
-	}
-	return process;
-}
-
 /* The vertex of a process, which is a new one if nobody has been seen to wait for it. */
 static int
 process_vertex(Waits *waits, int pid)
 {
-	ProcessKey *process = process_by_pid(waits, pid);
+	bool		found;
+	ProcessKey *key = hash_search(waits->vertices, &pid, HASH_ENTER, &found);
 
-	if (process->vertex == WAIT_GRAPH_NONE)
-		process->vertex = add_vertex(waits, pid, NULL);
-	return process->vertex;
+	if (!found)
+	{
+		WaitsProcess *process = palloc0(sizeof(WaitsProcess));
+
+		process->pid = pid;
+		waits->processes = lappend(waits->processes, process);
+		key->vertex = wait_graph_add(&waits->graph);
+	}
+	return key->vertex;
 }
 
-/* Takes a copy of the contenders; there are no vertices at first. */
+/* Takes a copy of the contenders; nobody waits in the graph at first. */
 void
 waits_take(Waits *waits)
 {
-	HASHCTL ctl = {.keysize = sizeof(int), .entrysize = sizeof(ProcessKey)};
+	HASHCTL ctl = {.keysize = sizeof(int), .entrysize = sizeof(ProcessKey), .hcxt = CurrentMemoryContext};
 
 	memset(waits, 0, sizeof(*waits));
 	copy_contenders(waits);
 	waits->graph.resize = waits_resize;
-	ctl.hcxt = CurrentMemoryContext;
-	waits->processes = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	waits->vertices = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
 		const WaitsContender *contender = &waits->contenders[i];
-		ProcessKey			 *process = process_by_pid(waits, contender->pid);
+		int					  vertex = process_vertex(waits, contender->pid);
+		WaitsProcess		 *process = waits_process(waits, vertex);
 
-		process->proc_number = contender->proc_number;
-		if (contender->state != CONTENDER_GRANTED && !contender->nowait)
-			process->waiting = contender;
+		if (contender->state == CONTENDER_GRANTED || contender->nowait)
+			continue;
+		process->waiting = contender;
+		waits->graph.vertices[vertex].order = contender->requested_at;
+		waits->graph.vertices[vertex].tie = contender->index;
 	}
 }
 
-/* Adds the edges of a contender for a lock. */
+/*
+ * Adds for whom a process waits by its contender; for a permit, some of these have to
+ * go, whichever they are.
+ */
 static void
-add_lock_edges(Waits *waits, int vertex, const WaitsContender *waiting)
+add_contender_wait(Waits *waits, int vertex, const WaitsContender *waiting)
 {
+	bool permit = waiting->kind == CONTENDER_PERMIT;
+	int	 n = 0;
+
 	for (const WaitsContender *older = waiting - 1;
 		 older >= waits->contenders && strcmp(older->path, waiting->path) == 0; older--)
 	{
-		if (older->pid == waiting->pid ||
-			(older->mode == LOCK_MODE_SHARED && waiting->mode == LOCK_MODE_SHARED))
+		bool conflicts = older->pid != waiting->pid && (older->mode == LOCK_MODE_EXCLUSIVE ||
+														waiting->mode == LOCK_MODE_EXCLUSIVE);
+
+		if (!permit && !conflicts)
 			continue;
 		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->pid));
-		if (older->mode == LOCK_MODE_EXCLUSIVE)
+		n++;
+		if (!permit && older->mode == LOCK_MODE_EXCLUSIVE)
 			break;
 	}
-}
-
-/* Adds those of a contender for a permit, and how many of them have to go. */
-static void
-add_permit_edges(Waits *waits, int vertex, const WaitsContender *waiting)
-{
-	int nolder = 0;
-
-	for (const WaitsContender *older = waiting - 1;
-		 older >= waits->contenders && strcmp(older->path, waiting->path) == 0; older--)
-	{
-		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->pid));
-		nolder++;
-	}
-	waits->graph.vertices[vertex].needs = Max(nolder - waiting->permits + 1, 0);
-}
-
-/* Adds the wait of a process's contender. */
-static void
-add_wait(Waits *waits, int process, const WaitsContender *waiting)
-{
-	int vertex = add_vertex(waits, waiting->pid, waiting);
-
-	waits->graph.vertices[vertex].order = waiting->requested_at;
-	waits->graph.vertices[vertex].tie = waiting->index;
-	wait_graph_connect(&waits->graph, process, vertex);
-	if (waiting->kind == CONTENDER_PERMIT)
-		add_permit_edges(waits, vertex, waiting);
-	else
-		add_lock_edges(waits, vertex, waiting);
-}
-
-/* The process's slot.  PostgreSQL's search takes long if there are many; entries tell. */
-static const PGPROC *
-find_proc(const Waits *waits, int pid)
-{
-	int			  number = process_by_pid(waits, pid)->proc_number;
-	const PGPROC *proc = number >= 0 ? GetPGProcByNumber(number) : NULL;
-
-	return proc && proc->pid == pid ? proc : BackendPidGetProc(pid);
+	if (permit)
+		waits->graph.vertices[vertex].needs = Max(n - waiting->permits + 1, 0);
 }
 
 /*
@@ -261,7 +208,7 @@ find_proc(const Waits *waits, int pid)
  * query in parallel.  Returns false if none does.
  */
 static bool
-look_at_heavy_wait(WaitsVertex *process)
+look_at_heavy_wait(WaitsProcess *process)
 {
 	BlockedProcsData *data = GetBlockerStatusData(process->pid);
 
@@ -295,10 +242,10 @@ look_at_heavy_wait(WaitsVertex *process)
  * earlier look, it was so in between.
  */
 static void
-add_heavy_wait(Waits *waits, int process)
+add_heavy_wait(Waits *waits, int vertex)
 {
-	WaitsVertex	 *vertex = waits->graph.vertices[process].what;
-	const PGPROC *proc = find_proc(waits, vertex->pid);
+	WaitsProcess *process = waits_process(waits, vertex);
+	const PGPROC *proc = BackendPidGetProc(process->pid);
 	ArrayType	 *blockers;
 	Datum		 *pids;
 	int			  n;
@@ -307,67 +254,66 @@ add_heavy_wait(Waits *waits, int process)
 		(((const volatile PGPROC *) proc)->waitLock == NULL && proc->lockGroupLeader == NULL))
 		return;
 	blockers =
-		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(vertex->pid)));
-	if (!look_at_heavy_wait(vertex))
+		DatumGetArrayTypeP(DirectFunctionCall1(pg_blocking_pids, Int32GetDatum(process->pid)));
+	if (!look_at_heavy_wait(process))
 		return;
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
 	for (int i = 0; i < n; i++)
-		wait_graph_connect(&waits->graph, process, process_vertex(waits, DatumGetInt32(pids[i])));
+		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, DatumGetInt32(pids[i])));
+}
+
+/* Adds for whom a process waits. */
+static void
+explore(Waits *waits, int vertex)
+{
+	WaitsProcess		 *process = waits_process(waits, vertex);
+	const WaitsContender *waiting = process->waiting;
+
+	process->explored = true;
+	if (waiting)
+		add_contender_wait(waits, vertex, waiting);
+	else
+		add_heavy_wait(waits, vertex);
 }
 
 /*
- * Adds a process, and all for whom it waits, who are waited for by these, and so
- * on, as far as they are not in the graph.  Returns the process's vertex.
+ * Adds for whom a process waits, for whom these wait, and so on, as far as that is
+ * not in the graph.  Returns the process's vertex.
  */
 int
 waits_explore(Waits *waits, int pid)
 {
-	int first_new = waits->graph.nvertices;
-	int process = process_vertex(waits, pid);
+	int	  vertex = process_vertex(waits, pid);
+	List *found = list_make1_int(vertex);
 
-	for (int i = first_new; i < waits->graph.nvertices; i++)
+	for (int i = 0; i < list_length(found); i++)
 	{
-		const WaitsVertex	 *vertex = waits_vertex(waits, i);
-		const WaitsContender *waiting;
+		int known = waits->graph.nedges;
 
-		if (vertex->contender)
+		if (waits_process(waits, list_nth_int(found, i))->explored)
 			continue;
-		waiting = process_by_pid(waits, vertex->pid)->waiting;
-		if (waiting)
-			add_wait(waits, i, waiting);
-		add_heavy_wait(waits, i);
+		explore(waits, list_nth_int(found, i));
+		for (int e = known; e < waits->graph.nedges; e++)
+			found = lappend_int(found, waits->graph.edges[e].to);
 	}
-	return process;
-}
-
-/* The vertex of an entry's wait, or WAIT_GRAPH_NONE. */
-int
-waits_of_entry(const Waits *waits, int index)
-{
-	for (int i = 0; i < waits->graph.nvertices; i++)
-	{
-		const WaitsContender *contender = waits_vertex(waits, i)->contender;
-
-		if (contender && contender->index == index)
-			return i;
-	}
-	return WAIT_GRAPH_NONE;
+	list_free(found);
+	return vertex;
 }
 
 /*
- * A number for the wait for which a vertex stands, and no other: as long as two
- * looks find the same, the process has waited from the one to the other.
+ * A number for what a process waits for, and for nothing else: as long as two looks
+ * find the same, the process has waited from the one to the other.
  */
 uint64
 waits_identity(const Waits *waits, int vertex)
 {
-	const WaitsVertex *waiting = waits_vertex(waits, vertex);
-	uint64			   parts[3] = {waiting->pid, 0, waiting->identity};
+	const WaitsProcess *process = waits_process(waits, vertex);
+	uint64				parts[3] = {process->pid, 0, process->identity};
 
-	if (waiting->contender)
+	if (process->waiting)
 	{
-		parts[1] = waiting->contender->index + 1;
-		parts[2] = waiting->contender->generation;
+		parts[1] = process->waiting->index + 1;
+		parts[2] = process->waiting->generation;
 	}
 	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
 }
@@ -392,48 +338,25 @@ waits_fingerprint(const Waits *waits)
 	return fingerprint;
 }
 
-/* ------------------------------------------------------------------------
- * Words
- * ------------------------------------------------------------------------
- */
-
-static void
-describe_contender(const WaitsContender *contender, StringInfo text)
+/* For what does a process wait, such as "ShareLock on transaction 731"?  Palloc'd. */
+char *
+waits_describe(const WaitsProcess *process)
 {
-	if (contender->kind == CONTENDER_LOCK)
-		appendStringInfo(text, _("%s on ZooKeeper path \"%s\""),
-						 contender->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-						 contender->path);
-	else
-	{
-		/* The path of the turn or permit is one below the semaphore's. */
-		int length = strrchr(contender->path, '/') - contender->path;
+	const WaitsContender *waiting = process->waiting;
+	StringInfoData		  tag;
+	const char			 *name;
 
-		appendStringInfo(text, _("%s on ZooKeeper path \"%.*s\""), "SemaphorePermit", length,
-						 contender->path);
-	}
-}
+	if (waiting && waiting->kind == CONTENDER_LOCK)
+		return psprintf(_("%s on ZooKeeper path \"%s\""),
+						waiting->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
+						waiting->path);
 
-/*
- * For what does a process wait, such as "ShareLock on transaction 731"?
- *
- *	next	the vertex that follows it in a cycle
- */
-void
-waits_describe(const Waits *waits, int process, int next, StringInfo text)
-{
-	const WaitsVertex *waiting = waits_vertex(waits, process);
-	StringInfoData	   tag;
-
-	if (waits_vertex(waits, next)->contender)
-	{
-		describe_contender(waits_vertex(waits, next)->contender, text);
-		return;
-	}
+	/* The path of a turn or permit is one below the semaphore's. */
+	if (waiting)
+		return psprintf(_("%s on ZooKeeper path \"%.*s\""), "SemaphorePermit",
+						(int) (strrchr(waiting->path, '/') - waiting->path), waiting->path);
 	initStringInfo(&tag);
-	DescribeLockTag(&tag, &waiting->tag);
-	appendStringInfo(text, _("%s on %s"),
-					 GetLockmodeName((LOCKMETHODID) waiting->tag.locktag_lockmethodid, waiting->mode),
-					 tag.data);
-	pfree(tag.data);
+	DescribeLockTag(&tag, &process->tag);
+	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);
+	return psprintf(_("%s on %s"), name, tag.data);
 }

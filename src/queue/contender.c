@@ -18,7 +18,7 @@
 #include "queue/engine.h"
 #include "shared/stats.h"
 
-/* What it asks for; its backend may have downgraded that meanwhile. */
+/* The contender's request; its backend may have downgraded that meanwhile. */
 RecipeRequest
 contender_request(const Contender *c)
 {
@@ -113,14 +113,6 @@ contender_fail(Contender *c, Failure failure, int code)
 	contender_detach(c);
 }
 
-/* Refuses one that is in no queue yet. */
-void
-contender_turn_away(Contender *c, Failure failure)
-{
-	(void) entry_fail(entry_index(c), failure, 0);
-	contender_forget(c);
-}
-
 /* For the statistics of sessions; a turn is nothing that anybody holds. */
 static void
 count_loss(const Contender *c)
@@ -133,48 +125,35 @@ count_loss(const Contender *c)
 		case CONTENDER_PERMIT:
 			stats_lost(STATS_SEMAPHORE);
 			break;
+		case CONTENDER_ELEMENT:
+			stats_lost(STATS_QUEUE);
+			break;
 		case CONTENDER_TURN:
 		case CONTENDER_CANDIDACY: /* worker/candidacy.c knows whether it still led */
 			break;
 	}
 }
 
-/* It has lost its lock: that is counted, and its session interrupted if it wants that. */
-static void
-tell_loss(const Contender *c, int interrupt)
-{
-	int pid = entry_of(c)->request.pid;
-
-	count_loss(c);
-	if (interrupt != 0 && kill(pid, interrupt) != 0)
-		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
-}
-
 /*
- * A granted contender's lock is lost, whether or not the node is gone.  If its
- * session wants that, it is interrupted; interrupt.c makes the message of it.
+ * A granted contender's lock is lost, whether or not the node is gone.  That is
+ * counted.  If its session wants that, it is interrupted; interrupt.c makes the
+ * message of it.
+ *
+ * Returns false if its backend has given it up meanwhile.
  */
-void
+bool
 contender_lose(Contender *c, LossReason reason)
 {
-	int interrupt;
+	int	 pid = entry_of(c)->request.pid;
+	int	 interrupt;
+	bool lost = entry_lose(entry_index(c), reason, &interrupt);
 
-	if (entry_lose(entry_index(c), reason, &interrupt))
-		tell_loss(c, interrupt);
+	if (lost)
+		count_loss(c);
+	if (interrupt != 0 && kill(pid, interrupt) != 0)
+		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 	contender_detach(c);
-}
-
-/* It is lost if the time is over for which it was granted.  Returns false if it is not. */
-bool
-contender_overrun(Contender *c, int64 now_us)
-{
-	int interrupt;
-
-	if (!entry_overrun(entry_index(c), now_us, &interrupt))
-		return false;
-	tell_loss(c, interrupt);
-	contender_detach(c);
-	return true;
+	return lost;
 }
 
 /* Grants the lock, unless the backend has given up meanwhile. */

@@ -21,10 +21,10 @@
 
 #include "queue/engine.h"
 
-/* What a path takes in such a packet besides its bytes */
+/* Bytes that each path takes in such a packet besides its own */
 #define PATH_OVERHEAD 4
 
-/* What a session has of the bytes of nodes */
+/* A session's share of the bytes of nodes */
 typedef struct Account
 {
 	int	   pid; /* hash key */
@@ -124,14 +124,29 @@ void
 path_foreign_clear(Path *path)
 {
 	for (int i = 0; i < path->nforeign; i++)
-	{
-		if (path->foreign[i].name)
-			pfree(path->foreign[i].name);
-	}
+		pfree(path->foreign[i].name);
 	if (path->foreign)
 		pfree(path->foreign);
 	path->foreign = NULL;
 	path->nforeign = 0;
+}
+
+/* An exclusive contender is gone: runs that would wait for its heir look for that. */
+static void
+look_for_heir(Path *path, const RecipePeer *gone)
+{
+	const Recipe *recipe = path->recipe;
+	RecipePeer	  heir = *gone;
+	dlist_iter	  iter;
+
+	heir.mode = LOCK_MODE_SHARED;
+	dlist_foreach (iter, &path->runs)
+	{
+		Run *run = dlist_container(Run, link, iter.cur);
+
+		if (run->state == RUN_CREATED && recipe->excludes(&heir, &run->request))
+			run->listed = false;
+	}
 }
 
 /*
@@ -144,16 +159,14 @@ path_foreign_remove(Path *path, const char *name, Departure departure)
 	for (int i = 0; i < path->nforeign; i++)
 	{
 		Foreigner *gone = &path->foreign[i];
-		RecipePeer left;
 
-		if (gone->name == NULL || strcmp(gone->name, name) != 0)
+		if (strcmp(gone->name, name) != 0)
 			continue;
-		pfree(gone->name);
 		if (departure == DEPARTURE_UNSEEN && path->child_watch != WATCH_SET &&
-			path->recipe->successor && path->recipe->successor(&gone->peer, &left))
-			*gone = (Foreigner){.peer = left};
-		else
-			*gone = path->foreign[--path->nforeign];
+			path->recipe->heir && gone->peer.mode == LOCK_MODE_EXCLUSIVE)
+			look_for_heir(path, &gone->peer);
+		pfree(gone->name);
+		*gone = path->foreign[--path->nforeign];
 		return;
 	}
 }
@@ -163,14 +176,14 @@ path_foreign_remove(Path *path, const char *name, Departure departure)
  * ------------------------------------------------------------------------
  */
 
-/* What a watch costs on the path, or on a node below it */
+/* The cost of a watch on the path, or on a node below it */
 static size_t
 watch_cost(const Path *path, const char *name)
 {
 	return engine.chroot_len + strlen(path->path) + (name ? 1 + strlen(name) : 0) + PATH_OVERHEAD;
 }
 
-/* What a node of ours costs on the path */
+/* The cost of a node of ours on the path */
 static size_t
 node_cost(const Path *path)
 {
@@ -365,7 +378,7 @@ run_node_call_end(Run *run)
 	return run_call_end(run);
 }
 
-/* What must be done was refused: it is repeated.  True if that is news. */
+/* A call that must succeed was refused: it is repeated.  True if that is news. */
 bool
 run_refused(Run *run)
 {

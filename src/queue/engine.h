@@ -11,7 +11,7 @@
  *		listing.c		what a listing of a path tells
  *		parents.c		creating what is missing of a path
  *		node.c			creating, finding and deleting a run's node
- *		exchange.c		one node of ours in place of another
+ *		downgrade.c		a shared node in place of an exclusive one
  *		watch.c			hearing of the end of a node
  *		peers.c			what the recipe says
  *		path.c			the decisions
@@ -65,7 +65,7 @@ typedef enum ListWatch
 	LIST_AND_WATCH
 } ListWatch;
 
-/* Another client's contender is gone: has it left a successor? */
+/* Another client's contender is gone: has it left an heir? */
 typedef enum Departure
 {
 	DEPARTURE_FOR_GOOD, /* no */
@@ -83,11 +83,9 @@ typedef enum Departure
  *	   |			   UNKNOWN -------------' |		abandoned| DOWNGRADING
  *	   |				  |		 created	  |				 |	 |
  *	   |				  |			abandoned |				 |	 | abandoned
- *	   |				  |				 	  v				 |	 v
- *	   |				  |			 	   DELETING <--------' DELETING_HEIR
- *	   |				  |					  |	  ^				  |
- *	   |				  |					  |	  '---------------'
- *	   v				  v					  v	  heir_deleted, downgraded
+ *	   |				  |				 	  v				 v	 v
+ *	   |				  |			 	   DELETING <--------'---'
+ *	   v				  v					  v
  *	  GONE <------------- GONE <-----------  GONE
  *
  *	PLANNED			no node; create is sent once the run before has its node
@@ -95,9 +93,7 @@ typedef enum Departure
  *	UNKNOWN			the reply was lost; a listing settles whether the node exists
  *	CREATED			the node exists; the recipe says for whom the run waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
- *	DOWNGRADING		its node is being replaced by its heir (exchange.c)
- *	DELETING_HEIR	the last contender left meanwhile: both nodes must go, and
- *					the heir goes first
+ *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
  *	DELETING		nobody needs it; delete is repeated until the node is gone
  *	GONE			out of its path; freed when its last call is answered
  */
@@ -109,7 +105,6 @@ typedef enum RunState
 	RUN_CREATED,
 	RUN_GRANTED,
 	RUN_DOWNGRADING,
-	RUN_DELETING_HEIR,
 	RUN_DELETING,
 	RUN_GONE /* in no list; waits for its outstanding calls */
 } RunState;
@@ -147,13 +142,10 @@ typedef struct ParentsRefusal
 	int		code;	 /* ZooKeeper's */
 } ParentsRefusal;
 
-/*
- * A contender of another client, or one that may have taken the place of such
- * a contender since the last listing.
- */
+/* A contender of another client */
 typedef struct Foreigner
 {
-	char	  *name; /* NULL if it is not known to exist */
+	char	  *name;
 	RecipePeer peer;
 } Foreigner;
 
@@ -170,7 +162,7 @@ typedef struct Path
 	int			  calls; /* outstanding, of the path and its runs */
 	PathUse		  use;
 
-	/* What the last listing told, and what is known since */
+	/* The contents of the last listing, and later news */
 	int		   lists_sent; /* number of the last listing sent ... */
 	int		   lists_done; /* ... of the last one answered ... */
 	int		   lists_told; /* ... and of the last whose answer told the children */
@@ -211,8 +203,9 @@ typedef struct Run
 	size_t	   bytes;				   /* that it is charged with, once it may exist ... */
 	int		   payer;				   /* ... to this session, a pid */
 	bool	   listed;				   /* seen in a listing on this connection */
+	bool	   heir_listed;			   /* its heir was seen in the last one */
 
-	/* What was asked about it */
+	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
 	bool	 node_call;	 /* one about the node itself is: there is one at a time */
 	RunState refused_in; /* a refusal in this state has been logged */
@@ -223,7 +216,7 @@ typedef struct Run
 	int64	   own_watch_at;	  /* WATCH_REFUSED: try again then, ms */
 	char	  *blocker;			  /* node being watched, or NULL */
 	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
-	bool	   blocker_announces; /* WATCH_SET: should it leave a successor, we hear of that */
+	bool	   blocker_announces; /* WATCH_SET: should it leave an heir, we hear of that */
 } Run;
 
 struct Contender
@@ -284,11 +277,20 @@ entry_of(const Contender *c)
 	return entry_at(entry_index(c));
 }
 
-/* What its entry says, which its backend may have changed meanwhile. */
+/* The state in its entry, which its backend may have changed meanwhile */
 static inline ContenderState
 contender_state(const Contender *c)
 {
 	return entry_status(entry_index(c)).state;
+}
+
+/* Is what it stood for to go with its node? */
+static inline bool
+contender_consumes(const Contender *c)
+{
+	EntryStatus status = entry_status(entry_index(c));
+
+	return status.state == CONTENDER_RELEASING && status.consumed;
 }
 
 /* A session never waits for itself. */
@@ -357,9 +359,7 @@ extern void			 contender_arrive_again(Contender *c);
 extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
-extern void			 contender_turn_away(Contender *c, Failure failure);
-extern void			 contender_lose(Contender *c, LossReason reason);
-extern bool			 contender_overrun(Contender *c, int64 now_us);
+extern bool			 contender_lose(Contender *c, LossReason reason);
 extern bool			 contender_grant(Contender *c);
 extern void			 contender_downgraded(Contender *c);
 extern void			 contender_remark(Contender *c, int32 remark);
@@ -396,7 +396,6 @@ extern void run_granted(Run *run);
 extern void run_downgrading(Run *run);
 extern void run_downgraded(Run *run);
 extern void run_abandoned(Run *run);
-extern void run_heir_deleted(Run *run);
 extern void run_finish(Run *run);
 extern void run_not_created(Run *run);
 extern void run_expired(Run *run);
@@ -413,14 +412,13 @@ extern void parents_missing(Run *run, int code);
 extern void parents_exist(Path *path);
 
 /* node.c */
-extern void run_choose_name(Run *run);
+typedef void (*RunStep)(Run *run);
 extern void run_create(Run *run);
 extern void run_probe(Run *run);
-extern void run_identify(Run *run, const char *name, ZkReplyHandler handler);
+extern void run_touch(Run *run, RunStep step);
 extern void run_delete(Run *run);
 
-/* exchange.c */
-extern void run_replace(Run *run);
+/* downgrade.c */
 extern bool run_wants_downgrade(const Run *run);
 extern void run_downgrade_pump(Run *run);
 

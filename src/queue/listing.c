@@ -35,9 +35,7 @@ typedef struct ListCall
 typedef struct OwnNode
 {
 	const char *name;
-	Run		   *run;
-	bool		is_heir;
-	bool		seen;
+	bool	   *listed; /* of its run */
 } OwnNode;
 
 static int
@@ -46,7 +44,7 @@ compare_names(const void *a, const void *b)
 	return strcmp(((const OwnNode *) a)->name, ((const OwnNode *) b)->name);
 }
 
-/* All nodes of ours on the path, in order of their names. */
+/* All nodes of ours on the path, in order of their names; none is listed yet. */
 static OwnNode *
 own_nodes(Path *path, int *n)
 {
@@ -64,9 +62,10 @@ own_nodes(Path *path, int *n)
 
 		if (!run_has_node(run))
 			continue;
-		nodes[(*n)++] = (OwnNode){.name = run->name, .run = run};
-		if (run->state == RUN_DOWNGRADING || run->state == RUN_DELETING_HEIR)
-			nodes[(*n)++] = (OwnNode){.name = run->heir, .run = run, .is_heir = true};
+		run->listed = run->heir_listed = false;
+		nodes[(*n)++] = (OwnNode){.name = run->name, .listed = &run->listed};
+		if (run->state == RUN_DOWNGRADING)
+			nodes[(*n)++] = (OwnNode){.name = run->heir, .listed = &run->heir_listed};
 	}
 	qsort(nodes, *n, sizeof(OwnNode), compare_names);
 	return nodes;
@@ -93,7 +92,7 @@ apply_children(Path *path, const ZkReply *reply, OwnNode *own, int nown)
 		Foreigner foreigner;
 
 		if (found)
-			found->seen = true;
+			*found->listed = true;
 		else if (path->recipe->read(reply->children[i], &foreigner.peer))
 		{
 			foreigner.name = pstrdup(reply->children[i]);
@@ -122,43 +121,26 @@ run_is_followed(const Run *run)
 static void
 apply_listing(Path *path, const ZkReply *reply)
 {
-	dlist_iter		   iter;
-	dlist_mutable_iter miter;
+	dlist_mutable_iter iter;
 	int				   nown;
 	OwnNode			  *own = own_nodes(path, &nown);
 
 	apply_children(path, reply, own, nown);
+	pfree(own);
 	report_heedless(path);
-	dlist_foreach (iter, &path->runs)
+	dlist_foreach_modify (iter, &path->runs)
 	{
 		Run *run = dlist_container(Run, link, iter.cur);
 
-		if (run_is_alive(run))
-			run->listed = false;
-	}
-	for (int i = 0; i < nown; i++)
-	{
-		if (own[i].seen && !own[i].is_heir)
-			own[i].run->listed = true;
-	}
-	for (int i = 0; i < nown; i++)
-	{
-		if (own[i].seen && own[i].is_heir && own[i].run->state == RUN_DOWNGRADING &&
-			!own[i].run->listed)
-			run_downgraded(own[i].run);
-	}
-	dlist_foreach_modify (miter, &path->runs)
-	{
-		Run *run = dlist_container(Run, link, miter.cur);
-
 		if (!run_is_alive(run))
 			continue;
+		if (run->heir_listed && !run->listed)
+			run_downgraded(run);
 		if (!run->listed)
 			run_deleted(run);
 		else if (!run->closed)
 			run->closed = run_is_followed(run);
 	}
-	pfree(own);
 }
 
 /* Nobody else gets what is asked for on the path. */
@@ -174,24 +156,22 @@ path_fail(Path *path, Failure failure, int code)
 }
 
 /* ------------------------------------------------------------------------
- * What else the path is used for
+ * Other uses of the path
  * ------------------------------------------------------------------------
  */
 
 static void
 on_data_read(void *arg, const ZkReply *reply)
 {
-	Path	   *path = arg;
-	ClaimRecord record;
+	Path *path = arg;
 
 	path_mark(path);
 	path->calls--;
 
-	/* What we may not read is no reason to refuse. */
+	/* Data that we may not read are no reason to refuse. */
 	path->use = reply->outcome == ZK_UNKNOWN || reply->outcome == ZK_NO_NODE ? PATH_USE_OPEN
 																			 : PATH_USE_OTHER;
-	if (reply->outcome == ZK_OK &&
-		claim_record_read(reply->data ? reply->data : "", reply->data_length, &record))
+	if (reply->outcome == ZK_OK && claim_record_recognised(reply->data, reply->data_length))
 	{
 		path->use = PATH_USE_OPEN;
 		path_fail(path, FAILURE_OTHER_RECIPE, 0);
@@ -263,9 +243,10 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{
 		path->lists_told = path->lists_done;
-		look_at_data(path, reply);
+		if (!path->recipe->single)
+			look_at_data(path, reply);
 		apply_listing(path, reply);
-		if (is_queue(path, reply))
+		if (!path->recipe->single && is_queue(path, reply))
 			path_fail(path, FAILURE_OTHER_RECIPE, 0);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)

@@ -10,6 +10,24 @@
  * names have none, any node of that name is looked at that no other run has; as
  * our session creates one node of a path at a time, the one it owns is the one.
  *
+ * A contender that goes to the end of the queue should not be out of it for a moment,
+ * nor seem to be there twice.  So one multi creates the new node and deletes the old
+ * one, both or none.  The old run waits in RUN_DELETING (run->replaced_by) until that
+ * is done:
+ *
+ *		done			the old run is over; what number the new node got, the
+ *						answer does not tell: the new run is UNKNOWN, and a listing
+ *						finds its node
+ *		not answered	the same, but the old run stays until the new node is
+ *						found; if it is not, the multi is sent again
+ *		no node			the old node is gone: the new run goes on without it
+ *		refused			those in the new run get an error, and the old node is
+ *						deleted like any other
+ *
+ * A worker that takes over finds both entries, of which one names the other, and
+ * both runs; session.c ties them together again.  For names without a UUID it helps
+ * that the old node is known: any other of our session is the new one.
+ *
  * Runs in: the worker.  All of this is private to it.
  *
  * Copyright (c) 2026, zklock contributors
@@ -19,6 +37,9 @@
 #include "fault.h"
 #include "queue/engine.h"
 #include "zk/zk_client.h"
+
+/* Pause before it is found out what a server has done that broke down. */
+#define BREAKDOWN_MS 1000
 
 /* The search for a node whose create was not answered */
 typedef struct Probe
@@ -34,6 +55,32 @@ typedef struct Probe
  * Create
  * ------------------------------------------------------------------------
  */
+
+/* Nothing was created, as far as is known; those who wait for it are told. */
+static void
+create_refused(Run *run, const ZkReply *reply)
+{
+	bool	single = run->path->recipe->single;
+	Failure failure = FAILURE_REFUSED;
+
+	/* A server that broke down may have created it all the same. */
+	if (zk_error_is_breakdown(reply->code))
+		run_unsettled(run);
+	else
+		run_replanned(run);
+	if (single && run->state == RUN_UNKNOWN)
+	{
+		run->retry_at = zklock_now_ms() + BREAKDOWN_MS;
+		return;
+	}
+
+	/* With a sequence: the counter has stopped at its end, where that node is. */
+	if (reply->outcome == ZK_NODE_EXISTS)
+		failure = single ? FAILURE_BUSY : FAILURE_WORN_OUT;
+	else if (reply->outcome == ZK_NO_CHILDREN)
+		failure = FAILURE_NO_CHILDREN;
+	run_fail(run, failure, reply->code);
+}
 
 /* The reply to run_create()'s create; that to its listing follows. */
 static void
@@ -60,21 +107,28 @@ on_created(void *arg, const ZkReply *reply)
 			run_replanned(run);
 			parents_missing(run, reply->code);
 			break;
-		case ZK_NODE_EXISTS:
-			/* The counter has stopped at its end, where that node is. */
-			run_replanned(run);
-			run_fail(run, FAILURE_WORN_OUT, 0);
-			break;
 		default:
-			/* A server that broke down may have created it all the same. */
-			if (zk_error_is_breakdown(reply->code))
-				run_unsettled(run);
-			else
-				run_replanned(run);
-			run_fail(run, reply->outcome == ZK_NO_CHILDREN ? FAILURE_NO_CHILDREN : FAILURE_REFUSED,
-					 reply->code);
+			create_refused(run, reply);
 			break;
 	}
+}
+
+/* The reply to the multi that creates one node in place of another */
+static void
+on_replaced(void *arg, const ZkReply *reply)
+{
+	Run *run = arg;
+
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_UNKNOWN)
+		run_unsettled(run);
+	else if (reply->outcome == ZK_NO_NODE)
+		run_replanned(run);
+	else
+		create_refused(run, reply);
+	if (run->replaces && (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE))
+		run_deleted(run->replaces);
 }
 
 /* A new random UUID.  To draw many at once is much cheaper. */
@@ -98,14 +152,10 @@ new_uuid(void)
 	return uuid;
 }
 
-/* Chooses the name of a new node, which has never been used if it has a UUID. */
-void
-run_choose_name(Run *run)
-{
-	run->path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
-}
-
-/* Sends create and, right behind it, a listing, whose watch tells of all that comes. */
+/*
+ * Creates the run's node, whose name has never been used if it has a UUID.  Right
+ * behind it goes a listing, whose watch tells of all that comes.
+ */
 void
 run_create(Run *run)
 {
@@ -114,12 +164,24 @@ run_create(Run *run)
 	int			owner = run_owner(run);
 	char	   *node;
 
-	run_choose_name(run);
+	path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 	run_creating(run);
 	run_node_call_begin(run);
 	node = path_node(path, run->name);
-	zk_create_followed(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, on_created, run);
-	path_list(path, owner, LIST_AND_WATCH);
+	if (run->replaces)
+	{
+		char *old = path_node(path, run->replaces->name);
+
+		zk_exchange(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, old, ZK_UNNOTICED, on_replaced, run);
+		pfree(old);
+	}
+	else
+	{
+		zk_create_followed(owner, node, data,
+						   path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL,
+						   on_created, run);
+		path_list(path, owner, LIST_AND_WATCH);
+	}
 	pfree(node);
 }
 
@@ -241,25 +303,60 @@ run_probe(Run *run)
 }
 
 /* ------------------------------------------------------------------------
- * Delete
+ * Touch and delete
  * ------------------------------------------------------------------------
  */
 
-/* The node to be deleted next: the heir's, if there may be one, or the run's own */
-static const char *
-doomed_name(const Run *run)
+/* A node is looked at before something is done with it. */
+typedef struct TouchCall
 {
-	return run->state == RUN_DELETING_HEIR ? run->heir : run->name;
+	Run	   *run;
+	RunStep step;
+} TouchCall;
+
+static void
+on_identified(void *arg, const ZkReply *reply)
+{
+	TouchCall *call = arg;
+	Run		  *run = call->run;
+	RunStep	   step = call->step;
+
+	pfree(call);
+	if (!run_node_call_end(run))
+		return;
+	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
+		step(run);
+	else if (reply->outcome == ZK_OK)
+		run_usurped(run);
+	else if (reply->outcome == ZK_NO_NODE)
+		run_vanished(run);
+	else if (reply->outcome != ZK_UNKNOWN)
+		run->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
-/* That is gone. */
-static void
-doomed_gone(Run *run)
+/*
+ * Has something done with the run's node.  A request may be one too many, after a
+ * lost reply or a restart of the worker, so a name that may be somebody else's by
+ * now is looked at first.  A single node is known to be ours if it was seen on this
+ * connection, as its end would have been.
+ */
+void
+run_touch(Run *run, RunStep step)
 {
-	if (run->state == RUN_DELETING_HEIR)
-		run_heir_deleted(run);
-	else
-		run_finish(run);
+	TouchCall *call;
+	char	  *node;
+
+	if (!run_name_recurs(run) || (run->path->recipe->single && run->listed))
+	{
+		step(run);
+		return;
+	}
+	call = palloc(sizeof(TouchCall));
+	*call = (TouchCall){.run = run, .step = step};
+	node = path_node(run->path, run->name);
+	run_node_call_begin(run);
+	zk_get(run_owner(run), node, ZK_UNWATCHED, on_identified, call);
+	pfree(node);
 }
 
 /* The reply to send_delete() */
@@ -270,12 +367,14 @@ on_deleted(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
+	run->listed = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		doomed_gone(run);
+		run_finish(run);
 	else if (reply->outcome != ZK_UNKNOWN && run_refused(run))
 		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s", run->path->path,
 							 run->name, zk_error_name(reply->code)),
-					  errdetail("Nobody can get this lock until the node is gone; the deletion is repeated.")));
+					  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",
+								run->path->recipe->name)));
 }
 
 /*
@@ -293,53 +392,21 @@ deletion_may_wait(const Run *run)
 static void
 send_delete(Run *run)
 {
-	char *node = path_node(run->path, doomed_name(run));
+	char *node = path_node(run->path, run->name);
 
 	run_node_call_begin(run);
-	if (deletion_may_wait(run))
+	if (run->record && contender_consumes(run->record))
+		zk_delete_both(run_owner(run), node, run->path->path, on_deleted, run);
+	else if (deletion_may_wait(run))
 		zk_delete_patiently(run_owner(run), node, on_deleted, run);
 	else
 		zk_delete(run_owner(run), node, on_deleted, run);
 	pfree(node);
 }
 
-/* The node to be deleted, read to make sure that it is still ours. */
-static void
-on_doomed_identified(void *arg, const ZkReply *reply)
-{
-	Run *run = arg;
-
-	if (!run_node_call_end(run))
-		return;
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
-		send_delete(run);
-	else if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		doomed_gone(run);
-	else if (reply->outcome != ZK_UNKNOWN)
-		run->retry_at = zklock_now_ms() + RETRY_MS;
-}
-
-/* Reads whose a node is, before it is touched. */
-void
-run_identify(Run *run, const char *name, ZkReplyHandler handler)
-{
-	char *node = path_node(run->path, name);
-
-	run_node_call_begin(run);
-	zk_get(run_owner(run), node, ZK_UNWATCHED, handler, run);
-	pfree(node);
-}
-
-/*
- * Deletes the run's node, or what may have taken its place.  A delete may be
- * one too many, after a lost reply or a restart of the worker, so a name that
- * may be somebody else's by now is looked at first.
- */
+/* Deletes the run's node. */
 void
 run_delete(Run *run)
 {
-	if (run_name_recurs(run))
-		run_identify(run, doomed_name(run), on_doomed_identified);
-	else
-		send_delete(run);
+	run_touch(run, send_delete);
 }

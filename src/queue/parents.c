@@ -40,7 +40,7 @@
 
 #include "queue/engine.h"
 #include "recipes/claim_record.h"
-#include "recipes/neighbour.h"
+#include "recipes/node_name.h"
 
 /* So often it is tried in a row before we give up. */
 #define MAX_ATTEMPTS 16
@@ -106,10 +106,12 @@ end_step(Path *path)
 	path->parents_pending--;
 }
 
-/* The answer to a create */
+/* A node has been created, or not. */
 static void
-end_create(Path *path, const ZkReply *reply)
+on_created(void *arg, const ZkReply *reply)
 {
+	Path *path = arg;
+
 	end_step(path);
 	if (reply->outcome == ZK_REFUSED)
 		refuse(path, FAILURE_REFUSED, reply->code);
@@ -128,13 +130,6 @@ missing_name(const Path *path)
 	return name;
 }
 
-/* A node on the way down has been created, or not. */
-static void
-on_descended(void *arg, const ZkReply *reply)
-{
-	end_create(arg, reply);
-}
-
 /* Creates all below the first "len" bytes of the path, from the top. */
 static void
 descend(Path *path, size_t len)
@@ -148,12 +143,12 @@ descend(Path *path, size_t len)
 		len += 1 + strcspn(path->path + len + 1, "/");
 		node = pnstrdup(path->path, len);
 		begin_step(path);
-		zk_create(run_owner(run), node, NULL, parent_kind(run), on_descended, path);
+		zk_create(run_owner(run), node, NULL, parent_kind(run), on_created, path);
 		pfree(node);
 	}
 }
 
-/* What was tried has no parent: that is tried next, if there is one. */
+/* The node that was tried has no parent: that is tried next, if there is one. */
 static void
 go_up(Path *path)
 {
@@ -176,7 +171,7 @@ on_tried(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	end_create(path, reply);
+	on_created(path, reply);
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
 		descend(path, path->missing_len);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -261,14 +256,12 @@ is_election(const ZkReply *reply)
 static void
 on_parent_read(void *arg, const ZkReply *reply)
 {
-	Path	   *path = arg;
-	ClaimRecord record;
+	Path *path = arg;
 
 	end_step(path);
 	if (reply->outcome == ZK_UNKNOWN)
 		return;
-	if (reply->outcome == ZK_OK &&
-		claim_record_read(reply->data ? reply->data : "", reply->data_length, &record))
+	if (reply->outcome == ZK_OK && claim_record_recognised(reply->data, reply->data_length))
 		refuse(path, FAILURE_OTHER_RECIPE, 0);
 	else
 		descend(path, missing_name(path) - 1 - path->path);

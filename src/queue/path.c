@@ -14,31 +14,31 @@
  * then waits for a listing ("arrivals").  So a path that is busy elsewhere
  * costs nothing here while nobody asks for it.
  *
- * What is known about other clients' contenders comes from the last listing,
- * less those seen to go.  For the contenders older than a run that is a
- * superset of the truth, since newcomers get higher sequences; this is why a
- * run can be granted without another listing.  There is one exception: a
- * contender that goes may leave another in its place (the recipe says which).  It
- * is assumed to be there, and a run that would wait for it looks again, unless one
- * of these tells that it is not:
+ * The engine knows other clients' contenders from the last listing, less those
+ * seen to go.  For the contenders older than a run that is a superset of the
+ * truth, since newcomers get higher sequences; this is why a run can be granted
+ * without another listing.  There is one exception: an
+ * exclusive contender that goes may leave a shared one in its place, its heir.
+ * A run that would wait for the heir looks again, unless one of these tells that
+ * there is none:
  *
- *	- The child watch stands.  A successor's creation would have come before.
+ *	- The child watch stands.  The heir's creation would have come before.
  *	- The watch on the contender tells of its deletion, and the contender's
- *	  client announces successors (the recipe knows by the node's data): it
- *	  changes the node in the same transaction, before it deletes it.  A watch
- *	  fires once, for what comes first, so that it would have told of a change.
+ *	  client is zklock, which the node's data tell: it changes the node in the
+ *	  same transaction, before it deletes it.  A watch fires once, for what comes
+ *	  first, so that it would have told of a change.
  *
  * The second holds on the connection on which the watch was set.  When another
  * one stands, a server tells of what has been deleted meanwhile and not how; but
  * it does so before its first answer, and runs look again after that.
  *
- * What a contender's own session has does not stand in its way, if the recipe
+ * A session's other contenders do not stand in the way of its own, if the recipe
  * says so.  A shared holder that asks for the exclusive lock therefore waits
  * for all others, even in the same shared run: it is a contender like any
  * other, behind those that came before.  That an older writer waits for the
  * shared holder in turn is a deadlock, not a reason to pass it: tokens would
  * not increase, and a client that does not know shared locks may even hold the
- * lock.  See exchange.c for the way back.
+ * lock.  See downgrade.c for the way back.
  *
  * Everything is decided in one place: reply handlers, watch events and
  * requests only record what they learn and mark the path.  Once per round of
@@ -122,9 +122,10 @@ arrival_is_refused(Contender *c)
 
 	if (engine.refused_code != 0)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
-	else if (!entry->request.nowait)
+	else if (!entry->request.nowait && !c->path->recipe->single)
 		return false;
-	else if ((!zk_client_connected() && engine.resume_until < 0) || lease_state() != LEASE_HOLDS)
+	else if (entry->request.nowait &&
+			 ((!zk_client_connected() && engine.resume_until < 0) || lease_state() != LEASE_HOLDS))
 		contender_fail(c, FAILURE_UNREACHABLE, 0);
 	else if (contender_is_outrun(c))
 		contender_fail(c, FAILURE_BUSY, 0);
@@ -209,7 +210,7 @@ run_watch(Run *run, const Foreigner *foreigner)
 
 	if (path->recipe->watch == RECIPE_WATCH_BLOCKER)
 	{
-		/* What becomes of our own runs we know. */
+		/* We know ourselves when a run of ours ends. */
 		if (foreigner)
 			watch_blocker(run, foreigner->name);
 	}
@@ -230,14 +231,6 @@ run_evaluate(Run *run)
 		return;
 	}
 
-	/* Another client's contender may have left a successor: look again. */
-	if (blocker.foreigner && blocker.foreigner->name == NULL)
-	{
-		run->listed = false;
-		run_list(run);
-		return;
-	}
-
 	dlist_foreach_modify (iter, &run->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
@@ -253,13 +246,13 @@ run_evaluate(Run *run)
 	run_watch(run, blocker.foreigner);
 }
 
-/* Are its contenders granted all together? */
+/* Are its contenders granted all together, as they do not exclude each other? */
 static bool
 run_shares(const Run *run)
 {
 	const Recipe *recipe = run->path->recipe;
 
-	return recipe->shares && recipe->shares(&run->request);
+	return recipe->excludes && !recipe->excludes(&run->peer, &run->request);
 }
 
 /* Grants those of a granted run whose turn it is. */
@@ -294,10 +287,8 @@ static void
 run_serve(Run *run)
 {
 	if (run_wants_downgrade(run) && run_is_wanted(run, NULL))
-		run_downgrading(run);
-	if (run->state == RUN_DOWNGRADING)
 	{
-		run_downgrade_pump(run);
+		run_downgrading(run);
 		return;
 	}
 	if (!run->listed && run_head(run)->place != PLACE_GRANTED)
@@ -321,15 +312,14 @@ run_pump(Run *run)
 
 	if (run->state == RUN_PLANNED)
 	{
+		/* A session waits for an element only while another is just giving it back. */
+		if (before && run->path->recipe->single && before->retry_at > 0)
+			run_fail(run, FAILURE_BUSY, 0);
 		if (run_is_empty(run))
 			run_finish(run);
-		else if (run->path->parents_pending == 0 && (before == NULL || run_has_node(before)))
-		{
-			if (run->replaces)
-				run_replace(run);
-			else
-				run_create(run);
-		}
+		else if (run->path->parents_pending == 0 &&
+				 (before == NULL || (run_has_node(before) && !run->path->recipe->single)))
+			run_create(run);
 		return;
 	}
 	if (run->state == RUN_UNKNOWN)
@@ -341,11 +331,13 @@ run_pump(Run *run)
 	if (run->state == RUN_CREATING)
 		return;
 
-	if (!run_is_empty(run))
+	if (!run_is_empty(run) && run->state != RUN_DOWNGRADING)
 		run_serve(run);
-	if (run_is_empty(run) && run->state < RUN_DELETING_HEIR)
+	if (run->state == RUN_DOWNGRADING)
+		run_downgrade_pump(run);
+	else if (run_is_empty(run) && run->state != RUN_DELETING)
 		run_abandoned(run);
-	if (run->state >= RUN_DELETING_HEIR)
+	if (run->state == RUN_DELETING)
 	{
 		if (run->replaced_by)
 			return; /* its node goes with the creation of the other */

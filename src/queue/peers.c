@@ -142,6 +142,7 @@ bool
 contender_is_outrun(const Contender *c)
 {
 	const Recipe *recipe = c->path->recipe;
+	bool		  counts = recipe->own_session == RECIPE_OWN_SESSION_COUNTS;
 	RecipeRequest request = contender_request(c);
 	dlist_iter	  iter;
 
@@ -151,7 +152,7 @@ contender_is_outrun(const Contender *c)
 	{
 		Run *run = dlist_container(Run, link, iter.cur);
 
-		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, c))
+		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, counts ? NULL : c))
 			return true;
 	}
 	return false;

@@ -71,9 +71,12 @@ contender_arrive(Contender *c)
 	}
 	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
 	if (path)
+	{
 		path_arrive(path, c);
-	else
-		contender_turn_away(c, FAILURE_OTHER_RECIPE);
+		return;
+	}
+	(void) entry_fail(entry_index(c), FAILURE_OTHER_RECIPE, 0);
+	contender_forget(c);
 }
 
 /* A backend has given up the exclusive part of what it holds. */
@@ -195,7 +198,7 @@ path_changed(Path *path)
 	if (path->child_watch == WATCH_SET)
 		watch_child_set(path, WATCH_NONE);
 
-	/* What was refused may work now, or no longer be needed. */
+	/* Calls that were refused may work now, or no longer be needed. */
 	dlist_foreach (iter, &path->runs)
 		dlist_container(Run, link, iter.cur)->retry_at = 0;
 	path_mark(path);
@@ -262,23 +265,14 @@ queue_watch(ZkWatchEvent event, const char *name)
  * ------------------------------------------------------------------------
  */
 
-/* When a holder's time is over, us; 0: never. */
-static int64
-end_of_hold(int index)
-{
-	EntryStatus status = entry_status(index);
-
-	return status.state == CONTENDER_GRANTED ? status.expires_us : 0;
-}
-
 /* Takes from a holder what it has held for too long. */
 static void
-take_from(Contender *c, int64 now)
+take_from(Contender *c)
 {
 	const EntryRequest *request = &entry_of(c)->request;
 	int					limit = entry_of(c)->status.max_hold_ms;
 
-	if (contender_overrun(c, now) && request->kind != CONTENDER_TURN)
+	if (contender_lose(c, LOSS_OVERRUN) && request->kind != CONTENDER_TURN)
 		ereport(WARNING, (errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",
 								 request->pid, request->path),
 						  errdetail("The limit was %d ms when it was asked for.", limit)));
@@ -296,12 +290,12 @@ attend_overruns(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
-		int64	   expires_us = c->place == PLACE_GRANTED ? end_of_hold(i) : 0;
+		int64	   expires_us = c->place == PLACE_GRANTED ? entry_of(c)->status.expires_us : 0;
 
 		if (expires_us == 0)
 			continue;
 		if (now >= expires_us)
-			take_from(c, now);
+			take_from(c);
 		else
 			engine.overrun_us = Min(engine.overrun_us, expires_us);
 	}
@@ -344,30 +338,35 @@ queue_waits_abroad(int index)
 }
 
 /*
- * May another server or client wait for what a contender holds?  False if there is
- * surely none: the child watch stands, and what was listed before has nobody behind
- * the node.
+ * May a contender keep others back?  Of one that holds, false if there is surely none:
+ * the child watch stands, and what was listed before has nobody behind the node.  Of
+ * one that waits, true only if it stands behind another server's or client's node that
+ * would let others pass.
  */
 bool
 queue_is_wanted_abroad(int index)
 {
 	const Contender *c = &engine.contenders[index];
 	const Path		*path = c->path;
+	bool			 waits = c->place == PLACE_WAITING;
 
-	if (c->place != PLACE_GRANTED)
+	if ((!waits && c->place != PLACE_GRANTED) || !run_has_node(c->run))
 		return false;
-	if (path->child_watch != WATCH_SET)
+	if (!waits && path->child_watch != WATCH_SET)
 		return true;
 	for (int i = 0; i < path->nforeign; i++)
 	{
-		if (path->recipe->excludes == NULL || path->foreign[i].peer.sequence > c->run->peer.sequence)
+		const RecipePeer *peer = &path->foreign[i].peer;
+
+		if (waits ? peer->mode == LOCK_MODE_SHARED && peer->sequence < c->run->peer.sequence
+				  : path->recipe->excludes == NULL || peer->sequence > c->run->peer.sequence)
 			return true;
 	}
 	return false;
 }
 
 /* ------------------------------------------------------------------------
- * What comes next
+ * The next steps
  * ------------------------------------------------------------------------
  */
 

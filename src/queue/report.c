@@ -17,7 +17,7 @@
 /* As many losses are named in one message. */
 #define MAX_LOSSES_NAMED 20
 
-/* What the log has been told of a path in this worker's life. */
+/* Messages about a path that this worker has written to the log */
 typedef struct ReportedPath
 {
 	char		path[ZKLOCK_MAX_PATH + 1]; /* hash key */
@@ -185,7 +185,7 @@ report_losses_add(Losses *losses, const Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
 
-	/* What the server loses it tells itself. */
+	/* Losses of the server itself are in the log already. */
 	if (contender_state(c) != CONTENDER_GRANTED || entry->request.pid == ENTRY_SERVER_PID)
 		return;
 	if (losses->count++ < MAX_LOSSES_NAMED)

@@ -18,8 +18,8 @@
 #include "queue/engine.h"
 
 /*
- * Sequences end at 2^31 - 1.  What a server does then differs between releases,
- * and clients differ in what order they see in it.  So the administrator is
+ * Sequences end at 2^31 - 1.  Releases of ZooKeeper differ in what comes then, and
+ * clients in the order that they see in it.  So the administrator is
  * told at half of that, and nothing is granted near its end.
  */
 #define SEQUENCE_WARNING (1 << 30)
@@ -129,12 +129,12 @@ run_name_recurs(const Run *run)
 {
 	const Recipe *recipe = run->path->recipe;
 
-	return recipe->recurs && recipe->recurs(&run->request);
+	return recipe->single || (recipe->recurs && recipe->recurs(&run->request));
 }
 
 /*
  * The node of a planned run takes the place of the one that a contender had, who
- * leaves: one is created and the other deleted in the same step (exchange.c).
+ * leaves: one is created and the other deleted in the same step (node.c).
  */
 void
 run_replaces(Run *run, Contender *replaced)
@@ -257,7 +257,7 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	run->czxid = czxid;
 	run_charge(run, payer);
 	run->state = RUN_UNKNOWN;
-	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered)
+	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered && czxid != 0)
 	{
 		/* Its contender may have downgraded, the node has not. */
 		run->request.mode = run->peer.mode;
@@ -294,8 +294,8 @@ run_downgraded(Run *run)
 {
 	dlist_iter iter;
 
-	Assert(run->state == RUN_DOWNGRADING || run->state == RUN_DELETING_HEIR);
-	run->state = run->state == RUN_DOWNGRADING ? RUN_GRANTED : RUN_DELETING;
+	Assert(run->state == RUN_DOWNGRADING);
+	run->state = RUN_GRANTED;
 	watch_own_set(run, WATCH_NONE);
 	strlcpy(run->name, run->heir, sizeof(run->name));
 	run->heir[0] = '\0';
@@ -307,23 +307,15 @@ run_downgraded(Run *run)
 		contender_downgraded(dlist_container(Contender, link, iter.cur));
 }
 
-/* Nobody needs it any more. */
+/* Nobody needs it any more.  It has one node, by its name. */
 void
 run_abandoned(Run *run)
 {
 	Assert(run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING);
 	Assert(run_is_empty(run));
-	run->state = run->state == RUN_DOWNGRADING ? RUN_DELETING_HEIR : RUN_DELETING;
-	run->retry_at = 0;
-}
-
-/* There is no heir; the node itself is left. */
-void
-run_heir_deleted(Run *run)
-{
-	Assert(run->state == RUN_DELETING_HEIR);
 	run->state = RUN_DELETING;
 	run->heir[0] = '\0';
+	run->retry_at = 0;
 }
 
 /*
@@ -416,6 +408,13 @@ run_not_created(Run *run)
 void
 run_expired(Run *run)
 {
+	const Contender *c = run_is_empty(run) ? run->record : run_head(run);
+
+	if (c && contender_consumes(c))
+		ereport(WARNING,
+				(errmsg("%s \"%s\" was taken by a transaction that committed, and may not have been removed",
+						run->path->recipe->name, run->path->path),
+				 errdetail("The ZooKeeper session ended first. If it is still there it is taken again, with the same token.")));
 	lose_holders(run, LOSS_EXPIRED);
 	requeue(run, REQUEUE_IN_PLACE);
 }
@@ -433,8 +432,8 @@ report_deletion(Run *run)
 	ereport(losses.count > 0 ? WARNING : LOG,
 			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
 					run->name, run->path->recipe->name, run->path->path),
-			 losses.count > 0 ? errdetail("Its holder has lost the lock; waiting sessions queue again.%s",
-										  report_losses_list(&losses))
+			 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
+										  run->path->recipe->name, report_losses_list(&losses))
 							  : errdetail("Waiting sessions queue again.")));
 	report_losses_end(&losses);
 }
@@ -476,6 +475,6 @@ run_vanished(Run *run)
 		run->listed = false;
 		run->retry_at = 0;
 	}
-	else if (run->state != RUN_DELETING_HEIR)
+	else
 		run_deleted(run);
 }

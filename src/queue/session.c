@@ -17,7 +17,7 @@
  *
  * When another worker has taken the place of an earlier one, contenders, runs and
  * paths are made again from the entries: the id of a run gives its place in the
- * path's queue, a contender's ticket its place in the run's.  What ZooKeeper has is
+ * path's queue, a contender's ticket its place in the run's.  The state of ZooKeeper is
  * found out when a connection stands.  The entries in use are read without a lock as
  * far as they are constant or only a worker writes them.
  *
@@ -35,7 +35,7 @@
 /* Pause before a sync that was refused is sent again. */
 #define SYNC_AGAIN_MS 1000
 
-/* What a new connection, or a new handle, makes void */
+/* Knowledge that a new connection, or a new handle, makes void */
 typedef enum Forget
 {
 	FORGET_LISTINGS,
@@ -43,8 +43,8 @@ typedef enum Forget
 } Forget;
 
 /*
- * What was seen of the runs' nodes no longer holds: before anything is granted
- * they must be seen again.  With a new handle, watches are gone as well.
+ * The runs' nodes must be seen again before anything is granted.  With a new handle,
+ * watches are gone as well.
  */
 static void
 forget_listings(Forget what)
@@ -94,8 +94,8 @@ on_synced(void *arg, const ZkReply *reply)
 }
 
 /*
- * What another connection or worker of ours did may not have reached this
- * server yet: nothing is asked before it has.
+ * Changes made by another connection or worker of ours may not have reached this
+ * server yet: nothing is asked before they have.
  */
 void
 queue_session_synchronize(void)

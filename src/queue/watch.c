@@ -124,8 +124,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
 	{
 		watch_blocker_set(run, WATCH_SET);
-		run->blocker_announces =
-			path->recipe->announces && path->recipe->announces(reply->data, reply->data_length);
+		run->blocker_announces = node_contender_tells_version(reply->data, reply->data_length);
 		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
 			delete_orphan(path, run->blocker);
 		else if (session_info_has_ended(reply->ephemeral_owner))

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 /* Bytes, each with its NUL */
-#define CLAIM_RECORD_SLOT_SIZE 32	   /* a slot as text */
+#define CLAIM_RECORD_SLOT_SIZE 40	   /* a slot as text */
 #define CLAIM_RECORD_ID_SIZE 17		   /* an id: 16 hexadecimal digits */
 #define CLAIM_RECORD_CLAIMANT_SIZE 768 /* whose claim it is */
 #define CLAIM_RECORD_SIZE 1024		   /* all of a record */
@@ -29,7 +29,7 @@ typedef struct ClaimRecord
 	int64_t slot;	 /* us since 2000-01-01 00:00 UTC */
 	int		nids;
 	char ids[CLAIM_RECORD_IDS][CLAIM_RECORD_ID_SIZE]; /* of the last claims, the last one first */
-	char claimant[CLAIM_RECORD_CLAIMANT_SIZE];		  /* a JSON object */
+	char claimant[CLAIM_RECORD_CLAIMANT_SIZE];		  /* what node_data.c tells */
 } ClaimRecord;
 
 /* A path's node, as it is now */
@@ -64,7 +64,8 @@ typedef enum ClaimVerdict
 	CLAIM_UNDECIDABLE /* whether what was sent has been made cannot be known */
 } ClaimVerdict;
 
-extern bool			claim_record_read(const char *data, size_t len, ClaimRecord *record);
+extern bool			claim_record_recognised(const char *data, size_t len);
+extern bool			claim_record_read(const char *data, ClaimRecord *record);
 extern size_t		claim_record_write(char dst[CLAIM_RECORD_SIZE], const ClaimRecord *record);
 extern void			claim_record_write_slot(char dst[CLAIM_RECORD_SLOT_SIZE], int64_t slot);
 extern void			claim_record_succeed(ClaimRecord *next, const ClaimRecord *last);

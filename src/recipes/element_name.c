@@ -18,10 +18,10 @@
 #include "recipes/element_name.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "recipes/permit_recipe.h"
 #include "recipes/recipe.h"
 
 /*
@@ -102,3 +102,58 @@ element_name_sort(char *const *children, int n, ElementName *elements)
 	qsort(elements, (size_t) count, sizeof(ElementName), element_name_compare);
 	return count;
 }
+
+/* ------------------------------------------------------------------------
+ * The recipe by which a transaction takes an element
+ *
+ * Its path is the element, below which stands one node: the ephemeral claim.  Its
+ * create proves that the element is there and nobody else has it, and no client can
+ * delete an element that has a child.  The claim's name is always the same, so a
+ * claim is the session's own only if that owns the node.
+ * ------------------------------------------------------------------------
+ */
+
+static bool
+claim_read(const char *child, RecipePeer *peer)
+{
+	*peer = (RecipePeer){.numbered = true, .mode = LOCK_MODE_EXCLUSIVE};
+	return strcmp(child, ELEMENT_CLAIM) == 0;
+}
+
+static void
+claim_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t uuid[ZKLOCK_UUID_BYTES])
+{
+	(void) request;
+	(void) uuid;
+	snprintf(dst, size, ELEMENT_CLAIM);
+}
+
+/* A claim that exists holds. */
+static int
+claim_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
+			  const RecipeRequest *request, int32_t *remark)
+{
+	(void) peers;
+	(void) n;
+	(void) self;
+	(void) request;
+	*remark = 0;
+	return RECIPE_NOBODY;
+}
+
+static bool
+claim_excludes(const RecipePeer *peer, const RecipeRequest *request)
+{
+	(void) peer;
+	(void) request;
+	return true;
+}
+
+const Recipe element_recipe = {.name = "element",
+							   .watch = RECIPE_WATCH_BLOCKER,
+							   .own_session = RECIPE_OWN_SESSION_COUNTS,
+							   .single = true,
+							   .read = claim_read,
+							   .write = claim_write,
+							   .blocker = claim_blocker,
+							   .excludes = claim_excludes};

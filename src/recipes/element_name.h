@@ -36,7 +36,7 @@ typedef struct ElementName
 	const char *name;
 } ElementName;
 
-/* What a path is used for that is no queue; why ELEMENT_OUTCOME_OTHER_USE is answered */
+/* Another use of a path that is no queue */
 typedef enum ElementOtherUse
 {
 	ELEMENT_USE_NONE, /* nothing else, as far as is known */

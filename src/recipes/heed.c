@@ -19,14 +19,14 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/heed.h"
+#include "recipes/node_name.h"
 
 #include <string.h>
 
 #define NDIALECTS 5
 #define NMODES 2
 
-/* What go-zk writes: a UUID without dashes, where Curator's has them. */
+/* go-zk writes a UUID without dashes, Curator one with dashes. */
 #define GO_PREFIX "_c_"
 #define GO_UUID_DIGITS 32
 #define GO_MARKER "-lock-"

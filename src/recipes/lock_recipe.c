@@ -22,8 +22,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/heed.h"
-#include "recipes/node_contender.h"
+#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 
 /* All pairs of modes exclude each other but shared with shared. */
@@ -81,22 +80,6 @@ lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
 	return conflict(peer->mode, request->mode);
 }
 
-/* A downgrade puts a shared node in place of an exclusive one. */
-static bool
-lock_successor(const RecipePeer *gone, RecipePeer *left)
-{
-	*left = *gone;
-	left->mode = LOCK_MODE_SHARED;
-	return gone->mode == LOCK_MODE_EXCLUSIVE;
-}
-
-/* zklock does, since its nodes tell its version. */
-static bool
-lock_announces(const char *data, size_t len)
-{
-	return node_contender_tells_version(data, len);
-}
-
 static bool
 lock_heedless(const char *child, const RecipeRequest *request, RecipeHeedless *why)
 {
@@ -120,12 +103,6 @@ lock_may_join(const RecipeRequest *node, const RecipeRequest *request)
 }
 
 static bool
-lock_shares(const RecipeRequest *node)
-{
-	return node->mode == LOCK_MODE_SHARED;
-}
-
-static bool
 lock_heir(char *dst, size_t size, const char *name, const RecipeRequest *request)
 {
 	return request->mode == LOCK_MODE_SHARED &&
@@ -140,9 +117,6 @@ const Recipe lock_recipe = {.name = "lock",
 							.blocker = lock_blocker,
 							.recurs = lock_recurs,
 							.excludes = lock_excludes,
-							.successor = lock_successor,
-							.announces = lock_announces,
 							.heedless = lock_heedless,
 							.may_join = lock_may_join,
-							.shares = lock_shares,
 							.heir = lock_heir};

@@ -26,11 +26,10 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/neighbour.h"
+#include "recipes/node_name.h"
 
 #include <string.h>
 
-#include "recipes/permit_recipe.h"
 #include "recipes/recipe.h"
 
 #define CURATOR_PREFIX "_c_"

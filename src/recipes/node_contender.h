@@ -25,9 +25,7 @@ typedef struct NodeContender
 	char	application[NODE_CONTENDER_TEXT];
 } NodeContender;
 
-#define NODE_OWNER_TEXT 128 /* bytes of a description, with its NUL */
-
-/* The first member of a zklock node's JSON, which 1.0 did not write: the version */
+/* The first member of a zklock node's JSON: the version */
 #define NODE_CONTENDER_MEMBER "zklock"
 #define NODE_CONTENDER_VERSION "1.0"
 
@@ -38,8 +36,6 @@ typedef struct NodeContender
 extern bool node_contender_tells_version(const char *data, size_t len);
 extern bool node_contender_tells_broken(const char *data, size_t len);
 extern bool node_contender_write_broken(char *dst, const char *data, const char *by);
-extern bool node_contender_read(const char *data, size_t len, NodeContender *read);
-extern void node_contender_describe(char dst[NODE_OWNER_TEXT], const char *data, size_t len,
-									int64_t session);
+extern bool node_contender_read(const char *data, NodeContender *read);
 
 #endif /* ZKLOCK_NODE_CONTENDER_H */

@@ -73,7 +73,7 @@ typedef enum UuidForm
 
 static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_HEX] = 32, [UUID_HALF] = 16};
 
-/* What a dialect calls a node: all but the sequence. */
+/* The name that a dialect gives to a node, but for the sequence */
 typedef struct DialectName
 {
 	const char *before; /* the UUID */
@@ -131,7 +131,7 @@ is_alphanumeric(char c)
 	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-/* What follows the last marker in a name, or NULL */
+/* The part of a name behind the last marker, or NULL */
 const char *
 node_name_after_last(const char *name, const char *marker)
 {

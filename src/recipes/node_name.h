@@ -49,7 +49,7 @@ typedef enum NodeDialect
 	DIALECT_HIVE		/* Hive's lock manager */
 } NodeDialect;
 
-/* What a node's data looks like. */
+/* The form of a node's data */
 typedef enum NodeDataForm
 {
 	NODE_DATA_JSON,
@@ -81,7 +81,7 @@ typedef enum PathFault
 	PATH_LOCK_NODE
 } PathFault;
 
-/* What the name of a lock node says about its owner's request. */
+/* The request of a lock node's owner, as the node's name tells it */
 typedef struct NodeName
 {
 	LockMode	mode;
@@ -90,7 +90,7 @@ typedef struct NodeName
 						   * several do, the one to write for all of them */
 } NodeName;
 
-/* What settings and views call the dialects, with a NULL behind the last */
+/* The names of the dialects in settings and views, with a NULL behind the last */
 extern const char *const node_dialect_names[];
 
 extern PathFault   path_check(const char *path, size_t len);
@@ -106,5 +106,21 @@ extern bool		   node_name_recurs(NodeDialect dialect);
 extern NodeDataForm node_data_form(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidStyle style);
+
+/* heed.c: which clients wait for the names that we write */
+typedef enum Heed
+{
+	HEED_YES,	 /* it waits for us, or need not */
+	HEED_NO,	 /* it does not: both of us may hold the lock */
+	HEED_UNKNOWN /* clients of this name differ; zklock is one that waits */
+} Heed;
+
+extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
+
+/* neighbour.c: which nodes cannot be children of one path together */
+extern bool neighbour_disturbs_lock(const char *name);
+extern bool neighbour_disturbs_semaphore(const char *parent);
+extern bool neighbour_is_disturbed_lock(const char *child);
+extern bool neighbour_is_disturbed_semaphore(const char *child);
 
 #endif /* ZKLOCK_NODE_NAME_H */

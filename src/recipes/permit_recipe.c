@@ -29,13 +29,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "fault.h"
-#include "recipes/recipe.h"
 
 #define LEASE_MARKER "lease-"
 #define PERMITS_MARKER "-of"

@@ -9,12 +9,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/queue_order.h"
+#include "recipes/recipe.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What has no number counts as the oldest. */
+/* A contender without a number counts as the oldest. */
 #define PLACE_UNNUMBERED INT64_MIN
 
 static int
@@ -68,47 +68,26 @@ recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *q
 }
 
 /*
- * Contenders that ask for the same.  Of these, whoever comes behind one that has
- * to wait has to wait as well: all that was in the way of that one is in its way,
- * too.
+ * Contenders that ask for the same, and of which one has to wait.  Those behind
+ * that one have to wait as well: all that is in its way is in theirs, too.
  */
-typedef struct Likes
+typedef struct Waiting
 {
 	LockMode mode;
 	int32_t	 permits;
-	int		 first; /* the first place in which one would have to wait */
-} Likes;
+} Waiting;
 
-/* So many kinds of them are dealt with together; more than that nobody has in earnest. */
-#define MAX_LIKES 8
+/* So many kinds of them are known; more than that nobody has in earnest. */
+#define MAX_WAITING 8
 
-/* Would a contender that asks for that hold in the i-th place? */
+/* Does the i-th hold, which asks for one of so many permits? */
 static bool
-would_hold(const Recipe *recipe, const RecipePeer *peers, int i, LockMode mode, int32_t permits)
+would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits)
 {
-	RecipeRequest request = {.mode = mode, .permits = permits};
+	RecipeRequest request = {.mode = peers[i].mode, .permits = permits};
 	int32_t		  remark;
 
 	return recipe->blocker(peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY;
-}
-
-/* Finds the first place by bisection: the recipe looks at n peers log n times, not n times. */
-static int
-first_to_wait(const Recipe *recipe, const RecipePeer *peers, int n, LockMode mode, int32_t permits)
-{
-	int from = 0;
-	int to = n;
-
-	while (from < to)
-	{
-		int middle = from + (to - from) / 2;
-
-		if (would_hold(recipe, peers, middle, mode, permits))
-			from = middle + 1;
-		else
-			to = middle;
-	}
-	return from;
 }
 
 /*
@@ -121,8 +100,8 @@ first_to_wait(const Recipe *recipe, const RecipePeer *peers, int n, LockMode mod
 void
 recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n, int32_t permits, bool *holds)
 {
-	Likes known[MAX_LIKES];
-	int	  nknown = 0;
+	Waiting known[MAX_WAITING];
+	int		nknown = 0;
 
 	for (int i = 0; i < n; i++)
 	{
@@ -131,10 +110,8 @@ recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n, int32_t per
 
 		while (k < nknown && (known[k].mode != peers[i].mode || known[k].permits != asked))
 			k++;
-		if (k == nknown && nknown < MAX_LIKES)
-			known[nknown++] = (Likes){peers[i].mode, asked,
-									  first_to_wait(recipe, peers, n, peers[i].mode, asked)};
-		holds[i] = k < nknown ? i < known[k].first
-							  : would_hold(recipe, peers, i, peers[i].mode, asked);
+		holds[i] = k == nknown && would_hold(recipe, peers, i, asked);
+		if (!holds[i] && k == nknown && nknown < MAX_WAITING)
+			known[nknown++] = (Waiting){peers[i].mode, asked};
 	}
 }

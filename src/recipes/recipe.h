@@ -29,10 +29,11 @@ typedef enum RecipeId
 {
 	RECIPE_LOCK,   /* exclusive and shared locks */
 	RECIPE_PERMIT, /* the permits of a semaphore */
-	RECIPE_ELECTION
+	RECIPE_ELECTION,
+	RECIPE_ELEMENT /* an element of a queue, which a transaction takes */
 } RecipeId;
 
-/* Whose names the candidates of an election have; clients of one family heed each other. */
+/* Kinds of names that candidates of an election have; clients of one family heed each other. */
 typedef enum ElectionFamily
 {
 	ELECTION_LATCH,	  /* Curator's LeaderLatch */
@@ -40,7 +41,7 @@ typedef enum ElectionFamily
 	ELECTION_LOCK /* those who lead while they hold a lock: Curator's LeaderSelector, kazoo's Election */
 } ElectionFamily;
 
-/* What a contender asks for.  A recipe reads the members that concern it. */
+/* A contender's request.  A recipe reads the members that concern it. */
 typedef struct RecipeRequest
 {
 	LockMode	mode;
@@ -49,7 +50,7 @@ typedef struct RecipeRequest
 	ElectionFamily family; /* whose names a candidate has; those of a lock have a dialect besides */
 } RecipeRequest;
 
-/* What the name of a node tells about the contender behind it. */
+/* A contender, as the name of its node tells */
 typedef struct RecipePeer
 {
 	int64_t		   sequence; /* in the range of a 32-bit signed integer */
@@ -59,10 +60,10 @@ typedef struct RecipePeer
 	ElectionFamily family;	/* of a candidate */
 } RecipePeer;
 
-/* What RecipeBlocker returns for a contender that waits for nobody. */
+/* The result of blocker() for a contender that waits for nobody */
 #define RECIPE_NOBODY (-1)
 
-/* What a contender watches that has to wait. */
+/* The thing that a contender watches while it has to wait */
 typedef enum RecipeWatch
 {
 	RECIPE_WATCH_BLOCKER, /* the one peer it waits for */
@@ -76,7 +77,7 @@ typedef enum RecipeOwnSession
 	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
 } RecipeOwnSession;
 
-/* What an administrator should know of a client that does not wait for ours. */
+/* A client that does not wait for ours, as an administrator should know it */
 typedef struct RecipeHeedless
 {
 	const char *ours;	/* the dialect that we write */
@@ -93,6 +94,13 @@ typedef struct Recipe
 	const char		*name; /* for messages */
 	RecipeWatch		 watch;
 	RecipeOwnSession own_session;
+
+	/*
+	 * Is there one node at most, of a name without a sequence?  Then nobody waits
+	 * for another client's, and the path, which is not created, is not listed
+	 * first.
+	 */
+	bool single;
 
 	/*
 	 * Reads the name of a child of the path.  Returns false if the child has
@@ -128,21 +136,11 @@ typedef struct Recipe
 	/* May the name of its node be another one's, once the path has been deleted? */
 	bool (*recurs)(const RecipeRequest *request);
 
-	/* Does a peer by itself keep out a contender that comes after it? */
+	/*
+	 * Does a peer by itself keep out a contender that comes after it?  Those behind
+	 * one node that do not keep each other out are granted all together.
+	 */
 	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
-
-	/*
-	 * What may a peer that goes have left in its place, as old as itself?
-	 * Returns false if nothing.
-	 */
-	bool (*successor)(const RecipePeer *gone, RecipePeer *left);
-
-	/*
-	 * Does the client behind a node with these data change the node first, in the
-	 * same transaction, when it leaves a successor?  len bytes of the beginning;
-	 * NULL if there are none.
-	 */
-	bool (*announces)(const char *data, size_t len);
 
 	/*
 	 * Does the client behind a child of that name let contenders of ours, which
@@ -153,24 +151,39 @@ typedef struct Recipe
 	/* May a contender join those behind a node that was asked for with "node"? */
 	bool (*may_join)(const RecipeRequest *node, const RecipeRequest *request);
 
-	/* Are those behind a node granted all together, not one after another? */
-	bool (*shares)(const RecipeRequest *node);
-
 	/*
-	 * Writes the name of the node that takes the place of "name" when its only
-	 * contender downgrades to "request".  Returns false if there is none.
+	 * Writes the name of the shared node that takes the place of an exclusive one,
+	 * "name", when its only contender downgrades to "request".  Returns false if
+	 * there is none.
 	 */
 	bool (*heir)(char *dst, size_t size, const char *name, const RecipeRequest *request);
 } Recipe;
 
-/* What settings and views call the families, with a NULL behind the last */
+/* Below a semaphore's path, as Curator has it */
+#define PERMIT_TURNS "/locks"
+#define PERMIT_LEASES "/leases"
+
+/* The names of the families in settings and views, with a NULL behind the last */
 extern const char *const election_family_names[];
 
 extern const Recipe lock_recipe;
 extern const Recipe permit_recipe;
 extern const Recipe election_recipe;
+extern const Recipe element_recipe;
 
 extern const Recipe *recipe_by_id(RecipeId id);
 extern bool			 recipe_shows_election(const char *child);
+
+/* queue_order.c: the contenders on a path in the order of their queue */
+typedef struct RecipeQueued
+{
+	const char *name; /* of the node */
+	RecipePeer	peer;
+	int64_t		place; /* private to queue_order.c */
+} RecipeQueued;
+
+extern int recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue);
+extern void recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n,
+						   int32_t permits, bool *holds);
 
 #endif /* ZKLOCK_RECIPE_H */

@@ -15,6 +15,7 @@ static const Recipe *const recipes[] = {
 	[RECIPE_LOCK] = &lock_recipe,
 	[RECIPE_PERMIT] = &permit_recipe,
 	[RECIPE_ELECTION] = &election_recipe,
+	[RECIPE_ELEMENT] = &element_recipe,
 };
 
 /* The recipe with an id, which must be one of RecipeId. */

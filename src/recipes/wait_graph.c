@@ -18,7 +18,7 @@
  * youngest, and what is left then looked at anew.  All who look at the same
  * component choose the same one, whoever looks first.
  *
- * Waits of this server and those of which other servers tell make two graphs
+ * Waits of this server and those of which all servers tell make two graphs
  * (backend/waits.c and wait_search.c), which are grown and searched here.
  *
  * Pure C: allocates by the caller's function, keeps no state, runs in any process
@@ -32,7 +32,7 @@
 
 /* Adds a vertex without edges, which can go on and cannot be given up.  Returns it. */
 int
-wait_graph_add(WaitGraph *graph, void *what)
+wait_graph_add(WaitGraph *graph)
 {
 	if (graph->nvertices == graph->max_vertices)
 	{
@@ -40,7 +40,7 @@ wait_graph_add(WaitGraph *graph, void *what)
 		graph->vertices =
 			graph->resize(graph->vertices, (size_t) graph->max_vertices * sizeof(WaitVertex));
 	}
-	graph->vertices[graph->nvertices] = (WaitVertex){.needs = WAIT_GRAPH_ALL, .what = what};
+	graph->vertices[graph->nvertices] = (WaitVertex){.needs = WAIT_GRAPH_ALL};
 	return graph->nvertices++;
 }
 
@@ -152,17 +152,14 @@ wait_graph_solve(WaitGraph *graph)
 	}
 }
 
-/* Sets "reached" of a vertex, and of the stuck ones that it waits for, in the end. */
+/* Sets "reached" of those for which a vertex waits, in the end, and that are stuck. */
 static void
 search_forwards(WaitGraph *graph, int self)
 {
 	Queue queue;
 	int	  i;
 
-	for (i = 0; i < graph->nvertices; i++)
-		graph->vertices[i].reached = false;
 	queue_init(&queue, graph);
-	graph->vertices[self].reached = true;
 	queue_put(&queue, self);
 	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
 	{
@@ -178,17 +175,15 @@ search_forwards(WaitGraph *graph, int self)
 	}
 }
 
-/* Sets "reaches" and "parent" of those that wait for a vertex, through "reached" ones only. */
+/* Sets "reaches" and "parent" of those among them that wait for the vertex. */
 static void
-search_backwards(WaitGraph *graph, int target)
+search_backwards(WaitGraph *graph, int self)
 {
 	Queue queue;
 	int	  i;
 
-	for (i = 0; i < graph->nvertices; i++)
-		graph->vertices[i].reaches = false;
 	queue_init(&queue, graph);
-	queue_put(&queue, target);
+	queue_put(&queue, self);
 	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
 	{
 		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
@@ -200,38 +195,27 @@ search_backwards(WaitGraph *graph, int target)
 				continue;
 			vertex->reaches = true;
 			vertex->parent = i;
-			if (from != target)
+			if (from != self)
 				queue_put(&queue, from);
 		}
 	}
 }
 
 /*
- * Finds those that wait for a vertex, in the end, with all that they wait for
- * besides: sets "reaches" and "parent".  Those that need a number are not gone
- * through.  To be called after wait_graph_solve().
+ * Searches from a vertex that is stuck: sets "reached" of it, and of all that it waits
+ * for and that are stuck; and "reaches" of its component, if it waits for itself.  To
+ * be called after wait_graph_solve().
  */
 void
-wait_graph_trace(WaitGraph *graph, int target)
+wait_graph_reach(WaitGraph *graph, int self)
 {
 	for (int i = 0; i < graph->nvertices; i++)
-		graph->vertices[i].reached = graph->vertices[i].needs == WAIT_GRAPH_ALL;
-	search_backwards(graph, target);
-}
-
-/*
- * Is a vertex stuck, and does it wait for itself?  Sets "reached" of all that it
- * waits for and that are stuck, and "reaches" of its component.  To be called after
- * wait_graph_solve().
- */
-bool
-wait_graph_in_cycle(WaitGraph *graph, int self)
-{
-	if (!graph->vertices[self].stuck)
-		return false;
+	{
+		graph->vertices[i].reached = i == self;
+		graph->vertices[i].reaches = false;
+	}
 	search_forwards(graph, self);
 	search_backwards(graph, self);
-	return graph->vertices[self].reaches;
 }
 
 /* Is one wait younger than another? */
@@ -242,34 +226,20 @@ is_younger(const WaitVertex *one, const WaitVertex *other)
 }
 
 /*
- * Is "self" the wait to be given up, that is the youngest in its component?
- *
- *	cycle	set to the vertices of a shortest cycle through self, which comes first,
- *			each waiting for the next and the last for the first
- *	max		has room for so many; further ones are left out
- *
- * Returns how long the cycle is, 0 if self is not the one.  To be called after
- * wait_graph_solve().
+ * Is a vertex the wait to be given up, that is the youngest in its component?  Then
+ * "reaches" is set of the component, and "parent" leads from the vertex through a
+ * shortest cycle back to it.  To be called after wait_graph_solve().
  */
-int
-wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max)
+bool
+wait_graph_is_victim(WaitGraph *graph, int self)
 {
-	int length = 0;
-	int at = self;
-
-	if (graph->vertices[self].order == 0 || !wait_graph_in_cycle(graph, self))
-		return 0;
+	if (graph->vertices[self].order == 0 || !graph->vertices[self].stuck)
+		return false;
+	wait_graph_reach(graph, self);
 	for (int i = 0; i < graph->nvertices; i++)
 	{
 		if (graph->vertices[i].reaches && is_younger(&graph->vertices[i], &graph->vertices[self]))
-			return 0;
+			return false;
 	}
-	do
-	{
-		if (length < max)
-			cycle[length] = at;
-		length++;
-		at = graph->vertices[at].parent;
-	} while (at != self);
-	return length;
+	return graph->vertices[self].reaches;
 }

@@ -16,8 +16,9 @@
 
 #define WAIT_GRAPH_NONE (-1) /* no vertex, no edge */
 
-/* A vertex goes on when all to which its edges lead do. */
+/* A vertex goes on when all to which its edges lead do, or never. */
 #define WAIT_GRAPH_ALL (-1)
+#define WAIT_GRAPH_NEVER INT32_MAX
 
 typedef struct WaitVertex
 {
@@ -26,21 +27,20 @@ typedef struct WaitVertex
 	uint64_t order; /* of a wait that can be given up: the younger, the higher;
 					 * 0: it cannot be */
 	uint64_t tie;	/* the same between those that are equally young */
-	void	*what;	/* it stands for */
 
 	/* Set by wait_graph_solve() */
-	bool stuck; /* it never goes on */
+	bool stuck;		/* it never goes on */
+	int	 first_out; /* edges that leave it ... */
+	int	 first_in;	/* ... and that lead to it */
 
-	/* Set by a search from or to a vertex */
+	/* Set by a search from a vertex */
 	bool reached; /* it is reached from there */
-	bool reaches; /* it reaches that ... */
+	bool reaches; /* and reaches that ... */
 	int	 parent;  /* ... and this is the next on a shortest way there */
 
 	/* Private to wait_graph.c */
-	int first_out; /* edges that leave it ... */
-	int first_in;  /* ... and that lead to it */
-	int missing;   /* so many more have to go on */
-	int next;	   /* in the queue of a search */
+	int missing; /* so many more have to go on */
+	int next;	 /* in the queue of a search */
 } WaitVertex;
 
 typedef struct WaitEdge
@@ -48,7 +48,7 @@ typedef struct WaitEdge
 	int from; /* waits for */
 	int to;
 
-	/* Private to wait_graph.c */
+	/* Set by wait_graph_solve(): of the same vertex, or WAIT_GRAPH_NONE */
 	int next_out;
 	int next_in;
 } WaitEdge;
@@ -65,11 +65,10 @@ typedef struct WaitGraph
 	int			max_edges;
 } WaitGraph;
 
-extern int	wait_graph_add(WaitGraph *graph, void *what);
+extern int	wait_graph_add(WaitGraph *graph);
 extern void wait_graph_connect(WaitGraph *graph, int from, int to);
 extern void wait_graph_solve(WaitGraph *graph);
-extern void wait_graph_trace(WaitGraph *graph, int target);
-extern bool wait_graph_in_cycle(WaitGraph *graph, int self);
-extern int	wait_graph_cycle(WaitGraph *graph, int self, int *cycle, int max);
+extern void wait_graph_reach(WaitGraph *graph, int self);
+extern bool wait_graph_is_victim(WaitGraph *graph, int self);
 
 #endif /* ZKLOCK_WAIT_GRAPH_H */

@@ -8,18 +8,18 @@
  *		zklock waits 1
  *		server		name
  *		seen		zxid
- *		wait		identity	permits		path	node
- *		step		pid			what the process waits for
+ *		wait		identity	pid			what the process waits for
+ *		node		permits		path		node
+ *		for			pid
  *		held		path		node
  *
- * There is a "wait" for each process that holds nodes and waits, itself or
- * through other processes of the server, for what another server or client has.
- * It names the node with which the last of these processes waits there, and the
- * number of permits if that is for one of a semaphore.  The steps follow, from the
- * process that holds to the one that has the waiting node, and then the nodes that
- * are held.  The identity is the same as long as all these processes wait, without
- * a break, for the same.  "seen" is the highest zxid of a record that the server
- * had read before it looked at its processes.
+ * There is a "wait" for each process that cannot go on before another server or client
+ * does, and whose wait may matter to these.  The identity is the same as long as the
+ * process waits, without a break, for the same.  If it waits in a queue of ZooKeeper's,
+ * "node" says with which node, and the number of permits if that is for one of a
+ * semaphore.  A "for" names a process of the server, with a "wait" of its own, that must
+ * go on before this one can.  Then come the nodes that it holds.  "seen" is the highest
+ * zxid of a record that the server had read before it looked at its processes.
  *
  * A client that may write into ZooKeeper can put anything there.  So a record is read
  * strictly: what is not exactly of this form is none, and neither is one that is
@@ -35,16 +35,12 @@
 #include "recipes/wait_record.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "recipes/node_name.h"
 
-#define TITLE "zklock waits 1"
-#define MAX_FIELDS 5
-#define MAX_TEXT 512 /* bytes of a name, or of what is waited for */
+#define MAX_FIELDS 4
 #define MAX_NODE 255 /* of another client's node, or ours */
 
 #define AFTER(kind) (1 << (kind))
@@ -57,18 +53,19 @@ typedef struct LineForm
 	int			after;	/* such lines; WAIT_LINE_END stands for the title */
 } LineForm;
 
-static const LineForm forms[] =
-	{[WAIT_LINE_SERVER] = {"server", "t", AFTER(WAIT_LINE_END)},
-	 [WAIT_LINE_SEEN] = {"seen", "z", AFTER(WAIT_LINE_SERVER)},
-	 [WAIT_LINE_WAIT] = {"wait", "icpn", AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_HELD)},
-	 [WAIT_LINE_STEP] = {"step", "#t", AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_STEP)},
-	 [WAIT_LINE_HELD] = {"held", "pn", AFTER(WAIT_LINE_STEP) | AFTER(WAIT_LINE_HELD)},
-	 [WAIT_LINE_END] = {"", "", AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_HELD)}};
+#define AFTER_WAITS                                                          \
+	(AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_NODE) | \
+	 AFTER(WAIT_LINE_FOR) | AFTER(WAIT_LINE_HELD))
 
-/* ------------------------------------------------------------------------
- * Reading
- * ------------------------------------------------------------------------
- */
+static const LineForm forms[] = {[WAIT_LINE_SERVER] = {"server", "t", AFTER(WAIT_LINE_END)},
+								 [WAIT_LINE_SEEN] = {"seen", "z", AFTER(WAIT_LINE_SERVER)},
+								 [WAIT_LINE_WAIT] = {"wait", "i#t", AFTER_WAITS},
+								 [WAIT_LINE_NODE] = {"node", "cpn", AFTER(WAIT_LINE_WAIT)},
+								 [WAIT_LINE_FOR] = {"for", "#",
+													AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_NODE) |
+														AFTER(WAIT_LINE_FOR)},
+								 [WAIT_LINE_HELD] = {"held", "pn", AFTER_WAITS & ~AFTER(WAIT_LINE_SEEN)},
+								 [WAIT_LINE_END] = {"", "", AFTER_WAITS}};
 
 /* A number in hexadecimal or decimal digits, no greater than "max" */
 static bool
@@ -158,14 +155,14 @@ wait_record_begin(WaitReader *reader, char *record, size_t len)
 	if (len > WAIT_RECORD_MAX || has_control_character(record, len))
 		return false;
 	title = take_line(reader);
-	return title && strcmp(title, TITLE) == 0;
+	return title && strcmp(title, WAIT_RECORD_TITLE) == 0;
 }
 
 /* What one field tells.  Returns false if it is not what it should be. */
 static bool
 read_field(WaitLine *line, char letter, const char *field)
 {
-	uint64_t permits;
+	uint64_t number = 0;
 
 	switch (letter)
 	{
@@ -174,11 +171,14 @@ read_field(WaitLine *line, char letter, const char *field)
 		case 'z': /* a zxid */
 			return read_number(field, 16, INT64_MAX, &line->number);
 		case '#': /* a pid */
-			return read_number(field, 10, INT32_MAX, &line->number);
-		case 'c': /* a count of permits */
-			if (!read_number(field, 10, INT32_MAX, &permits))
+			if (!read_number(field, 10, INT32_MAX, &number))
 				return false;
-			line->permits = (int32_t) permits;
+			line->pid = (int32_t) number;
+			return true;
+		case 'c': /* a count of permits */
+			if (!read_number(field, 10, INT32_MAX, &number))
+				return false;
+			line->permits = (int32_t) number;
 			return true;
 		case 'p': /* a path */
 			line->path = field;
@@ -188,7 +188,7 @@ read_field(WaitLine *line, char letter, const char *field)
 			return is_node(field);
 		default: /* a text */
 			line->text = field;
-			return strlen(field) <= MAX_TEXT;
+			return strlen(field) <= WAIT_RECORD_MAX_TEXT;
 	}
 }
 
@@ -225,102 +225,5 @@ wait_record_next(WaitReader *reader, WaitLine *line)
 		if (!read_field(line, form->fields[i], fields[1 + i]))
 			return false;
 	}
-	if (line->kind == WAIT_LINE_WAIT)
-		reader->steps = 0;
-	else if (line->kind == WAIT_LINE_STEP)
-		reader->steps++;
-	return reader->steps <= WAIT_RECORD_MAX_STEPS;
-}
-
-/* ------------------------------------------------------------------------
- * Writing
- * ------------------------------------------------------------------------
- */
-
-/* Begins to write a record into "text", which has room for "size" bytes and a NUL. */
-void
-wait_record_start(WaitWriter *writer, char *text, size_t size)
-{
-	*writer = (WaitWriter){.text = text, .size = size < WAIT_RECORD_MAX ? size : WAIT_RECORD_MAX};
-	writer->len = (size_t) snprintf(text, size + 1, TITLE "\n");
-}
-
-static void
-put_raw(WaitWriter *writer, char c)
-{
-	if (writer->len == writer->size)
-		writer->full = true;
-	else
-		writer->text[writer->len++] = c;
-}
-
-/* Adds a text; what would part it is replaced, and what is too long is clipped. */
-static void
-put_text(WaitWriter *writer, const char *text, size_t max)
-{
-	size_t len = strlen(text);
-
-	if (len > max)
-	{
-		for (len = max; len > 0 && ((unsigned char) text[len] & 0xC0) == 0x80; len--)
-			;
-	}
-	for (size_t i = 0; i < len; i++)
-	{
-		unsigned char c = (unsigned char) text[i];
-
-		put_raw(writer, c < ' ' || c == 0x7F ? ' ' : text[i]);
-	}
-}
-
-static void
-put_field(WaitWriter *writer, char letter, const WaitLine *line)
-{
-	char number[24];
-
-	put_raw(writer, '\t');
-	switch (letter)
-	{
-		case 'i':
-		case 'z':
-			snprintf(number, sizeof(number), "%" PRIx64, line->number);
-			put_text(writer, number, MAX_TEXT);
-			break;
-		case '#':
-			snprintf(number, sizeof(number), "%" PRIu64, line->number);
-			put_text(writer, number, MAX_TEXT);
-			break;
-		case 'c':
-			snprintf(number, sizeof(number), "%d", (int) line->permits);
-			put_text(writer, number, MAX_TEXT);
-			break;
-		case 'p':
-			put_text(writer, line->path, ZKLOCK_MAX_PATH);
-			break;
-		case 'n':
-			put_text(writer, line->node, MAX_NODE);
-			break;
-		default:
-			put_text(writer, line->text, MAX_TEXT);
-	}
-}
-
-/*
- * Writes a line.  Returns false if there is no room for it: then it is left out.
- * The order of lines is the caller's business.
- */
-bool
-wait_record_put(WaitWriter *writer, const WaitLine *line)
-{
-	size_t start = writer->len;
-
-	writer->full = false;
-	put_text(writer, forms[line->kind].word, MAX_TEXT);
-	for (const char *letter = forms[line->kind].fields; *letter != '\0'; letter++)
-		put_field(writer, *letter, line);
-	put_raw(writer, '\n');
-	if (writer->full)
-		writer->len = start;
-	writer->text[writer->len] = '\0';
-	return !writer->full;
+	return true;
 }

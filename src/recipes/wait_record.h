@@ -19,16 +19,18 @@
 
 #define WAIT_RECORD_MAX 32768 /* bytes of a record, without a NUL */
 
-#define WAIT_RECORD_MAX_STEPS 16 /* of a wait */
+#define WAIT_RECORD_TITLE "zklock waits 1" /* its first line */
+#define WAIT_RECORD_MAX_TEXT 512		   /* bytes of a name, or of what is waited for */
 
-/* A line of a record, in the order in which they can stand */
+/* A line of a record, as wait_record.c describes them */
 typedef enum WaitLineKind
 {
 	WAIT_LINE_SERVER, /* text: its name */
-	WAIT_LINE_SEEN,	  /* number: see wait_record.c */
-	WAIT_LINE_WAIT,	  /* number: its identity; permits, path, node */
-	WAIT_LINE_STEP,	  /* number: a pid; text: what that process waits for */
-	WAIT_LINE_HELD,	  /* path, node */
+	WAIT_LINE_SEEN,	  /* number: a zxid */
+	WAIT_LINE_WAIT,	  /* number: its identity; pid; text: what that process waits for */
+	WAIT_LINE_NODE,	  /* permits, path, node: that with which it waits */
+	WAIT_LINE_FOR,	  /* pid: a process of the same server for which it waits */
+	WAIT_LINE_HELD,	  /* path, node: it holds that */
 	WAIT_LINE_END	  /* there are no more */
 } WaitLineKind;
 
@@ -37,6 +39,7 @@ typedef struct WaitLine
 {
 	WaitLineKind kind;
 	uint64_t	 number;
+	int32_t		 pid;
 	int32_t		 permits; /* of the semaphore; 0: a lock is waited for */
 	const char	*path;
 	const char	*node;
@@ -49,21 +52,9 @@ typedef struct WaitReader
 	char		*at;
 	char		*end;
 	WaitLineKind last;
-	int			 steps; /* of the wait that is being read */
 } WaitReader;
-
-/* A record that is written into a buffer. */
-typedef struct WaitWriter
-{
-	char  *text;
-	size_t len;
-	size_t size;
-	bool   full; /* something had no room, and is not there */
-} WaitWriter;
 
 extern bool wait_record_begin(WaitReader *reader, char *record, size_t len);
 extern bool wait_record_next(WaitReader *reader, WaitLine *line);
-extern void wait_record_start(WaitWriter *writer, char *text, size_t size);
-extern bool wait_record_put(WaitWriter *writer, const WaitLine *line);
 
 #endif /* ZKLOCK_WAIT_RECORD_H */

@@ -105,41 +105,39 @@ call_area_is(void *place)
 	area_place = place;
 }
 
-/* Attaches to the area when it is needed first. */
-static void
-attach(void)
+/* The area, attached to when it is needed first */
+static dsa_area *
+get_area(void)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-	area = dsa_attach_in_place(area_place, NULL);
-	dsa_pin_mapping(area);
-	on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(area_place));
+	if (area == NULL)
+	{
+		area = dsa_attach_in_place(area_place, NULL);
+		dsa_pin_mapping(area);
+		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(area_place));
+	}
 	MemoryContextSwitchTo(old);
+	return area;
 }
 
 void *
 call_room_address(dsa_pointer room)
 {
-	if (area == NULL)
-		attach();
-	return dsa_get_address(area, room);
+	return dsa_get_address(get_area(), room);
 }
 
 /* Returns InvalidDsaPointer if there is no room now. */
 dsa_pointer
 call_room_allocate(Size size)
 {
-	if (area == NULL)
-		attach();
-	return dsa_allocate_extended(area, size, DSA_ALLOC_NO_OOM);
+	return dsa_allocate_extended(get_area(), size, DSA_ALLOC_NO_OOM);
 }
 
 void
 call_room_free(dsa_pointer room)
 {
-	if (area == NULL)
-		attach();
-	dsa_free(area, room);
+	dsa_free(get_area(), room);
 }
 
 /* ------------------------------------------------------------------------

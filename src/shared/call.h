@@ -189,6 +189,12 @@ extern void		   call_room_free(dsa_pointer room);
 extern CallState call_slot_state(CallSlot *slot);
 extern void		*call_room_address(dsa_pointer room);
 
+static inline bool
+call_is_read(CallOpKind kind)
+{
+	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH;
+}
+
 static inline char *
 call_slot_question(CallSlot *slot)
 {

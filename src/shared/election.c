@@ -10,7 +10,7 @@
  *
  * Nothing is copied that could get out of step: a loss is a step of the entry
  * (entry.c), the end of the lease a time that passes by itself (lease_state.c),
- * and to lay leadership down is to name no candidate any more.  So a reader needs
+ * and to give up leadership is to name no candidate any more.  So a reader needs
  * an atomic word and the entry's spinlock.  A lease that was seen before is the one
  * under which the entry was granted; see lease_state.c.
  *
@@ -19,7 +19,7 @@
  * not look at the path again.
  *
  * Sessions that rely on leadership say so before they look a last time, and the
- * worker lays it down before it looks for them: either it sees them, or they see
+ * worker gives it up before it looks for them: either it sees them, or they see
  * that it is gone.  This goes for the interruption of a transaction that has been
  * told that it leads, and for the end of one that commits.
  *
@@ -157,7 +157,7 @@ granted_entry(int election, EntryStatus *status)
 		return ENTRY_NONE;
 	*status = entry_status(index);
 
-	/* What was read is of another contender if the entry has been freed since. */
+	/* It was another contender's status if the entry has been freed since. */
 	if (status->state != CONTENDER_GRANTED || entry_generation(index) != (uint32) (candidate >> 32))
 		return ENTRY_NONE;
 	return index;
@@ -201,7 +201,7 @@ election_term_entry(int election, int64 term, EntryStatus *status)
  * ------------------------------------------------------------------------
  */
 
-/* Asks the worker to lay leadership down.  Returns the resignation's number. */
+/* Asks the worker to give up leadership.  Returns the resignation's number. */
 uint32
 election_want_resign(int election)
 {

@@ -52,7 +52,7 @@ typedef struct CandidacyStatus
 	int			   position; /* in the queue, 0 if it is not known */
 } CandidacyStatus;
 
-/* What the worker must not forget when it restarts */
+/* Kept for the next worker */
 typedef struct Candidacy
 {
 	CandidacyPhase phase;
@@ -63,7 +63,7 @@ typedef struct Candidacy
 	uint32		   resigning; /* number of the resignation taken up last */
 } Candidacy;
 
-/* What the transaction of a process has at stake in an election; a set of these */
+/* Stakes of a process's transaction in an election; a set of these */
 #define STAKE_COMMIT 0x01	 /* it commits, or is about to, because this server leads */
 #define STAKE_CANCEL 0x02	 /* with leadership, its statement ends ... */
 #define STAKE_TERMINATE 0x04 /* ... or its session */
@@ -105,7 +105,7 @@ typedef struct ElectionTable
 	volatile uint8 stakes[FLEXIBLE_ARRAY_MEMBER];
 } ElectionTable;
 
-/* What is known of this server's leadership */
+/* This server's leadership, as far as it is known */
 typedef enum Leadership
 {
 	LEADERSHIP_NONE,
@@ -153,7 +153,7 @@ election_count(void)
 	return n;
 }
 
-/* What the transaction of a process has at stake */
+/* The stakes of a process's transaction */
 static inline volatile uint8 *
 election_stake(int election, int process)
 {

@@ -10,22 +10,25 @@
  *		REQUESTED -> QUEUED			worker			entry_take_up()
  *		QUEUED -> GRANTED			worker			entry_grant()
  *		QUEUED -> FAILED			worker			entry_fail()
- *		GRANTED -> LOST				worker			entry_lose(), entry_overrun()
+ *		GRANTED -> LOST				worker			entry_lose()
  *		any in use -> RELEASING		owning backend	entry_give_up()
  *		RELEASING -> FREE			worker			entry_free()
  *
- * What is GRANTED may also change its mode, once, from exclusive to shared;
- * that is the owning backend's too: entry_keep_shared().
+ * The owning backend may also change the mode of an entry that is GRANTED, once,
+ * from exclusive to shared: entry_keep_shared().
  *
- * What is GRANTED for a limited time is lost when that is over, whether or not
- * the worker has come to say so: who relies on the state GRANTED asks the clock
- * as well, with entry_is_overrun().  The time is fixed at the grant.
+ * An element of a queue goes together with its entry's node after a commit.  The
+ * owning backend marks that before it gives the entry up: entry_consume().
+ *
+ * A lock that is GRANTED for a limited time is lost when that is over, whether or
+ * not the worker has come to say so: code that relies on the state GRANTED asks the
+ * clock as well, with entry_is_overrun().  The time is fixed at the grant.
  *
  * A grant and a cancellation may cross.  The first to take the spinlock wins:
  * a worker that comes second finds RELEASING and grants to the next, a
- * backend that comes second releases what it was just granted.  What a backend
- * has released is the worker's to finish, and RELEASING is final: nothing the
- * worker does can turn it back into a lock.
+ * backend that comes second releases what it was just granted.  The worker
+ * finishes a release, and RELEASING is final: nothing the worker does can turn
+ * it back into a lock.
  *
  * A backend that changed a state sets the entry's bit in "dirty" and then the
  * worker's latch.  The worker clears a whole word of bits before it looks at
@@ -121,21 +124,19 @@ entries_init(EntryPool *pool, int max_entries)
  * stays FREE until the caller has filled it and calls entry_ask(), between
  * which nothing may fail.
  *
- *	leave		how many entries must stay free
- *	generation	is set to the entry's
+ *	leave	how many entries must stay free
  *
- * Returns its index, or -1 if there is none.
+ * Returns its index, or ENTRY_NONE.
  */
 int
-entry_claim(int leave, uint32 *generation)
+entry_claim(int leave)
 {
-	int index = -1;
+	int index = ENTRY_NONE;
 
 	SpinLockAcquire(&entry_pool->mutex);
 	if (entry_pool->nfree > leave)
 	{
 		index = entry_pool->first_free;
-		*generation = entry_at(index)->generation;
 		entry_pool->first_free = entry_at(index)->next_free;
 		entry_pool->nfree--;
 	}
@@ -180,6 +181,17 @@ entry_give_up(int index, EntryNotice notice)
 	return generation;
 }
 
+/* The element is to go with its entry, which is given up next.  Cannot fail. */
+void
+entry_consume(int index)
+{
+	ContenderEntry *entry = entry_at(index);
+
+	SpinLockAcquire(&entry->mutex);
+	entry->status.consumed = true;
+	SpinLockRelease(&entry->mutex);
+}
+
 /*
  * Keeps of an exclusive lock only the shared one.  Cannot fail, does not wait.
  *
@@ -195,8 +207,6 @@ entry_keep_shared(int index)
 	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
 	entry->status.mode = LOCK_MODE_SHARED;
 	entry->status.downgrading = true;
-	entry->status.shared_session_count = 0;
-	entry->status.shared_transaction_count = 0;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
 	return generation;
@@ -346,18 +356,6 @@ entry_fail(int index, Failure failure, int code)
 	return stepped;
 }
 
-/* GRANTED -> LOST, under the spinlock; "interrupt" is as for entry_lose(). */
-static void
-step_to_lost(EntryStatus *status, LossReason reason, int *interrupt)
-{
-	if (status->on_loss == LOSS_CANCEL)
-		*interrupt = SIGINT;
-	else if (status->on_loss == LOSS_TERMINATE)
-		*interrupt = SIGTERM;
-	status->loss = reason == LOSS_DELETED && status->broken ? LOSS_BROKEN : reason;
-	status->state = CONTENDER_LOST;
-}
-
 /*
  * GRANTED -> LOST.
  *
@@ -369,37 +367,19 @@ bool
 entry_lose(int index, LossReason reason, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
+	LossPolicy		policy = LOSS_ABORT;
 	bool			stepped;
 
-	*interrupt = 0;
 	SpinLockAcquire(&entry->mutex);
 	stepped = entry->status.state == CONTENDER_GRANTED;
 	if (stepped)
-		step_to_lost(&entry->status, reason, interrupt);
+	{
+		policy = entry->status.on_loss;
+		entry->status.loss = reason == LOSS_DELETED && entry->status.broken ? LOSS_BROKEN : reason;
+		entry->status.state = CONTENDER_LOST;
+	}
 	SpinLockRelease(&entry->mutex);
-	if (stepped)
-		entry_set_owner_latch(entry);
-	return stepped;
-}
-
-/*
- * GRANTED -> LOST, if the time is over for which it was granted.
- *
- * Returns false if it is not GRANTED any more, or for no limited time.
- */
-bool
-entry_overrun(int index, int64 now_us, int *interrupt)
-{
-	ContenderEntry *entry = entry_at(index);
-	bool			stepped;
-
-	*interrupt = 0;
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_GRANTED && entry->status.expires_us != 0 &&
-			  now_us >= entry->status.expires_us;
-	if (stepped)
-		step_to_lost(&entry->status, LOSS_OVERRUN, interrupt);
-	SpinLockRelease(&entry->mutex);
+	*interrupt = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
 	if (stepped)
 		entry_set_owner_latch(entry);
 	return stepped;
@@ -601,6 +581,20 @@ bool
 entry_is_overrun(int64 expires_us)
 {
 	return expires_us != 0 && zklock_now_us() >= expires_us;
+}
+
+/* Is nothing left to do of what was to go with an entry that was given up? */
+bool
+entries_all_consumed(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		EntryStatus status = entry_status(i);
+
+		if (status.state == CONTENDER_RELEASING && status.consumed)
+			return false;
+	}
+	return true;
 }
 
 /* How many entries are not free. */

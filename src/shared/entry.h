@@ -50,16 +50,6 @@ typedef enum ContenderState
 	CONTENDER_RELEASING	 /* given up; the rest is the worker's */
 } ContenderState;
 
-/* Why a contender is in CONTENDER_LOST. */
-typedef enum LossReason
-{
-	LOSS_EXPIRED,  /* the session ended */
-	LOSS_DELETED,  /* someone deleted the node */
-	LOSS_BROKEN,   /* zk_break_lock() did */
-	LOSS_UNPROVED, /* suspended for too long */
-	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
-} LossReason;
-
 /* What happens to a session that loses a lock; zklock.on_lock_loss */
 typedef enum LossPolicy
 {
@@ -68,13 +58,14 @@ typedef enum LossPolicy
 	LOSS_TERMINATE /* or the session is terminated */
 } LossPolicy;
 
-/* What a contender is for, as backends and views see it.  The engine looks at the recipe. */
+/* The purpose of a contender, as backends and views see it.  The engine looks at the recipe. */
 typedef enum EntryKind
 {
 	CONTENDER_LOCK,
 	CONTENDER_TURN,	  /* the lock that says whose turn it is at a semaphore */
 	CONTENDER_PERMIT, /* a permit of a semaphore */
-	CONTENDER_CANDIDACY
+	CONTENDER_CANDIDACY,
+	CONTENDER_ELEMENT /* an element of a queue */
 } EntryKind;
 
 /*
@@ -110,7 +101,7 @@ typedef enum EntryNotice
 	ENTRY_NOTICE /* set its latch */
 } EntryNotice;
 
-/* What a contender asks for. */
+/* The request of a contender */
 typedef struct EntryRequest
 {
 	int			  proc_number; /* whose latch is set on a change, or ENTRY_NO_LATCH */
@@ -148,16 +139,15 @@ typedef struct EntryStatus
 	uint64 ticket;
 
 	/* The owning backend; check_wanted of the server's entries: any backend */
-	LockScope	scope;			   /* of the first acquisition */
-	int			max_hold_ms;	   /* how long it may be held from the grant on; 0: no limit */
-	int			session_count;	   /* session-level acquisitions */
-	int			transaction_count; /* transaction-level acquisitions */
-	int			shared_session_count;	  /* shared ones by the exclusive holder ... */
-	int			shared_transaction_count; /* ... which have no entry of their own */
+	LockScope	scope;			/* of the first acquisition */
+	int			max_hold_ms;	/* how long it may be held from the grant on; 0: no limit */
+	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive
+									* lock includes the shared one */
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
 	bool		broken;		  /* zk_break_lock() is deleting its node */
+	bool		consumed;	  /* RELEASING: what it stood for goes, and not only its node */
 
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
@@ -172,7 +162,7 @@ typedef struct EntryStatus
 	LossReason loss;
 } EntryStatus;
 
-/* What the worker has in ZooKeeper for it, and what stands in its way. */
+/* Its node in ZooKeeper, and the node that stands in its way */
 typedef struct EntryNode
 {
 	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
@@ -256,12 +246,13 @@ extern Size entries_size(int max_entries);
 extern void entries_init(EntryPool *pool, int max_entries);
 
 /* Backends */
-extern int	  entry_claim(int leave, uint32 *generation);
+extern int	  entry_claim(int leave);
 extern void	  entry_ask(int index);
 extern uint32 entry_give_up(int index, EntryNotice notice);
 extern uint32 entry_keep_shared(int index);
 extern bool	  entry_is_settled(int index, uint32 generation);
 extern void	  entry_mark_dirty(int index);
+extern void	  entry_consume(int index);
 
 /* Any process */
 extern void entries_mark_broken(uint64 run_id);
@@ -275,7 +266,6 @@ extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
 extern bool	  entry_fail(int index, Failure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
-extern bool	  entry_overrun(int index, int64 now_us, int *interrupt);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);
 extern void	  entry_change_end(ContenderEntry *entry);
@@ -288,6 +278,7 @@ extern uint32	   entry_generation(int index);
 extern bool		   entry_is_lost(int index);
 extern bool		   entry_is_overrun(int64 expires_us);
 extern int		   entries_in_use(void);
+extern bool		   entries_all_consumed(void);
 
 static inline ContenderEntry *
 entry_at(int index)

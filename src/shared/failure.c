@@ -1,6 +1,7 @@
 /*
  * failure.c
- *		Why something could not be had from ZooKeeper, and what is told of it.
+ *		Why something could not be had from ZooKeeper, or was lost, and what is told of
+ *		it.
  *
  * The worker finds out, and sessions raise the error; of its own candidacies the
  * worker tells the log.
@@ -26,6 +27,14 @@ static const FailureText texts[] =
 						 .message = gettext_noop("cannot use ZooKeeper path \"%s\""),
 						 .hint = gettext_noop(
 							 "Check the ACL of the path and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+	 [FAILURE_NO_RECEIPT] = {.sqlerrcode = ERRCODE_INSUFFICIENT_PRIVILEGE,
+							 .message = gettext_noop("cannot use ZooKeeper queue \"%s\""),
+							 .hint = gettext_noop(
+								 "Check the ACLs of the queue and of node \"/zklock-receipts\", and the settings \"zklock.auth_file\" and \"zklock.acl\".")},
+	 [FAILURE_QUOTA] = {.sqlerrcode = ERRCODE_CONFIGURATION_LIMIT_EXCEEDED,
+						.message = gettext_noop("ZooKeeper path \"%s\" has reached its quota"),
+						.hint = gettext_noop(
+							"Wait until elements have been taken, or ask an administrator of ZooKeeper to raise the quota of the path.")},
 	 [FAILURE_NO_CHILDREN] =
 		 {.sqlerrcode = ERRCODE_WRONG_OBJECT_TYPE,
 		  .message = gettext_noop("cannot use ZooKeeper path \"%s\": it cannot have children"),
@@ -79,9 +88,37 @@ static const FailureText texts[] =
 						   .message = gettext_noop("what ZooKeeper tells of \"%s\" is too long"),
 						   .detail = gettext_noop("An answer can have at most 1310720 bytes.")}};
 
+const char *const failure_loss_texts[] =
+	{[LOSS_UNPROVED] =
+		 gettext_noop("The ZooKeeper session was not proved to be alive for a session timeout."),
+	 [LOSS_EXPIRED] = gettext_noop("The ZooKeeper session ended."),
+	 [LOSS_DELETED] = gettext_noop("Its node was deleted by someone else."),
+	 [LOSS_BROKEN] = gettext_noop("Its node was deleted by zk_break_lock()."),
+	 [LOSS_OVERRUN] = gettext_noop(
+		 "It was held for longer than the %d ms that \"zklock.max_hold_time\" allowed.")};
+
 /* What is told of a failure */
 const FailureText *
 failure_text(Failure failure)
 {
 	return &texts[failure];
+}
+
+/*
+ * DETAIL and HINT of a failure, for ereport().
+ *
+ *	refusal		the name of ZooKeeper's error, or NULL
+ */
+int
+failure_describe(Failure failure, const char *refusal)
+{
+	const FailureText *text = failure_text(failure);
+
+	if (text->detail)
+		errdetail_internal("%s", _(text->detail));
+	else if (refusal)
+		errdetail("ZooKeeper refused: %s.", refusal);
+	if (text->hint)
+		errhint("%s", _(text->hint));
+	return 0;
 }

@@ -1,6 +1,6 @@
 /*
  * failure.h
- *		Why something could not be had from ZooKeeper.
+ *		Why something could not be had from ZooKeeper, or was lost.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -14,6 +14,8 @@ typedef enum Failure
 	FAILURE_UNREACHABLE,  /* a call that does not wait could not ask */
 	FAILURE_REFUSED,	  /* ZooKeeper refused; there is a code */
 	FAILURE_DENIED,		  /* likewise, for a lack of rights */
+	FAILURE_NO_RECEIPT,	  /* likewise, of a node with which a scratch node is created */
+	FAILURE_QUOTA,		  /* ZooKeeper refused: the path's quota is used up */
 	FAILURE_NO_CHILDREN,  /* the path lies under an ephemeral node */
 	FAILURE_NO_CHROOT,	  /* the chroot of zklock.servers is missing */
 	FAILURE_NO_PATH,	  /* the path does not exist and is not to be created */
@@ -36,6 +38,20 @@ typedef struct FailureText
 	const char *hint;	 /* likewise */
 } FailureText;
 
+/* Why a contender is in CONTENDER_LOST. */
+typedef enum LossReason
+{
+	LOSS_EXPIRED,  /* the session ended */
+	LOSS_DELETED,  /* someone deleted the node */
+	LOSS_BROKEN,   /* zk_break_lock() did */
+	LOSS_UNPROVED, /* suspended for too long */
+	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
+} LossReason;
+
+/* By reason: sentences, of which one has a place for zklock.max_hold_time, ms */
+extern const char *const failure_loss_texts[];
+
 extern const FailureText *failure_text(Failure failure);
+extern int				  failure_describe(Failure failure, const char *refusal);
 
 #endif /* ZKLOCK_FAILURE_H */

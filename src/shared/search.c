@@ -28,6 +28,9 @@
 #include "shared/search.h"
 #include "shared/worker_process.h"
 
+/* Another session takes over from one that searches and is not heard of for so long, ms. */
+#define SILENCE_MS 5000
+
 DeadlockSearch *deadlock_search = NULL;
 LWLock		   *search_lock = NULL;
 
@@ -53,17 +56,17 @@ is_waiting(int index, uint32 generation)
 
 /*
  * Is the session that searches the one of this entry, which waits?  If another one
- * does, and waits no more or has been silent for so long, it is from now on.
+ * does, and waits no more or has been silent for too long, it is from now on.
  */
 bool
-search_take_over(int index, int64 silence_ms)
+search_take_over(int index)
 {
 	DeadlockSearch *search = deadlock_search;
 	int64			now = zklock_now_ms();
 	bool			is_ours;
 
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > silence_ms)
+	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > SILENCE_MS)
 	{
 		search->searcher = index;
 		search->generation = entry_generation(index);
@@ -179,20 +182,25 @@ search_record_session(const char *name)
 	return (int64) strtoull(name, NULL, 16);
 }
 
+/* Copies what is known of this server's records. */
+void
+search_copy_records(SearchRecord records[SEARCH_RECORDS])
+{
+	LWLockAcquire(search_lock, LW_SHARED);
+	memcpy(records, deadlock_search->records, sizeof(deadlock_search->records));
+	LWLockRelease(search_lock);
+}
+
 /* Is it a node of this server's that is to be there, or is going?  NULL: may there be any? */
 bool
 search_has_record(const char *name)
 {
-	bool has = false;
+	SearchRecord records[SEARCH_RECORDS];
+	bool		 has = false;
 
-	LWLockAcquire(search_lock, LW_SHARED);
+	search_copy_records(records);
 	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		const SearchRecord *record = &deadlock_search->records[i];
-
-		has |= record->name[0] != '\0' && (name == NULL || strcmp(record->name, name) == 0);
-	}
-	LWLockRelease(search_lock);
+		has |= records[i].name[0] != '\0' && (name == NULL || strcmp(records[i].name, name) == 0);
 	return has;
 }
 
@@ -213,7 +221,7 @@ search_is_told(const char *body, int64 seen)
 		const SearchRecord *record = &deadlock_search->records[i];
 
 		is_told |= record->wanted && record->seen >= seen &&
-				   strcmp(record->text + record->body, body) == 0;
+				   strcmp(deadlock_search->texts[i] + record->body, body) == 0;
 	}
 	LWLockRelease(search_lock);
 	return is_told;
@@ -223,30 +231,30 @@ search_is_told(const char *body, int64 seen)
  * Has a record take the place of the one there is, unless the one before that is
  * still going: then the next search tries again.
  *
+ *	session	ours, in ZooKeeper
  *	text	of which "body" begins at that offset
  *	seen	as in the text
  */
 void
-search_publish(const char *name, const char *text, int body, int64 seen)
+search_publish(int64 session, const char *text, int body, int64 seen)
 {
-	SearchRecord *free = NULL;
+	SearchRecord *records = deadlock_search->records;
+	int			  free = 0;
+	uint32		  number;
 
+	if (!pg_strong_random(&number, sizeof(number)))
+		return;
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		if (deadlock_search->records[i].name[0] == '\0')
-			free = &deadlock_search->records[i];
-	}
-	if (free)
+	while (free < SEARCH_RECORDS && records[free].name[0] != '\0')
+		free++;
+	if (free < SEARCH_RECORDS)
 	{
 		for (int i = 0; i < SEARCH_RECORDS; i++)
-			deadlock_search->records[i].wanted = false;
-		free->wanted = true;
-		free->exists = false;
-		free->seen = seen;
-		free->body = body;
-		strlcpy(free->name, name, sizeof(free->name));
-		strlcpy(free->text, text, sizeof(free->text));
+			records[i].wanted = false;
+		records[free] = (SearchRecord){.wanted = true, .seen = seen, .body = body};
+		snprintf(records[free].name, sizeof(records[free].name), "%016llx-%08x",
+				 (unsigned long long) session, number);
+		strlcpy(deadlock_search->texts[free], text, sizeof(deadlock_search->texts[free]));
 	}
 	LWLockRelease(search_lock);
 	zklock_wake_worker();

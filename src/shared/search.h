@@ -26,10 +26,9 @@ typedef struct SearchRecord
 	bool  exists;						/* ZooKeeper has said so */
 	int64 seen;							/* as in the text */
 	int	  body; /* offset in the text of what does not change from look to look */
-	char  text[WAIT_RECORD_MAX + 1];
 } SearchRecord;
 
-/* What the first of two readings has found: backend/deadlock_across.c */
+/* The result of the first of two readings: backend/deadlock_across.c */
 typedef struct SearchSuspicion
 {
 	bool   any;
@@ -43,7 +42,7 @@ typedef struct SearchSigns
 {
 	int	  deadlock_timeout; /* the server's, ms: a session may have set its own */
 	uint8 abroad[ZKLOCK_LOCKS_LIMIT / 8];  /* it waits for another server or client */
-	uint8 coveted[ZKLOCK_LOCKS_LIMIT / 8]; /* it holds what one may wait for */
+	uint8 coveted[ZKLOCK_LOCKS_LIMIT / 8]; /* it may keep one back */
 } SearchSigns;
 
 /* All of it is protected by search_lock, which is held for one copy. */
@@ -62,6 +61,7 @@ typedef struct DeadlockSearch
 
 	/* Sessions name them and want them or not, the worker does the rest. */
 	SearchRecord records[SEARCH_RECORDS];
+	char		 texts[SEARCH_RECORDS][WAIT_RECORD_MAX + 1];
 } DeadlockSearch;
 
 /* In shared memory */
@@ -71,18 +71,19 @@ extern LWLock		  *search_lock;
 extern void search_init(DeadlockSearch *search);
 
 /* Backends */
-extern bool	  search_take_over(int index, int64 silence_ms);
-extern void	  search_leave(int index, int successor);
-extern uint32 search_ask_engine(void);
-extern bool	  search_engine_answered(uint32 question, SearchSigns *signs);
-extern bool	  search_has_record(const char *name);
-extern bool	  search_is_told(const char *body, int64 seen);
-extern void	  search_publish(const char *name, const char *text, int body, int64 seen);
+extern bool			   search_take_over(int index);
+extern void			   search_leave(int index, int successor);
+extern uint32		   search_ask_engine(void);
+extern bool			   search_engine_answered(uint32 question, SearchSigns *signs);
+extern bool			   search_has_record(const char *name);
+extern bool			   search_is_told(const char *body, int64 seen);
+extern void			   search_publish(int64 session, const char *text, int body, int64 seen);
 extern SearchSuspicion search_suspicion(void);
 extern void			   search_suspect(const SearchSuspicion *suspicion);
 
 /* Any process */
 extern bool	 search_is_under_way(void);
+extern void	 search_copy_records(SearchRecord records[SEARCH_RECORDS]);
 extern int64 search_record_session(const char *name);
 extern void	 search_withdraw(void);
 

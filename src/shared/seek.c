@@ -81,29 +81,19 @@ seek_join(const char *path)
 	LWLockRelease(seek_lock);
 }
 
-/* Is it this session's turn? */
+/* Is it this session's turn, and has anything happened since it looked, or is it to look anyhow? */
 bool
-seek_is_first(void)
+seek_is_turn(bool anyhow)
 {
-	bool first;
-
-	LWLockAcquire(seek_lock, LW_SHARED);
-	first = first_seeker(own_seeker()->path) == own_seeker();
-	LWLockRelease(seek_lock);
-	return first;
-}
-
-/* Has anything happened since this was asked last? */
-bool
-seek_has_changed(void)
-{
-	bool changed;
+	Seeker *seeker = own_seeker();
+	bool	turn;
 
 	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	changed = own_seeker()->changed;
-	own_seeker()->changed = false;
+	turn = (seeker->changed || anyhow) && first_seeker(seeker->path) == seeker;
+	if (turn)
+		seeker->changed = false;
 	LWLockRelease(seek_lock);
-	return changed;
+	return turn;
 }
 
 /* This session seeks no more, if it did.  The next one has its turn. */

@@ -36,8 +36,7 @@ extern void seek_table_init(SeekTable *table, int processes);
 
 /* Backends */
 extern void seek_join(const char *path);
-extern bool seek_is_first(void);
-extern bool seek_has_changed(void);
+extern bool seek_is_turn(bool anyhow);
 extern void seek_leave(void);
 
 /* The worker */

@@ -70,6 +70,7 @@ typedef struct SharedSession
 
 	/* Read by the worker alone, and by the next one, under no lock */
 	SessionSettings settings;
+	int				failures; /* connections in a row that came to nothing */
 	int64			ended[ZKLOCK_ENDED_SESSIONS]; /* ids of our sessions, newest first */
 } SharedSession;
 

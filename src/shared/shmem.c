@@ -15,7 +15,6 @@
 #include "miscadmin.h"
 #include "shared/call.h"
 #include "shared/election.h"
-#include "shared/element.h"
 #include "shared/entry.h"
 #include "shared/lease_state.h"
 #include "shared/search.h"
@@ -40,7 +39,6 @@ typedef struct ZklockShared
 	LeaseTimes	   lease;
 	SharedSession  session;
 	DeadlockSearch search;
-	ElementPool	   elements;
 	StatsShared	   stats;
 	EntryPool	   entries; /* last, as it has as many entries as wanted */
 } ZklockShared;
@@ -75,55 +73,48 @@ zklock_shmem_request(void)
 	RequestNamedLWLockTranche(SEEK_TRANCHE, 1);
 }
 
+/* A part of the memory, all zero if it is new, and whether it is not. */
+static void *
+part(const char *name, Size size, bool *found)
+{
+	void *memory = ShmemInitStruct(name, size, found);
+
+	return *found ? memory : memset(memory, 0, size);
+}
+
 /* Attaches to the memory, initialising it if it is new. */
 void
 zklock_shmem_startup(void)
 {
-	ZklockShared  *shared;
-	ElectionTable *elections;
-	CallPool	  *calls;
-	SeekTable	  *seeks;
-	void		  *call_area;
-	bool		   found;
+	int			  max_processes = zklock_max_processes();
+	ZklockShared *shared;
+	void		 *call_area;
+	bool		  found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-	shared = ShmemInitStruct("zklock", shared_size(), &found);
+	shared = part("zklock", shared_size(), &found);
 	if (!found)
 	{
-		memset(shared, 0, shared_size());
 		zklock_worker_init(&shared->worker);
 		lease_times_init(&shared->lease);
 		search_init(&shared->search);
-		element_init(&shared->elements);
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
 	}
-	elections =
-		ShmemInitStruct("zklock elections", election_table_size(zklock_max_processes()), &found);
+	election_table = part("zklock elections", election_table_size(max_processes), &found);
 	if (!found)
-	{
-		memset(elections, 0, election_table_size(zklock_max_processes()));
-		election_table_init(elections, zklock_max_processes());
-	}
-	election_table = elections;
-	calls = ShmemInitStruct("zklock calls", call_pool_size(zklock_max_processes()), &found);
+		election_table_init(election_table, max_processes);
+	call_pool = part("zklock calls", call_pool_size(max_processes), &found);
+	if (!found)
+		call_pool_init(call_pool, max_processes);
 	call_area = ShmemInitStruct("zklock room for calls", call_area_size(), &found);
 	if (!found)
-	{
-		memset(calls, 0, call_pool_size(zklock_max_processes()));
-		call_pool_init(calls, zklock_max_processes());
 		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
-	}
-	seeks = ShmemInitStruct("zklock seeks", seek_table_size(zklock_max_processes()), &found);
-	if (!found)
-	{
-		memset(seeks, 0, seek_table_size(zklock_max_processes()));
-		seek_table_init(seeks, zklock_max_processes());
-	}
-	seek_table = seeks;
-	seek_lock = &GetNamedLWLockTranche(SEEK_TRANCHE)->lock;
-	call_pool = calls;
 	call_area_is(call_area);
+	seek_table = part("zklock seeks", seek_table_size(max_processes), &found);
+	if (!found)
+		seek_table_init(seek_table, max_processes);
+	seek_lock = &GetNamedLWLockTranche(SEEK_TRANCHE)->lock;
 	zklock_worker = &shared->worker;
 	lease_times = &shared->lease;
 	zklock_session = &shared->session;
@@ -131,7 +122,6 @@ zklock_shmem_startup(void)
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
 	deadlock_search = &shared->search;
 	search_lock = &GetNamedLWLockTranche(SEARCH_TRANCHE)->lock;
-	element_pool = &shared->elements;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
 	LWLockRelease(AddinShmemInitLock);

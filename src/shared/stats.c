@@ -30,11 +30,7 @@ const int64 stats_wait_bounds_us[] = {500,		1000,	   2000,	  5000,		 10000,
 									  1000000,	2000000,   5000000,	  10000000,	 30000000,
 									  60000000, 300000000, 600000000, 3600000000};
 
-static const struct
-{
-	const char *kind;
-	const char *mode; /* or NULL */
-} names[STATS_KINDS] =
+const StatsName stats_names[] =
 	{[STATS_LOCK_EXCLUSIVE] = {"lock", "exclusive"}, [STATS_LOCK_SHARED] = {"lock", "shared"},
 	 [STATS_SEMAPHORE] = {"semaphore", NULL},		 [STATS_QUEUE] = {"queue", NULL},
 	 [STATS_ELECTION] = {"election", NULL},			 [STATS_CLAIM] = {"claim", NULL}};
@@ -185,17 +181,4 @@ stats_reset(void)
 			pg_atomic_write_u64(&stats_shared->of_kind[kind][i], 0);
 	}
 	pg_atomic_write_u64(&stats_shared->reset_at, GetCurrentTimestamp());
-}
-
-const char *
-stats_kind_name(StatsKind kind)
-{
-	return names[kind].kind;
-}
-
-/* NULL if the kind has no modes. */
-const char *
-stats_mode_name(StatsKind kind)
-{
-	return names[kind].mode;
 }

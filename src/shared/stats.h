@@ -29,6 +29,15 @@ typedef enum StatsKind
 	STATS_KINDS
 } StatsKind;
 
+/* The name of a kind */
+typedef struct StatsName
+{
+	const char *kind;
+	const char *mode; /* or NULL */
+} StatsName;
+
+extern const StatsName stats_names[STATS_KINDS];
+
 /* How a wait for the worker's answer ends */
 typedef enum StatsWaitEnd
 {
@@ -95,7 +104,7 @@ typedef struct StatsOfKind
 	uint64 wait_histogram[STATS_BUCKETS]; /* and by their length */
 } StatsOfKind;
 
-/* What the worker has asked of ZooKeeper since the server started */
+/* The worker's requests to ZooKeeper since the server started */
 typedef struct StatsOfRequests
 {
 	uint64 requests;   /* that were sent, and are answered or given up */
@@ -115,8 +124,6 @@ extern void		   stats_read(StatsKind kind, StatsOfKind *counts);
 extern TimestampTz stats_reset_at(void);
 extern void		   stats_read_requests(StatsOfRequests *counts);
 extern void		   stats_reset(void);
-extern const char *stats_kind_name(StatsKind kind);
-extern const char *stats_mode_name(StatsKind kind);
 
 static inline StatsKind
 stats_kind_of_lock(LockMode mode)

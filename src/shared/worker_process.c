@@ -10,6 +10,7 @@
 
 #include "compat.h"
 #include "shared/worker_process.h"
+#include "storage/ipc.h"
 #include "storage/pmsignal.h"
 
 WorkerProcess *zklock_worker = NULL;
@@ -32,8 +33,8 @@ zklock_worker_pid(void)
 /*
  * Sets the worker's latch, if a worker runs.  Cannot fail, does not wait.
  *
- * What the worker is to see has been written under a spinlock, or in an atomic
- * operation, and SetLatch() is a barrier.  A worker that just starts is not
+ * The caller has written its news under a spinlock, or in an atomic operation, and
+ * SetLatch() is a barrier.  A worker that just starts is not
  * woken, but looks at all there is.
  */
 void
@@ -77,4 +78,12 @@ zklock_worker_ends(void)
 {
 	pg_atomic_write_u32(&zklock_worker->pid, 0);
 	pg_atomic_write_u32(&zklock_worker->proc_number, ZKLOCK_NO_WORKER);
+}
+
+/* The worker leaves, so that the postmaster starts a new one a second later. */
+void
+zklock_worker_restart(const char *reason)
+{
+	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
+	proc_exit(1);
 }

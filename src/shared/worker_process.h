@@ -29,5 +29,6 @@ extern void zklock_want_worker(void);
 /* The worker */
 extern void zklock_worker_begins(void);
 extern void zklock_worker_ends(void);
+extern void zklock_worker_restart(const char *reason);
 
 #endif /* ZKLOCK_WORKER_PROCESS_H */

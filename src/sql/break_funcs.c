@@ -28,7 +28,7 @@
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
@@ -105,8 +105,9 @@ find_run(const char *path, const char *name)
 	lock_view_take(&view);
 	for (int i = 0; i < view.n; i++)
 	{
-		if (strcmp(view.entries[i].path, path) == 0 && strcmp(view.entries[i].node, name) == 0)
-			run = view.entries[i].run_id;
+		if (strcmp(view.entries[i].request.path, path) == 0 &&
+			strcmp(view.entries[i].node.name, name) == 0)
+			run = view.entries[i].status.run_id;
 	}
 	lock_view_drop(&view);
 	return run;
@@ -156,18 +157,16 @@ report_broken(const Breaking *breaking)
 	const char			*role = GetUserNameFromId(GetUserId(), false);
 	const char			*path = display_path(breaking->path);
 	bool				 ephemeral = contenders_owner_is_session(node->owner);
-	char				 owner[NODE_OWNER_TEXT];
+	const char			*owner = contenders_describe(node);
 
-	contenders_describe(owner, node);
-	ereport(LOG,
-			(breaking->sent
-				 ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",
-						  role, MyProcPid, path)
-				 : errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
-						  role, MyProcPid, path),
-			 ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
-									   display_utf8(owner), (unsigned long long) node->owner)
-					   : errdetail_log("It was that of %s, and not ephemeral.", display_utf8(owner))));
+	ereport(LOG, (breaking->sent
+					  ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",
+							   role, MyProcPid, path)
+					  : errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
+							   role, MyProcPid, path),
+				  ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
+											owner, (unsigned long long) node->owner)
+							: errdetail_log("It was that of %s, and not ephemeral.", owner)));
 	if (!ephemeral && !breaking->sent)
 		ereport(NOTICE,
 				(errmsg("node \"%s\" was not ephemeral", path),
@@ -178,7 +177,8 @@ report_broken(const Breaking *breaking)
 static bool
 is_there(Breaking *breaking)
 {
-	const CallStep *look = call_look(&breaking->call, breaking->path, CALL_AFTER_SYNC);
+	const CallStep *look =
+		call_make(&breaking->call, (CallStep){.kind = OP_LOOK, .path = breaking->path}, CALL_AFTER_SYNC);
 
 	return look->result.outcome == CALL_OK && look->result.czxid == breaking->node.czxid &&
 		   look->result.ephemeral_owner == breaking->node.owner;
@@ -199,7 +199,7 @@ delete_node(Breaking *breaking)
 		if (step.result.outcome == CALL_OK)
 			return true;
 
-		/* What is in doubt is settled, however long that takes. */
+		/* A call in doubt is settled, however long that takes. */
 		breaking->call.patience = breaking->sent ? CALL_PATIENT : CALL_IMPATIENT;
 	}
 	return breaking->sent;

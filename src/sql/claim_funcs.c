@@ -28,7 +28,7 @@
  */
 #include "postgres.h"
 
-#include "backend/call_path.h"
+#include "backend/call.h"
 #include "backend/display.h"
 #include "backend/node_data.h"
 #include "backend/request.h"
@@ -39,7 +39,7 @@
 #include "miscadmin.h"
 #include "recipes/claim_record.h"
 #include "recipes/node_contender.h"
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
 #include "utils/builtins.h"
@@ -118,7 +118,8 @@ report_other_use(const Claiming *claiming, const char *detail)
 static void
 refuse_children(Claiming *claiming)
 {
-	const CallStep *list = call_list(&claiming->call, claiming->path, CALL_AS_KNOWN);
+	const CallStep *list =
+		call_make(&claiming->call, (CallStep){.kind = OP_LIST, .path = claiming->path}, CALL_AS_KNOWN);
 
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
@@ -136,8 +137,8 @@ refuse_children(Claiming *claiming)
 static ClaimNode
 read_node(Claiming *claiming, int64 *written_at)
 {
-	const CallStep *read =
-		call_read(&claiming->call, claiming->path, CLAIM_RECORD_SIZE - 1, CALL_AFTER_SYNC);
+	CallStep asked = {.kind = OP_READ, .path = claiming->path, .most = CLAIM_RECORD_SIZE - 1};
+	const CallStep	 *read = call_make(&claiming->call, asked, CALL_AFTER_SYNC);
 	const CallResult *result = &read->result;
 	ClaimNode		  node = {.exists = result->outcome == CALL_OK};
 
@@ -151,8 +152,7 @@ read_node(Claiming *claiming, int64 *written_at)
 	if (result->data_length == 0 && result->child_changes > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming,
 						 _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it."));
-	if (result->data_length > 0 &&
-		(read->read == NULL || !claim_record_read(read->read, result->text_length, &node.record)))
+	if (result->data_length > 0 && (read->read == NULL || !claim_record_read(read->read, &node.record)))
 		report_other_use(claiming, _("Its data were not written by zk_claim()."));
 	if (result->child_count > 0)
 		refuse_children(claiming);
@@ -181,14 +181,15 @@ static bool
 replace_record(Claiming *claiming, const ClaimNode *node)
 {
 	char			data[CLAIM_RECORD_SIZE];
+	CallStep		asked = {.kind = OP_SET, .path = claiming->path, .data = data};
 	const CallStep *set;
 
 	claim_record_succeed(&claiming->wanted, &node->record);
 	(void) claim_record_write(data, &claiming->wanted);
 	claiming->sent =
 		(ClaimSent){.what = CLAIM_SENT_SET, .czxid = node->czxid, .version = node->version};
-	set = call_set(&claiming->call, claiming->path, data,
-				   ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version);
+	asked.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version;
+	set = call_make(&claiming->call, asked, CALL_AS_KNOWN);
 	if (set->result.outcome == CALL_OK && set->result.czxid != node->czxid)
 		report_undecidable(claiming);
 	if (set->result.outcome != CALL_UNKNOWN)
@@ -244,7 +245,7 @@ make_claim(Claiming *claiming)
 		if (made)
 			return true;
 
-		/* What is in doubt is settled, however long that takes. */
+		/* A call in doubt is settled, however long that takes. */
 		claiming->call.patience =
 			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
 	}
@@ -344,7 +345,7 @@ put_record(FunctionCallInfo fcinfo, const ClaimRecord *record, int64 written_at)
 	bool		  time_known = display_time(written_at, &time);
 	Row			  row = {0};
 
-	(void) node_contender_read(record->claimant, strlen(record->claimant), &claimant);
+	(void) node_contender_read(record->claimant, &claimant);
 	row_add_if(&row, record->claimed && IS_VALID_TIMESTAMP(record->slot),
 			   TimestampTzGetDatum(record->slot));
 	row_add_if(&row, time_known, TimestampTzGetDatum(time));

@@ -35,8 +35,7 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "recipes/heed.h"
-#include "recipes/permit_recipe.h"
+#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/lease_state.h"
 #include "shared/path_settings.h"
@@ -58,7 +57,7 @@ typedef struct Queue
 	bool		has_modes; /* its names tell a mode */
 	NodeDialect dialect;   /* that this session writes here */
 	Contenders	contenders;
-	EntryView **entries; /* this server's contenders on the path, by node */
+	EntryCopy **entries; /* this server's contenders on the path, by node */
 	int			nentries;
 } Queue;
 
@@ -79,38 +78,40 @@ typedef struct Party
 static int
 compare_entries(const void *a, const void *b)
 {
-	const EntryView *x = *(EntryView *const *) a;
-	const EntryView *y = *(EntryView *const *) b;
-	int				 order = strcmp(x->node, y->node);
+	const EntryCopy *x = *(EntryCopy *const *) a;
+	const EntryCopy *y = *(EntryCopy *const *) b;
+	int				 order = strcmp(x->node.name, y->node.name);
 
 	if (order != 0)
 		return order;
-	if (x->state != y->state)
-		return x->state == CONTENDER_GRANTED || y->state == CONTENDER_QUEUED ? -1 : 1;
-	return x->ticket < y->ticket ? -1 : x->ticket > y->ticket ? 1 : 0;
+	if (x->status.state != y->status.state)
+		return x->status.state == CONTENDER_GRANTED || y->status.state == CONTENDER_QUEUED ? -1 : 1;
+	return x->status.ticket < y->status.ticket	 ? -1
+		   : x->status.ticket > y->status.ticket ? 1
+												 : 0;
 }
 
 /* Finds this server's contenders on a path that have a node. */
 static void
 find_entries(Queue *queue, const LockView *view)
 {
-	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryView *));
+	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *));
 	for (int i = 0; i < view->n; i++)
 	{
-		EntryView *entry = &view->entries[i];
+		EntryCopy *entry = &view->entries[i];
 
-		if (strcmp(entry->path, queue->contenders.path) == 0 &&
-			(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_QUEUED))
+		if (strcmp(entry->request.path, queue->contenders.path) == 0 &&
+			(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_QUEUED))
 			queue->entries[queue->nentries++] = entry;
 	}
-	qsort(queue->entries, queue->nentries, sizeof(EntryView *), compare_entries);
+	qsort(queue->entries, queue->nentries, sizeof(EntryCopy *), compare_entries);
 }
 
 /*
  * The contender of this server for which a node stands: the first that is
  * granted, or else the first that waits.  NULL if the node is not ours.
  */
-static const EntryView *
+static const EntryCopy *
 own_contender(const Queue *queue, const char *name)
 {
 	int from = 0;
@@ -120,12 +121,12 @@ own_contender(const Queue *queue, const char *name)
 	{
 		int middle = from + (to - from) / 2;
 
-		if (strcmp(queue->entries[middle]->node, name) < 0)
+		if (strcmp(queue->entries[middle]->node.name, name) < 0)
 			from = middle + 1;
 		else
 			to = middle;
 	}
-	return from < queue->nentries && strcmp(queue->entries[from]->node, name) == 0
+	return from < queue->nentries && strcmp(queue->entries[from]->node.name, name) == 0
 			   ? queue->entries[from]
 			   : NULL;
 }
@@ -135,9 +136,9 @@ own_contender(const Queue *queue, const char *name)
  * session that holds a lock does not wait for itself.
  */
 static void
-correct_party(Party *party, const EntryView *entry)
+correct_party(Party *party, const EntryCopy *entry)
 {
-	if (entry->kind == CONTENDER_CANDIDACY)
+	if (entry->request.kind == CONTENDER_CANDIDACY)
 	{
 		StringInfoData name;
 
@@ -146,28 +147,28 @@ correct_party(Party *party, const EntryView *entry)
 		party->server = display_foreign(name.data, name.len);
 		party->owner = NULL;
 	}
-	else if (party->pid != entry->pid)
+	else if (party->pid != entry->request.pid)
 	{
-		party->pid = entry->pid;
-		party->user = GetUserNameFromId(entry->role, true);
+		party->pid = entry->request.pid;
+		party->user = GetUserNameFromId(entry->request.role, true);
 		party->application = NULL;
 	}
 	party->is_zklock = true;
-	if (entry->state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
+	if (entry->status.state != CONTENDER_GRANTED || lease_state() == LEASE_OVER)
 		return;
 	party->granted = true;
-	if (entry->kind == CONTENDER_LOCK || entry->kind == CONTENDER_CANDIDACY)
-		party->token = entry->token;
+	if (entry->request.kind == CONTENDER_LOCK || entry->request.kind == CONTENDER_CANDIDACY)
+		party->token = entry->status.token;
 }
 
 static Party
 find_party(const Queue *queue, const ContenderNode *node)
 {
 	Party			 party = {.granted = node->holds};
-	const EntryView *entry = own_contender(queue, node->name);
+	const EntryCopy *entry = own_contender(queue, node->name);
 	NodeContender	 data;
 
-	party.is_zklock = node_contender_read(node->data, node->data_length, &data);
+	party.is_zklock = node_contender_read(node->data, &data);
 	if (party.is_zklock)
 	{
 		party.server = display_foreign(data.server, strlen(data.server));

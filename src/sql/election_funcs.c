@@ -11,15 +11,13 @@
  */
 #include "postgres.h"
 
-#include "backend/call.h"
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/leadership.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
 #include "funcapi.h"
-#include "recipes/node_contender.h"
-#include "recipes/queue_order.h"
-#include "shared/election.h"
+#include "shared/clock.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -35,8 +33,8 @@ PG_FUNCTION_INFO_V1(zk_elections);
 /* The first term under a node, as a token; candidates have no second one. */
 #define TERM_OF_NODE(czxid) (((czxid) << TOKEN_GRANT_BITS) + 1)
 
-/* A leader's data that are longer are not read, bytes. */
-#define LEADER_MAX_DATA 8192
+/* So long zk_elections waits for ZooKeeper to tell who leads, of all elections together. */
+#define LEADERS_MS 1000
 
 /*
  * zk_is_leader(path text) returns boolean
@@ -67,7 +65,7 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 /*
  * zk_resign(path text) returns boolean
  *
- * This server lays leadership down and goes to the end of the queue.  Returns when
+ * This server gives up leadership and goes to the end of the queue.  Returns when
  * another leads, or, if nobody else stands, this one in a new term; false if it
  * does not lead.
  */
@@ -86,28 +84,26 @@ zk_resign(PG_FUNCTION_ARGS)
 /*
  * Reads the node of the oldest candidate on a path.  If nobody stands there the
  * outcome is CALL_NO_NODE.
+ *
+ *	until	by zklock_now_ms(), the outcome is CALL_UNREACHABLE; 0: as for any call
  */
 static CallStep
-read_leader(const char *path)
+read_leader(const char *path, int64 until)
 {
-	Call call = {.patience = CALL_IMPATIENT};
+	Call call = {.patience = CALL_IMPATIENT, .until = until};
 
 	for (;;)
 	{
-		CallStep	  list = {.kind = OP_LIST, .path = path};
-		CallStep	  node = {.kind = OP_READ, .most = LEADER_MAX_DATA};
-		RecipeQueued *queue;
+		Contenders candidates;
+		CallStep   list = {.kind = OP_LIST, .path = path};
+		CallStep   node = {.result.outcome = CALL_NO_NODE};
 
 		call_batch(&call, &list, 1, CALL_AS_KNOWN);
 		if (list.result.outcome != CALL_OK)
 			return list;
-		queue = palloc_extended((list.result.nchildren + 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
-		if (recipe_queue(&election_recipe, list.children, list.result.nchildren, queue) == 0)
-		{
-			list.result.outcome = CALL_NO_NODE;
-			return list;
-		}
-		node.path = psprintf("%s/%s", path, queue[0].name);
+		contenders_take_list(&candidates, path, RECIPE_ELECTION, &list);
+		if (contenders_ask(&candidates, 0, &node, 1) == 0)
+			return node;
 		call_batch(&call, &node, 1, CALL_AS_KNOWN);
 		if (node.result.outcome != CALL_NO_NODE)
 			return node;
@@ -126,7 +122,7 @@ leader_name(const CallStep *node)
 {
 	NodeContender data;
 
-	if (node->read && node_contender_read(node->read, node->result.text_length, &data))
+	if (node->read && node_contender_read(node->read, &data))
 		return display_node_data(data.server, strlen(data.server));
 	return owner_text(node);
 }
@@ -140,7 +136,7 @@ leader_name(const CallStep *node)
 Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
-	CallStep	node = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY));
+	CallStep	node = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
 	CallResult *told = &node.result;
 	bool		leads = told->outcome == CALL_OK;
 	char	   *session = psprintf("0x%llx", (unsigned long long) told->ephemeral_owner);
@@ -174,9 +170,9 @@ state_name(CandidacyState state, Leadership leadership)
 	return election_state_names[state];
 }
 
-/* Who leads, as far as that can be known without waiting for a connection */
+/* Who leads, as far as that can be known without waiting for long */
 static char *
-known_leader(const char *path, const CandidacyStatus *status, Leadership leadership)
+known_leader(const char *path, const CandidacyStatus *status, Leadership leadership, int64 until)
 {
 	if (leadership != LEADERSHIP_NONE)
 	{
@@ -188,7 +184,7 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 	}
 	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 	{
-		CallStep node = read_leader(path);
+		CallStep node = read_leader(path, until);
 
 		return leader_name(&node);
 	}
@@ -203,6 +199,8 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 Datum
 zk_elections(PG_FUNCTION_ARGS)
 {
+	int64 until = zklock_now_ms() + LEADERS_MS;
+
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < election_count(); i++)
@@ -220,9 +218,11 @@ zk_elections(PG_FUNCTION_ARGS)
 		row_add_text(&row, state_name(status.state, leadership));
 		row_add(&row, BoolGetDatum(leadership == LEADERSHIP_PROVED));
 		row_add_if(&row, leadership != LEADERSHIP_NONE, Int64GetDatum(term));
+		if (leadership != LEADERSHIP_NONE)
+			status.position = 1;
 		row_add_if(&row, status.position != 0, Int32GetDatum(status.position));
 		row_add_if(&row, status.since != 0, TimestampTzGetDatum(status.since));
-		row_add_text(&row, known_leader(path, &status, leadership));
+		row_add_text(&row, known_leader(path, &status, leadership, until));
 		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;

@@ -2,7 +2,7 @@
  * element_funcs.c
  *		SQL functions about queues.
  *
- * They check their arguments and call take_queue.c.
+ * They check their arguments and call the backend's take*.c.
  *
  * Runs in: backends.
  *
@@ -11,9 +11,10 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "backend/display.h"
+#include "backend/guard.h"
 #include "backend/request.h"
-#include "backend/take_queue.h"
-#include "backend/transaction.h"
+#include "backend/take.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "funcapi.h"
@@ -142,6 +143,11 @@ zk_xact_queue_take(PG_FUNCTION_ARGS)
 	Datum	  values[3] = {0};
 	bool	  nulls[3] = {true, true, true};
 
+	if (strlen(path) > TAKE_MAX_PATH)
+		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
+						errdetail("The path of a queue of which transactions take elements can have at most %d bytes in UTF-8.",
+								  TAKE_MAX_PATH)));
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 	transaction_start_session();

@@ -60,7 +60,7 @@ static struct
 	SPIPlanPtr read;
 } plans;
 
-/* What is being written to the table is this database's own. */
+/* The row that is being written is this database's own. */
 static bool writing_own = false;
 
 static void

@@ -20,7 +20,7 @@
 
 #include "backend/leadership.h"
 #include "backend/lock.h"
-#include "backend/transaction.h"
+#include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "shared/clock.h"
@@ -33,14 +33,10 @@ PG_FUNCTION_INFO_V1(zk_lock);
 PG_FUNCTION_INFO_V1(zk_lock_array);
 PG_FUNCTION_INFO_V1(zk_xact_lock);
 PG_FUNCTION_INFO_V1(zk_xact_lock_array);
-PG_FUNCTION_INFO_V1(zk_try_lock);
-PG_FUNCTION_INFO_V1(zk_try_xact_lock);
 PG_FUNCTION_INFO_V1(zk_lock_shared);
 PG_FUNCTION_INFO_V1(zk_lock_shared_array);
 PG_FUNCTION_INFO_V1(zk_xact_lock_shared);
 PG_FUNCTION_INFO_V1(zk_xact_lock_shared_array);
-PG_FUNCTION_INFO_V1(zk_try_lock_shared);
-PG_FUNCTION_INFO_V1(zk_try_xact_lock_shared);
 PG_FUNCTION_INFO_V1(zk_unlock);
 PG_FUNCTION_INFO_V1(zk_unlock_array);
 PG_FUNCTION_INFO_V1(zk_unlock_shared);
@@ -125,12 +121,9 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	char   *root;
 	size_t	root_len;
 
-	argument_require_holder();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
+	(void) argument_path(fcinfo, rule);
 	if (PG_ARGISNULL(1))
 		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("root must not be null")));
-	(void) argument_to_path(PG_GETARG_TEXT_PP(0), rule);
 	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
 
@@ -158,139 +151,109 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 /* ------------------------------------------------------------------------
  * Locking
  *
- * Each function returns true if all is held, and false if the timeout has passed.
- * NULL waits for ever, '0' not at all.  Errors and timeouts leave nothing behind.
+ * Each function returns true if all is held, and false if the timeout has passed,
+ * which is the last argument.  NULL waits for ever, '0' not at all.  A function whose
+ * only argument is a path, such as zk_try_lock(), does not wait either.
  * ------------------------------------------------------------------------
  */
 
-#define NO_TIMEOUT (-1) /* the function has none, and does not wait */
-
 static Datum
-acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope scope, int timeout)
+acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope scope)
 {
 	LockSet set = argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
 	argument_check_scope(fcinfo, scope);
-	transaction_start_session();
-	PG_RETURN_BOOL(
-		lock_acquire(&set, scope,
-					 timeout == NO_TIMEOUT ? LOCK_NO_WAIT : argument_timeout(fcinfo, timeout)));
+	PG_RETURN_BOOL(lock_acquire(&set, scope,
+								PG_NARGS() == 1 ? LOCK_NO_WAIT
+												: argument_timeout(fcinfo, PG_NARGS() - 1)));
 }
 
-/* zk_lock(path text, timeout interval) returns boolean: exclusive, at session level */
+/* zk_lock(path text, timeout interval), zk_try_lock(path text) returns boolean: exclusive, at session level */
 Datum
 zk_lock(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 }
 
 /* zk_lock(paths text[], timeout interval) returns boolean: all or nothing */
 Datum
 zk_lock_array(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 }
 
-/* zk_xact_lock(path text, timeout interval) returns boolean */
+/* zk_xact_lock(path text, timeout interval), zk_try_xact_lock(path text) returns boolean */
 Datum
 zk_xact_lock(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 1);
+	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 /* zk_xact_lock(paths text[], timeout interval) returns boolean */
 Datum
 zk_xact_lock_array(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 1);
-}
-
-/* zk_try_lock(path text) returns boolean: never waits for another holder */
-Datum
-zk_try_lock(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, NO_TIMEOUT);
-}
-
-/* zk_try_xact_lock(path text) returns boolean */
-Datum
-zk_try_xact_lock(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, NO_TIMEOUT);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 /*
- * zk_lock_shared(path text, timeout interval) returns boolean
+ * zk_lock_shared(path text, timeout interval), zk_try_lock_shared(path text) returns boolean
  *
  * A session that holds the path exclusively is granted it at once.
  */
 Datum
 zk_lock_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 1);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
 }
 
 /* zk_lock_shared(paths text[], timeout interval) returns boolean */
 Datum
 zk_lock_shared_array(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 1);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
 }
 
-/* zk_xact_lock_shared(path text, timeout interval) returns boolean */
+/* zk_xact_lock_shared(path text, timeout interval), zk_try_xact_lock_shared(path text) returns boolean */
 Datum
 zk_xact_lock_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 1);
+	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
 }
 
 /* zk_xact_lock_shared(paths text[], timeout interval) returns boolean */
 Datum
 zk_xact_lock_shared_array(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 1);
-}
-
-/* zk_try_lock_shared(path text) returns boolean */
-Datum
-zk_try_lock_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, NO_TIMEOUT);
-}
-
-/* zk_try_xact_lock_shared(path text) returns boolean */
-Datum
-zk_try_xact_lock_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, NO_TIMEOUT);
+	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
 }
 
 /* zk_lock_tree(path text, root text, timeout interval) returns boolean */
 Datum
 zk_lock_tree(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 2);
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 }
 
 /* zk_lock_tree_shared(path text, root text, timeout interval) returns boolean */
 Datum
 zk_lock_tree_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION, 2);
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
 }
 
 /* zk_xact_lock_tree(path text, root text, timeout interval) returns boolean */
 Datum
 zk_xact_lock_tree(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION, 2);
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 /* zk_xact_lock_tree_shared(path text, root text, timeout interval) returns boolean */
 Datum
 zk_xact_lock_tree_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION, 2);
+	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
 }
 
 /* ------------------------------------------------------------------------
@@ -356,7 +319,7 @@ Datum
 zk_unlock_all(PG_FUNCTION_ARGS)
 {
 	argument_require_holder();
-	backend_release_all();
+	lock_release_all();
 	PG_RETURN_VOID();
 }
 

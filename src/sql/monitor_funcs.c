@@ -23,7 +23,7 @@
 #include "commands/dbcommands.h"
 #include "compat.h"
 #include "funcapi.h"
-#include "recipes/permit_recipe.h"
+#include "recipes/recipe.h"
 #include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"
@@ -76,30 +76,31 @@ shown_or_null(const char *utf8)
 
 /* The path as the user knows it: a semaphore's without that of its nodes. */
 static const char *
-shown_path(const EntryView *entry)
+shown_path(const EntryCopy *entry)
 {
 	int suffix = 0;
 
-	if (entry->kind == CONTENDER_TURN)
+	if (entry->request.kind == CONTENDER_TURN)
 		suffix = strlen(PERMIT_TURNS);
-	else if (entry->kind == CONTENDER_PERMIT)
+	else if (entry->request.kind == CONTENDER_PERMIT)
 		suffix = strlen(PERMIT_LEASES);
-	return pnstrdup(entry->path, strlen(entry->path) - suffix);
+	return pnstrdup(entry->request.path, strlen(entry->request.path) - suffix);
 }
 
 /*
  * One permit, one row: does the entry of the permit speak for that of a turn?
  */
 static bool
-is_spoken_for(const EntryView *turn, const LockView *view)
+is_spoken_for(const EntryCopy *turn, const LockView *view)
 {
-	if (turn->kind != CONTENDER_TURN || turn->state == CONTENDER_REQUESTED || turn->state == CONTENDER_QUEUED)
+	if (turn->request.kind != CONTENDER_TURN || turn->status.state == CONTENDER_REQUESTED ||
+		turn->status.state == CONTENDER_QUEUED)
 		return false;
 	for (int i = 0; i < view->n; i++)
 	{
-		const EntryView *entry = &view->entries[i];
+		const EntryCopy *entry = &view->entries[i];
 
-		if (entry->kind == CONTENDER_PERMIT && entry->pid == turn->pid &&
+		if (entry->request.kind == CONTENDER_PERMIT && entry->request.pid == turn->request.pid &&
 			strcmp(shown_path(entry), shown_path(turn)) == 0)
 			return true;
 	}
@@ -108,54 +109,76 @@ is_spoken_for(const EntryView *turn, const LockView *view)
 
 /* May the current user see all of an entry? */
 static bool
-may_see(const EntryView *entry)
+may_see(const EntryCopy *entry)
 {
-	return entry->pid == MyProcPid || has_privs_of_role(GetUserId(), entry->role) ||
+	return entry->request.pid == MyProcPid || has_privs_of_role(GetUserId(), entry->request.role) ||
 		   has_privs_of_role(GetUserId(), ROLE_PG_MONITOR);
 }
 
 static void
-put_lock_row(FunctionCallInfo fcinfo, const EntryView *entry, const LockView *view,
+put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view,
 			 LeaseState lease, LockMode mode, LockScope scope, int count)
 {
 	Row	 row = {0};
 	bool all = may_see(entry);
-	bool lock = entry->kind == CONTENDER_LOCK;
-	bool turn = entry->kind == CONTENDER_TURN &&
-				(entry->state == CONTENDER_GRANTED || entry->state == CONTENDER_LOST);
-	bool		waiting = entry->state == CONTENDER_QUEUED || turn;
-	bool		granted = entry->state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
+	bool lock = entry->request.kind == CONTENDER_LOCK;
+	bool turn = entry->request.kind == CONTENDER_TURN &&
+				(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_LOST);
+	bool waiting = entry->status.state == CONTENDER_QUEUED || turn;
+	bool granted = entry->status.state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
 	LockBlocker blocker = {0};
 	const char *path = shown_path(entry);
 
 	if (waiting && !turn)
-		blocker = lock_view_blocker(view, entry->run_id, entry->pid);
+		blocker = lock_view_blocker(view, entry->status.run_id, entry->request.pid);
 
-	row_add(&row, Int32GetDatum(entry->pid));
-	row_add_text(&row, all ? get_database_name(entry->database) : NULL);
+	row_add(&row, Int32GetDatum(entry->request.pid));
+	row_add_text(&row, all ? get_database_name(entry->request.database) : NULL);
 	/* A path that was locked from this database has a form in its encoding. */
-	row_add_text(&row, !all								 ? NULL
-					   : entry->database == MyDatabaseId ? display_path(path)
-														 : display_utf8(path));
+	row_add_text(&row, !all										 ? NULL
+					   : entry->request.database == MyDatabaseId ? display_path(path)
+																 : display_utf8(path));
 	row_add_text(&row, lock ? "lock" : "semaphore");
 	row_add_text(&row, !lock ? NULL : mode == LOCK_MODE_EXCLUSIVE ? "exclusive" : "shared");
 	row_add_text(&row, !all								 ? NULL
 					   : scope == LOCK_SCOPE_TRANSACTION ? "transaction"
 														 : "session");
-	row_add_text(&row, turn ? "waiting" : state_name(entry->state, lease));
+	row_add_text(&row, turn ? "waiting" : state_name(entry->status.state, lease));
 	row_add_if(&row, all, BoolGetDatum(granted));
 	row_add_if(&row, all, Int32GetDatum(count));
-	row_add_text(&row, all ? shown_or_null(entry->node) : NULL);
-	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->token));
-	row_add_if(&row, all && (waiting || entry->state == CONTENDER_REQUESTED),
-			   TimestampTzGetDatum(entry->requested_at));
-	row_add_if(&row, all && entry->granted_at != 0 && entry->kind != CONTENDER_TURN,
-			   TimestampTzGetDatum(entry->granted_at));
-	row_add_if(&row, all && entry->expires_at != 0 && entry->kind != CONTENDER_TURN,
-			   TimestampTzGetDatum(entry->expires_at));
+	row_add_text(&row, all ? shown_or_null(entry->node.name) : NULL);
+	row_add_if(&row, all && granted && lock, Int64GetDatum(entry->status.token));
+	row_add_if(&row, all && (waiting || entry->status.state == CONTENDER_REQUESTED),
+			   TimestampTzGetDatum(entry->request.requested_at));
+	row_add_if(&row, all && entry->status.granted_at != 0 && entry->request.kind != CONTENDER_TURN,
+			   TimestampTzGetDatum(entry->status.granted_at));
+	row_add_if(&row, all && entry->status.expires_us != 0 && entry->request.kind != CONTENDER_TURN,
+			   TimestampTzGetDatum(TimestampTzPlusMilliseconds(entry->status.granted_at,
+															   entry->status.max_hold_ms)));
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
 	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
 	row_store(fcinfo, &row);
+}
+
+/* One row for each mode and scope in which it is acquired, or one if it is not */
+static void
+put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *view, LeaseState lease)
+{
+	const EntryStatus *status = &entry->status;
+	bool			   acquired = false;
+
+	for (int mode = 0; mode < (int) lengthof(status->acquired); mode++)
+	{
+		for (int scope = 0; scope < (int) lengthof(status->acquired[mode]); scope++)
+		{
+			if (status->acquired[mode][scope] == 0)
+				continue;
+			put_lock_row(fcinfo, entry, view, lease, mode, scope, status->acquired[mode][scope]);
+			acquired = true;
+		}
+	}
+	if (!acquired)
+		put_lock_row(fcinfo, entry, view, lease, status->mode, status->scope, 0);
 }
 
 /*
@@ -176,24 +199,12 @@ zk_locks(PG_FUNCTION_ARGS)
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
-		const EntryView *entry = &view.entries[i];
+		const EntryCopy *entry = &view.entries[i];
 
-		if (is_spoken_for(entry, &view) || entry->kind == CONTENDER_CANDIDACY)
+		if (is_spoken_for(entry, &view) || entry->request.kind == CONTENDER_CANDIDACY ||
+			entry->request.kind == CONTENDER_ELEMENT)
 			continue;
-		if (entry->session_count > 0)
-			put_lock_row(fcinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_SESSION,
-						 entry->session_count);
-		if (entry->transaction_count > 0)
-			put_lock_row(fcinfo, entry, &view, lease, entry->mode, LOCK_SCOPE_TRANSACTION,
-						 entry->transaction_count);
-		if (entry->shared_session_count > 0)
-			put_lock_row(fcinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION,
-						 entry->shared_session_count);
-		if (entry->shared_transaction_count > 0)
-			put_lock_row(fcinfo, entry, &view, lease, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION,
-						 entry->shared_transaction_count);
-		if (entry->session_count == 0 && entry->transaction_count == 0)
-			put_lock_row(fcinfo, entry, &view, lease, entry->mode, entry->scope, 0);
+		put_lock_rows(fcinfo, entry, &view, lease);
 	}
 	return (Datum) 0;
 }
@@ -279,7 +290,7 @@ histogram(const StatsOfKind *counts)
 										   FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
-/* What the waits of each bucket do not reach, in seconds. */
+/* The upper bounds of the buckets of waits, in seconds */
 static Datum
 histogram_bounds(void)
 {
@@ -295,7 +306,7 @@ histogram_bounds(void)
 /*
  * zk_stats() returns setof record
  *
- * What this server has locked and waited for: one row for each kind and mode.
+ * Locks and waits of this server: one row for each kind and mode.
  */
 Datum
 zk_stats(PG_FUNCTION_ARGS)
@@ -311,8 +322,8 @@ zk_stats(PG_FUNCTION_ARGS)
 		Row			row = {0};
 
 		stats_read(kind, &counts);
-		row_add_text(&row, stats_kind_name(kind));
-		row_add_text(&row, stats_mode_name(kind));
+		row_add_text(&row, stats_names[kind].kind);
+		row_add_text(&row, stats_names[kind].mode);
 		row_add(&row, Int64GetDatum(counts.acquisitions));
 		row_add(&row, Int64GetDatum(counts.reentrant));
 		row_add(&row, Int64GetDatum(counts.ends[STATS_WAIT_HANDED_OVER]));

@@ -11,8 +11,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/permit.h"
-#include "backend/transaction.h"
+#include "backend/lock.h"
 #include "compat.h"
 #include "sql/arguments.h"
 
@@ -48,7 +47,6 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 						errmsg("number of permits must be at least 1")));
 	argument_check_scope(fcinfo, scope);
 	timeout_ms = argument_timeout(fcinfo, 2);
-	transaction_start_session();
 	PG_RETURN_BOOL(permit_acquire(path, PG_GETARG_INT32(1), scope, timeout_ms));
 }
 

@@ -10,7 +10,7 @@
  *
  *				 stand
  *		  IDLE ----------> STANDING ---------> LEAVING
- *		   ^ ^				 | ^	lay_down	 | |
+ *		   ^ ^				 | ^	leave		 | |
  *		   | |	refused,	 | | 	 renew		 | |
  *		   | '---- lost -----' '-----------------' |
  *		   '---------------------------------------'
@@ -62,29 +62,30 @@
 
 static bool stopping = false; /* the server shuts down */
 
-/* What the entry of a candidacy tells */
-typedef struct Standing
-{
-	EntryStatus status;
-	int			position; /* in the queue, 0 if it is not known */
-} Standing;
-
 /* ------------------------------------------------------------------------
  * What is told
  * ------------------------------------------------------------------------
  */
 
+/* The place of a candidate in the queue, 0 if it is not known */
+static int
+position_of(const Candidacy *candidacy)
+{
+	return entry_at(candidacy->entry)->node.position;
+}
+
 /*
- * Publishes the state, and the place in the queue, and logs the state if it is
- * another one.
+ * Publishes the state, and the place in the queue of one that waits.  Logs the
+ * state if it is another one.
  *
  *	detail	for the log; NULL if there is nothing to say
  */
 static void
-tell(int i, CandidacyState state, int position, const char *detail)
+tell(int i, CandidacyState state, const char *detail)
 {
 	Election   *election = election_at(i);
 	TimestampTz now = GetCurrentTimestamp();
+	int			position = state == CANDIDACY_READY ? position_of(&election->candidacy) : 0;
 	bool		news = election->status.since == 0 || election->status.state != state;
 
 	if (!news && election->status.position == position)
@@ -102,42 +103,18 @@ tell(int i, CandidacyState state, int position, const char *detail)
 	ConditionVariableBroadcast(&election->changed);
 }
 
-/* Why a candidacy at a path was refused, as sentences */
-static const char *
-refusal(const char *path, const EntryStatus *status)
+/* The candidacy was refused: likewise, once for all attempts that follow. */
+static void
+tell_refusal(int i, const EntryStatus *status)
 {
-	const FailureText *text = failure_text(status->failure);
-	StringInfoData	   told;
+	const Election *election = election_at(i);
 
-	initStringInfo(&told);
-	appendStringInfo(&told, _(text->message), path);
-	appendStringInfoChar(&told, '.');
-	if (status->failure == FAILURE_REFUSED)
-		appendStringInfo(&told, " ZooKeeper refused: %s.", zk_error_name(status->error_code));
-	if (text->detail)
-		appendStringInfo(&told, " %s", _(text->detail));
-	if (text->hint)
-		appendStringInfo(&told, " %s", _(text->hint));
-	return told.data;
-}
-
-/* Why leadership was lost, as a sentence */
-static const char *
-loss_text(LossReason loss)
-{
-	switch (loss)
-	{
-		case LOSS_EXPIRED:
-			return "The ZooKeeper session ended.";
-		case LOSS_DELETED:
-			return "The candidate's node was deleted by someone else.";
-		case LOSS_BROKEN:
-			return "The candidate's node was deleted by zk_break_lock().";
-		case LOSS_UNPROVED:
-		case LOSS_OVERRUN:
-			break; /* leadership is not limited */
-	}
-	return "The ZooKeeper session was not proved to be alive for a session timeout.";
+	if (election->status.state == CANDIDACY_FAILED)
+		return;
+	tell(i, CANDIDACY_FAILED, NULL);
+	ereport(LOG, (errmsg(failure_text(status->failure)->message, election->path),
+				  failure_describe(status->failure,
+								   status->error_code != 0 ? zk_error_name(status->error_code) : NULL)));
 }
 
 /* ------------------------------------------------------------------------
@@ -178,8 +155,7 @@ stand(int i, int replaces)
 {
 	Election	   *election = election_at(i);
 	Candidacy	   *candidacy = &election->candidacy;
-	uint32			generation;
-	int				index = entry_claim(0, &generation);
+	int				index = entry_claim(0);
 	ContenderEntry *entry;
 	EntryRequest   *request;
 
@@ -212,15 +188,8 @@ stand(int i, int replaces)
 	candidacy->entry = index;
 	entry_ask(index);
 	entry_mark_dirty(index);
-	election_set_candidate(i, index, generation);
+	election_set_candidate(i, index, entry_generation(index));
 	return true;
-}
-
-static Standing
-look(const Candidacy *candidacy)
-{
-	return (Standing){.status = entry_status(candidacy->entry),
-					  .position = entry_at(candidacy->entry)->node.position};
 }
 
 /* ------------------------------------------------------------------------
@@ -231,14 +200,12 @@ look(const Candidacy *candidacy)
 /*
  * The server does not lead any more, if it did: no session is told otherwise from
  * here on, and transactions that rely on its leadership are interrupted if they
- * want that.  A term that has been laid down before is over, and does not count
+ * want that.  A term that has been given up before is over, and does not count
  * again.
  */
 static void
-end_term(int i, const Standing *standing)
+end_term(int i, const EntryStatus *status)
 {
-	const EntryStatus *status = &standing->status;
-
 	if (election_at(i)->candidacy.phase != CANDIDACY_STANDING)
 		return;
 	if (status->state == CONTENDER_LOST)
@@ -268,11 +235,11 @@ give_up(int i, int64 retry_at)
 	candidacy->retry_at = retry_at;
 }
 
-/* Lays leadership down, or the place in the queue. */
+/* Gives up leadership, or the place in the queue. */
 static void
-lay_down(int i, const Standing *standing)
+leave(int i, const EntryStatus *status)
 {
-	end_term(i, standing);
+	end_term(i, status);
 	election_at(i)->candidacy.phase = CANDIDACY_LEAVING;
 }
 
@@ -350,17 +317,17 @@ wake_commits(int i)
 
 /* The entry has come to an end without our doing. */
 static void
-attend_end(int i, const Standing *standing)
+attend_end(int i, const EntryStatus *status)
 {
 	int64 retry_at = 0;
 
-	end_term(i, standing);
-	if (standing->status.state == CONTENDER_LOST)
-		tell(i, CANDIDACY_OFFER, 0,
-			 psprintf("Leadership was lost. %s", loss_text(standing->status.loss)));
+	end_term(i, status);
+	if (status->state == CONTENDER_LOST)
+		tell(i, CANDIDACY_OFFER,
+			 psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
 	else
 	{
-		tell(i, CANDIDACY_FAILED, 0, refusal(election_at(i)->path, &standing->status));
+		tell_refusal(i, status);
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 	give_up(i, retry_at);
@@ -369,67 +336,66 @@ attend_end(int i, const Standing *standing)
 
 /* The candidate is the first: the server leads, as far as that is proved. */
 static void
-attend_elected(int i, const Standing *standing)
+attend_elected(int i, const EntryStatus *status)
 {
 	static uint32 checks[ELECTION_SLOTS];
 	Election	 *election = election_at(i);
 
 	if (lease_state() != LEASE_HOLDS)
-		tell(i, CANDIDACY_SUSPENDED, 1,
-			 "That the ZooKeeper session is alive is not proved at the moment.");
+		tell(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
 	else if (election->status.state != CANDIDACY_ELECTED)
-		tell(i, CANDIDACY_ELECTED, 1,
-			 psprintf("This server leads, in term " INT64_FORMAT ".", standing->status.token));
+		tell(i, CANDIDACY_ELECTED,
+			 psprintf("This server leads, in term " INT64_FORMAT ".", status->token));
 
-	if (standing->status.check_done != checks[i])
+	if (status->check_done != checks[i])
 		wake_commits(i);
-	checks[i] = standing->status.check_done;
+	checks[i] = status->check_done;
 
 	resigned(election, election->candidacy.resigning);
 	if (election->candidacy.resigning != resigns_wanted(election))
 	{
 		election->candidacy.resigning = resigns_wanted(election);
-		lay_down(i, standing);
+		leave(i, status);
 	}
 }
 
 static void
 attend_standing(int i)
 {
-	Election *election = election_at(i);
-	Standing  standing = look(&election->candidacy);
+	Election   *election = election_at(i);
+	EntryStatus status = entry_status(election->candidacy.entry);
 
-	if (standing.status.state == CONTENDER_LOST || standing.status.state == CONTENDER_FAILED)
-		attend_end(i, &standing);
+	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
+		attend_end(i, &status);
 	else if (!may_stay(&election->candidacy))
-		lay_down(i, &standing);
-	else if (standing.status.state == CONTENDER_GRANTED)
-		attend_elected(i, &standing);
-	else if (standing.position > 0)
+		leave(i, &status);
+	else if (status.state == CONTENDER_GRANTED)
+		attend_elected(i, &status);
+	else if (position_of(&election->candidacy) > 0)
 	{
-		tell(i, CANDIDACY_READY, standing.position, NULL);
+		tell(i, CANDIDACY_READY, NULL);
 
-		/* What does not lead has nothing to lay down. */
+		/* There is no leadership to give up. */
 		resigned(election, resigns_wanted(election));
 	}
 	else if (election->status.state != CANDIDACY_FAILED)
-		tell(i, CANDIDACY_OFFER, 0, NULL);
+		tell(i, CANDIDACY_OFFER, NULL);
 }
 
 static void
 attend_leaving(int i)
 {
-	Election *election = election_at(i);
-	Standing  standing = look(&election->candidacy);
+	Candidacy  *candidacy = &election_at(i)->candidacy;
+	EntryStatus status = entry_status(candidacy->entry);
 
-	if (standing.status.state == CONTENDER_LOST || standing.status.state == CONTENDER_FAILED)
-		attend_end(i, &standing);
+	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
+		attend_end(i, &status);
 	else if (any_commit(i))
 		return;
-	else if (may_stay(&election->candidacy))
+	else if (may_stay(candidacy))
 	{
-		tell(i, CANDIDACY_OFFER, 0,
-			 "This server has laid leadership down, and goes to the end of the queue.");
+		tell(i, CANDIDACY_OFFER,
+			 "This server has given up leadership, and goes to the end of the queue.");
 		renew(i);
 	}
 	else
@@ -445,19 +411,18 @@ attend_idle(int i)
 	if (!may_stand(candidacy))
 	{
 		if (!candidacy->listed)
-			tell(i, CANDIDACY_GONE, 0, "It is not in \"zklock.elections\" any more.");
+			tell(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
 		else
-			tell(i, CANDIDACY_STOP, 0, stopping ? "The server shuts down." : "The server is a standby.");
+			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
 		resigned(election, resigns_wanted(election));
 	}
 	else if (zklock_now_ms() < candidacy->retry_at)
 		return;
 	else if (stand(i, ENTRY_NONE))
-		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER,
-			 0, NULL);
+		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER, NULL);
 	else
 	{
-		tell(i, CANDIDACY_FAILED, 0, "All of \"zklock.max_locks\" are in use.");
+		tell(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
 		candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 }

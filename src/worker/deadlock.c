@@ -144,24 +144,24 @@ on_deleted(void *arg, const ZkReply *reply)
 
 /* Makes the call that a record needs next, if it needs one. */
 static void
-attend_record(int index, bool wanted, bool exists, bool may_go)
+attend_record(int index, const SearchRecord *record, bool may_go)
 {
-	/* Constant as long as it has a name, which the worker alone takes away. */
-	const SearchRecord *record = &deadlock_search->records[index];
-	char			   *path = psprintf("%s/%s", WAIT_RECORD_ROOT, record->name);
+	void *arg = (void *) (intptr_t) index;
+	char *path = psprintf("%s/%s", WAIT_RECORD_ROOT, record->name);
 
 	if (search_record_session(record->name) != zklock_session->info.id)
 		record_is_gone(index);
-	else if (wanted && !exists)
+	else if (record->wanted && !record->exists)
 	{
+		/* The text is constant as long as there is a name, which the worker alone takes away. */
 		is_pending[index] = true;
-		zk_create(ZK_WORKER, path, record->text, ZK_EPHEMERAL, on_created, (void *) (intptr_t) index);
+		zk_create(ZK_WORKER, path, deadlock_search->texts[index], ZK_EPHEMERAL, on_created, arg);
 	}
-	else if (!wanted && may_go && (retry_at < 0 || zklock_now_ms() >= retry_at))
+	else if (!record->wanted && may_go && (retry_at < 0 || zklock_now_ms() >= retry_at))
 	{
 		is_pending[index] = true;
 		retry_at = -1;
-		zk_delete(ZK_WORKER, path, on_deleted, (void *) (intptr_t) index);
+		zk_delete(ZK_WORKER, path, on_deleted, arg);
 	}
 	pfree(path);
 }
@@ -169,24 +169,16 @@ attend_record(int index, bool wanted, bool exists, bool may_go)
 static void
 attend_records(void)
 {
-	bool named[SEARCH_RECORDS];
-	bool wanted[SEARCH_RECORDS];
-	bool exists[SEARCH_RECORDS];
-	bool may_go = true; /* nothing is to come in its place */
+	SearchRecord records[SEARCH_RECORDS];
+	bool		 may_go = true; /* nothing is to come in its place */
 
-	LWLockAcquire(search_lock, LW_SHARED);
+	search_copy_records(records);
+	for (int i = 0; i < SEARCH_RECORDS; i++)
+		may_go &= !records[i].wanted || records[i].exists;
 	for (int i = 0; i < SEARCH_RECORDS; i++)
 	{
-		named[i] = deadlock_search->records[i].name[0] != '\0';
-		wanted[i] = deadlock_search->records[i].wanted;
-		exists[i] = deadlock_search->records[i].exists;
-		may_go &= !wanted[i] || exists[i];
-	}
-	LWLockRelease(search_lock);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		if (named[i] && !is_pending[i])
-			attend_record(i, wanted[i], exists[i], may_go);
+		if (records[i].name[0] != '\0' && !is_pending[i])
+			attend_record(i, &records[i], may_go);
 	}
 }
 

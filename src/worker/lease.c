@@ -36,7 +36,6 @@
 #include "queue/queue.h"
 #include "shared/lease_state.h"
 #include "shared/settings.h"
-#include "worker/lease.h"
 #include "worker/lease_rule.h"
 #include "worker/session.h"
 #include "zk/zk_call.h"

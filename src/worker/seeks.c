@@ -7,9 +7,9 @@
  * When one of these watches fires, the first of those who seek there is told
  * (shared/seek.c).  They are removed when nobody seeks there any more.
  *
- * What all watches have must fit beside the engine's in one packet (traps 3 and 4).
- * What finds no room is not watched, and its session, which is told so, looks again
- * from time to time.
+ * All watches together must fit beside the engine's in one packet (traps 3 and 4).
+ * A path for which there is no room is not watched, and its session, which is told
+ * so, looks again from time to time.
  *
  * Runs in: the worker.  All of this is private to it.
  *
@@ -20,7 +20,7 @@
 #include "recipes/element_name.h"
 #include "shared/seek.h"
 #include "utils/hsearch.h"
-#include "worker/seeks.h"
+#include "worker/calls.h"
 #include "worker/session.h"
 #include "zk/zk_call.h"
 
@@ -144,13 +144,13 @@ worker_seeks_connected(void)
 	HASH_SEQ_STATUS status;
 	Watched		   *each;
 
-	if (session != session_status_id())
+	if (session != zklock_session->info.id)
 	{
 		hash_seq_init(&status, watched);
 		while ((each = hash_seq_search(&status)) != NULL)
 			forget(each);
 	}
-	session = session_status_id();
+	session = zklock_session->info.id;
 	seek_tell_all();
 }
 

@@ -1,6 +1,6 @@
 /*
  * session.h
- *		The ZooKeeper session.
+ *		The ZooKeeper session, from its beginning to the end of the worker.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -30,11 +30,7 @@ extern void session_status_connected(const SessionInfo *session);
 extern void session_status_expired(void);
 extern void session_status_forget(void);
 
-extern SessionState session_status_state(void);
-extern int64		session_status_id(void);
-extern int			session_status_shortest_timeout(void);
-extern ChrootState	session_status_chroot(void);
-extern uint64		session_status_errors(void);
+extern ChrootState session_status_chroot(void);
 
 /* ------------------------------------------------------------------------
  * session_settings.c: what it runs with, and how changed settings are taken up
@@ -48,38 +44,22 @@ typedef enum Credentials
 	CREDENTIALS_WITHHELD
 } Credentials;
 
-/* The step that changed settings ask of the worker */
-typedef enum SettingsStep
-{
-	SETTINGS_STEP_NONE,
-	SETTINGS_STEP_RESTART, /* go on with the session in another process */
-	SETTINGS_STEP_MOVE	   /* end the session, and begin another one */
-} SettingsStep;
-
 extern const SessionSettings *session_settings_used(void);
-extern const char			 *session_settings_chroot(void);
-extern bool					  session_settings_have_credentials(void);
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
 
 /* Taking up changed ones */
-extern void			session_settings_start(void);
-extern void			session_settings_reload(void);
-extern SettingsStep session_settings_attend(void);
-extern int64		session_settings_next_wakeup(void);
-extern bool			session_settings_insist(void);
+extern void	 session_settings_start(void);
+extern void	 session_settings_reload(void);
+extern void	 session_settings_looked_up(uintptr_t question, const char *addresses);
+extern bool	 session_settings_wait(void);
+extern bool	 session_settings_are_due(void);
+extern void	 session_settings_take_up(void);
+extern int64 session_settings_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * session_former.c: the one that a server left behind
  * ------------------------------------------------------------------------
  */
-
-/* What is to be done when the former session has been closed. */
-typedef enum FormerStep
-{
-	FORMER_LOOK_NOW,   /* connect to it again, to see whether it is over */
-	FORMER_LOOK_LATER, /* likewise, but not at once: it may not have been closed */
-	FORMER_FORGOTTEN   /* nothing: it has been tried often enough */
-} FormerStep;
 
 /* The file that tells the next server */
 extern void session_file_write(int64 id, const char *password);
@@ -89,9 +69,9 @@ extern void session_file_remove(void);
 extern void		   session_former_find(void);
 extern bool		   session_former_exists(void);
 extern Credentials session_former_configure(ZkClientConfig *config);
-extern FormerStep  session_former_close(void);
+extern bool		   session_former_close(void);
 extern void		   session_former_is_over(void);
-extern void		   session_former_refused(void);
+extern void		   session_former_give_up(void);
 
 /* ------------------------------------------------------------------------
  * session_life.c: its life
@@ -100,9 +80,36 @@ extern void		   session_former_refused(void);
 
 extern void	 session_life_start(void);
 extern void	 session_life_event(ZkSessionEvent event);
-extern void	 session_life_move(void);
-extern void	 session_life_end(void);
+extern void	 session_life_looked_up(uintptr_t question, const char *addresses);
+extern void	 session_life_stuck(const char *why);
+extern void	 session_life_move(const char *reason);
 extern void	 session_life_attend(void);
 extern int64 session_life_next_wakeup(void);
+
+/* ------------------------------------------------------------------------
+ * lease.c: the proof that it lives, and with it our locks
+ * ------------------------------------------------------------------------
+ */
+
+extern void	 lease_take_over(int timeout_ms);
+extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
+extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
+extern int64 lease_base(void);
+extern void	 lease_end(void);
+extern void	 lease_set_tick_time(int tick_ms);
+extern bool	 lease_is_possible(void);
+extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
+extern void	 lease_describe_timeout(char *text, size_t size);
+extern void	 lease_check_timeout(int asked_ms);
+extern void	 lease_attend(void);
+extern int64 lease_next_wakeup(void);
+
+/* ------------------------------------------------------------------------
+ * shutdown.c: how the worker ends when it is asked to
+ * ------------------------------------------------------------------------
+ */
+
+extern void	 worker_shutdown_attend(void);
+extern int64 worker_shutdown_next_wakeup(void);
 
 #endif /* ZKLOCK_WORKER_SESSION_H */

@@ -53,6 +53,7 @@
 #include "compat.h"
 #include "shared/shmem.h"
 #include "storage/fd.h"
+#include "utils/builtins.h"
 #include "worker/session.h"
 #include "zk/zk_client.h"
 
@@ -79,15 +80,7 @@ typedef struct SessionKey
 	char  password[ZKLOCK_PASSWORD_SIZE];
 } SessionKey;
 
-/* The contents of the file, its own identity included. */
-typedef struct SessionRecord
-{
-	char			   boot_id[BOOT_ID_LEN + 1];
-	unsigned long long device;
-	unsigned long long inode;
-	unsigned long long id;
-	char			   password[PASSWORD_LEN + 1];
-} SessionRecord;
+static SessionKey former; /* id 0: there is none, or none any more */
 
 /* Reads the id of this start of the kernel.  Returns false if it does not say. */
 static bool
@@ -106,66 +99,52 @@ read_boot_id(char *boot_id)
 	return found;
 }
 
-static int
-record_format(const SessionRecord *record, char *content)
+/* What a file contains, its own identity included */
+static void
+format_content(char *content, const char *boot_id, const struct stat *st, const SessionKey *key)
 {
-	return snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, record->boot_id, record->device,
-					record->inode, record->id, record->password);
-}
+	char password[PASSWORD_LEN + 1] = "";
 
-/* Takes only what record_format() makes of a record, byte by byte. */
-static bool
-record_parse(const char *content, SessionRecord *record)
-{
-	char again[CONTENT_SIZE];
-
-	if (sscanf(content, CONTENT_SCAN, record->boot_id, &record->device, &record->inode,
-			   &record->id, record->password) != 5)
-		return false;
-	(void) record_format(record, again);
-	return strcmp(content, again) == 0 && strlen(record->password) == PASSWORD_LEN &&
-		   strspn(record->password, "0123456789abcdef") == PASSWORD_LEN && record->id != 0;
+	(void) hex_encode(key->password, ZKLOCK_PASSWORD_SIZE, password);
+	snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, boot_id, (unsigned long long) st->st_dev,
+			 (unsigned long long) st->st_ino, (unsigned long long) key->id, password);
 }
 
 /* Writes an open file that is new; returns NULL or what is wrong. */
 static const char *
-write_content(int fd, int64 id, const char *password)
+write_content(int fd, const SessionKey *key)
 {
-	SessionRecord record;
-	struct stat	  st;
-	char		  content[CONTENT_SIZE];
-	int			  len;
-	bool		  written;
+	struct stat st;
+	char		boot_id[BOOT_ID_LEN + 1];
+	char		content[CONTENT_SIZE];
+	ssize_t		len;
 
-	if (!read_boot_id(record.boot_id))
+	if (!read_boot_id(boot_id))
 		return "the kernel's boot id cannot be read";
 	if (fstat(fd, &st) != 0)
 		return strerror(errno);
-	record.device = st.st_dev;
-	record.inode = st.st_ino;
-	record.id = id;
-	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
-		snprintf(record.password + 2 * i, 3, "%02x", (unsigned char) password[i]);
-	len = record_format(&record, content);
+	format_content(content, boot_id, &st, key);
+	len = strlen(content);
 	errno = ENOSPC; /* what a short write means */
-	written = write(fd, content, len) == len;
-	return written ? NULL : strerror(errno);
+	return write(fd, content, len) == len ? NULL : strerror(errno);
 }
 
 /* Remembers a session. */
 void
 session_file_write(int64 id, const char *password)
 {
-	const char *fault = NULL;
+	SessionKey	key = {.id = id};
+	const char *fault;
 	int			fd;
 
+	memcpy(key.password, password, sizeof(key.password));
 	(void) unlink(SESSION_FILE_NEW); /* a worker may have died here */
 	fd = OpenTransientFilePerm(SESSION_FILE_NEW, O_CREAT | O_EXCL | O_WRONLY, S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		fault = strerror(errno);
 	else
 	{
-		fault = write_content(fd, id, password);
+		fault = write_content(fd, &key);
 		if (CloseTransientFile(fd) != 0 && fault == NULL)
 			fault = strerror(errno);
 		if (fault == NULL && rename(SESSION_FILE_NEW, SESSION_FILE) != 0)
@@ -179,15 +158,23 @@ session_file_write(int64 id, const char *password)
 	}
 }
 
-/* Reads an open file; returns NULL or why it cannot be used. */
+/*
+ * Reads an open file; returns NULL or why it cannot be used.  Only what
+ * format_content() makes of a session counts, byte by byte.
+ */
 static const char *
 read_content(int fd, SessionKey *key)
 {
-	SessionRecord record;
-	struct stat	  st;
-	char		  content[CONTENT_SIZE];
-	char		  boot_id[BOOT_ID_LEN + 1];
-	ssize_t		  len;
+	struct stat		   st;
+	char			   content[CONTENT_SIZE] = "";
+	char			   expected[CONTENT_SIZE];
+	char			   boot_id[BOOT_ID_LEN + 1];
+	char			   written_boot_id[BOOT_ID_LEN + 1];
+	char			   password[PASSWORD_LEN + 1] = "";
+	unsigned long long device;
+	unsigned long long inode;
+	unsigned long long id;
+	ssize_t			   len;
 
 	if (fstat(fd, &st) != 0)
 		return strerror(errno);
@@ -198,34 +185,36 @@ read_content(int fd, SessionKey *key)
 	len = read(fd, content, sizeof(content) - 1);
 	if (len < 0)
 		return strerror(errno);
-	content[len] = '\0';
-	if (strlen(content) != (size_t) len || !record_parse(content, &record))
+	if (sscanf(content, CONTENT_SCAN, written_boot_id, &device, &inode, &id, password) != 5)
 		return "its contents are not valid";
 	if (!read_boot_id(boot_id))
 		return "the kernel's boot id cannot be read";
-	if (strcmp(record.boot_id, boot_id) != 0)
+	if (strcmp(written_boot_id, boot_id) != 0)
 		return "it was written on another machine, or before this one was restarted";
-	if (record.device != st.st_dev || record.inode != st.st_ino || st.st_nlink != 1)
+	if (device != st.st_dev || inode != st.st_ino || st.st_nlink != 1)
 		return "it is a copy";
-	key->id = (int64) record.id;
 	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
 	{
-		unsigned int byte;
+		unsigned int byte = 0;
 
-		(void) sscanf(record.password + 2 * i, "%2x", &byte);
+		(void) sscanf(password + 2 * i, "%2x", &byte);
 		key->password[i] = (char) byte;
 	}
-	return NULL;
+	key->id = (int64) id;
+	format_content(expected, boot_id, &st, key);
+	if (id != 0 && (ssize_t) strlen(expected) == len && memcmp(content, expected, len) == 0)
+		return NULL;
+	explicit_bzero(key, sizeof(*key));
+	return "its contents are not valid";
 }
 
 /*
- * Finds the session that this server, and no other, has left behind.
- *
- * Leaves "key" alone if there is none, or none that is certain; then there is no
- * such file any more either.
+ * A worker starts that has no session: finds the one that this server, and no other,
+ * has left behind.  If there is none, or none that is certain, there is no such file
+ * any more either.
  */
-static void
-session_file_read(SessionKey *key)
+void
+session_former_find(void)
 {
 	const char *fault;
 	int			fd;
@@ -240,7 +229,7 @@ session_file_read(SessionKey *key)
 	}
 	else
 	{
-		fault = read_content(fd, key);
+		fault = read_content(fd, &former);
 		(void) CloseTransientFile(fd);
 	}
 	if (fault == NULL)
@@ -266,21 +255,13 @@ session_file_remove(void)
 
 #define MAX_CLOSES 4
 
-static SessionKey former; /* id 0: there is none, or none any more */
-static int		  closes; /* how often it has been closed; it may live all the same */
+static int closes; /* how often it has been closed; it may live all the same */
 
 static void
 forget(void)
 {
 	explicit_bzero(&former, sizeof(former));
 	session_file_remove();
-}
-
-/* A worker starts that has no session: looks whether one was left behind. */
-void
-session_former_find(void)
-{
-	session_file_read(&former);
 }
 
 /* Is there one that has not been ended yet? */
@@ -298,15 +279,14 @@ session_former_exists(void)
 Credentials
 session_former_configure(ZkClientConfig *config)
 {
-	config->purpose = ZK_PURPOSE_END;
 	config->session_id = former.id;
 	memcpy(config->session_password, former.password, sizeof(config->session_password));
 	return closes % 2 == 0 ? CREDENTIALS_SHOWN : CREDENTIALS_WITHHELD;
 }
 
-/* Gives up what could not be ended. */
-static void
-give_up(void)
+/* Gives up what could not be ended, or what ZooKeeper refuses to end with our credentials. */
+void
+session_former_give_up(void)
 {
 	ereport(LOG, (errmsg("could not end ZooKeeper session 0x%llx, which had been left behind",
 						 (unsigned long long) former.id),
@@ -314,16 +294,19 @@ give_up(void)
 	forget();
 }
 
-/* It is connected: closes it.  Returns how to go on. */
-FormerStep
+/*
+ * It is connected: closes it, and gives up if that has been tried often enough.
+ * Returns whether it has been answered; if not, there is no hurry to see what came
+ * of it.
+ */
+bool
 session_former_close(void)
 {
 	bool answered = zk_client_close();
 
-	if (++closes < MAX_CLOSES)
-		return answered ? FORMER_LOOK_NOW : FORMER_LOOK_LATER;
-	give_up();
-	return FORMER_FORGOTTEN;
+	if (++closes >= MAX_CLOSES)
+		session_former_give_up();
+	return answered;
 }
 
 /* ZooKeeper says that it is over. */
@@ -339,11 +322,4 @@ session_former_is_over(void)
 				(errmsg("ZooKeeper session 0x%llx, which had been left behind, is over", id)));
 	session_info_ended(former.id);
 	forget();
-}
-
-/* ZooKeeper refuses our credentials, and so to end it. */
-void
-session_former_refused(void)
-{
-	give_up();
 }

@@ -4,7 +4,8 @@
  *
  * While the client library has a handle, it connects, and reconnects, by itself.
  * An expired session is followed by a new one at once.  If a session cannot begin
- * (no name resolves, bad credentials), it is tried again later and later.
+ * (no name resolves, bad credentials, a server that hangs up), it is tried again later
+ * and later.
  *
  * The session outlives the worker: its id and password are in shared memory, the
  * next worker resumes it, and locks, queue places and waiting backends go on.
@@ -24,114 +25,61 @@
 #include "fault.h"
 #include "queue/queue.h"
 #include "shared/clock.h"
-#include "shared/stats.h"
+#include "shared/worker_process.h"
 #include "utils/timestamp.h"
 #include "worker/calls.h"
-#include "worker/elements.h"
-#include "worker/lease.h"
-#include "worker/seeks.h"
 #include "worker/session.h"
+#include "zk/connect_string.h"
 
-#define MIN_BACKOFF_MS 500
-#define MAX_BACKOFF_MS 30000
+#define MIN_PAUSE_MS 500
+#define MAX_PAUSE_MS 30000
 #define ADDRESS_CHECK_MS 10000
-#define NEVER PG_INT64_MAX
+
+static int64	 open_at;	/* without a handle: when to look for the servers, ms */
+static int64	 opened_at; /* when a handle was opened last, us */
+static uintptr_t question;	/* which addresses have the servers?  0: none is asked */
+static char		 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
+static int64	 check_addresses_at;					  /* not connected: ms */
+static bool		 doubt_logged; /* since the session was connected last */
 
 /*
- * The session as the worker sees it; each arrow is one function here:
- *
- *                            .---------------.
- *                 opened     | CONNECTING    |  connected
- *      NO_HANDLE ----------> |               | -----------> CONNECTED
- *          ^                 | ENDING_FORMER | <-----------   |
- *          |                 '---------------' disconnected   |
- *          |                         |                        |
- *          '-------------------------+------------------------'
- *                              closed
- *
- *      opened      to ENDING_FORMER while there is a former session
- *      disconnected, connected
- *                  to and from CONNECTING
- *      closed      says what others see until the next handle is opened: DOWN, there
- *                  is no session, or no way to it; REFUSED, ZooKeeper refuses the
- *                  credentials; CONNECTING, the next one follows
+ * How long to wait before the next attempt to connect: the longer, the more have come
+ * to nothing, in this worker and in those before it; but not for so long that the
+ * session ends of the pauses.
  */
-typedef enum Life
+static int64
+pause_ms(void)
 {
-	LIFE_NO_HANDLE,
-	LIFE_ENDING_FORMER, /* the handle is for the former session, to close it */
-	LIFE_CONNECTING,	/* the handle resumes our session, or begins one */
-	LIFE_CONNECTED		/* a server has accepted the session */
-} Life;
+	int failures = Min(zklock_session->failures, 10);
+	int timeout = session_settings_used()->session_timeout;
 
-static Life	 life = LIFE_NO_HANDLE;
-static int64 open_at;			 /* NO_HANDLE: when to open one, ms */
-static int64 opened_at;			 /* when one was opened last, us */
-static int64 check_addresses_at; /* CONNECTING, ENDING_FORMER: ms */
-static int	 backoff_ms = MIN_BACKOFF_MS;
-static int64 connected_at = NEVER; /* last, ms; NEVER: not since back_off() */
-static bool	 doubt_logged;		   /* since the session was connected last */
+	if (failures == 0)
+		return 0;
+	if (zklock_session->info.id != 0)
+		timeout = Min(timeout, zklock_session->info.negotiated_timeout);
+	return Min(MIN_PAUSE_MS << (failures - 1), Min(MAX_PAUSE_MS, timeout / 3));
+}
 
-/* ------------------------------------------------------------------------
- * When to try again
- * ------------------------------------------------------------------------
+/*
+ * There is no handle any more.  Until the next one is opened, others see: DOWN, there is
+ * no session, or no way to it; AUTH_FAILED, ZooKeeper refuses the credentials; CONNECTING,
+ * the next one follows.
  */
-
-static void
-open_at_once(void)
-{
-	open_at = zklock_now_ms();
-}
-
-/* Tries again later, and later still the next time, unless it went well for long. */
-static void
-back_off(void)
-{
-	if (connected_at != NEVER && zklock_now_ms() - connected_at > MAX_BACKOFF_MS)
-		backoff_ms = MIN_BACKOFF_MS;
-	connected_at = NEVER;
-	open_at = zklock_now_ms() + backoff_ms;
-	backoff_ms = Min(backoff_ms * 2, MAX_BACKOFF_MS);
-}
-
-/* ------------------------------------------------------------------------
- * The arrows
- * ------------------------------------------------------------------------
- */
-
-static void
-opened(void)
-{
-	Assert(life == LIFE_NO_HANDLE);
-	life = session_former_exists() ? LIFE_ENDING_FORMER : LIFE_CONNECTING;
-	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-	session_status_set_state(SESSION_CONNECTING);
-}
-
-static void
-connected(const SessionInfo *session)
-{
-	Assert(life == LIFE_CONNECTING);
-	life = LIFE_CONNECTED;
-	connected_at = zklock_now_ms();
-	doubt_logged = false;
-	session_status_connected(session);
-}
-
-static void
-disconnected(void)
-{
-	Assert(life == LIFE_CONNECTED);
-	life = LIFE_CONNECTING;
-	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-	session_status_set_state(SESSION_CONNECTING);
-}
-
 static void
 closed(SessionState shown)
 {
-	life = LIFE_NO_HANDLE;
+	question = 0;
+	open_at = zklock_now_ms() + pause_ms();
 	session_status_set_state(shown);
+}
+
+/* An attempt to connect has come to nothing. */
+static void
+failed(SessionState shown)
+{
+	zklock_session->failures++;
+	closed(shown);
+	queue_session_unreachable();
 }
 
 /* ------------------------------------------------------------------------
@@ -139,50 +87,64 @@ closed(SessionState shown)
  * ------------------------------------------------------------------------
  */
 
-/* Has a handle resume our session, or begin a new one. */
-static Credentials
-configure_own(ZkClientConfig *config)
-{
-	const SessionSettings *settings = session_settings_used();
-	SessionInfo			   session;
-
-	session_info_read(&session);
-	config->session_id = session.id;
-	memcpy(config->session_password, zklock_session->info.password, sizeof(config->session_password));
-	if (session.id != 0 && settings->session_timeout < session.shortest_timeout)
-		lease_set_timeout(settings->session_timeout, opened_at);
-	return CREDENTIALS_SHOWN;
-}
-
 /*
- * Opens a handle: for the session left behind if there is one; or else for ours.
- * A session can be ended without credentials.
+ * Opens a handle: for the session left behind if there is one; or else to resume ours,
+ * or to begin a new one.  A session can be ended without credentials.
  */
 static void
 open_handle(void)
 {
-	ZkClientConfig config = {0};
-	Credentials	   credentials;
-	bool		   is_open;
+	const SessionInfo *own = &zklock_session->info;
+	int				   timeout = session_settings_used()->session_timeout;
+	ZkClientConfig	   config = {0};
+	Credentials		   credentials = CREDENTIALS_SHOWN;
+	bool			   is_open;
 
 	ZKLOCK_SLOW("slow-workers", 400, 150);
 	opened_at = zklock_now_us();
 	if (session_former_exists())
 		credentials = session_former_configure(&config);
 	else
-		credentials = configure_own(&config);
+	{
+		config.session_id = own->id;
+		memcpy(config.session_password, own->password, sizeof(config.session_password));
+		if (own->id != 0 && timeout < own->shortest_timeout)
+			lease_set_timeout(timeout, opened_at);
+	}
 	is_open = session_settings_configure(&config, credentials) ||
 			  (session_former_exists() && session_settings_configure(&config, CREDENTIALS_WITHHELD));
-	is_open = is_open && zk_client_open(&config);
+	is_open = is_open && zk_client_open(addresses, &config);
 	explicit_bzero(&config, sizeof(config));
-	if (is_open)
-	{
-		opened();
+	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	if (!is_open)
+		failed(SESSION_DOWN);
+}
+
+/* The names of the servers have been looked up, to connect or in an outage. */
+void
+session_life_looked_up(uintptr_t question_, const char *found)
+{
+	if (question_ != question)
 		return;
+	question = 0;
+	if (zk_client_is_open())
+	{
+		if (!zk_client_connected() && found && strcmp(found, addresses) != 0)
+			zklock_worker_restart("changed addresses of ZooKeeper servers");
 	}
-	closed(SESSION_DOWN);
-	back_off();
-	queue_session_unreachable();
+	else if (found)
+	{
+		strlcpy(addresses, found, sizeof(addresses));
+		open_handle();
+	}
+	else
+	{
+		/* Of a row of failures, the log tells once. */
+		if (zklock_session->failures == 0)
+			ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
+		session_status_set_error("no server name could be resolved");
+		failed(SESSION_DOWN);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -198,36 +160,32 @@ open_handle(void)
 static void
 forget_session(const char *reason)
 {
-	session_info_ended(session_status_id());
+	session_info_ended(zklock_session->info.id);
 	session_file_remove();
 	session_status_set_error(reason);
 	queue_session_ended(reason);
-	worker_elements_session_ended();
 	lease_end();
 	session_status_forget();
 }
 
-/* Gives the session up, in which no lock is held, for one with other settings. */
+/* Ends the session, with all locks in it, and the worker: the next one takes up what is set. */
 void
-session_life_move(void)
+session_life_move(const char *reason)
 {
-	zk_client_leave();
-	closed(SESSION_DOWN);
-	open_at_once();
-	if (session_status_id() == 0)
-		return;
-	forget_session("it moves to where changed settings lead");
-	queue_session_unreachable();
+	session_settings_take_up();
+	(void) zk_client_close();
+	if (zklock_session->info.id != 0)
+		forget_session(reason);
+	zklock_worker_restart("changed settings");
 }
 
-/* Ends the session with all locks in it, as the worker is about to end. */
+/* No way on with the client library's handle; the next worker makes another one. */
 void
-session_life_end(void)
+session_life_stuck(const char *why)
 {
-	(void) zk_client_close();
-	closed(SESSION_DOWN);
-	if (session_status_id() != 0)
-		forget_session("the worker was terminated while changed settings waited");
+	zklock_session->failures++;
+	session_status_set_error(why);
+	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
 }
 
 /* ------------------------------------------------------------------------
@@ -239,25 +197,17 @@ session_life_end(void)
 static void
 go_on_to_own(void)
 {
+	zklock_session->failures = 0;
 	closed(SESSION_CONNECTING);
-	open_at_once();
-	backoff_ms = MIN_BACKOFF_MS;
 }
 
 static void
 on_former_connected(void)
 {
-	FormerStep step = session_former_close();
-
-	if (step == FORMER_FORGOTTEN)
-	{
+	if (session_former_close() || !session_former_exists())
 		go_on_to_own();
-		return;
-	}
-	closed(SESSION_CONNECTING);
-	back_off();
-	if (step == FORMER_LOOK_NOW)
-		open_at_once();
+	else
+		failed(SESSION_CONNECTING);
 }
 
 /* ------------------------------------------------------------------------
@@ -268,34 +218,33 @@ on_former_connected(void)
 static void
 on_connected(void)
 {
-	SessionInfo before;
-	SessionInfo now;
+	SessionInfo now = zklock_session->info;
+	bool		resumed = now.id != 0;
 	ZkSession	session;
-	bool		resumed;
 
-	session_info_read(&before);
 	zk_client_session(&session);
-	now = before;
+	now.state = SESSION_CONNECTED;
 	now.id = session.id;
 	memcpy(now.password, session.password, sizeof(now.password));
 	now.negotiated_timeout = session.negotiated_timeout;
 	strlcpy(now.server, session.server, sizeof(now.server));
-	resumed = before.id != 0;
-	now.state = SESSION_CONNECTED;
+	strlcpy(now.chroot, connect_string_chroot(session_settings_used()->servers), sizeof(now.chroot));
 	now.connected_since = GetCurrentTimestamp();
-	strlcpy(now.chroot, session_settings_chroot(), sizeof(now.chroot));
-	now.shortest_timeout = now.negotiated_timeout;
 	if (resumed)
 	{
 		now.reconnects++;
-		now.shortest_timeout = Min(now.negotiated_timeout, before.shortest_timeout);
+		now.shortest_timeout = Min(now.negotiated_timeout, now.shortest_timeout);
 		lease_set_timeout(now.shortest_timeout, lease_base());
 	}
 	else
+	{
+		now.shortest_timeout = now.negotiated_timeout;
 		lease_begin(opened_at, now.negotiated_timeout);
-	if (now.id != before.id)
+	}
+	if (now.id != zklock_session->info.id)
 		session_file_write(now.id, now.password); /* to be ended after a crash */
-	connected(&now);
+	doubt_logged = false;
+	session_status_connected(&now);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
@@ -303,14 +252,14 @@ on_connected(void)
 	queue_session_connected(&now);
 	worker_calls_connected();
 	worker_seeks_connected();
-	worker_elements_connected();
 }
 
 static void
 on_disconnected(void)
 {
 	ereport(LOG, (errmsg("lost connection to ZooKeeper")));
-	disconnected();
+	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	session_status_set_state(SESSION_CONNECTING);
 	queue_session_unreachable();
 }
 
@@ -318,7 +267,6 @@ static void
 on_expired(void)
 {
 	closed(SESSION_DOWN);
-	open_at_once();
 	forget_session("session expired");
 	session_status_expired();
 	queue_session_unreachable();
@@ -328,23 +276,16 @@ on_expired(void)
 static void
 on_refused(void)
 {
-	if (session_settings_have_credentials())
-	{
-		session_status_set_error(
-			"authentication failed: ZooKeeper refused the credentials in \"zklock.auth_file\"");
-		ereport(LOG, (errmsg("ZooKeeper refused the credentials in \"zklock.auth_file\"")));
-	}
-	else
-	{
-		session_status_set_error(
-			"authentication failed: ZooKeeper demands credentials, and \"zklock.auth_file\" is not set");
-		ereport(LOG, (errmsg("ZooKeeper demands credentials, and \"zklock.auth_file\" is not set")));
-	}
-	closed(SESSION_AUTH_FAILED);
-	back_off();
-	queue_session_unreachable();
+	const char *fault = session_settings_used()->auth_file[0] != '\0'
+							? "ZooKeeper refused the credentials in \"zklock.auth_file\""
+							: "ZooKeeper demands credentials, and \"zklock.auth_file\" is not set";
+	char		message[ZKLOCK_ERROR_SIZE];
+
+	ereport(LOG, (errmsg_internal("%s", fault)));
+	snprintf(message, sizeof(message), "authentication failed: %s", fault);
+	session_status_set_error(message);
+	failed(SESSION_AUTH_FAILED);
 	queue_session_refused(ZK_AUTH_FAILED);
-	worker_elements_refused(ZK_AUTH_FAILED);
 }
 
 /* There is no session yet, and what answers need not be ZooKeeper. */
@@ -353,32 +294,18 @@ on_doubt(void)
 {
 	const char *fault = "what answers at \"zklock.servers\" does not prove to be a ZooKeeper server";
 
-	closed(SESSION_CONNECTING);
-	back_off();
 	session_status_set_error(fault);
 	if (!doubt_logged)
 		ereport(LOG, (errmsg_internal("%s", fault), errdetail("It is tried again.")));
 	doubt_logged = true;
-	queue_session_unreachable();
-}
-
-static void
-on_unresolved(void)
-{
-	/* Of a row of failures, the log tells once. */
-	if (backoff_ms == MIN_BACKOFF_MS)
-		ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
-	closed(SESSION_DOWN);
-	back_off();
-	session_status_set_error("no server name could be resolved");
-	queue_session_unreachable();
+	failed(SESSION_CONNECTING);
 }
 
 /* Something has happened to the handle. */
 void
 session_life_event(ZkSessionEvent event)
 {
-	bool is_former = life == LIFE_ENDING_FORMER;
+	bool is_former = session_former_exists();
 
 	switch (event)
 	{
@@ -403,7 +330,7 @@ session_life_event(ZkSessionEvent event)
 		case ZK_SESSION_AUTH_FAILED:
 			if (is_former)
 			{
-				session_former_refused();
+				session_former_give_up();
 				go_on_to_own();
 			}
 			else
@@ -411,9 +338,6 @@ session_life_event(ZkSessionEvent event)
 			break;
 		case ZK_SESSION_IN_DOUBT:
 			on_doubt();
-			break;
-		case ZK_SESSION_UNRESOLVED:
-			on_unresolved();
 			break;
 	}
 }
@@ -430,13 +354,14 @@ session_life_event(ZkSessionEvent event)
 void
 session_life_start(void)
 {
-	if (session_status_id() != 0)
-		lease_take_over(session_status_shortest_timeout());
+	if (zklock_session->info.id != 0)
+		lease_take_over(zklock_session->info.shortest_timeout);
 	else
 	{
 		lease_end();
 		session_former_find();
 	}
+	open_at = zklock_now_ms() + pause_ms();
 }
 
 /*
@@ -450,35 +375,39 @@ look_for_a_way(void)
 	ZkSession session;
 
 	zk_client_session(&session);
+	explicit_bzero(session.password, sizeof(session.password));
 	if (session.negotiated_timeout > session_settings_used()->session_timeout)
-	{
-		zk_client_leave();
-		closed(SESSION_CONNECTING);
-		open_at_once();
-	}
-	else
-	{
-		zk_client_check_addresses();
-		check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-	}
-	explicit_bzero(&session, sizeof(session));
+		zklock_worker_restart("a ZooKeeper server that does not answer");
+	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
+	zk_client_look_again();
+	if (question == 0)
+		question = zk_client_look_up(session_settings_used()->servers);
 }
 
 /* Opens a handle when that is due, and sees to one that does not get a connection. */
 void
 session_life_attend(void)
 {
-	if ((life == LIFE_CONNECTING || life == LIFE_ENDING_FORMER) && zklock_now_ms() >= check_addresses_at)
+	int64 wakeup = session_life_next_wakeup();
+
+	if (zk_client_answered())
+		zklock_session->failures = 0;
+	if (wakeup < 0 || zklock_now_ms() < wakeup)
+		return;
+	if (zk_client_is_open())
 		look_for_a_way();
-	if (life == LIFE_NO_HANDLE && zklock_now_ms() >= open_at)
-		open_handle();
+	else
+	{
+		question = zk_client_look_up(session_settings_used()->servers);
+		session_status_set_state(SESSION_CONNECTING);
+	}
 }
 
 /* When session_life_attend() wants to be called, ms; or -1. */
 int64
 session_life_next_wakeup(void)
 {
-	if (life == LIFE_NO_HANDLE)
-		return open_at;
-	return life == LIFE_CONNECTED ? -1 : check_addresses_at;
+	if (zk_client_is_open())
+		return zk_client_connected() ? -1 : check_addresses_at;
+	return question == 0 ? open_at : -1;
 }

@@ -16,8 +16,9 @@
  *		tick time			one with which a lease is possible
  *		ACL					nodes that exist stay as they are
  *
- * Anything else waits until no lock is held; then the session ends, and another one
- * begins with all that is set.  zk_session.last_error and the log say that it waits,
+ * Anything else waits until no lock is held, and what sessions' calls have written is
+ * known; then the session ends, and with it the worker; the next one begins a session
+ * with all that is set.  zk_session.last_error and the log say that it waits for locks,
  * and why.  An administrator who wants to wait no longer terminates the worker, which
  * takes the settings up and loses the locks.
  *
@@ -39,38 +40,20 @@
 #include "shared/entry.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
+#include "shared/worker_process.h"
 #include "storage/fd.h"
-#include "worker/lease.h"
+#include "worker/calls.h"
 #include "worker/session.h"
+#include "zk/connect_string.h"
 #include "zk/zk_client.h"
-#include "zk/zk_tls.h"
 
 #define LOOK_FOR_LOCKS_MS 200 /* is any still held? */
 
-/*
- * The way of changed settings:
- *
- *      IDLE ----> LOOKING_UP ----> WAITING
- *       ^ |          |               |
- *       | '----------+---------------' taken up
- *       '-----------------------------
- *
- * From all of them a reload leads to IDLE, from where it all begins anew.
- */
-typedef enum Reload
-{
-	RELOAD_IDLE,	   /* nothing has changed, or all is taken up */
-	RELOAD_LOOKING_UP, /* which servers are named? */
-	RELOAD_WAITING	   /* until no lock is held */
-} Reload;
-
-static SessionSettings *used;	 /* in shared memory */
-static ConnectString	servers; /* used->servers, parsed */
-static SessionSettings	wanted;
-static ConnectString	wanted_servers;
-static Reload			reload = RELOAD_IDLE;
-static SettingsStep		step = SETTINGS_STEP_NONE; /* to be made by the worker */
-static int64			look_at;				   /* WAITING: when to look again, ms */
+static SessionSettings *used;	/* in shared memory */
+static SessionSettings	wanted; /* what is set */
+static uintptr_t question;		/* which servers are named?  0: that is not being looked up */
+static bool		 waiting;		/* "wanted" is taken up when no lock is held */
+static int64	 look_at;		/* waiting: when to look again, ms */
 
 /* ------------------------------------------------------------------------
  * Using
@@ -84,30 +67,16 @@ session_settings_used(void)
 	return used;
 }
 
-/* The chroot, or "". */
-const char *
-session_settings_chroot(void)
-{
-	return servers.chroot;
-}
-
-/* Is a file with credentials set? */
-bool
-session_settings_have_credentials(void)
-{
-	return used->auth_file[0] != '\0';
-}
-
-static ZkAcl
-zk_acl(int acl)
-{
-	return acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN;
-}
-
 static bool
 has_tls(const SessionSettings *settings)
 {
 	return settings->tls_ca_file[0] != '\0';
+}
+
+static ZkTlsNames
+tls_names(const SessionSettings *settings)
+{
+	return (ZkTlsNames){settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file};
 }
 
 /*
@@ -173,40 +142,33 @@ read_credentials(const char *name, ZkClientConfig *config)
 }
 
 /*
- * Takes the credentials of settings into the configuration, and their files for TLS
- * for the next connection.  Returns NULL, or a sentence without its period and
- * without the name of the file, which *culprit gets if one is at fault.
+ * Takes the credentials of settings into the configuration.  Returns NULL, or a
+ * sentence without its period that says what is wrong: all roles may see it, the log
+ * alone names the file.
  */
 static char *
-load_credentials(const SessionSettings *settings, ZkClientConfig *config, const char **culprit)
+load_credentials(const SessionSettings *settings, ZkClientConfig *config)
 {
 	const char *fault = NULL;
 
 	if (settings->auth_file[0] != '\0')
 		fault = read_credentials(settings->auth_file, config);
-	*culprit = fault ? settings->auth_file : NULL;
-	return fault ? psprintf("could not use \"zklock.auth_file\": %s", fault) : NULL;
+	if (fault == NULL)
+		return NULL;
+	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR),
+				  errmsg("could not use \"zklock.auth_file\": %s", fault),
+				  errdetail("The file is \"%s\".", settings->auth_file)));
+	return psprintf("could not use \"zklock.auth_file\": %s", fault);
 }
 
+/* Takes the files for TLS for the next connection; as load_credentials(). */
 static char *
-load_tls(const SessionSettings *settings, const char **culprit)
+load_tls(const SessionSettings *settings)
 {
-	*culprit = NULL;
 	if (!has_tls(settings))
 		return NULL;
 	leave_no_core();
-	return zk_tls_load(&(ZkTlsNames){settings->tls_ca_file, settings->tls_cert_file,
-									 settings->tls_key_file},
-					   culprit);
-}
-
-/* Something that is set cannot be used.  All roles see the sentence, the log names the file. */
-static void
-complain(const char *fault, const char *culprit)
-{
-	ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", fault),
-				  culprit ? errdetail("The file is \"%s\".", culprit) : 0));
-	session_status_set_error(fault);
+	return zk_tls_load(tls_names(settings));
 }
 
 /*
@@ -216,19 +178,15 @@ complain(const char *fault, const char *culprit)
 bool
 session_settings_configure(ZkClientConfig *config, Credentials credentials)
 {
-	const char *culprit;
-	char	   *fault;
+	char *fault = load_tls(used);
 
-	config->servers = servers;
 	config->session_timeout = used->session_timeout;
-	config->acl = zk_acl(used->acl);
 	config->tls = has_tls(used);
-	fault = load_tls(used, &culprit);
 	if (fault == NULL && credentials == CREDENTIALS_SHOWN)
-		fault = load_credentials(used, config, &culprit);
+		fault = load_credentials(used, config);
 	if (fault == NULL)
 		return true;
-	complain(fault, culprit);
+	session_status_set_error(fault);
 	pfree(fault);
 	return false;
 }
@@ -250,23 +208,28 @@ read_settings(SessionSettings *settings)
 	strlcpy(settings->tls_cert_file, zklock_tls_cert_file, sizeof(settings->tls_cert_file));
 	strlcpy(settings->tls_key_file, zklock_tls_key_file, sizeof(settings->tls_key_file));
 	if (has_tls(settings))
-		settings->tls_fingerprint = zk_tls_fingerprint(
-			&(ZkTlsNames){settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file});
+		settings->tls_fingerprint = zk_tls_fingerprint(tls_names(settings));
 	settings->session_timeout = zklock_session_timeout;
 	settings->tick_time = zklock_tick_time;
 	settings->acl = zklock_acl;
 }
 
-/* Takes settings up, for this worker and the next; the worker is to make a step then. */
+/* Takes settings up, for this worker and the next. */
 static void
-take_up(const SessionSettings *settings, SettingsStep step_)
+take_up(const SessionSettings *settings)
 {
 	*used = *settings;
-	(void) connect_string_parse(used->servers, &servers); /* checked when set */
 	lease_set_tick_time(used->tick_time);
-	zk_client_set_acl(zk_acl(used->acl));
-	reload = RELOAD_IDLE;
-	step = step_;
+	zk_client_set_acl(used->acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN);
+	waiting = false;
+}
+
+/* Takes up what is set; the worker is to end. */
+void
+session_settings_take_up(void)
+{
+	take_up(&wanted);
+	zklock_session->failures = 0; /* of other settings */
 }
 
 static bool
@@ -324,16 +287,15 @@ has_server_in_use(const char *addresses)
  *				be looked up
  */
 static char *
-find_danger(const char *addresses, const char **culprit)
+find_danger(const char *addresses)
 {
-	int			   timeout = Min(session_status_shortest_timeout(), wanted.session_timeout);
-	bool		   same_servers = strcmp(wanted.servers, used->servers) == 0;
-	bool		   same_auth = strcmp(wanted.auth_file, used->auth_file) == 0;
+	int	 timeout = Min(zklock_session->info.shortest_timeout, wanted.session_timeout);
+	bool same_servers = strcmp(wanted.servers, used->servers) == 0;
+	bool same_auth = strcmp(wanted.auth_file, used->auth_file) == 0;
 	ZkClientConfig config = {0};
 	char		  *fault;
 
-	*culprit = NULL;
-	if (strcmp(servers.chroot, wanted_servers.chroot) != 0)
+	if (strcmp(connect_string_chroot(used->servers), connect_string_chroot(wanted.servers)) != 0)
 		return pstrdup("\"zklock.servers\" names another chroot");
 	if (has_tls(&wanted) != has_tls(used))
 		return pstrdup("\"zklock.tls_ca_file\" switches TLS on or off");
@@ -348,30 +310,31 @@ find_danger(const char *addresses, const char **culprit)
 						wanted.tick_time, timeout);
 	if (!same_auth && used->acl == ZKLOCK_ACL_CREATOR)
 		return pstrdup("other credentials may not allow access to the nodes of these locks");
-	fault = same_auth ? NULL : load_credentials(&wanted, &config, culprit);
+	fault = same_auth ? NULL : load_credentials(&wanted, &config);
 	if (fault == NULL && config.auth_scheme[0] != '\0' && strcmp(config.auth_scheme, "digest") != 0)
 		fault = pstrdup("ZooKeeper may refuse credentials of another scheme than \"digest\"");
 	explicit_bzero(&config, sizeof(config));
 	if (fault == NULL && !same_tls())
-		fault = load_tls(&wanted, culprit);
+		fault = load_tls(&wanted);
 	return fault;
 }
 
 /* The settings are taken up when no lock is held. */
 static void
-put_off(const char *why, const char *culprit)
+put_off(const char *why)
 {
 	char *message = psprintf("changed settings wait until no lock is held: %s", why);
 
-	reload = RELOAD_WAITING;
-	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	ereport(WARNING,
-			(errmsg("changed settings of zklock wait until no lock is held: %s", why),
-			 culprit ? errdetail("The file is \"%s\". The ZooKeeper session goes on with the settings it has, until this server holds no lock.",
-								 culprit)
-					 : errdetail("The ZooKeeper session goes on with the settings it has, until this server holds no lock."),
-			 errhint("Correct the settings and reload the configuration; or terminate the zklock worker to lose the locks.")));
-	session_status_set_error(message);
+	waiting = true;
+	look_at = zklock_now_ms();
+	if (any_lock_is_held())
+	{
+		ereport(WARNING,
+				(errmsg("changed settings of zklock wait until no lock is held: %s", why),
+				 errdetail("The ZooKeeper session goes on with the settings it has, until this server holds no lock."),
+				 errhint("Correct the settings and reload the configuration; or terminate the zklock worker to lose the locks.")));
+		session_status_set_error(message);
+	}
 	pfree(message);
 }
 
@@ -382,29 +345,33 @@ decide(const char *addresses)
 	bool same_handle = strcmp(wanted.servers, used->servers) == 0 &&
 					   strcmp(wanted.auth_file, used->auth_file) == 0 &&
 					   wanted.session_timeout == used->session_timeout;
-	const char *culprit;
-	char	   *danger = find_danger(addresses, &culprit);
+	char *danger = find_danger(addresses);
 
-	if (danger == NULL && same_handle)
+	if (danger)
 	{
-		take_up(&wanted, SETTINGS_STEP_NONE);
+		put_off(danger);
+		pfree(danger);
+	}
+	else if (same_handle)
+	{
+		take_up(&wanted);
 		ereport(LOG, (errmsg("zklock has taken up changed settings")));
 	}
-	else if (danger == NULL)
-		take_up(&wanted, SETTINGS_STEP_RESTART);
-	else if (any_lock_is_held())
-		put_off(danger, culprit);
 	else
-		take_up(&wanted, SETTINGS_STEP_MOVE);
-	if (danger)
-		pfree(danger);
+	{
+		session_settings_take_up();
+		zklock_worker_restart("changed settings");
+	}
 }
 
-static void
-on_looked_up(const char *addresses)
+/* The servers of a question have these addresses. */
+void
+session_settings_looked_up(uintptr_t question_, const char *addresses)
 {
-	if (reload == RELOAD_LOOKING_UP)
-		decide(addresses);
+	if (question_ != question)
+		return;
+	question = 0;
+	decide(addresses);
 }
 
 /*
@@ -418,72 +385,53 @@ session_settings_start(void)
 
 	used = &zklock_session->settings;
 	if (used->known)
-	{
 		settings = *used;
-		take_up(&settings, SETTINGS_STEP_NONE);
-		session_settings_reload();
-	}
 	else
-	{
 		read_settings(&settings);
-		take_up(&settings, SETTINGS_STEP_NONE);
-	}
+	take_up(&settings);
+	session_settings_reload();
 }
 
 /* Compares the settings that are set with those in use, and begins to take them up. */
 void
 session_settings_reload(void)
 {
-	reload = RELOAD_IDLE;
+	question = 0;
+	waiting = false;
 	read_settings(&wanted);
-	(void) connect_string_parse(wanted.servers, &wanted_servers); /* checked when set */
 	if (memcmp(&wanted, used, sizeof(wanted)) == 0)
 		return;
-	if (session_status_id() == 0)
-		take_up(&wanted, SETTINGS_STEP_MOVE); /* nothing can be lost */
-	else if (strcmp(wanted.servers, used->servers) == 0)
+	if (zklock_session->info.id == 0) /* nothing can be lost */
+	{
+		session_settings_take_up();
+		zklock_worker_restart("changed settings");
+	}
+	if (strcmp(wanted.servers, used->servers) == 0)
 		decide(NULL);
 	else
-	{
-		reload = RELOAD_LOOKING_UP;
-		zk_client_look_up(&wanted_servers, on_looked_up);
-	}
+		question = zk_client_look_up(wanted.servers);
 }
 
-/* Goes on with taking up changed settings.  Returns the step that the worker is to make. */
-SettingsStep
-session_settings_attend(void)
+/* Do changed settings wait? */
+bool
+session_settings_wait(void)
 {
-	SettingsStep next;
-
-	if (reload == RELOAD_WAITING && zklock_now_ms() >= look_at)
-	{
-		look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-		if (!any_lock_is_held())
-			take_up(&wanted, SETTINGS_STEP_MOVE);
-	}
-	next = step;
-	step = SETTINGS_STEP_NONE;
-	return next;
+	return waiting;
 }
 
-/* When session_settings_attend() wants to be called, ms; or -1. */
+/* Do changed settings wait, and is the session that stands not needed any more? */
+bool
+session_settings_are_due(void)
+{
+	if (!waiting || zklock_now_ms() < look_at)
+		return false;
+	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
+	return !any_lock_is_held() && !worker_calls_in_doubt();
+}
+
+/* When session_settings_are_due() wants to be called, ms; or -1. */
 int64
 session_settings_next_wakeup(void)
 {
-	return reload == RELOAD_WAITING ? look_at : -1;
-}
-
-/*
- * The worker is terminated: settings that wait are taken up.  Returns true if there
- * are any; then the session is to end, with all locks in it.
- */
-bool
-session_settings_insist(void)
-{
-	if (reload != RELOAD_WAITING)
-		return false;
-	ereport(LOG, (errmsg("zklock takes up changed settings, and loses all locks, as the worker is terminated")));
-	take_up(&wanted, SETTINGS_STEP_NONE);
-	return true;
+	return waiting ? look_at : -1;
 }

@@ -18,12 +18,6 @@
 #include "worker/session.h"
 
 static ChrootState chroot_state = CHROOT_EXISTS;
-static uint64	   errors; /* recorded so far */
-
-/* ------------------------------------------------------------------------
- * Writing
- * ------------------------------------------------------------------------
- */
 
 /* Begins to change what is known; nothing may fail before end_change(). */
 static SessionInfo *
@@ -56,10 +50,9 @@ session_status_set_error(const char *message)
 	strlcpy(session->last_error, message, sizeof(session->last_error));
 	session->last_error_at = now;
 	end_change();
-	errors++;
 }
 
-/* Says why no lock is granted: a sentence, or "" if nothing is in the way. */
+/* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
 void
 session_status_set_obstacle(const char *text)
 {
@@ -122,40 +115,8 @@ session_status_set_chroot(ChrootState state)
 	}
 }
 
-/* ------------------------------------------------------------------------
- * Reading
- * ------------------------------------------------------------------------
- */
-
-SessionState
-session_status_state(void)
-{
-	return zklock_session->info.state;
-}
-
-/* The session's id, or 0 if there is no session. */
-int64
-session_status_id(void)
-{
-	return zklock_session->info.id;
-}
-
-/* The shortest timeout that the session has ever had, ms. */
-int
-session_status_shortest_timeout(void)
-{
-	return zklock_session->info.shortest_timeout;
-}
-
 ChrootState
 session_status_chroot(void)
 {
 	return chroot_state;
-}
-
-/* How many errors this worker has recorded. */
-uint64
-session_status_errors(void)
-{
-	return errors;
 }

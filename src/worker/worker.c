@@ -15,7 +15,6 @@
  *		lease.c				heartbeats
  *		calls.c				calls that sessions have made for them
  *		deadlock.c			what this server tells others of waits that last
- *		elements.c			requests for elements of queues
  *		candidacy.c			the elections at which the server stands
  *
  * and in between, the client library's events (zk_client.c) and the engine
@@ -53,11 +52,7 @@
 #include "worker/calls.h"
 #include "worker/candidacy.h"
 #include "worker/deadlock.h"
-#include "worker/elements.h"
-#include "worker/lease.h"
-#include "worker/seeks.h"
 #include "worker/session.h"
-#include "worker/shutdown.h"
 #include "worker/worker.h"
 #include "zk/zk_call.h"
 
@@ -81,14 +76,6 @@ on_exit_last(int code, Datum arg)
 	_exit(code);
 }
 
-/* Leaves so that the postmaster starts a new worker. */
-static void
-restart(const char *reason)
-{
-	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
-	proc_exit(1);
-}
-
 /*
  * A server's answer makes no sense.  The next worker takes the session over on
  * another connection; whatever was under way is settled like a lost reply.
@@ -96,19 +83,9 @@ restart(const char *reason)
 static void
 on_malformed(const char *fault)
 {
-	SessionInfo session;
-
-	session_info_read(&session);
 	session_status_set_error(psprintf("malformed answer: %s", fault));
-	restart(psprintf("a malformed answer of ZooKeeper server %s: %s", session.server, fault));
-}
-
-/* No way on with the client library's handle; the next worker makes another one. */
-static void
-on_stuck(const char *why)
-{
-	session_status_set_error(why);
-	restart(psprintf("a connection that does not serve: %s", why));
+	zklock_worker_restart(psprintf("a malformed answer of ZooKeeper server %s: %s",
+								   zklock_session->info.server, fault));
 }
 
 /*
@@ -138,89 +115,31 @@ on_exit_worker(int code, Datum arg)
  */
 
 /*
- * It follows from the session's state, the chroot and the lease.  Once per round
- * the main loop looks whether it is still the same; if not, zk_session and the errors
- * of sessions that wait in vain tell of the new one.
+ * Shows what is in the way of granting locks, if that has changed: in zk_session, and
+ * in the errors of sessions that wait in vain.  It follows from the session's state,
+ * the chroot and the lease.
  */
-typedef enum Obstacle
-{
-	OBSTACLE_UNKNOWN, /* a new worker has not looked yet */
-	OBSTACLE_NONE,
-	OBSTACLE_NO_CONNECTION,
-	OBSTACLE_REFUSED,
-	OBSTACLE_NO_CHROOT,
-	OBSTACLE_NO_LEASE_POSSIBLE,
-	OBSTACLE_NO_LEASE
-} Obstacle;
-
-static Obstacle shown = OBSTACLE_UNKNOWN;
-static uint64	shown_errors; /* session_status_errors() at that time */
-
-static Obstacle
-current_obstacle(void)
-{
-	SessionState state = session_status_state();
-
-	if (state == SESSION_AUTH_FAILED)
-		return OBSTACLE_REFUSED;
-	if (state != SESSION_CONNECTED)
-		return OBSTACLE_NO_CONNECTION;
-	if (session_status_chroot() == CHROOT_MISSING)
-		return OBSTACLE_NO_CHROOT;
-	if (lease_state() == LEASE_HOLDS)
-		return OBSTACLE_NONE;
-	return lease_is_possible() ? OBSTACLE_NO_LEASE : OBSTACLE_NO_LEASE_POSSIBLE;
-}
-
-static void
-describe(Obstacle obstacle, char *text, size_t size)
-{
-	SessionInfo session;
-
-	session_info_read(&session);
-	text[0] = '\0';
-	switch (obstacle)
-	{
-		case OBSTACLE_UNKNOWN:
-		case OBSTACLE_NONE:
-			break;
-		case OBSTACLE_NO_CONNECTION:
-			if (session.last_error[0] != '\0')
-				snprintf(text, size, "There is no connection to ZooKeeper: %s.", session.last_error);
-			else
-				strlcpy(text, "There is no connection to ZooKeeper.", size);
-			break;
-		case OBSTACLE_REFUSED:
-			snprintf(text, size, "ZooKeeper refuses to serve: %s.", session.last_error);
-			break;
-		case OBSTACLE_NO_CHROOT:
-			strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", size);
-			break;
-		case OBSTACLE_NO_LEASE_POSSIBLE:
-			lease_describe_timeout(text, size);
-			break;
-		case OBSTACLE_NO_LEASE:
-			snprintf(text, size,
-					 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-					 session.server);
-			break;
-	}
-}
-
-/* Shows what is in the way of granting locks, if that has changed. */
 static void
 attend_obstacle(void)
 {
-	Obstacle obstacle = current_obstacle();
-	char	 text[ZKLOCK_ERROR_SIZE];
+	const SessionInfo *session = &zklock_session->info;
+	char			   text[ZKLOCK_ERROR_SIZE] = "";
 
-	/* The description may quote the last error. */
-	if (obstacle == shown && session_status_errors() == shown_errors)
-		return;
-	shown = obstacle;
-	shown_errors = session_status_errors();
-	describe(obstacle, text, sizeof(text));
-	session_status_set_obstacle(text);
+	if (session->state == SESSION_AUTH_FAILED)
+		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
+	else if (session->state != SESSION_CONNECTED)
+		snprintf(text, sizeof(text), "There is no connection to ZooKeeper%s%s.",
+				 session->last_error[0] != '\0' ? ": " : "", session->last_error);
+	else if (session_status_chroot() == CHROOT_MISSING)
+		strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", sizeof(text));
+	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
+		lease_describe_timeout(text, sizeof(text));
+	else if (lease_state() != LEASE_HOLDS)
+		snprintf(text, sizeof(text),
+				 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+				 session->server);
+	if (strcmp(text, session->obstacle) != 0)
+		session_status_set_obstacle(text);
 }
 
 /* ------------------------------------------------------------------------
@@ -239,9 +158,9 @@ add_context(void *arg)
 	int			pid = ZK_WORKER;
 	const char *path = zk_flow_answering(&pid);
 
-	if (session_status_id() != 0)
+	if (zklock_session->info.id != 0)
 		errcontext("ZooKeeper session 0x%llx, server %s",
-				   (unsigned long long) session_status_id(), zklock_session->info.server);
+				   (unsigned long long) zklock_session->info.id, zklock_session->info.server);
 	if (path == NULL)
 		path = queue_attended_path();
 	if (path && pid != ZK_WORKER)
@@ -303,21 +222,11 @@ reload_settings(void)
 	lease_check_timeout(session_settings_used()->session_timeout);
 }
 
-/* Does what settings that have changed ask for. */
 static void
-attend_settings(void)
+on_looked_up(uintptr_t question, const char *addresses)
 {
-	switch (session_settings_attend())
-	{
-		case SETTINGS_STEP_NONE:
-			break;
-		case SETTINGS_STEP_RESTART:
-			restart("changed settings");
-			break;
-		case SETTINGS_STEP_MOVE:
-			session_life_move();
-			break;
-	}
+	session_life_looked_up(question, addresses);
+	session_settings_looked_up(question, addresses);
 }
 
 /* A watch has fired, of a path with contenders or of a queue with elements. */
@@ -325,7 +234,6 @@ static void
 on_watch(ZkWatchEvent event, const char *path)
 {
 	queue_watch(event, path);
-	worker_elements_watch(event, path);
 	worker_seeks_event(path);
 }
 
@@ -338,7 +246,7 @@ sleep_time(void)
 					  lease_next_wakeup(),			 zk_client_next_wakeup(),
 					  zk_flow_next_wakeup(),		 queue_next_wakeup(),
 					  candidacy_next_wakeup(),		 session_settings_next_wakeup(),
-					  worker_elements_next_wakeup(), worker_deadlock_next_wakeup()};
+					  worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -355,13 +263,13 @@ sleep_between_rounds(WaitEventSet *events)
 	WaitEvent occurred[2]; /* the latch and the client library, perhaps both */
 	int		  n;
 
-	if (!zk_client_may_sleep())
+	if (!zk_event_may_sleep())
 		return;
 	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred), sleep_event);
 	for (int i = 0; i < n; i++)
 	{
 		if (occurred[i].events & WL_SOCKET_READABLE)
-			zk_client_woken();
+			zk_event_woken();
 	}
 }
 
@@ -384,20 +292,18 @@ main_loop(WaitEventSet *events)
 		session_life_attend();
 		lease_attend();
 		zk_client_dispatch();
-		if (zk_client_addresses_changed())
-			restart("changed addresses of ZooKeeper servers");
 		queue_attend();
 		worker_calls_attend();
 		worker_seeks_attend();
-		worker_elements_attend();
 		queue_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
 		worker_deadlock_attend();
 		candidacy_attend();
-		attend_settings();
+		if (session_settings_are_due())
+			session_life_move("it moves to where changed settings lead");
 		attend_obstacle();
-		zk_client_send();
+		zk_flow_send();
 
 		sleep_between_rounds(events);
 	}
@@ -415,8 +321,9 @@ zklock_worker_main(Datum arg)
 	static ErrorContextCallback	   log_context = {.callback = add_context};
 	static const ZkClientCallbacks callbacks = {.session = session_life_event,
 												.watch = on_watch,
+												.looked_up = on_looked_up,
 												.malformed = on_malformed,
-												.stuck = on_stuck,
+												.stuck = session_life_stuck,
 												.answered = on_answered,
 												.role_of = role_of,
 												.complaint = on_complaint};
@@ -448,10 +355,9 @@ zklock_worker_main(Datum arg)
 	queue_start();
 	worker_seeks_start();
 	worker_calls_start();
-	worker_elements_start();
 	candidacy_reload();
-	session_life_start();
 	session_settings_start();
+	session_life_start();
 
 	log_context.previous = error_context_stack;
 	error_context_stack = &log_context;

@@ -15,130 +15,113 @@
  */
 #include "zk/connect_string.h"
 
+#include <ctype.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include "recipes/node_name.h"
+
 /* Enough for every address of every host; further ones are left out. */
 #define MAX_ADDRESSES 63
 #define ADDRESS_SIZE (NI_MAXHOST + 8)
 
-/* Parses a port number; returns 0 if it is none. */
+/* Parses the port number between two places of a string; returns 0 if it is none. */
 static int
-parse_port(const char *text, size_t len)
+parse_port(const char *text, const char *end)
 {
-	int port = 0;
+	char *stop;
+	long  port = strtol(text, &stop, 10);
 
-	if (len > 5)
-		return 0;
-	for (size_t i = 0; i < len; i++)
-	{
-		if (text[i] < '0' || text[i] > '9')
-			return 0;
-		port = port * 10 + (text[i] - '0');
-	}
-	return port <= 65535 ? port : 0;
+	return isdigit((unsigned char) *text) && stop == end && port <= 65535 ? (int) port : 0;
 }
 
-/* Parses "name", "name:port" or "[v6 address]:port" of the given length. */
-static const char *
-parse_host(const char *text, size_t len, ConnectHost *host)
+/*
+ * Takes the next server off a connect string: "name", "name:port" or
+ * "[v6 address]:port".
+ *
+ *	rest	what is left of the string; NULL after the last server
+ *
+ * Returns NULL, or a sentence that says what is wrong with the server.
+ */
+const char *
+connect_string_next(const char **rest, ConnectHost *host)
 {
-	const char *name = text;
-	const char *rest;
-	size_t		name_len;
+	const char *name = *rest + strspn(*rest, " ");
+	const char *end = name + strcspn(name, ",/");
+	const char *behind; /* the name */
+	size_t		len;
 
-	if (len > 0 && text[0] == '[')
+	*rest = *end == ',' ? end + 1 : NULL;
+	while (end > name && end[-1] == ' ')
+		end--;
+	if (*name == '[')
 	{
-		const char *bracket = memchr(text, ']', len);
-
-		if (bracket == NULL)
+		name++;
+		behind = memchr(name, ']', end - name);
+		if (behind == NULL)
 			return "An IPv6 address lacks its closing bracket.";
-		name = text + 1;
-		rest = bracket + 1;
-		name_len = bracket - name;
+		len = behind++ - name;
 	}
 	else
 	{
-		const char *colon = memchr(text, ':', len);
-
-		rest = colon ? colon : text + len;
-		name_len = rest - text;
+		behind = memchr(name, ':', end - name);
+		if (behind == NULL)
+			behind = end;
+		len = behind - name;
 	}
 
-	if (name_len == 0)
+	if (len == 0)
 		return "A host name is empty.";
-	if (name_len > CONNECT_STRING_MAX_HOST)
+	if (len > CONNECT_STRING_MAX_HOST)
 		return "A host name is too long.";
-	for (size_t i = 0; i < name_len; i++)
+	for (size_t i = 0; i < len; i++)
 	{
 		if ((unsigned char) name[i] <= ' ' || (unsigned char) name[i] >= 0x7f)
 			return "A host name contains a character that is not allowed.";
 	}
-	memcpy(host->name, name, name_len);
-	host->name[name_len] = '\0';
-
-	if (rest == text + len)
+	memcpy(host->name, name, len);
+	host->name[len] = '\0';
+	if (behind == end)
 		host->port = CONNECT_STRING_DEFAULT_PORT;
 	else
-	{
-		host->port = *rest == ':' ? parse_port(rest + 1, text + len - rest - 1) : 0;
-		if (host->port == 0)
-			return "A port must be a number from 1 to 65535.";
-	}
-	return NULL;
+		host->port = *behind == ':' ? parse_port(behind + 1, end) : 0;
+	return host->port != 0 ? NULL : "A port must be a number from 1 to 65535.";
 }
 
-/*
- * Parses a connect string into "parsed".
- *
- * Returns NULL, or a sentence that says what is wrong with the string.
- */
+/* The chroot, or "" if there is none. */
 const char *
-connect_string_parse(const char *string, ConnectString *parsed)
+connect_string_chroot(const char *string)
 {
-	const char *slash = strchr(string, '/');
-	const char *end = slash ? slash : string + strlen(string);
-	const char *start = string;
+	const char *chroot = string + strcspn(string, "/");
 
-	parsed->nhosts = 0;
-	parsed->chroot[0] = '\0';
+	return strcmp(chroot, "/") == 0 ? "" : chroot;
+}
 
-	if (slash && slash[1] != '\0')
+/* Returns NULL, or a sentence that says what is wrong with the string. */
+const char *
+connect_string_fault(const char *string)
+{
+	const char *chroot = connect_string_chroot(string);
+	const char *rest = string;
+	const char *fault = NULL;
+	ConnectHost host;
+
+	if (chroot[0] != '\0')
 	{
-		PathFault fault = path_check(slash, strlen(slash));
+		PathFault path_fault = path_check(chroot, strlen(chroot));
 
-		if (strchr(slash, ',') != NULL)
+		if (strchr(chroot, ',') != NULL)
 			return "There is one chroot for all servers; it follows the last of them.";
-		if (fault != PATH_OK)
-			return path_fault_detail(fault);
-		strcpy(parsed->chroot, slash);
+		if (path_fault != PATH_OK)
+			return path_fault_detail(path_fault);
 	}
-
-	for (;;)
-	{
-		const char *comma = memchr(start, ',', end - start);
-		const char *stop = comma ? comma : end;
-		const char *first = start;
-		const char *last = stop;
-		const char *fault;
-
-		while (first < last && *first == ' ')
-			first++;
-		while (last > first && last[-1] == ' ')
-			last--;
-		if (parsed->nhosts == CONNECT_STRING_MAX_HOSTS)
-			return "There are too many servers.";
-		fault = parse_host(first, last - first, &parsed->hosts[parsed->nhosts]);
-		if (fault)
-			return fault;
-		parsed->nhosts++;
-		if (comma == NULL)
-			return NULL;
-		start = comma + 1;
-	}
+	for (int n = 1; rest != NULL && fault == NULL; n++)
+		fault = n <= CONNECT_STRING_MAX_HOSTS ? connect_string_next(&rest, &host)
+											  : "There are too many servers.";
+	return fault;
 }
 
 static int
@@ -148,7 +131,7 @@ compare_addresses(const void *a, const void *b)
 }
 
 /*
- * Resolves the servers to an odd number of numeric "address:port", separated
+ * Resolves the servers of a valid string to an odd number of numeric "address:port", separated
  * by commas and followed by the chroot: what zookeeper_init() is given.
  *
  *	CONNECT_RESOLVE_NUMERIC	asks no name service, and returns false if one would
@@ -159,20 +142,23 @@ compare_addresses(const void *a, const void *b)
  * Returns false if there is no address, or no room for all.
  */
 bool
-connect_string_resolve(const ConnectString *servers, ConnectResolver resolver, char *resolved,
-					   size_t size)
+connect_string_resolve(const char *string, ConnectResolver resolver, char *resolved, size_t size)
 {
-	char   addresses[MAX_ADDRESSES][ADDRESS_SIZE];
-	int	   naddresses = 0;
-	size_t used = 0;
+	char		addresses[MAX_ADDRESSES][ADDRESS_SIZE];
+	int			naddresses = 0;
+	size_t		used = 0;
+	const char *rest = string;
 
-	for (int i = 0; i < servers->nhosts; i++)
+	while (rest != NULL)
 	{
 		struct addrinfo	 hints = {.ai_socktype = SOCK_STREAM};
 		struct addrinfo *found;
+		ConnectHost		 host;
 
 		hints.ai_flags = resolver == CONNECT_RESOLVE_NUMERIC ? AI_NUMERICHOST : AI_ADDRCONFIG;
-		if (getaddrinfo(servers->hosts[i].name, NULL, &hints, &found) != 0)
+		if (connect_string_next(&rest, &host) != NULL)
+			return false;
+		if (getaddrinfo(host.name, NULL, &hints, &found) != 0)
 		{
 			if (resolver == CONNECT_RESOLVE_NUMERIC)
 				return false;
@@ -180,11 +166,11 @@ connect_string_resolve(const ConnectString *servers, ConnectResolver resolver, c
 		}
 		for (struct addrinfo *a = found; a != NULL && naddresses < MAX_ADDRESSES; a = a->ai_next)
 		{
-			char host[NI_MAXHOST];
+			char address[NI_MAXHOST];
 
-			if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), NULL, 0, NI_NUMERICHOST) == 0)
-				snprintf(addresses[naddresses++], ADDRESS_SIZE, "%s:%d", host,
-						 servers->hosts[i].port);
+			if (getnameinfo(a->ai_addr, a->ai_addrlen, address, sizeof(address), NULL, 0,
+							NI_NUMERICHOST) == 0)
+				snprintf(addresses[naddresses++], ADDRESS_SIZE, "%s:%d", address, host.port);
 		}
 		freeaddrinfo(found);
 	}
@@ -208,5 +194,6 @@ connect_string_resolve(const ConnectString *servers, ConnectResolver resolver, c
 			return false;
 		used += len;
 	}
-	return (size_t) snprintf(resolved + used, size - used, "%s", servers->chroot) < size - used;
+	return (size_t) snprintf(resolved + used, size - used, "%s", connect_string_chroot(string)) <
+		   size - used;
 }

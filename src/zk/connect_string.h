@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "recipes/node_name.h"
-
 #define CONNECT_STRING_MAX_HOSTS 32
 #define CONNECT_STRING_MAX_HOST 255 /* bytes of one host name */
 #define CONNECT_STRING_DEFAULT_PORT 2181
@@ -23,13 +21,6 @@ typedef struct ConnectHost
 	int	 port;
 } ConnectHost;
 
-typedef struct ConnectString
-{
-	int			nhosts;
-	ConnectHost hosts[CONNECT_STRING_MAX_HOSTS];
-	char		chroot[ZKLOCK_MAX_PATH + 1]; /* "" if there is none */
-} ConnectString;
-
 /* How the addresses of servers are found. */
 typedef enum ConnectResolver
 {
@@ -37,8 +28,10 @@ typedef enum ConnectResolver
 	CONNECT_RESOLVE_NAMES	 /* name services, which may take long */
 } ConnectResolver;
 
-extern const char *connect_string_parse(const char *string, ConnectString *parsed);
-extern bool connect_string_resolve(const ConnectString *servers, ConnectResolver resolver,
-								   char *resolved, size_t size);
+extern const char *connect_string_fault(const char *string);
+extern const char *connect_string_chroot(const char *string);
+extern const char *connect_string_next(const char **rest, ConnectHost *host);
+extern bool		   connect_string_resolve(const char *string, ConnectResolver resolver,
+										  char *resolved, size_t size);
 
 #endif /* ZKLOCK_CONNECT_STRING_H */

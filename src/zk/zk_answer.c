@@ -72,27 +72,27 @@ zk_answer_path_fault(const char *path, const char *asked, AnswerPathKind kind)
 
 /* Can a node have such a history?  Those that every server has begin with 0. */
 const char *
-zk_answer_stat_fault(const AnswerStat *stat)
+zk_answer_stat_fault(int64_t czxid, int64_t mzxid)
 {
-	if (stat->czxid < 0 || stat->mzxid < stat->czxid)
+	if (czxid < 0 || mzxid < czxid)
 		return "The transaction numbers of the node are impossible.";
 	return NULL;
 }
 
 /* Can a node have it that has just been created? */
 const char *
-zk_answer_new_stat_fault(const AnswerStat *stat)
+zk_answer_new_stat_fault(int64_t czxid, int64_t mzxid)
 {
-	if (stat->czxid <= 0 || stat->mzxid != stat->czxid)
+	if (czxid <= 0 || mzxid != czxid)
 		return "The transaction numbers of the new node are impossible.";
 	return NULL;
 }
 
 /* Is an ephemeral node that was created in a session this session's? */
 const char *
-zk_answer_owner_fault(const AnswerStat *stat, int64_t session)
+zk_answer_owner_fault(int64_t ephemeral_owner, int64_t session)
 {
-	return stat->ephemeral_owner == session ? NULL : "The new node belongs to another session.";
+	return ephemeral_owner == session ? NULL : "The new node belongs to another session.";
 }
 
 /* Can a node have these children?  Entries may be NULL. */

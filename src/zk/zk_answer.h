@@ -17,26 +17,12 @@ typedef enum AnswerPathKind
 	ANSWER_PATH_NUMBERED /* a sequence is appended */
 } AnswerPathKind;
 
-/* What an answer says of a node. */
-typedef struct AnswerStat
-{
-	int64_t czxid;
-	int64_t mzxid;
-	int64_t ephemeral_owner;
-	int64_t ctime;		 /* ms since 1970, by the server's clock */
-	int64_t mtime;		 /* likewise */
-	int32_t version;	 /* of the data */
-	int32_t data_length; /* bytes */
-	int32_t child_count;
-	int32_t child_changes; /* children created and deleted so far */
-} AnswerStat;
-
 /* Each returns NULL if all is well, else the fault as a sentence (constant). */
 extern const char *zk_answer_code_fault(int code);
 extern const char *zk_answer_path_fault(const char *path, const char *asked, AnswerPathKind kind);
-extern const char *zk_answer_stat_fault(const AnswerStat *stat);
-extern const char *zk_answer_new_stat_fault(const AnswerStat *stat);
-extern const char *zk_answer_owner_fault(const AnswerStat *stat, int64_t session);
+extern const char *zk_answer_stat_fault(int64_t czxid, int64_t mzxid);
+extern const char *zk_answer_new_stat_fault(int64_t czxid, int64_t mzxid);
+extern const char *zk_answer_owner_fault(int64_t ephemeral_owner, int64_t session);
 extern const char *zk_answer_children_fault(char *const *children, int n);
 extern const char *zk_answer_event_fault(const char *path);
 extern const char *zk_answer_session_fault(int64_t session, int timeout);

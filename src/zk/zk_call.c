@@ -2,7 +2,7 @@
  * zk_call.c
  *		Making calls to ZooKeeper.
  *
- * What becomes of a call is the business of zk_flow.c.
+ * zk_flow.c decides what becomes of a call.
  *
  * Runs in: the worker's main loop.
  *
@@ -193,7 +193,7 @@ zk_look(int owner, const char *path, ZkReplyHandler handler, void *arg)
 void
 zk_read(int owner, const char *path, ZkReplyHandler handler, void *arg)
 {
-	submit(CALL_READ, owner, path, handler, arg);
+	submit(CALL_GET, owner, path, handler, arg);
 }
 
 void

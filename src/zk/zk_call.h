@@ -19,6 +19,7 @@ typedef struct ZkReply
 								  * the outcome is ZK_UNKNOWN */
 	const char *path;			 /* create, append: the new node's path */
 	int64		czxid;			 /* create, set, get, look, read, fetch */
+	int64		mzxid;			 /* likewise */
 	int64		ephemeral_owner; /* create, get, look: a session's id, 0 if none */
 	int64		ctime;			 /* look: ms since 1970, by the server's clock */
 	int64		mtime;			 /* look, read: when the data were written, likewise */

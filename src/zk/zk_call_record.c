@@ -61,8 +61,8 @@ zk_call_is_write(const Call *call)
 bool
 zk_call_is_read(const Call *call)
 {
-	return call->kind == CALL_GET || call->kind == CALL_LOOK || call->kind == CALL_READ ||
-		   call->kind == CALL_FETCH || call->kind == CALL_LIST;
+	return call->kind == CALL_GET || call->kind == CALL_LOOK || call->kind == CALL_FETCH ||
+		   call->kind == CALL_LIST;
 }
 
 /* Does it go out ahead of all that waits? */
@@ -91,17 +91,17 @@ zk_call_same_watch(const Call *a, const Call *b)
 
 /* What is wrong with the answer to a create, as a sentence, or NULL. */
 static const char *
-create_fault(const Call *call, const Event *answer, int64 session)
+create_fault(const Call *call, const ZkReply *answer, int64 session)
 {
 	bool		numbered = call->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
 	bool		ephemeral = numbered || call->node_kind == ZK_EPHEMERAL;
-	const char *fault = zk_answer_path_fault(answer->text, call->path,
+	const char *fault = zk_answer_path_fault(answer->path, call->path,
 											 numbered ? ANSWER_PATH_NUMBERED : ANSWER_PATH_SAME);
 
 	if (fault == NULL)
-		fault = zk_answer_new_stat_fault(&answer->stat);
+		fault = zk_answer_new_stat_fault(answer->czxid, answer->mzxid);
 	if (fault == NULL && ephemeral)
-		fault = zk_answer_owner_fault(&answer->stat, session);
+		fault = zk_answer_owner_fault(answer->ephemeral_owner, session);
 	return fault;
 }
 
@@ -110,9 +110,9 @@ create_fault(const Call *call, const Event *answer, int64 session)
  * sentence, or NULL.
  */
 const char *
-zk_call_fault(const Call *call, const Event *answer, int64 session)
+zk_call_fault(const Call *call, const ZkReply *answer, int64 session)
 {
-	const char *fault = answer->fault ? answer->fault : zk_answer_code_fault(answer->code);
+	const char *fault = zk_answer_code_fault(answer->code);
 
 	if (fault || zk_error_outcome(answer->code) != ZK_OK)
 		return fault;
@@ -121,13 +121,12 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 		case CALL_CREATE:
 			return create_fault(call, answer, session);
 		case CALL_APPEND:
-			return zk_answer_path_fault(answer->text, call->path, ANSWER_PATH_NUMBERED);
+			return zk_answer_path_fault(answer->path, call->path, ANSWER_PATH_NUMBERED);
 		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
-		case CALL_READ:
 		case CALL_FETCH:
-			return zk_answer_stat_fault(&answer->stat);
+			return zk_answer_stat_fault(answer->czxid, answer->mzxid);
 		case CALL_LIST:
 			return zk_answer_children_fault(answer->children, answer->nchildren);
 		case CALL_EXCHANGE:
@@ -136,7 +135,6 @@ zk_call_fault(const Call *call, const Event *answer, int64 session)
 		case CALL_CHECK:
 		case CALL_BEAT:
 		case CALL_SYNC:
-		case CALL_NUDGE:
 		case CALL_UNWATCH_DATA:
 		case CALL_UNWATCH_CHILDREN:
 			break; /* the code is all there is */

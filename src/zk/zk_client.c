@@ -29,13 +29,14 @@
  *	 - it takes watch events for its own session events if a server marks them
  *	   so: an end that the handle knows nothing of is ignored
  *	   (zk_library_event), a lost connection is found out
- *	   (zk_client_check_addresses)
+ *	   (zk_client_look_again)
  *	 - it connects again at once, ten times a second if need be, to a server that
  *	   hangs up as often, and waits for the answer to TLS's handshake for ever:
  *	   such a handle cannot be given up, so the worker ends, and the next one
- *	   begins a second later (look_for_answers)
+ *	   begins a second later, or more if that happens again
+ *	   (handle_hang_up, look_for_answers)
  *
- * What a server says is believed: it says that the session is over, and it is.
+ * Servers are believed: if one says that the session is over, it is.
  *
  * Runs in: the worker's main loop.
  *
@@ -43,12 +44,8 @@
  */
 #include "postgres.h"
 
-#include <zookeeper/zookeeper.h>
-
 #include "shared/clock.h"
-#include "zk/zk_client.h"
 #include "zk/zk_inside.h"
-#include "zk/zk_tls.h"
 
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */
 #define LOOK_MS 500		  /* how often that, and the first answer, are looked for */
@@ -60,51 +57,31 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH 
 				 "ZooKeeper's error codes");
 
 /*
- * The library connects, and reconnects, by itself while it has a handle.  Our
- * knowledge of that is one of these states; each arrow is one function here:
+ * The library connects, and reconnects, by itself while it has a handle; each arrow
+ * is one function here:
  *
- *              open_handle                connected
- *      NONE ----------------> CONNECTING -----------> CONNECTED
- *       |  looking_up          ^      ^                  |
- *       '-------------> LOOKUP |      '------------------'
- *                         '----'              lost
- *                       open_handle
- *
- *      each of these: without_handle -> NONE
- *
- * If a session is to be ended and not used, the state remains CONNECTING.
+ *                 zk_client_open            connected
+ *      no handle ----------------> handle -----------> connected
+ *         ^  ^                     |    ^                |  |
+ *         |  '---------------------'    '----------------'  |
+ *         |     without_handle               lost           |
+ *         '-------------------------------------------------'
  *
  * A handle that is connected cannot be given up without ending its session.
  */
-typedef enum Connection
-{
-	CONNECTION_NONE,	   /* no handle */
-	CONNECTION_LOOKUP,	   /* a thread looks up the names of the servers */
-	CONNECTION_CONNECTING, /* there is a handle */
-	CONNECTION_CONNECTED   /* a server has accepted the session: calls are made */
-} Connection;
-
 static ZkClientCallbacks callbacks;
-static Connection		 state = CONNECTION_NONE;
-static zhandle_t		*handle;
+static zhandle_t		*handle;		/* or NULL */
+static bool				 is_connected;	/* a server has accepted the session: calls are made */
 static uintptr_t		 handle_number; /* its events carry it: last words of an
 										 * earlier one are ignored */
 static ZkClientConfig	 config;		/* with the session, once there is one */
-static char				 addresses[CONNECT_STRING_RESOLVED_SIZE]; /* the handle's */
 static ZkComplaint		 next_complaint = ZK_COMPLAINT_FIRST;
 
 /* Answers */
 static bool	 answered;		  /* the last connection has been */
 static int	 unanswered;	  /* connections in a row that ended without an answer */
-static int64 answer_until;	  /* CONNECTED, not answered: not for longer, ms */
+static int64 answer_until;	  /* connected, not answered: not for longer, ms */
 static int64 handshake_until; /* TLS's, ms; 0 if there is none */
-
-/* Names that are being looked up, by the number of the question; 0: none. */
-static uintptr_t last_question;
-static uintptr_t names_question; /* for the handle, or during an outage */
-static bool		 addresses_changed;
-static uintptr_t others_question; /* for zk_client_look_up() */
-static void (*others_found)(const char *addresses);
 
 /* Does the session of the configuration exist? */
 static bool
@@ -128,25 +105,25 @@ complain(const char *message)
  * ------------------------------------------------------------------------
  */
 
-/* There is a handle, if the library makes one, and it begins to connect. */
-static bool
-open_handle(const char *addresses_)
+/*
+ * Begins to connect.  There must be no handle.  What happens is told by the
+ * session callback.  The configuration is copied; the credentials are wiped
+ * when the library has them.
+ *
+ *	addresses	as zk_client_look_up() finds them
+ *
+ * Returns false if that could not even begin.
+ */
+bool
+zk_client_open(const char *addresses, const ZkClientConfig *config_)
 {
-	Assert(state == CONNECTION_NONE || state == CONNECTION_LOOKUP);
-	strlcpy(addresses, addresses_, sizeof(addresses));
+	Assert(handle == NULL);
+	config = *config_;
 	handle = zk_handle_open(addresses, &config, ++handle_number);
-	state = handle ? CONNECTION_CONNECTING : CONNECTION_NONE;
 	if (handle == NULL)
 		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
+	zk_library_use(handle, handle_number);
 	return handle != NULL;
-}
-
-static void
-looking_up(uintptr_t question)
-{
-	Assert(state == CONNECTION_NONE);
-	state = CONNECTION_LOOKUP;
-	names_question = question;
 }
 
 /* A server has accepted the session, which so exists. */
@@ -155,8 +132,8 @@ connected(void)
 {
 	ZkSession session;
 
-	Assert(state == CONNECTION_CONNECTING);
-	state = CONNECTION_CONNECTED;
+	Assert(!is_connected);
+	is_connected = true;
 	answered = false;
 	answer_until = zklock_now_ms() + config.session_timeout;
 	zk_handle_session(handle, &session);
@@ -170,8 +147,8 @@ connected(void)
 static void
 lost(void)
 {
-	Assert(state == CONNECTION_CONNECTED);
-	state = CONNECTION_CONNECTING;
+	Assert(is_connected);
+	is_connected = false;
 	unanswered = answered ? 0 : unanswered + 1;
 	zk_flow_disconnected();
 }
@@ -181,69 +158,8 @@ static void
 without_handle(void)
 {
 	handle = NULL;
-	state = CONNECTION_NONE;
-	names_question = 0;
+	is_connected = false;
 	zk_flow_over();
-}
-
-/* ------------------------------------------------------------------------
- * For the worker
- * ------------------------------------------------------------------------
- */
-
-/* Hands a call to the library; see zk_library_send().  There must be a handle. */
-static int
-send_call(const Call *call)
-{
-	return zk_library_send(handle, handle_number, config.acl, call);
-}
-
-/*
- * Prepares the client; once per process.
- *
- * Returns a descriptor that wakes a main loop that sleeps; see
- * zk_client_may_sleep().
- */
-int
-zk_client_start(const ZkClientCallbacks *callbacks_)
-{
-	ZkFlowCallbacks for_calls = {.send = send_call,
-								 .malformed = callbacks_->malformed,
-								 .answered = callbacks_->answered};
-
-	callbacks = *callbacks_;
-	zk_tls_start();
-	zk_turn_start(callbacks.role_of);
-	zk_flow_start(&for_calls);
-	return zk_event_queue_open();
-}
-
-/*
- * Begins to connect.  There must be no handle.  What happens is told by the
- * session callback.  The configuration is copied; the credentials are wiped
- * when the library has them.
- *
- * Returns false if that could not even begin.
- */
-bool
-zk_client_open(const ZkClientConfig *config_)
-{
-	char found[CONNECT_STRING_RESOLVED_SIZE];
-
-	Assert(state == CONNECTION_NONE);
-	config = *config_;
-	addresses_changed = false;
-	switch (zk_handle_look_up(&config.servers, ++last_question, found, sizeof(found)))
-	{
-		case ZK_LOOKUP_DONE:
-			return open_handle(found);
-		case ZK_LOOKUP_BEGUN:
-			looking_up(last_question);
-			return true;
-		case ZK_LOOKUP_FAILED:
-			break;
-	}
-	return false;
 }
 
 /*
@@ -262,33 +178,58 @@ zk_client_close(void)
 	return ended;
 }
 
-/*
- * Gives the handle up as zk_client_close() does, if there is one, but without
- * waiting for the end of the session.
- */
-void
-zk_client_leave(void)
+/* The same, without waiting, and what follows from it. */
+static void
+leave(ZkSessionEvent event)
 {
-	if (handle)
-		zk_handle_close_apart(handle);
+	zk_handle_close_apart(handle);
 	without_handle();
+	callbacks.session(event);
 }
 
-/* From now on, nodes are created with this ACL. */
-void
-zk_client_set_acl(ZkAcl acl)
+/* ------------------------------------------------------------------------
+ * For the worker
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Prepares the client; once per process.
+ *
+ * Returns a descriptor that wakes a main loop that sleeps; see
+ * zk_event_may_sleep().
+ */
+int
+zk_client_start(const ZkClientCallbacks *callbacks_)
 {
-	config.acl = acl;
+	callbacks = *callbacks_;
+	zk_tls_start();
+	zk_turn_start(callbacks.role_of);
+	zk_flow_start(&callbacks);
+	return zk_event_queue_open();
 }
 
 /* May calls be made? */
 bool
 zk_client_connected(void)
 {
-	return state == CONNECTION_CONNECTED;
+	return is_connected;
 }
 
-/* Fills in what only the library knows of the session; nothing, while names are looked up. */
+/* Has a server answered on the connection that stands? */
+bool
+zk_client_answered(void)
+{
+	return is_connected && answered;
+}
+
+/* Is there a handle, which connects if it is not connected? */
+bool
+zk_client_is_open(void)
+{
+	return handle != NULL;
+}
+
+/* Fills in what only the library knows of the session. */
 void
 zk_client_session(ZkSession *session)
 {
@@ -304,16 +245,12 @@ zk_client_session(ZkSession *session)
 
 /* What is wrong with the session that a server offers, as a sentence, or NULL. */
 static const char *
-session_fault(void)
+session_fault(const ZkSession *session)
 {
-	ZkSession	session;
-	const char *fault;
+	const char *fault = zk_answer_session_fault(session->id, session->negotiated_timeout);
 
-	zk_handle_session(handle, &session);
-	fault = zk_answer_session_fault(session.id, session.negotiated_timeout);
 	if (fault == NULL && session_exists())
-		fault = zk_answer_password_fault(session.password, config.session_password);
-	explicit_bzero(&session, sizeof(session));
+		fault = zk_answer_password_fault(session->password, config.session_password);
 	return fault;
 }
 
@@ -324,22 +261,19 @@ session_fault(void)
  * again.
  */
 static void
-handle_malformed_session(const char *fault)
+handle_malformed_session(const char *server, const char *fault)
 {
-	ZkSession session;
-	char	 *sentence;
+	char *sentence;
 
 	if (session_exists())
 	{
 		callbacks.malformed(fault);
 		return;
 	}
-	zk_handle_session(handle, &session);
-	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
+	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", server, fault);
 	complain(sentence);
 	pfree(sentence);
-	zk_client_leave();
-	callbacks.session(ZK_SESSION_IN_DOUBT);
+	leave(ZK_SESSION_IN_DOUBT);
 }
 
 /*
@@ -349,7 +283,7 @@ handle_malformed_session(const char *fault)
 static void
 handle_hang_up(void)
 {
-	if (state != CONNECTION_CONNECTED)
+	if (!is_connected)
 		return;
 	lost();
 	callbacks.session(ZK_SESSION_DISCONNECTED);
@@ -361,19 +295,22 @@ handle_hang_up(void)
 static void
 handle_connected(void)
 {
-	const char *fault = session_fault();
+	ZkSession	session;
+	const char *fault;
 
+	zk_handle_session(handle, &session);
+	fault = session_fault(&session);
+	explicit_bzero(session.password, sizeof(session.password));
 	if (fault)
 	{
-		handle_malformed_session(fault);
+		handle_malformed_session(session.server, fault);
 		return;
 	}
 
 	/* There are reconnects that the library does not announce (trap 7). */
 	handle_hang_up();
-	(void) zk_handle_show_credentials(handle, &config); /* ahead of all calls */
-	if (config.purpose == ZK_PURPOSE_USE)
-		connected();
+	zk_handle_show_credentials(handle, &config); /* ahead of all calls */
+	connected();
 	callbacks.session(ZK_SESSION_CONNECTED);
 }
 
@@ -381,25 +318,23 @@ handle_connected(void)
 static void
 handle_session(int library_state)
 {
-	bool existed = session_exists();
-
 	if (library_state == ZOO_CONNECTED_STATE)
 		handle_connected();
 	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
-	{
-		(void) zk_client_close();
-		callbacks.session(existed ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
-	}
+		leave(session_exists() ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
 	else if (library_state == ZOO_AUTH_FAILED_STATE)
-	{
-		(void) zk_client_close();
-		callbacks.session(ZK_SESSION_AUTH_FAILED);
-	}
+		leave(ZK_SESSION_AUTH_FAILED);
 	else
 	{
 		handle_hang_up();
 		if (library_state == ZOO_READONLY_STATE)
-			handle_malformed_session("The session is read-only.");
+		{
+			ZkSession session;
+
+			zk_client_session(&session);
+			explicit_bzero(session.password, sizeof(session.password));
+			handle_malformed_session(session.server, "The session is read-only.");
+		}
 	}
 }
 
@@ -421,80 +356,16 @@ look_for_answers(void)
 	else if (now >= handshake_until)
 		callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
 
-	if (state == CONNECTION_CONNECTED && !answered && now >= answer_until)
+	if (is_connected && !answered && now >= answer_until)
 		callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
 }
 
-/* ------------------------------------------------------------------------
- * Names of servers
- * ------------------------------------------------------------------------
- */
-
-/* Looks servers up for somebody else; forgets what was looked up for them before. */
+/* An outage has lasted: was it a server that said that the connection is lost? */
 void
-zk_client_look_up(const ConnectString *servers, void (*found)(const char *addresses))
+zk_client_look_again(void)
 {
-	char in_numbers[CONNECT_STRING_RESOLVED_SIZE];
-
-	others_question = 0;
-	others_found = found;
-	switch (zk_handle_look_up(servers, ++last_question, in_numbers, sizeof(in_numbers)))
-	{
-		case ZK_LOOKUP_DONE:
-			found(in_numbers);
-			break;
-		case ZK_LOOKUP_BEGUN:
-			others_question = last_question;
-			break;
-		case ZK_LOOKUP_FAILED:
-			found(NULL);
-			break;
-	}
-}
-
-/*
- * An outage has lasted: sees whether we are mistaken about it, or whether the
- * server names mean other addresses now.
- */
-void
-zk_client_check_addresses(void)
-{
-	char found[CONNECT_STRING_RESOLVED_SIZE];
-
-	/* It was a server that said that the connection is lost. */
-	if (handle && config.purpose == ZK_PURPOSE_USE && state != CONNECTION_CONNECTED &&
-		zoo_state(handle) == ZOO_CONNECTED_STATE)
+	if (handle && !is_connected && zoo_state(handle) == ZOO_CONNECTED_STATE)
 		handle_connected();
-	else if (names_question == 0 && zk_handle_look_up(&config.servers, ++last_question, found,
-													  sizeof(found)) == ZK_LOOKUP_BEGUN)
-		names_question = last_question;
-}
-
-/* Did zk_client_check_addresses() find that server names mean other addresses now? */
-bool
-zk_client_addresses_changed(void)
-{
-	return addresses_changed;
-}
-
-static void
-handle_looked_up(const Event *event)
-{
-	if (event->number == others_question)
-	{
-		others_question = 0;
-		others_found(event->text);
-	}
-	if (event->number != names_question)
-		return;
-	names_question = 0;
-	if (state != CONNECTION_LOOKUP)
-		addresses_changed = event->text && strcmp(event->text, addresses) != 0;
-	else if (event->text == NULL || !open_handle(event->text))
-	{
-		without_handle();
-		callbacks.session(ZK_SESSION_UNRESOLVED);
-	}
 }
 
 /* ------------------------------------------------------------------------
@@ -506,13 +377,12 @@ static void
 handle_reply(const Event *event)
 {
 	/* A server that wants credentials says so to one call, and hangs up. */
-	if (handle && event->code == ZK_REQUIRES_AUTH)
+	if (handle && event->reply.code == ZK_REQUIRES_AUTH)
 	{
-		(void) zk_client_close();
-		callbacks.session(ZK_SESSION_AUTH_FAILED);
+		leave(ZK_SESSION_AUTH_FAILED);
 		return;
 	}
-	if (state == CONNECTION_CONNECTED && zk_error_outcome(event->code) != ZK_UNKNOWN)
+	if (is_connected && zk_error_outcome(event->reply.code) != ZK_UNKNOWN)
 	{
 		answered = true;
 		unanswered = 0;
@@ -549,12 +419,11 @@ handle_log(const Event *event)
 
 	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
 
-	/* What is told of a handle that has been given up would hide why it was. */
+	/* News of a handle that has been given up would hide why it was. */
 	if (!event->code || handle == NULL)
 		return;
-	sentence = zk_error_sentence(event->text, state == CONNECTION_CONNECTED && answered
-												  ? ZK_CONNECTION_IN_USE
-												  : ZK_CONNECTION_NEW);
+	sentence = zk_error_sentence(event->text, is_connected && answered ? ZK_CONNECTION_IN_USE
+																	   : ZK_CONNECTION_NEW);
 	complain(sentence);
 	pfree(sentence);
 }
@@ -581,7 +450,7 @@ handle_event(const Event *event)
 			handle_log(event);
 			break;
 		case EVENT_LOOKED_UP:
-			handle_looked_up(event);
+			callbacks.looked_up(event->number, event->text);
 			break;
 	}
 }
@@ -590,25 +459,9 @@ handle_event(const Event *event)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = handle && (state == CONNECTION_CONNECTED ? !answered : config.tls);
+	bool waits = handle && (is_connected ? !answered : config.tls);
 
 	return waits ? zklock_now_ms() + LOOK_MS : -1;
-}
-
-/*
- * May the main loop sleep?  If so, the descriptor of zk_client_start() becomes
- * readable when something has happened; zk_client_woken() is to follow then.
- */
-bool
-zk_client_may_sleep(void)
-{
-	return zk_event_may_sleep();
-}
-
-void
-zk_client_woken(void)
-{
-	zk_event_woken();
 }
 
 /*
@@ -629,11 +482,4 @@ zk_client_dispatch(void)
 		event = next;
 	}
 	look_for_answers();
-}
-
-/* Sends the calls that have been made since, and those that waited for their turn. */
-void
-zk_client_send(void)
-{
-	zk_flow_send();
 }

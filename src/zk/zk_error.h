@@ -26,6 +26,7 @@ typedef enum ZkOutcome
 #define ZK_AUTH_FAILED (-115)
 #define ZK_CLOSING (-116)
 #define ZK_NO_WATCHER (-121)
+#define ZK_QUOTA_EXCEEDED (-125)
 #define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
 
 /* What a connection was in use for when a complaint came. */

@@ -145,7 +145,7 @@ void
 zk_event_free(Event *event)
 {
 	free(event->text);
-	free(event->children);
+	free(event->reply.children);
 	free(event);
 }
 

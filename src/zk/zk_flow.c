@@ -8,18 +8,9 @@
  * when its connection or session ends and the library may never do so (trap 8).
  * A late answer finds its number gone.
  *
- *              connected            disconnected
- *        OVER ----------> FLOWING ---------------> HELD
- *         ^                |   ^     connected     |  |
- *         |                |   '-------------------'  |
- *         |      over      |           over           |
- *         '----------------+--------------------------'
- *
- *	OVER	there is no handle, or it has never been connected; no call is under
- *			way, and no watch exists
- *	FLOWING	a connection stands: calls are sent
- *	HELD	it is lost, the session may live: nothing is sent; the library still
- *			answers calls that were, and its watches may exist
+ * While a connection stands, calls are sent.  While there is none but the session may
+ * live, nothing is sent; the library still answers calls that were, and its watches may
+ * exist.  Without a session no call is under way, and no watch exists.
  *
  * How many at once: zk_turn.c says.  Heartbeats and syncs need no room in that
  * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
@@ -62,32 +53,24 @@
 
 #include "fault.h"
 #include "shared/clock.h"
-#include "zk/zk_client.h"
 #include "zk/zk_inside.h"
 
 #define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
 #define AGAIN_MS 5000 /* until a removal of a watch is tried again */
 
-typedef enum CallsState
-{
-	CALLS_OVER,
-	CALLS_FLOWING,
-	CALLS_HELD
-} CallsState;
-
-static ZkFlowCallbacks callbacks;
-static CallsState	   state = CALLS_OVER;
-static dlist_head	   in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static int			   n_in_flight;
-static int			   n_urgent;   /* of these, calls that need no room in the window */
-static int			   n_patient;  /* ... and patient deletions */
-static int64		   session;	   /* of the connection */
-static uint64		   connection; /* counts connections */
-static int64		   nudged_at;  /* ms */
-static dlist_head	   put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
-static int64		   again_at;							 /* when to send them, ms */
-static const Call	  *answering; /* whose handler runs, if it is of some path; else NULL */
+static const ZkClientCallbacks *callbacks;
+static bool						flowing;					 /* a connection stands */
+static dlist_head  in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static int		   n_in_flight;
+static int		   n_urgent;   /* of these, calls that need no room in the window */
+static int		   n_patient;  /* ... and patient deletions */
+static int64	   session;	   /* of the connection, or the one before; 0: there is none */
+static uint64	   connection; /* counts connections */
+static int64	   nudged_at;  /* ms */
+static dlist_head  put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
+static int64	   again_at;							 /* when to send them, ms */
+static const Call *answering; /* whose handler runs, if it is of some path; else NULL */
 
 /* ------------------------------------------------------------------------
  * Watches that nobody wants any more
@@ -137,40 +120,23 @@ forget_unwatch(const Call *watch)
 	}
 }
 
-/* Tries again to send what was put off. */
+/* Sends what was put off, but for what still must not pass a read. */
 static void
 unwatch_again(void)
 {
-	dlist_head	again = DLIST_STATIC_INIT(again);
-	dlist_node *link;
+	dlist_mutable_iter iter;
 
-	while (!dlist_is_empty(&put_off))
+	again_at = zklock_now_ms() + AGAIN_MS;
+	dlist_foreach_modify (iter, &put_off)
 	{
-		link = dlist_pop_head_node(&put_off);
-		dlist_push_tail(&again, link);
-	}
-	while (!dlist_is_empty(&again))
-	{
-		Call *unwatch = dlist_container(Call, link, dlist_pop_head_node(&again));
+		Call *unwatch = dlist_container(Call, link, iter.cur);
 
+		if (zk_turn_sets_watch(unwatch))
+			continue;
+		dlist_delete(&unwatch->link);
 		zk_call_renumber(unwatch);
-		submit_unwatch(unwatch);
+		zk_turn_wait(unwatch);
 	}
-}
-
-/* When unwatch_again() is to be called, ms; or -1. */
-static int64
-unwatch_next_wakeup(void)
-{
-	return dlist_is_empty(&put_off) ? -1 : again_at;
-}
-
-/* There is no watch any more. */
-static void
-unwatch_over(void)
-{
-	while (!dlist_is_empty(&put_off))
-		zk_call_free(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
 
 /* ------------------------------------------------------------------------
@@ -198,7 +164,7 @@ watch_is_wanted(const Call *unwatch)
 static void
 keep_unwatch(Call *unwatch)
 {
-	if (state == CALLS_OVER || watch_is_wanted(unwatch))
+	if (session == 0 || watch_is_wanted(unwatch))
 		zk_call_free(unwatch);
 	else
 		put_off_unwatch(unwatch);
@@ -209,6 +175,7 @@ static void
 finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
+	zk_turn_over(call);
 	if (call->kind == CALL_DELETE && call->sent_at != 0)
 		zk_echo_over(call->path);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
@@ -241,8 +208,8 @@ finish_request(Call *first, ZkReply *reply)
 {
 	Call *next;
 
-	callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
-					   zklock_now_us() - first->sent_at);
+	callbacks->answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
+						zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
 		next = call->next;
@@ -271,7 +238,7 @@ fail_waiting(int code)
 {
 	Call *call;
 
-	while ((call = zk_turn_take(ZK_TURN_ANY)) != NULL)
+	while ((call = zk_turn_take(ZK_TURN_ALL)) != NULL)
 	{
 		ZkReply reply = {.code = code};
 
@@ -301,12 +268,12 @@ send_call(Call *call)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
-	code = callbacks.send(call);
+	code = zk_library_send(call);
 
-	/* What was not sent is answered like the rest, in its turn. */
+	/* A call that was not sent is answered like the rest, in its turn. */
 	if (zk_error_outcome(code) != ZK_OK)
 	{
-		Event event = {.kind = EVENT_REPLY, .number = call->number, .code = code};
+		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
 
 		zk_event_push(&event, EVENT_AT_ONCE);
 	}
@@ -325,7 +292,7 @@ turn_limit(void)
 static void
 send_waiting(ZkTurnLimit limit)
 {
-	while (n_in_flight < MAX_IN_FLIGHT && state == CALLS_FLOWING)
+	while (n_in_flight < MAX_IN_FLIGHT && flowing)
 	{
 		Call *call = zk_turn_take(Max(limit, turn_limit()));
 
@@ -350,7 +317,7 @@ zk_flow_submit(Call *call)
 void
 zk_flow_submit_unwatch(Call *unwatch)
 {
-	if (state == CALLS_FLOWING)
+	if (flowing)
 		submit_unwatch(unwatch);
 	else
 		keep_unwatch(unwatch);
@@ -363,17 +330,17 @@ zk_flow_submit_unwatch(Call *unwatch)
 
 /* Once, before any call is made. */
 void
-zk_flow_start(const ZkFlowCallbacks *callbacks_)
+zk_flow_start(const ZkClientCallbacks *callbacks_)
 {
-	callbacks = *callbacks_;
+	callbacks = callbacks_;
 }
 
 /* A connection stands, of the session before or of a new one. */
 void
 zk_flow_connected(int64 session_)
 {
-	Assert(state != CALLS_FLOWING);
-	state = CALLS_FLOWING;
+	Assert(!flowing);
+	flowing = true;
 	session = session_;
 	connection++;
 	unwatch_again();
@@ -383,8 +350,8 @@ zk_flow_connected(int64 session_)
 void
 zk_flow_disconnected(void)
 {
-	Assert(state == CALLS_FLOWING);
-	state = CALLS_HELD;
+	Assert(flowing);
+	flowing = false;
 	fail_waiting(ZK_CONNECTION_LOSS);
 }
 
@@ -392,10 +359,12 @@ zk_flow_disconnected(void)
 void
 zk_flow_over(void)
 {
-	state = CALLS_OVER;
+	flowing = false;
+	session = 0;
 	fail_in_flight(ZK_CLOSING);
 	fail_waiting(ZK_CLOSING);
-	unwatch_over();
+	while (!dlist_is_empty(&put_off))
+		zk_call_free(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
 
 /* Several deletions were refused together: each is to be sent by itself. */
@@ -412,8 +381,11 @@ part_batch(Call *first)
 
 		zk_echo_over(call->path);
 		call->sent_at = 0;
-		if (state == CALLS_FLOWING)
+		if (flowing)
+		{
+			zk_turn_over(call);
 			zk_turn_wait(call);
+		}
 		else
 			finish_call(call, &reply);
 	}
@@ -421,25 +393,40 @@ part_batch(Call *first)
 
 /* An answer has come. */
 void
-zk_flow_answer(const Event *answer)
+zk_flow_answer(const Event *event)
 {
 	dlist_iter	iter;
-	ZkReply		reply = {.code = answer->code, .path = answer->text};
+	ZkReply		reply = event->reply;
 	const char *fault;
 
 	/* Answers come in order, so this finds it at the head but for oddities. */
 	dlist_foreach (iter, &in_flight)
 	{
 		Call *call = dlist_container(Call, link, iter.cur);
-		bool has_data = call->kind == CALL_GET || call->kind == CALL_READ || call->kind == CALL_FETCH;
 
-		if (call->number != answer->number)
+		if (call->number != event->number)
 			continue;
 
-		fault = zk_call_fault(call, answer, session);
+		fault = event->fault ? event->fault : zk_call_fault(call, &reply, session);
 		if (fault)
 		{
-			callbacks.malformed(fault);
+			callbacks->malformed(fault);
+			return;
+		}
+
+		dlist_delete(&call->link);
+		n_in_flight -= zk_batch_size(call);
+		n_urgent -= zk_call_is_urgent(call);
+		n_patient -= call->patient;
+		if (zk_error_outcome(reply.code) != ZK_UNKNOWN)
+		{
+			zk_window_learn(call->sent_at, call->ahead);
+			if (call->kind == CALL_DELETE)
+				zk_batch_learn(zklock_now_us() - call->sent_at);
+		}
+		if (zk_batch_is_refused(call, reply.code))
+		{
+			part_batch(call);
 			return;
 		}
 
@@ -448,34 +435,10 @@ zk_flow_answer(const Event *answer)
 		 * What was read there, ahead of our sync, may be older than what we
 		 * have seen before; but a watch is set.
 		 */
-		reply.watching = call->watch && zk_error_outcome(answer->code) == ZK_OK;
+		reply.watching = call->watch && zk_error_outcome(reply.code) == ZK_OK;
 		if (call->connection != connection && zk_call_is_read(call))
 			reply.code = ZK_CONNECTION_LOSS;
-		reply.czxid = answer->stat.czxid;
-		reply.ephemeral_owner = answer->stat.ephemeral_owner;
-		reply.ctime = answer->stat.ctime;
-		reply.mtime = answer->stat.mtime;
-		reply.version = answer->stat.version;
-		reply.child_count = answer->stat.child_count;
-		reply.child_changes = answer->stat.child_changes;
-		reply.data_length = has_data ? answer->text_length : answer->stat.data_length;
-		reply.data = has_data ? answer->text : NULL;
-		reply.nchildren = answer->nchildren;
-		reply.children = answer->children;
-		dlist_delete(&call->link);
-		n_in_flight -= zk_batch_size(call);
-		n_urgent -= zk_call_is_urgent(call);
-		n_patient -= call->patient;
-		if (zk_error_outcome(answer->code) != ZK_UNKNOWN)
-		{
-			zk_window_learn(call->sent_at, call->ahead);
-			if (call->kind == CALL_DELETE)
-				zk_batch_learn(zklock_now_us() - call->sent_at);
-		}
-		if (zk_batch_is_refused(call, answer->code))
-			part_batch(call);
-		else
-			finish_request(call, &reply);
+		finish_request(call, &reply);
 		return;
 	}
 }
@@ -504,7 +467,7 @@ zk_flow_idle(void)
 static int64
 nudge_at(void)
 {
-	if (state != CALLS_FLOWING || dlist_is_empty(&in_flight))
+	if (!flowing || dlist_is_empty(&in_flight))
 		return -1;
 	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
 }
@@ -513,25 +476,24 @@ nudge_at(void)
 int64
 zk_flow_next_wakeup(void)
 {
-	int64 wakeup = nudge_at();
-	int64 unwatch_at = state == CALLS_FLOWING ? unwatch_next_wakeup() : -1;
+	int64 next = nudge_at();
 
-	if (wakeup < 0 || unwatch_at < 0)
-		return Max(wakeup, unwatch_at);
-	return Min(wakeup, unwatch_at);
+	if (flowing && !dlist_is_empty(&put_off))
+		next = next < 0 ? again_at : Min(next, again_at);
+	return next;
 }
 
 static void
 nudge(void)
 {
 	char  root[] = "/";
-	Call  nudge_call = {.kind = CALL_NUDGE, .path = root};
+	Call  nudge_call = {.kind = CALL_LOOK, .path = root};
 	int64 wakeup = nudge_at();
 
 	if (wakeup < 0 || zklock_now_ms() < wakeup)
 		return;
 	nudged_at = zklock_now_ms();
-	(void) callbacks.send(&nudge_call);
+	(void) zk_library_send(&nudge_call);
 }
 
 /* Sends what is waiting for its turn or its time. */
@@ -539,7 +501,7 @@ void
 zk_flow_send(void)
 {
 	nudge();
-	if (state == CALLS_FLOWING && zklock_now_ms() >= unwatch_next_wakeup())
+	if (flowing && !dlist_is_empty(&put_off) && zklock_now_ms() >= again_at)
 		unwatch_again();
 	send_waiting(ZK_TURN_ANY);
 }

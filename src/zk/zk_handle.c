@@ -29,8 +29,8 @@
 #include <signal.h>
 
 #include "shared/clock.h"
+#include "zk/connect_string.h"
 #include "zk/zk_inside.h"
-#include "zk/zk_tls.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */
 #error "zklock needs the C client library of ZooKeeper 3.7 or later"
@@ -77,50 +77,62 @@ start_thread(void *(*run)(void *arg), void *arg)
 	return started;
 }
 
-/* What the thread is given that looks up names. */
+/* The argument of the thread that looks up names */
 typedef struct Question
 {
-	ConnectString servers;
-	uintptr_t	  number;
+	uintptr_t number;
+	char	  servers[ZKLOCK_SERVERS_SIZE];
 } Question;
+
+/* Any thread: answers a question, if the resolver can. */
+static bool
+answer(const Question *question, ConnectResolver resolver)
+{
+	char  addresses[CONNECT_STRING_RESOLVED_SIZE];
+	Event event = {.kind = EVENT_LOOKED_UP, .number = question->number};
+	bool found = connect_string_resolve(question->servers, resolver, addresses, sizeof(addresses));
+
+	if (!found && resolver == CONNECT_RESOLVE_NUMERIC)
+		return false;
+	event.text = found ? strdup(addresses) : NULL;
+	zk_event_push(&event, EVENT_AT_ONCE);
+	return true;
+}
 
 /* A thread of its own, which ends with it */
 static void *
 lookup_main(void *arg)
 {
-	Question *question = arg;
-	char	  addresses[CONNECT_STRING_RESOLVED_SIZE];
-	Event	  event = {.kind = EVENT_LOOKED_UP, .number = question->number};
-
-	if (connect_string_resolve(&question->servers, CONNECT_RESOLVE_NAMES, addresses, sizeof(addresses)))
-		event.text = strdup(addresses);
-	free(question);
-	zk_event_push(&event, EVENT_AT_ONCE);
+	(void) answer(arg, CONNECT_RESOLVE_NAMES);
+	free(arg);
 	return NULL;
 }
 
 /*
- * Finds the addresses of servers, as zookeeper_init() is given them.
- *
- * If all are given in numbers, they are in "addresses" when this returns.  If
- * not, EVENT_LOOKED_UP with this number follows, whose text they are; or NULL,
- * if no name could be resolved.
+ * Finds the addresses of servers, for zk_client_open(): the callback gets them, or
+ * NULL if no name could be resolved, with the number of the question, which is
+ * returned.
  */
-ZkLookup
-zk_handle_look_up(const ConnectString *servers, uintptr_t number, char *addresses, size_t size)
+uintptr_t
+zk_client_look_up(const char *servers)
 {
-	Question *question;
+	static uintptr_t last_question;
 
-	if (connect_string_resolve(servers, CONNECT_RESOLVE_NUMERIC, addresses, size))
-		return ZK_LOOKUP_DONE;
-	question = malloc(sizeof(Question));
+	Event	  unknown = {.kind = EVENT_LOOKED_UP, .number = ++last_question};
+	Question *question = malloc(sizeof(Question));
+
 	if (question == NULL)
-		return ZK_LOOKUP_FAILED;
-	*question = (Question){.servers = *servers, .number = number};
-	if (start_thread(lookup_main, question))
-		return ZK_LOOKUP_BEGUN;
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	question->number = last_question;
+	strlcpy(question->servers, servers, sizeof(question->servers));
+	if (!answer(question, CONNECT_RESOLVE_NUMERIC))
+	{
+		if (start_thread(lookup_main, question))
+			return last_question;
+		zk_event_push(&unknown, EVENT_AT_ONCE);
+	}
 	free(question);
-	return ZK_LOOKUP_FAILED;
+	return last_question;
 }
 
 /* ------------------------------------------------------------------------
@@ -148,7 +160,7 @@ on_log(const char *message)
 
 /* As zookeeper_init2(), with TLS */
 static zhandle_t *
-open_with_tls(const char *servers, int timeout, const clientid_t *session, uintptr_t number)
+open_with_tls(const char *addresses, int timeout, const clientid_t *session, uintptr_t number)
 {
 	static FILE *nowhere;
 
@@ -157,7 +169,7 @@ open_with_tls(const char *servers, int timeout, const clientid_t *session, uintp
 	if (nowhere == NULL)
 		nowhere = fopen("/dev/null", "w");
 	zoo_set_log_stream(nowhere);
-	handle = zk_tls_init(servers, zk_library_event, timeout, session, (void *) number,
+	handle = zk_tls_init(addresses, zk_library_event, timeout, session, (void *) number,
 						 ZOO_NO_LOG_CLIENTENV);
 	if (handle)
 		zoo_set_log_callback(handle, on_log);
@@ -168,11 +180,11 @@ open_with_tls(const char *servers, int timeout, const clientid_t *session, uintp
  * Makes a handle, which begins to connect: for the session of the configuration,
  * or a new one.  Returns NULL, with errno set, if it cannot.
  *
- *	servers	numeric addresses, an odd number, and the chroot
- *	number	the handle's, in its events
+ *	addresses	numeric, an odd number, and the chroot
+ *	number		the handle's, in its events
  */
 zhandle_t *
-zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t number)
+zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t number)
 {
 	clientid_t		  id = {.client_id = config->session_id};
 	const clientid_t *session = config->session_id != 0 ? &id : NULL;
@@ -184,9 +196,9 @@ zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t numb
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
 	block_signals(0, &former);
 	if (config->tls)
-		handle = open_with_tls(servers, config->session_timeout, session, number);
+		handle = open_with_tls(addresses, config->session_timeout, session, number);
 	else
-		handle = zookeeper_init2(servers, zk_library_event, config->session_timeout, session,
+		handle = zookeeper_init2(addresses, zk_library_event, config->session_timeout, session,
 								 (void *) number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
@@ -214,12 +226,12 @@ zk_handle_close_apart(zhandle_t *handle)
 {
 	/* Rather wait than leave a session behind. */
 	if (!start_thread(closer_main, handle))
-		(void) zk_handle_close(handle);
+		(void) zookeeper_close(handle);
 }
 
 /*
- * Closes a handle, and waits for that.  While the library waits for TLS's
- * handshake it waits for as long as the connection stands, so a thread does it.
+ * Closes a handle, and waits for that; but not for TLS's handshake, which may last
+ * for ever.
  *
  * Returns true if its session was ended, as far as can be told.  The library
  * does not tell, but it waits until the server has closed the connection, unless
@@ -229,19 +241,18 @@ bool
 zk_handle_close(zhandle_t *handle)
 {
 	int64	 start = zklock_now_ms();
-	bool	 connected = zoo_state(handle) == ZOO_CONNECTED_STATE;
 	sigset_t former;
 	bool	 closed;
 
-	if (zk_tls_is_shaking_hands(handle))
+	if (zoo_state(handle) != ZOO_CONNECTED_STATE)
 	{
-		(void) start_thread(closer_main, handle);
+		zk_handle_close_apart(handle);
 		return false;
 	}
 	block_signals(SIGQUIT, &former); /* an immediate shutdown need not wait for it */
 	closed = zookeeper_close(handle) == ZOK && zklock_now_ms() - start < CLOSE_WAIT_MS;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
-	return connected && closed;
+	return closed;
 }
 
 /*
@@ -249,20 +260,17 @@ zk_handle_close(zhandle_t *handle)
  * the library repeats them on each later connection.  It refuses to take them
  * while it is between two attempts to connect, so this is done when a connection
  * stands, ahead of all calls.
- *
- * Returns false if the library did not take them; it will next time.
+ * If the library does not take them, it will next time.
  */
-bool
+void
 zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config)
 {
-	if (config->auth_scheme[0] == '\0')
-		return true;
-	if (zoo_add_auth(handle, config->auth_scheme, config->auth_credentials,
+	if (config->auth_scheme[0] == '\0' ||
+		zoo_add_auth(handle, config->auth_scheme, config->auth_credentials,
 					 strlen(config->auth_credentials), NULL, NULL) != ZOK)
-		return false;
+		return;
 	explicit_bzero(config->auth_scheme, sizeof(config->auth_scheme));
 	explicit_bzero(config->auth_credentials, sizeof(config->auth_credentials));
-	return true;
 }
 
 /* Fills in what only the library knows of a handle's session. */

@@ -14,7 +14,7 @@
 #include "lib/ilist.h"
 #include "zk/zk_answer.h"
 #include "zk/zk_call.h"
-#include "zk/zk_session.h"
+#include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
  * zk_event.c: news from threads for the main loop
@@ -46,21 +46,15 @@ typedef struct Event
 	struct Event *next;
 	EventKind	  kind;
 	uintptr_t	  number;
-	int			  code;		   /* REPLY: result; SESSION: state; WATCH: type;
-								 * LOG: does it complain? */
-	const char	 *fault;	   /* REPLY, WATCH: what is wrong with it, or NULL */
-	AnswerStat	  stat;		   /* REPLY of create, get, look, read */
-	int			  nchildren;   /* REPLY of list */
-	char		**children;	   /* one block with the strings */
-	char		 *text;		   /* REPLY, WATCH: a path; LOG: a message; LOOKED_UP:
-								 * addresses; REPLY of read: data; or NULL */
-	int			  text_length; /* of data, which may contain NULs */
+	int			  code;	 /* SESSION: state; WATCH: type; LOG: does it complain? */
+	const char	 *fault; /* REPLY, WATCH: what is wrong with it, or NULL */
+	char		 *text;	 /* WATCH: a path; LOG: a message; LOOKED_UP: addresses; REPLY: the
+						  * path or the data to which it points; or NULL */
+	ZkReply		  reply; /* REPLY; the children are one block with their strings */
 } Event;
 
 extern int	  zk_event_queue_open(void);
 extern void	  zk_event_push(const Event *event, EventUrgency urgency);
-extern bool	  zk_event_may_sleep(void);
-extern void	  zk_event_woken(void);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
 
@@ -84,13 +78,11 @@ typedef enum CallKind
 	CALL_DELETE_BOTH,
 	CALL_GET,
 	CALL_LOOK,
-	CALL_READ,
 	CALL_FETCH,
 	CALL_LIST,
 	CALL_CHECK,
 	CALL_BEAT,
 	CALL_SYNC,
-	CALL_NUDGE, /* a read that changes and watches nothing */
 	CALL_UNWATCH_DATA,
 	CALL_UNWATCH_CHILDREN
 } CallKind;
@@ -127,14 +119,15 @@ extern bool		   zk_call_is_read(const Call *call);
 extern bool		   zk_call_is_urgent(const Call *call);
 extern bool		   zk_call_is_unwatch(const Call *call);
 extern bool		   zk_call_same_watch(const Call *a, const Call *b);
-extern const char *zk_call_fault(const Call *call, const Event *answer, int64 session);
+extern const char *zk_call_fault(const Call *call, const ZkReply *answer, int64 session);
 
 /* ------------------------------------------------------------------------
  * zk_library.c: calls in the library's terms
  * ------------------------------------------------------------------------
  */
 
-extern int zk_library_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call);
+extern void zk_library_use(zhandle_t *handle, uintptr_t handle_number);
+extern int	zk_library_send(const Call *call);
 extern void zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context);
 
 /* ------------------------------------------------------------------------
@@ -142,21 +135,21 @@ extern void zk_library_event(zhandle_t *zh, int type, int state, const char *pat
  * ------------------------------------------------------------------------
  */
 
-/* What came of looking up the names of servers */
-typedef enum ZkLookup
-{
-	ZK_LOOKUP_DONE,	 /* there was nothing to look up */
-	ZK_LOOKUP_BEGUN, /* EVENT_LOOKED_UP will tell */
-	ZK_LOOKUP_FAILED /* no thread could be started */
-} ZkLookup;
-
-extern ZkLookup zk_handle_look_up(const ConnectString *servers, uintptr_t number,
-								  char *addresses, size_t size);
-extern zhandle_t *zk_handle_open(const char *servers, const ZkClientConfig *config, uintptr_t number);
+extern zhandle_t *zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t number);
 extern bool zk_handle_close(zhandle_t *handle);
 extern void zk_handle_close_apart(zhandle_t *handle);
-extern bool zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern void zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
 extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
+
+/* ------------------------------------------------------------------------
+ * zk_tls.c: what TLS needs
+ * ------------------------------------------------------------------------
+ */
+
+extern void		  zk_tls_start(void);
+extern zhandle_t *zk_tls_init(const char *addresses, watcher_fn watcher, int timeout,
+							  const clientid_t *session, void *context, int flags);
+extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
  * zk_turn.c: which call is sent, when, and with which others
@@ -166,6 +159,7 @@ extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
 /* Which calls may be taken? */
 typedef enum ZkTurnLimit
 {
+	ZK_TURN_ALL,		 /* none of them is sent */
 	ZK_TURN_ANY,		 /* there is room in the window */
 	ZK_TURN_NOT_PATIENT, /* there is, but deletions are to gather */
 	ZK_TURN_URGENT,		 /* there is none: what is urgent goes all the same */
@@ -175,6 +169,7 @@ typedef enum ZkTurnLimit
 extern void	 zk_turn_start(uint32 (*role_of)(int owner));
 extern void	 zk_turn_wait(Call *call);
 extern Call *zk_turn_take(ZkTurnLimit limit);
+extern void	 zk_turn_over(const Call *call);
 extern bool	 zk_turn_is_empty(void);
 extern bool	 zk_turn_sets_watch(const Call *unwatch);
 
@@ -195,28 +190,11 @@ extern void zk_batch_part(Call *first, dlist_head *calls);
  * ------------------------------------------------------------------------
  */
 
-/* How calls get to the library, and what becomes of it. */
-typedef struct ZkFlowCallbacks
-{
-	/*
-	 * Hands a call to the library.  Returns an error code of the library if it
-	 * does not even try.
-	 */
-	int (*send)(const Call *call);
-
-	/* An answer makes no sense; "fault" says why, as a sentence. */
-	void (*malformed)(const char *fault);
-
-	/* A call that was sent has been answered, or given up, after so long, us. */
-	void (*answered)(ZkOutcome outcome, int64 us);
-} ZkFlowCallbacks;
-
-extern void zk_flow_start(const ZkFlowCallbacks *callbacks);
+extern void zk_flow_start(const ZkClientCallbacks *callbacks);
 extern void zk_flow_connected(int64 session);
 extern void zk_flow_disconnected(void);
 extern void zk_flow_over(void);
-extern void zk_flow_answer(const Event *answer);
-extern void zk_flow_send(void);
+extern void zk_flow_answer(const Event *event);
 extern void zk_flow_submit(Call *call);
 extern void zk_flow_submit_unwatch(Call *unwatch);
 

@@ -38,6 +38,10 @@ typedef struct ZkAppend
 	char			path[ZKLOCK_MAX_PATH + 256]; /* of the new node, with its NUL */
 } ZkAppend;
 
+static zhandle_t			   *handle; /* the one that is used, or NULL */
+static uintptr_t				handle_number;
+static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
+
 /* A number as the context of a completion */
 static const void *
 context_of(uintptr_t number)
@@ -51,11 +55,11 @@ context_of(uintptr_t number)
  */
 
 /*
- * Copies the children into the event, in one block; they have been checked.
+ * Copies the children into a reply, in one block; they have been checked.
  * Returns false if there is no memory.
  */
 static bool
-copy_children(Event *event, const struct String_vector *children)
+copy_children(ZkReply *reply, const struct String_vector *children)
 {
 	size_t size = 0;
 	char  *string;
@@ -64,32 +68,32 @@ copy_children(Event *event, const struct String_vector *children)
 		return true;
 	for (int i = 0; i < children->count; i++)
 		size += sizeof(char *) + strlen(children->data[i]) + 1;
-	event->children = malloc(size);
-	if (event->children == NULL)
+	reply->children = malloc(size);
+	if (reply->children == NULL)
 		return false;
-	event->nchildren = children->count;
-	string = (char *) (event->children + children->count);
+	reply->nchildren = children->count;
+	string = (char *) (reply->children + children->count);
 	for (int i = 0; i < children->count; i++)
 	{
-		event->children[i] = string;
+		reply->children[i] = string;
 		strcpy(string, children->data[i]);
 		string += strlen(string) + 1;
 	}
 	return true;
 }
 
-static AnswerStat
-answer_stat(const struct Stat *stat)
+static void
+copy_stat(ZkReply *reply, const struct Stat *stat)
 {
-	return (AnswerStat){.czxid = stat->czxid,
-						.mzxid = stat->mzxid,
-						.ephemeral_owner = stat->ephemeralOwner,
-						.ctime = stat->ctime,
-						.mtime = stat->mtime,
-						.version = stat->version,
-						.data_length = stat->dataLength,
-						.child_count = stat->numChildren,
-						.child_changes = stat->cversion};
+	reply->czxid = stat->czxid;
+	reply->mzxid = stat->mzxid;
+	reply->ephemeral_owner = stat->ephemeralOwner;
+	reply->ctime = stat->ctime;
+	reply->mtime = stat->mtime;
+	reply->version = stat->version;
+	reply->child_count = stat->numChildren;
+	reply->child_changes = stat->cversion;
+	reply->data_length = stat->dataLength;
 }
 
 /* All that a reply may have but data; each may be NULL. */
@@ -103,22 +107,22 @@ typedef struct Reply
 static void
 push_reply(int code, const Reply *reply, const void *context, EventUrgency urgency)
 {
-	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
+	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
 	bool  copied = true;
 
 	if (code == ZOK && reply->path)
-		copied = (event.text = strdup(reply->path)) != NULL;
+		copied = (event.reply.path = event.text = strdup(reply->path)) != NULL;
 	if (code == ZOK && reply->stat)
-		event.stat = answer_stat(reply->stat);
+		copy_stat(&event.reply, reply->stat);
 	if (code == ZOK && reply->children)
 	{
 		event.fault = zk_answer_children_fault(reply->children->data, reply->children->count);
-		copied = event.fault || copy_children(&event, reply->children);
+		copied = event.fault || copy_children(&event.reply, reply->children);
 	}
 
 	/* A reply that could not be copied is as good as lost. */
 	if (!copied)
-		event.code = ZSYSTEMERROR;
+		event.reply.code = ZSYSTEMERROR;
 	zk_event_push(&event, urgency);
 }
 
@@ -139,18 +143,18 @@ on_created_followed(int code, const char *path, const struct Stat *stat, const v
 static void
 push_data(int code, const char *value, int len, int most, const struct Stat *stat, const void *context)
 {
-	Event event = {.kind = EVENT_REPLY, .code = code, .number = (uintptr_t) context};
+	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
 
 	if (code == ZOK && stat)
-		event.stat = answer_stat(stat);
-	if (code == ZOK && value && len > 0)
+		copy_stat(&event.reply, stat);
+	event.reply.data_length = code == ZOK && value && len > 0 ? Min(len, most) : 0;
+	if (event.reply.data_length > 0)
 	{
-		event.text_length = Min(len, most);
-		event.text = malloc(event.text_length);
+		event.reply.data = event.text = malloc(event.reply.data_length);
 		if (event.text)
-			memcpy(event.text, value, event.text_length);
+			memcpy(event.text, value, event.reply.data_length);
 		else
-			event.code = ZSYSTEMERROR;
+			event.reply.code = ZSYSTEMERROR;
 	}
 	zk_event_push(&event, EVENT_AT_ONCE);
 }
@@ -233,27 +237,38 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
  * ------------------------------------------------------------------------
  */
 
+/* Calls are made with this handle from now on; NULL if with none. */
+void
+zk_library_use(zhandle_t *handle_, uintptr_t handle_number_)
+{
+	handle = handle_;
+	handle_number = handle_number_;
+}
+
+/* From now on, nodes are created with this ACL. */
+void
+zk_client_set_acl(ZkAcl acl)
+{
+	acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+}
+
 /* A kind of node in the library's terms */
 static int
 create_mode(ZkNodeKind kind)
 {
-	switch (kind)
-	{
-		case ZK_CONTAINER:
-			return ZOO_CONTAINER;
-		case ZK_PERSISTENT:
-			return ZOO_PERSISTENT;
-		case ZK_EPHEMERAL:
-			return ZOO_EPHEMERAL;
-		case ZK_EPHEMERAL_SEQUENTIAL:
-			break;
-	}
-	return ZOO_EPHEMERAL_SEQUENTIAL;
+	const int modes[] = {
+		[ZK_CONTAINER] = ZOO_CONTAINER,
+		[ZK_PERSISTENT] = ZOO_PERSISTENT,
+		[ZK_EPHEMERAL] = ZOO_EPHEMERAL,
+		[ZK_EPHEMERAL_SEQUENTIAL] = ZOO_EPHEMERAL_SEQUENTIAL,
+	};
+
+	return modes[kind];
 }
 
 /* Creates a node with data, and its receipt. */
 static int
-send_append(zhandle_t *handle, const struct ACL_vector *acls, const Call *call)
+send_append(const Call *call)
 {
 	ZkAppend *append = calloc(1, sizeof(ZkAppend));
 	zoo_op_t  ops[2];
@@ -271,41 +286,23 @@ send_append(zhandle_t *handle, const struct ACL_vector *acls, const Call *call)
 	return code;
 }
 
-/* Deletes a node, or those of several calls, all or none. */
-static int
-send_delete(zhandle_t *handle, const Call *first)
-{
-	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t results[ZK_BATCH_MAX];
-
-	const void *context = context_of(first->number);
-	zoo_op_t	ops[ZK_BATCH_MAX];
-	int			nops = 0;
-
-	if (first->next == NULL)
-		return zoo_adelete(handle, first->path, -1, on_done, context);
-	for (const Call *call = first; call; call = call->next)
-		zoo_delete_op_init(&ops[nops++], call->path, -1);
-	return zoo_amulti(handle, nops, ops, results, on_done, context);
-}
-
 /*
- * Hands a call to the library.  The answer comes as an event with its number.
+ * Hands a call to the library.  There must be a handle.  The answer comes as an event
+ * with the call's number.
  *
  * Returns an error code of the library if it does not even try.
  */
 int
-zk_library_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Call *call)
+zk_library_send(const Call *call)
 {
 	/* Written by the library when the answer comes, if ever; never read. */
-	static zoo_op_result_t results[3];
+	static zoo_op_result_t results[ZK_BATCH_MAX];
 	static struct Stat	   stat;
 
-	const void				*context = context_of(call->number);
-	const struct ACL_vector *acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
-	watcher_fn				 watcher = call->watch ? zk_library_event : NULL;
-	zoo_op_t				 ops[3];
-	int						 nops = 0;
+	const void *context = context_of(call->number);
+	watcher_fn	watcher = call->watch ? zk_library_event : NULL;
+	zoo_op_t	ops[ZK_BATCH_MAX]; /* of a multi */
+	int			nops = 0;
 
 	switch (call->kind)
 	{
@@ -313,49 +310,49 @@ zk_library_send(zhandle_t *handle, uintptr_t handle_number, ZkAcl acl, const Cal
 			return zoo_acreate2(handle, call->path, call->data, call->data_length, acls,
 								create_mode(call->node_kind),
 								call->followed ? on_created_followed : on_created, context);
+		case CALL_APPEND:
+			return send_append(call);
+		case CALL_SET:
+			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
+							on_stat, context);
+		case CALL_GET:
+			return zoo_awget(handle, call->path, watcher, (void *) handle_number, on_content, context);
+		case CALL_LOOK:
+			return zoo_aexists(handle, call->path, 0, on_stat, context);
+		case CALL_FETCH:
+			return zoo_aget(handle, call->path, 0, on_whole, context);
+		case CALL_LIST:
+			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
+									   on_children, context);
+		case CALL_SYNC:
+			return zoo_async(handle, call->path, on_synced, context);
+		case CALL_UNWATCH_DATA:
+		case CALL_UNWATCH_CHILDREN:
+			return zoo_aremove_all_watches(handle, call->path,
+										   call->kind == CALL_UNWATCH_DATA ? ZWATCHTYPE_DATA
+																		   : ZWATCHTYPE_CHILD,
+										   0, (void_completion_t *) on_done, context);
+		case CALL_DELETE:
+			if (call->next == NULL)
+				return zoo_adelete(handle, call->path, -1, on_done, context);
+			for (const Call *each = call; each; each = each->next)
+				zoo_delete_op_init(&ops[nops++], each->path, -1);
+			break;
+		case CALL_DELETE_BOTH:
+			zoo_delete_op_init(&ops[nops++], call->path, -1);
+			zoo_delete_op_init(&ops[nops++], call->other, -1);
+			break;
 		case CALL_EXCHANGE:
 			zoo_create_op_init(&ops[nops++], call->path, call->data, call->data_length, acls,
 							   create_mode(call->node_kind), NULL, 0);
 			if (call->notice == ZK_NOTICED)
 				zoo_set_op_init(&ops[nops++], call->other, call->data, call->data_length, -1, &stat);
 			zoo_delete_op_init(&ops[nops++], call->other, call->version);
-			return zoo_amulti(handle, nops, ops, results, on_done, context);
-		case CALL_APPEND:
-			return send_append(handle, acls, call);
-		case CALL_DELETE_BOTH:
-			zoo_delete_op_init(&ops[nops++], call->path, -1);
-			zoo_delete_op_init(&ops[nops++], call->other, -1);
-			return zoo_amulti(handle, nops, ops, results, on_done, context);
-		case CALL_SET:
-			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
-							on_stat, context);
-		case CALL_DELETE:
-			return send_delete(handle, call);
-		case CALL_GET:
-			return zoo_awget(handle, call->path, watcher, (void *) handle_number, on_content, context);
-		case CALL_LOOK:
-			return zoo_aexists(handle, call->path, 0, on_stat, context);
-		case CALL_READ:
-			return zoo_aget(handle, call->path, 0, on_content, context);
-		case CALL_FETCH:
-			return zoo_aget(handle, call->path, 0, on_whole, context);
-		case CALL_LIST:
-			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
-									   on_children, context);
+			break;
 		case CALL_CHECK:
 		case CALL_BEAT:
-			zoo_check_op_init(&ops[0], call->path, -1);
-			return zoo_amulti(handle, 1, ops, results, on_done, context);
-		case CALL_SYNC:
-			return zoo_async(handle, call->path, on_synced, context);
-		case CALL_NUDGE:
-			return zoo_aexists(handle, call->path, 0, on_stat, context);
-		case CALL_UNWATCH_DATA:
-			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_DATA, 0,
-										   (void_completion_t *) on_done, context);
-		case CALL_UNWATCH_CHILDREN:
-			return zoo_aremove_all_watches(handle, call->path, ZWATCHTYPE_CHILD, 0,
-										   (void_completion_t *) on_done, context);
+			zoo_check_op_init(&ops[nops++], call->path, -1);
+			break;
 	}
-	return ZBADARGUMENTS; /* cannot happen */
+	return zoo_amulti(handle, nops, ops, results, on_done, context);
 }

@@ -3,8 +3,8 @@
  *		TLS: what is needed for it, and whether that can be used.
  *
  * Debian's client library cannot do TLS; others can, which have one function
- * more.  It is looked for when the worker starts, so that one binary serves both;
- * and so are OpenSSL's functions, which such a library brings along.
+ * more, and bring OpenSSL along.  What is needed of both is declared here as weak
+ * symbols, which are null where there is no TLS: so one binary serves both.
  *
  * The library reads its files anew for each connection, and when one cannot be
  * used it tries again without a pause, and says little.  So it is not given the
@@ -25,17 +25,19 @@
  */
 #include "postgres.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/hashfn.h"
-#include "zk/zk_tls.h"
+#include "zk/zk_inside.h"
 
 #define MAX_FILE_SIZE (1024 * 1024)
 #define FILE_NAME_SIZE 32
+
+/* An external symbol that may be missing; it is null then. */
+#define WEAK __attribute__((weak))
 
 /* OpenSSL's number for the format, which is part of its interface */
 #define TLS_FILETYPE_PEM 1
@@ -51,74 +53,42 @@ typedef enum TlsFile
 #define TLS_FILES (TLS_KEY + 1)
 
 /*
- * Functions of the client library and of OpenSSL.  OpenSSL's header files are not
- * needed, nor is the library itself, unless the client library is one with TLS.
- * Its objects are pointers to void here.
+ * Of the client library, whose header file has the first one only if it was built
+ * with TLS, and the second, a state of handles, never
  */
-typedef struct TlsLibrary
-{
-	/* ZooKeeper's client library */
-	zhandle_t *(*init)(const char *hosts, const char *files, watcher_fn watcher, int timeout,
-					   const clientid_t *session, void *context, int flags);
-	const int *shaking_hands; /* a handle's state, which its header file does not have */
+extern zhandle_t *zookeeper_init_ssl(const char *hosts, const char *files, watcher_fn watcher,
+									 int timeout, const clientid_t *session, void *context,
+									 int flags) WEAK;
+extern const int ZOO_SSL_CONNECTING_STATE WEAK;
 
-	/* A context, and what it is given */
-	const void *(*method)(void);
-	void *(*new_context)(const void *method);
-	void (*free_context)(void *context);
-	int (*use_ca_file)(void *context, const char *file, const char *directory);
-	int (*use_cert_file)(void *context, const char *file);
-	int (*use_key_file)(void *context, const char *file, int type);
-	int (*check_key)(const void *context);
-	void (*set_password_callback)(void *context, int (*callback)(char *, int, int, void *));
+/* Of OpenSSL, whose header files need not be there; its objects are pointers to void here */
+extern const void *TLS_client_method(void) WEAK;
+extern void		  *SSL_CTX_new(const void *method) WEAK;
+extern void		   SSL_CTX_free(void *context) WEAK;
+extern int SSL_CTX_load_verify_locations(void *context, const char *file, const char *directory) WEAK;
+extern int SSL_CTX_use_certificate_chain_file(void *context, const char *file) WEAK;
+extern int SSL_CTX_use_PrivateKey_file(void *context, const char *file, int type) WEAK;
+extern int SSL_CTX_check_private_key(const void *context) WEAK;
+extern void SSL_CTX_set_default_passwd_cb(void *context, int (*callback)(char *, int, int, void *)) WEAK;
+extern void		  *SSL_CTX_get0_certificate(const void *context) WEAK;
+extern const void *X509_get0_notBefore(const void *certificate) WEAK;
+extern const void *X509_get0_notAfter(const void *certificate) WEAK;
+extern int		   X509_cmp_current_time(const void *time) WEAK;
+extern void		   ERR_clear_error(void) WEAK;
 
-	/* Certificates */
-	void *(*own_certificate)(const void *context);
-	const void *(*not_before)(const void *certificate);
-	const void *(*not_after)(const void *certificate);
-	int (*compare_with_now)(const void *time);
-
-	void (*clear_errors)(void);
-} TlsLibrary;
-
-static TlsLibrary library;
-static bool		  is_complete;
 static int in_memory[TLS_FILES]; /* descriptors, kept for good; 0 if there is none yet */
 
-static const struct
+/* Can the client library do TLS?  The second came with OpenSSL 1.1, as did others here. */
+static bool
+has_tls(void)
 {
-	const char *name;
-	size_t		offset;
-} functions[] = {{"zookeeper_init_ssl", offsetof(TlsLibrary, init)},
-				 {"ZOO_SSL_CONNECTING_STATE", offsetof(TlsLibrary, shaking_hands)},
-				 {"TLS_client_method", offsetof(TlsLibrary, method)},
-				 {"SSL_CTX_new", offsetof(TlsLibrary, new_context)},
-				 {"SSL_CTX_free", offsetof(TlsLibrary, free_context)},
-				 {"SSL_CTX_load_verify_locations", offsetof(TlsLibrary, use_ca_file)},
-				 {"SSL_CTX_use_certificate_chain_file", offsetof(TlsLibrary, use_cert_file)},
-				 {"SSL_CTX_use_PrivateKey_file", offsetof(TlsLibrary, use_key_file)},
-				 {"SSL_CTX_check_private_key", offsetof(TlsLibrary, check_key)},
-				 {"SSL_CTX_set_default_passwd_cb", offsetof(TlsLibrary, set_password_callback)},
-				 {"SSL_CTX_get0_certificate", offsetof(TlsLibrary, own_certificate)},
-				 {"X509_get0_notBefore", offsetof(TlsLibrary, not_before)},
-				 {"X509_get0_notAfter", offsetof(TlsLibrary, not_after)},
-				 {"X509_cmp_current_time", offsetof(TlsLibrary, compare_with_now)},
-				 {"ERR_clear_error", offsetof(TlsLibrary, clear_errors)}};
+	return zookeeper_init_ssl && TLS_client_method && &ZOO_SSL_CONNECTING_STATE;
+}
 
-/*
- * Looks for what TLS needs; once per process, before there are threads.
- */
+/* Once per process, before there are threads. */
 void
 zk_tls_start(void)
 {
-	is_complete = true;
-	for (int i = 0; i < (int) lengthof(functions); i++)
-	{
-		void *function = dlsym(RTLD_DEFAULT, functions[i].name);
-
-		memcpy((char *) &library + functions[i].offset, &function, sizeof(function));
-		is_complete = is_complete && function != NULL;
-	}
 	(void) setenv("SSL_CERT_FILE", "/dev/null", 1);
 	(void) setenv("SSL_CERT_DIR", "/dev/null", 1);
 }
@@ -132,7 +102,7 @@ name_of(int fd, char *name, size_t size)
 
 /* As zookeeper_init2(), with TLS and the files that have been loaded. */
 zhandle_t *
-zk_tls_init(const char *servers, watcher_fn watcher, int timeout, const clientid_t *session,
+zk_tls_init(const char *addresses, watcher_fn watcher, int timeout, const clientid_t *session,
 			void *context, int flags)
 {
 	char name[TLS_FILES][FILE_NAME_SIZE];
@@ -141,14 +111,14 @@ zk_tls_init(const char *servers, watcher_fn watcher, int timeout, const clientid
 	for (int which = 0; which < TLS_FILES; which++)
 		name_of(in_memory[which], name[which], FILE_NAME_SIZE);
 	snprintf(names, sizeof(names), "%s,%s,%s", name[TLS_CA], name[TLS_CERT], name[TLS_KEY]);
-	return library.init(servers, names, watcher, timeout, session, context, flags);
+	return zookeeper_init_ssl(addresses, names, watcher, timeout, session, context, flags);
 }
 
 /* Is a handle in the middle of TLS's handshake, or about to begin one? */
 bool
 zk_tls_is_shaking_hands(zhandle_t *handle)
 {
-	return is_complete && zoo_state(handle) == *library.shaking_hands;
+	return has_tls() && zoo_state(handle) == ZOO_SSL_CONNECTING_STATE;
 }
 
 /* ------------------------------------------------------------------------
@@ -212,21 +182,23 @@ check_file(void *context, TlsFile which, int fd)
 
 	name_of(fd, name, sizeof(name));
 	if (which == TLS_CA)
-		return library.use_ca_file(context, name, NULL) == 1 ? NULL : "it has no certificate in PEM format";
+		return SSL_CTX_load_verify_locations(context, name, NULL) == 1
+				   ? NULL
+				   : "it has no certificate in PEM format";
 	if (which == TLS_KEY)
 	{
-		library.set_password_callback(context, no_password);
-		if (library.use_key_file(context, name, TLS_FILETYPE_PEM) == 1 &&
-			library.check_key(context) == 1)
+		SSL_CTX_set_default_passwd_cb(context, no_password);
+		if (SSL_CTX_use_PrivateKey_file(context, name, TLS_FILETYPE_PEM) == 1 &&
+			SSL_CTX_check_private_key(context) == 1)
 			return NULL;
 		return "it is not the key of the certificate, in PEM format and without a password";
 	}
-	if (library.use_cert_file(context, name) != 1)
+	if (SSL_CTX_use_certificate_chain_file(context, name) != 1)
 		return "it has no certificate in PEM format";
-	certificate = library.own_certificate(context);
-	if (library.compare_with_now(library.not_after(certificate)) < 0)
+	certificate = SSL_CTX_get0_certificate(context);
+	if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)
 		return "the certificate has expired";
-	if (library.compare_with_now(library.not_before(certificate)) > 0)
+	if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0)
 		return "the certificate is not valid yet";
 	return NULL;
 }
@@ -248,60 +220,66 @@ replace(TlsFile which, int fd)
  * Reads and checks the files that are named.  If all can be used, they are from the
  * next connection on.
  *
- * Returns NULL, or why they cannot be: part of a sentence, palloc'd, without the
- * name of a file, which *culprit gets if it is one that is at fault.
+ * Returns NULL, or why they cannot be: a sentence without its period, palloc'd, without
+ * the name of a file, which the log alone has.
  */
 char *
-zk_tls_load(const ZkTlsNames *names, const char **culprit)
+zk_tls_load(ZkTlsNames names)
 {
 	static const char *const settings[TLS_FILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
 													"zklock.tls_key_file"};
 
-	const char *file_names[TLS_FILES] = {names->ca_file, names->cert_file, names->key_file};
+	const char *file_names[TLS_FILES] = {names.ca_file, names.cert_file, names.key_file};
 	int			fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
-	int			which;
+	char	   *sentence = NULL;
 	void	   *context;
 
-	*culprit = NULL;
-	if (!is_complete)
-		return pstrdup("\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
-	for (which = 0; which < TLS_FILES; which++)
+	if (!has_tls())
+		sentence = pstrdup(
+			"\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
+	for (int i = 0; i < TLS_FILES && sentence == NULL; i++)
 	{
-		if (file_names[which][0] == '\0')
-			return psprintf("\"%s\" is set, but \"%s\" is not", settings[TLS_CA], settings[which]);
+		if (file_names[i][0] == '\0')
+			sentence = psprintf("\"%s\" is set, but \"%s\" is not", settings[TLS_CA], settings[i]);
 	}
-	context = library.new_context(library.method());
+	if (sentence)
+	{
+		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", sentence)));
+		return sentence;
+	}
+
+	context = SSL_CTX_new(TLS_client_method());
 	if (context == NULL)
-		return pstrdup("OpenSSL makes no context for TLS");
-	for (which = 0; which < TLS_FILES && fault == NULL; which++)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("OpenSSL makes no context for TLS")));
+	for (int i = 0; i < TLS_FILES && fault == NULL; i++)
 	{
-		fault = read_file(file_names[which], which, &fds[which]);
+		fault = read_file(file_names[i], i, &fds[i]);
 		if (fault == NULL)
-			fault = check_file(context, which, fds[which]);
+			fault = check_file(context, i, fds[i]);
+		if (fault == NULL)
+			continue;
+		sentence = psprintf("could not use \"%s\": %s", settings[i], fault);
+		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", sentence),
+					  errdetail("The file is \"%s\".", file_names[i])));
 	}
-	library.free_context(context);
-	library.clear_errors();
-	if (fault)
+	SSL_CTX_free(context);
+	ERR_clear_error();
+	for (int i = 0; i < TLS_FILES; i++)
 	{
-		for (int i = 0; i < TLS_FILES; i++)
-		{
-			if (fds[i] >= 0)
-				close(fds[i]);
-		}
-		*culprit = file_names[which - 1];
-		return psprintf("could not use \"%s\": %s", settings[which - 1], fault);
+		if (fault == NULL)
+			replace(i, fds[i]);
+		else if (fds[i] >= 0)
+			close(fds[i]);
 	}
-	for (which = 0; which < TLS_FILES; which++)
-		replace(which, fds[which]);
-	return NULL;
+	return sentence;
 }
 
 /* A number that is another one when any of the files has changed. */
 uint64
-zk_tls_fingerprint(const ZkTlsNames *names)
+zk_tls_fingerprint(ZkTlsNames names)
 {
-	const char *file_names[TLS_FILES] = {names->ca_file, names->cert_file, names->key_file};
+	const char *file_names[TLS_FILES] = {names.ca_file, names.cert_file, names.key_file};
 	uint64		seen[TLS_FILES][4] = {0};
 
 	for (int i = 0; i < TLS_FILES; i++)

@@ -3,7 +3,7 @@
  *		Whose turn it is: which call is sent, when, and with which others.
  *
  * What all sessions of a server ask of ZooKeeper goes through one connection.
- * Three rules say which of the calls that wait is sent next:
+ * These rules say which of the calls that wait is sent next:
  *
  *	- What is urgent goes first, and needs no room in the window of calls under
  *	  way: heartbeats, on which everybody's locks depend, and syncs.
@@ -14,6 +14,10 @@
  *	  one role its sessions, and so each gets its share, however much one asks for,
  *	  and however many sessions it has.  Of one session's calls of one kind the
  *	  oldest goes first.
+ *	- A session that has MAX_OF_SESSION calls under way creates and reads nothing
+ *	  more, however often it gives up and asks anew: on a slow link, others wait for
+ *	  what is under way.  Releases, and the checks of its COMMIT, are no more than it
+ *	  holds locks, and go out.
  *
  * So a session that releases thousands of locks delays the others by no more
  * than one that works hard, and sessions that create nodes by the thousand delay
@@ -44,6 +48,8 @@ typedef enum TurnKind
 
 #define TURN_KINDS (TURN_KIND_WORK + 1)
 
+#define MAX_OF_SESSION 48
+
 typedef struct TurnKey
 {
 	uint32	 who; /* the role, or the owner of calls */
@@ -67,9 +73,17 @@ typedef struct Asker
 	dlist_head calls; /* oldest first */
 } Asker;
 
+/* How many calls of a session are under way; there is one at least. */
+typedef struct UnderWay
+{
+	int owner; /* hash key */
+	int ncalls;
+} UnderWay;
+
 static uint32 (*role_of)(int owner);
 static HTAB		 *all_shares;
 static HTAB		 *all_askers;
+static HTAB		 *all_under_way;
 static dlist_head shares[TURN_KINDS];	 /* by kind; whose turn it is comes first */
 static Asker	 *unfinished;			 /* its turn needs one more call, or NULL */
 static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
@@ -82,7 +96,6 @@ turn_kind(const Call *call)
 	{
 		case CALL_BEAT:
 		case CALL_SYNC:
-		case CALL_NUDGE:
 			return TURN_KIND_URGENT;
 		case CALL_UNWATCH_DATA:
 		case CALL_UNWATCH_CHILDREN:
@@ -97,7 +110,6 @@ turn_kind(const Call *call)
 		case CALL_SET:
 		case CALL_GET:
 		case CALL_LOOK:
-		case CALL_READ:
 		case CALL_FETCH:
 		case CALL_LIST:
 			break;
@@ -111,15 +123,18 @@ zk_turn_start(uint32 (*role_of_)(int owner))
 {
 	HASHCTL share_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Share)};
 	HASHCTL asker_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Asker)};
+	HASHCTL under_way_ctl = {.keysize = sizeof(int), .entrysize = sizeof(UnderWay)};
 
 	role_of = role_of_;
 	all_shares = hash_create("zklock roles with calls", 32, &share_ctl, HASH_ELEM | HASH_BLOBS);
 	all_askers = hash_create("zklock calls", 128, &asker_ctl, HASH_ELEM | HASH_BLOBS);
+	all_under_way =
+		hash_create("zklock calls under way", 128, &under_way_ctl, HASH_ELEM | HASH_BLOBS);
 	for (int kind = 0; kind < TURN_KINDS; kind++)
 		dlist_init(&shares[kind]);
 }
 
-/* What there is under a key, or something new that is in no list yet. */
+/* The element of a table with a key, or a new one that is in no list yet. */
 static void *
 get(HTAB *table, uint32 who, TurnKind kind, bool *found)
 {
@@ -151,13 +166,35 @@ zk_turn_wait(Call *call)
 	npatient += call->patient;
 }
 
+/* Is a call to wait until others of its session have been answered? */
+static bool
+is_beyond_share(const Call *call)
+{
+	const UnderWay *its = hash_search(all_under_way, &call->owner, HASH_FIND, NULL);
+
+	return its && its->ncalls >= MAX_OF_SESSION && call->owner != ZK_WORKER &&
+		   turn_kind(call) == TURN_KIND_WORK && call->kind != CALL_CHECK;
+}
+
 /* May an asker's oldest call be taken? */
 static bool
 is_allowed(Asker *asker, ZkTurnLimit limit)
 {
-	bool patient = dlist_head_element(Call, link, &asker->calls)->patient;
+	const Call *call = dlist_head_element(Call, link, &asker->calls);
 
-	return limit == ZK_TURN_PATIENT ? patient : limit != ZK_TURN_NOT_PATIENT || !patient;
+	switch (limit)
+	{
+		case ZK_TURN_ALL:
+			return true;
+		case ZK_TURN_PATIENT:
+			return call->patient;
+		case ZK_TURN_NOT_PATIENT:
+			return !call->patient && !is_beyond_share(call);
+		case ZK_TURN_ANY:
+		case ZK_TURN_URGENT:
+			break;
+	}
+	return !is_beyond_share(call);
 }
 
 /* The first of a kind that has its turn, or NULL. */
@@ -220,12 +257,15 @@ end_turn(Asker *asker)
 		hash_search(all_shares, &share->key, HASH_REMOVE, NULL);
 }
 
-/* Takes an asker's oldest call. */
+/* Takes an asker's oldest call, which is under way from now on. */
 static Call *
 take_oldest(Asker *asker)
 {
-	Call *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
+	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
+	bool	  found;
+	UnderWay *its = hash_search(all_under_way, &call->owner, HASH_ENTER, &found);
 
+	its->ncalls = found ? its->ncalls + 1 : 1;
 	npatient -= call->patient;
 	if (call->followed && !dlist_is_empty(&asker->calls))
 		unfinished = asker;
@@ -255,6 +295,16 @@ take_patient(void)
 	Asker *asker = first_asker(TURN_KIND_RELEASE, ZK_TURN_PATIENT);
 
 	return asker ? take_oldest(asker) : NULL;
+}
+
+/* A call that was taken is under way no more. */
+void
+zk_turn_over(const Call *call)
+{
+	UnderWay *its = hash_search(all_under_way, &call->owner, HASH_FIND, NULL);
+
+	if (--its->ncalls == 0)
+		(void) hash_search(all_under_way, &call->owner, HASH_REMOVE, NULL);
 }
 
 bool
@@ -296,7 +346,7 @@ zk_turn_sets_watch(const Call *unwatch)
  */
 
 /*
- * What is under way when a heartbeat is sent delays it, and heartbeats are what
+ * The calls under way when a heartbeat is sent delay it, and heartbeats are what
  * everybody's locks depend on.  So there is a window of calls under way, and the
  * rest waits for its turn, where heartbeats pass by.
  *

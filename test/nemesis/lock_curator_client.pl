@@ -70,6 +70,9 @@ sub attempt
 		$attempt{outcome} = defined $got ? 'timeout' : 'failed';
 		$attempt{error} = $@ unless defined $got;
 	}
+
+	# Curator may leave a node behind when it fails: that goes with its session.
+	$java->connect($config->{hosts}, $config->{session_timeout}) if $attempt{outcome} eq 'failed';
 	$attempt{told} = now;
 	$history->add(\%attempt);
 	return $attempt{outcome} eq 'committed';

@@ -50,6 +50,7 @@ my $last_connection = 0;
 my %by_handle;               # file descriptor => [connection, 'client' or 'server']
 my $blackhole = '';          # '', 'requests', 'replies' or 'both'
 my $delay     = 0;           # seconds
+my $spacing   = 0;           # of requests, seconds
 my $garbler;                 # Zklock::Garbler, if replies are to be garbled
 my $hang_up   = 0;           # after the handshake
 my $raw       = 0;           # new connections: what is no ZooKeeper server
@@ -103,6 +104,7 @@ sub accept_connection
 		greeted => 0,           # has the server answered the first message?
 		pending => [],          # requests without a reply: { xid, op, path }
 		queue   => [],          # replies not yet due
+		next_at => 0,           # when the next request may pass, if they are throttled
 		held    => '',          # 'request' or 'reply': a fault holds this direction
 	};
 	$by_handle{ fileno $c->{$_}{socket} } = [ $c, $_ ] foreach qw(client server);
@@ -191,8 +193,11 @@ sub take_requests
 	}
 	until ($c->{doomed} || blocked($c, 'request'))
 	{
+		my $now = time;
+		last if $spacing && $c->{next_at} > $now;
 		my $frame = next_frame($client);
 		last unless defined $frame;
+		$c->{next_at} = $now + $spacing;
 		if ($c->{mode} eq 'connect')
 		{
 			$c->{mode} = 'frames';
@@ -456,6 +461,7 @@ my %commands = (
 		return;
 	},
 	delay  => sub { my ($arg) = @_; $delay = $arg->{ms} / 1000; return; },
+	throttle => sub { my ($arg) = @_; $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
 	target => sub { my ($arg) = @_; $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
 );
 
@@ -478,11 +484,10 @@ while (1)
 		{
 			$writes->add($c->{$side}{socket}) if $c->{$side}{out} ne '';
 		}
-		if (@{ $c->{queue} } && !blocked($c, 'reply'))
-		{
-			my $wait = $c->{queue}[0][0] - $now;
-			$next = $wait if $wait < $next;
-		}
+		my @due;
+		push @due, $c->{queue}[0][0] if @{ $c->{queue} } && !blocked($c, 'reply');
+		push @due, $c->{next_at} if $spacing && $c->{client}{in} ne '' && !blocked($c, 'request');
+		foreach my $due (@due) { $next = $due - $now if $due - $now < $next; }
 	}
 	my ($readable, $writable) = IO::Select->select($reads, $writes, undef, $next > 0 ? $next : 0);
 

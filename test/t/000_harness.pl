@@ -2,18 +2,12 @@
 #
 # The test harness itself, without zklock: if this fails, look here first.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Time::HiRes qw(time);
 use Zklock::JavaPeer;
 use Zklock::Process;
-use Zklock::Proxy;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $start = time;
 my $zk    = Zklock::ZooKeeper->standalone;

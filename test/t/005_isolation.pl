@@ -4,13 +4,8 @@
 # connected. What is shown here is ZooKeeper's own behaviour, and the reason why an answer
 # from a server proves nothing about a session.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 # Servers notice each other's silence only after 12 s, sessions end after 2.
 my $zk       = Zklock::ZooKeeper->ensemble(3, links => 1, syncLimit => 24);

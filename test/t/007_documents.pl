@@ -3,22 +3,14 @@
 # The documents: links lead somewhere, the reference knows all that exists and nothing else,
 # and the commands of README.md work as they are pasted.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $top       = dirname(__FILE__) . '/../..';
 my %documents = map { s{^\Q$top\E/}{}r => slurp_file($_) } "$top/README.md", glob("$top/doc/*.md");
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 
 # The part of a document below a heading, up to the next one of the same level.
 sub section

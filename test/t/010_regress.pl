@@ -3,16 +3,10 @@
 # The SQL contract: pg_regress runs sql/*.sql against a server of its own and compares
 # with expected/*.out.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk     = Zklock::ZooKeeper->standalone;
 my $server = Zklock::Server->new(

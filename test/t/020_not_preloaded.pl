@@ -3,11 +3,7 @@
 # Without shared_preload_libraries the extension can be created, but each of its functions
 # reports what is missing, however the library was loaded into the session.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
+use Zklock::Test;
 
 my $server = Zklock::Server->new('plain', preload => 0, extension => 0);
 my $admin  = $server->session;
@@ -45,7 +41,6 @@ subtest 'without preload every function says what to do' => sub {
 };
 
 subtest 'loaded by hand, or for each session, zklock runs no worker and disturbs nothing' => sub {
-	# Loaded by hand, or for each session: still no worker and no shared memory.
 	my $loaded = $server->session;
 	ok($loaded->try(q{LOAD 'zklock'})->{ok}, 'LOAD works');
 	refuses($loaded, $_, "after LOAD: $_") foreach @calls;

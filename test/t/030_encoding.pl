@@ -3,17 +3,9 @@
 # A path is text: databases of different encodings that mean the same characters mean
 # the same lock. In ZooKeeper it is UTF-8.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 
 foreach my $encoding (qw(LATIN1 WIN1252 SQL_ASCII))
 {
@@ -38,12 +30,10 @@ subtest 'a path is the same lock in databases of different encodings' => sub {
 	is_deeply([ $zk->children('/t') ], ["b\x{e4}r"], 'ZooKeeper has it in UTF-8');
 	my $same = $a->session;
 	is($same->query("SELECT zk_try_lock($path)"), 'f', 'nor does UTF8 on the same server');
-	$utf8->query_start("SELECT zk_lock($path)");
-	$b->wait_waiting($utf8);
+	$utf8->start_waiting("SELECT zk_lock($path)");
 	is($latin1->query("SELECT zk_unlock($path)"), 't', 'LATIN1 unlocks it');
 	is($utf8->finish, 't', 'UTF8 gets it then');
-	$latin1->query_start("SELECT zk_lock($path)");
-	$a->wait_waiting($latin1);
+	$latin1->start_waiting("SELECT zk_lock($path)");
 	is($utf8->query("SELECT zk_unlock($path)"), 't', 'UTF8 unlocks it');
 	is($latin1->finish, 't', 'LATIN1 gets it then');
 	is($latin1->query("SELECT zk_lock(ARRAY[$path, '/t/x'])"), 't', 'an array finds it held');
@@ -59,7 +49,6 @@ subtest 'the bytes of another encoding are another path' => sub {
 };
 
 subtest 'messages are in the encoding of the database' => sub {
-	# Messages are in the encoding of the database.
 	my $never = $latin1->try("SELECT zk_fencing_token('/t/' || chr(246))");
 	is($never->{sqlstate}, '55000', 'no token of a lock not held');
 	$latin1->query(q{DO $$ BEGIN PERFORM zk_fencing_token('/t/' || chr(246));
@@ -75,7 +64,6 @@ subtest 'messages are in the encoding of the database' => sub {
 };
 
 subtest 'what the node tells is UTF-8' => sub {
-	# What the node tells about us is UTF-8, too.
 	my $user = $a->session(dbname => 'latin1');
 	$user->query(q{DO $$ BEGIN EXECUTE format('CREATE ROLE %I SUPERUSER LOGIN', 'r' || chr(228)); END $$});
 	$user->query(q{DO $$ BEGIN EXECUTE format('SET SESSION AUTHORIZATION %I', 'r' || chr(228)); END $$});
@@ -195,8 +183,7 @@ subtest 'zk_locks shows what other databases lock' => sub {
 	# A name that is too long to be shown is cut between two letters.
 	$foreign = $zk->shell->create('/t/foreign/' . "\x{3a9}" x 100 . '-lock-', ephemeral => 1, sequence => 1);
 	my $behind = $b->session;
-	$behind->query_start(q{SELECT zk_lock('/t/foreign')});
-	$b->wait_waiting($behind);
+	$behind->start_waiting(q{SELECT zk_lock('/t/foreign')});
 	$waiter->query(q{SELECT zk_unlock('/t/foreign')});
 	$b->wait_value('SELECT blocked_by_node = repeat(chr(937), 63) FROM zk_locks', 't');
 	pass('a long foreign name is shown as far as there is room');

@@ -3,15 +3,9 @@
 # A hot standby has a worker of its own and takes part like any other server. It keeps its
 # locks when it is promoted.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk      = Zklock::ZooKeeper->standalone;
-my $primary = Zklock::Server->new('primary', zookeeper => $zk, allows_streaming => 1);
+my ($zk, $primary) = cast('primary', allows_streaming => 1);
 
 # A lock held while the base backup is made, and while the standby starts, is the
 # primary's still: a copied data directory must not bring its session along.
@@ -101,12 +95,10 @@ subtest 'every function works on a standby' => sub {
 
 subtest 'sessions of primary and standby wait for each other' => sub {
 	$p->query(q{SELECT zk_lock('/t/a')});
-	$s1->query_start(q{SELECT zk_lock('/t/a')});
-	$standby->wait_waiting($s1);
+	$s1->start_waiting(q{SELECT zk_lock('/t/a')});
 	$p->query(q{SELECT zk_unlock('/t/a')});
 	is($s1->finish, 't', 'the standby waits for the primary');
-	$p->query_start(q{SELECT zk_lock('/t/a')});
-	$primary->wait_waiting($p);
+	$p->start_waiting(q{SELECT zk_lock('/t/a')});
 	$s1->query(q{SELECT zk_unlock('/t/a')});
 	is($p->finish, 't', 'the primary waits for the standby');
 	is($s1->query(q{SELECT zk_lock('/t/a', '100 ms')}), 'f', 'a timeout on the standby');
@@ -118,10 +110,8 @@ subtest 'sessions of primary and standby wait for each other' => sub {
 	is($s1->query(q{SELECT zk_xact_lock(ARRAY['/t/Z', '/t/a', '/t/b'], '0')}), 'f', 'nor at transaction level');
 	is($standby->lock_count(q{state = 'held'}), '0', 'not even until the end of the transaction');
 	$s1->query('COMMIT');
-	$s1->query_start(q{SELECT zk_lock('/t/a')});
-	$standby->wait_waiting($s1);
-	$s1->cancel;
-	is($s1->result->{sqlstate}, '57014', 'a cancel on the standby');
+	$s1->start_waiting(q{SELECT zk_lock('/t/a')});
+	is($s1->cancelled, '57014', 'a cancel on the standby');
 	$p->query(q{SELECT zk_unlock('/t/a')});
 };
 
@@ -132,8 +122,7 @@ subtest 'a promotion costs nobody a lock' => sub {
 	my $token = $s1->query(q{SELECT zk_fencing_token('/t/session')});
 	$s2 = $standby->session;
 	$p->query(q{SELECT zk_lock('/t/wait')});
-	$s2->query_start(q{SELECT zk_lock('/t/wait')});
-	$standby->wait_waiting($s2);
+	$s2->start_waiting(q{SELECT zk_lock('/t/wait')});
 	my $worker  = $standby->worker_pid;
 	my $session = $standby->session_id;
 

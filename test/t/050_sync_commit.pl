@@ -4,13 +4,7 @@
 # one is durable. Therefore a transaction with a transaction-level lock is flushed at commit, even
 # with synchronous_commit = off.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my $zk = Zklock::ZooKeeper->standalone;
 # Nobody but a commit is to flush: no background process that would have a reason to, and

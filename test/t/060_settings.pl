@@ -2,16 +2,10 @@
 #
 # Settings: bad values are refused with a reason, and the limits that settings set are kept.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('main', zookeeper => $zk, conf => ['zklock.max_locks = 4']);
+my ($zk, $server) = cast('main', conf => ['zklock.max_locks = 4']);
 my $s      = $server->session;
 
 sub refused
@@ -78,7 +72,6 @@ subtest 'good values are accepted' => sub {
 };
 
 subtest 'a bad value in the file is told in the log, and the server goes on with the one it has' => sub {
-	# A bad value in the file: the server goes on with the one it has, and says why in the log.
 	my $mark    = $server->log_mark;
 	my $servers = $server->value('SHOW zklock.servers');
 	$server->append_conf('postgresql.conf', q{zklock.servers = 'localhost:0'});
@@ -154,10 +147,8 @@ subtest 'no place gets lost, whatever the end of a lock' => sub {
 		my $waiter = $server->session;
 		exhausted($waiter, "SELECT zk_lock($paths[0])", "round $round, a waiter");
 		$session->query("SELECT zk_unlock($paths[3])");
-		$waiter->query_start("SELECT zk_lock($paths[0])");
-		$server->wait_waiting($waiter);
-		$waiter->cancel;
-		is($waiter->result->{sqlstate}, '57014', "round $round: a wait is cancelled");
+		$waiter->start_waiting("SELECT zk_lock($paths[0])");
+		is($waiter->cancelled, '57014', "round $round: a wait is cancelled");
 		$session->terminate;
 	}
 	$server->wait_value('SELECT count(*) FROM zk_locks', 0);
@@ -218,7 +209,6 @@ subtest 'hooks of other extensions are called, and call ours' => sub {
 };
 
 subtest 'the default is 64 locks for each connection' => sub {
-	# The default is 64 for each connection, as many as there can be at most.
 	my $by_number = shared_memory('max_connections = 20', 'zklock.max_locks = 1280');
 	is(shared_memory('zklock.max_locks = -1'), $by_number, 'the default is 64 locks for each connection');
 	cmp_ok($by_number, '<', $most / 5, 'which is less memory');

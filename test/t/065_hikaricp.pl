@@ -3,19 +3,10 @@
 # A connection pool, HikariCP, closes connections whose errors look like a dead database
 # connection, and a session's locks go with it. An unreachable ZooKeeper causes no such error.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPool;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["listen_addresses = '127.0.0.1'"]);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { conf => ["listen_addresses = '127.0.0.1'"] });
 my $other = $b->session;
 my $user  = $a->value('SELECT current_user');
 

@@ -2,15 +2,9 @@
 #
 # What each role sees in zk_locks and zk_session, and what zk_session tells about room for locks.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ['zklock.max_locks = 100']);
+my ($zk, $a) = cast('a', conf => ['zklock.max_locks = 100']);
 
 $a->value($_) foreach
   'CREATE ROLE alice LOGIN', 'CREATE ROLE bob LOGIN', 'CREATE ROLE app', 'CREATE ROLE team',

@@ -3,18 +3,9 @@
 # zk_fence() with tokens that ZooKeeper has not given. They are refused where that can be
 # known, and a session that is kept out by one is told so, and not to try again.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '8s'"]);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '8s' });
 my ($s, $other) = map { $a->session } 1 .. 2;
 my $next = $b->session;
 
@@ -98,8 +89,7 @@ subtest 'nor does a lock that may be lost' => sub {
 	$a->wait_session;
 	$s->query("SELECT zk_unlock_all(), zk_lock('/w/lock')");
 	$token = own_token('/w/lock');
-	$next->query_start("SELECT zk_lock('/w/lock')");
-	$b->wait_waiting($next);
+	$next->start_waiting("SELECT zk_lock('/w/lock')");
 	$zk->shell->delete("/w/lock/" . ($a->wait_holder($s, '/w/lock'))->{node});
 	is($next->finish, 't', 'somebody else gets the lock');
 	$a->wait_lock($s, 'lost');

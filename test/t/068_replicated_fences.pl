@@ -3,15 +3,10 @@
 # Table zk_fences is part of a publication FOR ALL TABLES. One database's fences never
 # change another's that way, while dump, restore and pg_upgrade keep them.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use File::Path qw(make_path);
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
 
 my @options = (preload => 0, allows_streaming => 'logical', conf => ['wal_retrieve_retry_interval = 100ms']);
 my ($east, $west) = map { Zklock::Server->new($_, @options) } qw(east west);

@@ -2,16 +2,10 @@
 #
 # Every function answers, or refuses nulls, and the extension works in any schema.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Catalog qw(call_all);
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('main', zookeeper => $zk);
+my ($zk, $server) = cast('main');
 
 my %schema = (plain => 'public', odd => 'some where');
 foreach my $database (sort keys %schema)

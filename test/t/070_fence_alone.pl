@@ -3,11 +3,7 @@
 # zk_fence() in a server that has the data and takes no locks: to install the extension is
 # enough, and zklock.allowed_paths applies as elsewhere.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
+use Zklock::Test;
 
 my $server = Zklock::Server->new('plain', preload => 0);
 $server->value($_) foreach

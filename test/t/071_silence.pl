@@ -3,17 +3,9 @@
 # Without ZooKeeper nobody is left in silence: neither who creates the extension, nor who waits
 # for a lock.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '4s'", "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s', conf => [ "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
 my $admin = $a->session;
 
 subtest 'CREATE EXTENSION warns if it is not connected, or not loaded' => sub {
@@ -27,7 +19,7 @@ subtest 'CREATE EXTENSION warns if it is not connected, or not loaded' => sub {
 	for (1 .. 600)
 	{
 		$warned = $admin->try('CREATE EXTENSION zklock')->{notices};
-		last if @$warned;
+		last if @$warned && $warned->[0] !~ /no worker/;    # the next one takes up the setting
 		$admin->query('DROP EXTENSION zklock');
 	}
 	like($warned->[0], qr/WARNING.*zklock is not connected to ZooKeeper: (?:connecting|down)/, 'no connection: a warning');

@@ -2,21 +2,11 @@
 #
 # Sessions of two database servers, and of one, exclude each other.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use JSON::PP;
 use Sys::Hostname;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $proxy);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b');
 my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';
@@ -101,8 +91,7 @@ subtest 'one session holds a lock, and those who do not wait are told so at once
 subtest 'zk_locks shows who waits, and for whom' => sub {
 	# The nodes of those whose time was over are gone.
 	wait_until { $zk->children($path) == 1 } 'the holder to be alone';
-	$on_a[1]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($on_a[1]);
+	$on_a[1]->start_waiting("SELECT zk_lock('$path')");
 	$_->settle foreach @servers;
 	is_deeply(
 		{   map { $_ => row($a, $on_a[1])->{$_} }
@@ -116,8 +105,7 @@ subtest 'zk_locks shows who waits, and for whom' => sub {
 	wait_activity($a, $on_a[1]);
 	pass('pg_stat_activity shows it waiting for a lock');
 
-	$on_b[0]->query_start("SELECT zk_xact_lock('$path')");
-	$b->wait_waiting($on_b[0]);
+	$on_b[0]->start_waiting("SELECT zk_xact_lock('$path')");
 	my $waiter = blocked_row($b, $on_b[0]);
 	is($waiter->{blocked_by_node}, $holder->{node}, 'a waiter elsewhere stands behind the node');
 	is($waiter->{blocked_by_pid}, undef, 'and behind no process of its own server');
@@ -196,8 +184,7 @@ subtest 'a lock of another client is respected, and other nodes are not' => sub 
 	is($on_a[0]->query("SELECT zk_lock('$path', '100ms')"), 'f', 'and waits in vain');
 	$on_a[0]->query_start("SELECT zk_lock('$path')");
 	is("$path/" . blocked_row($a, $on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
-	$on_a[1]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($on_a[1]);
+	$on_a[1]->start_waiting("SELECT zk_lock('$path')");
 	$_->settle foreach @servers;
 	my $second = row($a, $on_a[1])->{blocked_by_node};
 	is($second && "$path/$second", $foreign,

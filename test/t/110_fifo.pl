@@ -3,14 +3,8 @@
 # First come, first served, among sessions of two database servers and foreign clients of
 # three makes, in any mixture.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my %server = map { $_ => Zklock::Server->new($_, zookeeper => $zk) } qw(a b);
@@ -182,7 +176,6 @@ subtest 'a session that comes back stands behind the foreigner who came meanwhil
 };
 
 subtest 'the order stays that of arrival when some give up' => sub {
-	# Some give up; that changes nothing for the others.
 	$path = '/t/fifo/' . ++$number;
 	my @all = arrive(qw(a a b p a b k a b b a j b a));
 	my %gives_up = map { $_ => 1 } 1, 2, 4, 8, 9, 10;

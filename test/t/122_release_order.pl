@@ -3,13 +3,8 @@
 # First the effect, then the lock: the next holder on the same server reads what the one before
 # wrote. And the end of the server: a session elsewhere gets its locks.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Release;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 my $a  = Zklock::Server->new('a',
@@ -32,8 +27,7 @@ subtest 'a lock is not released before the changes of its transaction are visibl
 	$writer->query($_)
 	  foreach 'SET synchronous_commit = on', 'BEGIN', "SELECT zk_xact_lock('$path')",
 	  'UPDATE t SET value = value + 1 WHERE id = 10';
-	$reader->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($reader);
+	$reader->start_waiting("SELECT zk_lock('$path')");
 	$waiter->query_start("SELECT zk_lock('$path')");
 	wait_behind();
 	$writer->query_start('COMMIT');
@@ -76,11 +70,9 @@ subtest 'each of 100 transactions sees what the one before wrote' => sub {
 };
 
 subtest 'a rollback is undone before the next session has the lock' => sub {
-	# A rollback is undone before the next one has the lock.
 	$writer->query($_)
 	  foreach 'BEGIN', "SELECT zk_xact_lock('$path')", 'DELETE FROM t WHERE id = 10';
-	$reader->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($reader);
+	$reader->start_waiting("SELECT zk_lock('$path')");
 	$writer->query('ROLLBACK');
 	is($reader->finish, 't', 'after a rollback the next gets the lock');
 	is($reader->query('SELECT value FROM t WHERE id = 10 FOR UPDATE NOWAIT'), 101,
@@ -90,8 +82,7 @@ subtest 'a rollback is undone before the next session has the lock' => sub {
 
 subtest 'a server that stops gives its locks to others' => sub {
 	$writer->query("SELECT zk_lock('$path')");
-	$waiter->query_start("SELECT zk_lock('$path')");
-	$b->wait_waiting($waiter);
+	$waiter->start_waiting("SELECT zk_lock('$path')");
 	still_waits('held until its server stops');
 	$reader->disconnect;
 	$a->stop('fast');

@@ -6,18 +6,10 @@
 # each round, so that it stays where the two cross. It may become negative: within a server a
 # lock is handed over faster than a cancel request gets through.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 
 my $holder = $a->session(name => 'holder');
 my $path = '/t/cancel/storm';

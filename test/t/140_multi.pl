@@ -2,18 +2,10 @@
 #
 # The text[] forms: several paths at once, all or nothing, in one order for everybody.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 my $shell = $zk->shell;
 
 my $s       = $a->session;
@@ -93,8 +85,7 @@ subtest 'a call for several paths that fails acquires nothing' => sub {
 		$s->query_start("SELECT $function($array)");
 		wait_has($a, $s, '/m/a held 1, /m/b waiting 0', "$function: two are asked for");
 		is($other->query("SELECT zk_try_lock('/m/a')"), 'f', "$function: and one is held meanwhile");
-		$s->cancel;
-		is($s->result->{sqlstate}, '57014', "$function: cancelled");
+		is($s->cancelled, '57014', "$function: cancelled");
 		is(has($a, $s), '', "$function: and nothing is held");
 		free_elsewhere("$function, cancelled", '/m/a', '/m/c');
 		$s->query('ROLLBACK TO s; COMMIT');
@@ -107,8 +98,7 @@ subtest 'a call for several paths that fails acquires nothing' => sub {
 
 		# The end of the session.
 		my $victim = $a->session;
-		$victim->query_start("SELECT $function($array)");
-		$a->wait_waiting($victim, '/m/b');
+		$victim->start_waiting("SELECT $function($array)", '/m/b');
 		$victim->terminate;
 		$victim->disconnect;
 		free_elsewhere("$function, terminated", '/m/a', '/m/c');
@@ -161,8 +151,7 @@ subtest 'a call that fails leaves what was held before' => sub {
 	is(has($a, $s), '/m/b held 1', 'what was held before still is, as often as before');
 	$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'])");
 	wait_has($a, $s, '/m/a held 1, /m/b held 2, /m/c waiting 0', 'meanwhile it counts twice');
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'cancelled');
+	is($s->cancelled, '57014', 'cancelled');
 	is(has($a, $s), '/m/b held 1', 'and is as before');
 	$s->query('BEGIN; SAVEPOINT s');
 	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f',

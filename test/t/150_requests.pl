@@ -3,19 +3,10 @@
 # What zklock asks of ZooKeeper, how much and when: for locks that nobody else wants, and for those
 # that others hold. Each request of the server is counted on its way through a proxy.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
 # What is asked and written when a wait lasts would be counted, too.
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["deadlock_timeout = '1h'"]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', conf => ["deadlock_timeout = '1h'"]);
 my $shell = $zk->shell;
 my $path;
 my @paths;

@@ -3,18 +3,9 @@
 # Sessions of one server take turns without asking ZooKeeper, and yet nobody is overtaken: neither a
 # session that waits for a listing, nor a foreigner.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my $shell = $zk->shell;
 my $path  = '/t/requests';
 
@@ -28,14 +19,10 @@ subtest 'a session that waits for a listing is not overtaken by one that needs n
 	# What comes and goes elsewhere uses up the watch.
 	$shell->delete($shell->create("$path/_c_6f9619ff-8b86-4d01-b42d-00cf4fc964ff-lock-", ephemeral => 1, sequence => 1));
 	$a->settle;
-	my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
-	$s[1]->query_start("SELECT zk_lock('$path')");
-	$proxy->fired($listing);
+	$proxy->hold_reply_of($s[1], "SELECT zk_lock('$path')", op => 'getChildren', path => "^$path\$");
 	# This one comes too late for that listing, and waits for the next.
-	$s[2]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($s[2]);
-	$s[3]->query_start("SELECT zk_lock_shared('$path')");
-	$a->wait_waiting($s[3]);
+	$s[2]->start_waiting("SELECT zk_lock('$path')");
+	$s[3]->start_waiting("SELECT zk_lock_shared('$path')");
 	$proxy->heal;
 	$a->wait_queued($_) foreach @s[ 1 .. 3 ];
 	$s[0]->query("SELECT zk_unlock('$path')");
@@ -57,8 +44,7 @@ subtest 'a foreigner comes after those who were there before it, and before all 
 	  . ' INSERT INTO served (pid) VALUES (pg_backend_pid()); END $$';
 	foreach my $session (@s[ 1 .. 29 ])
 	{
-		$session->query_start($take);
-		$a->wait_waiting($session);
+		$session->start_waiting($take);
 	}
 	my $kazoo = $shell->lock_start('kazoo', $path);
 	wait_until { $zk->children($path) == 2 } 'the foreigner to queue';
@@ -66,8 +52,7 @@ subtest 'a foreigner comes after those who were there before it, and before all 
 	$proxy->asked;
 	foreach my $session (@s[ 30 .. 49 ])
 	{
-		$session->query_start($take);
-		$a->wait_waiting($session);
+		$session->start_waiting($take);
 	}
 	wait_until { $zk->children($path) == 3 } 'those who come after it to have their own node';
 	$a->settle;

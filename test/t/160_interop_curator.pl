@@ -2,20 +2,12 @@
 #
 # SQL sessions and Java threads with Curator's InterProcessMutex take turns.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use JSON::PP;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);

@@ -3,10 +3,7 @@
 # Curator's locks and ours in every dialect: who excludes whom, and is it what the table in
 # doc/interoperability.md says?
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Matrix;
 
 my $matrix = Zklock::Matrix->new;

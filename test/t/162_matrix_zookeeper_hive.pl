@@ -5,10 +5,7 @@
 #
 # Hive itself is not in Debian. A Java program does what its source says.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Matrix;
 
 my $matrix = Zklock::Matrix->new;

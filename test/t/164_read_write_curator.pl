@@ -3,19 +3,10 @@
 # Readers and writers in SQL, on two servers, and with Curator's InterProcessReadWriteLock,
 # all on one path. No reader ever overlaps a writer, and readers do overlap readers.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk   = Zklock::ZooKeeper->standalone;
-my @conf = ("zklock.path_dialects = '/*=curator_rw'");
-my $a    = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
-my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $a, $b) = cast('a b', conf => ["zklock.path_dialects = '/*=curator_rw'"]);
 my $java = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
 my ($s, $t, $r) = ($a->session(name => 's'), $a->session(name => 't'), $b->session(name => 'r'));
@@ -35,14 +26,12 @@ subtest 'readers share, a writer waits for all of them, and later readers for th
 	is($java->acquire('reader', $path, -1, 'read'), 1, 'Curator reads at the same time');
 	is($r->query("SELECT $read"), 't', 'and b does');
 	is($t->query("SELECT $write_now"), 'f', 'nobody may write');
-	$t->query_start("SELECT $write");
-	$a->wait_queued($t);
+	$t->start_queued("SELECT $write");
 	my $writer = $java->acquire_start('writer', $path, -1, 'write');
 	wait_until { $zk->children($path) == 5 } 'two writers to queue';
 
 	my $late = $b->session(name => 'late');
-	$late->query_start("SELECT $read");
-	$b->wait_waiting($late);
+	$late->start_waiting("SELECT $read");
 	is($late->busy, 1, 'a reader behind writers waits');
 	$s->query("SELECT $unread");
 	$java->release('reader');
@@ -64,10 +53,8 @@ subtest 'readers share, a writer waits for all of them, and later readers for th
 subtest 'a writer who reads as well has two nodes with one sequence' => sub {
 	$zk->shell->create("$path/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1)
 	  foreach qw(__WRIT__ __READ__);
-	$s->query_start("SELECT $read");
-	$a->wait_waiting($s);
-	$t->query_start("SELECT $write");
-	$a->wait_waiting($t);
+	$s->start_waiting("SELECT $read");
+	$t->start_waiting("SELECT $write");
 	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
 	is($s->finish, 't', 'who stops to write lets readers in');
 	$s->query("SELECT $unread");

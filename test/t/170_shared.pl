@@ -5,20 +5,11 @@
 # Readers and writers of two database servers, and kazoo's ReadLock and Lock as foreign
 # ones. Server a talks to ZooKeeper through a proxy that counts.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
 # What is asked and written when a wait lasts would be counted, too.
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, max_connections => 150, conf => ["deadlock_timeout = '1h'"]);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b',
+	proxied => 'a', a => { conf => ["deadlock_timeout = '1h'"], max_connections => 150 });
 my $kazoo = $zk->shell;
 my @as    = map { $a->session(name => "a$_") } 1 .. 5;
 my @bs    = map { $b->session(name => "b$_") } 1 .. 3;
@@ -28,8 +19,7 @@ my $path  = '/t/shared';
 sub queue
 {
 	my ($server, $session, $function) = @_;
-	$session->query_start("SELECT $function('$path')");
-	$server->wait_queued($session, $path);
+	$session->start_queued("SELECT $function('$path')", $path);
 	return;
 }
 

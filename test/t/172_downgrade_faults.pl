@@ -8,20 +8,9 @@
 #
 # Server a talks to ZooKeeper through a proxy that disturbs, and b directly.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '12s'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $shell = $zk->shell;
 my $id    = $a->session_id;
 my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
@@ -37,13 +26,10 @@ sub begin
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', "$what: both modes are held");
 	foreach my $next (@next)
 	{
-		$next->query_start("SELECT zk_lock('$path')");
-		$a->wait_queued($next, $path);
+		$next->start_queued("SELECT zk_lock('$path')", $path);
 	}
-	$reader->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_queued($reader, $path);
-	$writer->query_start("SELECT zk_lock('$path')");
-	$b->wait_queued($writer, $path);
+	$reader->start_queued("SELECT zk_lock_shared('$path')", $path);
+	$writer->start_queued("SELECT zk_lock('$path')", $path);
 	return;
 }
 
@@ -95,10 +81,8 @@ subtest 'a downgrade whose request or reply is lost is made up for' => sub {
 		$holder->query('BEGIN; SAVEPOINT s');
 		is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
 		is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
-		$reader->query_start("SELECT zk_lock_shared('$path')");
-		$b->wait_queued($reader, $path);
-		$writer->query_start("SELECT zk_lock('$path')");
-		$b->wait_queued($writer, $path);
+		$reader->start_queued("SELECT zk_lock_shared('$path')", $path);
+		$writer->start_queued("SELECT zk_lock('$path')", $path);
 		$fault = $proxy->$lose(op => 'multi', path => "^$path/");
 		$holder->query('ROLLBACK TO s');
 		ok($proxy->fired($fault), 'rolled back, and disturbed');
@@ -123,8 +107,7 @@ subtest 'a holder that goes before its downgrade is known to be done leaves noth
 			}
 			else
 			{
-				$holder->cancel;
-				is($holder->result->{sqlstate}, '57014', 'until cancelled');
+				is($holder->cancelled, '57014', 'until cancelled');
 				$holder->query_start("SELECT zk_unlock_shared('$path')");
 				$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
 			}
@@ -170,8 +153,7 @@ subtest 'a holder that shares stays so when the worker is restarted, though its 
 	my ($row) = $a->locks("path = '$path' AND state = 'held'");
 	is("$row->{pid} $row->{mode}", $holder->pid . ' shared', 'after a restart of the worker the holder still shares the lock');
 	is($last->query("SELECT zk_try_lock_shared('$path')"), 'f', 'with nobody: others are next');
-	$next->cancel;
-	is($next->result->{sqlstate}, '57014', 'one gives up');
+	is($next->cancelled, '57014', 'one gives up');
 	$_->disconnect foreach $next, $last;
 	is_downgraded();
 };
@@ -236,9 +218,7 @@ subtest 'a holder whose node is deleted during a downgrade has lost the lock' =>
 		if ($when eq 'before')
 		{
 			# Before ZooKeeper hears of the downgrade.
-			my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
-			$holder->query_start("SELECT zk_unlock('$path')");
-			ok($proxy->fired($fault), 'the downgrade is under way');
+			$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
 			$shell->delete("$path/$node");
 			is($reader->finish, 't', 'the reader comes in');
 			$reader->query("SELECT zk_unlock_shared('$path')");
@@ -268,9 +248,7 @@ subtest 'a holder whose node is deleted during a downgrade has lost the lock' =>
 
 subtest 'a session that ends during a downgrade has lost the lock' => sub {
 	begin('expired');
-	my $fault = $proxy->hold_request(op => 'multi', path => "^$path/");
-	$holder->query_start("SELECT zk_unlock('$path')");
-	ok($proxy->fired($fault), 'the downgrade is under way');
+	$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
 	$a->expire_session($zk);
 	is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
 	$reader->query("SELECT zk_unlock_shared('$path')");

@@ -6,22 +6,11 @@
 # Each client notes when it believes that it holds the path, and in which mode. No client may
 # hold it in any mode while another one does so exclusively.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $rounds = 60;
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my @conf   = ("zklock.session_timeout = '20s'", "statement_timeout = '100s'");
-my $left   = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $right  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $left, $right) = cast('a b', proxied => 'a', timeout => '20s', conf => ["statement_timeout = '100s'"]);
 my $path   = '/t/stress';
 
 foreach my $server ($left, $right)

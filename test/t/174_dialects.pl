@@ -4,14 +4,8 @@
 # the clients that the dialect is named after do. Which sessions share a node, and how
 # foreign names are read.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use JSON::PP;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 # Containers that are empty go at once.
 my $zk    = Zklock::ZooKeeper->standalone(container_check => 300);
@@ -79,7 +73,6 @@ subtest "what is too long is left out of Hive's data" => sub {
 };
 
 subtest 'a downgrade puts the shared node in the place of the exclusive one' => sub {
-	# A downgrade puts the shared node in the place of the exclusive one.
 	foreach my $dialect (sort keys %name)
 	{
 		my $path = "/d/down/$dialect";
@@ -131,8 +124,7 @@ subtest 'sessions in a row share a node if they write the same dialect' => sub {
 	foreach my $i (0 .. $#in_line)
 	{
 		$a->write_dialect($in_line[$i], $waiting[$i]);
-		$waiting[$i]->query_start("SELECT zk_lock('/d/runs')");
-		$a->wait_waiting($waiting[$i]);
+		$waiting[$i]->start_waiting("SELECT zk_lock('/d/runs')");
 	}
 	wait_until { $zk->children('/d/runs') == 5 } 'four nodes of ours behind the foreign one';
 	my @nodes = $zk->children('/d/runs');
@@ -157,12 +149,10 @@ subtest 'of two nodes that wait for the same one each has its own watch' => sub 
 	{
 		my ($session, $dialect) = @$case;
 		$a->write_dialect($dialect, $session);
-		$session->query_start("SELECT zk_lock_shared('/d/two')");
-		$a->wait_queued($session, '/d/two');
+		$session->start_queued("SELECT zk_lock_shared('/d/two')", '/d/two');
 	}
 	wait_until { $a->lock_count("path = '/d/two' AND blocked_by_node IS NOT NULL") == 2 } 'both to wait for the foreign node';
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'one of two that wait for the same node gives up');
+	is($s->cancelled, '57014', 'one of two that wait for the same node gives up');
 	wait_until { $zk->children('/d/two') == 2 } 'its node to go';
 	# What the worker asks for comes after all that it has asked for before.
 	$s->query("SELECT zk_lock('/d/runs')");

@@ -1,20 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Semaphores among sessions of two servers: how many get a permit, in which order, and what
-# others see.
+# Semaphores among sessions of two servers: how many get a permit, in which order, what
+# others see, and which nodes and requests it takes.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Semaphore;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+# What is asked and written when a wait lasts would be counted, too.
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', conf => ["deadlock_timeout = '1h'"]);
 my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
 my @nodes = map { "$path/$_" } qw(locks leases);
@@ -34,7 +27,6 @@ subtest 'as many sessions get a permit as there are, over both servers' => sub {
 };
 
 subtest 'zk_locks and the node of a permit show whose it is' => sub {
-	# What a permit looks like.
 	my ($row) = $b->locks('pid = ' . $bs[1]->pid);
 	is_deeply(
 		[ @$row{qw(path kind mode scope state granted count fencing_token wait_start)} ],
@@ -75,16 +67,13 @@ subtest 'a permit goes to the session that came first' => sub {
 };
 
 subtest 'a session that gives up in the queue is not waited for' => sub {
-	# One who gives up in the queue is not waited for.
 	is(acquire($bs[0], 1), 't', 'b1 holds the only permit');
 	ask($as[0], 1, 1);
 	ask($as[1], 1, 0);
 	ask($bs[1], 1, 0);
-	$as[0]->cancel;
-	is($as[0]->result->{sqlstate}, '57014', 'the first to wait gives up');
+	is($as[0]->cancelled, '57014', 'the first to wait gives up');
 	wait_row($as[1], "state = 'waiting' AND node ~ 'lease'");
-	$as[1]->cancel;
-	is($as[1]->result->{sqlstate}, '57014', 'and the next');
+	is($as[1]->cancelled, '57014', 'and the next');
 	wait_row($bs[1], "state = 'waiting' AND node ~ 'lease'");
 	release($bs[0]);
 	is($bs[1]->finish, 't', 'then the third gets the permit');
@@ -156,6 +145,163 @@ subtest 'a deep queue of each server is served to the last' => sub {
 	$_->disconnect foreach @many;
 };
 
+sub disagreement
+{
+	my ($session, $mine, $others) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return defined $others
+	  ? like($session->notices, qr/one of $mine permits, a holder for one of $others;/, "and is told of $others")
+	  : is($session->notices, '', 'and is told nothing');
+}
+
+subtest 'sessions that disagree about the number are told, and the lower number holds' => sub {
+	is(acquire($as[0], 2), 't', 'who comes first');
+	disagreement($as[0], 2, undef);
+	is(acquire($bs[0], 9), 't', 'who thinks there are more gets the second of them');
+	disagreement($bs[0], 9, 2);
+	is(acquire($bs[1], 9, '0'), 'f', 'but no third');
+	disagreement($bs[1], 9, 2);
+	is(acquire($as[1], 2, '0'), 'f', 'just as one who agrees');
+	disagreement($as[1], 2, undef);
+	release($as[0]);
+	is(acquire($as[0], 2, '0'), 't', 'one who thinks there are fewer than the only holder gets the second');
+	disagreement($as[0], 2, 9);
+	release($bs[0]);
+	is(acquire($bs[0], 1, '0'), 'f', 'who thinks there is but one does not');
+	disagreement($bs[0], 1, 2);
+	# Waiting, until who thinks so is gone.
+	$bs[0]->query_start("SELECT zk_semaphore_acquire('$path', 1)");
+	wait_row($bs[0], "state = 'waiting' AND blocked_by_node IS NOT NULL");
+	release($as[0]);
+	is($bs[0]->finish, 't', 'until it is the only one');
+	disagreement($bs[0], 1, 2);
+	release($bs[0]);
+	settled(0);
+};
+
+subtest 'every child of the leases counts as a permit' => sub {
+	# Curator takes every child for a lease, whatever it is called.
+	my $lease = $shell->create("$nodes[1]/_c_00000000-0000-0000-0000-000000000000-lease-",
+		ephemeral => 1, sequence => 1);
+	my $strange = $shell->create("$nodes[1]/strange", ephemeral => 1);
+	is(acquire($as[0], 2, '0'), 'f', 'two children leave no room for one of two permits');
+	my $row = ask($as[0], 2, 1);
+	is($row->{blocked_by_node}, 'strange', 'who waits is told of the one without a number');
+	$shell->delete($strange);
+	is($as[0]->finish, 't', 'and gets a permit when it has gone');
+	$row = ask($bs[0], 1, 1);
+	is("$nodes[1]/$row->{blocked_by_node}", $lease, 'else of the oldest');
+	$shell->delete($lease);
+	wait_row($bs[0], "blocked_by_node ~ 'of2-lease'");
+	ok($bs[0]->busy, 'who waits for all goes on until all are gone');
+	release($as[0]);
+	is($bs[0]->finish, 't', 'and gets the permit');
+	release($bs[0]);
+	settled(0);
+	unlike($a->log_since(0) . $b->log_since(0), qr/ignoring child/, 'no child is ignored');
+};
+
+subtest 'a lock in the place of the leases, or of the turns, is what it is' => sub {
+	is($as[0]->query("SELECT zk_lock('$nodes[1]')"), 't', 'a lock on the path of the leases');
+	is(acquire($bs[0], 1, '0'), 'f', 'counts as one');
+	is(acquire($bs[0], 2, '0'), 't', 'only');
+	is($as[1]->query("SELECT zk_try_lock('$nodes[1]')"), 'f', 'and is exclusive');
+	release($bs[0]);
+	# In one server a path is one or the other.
+	my $refused = $as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')");
+	is($refused->{sqlstate}, '55006', 'a permit cannot be had where this server has a lock');
+	like($refused->{detail}, qr/semaphore.*lock/, 'which the error explains');
+	ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
+	is(acquire($as[2], 2, '30s'), 't', 'now it can');
+	is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');
+	foreach my $session ($bs[1])
+	{
+		my $name = $session->name . ' can have it: leases are no obstacle';
+		is($session->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', $name);
+		is($session->query("SELECT zk_lock('$nodes[1]', '30s') AND zk_unlock('$nodes[1]')"), 't', $name);
+	}
+	release($as[2]);
+	acquire($bs[0], 2, '0');
+	is($as[0]->query("SELECT zk_lock('$nodes[0]')"), 't', 'a lock on that of the turns');
+	is(acquire($bs[1], 2, '50ms'), 'f', 'holds up those who wait');
+	is(acquire($bs[1], 2, '0'), 't', 'not those who do not');
+	$_->query('SELECT zk_unlock_all()') foreach $as[0], @bs[ 0, 1 ];
+	settled(0);
+};
+
+my @requests;
+
+sub begin
+{
+	new_path();
+	@nodes = map { "$path/$_" } qw(locks leases);
+	$shell->create($_, makepath => 1) foreach @nodes;
+	$proxy->asked;
+	return;
+}
+
+sub requests
+{
+	my $uuid = qr/_c_[-0-9a-f]{36}/;
+	@requests = map { "$_->[0] " . $_->[1] =~ s/$uuid(-[-a-z0-9]+-)(\d{10})?$/X$1/r }
+	  grep { $_->[0] !~ /^(ping|multi)$/ && ($_->[1] || '') =~ /^$path/ } @{ $proxy->requests };
+	$proxy->reset_counts;
+	return \@requests;
+}
+
+subtest 'a permit takes two creates, two listings and one delete' => sub {
+	begin();
+	acquire($as[0], 4);
+	settled(1);
+	is_deeply(requests(),
+		[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", "create2 $nodes[1]/X-of4-lease-",
+			"getChildren $nodes[1]", "delete $nodes[0]/X-lock-" ],
+		'a permit takes two creates, two listings and one delete');
+	release($as[0]);
+	settled(0);
+	is_deeply(requests(), ["delete $nodes[1]/X-of4-lease-"], 'and its release one delete');
+};
+
+subtest 'a permit without waiting takes one create and two listings, or one listing in vain' => sub {
+	begin();
+	is(acquire($as[0], 4, '0'), 't', 'without waiting');
+	is_deeply(requests(),
+		[ "getChildren $nodes[1]", "create2 $nodes[1]/X-of4-lease-", "getChildren $nodes[1]" ],
+		'it takes one create and two listings');
+	is(acquire($as[1], 1, '0'), 'f', 'in vain');
+	is_deeply(requests(), ["getChildren $nodes[1]"], 'one listing: no node is made');
+	release($as[0]);
+	settled(0);
+	$proxy->asked;
+};
+
+subtest 'sessions that wait in the queue ask for nothing' => sub {
+	begin();
+	acquire($bs[0], 2);
+	acquire($bs[1], 2);
+	ask($bs[2], 2, 1);
+	ask($_, 2, 0) foreach @as[ 0 .. 3 ];
+	is_deeply(requests(),
+		[ "create2 $nodes[0]/X-lock-", "getChildren $nodes[0]", ("getData $nodes[0]/X-lock-") x 2 ],
+		'four sessions of a server queue with one node, and watch that and the one before');
+	foreach (1 .. 3)
+	{
+		is(acquire($as[4], 99, '0'), 'f', 'somebody asks');
+	}
+	is_deeply($proxy->asked, { getChildren => 3 }, 'which has to be looked up');
+	release($bs[0]);
+	is($bs[2]->finish, 't', 'the first in the queue gets a permit');
+	wait_row($as[0], "node ~ 'lease' AND blocked_by_node IS NOT NULL");
+	release($bs[$_]) foreach 1, 2;
+	is($as[0]->finish, 't', 'the next');
+	is($as[1]->finish, 't', 'and the next');
+	wait_row($as[2], "node ~ 'lease' AND blocked_by_pid IS NOT NULL");
+	release($as[$_]) foreach 0, 1;
+	is($_->finish, 't', 'and so on') foreach @as[ 2, 3 ];
+	release($as[$_]) foreach 2, 3;
+	settled(0);
+};
+
 $_->disconnect foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes, '/t/barrier');
+Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes, used_paths(), '/t/barrier');
 done_testing;

@@ -4,19 +4,10 @@
 # works on a part keeps others from the whole and from that part, and from nothing else:
 # SQL sessions of two servers, and a program that does what Hive does.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my @conf = ("zklock.path_dialects = '/*=hive'", "zklock.parent_nodes = 'persistent'");
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $a, $b) = cast('a b', conf => [ "zklock.path_dialects = '/*=hive'", "zklock.parent_nodes = 'persistent'" ]);
 my ($s, $t) = map { $a->session(name => $_) } qw(s t);
 my $r    = $b->session(name => 'r');
 my $root = '/hive';
@@ -43,8 +34,7 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 	is($a->lock_count('pid = ' . $t->pid . " AND state <> 'releasing'"), 0, 'a call that failed has nothing');
 
 	# A session that wants the whole waits for all who have parts, and keeps others from getting more.
-	$t->query_start(tree_lock($table));
-	$a->wait_waiting($t, $table);
+	$t->start_waiting(tree_lock($table), $table);
 	is($a->wait_holder($t, $db)->{mode}, 'shared', 'who waits for a table has what is above it');
 	ok($t->busy, 'it waits');
 	is($s->query(tree_unlock($part)), 't', 'one part is given back');
@@ -52,8 +42,7 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 	is($r->query(tree_unlock($sister)), 't', 'the other as well');
 	is($t->finish, 't', 'then it has the whole');
 	is($r->query(tree_lock($sister, '100ms')), 'f', 'and nobody has a part');
-	$r->query_start(tree_lock($sister));
-	$b->wait_waiting($r, $table);
+	$r->start_waiting(tree_lock($sister), $table);
 	is($t->query(tree_unlock($table)), 't', 'until it gives that back');
 	is($r->finish, 't', 'who waited gets its part');
 };
@@ -68,10 +57,8 @@ subtest 'a call that fails leaves what was held before' => sub {
 			$s->query('RESET lock_timeout');
 		},
 		'a cancel' => sub {
-			$s->query_start(tree_lock($sister));
-			$a->wait_waiting($s, $sister);
-			$s->cancel;
-			is($s->result->{sqlstate}, '57014', 'a cancel ends a wait');
+			$s->start_waiting(tree_lock($sister), $sister);
+			is($s->cancelled, '57014', 'a cancel ends a wait');
 		},
 		'an error' => sub {
 			$zk->shell->create("$table/ephemeral", ephemeral => 1);
@@ -114,8 +101,7 @@ subtest 'Hive and sessions share a tree' => sub {
 	is($s->query(tree_lock($part, '0')), 'f', 'and SQL no part of it');
 	is($s->query(tree_lock_shared($db, '0')), 't', 'while it shares the database');
 	$s->query(tree_unlock_shared($db));
-	$s->query_start(tree_lock($part));
-	$a->wait_waiting($s, $table);
+	$s->start_waiting(tree_lock($part), $table);
 	$hive->release('whole');
 	is($s->finish, 't', 'until Hive gives it back');
 	$s->query(tree_unlock($part));
@@ -130,8 +116,7 @@ subtest 'LOCK TABLE of Hive is respected when its session has ended' => sub {
 	$explicit->close_session;
 	is($zk->shell->stat("$table/$node")->{ephemeralOwner}, '0x0', 'LOCK TABLE is a persistent node');
 	is($s->query(tree_lock($part, '0')), 'f', 'and is respected when its session has ended');
-	$s->query_start(tree_lock($part));
-	$a->wait_waiting($s, $table);
+	$s->start_waiting(tree_lock($part), $table);
 	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE state = 'waiting' AND pid = " . $s->pid, $node);
 	pass('as zk_locks shows');
 	$zk->shell->delete("$table/$node");

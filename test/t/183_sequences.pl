@@ -7,24 +7,15 @@
 #
 # The counter is set in the data of a ZooKeeper server that is stopped, by ZooKeeper's own code.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $half  = 2**30;
 my $limit = 2**31 - 1 - 1_000_000;
 
-my $zk = Zklock::ZooKeeper->standalone;
 # A client that comes while a server starts may wait for most of this for an answer. Nothing
 # is held meanwhile.
-my @conf  = ("zklock.session_timeout = '10s'");
-my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $a, $b) = cast('a b', timeout => '10s');
 my $shell = $zk->shell;
 my ($s, $other, $remote) = ($a->session(name => 's'), $a->session(name => 'other'), $b->session(name => 'remote'));
 my $path = '/n/lock';
@@ -85,8 +76,7 @@ subtest 'from half of the sequence numbers on, the log warns once' => sub {
 subtest 'a million numbers before the end, nobody is served any more' => sub {
 	set_counter($limit - 2);
 	is($s->query("SELECT zk_lock('$path')"), 't', 'the last but one');
-	$remote->query_start("SELECT zk_lock('$path')");
-	$b->wait_waiting($remote);
+	$remote->start_waiting("SELECT zk_lock('$path')");
 	wait_until { sequences() == 2 } 'the last';
 	is_deeply([ sequences() ], [ $limit - 2, $limit - 1 ], 'they have these numbers');
 	# A foreign client goes on: its node makes who comes behind it need one as well.

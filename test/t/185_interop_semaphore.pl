@@ -2,18 +2,10 @@
 #
 # SQL sessions and Java threads with Curator's InterProcessSemaphoreV2 share permits.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk   = Zklock::ZooKeeper->standalone;
-my $a    = Zklock::Server->new('a', zookeeper => $zk);
-my $b    = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 my $java = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
 my $path  = '/batch/slots';
@@ -66,7 +58,6 @@ subtest 'Java, which came first, is served before SQL' => sub {
 };
 
 subtest 'a Java service whose session ends leaves its permits to others' => sub {
-	# A Java service whose session ends leaves its permits to others.
 	$s[$_]->query_start("SELECT zk_semaphore_acquire('$path', 3)") foreach 1, 3;
 	wait_children(2, 4);
 	$java->close_session;

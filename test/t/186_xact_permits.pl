@@ -3,16 +3,9 @@
 # Permits of semaphores at transaction level: they go when the transaction ends, or with the
 # part of it that acquired them, and never before.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => ['max_prepared_transactions = 5']);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b', a => { conf => ['max_prepared_transactions = 5'] });
 my $s     = $a->session;
 my $other = $b->session;
 my $path  = '/permits';

@@ -5,20 +5,10 @@
 # The worker that sent it will never see the reply. The next one knows from shared memory
 # what may exist. It has a connection of its own, past what is held back in the proxy.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(thaw wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
-my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
+my ($zk, $proxy, $b, $d) = cast('b d', proxied => 'd', b => { timeout => '20s' }, d => { timeout => '60s' });
 my $number = 0;
 
 foreach my $hold (qw(hold_reply hold_request))
@@ -37,8 +27,7 @@ foreach my $hold (qw(hold_reply hold_request))
 			queue($d, $_, $path) foreach qw(canceller asker);
 			$proxy->fired($fault);
 			my $old = $d->worker_away;
-			$s{canceller}->cancel;
-			is($s{canceller}->result->{sqlstate}, '57014', 'a request is cancelled meanwhile');
+			is($s{canceller}->cancelled, '57014', 'a request is cancelled meanwhile');
 			$d->worker_back($old);
 			if ($op eq 'getData')
 			{
@@ -93,9 +82,7 @@ subtest 'a call that must not wait is answered also if the next worker finds no 
 
 	# The workers before, each gone after a moment, may not have prolonged the lease.
 	$d->wait_value("SELECT lease_remaining > '1s' FROM zk_session", 't');
-	my $fault = $proxy->hold_reply(op => 'getChildren', path => '^/w/try');
-	$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
-	$proxy->fired($fault);
+	$proxy->hold_reply_of($s{trier}, "SELECT zk_try_lock('/w/try')", op => 'getChildren', path => '^/w/try');
 	my $old = $d->worker_away;
 	$proxy->cut;
 	thaw($d->postmaster_pid);

@@ -8,16 +8,9 @@
 # without exit(). Here a library is loaded (test/slow_exit.c) whose destructor and atexit
 # function take long and free what the threads use all the time.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use POSIX ();
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 

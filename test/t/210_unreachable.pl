@@ -8,15 +8,8 @@
 # SQLSTATE 58030, and releases return at once and are made good later. As long as the ZooKeeper
 # session lives, nobody loses a lock or a place.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone(start => 0);
 # An attempt to connect that meets a server which is just starting takes up to two thirds
@@ -45,8 +38,7 @@ subtest 'a server that starts without ZooKeeper waits for it' => sub {
 		  or diag explain $result;
 	}
 	queue($a, 'canceller', '/u/start');
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', 'a waiting call can be cancelled');
+	is($s{canceller}->cancelled, '57014', 'a waiting call can be cancelled');
 	queue($a, 'waiter',  '/u/start');
 	queue($a, 'waiter2', '/u/start');
 	queue($a, 'goer',    '/u/start');
@@ -116,8 +108,7 @@ subtest 'locks and places outlive an outage that ends before the session does' =
 	ok($s{committer}->try('COMMIT')->{ok}, 'a transaction that holds a lock commits');
 	is($s{hander}->query("SELECT zk_unlock('/u/hand')"), 't', 'so is one that others here wait for');
 	$s{leaver}->terminate;
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	is($s{canceller}->cancelled, '57014', 'a wait is cancelled');
 	is(on($a, 'asker')->try("SELECT zk_lock('/u/local', '50ms')")->{sqlstate},
 		'58030', 'a timeout that expires is an error');
 	is($s{asker}->try("SELECT zk_try_lock('/u/free')")->{sqlstate}, '58030', 'so is a try-lock');

@@ -5,20 +5,10 @@
 #
 # Only c is cut off, so that others see its locks become free.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '12s'"]);
-my $c     = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_timeout = '2s'"]);
+my ($zk, $proxy, $b, $c) = cast('b c', proxied => 'c', b => { timeout => '12s' }, c => { timeout => '2s' });
 $c->value('CREATE TABLE t (i int)');
 
 subtest 'a session that ends takes the locks of its holders, and lets waiters queue again' => sub {
@@ -103,8 +93,7 @@ subtest 'what is asked for and given up while the session ends leaves nothing be
 	$c->wait_session('connecting');
 	is($s{holder}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
 	queue($c, 'newcomer', '/u/dying');
-	$s{canceller}->cancel;
-	is($s{canceller}->result->{sqlstate}, '57014', 'and a wait cancelled');
+	is($s{canceller}->cancelled, '57014', 'and a wait cancelled');
 	wait_until { !$zk->children('/u/dying') } 'the session to expire';
 	$proxy->heal;
 	is($s{newcomer}->finish, 't', 'who came meanwhile is served by the next session');

@@ -4,12 +4,7 @@
 # starts gives the sessions that it finds a whole timeout again. Locks that were held count
 # as lost by then, and must stay so.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my $zk = Zklock::ZooKeeper->standalone(tickTime => 1000);
 my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
@@ -19,8 +14,7 @@ my ($holder, $next, $writer, $foreigner) = ($a->session, $a->session, $a->sessio
 
 subtest 'a lock that was lost stays lost, although the session lives' => sub {
 	is($holder->query("SELECT zk_lock('/l/queue')"), 't', 'a session holds a lock');
-	$next->query_start("SELECT zk_lock('/l/queue')");
-	$a->wait_waiting($next);
+	$next->start_waiting("SELECT zk_lock('/l/queue')");
 	$writer->query('BEGIN');
 	$writer->query('INSERT INTO t VALUES (1)');
 	is($writer->query("SELECT zk_xact_lock('/l/alone')"), 't', 'so does a transaction');

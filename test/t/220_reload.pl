@@ -7,15 +7,9 @@
 # resolves, and a session timeout if a lease is possible with it. Both keep the session, and
 # with it all locks. What waits until no lock is held is in 470_changed_settings.pl.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->ensemble(3);
 my $a  = Zklock::Server->new(
@@ -156,7 +150,7 @@ subtest 'the session timeout changes, and the session with its locks stays' => s
 	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/c/$_" } qw(held foreign xact free));
 };
 
-# Without a lock held the session moves (see 470_changed_settings.pl), which takes no other worker.
+# Without a lock held the session moves (see 470_changed_settings.pl): the next worker begins another one.
 sub move
 {
 	my ($server, %settings) = @_;

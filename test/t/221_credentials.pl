@@ -4,16 +4,10 @@
 #
 # They are shown to ZooKeeper alone: not to the log, whatever its level, nor to any view.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->ensemble(3);
 my $a  = Zklock::Server->new(

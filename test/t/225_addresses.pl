@@ -6,15 +6,9 @@
 # looked up again, and if that makes a difference a new worker connects, to the same
 # session. libnss_wrapper makes the names.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $hosts = PostgreSQL::Test::Utils::tempdir . '/hosts';
 sub zookeeper_is_at

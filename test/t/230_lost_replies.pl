@@ -1,6 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Requests and replies that get lost, one at a time: of locks that nobody else wants.
+# Requests and replies that get lost, one at a time, while several sessions want the same lock: they keep
+# their places, and hear of the end of their predecessors. One that gives up meanwhile leaves no node.
+# What becomes of a session at each call is in the table of faults, 292_faults_of_locks.pl.
 #
 # A server that loses the reply to a create does not know whether its node exists. If it
 # took it for missing, a node that nobody knows of would block the path for as long as the
@@ -10,124 +12,198 @@
 # Server a talks to ZooKeeper through a proxy that loses the k-th reply or request of a
 # kind, and its connection with it; b talks to ZooKeeper directly.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(increasing wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-# Long enough to expire never, which is checked at the end; the pause between attempts to
+# The timeout is long enough to expire never, which is checked at the end; the pause between attempts to
 # connect is a sixtieth of it.
-my @conf = ("zklock.session_timeout = '12s'");
-my $a    = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $id   = $a->session_id;
 
 my @as = map { $a->session(name => "a$_") } 1 .. 4;
 my @bs = map { $b->session(name => "b$_") } 1 .. 2;
 
+# Until a watches the first node of a path: has heard that it must wait for it.
+sub wait_watching
+{
+	my ($path) = @_;
+	my ($node) = $zk->children($path);
+	return $zk->wait_watched("$path/$node", $id);
+}
+
 my @fates = ([ lose_reply => 'reply' ], [ lose_request => 'request' ]);
 
-foreach my $op (qw(create2 createContainer getChildren))
+foreach my $fate (@fates)
+{
+	my ($lose, $thing) = @$fate;
+	subtest "sessions that wait keep their order when the $thing of a create is lost" => sub {
+		foreach my $k (1 .. 3)
+		{
+			my $path = "/l/wait-$thing-$k";
+			is($bs[0]->query("SELECT zk_lock('$path')"), 't', 'b holds the lock');
+			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
+			# k sessions of a, for whom one node stands, or would.
+			foreach my $i (0 .. $k - 1)
+			{
+				$as[$i]->start_waiting("SELECT zk_lock('$path')");
+			}
+			ok($proxy->fired($fault), "$thing of create is lost with $k in the queue");
+			$a->wait_session;
+			wait_until { $zk->children($path) == 2 } 'two nodes, one for each server';
+			# A session of b may go before a node that b has not heard of.
+			$b->settle;
+			$bs[1]->start_waiting("SELECT zk_lock('$path')");
+			$bs[0]->query("SELECT zk_unlock('$path')");
+			my @order = (@as[ 0 .. $k - 1 ], $bs[1]);
+			while (my $next = shift @order)
+			{
+				is($next->finish, 't', $next->name . ' gets the lock');
+				ok($_->busy, $_->name . ' waits') foreach @order;
+				is($next->query("SELECT zk_unlock('$path')"), 't', 'and gives it back');
+			}
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+		}
+	};
+}
+
+subtest 'the place is that of the node whose reply was lost' => sub {
+	my $path = '/l/place';
+	$bs[0]->query("SELECT zk_lock('$path')");
+	$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
+	wait_until { $zk->children($path) == 2 } 'the node';
+	my @nodes = $zk->children($path);
+	$b->settle;
+	$bs[1]->start_waiting("SELECT zk_lock('$path')");
+	wait_until { $zk->children($path) == 3 } 'the node of a newcomer';
+	$proxy->cut;
+	$a->wait_session('connecting');
+	$proxy->heal;
+	$a->wait_session;
+	$a->wait_value("SELECT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
+	pass('the node is found again');
+	$bs[0]->query("SELECT zk_unlock('$path')");
+	is($as[0]->finish, 't', 'and keeps its place');
+	ok($bs[1]->busy, 'before who came after it');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	is($bs[1]->finish, 't', 'who is next');
+	$bs[1]->query("SELECT zk_unlock('$path')");
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+};
+
+foreach my $op (qw(setWatches sync))
 {
 	foreach my $fate (@fates)
 	{
 		my ($lose, $thing) = @$fate;
-		subtest "a $op whose $thing is lost is made up for, wherever it is asked for" => sub {
+		subtest "a session hears of the end of its predecessor when the $thing of a $op is lost on a new connection" => sub {
 			foreach my $k (1 .. 3)
 			{
-				my @paths = map { "/l/$op-$thing-$k-$_" } 1 .. $k;
-				my $fault = $proxy->$lose(op => $op, nth => $k, path => "^/l/$op-$thing-$k-");
-				foreach my $i (0 .. $#paths)
+				my $path  = "/l/$op-$thing-$k";
+				my $fault = $proxy->$lose(op => $op, nth => $k);
+				$bs[0]->query("SELECT zk_lock('$path')");
+				$as[0]->start_waiting("SELECT zk_lock('$path')");
+				wait_watching($path);
+				# Each new connection sets all watches again.
+				until ($proxy->has_fired($fault))
 				{
-					$as[$i]->query_start("SELECT zk_lock('$paths[$i]')");
-					# One after the other, so that the k-th is known to be this one's.
-					$a->wait_holder($as[$i], $paths[$i]) if $i < $#paths;
+					my $n = $proxy->counts->{$op} || 0;
+					$proxy->drop;
+					wait_until { ($proxy->counts->{$op} || 0) > $n || $proxy->has_fired($fault) }
+					  "$op on a new connection";
 				}
-				my @got = map { $as[$_]->finish } 0 .. $#paths;
 				ok($proxy->fired($fault), "$thing $k of $op is lost");
-				is("@got", join(' ', ('t') x $k), 'everybody is granted');
-				$a->one_node($zk, $_, "$_ has one node, which is known") foreach @paths;
-				is($a->lock_count("path LIKE '/l/$op-$thing-$k-%'"), $k, 'and is held once');
-				is($bs[0]->query("SELECT zk_try_lock('$_')"), 'f', 'so that nobody else gets it')
-				  foreach @paths;
-				is($as[$_]->query("SELECT zk_unlock('$paths[$_]')"), 't', 'unlocked') foreach 0 .. $#paths;
-				$a->assert_clean($zk, @paths);
+				$a->wait_session;
+				ok($as[0]->busy, 'the waiter waits');
+				$bs[0]->query("SELECT zk_unlock('$path')");
+				is($as[0]->finish, 't', 'and hears of the end of its predecessor');
+				$a->one_node($zk, $path, 'with one node');
+				$as[0]->query("SELECT zk_unlock('$path')");
+				Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 			}
 		};
 	}
 }
 
-foreach my $fate (@fates)
-{
-	my ($lose, $thing) = @$fate;
-	subtest "a create whose $thing is lost is made up for, round after round" => sub {
-		foreach my $k (1 .. 3)
+subtest 'a session hears of the end of its predecessor when the event is lost with its connection' => sub {
+	foreach my $k (1 .. 3)
+	{
+		my $path = "/l/event-$k";
+		$bs[0]->query("SELECT zk_lock('$path')");
+		foreach my $i (0 .. $k - 1)
 		{
-			my $fault = $proxy->$lose(op => 'create2', nth => $k, path => '^/l/rounds/');
-			my @token;
-			foreach my $i (1 .. 3)
-			{
-				is($as[0]->query("SELECT zk_lock('/l/rounds')"), 't', "round $i is granted");
-				$a->one_node($zk, '/l/rounds', 'with one node');
-				push @token, $as[0]->query("SELECT zk_fencing_token('/l/rounds')");
-				is($as[0]->query("SELECT zk_unlock('/l/rounds')"), 't', 'and unlocked');
-			}
-			ok($proxy->fired($fault), "the $thing of create $k was lost");
-			ok(increasing(@token), "tokens increase: @token");
-			$a->assert_clean($zk, '/l/rounds');
+			$as[$i]->start_waiting("SELECT zk_lock('$path')");
 		}
-	};
+		wait_watching($path);
+		$proxy->blackhole('replies');
+		$bs[0]->query("SELECT zk_unlock('$path')");
+		wait_until { $zk->children($path) == 1 } 'the predecessor to be gone';
+		$proxy->cut;
+		$proxy->heal;
+		foreach my $i (0 .. $k - 1)
+		{
+			is($as[$i]->finish, 't', "a lost event holds up nobody of $k");
+			$as[$i]->query("SELECT zk_unlock('$path')");
+		}
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	}
+};
+
+# A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
+# the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
+# does not.
+sub story
+{
+	my ($path, $what) = @_;
+	my @trouble;
+	my @token;
+	$as[0]->query("SELECT zk_lock('$path')");
+	push @token, $as[0]->query("SELECT zk_fencing_token('$path')");
+	$bs[0]->start_waiting("SELECT zk_lock('$path')");
+	$as[1]->start_waiting("SELECT zk_lock('$path')");
+	$as[2]->start_waiting("SELECT zk_lock('$path')");
+	my @waiting = ($bs[0], $as[1], $as[2]);
+	push @trouble, 'a waiter was let in' if grep { !$_->busy } @waiting;
+	$as[0]->query("SELECT zk_unlock('$path')");
+	while (@waiting)
+	{
+		my ($next) = wait_until { grep { !$_->busy } @waiting } "$what: somebody to get the lock";
+		($next) = grep { !$_->busy } @waiting;
+		@waiting = grep { $_ != $next } @waiting;
+		push @trouble, 'no lock: ' . $next->name if $next->finish ne 't';
+		push @token, $next->query("SELECT zk_fencing_token('$path')");
+		push @trouble, 'two at a time' if grep { !$_->busy } @waiting;
+		push @trouble, 'not to be unlocked' if $next->query("SELECT zk_unlock('$path')") ne 't';
+	}
+	push @trouble, "tokens @token" unless increasing(@token);
+	return "@trouble";
 }
+
+subtest 'the undisturbed story has an end' => sub {
+	is(story('/l/story', 'undisturbed'), '', 'the undisturbed story');
+	$a->assert_clean($zk, '/l/story');
+};
 
 foreach my $fate (@fates)
 {
 	my ($lose, $thing) = @$fate;
-	subtest "a delete whose $thing is lost is repeated until the node is gone" => sub {
-		foreach my $k (1 .. 3)
+	subtest "the story has the same end with the connection lost at any $thing" => sub {
+		my $step;
+		for ($step = 1; $step < 60; $step++)
 		{
-			my @paths = map { "/l/delete-$thing-$k-$_" } 1 .. $k;
-			my $last  = $paths[-1];
-			is($as[0]->query("SELECT zk_lock('$_')"), 't', "$_ is held") foreach @paths;
-			$bs[0]->query_start("SELECT zk_lock('$last')");
-			$b->wait_waiting($bs[0]);
-			my $fault = $proxy->$lose(op => 'delete', nth => $k, path => "^/l/delete-$thing-$k-");
-			is($as[0]->query("SELECT zk_unlock('$_')"), 't', 'unlocked') foreach @paths;
-			ok($proxy->fired($fault), "$thing $k of delete is lost");
-			is($bs[0]->finish, 't', 'another server gets the lock');
-			is(scalar($zk->children($last)), 1, 'the node is gone');
-			$a->wait_value("SELECT count(*) FROM zk_locks WHERE path LIKE '/l/delete-%'", 0);
-			pass('and the request is forgotten');
+			my $path  = "/l/story-$thing-$step";
+			my $fault = $proxy->$lose(op => '*', nth => $step, any => 1);
+			my $fault_list = story($path, "$thing $step");
+			my $fired = $proxy->has_fired($fault);
+			last unless $fired;
+			is($fault_list, '', "connection lost with $thing $step, $fired->[0]");
 			$a->wait_session;
-			is($as[0]->query("SELECT zk_try_lock('$_')"), 't', 'what was unlocked can be locked again')
-			  foreach @paths[ 0 .. $#paths - 1 ];
-			$as[0]->query('SELECT zk_unlock_all()');
-			$bs[0]->query("SELECT zk_unlock('$last')");
-			Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
+			# What comes next must not meet the fault of this step's clean-up.
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 		}
-	};
-}
-
-foreach my $fate (@fates)
-{
-	my ($lose, $thing) = @$fate;
-	subtest "a session can lock a path again while a delete whose $thing was lost is not settled" => sub {
-		$as[0]->query("SELECT zk_lock('/l/relock')");
-		my $fault = $proxy->$lose(op => 'delete', path => '^/l/relock/');
-		my $token = $as[0]->query("SELECT zk_fencing_token('/l/relock')");
-		$as[0]->query("SELECT zk_unlock('/l/relock')");
-		is($as[0]->query("SELECT zk_lock('/l/relock', '1min')"), 't', "locked again after a lost $thing of delete");
-		ok($proxy->fired($fault), 'which was lost');
-		cmp_ok($as[0]->query("SELECT zk_fencing_token('/l/relock')"), '>', $token, 'with a higher token');
-		wait_until { $zk->children('/l/relock') == 1 } 'one node to be left';
-		$a->one_node($zk, '/l/relock', 'the right one');
-		$as[0]->query("SELECT zk_unlock('/l/relock')");
-		$a->assert_clean($zk, '/l/relock');
+		$proxy->clear;
+		# How many there are depends on whether a2 joins a1's run or opens another.
+		cmp_ok($step, '>', 4, "the story has several ${thing}s");
+		cmp_ok($step, '<', 60, 'and an end');
+		Zklock::Server->assert_clean($zk, [ $a, $b ], "/l/story-$thing-$step");
 	};
 }
 
@@ -151,8 +227,63 @@ foreach my $op (qw(create2 getChildren))
 	}
 }
 
+# Ways to give up: what ends it, and what the session is told
+my %give_up = (
+	'pg_cancel_backend' => sub { my ($s) = @_; $s->cancel; return $s->result->{sqlstate} eq '57014'; },
+	'pg_terminate_backend' => sub { my ($s) = @_; $s->terminate; return $s->result->{sqlstate} eq '57P01'; },
+	'a client that vanishes' => sub {
+		my ($s) = @_;
+		my $pid = $s->pid;
+		$s->vanish;
+		# The server notices when it next writes to the client.
+		$a->terminate_backend($pid);
+		return 1;
+	},
+	'statement_timeout' => sub { my ($s) = @_; return $s->result->{sqlstate} eq '57014'; },
+	'lock_timeout'      => sub { my ($s) = @_; return $s->result->{sqlstate} eq '55P03'; },
+	'the timeout'       => sub {
+		my ($s) = @_;
+		my $result = $s->result;
+		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '58030';
+	});
+
+foreach my $when ('before the connection is lost', 'while it is lost', 'and the reply comes late')
+{
+	subtest "sessions that give up in each way, $when, leave nothing behind" => sub {
+		my $path  = '/l/give-up-' . $when =~ s/ /-/gr;
+		my %asker = map { $_ => $a->session(name => $_) } keys %give_up;
+		my @other = @asker{ grep { !/timeout/ } keys %asker };
+		my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
+		$_->query_start("SELECT zk_lock('$path')") foreach @other;
+		ok($proxy->fired($fault), 'the node is asked for, and the reply held back');
+		$a->wait_waiting($_, $path) foreach @other;
+		wait_until { $zk->children($path) == 1 } 'the node';
+		foreach my $how (grep { /timeout/ } keys %asker)
+		{
+			$asker{$how}->query("SET $how = '300ms'") if $how =~ /^\w+_timeout$/;
+			$asker{$how}->query_start($how eq 'the timeout' ? "SELECT zk_lock('$path', '300 ms')" : "SELECT zk_lock('$path')");
+		}
+		if ($when =~ /^while/)
+		{
+			$proxy->cut;
+			$a->wait_session('connecting');
+		}
+		ok($give_up{$_}->($asker{$_}), "given up by $_") foreach sort keys %give_up;
+		$proxy->cut unless $when =~ /^and/;
+		$as[0]->query_start("SELECT zk_lock('$path')");
+		$proxy->heal;
+		is($as[0]->finish, 't', 'who asks afterwards gets the lock');
+		# It may have joined the queue of those who gave up: one node in any case.
+		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
+		$a->one_node($zk, $path, 'and has the only node');
+		$as[0]->query("SELECT zk_unlock('$path')");
+		$_->disconnect foreach values %asker;
+		$a->assert_clean($zk, $path);
+	};
+}
+
 is($a->session_id, $id, 'it was the same session all the time');
 is($a->zk_session->{expirations}, 0, 'without an expiration');
 $_->disconnect foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/l/story');
 done_testing;

@@ -10,22 +10,12 @@
 # The worker is told late if its main loop stands still, which happens when it has something
 # to log and no process empties the pipe to the logging collector.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use Errno qw(EAGAIN);
 use Fcntl qw(O_NONBLOCK O_WRONLY);
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(children_of freeze thaw wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Util qw(children_of);
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a',
-	zookeeper => $proxy,
-	conf      => [ "zklock.session_timeout = '6s'", 'logging_collector = on' ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '6s', conf => ['logging_collector = on']);
 my $shell = $zk->shell;
 # What this session does is not logged: it must not stand still.
 my $s = $a->session(options => '-clog_statement=none');
@@ -109,8 +99,7 @@ subtest 'the watch on a predecessor is not forgotten' => sub {
 	my $reading = $proxy->hold_reply(op => 'getData', path => '^/l/predecessor/');
 	begin_to_log();
 	$proxy->fired($reading);
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'a session that waits can be cancelled meanwhile');
+	is($s->cancelled, '57014', 'a session that waits can be cancelled meanwhile');
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state <> 'releasing'", 0);
 	$proxy->heal;
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);

@@ -9,20 +9,9 @@
 #
 # Server a talks to ZooKeeper through a proxy, b and a foreign client directly.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '12s'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $id    = $a->session_id;
 my $shell = $zk->shell;
 my @as    = map { $a->session(name => "a$_") } 1 .. 3;
@@ -152,15 +141,12 @@ subtest 'a node is told from those of others, with names of the same form' => su
 };
 
 subtest 'a worker that ends leaves it to the next one to find its node' => sub {
-	# A worker that ends while it waits for the answer leaves it to the next one to find out.
 	foreach my $dialect (@dialects)
 	{
 		my $path = "/l/worker-$dialect";
 		write_as($dialect);
 		my $theirs = foreign($path, $dialect);
-		my $fault  = $proxy->hold_reply(op => 'create2', path => "^$path/");
-		$as[0]->query_start("SELECT zk_lock('$path')");
-		ok($proxy->fired($fault), "$dialect: the reply to a create is held back");
+		$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
 		wait_until { $zk->children($path) == 2 } 'the node';
 		$a->restart_worker;
 		$proxy->heal;
@@ -184,9 +170,7 @@ subtest "a delete that is repeated leaves a node of the same name that is anothe
 	write_as('hive');
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
 	my ($name) = $zk->children($path);
-	my $fault = $proxy->hold_reply(op => 'delete', path => "^$path/");
-	$as[0]->query_start("SELECT zk_unlock('$path')");
-	ok($proxy->fired($fault), 'the reply to its delete is held back');
+	$proxy->hold_reply_of($as[0], "SELECT zk_unlock('$path')", op => 'delete', path => "^$path/");
 	wait_until { !$zk->children($path) } 'the node to be gone';
 	$shell->delete($path);
 	my $theirs = foreign($path, 'hive');
@@ -199,8 +183,7 @@ subtest "a delete that is repeated leaves a node of the same name that is anothe
 	$a->wait_session;
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
 	is(eval { $shell->stat($theirs)->{czxid} }, $before, 'and that is not deleted');
-	$as[0]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($as[0], $path);
+	$as[0]->start_waiting("SELECT zk_lock('$path')", $path);
 	$shell->delete($theirs);
 	is($as[0]->finish, 't', 'but respected');
 	$as[0]->query("SELECT zk_unlock('$path')");
@@ -214,8 +197,7 @@ subtest 'a node that is created again under its name is not the same lock' => su
 	my $path = '/l/twin';
 	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
 	my ($name) = $zk->children($path);
-	$as[1]->query_start("SELECT zk_lock('$path')");
-	$a->wait_waiting($as[1], $path);
+	$as[1]->start_waiting("SELECT zk_lock('$path')", $path);
 	# The worker is to hear of it when the path's node has gone as well.
 	my $worker = $a->worker_pid;
 	freeze($worker);

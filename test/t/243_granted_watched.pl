@@ -6,21 +6,11 @@
 #
 # Server a talks to ZooKeeper through a proxy.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token node_of unlock lost clean);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s');
 my $shell = $zk->shell;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '20s'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 
 hold($a, 'barrier', '/n/barrier');
 on($a, 'other');

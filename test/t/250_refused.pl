@@ -3,14 +3,8 @@
 # ZooKeeper is there, and says no: each refusal is an error of its own that names
 # ZooKeeper's, and leaves nothing behind.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
@@ -89,10 +83,8 @@ sub readable
 subtest 'a predecessor that cannot be read is waited for all the same' => sub {
 	$shell->create('/r/unreadable');
 	my @before = map { unreadable('/r/unreadable') } 1 .. 2;
-	$s->query_start("SELECT zk_lock('/r/unreadable')");
-	$a->wait_waiting($s);
-	$other->query_start("SELECT zk_lock('/r/unreadable')");
-	$a->wait_waiting($other);
+	$s->start_waiting("SELECT zk_lock('/r/unreadable')");
+	$other->start_waiting("SELECT zk_lock('/r/unreadable')");
 	wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
 	is($a->session->try("SELECT zk_try_lock('/r/unreadable')")->{text}, 'f', 'the path is taken for who does not wait');
 	my $noise = readable('/r/unreadable');
@@ -112,8 +104,7 @@ subtest 'a predecessor that cannot be read is waited for all the same' => sub {
 
 	# One that can be read, behind one that cannot.
 	@before = (unreadable('/r/unreadable'), readable('/r/unreadable'));
-	$s->query_start("SELECT zk_lock('/r/unreadable')");
-	$a->wait_waiting($s);
+	$s->start_waiting("SELECT zk_lock('/r/unreadable')");
 	wait_until { $zk->children('/r/unreadable') == 3 } 'the waiting node';
 	$shell->delete($before[1]);
 	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/r/unreadable'", $before[0] =~ s{.*/}{}r);
@@ -134,8 +125,7 @@ subtest 'children that are no contenders are ignored, and logged once' => sub {
 	{
 		$shell->create("/r/odd/$name");
 		is($s->query("SELECT zk_lock('/r/odd')"), 't', 'a child that is no contender is ignored');
-		$other->query_start("SELECT zk_lock('/r/odd')");
-		$a->wait_waiting($other);
+		$other->start_waiting("SELECT zk_lock('/r/odd')");
 		is($s->query("SELECT zk_unlock('/r/odd')"), 't', 'unlocked');
 		is($other->finish, 't', 'by the next session as well');
 		$other->query("SELECT zk_unlock('/r/odd')");
@@ -171,8 +161,7 @@ subtest 'credentials that ZooKeeper refuses are reported, and tried again' => su
 	append_to_file($file, "nosuchscheme:topsecret\n");
 	chmod 0600, $file;
 	$remote->query("SELECT zk_lock('/r/auth')");
-	$s->query_start("SELECT zk_lock('/r/auth')");
-	$a->wait_waiting($s);
+	$s->start_waiting("SELECT zk_lock('/r/auth')");
 	$mark = $a->log_mark;
 	$a->set_conf('zklock.auth_file' => $file);
 	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: ZooKeeper may refuse credentials of another scheme/,
@@ -212,15 +201,13 @@ subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
 
 	$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
 	is($s->query("SELECT zk_lock('/r/nodelete')"), 't', 'locked without the right to delete');
-	$remote->query_start("SELECT zk_lock('/r/nodelete')");
-	$b->wait_waiting($remote);
+	$remote->start_waiting("SELECT zk_lock('/r/nodelete')");
 	$mark = $a->log_mark;
 	$s->query_start("SELECT zk_unlock('/r/nodelete')");
 	$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/nodelete/_c_\S+": ZNOAUTH}, $mark);
 	pass('the log tells that the node cannot be deleted');
 	ok($remote->busy, 'nobody elsewhere gets the lock');
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'zk_unlock waits, and can be cancelled');
+	is($s->cancelled, '57014', 'zk_unlock waits, and can be cancelled');
 	is($s->query('SELECT 1'), 1, 'the session goes on');
 	my ($node) = $zk->children('/r/nodelete');
 	$shell->delete("/r/nodelete/$node");

@@ -1,19 +1,18 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A database server crashes, and when it starts again it ends the ZooKeeper session that it
-# left behind, so that others get the locks at once. Session timeouts here are so long that
-# nothing else can explain it.
+# left behind, so that others get the locks at once.
+#
+# The session file is trusted only if it is the server's own: a copy of the data directory,
+# however made, leaves the ZooKeeper session of its original alone, and a file that is damaged
+# or may be somebody else's is ignored.
+#
+# Session timeouts here are so long that no session ends by itself.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
 use Zklock::Crash qw(:all);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
 my $proxy = Zklock::Proxy->start($zk);
@@ -193,6 +192,148 @@ subtest 'the session left behind is ended after credentials that are refused' =>
 	unlike($a->log_since($mark), qr/exited with exit code (?!1\b)|PANIC/, 'no worker has failed over it');
 	is($s{heir}->finish, 't', 'without them the session left behind could be ended');
 	tear_down();
+};
+
+my $id;
+
+# Of the session file
+
+sub original_untouched
+{
+	my ($copy, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	isnt($copy->session_id, $id, "$name: it has a session of its own");
+	is_taken($id, "the lock is still the original's");
+	is($a->session_id, $id, 'which has the same session')              if $a->node->{_pid};
+	is($s{holder}->query("SELECT zk_fencing_token('$path') > 0"), 't', 'and its lock') if $a->node->{_pid};
+	like(slurp_file($copy->session_file), qr/^session @{[$copy->session_id]}$/m,
+		'the session file of the copy is its own now');
+	return;
+}
+
+subtest 'a standby leaves the session alone, before and after its promotion' => sub {
+	$id = set_up();
+	my $standby = Zklock::Server->standby('standby', primary => $a, zookeeper => $zk, conf => \@conf);
+	ok(!-e $a->backup_dir . '/backup1/pg_stat_tmp/zklock.session', 'a base backup has no session file');
+	original_untouched($standby, 'a standby');
+	$standby->stop('immediate');
+	$standby->start;
+	$standby->wait_session;
+	original_untouched($standby, 'a standby after a crash');
+	$standby->promote;
+	is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
+	original_untouched($standby, 'a promoted standby');
+	$standby->stop('immediate');
+	$standby->start;
+	$standby->wait_session;
+	original_untouched($standby, 'a promoted standby after a crash');
+	$standby->stop;
+};
+
+subtest 'a copy of the files of a running server leaves the session alone' => sub {
+	my $copy = Zklock::Server->copy('copy', of => $a, zookeeper => $zk, conf => \@conf);
+	original_untouched($copy, 'a copy of the files of a running server');
+	$copy->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
+	$copy->stop;
+};
+
+my $copy2;
+
+subtest 'a copy of the files of a server that crashed leaves the session alone' => sub {
+	$a->stop('immediate');
+	$copy2 = Zklock::Server->copy('copy2', of => $a, zookeeper => $zk, conf => \@conf);
+	original_untouched($copy2, 'a copy of the files of a server that crashed');
+	$copy2->assert_log(0, qr/LOG:  ignoring file "\S+zklock.session": it is a copy$/m, 'it has noticed');
+};
+
+subtest 'a copy that shares files with the original leaves the session alone' => sub {
+	# A hard link is the same file, in two servers.
+	$copy2->stop('immediate');
+	unlink $copy2->session_file;
+	link $file, $copy2->session_file or die "link: $!";
+	$copy2->start;
+	$copy2->wait_session;
+	original_untouched($copy2, 'a copy that shares files with the original');
+	$copy2->stop;
+	is((stat $file)[3], 1, 'the original has its file for itself again');
+	$a->start;
+	is($s{heir}->finish, 't', 'the original itself ends its session');
+	tear_down();
+};
+
+my $content;
+sub overwrite    # in place: the file is still the one that was written
+{
+	my ($new) = @_;
+	open(my $fh, '+<', $file) or die "$file: $!";
+	truncate($fh, 0);
+	print $fh $new;
+	close $fh or die "$file: $!";
+	return;
+}
+my @untrusted = (
+	[ 'of another machine, or its earlier life', qr/another machine/,
+		sub { overwrite($content =~ s/^(boot )(.)/$1 . ($2 eq 'a' ? 'b' : 'a')/emr) } ],
+	[ 'of another device', qr/it is a copy/, sub { overwrite($content =~ s/^(file )/${1}1/mr) } ],
+	[ 'others may read', qr/others than its owner/, sub { chmod 0640, $file } ],
+	[ 'empty', qr/not valid/, sub { overwrite('') } ],
+	[ 'truncated', qr/not valid/, sub { overwrite(substr($content, 0, -1)) } ],
+	[ 'truncated more', qr/not valid/, sub { overwrite(substr($content, 0, 60)) } ],
+	[ 'with something behind', qr/not valid/, sub { overwrite("$content ") } ],
+	[ 'of another version', qr/not valid/, sub { overwrite($content =~ s/session 1/session 2/r) } ],
+	[ 'without a session', qr/not valid/, sub { overwrite($content =~ s/0x\w+/0x0/r) } ],
+	[ 'with a bad password', qr/not valid/, sub { overwrite($content =~ s/(password )../$1zz/r) } ],
+	[ 'with a NUL', qr/not valid/, sub { overwrite("$content\0") } ],
+	[ 'of garbage', qr/not valid/, sub { overwrite(join('', map { chr($_ * 7 % 256) } 1 .. 300)) } ],
+	[ 'that is huge', qr/not valid/, sub { overwrite($content . 'x' x 1000000) } ],
+	[ 'a symbolic link', qr/symbolic link/, sub { rename $file, "$file.real"; symlink("$file.real", $file) } ],
+	[ 'a pipe', qr/not a regular file/, sub { unlink $file; system('mkfifo', '-m', '600', $file) } ],
+	[ 'a directory', qr/not a regular file/, sub { unlink $file; mkdir $file, 0700; mkdir "$file/x" } ]);
+
+$a->wait_session;
+
+foreach my $case (@untrusted)
+{
+	my ($name, $reason, $spoil) = @$case;
+	subtest "a session file is ignored: one $name" => sub {
+		$id = set_up();
+		$a->stop('immediate');
+		$content = slurp_file($file);
+		$spoil->();
+		my $mark = $a->log_mark;
+		$a->start;
+		$a->wait_session;
+		isnt($a->session_id, $id, "a file $name: a new session");
+		is_taken($id, 'and the one left behind is left alone');
+		my @lines = $a->log_since($mark) =~ /ignoring file "\S+": (.*)/g;
+		is(scalar @lines, 1, 'the log has a line about it');
+		like($lines[0], $reason, 'which says why');
+		no_worker_failed($a, $mark, 'the worker is well');
+		$zk->shell->expire_session($id);
+		is($s{heir}->finish, 't', 'the lock is free when the session ends');
+		tear_down();
+		rmdir "$file/x" && rmdir $file;
+		unlink "$file.real";
+		$a->restart;
+		$a->wait_session;
+		ok(-f $file && !-l $file, 'there is a proper file again');
+	};
+}
+
+subtest 'a session file that cannot be written does no harm' => sub {
+	$a->stop;
+	ok(!-e $file, 'after a shutdown there is no file');
+	mkdir "$file.new", 0700;
+	my $mark = $a->log_mark;
+	$a->start;
+	$a->wait_session;
+	$a->assert_log($mark, qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
+	no_worker_failed($a, $mark, 'the worker is well');
+	ok(!-e $file, 'there is no file');
+	rmdir "$file.new";
+	$a->restart;
+	$a->wait_session;
+	ok(-f $file, 'until it can be written');
 };
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], $path);

@@ -4,17 +4,10 @@
 # be finishing; as soon as it has finished, the next one does. Session timeouts here are so
 # long that no session ends by itself.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use POSIX qw(SIGHUP SIGTERM);
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
 my $proxy = Zklock::Proxy->start($zk);

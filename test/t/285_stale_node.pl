@@ -3,15 +3,10 @@
 # A lock's node has outlived its session, because of a bug in ZooKeeper. The server reports
 # it, and zk_break_lock() removes it.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Server;
 use Zklock::Shell;
 use Zklock::StaleNode;
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone(stale_nodes => 1);
 my $shell = $zk->shell;

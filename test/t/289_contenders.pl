@@ -3,21 +3,11 @@
 # zk_contenders(): who holds and who waits on a path, of all servers and clients, as
 # ZooKeeper has it.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use utf8;
-
-use Test::More;
 use Zklock::JavaPeer;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 my $java_session = $java->connect($zk->connect_string, 10000);
@@ -38,14 +28,12 @@ sub cell { my ($path, $column, $where) = @_; return $admin->query("SELECT $colum
 subtest 'clients of all kinds stand in the order of their queue' => sub {
 	my $path = '/c/all';
 	$java->acquire('hive', $path, -1, 'hive_exclusive');
-	$s1->query_start("SELECT zk_lock('$path')");
-	$a->wait_queued($s1);
+	$s1->start_queued("SELECT zk_lock('$path')");
 	my $kazoo = $shell->lock_start('kaz', $path);
 	wait_until { 3 == $zk->children($path) } "kazoo's node";
 	my $curator = $java->acquire_start('curator', $path);
 	wait_until { 4 == $zk->children($path) } "Curator's node";
-	$t->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_queued($t);
+	$t->start_queued("SELECT zk_lock_shared('$path')");
 
 	is_deeply(
 		rows($path, '"position", kind, mode, dialect, granted, server, pid, usename, application_name, heeds_us, fencing_token'),
@@ -92,8 +80,7 @@ subtest 'readers are granted together, and not behind a writer' => sub {
 	my $path = '/c/shared';
 	is($s1->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
 	is($t->query("SELECT zk_lock_shared('$path')"), 't', 'another');
-	$s2->query_start("SELECT zk_lock('$path')");
-	$a->wait_queued($s2);
+	$s2->start_queued("SELECT zk_lock('$path')");
 	is(join('', map { $_->[0] } @{ rows($path, 'granted') }), 'ttf', 'who is granted');
 	$s1->query("SELECT zk_unlock_shared('$path')");
 	$t->query("SELECT zk_unlock_shared('$path')");
@@ -105,8 +92,7 @@ subtest 'a node of this server shows the session that holds it' => sub {
 	my $path = '/c/run';
 	$s1->query("SELECT zk_lock('$path')");
 	my $node = cell($path, 'node', 'true');
-	$s2->query_start("SELECT zk_lock('$path')");
-	$a->wait_queued($s2);
+	$s2->start_queued("SELECT zk_lock('$path')");
 	is(cell($path, 'pid', 'true'), $s1->pid, 'the first one');
 	$s1->query("SELECT zk_unlock('$path')");
 	is($s2->finish, 't', 'the lock goes to the next');
@@ -146,7 +132,8 @@ subtest "a semaphore shows its leases, and who waits for the turn to get one" =>
 subtest 'what clients write into names and data does no harm' => sub {
 	my $path = '/c/garbage';
 	my $name = sub { return sprintf '%s/_c_00000000-0000-0000-0000-%012d-lock-%010d', $path, $_[0], $_[0]; };
-	my $valid = '"host":"h","port":5432';
+	my $other = '"host":"h","port":5432';
+	my $valid = qq("zklock":"1.0",$other);
 	my @data = (
 		# hex, and what is shown: owner, server, pid, usename
 		[ unpack('H*', 'a service'), 'a service' ],
@@ -157,13 +144,13 @@ subtest 'what clients write into names and data does no harm' => sub {
 		[ unpack('H*', 'x' x 9000), undef ],         # too long to be read
 		[ unpack('H*', '[' x 8000), '[' x 256 ],
 		[ unpack('H*', '{"pid":'), '{"pid":' ],
-		[ unpack('H*', '{"pid":1}'), '{"pid":1}' ],
+		[ unpack('H*', "{$other,\"pid\":1}"), "{$other,\"pid\":1}" ],
 		[ unpack('H*', "{$valid,\"pid\":99999999999}"), "{$valid,\"pid\":99999999999}" ],
 		[ unpack('H*', "{$valid,\"pid\":-1}"), "{$valid,\"pid\":-1}" ],
 		[ unpack('H*', "{$valid,\"pid\":{\"pid\":1}}"), "{$valid,\"pid\":{\"pid\":1}}" ],
-		[ unpack('H*', "{$valid,\"pid\":1} "), undef, 'h:5432', 1, undef ],
-		[ unpack('H*', "{$valid,\"pid\":2,\"user\":\"\\u0041\\u00e9\\n\"}"), undef, 'h:5432', 2, undef ],
-		[ unpack('H*', "{$valid,\"pid\":3,\"user\":\"\\u0041\\u00e9\\ud800\"}"), undef, 'h:5432', 3, "A\x{e9}?" ],
+		[ unpack('H*', "{$valid,\"pid\":1} "), "{$valid,\"pid\":1} " ],
+		[ unpack('H*', "{$valid,\"pid\":2,\"user\":\"a\\n\"}"), undef, 'h:5432', 2, undef ],
+		[ unpack('H*', "{$valid,\"pid\":3,\"user\":\"\xc3\xa9\\\\\\\"\"}"), undef, 'h:5432', 3, "\x{e9}\\\"" ],
 		[ unpack('H*', "{$valid,\"pid\":4,\"user\":\"") . 'ff' . unpack('H*', '"}'), undef, 'h:5432', 4, undef ],
 		[ unpack('H*', 'zklock-7:1:EXPLICIT:database d user u application psql:box'), undef, 'box', 7, 'u' ],
 		[ unpack('H*', 'zklock-:::::'), 'zklock-:::::' ]);
@@ -217,11 +204,8 @@ subtest 'a call that is cancelled leaves nothing behind' => sub {
 	foreach my $op ('getChildren', 'exists', 'getData')
 	{
 		$proxy->reset_counts;
-		my $held = $proxy->hold_reply(op => $op, path => '^/c/cancel', any => 1);
-		$admin->query_start("SELECT node FROM zk_contenders('/c/cancel')");
-		$proxy->fired($held);
-		$admin->cancel;
-		is($admin->result->{sqlstate}, '57014', "cancelled: $op");
+		$proxy->hold_reply_of($admin, "SELECT node FROM zk_contenders('/c/cancel')", op => $op, path => '^/c/cancel', any => 1);
+		is($admin->cancelled, '57014', "cancelled: $op");
 		$proxy->heal;
 		is(scalar @{ rows('/c/cancel', 'node') }, 1, 'the next one is not');
 	}

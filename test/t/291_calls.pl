@@ -4,22 +4,13 @@
 # answered, and the next worker goes on. Here zk_claim() makes them; the first is to look at the
 # path's node, and a reply that is held holds up all that follow.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 # What one role, and all but superusers, have under way at most
 use constant { OF_ROLE => 16, OF_ALL => 56 };
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy,
-	conf => [ "zklock.session_timeout = '30s'", 'max_connections = 150', 'superuser_reserved_connections = 3' ]);
+my ($zk, $proxy, $a) = cast('a',
+	proxied => 'a', timeout => '30s', conf => [ 'max_connections = 150', 'superuser_reserved_connections = 3' ]);
 my @roles = map { "role$_" } 1 .. 4;
 
 sub claim { my ($path) = @_; return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
@@ -87,8 +78,7 @@ subtest 'what a session gives up counts until it is answered' => sub {
 	my $held = hold();
 	$s->query_start(claim('again'));
 	$proxy->fired($held);
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'it is cancelled');
+	is($s->cancelled, '57014', 'it is cancelled');
 	foreach my $time (1 .. 3)
 	{
 		my $result = $s->try("SET statement_timeout = '50ms'; " . claim('again'));
@@ -138,6 +128,30 @@ subtest 'without ZooKeeper there is an error' => sub {
 	$proxy->heal;
 	$a->wait_session;
 	is($s->query(claim('cut')), 't', 'it is there again');
+	$s->disconnect;
+};
+
+subtest 'the session moves to other settings when what was sent is known' => sub {
+	my $s  = session('role1');
+	my $id = $a->session_id;
+	$zk->shell->create('/elsewhere');
+	my $held = $proxy->hold_reply(op => 'create2', path => '^/k/moves');
+	$s->query_start(claim('moves'));
+	$proxy->fired($held);
+	$a->set_conf('zklock.servers' => $proxy->connect_string('/elsewhere'), 'zklock.elections' => '/e');
+	# The worker has read this, and has gone on.
+	$a->wait_value('SELECT count(*) FROM zk_elections', 1);
+	my $mark = $a->log_mark;
+	$a->value('SELECT pg_log_backend_memory_contexts(' . $a->worker_pid . ')');
+	$a->wait_log(qr/Grand total: /, $mark);
+	is($a->session_id, $id, 'it stays until the answer is there');
+	$proxy->heal;
+	is($s->finish, 't', 'which is that of the claim');
+	wait_until { ($a->session_id || $id) ne $id } 'another session';
+	$a->wait_session;
+	ok(!(grep { $_ eq 'k' } $zk->children('/elsewhere')), 'nothing was claimed there');
+	is($s->query(claim('moves')), 't', 'until somebody asks again');
+	$a->set_conf('zklock.elections' => '');
 	$s->disconnect;
 };
 

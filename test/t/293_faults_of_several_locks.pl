@@ -2,10 +2,7 @@
 #
 # Several locks at once under each fault of the table in Zklock::FaultTable.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::FaultTable;
 
 Zklock::FaultTable->new->check('tree', 'array');

@@ -2,10 +2,7 @@
 #
 # Leadership under each fault of the table in Zklock::FaultTable, at each call to ZooKeeper.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::FaultTable;
 
 Zklock::FaultTable->new->check('election');

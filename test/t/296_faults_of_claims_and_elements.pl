@@ -3,10 +3,7 @@
 # What is done once for all, a claim or an element's way, under each fault of the table in
 # Zklock::FaultTable, at each call to ZooKeeper.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::FaultTable;
 
 Zklock::FaultTable->new->check('claim', 'first claim', 'element offered', 'element removed', 'element taken');

@@ -15,15 +15,10 @@
 #   ZKLOCK_STRESS_ROUNDS   how many rounds each session does; default 20
 #   ZKLOCK_STRESS_SEED     which sessions are hit; default: chosen at random, and printed
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Time::HiRes qw(time);
-use Zklock::Server;
 use Zklock::Util qw(default_timeout);
-use Zklock::ZooKeeper;
 
 my $sessions_per_server = 100;
 my $rounds = $ENV{ZKLOCK_STRESS_ROUNDS} || 20;

@@ -2,19 +2,11 @@
 #
 # What the worker costs when there is nothing to do, and what it keeps afterwards.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ['zklock.max_locks = 16384']);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b', a => { conf => ['zklock.max_locks = 16384'] });
 
 # Memory of its own, kB: what is shared with all of PostgreSQL does not count.
 sub memory
@@ -63,8 +55,7 @@ $holder->query("SELECT zk_lock('/f/held')");
 $remote->query("SELECT zk_lock('/f/remote')");
 foreach my $i (0 .. $#waiting)
 {
-	$waiting[$i]->query_start("SELECT zk_lock('" . ($i % 2 ? '/f/held' : '/f/remote') . "')");
-	$a->wait_waiting($waiting[$i]);
+	$waiting[$i]->start_waiting("SELECT zk_lock('" . ($i % 2 ? '/f/held' : '/f/remote') . "')");
 }
 idle('locks are held and waited for');
 $_->cancel foreach @waiting;
@@ -110,8 +101,7 @@ is($holder->query($used), $first, 'what a session has locked leaves no trace in 
 # Without ZooKeeper it tries to connect again and again, but not all the time.
 $zk->stop;
 $a->wait_session('connecting');
-$holder->query_start("SELECT zk_lock('/f/held')");
-$a->wait_waiting($holder);
+$holder->start_waiting("SELECT zk_lock('/f/held')");
 idle('ZooKeeper is away');
 $zk->start;
 is($holder->finish, 't', 'and when ZooKeeper is back it works');

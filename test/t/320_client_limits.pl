@@ -4,20 +4,11 @@
 # many requests at a time, watches and nodes with too many bytes of paths, answers that never
 # come. And how many contenders may share a node. (doc/internals.md lists the traps.)
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
 # So long that no silence in here is taken for the end of a connection.
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '60s'", 'zklock.max_locks_per_session = 6400' ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s', conf => ['zklock.max_locks_per_session = 6400']);
 my $s = $a->session;
 my $id = $a->session_id;
 my $full;    # how many long paths can be locked

@@ -3,13 +3,8 @@
 # The lease and the commit guard: a transaction that relied on a lock commits only while the
 # lock is proved to be held, whichever process has been stopped meanwhile.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(children_of freeze thaw wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
+use Zklock::Util qw(children_of);
 
 sub all_processes
 {
@@ -17,11 +12,8 @@ sub all_processes
 	return ($server->postmaster_pid, children_of($server->postmaster_pid));
 }
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
-my $c = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_timeout = '15s'"]);
+my ($zk, $proxy, $a, $b, $c) = cast('a b c',
+	proxied => 'c', a => { timeout => '4s' }, b => { timeout => '4s' }, c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
 sub lease_is
@@ -95,8 +87,7 @@ subtest 'a server that is stopped for a shorter time keeps its locks, and commit
 	$xact->query('BEGIN');
 	$xact->query("SELECT zk_xact_lock('/l/short')");
 	$holder->query("SELECT zk_lock('/l/free')");
-	$waiter->query_start("SELECT zk_lock('/l/free')");
-	$c->wait_waiting($waiter);
+	$waiter->start_waiting("SELECT zk_lock('/l/free')");
 	my $mark   = $c->log_mark;
 	my $worker = $c->worker_pid;
 	freeze($worker);
@@ -198,9 +189,7 @@ subtest 'a quorum is asked again until it has answered' => sub {
 	ok($proxy->has_fired($fault), 'as it was');
 	cmp_ok(checks('/g/refused'), '>=', 2, 'which proves nothing');
 	transaction('quorum', '/g/restart');
-	$fault = $proxy->hold_reply(op => 'multi', path => '^/g/restart');
-	$xact->query_start('COMMIT');
-	$proxy->fired($fault);
+	$proxy->hold_reply_of($xact, 'COMMIT', op => 'multi', path => '^/g/restart');
 	$c->restart_worker;
 	$proxy->heal;
 	ok($xact->result->{ok}, 'or by a new worker');
@@ -208,14 +197,12 @@ subtest 'a quorum is asked again until it has answered' => sub {
 	$proxy->blackhole('replies');
 	$xact->query_start('COMMIT');
 	wait_until { checks('/g/cancel') } 'the check to be sent';
-	$xact->cancel;
-	is($xact->result->{sqlstate}, '57014', 'a commit that waits for it can be cancelled');
+	is($xact->cancelled, '57014', 'a commit that waits for it can be cancelled');
 	$proxy->heal;
 	$c->wait_session;
 };
 
 subtest 'without a guard even a lost lock does not keep a transaction from committing' => sub {
-	# Nobody asks.
 	transaction('off', '/g/off-gone');
 	$zk->shell->delete('/g/off-gone/' . ($zk->children('/g/off-gone'))[0]);
 	$c->wait_lock($xact, 'lost', '/g/off-gone');

@@ -4,13 +4,8 @@
 # and goes on answering, while its leader ends the session: no commit passes the guard
 # once another server may have the lock.
 
-use strict;
-use warnings;
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 # Servers notice each other's silence only after 12 s, sessions end after 4.
 my $zk       = Zklock::ZooKeeper->ensemble(3, links => 1, syncLimit => 24);
@@ -31,10 +26,8 @@ subtest 'behind an isolated follower nothing is committed once another server ha
 		$writer->query('BEGIN');
 		$writer->query("SELECT zk_xact_lock('$path-xact')");
 		$writer->query('INSERT INTO t VALUES (0)');
-		$waiter->query_start("SELECT zk_lock('$path')");
-		$a->wait_waiting($waiter);
-		$next->query_start("SELECT zk_lock(ARRAY['$path', '$path-xact'])");
-		$b->wait_waiting($next);
+		$waiter->start_waiting("SELECT zk_lock('$path')");
+		$next->start_waiting("SELECT zk_lock(ARRAY['$path', '$path-xact'])");
 		ok($holder->try('INSERT INTO t VALUES (1)')->{ok}, 'it can commit');
 
 		$zk->isolate($follower);

@@ -4,17 +4,9 @@
 # knows the timeout that the session was created with, whatever was negotiated since. A
 # longer timeout therefore must not make the lease longer.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '4s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '4s' }, b => { timeout => '15s' });
 $a->value('CREATE TABLE t (i int)');
 
 subtest 'a session whose timeout is made longer may end after the one that it was created with' => sub {
@@ -28,8 +20,7 @@ subtest 'a session whose timeout is made longer may end after the one that it wa
 	my $since = $a->value('SELECT clock_timestamp()');
 	$a->wait_value("SELECT clock_timestamp() + lease_remaining > '$since'::timestamptz + interval '4s' FROM zk_session", 't');
 	is($a->session_id, $id, 'its session goes on with a longer timeout');
-	$next->query_start("SELECT zk_lock('/t/longer', '60s')");
-	$b->wait_waiting($next);
+	$next->start_waiting("SELECT zk_lock('/t/longer', '60s')");
 
 	$proxy->cut;
 	$zk->restart;

@@ -3,17 +3,9 @@
 # Answers that take longer than the worker waits before it asks again, and a worker that is
 # stopped while sessions wait for it.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '15s'"]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '15s');
 $a->value('CREATE TABLE t (i int)');
 
 my $session = $a->session;
@@ -32,9 +24,7 @@ subtest 'a commit is done although each check is answered late' => sub {
 
 subtest 'a session that unlocks waits for the deletion, but not for a worker that is stopped' => sub {
 	is($session->query("SELECT zk_lock('/s/unlock')"), 't', 'a lock is held');
-	my $fault = $proxy->hold_request(op => 'delete');
-	$session->query_start("SELECT zk_unlock('/s/unlock')");
-	$proxy->fired($fault);
+	$proxy->hold_request_of($session, "SELECT zk_unlock('/s/unlock')", op => 'delete');
 	ok($session->busy, 'who unlocks waits for the deletion');
 	freeze($worker);
 	my $asker = $a->session;
@@ -55,8 +45,7 @@ subtest 'a lock is lost although no worker says so' => sub {
 	is($session->query("SELECT zk_lock('/s/lost'), zk_lock('/s/late')"), 't|t', 'a lock is held');
 	# Another one is granted to a session that is stopped before it hears of that.
 	my $late = $a->session;
-	$late->query_start("SELECT zk_lock('/s/late')");
-	$a->wait_waiting($late, '/s/late');
+	$late->start_waiting("SELECT zk_lock('/s/late')", '/s/late');
 	freeze($late->pid);
 	is($session->query("SELECT zk_unlock('/s/late')"), 't', 'another one is handed over');
 	$a->wait_holder($late, '/s/late');

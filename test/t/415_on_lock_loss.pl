@@ -2,16 +2,10 @@
 #
 # zklock.on_lock_loss: what a session that loses a lock is told, and when.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use Encode qw(encode_utf8);
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
+my ($zk, $a) = cast('a', timeout => '4s');
 $a->value('CREATE TABLE t (i int)');
 
 sub lose
@@ -120,13 +114,11 @@ subtest 'a lock that was lost and released before has nothing to do with a cance
 	$s->query("SELECT zk_unlock('/o/quiet')");
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	start_endless($s, "SELECT zk_lock('/o/quiet'), pg_advisory_lock(1)");
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'a lock lost and released before has nothing to do with a cancel');
+	is($s->cancelled, '57014', 'a lock lost and released before has nothing to do with a cancel');
 	$s->disconnect;
 };
 
 subtest 'no exception handler keeps a loss from having its effect' => sub {
-	# Neither a handler nor a savepoint keeps a loss from having its effect.
 	my $mark = $a->log_mark;
 	my $s = running('/o/handler', before => 'cancel', statement =>
 		  "DO \$\$ BEGIN BEGIN PERFORM pg_advisory_lock(1); EXCEPTION WHEN OTHERS THEN NULL; END; END \$\$");
@@ -136,7 +128,6 @@ subtest 'no exception handler keeps a loss from having its effect' => sub {
 };
 
 subtest 'an idle session has no statement to be cancelled' => sub {
-	# A session that is idle has no statement to be cancelled, in a transaction or not.
 	foreach my $case ([ 'idle', 1 ], [ 'idle-at-once', 1 ], [ 'idle-outside', 0 ])
 	{
 		my ($name, $in_block) = @$case;
@@ -163,8 +154,7 @@ subtest 'an idle session has no statement to be cancelled' => sub {
 			is($s->try('COMMIT')->{sqlstate}, '40001', 'but cannot commit');
 		}
 		start_endless($s);
-		$s->cancel;
-		is($s->result->{sqlstate}, '57014', "$name: is not told of it when cancelled later");
+		is($s->cancelled, '57014', "$name: is not told of it when cancelled later");
 		$s->disconnect;
 	}
 };
@@ -232,8 +222,7 @@ subtest 'a session that waits in a function of zklock is told which lock it has 
 		my $s = $a->session(dbname => $dbname);
 		$s->query("SET zklock.on_lock_loss = $how");
 		$s->query("SELECT zk_lock('/o/told-b' || chr(228) || 'r')");
-		$s->query_start("SELECT zk_lock('/o/other')");
-		$a->wait_queued($s, '/o/other');
+		$s->start_queued("SELECT zk_lock('/o/other')", '/o/other');
 		lose("/o/told-b\x{e4}r");
 		my $result = $s->result;
 		is($result->{sqlstate}, $how eq 'cancel' ? '57014' : '57P01', "$how: it ends");

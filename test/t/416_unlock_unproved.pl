@@ -3,18 +3,9 @@
 # A session-level lock may have been lost when it is released, before the commit of what was
 # written under it.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = (conf => ["zklock.session_timeout = '4s'", 'max_prepared_transactions = 1']);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, @conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '4s', conf => ['max_prepared_transactions = 1']);
 $a->value('CREATE TABLE t (i int)');
 
 subtest 'what was written under a lock that is not proved is not committed, though unlocked meanwhile' => sub {
@@ -25,8 +16,7 @@ subtest 'what was written under a lock that is not proved is not committed, thou
 		is($writer->query("SELECT zk_lock('/u/suspended')"), 't', "$unlock: a session holds a lock");
 		is($reader->query("SELECT zk_lock('/u/read')"), 't', 'and another');
 		$writer->query('INSERT INTO t VALUES (1)');
-		$next->query_start("SELECT zk_lock('/u/suspended')");
-		$b->wait_waiting($next);
+		$next->start_waiting("SELECT zk_lock('/u/suspended')");
 		$proxy->cut;
 		is($next->finish, 't', 'another server gets it');
 		ok($_->try('SELECT zk_unlock_all()')->{ok}, 'it can be unlocked without ZooKeeper') foreach $reader;

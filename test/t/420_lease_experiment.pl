@@ -8,13 +8,9 @@
 #
 # ZKLOCK_ROUNDS sets how many rounds there are, at least; default 6.
 
-use strict;
-use warnings;
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
 use Zklock::Shell;
-use Zklock::ZooKeeper;
 
 my $rounds  = $ENV{ZKLOCK_ROUNDS} || 6;
 my $timeout = 3;

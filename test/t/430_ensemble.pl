@@ -6,14 +6,8 @@
 # None of that takes longer than the session lives, so nobody loses a lock or a place, and
 # work goes on by itself.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->ensemble(3);
 my @conf = (conf => ["zklock.session_timeout = '20s'"]);

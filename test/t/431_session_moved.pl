@@ -7,14 +7,8 @@
 # name, and closes their connection (SESSIONMOVED). So the worker connects again, and becomes
 # the owner. The session lives all the time, and nobody loses a lock or a place.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->ensemble(3);
 my $shell = $zk->shell;
@@ -74,8 +68,7 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 		attach($server);
 		$s{newcomer}->query_start("SELECT zk_lock('/m/new$round')");
 		is($s{releaser}->query("SELECT zk_unlock('/m/release')"), 't', 'a lock is released');
-		$s{canceller}->cancel;
-		is($s{canceller}->result->{sqlstate}, '57014', 'a wait cancelled');
+		is($s{canceller}->cancelled, '57014', 'a wait cancelled');
 		is($s{newcomer}->finish, 't', 'and another lock granted');
 		is($s{heir}->finish, 't', 'what was released is free');
 		is(scalar($zk->children("/m/new$round")), 1, 'the new lock has one node');
@@ -115,7 +108,6 @@ subtest 'a node that others create in our session is deleted' => sub {
 };
 
 subtest "the end of the others' connections is not that of the session" => sub {
-	# The end of the others' connections is not that of the session.
 	$shell->detach;
 	undisturbed('detached');
 	is($a->zk_session->{expirations}, 0, 'nothing has expired');

@@ -1,28 +1,18 @@
 # Copyright (c) 2026, zklock contributors
 #
 # ZooKeeper answers with an error, whichever it may be: one that forbids, one that says
-# that something broke, one that is newer than zklock. Here: to the requests of
-# a session that wants a lock.
+# that something broke, one that is newer than zklock. First to the requests of a session that wants a
+# lock, then to those on behalf of sessions that wait, hold or release.
 #
 # The worker lives on, and asks again in moderation where it must. What was refused leaves
 # nothing behind, and a session that can be told is told ZooKeeper's error.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
 use Zklock::Refusals;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '10s');
 my $shell = $zk->shell;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = (conf => ["zklock.session_timeout = '10s'"]);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, @conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my $id     = $a->session_id;
 my $worker = $a->worker_pid;
 
@@ -79,10 +69,8 @@ subtest 'a path that cannot be created is tried again for the next session that 
 		my $path = new_path('parents');
 		$proxy->blackhole('replies');
 		on($a, $_) foreach qw(asker reader);
-		$s{asker}->query_start("SELECT zk_lock('$path/lock')");
-		$a->wait_waiting($s{asker}, "$path/lock");
-		$s{reader}->query_start("SELECT zk_lock_shared('$path/lock')");
-		$a->wait_waiting($s{reader}, "$path/lock");
+		$s{asker}->start_waiting("SELECT zk_lock('$path/lock')", "$path/lock");
+		$s{reader}->start_waiting("SELECT zk_lock_shared('$path/lock')", "$path/lock");
 		$proxy->refuse(op => 'createContainer', code => -127, path => "^$path\$");
 		$proxy->heal;
 		says($s{asker}->result, -127, 'a path that cannot be created');
@@ -142,9 +130,187 @@ foreach my $code (-2, -4, -7, -9, -112, -116, -118)
 	};
 }
 
+foreach my $code (error_codes())
+{
+	subtest "a predecessor that cannot be watched is waited for in another way: $error_name{$code}" => sub {
+		my $path        = new_path('getData');
+		my $predecessor = $zk->foreigner($path);
+		$proxy->reset_counts;
+		my $fault = $proxy->refuse(op => 'getData', code => $code, times => 0, path => "^$path");
+		queue($a, 'waiter', $path);
+		$proxy->fired($fault);
+		ok($s{waiter}->busy, "$error_name{$code}: who waits, waits");
+		$shell->delete($predecessor);
+		is($s{waiter}->finish, 't', 'and gets the lock');
+		moderate($proxy, 'getData');
+		moderate($proxy, 'getChildren');
+		$proxy->clear;
+		$s{waiter}->query("SELECT zk_unlock('$path')");
+		$a->assert_clean($zk, $path);
+	};
+}
+
+subtest 'our own node is watched again, though that was refused' => sub {
+		my $path = new_path('own');
+		my $fault = $proxy->refuse(op => 'getData', code => -127, times => 0, path => "^$path");
+		hold($a, 'holder', $path);
+		my ($node) = map { $_->{node} } $a->locks("path = '$path'");
+		# The news of a newcomer uses up the watch that there is.
+		my $newcomer = $zk->foreigner($path);
+		is_deeply($proxy->fired($fault), [ 'getData', "$path/$node" ], 'the watch on our node is refused');
+		$proxy->reset_counts;
+		$proxy->clear;
+		wait_until { $proxy->counts->{getData} } 'it to be asked for again';
+		is($s{holder}->query("SELECT zk_fencing_token('$path') > 0"), 't', 'the lock is held meanwhile');
+		$shell->delete("$path/$node");
+		ok($a->wait_lock($s{holder}, 'lost', $path), 'its end is noticed');
+		is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'which the holder hears');
+		$shell->delete($newcomer);
+		$a->assert_clean($zk, $path);
+};
+
+foreach my $code (-1, -127)
+{
+	subtest "a release that is refused is repeated until it is done: $error_name{$code}" => sub {
+		my $path = new_path('delete');
+		hold($a, 'holder', $path);
+		queue($b, 'remote', $path);
+		my $mark = $a->log_mark;
+		$proxy->reset_counts;
+		$proxy->refuse(op => 'delete', code => $code, times => 0, path => "^$path");
+		$s{holder}->query_start("SELECT zk_unlock('$path')");
+		$a->wait_log(qr{LOG:  could not delete ZooKeeper node "$path/.*": $error_name{$code}}, $mark);
+		ok($s{holder}->busy && $s{remote}->busy, "$error_name{$code}: nobody believes that the lock is free");
+		$proxy->clear;
+		is($s{holder}->finish, 't', 'it is released in the end');
+		is($s{remote}->finish, 't', 'and granted elsewhere');
+		moderate($proxy, 'delete');
+		$s{remote}->query("SELECT zk_unlock('$path')");
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	};
+}
+
+subtest 'nothing is asked on a new connection before it has been synchronized' => sub {
+	# Without that it may show the past.
+	my $path = new_path('sync');
+	$shell->create($path);
+	hold($a, 'holder', "$path-held");
+	foreach my $code (-6, -127)
+	{
+		my $mark = $a->log_mark;
+		my $fault = $proxy->refuse(op => 'sync', code => $code, times => 0);
+		my $lost = $proxy->lose_reply(op => 'create2', path => "^$path/");
+		on($a, 'asker')->query_start("SELECT zk_lock('$path')");
+		$proxy->fired($lost);
+		$proxy->fired($fault);
+		$a->wait_log(qr{LOG:  could not synchronize with ZooKeeper: $error_name{$code}}, $mark);
+		$proxy->reset_counts;
+		is(on($a, 'trier')->try("SELECT zk_try_lock('$path-free')")->{sqlstate},
+			'58030', "$error_name{$code}: who does not wait is told that nothing can be asked");
+		ok(!$proxy->counts->{getChildren}, 'nothing is');
+		moderate($proxy, 'sync');
+		ok($s{asker}->busy, 'who waits, waits');
+		is($s{holder}->query("SELECT zk_fencing_token('$path-held') > 0"), 't', 'who holds, holds');
+		$proxy->clear;
+		is($s{asker}->finish, 't', 'then the lost reply is made up for');
+		is(scalar($zk->children($path)), 1, 'with one node');
+		$s{asker}->query("SELECT zk_unlock('$path')");
+	}
+	$s{holder}->query("SELECT zk_unlock('$path-held')");
+	$a->assert_clean($zk, $path, "$path-held", "$path-free");
+};
+
+subtest 'heartbeats that are refused prove nothing: the lease ends, and commits wait' => sub {
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/e/beat')");
+	foreach my $code (error_codes())
+	{
+		# The leader is asked for the node's ACL last: that we have no right proves the rest.
+		next if $code == -102;
+		my $fault = $proxy->refuse(op => 'multi', code => $code, times => 1);
+		$proxy->fired($fault);
+		$a->wait_value("SELECT lease_remaining > '5s' FROM zk_session", 't');
+		pass("a heartbeat answered by $error_name{$code} does no harm");
+	}
+	hold($a, 'hander', '/e/hand');
+	queue($a, 'handed', '/e/hand');
+	$proxy->refuse(op => 'multi', code => -127, times => 0);
+	$a->wait_lock($s{xact}, 'suspended', '/e/beat');
+	pass('many of them end the lease');
+	$s{hander}->query_start("SELECT zk_unlock('/e/hand')");
+	$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
+	$s{xact}->query_start('COMMIT');
+	$a->wait_event($s{xact}, 'guard');
+	is(on($a, 'trier')->try("SELECT zk_try_lock('/e/beat2')")->{sqlstate}, '58030', 'nothing is granted meanwhile');
+	is(($a->locks('pid = ' . $s{handed}->pid))[0]{state}, 'waiting', 'not even what was given back here');
+	$proxy->clear;
+	ok($s{xact}->result->{ok}, 'the commit waits until they are good again');
+	ok($s{hander}->result->{ok}, 'what was given back is free');
+	is($s{handed}->finish, 't', 'and the next one\'s');
+	$s{handed}->query("SELECT zk_unlock('/e/hand')");
+	$a->assert_clean($zk, '/e/beat', '/e/beat2', '/e/hand');
+};
+
+my %trouble = (
+	'refused'      => sub { $proxy->refuse(op => 'removeWatches', code => -127, path => "^$_[0]") },
+	'request lost' => sub { $proxy->lose_request(op => 'removeWatches', path => "^$_[0]") },
+	'reply lost'   => sub { $proxy->lose_reply(op => 'removeWatches', path => "^$_[0]") });
+
+foreach my $what (sort keys %trouble)
+{
+	subtest "a watch that nobody wants any more is removed in the end: $what" => sub {
+		my $path        = new_path('watch');
+		my $predecessor = $zk->foreigner($path);
+		queue($a, 'waiter', $path);
+		$zk->wait_watched($predecessor);
+		my $fault = $trouble{$what}->("$path/");
+		is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
+		$proxy->fired($fault);
+		wait_until { $zk->watch_count == 0 } sub { 'no watch to be left: ' . $zk->four_letter('wchp') };
+		pass("removal of the watch $what: it is repeated");
+		$shell->delete($predecessor);
+		$a->assert_clean($zk, $path);
+	};
+}
+
+subtest 'a watch that is wanted again is not removed' => sub {
+		my @paths        = map { new_path('watch') } 1, 2;
+		my @predecessors = map { $zk->foreigner($_) } @paths;
+		my $watched      = sub { return $zk->watched($predecessors[$_[0]]) };
+		queue($a, "waiter$_", $paths[$_]) foreach 0, 1;
+		wait_until { $watched->(0) && $watched->(1) } 'the watches on the predecessors';
+		$proxy->reset_counts;
+		$proxy->refuse(op => 'removeWatches', code => -127, times => 2, path => '^/e/watch\d+/_c');
+		$s{"waiter$_"}->cancel foreach 0, 1;
+		is($s{"waiter$_"}->result->{sqlstate}, '57014', 'a wait is cancelled') foreach 0, 1;
+		wait_until { ($proxy->counts->{removeWatches} || 0) >= 2 } 'both to be refused';
+		queue($a, 'waiter0', $paths[0]);
+		wait_until { !$watched->(1) } 'the other removal to be repeated';
+		ok($watched->(0), 'a watch that is wanted again is not removed');
+		$shell->delete($_) foreach @predecessors;
+		is($s{waiter0}->finish, 't', 'who waits for it is told');
+		$s{waiter0}->query("SELECT zk_unlock('$paths[0]')");
+		$a->assert_clean($zk, @paths);
+};
+
+subtest 'a watch that is given up without a connection is removed in the end' => sub {
+		my $path        = new_path('watch');
+		my $predecessor = $zk->foreigner($path);
+		queue($a, 'waiter', $path);
+		wait_until { $zk->watch_count > 0 } 'the watch on the predecessor';
+		$proxy->cut;
+		$a->wait_session('connecting');
+		is($s{waiter}->cancelled, '57014', 'a wait is cancelled in an outage');
+		$proxy->heal;
+		wait_until { $zk->watch_count == 0 && $zk->children($path) == 1 }
+		  sub { 'no watch to be left: ' . $zk->four_letter('wchp') };
+		pass('neither watch nor node is left');
+		$shell->delete($predecessor);
+		$a->assert_clean($zk, $path);
+};
+
 is($a->worker_pid, $worker, 'the worker has lived through it');
 is($a->session_id, $id, 'in one session');
 all_disconnect();
-
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/e/beat');
 done_testing;

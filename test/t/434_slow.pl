@@ -4,15 +4,8 @@
 # worse happens. A lock that cannot be proved in time is suspended, then lost. Signals,
 # settings, cancelled and terminated sessions do not wait for ZooKeeper.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
@@ -52,10 +45,8 @@ foreach my $delay (300, 1500)
 		queue($a, 'goer', $path);
 		hold($b, 'foreigner', "$path-foreign");
 		queue($a, 'behind', "$path-foreign");
-		$s{canceller}->cancel;
-		is($s{canceller}->result->{sqlstate}, '57014', "$delay ms: a wait is cancelled");
-		$s{goer}->terminate;
-		is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+		is($s{canceller}->cancelled, '57014', "$delay ms: a wait is cancelled");
+		is($s{goer}->terminated, '57P01', 'a session terminated');
 		delete $s{goer};
 		on($a, 'xact')->query('BEGIN');
 		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'a transaction gets a lock');
@@ -101,11 +92,9 @@ foreach my $delay (1500, 6000)
 		is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
 		is($s{trier}->try("SELECT zk_lock('$path-free', '50ms')")->{sqlstate}, '58030', 'nor within a short time');
 		queue($c, 'canceller', "$path-free");
-		$s{canceller}->cancel;
-		is($s{canceller}->result->{sqlstate}, '57014', 'a wait is cancelled');
+		is($s{canceller}->cancelled, '57014', 'a wait is cancelled');
 		queue($c, 'goer', "$path-free");
-		$s{goer}->terminate;
-		is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+		is($s{goer}->terminated, '57P01', 'a session terminated');
 		ok($c->wait_lock($s{holder}, 'lost', $path), 'in the end the lock counts as lost');
 		is($s{xact}->result->{sqlstate}, '40001', 'and the commit that waited fails');
 		is($c->value('SELECT count(*) FROM t'), 0, 'having written nothing');
@@ -142,10 +131,8 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	$a->set_conf('zklock.session_timeout' => '20s');
 	$a->wait_new_worker($worker);
 	pass('the worker takes up new settings although ZooKeeper is silent');
-	$s{waiter}->cancel;
-	is($s{waiter}->result->{sqlstate}, '57014', 'a wait is cancelled');
-	$s{goer}->terminate;
-	is($s{goer}->result->{sqlstate}, '57P01', 'a session terminated');
+	is($s{waiter}->cancelled, '57014', 'a wait is cancelled');
+	is($s{goer}->terminated, '57P01', 'a session terminated');
 	$a->restart_worker;
 	pass('the worker is terminated');
 	$proxy->heal;
@@ -157,7 +144,6 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 };
 
 subtest 'a server that stops does not wait for it either' => sub {
-	# A stop does not wait either.
 	hold($c, 'holder', '/d/stop');
 	$proxy->blackhole('both');
 	$c->stop('fast');

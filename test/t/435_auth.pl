@@ -3,15 +3,9 @@
 # Things change for the worse while locks are held and waited for: ZooKeeper refuses our
 # credentials, demands some that we do not have, or the chroot is deleted.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my $file = PostgreSQL::Test::Utils::tempdir . '/credentials';

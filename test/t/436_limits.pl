@@ -2,14 +2,8 @@
 #
 # A ZooKeeper server lacks something: quota, disk space, room for a message.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 # What the servers accept in one message is a thousandth of the usual: 1 KB.
 my $zk = Zklock::ZooKeeper->standalone(java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ]);
@@ -70,7 +64,6 @@ subtest 'a quota that gets lower lets go what is there' => sub {
 };
 
 subtest 'a quota of bytes limits locks' => sub {
-	# Bytes
 	$shell->create('/q/bytes');
 	set_quota('/q/bytes', 'byteHardLimit=10');
 	exceeded(on($a, 'holder')->try("SELECT $_('/q/bytes')"), "a node too long: $_") foreach qw(zk_lock zk_try_lock);
@@ -114,8 +107,7 @@ subtest 'a request that is too long for the server costs nobody else anything' =
 	$s{asker}->query_start("SELECT zk_lock('$long')");
 	wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
 	ok($s{asker}->busy, 'who waits, waits');
-	$s{asker}->cancel;
-	is($s{asker}->result->{sqlstate}, '57014', 'but can be cancelled');
+	is($s{asker}->cancelled, '57014', 'but can be cancelled');
 	$a->wait_session;
 	wait_until { $a->lock_count == 1 } 'the request to be forgotten';
 	is($a->session_id, $id{a}, 'the session has survived');

@@ -2,14 +2,8 @@
 #
 # The rights on a path are taken away while a lock is held and waited for, and given back.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $shell = $zk->shell;
@@ -53,7 +47,6 @@ subtest 'a path that cannot be read any more is refused to newcomers, and left t
 };
 
 subtest 'a session behind a foreign holder has the lock, or is told why not' => sub {
-	# Behind somebody else
 	queue($a, 'local', '/r/path');
 	wait_until { $zk->children('/r/path') == 2 } 'the place';
 	rights('/r/path', 'cdwa');

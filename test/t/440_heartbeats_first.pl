@@ -3,15 +3,8 @@
 # A role asks for as much as it can, and nobody else loses a lock: heartbeats overtake all
 # requests that wait to be sent.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 # What mallory does is bounded by its amount, not by time; so slow machines only take longer.
 my $clients = 85;

@@ -4,19 +4,10 @@
 # not keep others waiting. The order is that of the requests in the proxy, while no answers
 # come.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy,
-	conf => [ "zklock.session_timeout = '60s'", "log_statement = 'none'" ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s', conf => ["log_statement = 'none'"]);
 my $many = 1500;
 
 # Paths that exist, and are not in use.
@@ -103,8 +94,7 @@ subtest 'nor is it behind the checks of another session\'s COMMIT, nor are these
 	wait_full('multi');
 	$s{modest}->query_start('COMMIT');
 	$a->wait_event($s{modest}, 'guard');
-	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
-	$a->wait_waiting($s{victim}, '/v/lock');
+	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')", '/v/lock');
 	$proxy->reset_counts;
 	$proxy->heal;
 	is($s{victim}->finish, 't', 'it is granted');
@@ -148,8 +138,7 @@ subtest 'nor do the many sessions of one role keep the one of another waiting' =
 		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/x/$i')");
 		$a->wait_waiting($crowd[ $i - 1 ], "/x/$i");
 	}
-	$s{victim}->query_start("SELECT zk_lock('/v/lock')");
-	$a->wait_waiting($s{victim}, '/v/lock');
+	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')", '/v/lock');
 	$proxy->reset_counts;
 	$proxy->heal;
 	is($s{victim}->finish, 't', 'it is granted');

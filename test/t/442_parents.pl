@@ -3,20 +3,11 @@
 # The missing nodes of a path are created below the lowest one that exists, no more than
 # sixteen for a request, and only for sessions that still want the lock.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
 my $limit = 16;
 
 sub levels { my ($n) = @_; return join('', map { "/l$_" } 1 .. $n); }
@@ -74,8 +65,7 @@ subtest 'of several who wait one gives up' => sub {
 	hold_creation(on($a, 'first'), 'reply', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
 	queue($a, 'third', '/w/x/y');
-	$s{first}->cancel;
-	is($s{first}->result->{sqlstate}, '57014', 'the one that asked first');
+	is($s{first}->cancelled, '57014', 'the one that asked first');
 	$proxy->heal;
 	is($s{second}->finish, 't', 'the next has it');
 	$s{second}->query('SELECT zk_unlock_all()');
@@ -86,8 +76,7 @@ subtest 'of several who wait one gives up' => sub {
 
 subtest 'nothing is created for who gave up' => sub {
 	hold_creation($s{first}, 'reply', '/gone/x/y/z');
-	$s{first}->cancel;
-	is($s{first}->result->{sqlstate}, '57014', 'a wait is cancelled');
+	is($s{first}->cancelled, '57014', 'a wait is cancelled');
 	$proxy->heal;
 	is($s{first}->query("SELECT zk_lock('/w/x/y') AND zk_unlock('/w/x/y')"), 't', 'and others are served');
 	ok(!$shell->exists('/gone'), 'no node is there');
@@ -104,9 +93,7 @@ subtest 'a node is deleted while those below it are made' => sub {
 	$shell->delete("/reaped/$_") foreach qw(x/y/z x/y);
 
 	# It exists when it is found, and is gone when the next is created.
-	my $fault = $proxy->hold_request(op => 'create2', path => '-lock-$', nth => 2);
-	$s{first}->query_start("SELECT zk_lock('/reaped/x/y')");
-	$proxy->fired($fault);
+	$proxy->hold_request_of($s{first}, "SELECT zk_lock('/reaped/x/y')", op => 'create2', path => '-lock-$', nth => 2);
 	$shell->delete("/reaped/$_") foreach qw(x/y x);
 	$proxy->heal;
 	is($s{first}->finish, 't', 'and after it was made');

@@ -3,20 +3,11 @@
 # A path below that of another lock or semaphore is refused if its node would harm the
 # clients that use the other one. With the real Curator, which would never get its lock again.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a, $b) = cast('a b', conf => ["zklock.parent_nodes = 'persistent'"]);
 my $shell = $zk->shell;
-my @conf  = (conf => ["zklock.parent_nodes = 'persistent'"]);
-my $a     = Zklock::Server->new('a', zookeeper => $zk, @conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my $s     = $a->session(name => 's');
 my $r     = $b->session(name => 'r');
 my $java  = Zklock::JavaPeer->new;

@@ -4,13 +4,8 @@
 # square, so that thousands of them are no burden on others. The test measures the processor
 # time that the worker has used, in ticks, and not how long anything takes.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone(request_log => 0);
 my $a  = Zklock::Server->new('a', zookeeper => $zk,

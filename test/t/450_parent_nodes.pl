@@ -2,17 +2,10 @@
 #
 # zklock.parent_nodes: which roles may choose, and what "existing" means.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a) = cast('a');
 my $shell = $zk->shell;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $s     = $a->session;
 $a->value('CREATE ROLE mallory LOGIN');
 $a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
@@ -79,8 +72,7 @@ subtest 'and what exists can be locked' => sub {
 subtest 'who waits behind one that may create the path gets the lock' => sub {
 	my $creator = $a->session;
 	is($creator->query(q{SELECT zk_lock('/p/created')}), 't', 'one creates it');
-	$m->query_start(q{SELECT zk_lock('/p/created')});
-	$a->wait_waiting($m);
+	$m->start_waiting(q{SELECT zk_lock('/p/created')});
 	$creator->query('SELECT zk_unlock_all()');
 	is($m->finish, 't', 'the other one is next');
 	$m->query('SELECT zk_unlock_all()');
@@ -90,10 +82,8 @@ subtest 'who waits behind one that may create the path gets the lock' => sub {
 subtest 'who waits together with one that may not, gets the lock nevertheless' => sub {
 	# While ZooKeeper does not answer both join one run, the one that may not being first.
 	$zk->pause;
-	$m->query_start(q{SELECT zk_lock('/p/both')});
-	$a->wait_waiting($m);
-	$s->query_start(q{SELECT zk_lock('/p/both')});
-	$a->wait_waiting($s);
+	$m->start_waiting(q{SELECT zk_lock('/p/both')});
+	$s->start_waiting(q{SELECT zk_lock('/p/both')});
 	$zk->resume;
 	is($m->result->{sqlstate}, '42704', 'the first is refused');
 	is($s->finish, 't', 'the second has the path created');
@@ -105,8 +95,7 @@ subtest 'a path that goes away while it is locked' => sub {
 	is($m->query(q{SELECT zk_lock('/p/going')}), 't', 'is locked');
 	my ($node) = $zk->children('/p/going');
 	my $waiter = $a->session(user => 'mallory');
-	$waiter->query_start(q{SELECT zk_lock('/p/going')});
-	$a->wait_waiting($waiter);
+	$waiter->start_waiting(q{SELECT zk_lock('/p/going')});
 
 	# The worker would put another node there in between.
 	freeze($a->worker_pid);

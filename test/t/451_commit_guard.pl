@@ -2,17 +2,9 @@
 #
 # zklock.commit_guard: who may set it, and that a lock keeps the guard it was taken under.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my $s     = $a->session;
 
 $a->value("CREATE ROLE $_ LOGIN") foreach qw(app mallory strict lax);

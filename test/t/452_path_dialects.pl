@@ -2,16 +2,9 @@
 #
 # zklock.path_dialects: the path decides in which dialect node names are written.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk,
+my ($zk, $a) = cast('a',
 	conf => [ "zklock.path_dialects = '/kz/*=kazoo, /hive/*=hive, /kz/java/*=curator, /kz/java/one=zookeeper'" ]);
 my $s  = $a->session;
 

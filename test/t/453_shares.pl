@@ -3,16 +3,9 @@
 # How much one session can have of what all share: entries in shared memory, and bytes of
 # paths in the ZooKeeper session's packets. And the reserve for superusers.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a');
 my $s  = $a->session;
 # No superuser's function: the reserve is not for its callers.
 $a->value('CREATE ROLE mallory LOGIN');

@@ -3,16 +3,9 @@
 # A table's owner has others' sessions run its functions when they maintain the table. There,
 # in PostgreSQL's security-restricted operations, locks cannot be had or given up.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a');
 my $s  = $a->session;
 $a->value('CREATE ROLE mallory LOGIN');
 $a->value('GRANT CREATE ON SCHEMA public TO mallory');

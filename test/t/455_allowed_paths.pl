@@ -3,15 +3,9 @@
 # zklock.allowed_paths: what cannot be a path is refused, and what is stored nevertheless
 # allows nothing.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, preload => 0);
+my ($zk, $a) = cast('a', preload => 0);
 
 sub allowed
 {

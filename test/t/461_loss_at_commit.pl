@@ -4,18 +4,10 @@
 # synchronous standby. Whatever zklock.on_lock_loss says, the loss must not make the COMMIT
 # return before the standby has the data.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
-
-my $zk      = Zklock::ZooKeeper->standalone;
 my @conf    = ("zklock.session_timeout = '20s'", 'max_prepared_transactions = 5');
-my $primary = Zklock::Server->new('primary', zookeeper => $zk, allows_streaming => 1,
-	conf => [ @conf, 'wal_sender_timeout = 0' ]);
+my ($zk, $primary) = cast('primary', timeout => '20s', conf => [ 'max_prepared_transactions = 5', 'wal_sender_timeout = 0' ], allows_streaming => 1);
 $primary->value($_) foreach 'CREATE TABLE t (what text)', 'CREATE TABLE skew (i int)';
 my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper => $zk,
 	conf => [ @conf, 'wal_receiver_timeout = 0' ]);

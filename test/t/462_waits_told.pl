@@ -3,12 +3,7 @@
 # How waits are reported: in the CONTEXT of errors that end one, and, with log_lock_waits, in
 # the log, also if a COMMIT waits for proof.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my $zk = Zklock::ZooKeeper->standalone;
 END { $zk->resume if $zk; }
@@ -66,8 +61,7 @@ foreach my $end (sort keys %ends)
 subtest 'a session that is terminated leaves it in the log' => sub {
 	my $mark = $a->log_mark;
 	my $s    = $a->session;
-	$s->query_start("SELECT zk_lock('/w/taken')");
-	$a->wait_waiting($s);
+	$s->start_waiting("SELECT zk_lock('/w/taken')");
 	$s->terminate;
 	$a->assert_log($mark,
 		qr/FATAL:  terminating connection due to administrator command\n.*CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/w\/taken"\n/,

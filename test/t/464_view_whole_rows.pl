@@ -3,15 +3,9 @@
 # zk_locks while locks come and go. A row shows one contender, never half of one and half of
 # the next one in the same memory.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
+my ($zk, $a) = cast('a', timeout => '20s');
 
 # Paths tell which session and which of its locks it is, over their whole length, and so
 # do mode and scope.

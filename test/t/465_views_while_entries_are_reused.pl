@@ -7,12 +7,7 @@
 # A slow look (slow-views) takes longer than the contender at which it looks exists. The bug
 # torn-views of test/faults.md makes this fail.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -26,9 +21,7 @@ my @conf     = (
 	"zklock.session_timeout = '20s'",
 	"zklock.path_dialects = '" . join(', ', map { "/of-$_/*=$_" } @dialects) . "'");
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf, faults => '');
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $a, $b) = cast('a b', conf => \@conf, a => { faults => '' });
 
 foreach my $server ($a, $b)
 {

@@ -6,15 +6,9 @@
 #
 # What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 711_tls_refused.pl.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $here  = Zklock::ZooKeeper->ensemble(3);
 my $there = Zklock::ZooKeeper->standalone;

@@ -4,18 +4,11 @@
 # before it; something at the port that is no ZooKeeper. ZooKeeper is not stormed, the log says
 # what is wrong, and what is taken for the end of the session is a loss like any other.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Proxy;
-use Zklock::Server;
 use Zklock::Shell;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk    = Zklock::ZooKeeper->standalone(conf => { maxClientCnxns => 8 });
 my $proxy = Zklock::Proxy->start($zk);
@@ -35,12 +28,13 @@ subtest 'a server that hangs up right after the handshake' => sub {
 	$proxy->reset_counts;
 	$proxy->hang_up(1);
 	$a->wait_log(qr/LOG:  zklock worker restarts because of a connection that does not serve: .*jute\.maxbuffer/, $mark);
-	cmp_ok($proxy->accepted, '<=', 6, 'after three connections without an answer the worker ends');
+	my ($until) = $a->log_since($mark) =~ /^(.*?)zklock worker restarts/s;
+	cmp_ok(scalar(() = $until =~ /LOG:  connected to ZooKeeper server/g), '<=', 6, 'after three connections without an answer the worker ends');
 	like($a->zk_session->{last_error}, qr/accepts each connection and closes it.*jute\.maxbuffer/, 'zk_session says what happens');
 	# The session lives on by the attempts alone, for longer than its timeout.
 	my $since = $a->value('SELECT clock_timestamp()');
 	$a->wait_value("SELECT clock_timestamp() > '$since'::timestamptz + interval '24s'", 't');
-	cmp_ok($proxy->accepted, '<', 150, 'a new worker begins no sooner than a second later');
+	cmp_ok($proxy->accepted, '<', 40, 'new workers connect later and later, but not so late that the session ends');
 	$proxy->hang_up(0);
 	wait_until { ($a->zk_session->{lease_remaining} || '') =~ /^00:00:0[1-9]/ } 'a proof that the session lives';
 	is($a->session_id, $id, 'when that has passed the session goes on');
@@ -88,7 +82,7 @@ subtest 'something else at the port: what reads as the end of the session is a l
 	on($d, 'committer')->query('BEGIN');
 	$s{committer}->query("SELECT zk_xact_lock('/b/xact')");
 	$s{committer}->query('CREATE TABLE t ()');
-	my ($mark, $expirations) = ($d->log_mark, $d->zk_session->{expirations});
+	my ($mark, $expirations, $id) = ($d->log_mark, $d->zk_session->{expirations}, $d->session_id);
 	$proxy->target($other->value('SHOW port'), raw => 1);
 	$proxy->drop;
 	ok($d->wait_lock($s{keeper}, 'lost', '/b/kept'), 'the lock is lost');
@@ -103,6 +97,8 @@ subtest 'something else at the port: what reads as the end of the session is a l
 	$proxy->target($zk);
 	$d->wait_session;
 	is($s{keeper}->query("SELECT zk_unlock('/b/kept')"), 'f', 'the holder hears of the loss');
+	is($s{keeper}->query("SELECT zk_try_lock('/b/kept')"), 'f', 'and does not get the lock while the old session lives');
+	$zk->shell->expire_session($id);
 	hold($d, 'keeper', '/b/kept');
 	(delete $s{$_})->disconnect foreach qw(committer keeper);
 	$d->stop;

@@ -4,15 +4,9 @@
 # missing, it demands credentials. The log,
 # zk_session and errors say so before anybody has to guess.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone(maxSessionTimeout => 2000);
 my $a  = Zklock::Server->new('a', zookeeper => $zk, connect => 0,

@@ -2,14 +2,8 @@
 #
 # A server that does not answer is given up, however long the session timeout is.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use IO::Socket::INET;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $hour  = 3_600_000;
 my $zk    = Zklock::ZooKeeper->standalone(minSessionTimeout => $hour, maxSessionTimeout => $hour);

@@ -4,13 +4,8 @@
 # names, so a function that is exported by mistake may be called in place of another
 # library's, or another's in place of ours.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 sub pg_config { chomp(my $value = `pg_config --$_[0]`); return $value; }
 

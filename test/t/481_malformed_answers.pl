@@ -1,19 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Answers of a ZooKeeper server that make no sense: nobody crashes, and nobody loses a lock.
-# The worker starts again and continues its session on another connection.
+# Answers of a ZooKeeper server that make no sense, and connections that begin with an answer that is wrong
+# in one field: nobody crashes, and nobody loses a lock. The worker starts again and continues its session
+# on another connection.
 
-use strict;
-use warnings;
+use Zklock::Test;
+use PostgreSQL::Test::Utils;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '40s'"]);
+my ($zk, $proxy, $server) = cast('a', proxied => 'a', timeout => '40s');
 my $id     = $server->session_id;
 my $start  = $server->log_mark;
 my $s      = $server->session;
@@ -47,6 +41,13 @@ sub string { return pack('l>/a*', $_[0]); }
 sub node_stat { my ($czxid, $mzxid, $owner) = @_; return pack('q>4 l>3 q> l>2 q>', $czxid, $mzxid, 0, 0, 0, 0, 0, $owner, 0, 0, $czxid); }
 
 my $own = hex($id =~ s/^0x//r);
+
+# What a server answers to a client that connects: version, timeout, session, password, read-only.
+sub handshake
+{
+	my ($timeout, $session, $password, $read_only) = @_;
+	return pack('l>2 q> l>/a* c', 0, $timeout, $session, $password // 'p' x 16, $read_only // 0);
+}
 
 # ---- a listing
 
@@ -115,9 +116,6 @@ foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is los
 
 # ---- a session
 
-# What a server answers to a client that connects: version, timeout, session, password, read-only.
-sub handshake { my ($timeout, $session) = @_; return pack('l>2 q> l>/a* c', 0, $timeout, $session, 'p' x 16, 0); }
-
 foreach my $case ([ 'has no timeout', 0, 'is not positive' ], [ 'has one of weeks', 2_000_000_000, 'is longer than a day' ])
 {
 	my ($what, $timeout, $text) = @$case;
@@ -142,7 +140,61 @@ subtest 'a new session has no id' => sub {
 	$b->stop;
 };
 
+my $before = $server->value('SELECT zk_locks FROM zk_locks');
+
+# The session's password, as the worker keeps it for after a crash
+my ($hex) = slurp_file($server->data_dir . '/pg_stat_tmp/zklock.session') =~ /\b([0-9a-f]{32})\b/ or die 'no password';
+my $password = pack('H*', $hex);
+
+foreach my $case (
+	[ 'another password',     handshake(40_000, $own),  'The password of the session has changed.' ],
+	[ 'a read-only session',  handshake(40_000, $own, $password, 1), 'The session is read-only.' ])
+{
+	my ($what, $body, $text) = @$case;
+	subtest "a handshake brings $what" => sub {
+		my $mark  = $server->log_mark;
+		my $fault = $proxy->forge(op => 'connect', body => $body);
+		$proxy->drop;
+		$proxy->fired($fault);
+		$server->wait_log(qr{worker restarts because of a malformed answer of ZooKeeper server .*: \Q$text\E}, $mark);
+		$server->wait_session;
+		$proxy->drop;
+		$server->wait_log(qr/(?s:connected to.*){2}/, $mark);
+		$server->wait_session;
+		is($server->session_id, $id, 'the session goes on');
+		is($server->value('SELECT zk_locks FROM zk_locks'), $before, 'and the lock in it');
+	};
+}
+
+subtest 'the first answer on a connection has an error code that is none' => sub {
+	my $mark  = $server->log_mark;
+	my $fault = $proxy->deny(op => 'multi', code => 7, any => 1);
+	$proxy->drop;
+	$proxy->fired($fault);
+	$server->wait_log(qr{malformed answer of ZooKeeper server .*: Its error code is not one of ZooKeeper's\.}, $mark);
+	$server->wait_session;
+	is($server->session_id, $id, 'the session goes on');
+	is($server->value('SELECT zk_locks FROM zk_locks'), $before, 'and the lock in it');
+};
+
+subtest 'a server offers new sessions that cannot be' => sub {
+	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0), times => 0);
+	$proxy->reset_counts;
+	my $b = Zklock::Server->new('c', zookeeper => $proxy, connect => 0, conf => ["zklock.session_timeout = '40s'"]);
+	wait_until { $proxy->accepted > 4 } 'some attempts';
+	my $log = $b->log_since(0);
+	is(() = $log =~ /LOG:  malformed answer of ZooKeeper server .*: The session has no id\./g, 1, 'the log tells once');
+	unlike($log, qr/restarts/, 'and no worker is started again for it');
+	is($b->zk_session->{session_id}, undef, 'there is no session');
+	$proxy->clear;
+	$b->wait_session;
+	is($b->value("SELECT zk_try_lock('/m/new')"), 't', 'until a server offers one that can');
+	$b->value("SELECT zk_unlock('/m/new')");
+	$b->stop;
+};
+
 unlike($server->log_since($start), qr/was terminated by signal|was not properly shut down/, 'nothing has crashed');
+is($holder->query("SELECT zk_unlock('/m/held')"), 't', 'in the end the lock is released');
 $_->disconnect foreach $s, $holder;
 $server->assert_clean($zk, '/m/lock', '/m/held');
 done_testing;

@@ -9,25 +9,14 @@
 #   ZKLOCK_FUZZ_SECONDS   how long it takes in all; default 25
 #   ZKLOCK_FUZZ_SEED      default: chosen at random, and told
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $seconds = $ENV{ZKLOCK_FUZZ_SECONDS} || 25;
 my $seed    = $ENV{ZKLOCK_FUZZ_SEED} || 1 + int rand 1_000_000;
 diag "seed $seed";
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my @conf   = ("zklock.session_timeout = '4s'", "zklock.path_dialects = '/g/3=hive'", 'max_connections = 30');
-my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $other  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $server, $other) = cast('a b', proxied => 'a', timeout => '4s', conf => [ "zklock.path_dialects = '/g/3=hive'", 'max_connections = 30' ]);
 my $mark   = $server->log_mark;
 my @paths  = map { "/g/$_" } 1 .. 3;
 

@@ -4,17 +4,10 @@
 # and each believes that it holds the lock. The log reports a client that does not wait for
 # our nodes, with what to do; not those that wait, nor zklock's own sessions elsewhere.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 my $kazoo = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string, 10000);

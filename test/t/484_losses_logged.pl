@@ -2,17 +2,9 @@
 #
 # When locks are lost, the server log warns, and names the paths and the processes.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '4s'"]);
+my ($zk, $proxy, $server) = cast('a', proxied => 'a', timeout => '4s');
 my $s      = $server->session;
 my ($p, $s2) = ($s->pid, $server->session);
 

@@ -3,11 +3,8 @@
 # test/install-deps on systems that have too old a client library of ZooKeeper: it refuses
 # at once, in one line, and installs nothing.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 
 # Stand-ins for what tells about packages, and what installs them.
 my $bin = PostgreSQL::Test::Utils::tempdir();

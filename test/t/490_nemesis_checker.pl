@@ -3,14 +3,11 @@
 # The checker of the fault run, on histories made by hand: good ones pass, and each kind
 # of violation is found.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Checker;
 use Nemesis::Schedule;
-use Test::More;
 
 # Fills in what a history has besides what matters here. Each attempt gets a newer token.
 my $number = 0;

@@ -4,17 +4,9 @@
 # asks for, and that waits until it is let go. The bugs grant-early and permit-early of
 # test/faults.md make this fail.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b');
 my $waiter = $a->session(name => 'waiter');
 my $holder = $b->session(name => 'holder');
 

@@ -2,13 +2,10 @@
 #
 # A short fault run, with the same schedule each time: see test/nemesis/README.md.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Run;
-use Test::More;
 
 Nemesis::Run->from_environment(seconds => 40, seed => 1)->test;
 done_testing;

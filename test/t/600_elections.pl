@@ -3,14 +3,8 @@
 # Servers stand at elections: one leads, the others are ready; who leads is told by
 # zk_is_leader(), zk_elections and zk_leader().
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';

@@ -1,17 +1,11 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A transaction that was told that its server leads, and has written, does not commit when
-# leadership was lost in between; zklock.on_lock_loss applies. Leadership is not laid down
+# leadership was lost in between; zklock.on_lock_loss applies. Leadership is not given up
 # while such a transaction commits.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until freeze thaw);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';
@@ -28,7 +22,7 @@ sub delete_node
 	my ($node) = $zk->children($path);
 	my $mark = $a->log_mark;
 	$zk->shell->delete("$path/$node");
-	$a->wait_log(qr/Leadership was lost\. The candidate's node was deleted by someone else/, $mark);
+	$a->wait_log(qr/Leadership was lost\. Its node was deleted by someone else/, $mark);
 	$election->wait_state($a, 'elected');
 	return;
 }

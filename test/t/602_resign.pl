@@ -2,14 +2,8 @@
 #
 # zk_resign() moves leadership on, in each family of names; zk_await_leadership() waits for it.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my @kinds = ([ '/e/latch', 'curator_latch' ], [ '/e/support', 'zookeeper' ], [ '/e/lock', 'lock' ]);
@@ -48,7 +42,7 @@ $b->set_conf('zklock.elections' => $elections);
 all_in_state($b, 'ready');
 
 subtest 'another takes over' => sub {
-	is($sb->query("SELECT zk_resign('/e/latch')"), 'f', 'who does not lead has nothing to lay down');
+	is($sb->query("SELECT zk_resign('/e/latch')"), 'f', 'a server that does not lead has nothing to give up');
 	foreach my $kind (@kinds)
 	{
 		my ($path, $names) = @$kind;
@@ -80,12 +74,11 @@ subtest 'a wait for leadership ends like that for a lock' => sub {
 	$sa->query('RESET statement_timeout');
 	$sa->query_start("SELECT zk_await_leadership('$path')");
 	$a->wait_event($sa, 'lock');
-	$sa->cancel;
-	is($sa->result->{sqlstate}, '57014', 'it can be cancelled');
+	is($sa->cancelled, '57014', 'it can be cancelled');
 	is($sa->try("SELECT zk_await_leadership('$path', '-1s')")->{sqlstate}, '22023', 'no negative timeout');
 };
 
-subtest 'leadership is not laid down while a transaction commits under it' => sub {
+subtest 'leadership is not given up while a transaction commits under it' => sub {
 	my $path = '/e/latch';
 	my $r = $b->session;
 	$b->value('CREATE TABLE work (n int)');
@@ -97,7 +90,7 @@ subtest 'leadership is not laid down while a transaction commits under it' => su
 	$sb->query_start('COMMIT');
 	wait_until { $b->value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $sb->pid) eq 'SyncRep' } 'the commit to wait';
 	$r->query_start("SELECT zk_resign('$path')");
-	wait_until { $b->value("SELECT zk_is_leader('$path')") eq 'f' } 'b to lay leadership down';
+	wait_until { $b->value("SELECT zk_is_leader('$path')") eq 'f' } 'b to give up leadership';
 	$a->settle;
 	is($a->value("SELECT zk_is_leader('$path')"), 'f', 'nobody else leads as long as the transaction commits');
 	ok($r->busy, 'zk_resign waits');
@@ -130,7 +123,7 @@ subtest 'what was asked at an election is not done at the next one, which takes 
 	# A resignation would have been taken up before this server resigned at the last of them.
 	$sa->query("SELECT zk_resign('$next[2]')");
 	my $log = $a->log_since($mark);
-	is(scalar(() = $log =~ /has laid leadership down/g), 1, 'nobody resigns who was not asked to');
+	is(scalar(() = $log =~ /has given up leadership/g), 1, 'nobody resigns who was not asked to');
 	$a->set_conf('zklock.elections' => '');
 };
 

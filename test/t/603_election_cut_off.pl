@@ -4,14 +4,9 @@
 # lead before another one does: behind an isolated ZooKeeper server, and as a whole database
 # server that stands still.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until freeze thaw children_of);
-use Zklock::ZooKeeper;
+use Zklock::Util qw(children_of);
 
 # Servers notice each other's silence only after 12 s, sessions end after 4, once they do.
 my $zk       = Zklock::ZooKeeper->ensemble(3, links => 1, syncLimit => 24);

@@ -3,14 +3,8 @@
 # What leadership survives, and who leads next when it does not: restarts of the worker and
 # of ZooKeeper, the end of the session, crash and shutdown of the server.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';

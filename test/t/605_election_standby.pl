@@ -3,15 +3,8 @@
 # A standby stands at no election, and stands when it is promoted. Its former primary, which
 # runs on, leads no more.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';
@@ -26,7 +19,7 @@ subtest 'a standby does not stand' => sub {
 	$election->wait_state($standby, 'stop');
 	is($standby->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
 	is(scalar $zk->children($path), 1, 'and has no node');
-	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to lay down');
+	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to give up');
 	is($standby->value("SELECT server FROM zk_leader('$path')"), 'primary', 'it can tell who leads');
 	is($primary->session->query("SELECT zk_resign('$path')"), 't', 'the primary resigns');
 	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'and leads again, as nobody else stands');

@@ -3,15 +3,9 @@
 # Servers and the candidates of Curator, kazoo and ZooKeeper's recipe elect one leader among
 # them, in both directions, whichever of them ends.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 

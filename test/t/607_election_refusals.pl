@@ -3,18 +3,11 @@
 # What elections refuse: wrong settings and arguments, a path where others' candidates are of
 # another kind, and locks on a path where this server stands.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a) = cast('a');
 my $shell = $zk->shell;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
 my $s     = $a->session;
 my $election = Zklock::Election->new($zk, '/e/leader');
 
@@ -81,7 +74,7 @@ subtest 'a path is an election or a lock' => sub {
 	my $mark = $a->log_mark;
 	$s->query(q{SELECT zk_lock('/e/locked')});
 	stand('/e/leader, /e/locked');
-	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*is in use for something else}, 'a path that is locked here');
+	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*is in use for something else}, 'a path that is locked here');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
 	$s->query(q{SELECT zk_unlock('/e/locked')});
 	$election->wait_state($a, 'elected', '/e/locked');
@@ -98,7 +91,7 @@ subtest 'no candidate is created where those of another family are' => sub {
 		my $node = $shell->create("$path/$foreign{$path}", ephemeral => 1, sequence => 1, makepath => 1);
 		my ($mark, $log) = ($zk->mark, $a->log_mark);
 		stand("/e/leader, $path=$ours{$path}");
-		$a->assert_log($log, qr{election "$path": candidacy is in state "failed"\n.*clients of another kind}, "$ours{$path} at $path: it fails");
+		$a->assert_log($log, qr{election "$path": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*clients of another kind}, "$ours{$path} at $path: it fails");
 		is($zk->requests($mark)->{create2} // 0, 0, 'without so much as a try to create a node');
 		is($a->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
 		$shell->delete($node);
@@ -122,7 +115,7 @@ subtest 'no container is made for n_ names, which carry nothing but a number' =>
 	$a->set_conf('zklock.parent_nodes' => 'existing');
 	my $log = $a->log_mark;
 	stand('/p/missing');
-	$a->assert_log($log, qr{election "/p/missing": candidacy is in state "failed"\n.*does not exist}, 'with parent_nodes = existing nothing is created');
+	$a->assert_log($log, qr{election "/p/missing": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*does not exist}, 'with parent_nodes = existing nothing is created');
 	$a->value('ALTER SYSTEM RESET zklock.parent_nodes');
 };
 

@@ -3,21 +3,10 @@
 # Requests and replies that get lost while a server stands, or resigns: it has one node, in
 # the right place, in each family of names, and n_ has no name by which it could be found.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '20s'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [@conf]);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => [@conf]);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s');
 my $id    = $a->session_id;
 my $s     = $a->session;
 my %names = (curator_latch => 'latch', zookeeper => 'support', lock => 'lock');
@@ -33,6 +22,24 @@ sub owners
 	my @owners = eval { $zk->owners($path) } or return 'gone';
 	return join ' ', map { $name{$_} // $_ } @owners;
 }
+
+subtest 'the view does not wait for an answer of ZooKeeper' => sub {
+	my $path = '/l/view';
+	my $view = "SELECT state, leader FROM zk_elections WHERE path = '$path'";
+	my $election = Zklock::Election->new($zk, $path);
+	stand($b, $path);
+	$election->wait_state($b, 'elected', $path);
+	stand($a, $path);
+	$a->wait_value($view, 'ready|b');
+	my $held = $proxy->hold_request(op => 'getChildren', path => "^$path\$");
+	$s->query("SET statement_timeout = '10s'");
+	is($s->query($view), 'ready|', 'it tells what is known here');
+	ok($proxy->fired($held), 'who leads elsewhere was asked');
+	$proxy->heal;
+	$s->query('RESET statement_timeout');
+	$a->wait_value($view, 'ready|b');
+	stand($_, '') foreach $a, $b;
+};
 
 foreach my $names (sort keys %names)
 {

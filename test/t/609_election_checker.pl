@@ -3,13 +3,10 @@
 # The checker of elections in the fault run, on histories made by hand: good ones pass, and
 # each kind of violation is found.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Target::Elections;
-use Test::More;
 
 my $number = 0;
 

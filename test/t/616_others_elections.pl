@@ -3,18 +3,11 @@
 # Where others stand at an election, this server has no semaphores, queues or claims. Locks ignore
 # candidates, as all nodes that no lock recipe has written.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a, $b) = cast('a b', a => { conf => [ "zklock.elections = '/e/latch, /e/support=zookeeper'" ] });
 my $shell = $zk->shell;
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.elections = '/e/latch, /e/support=zookeeper'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk);
 my $s = $b->session;
 
 foreach my $path ('/e/latch', '/e/support')

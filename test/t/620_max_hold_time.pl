@@ -3,19 +3,11 @@
 # zklock.max_hold_time: a session that holds a lock for longer has lost it, whatever it is
 # doing, and others get it then.
 
-use strict;
-use warnings;
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean token);
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
 # A lease that outlasts the tests of a worker that stands still.
-my @conf = (conf => ["zklock.session_timeout = '30s'"]);
-my $a = Zklock::Server->new('a', zookeeper => $zk, @conf);
-my $b = Zklock::Server->new('b', zookeeper => $zk, @conf);
+my ($zk, $a, $b) = cast('a b', timeout => '30s');
 $a->value('CREATE TABLE t (i int)');
 
 # The session holds the path for so long at most, and has written.
@@ -90,8 +82,7 @@ subtest 'one that is in a loop, which the next of its server does not wait for' 
 	is($s{next}->finish, 't', 'it gets the lock');
 	cmp_ok(token('next', '/h/loop'), '>', $token, 'with a newer token');
 	ok($busy->busy, 'while the other goes on');
-	$busy->cancel;
-	is($busy->result->{sqlstate}, '57014', 'until somebody cancels it');
+	is($busy->cancelled, '57014', 'until somebody cancels it');
 	$busy->query('ROLLBACK');
 	my $result = $busy->try("SELECT zk_unlock('/h/loop')");
 	is($result->{text}, 'f', 'the loss is not silent');

@@ -3,19 +3,10 @@
 # zklock.max_hold_time of what is not a single exclusive lock: shared locks, upgrades and
 # downgrades, several locks at once, semaphores; and when ZooKeeper is away.
 
-use strict;
-use warnings;
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a = Zklock::Server->new('a', zookeeper => $proxy->connect_string, conf => ["zklock.session_timeout = '30s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '30s' });
 
 # A session of the first server whose locks are limited
 sub limited

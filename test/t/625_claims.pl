@@ -3,17 +3,10 @@
 # zk_claim: one caller in all gets a slot, whatever becomes of it afterwards; zk_last_claim shows
 # the last claim, zk_claim_reset forgets it.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use JSON::PP;
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
-my $b  = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $a, $b) = cast('a b', a => { timeout => '4s' });
 my $s  = $a->session;
 my $t  = $b->session;
 

@@ -3,13 +3,7 @@
 # A path has claims, or locks, or a semaphore, or somebody else's data: each function refuses
 # one where another's nodes are.
 
-use strict;
-use warnings;
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my $zk = Zklock::ZooKeeper->standalone(container_check => 1000);
 my $proxy = Zklock::Proxy->start($zk);

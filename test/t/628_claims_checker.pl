@@ -3,13 +3,11 @@
 # The checker of the fault run's claims, on histories made by hand: good ones pass, and each
 # kind of violation is found.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Target;
 use Nemesis::Target::Claims;
-use Test::More;
 
 my $number = 0;
 

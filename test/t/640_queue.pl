@@ -3,20 +3,12 @@
 # Queues: what is offered is shown, removed and taken in its order, once, by whomever it is
 # on whichever server.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE => '/app/queue';
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a, $b) = cast('a b');
 my $shell = $zk->shell;
-my $a = Zklock::Server->new('a', zookeeper => $zk);
-my $b = Zklock::Server->new('b', zookeeper => $zk);
 my $s = $a->session(name => 's');
 my $t = $b->session(name => 't');
 

@@ -1,27 +1,17 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Queues, when a request or reply is lost, at each step: no element is offered twice, none
-# is removed that nobody gets, and none comes twice. Where that cannot be known the error
-# names the element.
+# Queues, when others are faster while a request or reply is lost, or somebody gives up: no element is
+# offered twice, none is removed that nobody gets, and none comes twice. Where that cannot be known the
+# error names the element. What becomes of one element at each call is in the table of faults,
+# 296_faults_of_claims_and_elements.pl.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE    => '/l/queue';
 use constant RECEIPTS => '/zklock-receipts';
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
+my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here', timeout => '20s');
 my $shell = $zk->shell;
-my @conf  = ("zklock.session_timeout = '20s'");
-my $here  = Zklock::Server->new('here', zookeeper => $proxy, conf => \@conf);
-my $there = Zklock::Server->new('there', zookeeper => $zk, conf => \@conf);
 my $s     = $here->session(name => 's');
 my $t     = $there->session(name => 't');
 
@@ -54,51 +44,8 @@ sub is_clean
 fill('first');
 rest();
 
-foreach my $lose (qw(lose_reply lose_request))
-{
-	subtest "an offer with $lose is there once" => sub {
-		foreach my $round (1 .. 2)
-		{
-			my $fault = $proxy->$lose(%append);
-			my $name  = $s->query($offer);
-			$proxy->fired($fault);
-			is_deeply([ names() ], [$name], 'its name is the one that is told');
-			is(rest(), 'new', 'and its data');
-		}
-		is_clean($lose);
-	};
-
-	subtest "a removal with $lose returns the first element, and removes no other" => sub {
-		fill(qw(one two));
-		my $fault = $proxy->$lose(%delete);
-		is($s->query($remove), 'one', 'the first');
-		$proxy->fired($fault);
-		is(rest(), 'two', 'the second is still there');
-		is_clean($lose);
-	};
-
-	subtest "$lose of other requests does no harm" => sub {
-		foreach my $op ([ 'getData', QUEUE ], [ 'getChildren', QUEUE ], [ 'delete', RECEIPTS ])
-		{
-			fill(qw(one two));
-			my $fault = $proxy->$lose(op => $op->[0], path => "^$op->[1]", any => 1);
-			is($s->query($remove), 'one', "$op->[0]: the first");
-			$proxy->fired($fault);
-			is(rest(), 'two', 'the second is still there');
-			is_clean("$lose of $op->[0]");
-		}
-		my $fault = $proxy->$lose(op => 'exists', path => '^' . QUEUE . '$');
-		$s->query($offer);
-		$proxy->fired($fault);
-		is(rest(), 'new', 'an offer is made once');
-		is_clean("$lose of exists");
-	};
-}
-
 subtest 'an offer that was taken before its name was known was made all the same' => sub {
-	my $held = $proxy->hold_reply(%append);
-	$s->query_start($offer);
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, $offer, %append);
 	is($t->query($remove), 'new', 'somebody takes it');
 	$proxy->drop;
 	$proxy->heal;
@@ -109,16 +56,12 @@ subtest 'an offer that was taken before its name was known was made all the same
 
 subtest 'what another client removes first is not returned' => sub {
 	fill(qw(one two));
-	my $held = $proxy->hold_request(%delete);
-	$s->query_start($remove);
-	$proxy->fired($held);
+	$proxy->hold_request_of($s, $remove, %delete);
 	is($t->query($remove), 'one', 'the other was first');
 	$proxy->heal;
 	is($s->finish, 'two', 'so it gets the next');
 	fill(qw(three four));
-	$held = $proxy->hold_request(%delete);
-	$s->query_start($remove);
-	$proxy->fired($held);
+	$proxy->hold_request_of($s, $remove, %delete);
 	is($t->query($remove), 'three', 'likewise');
 	$proxy->drop;
 	$proxy->heal;
@@ -126,38 +69,10 @@ subtest 'what another client removes first is not returned' => sub {
 	is_clean('another client');
 };
 
-subtest 'a new worker goes on' => sub {
-	foreach my $hold (qw(hold_reply hold_request))
-	{
-		fill(qw(one two));
-		my $held = $proxy->$hold(%delete);
-		$s->query_start($remove);
-		$proxy->fired($held);
-		my $pid = $here->worker_pid;
-		$here->value("SELECT pg_terminate_backend($pid)");
-		$here->wait_new_worker($pid);
-		$proxy->heal;
-		is($s->finish, 'one', "$hold: the first");
-		is(rest(), 'two', 'and no other');
-		$held = $proxy->$hold(%append);
-		$s->query_start($offer);
-		$proxy->fired($held);
-		$pid = $here->worker_pid;
-		$here->value("SELECT pg_terminate_backend($pid)");
-		$here->wait_new_worker($pid);
-		$proxy->heal;
-		isnt($s->finish, '', 'an offer has a name');
-		is(rest(), 'new', 'and is there once');
-		is_clean($hold);
-	}
-};
-
 subtest 'who cancels while it is sent is told which element may be gone' => sub {
 	fill('one');
 	my ($name) = names();
-	my $held = $proxy->hold_reply(%delete);
-	$s->query_start($remove);
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, $remove, %delete);
 	$s->cancel;
 	my $result = $s->result;
 	is($result->{sqlstate}, '57014', 'cancelled');
@@ -165,9 +80,7 @@ subtest 'who cancels while it is sent is told which element may be gone' => sub 
 	$proxy->heal;
 	is_clean('cancelled removal');
 
-	$held = $proxy->hold_reply(%append);
-	$s->query_start($offer);
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, $offer, %append);
 	$s->cancel;
 	$result = $s->result;
 	like($result->{context}, qr/adding an element to ZooKeeper queue "@{[ QUEUE ]}", where it may be/, 'the offer');
@@ -178,22 +91,31 @@ subtest 'who cancels while it is sent is told which element may be gone' => sub 
 
 subtest 'who cancels before that has removed nothing' => sub {
 	fill('one');
-	my $held = $proxy->hold_reply(op => 'getData', path => '^' . QUEUE);
-	$s->query_start($remove);
-	$proxy->fired($held);
-	$s->cancel;
-	is($s->result->{sqlstate}, '57014', 'cancelled');
+	$proxy->hold_reply_of($s, $remove, op => 'getData', path => '^' . QUEUE);
+	is($s->cancelled, '57014', 'cancelled');
 	$proxy->heal;
 	is($s->query($remove), 'one', 'it is still there');
 	is_clean('cancelled read');
 };
 
+subtest 'a receipt goes before the next one comes' => sub {
+	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -102, times => 0);
+	isnt($s->query($offer), '', 'an offer is made');
+	$proxy->fired($refused);
+	$s->query_start($offer);
+	$here->wait_event($s, 'call');
+	is(scalar(() = $zk->children(RECEIPTS)), 1, 'while its receipt cannot be deleted, there is no other');
+	$proxy->clear;
+	$proxy->drop;
+	isnt($s->finish, '', 'the next offer is made when it has been, on a later connection');
+	is(rest(), 'new new', 'both are there');
+	is_clean('receipts');
+};
+
 subtest 'a session that ends meanwhile: the error names the element' => sub {
 	fill('one');
 	my ($name) = names();
-	my $held = $proxy->hold_reply(%delete);
-	$s->query_start($remove);
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, $remove, %delete);
 	$here->expire_session($zk);
 	$proxy->drop;
 	$proxy->heal;
@@ -201,9 +123,7 @@ subtest 'a session that ends meanwhile: the error names the element' => sub {
 	is($result->{sqlstate}, '58030', 'it is not known');
 	like($result->{error}, qr/whether element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was removed/, 'of which element') or diag $result->{error};
 	$here->wait_session;
-	$held = $proxy->hold_reply(%append);
-	$s->query_start($offer);
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, $offer, %append);
 	$here->expire_session($zk);
 	$proxy->drop;
 	$proxy->heal;

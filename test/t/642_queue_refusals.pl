@@ -3,22 +3,13 @@
 # Queues: what is refused, by whom, and with which error; and that a path is a queue or a
 # lock.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE    => '/r/queue';
 use constant RECEIPTS => '/zklock-receipts';
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my $shell  = $zk->shell;
-my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '5s'" ]);
+my ($zk, $proxy, $server) = cast('a', proxied => 'a', timeout => '5s');
+my $shell = $zk->shell;
 my $s      = $server->session(name => 's');
 
 # What a function call says
@@ -44,6 +35,7 @@ subtest 'arguments that make no sense' => sub {
 	says($_, '22004', qr/path must not be null/) foreach calls('NULL');
 	says($_, '22023', qr/invalid ZooKeeper path/) foreach calls("'relative'");
 	says("zk_queue_offer('@{[ QUEUE ]}', NULL)", '22004', qr/data must not be null/);
+	says("zk_xact_queue_take('/" . 'x' x 1000 . "')", '22023', qr/at most 991 bytes/, 'a path to which no name of an element can be added');
 	says("zk_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
 	says("zk_xact_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
 	says("zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))", '54000', qr/65537 bytes.*at most 65536/);
@@ -127,9 +119,10 @@ subtest 'no session has more than its share' => sub {
 	$s->query('ROLLBACK');
 	my $t = $server->session;
 	my $long = '/r/' . join '/', map { $_ x 200 } 'a' .. 'd';
-	$t->query("SELECT zk_queue_offer('$long', 'x') FROM generate_series(1, 20)");
+	$t->query("SET zklock.max_locks_per_session = 50");
+	$t->query("SELECT zk_queue_offer('$long', 'x') FROM generate_series(1, 40)");
 	$t->query('BEGIN');
-	my $result = $t->try("SELECT zk_xact_queue_take('$long') FROM generate_series(1, 20)");
+	my $result = $t->try("SELECT zk_xact_queue_take('$long') FROM generate_series(1, 40)");
 	is($result->{sqlstate}, '53200', 'nor more bytes of paths') or diag $result->{error} || $result->{text};
 	$t->query('ROLLBACK');
 	wait_until { $s->query("SELECT count(zk_queue_remove('@{[ QUEUE ]}')) FROM generate_series(1, 60)"); !$zk->children(QUEUE) } 'all to come back';

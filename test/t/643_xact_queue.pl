@@ -3,21 +3,12 @@
 # zk_xact_queue_take(): the element goes when the transaction commits, and comes back
 # however else it ends. Nobody else gets it meanwhile, and who waits gets it then.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE => '/x/queue';
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $here, $there) = cast('here there', timeout => '10s', conf => ['max_prepared_transactions = 1']);
 my $shell = $zk->shell;
-my @conf  = ("zklock.session_timeout = '10s'", 'max_prepared_transactions = 1');
-my $here  = Zklock::Server->new('here', zookeeper => $zk, conf => \@conf);
-my $there = Zklock::Server->new('there', zookeeper => $zk, conf => \@conf);
 my $s = $here->session(name => 's');
 my $t = $there->session(name => 't');
 
@@ -144,7 +135,7 @@ subtest 'the table of tokens makes it once' => sub {
 	$s->query('COMMIT');
 	$shell->expire_session($here->session_id);
 	thaw($worker);
-	$here->assert_log(0, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was taken by a transaction that committed, and may not have been removed/, 'the log says so');
+	$here->assert_log(0, qr/element "\/x\/queue\/qn-\d+" was taken by a transaction that committed, and may not have been removed/, 'the log says so');
 	$here->wait_session;
 	is_left(1, 'it is still there');
 	$s->query('CALL work()');
@@ -186,7 +177,7 @@ subtest 'so does a claim that somebody deletes' => sub {
 	is(take($s), 'one', 'taken');
 	my $mark = $here->log_mark;
 	$shell->delete(QUEUE . "/$name/claim");
-	$here->assert_log($mark, qr/has lost element "$name" of ZooKeeper queue/, 'the log says so');
+	$here->assert_log($mark, qr/claim" of element "\/x\/queue\/$name" was deleted by someone else.*Its holder has lost the element/s, 'the log says so');
 	is($s->try('COMMIT')->{sqlstate}, '40001', 'the commit fails');
 	is(take($t), 'one', 'somebody else takes it');
 };

@@ -3,12 +3,10 @@
 # The checker of the fault run's queues, on histories made by hand: good ones pass, and each
 # kind of violation is found.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Target::Queues;
-use Test::More;
 
 my $number = 0;
 

@@ -3,17 +3,10 @@
 # Queues that zklock shares with ZooKeeper's own DistributedQueue and with Curator's
 # SimpleDistributedQueue: who offers and who takes may be any of them.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $server) = cast('a');
 my $java   = Zklock::JavaPeer->new;
 my $s      = $server->session(name => 's');
 my @paths;

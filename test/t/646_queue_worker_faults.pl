@@ -3,19 +3,12 @@
 # Queues, when the worker fails each time that it hears of something it has written: the next
 # worker goes on from what is noted in shared memory.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE => '/f/queue';
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('a', zookeeper => $zk, faults => '', conf => [ "zklock.session_timeout = '20s'" ]);
+my ($zk, $server) = cast('a', timeout => '20s', faults => '');
 my $s      = $server->session(name => 's');
 
 sub rest

@@ -3,21 +3,12 @@
 # A path is a queue, or has claims, or is an election's: functions of queues refuse what is
 # another's, and claims refuse a queue.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant RECEIPTS => '/zklock-receipts';
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my $shell  = $zk->shell;
-my $server = Zklock::Server->new('a', zookeeper => $proxy);
+my ($zk, $proxy, $server) = cast('a', proxied => 'a');
+my $shell = $zk->shell;
 my $s      = $server->session(name => 's');
 
 # Calls of all functions, for a path

@@ -4,22 +4,13 @@
 # that is lost before its session has seen it; a worker that stands still; and a server that
 # breaks down over a request, which it has done or not.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant QUEUE    => '/b/queue';
 use constant RECEIPTS => '/zklock-receipts';
 
-my $zk     = Zklock::ZooKeeper->standalone;
-my $proxy  = Zklock::Proxy->start($zk);
-my $shell  = $zk->shell;
-my $server = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '40s'" ]);
+my ($zk, $proxy, $server) = cast('a', proxied => 'a', timeout => '40s');
+my $shell = $zk->shell;
 my $s      = $server->session(name => 's');
 
 my $take   = "SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')";
@@ -91,22 +82,42 @@ subtest 'an element that is lost before its session has seen it is lost' => sub 
 	$t->query('CREATE TABLE done (what text)');
 	$t->query('BEGIN');
 	my ($name) = offer('lost');
-	my $held = $proxy->hold_reply(op => 'getData', path => "^@{[ QUEUE ]}/$name\$");
-	$t->query_start("SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}')");
-	$proxy->fired($held);
+	$proxy->hold_reply_of($t, "SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}')", op => 'getData', path => "^@{[ QUEUE ]}/$name\$");
 	# The data come, but the session does not see them yet.
 	freeze($t->pid);
 	$proxy->heal;
 	$server->settle;
 	my $mark = $server->log_mark;
 	$shell->delete(QUEUE . "/$name/claim");
-	$server->assert_log($mark, qr/has lost element "$name" of ZooKeeper queue/, 'it was read, and is lost');
+	$server->assert_log($mark, qr/claim" of element "\/b\/queue\/$name" was deleted by someone else.*Its holder has lost the element/s, 'it was read, and is lost');
 	thaw($t->pid);
 	my $result = $t->result;
 	is($result->{sqlstate}, '40001', 'which the session is told');
 	like($result->{message} || '', qr/element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was lost/, 'and which one');
 	$t->query('ROLLBACK');
 	is($s->query($remove), 'lost', 'somebody else takes it');
+	$t->disconnect;
+};
+
+subtest 'a check before commit that fails is not made in a loop' => sub {
+	my ($name) = offer('guarded');
+	$s->query(q{SET zklock.commit_guard = 'quorum'});
+	$s->query('BEGIN');
+	is($s->query($take), $name, 'taken');
+	my $refused = $proxy->refuse(op => 'multi', code => -1, path => "/$name/claim\$", times => 0);
+	$proxy->reset_counts;
+	$s->query_start('COMMIT');
+	$proxy->fired($refused);
+	my $t = $server->session(name => 't');
+	$t->query("SELECT zk_queue_peek('@{[ QUEUE ]}')") foreach 1 .. 50;
+	my @requests = @{ $proxy->requests };
+	my $checks = grep { $_->[0] eq 'multi' && ($_->[1] // '') =~ m,/claim$, } @requests;
+	my $looks  = grep { $_->[0] =~ /^getChildren/ } @requests;
+	cmp_ok($checks, '<', $looks, 'others ask far more meanwhile');
+	$proxy->clear;
+	$s->finish;
+	wait_until { !names() } 'the element to be removed';
+	$s->query('RESET zklock.commit_guard');
 	$t->disconnect;
 };
 

@@ -3,20 +3,11 @@
 # Queues of which another server has taken so many elements that not all claims are watched: who
 # waits gets whichever is given back.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant { QUEUE => '/m/queue', ELEMENTS => 100 };
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my @conf  = (conf => ["zklock.session_timeout = '20s'"]);
-my $here  = Zklock::Server->new('here', zookeeper => $zk, @conf);
-my $there = Zklock::Server->new('there', zookeeper => $zk, @conf);
+my ($zk, $here, $there) = cast('here there', timeout => '20s');
 my $s     = $here->session(name => 's');
 
 my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}')";

@@ -1,23 +1,16 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Queues while the link to ZooKeeper is cut for a good part of the session timeout, and while
-# workers are terminated: as long as the ZooKeeper session lives, what was sent is settled,
-# nobody is told that it could not be found out, and each element is removed once.
+# Queues while the link to ZooKeeper is cut, while its packets vanish, while the ZooKeeper server hangs,
+# each for a good part of the session timeout, and while workers are terminated: as long as the
+# ZooKeeper session lives, what was sent is settled, nobody is told that it could not be found out,
+# and each element is removed once.
 
-use strict;
-use warnings;
+use Zklock::Test;
+use Time::HiRes qw(time);
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use constant { QUEUE => '/q/outage', SESSIONS => 3, ELEMENTS => 60, TIMEOUT => 20 };
 
-use constant { QUEUE => '/q/outage', SESSIONS => 3, ELEMENTS => 60 };
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '10s'" ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => TIMEOUT . 's');
 my $s     = $a->session;
 
 sub lease_remaining
@@ -26,13 +19,14 @@ sub lease_remaining
 }
 
 # The lease ends some time before the session may.
-sub cut_until
+sub until_lease_over { wait_until { lease_remaining() <= 0 } 'the lease to end'; return; }
+
+# For that part of the session timeout; the last heartbeat came up to a second before it began.
+sub last_for
 {
-	my ($lease) = @_;
-	$proxy->cut;
-	wait_until { lease_remaining() <= $lease } "the lease to last for no more than $lease s";
-	$proxy->heal;
-	$a->wait_session;
+	my ($part) = @_;
+	my $begun = time;
+	wait_until { time - $begun >= $part * TIMEOUT } "$part of the session timeout to pass";
 	return;
 }
 
@@ -69,15 +63,29 @@ sub take
 }
 
 my %outages = (
-	'the link is cut for half of the session timeout' => sub { cut_until(3); },
-	'the link is cut until the lease is over'         => sub { cut_until(0); },
+	'the link is cut' => [ sub { $proxy->cut; }, sub { $proxy->heal; } ],
+	'packets vanish'  => [ sub { $proxy->blackhole; }, sub { $proxy->heal; } ],
+	'the server hangs' => [ sub { $zk->pause; $proxy->heal; }, sub { $zk->resume; } ]);
+my %lasting = (
+	'half of the session timeout'        => sub { last_for(0.5); },
+	'nine tenths of the session timeout' => sub { last_for(0.9); });
+my %faults = (
+	'the link is cut until the lease is over' => sub { $proxy->cut; until_lease_over(); },
 	'replies are lost'    => sub { $proxy->lose_reply(op => 'multi', path => '^/', nth => 3) foreach 1 .. 3; },
 	'workers are terminated' => sub { foreach (1 .. 3) { $a->restart_worker; $a->wait_session; } });
+foreach my $outage (keys %outages)
+{
+	my ($begin, $end) = @{ $outages{$outage} };
+	foreach my $time (keys %lasting)
+	{
+		$faults{"$outage for $time"} = sub { $begin->(); $lasting{$time}->(); $end->(); };
+	}
+}
 
 $s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', 'first'), zk_queue_remove('@{[ QUEUE ]}')");
-foreach my $outage (sort keys %outages)
+foreach my $fault (sort keys %faults)
 {
-	subtest $outage => sub {
+	subtest $fault => sub {
 		my @offering = map { $a->session } 1 .. SESSIONS;
 		my @taking   = map { $a->session } 1 .. SESSIONS;
 		my $id       = $a->session_id;
@@ -85,8 +93,9 @@ foreach my $outage (sort keys %outages)
 		offer($offering[ $_ - 1 ], $_) foreach 1 .. SESSIONS;
 		take($_) foreach @taking;
 		$proxy->fired($held);
-		$outages{$outage}->();
+		$faults{$fault}->();
 		$proxy->heal;
+		$a->wait_session;
 		my @names = map { split / /, $_->finish } @offering;
 		my @taken = map { split / /, $_->finish } @taking;
 		my %names;

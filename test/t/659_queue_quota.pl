@@ -2,13 +2,7 @@
 #
 # A quota of ZooKeeper's limits what is offered to a queue.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 use constant { QUEUE => '/limited/queue', QUOTA => '/zookeeper/quota/limited/queue' };
 

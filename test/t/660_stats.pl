@@ -3,21 +3,14 @@
 # zk_stats: each event is counted once, for its kind and mode, by all sessions together;
 # counts outlast sessions and workers, until they are reset.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
+use Zklock::Test;
 use Zklock::Stats;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 use constant { SESSIONS => 6, ROUNDS => 50, AGAIN => 50_000 };
 
 my @ends   = @Zklock::Stats::ends;
 my @counts = @Zklock::Stats::counts;
-my $zk     = Zklock::ZooKeeper->standalone;
-my $a      = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a');
 my $admin  = $a->session(name => 'admin');
 my $stats  = Zklock::Stats->new($admin);
 my ($s1, $s2) = map { $a->session(name => $_) } qw(s1 s2);
@@ -48,8 +41,7 @@ subtest 'acquisitions, and how they came about' => sub {
 	counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
 	$s1->query("SELECT zk_lock_shared('/s/a')");
 	counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
-	$s2->query_start("SELECT zk_lock('/s/a')");
-	$a->wait_queued($s2);
+	$s2->start_queued("SELECT zk_lock('/s/a')");
 	$s1->query('SELECT zk_unlock_all()');
 	is($s2->finish, 't', 'another session of the server follows');
 	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
@@ -76,17 +68,13 @@ subtest 'calls that get nothing' => sub {
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '1 ms')"), 'f', 'no permit in time');
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '0')"), 'f', 'none at once');
 	counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
-	$s2->query_start("SELECT zk_lock('/s/a')");
-	$a->wait_queued($s2);
-	$s2->cancel;
-	is($s2->result->{sqlstate}, '57014', 'a cancelled call');
+	$s2->start_queued("SELECT zk_lock('/s/a')");
+	is($s2->cancelled, '57014', 'a cancelled call');
 	is($s2->try("SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')")->{sqlstate}, '57014', 'statement_timeout');
 	$s2->query('RESET statement_timeout');
 	my $s3 = $a->session(name => 's3');
-	$s3->query_start("SELECT zk_lock('/s/a')");
-	$a->wait_queued($s3);
-	$s3->terminate;
-	is($s3->result->{sqlstate}, '57P01', 'a session that ends as it waits');
+	$s3->start_queued("SELECT zk_lock('/s/a')");
+	is($s3->terminated, '57P01', 'a session that ends as it waits');
 	wait_until { my %now = stats(); $now{'lock exclusive'}{cancels} == $stats->before('lock exclusive')->{cancels} + 3 } 'its exit counts';
 	counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
 	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
@@ -122,8 +110,7 @@ subtest 'times' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
 	my $waits = "SELECT extract(epoch FROM wait_time)::float8 FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'";
 	my $wait_before = $admin->query($waits);
-	$s2->query_start("SELECT zk_lock('/s/a')");
-	$a->wait_waiting($s2);
+	$s2->start_waiting("SELECT zk_lock('/s/a')");
 	my $start = $admin->query('SELECT extract(epoch FROM clock_timestamp())');
 	my $end   = $admin->query('SELECT extract(epoch FROM clock_timestamp())');
 	$s1->query("SELECT zk_unlock('/s/a')");

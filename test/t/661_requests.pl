@@ -3,19 +3,10 @@
 # zk_session: what the server has asked of ZooKeeper, and how often its session was continued or
 # ended.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use List::Util qw(sum0);
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my ($admin, $s1) = map { $a->session(name => $_) } qw(admin s1);
 
 # What ZooKeeper sees of the worker's requests, but for pings and what a new connection asks.

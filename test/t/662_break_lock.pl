@@ -2,21 +2,11 @@
 #
 # zk_break_lock(): deletes the node of a living contender, whatever client it is, and only that.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT lost clean);
 use Zklock::JavaPeer;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 my $java_session = $java->connect($zk->connect_string, 10000);
@@ -117,13 +107,21 @@ subtest 'nothing but contenders, and the one that was meant' => sub {
 	my $result = $admin->try("SELECT zk_break_lock('/b/other', '$name')");
 	is($result->{text}, 't', 'a node that is not ephemeral');
 	like($result->{notices}[0], qr{^NOTICE:  \S+ node "/b/other/$name" was not ephemeral}, 'which the client is told');
-	$a->assert_log($mark, qr{deleted node "/b/other/$name" by zk_break_lock\(\)\n.*DETAIL: .*, and not ephemeral\.}, 'as the log says');
+	$a->assert_log($mark, qr{deleted node "/b/other/$name" by zk_break_lock\(\)\n.*DETAIL:  It was that of a client that does not tell its name, and not ephemeral\.},
+		'as the log says');
+
+	# Data that are no line of text do not say whose it was.
+	foreach my $data ("a\nb", "\x{85}")
+	{
+		$shell->create("/b/other/$name", ephemeral => 1, data => $data);
+		$mark = $a->log_mark;
+		is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 't', 'a node with strange data');
+		$a->assert_log($mark, qr{DETAIL:  It was that of ZooKeeper session (0x[0-9a-f]+), in ZooKeeper session \g1\.}, 'the log has its session');
+	}
 
 	# The second look is that of the deletion.
 	$shell->create("/b/other/$name", ephemeral => 1);
-	my $held = $proxy->hold_request(op => 'exists', path => "$name\$", nth => 2);
-	$admin->query_start("SELECT zk_break_lock('/b/other', '$name')");
-	$proxy->fired($held);
+	$proxy->hold_request_of($admin, "SELECT zk_break_lock('/b/other', '$name')", op => 'exists', path => "$name\$", nth => 2);
 	$shell->delete("/b/other/$name");
 	$shell->create("/b/other/$name", ephemeral => 1);
 	$proxy->heal;
@@ -190,9 +188,7 @@ subtest 'the victim is told' => sub {
 
 		# The victim's server reads the mark before the node goes.
 		my ($node) = $zk->children('/b/victim');
-		my $held = $proxy->hold_request(op => 'delete', path => "$node\$");
-		$admin->query_start("SELECT zk_break_lock('/b/victim')");
-		$proxy->fired($held);
+		$proxy->hold_request_of($admin, "SELECT zk_break_lock('/b/victim')", op => 'delete', path => "$node\$");
 		like($shell->get("/b/victim/$node"), qr/^\{"zklock":"[\d.]+","broken_by":"role $user, process @{[$admin->pid]} of server a",/,
 			'the node of ' . $server->name . ' is marked');
 		wait_until { $zk->watched("/b/victim/$node", $server->session_id) } 'its server to have seen that' if $server == $b;
@@ -200,7 +196,7 @@ subtest 'the victim is told' => sub {
 		is($admin->finish, 't', 'then it is deleted');
 		is($s{waiter}->finish, 't', 'the lock is free');
 		$server->wait_lock($s{victim}, 'lost', '/b/victim');
-		is(told_at_commit('victim'), "The lock's node was deleted by zk_break_lock().", 'and knows by whom');
+		is(told_at_commit('victim'), "Its node was deleted by zk_break_lock().", 'and knows by whom');
 		all_disconnect();
 	}
 
@@ -211,7 +207,7 @@ subtest 'the victim is told' => sub {
 	my ($node) = $zk->children('/b/victim');
 	$shell->delete("/b/victim/$node");
 	$a->wait_lock($s{victim}, 'lost', '/b/victim');
-	is(told_at_commit('victim'), "The lock's node was deleted by someone else.", 'then somebody else did it');
+	is(told_at_commit('victim'), "Its node was deleted by someone else.", 'then somebody else did it');
 	$shell->set_acl('/b/victim', [ [ 'world', 'anyone', 'cdrwa' ] ]);
 	all_disconnect();
 };
@@ -226,11 +222,8 @@ subtest 'an answer that is lost' => sub {
 
 	hold($b, 'holder', '/b/reply');
 	$mark = $a->log_mark;
-	my $held = $proxy->hold_reply(op => 'delete', path => '^/b/reply/');
-	$admin->query_start("SELECT zk_break_lock('/b/reply')");
-	$proxy->fired($held);
-	$admin->cancel;
-	is($admin->result->{sqlstate}, '57014', 'a call that is cancelled then');
+	$proxy->hold_reply_of($admin, "SELECT zk_break_lock('/b/reply')", op => 'delete', path => '^/b/reply/');
+	is($admin->cancelled, '57014', 'a call that is cancelled then');
 	$a->assert_log($mark, qr{may have deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'is logged as well');
 	$proxy->heal;
 	lost($b, 'holder', '/b/reply');

@@ -3,21 +3,12 @@
 # What the log tells of a wait that lasts: who holds and who waits, of this server,
 # others and other clients. And where the worker's log lines come from.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast;
 use Zklock::JavaPeer;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => [ 'log_lock_waits = on', "deadlock_timeout = '100ms'" ]);
-my $b     = Zklock::Server->new('b', zookeeper => $zk);
+my ($zk, $proxy, $a, $b) = cast('a b',
+	proxied => 'a', a => { conf => [ 'log_lock_waits = on', "deadlock_timeout = '100ms'" ] });
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 my $java_session = $java->connect($zk->connect_string, 10000);

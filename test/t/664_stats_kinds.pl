@@ -2,18 +2,11 @@
 #
 # zk_stats: elements of queues, leadership and claims, each event counted once.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Election;
-use Zklock::Server;
 use Zklock::Stats;
-use Zklock::Util qw(freeze thaw);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a');
 my $admin = $a->session(name => 'admin');
 my ($s1, $s2) = map { $a->session(name => $_) } qw(s1 s2);
 my $stats = Zklock::Stats->new($admin);
@@ -28,8 +21,7 @@ sub end_as_it_waits
 	my $session = $a->session;
 	$session->query_start($sql);
 	$a->wait_event($session, $event);
-	$session->terminate;
-	is($session->result->{sqlstate}, '57P01', 'a session that ends as it waits');
+	is($session->terminated, '57P01', 'a session that ends as it waits');
 	my $cancels = $stats->before($kind)->{cancels} + 1;
 	$a->wait_value("SELECT cancels FROM zk_stats WHERE kind = '$kind'", $cancels);
 	return $stats->counted('is cancelled', $kind => { waits => 1, cancels => 1 });

@@ -7,15 +7,9 @@
 #
 # ZKLOCK_LOAD_SECONDS says for how long, ZKLOCK_SEED which numbers.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
 use Zklock::WaitModel;
-use Zklock::ZooKeeper;
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 12;
 my $seed    = $ENV{ZKLOCK_SEED} || int(time) % 100000;

@@ -3,14 +3,8 @@
 # Sessions that wait for another one of their server, which waits for another server: what is told
 # of them stays the same as long as they wait, and names the session that is in the way.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 my ($a, $b) = map { Zklock::Server->new($_, zookeeper => $zk, conf => [ "deadlock_timeout = '50ms'", "cluster_name = '$_'" ]) } qw(a b);
@@ -84,6 +78,30 @@ subtest 'a bystander whose wait ends with the same one is not told to be in the 
 	one_victim([ $a1, $b1, $b2 ], [ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $b1, $advisory ]);
 	is($a2->result->{sqlstate}, '00000', 'the bystander goes on');
 	$a2->query('COMMIT');
+	clean();
+};
+
+subtest 'a session that waits for its own server alone keeps a reader of another one back' => sub {
+	in_transactions($a1, $a2, $b1, $b2);
+	$_->query("SELECT zk_xact_lock_shared('/d/p')") foreach $a1, $a2;
+	$b1->query("SELECT zk_xact_lock('/d/b')");
+	$b2->query('SELECT pg_advisory_xact_lock(0)');
+	waits($a2, '/d/b');
+	waits($a1, '/d/p');
+	waits_here($b1, 0);
+	$b->settle;
+	waits($b2, '/d/p', 'zk_xact_lock_shared');
+	one_victim([ $a1, $a2, $b1, $b2 ], [ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $a2, zk('/d/b'), $b1, $advisory ]);
+	clean();
+};
+
+subtest 'a session that holds nothing stands between the two locks of another one' => sub {
+	in_transactions($a1, $b1);
+	$b1->query("SELECT zk_xact_lock_shared('/d/p')");
+	waits($a1, '/d/p');
+	$b->settle;
+	waits($b1, '/d/p');
+	is(one_victim([ $a1, $b1 ], [ $b1, zk('/d/p'), $a1, zk('/d/p') ])->name, 'b1', 'the youngest gave up');
 	clean();
 };
 

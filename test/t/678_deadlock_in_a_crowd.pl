@@ -3,13 +3,8 @@
 # A deadlock across servers is found although more sessions wait for long, and hold something, than a
 # server has room to tell of.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 use constant CROWD => 150;
 

@@ -3,14 +3,8 @@
 # One waiting session searches for deadlocks across servers, for all sessions of its server. When it
 # waits no more, or is not heard of, another one takes over.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
 
 my $zk = Zklock::ZooKeeper->standalone;
 my ($a, $b) = map { Zklock::Server->new($_, zookeeper => $zk, conf => [ "deadlock_timeout = '100ms'", "cluster_name = '$_'" ]) } qw(a b);

@@ -2,17 +2,10 @@
 #
 # Deadlocks on one server, through zklock's locks and PostgreSQL's own: one session gives up.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk,
+my ($zk, $a) = cast('a',
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
 my ($one, $two, $three) = map { $a->session(name => $_) } qw(one two three);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');

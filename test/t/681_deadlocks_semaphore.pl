@@ -2,17 +2,10 @@
 #
 # Deadlocks through the permits of a semaphore: there is one only if no holder can let go.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["deadlock_timeout = '100ms'"]);
+my ($zk, $a) = cast('a', conf => ["deadlock_timeout = '100ms'"]);
 my ($one, $two, $three) = map { $a->session(name => $_) } qw(one two three);
 my $permit = 'SemaphorePermit on ZooKeeper path "/d/s"';
 my $lock   = 'ExclusiveLock on ZooKeeper path "/d/a"';
@@ -41,8 +34,7 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 	in_transactions($one, $two);
 	$one->query(acquire(1));
 	$two->query("SELECT zk_xact_lock('/d/a')");
-	$two->query_start(acquire(1));
-	$a->wait_waiting($two, '/d/s');
+	$two->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	my $victim = wait_until { (grep { !$_->busy } $one, $two)[0] } 'one to give up';
 	my $result = $victim->result;
@@ -61,10 +53,8 @@ subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 	in_transactions($one, $two, $three);
 	$_->query(acquire(2)) foreach $one, $two;
 	$three->query("SELECT zk_xact_lock('/d/a')");
-	$three->query_start(acquire(2));
-	$a->wait_waiting($three, '/d/s');
-	$one->query_start("SELECT zk_xact_lock('/d/a')");
-	$a->wait_waiting($one, '/d/a');
+	$three->start_waiting(acquire(2), '/d/s');
+	$one->start_waiting("SELECT zk_xact_lock('/d/a')", '/d/a');
 	nobody_gives_up($one, $three);
 	$two->query_start("SELECT zk_xact_lock('/d/a')");
 	is($two->result->{sqlstate}, '40P01', 'when the other holder waits as well, it gives up');
@@ -81,11 +71,9 @@ subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	in_transactions($one, $two, $three);
 	$one->query(acquire(1));
-	$two->query_start(acquire(1));
-	$a->wait_waiting($two, '/d/s');
+	$two->start_waiting(acquire(1), '/d/s');
 	$three->query("SELECT zk_xact_lock('/d/a')");
-	$three->query_start(acquire(1));
-	$a->wait_waiting($three, '/d/s');
+	$three->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	my $result = $one->result;
 	is($result->{sqlstate}, '40P01', 'the youngest of the three gives up');

@@ -5,14 +5,8 @@
 #
 # ZKLOCK_LOAD_SECONDS says for how long; "make test" has no more than some seconds.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 6;
 my $zk      = Zklock::ZooKeeper->standalone(request_log => 0);

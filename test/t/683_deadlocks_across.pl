@@ -2,13 +2,8 @@
 #
 # Deadlocks across servers: one session gives up, wherever it is, and is told the whole cycle.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $zk   = Zklock::ZooKeeper->standalone;
 my @conf = ("deadlock_timeout = '200ms'");
@@ -87,8 +82,7 @@ subtest 'a permit: no deadlock while one holder can let go' => sub {
 	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 2)";
 	$_->query($acquire) foreach $a1, $b1;
 	lock($c1, '/d/a');
-	$c1->query_start($acquire);
-	$c->wait_waiting($c1, '/d/s');
+	$c1->start_waiting($acquire, '/d/s');
 	waits($a1, '/d/a');
 	is($c->session(name => 'late')->query("SELECT zk_lock('/d/a', '2s')"), 'f', 'time passes');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $c1;
@@ -107,12 +101,34 @@ subtest 'a permit: no deadlock while one holder can let go' => sub {
 	clean();
 };
 
+subtest 'a permit that a session of the same server has, which waits for another server' => sub {
+	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 1)";
+	in_transactions($a1, $a2, $b1);
+	$a1->query($acquire);
+	lock($a2, '/d/b');
+	lock($b1, '/d/a');
+	$a2->query_start($acquire);
+	wait_until { $a->wait_queued($a2, '/d/s')->{node} =~ /lease/ } 'it to wait for its permit';
+	waits($a1, '/d/a');
+	waits($b1, '/d/b');
+	my $result = $b1->result;
+	is($result->{sqlstate}, '40P01', 'the youngest is told');
+	like($result->{detail}, cycle_regex($b1, undef, $b1, zk('/d/b'), $a2, 'SemaphorePermit on ZooKeeper path "/d/s"', $a1, zk('/d/a')), 'of the cycle');
+	$b1->query('ROLLBACK');
+	is($a1->finish, 't', 'one goes on');
+	$a1->query('COMMIT');
+	ok($a2->busy, 'the other waits on');
+	$a1->query("SELECT zk_semaphore_release('/d/s')");
+	is($a2->finish, 't', 'until it has the permit');
+	$a2->query('COMMIT');
+	clean();
+};
+
 subtest 'a tree and an array' => sub {
 	in_transactions($a1, $b1);
 	$a1->query("SELECT zk_xact_lock_tree('/d/t/x/y', '/d/t')");
 	$b1->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
-	$a1->query_start("SELECT zk_xact_lock(ARRAY['/d/a', '/d/c'])");
-	$a->wait_queued($a1, '/d/c');
+	$a1->start_queued("SELECT zk_xact_lock(ARRAY['/d/a', '/d/c'])", '/d/c');
 	waits($b1, '/d/t/x');
 	one_victim([ $a1, $b1 ], [ $a1, zk('/d/c'), $b1, zk('/d/t/x') ]);
 	clean();

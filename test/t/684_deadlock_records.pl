@@ -3,22 +3,13 @@
 # What is published of waits that last: nothing without need, and nothing is left behind, whatever
 # becomes of replies, workers and sessions. Clients of another make block, but are no victims.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
 use Zklock::JavaPeer;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("deadlock_timeout = '100ms'");
-my $a     = Zklock::Server->new('a', zookeeper => $zk, conf => [ @conf, "cluster_name = 'a'" ]);
-my $b     = Zklock::Server->new('b', zookeeper => $proxy, conf => [ @conf, "cluster_name = 'b'" ]);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b',
+	a => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'a'" ] },
+	b => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'b'" ] });
 my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
 my ($b1, $b2) = map { $b->session(name => $_) } qw(b1 b2);
 my $root = '/zklock-waits';
@@ -73,11 +64,22 @@ subtest 'nothing is written for waits in which nobody can have part in a deadloc
 subtest 'what is told of a wait goes when the wait ends' => sub {
 	my $name = published();
 	my $data = $zk->shell->get("$root/$name");
-	like($data, qr/^zklock waits 1\nserver\tb\nseen\t0\nwait\t[0-9a-f]+\t0\t\/r\/a\t_c_.*-lock-\d{10}\n/, 'where it waits');
-	like($data, qr/\nstep\t@{[ $b1->pid ]}\tExclusiveLock on ZooKeeper path "\/r\/a"\nheld\t\/r\/b\t_c_.*\n$/, 'and what it holds');
+	like($data, qr/^zklock waits 1\nserver\tb\nseen\t0\nwait\t[0-9a-f]+\t@{[ $b1->pid ]}\tExclusiveLock on ZooKeeper path "\/r\/a"\n/, 'who waits');
+	like($data, qr/\nnode\t0\t\/r\/a\t_c_.*-lock-\d{10}\nheld\t\/r\/b\t_c_.*\n$/, 'with which node, and what it holds');
 	is($zk->shell->stat("$root/$name")->{ephemeralOwner}, $b->session_id, 'in a node of its session');
 	like($name, qr/^0*@{[ $b->session_id =~ s,0x,,r ]}-[0-9a-f]{8}$/, 'with its id');
 	end_of_wait();
+	clean();
+};
+
+subtest 'a name that would break the form of a record is told in another one' => sub {
+	$b->set_conf('zklock.server_name' => "b\t" . "\x{20ac}" x 200);
+	wait_until { $b1->query('SHOW zklock.server_name') ne '' } 'the session to know the name';
+	my $data = $zk->shell->get("$root/" . published());
+	my ($told) = $data =~ /^server\t([^\t\n]*)\n/m;
+	is($told, 'b ' . "\x{20ac}" x 170, 'without a tab, of 512 bytes at most, and whole characters');
+	end_of_wait();
+	$b->set_conf('zklock.server_name' => '');
 	clean();
 };
 
@@ -155,8 +157,7 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	my $id = $java->acquire_start('j', '/r/a');
 	wait_until { $zk->children('/r/a') == 2 } 'the Java service to wait';
 	$a2->query("SELECT zk_xact_lock('/r/b')");
-	$a2->query_start("SELECT zk_xact_lock_shared('/r/a')");
-	$a->wait_queued($a2, '/r/a');
+	$a2->start_queued("SELECT zk_xact_lock_shared('/r/a')", '/r/a');
 	$a1->query_start("SELECT zk_xact_lock('/r/b')");
 	one_victim([ $a1, $a2 ], [ $a1, 'ExclusiveLock on ZooKeeper path "/r/b"', $a2, 'ShareLock on ZooKeeper path "/r/a" behind another contender' ], 'across');
 	is($java->result($id), 1, 'the Java service is served');

@@ -5,20 +5,13 @@
 # A session of a waits for one of b, and that for another session of a: a forged record need only claim that its
 # session keeps b's from letting go to close a circle that is none.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Deadlock;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
 
-my $zk   = Zklock::ZooKeeper->standalone;
-my $sh   = $zk->shell;
-my @conf = ("deadlock_timeout = '100ms'");
-my $a    = Zklock::Server->new('a', zookeeper => $zk, conf => [ @conf, "cluster_name = 'a'" ]);
-my $b    = Zklock::Server->new('b', zookeeper => $zk, conf => [ @conf, "cluster_name = 'b'" ]);
+my ($zk, $a, $b) = cast('a b',
+	a => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'a'" ] },
+	b => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'b'" ] });
+my $sh = $zk->shell;
 my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
 my ($b1, $b2) = map { $b->session(name => $_) } qw(b1 b2);
 my $root = '/zklock-waits';
@@ -29,7 +22,7 @@ my $n    = 0;
 # The name of a record that our own session may write
 sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
 
-sub wait_of { my ($path, $node, @held) = @_; return join("\n", "wait\t" . (5 + $n) . "\t0\t$path\t$node", "step\t1\tx", map { "held\t$_" } @held) . "\n"; }
+sub wait_of { my ($path, $node, @held) = @_; return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n"; }
 
 sub record { my (@waits) = @_; return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
 
@@ -117,8 +110,7 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 	waits($b1, '/f/a');
 	wait_until { $zk->children($root) == 1 } 'a record';
 	freeze($b->worker_pid);
-	$b1->cancel;
-	is($b1->result->{sqlstate}, '57014', 'the wait ends, but the record stays');
+	is($b1->cancelled, '57014', 'the wait ends, but the record stays');
 	waits($a1, '/f/b');
 	wait_until { $zk->children($root) == 2 } 'the other server to publish its own';
 	my $mark = $zk->mark;
@@ -136,8 +128,7 @@ subtest 'a deadlock is found in spite of what stands there' => sub {
 	$_->query('BEGIN') foreach $a1, $b1;
 	$a1->query("SELECT zk_xact_lock('/f/a')");
 	$b1->query("SELECT zk_xact_lock('/f/b')");
-	$a1->query_start("SELECT zk_xact_lock('/f/b')");
-	$a->wait_queued($a1, '/f/b');
+	$a1->start_queued("SELECT zk_xact_lock('/f/b')", '/f/b');
 	$b1->query_start("SELECT zk_xact_lock('/f/a')");
 	one_victim([ $a1, $b1 ],
 		[ $a1, 'ExclusiveLock on ZooKeeper path "/f/b"', $b1, 'ExclusiveLock on ZooKeeper path "/f/a"' ]);

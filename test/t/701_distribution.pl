@@ -3,14 +3,10 @@
 # What is published with a release: all files agree on the version, META.json is complete, and the
 # lists of SQL are those of the database.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname basename);
 use JSON::PP;
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
 
 my $top    = dirname(__FILE__) . '/../..';
 my $meta   = decode_json(slurp_file("$top/META.json"));

@@ -3,24 +3,13 @@
 # make installcheck, PGXS's own way: the SQL contract on a server that runs. It can be repeated, and
 # works outside the source tree. Of an archive for PGXN (ZKLOCK_ARCHIVE), pgxnclient does the same.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $top    = abs_path(dirname(__FILE__) . '/../..');
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new(
-	'main',
-	zookeeper => $zk,
-	extension => 0,
-	connect   => 0,
-	conf      => ['max_prepared_transactions = 2']);
+my ($zk, $server) = cast('main', conf => ['max_prepared_transactions = 2'], extension => 0, connect => 0);
 my %connection = (PGHOST => $server->host, PGPORT => $server->port, PGUSER => getpwuid($>));
 
 # The server of a demo or of a package would have the roles of an earlier run.

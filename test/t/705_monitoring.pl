@@ -4,24 +4,17 @@
 # alerts fire when a lock is lost and when the lease is gone, and every query of the dashboard and
 # of pgwatch's metrics answers.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use JSON::PP;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
 use Zklock::Monitoring;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 plan skip_all => 'Prometheus and sql_exporter are not installed' unless Zklock::Monitoring->installed;
 
 my $files = dirname(__FILE__) . '/../../monitoring';
-my $zk    = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('main', zookeeper => $zk,
-	conf => [ q(zklock.session_timeout = '4s'), q(listen_addresses = '127.0.0.1') ]);
+my ($zk, $server) = cast('main', conf => [ q(zklock.session_timeout = '4s'), q(listen_addresses = '127.0.0.1') ]);
 $server->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
 my $exporter   = Zklock::Monitoring->exporter($server, 'monitor');
 my $prometheus = Zklock::Monitoring->prometheus($exporter);

@@ -3,17 +3,11 @@
 # TLS, with a client library that has it and a ZooKeeper server that demands certificates: locks,
 # outages and expired sessions are as they are without.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
 use Zklock::Tls;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
 

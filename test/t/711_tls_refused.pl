@@ -3,16 +3,10 @@
 # TLS that does not work: a reload says what is wrong, and costs nothing while locks are held.
 # So does a start. Files that can be used count from the next connection on.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Cast;
-use Zklock::Server;
 use Zklock::Tls;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
 

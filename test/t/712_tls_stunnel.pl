@@ -3,18 +3,13 @@
 # TLS through stunnel, as doc/operations.md has it, for a client library without TLS: it works, and
 # a server with a certificate for another host is refused.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Process;
-use Zklock::Server;
 use Zklock::Tls;
-use Zklock::Util qw(wait_until on_failure tail);
-use Zklock::ZooKeeper;
+use Zklock::Util qw(on_failure tail);
 
 plan skip_all => 'stunnel is not installed' unless -x '/usr/bin/stunnel4' && -x '/usr/bin/openssl';
 

@@ -2,17 +2,13 @@
 #
 # doc/tutorial.md: each command in it runs, in that order, and gives what it says.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use Cwd qw(abs_path getcwd);
 use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until);
 
 my $top       = abs_path(dirname(__FILE__) . '/../..');
 my $directory = PostgreSQL::Test::Utils::tempdir('tutorial');

@@ -7,19 +7,13 @@
 # one as well. What begins with neither may be anything but false. Settings are accepted by a server,
 # Java is compiled, and the service that shares a lock with SQL runs.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
-use Test::More;
 use Zklock::JavaPeer;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
 my $top    = dirname(__FILE__) . '/../..';
-my $zk     = Zklock::ZooKeeper->standalone;
-my $server = Zklock::Server->new('a', zookeeper => $zk, conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'" ]);
+my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zklock.elections = '/jobs/leader'" ]);
 
 # Needs what the tests do not have: pg_cron.
 my $elsewhere = qr/cron\.schedule/;

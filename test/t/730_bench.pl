@@ -3,13 +3,10 @@
 # The benchmarks' harness: what it makes of numbers that are known, and that one measurement runs
 # through. How fast anything is, no test can tell.
 
-use strict;
-use warnings;
+use Zklock::Test;
 use utf8;
-
 use FindBin;
 use lib "$FindBin::Bin/../bench";
-
 use Bench::Chart;
 use Bench::Measure;
 use Bench::Meter;
@@ -20,7 +17,6 @@ use Bench::Stage;
 use Bench::Table;
 use Bench::Targets;
 use PostgreSQL::Test::Utils;
-use Test::More;
 
 subtest 'medians, percentiles and ratios' => sub {
 	is(median(5, 1, 3), 3, 'the median of three');

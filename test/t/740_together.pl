@@ -5,14 +5,7 @@
 #
 # Server a talks to ZooKeeper through a proxy that holds replies back, and b directly.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my $zk    = Zklock::ZooKeeper->standalone;
 my $proxy = Zklock::Proxy->start($zk);
@@ -89,7 +82,7 @@ subtest 'what is given back has been given back when a path is waited for' => su
 	my $limited = $a->session(name => 'limited');
 	$limited->query('SET zklock.max_locks_per_session = 20');
 	$other->query("SELECT zk_lock('$paths[0]')");
-	my $fault = $proxy->hold_reply(op => 'delete');
+	my $fault = $proxy->hold_request(op => 'delete');
 	$limited->query_start("SELECT zk_lock($all)");
 	$proxy->fired($fault);
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'releasing' AND pid = " . $limited->pid, 20);

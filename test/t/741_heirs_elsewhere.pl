@@ -6,19 +6,9 @@
 # Server a, where one waits, talks to ZooKeeper through a proxy. Behind it queues another one, so
 # that the watch on the path's children, which would tell as well, has fired.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '20s'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s');
 my $shell = $zk->shell;
 my $next  = $b->session(name => 'next');
 my ($number, $path, $holder, $waiter) = (0);

@@ -4,23 +4,13 @@
 # nothing. Whatever becomes of it, each lock is released, and none of them twice. The bug batch-done
 # of test/faults.md makes this fail.
 
-use strict;
-use warnings;
-
-use Test::More;
+use Zklock::Test;
 use Zklock::Cast qw(%s on hold queue unlock clean);
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '20s'", "zklock.parent_nodes = 'persistent'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, faults => 'near', conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', conf => ["zklock.parent_nodes = 'persistent'"],
+	a => { faults => 'near' });
 my $shell = $zk->shell;
 my $n     = 6;
 my ($name, @paths) = ('');
@@ -44,9 +34,7 @@ sub begin
 	}
 	$a->settle;
 	$before->() if $before;
-	my $held = $proxy->hold_reply(op => 'delete', path => '^' . path(0) . '/');
-	$s{s0}->query_start('COMMIT');
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s{s0}, 'COMMIT', op => 'delete', path => '^' . path(0) . '/');
 	foreach my $i (1 .. $n)
 	{
 		$s{"s$i"}->query_start('COMMIT');

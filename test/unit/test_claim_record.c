@@ -17,7 +17,10 @@
 #define FIRST (INT64_C(-211813488000000000))
 #define LAST (INT64_C(9223371331200000000) - 1)
 
-#define BY "{\"server\":\"a\",\"pid\":17}"
+#define BY "{\"zklock\":\"1.0\",\"host\":\"h\",\"port\":5432,\"pid\":17}"
+
+/* A record of claims that were reset, up to its claimant */
+#define RESET_BY "{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":"
 
 static ClaimRecord
 record_of(int64_t slot, int nids)
@@ -34,7 +37,7 @@ reads(const char *data)
 {
 	ClaimRecord record;
 
-	return claim_record_read(data, strlen(data), &record);
+	return claim_record_read(data, &record);
 }
 
 static void
@@ -44,11 +47,11 @@ slot_is(int64_t slot, const char *expected)
 	char		data[CLAIM_RECORD_SIZE];
 	ClaimRecord record = record_of(slot, 1);
 	ClaimRecord again;
-	size_t		len = claim_record_write(data, &record);
 
+	(void) claim_record_write(data, &record);
 	claim_record_write_slot(text, slot);
 	is_str(text, expected, expected);
-	ok(claim_record_read(data, len, &again) && again.slot == slot, "and back");
+	ok(claim_record_read(data, &again) && again.slot == slot, "and back");
 }
 
 static void
@@ -71,9 +74,9 @@ test_slots(void)
 		char	data[CLAIM_RECORD_SIZE];
 		ClaimRecord record = record_of(slot, 1);
 		ClaimRecord again;
-		size_t		len = claim_record_write(data, &record);
 
-		if (!claim_record_read(data, len, &again) || again.slot != slot)
+		(void) claim_record_write(data, &record);
+		if (!claim_record_read(data, &again) || again.slot != slot)
 		{
 			ok(false, "slot %lld is read as it was written", (long long) slot);
 			return;
@@ -95,32 +98,47 @@ test_record(void)
 		   "}",
 		   "a record is readable");
 	is_int((long long) len, (long long) strlen(data), "its length is told");
-	ok(claim_record_read(data, len, &again) && memcmp(&record, &again, sizeof(record)) == 0,
+	ok(claim_record_read(data, &again) && memcmp(&record, &again, sizeof(record)) == 0,
 	   "and read as it was written");
 
 	record.claimed = false;
 	len = claim_record_write(data, &record);
 	ok(strstr(data, "{\"slot\":null,") == data, "claims that were reset have no slot");
-	ok(claim_record_read(data, len, &again) && !again.claimed && again.nids == 2, "but ids");
+	ok(claim_record_read(data, &again) && !again.claimed && again.nids == 2, "but ids");
 
 	record = record_of(LAST, CLAIM_RECORD_IDS);
-	record.claimant[0] = '{';
-	memset(record.claimant + 1, 'x', CLAIM_RECORD_CLAIMANT_SIZE - 3);
+	memset(record.claimant + sizeof(BY) - 2, 'x', CLAIM_RECORD_CLAIMANT_SIZE - sizeof(BY));
 	record.claimant[CLAIM_RECORD_CLAIMANT_SIZE - 2] = '}';
 	record.claimant[CLAIM_RECORD_CLAIMANT_SIZE - 1] = '\0';
 	len = claim_record_write(data, &record);
 	ok(len < CLAIM_RECORD_SIZE, "the longest record has room");
-	ok(claim_record_read(data, len, &again), "and is read");
-	for (size_t i = 0; i < len; i++)
+	ok(claim_record_read(data, &again), "and is read");
+	while (len-- > 0)
 	{
-		if (claim_record_read(data, i, &again))
-			ok(false, "%zu bytes of it are none", i);
+		data[len] = '\0';
+		if (claim_record_read(data, &again))
+			ok(false, "%zu bytes of it are none", len);
 	}
 
-	ok(reads(" { \"slot\" : null , \"claims\" : \"0123456789abcdef\" , \"by\" : {} } \n"),
-	   "there may be white space");
-	ok(reads("{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"a\":\"\\\"}{\\\\\"}}"),
-	   "and anything in a claimant's texts");
+	ok(!reads(" " RESET_BY BY "}"), "other white space than that of a record is none of ours");
+	ok(reads(RESET_BY "{\"zklock\":\"1.0\",\"host\":\"h\",\"port\":1,\"pid\":1,\"user\":\"\\\"}{\\\\\"}}"),
+	   "anything may be in a claimant's texts");
+}
+
+static void
+test_recognised(void)
+{
+	ClaimRecord record = record_of(LAST, CLAIM_RECORD_IDS);
+	char		data[CLAIM_RECORD_SIZE];
+	size_t		len = claim_record_write(data, &record);
+
+	ok(claim_record_recognised(data, len), "a record is recognised");
+	record.claimed = false;
+	ok(claim_record_recognised(data, claim_record_write(data, &record)), "so is that of a reset");
+	ok(!claim_record_recognised(data, 0) && !claim_record_recognised(NULL, 0), "no data are no claim's");
+	ok(!claim_record_recognised(BY, sizeof(BY) - 1), "nor are a lock's");
+	ok(!claim_record_recognised("{\"slot\":7}", 10), "nor anybody's who has slots");
+	ok(!claim_record_recognised(data, 20), "nor the beginning of a record");
 }
 
 static void
@@ -134,48 +152,50 @@ test_foreign(void)
 		"2026-11-22T00:00:00.000Z",												 /* ShedLock */
 		"{\"version\": 1, \"holder\": \"h\", \"end\": \"2026-11-22T00:00:00\"}", /* kazoo's lease */
 		"{\"server\":\"a\",\"host\":\"h\",\"port\":5432,\"pid\":17,\"started\":\"now\"}", /* a lock */
-		"{\"slot\":null,\"claims\":\"\",\"by\":{}}",
-		"{\"slot\":null,\"claims\":\"0123456789abcde\",\"by\":{}}",
-		"{\"slot\":null,\"claims\":\"0123456789abcdeG\",\"by\":{}}",
-		"{\"slot\":null,\"claims\":\"0123456789abcdef \",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"\",\"by\":" BY "}",
+		"{\"slot\":null,\"claims\":\"0123456789abcde\",\"by\":" BY "}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdeG\",\"by\":" BY "}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef \",\"by\":" BY "}",
 		"{\"slot\":null,\"claims\":\"0123456789abcdef\"}",
-		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{{}}}",
+		RESET_BY "{}}",
+		RESET_BY "{" BY "}}",
 		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"}",
 		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\"\\",
-		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{}}x",
-		"{\"claims\":\"0123456789abcdef\",\"slot\":null,\"by\":{}}",
-		"{\"slot\":\"2026-11-22\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"2026-13-22T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"2026-11-22T24:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"2026-11-22T00:00:00.1Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"2026-11-22T00:00:00+01\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"9999999-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"294277-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
-		"{\"slot\":\"-4714-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":{}}",
+		"{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":" BY "}x",
+		"{\"claims\":\"0123456789abcdef\",\"slot\":null,\"by\":" BY "}",
+		"{\"slot\":\"2026-11-22\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"2026-13-22T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"2026-11-22T24:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"2026-11-22T00:00:00.1Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"2026-11-22T00:00:00+01\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"9999999-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"294277-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
+		"{\"slot\":\"-4714-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
 	};
-	static const char binary[] = "{\"slot\":null,\"claims\":\"0123456789abcdef\",\"by\":{\0}}";
+	static const char begun[] = RESET_BY "{";
 	char many[64 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
 	char any[256];
 	ClaimRecord record;
 
 	for (size_t i = 0; i < sizeof(foreign) / sizeof(foreign[0]); i++)
 		ok(!reads(foreign[i]), "not a record: %s", foreign[i]);
-	ok(!claim_record_read(binary, sizeof(binary) - 1, &record), "nor with a NUL");
 	for (int i = 0; i < CLAIM_RECORD_IDS; i++)
 		strcat(many, " 0123456789abcdef");
-	ok(!reads(strcat(many, "\",\"by\":{}}")), "nor with too many ids");
+	ok(!reads(strcat(many, "\",\"by\":" BY "}")), "nor with too many ids");
 
 	srand(2);
 	for (int i = 0; i < 20000; i++)
 	{
 		int	   len = rand() % (int) sizeof(any);
-		size_t begin = (size_t) (rand() % (int) (sizeof(binary) - 1));
+		size_t begin = (size_t) (rand() % (int) (sizeof(begun) - 1));
 
 		for (int j = 0; j < len; j++)
 			any[j] = (char) rand();
 		if (begin < (size_t) len)
-			memcpy(any, binary, begin);
-		(void) claim_record_read(any, (size_t) len, &record);
+			memcpy(any, begun, begin);
+		any[len] = '\0';
+		(void) claim_record_read(any, &record);
+		(void) claim_record_recognised(any, (size_t) len);
 	}
 	ok(true, "whatever a node has is survived");
 }
@@ -270,6 +290,7 @@ main(void)
 {
 	test_slots();
 	test_record();
+	test_recognised();
 	test_foreign();
 	test_succession();
 	test_judgement();

@@ -9,23 +9,24 @@
 #include "unit.h"
 #include "zk/connect_string.h"
 
-static ConnectString parsed;
-
 static void
-accepts(const char *string, int nhosts, const char *host, int port, const char *chroot)
+accepts(const char *string, int nhosts, const char *name, int port, const char *chroot)
 {
-	const char *fault = connect_string_parse(string, &parsed);
-	int			last = parsed.nhosts - 1;
+	const char *rest = string;
+	ConnectHost host;
+	int			n = 0;
 
-	ok(fault == NULL && parsed.nhosts == nhosts && strcmp(parsed.hosts[last].name, host) == 0 &&
-		   parsed.hosts[last].port == port && strcmp(parsed.chroot, chroot) == 0,
+	while (rest != NULL && connect_string_next(&rest, &host) == NULL)
+		n++;
+	ok(connect_string_fault(string) == NULL && n == nhosts && strcmp(host.name, name) == 0 &&
+		   host.port == port && strcmp(connect_string_chroot(string), chroot) == 0,
 	   "\"%s\" is taken apart", string);
 }
 
 static void
 refuses(const char *string, const char *why)
 {
-	const char *fault = connect_string_parse(string, &parsed);
+	const char *fault = connect_string_fault(string);
 
 	ok(fault != NULL && strstr(fault, why) != NULL, "\"%s\" is refused: %s", string,
 	   fault ? fault : "(accepted)");
@@ -36,8 +37,7 @@ resolves(const char *string, ConnectResolver resolver, const char *expected)
 {
 	char resolved[CONNECT_STRING_RESOLVED_SIZE];
 
-	connect_string_parse(string, &parsed);
-	if (!connect_string_resolve(&parsed, resolver, resolved, sizeof(resolved)))
+	if (!connect_string_resolve(string, resolver, resolved, sizeof(resolved)))
 		strcpy(resolved, "nothing");
 	ok(strcmp(resolved, expected) == 0, "\"%s\" becomes \"%s\"", string, resolved);
 }
@@ -68,6 +68,9 @@ main(void)
 	refuses("zk1:65536", "port");
 	refuses("zk1:21x", "port");
 	refuses("zk1:-1", "port");
+	refuses("zk1:+1", "port");
+	refuses("zk1: 1", "port");
+	refuses("zk1:99999999999999999999", "port");
 	refuses("[::1", "bracket");
 	refuses("[::1]2181", "port");
 	refuses("zk 1", "character");
@@ -100,11 +103,9 @@ main(void)
 	resolves("localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
 	resolves("127.0.0.1:2181,localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
 
-	connect_string_parse("127.0.0.1:2181", &parsed);
-	ok(!connect_string_resolve(&parsed, CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
+	ok(!connect_string_resolve("127.0.0.1:2181", CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
 	   "a buffer that is too small is no overflow");
-	connect_string_parse("127.0.0.1:1/app", &parsed);
-	ok(!connect_string_resolve(&parsed, CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
+	ok(!connect_string_resolve("127.0.0.1:1/app", CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
 	   "nor is it for the chroot");
 
 	return done_testing();

@@ -6,6 +6,7 @@
  * Copyright (c) 2026, zklock contributors
  */
 #include "recipes/element_name.h"
+#include "recipes/recipe.h"
 
 #include "unit.h"
 
@@ -109,9 +110,27 @@ test_other_use(void)
 		ok(element_name_other_use(queues[i]) == ELEMENT_USE_NONE, "\"%s\" is not", queues[i]);
 }
 
+static void
+test_claim(void)
+{
+	RecipeRequest request = {.mode = LOCK_MODE_EXCLUSIVE};
+	RecipePeer	  peer;
+	char		  name[ZKLOCK_MAX_NODE_NAME + 1];
+	int32_t		  remark = 1;
+
+	element_recipe.write(name, sizeof(name), &request, (const uint8_t[ZKLOCK_UUID_BYTES]){0});
+	ok(strcmp(name, ELEMENT_CLAIM) == 0, "a claim has a fixed name");
+	ok(element_recipe.read(name, &peer) && peer.numbered, "which is recognised");
+	ok(!element_recipe.read("claim-0000000000", &peer), "another is not");
+	ok(element_recipe.blocker(&peer, 1, NULL, &request, &remark) == RECIPE_NOBODY && remark == 0,
+	   "a claim that exists holds");
+	ok(element_recipe.single && element_recipe.excludes(&peer, &request), "and keeps out others");
+}
+
 int
 main(void)
 {
+	test_claim();
 	test_names();
 	test_order();
 	test_other_use();

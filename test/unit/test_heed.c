@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/heed.h"
+#include "recipes/node_name.h"
 #include "unit.h"
 
 #define UUID "12345678-1234-4234-8234-123456789abc"

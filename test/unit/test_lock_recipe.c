@@ -151,24 +151,6 @@ test_joining(void)
 	ok(!lock_recipe.may_join(&exclusive, &shared), "a reader does not join a writer");
 	ok(!lock_recipe.may_join(&shared, &exclusive), "nor a writer a reader");
 	ok(!lock_recipe.may_join(&exclusive, &kazoo), "nor one dialect another");
-	ok(lock_recipe.shares(&shared), "readers are granted together");
-	ok(!lock_recipe.shares(&exclusive), "writers one after the other");
-}
-
-/* What goes may have left something in its place. */
-static void
-test_successor(void)
-{
-	RecipePeer writer = recipe_peer((Peer){7, EX});
-	RecipePeer reader = recipe_peer((Peer){7, SH});
-	RecipePeer left;
-
-	ok(lock_recipe.successor(&writer, &left), "a writer may have been downgraded");
-	is_int(left.sequence, 7, "to one of the same sequence");
-	is_int(left.mode, SH, "that is shared");
-	ok(!lock_recipe.successor(&reader, &left), "a reader leaves nothing");
-	ok(lock_recipe.announces("{\"zklock\":\"1.0\"}", 16), "zklock announces it");
-	ok(!lock_recipe.announces("{\"server\":\"a\"}", 14), "other clients do not");
 }
 
 static void
@@ -283,7 +265,6 @@ main(void)
 	test_equal_sequences();
 	test_newcomer();
 	test_joining();
-	test_successor();
 	test_names();
 	test_all_queues();
 	return done_testing();

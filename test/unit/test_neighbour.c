@@ -7,7 +7,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/neighbour.h"
+#include "recipes/node_name.h"
 
 #include <stdio.h>
 

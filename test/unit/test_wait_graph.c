@@ -25,7 +25,7 @@ begin(int n)
 	graph.nvertices = 0;
 	graph.nedges = 0;
 	for (int i = 0; i < n; i++)
-		(void) wait_graph_add(&graph, NULL);
+		(void) wait_graph_add(&graph);
 	vertices = graph.vertices;
 	for (int i = 0; i < n; i++)
 		vertices[i].order = (uint64_t) i + 1;
@@ -59,11 +59,17 @@ static const char *
 cycle(int self)
 {
 	static char text[MAX_VERTICES + 1];
-	int			found[MAX_VERTICES];
-	int			n = wait_graph_cycle(&graph, self, found, MAX_VERTICES);
+	int			n = 0;
+	int			at = self;
 
-	for (int i = 0; i < n; i++)
-		text[i] = (char) ('a' + found[i]);
+	if (wait_graph_is_victim(&graph, self))
+	{
+		do
+		{
+			text[n++] = (char) ('a' + at);
+			at = vertices[at].parent;
+		} while (at != self && n < MAX_VERTICES);
+	}
 	text[n] = '\0';
 	return text;
 }
@@ -120,8 +126,6 @@ test_cycles(void)
 static void
 test_components(void)
 {
-	int found[2];
-
 	begin(5);
 	edge(0, 1);
 	edge(1, 0);
@@ -143,8 +147,8 @@ test_components(void)
 	is_str(stuck(), "abcde", "cycles that share a vertex");
 	is_str(cycle(3), "", "give up only one");
 	is_str(cycle(4), "eab", "and show the shortest");
-	is_int(wait_graph_cycle(&graph, 4, found, 2), 3, "one for which there is no room has its length");
-	ok(found[0] == 4 && found[1] == 0, "and its beginning");
+	wait_graph_reach(&graph, 3);
+	ok(vertices[0].reached && vertices[4].reaches, "which all are reached, and reach");
 }
 
 static void
@@ -174,28 +178,16 @@ test_numbers(void)
 	is_str(stuck(), "", "who needs two of three goes on when two do");
 	edge(2, 0);
 	is_str(stuck(), "abc", "and not when one does");
-}
 
-static void
-test_trace(void)
-{
-	begin(6);
-	vertices[3].needs = 1;
+	begin(4);
+	vertices[1].needs = WAIT_GRAPH_NEVER;
 	edge(0, 1);
 	edge(1, 2);
-	edge(3, 1);
-	edge(4, 3);
-	edge(2, 5);
-	(void) stuck();
-	wait_graph_trace(&graph, 2);
-	ok(vertices[0].reaches && vertices[0].parent == 1, "who waits for one that waits for it is found");
-	ok(vertices[1].reaches && vertices[1].parent == 2, "with the way there");
-	ok(!vertices[5].reaches && !vertices[2].reaches, "not whom it waits for, nor itself");
-	ok(!vertices[3].reaches && !vertices[4].reaches, "nor through one that may go on without it");
-	edge(5, 2);
-	(void) stuck();
-	wait_graph_trace(&graph, 2);
-	ok(vertices[2].reaches && vertices[2].parent == 5, "itself, in a cycle");
+	edge(3, 2);
+	is_str(stuck(), "ab", "who never goes on is stuck, and who waits for it");
+	wait_graph_reach(&graph, 0);
+	ok(vertices[1].reached && !vertices[0].reaches, "which makes no cycle");
+	is_str(cycle(0), "", "so there is nothing to give up");
 }
 
 /* Is a set stuck by the definition: none in it can go on if all others do? */
@@ -244,13 +236,13 @@ test_random(void)
 		wrong += !is_closed();
 		for (int i = 0; i < graph.nvertices; i++)
 		{
-			int found[MAX_VERTICES];
-			int n = wait_graph_cycle(&graph, i, found, MAX_VERTICES);
+			const char *found = cycle(i);
 
 			any |= vertices[i].stuck;
-			victims += n > 0;
-			for (int k = 0; k < n; k++)
-				wrong += !vertices[found[k]].stuck || vertices[found[k]].order > vertices[i].order;
+			victims += found[0] != '\0';
+			for (; *found != '\0'; found++)
+				wrong += !vertices[*found - 'a'].stuck ||
+						 vertices[*found - 'a'].order > vertices[i].order;
 		}
 		wrong += any && victims == 0;
 		deadlocks += victims > 0;
@@ -266,7 +258,6 @@ main(void)
 	test_cycles();
 	test_components();
 	test_numbers();
-	test_trace();
 	test_random();
 	return done_testing();
 }

@@ -50,16 +50,16 @@ test_path(void)
 static void
 test_stat(void)
 {
-	ok(!zk_answer_stat_fault(&(AnswerStat){.czxid = 5, .mzxid = 5}), "a node as created");
-	ok(!zk_answer_stat_fault(&(AnswerStat){.czxid = 5, .mzxid = 9}), "a node changed since");
-	ok(!zk_answer_stat_fault(&(AnswerStat){0}), "a node that every server has");
-	ok(zk_answer_stat_fault(&(AnswerStat){.czxid = -1, .mzxid = 9}), "created before all");
-	ok(zk_answer_stat_fault(&(AnswerStat){.czxid = 9, .mzxid = 5}), "changed before created");
-	ok(!zk_answer_new_stat_fault(&(AnswerStat){.czxid = 5, .mzxid = 5}), "a new node");
-	ok(zk_answer_new_stat_fault(&(AnswerStat){.czxid = 5, .mzxid = 9}), "new and changed");
-	ok(zk_answer_new_stat_fault(&(AnswerStat){0}), "new and without a number");
-	ok(!zk_answer_owner_fault(&(AnswerStat){.ephemeral_owner = -7}, -7), "our node");
-	ok(zk_answer_owner_fault(&(AnswerStat){.ephemeral_owner = 7}, -7), "another's node");
+	ok(!zk_answer_stat_fault(5, 5), "a node as created");
+	ok(!zk_answer_stat_fault(5, 9), "a node changed since");
+	ok(!zk_answer_stat_fault(0, 0), "a node that every server has");
+	ok(zk_answer_stat_fault(-1, 9), "created before all");
+	ok(zk_answer_stat_fault(9, 5), "changed before created");
+	ok(!zk_answer_new_stat_fault(5, 5), "a new node");
+	ok(zk_answer_new_stat_fault(5, 9), "new and changed");
+	ok(zk_answer_new_stat_fault(0, 0), "new and without a number");
+	ok(!zk_answer_owner_fault(-7, -7), "our node");
+	ok(zk_answer_owner_fault(7, -7), "another's node");
 	ok(!zk_answer_session_fault(-7, 4000), "a session");
 	ok(zk_answer_session_fault(0, 4000), "a session without an id");
 	ok(zk_answer_session_fault(7, 0), "a session without a timeout");

@@ -20,12 +20,14 @@ a session of server C<there>, wants the same. The faults come
 
   at each call    that the recipe makes of ZooKeeper, in asking and in giving back. Which these are is
                   found out by an undisturbed run
+  at each call    that it makes when it has to wait for the rival first: requests and replies are lost
   while it waits  for the rival, whose turn it is
   while it has    what it asked for
 
 Whatever happens, nobody has at the same time what one alone may have, what one has asked for it has
-in the end, or is told why not, and nothing is left behind. What becomes of the asking session says
-C<outcome>:
+in the end, or is told why not, and nothing is left behind. Another session of C<here> holds a lock
+all the time, and notices nothing as long as the ZooKeeper session lives. What becomes of the asking
+session says C<outcome>:
 
   answered    the call returns what it returns undisturbed
   undone      the call fails, or ends, and nobody has what was asked for; a claim may have been made, and
@@ -45,7 +47,8 @@ name of the fault.
                   what it is told first if the session has failed
   want            what the rival asks, waiting, when it can have it; to give back what it got: put
   nodes           how many nodes of waiting sessions and holders there are in which folder while it
-                  has it
+                  has it; zk_locks names the same
+  token           what rises from one holder to the next
   waits           what shows that the session waits for the rival
   prepare         what the rival does before
   later           the calls of asking that the session need not wait for: it has its answer before
@@ -60,6 +63,8 @@ package Zklock::FaultTable;
 use strict;
 use warnings;
 
+use parent 'Zklock::FaultTable::Story';
+
 use Test::More;
 use Zklock::Proxy;
 use Zklock::Server;
@@ -70,11 +75,11 @@ my %recipes = (
 	'lock' => {
 		ask => q{SELECT zk_lock('PATH')}, give => q{SELECT zk_unlock('PATH')},
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 } },
+		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
 	'shared lock' => {
 		ask => q{SELECT zk_lock_shared('PATH')}, give => q{SELECT zk_unlock_shared('PATH')},
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 } },
+		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
 	'semaphore' => {
 		ask => q{SELECT zk_semaphore_acquire('PATH', 1)}, give => q{SELECT zk_semaphore_release('PATH')},
 		try => q{SELECT zk_semaphore_acquire('PATH', 1, '0')},
@@ -94,7 +99,7 @@ my %recipes = (
 	'lock of a transaction' => {
 		ask => q{BEGIN; SELECT zk_xact_lock('PATH')}, give => 'COMMIT', given => undef,
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 } },
+		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
 	# A server stands again, by itself, whatever has happened.
 	'election' => {
 		ask  => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
@@ -121,9 +126,9 @@ my %recipes = (
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => '', done => 'x', again => '',
 		expect => { 'the ZooKeeper session ends' => 'either' } },
 	'element removed' => {
-		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
+		prepare => q{SELECT zk_queue_offer('PATH', 'x'); SELECT zk_queue_offer('PATH', 'y')},
 		ask => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, answer => 'x',
-		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => 'x', done => '', again => '',
+		try => sub { my ($t) = @_; return $t->drain; }, undone => 'x y', done => 'y', again => '',
 		expect => { 'the ZooKeeper session ends' => 'either' } },
 	'element taken' => {
 		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
@@ -158,6 +163,13 @@ my @at_call = (
 			return 'answered';
 		} ],
 	[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
+	[ 'the backend is cancelled, then the connection cut', sub {
+			my ($t) = @_;
+			$t->{session}->cancel;
+			my $outcome = $t->ended('57014');
+			$t->{proxy}->drop;
+			return $outcome;
+		} ],
 	[ 'the backend is terminated', sub { my ($t) = @_; $t->{session}->terminate; return $t->ended('57P01'); } ],
 	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
 
@@ -197,6 +209,7 @@ sub new
 		there => Zklock::Server->new('there', zookeeper => $zk, conf => \@conf),
 		paths => 0 }, $class;
 	$self->{rival} = $self->{there}->session(name => 'rival');
+	$self->stand_by;
 	return $self;
 }
 
@@ -212,228 +225,14 @@ sub check
 			if ($self->{recipe}{give})
 			{
 				$self->check_calls('giving', @$giving);
+				$self->check_calls_behind;
 				$self->check_waiting;
 				$self->check_having;
 			}
 		};
 	}
-	$_->disconnect foreach grep { $_ } @{$self}{qw(session rival)};
+	$_->disconnect foreach grep { $_ } @{$self}{qw(session rival bystander)};
 	Zklock::Server->assert_clean($self->{zk}, [ @{$self}{qw(here there)} ]);
-	return;
-}
-
-# ---- the parts of a story ------------------------------------------------------
-
-# Does a part of the story, and returns what it was told.
-sub part
-{
-	my ($self, $what) = @_;
-	my $part = $self->{recipe}{$what};
-	return $part->($self) if ref $part;
-	my $session = $what =~ /^(?:ask|give)$/ ? $self->{session} : $self->{rival};
-	return $session->query($part =~ s/PATH/$self->{path}/gr);
-}
-
-# Begins it, in the session
-sub begin_part
-{
-	my ($self, $what) = @_;
-	my $part = $self->{recipe}{$what};
-	if (ref $part) { $self->{told} = { ok => 1, text => scalar $part->($self) }; }
-	else           { $self->{session}->query_start($part =~ s/PATH/$self->{path}/gr); }
-	return;
-}
-
-# What that came to
-sub result
-{
-	my ($self) = @_;
-	my $told = delete $self->{told};
-	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
-}
-
-sub leads
-{
-	my ($self, $where) = @_;
-	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", 'elected');
-	return 't';
-}
-
-# A new path, and a session that will ask there
-sub begin
-{
-	my ($self) = @_;
-	$self->{path} = '/table/' . ++$self->{paths};
-	$self->{proxy}->clear;
-	$self->{proxy}->heal;
-	$self->{here}->wait_session;
-	$self->{session}->disconnect if $self->{session};
-	$self->{session} = $self->{here}->session(name => 'session');
-	$self->part('prepare') if $self->{recipe}{prepare};
-	return;
-}
-
-# The nodes with a number in each folder
-sub nodes
-{
-	my ($self) = @_;
-	my %nodes;
-	foreach my $folder (keys %{ $self->{recipe}{nodes} })
-	{
-		$nodes{$folder} = [ grep { /\d{10}$/ } eval { $self->{zk}->children("$self->{path}$folder") } ];
-	}
-	return %nodes;
-}
-
-sub count_nodes { my ($self) = @_; my %nodes = $self->nodes; return { map { $_ => scalar @{ $nodes{$_} } } keys %nodes }; }
-
-# Nothing of this path is left, on the servers and in ZooKeeper.
-sub nothing_left
-{
-	my ($self, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $left;
-	my $clean = eval {
-		wait_until
-		{
-			my $count = $self->count_nodes;
-			$left = join ', ', map { "$count->{$_} in PATH$_" } grep { $count->{$_} } sort keys %$count;
-			$left .= $_->describe_locks foreach grep { $_->lock_count } @{$self}{qw(here there)};
-			$left eq '';
-		}
-		'nothing to be left';
-	};
-	ok($clean, "$name: nothing is left") or diag($left || $@);
-	return;
-}
-
-# The session has it, once, and gives it back; then the rival has it.
-sub has_it
-{
-	my ($self, $name) = @_;
-	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } sub { "$name: one node of each kind\n" . $self->{here}->describe_locks };
-	is($self->part('try'), $recipe->{done}, "$name: nobody else has it");
-	if ($recipe->{give})
-	{
-		is($self->part('give'), $recipe->{given} // '', "$name: it is given back");
-		$self->rival_gets_it($name);
-	}
-	else
-	{
-		is($self->part('try'), $recipe->{again}, "$name: nor will");
-	}
-	return;
-}
-
-sub rival_gets_it
-{
-	my ($self, $name) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($self->part('want'), 't', "$name: the rival gets it");
-	is($self->part('put'),  't', "$name: and gives it back");
-	return;
-}
-
-# The process dies, and with it the server's ZooKeeper session.
-sub crash
-{
-	my ($self, $pid) = @_;
-	my $mark = $self->{here}->log_mark;
-	kill 'KILL', $pid;
-	$self->{here}->wait_log(qr/all server processes terminated; reinitializing/, $mark);
-	wait_until { eval { $self->{here}->value('SELECT 1') } } 'the server to be back';
-	return 'undone';
-}
-
-# The call has ended by itself, before things go on.
-sub ended
-{
-	my ($self, $sqlstate) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 2;
-	my $result = $self->{result} = $self->{session}->result;
-	# What is given back may be gone before.
-	return 'undone' if $self->{giving} && $result->{ok};
-	is($result->{sqlstate}, $sqlstate, 'it ends');
-	return 'undone';
-}
-
-# A server that stands at an election has no session of its own for that.
-sub applies { my ($self, $happens) = @_; return !ref $self->{recipe}{ask} || $happens !~ /^the backend/; }
-
-sub outcome
-{
-	my ($self, $happens, $outcome) = @_;
-	my $recipe = $self->{recipe};
-	return $recipe->{always} // $recipe->{expect}{$happens} // $outcome;
-}
-
-# What has become of the asking session is what it should be.
-sub has_become
-{
-	my ($self, $outcome, $name) = @_;
-	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = delete $self->{result} // $self->result;
-	$outcome = $result->{ok} ? 'answered' : 'undone' if $outcome eq 'either';
-	if ($outcome eq 'answered')
-	{
-		is($result->{text}, $recipe->{answer}, "$name: the call returns") or diag $result->{error};
-		$self->has_it($name);
-	}
-	else
-	{
-		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
-		$self->{here}->wait_session;
-		if ($recipe->{give})
-		{
-			$self->rival_gets_it($name);
-		}
-		else
-		{
-			# An element whose claim is being given back is nobody's to remove yet. What was under way
-			# when the call ended has been answered when the server has settled.
-			$self->{here}->settle;
-			wait_until { !$self->claims } "$name: what was given up to be gone";
-			$self->is_done_once($name);
-		}
-	}
-	$self->nothing_left($name);
-	return;
-}
-
-# The nodes below those of the path: what claims elements
-sub claims
-{
-	my ($self) = @_;
-	my ($zk, $path) = @{$self}{qw(zk path)};
-	return map { my $node = $_; eval { $zk->children("$path/$node") } } eval { $zk->children($path) };
-}
-
-# It may have been done: somebody who tries again is told whether, and then it was.
-sub is_done_once
-{
-	my ($self, $name) = @_;
-	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	like($self->part('try'), qr/^(?:$recipe->{undone}|$recipe->{done})$/, "$name: another one is told whether it was done");
-	is($self->part('try'), $recipe->{again}, "$name: not twice");
-	return;
-}
-
-# The path, so that a create does not fail for want of it
-sub make_folders
-{
-	my ($self) = @_;
-	return if $self->{recipe}{prepare};
-	my @folders = keys %{ $self->{recipe}{nodes} };
-	my $shell   = $self->{zk}->shell;
-	foreach my $folder (@folders ? sort @folders : '')
-	{
-		my $path = "$self->{path}$folder";
-		$shell->create($path, makepath => 1) if !$shell->exists($path);
-	}
 	return;
 }
 
@@ -555,9 +354,46 @@ sub story_at_call
 		# Whatever is told, it is given back.
 		my $result = delete $self->{result} // $self->result;
 		is($result->{text}, $self->{recipe}{given} // '', "$name: the call returns") if $outcome eq 'answered';
+		if ($outcome eq 'answered' && !ref $self->{recipe}{ask})
+		{
+			$self->begin_part('ask');
+			is($self->result->{text}, $self->{recipe}{answer}, "$name: the session can have it again");
+			is($self->part('give'), $self->{recipe}{given} // '', "$name: and give it back");
+		}
 		$self->{here}->wait_session;
 		$self->rival_gets_it($name);
 		$self->nothing_left($name);
+	}
+	return;
+}
+
+# Requests and replies are lost while a session waits for the rival, and when that has gone.
+sub check_calls_behind
+{
+	my ($self) = @_;
+	my $recipe = $self->{recipe};
+	my $story = sub {
+		my ($name, $prepare) = @_;
+		$self->begin;
+		is($self->part('want'), 't', "$name: the rival has it");
+		$self->{here}->settle;
+		$self->{proxy}->reset_counts;
+		my $fault = $prepare->();
+		$self->begin_part('ask');
+		$self->{here}->wait_value($recipe->{waits} // 'SELECT bool_or(blocked_by_node IS NOT NULL) FROM zk_locks', 't');
+		$self->part('put');
+		my @kinds = $self->kinds;
+		$self->has_become('answered', $name);
+		return $fault ? $self->{proxy}->has_fired($fault) : @kinds;
+	};
+	my %seen;
+	foreach my $call (grep { !$seen{"@$_"}++ } $story->('behind the rival, undisturbed', sub { }))
+	{
+		foreach my $lose (qw(lose_request lose_reply))
+		{
+			my $name = "behind the rival: $lose of $call->[0] $call->[1]" =~ s/[\\^\$]//gr;
+			ok($story->($name, sub { return $self->{proxy}->$lose($self->fault_at($call)); }), "$name: it has happened");
+		}
 	}
 	return;
 }
@@ -600,7 +436,7 @@ sub check_waiting
 	my @more = (
 		[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
 		[ 'who was before it loses its node', sub { my ($t) = @_; $t->delete_nodes($t->{there}); return 'answered'; } ]);
-	# With the path goes who was before it: 242_path_deleted.pl has what may come of that.
+	# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
 	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)
 	{
 		my ($happens, $do) = @$fault;
@@ -645,8 +481,8 @@ sub check_having
 		{
 			if ($outcome =~ /^(?:lost|either)$/)
 			{
-				$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks", 't');
-				isnt(eval { $self->part('give') }, 't', "$name: it is told of the loss");
+				$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
+				is(eval { $self->part('give') } // 'f', 'f', "$name: it is told of the loss");
 			}
 			$self->rival_gets_it($name);
 		}

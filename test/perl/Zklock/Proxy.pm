@@ -44,6 +44,10 @@ The request does not reach the server; the connection is closed.
 With the same arguments: that reply or request, and what comes after it on the same
 connection in this direction, stays in the proxy until C<heal>.
 
+=item hold_reply_of($session, $sql, ...), hold_request_of($session, $sql, ...)
+
+The session runs the statement until that reply or request of it is held.
+
 =item refuse(op => ..., code => -102, nth => 1, times => 1, path => regex)
 
 The request does not reach the server, and the client is told that it failed with this
@@ -94,6 +98,10 @@ $direction is 'both' (default), 'requests' or 'replies'.
 =item delay($ms)
 
 Every reply takes that much longer; 0 ends it.
+
+=item throttle($rate)
+
+No more requests than that pass in a second; the others wait in front of the proxy. 0 ends it.
 
 =item counts, counts_without_beats, reset_counts
 
@@ -216,6 +224,17 @@ sub fired
 	return wait_until { $self->has_fired($fault) } "fault $fault of $self->{name}", $timeout;
 }
 
+foreach my $hold (qw(hold_reply hold_request))
+{
+	no strict 'refs';
+	*{"${hold}_of"} = sub {
+		my ($self, $session, $sql, @what) = @_;
+		my $fault = $self->$hold(@what);
+		$session->query_start($sql);
+		return $self->fired($fault);
+	};
+}
+
 foreach my $command (qw(counts requests reset_counts clear connections accepted cut heal drop))
 {
 	no strict 'refs';
@@ -260,6 +279,8 @@ sub blackhole
 }
 
 sub delay { my ($self, $ms) = @_; return $self->call('delay', { ms => $ms }); }
+
+sub throttle { my ($self, $rate) = @_; return $self->call('throttle', { rate => $rate }); }
 
 sub target
 {

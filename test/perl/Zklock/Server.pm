@@ -10,15 +10,9 @@ Zklock::Server - a PostgreSQL server with zklock, for tests
 
 A whole test:
 
-  use strict;
-  use warnings;
-  use Test::More;
-  use Zklock::Server;
-  use Zklock::ZooKeeper;
+  use Zklock::Test;
 
-  my $zk = Zklock::ZooKeeper->standalone;
-  my $a  = Zklock::Server->new('a', zookeeper => $zk);
-  my $b  = Zklock::Server->new('b', zookeeper => $zk);
+  my ($zk, $a, $b) = cast('a b');
 
   my $s1 = $a->session;
   my $s2 = $b->session;
@@ -83,49 +77,15 @@ wait_for_log, ... Besides:
   write_dialect($dialect, @sessions)
                        in which dialect locks' nodes are named, once these sessions know
   set_faults($list)    of a server created with "faults": from now on these; the worker knows
-  zk_session           the row of that view, as a hash
-  wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
-                       not what is left of one from before an outage, about to lapse
-  session_file         where it remembers its ZooKeeper session for after a crash
-  worker_pid
-  restart_worker       terminates it, and returns when the next one runs; wait_session tells
-                       when that is connected
-  wait_new_worker($pid)
-                       until another one runs than this
-  worker_away          a test: terminates the worker and keeps it away, since a postmaster that
-                       is stopped starts no new one; sessions that exist go on. Returns its pid
-  worker_back($pid)    a test: the next worker comes, which is another one
-  locks([$where])      rows of zk_locks, as a list of hashes
-  lock_count([$where])
-  wait_lock($what, $state [, $path])
-                       until zk_locks shows this contender in this state; $what is a
-                       session or a pid. Returns the row
-  wait_waiting($what [, $path]), wait_holder($what [, $path])
-  wait_queued($what [, $path])
-                       waiting, with a node that has its number: what other servers
-                       do from now on comes behind it
-  settle               until the server has heard of all that has happened in ZooKeeper and
-                       been asked for in other sessions; uses a lock below /t/barrier
   wait_value($sql, $expected)
-  wait_event($session, 'lock')
-                       until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
-                       the proof before COMMIT, or, with 'unlock', until what it has released is free
   terminate_backend($pid)
                        ends it and returns when it is gone; true if it was there
-  expire_session($zk)  ends the server's ZooKeeper session from outside
   log_mark, log_since($mark), wait_log($regex, $mark), assert_log($mark, $regex, $name)
   postmaster_pid
   begin_stop($mode)    pg_ctl stop without waiting; then wait_stopped
   start_again          start after kill9, when the last process is gone
-  describe_locks       zk_locks and zk_session as text, for messages
 
-C<$server-E<gt>one_node($zk, $path, $name)> is one TAP test: the path has one node in
-ZooKeeper, which is this server's and the one that zk_locks names as held.
-
-C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
-C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
-the servers, no child under any of the paths, no watch in ZooKeeper; it waits for that
-to become true and tells what there is if it does not. Close foreign contenders before.
+And those of Zklock::Shown, which tell what zklock shows.
 
 =cut
 
@@ -134,17 +94,17 @@ package Zklock::Server;
 use strict;
 use warnings;
 
+use parent 'Zklock::Shown';
+
 use Carp;
-use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Scalar::Util qw(blessed weaken);
 use Test::More ();
-use Time::HiRes qw(time);
 use Zklock::Faults;
 use Zklock::Process;
 use Zklock::Session;
-use Zklock::Util qw(wait_until default_timeout tail children_of on_failure freeze thaw);
+use Zklock::Util qw(wait_until tail children_of on_failure);
 
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
@@ -444,170 +404,6 @@ sub wait_value
 	return;
 }
 
-# ---- what zklock shows ------------------------------------------------------
-
-my @lock_columns = qw(pid datname path kind mode scope state granted count node
-  fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
-my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
-  connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
-
-sub locks
-{
-	my ($self, $where) = @_;
-	return $self->_hashes(\@lock_columns, 'zk_locks' . (defined $where ? " WHERE $where" : ''));
-}
-
-sub lock_count
-{
-	my ($self, $where) = @_;
-	return $self->value('SELECT count(*) FROM zk_locks' . (defined $where ? " WHERE $where" : ''));
-}
-
-sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
-sub session_file { my ($self) = @_; return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
-sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
-sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
-
-# While a server restarts after a crash it takes no connections: that is no failure here.
-# A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
-# this connection.
-sub wait_session
-{
-	my ($self, $state, $timeout) = @_;
-	$state = 'connected' unless defined $state;
-	my $last = '';
-	wait_until
-	{
-		$last = eval {
-			$self->value(
-				"SELECT CASE
-				   WHEN state <> 'connected' OR lease_remaining > least(negotiated_timeout / 2, '2.5 s')
-				     OR lease_remaining > '0'
-				       AND clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
-				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
-		};
-		$last = "($@)" unless defined $last;
-		$last eq $state;
-	}
-	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
-	  $timeout;
-	return;
-}
-
-sub wait_new_worker
-{
-	my ($self, $old) = @_;
-	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
-	return;
-}
-
-sub restart_worker
-{
-	my ($self) = @_;
-	my $old = $self->worker_pid;
-	$self->value("SELECT pg_terminate_backend($old)");
-	$self->wait_new_worker($old);
-	return;
-}
-
-sub worker_away
-{
-	my ($self) = @_;
-	$self->value('SELECT 1');    # the monitoring session must exist before
-	my $worker = $self->worker_pid;
-	freeze($self->postmaster_pid);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	Test::More::is($self->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
-	$self->wait_session('no worker');
-	return $worker;
-}
-
-sub worker_back
-{
-	my ($self, $old) = @_;
-	thaw($self->postmaster_pid);
-	$self->wait_session;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	Test::More::isnt($self->worker_pid, $old, 'a new worker has started');
-	return;
-}
-
-sub wait_lock
-{
-	my ($self, $what, $state, $path, $timeout) = @_;
-	my $pid = ref $what ? $what->pid : $what;
-	my $where = "pid = $pid AND state = " . _quote($state);
-	$where .= ' AND path = ' . _quote($path) if defined $path;
-	return wait_until { ($self->locks($where))[0]; }
-	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
-}
-
-sub wait_waiting { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'waiting', $path); }
-# Until its place among all others in ZooKeeper is settled as well
-sub wait_queued
-{
-	my ($self, $what, $path) = @_;
-	return wait_until {
-		my $row = $self->wait_waiting($what, $path);
-		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
-	} 'a node of ' . $self->name . ' to have its number';
-}
-
-sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
-
-# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
-# released on another path proves that the server knows of all that happened before.
-sub settle
-{
-	my ($self) = @_;
-	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
-	croak $self->name . ': the barrier failed'
-	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
-	return;
-}
-
-sub describe_locks
-{
-	my ($self) = @_;
-	my $text = '';
-	foreach my $view (qw(zk_session zk_locks))
-	{
-		my $result = eval { $self->_monitor("SELECT row_to_json(v) FROM $view v") };
-		$text .= $self->name . ".$view:\n";
-		$text .= !$result ? "  $@" : !$result->{ok} ? "  $result->{error}\n"
-		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
-	}
-	return $text;
-}
-
-sub expire_session
-{
-	my ($self, $zk) = @_;
-	my $session = $self->zk_session;
-	# A worker that is quick enough to resume the session while it is being closed can end
-	# up with a connection that the server has forgotten; that would only take time.
-	freeze($session->{worker_pid});
-	my $done = eval { $zk->shell->expire_session($session->{session_id}); 1 };
-	my $error = $@;
-	thaw($session->{worker_pid});
-	croak $error unless $done;
-	return;
-}
-
-# By release 17, and before
-my %wait_events = (
-	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
-	guard  => [ 'Extension|ZkCommitGuard', 'Extension|Extension' ],
-	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ],
-	element => [ 'Extension|ZkElement',    'Extension|Extension' ]);
-
-sub wait_event
-{
-	my ($self, $session, $what) = @_;
-	my $expected = $wait_events{$what}[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ];
-	return $self->wait_value('SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $expected);
-}
-
 sub terminate_backend
 {
 	my ($self, $pid) = @_;
@@ -656,49 +452,6 @@ sub failure_report
 	splice(@lines, 0, @lines - 50) if @lines > 50;
 	my $locks = $self->node->{_pid} ? $self->describe_locks : "(not running)\n";
 	return $locks . "end of $log:\n" . join('', @lines);
-}
-
-# A test.
-sub one_node
-{
-	my ($self, $zk, $path, $name) = @_;
-	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Test::More::is_deeply($zk->places($path),
-		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
-}
-
-# ---- nothing left behind ----------------------------------------------------
-
-sub assert_clean
-{
-	my ($self, $zk, @paths) = @_;
-	my @servers = ref $self ? ($self) : @{ shift @paths };
-	my $remains;
-	my $clean = eval {
-		wait_until
-		{
-			$remains = '';
-			foreach my $server (@servers)
-			{
-				$remains .= $server->describe_locks if $server->lock_count;
-			}
-			foreach my $path (@paths)
-			{
-				my @children = $zk->children($path);
-				$remains .= "children of $path: @children\n" if @children;
-			}
-			my $watches = $zk->watch_count;
-			$remains .= "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
-			$remains eq '';
-		}
-		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
-	};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my ($name, $why) = ('nothing is left behind: ' . join(' ', @paths), $remains || $@);
-	utf8::encode($_) foreach $name, $why;
-	Test::More::ok($clean, $name) or Test::More::diag($why);
-	return $clean;
 }
 
 # A test may die while a server is stopping. PostgreSQL::Test::Cluster would give up at the

@@ -18,6 +18,8 @@ Zklock::Session - one SQL session, with statements that run in the background
   my $r = $s->result;                        # waits for its end (at most 60 s)
   my $text = $s->finish;                     # the same, but the text; croaks on an error
 
+  $s->start_waiting($sql [, $path]);     # query_start, until zk_locks shows that it waits
+  $s->start_queued($sql [, $path]);      # and has a node with its number
   $s->wait_row($condition [, $path]);    # until zk_locks shows a contender of this session
                                          # like that; returns the row as a hash
 
@@ -25,6 +27,8 @@ Zklock::Session - one SQL session, with statements that run in the background
 
   $s->cancel;           # pg_cancel_backend, from another session
   $s->terminate;        # pg_terminate_backend, likewise
+  $s->cancelled;        # cancel, and the SQLSTATE with which the statement ends
+  $s->terminated;       # terminate, and the same
   $s->disconnect;       # as a client does that ends well; during a statement: as vanish
   $s->vanish;           # as a client does that dies: the socket just closes
 
@@ -110,6 +114,17 @@ sub query_start
 			$self->{unsent} = !$statement || !defined $statement->execute;
 		});
 	return $self;
+}
+
+foreach my $state (qw(waiting queued))
+{
+	my $wait = "wait_$state";
+	no strict 'refs';
+	*{"start_$state"} = sub {
+		my ($self, $sql, $path) = @_;
+		$self->query_start($sql);
+		return $self->{server}->$wait($self, $path);
+	};
 }
 
 # Is a statement running?
@@ -242,6 +257,9 @@ sub terminate
 	my ($self) = @_;
 	return $self->{server}->terminate_backend($self->{pid});
 }
+
+sub cancelled  { my ($self) = @_; $self->cancel;    return $self->result->{sqlstate}; }
+sub terminated { my ($self) = @_; $self->terminate; return $self->result->{sqlstate}; }
 
 sub disconnect
 {

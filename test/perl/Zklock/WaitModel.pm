@@ -31,7 +31,7 @@ are never named by deadlocked.
 
   may_ask($name, $what, $mode)  it has not asked for that, or more, before
   waits_for($name, $other)      the first waits for the other
-  waits_behind($name, $other)   it waits for somebody who does
+  waits_behind($name, $other)   it waits for a bystander who does
   describe                      all queues, as text, for messages
 
 =cut
@@ -97,7 +97,7 @@ sub waits_for { my ($self, $name, $other) = @_; return !!grep { $_ eq $other } $
 sub waits_behind
 {
 	my ($self, $name, $other) = @_;
-	return !!grep { $self->waits_for($_, $other) } $self->blockers($name);
+	return !!grep { $self->{bystander}{$_} && $self->waits_for($_, $other) } $self->blockers($name);
 }
 
 # Does one wait for itself, in the end?

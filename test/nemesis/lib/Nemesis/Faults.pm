@@ -361,17 +361,25 @@ sub _isolate_own
 	}
 }
 
-sub _rolling_restart
+sub _rolling_restart { my ($self, $event) = @_; $self->_restart_in_turn($self->{zookeeper}->servers); return 1; }
+
+# The next server is stopped when the one before is back in the ensemble, as an administrator does it.
+# Otherwise ZooKeeper 3.8 may lose what it has committed: ZOOKEEPER-4643.
+sub _restart_in_turn
 {
-	my ($self, $event) = @_;
-	my $pause = 0;
-	foreach my $server ($self->{zookeeper}->servers)
-	{
-		$self->_later($pause, sub { $server->stop });
-		$self->_later($pause + 0.5, sub { $server->start(wait => 0) unless $server->running });
-		$pause += 3.5;
-	}
-	return 1;
+	my ($self, $server, @next) = @_;
+	$server->stop;
+	$self->_later(0.5, sub { $server->start(wait => 0) unless $server->running });
+	$self->_later(3.5, sub { $self->_await_return($server, @next) }) if @next;
+	return;
+}
+
+sub _await_return
+{
+	my ($self, $server, @next) = @_;
+	return if $self->{healing};
+	return $self->_restart_in_turn(@next) if $server->running && $server->started && $server->mode(0.5) ne '';
+	return $self->_later(0.2, sub { $self->_await_return($server, @next) });
 }
 
 1;

@@ -4,24 +4,20 @@
 #
 # An error ends the worker, whatever it was doing: it has taken up what backends ask for, or
 # what ZooKeeper has answered, and has done nothing about it. All that it knew is gone, but
-# for what is in shared memory. See test/faults.md.
+# for what is in shared memory. At its exit it writes once more what zk_session shows, under an
+# LWLock: if it failed while it held that, and waited for itself there, no new worker would start, and
+# zk_session would hang.
+#
+# A backend fails in the middle of asking for a lock: the statement fails and leaves
+# nothing behind, and what the session held before, it holds. See test/faults.md.
 #
 # Server a has the faults; rivals for the same paths are on server b.
 
-use strict;
-use warnings;
-
-use Test::More;
-use Zklock::Server;
-use Zklock::Util qw(wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
-my $zk = Zklock::ZooKeeper->standalone;
-my @conf = ("zklock.session_timeout = '20s'");
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf, faults => '');
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { faults => '' });
 my $id = $a->session_id;
 my @paths;
 
@@ -172,10 +168,8 @@ subtest 'a downgrade whose worker fails as it hears of it never lets go of the l
 	my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
 	my $token = $a->wait_holder($holder)->{fencing_token};
-	$reader->query_start("SELECT zk_lock_shared('$path')");
-	$b->wait_queued($reader);
-	$writer->query_start("SELECT zk_lock('$path')");
-	$b->wait_queued($writer);
+	$reader->start_queued("SELECT zk_lock_shared('$path')");
+	$writer->start_queued("SELECT zk_lock('$path')");
 
 	my $mark = $a->log_mark;
 	$a->set_faults('fail-written');
@@ -193,5 +187,105 @@ subtest 'a downgrade whose worker fails as it hears of it never lets go of the l
 	disconnect($holder, $reader, $writer);
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/f/memory/held');
+subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
+		my $worker = $a->worker_pid;
+	my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
+	is($holder->query("SELECT zk_lock('/f/view')"), 't', 'there is a holder');
+	my $token = $holder->query("SELECT zk_fencing_token('/f/view')");
+	$waiter->start_queued("SELECT zk_lock('/f/view')");
+
+	$a->set_faults('fail-status');
+	my $mark = $a->log_mark;
+	is($a->value("SELECT pg_terminate_backend($worker)"), 't', 'the next worker will fail');
+	wait_until { failures($mark, 'fault: fail-status') >= 2 } 'workers to fail with fail-status, one after the other';
+	$a->set_faults('');
+
+	$a->wait_session;
+	is($a->session_id, $id, 'the ZooKeeper session is the same');
+	is($holder->query("SELECT zk_fencing_token('/f/view')"), $token, 'the holder has its token');
+	ok($waiter->busy, 'the waiter waits');
+	is($holder->query("SELECT zk_unlock('/f/view')"), 't', 'the holder lets go');
+	is($waiter->finish, 't', 'the waiter has the lock');
+	$_->disconnect foreach $holder, $waiter;
+};
+
+my $victim = $a->session(name => 'victim');
+my $other  = $a->session(name => 'other');
+my $next   = $b->session(name => 'next');
+
+# What is asked for, and what one who is excluded by it asks for and gives back
+my @exclusive = (q{SELECT zk_lock('/g/path')}, q{SELECT zk_unlock('/g/path')});
+my @requests = (
+	[ 'exclusive lock',            $exclusive[0], @exclusive ],
+	[ 'exclusive lock, in time',   q{SELECT zk_lock('/g/path', '30s')}, @exclusive ],
+	[ 'exclusive lock, no wait',   q{SELECT zk_try_lock('/g/path')}, @exclusive ],
+	[ 'lock of a transaction',     q{SELECT zk_xact_lock('/g/path')}, @exclusive ],
+	[ 'shared lock',               q{SELECT zk_lock_shared('/g/path')}, @exclusive ],
+	[ 'shared, of a transaction',  q{SELECT zk_xact_lock_shared('/g/path')}, @exclusive ],
+	[ 'several locks',             q{SELECT zk_lock(ARRAY['/g/path', '/g/another'])}, @exclusive ],
+	[ 'tree',                      q{SELECT zk_lock_tree('/g/path', '/g')}, @exclusive ],
+	[ 'semaphore', (q{SELECT zk_semaphore_acquire('/g/semaphore', 1)}) x 2, q{SELECT zk_semaphore_release('/g/semaphore')} ]);
+
+# What a session has, with nodes and tokens
+sub holds
+{
+	my ($session) = @_;
+	return [ map { "$_->{path} $_->{mode} $_->{scope} $_->{count} $_->{node} $_->{fencing_token}" }
+		  $a->locks('pid = ' . $session->pid . ' ORDER BY path') ];
+}
+
+foreach my $fault (qw(fail-asked fail-granted))
+{
+	foreach my $recipe (@requests)
+	{
+		my ($name, $ask, $next_ask, $next_give) = @$recipe;
+		subtest "$fault, $name: the statement fails and the next one has it" => sub {
+			$victim->query("SET zklock.faults = '$fault'");
+			is($victim->try($ask)->{message}, "fault: $fault", 'the statement fails');
+			$victim->query('RESET zklock.faults');
+			$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+			is($next->query($next_ask), 't', 'somebody else has it');
+			is($next->query($next_give), 't', 'and gives it back');
+			is($victim->query($ask), 't', 'which without the fault the session can have, too');
+			$victim->query('SELECT zk_unlock_all()') if $ask !~ /semaphore/;
+			$victim->query($next_give) if $ask =~ /semaphore/;
+		};
+	}
+
+	subtest "$fault: what the session has from before stays" => sub {
+		$victim->query(q{BEGIN; SELECT zk_lock('/g/session'), zk_lock_shared('/g/path'), zk_xact_lock('/g/transaction')});
+		my $had = holds($victim);
+		is(scalar(@$had), 3, 'it has three locks');
+		foreach my $recipe (@requests)
+		{
+			my ($name, $ask) = @$recipe;
+			next if $ask =~ /shared/;    # has it, and is asked for nothing
+			$victim->query("SAVEPOINT s; SET LOCAL zklock.faults = '$fault'");
+			is($victim->try($ask)->{message}, "fault: $fault", "$name: the statement fails");
+			$victim->query('ROLLBACK TO s');
+			$a->wait_value('SELECT count(*) FROM zk_locks', 3);
+			is_deeply(holds($victim), $had, "$name: the session has what it had");
+		}
+		$victim->query('COMMIT; SELECT zk_unlock_all()');
+	};
+
+	subtest "$fault: who waits behind is not held up" => sub {
+		is($other->query(q{SELECT zk_lock('/g/path')}), 't', 'a session of the server holds the lock');
+		$victim->query("SET zklock.faults = '$fault'");
+		$victim->query_start(q{SELECT zk_lock('/g/path')});
+		$a->wait_queued($victim, '/g/path') if $fault eq 'fail-granted';
+		$next->start_queued(q{SELECT zk_lock('/g/path')}, '/g/path');
+		is($other->query(q{SELECT zk_unlock('/g/path')}), 't', 'that lets go');
+		is($victim->result->{message}, "fault: $fault", 'the one behind it fails');
+		is($next->finish, 't', 'the next has the lock');
+		$next->query(q{SELECT zk_unlock('/g/path')});
+		$victim->query('RESET zklock.faults');
+	};
+}
+
+$_->disconnect foreach $victim, $other, $next;
+my @below = qw(another path session transaction);
+Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/f/memory/held', '/f/view', '/g/semaphore/locks', '/g/semaphore/leases',
+	map { "/g/$_" } @below);
+is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_testing;

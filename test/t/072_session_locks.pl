@@ -3,15 +3,9 @@
 # zklock.session_locks = off: nothing is held at session level, as behind a pool of connections
 # what one client holds another has.
 
-use strict;
-use warnings;
+use Zklock::Test;
 
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
-
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a');
 $a->value('CREATE ROLE pooled LOGIN');
 $a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO pooled');
 my $before = $a->session(user => 'pooled');

@@ -1,33 +1,6 @@
 /*
- * exchange.c
- *		A node of ours takes the place of another of ours, in one step.
- *
- * One multi creates the one and deletes the other, both or none, so there is always
- * one of them.  There are two occasions.
- *
- * Replacement: a contender goes to the end of the queue
- * ------------------------------------------------------
- *
- * A contender that goes to the end of the queue should not be out of it for a moment, nor
- * seem to be there twice.  So the new node is created and the old one deleted
- * in one multi.  The old run waits in RUN_DELETING (run->replaced_by) until that
- * is done:
- *
- *		done			the old run is over; what number the new node got, the
- *						answer does not tell: the new run is UNKNOWN, and a listing
- *						finds its node (node.c)
- *		not answered	the same, but the old run stays until the new node is
- *						found; if it is not, the multi is sent again
- *		no node			the old node is gone: the new run goes on without it
- *		refused			those in the new run get an error, and the old node is
- *						deleted like any other
- *
- * A worker that takes over finds both entries, of which one names the other, and
- * both runs; session.c ties them together again.  For names without a UUID it helps
- * that the old node is known: any other of our session is the new one.
- *
- * Downgrade: from exclusive to shared without letting go
- * -------------------------------------------------------
+ * downgrade.c
+ *		From exclusive to shared without letting go.
  *
  * A session that holds a lock in both modes and gives up the exclusive one is
  * left as a shared holder: sessions that wait to share the lock come in, those
@@ -60,7 +33,8 @@
  * a later worker the entries name the exclusive node until it is known to be
  * gone; it finds a node of one mode with a holder of the other.
  *
- * If the holder leaves before it is known, both names are deleted.
+ * If the holder leaves before it is known, the run stays DOWNGRADING until then;
+ * the node that there is is deleted.
  *
  * Fencing tokens go on as before: the run keeps the czxid of its exclusive
  * node and its number of grants.
@@ -73,67 +47,6 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
-
-/* ------------------------------------------------------------------------
- * Replacement
- * ------------------------------------------------------------------------
- */
-
-static void
-on_replaced(void *arg, const ZkReply *reply)
-{
-	Run *run = arg;
-
-	if (!run_node_call_end(run))
-		return;
-	switch (reply->outcome)
-	{
-		case ZK_OK:
-			run_unsettled(run);
-			if (run->replaces)
-				run_deleted(run->replaces);
-			break;
-		case ZK_UNKNOWN:
-			run_unsettled(run);
-			break;
-		case ZK_NO_NODE:
-			run_replanned(run);
-			if (run->replaces)
-				run_deleted(run->replaces);
-			break;
-		default:
-			/* A server that broke down may have done it all the same. */
-			if (zk_error_is_breakdown(reply->code))
-				run_unsettled(run);
-			else
-				run_replanned(run);
-			run_fail(run, reply->outcome == ZK_NODE_EXISTS ? FAILURE_WORN_OUT : FAILURE_REFUSED,
-					 reply->code);
-			break;
-	}
-}
-
-/* Creates the node of a run in place of that of the run which it replaces. */
-void
-run_replace(Run *run)
-{
-	char *old = path_node(run->path, run->replaces->name);
-	char *node;
-
-	run_choose_name(run);
-	run_creating(run);
-	run_node_call_begin(run);
-	node = path_node(run->path, run->name);
-	zk_exchange(run_owner(run), node, entry_of(run_head(run))->data, ZK_EPHEMERAL_SEQUENTIAL,
-				old, ZK_UNNOTICED, on_replaced, run);
-	pfree(node);
-	pfree(old);
-}
-
-/* ------------------------------------------------------------------------
- * Downgrade
- * ------------------------------------------------------------------------
- */
 
 /* Is a shared holder alone in an exclusive run? */
 bool
@@ -160,9 +73,9 @@ on_exchanged(void *arg, const ZkReply *reply)
 		return;
 	if (reply->outcome == ZK_OK)
 		run_downgraded(run);
-	else if (reply->outcome == ZK_REFUSED)
+	else if (reply->outcome == ZK_REFUSED && !zk_error_is_breakdown(reply->code))
 	{
-		if (run_refused(run) && run->state == RUN_DOWNGRADING)
+		if (run_refused(run))
 			ereport(LOG,
 					(errmsg("could not replace ZooKeeper node \"%s/%s\" by a shared one: %s",
 							run->path->path, run->name, zk_error_name(reply->code)),
@@ -176,48 +89,22 @@ on_exchanged(void *arg, const ZkReply *reply)
 	}
 }
 
+/* Replaces the run's node by its heir, unless the last contender has left meanwhile. */
 static void
 send_exchange(Run *run)
 {
-	char *node = path_node(run->path, run->name);
-	char *heir = path_node(run->path, run->heir);
+	char *node;
+	char *heir;
 
+	if (run_is_empty(run))
+		return;
+	node = path_node(run->path, run->name);
+	heir = path_node(run->path, run->heir);
 	run_node_call_begin(run);
 	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, ZK_EPHEMERAL, node,
 				ZK_NOTICED, on_exchanged, run);
 	pfree(node);
 	pfree(heir);
-}
-
-/* The node to be replaced, read to make sure that it is still ours. */
-static void
-on_replaced_identified(void *arg, const ZkReply *reply)
-{
-	Run *run = arg;
-
-	if (!run_node_call_end(run))
-		return;
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
-		run_usurped(run);
-	else if (reply->outcome == ZK_REFUSED)
-		run->retry_at = zklock_now_ms() + RETRY_MS;
-	else if (reply->outcome != ZK_OK)
-		run->listed = false;
-	else if (run->state == RUN_DOWNGRADING)
-		send_exchange(run);
-}
-
-/*
- * Replaces the run's node by its heir.  As with a deletion, a name that may be
- * somebody else's by now is looked at first.
- */
-static void
-run_exchange(Run *run)
-{
-	if (run_name_recurs(run))
-		run_identify(run, run->name, on_replaced_identified);
-	else
-		send_exchange(run);
 }
 
 /* Does what comes next for a run that is being downgraded. */
@@ -233,8 +120,10 @@ run_downgrade_pump(Run *run)
 		if (path->lists_sent == path->lists_done && engine_retry_is_due(run->retry_at))
 			path_list(path, run_owner(run), LIST_ONLY);
 	}
+	else if (run_is_empty(run))
+		run_abandoned(run);
 	else if (engine_retry_is_due(run->retry_at))
-		run_exchange(run);
+		run_touch(run, send_exchange);
 	else
 		watch_own(run);
 }

@@ -5,16 +5,10 @@
 # the two extensions the session used first: under a lock that is known to be lost, nothing
 # is committed anywhere.
 
-use strict;
-use warnings;
-
+use Zklock::Test;
 use DBD::Pg qw(:async);
-use Test::More;
-use Zklock::Server;
-use Zklock::ZooKeeper;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $here = Zklock::Server->new('here', zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]);
+my ($zk, $here) = cast('here', timeout => '20s', conf => ['max_prepared_transactions = 1']);
 plan skip_all => 'needs postgres_fdw'
   unless $here->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'postgres_fdw'");
 my $there = Zklock::Server->new('there', preload => 0, extension => 0);
@@ -67,6 +61,8 @@ my %ways = (
 	'a single statement'        => { last => sub { "SELECT f('$_[0]')" } },
 	'a single statement in the extended protocol' => { last => sub { "SELECT f('$_[0]')" }, extended => 1 },
 	'a COMMIT'                  => { first => ['BEGIN'], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
+	'a COMMIT under the guard of a quorum' =>
+	  { first => [ 'SET zklock.commit_guard = quorum', 'BEGIN' ], last => sub { "SELECT f('$_[0]')" }, end => 'COMMIT' },
 	'a COMMIT that fires a deferred trigger' => {
 		first => [ 'BEGIN', 'INSERT INTO here VALUES (1)', 'INSERT INTO later VALUES (1)' ],
 		last  => sub { "SELECT zk_xact_lock('$_[0]'), pg_advisory_xact_lock_shared(1)" },
@@ -136,6 +132,17 @@ foreach my $name (sort keys %ways)
 	};
 }
 
+subtest 'what is written elsewhere, or prepared, does not count as written under a lock of the session' => sub {
+	my $session = $here->session;
+	$session->query($_) foreach "SELECT zk_lock('/e/session')", 'BEGIN', 'INSERT INTO here VALUES (1)', "PREPARE TRANSACTION 'p'";
+	$zk->shell->delete("/e/session/$_") foreach $zk->children('/e/session');
+	$here->wait_lock($session, 'lost', '/e/session');
+	is($session->try('INSERT INTO here VALUES (1)')->{sqlstate}, '40001', 'a lost lock at session level: no more is written here');
+	is($session->try($_)->{sqlstate}, '00000', $_)
+	  foreach 'INSERT INTO there VALUES (1)', 'NOTIFY somebody', "COMMIT PREPARED 'p'";
+	$session->disconnect;
+};
+
 $gate->disconnect;
-$here->assert_clean($zk, '/e/first', @paths);
+$here->assert_clean($zk, '/e/first', '/e/session', @paths);
 done_testing;

@@ -1,0 +1,185 @@
+/*
+ * release.c
+ *		Releasing what is held at session level.
+ *
+ * A call gives up what it is to release, by steps that cannot fail and do not wait,
+ * and then waits until others can have it.
+ *
+ * Runs in: backends.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "backend/display.h"
+#include "backend/guard.h"
+#include "backend/lock.h"
+#include "miscadmin.h"
+#include "shared/session_info.h"
+#include "shared/wait_event.h"
+#include "storage/latch.h"
+
+static void
+warn_lost(EntryKind kind, const char *path)
+{
+	const char *shown = display_path(path);
+
+	ereport(WARNING,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 kind == CONTENDER_LOCK
+				 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
+				 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
+}
+
+/* Gives up what is not acquired any more.  Cannot fail, does not wait. */
+static void
+settle(Hold *hold)
+{
+	CommitGuard taken_under = hold->taken_under;
+	GuardProof	proof = guard_proof(hold->entry);
+
+	if (hold_settle(hold, ENTRY_NOTICE))
+		guard_released(taken_under, proof);
+}
+
+/*
+ * Waits until the worker is done with what was given up, but not for ZooKeeper to
+ * come back.  A cancellation ends the wait only.
+ *
+ *	departures	how many there were before that
+ */
+static void
+wait_until_gone(int departures)
+{
+	for (;;)
+	{
+		ResetLatch(MyLatch);
+		if (hold_are_gone(departures) || !zklock_connected())
+			return;
+		CHECK_FOR_INTERRUPTS();
+
+		/* No latch is set when a lease ends while the worker is stopped. */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
+						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
+	}
+}
+
+/* Finds a lock that is held at session level; returns false, with a warning, if it is not. */
+static bool
+find_held(LockTarget *target)
+{
+	target->hold = hold_of_lock(target->path, target->mode);
+	if (target->hold && target->hold->acquired[target->mode][LOCK_SCOPE_SESSION] > 0)
+		return true;
+	target->hold = NULL;
+	if (target->mode == LOCK_MODE_EXCLUSIVE)
+		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
+								 display_path(target->path))));
+	else
+		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
+								 display_path(target->path))));
+	return false;
+}
+
+/*
+ * Undoes one session-level acquisition of each lock of a set, the last first.
+ * Then waits until those that are not acquired any more are free for everyone,
+ * or free to share if downgraded.
+ *
+ * Nothing can fail between the first and the last, so a cancellation finds all
+ * of them undone, and ends the wait only.
+ *
+ *	rule	what becomes of the others if one is not held
+ *
+ * Returns false, with a warning, if a lock was not held or was lost.
+ */
+bool
+lock_release(const LockSet *set, ReleaseRule rule)
+{
+	int	  departures = hold_departures();
+	bool *lost = palloc0(set->n * sizeof(bool));
+	bool  good = true;
+
+	for (int i = set->n - 1; i >= 0; i--)
+		good &= find_held(&set->targets[i]);
+	if (!good && rule == RELEASE_ALL_OR_NONE)
+		return false;
+	for (int i = set->n - 1; i >= 0; i--)
+	{
+		Hold *hold = set->targets[i].hold;
+
+		if (hold == NULL)
+			continue;
+		lost[i] = entry_is_lost(hold->entry);
+		hold_uncount(hold, set->targets[i].mode, LOCK_SCOPE_SESSION, 1);
+		settle(hold);
+	}
+	for (int i = set->n - 1; i >= 0; i--)
+	{
+		if (lost[i])
+			warn_lost(CONTENDER_LOCK, set->targets[i].path);
+		good &= !lost[i];
+	}
+	wait_until_gone(departures);
+	return good;
+}
+
+/*
+ * Undoes all acquisitions of this session at session level, permits included, and
+ * waits until the worker is done with them.
+ */
+void
+lock_release_all(void)
+{
+	int	  departures = hold_departures();
+	Hold *next;
+
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
+	{
+		next = hold_next(hold);
+		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
+			continue;
+		if (entry_is_lost(hold->entry))
+			warn_lost(hold->kind, hold->path);
+		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
+			hold_uncount(hold, mode, LOCK_SCOPE_SESSION, hold->acquired[mode][LOCK_SCOPE_SESSION]);
+		settle(hold);
+	}
+	wait_until_gone(departures);
+}
+
+/*
+ * Releases one permit of a semaphore that is held at session level, and waits until
+ * others can have it.  A lost one goes first, so that those left are good; else the
+ * youngest.
+ *
+ * Returns false, with a warning, if the session held none or if it was lost.
+ */
+bool
+permit_release(const char *path)
+{
+	int	  departures = hold_departures();
+	Hold *chosen = NULL;
+	bool  lost = false;
+
+	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
+	{
+		if (hold->kind != CONTENDER_PERMIT || !hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) ||
+			strcmp(hold->path, path) != 0)
+			continue;
+		chosen = hold;
+		lost = entry_is_lost(hold->entry);
+	}
+	if (chosen == NULL)
+	{
+		ereport(WARNING, (errmsg("you don't own a session-level permit of semaphore \"%s\"",
+								 display_path(path))));
+		return false;
+	}
+	if (lost)
+		warn_lost(CONTENDER_PERMIT, path);
+	hold_uncount(chosen, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
+	settle(chosen);
+	wait_until_gone(departures);
+	return !lost;
+}

@@ -1,0 +1,316 @@
+/*
+ * question.c
+ *		What a session asks in one go: its operations are sent together, and the
+ *		answers are kept until all are there.
+ *
+ * An append or a removal creates a scratch node with it, whose name is written into
+ * the slot before it is sent: it tells later whether the operation was done.
+ *
+ * Runs in: the worker.  Of a slot it reads the question, which nobody changes once it
+ * is sent.  shared/call.h says what protects the rest.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "shared/session_info.h"
+#include "utils/memutils.h"
+#include "worker/calls.h"
+#include "worker/session.h"
+#include "zk/zk_call.h"
+#include "zk/zk_client.h"
+
+/* An operation under way */
+struct Operation
+{
+	Question  *question;
+	CallResult result;
+	char	  *text; /* in the question's context, or NULL */
+};
+
+/* Does a question change nothing? */
+bool
+worker_question_only_reads(CallSlot *slot)
+{
+	const CallOperation *operations = (CallOperation *) call_slot_question(slot);
+
+	for (int i = 0; i < slot->noperations; i++)
+	{
+		if (!call_is_read(operations[i].kind))
+			return false;
+	}
+	return true;
+}
+
+/* Does a question leave a scratch node behind, which tells whether it was done? */
+bool
+worker_question_makes_scratch(CallSlot *slot)
+{
+	CallOpKind kind = ((CallOperation *) call_slot_question(slot))->kind;
+
+	return kind == OP_APPEND || kind == OP_REMOVE;
+}
+
+/* A scratch node is going to be created. */
+static void
+note_scratch(CallSlot *slot)
+{
+	strlcpy(slot->scratch, slot->next_scratch, sizeof(slot->scratch));
+	slot->sent_session = zklock_session->info.id;
+}
+
+/* It is known whether the scratch node was created. */
+static void
+settle_scratch(CallSlot *slot, CallOutcome outcome)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->scratch_wanted = false;
+	SpinLockRelease(&slot->mutex);
+	if (outcome != CALL_OK)
+		slot->scratch[0] = '\0';
+}
+
+static const CallOperation *
+asked(const Operation *operation)
+{
+	const Question		*question = operation->question;
+	const CallOperation *operations = (CallOperation *) call_slot_question(question->slot);
+
+	return &operations[operation - question->operations];
+}
+
+static const char *
+asked_text(const Operation *operation, uint32 offset)
+{
+	return call_slot_question(operation->question->slot) + offset;
+}
+
+static CallOutcome
+outcome_of(const ZkReply *reply, CallOpKind kind)
+{
+	switch (reply->outcome)
+	{
+		case ZK_OK:
+			return CALL_OK;
+		case ZK_NO_NODE:
+			return CALL_NO_NODE;
+		case ZK_NODE_EXISTS:
+			return CALL_NODE_EXISTS;
+		case ZK_NO_CHILDREN:
+			return CALL_NO_CHILDREN;
+		case ZK_UNKNOWN:
+			return CALL_UNKNOWN;
+		case ZK_REFUSED:
+			break;
+	}
+
+	/* A write may have been made, even if a server that broke down says something else. */
+	if (reply->code == ZK_BAD_VERSION)
+		return CALL_BAD_VERSION;
+	if (reply->code == ZK_NOT_EMPTY)
+		return CALL_NOT_EMPTY;
+	return zk_error_is_breakdown(reply->code) && !call_is_read(kind) ? CALL_UNKNOWN : CALL_REFUSED;
+}
+
+/* A refusal leaves the results of an earlier look, if any. */
+static void
+set_result(Operation *operation, const ZkReply *reply)
+{
+	CallResult *result = &operation->result;
+
+	result->outcome = outcome_of(reply, asked(operation)->kind);
+	result->code = reply->code;
+	result->watching = reply->watching;
+	if (reply->outcome != ZK_OK)
+		return;
+	result->czxid = reply->czxid;
+	result->ephemeral_owner = reply->ephemeral_owner;
+	result->ctime = reply->ctime;
+	result->mtime = reply->mtime;
+	result->version = reply->version;
+	result->child_count = reply->child_count;
+	result->child_changes = reply->child_changes;
+	result->data_length = reply->data_length;
+}
+
+/* Keeps a text until it is delivered.  Of what is too long the length tells. */
+static char *
+keep_text(Operation *operation, const char *text, Size length)
+{
+	operation->result.text_length = length;
+	if (length == 0 || length > CALL_MAX_ANSWER)
+		return NULL;
+	operation->text = MemoryContextAlloc(operation->question->context, length);
+	return text ? memcpy(operation->text, text, length) : operation->text;
+}
+
+static void
+keep_children(Operation *operation, const ZkReply *reply)
+{
+	Size  length = 0;
+	char *at;
+
+	operation->result.nchildren = reply->nchildren;
+	for (int i = 0; i < reply->nchildren; i++)
+		length += strlen(reply->children[i]) + 1;
+	at = keep_text(operation, NULL, length);
+	for (int i = 0; at && i < reply->nchildren; i++)
+		at = stpcpy(at, reply->children[i]) + 1;
+}
+
+/* An operation has been answered, or will not be. */
+static void
+on_reply(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	Question			*question = operation->question;
+	const CallOperation *wanted = asked(operation);
+
+	set_result(operation, reply);
+	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching)
+		worker_seeks_unwatched(asked_text(operation, wanted->path));
+	if (wanted->kind == OP_LIST)
+		keep_children(operation, reply);
+	else if (wanted->kind == OP_READ && reply->data)
+		(void) keep_text(operation, reply->data, reply->data_length);
+	else if (wanted->kind == OP_APPEND && reply->outcome == ZK_OK)
+	{
+		const char *name = strrchr(reply->path, '/') + 1;
+
+		(void) keep_text(operation, name, strlen(name) + 1);
+	}
+	if (worker_question_makes_scratch(question->slot) && operation->result.outcome != CALL_UNKNOWN)
+		settle_scratch(question->slot, operation->result.outcome);
+
+	question->lost |= reply->outcome == ZK_UNKNOWN;
+	if (--question->pending == 0)
+		question->done(question->slot);
+}
+
+/* ZooKeeper sends data whole, and heartbeats come behind: what is too long is not asked for. */
+static void
+on_looked(void *arg, const ZkReply *reply)
+{
+	Operation			*operation = arg;
+	const CallOperation *wanted = asked(operation);
+
+	if (reply->outcome == ZK_OK && reply->data_length > 0 &&
+		reply->data_length <= wanted->most && zk_client_connected())
+	{
+		set_result(operation, reply);
+		zk_fetch(operation->question->slot->pid, asked_text(operation, wanted->path), on_reply,
+				 operation);
+	}
+	else
+		on_reply(operation, reply);
+}
+
+static void
+begin_operation(Operation *operation)
+{
+	const CallOperation *wanted = asked(operation);
+	const char			*path = asked_text(operation, wanted->path);
+	const char			*data = asked_text(operation, wanted->data);
+	CallSlot			*slot = operation->question->slot;
+	bool				 watched;
+
+	switch (wanted->kind)
+	{
+		case OP_LOOK:
+			zk_look(slot->pid, path, on_reply, operation);
+			break;
+		case OP_READ:
+			if (wanted->most == CALL_ANY_LENGTH)
+				zk_fetch(slot->pid, path, on_reply, operation);
+			else
+				zk_look(slot->pid, path, on_looked, operation);
+			break;
+		case OP_LIST:
+			watched = wanted->watch && worker_seeks_watch(path, WATCHED_QUEUE);
+			zk_list(slot->pid, path, watched ? ZK_WATCHED : ZK_UNWATCHED, on_reply, operation);
+			break;
+		case OP_WATCH:
+			if (worker_seeks_watch(path, WATCHED_CLAIM))
+				zk_get(slot->pid, path, ZK_WATCHED, on_reply, operation);
+			else
+				zk_look(slot->pid, path, on_reply, operation);
+			break;
+		case OP_APPEND:
+			note_scratch(slot);
+			zk_append(slot->pid, path, data, (int) wanted->data_length, slot->scratch,
+					  on_reply, operation);
+			break;
+		case OP_REMOVE:
+			note_scratch(slot);
+			zk_remove(slot->pid, path, wanted->version, slot->scratch, on_reply, operation);
+			break;
+		case OP_CREATE:
+			zk_create(slot->pid, path, data, ZK_PERSISTENT, on_reply, operation);
+			break;
+		case OP_CREATE_CONTAINER:
+			zk_create(slot->pid, path, data, ZK_CONTAINER, on_reply, operation);
+			break;
+		case OP_SET:
+			zk_set(slot->pid, path, data, wanted->version, on_reply, operation);
+			break;
+		case OP_DELETE:
+			zk_delete(slot->pid, path, on_reply, operation);
+			break;
+	}
+}
+
+/*
+ * Sends all operations of a slot's question.
+ *
+ *	done	is called when all have been answered, or will not be
+ */
+void
+worker_question_send(Question *question, CallSlot *slot, QuestionDone done)
+{
+	question->slot = slot;
+	question->done = done;
+	question->context =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock call", ALLOCSET_SMALL_SIZES);
+	question->operations =
+		MemoryContextAllocZero(question->context, slot->noperations * sizeof(Operation));
+	question->pending = slot->noperations;
+	if (slot->after_sync)
+		zk_sync(NULL, NULL);
+	for (int i = 0; i < slot->noperations; i++)
+	{
+		question->operations[i].question = question;
+		begin_operation(&question->operations[i]);
+	}
+}
+
+/* The length of all answers, which may be more than can be delivered */
+Size
+worker_question_answer_length(const Question *question)
+{
+	int	 n = question->slot->noperations;
+	Size length = n * sizeof(CallResult);
+
+	for (int i = 0; i < n; i++)
+		length += question->operations[i].result.text_length;
+	return length;
+}
+
+/* Writes the answers where the session finds them: the results, and behind them the texts. */
+void
+worker_question_answer(const Question *question, char *dst)
+{
+	int			n = question->slot->noperations;
+	CallResult *results = (CallResult *) dst;
+	uint32		at = n * sizeof(CallResult);
+
+	for (int i = 0; i < n; i++)
+	{
+		const Operation *operation = &question->operations[i];
+
+		results[i] = operation->result;
+		results[i].text = at;
+		if (operation->text)
+			memcpy(dst + at, operation->text, operation->result.text_length);
+		at += operation->result.text_length;
+	}
+}

@@ -1,0 +1,284 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::FaultTable::Story - the parts of a story of the table of faults
+
+=head1 SYNOPSIS
+
+  use parent 'Zklock::FaultTable::Story';
+
+=head1 DESCRIPTION
+
+How a story of L<Zklock::FaultTable> begins and ends, and what is true of it: whether the asking session
+has what it asked for, what the rival is told, and that nothing is left behind. The object has the
+servers C<here> and C<there>, the sessions C<session>, C<rival> and C<bystander>, C<zk>, C<proxy>,
+C<path> and C<recipe>.
+
+=cut
+
+package Zklock::FaultTable::Story;
+
+use strict;
+use warnings;
+
+use Test::More;
+use Zklock::Server;
+use Zklock::Util qw(wait_until);
+
+# Does a part of the story, and returns what it was told.
+sub part
+{
+	my ($self, $what) = @_;
+	my $part = $self->{recipe}{$what};
+	return $part->($self) if ref $part;
+	my $session = $what =~ /^(?:ask|give)$/ ? $self->{session} : $self->{rival};
+	return $session->query($part =~ s/PATH/$self->{path}/gr);
+}
+
+# Begins it, in the session
+sub begin_part
+{
+	my ($self, $what) = @_;
+	my $part = $self->{recipe}{$what};
+	if (ref $part) { $self->{told} = { ok => 1, text => scalar $part->($self) }; }
+	else           { $self->{session}->query_start($part =~ s/PATH/$self->{path}/gr); }
+	return;
+}
+
+# What that came to
+sub result
+{
+	my ($self) = @_;
+	my $told = delete $self->{told};
+	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
+}
+
+sub leads
+{
+	my ($self, $where) = @_;
+	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", 'elected');
+	return 't';
+}
+
+# A new path, and a session that will ask there
+sub begin
+{
+	my ($self) = @_;
+	$self->{path} = '/table/' . ++$self->{paths};
+	$self->{proxy}->clear;
+	$self->{proxy}->heal;
+	$self->{here}->wait_session;
+	$self->{session}->disconnect if $self->{session};
+	$self->{session} = $self->{here}->session(name => 'session');
+	$self->stand_by;
+	$self->part('prepare') if $self->{recipe}{prepare};
+	return;
+}
+
+# A session holds another lock, unless it was lost for a reason: a new ZooKeeper session
+sub stand_by
+{
+	my ($self) = @_;
+	my $id = $self->{here}->session_id;
+	my $held = 'SELECT zk_fencing_token(\'/bystander\')';
+	if (($self->{session_id} // '') eq $id)
+	{
+		is($self->{bystander}->query($held), $self->{token}, 'another lock of the server is held') or die 'lost';
+		return;
+	}
+	$self->{bystander}->disconnect if $self->{bystander};
+	$self->{session_id} = $id;
+	$self->{bystander}  = $self->{here}->session(name => 'bystander');
+	$self->{bystander}->query(q{SELECT zk_lock('/bystander')});
+	$self->{token} = $self->{bystander}->query($held);
+	return;
+}
+
+# What the rival finds in a queue
+sub drain
+{
+	my ($self) = @_;
+	my @elements;
+	while ((my $element = $self->{rival}->query("SELECT convert_from(zk_queue_remove('$self->{path}'), 'UTF8')")) ne '')
+	{
+		push @elements, $element;
+	}
+	return "@elements";
+}
+
+# The nodes with a number in each folder
+sub nodes
+{
+	my ($self) = @_;
+	my %nodes;
+	foreach my $folder (keys %{ $self->{recipe}{nodes} })
+	{
+		$nodes{$folder} = [ grep { /\d{10}$/ } eval { $self->{zk}->children("$self->{path}$folder") } ];
+	}
+	return %nodes;
+}
+
+sub count_nodes { my ($self) = @_; my %nodes = $self->nodes; return { map { $_ => scalar @{ $nodes{$_} } } keys %nodes }; }
+
+# Nothing of this path is left, on the servers and in ZooKeeper.
+sub nothing_left
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $left;
+	my $clean = eval {
+		wait_until
+		{
+			my $count = $self->count_nodes;
+			$left = join ', ', map { "$count->{$_} in PATH$_" } grep { $count->{$_} } sort keys %$count;
+			$left .= $_->describe_locks foreach grep { $_->lock_count("path <> '/bystander'") } @{$self}{qw(here there)};
+			$left .= 'receipts' if $self->{zk}->children('/zklock-receipts');
+			$left eq '';
+		}
+		'nothing to be left';
+	};
+	ok($clean, "$name: nothing is left") or diag($left || $@);
+	return;
+}
+
+# The session has it, once, and gives it back; then the rival has it.
+sub has_it
+{
+	my ($self, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } sub { "$name: one node of each kind\n" . $self->{here}->describe_locks };
+	is($self->part('try'), $recipe->{done}, "$name: nobody else has it");
+	if ($recipe->{give})
+	{
+		my %nodes = $self->nodes;
+		my $known = $self->{here}->value("SELECT string_agg(node, ' ' ORDER BY node) FROM zk_locks WHERE path LIKE '$self->{path}%'");
+		is(join(' ', sort map { @$_ } values %nodes), $known, "$name: zk_locks names the nodes") if !ref $recipe->{ask};
+		my $token = $recipe->{token} && $self->token('session');
+		is($self->part('give'), $recipe->{given} // '', "$name: it is given back");
+		$self->rival_gets_it($name, $token);
+	}
+	else
+	{
+		is($self->part('try'), $recipe->{again}, "$name: nor will");
+	}
+	return;
+}
+
+sub token { my ($self, $who) = @_; return $self->{$who}->query($self->{recipe}{token} =~ s/PATH/$self->{path}/r); }
+
+sub rival_gets_it
+{
+	my ($self, $name, $token) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($self->part('want'), 't', "$name: the rival gets it");
+	cmp_ok($self->token('rival'), '>', $token, "$name: with a higher token") if $token;
+	is($self->part('put'),  't', "$name: and gives it back");
+	return;
+}
+
+# The process dies, and with it the server's ZooKeeper session.
+sub crash
+{
+	my ($self, $pid) = @_;
+	my $mark = $self->{here}->log_mark;
+	kill 'KILL', $pid;
+	$self->{here}->wait_log(qr/all server processes terminated; reinitializing/, $mark);
+	wait_until { eval { $self->{here}->value('SELECT 1') } } 'the server to be back';
+	return 'undone';
+}
+
+# The call has ended by itself, before things go on.
+sub ended
+{
+	my ($self, $sqlstate) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	my $result = $self->{result} = $self->{session}->result;
+	# What is given back may be gone before.
+	return 'undone' if $self->{giving} && $result->{ok};
+	is($result->{sqlstate}, $sqlstate, 'it ends');
+	return 'undone';
+}
+
+# A server that stands at an election has no session of its own for that.
+sub applies { my ($self, $happens) = @_; return !ref $self->{recipe}{ask} || $happens !~ /^the backend/; }
+
+sub outcome
+{
+	my ($self, $happens, $outcome) = @_;
+	my $recipe = $self->{recipe};
+	return $recipe->{always} // $recipe->{expect}{$happens} // $outcome;
+}
+
+# What has become of the asking session is what it should be.
+sub has_become
+{
+	my ($self, $outcome, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = delete $self->{result} // $self->result;
+	$outcome = $result->{ok} ? 'answered' : 'undone' if $outcome eq 'either';
+	if ($outcome eq 'answered')
+	{
+		is($result->{text}, $recipe->{answer}, "$name: the call returns") or diag $result->{error};
+		$self->has_it($name);
+	}
+	else
+	{
+		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
+		$self->{here}->wait_session;
+		if ($recipe->{give})
+		{
+			$self->rival_gets_it($name);
+		}
+		else
+		{
+			# An element whose claim is being given back is nobody's to remove yet. What was under way
+			# when the call ended has been answered when the server has settled.
+			$self->{here}->settle;
+			wait_until { !$self->claims } "$name: what was given up to be gone";
+			$self->is_done_once($name);
+		}
+	}
+	$self->nothing_left($name);
+	return;
+}
+
+# The nodes below those of the path: what claims elements
+sub claims
+{
+	my ($self) = @_;
+	my ($zk, $path) = @{$self}{qw(zk path)};
+	return map { my $node = $_; eval { $zk->children("$path/$node") } } eval { $zk->children($path) };
+}
+
+# It may have been done: somebody who tries again is told whether, and then it was.
+sub is_done_once
+{
+	my ($self, $name) = @_;
+	my $recipe = $self->{recipe};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	like($self->part('try'), qr/^(?:$recipe->{undone}|$recipe->{done})$/, "$name: another one is told whether it was done");
+	is($self->part('try'), $recipe->{again}, "$name: not twice");
+	return;
+}
+
+# The path, so that a create does not fail for want of it
+sub make_folders
+{
+	my ($self) = @_;
+	return if $self->{recipe}{prepare};
+	my @folders = keys %{ $self->{recipe}{nodes} };
+	my $shell   = $self->{zk}->shell;
+	foreach my $folder (@folders ? sort @folders : '')
+	{
+		my $path = "$self->{path}$folder";
+		$shell->create($path, makepath => 1) if !$shell->exists($path);
+	}
+	return;
+}
+
+1;

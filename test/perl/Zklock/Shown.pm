@@ -1,0 +1,265 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Shown - what zklock shows on a server, and how to wait for it
+
+=head1 METHODS
+
+Those of a Zklock::Server that look at zk_session and zk_locks:
+
+  zk_session           the row of that view, as a hash
+  wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
+                       not what is left of one from before an outage, about to lapse
+  session_file         where it remembers its ZooKeeper session for after a crash
+  worker_pid
+  restart_worker       terminates it, and returns when the next one runs; wait_session tells
+                       when that is connected
+  wait_new_worker($pid)
+                       until another one runs than this
+  worker_away          a test: terminates the worker and keeps it away, since a postmaster that
+                       is stopped starts no new one; sessions that exist go on. Returns its pid
+  worker_back($pid)    a test: the next worker comes, which is another one
+  locks([$where])      rows of zk_locks, as a list of hashes
+  lock_count([$where])
+  wait_lock($what, $state [, $path])
+                       until zk_locks shows this contender in this state; $what is a
+                       session or a pid. Returns the row
+  wait_waiting($what [, $path]), wait_holder($what [, $path])
+  wait_queued($what [, $path])
+                       waiting, with a node that has its number: what other servers
+                       do from now on comes behind it
+  settle               until the server has heard of all that has happened in ZooKeeper and
+                       been asked for in other sessions; uses a lock below /t/barrier
+  wait_event($session, 'lock')
+                       until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
+                       the proof before COMMIT, or, with 'unlock', until what it has released is free
+  expire_session($zk)  ends the server's ZooKeeper session from outside
+  describe_locks       zk_locks and zk_session as text, for messages
+
+C<$server-E<gt>one_node($zk, $path, $name)> is one TAP test: the path has one node in
+ZooKeeper, which is this server's and the one that zk_locks names as held.
+
+C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
+C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
+the servers, no child under any of the paths, no watch in ZooKeeper; it waits for that
+to become true and tells what there is if it does not. Close foreign contenders before.
+
+=cut
+
+package Zklock::Shown;
+
+use strict;
+use warnings;
+
+use Carp;
+use Test::More ();
+use Zklock::Util qw(freeze thaw wait_until);
+
+my @lock_columns = qw(pid datname path kind mode scope state granted count node
+  fencing_token wait_start granted_at blocked_by_pid blocked_by_node);
+my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
+  connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
+
+sub locks
+{
+	my ($self, $where) = @_;
+	return $self->_hashes(\@lock_columns, 'zk_locks' . (defined $where ? " WHERE $where" : ''));
+}
+
+sub lock_count
+{
+	my ($self, $where) = @_;
+	return $self->value('SELECT count(*) FROM zk_locks' . (defined $where ? " WHERE $where" : ''));
+}
+
+sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub session_file { my ($self) = @_; return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
+sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
+sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
+
+# While a server restarts after a crash it takes no connections: that is no failure here.
+# A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
+# this connection.
+sub wait_session
+{
+	my ($self, $state, $timeout) = @_;
+	$state = 'connected' unless defined $state;
+	my $last = '';
+	wait_until
+	{
+		$last = eval {
+			$self->value(
+				"SELECT CASE
+				   WHEN state <> 'connected' OR lease_remaining > least(negotiated_timeout / 2, '2.5 s')
+				     OR lease_remaining > '0'
+				       AND clock_timestamp() + lease_remaining > connected_since + 0.99 * negotiated_timeout
+				   THEN state ELSE 'connected, with little lease' END FROM zk_session");
+		};
+		$last = "($@)" unless defined $last;
+		$last eq $state;
+	}
+	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
+	  $timeout;
+	return;
+}
+
+sub wait_new_worker
+{
+	my ($self, $old) = @_;
+	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
+	return;
+}
+
+sub restart_worker
+{
+	my ($self) = @_;
+	my $old = $self->worker_pid;
+	$self->value("SELECT pg_terminate_backend($old)");
+	$self->wait_new_worker($old);
+	return;
+}
+
+sub worker_away
+{
+	my ($self) = @_;
+	$self->value('SELECT 1');    # the monitoring session must exist before
+	my $worker = $self->worker_pid;
+	freeze($self->postmaster_pid);
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::is($self->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
+	$self->wait_session('no worker');
+	return $worker;
+}
+
+sub worker_back
+{
+	my ($self, $old) = @_;
+	thaw($self->postmaster_pid);
+	$self->wait_session;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::isnt($self->worker_pid, $old, 'a new worker has started');
+	return;
+}
+
+sub wait_lock
+{
+	my ($self, $what, $state, $path, $timeout) = @_;
+	my $pid = ref $what ? $what->pid : $what;
+	my $where = "pid = $pid AND state = " . Zklock::Server::_quote($state);
+	$where .= ' AND path = ' . Zklock::Server::_quote($path) if defined $path;
+	return wait_until { ($self->locks($where))[0]; }
+	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
+}
+
+sub wait_waiting { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'waiting', $path); }
+# Until its place among all others in ZooKeeper is settled as well
+sub wait_queued
+{
+	my ($self, $what, $path) = @_;
+	return wait_until {
+		my $row = $self->wait_waiting($what, $path);
+		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
+	} 'a node of ' . $self->name . ' to have its number';
+}
+
+sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
+
+# Answers and watch events of one ZooKeeper session come in order. So a lock taken and
+# released on another path proves that the server knows of all that happened before.
+sub settle
+{
+	my ($self) = @_;
+	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
+	croak $self->name . ': the barrier failed'
+	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
+	return;
+}
+
+sub describe_locks
+{
+	my ($self) = @_;
+	my $text = '';
+	foreach my $view (qw(zk_session zk_locks))
+	{
+		my $result = eval { $self->_monitor("SELECT row_to_json(v) FROM $view v") };
+		$text .= $self->name . ".$view:\n";
+		$text .= !$result ? "  $@" : !$result->{ok} ? "  $result->{error}\n"
+		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
+	}
+	return $text;
+}
+
+sub expire_session
+{
+	my ($self, $zk) = @_;
+	my $session = $self->zk_session;
+	# A worker that is quick enough to resume the session while it is being closed can end
+	# up with a connection that the server has forgotten; that would only take time.
+	freeze($session->{worker_pid});
+	my $done = eval { $zk->shell->expire_session($session->{session_id}); 1 };
+	my $error = $@;
+	thaw($session->{worker_pid});
+	croak $error unless $done;
+	return;
+}
+
+# By release 17, and before
+my %wait_events = (
+	lock   => [ 'Extension|ZkLock',        'Lock|userlock' ],
+	guard  => [ 'Extension|ZkCommitGuard', 'Extension|Extension' ],
+	unlock => [ 'Extension|ZkUnlock',      'Extension|Extension' ],
+	element => [ 'Extension|ZkElement',    'Extension|Extension' ],
+	call    => [ 'Extension|ZkCall',       'Extension|Extension' ]);
+
+sub wait_event
+{
+	my ($self, $session, $what) = @_;
+	my $expected = $wait_events{$what}[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ];
+	return $self->wait_value('SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $expected);
+}
+
+# A test.
+sub one_node
+{
+	my ($self, $zk, $path, $name) = @_;
+	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Test::More::is_deeply($zk->places($path),
+		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
+}
+
+sub assert_clean
+{
+	my ($self, $zk, @paths) = @_;
+	my @servers = ref $self ? ($self) : @{ shift @paths };
+	my $remains;
+	my $clean = eval {
+		wait_until
+		{
+			$remains = '';
+			foreach my $server (@servers)
+			{
+				$remains .= $server->describe_locks if $server->lock_count;
+			}
+			foreach my $path (@paths)
+			{
+				my @children = $zk->children($path);
+				$remains .= "children of $path: @children\n" if @children;
+			}
+			my $watches = $zk->watch_count;
+			$remains .= "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
+			$remains eq '';
+		}
+		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
+	};
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my ($name, $why) = ('nothing is left behind: ' . join(' ', @paths), $remains || $@);
+	utf8::encode($_) foreach $name, $why;
+	Test::More::ok($clean, $name) or Test::More::diag($why);
+	return $clean;
+}
+
+1;

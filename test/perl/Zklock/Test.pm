@@ -1,0 +1,75 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::Test - what a test begins with
+
+=head1 SYNOPSIS
+
+  use Zklock::Test;
+
+  my ($zk, $a, $b) = cast('a b');
+  my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
+
+=head1 DESCRIPTION
+
+It switches on C<strict> and C<warnings>, imports Test::More and what tests use of Zklock::Util, and
+loads Zklock::Server, Zklock::ZooKeeper and Zklock::Proxy.
+
+C<cast($names, %options)> starts a ZooKeeper server and PostgreSQL servers with these names, and
+returns them. Options:
+
+  proxied  the server that talks to ZooKeeper through a proxy, which is returned, too
+  timeout  zklock.session_timeout of all servers
+
+All others are those of Zklock::Server->new, for each of the servers. What one server alone has stands
+under its name: C<< b => { faults => '' } >>.
+
+=cut
+
+package Zklock::Test;
+
+use strict;
+use warnings;
+
+use parent 'Exporter';
+
+use Test::More ();
+use Zklock::Proxy;
+use Zklock::Server;
+use Zklock::Util qw(freeze increasing thaw wait_until);
+use Zklock::ZooKeeper;
+
+our @EXPORT = qw(cast freeze increasing thaw wait_until);
+
+sub import
+{
+	my ($class) = @_;
+	strict->import;
+	warnings->import;
+	Test::More->export_to_level(1, 'Test::More');
+	return $class->export_to_level(1, $class);
+}
+
+sub cast
+{
+	my ($names, %opt) = @_;
+	my @names   = split / /, $names;
+	my %own     = map { $_ => delete $opt{$_} || {} } @names;
+	my $proxied = delete $opt{proxied} // '';
+	my $zk      = Zklock::ZooKeeper->standalone;
+	my $proxy   = $proxied && Zklock::Proxy->start($zk);
+	my @servers;
+	foreach my $name (@names)
+	{
+		my %its     = (%opt, %{ $own{$name} });
+		my $timeout = delete $its{timeout};
+		$its{conf} = [ @{ $its{conf} || [] }, "zklock.session_timeout = '$timeout'" ] if $timeout;
+		push @servers, Zklock::Server->new($name, zookeeper => $name eq $proxied ? $proxy : $zk, %its);
+	}
+	return ($zk, $proxy || (), @servers);
+}
+
+1;

@@ -1,0 +1,237 @@
+# Copyright (c) 2026, zklock contributors
+
+=pod
+
+=head1 NAME
+
+Zklock::ZooKeeper::Server - one of the servers of a Zklock::ZooKeeper, which makes it
+
+=cut
+
+package Zklock::ZooKeeper::Server;
+
+use strict;
+use warnings;
+
+use Carp;
+use IO::Socket::INET;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Time::HiRes qw(time);
+use Zklock::Process;
+use Zklock::Util qw(wait_until default_timeout tail on_failure);
+
+sub new
+{
+	my ($class, $name, $id, $port, $peers, %opt) = @_;
+	my $dir  = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
+	mkdir $dir;
+	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	my $self = bless {
+		name => $name,
+		id   => $id,
+		port => $port,
+		dir  => $dir,
+		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		heap => $opt{heap} || 128,
+		java => $opt{java} || [],
+		file_size       => $opt{file_size},
+		force_sync      => $opt{forceSync} || 'no',
+		container_check => $opt{container_check} || 3_600_000,
+		stale_nodes     => $opt{stale_nodes},
+		request_log     => defined $opt{request_log} ? $opt{request_log} : 1,
+	}, $class;
+
+	my %conf = (
+		tickTime                => $opt{tickTime},
+		initLimit               => $opt{initLimit} || 20,
+		syncLimit               => $opt{syncLimit} || 10,
+		minSessionTimeout       => $opt{minSessionTimeout} || 2 * $opt{tickTime},
+		maxSessionTimeout       => $opt{maxSessionTimeout} || 60000,
+		dataDir                 => "$dir/data",
+		clientPort              => $port,
+		clientPortAddress       => '127.0.0.1',
+		maxClientCnxns          => 0,
+		'admin.enableServer'    => 'false',
+		'4lw.commands.whitelist' => '*',
+		%{ $opt{conf} || {} });
+	if ($opt{tls})
+	{
+		$self->{tls_port} = PostgreSQL::Test::Cluster::get_free_port();
+		%conf = (%conf, secureClientPort => $self->{tls_port}, secureClientPortAddress => '127.0.0.1', $opt{tls}->server_conf);
+		push @{ $self->{java} }, '-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory';
+	}
+	mkdir "$dir/data" or croak "cannot create $dir/data: $!";
+	PostgreSQL::Test::Utils::append_to_file("$dir/data/myid", "$id\n") if $peers;
+	PostgreSQL::Test::Utils::append_to_file("$dir/zoo.cfg",
+		join('', map { "$_=$conf{$_}\n" } sort keys %conf) . $peers);
+
+	# The log is appended to by each start.
+	unlink $self->{log};
+	my $log = $self->{log};
+	on_failure("end of $log", sub { $self->log_tail(40) });
+	return $self;
+}
+
+sub name     { return $_[0]{name}; }
+sub id       { return $_[0]{id}; }
+sub port     { return $_[0]{port}; }
+sub log_file { return $_[0]{log}; }
+sub dir      { return $_[0]{dir}; }
+sub tls_port { return $_[0]{tls_port}; }
+sub pid      { return $_[0]{process} && $_[0]{process}->pid; }
+sub connect_string { return "127.0.0.1:$_[0]{port}"; }
+
+# The log without requests, our own probing, start-up banner and stack traces.
+sub log_tail
+{
+	my ($self, $lines) = @_;
+	my @all = grep {
+		!/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/ }
+	  split(/^/, tail($self->{log}, 2000));
+	splice(@all, 0, @all - $lines) if @all > $lines;
+	return join('', @all);
+}
+
+sub start
+{
+	my ($self, %opt) = @_;
+	croak "$self->{name} runs already" if $self->running;
+	my $simple = '-Dorg.slf4j.simpleLogger';
+	$self->{start_mark} = $self->mark;
+	$self->{start_time} = time;
+	$self->{process} = Zklock::Process->new(
+		name => $self->{name},
+		log  => $self->{log},
+		dir  => $self->{dir},
+		argv => [
+			(defined $self->{file_size} ? ('sh', '-c', "ulimit -f @{[2 * $self->{file_size}]}; exec \"\$@\"", 'sh') : ()),
+			'java', '-Xms32m', "-Xmx$self->{heap}m",
+			# A quick start counts for more than speed later on.
+			qw(-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto -XX:-UsePerfData),
+			"$simple.showDateTime=true", "$simple.dateTimeFormat=HH:mm:ss.SSS",
+			"$simple.showShortLogName=true",
+			(   map { "$simple.log.org.apache.zookeeper.$_=warn" }
+				  qw(audit.ZKAuditProvider server.AuthenticationHelper server.BlueThrottle
+				  server.ResponseCache server.ServerCnxnFactory server.ServerMetrics
+				  server.command.FourLetterCommands server.persistence.SnapStream
+				  server.persistence.FileSnap server.util.RequestPathMetricsCollector
+				  server.watch.WatchManagerFactory server.RequestThrottler server.ZKDatabase
+				  jmx.ManagedUtil server.DatadirCleanupManager
+				  server.quorum.QuorumPeerConfig server.quorum.CommitProcessor)),
+			(   $self->{request_log}
+				? "$simple.log.org.apache.zookeeper.server.FinalRequestProcessor=debug"
+				: ()),
+			"-Dzookeeper.forceSync=$self->{force_sync}",
+			"-Dznode.container.checkIntervalMs=$self->{container_check}",
+			# The transaction log is 64 MB in advance otherwise.
+			'-Dzookeeper.preAllocSize=512',
+			@{ $self->{java} },
+			$self->{stale_nodes}
+			? ('-cp', Zklock::ZooKeeper::_classes() . ':' . Zklock::ZooKeeper::classpath(), 'StaleNode')
+			: ('-cp', Zklock::ZooKeeper::classpath(),
+				'org.apache.zookeeper.server.quorum.QuorumPeerMain'),
+			'./zoo.cfg' ]);
+	return if defined $opt{wait} && !$opt{wait};
+	$self->wait_ready;
+	$self->{set}->_shell_back if $self->{set};
+	return;
+}
+
+sub options { my ($self, %opt) = @_; @{$self}{ keys %opt } = values %opt; return; }
+
+sub running { my ($self) = @_; return $self->{process} && $self->{process}->running; }
+sub pause  { my ($self) = @_; $self->{process}->pause;  return; }
+sub resume { my ($self) = @_; $self->{process}->resume; return; }
+
+sub begin_stop { my ($self) = @_; $self->{process}->signal('TERM') if $self->{process}; return; }
+sub stop  { my ($self) = @_; $self->{process}->stop  if $self->{process}; return; }
+sub kill9 { my ($self) = @_; $self->{process}->kill9 if $self->{process}; return; }
+sub restart { my ($self) = @_; $self->stop; $self->start; return; }
+
+sub wait_ready
+{
+	my ($self) = @_;
+	wait_until {
+		croak "$self->{name} ended: " . $self->{process}->status_text . "\n" . $self->log_tail(30)
+		  unless $self->running;
+		# A command sent while the server starts may stay without an answer, and puts
+		# an exception into its log: so wait for the last line of a start first.
+		($self->started || time > $self->{start_time} + 5) && $self->mode(0.5) ne '';
+	} sub { "$self->{name} to serve clients:\n" . $self->log_tail(30) };
+	return;
+}
+
+# Does the log say that the start is complete?
+sub started
+{
+	my ($self) = @_;
+	open(my $fh, '<', $self->{log}) or return 0;
+	seek($fh, $self->{start_mark}, 0);
+	return scalar grep { /ContainerManager - Using|Peer state changed: \w+ - broadcast/ } <$fh>;
+}
+
+# 'standalone', 'leader', 'follower', or '' when it does not serve.
+sub mode
+{
+	my ($self, $timeout) = @_;
+	return $self->four_letter('srvr', $timeout || 2) =~ /^Mode: (\w+)/m ? $1 : '';
+}
+
+# One of ZooKeeper's four-letter commands: ruok srvr wchs wchc wchp dump mntr cons.
+# Empty answer if it cannot be reached.
+sub four_letter
+{
+	my ($self, $command, $timeout) = @_;
+	$timeout ||= 10;
+	my $end = time + $timeout;
+	my $socket = IO::Socket::INET->new(
+		PeerAddr => '127.0.0.1',
+		PeerPort => $self->{port},
+		Timeout  => $timeout) or return '';
+	syswrite($socket, $command);
+	my $answer = '';
+	while (1)
+	{
+		my $bits = '';
+		vec($bits, fileno($socket), 1) = 1;
+		my $left = $end - time;
+		last if $left <= 0 || select($bits, undef, undef, $left) <= 0;
+		last unless sysread($socket, $answer, 65536, length $answer);
+	}
+	return $answer;
+}
+
+# On data and on children; wchs and wchp know of the former only.
+sub watch_count
+{
+	my ($self) = @_;
+	my $text = $self->four_letter('mntr');
+	return $1 if $text =~ /^zk_watch_count\t(\d+)/m;
+	croak "$self->{name} does not tell the number of watches: '$text'";
+}
+
+sub mark { my ($self) = @_; return -s $self->{log} || 0; }
+
+sub request_list
+{
+	my ($self, $mark, %opt) = @_;
+	croak 'this ZooKeeper server logs no requests' unless $self->{request_log};
+	open(my $fh, '<', $self->{log}) or croak "$self->{log}: $!";
+	seek($fh, $mark || 0, 0);
+	my @list;
+	while (<$fh>)
+	{
+		last if defined $opt{until} && tell($fh) > $opt{until};
+		next unless /Processing request:: sessionid:(\S+) type:(\w+) cxid:(\S+) .* reqpath:(.*)$/;
+		next if $2 eq 'ping' || $2 eq 'multi';
+		next if $opt{session} && hex($1) != hex($opt{session});
+		push @list, { session => $1, type => $2, cxid => $3, path => $4 };
+	}
+	close $fh;
+	return @list;
+}
+
+sub requests { return &Zklock::ZooKeeper::requests; }
+
+1;
