@@ -27,9 +27,8 @@
 #include "backend/display.h"
 #include "backend/request.h"
 #include "compat.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/settings.h"
-#include "shared/wait_event.h"
 #include "storage/ipc.h"
 #include "zk/zk_error.h"
 

@@ -12,9 +12,7 @@
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "shared/entry.h"
-#include "shared/lease_state.h"
 #include "shared/session_info.h"
-#include "shared/worker_process.h"
 #include "utils/timestamp.h"
 
 /* What is shown of a foreign node's data, bytes */

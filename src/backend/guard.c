@@ -41,9 +41,9 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "fault.h"
-#include "shared/lease_state.h"
+#include "shared/common.h"
+#include "shared/session_info.h"
 #include "shared/shmem.h"
-#include "shared/wait_event.h"
 #include "storage/proc.h"
 
 /* How often a check that is not answered is asked for again, ms. */

@@ -53,7 +53,7 @@
 #include "backend/request.h"
 #include "compat.h"
 #include "recipes/recipe.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/path_settings.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"

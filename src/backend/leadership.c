@@ -18,7 +18,7 @@
 #include "backend/leadership.h"
 #include "backend/request.h"
 #include "backend/wait.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "storage/proc.h"
 
 /* The election at a path.  Raises an error if there is none. */

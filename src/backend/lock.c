@@ -51,8 +51,8 @@
 #include "backend/lock.h"
 #include "backend/request.h"
 #include "backend/wait.h"
-#include "shared/clock.h"
-#include "shared/lease_state.h"
+#include "shared/common.h"
+#include "shared/session_info.h"
 #include "utils/timestamp.h"
 
 /* ------------------------------------------------------------------------

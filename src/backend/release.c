@@ -15,8 +15,8 @@
 #include "backend/guard.h"
 #include "backend/lock.h"
 #include "miscadmin.h"
+#include "shared/common.h"
 #include "shared/session_info.h"
-#include "shared/wait_event.h"
 #include "storage/latch.h"
 
 static void

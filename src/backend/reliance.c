@@ -19,7 +19,7 @@
 
 #include "backend/leadership.h"
 #include "compat.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 
 static ReliedTerm relied[ELECTION_SLOTS];
 static int		  nrelied = 0;

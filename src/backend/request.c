@@ -12,11 +12,9 @@
 #include "backend/request.h"
 #include "shared/election.h"
 #include "shared/entry.h"
-#include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/share.h"
-#include "shared/worker_process.h"
 #include "zk/zk_error.h"
 
 /*

@@ -21,7 +21,7 @@
 #include "backend/request.h"
 #include "backend/take_queue.h"
 #include "miscadmin.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "storage/latch.h"
 #include "utils/timestamp.h"
 

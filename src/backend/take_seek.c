@@ -18,7 +18,7 @@
 #include "fault.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/seek.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"

@@ -31,7 +31,7 @@
 #include "backend/wait.h"
 #include "compat.h"
 #include "recipes/recipe.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/session_info.h"
 
 /* Contenders by name, with commas between them */

@@ -19,9 +19,8 @@
 
 #include "backend/waits.h"
 #include "miscadmin.h"
-#include "shared/clock.h"
-#include "shared/wait_event.h"
-#include "shared/worker_process.h"
+#include "shared/common.h"
+#include "shared/session_info.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
 

@@ -26,7 +26,7 @@
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "recipes/recipe.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/entry.h"
 #include "utils/hsearch.h"
 #include "zk/zk_call.h"

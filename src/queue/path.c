@@ -61,7 +61,7 @@
 
 #include "fault.h"
 #include "queue/engine.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------

@@ -6,7 +6,7 @@
  * -----------------------------------------------------------
  *
  * The time is fixed at the grant: it is in the entry, on the clock that nobody
- * sets (clock.c).  When it is over the holder has lost the lock, by one step of
+ * sets (common.c).  When it is over the holder has lost the lock, by one step of
  * its entry from GRANTED to LOST, for which its backend need not do anything: it
  * may be stopped, in a loop, or wait for a client that is gone.  It is like any
  * other loss from there on, but for this: the node is there, and ours.  So the
@@ -45,7 +45,6 @@
 #include "fault.h"
 #include "queue/engine.h"
 #include "queue/queue.h"
-#include "shared/lease_state.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 

@@ -45,7 +45,7 @@
 
 #include "compat.h"
 #include "shared/call.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 

@@ -9,10 +9,10 @@
  *		that entry			it is granted; its token is the term
  *
  * Nothing is copied that could get out of step: a loss is a step of the entry
- * (entry.c), the end of the lease a time that passes by itself (lease_state.c),
+ * (entry.c), the end of the lease a time that passes by itself (session_info.c),
  * and to give up leadership is to name no candidate any more.  So a reader needs
  * an atomic word and the entry's spinlock.  A lease that was seen before is the one
- * under which the entry was granted; see lease_state.c.
+ * under which the entry was granted; see session_info.c.
  *
  * A path keeps its slot until the server is started again, also when
  * zklock.elections does not have it any more.  So whoever has found the slot need
@@ -31,8 +31,7 @@
 
 #include "fault.h"
 #include "shared/election.h"
-#include "shared/lease_state.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 
 ElectionTable *election_table = NULL;
 

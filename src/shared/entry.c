@@ -77,10 +77,9 @@
 #include "compat.h"
 #include "fault.h"
 #include "port/pg_bitutils.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/entry.h"
-#include "shared/lease_state.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 #include "utils/timestamp.h"
 
 /* How long a reader leaves the worker alone that has not finished a change, us. */

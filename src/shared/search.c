@@ -24,9 +24,9 @@
  */
 #include "postgres.h"
 
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/search.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 
 /* Another session takes over from one that searches and is not heard of for so long, ms. */
 #define SILENCE_MS 5000

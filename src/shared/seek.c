@@ -16,7 +16,7 @@
 
 #include "compat.h"
 #include "shared/seek.h"
-#include "shared/worker_process.h"
+#include "shared/session_info.h"
 
 SeekTable *seek_table = NULL;
 LWLock	  *seek_lock = NULL;

@@ -1,6 +1,21 @@
 /*
  * session_info.c
- *		The ZooKeeper session, as all processes may know it.
+ *		The worker, its ZooKeeper session and the lease, as all processes may know them.
+ *
+ * Does the session live?  The worker proves that it does, and publishes until when
+ * (worker/lease.c).  This is a time on a clock that runs on while the machine sleeps,
+ * so it passes by itself, whatever becomes of the worker.  A second time says when
+ * locks held under that lease count as lost.
+ *
+ * The two times are read without a lock.  Therefore a later end of the lease is
+ * written after the time that goes with it, and read before: nobody sees the
+ * former without the latter.  A barrier stands between the two on either side.
+ *
+ * The lease and an entry's state are not of one moment either.  A process that
+ * must know that a lock is held reads the lease first: if that holds, it is the
+ * lease under which the lock was granted, or else the state that is read
+ * afterwards tells of the loss, for the worker writes that before it begins
+ * another lease.
  *
  * Runs in: all processes; the header says what protects what.
  *
@@ -11,12 +26,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "shared/lease_state.h"
+#include "compat.h"
 #include "shared/session_info.h"
-#include "shared/worker_process.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
 
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
+
+/* Initialises memory that is all zero. */
+void
+session_info_init(SharedSession *session)
+{
+	pg_atomic_init_u32(&session->worker, ZKLOCK_NO_WORKER);
+	pg_atomic_init_u64(&session->lease_until, 0);
+	pg_atomic_init_u64(&session->lease_over, 0);
+}
 
 /*
  * The postmaster: keeps the password of the ZooKeeper session out of core files, of
@@ -34,6 +59,11 @@ session_info_keep_secret(void)
 	begin -= begin % page;
 	(void) madvise((void *) begin, TYPEALIGN(page, end) - begin, MADV_DONTDUMP);
 }
+
+/* ------------------------------------------------------------------------
+ * The ZooKeeper session
+ * ------------------------------------------------------------------------
+ */
 
 /* Copies what is known of the session, but for its password, which is the worker's alone. */
 void
@@ -77,4 +107,155 @@ session_info_has_ended(int64 id)
 			return true;
 	}
 	return false;
+}
+
+/* ------------------------------------------------------------------------
+ * The worker
+ * ------------------------------------------------------------------------
+ */
+
+/* The worker's process id, or 0 if none runs. */
+int
+zklock_worker_pid(void)
+{
+	uint32 worker = pg_atomic_read_u32(&zklock_session->worker);
+
+	return worker == ZKLOCK_NO_WORKER ? 0 : GetPGProcByNumber(worker)->pid;
+}
+
+/*
+ * Sets the worker's latch, if a worker runs.  Cannot fail, does not wait.
+ *
+ * The caller has written its news under a spinlock, or in an atomic operation, and
+ * SetLatch() is a barrier.  A worker that just starts is not
+ * woken, but looks at all there is.
+ */
+void
+zklock_wake_worker(void)
+{
+	uint32 worker;
+
+	pg_memory_barrier();
+	worker = pg_atomic_read_u32(&zklock_session->worker);
+	if (worker != ZKLOCK_NO_WORKER)
+		SetLatch(&GetPGProcByNumber(worker)->procLatch);
+}
+
+/*
+ * There has been no worker for longer than it takes to start one.  PostgreSQL 15's
+ * postmaster may overlook for a minute that one has ended, if it was just about to
+ * sleep; it looks when it is woken.
+ */
+void
+zklock_want_worker(void)
+{
+	SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
+}
+
+/*
+ * This process is the worker from now on.  What was asked before, and woke
+ * nobody, it sees when it looks afterwards: here and in zklock_wake_worker() a
+ * barrier is between the write and the read.
+ */
+void
+zklock_worker_begins(void)
+{
+	pg_atomic_write_u32(&zklock_session->worker, compat_my_proc_number());
+	pg_memory_barrier();
+}
+
+/* The worker exits.  Cannot fail, does not wait. */
+void
+zklock_worker_ends(void)
+{
+	pg_atomic_write_u32(&zklock_session->worker, ZKLOCK_NO_WORKER);
+}
+
+/* The worker leaves, so that the postmaster starts a new one a second later. */
+void
+zklock_worker_restart(const char *reason)
+{
+	ereport(LOG, (errmsg("zklock worker restarts because of %s", reason)));
+	proc_exit(1);
+}
+
+/* ------------------------------------------------------------------------
+ * The lease
+ * ------------------------------------------------------------------------
+ */
+
+/* When the lease ends, us; 0 for none. */
+int64
+lease_until(void)
+{
+	return (int64) pg_atomic_read_u64(&zklock_session->lease_until);
+}
+
+/* When locks held under the lease count as lost, us; 0 for none. */
+int64
+lease_over(void)
+{
+	return (int64) pg_atomic_read_u64(&zklock_session->lease_over);
+}
+
+/*
+ * The state of the lease at this moment.  What is read after the call is no
+ * older.
+ *
+ * The deadline is compared with a time after it was read, the end with one
+ * before: so after OVER, the worker cannot have renewed it.
+ */
+LeaseState
+lease_state(void)
+{
+	int64 before = zklock_now_us();
+	int64 until;
+	int64 over;
+
+	until = lease_until();
+	pg_read_barrier();
+	over = lease_over();
+	pg_read_barrier();
+	if (zklock_now_us() < until)
+		return LEASE_HOLDS;
+	return over != 0 && before >= over ? LEASE_OVER : LEASE_SUSPENDED;
+}
+
+/* How long the lease still holds, us; 0 if it does not.  Needs one time only, so no barrier. */
+int64
+lease_remaining_us(void)
+{
+	return Max(lease_until() - zklock_now_us(), 0);
+}
+
+/*
+ * The lease holds until then, and is over at that time.  The first barrier also
+ * stands between this and what the worker has written of losses.
+ */
+void
+lease_extend(int64 until, int64 over)
+{
+	pg_atomic_write_u64(&zklock_session->lease_over, (uint64) over);
+	pg_write_barrier();
+	pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
+}
+
+/* The lease ends earlier than it was to.  Alone, so no barrier is needed. */
+void
+lease_cut(int64 until)
+{
+	pg_atomic_write_u64(&zklock_session->lease_until, (uint64) until);
+}
+
+/*
+ * There is no lease any more, and those that held a lock under it have been told.
+ * A process that sees the one time and not yet the other finds the lease over,
+ * or suspended.
+ */
+void
+lease_void(void)
+{
+	pg_atomic_write_u64(&zklock_session->lease_until, 0);
+	pg_write_barrier();
+	pg_atomic_write_u64(&zklock_session->lease_over, 0);
 }

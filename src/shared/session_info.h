@@ -1,6 +1,6 @@
 /*
  * session_info.h
- *		The ZooKeeper session, as all processes may know it.
+ *		The worker, its ZooKeeper session and the lease, as all processes may know them.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,11 +8,13 @@
 #define ZKLOCK_SESSION_INFO_H
 
 #include "datatype/timestamp.h"
+#include "port/atomics.h"
 #include "recipes/node_name.h"
-#include "shared/limits.h"
+#include "shared/common.h"
 #include "storage/lwlock.h"
 
 #define ZKLOCK_ENDED_SESSIONS 16
+#define ZKLOCK_NO_WORKER PG_UINT32_MAX
 
 typedef enum SessionState
 {
@@ -41,6 +43,14 @@ typedef struct SessionInfo
 	TimestampTz obstacle_since;
 } SessionInfo;
 
+/* What can be said about the session, and so about the locks held in it. */
+typedef enum LeaseState
+{
+	LEASE_HOLDS,	 /* the session lives */
+	LEASE_SUSPENDED, /* it may have ended without our knowing */
+	LEASE_OVER		 /* it counts as ended */
+} LeaseState;
+
 /*
  * The settings that the session runs with, which may be others than those that are
  * set: what could cost the session waits until no lock is held.
@@ -62,6 +72,16 @@ typedef struct SessionSettings
 /* All of it is written by the worker alone. */
 typedef struct SharedSession
 {
+	/* The number of the worker's process, ZKLOCK_NO_WORKER if none runs.  Under no lock */
+	pg_atomic_uint32 worker;
+
+	/*
+	 * Times by the clock of zklock_now_us(), 0 for none.  Under no lock;
+	 * session_info.c says in which order they are written and read.
+	 */
+	pg_atomic_uint64 lease_until; /* when the lease ends */
+	pg_atomic_uint64 lease_over;  /* when locks held under it count as lost */
+
 	/*
 	 * Written under zklock_session_lock, and read by others under it.  The worker
 	 * may read what it has written without.
@@ -85,14 +105,28 @@ extern SharedSession *zklock_session;
 extern LWLock *zklock_session_lock;
 
 /* At the start */
+extern void session_info_init(SharedSession *session);
 extern void session_info_keep_secret(void);
 
 /* Any process */
-extern void session_info_read(SessionInfo *info);
-extern bool zklock_connected(void);
+extern void		  session_info_read(SessionInfo *info);
+extern bool		  zklock_connected(void);
+extern int		  zklock_worker_pid(void);
+extern void		  zklock_wake_worker(void);
+extern void		  zklock_want_worker(void);
+extern LeaseState lease_state(void);
+extern int64	  lease_remaining_us(void);
 
 /* The worker */
-extern void session_info_ended(int64 id);
-extern bool session_info_has_ended(int64 id);
+extern void	 zklock_worker_begins(void);
+extern void	 zklock_worker_ends(void);
+extern void	 zklock_worker_restart(const char *reason);
+extern void	 session_info_ended(int64 id);
+extern bool	 session_info_has_ended(int64 id);
+extern int64 lease_until(void);
+extern int64 lease_over(void);
+extern void	 lease_extend(int64 until, int64 over);
+extern void	 lease_cut(int64 until);
+extern void	 lease_void(void);
 
 #endif /* ZKLOCK_SESSION_INFO_H */

@@ -16,14 +16,12 @@
 #include "shared/call.h"
 #include "shared/election.h"
 #include "shared/entry.h"
-#include "shared/lease_state.h"
 #include "shared/search.h"
 #include "shared/seek.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "shared/stats.h"
-#include "shared/worker_process.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
@@ -35,8 +33,6 @@
 
 typedef struct ZklockShared
 {
-	WorkerProcess  worker;
-	LeaseTimes	   lease;
 	SharedSession  session;
 	DeadlockSearch search;
 	StatsShared	   stats;
@@ -95,8 +91,7 @@ zklock_shmem_startup(void)
 	shared = part("zklock", shared_size(), &found);
 	if (!found)
 	{
-		zklock_worker_init(&shared->worker);
-		lease_times_init(&shared->lease);
+		session_info_init(&shared->session);
 		search_init(&shared->search);
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
@@ -115,8 +110,6 @@ zklock_shmem_startup(void)
 	if (!found)
 		seek_table_init(seek_table, max_processes);
 	seek_lock = &GetNamedLWLockTranche(SEEK_TRANCHE)->lock;
-	zklock_worker = &shared->worker;
-	lease_times = &shared->lease;
 	zklock_session = &shared->session;
 	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;

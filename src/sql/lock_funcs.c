@@ -23,7 +23,7 @@
 #include "backend/request.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/election.h"
 #include "sql/arguments.h"
 #include "utils/array.h"

@@ -32,7 +32,7 @@
 #include "postgres.h"
 
 #include "shared/call.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "utils/memutils.h"
 #include "worker/calls.h"
 #include "worker/session.h"

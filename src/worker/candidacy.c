@@ -43,9 +43,9 @@
 
 #include "access/xlog.h"
 #include "mb/pg_wchar.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/election.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/proc.h"

@@ -21,7 +21,7 @@
 #include "postgres.h"
 
 #include "queue/queue.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/search.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"

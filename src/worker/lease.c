@@ -25,7 +25,7 @@
  * came after we began to connect.  A connection alone renews nothing.
  *
  * Runs in: the worker.  The two times in shared memory are written here alone;
- * they outlive the worker, so the next one goes on from there.  lease_state.c says
+ * they outlive the worker, so the next one goes on from there.  session_info.c says
  * how others read them.
  *
  * Copyright (c) 2026, zklock contributors
@@ -34,7 +34,7 @@
 
 #include "fault.h"
 #include "queue/queue.h"
-#include "shared/lease_state.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "worker/lease_rule.h"
 #include "worker/session.h"

@@ -24,8 +24,8 @@
 
 #include "fault.h"
 #include "queue/queue.h"
-#include "shared/clock.h"
-#include "shared/worker_process.h"
+#include "shared/common.h"
+#include "shared/session_info.h"
 #include "utils/timestamp.h"
 #include "worker/calls.h"
 #include "worker/session.h"

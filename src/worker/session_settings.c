@@ -36,11 +36,11 @@
 #include <sys/stat.h>
 
 #include "common/string.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/entry.h"
+#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
-#include "shared/worker_process.h"
 #include "storage/fd.h"
 #include "worker/calls.h"
 #include "worker/session.h"

@@ -22,7 +22,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/shmem.h"
 #include "storage/fd.h"

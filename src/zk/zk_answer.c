@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "recipes/node_name.h"
-#include "shared/limits.h"
+#include "shared/common.h"
 
 /* Error codes of all releases are between these. */
 #define LOWEST_CODE (-999)

@@ -44,7 +44,7 @@
  */
 #include "postgres.h"
 
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "zk/zk_inside.h"
 
 #define HANDSHAKE_MS 5000 /* TLS's, with one server */

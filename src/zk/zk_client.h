@@ -9,7 +9,7 @@
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
-#include "shared/limits.h"
+#include "shared/common.h"
 #include "zk/zk_error.h"
 
 #define ZK_AUTH_SIZE 512

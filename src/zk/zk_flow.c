@@ -52,7 +52,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "zk/zk_inside.h"
 
 #define MAX_IN_FLIGHT 1000

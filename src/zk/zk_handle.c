@@ -28,7 +28,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "zk/connect_string.h"
 #include "zk/zk_inside.h"
 

@@ -34,7 +34,7 @@
 #include "postgres.h"
 
 #include "fault.h"
-#include "shared/clock.h"
+#include "shared/common.h"
 #include "utils/hsearch.h"
 #include "zk/zk_inside.h"
 

@@ -1,0 +1,71 @@
+/*
+ * common.c
+ *		The clock by which everything in zklock is timed, and names of waits.
+ *
+ * Runs in: any process, and the clock in any thread.  What is kept is private to the
+ * process.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "compat.h"
+#include "shared/common.h"
+#include "storage/lock.h"
+
+/*
+ * Microseconds on a clock that no one sets and that runs on while the machine
+ * sleeps; only differences mean anything.
+ */
+int64
+zklock_now_us(void)
+{
+	struct timespec now;
+
+	(void) clock_gettime(CLOCK_BOOTTIME, &now);
+	return INT64CONST(1000000) * now.tv_sec + now.tv_nsec / 1000;
+}
+
+/* The same in milliseconds. */
+int64
+zklock_now_ms(void)
+{
+	return zklock_now_us() / 1000;
+}
+
+/* Whole milliseconds since a time by zklock_now_us(): never more than have passed. */
+int64
+zklock_ms_since(int64 start_us)
+{
+	return (zklock_now_us() - start_us) / 1000;
+}
+
+/*
+ * The info for WaitLatch() and the like.  May fail when it is called first.
+ *
+ * Since release 17 an extension's wait events have names.  They are made when they
+ * are needed first, as that takes a lock, and kept by each process.  Before, there
+ * are PostgreSQL's own: who waits for a lock looks like a session that waits for
+ * a user lock, and all others are extensions.
+ */
+uint32
+zklock_wait_event(ZklockWaitEvent event)
+{
+	static const struct
+	{
+		const char *name;
+		uint32		before_17;
+	} events[] = {[ZKLOCK_WAIT_LOCK] = {"ZkLock", PG_WAIT_LOCK | LOCKTAG_USERLOCK},
+				  [ZKLOCK_WAIT_COMMIT_GUARD] = {"ZkCommitGuard", PG_WAIT_EXTENSION},
+				  [ZKLOCK_WAIT_UNLOCK] = {"ZkUnlock", PG_WAIT_EXTENSION},
+				  [ZKLOCK_WAIT_CALL] = {"ZkCall", PG_WAIT_EXTENSION},
+				  [ZKLOCK_WAIT_ELEMENT] = {"ZkElement", PG_WAIT_EXTENSION},
+				  [ZKLOCK_WAIT_WORKER] = {"ZkWorkerMain", PG_WAIT_EXTENSION}};
+	static uint32 infos[lengthof(events)]; /* 0: not made yet */
+
+	if (infos[event] == 0)
+		infos[event] = compat_wait_event(events[event].name, events[event].before_17);
+	return infos[event];
+}

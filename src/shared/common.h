@@ -1,0 +1,34 @@
+/*
+ * common.h
+ *		The clock, names of waits, and sizes of what processes tell each other.
+ *
+ * For all storeys: src/zk knows no more of src/shared than this.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_COMMON_H
+#define ZKLOCK_COMMON_H
+
+#include <stdint.h>
+
+#define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
+#define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, likewise */
+#define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
+
+/* What pg_stat_activity shows of a process that waits */
+typedef enum ZklockWaitEvent
+{
+	ZKLOCK_WAIT_LOCK,		  /* a session, for a lock or permit */
+	ZKLOCK_WAIT_COMMIT_GUARD, /* for proof of its locks, before it commits */
+	ZKLOCK_WAIT_UNLOCK,		  /* until what it has released is free */
+	ZKLOCK_WAIT_CALL,		  /* for an answer of ZooKeeper */
+	ZKLOCK_WAIT_ELEMENT,	  /* for an element of a queue, or until it is added */
+	ZKLOCK_WAIT_WORKER		  /* the worker, for anything to do */
+} ZklockWaitEvent;
+
+extern int64_t	zklock_now_us(void);
+extern int64_t	zklock_now_ms(void);
+extern int64_t	zklock_ms_since(int64_t start_us);
+extern uint32_t zklock_wait_event(ZklockWaitEvent event);
+
+#endif /* ZKLOCK_COMMON_H */
