@@ -93,18 +93,11 @@ on_exchanged(void *arg, const ZkReply *reply)
 static void
 send_exchange(Run *run)
 {
-	char *node;
-	char *heir;
-
 	if (run_is_empty(run))
 		return;
-	node = path_node(run->path, run->name);
-	heir = path_node(run->path, run->heir);
 	run_node_call_begin(run);
-	zk_exchange(run_owner(run), heir, entry_of(run_head(run))->data, ZK_EPHEMERAL, node,
-				ZK_NOTICED, on_exchanged, run);
-	pfree(node);
-	pfree(heir);
+	zk_exchange(run_owner(run), path_node(run->path, run->heir), entry_of(run_head(run))->data,
+				ZK_EPHEMERAL, path_node(run->path, run->name), ZK_NOTICED, on_exchanged, run);
 }
 
 /* Does what comes next for a run that is being downgraded. */

@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
+#include "utils/memutils.h"
 
 /* Bytes that each path takes in such a packet besides its own */
 #define PATH_OVERHEAD 4
@@ -42,6 +43,8 @@ engine_start(void)
 	HASHCTL paths = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(Path)};
 	HASHCTL sessions = {.keysize = sizeof(int), .entrysize = sizeof(Account)};
 
+	engine.scratch =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock round", ALLOCSET_DEFAULT_SIZES);
 	engine.paths = hash_create("zklock paths", 128, &paths, HASH_ELEM | HASH_STRINGS);
 	engine.contenders = palloc0(entries_max() * sizeof(Contender));
 	dlist_init(&engine.marked);
@@ -64,11 +67,15 @@ engine_retry_is_due(int64 at)
  * ------------------------------------------------------------------------
  */
 
-/* The full path of a node, to be freed by the caller. */
+/* The full path of a node; until the end of the round */
 char *
 path_node(const Path *path, const char *name)
 {
-	return psprintf("%s/%s", path->path, name);
+	MemoryContext caller = MemoryContextSwitchTo(engine.scratch);
+	char		 *node = psprintf("%s/%s", path->path, name);
+
+	MemoryContextSwitchTo(caller);
+	return node;
 }
 
 /*
@@ -327,12 +334,7 @@ watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
 			remains = WATCH_IS_GONE;
 	}
 	if (remains == WATCH_MAY_EXIST)
-	{
-		char *watched = path_node(run->path, run->blocker);
-
-		zk_unwatch_data(watched);
-		pfree(watched);
-	}
+		zk_unwatch_data(path_node(run->path, run->blocker));
 	watch_blocker_set(run, state);
 }
 

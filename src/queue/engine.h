@@ -231,21 +231,22 @@ struct Contender
 
 typedef struct Engine
 {
-	HTAB	   *paths;		/* of Path */
-	dlist_head	marked;		/* of Path, to be pumped */
-	const Path *attended;	/* that is being seen to, for the log; or NULL */
-	Contender  *contenders; /* by index of the entry */
-	int64		session_id;
-	size_t		chroot_len;
-	size_t		watch_bytes;  /* in watches set or asked for */
-	size_t		node_bytes;	  /* in ephemeral nodes */
-	int64		resume_until; /* a new worker connects: a call that does not wait waits
+	MemoryContext scratch;	  /* emptied after each round */
+	HTAB		 *paths;	  /* of Path */
+	dlist_head	  marked;	  /* of Path, to be pumped */
+	const Path	 *attended;	  /* that is being seen to, for the log; or NULL */
+	Contender	 *contenders; /* by index of the entry */
+	int64		  session_id;
+	size_t		  chroot_len;
+	size_t		  watch_bytes;	/* in watches set or asked for */
+	size_t		  node_bytes;	/* in ephemeral nodes */
+	int64		  resume_until; /* a new worker connects: a call that does not wait waits
 							  * so long, ms; else -1 */
-	bool		synced;		  /* what we read is no older than the connection */
-	int64		sync_at;	  /* after a refusal: sync again then, ms; else -1 */
-	int			refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64		retry_at;	  /* the next thing to try again, ms; -1: none */
-	int64		overrun_us;	  /* no holder's time is over before, us */
+	bool		  synced;		/* what we read is no older than the connection */
+	int64		  sync_at;		/* after a refusal: sync again then, ms; else -1 */
+	int			  refused_code; /* ZooKeeper refuses us altogether, or 0 */
+	int64		  retry_at;		/* the next thing to try again, ms; -1: none */
+	int64		  overrun_us;	/* no holder's time is over before, us */
 } Engine;
 
 /* For whom a contender waits: a run of ours, or a contender of another client */

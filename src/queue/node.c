@@ -169,12 +169,8 @@ run_create(Run *run)
 	run_node_call_begin(run);
 	node = path_node(path, run->name);
 	if (run->replaces)
-	{
-		char *old = path_node(path, run->replaces->name);
-
-		zk_exchange(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL, old, ZK_UNNOTICED, on_replaced, run);
-		pfree(old);
-	}
+		zk_exchange(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL,
+					path_node(path, run->replaces->name), ZK_UNNOTICED, on_replaced, run);
 	else
 	{
 		zk_create_followed(owner, node, data,
@@ -182,7 +178,6 @@ run_create(Run *run)
 						   on_created, run);
 		path_list(path, owner, LIST_AND_WATCH);
 	}
-	pfree(node);
 }
 
 /* ------------------------------------------------------------------------
@@ -221,11 +216,9 @@ probe_next(Probe *probe)
 
 	if (probe->next < probe->nnames)
 	{
-		char *node = path_node(run->path, probe->names[probe->next]);
-
 		run_node_call_begin(run);
-		zk_get(run_owner(run), node, ZK_UNWATCHED, on_found, probe);
-		pfree(node);
+		zk_get(run_owner(run), path_node(run->path, probe->names[probe->next]), ZK_UNWATCHED,
+			   on_found, probe);
 		return;
 	}
 	if (probe->refused_code != 0)
@@ -344,7 +337,6 @@ void
 run_touch(Run *run, RunStep step)
 {
 	TouchCall *call;
-	char	  *node;
 
 	if (!run_name_recurs(run) || (run->path->recipe->single && run->listed))
 	{
@@ -353,10 +345,8 @@ run_touch(Run *run, RunStep step)
 	}
 	call = palloc(sizeof(TouchCall));
 	*call = (TouchCall){.run = run, .step = step};
-	node = path_node(run->path, run->name);
 	run_node_call_begin(run);
-	zk_get(run_owner(run), node, ZK_UNWATCHED, on_identified, call);
-	pfree(node);
+	zk_get(run_owner(run), path_node(run->path, run->name), ZK_UNWATCHED, on_identified, call);
 }
 
 /* The reply to send_delete() */
@@ -401,7 +391,6 @@ send_delete(Run *run)
 		zk_delete_patiently(run_owner(run), node, on_deleted, run);
 	else
 		zk_delete(run_owner(run), node, on_deleted, run);
-	pfree(node);
 }
 
 /* Deletes the run's node. */

@@ -418,4 +418,5 @@ path_pump_marked(void)
 		path_pump(path);
 		engine.attended = NULL;
 	}
+	MemoryContextReset(engine.scratch);
 }

@@ -73,7 +73,6 @@ watch_own(Run *run)
 	Path *path = run->path;
 	bool  refused = run->state == RUN_DELETING && run->refused_in == RUN_DELETING;
 	bool  covered = watch_exists(path->child_watch) && !refused && run->blocker == NULL;
-	char *node;
 
 	if (watch_exists(run->own_watch) || covered ||
 		(run->own_watch == WATCH_REFUSED && !engine_retry_is_due(run->own_watch_at)))
@@ -85,9 +84,7 @@ watch_own(Run *run)
 	}
 	watch_own_set(run, WATCH_ASKED);
 	run_call_begin(run);
-	node = path_node(path, run->name);
-	zk_get(run_owner(run), node, ZK_WATCHED, on_own_watched, run);
-	pfree(node);
+	zk_get(run_owner(run), path_node(path, run->name), ZK_WATCHED, on_own_watched, run);
 }
 
 /*
@@ -111,7 +108,6 @@ delete_orphan(Path *path, const char *name)
 	node = path_node(path, name);
 	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
 	zk_delete(ZK_WORKER, node, NULL, NULL);
-	pfree(node);
 }
 
 /* The predecessor, read to set a watch on it. */
@@ -144,8 +140,6 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 void
 watch_blocker(Run *run, const char *name)
 {
-	char *node;
-
 	if (run->blocker_watch == WATCH_REFUSED)
 	{
 		if (run->path->child_watch == WATCH_NONE)
@@ -167,9 +161,7 @@ watch_blocker(Run *run, const char *name)
 	run->blocker = pstrdup(name);
 	watch_blocker_set(run, WATCH_ASKED);
 	run_call_begin(run);
-	node = path_node(run->path, name);
-	zk_get(run_owner(run), node, ZK_WATCHED, on_blocker_watched, run);
-	pfree(node);
+	zk_get(run_owner(run), path_node(run->path, name), ZK_WATCHED, on_blocker_watched, run);
 }
 
 /* ------------------------------------------------------------------------
@@ -212,7 +204,6 @@ contender_check(Contender *c)
 	ContenderEntry *entry = entry_of(c);
 	CheckCall	   *call;
 	EntryStatus		status;
-	char		   *node;
 
 	if (c->place != PLACE_GRANTED || !zk_client_connected())
 		return;
@@ -227,7 +218,5 @@ contender_check(Contender *c)
 	call->number = status.check_wanted;
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
-	node = path_node(c->path, call->node);
-	zk_check(entry->request.pid, node, on_checked, call);
-	pfree(node);
+	zk_check(entry->request.pid, path_node(c->path, call->node), on_checked, call);
 }
