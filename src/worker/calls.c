@@ -31,13 +31,9 @@
  */
 #include "postgres.h"
 
-#include "shared/call.h"
-#include "shared/session_info.h"
 #include "utils/memutils.h"
-#include "worker/calls.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 #include "zk/zk_call.h"
-#include "zk/zk_client.h"
 
 #define MAX_SENT 64
 #define MAX_SENT_BY_ROLE (MAX_SENT / 4)

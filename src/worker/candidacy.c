@@ -45,12 +45,11 @@
 #include "mb/pg_wchar.h"
 #include "shared/common.h"
 #include "shared/election.h"
-#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/proc.h"
 #include "utils/timestamp.h"
-#include "worker/candidacy.h"
+#include "worker/inside.h"
 #include "zk/zk_error.h"
 
 /* Pause before a candidacy that was refused is tried again. */

@@ -23,12 +23,10 @@
 #include "queue/queue.h"
 #include "shared/common.h"
 #include "shared/search.h"
-#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/proc.h"
-#include "worker/deadlock.h"
+#include "worker/inside.h"
 #include "zk/zk_call.h"
-#include "zk/zk_client.h"
 
 /* A deletion that was refused is tried again so much later. */
 #define RETRY_MS 5000

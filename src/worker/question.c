@@ -13,12 +13,9 @@
  */
 #include "postgres.h"
 
-#include "shared/session_info.h"
 #include "utils/memutils.h"
-#include "worker/calls.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 #include "zk/zk_call.h"
-#include "zk/zk_client.h"
 
 /* An operation under way */
 struct Operation

@@ -20,8 +20,7 @@
 #include "recipes/element_name.h"
 #include "shared/seek.h"
 #include "utils/hsearch.h"
-#include "worker/calls.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 #include "zk/zk_call.h"
 
 /* Bytes of paths, with what the client library adds */

@@ -54,8 +54,7 @@
 #include "shared/shmem.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
-#include "worker/session.h"
-#include "zk/zk_client.h"
+#include "worker/inside.h"
 
 #define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
 #define SESSION_FILE_NEW SESSION_FILE ".new"

@@ -25,10 +25,8 @@
 #include "fault.h"
 #include "queue/queue.h"
 #include "shared/common.h"
-#include "shared/session_info.h"
 #include "utils/timestamp.h"
-#include "worker/calls.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 #include "zk/connect_string.h"
 
 #define MIN_PAUSE_MS 500

@@ -38,14 +38,11 @@
 #include "common/string.h"
 #include "shared/common.h"
 #include "shared/entry.h"
-#include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "storage/fd.h"
-#include "worker/calls.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 #include "zk/connect_string.h"
-#include "zk/zk_client.h"
 
 #define LOOK_FOR_LOCKS_MS 200 /* is any still held? */
 

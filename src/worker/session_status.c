@@ -15,7 +15,7 @@
 
 #include "fault.h"
 #include "utils/timestamp.h"
-#include "worker/session.h"
+#include "worker/inside.h"
 
 static ChrootState chroot_state = CHROOT_EXISTS;
 

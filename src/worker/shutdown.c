@@ -28,9 +28,7 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "utils/pidfile.h"
-#include "worker/candidacy.h"
-#include "worker/session.h"
-#include "zk/zk_client.h"
+#include "worker/inside.h"
 
 #define MAX_DRAIN_MS 30000
 #define MAX_SETTLE_MS 3000
