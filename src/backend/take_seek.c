@@ -2,7 +2,7 @@
  * take_seek.c
  *		Seeking an element of a queue that can be had, and waiting for one.
  *
- * A session that waits for an element takes its turn (shared/seek.c).  It has the
+ * A session that waits for an element takes its turn (shared/call.c).  It has the
  * queue's children watched, and the claims of elements that others have: one that
  * is given back is no change of the queue's.
  *
@@ -19,7 +19,6 @@
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
 #include "shared/common.h"
-#include "shared/seek.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"

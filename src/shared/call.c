@@ -1,6 +1,7 @@
 /*
  * call.c
- *		Calls: what a session has the worker do in ZooKeeper for it.
+ *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it
+ *		is to look for an element of a queue.
  *
  * Only the worker talks to ZooKeeper in a session.  What does not wait in a queue
  * is straight-line code in a backend, which has the worker make calls for it and
@@ -37,6 +38,11 @@
  * ever finds shared memory exhausted.  The worker alone allocates there and frees,
  * and shares the room out by role.
  *
+ * Of the sessions of a server that wait for an element of a queue, one at a time
+ * looks for it: the one that came first.  The worker tells it alone when
+ * something has happened there; when it has an element, or goes, it tells the next.  So
+ * a thousand that wait ask ZooKeeper no more than one does, and each gets its turn.
+ *
  * Runs in: backends and the worker, as call.h says.
  *
  * Copyright (c) 2026, zklock contributors
@@ -52,6 +58,7 @@
 #define AREA_SIZE ((Size) 8 * 1024 * 1024)
 
 CallPool *call_pool = NULL;
+LWLock	 *seek_lock = NULL; /* held for a look at who seeks */
 
 static void		*area_place; /* in shared memory */
 static dsa_area *area;		 /* as this process sees it, once it does */
@@ -74,6 +81,7 @@ call_pool_init(CallPool *pool, int processes)
 	pool->nslots = processes;
 	SpinLockInit(&pool->mutex);
 	pool->first_marked = pool->last_marked = -1;
+	pg_atomic_init_u32(&pool->seeks_left, 0);
 	for (int i = 0; i < processes; i++)
 	{
 		SpinLockInit(&pool->slots[i].mutex);
@@ -293,4 +301,123 @@ void
 call_slot_tell(CallSlot *slot)
 {
 	SetLatch(&GetPGProcByNumber(slot - call_pool->slots)->procLatch);
+}
+
+/* ------------------------------------------------------------------------
+ * Seeking an element of a queue
+ * ------------------------------------------------------------------------
+ */
+
+/* The slot of the session that is the first to seek at a path, or NULL. */
+static CallSlot *
+first_seeker(const char *path)
+{
+	CallSlot *first = NULL;
+
+	for (int i = 0; i < call_pool->nslots; i++)
+	{
+		CallSlot *slot = &call_pool->slots[i];
+
+		if (slot->seek_ticket != 0 && (first == NULL || slot->seek_ticket < first->seek_ticket) &&
+			strcmp(slot->seek_path, path) == 0)
+			first = slot;
+	}
+	return first;
+}
+
+/* It is to look. */
+static void
+tell_to_look(CallSlot *slot)
+{
+	slot->seek_changed = true;
+	call_slot_tell(slot);
+}
+
+/* This session seeks at a path, behind those that do already. */
+void
+seek_join(const char *path)
+{
+	CallSlot *slot = call_slot_own();
+
+	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	Assert(slot->seek_ticket == 0);
+	slot->seek_ticket = ++call_pool->last_ticket;
+	slot->seek_changed = true;
+	strlcpy(slot->seek_path, path, sizeof(slot->seek_path));
+	LWLockRelease(seek_lock);
+}
+
+/* Is it this session's turn, and has anything happened since it looked, or is it to look anyhow? */
+bool
+seek_is_turn(bool anyhow)
+{
+	CallSlot *slot = call_slot_own();
+	bool	  turn;
+
+	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	turn = (slot->seek_changed || anyhow) && first_seeker(slot->seek_path) == slot;
+	if (turn)
+		slot->seek_changed = false;
+	LWLockRelease(seek_lock);
+	return turn;
+}
+
+/* This session seeks no more, if it did.  The next one has its turn. */
+void
+seek_leave(void)
+{
+	CallSlot *slot = call_slot_own();
+	CallSlot *next;
+
+	if (slot->seek_ticket == 0)
+		return;
+	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	slot->seek_ticket = 0;
+	next = first_seeker(slot->seek_path);
+	if (next)
+		tell_to_look(next);
+	LWLockRelease(seek_lock);
+	if (next == NULL)
+	{
+		pg_atomic_write_u32(&call_pool->seeks_left, 1);
+		zklock_wake_worker();
+	}
+}
+
+/* Something has happened at a path. */
+void
+seek_tell(const char *path)
+{
+	CallSlot *first;
+
+	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	first = first_seeker(path);
+	if (first)
+		tell_to_look(first);
+	LWLockRelease(seek_lock);
+}
+
+/* Something may have happened anywhere. */
+void
+seek_tell_all(void)
+{
+	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
+	for (int i = 0; i < call_pool->nslots; i++)
+	{
+		if (call_pool->slots[i].seek_ticket != 0)
+			tell_to_look(&call_pool->slots[i]);
+	}
+	LWLockRelease(seek_lock);
+}
+
+/* Does anybody seek at a path? */
+bool
+seek_exists(const char *path)
+{
+	bool exists;
+
+	LWLockAcquire(seek_lock, LW_SHARED);
+	exists = first_seeker(path) != NULL;
+	LWLockRelease(seek_lock);
+	return exists;
 }

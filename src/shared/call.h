@@ -1,6 +1,7 @@
 /*
  * call.h
- *		Calls: what a session has the worker do in ZooKeeper for it.
+ *		Calls: what a session has the worker do in ZooKeeper for it; and whose turn it
+ *		is to look for an element of a queue.
  *
  * call.c draws the states of a slot and says who may make which step.
  *
@@ -9,6 +10,7 @@
 #ifndef ZKLOCK_CALL_H
 #define ZKLOCK_CALL_H
 
+#include "port/atomics.h"
 #include "recipes/node_name.h"
 #include "shared/share.h"
 #include "storage/lwlock.h"
@@ -144,6 +146,11 @@ typedef struct CallSlot
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
 	char next_scratch[CALL_SCRATCH_SIZE]; /* part of the question: its path */
 
+	/* The session looks for an element of a queue.  Protected by seek_lock */
+	uint64 seek_ticket;	 /* in order of coming; 0: it does not */
+	bool   seek_changed; /* something has happened at the path since it looked */
+	char   seek_path[ZKLOCK_MAX_PATH + 1];
+
 	/* CallOperations and their texts; then CallResults and theirs */
 	char buffer[CALL_BUFFER_SIZE] pg_attribute_aligned(MAXIMUM_ALIGNOF);
 } CallSlot;
@@ -157,11 +164,15 @@ typedef struct CallPool
 	int		first_marked;
 	int		last_marked;
 
+	uint64			 last_ticket; /* protected by seek_lock */
+	pg_atomic_uint32 seeks_left;  /* the last session that seeks at a path may have left */
+
 	CallSlot slots[FLEXIBLE_ARRAY_MEMBER];
 } CallPool;
 
 /* In shared memory */
 extern CallPool *call_pool;
+extern LWLock	*seek_lock;
 
 extern Size call_pool_size(int processes);
 extern void call_pool_init(CallPool *pool, int processes);
@@ -177,6 +188,9 @@ extern void		 call_slot_done(CallSlot *slot);
 extern bool		 call_slot_take_back(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
 extern void		 call_slot_forget_scratch(CallSlot *slot);
+extern void		 seek_join(const char *path);
+extern bool		 seek_is_turn(bool anyhow);
+extern void		 seek_leave(void);
 
 /* The worker */
 extern CallSlot	  *call_slot_next_marked(void);
@@ -184,6 +198,9 @@ extern bool		   call_slot_step(CallSlot *slot, CallState from, CallState to);
 extern void		   call_slot_tell(CallSlot *slot);
 extern dsa_pointer call_room_allocate(Size size);
 extern void		   call_room_free(dsa_pointer room);
+extern void		   seek_tell(const char *path);
+extern void		   seek_tell_all(void);
+extern bool		   seek_exists(const char *path);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);

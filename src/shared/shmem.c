@@ -17,7 +17,6 @@
 #include "shared/election.h"
 #include "shared/entry.h"
 #include "shared/search.h"
-#include "shared/seek.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"
@@ -29,7 +28,6 @@
 #define SESSION_TRANCHE "zklock_session"
 #define SEARCH_TRANCHE "zklock_search"
 #define CALL_TRANCHE "zklock_calls"
-#define SEEK_TRANCHE "zklock_seeks"
 
 typedef struct ZklockShared
 {
@@ -63,10 +61,8 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size(zklock_max_processes())));
 	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
-	RequestAddinShmemSpace(CACHELINEALIGN(seek_table_size(zklock_max_processes())));
 	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
 	RequestNamedLWLockTranche(SEARCH_TRANCHE, 1);
-	RequestNamedLWLockTranche(SEEK_TRANCHE, 1);
 }
 
 /* A part of the memory, all zero if it is new, and whether it is not. */
@@ -106,10 +102,7 @@ zklock_shmem_startup(void)
 	if (!found)
 		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
 	call_area_is(call_area);
-	seek_table = part("zklock seeks", seek_table_size(max_processes), &found);
-	if (!found)
-		seek_table_init(seek_table, max_processes);
-	seek_lock = &GetNamedLWLockTranche(SEEK_TRANCHE)->lock;
+	seek_lock = &GetNamedLWLockTranche(CALL_TRANCHE)->lock;
 	zklock_session = &shared->session;
 	session_info_keep_secret();
 	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;

@@ -5,7 +5,7 @@
  * A session that waits for an element has the children of the queue watched, and
  * the claims of elements that others have taken (calls OP_LIST and OP_WATCH).
  * When one of these watches fires, the first of those who seek there is told
- * (shared/seek.c).  They are removed when nobody seeks there any more.
+ * (shared/call.c).  They are removed when nobody seeks there any more.
  *
  * All watches together must fit beside the engine's in one packet (traps 3 and 4).
  * A path for which there is no room is not watched, and its session, which is told
@@ -18,7 +18,6 @@
 #include "postgres.h"
 
 #include "recipes/element_name.h"
-#include "shared/seek.h"
 #include "utils/hsearch.h"
 #include "worker/inside.h"
 #include "zk/zk_call.h"
@@ -116,9 +115,9 @@ worker_seeks_attend(void)
 	HASH_SEQ_STATUS status;
 	Watched		   *each;
 
-	if (pg_atomic_read_u32(&seek_table->left) == 0)
+	if (pg_atomic_read_u32(&call_pool->seeks_left) == 0)
 		return;
-	pg_atomic_exchange_u32(&seek_table->left, 0);
+	pg_atomic_exchange_u32(&call_pool->seeks_left, 0);
 	hash_seq_init(&status, watched);
 	while ((each = hash_seq_search(&status)) != NULL)
 	{
