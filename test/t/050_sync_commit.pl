@@ -6,13 +6,10 @@
 
 use Zklock::Test;
 
-my $zk = Zklock::ZooKeeper->standalone;
 # Nobody but a commit is to flush: no background process that would have a reason to, and
 # the WAL writer, whose work it is to flush what commits leave, is stopped below.
-my $server = Zklock::Server->new(
-	'main',
-	zookeeper => $zk,
-	conf      => [
+my ($zk, $server) = cast('main',
+	conf => [
 		'synchronous_commit = off',   'wal_writer_delay = 10s',
 		'wal_writer_flush_after = 1GB', 'autovacuum = off',
 		'bgwriter_lru_maxpages = 0',  'checkpoint_timeout = 1h',

@@ -6,15 +6,10 @@
 use Zklock::Test;
 use Zklock::Release;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my $a  = Zklock::Server->new('a',
-	zookeeper => $zk,
-	# With WAL senders, COMMIT can be made to wait for a standby that does not exist.
+# With WAL senders, COMMIT can be made to wait for a standby that does not exist.
+my ($zk, $a, $b) = cast('a b', a => {
 	allows_streaming => 1,
-	conf => [
-		'max_prepared_transactions = 5', "synchronous_standby_names = 'nobody'",
-		'synchronous_commit = local' ]);
-my $b    = Zklock::Server->new('b', zookeeper => $zk);
+	conf => [ 'max_prepared_transactions = 5', "synchronous_standby_names = 'nobody'", 'synchronous_commit = local' ] });
 Zklock::Release::cast($zk, $a, $b);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, value int)');
 my ($writer, $reader) = map { $a->session } 1 .. 2;

@@ -8,8 +8,7 @@ use Zklock::Test;
 use JSON::PP;
 
 # Containers that are empty go at once.
-my $zk    = Zklock::ZooKeeper->standalone(container_check => 300);
-my $a     = Zklock::Server->new('a', zookeeper => $zk);
+my ($zk, $a) = cast('a', zk => { container_check => 300 });
 my $shell = $zk->shell;
 my ($s, $other) = map { $a->session(name => $_) } qw(s other);
 # Named like whoever runs the tests.

@@ -6,9 +6,7 @@
 
 use Zklock::Test;
 
-my $zk = Zklock::ZooKeeper->standalone(tickTime => 1000);
-my $a  = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
-my $b  = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '4s'"]);
+my ($zk, $a, $b) = cast('a b', zk => { tickTime => 1000 }, timeout => '4s');
 $a->value('CREATE TABLE t (i int)');
 my ($holder, $next, $writer, $foreigner) = ($a->session, $a->session, $a->session, $b->session);
 

@@ -9,12 +9,7 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
 
-my $zk = Zklock::ZooKeeper->ensemble(3);
-my $a  = Zklock::Server->new(
-	'a',
-	zookeeper => $zk,
-	conf      => [ "zklock.session_timeout = '15s'", 'log_min_messages = debug5' ]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
+my ($zk, $a, $b) = cast('a b', zk => { ensemble => 3 }, timeout => '15s', a => { conf => ['log_min_messages = debug5'] });
 
 # Changes settings, and waits until the worker has taken them up, which takes a new one.
 sub change

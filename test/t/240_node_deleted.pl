@@ -9,7 +9,6 @@
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
-use Zklock::Cast qw(:DEFAULT token unlock lost one_believer clean);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
@@ -171,10 +170,8 @@ sub runs
 	foreach my $i (2, 3)
 	{
 		push @foreign, $zk->foreigner($path);
-		# Who asks before a has heard of the foreigner may go before it. When it has, the
-		# node before gets a watch of its own.
-		my $node = node_of($a, 'a' . ($i - 1));
-		$zk->wait_watched("$path/$node");
+		# Who asks before a has heard of the foreigner may go before it.
+		$a->settle;
 		queue($a, "a$i", $path);
 		$zk->wait_children($path, 2 * $i - 1);
 		wait_until { node_of($a, "a$i") =~ /\d{10}$/ } 'a to know its node';

@@ -6,15 +6,12 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 
-my $zk    = Zklock::ZooKeeper->standalone;
+my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
 # The administrator may do everything, whatever the world may not.
 $shell->add_auth('digest', 'admin:secret');
 my @admin = [ 'digest', 'admin:secret', 'cdrwa' ];
 
-my @conf = ("zklock.session_timeout = '20s'");
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my $s = $a->session;
 my $other = $a->session;
 my $remote = $b->session;

@@ -14,11 +14,9 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Crash qw(:all);
 
-my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1', 'autovacuum = off');
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf, allows_streaming => 1);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
+my @conf = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1', 'autovacuum = off');
+my ($zk, $proxy, $a, $b) = cast('a b',
+	zk => { maxSessionTimeout => 600000 }, proxied => 'a', conf => \@conf, a => { allows_streaming => 1 });
 Zklock::Crash::cast($zk, $a, $b);
 
 my $file = $a->session_file;

@@ -9,12 +9,8 @@ use POSIX qw(SIGHUP SIGTERM);
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 
-my $zk    = Zklock::ZooKeeper->standalone(maxSessionTimeout => 600000);
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1');
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
-my $c = Zklock::Server->new('c', zookeeper => $zk, conf => \@conf);
+my ($zk, $proxy, $a, $b, $c) = cast('a b c',
+	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => ['log_min_messages = debug1']);
 $a->value('CREATE TABLE work (done int)');
 
 # All sessions but the one that does not come to its end.

@@ -8,12 +8,9 @@ use Zklock::Cast;
 use Zklock::Shell;
 use Zklock::StaleNode;
 
-my $zk    = Zklock::ZooKeeper->standalone(stale_nodes => 1);
+my ($zk, $a, $b) = cast('a b', zk => { stale_nodes => 1 }, timeout => '20s');
 my $shell = $zk->shell;
-my @conf  = ("zklock.session_timeout = '20s'");
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => \@conf);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
-my $s = $a->session;
+my $s     = $a->session;
 
 sub call { my ($path, $node) = @_; return "SELECT zk_break_lock('$path', '$node')"; }
 

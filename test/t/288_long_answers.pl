@@ -11,14 +11,11 @@ use constant READ       => 200;       # are shown in full
 use constant LIMIT      => 1310720;
 use constant MANY       => 40;        # answers to one session would use up the room if it were not taken back
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '30s');
 my $shell = $zk->shell;
-
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => [ "zklock.session_timeout = '30s'" ]);
-my $path = '/long/path';
-my $ask  = "SELECT count(*) FROM zk_contenders('$path')";
-my $s    = $a->session(name => 's');
+my $path  = '/long/path';
+my $ask   = "SELECT count(*) FROM zk_contenders('$path')";
+my $s     = $a->session(name => 's');
 
 $shell->create($path, makepath => 1);
 $shell->connect($zk->connect_string, client => 'crowd', timeout => 60);

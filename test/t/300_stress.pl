@@ -27,14 +27,11 @@ srand($seed);
 note "$rounds rounds, seed $seed";
 
 # The log of every request would be most of the work.
-my $zk      = Zklock::ZooKeeper->standalone(request_log => 0);
-my @servers = map {
-	Zklock::Server->new(
-		$_,
-		zookeeper       => $zk,
-		max_connections => $sessions_per_server + 20,
-		conf => [ "zklock.session_timeout = '30s'", "log_statement = 'none'", "log_min_messages = 'warning'" ])
-} qw(a b);
+my ($zk, @servers) = cast('a b',
+	zk              => { request_log => 0 },
+	timeout         => '30s',
+	max_connections => $sessions_per_server + 20,
+	conf            => [ "log_statement = 'none'", "log_min_messages = 'warning'" ]);
 
 my $dir = PostgreSQL::Test::Utils::tempdir;
 chmod 0755, $dir;

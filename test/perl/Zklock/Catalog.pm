@@ -12,20 +12,9 @@ Zklock::Catalog - the objects of the extension, as a database's catalogs have th
 
   my %sqlstate = call_all($session);
 
-=head1 FUNCTIONS
-
-=over
-
-=item functions($session)
-
-The names of its functions, but those of triggers.
-
-=item call_all($session)
-
-Calls each of these, with nulls for arguments, and returns a hash of statements and SQLSTATEs.
-None may end the session.
-
-=back
+  functions($session)   the names of its functions, but those of triggers
+  call_all($session)    calls each of these, with nulls for arguments: a hash of statements and
+                        SQLSTATEs. None may end the session
 
 =cut
 

@@ -22,132 +22,78 @@ Zklock::Proxy - a proxy in front of a ZooKeeper server that injects faults
 The administrator's connection ($zk->shell) and other contenders should not go through
 the proxy: it counts and disturbs everything that does.
 
-=head1 METHODS
+=head1 FAULTS
 
-=over
+Each returns a number for C<fired>, and takes
 
-=item lose_reply(op => ..., nth => 1, path => regex, any => 0)
+  op     one name, several ('create|create2', or a list), or '*' for all but pings and multis
+         (heartbeats). What several deletions in one multi share is a 'delete' whose path is
+         any of theirs
+  nth    which such request from now on, default 1
+  times  how many, from the nth on; 0 for all until clear
+  path   a regular expression
+  any    0 by default: a reply that tells of an error does not count
 
-The server does it, but the reply to the nth such request from now on never arrives:
-the connection to the client is closed instead. Only replies without an error count,
-unless C<any>. C<op> is one name, several ('create|create2', or a list), or '*' for all but
-pings and multis (heartbeats). What several deletions in one multi share
-is a 'delete' whose path is any of theirs. Returns
-a number for C<fired>.
+  lose_reply    the server does it, but the reply never arrives: the connection to the client
+                is closed instead
+  lose_request  the request does not reach the server; the connection is closed
+  hold_reply, hold_request
+                that reply or request, and what comes after it on the same connection in this
+                direction, stays in the proxy until heal
+  hold_reply_of($session, $sql, ...), hold_request_of($session, $sql, ...)
+                the session runs the statement until that reply or request of it is held
+  refuse        the request does not reach the server, and the client is told that it failed
+                with the error "code" of ZooKeeper's
+  deny          the server does it, and the client is told that it failed
+  forge         the server does it, and in its reply what follows the header is replaced by
+                the bytes "body". Of the reply that sets a session up, op 'connect', all is
 
-=item lose_request(op => ..., nth => 1, path => regex)
+  fired($fault [, $seconds])
+                waits until it has happened, the first time; returns [ operation, path ]
+  has_fired($fault)
+                the same without waiting
+  clear         forgets all faults
 
-The request does not reach the server; the connection is closed.
+=head1 OTHER METHODS
 
-=item hold_reply(...), hold_request(...)
-
-With the same arguments: that reply or request, and what comes after it on the same
-connection in this direction, stays in the proxy until C<heal>.
-
-=item hold_reply_of($session, $sql, ...), hold_request_of($session, $sql, ...)
-
-The session runs the statement until that reply or request of it is held.
-
-=item refuse(op => ..., code => -102, nth => 1, times => 1, path => regex)
-
-The request does not reach the server, and the client is told that it failed with this
-error of ZooKeeper's. C<times> is the number of requests, from the nth on, which fare so; 0
-for all until C<clear>. The other faults know it too.
-
-=item deny(op => ..., code => -1, ...)
-
-The server does it, and the client is told that it failed.
-
-=item forge(op => ..., body => bytes, nth => 1, path => regex)
-
-The server does it, and in its reply what follows the header is replaced by these bytes. Of the reply
-that sets a session up, op 'connect', all is.
-
-=item notify(type => ..., state => ..., path => ...)
-
-The client is told of an event that the server knows nothing of.
-
-=item garble(share => 0.1, seed => 1)
-
-That share of all replies and events is changed at random, in ways that the client library
-survives; share 0 ends it. Zklock::Garbler has the details.
-
-=item fired($fault [, $seconds])
-
-Waits until this fault has happened, the first time; returns [ operation, path ]. C<has_fired($fault)>
-does not wait.
-
-=item clear
-
-Forgets all faults.
-
-=item cut, heal
-
-Closes all connections and refuses new ones; back to normal (ends cut, blackhole and
-held messages, not delay).
-
-=item drop
-
-Closes all connections; new ones are welcome.
-
-=item blackhole($direction)
-
-Nothing gets through any more while connections stay open, new ones too, until C<heal>.
-$direction is 'both' (default), 'requests' or 'replies'.
-
-=item delay($ms)
-
-Every reply takes that much longer; 0 ends it.
-
-=item throttle($rate)
-
-No more requests than that pass in a second; the others wait in front of the proxy. 0 ends it.
-
-=item counts, counts_without_beats, reset_counts
-
-Requests by operation since the start or the last reset: { create2 => 3, ... }. Besides
-ZooKeeper's operations there are 'connect' (sessions set up or resumed) and
-'notification' (watch events sent to the client).
-
-=item asked
-
-What clients have asked for since C<asked> or C<reset_counts> was called last: the counts
-without beats and notifications, and without what settle() of Zklock::Server leaves behind,
-the watch on its path, which is set at some time and removed later.
-
-=item requests
-
-The same as a list of [ operation, path ], in order; the path is undef where a request
-begins with none. That of a multi is the path of its first operation, but several
-deletions in one are as many requests.
-
-=item wait_all_sent
-
-While no reply gets through: until the client has sent all that it will of what it has been asked for.
-It reminds a server that sits on its requests again and again, by one 'exists', in rounds in which it
-sends whatever else it may; when it has done so twice, one whole round is over.
-
-=item connections
-
-How many there are now.
-
-=item hang_up($on)
-
-With a true value each connection is closed right after the handshake, which the client
-still gets; so are those that stand, at once.
-
-=item accepted
-
-How many connections have been made since the start or the last reset_counts.
-
-=item target($zk or port [, raw => 1])
-
-Where new connections go from now on. What is no ZooKeeper server is C<raw>: bytes pass as
-they are.
-
-=item port, connect_string, stop, pause, resume
-
-=back
+  notify(type => ..., state => ..., path => ...)
+                the client is told of an event that the server knows nothing of
+  garble(share => 0.1, seed => 1)
+                that share of all replies and events is changed at random, in ways that the
+                client library survives; share 0 ends it. Zklock::Garbler has the details
+  cut, heal     closes all connections and refuses new ones; back to normal (ends cut,
+                blackhole and held messages, not delay)
+  drop          closes all connections; new ones are welcome
+  blackhole($direction)
+                nothing gets through any more while connections stay open, new ones too, until
+                heal; 'both' (default), 'requests' or 'replies'
+  delay($ms)    every reply takes that much longer; 0 ends it
+  throttle($rate)
+                no more requests than that pass in a second; the others wait in front of the
+                proxy. 0 ends it
+  hang_up($on)  with a true value each connection is closed right after the handshake, which
+                the client still gets; so are those that stand, at once
+  connections, accepted
+                how many there are now; how many have been made since the start or reset_counts
+  target($zk or port [, raw => 1])
+                where new connections go from now on. What is no ZooKeeper server is raw: bytes
+                pass as they are
+  counts, counts_without_beats, reset_counts
+                requests by operation since the start or the last reset: { create2 => 3, ... }.
+                Besides ZooKeeper's operations there are 'connect' (sessions set up or resumed)
+                and 'notification' (watch events sent to the client)
+  asked         what clients have asked for since asked or reset_counts was called last: the
+                counts without beats and notifications, and without what settle() of
+                Zklock::Server leaves behind, the watch on its path, which is set at some time
+                and removed later
+  requests      the same as a list of [ operation, path ], in order; the path is undef where a
+                request begins with none. That of a multi is the path of its first operation,
+                but several deletions in one are as many requests
+  wait_all_sent while no reply gets through: until the client has sent all that it will of what
+                it has been asked for. It reminds a server that sits on its requests again and
+                again, by one 'exists', in rounds in which it sends whatever else it may; when
+                it has done so twice, one whole round is over
+  port, connect_string, stop, pause, resume
 
 =cut
 

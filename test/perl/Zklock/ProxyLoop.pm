@@ -8,25 +8,16 @@ Zklock::ProxyLoop - what the test proxies have in common
 
 =head1 FUNCTIONS
 
-=over
-
-=item answer_commands(\%commands)
-
-Reads what has come on standard input, lines of JSON C<[id, "command", {options}]>, and
-answers each with one line, C<{"id":..., "ok":true, "result":...}> or
-C<{"id":..., "ok":false, "error":"..."}>. Ends the program at the end of the input.
-
-=item read_some($side)
-
-Returns what has come on the socket of one side of a connection, C<{ socket, out, eof }>:
-'' if nothing has. At the end of its input sets eof.
-
-=item write_some($side)
-
-Writes of out what the socket takes. If that is broken, there is nothing more to write,
-and eof is set.
-
-=back
+  answer_commands(\%commands)
+                reads what has come on standard input, lines of JSON [id, "command", {options}],
+                and answers each with one line, {"id":..., "ok":true, "result":...} or
+                {"id":..., "ok":false, "error":"..."}. Ends the program at the end of the input
+  read_some($side)
+                returns what has come on the socket of one side of a connection,
+                { socket, out, eof }: '' if nothing has. At the end of its input sets eof
+  write_some($side)
+                writes of out what the socket takes. If that is broken, there is nothing more
+                to write, and eof is set
 
 =cut
 

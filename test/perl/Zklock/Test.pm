@@ -12,6 +12,7 @@ Zklock::Test - what a test begins with
 
   my ($zk, $a, $b) = cast('a b');
   my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
+  my ($zk, $a) = cast('a', zk => { ensemble => 3 });
 
 =head1 DESCRIPTION
 
@@ -23,6 +24,7 @@ returns them. Options:
 
   proxied  the server that talks to ZooKeeper through a proxy, which is returned, too
   timeout  zklock.session_timeout of all servers
+  zk       options of Zklock::ZooKeeper; C<ensemble>: so many servers
 
 All others are those of Zklock::Server->new, for each of the servers. What one server alone has stands
 under its name: C<< b => { faults => '' } >>.
@@ -59,16 +61,22 @@ sub cast
 	my @names   = split / /, $names;
 	my %own     = map { $_ => delete $opt{$_} || {} } @names;
 	my $proxied = delete $opt{proxied} // '';
-	my $zk      = Zklock::ZooKeeper->standalone;
+	my %zk      = %{ delete $opt{zk} || {} };
+	my $zk      = Zklock::ZooKeeper->ensemble(delete $zk{ensemble} || 1, %zk, start => 0);
 	my $proxy   = $proxied && Zklock::Proxy->start($zk);
 	my @servers;
+
+	# Data directories are made while ZooKeeper starts.
+	$zk->start(wait => 0);
 	foreach my $name (@names)
 	{
 		my %its     = (%opt, %{ $own{$name} });
 		my $timeout = delete $its{timeout};
 		$its{conf} = [ @{ $its{conf} || [] }, "zklock.session_timeout = '$timeout'" ] if $timeout;
-		push @servers, Zklock::Server->new($name, zookeeper => $name eq $proxied ? $proxy : $zk, %its);
+		push @servers, Zklock::Server->new($name, zookeeper => $name eq $proxied ? $proxy : $zk, %its, start => 0);
 	}
+	$zk->wait_ready;
+	$_->launch foreach @servers;
 	return ($zk, $proxy || (), @servers);
 }
 

@@ -14,39 +14,21 @@ Zklock::Util - what every part of the test harness shares
 
 =head1 FUNCTIONS
 
-=over
-
-=item wait_until { condition } $what [, $seconds]
-
-Polls until the block returns something true and returns that. Croaks "timed out
-after N s waiting for $what" otherwise. The only place of the harness that polls.
-
-=item default_timeout()
-
-Seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60.
-
-=item increasing(@numbers)
-
-Is each number larger than the one before?
-
-=item tail($file [, $lines])
-
-The last lines of a file.
-
-=item children_of($pid)
-
-The processes that a process has started and not outlived.
-
-=item freeze(@pids), thaw(@pids)
-
-Stops processes with SIGSTOP, and returns when they stand still; has them go on. At the
-end of the test all do.
-
-=item on_failure($name, sub { text })
-
-Registers a reporter. If the test fails or dies, the text is printed at its end.
-
-=back
+  wait_until { condition } $what [, $seconds]
+                       polls until the block returns something true, and returns that. Croaks
+                       "timed out after N s waiting for $what" otherwise. Nothing else in the
+                       harness polls
+  default_timeout      seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60
+  nap($seconds)        sleeps for a fraction of a second
+  increasing(@numbers) is each number larger than the one before?
+  tail($file [, $lines])
+                       the last lines of a file
+  children_of($pid)    the processes that a process has started and not outlived
+  freeze(@pids), thaw(@pids)
+                       stops processes with SIGSTOP, and returns when they stand still; has them
+                       go on. At the end of the test all do
+  on_failure($name, sub { text })
+                       registers a reporter: if the test fails or dies, the text is printed
 
 =cut
 
@@ -96,12 +78,7 @@ sub freeze
 
 sub thaw { my @pids = @_; kill 'CONT', @pids; delete @frozen{@pids}; return; }
 
-# Sleep for a fraction of a second.
-sub nap
-{
-	select(undef, undef, undef, $_[0]);
-	return;
-}
+sub nap { my ($seconds) = @_; select(undef, undef, undef, $seconds); return; }
 
 sub wait_until(&$;$)
 {

@@ -23,36 +23,22 @@ C<granted> until C<until>, and if it committed, until its commit record was writ
 attempt is I<disowned> if its client was told that nothing came of it: refused, lost,
 aborted.
 
-=over
-
-=item unguarded commit
-
-Two attempts held one lock at the same time, and neither is disowned: at least one
-transaction has committed although its lock was lost, or was never free. Between two
-Curator clients it is called I<exclusion>.
+I<unguarded commit>: two attempts held one lock at the same time, and neither is disowned: at least
+one transaction has committed although its lock was lost, or was never free. Between two Curator
+clients it is called I<exclusion>.
 
 If one of them is disowned, that is what the guard is for: it is counted as C<overlaps>.
 C<latency> is the longest time from the grant to another until the disowned was told.
 
-=item token order
+I<token order>: a lock was granted after an earlier hold had ended, with a token that is not higher;
+or one token was granted twice. An attempt that is disowned may have been granted late.
 
-A lock was granted after an earlier hold had ended, with a token that is not higher; or
-one token was granted twice. An attempt that is disowned may have been granted late.
+I<fenced register>: a write was accepted after one with a newer token, or overwrote what it had not
+seen. There is no excuse.
 
-=item fenced register
+I<lost update>: an unfenced write overwrote what it had not seen, and neither writer is disowned.
 
-A write was accepted after one with a newer token, or overwrote what it had not seen.
-There is no excuse.
-
-=item lost update
-
-An unfenced write overwrote what it had not seen, and neither writer is disowned.
-
-=item unexpected error
-
-An error that no fault accounts for.
-
-=back
+I<unexpected error>: an error that no fault accounts for.
 
 An intervention is what an administrator may do, but takes a lock from a living session:
 its node is deleted, or its session closed. No lease foresees that, and ZooKeeper tells

@@ -24,67 +24,36 @@ with some of them.
 
 Each has a default, but C<clients> and C<check>. C<$run> is the Nemesis::Run.
 
-=over
-
-=item share
-
-Its part of the run's SQL clients, in proportion to those of the other targets.
-
-=item server_conf
-
-Settings of the three database servers, lines of postgresql.conf
-
-=item prepare($run)
-
-Is called when all servers run, before any client starts.
-
-=item clients($run, $count)
-
-Who takes part: hashes with C<name>, C<script>, and what else the script wants as its
-configuration. See C<sql_client> of Nemesis::Run for a client of a database server; servers are
-C<< $run->busy_server($n) >>, or C<< $run->quiet_server >>, where at most one client may be. With
-C<pid_file>, the client is a service whose process C<stop_curator> stops; the client writes its
-pid there.
+  share         its part of the run's SQL clients, in proportion to those of the other targets
+  server_conf   settings of the three database servers, lines of postgresql.conf
+  prepare($run) is called when all servers run, before any client starts
+  clients($run, $count)
+                who takes part: hashes with name, script, and what else the script wants as its
+                configuration. See sql_client of Nemesis::Run for a client of a database server;
+                servers are $run->busy_server($n), or $run->quiet_server, where at most one
+                client may be. With pid_file, the client is a service whose process stop_curator
+                stops; the client writes its pid there
+  is_under_way(@attempts)
+                the faults begin when every target says so. Default: there is an attempt
+  paths         the faults delete nodes below these
+  users         a query of the pid and a state (text; "held" comes before "waiting") of backends
+                that are in the midst of what the target is about: faults stop, kill, cancel and
+                terminate these. undef: the target leaves that to the others
+  leftovers($run)
+                a list of what is there that must not be, after all clients have gone. It is
+                called until it is empty or time is up. Watches and entries in shared memory are
+                looked for by the run itself
+  describe($run)
+                a text for the diagnosis of a run that is stuck
+  check($run, @attempts)
+                judges, when all is over. Returns a hash:
+                  violations  [ { kind => ..., text => ... }, ... ]
+                  summary     [ [ label, number ], ... ], for the table at the end
+                  activity    [ number, minimum, description ]: the run was worth something
+  kinds         the kinds of violations that check can find; each becomes a test of the run
 
 A client appends what it did to its history, one attempt per line, see Nemesis::History. On
 SIGUSR1 it tries everything a last time, which must succeed now, and ends.
-
-=item is_under_way(@attempts)
-
-The faults begin when every target says so. Default: there is an attempt.
-
-=item paths
-
-The faults delete nodes below these.
-
-=item users
-
-A query of the pid and a state (text; "held" comes before "waiting") of backends that are in the
-midst of what the target is about: faults stop, kill, cancel and terminate these. undef: the
-target leaves that to the others.
-
-=item leftovers($run)
-
-A list of what is there that must not be, after all clients have gone. It is called until it is
-empty or time is up. Watches and entries in shared memory are looked for by the run itself.
-
-=item describe($run)
-
-A text for the diagnosis of a run that is stuck
-
-=item check($run, @attempts)
-
-Judges, when all is over. Returns a hash:
-
-  violations  [ { kind => ..., text => ... }, ... ]
-  summary     [ [ label, number ], ... ], for the table at the end
-  activity    [ number, minimum, description ]: the run was worth something
-
-=item kinds
-
-The kinds of violations that C<check> can find; each becomes a test of the run.
-
-=back
 
 =cut
 

@@ -15,27 +15,15 @@ Nemesis::Target::Claims - slots that one caller in all may claim
 
 The client is claim_client.pl, which says what an attempt is. There is no excuse for any of these:
 
-=over
+I<slot claimed twice>: two were told that they had claimed one slot of a path.
 
-=item slot claimed twice
+I<claim order>: a slot was claimed although its caller asked after another had been told that it had
+claimed the same slot or a later one.
 
-Two were told that they had claimed one slot of a path.
+I<slot lost>: a caller was refused a slot although nobody had claimed it or a later one, nor got an
+error that leaves this open.
 
-=item claim order
-
-A slot was claimed although its caller asked after another had been told that it had claimed
-the same slot or a later one.
-
-=item slot lost
-
-A caller was refused a slot although nobody had claimed it or a later one, nor got an error that
-leaves this open.
-
-=item unexpected error
-
-An error that no fault accounts for.
-
-=back
+I<unexpected error>: an error that no fault accounts for.
 
 A claim is one write, so it takes place at a moment between C<asked> and C<told>. Nodes of claims
 are not deleted by the faults: that is how an administrator makes zklock forget a claim.

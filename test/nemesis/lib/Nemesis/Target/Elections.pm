@@ -17,26 +17,15 @@ Nemesis::Target::Elections - one leader among the servers, as far as it can be p
 The client is election_client.pl, which says what an attempt is. All three servers stand at each
 path.
 
-=over
+I<two leaders>: a client was told that its server leads, although it asked after another one had
+been told so of a later term. Nobody can take such an answer back.
 
-=item two leaders
+I<late commit>: what was written under a term was committed after somebody had been told of a later
+one.
 
-A client was told that its server leads, although it asked after another one had been told so
-of a later term. Nobody can take such an answer back.
+I<term of two>: two servers led in one term.
 
-=item late commit
-
-What was written under a term was committed after somebody had been told of a later one.
-
-=item term of two
-
-Two servers led in one term.
-
-=item unexpected error
-
-An error that no fault accounts for.
-
-=back
+I<unexpected error>: an error that no fault accounts for.
 
 An administrator who deletes a candidate's node, or closes its session, takes leadership from a
 living server, which ZooKeeper tells that server later than the others. This excuses the

@@ -16,26 +16,15 @@ Nemesis::Target::Queues - elements that transactions take, each applied once
 The client is queue_client.pl, which says what an attempt is. Which transactions have committed is
 settled by the servers' own record.
 
-=over
+I<element lost>: what was offered was taken by no transaction that committed, and is not in the
+queue any more.
 
-=item element lost
+I<applied twice>: two committed transactions of one database server have applied one element, in
+spite of the table of tokens.
 
-What was offered was taken by no transaction that committed, and is not in the queue any more.
+I<element from nowhere>: a transaction took what nobody has tried to offer.
 
-=item applied twice
-
-Two committed transactions of one database server have applied one element, in spite of the table
-of tokens.
-
-=item element from nowhere
-
-A transaction took what nobody has tried to offer.
-
-=item unexpected error
-
-An error that no fault accounts for.
-
-=back
+I<unexpected error>: an error that no fault accounts for.
 
 That an element comes again after its transaction has committed is expected, and counted: a
 session may end before the element is removed.
