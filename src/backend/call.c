@@ -33,6 +33,7 @@
 #include "zk/zk_error.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
+#define LOOK_MS 1000	/* nobody tells that one is called away, as the worker has gone */
 
 /* ------------------------------------------------------------------------
  * Questions and answers
@@ -83,14 +84,10 @@ write_question(char *question, const CallStep *steps, int n)
 	}
 }
 
-/* The call that asked the question in this process's slot; NULL if none waits for an answer */
-static const Call *asked_by = NULL;
-
 /* Hands the question over; the slot is FREE, DONE or ROOM_GIVEN. */
 static void
 ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight sight)
 {
-	asked_by = call;
 	slot->patience = call->patience;
 	slot->after_sync = sight == CALL_AFTER_SYNC;
 	slot->noperations = n;
@@ -146,7 +143,7 @@ set_outcome(CallStep *steps, int n, CallOutcome outcome)
 }
 
 /* ------------------------------------------------------------------------
- * Without waiting
+ * Waiting
  * ------------------------------------------------------------------------
  */
 
@@ -156,22 +153,21 @@ drop_at_exit(int code, Datum arg)
 	call_slot_give_up(call_slot_own());
 }
 
-/* This process's slot, if it can be used now; NULL if what was given up is still under way */
-static CallSlot *
-usable_slot(void)
+/* Can this process's slot be used now?  What was given up may still be under way. */
+static bool
+is_usable(CallSlot *slot)
 {
 	static bool started = false;
 
-	CallSlot *slot = call_slot_own();
 	CallState state = call_slot_state(slot);
 
 	if (!started)
 		on_shmem_exit(drop_at_exit, 0);
 	started = true;
 	if (state == CALL_FREE || state == CALL_DONE)
-		return slot;
+		return true;
 	call_slot_give_up(slot);
-	return NULL;
+	return false;
 }
 
 static void
@@ -183,83 +179,9 @@ introduce(CallSlot *slot, uint32 length)
 	slot->question_length = length;
 }
 
-/*
- * Begins to ask.  The answer sets the latch.  Returns false if that is not
- * possible now, as for another call of this process, or would need room.
- */
-bool
-call_begin(const Call *call, const CallStep *steps, int n, CallSight sight)
-{
-	uint32	  length = question_length(steps, n);
-	CallSlot *slot;
-
-	if (asked_by != NULL || length > CALL_BUFFER_SIZE)
-		return false;
-	slot = usable_slot();
-	if (slot == NULL)
-		return false;
-	introduce(slot, length);
-	ask(slot, call, steps, n, sight);
-	return true;
-}
-
-bool
-call_is_answered(const Call *call)
-{
-	return asked_by == call && call_slot_state(call_slot_own()) == CALL_ANSWERED;
-}
-
-/* Takes the answer.  If there is none yet, it is given up as if ZooKeeper could not be reached. */
-void
-call_take(Call *call, CallStep *steps, int n)
-{
-	CallSlot *slot = call_slot_own();
-
-	if (!call_is_answered(call))
-	{
-		set_outcome(steps, n, CALL_UNREACHABLE);
-		call_drop(call);
-		return;
-	}
-	asked_by = NULL;
-	call->session = slot->session;
-	if (steps[0].scratch)
-		call->sent_session = slot->sent_session;
-	if (slot->outcome != CALL_OK)
-		set_outcome(steps, n, slot->outcome);
-	else
-	{
-		for (int i = 0; i < n; i++)
-			take_result(&steps[i], (CallResult *) call_slot_answer(slot), i);
-	}
-	call_slot_done(slot);
-}
-
-/* Gives up what is under way for a call, if anything is.  Cannot fail, does not wait. */
-void
-call_drop(const Call *call)
-{
-	if (asked_by != call)
-		return;
-	asked_by = NULL;
-	call_slot_give_up(call_slot_own());
-}
-
-/* Nobody needs to know any more whether the scratch node exists.  Cannot fail, does not wait. */
-void
-call_forget_scratch(void)
-{
-	call_slot_forget_scratch(call_slot_own());
-}
-
-/* ------------------------------------------------------------------------
- * Waiting
- * ------------------------------------------------------------------------
- */
-
 /* Waits until the slot is in that state, or until then, ms; -1: for ever. */
 static bool
-wait_for(CallSlot *slot, CallState state, int64 until)
+wait_for(CallSlot *slot, CallState state, const CallAway *away, int64 until)
 {
 	for (;;)
 	{
@@ -269,12 +191,15 @@ wait_for(CallSlot *slot, CallState state, int64 until)
 		if (call_slot_state(slot) == state)
 			return true;
 		timeout = until < 0 ? -1 : Max(until - zklock_now_ms(), 0);
-		if (timeout == 0)
+		if (timeout == 0 || (away && away->is_called(away->arg)))
 			return false;
-		CHECK_FOR_INTERRUPTS();
+		if (!away)
+			CHECK_FOR_INTERRUPTS();
+		else
+			timeout = timeout < 0 ? LOOK_MS : Min(timeout, LOOK_MS);
 		(void) WaitLatch(MyLatch,
 						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
-						 timeout, zklock_wait_event(ZKLOCK_WAIT_CALL));
+						 timeout, zklock_wait_event(away ? ZKLOCK_WAIT_LOCK : ZKLOCK_WAIT_CALL));
 	}
 }
 
@@ -291,21 +216,45 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 		until = call->until;
 	for (int i = 0; i < n; i++)
 		writes |= !call_is_read(steps[i].kind);
-	asked_by = call;
-	if (usable_slot() == NULL && !wait_for(slot, CALL_FREE, until))
+	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call->away, until))
 		return;
 	introduce(slot, length);
 	if (length > CALL_BUFFER_SIZE)
 	{
 		(void) call_slot_want_room(slot);
-		if (!wait_for(slot, CALL_ROOM_GIVEN, until))
+		if (!wait_for(slot, CALL_ROOM_GIVEN, call->away, until))
 			return;
 	}
 	ask(slot, call, steps, n, sight);
 
 	/* What was not sent need not be; what was is waited for if it writes. */
-	if (!wait_for(slot, CALL_ANSWERED, until) && writes && !call_slot_take_back(slot))
-		(void) wait_for(slot, CALL_ANSWERED, -1);
+	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && writes && !call_slot_take_back(slot))
+		(void) wait_for(slot, CALL_ANSWERED, call->away, -1);
+}
+
+/* Takes the answer.  If there is none, it is given up as if ZooKeeper could not be reached. */
+static void
+take_answer(Call *call, CallStep *steps, int n)
+{
+	CallSlot *slot = call_slot_own();
+
+	if (call_slot_state(slot) != CALL_ANSWERED)
+	{
+		set_outcome(steps, n, CALL_UNREACHABLE);
+		call_slot_give_up(slot);
+		return;
+	}
+	call->session = slot->session;
+	if (steps[0].scratch)
+		call->sent_session = slot->sent_session;
+	if (slot->outcome != CALL_OK)
+		set_outcome(steps, n, slot->outcome);
+	else
+	{
+		for (int i = 0; i < n; i++)
+			take_result(&steps[i], (CallResult *) call_slot_answer(slot), i);
+	}
+	call_slot_done(slot);
 }
 
 void
@@ -317,11 +266,18 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 	}
 	PG_CATCH();
 	{
-		call_drop(call);
+		call_slot_give_up(call_slot_own());
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	call_take(call, steps, n);
+	take_answer(call, steps, n);
+}
+
+/* Nobody needs to know any more whether the scratch node exists.  Cannot fail, does not wait. */
+void
+call_forget_scratch(void)
+{
+	call_slot_forget_scratch(call_slot_own());
 }
 
 /* Raises the error for an outcome that cannot be borne. */

@@ -9,13 +9,24 @@
 
 #include "shared/call.h"
 
+/*
+ * A session that waits for something else at the same time gives the call up as soon as
+ * it is called away, and lets no interrupt end it: that is for the other wait.
+ */
+typedef struct CallAway
+{
+	bool (*is_called)(void *arg);
+	void *arg;
+} CallAway;
+
 /* Calls made one after the other for one purpose */
 typedef struct Call
 {
-	CallPatience patience;	   /* for a connection */
-	int64		 until;		   /* but no longer than that, by zklock_now_ms(); 0: for ever */
-	int64		 session;	   /* the ZooKeeper session in which the last answer was given */
-	int64		 sent_session; /* and that in which a scratch node was created */
+	CallPatience	patience; /* for a connection */
+	int64			until;	  /* but no longer than that, by zklock_now_ms(); 0: for ever */
+	const CallAway *away;	  /* of a session that waits for something else besides */
+	int64			session;  /* the ZooKeeper session in which the last answer was given */
+	int64			sent_session; /* and that in which a scratch node was created */
 } Call;
 
 /* Does a read see all that anybody has committed before? */
@@ -51,12 +62,6 @@ extern const CallStep *call_make(Call *call, CallStep step, CallSight sight);
 
 /* The same of several operations that are independent of each other; no outcome is an error. */
 extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
-
-/* These do not wait and raise no error.  What was begun is taken or dropped. */
-extern bool call_begin(const Call *call, const CallStep *steps, int n, CallSight sight);
-extern bool call_is_answered(const Call *call);
-extern void call_take(Call *call, CallStep *steps, int n);
-extern void call_drop(const Call *call);
 extern void call_forget_scratch(void);
 
 extern void call_report(const CallStep *step);

@@ -6,9 +6,6 @@
  * now; and, of the first in the queue, whose node each is and what its data are.
  * What the names mean says the recipe; what the data say anybody may have written.
  *
- * A caller that must not wait asks in steps: a listing, the nodes, a few at a time,
- * and the judgement.
- *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -21,14 +18,13 @@
 /* So many nodes are asked about at a time: their data may be long. */
 #define NODES_AT_ONCE 100
 
-/* Takes the children of a path, and puts its contenders in order. */
+/* Takes the children of the path, and puts its contenders in order. */
 void
-contenders_take_list(Contenders *contenders, const char *path, RecipeId recipe, const CallStep *list)
+contenders_take_list(Contenders *contenders, const CallStep *list)
 {
 	int			  nchildren = list->result.nchildren;
 	RecipeQueued *queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
 
-	*contenders = (Contenders){.path = path, .recipe = recipe_by_id(recipe)};
 	contenders->n = recipe_queue(contenders->recipe, list->children, nchildren, queue);
 	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
 										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
@@ -96,8 +92,8 @@ drop_gone(Contenders *contenders)
  * Finds out who holds.  Of a semaphore's leases that is only known if any of them
  * tells how many permits there are; the smallest number counts.
  */
-void
-contenders_judge(Contenders *contenders)
+static void
+judge(Contenders *contenders)
 {
 	RecipePeer *peers;
 	bool	   *holds;
@@ -121,36 +117,37 @@ contenders_judge(Contenders *contenders)
 }
 
 /*
- * Reads the contenders on a path, and of the first so many also what their nodes
- * tell.  Returns false if there is no such path.
+ * Reads the contenders on a path, of which path and recipe are given, and of the first so
+ * many also what their nodes tell.  If there is no such path there are none.
+ *
+ * Returns the listing, or the first step in which a node was asked for in vain.
  */
-bool
-contenders_read(Contenders *contenders, const char *path, RecipeId recipe, int most)
+CallStep
+contenders_read(Contenders *contenders, Call *call, int most)
 {
-	Call			call = {0};
-	const CallStep *list =
-		call_make(&call, (CallStep){.kind = OP_LIST, .path = path}, CALL_AFTER_SYNC);
-	int nread;
+	CallStep told = {.kind = OP_LIST, .path = contenders->path};
+	int		 nread;
 
-	if (list->result.outcome == CALL_NO_NODE)
-		return false;
-	contenders_take_list(contenders, path, recipe, list);
+	call_batch(call, &told, 1, CALL_AFTER_SYNC);
+	if (told.result.outcome != CALL_OK)
+		return told;
+	contenders_take_list(contenders, &told);
 	nread = Min(contenders->n, most);
-	for (int from = 0; from < nread; from += NODES_AT_ONCE)
+	for (int from = 0; from < nread && told.result.outcome == CALL_OK; from += NODES_AT_ONCE)
 	{
 		CallStep steps[NODES_AT_ONCE];
 		int		 n = contenders_ask(contenders, from, steps, Min(nread - from, NODES_AT_ONCE));
 
-		call_batch(&call, steps, n, CALL_AS_KNOWN);
-		for (int i = 0; i < n; i++)
-		{
-			if (steps[i].result.outcome != CALL_REFUSED)
-				call_report(&steps[i]);
-		}
+		call_batch(call, steps, n, CALL_AS_KNOWN);
 		contenders_take(contenders, from, steps, n);
+		for (int i = 0; i < n && told.result.outcome == CALL_OK; i++)
+		{
+			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
+				told = steps[i];
+		}
 	}
-	contenders_judge(contenders);
-	return true;
+	judge(contenders);
+	return told;
 }
 
 /* Does a node with that owner belong to a session?  Containers and nodes with a TTL do not. */

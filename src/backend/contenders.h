@@ -39,15 +39,12 @@ typedef struct Contenders
 	bool permits_unknown; /* no lease tells how many permits there are: nor who holds */
 } Contenders;
 
-/* Waiting for the answers */
-extern bool contenders_read(Contenders *contenders, const char *path, RecipeId recipe, int most);
+extern CallStep contenders_read(Contenders *contenders, Call *call, int most);
 
-/* Likewise in steps, each a question */
-extern void contenders_take_list(Contenders *contenders, const char *path, RecipeId recipe,
-								 const CallStep *list);
+/* Likewise in steps */
+extern void contenders_take_list(Contenders *contenders, const CallStep *list);
 extern int	contenders_ask(const Contenders *contenders, int from, CallStep *steps, int most);
 extern void contenders_take(Contenders *contenders, int from, const CallStep *steps, int n);
-extern void contenders_judge(Contenders *contenders);
 
 extern bool	 contenders_owner_is_session(int64 owner);
 extern char *contenders_describe(const ContenderNode *node);

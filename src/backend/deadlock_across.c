@@ -226,6 +226,7 @@ deadlock_across_attend(int index, int64 until)
 	MemoryContext context;
 	MemoryContext old;
 	SearchRound	 *round;
+	CallAway	  away = {.is_called = wait_search_is_called_away};
 
 	if (!search_take_over(index))
 	{
@@ -242,6 +243,8 @@ deadlock_across_attend(int index, int64 until)
 	round = palloc0(sizeof(SearchRound));
 	round->index = index;
 	round->until = Min(until, zklock_now_ms() + PATIENCE_MS);
+	away.arg = round;
+	round->call = (Call){.until = round->until, .away = &away};
 	round->signs.deadlock_timeout = DeadlockTimeout;
 	round->suspicion = search_suspicion();
 	round->victim = ENTRY_NONE;

@@ -107,6 +107,35 @@ lock_view_drop(LockView *view)
 	pfree(view->entries);
 }
 
+/* Who holds is before who waits, and of these who came first. */
+static int
+compare_entries(const void *a, const void *b)
+{
+	const EntryStatus *x = &(*(EntryCopy *const *) a)->status;
+	const EntryStatus *y = &(*(EntryCopy *const *) b)->status;
+	int order = (y->state == CONTENDER_GRANTED) - (x->state == CONTENDER_GRANTED);
+
+	if (order == 0)
+		order = (y->state == CONTENDER_QUEUED) - (x->state == CONTENDER_QUEUED);
+	return order != 0 ? order : (x->ticket > y->ticket) - (x->ticket < y->ticket);
+}
+
+/* The contenders on a path in their order, palloc'd; "n" gets their number. */
+EntryCopy **
+lock_view_of_path(const LockView *view, const char *path, int *n)
+{
+	EntryCopy **entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *));
+
+	*n = 0;
+	for (int i = 0; i < view->n; i++)
+	{
+		if (strcmp(view->entries[i].request.path, path) == 0)
+			entries[(*n)++] = &view->entries[i];
+	}
+	qsort(entries, *n, sizeof(EntryCopy *), compare_entries);
+	return entries;
+}
+
 /* A holder of the run in another session, or 0. */
 static int
 holder_besides(const RunView *run, int pid)

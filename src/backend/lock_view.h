@@ -26,6 +26,7 @@ typedef struct LockBlocker
 
 extern void		   lock_view_take(LockView *view);
 extern void		   lock_view_drop(LockView *view);
+extern EntryCopy **lock_view_of_path(const LockView *view, const char *path, int *n);
 extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

@@ -75,7 +75,7 @@ wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64
 	wait->absent_since = -1;
 	wait->look_at = DeadlockTimeout;
 	wait->told_outage = false;
-	wait_log_begin(&wait->log, path, what, wait->counted.start_us);
+	wait->is_logged = false;
 }
 
 /*
@@ -138,10 +138,10 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
-	if (deadlock_across_next_wakeup() >= 0 && wait->log.state != WAIT_LOG_ASKED)
+	if (deadlock_across_next_wakeup() >= 0)
 		sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
-	if (log_lock_waits && wait->log.state == WAIT_LOG_NOTHING)
-		sleep = Min(sleep, DeadlockTimeout - waited);
+	if (log_lock_waits && !wait->is_logged)
+		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
 	if (!wait->told_outage && lease_state() != LEASE_HOLDS)
 		sleep = Min(sleep, Max(DeadlockTimeout, 1));
@@ -155,13 +155,12 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 /*
  * Looks for a deadlock if that is due: on this server, which raises an error if there
  * is one, and across servers.
+ *
+ *	until	the timeout passes then, ms
  */
 static void
-look_for_deadlock(Wait *wait, int64 waited)
+look_for_deadlock(Wait *wait, int64 waited, int64 until)
 {
-	int64 until =
-		wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
-
 	if (wait->entry == ENTRY_NONE || wait->timeout_ms == LOCK_NO_WAIT)
 		return;
 	if (waited >= wait->look_at)
@@ -170,10 +169,7 @@ look_for_deadlock(Wait *wait, int64 waited)
 		wait->look_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
-
-	/* The log's question and the search take turns. */
-	if ((waited >= DeadlockTimeout || deadlock_across_concerns(wait->entry)) &&
-		wait->log.state != WAIT_LOG_ASKED)
+	if (waited >= DeadlockTimeout || deadlock_across_concerns(wait->entry))
 		deadlock_across_attend(wait->entry, until);
 }
 
@@ -187,19 +183,22 @@ static bool
 sleep_until_told(Wait *wait, WaitAnswer answer)
 {
 	int64 waited = zklock_ms_since(wait->counted.start_us);
+	int64 until =
+		wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
 
 	interrupt_check(wait_context, wait);
 	if (is_out_of_time(wait, waited))
 		return false;
 	watch_worker(wait, waited);
 
+	look_for_deadlock(wait, waited, until);
+
 	/* To tell something is to look for interrupts, without the context. */
 	HOLD_INTERRUPTS();
 	tell_outage(wait, waited);
-	if (log_lock_waits && waited >= DeadlockTimeout)
-		wait_log_attend(&wait->log, wait->entry);
+	if (log_lock_waits && waited >= DeadlockTimeout && !wait->is_logged)
+		wait_log_lasting(wait, until);
 	RESUME_INTERRUPTS();
-	look_for_deadlock(wait, waited);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) sleep_time(wait, answer, waited), zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	return true;
@@ -221,7 +220,6 @@ break_off(int code, Datum arg)
 	Wait *wait = (Wait *) DatumGetPointer(arg);
 
 	stop();
-	wait_log_give_up(&wait->log);
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
@@ -248,8 +246,6 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	stop();
-	if (answer != WAIT_OVER)
-		wait_log_give_up(&wait->log);
 	return answer == WAIT_OVER;
 }
 
@@ -329,7 +325,6 @@ void
 wait_goes_on(Wait *wait)
 {
 	wait->entry = ENTRY_NONE;
-	wait_log_give_up(&wait->log);
 }
 
 /* Ends a wait: all has come.  The first to be served behind a node got it from ZooKeeper. */
@@ -339,7 +334,7 @@ wait_granted(Wait *wait)
 	bool handed_over =
 		wait->entry != ENTRY_NONE && (entry_status(wait->entry).token & MAX_GRANTS) > 1;
 
-	wait_log_granted(&wait->log);
+	wait_log_granted(wait);
 	wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
 }
 
@@ -348,7 +343,7 @@ void
 wait_refused(Wait *wait)
 {
 	if (wait->timeout_ms == LOCK_NO_WAIT && wait->entry != ENTRY_NONE)
-		wait_log_refused(&wait->log, wait->entry);
+		wait_log_refused(wait);
 	wait_counted_end(&wait->counted,
 					 wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 }

@@ -7,46 +7,7 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
-#include "backend/contenders.h"
-#include "recipes/recipe.h"
 #include "shared/stats.h"
-
-/* wait_log.c draws it. */
-typedef enum WaitLogState
-{
-	WAIT_LOG_NOTHING, /* has been told */
-	WAIT_LOG_ASKED,	  /* the worker is asked who is in the way */
-	WAIT_LOG_TOLD	  /* that the session still waits */
-} WaitLogState;
-
-/* Contenders are in so many places at most: those for permits, and for turns. */
-#define WAIT_LOG_PLACES 2
-
-/* Of so many contenders data are read, and so many are named in each list. */
-#define WAIT_LOG_NAMED 20
-
-/* Where contenders are, and who these are */
-typedef struct WaitLogPlace
-{
-	char	   path[ZKLOCK_MAX_PATH + 1];
-	RecipeId   recipe;
-	bool	   is_listed;
-	Contenders contenders; /* if so */
-} WaitLogPlace;
-
-typedef struct WaitLog
-{
-	WaitLogState state;
-	int64		 start_us; /* of the wait */
-	const char	*path;	   /* for messages, UTF-8 */
-	const char	*what;	   /* is waited for, likewise */
-	WaitLogPlace places[WAIT_LOG_PLACES];
-	int			 nplaces;
-	int			 place; /* that is asked about */
-	Call		 call;
-	CallStep	 steps[WAIT_LOG_NAMED];
-	int			 nsteps; /* under way */
-} WaitLog;
 
 /* A wait, for the statistics */
 typedef struct CountedWait
@@ -64,7 +25,7 @@ typedef struct Wait
 	const char *what;		  /* is waited for, likewise */
 	int64		timeout_ms;	  /* LOCK_WAIT_FOREVER, LOCK_NO_WAIT or milliseconds */
 	CountedWait counted;	  /* by zklock_now_us() */
-	WaitLog		log;		  /* what the log is told */
+	bool		is_logged;	  /* with log_lock_waits: that it lasts */
 	int			entry;		  /* that waits, or ENTRY_NONE */
 	int64		absent_since; /* no worker is seen, ms after the start; -1: there is one */
 	int64		look_at;	  /* for a deadlock, ms after the start */
@@ -94,10 +55,8 @@ extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);
 extern void wait_counted_break(int code, Datum arg);
 
 /* wait_log.c */
-extern void wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us);
-extern void wait_log_attend(WaitLog *log, int index);
-extern void wait_log_granted(WaitLog *log);
-extern void wait_log_refused(WaitLog *log, int index);
-extern void wait_log_give_up(WaitLog *log);
+extern void wait_log_lasting(Wait *wait, int64 until);
+extern void wait_log_granted(const Wait *wait);
+extern void wait_log_refused(const Wait *wait);
 
 #endif /* ZKLOCK_WAIT_H */

@@ -4,17 +4,9 @@
  *
  * With log_lock_waits, a wait that has lasted for deadlock_timeout is logged as
  * PostgreSQL does for its own locks: who holds and who waits.  Sessions of this
- * server are in shared memory.  Of others ZooKeeper knows, so the worker is asked,
- * while the session goes on waiting:
- *
- *		NOTHING -> ASKED			after deadlock_timeout
- *		NOTHING -> TOLD				likewise, if there is nobody to ask
- *		ASKED -> ASKED				the answer has come, and there is more to ask:
- *									first who is there, then who they are
- *		ASKED -> TOLD				the answer has come; or what was waited for
- *		ASKED -> NOTHING			the wait has failed meanwhile
- *
- * While ZooKeeper is away, the log is told that, and what shared memory knows.
+ * server are in shared memory.  Of others ZooKeeper knows, so it is asked, unless the
+ * wait ends meanwhile.  While ZooKeeper is away, the log is told that, and what shared
+ * memory knows.
  *
  * A session that waits for a permit of a semaphore has to wait for its turn first.  The log
  * tells of the permits' holders in either case, and of those who wait: for a permit,
@@ -26,13 +18,24 @@
  */
 #include "postgres.h"
 
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/lock_view.h"
 #include "backend/wait.h"
 #include "compat.h"
+#include "miscadmin.h"
 #include "recipes/recipe.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
+
+/* Of so many contenders data are read, and so many are named in each list. */
+#define MAX_NAMED 20
+
+/* An answer is not waited for any longer, ms. */
+#define PATIENCE_MS 10000
+
+/* Contenders are in so many places at most: those for permits, and for turns. */
+#define MAX_PLACES 2
 
 /* Contenders by name, with commas between them */
 typedef struct Names
@@ -41,28 +44,22 @@ typedef struct Names
 	int			   n; /* of them, named or not */
 } Names;
 
-/* Who holds, and who waits */
-typedef struct Parties
-{
-	Names holders;
-	Names waiters;
-} Parties;
-
 static void
 add_name(Names *names, const char *name)
 {
-	if (names->n++ >= WAIT_LOG_NAMED)
-		return;
-	appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
+	if (names->text.data == NULL)
+		initStringInfo(&names->text);
+	if (names->n++ < MAX_NAMED)
+		appendStringInfo(&names->text, "%s%s", names->n > 1 ? ", " : "", name);
 }
 
 /* The names, as the log has them. */
 static const char *
 names_text(Names *names)
 {
-	if (names->n > WAIT_LOG_NAMED)
-		appendStringInfo(&names->text, _(" and %d more"), names->n - WAIT_LOG_NAMED);
-	return names->text.data;
+	if (names->n > MAX_NAMED)
+		appendStringInfo(&names->text, _(" and %d more"), names->n - MAX_NAMED);
+	return names->n > 0 ? names->text.data : "";
 }
 
 /* ------------------------------------------------------------------------
@@ -70,83 +67,60 @@ names_text(Names *names)
  * ------------------------------------------------------------------------
  */
 
-static int
-compare_tickets(const void *a, const void *b)
-{
-	uint64 x = (*(const EntryCopy *const *) a)->status.ticket;
-	uint64 y = (*(const EntryCopy *const *) b)->status.ticket;
-
-	return x < y ? -1 : x > y ? 1 : 0;
-}
-
-/*
- * Adds the sessions of this server that contend on a path: those behind a node,
- * or, for NULL, all that have not been added yet.  What is added is marked by its
- * run, which nobody needs any more.
- */
 static void
-add_sessions(Parties *parties, EntryCopy **entries, int n, const char *path, const char *node)
+add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 {
-	for (int i = 0; i < n; i++)
-	{
-		EntryCopy  *entry = entries[i];
-		const char *name;
+	const char *name = psprintf("%d", entry->request.pid);
 
-		if (entry->status.run_id == PG_UINT64_MAX || strcmp(entry->request.path, path) != 0 ||
-			(node && strcmp(entry->node.name, node) != 0))
-			continue;
-		entry->status.run_id = PG_UINT64_MAX;
-		name = psprintf("%d", entry->request.pid);
-		if (entry->status.state == CONTENDER_GRANTED)
-			add_name(&parties->holders, name);
-		else if (entry->status.state == CONTENDER_QUEUED || entry->status.state == CONTENDER_REQUESTED)
-			add_name(&parties->waiters, name);
-	}
+	if (entry->status.state == CONTENDER_GRANTED)
+		add_name(holders, name);
+	else if (entry->status.state == CONTENDER_QUEUED || entry->status.state == CONTENDER_REQUESTED)
+		add_name(waiters, name);
 }
 
-/* How another client is called: sessions of zklock as PostgreSQL would call them. */
-static const char *
-client_name(const ContenderNode *node)
+/* Another client; sessions of zklock are called as PostgreSQL would call them. */
+static void
+add_client(Names *holders, Names *waiters, const ContenderNode *node)
 {
 	static const char process[] = "process ";
 
-	const char *text = contenders_describe(node);
+	const char *name = contenders_describe(node);
 
-	return strncmp(text, process, strlen(process)) == 0 ? text + strlen(process) : text;
+	if (strncmp(name, process, strlen(process)) == 0)
+		name += strlen(process);
+	add_name(node->holds ? holders : waiters, name);
 }
 
 /*
- * Adds what ZooKeeper knows of a place, in the order of the queue.  Who has the turn
- * is left out: it has a node for a permit.
+ * Adds the contenders in a place: those whom ZooKeeper has told, in the order of the
+ * queue, then the other sessions of this server.
  */
 static void
-add_contenders(Parties *parties, const WaitLog *log, int place, EntryCopy **entries, int n)
+add_place(Names *holders, Names *waiters, const Contenders *place, const LockView *view)
 {
-	const Contenders *contenders = &log->places[place].contenders;
+	int			n;
+	EntryCopy **sessions = lock_view_of_path(view, place->path, &n);
+	bool	   *added = palloc0(Max(n, 1) * sizeof(bool));
 
-	for (int i = 0; i < contenders->n; i++)
+	for (int i = 0; i < place->n; i++)
 	{
-		const ContenderNode *node = &contenders->nodes[i];
-		int					 named = parties->holders.n + parties->waiters.n;
+		bool ours = false;
 
-		add_sessions(parties, entries, n, contenders->path, node->name);
-		if (place > 0 && node->holds)
-			continue;
-		if (parties->holders.n + parties->waiters.n == named)
-			add_name(node->holds ? &parties->holders : &parties->waiters, client_name(node));
+		for (int k = 0; k < n; k++)
+		{
+			if (strcmp(sessions[k]->node.name, place->nodes[i].name) != 0)
+				continue;
+			add_session(holders, waiters, sessions[k]);
+			ours = added[k] = true;
+		}
+		if (!ours)
+			add_client(holders, waiters, &place->nodes[i]);
 	}
-}
-
-/* Is an entry of one who is to be named?  The session that has the turn has a node for a permit. */
-static bool
-is_party(const WaitLog *log, const EntryCopy *entry)
-{
-	for (int i = 0; i < log->nplaces; i++)
+	for (int k = 0; k < n; k++)
 	{
-		if (strcmp(entry->request.path, log->places[i].path) == 0)
-			return i == 0 || entry->status.state != CONTENDER_GRANTED;
+		if (!added[k])
+			add_session(holders, waiters, sessions[k]);
 	}
-	return false;
 }
 
 /*
@@ -154,35 +128,39 @@ is_party(const WaitLog *log, const EntryCopy *entry)
  * What ZooKeeper has not told is from shared memory.
  */
 static const char *
-describe_parties(const WaitLog *log)
+describe_parties(const Contenders *places, int n)
 {
-	Parties		parties = {0};
-	LockView	view;
-	EntryCopy **entries;
-	int			n = 0;
+	Names	 holders = {0};
+	Names	 waiters = {0};
+	Names	 turn = {0}; /* who has it has a node for a permit besides */
+	LockView view;
 
-	initStringInfo(&parties.holders.text);
-	initStringInfo(&parties.waiters.text);
 	lock_view_take(&view);
-	entries = palloc(Max(view.n, 1) * sizeof(EntryCopy *));
-	for (int i = 0; i < view.n; i++)
-	{
-		if (is_party(log, &view.entries[i]))
-			entries[n++] = &view.entries[i];
-	}
-	qsort(entries, n, sizeof(EntryCopy *), compare_tickets);
-	for (int i = 0; i < log->nplaces; i++)
-	{
-		if (log->places[i].is_listed)
-			add_contenders(&parties, log, i, entries, n);
-		add_sessions(&parties, entries, n, log->places[i].path, NULL);
-	}
+	for (int i = 0; i < n; i++)
+		add_place(i == 0 ? &holders : &turn, &waiters, &places[i], &view);
 	lock_view_drop(&view);
-	if (parties.holders.n == 0)
+	if (holders.n == 0)
 		return NULL;
-	return psprintf(parties.holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
-										   : _("Processes holding the lock: %s. Wait queue: %s."),
-					names_text(&parties.holders), names_text(&parties.waiters));
+	return psprintf(holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
+								   : _("Processes holding the lock: %s. Wait queue: %s."),
+					names_text(&holders), names_text(&waiters));
+}
+
+/* Where the contenders are among whom an entry waits.  Returns the number of places. */
+static int
+find_places(const Wait *wait, Contenders *places)
+{
+	if (wait->entry == ENTRY_NONE)
+		return 0;
+	if (entry_at(wait->entry)->request.kind == CONTENDER_LOCK)
+	{
+		places[0] = (Contenders){.path = wait->path, .recipe = &lock_recipe};
+		return 1;
+	}
+	places[0] =
+		(Contenders){.path = psprintf("%s" PERMIT_LEASES, wait->path), .recipe = &permit_recipe};
+	places[1] = (Contenders){.path = psprintf("%s" PERMIT_TURNS, wait->path), .recipe = &lock_recipe};
+	return 2;
 }
 
 /* ------------------------------------------------------------------------
@@ -190,187 +168,93 @@ describe_parties(const WaitLog *log)
  * ------------------------------------------------------------------------
  */
 
-static void
-add_place(WaitLog *log, RecipeId recipe, const char *below)
-{
-	WaitLogPlace *place = &log->places[log->nplaces++];
-
-	snprintf(place->path, sizeof(place->path), "%s%s", log->path, below);
-	place->recipe = recipe;
-	place->is_listed = false;
-}
-
-/* Where the contenders are among whom an entry waits. */
-static void
-set_places(WaitLog *log, int index)
-{
-	log->nplaces = 0;
-	log->place = 0;
-	if (entry_at(index)->request.kind == CONTENDER_LOCK)
-		add_place(log, RECIPE_LOCK, "");
-	else
-	{
-		add_place(log, RECIPE_PERMIT, PERMIT_LEASES);
-		add_place(log, RECIPE_LOCK, PERMIT_TURNS);
-	}
-}
-
-static bool
-begin(WaitLog *log, CallSight sight)
-{
-	return zklock_connected() && call_begin(&log->call, log->steps, log->nsteps, sight);
-}
-
-/* Asks who is in the next place.  Returns false if there is none, or nobody to ask. */
-static bool
-ask_who_is_there(WaitLog *log)
-{
-	if (log->place >= log->nplaces)
-		return false;
-	log->steps[0] = (CallStep){.kind = OP_LIST, .path = log->places[log->place].path};
-	log->nsteps = 1;
-	return begin(log, CALL_AFTER_SYNC);
-}
-
-/* Asks whose the first nodes of a place are, as many as a question has room for. */
-static bool
-ask_who_they_are(WaitLog *log)
-{
-	for (int most = WAIT_LOG_NAMED; most > 0; most /= 2)
-	{
-		log->nsteps = contenders_ask(&log->places[log->place].contenders, 0, log->steps, most);
-		if (log->nsteps == 0 || begin(log, CALL_AS_KNOWN))
-			break;
-		log->nsteps = 0;
-	}
-	return log->nsteps > 0;
-}
-
-/* Takes an answer, and asks what comes next.  Returns false if nothing does. */
-static bool
-go_on(WaitLog *log)
-{
-	WaitLogPlace *place = &log->places[log->place];
-
-	call_take(&log->call, log->steps, log->nsteps);
-	if (place->is_listed)
-		contenders_take(&place->contenders, 0, log->steps, log->nsteps);
-	else if (log->steps[0].result.outcome == CALL_OK)
-	{
-		place->is_listed = true;
-		contenders_take_list(&place->contenders, place->path, place->recipe, &log->steps[0]);
-		if (ask_who_they_are(log))
-			return true;
-	}
-	if (place->is_listed)
-		contenders_judge(&place->contenders);
-	log->place++;
-	return ask_who_is_there(log);
-}
-
 /* Writes a message; "what" is what the process does. */
 static void
-tell(const WaitLog *log, const char *what, const char *detail)
+tell(const Wait *wait, const char *what, const char *detail)
 {
-	int64 us = zklock_now_us() - log->start_us;
+	int64 us = zklock_now_us() - wait->counted.start_us;
 
 	ereport(LOG,
 			(errmsg("process %d %s %s on ZooKeeper path \"%s\" after %ld.%03d ms", MyProcPid, what,
-					log->what, display_path(log->path), (long) (us / 1000), (int) (us % 1000)),
+					wait->what, display_path(wait->path), (long) (us / 1000), (int) (us % 1000)),
 			 detail ? errdetail_log("%s", detail) : 0));
 }
 
 /* Says who is in the way, and whether ZooKeeper is away. */
 static void
-tell_parties(WaitLog *log, const char *what)
+tell_parties(const Wait *wait, const char *what, const Contenders *places, int n)
 {
-	const char	 *outage = display_outage();
-	MemoryContext context =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock wait log", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	const char	 *parties = log->nplaces > 0 ? describe_parties(log) : NULL;
+	const char *outage = display_outage();
+	const char *parties = n > 0 ? describe_parties(places, n) : NULL;
 
 	if (outage)
 		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
-	tell(log, what, parties);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
+	tell(wait, what, parties);
 }
 
-static void
-tell_waiting(WaitLog *log)
+/* Has the worker decided about what the session waits for? */
+static bool
+is_decided(const Wait *wait)
 {
-	tell_parties(log, "still waiting for");
-	log->state = WAIT_LOG_TOLD;
+	ContenderState state;
+
+	if (wait->entry == ENTRY_NONE)
+		return false;
+	state = entry_status(wait->entry).state;
+	return state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED;
 }
 
-/* ------------------------------------------------------------------------
- * A wait
- * ------------------------------------------------------------------------
- */
-
-void
-wait_log_begin(WaitLog *log, const char *path, const char *what, int64 start_us)
+static bool
+is_called_away(void *arg)
 {
-	log->state = WAIT_LOG_NOTHING;
-	log->path = path;
-	log->what = what;
-	log->start_us = start_us;
-	log->nplaces = 0;
-	log->place = 0;
-	log->call = (Call){.patience = CALL_IMPATIENT};
+	return InterruptPending || zklock_worker_pid() == 0 || is_decided(arg);
 }
 
 /*
- * The wait has lasted for deadlock_timeout, or goes on after that.
+ * The wait has lasted for deadlock_timeout.  If it ends while ZooKeeper is asked who is
+ * in the way, the log hears of its end alone.
  *
- *	index	the entry that waits, or ENTRY_NONE
+ *	until	the session has something else to do then, ms
  */
 void
-wait_log_attend(WaitLog *log, int index)
+wait_log_lasting(Wait *wait, int64 until)
 {
-	if (log->state == WAIT_LOG_NOTHING)
-	{
-		if (index != ENTRY_NONE)
-			set_places(log, index);
-		if (ask_who_is_there(log))
-			log->state = WAIT_LOG_ASKED;
-		else
-			tell_waiting(log);
-	}
-	else if (log->state == WAIT_LOG_ASKED && call_is_answered(&log->call) && !go_on(log))
-		tell_waiting(log);
+	CallAway	  away = {.is_called = is_called_away, .arg = wait};
+	Call		  call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
+	Contenders	  places[MAX_PLACES];
+	MemoryContext context =
+		AllocSetContextCreate(CurrentMemoryContext, "zklock wait log", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	int			  n = find_places(wait, places);
+
+	for (int i = 0; i < n && zklock_connected(); i++)
+		(void) contenders_read(&places[i], &call, MAX_NAMED);
+
+	/* After an interrupt that does not end the wait, this is called again. */
+	wait->is_logged = !InterruptPending;
+	if (wait->is_logged && !is_decided(wait))
+		tell_parties(wait, "still waiting for", places, n);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+
+	/* The latch may have been set for what the session waits for. */
+	SetLatch(MyLatch);
 }
 
 /* The wait is over. */
 void
-wait_log_granted(WaitLog *log)
+wait_log_granted(const Wait *wait)
 {
-	if (log->state == WAIT_LOG_ASKED)
-	{
-		call_drop(&log->call);
-		log->state = WAIT_LOG_TOLD;
-	}
-	if (log->state == WAIT_LOG_TOLD)
-		tell(log, "acquired", NULL);
+	if (wait->is_logged)
+		tell(wait, "acquired", NULL);
 }
 
 /* A call that does not wait has found it taken; log_lock_failures wants to know that. */
 void
-wait_log_refused(WaitLog *log, int index)
+wait_log_refused(const Wait *wait)
 {
-	if (!compat_log_lock_failures())
-		return;
-	set_places(log, index);
-	tell_parties(log, "could not obtain");
-}
+	Contenders places[MAX_PLACES];
 
-/* The wait has ended in any other way.  Cannot fail. */
-void
-wait_log_give_up(WaitLog *log)
-{
-	if (log->state != WAIT_LOG_ASKED)
-		return;
-	call_drop(&log->call);
-	log->state = WAIT_LOG_NOTHING;
+	if (compat_log_lock_failures())
+		tell_parties(wait, "could not obtain", places, find_places(wait, places));
 }

@@ -39,25 +39,26 @@
  */
 
 /* Has the session something better to do than to wait for an answer? */
-static bool
-is_called_away(const SearchRound *round)
+bool
+wait_search_is_called_away(void *arg)
 {
+	const SearchRound *round = arg;
+
 	return entry_status(round->index).state != CONTENDER_QUEUED || InterruptPending ||
 		   zklock_worker_pid() == 0 || zklock_now_ms() >= round->until ||
 		   !search_take_over(round->index);
 }
 
-/* Waits until the worker has answered: the engine's question of that number, or for 0 a call. */
+/* Waits until the worker has answered the engine's question of that number. */
 bool
 wait_search_await(SearchRound *round, uint32 question)
 {
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (question != 0 ? search_engine_answered(question, &round->signs)
-						  : call_is_answered(&round->call))
+		if (search_engine_answered(question, &round->signs))
 			return true;
-		if (is_called_away(round))
+		if (wait_search_is_called_away(round))
 			return false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 Min(Max(round->until - zklock_now_ms(), 0), LOOK_MS),
@@ -74,20 +75,8 @@ wait_search_make_calls(SearchRound *round, CallStep *steps, int n, CallSight sig
 {
 	for (int done = 0, some; done < n; done += some)
 	{
-		/* Paths may be too long for so many at once. */
 		some = Min(n - done, MAX_STEPS);
-		while (!call_begin(&round->call, steps + done, some, sight))
-		{
-			if (some == 1)
-				return false;
-			some /= 2;
-		}
-		if (!wait_search_await(round, 0))
-		{
-			call_drop(&round->call);
-			return false;
-		}
-		call_take(&round->call, steps + done, some);
+		call_batch(&round->call, steps + done, some, sight);
 		if (round->session != 0 && round->call.session != round->session)
 			return false;
 		for (int i = done; i < done + some; i++)

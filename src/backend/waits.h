@@ -158,6 +158,7 @@ typedef struct SearchRound
 } SearchRound;
 
 /* wait_records.c */
+extern bool wait_search_is_called_away(void *arg);
 extern bool wait_search_await(SearchRound *round, uint32 question);
 extern bool wait_search_make_calls(SearchRound *round, CallStep *steps, int n, CallSight sight);
 extern bool				  wait_records_read(SearchRound *round);

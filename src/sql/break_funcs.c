@@ -258,6 +258,18 @@ break_node(const char *path, const char *name)
 	return break_read_node(&breaking);
 }
 
+/* Reads who contends in a place. */
+static Contenders
+read_contenders(const char *path, const Recipe *recipe)
+{
+	Contenders contenders = {.path = path, .recipe = recipe};
+	Call	   call = {0};
+	CallStep   told = contenders_read(&contenders, &call, 0);
+
+	call_report(&told);
+	return contenders;
+}
+
 /* Deletes the nodes of those who hold.  Returns false if there was none. */
 static bool
 break_holders(const Contenders *contenders)
@@ -282,17 +294,14 @@ break_holders(const Contenders *contenders)
 static bool
 break_all_holders(const char *path)
 {
-	Contenders contenders = {0};
+	Contenders contenders = read_contenders(path, &lock_recipe);
 	bool	   broken;
 
-	if (!contenders_read(&contenders, path, RECIPE_LOCK, 0))
-		return false;
 	if (contenders.n == 0)
-		(void) contenders_read(&contenders, path, RECIPE_ELECTION, 0);
+		contenders = read_contenders(path, &election_recipe);
 	broken = break_holders(&contenders);
-	if (contenders_read(&contenders, psprintf("%s" PERMIT_LEASES, path), RECIPE_PERMIT, 0))
-		broken |= break_holders(&contenders);
-	return broken;
+	contenders = read_contenders(psprintf("%s" PERMIT_LEASES, path), &permit_recipe);
+	return break_holders(&contenders) || broken;
 }
 
 /*

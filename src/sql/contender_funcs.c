@@ -57,7 +57,7 @@ typedef struct Queue
 	bool		has_modes; /* its names tell a mode */
 	NodeDialect dialect;   /* that this session writes here */
 	Contenders	contenders;
-	EntryCopy **entries; /* this server's contenders on the path, by node */
+	EntryCopy **entries; /* this server's contenders on the path */
 	int			nentries;
 } Queue;
 
@@ -74,39 +74,6 @@ typedef struct Party
 	int64		token; /* 0 if that is not known */
 } Party;
 
-/* By node, and for each first what it stands for: who holds, then who came first. */
-static int
-compare_entries(const void *a, const void *b)
-{
-	const EntryCopy *x = *(EntryCopy *const *) a;
-	const EntryCopy *y = *(EntryCopy *const *) b;
-	int				 order = strcmp(x->node.name, y->node.name);
-
-	if (order != 0)
-		return order;
-	if (x->status.state != y->status.state)
-		return x->status.state == CONTENDER_GRANTED || y->status.state == CONTENDER_QUEUED ? -1 : 1;
-	return x->status.ticket < y->status.ticket	 ? -1
-		   : x->status.ticket > y->status.ticket ? 1
-												 : 0;
-}
-
-/* Finds this server's contenders on a path that have a node. */
-static void
-find_entries(Queue *queue, const LockView *view)
-{
-	queue->entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *));
-	for (int i = 0; i < view->n; i++)
-	{
-		EntryCopy *entry = &view->entries[i];
-
-		if (strcmp(entry->request.path, queue->contenders.path) == 0 &&
-			(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_QUEUED))
-			queue->entries[queue->nentries++] = entry;
-	}
-	qsort(queue->entries, queue->nentries, sizeof(EntryCopy *), compare_entries);
-}
-
 /*
  * The contender of this server for which a node stands: the first that is
  * granted, or else the first that waits.  NULL if the node is not ours.
@@ -114,21 +81,15 @@ find_entries(Queue *queue, const LockView *view)
 static const EntryCopy *
 own_contender(const Queue *queue, const char *name)
 {
-	int from = 0;
-	int to = queue->nentries;
-
-	while (from < to)
+	for (int i = 0; i < queue->nentries; i++)
 	{
-		int middle = from + (to - from) / 2;
+		const EntryCopy *entry = queue->entries[i];
 
-		if (strcmp(queue->entries[middle]->node.name, name) < 0)
-			from = middle + 1;
-		else
-			to = middle;
+		if (strcmp(entry->node.name, name) == 0 &&
+			(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_QUEUED))
+			return entry;
 	}
-	return from < queue->nentries && strcmp(queue->entries[from]->node.name, name) == 0
-			   ? queue->entries[from]
-			   : NULL;
+	return NULL;
 }
 
 /*
@@ -251,19 +212,22 @@ report_unread(const Contenders *contenders)
 				 errdetail("Of the others, what their nodes' names tell is shown.")));
 }
 
-/* Shows the queue at a path.  Returns false if there is no such path. */
+/* Shows a queue.  Returns false if its path does not exist. */
 static bool
-show_queue(FunctionCallInfo fcinfo, Queue *queue, const char *path, RecipeId recipe)
+show_queue(FunctionCallInfo fcinfo, Queue *queue)
 {
 	MemoryContext row_context =
 		AllocSetContextCreate(CurrentMemoryContext, "zklock contender", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old;
 	LockView	  view;
+	Call		  call = {0};
+	CallStep	  told = contenders_read(&queue->contenders, &call, MAX_READ);
 
-	if (!contenders_read(&queue->contenders, path, recipe, MAX_READ))
+	call_report(&told);
+	if (told.result.outcome == CALL_NO_NODE)
 		return false;
 	lock_view_take(&view);
-	find_entries(queue, &view);
+	queue->entries = lock_view_of_path(&view, queue->contenders.path, &queue->nentries);
 	old = MemoryContextSwitchTo(row_context);
 	for (int i = 0; i < queue->contenders.n; i++)
 	{
@@ -288,17 +252,24 @@ Datum
 zk_contenders(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
-	Queue locks = {.kind = "lock", .has_modes = true, .dialect = dialect_of_path(path)};
-	Queue candidates = {.kind = "candidate"};
-	Queue leases = {.kind = "semaphore"};
-	Queue turns = {.kind = "turn", .has_modes = true, .dialect = DIALECT_CURATOR};
+	Queue locks = {.kind = "lock",
+				   .has_modes = true,
+				   .dialect = dialect_of_path(path),
+				   .contenders = {.path = path, .recipe = &lock_recipe}};
+	Queue candidates = {.kind = "candidate", .contenders = {.path = path, .recipe = &election_recipe}};
+	Queue leases = {.kind = "semaphore",
+					.contenders = {.path = psprintf("%s" PERMIT_LEASES, path), .recipe = &permit_recipe}};
+	Queue turns = {.kind = "turn",
+				   .has_modes = true,
+				   .dialect = DIALECT_CURATOR,
+				   .contenders = {.path = psprintf("%s" PERMIT_TURNS, path), .recipe = &lock_recipe}};
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!show_queue(fcinfo, &locks, path, RECIPE_LOCK))
+	if (!show_queue(fcinfo, &locks))
 		return (Datum) 0;
 	if (locks.contenders.n == 0)
-		(void) show_queue(fcinfo, &candidates, path, RECIPE_ELECTION);
-	if (show_queue(fcinfo, &leases, psprintf("%s" PERMIT_LEASES, path), RECIPE_PERMIT))
-		(void) show_queue(fcinfo, &turns, psprintf("%s" PERMIT_TURNS, path), RECIPE_LOCK);
+		(void) show_queue(fcinfo, &candidates);
+	if (show_queue(fcinfo, &leases))
+		(void) show_queue(fcinfo, &turns);
 	return (Datum) 0;
 }

@@ -94,14 +94,14 @@ read_leader(const char *path, int64 until)
 
 	for (;;)
 	{
-		Contenders candidates;
+		Contenders candidates = {.path = path, .recipe = &election_recipe};
 		CallStep   list = {.kind = OP_LIST, .path = path};
 		CallStep   node = {.result.outcome = CALL_NO_NODE};
 
 		call_batch(&call, &list, 1, CALL_AS_KNOWN);
 		if (list.result.outcome != CALL_OK)
 			return list;
-		contenders_take_list(&candidates, path, RECIPE_ELECTION, &list);
+		contenders_take_list(&candidates, &list);
 		if (contenders_ask(&candidates, 0, &node, 1) == 0)
 			return node;
 		call_batch(&call, &node, 1, CALL_AS_KNOWN);
