@@ -96,8 +96,15 @@ send_exchange(Run *run)
 	if (run_is_empty(run))
 		return;
 	run_node_call_begin(run);
-	zk_exchange(run_owner(run), path_node(run->path, run->heir), entry_of(run_head(run))->data,
-				ZK_EPHEMERAL, path_node(run->path, run->name), ZK_NOTICED, on_exchanged, run);
+	zk_call((ZkCall){.kind = ZK_EXCHANGE,
+					 .owner = run_owner(run),
+					 .path = path_node(run->path, run->heir),
+					 .other = path_node(run->path, run->name),
+					 .data = entry_of(run_head(run))->data,
+					 .node_kind = ZK_EPHEMERAL,
+					 .version = ZK_ANY_VERSION,
+					 .notice = true},
+			on_exchanged, run);
 }
 
 /* Does what comes next for a run that is being downgraded. */

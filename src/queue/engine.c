@@ -290,7 +290,7 @@ void
 watch_child_give_up(Path *path, WatchRemains remains)
 {
 	if (remains == WATCH_MAY_EXIST)
-		zk_unwatch_children(path->path);
+		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
 	watch_child_set(path, WATCH_NONE);
 }
 
@@ -334,7 +334,8 @@ watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
 			remains = WATCH_IS_GONE;
 	}
 	if (remains == WATCH_MAY_EXIST)
-		zk_unwatch_data(path_node(run->path, run->blocker));
+		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(run->path, run->blocker)},
+				NULL, NULL);
 	watch_blocker_set(run, state);
 }
 

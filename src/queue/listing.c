@@ -199,7 +199,7 @@ look_at_data(Path *path, const ZkReply *listing)
 		return;
 	path->use = PATH_USE_ASKED;
 	path->calls++;
-	zk_read(reader(path), path->path, on_data_read, path);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = reader(path), .path = path->path}, on_data_read, path);
 }
 
 /* Are there elements of a queue at the path of a lock? */
@@ -274,5 +274,6 @@ path_list(Path *path, int owner, ListWatch watch)
 	path->lists_sent++;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
-	zk_list(owner, path->path, watch == LIST_AND_WATCH ? ZK_WATCHED : ZK_UNWATCHED, on_listed, call);
+	zk_call((ZkCall){.kind = ZK_LIST, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},
+			on_listed, call);
 }

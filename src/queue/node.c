@@ -159,24 +159,28 @@ new_uuid(void)
 void
 run_create(Run *run)
 {
-	Path	   *path = run->path;
-	const char *data = entry_of(run_head(run))->data;
-	int			owner = run_owner(run);
-	char	   *node;
+	Path  *path = run->path;
+	ZkCall create = {.kind = ZK_CREATE,
+					 .owner = run_owner(run),
+					 .data = entry_of(run_head(run))->data,
+					 .node_kind = path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
 
 	path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 	run_creating(run);
 	run_node_call_begin(run);
-	node = path_node(path, run->name);
+	create.path = path_node(path, run->name);
 	if (run->replaces)
-		zk_exchange(owner, node, data, ZK_EPHEMERAL_SEQUENTIAL,
-					path_node(path, run->replaces->name), ZK_UNNOTICED, on_replaced, run);
+	{
+		create.kind = ZK_EXCHANGE;
+		create.other = path_node(path, run->replaces->name);
+		create.version = ZK_ANY_VERSION;
+		zk_call(create, on_replaced, run);
+	}
 	else
 	{
-		zk_create_followed(owner, node, data,
-						   path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL,
-						   on_created, run);
-		path_list(path, owner, LIST_AND_WATCH);
+		create.followed = true;
+		zk_call(create, on_created, run);
+		path_list(path, create.owner, LIST_AND_WATCH);
 	}
 }
 
@@ -217,8 +221,10 @@ probe_next(Probe *probe)
 	if (probe->next < probe->nnames)
 	{
 		run_node_call_begin(run);
-		zk_get(run_owner(run), path_node(run->path, probe->names[probe->next]), ZK_UNWATCHED,
-			   on_found, probe);
+		zk_call((ZkCall){.kind = ZK_READ,
+						 .owner = run_owner(run),
+						 .path = path_node(run->path, probe->names[probe->next])},
+				on_found, probe);
 		return;
 	}
 	if (probe->refused_code != 0)
@@ -292,7 +298,8 @@ void
 run_probe(Run *run)
 {
 	run_node_call_begin(run);
-	zk_list(run_owner(run), run->path->path, ZK_UNWATCHED, on_probed, run);
+	zk_call((ZkCall){.kind = ZK_LIST, .owner = run_owner(run), .path = run->path->path},
+			on_probed, run);
 }
 
 /* ------------------------------------------------------------------------
@@ -346,7 +353,8 @@ run_touch(Run *run, RunStep step)
 	call = palloc(sizeof(TouchCall));
 	*call = (TouchCall){.run = run, .step = step};
 	run_node_call_begin(run);
-	zk_get(run_owner(run), path_node(run->path, run->name), ZK_UNWATCHED, on_identified, call);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(run->path, run->name)},
+			on_identified, call);
 }
 
 /* The reply to send_delete() */
@@ -382,15 +390,14 @@ deletion_may_wait(const Run *run)
 static void
 send_delete(Run *run)
 {
-	char *node = path_node(run->path, run->name);
+	ZkCall delete = {.kind = ZK_DELETE, .owner = run_owner(run), .path = path_node(run->path, run->name)};
 
-	run_node_call_begin(run);
 	if (run->record && contender_consumes(run->record))
-		zk_delete_both(run_owner(run), node, run->path->path, on_deleted, run);
-	else if (deletion_may_wait(run))
-		zk_delete_patiently(run_owner(run), node, on_deleted, run);
+		delete.other = run->path->path;
 	else
-		zk_delete(run_owner(run), node, on_deleted, run);
+		delete.patient = deletion_may_wait(run);
+	run_node_call_begin(run);
+	zk_call(delete, on_deleted, run);
 }
 
 /* Deletes the run's node. */

@@ -143,7 +143,8 @@ descend(Path *path, size_t len)
 		len += 1 + strcspn(path->path + len + 1, "/");
 		node = pnstrdup(path->path, len);
 		begin_step(path);
-		zk_create(run_owner(run), node, NULL, parent_kind(run), on_created, path);
+		zk_call((ZkCall){.kind = ZK_CREATE, .owner = run_owner(run), .path = node, .node_kind = parent_kind(run)},
+				on_created, path);
 		pfree(node);
 	}
 }
@@ -282,7 +283,8 @@ judge(Path *path, Run *run, const char *parent, const char *name, const ZkReply 
 	else if (part && reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
 	{
 		begin_step(path);
-		zk_read(run_owner(run), parent, on_parent_read, path);
+		zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = parent},
+				on_parent_read, path);
 	}
 	else
 		descend(path, strlen(parent));
@@ -327,9 +329,10 @@ ascend(Path *path)
 	if (parent[0] != '\0' && (is_semaphore_part(run, parent, node + (name - path->path)) ||
 							  neighbour_disturbs_semaphore(parent) ||
 							  may_harm_lock(run, parent, node + (name - path->path))))
-		zk_list(run_owner(run), parent, ZK_UNWATCHED, on_looked, path);
+		zk_call((ZkCall){.kind = ZK_LIST, .owner = run_owner(run), .path = parent}, on_looked, path);
 	else
-		zk_create(run_owner(run), node, NULL, parent_kind(run), on_tried, path);
+		zk_call((ZkCall){.kind = ZK_CREATE, .owner = run_owner(run), .path = node, .node_kind = parent_kind(run)},
+				on_tried, path);
 	pfree(parent);
 	pfree(node);
 }

@@ -62,6 +62,7 @@
 #include "fault.h"
 #include "queue/engine.h"
 #include "shared/session_info.h"
+#include "utils/memutils.h"
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------

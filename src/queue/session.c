@@ -102,7 +102,7 @@ queue_session_synchronize(void)
 {
 	engine.synced = false;
 	engine.sync_at = -1;
-	zk_sync(on_synced, NULL);
+	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_synced, NULL);
 }
 
 /* A connection stands, of the session before or of a new one. */

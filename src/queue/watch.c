@@ -84,7 +84,8 @@ watch_own(Run *run)
 	}
 	watch_own_set(run, WATCH_ASKED);
 	run_call_begin(run);
-	zk_get(run_owner(run), path_node(path, run->name), ZK_WATCHED, on_own_watched, run);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(path, run->name), .watch = true},
+			on_own_watched, run);
 }
 
 /*
@@ -107,7 +108,7 @@ delete_orphan(Path *path, const char *name)
 	}
 	node = path_node(path, name);
 	ereport(LOG, (errmsg("deleting ZooKeeper node \"%s\", which this server left behind", node)));
-	zk_delete(ZK_WORKER, node, NULL, NULL);
+	zk_call((ZkCall){.kind = ZK_DELETE, .path = node}, NULL, NULL);
 }
 
 /* The predecessor, read to set a watch on it. */
@@ -161,7 +162,8 @@ watch_blocker(Run *run, const char *name)
 	run->blocker = pstrdup(name);
 	watch_blocker_set(run, WATCH_ASKED);
 	run_call_begin(run);
-	zk_get(run_owner(run), path_node(run->path, name), ZK_WATCHED, on_blocker_watched, run);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(run->path, name), .watch = true},
+			on_blocker_watched, run);
 }
 
 /* ------------------------------------------------------------------------
@@ -218,5 +220,6 @@ contender_check(Contender *c)
 	call->number = status.check_wanted;
 	strlcpy(call->node, c->run->name, sizeof(call->node));
 	run_call_begin(c->run);
-	zk_check(entry->request.pid, path_node(c->path, call->node), on_checked, call);
+	zk_call((ZkCall){.kind = ZK_CHECK, .owner = entry->request.pid, .path = path_node(c->path, call->node)},
+			on_checked, call);
 }

@@ -31,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "lib/ilist.h"
 #include "utils/memutils.h"
 #include "worker/inside.h"
 #include "zk/zk_call.h"
@@ -302,7 +303,8 @@ attend_scratch(Work *work)
 	else if (zk_client_connected())
 	{
 		work->deleting_scratch = true;
-		zk_delete_patiently(slot->pid, slot->scratch, on_scratch_deleted, work);
+		zk_call((ZkCall){.kind = ZK_DELETE, .owner = slot->pid, .path = slot->scratch, .patient = true},
+				on_scratch_deleted, work);
 	}
 }
 

@@ -120,9 +120,11 @@ on_created(void *arg, const ZkReply *reply)
 	else if (reply->outcome == ZK_NO_NODE && zklock_parent_nodes != PARENTS_EXISTING)
 	{
 		is_pending[index] = true;
-		zk_create(ZK_WORKER, WAIT_RECORD_ROOT, NULL,
-				  zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT : ZK_CONTAINER,
-				  on_root_created, arg);
+		zk_call((ZkCall){.kind = ZK_CREATE,
+						 .path = WAIT_RECORD_ROOT,
+						 .node_kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT
+																				: ZK_CONTAINER},
+				on_root_created, arg);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
 		record_is_refused(index, "create nodes below", reply->code);
@@ -153,13 +155,17 @@ attend_record(int index, const SearchRecord *record, bool may_go)
 	{
 		/* The text is constant as long as there is a name, which the worker alone takes away. */
 		is_pending[index] = true;
-		zk_create(ZK_WORKER, path, deadlock_search->texts[index], ZK_EPHEMERAL, on_created, arg);
+		zk_call((ZkCall){.kind = ZK_CREATE,
+						 .path = path,
+						 .data = deadlock_search->texts[index],
+						 .node_kind = ZK_EPHEMERAL},
+				on_created, arg);
 	}
 	else if (!record->wanted && may_go && (retry_at < 0 || zklock_now_ms() >= retry_at))
 	{
 		is_pending[index] = true;
 		retry_at = -1;
-		zk_delete(ZK_WORKER, path, on_deleted, arg);
+		zk_call((ZkCall){.kind = ZK_DELETE, .path = path}, on_deleted, arg);
 	}
 	pfree(path);
 }

@@ -244,9 +244,9 @@ lease_attend(void)
 	*beat = now;
 	outstanding++;
 	if (ZKLOCK_FAULT("naive-lease"))
-		zk_get(ZK_WORKER, "/", ZK_UNWATCHED, on_beat, beat);
+		zk_call((ZkCall){.kind = ZK_READ, .path = "/"}, on_beat, beat);
 	else
-		zk_beat(on_beat, beat);
+		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, beat);
 }
 
 /* When lease_attend() wants to be called, ms; or -1. */

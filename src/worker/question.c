@@ -195,8 +195,11 @@ on_looked(void *arg, const ZkReply *reply)
 		reply->data_length <= wanted->most && zk_client_connected())
 	{
 		set_result(operation, reply);
-		zk_fetch(operation->question->slot->pid, asked_text(operation, wanted->path), on_reply,
-				 operation);
+		zk_call((ZkCall){.kind = ZK_READ,
+						 .owner = operation->question->slot->pid,
+						 .path = asked_text(operation, wanted->path),
+						 .whole = true},
+				on_reply, operation);
 	}
 	else
 		on_reply(operation, reply);
@@ -206,54 +209,57 @@ static void
 begin_operation(Operation *operation)
 {
 	const CallOperation *wanted = asked(operation);
-	const char			*path = asked_text(operation, wanted->path);
-	const char			*data = asked_text(operation, wanted->data);
 	CallSlot			*slot = operation->question->slot;
-	bool				 watched;
+	ZkReplyHandler		 handler = on_reply;
+	ZkCall				 call = {.owner = slot->pid,
+								 .path = asked_text(operation, wanted->path),
+								 .data = asked_text(operation, wanted->data),
+								 .data_length = (int) wanted->data_length,
+								 .version = wanted->version};
 
 	switch (wanted->kind)
 	{
 		case OP_LOOK:
-			zk_look(slot->pid, path, on_reply, operation);
+			call.kind = ZK_LOOK;
 			break;
 		case OP_READ:
-			if (wanted->most == CALL_ANY_LENGTH)
-				zk_fetch(slot->pid, path, on_reply, operation);
-			else
-				zk_look(slot->pid, path, on_looked, operation);
+			call.kind = wanted->most == CALL_ANY_LENGTH ? ZK_READ : ZK_LOOK;
+			call.whole = true;
+			handler = wanted->most == CALL_ANY_LENGTH ? on_reply : on_looked;
 			break;
 		case OP_LIST:
-			watched = wanted->watch && worker_seeks_watch(path, WATCHED_QUEUE);
-			zk_list(slot->pid, path, watched ? ZK_WATCHED : ZK_UNWATCHED, on_reply, operation);
+			call.kind = ZK_LIST;
+			call.watch = wanted->watch && worker_seeks_watch(call.path, WATCHED_QUEUE);
 			break;
 		case OP_WATCH:
-			if (worker_seeks_watch(path, WATCHED_CLAIM))
-				zk_get(slot->pid, path, ZK_WATCHED, on_reply, operation);
-			else
-				zk_look(slot->pid, path, on_reply, operation);
+			call.watch = worker_seeks_watch(call.path, WATCHED_CLAIM);
+			call.kind = call.watch ? ZK_READ : ZK_LOOK;
 			break;
 		case OP_APPEND:
 			note_scratch(slot);
-			zk_append(slot->pid, path, data, (int) wanted->data_length, slot->scratch,
-					  on_reply, operation);
+			call.kind = ZK_APPEND;
+			call.other = slot->scratch;
 			break;
 		case OP_REMOVE:
 			note_scratch(slot);
-			zk_remove(slot->pid, path, wanted->version, slot->scratch, on_reply, operation);
+			call.kind = ZK_EXCHANGE;
+			call.other = call.path;
+			call.path = slot->scratch;
+			call.node_kind = ZK_EPHEMERAL;
 			break;
 		case OP_CREATE:
-			zk_create(slot->pid, path, data, ZK_PERSISTENT, on_reply, operation);
-			break;
 		case OP_CREATE_CONTAINER:
-			zk_create(slot->pid, path, data, ZK_CONTAINER, on_reply, operation);
+			call.kind = ZK_CREATE;
+			call.node_kind = wanted->kind == OP_CREATE ? ZK_PERSISTENT : ZK_CONTAINER;
 			break;
 		case OP_SET:
-			zk_set(slot->pid, path, data, wanted->version, on_reply, operation);
+			call.kind = ZK_SET;
 			break;
 		case OP_DELETE:
-			zk_delete(slot->pid, path, on_reply, operation);
+			call.kind = ZK_DELETE;
 			break;
 	}
+	zk_call(call, handler, operation);
 }
 
 /*
@@ -272,7 +278,7 @@ worker_question_send(Question *question, CallSlot *slot, QuestionDone done)
 		MemoryContextAllocZero(question->context, slot->noperations * sizeof(Operation));
 	question->pending = slot->noperations;
 	if (slot->after_sync)
-		zk_sync(NULL, NULL);
+		zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, NULL, NULL);
 	for (int i = 0; i < slot->noperations; i++)
 	{
 		question->operations[i].question = question;

@@ -125,10 +125,11 @@ worker_seeks_attend(void)
 
 		if (!seek_exists(queue))
 		{
-			if (each->path[each->queue_length] != '\0')
-				zk_unwatch_data(each->path);
-			else
-				zk_unwatch_children(each->path);
+			bool of_claim = each->path[each->queue_length] != '\0';
+
+			zk_call((ZkCall){.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN,
+							 .path = each->path},
+					NULL, NULL);
 			forget(each);
 		}
 		pfree(queue);

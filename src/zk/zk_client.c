@@ -12,8 +12,7 @@
  *		zk_event.c				news from threads for the main loop
  *		zk_answer.c, zk_error.c	does an answer make sense, and what does it mean?
  *		zk_tls.c, zk_handle.c	the library's handles, and what TLS needs
- *		zk_call.c, zk_call_record.c, zk_library.c
- *								calls, and the same in the library's terms
+ *		zk_call.c, zk_library.c	calls, and the same in the library's terms
  *		zk_flow.c				calls until they are answered; zk_turn.c says which is
  *								sent, when, and with which others
  *		zk_client.c				the handle that is used; events, and what follows

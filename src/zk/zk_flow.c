@@ -2,7 +2,7 @@
  * zk_flow.c
  *		Calls to ZooKeeper, from when they are made until they are answered.
  *
- * The main loop makes calls at any time (zk_call.c); the client library gets them on a
+ * The main loop makes calls at any time (zk_call); the client library gets them on a
  * connection that stands, and not too many at once.  Each call is registered here
  * under a number of its own and is answered exactly once: by the server, or by us
  * when its connection or session ends and the library may never do so (trap 8).
@@ -92,16 +92,6 @@ put_off_unwatch(Call *unwatch)
 	again_at = zklock_now_ms() + AGAIN_MS;
 }
 
-/* Sends a removal in its turn, or later if a read that sets the watch waits for its own. */
-static void
-submit_unwatch(Call *unwatch)
-{
-	if (zk_turn_sets_watch(unwatch))
-		put_off_unwatch(unwatch);
-	else
-		zk_turn_wait(unwatch);
-}
-
 /* Somebody asks for a watch: it need not be removed. */
 static void
 forget_unwatch(const Call *watch)
@@ -115,7 +105,7 @@ forget_unwatch(const Call *watch)
 		if (zk_call_same_watch(watch, unwatch))
 		{
 			dlist_delete(&unwatch->link);
-			zk_call_free(unwatch);
+			pfree(unwatch);
 		}
 	}
 }
@@ -154,7 +144,7 @@ watch_is_wanted(const Call *unwatch)
 	{
 		const Call *call = dlist_container(Call, link, iter.cur);
 
-		if (call->watch && call->number > unwatch->number && zk_call_same_watch(call, unwatch))
+		if (call->asked.watch && call->number > unwatch->number && zk_call_same_watch(call, unwatch))
 			return true;
 	}
 	return zk_turn_sets_watch(unwatch);
@@ -165,9 +155,24 @@ static void
 keep_unwatch(Call *unwatch)
 {
 	if (session == 0 || watch_is_wanted(unwatch))
-		zk_call_free(unwatch);
+		pfree(unwatch);
 	else
 		put_off_unwatch(unwatch);
+}
+
+/*
+ * Sends a removal in its turn, or later: when we are connected, and no read that sets
+ * the watch waits for its own turn.
+ */
+static void
+submit_unwatch(Call *unwatch)
+{
+	if (!flowing)
+		keep_unwatch(unwatch);
+	else if (zk_turn_sets_watch(unwatch))
+		put_off_unwatch(unwatch);
+	else
+		zk_turn_wait(unwatch);
 }
 
 /* Answers a call, which is under way no more. */
@@ -176,8 +181,8 @@ finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
 	zk_turn_over(call);
-	if (call->kind == CALL_DELETE && call->sent_at != 0)
-		zk_echo_over(call->path);
+	if (call->asked.kind == ZK_DELETE && call->sent_at != 0)
+		zk_echo_over(call->asked.path);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		keep_unwatch(call);
@@ -188,18 +193,17 @@ finish_call(Call *call, ZkReply *reply)
 	 * The leader looks at the session first, at the node next, and at its ACL
 	 * in the end.  Any other error may have come from somewhere else.
 	 */
-	if ((call->kind == CALL_CHECK || call->kind == CALL_BEAT) && reply->outcome != ZK_OK &&
-		reply->outcome != ZK_NO_NODE)
+	if (call->asked.kind == ZK_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
-	if (call->kind != CALL_SYNC && call->kind != CALL_CHECK && call->kind != CALL_BEAT)
+	if (call->asked.kind != ZK_SYNC && call->asked.kind != ZK_CHECK)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
-	answering = zk_call_is_urgent(call) ? NULL : call;
+	answering = call->asked.urgent ? NULL : call;
 	if (call->handler)
 		call->handler(call->arg, reply);
 	answering = NULL;
-	zk_call_free(call);
+	pfree(call);
 }
 
 /* Answers all calls of a request, which is in no list any more. */
@@ -257,14 +261,14 @@ send_call(Call *call)
 	for (Call *each = call; each; each = each->next)
 	{
 		each->sent_at = zklock_now_us();
-		if (each->kind == CALL_DELETE)
-			zk_echo_expect(each->path);
+		if (each->asked.kind == ZK_DELETE)
+			zk_echo_expect(each->asked.path);
 	}
 	call->connection = connection;
 	dlist_push_tail(&in_flight, &call->link);
-	n_urgent += zk_call_is_urgent(call);
-	n_patient += call->patient;
-	if (call->kind == CALL_LIST || call->watch)
+	n_urgent += call->asked.urgent;
+	n_patient += call->asked.patient;
+	if (call->asked.kind == ZK_LIST || call->asked.watch)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
 		ZKLOCK_SLOW("slow-writes", 120, 150);
@@ -302,25 +306,21 @@ send_waiting(ZkTurnLimit limit)
 	}
 }
 
-/* A call is made. */
 void
-zk_flow_submit(Call *call)
+zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 {
-	if (call->watch)
+	Call *call = zk_call_new(asked, handler, arg);
+
+	if (zk_call_is_unwatch(call))
+	{
+		submit_unwatch(call);
+		return;
+	}
+	if (asked.watch)
 		forget_unwatch(call);
 	zk_turn_wait(call);
-	if (zk_call_is_urgent(call))
+	if (asked.urgent)
 		send_waiting(ZK_TURN_URGENT);
-}
-
-/* The removal of a watch, now or when we are connected. */
-void
-zk_flow_submit_unwatch(Call *unwatch)
-{
-	if (flowing)
-		submit_unwatch(unwatch);
-	else
-		keep_unwatch(unwatch);
 }
 
 /* ------------------------------------------------------------------------
@@ -364,7 +364,7 @@ zk_flow_over(void)
 	fail_in_flight(ZK_CLOSING);
 	fail_waiting(ZK_CLOSING);
 	while (!dlist_is_empty(&put_off))
-		zk_call_free(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
+		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
 }
 
 /* Several deletions were refused together: each is to be sent by itself. */
@@ -379,7 +379,7 @@ part_batch(Call *first)
 		Call   *call = dlist_container(Call, link, dlist_pop_head_node(&parted));
 		ZkReply reply = {.code = ZK_CONNECTION_LOSS};
 
-		zk_echo_over(call->path);
+		zk_echo_over(call->asked.path);
 		call->sent_at = 0;
 		if (flowing)
 		{
@@ -416,12 +416,12 @@ zk_flow_answer(const Event *event)
 
 		dlist_delete(&call->link);
 		n_in_flight -= zk_batch_size(call);
-		n_urgent -= zk_call_is_urgent(call);
-		n_patient -= call->patient;
+		n_urgent -= call->asked.urgent;
+		n_patient -= call->asked.patient;
 		if (zk_error_outcome(reply.code) != ZK_UNKNOWN)
 		{
 			zk_window_learn(call->sent_at, call->ahead);
-			if (call->kind == CALL_DELETE)
+			if (call->asked.kind == ZK_DELETE)
 				zk_batch_learn(zklock_now_us() - call->sent_at);
 		}
 		if (zk_batch_is_refused(call, reply.code))
@@ -435,7 +435,7 @@ zk_flow_answer(const Event *event)
 		 * What was read there, ahead of our sync, may be older than what we
 		 * have seen before; but a watch is set.
 		 */
-		reply.watching = call->watch && zk_error_outcome(reply.code) == ZK_OK;
+		reply.watching = call->asked.watch && zk_error_outcome(reply.code) == ZK_OK;
 		if (call->connection != connection && zk_call_is_read(call))
 			reply.code = ZK_CONNECTION_LOSS;
 		finish_request(call, &reply);
@@ -452,8 +452,8 @@ zk_flow_answering(int *owner)
 {
 	if (answering == NULL)
 		return NULL;
-	*owner = answering->owner;
-	return answering->path;
+	*owner = answering->asked.owner;
+	return answering->asked.path;
 }
 
 /* Has all been answered? */
@@ -486,14 +486,13 @@ zk_flow_next_wakeup(void)
 static void
 nudge(void)
 {
-	char  root[] = "/";
-	Call  nudge_call = {.kind = CALL_LOOK, .path = root};
-	int64 wakeup = nudge_at();
+	const Call look = {.asked = {.kind = ZK_LOOK, .path = "/"}};
+	int64	   wakeup = nudge_at();
 
 	if (wakeup < 0 || zklock_now_ms() < wakeup)
 		return;
 	nudged_at = zklock_now_ms();
-	(void) zk_library_send(&nudge_call);
+	(void) zk_library_send(&look);
 }
 
 /* Sends what is waiting for its turn or its time. */

@@ -64,59 +64,27 @@ extern void zk_echo_over(const char *deleted);
 extern bool zk_echo_is(const char *changed);
 
 /* ------------------------------------------------------------------------
- * zk_call_record.c: a call
+ * zk_call.c: a call
  * ------------------------------------------------------------------------
  */
 
-typedef enum CallKind
-{
-	CALL_CREATE,
-	CALL_EXCHANGE,
-	CALL_APPEND,
-	CALL_SET,
-	CALL_DELETE,
-	CALL_DELETE_BOTH,
-	CALL_GET,
-	CALL_LOOK,
-	CALL_FETCH,
-	CALL_LIST,
-	CALL_CHECK,
-	CALL_BEAT,
-	CALL_SYNC,
-	CALL_UNWATCH_DATA,
-	CALL_UNWATCH_CHILDREN
-} CallKind;
-
 typedef struct Call
 {
-	dlist_node	   link;   /* in a list of zk_flow.c or zk_turn.c */
-	uintptr_t	   number; /* of its reply; later calls have higher ones */
-	CallKind	   kind;
-	int			   owner; /* whose it is, or ZK_WORKER */
-	ZkNodeKind	   node_kind;
-	bool		   watch;
-	bool		   followed;   /* its owner's next call goes out right behind it */
-	bool		   patient;	   /* DELETE: may wait for others, and go out with them */
+	dlist_node	   link;	/* in a list of zk_flow.c or zk_turn.c */
+	uintptr_t	   number;	/* of its reply; later calls have higher ones */
+	ZkCall		   asked;	/* its strings are behind the struct */
+	ZkReplyHandler handler; /* NULL if nobody cares */
+	void		  *arg;
 	int64		   sent_at;	   /* us */
 	int			   ahead;	   /* calls under way when it was sent */
 	uint64		   connection; /* it was sent on */
-	ZkReplyHandler handler;	   /* NULL if nobody cares */
-	void		  *arg;
-	char		  *path;
-	char		  *data;		/* may be NULL */
-	int			   data_length; /* bytes, which may be NUL */
-	char		  *other;		/* EXCHANGE, DELETE_BOTH: node to delete; APPEND: to create */
-	int32		   version;		/* SET, EXCHANGE: of the data that are replaced or deleted */
-	ZkNotice	   notice;		/* EXCHANGE */
-	struct Call	  *next;		/* DELETE: goes out in the same request; NULL at the end */
+	struct Call	  *next;	   /* DELETE: goes out in the same request; NULL at the end */
 } Call;
 
-extern Call *zk_call_new(CallKind kind, int owner, const char *path, const char *data, int length);
+extern Call		  *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
 extern void		   zk_call_renumber(Call *call);
-extern void		   zk_call_free(Call *call);
 extern bool		   zk_call_is_write(const Call *call);
 extern bool		   zk_call_is_read(const Call *call);
-extern bool		   zk_call_is_urgent(const Call *call);
 extern bool		   zk_call_is_unwatch(const Call *call);
 extern bool		   zk_call_same_watch(const Call *a, const Call *b);
 extern const char *zk_call_fault(const Call *call, const ZkReply *answer, int64 session);
@@ -195,7 +163,5 @@ extern void zk_flow_connected(int64 session);
 extern void zk_flow_disconnected(void);
 extern void zk_flow_over(void);
 extern void zk_flow_answer(const Event *event);
-extern void zk_flow_submit(Call *call);
-extern void zk_flow_submit_unwatch(Call *unwatch);
 
 #endif /* ZKLOCK_ZK_INSIDE_H */

@@ -5,7 +5,7 @@
  * Each kind of call is handed to the library in its own way.  A multi contains checks
  * of nodes, changes, deletions, and creates of persistent and ephemeral nodes; a
  * container in one would abort the process, and a create2 is not sent (trap 6).
- * Watches are set by "get" and "list" only, as "exists" would leave them on missing
+ * Watches are set by ZK_READ and ZK_LIST only, as "exists" would leave them on missing
  * nodes (trap 11).
  *
  * Answers come to functions that the library's threads call.  They copy their
@@ -23,9 +23,6 @@
 
 #include "recipes/node_name.h"
 #include "zk/zk_inside.h"
-
-/* What is handed on of a node's data by "get" and "read", bytes */
-#define ZK_DATA_MAX 1024
 
 /*
  * What the library writes of the answer to an append.  It may write late, or
@@ -270,16 +267,17 @@ create_mode(ZkNodeKind kind)
 static int
 send_append(const Call *call)
 {
-	ZkAppend *append = calloc(1, sizeof(ZkAppend));
-	zoo_op_t  ops[2];
-	int		  code;
+	const ZkCall *asked = &call->asked;
+	ZkAppend	 *append = calloc(1, sizeof(ZkAppend));
+	zoo_op_t	  ops[2];
+	int			  code;
 
 	if (append == NULL)
 		return ZSYSTEMERROR;
 	append->number = call->number;
-	zoo_create_op_init(&ops[0], call->path, call->data, call->data_length, acls,
+	zoo_create_op_init(&ops[0], asked->path, asked->data, asked->data_length, acls,
 					   ZOO_PERSISTENT_SEQUENTIAL, append->path, sizeof(append->path));
-	zoo_create_op_init(&ops[1], call->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
+	zoo_create_op_init(&ops[1], asked->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
 	code = zoo_amulti(handle, lengthof(ops), ops, append->results, on_appended, append);
 	if (code != ZOK)
 		free(append);
@@ -299,59 +297,56 @@ zk_library_send(const Call *call)
 	static zoo_op_result_t results[ZK_BATCH_MAX];
 	static struct Stat	   stat;
 
-	const void *context = context_of(call->number);
-	watcher_fn	watcher = call->watch ? zk_library_event : NULL;
-	zoo_op_t	ops[ZK_BATCH_MAX]; /* of a multi */
-	int			nops = 0;
+	const ZkCall *asked = &call->asked;
+	const void	 *context = context_of(call->number);
+	watcher_fn	  watcher = asked->watch ? zk_library_event : NULL;
+	zoo_op_t	  ops[ZK_BATCH_MAX]; /* of a multi */
+	int			  nops = 0;
 
-	switch (call->kind)
+	switch (asked->kind)
 	{
-		case CALL_CREATE:
-			return zoo_acreate2(handle, call->path, call->data, call->data_length, acls,
-								create_mode(call->node_kind),
-								call->followed ? on_created_followed : on_created, context);
-		case CALL_APPEND:
+		case ZK_CREATE:
+			return zoo_acreate2(handle, asked->path, asked->data, asked->data_length, acls,
+								create_mode(asked->node_kind),
+								asked->followed ? on_created_followed : on_created, context);
+		case ZK_APPEND:
 			return send_append(call);
-		case CALL_SET:
-			return zoo_aset(handle, call->path, call->data, call->data_length, call->version,
-							on_stat, context);
-		case CALL_GET:
-			return zoo_awget(handle, call->path, watcher, (void *) handle_number, on_content, context);
-		case CALL_LOOK:
-			return zoo_aexists(handle, call->path, 0, on_stat, context);
-		case CALL_FETCH:
-			return zoo_aget(handle, call->path, 0, on_whole, context);
-		case CALL_LIST:
-			return zoo_awget_children2(handle, call->path, watcher, (void *) handle_number,
+		case ZK_SET:
+			return zoo_aset(handle, asked->path, asked->data, asked->data_length,
+							asked->version, on_stat, context);
+		case ZK_LOOK:
+			return zoo_aexists(handle, asked->path, 0, on_stat, context);
+		case ZK_READ:
+			return zoo_awget(handle, asked->path, watcher, (void *) handle_number,
+							 asked->whole ? on_whole : on_content, context);
+		case ZK_LIST:
+			return zoo_awget_children2(handle, asked->path, watcher, (void *) handle_number,
 									   on_children, context);
-		case CALL_SYNC:
-			return zoo_async(handle, call->path, on_synced, context);
-		case CALL_UNWATCH_DATA:
-		case CALL_UNWATCH_CHILDREN:
-			return zoo_aremove_all_watches(handle, call->path,
-										   call->kind == CALL_UNWATCH_DATA ? ZWATCHTYPE_DATA
-																		   : ZWATCHTYPE_CHILD,
+		case ZK_SYNC:
+			return zoo_async(handle, asked->path, on_synced, context);
+		case ZK_UNWATCH_DATA:
+		case ZK_UNWATCH_CHILDREN:
+			return zoo_aremove_all_watches(handle, asked->path,
+										   asked->kind == ZK_UNWATCH_DATA ? ZWATCHTYPE_DATA
+																		  : ZWATCHTYPE_CHILD,
 										   0, (void_completion_t *) on_done, context);
-		case CALL_DELETE:
-			if (call->next == NULL)
-				return zoo_adelete(handle, call->path, -1, on_done, context);
+		case ZK_DELETE:
+			if (call->next == NULL && asked->other == NULL)
+				return zoo_adelete(handle, asked->path, -1, on_done, context);
 			for (const Call *each = call; each; each = each->next)
-				zoo_delete_op_init(&ops[nops++], each->path, -1);
+				zoo_delete_op_init(&ops[nops++], each->asked.path, -1);
+			if (asked->other)
+				zoo_delete_op_init(&ops[nops++], asked->other, -1);
 			break;
-		case CALL_DELETE_BOTH:
-			zoo_delete_op_init(&ops[nops++], call->path, -1);
-			zoo_delete_op_init(&ops[nops++], call->other, -1);
+		case ZK_EXCHANGE:
+			zoo_create_op_init(&ops[nops++], asked->path, asked->data, asked->data_length,
+							   acls, create_mode(asked->node_kind), NULL, 0);
+			if (asked->notice)
+				zoo_set_op_init(&ops[nops++], asked->other, asked->data, asked->data_length, -1, &stat);
+			zoo_delete_op_init(&ops[nops++], asked->other, asked->version);
 			break;
-		case CALL_EXCHANGE:
-			zoo_create_op_init(&ops[nops++], call->path, call->data, call->data_length, acls,
-							   create_mode(call->node_kind), NULL, 0);
-			if (call->notice == ZK_NOTICED)
-				zoo_set_op_init(&ops[nops++], call->other, call->data, call->data_length, -1, &stat);
-			zoo_delete_op_init(&ops[nops++], call->other, call->version);
-			break;
-		case CALL_CHECK:
-		case CALL_BEAT:
-			zoo_check_op_init(&ops[nops++], call->path, -1);
+		case ZK_CHECK:
+			zoo_check_op_init(&ops[nops++], asked->path, -1);
 			break;
 	}
 	return zoo_amulti(handle, nops, ops, results, on_done, context);

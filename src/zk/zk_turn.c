@@ -92,29 +92,11 @@ static int		  npatient;				 /* deletions that are patient */
 static TurnKind
 turn_kind(const Call *call)
 {
-	switch (call->kind)
-	{
-		case CALL_BEAT:
-		case CALL_SYNC:
-			return TURN_KIND_URGENT;
-		case CALL_UNWATCH_DATA:
-		case CALL_UNWATCH_CHILDREN:
-			return TURN_KIND_UNWATCH;
-		case CALL_DELETE:
-		case CALL_DELETE_BOTH:
-			return TURN_KIND_RELEASE;
-		case CALL_CHECK:
-		case CALL_CREATE:
-		case CALL_EXCHANGE:
-		case CALL_APPEND:
-		case CALL_SET:
-		case CALL_GET:
-		case CALL_LOOK:
-		case CALL_FETCH:
-		case CALL_LIST:
-			break;
-	}
-	return TURN_KIND_WORK;
+	if (call->asked.urgent)
+		return TURN_KIND_URGENT;
+	if (zk_call_is_unwatch(call))
+		return TURN_KIND_UNWATCH;
+	return call->asked.kind == ZK_DELETE ? TURN_KIND_RELEASE : TURN_KIND_WORK;
 }
 
 /* Once, before any call waits. */
@@ -149,11 +131,11 @@ zk_turn_wait(Call *call)
 {
 	TurnKind kind = turn_kind(call);
 	bool	 found;
-	Asker	*asker = get(all_askers, call->owner, kind, &found);
+	Asker	*asker = get(all_askers, call->asked.owner, kind, &found);
 
 	if (!found)
 	{
-		asker->share = get(all_shares, role_of(call->owner), kind, &found);
+		asker->share = get(all_shares, role_of(call->asked.owner), kind, &found);
 		if (!found)
 		{
 			dlist_init(&asker->share->askers);
@@ -163,17 +145,17 @@ zk_turn_wait(Call *call)
 		dlist_push_tail(&asker->share->askers, &asker->link);
 	}
 	dlist_push_tail(&asker->calls, &call->link);
-	npatient += call->patient;
+	npatient += call->asked.patient;
 }
 
 /* Is a call to wait until others of its session have been answered? */
 static bool
 is_beyond_share(const Call *call)
 {
-	const UnderWay *its = hash_search(all_under_way, &call->owner, HASH_FIND, NULL);
+	const UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_FIND, NULL);
 
-	return its && its->ncalls >= MAX_OF_SESSION && call->owner != ZK_WORKER &&
-		   turn_kind(call) == TURN_KIND_WORK && call->kind != CALL_CHECK;
+	return its && its->ncalls >= MAX_OF_SESSION && call->asked.owner != ZK_WORKER &&
+		   turn_kind(call) == TURN_KIND_WORK && call->asked.kind != ZK_CHECK;
 }
 
 /* May an asker's oldest call be taken? */
@@ -187,9 +169,9 @@ is_allowed(Asker *asker, ZkTurnLimit limit)
 		case ZK_TURN_ALL:
 			return true;
 		case ZK_TURN_PATIENT:
-			return call->patient;
+			return call->asked.patient;
 		case ZK_TURN_NOT_PATIENT:
-			return !call->patient && !is_beyond_share(call);
+			return !call->asked.patient && !is_beyond_share(call);
 		case ZK_TURN_ANY:
 		case ZK_TURN_URGENT:
 			break;
@@ -263,11 +245,11 @@ take_oldest(Asker *asker)
 {
 	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
 	bool	  found;
-	UnderWay *its = hash_search(all_under_way, &call->owner, HASH_ENTER, &found);
+	UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_ENTER, &found);
 
 	its->ncalls = found ? its->ncalls + 1 : 1;
-	npatient -= call->patient;
-	if (call->followed && !dlist_is_empty(&asker->calls))
+	npatient -= call->asked.patient;
+	if (call->asked.followed && !dlist_is_empty(&asker->calls))
 		unfinished = asker;
 	else
 		end_turn(asker);
@@ -301,10 +283,10 @@ take_patient(void)
 void
 zk_turn_over(const Call *call)
 {
-	UnderWay *its = hash_search(all_under_way, &call->owner, HASH_FIND, NULL);
+	UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_FIND, NULL);
 
 	if (--its->ncalls == 0)
-		(void) hash_search(all_under_way, &call->owner, HASH_REMOVE, NULL);
+		(void) hash_search(all_under_way, &call->asked.owner, HASH_REMOVE, NULL);
 }
 
 bool
@@ -334,7 +316,7 @@ zk_turn_sets_watch(const Call *unwatch)
 		{
 			const Call *call = dlist_container(Call, link, iter.cur);
 
-			found |= call->watch && zk_call_same_watch(call, unwatch);
+			found |= call->asked.watch && zk_call_same_watch(call, unwatch);
 		}
 	}
 	return found;
@@ -470,7 +452,7 @@ zk_batch_gather(Call *first, int room)
 	Call *last = first;
 	int	  n = 1;
 
-	if (!first->patient || zklock_now_ms() < again_at)
+	if (!first->asked.patient || zklock_now_ms() < again_at)
 		return n;
 	while (n < Min(room, ZK_BATCH_MAX) && (last->next = take_patient()) != NULL)
 	{
@@ -522,7 +504,7 @@ zk_batch_part(Call *first, dlist_head *calls)
 	{
 		next = call->next;
 		call->next = NULL;
-		call->patient = false;
+		call->asked.patient = false;
 		zk_call_renumber(call);
 		dlist_push_tail(calls, &call->link);
 	}
