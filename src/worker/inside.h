@@ -51,13 +51,13 @@ extern const SessionSettings *session_settings_used(void);
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
 
 /* Taking up changed ones */
-extern void	 session_settings_start(void);
-extern void	 session_settings_reload(void);
-extern void	 session_settings_looked_up(uintptr_t question, const char *addresses);
-extern bool	 session_settings_wait(void);
-extern bool	 session_settings_are_due(void);
-extern void	 session_settings_take_up(void);
-extern int64 session_settings_next_wakeup(void);
+extern void		   session_settings_start(void);
+extern void		   session_settings_reload(void);
+extern void		   session_settings_looked_up(uintptr_t question, const char *addresses);
+extern bool		   session_settings_wait(void);
+extern const char *session_settings_due(void);
+extern void		   session_settings_take_up(void);
+extern int64	   session_settings_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * session_former.c: the one that a server left behind

@@ -174,7 +174,7 @@ session_life_move(const char *reason)
 	(void) zk_client_close();
 	if (zklock_session->info.id != 0)
 		forget_session(reason);
-	zklock_worker_restart("changed settings");
+	zklock_worker_restart(psprintf("the end of its session: %s", reason));
 }
 
 /* No way on with the client library's handle; the next worker makes another one. */
@@ -256,6 +256,9 @@ static void
 on_disconnected(void)
 {
 	ereport(LOG, (errmsg("lost connection to ZooKeeper")));
+	if (!lease_is_possible())
+		/* The client library's handle will ask for no more than it was granted. */
+		zklock_worker_restart("a session timeout that is too short");
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	session_status_set_state(SESSION_CONNECTING);
 	queue_session_unreachable();

@@ -22,6 +22,9 @@
  * and why.  An administrator who wants to wait no longer terminates the worker, which
  * takes the settings up and loses the locks.
  *
+ * In the same way a session ends that was once granted too short a timeout for any
+ * lease, when ZooKeeper grants more.
+ *
  * The settings in use may so differ from those that are set.  They are in shared
  * memory, for the next worker, which may start at any time.
  *
@@ -416,19 +419,38 @@ session_settings_wait(void)
 	return waiting;
 }
 
-/* Do changed settings wait, and is the session that stands not needed any more? */
-bool
-session_settings_are_due(void)
+/*
+ * Was the session once granted too short a timeout for any lease, and is it granted
+ * more now?  The lease keeps to the shortest, so only another session helps.
+ */
+static bool
+session_is_spoilt(void)
 {
-	if (!waiting || zklock_now_ms() < look_at)
-		return false;
-	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	return !any_lock_is_held() && !worker_calls_in_doubt();
+	const SessionInfo *session = &zklock_session->info;
+
+	return session->state == SESSION_CONNECTED && !lease_is_possible() &&
+		   lease_is_possible_with(session->negotiated_timeout, used->tick_time);
 }
 
-/* When session_settings_are_due() wants to be called, ms; or -1. */
+/*
+ * Why another session is to begin, as part of a sentence, if this one is not needed any
+ * more; or else NULL.
+ */
+const char *
+session_settings_due(void)
+{
+	if (session_settings_next_wakeup() < 0 || zklock_now_ms() < look_at)
+		return NULL;
+	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
+	if (any_lock_is_held() || worker_calls_in_doubt())
+		return NULL;
+	return waiting ? "it moves to where changed settings lead"
+				   : "ZooKeeper had granted it too short a timeout for any lock";
+}
+
+/* When session_settings_due() wants to be called, ms; or -1. */
 int64
 session_settings_next_wakeup(void)
 {
-	return waiting ? look_at : -1;
+	return waiting || session_is_spoilt() ? look_at : -1;
 }

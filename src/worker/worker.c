@@ -273,6 +273,8 @@ main_loop(WaitEventSet *events)
 {
 	for (;;)
 	{
+		const char *move_reason;
+
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
@@ -294,8 +296,9 @@ main_loop(WaitEventSet *events)
 			elog(FATAL, "fault: fail-fatally");
 		worker_deadlock_attend();
 		candidacy_attend();
-		if (session_settings_are_due())
-			session_life_move("it moves to where changed settings lead");
+		move_reason = session_settings_due();
+		if (move_reason)
+			session_life_move(move_reason);
 		attend_obstacle();
 		zk_flow_send();
 

@@ -5,6 +5,7 @@
 # longer timeout therefore must not make the lease longer.
 
 use Zklock::Test;
+use PostgreSQL::Test::Utils;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '4s' }, b => { timeout => '15s' });
 $a->value('CREATE TABLE t (i int)');
@@ -46,6 +47,23 @@ subtest 'a timeout that is made shorter counts before ZooKeeper has granted it' 
 	$b->wait_session;
 	$b_holder->disconnect;
 	$b->assert_clean($zk, '/t/sooner');
+};
+
+subtest 'a session that was once granted too short a timeout for any lock gives way to another' => sub {
+	my $ensemble = Zklock::ZooKeeper->ensemble(3, start => 0);
+	my ($generous, $mean) = map { $ensemble->server($_) } 1, 2;
+	append_to_file($mean->dir . '/zoo.cfg', "maxSessionTimeout=7000\n");
+	$ensemble->start;
+	my $way = Zklock::Proxy->start($mean);
+	my $e = Zklock::Server->new('e', zookeeper => $way, connect => 0,
+		conf => [ "zklock.session_timeout = '20s'", "zklock.tick_time = '4s'" ]);
+	$e->wait_log(qr/WARNING: .* too long for a session timeout of 7000 ms/, 0);
+	my $id = $e->session_id;
+	$way->target($generous);
+	$way->drop;
+	$e->wait_log(qr/restarts because of the end of its session: ZooKeeper had granted it too short a timeout/, 0);
+	is($e->session->query("SELECT zk_lock('/t/again', '60s')"), 't', 'when ZooKeeper grants more, there are locks again');
+	isnt($e->session_id, $id, 'in another session');
 };
 
 my $slow = Zklock::ZooKeeper->standalone(tickTime => 2000, minSessionTimeout => 8000, maxSessionTimeout => 600_000);
