@@ -144,13 +144,10 @@ look_for_heir(Path *path, const RecipePeer *gone)
 {
 	const Recipe *recipe = path->recipe;
 	RecipePeer	  heir = *gone;
-	dlist_iter	  iter;
 
 	heir.mode = LOCK_MODE_SHARED;
-	dlist_foreach (iter, &path->runs)
+	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (run->state == RUN_CREATED && recipe->excludes(&heir, &run->request))
 			run->listed = false;
 	}
@@ -324,12 +321,8 @@ watch_blocker_set(Run *run, WatchState state)
 void
 watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, &run->path->runs)
+	for (Run *other = run_first(run->path); other; other = run_after(other))
 	{
-		Run *other = dlist_container(Run, link, iter.cur);
-
 		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
 			remains = WATCH_IS_GONE;
 	}

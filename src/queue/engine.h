@@ -301,26 +301,53 @@ contender_same_session(const Contender *a, const Contender *b)
 	return entry_of(a)->request.pid == entry_of(b)->request.pid;
 }
 
-/* The first contender of a run's queue, which must not be empty */
+/* The oldest run of a path, and the next younger one, or NULL; the youngest is run_last() */
+static inline Run *
+run_first(const Path *path)
+{
+	dlist_head *runs = unconstify(dlist_head *, &path->runs);
+
+	return dlist_is_empty(runs) ? NULL : dlist_head_element(Run, link, runs);
+}
+
+static inline Run *
+run_after(const Run *run)
+{
+	dlist_node *link = run->link.next;
+
+	return link == &run->path->runs.head ? NULL : dlist_container(Run, link, link);
+}
+
+/* The first contender of a run's queue, and the one behind another, or NULL */
 static inline Contender *
 run_head(const Run *run)
 {
-	return dlist_head_element(Contender, link, unconstify(dlist_head *, &run->queue));
+	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+
+	return dlist_is_empty(queue) ? NULL : dlist_head_element(Contender, link, queue);
+}
+
+static inline Contender *
+contender_behind(const Contender *c)
+{
+	dlist_node *link = c->link.next;
+
+	return link == &c->run->queue.head ? NULL : dlist_container(Contender, link, link);
 }
 
 static inline bool
 run_is_empty(const Run *run)
 {
-	return dlist_is_empty(unconstify(dlist_head *, &run->queue));
+	return run_head(run) == NULL;
 }
 
 /* For whom its calls are made: the session whose turn it is, or was last */
 static inline int
 run_owner(const Run *run)
 {
-	if (!run_is_empty(run))
-		return entry_of(run_head(run))->request.pid;
-	return run->record ? entry_of(run->record)->request.pid : ZK_WORKER;
+	const Contender *c = run_is_empty(run) ? run->record : run_head(run);
+
+	return c ? entry_of(c)->request.pid : ZK_WORKER;
 }
 
 /* The server's own calls are nobody's in particular. */

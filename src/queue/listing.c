@@ -48,18 +48,15 @@ compare_names(const void *a, const void *b)
 static OwnNode *
 own_nodes(Path *path, int *n)
 {
-	dlist_iter iter;
-	OwnNode	  *nodes;
-	int		   nruns = 0;
+	OwnNode *nodes;
+	int		 nruns = 0;
 
-	dlist_foreach (iter, &path->runs)
+	for (const Run *run = run_first(path); run; run = run_after(run))
 		nruns++;
 	nodes = palloc(Max(2 * nruns, 1) * sizeof(OwnNode));
 	*n = 0;
-	dlist_foreach (iter, &path->runs)
+	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (!run_has_node(run))
 			continue;
 		run->listed = run->heir_listed = false;
@@ -182,8 +179,8 @@ on_data_read(void *arg, const ZkReply *reply)
 static int
 reader(const Path *path)
 {
-	if (!dlist_is_empty(unconstify(dlist_head *, &path->runs)))
-		return run_owner(dlist_head_element(Run, link, unconstify(dlist_head *, &path->runs)));
+	if (run_first(path))
+		return run_owner(run_first(path));
 	if (!dlist_is_empty(unconstify(dlist_head *, &path->arrivals)))
 		return entry_of(dlist_head_element(Contender, link, unconstify(dlist_head *, &path->arrivals)))
 			->request.pid;
@@ -226,10 +223,9 @@ is_queue(const Path *path, const ZkReply *reply)
 static void
 on_listed(void *arg, const ZkReply *reply)
 {
-	ListCall  *call = arg;
-	Path	  *path = call->path;
-	bool	   watch = call->watch == LIST_AND_WATCH;
-	dlist_iter iter;
+	ListCall *call = arg;
+	Path	 *path = call->path;
+	bool	  watch = call->watch == LIST_AND_WATCH;
 
 	pfree(call);
 	path->calls--;
@@ -252,10 +248,8 @@ on_listed(void *arg, const ZkReply *reply)
 	else if (reply->outcome != ZK_UNKNOWN)
 	{
 		path_fail(path, FAILURE_REFUSED, reply->code);
-		dlist_foreach (iter, &path->runs)
+		for (Run *run = run_first(path); run; run = run_after(run))
 		{
-			Run *run = dlist_container(Run, link, iter.cur);
-
 			if (run->state == RUN_DOWNGRADING)
 				run->retry_at = zklock_now_ms() + RETRY_MS;
 		}

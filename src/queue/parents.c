@@ -54,12 +54,8 @@ static void ascend(Path *path);
 static Run *
 needy_run(Path *path)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
+	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (run->state == RUN_PLANNED && !dlist_is_empty(&run->queue))
 			return run;
 	}
@@ -184,19 +180,15 @@ static bool
 session_holds(const Run *run, const char *name)
 {
 	const Path *path = path_find(name);
-	dlist_iter	iter;
-	dlist_iter	waiting;
 	Contender  *asking;
 
 	if (path == NULL)
 		return false;
 	asking = run_head(run);
-	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	for (const Run *holding = run_first(path); holding; holding = run_after(holding))
 	{
-		dlist_foreach (waiting, &dlist_container(Run, link, iter.cur)->queue)
+		for (const Contender *c = run_head(holding); c; c = contender_behind(c))
 		{
-			Contender *c = dlist_container(Contender, link, waiting.cur);
-
 			if (c->place == PLACE_GRANTED && contender_same_session(c, asking))
 				return true;
 		}

@@ -30,12 +30,8 @@ typedef enum PeerSet
 static bool
 run_has_others(const Run *run, const Contender *c)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	for (Contender *other = run_head(run); other; other = contender_behind(other))
 	{
-		Contender *other = dlist_container(Contender, link, iter.cur);
-
 		if (other == c)
 			return false;
 		if (!contender_same_session(other, c))
@@ -60,19 +56,16 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 	const Run **runs;
 	RecipePeer *peers;
 	Blocker		blocker = {0};
-	dlist_iter	iter;
 	int			nruns = 0;
 	int			n = 0;
 	int			found;
 
-	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	for (const Run *run = run_first(path); run; run = run_after(run))
 		nruns++;
 	runs = palloc(Max(nruns, 1) * sizeof(Run *));
 	peers = palloc(Max(nruns + path->nforeign, 1) * sizeof(RecipePeer));
-	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	for (const Run *run = run_first(path); run; run = run_after(run))
 	{
-		const Run *run = dlist_container(Run, link, iter.cur);
-
 		if (set == PEERS_FOREIGN || !run_is_peer(run, c))
 			continue;
 		runs[n] = run;
@@ -144,14 +137,11 @@ contender_is_outrun(const Contender *c)
 	const Recipe *recipe = c->path->recipe;
 	bool		  counts = recipe->own_session == RECIPE_OWN_SESSION_COUNTS;
 	RecipeRequest request = contender_request(c);
-	dlist_iter	  iter;
 
 	if (recipe->excludes == NULL)
 		return false;
-	dlist_foreach (iter, &c->path->runs)
+	for (Run *run = run_first(c->path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, counts ? NULL : c))
 			return true;
 	}
@@ -178,13 +168,10 @@ int
 run_count_older(const Run *run)
 {
 	const Path *path = run->path;
-	dlist_iter	iter;
 	int			n = 0;
 
-	dlist_foreach (iter, unconstify(dlist_head *, &path->runs))
+	for (const Run *other = run_first(path); other; other = run_after(other))
 	{
-		const Run *other = dlist_container(Run, link, iter.cur);
-
 		n += other != run && run_has_node(other) && other->peer.sequence < run->peer.sequence;
 	}
 	for (int i = 0; i < path->nforeign; i++)

@@ -192,14 +192,12 @@ queue_start(void)
 static void
 path_changed(Path *path)
 {
-	dlist_iter iter;
-
 	if (path->child_watch == WATCH_SET)
 		watch_child_set(path, WATCH_NONE);
 
 	/* Calls that were refused may work now, or no longer be needed. */
-	dlist_foreach (iter, &path->runs)
-		dlist_container(Run, link, iter.cur)->retry_at = 0;
+	for (Run *run = run_first(path); run; run = run_after(run))
+		run->retry_at = 0;
 	path_mark(path);
 }
 

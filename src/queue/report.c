@@ -116,10 +116,8 @@ report_heedless(Path *path)
 
 	for (int i = 0; path->recipe->heedless && i < path->nforeign; i++)
 	{
-		dlist_foreach (iter, &path->runs)
+		for (const Run *run = run_first(path); run; run = run_after(run))
 		{
-			const Run *run = dlist_container(Run, link, iter.cur);
-
 			if (!run_is_empty(run))
 				report_if_heedless(path, path->foreign[i].name, &run->request);
 		}

@@ -94,12 +94,8 @@ run_has_node(const Run *run)
 Run *
 run_by_name(Path *path, const char *name)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, &path->runs)
+	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (run_has_node(run) && (strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0))
 			return run;
 	}
@@ -110,12 +106,8 @@ run_by_name(Path *path, const char *name)
 bool
 run_is_wanted(const Run *run, const Contender *by_others_than)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, unconstify(dlist_head *, &run->queue))
+	for (Contender *c = run_head(run); c; c = contender_behind(c))
 	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
 		if (contender_state(c) != CONTENDER_RELEASING &&
 			(by_others_than == NULL || !contender_same_session(c, by_others_than)))
 			return true;
@@ -167,10 +159,8 @@ forget_replacement(Run *run)
 static void
 publish(Run *run)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, &run->queue)
-		contender_publish(dlist_container(Contender, link, iter.cur));
+	for (Contender *c = run_head(run); c; c = contender_behind(c))
+		contender_publish(c);
 	if (run->record)
 		contender_publish(run->record);
 }
@@ -292,8 +282,6 @@ run_downgrading(Run *run)
 void
 run_downgraded(Run *run)
 {
-	dlist_iter iter;
-
 	Assert(run->state == RUN_DOWNGRADING);
 	run->state = RUN_GRANTED;
 	watch_own_set(run, WATCH_NONE);
@@ -303,8 +291,8 @@ run_downgraded(Run *run)
 	run->request.mode = run->peer.mode;
 	run->listed = true;
 	publish(run);
-	dlist_foreach (iter, &run->queue)
-		contender_downgraded(dlist_container(Contender, link, iter.cur));
+	for (Contender *c = run_head(run); c; c = contender_behind(c))
+		contender_downgraded(c);
 }
 
 /* Nobody needs it any more.  It has one node, by its name. */
@@ -423,12 +411,11 @@ run_expired(Run *run)
 static void
 report_deletion(Run *run)
 {
-	dlist_iter iter;
-	Losses	   losses;
+	Losses losses;
 
 	report_losses_begin(&losses);
-	dlist_foreach (iter, &run->queue)
-		report_losses_add(&losses, dlist_container(Contender, link, iter.cur));
+	for (const Contender *c = run_head(run); c; c = contender_behind(c))
+		report_losses_add(&losses, c);
 	ereport(losses.count > 0 ? WARNING : LOG,
 			(errmsg("node \"%s/%s\" of %s \"%s\" was deleted by someone else", run->path->path,
 					run->name, run->path->recipe->name, run->path->path),
@@ -455,10 +442,8 @@ run_deleted(Run *run)
 void
 run_usurped(Run *run)
 {
-	dlist_iter iter;
-
-	dlist_foreach (iter, &run->path->runs)
-		dlist_container(Run, link, iter.cur)->listed = false;
+	for (Run *other = run_first(run->path); other; other = run_after(other))
+		other->listed = false;
 	run_deleted(run);
 }
 

@@ -55,14 +55,10 @@ forget_listings(Forget what)
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		dlist_iter iter;
-
 		if (what == FORGET_WATCHES)
 			watch_child_set(path, WATCH_NONE);
-		dlist_foreach (iter, &path->runs)
+		for (Run *run = run_first(path); run; run = run_after(run))
 		{
-			Run *run = dlist_container(Run, link, iter.cur);
-
 			run->listed = false;
 			if (what == FORGET_WATCHES)
 			{
@@ -259,17 +255,14 @@ static Run *
 run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *request)
 {
 	dlist_node *after = &path->runs.head;
-	dlist_iter	iter;
 	Run		   *run;
 
-	dlist_foreach (iter, &path->runs)
+	for (Run *other = run_first(path); other; other = run_after(other))
 	{
-		Run *other = dlist_container(Run, link, iter.cur);
-
 		if (other->id == entry->status.run_id)
 			return other;
 		if (other->id < entry->status.run_id)
-			after = iter.cur;
+			after = &other->link;
 	}
 	run = run_new(path, entry->status.run_id, request);
 	dlist_insert_after(after, &run->link);
@@ -350,16 +343,11 @@ queue_adopt_entries(const int *indexes, int n)
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
-		dlist_iter iter;
-
-		dlist_foreach (iter, &path->runs)
+		for (Run *run = run_first(path); run; run = run_after(run))
 		{
-			Run		  *run = dlist_container(Run, link, iter.cur);
-			dlist_iter waiting;
-
 			run->joined = run->grants;
-			dlist_foreach (waiting, &run->queue)
-				run->joined += dlist_container(Contender, link, waiting.cur)->place != PLACE_GRANTED;
+			for (const Contender *c = run_head(run); c; c = contender_behind(c))
+				run->joined += c->place != PLACE_GRANTED;
 
 			/* How far the earlier worker came, a listing will tell. */
 			if (run_wants_downgrade(run))

@@ -95,13 +95,10 @@ watch_own(Run *run)
 static void
 delete_orphan(Path *path, const char *name)
 {
-	dlist_iter iter;
-	char	  *node;
+	char *node;
 
-	dlist_foreach (iter, &path->runs)
+	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		Run *run = dlist_container(Run, link, iter.cur);
-
 		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
 			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
 			return;
