@@ -52,12 +52,11 @@
 bool
 run_wants_downgrade(const Run *run)
 {
-	dlist_head *queue = unconstify(dlist_head *, &run->queue);
+	const Contender *holder = run_head(run);
 
 	return run->path->recipe->heir && run->state == RUN_GRANTED &&
-		   run->request.mode == LOCK_MODE_EXCLUSIVE && !dlist_is_empty(queue) &&
-		   !dlist_has_next(queue, dlist_head_node(queue)) &&
-		   contender_request(run_head(run)).mode == LOCK_MODE_SHARED;
+		   run->request.mode == LOCK_MODE_EXCLUSIVE && holder &&
+		   contender_behind(holder) == NULL && contender_request(holder).mode == LOCK_MODE_SHARED;
 }
 
 /*

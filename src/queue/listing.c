@@ -28,6 +28,7 @@
 typedef struct ListCall
 {
 	Path	 *path;
+	int		  owner; /* for whom it is made */
 	ListWatch watch;
 } ListCall;
 
@@ -175,28 +176,16 @@ on_data_read(void *arg, const ZkReply *reply)
 	}
 }
 
-/* For whom the data are read: anybody who waits, or the worker if nobody does */
-static int
-reader(const Path *path)
-{
-	if (run_first(path))
-		return run_owner(run_first(path));
-	if (!dlist_is_empty(unconstify(dlist_head *, &path->arrivals)))
-		return entry_of(dlist_head_element(Contender, link, unconstify(dlist_head *, &path->arrivals)))
-			->request.pid;
-	return ZK_WORKER;
-}
-
-/* Looks at the data of a path, if a listing shows that there are any. */
+/* Looks at the data of a path, for whom it was listed, if that shows that there are any. */
 static void
-look_at_data(Path *path, const ZkReply *listing)
+look_at_data(Path *path, int owner, const ZkReply *listing)
 {
 	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->data_length <= 0 ||
 		listing->data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
 		return;
 	path->use = PATH_USE_ASKED;
 	path->calls++;
-	zk_call((ZkCall){.kind = ZK_READ, .owner = reader(path), .path = path->path}, on_data_read, path);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = owner, .path = path->path}, on_data_read, path);
 }
 
 /* Are there elements of a queue at the path of a lock? */
@@ -225,6 +214,7 @@ on_listed(void *arg, const ZkReply *reply)
 {
 	ListCall *call = arg;
 	Path	 *path = call->path;
+	int		  owner = call->owner;
 	bool	  watch = call->watch == LIST_AND_WATCH;
 
 	pfree(call);
@@ -240,7 +230,7 @@ on_listed(void *arg, const ZkReply *reply)
 	{
 		path->lists_told = path->lists_done;
 		if (!path->recipe->single)
-			look_at_data(path, reply);
+			look_at_data(path, owner, reply);
 		apply_listing(path, reply);
 		if (!path->recipe->single && is_queue(path, reply))
 			path_fail(path, FAILURE_OTHER_RECIPE, 0);
@@ -262,8 +252,7 @@ path_list(Path *path, int owner, ListWatch watch)
 {
 	ListCall *call = palloc(sizeof(ListCall));
 
-	call->path = path;
-	call->watch = watch;
+	*call = (ListCall){.path = path, .owner = owner, .watch = watch};
 	path->calls++;
 	path->lists_sent++;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)

@@ -10,41 +10,32 @@
 
 #include "queue/engine.h"
 
-/* Beyond so many paths nothing more is said. */
-#define MAX_REPORTED_PATHS 1000
-#define MAX_HEEDLESS 4 /* kinds of clients that are told of a path */
+/* Beyond so many messages about paths nothing more is said. */
+#define MAX_REPORTED 1000
 
 /* As many losses are named in one message. */
 #define MAX_LOSSES_NAMED 20
 
-/* Messages about a path that this worker has written to the log */
-typedef struct ReportedPath
+/*
+ * Is a message about a path news?  Then this worker does not write it again.  The
+ * subject tells the messages about one path apart.
+ */
+static bool
+is_news(const Path *path, const char *subject)
 {
-	char		path[ZKLOCK_MAX_PATH + 1]; /* hash key */
-	bool		unrecognised;			   /* a child that may be meant as a contender */
-	bool		sequence;				   /* the counter is past its half */
-	const char *heedless[MAX_HEEDLESS]; /* dialects of clients that do not wait for us, or NULL */
-} ReportedPath;
+	static HTAB *written;
 
-static HTAB *reported_paths;
+	char	key[ZKLOCK_MAX_PATH + 32];
+	HASHCTL ctl = {.keysize = sizeof(key), .entrysize = sizeof(key)};
+	bool	found;
 
-/* The book of what has been said of a path; NULL if no more is to be. */
-static ReportedPath *
-reported_path(const Path *path)
-{
-	HASHCTL		  ctl = {.keysize = ZKLOCK_MAX_PATH + 1, .entrysize = sizeof(ReportedPath)};
-	bool		  found;
-	bool		  full;
-	ReportedPath *reported;
-
-	if (reported_paths == NULL)
-		reported_paths = hash_create("zklock reported paths", 16, &ctl, HASH_ELEM | HASH_STRINGS);
-	full = hash_get_num_entries(reported_paths) >= MAX_REPORTED_PATHS;
-	reported = hash_search(reported_paths, path->path, full ? HASH_FIND : HASH_ENTER, &found);
-	if (!full && !found)
-		memset((char *) reported + sizeof(reported->path), 0,
-			   sizeof(ReportedPath) - sizeof(reported->path));
-	return reported;
+	if (written == NULL)
+		written = hash_create("zklock messages", 16, &ctl, HASH_ELEM | HASH_STRINGS);
+	if (hash_get_num_entries(written) >= MAX_REPORTED)
+		return false;
+	snprintf(key, sizeof(key), "%s %s", subject, path->path);
+	hash_search(written, key, HASH_ENTER, &found);
+	return !found;
 }
 
 /*
@@ -54,31 +45,11 @@ reported_path(const Path *path)
 void
 report_unrecognised(const Path *path, const char *child)
 {
-	ReportedPath *reported = node_name_has_sequence(child) ? reported_path(path) : NULL;
-
-	if (reported == NULL || reported->unrecognised)
+	if (!node_name_has_sequence(child) || !is_news(path, "unrecognised"))
 		return;
-	reported->unrecognised = true;
 	ereport(LOG,
 			(errmsg("ignoring child \"%s\" of %s path \"%s\"", child, path->recipe->name, path->path),
 			 errdetail("Its name is not one that a known %s recipe writes.", path->recipe->name)));
-}
-
-/* Has a dialect not been noted yet?  Notes it. */
-static bool
-is_news(const char *noted[MAX_HEEDLESS], const char *dialect)
-{
-	for (int i = 0; i < MAX_HEEDLESS; i++)
-	{
-		if (noted[i] == NULL)
-		{
-			noted[i] = dialect;
-			return true;
-		}
-		if (strcmp(noted[i], dialect) == 0)
-			return false;
-	}
-	return false;
 }
 
 /*
@@ -89,13 +60,9 @@ is_news(const char *noted[MAX_HEEDLESS], const char *dialect)
 static void
 report_if_heedless(const Path *path, const char *name, const RecipeRequest *request)
 {
-	ReportedPath  *reported;
 	RecipeHeedless why;
 
-	if (!path->recipe->heedless(name, request, &why))
-		return;
-	reported = reported_path(path);
-	if (reported == NULL || !is_news(reported->heedless, why.theirs))
+	if (!path->recipe->heedless(name, request, &why) || !is_news(path, why.theirs))
 		return;
 	ereport(WARNING,
 			(errmsg("clients that do not wait for each other lock ZooKeeper path \"%s\"", path->path),
@@ -134,11 +101,8 @@ report_heedless(Path *path)
 void
 report_sequence(const Path *path, int64 sequence, int64 limit)
 {
-	ReportedPath *reported = reported_path(path);
-
-	if (reported == NULL || reported->sequence)
+	if (!is_news(path, "sequence"))
 		return;
-	reported->sequence = true;
 	ereport(WARNING,
 			(errmsg("half of the sequence numbers of ZooKeeper path \"%s\" are used up", path->path),
 			 errdetail("The last one was " INT64_FORMAT ". From " INT64_FORMAT
