@@ -209,7 +209,7 @@ run_watch(Run *run, const Foreigner *foreigner)
 {
 	Path *path = run->path;
 
-	if (path->recipe->watch == RECIPE_WATCH_BLOCKER)
+	if (path->recipe->excludes)
 	{
 		/* We know ourselves when a run of ours ends. */
 		if (foreigner)

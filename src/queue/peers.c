@@ -45,7 +45,7 @@ static bool
 run_is_peer(const Run *run, const Contender *c)
 {
 	return run != c->run && run_has_node(run) &&
-		   (run->path->recipe->own_session == RECIPE_OWN_SESSION_COUNTS || run_has_others(run, c));
+		   (run->path->recipe->blocker || run_has_others(run, c));
 }
 
 /* Asks the recipe, for a contender that has a node or would come last. */
@@ -75,7 +75,7 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
 		peers[n++] = path->foreign[i].peer;
 
-	found = path->recipe->blocker(peers, n, c->run ? &c->run->peer : NULL, request, remark);
+	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, remark);
 	if (found != RECIPE_NOBODY)
 		blocker = found < nruns
 					  ? (Blocker){.waits = true, .run = runs[found]}
@@ -121,28 +121,30 @@ bool
 contender_is_blocked(Contender *c)
 {
 	RecipeRequest request = contender_request(c);
-	bool		  counts = c->path->recipe->own_session == RECIPE_OWN_SESSION_COUNTS;
+	PeerSet		  set = c->path->recipe->blocker ? PEERS_ALL : PEERS_FOREIGN;
 	int32_t		  remark;
-	Blocker blocker = find_blocker(c, &request, counts ? PEERS_ALL : PEERS_FOREIGN, &remark);
+	Blocker		  blocker = find_blocker(c, &request, set, &remark);
 
 	if (remark != 0)
 		contender_remark(c, remark);
 	return blocker.waits;
 }
 
-/* Would it have to wait for sessions of this server, whatever they have so far? */
+/*
+ * Would it have to wait for sessions of this server, whatever they have so far?  Of
+ * what there is but one of, for its own as well.
+ */
 bool
 contender_is_outrun(const Contender *c)
 {
 	const Recipe *recipe = c->path->recipe;
-	bool		  counts = recipe->own_session == RECIPE_OWN_SESSION_COUNTS;
 	RecipeRequest request = contender_request(c);
 
 	if (recipe->excludes == NULL)
 		return false;
 	for (Run *run = run_first(c->path); run; run = run_after(run))
 	{
-		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, counts ? NULL : c))
+		if (recipe->excludes(&run->peer, &request) && run_is_wanted(run, recipe->single ? NULL : c))
 			return true;
 	}
 	return false;

@@ -100,7 +100,7 @@ election_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 	int oldest = RECIPE_NOBODY;
 
 	(void) request; /* who is older leads, whatever its name */
-	*remark = 0;
+	(void) remark;
 	for (int i = 0; i < n; i++)
 	{
 		if (self && peers[i].sequence >= self->sequence)
@@ -140,8 +140,6 @@ election_recurs(const RecipeRequest *request)
 }
 
 const Recipe election_recipe = {.name = "election",
-								.watch = RECIPE_WATCH_CHILDREN,
-								.own_session = RECIPE_OWN_SESSION_COUNTS,
 								.read = election_read,
 								.write = election_write,
 								.blocker = election_blocker,

@@ -128,19 +128,6 @@ claim_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t 
 	snprintf(dst, size, ELEMENT_CLAIM);
 }
 
-/* A claim that exists holds. */
-static int
-claim_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
-			  const RecipeRequest *request, int32_t *remark)
-{
-	(void) peers;
-	(void) n;
-	(void) self;
-	(void) request;
-	*remark = 0;
-	return RECIPE_NOBODY;
-}
-
 static bool
 claim_excludes(const RecipePeer *peer, const RecipeRequest *request)
 {
@@ -150,10 +137,7 @@ claim_excludes(const RecipePeer *peer, const RecipeRequest *request)
 }
 
 const Recipe element_recipe = {.name = "element",
-							   .watch = RECIPE_WATCH_BLOCKER,
-							   .own_session = RECIPE_OWN_SESSION_COUNTS,
 							   .single = true,
 							   .read = claim_read,
 							   .write = claim_write,
-							   .blocker = claim_blocker,
 							   .excludes = claim_excludes};

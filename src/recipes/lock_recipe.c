@@ -25,13 +25,6 @@
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
 
-/* All pairs of modes exclude each other but shared with shared. */
-static bool
-conflict(LockMode a, LockMode b)
-{
-	return a != LOCK_MODE_SHARED || b != LOCK_MODE_SHARED;
-}
-
 /* Every dialect's contenders are recognised, whichever dialect is written. */
 static bool
 lock_read(const char *child, RecipePeer *peer)
@@ -56,28 +49,11 @@ lock_recurs(const RecipeRequest *request)
 	return node_name_recurs(request->dialect);
 }
 
-/* The nearest, that is the youngest, of the older ones that conflict */
-static int
-lock_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
-			 const RecipeRequest *request, int32_t *remark)
-{
-	int blocker = RECIPE_NOBODY;
-
-	*remark = 0;
-	for (int i = 0; i < n; i++)
-	{
-		if ((self && peers[i].sequence >= self->sequence) || !conflict(peers[i].mode, request->mode))
-			continue;
-		if (blocker == RECIPE_NOBODY || peers[i].sequence > peers[blocker].sequence)
-			blocker = i;
-	}
-	return blocker;
-}
-
+/* All pairs of modes exclude each other but shared with shared. */
 static bool
 lock_excludes(const RecipePeer *peer, const RecipeRequest *request)
 {
-	return conflict(peer->mode, request->mode);
+	return peer->mode != LOCK_MODE_SHARED || request->mode != LOCK_MODE_SHARED;
 }
 
 static bool
@@ -110,11 +86,8 @@ lock_heir(char *dst, size_t size, const char *name, const RecipeRequest *request
 }
 
 const Recipe lock_recipe = {.name = "lock",
-							.watch = RECIPE_WATCH_BLOCKER,
-							.own_session = RECIPE_OWN_SESSION_PASSES,
 							.read = lock_read,
 							.write = lock_write,
-							.blocker = lock_blocker,
 							.recurs = lock_recurs,
 							.excludes = lock_excludes,
 							.heedless = lock_heedless,

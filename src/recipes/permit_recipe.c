@@ -108,7 +108,6 @@ permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 	int		oldest = RECIPE_NOBODY;
 	int		older = 0;
 
-	*remark = 0;
 	for (int i = 0; i < n; i++)
 	{
 		if (self && age(&peers[i], self) < 0)
@@ -127,8 +126,6 @@ permit_blocker(const RecipePeer *peers, int n, const RecipePeer *self,
 }
 
 const Recipe permit_recipe = {.name = "semaphore",
-							  .watch = RECIPE_WATCH_CHILDREN,
-							  .own_session = RECIPE_OWN_SESSION_COUNTS,
 							  .read = permit_read,
 							  .write = permit_write,
 							  .blocker = permit_blocker};

@@ -87,7 +87,7 @@ would_hold(const Recipe *recipe, const RecipePeer *peers, int i, int32_t permits
 	RecipeRequest request = {.mode = peers[i].mode, .permits = permits};
 	int32_t		  remark;
 
-	return recipe->blocker(peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY;
+	return recipe_blocker(recipe, peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY;
 }
 
 /*

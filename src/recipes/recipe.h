@@ -63,20 +63,6 @@ typedef struct RecipePeer
 /* The result of blocker() for a contender that waits for nobody */
 #define RECIPE_NOBODY (-1)
 
-/* The thing that a contender watches while it has to wait */
-typedef enum RecipeWatch
-{
-	RECIPE_WATCH_BLOCKER, /* the one peer it waits for */
-	RECIPE_WATCH_CHILDREN /* the path: any change is a reason to look again */
-} RecipeWatch;
-
-/* Does what the same session holds on the path stand in a contender's way? */
-typedef enum RecipeOwnSession
-{
-	RECIPE_OWN_SESSION_PASSES, /* no: a session never waits for itself */
-	RECIPE_OWN_SESSION_COUNTS  /* yes, like anybody's */
-} RecipeOwnSession;
-
 /* A client that does not wait for ours, as an administrator should know it */
 typedef struct RecipeHeedless
 {
@@ -87,13 +73,18 @@ typedef struct RecipeHeedless
 } RecipeHeedless;
 
 /*
+ * A recipe says by one of two functions for whom a contender waits:
+ *
+ *	excludes	for the youngest older peer that keeps it out.  It watches that one
+ *				alone, and what its own session holds is not in its way.
+ *	blocker		for what all of them together amount to.  Any change below the path
+ *				is a reason to look again, and its own session counts like anybody.
+ *
  * Functions that return bool may be NULL for "no" in every case.
  */
 typedef struct Recipe
 {
-	const char		*name; /* for messages */
-	RecipeWatch		 watch;
-	RecipeOwnSession own_session;
+	const char *name; /* for messages */
 
 	/*
 	 * Is there one node at most, of a name without a sequence?  Then nobody waits
@@ -116,14 +107,12 @@ typedef struct Recipe
 				  const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 
 	/*
-	 * For whom does a contender wait?
-	 *
-	 *	peers	the n other contenders on the path, in any order
-	 *	self	its own node, or NULL if it has none yet and would come last
-	 *	remark	set to a number that the recipe wants its user to see, 0 if none
-	 *
-	 * Returns the index of a peer, or RECIPE_NOBODY: it is granted.
+	 * Does a peer by itself keep out a contender that comes after it?  Those behind
+	 * one node that do not keep each other out are granted all together.
 	 */
+	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
+
+	/* For whom does a contender wait?  See recipe_blocker(). */
 	int (*blocker)(const RecipePeer *peers, int n, const RecipePeer *self,
 				   const RecipeRequest *request, int32_t *remark);
 
@@ -135,12 +124,6 @@ typedef struct Recipe
 
 	/* May the name of its node be another one's, once the path has been deleted? */
 	bool (*recurs)(const RecipeRequest *request);
-
-	/*
-	 * Does a peer by itself keep out a contender that comes after it?  Those behind
-	 * one node that do not keep each other out are granted all together.
-	 */
-	bool (*excludes)(const RecipePeer *peer, const RecipeRequest *request);
 
 	/*
 	 * Does the client behind a child of that name let contenders of ours, which
@@ -172,6 +155,8 @@ extern const Recipe election_recipe;
 extern const Recipe element_recipe;
 
 extern const Recipe *recipe_by_id(RecipeId id);
+extern int			 recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
+									const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
 extern bool			 recipe_shows_election(const char *child);
 
 /* queue_order.c: the contenders on a path in the order of their queue */

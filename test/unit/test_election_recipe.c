@@ -132,17 +132,18 @@ test_blocker(void)
 	RecipeRequest			request = {.family = ELECTION_LATCH};
 	int32_t					remark;
 
-	is_int(election_recipe.blocker(NULL, 0, &early, &request, &remark), RECIPE_NOBODY,
+	is_int(recipe_blocker(&election_recipe, NULL, 0, &early, &request, &remark), RECIPE_NOBODY,
 		   "alone, it leads");
-	is_int(election_recipe.blocker(three, 3, &early, &request, &remark), RECIPE_NOBODY,
-		   "the oldest leads");
-	is_int(election_recipe.blocker(three, 3, &late, &request, &remark), 1, "others wait for the oldest");
-	is_int(election_recipe.blocker(three, 3, NULL, &request, &remark), 1, "so does a newcomer");
-	is_int(election_recipe.blocker(three, 3, &three[0], &request, &remark), 1, "and the last");
-	is_int(election_recipe.blocker(mixed, 2, &early, &request, &remark), 1,
+	is_int(recipe_blocker(&election_recipe, three, 3, &early, &request, &remark),
+		   RECIPE_NOBODY, "the oldest leads");
+	is_int(recipe_blocker(&election_recipe, three, 3, &late, &request, &remark), 1,
+		   "others wait for the oldest");
+	is_int(recipe_blocker(&election_recipe, three, 3, NULL, &request, &remark), 1, "so does a newcomer");
+	is_int(recipe_blocker(&election_recipe, three, 3, &three[0], &request, &remark), 1, "and the last");
+	is_int(recipe_blocker(&election_recipe, mixed, 2, &early, &request, &remark), 1,
 		   "one of another family counts");
-	is_int(election_recipe.blocker(three, 3, &before_all, &request, &remark), RECIPE_NOBODY,
-		   "a negative number is older");
+	is_int(recipe_blocker(&election_recipe, three, 3, &before_all, &request, &remark),
+		   RECIPE_NOBODY, "a negative number is older");
 	is_int(remark, 0, "there is nothing to remark");
 }
 
@@ -204,8 +205,8 @@ test_one_leads(void)
 				if (j != i && stands[j])
 					others[n++] = candidates[j];
 			}
-			leaders += election_recipe.blocker(others, n, &candidates[i], &request, &remark) ==
-					   RECIPE_NOBODY;
+			leaders += recipe_blocker(&election_recipe, others, n, &candidates[i], &request,
+									  &remark) == RECIPE_NOBODY;
 		}
 		most = leaders > most ? leaders : most;
 		if (standing > 0)

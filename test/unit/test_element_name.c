@@ -122,8 +122,10 @@ test_claim(void)
 	ok(strcmp(name, ELEMENT_CLAIM) == 0, "a claim has a fixed name");
 	ok(element_recipe.read(name, &peer) && peer.numbered, "which is recognised");
 	ok(!element_recipe.read("claim-0000000000", &peer), "another is not");
-	ok(element_recipe.blocker(&peer, 1, NULL, &request, &remark) == RECIPE_NOBODY && remark == 0,
+	ok(recipe_blocker(&element_recipe, &peer, 1, &peer, &request, &remark) == RECIPE_NOBODY &&
+		   remark == 0,
 	   "a claim that exists holds");
+	ok(recipe_blocker(&element_recipe, &peer, 1, NULL, &request, &remark) == 0, "a newcomer does not");
 	ok(element_recipe.single && element_recipe.excludes(&peer, &request), "and keeps out others");
 }
 

@@ -43,7 +43,7 @@ blocker(const Peer *peers, int n, int64_t sequence, LockMode mode)
 
 	for (int i = 0; i < n; i++)
 		all[i] = recipe_peer(peers[i]);
-	found = lock_recipe.blocker(all, n, &self, &request, &remark);
+	found = recipe_blocker(&lock_recipe, all, n, &self, &request, &remark);
 	if (remark != 0)
 		abort();
 	return found;
@@ -59,7 +59,7 @@ newcomer_blocker(const Peer *peers, int n, LockMode mode)
 
 	for (int i = 0; i < n; i++)
 		all[i] = recipe_peer(peers[i]);
-	return lock_recipe.blocker(all, n, NULL, &request, &remark);
+	return recipe_blocker(&lock_recipe, all, n, NULL, &request, &remark);
 }
 
 static bool

@@ -159,7 +159,7 @@ holders_agree(const Recipe *recipe, const RecipePeer *peers, int n, int32_t perm
 		RecipeRequest request = {.mode = peers[i].mode,
 								 .permits = peers[i].permits > 0 ? peers[i].permits : permits};
 
-		if (holds[i] != (recipe->blocker(peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY))
+		if (holds[i] != (recipe_blocker(recipe, peers, i, &peers[i], &request, &remark) == RECIPE_NOBODY))
 			return false;
 	}
 	return true;

@@ -34,7 +34,8 @@ blocker(const RecipePeer *leases, int n, int own, int32_t permits, int32_t *othe
 		index[npeers] = i;
 		peers[npeers++] = leases[i];
 	}
-	found = permit_recipe.blocker(peers, npeers, own >= 0 ? &leases[own] : NULL, &request, others);
+	found = recipe_blocker(&permit_recipe, peers, npeers, own >= 0 ? &leases[own] : NULL,
+						   &request, others);
 	return found == RECIPE_NOBODY ? -1 : index[found];
 }
 
