@@ -22,7 +22,7 @@ loads Zklock::Server, Zklock::ZooKeeper and Zklock::Proxy.
 C<cast($names, %options)> starts a ZooKeeper server and PostgreSQL servers with these names, and
 returns them. Options:
 
-  proxied  the server that talks to ZooKeeper through a proxy, which is returned, too
+  proxied  the servers that talk to ZooKeeper through a proxy each; these are returned, too
   timeout  zklock.session_timeout of all servers
   zk       options of Zklock::ZooKeeper; C<ensemble>: so many servers
 
@@ -60,10 +60,10 @@ sub cast
 	my ($names, %opt) = @_;
 	my @names   = split / /, $names;
 	my %own     = map { $_ => delete $opt{$_} || {} } @names;
-	my $proxied = delete $opt{proxied} // '';
+	my @proxied = split / /, delete $opt{proxied} // '';
 	my %zk      = %{ delete $opt{zk} || {} };
 	my $zk      = Zklock::ZooKeeper->ensemble(delete $zk{ensemble} || 1, %zk, start => 0);
-	my $proxy   = $proxied && Zklock::Proxy->start($zk);
+	my %proxies = map { $_ => Zklock::Proxy->start($zk) } @proxied;
 	my @servers;
 
 	# Data directories are made while ZooKeeper starts.
@@ -73,11 +73,11 @@ sub cast
 		my %its     = (%opt, %{ $own{$name} });
 		my $timeout = delete $its{timeout};
 		$its{conf} = [ @{ $its{conf} || [] }, "zklock.session_timeout = '$timeout'" ] if $timeout;
-		push @servers, Zklock::Server->new($name, zookeeper => $name eq $proxied ? $proxy : $zk, %its, start => 0);
+		push @servers, Zklock::Server->new($name, zookeeper => $proxies{$name} // $zk, %its, start => 0);
 	}
 	$zk->wait_ready;
 	$_->launch foreach @servers;
-	return ($zk, $proxy || (), @servers);
+	return ($zk, @proxies{@proxied}, @servers);
 }
 
 1;
