@@ -1,13 +1,17 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The checker of the fault run, on histories made by hand: good ones pass, and each kind
-# of violation is found.
+# The checkers of the fault run, of locks, elections, claims and queues, on histories made by hand: good ones
+# pass, and each kind of violation is found.
 
 use Zklock::Test;
 use FindBin;
 use lib "$FindBin::Bin/../nemesis/lib";
 use Nemesis::Checker;
 use Nemesis::Schedule;
+use Nemesis::Target;
+use Nemesis::Target::Claims;
+use Nemesis::Target::Elections;
+use Nemesis::Target::Queues;
 
 # Fills in what a history has besides what matters here. Each attempt gets a newer token.
 my $number = 0;
@@ -184,5 +188,101 @@ my @fixed = Nemesis::Schedule->plan(%plan, faults => ['cut:long:server=2']);
 ok(@fixed && !grep({ $_->{fault} ne 'cut' || $_->{server} != 2 || $_->{duration} < 4 } @fixed),
 	'parameters may be fixed');
 ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there is no fault nonsense');
+
+# ---- elections
+
+# A true answer, and what was written on its strength
+sub led
+{
+	my ($server, $term, $asked, $granted, %more) = @_;
+	return { id => 'c.' . ++$number, kind => 'sql', server => $server, path => '/e', asked => $asked, granted => $granted,
+		until => $granted, told => $granted + 0.1, token => $term << 12, outcome => 'asked', clock => 0, %more };
+}
+
+sub elected
+{
+	my ($attempts, $expected, $name, @interventions) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $verdict = Nemesis::Target::Elections->judge(
+		attempts => $attempts, interventions => \@interventions, session_timeout => 4);
+	is(kinds($verdict), $expected, "election: $name");
+	return;
+}
+
+sub committed { my ($at) = @_; return (outcome => 'committed', commit_at => $at); }
+
+elected([ led('a', 1, 1, 2), led('a', 1, 3, 4, committed(4.5)), led('b', 2, 5, 6), led('a', 3, 7, 8) ], '', 'one after the other');
+elected([ led('a', 1, 1, 2), led('a', 1, 5, 7), led('b', 2, 4, 6) ], '', 'an answer that was asked for before another had his');
+elected([ led('a', 1, 1, 2), led('b', 2, 3, 4), led('a', 1, 4.5, 5) ], 'two leaders', 'one that was asked for later');
+elected([ led('a', 1, 1, 2), led('b', 2, 3, 4), led('c', 3, 5, 6), led('a', 1, 6.5, 7) ], 'two leaders', 'much later');
+elected([ led('a', 1, 1, 2, committed(4.1)), led('b', 2, 3, 4) ], 'late commit', 'a commit after the next one led');
+elected([ led('a', 1, 1, 2, outcome => 'refused', told => 9), led('b', 2, 3, 4) ], '', 'one that was refused');
+elected([ led('a', 1, 1, 2), led('b', 1, 3, 4) ], 'term of two', 'one term, two servers');
+elected([ led('a', 2, 1, 2), led('b', 1, 3, 4) ], 'two leaders', 'a lower term after a higher one');
+elected([ led('a', 1, 1, 2), led('b', 2, 3, 4, path => '/f'), led('a', 1, 4.5, 5) ], '', 'another path');
+elected([ led('a', 1, 1, 2), { id => 'c.0', path => '/e', outcome => 'no', sqlstate => 'XX000', error => 'oh' } ], 'unexpected error', 'an error');
+
+my @late = (led('a', 1, 1, 2), led('b', 2, 3, 4), led('a', 1, 4.2, 5));
+elected(\@late, '', 'its node was deleted by an administrator', { from => 2.5, to => 2.6, path => '/e', czxids => [1] });
+elected(\@late, 'two leaders', 'another one was', { from => 2.5, to => 2.6, path => '/e', czxids => [7] });
+elected(\@late, '', 'its session was closed by an administrator', { from => 2.5, to => 2.6, server => 'a' });
+elected(\@late, 'two leaders', "another's was", { from => 2.5, to => 2.6, server => 'b' });
+elected(\@late, 'two leaders', 'or later', { from => 6, to => 6.1, server => 'a' });
+
+# ---- claims and queues
+
+# The attempts as a target judges them
+sub kinds_are
+{
+	my ($target, $expected, $name, @attempts) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @found = @{ "Nemesis::Target::$target"->judge(@attempts)->{violations} };
+	is(join(', ', map { $_->{kind} } @found), $expected, "$target: $name") or diag explain \@found;
+	return;
+}
+
+sub claim
+{
+	my ($outcome, $slot, $asked, $told, %more) = @_;
+	$number++;
+	return { id => "c.$number", outcome => $outcome, slot => $slot, asked => $asked, told => $told, path => '/p', %more };
+}
+
+kinds_are(Claims => '', 'one after the other', claim(claimed => 1, 1, 2), claim(claimed => 2, 3, 4));
+kinds_are(Claims => '', 'one of many', claim(claimed => 1, 1, 4), map { claim(refused => 1, $_, $_ + 1) } 1, 2, 3);
+kinds_are(Claims => '', 'the same of two paths', claim(claimed => 1, 1, 2), claim(claimed => 1, 1, 2, path => '/q'));
+kinds_are(Claims => '', 'at once, the later first', claim(claimed => 1, 1, 4), claim(claimed => 2, 2, 3));
+kinds_are(Claims => '', 'refused, since somebody with an error may have it', claim(failed => 1, 1, 2, sqlstate => '58030'), claim(refused => 1, 3, 4));
+kinds_are(Claims => '', 'an error changes nothing', claim(failed => 1, 1, 2), claim(claimed => 1, 3, 4));
+kinds_are(Claims => 'slot claimed twice', 'at once', claim(claimed => 1, 1, 3), claim(claimed => 1, 2, 4));
+kinds_are(Claims => 'slot claimed twice', 'one after the other', claim(claimed => 1, 1, 2), claim(claimed => 1, 3, 4));
+kinds_are(Claims => 'claim order', 'an earlier slot', claim(claimed => 2, 1, 2), claim(claimed => 1, 3, 4));
+kinds_are(Claims => 'slot lost', 'nobody has it', claim(claimed => 1, 1, 2), claim(refused => 2, 3, 4));
+kinds_are(Claims => 'slot lost', 'nobody has asked for it yet', claim(refused => 2, 1, 2), claim(claimed => 2, 3, 4));
+kinds_are(Claims => 'unexpected error', 'out of memory', claim(failed => 1, 1, 2, sqlstate => '53200', error => 'out of memory'));
+
+is(join(' ', map { $_->name } Nemesis::Target->all('claims', 'locks')), 'claims locks', 'targets are found by name');
+ok(!eval { Nemesis::Target->all('nonsense'); 1 }, 'there is no target nonsense');
+
+sub handle
+{
+	my ($action, $outcome, $what, %more) = @_;
+	$number++;
+	return { id => "c.$number", server => 'a', action => $action, outcome => $outcome, what => $what, path => '/p', applied => 1, %more };
+}
+sub offer { return handle('offer', @_); }
+sub take  { return handle('take',  @_); }
+
+kinds_are(Queues => '', 'offered and taken', offer(offered => 'x'), take(committed => 'x'));
+kinds_are(Queues => '', 'given back once', offer(offered => 'x'), take(aborted => 'x'), take(committed => 'x'));
+kinds_are(Queues => '', 'an offer that failed is taken or not', offer(failed => 'x'), offer(failed => 'y'), take(committed => 'x'));
+kinds_are(Queues => '', 'taken again, and not applied again', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', applied => 0));
+kinds_are(Queues => '', 'taken again on another server', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x', server => 'b'));
+kinds_are(Queues => '', 'there was none', handle('take', 'none', undef));
+kinds_are(Queues => 'element lost', 'nobody has taken it', offer(offered => 'x'));
+kinds_are(Queues => 'element lost', 'who has taken it did not commit', offer(offered => 'x'), take(aborted => 'x'));
+kinds_are(Queues => 'applied twice', 'on one server', offer(offered => 'x'), take(committed => 'x'), take(committed => 'x'));
+kinds_are(Queues => 'element from nowhere', 'nobody has offered it', take(committed => 'x'));
+kinds_are(Queues => 'unexpected error', 'an internal error', offer(failed => 'x', sqlstate => 'XX000', error => 'internal error'));
 
 done_testing;

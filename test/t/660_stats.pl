@@ -1,23 +1,61 @@
 # Copyright (c) 2026, zklock contributors
 #
-# zk_stats: each event is counted once, for its kind and mode, by all sessions together;
-# counts outlast sessions and workers, until they are reset.
+# zk_session: what the server has asked of ZooKeeper, and how often its session was continued or ended.
+# zk_stats: each event is counted once, for its kind and mode, by all sessions together; counts outlast sessions
+# and workers, until they are reset.
 
 use Zklock::Test;
+use List::Util qw(sum0);
+use Zklock::Election;
 use Zklock::Stats;
 
 use constant { SESSIONS => 6, ROUNDS => 50, AGAIN => 50_000 };
 
 my @ends   = @Zklock::Stats::ends;
 my @counts = @Zklock::Stats::counts;
-my ($zk, $a) = cast('a');
-my $admin  = $a->session(name => 'admin');
-my $stats  = Zklock::Stats->new($admin);
-my ($s1, $s2) = map { $a->session(name => $_) } qw(s1 s2);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a');
+my ($admin, $s1, $s2) = map { $a->session(name => $_) } qw(admin s1 s2);
+my $stats = Zklock::Stats->new($admin);
 
-sub stats      { return $stats->now; }
-sub note_stats { return $stats->note; }
-sub counted    { local $Test::Builder::Level = $Test::Builder::Level + 1; return $stats->counted(@_); }
+# What ZooKeeper sees of the worker's requests, but for pings and what a new connection asks.
+sub seen { my %counts = %{ $proxy->counts }; delete @counts{qw(ping connect notification)}; return sum0(values %counts); }
+
+subtest 'requests to ZooKeeper' => sub {
+	my $requests = 'SELECT requests FROM zk_session';
+	$s1->query("SELECT zk_lock('/p/r')");
+	$a->settle;
+
+	# The two are read one after the other, while heartbeats go on.
+	my ($counted, $before);
+	wait_until { $before = seen(); $counted = $admin->query($requests); seen() == $before } 'a quiet moment';
+	my $difference = $counted - $before;
+	$s1->query(q{SELECT zk_unlock('/p/r')});
+	$s1->query(q{SELECT zk_lock('/p/requests/' || i), zk_unlock('/p/requests/' || i) FROM generate_series(1, 20) i});
+	$a->settle;
+	wait_until { my $now = seen(); $admin->query($requests) - $now == $difference && seen() > $before + 40 } 'each is counted';
+	is($admin->query("SELECT request_errors FROM zk_session"), 0, 'none is an error');
+	is($admin->query("SELECT request_time > '0' FROM zk_session"), 't', 'they take their time');
+
+	my $refused = $proxy->refuse(op => 'create2', path => '^/p/refused/', code => -102);
+	is($s1->try("SELECT zk_lock('/p/refused')")->{sqlstate}, '42501', 'a refusal');
+	is($admin->query("SELECT request_errors FROM zk_session"), 1, 'is one');
+};
+
+subtest 'connections and sessions' => sub {
+	my $counts = 'SELECT reconnects, expirations FROM zk_session';
+	is($admin->query($counts), '0|0', 'so far all was well');
+	$proxy->drop;
+	wait_until { $admin->query($counts) eq '1|0' } 'a lost connection';
+	$a->wait_session;
+	$a->restart_worker;
+	$a->wait_session;
+	is($admin->query($counts), '2|0', 'the next worker continues the session on another one');
+	$a->expire_session($zk);
+	wait_until { $admin->query($counts) eq '2|1' } 'a session ends';
+	$admin->query('SELECT zk_stats_reset()');
+	is($admin->query($counts), '2|1', 'which a reset of the statistics leaves');
+	is($admin->query('SELECT requests > 40 FROM zk_session'), 't', 'as it does the requests');
+};
 
 # How many rows there are, in that many readings, whose sums do not agree
 my $ends = join ' + ', @ends;
@@ -32,42 +70,42 @@ $admin->query("CREATE FUNCTION disagreeing(readings int) RETURNS bigint LANGUAGE
 		RETURN found;
 	END \$\$");
 
-note_stats();
+$stats->note;
 
 subtest 'acquisitions, and how they came about' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
-	counted('one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
+	$stats->counted('one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
 	$s1->query("SELECT zk_lock('/s/a'), zk_xact_lock('/s/a')");
-	counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
+	$stats->counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
 	$s1->query("SELECT zk_lock_shared('/s/a')");
-	counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
+	$stats->counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	$s1->query('SELECT zk_unlock_all()');
 	is($s2->finish, 't', 'another session of the server follows');
-	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
+	$stats->counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
 	$s2->query("SELECT zk_unlock('/s/a')");
 	$s1->query("SELECT zk_lock(ARRAY['/s/a', '/s/b', '/s/c'])");
-	counted('an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
+	$stats->counted('an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
 	$s1->query('SELECT zk_unlock_all()');
 	$s1->query("SELECT zk_lock_tree('/s/t/b', '/s')");
-	counted('a tree', 'lock exclusive' => { acquisitions => 1, waits => 1 }, 'lock shared' => { acquisitions => 1, waits => 1 });
+	$stats->counted('a tree', 'lock exclusive' => { acquisitions => 1, waits => 1 }, 'lock shared' => { acquisitions => 1, waits => 1 });
 	$s1->query('SELECT zk_unlock_all()');
 	$s1->query("SELECT zk_semaphore_acquire('/s/slots', 2) FROM generate_series(1, 2)");
-	counted('two permits', semaphore => { acquisitions => 2, waits => 2 });
+	$stats->counted('two permits', semaphore => { acquisitions => 2, waits => 2 });
 };
 
 subtest 'calls that get nothing' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
-	note_stats();
+	$stats->note;
 	is($s2->query("SELECT zk_try_lock('/s/a')"), 'f', 'a call that does not wait');
-	counted('found it taken', 'lock exclusive' => { waits => 1, busy => 1 });
+	$stats->counted('found it taken', 'lock exclusive' => { waits => 1, busy => 1 });
 	is($s2->query("SELECT zk_lock_shared('/s/a', '1 ms')"), 'f', 'a timeout');
 	is($s2->try("SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')")->{sqlstate}, '55P03', "and PostgreSQL's");
 	$s2->query('RESET lock_timeout');
-	counted('are timeouts', 'lock shared' => { waits => 2, timeouts => 2 });
+	$stats->counted('are timeouts', 'lock shared' => { waits => 2, timeouts => 2 });
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '1 ms')"), 'f', 'no permit in time');
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '0')"), 'f', 'none at once');
-	counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
+	$stats->counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	is($s2->cancelled, '57014', 'a cancelled call');
 	is($s2->try("SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')")->{sqlstate}, '57014', 'statement_timeout');
@@ -75,24 +113,24 @@ subtest 'calls that get nothing' => sub {
 	my $s3 = $a->session(name => 's3');
 	$s3->start_queued("SELECT zk_lock('/s/a')");
 	is($s3->terminated, '57P01', 'a session that ends as it waits');
-	wait_until { my %now = stats(); $now{'lock exclusive'}{cancels} == $stats->before('lock exclusive')->{cancels} + 3 } 'its exit counts';
-	counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
+	wait_until { my %now = $stats->now; $now{'lock exclusive'}{cancels} == $stats->before('lock exclusive')->{cancels} + 3 } 'its exit counts';
+	$stats->counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
 	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	is($s2->try("SELECT zk_lock('/s/closed')")->{sqlstate}, '42501', 'a refusal');
-	counted('is a failure', 'lock exclusive' => { waits => 1, failures => 1 });
+	$stats->counted('is a failure', 'lock exclusive' => { waits => 1, failures => 1 });
 	is($s2->try("SELECT zk_lock('no path')")->{sqlstate}, '22023', 'what is refused at once');
-	counted('was never waited for');
+	$stats->counted('was never waited for');
 };
 
 subtest 'losses' => sub {
 	my ($node) = $zk->children('/s/a');
 	$zk->shell->delete("/s/a/$node");
 	$a->wait_lock($s1, 'lost', '/s/a');
-	counted('a lock', 'lock exclusive' => { losses => 1 });
+	$stats->counted('a lock', 'lock exclusive' => { losses => 1 });
 	$a->expire_session($zk);
 	$a->wait_lock($s1, 'lost', '/s/slots');
-	wait_until { my %now = stats(); $now{semaphore}{losses} == $stats->before('semaphore')->{losses} + 2 } 'both to be lost';
-	counted('two permits', semaphore => { losses => 2 });
+	wait_until { my %now = $stats->now; $now{semaphore}{losses} == $stats->before('semaphore')->{losses} + 2 } 'both to be lost';
+	$stats->counted('two permits', semaphore => { losses => 2 });
 	$s1->query('SELECT zk_unlock_all()');
 };
 
@@ -103,7 +141,7 @@ subtest 'counts outlast the worker, and sessions' => sub {
 	$s4->disconnect;
 	$a->restart_worker;
 	$a->wait_session;
-	counted('as if nothing had happened', 'lock exclusive' => { acquisitions => 1, waits => 1 });
+	$stats->counted('as if nothing had happened', 'lock exclusive' => { acquisitions => 1, waits => 1 });
 };
 
 subtest 'times' => sub {
@@ -127,7 +165,7 @@ subtest 'times' => sub {
 
 subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 	my @sessions = map { $a->session } 1 .. SESSIONS;
-	note_stats();
+	$stats->note;
 	$_->query_start('DO $$ BEGIN FOR i IN 1 .. ' . ROUNDS . q{ LOOP
 		PERFORM zk_lock('/s/busy'), zk_lock('/s/busy'), zk_unlock('/s/busy'), zk_unlock('/s/busy');
 		PERFORM zk_lock_shared('/s/shared'), zk_unlock_shared('/s/shared');
@@ -137,7 +175,7 @@ subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 	my $disagreeing = $admin->query('SELECT disagreeing(300)');
 	$_->finish foreach @sessions;
 	is($disagreeing, 0, 'sums agree whenever they are read');
-	my %now  = stats();
+	my %now  = $stats->now;
 	my $all  = SESSIONS * ROUNDS;
 	my %more = map { my $kind = $_; ($kind => { map { $_ => $now{$kind}{$_} - $stats->before($kind)->{$_} } @counts }) } keys %now;
 	is_deeply([ @{ $more{'lock exclusive'} }{qw(acquisitions reentrant waits)} ], [ 2 * $all, $all, $all ], 'exclusive locks');
@@ -151,11 +189,11 @@ subtest 'a reset' => sub {
 	my $reset = $admin->query('SELECT stats_reset FROM zk_stats LIMIT 1');
 	$s1->query("SELECT zk_lock('/s/a')");
 	$admin->query('SELECT zk_stats_reset()');
-	my %now = stats();
+	my %now = $stats->now;
 	is_deeply([ grep { $_ != 0 } map { values %$_ } values %now ], [], 'lets all begin at 0');
 	is($admin->query("SELECT bool_and(stats_reset > '$reset') FROM zk_stats"), 't', 'from then on');
 	$s1->query("SELECT zk_lock('/s/a')");
-	note_stats();
+	$stats->note;
 	is($stats->before('lock exclusive')->{acquisitions}, 1, 'what comes after counts');
 	is($admin->query('SELECT disagreeing(1)'), 0, 'and agrees');
 	$s1->query('SELECT zk_unlock_all()');
@@ -178,6 +216,134 @@ subtest 'privileges are those of statistics in PostgreSQL' => sub {
 	$_->disconnect foreach values %session;
 };
 
+sub hold_time { my ($kind) = @_; return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
+sub clock     { return $admin->query('SELECT extract(epoch FROM clock_timestamp())::float8'); }
+
+# A new session waits; it is terminated, which counts.
+sub end_as_it_waits
+{
+	my ($kind, $event, $sql) = @_;
+	my $session = $a->session;
+	$session->query_start($sql);
+	$a->wait_event($session, $event);
+	is($session->terminated, '57P01', 'a session that ends as it waits');
+	my $cancels = $stats->before($kind)->{cancels} + 1;
+	$a->wait_value("SELECT cancels FROM zk_stats WHERE kind = '$kind'", $cancels);
+	return $stats->counted('is cancelled', $kind => { waits => 1, cancels => 1 });
+}
+
+subtest 'elements of queues' => sub {
+	my @takes = map { "SELECT count(*) FROM $_('/s/q', %s) t WHERE t IS NOT NULL" } qw(zk_queue_take zk_xact_queue_take);
+	my $offer = "SELECT zk_queue_offer('/s/q', 'x')";
+	$stats->note;
+	$s1->query($offer) foreach 1 .. 3;
+	is($s1->query("SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')"), 't', 'what does not take');
+	$stats->counted('does not count');
+	is($s1->query(sprintf $_, "'0'"), 1, 'a take') foreach @takes;
+	$stats->counted('is an acquisition', queue => { acquisitions => 2, waits => 2 });
+	$s2->query_start(sprintf $takes[0], 'NULL');
+	$a->wait_event($s2, 'element');
+	$s1->query($offer);
+	is($s2->finish, 1, 'one that waited');
+	$stats->counted('is one, too', queue => { acquisitions => 1, waits => 1 });
+	foreach my $take (@takes)
+	{
+		$a->wait_value("SELECT zk_queue_peek('/s/q') IS NULL", 't');
+		is($s1->query(sprintf $take, "'$_'"), 0, "no element within $_") foreach '0', '1 ms';
+		$stats->counted('is counted', queue => { waits => 2, busy => 1, timeouts => 1 });
+		is($s1->try("SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'))->{sqlstate}, '57014', 'statement_timeout');
+		$s1->query('RESET statement_timeout');
+		$stats->counted('cancels', queue => { waits => 1, cancels => 1 });
+		end_as_it_waits('queue', 'element', sprintf $take, 'NULL');
+	}
+	$zk->shell->create('/s/hidden', acl => [ [ 'world', 'anyone', 'w' ] ]);
+	is($s1->try("SELECT zk_queue_take('/s/hidden')")->{sqlstate}, '42501', 'a refusal');
+	$stats->counted('is a failure', queue => { waits => 1, failures => 1 });
+
+	$s1->query($offer);
+	foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'COMMIT')
+	{
+		my $hold = hold_time('queue');
+		$s1->query('COMMIT; BEGIN; SAVEPOINT s');
+		is($s1->query(sprintf $takes[1], 'NULL'), 1, 'an element is held');
+		my $since = clock();
+		my $for   = clock() - $since;
+		is(hold_time('queue'), $hold, 'which counts not yet');
+		$s1->query($end);
+		cmp_ok(hold_time('queue') - $hold, '>', 0.99 * $for, "but at $end");
+	}
+	$stats->counted('three more', queue => { acquisitions => 3, waits => 3 });
+	$s1->query("$offer; BEGIN");
+	$s1->query(sprintf $takes[1], 'NULL');
+	my ($element) = $zk->children('/s/q');
+	$zk->shell->delete("/s/q/$element/claim");
+	$a->wait_value("SELECT losses FROM zk_stats WHERE kind = 'queue'", $stats->before('queue')->{losses} + 1);
+	is($s1->try('COMMIT')->{sqlstate}, '40001', 'an element is lost');
+	$stats->counted('which counts', queue => { acquisitions => 1, waits => 1, losses => 1 });
+	$s1->query("SELECT zk_queue_remove('/s/q')");
+};
+
+subtest 'leadership' => sub {
+	my $await    = "SELECT zk_await_leadership('/s/e'%s)";
+	my $election = Zklock::Election->new($zk, '/s/e');
+	$stats->note;
+	$a->set_conf('zklock.elections' => '/s/e');
+	$election->wait_state($a, 'elected');
+	my $since = clock();
+	is($s1->query("SELECT zk_is_leader('/s/e')"), 't', 'to lead');
+	$stats->counted('is not counted');
+	is($s1->query(sprintf $await, $_), 't', 'to wait for it') foreach '', ", '0'";
+	$stats->counted('is', election => { acquisitions => 2, waits => 2 });
+	my ($hold, $for) = (hold_time('election'), clock() - $since);
+	my $foreign = $zk->shell->create('/s/e/_c_edda2515-abf2-4579-b513-df182d03af67-latch-', sequence => 1);
+	is($s1->query("SELECT zk_resign('/s/e')"), 't', 'to resign');
+	cmp_ok(hold_time('election') - $hold, '>', 0.99 * $for, 'ends a term');
+	$stats->counted('is no loss');
+	is($s1->query(sprintf $await, $_), 'f', 'another leads') foreach ", '0'", ", '1 ms'";
+	is($s1->try("SET lock_timeout = '1ms'; " . sprintf($await, ''))->{sqlstate}, '55P03', 'lock_timeout');
+	$s1->query('RESET lock_timeout');
+	$stats->counted('which is waited for in vain', election => { waits => 3, busy => 1, timeouts => 2 });
+	end_as_it_waits('election', 'lock', sprintf $await, '');
+	$s1->query_start(sprintf $await, '');
+	$a->wait_event($s1, 'lock');
+	$zk->shell->delete($foreign);
+	is($s1->finish, 't', 'and at last not');
+	$stats->counted('once more', election => { acquisitions => 1, waits => 1 });
+	$hold = hold_time('election');
+	my ($node) = $zk->children('/s/e');
+	$zk->shell->delete("/s/e/$node");
+	$a->wait_value("SELECT losses FROM zk_stats WHERE kind = 'election'", $stats->before('election')->{losses} + 1);
+	$stats->counted('leadership is lost', election => { losses => 1 });
+	cmp_ok(hold_time('election'), '>', $hold, 'and the term ends');
+	$election->wait_state($a, 'elected');
+	$zk->shell->create('/s/e/_c_edda2515-abf2-4579-b513-df182d03af67-latch-', sequence => 1);
+	$s1->query("SELECT zk_resign('/s/e')");
+	$s1->query_start(sprintf $await, '');
+	$a->wait_event($s1, 'lock');
+	$a->set_conf('zklock.elections' => '');
+	is($s1->result->{sqlstate}, '42704', 'the server stands no more');
+	$stats->counted('which is a failure', election => { waits => 1, failures => 1 });
+};
+
+subtest 'claims' => sub {
+	my $claim = "SELECT zk_claim('/s/claims', now())";
+	$stats->note;
+	is($s1->query("BEGIN; $claim"), 't', 'a slot is claimed');
+	is($s1->query($claim), 'f', 'once');
+	$s1->query('COMMIT; SELECT zk_last_claim(\'/s/claims\'), zk_claim_reset(\'/s/claims\')');
+	$stats->counted('one got it, the other not', claim => { acquisitions => 1, waits => 2, busy => 1 });
+	$zk->shell->create('/s/refused', acl => [ [ 'world', 'anyone', 'r' ] ]);
+	is($s1->try("SELECT zk_claim('/s/refused/c', now())")->{sqlstate}, '42501', 'a refusal');
+	$stats->counted('is a failure', claim => { waits => 1, failures => 1 });
+	freeze($a->worker_pid);
+	is($s1->try("SET statement_timeout = '50ms'; $claim")->{sqlstate}, '57014', 'nobody answers');
+	thaw($a->worker_pid);
+	$s1->query('RESET statement_timeout');
+	$stats->counted('it is cancelled', claim => { waits => 1, cancels => 1 });
+	is($admin->query('SELECT disagreeing(1)'), 0, 'sums agree');
+	is($admin->query("SELECT max(hold_time) FROM zk_stats WHERE kind = 'claim'"), '00:00:00', 'nobody holds a claim');
+};
+
 $_->disconnect foreach $s1, $s2, $admin;
-$a->assert_clean($zk, '/s/a', '/s/busy', '/s/shared', '/s/slots/leases', '/s/slots/locks');
+$a->assert_clean($zk, '/p/r', '/s/a', '/s/busy', '/s/shared', '/s/slots/leases', '/s/slots/locks', '/s/q');
 done_testing;

@@ -13,9 +13,7 @@ use Zklock::WaitModel;
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 12;
 my $seed    = $ENV{ZKLOCK_SEED} || int(time) % 100000;
-my $zk      = Zklock::ZooKeeper->standalone(request_log => 0);
-my @servers =
-  map { Zklock::Server->new($_, zookeeper => $zk, conf => [ "deadlock_timeout = '50ms'", "cluster_name = '$_'" ]) } qw(a b c);
+my ($zk, @servers) = cast('a b c', conf => ["deadlock_timeout = '50ms'"]);
 my @sessions = map { my $server = $_; map { $server->session(name => $server->name . $_) } 1 .. 3 } @servers;
 my %named    = map { $_->name => $_ } @sessions;
 my %process  = map { $_->server->name . ' ' . $_->pid => $_->name } @sessions;

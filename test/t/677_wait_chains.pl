@@ -1,35 +1,21 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Sessions that wait for another one of their server, which waits for another server: what is told
-# of them stays the same as long as they wait, and names the session that is in the way.
+# of them stays the same as long as they wait, and names the session that is in the way. One waiting
+# session searches for deadlocks across servers, for all of its server. When it waits no more, or is not
+# heard of, another one takes over.
 
 use Zklock::Test;
 use Zklock::Deadlock;
 
-my $zk = Zklock::ZooKeeper->standalone;
-my ($a, $b) = map { Zklock::Server->new($_, zookeeper => $zk, conf => [ "deadlock_timeout = '50ms'", "cluster_name = '$_'" ]) } qw(a b);
+my ($zk, $a, $b) = cast('a b', conf => ["deadlock_timeout = '50ms'"]);
 my ($a1, $a2, $a3) = map { $a->session(name => $_) } qw(a1 a2 a3);
 my ($b1, $b2, $b3) = map { $b->session(name => $_) } qw(b1 b2 b3);
-my $advisory = 'ExclusiveLock on advisory lock \[.*\]';
+my $shared = 'zk_xact_lock_shared';
+Zklock::Deadlock::scene($zk, [ $a, $b ], (map { "/d/$_" } qw(a b p one two q)), '/zklock-waits');
 
-sub zk { my ($path, $mode) = @_; return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
-
-# Waits for an advisory lock of its server.
-sub waits_here
-{
-	my ($session, $key) = @_;
-	$session->query_start("SELECT pg_advisory_xact_lock($key)");
-	$session->server->wait_value('SELECT wait_event_type FROM pg_stat_activity WHERE pid = ' . $session->pid, 'Lock');
-	return;
-}
-
-sub waits
-{
-	my ($session, $path, $function) = @_;
-	$session->query_start('SELECT ' . ($function || 'zk_xact_lock') . "('$path')");
-	$session->server->wait_queued($session, $path);
-	return;
-}
+# An advisory lock of its server
+sub advise { my ($key) = @_; return "SELECT pg_advisory_xact_lock($key)"; }
 
 # What is told of all waits at this moment
 sub told
@@ -37,18 +23,16 @@ sub told
 	return join '', map { $zk->shell->get("/zklock-waits/$_") } $zk->children('/zklock-waits');
 }
 
-sub clean { return Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/a', '/d/b', '/d/p', '/zklock-waits'); }
-
 subtest 'a server tells of a wait once' => sub {
 	in_transactions($a1, $a2, $a3, $b1);
-	$b1->query("SELECT zk_xact_lock_shared('/d/b')");
-	$a1->query('SELECT pg_advisory_xact_lock(1)');
-	$a2->query("SELECT zk_xact_lock_shared('/d/a')");
-	$a2->query("SELECT zk_xact_lock('/d/a')");
-	$a1->query("SELECT zk_xact_lock_shared('/d/p')");
-	$a3->query('SELECT pg_advisory_xact_lock(0)');
+	lock($b1, '/d/b', $shared);
+	$a1->query(advise(1));
+	lock($a2, '/d/a', $shared);
+	lock($a2, '/d/a');
+	lock($a1, '/d/p', $shared);
+	$a3->query(advise(0));
 	waits($a3, '/d/a');
-	waits_here($a2, 1);
+	waits($a2, advise(1));
 	waits($a1, '/d/b');
 	my @told;
 	wait_until { @told = $zk->children('/zklock-waits'); @told == 1 && 2 == (() = told() =~ /^wait/mg) } 'both to be told';
@@ -56,76 +40,115 @@ subtest 'a server tells of a wait once' => sub {
 	$a->wait_value("SELECT requests > $sent + 20 FROM zk_session", 't');
 	is_deeply([ $zk->children('/zklock-waits') ], \@told, 'rounds later it is the same record');
 	$b1->query('COMMIT');
-	foreach my $session ($a1, $a2, $a3)
-	{
-		is($session->result->{sqlstate}, '00000', $session->name . ' goes on');
-		$session->query('COMMIT');
-	}
+	go_on($a1, $a2, $a3);
 	clean();
 };
 
-subtest 'a bystander whose wait ends with the same one is not told to be in the way' => sub {
-	in_transactions($a1, $a2, $b1, $b2);
-	$b1->query("SELECT zk_xact_lock_shared('/d/p')");
-	$a1->query('SELECT pg_advisory_xact_lock(1)');
-	$b2->query('SELECT pg_advisory_xact_lock(1)');
-	$a2->query("SELECT zk_xact_lock('/d/a')");
-	waits($a1, '/d/p');
-	waits_here($a2, 1);
-	waits_here($b1, 1);
-	$b->settle;
-	waits($b2, '/d/p', 'zk_xact_lock_shared');
-	one_victim([ $a1, $b1, $b2 ], [ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $b1, $advisory ]);
-	is($a2->result->{sqlstate}, '00000', 'the bystander goes on');
-	$a2->query('COMMIT');
-	clean();
-};
+circle('a bystander whose wait ends with the same one is not told to be in the way',
+	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $b1, $advisory ],
+	sub {
+		lock($b1, '/d/p', $shared);
+		$a1->query(advise(1));
+		$b2->query(advise(1));
+		lock($a2, '/d/a');
+		waits($a1, '/d/p');
+		waits($a2, advise(1));
+		waits($b1, advise(1));
+		$b->settle;
+		waits($b2, '/d/p', $shared);
+	},
+	others => [$a2]);
 
-subtest 'a session that waits for its own server alone keeps a reader of another one back' => sub {
-	in_transactions($a1, $a2, $b1, $b2);
-	$_->query("SELECT zk_xact_lock_shared('/d/p')") foreach $a1, $a2;
-	$b1->query("SELECT zk_xact_lock('/d/b')");
-	$b2->query('SELECT pg_advisory_xact_lock(0)');
-	waits($a2, '/d/b');
-	waits($a1, '/d/p');
-	waits_here($b1, 0);
-	$b->settle;
-	waits($b2, '/d/p', 'zk_xact_lock_shared');
-	one_victim([ $a1, $a2, $b1, $b2 ], [ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $a2, zk('/d/b'), $b1, $advisory ]);
-	clean();
-};
+circle('a session that waits for its own server alone keeps a reader of another one back',
+	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $a2, zk('/d/b'), $b1, $advisory ],
+	sub {
+		lock($_, '/d/p', $shared) foreach $a1, $a2;
+		lock($b1, '/d/b');
+		$b2->query(advise(0));
+		waits($a2, '/d/b');
+		waits($a1, '/d/p');
+		waits($b1, advise(0));
+		$b->settle;
+		waits($b2, '/d/p', $shared);
+	});
 
-subtest 'a session that holds nothing stands between the two locks of another one' => sub {
-	in_transactions($a1, $b1);
-	$b1->query("SELECT zk_xact_lock_shared('/d/p')");
-	waits($a1, '/d/p');
-	$b->settle;
-	waits($b1, '/d/p');
-	is(one_victim([ $a1, $b1 ], [ $b1, zk('/d/p'), $a1, zk('/d/p') ])->name, 'b1', 'the youngest gave up');
-	clean();
-};
+circle('a session that holds nothing stands between the two locks of another one', [ $b1, zk('/d/p'), $a1, zk('/d/p') ],
+	sub {
+		lock($b1, '/d/p', $shared);
+		waits($a1, '/d/p');
+		$b->settle;
+		waits($b1, '/d/p');
+	},
+	victim => 'b1');    # the youngest
 
-subtest "other waits behind those of a deadlock do not matter, time $_" => sub {
-	in_transactions($a1, $a2, $b1, $b2, $b3);
-	$a1->query('SELECT pg_advisory_xact_lock(1)');
-	$b1->query('SELECT pg_advisory_xact_lock(1)');
-	$b2->query("SELECT zk_xact_lock_shared('/d/b')");
-	$a2->query("SELECT zk_xact_lock_shared('/d/a')");
-	$b2->query("SELECT zk_xact_lock('/d/b')");
-	$b1->query("SELECT zk_xact_lock_shared('/d/p')");
-	waits($a1, '/d/p');
-	$b3->query('SELECT pg_advisory_xact_lock(0)');
-	waits($b3, '/d/b');
-	waits_here($b2, 1);
-	waits_here($a2, 1);
-	waits($b1, '/d/a');
-	is(one_victim([ $a1, $a2, $b1 ], [ $b1, zk('/d/a'), $a2, $advisory, $a1, zk('/d/p') ])->name, 'b1', 'the youngest gave up');
-	foreach my $session ($b2, $b3)
-	{
-		is($session->result->{sqlstate}, '00000', $session->name . ' goes on');
-		$session->query('COMMIT');
-	}
-	clean();
-} foreach 1 .. 3;
+circle("other waits behind those of a deadlock do not matter, time $_", [ $b1, zk('/d/a'), $a2, $advisory, $a1, zk('/d/p') ],
+	sub {
+		$a1->query(advise(1));
+		$b1->query(advise(1));
+		lock($b2, '/d/b', $shared);
+		lock($a2, '/d/a', $shared);
+		lock($b2, '/d/b');
+		lock($b1, '/d/p', $shared);
+		waits($a1, '/d/p');
+		$b3->query(advise(0));
+		waits($b3, '/d/b');
+		waits($b2, advise(1));
+		waits($a2, advise(1));
+		waits($b1, '/d/a');
+	},
+	victim => 'b1', others => [ $b2, $b3 ]) foreach 1 .. 3;
+
+# What a server tells of waits, in one record; "" if it has none or is just writing another
+sub told_by
+{
+	my ($server) = @_;
+	my $id = $server->session_id =~ s/^0x//r;
+	my @names = grep { /^0*\Q$id\E-/ } $zk->children('/zklock-waits');
+	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
+}
+
+sub wait_told { my ($server, $path) = @_; return wait_until { told_by($server) =~ m{^held\t\Q$path\E\t}m } "$path to be told"; }
+
+# The first to wait for long is the one that searches.
+sub circle_is_found
+{
+	my ($what, $end, $after) = @_;
+	subtest "the session that searches $what, and another one takes over" => sub {
+		my $a1 = $a->session(name => 'a1');
+		in_transactions($a1, $a2, $b1, $b2);
+		lock($a1, '/d/one');
+		lock($a2, '/d/two');
+		lock($b1, '/d/p');
+		lock($b2, '/d/q');
+		waits($a1, '/d/q');
+		wait_told($a, '/d/one');
+		waits($a2, '/d/p');
+		wait_told($a, '/d/two');
+		$end->($a1);
+		waits($b1, '/d/two');
+		one_victim([ $b1, zk('/d/two'), $a2, zk('/d/p') ]);
+		$b2->query('COMMIT');
+		$after->($a1);
+		clean();
+	};
+	return;
+}
+
+circle_is_found(
+	'is granted what it waits for',
+	sub { my ($a1) = @_; $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
+	sub { $_[0]->query('COMMIT'); return; });
+circle_is_found(
+	'is cancelled',
+	sub { my ($a1) = @_; $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
+	sub { $_[0]->query('ROLLBACK'); return; });
+circle_is_found(
+	'is terminated',
+	sub { my ($a1) = @_; $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
+	sub { return; });
+circle_is_found(
+	'is stopped',
+	sub { my ($a1) = @_; freeze($a1->pid); return; },
+	sub { my ($a1) = @_; thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
 
 done_testing();

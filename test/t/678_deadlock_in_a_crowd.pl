@@ -11,13 +11,11 @@ use constant CROWD => 150;
 # What a session of the crowd holds; long names fill a record soon.
 sub path { my ($i) = @_; return '/h/' . 'x' x 120 . $i; }
 
-my $zk   = Zklock::ZooKeeper->standalone(request_log => 0);
-my @conf = ("deadlock_timeout = '200ms'");
-my ($a, $b) = map { Zklock::Server->new($_, zookeeper => $zk, max_connections => CROWD + 20, conf => [ @conf, "cluster_name = '$_'" ]) } qw(a b);
+my ($zk, $a, $b) = cast('a b', max_connections => CROWD + 20, conf => ["deadlock_timeout = '200ms'"]);
 my $holder = $b->session(name => 'holder');
 my @crowd  = map { $a->session(name => "c$_") } 1 .. CROWD;
 in_transactions($holder, @crowd);
-$holder->query("SELECT zk_xact_lock('/d/p')");
+lock($holder, '/d/p');
 
 foreach my $i (0 .. $#crowd)
 {
@@ -28,8 +26,7 @@ $a->wait_queued($crowd[$_], '/d/p') foreach 0, $#crowd;
 my $last = pop @crowd;
 my $path = path(scalar @crowd);
 $holder->query_start("SELECT zk_xact_lock('$path')");
-is(one_victim([ $holder, $last ], [ $holder, qq{ExclusiveLock on ZooKeeper path "$path"}, $last, 'ShareLock on ZooKeeper path "/d/p"' ])->name,
-	'holder', 'the youngest gave up');
+is(one_victim([ $holder, zk($path), $last, zk('/d/p', 'Share') ])->name, 'holder', 'the youngest gave up');
 is(scalar(grep { !$_->result->{ok} } @crowd), 0, 'all others go on');
 $_->query('COMMIT') foreach @crowd;
 Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/p', map { path($_) } 0 .. @crowd);

@@ -1,6 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Deadlocks on one server, through zklock's locks and PostgreSQL's own: one session gives up.
+# Deadlocks on one server, through zklock's locks and PostgreSQL's own: one session gives up. Through the
+# permits of a semaphore there is one only if no holder can let go.
 
 use Zklock::Test;
 use Zklock::Deadlock;
@@ -10,118 +11,91 @@ my ($zk, $a) = cast('a',
 my ($one, $two, $three) = map { $a->session(name => $_) } qw(one two three);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');
+Zklock::Deadlock::scene($zk, [$a], '/d/a', '/d/b', '/d/c', '/d/s/leases', '/d/s/locks');
 
-my %row = (update => 'ShareLock on transaction \d+', table => 'AccessExclusiveLock on relation \d+ of database \d+',
-	advisory => 'ExclusiveLock on advisory lock \[.*\]');
+my $table  = 'AccessExclusiveLock on relation \d+ of database \d+';
+my $update = 'UPDATE t SET n = n + 1 WHERE id = 1';
+my $never  = "SET LOCAL deadlock_timeout = '1h'";
+my $mark;
 
-sub zk { my ($path, $mode) = @_; return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
+circle('two sessions lock two paths in opposite orders', [ $one, zk('/d/b'), $two, zk('/d/a') ],
+	sub {
+		lock($one, '/d/a');
+		lock($two, '/d/b');
+		waits($one, '/d/b');
+		$mark = $a->log_mark;
+		waits($two, "SELECT zk_xact_lock('/d/a') AS victim");
+	},
+	victim => 'two',    # whose wait is the younger
+	after  => sub {
+		my $log = $a->log_since($mark);
+		like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]} waits for /, 'the log tells the cycle');
+		like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\) AS victim\n/, 'and what one runs');
+		like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs');
+		is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
+	});
 
-sub update { return "UPDATE t SET n = n + 1 WHERE id = $_[0]"; }
+circle('a lock and a row: the row is waited for last, but who waits for the lock gives up', [ $one, $row, $two, zk('/d/a') ],
+	sub {
+		lock($one, '/d/a');
+		$two->query($update);
+		$mark = $a->log_mark;
+		waits($two, '/d/a');
+		$a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark);
+		waits($one, $update);
+	},
+	victim => 'two');
 
-sub is_waiting
-{
-	my ($session) = @_;
-	return $a->value("SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = " . $session->pid) eq 't';
-}
+circle('a lock and a row: the lock is waited for last', [ $one, $row, $two, zk('/d/a') ],
+	sub {
+		lock($one, '/d/a');
+		$two->query($update);
+		waits($one, $update);
+		waits($two, '/d/a');
+	},
+	victim => 'two');
 
-# Runs a statement that waits, and returns when PostgreSQL shows it to, or when it has been given up.
-sub waits
-{
-	my ($session, $sql) = @_;
-	$session->query_start($sql);
-	wait_until { !$session->busy || is_waiting($session) } $session->name . ' to wait';
-	return;
-}
+circle('a circle of three through a shared lock, an advisory lock and a table',
+	[ $one, $advisory, $two, $table, $three, zk('/d/a') ],
+	sub {
+		lock($one, '/d/a', 'zk_xact_lock_shared');
+		$two->query('SELECT pg_advisory_xact_lock(7)');
+		$three->query('SELECT * FROM t');
+		waits($three, '/d/a');
+		waits($one, 'SELECT pg_advisory_xact_lock(7)');
+		waits($two, 'LOCK TABLE t');
+	});
 
-sub clean { return Zklock::Server->assert_clean($zk, [$a], '/d/a', '/d/b', '/d/c'); }
+circle('of two shared holders that ask for the exclusive lock the second gives up at once', [ $one, zk('/d/a'), $two, zk('/d/a') ],
+	sub {
+		$_->query($never) foreach $one, $two;
+		lock($_, '/d/a', 'zk_xact_lock_shared') foreach $one, $two;
+		waits($one, '/d/a');
+		waits($two, '/d/a');
+	},
+	victim => 'two');
 
-subtest 'two sessions lock two paths in opposite orders' => sub {
-	in_transactions($one, $two);
-	$one->query("SELECT zk_xact_lock('/d/a')");
-	$two->query("SELECT zk_xact_lock('/d/b')");
-	waits($one, "SELECT zk_xact_lock('/d/b')");
-	my $mark = $a->log_mark;
-	waits($two, "SELECT zk_xact_lock('/d/a') AS victim");
-	my $victim = one_victim([ $one, $two ], [ $one, zk('/d/b'), $two, zk('/d/a') ]);
-	is($victim->name, 'two', 'the younger wait was given up');
-	my $log = $a->log_since($mark);
-	like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]} waits for /, 'the log tells the cycle');
-	like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\) AS victim\n/, 'and what one runs');
-	is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
-	like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs');
-	clean();
-};
+circle('one that asks behind a writer who waits for it gives up at once', [ $one, zk('/d/a'), $two, zk('/d/a') ],
+	sub {
+		$_->query($never) foreach $one, $two;
+		lock($one, '/d/a', 'zk_xact_lock_shared');
+		waits($two, '/d/a');
+		waits($one, '/d/a');
+	},
+	victim => 'one');
 
-subtest 'a lock and a row: the row is waited for last' => sub {
-	in_transactions($one, $two);
-	$one->query("SELECT zk_xact_lock('/d/a')");
-	$two->query(update(1));
-	my $mark = $a->log_mark;
-	waits($two, "SELECT zk_xact_lock('/d/a')");
-	$a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark);
-	waits($one, update(1));
-	is(one_victim([ $one, $two ], [ $one, $row{update}, $two, zk('/d/a') ])->name,
-		'two', 'the session that waits for the lock gave up');
-	clean();
-};
-
-subtest 'a lock and a row: the lock is waited for last' => sub {
-	in_transactions($one, $two);
-	$one->query("SELECT zk_xact_lock('/d/a')");
-	$two->query(update(1));
-	waits($one, update(1));
-	waits($two, "SELECT zk_xact_lock('/d/a')");
-	is(one_victim([ $one, $two ], [ $one, $row{update}, $two, zk('/d/a') ])->name,
-		'two', 'the session that waits for the lock gave up');
-	clean();
-};
-
-subtest 'a circle of three through a shared lock, an advisory lock and a table' => sub {
-	in_transactions($one, $two, $three);
-	$one->query("SELECT zk_xact_lock_shared('/d/a')");
-	$two->query('SELECT pg_advisory_xact_lock(7)');
-	$three->query('SELECT * FROM t');
-	waits($three, "SELECT zk_xact_lock('/d/a')");
-	waits($one, 'SELECT pg_advisory_xact_lock(7)');
-	waits($two, 'LOCK TABLE t');
-	one_victim([ $one, $two, $three ], [ $one, $row{advisory}, $two, $row{table}, $three, zk('/d/a') ]);
-	clean();
-};
-
-subtest 'of two shared holders that ask for the exclusive lock one gives up at once' => sub {
-	in_transactions($one, $two);
-	$_->query("SET LOCAL deadlock_timeout = '1h'") foreach $one, $two;
-	$_->query("SELECT zk_xact_lock_shared('/d/a')") foreach $one, $two;
-	waits($one, "SELECT zk_xact_lock('/d/a')");
-	$two->query_start("SELECT zk_xact_lock('/d/a')");
-	is(one_victim([ $one, $two ], [ $one, zk('/d/a'), $two, zk('/d/a') ])->name, 'two', 'it was the second');
-	clean();
-};
-
-subtest 'one that asks behind a writer who waits for it gives up at once' => sub {
-	in_transactions($one, $two);
-	$_->query("SET LOCAL deadlock_timeout = '1h'") foreach $one, $two;
-	$one->query("SELECT zk_xact_lock_shared('/d/a')");
-	waits($two, "SELECT zk_xact_lock('/d/a')");
-	$one->query_start("SELECT zk_xact_lock('/d/a')");
-	is(one_victim([ $one, $two ], [ $one, zk('/d/a'), $two, zk('/d/a') ])->name, 'one', 'it was the upgrade');
-	clean();
-};
-
-subtest 'a cycle through a tree and an array' => sub {
-	in_transactions($one, $two);
-	$one->query("SELECT zk_xact_lock_tree('/d/t/b/c', '/d/t')");
-	$two->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
-	waits($one, "SELECT zk_xact_lock(ARRAY['/d/0', '/d/c'])");
-	waits($two, "SELECT zk_xact_lock_tree('/d/t/b', '/d/t')");
-	one_victim([ $one, $two ], [ $one, zk('/d/c'), $two, zk('/d/t/b') ]);
-	clean();
-};
+circle('a cycle through a tree and an array', [ $one, zk('/d/c'), $two, zk('/d/t/b') ],
+	sub {
+		$one->query("SELECT zk_xact_lock_tree('/d/t/b/c', '/d/t')");
+		$two->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
+		waits($one, "SELECT zk_xact_lock(ARRAY['/d/0', '/d/c'])");
+		waits($two, "SELECT zk_xact_lock_tree('/d/t/b', '/d/t')");
+	});
 
 subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub {
-	$one->query("SELECT zk_lock('/d/a')");
-	$two->query("SELECT zk_lock('/d/b')");
-	waits($one, "SELECT zk_lock('/d/b')");
+	lock($one, '/d/a', 'zk_lock');
+	lock($two, '/d/b', 'zk_lock');
+	waits($one, '/d/b', 'zk_lock');
 	is($two->try("SELECT zk_lock('/d/a')")->{sqlstate}, '40P01', 'the second gives up');
 	is_deeply([ $two->modes('/d/b') ], ['exclusive held'], 'it holds what it held');
 	ok($one->busy, 'so the first waits on');
@@ -133,38 +107,109 @@ subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub
 
 subtest 'waits without a circle end by themselves' => sub {
 	in_transactions($one, $two, $three);
-	$one->query("SELECT zk_xact_lock('/d/a')");
-	$two->query(update(1));
-	waits($two, "SELECT zk_xact_lock('/d/a')");
-	waits($three, update(1));
-	my $looks = $a->log_mark;
-	$_->query("SET deadlock_timeout = '50ms'") foreach my $late = $a->session(name => 'late');
+	lock($one, '/d/a');
+	$two->query($update);
+	waits($two, '/d/a');
+	waits($three, $update);
+	my $late = $a->session(name => 'late');
+	$late->query("SET deadlock_timeout = '50ms'");
 	is($late->query("SELECT zk_lock('/d/a', '1s')"), 'f', 'one behind them looks twenty times');
 	ok($_->busy, $_->name . ' waits') foreach $two, $three;
 	$one->query('COMMIT');
-	is($two->finish, 't', 'the second goes on');
-	$two->query('COMMIT');
-	is($three->result->{sqlstate}, '00000', 'and the third');
-	$three->query('COMMIT');
+	go_on($two, $three);
 	$late->disconnect;
 	clean();
 };
 
 subtest 'a prepared transaction is waited for by many, and waits for nobody' => sub {
-	in_transactions($one, $two);
-	$three->query('BEGIN');
-	$three->query(update(1));
+	in_transactions($one, $two, $three);
+	$three->query($update);
 	$three->query("PREPARE TRANSACTION 'p'");
-	$one->query("SELECT zk_xact_lock('/d/a')");
-	waits($one, update(1));
-	waits($two, "SELECT zk_xact_lock('/d/a')");
+	lock($one, '/d/a');
+	waits($one, $update);
+	waits($two, '/d/a');
 	is($three->query("SELECT zk_lock('/d/a', '500ms')"), 'f', 'a third one looks as well');
 	ok($_->busy, $_->name . ' waits') foreach $one, $two;
 	$three->query("COMMIT PREPARED 'p'");
-	is($one->result->{sqlstate}, '00000', 'it is committed, and the first goes on');
-	$one->query('COMMIT');
-	is($two->finish, 't', 'and the second');
-	$two->query('COMMIT');
+	go_on($one, $two);
+	clean();
+};
+
+my $permit  = 'SemaphorePermit on ZooKeeper path "/d/s"';
+my $release = "SELECT zk_semaphore_release('/d/s')";
+
+sub acquire { my ($permits, $timeout) = @_; return "SELECT zk_semaphore_acquire('/d/s', $permits" . ($timeout ? ", '$timeout'" : '') . ')'; }
+
+# All sessions wait for what they have asked for; then one that began before has looked many times.
+sub nobody_gives_up
+{
+	my (@sessions) = @_;
+	my $late = $a->session(name => 'late');
+	$late->query("SET deadlock_timeout = '10ms'");
+	is($late->query(acquire(2, '1s')), 'f', 'another one looks many times');
+	ok($_->busy, $_->name . ' waits') foreach @sessions;
+	$late->disconnect;
+	return;
+}
+
+subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
+	in_transactions($one, $two);
+	$one->query(acquire(1));
+	lock($two, '/d/a');
+	$two->start_waiting(acquire(1), '/d/s');
+	$one->query_start("SELECT zk_xact_lock('/d/a')");
+	gives_up($one, $one, zk('/d/a'), $two, $permit);
+	ok($two->busy, 'a permit is not a transaction\'s');
+	$one->query($release);
+	go_on($two);
+	$two->query($release);
+	clean();
+};
+
+subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
+	in_transactions($one, $two, $three);
+	$_->query(acquire(2)) foreach $one, $two;
+	lock($three, '/d/a');
+	$three->start_waiting(acquire(2), '/d/s');
+	$one->start_waiting("SELECT zk_xact_lock('/d/a')", '/d/a');
+	nobody_gives_up($one, $three);
+	is($two->try("SELECT zk_xact_lock('/d/a')")->{sqlstate}, '40P01', 'when the other holder waits as well, it gives up');
+	$two->query('ROLLBACK');
+	nobody_gives_up($one, $three);
+	$two->query($release);
+	go_on($three, $one);
+	$_->query($release) foreach $one, $three;
+	clean();
+};
+
+subtest 'who waits for its turn waits for the one whose turn it is' => sub {
+	in_transactions($one, $two, $three);
+	$one->query(acquire(1));
+	$two->start_waiting(acquire(1), '/d/s');
+	lock($three, '/d/a');
+	$three->start_waiting(acquire(1), '/d/s');
+	$one->query_start("SELECT zk_xact_lock('/d/a')");
+	gives_up($one, $one, zk('/d/a'), $three, $permit, $two, $permit);
+	$one->query($release);
+	go_on($two);
+	$two->query($release);
+	go_on($three);
+	$three->query($release);
+	clean();
+};
+
+subtest 'a session that has all permits and asks for one more waits for itself' => sub {
+	$one->query('BEGIN');
+	$one->query(acquire(2)) foreach 1, 2;
+	$one->query_start(acquire(2));
+	gives_up($one, $one, $permit);
+	$one->query($release);
+	$two->query(acquire(2));
+	$one->query_start(acquire(2));
+	nobody_gives_up($one);
+	$two->query($release);
+	is($one->finish, 't', 'but not if another session has one');
+	$one->query($release) foreach 1, 2;
 	clean();
 };
 

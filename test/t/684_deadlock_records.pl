@@ -1,31 +1,22 @@
 # Copyright (c) 2026, zklock contributors
 #
 # What is published of waits that last: nothing without need, and nothing is left behind, whatever
-# becomes of replies, workers and sessions. Clients of another make block, but are no victims.
+# becomes of replies, workers and sessions. Clients of another make block, but are no victims. And
+# whatever others write there, nobody who waits rightly gives up, and nothing crashes.
 
 use Zklock::Test;
 use Zklock::Deadlock;
 use Zklock::JavaPeer;
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b',
-	a => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'a'" ] },
-	b => { conf => [ "deadlock_timeout = '100ms'", "cluster_name = 'b'" ] });
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeout = '100ms'"]);
 my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
 my ($b1, $b2) = map { $b->session(name => $_) } qw(b1 b2);
 my $root = '/zklock-waits';
+$asks = 'zk_lock';
+Zklock::Deadlock::scene($zk, [ $a, $b ], '/r/a', '/r/b', '/r/c', $root);
 
 sub records { return $zk->children($root); }
 sub exists_root { return scalar grep { $_ eq 'zklock-waits' } $zk->children('/'); }
-sub lock { my ($session, $path) = @_; is($session->query("SELECT zk_lock('$path')"), 't', $session->name . " holds $path"); return; }
-
-sub waits
-{
-	my ($session, $path) = @_;
-	$session->query_start("SELECT zk_lock('$path')");
-	$session->server->wait_queued($session, $path);
-	return;
-}
-
 # b1 holds one lock and waits for another one, which a1 has, and that is told.
 sub published
 {
@@ -42,8 +33,6 @@ sub end_of_wait
 	$b1->query('SELECT zk_unlock_all()');
 	return;
 }
-
-sub clean { return Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/a', '/r/b', '/r/c', $root); }
 
 subtest 'nothing is written for waits in which nobody can have part in a deadlock' => sub {
 	lock($a1, '/r/a');
@@ -159,11 +148,126 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	$a2->query("SELECT zk_xact_lock('/r/b')");
 	$a2->start_queued("SELECT zk_xact_lock_shared('/r/a')", '/r/a');
 	$a1->query_start("SELECT zk_xact_lock('/r/b')");
-	one_victim([ $a1, $a2 ], [ $a1, 'ExclusiveLock on ZooKeeper path "/r/b"', $a2, 'ShareLock on ZooKeeper path "/r/a" behind another contender' ], 'across');
+	one_victim([ $a1, zk('/r/b'), $a2, zk('/r/a', 'Share') . ' behind another contender' ], 'across');
 	is($java->result($id), 1, 'the Java service is served');
 	$java->release('j');
 	$java->stop;
 	clean();
 };
 
+# A session of a waits for one of b, and that for another session of a: a forged record need only claim that its
+# session keeps b's from letting go to close a circle that is none.
+my $sh   = $zk->shell;
+my $ours = $sh->session->[0] =~ s/^0x//r;
+my $id   = ('0' x (16 - length $ours)) . $ours;
+my $n    = 0;
+
+# The name of a record that our own session may write
+sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
+
+sub wait_of { my ($path, $node, @held) = @_; return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n"; }
+
+sub record { my (@waits) = @_; return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
+
+# All of these wait on while the servers go round several times.
+sub nobody_gives_up
+{
+	my (@sessions) = @_;
+	my $mark = $zk->mark;
+	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'the servers to look several times';
+	ok($_->busy, $_->name . ' waits') foreach @sessions;
+	is($_->zk_session->{state}, 'connected', 'the worker of ' . $_->name . ' runs') foreach $a, $b;
+	return;
+}
+
+my @workers = map { $_->worker_pid } $a, $b;
+
+subtest 'records that are none, or claim what is not so' => sub {
+	lock($a1, '/r/a');
+	lock($b1, '/r/b');
+	lock($b2, '/r/c');
+	lock($a2, '/r/d');
+	# Ours is older than what waits behind it: it would not be the one to give up.
+	my $behind = $sh->create('/r/a/_c_00000000-0000-0000-0000-000000000000-lock-', ephemeral => 1, sequence => 1);
+	my ($behind_name) = $behind =~ m,([^/]+)$,;
+	waits($b1, '/r/c');
+	waits($a1, '/r/b');
+	waits($b2, '/r/d');
+	wait_until { $zk->children($root) == 2 } 'both servers to publish';
+	my %node   = map { my ($session, $path) = @$_; ("$session->{name} $path" => $session->wait_row('true', $path)->{node}) }
+	  ([ $a1, '/r/a' ], [ $a1, '/r/b' ], [ $b1, '/r/b' ], [ $b1, '/r/c' ], [ $b2, '/r/c' ]);
+	my $good   = $sh->get("$root/" . ($zk->children($root))[0]);
+	my @forged = (
+		# no records at all
+		'', 'x', "\n" x 1000, $good =~ s/.\z//sr, $good x 2, 'zklock waits 1' . "\t" x 20_000,
+		# Paths and nodes that cannot be
+		record(wait_of('/', 'x', "/r/b\tx")), record(wait_of('/r/../r', 'x', "/r/b\tx")), record(wait_of('/r/a', '../x', "/r/b\t..")),
+		record(map { wait_of('/r/b', "n-$_", "/r/b\tn-$_") } 1 .. 300));
+	$sh->create(name(), data => $_, ephemeral => 1) foreach @forged;
+	$sh->create(name(), hex => '00ff0a09' x 2000, ephemeral => 1);
+	$sh->create(name(), hex => unpack('H*', $good) . '00', ephemeral => 1);
+	$sh->create(name(), data => 'x' x 900_000, ephemeral => 1);
+	$sh->create(name(), data => $good);    # of nobody's session
+	$sh->create("$root/$_", data => $good, ephemeral => 1)
+	  foreach 'x', 'lock-0000000001', '_c_00000000-0000-0000-0000-000000000000-lock-0000000001', ('f' x 16) . '-00000001', 'g' x 25;
+	# In the names of others' sessions
+	foreach my $record ($zk->children($root))
+	{
+		my ($of) = $record =~ /^([0-9a-f]{16})-/ or next;
+		next if $of eq $id || $of eq 'f' x 16;
+		$sh->create("$root/$of-ffffffff", data => record(wait_of('/r/a', $behind_name, "/r/b\t$node{'b1 /r/b'}")), ephemeral => 1);
+		wait_until { !grep { $_ eq "$of-ffffffff" } $zk->children($root) } 'a server to delete what has its name';
+	}
+	# They claim that another's node is theirs, or one that does not exist, and waits for what the
+	# circle needs. Of a session only the newest record counts: this is the one.
+	$sh->create(name(), ephemeral => 1, data => record(
+		wait_of('/r/a', $behind_name, "/r/b\t$node{'b1 /r/b'}"),
+		wait_of('/r/a', $behind_name, "/r/b\t_c_00000000-0000-0000-0000-000000000000-lock-0000000000"),
+		wait_of('/r/a', '_c_00000000-0000-0000-0000-000000000000-lock-0999999999', "/r/b\t$node{'b1 /r/b'}")));
+	nobody_gives_up($a1, $b1, $b2);
+	$sh->delete("$root/$_") foreach grep { !/^0*@{[ $a->session_id =~ s,0x,,r ]}-|^0*@{[ $b->session_id =~ s,0x,,r ]}-/ } $zk->children($root);
+	$sh->delete($behind);
+	$a2->query('SELECT zk_unlock_all()');
+	is($b2->finish, 't', 'one gets what it waits for');
+	$b2->query('SELECT zk_unlock_all()');
+	is($b1->finish, 't', 'then the next');
+	$b1->query('SELECT zk_unlock_all()');
+	is($a1->finish, 't', 'and the last');
+	$a1->query('SELECT zk_unlock_all()');
+	clean();
+};
+
+subtest 'a record that is stale, since its server has been stopped' => sub {
+	lock($a1, '/r/a');
+	lock($b1, '/r/b');
+	waits($b1, '/r/a');
+	wait_until { $zk->children($root) == 1 } 'a record';
+	freeze($b->worker_pid);
+	is($b1->cancelled, '57014', 'the wait ends, but the record stays');
+	waits($a1, '/r/b');
+	wait_until { $zk->children($root) == 2 } 'the other server to publish its own';
+	my $mark = $zk->mark;
+	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
+	ok($a1->busy, 'nobody gives up');
+	thaw($b->worker_pid);
+	is($b1->query("SELECT zk_unlock('/r/b')"), 't', 'when it is back, and lets go');
+	is($a1->finish, 't', 'the other session goes on');
+	$a1->query('SELECT zk_unlock_all()');
+	clean();
+};
+
+subtest 'a deadlock is found in spite of what stands there' => sub {
+	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b\tn-$_")), ephemeral => 1) foreach 1 .. 100;
+	$asks = 'zk_xact_lock';
+	in_transactions($a1, $b1);
+	lock($a1, '/r/a');
+	lock($b1, '/r/b');
+	waits($a1, '/r/b');
+	waits($b1, '/r/a');
+	one_victim([ $a1, zk('/r/b'), $b1, zk('/r/a') ]);
+	$sh->delete("$root/$_") foreach grep { /^$id-/ } $zk->children($root);
+	clean();
+};
+
+is_deeply([ map { $_->worker_pid } $a, $b ], \@workers, 'the workers are those of the beginning');
 done_testing();

@@ -10,20 +10,39 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
 
   use Zklock::Deadlock;
 
-  my ($one, $two) = in_transactions($a->session(name => 'one'), $a->session(name => 'two'));
-  ...
-  my $victim = one_victim([ $one, $two ], [ $one, 'ExclusiveLock on ZooKeeper path "/a"', $two,
-	  'ShareLock on transaction \d+' ]);
+  Zklock::Deadlock::scene($zk, [ $a, $b ], '/d/a', '/d/b');
+  circle('a lock and a row', [ $one, zk('/d/a'), $two, $row ],
+	  sub {
+		  lock($one, '/d/a');
+		  $two->query('UPDATE t SET n = 1');
+		  waits($two, '/d/a');
+		  waits($one, 'UPDATE t SET n = 2');
+	  }, victim => 'two');
 
 =head1 EXPORTS
 
-  in_transactions(@sessions)    begins a transaction in each; returns them
-  one_victim([ @sessions ], [ @cycle ] [, $seen ])
-                                tests: each session runs a statement that waits; one of them, which
-                                is returned, is told of a deadlock, and its DETAIL has the cycle. It
-                                is rolled back, and the others commit as they finish. The cycle is
+  circle($name, [ @cycle ], sub { ... } [, %more])
+                                a subtest: in transactions of the sessions in the cycle the code has each
+                                wait for the next; one of them gives up, and the others commit. The cycle is
                                 a list of sessions, each with a regular expression for what it waits
-                                for, and waits for the next; the last one for the first
+                                for, and waits for the next; the last one for the first. More:
+                                  victim  the name of who gives up
+                                  others  [ @sessions ] that have a transaction and go on in the end
+                                  seen    as for cycle_regex
+                                  after   code, called with the victim
+  lock($session, $path), waits($session, $what)
+                                with zk_xact_lock(), or another function named in $asks or a third
+                                argument; waits() returns when PostgreSQL and ZooKeeper know that it
+                                waits, or when it has been given up. Instead of a path: a statement
+  go_on(@sessions)              tests: each gets what it waits for, and commits
+  gives_up($session, @cycle)    tests: it is told of a deadlock and of this cycle, and is rolled back
+  clean                         a test: nothing is left behind in the scene
+  zk($path [, $mode]), $row, $advisory
+                                what is waited for, in a cycle
+  in_transactions(@sessions)    begins a transaction in each; returns them
+  one_victim([ @cycle ] [, $seen])
+                                tests: one of the sessions is told of a deadlock, and its DETAIL has
+                                the cycle; returns it. The others commit as they finish
   cycle_regex($victim, $seen, @cycle)
                                 what such a DETAIL looks like. A cycle that was seen 'across' servers
                                 names them, one that was seen 'here' does not; by default it is the
@@ -38,9 +57,86 @@ use warnings;
 
 use Exporter qw(import);
 use Test::More;
+use Zklock::Server;
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw(in_transactions one_victim cycle_regex);
+our @EXPORT = qw(circle lock waits $asks go_on gives_up clean zk $row $advisory in_transactions one_victim cycle_regex);
+our $asks   = 'zk_xact_lock';
+our $row      = 'ShareLock on transaction \d+';
+our $advisory = 'ExclusiveLock on advisory lock \[.*\]';
+
+my @scene;
+
+sub scene { @scene = @_; return; }
+
+sub clean
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Zklock::Server->assert_clean(@scene);
+}
+
+sub zk { my ($path, $mode) = @_; return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
+
+sub lock
+{
+	my ($session, $path, $function) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($session->query('SELECT ' . ($function || $asks) . "('$path')"), 't', $session->name . " holds $path");
+	return;
+}
+
+sub waits
+{
+	my ($session, $what, $function) = @_;
+	my $pid    = $session->pid;
+	my $is_path = $what =~ m{^/};
+	my $is_waiting = $is_path
+	  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
+	  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
+	$session->query_start($is_path ? 'SELECT ' . ($function || $asks) . "('$what')" : $what);
+	wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
+	return;
+}
+
+sub go_on
+{
+	my (@sessions) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $session (@sessions)
+	{
+		my $result = $session->result;
+		ok($result->{ok} && $result->{text} ne 'f', $session->name . ' goes on') or diag explain $result;
+		$session->query('COMMIT');
+	}
+	return;
+}
+
+sub gives_up
+{
+	my ($session, @cycle) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my $result = $session->result;
+	is($result->{sqlstate}, '40P01', $session->name . ' is told of a deadlock');
+	like($result->{detail}, cycle_regex($session, undef, @cycle), 'the whole cycle is told');
+	$session->query('ROLLBACK');
+	return;
+}
+
+sub circle
+{
+	my ($name, $cycle, $code, %more) = @_;
+	my @others = @{ $more{others} || [] };
+	subtest $name => sub {
+		in_transactions(@others, grep { ref } @$cycle);
+		$code->();
+		my $victim = one_victim($cycle, $more{seen});
+		is($victim->name, $more{victim}, 'which it should be') if $more{victim};
+		$more{after}->($victim) if $more{after};
+		go_on(@others);
+		clean();
+	};
+	return;
+}
 
 sub in_transactions
 {
@@ -51,10 +147,9 @@ sub in_transactions
 
 sub process
 {
-	my ($session, $victim, $where) = @_;
+	my ($session, $where) = @_;
 	my $name = $session->server->name;
-	return 'process ' . $session->pid
-	  . ($where eq 'across' ? qr/ of server "\Q$name\E"/ : '');
+	return 'process ' . $session->pid . ($where eq 'across' ? qr/ of server "\Q$name\E"/ : '');
 }
 
 sub cycle_regex
@@ -68,8 +163,8 @@ sub cycle_regex
 	for (my $i = 0; $i < @cycle; $i += 2)
 	{
 		my $next = $cycle[ ($i + 2) % @cycle ];
-		push @lines, ucfirst(process($cycle[$i], $victim, $where)) . " waits for $cycle[ $i + 1 ]; blocked by "
-		  . process($next, $victim, $where) . '\.';
+		push @lines, ucfirst(process($cycle[$i], $where)) . " waits for $cycle[ $i + 1 ]; blocked by "
+		  . process($next, $where) . '\.';
 	}
 	my $text = join "\n", @lines;
 	return qr/^$text$/;
@@ -93,12 +188,13 @@ sub ends
 
 sub one_victim
 {
-	my ($sessions, $cycle, $seen) = @_;
+	my ($cycle, $seen) = @_;
+	my @sessions = grep { ref } @$cycle;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my @ended  = ends(@$sessions);
+	my @ended  = ends(@sessions);
 	my @failed = grep { !$_->[1]{ok} } @ended;
 	is(scalar @failed, 1, 'one session gives up') or diag explain [ map { $_->[1] } @ended ];
-	my ($victim, $result) = @{ $failed[0] || [ $sessions->[0], {} ] };
+	my ($victim, $result) = @{ $failed[0] || [ $sessions[0], {} ] };
 	is($result->{sqlstate}, '40P01', $victim->name . ' is told of a deadlock');
 	is($result->{message}, 'deadlock detected', 'in the words of PostgreSQL');
 	like($result->{detail}, cycle_regex($victim, $seen, @$cycle), 'the whole cycle is told');
