@@ -17,12 +17,12 @@
  *			nodes and a quorum commit what it saw, all after the guard began.
  *
  * A transaction that has written also relies on the terms in which it was told
- * that this server leads (reliance.c).  While it commits, the server does not give
- * up leadership.
+ * that this server leads.  While it commits, the server does not give up
+ * leadership.
  *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
- * transaction fails as well: see guard_released().
+ * transaction fails as well: see guard_settle().
  *
  * Between this and the commit record lies a moment that nothing here can
  * close; zk_fence() can, in the database that is written to.
@@ -36,12 +36,11 @@
 #include "access/xact.h"
 #include "backend/display.h"
 #include "backend/guard.h"
-#include "backend/hold.h"
-#include "backend/leadership.h"
 #include "backend/request.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/shmem.h"
 #include "storage/proc.h"
@@ -58,7 +57,7 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
  * ------------------------------------------------------------------------
  */
 
-/* How many locks and terms with a guard the transaction relies on */
+/* How many holds with a guard the transaction relies on */
 typedef struct Reliance
 {
 	int n;
@@ -90,18 +89,6 @@ guard_of(CommitGuard taken_under)
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 
-/* Adds what has a guard, and is not lost. */
-static void
-rely(Reliance *reliance, CommitGuard guard, bool checked)
-{
-	reliance->n++;
-	if (guard != COMMIT_GUARD_QUORUM)
-		return;
-	reliance->to_check++;
-	if (!checked)
-		reliance->unchecked++;
-}
-
 static void
 examine_hold(const Hold *hold, Reliance *reliance)
 {
@@ -110,28 +97,15 @@ examine_hold(const Hold *hold, Reliance *reliance)
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
-	status = entry_status(hold->entry);
-	if (status.state == CONTENDER_LOST || entry_is_overrun(status.expires_us))
-		request_report_lost(hold->entry, hold->path, hold_scope(hold));
-	rely(reliance, guard, status.check_done == status.check_wanted);
-}
-
-static void
-examine_term(ReliedTerm *relied, void *arg)
-{
-	CommitGuard guard = guard_of(relied->taken_under);
-	EntryStatus status;
-
-	if (guard == COMMIT_GUARD_OFF)
+	if (hold_entry(hold, &status) == ENTRY_NONE || status.state == CONTENDER_LOST ||
+		entry_is_overrun(status.expires_us))
+		request_report_lost(hold);
+	reliance->n++;
+	if (guard != COMMIT_GUARD_QUORUM)
 		return;
-	if (election_term_entry(relied->election, relied->term, &status) == ENTRY_NONE)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("leadership at ZooKeeper path \"%s\" was lost",
-						display_path(election_at(relied->election)->path)),
-				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-				 errhint("Another server may lead by now. Retry the work where the leader is.")));
-	rely(arg, guard, relied->check_asked && (int32) (status.check_done - relied->check) >= 0);
+	reliance->to_check++;
+	if ((int32) (status.check_done - hold->check) < 0)
+		reliance->unchecked++;
 }
 
 /* Raises an error if anything that the transaction relies on is lost. */
@@ -145,59 +119,36 @@ examine(void)
 		if (is_relied_on(hold))
 			examine_hold(hold, &reliance);
 	}
-	if (has_written())
-		reliance_visit(examine_term, &reliance);
 	return reliance;
 }
 
-/* Asks for a check of an entry's node by a quorum.  Returns the check's number. */
-static uint32
-want_entry_check(int index)
-{
-	ContenderEntry *entry = entry_at(index);
-	uint32			number;
-
-	SpinLockAcquire(&entry->mutex);
-	number = ++entry->status.check_wanted;
-	SpinLockRelease(&entry->mutex);
-	entry_mark_dirty(index);
-	return number;
-}
-
-/* Asks for a check of a leader's node; a term that is over needs none. */
+/*
+ * Asks for checks by a quorum; then again for those that are not answered, after which
+ * either answer will do.
+ *
+ *	asked_at	when that was done before, 0 if it was not
+ */
 static void
-want_term_check(ReliedTerm *relied, void *arg)
+want_checks(int64 asked_at)
 {
-	EntryStatus status;
-	int			index = election_term_entry(relied->election, relied->term, &status);
-
-	if (guard_of(relied->taken_under) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
-		return;
-	relied->check = want_entry_check(index);
-	relied->check_asked = true;
-}
-
-static void
-want_checks(void)
-{
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		if (is_relied_on(hold) && guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
-			(void) want_entry_check(hold->entry);
-	}
-	reliance_visit(want_term_check, NULL);
-}
+		EntryStatus		status;
+		ContenderEntry *entry;
+		int				index = hold_entry(hold, &status);
 
-/* Asks once more for those that are not answered; then either answer will do. */
-static void
-want_checks_again(void)
-{
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (is_relied_on(hold) && guard_of(hold->taken_under) == COMMIT_GUARD_QUORUM)
-			entry_mark_dirty(hold->entry);
+		/* A term that is over needs none. */
+		if (!is_relied_on(hold) || guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
+			continue;
+		entry = entry_at(index);
+		if (asked_at == 0)
+		{
+			SpinLockAcquire(&entry->mutex);
+			hold->check = ++entry->status.check_wanted;
+			SpinLockRelease(&entry->mutex);
+		}
+		entry_mark_dirty(index);
 	}
-	reliance_visit(want_term_check, NULL);
 }
 
 /* ------------------------------------------------------------------------
@@ -252,10 +203,7 @@ check_reliance(GuardMoment moment)
 		ResetLatch(MyLatch);
 		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
 		{
-			if (asked_at == 0)
-				want_checks();
-			else
-				want_checks_again();
+			want_checks(asked_at);
 			asked_at = zklock_now_ms();
 		}
 
@@ -290,6 +238,21 @@ check_reliance(GuardMoment moment)
 }
 
 /*
+ * The transaction is about to commit what it has written on the strength of its
+ * terms: until it has ended, the worker gives none of them up.  To be called before
+ * they are looked at.
+ */
+static void
+keep_leadership(void)
+{
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold->kind == CONTENDER_CANDIDACY)
+			hold_set_stake(hold, STAKE_COMMIT, STAKE_COMMIT);
+	}
+}
+
+/*
  * Checks the locks before the transaction commits, or is prepared.  Raises an
  * error if it must not.
  *
@@ -304,8 +267,8 @@ guard_check(GuardMoment moment)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
-	if (reliance_exists() && has_written())
-		reliance_commit();
+	if (has_written())
+		keep_leadership();
 	if (examine().n > 0)
 		check_reliance(moment);
 	if (moment == GUARD_FINAL)
@@ -320,25 +283,20 @@ guard_check(GuardMoment moment)
  * ------------------------------------------------------------------------
  */
 
-/* Can it be proved that a lock is held?  To be asked before it is released. */
-GuardProof
-guard_proof(int entry)
-{
-	/* In this order: a lease that was seen before is the lock's own. */
-	return lease_state() == LEASE_HOLDS && !entry_is_lost(entry) ? GUARD_PROVED : GUARD_UNPROVED;
-}
-
 /*
- * A lock at session level is released, which was acquired under that guard.
- * Cannot fail.
+ * Gives up what is not acquired any more at session level.  If that may have been
+ * lost, what was written under it must not be committed.  Cannot fail, does not wait.
  */
 void
-guard_released(CommitGuard taken_under, GuardProof proof)
+guard_settle(Hold *hold)
 {
-	if (proof == GUARD_PROVED || !TransactionIdIsValid(GetTopTransactionIdIfAny()))
+	/* In this order: a lease that was seen before is the lock's own. */
+	bool proved = lease_state() == LEASE_HOLDS && !hold_is_lost(hold);
+
+	if (!hold_settle(hold, ENTRY_NOTICE) || proved || !has_written())
 		return;
 	released_unproved = true;
-	released_under = Max(released_under, taken_under);
+	released_under = Max(released_under, hold->taken_under);
 }
 
 /* The transaction has ended: what it released is history.  Cannot fail. */

@@ -7,7 +7,7 @@
 #ifndef ZKLOCK_GUARD_H
 #define ZKLOCK_GUARD_H
 
-#include "shared/settings.h"
+#include "backend/hold.h"
 
 /* When the locks are looked at */
 typedef enum GuardMoment
@@ -16,17 +16,10 @@ typedef enum GuardMoment
 	GUARD_FINAL	 /* before the commit here */
 } GuardMoment;
 
-typedef enum GuardProof
-{
-	GUARD_UNPROVED, /* the lock may have been lost */
-	GUARD_PROVED	/* it was held */
-} GuardProof;
-
 /* guard.c: no commit on the strength of a lock that was lost */
-extern void		  guard_check(GuardMoment moment);
-extern GuardProof guard_proof(int entry);
-extern void		  guard_released(CommitGuard taken_under, GuardProof proof);
-extern void		  guard_forget(void);
+extern void guard_check(GuardMoment moment);
+extern void guard_settle(Hold *hold);
+extern void guard_forget(void);
 
 /* interrupt.c: whether the loss of a lock interrupts the session, and what it is told */
 extern void interrupt_set_policy(int policy, void *extra);

@@ -1,11 +1,10 @@
 /*
  * hold.c
- *		What this session holds, or asks for: locks, turns, permits and elements.
+ *		What this session holds, or asks for: locks, turns, permits and elements; and
+ *		the terms of leadership on which its transaction relies.
  *
- * Everything for which the session has an entry in shared memory is in one list,
- * from the moment it is asked for.  Nothing can fail between the claim of the
- * entry and its place in the list.  Locks are found by path and mode, too: a
- * session has at most one contender for each.
+ * All of it is in one list, from the moment it is asked for.  Locks are found by path
+ * and mode, too: a session has at most one contender for each.
  *
  * An exclusive lock includes the shared one: a session that holds the former and
  * acquires the latter is granted it at once, by the same entry.  A session that
@@ -33,13 +32,18 @@
  * An entry is given up by a step in shared memory that cannot fail and does not
  * wait: the rest is the worker's, which deletes the node or passes it on.  So this
  * may be done in callbacks at commit, abort and exit, like all that counts.  The
- * session remembers these entries, its departures, until the worker is done with
+ * session remembers such holds, its departures, until the worker is done with
  * them.  They count among its share: else it could use up all entries by asking
  * and giving up faster than ZooKeeper answers.  And a call that unlocks waits for
  * its own, so that what follows finds the lock free.
  *
  * A lost lock stays until its counts are gone; the session never asks for it again
  * behind the user's back.
+ *
+ * A transaction relies on a term from the moment that it has been told that this
+ * server leads until it ends, whatever becomes of the subtransaction that asked.  The
+ * entry is the server's own; what the session has at stake it tells the worker in
+ * shared/election.c.
  *
  * Runs in: backends.  All this is private; shared/entry.h says how entries are
  * written.
@@ -49,22 +53,20 @@
 #include "postgres.h"
 
 #include "backend/hold.h"
-#include "backend/node_data.h"
 #include "backend/request.h"
 #include "compat.h"
-#include "recipes/recipe.h"
 #include "shared/common.h"
-#include "shared/path_settings.h"
+#include "shared/election.h"
+#include "shared/session_info.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
 #include "utils/hsearch.h"
 
-#define FIRST_SIZE 16 /* of arrays that grow */
+#define FIRST_SIZE 16 /* of what grows */
 
 static MemoryContext hold_context = NULL;
 
 static dlist_head holds = DLIST_STATIC_INIT(holds);
-static int		  nholds = 0;
 
 /* The locks among them on one path */
 typedef struct LockedPath
@@ -87,19 +89,14 @@ typedef struct Acquisition
 
 static Acquisition *acquisitions = NULL;
 static int			nacquisitions = 0;
-static int			max_acquisitions = 0;
+static int			max_acquisitions = FIRST_SIZE;
 
-/* Something that the worker has still to finish */
-typedef struct Departure
-{
-	int	   entry;
-	uint32 generation; /* when that has changed, it is done */
-	bool   given_up;   /* else downgraded, and a hold still has the entry */
-} Departure;
+/* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
+static dlist_head departures = DLIST_STATIC_INIT(departures);
+static uint64	  last_departure = 0;
 
-static Departure *departures = NULL;
-static int		  ndepartures = 0;
-static int		  max_departures = 0;
+/* Entries of this session: those of holds and of departures */
+static int nentries = 0;
 
 /* ------------------------------------------------------------------------
  * The session
@@ -121,21 +118,7 @@ count_hold_time(const Hold *hold, LockMode mode)
 	stats_held(stats_kind(hold, mode), zklock_now_us() - hold->since[mode]);
 }
 
-/* Gives everything back; the session ends. */
-static void
-release_at_exit(int code, Datum arg)
-{
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
-		{
-			if (hold_is_acquired_in(hold, mode))
-				count_hold_time(hold, mode);
-		}
-		(void) entry_give_up(hold->entry, ENTRY_NO_NOTICE);
-	}
-	dlist_init(&holds);
-}
+static void release_at_exit(int code, Datum arg);
 
 /*
  * Prepares the session, and sees to it that its end gives everything back.  If
@@ -151,6 +134,8 @@ hold_start_session(void)
 	if (hold_context == NULL)
 		hold_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
+	if (acquisitions == NULL)
+		acquisitions = MemoryContextAlloc(hold_context, FIRST_SIZE * sizeof(Acquisition));
 	ctl.hcxt = hold_context;
 	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
 	on_shmem_exit(release_at_exit, 0);
@@ -194,22 +179,35 @@ hold_of_lock(const char *path, LockMode mode)
 	return locked->by_mode[mode];
 }
 
-/* An array of the session's, with room for so many elements */
-static void *
-make_room(void *array, int *max, int wanted, Size size)
+/*
+ * The entry of a hold, and what it tells; ENTRY_NONE if it is that of a term that is over.
+ * The lease is to be looked at before: then it is that of the grant.
+ */
+int
+hold_entry(const Hold *hold, EntryStatus *status)
 {
-	int enlarged = Max(*max, FIRST_SIZE);
+	if (hold->kind == CONTENDER_CANDIDACY)
+		return election_term_entry(hold->election, hold->term, status);
+	*status = entry_status(hold->entry);
+	return hold->entry;
+}
 
-	if (wanted <= *max)
-		return array;
-	while (enlarged < wanted)
-		enlarged *= 2;
-	if (array == NULL)
-		array = MemoryContextAlloc(hold_context, enlarged * size);
-	else
-		array = repalloc_huge(array, enlarged * size);
-	*max = enlarged;
-	return array;
+bool
+hold_is_lost(const Hold *hold)
+{
+	EntryStatus status;
+
+	if (hold->kind == CONTENDER_CANDIDACY)
+		return hold_entry(hold, &status) == ENTRY_NONE;
+	return entry_is_lost(hold->entry);
+}
+
+/* Raises an error if it is lost. */
+void
+hold_check(const Hold *hold)
+{
+	if (hold_is_lost(hold))
+		request_report_lost(hold);
 }
 
 /* ------------------------------------------------------------------------
@@ -217,60 +215,58 @@ make_room(void *array, int *max, int wanted, Size size)
  * ------------------------------------------------------------------------
  */
 
-/* The worker has something to finish, for which there is room. */
+/* The worker has something to finish.  Cannot fail. */
 static void
-depart(int entry, uint32 generation, bool given_up)
+depart(Hold *hold, uint32 generation)
 {
-	departures[ndepartures++] = (Departure){entry, generation, given_up};
+	if (hold->departed != 0)
+		dlist_delete(&hold->departure);
+	dlist_push_tail(&departures, &hold->departure);
+	hold->departed = ++last_departure;
+	hold->generation = generation;
 }
 
-/* Forgets what is done, and returns how many entries of this session are in use. */
-static int
+/* Forgets what is done. */
+static void
 forget_departed(void)
 {
-	int kept = 0;
-	int used = nholds;
+	dlist_mutable_iter iter;
 
-	for (int i = 0; i < ndepartures; i++)
+	dlist_foreach_modify (iter, &departures)
 	{
-		if (entry_is_settled(departures[i].entry, departures[i].generation))
+		Hold *hold = dlist_container(Hold, departure, iter.cur);
+
+		if (!entry_is_settled(hold->entry, hold->generation))
 			continue;
-		used += departures[i].given_up;
-		departures[kept++] = departures[i];
+		dlist_delete(&hold->departure);
+		hold->departed = 0;
+		if (!hold->given_up)
+			continue;
+		nentries--;
+		pfree(hold);
 	}
-	ndepartures = kept;
-	return used;
 }
 
-/* Makes room for the departures of all holds and one more, each downgraded and then given up. */
-static void
-reserve_departures(void)
-{
-	int wanted = ndepartures + 2 * (nholds + 1);
-
-	if (wanted <= max_departures)
-		return;
-	(void) forget_departed();
-
-	/* Half of it is to be free, or it would be looked through for each request. */
-	wanted = 2 * (ndepartures + 2 * (nholds + 1));
-	departures = make_room(departures, &max_departures, wanted, sizeof(Departure));
-}
-
-/* How many there are, for hold_are_gone(), while the session asks for nothing. */
-int
+/* The last one so far, for hold_are_gone() */
+uint64
 hold_departures(void)
 {
-	return ndepartures;
+	return last_departure;
 }
 
-/* Is the worker done with those that came behind so many? */
+/* Is the worker done with those that came behind that one? */
 bool
-hold_are_gone(int mark)
+hold_are_gone(uint64 last)
 {
-	for (int i = mark; i < ndepartures; i++)
+	dlist_iter iter;
+
+	dlist_reverse_foreach(iter, &departures)
 	{
-		if (!entry_is_settled(departures[i].entry, departures[i].generation))
+		const Hold *hold = dlist_container(Hold, departure, iter.cur);
+
+		if (hold->departed <= last)
+			break;
+		if (!entry_is_settled(hold->entry, hold->generation))
 			return false;
 	}
 	return true;
@@ -281,94 +277,50 @@ hold_are_gone(int mark)
  * ------------------------------------------------------------------------
  */
 
-/*
- * A call begins that acquires so many at most, or nothing.  It ends with hold_end(),
- * or with an error.
- */
-int
-hold_begin(int most)
+/* Adds a hold to the list, which has no entry yet.  May fail. */
+Hold *
+hold_add(EntryKind kind, const char *path, LockMode mode)
 {
-	acquisitions =
-		make_room(acquisitions, &max_acquisitions, nacquisitions + most, sizeof(Acquisition));
-	return nacquisitions;
-}
-
-/* Makes a hold, which is not in the list yet.  May fail. */
-static Hold *
-make_hold(const HoldRequest *request)
-{
-	Size		len = strlen(request->path) + 1;
+	Size		len = strlen(path) + 1;
 	Hold	   *hold = MemoryContextAllocZero(hold_context, offsetof(Hold, path) + len);
 	LockedPath *locked;
 	bool		found;
 
-	hold->kind = request->kind;
-	hold->mode = request->mode;
-	memcpy(hold->path, request->path, len);
-	if (hold->kind != CONTENDER_LOCK)
-		return hold;
-	locked = hash_search(locked_paths, hold->path, HASH_ENTER, &found);
-	if (!found)
-		locked->by_mode[LOCK_MODE_EXCLUSIVE] = locked->by_mode[LOCK_MODE_SHARED] = NULL;
-	locked->by_mode[hold->mode] = hold;
-	return hold;
-}
-
-/* Unmakes a hold, which is not in the list any more.  Cannot fail. */
-static void
-free_hold(Hold *hold)
-{
-	if (hold->kind == CONTENDER_LOCK)
+	hold->kind = kind;
+	hold->mode = mode;
+	hold->entry = ENTRY_NONE;
+	memcpy(hold->path, path, len);
+	if (kind == CONTENDER_LOCK)
 	{
-		LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
-
-		locked->by_mode[hold->mode] = NULL;
-		if (locked->by_mode[LOCK_MODE_EXCLUSIVE] == NULL && locked->by_mode[LOCK_MODE_SHARED] == NULL)
-			hash_search(locked_paths, hold->path, HASH_REMOVE, NULL);
+		locked = hash_search(locked_paths, hold->path, HASH_ENTER, &found);
+		if (!found)
+			locked->by_mode[LOCK_MODE_EXCLUSIVE] = locked->by_mode[LOCK_MODE_SHARED] = NULL;
+		locked->by_mode[mode] = hold;
 	}
-	pfree(hold);
+	dlist_push_tail(&holds, &hold->link);
+	return hold;
 }
 
 /*
  * Raises an error if the session has its share of entries.  The worker tells nobody
- * that one has become free, so the session looks when it seems to have its share.
+ * that one has become free, so the session looks from time to time, and when it seems
+ * to have its share.
  */
 static void
 check_share(int share)
 {
-	int used = nholds + ndepartures;
+	static int look_at = FIRST_SIZE;
 
-	if (share >= entries_max() || used < share)
+	if (nentries < Min(look_at, share))
 		return;
-	used = forget_departed();
-	if (used >= share)
+	forget_departed();
+	look_at = 2 * nentries + FIRST_SIZE;
+	if (nentries >= share && share < entries_max())
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
-				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", used),
+				 errdetail("It holds, waits for or is just releasing %d, as many as it may.", nentries),
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 }
-
-static void
-report_no_entry(int reserved)
-{
-	int max = entries_max();
-
-	ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-					reserved == 0 ? errdetail("%d locks are held or waited for.", max)
-								  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
-											  max - reserved, reserved),
-					errhint("You might need to increase \"zklock.max_locks\".")));
-}
-
-/* What is asked for, and where it is below the path that the user names */
-static const struct
-{
-	RecipeId	recipe;
-	const char *below;
-} kinds[] = {[CONTENDER_LOCK] = {RECIPE_LOCK, ""},
-			 [CONTENDER_TURN] = {RECIPE_LOCK, PERMIT_TURNS},
-			 [CONTENDER_PERMIT] = {RECIPE_PERMIT, PERMIT_LEASES},
-			 [CONTENDER_ELEMENT] = {RECIPE_ELEMENT, ""}};
 
 /*
  * Asks the worker, who tells the answer in the entry, and sets the latch.  Raises an
@@ -377,67 +329,39 @@ static const struct
 Hold *
 hold_ask(const HoldRequest *request)
 {
-	NodeDialect dialect =
-		request->kind == CONTENDER_LOCK ? dialect_of_path(request->path) : DIALECT_CURATOR;
-	bool		 is_element = request->kind == CONTENDER_ELEMENT;
-	int			 share = share_of_entries(zklock_max_locks_per_session, entries_max());
-	ShareReserve reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	int	  reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
-	char *path = psprintf("%s%s", request->path, kinds[request->kind].below);
-	char *data = node_data_compose(dialect, request->scope);
+	int	  share = share_of_entries(zklock_max_locks_per_session, entries_max());
 	Hold *hold;
-	ContenderEntry *entry;
 
-	request_refuse_election(path);
+	request_refuse_election(request->path);
 	check_share(share);
-	reserve_departures();
-	hold = make_hold(request);
-	hold->entry = entry_claim(reserved);
-	if (hold->entry == ENTRY_NONE)
-	{
-		free_hold(hold);
-		report_no_entry(reserved);
-	}
-
-	/* Nobody looks at the entry before entry_ask(), and nothing can fail until then. */
-	entry = entry_at(hold->entry);
-	entry->request =
-		(EntryRequest){.proc_number = compat_my_proc_number(),
-					   .pid = MyProcPid,
-					   .database = MyDatabaseId,
-					   .role = GetSessionUserId(),
-					   .kind = request->kind,
-					   .recipe = kinds[request->kind].recipe,
-					   .terms = {.mode = request->mode, .dialect = dialect, .permits = request->permits},
-					   .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
-					   .share = share,
-					   .reserve = reserve,
-					   .nowait = request->manner != ASK_AND_WAIT,
-					   .eager = request->manner == ASK_AND_GRAB,
-					   .replaces = ENTRY_NONE,
-					   .requested_at = request->since};
-	strlcpy(entry->request.path, path, sizeof(entry->request.path));
-	strlcpy(entry->data, data, sizeof(entry->data));
-
-	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
-	entry->status.mode = request->mode;
-	entry->status.scope = request->scope;
-	entry->status.max_hold_ms = is_element ? 0 : zklock_max_hold_time;
-	entry->status.on_loss =
-		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
-	entry_ask(hold->entry);
-	dlist_push_tail(&holds, &hold->link);
-	nholds++;
-	entry_mark_dirty(hold->entry);
-	pfree(path);
-	pfree(data);
+	hold = hold_add(request->kind, request->path, request->mode);
+	hold->entry = request_entry(request, share);
+	nentries++;
 	return hold;
 }
 
 /* ------------------------------------------------------------------------
- * Counting.  From here on nothing can fail or wait.
+ * Counting
  * ------------------------------------------------------------------------
  */
+
+/* A call begins that acquires something.  It ends with hold_end(), or with an error. */
+int
+hold_begin(void)
+{
+	return nacquisitions;
+}
+
+static void
+push_acquisition(Acquisition acquisition)
+{
+	if (nacquisitions == max_acquisitions)
+	{
+		acquisitions = repalloc_huge(acquisitions, 2 * max_acquisitions * sizeof(Acquisition));
+		max_acquisitions *= 2;
+	}
+	acquisitions[nacquisitions++] = acquisition;
+}
 
 /* Shows the counts in zk_locks. */
 static void
@@ -454,24 +378,24 @@ publish(const Hold *hold)
 void
 hold_count(Hold *hold, LockMode mode, LockScope scope)
 {
-	CommitGuard guard = zklock_commit_guard;
-
+	push_acquisition((Acquisition){.hold = hold,
+								   .mode = mode,
+								   .scope = scope,
+								   .subid = GetCurrentSubTransactionId(),
+								   .n = 1});
 	if (hold_is_acquired(hold))
-	{
 		stats_reacquired(stats_kind(hold, mode));
-		guard = Max(guard, hold->taken_under);
-	}
-	hold->taken_under = guard;
+	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
 	if (!hold_is_acquired_in(hold, mode))
 		hold->since[mode] = zklock_now_us();
 	hold->acquired[mode][scope]++;
-	acquisitions[nacquisitions++] = (Acquisition){.hold = hold,
-												  .mode = mode,
-												  .scope = scope,
-												  .subid = GetCurrentSubTransactionId(),
-												  .n = 1};
 	publish(hold);
 }
+
+/* ------------------------------------------------------------------------
+ * Giving up.  From here on nothing can fail or wait.
+ * ------------------------------------------------------------------------
+ */
 
 /* Takes acquisitions back; hold_settle() is to follow. */
 void
@@ -482,14 +406,49 @@ hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n)
 		count_hold_time(hold, mode);
 }
 
-/* Gives up an entry, and the hold. */
+/*
+ * Tells the worker what the transaction has at stake in a term; a look at that is to
+ * follow.
+ *
+ *	which	of the stakes are changed
+ */
+void
+hold_set_stake(const Hold *term, uint8 which, uint8 stake)
+{
+	volatile uint8 *mine = election_stake(term->election, compat_my_proc_number());
+	uint8			before = *mine;
+
+	*mine = (before & ~which) | stake;
+	pg_memory_barrier();
+
+	/* The worker does not give up leadership while it is relied on. */
+	if ((before & ~*mine & STAKE_COMMIT) != 0)
+		zklock_wake_worker();
+}
+
+/* Gives up an entry, and the hold, which can be read until the session asks again. */
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
-	depart(hold->entry, entry_give_up(hold->entry, notice), true);
+	LockedPath *locked;
+
 	dlist_delete(&hold->link);
-	nholds--;
-	free_hold(hold);
+	if (hold->kind == CONTENDER_LOCK)
+	{
+		locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
+		locked->by_mode[hold->mode] = NULL;
+		if (locked->by_mode[LOCK_MODE_EXCLUSIVE] == NULL && locked->by_mode[LOCK_MODE_SHARED] == NULL)
+			hash_search(locked_paths, hold->path, HASH_REMOVE, NULL);
+	}
+	hold->given_up = true;
+	if (hold->entry != ENTRY_NONE)
+	{
+		depart(hold, entry_give_up(hold->entry, notice));
+		return;
+	}
+	if (hold->kind == CONTENDER_CANDIDACY)
+		hold_set_stake(hold, STAKE_COMMIT | STAKE_ON_LOSS, 0);
+	pfree(hold);
 }
 
 /* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
@@ -498,14 +457,15 @@ downgrade(Hold *hold)
 {
 	LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
 
-	depart(hold->entry, entry_keep_shared(hold->entry), false);
+	depart(hold, entry_keep_shared(hold->entry));
 	locked->by_mode[LOCK_MODE_EXCLUSIVE] = NULL;
 	locked->by_mode[LOCK_MODE_SHARED] = hold;
 	hold->mode = LOCK_MODE_SHARED;
 }
 
 /*
- * Gives up what is not acquired any more, after which the hold may be gone.
+ * Gives up what is not acquired any more.  The hold can be read until the session
+ * asks again.
  *
  *	notice	is the session to be told when the worker is done?
  *
@@ -596,7 +556,10 @@ hold_has_transaction_locks(void)
 	return nacquisitions > 0;
 }
 
-/* The transaction ends.  If it is committed, the elements that it has taken go. */
+/*
+ * The transaction ends, or is prepared, which it cannot be with locks of its own.  If
+ * it is committed, the elements that it has taken go.
+ */
 void
 hold_end_transaction(XactEvent event)
 {
@@ -605,6 +568,8 @@ hold_end_transaction(XactEvent event)
 		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
 			entry_consume(acquisitions[i].hold->entry);
 	}
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		hold->term = 0;
 	undo(0);
 	abandon();
 }
@@ -619,4 +584,23 @@ hold_end_subtransaction(SubTransactionId subid)
 		mark--;
 	undo(mark);
 	abandon();
+}
+
+/* Gives everything back; the session ends. */
+static void
+release_at_exit(int code, Datum arg)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &holds)
+	{
+		Hold *hold = dlist_container(Hold, link, iter.cur);
+
+		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
+		{
+			if (hold_is_acquired_in(hold, mode))
+				count_hold_time(hold, mode);
+		}
+		give_up(hold, ENTRY_NO_NOTICE);
+	}
 }

@@ -1,6 +1,7 @@
 /*
  * hold.h
- *		What this session holds, or asks for: locks, turns, permits and elements.
+ *		What this session holds, or asks for: locks, turns, permits and elements; and
+ *		the terms of leadership on which its transaction relies.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -13,7 +14,8 @@
 #include "shared/settings.h"
 
 /*
- * A lock, turn, permit or element that the session has or asks for by one entry.
+ * A lock, turn, permit or element that the session has or asks for by one entry, or a
+ * term of leadership.
  *
  * An exclusive lock includes the shared one, so it is counted in both modes.  It
  * becomes a shared one when the exclusive acquisitions go first.
@@ -23,12 +25,23 @@ typedef struct Hold
 	dlist_node	link; /* in the list of all, the oldest first */
 	EntryKind	kind;
 	LockMode	mode;
-	int			entry;
+	int			entry;			/* ENTRY_NONE of a term, whose entry is the election's */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope; not at all while it
-									  * is asked for, and for a turn */
+								 * is asked for, and for a turn or a term */
 	int64		since[2];		/* us; by LockMode, if it is acquired */
 	CommitGuard taken_under;	/* strictest zklock.commit_guard of its acquisitions */
-	char		path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's or element's, UTF-8 */
+	uint32		check;			/* of its node by a quorum: number of the one asked for last */
+
+	int	  election; /* of a term */
+	int64 term;		/* the token; 0 when the transaction has ended, and of all others */
+
+	/* When it was given up or downgraded */
+	dlist_node departure;  /* in the list of those that the worker has to finish */
+	uint64	   departed;   /* its number there; 0: it is not there */
+	uint32	   generation; /* of the entry: when that has changed, it is done */
+	bool	   given_up;   /* and in no other list any more */
+
+	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
 } Hold;
 
 /* How the worker is asked */
@@ -54,18 +67,25 @@ extern void	 hold_start_session(void);
 extern Hold *hold_next(const Hold *hold);
 extern int	 hold_number(EntryKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
+extern int	 hold_entry(const Hold *hold, EntryStatus *status);
+extern bool	 hold_is_lost(const Hold *hold);
+extern void	 hold_check(const Hold *hold);
 
 /* A call that acquires something */
-extern int	 hold_begin(int most);
+extern int	 hold_begin(void);
+extern Hold *hold_add(EntryKind kind, const char *path, LockMode mode);
 extern Hold *hold_ask(const HoldRequest *request);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 extern void	 hold_end(int mark, bool complete);
 
+/* The stakes of a term, for the worker */
+extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
+
 /* A call that gives something up */
-extern int	hold_departures(void);
-extern void hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n);
-extern bool hold_settle(Hold *hold, EntryNotice notice);
-extern bool hold_are_gone(int mark);
+extern uint64 hold_departures(void);
+extern void	  hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n);
+extern bool	  hold_settle(Hold *hold, EntryNotice notice);
+extern bool	  hold_are_gone(uint64 last);
 
 /* The transaction */
 extern bool hold_has_transaction_locks(void);
@@ -79,11 +99,12 @@ hold_is_acquired_in(const Hold *hold, LockMode mode)
 		   hold->acquired[mode][LOCK_SCOPE_TRANSACTION] > 0;
 }
 
+/* Does it count, for the session or its transaction? */
 static inline bool
 hold_is_acquired(const Hold *hold)
 {
 	return hold_is_acquired_in(hold, LOCK_MODE_EXCLUSIVE) ||
-		   hold_is_acquired_in(hold, LOCK_MODE_SHARED);
+		   hold_is_acquired_in(hold, LOCK_MODE_SHARED) || hold->term != 0;
 }
 
 /* Is it acquired at that level, perhaps among others? */

@@ -25,10 +25,8 @@
 
 #include "backend/display.h"
 #include "backend/guard.h"
-#include "backend/hold.h"
-#include "backend/leadership.h"
-#include "compat.h"
-#include "shared/shmem.h"
+#include "miscadmin.h"
+#include "shared/election.h"
 
 /* Does a loss interrupt nobody until the transaction has ended? */
 static bool deferred = false;
@@ -38,21 +36,47 @@ static bool deferred = false;
  * ------------------------------------------------------------------------
  */
 
-/* zklock.on_lock_loss is set: it is to apply to locks held already. */
+/*
+ * From now on the loss of a hold has that effect.
+ *
+ * Returns true if it is lost already, and had none.
+ */
+static bool
+set_on_loss_of(const Hold *hold, LossPolicy policy)
+{
+	ContenderEntry *entry = entry_at(hold->entry);
+	bool			silent;
+
+	SpinLockAcquire(&entry->mutex);
+	silent = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT;
+	if (entry->status.state != CONTENDER_LOST || policy != LOSS_ABORT)
+		entry->status.on_loss = policy;
+	SpinLockRelease(&entry->mutex);
+	return silent;
+}
+
+/* The same of all.  Returns true if one is lost already, and had none. */
+static bool
+set_on_loss(LossPolicy policy)
+{
+	bool silent = false;
+
+	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold->kind == CONTENDER_CANDIDACY)
+			hold_set_stake(hold, STAKE_ON_LOSS, policy);
+		else
+			silent |= set_on_loss_of(hold, policy);
+	}
+	return silent;
+}
+
+/* zklock.on_lock_loss is set: it is to apply to what is held already. */
 void
 interrupt_set_policy(int policy, void *extra)
 {
-	if (deferred)
-		return;
-	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		ContenderEntry *entry = entry_at(hold->entry);
-
-		SpinLockAcquire(&entry->mutex);
-		entry->status.on_loss = policy;
-		SpinLockRelease(&entry->mutex);
-	}
-	reliance_set_policy(policy);
+	if (!deferred)
+		(void) set_on_loss(policy);
 }
 
 /*
@@ -63,18 +87,7 @@ void
 interrupt_defer(void)
 {
 	if (!deferred && zklock_on_lock_loss != LOSS_ABORT)
-	{
-		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		{
-			ContenderEntry *entry = entry_at(hold->entry);
-
-			SpinLockAcquire(&entry->mutex);
-			if (entry->status.state != CONTENDER_LOST)
-				entry->status.on_loss = LOSS_ABORT;
-			SpinLockRelease(&entry->mutex);
-		}
-		reliance_set_policy(LOSS_ABORT);
-	}
+		(void) set_on_loss(LOSS_ABORT);
 	deferred = true;
 }
 
@@ -85,9 +98,11 @@ interrupt_is_deferred(void)
 }
 
 /*
- * A lock that was lost meanwhile has LOSS_ABORT although the session wants to
- * be terminated: then that is made up for.  A statement that wanted to be
- * cancelled has ended well, and must not be told otherwise.
+ * From now on the setting applies again.  Cannot fail, does not wait.
+ *
+ * If a lock was lost meanwhile although the session wants to be terminated then, that
+ * is made up for.  A statement that wanted to be cancelled has ended well, and must
+ * not be told otherwise.
  *
  * The session sends itself the signal that the worker would have sent.
  * PostgreSQL has no interrupts for extensions: those of procsignal.c are a fixed
@@ -96,33 +111,13 @@ interrupt_is_deferred(void)
  * a session can be.  The handler knows, and it only sets flags, so this may be
  * done at commit and abort.
  */
-static void
-resume(const Hold *hold, LossPolicy policy)
-{
-	ContenderEntry *entry = entry_at(hold->entry);
-	bool			terminate;
-
-	SpinLockAcquire(&entry->mutex);
-	terminate = entry->status.state == CONTENDER_LOST && entry->status.on_loss == LOSS_ABORT &&
-				policy == LOSS_TERMINATE;
-	entry->status.on_loss = policy;
-	SpinLockRelease(&entry->mutex);
-	if (terminate)
-		(void) kill(MyProcPid, SIGTERM);
-}
-
-/* From now on the setting applies again.  Cannot fail, does not wait. */
 void
 interrupt_resume(void)
 {
 	LossPolicy policy = zklock_on_lock_loss;
 
-	if (deferred && policy != LOSS_ABORT)
-	{
-		for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-			resume(hold, policy);
-		reliance_set_policy(policy);
-	}
+	if (deferred && policy != LOSS_ABORT && set_on_loss(policy) && policy == LOSS_TERMINATE)
+		(void) kill(MyProcPid, SIGTERM);
 	deferred = false;
 }
 
@@ -135,19 +130,20 @@ interrupt_resume(void)
 static void
 name_lost(void *arg)
 {
-	int			sqlerrcode = geterrcode();
-	const char *election = reliance_lost();
+	int sqlerrcode = geterrcode();
 
 	if (zklock_on_lock_loss == LOSS_ABORT ||
 		(sqlerrcode != ERRCODE_QUERY_CANCELED && sqlerrcode != ERRCODE_ADMIN_SHUTDOWN))
 		return;
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		if (entry_is_lost(hold->entry))
+		if (!hold_is_lost(hold))
+			continue;
+		if (hold->kind == CONTENDER_CANDIDACY)
+			errcontext("leadership at ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
+		else
 			errcontext("lock on ZooKeeper path \"%s\" was lost", display_utf8(hold->path));
 	}
-	if (election)
-		errcontext("leadership at ZooKeeper path \"%s\" was lost", display_utf8(election));
 }
 
 /*

@@ -5,7 +5,7 @@
  * The candidacy is the worker's; a session reads from shared memory how it stands
  * (shared/election.c), waits on a condition variable, and needs no entry of its
  * own.  A transaction that has been told that this server leads relies on that until
- * it ends (reliance.c).
+ * it ends (hold.c).
  *
  * Runs in: backends.
  *
@@ -18,6 +18,7 @@
 #include "backend/leadership.h"
 #include "backend/request.h"
 #include "backend/wait.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
 
@@ -35,14 +36,52 @@ require_election(const char *path)
 	return election;
 }
 
-/* Does this server lead, provably?  If so, the transaction relies on that from now on. */
+/* The term at an election on which the transaction relies, or NULL */
+static Hold *
+relied_term(int election)
+{
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold->kind == CONTENDER_CANDIDACY && hold->election == election)
+			return hold;
+	}
+	return NULL;
+}
+
+/*
+ * Does this server lead, provably?  If so, the transaction relies on that from now on.
+ * Of an election the first term counts: after another one was seen, the commit is
+ * refused in any case.
+ */
 static bool
 leads(int election, int64 *term)
 {
+	Hold *relied;
+
 	if (election_leadership(election, term) != LEADERSHIP_PROVED)
 		return false;
 	transaction_start_session();
-	return reliance_add(election, *term);
+	relied = relied_term(election);
+	if (relied == NULL)
+	{
+		int64 now;
+
+		relied = hold_add(CONTENDER_CANDIDACY, election_at(election)->path, LOCK_MODE_EXCLUSIVE);
+		relied->election = election;
+		relied->term = *term;
+		hold_set_stake(relied, STAKE_ON_LOSS, zklock_on_lock_loss);
+
+		/* Was it over before the worker could know of that? */
+		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *term)
+		{
+			relied->term = 0;
+			(void) hold_settle(relied, ENTRY_NO_NOTICE);
+			return false;
+		}
+	}
+	if (relied->term == *term)
+		relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
+	return true;
 }
 
 /* Does this server lead the election at a path, provably?  Reads shared memory only. */

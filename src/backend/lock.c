@@ -83,8 +83,8 @@ ask(LockTarget *target, LockScope scope, HoldManner manner)
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	/* Nothing is to be built on a lost lock. */
-	if (held && entry_is_lost(held->entry))
-		request_report_lost(held->entry, held->path, hold_scope(held));
+	if (held)
+		hold_check(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
 		report_too_often(hold->path);
 	if (hold == NULL)
@@ -114,7 +114,7 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 static WaitAnswer
 look_at_departures(const Wait *wait, void *mark)
 {
-	return hold_are_gone(*(int *) mark) ? WAIT_OVER : WAIT_UNTOLD;
+	return hold_are_gone(*(uint64 *) mark) ? WAIT_OVER : WAIT_UNTOLD;
 }
 
 /* Counts a lock that was asked for, once it is granted.  Returns false if it is not. */
@@ -125,7 +125,7 @@ take(LockTarget *target, LockScope scope, Wait *wait)
 
 	if (!hold_is_acquired(hold))
 	{
-		if (!wait_for_entry(wait, hold->entry))
+		if (!wait_for_hold(wait, hold))
 		{
 			/* It is asked for again then, alone. */
 			if (!entry_at(hold->entry)->request.eager)
@@ -141,10 +141,10 @@ take(LockTarget *target, LockScope scope, Wait *wait)
 /*
  * Acquires one lock, when the worker is done with what was given up.
  *
- *	departures	how many there were before that
+ *	departures	the last one before that
  */
 static bool
-acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms, int departures)
+acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms, uint64 departures)
 {
 	Wait wait;
 
@@ -176,13 +176,13 @@ time_left(int64 timeout_ms, int64 start_us)
  * Acquires the first n locks of an array together, as far as they are free, and gives
  * the rest back.
  *
- *	departures	is set to how many there were before that
+ *	departures	is set to the last one before that
  *
  * Returns how many were acquired: all before the first that was not free, or for
  * which there was no time.
  */
 static int
-acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms, int *departures)
+acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms, uint64 *departures)
 {
 	int64 start_us = zklock_now_us();
 	int	  acquired = 0;
@@ -239,12 +239,7 @@ static void
 check_still_held(const LockSet *set)
 {
 	for (int i = 0; i < set->n; i++)
-	{
-		const Hold *hold = set->targets[i].hold;
-
-		if (entry_is_lost(hold->entry))
-			request_report_lost(hold->entry, hold->path, hold_scope(hold));
-	}
+		hold_check(set->targets[i].hold);
 }
 
 /*
@@ -264,12 +259,12 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	int	  mark;
 
 	transaction_start_session();
-	mark = hold_begin(set->n);
+	mark = hold_begin();
 	while (acquired < set->n)
 	{
 		LockTarget *next = &set->targets[acquired];
 		int			n = number_together(next, Min(most, set->n - acquired));
-		int			departures = hold_departures();
+		uint64		departures = hold_departures();
 		int			free = 0;
 
 		if (n > 1)
@@ -320,8 +315,7 @@ lock_fencing_token(const char *path)
 	if (hold == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("you don't own a lock on ZooKeeper path \"%s\"", display_path(path))));
-	if (entry_is_lost(hold->entry))
-		request_report_lost(hold->entry, path, hold_scope(hold));
+	hold_check(hold);
 	return entry_status(hold->entry).token;
 }
 

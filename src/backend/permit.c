@@ -67,14 +67,14 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	int			mark;
 
 	transaction_start_session();
-	mark = hold_begin(1);
+	mark = hold_begin();
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
 	if (timeout_ms == LOCK_NO_WAIT)
 		request.manner = ASK_AND_LOOK;
 	else
 	{
 		request.kind = CONTENDER_TURN;
-		granted = wait_for_entry(&wait, hold_ask(&request)->entry);
+		granted = wait_for_hold(&wait, hold_ask(&request));
 		wait_goes_on(&wait);
 	}
 	if (granted)
@@ -83,7 +83,7 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 
 		request.kind = CONTENDER_PERMIT;
 		permit = hold_ask(&request);
-		granted = wait_for_entry(&wait, permit->entry);
+		granted = wait_for_hold(&wait, permit);
 		report_disagreement(permit, number);
 		if (granted)
 			hold_count(permit, LOCK_MODE_EXCLUSIVE, scope);

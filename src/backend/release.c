@@ -20,36 +20,25 @@
 #include "storage/latch.h"
 
 static void
-warn_lost(EntryKind kind, const char *path)
+warn_lost(const Hold *hold)
 {
-	const char *shown = display_path(path);
+	const char *shown = display_path(hold->path);
 
 	ereport(WARNING,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 kind == CONTENDER_LOCK
+			 hold->kind == CONTENDER_LOCK
 				 ? errmsg("lock on ZooKeeper path \"%s\" was lost before it was released", shown)
 				 : errmsg("permit of semaphore \"%s\" was lost before it was released", shown)));
-}
-
-/* Gives up what is not acquired any more.  Cannot fail, does not wait. */
-static void
-settle(Hold *hold)
-{
-	CommitGuard taken_under = hold->taken_under;
-	GuardProof	proof = guard_proof(hold->entry);
-
-	if (hold_settle(hold, ENTRY_NOTICE))
-		guard_released(taken_under, proof);
 }
 
 /*
  * Waits until the worker is done with what was given up, but not for ZooKeeper to
  * come back.  A cancellation ends the wait only.
  *
- *	departures	how many there were before that
+ *	departures	the last one before that
  */
 static void
-wait_until_gone(int departures)
+wait_until_gone(uint64 departures)
 {
 	for (;;)
 	{
@@ -62,6 +51,42 @@ wait_until_gone(int departures)
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1000,
 						 zklock_wait_event(ZKLOCK_WAIT_UNLOCK));
 	}
+}
+
+/*
+ * Undoes one session-level acquisition of each of these that is held, the last first,
+ * and waits until others can have what is not acquired any more.
+ *
+ * Nothing can fail between the first and the last, so a cancellation finds all
+ * of them undone, and ends the wait only.
+ *
+ * Returns false, with a warning, if one was lost.
+ */
+static bool
+release(LockTarget *targets, int n)
+{
+	uint64 departures = hold_departures();
+	bool  *lost = palloc0(n * sizeof(bool));
+	bool   good = true;
+
+	for (int i = n - 1; i >= 0; i--)
+	{
+		Hold *hold = targets[i].hold;
+
+		if (hold == NULL)
+			continue;
+		lost[i] = hold_is_lost(hold);
+		hold_uncount(hold, targets[i].mode, LOCK_SCOPE_SESSION, 1);
+		guard_settle(hold);
+	}
+	for (int i = n - 1; i >= 0; i--)
+	{
+		if (lost[i])
+			warn_lost(targets[i].hold);
+		good &= !lost[i];
+	}
+	wait_until_gone(departures);
+	return good;
 }
 
 /* Finds a lock that is held at session level; returns false, with a warning, if it is not. */
@@ -82,12 +107,9 @@ find_held(LockTarget *target)
 }
 
 /*
- * Undoes one session-level acquisition of each lock of a set, the last first.
- * Then waits until those that are not acquired any more are free for everyone,
- * or free to share if downgraded.
- *
- * Nothing can fail between the first and the last, so a cancellation finds all
- * of them undone, and ends the wait only.
+ * Undoes one session-level acquisition of each lock of a set.  Then waits until those
+ * that are not acquired any more are free for everyone, or free to share if
+ * downgraded.
  *
  *	rule	what becomes of the others if one is not held
  *
@@ -96,32 +118,13 @@ find_held(LockTarget *target)
 bool
 lock_release(const LockSet *set, ReleaseRule rule)
 {
-	int	  departures = hold_departures();
-	bool *lost = palloc0(set->n * sizeof(bool));
-	bool  good = true;
+	bool held = true;
 
 	for (int i = set->n - 1; i >= 0; i--)
-		good &= find_held(&set->targets[i]);
-	if (!good && rule == RELEASE_ALL_OR_NONE)
+		held &= find_held(&set->targets[i]);
+	if (!held && rule == RELEASE_ALL_OR_NONE)
 		return false;
-	for (int i = set->n - 1; i >= 0; i--)
-	{
-		Hold *hold = set->targets[i].hold;
-
-		if (hold == NULL)
-			continue;
-		lost[i] = entry_is_lost(hold->entry);
-		hold_uncount(hold, set->targets[i].mode, LOCK_SCOPE_SESSION, 1);
-		settle(hold);
-	}
-	for (int i = set->n - 1; i >= 0; i--)
-	{
-		if (lost[i])
-			warn_lost(CONTENDER_LOCK, set->targets[i].path);
-		good &= !lost[i];
-	}
-	wait_until_gone(departures);
-	return good;
+	return release(set->targets, set->n) && held;
 }
 
 /*
@@ -131,19 +134,19 @@ lock_release(const LockSet *set, ReleaseRule rule)
 void
 lock_release_all(void)
 {
-	int	  departures = hold_departures();
-	Hold *next;
+	uint64 departures = hold_departures();
+	Hold  *next;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);
 		if (!hold_is_acquired_at(hold, LOCK_SCOPE_SESSION))
 			continue;
-		if (entry_is_lost(hold->entry))
-			warn_lost(hold->kind, hold->path);
+		if (hold_is_lost(hold))
+			warn_lost(hold);
 		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
 			hold_uncount(hold, mode, LOCK_SCOPE_SESSION, hold->acquired[mode][LOCK_SCOPE_SESSION]);
-		settle(hold);
+		guard_settle(hold);
 	}
 	wait_until_gone(departures);
 }
@@ -158,28 +161,20 @@ lock_release_all(void)
 bool
 permit_release(const char *path)
 {
-	int	  departures = hold_departures();
-	Hold *chosen = NULL;
-	bool  lost = false;
+	LockTarget chosen = {.path = path, .mode = LOCK_MODE_EXCLUSIVE};
+	bool	   lost = false;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL && !lost; hold = hold_next(hold))
 	{
 		if (hold->kind != CONTENDER_PERMIT || !hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) ||
 			strcmp(hold->path, path) != 0)
 			continue;
-		chosen = hold;
-		lost = entry_is_lost(hold->entry);
+		chosen.hold = hold;
+		lost = hold_is_lost(hold);
 	}
-	if (chosen == NULL)
-	{
-		ereport(WARNING, (errmsg("you don't own a session-level permit of semaphore \"%s\"",
-								 display_path(path))));
-		return false;
-	}
-	if (lost)
-		warn_lost(CONTENDER_PERMIT, path);
-	hold_uncount(chosen, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION, 1);
-	settle(chosen);
-	wait_until_gone(departures);
-	return !lost;
+	if (chosen.hold != NULL)
+		return release(&chosen, 1);
+	ereport(WARNING, (errmsg("you don't own a session-level permit of semaphore \"%s\"",
+							 display_path(path))));
+	return false;
 }

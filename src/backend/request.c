@@ -1,6 +1,7 @@
 /*
  * request.c
- *		Why a request is refused, and what a session is told that has lost a lock.
+ *		What the worker is asked, why that is refused, and what a session is told that
+ *		has lost a lock.
  *
  * Runs in: backends.
  *
@@ -9,9 +10,11 @@
 #include "postgres.h"
 
 #include "backend/display.h"
+#include "backend/node_data.h"
 #include "backend/request.h"
+#include "compat.h"
 #include "shared/election.h"
-#include "shared/entry.h"
+#include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/share.h"
@@ -35,29 +38,113 @@ request_refuse_election(const char *path)
 }
 
 static void
-report_lost_element(int index, const char *path)
+report_no_entry(int reserved)
 {
-	const char *name = strrchr(path, '/') + 1;
-	const char *queue = pnstrdup(path, name - 1 - path);
+	int max = entries_max();
 
-	ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-					errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost",
-						   display_utf8(name), display_path(queue)),
-					errdetail_internal("%s", display_loss(index)),
-					errhint("Others may have taken the element meanwhile. Retry the transaction.")));
+	ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+					reserved == 0 ? errdetail("%d locks are held or waited for.", max)
+								  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
+											  max - reserved, reserved),
+					errhint("You might need to increase \"zklock.max_locks\".")));
 }
 
-/* Raises an error for a lost lock.  One at transaction level goes with the transaction. */
-void
-request_report_lost(int index, const char *path, LockScope held_at)
+/* What is asked for, and where it is below the path that the user names */
+static const struct
 {
-	if (entry_at(index)->request.kind == CONTENDER_ELEMENT)
-		report_lost_element(index, path);
+	RecipeId	recipe;
+	const char *below;
+} kinds[] = {[CONTENDER_LOCK] = {RECIPE_LOCK, ""},
+			 [CONTENDER_TURN] = {RECIPE_LOCK, PERMIT_TURNS},
+			 [CONTENDER_PERMIT] = {RECIPE_PERMIT, PERMIT_LEASES},
+			 [CONTENDER_ELEMENT] = {RECIPE_ELEMENT, ""}};
+
+/*
+ * Asks the worker.  Raises an error if there is no entry left.
+ *
+ *	share	how many entries the session may have
+ *
+ * Returns the entry.
+ */
+int
+request_entry(const HoldRequest *request, int share)
+{
+	NodeDialect dialect =
+		request->kind == CONTENDER_LOCK ? dialect_of_path(request->path) : DIALECT_CURATOR;
+	bool		 is_element = request->kind == CONTENDER_ELEMENT;
+	ShareReserve reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
+	int	  reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
+	char *path = psprintf("%s%s", request->path, kinds[request->kind].below);
+	char *data = node_data_compose(dialect, request->scope);
+	int	  index = entry_claim(reserved);
+	ContenderEntry *entry;
+
+	if (index == ENTRY_NONE)
+		report_no_entry(reserved);
+
+	/* Nobody looks at the entry before entry_ask(), and nothing can fail from here on. */
+	entry = entry_at(index);
+	entry->request =
+		(EntryRequest){.proc_number = compat_my_proc_number(),
+					   .pid = MyProcPid,
+					   .database = MyDatabaseId,
+					   .role = GetSessionUserId(),
+					   .kind = request->kind,
+					   .recipe = kinds[request->kind].recipe,
+					   .terms = {.mode = request->mode, .dialect = dialect, .permits = request->permits},
+					   .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
+					   .share = share,
+					   .reserve = reserve,
+					   .nowait = request->manner != ASK_AND_WAIT,
+					   .eager = request->manner == ASK_AND_GRAB,
+					   .replaces = ENTRY_NONE,
+					   .requested_at = request->since};
+	strlcpy(entry->request.path, path, sizeof(entry->request.path));
+	strlcpy(entry->data, data, sizeof(entry->data));
+
+	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
+	entry->status.mode = request->mode;
+	entry->status.scope = request->scope;
+	entry->status.max_hold_ms = is_element ? 0 : zklock_max_hold_time;
+	entry->status.on_loss =
+		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
+	entry_ask(index);
+	entry_mark_dirty(index);
+	pfree(path);
+	pfree(data);
+	return index;
+}
+
+/* ------------------------------------------------------------------------
+ * What a session is told
+ * ------------------------------------------------------------------------
+ */
+
+/* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */
+void
+request_report_lost(const Hold *hold)
+{
+	const char *path = display_path(hold->path);
+	const char *name = strrchr(hold->path, '/') + 1;
+
+	if (hold->kind == CONTENDER_CANDIDACY)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("leadership at ZooKeeper path \"%s\" was lost", path),
+				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+				 errhint("Another server may lead by now. Retry the work where the leader is.")));
+	if (hold->kind == CONTENDER_ELEMENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
+						display_path(pnstrdup(hold->path, name - 1 - hold->path))),
+				 errdetail_internal("%s", display_loss(hold->entry)),
+				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("lock on ZooKeeper path \"%s\" was lost", display_path(path)),
-			 errdetail_internal("%s", display_loss(index)),
-			 held_at == LOCK_SCOPE_SESSION
+			 errmsg("lock on ZooKeeper path \"%s\" was lost", path),
+			 errdetail_internal("%s", display_loss(hold->entry)),
+			 hold_scope(hold) == LOCK_SCOPE_SESSION
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
 }

@@ -113,7 +113,7 @@ wait_for_claim(const TakeQueue *queue, const Hold *taken)
 		if (status.state == CONTENDER_GRANTED)
 			return true;
 		if (status.state == CONTENDER_LOST)
-			request_report_lost(taken->entry, taken->path, LOCK_SCOPE_TRANSACTION);
+			request_report_lost(taken);
 		if (status.state == CONTENDER_FAILED &&
 			(status.failure == FAILURE_BUSY || status.failure == FAILURE_NO_PATH))
 			return false;
@@ -135,8 +135,7 @@ read_claimed(TakeQueue *queue, const Hold *taken, const char *name, Element *got
 
 	if (!wait_for_claim(queue, taken) || !read_element(queue, name, &read))
 		return false;
-	if (entry_is_lost(taken->entry))
-		request_report_lost(taken->entry, taken->path, LOCK_SCOPE_TRANSACTION);
+	hold_check(taken);
 	set_element(got, name, &read);
 	return true;
 }
@@ -151,7 +150,7 @@ take_claim_element(TakeQueue *queue, const char *name, Element *got)
 						   .scope = LOCK_SCOPE_TRANSACTION,
 						   .manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
 						   .since = GetCurrentTimestamp()};
-	int			mark = hold_begin(1);
+	int			mark = hold_begin();
 	Hold	   *taken;
 	bool		made;
 

@@ -22,8 +22,6 @@
 
 #include "access/xact.h"
 #include "backend/guard.h"
-#include "backend/hold.h"
-#include "backend/leadership.h"
 #include "backend/lock.h"
 #include "compat.h"
 #include "executor/executor.h"
@@ -39,7 +37,7 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (hold_has_transaction_locks() || reliance_exists())
+			if (hold_has_transaction_locks() || hold_number(CONTENDER_CANDIDACY) > 0)
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -56,13 +54,8 @@ on_transaction(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			hold_end_transaction(event);
-			reliance_end();
-			guard_forget();
-			interrupt_resume();
-			break;
 		case XACT_EVENT_PREPARE:
-			reliance_end();
+			hold_end_transaction(event);
 			guard_forget();
 			interrupt_resume();
 			break;

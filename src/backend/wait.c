@@ -235,6 +235,8 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 
 	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	{
+		/* To set the timeout is to forget that it ended the part of the wait before. */
+		interrupt_check(wait_context, wait);
 		if (LockTimeout > 0)
 			enable_timeout_after(LOCK_TIMEOUT,
 								 (int) Max(LockTimeout - zklock_ms_since(wait->counted.start_us), 1));
@@ -279,7 +281,8 @@ look_at_entry(const Wait *wait, void *arg)
 {
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
 	EntryStatus status = entry_status(wait->entry);
-	bool		turn = entry_at(wait->entry)->request.kind == CONTENDER_TURN;
+	const Hold *hold = arg;
+	bool		turn = hold->kind == CONTENDER_TURN;
 
 	ZKLOCK_SLOW("slow-backends", 120, 25);
 	if (ZKLOCK_FAULT("fail-asked"))
@@ -290,7 +293,7 @@ look_at_entry(const Wait *wait, void *arg)
 		(status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)))
 	{
 		if (!turn)
-			request_report_lost(wait->entry, wait->path, LOCK_SCOPE_TRANSACTION);
+			request_report_lost(hold);
 		return WAIT_OVER;
 	}
 	if (status.state == CONTENDER_GRANTED)
@@ -303,16 +306,16 @@ look_at_entry(const Wait *wait, void *arg)
 }
 
 /*
- * Waits, as part of a wait, until the worker has decided about an entry.
+ * Waits, as part of a wait, until the worker has decided about what was asked for.
  *
  * Returns true if it is granted, false if the timeout has passed or if a call
  * that does not wait found it taken.  Anything else is an error.
  */
 bool
-wait_for_entry(Wait *wait, int index)
+wait_for_hold(Wait *wait, Hold *hold)
 {
-	wait->entry = index;
-	return wait_until(wait, look_at_entry, NULL);
+	wait->entry = hold->entry;
+	return wait_until(wait, look_at_entry, hold);
 }
 
 /* ------------------------------------------------------------------------

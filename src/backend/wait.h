@@ -7,6 +7,7 @@
 #ifndef ZKLOCK_WAIT_H
 #define ZKLOCK_WAIT_H
 
+#include "backend/hold.h"
 #include "shared/stats.h"
 
 /* A wait, for the statistics */
@@ -45,7 +46,7 @@ typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
 extern bool wait_until(Wait *wait, WaitLook look, void *arg);
-extern bool wait_for_entry(Wait *wait, int index);
+extern bool wait_for_hold(Wait *wait, Hold *hold);
 extern void wait_goes_on(Wait *wait);
 extern void wait_granted(Wait *wait);
 extern void wait_refused(Wait *wait);

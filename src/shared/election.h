@@ -64,9 +64,8 @@ typedef struct Candidacy
 } Candidacy;
 
 /* Stakes of a process's transaction in an election; a set of these */
-#define STAKE_COMMIT 0x01	 /* it commits, or is about to, because this server leads */
-#define STAKE_CANCEL 0x02	 /* with leadership, its statement ends ... */
-#define STAKE_TERMINATE 0x04 /* ... or its session */
+#define STAKE_COMMIT 0x04  /* it commits, or is about to, because this server leads */
+#define STAKE_ON_LOSS 0x03 /* a LossPolicy: what happens to it with leadership */
 
 typedef struct Election
 {

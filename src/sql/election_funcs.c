@@ -18,6 +18,7 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "shared/common.h"
+#include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/shmem.h"

@@ -214,11 +214,11 @@ end_term(int i, const EntryStatus *status)
 	election_set_candidate(i, ENTRY_NONE, 0);
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
-		uint8 stake = *election_stake(i, process);
-		int	  pid = GetPGProcByNumber(process)->pid;
-		int	  signal = (stake & STAKE_TERMINATE) != 0 ? SIGTERM : SIGINT;
+		LossPolicy on_loss = *election_stake(i, process) & STAKE_ON_LOSS;
+		int		   pid = GetPGProcByNumber(process)->pid;
+		int		   signal = on_loss == LOSS_TERMINATE ? SIGTERM : SIGINT;
 
-		if ((stake & (STAKE_CANCEL | STAKE_TERMINATE)) != 0 && pid != 0 && kill(pid, signal) != 0)
+		if (on_loss != LOSS_ABORT && pid != 0 && kill(pid, signal) != 0)
 			ereport(LOG, (errmsg("could not send signal %d to process %d: %m", signal, pid)));
 	}
 }
