@@ -46,8 +46,15 @@ my $traffic = q{
 	DO $$
 	BEGIN
 		WHILE NOT EXISTS (SELECT FROM stop) LOOP
-			PERFORM zk_lock('/e/%s');
-			PERFORM zk_unlock('/e/%s');
+			PERFORM zk_lock('/e/%1$s');
+			PERFORM zk_lock('/e/%2$s');
+			-- Only one session of this server may be here.
+			IF NOT pg_try_advisory_lock(1) THEN
+				RAISE EXCEPTION 'not exclusive';
+			END IF;
+			PERFORM pg_advisory_unlock(1);
+			PERFORM zk_unlock('/e/%2$s');
+			PERFORM zk_unlock('/e/%1$s');
 		END LOOP;
 	END $$};
 
@@ -67,14 +74,14 @@ my %way = (
 		$proxy{ $_[0]->name }->forge(op => 'create2', path => '^/e/', body => pack('l>', 0));
 	});
 
+my @ids = map { $_->session_id } @servers;
 my @sessions;
 foreach my $server (@servers)
 {
 	foreach my $i (1 .. 2)
 	{
-		my $s    = $server->session;
-		my $path = $server->name . $i;
-		$s->query_start(sprintf $traffic, $path, $path);
+		my $s = $server->session;
+		$s->query_start(sprintf $traffic, $server->name . $i, $server->name);
 		push @sessions, $s;
 	}
 }
@@ -113,7 +120,8 @@ subtest 'sessions have noticed nothing' => sub {
 		ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
 		$s->disconnect;
 	}
-	Zklock::Server->assert_clean($zk, \@servers, map { ("/e/${_}1", "/e/${_}2") } map { $_->name } @servers);
+	Zklock::Server->assert_clean($zk, \@servers, map { ("/e/$_", "/e/${_}1", "/e/${_}2") } map { $_->name } @servers);
+	is_deeply([ map { $_->session_id } @servers ], \@ids, 'all these workers have had one ZooKeeper session each');
 };
 
 subtest 'ended by the death of the postmaster' => sub {

@@ -4,7 +4,7 @@
 # ZooKeeper session is ended from outside.
 #
 # A holder whose node is gone has lost the lock, because the next contender gets it. It is
-# told so, and its commit fails. A session that waits has lost its place, and queues again by itself; nobody
+# told so, and its commit fails (211_session_lost.pl). A session that waits has lost its place, and queues again by itself; nobody
 # is granted the lock before its turn, and none believes that it holds a lock that it has lost.
 
 use Zklock::Test;
@@ -12,7 +12,6 @@ use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
-$a->value('CREATE TABLE t (i int)');
 
 subtest 'a holder whose node is deleted has lost the lock' => sub {
 	hold($a, 'holder', '/n/alone');
@@ -107,23 +106,6 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 	is_deeply($s{holder}->try('SELECT zk_unlock_all()')->{notices} || [], [], 'it has nothing to say about');
 	is($s{holder}->try('COMMIT')->{sqlstate}, '40001', 'but the commit has');
 	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
-};
-
-subtest 'a transaction under a lost lock cannot commit' => sub {
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/n/xact')");
-	hold($a, 'writer', '/n/writer');
-	$s{writer}->query('BEGIN; INSERT INTO t VALUES (1)');
-	hold($a, 'reader', '/n/reader');
-	$s{reader}->query('BEGIN; SELECT * FROM t');
-	$shell->delete("/n/$_/" . node_of($a, $_)) foreach qw(xact writer reader);
-	$a->wait_lock($s{$_}, 'lost', "/n/$_") foreach qw(xact writer reader);
-	is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that holds a lost lock cannot commit');
-	is($s{writer}->try('COMMIT')->{sqlstate}, '40001', 'nor one that wrote under a lost lock of its session');
-	ok($s{reader}->try('COMMIT')->{ok}, 'one that only read can');
-	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
-	is($s{xact}->query("SELECT zk_try_xact_lock('/n/xact')"), 't', 'the transaction can be repeated');
-	clean($zk, [ $a, $b ], '/n/xact', '/n/writer', '/n/reader');
 };
 
 subtest 'a worker that sleeps for longer than its session lives tells the holders when it wakes up' => sub {

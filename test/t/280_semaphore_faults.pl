@@ -132,25 +132,6 @@ while (my ($state, $reach) = splice(@states, 0, 2))
 	};
 }
 
-subtest 'a release that is cancelled has released the permit all the same' => sub {
-	foreach my $end (qw(cancel terminate))
-	{
-		new_path();
-		my $victim = $a->session(name => 'a victim');
-		acquire($victim, 1);
-		settled(1, 'a permit');
-		$proxy->hold_request_of($victim, "SELECT zk_semaphore_release('$path')", op => 'delete', path => "^$path/leases");
-		$victim->$end;
-		is($victim->result->{sqlstate}, $end eq 'cancel' ? '57014' : '57P01', "$end of a release");
-		is(acquire($next_b, 1, '0'), 'f', 'the lease is still there');
-		$proxy->heal;
-		is(acquire($next_b, 1, '30s'), 't', 'when it has gone, another gets the permit');
-		is(release($victim), 'f', 'and it is not held any more') if $end eq 'cancel';
-		release($next_b);
-		$victim->disconnect;
-	}
-};
-
 subtest 'a session without a permit is told when ZooKeeper is out of reach, or waits' => sub {
 	my @s = map { $a->session(name => "a$_") } 1, 2;
 

@@ -344,6 +344,9 @@ sub story_at_call
 		return;
 	}
 	my $outcome = $self->outcome($happens, $do->($self));
+	is($self->part('try'), $self->{recipe}{done}, "$name: the one node is there until ZooKeeper hears of it")
+	  if $phase eq 'giving' && $name =~ /before it arrives the backend is (?:cancelled|terminated)$/
+	  && 1 == grep { $_ } values %{ $self->{recipe}{nodes} };
 	$self->{proxy}->heal;
 	if ($phase eq 'asking')
 	{
@@ -360,6 +363,7 @@ sub story_at_call
 			is($self->result->{text}, $self->{recipe}{answer}, "$name: the session can have it again");
 			is($self->part('give'), $self->{recipe}{given} // '', "$name: and give it back");
 		}
+		is($self->part('give'), 'f', "$name: it is held no more") if $happens eq 'the backend is cancelled' && $self->{recipe}{given};
 		$self->{here}->wait_session;
 		$self->rival_gets_it($name);
 		$self->nothing_left($name);
