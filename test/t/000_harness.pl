@@ -5,7 +5,6 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(time);
-use Zklock::JavaPeer;
 use Zklock::Process;
 use Zklock::Shell;
 
@@ -119,60 +118,6 @@ subtest 'the proxy delays replies, and cuts connections' => sub {
 	$proxy->heal;
 	like($refused->result($pending), qr/^0x/, 'a healed one does');
 	$_->stop foreach $refused, $client;
-};
-
-my $java = Zklock::JavaPeer->new;
-$java->connect($zk->connect_string);
-
-subtest 'kazoo and Curator wait for each other' => sub {
-	ok($java->acquire('j', '/h/lock'), 'Curator gets the lock');
-	my ($node, $czxid, $owner) = @{ $java->node('j') };
-	like($node, qr{^/h/lock/_c_[-0-9a-f]{36}-lock-\d{10}$}, 'its node');
-	is($shell->stat($node)->{czxid}, $czxid, 'and its transaction');
-	is($shell->lock('k', '/h/lock', timeout => 0.3), 0, 'kazoo, told its names, does not get it');
-	my $pending = $shell->lock_start('k', '/h/lock');
-	wait_until { $zk->children('/h/lock') == 2 } 'kazoo to stand in the queue';
-	ok(!$shell->ready($pending), 'kazoo waits');
-	$java->release('j');
-	is($shell->result($pending), 1, 'kazoo gets the lock after Curator');
-	$shell->unlock('k');
-};
-
-subtest 'threads of a Java service wait, give up and are interrupted' => sub {
-	$java->acquire('j', '/h/lock');
-	my $waits = $java->acquire_start('j2', '/h/lock');
-	my $fails = $java->acquire_start('j3', '/h/lock', 100);
-	is($java->result($fails), 0, 'a second thread of the service waits in vain');
-	is(scalar @{ $java->participants('/h/lock') }, 2, 'the queue');
-	$fails = $java->acquire_start('j4', '/h/lock');
-	wait_until { $zk->children('/h/lock') == 3 } 'the fourth thread to stand in the queue';
-	$java->interrupt('j4');
-	ok(!eval { $java->result($fails); 1 } && $@ =~ /Interrupted/, 'a wait is interrupted');
-	$java->release('j');
-	is($java->result($waits), 1, 'the one in the queue gets it');
-	$java->release('j2');
-};
-
-subtest 'Java threads count together' => sub {
-	my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
-	append_to_file($file, "0\n");
-	$java->result($_) foreach map { $java->counter_start($file, 20, '/h/counter') } 1 .. 2;
-	is(slurp_file($file), "40\n", 'two threads count together');
-
-	is(scalar($zk->children('/h/lock')) + $zk->children('/h/counter'), 0, 'no nodes are left');
-};
-
-subtest 'the end of a Java service frees its locks' => sub {
-	$java->acquire('j', '/h/lock');
-	my $owner = $java->connect($zk->connect_string, 1000);
-	is(scalar($zk->children('/h/lock')), 0, 'the end of a session frees its locks');
-	$java->acquire('k', '/h/lock');
-	$java->kill9;
-	is(scalar($zk->children('/h/lock')), 1, 'a killed service leaves its lock');
-	wait_until { !$zk->children('/h/lock') } 'the session to expire', 10;
-	pass('until its session expires');
-	wait_until { $zk->watch_count == 0 } sub { "all watches to go:\n" . $zk->four_letter('wchp') };
-	pass('no watch is left');
 };
 
 subtest 'a ZooKeeper server is paused, killed and started again' => sub {

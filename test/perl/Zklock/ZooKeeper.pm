@@ -72,10 +72,9 @@ does not wait (an ensemble without a quorum never serves). A single server also 
 C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
-In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two
-servers, C<mend($one, $other)> lets pass what was held and all that follows;
-C<isolate($server)> and C<rejoin($server)> do so for all the others at once. The servers
-notice after syncLimit ticks.
+In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others, and
+C<rejoin($server)> lets pass what was held and all that follows. The servers notice after syncLimit
+ticks.
 
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
 servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
@@ -187,21 +186,18 @@ sub _start_links
 	return \%there;
 }
 
-foreach my $command (qw(cut mend))
+my %between = (isolate => 'cut', rejoin => 'mend');
+foreach my $what (keys %between)
 {
 	no strict 'refs';
-	*$command = sub {
-		my ($self, $one, $other) = @_;
+	*$what = sub {
+		my ($self, $server) = @_;
 		croak 'this ensemble was made without links' unless $self->{links};
-		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
+		$self->{links}->call($between{$what}, { servers => [ $server->id, $_->id ] })
+		  foreach grep { $_->id != $server->id } $self->servers;
 		return;
 	};
 }
-
-sub _others { my ($self, $server) = @_; return grep { $_->id != $server->id } $self->servers; }
-
-sub isolate { my ($self, $server) = @_; $self->cut($server, $_)  foreach $self->_others($server); return; }
-sub rejoin  { my ($self, $server) = @_; $self->mend($server, $_) foreach $self->_others($server); return; }
 
 sub servers   { return @{ $_[0]{servers} }; }
 
