@@ -260,16 +260,19 @@ session_fault(const ZkSession *session)
  * again.
  */
 static void
-handle_malformed_session(const char *server, const char *fault)
+handle_malformed_session(const char *fault)
 {
-	char *sentence;
+	ZkSession session;
+	char	 *sentence;
 
 	if (session_exists())
 	{
 		callbacks.malformed(fault);
 		return;
 	}
-	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", server, fault);
+	zk_client_session(&session);
+	sentence = psprintf("malformed answer of ZooKeeper server %s: %s", session.server, fault);
+	explicit_bzero(&session, sizeof(session));
 	complain(sentence);
 	pfree(sentence);
 	leave(ZK_SESSION_IN_DOUBT);
@@ -299,10 +302,10 @@ handle_connected(void)
 
 	zk_handle_session(handle, &session);
 	fault = session_fault(&session);
-	explicit_bzero(session.password, sizeof(session.password));
+	explicit_bzero(&session, sizeof(session));
 	if (fault)
 	{
-		handle_malformed_session(session.server, fault);
+		handle_malformed_session(fault);
 		return;
 	}
 
@@ -327,13 +330,7 @@ handle_session(int library_state)
 	{
 		handle_hang_up();
 		if (library_state == ZOO_READONLY_STATE)
-		{
-			ZkSession session;
-
-			zk_client_session(&session);
-			explicit_bzero(session.password, sizeof(session.password));
-			handle_malformed_session(session.server, "The session is read-only.");
-		}
+			handle_malformed_session("The session is read-only.");
 	}
 }
 

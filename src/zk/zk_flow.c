@@ -78,18 +78,18 @@ static const Call *answering; /* whose handler runs, if it is of some path; else
  */
 
 /*
- * A watch is removed by a call.  If that fails, the library would carry the watch
- * from one connection to the next, so the removal is repeated, unless somebody
- * asks for the watch again meanwhile.  It is put off in the same way while a read
- * that sets the watch is waiting, which it must not pass.
+ * A watch is removed by a call, which waits until we are connected and no read that
+ * sets the watch is waiting, which it must not pass.  If the removal fails, the library
+ * would carry the watch from one connection to the next, so it is repeated, unless
+ * somebody has asked for the watch again meanwhile.
  */
 
-/* A removal is to be sent later.  It is in no list. */
+/* A removal, which is in no list, is to be sent at that time, ms, or later. */
 static void
-put_off_unwatch(Call *unwatch)
+put_off_unwatch(Call *unwatch, int64 when)
 {
+	again_at = dlist_is_empty(&put_off) ? when : Min(again_at, when);
 	dlist_push_tail(&put_off, &unwatch->link);
-	again_at = zklock_now_ms() + AGAIN_MS;
 }
 
 /* Somebody asks for a watch: it need not be removed. */
@@ -110,12 +110,14 @@ forget_unwatch(const Call *watch)
 	}
 }
 
-/* Sends what was put off, but for what still must not pass a read. */
+/* Sends in their turn what removals are due, but for those that still must not pass a read. */
 static void
-unwatch_again(void)
+submit_unwatches(void)
 {
 	dlist_mutable_iter iter;
 
+	if (!flowing || dlist_is_empty(&put_off) || zklock_now_ms() < again_at)
+		return;
 	again_at = zklock_now_ms() + AGAIN_MS;
 	dlist_foreach_modify (iter, &put_off)
 	{
@@ -150,31 +152,6 @@ watch_is_wanted(const Call *unwatch)
 	return zk_turn_sets_watch(unwatch);
 }
 
-/* A watch is still there that should have been removed: that is tried again. */
-static void
-keep_unwatch(Call *unwatch)
-{
-	if (session == 0 || watch_is_wanted(unwatch))
-		pfree(unwatch);
-	else
-		put_off_unwatch(unwatch);
-}
-
-/*
- * Sends a removal in its turn, or later: when we are connected, and no read that sets
- * the watch waits for its own turn.
- */
-static void
-submit_unwatch(Call *unwatch)
-{
-	if (!flowing)
-		keep_unwatch(unwatch);
-	else if (zk_turn_sets_watch(unwatch))
-		put_off_unwatch(unwatch);
-	else
-		zk_turn_wait(unwatch);
-}
-
 /* Answers a call, which is under way no more. */
 static void
 finish_call(Call *call, ZkReply *reply)
@@ -185,7 +162,10 @@ finish_call(Call *call, ZkReply *reply)
 		zk_echo_over(call->asked.path);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
-		keep_unwatch(call);
+		if (watch_is_wanted(call))
+			pfree(call);
+		else
+			put_off_unwatch(call, zklock_now_ms() + AGAIN_MS);
 		return;
 	}
 
@@ -313,7 +293,7 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 
 	if (zk_call_is_unwatch(call))
 	{
-		submit_unwatch(call);
+		put_off_unwatch(call, zklock_now_ms());
 		return;
 	}
 	if (asked.watch)
@@ -343,7 +323,7 @@ zk_flow_connected(int64 session_)
 	flowing = true;
 	session = session_;
 	connection++;
-	unwatch_again();
+	again_at = zklock_now_ms();
 }
 
 /* It is lost.  What was sent is still answered by the library. */
@@ -500,7 +480,6 @@ void
 zk_flow_send(void)
 {
 	nudge();
-	if (flowing && !dlist_is_empty(&put_off) && zklock_now_ms() >= again_at)
-		unwatch_again();
+	submit_unwatches();
 	send_waiting(ZK_TURN_ANY);
 }

@@ -285,7 +285,9 @@ zk_handle_session(zhandle_t *handle, ZkSession *session)
 	session->id = id->client_id;
 	memcpy(session->password, id->passwd, sizeof(session->password));
 	session->negotiated_timeout = zoo_recv_timeout(handle);
-	session->server[0] = '\0';
+
+	/* A server that has hung up again has no address any more. */
+	strlcpy(session->server, "(unknown)", sizeof(session->server));
 	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) == NULL)
 		return;
 	if (address.ss_family == AF_INET)
