@@ -59,13 +59,13 @@ contenders_take(Contenders *contenders, int from, const CallStep *steps, int n)
 
 		if (result->outcome == CALL_NO_NODE)
 			node->name = NULL;
-		if (result->outcome != CALL_OK && (result->outcome != CALL_REFUSED || result->czxid == 0))
+		if (result->outcome != CALL_OK && (result->outcome != CALL_REFUSED || result->stat.czxid == 0))
 			continue;
 		node->was_read = true;
-		node->czxid = result->czxid;
-		node->ctime = result->ctime;
-		node->owner = result->ephemeral_owner;
-		node->version = result->version;
+		node->czxid = result->stat.czxid;
+		node->ctime = result->stat.ctime;
+		node->owner = result->stat.ephemeral_owner;
+		node->version = result->stat.version;
 		if (steps[i].read)
 		{
 			node->data = steps[i].read;

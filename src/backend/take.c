@@ -32,8 +32,8 @@ static void
 set_element(Element *element, const char *name, const CallStep *read)
 {
 	element->name = pstrdup(name);
-	element->token = read->result.czxid;
-	element->version = read->result.version;
+	element->token = read->result.stat.czxid;
+	element->version = read->result.stat.version;
 	element->data = read->read ? read->read : palloc(1);
 	element->length = read->result.text_length;
 }
@@ -55,7 +55,7 @@ take_show_element(TakeQueue *queue, const char *name, Element *got)
 {
 	CallStep read;
 
-	if (!read_element(queue, name, &read) || read.result.child_count > 0)
+	if (!read_element(queue, name, &read) || read.result.stat.child_count > 0)
 		return false;
 	set_element(got, name, &read);
 	return true;

@@ -42,12 +42,12 @@ refuse_unknown(TakeQueue *queue, const CallResult *look)
 
 	for (int i = 0; i < KNOWN_QUEUES; i++)
 	{
-		if (known[i].hash == hash && known[i].czxid == look->czxid)
+		if (known[i].hash == hash && known[i].czxid == look->stat.czxid)
 			return;
 	}
 	(void) take_list(queue, false);
 	known[next_known].hash = hash;
-	known[next_known].czxid = look->czxid;
+	known[next_known].czxid = look->stat.czxid;
 	next_known = (next_known + 1) % KNOWN_QUEUES;
 }
 
@@ -65,19 +65,19 @@ prepare(TakeQueue *queue)
 		return;
 	}
 	take_refuse_claims(queue, look);
-	if (look->child_count >= MAX_CHILDREN)
+	if (look->stat.child_count >= MAX_CHILDREN)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("ZooKeeper queue \"%s\" is full", display_path(queue->path)),
 				 errdetail("It has %d elements or more.", MAX_CHILDREN),
 				 errhint("With many more, clients could not list them. For thousands of elements, use a table and SELECT ... FOR UPDATE SKIP LOCKED.")));
-	if (look->child_changes < 0 || look->child_changes > LAST_SEQUENCE)
+	if (look->stat.child_changes < 0 || look->stat.child_changes > LAST_SEQUENCE)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("the sequence numbers of ZooKeeper queue \"%s\" are used up",
 							   display_path(queue->path)),
 						errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
 						errhint("When the queue is empty and nobody uses it, delete its node.")));
-	if (look->child_count > 0)
+	if (look->stat.child_count > 0)
 		refuse_unknown(queue, look);
 }
 
@@ -97,7 +97,7 @@ find_created(TakeQueue *queue, int64 czxid)
 		call_batch(&queue->call, looks, n - first, CALL_AS_KNOWN);
 	for (int i = first; i < n; i++)
 	{
-		if (looks[i - first].result.outcome == CALL_OK && looks[i - first].result.czxid == czxid)
+		if (looks[i - first].result.outcome == CALL_OK && looks[i - first].result.stat.czxid == czxid)
 			return pstrdup(names[i].name);
 	}
 	return NULL;
@@ -118,7 +118,7 @@ append(TakeQueue *queue, const char *data, Size length, char **name)
 	take_check(queue, &step);
 	*name = step.read;
 	if (step.result.outcome == CALL_OK && step.read == NULL)
-		*name = find_created(queue, step.result.czxid);
+		*name = find_created(queue, step.result.stat.czxid);
 	return step.result.outcome == CALL_OK;
 }
 

@@ -148,7 +148,7 @@ take_refuse_claims(TakeQueue *queue, const CallResult *result)
 {
 	CallStep read = {.kind = OP_READ, .path = queue->path, .most = CLAIM_RECORD_SIZE - 1};
 
-	if (result->data_length == 0 || result->data_length >= CLAIM_RECORD_SIZE)
+	if (result->stat.data_length == 0 || result->stat.data_length >= CLAIM_RECORD_SIZE)
 		return;
 	call_batch(&queue->call, &read, 1, CALL_AS_KNOWN);
 

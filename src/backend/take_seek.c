@@ -71,7 +71,7 @@ look_once(TakeQueue *queue, bool watch, TakeGetter get, Element *got, Look *look
 			seen = &looks[(i - 1) % SURVEY].result;
 		if (seen && seen->outcome == CALL_NO_NODE)
 			continue;
-		if ((seen == NULL || seen->outcome != CALL_OK || seen->child_count == 0) &&
+		if ((seen == NULL || seen->outcome != CALL_OK || seen->stat.child_count == 0) &&
 			get(queue, names[i].name, got))
 			return true;
 		look->taken = lappend(look->taken, unconstify(char *, names[i].name));

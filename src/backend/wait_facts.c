@@ -140,8 +140,8 @@ wait_facts_ask(SearchRound *round, Search *search, const bool *suspects)
 		const CallResult *result = &steps[search->npaths + i].result;
 
 		nodes[i]->is_so = result->outcome == CALL_OK &&
-						  result->ephemeral_owner == search->waits[nodes[i]->wait].record->owner;
-		nodes[i]->czxid = result->czxid;
+						  result->stat.ephemeral_owner == search->waits[nodes[i]->wait].record->owner;
+		nodes[i]->czxid = result->stat.czxid;
 	}
 	for (int i = 0; i < search->npaths; i++)
 	{

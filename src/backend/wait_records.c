@@ -204,13 +204,13 @@ take_record(Found *found, const CallStep *step)
 
 	found->is_read = true;
 	if (step->kind != OP_READ || step->result.outcome != CALL_OK || step->read == NULL ||
-		step->result.ephemeral_owner != search_record_session(found->name))
+		step->result.stat.ephemeral_owner != search_record_session(found->name))
 		return;
 	old = MemoryContextSwitchTo(found->context);
 	text = palloc(step->result.text_length + 1);
 	memcpy(text, step->read, step->result.text_length);
-	found->record.owner = step->result.ephemeral_owner;
-	found->record.czxid = step->result.czxid;
+	found->record.owner = step->result.stat.ephemeral_owner;
+	found->record.czxid = step->result.stat.czxid;
 	found->good = parse(&found->record, text, step->result.text_length);
 	MemoryContextSwitchTo(old);
 }

@@ -180,8 +180,8 @@ on_data_read(void *arg, const ZkReply *reply)
 static void
 look_at_data(Path *path, int owner, const ZkReply *listing)
 {
-	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->data_length <= 0 ||
-		listing->data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
+	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->stat.data_length <= 0 ||
+		listing->stat.data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
 		return;
 	path->use = PATH_USE_ASKED;
 	path->calls++;

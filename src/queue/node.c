@@ -93,9 +93,9 @@ on_created(void *arg, const ZkReply *reply)
 	switch (reply->outcome)
 	{
 		case ZK_OK:
-			if (reply->ephemeral_owner != engine.session_id)
+			if (reply->stat.ephemeral_owner != engine.session_id)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
-			run_created(run, strrchr(reply->path, '/') + 1, reply->czxid);
+			run_created(run, strrchr(reply->path, '/') + 1, reply->stat.czxid);
 			parents_exist(run->path);
 			break;
 		case ZK_UNKNOWN:
@@ -246,9 +246,9 @@ on_found(void *arg, const ZkReply *reply)
 		probe_end(probe);
 		return;
 	}
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
+	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 	{
-		run_created(run, probe->names[probe->next], reply->czxid);
+		run_created(run, probe->names[probe->next], reply->stat.czxid);
 		parents_exist(run->path);
 		probe_end(probe);
 	}
@@ -324,7 +324,7 @@ on_identified(void *arg, const ZkReply *reply)
 	pfree(call);
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner == engine.session_id)
+	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 		step(run);
 	else if (reply->outcome == ZK_OK)
 		run_usurped(run);

@@ -272,7 +272,7 @@ judge(Path *path, Run *run, const char *parent, const char *name, const ZkReply 
 		refuse(path, FAILURE_HARMFUL, 0);
 	else if (part && is_election(reply))
 		refuse(path, FAILURE_OTHER_RECIPE, 0);
-	else if (part && reply->data_length > 0 && reply->data_length < CLAIM_RECORD_SIZE)
+	else if (part && reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
 	{
 		begin_step(path);
 		zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = parent},

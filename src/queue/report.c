@@ -120,11 +120,11 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
 {
 	static int64 reported; /* czxid of the node reported last */
 
-	if (reported == reply->czxid)
+	if (reported == reply->stat.czxid)
 		return;
-	reported = reply->czxid;
+	reported = reply->stat.czxid;
 	ereport(LOG, (errmsg("node \"%s\" of lock \"%s\" belongs to ZooKeeper session 0x%llx of this server, which has ended",
-						 name, path->path, (unsigned long long) reply->ephemeral_owner),
+						 name, path->path, (unsigned long long) reply->stat.ephemeral_owner),
 				  errhint("If it does not go away by itself, zk_break_lock() removes it.")));
 }
 

@@ -52,7 +52,7 @@ on_own_watched(void *arg, const ZkReply *reply)
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == ZK_OK && node_contender_tells_broken(reply->data, reply->data_length))
 		entries_mark_broken(run->id);
-	if (reply->outcome == ZK_OK && reply->ephemeral_owner != engine.session_id)
+	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)
 		run_vanished(run);
@@ -119,9 +119,9 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	{
 		watch_blocker_set(run, WATCH_SET);
 		run->blocker_announces = node_contender_tells_version(reply->data, reply->data_length);
-		if (reply->ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
+		if (reply->stat.ephemeral_owner == engine.session_id && !ZKLOCK_FAULT("orphan"))
 			delete_orphan(path, run->blocker);
-		else if (session_info_has_ended(reply->ephemeral_owner))
+		else if (session_info_has_ended(reply->stat.ephemeral_owner))
 			report_stale(path, run->blocker, reply);
 	}
 	else

@@ -12,6 +12,7 @@
 
 #include "port/atomics.h"
 #include "recipes/node_name.h"
+#include "shared/common.h"
 #include "shared/share.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
@@ -84,19 +85,12 @@ typedef struct CallOperation
 typedef struct CallResult
 {
 	CallOutcome outcome;
-	int			code;  /* ZooKeeper's */
-	int64		czxid; /* of the node; what follows as well */
-	int64		ephemeral_owner;
-	int64		ctime; /* ms since 1970, by the server's clock */
-	int64		mtime;
-	int32		version;
-	int			child_count;
-	int			child_changes; /* children created and deleted so far */
-	int			data_length;   /* READ: it may be more than was read */
-	bool		watching;	   /* LIST, WATCH: the watch is set */
-	int			nchildren;	   /* LIST */
-	uint32		text;		   /* READ: data; LIST: names; APPEND: the name; with a NUL each */
-	uint32		text_length;   /* bytes, 0 if nothing was read */
+	int			code; /* ZooKeeper's */
+	NodeStat	stat;
+	bool		watching;	 /* LIST, WATCH: the watch is set */
+	int			nchildren;	 /* LIST */
+	uint32		text;		 /* READ: data; LIST: names; APPEND: the name; with a NUL each */
+	uint32		text_length; /* bytes, 0 if nothing was read */
 } CallResult;
 
 /* How patiently a call waits for a connection. */

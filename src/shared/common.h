@@ -1,6 +1,7 @@
 /*
  * common.h
- *		The clock, names of waits, and sizes of what processes tell each other.
+ *		The clock, names of waits, what ZooKeeper tells of a node, and sizes of what
+ *		processes tell each other.
  *
  * For all storeys: src/zk knows no more of src/shared than this.
  *
@@ -25,6 +26,20 @@ typedef enum ZklockWaitEvent
 	ZKLOCK_WAIT_ELEMENT,	  /* for an element of a queue, or until it is added */
 	ZKLOCK_WAIT_WORKER		  /* the worker, for anything to do */
 } ZklockWaitEvent;
+
+/* A node, without its data and children */
+typedef struct NodeStat
+{
+	int64_t czxid;			 /* the number of the transaction that created it ... */
+	int64_t mzxid;			 /* ... and of the one that wrote its data last */
+	int64_t ephemeral_owner; /* a session's id, 0 if none */
+	int64_t ctime;			 /* when it was created, ms since 1970, by the server's clock */
+	int64_t mtime;			 /* when its data were written, likewise */
+	int32_t version;		 /* of the data */
+	int		data_length;
+	int		child_count;
+	int		child_changes; /* children created and deleted so far */
+} NodeStat;
 
 extern int64_t	zklock_now_us(void);
 extern int64_t	zklock_now_ms(void);

@@ -180,8 +180,8 @@ is_there(Breaking *breaking)
 	const CallStep *look =
 		call_make(&breaking->call, (CallStep){.kind = OP_LOOK, .path = breaking->path}, CALL_AFTER_SYNC);
 
-	return look->result.outcome == CALL_OK && look->result.czxid == breaking->node.czxid &&
-		   look->result.ephemeral_owner == breaking->node.owner;
+	return look->result.outcome == CALL_OK && look->result.stat.czxid == breaking->node.czxid &&
+		   look->result.stat.ephemeral_owner == breaking->node.owner;
 }
 
 /* Deletes the node that was read.  Returns false if somebody else did. */

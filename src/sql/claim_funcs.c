@@ -144,17 +144,18 @@ read_node(Claiming *claiming, int64 *written_at)
 
 	if (!node.exists)
 		return node;
-	node.czxid = result->czxid;
-	node.version = result->version;
-	*written_at = result->mtime;
-	if (result->ephemeral_owner != 0)
+	node.czxid = result->stat.czxid;
+	node.version = result->stat.version;
+	*written_at = result->stat.mtime;
+	if (result->stat.ephemeral_owner != 0)
 		report_other_use(claiming, _("Its node belongs to a ZooKeeper session."));
-	if (result->data_length == 0 && result->child_changes > 0 && claiming->wanted.nids > 0)
+	if (result->stat.data_length == 0 && result->stat.child_changes > 0 && claiming->wanted.nids > 0)
 		report_other_use(claiming,
 						 _("It has no data, and has or had children. ZooKeeper may remove such a node, and would forget the claims with it."));
-	if (result->data_length > 0 && (read->read == NULL || !claim_record_read(read->read, &node.record)))
+	if (result->stat.data_length > 0 &&
+		(read->read == NULL || !claim_record_read(read->read, &node.record)))
 		report_other_use(claiming, _("Its data were not written by zk_claim()."));
-	if (result->child_count > 0)
+	if (result->stat.child_count > 0)
 		refuse_children(claiming);
 	return node;
 }
@@ -190,7 +191,7 @@ replace_record(Claiming *claiming, const ClaimNode *node)
 		(ClaimSent){.what = CLAIM_SENT_SET, .czxid = node->czxid, .version = node->version};
 	asked.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version;
 	set = call_make(&claiming->call, asked, CALL_AS_KNOWN);
-	if (set->result.outcome == CALL_OK && set->result.czxid != node->czxid)
+	if (set->result.outcome == CALL_OK && set->result.stat.czxid != node->czxid)
 		report_undecidable(claiming);
 	if (set->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;

@@ -140,16 +140,16 @@ zk_leader(PG_FUNCTION_ARGS)
 	CallStep	node = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
 	CallResult *told = &node.result;
 	bool		leads = told->outcome == CALL_OK;
-	char	   *session = psprintf("0x%llx", (unsigned long long) told->ephemeral_owner);
+	char	   *session = psprintf("0x%llx", (unsigned long long) told->stat.ephemeral_owner);
 	TimestampTz since = 0;
 	Row			row = {0};
 
 	call_report(&node);
 	row_add_text(&row, leader_name(&node));
 	row_add_text(&row, owner_text(&node));
-	row_add_text(&row, leads && told->ephemeral_owner != 0 ? session : NULL);
-	row_add_if(&row, leads, Int64GetDatum(TERM_OF_NODE(told->czxid)));
-	row_add_if(&row, leads && display_time(told->ctime, &since), TimestampTzGetDatum(since));
+	row_add_text(&row, leads && told->stat.ephemeral_owner != 0 ? session : NULL);
+	row_add_if(&row, leads, Int64GetDatum(TERM_OF_NODE(told->stat.czxid)));
+	row_add_if(&row, leads && display_time(told->stat.ctime, &since), TimestampTzGetDatum(since));
 	return row_return(fcinfo, &row);
 }
 

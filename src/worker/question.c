@@ -85,21 +85,16 @@ asked_text(const Operation *operation, uint32 offset)
 static CallOutcome
 outcome_of(const ZkReply *reply, CallOpKind kind)
 {
-	switch (reply->outcome)
-	{
-		case ZK_OK:
-			return CALL_OK;
-		case ZK_NO_NODE:
-			return CALL_NO_NODE;
-		case ZK_NODE_EXISTS:
-			return CALL_NODE_EXISTS;
-		case ZK_NO_CHILDREN:
-			return CALL_NO_CHILDREN;
-		case ZK_UNKNOWN:
-			return CALL_UNKNOWN;
-		case ZK_REFUSED:
-			break;
-	}
+	const CallOutcome outcomes[] = {
+		[ZK_OK] = CALL_OK,
+		[ZK_NO_NODE] = CALL_NO_NODE,
+		[ZK_NODE_EXISTS] = CALL_NODE_EXISTS,
+		[ZK_NO_CHILDREN] = CALL_NO_CHILDREN,
+		[ZK_UNKNOWN] = CALL_UNKNOWN,
+	};
+
+	if (reply->outcome != ZK_REFUSED)
+		return outcomes[reply->outcome];
 
 	/* A write may have been made, even if a server that broke down says something else. */
 	if (reply->code == ZK_BAD_VERSION)
@@ -118,16 +113,8 @@ set_result(Operation *operation, const ZkReply *reply)
 	result->outcome = outcome_of(reply, asked(operation)->kind);
 	result->code = reply->code;
 	result->watching = reply->watching;
-	if (reply->outcome != ZK_OK)
-		return;
-	result->czxid = reply->czxid;
-	result->ephemeral_owner = reply->ephemeral_owner;
-	result->ctime = reply->ctime;
-	result->mtime = reply->mtime;
-	result->version = reply->version;
-	result->child_count = reply->child_count;
-	result->child_changes = reply->child_changes;
-	result->data_length = reply->data_length;
+	if (reply->outcome == ZK_OK)
+		result->stat = reply->stat;
 }
 
 /* Keeps a text until it is delivered.  Of what is too long the length tells. */
@@ -191,8 +178,8 @@ on_looked(void *arg, const ZkReply *reply)
 	Operation			*operation = arg;
 	const CallOperation *wanted = asked(operation);
 
-	if (reply->outcome == ZK_OK && reply->data_length > 0 &&
-		reply->data_length <= wanted->most && zk_client_connected())
+	if (reply->outcome == ZK_OK && reply->stat.data_length > 0 &&
+		reply->stat.data_length <= wanted->most && zk_client_connected())
 	{
 		set_result(operation, reply);
 		zk_call((ZkCall){.kind = ZK_READ,

@@ -90,9 +90,9 @@ create_fault(const Call *call, const ZkReply *answer, int64 session)
 											 numbered ? ANSWER_PATH_NUMBERED : ANSWER_PATH_SAME);
 
 	if (fault == NULL)
-		fault = zk_answer_new_stat_fault(answer->czxid, answer->mzxid);
+		fault = zk_answer_new_stat_fault(answer->stat.czxid, answer->stat.mzxid);
 	if (fault == NULL && ephemeral)
-		fault = zk_answer_owner_fault(answer->ephemeral_owner, session);
+		fault = zk_answer_owner_fault(answer->stat.ephemeral_owner, session);
 	return fault;
 }
 
@@ -116,7 +116,7 @@ zk_call_fault(const Call *call, const ZkReply *answer, int64 session)
 		case ZK_SET:
 		case ZK_LOOK:
 		case ZK_READ:
-			return zk_answer_stat_fault(answer->czxid, answer->mzxid);
+			return zk_answer_stat_fault(answer->stat.czxid, answer->stat.mzxid);
 		case ZK_LIST:
 			return zk_answer_children_fault(answer->children, answer->nchildren);
 		case ZK_EXCHANGE:

@@ -7,27 +7,21 @@
 #ifndef ZKLOCK_ZK_CALL_H
 #define ZKLOCK_ZK_CALL_H
 
+#include "shared/common.h"
 #include "zk/zk_error.h"
 
 /* A reply.  What it points to is gone when the handler returns. */
 typedef struct ZkReply
 {
 	ZkOutcome	outcome;
-	int			code;			 /* ZooKeeper's, for zk_error_name() */
-	bool		watching;		 /* READ, LIST: the watch asked for is set, even if
+	int			code;		 /* ZooKeeper's, for zk_error_name() */
+	bool		watching;	 /* READ, LIST: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
-	const char *path;			 /* CREATE, APPEND: the new node's path */
-	int64		czxid;			 /* CREATE, SET, LOOK, READ */
-	int64		mzxid;			 /* likewise */
-	int64		ephemeral_owner; /* CREATE, LOOK, READ: a session's id, 0 if none */
-	int64		ctime;			 /* LOOK, READ: ms since 1970, by the server's clock */
-	int64		mtime;			 /* LOOK, READ: when the data were written, likewise */
-	int32		version;		 /* LOOK, READ: of the data */
-	int			child_count;	 /* LOOK, READ, LIST */
-	int			child_changes;	 /* LOOK: children created and deleted so far */
-	int			data_length;	 /* bytes: LOOK, LIST: all there are; READ: in "data" */
-	const char *data;			 /* READ */
-	int			nchildren;		 /* LIST */
+	const char *path;		 /* CREATE, APPEND: the new node's path */
+	NodeStat	stat;		 /* CREATE, SET, LOOK, READ, LIST */
+	const char *data;		 /* READ: all, or the beginning */
+	int			data_length; /* bytes of it */
+	int			nchildren;	 /* LIST */
 	char	  **children;
 } ZkReply;
 

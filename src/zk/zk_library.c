@@ -79,18 +79,18 @@ copy_children(ZkReply *reply, const struct String_vector *children)
 	return true;
 }
 
-static void
-copy_stat(ZkReply *reply, const struct Stat *stat)
+static NodeStat
+copy_stat(const struct Stat *stat)
 {
-	reply->czxid = stat->czxid;
-	reply->mzxid = stat->mzxid;
-	reply->ephemeral_owner = stat->ephemeralOwner;
-	reply->ctime = stat->ctime;
-	reply->mtime = stat->mtime;
-	reply->version = stat->version;
-	reply->child_count = stat->numChildren;
-	reply->child_changes = stat->cversion;
-	reply->data_length = stat->dataLength;
+	return (NodeStat){.czxid = stat->czxid,
+					  .mzxid = stat->mzxid,
+					  .ephemeral_owner = stat->ephemeralOwner,
+					  .ctime = stat->ctime,
+					  .mtime = stat->mtime,
+					  .version = stat->version,
+					  .data_length = stat->dataLength,
+					  .child_count = stat->numChildren,
+					  .child_changes = stat->cversion};
 }
 
 /* All that a reply may have but data; each may be NULL. */
@@ -110,7 +110,7 @@ push_reply(int code, const Reply *reply, const void *context, EventUrgency urgen
 	if (code == ZOK && reply->path)
 		copied = (event.reply.path = event.text = strdup(reply->path)) != NULL;
 	if (code == ZOK && reply->stat)
-		copy_stat(&event.reply, reply->stat);
+		event.reply.stat = copy_stat(reply->stat);
 	if (code == ZOK && reply->children)
 	{
 		event.fault = zk_answer_children_fault(reply->children->data, reply->children->count);
@@ -143,7 +143,7 @@ push_data(int code, const char *value, int len, int most, const struct Stat *sta
 	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
 
 	if (code == ZOK && stat)
-		copy_stat(&event.reply, stat);
+		event.reply.stat = copy_stat(stat);
 	event.reply.data_length = code == ZOK && value && len > 0 ? Min(len, most) : 0;
 	if (event.reply.data_length > 0)
 	{
