@@ -107,16 +107,24 @@ is_gone(int election)
 	return !election_status(election, &status);
 }
 
+/* The slot that a path has, or ELECTION_NONE */
+static int
+find_slot(const char *path)
+{
+	int i = election_count() - 1;
+
+	while (i >= 0 && strcmp(election_at(i)->path, path) != 0)
+		i--;
+	return i >= 0 ? i : ELECTION_NONE;
+}
+
 /* The election at a path, in UTF-8; ELECTION_NONE if there is none here. */
 int
 election_find(const char *path)
 {
-	for (int i = 0; i < election_count(); i++)
-	{
-		if (strcmp(election_at(i)->path, path) == 0)
-			return is_gone(i) ? ELECTION_NONE : i;
-	}
-	return ELECTION_NONE;
+	int i = find_slot(path);
+
+	return i == ELECTION_NONE || is_gone(i) ? ELECTION_NONE : i;
 }
 
 /*
@@ -225,12 +233,9 @@ election_resign_is_done(int election, uint32 number)
 int
 election_slot(const char *path)
 {
-	for (int i = 0; i < election_count(); i++)
-	{
-		if (strcmp(election_at(i)->path, path) == 0)
-			return i;
-	}
-	return add_slot(election_table, path);
+	int i = find_slot(path);
+
+	return i != ELECTION_NONE ? i : add_slot(election_table, path);
 }
 
 /*

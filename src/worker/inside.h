@@ -27,13 +27,11 @@ typedef enum ChrootState
 
 extern void session_status_set_state(SessionState state);
 extern void session_status_set_error(const char *message);
-extern void session_status_set_obstacle(const char *text);
 extern void session_status_set_chroot(ChrootState state);
 extern void session_status_connected(const SessionInfo *session);
 extern void session_status_expired(void);
 extern void session_status_forget(void);
-
-extern ChrootState session_status_chroot(void);
+extern void session_status_attend(void);
 
 /* ------------------------------------------------------------------------
  * session_settings.c: what it runs with, and how changed settings are taken up
@@ -99,21 +97,13 @@ extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern int64 lease_base(void);
 extern void	 lease_end(void);
-extern void	 lease_set_tick_time(int tick_ms);
+extern void	 lease_set_times(int tick_ms, int asked_ms);
 extern bool	 lease_is_possible(void);
 extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
 extern void	 lease_describe_timeout(char *text, size_t size);
-extern void	 lease_check_timeout(int asked_ms);
+extern void	 lease_check_timeout(void);
 extern void	 lease_attend(void);
 extern int64 lease_next_wakeup(void);
-
-/* ------------------------------------------------------------------------
- * shutdown.c: how the worker ends when it is asked to
- * ------------------------------------------------------------------------
- */
-
-extern void	 worker_shutdown_attend(void);
-extern int64 worker_shutdown_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * calls.c: sessions' calls to ZooKeeper

@@ -370,16 +370,13 @@ lease_describe_timeout(char *text, size_t size)
 /*
  * Tells the log if the session timeout is too short for any lease, unless it has
  * been told already.
- *
- *	asked	the timeout that ZooKeeper was asked for
  */
 void
-lease_check_timeout(int asked_ms)
+lease_check_timeout(void)
 {
 	char detail[ZKLOCK_ERROR_SIZE];
 	int	 granted = (int) (timeout / 1000);
 
-	asked_timeout = asked_ms;
 	if (granted == checked_timeout && tick_time == checked_tick)
 		return;
 	checked_timeout = granted;
@@ -392,14 +389,16 @@ lease_check_timeout(int asked_ms)
 					tick_time, granted),
 			 errdetail("It cannot be proved in time that the session is alive, so no lock is granted. %s",
 					   detail),
-			 granted < asked_ms
+			 granted < asked_timeout
 				 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
 				 : errhint("Raise \"zklock.session_timeout\", or set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
 }
 
-/* Takes up a value of zklock.tick_time. */
+/* Takes up a value of zklock.tick_time, and the timeout that ZooKeeper is asked for. */
 void
-lease_set_tick_time(int tick_ms)
+lease_set_times(int tick_ms, int asked_ms)
 {
 	tick_time = tick_ms;
+	asked_timeout = asked_ms;
+	lease_check_timeout();
 }

@@ -246,7 +246,7 @@ on_connected(void)
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
-	lease_check_timeout(session_settings_used()->session_timeout);
+	lease_check_timeout();
 	queue_session_connected(&now);
 	worker_calls_connected();
 	worker_seeks_connected();

@@ -53,7 +53,7 @@ static SessionSettings *used;	/* in shared memory */
 static SessionSettings	wanted; /* what is set */
 static uintptr_t question;		/* which servers are named?  0: that is not being looked up */
 static bool		 waiting;		/* "wanted" is taken up when no lock is held */
-static int64	 look_at;		/* waiting: when to look again, ms */
+static int64	 look_at;		/* whether one still is, ms */
 
 /* ------------------------------------------------------------------------
  * Using
@@ -214,21 +214,21 @@ read_settings(SessionSettings *settings)
 	settings->acl = zklock_acl;
 }
 
-/* Takes settings up, for this worker and the next. */
+/* This worker goes by the settings in use. */
 static void
-take_up(const SessionSettings *settings)
+apply(void)
 {
-	*used = *settings;
-	lease_set_tick_time(used->tick_time);
+	lease_set_times(used->tick_time, used->session_timeout);
 	zk_client_set_acl(used->acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN);
-	waiting = false;
 }
 
-/* Takes up what is set; the worker is to end. */
+/* Takes up what is set, for this worker and the next. */
 void
 session_settings_take_up(void)
 {
-	take_up(&wanted);
+	*used = wanted;
+	apply();
+	waiting = false;
 	zklock_session->failures = 0; /* of other settings */
 }
 
@@ -259,24 +259,18 @@ same_tls(void)
 static bool
 has_server_in_use(const char *addresses)
 {
-	const char *server = zklock_session->info.server;
-	char		plain[sizeof(zklock_session->info.server)];
-	size_t		len = 0;
+	char *list = psprintf(",%.*s,", (int) strcspn(addresses, "/"), addresses);
+	char  server[sizeof(zklock_session->info.server) + 2] = ",";
+	char *end = server + 1;
 
 	/* The list has no brackets around addresses of IPv6. */
-	for (const char *p = server; *p != '\0'; p++)
+	for (const char *p = zklock_session->info.server; *p != '\0'; p++)
 	{
 		if (*p != '[' && *p != ']')
-			plain[len++] = *p;
+			*end++ = *p;
 	}
-	for (const char *p = addresses; len > 0; p += strcspn(p, ",") + 1)
-	{
-		if (strncmp(p, plain, len) == 0 && (p[len] == ',' || p[len] == '/' || p[len] == '\0'))
-			return true;
-		if (p[strcspn(p, ",")] == '\0')
-			break;
-	}
-	return false;
+	strcpy(end, ",");
+	return strstr(list, server) != NULL;
 }
 
 /*
@@ -354,7 +348,7 @@ decide(const char *addresses)
 	}
 	else if (same_handle)
 	{
-		take_up(&wanted);
+		session_settings_take_up();
 		ereport(LOG, (errmsg("zklock has taken up changed settings")));
 	}
 	else
@@ -381,14 +375,10 @@ session_settings_looked_up(uintptr_t question_, const char *addresses)
 void
 session_settings_start(void)
 {
-	SessionSettings settings;
-
 	used = &zklock_session->settings;
-	if (used->known)
-		settings = *used;
-	else
-		read_settings(&settings);
-	take_up(&settings);
+	if (!used->known)
+		read_settings(used);
+	apply();
 	session_settings_reload();
 }
 

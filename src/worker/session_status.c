@@ -17,7 +17,7 @@
 #include "utils/timestamp.h"
 #include "worker/inside.h"
 
-static ChrootState chroot_state = CHROOT_EXISTS;
+static ChrootState chroot_state = CHROOT_EXISTS; /* as ZooKeeper has answered last */
 
 /* Begins to change what is known; nothing may fail before end_change(). */
 static SessionInfo *
@@ -49,20 +49,6 @@ session_status_set_error(const char *message)
 
 	strlcpy(session->last_error, message, sizeof(session->last_error));
 	session->last_error_at = now;
-	end_change();
-}
-
-/* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
-void
-session_status_set_obstacle(const char *text)
-{
-	SessionInfo *session = begin_change();
-
-	if (ZKLOCK_FAULT("fail-status"))
-		elog(ERROR, "fault: fail-status");
-	if (session->obstacle[0] == '\0')
-		session->obstacle_since = GetCurrentTimestamp();
-	strlcpy(session->obstacle, text, sizeof(session->obstacle));
 	end_change();
 }
 
@@ -115,8 +101,44 @@ session_status_set_chroot(ChrootState state)
 	}
 }
 
-ChrootState
-session_status_chroot(void)
+/* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
+static void
+set_obstacle(const char *text)
 {
-	return chroot_state;
+	SessionInfo *session = begin_change();
+
+	if (ZKLOCK_FAULT("fail-status"))
+		elog(ERROR, "fault: fail-status");
+	if (session->obstacle[0] == '\0')
+		session->obstacle_since = GetCurrentTimestamp();
+	strlcpy(session->obstacle, text, sizeof(session->obstacle));
+	end_change();
+}
+
+/*
+ * Shows what is in the way of granting locks, if that has changed: in zk_session, and
+ * in the errors of sessions that wait in vain.  It follows from the session's state,
+ * the chroot and the lease.
+ */
+void
+session_status_attend(void)
+{
+	const SessionInfo *session = &zklock_session->info;
+	char			   text[ZKLOCK_ERROR_SIZE] = "";
+
+	if (session->state == SESSION_AUTH_FAILED)
+		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
+	else if (session->state != SESSION_CONNECTED)
+		snprintf(text, sizeof(text), "There is no connection to ZooKeeper%s%s.",
+				 session->last_error[0] != '\0' ? ": " : "", session->last_error);
+	else if (chroot_state == CHROOT_MISSING)
+		strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", sizeof(text));
+	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
+		lease_describe_timeout(text, sizeof(text));
+	else if (lease_state() != LEASE_HOLDS)
+		snprintf(text, sizeof(text),
+				 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+				 session->server);
+	if (strcmp(text, session->obstacle) != 0)
+		set_obstacle(text);
 }

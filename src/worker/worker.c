@@ -9,7 +9,6 @@
  *
  * The other files of this storey are what a round of the loop calls, in its order:
  *
- *		shutdown.c			the end of the worker
  *		session_settings.c	changed settings
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
@@ -43,9 +42,11 @@
 #include "shared/entry.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
+#include "utils/pidfile.h"
 #include "worker/inside.h"
 #include "worker/worker.h"
 #include "zk/zk_call.h"
@@ -104,36 +105,117 @@ on_exit_worker(int code, Datum arg)
 }
 
 /* ------------------------------------------------------------------------
- * What keeps locks from being granted
+ * How the worker ends when it is asked to
  * ------------------------------------------------------------------------
  */
 
 /*
- * Shows what is in the way of granting locks, if that has changed: in zk_session, and
- * in the errors of sessions that wait in vain.  It follows from the session's state,
- * the chroot and the lease.
+ * A worker that is terminated alone leaves at once: the next one resumes the
+ * session, unless changed settings wait for its end.  Only when the server shuts down
+ * does the worker end the session, and only after all locks have been released: while a
+ * holder's transaction is still finishing, no other session may get its lock.  If they
+ * are not released in time, the session is left to expire: better late than while a lock
+ * is held.
+ *
+ * Calls under way are answered before the session is closed, unless ZooKeeper is
+ * silent: the client library takes whatever arrives for the answer to its close
+ * and hangs up, and then the server may never read that close.  A session of
+ * PostgreSQL that has not ended yet may ask for a lock meanwhile; then that is waited
+ * for once more.
  */
-static void
-attend_obstacle(void)
-{
-	const SessionInfo *session = &zklock_session->info;
-	char			   text[ZKLOCK_ERROR_SIZE] = "";
 
-	if (session->state == SESSION_AUTH_FAILED)
-		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
-	else if (session->state != SESSION_CONNECTED)
-		snprintf(text, sizeof(text), "There is no connection to ZooKeeper%s%s.",
-				 session->last_error[0] != '\0' ? ": " : "", session->last_error);
-	else if (session_status_chroot() == CHROOT_MISSING)
-		strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", sizeof(text));
-	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
-		lease_describe_timeout(text, sizeof(text));
-	else if (lease_state() != LEASE_HOLDS)
-		snprintf(text, sizeof(text),
-				 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
-				 session->server);
-	if (strcmp(text, session->obstacle) != 0)
-		session_status_set_obstacle(text);
+#define MAX_DRAIN_MS 30000
+#define MAX_SETTLE_MS 3000
+#define LOOK_AGAIN_MS 20
+
+static int64 drain_until;  /* locks are waited for until then, ms; 0: no shutdown yet */
+static int64 settle_until; /* calls are; 0: some lock is held */
+
+/*
+ * SIGTERM comes from pg_terminate_backend() as well as from a postmaster that
+ * shuts down.  The latter says so in its pid file before it sends any signal.
+ */
+static bool
+postmaster_is_stopping(void)
+{
+	FILE *file = AllocateFile("postmaster.pid", "r");
+	char  line[MAXPGPATH];
+	bool  stopping = false;
+
+	if (file == NULL)
+		return false;
+	for (int number = 1; fgets(line, sizeof(line), file) != NULL; number++)
+	{
+		if (number == LOCK_FILE_LINE_PM_STATUS)
+			stopping = strncmp(line, PM_STATUS_STOPPING, strlen(PM_STATUS_STOPPING)) == 0;
+	}
+	FreeFile(file);
+	return stopping;
+}
+
+/* Has every backend given its locks back? */
+static bool
+all_released(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		ContenderState state = entry_status(i).state;
+
+		if (state != CONTENDER_FREE && state != CONTENDER_RELEASING)
+			return false;
+	}
+	return true;
+}
+
+/* The worker alone is to end. */
+static void
+leave_alone(void)
+{
+	ereport(LOG, (errmsg("terminating zklock worker due to administrator command")));
+	if (session_settings_wait())
+	{
+		ereport(LOG, (errmsg("zklock takes up changed settings, and loses all locks, as the worker is terminated")));
+		session_life_move("the worker was terminated while changed settings waited");
+	}
+	proc_exit(1);
+}
+
+/* Goes on with the shutdown that SIGTERM has asked for; may not return. */
+static void
+shut_down(void)
+{
+	int64 now = zklock_now_ms();
+	bool  released;
+
+	ZKLOCK_SLOW("slow-workers", 400, 150);
+	released = all_released();
+	if (drain_until == 0)
+	{
+		if (!postmaster_is_stopping())
+			leave_alone();
+		drain_until = now + MAX_DRAIN_MS;
+		candidacy_withdraw_all();
+		if (!released)
+			ereport(DEBUG1, (errmsg("zklock worker waits until all locks are released")));
+	}
+	if (!released && now > drain_until)
+	{
+		ereport(LOG, (errmsg("zklock worker exits with locks still held"),
+					  errdetail("ZooKeeper frees them when the session times out.")));
+		proc_exit(1);
+	}
+	if (!released)
+		settle_until = 0;
+	else if (settle_until == 0)
+		settle_until = now + MAX_SETTLE_MS;
+
+	if (released && (!zk_client_connected() || now >= settle_until ||
+					 (zk_flow_idle() && entries_all_consumed())))
+	{
+		if (zk_client_close())
+			session_file_remove();
+		proc_exit(1);
+	}
 }
 
 /* ------------------------------------------------------------------------
@@ -213,7 +295,6 @@ reload_settings(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	candidacy_reload();
 	session_settings_reload();
-	lease_check_timeout(session_settings_used()->session_timeout);
 }
 
 static void
@@ -236,10 +317,14 @@ static long
 sleep_time(void)
 {
 	int64 next = -1;
-	int64 wanted[] = {worker_shutdown_next_wakeup(), session_life_next_wakeup(),
-					  lease_next_wakeup(),			 zk_client_next_wakeup(),
-					  zk_flow_next_wakeup(),		 queue_next_wakeup(),
-					  candidacy_next_wakeup(),		 session_settings_next_wakeup(),
+	int64 wanted[] = {drain_until == 0 ? -1 : zklock_now_ms() + LOOK_AGAIN_MS,
+					  session_life_next_wakeup(),
+					  lease_next_wakeup(),
+					  zk_client_next_wakeup(),
+					  zk_flow_next_wakeup(),
+					  queue_next_wakeup(),
+					  candidacy_next_wakeup(),
+					  session_settings_next_wakeup(),
 					  worker_deadlock_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
@@ -278,7 +363,7 @@ main_loop(WaitEventSet *events)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (ShutdownRequestPending)
-			worker_shutdown_attend();
+			shut_down();
 		else if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -299,7 +384,7 @@ main_loop(WaitEventSet *events)
 		move_reason = session_settings_due();
 		if (move_reason)
 			session_life_move(move_reason);
-		attend_obstacle();
+		session_status_attend();
 		zk_flow_send();
 
 		sleep_between_rounds(events);
