@@ -27,9 +27,11 @@
 #include <unistd.h>
 
 #include "compat.h"
+#include "fault.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
+#include "utils/timestamp.h"
 
 SharedSession *zklock_session = NULL;
 LWLock		  *zklock_session_lock = NULL;
@@ -85,6 +87,61 @@ zklock_connected(void)
 	state = zklock_session->info.state;
 	LWLockRelease(zklock_session_lock);
 	return zklock_worker_pid() != 0 && state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS;
+}
+
+/* Begins to change what is known; nothing may fail before end_change(). */
+static SessionInfo *
+begin_change(void)
+{
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	return &zklock_session->info;
+}
+
+static void
+end_change(void)
+{
+	LWLockRelease(zklock_session_lock);
+}
+
+void
+session_info_set_state(SessionState state)
+{
+	begin_change()->state = state;
+	end_change();
+}
+
+/* Takes note of an error: a sentence without its period. */
+void
+session_info_set_error(const char *message)
+{
+	TimestampTz	 now = GetCurrentTimestamp();
+	SessionInfo *session = begin_change();
+
+	strlcpy(session->last_error, message, sizeof(session->last_error));
+	session->last_error_at = now;
+	end_change();
+}
+
+/* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
+void
+session_info_set_obstacle(const char *text)
+{
+	SessionInfo *session = begin_change();
+
+	if (ZKLOCK_FAULT("fail-status"))
+		elog(ERROR, "fault: fail-status");
+	if (session->obstacle[0] == '\0')
+		session->obstacle_since = GetCurrentTimestamp();
+	strlcpy(session->obstacle, text, sizeof(session->obstacle));
+	end_change();
+}
+
+/* Publishes what is known from now on. */
+void
+session_info_publish(const SessionInfo *info)
+{
+	*begin_change() = *info;
+	end_change();
 }
 
 /* Remembers the id of a session of ours that has ended. */

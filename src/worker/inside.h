@@ -14,26 +14,6 @@
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
- * session_status.c: its state, for all processes to see
- * ------------------------------------------------------------------------
- */
-
-/* Does the chroot in zklock.servers exist?  If there is none, it does. */
-typedef enum ChrootState
-{
-	CHROOT_EXISTS,
-	CHROOT_MISSING
-} ChrootState;
-
-extern void session_status_set_state(SessionState state);
-extern void session_status_set_error(const char *message);
-extern void session_status_set_chroot(ChrootState state);
-extern void session_status_connected(const SessionInfo *session);
-extern void session_status_expired(void);
-extern void session_status_forget(void);
-extern void session_status_attend(void);
-
-/* ------------------------------------------------------------------------
  * session_settings.c: what it runs with, and how changed settings are taken up
  * ------------------------------------------------------------------------
  */
@@ -100,9 +80,9 @@ extern void	 lease_end(void);
 extern void	 lease_set_times(int tick_ms, int asked_ms);
 extern bool	 lease_is_possible(void);
 extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
-extern void	 lease_describe_timeout(char *text, size_t size);
 extern void	 lease_check_timeout(void);
 extern void	 lease_attend(void);
+extern void	 lease_attend_obstacle(void);
 extern int64 lease_next_wakeup(void);
 
 /* ------------------------------------------------------------------------

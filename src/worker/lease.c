@@ -76,14 +76,15 @@ typedef enum Proof
 
 static Proof		proof = PROOF_NO_SESSION;
 static LeaseHistory history;
-static int64		timeout;		 /* of the session, us; 0 if there is none */
-static int64		count_from;		 /* heartbeats sent earlier do not count, us */
-static int64		next_beat;		 /* us */
-static int			outstanding;	 /* heartbeats */
-static int			tick_time;		 /* zklock.tick_time as it was taken up, ms */
-static int			asked_timeout;	 /* of ZooKeeper, ms */
-static int			checked_timeout; /* ms, that the log was told of */
-static int			checked_tick;	 /* likewise */
+static int64		timeout;		   /* of the session, us; 0 if there is none */
+static int64		count_from;		   /* heartbeats sent earlier do not count, us */
+static int64		next_beat;		   /* us */
+static int			outstanding;	   /* heartbeats */
+static int			tick_time;		   /* zklock.tick_time as it was taken up, ms */
+static int			asked_timeout;	   /* of ZooKeeper, ms */
+static int			checked_timeout;   /* ms, that the log was told of */
+static int			checked_tick;	   /* likewise */
+static bool			chroot_is_missing; /* as ZooKeeper has answered last */
 
 /* Publishes a deadline; 0 for none. */
 static void
@@ -197,6 +198,29 @@ notice_lapse(void)
 		ran_out();
 }
 
+/*
+ * ZooKeeper has answered whether the chroot exists; if there is none, it does.  The log
+ * tells when that changes.
+ */
+static void
+note_chroot(bool missing)
+{
+	const char *chroot = zklock_session->info.chroot;
+
+	if (missing == chroot_is_missing)
+		return;
+	chroot_is_missing = missing;
+	if (!missing)
+		ereport(LOG, (errmsg("the chroot \"%s\" in \"zklock.servers\" exists now", chroot)));
+	else
+	{
+		ereport(WARNING,
+				(errmsg("the chroot \"%s\" in \"zklock.servers\" does not exist in ZooKeeper", chroot),
+				 errhint("Create the chroot node in ZooKeeper, or correct \"zklock.servers\".")));
+		session_info_set_error("the chroot in \"zklock.servers\" does not exist");
+	}
+}
+
 static void
 on_beat(void *arg, const ZkReply *reply)
 {
@@ -212,7 +236,7 @@ on_beat(void *arg, const ZkReply *reply)
 	/* That the chroot is missing is a committed answer as well. */
 	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 		return;
-	session_status_set_chroot(reply->outcome == ZK_OK ? CHROOT_EXISTS : CHROOT_MISSING);
+	note_chroot(reply->outcome == ZK_NO_NODE);
 	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
 	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time);
@@ -351,8 +375,8 @@ lease_is_possible(void)
 }
 
 /* Says why it cannot: one or two sentences. */
-void
-lease_describe_timeout(char *text, size_t size)
+static void
+describe_timeout(char *text, size_t size)
 {
 	int granted = (int) (timeout / 1000);
 	int needed = 2 * tick_time;
@@ -383,7 +407,7 @@ lease_check_timeout(void)
 	checked_tick = tick_time;
 	if (lease_is_possible())
 		return;
-	lease_describe_timeout(detail, sizeof(detail));
+	describe_timeout(detail, sizeof(detail));
 	ereport(WARNING,
 			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
 					tick_time, granted),
@@ -401,4 +425,37 @@ lease_set_times(int tick_ms, int asked_ms)
 	tick_time = tick_ms;
 	asked_timeout = asked_ms;
 	lease_check_timeout();
+}
+
+/* ------------------------------------------------------------------------
+ * What keeps locks from being granted
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Shows what is in the way of granting locks, if that has changed: in zk_session, and
+ * in the errors of sessions that wait in vain.  It follows from the session's state,
+ * the chroot and the lease.
+ */
+void
+lease_attend_obstacle(void)
+{
+	const SessionInfo *session = &zklock_session->info;
+	char			   text[ZKLOCK_ERROR_SIZE] = "";
+
+	if (session->state == SESSION_AUTH_FAILED)
+		snprintf(text, sizeof(text), "ZooKeeper refuses to serve: %s.", session->last_error);
+	else if (session->state != SESSION_CONNECTED)
+		snprintf(text, sizeof(text), "There is no connection to ZooKeeper%s%s.",
+				 session->last_error[0] != '\0' ? ": " : "", session->last_error);
+	else if (chroot_is_missing)
+		strlcpy(text, "The chroot in \"zklock.servers\" does not exist.", sizeof(text));
+	else if (lease_state() != LEASE_HOLDS && !lease_is_possible())
+		describe_timeout(text, sizeof(text));
+	else if (lease_state() != LEASE_HOLDS)
+		snprintf(text, sizeof(text),
+				 "The connection to ZooKeeper server %s stands, but the session is not proved to be alive.",
+				 session->server);
+	if (strcmp(text, session->obstacle) != 0)
+		session_info_set_obstacle(text);
 }

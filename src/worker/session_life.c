@@ -15,8 +15,8 @@
  * A lease proves that the session lives, and with it the locks held in it
  * (lease.c).  queue/session.c hears of each change and does what it means for them.
  *
- * Runs in: the worker.  All of this is private to it; session_status.c publishes
- * the part that others may know.
+ * Runs in: the worker.  All of this is private to it; shared/session_info.c
+ * has the part that others may know.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -68,7 +68,7 @@ closed(SessionState shown)
 {
 	question = 0;
 	open_at = zklock_now_ms() + pause_ms();
-	session_status_set_state(shown);
+	session_info_set_state(shown);
 }
 
 /* An attempt to connect has come to nothing. */
@@ -140,7 +140,7 @@ session_life_looked_up(uintptr_t question_, const char *found)
 		/* Of a row of failures, the log tells once. */
 		if (zklock_session->failures == 0)
 			ereport(LOG, (errmsg("could not resolve any server name in \"zklock.servers\"")));
-		session_status_set_error("no server name could be resolved");
+		session_info_set_error("no server name could be resolved");
 		failed(SESSION_DOWN);
 	}
 }
@@ -158,12 +158,17 @@ session_life_looked_up(uintptr_t question_, const char *found)
 static void
 forget_session(const char *reason)
 {
+	SessionInfo now;
+
 	session_info_ended(zklock_session->info.id);
 	session_file_remove();
-	session_status_set_error(reason);
+	session_info_set_error(reason);
 	queue_session_ended(reason);
 	lease_end();
-	session_status_forget();
+	now = zklock_session->info;
+	now.id = 0;
+	explicit_bzero(now.password, sizeof(now.password));
+	session_info_publish(&now);
 }
 
 /* Ends the session, with all locks in it, and the worker: the next one takes up what is set. */
@@ -182,7 +187,7 @@ void
 session_life_stuck(const char *why)
 {
 	zklock_session->failures++;
-	session_status_set_error(why);
+	session_info_set_error(why);
 	zklock_worker_restart(psprintf("a connection that does not serve: %s", why));
 }
 
@@ -242,7 +247,7 @@ on_connected(void)
 	if (now.id != zklock_session->info.id)
 		session_file_write(now.id, now.password); /* to be ended after a crash */
 	doubt_logged = false;
-	session_status_connected(&now);
+	session_info_publish(&now);
 
 	ereport(LOG, (errmsg("connected to ZooKeeper server %s, %s session 0x%llx", now.server,
 						 resumed ? "continuing" : "new", (unsigned long long) now.id)));
@@ -260,16 +265,20 @@ on_disconnected(void)
 		/* The client library's handle will ask for no more than it was granted. */
 		zklock_worker_restart("a session timeout that is too short");
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
-	session_status_set_state(SESSION_CONNECTING);
+	session_info_set_state(SESSION_CONNECTING);
 	queue_session_unreachable();
 }
 
 static void
 on_expired(void)
 {
+	SessionInfo now;
+
 	closed(SESSION_DOWN);
 	forget_session("session expired");
-	session_status_expired();
+	now = zklock_session->info;
+	now.expirations++;
+	session_info_publish(&now);
 	queue_session_unreachable();
 }
 
@@ -284,7 +293,7 @@ on_refused(void)
 
 	ereport(LOG, (errmsg_internal("%s", fault)));
 	snprintf(message, sizeof(message), "authentication failed: %s", fault);
-	session_status_set_error(message);
+	session_info_set_error(message);
 	failed(SESSION_AUTH_FAILED);
 	queue_session_refused(ZK_AUTH_FAILED);
 }
@@ -295,7 +304,7 @@ on_doubt(void)
 {
 	const char *fault = "what answers at \"zklock.servers\" does not prove to be a ZooKeeper server";
 
-	session_status_set_error(fault);
+	session_info_set_error(fault);
 	if (!doubt_logged)
 		ereport(LOG, (errmsg_internal("%s", fault), errdetail("It is tried again.")));
 	doubt_logged = true;
@@ -400,7 +409,7 @@ session_life_attend(void)
 	else
 	{
 		question = zk_client_look_up(session_settings_used()->servers);
-		session_status_set_state(SESSION_CONNECTING);
+		session_info_set_state(SESSION_CONNECTING);
 	}
 }
 

@@ -186,7 +186,7 @@ session_settings_configure(ZkClientConfig *config, Credentials credentials)
 		fault = load_credentials(used, config);
 	if (fault == NULL)
 		return true;
-	session_status_set_error(fault);
+	session_info_set_error(fault);
 	pfree(fault);
 	return false;
 }
@@ -327,7 +327,7 @@ put_off(const char *why)
 				(errmsg("changed settings of zklock wait until no lock is held: %s", why),
 				 errdetail("The ZooKeeper session goes on with the settings it has, until this server holds no lock."),
 				 errhint("Correct the settings and reload the configuration; or terminate the zklock worker to lose the locks.")));
-		session_status_set_error(message);
+		session_info_set_error(message);
 	}
 	pfree(message);
 }

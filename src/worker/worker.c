@@ -78,7 +78,7 @@ on_exit_last(int code, Datum arg)
 static void
 on_malformed(const char *fault)
 {
-	session_status_set_error(psprintf("malformed answer: %s", fault));
+	session_info_set_error(psprintf("malformed answer: %s", fault));
 	zklock_worker_restart(psprintf("a malformed answer of ZooKeeper server %s: %s",
 								   zklock_session->info.server, fault));
 }
@@ -94,7 +94,7 @@ static void
 on_exit_worker(int code, Datum arg)
 {
 	LWLockReleaseAll();
-	session_status_set_state(SESSION_DOWN);
+	session_info_set_state(SESSION_DOWN);
 	zklock_worker_ends();
 	worker_calls_at_exit();
 	for (int i = 0; i < entries_max(); i++)
@@ -249,7 +249,7 @@ add_context(void *arg)
 static void
 on_complaint(const char *message, ZkComplaint complaint)
 {
-	session_status_set_error(message);
+	session_info_set_error(message);
 	if (complaint == ZK_COMPLAINT_FIRST)
 		ereport(LOG, (errmsg_internal("%s", message)));
 }
@@ -384,7 +384,7 @@ main_loop(WaitEventSet *events)
 		move_reason = session_settings_due();
 		if (move_reason)
 			session_life_move(move_reason);
-		session_status_attend();
+		lease_attend_obstacle();
 		zk_flow_send();
 
 		sleep_between_rounds(events);
