@@ -349,7 +349,7 @@ fuzz_recipe(const uint8_t *data, size_t size)
 		place--;
 
 	request.mode = asking.mode;
-	got = lock_recipe.blocker(contenders, n, &asking, &request, &remark);
+	got = recipe_blocker(&lock_recipe, contenders, n, &asking, &request, &remark);
 	require(got >= -1 && got < n, "the index is one of the contenders'");
 	require((got < 0) == (place < 0), "there is a blocker exactly if the model finds one");
 	if (got >= 0)
