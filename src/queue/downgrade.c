@@ -112,7 +112,7 @@ run_downgrade_pump(Run *run)
 {
 	Path *path = run->path;
 
-	if (run->node_call)
+	if (run->node_calls > 0)
 		return;
 	if (!run->listed)
 	{

@@ -358,19 +358,18 @@ run_call_end(Run *run)
 	return false;
 }
 
-/* The same for calls about the run's node, of which there is one at a time. */
+/* The same for calls about the run's node. */
 void
 run_node_call_begin(Run *run)
 {
-	Assert(!run->node_call);
-	run->node_call = true;
+	run->node_calls++;
 	run_call_begin(run);
 }
 
 bool
 run_node_call_end(Run *run)
 {
-	run->node_call = false;
+	run->node_calls--;
 	return run_call_end(run);
 }
 

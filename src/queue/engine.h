@@ -171,14 +171,17 @@ typedef struct Path
 	Foreigner *foreign;
 
 	/* Creating what is missing of it; parents.c */
-	int			   parents_pending; /* calls outstanding */
+	bool		   parents_pending; /* a call is outstanding */
 	int			   parents_attempts;
-	size_t		   missing_len;	   /* bytes of the path up to the one being tried */
-	int			   levels_missing; /* tried before that */
+	size_t		   missing_len; /* bytes of the path up to the one being tried */
+	bool		   descending;	/* one above that exists by now */
 	ParentsRefusal parents_refusal;
 } Path;
 
-typedef struct Run
+typedef struct Run Run;
+typedef void (*RunStep)(Run *run);
+
+struct Run
 {
 	dlist_node	  link; /* in path->runs, but for RUN_GONE */
 	Path		 *path;
@@ -207,7 +210,9 @@ typedef struct Run
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
-	bool	 node_call;	 /* one about the node itself is: there is one at a time */
+	int		 node_calls; /* about the node itself: one at a time, but for a search of it */
+	RunStep	 step;		 /* what is done when the node has been looked at */
+	int		 doubt;		 /* RUN_UNKNOWN: ZooKeeper's code for what hides the node, or 0 */
 	RunState refused_in; /* a refusal in this state has been logged */
 	int64	 retry_at;	 /* not before, ms */
 
@@ -217,7 +222,7 @@ typedef struct Run
 	char	  *blocker;			  /* node being watched, or NULL */
 	WatchState blocker_watch;	  /* WATCH_REFUSED: the path's children are watched instead */
 	bool	   blocker_announces; /* WATCH_SET: should it leave an heir, we hear of that */
-} Run;
+};
 
 struct Contender
 {
@@ -440,7 +445,6 @@ extern void parents_missing(Run *run, int code);
 extern void parents_exist(Path *path);
 
 /* node.c */
-typedef void (*RunStep)(Run *run);
 extern void run_create(Run *run);
 extern void run_probe(Run *run);
 extern void run_touch(Run *run, RunStep step);

@@ -25,13 +25,6 @@
 #include "recipes/element_name.h"
 #include "zk/zk_client.h"
 
-typedef struct ListCall
-{
-	Path	 *path;
-	int		  owner; /* for whom it is made */
-	ListWatch watch;
-} ListCall;
-
 /* A node of ours, or one that may have taken its place */
 typedef struct OwnNode
 {
@@ -176,16 +169,17 @@ on_data_read(void *arg, const ZkReply *reply)
 	}
 }
 
-/* Looks at the data of a path, for whom it was listed, if that shows that there are any. */
+/* Looks at the data of a path, if a listing shows that there are any. */
 static void
-look_at_data(Path *path, int owner, const ZkReply *listing)
+look_at_data(Path *path, const ZkReply *listing)
 {
 	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->stat.data_length <= 0 ||
 		listing->stat.data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
 		return;
 	path->use = PATH_USE_ASKED;
 	path->calls++;
-	zk_call((ZkCall){.kind = ZK_READ, .owner = owner, .path = path->path}, on_data_read, path);
+	zk_call((ZkCall){.kind = ZK_READ, .owner = listing->asked->owner, .path = path->path},
+			on_data_read, path);
 }
 
 /* Are there elements of a queue at the path of a lock? */
@@ -212,12 +206,9 @@ is_queue(const Path *path, const ZkReply *reply)
 static void
 on_listed(void *arg, const ZkReply *reply)
 {
-	ListCall *call = arg;
-	Path	 *path = call->path;
-	int		  owner = call->owner;
-	bool	  watch = call->watch == LIST_AND_WATCH;
+	Path *path = arg;
+	bool  watch = reply->asked->watch;
 
-	pfree(call);
 	path->calls--;
 	path->lists_done++;
 	path_mark(path);
@@ -230,7 +221,7 @@ on_listed(void *arg, const ZkReply *reply)
 	{
 		path->lists_told = path->lists_done;
 		if (!path->recipe->single)
-			look_at_data(path, owner, reply);
+			look_at_data(path, reply);
 		apply_listing(path, reply);
 		if (!path->recipe->single && is_queue(path, reply))
 			path_fail(path, FAILURE_OTHER_RECIPE, 0);
@@ -250,13 +241,10 @@ on_listed(void *arg, const ZkReply *reply)
 void
 path_list(Path *path, int owner, ListWatch watch)
 {
-	ListCall *call = palloc(sizeof(ListCall));
-
-	*call = (ListCall){.path = path, .owner = owner, .watch = watch};
 	path->calls++;
 	path->lists_sent++;
 	if (watch == LIST_AND_WATCH && path->child_watch == WATCH_NONE)
 		watch_child_set(path, WATCH_ASKED);
 	zk_call((ZkCall){.kind = ZK_LIST, .owner = owner, .path = path->path, .watch = watch == LIST_AND_WATCH},
-			on_listed, call);
+			on_listed, path);
 }

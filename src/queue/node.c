@@ -41,16 +41,6 @@
 /* Pause before it is found out what a server has done that broke down. */
 #define BREAKDOWN_MS 1000
 
-/* The search for a node whose create was not answered */
-typedef struct Probe
-{
-	Run	  *run;
-	char **names; /* nodes that may be it */
-	int	   nnames;
-	int	   next;		 /* the one being looked at, or to look at next */
-	int	   refused_code; /* of one that could not be read, or 0 */
-} Probe;
-
 /* ------------------------------------------------------------------------
  * Create
  * ------------------------------------------------------------------------
@@ -190,77 +180,51 @@ run_create(Run *run)
  */
 
 /*
- * ZooKeeper refuses to tell whether our node exists.  Contenders that wait
- * for it get an error, but it may exist: keep asking, so as not to leave it
- * behind.
+ * All that may be the node has been looked at, and is not.  If ZooKeeper refuses to
+ * tell, contenders that wait for it get an error, but it may exist: it is asked for
+ * again, so as not to leave it behind.
  */
 static void
-probe_refused(Run *run, int code)
+end_probe(Run *run)
 {
-	run_fail(run, FAILURE_REFUSED, code);
-	run->retry_at = zklock_now_ms() + RETRY_MS;
-}
-
-static void on_found(void *arg, const ZkReply *reply);
-
-static void
-probe_end(Probe *probe)
-{
-	for (int i = 0; i < probe->nnames; i++)
-		pfree(probe->names[i]);
-	pfree(probe->names);
-	pfree(probe);
-}
-
-/* Looks at the next node that may be the one, or draws the conclusion. */
-static void
-probe_next(Probe *probe)
-{
-	Run *run = probe->run;
-
-	if (probe->next < probe->nnames)
-	{
-		run_node_call_begin(run);
-		zk_call((ZkCall){.kind = ZK_READ,
-						 .owner = run_owner(run),
-						 .path = path_node(run->path, probe->names[probe->next])},
-				on_found, probe);
-		return;
-	}
-	if (probe->refused_code != 0)
-		probe_refused(run, probe->refused_code);
-	else
+	if (run->doubt == 0)
 		run_not_created(run);
-	probe_end(probe);
+	else if (zk_error_outcome(run->doubt) != ZK_UNKNOWN)
+	{
+		run_fail(run, FAILURE_REFUSED, run->doubt);
+		run->retry_at = zklock_now_ms() + RETRY_MS;
+	}
 }
 
 /* A node that may be ours: is it this session's? */
 static void
 on_found(void *arg, const ZkReply *reply)
 {
-	Probe *probe = arg;
-	Run	  *run = probe->run;
+	Run *run = arg;
 
-	if (!run_node_call_end(run))
-	{
-		probe_end(probe);
+	if (!run_node_call_end(run) || run->state != RUN_UNKNOWN)
 		return;
-	}
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 	{
-		run_created(run, probe->names[probe->next], reply->stat.czxid);
+		run_created(run, strrchr(reply->asked->path, '/') + 1, reply->stat.czxid);
 		parents_exist(run->path);
-		probe_end(probe);
+		return;
 	}
-	else if (reply->outcome == ZK_UNKNOWN)
-		probe_end(probe);
-	else
-	{
-		if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
-			probe->refused_code = reply->code;
-		probe->next++;
-		probe_next(probe);
-	}
+	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+		run->doubt = reply->code;
+	if (run->node_calls == 0)
+		end_probe(run);
+}
+
+/* May a child of the path be the node that was to be created for the run? */
+static bool
+may_be_node(const Run *run, const char *child)
+{
+	RecipePeer peer;
+
+	return strlen(child) < sizeof(run->name) && run->path->recipe->read(child, &peer) &&
+		   peer.numbered && strncmp(child, run->name, strlen(run->name)) == 0 &&
+		   run_by_name(run->path, child) == NULL;
 }
 
 /* The listing that settles a lost create reply. */
@@ -271,26 +235,19 @@ on_probed(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
+	for (int i = 0; i < reply->nchildren; i++)
 	{
-		Probe *probe = palloc0(sizeof(Probe));
-
-		probe->run = run;
-		probe->names = palloc(Max(reply->nchildren, 1) * sizeof(char *));
-		for (int i = 0; i < reply->nchildren; i++)
-		{
-			const char *child = reply->children[i];
-			RecipePeer	peer;
-
-			if (strlen(child) < sizeof(run->name) && run->path->recipe->read(child, &peer) &&
-				peer.numbered && strncmp(child, run->name, strlen(run->name)) == 0 &&
-				run_by_name(run->path, child) == NULL)
-				probe->names[probe->nnames++] = pstrdup(child);
-		}
-		probe_next(probe);
+		if (!may_be_node(run, reply->children[i]))
+			continue;
+		run_node_call_begin(run);
+		zk_call((ZkCall){.kind = ZK_READ,
+						 .owner = run_owner(run),
+						 .path = path_node(run->path, reply->children[i])},
+				on_found, run);
 	}
-	else if (reply->outcome != ZK_UNKNOWN)
-		probe_refused(run, reply->code);
+	if (run->node_calls == 0)
+		end_probe(run);
 }
 
 /* Asks whether the node exists whose create was not answered. */
@@ -307,25 +264,16 @@ run_probe(Run *run)
  * ------------------------------------------------------------------------
  */
 
-/* A node is looked at before something is done with it. */
-typedef struct TouchCall
-{
-	Run	   *run;
-	RunStep step;
-} TouchCall;
-
+/* A node, looked at before something is done with it. */
 static void
 on_identified(void *arg, const ZkReply *reply)
 {
-	TouchCall *call = arg;
-	Run		  *run = call->run;
-	RunStep	   step = call->step;
+	Run *run = arg;
 
-	pfree(call);
 	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
-		step(run);
+		run->step(run);
 	else if (reply->outcome == ZK_OK)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)
@@ -343,18 +291,15 @@ on_identified(void *arg, const ZkReply *reply)
 void
 run_touch(Run *run, RunStep step)
 {
-	TouchCall *call;
-
 	if (!run_name_recurs(run) || (run->path->recipe->single && run->listed))
 	{
 		step(run);
 		return;
 	}
-	call = palloc(sizeof(TouchCall));
-	*call = (TouchCall){.run = run, .step = step};
+	run->step = step;
 	run_node_call_begin(run);
 	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(run->path, run->name)},
-			on_identified, call);
+			on_identified, run);
 }
 
 /* The reply to send_delete() */

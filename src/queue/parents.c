@@ -9,8 +9,7 @@
  *			there by now, all is well.  If its parent is missing as well, that
  *			is tried next, and so on.  So nothing is asked about what has always
  *			been there, and above which we may have no rights.
- *	down	From the first that exists now, the others are created below it,
- *			without waiting for each.
+ *	down	From the first that exists now, the others are created below it.
  *
  * Then the run's node is tried again.  An answer that a node exists is as good
  * as a new one.  A refusal counts only if the path is still missing then:
@@ -48,8 +47,6 @@
 /* Nodes created for one request: a path's own and those above it */
 #define MAX_LEVELS 16
 
-static void ascend(Path *path);
-
 /* The run for which parents are created, or NULL if nobody needs them now. */
 static Run *
 needy_run(Path *path)
@@ -85,95 +82,38 @@ refuse(Path *path, Failure failure, int code)
 		path->parents_refusal = (ParentsRefusal){.failure = failure, .code = code};
 }
 
-/* A step of the walk begins: a call is made. */
-static void
-begin_step(Path *path)
+/* The path of a node above ours, of so many bytes; until the end of the round */
+static char *
+path_above(const Path *path, size_t len)
 {
+	return memcpy(MemoryContextAllocZero(engine.scratch, len + 1), path->path, len);
+}
+
+/* Makes a call for a run, of which there is one at a time. */
+static void
+make_call(const Run *run, ZkCall call, ZkReplyHandler handler)
+{
+	Path *path = run->path;
+
 	path->calls++;
-	path->parents_pending++;
+	path->parents_pending = true;
+	call.owner = run_owner(run);
+	zk_call(call, handler, path);
 }
 
 /* Its answer has come. */
 static void
-end_step(Path *path)
+end_call(Path *path)
 {
 	path_mark(path);
 	path->calls--;
-	path->parents_pending--;
+	path->parents_pending = false;
 }
 
-/* A node has been created, or not. */
-static void
-on_created(void *arg, const ZkReply *reply)
-{
-	Path *path = arg;
-
-	end_step(path);
-	if (reply->outcome == ZK_REFUSED)
-		refuse(path, FAILURE_REFUSED, reply->code);
-	else if (reply->outcome == ZK_NO_CHILDREN)
-		refuse(path, FAILURE_NO_CHILDREN, reply->code);
-}
-
-/* Where the last component begins of the part that is looked for, on the way up */
-static const char *
-missing_name(const Path *path)
-{
-	const char *name = path->path + path->missing_len;
-
-	while (name[-1] != '/')
-		name--;
-	return name;
-}
-
-/* Creates all below the first "len" bytes of the path, from the top. */
-static void
-descend(Path *path, size_t len)
-{
-	Run *run = needy_run(path);
-
-	while (run && path->path[len] != '\0')
-	{
-		char *node;
-
-		len += 1 + strcspn(path->path + len + 1, "/");
-		node = pnstrdup(path->path, len);
-		begin_step(path);
-		zk_call((ZkCall){.kind = ZK_CREATE, .owner = run_owner(run), .path = node, .node_kind = parent_kind(run)},
-				on_created, path);
-		pfree(node);
-	}
-}
-
-/* The node that was tried has no parent: that is tried next, if there is one. */
-static void
-go_up(Path *path)
-{
-	const char *name = missing_name(path);
-
-	if (name == path->path + 1)
-		refuse(path, FAILURE_NO_CHROOT, 0);
-	else if (++path->levels_missing >= MAX_LEVELS)
-		refuse(path, FAILURE_TOO_DEEP, 0);
-	else
-	{
-		path->missing_len = name - 1 - path->path;
-		ascend(path);
-	}
-}
-
-/* A node on the way up has been tried. */
-static void
-on_tried(void *arg, const ZkReply *reply)
-{
-	Path *path = arg;
-
-	on_created(path, reply);
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
-		descend(path, path->missing_len);
-	else if (reply->outcome == ZK_NO_NODE)
-		go_up(path);
-}
+/* ------------------------------------------------------------------------
+ * Neighbours
+ * ------------------------------------------------------------------------
+ */
 
 /* Does the session that asks hold a lock on this path? */
 static bool
@@ -245,88 +185,139 @@ is_election(const ZkReply *reply)
 	return false;
 }
 
+/* Is a node to be created only when its parent has been listed? */
+static bool
+must_look(const Run *run, const char *parent, const char *name)
+{
+	return parent[0] != '\0' &&
+		   (is_semaphore_part(run, parent, name) || neighbour_disturbs_semaphore(parent) ||
+			may_harm_lock(run, parent, name));
+}
+
+/* ------------------------------------------------------------------------
+ * The walk
+ * ------------------------------------------------------------------------
+ */
+
+static void try_missing(Path *path);
+static void create_missing(Path *path);
+
+/* What was tried exists now: the one below it is next. */
+static void
+go_down(Path *path)
+{
+	const char *rest = path->path + path->missing_len;
+
+	path->descending = true;
+	if (rest[0] == '\0')
+		return;
+	path->missing_len += 1 + strcspn(rest + 1, "/");
+	create_missing(path);
+}
+
+/* What was tried has no parent: that is tried next, if there is one. */
+static void
+go_up(Path *path)
+{
+	int levels = 1;
+
+	for (const char *c = path->path + path->missing_len; *c != '\0'; c++)
+		levels += *c == '/';
+	while (path->path[--path->missing_len] != '/')
+		;
+	if (path->missing_len == 0)
+		refuse(path, FAILURE_NO_CHROOT, 0);
+	else if (levels >= MAX_LEVELS)
+		refuse(path, FAILURE_TOO_DEEP, 0);
+	else
+		try_missing(path);
+}
+
+/* A node of the path has been created, or not. */
+static void
+on_created(void *arg, const ZkReply *reply)
+{
+	Path *path = arg;
+
+	end_call(path);
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
+		go_down(path);
+	else if (reply->outcome == ZK_NO_NODE && !path->descending)
+		go_up(path);
+	else if (reply->outcome == ZK_REFUSED)
+		refuse(path, FAILURE_REFUSED, reply->code);
+	else if (reply->outcome == ZK_NO_CHILDREN)
+		refuse(path, FAILURE_NO_CHILDREN, reply->code);
+}
+
+static void
+create_missing(Path *path)
+{
+	Run *run = needy_run(path);
+
+	if (run)
+		make_call(run,
+				  (ZkCall){.kind = ZK_CREATE,
+						   .path = path_above(path, path->missing_len),
+						   .node_kind = parent_kind(run)},
+				  on_created);
+}
+
 /* The parent of a semaphore's nodes, whose data may be a claim's */
 static void
 on_parent_read(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
 
-	end_step(path);
-	if (reply->outcome == ZK_UNKNOWN)
-		return;
+	end_call(path);
 	if (reply->outcome == ZK_OK && claim_record_recognised(reply->data, reply->data_length))
 		refuse(path, FAILURE_OTHER_RECIPE, 0);
-	else
-		descend(path, missing_name(path) - 1 - path->path);
+	else if (reply->outcome != ZK_UNKNOWN)
+		create_missing(path);
 }
 
-/* A listing of the parent may show that nothing must be created there. */
-static void
-judge(Path *path, Run *run, const char *parent, const char *name, const ZkReply *reply)
-{
-	bool part = is_semaphore_part(run, parent, name);
-
-	if (reply->outcome != ZK_OK) /* what we may not see is no reason to refuse */
-		descend(path, strlen(parent));
-	else if (does_harm(run, parent, name, reply))
-		refuse(path, FAILURE_HARMFUL, 0);
-	else if (part && is_election(reply))
-		refuse(path, FAILURE_OTHER_RECIPE, 0);
-	else if (part && reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
-	{
-		begin_step(path);
-		zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = parent},
-				on_parent_read, path);
-	}
-	else
-		descend(path, strlen(parent));
-}
-
-/* The parent of what is to be created, listed to see whom that might harm */
+/*
+ * The parent of what is to be created, listed to see whom that might harm.  What we
+ * may not see is no reason to refuse.
+ */
 static void
 on_looked(void *arg, const ZkReply *reply)
 {
 	Path	   *path = arg;
 	Run		   *run = needy_run(path);
-	const char *name = missing_name(path);
+	const char *parent = reply->asked->path;
+	const char *name = path_above(path, path->missing_len) + strlen(parent) + 1;
 
-	end_step(path);
+	end_call(path);
 	if (reply->outcome == ZK_NO_NODE)
 		go_up(path);
-	else if (reply->outcome != ZK_UNKNOWN && run)
-	{
-		char *parent = pnstrdup(path->path, name - 1 - path->path);
-		char *missing = pnstrdup(name, path->path + path->missing_len - name);
-
-		judge(path, run, parent, missing, reply);
-		pfree(parent);
-		pfree(missing);
-	}
+	else if (reply->outcome == ZK_UNKNOWN || run == NULL)
+		return;
+	else if (does_harm(run, parent, name, reply))
+		refuse(path, FAILURE_HARMFUL, 0);
+	else if (!is_semaphore_part(run, parent, name))
+		create_missing(path);
+	else if (is_election(reply))
+		refuse(path, FAILURE_OTHER_RECIPE, 0);
+	else if (reply->stat.data_length > 0 && reply->stat.data_length < CLAIM_RECORD_SIZE)
+		make_call(run, (ZkCall){.kind = ZK_READ, .path = parent}, on_parent_read);
+	else
+		create_missing(path);
 }
 
-/* Tries to create what is missing, or looks at where that would be. */
+/* Creates what is missing, or looks at first where that would be. */
 static void
-ascend(Path *path)
+try_missing(Path *path)
 {
 	Run		   *run = needy_run(path);
-	const char *name = missing_name(path);
-	char	   *node;
-	char	   *parent;
+	const char *node = path_above(path, path->missing_len);
+	const char *name = strrchr(node, '/') + 1;
+	const char *parent = path_above(path, name - 1 - node);
 
-	if (run == NULL)
-		return;
-	node = pnstrdup(path->path, path->missing_len);
-	parent = pnstrdup(path->path, name - 1 - path->path);
-	begin_step(path);
-	if (parent[0] != '\0' && (is_semaphore_part(run, parent, node + (name - path->path)) ||
-							  neighbour_disturbs_semaphore(parent) ||
-							  may_harm_lock(run, parent, node + (name - path->path))))
-		zk_call((ZkCall){.kind = ZK_LIST, .owner = run_owner(run), .path = parent}, on_looked, path);
+	if (run && must_look(run, parent, name))
+		make_call(run, (ZkCall){.kind = ZK_LIST, .path = parent}, on_looked);
 	else
-		zk_call((ZkCall){.kind = ZK_CREATE, .owner = run_owner(run), .path = node, .node_kind = parent_kind(run)},
-				on_tried, path);
-	pfree(parent);
-	pfree(node);
+		create_missing(path);
 }
 
 /* The path does not exist: refuses those in a run for whom it is not to be created. */
@@ -366,7 +357,7 @@ parents_missing(Run *run, int code)
 	{
 		path->parents_attempts++;
 		path->missing_len = strlen(path->path);
-		path->levels_missing = 0;
-		ascend(path);
+		path->descending = false;
+		try_missing(path);
 	}
 }

@@ -318,14 +318,14 @@ run_pump(Run *run)
 			run_fail(run, FAILURE_BUSY, 0);
 		if (run_is_empty(run))
 			run_finish(run);
-		else if (run->path->parents_pending == 0 &&
+		else if (!run->path->parents_pending &&
 				 (before == NULL || (run_has_node(before) && !run->path->recipe->single)))
 			run_create(run);
 		return;
 	}
 	if (run->state == RUN_UNKNOWN)
 	{
-		if (!run->node_call && engine_retry_is_due(run->retry_at))
+		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
 			run_probe(run);
 		return;
 	}
@@ -342,7 +342,7 @@ run_pump(Run *run)
 	{
 		if (run->replaced_by)
 			return; /* its node goes with the creation of the other */
-		if (!run->node_call && engine_retry_is_due(run->retry_at))
+		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 
 		/* A session that may not delete a node is not told that it is gone. */

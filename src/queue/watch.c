@@ -30,7 +30,6 @@ typedef struct CheckCall
 	int	   index;	   /* of the contender's entry */
 	uint32 generation; /* of that: if it has changed, the contender is gone */
 	uint32 number;
-	char   node[ZKLOCK_NODE_SIZE];
 } CheckCall;
 
 /* For the time being we cannot see to it that we hear of the node's end. */
@@ -185,7 +184,7 @@ on_checked(void *arg, const ZkReply *reply)
 	}
 	if (run_call_end(run) && reply->outcome == ZK_NO_NODE)
 	{
-		if (strcmp(run->name, call->node) == 0)
+		if (strcmp(path_node(run->path, run->name), reply->asked->path) == 0)
 			run_vanished(run);
 		else
 			contender_check(&engine.contenders[call->index]); /* its heir */
@@ -211,12 +210,13 @@ contender_check(Contender *c)
 		return;
 
 	call = palloc(sizeof(CheckCall));
-	call->run = c->run;
-	call->index = entry_index(c);
-	call->generation = entry_generation(call->index);
-	call->number = status.check_wanted;
-	strlcpy(call->node, c->run->name, sizeof(call->node));
+	*call = (CheckCall){.run = c->run,
+						.index = entry_index(c),
+						.generation = entry_generation(entry_index(c)),
+						.number = status.check_wanted};
 	run_call_begin(c->run);
-	zk_call((ZkCall){.kind = ZK_CHECK, .owner = entry->request.pid, .path = path_node(c->path, call->node)},
+	zk_call((ZkCall){.kind = ZK_CHECK,
+					 .owner = entry->request.pid,
+					 .path = path_node(c->path, c->run->name)},
 			on_checked, call);
 }

@@ -13,16 +13,17 @@
 /* A reply.  What it points to is gone when the handler returns. */
 typedef struct ZkReply
 {
-	ZkOutcome	outcome;
-	int			code;		 /* ZooKeeper's, for zk_error_name() */
-	bool		watching;	 /* READ, LIST: the watch asked for is set, even if
+	const struct ZkCall *asked; /* the call that it answers */
+	ZkOutcome			 outcome;
+	int					 code;		  /* ZooKeeper's, for zk_error_name() */
+	bool				 watching;	  /* READ, LIST: the watch asked for is set, even if
 								  * the outcome is ZK_UNKNOWN */
-	const char *path;		 /* CREATE, APPEND: the new node's path */
-	NodeStat	stat;		 /* CREATE, SET, LOOK, READ, LIST */
-	const char *data;		 /* READ: all, or the beginning */
-	int			data_length; /* bytes of it */
-	int			nchildren;	 /* LIST */
-	char	  **children;
+	const char			*path;		  /* CREATE, APPEND: the new node's path */
+	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
+	const char			*data;		  /* READ: all, or the beginning */
+	int					 data_length; /* bytes of it */
+	int					 nchildren;	  /* LIST */
+	char			   **children;
 } ZkReply;
 
 /* Bytes of a node's data that a reply has, unless all are asked for */

@@ -179,6 +179,7 @@ finish_call(Call *call, ZkReply *reply)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
+	reply->asked = &call->asked;
 	answering = call->asked.urgent ? NULL : call;
 	if (call->handler)
 		call->handler(call->arg, reply);
