@@ -21,31 +21,21 @@ BEGIN
 END \$\$");
 
 subtest 'a session releases its lock by hand' => sub {
-	release_by('unlock',
-		take    => \@session,
+	release_by('unlock', take => \@session, release => "SELECT zk_unlock('/lock')");
+	release_by('counted', take => ["SELECT zk_lock('/lock'), zk_try_lock('/lock'), zk_lock(ARRAY['/lock'])"],
+		hold => [ "SELECT zk_unlock('/lock')", "SELECT zk_unlock(ARRAY['/lock'])" ],
 		release => "SELECT zk_unlock('/lock')");
-	release_by('counted',
-		take    => ["SELECT zk_lock('/lock'), zk_try_lock('/lock'), zk_lock(ARRAY['/lock'])"],
-		hold    => [ "SELECT zk_unlock('/lock')", "SELECT zk_unlock(ARRAY['/lock'])" ],
-		release => "SELECT zk_unlock('/lock')");
-	release_by('array',
-		take    => ["SELECT zk_lock(ARRAY['/lock', '/t/other'])"],
-		hold    => ["SELECT zk_unlock('/t/other')"],
-		release => "SELECT zk_unlock(ARRAY['/lock'])");
-	release_by('unlock all',
-		take    => ["SELECT zk_lock('/lock'), zk_lock('/lock'), zk_lock('/t/other')"],
+	release_by('array', take => ["SELECT zk_lock(ARRAY['/lock', '/t/other'])"],
+		hold => ["SELECT zk_unlock('/t/other')"], release => "SELECT zk_unlock(ARRAY['/lock'])");
+	release_by('unlock all', take => ["SELECT zk_lock('/lock'), zk_lock('/lock'), zk_lock('/t/other')"],
 		release => 'SELECT zk_unlock_all()');
-	release_by('discard all',
-		take    => ["SELECT zk_lock('/lock'), zk_lock('/lock')"],
-		hold    => [ 'DISCARD PLANS', 'DISCARD TEMP', 'RESET ALL' ],
-		release => 'DISCARD ALL');
+	release_by('discard all', take => ["SELECT zk_lock('/lock'), zk_lock('/lock')"],
+		hold => [ 'DISCARD PLANS', 'DISCARD TEMP', 'RESET ALL' ], release => 'DISCARD ALL');
 };
 
 subtest 'a lock of the session level is released in a transaction that goes on' => sub {
-	release_by('unlock in a transaction',
-		take    => [ 'BEGIN', @session ],
-		release => "SELECT zk_unlock('/lock')",
-		open    => 1);
+	release_by('unlock in a transaction', take => [ 'BEGIN', @session ], release => "SELECT zk_unlock('/lock')",
+		open => 1);
 	release_by('unlock in an exception block',
 		take    => \@session,
 		release => "DO \$\$ BEGIN PERFORM zk_unlock('/lock'); RAISE 'no';"
@@ -53,66 +43,40 @@ subtest 'a lock of the session level is released in a transaction that goes on' 
 };
 
 subtest 'a lock of the transaction level is released at the end of the transaction' => sub {
-	release_by('commit',
-		take    => \@transaction,
-		hold    => [ "SELECT zk_unlock('/lock')", 'SELECT zk_unlock_all()', 'DISCARD PLANS' ],
-		release => 'COMMIT');
-	release_by('commit of a change',
-		take    => [ @transaction, 'INSERT INTO t VALUES (1, 1)' ],
-		release => 'COMMIT');
+	release_by('commit', take => \@transaction,
+		hold => [ "SELECT zk_unlock('/lock')", 'SELECT zk_unlock_all()', 'DISCARD PLANS' ], release => 'COMMIT');
+	release_by('commit of a change', take => [ @transaction, 'INSERT INTO t VALUES (1, 1)' ], release => 'COMMIT');
 	release_by('commit and chain', take => \@transaction, release => 'COMMIT AND CHAIN', open => 1);
 	release_by('rollback',         take => \@transaction, release => 'ROLLBACK');
-	release_by('rollback and chain',
-		take => \@transaction, release => 'ROLLBACK AND CHAIN', open => 1);
+	release_by('rollback and chain', take => \@transaction, release => 'ROLLBACK AND CHAIN', open => 1);
 	release_by('try-lock', take => [ 'BEGIN', "SELECT zk_try_xact_lock('/lock')" ], release => 'COMMIT');
-	release_by('array for a transaction',
-		take    => [ 'BEGIN', "SELECT zk_xact_lock(ARRAY['/t/other', '/lock'])" ],
+	release_by('array for a transaction', take => [ 'BEGIN', "SELECT zk_xact_lock(ARRAY['/t/other', '/lock'])" ],
 		release => 'COMMIT');
-	release_by('error',
-		take    => \@transaction,
-		release => 'SELECT 1/0',
-		expect  => '22012',
-		open    => 1);
-	release_by('statement timeout',
-		take    => [ @transaction, "SET statement_timeout = '10ms'" ],
-		release => 'DO $$ BEGIN LOOP END LOOP; END $$',
-		expect  => '57014',
-		open    => 1);
-	release_by('commit that fails',
-		take    => [ @transaction, 'INSERT INTO child VALUES (17)' ],
-		release => 'COMMIT',
-		expect  => '23503');
-	release_by('two-phase commit',
-		take    => [ @transaction, 'INSERT INTO t VALUES (2, 2)' ],
-		release => "PREPARE TRANSACTION 'x'",
-		expect  => '0A000');
+	release_by('error', take => \@transaction, release => 'SELECT 1/0', expect => '22012', open => 1);
+	release_by('statement timeout', take => [ @transaction, "SET statement_timeout = '10ms'" ],
+		release => 'DO $$ BEGIN LOOP END LOOP; END $$', expect => '57014', open => 1);
+	release_by('commit that fails', take => [ @transaction, 'INSERT INTO child VALUES (17)' ], release => 'COMMIT',
+		expect => '23503');
+	release_by('two-phase commit', take => [ @transaction, 'INSERT INTO t VALUES (2, 2)' ],
+		release => "PREPARE TRANSACTION 'x'", expect => '0A000');
 	is($a->value('SELECT count(*) FROM pg_prepared_xacts'), 0, 'no transaction was prepared');
 	is($a->value('SELECT count(*) FROM t WHERE id = 2'),    0, 'nor committed');
 };
 
 subtest 'a lock is released by the rollback to a savepoint before it' => sub {
-	release_by('rollback to savepoint',
-		take    => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		release => 'ROLLBACK TO s',
-		open    => 1);
+	release_by('rollback to savepoint', take => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
+		release => 'ROLLBACK TO s', open => 1);
 	release_by('rollback to an outer savepoint',
 		take => [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT u', "SELECT zk_xact_lock('/lock')" ],
-		hold => [ 'RELEASE u', 'SAVEPOINT v', 'ROLLBACK TO v' ],
-		release => 'ROLLBACK TO s',
-		open    => 1);
-	release_by('commit after savepoints',
-		take    => [ @transaction, 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		hold    => [ 'ROLLBACK TO s', 'RELEASE s', 'SAVEPOINT u', 'SELECT 1/0', 'ROLLBACK TO u' ],
+		hold => [ 'RELEASE u', 'SAVEPOINT v', 'ROLLBACK TO v' ], release => 'ROLLBACK TO s', open => 1);
+	release_by('commit after savepoints', take => [ @transaction, 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
+		hold => [ 'ROLLBACK TO s', 'RELEASE s', 'SAVEPOINT u', 'SELECT 1/0', 'ROLLBACK TO u' ],
 		release => 'COMMIT');
 	release_by('error and rollback to savepoint',
-		take    => [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT u', "SELECT zk_xact_lock('/lock')", 'SAVEPOINT v' ],
-		hold    => [ 'SELECT 1/0', 'ROLLBACK TO v' ],
-		release => 'ROLLBACK TO s',
-		open    => 1);
-	release_by('release of a savepoint',
-		take    => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		hold    => ['RELEASE s'],
-		release => 'COMMIT');
+		take => [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT u', "SELECT zk_xact_lock('/lock')", 'SAVEPOINT v' ],
+		hold => [ 'SELECT 1/0', 'ROLLBACK TO v' ], release => 'ROLLBACK TO s', open => 1);
+	release_by('release of a savepoint', take => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
+		hold => ['RELEASE s'], release => 'COMMIT');
 };
 
 # A plpgsql block with EXCEPTION is a savepoint: the lock goes when the block is left by
@@ -174,25 +138,15 @@ subtest 'a procedure that commits releases the lock with the transaction, not wi
 };
 
 subtest 'a lock held at both levels is released with the last of them' => sub {
-	release_by('commit, then unlock',
-		take    => [ @session, @transaction ],
-		rows    => 2,
-		hold    => [ 'COMMIT' ],
+	release_by('commit, then unlock', take => [ @session, @transaction ], rows => 2, hold => [ 'COMMIT' ],
 		release => "SELECT zk_unlock('/lock')");
-	release_by('unlock, then commit',
-		take    => [ @session, @transaction ],
-		rows    => 2,
-		hold    => [ "SELECT zk_unlock('/lock')" ],
-		release => 'COMMIT');
-	release_by('rollback and errors, then unlock',
-		take    => [ 'BEGIN', @session ],
-		hold    => [ 'SELECT 1/0', 'ROLLBACK', 'SELECT 1/0' ],
-		release => "SELECT zk_unlock('/lock')");
+	release_by('unlock, then commit', take => [ @session, @transaction ], rows => 2,
+		hold => [ "SELECT zk_unlock('/lock')" ], release => 'COMMIT');
+	release_by('rollback and errors, then unlock', take => [ 'BEGIN', @session ],
+		hold => [ 'SELECT 1/0', 'ROLLBACK', 'SELECT 1/0' ], release => "SELECT zk_unlock('/lock')");
 	release_by('rollback to savepoint, then unlock',
-		take    => [ 'BEGIN', 'SAVEPOINT s', @session, "SELECT zk_xact_lock('/lock')" ],
-		rows    => 2,
-		hold    => [ 'ROLLBACK TO s', 'ROLLBACK' ],
-		release => "SELECT zk_unlock('/lock')");
+		take => [ 'BEGIN', 'SAVEPOINT s', @session, "SELECT zk_xact_lock('/lock')" ], rows => 2,
+		hold => [ 'ROLLBACK TO s', 'ROLLBACK' ], release => "SELECT zk_unlock('/lock')");
 };
 
 foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
@@ -272,13 +226,9 @@ subtest 'timeouts end sessions that are idle, and release their locks' => sub {
 		wait_until { !$a->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid) } 'the session to be ended';
 		$s->disconnect;
 	};
-	release_by('idle in transaction',
-		take    => [ "SET idle_in_transaction_session_timeout = '2s'", @transaction ],
-		over    => 1,
-		release => $ended);
-	release_by('idle session',
-		take    => [ "SET idle_session_timeout = '2s'", @session ],
-		over    => 1,
+	release_by('idle in transaction', take => [ "SET idle_in_transaction_session_timeout = '2s'", @transaction ],
+		over => 1, release => $ended);
+	release_by('idle session', take => [ "SET idle_session_timeout = '2s'", @session ], over => 1,
 		release => $ended);
 };
 

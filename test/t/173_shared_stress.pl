@@ -8,6 +8,7 @@
 
 use Zklock::Test;
 use Time::HiRes qw(time);
+use Zklock::Util qw(overlaps);
 
 my $rounds = 60;
 my ($zk, $proxy, $left, $right) = cast('a b', proxied => 'a', timeout => '20s', conf => ["statement_timeout = '100s'"]);
@@ -121,7 +122,7 @@ foreach my $turn (1 .. 20)
 	is($kazoo->lock('kazoo', $path), 1, "kazoo has turn $turn" . ($what && ", after: $what"));
 	my $since = time;
 	my $until = time;
-	push @held, [ 'kazoo', 'exclusive', $since, $until ];
+	push @held, [ $since, $until, 'exclusive', 'kazoo' ];
 	$kazoo->unlock('kazoo');
 }
 foreach my $session (@sessions)
@@ -133,37 +134,17 @@ foreach my $session (@sessions)
 foreach my $server ($left, $right)
 {
 	push @held, map { [ split /\|/ ] } split /\n/, $server->value(
-		'SELECT who, mode, since, until, token FROM held');
+		'SELECT since, until, mode, who, token FROM held');
 }
-@held = sort { $a->[2] <=> $b->[2] } @held;
+@held = sort { $a->[0] <=> $b->[0] } @held;
 my %count;
-$count{"$_->[1]"}++ foreach @held;
+$count{ $_->[2] }++ foreach @held;
 note(join ', ', map { "$_ $count{$_}" } sort keys %count);
+is_deeply([ overlaps(@held) ], [], 'nobody held the path together with an exclusive holder');
 
-# Sorted by their beginnings, each has to be compared with the one that ends last so far,
-# for each mode, of others.
-my %latest;
-my @bad;
-foreach my $now (@held)
-{
-	foreach my $mode ($now->[1] eq 'exclusive' ? qw(exclusive shared) : 'exclusive')
-	{
-		foreach my $who (keys %{ $latest{$mode} })
-		{
-			my $before = $latest{$mode}{$who};
-			push @bad, "@$before | @$now" if $who ne $now->[0] && $before->[3] > $now->[2];
-		}
-	}
-	my $latest = $latest{ $now->[1] }{ $now->[0] };
-	$latest{ $now->[1] }{ $now->[0] } = $now if !$latest || $now->[3] > $latest->[3];
-}
-is_deeply(\@bad, [], 'nobody held the path together with an exclusive holder');
-
-my @tokens = map { $_->[4] } grep { $_->[1] eq 'exclusive' && $_->[4] } @held;
-is_deeply([ grep { $tokens[ $_ - 1 ] >= $tokens[$_] } 1 .. $#tokens ], [],
-	'the tokens of exclusive holders increase');
-ok((grep { $_->[1] eq 'shared' } @held) > 50, 'there were readers');
-ok((grep { $_->[1] eq 'exclusive' } @held) > 50, 'and writers');
+ok(increasing(map { $_->[4] } grep { $_->[2] eq 'exclusive' && $_->[4] } @held), 'the tokens of exclusive holders increase');
+cmp_ok($count{shared},    '>', 50, 'there were readers');
+cmp_ok($count{exclusive}, '>', 50, 'and writers');
 
 Zklock::Server->assert_clean($zk, [ $left, $right ], $path);
 done_testing;

@@ -4,6 +4,7 @@
 
 use Zklock::Test;
 use Zklock::JavaPeer;
+use Zklock::Util qw(most_at_once);
 
 my ($zk, $a, $b) = cast('a b');
 my $java = Zklock::JavaPeer->new;
@@ -113,13 +114,7 @@ subtest 'of six Java threads and six sessions never more than three are inside' 
 		push @inside, @times;
 	}
 
-	# At one moment, those who leave come before those who enter.
-	my ($now, $most) = (0, 0);
-	foreach my $event (sort map { ("$_->[0] enter", "$_->[1] a leave") } @inside)
-	{
-		$now += $event =~ /enter/ ? 1 : -1;
-		$most = $now if $most < $now;
-	}
+	my $most = most_at_once(@inside);
 	is(scalar @inside, 12 * $rounds, 'all have told');
 	cmp_ok($most, '<=', 3, "never more than three were inside (at most $most)");
 };

@@ -101,7 +101,7 @@ while (my ($state, $reach) = splice(@states, 0, 2))
 			my $name   = "$state, $how";
 			my $victim = $a->session(name => 'a victim');
 			my $go_on;
-			for (my $ms = 500; !$go_on; $ms *= 2)
+			for (my $ms = 250; !$go_on; $ms *= 2)
 			{
 				new_path();
 				$victim->query("SET lock_timeout = '$ms ms'") if $how eq 'lock_timeout';

@@ -46,19 +46,15 @@ sub percentile
 	return $sorted[ max(0, ceil(@sorted * $percent / 100) - 1) ];
 }
 
-sub ratios
+sub _by_round
 {
-	my ($ours, $theirs) = @_;
+	my ($of, $ours, $theirs) = @_;
 	my $last = max(scalar @$ours, scalar @$theirs) - 1;
-	return map { defined $ours->[$_] && $theirs->[$_] ? $ours->[$_] / $theirs->[$_] : undef } 0 .. $last;
+	return map { defined $ours->[$_] && defined $theirs->[$_] ? $of->($ours->[$_], $theirs->[$_]) : undef } 0 .. $last;
 }
 
-sub differences
-{
-	my ($ours, $theirs) = @_;
-	my $last = max(scalar @$ours, scalar @$theirs) - 1;
-	return map { defined $ours->[$_] && defined $theirs->[$_] ? $ours->[$_] - $theirs->[$_] : undef } 0 .. $last;
-}
+sub ratios      { return _by_round(sub { $_[1] ? $_[0] / $_[1] : undef }, @_); }
+sub differences { return _by_round(sub { $_[0] - $_[1] }, @_); }
 
 sub figures
 {

@@ -4,12 +4,12 @@
 
 =head1 NAME
 
-Bench::Report - the results of a run as text, as documents and as pictures
+Bench::Report - the results of a run as documents and as pictures
 
 =head1 SYNOPSIS
 
   my $report = Bench::Report->new($results);    # as bench.pl writes them, decoded
-  print $report->text;
+  print $report->targets;                  # and what failed
   $report->write_tables('build/bench');    # tables.md: every figure, and the targets
   $report->write('doc');                   # benchmarks.md, pictures/benchmark-*.svg
 
@@ -140,25 +140,6 @@ session's own, or through `dblink`. "The least in C" is what no lock can do with
 END
 }
 
-sub text
-{
-	my ($self) = @_;
-	my $text = '';
-	foreach my $measure (@{ $self->{measures} })
-	{
-		foreach my $table ($self->_tables($measure))
-		{
-			$text .= $measure->title . ". $table->[0]\n\n" . $table->[1]->text . "\n";
-		}
-	}
-	$text .= "$_->{measure}, $_->{place} FAILED: $_->{why}\n" foreach @{ $self->{failed} };
-	my $format = "%-80s %-9s %-13s %-24s %s\n";
-	$text .= sprintf($format, 'target', 'ZooKeeper', 'limit', 'median of the rounds', '');
-	$text .= sprintf($format, @{$_}{qw(text place limit)}, Bench::Targets::figure($_), $_->{reached} ? 'reached' : 'MISSED')
-	  foreach Bench::Targets::results(@{ $self->{series} });
-	return $text;
-}
-
 sub _section
 {
 	my ($self, $measure) = @_;
@@ -176,12 +157,14 @@ sub _failed
 	return @failed ? join('', "\n## What failed\n\n", @failed) : '';
 }
 
+sub targets { my ($self) = @_; return Bench::Targets::markdown(@{ $self->{series} }) . $self->_failed; }
+
 # All that was measured
 sub tables
 {
 	my ($self) = @_;
-	my $text = "# All figures of $self->{date}\n\n" . Bench::Targets::markdown(@{ $self->{series} }) . "\n"
-	  . join('', map { $self->_section($_) } @{ $self->{measures} }) . $self->_failed;
+	my $text = "# All figures of $self->{date}\n\n" . $self->targets . "\n"
+	  . join('', map { $self->_section($_) } @{ $self->{measures} });
 	return $text =~ s/\n+\z/\n/r;
 }
 

@@ -9,8 +9,7 @@ Bench::Table - the rounds of a measure as rows of a table
 =head1 SYNOPSIS
 
   my $table = Bench::Table->new($measure, $place, @series);
-  print $table->text;        # for a terminal
-  print $table->markdown;    # for the document
+  print $table->markdown;
 
 Each row is a contestant in a case. A figure is the median of the rounds. The columns C<ratio> and
 C<difference> compare zklock with the row within each round, and show the median of that, with its
@@ -103,16 +102,6 @@ sub cells
 		$last = $row->{case};
 		[ $case, $row->{contestant}, map { $self->_cell($row, $_) } $self->{measure}->columns ]
 	} $self->rows;
-}
-
-sub text
-{
-	my ($self) = @_;
-	my @lines = ([ $self->heading ], $self->cells);
-	my @width = map { my $i = $_; max(map { length $_->[$i] } @lines) } 0 .. $#{ $lines[0] };
-	# Names to the left, numbers to the right
-	my $format = join('  ', map { '%' . ($_ < 2 ? '-' : '') . $width[$_] . 's' } 0 .. $#width);
-	return join('', map { sprintf($format, @$_) =~ s/\s+$//r . "\n" } @lines);
 }
 
 sub markdown

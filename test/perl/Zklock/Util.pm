@@ -21,6 +21,11 @@ Zklock::Util - what every part of the test harness shares
   default_timeout      seconds that any wait takes at most: ZKLOCK_TEST_TIMEOUT, else 60
   nap($seconds)        sleeps for a fraction of a second
   increasing(@numbers) is each number larger than the one before?
+  most_at_once([ $from, $until ], ...)
+                       how many there were at most at one moment
+  overlaps([ $from, $until, $mode, $who ], ...)
+                       texts, one for each two of different clients that were there together
+                       although the mode of one is exclusive
   tail($file [, $lines])
                        the last lines of a file
   children_of($pid)    the processes that a process has started and not outlived
@@ -42,7 +47,7 @@ use Exporter 'import';
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing);
+our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing most_at_once overlaps);
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
 
@@ -105,6 +110,36 @@ sub increasing
 {
 	my @numbers = @_;
 	return !grep { $numbers[ $_ - 1 ] >= $numbers[$_] } 1 .. $#numbers;
+}
+
+sub most_at_once
+{
+	my @inside = @_;
+	my ($now, $most) = (0, 0);
+	# At one moment, those who leave come before those who enter.
+	foreach my $event (sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } map { ([ $_->[0], 1 ], [ $_->[1], -1 ]) } @inside)
+	{
+		$now += $event->[1];
+		$most = $now if $most < $now;
+	}
+	return $most;
+}
+
+sub overlaps
+{
+	my @holds = sort { $a->[0] <=> $b->[0] } @_;
+	my @wrong;
+	foreach my $i (0 .. $#holds)
+	{
+		my $first = $holds[$i];
+		foreach my $second (@holds[ $i + 1 .. $#holds ])
+		{
+			last if $second->[0] >= $first->[1];
+			push @wrong, "@$first | @$second"
+			  if $first->[3] ne $second->[3] && grep { $_->[2] eq 'exclusive' } $first, $second;
+		}
+	}
+	return @wrong;
 }
 
 sub tail
