@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A downgrade that is disturbed: lost replies and requests, a worker restarted in the
-# middle, a holder that leaves before it is done, a node deleted by someone else.
+# A downgrade that is disturbed: a worker restarted in the middle, a holder that leaves before it is
+# done, a node deleted by someone else. Most faults of the one call that it takes are in the table,
+# 293_faults_of_several_locks.pl.
 #
 # Whatever happens, the holder always has one node, so that no writer comes in. In the end
 # the node is a shared one and readers come in, or it has gone with its holder.
@@ -62,28 +63,17 @@ sub is_gone
 	return;
 }
 
-subtest 'a downgrade whose request or reply is lost is made up for' => sub {
+subtest 'a downgrade for which nobody waits is made up for when its request or reply is lost' => sub {
 	foreach my $lose (qw(lose_reply lose_request))
 	{
-		begin($lose);
-		my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
-		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
-		ok($proxy->fired($fault), 'and disturbed');
-		is_downgraded();
-
-		# Between two savepoints, where nobody waits for it.
-		begin("$lose, savepoint");
-		$holder->query('SELECT zk_unlock_all()');
-		is($reader->finish, 't', 'the reader comes first');
-		$reader->query("SELECT zk_unlock_shared('$path')");
-		is($writer->finish, 't', 'then the writer');
-		$writer->query("SELECT zk_unlock('$path')");
+		$path   = '/down/' . ++$number;
+		$holder = $a->session(name => 'holder');
 		$holder->query('BEGIN; SAVEPOINT s');
-		is($holder->query("SELECT zk_xact_lock('$path')"), 't', 'a subtransaction holds it exclusively');
+		is($holder->query("SELECT zk_xact_lock('$path')"), 't', "$lose: a subtransaction holds it exclusively");
 		is($holder->query("SELECT zk_lock_shared('$path')"), 't', 'the session shares it');
 		$reader->start_queued("SELECT zk_lock_shared('$path')", $path);
 		$writer->start_queued("SELECT zk_lock('$path')", $path);
-		$fault = $proxy->$lose(op => 'multi', path => "^$path/");
+		my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
 		$holder->query('ROLLBACK TO s');
 		ok($proxy->fired($fault), 'rolled back, and disturbed');
 		$holder->query('COMMIT');
@@ -91,52 +81,24 @@ subtest 'a downgrade whose request or reply is lost is made up for' => sub {
 	}
 };
 
-subtest 'a holder that goes before its downgrade is known to be done leaves nothing behind' => sub {
+subtest 'a holder that goes before its downgrade is known to be done leaves nothing to the next worker' => sub {
 	foreach my $hold (qw(hold_reply hold_request))
 	{
-		foreach my $how (qw(unlock terminate restart))
-		{
-			begin("$hold, $how");
-			my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
-			$holder->query_start("SELECT zk_unlock('$path')");
-			ok($proxy->fired($fault), 'the downgrade is under way');
-			ok($holder->busy, 'whose end is waited for');
-			if ($how eq 'terminate')
-			{
-				$holder->terminate;
-			}
-			else
-			{
-				is($holder->cancelled, '57014', 'until cancelled');
-				$holder->query_start("SELECT zk_unlock_shared('$path')");
-				$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
-			}
-			ok($writer->busy, 'the writer stays out so far');
-			$a->restart_worker if $how eq 'restart';
-			$proxy->heal;
-			$a->wait_session;
-			$holder->finish unless $how eq 'terminate';
-			undef $holder if $how eq 'terminate';
-			is($reader->finish, 't', 'the reader comes in');
-			is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
-			$reader->query("SELECT zk_unlock_shared('$path')");
-			is_gone();
-		}
-	}
-};
-
-subtest 'a downgrade outlives the worker that began it' => sub {
-	foreach my $hold (qw(hold_reply hold_request))
-	{
-		begin("$hold, worker");
-		my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
-		$holder->query_start("SELECT zk_unlock('$path')");
-		ok($proxy->fired($fault), 'the downgrade is under way');
+		begin($hold);
+		my $of = "${hold}_of";
+		$proxy->$of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+		is($holder->cancelled, '57014', 'who waits for the end of a downgrade is cancelled');
+		$holder->query_start("SELECT zk_unlock_shared('$path')");
+		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
+		ok($writer->busy, 'the writer stays out so far');
 		$a->restart_worker;
 		$proxy->heal;
 		$a->wait_session;
-		is($holder->finish, 't', 'the worker is restarted; unlocked');
-		is_downgraded();
+		$holder->finish;
+		is($reader->finish, 't', 'the reader comes in');
+		is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
+		$reader->query("SELECT zk_unlock_shared('$path')");
+		is_gone();
 	}
 };
 
@@ -210,31 +172,28 @@ subtest 'a downgrade whose name is taken is repeated until it is free' => sub {
 	is_downgraded();
 };
 
-subtest 'a holder whose node is deleted during a downgrade has lost the lock' => sub {
+subtest 'a holder whose node is deleted before or after a downgrade has lost the lock' => sub {
 	foreach my $when (qw(before after))
 	{
 		begin("deleted $when");
-		my ($node) = ours();
-		if ($when eq 'before')
+		# Before ZooKeeper hears of the downgrade, or when it is done
+		my $held = $when eq 'before' && $proxy->hold_request(op => 'multi', path => "^$path/");
+		$holder->query_start("SELECT zk_unlock('$path')");
+		$held ? $proxy->fired($held) : $holder->finish;
+		if (!$held)
 		{
-			# Before ZooKeeper hears of the downgrade.
-			$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
-			$shell->delete("$path/$node");
 			is($reader->finish, 't', 'the reader comes in');
 			$reader->query("SELECT zk_unlock_shared('$path')");
-			is($writer->finish, 't', 'and the writer');
-			$proxy->heal;
-			$holder->result;
 		}
-		else
+		$shell->delete("$path/$_") foreach ours();
+		if ($held)
 		{
-			is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
 			is($reader->finish, 't', 'the reader comes in');
 			$reader->query("SELECT zk_unlock_shared('$path')");
-			($node) = ours();
-			$shell->delete("$path/$node");
-			is($writer->finish, 't', 'the writer comes in');
 		}
+		is($writer->finish, 't', 'the writer comes in');
+		$proxy->heal;
+		$holder->result if $held;
 		$a->wait_lock($holder, 'lost', $path);
 		pass('the holder has lost the lock');
 		is_deeply([ ours() ], [], 'and does not get it back');
@@ -244,23 +203,6 @@ subtest 'a holder whose node is deleted during a downgrade has lost the lock' =>
 		$holder->disconnect;
 		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
-};
-
-subtest 'a session that ends during a downgrade has lost the lock' => sub {
-	begin('expired');
-	$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
-	$a->expire_session($zk);
-	is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
-	$reader->query("SELECT zk_unlock_shared('$path')");
-	is($writer->finish, 't', 'and the writer');
-	$writer->query("SELECT zk_unlock('$path')");
-	$proxy->heal;
-	$holder->result;
-	wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
-	$a->wait_lock($holder, 'lost', $path);
-	pass('the holder has lost the lock');
-	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
-	$holder->disconnect;
 };
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/down/$_" } 1 .. $number);

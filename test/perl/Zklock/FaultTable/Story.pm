@@ -34,7 +34,7 @@ sub part
 	my ($self, $what) = @_;
 	my $part = $self->{recipe}{$what};
 	return $part->($self) if ref $part;
-	my $session = $what =~ /^(?:ask|give)$/ ? $self->{session} : $self->{rival};
+	my $session = $what =~ /^(?:ask|give|leave)$/ ? $self->{session} : $self->{rival};
 	return $session->query($part =~ s/PATH/$self->{path}/gr);
 }
 
@@ -180,6 +180,15 @@ sub rival_gets_it
 	return;
 }
 
+sub is_told_of_loss
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
+	is(eval { $self->part('give') } // 'f', 'f', "$name: it is told of the loss");
+	return;
+}
+
 # The process dies, and with it the server's ZooKeeper session.
 sub crash
 {
@@ -226,10 +235,17 @@ sub has_become
 		is($result->{text}, $recipe->{answer}, "$name: the call returns") or diag $result->{error};
 		$self->has_it($name);
 	}
+	elsif ($outcome eq 'lost')
+	{
+		$self->is_told_of_loss($name);
+		$self->part('leave');
+		$self->rival_gets_it($name);
+	}
 	else
 	{
 		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
 		$self->{here}->wait_session;
+		$self->part('leave') if $recipe->{leave} && $result->{sqlstate} eq '57014';
 		if ($recipe->{give})
 		{
 			$self->rival_gets_it($name);
