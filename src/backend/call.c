@@ -100,33 +100,21 @@ ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight si
 	call_slot_ask(slot);
 }
 
-/* Copies what the worker has answered to a step. */
+/* Copies what the worker has answered to a step: data, or names one behind the other. */
 static void
-take_result(CallStep *step, const CallResult *results, int index)
+take_result(CallStep *step, const CallResult *result, const char *text)
 {
-	const char *text = (const char *) results + results[index].text;
+	char *copy = palloc(result->text_length + 1);
 
-	step->result = results[index];
-	step->read = NULL;
-	step->children = NULL;
-	if ((step->kind == OP_READ || step->kind == OP_APPEND) && step->result.text_length > 0)
+	memcpy(copy, text, result->text_length);
+	copy[result->text_length] = '\0';
+	step->result = *result;
+	step->read = result->text_length > 0 ? copy : NULL;
+	step->children = palloc_extended((result->nchildren + 1) * sizeof(char *), MCXT_ALLOC_HUGE);
+	for (int i = 0; i < result->nchildren; i++)
 	{
-		step->read = palloc(step->result.text_length + 1);
-		memcpy(step->read, text, step->result.text_length);
-		step->read[step->result.text_length] = '\0';
-	}
-	if (step->kind == OP_LIST)
-	{
-		char *at = palloc(step->result.text_length + 1);
-
-		memcpy(at, text, step->result.text_length);
-		step->children =
-			palloc_extended((step->result.nchildren + 1) * sizeof(char *), MCXT_ALLOC_HUGE);
-		for (int i = 0; i < step->result.nchildren; i++)
-		{
-			step->children[i] = at;
-			at += strlen(at) + 1;
-		}
+		step->children[i] = copy;
+		copy += strlen(copy) + 1;
 	}
 }
 
@@ -251,8 +239,11 @@ take_answer(Call *call, CallStep *steps, int n)
 		set_outcome(steps, n, slot->outcome);
 	else
 	{
+		const char		 *answer = call_slot_answer(slot);
+		const CallResult *results = (const CallResult *) answer;
+
 		for (int i = 0; i < n; i++)
-			take_result(&steps[i], (CallResult *) call_slot_answer(slot), i);
+			take_result(&steps[i], &results[i], answer + results[i].text);
 	}
 	call_slot_done(slot);
 }
@@ -284,30 +275,15 @@ call_forget_scratch(void)
 void
 call_report(const CallStep *step)
 {
-	int code = step->result.code;
+	static const Failure failures[] = {[CALL_NO_CHILDREN] = FAILURE_NO_CHILDREN,
+									   [CALL_NOT_EMPTY] = FAILURE_REFUSED,
+									   [CALL_UNREACHABLE] = FAILURE_UNREACHABLE,
+									   [CALL_TOO_LONG] = FAILURE_TOO_LONG,
+									   [CALL_REFUSED] = FAILURE_REFUSED};
 
-	switch (step->result.outcome)
-	{
-		case CALL_OK:
-		case CALL_NO_NODE:
-		case CALL_NODE_EXISTS:
-		case CALL_BAD_VERSION:
-		case CALL_UNKNOWN:
-			break;
-		case CALL_UNREACHABLE:
-			request_report_failure(ENTRY_NONE, step->path, FAILURE_UNREACHABLE, code);
-			break;
-		case CALL_TOO_LONG:
-			request_report_failure(ENTRY_NONE, step->path, FAILURE_TOO_LONG, code);
-			break;
-		case CALL_NO_CHILDREN:
-			request_report_failure(ENTRY_NONE, step->path, FAILURE_NO_CHILDREN, code);
-			break;
-		case CALL_NOT_EMPTY:
-		case CALL_REFUSED:
-			request_report_failure(ENTRY_NONE, step->path, FAILURE_REFUSED, code);
-			break;
-	}
+	if (failures[step->result.outcome] != FAILURE_NONE)
+		request_report_failure(ENTRY_NONE, step->path, failures[step->result.outcome],
+							   step->result.code);
 }
 
 /* Makes one operation, and raises an error if that cannot be borne. */

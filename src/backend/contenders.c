@@ -19,8 +19,8 @@
 #define NODES_AT_ONCE 100
 
 /* Takes the children of the path, and puts its contenders in order. */
-void
-contenders_take_list(Contenders *contenders, const CallStep *list)
+static void
+take_list(Contenders *contenders, const CallStep *list)
 {
 	int			  nchildren = list->result.nchildren;
 	RecipeQueued *queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
@@ -34,58 +34,27 @@ contenders_take_list(Contenders *contenders, const CallStep *list)
 	pfree(queue);
 }
 
-/* Prepares the question about so many nodes, from one of them on.  Returns how many these are. */
-int
-contenders_ask(const Contenders *contenders, int from, CallStep *steps, int most)
-{
-	int n = Min(contenders->n - from, most);
-
-	for (int i = 0; i < n; i++)
-		steps[i] =
-			(CallStep){.kind = OP_READ,
-					   .path = psprintf("%s/%s", contenders->path, contenders->nodes[from + i].name),
-					   .most = CONTENDERS_MAX_DATA};
-	return n;
-}
-
-/* Takes the answer.  A node of which nothing is told keeps its place, unless it is gone. */
+/* Takes what is told of a node, if anything is. */
 void
-contenders_take(Contenders *contenders, int from, const CallStep *steps, int n)
+contenders_take_node(ContenderNode *node, const CallStep *read)
 {
-	for (int i = 0; i < n; i++)
-	{
-		ContenderNode	 *node = &contenders->nodes[from + i];
-		const CallResult *result = &steps[i].result;
-
-		if (result->outcome == CALL_NO_NODE)
-			node->name = NULL;
-		if (result->outcome != CALL_OK && (result->outcome != CALL_REFUSED || result->stat.czxid == 0))
-			continue;
-		node->was_read = true;
-		node->czxid = result->stat.czxid;
-		node->ctime = result->stat.ctime;
-		node->owner = result->stat.ephemeral_owner;
-		node->version = result->stat.version;
-		if (steps[i].read)
-		{
-			node->data = steps[i].read;
-			node->data_length = result->text_length;
-		}
-	}
+	node->told = read->result;
+	node->data = read->read ? read->read : "";
 }
 
-/* Leaves out what is gone. */
-static void
+/* Leaves out what is gone.  Returns how many these are. */
+static int
 drop_gone(Contenders *contenders)
 {
-	int n = 0;
+	int n = contenders->n;
 
-	for (int i = 0; i < contenders->n; i++)
+	contenders->n = 0;
+	for (int i = 0; i < n; i++)
 	{
-		if (contenders->nodes[i].name)
-			contenders->nodes[n++] = contenders->nodes[i];
+		if (contenders->nodes[i].told.outcome != CALL_NO_NODE)
+			contenders->nodes[contenders->n++] = contenders->nodes[i];
 	}
-	contenders->n = n;
+	return n - contenders->n;
 }
 
 /*
@@ -99,7 +68,6 @@ judge(Contenders *contenders)
 	bool	   *holds;
 	int32_t		permits = 0;
 
-	drop_gone(contenders);
 	peers = palloc_extended(Max(contenders->n, 1) * sizeof(RecipePeer), MCXT_ALLOC_HUGE);
 	holds = palloc(Max(contenders->n, 1) * sizeof(bool));
 	for (int i = 0; i < contenders->n; i++)
@@ -118,33 +86,39 @@ judge(Contenders *contenders)
 
 /*
  * Reads the contenders on a path, of which path and recipe are given, and of the first so
- * many also what their nodes tell.  If there is no such path there are none.
+ * many that are still there also what their nodes tell.  If there is no such path there
+ * are none.
  *
  * Returns the listing, or the first step in which a node was asked for in vain.
  */
 CallStep
-contenders_read(Contenders *contenders, Call *call, int most)
+contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 {
 	CallStep told = {.kind = OP_LIST, .path = contenders->path};
-	int		 nread;
+	int		 from = 0;
 
-	call_batch(call, &told, 1, CALL_AFTER_SYNC);
+	call_batch(call, &told, 1, sight);
 	if (told.result.outcome != CALL_OK)
 		return told;
-	contenders_take_list(contenders, &told);
-	nread = Min(contenders->n, most);
-	for (int from = 0; from < nread && told.result.outcome == CALL_OK; from += NODES_AT_ONCE)
+	take_list(contenders, &told);
+	while (from < Min(contenders->n, most) && told.result.outcome == CALL_OK)
 	{
-		CallStep steps[NODES_AT_ONCE];
-		int		 n = contenders_ask(contenders, from, steps, Min(nread - from, NODES_AT_ONCE));
+		ContenderNode *nodes = &contenders->nodes[from];
+		CallStep	   steps[NODES_AT_ONCE];
+		int			   n = Min(Min(contenders->n, most) - from, NODES_AT_ONCE);
 
+		for (int i = 0; i < n; i++)
+			steps[i] = (CallStep){.kind = OP_READ,
+								  .path = psprintf("%s/%s", contenders->path, nodes[i].name),
+								  .most = CONTENDERS_MAX_DATA};
 		call_batch(call, steps, n, CALL_AS_KNOWN);
-		contenders_take(contenders, from, steps, n);
-		for (int i = 0; i < n && told.result.outcome == CALL_OK; i++)
+		for (int i = n - 1; i >= 0; i--)
 		{
+			contenders_take_node(&nodes[i], &steps[i]);
 			if (steps[i].result.outcome == CALL_UNREACHABLE || steps[i].result.outcome == CALL_TOO_LONG)
 				told = steps[i];
 		}
+		from += n - drop_gone(contenders);
 	}
 	judge(contenders);
 	return told;
@@ -172,10 +146,11 @@ contenders_describe(const ContenderNode *node)
 		text = display_foreign(data.server, strlen(data.server));
 	if (text)
 		return psprintf("process %d of server %s", data.pid, text);
-	text = display_node_data(node->data, node->data_length);
+	text = display_node_data(node->data, node->told.text_length);
 	if (text)
 		return text;
-	if (node->owner != 0)
-		return psprintf("ZooKeeper session 0x%llx", (unsigned long long) node->owner);
+	if (node->told.stat.ephemeral_owner != 0)
+		return psprintf("ZooKeeper session 0x%llx",
+						(unsigned long long) node->told.stat.ephemeral_owner);
 	return pstrdup("a client that does not tell its name");
 }

@@ -18,15 +18,10 @@
 typedef struct ContenderNode
 {
 	const char *name;
-	RecipePeer	peer;	  /* what the name tells */
-	bool		holds;	  /* by its place in the queue, as far as that tells */
-	bool		was_read; /* if not, nothing below is known */
-	int64		czxid;
-	int64		ctime; /* ms since 1970, by ZooKeeper's clock */
-	int64		owner; /* its session, 0 if it is not ephemeral */
-	int32		version;
-	const char *data; /* "" if there are none, or they are too long, or not for us */
-	int			data_length;
+	RecipePeer	peer;  /* what the name tells */
+	bool		holds; /* by its place in the queue, as far as that tells */
+	CallResult	told;  /* of the node; nothing if there is no czxid */
+	const char *data; /* of "text_length"; "" if there are none, or they are too long, or not for us */
 } ContenderNode;
 
 /* The contenders on a path, the first of them first */
@@ -39,14 +34,9 @@ typedef struct Contenders
 	bool permits_unknown; /* no lease tells how many permits there are: nor who holds */
 } Contenders;
 
-extern CallStep contenders_read(Contenders *contenders, Call *call, int most);
-
-/* Likewise in steps */
-extern void contenders_take_list(Contenders *contenders, const CallStep *list);
-extern int	contenders_ask(const Contenders *contenders, int from, CallStep *steps, int most);
-extern void contenders_take(Contenders *contenders, int from, const CallStep *steps, int n);
-
-extern bool	 contenders_owner_is_session(int64 owner);
-extern char *contenders_describe(const ContenderNode *node);
+extern CallStep contenders_read(Contenders *contenders, Call *call, int most, CallSight sight);
+extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
+extern bool		contenders_owner_is_session(int64 owner);
+extern char	   *contenders_describe(const ContenderNode *node);
 
 #endif /* ZKLOCK_CONTENDERS_H */

@@ -81,6 +81,13 @@ display_node_data(const char *data, int len)
 	return display_foreign(data, len);
 }
 
+/* The id of a ZooKeeper session, as its own tools show it; NULL if there is none. */
+char *
+display_session(int64 id)
+{
+	return id != 0 ? psprintf("0x%llx", (unsigned long long) id) : NULL;
+}
+
 /* A time of ZooKeeper's, ms since 1970, which may be any.  Returns false if it is none of ours. */
 bool
 display_time(int64 ms, TimestampTz *time)

@@ -115,7 +115,7 @@ stats_kind(const Hold *hold, LockMode mode)
 static void
 count_hold_time(const Hold *hold, LockMode mode)
 {
-	stats_held(stats_kind(hold, mode), zklock_now_us() - hold->since[mode]);
+	stats_add(stats_kind(hold, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 }
 
 static void release_at_exit(int code, Datum arg);
@@ -384,7 +384,7 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
 								   .subid = GetCurrentSubTransactionId(),
 								   .n = 1});
 	if (hold_is_acquired(hold))
-		stats_reacquired(stats_kind(hold, mode));
+		stats_add(stats_kind(hold, mode), STATS_REENTRANT, 1);
 	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
 	if (!hold_is_acquired_in(hold, mode))
 		hold->since[mode] = zklock_now_us();

@@ -228,7 +228,7 @@ wait_log_lasting(Wait *wait, int64 until)
 	int			  n = find_places(wait, places);
 
 	for (int i = 0; i < n && zklock_connected(); i++)
-		(void) contenders_read(&places[i], &call, MAX_NAMED);
+		(void) contenders_read(&places[i], &call, MAX_NAMED, CALL_AFTER_SYNC);
 
 	/* After an interrupt that does not end the wait, this is called again. */
 	wait->is_logged = !InterruptPending;

@@ -120,13 +120,13 @@ count_loss(const Contender *c)
 	switch (entry_of(c)->request.kind)
 	{
 		case CONTENDER_LOCK:
-			stats_lost(stats_kind_of_lock(contender_request(c).mode));
+			stats_add(stats_kind_of_lock(contender_request(c).mode), STATS_LOSSES, 1);
 			break;
 		case CONTENDER_PERMIT:
-			stats_lost(STATS_SEMAPHORE);
+			stats_add(STATS_SEMAPHORE, STATS_LOSSES, 1);
 			break;
 		case CONTENDER_ELEMENT:
-			stats_lost(STATS_QUEUE);
+			stats_add(STATS_QUEUE, STATS_LOSSES, 1);
 			break;
 		case CONTENDER_TURN:
 		case CONTENDER_CANDIDACY: /* worker/candidacy.c knows whether it still led */

@@ -57,8 +57,9 @@ stats_init(StatsShared *stats)
  * ------------------------------------------------------------------------
  */
 
-static void
-add(StatsKind kind, int counter, uint64 n)
+/* Counts: adds to what the counter has. */
+void
+stats_add(StatsKind kind, StatsCounter counter, int64 n)
 {
 	pg_atomic_fetch_add_u64(&stats_shared->of_kind[kind][counter], n);
 }
@@ -76,13 +77,6 @@ counter_of_waits(StatsWaitEnd end, int bucket)
 	return STATS_WAITS + end * STATS_BUCKETS + bucket;
 }
 
-/* A session has acquired once more what it holds. */
-void
-stats_reacquired(StatsKind kind)
-{
-	add(kind, STATS_REENTRANT, 1);
-}
-
 /* The bucket of the histogram to which a wait belongs. */
 static int
 bucket_of(int64 us)
@@ -98,22 +92,8 @@ bucket_of(int64 us)
 void
 stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
 {
-	add(kind, counter_of_waits(end, bucket_of(us)), 1);
-	add(kind, STATS_WAIT_US, us);
-}
-
-/* What has been held for so long, microseconds, is held no more. */
-void
-stats_held(StatsKind kind, int64 us)
-{
-	add(kind, STATS_HOLD_US, us);
-}
-
-/* A session, or in an election this server, has lost what it held. */
-void
-stats_lost(StatsKind kind)
-{
-	add(kind, STATS_LOSSES, 1);
+	stats_add(kind, counter_of_waits(end, bucket_of(us)), 1);
+	stats_add(kind, STATS_WAIT_US, us);
 }
 
 /* A request to ZooKeeper has ended that was sent so long ago, microseconds. */
@@ -153,22 +133,6 @@ stats_read(StatsKind kind, StatsOfKind *counts)
 	counts->wait_us = read_counter(kind, STATS_WAIT_US);
 	counts->hold_us = read_counter(kind, STATS_HOLD_US);
 	counts->losses = read_counter(kind, STATS_LOSSES);
-}
-
-/* When the last reset was, or the start of the server. */
-TimestampTz
-stats_reset_at(void)
-{
-	return (TimestampTz) pg_atomic_read_u64(&stats_shared->reset_at);
-}
-
-/* Reads what the worker has asked of ZooKeeper since the server started. */
-void
-stats_read_requests(StatsOfRequests *counts)
-{
-	counts->requests = pg_atomic_read_u64(&stats_shared->requests);
-	counts->request_us = pg_atomic_read_u64(&stats_shared->request_us);
-	counts->errors = pg_atomic_read_u64(&stats_shared->request_errors);
 }
 
 /* Begins to count anew, but for the requests. */

@@ -78,12 +78,12 @@ typedef enum StatsCounter
 typedef struct StatsShared
 {
 	pg_atomic_uint64 of_kind[STATS_KINDS][STATS_COUNTERS];
-	pg_atomic_uint64 reset_at; /* a TimestampTz */
+	pg_atomic_uint64 reset_at; /* a TimestampTz: of the last reset, or the start of the server */
 
-	/* Counted by the worker alone, and never reset */
-	pg_atomic_uint64 requests;
-	pg_atomic_uint64 request_us;
-	pg_atomic_uint64 request_errors;
+	/* The worker's requests to ZooKeeper, by itself alone; never reset */
+	pg_atomic_uint64 requests;		 /* that were sent, and are answered or given up */
+	pg_atomic_uint64 request_us;	 /* that these took, microseconds */
+	pg_atomic_uint64 request_errors; /* of these: STATS_REQUEST_FAILED */
 } StatsShared;
 
 /* In shared memory */
@@ -104,26 +104,14 @@ typedef struct StatsOfKind
 	uint64 wait_histogram[STATS_BUCKETS]; /* and by their length */
 } StatsOfKind;
 
-/* The worker's requests to ZooKeeper since the server started */
-typedef struct StatsOfRequests
-{
-	uint64 requests;   /* that were sent, and are answered or given up */
-	uint64 request_us; /* that these took, microseconds */
-	uint64 errors;	   /* of these: STATS_REQUEST_FAILED */
-} StatsOfRequests;
-
 /* Backends and the worker */
-extern void stats_reacquired(StatsKind kind);
+extern void stats_add(StatsKind kind, StatsCounter counter, int64 n);
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
-extern void stats_held(StatsKind kind, int64 us);
-extern void stats_lost(StatsKind kind);
 extern void stats_requested(StatsRequestEnd end, int64 us);
 
 /* Backends */
-extern void		   stats_read(StatsKind kind, StatsOfKind *counts);
-extern TimestampTz stats_reset_at(void);
-extern void		   stats_read_requests(StatsOfRequests *counts);
-extern void		   stats_reset(void);
+extern void stats_read(StatsKind kind, StatsOfKind *counts);
+extern void stats_reset(void);
 
 static inline StatsKind
 stats_kind_of_lock(LockMode mode)

@@ -120,7 +120,7 @@ mark(Breaking *breaking)
 	StringInfoData by;
 	StringInfoData member;
 	char		  *data;
-	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.version};
+	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.told.stat.version};
 
 	if (breaking->run != 0)
 		entries_mark_broken(breaking->run);
@@ -131,7 +131,7 @@ mark(Breaking *breaking)
 	zklock_append_server_name(&by);
 	initStringInfo(&member);
 	escape_json(&member, pg_server_to_any(by.data, by.len, PG_UTF8));
-	data = palloc(breaking->node.data_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
+	data = palloc(breaking->node.told.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
 	if (!node_contender_write_broken(data, breaking->node.data, member.data))
 		return;
 
@@ -156,16 +156,16 @@ report_broken(const Breaking *breaking)
 	const ContenderNode *node = &breaking->node;
 	const char			*role = GetUserNameFromId(GetUserId(), false);
 	const char			*path = display_path(breaking->path);
-	bool				 ephemeral = contenders_owner_is_session(node->owner);
-	const char			*owner = contenders_describe(node);
+	bool		ephemeral = contenders_owner_is_session(node->told.stat.ephemeral_owner);
+	const char *owner = contenders_describe(node);
 
 	ereport(LOG, (breaking->sent
 					  ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",
 							   role, MyProcPid, path)
 					  : errmsg("role \"%s\", process %d, deleted node \"%s\" by zk_break_lock()",
 							   role, MyProcPid, path),
-				  ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.",
-											owner, (unsigned long long) node->owner)
+				  ephemeral ? errdetail_log("It was that of %s, in ZooKeeper session 0x%llx.", owner,
+											(unsigned long long) node->told.stat.ephemeral_owner)
 							: errdetail_log("It was that of %s, and not ephemeral.", owner)));
 	if (!ephemeral && !breaking->sent)
 		ereport(NOTICE,
@@ -180,8 +180,9 @@ is_there(Breaking *breaking)
 	const CallStep *look =
 		call_make(&breaking->call, (CallStep){.kind = OP_LOOK, .path = breaking->path}, CALL_AFTER_SYNC);
 
-	return look->result.outcome == CALL_OK && look->result.stat.czxid == breaking->node.czxid &&
-		   look->result.stat.ephemeral_owner == breaking->node.owner;
+	return look->result.outcome == CALL_OK &&
+		   look->result.stat.czxid == breaking->node.told.stat.czxid &&
+		   look->result.stat.ephemeral_owner == breaking->node.told.stat.ephemeral_owner;
 }
 
 /* Deletes the node that was read.  Returns false if somebody else did. */
@@ -209,14 +210,13 @@ delete_node(Breaking *breaking)
 static bool
 read_node(Breaking *breaking)
 {
-	Contenders one = {.nodes = &breaking->node, .n = 1};
-	CallStep   read = {.kind = OP_READ, .path = breaking->path, .most = CONTENDERS_MAX_DATA};
+	CallStep read = {.kind = OP_READ, .path = breaking->path, .most = CONTENDERS_MAX_DATA};
 
 	call_batch(&breaking->call, &read, 1, CALL_AFTER_SYNC);
-	contenders_take(&one, 0, &read, 1);
-	if (!breaking->node.was_read)
+	contenders_take_node(&breaking->node, &read);
+	if (read.result.stat.czxid == 0)
 		call_report(&read);
-	return breaking->node.was_read;
+	return read.result.stat.czxid != 0;
 }
 
 /* Deletes the node that was read, and tells.  Returns false if somebody else did. */
@@ -264,7 +264,7 @@ read_contenders(const char *path, const Recipe *recipe)
 {
 	Contenders contenders = {.path = path, .recipe = recipe};
 	Call	   call = {0};
-	CallStep   told = contenders_read(&contenders, &call, 0);
+	CallStep   told = contenders_read(&contenders, &call, 0, CALL_AFTER_SYNC);
 
 	call_report(&told);
 	return contenders;

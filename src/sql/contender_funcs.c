@@ -42,7 +42,6 @@
 #include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_contenders);
@@ -138,7 +137,7 @@ find_party(const Queue *queue, const ContenderNode *node)
 		party.application = display_foreign(data.application, strlen(data.application));
 	}
 	else
-		party.owner = display_node_data(node->data, node->data_length);
+		party.owner = display_node_data(node->data, node->told.text_length);
 	if (entry)
 		correct_party(&party, entry);
 	return party;
@@ -174,7 +173,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	Party				 party = find_party(queue, node);
 	Heed				 heed = heeds_us(queue, node, &party);
 	TimestampTz			 created = 0;
-	bool				 known = node->was_read && display_time(node->ctime, &created);
+	bool				 known = display_time(node->told.stat.ctime, &created);
 	Row					 row = {0};
 
 	row_add(&row, Int32GetDatum(i + 1));
@@ -191,7 +190,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, party.user);
 	row_add_text(&row, party.application);
 	row_add_text(&row, party.owner);
-	row_add_text(&row, node->owner != 0 ? psprintf("0x%llx", (unsigned long long) node->owner) : NULL);
+	row_add_text(&row, display_session(node->told.stat.ephemeral_owner));
 	row_add_if(&row, known, TimestampTzGetDatum(created));
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
 	row_store(fcinfo, &row);
@@ -204,7 +203,7 @@ report_unread(const Contenders *contenders)
 	int unread = 0;
 
 	for (int i = 0; i < contenders->n; i++)
-		unread += !contenders->nodes[i].was_read;
+		unread += contenders->nodes[i].told.stat.czxid == 0;
 	if (unread > 0)
 		ereport(NOTICE,
 				(errmsg("only the first %d of %d contenders on \"%s\" are shown in full",
@@ -216,27 +215,20 @@ report_unread(const Contenders *contenders)
 static bool
 show_queue(FunctionCallInfo fcinfo, Queue *queue)
 {
-	MemoryContext row_context =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock contender", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old;
-	LockView	  view;
-	Call		  call = {0};
-	CallStep	  told = contenders_read(&queue->contenders, &call, MAX_READ);
+	LockView view;
+	Call	 call = {0};
+	CallStep told = contenders_read(&queue->contenders, &call, MAX_READ, CALL_AFTER_SYNC);
 
 	call_report(&told);
 	if (told.result.outcome == CALL_NO_NODE)
 		return false;
 	lock_view_take(&view);
 	queue->entries = lock_view_of_path(&view, queue->contenders.path, &queue->nentries);
-	old = MemoryContextSwitchTo(row_context);
 	for (int i = 0; i < queue->contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		put_row(fcinfo, queue, i);
-		MemoryContextReset(row_context);
 	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(row_context);
 	lock_view_drop(&view);
 	report_unread(&queue->contenders);
 	return true;

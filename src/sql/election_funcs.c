@@ -83,49 +83,35 @@ zk_resign(PG_FUNCTION_ARGS)
  */
 
 /*
- * Reads the node of the oldest candidate on a path.  If nobody stands there the
- * outcome is CALL_NO_NODE.
+ * Reads the node of the oldest candidate on a path, if anybody stands there.
  *
  *	until	by zklock_now_ms(), the outcome is CALL_UNREACHABLE; 0: as for any call
  */
 static CallStep
-read_leader(const char *path, int64 until)
+read_leader(ContenderNode *leader, const char *path, int64 until)
 {
-	Call call = {.patience = CALL_IMPATIENT, .until = until};
+	Call	   call = {.patience = CALL_IMPATIENT, .until = until};
+	Contenders candidates = {.path = path, .recipe = &election_recipe};
+	CallStep   told = contenders_read(&candidates, &call, 1, CALL_AS_KNOWN);
 
-	for (;;)
+	*leader = (ContenderNode){.data = ""};
+	if (candidates.n > 0)
 	{
-		Contenders candidates = {.path = path, .recipe = &election_recipe};
-		CallStep   list = {.kind = OP_LIST, .path = path};
-		CallStep   node = {.result.outcome = CALL_NO_NODE};
-
-		call_batch(&call, &list, 1, CALL_AS_KNOWN);
-		if (list.result.outcome != CALL_OK)
-			return list;
-		contenders_take_list(&candidates, &list);
-		if (contenders_ask(&candidates, 0, &node, 1) == 0)
-			return node;
-		call_batch(&call, &node, 1, CALL_AS_KNOWN);
-		if (node.result.outcome != CALL_NO_NODE)
-			return node;
+		*leader = candidates.nodes[0];
+		told = (CallStep){.path = psprintf("%s/%s", path, leader->name), .result = leader->told};
 	}
-}
-
-static char *
-owner_text(const CallStep *node)
-{
-	return node->read ? display_node_data(node->read, node->result.text_length) : NULL;
+	return told;
 }
 
 /* What a leader calls itself: the server, if a session of zklock has written the data */
 static char *
-leader_name(const CallStep *node)
+leader_name(const ContenderNode *leader)
 {
 	NodeContender data;
 
-	if (node->read && node_contender_read(node->read, &data))
+	if (node_contender_read(leader->data, &data))
 		return display_node_data(data.server, strlen(data.server));
-	return owner_text(node);
+	return display_node_data(leader->data, leader->told.text_length);
 }
 
 /*
@@ -137,19 +123,18 @@ leader_name(const CallStep *node)
 Datum
 zk_leader(PG_FUNCTION_ARGS)
 {
-	CallStep	node = read_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
-	CallResult *told = &node.result;
-	bool		leads = told->outcome == CALL_OK;
-	char	   *session = psprintf("0x%llx", (unsigned long long) told->stat.ephemeral_owner);
-	TimestampTz since = 0;
-	Row			row = {0};
+	ContenderNode leader;
+	CallStep	  told = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
+	TimestampTz	  since = 0;
+	Row			  row = {0};
 
-	call_report(&node);
-	row_add_text(&row, leader_name(&node));
-	row_add_text(&row, owner_text(&node));
-	row_add_text(&row, leads && told->stat.ephemeral_owner != 0 ? session : NULL);
-	row_add_if(&row, leads, Int64GetDatum(TERM_OF_NODE(told->stat.czxid)));
-	row_add_if(&row, leads && display_time(told->stat.ctime, &since), TimestampTzGetDatum(since));
+	call_report(&told);
+	row_add_text(&row, leader_name(&leader));
+	row_add_text(&row, display_node_data(leader.data, leader.told.text_length));
+	row_add_text(&row, display_session(leader.told.stat.ephemeral_owner));
+	row_add_if(&row, leader.told.stat.czxid != 0,
+			   Int64GetDatum(TERM_OF_NODE(leader.told.stat.czxid)));
+	row_add_if(&row, display_time(leader.told.stat.ctime, &since), TimestampTzGetDatum(since));
 	return row_return(fcinfo, &row);
 }
 
@@ -185,9 +170,10 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 	}
 	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 	{
-		CallStep node = read_leader(path, until);
+		ContenderNode leader;
 
-		return leader_name(&node);
+		(void) read_leader(&leader, path, until);
+		return leader_name(&leader);
 	}
 	return NULL;
 }

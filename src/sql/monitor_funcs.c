@@ -43,26 +43,14 @@ PG_FUNCTION_INFO_V1(zk_stats_reset);
 static const char *
 state_name(ContenderState state, LeaseState lease)
 {
-	switch (state)
-	{
-		case CONTENDER_REQUESTED:
-			return "requested";
-		case CONTENDER_QUEUED:
-			return "waiting";
-		case CONTENDER_GRANTED:
-			return lease == LEASE_HOLDS		  ? "held"
-				   : lease == LEASE_SUSPENDED ? "suspended"
-											  : "lost";
-		case CONTENDER_LOST:
-			return "lost";
-		case CONTENDER_FAILED:
-			return "failed";
-		case CONTENDER_RELEASING:
-			return "releasing";
-		case CONTENDER_FREE:
-			break;
-	}
-	return "free";
+	static const char *const of_grant[] =
+		{[LEASE_HOLDS] = "held", [LEASE_SUSPENDED] = "suspended", [LEASE_OVER] = "lost"};
+	static const char *const names[] =
+		{[CONTENDER_FREE] = "free",		 [CONTENDER_REQUESTED] = "requested",
+		 [CONTENDER_QUEUED] = "waiting", [CONTENDER_LOST] = "lost",
+		 [CONTENDER_FAILED] = "failed",	 [CONTENDER_RELEASING] = "releasing"};
+
+	return state == CONTENDER_GRANTED ? of_grant[lease] : names[state];
 }
 
 /* UTF-8 in a form that can be shown; NULL if there is none. */
@@ -207,24 +195,8 @@ zk_locks(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-static const char *
-session_state_name(const SessionInfo *session, int worker_pid)
-{
-	if (worker_pid == 0)
-		return "no worker";
-	switch (session->state)
-	{
-		case SESSION_CONNECTING:
-			return "connecting";
-		case SESSION_CONNECTED:
-			return "connected";
-		case SESSION_AUTH_FAILED:
-			return "authentication failed";
-		case SESSION_DOWN:
-			break;
-	}
-	return "down";
-}
+static const char *const session_state_names[] =
+	{[SESSION_DOWN] = "down", [SESSION_CONNECTING] = "connecting", [SESSION_CONNECTED] = "connected", [SESSION_AUTH_FAILED] = "authentication failed"};
 
 static Datum
 us_interval(int64 us)
@@ -243,21 +215,19 @@ us_interval(int64 us)
 Datum
 zk_session(PG_FUNCTION_ARGS)
 {
-	SessionInfo		session;
-	StatsOfRequests counts;
-	int				worker_pid;
-	bool			connected;
-	Row				row = {0};
+	SessionInfo session;
+	int			worker_pid;
+	bool		connected;
+	Row			row = {0};
 
 	zklock_require_preload();
 	session_info_read(&session);
-	stats_read_requests(&counts);
 	worker_pid = zklock_worker_pid();
 	connected = worker_pid != 0 && session.state == SESSION_CONNECTED;
 
-	row_add_text(&row, session_state_name(&session, worker_pid));
+	row_add_text(&row, worker_pid == 0 ? "no worker" : session_state_names[session.state]);
 	row_add_text(&row, connected ? shown_or_null(session.server) : NULL);
-	row_add_text(&row, session.id != 0 ? psprintf("0x%llx", (unsigned long long) session.id) : NULL);
+	row_add_text(&row, display_session(session.id));
 	row_add_if(&row, session.negotiated_timeout != 0,
 			   us_interval(INT64CONST(1000) * session.negotiated_timeout));
 	row_add_if(&row, session.id != 0, us_interval(lease_remaining_us()));
@@ -270,9 +240,9 @@ zk_session(PG_FUNCTION_ARGS)
 	row_add_text(&row, shown_or_null(session.obstacle));
 	row_add_text(&row, shown_or_null(session.last_error));
 	row_add_if(&row, session.last_error_at != 0, TimestampTzGetDatum(session.last_error_at));
-	row_add(&row, Int64GetDatum(counts.requests));
-	row_add(&row, us_interval(counts.request_us));
-	row_add(&row, Int64GetDatum(counts.errors));
+	row_add(&row, Int64GetDatum(pg_atomic_read_u64(&stats_shared->requests)));
+	row_add(&row, us_interval(pg_atomic_read_u64(&stats_shared->request_us)));
+	row_add(&row, Int64GetDatum(pg_atomic_read_u64(&stats_shared->request_errors)));
 	return row_return(fcinfo, &row);
 }
 
@@ -309,11 +279,8 @@ histogram_bounds(void)
 Datum
 zk_stats(PG_FUNCTION_ARGS)
 {
-	TimestampTz reset_at;
-
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	reset_at = stats_reset_at();
 	for (int kind = 0; kind < STATS_KINDS; kind++)
 	{
 		StatsOfKind counts;
@@ -336,7 +303,7 @@ zk_stats(PG_FUNCTION_ARGS)
 		row_add(&row, Int64GetDatum(counts.losses));
 		row_add(&row, histogram(&counts));
 		row_add(&row, histogram_bounds());
-		row_add(&row, TimestampTzGetDatum(reset_at));
+		row_add(&row, TimestampTzGetDatum(pg_atomic_read_u64(&stats_shared->reset_at)));
 		row_store(fcinfo, &row);
 	}
 	return (Datum) 0;

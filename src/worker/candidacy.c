@@ -208,9 +208,9 @@ end_term(int i, const EntryStatus *status)
 	if (election_at(i)->candidacy.phase != CANDIDACY_STANDING)
 		return;
 	if (status->state == CONTENDER_LOST)
-		stats_lost(STATS_ELECTION);
+		stats_add(STATS_ELECTION, STATS_LOSSES, 1);
 	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
-		stats_held(STATS_ELECTION, Max(GetCurrentTimestamp() - status->granted_at, 0));
+		stats_add(STATS_ELECTION, STATS_HOLD_US, Max(GetCurrentTimestamp() - status->granted_at, 0));
 	election_set_candidate(i, ENTRY_NONE, 0);
 	for (int process = 0; process < election_table->nprocesses; process++)
 	{
