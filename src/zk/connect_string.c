@@ -130,19 +130,27 @@ compare_addresses(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
+/* Finds the addresses of a host.  A number needs no name service, which might refuse it. */
+static bool
+look_up(const char *name, struct addrinfo **found)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
+
+	if (getaddrinfo(name, NULL, &hints, found) == 0)
+		return true;
+	hints.ai_flags = AI_ADDRCONFIG;
+	return getaddrinfo(name, NULL, &hints, found) == 0;
+}
+
 /*
  * Resolves the servers of a valid string to an odd number of numeric "address:port", separated
- * by commas and followed by the chroot: what zookeeper_init() is given.
- *
- *	CONNECT_RESOLVE_NUMERIC	asks no name service, and returns false if one would
- *							have to be asked
- *	CONNECT_RESOLVE_NAMES	blocks for as long as name services do; names that do
- *							not resolve are left out
+ * by commas and followed by the chroot: what zookeeper_init() is given.  Blocks for as
+ * long as name services do; names that do not resolve are left out.
  *
  * Returns false if there is no address, or no room for all.
  */
 bool
-connect_string_resolve(const char *string, ConnectResolver resolver, char *resolved, size_t size)
+connect_string_resolve(const char *string, char *resolved, size_t size)
 {
 	char		addresses[MAX_ADDRESSES][ADDRESS_SIZE];
 	int			naddresses = 0;
@@ -151,19 +159,13 @@ connect_string_resolve(const char *string, ConnectResolver resolver, char *resol
 
 	while (rest != NULL)
 	{
-		struct addrinfo	 hints = {.ai_socktype = SOCK_STREAM};
 		struct addrinfo *found;
 		ConnectHost		 host;
 
-		hints.ai_flags = resolver == CONNECT_RESOLVE_NUMERIC ? AI_NUMERICHOST : AI_ADDRCONFIG;
 		if (connect_string_next(&rest, &host) != NULL)
 			return false;
-		if (getaddrinfo(host.name, NULL, &hints, &found) != 0)
-		{
-			if (resolver == CONNECT_RESOLVE_NUMERIC)
-				return false;
+		if (!look_up(host.name, &found))
 			continue;
-		}
 		for (struct addrinfo *a = found; a != NULL && naddresses < MAX_ADDRESSES; a = a->ai_next)
 		{
 			char address[NI_MAXHOST];

@@ -21,17 +21,9 @@ typedef struct ConnectHost
 	int	 port;
 } ConnectHost;
 
-/* How the addresses of servers are found. */
-typedef enum ConnectResolver
-{
-	CONNECT_RESOLVE_NUMERIC, /* nobody: they are given in numbers */
-	CONNECT_RESOLVE_NAMES	 /* name services, which may take long */
-} ConnectResolver;
-
 extern const char *connect_string_fault(const char *string);
 extern const char *connect_string_chroot(const char *string);
 extern const char *connect_string_next(const char **rest, ConnectHost *host);
-extern bool		   connect_string_resolve(const char *string, ConnectResolver resolver,
-										  char *resolved, size_t size);
+extern bool		   connect_string_resolve(const char *string, char *resolved, size_t size);
 
 #endif /* ZKLOCK_CONNECT_STRING_H */

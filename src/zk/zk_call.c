@@ -116,9 +116,8 @@ zk_call_fault(const Call *call, const ZkReply *answer, int64 session)
 		case ZK_SET:
 		case ZK_LOOK:
 		case ZK_READ:
+		case ZK_LIST: /* its children have been checked before they were copied */
 			return zk_answer_stat_fault(answer->stat.czxid, answer->stat.mzxid);
-		case ZK_LIST:
-			return zk_answer_children_fault(answer->children, answer->nchildren);
 		case ZK_EXCHANGE:
 		case ZK_DELETE:
 		case ZK_CHECK:

@@ -24,7 +24,7 @@
  */
 #include "postgres.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -84,27 +84,18 @@ typedef struct Question
 	char	  servers[ZKLOCK_SERVERS_SIZE];
 } Question;
 
-/* Any thread: answers a question, if the resolver can. */
-static bool
-answer(const Question *question, ConnectResolver resolver)
-{
-	char  addresses[CONNECT_STRING_RESOLVED_SIZE];
-	Event event = {.kind = EVENT_LOOKED_UP, .number = question->number};
-	bool found = connect_string_resolve(question->servers, resolver, addresses, sizeof(addresses));
-
-	if (!found && resolver == CONNECT_RESOLVE_NUMERIC)
-		return false;
-	event.text = found ? strdup(addresses) : NULL;
-	zk_event_push(&event, EVENT_AT_ONCE);
-	return true;
-}
-
 /* A thread of its own, which ends with it */
 static void *
 lookup_main(void *arg)
 {
-	(void) answer(arg, CONNECT_RESOLVE_NAMES);
-	free(arg);
+	Question *question = arg;
+	Event	  event = {.kind = EVENT_LOOKED_UP, .number = question->number};
+	char	  addresses[CONNECT_STRING_RESOLVED_SIZE];
+
+	if (connect_string_resolve(question->servers, addresses, sizeof(addresses)))
+		event.text = strdup(addresses);
+	zk_event_push(&event, EVENT_AT_ONCE);
+	free(question);
 	return NULL;
 }
 
@@ -125,13 +116,11 @@ zk_client_look_up(const char *servers)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 	question->number = last_question;
 	strlcpy(question->servers, servers, sizeof(question->servers));
-	if (!answer(question, CONNECT_RESOLVE_NUMERIC))
+	if (!start_thread(lookup_main, question))
 	{
-		if (start_thread(lookup_main, question))
-			return last_question;
 		zk_event_push(&unknown, EVENT_AT_ONCE);
+		free(question);
 	}
-	free(question);
 	return last_question;
 }
 
@@ -280,7 +269,8 @@ zk_handle_session(zhandle_t *handle, ZkSession *session)
 	const clientid_t	   *id = zoo_client_id(handle);
 	struct sockaddr_storage address;
 	socklen_t				len = sizeof(address);
-	char					host[INET6_ADDRSTRLEN] = "";
+	char					host[NI_MAXHOST];
+	char					port[NI_MAXSERV];
 
 	session->id = id->client_id;
 	memcpy(session->password, id->passwd, sizeof(session->password));
@@ -288,20 +278,9 @@ zk_handle_session(zhandle_t *handle, ZkSession *session)
 
 	/* A server that has hung up again has no address any more. */
 	strlcpy(session->server, "(unknown)", sizeof(session->server));
-	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) == NULL)
-		return;
-	if (address.ss_family == AF_INET)
-	{
-		struct sockaddr_in *v4 = (struct sockaddr_in *) &address;
-
-		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
-		snprintf(session->server, sizeof(session->server), "%s:%d", host, ntohs(v4->sin_port));
-	}
-	else
-	{
-		struct sockaddr_in6 *v6 = (struct sockaddr_in6 *) &address;
-
-		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
-		snprintf(session->server, sizeof(session->server), "[%s]:%d", host, ntohs(v6->sin6_port));
-	}
+	if (zookeeper_get_connected_host(handle, (struct sockaddr *) &address, &len) &&
+		getnameinfo((struct sockaddr *) &address, len, host, sizeof(host), port, sizeof(port),
+					NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+		snprintf(session->server, sizeof(session->server),
+				 address.ss_family == AF_INET ? "%s:%s" : "[%s]:%s", host, port);
 }

@@ -79,6 +79,18 @@ copy_children(ZkReply *reply, const struct String_vector *children)
 	return true;
 }
 
+/* Copies data into a reply.  Returns false if there is no memory. */
+static bool
+copy_data(Event *event, const char *data, int length)
+{
+	event->text = malloc(length);
+	if (event->text == NULL)
+		return false;
+	event->reply.data = memcpy(event->text, data, length);
+	event->reply.data_length = length;
+	return true;
+}
+
 static NodeStat
 copy_stat(const struct Stat *stat)
 {
@@ -93,29 +105,33 @@ copy_stat(const struct Stat *stat)
 					  .child_changes = stat->cversion};
 }
 
-/* All that a reply may have but data; each may be NULL. */
-typedef struct Reply
+/* What an answer has besides its code; each may be NULL. */
+typedef struct Answer
 {
 	const char				   *path;
 	const struct Stat		   *stat;
 	const struct String_vector *children;
-} Reply;
+	const char				   *data;
+	int							data_length; /* a server may say that there are -1 */
+} Answer;
 
 static void
-push_reply(int code, const Reply *reply, const void *context, EventUrgency urgency)
+push_reply(int code, const Answer *answer, const void *context, EventUrgency urgency)
 {
 	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
 	bool  copied = true;
 
-	if (code == ZOK && reply->path)
-		copied = (event.reply.path = event.text = strdup(reply->path)) != NULL;
-	if (code == ZOK && reply->stat)
-		event.reply.stat = copy_stat(reply->stat);
-	if (code == ZOK && reply->children)
+	if (code == ZOK && answer->path)
+		copied = (event.reply.path = event.text = strdup(answer->path)) != NULL;
+	if (code == ZOK && answer->stat)
+		event.reply.stat = copy_stat(answer->stat);
+	if (code == ZOK && answer->children)
 	{
-		event.fault = zk_answer_children_fault(reply->children->data, reply->children->count);
-		copied = event.fault || copy_children(&event.reply, reply->children);
+		event.fault = zk_answer_children_fault(answer->children->data, answer->children->count);
+		copied = event.fault || copy_children(&event.reply, answer->children);
 	}
+	if (code == ZOK && answer->data && answer->data_length > 0)
+		copied = copy_data(&event, answer->data, answer->data_length);
 
 	/* A reply that could not be copied is as good as lost. */
 	if (!copied)
@@ -126,48 +142,29 @@ push_reply(int code, const Reply *reply, const void *context, EventUrgency urgen
 static void
 on_created(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = path, .stat = stat}, context, EVENT_AT_ONCE);
 }
 
 /* Likewise, when the call behind it is answered next. */
 static void
 on_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Reply){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
-}
-
-/* Hands on up to "most" bytes of data; a server may say that there are -1. */
-static void
-push_data(int code, const char *value, int len, int most, const struct Stat *stat, const void *context)
-{
-	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
-
-	if (code == ZOK && stat)
-		event.reply.stat = copy_stat(stat);
-	event.reply.data_length = code == ZOK && value && len > 0 ? Min(len, most) : 0;
-	if (event.reply.data_length > 0)
-	{
-		event.reply.data = event.text = malloc(event.reply.data_length);
-		if (event.text)
-			memcpy(event.text, value, event.reply.data_length);
-		else
-			event.reply.code = ZSYSTEMERROR;
-	}
-	zk_event_push(&event, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
 }
 
 /* Hands on the beginning of the data. */
 static void
 on_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
-	push_data(code, value, len, ZK_DATA_MAX, stat, context);
+	push_reply(code, &(Answer){.data = value, .data_length = Min(len, ZK_DATA_MAX), .stat = stat},
+			   context, EVENT_AT_ONCE);
 }
 
 /* Hands on all of it. */
 static void
 on_whole(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
-	push_data(code, value, len, PG_INT32_MAX, stat, context);
+	push_reply(code, &(Answer){.data = value, .data_length = len, .stat = stat}, context, EVENT_AT_ONCE);
 }
 
 static void
@@ -176,32 +173,32 @@ on_appended(int code, const void *append)
 	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
 
 	done->path[sizeof(done->path) - 1] = '\0';
-	push_reply(code, &(Reply){.path = done->path}, context_of(done->number), EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = done->path}, context_of(done->number), EVENT_AT_ONCE);
 	free(done);
 }
 
 static void
 on_stat(int code, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Reply){.stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.stat = stat}, context, EVENT_AT_ONCE);
 }
 
 static void
 on_children(int code, const struct String_vector *children, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Reply){.children = children, .stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.children = children, .stat = stat}, context, EVENT_AT_ONCE);
 }
 
 static void
 on_done(int code, const void *context)
 {
-	push_reply(code, &(Reply){0}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){0}, context, EVENT_AT_ONCE);
 }
 
 static void
 on_synced(int code, const char *path, const void *context)
 {
-	push_reply(code, &(Reply){0}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){0}, context, EVENT_AT_ONCE);
 }
 
 void

@@ -27,6 +27,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -126,19 +127,6 @@ zk_tls_is_shaking_hands(zhandle_t *handle)
  * ------------------------------------------------------------------------
  */
 
-static bool
-copy(int from, int to)
-{
-	char	buffer[8192];
-	ssize_t n;
-	bool	copied = true;
-
-	while (copied && (n = read(from, buffer, sizeof(buffer))) != 0)
-		copied = n > 0 && write(to, buffer, n) == n;
-	explicit_bzero(buffer, sizeof(buffer));
-	return copied;
-}
-
 /* Copies a file into memory, to *fd.  Returns NULL, or why it cannot be used. */
 static const char *
 read_file(const char *name, TlsFile which, int *fd)
@@ -160,7 +148,7 @@ read_file(const char *name, TlsFile which, int *fd)
 		fault = "others than its owner may access it";
 	else if (st.st_size > MAX_FILE_SIZE)
 		fault = "it is too large";
-	else if (!copy(file, *fd))
+	else if (sendfile(*fd, file, NULL, st.st_size) != st.st_size)
 		fault = strerror(errno);
 	close(file);
 	return fault;

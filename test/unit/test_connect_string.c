@@ -33,11 +33,11 @@ refuses(const char *string, const char *why)
 }
 
 static void
-resolves(const char *string, ConnectResolver resolver, const char *expected)
+resolves(const char *string, const char *expected)
 {
 	char resolved[CONNECT_STRING_RESOLVED_SIZE];
 
-	if (!connect_string_resolve(string, resolver, resolved, sizeof(resolved)))
+	if (!connect_string_resolve(string, resolved, sizeof(resolved)))
 		strcpy(resolved, "nothing");
 	ok(strcmp(resolved, expected) == 0, "\"%s\" becomes \"%s\"", string, resolved);
 }
@@ -92,21 +92,16 @@ main(void)
 	refuses(too_long, "too long");
 
 	/* Always an odd number, so that the client library tries each of them. */
-	resolves("127.0.0.1:2181", CONNECT_RESOLVE_NUMERIC, "127.0.0.1:2181");
-	resolves("127.0.0.1:2181,127.0.0.2:2182", CONNECT_RESOLVE_NUMERIC,
-			 "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
-	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", CONNECT_RESOLVE_NUMERIC,
-			 "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
-	resolves("[::1]:2181", CONNECT_RESOLVE_NUMERIC, "::1:2181");
-	resolves("no-such-host.invalid", CONNECT_RESOLVE_NAMES, "nothing");
-	resolves("no-such-host.invalid,127.0.0.1:2181", CONNECT_RESOLVE_NAMES, "127.0.0.1:2181");
-	resolves("localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
-	resolves("127.0.0.1:2181,localhost", CONNECT_RESOLVE_NUMERIC, "nothing");
+	resolves("127.0.0.1:2181", "127.0.0.1:2181");
+	resolves("127.0.0.1:2181,127.0.0.2:2182", "127.0.0.1:2181,127.0.0.2:2182,127.0.0.1:2181");
+	resolves("127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/app");
+	resolves("[::1]:2181", "::1:2181");
+	resolves("no-such-host.invalid", "nothing");
+	resolves("no-such-host.invalid,127.0.0.1:2181", "127.0.0.1:2181");
 
-	ok(!connect_string_resolve("127.0.0.1:2181", CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
+	ok(!connect_string_resolve("127.0.0.1:2181", small, sizeof(small)),
 	   "a buffer that is too small is no overflow");
-	ok(!connect_string_resolve("127.0.0.1:1/app", CONNECT_RESOLVE_NUMERIC, small, sizeof(small)),
-	   "nor is it for the chroot");
+	ok(!connect_string_resolve("127.0.0.1:1/app", small, sizeof(small)), "nor is it for the chroot");
 
 	return done_testing();
 }
