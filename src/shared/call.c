@@ -69,20 +69,19 @@ static dsa_area *area;		 /* as this process sees it, once it does */
  */
 
 Size
-call_pool_size(int processes)
+call_pool_size(void)
 {
-	return add_size(offsetof(CallPool, slots), mul_size(processes, sizeof(CallSlot)));
+	return add_size(offsetof(CallPool, slots), mul_size(zklock_max_processes(), sizeof(CallSlot)));
 }
 
 /* Initialises memory that is all zero. */
 void
-call_pool_init(CallPool *pool, int processes)
+call_pool_init(CallPool *pool)
 {
-	pool->nslots = processes;
 	SpinLockInit(&pool->mutex);
 	pool->first_marked = pool->last_marked = -1;
 	pg_atomic_init_u32(&pool->seeks_left, 0);
-	for (int i = 0; i < processes; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		SpinLockInit(&pool->slots[i].mutex);
 		pool->slots[i].question_room = InvalidDsaPointer;
@@ -314,7 +313,7 @@ first_seeker(const char *path)
 {
 	CallSlot *first = NULL;
 
-	for (int i = 0; i < call_pool->nslots; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
@@ -402,7 +401,7 @@ void
 seek_tell_all(void)
 {
 	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < call_pool->nslots; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		if (call_pool->slots[i].seek_ticket != 0)
 			tell_to_look(&call_pool->slots[i]);

@@ -14,6 +14,7 @@
 #include "recipes/node_name.h"
 #include "shared/common.h"
 #include "shared/share.h"
+#include "shared/shmem.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"
@@ -151,8 +152,6 @@ typedef struct CallSlot
 
 typedef struct CallPool
 {
-	int nslots; /* constant: one for each process that there can be */
-
 	/* Slots that the worker is to look at, in the order in which they were marked */
 	slock_t mutex;
 	int		first_marked;
@@ -161,15 +160,15 @@ typedef struct CallPool
 	uint64			 last_ticket; /* protected by seek_lock */
 	pg_atomic_uint32 seeks_left;  /* the last session that seeks at a path may have left */
 
-	CallSlot slots[FLEXIBLE_ARRAY_MEMBER];
+	CallSlot slots[FLEXIBLE_ARRAY_MEMBER]; /* one for each process that there can be */
 } CallPool;
 
 /* In shared memory */
 extern CallPool *call_pool;
 extern LWLock	*seek_lock;
 
-extern Size call_pool_size(int processes);
-extern void call_pool_init(CallPool *pool, int processes);
+extern Size call_pool_size(void);
+extern void call_pool_init(CallPool *pool);
 extern Size call_area_size(void);
 extern void call_area_init(void *place, int tranche);
 extern void call_area_is(void *place);

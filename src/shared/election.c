@@ -42,9 +42,9 @@ const char *const election_state_names[] =
 	 [CANDIDACY_FAILED] = "failed"};
 
 Size
-election_table_size(int nprocesses)
+election_table_size(void)
 {
-	return add_size(offsetof(ElectionTable, stakes), mul_size(nprocesses, ELECTION_SLOTS));
+	return add_size(offsetof(ElectionTable, stakes), mul_size(zklock_max_processes(), ELECTION_SLOTS));
 }
 
 /* Takes the next slot for a path; ELECTION_NONE if there is none left. */
@@ -68,17 +68,16 @@ add_slot(ElectionTable *table, const char *path)
 }
 
 /*
- * Initialises memory that is all zero, for so many processes.  What the setting
+ * Initialises memory that is all zero.  What the setting
  * names is there from the start: sessions know it before the first worker does.
  */
 void
-election_table_init(ElectionTable *table, int nprocesses)
+election_table_init(ElectionTable *table)
 {
 	PathListReader reader;
 	ElectionItem   item;
 
 	pg_atomic_init_u32(&table->n, 0);
-	table->nprocesses = nprocesses;
 	election_list_begin(&reader);
 	while (election_list_next(&reader, &item))
 		table->elections[add_slot(table, item.path)].status.state = CANDIDACY_STOP;

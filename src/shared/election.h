@@ -13,6 +13,7 @@
 #include "port/atomics.h"
 #include "shared/entry.h"
 #include "shared/path_settings.h"
+#include "shared/shmem.h"
 #include "storage/condition_variable.h"
 
 /*
@@ -100,7 +101,6 @@ typedef struct ElectionTable
 	Election		 elections[ELECTION_SLOTS];
 
 	/* By slot and process; each byte is written by its process, read by the worker. */
-	int			   nprocesses; /* constant */
 	volatile uint8 stakes[FLEXIBLE_ARRAY_MEMBER];
 } ElectionTable;
 
@@ -118,8 +118,8 @@ extern ElectionTable *election_table;
 /* What views and the log call a CandidacyState */
 extern const char *const election_state_names[];
 
-extern Size election_table_size(int nprocesses);
-extern void election_table_init(ElectionTable *table, int nprocesses);
+extern Size election_table_size(void);
+extern void election_table_init(ElectionTable *table);
 
 /* Any process */
 extern int		  election_find(const char *path);
@@ -156,7 +156,7 @@ election_count(void)
 static inline volatile uint8 *
 election_stake(int election, int process)
 {
-	return &election_table->stakes[election * election_table->nprocesses + process];
+	return &election_table->stakes[election * zklock_max_processes() + process];
 }
 
 #endif /* ZKLOCK_ELECTION_H */

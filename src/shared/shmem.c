@@ -57,8 +57,8 @@ void
 zklock_shmem_request(void)
 {
 	RequestAddinShmemSpace(CACHELINEALIGN(shared_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size(zklock_max_processes())));
-	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size(zklock_max_processes())));
+	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
@@ -78,7 +78,6 @@ part(const char *name, Size size, bool *found)
 void
 zklock_shmem_startup(void)
 {
-	int			  max_processes = zklock_max_processes();
 	ZklockShared *shared;
 	void		 *call_area;
 	bool		  found;
@@ -92,12 +91,12 @@ zklock_shmem_startup(void)
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
 	}
-	election_table = part("zklock elections", election_table_size(max_processes), &found);
+	election_table = part("zklock elections", election_table_size(), &found);
 	if (!found)
-		election_table_init(election_table, max_processes);
-	call_pool = part("zklock calls", call_pool_size(max_processes), &found);
+		election_table_init(election_table);
+	call_pool = part("zklock calls", call_pool_size(), &found);
 	if (!found)
-		call_pool_init(call_pool, max_processes);
+		call_pool_init(call_pool);
 	call_area = ShmemInitStruct("zklock room for calls", call_area_size(), &found);
 	if (!found)
 		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);

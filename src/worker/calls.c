@@ -362,7 +362,7 @@ next_work(void)
 static void
 turn_away(void)
 {
-	for (int i = 0; i < call_pool->nslots; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
@@ -443,7 +443,7 @@ void
 worker_calls_connected(void)
 {
 	connection++;
-	for (int i = 0; i < call_pool->nslots; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 		attend(&works[i]);
 }
 
@@ -451,7 +451,7 @@ worker_calls_connected(void)
 bool
 worker_calls_in_doubt(void)
 {
-	for (int i = 0; i < call_pool->nslots && lease_state() != LEASE_OVER; i++)
+	for (int i = 0; i < zklock_max_processes() && lease_state() != LEASE_OVER; i++)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
@@ -465,8 +465,8 @@ worker_calls_in_doubt(void)
 void
 worker_calls_start(void)
 {
-	works = palloc0(call_pool->nslots * sizeof(Work));
-	for (int i = 0; i < call_pool->nslots; i++)
+	works = palloc0(zklock_max_processes() * sizeof(Work));
+	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		Work *work = &works[i];
 
@@ -482,6 +482,6 @@ worker_calls_start(void)
 void
 worker_calls_at_exit(void)
 {
-	for (int i = 0; i < call_pool->nslots; i++)
+	for (int i = 0; i < zklock_max_processes(); i++)
 		call_slot_tell(&call_pool->slots[i]);
 }

@@ -102,20 +102,6 @@ tell(int i, CandidacyState state, const char *detail)
 	ConditionVariableBroadcast(&election->changed);
 }
 
-/* The candidacy was refused: likewise, once for all attempts that follow. */
-static void
-tell_refusal(int i, const EntryStatus *status)
-{
-	const Election *election = election_at(i);
-
-	if (election->status.state == CANDIDACY_FAILED)
-		return;
-	tell(i, CANDIDACY_FAILED, NULL);
-	ereport(LOG, (errmsg(failure_text(status->failure)->message, election->path),
-				  failure_describe(status->failure,
-								   status->error_code != 0 ? zk_error_name(status->error_code) : NULL)));
-}
-
 /* ------------------------------------------------------------------------
  * The contender
  * ------------------------------------------------------------------------
@@ -212,7 +198,7 @@ end_term(int i, const EntryStatus *status)
 	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
 		stats_add(STATS_ELECTION, STATS_HOLD_US, Max(GetCurrentTimestamp() - status->granted_at, 0));
 	election_set_candidate(i, ENTRY_NONE, 0);
-	for (int process = 0; process < election_table->nprocesses; process++)
+	for (int process = 0; process < zklock_max_processes(); process++)
 	{
 		LossPolicy on_loss = *election_stake(i, process) & STAKE_ON_LOSS;
 		int		   pid = GetPGProcByNumber(process)->pid;
@@ -295,7 +281,7 @@ resigned(Election *election, uint32 number)
 static bool
 any_commit(int i)
 {
-	for (int process = 0; process < election_table->nprocesses; process++)
+	for (int process = 0; process < zklock_max_processes(); process++)
 	{
 		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
 			return true;
@@ -307,7 +293,7 @@ any_commit(int i)
 static void
 wake_commits(int i)
 {
-	for (int process = 0; process < election_table->nprocesses; process++)
+	for (int process = 0; process < zklock_max_processes(); process++)
 	{
 		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
 			SetLatch(&GetPGProcByNumber(process)->procLatch);
@@ -318,7 +304,8 @@ wake_commits(int i)
 static void
 attend_end(int i, const EntryStatus *status)
 {
-	int64 retry_at = 0;
+	Election *election = election_at(i);
+	int64	  retry_at = 0;
 
 	end_term(i, status);
 	if (status->state == CONTENDER_LOST)
@@ -326,11 +313,19 @@ attend_end(int i, const EntryStatus *status)
 			 psprintf("Leadership was lost. %s", failure_loss_texts[status->loss]));
 	else
 	{
-		tell_refusal(i, status);
+		/* Of all attempts that follow, the log tells once. */
+		bool first = election->status.state != CANDIDACY_FAILED;
+
+		tell(i, CANDIDACY_FAILED, NULL);
+		if (first)
+			ereport(LOG, (errmsg(failure_text(status->failure)->message, election->path),
+						  failure_describe(status->failure, status->error_code != 0
+																? zk_error_name(status->error_code)
+																: NULL)));
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 	give_up(i, retry_at);
-	resigned(election_at(i), resigns_wanted(election_at(i)));
+	resigned(election, resigns_wanted(election));
 }
 
 /* The candidate is the first: the server leads, as far as that is proved. */

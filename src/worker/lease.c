@@ -47,9 +47,9 @@
 #define DRIFT_PART 100
 
 /*
- * How the proof stands; each arrow is one function here:
+ * How the proof stands; each arrow is one function here, some with lease_ before it:
  *
- *      NO_SESSION --- begun, taken_over ---> BEGUN --> RENEWED <------.
+ *      NO_SESSION --- begin, take_over ----> BEGUN --> RENEWED <------.
  *           |                                  |  renewed |           |
  *           |                                  |          |           |
  *           |                                  '- lapsed -+           |
@@ -57,9 +57,9 @@
  *           |                                         SUSPENDED ------+ renewed
  *           |                                             | ran_out   |
  *           |                                             v           |
- *           '--- begun, taken_over: too late ---------> OVER ---------'
+ *           '--- begin, take_over: too late ----------> OVER ---------'
  *
- * In RENEWED, "renewed" moves the deadline on.  From all of them, "ended" leads to
+ * In RENEWED, "renewed" moves the deadline on.  From all of them, "end" leads to
  * NO_SESSION.
  *
  * Other processes see the two times alone: BEGUN and RENEWED are HOLDS to them, and
@@ -86,16 +86,6 @@ static int			checked_timeout;   /* ms, that the log was told of */
 static int			checked_tick;	   /* likewise */
 static bool			chroot_is_missing; /* as ZooKeeper has answered last */
 
-/* Publishes a deadline; 0 for none. */
-static void
-publish(int64 until)
-{
-	if (until != 0)
-		lease_extend(until, until + timeout);
-	else
-		lease_void();
-}
-
 /* The deadline that follows if the session's timeout runs from "base". */
 static int64
 deadline(int64 base)
@@ -117,21 +107,38 @@ start_proof(void)
  * ------------------------------------------------------------------------
  */
 
-/* There is a session, with a deadline, or without one if that has passed. */
-static void
-begun(int64 until)
+/*
+ * A new session exists.  We began to connect at "opened_at", so the leader
+ * cannot have heard of it before.  If it took too long to connect, there is no
+ * lease to begin with.
+ */
+void
+lease_begin(int64 opened_at_us, int timeout_ms)
 {
+	int64 until;
+
 	Assert(proof == PROOF_NO_SESSION);
+	timeout = INT64CONST(1000) * timeout_ms;
+	until = deadline(opened_at_us);
 	proof = until > zklock_now_us() ? PROOF_BEGUN : PROOF_OVER;
 	start_proof();
-	publish(proof == PROOF_BEGUN ? until : 0);
+	if (proof == PROOF_BEGUN)
+		lease_extend(until, until + timeout);
+	else
+		lease_void();
 }
 
-/* There is a session of an earlier worker, with its deadline, if it has one. */
-static void
-taken_over(void)
+/*
+ * A worker starts with the session of an earlier one, whose lease it takes over, if
+ * there is one.
+ *
+ *	timeout_ms	the shortest timeout that the session has had
+ */
+void
+lease_take_over(int timeout_ms)
 {
 	Assert(proof == PROOF_NO_SESSION);
+	timeout = INT64CONST(1000) * timeout_ms;
 	proof = lease_over() != 0 ? PROOF_BEGUN : PROOF_OVER;
 	start_proof();
 }
@@ -144,7 +151,7 @@ renewed(int64 until)
 
 	Assert(proof != PROOF_NO_SESSION);
 	proof = PROOF_RENEWED;
-	publish(until);
+	lease_extend(until, until + timeout);
 	if (before != PROOF_SUSPENDED && before != PROOF_OVER)
 		return;
 	ereport(LOG, (errmsg("the ZooKeeper session is proved to be alive again")));
@@ -170,15 +177,17 @@ ran_out(void)
 	Assert(proof == PROOF_SUSPENDED);
 	proof = PROOF_OVER;
 	queue_session_unproved();
-	publish(0);
+	lease_void();
 }
 
-static void
-ended(void)
+/* There is no session, or it is over and sessions that held locks know. */
+void
+lease_end(void)
 {
+	timeout = 0;
 	proof = PROOF_NO_SESSION;
 	start_proof();
-	publish(0);
+	lease_void();
 }
 
 /* ------------------------------------------------------------------------
@@ -289,41 +298,9 @@ lease_next_wakeup(void)
 }
 
 /* ------------------------------------------------------------------------
- * The session
+ * The session's timeout
  * ------------------------------------------------------------------------
  */
-
-/*
- * A worker starts with the session of an earlier one, whose lease it takes over.
- *
- *	timeout_ms	the shortest timeout that the session has had
- */
-void
-lease_take_over(int timeout_ms)
-{
-	timeout = INT64CONST(1000) * timeout_ms;
-	taken_over();
-}
-
-/*
- * A new session exists.  We began to connect at "opened_at", so the leader
- * cannot have heard of it before.  If it took too long to connect, there is no
- * lease to begin with.
- */
-void
-lease_begin(int64 opened_at_us, int timeout_ms)
-{
-	timeout = INT64CONST(1000) * timeout_ms;
-	begun(deadline(opened_at_us));
-}
-
-/* There is no session, or it is over and sessions that held locks know. */
-void
-lease_end(void)
-{
-	timeout = 0;
-	ended();
-}
 
 /*
  * The session goes on with another timeout, which begins to count when we are
