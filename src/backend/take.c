@@ -1,6 +1,7 @@
 /*
  * take.c
- *		One element of a queue: it is shown, removed, or taken by a transaction.
+ *		Elements of queues: one is sought that can be had, and is shown, removed, or taken
+ *		by a transaction.
  *
  * An element that a transaction takes is a hold (hold.c), whose node is the element's child
  * "claim".  The worker creates and watches that, as it does the nodes of locks, and
@@ -11,6 +12,10 @@
  *	commit is visible	the worker deletes claim and element together
  *	anything else		the worker deletes the claim
  *
+ * A session that waits for an element takes its turn (shared/call.c).  It has the
+ * queue's children watched, and the claims of elements that others have: one that
+ * is given back is no change of the queue's.
+ *
  * Runs in: backends.
  *
  * Copyright (c) 2026, zklock contributors
@@ -19,14 +24,24 @@
 
 #include "backend/hold.h"
 #include "backend/request.h"
-#include "backend/take_queue.h"
+#include "backend/take.h"
+#include "backend/wait.h"
+#include "fault.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "shared/common.h"
 #include "shared/session_info.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /* A session may have so many. */
 #define MAX_ELEMENTS 64
+
+#define SURVEY 64		   /* elements that are looked at together: which are free? */
+#define CLAIM_WATCHES 16   /* claims that are watched; others are looked at ... */
+#define CLAIM_LOOK_MS 1000 /* ... from time to time */
 
 static void
 set_element(Element *element, const char *name, const CallStep *read)
@@ -34,8 +49,9 @@ set_element(Element *element, const char *name, const CallStep *read)
 	element->name = pstrdup(name);
 	element->token = read->result.stat.czxid;
 	element->version = read->result.stat.version;
-	element->data = read->read ? read->read : palloc(1);
-	element->length = read->result.text_length;
+	element->data = palloc(VARHDRSZ + read->result.text_length);
+	SET_VARSIZE(element->data, VARHDRSZ + read->result.text_length);
+	memcpy(VARDATA(element->data), read->read ? read->read : "", read->result.text_length);
 }
 
 /* Reads an element.  Returns false if it is gone, or if the time is over. */
@@ -44,14 +60,13 @@ read_element(TakeQueue *queue, const char *name, CallStep *read)
 {
 	*read = (CallStep){.kind = OP_READ, .path = take_element_path(queue, name), .most = CALL_ANY_LENGTH};
 	call_batch(&queue->call, read, 1, CALL_AS_KNOWN);
-	if (read->result.outcome != CALL_UNREACHABLE || !take_is_out_of_time(queue))
-		call_report(read);
+	take_report(queue, read);
 	return read->result.outcome == CALL_OK;
 }
 
 /* Shows an element, if nobody has claimed it. */
-bool
-take_show_element(TakeQueue *queue, const char *name, Element *got)
+static bool
+show_element(TakeQueue *queue, const char *name, Element *got)
 {
 	CallStep read;
 
@@ -62,23 +77,18 @@ take_show_element(TakeQueue *queue, const char *name, Element *got)
 }
 
 /* Removes an element, but nothing that was not read. */
-bool
-take_remove_element(TakeQueue *queue, const char *name, Element *got)
+static bool
+remove_element(TakeQueue *queue, const char *name, Element *got)
 {
-	while (take_show_element(queue, name, got))
+	while (show_element(queue, name, got))
 	{
 		CallStep step = {.kind = OP_REMOVE, .path = take_element_path(queue, name), .version = got->version};
 
-		queue->removing = name;
 		take_make_certainly(queue, &step);
-		queue->removing = NULL;
 		if (step.result.outcome == CALL_OK)
 			return true;
-		if (step.result.outcome == CALL_NOT_EMPTY ||
-			(step.result.outcome == CALL_NO_NODE && !take_create_receipts(queue)) ||
-			(step.result.outcome == CALL_UNREACHABLE && take_is_out_of_time(queue)))
+		if (step.result.outcome != CALL_BAD_VERSION && step.result.outcome != CALL_UNKNOWN)
 			return false;
-		take_check(queue, &step);
 	}
 	return false;
 }
@@ -106,19 +116,12 @@ wait_for_claim(const TakeQueue *queue, const Hold *taken)
 {
 	for (;;)
 	{
-		EntryStatus status;
+		WaitAnswer answer;
 
 		ResetLatch(MyLatch);
-		status = entry_status(taken->entry);
-		if (status.state == CONTENDER_GRANTED)
-			return true;
-		if (status.state == CONTENDER_LOST)
-			request_report_lost(taken);
-		if (status.state == CONTENDER_FAILED &&
-			(status.failure == FAILURE_BUSY || status.failure == FAILURE_NO_PATH))
-			return false;
-		if (status.state == CONTENDER_FAILED)
-			request_report_failure(taken->entry, queue->path, status.failure, status.error_code);
+		answer = wait_look(taken, queue->path);
+		if (answer == WAIT_OVER || answer == WAIT_REFUSED)
+			return answer == WAIT_OVER;
 		if (take_is_out_of_time(queue))
 			return false;
 		if (queue->timeout_ms == LOCK_NO_WAIT && lease_state() != LEASE_HOLDS)
@@ -141,8 +144,8 @@ read_claimed(TakeQueue *queue, const Hold *taken, const char *name, Element *got
 }
 
 /* Takes an element until the transaction ends. */
-bool
-take_claim_element(TakeQueue *queue, const char *name, Element *got)
+static bool
+claim_element(TakeQueue *queue, const char *name, Element *got)
 {
 	HoldRequest request = {.kind = CONTENDER_ELEMENT,
 						   .path = take_element_path(queue, name),
@@ -161,4 +164,205 @@ take_claim_element(TakeQueue *queue, const char *name, Element *got)
 		hold_count(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 	hold_end(mark, made);
 	return made;
+}
+
+/*
+ * Gets an element, by its name.  Returns false if somebody else has it, if it is
+ * gone, or if the time is over.
+ */
+static bool
+get(TakeQueue *queue, const char *name, Element *got)
+{
+	if (queue->how == TAKE_SHOW)
+		return show_element(queue, name, got);
+	if (queue->how == TAKE_REMOVE || ZKLOCK_FAULT("take-early"))
+		return remove_element(queue, name, got);
+	return claim_element(queue, name, got);
+}
+
+/* ------------------------------------------------------------------------
+ * Seeking
+ * ------------------------------------------------------------------------
+ */
+
+/* The state in which a session has found nothing for it in a queue */
+typedef struct Look
+{
+	const CallStep *list;
+	List		   *taken; /* names of the elements that others have */
+} Look;
+
+/*
+ * Looks once for an element, in the order of the queue.  If the first is somebody
+ * else's, it is looked which others are free; one that is not known to be gone or claimed
+ * may be.
+ */
+static bool
+look_once(TakeQueue *queue, bool watch, Element *got, Look *look)
+{
+	const ElementName *names;
+	const CallStep	  *looks = NULL;
+	int				   n;
+
+	*look = (Look){.list = take_list(queue, watch)};
+	names = take_sort(look->list, &n);
+	for (int i = 0; i < n && !take_is_out_of_time(queue); i++)
+	{
+		const CallResult *seen = NULL;
+
+		if (i % SURVEY == 1)
+			looks = take_look(queue, &names[i], Min(SURVEY, n - i));
+		if (looks)
+			seen = &looks[(i - 1) % SURVEY].result;
+		if (seen && seen->outcome == CALL_NO_NODE)
+			continue;
+		if ((seen == NULL || seen->outcome != CALL_OK || seen->stat.child_count == 0) &&
+			get(queue, names[i].name, got))
+			return true;
+		look->taken = lappend(look->taken, unconstify(char *, names[i].name));
+	}
+	return false;
+}
+
+/*
+ * Has the claims of elements that others have watched.  Returns when to look again,
+ * by zklock_now_ms(): never (0), if all are watched; at once, if one is gone.
+ */
+static int64
+watch_claims(TakeQueue *queue, List *taken)
+{
+	CallStep watches[CLAIM_WATCHES];
+	int		 n = Min(list_length(taken), CLAIM_WATCHES);
+	bool	 all = n == list_length(taken);
+
+	for (int i = 0; i < n; i++)
+		watches[i] = (CallStep){.kind = OP_WATCH,
+								.path = psprintf("%s/%s/" ELEMENT_CLAIM, queue->path,
+												 (char *) list_nth(taken, i))};
+	if (n > 0)
+		call_batch(&queue->call, watches, n, CALL_AS_KNOWN);
+	for (int i = 0; i < n; i++)
+	{
+		if (watches[i].result.outcome == CALL_NO_NODE)
+			return zklock_now_ms();
+		all &= watches[i].result.watching;
+	}
+	return all ? 0 : zklock_now_ms() + CLAIM_LOOK_MS;
+}
+
+/*
+ * There is nothing to be had: sees to it that the session is told of changes.  Returns
+ * when to look again, untold, by zklock_now_ms(); 0: never.
+ */
+static int64
+prepare_wait(TakeQueue *queue, bool watch, const Look *look)
+{
+	int64 look_at;
+
+	if (look->list->result.outcome == CALL_NO_NODE)
+		call_report(call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
+
+	/* The next look sees elements that came or went before the watch was set. */
+	if (!watch || look->list->result.outcome == CALL_NO_NODE)
+		return zklock_now_ms();
+	look_at = watch_claims(queue, look->taken);
+	return look->list->result.watching || look_at > 0 ? look_at : zklock_now_ms() + CLAIM_LOOK_MS;
+}
+
+/* Waits until it is this session's turn to look.  Returns false if the timeout passes first. */
+static bool
+wait_for_turn(TakeQueue *queue, int64 look_at, bool *waited)
+{
+	for (;;)
+	{
+		ResetLatch(MyLatch);
+		if (seek_is_turn(look_at > 0 && zklock_now_ms() >= look_at))
+			return true;
+		if (take_is_out_of_time(queue))
+			return false;
+		*waited = true;
+		take_sleep(queue);
+	}
+}
+
+/* Gets the first element there is, and waits if there is none. */
+static bool
+seek(TakeQueue *queue, Element *got)
+{
+	MemoryContext each = AllocSetContextCreate(CurrentMemoryContext, "zklock look at a queue",
+											   ALLOCSET_DEFAULT_SIZES);
+	bool		  over = false;
+	bool		  found = false;
+	bool		  watch = false;
+	int64		  look_at = 0;
+
+	while (!over && wait_for_turn(queue, look_at, &watch))
+	{
+		MemoryContext old;
+		Look		  look;
+
+		/* A session may wait for days: what it has looked at in vain is not kept. */
+		MemoryContextReset(each);
+		old = MemoryContextSwitchTo(each);
+		found = look_once(queue, watch, got, &look);
+		over = found || take_is_out_of_time(queue);
+		if (!over)
+			look_at = prepare_wait(queue, watch, &look);
+		MemoryContextSwitchTo(old);
+		watch = true;
+	}
+	return found;
+}
+
+/* As a callback at error and exit */
+static void
+break_off(int code, Datum arg)
+{
+	seek_leave();
+	wait_counted_break(code, arg);
+}
+
+/*
+ * Gets the first element of a queue that can be had.
+ *
+ *	timeout_ms	how long to wait for one: LOCK_WAIT_FOREVER, LOCK_NO_WAIT, or so long
+ *	kind		as which that is counted, or WAIT_UNCOUNTED
+ *
+ * Returns false if there was none.
+ */
+bool
+take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got)
+{
+	TakeQueue queue = {.path = path, .how = how, .timeout_ms = timeout_ms};
+	ErrorContextCallback context = {.callback = take_context, .arg = &queue, .previous = error_context_stack};
+	CountedWait wait;
+	bool		found;
+	Look		look;
+
+	wait_counted_begin(&wait, kind);
+	PG_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&wait));
+	{
+		request_refuse_election(path);
+		error_context_stack = &context;
+		if (timeout_ms == LOCK_NO_WAIT)
+			found = look_once(&queue, false, got, &look);
+		else
+		{
+			queue.call.patience = CALL_PATIENT;
+			if (timeout_ms > 0)
+				queue.call.until = zklock_now_ms() + timeout_ms;
+			seek_join(path);
+			found = seek(&queue, got);
+			seek_leave();
+			if (!found && !zklock_connected())
+				request_report_unreachable(path);
+		}
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(&wait));
+	error_context_stack = context.previous;
+	if (found)
+		wait_counted_end(&wait, STATS_WAIT_GRANTED);
+	else
+		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+	return found;
 }

@@ -7,7 +7,9 @@
 #ifndef ZKLOCK_TAKE_H
 #define ZKLOCK_TAKE_H
 
+#include "backend/call.h"
 #include "recipes/element_name.h"
+#include "shared/stats.h"
 
 /* Longest element that is offered, bytes.  Those of others are read up to ZooKeeper's limit. */
 #define TAKE_MAX_DATA (64 * 1024)
@@ -18,19 +20,42 @@
 /* An element, as it is shown, removed or taken */
 typedef struct Element
 {
-	char *name;	 /* UTF-8 */
-	int64 token; /* its czxid */
-	int32 version;
-	char *data; /* bytes */
-	Size  length;
+	char  *name;  /* UTF-8 */
+	int64  token; /* its czxid */
+	int32  version;
+	bytea *data;
 } Element;
 
-/* take_offer.c */
-extern char *take_offer(const char *path, const char *data, Size length);
+/* What becomes of the element that is got */
+typedef enum TakeHow
+{
+	TAKE_SHOW,	 /* it stays */
+	TAKE_REMOVE, /* it goes */
+	TAKE_CLAIM	 /* it goes when the transaction commits */
+} TakeHow;
 
-/* take_seek.c */
-extern bool take_peek(const char *path, Element *element);
-extern bool take_remove(const char *path, int64 timeout_ms, Element *element);
-extern bool take_first(const char *path, int64 timeout_ms, Element *element);
+extern char *take_offer(const char *path, const char *data, Size length);
+extern bool take_first(const char *path, TakeHow how, int64 timeout_ms, StatsKind kind, Element *got);
+
+/* A user's call on a queue */
+typedef struct TakeQueue
+{
+	const char	   *path;
+	TakeHow			how;
+	int64			timeout_ms;
+	Call			call;
+	const CallStep *doubt; /* a write of which nobody knows whether it was made, or NULL */
+} TakeQueue;
+
+/* take_queue.c, for take.c */
+extern void				  take_context(void *arg);
+extern void				  take_report(const TakeQueue *queue, const CallStep *step);
+extern const CallStep	 *take_list(TakeQueue *queue, bool watch);
+extern const ElementName *take_sort(const CallStep *list, int *n);
+extern char				 *take_element_path(const TakeQueue *queue, const char *name);
+extern const CallStep	 *take_look(TakeQueue *queue, const ElementName *names, int n);
+extern void				  take_make_certainly(TakeQueue *queue, CallStep *step);
+extern bool				  take_is_out_of_time(const TakeQueue *queue);
+extern void				  take_sleep(const TakeQueue *queue);
 
 #endif /* ZKLOCK_TAKE_H */

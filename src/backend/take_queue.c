@@ -1,21 +1,23 @@
 /*
  * take_queue.c
- *		A queue of elements: is it one, what is in it, and what becomes of writes.
+ *		A queue of elements: is it one, what is in it, what becomes of writes, and how
+ *		elements are added.
  *
  * A queue is ZooKeeper's recipe: its elements are children "qn-N" of a path, and
  * the lowest comes first.
  *
- *	take_offer.c	look at the path; create the element, and with it a scratch node
- *	take_seek.c		list; get the first element that nobody has claimed
- *	take.c			show it: read it
- *					remove it: read it; delete it, and create a scratch node
- *					take it: an entry, whose node is the claim below the element;
- *					read it
+ *	offer	look at the path; create the element, and with it a scratch node
+ *	seek	list; get the first element that nobody has claimed (take.c):
+ *			show it: read it
+ *			remove it: read it; delete it, and create a scratch node
+ *			take it: an entry, whose node is the claim below the element; read it
  *
  * If the answer to an offer or removal was lost, the scratch node tells whether it was
  * made.  That is settled as long as the ZooKeeper session lives, whatever becomes
  * of connection and worker.  Only if the session has ended, or the call is cancelled,
  * nobody knows; the error says so, and names the element that was being removed.
+ * ZooKeeper gives both creates of an offer the same transaction number, by which the
+ * element is found.
  *
  * Runs in: backends.
  *
@@ -26,7 +28,8 @@
 #include "backend/call.h"
 #include "backend/display.h"
 #include "backend/request.h"
-#include "backend/take_queue.h"
+#include "backend/take.h"
+#include "common/hashfn.h"
 #include "fault.h"
 #include "miscadmin.h"
 #include "recipes/claim_record.h"
@@ -34,6 +37,16 @@
 #include "storage/latch.h"
 #include "utils/memutils.h"
 #include "zk/zk_error.h"
+
+/* A queue that has so many children takes no more: Java's clients list up to 61,679. */
+#define MAX_CHILDREN 50000
+
+/* Sequence numbers end at 2147483647, and order with them: long before, an offer is refused. */
+#define LAST_SEQUENCE (PG_INT32_MAX - 1000000)
+
+#define MAX_ATTEMPTS 16 /* to offer, while others delete the path */
+#define SEARCH 128 /* newest elements, among which one is looked for after a lost answer */
+#define KNOWN_QUEUES 16 /* that this session has listed */
 
 /* How long to sleep when nobody tells what is waited for */
 #define LOOK_MS 1000
@@ -43,6 +56,13 @@
  * ------------------------------------------------------------------------
  */
 
+/* The element that a step is about */
+static const char *
+element_of(const CallStep *step)
+{
+	return strrchr(step->path, '/') + 1;
+}
+
 /* Adds to an error that ends a call, such as a cancellation, what is in doubt. */
 void
 take_context(void *arg)
@@ -51,29 +71,23 @@ take_context(void *arg)
 	const char		*path = display_utf8(queue->path);
 	const char		*outage = display_outage();
 
-	if (queue->offering)
+	if (queue->doubt && queue->doubt->kind == OP_APPEND)
 		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
-	else if (queue->removing)
+	else if (queue->doubt)
 		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
-				   display_utf8(queue->removing), path);
+				   display_utf8(element_of(queue->doubt)), path);
 	else if (outage)
 		errcontext("while using ZooKeeper queue \"%s\": %s", path, outage);
 	else
 		errcontext("while using ZooKeeper queue \"%s\"", path);
 }
 
-/* Raises the error for an outcome of a step with a scratch node that cannot be borne. */
+/* Raises the error for an outcome that cannot be borne.  To have no time left is none. */
 void
-take_check(const TakeQueue *queue, const CallStep *step)
+take_report(const TakeQueue *queue, const CallStep *step)
 {
-	CallStep shown = *step;
-
-	shown.path = queue->path;
-	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
-		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_RECEIPT, step->result.code);
-	if (step->result.outcome == CALL_REFUSED && step->result.code == ZK_QUOTA_EXCEEDED)
-		request_report_failure(ENTRY_NONE, queue->path, FAILURE_QUOTA, step->result.code);
-	call_report(&shown);
+	if (step->result.outcome != CALL_UNREACHABLE || queue->call.until == 0)
+		call_report(step);
 }
 
 /* Refuses a path that is used for something else. */
@@ -101,14 +115,14 @@ report_uncertain(const TakeQueue *queue)
 {
 	char *path = display_path(queue->path);
 
-	if (queue->offering)
+	if (queue->doubt->kind == OP_APPEND)
 		ereport(ERROR,
 				(errcode(ERRCODE_IO_ERROR),
 				 errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"", path),
 				 errdetail("The ZooKeeper session ended meanwhile.")));
 	ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
 					errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
-						   display_utf8(queue->removing), path),
+						   display_utf8(element_of(queue->doubt)), path),
 					errdetail("The ZooKeeper session ended meanwhile."),
 					errhint("If the element is still in the queue, it was not.")));
 }
@@ -143,8 +157,8 @@ take_sleep(const TakeQueue *queue)
  */
 
 /* Refuses the path if its data, of which a look or listing tells, are a claim's. */
-void
-take_refuse_claims(TakeQueue *queue, const CallResult *result)
+static void
+refuse_claims(TakeQueue *queue, const CallResult *result)
 {
 	CallStep read = {.kind = OP_READ, .path = queue->path, .most = CLAIM_RECORD_SIZE - 1};
 
@@ -187,11 +201,10 @@ take_list(TakeQueue *queue, bool watch)
 
 	*list = (CallStep){.kind = OP_LIST, .path = queue->path, .watch = watch};
 	call_batch(&queue->call, list, 1, CALL_AFTER_SYNC);
-	if (list->result.outcome != CALL_UNREACHABLE || queue->call.until == 0)
-		call_report(list);
+	take_report(queue, list);
 	if (list->result.outcome == CALL_OK)
 	{
-		take_refuse_claims(queue, &list->result);
+		refuse_claims(queue, &list->result);
 		refuse_other_use(queue, list);
 	}
 	return list;
@@ -215,6 +228,18 @@ take_element_path(const TakeQueue *queue, const char *name)
 	return psprintf("%s/%s", queue->path, name);
 }
 
+/* Looks at some elements, one after the other. */
+const CallStep *
+take_look(TakeQueue *queue, const ElementName *names, int n)
+{
+	CallStep *looks = palloc(n * sizeof(CallStep));
+
+	for (int i = 0; i < n; i++)
+		looks[i] = (CallStep){.kind = OP_LOOK, .path = take_element_path(queue, names[i].name)};
+	call_batch(&queue->call, looks, n, CALL_AS_KNOWN);
+	return looks;
+}
+
 /* ------------------------------------------------------------------------
  * What a scratch node tells
  * ------------------------------------------------------------------------
@@ -233,23 +258,23 @@ scratch_path(void)
 	return psprintf(ELEMENT_RECEIPTS "/%s", id);
 }
 
-/*
- * Makes a step that a scratch node goes with, and waits until it is known whether it
- * was made.  If the answer was lost, and it was, the outcome is CALL_OK, and
- * czxid that of the scratch node; if it was not, CALL_UNKNOWN.
- */
-void
-take_make_certainly(TakeQueue *queue, CallStep *step)
+/* A step with a scratch node found no node: that may have been the parent of such.  Returns whether it was. */
+static bool
+create_receipts(TakeQueue *queue)
+{
+	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS, NULL, OP_CREATE);
+
+	call_report(made);
+	return made->result.outcome != CALL_NODE_EXISTS;
+}
+
+/* The answer to a step was lost.  Waits until it is known whether it was made. */
+static void
+settle(TakeQueue *queue, CallStep *step)
 {
 	Call	 settling = {.patience = CALL_PATIENT};
-	CallStep look;
+	CallStep look = {.kind = OP_LOOK, .path = step->scratch};
 
-	step->scratch = scratch_path();
-	call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
-	if (step->result.outcome != CALL_UNKNOWN ||
-		(step->kind == OP_REMOVE && ZKLOCK_FAULT("removal-again")))
-		return;
-	look = (CallStep){.kind = OP_LOOK, .path = step->scratch};
 	call_batch(&settling, &look, 1, CALL_AFTER_SYNC);
 	if (settling.session != queue->call.sent_session)
 		report_uncertain(queue);
@@ -259,12 +284,149 @@ take_make_certainly(TakeQueue *queue, CallStep *step)
 	call_forget_scratch();
 }
 
-/* A step with a scratch node found no node: that may have been the parent of such.  Returns whether it was. */
-bool
-take_create_receipts(TakeQueue *queue)
+/*
+ * Makes a step that a scratch node goes with, and waits until it is known whether it
+ * was made.  If the answer was lost, and it was, the outcome is CALL_OK, and
+ * czxid that of the scratch node; if it was not, CALL_UNKNOWN.
+ */
+void
+take_make_certainly(TakeQueue *queue, CallStep *step)
 {
-	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS, NULL, OP_CREATE);
+	CallStep shown;
 
-	call_report(made);
-	return made->result.outcome != CALL_NODE_EXISTS;
+	do
+	{
+		step->scratch = scratch_path();
+		queue->doubt = step;
+		call_batch(&queue->call, step, 1, CALL_AS_KNOWN);
+		if (step->result.outcome == CALL_UNKNOWN &&
+			!(step->kind == OP_REMOVE && ZKLOCK_FAULT("removal-again")))
+			settle(queue, step);
+		queue->doubt = NULL;
+	} while (step->result.outcome == CALL_NO_NODE && create_receipts(queue));
+
+	if (step->result.outcome == CALL_REFUSED && zk_error_is_permission(step->result.code))
+		request_report_failure(ENTRY_NONE, queue->path, FAILURE_NO_RECEIPT, step->result.code);
+	if (step->result.outcome == CALL_REFUSED && step->result.code == ZK_QUOTA_EXCEEDED)
+		request_report_failure(ENTRY_NONE, queue->path, FAILURE_QUOTA, step->result.code);
+	shown = *step;
+	shown.path = queue->path;
+	if (step->result.outcome != CALL_NOT_EMPTY)
+		take_report(queue, &shown);
+}
+
+/* ------------------------------------------------------------------------
+ * Offering
+ * ------------------------------------------------------------------------
+ */
+
+/* Refuses an offer if a path with children is no queue; that is found out once. */
+static void
+refuse_unknown(TakeQueue *queue, const CallResult *look)
+{
+	static struct
+	{
+		uint32 hash;
+		int64  czxid;
+	} known[KNOWN_QUEUES];
+
+	uint32 hash = hash_bytes((const unsigned char *) queue->path, (int) strlen(queue->path));
+	int	   place = hash % KNOWN_QUEUES;
+
+	if (known[place].hash == hash && known[place].czxid == look->stat.czxid)
+		return;
+	(void) take_list(queue, false);
+	known[place].hash = hash;
+	known[place].czxid = look->stat.czxid;
+}
+
+/* Looks whether an element can be offered.  Creates the path if it is missing. */
+static void
+prepare(TakeQueue *queue)
+{
+	const CallStep *step =
+		call_make(&queue->call, (CallStep){.kind = OP_LOOK, .path = queue->path}, CALL_AS_KNOWN);
+	const CallResult *look = &step->result;
+
+	if (look->outcome == CALL_NO_NODE)
+	{
+		call_report(call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
+		return;
+	}
+	refuse_claims(queue, look);
+	if (look->stat.child_count >= MAX_CHILDREN)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("ZooKeeper queue \"%s\" is full", display_path(queue->path)),
+				 errdetail("It has %d elements or more.", MAX_CHILDREN),
+				 errhint("With many more, clients could not list them. For thousands of elements, use a table and SELECT ... FOR UPDATE SKIP LOCKED.")));
+	if (look->stat.child_changes < 0 || look->stat.child_changes > LAST_SEQUENCE)
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("the sequence numbers of ZooKeeper queue \"%s\" are used up",
+							   display_path(queue->path)),
+						errdetail("ZooKeeper numbers the nodes below a path up to 2147483647; beyond that there is no order."),
+						errhint("When the queue is empty and nobody uses it, delete its node.")));
+	if (look->stat.child_count > 0)
+		refuse_unknown(queue, look);
+}
+
+/* The name of the element that was created then; NULL if it is there no more. */
+static char *
+find_created(TakeQueue *queue, int64 czxid)
+{
+	int				   n;
+	const ElementName *names = take_sort(take_list(queue, false), &n);
+	int				   first = Max(n - SEARCH, 0);
+	const CallStep	  *looks = n > 0 ? take_look(queue, &names[first], n - first) : NULL;
+
+	for (int i = first; i < n; i++)
+	{
+		if (looks[i - first].result.outcome == CALL_OK && looks[i - first].result.stat.czxid == czxid)
+			return pstrdup(names[i].name);
+	}
+	return NULL;
+}
+
+/* Sends an offer.  Returns false if it was not made, and may be made now. */
+static bool
+append(TakeQueue *queue, const char *data, Size length, char **name)
+{
+	CallStep step = {.kind = OP_APPEND,
+					 .path = psprintf("%s/" ELEMENT_PREFIX, queue->path),
+					 .data = length > 0 ? data : NULL,
+					 .data_length = length};
+
+	take_make_certainly(queue, &step);
+	*name = step.read;
+	if (step.result.outcome == CALL_OK && step.read == NULL)
+		*name = find_created(queue, step.result.stat.czxid);
+	return step.result.outcome == CALL_OK;
+}
+
+/*
+ * Adds an element to a queue, which is created if it does not exist.  Returns its
+ * name, or NULL if that is not known: the answer was lost, and somebody has taken
+ * the element before it could be asked for.
+ */
+char *
+take_offer(const char *path, const char *data, Size length)
+{
+	TakeQueue queue = {.path = path};
+	ErrorContextCallback context = {.callback = take_context, .arg = &queue, .previous = error_context_stack};
+	char				*name = NULL;
+	bool				 made = false;
+
+	request_refuse_election(path);
+	error_context_stack = &context;
+	for (int attempt = 0; !made && attempt < MAX_ATTEMPTS; attempt++)
+	{
+		prepare(&queue);
+		made = append(&queue, data, length, &name);
+	}
+	if (!made)
+		ereport(ERROR, (errcode(ERRCODE_SYSTEM_ERROR),
+						errmsg("cannot use ZooKeeper queue \"%s\"", display_path(path)),
+						errdetail("Others delete it as soon as it is there.")));
+	error_context_stack = context.previous;
+	return name;
 }

@@ -257,31 +257,34 @@ wait_until(Wait *wait, WaitLook look, void *arg)
  */
 
 /*
- * Is it no more than that a request which does not wait was not granted?  An
- * eager one is made again then, by a call that can wait until ZooKeeper is back.
+ * Is it no more than that something was not granted?  An eager request for a lock is
+ * made again then, by a call that can wait until ZooKeeper is back.
  */
 static bool
-is_mere_refusal(int index, Failure failure)
+is_mere_refusal(const Hold *hold, Failure failure)
 {
+	if (hold->kind == CONTENDER_ELEMENT)
+		return failure == FAILURE_BUSY || failure == FAILURE_NO_PATH;
 	return failure == FAILURE_BUSY ||
-		   (failure == FAILURE_UNREACHABLE && entry_at(index)->request.eager);
+		   (failure == FAILURE_UNREACHABLE && entry_at(hold->entry)->request.eager);
 }
 
 /*
- * Has the worker decided?  A refusal is an error, but for that of a request that
- * does not wait.
+ * Has the worker decided about what was asked for?  A refusal is an error, but for that
+ * of a request that does not wait.
  *
  * A lock granted under a lease that has lapsed may be gone by now; one that was
  * granted for a time that is over is lost.  They are read in this order: a lease that
  * was seen before is the lock's own.  A turn that was lost is as good as one that is
  * held: it brings order only.
+ *
+ *	path	for messages
  */
-static WaitAnswer
-look_at_entry(const Wait *wait, void *arg)
+WaitAnswer
+wait_look(const Hold *hold, const char *path)
 {
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
-	EntryStatus status = entry_status(wait->entry);
-	const Hold *hold = arg;
+	EntryStatus status = entry_status(hold->entry);
 	bool		turn = hold->kind == CONTENDER_TURN;
 
 	ZKLOCK_SLOW("slow-backends", 120, 25);
@@ -300,9 +303,15 @@ look_at_entry(const Wait *wait, void *arg)
 		return lease_holds ? WAIT_OVER : WAIT_UNTOLD;
 	if (status.state != CONTENDER_FAILED)
 		return WAIT_TOLD;
-	if (!is_mere_refusal(wait->entry, status.failure))
-		request_report_failure(wait->entry, wait->path, status.failure, status.error_code);
+	if (!is_mere_refusal(hold, status.failure))
+		request_report_failure(hold->entry, path, status.failure, status.error_code);
 	return WAIT_REFUSED;
+}
+
+static WaitAnswer
+look_at_hold(const Wait *wait, void *hold)
+{
+	return wait_look(hold, wait->path);
 }
 
 /*
@@ -315,7 +324,7 @@ bool
 wait_for_hold(Wait *wait, Hold *hold)
 {
 	wait->entry = hold->entry;
-	return wait_until(wait, look_at_entry, hold);
+	return wait_until(wait, look_at_hold, hold);
 }
 
 /* ------------------------------------------------------------------------

@@ -45,11 +45,12 @@ typedef enum WaitAnswer
 typedef WaitAnswer (*WaitLook)(const Wait *wait, void *arg);
 
 extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms);
-extern bool wait_until(Wait *wait, WaitLook look, void *arg);
-extern bool wait_for_hold(Wait *wait, Hold *hold);
-extern void wait_goes_on(Wait *wait);
-extern void wait_granted(Wait *wait);
-extern void wait_refused(Wait *wait);
+extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
+extern bool		  wait_for_hold(Wait *wait, Hold *hold);
+extern WaitAnswer wait_look(const Hold *hold, const char *path);
+extern void		  wait_goes_on(Wait *wait);
+extern void		  wait_granted(Wait *wait);
+extern void		  wait_refused(Wait *wait);
 
 extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);

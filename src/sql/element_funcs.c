@@ -17,9 +17,7 @@
 #include "backend/take.h"
 #include "backend/wait.h"
 #include "compat.h"
-#include "funcapi.h"
 #include "sql/arguments.h"
-#include "storage/ipc.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(zk_queue_offer);
@@ -28,35 +26,15 @@ PG_FUNCTION_INFO_V1(zk_queue_remove);
 PG_FUNCTION_INFO_V1(zk_queue_take);
 PG_FUNCTION_INFO_V1(zk_xact_queue_take);
 
-static bytea *
-data_of(const Element *element)
+/* Shows or removes the first element, and returns its data; NULL if there is none. */
+static Datum
+first_data(FunctionCallInfo fcinfo, TakeHow how, int64 timeout_ms, StatsKind kind)
 {
-	bytea *result = palloc(VARHDRSZ + element->length);
+	Element element;
 
-	SET_VARSIZE(result, VARHDRSZ + element->length);
-	memcpy(VARDATA(result), element->data, element->length);
-	return result;
-}
-
-/* Gets an element, which may be waited for, and counts that. */
-static bool
-get_counted(bool (*get)(const char *, int64, Element *), const char *path, int64 timeout_ms,
-			Element *element)
-{
-	CountedWait wait;
-	bool		found;
-
-	wait_counted_begin(&wait, STATS_QUEUE);
-	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
-	{
-		found = get(path, timeout_ms, element);
-	}
-	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
-	if (found)
-		wait_counted_end(&wait, STATS_WAIT_GRANTED);
-	else
-		wait_counted_end(&wait, timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
-	return found;
+	if (!take_first(argument_path(fcinfo, ALLOWED_PATHS_ONLY), how, timeout_ms, kind, &element))
+		PG_RETURN_NULL();
+	PG_RETURN_BYTEA_P(element.data);
 }
 
 /*
@@ -91,22 +69,14 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 Datum
 zk_queue_peek(PG_FUNCTION_ARGS)
 {
-	Element element;
-
-	if (!take_peek(argument_path(fcinfo, ALLOWED_PATHS_ONLY), &element))
-		PG_RETURN_NULL();
-	PG_RETURN_BYTEA_P(data_of(&element));
+	return first_data(fcinfo, TAKE_SHOW, LOCK_NO_WAIT, WAIT_UNCOUNTED);
 }
 
 /* zk_queue_remove(path text) returns bytea: the first element, which goes. */
 Datum
 zk_queue_remove(PG_FUNCTION_ARGS)
 {
-	Element element;
-
-	if (!take_remove(argument_path(fcinfo, ALLOWED_PATHS_ONLY), LOCK_NO_WAIT, &element))
-		PG_RETURN_NULL();
-	PG_RETURN_BYTEA_P(data_of(&element));
+	return first_data(fcinfo, TAKE_REMOVE, LOCK_NO_WAIT, WAIT_UNCOUNTED);
 }
 
 /*
@@ -118,13 +88,7 @@ zk_queue_remove(PG_FUNCTION_ARGS)
 Datum
 zk_queue_take(PG_FUNCTION_ARGS)
 {
-	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	Element element;
-
-	argument_require_holder();
-	if (!get_counted(take_remove, path, argument_timeout(fcinfo, 1), &element))
-		PG_RETURN_NULL();
-	PG_RETURN_BYTEA_P(data_of(&element));
+	return first_data(fcinfo, TAKE_REMOVE, argument_timeout(fcinfo, 1), STATS_QUEUE);
 }
 
 /*
@@ -136,27 +100,21 @@ zk_queue_take(PG_FUNCTION_ARGS)
 Datum
 zk_xact_queue_take(PG_FUNCTION_ARGS)
 {
-	char	 *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
-	int64	  timeout_ms = argument_timeout(fcinfo, 1);
-	Element	  element;
-	TupleDesc desc;
-	Datum	  values[3] = {0};
-	bool	  nulls[3] = {true, true, true};
+	char   *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	int64	timeout_ms = argument_timeout(fcinfo, 1);
+	Element element = {0};
+	Row		row = {0};
+	bool	taken;
 
 	if (strlen(path) > TAKE_MAX_PATH)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
 						errdetail("The path of a queue of which transactions take elements can have at most %d bytes in UTF-8.",
 								  TAKE_MAX_PATH)));
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
 	transaction_start_session();
-	if (get_counted(take_first, path, timeout_ms, &element))
-	{
-		values[0] = CStringGetTextDatum(element.name);
-		values[1] = PointerGetDatum(data_of(&element));
-		values[2] = Int64GetDatum(element.token);
-		memset(nulls, false, sizeof(nulls));
-	}
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	taken = take_first(path, TAKE_CLAIM, timeout_ms, STATS_QUEUE, &element);
+	row_add_text(&row, taken ? element.name : NULL);
+	row_add_if(&row, taken, PointerGetDatum(element.data));
+	row_add_if(&row, taken, Int64GetDatum(element.token));
+	return row_return(fcinfo, &row);
 }
