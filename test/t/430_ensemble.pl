@@ -9,10 +9,7 @@
 use Zklock::Test;
 use Zklock::Cast;
 
-my $zk   = Zklock::ZooKeeper->ensemble(3);
-my @conf = (conf => ["zklock.session_timeout = '20s'"]);
-my $a    = Zklock::Server->new('a', zookeeper => $zk, @conf);
-my $b    = Zklock::Server->new('b', zookeeper => $zk, @conf);
+my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
 my %id   = map { $_->name => $_->session_id } $a, $b;
 my $peer = $zk->shell;
 $peer->connect($zk->connect_string, client => 'peer', timeout => 20);

@@ -10,11 +10,8 @@
 use Zklock::Test;
 use Zklock::Cast;
 
-my $zk    = Zklock::ZooKeeper->ensemble(3);
+my ($zk, $a, $b) = cast('a b', timeout => '15s', zk => { ensemble => 3 });
 my $shell = $zk->shell;
-my @conf  = (conf => ["zklock.session_timeout = '15s'"]);
-my $a     = Zklock::Server->new('a', zookeeper => $zk, @conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my $id    = $a->session_id;
 
 hold($a, 'holder', '/m/queue');

@@ -2,16 +2,12 @@
 #
 # A ZooKeeper that answers slowly, for a long time. Locks take as long as it does, and nothing
 # worse happens. A lock that cannot be proved in time is suspended, then lost. Signals,
-# settings, cancelled and terminated sessions do not wait for ZooKeeper.
+# settings, cancelled and terminated sessions do not wait for ZooKeeper, nor sessions for a worker that is stopped.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT lost clean);
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
-my $a = Zklock::Server->new('a', zookeeper => $proxy, conf => ["zklock.session_timeout = '15s'"]);
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
-my $c = Zklock::Server->new('c', zookeeper => $proxy, conf => ["zklock.session_timeout = '4s'"]);
+my ($zk, $proxy, $late_proxy, $a, $b, $c) = cast('a b c', proxied => 'a c', timeout => '15s', c => { timeout => '4s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 my %id = map { $_->name => $_->session_id } $a, $b, $c;
 
@@ -55,6 +51,7 @@ foreach my $delay (300, 1500)
 		$s{xact}->query('SET zklock.commit_guard = quorum');
 		$s{xact}->query('BEGIN');
 		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'another one');
+		$s{xact}->query('INSERT INTO t VALUES (1)');
 		ok($s{xact}->try('COMMIT')->{ok}, 'whose guard asks ZooKeeper');
 		is($s{xact}->query("SELECT zk_try_lock('$path-foreign')"), 'f', 'who does not wait for others has an answer');
 		is($s{xact}->try("SELECT zk_lock('$path-foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
@@ -86,7 +83,7 @@ foreach my $delay (1500, 6000)
 		$s{xact}->query("SELECT zk_xact_lock('$path-xact')");
 		$s{xact}->query('INSERT INTO t VALUES (1)');
 		on($c, $_) foreach qw(canceller goer trier);
-		$proxy->delay($delay);
+		$late_proxy->delay($delay);
 		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
 		$s{xact}->query_start('COMMIT');
 		is($s{trier}->try("SELECT zk_try_lock('$path-free')")->{sqlstate}, '58030', 'nobody can tell whether a lock is free');
@@ -98,7 +95,7 @@ foreach my $delay (1500, 6000)
 		ok($c->wait_lock($s{holder}, 'lost', $path), 'in the end the lock counts as lost');
 		is($s{xact}->result->{sqlstate}, '40001', 'and the commit that waited fails');
 		is($c->value('SELECT count(*) FROM t'), 0, 'having written nothing');
-		$proxy->delay(0);
+		$late_proxy->delay(0);
 		$c->wait_session;
 		is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'who held it hears so');
 		my ($next, $last) = $s{local}->busy && $s{remote}->busy ? () : $s{local}->busy ? qw(remote local) : qw(local remote);
@@ -116,6 +113,49 @@ foreach my $delay (1500, 6000)
 		Zklock::Server->assert_clean($zk, [ $b, $c ], map { "$path$_" } '', '-xact', '-free');
 	};
 }
+
+subtest 'a session that unlocks waits for the deletion, but not for a worker that is stopped' => sub {
+	hold($c, 'holder', '/d/unlock');
+	$late_proxy->hold_request_of($s{holder}, "SELECT zk_unlock('/d/unlock')", op => 'delete');
+	ok($s{holder}->busy, 'who unlocks waits for the deletion');
+	my $worker = $c->worker_pid;
+	freeze($worker);
+	on($c, 'asker')->query_start("SELECT zk_try_lock('/d/free')");
+	is($s{holder}->finish, 't', 'but not for a worker that is stopped');
+	my $result = $s{asker}->result;
+	is($result->{sqlstate}, '58030', 'nor does who wants to know whether a lock is free');
+	like($result->{detail}, qr/^The connection to ZooKeeper server 127\.0\.0\.1:\d+ stands, but the session is not proved/,
+		'and is told what is wrong');
+	ok(!eval { $c->wait_session('connected', 1); 1 }, 'to be connected is not all that a test waits for');
+	thaw($worker);
+	$late_proxy->heal;
+	$c->wait_session;
+	all_disconnect();
+};
+
+subtest 'a lock is lost although no worker says so' => sub {
+	hold($c, 'holder', $_) foreach '/d/lost', '/d/late';
+	# Another one is granted to a session that is stopped before it hears of that.
+	queue($c, 'late', '/d/late');
+	freeze($s{late}->pid);
+	is($s{holder}->query("SELECT zk_unlock('/d/late')"), 't', 'another one is handed over');
+	$c->wait_holder($s{late}, '/d/late');
+	my $worker = $c->worker_pid;
+	freeze($worker);
+	is($c->wait_lock($s{holder}, 'lost', '/d/lost')->{granted}, 'f', 'it is lost, says zk_locks, and not granted any more');
+	thaw($s{late}->pid);
+	foreach my $call ("zk_fencing_token('/d/lost')", "zk_lock('/d/lost')")
+	{
+		my $result = $s{holder}->try("SELECT $call");
+		is($result->{sqlstate}, '40001', "lost for $call");
+		is($result->{detail}, 'The ZooKeeper session was not proved to be alive for a session timeout.', 'and why');
+	}
+	lost($c, 'holder', '/d/lost');
+	thaw($worker);
+	is($s{late}->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
+	$c->wait_session;
+	clean($zk, [$c], map { "/d/$_" } qw(unlock free lost late));
+};
 
 subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	hold($a, 'holder', '/d/silent');
@@ -145,10 +185,10 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 
 subtest 'a server that stops does not wait for it either' => sub {
 	hold($c, 'holder', '/d/stop');
-	$proxy->blackhole('both');
+	$late_proxy->blackhole('both');
 	$c->stop('fast');
 	pass('a server stops although ZooKeeper is silent');
-	$proxy->heal;
+	$late_proxy->heal;
 	wait_until { !$zk->children('/d/stop') } 'its session to end';
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/stop');
 };

@@ -6,14 +6,10 @@ use Zklock::Test;
 use Zklock::Cast;
 
 # What the servers accept in one message is a thousandth of the usual: 1 KB.
-my $zk = Zklock::ZooKeeper->standalone(java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ]);
+my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ] });
 my $shell = $zk->shell;
-my @conf  = (conf => ["zklock.session_timeout = '20s'"]);
-my $a     = Zklock::Server->new('a', zookeeper => $zk, @conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, @conf);
 my %id    = map { $_->name => $_->session_id } $a, $b;
 
-#
 # As "setquota" of ZooKeeper's own shell sets it.
 
 sub set_quota
@@ -71,6 +67,29 @@ subtest 'a quota of bytes limits locks' => sub {
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/lowered', '/q/bytes');
 };
 
+subtest 'a quota limits what is offered to a queue' => sub {
+	my $queue = '/q/queue';
+	my $offer = "SELECT zk_queue_offer('$queue', repeat('x', %d)::bytea)";
+	my $taker = on($a, 'taker');
+	my $beyond = sub {
+		my ($length, $name) = @_;
+		my $result = $taker->try(sprintf $offer, $length);
+		is($result->{sqlstate}, '53400', $name) or diag explain $result;
+		like(join(' ', map { $_ // '' } @{$result}{qw(message detail hint)}), qr/has reached its quota.*ZQUOTAEXCEEDED.*raise the quota/, 'by an error that says so');
+	};
+	$taker->query(sprintf $offer, 10);
+	set_quota($queue, 'byteHardLimit=500;countHardLimit=4');
+	$taker->query(sprintf $offer, 10) foreach 1 .. 2;
+	$beyond->(10, 'one element more than it may have is refused');
+	is($taker->query("SELECT length(zk_queue_remove('$queue'))"), 10, 'when one is taken');
+	isnt($taker->query(sprintf $offer, 10), '', 'there is room for another');
+	$taker->query("SELECT zk_queue_remove('$queue')") foreach 1 .. 3;
+	$beyond->(501, 'more bytes are refused');
+	isnt($taker->query(sprintf $offer, 400), '', 'fewer are not');
+	is($taker->query("SELECT length(zk_queue_remove('$queue'))"), 400, 'and come out');
+	$a->assert_clean($zk, $queue, '/zklock-receipts');
+};
+
 subtest "a queue longer than a message of the server's may be is served" => sub {
 	$shell->create('/j/queue', makepath => 1);
 	my @foreign = map {
@@ -93,7 +112,6 @@ subtest "a queue longer than a message of the server's may be is served" => sub 
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/j/queue');
 };
 
-#
 # It answers by closing the connection. Whoever asked can give up; that is the end of it.
 
 subtest 'a request that is too long for the server costs nobody else anything' => sub {
@@ -116,7 +134,6 @@ subtest 'a request that is too long for the server costs nobody else anything' =
 	$a->assert_clean($zk, '/j/held');
 };
 
-#
 # A server that cannot write its log gives up.
 
 subtest 'a ZooKeeper without disk space is survived' => sub {

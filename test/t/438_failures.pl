@@ -11,9 +11,12 @@
 # A backend fails in the middle of asking for a lock: the statement fails and leaves
 # nothing behind, and what the session held before, it holds. See test/faults.md.
 #
-# Server a has the faults; rivals for the same paths are on server b.
+# Server a has the faults; rivals for the same paths are on server b. Queues are last: there the next worker goes on
+# from what is noted in shared memory.
 
 use Zklock::Test;
+
+use constant QUEUE => '/f/queue';
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -284,8 +287,56 @@ foreach my $fault (qw(fail-asked fail-granted))
 }
 
 $_->disconnect foreach $victim, $other, $next;
+my $s = $a->session(name => 's');
+
+sub rest
+{
+	my @rest;
+	while ((my $element = $s->query("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')")) ne '') { push @rest, $element; }
+	return "@rest";
+}
+
+# The worker fails once or more while the statement runs, and then no more.
+sub while_failing
+{
+	my ($sql) = @_;
+	my $pid = $a->worker_pid;
+	$a->set_faults('fail-written');
+	$s->query_start($sql);
+	$a->wait_new_worker($pid);
+	$a->set_faults('');
+	my $result = $s->finish;
+	$a->wait_session;
+	return $result;
+}
+
+subtest 'an offer is made once' => sub {
+	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', 'first')");
+	isnt(while_failing("SELECT zk_queue_offer('@{[ QUEUE ]}', 'second')"), '', 'it has a name');
+	is(rest(), 'first second', 'and is there once');
+};
+
+subtest 'what is removed is returned' => sub {
+	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach qw(one two);
+	is(while_failing("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')"), 'one', 'the first');
+	is(rest(), 'two', 'and no other is gone');
+};
+
+subtest 'what is taken is claimed, and goes with the commit' => sub {
+	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach qw(one two three);
+	$s->query('BEGIN');
+	is(while_failing("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}')"), 'one', 'the first');
+	while_failing('COMMIT');
+	wait_until { 2 == (() = $zk->children(QUEUE)) } 'it to be gone';
+	$s->query('BEGIN');
+	is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}')"), 'two', 'the next');
+	while_failing('ROLLBACK');
+	is(rest(), 'two three', 'comes back');
+};
+
+$s->disconnect;
 my @below = qw(another path session transaction);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/f/memory/held', '/f/view', '/g/semaphore/locks', '/g/semaphore/leases',
+Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, QUEUE, '/zklock-receipts', '/f/memory/held', '/f/view', '/g/semaphore/locks', '/g/semaphore/leases',
 	map { "/g/$_" } @below);
 is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_testing;

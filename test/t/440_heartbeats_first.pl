@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # A role asks for as much as it can, and nobody else loses a lock: heartbeats overtake all
-# requests that wait to be sent.
+# requests that wait to be sent; 441_turns.pl has how.
 
 use Zklock::Test;
 use Zklock::Cast;
@@ -11,13 +11,11 @@ my $clients = 85;
 my $rounds  = 8;
 
 # Deep paths fill a small heap.
-my $zk    = Zklock::ZooKeeper->standalone(heap => 1024, request_log => 0);
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new(
-	'a',
-	zookeeper       => $zk,
+my ($zk, $a) = cast('a',
+	zk              => { heap => 1024, request_log => 0 },
 	max_connections => 120,
-	conf            => [ "zklock.session_timeout = '6s'", "log_statement = 'none'" ]);
+	timeout         => '6s',
+	conf            => ["log_statement = 'none'"]);
 
 subtest 'a flood of long random paths costs nobody a lock' => sub {
 	hold($a, 'victim', '/victim');
@@ -50,28 +48,6 @@ subtest 'a flood of long random paths costs nobody a lock' => sub {
 	is($s{victim}->query("SELECT zk_fencing_token('/victim')"), $token, 'and its holder has it still');
 	$_->disconnect foreach @mallory;
 	all_disconnect();
-};
-
-subtest 'a heartbeat does not wait for the answers to other calls' => sub {
-	my $b = Zklock::Server->new('b', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
-	hold($b, 'greedy', '/n/0');
-	is($s{greedy}->query("SELECT count(*) FROM generate_series(1, 1500) i WHERE zk_lock('/n/' || i)"), 1500, 'many locks');
-	$proxy->blackhole('replies');
-	$proxy->reset_counts;
-	$s{greedy}->query_start('SELECT zk_unlock_all()');
-	$b->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'held'", 0);
-	# With every answer outstanding, nothing but what is urgent is sent.
-	$proxy->wait_all_sent;
-	my $beats = $proxy->counts->{multi} || 0;
-	wait_until { ($proxy->counts->{multi} || 0) >= $beats + 3 } 'heartbeats';
-	my $deletes = $proxy->counts->{delete} || 0;
-	cmp_ok($deletes, '>=', 30, 'deletions are sent');
-	cmp_ok($deletes, '<', 600, 'and heartbeats go out while most of them wait for their turn');
-	$proxy->heal;
-	ok($s{greedy}->result->{ok}, 'all is released in the end');
-	all_disconnect();
-	$b->assert_clean($zk, '/n/0');
-	$b->stop;
 };
 
 $a->assert_clean($zk, '/victim');

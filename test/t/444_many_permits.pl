@@ -7,9 +7,7 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 
-my $zk = Zklock::ZooKeeper->standalone(request_log => 0);
-my $a  = Zklock::Server->new('a', zookeeper => $zk,
-	conf => [ "zklock.session_timeout = '30s'", "log_statement = 'none'" ]);
+my ($zk, $a) = cast('a', timeout => '30s', zk => { request_log => 0 }, conf => ["log_statement = 'none'"]);
 my $s     = $a->session;
 my $other = $a->session;
 my ($few, $many, $rounds) = (250, 1400, 100);

@@ -41,16 +41,6 @@ sub denied
 	return $result;
 }
 
-# Deletes the node of a lock, and waits until the server knows.
-sub lose
-{
-	my ($session, $path) = @_;
-	my ($node) = $zk->children($path);
-	$zk->shell->delete("$path/$node");
-	$a->wait_lock($session, 'lost', $path);
-	return;
-}
-
 subtest 'an ordinary user cannot set it, by any means' => sub {
 	my $m = $a->session(user => 'mallory');
 	is(denied($m, 'SET zklock.commit_guard = off', 'SET')->{message}, 'permission denied to set parameter "zklock.commit_guard"',
@@ -115,18 +105,18 @@ subtest 'a lock keeps the guard that it was taken under' => sub {
 		$s->query('BEGIN');
 		$s->query("SELECT pay('$path', '$level')");
 		$s->query('SET zklock.commit_guard = off');
-		lose($s, $path);
+		$a->lose($zk, $s, $path);
 		is($s->try('COMMIT')->{sqlstate}, '40001', "$level level: setting it off afterwards changes nothing");
 		$s->query('DISCARD ALL');
 	}
 	$s->query('SET zklock.commit_guard = off');
 	$s->query('BEGIN');
 	$s->query("SELECT pay('/cg/off', 'transaction')");
-	lose($s, '/cg/off');
+	$a->lose($zk, $s, '/cg/off');
 	ok($s->try('COMMIT')->{ok}, 'one that was taken under "off" is not asked for');
 	$s->query('BEGIN');
 	$s->query("SELECT pay('/cg/later', 'transaction')");
-	lose($s, '/cg/later');
+	$a->lose($zk, $s, '/cg/later');
 	$s->query('SET zklock.commit_guard = lease');
 	is($s->try('COMMIT')->{sqlstate}, '40001', 'unless the setting is stricter by then');
 	$s->query('SET zklock.commit_guard = off');
@@ -136,7 +126,7 @@ subtest 'a lock keeps the guard that it was taken under' => sub {
 	$s->query("SELECT pay('/cg/twice', 'transaction')");
 	$s->query('SET LOCAL zklock.commit_guard = off');
 	$s->query("SELECT pay('/cg/twice', 'transaction')");
-	lose($s, '/cg/twice');
+	$a->lose($zk, $s, '/cg/twice');
 	is($s->try('COMMIT')->{sqlstate}, '40001', 'of several acquisitions the strictest counts');
 	$s->query('RESET zklock.commit_guard');
 };
@@ -148,7 +138,7 @@ subtest 'a function protects itself with a setting of its own' => sub {
 		$m->query('BEGIN');
 		$m->query("SELECT pay_guarded('/cg/function', '$level')");
 		is($m->query('SHOW zklock.commit_guard'), 'off', 'its caller has none');
-		lose($m, '/cg/function');
+		$a->lose($zk, $m, '/cg/function');
 		is($m->try('COMMIT')->{sqlstate}, '40001', "$level level: the commit is refused nevertheless");
 		$m->query('DISCARD ALL');
 	}
@@ -158,7 +148,7 @@ subtest 'a function protects itself with a setting of its own' => sub {
 subtest 'a lock released while it cannot be told to be held, likewise' => sub {
 	$s->query('BEGIN');
 	$s->query("SELECT pay('/cg/released', 'session')");
-	lose($s, '/cg/released');
+	$a->lose($zk, $s, '/cg/released');
 	$s->query('SET zklock.commit_guard = off');
 	$s->try("SELECT zk_unlock('/cg/released')");
 	is($s->try('COMMIT')->{sqlstate}, '40001', 'the guard is that of the lock');

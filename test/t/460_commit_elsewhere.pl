@@ -98,11 +98,7 @@ sub run
 	my $finish = $way->{extended} ? start_extended($session, $way->{last}->($path))
 	  : do { $session->query_start($way->{last}->($path)); sub { $session->result } };
 	$here->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
-	if ($lose)
-	{
-		$zk->shell->delete("$path/$_") foreach $zk->children($path);
-		$here->wait_lock($session, 'lost', $path);
-	}
+	$here->lose($zk, $session, $path) if $lose;
 	$gate->query('SELECT pg_advisory_unlock(1)');
 	my $result = $finish->();
 	$result = $session->try($way->{end}) if $way->{end};
@@ -135,8 +131,7 @@ foreach my $name (sort keys %ways)
 subtest 'what is written elsewhere, or prepared, does not count as written under a lock of the session' => sub {
 	my $session = $here->session;
 	$session->query($_) foreach "SELECT zk_lock('/e/session')", 'BEGIN', 'INSERT INTO here VALUES (1)', "PREPARE TRANSACTION 'p'";
-	$zk->shell->delete("/e/session/$_") foreach $zk->children('/e/session');
-	$here->wait_lock($session, 'lost', '/e/session');
+	$here->lose($zk, $session, '/e/session');
 	is($session->try('INSERT INTO here VALUES (1)')->{sqlstate}, '40001', 'a lost lock at session level: no more is written here');
 	is($session->try($_)->{sqlstate}, '00000', $_)
 	  foreach 'INSERT INTO there VALUES (1)', 'NOTIFY somebody', "COMMIT PREPARED 'p'";

@@ -23,8 +23,7 @@ sub resume_standby { thaw($receiver); return; }
 sub lose
 {
 	my ($session, $path) = @_;
-	$zk->shell->delete("$path/$_") foreach $zk->children($path);
-	$primary->wait_lock($session, 'lost', $path);
+	$primary->lose($zk, $session, $path);
 	$primary->value("SELECT zk_lock('/r/barrier') AND zk_unlock('/r/barrier')");
 	return;
 }

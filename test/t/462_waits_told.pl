@@ -5,10 +5,8 @@
 
 use Zklock::Test;
 
-my $zk = Zklock::ZooKeeper->standalone;
+my ($zk, $a) = cast('a', timeout => '8s', conf => [ 'log_lock_waits = on', "deadlock_timeout = '100ms'" ]);
 END { $zk->resume if $zk; }
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => [
-	"zklock.session_timeout = '8s'", 'log_lock_waits = on', "deadlock_timeout = '100ms'" ]);
 $a->value('CREATE TABLE t (i int)');
 my $away = qr/ZooKeeper (?:cannot be reached; the last error, at \d{4}-\d\d-\d\d [^,]*, was: .+|server \S+ is connected, but the session is not proved to be alive)/;
 

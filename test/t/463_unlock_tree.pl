@@ -5,9 +5,8 @@
 
 use Zklock::Test;
 
-my $zk = Zklock::ZooKeeper->standalone;
+my ($zk, $a, $b) = cast('a b', timeout => '20s');
 END { $zk->resume if $zk; }
-my ($a, $b) = map { Zklock::Server->new($_, zookeeper => $zk, conf => ["zklock.session_timeout = '20s'"]) } qw(a b);
 my ($berlin, $paris, $eu) = ('/tree/eu/berlin', '/tree/eu/paris', '/tree/eu');
 my $s = $a->session;
 my $r = $b->session;
@@ -47,16 +46,14 @@ subtest 'one mode, of the same path, does not stand for the other' => sub {
 
 subtest 'a lost lock is undone with its branch' => sub {
 	$s->query(tree_lock($_)) foreach $berlin, $paris;
-	$zk->shell->delete("$berlin/$_") foreach $zk->children($berlin);
-	$a->wait_lock($s, 'lost', $berlin);
+	$a->lose($zk, $s, $berlin);
 	is($s->query(tree_unlock($berlin)), 'f', 'false, for it was lost');
 	like($s->notices, qr/^WARNING: .* lock on ZooKeeper path "\Q$berlin\E" was lost before it was released/, 'with a warning');
 	is(held(), "$eu shared 1, $paris exclusive 1", 'its branch has been undone, and no other');
 	is($s->query(tree_lock($berlin)), 't', 'so it can be had again');
 
 	# Still all or nothing: a lost lock that has been undone is not held.
-	$zk->shell->delete("$berlin/$_") foreach $zk->children($berlin);
-	$a->wait_lock($s, 'lost', $berlin);
+	$a->lose($zk, $s, $berlin);
 	is($s->query("SELECT zk_unlock('$berlin')"), 'f', 'a lost lock, undone by itself');
 	is($s->query(tree_unlock($berlin)), 'f', 'is missing in its branch');
 	is(held(), "$eu shared 2, $paris exclusive 1", 'of which nothing else is undone');

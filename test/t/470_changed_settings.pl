@@ -10,10 +10,8 @@ use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 
-my $here  = Zklock::ZooKeeper->ensemble(3);
+my ($here, $a, $b) = cast('a b', timeout => '10s', zk => { ensemble => 3 });
 my $there = Zklock::ZooKeeper->standalone;
-my $a     = Zklock::Server->new('a', zookeeper => $here, conf => ["zklock.session_timeout = '10s'"]);
-my $b     = Zklock::Server->new('b', zookeeper => $here);
 my $tick  = $a->value('SHOW zklock.tick_time');
 
 # The session, its worker and its locks, which wait for nothing.

@@ -10,10 +10,8 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
 
-my $zk    = Zklock::ZooKeeper->standalone(conf => { maxClientCnxns => 8 });
-my $proxy = Zklock::Proxy->start($zk);
-my @conf  = ("zklock.session_timeout = '12s'", 'log_min_messages = debug1');
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
+my ($zk, $proxy, $a) = cast('a',
+	proxied => 'a', timeout => '12s', zk => { conf => { maxClientCnxns => 8 } }, conf => ['log_min_messages = debug1']);
 
 # What the worker has to say, the lease aside.
 sub told

@@ -8,9 +8,7 @@ use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 
-my $zk = Zklock::ZooKeeper->standalone(maxSessionTimeout => 2000);
-my $a  = Zklock::Server->new('a', zookeeper => $zk, connect => 0,
-	conf => [ "zklock.session_timeout = '10s'", "zklock.tick_time = '2s'" ]);
+my ($zk, $a) = cast('a', zk => { maxSessionTimeout => 2000 }, connect => 0, timeout => '10s', conf => ["zklock.tick_time = '2s'"]);
 
 subtest 'ZooKeeper caps the session timeout' => sub {
 	$a->wait_log(qr/WARNING:  "zklock\.tick_time" is 2000 ms, too long for a session timeout of 2000 ms/, 0);

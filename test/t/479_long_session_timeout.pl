@@ -5,11 +5,9 @@
 use Zklock::Test;
 use IO::Socket::INET;
 
-my $hour  = 3_600_000;
-my $zk    = Zklock::ZooKeeper->standalone(minSessionTimeout => $hour, maxSessionTimeout => $hour);
-my $proxy = Zklock::Proxy->start($zk);
-my $a     = Zklock::Server->new('a', zookeeper => $proxy);
-my $s     = $a->session;
+my $hour = 3_600_000;
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', zk => { minSessionTimeout => $hour, maxSessionTimeout => $hour });
+my $s = $a->session;
 
 is($a->value('SELECT negotiated_timeout FROM zk_session'), '01:00:00', 'the session lasts for an hour');
 is($s->query("SELECT zk_lock('/t/long')"), 't', 'a lock is held in it');

@@ -7,9 +7,8 @@
 use Zklock::Test;
 use Zklock::Election;
 
-my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => ["zklock.elections = '$path'"]);
+my ($zk, $a) = cast('a', conf => ["zklock.elections = '$path'"]);
 my $election = Zklock::Election->new($zk, $path);
 $election->wait_state($a, 'elected');
 $a->value('CREATE TABLE work (n int)');

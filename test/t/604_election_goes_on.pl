@@ -6,13 +6,11 @@
 use Zklock::Test;
 use Zklock::Election;
 
-my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';
-my @conf = ("zklock.session_timeout = '20s'", "zklock.elections = '$path'");
+my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { conf => ["zklock.elections = '$path'"] });
 my $election = Zklock::Election->new($zk, $path);
-my $a = Zklock::Server->new('a', zookeeper => $zk, conf => [@conf]);
 $election->wait_state($a, 'elected');
-my $b = Zklock::Server->new('b', zookeeper => $zk, conf => [@conf]);
+$b->set_conf('zklock.elections' => $path);
 $election->wait_state($b, 'ready');
 my %server = (a => $a, b => $b);
 

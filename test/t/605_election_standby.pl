@@ -6,12 +6,10 @@
 use Zklock::Test;
 use Zklock::Election;
 
-my $zk   = Zklock::ZooKeeper->standalone;
 my $path = '/e/leader';
-my $proxy = Zklock::Proxy->start($zk);
 my @conf = ("zklock.elections = '$path'", "zklock.session_timeout = '4s'");
+my ($zk, $proxy, $primary) = cast('primary', proxied => 'primary', allows_streaming => 1, conf => \@conf);
 my $election = Zklock::Election->new($zk, $path);
-my $primary = Zklock::Server->new('primary', zookeeper => $proxy, allows_streaming => 1, conf => [@conf]);
 $election->wait_state($primary, 'elected');
 my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper => $zk, conf => [@conf]);
 

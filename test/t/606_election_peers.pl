@@ -7,13 +7,10 @@ use Zklock::Test;
 use Zklock::Election;
 use Zklock::JavaPeer;
 
-my $zk = Zklock::ZooKeeper->standalone;
-
 # What is stood at, and the peers that understand it
 my %setting = ('/e/latch' => 'curator_latch', '/e/support' => 'zookeeper', '/e/lock' => 'lock', '/e/kazoo' => 'lock');
 my $elections = join ', ', map { "$_=$setting{$_}" } sort keys %setting;
-my $a = Zklock::Server->new('a', zookeeper => $zk,
-	conf => [ "zklock.server_name = 'alpha'", "zklock.path_dialects = '/e/kazoo=kazoo'" ]);
+my ($zk, $a) = cast('a', conf => [ "zklock.server_name = 'alpha'", "zklock.path_dialects = '/e/kazoo=kazoo'" ]);
 my $java  = Zklock::JavaPeer->new;
 my $shell = $zk->shell;
 $java->connect($zk->connect_string);

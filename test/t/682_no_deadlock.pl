@@ -9,8 +9,7 @@ use Zklock::Test;
 use Time::HiRes qw(time);
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 6;
-my $zk      = Zklock::ZooKeeper->standalone(request_log => 0);
-my @servers = map { Zklock::Server->new($_, zookeeper => $zk, conf => ["deadlock_timeout = '2ms'"]) } qw(a b);
+my ($zk, @servers) = cast('a b', zk => { request_log => 0 }, conf => ["deadlock_timeout = '2ms'"]);
 my @paths   = map { "/d/p$_" } 1 .. 5;
 
 # Locks are taken in one order, rows last and in one order as well: this never deadlocks.

@@ -7,13 +7,9 @@
 
 use Zklock::Test;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my $proxy = Zklock::Proxy->start($zk);
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', conf => ["zklock.parent_nodes = 'persistent'"]);
 # Deletions wait for each other only where answers are quick.
 $proxy->delay(10);
-my @conf  = ("zklock.session_timeout = '20s'", "zklock.parent_nodes = 'persistent'");
-my $a     = Zklock::Server->new('a', zookeeper => $proxy, conf => \@conf);
-my $b     = Zklock::Server->new('b', zookeeper => $zk, conf => \@conf);
 my ($s, $t) = map { $a->session(name => $_) } qw(s t);
 my $other = $b->session(name => 'other');
 my @paths = map { sprintf '/tog/%02d', $_ } 1 .. 20;

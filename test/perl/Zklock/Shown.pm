@@ -36,6 +36,8 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   wait_event($session, 'lock')
                        until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
                        the proof before COMMIT, or, with 'unlock', until what it has released is free
+  lose($zk, $session, $path [, $folder])
+                       deletes all nodes there, and returns when the session has lost the path
   expire_session($zk)  ends the server's ZooKeeper session from outside
   describe_locks       zk_locks and zk_session as text, for messages
 
@@ -190,6 +192,15 @@ sub describe_locks
 		  : join('', map { "  $_->[0]\n" } @{ $result->{rows} });
 	}
 	return $text;
+}
+
+sub lose
+{
+	my ($self, $zk, $session, $path, $folder) = @_;
+	my $nodes = join '/', $path, $folder // ();
+	$zk->shell->delete("$nodes/$_") foreach $zk->children($nodes);
+	$self->wait_lock($session, 'lost', $path);
+	return;
 }
 
 sub expire_session
