@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# What elections refuse: wrong settings and arguments, a path where others' candidates are of
-# another kind, and locks on a path where this server stands.
+# What elections refuse: wrong settings and arguments, a path where others' candidates are of another kind, or a
+# lock. What is refused where a server stands is in 627_one_use.pl.
 
 use Zklock::Test;
 use Zklock::Election;
@@ -58,23 +58,11 @@ subtest 'arguments are checked' => sub {
 	$batch->disconnect;
 };
 
-subtest 'a path is an election or a lock' => sub {
-	foreach my $call (q{zk_lock('/e/leader')}, q{zk_try_lock('/e/leader')}, q{zk_lock_shared('/e/leader')},
-		q{zk_lock('/e/leader/below')}, q{zk_semaphore_acquire('/e/leader', 1)}, q{zk_lock_tree('/e/leader/a', '/e')},
-		q{zk_claim('/e/leader', now())}, q{zk_claim('/e/leader/below', now())}, q{zk_claim_reset('/e/leader/below')})
-	{
-		my $result = $s->try("SELECT $call");
-		is($result->{sqlstate}, '55006', "$call is refused");
-		like($result->{message}, qr/this server stands at an election there/, 'and says why');
-	}
-	is(scalar $zk->children('/e/leader'), 1, 'nothing has been created there');
-	is($s->query(q{SELECT zk_lock('/e/leader2') AND zk_unlock('/e/leader2')}), 't', 'other paths can be locked');
-	is($s->query(q{SELECT zk_claim('/e/leader3', now())}), 't', 'and have claims');
-
+subtest 'a path that is locked here' => sub {
 	my $mark = $a->log_mark;
 	$s->query(q{SELECT zk_lock('/e/locked')});
 	stand('/e/leader, /e/locked');
-	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*is in use for something else}, 'a path that is locked here');
+	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*is in use for something else}, 'it cannot stand there');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
 	$s->query(q{SELECT zk_unlock('/e/locked')});
 	$election->wait_state($a, 'elected', '/e/locked');

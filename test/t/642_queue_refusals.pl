@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Queues: what is refused, by whom, and with which error; and that a path is a queue or a
-# lock.
+# Queues: what is refused, by whom, and with which error. That a path is a queue or something else is in
+# 627_one_use.pl.
 
 use Zklock::Test;
 
@@ -52,27 +52,8 @@ subtest 'rights' => sub {
 	$s->query('RESET zklock.allowed_paths');
 };
 
-subtest 'a path is a lock or a queue' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', 'x')");
-	says($_, '55006', qr/in use for something else/) foreach map { "$_('@{[ QUEUE ]}')" } qw(zk_lock zk_try_lock zk_lock_shared zk_xact_lock);
-	is($s->query("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')"), 'x', 'the element is as it was');
-	foreach my $node (qw(_c_00000000-0000-0000-0000-000000000001-lock-0000000000 0123__lock__0000000000 leases locks))
-	{
-		$shell->create("/r/other/$node", makepath => 1);
-		says($_, '55006', qr/in use for something else/, "$node: $_") foreach calls("'/r/other'");
-		$shell->delete("/r/other/$node");
-	}
-	my $t = $server->session;
-	$t->query("SELECT zk_lock('/r/held')");
-	says($_, '55006', qr/in use for something else/) foreach calls("'/r/held'");
-	$t->disconnect;
-	$server->wait_value("SELECT count(*) FROM zk_locks", 0);
-	$shell->create('/r/above/_c_00000000-0000-0000-0000-000000000001-lock-0000000000', makepath => 1);
-	says("zk_queue_offer('/r/above/-lock-0', 'x')", '55006', qr/below a lock or semaphore in use/, 'a queue that a lock would stumble over');
-};
-
 subtest 'what ZooKeeper refuses' => sub {
-	$shell->create('/r/ephemeral', ephemeral => 1);
+	$shell->create('/r/ephemeral', ephemeral => 1, makepath => 1);
 	says("zk_queue_offer('/r/ephemeral', 'x')", '42809', qr/ephemeral node/);
 	says("zk_queue_offer('/r/ephemeral/a/b', 'x')", '42809', qr/ephemeral node/);
 	says("zk_queue_take('/r/ephemeral/a/b', '1min')", '42809', qr/ephemeral node/);
@@ -143,6 +124,6 @@ subtest 'who does not wait is told that ZooKeeper is away' => sub {
 	is($s->finish, 'later', 'who waits for an element outlives that');
 };
 
-$shell->delete($_) foreach '/r/ephemeral', '/r/above/_c_00000000-0000-0000-0000-000000000001-lock-0000000000';
-$server->assert_clean($zk, QUEUE, '/r/other', '/r/held', RECEIPTS);
+$shell->delete('/r/ephemeral');
+$server->assert_clean($zk, QUEUE, RECEIPTS);
 done_testing;

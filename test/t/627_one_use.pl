@@ -1,0 +1,244 @@
+# Copyright (c) 2026, zklock contributors
+#
+# A path has one use: it is a lock, a semaphore or a queue, has claims, or an election is held there; or it has
+# somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are.
+
+use Zklock::Test;
+use Zklock::Election;
+
+use constant RECEIPTS => '/zklock-receipts';
+
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
+my $shell = $zk->shell;
+my $s     = $a->session;
+my $r     = $a->session;
+my $t     = $b->session;
+
+# Calls by what they are of, for PATH
+my %calls = (
+	lock      => [ map { "$_('PATH')" } qw(zk_lock zk_lock_shared zk_try_lock zk_xact_lock) ],
+	semaphore => [ "zk_semaphore_acquire('PATH', 1)", "zk_semaphore_acquire('PATH', 1, '0')" ],
+	claim     => ["zk_claim('PATH', now())"],
+	queue     => [
+		"zk_queue_offer('PATH', 'x')", "zk_queue_peek('PATH')", "zk_queue_remove('PATH')", "zk_queue_take('PATH', '2s')",
+		"zk_xact_queue_take('PATH', '2s')" ]);
+
+# Tests: calls of this kind, or this one, are refused with a reason.
+sub refused
+{
+	my ($session, $kind, $path, $why, $message) = @_;
+	$message //= qr/^ZooKeeper path "\Q$path\E" is in use for something else$/;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $call (map { s/PATH/$path/r } @{ $calls{$kind} || [$kind] })
+	{
+		my $result = $session->try("SELECT $call");
+		is($result->{sqlstate}, '55006', "$call is refused") or diag explain $result;
+		like($result->{message}, $message, 'by an error that says so');
+		like($result->{detail}, $why, 'and why');
+	}
+	return;
+}
+
+# Tests: nobody else gets in here, and what is there stays.
+sub keeps_out
+{
+	my ($path, $why, @kinds) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my @before = sort $zk->children($path);
+	foreach my $kind (@kinds) { refused($_, $kind, $path, $why) foreach $s, $t; }
+	is_deeply([ sort $zk->children($path) ], \@before, 'what is there stays, and nothing comes');
+	return;
+}
+
+sub claims { my ($session, $path, $name) = @_; is($session->query("SELECT zk_claim('$path', now())"), 't', $name); return; }
+sub element { my ($path) = @_; return $s->query("SELECT convert_from(zk_queue_remove('$path'), 'UTF8')"); }
+
+my $claims   = qr/\bclaims\b.* cannot have the same path/;
+my $children = qr/has or had children/;
+
+subtest 'a lock' => sub {
+	$r->query("SELECT zk_lock('/u/lock')");
+	keeps_out('/u/lock', $children, 'claim');
+	keeps_out('/u/lock', qr/locks?\b.*cannot have the same path/, 'queue');
+	$r->query("SELECT zk_unlock('/u/lock')");
+	keeps_out('/u/lock', qr/ZooKeeper may remove such a node/, 'claim');
+	$shell->delete('/u/lock');
+	claims($t, '/u/lock', 'when its node is gone the path can be claimed');
+};
+
+subtest 'claims' => sub {
+	claims($s, '/u/claim', 'a path has claims');
+	keeps_out('/u/claim', $claims, qw(lock semaphore queue));
+	$shell->create('/u/claim/qn-0000000000', data => 'x');
+	keeps_out('/u/claim', qr/elements of a queue and claims cannot have the same path/, 'queue');
+	$shell->delete('/u/claim/qn-0000000000');
+	claims($t, '/u/claim', 'claims go on');
+	$s->query("SELECT zk_claim_reset('/u/claim')");
+	keeps_out('/u/claim', $claims, 'queue');
+};
+
+subtest 'a lock that is held when somebody writes a claim' => sub {
+	$s->query("SELECT zk_lock('/u/both')");
+	$shell->set('/u/both', $shell->get('/u/claim'));
+	refused($t, "zk_lock('/u/both')", '/u/both', $claims);
+	refused($t, 'claim', '/u/both', qr/children like those of a lock/);
+	is($s->query("SELECT zk_unlock('/u/both')"), 't', 'its holder holds it');
+};
+
+subtest 'a semaphore' => sub {
+	$s->query("SELECT zk_semaphore_acquire('/u/semaphore', 1)");
+	refused($t, 'claim', '/u/semaphore', $children);
+	refused($t, 'claim', '/u/semaphore/leases/0', qr/./, qr/lies below a lock or semaphore in use/);
+	is(scalar $zk->children('/u/semaphore/leases'), 1, 'where each node would be a permit');
+	$s->query("SELECT zk_semaphore_release('/u/semaphore')");
+};
+
+subtest 'a queue' => sub {
+	$s->query("SELECT zk_queue_offer('/u/queue', 'x')");
+	keeps_out('/u/queue', $children, 'claim');
+	keeps_out('/u/queue', qr/cannot have the same path/, 'lock');
+	$shell->set('/u/queue', 'data of others');
+	refused($s, 'claim', '/u/queue', qr/not written by zk_claim/);
+	is(element('/u/queue'), 'x', 'the element is as it was');
+	is($s->query("SELECT zk_queue_offer('/u/queue', 'y') IS NOT NULL"), 't', 'data of others do not matter to a queue');
+	is($s->query("SELECT convert_from(zk_queue_take('/u/queue', '0'), 'UTF8')"), 'y', 'nor do they to its consumers');
+	$shell->set('/u/queue', '');
+	refused($s, 'claim', '/u/queue', $children);
+};
+
+subtest 'the data of a queue are read before anything is taken, whatever happens meanwhile' => sub {
+	$shell->create('/u/lost', data => $shell->get('/u/claim'));
+	$shell->create('/u/lost/qn-0000000000', data => 'x');
+	$proxy->lose_reply(op => 'getData', path => '^/u/lost$');
+	refused($s, "zk_queue_take('/u/lost', '2s')", '/u/lost', $claims);
+	is($shell->get('/u/lost/qn-0000000000'), 'x', 'the element stays when the answer is lost');
+	$shell->delete('/u/lost/qn-0000000000');
+};
+
+subtest 'nodes of others keep elements out' => sub {
+	my %others = (
+		'_c_edda2515-abf2-4579-b513-df182d03af67-latch-0000000000' => qr/candidates of an election cannot/,
+		'latch-0000000003' => qr/candidates of an election cannot/,
+		'n_0000000001'     => qr/candidates of an election cannot/,
+		map { $_ => qr/./ } '_c_00000000-0000-0000-0000-000000000001-lock-0000000000', '0123__lock__0000000000', 'leases', 'locks');
+	foreach my $node (sort keys %others)
+	{
+		$shell->create("/u/other/$node", ephemeral => 1, makepath => 1);
+		keeps_out('/u/other', $others{$node}, 'queue');
+		$shell->delete("/u/other/$node");
+	}
+	$shell->create("/u/other/$_") foreach qw(region_0000000001 n_x latch);
+	is($s->query("SELECT zk_queue_offer('/u/other', 'x') IS NOT NULL"), 't', 'other names do not');
+	$shell->create('/u/other/n_0000000009');
+	is(element('/u/other'), 'x', 'nor does anything where elements are');
+	$shell->delete("/u/other/$_") foreach qw(region_0000000001 n_x latch n_0000000009);
+	my $lock = $shell->create('/u/above/_c_00000000-0000-0000-0000-000000000001-lock-0000000000', makepath => 1);
+	refused($s, "zk_queue_offer('/u/above/-lock-0', 'x')", '/u/above/-lock-0', qr/./, qr/below a lock or semaphore in use/);
+	$shell->delete($lock);
+};
+
+subtest 'an election keeps all else out, of this server and of others' => sub {
+	my @paths = ('/e/latch', '/e/support');
+	$r->query_start("SELECT zk_queue_take('/e/waited')");
+	wait_until { $shell->exists('/e/waited') } 'somebody to wait at a queue';
+	$a->set_conf('zklock.elections' => '/e/latch, /e/support=zookeeper, /e/waited, /u/claim');
+	foreach my $path (@paths)
+	{
+		my $election = Zklock::Election->new($zk, $path);
+		$election->wait_state($a, 'elected');
+		my @candidates = $zk->children($path);
+		my ($why, $message) = (qr/"zklock.elections" has "\Q$path\E"/, qr/this server stands at an election there/);
+		foreach my $place ($path, "$path/below")
+		{
+			refused($s, $_, $place, $why, $message) foreach sort keys %calls;
+			refused($s, $_, $place, $why, $message) foreach "zk_lock_tree('$place/a', '/e')", "zk_claim_reset('$place')";
+		}
+		refused($t, $_, $path, qr/./) foreach qw(semaphore claim queue);
+		$b->wait_value('SELECT count(*) FROM zk_locks', 0);
+		is_deeply([ $zk->children($path) ], \@candidates, 'nothing is left there');
+		is($s->query("SELECT zk_resign('$path')"), 't', 'the election goes on');
+		is($s->query("SELECT zk_is_leader('$path')"), 't', 'and has its leader');
+	}
+	refused($t, 'claim', '/e/latch', $children);
+	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/claim'", 'failed');
+	is_deeply([ $zk->children('/u/claim') ], [], 'it has no candidate where claims are');
+	is($s->query("SELECT zk_lock('/e/latch2') AND zk_unlock('/e/latch2')"), 't', 'other paths can be locked');
+	claims($s, '/e/latch3', 'have claims');
+	is($s->query("SELECT zk_queue_offer('/e/latch4', 'x') IS NOT NULL"), 't', 'and be queues');
+	my $result = $r->result;
+	is($result->{sqlstate}, '55006', 'who waits at a queue when the election comes is told') or diag explain $result;
+	like($result->{detail} || '', qr/candidates of an election/, 'and why');
+	$a->set_conf('zklock.elections' => '');
+	$a->wait_value('SELECT count(*) FROM zk_elections', 0);
+	wait_until { $s->try("SELECT zk_queue_offer('/e/latch', 'x')")->{ok} } 'the path to be free again';
+	is(element($_), 'x', "$_ is a queue") foreach '/e/latch', '/e/latch4';
+};
+
+subtest 'locks ignore candidates, and names that only look alike' => sub {
+	my @names = qw(region_0000000001 latch-7 n_x latch n_0000000000);
+	$shell->create("/e/plain/$_", makepath => 1) foreach @names;
+	is($s->query(q{SELECT zk_lock('/e/plain') AND zk_unlock('/e/plain')}), 't', 'beside them, a path can be locked');
+	$shell->delete("/e/plain/$_") foreach @names;
+};
+
+subtest 'paths below each other' => sub {
+	claims($s, $_, "$_ is claimed") foreach '/u/tree', '/u/tree/leaf', '/u/tree/leaf/leaf';
+	is($t->query("SELECT zk_lock('/u/tree/lock')"), 't', 'a lock below claims');
+	claims($t, $_, "$_ is claimed again") foreach '/u/tree', '/u/tree/leaf';
+	$t->query("SELECT zk_unlock('/u/tree/lock')");
+};
+
+subtest 'data of others have no claims' => sub {
+	my $foreign = qr/were not written by zk_claim/;
+	my %foreign = (
+		text     => 'x', shedlock => '2026-11-22T00:00:00.000Z',
+		kazoo    => '{"version": 1, "holder": "h", "end": "2026-11-22T00:00:00"}',
+		lock     => '{"server":"a","host":"h","port":5432,"pid":1}', long => 'x' x 100_000);
+	foreach my $what (sort keys %foreign)
+	{
+		my $path = "/u/foreign/$what";
+		$shell->create($path, data => $foreign{$what}, makepath => 1);
+		refused($s, $_, $path, $foreign) foreach 'claim', "zk_last_claim('$path')", "zk_claim_reset('$path')";
+		is($shell->get($path), $foreign{$what}, 'they are there');
+		is($s->query("SELECT zk_lock('$path') AND zk_unlock('$path')"), 't', 'a lock does not mind them');
+	}
+	$shell->create('/u/foreign/bytes', hex => '00ff7b22');
+	refused($s, 'claim', '/u/foreign/bytes', $foreign);
+	$shell->create('/u/ephemeral', ephemeral => 1);
+	refused($s, 'claim', '/u/ephemeral', qr/belongs to a ZooKeeper session/);
+	is($s->try("SELECT zk_claim('/u/ephemeral/below', now())")->{sqlstate}, '42809', 'has nothing below it');
+};
+
+subtest 'nodes that are there, or not to be created' => sub {
+	$shell->create('/u/empty');
+	claims($s, '/u/empty', 'an empty node can be claimed');
+	$s->query('SET zklock.parent_nodes = existing');
+	is($s->try("SELECT zk_claim('/u/missing', now())")->{sqlstate}, '42704', 'a missing one not, if none is to be created');
+	is($shell->exists('/u/missing'), undef, 'and none is');
+	$s->query('RESET zklock.parent_nodes');
+	is($s->try("SELECT zk_claim('/u' || repeat('/x', 17), now())")->{sqlstate}, '54000', 'too many missing levels');
+	is($shell->exists('/u/x'), undef, 'are not created');
+	claims($s, '/u' . '/y' x 14, 'some are');
+};
+
+subtest 'that costs nothing where a path has no data' => sub {
+	my $asked = sub {
+		my ($sql, $name, %expected) = @_;
+		$proxy->reset_counts;
+		$s->query($sql);
+		wait_until { !$zk->children(RECEIPTS) } 'receipts to be deleted';
+		is_deeply($proxy->asked, \%expected, $name);
+	};
+	$shell->create('/u/cheap');
+	$asked->("SELECT zk_lock('/u/cheap') AND zk_unlock('/u/cheap')", 'a lock', create2 => 1, getChildren => 1, delete => 1);
+	$s->query("SELECT zk_queue_offer('/u/cheap/queue', 'x')") foreach 1 .. 2;
+	wait_until { !$zk->children(RECEIPTS) } 'receipts to be deleted';
+	$asked->("SELECT zk_queue_offer('/u/cheap/queue', 'x')", 'an offer', exists => 1, delete => 1);
+	$asked->("SELECT zk_queue_peek('/u/cheap/queue')", 'a look', sync => 1, getChildren => 1, getData => 1);
+	is(element('/u/cheap/queue'), 'x', 'an element') foreach 1 .. 3;
+};
+
+$_->disconnect foreach $s, $r, $t;
+Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/plain', '/e/waited',
+	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));
+done_testing;
