@@ -3,6 +3,9 @@
 # A lock that another server gives back is granted here without a question to ZooKeeper; and if
 # its holder has only downgraded it, it is not granted, whoever that is and whatever happens.
 #
+# And the worker's main loop is woken by whatever it waits for. A wake-up that were lost would be made
+# up for by its timers, the more often the longer: then none of the last subtests ends in time.
+#
 # Server a, where one waits, talks to ZooKeeper through a proxy. Behind it queues another one, so
 # that the watch on the path's children, which would tell as well, has fired.
 
@@ -194,6 +197,44 @@ subtest 'a holder whose data somebody changes is still the holder' => sub {
 	waits_for_heir('changed data');
 };
 
+sub pairs
+{
+	my ($path, $n) = @_;
+	return "DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM zk_lock('$path'); PERFORM zk_unlock('$path'); END LOOP; END \$\$";
+}
+
+subtest 'the worker is woken by answers, one after the other' => sub {
+	my $s = $a->session;
+	is($s->try(pairs('/woken/alone', 300))->{error}, undef, 'a session locks and unlocks 300 times');
+	$s->disconnect;
+};
+
+subtest 'the worker is woken by requests and answers that come while it is busy' => sub {
+	my @sessions = map { $a->session } 1 .. 8;
+	$sessions[$_]->query_start(pairs("/woken/$_", 100)) foreach 0 .. 7;
+	is($_->result->{error}, undef, 'one of eight sessions, 100 times') foreach @sessions;
+	$_->disconnect foreach @sessions;
+};
+
+subtest 'the worker is woken by what happens elsewhere' => sub {
+	my @sessions = map { ($a, $b)[ $_ % 2 ]->session } 0 .. 3;
+	$_->query_start(pairs('/woken/together', 75)) foreach @sessions;
+	is($_->result->{error}, undef, 'one of four sessions of two servers, 75 times') foreach @sessions;
+	$_->disconnect foreach @sessions;
+};
+
+subtest 'the worker is woken by the loss of the answer that follows one which wakes nobody' => sub {
+	my $s = $a->session;
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		my $fault = $proxy->$lose(op => 'getChildren', path => '^/woken/lost$');
+		is($s->query("SELECT zk_lock('/woken/lost')"), 't', "$lose: a listing behind a create");
+		ok($proxy->fired($fault), 'is lost');
+		is($s->query("SELECT zk_unlock('/woken/lost')"), 't', 'and the lock released');
+	}
+	$s->disconnect;
+};
+
 $next->disconnect;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/heirs/$_" } 1 .. $number);
+Zklock::Server->assert_clean($zk, [ $a, $b ], (map { "/woken/$_" } 'alone', 'together', 'lost', 0 .. 7), map { "/heirs/$_" } 1 .. $number);
 done_testing;
