@@ -41,69 +41,60 @@ subtest 'the view does not wait for an answer of ZooKeeper' => sub {
 	stand($_, '') foreach $a, $b;
 };
 
-foreach my $names (sort keys %names)
+foreach my $case (map { [ $_, 'lose_reply' ], [ $_, 'lose_request' ] } sort keys %names)
 {
-	my $election = Zklock::Election->new($zk, "/l/$names{$names}");
-	foreach my $lose (qw(lose_reply lose_request))
-	{
-		my $path = "/l/$names{$names}-$lose";
-		subtest "$names: a create that fares so ($lose) is made up for" => sub {
-			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
-			stand($a, "$path=$names");
-			$election->wait_state($a, 'elected', $path);
-			ok($proxy->fired($fault), 'it has happened');
-			is(owners($path), 'a', 'there is one node');
-		};
+	my ($names, $lose) = @$case;
+	my $path     = "/l/$names{$names}-$lose";
+	my $election = Zklock::Election->new($zk, $path);
 
-		subtest "$names: so is a resignation without rivals" => sub {
-			my ($term, @node) = (term($path), $zk->children($path));
-			my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
-			is($s->query("SELECT zk_resign('$path')"), 't', 'it resigns');
-			ok($proxy->fired($fault), 'it has happened');
-			is(owners($path), 'a', 'there is one node');
-			isnt(($zk->children($path))[0], $node[0], 'which is another one');
-			cmp_ok(term($path), '>', $term, 'with a higher term');
-		};
+	# Something is done, and its request fares so.
+	my $strike = sub {
+		my ($what, $op, $do) = @_;
+		my $fault = $proxy->$lose(op => $op, path => "^$path/");
+		$do->();
+		ok($proxy->fired($fault), "$what: it has happened");
+	};
+	my $resign = sub { is($s->query("SELECT zk_resign('$path')"), 't', 'it resigns'); };
+	my $rival_leads = sub { is($b->session->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'the rival leads'); };
 
-		subtest "$names: and one with a rival" => sub {
-			stand($b, "$path=$names");
-			$election->wait_state($b, 'ready', $path);
-			my $term  = term($path);
-			my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
-			is($s->query("SELECT zk_resign('$path')"), 't', 'it resigns');
-			ok($proxy->fired($fault), 'it has happened');
-			is($b->session->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'the rival leads');
-			is(owners($path), 'b a', 'we are behind it, once');
-			cmp_ok($b->value("SELECT zk_fencing_token('$path')"), '>', $term, 'its term is higher');
-		};
+	subtest "$names: what fares so ($lose) is made up for" => sub {
+		$strike->('a create', 'create2', sub { stand($a, "$path=$names"); $election->wait_state($a, 'elected'); });
+		is(owners($path), 'a', 'there is one node');
 
-		subtest "$names: and a worker that restarts amidst one" => sub {
-			$b->session->query("SELECT zk_resign('$path')");
-			$election->wait_state($a, 'elected', $path);
-			my $term = term($path);
-			my $hold = $lose =~ s/lose/hold/r;
-			my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
-			my $t = $a->session;
-			$t->query_start("SELECT zk_resign('$path')");
-			ok($proxy->fired($fault), 'the request is under way');
-			$a->restart_worker;
-			$proxy->heal;
-			is($t->finish, 't', 'it resigns');
-			is($b->session->query("SELECT zk_await_leadership('$path', '30s')"), 't', 'the rival leads');
-			wait_until { owners($path) eq 'b a' } sub { "we are behind it, once, not '" . owners($path) . "'" };
-			$t->disconnect;
-		};
+		my ($term, @node) = (term($path), $zk->children($path));
+		$strike->('a resignation without rivals', 'multi', $resign);
+		is(owners($path), 'a', 'there is one node');
+		isnt(($zk->children($path))[0], $node[0], 'which is another one');
+		cmp_ok(term($path), '>', $term, 'with a higher term');
 
-		subtest "$names: and a delete" => sub {
-			my $fault = $proxy->$lose(op => 'delete', path => "^$path/");
-			stand($a, '');
-			ok($proxy->fired($fault), 'it has happened');
-			wait_until { owners($path) eq 'b' } 'its node to go';
-			is($b->value("SELECT zk_is_leader('$path')"), 't', 'the other leads on');
-			stand($b, '');
-			wait_until { $zk->children($path) == 0 } 'the other node to go';
-		};
-	}
+		stand($b, "$path=$names");
+		$election->wait_state($b, 'ready');
+		$term = term($path);
+		$strike->('a resignation with a rival', 'multi', $resign);
+		$rival_leads->();
+		is(owners($path), 'b a', 'we are behind it, once');
+		cmp_ok($b->value("SELECT zk_fencing_token('$path')"), '>', $term, 'its term is higher');
+
+		$b->session->query("SELECT zk_resign('$path')");
+		$election->wait_state($a, 'elected');
+		my $hold  = $lose =~ s/lose/hold/r;
+		my $fault = $proxy->$hold(op => 'multi', path => "^$path/");
+		my $t     = $a->session;
+		$t->query_start("SELECT zk_resign('$path')");
+		ok($proxy->fired($fault), 'a resignation is under way');
+		$a->restart_worker;
+		$proxy->heal;
+		is($t->finish, 't', 'the next worker has it resign');
+		$rival_leads->();
+		wait_until { owners($path) eq 'b a' } sub { "we are behind it, once, not '" . owners($path) . "'" };
+		$t->disconnect;
+
+		$strike->('a delete', 'delete', sub { stand($a, ''); });
+		wait_until { owners($path) eq 'b' } 'its node to go';
+		is($b->value("SELECT zk_is_leader('$path')"), 't', 'the other leads on');
+		stand($b, '');
+		wait_until { $zk->children($path) == 0 } 'the other node to go';
+	};
 }
 
 is($a->session_id, $id, 'all in one ZooKeeper session');
