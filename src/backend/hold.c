@@ -226,25 +226,20 @@ depart(Hold *hold, uint32 generation)
 	hold->generation = generation;
 }
 
-/* Forgets what is done. */
-static void
-forget_departed(void)
+/* Forgets a departure if it is done. */
+static bool
+forget_departed(Hold *hold)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &departures)
+	if (!entry_is_settled(hold->entry, hold->generation))
+		return false;
+	dlist_delete(&hold->departure);
+	hold->departed = 0;
+	if (hold->given_up)
 	{
-		Hold *hold = dlist_container(Hold, departure, iter.cur);
-
-		if (!entry_is_settled(hold->entry, hold->generation))
-			continue;
-		dlist_delete(&hold->departure);
-		hold->departed = 0;
-		if (!hold->given_up)
-			continue;
 		nentries--;
 		pfree(hold);
 	}
+	return true;
 }
 
 /* The last one so far, for hold_are_gone() */
@@ -303,18 +298,19 @@ hold_add(EntryKind kind, const char *path, LockMode mode)
 
 /*
  * Raises an error if the session has its share of entries.  The worker tells nobody
- * that one has become free, so the session looks from time to time, and when it seems
- * to have its share.
+ * that one has become free, so the session looks: at the oldest, which are mostly done
+ * first, and at all of them when it seems to have its share.
  */
 static void
 check_share(int share)
 {
-	static int look_at = FIRST_SIZE;
+	dlist_mutable_iter iter;
 
-	if (nentries < Min(look_at, share))
-		return;
-	forget_departed();
-	look_at = 2 * nentries + FIRST_SIZE;
+	dlist_foreach_modify (iter, &departures)
+	{
+		if (!forget_departed(dlist_container(Hold, departure, iter.cur)) && nentries < share)
+			break;
+	}
 	if (nentries >= share && share < entries_max())
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("too many ZooKeeper locks in this session"),
