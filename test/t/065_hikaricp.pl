@@ -4,22 +4,22 @@
 # connection, and a session's locks go with it. An unreachable ZooKeeper causes no such error.
 
 use Zklock::Test;
-use Zklock::JavaPool;
+use Zklock::Java;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { conf => ["listen_addresses = '127.0.0.1'"] });
 my $other = $b->session;
 my $user  = $a->value('SELECT current_user');
 
-my $pool = Zklock::JavaPool->new;
-$pool->open('jdbc:postgresql://127.0.0.1:' . $a->port . "/postgres?user=$user");
+my $pool = Zklock::Java->program('PoolPeer', jars => [qw(HikariCP postgresql slf4j-api slf4j-simple)]);
+$pool->call('open', 'jdbc:postgresql://127.0.0.1:' . $a->port . "/postgres?user=$user");
 
 # What is asked of a connection that was given back, and may have been closed there
 sub borrowed
 {
 	my (@queries) = @_;
-	$pool->borrow;
-	my @results = map { $pool->query($_) } @queries;
-	$pool->giveback;
+	$pool->call('borrow');
+	my @results = map { $pool->call('query', $_) } @queries;
+	$pool->call('giveback');
 	return "@results";
 }
 

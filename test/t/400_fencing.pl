@@ -7,7 +7,7 @@
 use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
-use Zklock::JavaWriter;
+use Zklock::JavaPeer;
 
 my ($zk, $a, $b) = cast('a b');
 # Where the data is: it may be locked from anywhere.
@@ -132,14 +132,13 @@ subtest 'a session of the server that has the data cannot write under a lost loc
 
 my $user = $data->value('SELECT current_user');
 $data->value('CREATE TABLE unfenced (who text)');
-my $java = Zklock::JavaWriter->new("
+my $java = Zklock::Java->program('FencePeer', jars => [ @Zklock::JavaPeer::jars, 'postgresql' ], sources => { FencedMutex => "
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.zookeeper.data.Stat;
 
-$java_class");
-$java->connect($zk->connect_string, 2000,
-	'jdbc:postgresql://127.0.0.1:' . $data->port . "/postgres?user=$user");
+$java_class" });
+$java->call('connect', $zk->connect_string, 2000, 'jdbc:postgresql://127.0.0.1:' . $data->port . "/postgres?user=$user");
 my $other = $a->session;
 my @tokens;
 
@@ -158,7 +157,7 @@ subtest 'tokens of Curator and of sessions are in one order' => sub {
 	my ($node) = $zk->children($path);
 	is($zombie, $zk->shell->stat("$path/$node")->{czxid} * 4096 + 1, 'the token of Curator is that of its node');
 	ok(run_example($s1, remote_example($tokens[1]))->{ok}, 'the last session before Curator writes');
-	is($java->write('UPDATE account SET balance = 400 WHERE id = 7'), 'held 00000', 'Curator writes');
+	is($java->call('write', 'UPDATE account SET balance = 400 WHERE id = 7'), 'held 00000', 'Curator writes');
 	is(run_example($s1, remote_example($tokens[1]))->{sqlstate}, '40001', 'after it nobody before it does');
 };
 
@@ -181,10 +180,10 @@ subtest 'Curator as a zombie believes that it holds the lock, and its late write
 };
 
 subtest 'Curator writes when it has the lock again' => sub {
-	push @tokens, $java->acquire($path);
-	is($java->write('UPDATE account SET balance = 200 WHERE id = 7'), 'held 00000', 'with the lock again, Curator writes');
+	push @tokens, $java->call('acquire', $path);
+	is($java->call('write', 'UPDATE account SET balance = 200 WHERE id = 7'), 'held 00000', 'with the lock again, Curator writes');
 	is($data->value($balance), 200, 'indeed');
-	$java->release;
+	$java->call('release');
 	is(scalar(grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens), 0, 'all tokens were in order');
 };
 

@@ -68,23 +68,14 @@ my $classes;
 
 sub _classes
 {
-	return $classes if $classes;
-	$classes = PostgreSQL::Test::Utils::tempdir('load_classes');
-	system('javac', '-nowarn', '-proc:none', '-cp', Zklock::JavaPeer::classpath(), '-d', $classes,
-		"$source/CuratorLoad.java") == 0
-	  or croak 'cannot compile CuratorLoad.java';
-	return $classes;
+	return $classes ||= Zklock::Java::compile(
+		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/CuratorLoad.java");
 }
 
 sub _start
 {
 	my ($class, $name, @argv) = @_;
-	$name .= '_' . ++$number;
-	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
-	return $class->SUPER::new(
-		name => $name,
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
-		argv => \@argv);
+	return $class->SUPER::new(name => $name . '_' . ++$number, argv => \@argv);
 }
 
 sub _connected

@@ -70,33 +70,21 @@ package Zklock::JavaPeer;
 use strict;
 use warnings;
 
-use parent 'Zklock::LinePeer';
+use parent 'Zklock::Java';
 
 use Carp;
 use Fcntl ':flock';
-use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
 
 our @CARP_NOT = qw(Zklock::LinePeer);
 
-my @jars = map { "/usr/share/java/$_.jar" }
-  qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
+our @jars = qw(curator-recipes curator-framework curator-client zookeeper zookeeper-jute
   zookeeper-recipes-lock zookeeper-recipes-election zookeeper-recipes-queue guava
   failureaccess jackson-databind jackson-core jackson-annotations slf4j-api slf4j-simple);
 
 my $number = 0;
 
-sub classpath
-{
-	# Not every release of guava has failureaccess apart.
-	my @found = grep { -e } @jars;
-	foreach my $jar (grep { !/failureaccess/ } @jars)
-	{
-		croak "$jar is missing: install the Debian packages zookeeper and libcurator-recipes-java"
-		  unless -e $jar;
-	}
-	return join(':', @found);
-}
+sub classpath { return Zklock::Java::classpath(@jars); }
 
 sub _classes
 {
@@ -104,14 +92,7 @@ sub _classes
 	mkdir $directory;
 	open(my $lock, '>>', "$directory/.lock") or croak "$directory/.lock: $!";
 	flock($lock, LOCK_EX) or croak "$directory/.lock: $!";
-	unless (-e "$directory/SetCounter.class")
-	{
-		my $source = dirname(__FILE__) . '/../../interop';
-		my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
-		system('javac', @quick, qw(-nowarn -proc:none), '-cp', classpath(), '-sourcepath', $source,
-			'-d', $directory, map { "$source/$_.java" } qw(PeerLocks LockPeer SetCounter)) == 0
-		  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
-	}
+	Zklock::Java::compile($directory, classpath(), qw(PeerLocks LockPeer SetCounter)) unless -e "$directory/SetCounter.class";
 	return $directory;
 }
 
@@ -128,18 +109,9 @@ sub set_counter
 sub new
 {
 	my ($class, %arg) = @_;
-	my $name = $arg{name} || 'java_' . ++$number;
-	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	return $class->SUPER::new(
-		name => $name,
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
-		argv => [
-			'java', qw(-Xms32m -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData),
-			'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
-			'-cp', _classes() . ':' . classpath(), 'LockPeer' ]);
+		name => $arg{name} || 'java_' . ++$number, main => 'LockPeer', classpath => _classes() . ':' . classpath());
 }
-
-sub encode_request { my ($self, @words) = @_; return join(' ', @words); }
 
 foreach my $command (qw(release node prove participants refusals interrupt container))
 {

@@ -8,9 +8,10 @@ Zklock::Process - a child process that never outlives its test
 
 =head1 SYNOPSIS
 
-  my $p = Zklock::Process->new(
-      name => 'thing', argv => ['thing', '-x'], log => "$dir/thing.log");
+  my $p = Zklock::Process->new(name => 'thing', argv => ['thing', '-x']);
   $p->pause; $p->resume; $p->kill9; $p->stop;
+
+Its log is that of the test with this name, unless C<log> says otherwise.
 
 With C<pipes =E<gt> 1> the child's standard input and output are pipes to us
 (C<in>, C<out>); otherwise standard output goes to the log as well.
@@ -26,6 +27,7 @@ use strict;
 use warnings;
 
 use Carp;
+use PostgreSQL::Test::Utils ();
 use POSIX qw(:sys_wait_h);
 use Scalar::Util qw(weaken);
 use Time::HiRes qw(time);
@@ -37,9 +39,17 @@ my %alive;    # pid => weak reference to the object
 # module and of PostgreSQL::Test::Cluster.
 $SIG{$_} ||= sub { exit 130 } foreach qw(INT TERM HUP);
 
+sub log_of
+{
+	my ($name) = @_;
+	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
+	return "$PostgreSQL::Test::Utils::log_path/${test}_$name.log";
+}
+
 sub new
 {
 	my ($class, %arg) = @_;
+	$arg{log} //= log_of($arg{name});
 	my $self = bless {
 		name => $arg{name},
 		log  => $arg{log},

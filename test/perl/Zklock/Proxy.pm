@@ -107,7 +107,6 @@ use parent 'Zklock::LinePeer';
 use Carp;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Cluster;
-use PostgreSQL::Test::Utils;
 use Zklock::Util qw(wait_until);
 
 our @CARP_NOT = qw(Zklock::LinePeer);
@@ -119,11 +118,9 @@ sub start
 	my ($class, $target) = @_;
 	my $port   = PostgreSQL::Test::Cluster::get_free_port();
 	my $name   = 'proxy_' . ++$number;
-	my $test   = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
 	my $self   = $class->SUPER::new(
 		name => $name,
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
 		argv => [ $^X, $script, $port, ref $target ? $target->port : $target ]);
 	$self->{port} = $port;
 	$self->call('ping');    # it listens now

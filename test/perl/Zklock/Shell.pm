@@ -71,7 +71,6 @@ use warnings;
 use parent 'Zklock::LinePeer';
 
 use File::Basename qw(dirname);
-use PostgreSQL::Test::Utils;
 
 our @CARP_NOT = qw(Zklock::LinePeer Zklock::ZooKeeper Zklock::Server);
 
@@ -82,10 +81,8 @@ sub new
 	my ($class, %arg) = @_;
 	my $name   = $arg{name} || 'shell_' . ++$number;
 	my $script = dirname(__FILE__) . '/../../interop/zk_shell.py';
-	my $test   = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	return $class->SUPER::new(
 		name => $name,
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
 		argv => [ '/usr/bin/python3', $script ]);
 }
 

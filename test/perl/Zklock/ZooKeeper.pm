@@ -177,10 +177,8 @@ sub _start_links
 		}
 	}
 	require Zklock::LinePeer;
-	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	$self->{links} = Zklock::LinePeer->new(
 		name => 'links',
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_links.log",
 		argv => [ $^X, dirname(__FILE__) . '/../tcp_links.pl', JSON::PP->new->canonical->encode(\@links) ]);
 	$self->{links}->call('ping');    # it listens now
 	return \%there;
@@ -312,12 +310,8 @@ my $classes;
 
 sub _classes
 {
-	return $classes if $classes;
-	my $directory = PostgreSQL::Test::Utils::tempdir('server_classes');
-	my $source    = dirname(__FILE__) . '/../../interop/StaleNode.java';
-	system('javac', qw(-nowarn -proc:none), '-cp', classpath(), '-d', $directory, $source) == 0
-	  or croak "cannot compile $source: is a JDK installed (Debian package default-jdk-headless)?";
-	return $classes = $directory;
+	require Zklock::Java;
+	return $classes ||= Zklock::Java::compile(PostgreSQL::Test::Utils::tempdir('server_classes'), classpath(), 'StaleNode');
 }
 
 # The administrator's connection, made at the first use.

@@ -213,7 +213,12 @@ sub ended
 }
 
 # A server that stands at an election has no session of its own for that.
-sub applies { my ($self, $happens) = @_; return !ref $self->{recipe}{ask} || $happens !~ /^the backend/; }
+sub applies
+{
+	my ($self, $happens) = @_;
+	return 0 if ref $self->{recipe}{ask} && $happens =~ /^the backend/;
+	return !$self->{recipe}{same_worker} || $happens !~ /^the worker/;
+}
 
 sub outcome
 {

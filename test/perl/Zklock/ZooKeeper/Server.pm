@@ -26,13 +26,12 @@ sub new
 	my ($class, $name, $id, $port, $peers, %opt) = @_;
 	my $dir  = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
-	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	my $self = bless {
 		name => $name,
 		id   => $id,
 		port => $port,
 		dir  => $dir,
-		log  => "$PostgreSQL::Test::Utils::log_path/${test}_$name.log",
+		log  => Zklock::Process::log_of($name),
 		heap => $opt{heap} || 128,
 		java => $opt{java} || [],
 		file_size       => $opt{file_size},
