@@ -12,135 +12,92 @@
 #include "postgres.h"
 
 #include "backend/lock_view.h"
-#include "utils/memutils.h"
 
-/* What the contenders of one run tell about it. */
-typedef struct RunView
+/* Runs are numbered in the order of their path's queue.  Who has none yet comes last. */
+static uint64
+run_order(const EntryCopy *entry)
 {
-	uint64 id;				/* hash key */
-	int	   holder_pid;		/* 0 if it is not granted */
-	int	   next_holder_pid; /* another one, or 0 */
-	int	   head_pid;		/* of the first that waits */
-	uint64 head_ticket;
-	uint64 blocked_by_run;
-	char   blocked_by_node[ZKLOCK_NODE_SIZE];
-} RunView;
-
-/* Copies the entries in use, each as it is at one moment. */
-static EntryCopy *
-copy_entries(int *n)
-{
-	int		   allocated = 64;
-	EntryCopy *copies = palloc(allocated * sizeof(EntryCopy));
-
-	*n = 0;
-	for (int i = 0; i < entries_max(); i++)
-	{
-		EntryStatus *status;
-
-		if (*n == allocated)
-		{
-			allocated *= 2;
-			copies = repalloc_huge(copies, (Size) allocated * sizeof(EntryCopy));
-		}
-		if (!entry_copy(i, &copies[*n]))
-			continue;
-		status = &copies[(*n)++].status;
-		if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
-			status->state = CONTENDER_LOST;
-	}
-	return copies;
+	return entry->status.run_id != 0 ? entry->status.run_id : PG_UINT64_MAX;
 }
 
-/* Gathers what is known about runs from their contenders. */
-static HTAB *
-view_runs(const EntryCopy *entries, int n)
+static int
+state_order(const EntryCopy *entry)
 {
-	HASHCTL ctl = {.keysize = sizeof(uint64), .entrysize = sizeof(RunView)};
-	HTAB   *runs;
-
-	ctl.hcxt = CurrentMemoryContext;
-	runs = hash_create("zklock runs", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	for (int i = 0; i < n; i++)
-	{
-		const EntryCopy *entry = &entries[i];
-		RunView			*run;
-		bool			 found;
-
-		if (entry->status.run_id == 0)
-			continue;
-		run = hash_search(runs, &entry->status.run_id, HASH_ENTER, &found);
-		if (!found)
-			memset((char *) run + sizeof(run->id), 0, sizeof(RunView) - sizeof(run->id));
-		if (entry->status.state == CONTENDER_GRANTED)
-		{
-			if (run->holder_pid == 0)
-				run->holder_pid = entry->request.pid;
-			else if (run->holder_pid != entry->request.pid)
-				run->next_holder_pid = entry->request.pid;
-		}
-		else if (entry->status.state == CONTENDER_QUEUED &&
-				 (run->head_pid == 0 || entry->status.ticket < run->head_ticket))
-		{
-			run->head_pid = entry->request.pid;
-			run->head_ticket = entry->status.ticket;
-			run->blocked_by_run = entry->node.blocked_by_run;
-			strlcpy(run->blocked_by_node, entry->node.blocked_by_node, ZKLOCK_NODE_SIZE);
-		}
-	}
-	return runs;
+	return entry->status.state == CONTENDER_GRANTED	 ? 0
+		   : entry->status.state == CONTENDER_QUEUED ? 1
+													 : 2;
 }
 
-/* Takes a view, in the current memory context. */
-void
-lock_view_take(LockView *view)
-{
-	view->entries = copy_entries(&view->n);
-	view->runs = view_runs(view->entries, view->n);
-}
-
-/* Frees a view. */
-void
-lock_view_drop(LockView *view)
-{
-	hash_destroy(view->runs);
-	pfree(view->entries);
-}
-
-/* Who holds is before who waits, and of these who came first. */
 static int
 compare_entries(const void *a, const void *b)
 {
-	const EntryStatus *x = &(*(EntryCopy *const *) a)->status;
-	const EntryStatus *y = &(*(EntryCopy *const *) b)->status;
-	int order = (y->state == CONTENDER_GRANTED) - (x->state == CONTENDER_GRANTED);
+	const EntryCopy *x = *(EntryCopy *const *) a;
+	const EntryCopy *y = *(EntryCopy *const *) b;
 
-	if (order == 0)
-		order = (y->state == CONTENDER_QUEUED) - (x->state == CONTENDER_QUEUED);
-	return order != 0 ? order : (x->ticket > y->ticket) - (x->ticket < y->ticket);
+	if (run_order(x) != run_order(y))
+		return run_order(x) < run_order(y) ? -1 : 1;
+	if (state_order(x) != state_order(y))
+		return state_order(x) - state_order(y);
+	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
 }
 
-/* The contenders on a path in their order, palloc'd; "n" gets their number. */
-EntryCopy **
-lock_view_of_path(const LockView *view, const char *path, int *n)
+/* Copies the entries in use, each as it is at one moment, in the current memory context. */
+LockView
+lock_view_take(void)
 {
-	EntryCopy **entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *));
+	LockView view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
 
-	*n = 0;
+	for (int i = 0; i < entries_max(); i++)
+	{
+		EntryCopy copy;
+
+		if (!entry_copy(i, &copy))
+			continue;
+		if (copy.status.state == CONTENDER_GRANTED && entry_is_overrun(copy.status.expires_us))
+			copy.status.state = CONTENDER_LOST;
+		view.entries[view.n] = palloc(sizeof(EntryCopy));
+		*view.entries[view.n++] = copy;
+	}
+	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
+	return view;
+}
+
+/* What it has of a path. */
+LockView
+lock_view_of_path(const LockView *view, const char *path)
+{
+	LockView found = {.entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *))};
+
 	for (int i = 0; i < view->n; i++)
 	{
-		if (strcmp(view->entries[i].request.path, path) == 0)
-			entries[(*n)++] = &view->entries[i];
+		if (strcmp(view->entries[i]->request.path, path) == 0)
+			found.entries[found.n++] = view->entries[i];
 	}
-	qsort(entries, *n, sizeof(EntryCopy *), compare_entries);
-	return entries;
+	return found;
 }
 
-/* A holder of the run in another session, or 0. */
-static int
-holder_besides(const RunView *run, int pid)
+/* The first of a run that is in a state, but for a process's; NULL if there is none. */
+static const EntryCopy *
+find_in_run(const LockView *view, uint64 run_id, ContenderState state, int besides)
 {
-	return run->holder_pid != pid ? run->holder_pid : run->next_holder_pid;
+	int from = 0;
+	int to = view->n;
+
+	while (from < to)
+	{
+		int middle = from + (to - from) / 2;
+
+		if (run_order(view->entries[middle]) < run_id)
+			from = middle + 1;
+		else
+			to = middle;
+	}
+	for (; from < view->n && view->entries[from]->status.run_id == run_id; from++)
+	{
+		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != besides)
+			return view->entries[from];
+	}
+	return NULL;
 }
 
 /*
@@ -152,25 +109,23 @@ holder_besides(const RunView *run, int pid)
 LockBlocker
 lock_view_blocker(const LockView *view, uint64 run_id, int waiter)
 {
-	RunView	   *run = hash_search(view->runs, &run_id, HASH_FIND, NULL);
-	RunView	   *before;
-	LockBlocker blocker = {0};
+	const EntryCopy *head = find_in_run(view, run_id, CONTENDER_QUEUED, 0);
+	const EntryCopy *blocker = find_in_run(view, run_id, CONTENDER_GRANTED, waiter);
+	const char		*node = NULL;
 
-	if (run == NULL)
-		return blocker;
-	blocker.pid = holder_besides(run, waiter);
-	if (blocker.pid != 0)
-		return blocker;
-	if (run->blocked_by_node[0] != '\0')
-		blocker.node = run->blocked_by_node;
-	before = hash_search(view->runs, &run->blocked_by_run, HASH_FIND, NULL);
-	if (before)
+	if (blocker == NULL && head != NULL)
 	{
-		blocker.pid = holder_besides(before, waiter);
-		if (blocker.pid == 0 && before->holder_pid == 0 && before->head_pid != waiter)
-			blocker.pid = before->head_pid;
+		uint64 before = head->node.blocked_by_run;
+
+		if (head->node.blocked_by_node[0] != '\0')
+			node = head->node.blocked_by_node;
+		blocker = find_in_run(view, before, CONTENDER_GRANTED, waiter);
+		if (find_in_run(view, before, CONTENDER_GRANTED, 0) == NULL)
+			blocker = find_in_run(view, before, CONTENDER_QUEUED, 0);
+		if (blocker == NULL && node == NULL)
+			blocker = head;
 	}
-	if (blocker.pid == 0 && blocker.node == NULL && run->head_pid != waiter)
-		blocker.pid = run->head_pid;
-	return blocker;
+	if (blocker && blocker->request.pid == waiter)
+		blocker = NULL;
+	return (LockBlocker){.pid = blocker ? blocker->request.pid : 0, .node = node};
 }

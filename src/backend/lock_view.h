@@ -8,13 +8,12 @@
 #define ZKLOCK_LOCK_VIEW_H
 
 #include "shared/entry.h"
-#include "utils/hsearch.h"
 
+/* Those in use: by run, and in a run who holds, then who waits, in their order */
 typedef struct LockView
 {
-	EntryCopy *entries; /* in use; one that has overrun its time is CONTENDER_LOST */
-	int		   n;
-	HTAB	  *runs; /* private to lock_view.c */
+	EntryCopy **entries; /* one that has overrun its time is CONTENDER_LOST */
+	int			n;
 } LockView;
 
 /* For whom a process waits, as far as that is known.  The text belongs to the view. */
@@ -24,9 +23,8 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
-extern void		   lock_view_take(LockView *view);
-extern void		   lock_view_drop(LockView *view);
-extern EntryCopy **lock_view_of_path(const LockView *view, const char *path, int *n);
+extern LockView	   lock_view_take(void);
+extern LockView	   lock_view_of_path(const LockView *view, const char *path);
 extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
 
 #endif /* ZKLOCK_LOCK_VIEW_H */

@@ -57,12 +57,6 @@ append_member(StringInfo json, const char *name, const char *value)
 	escape_json(json, to_utf8(value));
 }
 
-static void
-append_number(StringInfo json, const char *name, int value)
-{
-	appendStringInfo(json, "%s\"%s\":%d", json->len > 1 ? "," : "", name, value);
-}
-
 /* Adds words to one of Hive's fields, in which colons are not allowed. */
 static void
 append_words(StringInfo data, const char *words)
@@ -105,21 +99,24 @@ hive_data(const char *server, LockScope scope)
 	return data.data;
 }
 
-/* What other servers rely on comes first, and in any case: see node_contender.c. */
+/*
+ * Writes what a node tells in any case: which process this is, and where.  What other
+ * servers rely on comes first: see node_contender.c.
+ *
+ *	server	its name, or NULL
+ */
 static void
-begin_object(StringInfo json)
+begin_object(StringInfo json, const char *server)
 {
+	char host[100]; /* as long as always has room in the data */
+
+	if (gethostname(host, sizeof(host)) != 0)
+		host[0] = '\0';
 	appendStringInfoChar(json, '{');
 	append_member(json, NODE_CONTENDER_MEMBER, NODE_CONTENDER_VERSION);
-}
-
-/* What a node tells in any case: which process this is, and where. */
-static void
-append_process(StringInfo json, const char *host)
-{
+	append_member(json, "server", server);
 	append_member(json, "host", host);
-	append_number(json, "port", PostPortNumber);
-	append_number(json, "pid", MyProcPid);
+	appendStringInfo(json, ",\"port\":%d,\"pid\":%d", PostPortNumber, MyProcPid);
 }
 
 /*
@@ -134,24 +131,16 @@ char *
 node_data_compose(NodeDialect dialect, LockScope scope)
 {
 	StringInfoData json;
-	StringInfoData server;
+	char		  *server = zklock_own_name();
 	char		   started[MAXDATELEN + 1];
-	char		   host[100]; /* as long as always has room in the data */
-
-	if (gethostname(host, sizeof(host)) != 0)
-		host[0] = '\0';
-	initStringInfo(&server);
-	zklock_append_server_name(&server);
 
 	if (node_data_form(dialect) == NODE_DATA_HIVE)
-		return hive_data(server.data, scope);
+		return hive_data(server, scope);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);
 
 	initStringInfo(&json);
-	begin_object(&json);
-	append_member(&json, "server", server.data);
-	append_process(&json, host);
+	begin_object(&json, server);
 	append_member(&json, "started", started);
 	append_member(&json, "database", get_database_name(MyDatabaseId));
 	append_member(&json, "user", GetUserNameFromId(GetUserId(), true));
@@ -161,8 +150,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	if (json.len >= ZKLOCK_NODE_DATA_SIZE)
 	{
 		resetStringInfo(&json);
-		begin_object(&json);
-		append_process(&json, host);
+		begin_object(&json, NULL);
 		appendStringInfoChar(&json, '}');
 	}
 	return json.data;

@@ -239,8 +239,7 @@ tell_all_from(Telling *all, int vertex)
 void
 own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
 {
-	Telling		  *all = palloc0(sizeof(Telling));
-	StringInfoData server;
+	Telling *all = palloc0(sizeof(Telling));
 
 	all->signs = signs;
 	all->own = own;
@@ -248,11 +247,9 @@ own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
 	own->any = has_something_to_tell(all);
 	if (!own->any)
 		return;
-	initStringInfo(&server);
-	zklock_append_server_name(&server);
 	initStringInfo(&own->record);
 	appendStringInfoString(&own->record, WAIT_RECORD_TITLE "\nserver\t");
-	append_text(&own->record, server.data);
+	append_text(&own->record, zklock_own_name());
 	appendStringInfo(&own->record, "\nseen\t%llx\n", (unsigned long long) seen);
 	own->body = own->record.len;
 	for (Rank rank = RANK_COVETED; rank > RANK_NONE; rank--)

@@ -98,28 +98,27 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
 static void
 add_place(Names *holders, Names *waiters, const Contenders *place, const LockView *view)
 {
-	int			n;
-	EntryCopy **sessions = lock_view_of_path(view, place->path, &n);
-	bool	   *added = palloc0(Max(n, 1) * sizeof(bool));
+	LockView ours = lock_view_of_path(view, place->path);
+	bool	*added = palloc0(Max(ours.n, 1) * sizeof(bool));
 
 	for (int i = 0; i < place->n; i++)
 	{
-		bool ours = false;
+		bool is_ours = false;
 
-		for (int k = 0; k < n; k++)
+		for (int k = 0; k < ours.n; k++)
 		{
-			if (strcmp(sessions[k]->node.name, place->nodes[i].name) != 0)
+			if (strcmp(ours.entries[k]->node.name, place->nodes[i].name) != 0)
 				continue;
-			add_session(holders, waiters, sessions[k]);
-			ours = added[k] = true;
+			add_session(holders, waiters, ours.entries[k]);
+			is_ours = added[k] = true;
 		}
-		if (!ours)
+		if (!is_ours)
 			add_client(holders, waiters, &place->nodes[i]);
 	}
-	for (int k = 0; k < n; k++)
+	for (int k = 0; k < ours.n; k++)
 	{
 		if (!added[k])
-			add_session(holders, waiters, sessions[k]);
+			add_session(holders, waiters, ours.entries[k]);
 	}
 }
 
@@ -133,12 +132,10 @@ describe_parties(const Contenders *places, int n)
 	Names	 holders = {0};
 	Names	 waiters = {0};
 	Names	 turn = {0}; /* who has it has a node for a permit besides */
-	LockView view;
+	LockView view = lock_view_take();
 
-	lock_view_take(&view);
 	for (int i = 0; i < n; i++)
 		add_place(i == 0 ? &holders : &turn, &waiters, &places[i], &view);
-	lock_view_drop(&view);
 	if (holders.n == 0)
 		return NULL;
 	return psprintf(holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")

@@ -68,6 +68,7 @@ path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax)
 {
 	reader->syntax = syntax;
 	reader->rest = list[strspn(list, " ")] == '\0' ? NULL : list;
+	reader->nread = 0;
 }
 
 /*
@@ -89,6 +90,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	trim(&start, &len);
 
 	memset(item, 0, sizeof(*item));
+	item->index = reader->nread++;
 	item->text = item->path = start;
 	item->text_len = item->path_len = len;
 	if (reader->syntax == PATH_LIST_VALUES)
@@ -138,7 +140,7 @@ path_list_repeats(const char *list, const PathListItem *item)
 	PathListItem   other;
 
 	path_list_begin(&reader, list, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &other) && other.text != item->text)
+	while (path_list_next(&reader, &other) && other.index < item->index)
 	{
 		if (path_list_same(&other, item))
 			return true;

@@ -33,7 +33,8 @@ typedef enum PathListScope
 /* All pointers are into the list, and none of the texts ends with a NUL. */
 typedef struct PathListItem
 {
-	const char	 *text; /* the whole item, for messages */
+	int			  index; /* how many are before it */
+	const char	 *text;	 /* the whole item, for messages */
 	size_t		  text_len;
 	const char	 *fault; /* the rule that it breaks, a sentence; NULL if none */
 	PathListScope scope;
@@ -47,6 +48,7 @@ typedef struct PathListReader
 {
 	PathListSyntax syntax;
 	const char	  *rest; /* what is left of the list, NULL at its end */
+	int			   nread;
 } PathListReader;
 
 extern void path_list_begin(PathListReader *reader, const char *list, PathListSyntax syntax);

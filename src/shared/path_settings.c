@@ -46,14 +46,13 @@ item_word(const PathListItem *item, const char *const *words, int *which)
 	return false;
 }
 
-/* How many bytes of an item are shown, with what follows them */
-static int
-shown_length(const PathListItem *item, const char **ellipsis)
+/* An item as a message shows it: a long one's beginning. */
+static const char *
+shown_item(const PathListItem *item)
 {
 	int shown = pg_mbcliplen(item->text, item->text_len, SHOWN_ITEM);
 
-	*ellipsis = shown < (int) item->text_len ? "..." : "";
-	return shown;
+	return psprintf("%.*s%s", shown, item->text, shown < (int) item->text_len ? "..." : "");
 }
 
 /* Is each item of a list right?  If one is not, tells what is wrong with it. */
@@ -67,15 +66,12 @@ check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *
 	while (path_list_next(&reader, &item))
 	{
 		const char *fault = item.fault;
-		const char *ellipsis;
-		int			shown;
 
 		if (fault == NULL && rule)
 			fault = rule(list, &item);
 		if (fault == NULL)
 			continue;
-		shown = shown_length(&item, &ellipsis);
-		GUC_check_errdetail("Item \"%.*s%s\" is not valid. %s", shown, item.text, ellipsis, fault);
+		GUC_check_errdetail("Item \"%s\" is not valid. %s", shown_item(&item), fault);
 		GUC_check_errhint("%s", hint);
 		return false;
 	}
@@ -100,13 +96,10 @@ warn_of_items(const char *list)
 	path_list_begin(&reader, list, PATH_LIST_PATHS);
 	while (path_list_next(&reader, &item))
 	{
-		const char *ellipsis;
-		int			shown = shown_length(&item, &ellipsis);
-
 		if (item.fault)
 			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-							  errmsg("item \"%.*s%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
-									 shown, item.text, ellipsis),
+							  errmsg("item \"%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
+									 shown_item(&item)),
 							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
 	}
 }
@@ -231,20 +224,6 @@ is_below_support(const char *list, const PathListItem *item)
 	return false;
 }
 
-/* How many items of a list are before this one of its items? */
-static int
-items_before(const char *list, const PathListItem *item)
-{
-	PathListReader reader;
-	PathListItem   other;
-	int			   n = 0;
-
-	path_list_begin(&reader, list, PATH_LIST_VALUES);
-	while (path_list_next(&reader, &other) && other.text != item->text)
-		n++;
-	return n;
-}
-
 static const char *
 election_fault(const char *list, const PathListItem *item)
 {
@@ -258,7 +237,7 @@ election_fault(const char *list, const PathListItem *item)
 		return "Another item is for the same path.";
 	if (is_below_support(list, item))
 		return "It lies below an election with names of \"zookeeper\", whose clients bear no other node there.";
-	if (items_before(list, item) >= ELECTIONS_LIMIT)
+	if (item->index >= ELECTIONS_LIMIT)
 		return "A server can stand at 64 elections.";
 	return NULL;
 }

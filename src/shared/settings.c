@@ -45,21 +45,20 @@ char *zklock_faults = NULL;
 #define HOST_SIZE 100
 
 /*
- * Appends zklock.server_name, or else cluster_name, or else host and port; in the
- * encoding of the settings, and nothing if there is none of all that.
+ * What this server is called: zklock.server_name, or else cluster_name, or else host and
+ * port; in the encoding of the settings, palloc'd, and empty if there is none of all that.
  */
-void
-zklock_append_server_name(StringInfo dst)
+char *
+zklock_own_name(void)
 {
 	char host[HOST_SIZE];
 
 	if (zklock_server_name[0] != '\0')
-		appendStringInfoString(dst, zklock_server_name);
-	else if (cluster_name[0] != '\0')
-		appendStringInfoString(dst, cluster_name);
-	else if (gethostname(host, sizeof(host)) == 0)
-	{
-		host[sizeof(host) - 1] = '\0';
-		appendStringInfo(dst, "%s:%d", host, PostPortNumber);
-	}
+		return pstrdup(zklock_server_name);
+	if (cluster_name[0] != '\0')
+		return pstrdup(cluster_name);
+	if (gethostname(host, sizeof(host)) != 0)
+		return pstrdup("");
+	host[sizeof(host) - 1] = '\0';
+	return psprintf("%s:%d", host, PostPortNumber);
 }

@@ -9,8 +9,6 @@
 
 #include <stdbool.h>
 
-#include "lib/stringinfo.h"
-
 typedef enum ZklockAcl
 {
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
@@ -49,6 +47,6 @@ extern char *zklock_tls_ca_file;
 extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
 
-extern void zklock_append_server_name(StringInfo dst);
+extern char *zklock_own_name(void);
 
 #endif /* ZKLOCK_SETTINGS_H */

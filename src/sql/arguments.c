@@ -61,6 +61,15 @@ argument_to_path(text *arg, PathRule rule)
 	return utf8;
 }
 
+/* Raises an error for an argument that must not be null. */
+void
+argument_refuse_null(FunctionCallInfo fcinfo, int n, const char *what)
+{
+	if (PG_ARGISNULL(n))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be null", what)));
+}
+
 /*
  * Raises an error in a security-restricted operation, such as ANALYZE.  There
  * PostgreSQL calls functions in which, say, the owner of a table may do what it
@@ -109,8 +118,7 @@ char *
 argument_path(FunctionCallInfo fcinfo, PathRule rule)
 {
 	argument_require_holder();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
+	argument_refuse_null(fcinfo, 0, "path");
 	return argument_to_path(PG_GETARG_TEXT_PP(0), rule);
 }
 

@@ -19,6 +19,7 @@ typedef enum PathRule
 
 extern char *argument_shown(const char *value);
 extern char *argument_to_path(text *arg, PathRule rule);
+extern void	 argument_refuse_null(FunctionCallInfo fcinfo, int n, const char *what);
 extern void	 argument_refuse_restricted(const char *what);
 extern void	 argument_require_holder(void);
 extern char *argument_path(FunctionCallInfo fcinfo, PathRule rule);

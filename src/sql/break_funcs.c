@@ -23,12 +23,12 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/lock_view.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "recipes/recipe.h"
+#include "shared/entry.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/builtins.h"
@@ -99,25 +99,22 @@ node_argument(text *arg)
 static uint64
 find_run(const char *path, const char *name)
 {
-	LockView view;
-	uint64	 run = 0;
+	EntryCopy copy;
 
-	lock_view_take(&view);
-	for (int i = 0; i < view.n; i++)
+	for (int i = 0; i < entries_max(); i++)
 	{
-		if (strcmp(view.entries[i].request.path, path) == 0 &&
-			strcmp(view.entries[i].node.name, name) == 0)
-			run = view.entries[i].status.run_id;
+		if (entry_copy(i, &copy) && strcmp(copy.request.path, path) == 0 &&
+			strcmp(copy.node.name, name) == 0)
+			return copy.status.run_id;
 	}
-	lock_view_drop(&view);
-	return run;
+	return 0;
 }
 
 /* Marks what a session of zklock can see of the node, before it is deleted. */
 static void
 mark(Breaking *breaking)
 {
-	StringInfoData by;
+	char		  *by;
 	StringInfoData member;
 	char		  *data;
 	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.told.stat.version};
@@ -125,12 +122,10 @@ mark(Breaking *breaking)
 	if (breaking->run != 0)
 		entries_mark_broken(breaking->run);
 
-	initStringInfo(&by);
-	appendStringInfo(&by, "role %s, process %d of server ",
-					 GetUserNameFromId(GetUserId(), false), MyProcPid);
-	zklock_append_server_name(&by);
+	by = psprintf("role %s, process %d of server %s", GetUserNameFromId(GetUserId(), false),
+				  MyProcPid, zklock_own_name());
 	initStringInfo(&member);
-	escape_json(&member, pg_server_to_any(by.data, by.len, PG_UTF8));
+	escape_json(&member, pg_server_to_any(by, strlen(by), PG_UTF8));
 	data = palloc(breaking->node.told.text_length + member.len + NODE_CONTENDER_BROKEN_SIZE);
 	if (!node_contender_write_broken(data, breaking->node.data, member.data))
 		return;
@@ -322,8 +317,7 @@ zk_break_lock(PG_FUNCTION_ARGS)
 	if (PG_NARGS() == 1)
 		PG_RETURN_BOOL(break_all_holders(path));
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("node must not be null")));
+	argument_refuse_null(fcinfo, 1, "node");
 	name = node_argument(PG_GETARG_TEXT_PP(1));
 	for (int i = 0; i < (int) lengthof(places); i++)
 	{

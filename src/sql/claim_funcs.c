@@ -312,8 +312,7 @@ zk_claim(PG_FUNCTION_ARGS)
 {
 	Claiming claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY), .wanted.claimed = true};
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("slot must not be null")));
+	argument_refuse_null(fcinfo, 1, "slot");
 	claiming.wanted.slot = PG_GETARG_TIMESTAMPTZ(1);
 	if (TIMESTAMP_NOT_FINITE(claiming.wanted.slot))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("slot must be finite"),

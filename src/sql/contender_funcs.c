@@ -56,8 +56,7 @@ typedef struct Queue
 	bool		has_modes; /* its names tell a mode */
 	NodeDialect dialect;   /* that this session writes here */
 	Contenders	contenders;
-	EntryCopy **entries; /* this server's contenders on the path */
-	int			nentries;
+	LockView	ours; /* this server's contenders on the path */
 } Queue;
 
 /* Whom a node stands for: by its data, and by what shared memory knows better */
@@ -80,9 +79,9 @@ typedef struct Party
 static const EntryCopy *
 own_contender(const Queue *queue, const char *name)
 {
-	for (int i = 0; i < queue->nentries; i++)
+	for (int i = 0; i < queue->ours.n; i++)
 	{
-		const EntryCopy *entry = queue->entries[i];
+		const EntryCopy *entry = queue->ours.entries[i];
 
 		if (strcmp(entry->node.name, name) == 0 &&
 			(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_QUEUED))
@@ -100,11 +99,9 @@ correct_party(Party *party, const EntryCopy *entry)
 {
 	if (entry->request.kind == CONTENDER_CANDIDACY)
 	{
-		StringInfoData name;
+		const char *name = zklock_own_name();
 
-		initStringInfo(&name);
-		zklock_append_server_name(&name);
-		party->server = display_foreign(name.data, name.len);
+		party->server = display_foreign(name, strlen(name));
 		party->owner = NULL;
 	}
 	else if (party->pid != entry->request.pid)
@@ -222,14 +219,13 @@ show_queue(FunctionCallInfo fcinfo, Queue *queue)
 	call_report(&told);
 	if (told.result.outcome == CALL_NO_NODE)
 		return false;
-	lock_view_take(&view);
-	queue->entries = lock_view_of_path(&view, queue->contenders.path, &queue->nentries);
+	view = lock_view_take();
+	queue->ours = lock_view_of_path(&view, queue->contenders.path);
 	for (int i = 0; i < queue->contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
 		put_row(fcinfo, queue, i);
 	}
-	lock_view_drop(&view);
 	report_unread(&queue->contenders);
 	return true;
 }

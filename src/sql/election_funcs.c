@@ -162,11 +162,9 @@ known_leader(const char *path, const CandidacyStatus *status, Leadership leaders
 {
 	if (leadership != LEADERSHIP_NONE)
 	{
-		StringInfoData name;
+		const char *name = zklock_own_name();
 
-		initStringInfo(&name);
-		zklock_append_server_name(&name);
-		return display_node_data(name.data, name.len);
+		return display_node_data(name, strlen(name));
 	}
 	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 	{

@@ -50,8 +50,7 @@ zk_queue_offer(PG_FUNCTION_ARGS)
 	bytea *data;
 	char  *name;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("data must not be null")));
+	argument_refuse_null(fcinfo, 1, "data");
 	if (toast_raw_datum_size(PG_GETARG_DATUM(1)) - VARHDRSZ > TAKE_MAX_DATA)
 		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 						errmsg("element of a ZooKeeper queue is too long: %zu bytes",

@@ -227,11 +227,8 @@ zk_fence(PG_FUNCTION_ARGS)
 	int64 seen;
 
 	argument_refuse_restricted("use fencing tokens");
-	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path must not be null")));
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("fencing token must not be null")));
+	argument_refuse_null(fcinfo, 0, "path");
+	argument_refuse_null(fcinfo, 1, "fencing token");
 	path = argument_to_path(PG_GETARG_TEXT_PP(0), ALLOWED_PATHS_ONLY);
 	shown_path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	token = PG_GETARG_INT64(1);

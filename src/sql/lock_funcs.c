@@ -82,9 +82,7 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	int		   n;
 
 	argument_require_holder();
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("path array must not be null")));
+	argument_refuse_null(fcinfo, 0, "path array");
 	array = PG_GETARG_ARRAYTYPE_P(0);
 	if (ARR_NDIM(array) > 1)
 		ereport(ERROR, (errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
@@ -122,8 +120,7 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	size_t	root_len;
 
 	(void) argument_path(fcinfo, rule);
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("root must not be null")));
+	argument_refuse_null(fcinfo, 1, "root");
 	path = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	root = text_to_cstring(PG_GETARG_TEXT_PP(1));
 

@@ -84,7 +84,7 @@ is_spoken_for(const EntryCopy *turn, const LockView *view)
 		return false;
 	for (int i = 0; i < view->n; i++)
 	{
-		const EntryCopy *entry = &view->entries[i];
+		const EntryCopy *entry = view->entries[i];
 
 		if (entry->request.kind == CONTENDER_PERMIT && entry->request.pid == turn->request.pid &&
 			strcmp(shown_path(entry), shown_path(turn)) == 0)
@@ -181,11 +181,11 @@ zk_locks(PG_FUNCTION_ARGS)
 
 	zklock_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
-	lock_view_take(&view);
+	view = lock_view_take();
 	lease = lease_state();
 	for (int i = 0; i < view.n; i++)
 	{
-		const EntryCopy *entry = &view.entries[i];
+		const EntryCopy *entry = view.entries[i];
 
 		if (is_spoken_for(entry, &view) || entry->request.kind == CONTENDER_CANDIDACY ||
 			entry->request.kind == CONTENDER_ELEMENT)

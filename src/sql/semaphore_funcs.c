@@ -39,9 +39,7 @@ acquire(FunctionCallInfo fcinfo, LockScope scope)
 	char *path = semaphore_argument(fcinfo, ALLOWED_PATHS_ONLY);
 	int64 timeout_ms;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("number of permits must not be null")));
+	argument_refuse_null(fcinfo, 1, "number of permits");
 	if (PG_GETARG_INT32(1) < 1)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("number of permits must be at least 1")));

@@ -111,11 +111,9 @@ tell(int i, CandidacyState state, const char *detail)
 static void
 compose_data(char *dst, size_t size)
 {
-	StringInfoData name;
+	char *name = zklock_own_name();
 
-	initStringInfo(&name);
-	zklock_append_server_name(&name);
-	strlcpy(dst, name.data, size);
+	strlcpy(dst, name, size);
 	if (!pg_verify_mbstr(PG_UTF8, dst, strlen(dst), true))
 	{
 		for (char *c = dst; *c != '\0'; c++)
@@ -124,7 +122,7 @@ compose_data(char *dst, size_t size)
 				*c = '?';
 		}
 	}
-	pfree(name.data);
+	pfree(name);
 }
 
 /*
