@@ -97,7 +97,7 @@ ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight si
 		strlcpy(slot->next_scratch, steps[0].scratch, sizeof(slot->next_scratch));
 		slot->scratch_wanted = true;
 	}
-	call_slot_ask(slot);
+	call_slot_ask(slot, CALL_ASKED);
 }
 
 /* Copies what the worker has answered to a step: data, or names one behind the other. */
@@ -209,7 +209,7 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 	introduce(slot, length);
 	if (length > CALL_BUFFER_SIZE)
 	{
-		(void) call_slot_want_room(slot);
+		call_slot_ask(slot, CALL_ROOM_WANTED);
 		if (!wait_for(slot, CALL_ROOM_GIVEN, call->away, until))
 			return;
 	}

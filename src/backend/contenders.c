@@ -124,13 +124,6 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 	return told;
 }
 
-/* Does a node with that owner belong to a session?  Containers and nodes with a TTL do not. */
-bool
-contenders_owner_is_session(int64 owner)
-{
-	return owner != 0 && owner != PG_INT64_MIN && ((uint64) owner >> 56) != 0xff;
-}
-
 /*
  * Describes in a line whose node it is, in the database's encoding: the process of
  * a database server; or else what its data says, if that is text; or else its

@@ -36,7 +36,6 @@ typedef struct Contenders
 
 extern CallStep contenders_read(Contenders *contenders, Call *call, int most, CallSight sight);
 extern void		contenders_take_node(ContenderNode *node, const CallStep *read);
-extern bool		contenders_owner_is_session(int64 owner);
 extern char	   *contenders_describe(const ContenderNode *node);
 
 #endif /* ZKLOCK_CONTENDERS_H */

@@ -225,24 +225,13 @@ call_slot_own(void)
 	return &call_pool->slots[compat_my_proc_number()];
 }
 
-/* Begins with a question that needs room.  Returns false if the slot is still in use. */
-bool
-call_slot_want_room(CallSlot *slot)
-{
-	if (!call_slot_step(slot, CALL_FREE, CALL_ROOM_WANTED) &&
-		!call_slot_step(slot, CALL_DONE, CALL_ROOM_WANTED))
-		return false;
-	mark(slot);
-	return true;
-}
-
-/* Hands a question to the worker.  The slot is FREE, DONE or ROOM_GIVEN. */
+/* Asks the worker for room, or hands it the question.  The slot is FREE, DONE or ROOM_GIVEN. */
 void
-call_slot_ask(CallSlot *slot)
+call_slot_ask(CallSlot *slot, CallState state)
 {
 	SpinLockAcquire(&slot->mutex);
 	Assert(slot->state == CALL_FREE || slot->state == CALL_DONE || slot->state == CALL_ROOM_GIVEN);
-	slot->state = CALL_ASKED;
+	slot->state = state;
 	SpinLockRelease(&slot->mutex);
 	mark(slot);
 }

@@ -175,8 +175,7 @@ extern void call_area_is(void *place);
 
 /* Backends, each its own slot */
 extern CallSlot *call_slot_own(void);
-extern bool		 call_slot_want_room(CallSlot *slot);
-extern void		 call_slot_ask(CallSlot *slot);
+extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
 extern bool		 call_slot_take_back(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);

@@ -96,16 +96,6 @@ stats_waited(StatsKind kind, StatsWaitEnd end, int64 us)
 	stats_add(kind, STATS_WAIT_US, us);
 }
 
-/* A request to ZooKeeper has ended that was sent so long ago, microseconds. */
-void
-stats_requested(StatsRequestEnd end, int64 us)
-{
-	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
-	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
-	if (end == STATS_REQUEST_FAILED)
-		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
-}
-
 /* ------------------------------------------------------------------------
  * Reading
  * ------------------------------------------------------------------------

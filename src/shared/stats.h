@@ -51,12 +51,6 @@ typedef enum StatsWaitEnd
 	STATS_WAIT_ENDS
 } StatsWaitEnd;
 
-typedef enum StatsRequestEnd
-{
-	STATS_REQUEST_ANSWERED,
-	STATS_REQUEST_FAILED /* refused, or without an answer */
-} StatsRequestEnd;
-
 /*
  * The histogram of waits: stats_wait_bounds_us[i] is what those of bucket i do
  * not reach; the last bucket has no bound.
@@ -83,7 +77,7 @@ typedef struct StatsShared
 	/* The worker's requests to ZooKeeper, by itself alone; never reset */
 	pg_atomic_uint64 requests;		 /* that were sent, and are answered or given up */
 	pg_atomic_uint64 request_us;	 /* that these took, microseconds */
-	pg_atomic_uint64 request_errors; /* of these: STATS_REQUEST_FAILED */
+	pg_atomic_uint64 request_errors; /* of these: refused, or without an answer */
 } StatsShared;
 
 /* In shared memory */
@@ -107,7 +101,6 @@ typedef struct StatsOfKind
 /* Backends and the worker */
 extern void stats_add(StatsKind kind, StatsCounter counter, int64 n);
 extern void stats_waited(StatsKind kind, StatsWaitEnd end, int64 us);
-extern void stats_requested(StatsRequestEnd end, int64 us);
 
 /* Backends */
 extern void stats_read(StatsKind kind, StatsOfKind *counts);

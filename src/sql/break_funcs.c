@@ -140,6 +140,13 @@ mark(Breaking *breaking)
  * ------------------------------------------------------------------------
  */
 
+/* Does a node with that owner belong to a session?  Containers and nodes with a TTL do not. */
+static bool
+is_session(int64 owner)
+{
+	return owner != 0 && owner != PG_INT64_MIN && ((uint64) owner >> 56) != 0xff;
+}
+
 /*
  * Tells the log who has deleted a node, or may have, and whose it was; and the
  * caller as well if it was not ephemeral.  One that was not would have outlived its
@@ -151,8 +158,8 @@ report_broken(const Breaking *breaking)
 	const ContenderNode *node = &breaking->node;
 	const char			*role = GetUserNameFromId(GetUserId(), false);
 	const char			*path = display_path(breaking->path);
-	bool		ephemeral = contenders_owner_is_session(node->told.stat.ephemeral_owner);
-	const char *owner = contenders_describe(node);
+	bool				 ephemeral = is_session(node->told.stat.ephemeral_owner);
+	const char			*owner = contenders_describe(node);
 
 	ereport(LOG, (breaking->sent
 					  ? errmsg("role \"%s\", process %d, may have deleted node \"%s\" by zk_break_lock()",

@@ -73,19 +73,16 @@ typedef struct Party
 } Party;
 
 /*
- * The contender of this server for which a node stands: the first that is
- * granted, or else the first that waits.  NULL if the node is not ours.
+ * The contender of this server for which a node stands: who holds, or else came first.
+ * NULL if the node is not ours.
  */
 static const EntryCopy *
 own_contender(const Queue *queue, const char *name)
 {
 	for (int i = 0; i < queue->ours.n; i++)
 	{
-		const EntryCopy *entry = queue->ours.entries[i];
-
-		if (strcmp(entry->node.name, name) == 0 &&
-			(entry->status.state == CONTENDER_GRANTED || entry->status.state == CONTENDER_QUEUED))
-			return entry;
+		if (strcmp(queue->ours.entries[i]->node.name, name) == 0)
+			return queue->ours.entries[i];
 	}
 	return NULL;
 }

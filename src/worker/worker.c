@@ -258,9 +258,10 @@ on_complaint(const char *message, ZkComplaint complaint)
 static void
 on_answered(ZkOutcome outcome, int64 us)
 {
-	stats_requested(outcome == ZK_UNKNOWN || outcome == ZK_REFUSED ? STATS_REQUEST_FAILED
-																   : STATS_REQUEST_ANSWERED,
-					us);
+	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
+	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
+	if (outcome == ZK_UNKNOWN || outcome == ZK_REFUSED)
+		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
 /* The role of a session, by its process; that of one that has ended may be unknown. */
