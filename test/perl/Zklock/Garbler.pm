@@ -121,10 +121,10 @@ sub _survives
 	return 0 if length $new < HEADER;
 	my ($xid, $error) = unpack('l> x8 l>', $new);
 	return 0 if $xid == -1 || $xid == -4;
+	return _skeleton($new) eq _skeleton($old) if $op eq 'multi';    # which is read in case of an error, too
 	return 1 if $error != 0;
 	return _fits($new, HEADER) if $op =~ /^(getData|create2|createContainer)$/;
 	return length $new < HEADER + 4 || unpack('x16 l>', $new) <= CHILDREN if $op eq 'getChildren';
-	return _skeleton($new) eq _skeleton($old) if $op eq 'multi';
 	return 1;
 }
 
