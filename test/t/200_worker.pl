@@ -6,8 +6,8 @@
 # worker resumes it. So a holder keeps its node and its token, a session that waits keeps
 # its place, and what was asked for or given back while no worker ran is done by the next one.
 #
-# The worker ends together with its server, or has never started. What becomes of sessions when it is
-# killed is in the table of faults; that it ends again and again during traffic, in 203_exits.pl.
+# What becomes of sessions when it is killed is in the table of faults; that it ends again and again
+# during traffic, in 203_exits.pl; and with its server, in 270_shutdown.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token clean);
@@ -200,23 +200,6 @@ subtest 'requests that a new worker finds are taken up in the order in which the
 	}
 	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
 	clean($zk, [ $a, $b ], '/w/order');
-};
-
-subtest "a server that stops ends its session at once, not after the session's timeout" => sub {
-	my $id     = $a->session_id;
-	hold($a, 'holder', '/w/stop');
-	queue($b, 'heir', '/w/stop');
-	my $log_mark = $a->log_mark;
-	$a->stop('fast');
-	is($s{heir}->finish, 't', 'a server that stops leaves its locks to others');
-	unlike(slurp_file($zk->log_file), qr/Expiring session $id,/, 'and does not let its session time out');
-	$a->start;
-	$a->wait_session;
-	isnt($a->session_id, $id, 'and begins a new session');
-	$a->assert_log($log_mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/,
-		'the worker exits with 1 then, too');
-	hold($a, 'again', '/w/stop2');
-	clean($zk, [ $a, $b ], '/w/stop', '/w/stop2');
 };
 
 subtest 'a server without room for a worker says so' => sub {

@@ -18,17 +18,6 @@ my $a  = Zklock::Server->new(
 	conf      => ["zklock.session_timeout = '15s'"]);
 my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_timeout = '15s'"]);
 
-# Changes settings, and waits until the worker has taken them up, which takes a new one.
-sub change
-{
-	my ($server, $state, %settings) = @_;
-	my $old = $server->worker_pid;
-	$server->set_conf(%settings);
-	$server->wait_new_worker($old);
-	$server->wait_session($state);
-	return;
-}
-
 my ($id, $before);
 
 sub undisturbed
@@ -56,19 +45,19 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 	$before = holdings($a);
 
 	is($a->zk_session->{server}, $zk->server(1)->connect_string, 'connected to the first server');
-	change($a, 'connected', 'zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
+	$a->reconfigure('zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
 	undisturbed('a list that still has the server in use');
 	$zk->server(1)->stop;
 	wait_until { ($a->zk_session->{server} || '') eq $zk->server(2)->connect_string } 'a connection to the second server';
 	$zk->server(1)->start;
-	change($a, 'connected', 'zklock.servers' => $zk->server(2)->connect_string);
+	$a->reconfigure('zklock.servers' => $zk->server(2)->connect_string);
 	is($a->zk_session->{server}, $zk->server(2)->connect_string, 'the second server alone, when it is in use');
 	undisturbed('another server of the ensemble');
 
 	# Two servers, and each time the one in use fails: the other must be tried, and the first
 	# again when that fails. (An even number of addresses is where the client library skips
 	# half of them.)
-	change($a, 'connected', 'zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
+	$a->reconfigure('zklock.servers' => join(', ', map { $zk->server($_)->connect_string } 1, 2));
 	undisturbed('a list of two');
 	foreach my $i (1 .. 4)
 	{
@@ -90,12 +79,12 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 my $mark;
 
 subtest 'host names do as well as addresses, and one that does not resolve does no harm among others' => sub {
-	change($a, 'connected', 'zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
+	$a->reconfigure('zklock.servers' => 'no-such-host.invalid:1,' . $zk->connect_string);
 	undisturbed('a name that does not resolve among others');
 	my ($in_use) = grep { $_->connect_string eq $a->zk_session->{server} } $zk->servers;
-	change($a, 'connected', 'zklock.servers' => 'localhost:' . $in_use->port);
+	$a->reconfigure('zklock.servers' => 'localhost:' . $in_use->port);
 	undisturbed('a host name');
-	change($a, 'connected', 'zklock.servers' => $zk->connect_string);
+	$a->reconfigure('zklock.servers' => $zk->connect_string);
 	undisturbed('all servers');
 };
 
@@ -127,16 +116,16 @@ subtest 'invalid values are refused, or logged, and change nothing' => sub {
 
 subtest 'the session timeout changes, and the session with its locks stays' => sub {
 	is($a->zk_session->{negotiated_timeout}, '00:00:15', 'the session timeout, negotiated');
-	change($a, 'connected', 'zklock.session_timeout' => '25s');
+	$a->reconfigure('zklock.session_timeout' => '25s');
 	is($a->zk_session->{negotiated_timeout}, '00:00:25', 'changed to a longer one');
 	undisturbed('a longer session timeout');
-	change($a, 'connected', 'zklock.session_timeout' => '8s');
+	$a->reconfigure('zklock.session_timeout' => '8s');
 	is($a->zk_session->{negotiated_timeout}, '00:00:08', 'and a shorter one');
 	undisturbed('a shorter session timeout');
-	change($a, 'connected', 'zklock.session_timeout' => '1h');
+	$a->reconfigure('zklock.session_timeout' => '1h');
 	is($a->zk_session->{negotiated_timeout}, '00:01:00', 'one too long is limited by ZooKeeper');
 	undisturbed('a session timeout too long');
-	change($a, 'connected', 'zklock.session_timeout' => '15s');
+	$a->reconfigure('zklock.session_timeout' => '15s');
 	undisturbed('back again');
 
 	$s{holder}->query("SELECT zk_unlock('/c/held')");

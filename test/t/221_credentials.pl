@@ -11,17 +11,6 @@ use Zklock::Shell;
 
 my ($zk, $a, $b) = cast('a b', zk => { ensemble => 3 }, timeout => '15s', a => { conf => ['log_min_messages = debug5'] });
 
-# Changes settings, and waits until the worker has taken them up, which takes a new one.
-sub change
-{
-	my ($server, %settings) = @_;
-	my $old = $server->worker_pid;
-	$server->set_conf(%settings);
-	$server->wait_new_worker($old);
-	$server->wait_session('connected');
-	return;
-}
-
 my $secret = 'S3cretOfTheTest';
 sub auth_file
 {
@@ -38,7 +27,7 @@ my ($id, $client);
 subtest 'credentials are taken up in the session, and protect the nodes' => sub {
 	hold($a, 'kept', '/c/kept');
 	$id = $a->session_id;
-	change($a,
+	$a->reconfigure(
 		'zklock.auth_file' => auth_file('auth', "digest:zklock:$secret\n", 0600),
 		'zklock.acl'       => 'creator');
 	is($a->session_id, $id, 'with credentials the session goes on');
@@ -88,7 +77,7 @@ subtest 'two servers with the same credentials share a lock' => sub {
 	append_to_file($file_b, "digest:zklock:$secret");    # without a newline at the end
 	chmod 0600, $file_b;
 	hold($b, 'kept_b', '/c/kept_b');
-	change($b, 'zklock.auth_file' => $file_b, 'zklock.acl' => 'creator');
+	$b->reconfigure('zklock.auth_file' => $file_b, 'zklock.acl' => 'creator');
 	$s{kept_b}->query("SELECT zk_unlock('/c/kept_b')");
 	hold($a, 'holder', '/c/creator/lock');
 	queue($b, 'stranger', '/c/creator/lock');

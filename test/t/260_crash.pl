@@ -12,14 +12,44 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
-use Zklock::Crash qw(:all);
 
 my @conf = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1', 'autovacuum = off');
 my ($zk, $proxy, $a, $b) = cast('a b',
 	zk => { maxSessionTimeout => 600000 }, proxied => 'a', conf => \@conf, a => { allows_streaming => 1 });
-Zklock::Crash::cast($zk, $a, $b);
-
 my $file = $a->session_file;
+my $path = '/r/lock';
+
+# A session of a holds the lock, and one of b waits for it. Returns the id of the ZooKeeper session.
+sub set_up
+{
+	hold($a, 'holder', $path);
+	queue($b, 'heir', $path);
+	return $a->session_id;
+}
+
+sub tear_down
+{
+	all_disconnect();
+	wait_until { !$zk->children($path) } "$path to be empty";
+	return;
+}
+
+# The lock is still taken, by the session left behind.
+sub is_taken
+{
+	my ($id, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
+	return;
+}
+
+sub no_worker_failed
+{
+	my ($mark, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	unlike($a->log_since($mark), qr/zklock worker" \(PID \d+\) (?:exited|was terminated)|PANIC/, $name);
+	return;
+}
 
 subtest 'the session file names the session that a server has' => sub {
 	my $id   = $a->session_id;
@@ -74,7 +104,7 @@ subtest 'a session left behind that is over already does no harm' => sub {
 	$a->start;
 	$a->wait_session;
 	$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
-	no_worker_failed($a, $mark, 'and goes on');
+	no_worker_failed($mark, 'and goes on');
 	tear_down();
 };
 
@@ -306,7 +336,7 @@ foreach my $case (@untrusted)
 		my @lines = $a->log_since($mark) =~ /ignoring file "\S+": (.*)/g;
 		is(scalar @lines, 1, 'the log has a line about it');
 		like($lines[0], $reason, 'which says why');
-		no_worker_failed($a, $mark, 'the worker is well');
+		no_worker_failed($mark, 'the worker is well');
 		$zk->shell->expire_session($id);
 		is($s{heir}->finish, 't', 'the lock is free when the session ends');
 		tear_down();
@@ -326,7 +356,7 @@ subtest 'a session file that cannot be written does no harm' => sub {
 	$a->start;
 	$a->wait_session;
 	$a->assert_log($mark, qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
-	no_worker_failed($a, $mark, 'the worker is well');
+	no_worker_failed($mark, 'the worker is well');
 	ok(!-e $file, 'there is no file');
 	rmdir "$file.new";
 	$a->restart;

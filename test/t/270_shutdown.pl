@@ -61,6 +61,7 @@ subtest 'a fast shutdown ends transactions and sessions, and waits for a session
 	session_is_over($id, 'the session has been ended');
 	ok(!-e $a->session_file, 'and is forgotten');
 	unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
+	$a->assert_log($mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/, 'and has left with exit code 1');
 	others_disconnect();
 };
 

@@ -6,16 +6,27 @@
 use Zklock::Test;
 use Zklock::Cast;
 use Zklock::Shell;
-use Zklock::StaleNode;
 
 my ($zk, $a, $b) = cast('a b', zk => { stale_nodes => 1 }, timeout => '20s');
 my $shell = $zk->shell;
 my $s     = $a->session;
 
+my $uuids = 0;
+
+# A node that has outlived this session, or one that does not exist; returns its name.
+sub stale
+{
+	my ($path, $session) = @_;
+	my $name = sprintf('_c_00000000-0000-0000-0000-%012d-lock-0000000000', ++$uuids);
+	$shell->create($path, makepath => 1) unless $shell->exists($path);
+	$zk->stale_node("$path/$name", $session || '0x123456789abcd', $shell->stat($path)->{czxid});
+	return $name;
+}
+
 sub call { my ($path, $node) = @_; return "SELECT zk_break_lock('$path', '$node')"; }
 
 subtest 'a stale node is removed, and the lock behind it granted' => sub {
-	my $name = stale($zk, '/st/stale');
+	my $name = stale('/st/stale');
 	queue($a, 'waiter', '/st/stale');
 	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/st/stale'", $name);
 	pass('a lock waits for a stale node');
@@ -31,7 +42,7 @@ subtest 'a stale node is removed, and the lock behind it granted' => sub {
 subtest 'a stale node that may not be deleted stays' => sub {
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->create('/st/forbidden', acl => [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cr' ] ]);
-	my $name = stale($zk, '/st/forbidden');
+	my $name = stale('/st/forbidden');
 	my $refused = $s->try(call('/st/forbidden', $name));
 	is($refused->{sqlstate}, '42501', 'it is refused');
 	like($refused->{detail}, qr/ZNOAUTH/, 'which tells why');
@@ -42,7 +53,7 @@ subtest 'a stale node of a former session of this server is reported once, and c
 	my $id = $a->session_id;
 	$a->expire_session($zk);
 	$a->wait_value("SELECT state = 'connected' AND session_id <> '$id' FROM zk_session", 't');
-	my $name = stale($zk, '/st/own', $id);
+	my $name = stale('/st/own', $id);
 	my $mark = $a->log_mark;
 	queue($a, "waiter$_", '/st/own') foreach 1 .. 2;
 	$a->wait_log(qr{LOG:  node "$name" of lock "/st/own" belongs to ZooKeeper session $id of this server, which has ended}, $mark);
@@ -68,7 +79,7 @@ subtest 'a stale node of a session left behind by a crash can be removed' => sub
 	$a->wait_session;
 	all_disconnect();
 	$s    = $a->session;
-	my $name = stale($zk, '/st/own', $id);
+	my $name = stale('/st/own', $id);
 	queue($a, 'waiter', '/st/own');
 	$a->wait_log(qr/"$name" .* session $id of this server, which has ended/, $mark);
 	is($s->query(call('/st/own', $name)), 't', 'so is one of a session left behind by a crash');

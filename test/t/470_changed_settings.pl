@@ -127,10 +127,7 @@ subtest 'what waits is not taken up by a worker that fails' => sub {
 
 subtest 'settings that have been set right are taken up at a reload' => sub {
 	my $good = auth_file('good', "digest:zklock:secret\n");
-	my $old  = $a->worker_pid;
-	$a->set_conf('zklock.servers' => $here->connect_string . ',127.0.0.1:1', 'zklock.auth_file' => $good);
-	$a->wait_new_worker($old);
-	$a->wait_session;
+	$a->reconfigure('zklock.servers' => $here->connect_string . ',127.0.0.1:1', 'zklock.auth_file' => $good);
 	$worker = $a->worker_pid;
 	undisturbed('one server more, and credentials');
 	is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'after all that the queue goes on');
@@ -187,10 +184,7 @@ subtest 'a change of mind counts' => sub {
 };
 
 subtest 'with zklock.acl = creator other credentials wait until no lock is held' => sub {
-	my $old = $a->worker_pid;
-	$a->set_conf('zklock.auth_file' => auth_file('first', "digest:first:secret\n"), 'zklock.acl' => 'creator');
-	$a->wait_new_worker($old);
-	$a->wait_session;
+	$a->reconfigure('zklock.auth_file' => auth_file('first', "digest:first:secret\n"), 'zklock.acl' => 'creator');
 	hold($a, 'second', '/m/creator');
 	$s{holder}->query("SELECT zk_unlock('/m/held')");
 	remember();

@@ -19,6 +19,8 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        when that is connected
   wait_new_worker($pid)
                        until another one runs than this
+  reconfigure(%settings)
+                       sets them, and returns when a new worker has taken them up
   worker_away          a test: terminates the worker and keeps it away, since a postmaster that
                        is stopped starts no new one; sessions that exist go on. Returns its pid
   worker_back($pid)    a test: the next worker comes, which is another one
@@ -112,6 +114,16 @@ sub wait_new_worker
 {
 	my ($self, $old) = @_;
 	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
+	return;
+}
+
+sub reconfigure
+{
+	my ($self, %settings) = @_;
+	my $old = $self->worker_pid;
+	$self->set_conf(%settings);
+	$self->wait_new_worker($old);
+	$self->wait_session;
 	return;
 }
 
