@@ -191,16 +191,19 @@ my @at_call = (
 	[ 'the backend is terminated', sub { my ($t) = @_; $t->{session}->terminate; return $t->ended('57P01'); } ],
 	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
 
+sub hang
+{
+	my ($t) = @_;
+	$t->{proxy}->blackhole;
+	$t->{here}->wait_session('connecting');
+	return 'answered';
+}
+
 # What happens while it waits for the rival, or has what it asked for, and what it means in the latter
 # case. One that waits goes on waiting, unless its call has ended.
 my @at_rest = (
 	[ 'the connection is cut', sub { my ($t) = @_; $t->{proxy}->drop; return 'answered'; } ],
-	[ 'its server hangs', sub {
-			my ($t) = @_;
-			$t->{proxy}->blackhole;
-			$t->{here}->wait_session('connecting');
-			return 'answered';
-		} ],
+	[ 'its server hangs', \&hang ],
 	[ 'the worker is terminated', sub { my ($t) = @_; $t->{here}->restart_worker; return 'answered'; } ],
 	[ 'the worker is killed', sub { my ($t) = @_; return $t->crash($t->{here}->worker_pid); } ],
 	[ 'the ZooKeeper session ends', sub {
@@ -250,6 +253,8 @@ sub check
 			}
 		};
 	}
+	my @resting = grep { $_->{give} && !$_->{only} && !ref $_->{ask} } map { $recipes{$_} } @names;
+	subtest 'a server that hangs' => sub { $self->check_hang(@resting) } if @resting;
 	$_->disconnect foreach grep { $_ } @{$self}{qw(session rival bystander)};
 	Zklock::Server->assert_clean($self->{zk}, [ @{$self}{qw(here there)} ]);
 	return;
@@ -452,10 +457,37 @@ sub delete_path
 	return;
 }
 
+# The rival has it, and the session waits.
+sub wait_behind
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->begin;
+	is($self->part('want'), 't', "$name: the rival has it");
+	$self->begin_part('ask');
+	$self->{here}->wait_value($self->{recipe}{waits}
+		  // "SELECT bool_or(blocked_by_node IS NOT NULL) FROM zk_locks WHERE path LIKE '$self->{path}%'", 't');
+	$self->{there}->settle;
+	return;
+}
+
+sub has_waited
+{
+	my ($self, $happens, $outcome, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	if ($outcome ne 'undone')
+	{
+		$self->{here}->wait_session;
+		ok($self->{session}->busy, "$name: it waits on") if $happens !~ /^who was/ && !$self->{told};
+	}
+	eval { $self->part('put') };
+	$self->has_become($outcome eq 'lost' ? 'answered' : $outcome, $name);
+	return;
+}
+
 sub check_waiting
 {
 	my ($self) = @_;
-	my $recipe = $self->{recipe};
 	my @more = (
 		[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
 		[ 'who was before it loses its node', sub { my ($t) = @_; $t->delete_nodes($t->{there}); return 'answered'; } ]);
@@ -463,49 +495,82 @@ sub check_waiting
 	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)
 	{
 		my ($happens, $do) = @$fault;
-		my $name = "waiting: $happens";
-		$self->begin;
-		is($self->part('want'), 't', "$name: the rival has it");
-		$self->begin_part('ask');
-		$self->{here}->wait_value(($recipe->{waits} // 'SELECT bool_or(blocked_by_node IS NOT NULL) FROM zk_locks'), 't');
-		$self->{there}->settle;
+		$self->wait_behind("waiting: $happens");
 		my $outcome = $self->outcome($happens, $do->($self));
 		$self->{proxy}->heal;
-		if ($outcome ne 'undone')
-		{
-			$self->{here}->wait_session;
-			ok($self->{session}->busy, "$name: it waits on") if $happens !~ /^who was/ && !$self->{told};
-		}
-		eval { $self->part('put') };
-		$self->has_become($outcome eq 'lost' ? 'answered' : $outcome, $name);
+		$self->has_waited($happens, $outcome, "waiting: $happens");
 	}
+	return;
+}
+
+sub have
+{
+	my ($self, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->begin;
+	$self->begin_part('ask');
+	is($self->result->{text}, $self->{recipe}{answer}, "$name: it has it");
+	return;
+}
+
+sub has_had
+{
+	my ($self, $happens, $outcome, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	$self->{here}->wait_session;
+	if ($outcome eq 'answered')
+	{
+		$self->has_it($name);
+	}
+	else
+	{
+		$self->is_told_of_loss($name) if $outcome =~ /^(?:lost|either)$/;
+		$self->rival_gets_it($name);
+	}
+	$self->nothing_left($name);
 	return;
 }
 
 sub check_having
 {
 	my ($self) = @_;
-	my $recipe = $self->{recipe};
 	foreach my $fault (grep { $self->applies($_->[0]) } @at_rest)
 	{
 		my ($happens, $do) = @$fault;
-		my $name = "having: $happens";
-		$self->begin;
-		$self->begin_part('ask');
-		is($self->result->{text}, $recipe->{answer}, "$name: it has it");
+		$self->have("having: $happens");
 		my $outcome = $self->outcome($happens, $do->($self));
 		$self->{proxy}->heal;
-		$self->{here}->wait_session;
-		if ($outcome eq 'answered')
+		$self->has_had($happens, $outcome, "having: $happens");
+	}
+	return;
+}
+
+# It takes long until a server that hangs is noticed: it does so for all at once.
+sub check_hang
+{
+	my ($self, @recipes) = @_;
+	my @story = qw(recipe path session);
+	my @stories;
+	foreach my $recipe (@recipes)
+	{
+		foreach my $way ([ wait_behind => 'has_waited' ], [ have => 'has_had' ])
 		{
-			$self->has_it($name);
+			my ($begin, $end) = @$way;
+			delete $self->{session};
+			$self->{recipe} = $recipe;
+			$self->$begin("$recipe->{ask}, $begin");
+			push @stories, { map({ $_ => $self->{$_} } @story), begin => $begin, end => $end };
 		}
-		else
-		{
-			$self->is_told_of_loss($name) if $outcome =~ /^(?:lost|either)$/;
-			$self->rival_gets_it($name);
-		}
-		$self->nothing_left($name);
+	}
+	local $self->{together} = 1;
+	my $outcome = hang($self);
+	$self->{proxy}->heal;
+	foreach my $story (@stories)
+	{
+		my $end = $story->{end};
+		@{$self}{@story} = @{$story}{@story};
+		$self->$end('its server hangs', $outcome, "$story->{recipe}{ask}, $story->{begin}");
+		$self->{session}->disconnect;
 	}
 	return;
 }

@@ -134,7 +134,8 @@ sub nothing_left
 		{
 			my $count = $self->count_nodes;
 			$left = join ', ', map { "$count->{$_} in PATH$_" } grep { $count->{$_} } sort keys %$count;
-			$left .= $_->describe_locks foreach grep { $_->lock_count("path <> '/bystander'") } @{$self}{qw(here there)};
+			my $where = $self->{together} ? "path = '$self->{path}' OR path LIKE '$self->{path}/%'" : "path <> '/bystander'";
+			$left .= $_->describe_locks foreach grep { $_->lock_count($where) } @{$self}{qw(here there)};
 			$left .= 'receipts' if $self->{zk}->children('/zklock-receipts');
 			$left eq '';
 		}
@@ -212,11 +213,12 @@ sub ended
 	return 'undone';
 }
 
-# A server that stands at an election has no session of its own for that.
+# A server that stands at an election has no session of its own for that. One that hangs does so for
+# all sessions at once.
 sub applies
 {
 	my ($self, $happens) = @_;
-	return 0 if ref $self->{recipe}{ask} && $happens =~ /^the backend/;
+	return 0 if $happens =~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 	return !$self->{recipe}{same_worker} || $happens !~ /^the worker/;
 }
 
