@@ -254,7 +254,7 @@ scratch_path(void)
 
 	if (!pg_strong_random(uuid, sizeof(uuid)))
 		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	uuid_format(id, sizeof(id), uuid, UUID_DIGITS_ONLY);
+	uuid_format(id, sizeof(id), uuid, UUID_HEX);
 	return psprintf(ELEMENT_RECEIPTS "/%s", id);
 }
 

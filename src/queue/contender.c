@@ -109,29 +109,25 @@ contender_detach(Contender *c)
 void
 contender_fail(Contender *c, Failure failure, int code)
 {
-	(void) entry_fail(entry_index(c), failure, code);
+	entry_fail(entry_index(c), failure, code);
 	contender_detach(c);
 }
 
-/* For the statistics of sessions; a turn is nothing that anybody holds. */
+/*
+ * For the statistics of sessions.  A turn is nothing that anybody holds, and whether
+ * a candidate still led, worker/candidacy.c knows.
+ */
 static void
 count_loss(const Contender *c)
 {
-	switch (entry_of(c)->request.kind)
-	{
-		case CONTENDER_LOCK:
-			stats_add(stats_kind_of_lock(contender_request(c).mode), STATS_LOSSES, 1);
-			break;
-		case CONTENDER_PERMIT:
-			stats_add(STATS_SEMAPHORE, STATS_LOSSES, 1);
-			break;
-		case CONTENDER_ELEMENT:
-			stats_add(STATS_QUEUE, STATS_LOSSES, 1);
-			break;
-		case CONTENDER_TURN:
-		case CONTENDER_CANDIDACY: /* worker/candidacy.c knows whether it still led */
-			break;
-	}
+	EntryKind kind = entry_of(c)->request.kind;
+
+	if (kind == CONTENDER_LOCK)
+		stats_add(stats_kind_of_lock(contender_request(c).mode), STATS_LOSSES, 1);
+	else if (kind == CONTENDER_PERMIT)
+		stats_add(STATS_SEMAPHORE, STATS_LOSSES, 1);
+	else if (kind == CONTENDER_ELEMENT)
+		stats_add(STATS_QUEUE, STATS_LOSSES, 1);
 }
 
 /*

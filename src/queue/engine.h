@@ -254,12 +254,11 @@ typedef struct Engine
 	int64		  overrun_us;	/* no holder's time is over before, us */
 } Engine;
 
-/* For whom a contender waits: a run of ours, or a contender of another client */
+/* For whom a contender waits: a run of ours, a contender of another client, or nobody */
 typedef struct Blocker
 {
-	bool			 waits;
-	const Run		*run;		/* one of these, */
-	const Foreigner *foreigner; /* or neither if it does not wait */
+	const Run		*run;
+	const Foreigner *foreigner;
 } Blocker;
 
 /* Losses that are told in one message */
@@ -407,7 +406,6 @@ extern void		   report_heedless(Path *path);
 extern void		   report_losses_begin(Losses *losses);
 extern void		   report_losses_add(Losses *losses, const Contender *c);
 extern const char *report_losses_list(Losses *losses);
-extern void		   report_losses_end(Losses *losses);
 
 /* run.c */
 extern Run *run_new(Path *path, uint64 id, const RecipeRequest *request);

@@ -25,41 +25,15 @@
 #include "recipes/element_name.h"
 #include "zk/zk_client.h"
 
-/* A node of ours, or one that may have taken its place */
-typedef struct OwnNode
+/* Ticks a node of ours off the names of a listing, which are in order.  Is it there? */
+static bool
+tick_off(const char *node, char **names, bool *ours, int n)
 {
-	const char *name;
-	bool	   *listed; /* of its run */
-} OwnNode;
+	char **found = bsearch(&node, names, n, sizeof(char *), pg_qsort_strcmp);
 
-static int
-compare_names(const void *a, const void *b)
-{
-	return strcmp(((const OwnNode *) a)->name, ((const OwnNode *) b)->name);
-}
-
-/* All nodes of ours on the path, in order of their names; none is listed yet. */
-static OwnNode *
-own_nodes(Path *path, int *n)
-{
-	OwnNode *nodes;
-	int		 nruns = 0;
-
-	for (const Run *run = run_first(path); run; run = run_after(run))
-		nruns++;
-	nodes = palloc(Max(2 * nruns, 1) * sizeof(OwnNode));
-	*n = 0;
-	for (Run *run = run_first(path); run; run = run_after(run))
-	{
-		if (!run_has_node(run))
-			continue;
-		run->listed = run->heir_listed = false;
-		nodes[(*n)++] = (OwnNode){.name = run->name, .listed = &run->listed};
-		if (run->state == RUN_DOWNGRADING)
-			nodes[(*n)++] = (OwnNode){.name = run->heir, .listed = &run->heir_listed};
-	}
-	qsort(nodes, *n, sizeof(OwnNode), compare_names);
-	return nodes;
+	if (found)
+		ours[found - names] = true;
+	return found != NULL;
 }
 
 /* Does the run hold or wait for something that it can lose? */
@@ -71,27 +45,42 @@ run_is_alive(const Run *run)
 
 /* Takes in the children: ours are ticked off, the others are remembered. */
 static void
-apply_children(Path *path, const ZkReply *reply, OwnNode *own, int nown)
+apply_children(Path *path, const ZkReply *reply)
 {
-	path_foreign_clear(path);
-	if (reply->nchildren > 0)
-		path->foreign = palloc(reply->nchildren * sizeof(Foreigner));
-	for (int i = 0; i < reply->nchildren; i++)
-	{
-		OwnNode	  key = {.name = reply->children[i]};
-		OwnNode	 *found = bsearch(&key, own, nown, sizeof(OwnNode), compare_names);
-		Foreigner foreigner;
+	int	   n = reply->nchildren;
+	char **names = palloc(Max(n, 1) * sizeof(char *));
+	bool  *ours = palloc0(Max(n, 1) * sizeof(bool));
 
-		if (found)
-			*found->listed = true;
-		else if (path->recipe->read(reply->children[i], &foreigner.peer))
+	for (int i = 0; i < n; i++)
+		names[i] = reply->children[i];
+	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
+	for (Run *run = run_first(path); run; run = run_after(run))
+	{
+		if (!run_has_node(run))
+			continue;
+		run->listed = tick_off(run->name, names, ours, n);
+		run->heir_listed = run->state == RUN_DOWNGRADING && tick_off(run->heir, names, ours, n);
+	}
+
+	path_foreign_clear(path);
+	if (n > 0)
+		path->foreign = palloc(n * sizeof(Foreigner));
+	for (int i = 0; i < n; i++)
+	{
+		Foreigner *foreigner = &path->foreign[path->nforeign];
+
+		if (ours[i])
+			continue;
+		if (path->recipe->read(names[i], &foreigner->peer))
 		{
-			foreigner.name = pstrdup(reply->children[i]);
-			path->foreign[path->nforeign++] = foreigner;
+			foreigner->name = pstrdup(names[i]);
+			path->nforeign++;
 		}
 		else
-			report_unrecognised(path, reply->children[i]);
+			report_unrecognised(path, names[i]);
 	}
+	pfree(names);
+	pfree(ours);
 }
 
 /* Is another client's contender behind the run, for which newcomers must wait? */
@@ -113,11 +102,8 @@ static void
 apply_listing(Path *path, const ZkReply *reply)
 {
 	dlist_mutable_iter iter;
-	int				   nown;
-	OwnNode			  *own = own_nodes(path, &nown);
 
-	apply_children(path, reply, own, nown);
-	pfree(own);
+	apply_children(path, reply);
 	report_heedless(path);
 	dlist_foreach_modify (iter, &path->runs)
 	{

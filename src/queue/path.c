@@ -226,7 +226,7 @@ run_evaluate(Run *run)
 	Blocker			   blocker = run_blocker(run);
 	dlist_mutable_iter iter;
 
-	if (!blocker.waits || (blocker.foreigner && ZKLOCK_FAULT("grant-early")))
+	if (blocker.run == NULL && (blocker.foreigner == NULL || ZKLOCK_FAULT("grant-early")))
 	{
 		run_granted(run);
 		return;

@@ -76,10 +76,10 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 		peers[n++] = path->foreign[i].peer;
 
 	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, remark);
-	if (found != RECIPE_NOBODY)
-		blocker = found < nruns
-					  ? (Blocker){.waits = true, .run = runs[found]}
-					  : (Blocker){.waits = true, .foreigner = &path->foreign[found - nruns]};
+	if (found >= nruns)
+		blocker.foreigner = &path->foreign[found - nruns];
+	else if (found != RECIPE_NOBODY)
+		blocker.run = runs[found];
 	pfree(runs);
 	pfree(peers);
 	return blocker;
@@ -127,7 +127,7 @@ contender_is_blocked(Contender *c)
 
 	if (remark != 0)
 		contender_remark(c, remark);
-	return blocker.waits;
+	return blocker.run || blocker.foreigner;
 }
 
 /*

@@ -74,7 +74,7 @@ contender_arrive(Contender *c)
 		path_arrive(path, c);
 		return;
 	}
-	(void) entry_fail(entry_index(c), FAILURE_OTHER_RECIPE, 0);
+	entry_fail(entry_index(c), FAILURE_OTHER_RECIPE, 0);
 	contender_forget(c);
 }
 
@@ -298,13 +298,6 @@ attend_overruns(void)
 	}
 }
 
-/* When attend_overruns() is to be called at the latest, ms; or -1. */
-static int64
-next_overrun(void)
-{
-	return engine.overrun_us == PG_INT64_MAX ? -1 : engine.overrun_us / 1000 + 1;
-}
-
 /* ------------------------------------------------------------------------
  * Contenders for which those of other servers and clients matter
  * ------------------------------------------------------------------------
@@ -395,7 +388,7 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 overrun = next_overrun();
+	int64 overrun = engine.overrun_us == PG_INT64_MAX ? -1 : engine.overrun_us / 1000 + 1;
 
 	if (engine.retry_at < 0 || overrun < 0)
 		return Max(engine.retry_at, overrun);

@@ -133,12 +133,15 @@ report_stale(const Path *path, const char *name, const ZkReply *reply)
  * ------------------------------------------------------------------------
  */
 
-/* Prepares to tell. */
+/* Prepares to tell, in this round. */
 void
 report_losses_begin(Losses *losses)
 {
+	MemoryContext caller = MemoryContextSwitchTo(engine.scratch);
+
 	losses->count = 0;
 	initStringInfo(&losses->lines);
+	MemoryContextSwitchTo(caller);
 }
 
 /* Counts a contender that is about to lose what it holds, if it holds it. */
@@ -162,10 +165,4 @@ report_losses_list(Losses *losses)
 	if (losses->count > MAX_LOSSES_NAMED)
 		appendStringInfo(&losses->lines, "\nAnd %d more.", losses->count - MAX_LOSSES_NAMED);
 	return losses->lines.data;
-}
-
-void
-report_losses_end(Losses *losses)
-{
-	pfree(losses->lines.data);
 }

@@ -422,7 +422,6 @@ report_deletion(Run *run)
 			 losses.count > 0 ? errdetail("Its holder has lost the %s; waiting sessions queue again.%s",
 										  run->path->recipe->name, report_losses_list(&losses))
 							  : errdetail("Waiting sessions queue again.")));
-	report_losses_end(&losses);
 }
 
 /* Someone else deleted the run's node. */

@@ -178,7 +178,6 @@ queue_session_unproved(void)
 		ereport(WARNING,
 				(errmsg("the ZooKeeper session was not proved to be alive for a session timeout"),
 				 errdetail("Locks lost: %d.%s", losses.count, report_losses_list(&losses))));
-	report_losses_end(&losses);
 	path_mark_all();
 }
 
@@ -206,7 +205,6 @@ queue_session_ended(const char *reason)
 			(errmsg("ZooKeeper session ended: %s", reason),
 			 errdetail("Locks lost: %d. Waiting requests that queue again: %d.%s",
 					   losses.count, nwaiting, report_losses_list(&losses))));
-	report_losses_end(&losses);
 
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)

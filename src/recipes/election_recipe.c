@@ -80,7 +80,7 @@ election_write(char *dst, size_t size, const RecipeRequest *request,
 	switch (request->family)
 	{
 		case ELECTION_LATCH:
-			uuid_format(text, sizeof(text), uuid, UUID_WITH_DASHES);
+			uuid_format(text, sizeof(text), uuid, UUID_DASHES);
 			snprintf(dst, size, "_c_%s-" LATCH_MARKER, text);
 			break;
 		case ELECTION_SUPPORT:

@@ -26,8 +26,11 @@
  */
 #define SEQUENCE_DIGITS 10
 
-/* Sizes of the textual forms of a UUID, with the terminating NUL. */
+/* Size of the longest form of a UUID, with the terminating NUL. */
 #define UUID_TEXT_SIZE 37
+
+/* The hexadecimal digits that the forms have */
+static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_HEX] = 32, [UUID_HALF] = 16};
 
 /* Decimal digits of the largest session id, 2^63. */
 #define SESSION_ID_DIGITS 19
@@ -61,17 +64,6 @@ static const Marker markers[] = {{"lock-", false, LOCK_MODE_EXCLUSIVE, DIALECT_C
 								 {"-read-", false, LOCK_MODE_SHARED, DIALECT_ZOOKEEPER},
 								 {"LOCK-SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE},
 								 {"LOCK-SEMI_SHARED-", true, LOCK_MODE_SHARED, DIALECT_HIVE}};
-
-/* In what form a name holds the UUID of the attempt that wrote it. */
-typedef enum UuidForm
-{
-	UUID_NONE,	 /* not at all */
-	UUID_DASHES, /* 36 characters */
-	UUID_HEX,	 /* 32 hexadecimal digits */
-	UUID_HALF	 /* the first 16 of these */
-} UuidForm;
-
-static const size_t uuid_digits[] = {[UUID_NONE] = 0, [UUID_DASHES] = 32, [UUID_HEX] = 32, [UUID_HALF] = 16};
 
 /* The name that a dialect gives to a node, but for the sequence */
 typedef struct DialectName
@@ -206,26 +198,20 @@ is_recipe_prefix(const char *prefix, size_t len)
 {
 	const char *id = prefix + 2;
 	size_t		id_len;
-	size_t		decimals = 0;
-	size_t		hex_digits = 0;
 
 	if (len < 4 || memcmp(prefix, "x-", 2) != 0 || prefix[len - 1] != '-')
 		return false;
 	id_len = len - 3;
 
-	while (hex_digits < id_len && is_hex_digit(id[hex_digits]))
-		hex_digits++;
-	if (hex_digits == id_len && id_len == SESSION_ID_HEX_DIGITS)
+	/* The hyphen behind the id ends the digits. */
+	if (id_len == SESSION_ID_HEX_DIGITS && strspn(id, "0123456789abcdefABCDEF") == id_len)
 		return true;
-
 	if (id[0] == '-')
 	{
 		id++;
 		id_len--;
 	}
-	while (decimals < id_len && is_digit(id[decimals]))
-		decimals++;
-	return decimals == id_len && decimals > 0 && decimals <= SESSION_ID_DIGITS;
+	return id_len > 0 && id_len <= SESSION_ID_DIGITS && strspn(id, "0123456789") == id_len;
 }
 
 /*
@@ -301,13 +287,9 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 				 const uint8_t uuid[ZKLOCK_UUID_BYTES])
 {
 	const DialectName *name = &dialects[dialect].names[mode];
-	char			   text[UUID_TEXT_SIZE] = "";
+	char			   text[UUID_TEXT_SIZE];
 
-	if (name->uuid != UUID_NONE)
-		uuid_format(text, sizeof(text), uuid,
-					name->uuid == UUID_DASHES ? UUID_WITH_DASHES : UUID_DIGITS_ONLY);
-	if (name->uuid == UUID_HALF)
-		text[uuid_digits[UUID_HALF]] = '\0';
+	uuid_format(text, sizeof(text), uuid, name->uuid);
 	snprintf(dst, size, "%s%s%s", name->before, text, name->after);
 }
 
@@ -376,20 +358,19 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
 
 /*
  * Write a UUID in lower-case hexadecimal digits into dst, which has room for
- * size bytes: 36 characters with dashes (RFC 9562), 32 without, and a
- * terminating NUL.  If there is less room, the text is cut off.
+ * size bytes, with a terminating NUL.  The dashes are those of RFC 9562.  If there
+ * is less room, the text is cut off.
  */
 void
-uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidStyle style)
+uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form)
 {
 	static const char digits[] = "0123456789abcdef";
 	char			  text[UUID_TEXT_SIZE];
 	size_t			  used = 0;
-	int				  i;
 
-	for (i = 0; i < ZKLOCK_UUID_BYTES; i++)
+	for (size_t i = 0; i < uuid_digits[form] / 2; i++)
 	{
-		if (style == UUID_WITH_DASHES && (i == 4 || i == 6 || i == 8 || i == 10))
+		if (form == UUID_DASHES && (i == 4 || i == 6 || i == 8 || i == 10))
 			text[used++] = '-';
 		text[used++] = digits[uuid[i] >> 4];
 		text[used++] = digits[uuid[i] & 0x0F];

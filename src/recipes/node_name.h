@@ -57,11 +57,13 @@ typedef enum NodeDataForm
 } NodeDataForm;
 
 /* How a UUID is written */
-typedef enum UuidStyle
+typedef enum UuidForm
 {
-	UUID_DIGITS_ONLY,
-	UUID_WITH_DASHES
-} UuidStyle;
+	UUID_NONE,	 /* not at all */
+	UUID_DASHES, /* 36 characters */
+	UUID_HEX,	 /* 32 hexadecimal digits */
+	UUID_HALF	 /* the first 16 of these */
+} UuidForm;
 
 typedef enum PathFault
 {
@@ -105,7 +107,7 @@ extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, Lo
 extern bool		   node_name_recurs(NodeDialect dialect);
 extern NodeDataForm node_data_form(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
-extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidStyle style);
+extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
 /* heed.c: which clients wait for the names that we write */
 typedef enum Heed

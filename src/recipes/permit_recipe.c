@@ -62,7 +62,7 @@ permit_write(char *dst, size_t size, const RecipeRequest *request, const uint8_t
 {
 	char text[37];
 
-	uuid_format(text, sizeof(text), uuid, UUID_WITH_DASHES);
+	uuid_format(text, sizeof(text), uuid, UUID_DASHES);
 	snprintf(dst, size, "_c_%s" PERMITS_MARKER "%d-" LEASE_MARKER, text, (int) request->permits);
 }
 

@@ -273,6 +273,20 @@ entries_new_run_id(void)
 }
 
 /*
+ * Begins a step from a state.  Returns false if the entry is not in that any more;
+ * else the caller makes the step, and releases the entry's spinlock.
+ */
+static bool
+begin_step(ContenderEntry *entry, ContenderState from)
+{
+	SpinLockAcquire(&entry->mutex);
+	if (entry->status.state == from)
+		return true;
+	SpinLockRelease(&entry->mutex);
+	return false;
+}
+
+/*
  * REQUESTED -> QUEUED, with a new ticket: a backend may have drawn one and been
  * overtaken before we heard of it.  A later worker must find the order that we
  * have seen.
@@ -284,17 +298,13 @@ entry_take_up(int index)
 {
 	ContenderEntry *entry = entry_at(index);
 	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
-	bool			stepped;
 
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_REQUESTED;
-	if (stepped)
-	{
-		entry->status.ticket = ticket;
-		entry->status.state = CONTENDER_QUEUED;
-	}
+	if (!begin_step(entry, CONTENDER_REQUESTED))
+		return false;
+	entry->status.ticket = ticket;
+	entry->status.state = CONTENDER_QUEUED;
 	SpinLockRelease(&entry->mutex);
-	return stepped;
+	return true;
 }
 
 /*
@@ -312,47 +322,35 @@ entry_grant(int index, int64 token, int64 *expires_us)
 	TimestampTz		now = GetCurrentTimestamp();
 	int64			now_us = zklock_now_us();
 	int				max_hold_ms = entry->status.max_hold_ms;
-	bool			stepped;
 
 	*expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_QUEUED;
-	if (stepped)
-	{
-		entry->status.token = token;
-		entry->status.granted_at = now;
-		entry->status.expires_us = *expires_us;
-		entry->status.state = CONTENDER_GRANTED;
-	}
+	if (!begin_step(entry, CONTENDER_QUEUED))
+		return false;
+	entry->status.token = token;
+	entry->status.granted_at = now;
+	entry->status.expires_us = *expires_us;
+	entry->status.state = CONTENDER_GRANTED;
 	SpinLockRelease(&entry->mutex);
-	return stepped;
+	return true;
 }
 
 /*
- * QUEUED -> FAILED.
+ * QUEUED -> FAILED, unless it is not QUEUED any more.
  *
  *	code	ZooKeeper's, for FAILURE_REFUSED
- *
- * Returns false if it is not QUEUED any more.
  */
-bool
+void
 entry_fail(int index, Failure failure, int code)
 {
 	ContenderEntry *entry = entry_at(index);
-	bool			stepped;
 
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_QUEUED;
-	if (stepped)
-	{
-		entry->status.failure = failure;
-		entry->status.error_code = code;
-		entry->status.state = CONTENDER_FAILED;
-	}
+	if (!begin_step(entry, CONTENDER_QUEUED))
+		return;
+	entry->status.failure = failure;
+	entry->status.error_code = code;
+	entry->status.state = CONTENDER_FAILED;
 	SpinLockRelease(&entry->mutex);
-	if (stepped)
-		entry_set_owner_latch(entry);
-	return stepped;
+	entry_set_owner_latch(entry);
 }
 
 /*
@@ -366,22 +364,18 @@ bool
 entry_lose(int index, LossReason reason, int *interrupt)
 {
 	ContenderEntry *entry = entry_at(index);
-	LossPolicy		policy = LOSS_ABORT;
-	bool			stepped;
+	LossPolicy		policy;
 
-	SpinLockAcquire(&entry->mutex);
-	stepped = entry->status.state == CONTENDER_GRANTED;
-	if (stepped)
-	{
-		policy = entry->status.on_loss;
-		entry->status.loss = reason == LOSS_DELETED && entry->status.broken ? LOSS_BROKEN : reason;
-		entry->status.state = CONTENDER_LOST;
-	}
+	*interrupt = 0;
+	if (!begin_step(entry, CONTENDER_GRANTED))
+		return false;
+	policy = entry->status.on_loss;
+	entry->status.loss = reason == LOSS_DELETED && entry->status.broken ? LOSS_BROKEN : reason;
+	entry->status.state = CONTENDER_LOST;
 	SpinLockRelease(&entry->mutex);
 	*interrupt = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
-	if (stepped)
-		entry_set_owner_latch(entry);
-	return stepped;
+	entry_set_owner_latch(entry);
+	return true;
 }
 
 /* Notes of the entries behind a run's node whether zk_break_lock() is deleting it. */
@@ -600,12 +594,10 @@ entries_all_consumed(void)
 int
 entries_in_use(void)
 {
-	int n = 0;
+	int nfree;
 
-	for (int i = 0; i < entries_max(); i++)
-	{
-		if (entry_status(i).state != CONTENDER_FREE)
-			n++;
-	}
-	return n;
+	SpinLockAcquire(&entry_pool->mutex);
+	nfree = entry_pool->nfree;
+	SpinLockRelease(&entry_pool->mutex);
+	return entries_max() - nfree;
 }

@@ -264,7 +264,7 @@ extern void	  entries_visit_dirty(EntryVisitor visit);
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
-extern bool	  entry_fail(int index, Failure failure, int code);
+extern void	  entry_fail(int index, Failure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern void	  entry_free(int index);
 extern void	  entry_change_begin(ContenderEntry *entry);

@@ -571,20 +571,20 @@ test_uuid(void)
 {
 	char text[40];
 
-	uuid_format(text, sizeof(text), sample_uuid, UUID_WITH_DASHES);
+	uuid_format(text, sizeof(text), sample_uuid, UUID_DASHES);
 	is_str(text, UUID36, "uuid with dashes");
-	uuid_format(text, sizeof(text), sample_uuid, UUID_DIGITS_ONLY);
+	uuid_format(text, sizeof(text), sample_uuid, UUID_HEX);
 	is_str(text, HEX32, "uuid without dashes");
-	uuid_format(text, 37, sample_uuid, UUID_WITH_DASHES);
+	uuid_format(text, 37, sample_uuid, UUID_DASHES);
 	is_str(text, UUID36, "uuid with dashes in just enough room");
-	uuid_format(text, 33, sample_uuid, UUID_DIGITS_ONLY);
+	uuid_format(text, 33, sample_uuid, UUID_HEX);
 	is_str(text, HEX32, "uuid without dashes in just enough room");
 
 	memset(text, '#', sizeof(text));
-	uuid_format(text, 10, sample_uuid, UUID_WITH_DASHES);
+	uuid_format(text, 10, sample_uuid, UUID_DASHES);
 	is_str(text, "3f2504e0-", "uuid cut off where the room ends");
 	ok(text[10] == '#', "nothing is written beyond it");
-	uuid_format(text, 0, sample_uuid, UUID_WITH_DASHES);
+	uuid_format(text, 0, sample_uuid, UUID_DASHES);
 	is_str(text, "3f2504e0-", "nothing is written into no room");
 }
 
