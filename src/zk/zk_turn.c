@@ -50,28 +50,27 @@ typedef enum TurnKind
 
 #define MAX_OF_SESSION 48
 
-typedef struct TurnKey
+typedef enum LineKind
 {
+	LINE_OF_ROLE,	/* of its sessions' lines; whose turn it is comes first */
+	LINE_OF_SESSION /* of its calls, oldest first */
+} LineKind;
+
+typedef struct LineKey
+{
+	LineKind of;
 	uint32	 who; /* the role, or the owner of calls */
-	TurnKind kind;
-} TurnKey;
+	TurnKind turn;
+} LineKey;
 
-/* A role whose sessions wait for calls of one kind; there is one session at least. */
-typedef struct Share
+/* What a role or a session waits for, of one kind of turn; the line is never empty. */
+typedef struct Line
 {
-	TurnKey	   key;	   /* hash key */
-	dlist_node link;   /* in shares[] */
-	dlist_head askers; /* whose turn it is comes first */
-} Share;
-
-/* The calls of one kind that one session waits for; there is one at least. */
-typedef struct Asker
-{
-	TurnKey	   key; /* hash key */
-	Share	  *share;
-	dlist_node link;  /* in its share's list */
-	dlist_head calls; /* oldest first */
-} Asker;
+	LineKey		 key;  /* hash key */
+	struct Line *role; /* a session's */
+	dlist_node	 link; /* in its role's line, or in roles[] */
+	dlist_head	 waiting;
+} Line;
 
 /* How many calls of a session are under way; there is one at least. */
 typedef struct UnderWay
@@ -81,11 +80,10 @@ typedef struct UnderWay
 } UnderWay;
 
 static uint32 (*role_of)(int owner);
-static HTAB		 *all_shares;
-static HTAB		 *all_askers;
+static HTAB		 *all_lines;
 static HTAB		 *all_under_way;
-static dlist_head shares[TURN_KINDS];	 /* by kind; whose turn it is comes first */
-static Asker	 *unfinished;			 /* its turn needs one more call, or NULL */
+static dlist_head roles[TURN_KINDS]; /* their lines; whose turn it is comes first */
+static Line		 *unfinished;		 /* a session whose turn needs one more call, or NULL */
 static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
 static int		  npatient;				 /* deletions that are patient */
 
@@ -103,48 +101,56 @@ turn_kind(const Call *call)
 void
 zk_turn_start(uint32 (*role_of_)(int owner))
 {
-	HASHCTL share_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Share)};
-	HASHCTL asker_ctl = {.keysize = sizeof(TurnKey), .entrysize = sizeof(Asker)};
+	HASHCTL line_ctl = {.keysize = sizeof(LineKey), .entrysize = sizeof(Line)};
 	HASHCTL under_way_ctl = {.keysize = sizeof(int), .entrysize = sizeof(UnderWay)};
 
 	role_of = role_of_;
-	all_shares = hash_create("zklock roles with calls", 32, &share_ctl, HASH_ELEM | HASH_BLOBS);
-	all_askers = hash_create("zklock calls", 128, &asker_ctl, HASH_ELEM | HASH_BLOBS);
+	all_lines = hash_create("zklock calls", 128, &line_ctl, HASH_ELEM | HASH_BLOBS);
 	all_under_way =
 		hash_create("zklock calls under way", 128, &under_way_ctl, HASH_ELEM | HASH_BLOBS);
 	for (int kind = 0; kind < TURN_KINDS; kind++)
-		dlist_init(&shares[kind]);
+		dlist_init(&roles[kind]);
 }
 
-/* The element of a table with a key, or a new one that is in no list yet. */
-static void *
-get(HTAB *table, uint32 who, TurnKind kind, bool *found)
+/* A line, or a new one, which is empty and in no list yet. */
+static Line *
+line_get(LineKind of, uint32 who, TurnKind turn)
 {
-	TurnKey key = {.who = who, .kind = kind};
+	LineKey key = {.of = of, .who = who, .turn = turn};
+	bool	found;
+	Line   *line = hash_search(all_lines, &key, HASH_ENTER, &found);
 
-	return hash_search(table, &key, HASH_ENTER, found);
+	if (!found)
+		dlist_init(&line->waiting);
+	return line;
+}
+
+/* One of a line has been served: the line goes behind the others, or ends if it is empty. */
+static void
+line_requeue(Line *line, dlist_head *among)
+{
+	dlist_delete(&line->link);
+	if (dlist_is_empty(&line->waiting))
+		(void) hash_search(all_lines, &line->key, HASH_REMOVE, NULL);
+	else
+		dlist_push_tail(among, &line->link);
 }
 
 /* Puts a call, which is in no list, behind the others of its owner. */
 void
 zk_turn_wait(Call *call)
 {
-	TurnKind kind = turn_kind(call);
-	bool	 found;
-	Asker	*asker = get(all_askers, call->asked.owner, kind, &found);
+	TurnKind turn = turn_kind(call);
+	Line	*session = line_get(LINE_OF_SESSION, call->asked.owner, turn);
 
-	if (!found)
+	if (dlist_is_empty(&session->waiting))
 	{
-		asker->share = get(all_shares, role_of(call->asked.owner), kind, &found);
-		if (!found)
-		{
-			dlist_init(&asker->share->askers);
-			dlist_push_tail(&shares[kind], &asker->share->link);
-		}
-		dlist_init(&asker->calls);
-		dlist_push_tail(&asker->share->askers, &asker->link);
+		session->role = line_get(LINE_OF_ROLE, role_of(call->asked.owner), turn);
+		if (dlist_is_empty(&session->role->waiting))
+			dlist_push_tail(&roles[turn], &session->role->link);
+		dlist_push_tail(&session->role->waiting, &session->link);
 	}
-	dlist_push_tail(&asker->calls, &call->link);
+	dlist_push_tail(&session->waiting, &call->link);
 	npatient += call->asked.patient;
 }
 
@@ -158,11 +164,11 @@ is_beyond_share(const Call *call)
 		   turn_kind(call) == TURN_KIND_WORK && call->asked.kind != ZK_CHECK;
 }
 
-/* May an asker's oldest call be taken? */
+/* May a session's oldest call be taken? */
 static bool
-is_allowed(Asker *asker, ZkTurnLimit limit)
+is_allowed(Line *session, ZkTurnLimit limit)
 {
-	const Call *call = dlist_head_element(Call, link, &asker->calls);
+	const Call *call = dlist_head_element(Call, link, &session->waiting);
 
 	switch (limit)
 	{
@@ -179,80 +185,61 @@ is_allowed(Asker *asker, ZkTurnLimit limit)
 	return !is_beyond_share(call);
 }
 
-/* The first of a kind that has its turn, or NULL. */
-static Asker *
-first_asker(TurnKind kind, ZkTurnLimit limit)
+/* The session that has its turn of a kind, or NULL. */
+static Line *
+first_session(TurnKind turn, ZkTurnLimit limit)
 {
-	dlist_iter share;
+	dlist_iter role;
 	dlist_iter iter;
 
-	if (limit == ZK_TURN_URGENT && kind != TURN_KIND_URGENT)
+	if (limit == ZK_TURN_URGENT && turn != TURN_KIND_URGENT)
 		return NULL;
-	dlist_foreach (share, &shares[kind])
+	dlist_foreach (role, &roles[turn])
 	{
-		dlist_foreach (iter, &dlist_container(Share, link, share.cur)->askers)
+		dlist_foreach (iter, &dlist_container(Line, link, role.cur)->waiting)
 		{
-			Asker *asker = dlist_container(Asker, link, iter.cur);
+			Line *session = dlist_container(Line, link, iter.cur);
 
-			if (is_allowed(asker, limit))
-				return asker;
+			if (is_allowed(session, limit))
+				return session;
 		}
 	}
 	return NULL;
 }
 
-/* The one whose turn it is, or NULL. */
-static Asker *
-next_asker(ZkTurnLimit limit)
+/* The session whose turn it is, or NULL. */
+static Line *
+next_session(ZkTurnLimit limit)
 {
 	TurnKind order[] = {TURN_KIND_URGENT, TURN_KIND_UNWATCH,
 						last == TURN_KIND_RELEASE ? TURN_KIND_WORK : TURN_KIND_RELEASE, last};
+	Line	*session = unfinished;
 
-	if (unfinished)
-		return unfinished;
-	for (int i = 0; i < (int) lengthof(order); i++)
-	{
-		Asker *asker = first_asker(order[i], limit);
-
-		if (asker)
-			return asker;
-	}
-	return NULL;
+	for (int i = 0; i < (int) lengthof(order) && session == NULL; i++)
+		session = first_session(order[i], limit);
+	return session;
 }
 
-/* The others of its role come next, and other roles before that. */
-static void
-end_turn(Asker *asker)
-{
-	Share *share = asker->share;
-
-	dlist_delete(&asker->link);
-	if (!dlist_is_empty(&asker->calls))
-		dlist_push_tail(&share->askers, &asker->link);
-	else
-		hash_search(all_askers, &asker->key, HASH_REMOVE, NULL);
-
-	dlist_delete(&share->link);
-	if (!dlist_is_empty(&share->askers))
-		dlist_push_tail(&shares[share->key.kind], &share->link);
-	else
-		hash_search(all_shares, &share->key, HASH_REMOVE, NULL);
-}
-
-/* Takes an asker's oldest call, which is under way from now on. */
+/*
+ * Takes a session's oldest call, which is under way from now on.  Others of its role
+ * come next, and other roles before that.
+ */
 static Call *
-take_oldest(Asker *asker)
+take_oldest(Line *session)
 {
-	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&asker->calls));
+	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
+	Line	 *role = session->role;
 	bool	  found;
 	UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_ENTER, &found);
 
 	its->ncalls = found ? its->ncalls + 1 : 1;
 	npatient -= call->asked.patient;
-	if (call->asked.followed && !dlist_is_empty(&asker->calls))
-		unfinished = asker;
-	else
-		end_turn(asker);
+	unfinished = call->asked.followed && !dlist_is_empty(&session->waiting) ? session : NULL;
+	if (unfinished == NULL)
+	{
+		line_requeue(session, &role->waiting);
+		line_requeue(role, &roles[role->key.turn]);
+	}
 	return call;
 }
 
@@ -260,23 +247,22 @@ take_oldest(Asker *asker)
 Call *
 zk_turn_take(ZkTurnLimit limit)
 {
-	Asker *asker = next_asker(limit);
+	Line *session = next_session(limit);
 
-	if (asker == NULL)
+	if (session == NULL)
 		return NULL;
-	if (asker->key.kind == TURN_KIND_RELEASE || asker->key.kind == TURN_KIND_WORK)
-		last = asker->key.kind;
-	unfinished = NULL;
-	return take_oldest(asker);
+	if (session->key.turn == TURN_KIND_RELEASE || session->key.turn == TURN_KIND_WORK)
+		last = session->key.turn;
+	return take_oldest(session);
 }
 
 /* Takes the patient deletion whose turn comes first; NULL if there is none. */
 static Call *
 take_patient(void)
 {
-	Asker *asker = first_asker(TURN_KIND_RELEASE, ZK_TURN_PATIENT);
+	Line *session = first_session(TURN_KIND_RELEASE, ZK_TURN_PATIENT);
 
-	return asker ? take_oldest(asker) : NULL;
+	return session ? take_oldest(session) : NULL;
 }
 
 /* A call that was taken is under way no more. */
@@ -294,7 +280,7 @@ zk_turn_is_empty(void)
 {
 	for (int kind = 0; kind < TURN_KINDS; kind++)
 	{
-		if (!dlist_is_empty(&shares[kind]))
+		if (!dlist_is_empty(&roles[kind]))
 			return false;
 	}
 	return true;
@@ -304,22 +290,24 @@ zk_turn_is_empty(void)
 bool
 zk_turn_sets_watch(const Call *unwatch)
 {
-	HASH_SEQ_STATUS status;
-	Asker		   *asker;
-	dlist_iter		iter;
-	bool			found = false;
+	dlist_iter role;
+	dlist_iter session;
+	dlist_iter iter;
 
-	hash_seq_init(&status, all_askers);
-	while ((asker = hash_seq_search(&status)) != NULL)
+	dlist_foreach (role, &roles[TURN_KIND_WORK])
 	{
-		dlist_foreach (iter, &asker->calls)
+		dlist_foreach (session, &dlist_container(Line, link, role.cur)->waiting)
 		{
-			const Call *call = dlist_container(Call, link, iter.cur);
+			dlist_foreach (iter, &dlist_container(Line, link, session.cur)->waiting)
+			{
+				const Call *call = dlist_container(Call, link, iter.cur);
 
-			found |= call->asked.watch && zk_call_same_watch(call, unwatch);
+				if (call->asked.watch && zk_call_same_watch(call, unwatch))
+					return true;
+			}
 		}
 	}
-	return found;
+	return false;
 }
 
 /* ------------------------------------------------------------------------
