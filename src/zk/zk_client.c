@@ -127,18 +127,14 @@ zk_client_open(const char *addresses, const ZkClientConfig *config_)
 
 /* A server has accepted the session, which so exists. */
 static void
-connected(void)
+connected(const ZkSession *session)
 {
-	ZkSession session;
-
 	Assert(!is_connected);
 	is_connected = true;
 	answered = false;
 	answer_until = zklock_now_ms() + config.session_timeout;
-	zk_handle_session(handle, &session);
-	config.session_id = session.id;
-	memcpy(config.session_password, session.password, sizeof(config.session_password));
-	explicit_bzero(&session, sizeof(session));
+	config.session_id = session->id;
+	memcpy(config.session_password, session->password, sizeof(config.session_password));
 	zk_flow_connected(config.session_id);
 }
 
@@ -302,18 +298,17 @@ handle_connected(void)
 
 	zk_handle_session(handle, &session);
 	fault = session_fault(&session);
-	explicit_bzero(&session, sizeof(session));
 	if (fault)
-	{
 		handle_malformed_session(fault);
-		return;
+	else
+	{
+		/* There are reconnects that the library does not announce (trap 7). */
+		handle_hang_up();
+		zk_handle_show_credentials(handle, &config); /* ahead of all calls */
+		connected(&session);
+		callbacks.session(ZK_SESSION_CONNECTED);
 	}
-
-	/* There are reconnects that the library does not announce (trap 7). */
-	handle_hang_up();
-	zk_handle_show_credentials(handle, &config); /* ahead of all calls */
-	connected();
-	callbacks.session(ZK_SESSION_CONNECTED);
+	explicit_bzero(&session, sizeof(session));
 }
 
 /* The library is in another state than before. */
