@@ -155,8 +155,8 @@ leadership_await(const char *path, int64 timeout_ms)
 /* A candidate that is to go to the end of the queue */
 typedef struct Resignation
 {
-	int	   election;
-	uint32 number;
+	int	  election;
+	int64 term;
 } Resignation;
 
 static WaitAnswer
@@ -165,7 +165,7 @@ look_whether_it_has_resigned(const Wait *wait, void *arg)
 	const Resignation *resignation = arg;
 
 	ConditionVariablePrepareToSleep(&election_at(resignation->election)->changed);
-	return election_resign_is_done(resignation->election, resignation->number) ? WAIT_OVER : WAIT_UNTOLD;
+	return election_resign_is_done(resignation->election, resignation->term) ? WAIT_OVER : WAIT_UNTOLD;
 }
 
 /*
@@ -179,12 +179,11 @@ bool
 leadership_resign(const char *path)
 {
 	Resignation resignation = {.election = require_election(path)};
-	int64		term;
 	Wait		wait;
 
-	if (election_leadership(resignation.election, &term) == LEADERSHIP_NONE)
+	if (election_leadership(resignation.election, &resignation.term) == LEADERSHIP_NONE)
 		return false;
-	resignation.number = election_want_resign(resignation.election);
+	election_want_resign(resignation.election, resignation.term);
 	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
 	(void) wait_until(&wait, look_whether_it_has_resigned, &resignation);
 	ConditionVariableCancelSleep();

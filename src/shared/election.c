@@ -59,8 +59,7 @@ add_slot(ElectionTable *table, const char *path)
 	strlcpy(election->path, path, sizeof(election->path));
 	SpinLockInit(&election->mutex);
 	pg_atomic_init_u64(&election->candidate, 0);
-	pg_atomic_init_u32(&election->resigns_wanted, 0);
-	pg_atomic_init_u32(&election->resigns_done, 0);
+	pg_atomic_init_u64(&election->resign_term, 0);
 	ConditionVariableInit(&election->changed);
 	pg_write_barrier();
 	pg_atomic_write_u32(&table->n, n + 1);
@@ -207,20 +206,24 @@ election_term_entry(int election, int64 term, EntryStatus *status)
  * ------------------------------------------------------------------------
  */
 
-/* Asks the worker to give up leadership.  Returns the resignation's number. */
-uint32
-election_want_resign(int election)
+/* Asks the worker to give up leadership, if this is still the term. */
+void
+election_want_resign(int election, int64 term)
 {
-	uint32 number = pg_atomic_add_fetch_u32(&election_at(election)->resigns_wanted, 1);
+	pg_atomic_uint64 *wanted = &election_at(election)->resign_term;
+	uint64			  old = pg_atomic_read_u64(wanted);
 
+	/* Terms rise: whoever has been told of a later one must not be forgotten. */
+	while (old < (uint64) term && !pg_atomic_compare_exchange_u64(wanted, &old, (uint64) term))
+		;
 	zklock_wake_worker();
-	return number;
 }
 
+/* Has the term ended that was to?  If another is to end, it has. */
 bool
-election_resign_is_done(int election, uint32 number)
+election_resign_is_done(int election, int64 term)
 {
-	return (int32) (pg_atomic_read_u32(&election_at(election)->resigns_done) - number) >= 0;
+	return pg_atomic_read_u64(&election_at(election)->resign_term) != (uint64) term;
 }
 
 /* ------------------------------------------------------------------------

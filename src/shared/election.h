@@ -57,11 +57,10 @@ typedef struct CandidacyStatus
 typedef struct Candidacy
 {
 	CandidacyPhase phase;
-	bool		   listed;	  /* zklock.elections has it */
-	ElectionFamily family;	  /* whose names it gives for it */
-	int			   entry;	  /* STANDING, LEAVING: of the contender */
-	int64		   retry_at;  /* IDLE: not before, ms */
-	uint32		   resigning; /* number of the resignation taken up last */
+	bool		   listed;	 /* zklock.elections has it */
+	ElectionFamily family;	 /* whose names it gives for it */
+	int			   entry;	 /* STANDING, LEAVING: of the contender */
+	int64		   retry_at; /* IDLE: not before, ms */
 } Candidacy;
 
 /* Stakes of a process's transaction in an election; a set of these */
@@ -87,9 +86,11 @@ typedef struct Election
 	 */
 	pg_atomic_uint64 candidate;
 
-	/* Numbers of resignations: asked for, advanced by backends; and done, by the worker */
-	pg_atomic_uint32 resigns_wanted;
-	pg_atomic_uint32 resigns_done;
+	/*
+	 * The term that is to end, as sessions want; 0 if there is none, or it has ended and
+	 * the candidate has another place.  Written by backends, cleared by the worker.
+	 */
+	pg_atomic_uint64 resign_term;
 
 	/* Sessions wait here for leadership, or for its end. */
 	ConditionVariable changed;
@@ -129,8 +130,8 @@ extern Leadership election_leadership(int election, int64 *term);
 extern int		  election_term_entry(int election, int64 term, EntryStatus *status);
 
 /* Backends */
-extern uint32 election_want_resign(int election);
-extern bool	  election_resign_is_done(int election, uint32 number);
+extern void election_want_resign(int election, int64 term);
+extern bool election_resign_is_done(int election, int64 term);
 
 /* The worker */
 extern int	election_slot(const char *path);

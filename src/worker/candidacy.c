@@ -258,21 +258,18 @@ may_stay(const Candidacy *candidacy)
 		   entry_at(candidacy->entry)->request.terms.family == candidacy->family;
 }
 
-static uint32
-resigns_wanted(Election *election)
+static uint64
+resign_term(Election *election)
 {
-	return pg_atomic_read_u32(&election->resigns_wanted);
+	return pg_atomic_read_u64(&election->resign_term);
 }
 
-/* Tells the sessions that asked for resignations up to that number. */
+/* Tells the sessions that want a term to end, unless another has been named since. */
 static void
-resigned(Election *election, uint32 number)
+resigned(Election *election, uint64 term)
 {
-	election->candidacy.resigning = number;
-	if (pg_atomic_read_u32(&election->resigns_done) == number)
-		return;
-	pg_atomic_write_u32(&election->resigns_done, number);
-	ConditionVariableBroadcast(&election->changed);
+	if (term != 0 && pg_atomic_compare_exchange_u64(&election->resign_term, &term, 0))
+		ConditionVariableBroadcast(&election->changed);
 }
 
 /* Has any transaction that relies on leadership begun to commit? */
@@ -323,7 +320,7 @@ attend_end(int i, const EntryStatus *status)
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 	give_up(i, retry_at);
-	resigned(election, resigns_wanted(election));
+	resigned(election, resign_term(election));
 }
 
 /* The candidate is the first: the server leads, as far as that is proved. */
@@ -332,6 +329,7 @@ attend_elected(int i, const EntryStatus *status)
 {
 	static uint32 checks[ELECTION_SLOTS];
 	Election	 *election = election_at(i);
+	uint64		  term_to_end = resign_term(election);
 
 	if (lease_state() != LEASE_HOLDS)
 		tell(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
@@ -343,12 +341,10 @@ attend_elected(int i, const EntryStatus *status)
 		wake_commits(i);
 	checks[i] = status->check_done;
 
-	resigned(election, election->candidacy.resigning);
-	if (election->candidacy.resigning != resigns_wanted(election))
-	{
-		election->candidacy.resigning = resigns_wanted(election);
+	if (term_to_end == (uint64) status->token)
 		leave(i, status);
-	}
+	else
+		resigned(election, term_to_end);
 }
 
 static void
@@ -368,7 +364,7 @@ attend_standing(int i)
 		tell(i, CANDIDACY_READY, NULL);
 
 		/* There is no leadership to give up. */
-		resigned(election, resigns_wanted(election));
+		resigned(election, resign_term(election));
 	}
 	else if (election->status.state != CANDIDACY_FAILED)
 		tell(i, CANDIDACY_OFFER, NULL);
@@ -406,7 +402,7 @@ attend_idle(int i)
 			tell(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
 		else
 			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
-		resigned(election, resigns_wanted(election));
+		resigned(election, resign_term(election));
 	}
 	else if (zklock_now_ms() < candidacy->retry_at)
 		return;
