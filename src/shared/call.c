@@ -55,13 +55,11 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
-#define AREA_SIZE ((Size) 8 * 1024 * 1024)
-
 CallPool *call_pool = NULL;
+void	 *call_area = NULL;
 LWLock	 *seek_lock = NULL; /* held for a look at who seeks */
 
-static void		*area_place; /* in shared memory */
-static dsa_area *area;		 /* as this process sees it, once it does */
+static dsa_area *area; /* as this process sees it, once it does */
 
 /* ------------------------------------------------------------------------
  * At the start
@@ -89,27 +87,15 @@ call_pool_init(CallPool *pool)
 	}
 }
 
-Size
-call_area_size(void)
-{
-	return AREA_SIZE;
-}
-
 /* Makes the area, which never grows: it must not depend on other shared memory. */
 void
 call_area_init(void *place, int tranche)
 {
-	dsa_area *made = dsa_create_in_place(place, AREA_SIZE, tranche, NULL);
+	dsa_area *made = dsa_create_in_place(place, CALL_AREA_SIZE, tranche, NULL);
 
 	dsa_pin(made);
-	dsa_set_size_limit(made, AREA_SIZE);
+	dsa_set_size_limit(made, CALL_AREA_SIZE);
 	dsa_detach(made);
-}
-
-void
-call_area_is(void *place)
-{
-	area_place = place;
 }
 
 /* The area, attached to when it is needed first */
@@ -120,9 +106,9 @@ get_area(void)
 
 	if (area == NULL)
 	{
-		area = dsa_attach_in_place(area_place, NULL);
+		area = dsa_attach_in_place(call_area, NULL);
 		dsa_pin_mapping(area);
-		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(area_place));
+		on_shmem_exit(dsa_on_shmem_exit_release_in_place, PointerGetDatum(call_area));
 	}
 	MemoryContextSwitchTo(old);
 	return area;

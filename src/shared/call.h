@@ -22,6 +22,7 @@
 /* Questions and answers of so many bytes fit into the slot; what is longer needs room. */
 #define CALL_BUFFER_SIZE 4096
 
+#define CALL_AREA_SIZE ((Size) 8 * 1024 * 1024)
 #define CALL_MAX_QUESTION (256 * 1024)
 #define CALL_MAX_ANSWER (1280 * 1024) /* the number is in failure.c, too */
 #define CALL_MAX_OPERATIONS 256
@@ -165,13 +166,12 @@ typedef struct CallPool
 
 /* In shared memory */
 extern CallPool *call_pool;
+extern void		*call_area; /* for what does not fit into a slot */
 extern LWLock	*seek_lock;
 
 extern Size call_pool_size(void);
 extern void call_pool_init(CallPool *pool);
-extern Size call_area_size(void);
 extern void call_area_init(void *place, int tranche);
-extern void call_area_is(void *place);
 
 /* Backends, each its own slot */
 extern CallSlot *call_slot_own(void);

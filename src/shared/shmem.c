@@ -59,7 +59,7 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(shared_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size()));
-	RequestAddinShmemSpace(CACHELINEALIGN(call_area_size()));
+	RequestAddinShmemSpace(CACHELINEALIGN(CALL_AREA_SIZE));
 	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
 	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
 	RequestNamedLWLockTranche(SEARCH_TRANCHE, 1);
@@ -79,7 +79,6 @@ void
 zklock_shmem_startup(void)
 {
 	ZklockShared *shared;
-	void		 *call_area;
 	bool		  found;
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
@@ -97,10 +96,9 @@ zklock_shmem_startup(void)
 	call_pool = part("zklock calls", call_pool_size(), &found);
 	if (!found)
 		call_pool_init(call_pool);
-	call_area = ShmemInitStruct("zklock room for calls", call_area_size(), &found);
+	call_area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
 	if (!found)
 		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
-	call_area_is(call_area);
 	seek_lock = &GetNamedLWLockTranche(CALL_TRANCHE)->lock;
 	zklock_session = &shared->session;
 	session_info_keep_secret();

@@ -41,7 +41,7 @@
 #define SENT_RESERVE (MAX_SENT / 8) /* for superusers */
 
 /* The same of the room, bytes */
-#define MAX_ROOM_OF_ROLE (call_area_size() / 4)
+#define MAX_ROOM_OF_ROLE (CALL_AREA_SIZE / 4)
 
 /* Sessions of one role, some of which ask for something */
 typedef struct Role
