@@ -102,11 +102,12 @@ ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight si
 
 /* Copies what the worker has answered to a step: data, or names one behind the other. */
 static void
-take_result(CallStep *step, const CallResult *result, const char *text)
+take_result(CallStep *step, const char *answer, int index)
 {
-	char *copy = palloc(result->text_length + 1);
+	const CallResult *result = (const CallResult *) answer + index;
+	char			 *copy = palloc(result->text_length + 1);
 
-	memcpy(copy, text, result->text_length);
+	memcpy(copy, answer + result->text, result->text_length);
 	copy[result->text_length] = '\0';
 	step->result = *result;
 	step->read = result->text_length > 0 ? copy : NULL;
@@ -115,18 +116,6 @@ take_result(CallStep *step, const CallResult *result, const char *text)
 	{
 		step->children[i] = copy;
 		copy += strlen(copy) + 1;
-	}
-}
-
-static void
-set_outcome(CallStep *steps, int n, CallOutcome outcome)
-{
-	for (int i = 0; i < n; i++)
-	{
-		memset(&steps[i].result, 0, sizeof(CallResult));
-		steps[i].result.outcome = outcome;
-		steps[i].read = NULL;
-		steps[i].children = NULL;
 	}
 }
 
@@ -156,15 +145,6 @@ is_usable(CallSlot *slot)
 		return true;
 	call_slot_give_up(slot);
 	return false;
-}
-
-static void
-introduce(CallSlot *slot, uint32 length)
-{
-	slot->pid = MyProcPid;
-	slot->role = GetSessionUserId();
-	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	slot->question_length = length;
 }
 
 /* Waits until the slot is in that state, or until then, ms; -1: for ever. */
@@ -206,7 +186,10 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 		writes |= !call_is_read(steps[i].kind);
 	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call->away, until))
 		return;
-	introduce(slot, length);
+	slot->pid = MyProcPid;
+	slot->role = GetSessionUserId();
+	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
+	slot->question_length = length;
 	if (length > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
@@ -224,27 +207,26 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 static void
 take_answer(Call *call, CallStep *steps, int n)
 {
-	CallSlot *slot = call_slot_own();
+	CallSlot   *slot = call_slot_own();
+	bool		answered = call_slot_state(slot) == CALL_ANSWERED;
+	CallOutcome outcome = answered ? slot->outcome : CALL_UNREACHABLE;
 
-	if (call_slot_state(slot) != CALL_ANSWERED)
+	for (int i = 0; i < n; i++)
 	{
-		set_outcome(steps, n, CALL_UNREACHABLE);
+		steps[i].result = (CallResult){.outcome = outcome};
+		steps[i].read = NULL;
+		steps[i].children = NULL;
+		if (outcome == CALL_OK)
+			take_result(&steps[i], call_slot_answer(slot), i);
+	}
+	if (!answered)
+	{
 		call_slot_give_up(slot);
 		return;
 	}
 	call->session = slot->session;
 	if (steps[0].scratch)
 		call->sent_session = slot->sent_session;
-	if (slot->outcome != CALL_OK)
-		set_outcome(steps, n, slot->outcome);
-	else
-	{
-		const char		 *answer = call_slot_answer(slot);
-		const CallResult *results = (const CallResult *) answer;
-
-		for (int i = 0; i < n; i++)
-			take_result(&steps[i], &results[i], answer + results[i].text);
-	}
 	call_slot_done(slot);
 }
 

@@ -88,18 +88,6 @@ display_session(int64 id)
 	return id != 0 ? psprintf("0x%llx", (unsigned long long) id) : NULL;
 }
 
-/* A time of ZooKeeper's, ms since 1970, which may be any.  Returns false if it is none of ours. */
-bool
-display_time(int64 ms, TimestampTz *time)
-{
-	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
-
-	if (ms <= 0 || ms >= PG_INT64_MAX / 1000 || !IS_VALID_TIMESTAMP((ms - epoch) * 1000))
-		return false;
-	*time = (ms - epoch) * 1000;
-	return true;
-}
-
 /* Why the lock of an entry of ours was lost, for a DETAIL. */
 const char *
 display_loss(int index)

@@ -7,14 +7,11 @@
 #ifndef ZKLOCK_DISPLAY_H
 #define ZKLOCK_DISPLAY_H
 
-#include "datatype/timestamp.h"
-
 extern char		  *display_path(const char *path);
 extern char		  *display_utf8(const char *utf8);
 extern char		  *display_foreign(const char *text, int len);
 extern char		  *display_node_data(const char *data, int len);
 extern char		  *display_session(int64 id);
-extern bool		   display_time(int64 ms, TimestampTz *time);
 extern const char *display_loss(int index);
 extern const char *display_outage(void);
 

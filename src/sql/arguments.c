@@ -185,6 +185,16 @@ row_add_text(Row *row, const char *text)
 	row_add_if(row, text != NULL, text ? CStringGetTextDatum(text) : (Datum) 0);
 }
 
+/* A time of ZooKeeper's, ms since 1970, which may be any; NULL if it is none of ours. */
+void
+row_add_zk_time(Row *row, int64 ms)
+{
+	const int64 epoch = (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+	TimestampTz time = ms > 0 && ms < PG_INT64_MAX / 1000 ? (ms - epoch) * 1000 : DT_NOBEGIN;
+
+	row_add_if(row, IS_VALID_TIMESTAMP(time), TimestampTzGetDatum(time));
+}
+
 /* The result of a function that returns one row. */
 Datum
 row_return(FunctionCallInfo fcinfo, Row *row)

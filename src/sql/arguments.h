@@ -40,6 +40,7 @@ typedef struct Row
 extern void	 row_add(Row *row, Datum value);
 extern void	 row_add_if(Row *row, bool known, Datum value);
 extern void	 row_add_text(Row *row, const char *text);
+extern void	 row_add_zk_time(Row *row, int64 ms);
 extern Datum row_return(FunctionCallInfo fcinfo, Row *row);
 extern void	 row_store(FunctionCallInfo fcinfo, Row *row);
 

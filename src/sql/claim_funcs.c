@@ -341,14 +341,12 @@ static void
 put_record(FunctionCallInfo fcinfo, const ClaimRecord *record, int64 written_at)
 {
 	NodeContender claimant;
-	TimestampTz	  time = 0;
-	bool		  time_known = display_time(written_at, &time);
 	Row			  row = {0};
 
 	(void) node_contender_read(record->claimant, &claimant);
 	row_add_if(&row, record->claimed && IS_VALID_TIMESTAMP(record->slot),
 			   TimestampTzGetDatum(record->slot));
-	row_add_if(&row, time_known, TimestampTzGetDatum(time));
+	row_add_zk_time(&row, written_at);
 	row_add_text(&row, display_foreign(claimant.server, strlen(claimant.server)));
 	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
 	row_add_text(&row, display_foreign(claimant.user, strlen(claimant.user)));

@@ -166,8 +166,6 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	const ContenderNode *node = &queue->contenders.nodes[i];
 	Party				 party = find_party(queue, node);
 	Heed				 heed = heeds_us(queue, node, &party);
-	TimestampTz			 created = 0;
-	bool				 known = display_time(node->told.stat.ctime, &created);
 	Row					 row = {0};
 
 	row_add(&row, Int32GetDatum(i + 1));
@@ -185,7 +183,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add_text(&row, party.application);
 	row_add_text(&row, party.owner);
 	row_add_text(&row, display_session(node->told.stat.ephemeral_owner));
-	row_add_if(&row, known, TimestampTzGetDatum(created));
+	row_add_zk_time(&row, node->told.stat.ctime);
 	row_add_if(&row, heed != HEED_UNKNOWN, BoolGetDatum(heed == HEED_YES));
 	row_store(fcinfo, &row);
 }

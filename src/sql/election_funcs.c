@@ -125,7 +125,6 @@ zk_leader(PG_FUNCTION_ARGS)
 {
 	ContenderNode leader;
 	CallStep	  told = read_leader(&leader, argument_path(fcinfo, ALLOWED_PATHS_ONLY), 0);
-	TimestampTz	  since = 0;
 	Row			  row = {0};
 
 	call_report(&told);
@@ -134,7 +133,7 @@ zk_leader(PG_FUNCTION_ARGS)
 	row_add_text(&row, display_session(leader.told.stat.ephemeral_owner));
 	row_add_if(&row, leader.told.stat.czxid != 0,
 			   Int64GetDatum(TERM_OF_NODE(leader.told.stat.czxid)));
-	row_add_if(&row, display_time(leader.told.stat.ctime, &since), TimestampTzGetDatum(since));
+	row_add_zk_time(&row, leader.told.stat.ctime);
 	return row_return(fcinfo, &row);
 }
 

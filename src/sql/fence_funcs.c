@@ -63,14 +63,6 @@ static struct
 /* The row that is being written is this database's own. */
 static bool writing_own = false;
 
-static void
-free_plan(SPIPlanPtr *plan)
-{
-	if (*plan != NULL)
-		SPI_freeplan(*plan);
-	*plan = NULL;
-}
-
 static SPIPlanPtr
 keep_plan(const char *sql)
 {
@@ -95,9 +87,9 @@ prepare_plans(Oid function)
 	if (strcmp(schema, plans.schema) == 0)
 		return;
 
-	plans.schema[0] = '\0';
-	free_plan(&plans.write);
-	free_plan(&plans.read);
+	SPI_freeplan(plans.write);
+	SPI_freeplan(plans.read);
+	memset(&plans, 0, sizeof(plans));
 	table = quote_qualified_identifier(schema, "zk_fences");
 	/* The row is locked even if the condition does not hold. */
 	plans.write = keep_plan(psprintf("INSERT INTO %s AS f (path, token, fenced_at, fenced_by) "
