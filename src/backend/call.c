@@ -257,11 +257,11 @@ call_forget_scratch(void)
 void
 call_report(const CallStep *step)
 {
-	static const Failure failures[] = {[CALL_NO_CHILDREN] = FAILURE_NO_CHILDREN,
-									   [CALL_NOT_EMPTY] = FAILURE_REFUSED,
-									   [CALL_UNREACHABLE] = FAILURE_UNREACHABLE,
-									   [CALL_TOO_LONG] = FAILURE_TOO_LONG,
-									   [CALL_REFUSED] = FAILURE_REFUSED};
+	static const Failure failures[] = {
+		[CALL_NO_CHILDREN] = FAILURE_NO_CHILDREN, [CALL_NOT_EMPTY] = FAILURE_REFUSED,
+		[CALL_UNREACHABLE] = FAILURE_UNREACHABLE, [CALL_TOO_LONG] = FAILURE_TOO_LONG,
+		[CALL_REFUSED] = FAILURE_REFUSED,
+	};
 
 	if (failures[step->result.outcome] != FAILURE_NONE)
 		request_report_failure(ENTRY_NONE, step->path, failures[step->result.outcome],

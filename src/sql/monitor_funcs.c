@@ -43,12 +43,16 @@ PG_FUNCTION_INFO_V1(zk_stats_reset);
 static const char *
 state_name(ContenderState state, LeaseState lease)
 {
-	static const char *const of_grant[] =
-		{[LEASE_HOLDS] = "held", [LEASE_SUSPENDED] = "suspended", [LEASE_OVER] = "lost"};
-	static const char *const names[] =
-		{[CONTENDER_FREE] = "free",		 [CONTENDER_REQUESTED] = "requested",
-		 [CONTENDER_QUEUED] = "waiting", [CONTENDER_LOST] = "lost",
-		 [CONTENDER_FAILED] = "failed",	 [CONTENDER_RELEASING] = "releasing"};
+	static const char *const of_grant[] = {
+		[LEASE_HOLDS] = "held",
+		[LEASE_SUSPENDED] = "suspended",
+		[LEASE_OVER] = "lost",
+	};
+	static const char *const names[] = {
+		[CONTENDER_FREE] = "free",		[CONTENDER_REQUESTED] = "requested",
+		[CONTENDER_QUEUED] = "waiting", [CONTENDER_LOST] = "lost",
+		[CONTENDER_FAILED] = "failed",	[CONTENDER_RELEASING] = "releasing",
+	};
 
 	return state == CONTENDER_GRANTED ? of_grant[lease] : names[state];
 }
@@ -195,8 +199,12 @@ zk_locks(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
-static const char *const session_state_names[] =
-	{[SESSION_DOWN] = "down", [SESSION_CONNECTING] = "connecting", [SESSION_CONNECTED] = "connected", [SESSION_AUTH_FAILED] = "authentication failed"};
+static const char *const session_state_names[] = {
+	[SESSION_DOWN] = "down",
+	[SESSION_CONNECTING] = "connecting",
+	[SESSION_CONNECTED] = "connected",
+	[SESSION_AUTH_FAILED] = "authentication failed",
+};
 
 static Datum
 us_interval(int64 us)
