@@ -48,64 +48,48 @@ deadlock_append_query(StringInfo queries, int pid)
 					 pgstat_get_backend_current_activity(pid, false));
 }
 
-/* The result of one look */
-typedef struct Look
+/*
+ * Looks at all for whom this session waits by that entry.  Returns what is the same
+ * only for the same waits, or 0 if the session is not to give up.
+ */
+static uint64
+take_look(Waits *waits, int index)
 {
-	Waits  waits;
-	int	   self;  /* this session's vertex */
-	bool   found; /* a cycle that this session is to end */
-	uint64 fingerprint;
-} Look;
-
-/* Looks at all for whom this session waits by that entry. */
-static void
-take_look(Look *look, int index)
-{
+	int					self;
 	const WaitsProcess *process;
 
-	waits_take(&look->waits);
-	look->self = waits_explore(&look->waits, MyProcPid);
-	process = waits_process(&look->waits, look->self);
-	wait_graph_solve(&look->waits.graph);
-	look->found = process->waiting && process->waiting->index == index &&
-				  wait_graph_is_victim(&look->waits.graph, look->self);
-	look->fingerprint = waits_fingerprint(&look->waits);
+	waits_take(waits);
+	self = waits_explore(waits, MyProcPid);
+	process = waits_process(waits, self);
+	wait_graph_solve(&waits->graph);
+	if (process->waiting == NULL || (*process->waiting)->index != index ||
+		!wait_graph_is_victim(&waits->graph, self))
+		return 0;
+	return waits_fingerprint(waits);
 }
 
-/* The processes of the cycle, from this session on: who waits for what, and whom. */
-static char *
-describe_cycle(const Look *look)
+/* Raises the error: who waits for whom, from this session on, and what they run */
+static void
+report(Waits *waits)
 {
-	StringInfoData text;
-	int			   at = look->self;
+	StringInfoData cycle;
+	StringInfoData queries;
+	int			   self = waits_explore(waits, MyProcPid);
+	int			   at = self;
 
-	initStringInfo(&text);
+	initStringInfo(&cycle);
+	initStringInfo(&queries);
 	do
 	{
-		const WaitsProcess *process = waits_process(&look->waits, at);
+		const WaitsProcess *process = waits_process(waits, at);
 
-		at = look->waits.graph.vertices[at].parent;
-		appendStringInfo(&text, _("%sProcess %d waits for %s; blocked by process %d."),
-						 text.len > 0 ? "\n" : "", process->pid, waits_describe(process),
-						 waits_process(&look->waits, at)->pid);
-	} while (at != look->self);
-	return display_utf8(text.data);
-}
-
-/* What the processes of the cycle run, for the log */
-static char *
-describe_queries(const Look *look)
-{
-	StringInfoData text;
-	int			   at = look->self;
-
-	initStringInfo(&text);
-	do
-	{
-		deadlock_append_query(&text, waits_process(&look->waits, at)->pid);
-		at = look->waits.graph.vertices[at].parent;
-	} while (at != look->self);
-	return text.data;
+		at = waits->graph.vertices[at].parent;
+		appendStringInfo(&cycle, _("%sProcess %d waits for %s; blocked by process %d."),
+						 cycle.len > 0 ? "\n" : "", process->pid, waits_describe(process),
+						 waits_process(waits, at)->pid);
+		deadlock_append_query(&queries, process->pid);
+	} while (at != self);
+	deadlock_report(display_utf8(cycle.data), queries.data);
 }
 
 /*
@@ -118,16 +102,11 @@ deadlock_check(int index)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zklock deadlock check",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
-	Look		 *first = palloc(sizeof(Look));
-	Look		 *second = palloc(sizeof(Look));
+	Waits		 *waits = palloc(sizeof(Waits));
+	uint64		  first = take_look(waits, index);
 
-	take_look(first, index);
-	if (first->found)
-	{
-		take_look(second, index);
-		if (second->found && second->fingerprint == first->fingerprint)
-			deadlock_report(describe_cycle(second), describe_queries(second));
-	}
+	if (first != 0 && take_look(waits, index) == first)
+		report(waits);
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }

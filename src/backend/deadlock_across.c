@@ -7,8 +7,8 @@
  *
  *	- which records are there, and what do the new ones tell? (wait_records.c)
  *	- what do we have to tell? (own_waits.c)
- *	- is a wait of ours stuck, by what all tell together? (wait_search.c)  What does
- *	  ZooKeeper know of such suspects? (wait_facts.c)
+ *	- is a wait of ours stuck, by what all tell together, and by what ZooKeeper knows
+ *	  of such suspects? (wait_search.c)
  *	- if what we tell has changed, a new record of ours is wanted
  *
  * in this order.  As long as nobody waits for long, and there is no record of ours,
@@ -59,6 +59,12 @@ static int64 next_at;				/* the next search, ms */
  * ------------------------------------------------------------------------
  */
 
+static const char *
+server_of(const SearchWait *wait)
+{
+	return wait->record->lines[0].text;
+}
+
 /* Raises the error: who waits for whom, from this session on, and what ours of them run */
 static void
 report(const Search *search, int victim)
@@ -73,14 +79,14 @@ report(const Search *search, int victim)
 	{
 		const SearchWait *wait = &search->waits[at];
 		int				  next = search->graph.vertices[at].parent;
-		bool			  behind = wait_search_is_behind(search, at, next);
+		bool			  behind = next >= search->nwaits; /* a stranger, who waits for: */
 
-		if (next >= search->nwaits)
-			next = search->graph.vertices[next].parent; /* who holds the permit's node */
+		if (behind)
+			next = search->graph.vertices[next].parent;
 		appendStringInfo(&cycle, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 cycle.len > 0 ? "\n" : "", wait->line->pid, wait->record->server,
+						 cycle.len > 0 ? "\n" : "", wait->line->pid, server_of(wait),
 						 wait->line->text, behind ? " behind another contender" : "",
-						 search->waits[next].line->pid, search->waits[next].record->server);
+						 search->waits[next].line->pid, server_of(&search->waits[next]));
 		if (wait->record->owner == search->session)
 			deadlock_append_query(&queries, wait->line->pid);
 		at = next;
@@ -93,23 +99,23 @@ report(const Search *search, int victim)
  * from now on, and comes to the same conclusion.
  */
 static void
-end_deadlock(SearchRound *round, Search *search)
+end_deadlock(Search *search)
 {
-	const Waits *waits = &round->own.waits;
-	int			 victim = wait_search_victim(search);
+	int				  victim = wait_search_victim(search);
+	const WaitLine	 *line;
+	int				  vertex;
+	EntryCopy *const *waiting;
 
-	for (int i = 0; victim != WAIT_GRAPH_NONE && i < waits->graph.nvertices; i++)
-	{
-		const WaitsContender *waiting = waits_process(waits, i)->waiting;
-
-		if (waiting && waits_identity(waits, i) == search->waits[victim].line->number)
-			round->victim = waiting->index;
-	}
-	if (round->victim != round->index)
+	if (victim == WAIT_GRAPH_NONE)
 		return;
-	round->suspicion.any = false;
-	search_suspect(&round->suspicion);
-	report(search, victim);
+	line = search->waits[victim].line;
+	vertex = waits_explore(&search->own, line->pid);
+	waiting = waits_process(&search->own, vertex)->waiting;
+	if (waiting == NULL || waits_identity(&search->own, vertex) != line->number)
+		return;
+	search->victim = (*waiting)->index;
+	if (search->victim == search->index)
+		report(search, victim);
 }
 
 /*
@@ -120,16 +126,13 @@ end_deadlock(SearchRound *round, Search *search)
  *	seen		what all of their writers had seen before they looked
  */
 static void
-judge(SearchRound *round, Search *search)
+judge(Search *search)
 {
-	SearchSuspicion *suspicion = &round->suspicion;
+	SearchSuspicion *suspicion = &search->suspicion;
 	uint64			 fingerprint = 0;
 	int64			 seen = PG_INT64_MAX;
-	const bool		*stuck;
+	const bool		*stuck = wait_search_stuck(search);
 
-	wait_search_verify(search);
-	stuck = wait_search_stuck(search);
-	round->newest = 0;
 	for (int i = 0; stuck && i < search->nwaits; i++)
 	{
 		const SearchWait *wait = &search->waits[i];
@@ -137,16 +140,16 @@ judge(SearchRound *round, Search *search)
 		if (!stuck[i])
 			continue;
 		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
-		round->newest = Max(round->newest, wait->record->czxid);
-		seen = Min(seen, wait->record->seen);
+		search->newest = Max(search->newest, wait->record->czxid);
+		seen = Min(seen, (int64) wait->record->lines[1].number);
 	}
 	if (stuck == NULL)
 		suspicion->any = false;
 	else if (!suspicion->any || suspicion->fingerprint != fingerprint)
 		*suspicion =
-			(SearchSuspicion){.any = true, .fingerprint = fingerprint, .newest = round->newest};
+			(SearchSuspicion){.any = true, .fingerprint = fingerprint, .newest = search->newest};
 	else if (seen >= suspicion->newest)
-		end_deadlock(round, search);
+		end_deadlock(search);
 	suspicion->searches++;
 }
 
@@ -155,53 +158,53 @@ judge(SearchRound *round, Search *search)
  * ------------------------------------------------------------------------
  */
 
+/* Looks at our own waits; returns what to tell others, or NULL if there is nothing to search for. */
+static const char *
+look_at_own(Search *search)
+{
+	const char *record = own_waits_tell(&search->own, search->seen);
+
+	if (record)
+		return record;
+	search->suspicion.any = false;
+	search_withdraw();
+	return NULL;
+}
+
 /* Searches once.  Returns at once when the session has something else to do. */
 static void
-search_once(SearchRound *round)
+search_once(Search *search)
 {
-	const ReadRecord **newest;
-	Search			  *search;
-	const bool		  *suspects;
-	int				   n;
-	int64			   seen = 0;
+	const char *record;
+	const bool *suspects;
 
-	if (!wait_search_await(round, search_ask_engine()))
+	if (!wait_records_await(search, search_ask_engine()) || look_at_own(search) == NULL ||
+		!wait_records_read(search))
 		return;
-	own_waits_take(&round->own, 0, &round->signs);
-	if ((!round->own.any && !search_has_record(NULL)) || !wait_records_read(round))
-		return;
-	newest = wait_records_newest(&n);
-	for (int i = 0; i < n; i++)
-		seen = Max(seen, newest[i]->czxid);
 
 	/* Our own waits are looked at behind those of others. */
-	own_waits_take(&round->own, seen, &round->signs);
-	if (!round->own.any)
-	{
-		round->suspicion.any = false;
-		search_withdraw();
+	record = look_at_own(search);
+	if (record == NULL)
 		return;
-	}
-	search = wait_search_begin(newest, n, round->session);
+	wait_search_begin(search);
 	suspects = wait_search_stuck(search);
 	if (suspects == NULL)
-		round->suspicion.any = false;
-	else if (wait_facts_ask(round, search, suspects))
-		judge(round, search);
+		search->suspicion.any = false;
+	else if (wait_search_verify(search, suspects))
+		judge(search);
 	else
 		return;
-	if (!search_is_told(round->own.record.data + round->own.body,
-						round->suspicion.any ? round->newest : 0))
-		search_publish(round->session, round->own.record.data, round->own.body, seen);
+	if (!search_is_told(record, search->suspicion.any ? search->newest : 0))
+		search_publish(search->session, record, search->seen);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
 static int64
-next_search(const SearchRound *round)
+next_search(const Search *search)
 {
-	int pause = round->signs.deadlock_timeout;
+	int pause = deadlock_search->deadlock_timeout;
 
-	if (round->suspicion.any && round->suspicion.searches <= HASTY_SEARCHES)
+	if (search->suspicion.any && search->suspicion.searches <= HASTY_SEARCHES)
 		pause /= HASTE;
 	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 }
@@ -225,8 +228,8 @@ deadlock_across_attend(int index, int64 until)
 {
 	MemoryContext context;
 	MemoryContext old;
-	SearchRound	 *round;
-	CallAway	  away = {.is_called = wait_search_is_called_away};
+	Search		 *search;
+	CallAway	  away = {.is_called = wait_records_is_called_away};
 
 	if (!search_take_over(index))
 	{
@@ -240,22 +243,20 @@ deadlock_across_attend(int index, int64 until)
 		return;
 	context = AllocSetContextCreate(CurrentMemoryContext, "zklock search", ALLOCSET_DEFAULT_SIZES);
 	old = MemoryContextSwitchTo(context);
-	round = palloc0(sizeof(SearchRound));
-	round->index = index;
-	round->until = Min(until, zklock_now_ms() + PATIENCE_MS);
-	away.arg = round;
-	round->call = (Call){.until = round->until, .away = &away};
-	round->signs.deadlock_timeout = DeadlockTimeout;
-	round->suspicion = search_suspicion();
-	round->victim = ENTRY_NONE;
+	search = palloc0(sizeof(Search));
+	search->index = index;
+	search->until = Min(until, zklock_now_ms() + PATIENCE_MS);
+	away.arg = search;
+	search->call = (Call){.until = search->until, .away = &away};
+	search->suspicion = search_suspicion();
+	search->victim = ENTRY_NONE;
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
-		search_once(round);
-	next_at = next_search(round);
-	if (search_is_ours(index))
-		search_suspect(&round->suspicion);
-	if (round->victim != ENTRY_NONE)
+		search_once(search);
+	next_at = next_search(search);
+	search_suspect(index, &search->suspicion);
+	if (search->victim != ENTRY_NONE)
 	{
-		search_leave(index, round->victim);
+		search_leave(index, search->victim);
 		forget();
 	}
 	MemoryContextSwitchTo(old);

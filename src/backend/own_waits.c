@@ -36,47 +36,42 @@ typedef enum Rank
 
 typedef struct Telling
 {
-	const SearchSigns *signs;
-	OwnWaits		  *own;
-	Rank			  *ranks; /* by vertex */
-	bool			  *told;  /* by vertex: it is, or there is no room for it */
-	int				   left;  /* to be told */
+	Waits		  *waits;
+	StringInfoData record;
+	Rank		  *ranks; /* by vertex */
+	bool		  *told;  /* by vertex: it is, or there is no room for it */
+	int			   left;  /* to be told */
 } Telling;
 
 static bool
-has_node(const WaitsContender *contender)
+has_node(const EntryCopy *contender)
 {
-	return contender->node[0] != '\0';
+	return contender->node.czxid != 0;
 }
 
 /* Has it waited for long for what another server or client has? */
 static bool
-is_abroad(const Telling *all, const WaitsContender *contender)
+is_abroad(const EntryCopy *contender)
 {
-	return contender->state == CONTENDER_QUEUED && has_node(contender) &&
-		   search_sign(all->signs->abroad, contender->index) &&
-		   TimestampDifferenceExceeds(contender->requested_at, GetCurrentTimestamp(),
-									  all->signs->deadlock_timeout);
+	return contender->status.state == CONTENDER_QUEUED && has_node(contender) &&
+		   contender->node.waits_abroad &&
+		   TimestampDifferenceExceeds(contender->request.requested_at, GetCurrentTimestamp(),
+									  deadlock_search->deadlock_timeout);
 }
 
-/* Is it the first of those that wait with the same node? */
-static bool
-is_first_of_node(const Telling *all, const WaitsContender *contender)
-{
-	return contender == all->own->waits.contenders || contender[-1].place != contender->place;
-}
-
+/* How much does a contender matter?  Of those that wait with one node only the first does. */
 static Rank
-rank_of(const Telling *all, const WaitsContender *contender)
+rank_of(const Waits *waits, int i)
 {
-	bool coveted = search_sign(all->signs->coveted, contender->index);
+	const EntryCopy *contender = waits->contenders[i];
+	bool			 coveted = contender->node.wanted_abroad;
 
 	if (!has_node(contender))
 		return RANK_NONE;
-	if (contender->state == CONTENDER_GRANTED)
+	if (contender->status.state == CONTENDER_GRANTED)
 		return coveted ? RANK_COVETED : RANK_HOLDER;
-	if (contender->kind != CONTENDER_LOCK || contender->mode != LOCK_MODE_EXCLUSIVE ||
-		!is_first_of_node(all, contender))
+	if (contender->request.kind != CONTENDER_LOCK || contender->status.mode != LOCK_MODE_EXCLUSIVE ||
+		(i > 0 && waits->contenders[i - 1]->status.run_id == contender->status.run_id))
 		return RANK_NONE;
 	return coveted ? RANK_BETWEEN : RANK_WRITER;
 }
@@ -85,19 +80,19 @@ rank_of(const Telling *all, const WaitsContender *contender)
 static void
 find_stuck(Telling *all)
 {
-	WaitGraph *graph = &all->own->waits.graph;
+	Waits	  *waits = all->waits;
+	WaitGraph *graph = &waits->graph;
 
-	for (int i = 0; i < all->own->waits.ncontenders; i++)
-		(void) waits_explore(&all->own->waits, all->own->waits.contenders[i].pid);
+	for (int i = 0; i < waits->ncontenders; i++)
+		(void) waits_explore(waits, waits->contenders[i]->request.pid);
 	all->ranks = palloc0(graph->nvertices * sizeof(Rank));
 	all->told = palloc0(graph->nvertices * sizeof(bool));
-	for (int i = 0; i < all->own->waits.ncontenders; i++)
+	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		const WaitsContender *contender = &all->own->waits.contenders[i];
-		int					  vertex = waits_explore(&all->own->waits, contender->pid);
+		int vertex = waits_explore(waits, waits->contenders[i]->request.pid);
 
-		all->ranks[vertex] = Max(all->ranks[vertex], rank_of(all, contender));
-		if (is_abroad(all, contender))
+		all->ranks[vertex] = Max(all->ranks[vertex], rank_of(waits, i));
+		if (is_abroad(waits->contenders[i]))
 			graph->vertices[vertex].needs = WAIT_GRAPH_NEVER;
 	}
 	wait_graph_solve(graph);
@@ -110,14 +105,14 @@ has_something_to_tell(Telling *all)
 	bool abroad = false;
 	bool matters = false;
 
-	for (int i = 0; i < all->own->waits.ncontenders && !abroad; i++)
-		abroad = is_abroad(all, &all->own->waits.contenders[i]);
+	for (int i = 0; i < all->waits->ncontenders && !abroad; i++)
+		abroad = is_abroad(all->waits->contenders[i]);
 	if (!abroad)
 		return false;
 	find_stuck(all);
-	for (int i = 0; i < all->own->waits.graph.nvertices; i++)
+	for (int i = 0; i < all->waits->graph.nvertices; i++)
 	{
-		if (!all->own->waits.graph.vertices[i].stuck)
+		if (!all->waits->graph.vertices[i].stuck)
 			continue;
 		all->left++;
 		matters |= all->ranks[i] >= RANK_BETWEEN;
@@ -147,41 +142,42 @@ append_text(StringInfo record, const char *text)
 
 /* Adds for whom a process waits: a contender's node, and processes of this server. */
 static void
-append_blockers(const Telling *all, int vertex, StringInfo record)
+append_blockers(Telling *all, int vertex)
 {
-	const WaitGraph		 *graph = &all->own->waits.graph;
-	const WaitsContender *waiting = waits_process(&all->own->waits, vertex)->waiting;
-	bool				  permit = waiting && waiting->kind == CONTENDER_PERMIT;
+	const WaitGraph	 *graph = &all->waits->graph;
+	EntryCopy *const *waiting = waits_process(all->waits, vertex)->waiting;
+	bool			  permit = waiting && (*waiting)->request.kind == CONTENDER_PERMIT;
 
-	if (waiting && has_node(waiting))
-		appendStringInfo(record, "node\t%d\t%s\t%s\n", permit ? waiting->permits : 0,
-						 waiting->path, waiting->node);
+	if (waiting && has_node(*waiting))
+		appendStringInfo(&all->record, "node\t%d\t%s\t%s\n", permit ? waits_permits(*waiting) : 0,
+						 (*waiting)->request.path, (*waiting)->node.name);
 
 	/* Of a semaphore, the nodes themselves tell who has its permits. */
 	for (int e = graph->vertices[vertex].first_out; e != WAIT_GRAPH_NONE && !permit;
 		 e = graph->edges[e].next_out)
 	{
 		if (graph->vertices[graph->edges[e].to].stuck)
-			appendStringInfo(record, "for\t%d\n",
-							 waits_process(&all->own->waits, graph->edges[e].to)->pid);
+			appendStringInfo(&all->record, "for\t%d\n",
+							 waits_process(all->waits, graph->edges[e].to)->pid);
 	}
 }
 
 /* Adds the nodes that a process holds: one, and more up to a length of the record. */
 static void
-append_held(const Telling *all, int pid, StringInfo record, int limit)
+append_held(Telling *all, int pid, int limit)
 {
 	bool any = false;
 
 	for (Rank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
 	{
-		for (int i = 0; i < all->own->waits.ncontenders; i++)
+		for (int i = 0; i < all->waits->ncontenders; i++)
 		{
-			const WaitsContender *held = &all->own->waits.contenders[i];
+			const EntryCopy *held = all->waits->contenders[i];
 
-			if (held->pid != pid || rank_of(all, held) != rank || (any && record->len >= limit))
+			if (held->request.pid != pid || rank_of(all->waits, i) != rank ||
+				(any && all->record.len >= limit))
 				continue;
-			appendStringInfo(record, "held\t%s\t%s\n", held->path, held->node);
+			appendStringInfo(&all->record, "held\t%s\t%s\n", held->request.path, held->node.name);
 			any = true;
 		}
 	}
@@ -191,17 +187,17 @@ append_held(const Telling *all, int pid, StringInfo record, int limit)
 static void
 tell(Telling *all, int vertex)
 {
-	const WaitsProcess *process = waits_process(&all->own->waits, vertex);
-	StringInfo			record = &all->own->record;
+	const WaitsProcess *process = waits_process(all->waits, vertex);
+	StringInfo			record = &all->record;
 	int					start = record->len;
 	int					share = (WAIT_RECORD_MAX - start) / all->left--;
 
 	appendStringInfo(record, "wait\t%llx\t%d\t",
-					 (unsigned long long) waits_identity(&all->own->waits, vertex), process->pid);
+					 (unsigned long long) waits_identity(all->waits, vertex), process->pid);
 	append_text(record, waits_describe(process));
 	appendStringInfoChar(record, '\n');
-	append_blockers(all, vertex, record);
-	append_held(all, process->pid, record, start + share);
+	append_blockers(all, vertex);
+	append_held(all, process->pid, start + share);
 	if (record->len <= WAIT_RECORD_MAX)
 		return;
 	record->len = start;
@@ -212,8 +208,8 @@ tell(Telling *all, int vertex)
 static void
 tell_all_from(Telling *all, int vertex)
 {
-	const WaitGraph *graph = &all->own->waits.graph;
-	List			*found = list_make1_int(vertex);
+	WaitGraph *graph = &all->waits->graph;
+	List	  *found = list_make1_int(vertex);
 
 	for (int i = 0; i < list_length(found); i++)
 	{
@@ -230,34 +226,30 @@ tell_all_from(Telling *all, int vertex)
 }
 
 /*
- * Looks what there is to tell others, and writes it down, in the current memory
- * context.
+ * Looks who waits, in the current memory context.  Returns the record that tells others
+ * of it, or NULL if there is nothing that they need to know.
  *
  *	seen	highest zxid of a record that has been read before
- *	signs	for which entries others matter
  */
-void
-own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs)
+const char *
+own_waits_tell(Waits *waits, int64 seen)
 {
-	Telling *all = palloc0(sizeof(Telling));
+	Telling all = {.waits = waits};
 
-	all->signs = signs;
-	all->own = own;
-	waits_take(&own->waits);
-	own->any = has_something_to_tell(all);
-	if (!own->any)
-		return;
-	initStringInfo(&own->record);
-	appendStringInfoString(&own->record, WAIT_RECORD_TITLE "\nserver\t");
-	append_text(&own->record, zklock_own_name());
-	appendStringInfo(&own->record, "\nseen\t%llx\n", (unsigned long long) seen);
-	own->body = own->record.len;
+	waits_take(waits);
+	if (!has_something_to_tell(&all))
+		return NULL;
+	initStringInfo(&all.record);
+	appendStringInfoString(&all.record, WAIT_RECORD_TITLE "\nserver\t");
+	append_text(&all.record, zklock_own_name());
+	appendStringInfo(&all.record, "\nseen\t%llx\n", (unsigned long long) seen);
 	for (Rank rank = RANK_COVETED; rank > RANK_NONE; rank--)
 	{
-		for (int i = 0; i < all->own->waits.graph.nvertices; i++)
+		for (int i = 0; i < waits->graph.nvertices; i++)
 		{
-			if (all->ranks[i] == rank)
-				tell_all_from(all, i);
+			if (all.ranks[i] == rank)
+				tell_all_from(&all, i);
 		}
 	}
+	return all.record.data;
 }

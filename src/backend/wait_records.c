@@ -40,28 +40,28 @@
 
 /* Has the session something better to do than to wait for an answer? */
 bool
-wait_search_is_called_away(void *arg)
+wait_records_is_called_away(void *arg)
 {
-	const SearchRound *round = arg;
+	const Search *search = arg;
 
-	return entry_status(round->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= round->until ||
-		   !search_take_over(round->index);
+	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
+		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->until ||
+		   !search_take_over(search->index);
 }
 
 /* Waits until the worker has answered the engine's question of that number. */
 bool
-wait_search_await(SearchRound *round, uint32 question)
+wait_records_await(Search *search, uint32 question)
 {
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (search_engine_answered(question, &round->signs))
+		if (search_engine_answered(question))
 			return true;
-		if (wait_search_is_called_away(round))
+		if (wait_records_is_called_away(search))
 			return false;
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(Max(round->until - zklock_now_ms(), 0), LOOK_MS),
+						 Min(Max(search->until - zklock_now_ms(), 0), LOOK_MS),
 						 zklock_wait_event(ZKLOCK_WAIT_LOCK));
 	}
 }
@@ -71,14 +71,15 @@ wait_search_await(SearchRound *round, uint32 question)
  * another ZooKeeper session than those before: then the search is given up.
  */
 bool
-wait_search_make_calls(SearchRound *round, CallStep *steps, int n, CallSight sight)
+wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
 {
 	for (int done = 0, some; done < n; done += some)
 	{
 		some = Min(n - done, MAX_STEPS);
-		call_batch(&round->call, steps + done, some, sight);
-		if (round->session != 0 && round->call.session != round->session)
+		call_batch(&search->call, steps + done, some, sight);
+		if (search->session != 0 && search->call.session != search->session)
 			return false;
+		search->session = search->call.session;
 		for (int i = done; i < done + some; i++)
 		{
 			if (steps[i].result.outcome == CALL_UNKNOWN || steps[i].result.outcome == CALL_UNREACHABLE)
@@ -93,201 +94,172 @@ wait_search_make_calls(SearchRound *round, CallStep *steps, int n, CallSight sig
  * ------------------------------------------------------------------------
  */
 
-/* A record below WAIT_RECORD_ROOT, in a memory context of its own */
-typedef struct Found
-{
-	MemoryContext context;
-	char		  name[RECORD_NAME_LENGTH + 1];
-	bool		  is_read;
-	bool		  good; /* it is its session's, and of this form */
-	ReadRecord	  record;
-} Found;
+static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
 
-static MemoryContext keeping; /* what is kept from search to search */
-static List			*records; /* of Found */
+static void
+forget(ReadRecord *record)
+{
+	dlist_delete(&record->link);
+	pfree(record);
+}
+
+static bool
+is_known(const char *name)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &records)
+	{
+		if (strcmp(dlist_container(ReadRecord, link, iter.cur)->name, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Forgets the records that are not there any more. */
+static void
+forget_unlisted(const CallStep *list)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &records)
+	{
+		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+		bool		listed = false;
+
+		for (int i = 0; i < list->result.nchildren && !listed; i++)
+			listed = strcmp(list->children[i], record->name) == 0;
+		if (!listed)
+			forget(record);
+	}
+}
 
 /*
- * Reads a record's text, which it keeps.  Returns false if it is none.  The text
- * comes from whoever may write below WAIT_RECORD_ROOT; recipes/wait_record.c says
- * what is accepted.
+ * Keeps what has been read of a node.  The text comes from whoever may write below
+ * WAIT_RECORD_ROOT; what bears the name of another session is left alone.
  */
-static bool
-parse(ReadRecord *record, char *text, size_t len)
-{
-	int		   max = 1;
-	int		   n = 0;
-	WaitReader reader;
-	WaitLine  *lines;
-
-	for (size_t i = 0; i < len; i++)
-		max += text[i] == '\n';
-	lines = palloc(max * sizeof(WaitLine));
-	if (!wait_record_begin(&reader, text, len))
-		return false;
-	do
-	{
-		if (!wait_record_next(&reader, &lines[n]))
-			return false;
-	} while (lines[n++].kind != WAIT_LINE_END);
-	record->lines = lines;
-	record->server = lines[0].text;
-	record->seen = (int64) lines[1].number;
-	return true;
-}
-
-static Found *
-find_record(const char *name)
-{
-	ListCell *cell;
-
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (strcmp(found->name, name) == 0)
-			return found;
-	}
-	return NULL;
-}
-
-static Found *
-new_record(const char *name)
-{
-	MemoryContext context =
-		AllocSetContextCreate(keeping, "zklock wait record", ALLOCSET_SMALL_SIZES);
-	Found *found = MemoryContextAllocZero(context, sizeof(Found));
-
-	found->context = context;
-	strlcpy(found->name, name, sizeof(found->name));
-	return found;
-}
-
-/* Keeps the records that are there, known or new, and forgets those that are not. */
 static void
-take_listing(const CallStep *list)
+keep(const CallStep *step)
 {
-	MemoryContext old;
-	List		 *listed = NIL;
-	ListCell	 *cell;
+	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
+	Size		length = step->read ? step->result.text_length : 0;
+	ReadRecord *record =
+		MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
 
-	if (keeping == NULL)
-		keeping = AllocSetContextCreate(TopMemoryContext, "zklock wait records", ALLOCSET_SMALL_SIZES);
-	old = MemoryContextSwitchTo(keeping);
-	for (int i = 0; i < list->result.nchildren && list_length(listed) < MAX_RECORDS; i++)
-	{
-		const char *name = list->children[i];
-		Found	   *found;
-
-		if (search_record_session(name) == 0)
-			continue;
-		found = find_record(name);
-		listed = lappend(listed, found ? found : new_record(name));
-	}
-	foreach(cell, records)
-	{
-		Found *found = lfirst(cell);
-
-		if (!list_member_ptr(listed, found))
-			MemoryContextDelete(found->context);
-	}
-	list_free(records);
-	records = listed;
-	MemoryContextSwitchTo(old);
-}
-
-/* Takes in what a node's data tell.  What bears the name of another session is left alone. */
-static void
-take_record(Found *found, const CallStep *step)
-{
-	MemoryContext old;
-	char		 *text;
-
-	found->is_read = true;
-	if (step->kind != OP_READ || step->result.outcome != CALL_OK || step->read == NULL ||
-		step->result.stat.ephemeral_owner != search_record_session(found->name))
-		return;
-	old = MemoryContextSwitchTo(found->context);
-	text = palloc(step->result.text_length + 1);
-	memcpy(text, step->read, step->result.text_length);
-	found->record.owner = step->result.stat.ephemeral_owner;
-	found->record.czxid = step->result.stat.czxid;
-	found->good = parse(&found->record, text, step->result.text_length);
-	MemoryContextSwitchTo(old);
+	strlcpy(record->name, name, sizeof(record->name));
+	if (length > 0 && step->result.stat.ephemeral_owner == search_record_session(name))
+		record->owner = step->result.stat.ephemeral_owner;
+	record->czxid = step->result.stat.czxid;
+	record->length = length;
+	if (length > 0)
+		memcpy(record->text, step->read, length);
+	dlist_push_tail(&records, &record->link);
 }
 
 /* Reads those that are new; deletes what bears our name and is none of ours, such as a forged one. */
 static bool
-read_records(SearchRound *round)
+read_new(Search *search, const CallStep *list)
 {
-	CallStep *steps = palloc0((list_length(records) + 1) * sizeof(CallStep));
-	Found	**unread = palloc((list_length(records) + 1) * sizeof(Found *));
-	int		  n = 0;
-	ListCell *cell;
+	SearchRecord ours = search_record();
+	int			 room = MAX_RECORDS;
+	CallStep	*steps = palloc0(MAX_RECORDS * sizeof(CallStep));
+	int			 n = 0;
+	dlist_iter	 iter;
 
-	foreach(cell, records)
+	dlist_foreach (iter, &records)
+		room--;
+	for (int i = 0; i < list->result.nchildren && n < room; i++)
 	{
-		Found *found = lfirst(cell);
-		bool   ours = search_record_session(found->name) == round->session;
+		const char *name = list->children[i];
+		int64		session = search_record_session(name);
+		bool		stray = session == search->session && strcmp(name, ours.name) != 0 &&
+					 strcmp(name, ours.replaces) != 0;
 
-		if (found->is_read)
+		if (session == 0 || is_known(name))
 			continue;
-		steps[n].kind = ours && !search_has_record(found->name) ? OP_DELETE : OP_READ;
-		steps[n].path = psprintf("%s/%s", WAIT_RECORD_ROOT, found->name);
-		steps[n].most = WAIT_RECORD_MAX;
-		unread[n++] = found;
+		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
+								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
+								.most = WAIT_RECORD_MAX};
 	}
-	if (!wait_search_make_calls(round, steps, n, CALL_AS_KNOWN))
+	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
 		return false;
 	for (int i = 0; i < n; i++)
-		take_record(unread[i], &steps[i]);
+	{
+		if (steps[i].kind == OP_READ)
+			keep(&steps[i]);
+	}
 	return true;
+}
+
+/* Reads the lines of a record, in the current memory context. */
+static void
+parse(ReadRecord *record)
+{
+	char	 *text = palloc(record->length + 1);
+	int		  n = 1;
+	WaitLine *lines;
+
+	memcpy(text, record->text, record->length);
+	for (Size i = 0; i < record->length; i++)
+		n += text[i] == '\n';
+	lines = palloc(n * sizeof(WaitLine));
+	record->lines = wait_record_read(text, record->length, lines) ? lines : NULL;
+}
+
+/* Finds the newest good record of each session. */
+static void
+find_newest(Search *search)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &records)
+	{
+		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+		ListCell   *cell;
+
+		if (record->owner == 0)
+			continue;
+		search->seen = Max(search->seen, record->czxid);
+		parse(record);
+		if (record->lines == NULL)
+			continue;
+		foreach(cell, search->records)
+		{
+			ReadRecord *other = lfirst(cell);
+
+			if (other->owner != record->owner)
+				continue;
+			if (other->czxid < record->czxid)
+				lfirst(cell) = record;
+			break;
+		}
+		if (cell == NULL)
+			search->records = lappend(search->records, record);
+	}
 }
 
 /* Which records are there, and what do they tell? */
 bool
-wait_records_read(SearchRound *round)
+wait_records_read(Search *search)
 {
 	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
 
-	if (!wait_search_make_calls(round, &list, 1, CALL_AFTER_SYNC) ||
+	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
 		return false;
-	round->session = round->call.session;
-	take_listing(&list);
-	return read_records(round);
-}
-
-/* The newest record of each session, palloc'd; "n" gets their number. */
-const ReadRecord **
-wait_records_newest(int *n)
-{
-	const ReadRecord **newest = palloc((list_length(records) + 1) * sizeof(ReadRecord *));
-	ListCell		  *cell;
-
-	*n = 0;
-	foreach(cell, records)
-	{
-		const Found *found = lfirst(cell);
-		int			 k = 0;
-
-		if (!found->good)
-			continue;
-		while (k < *n && newest[k]->owner != found->record.owner)
-			k++;
-		if (k == *n)
-			newest[(*n)++] = &found->record;
-		else if (newest[k]->czxid < found->record.czxid)
-			newest[k] = &found->record;
-	}
-	return newest;
+	forget_unlisted(&list);
+	if (!read_new(search, &list))
+		return false;
+	find_newest(search);
+	return true;
 }
 
 /* This session searches no more. */
 void
 wait_records_forget(void)
 {
-	records = NIL;
-	if (keeping)
-		MemoryContextDelete(keeping);
-	keeping = NULL;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify (iter, &records)
+		forget(dlist_container(ReadRecord, link, iter.cur));
 }

@@ -5,18 +5,21 @@
  * The graph (wait_graph.h) has a vertex for each process of which a record tells.  It
  * waits for those of its own server that the record names.  If it waits with a node
  * of its own, it waits besides for all who keep older nodes on the path that conflict:
- * those who hold them, and those who wait with them.  A permit needs some of the
- * older nodes to go.  Such a node is a vertex, too: it goes when all go who hold it,
- * and one that nobody is known to hold goes by itself.
+ * those who hold them, and those who wait with them.  A permit needs some of those that
+ * hold older nodes to go; who holds a node of which no record tells goes by itself.
  *
  * Between two nodes that do not conflict, or are one process's, an exclusive one may
- * stand that no record tells of, such as another client's: that waits for the older and
- * keeps back the younger.  A component of one server alone, without such a stranger, is
- * that server's own business, which finds it by itself (deadlock.c).
+ * stand that no record tells of, such as another client's.  Such a stranger is a vertex,
+ * too: it waits for the older and keeps back the younger.  A component of one server
+ * alone, without a stranger, is that server's own business, which finds it by itself
+ * (deadlock.c).
  *
  * Records are claims.  A first look takes them as they are, and supposes what they do
  * not tell to be for the worse: it finds the suspects, mostly none.  The second look
- * goes by what ZooKeeper knows of these (wait_facts.c), and leaves out what is not so.
+ * goes by what ZooKeeper knows of these, and leaves out what is not so: ZooKeeper is asked
+ * whether the nodes that the suspects name exist and are of the session that has written
+ * the record, and what else is on the paths where they wait.  So a forged record can
+ * claim no more than what its own session has in the way of others.
  *
  * Of the waits in a component the one with the youngest node, by its czxid, is to
  * give up; of those behind one node, the one of the process with the highest pid.
@@ -36,6 +39,9 @@
 #define MAX_WAITS 1000
 #define MAX_KEPT 11000
 
+/* So much is asked of ZooKeeper for one search. */
+#define MAX_FACTS 500
+
 /* ------------------------------------------------------------------------
  * Records
  * ------------------------------------------------------------------------
@@ -51,41 +57,50 @@ compare_kept(const void *a, const void *b)
 	return order != 0 ? order : strcmp(one->node, other->node);
 }
 
+static bool
+is_held(const KeptNode *kept)
+{
+	return kept->line->kind == WAIT_LINE_HELD;
+}
+
 static void
 take_line(Search *search, const ReadRecord *record, const WaitLine *line)
 {
-	KeptNode *kept;
+	KeptNode *kept = &search->kept[search->nkept];
 
 	if (line->kind == WAIT_LINE_WAIT)
 		search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
 	if ((line->kind != WAIT_LINE_NODE && line->kind != WAIT_LINE_HELD) || search->nkept == MAX_KEPT)
 		return;
-	kept = &search->kept[search->nkept++];
-	*kept = (KeptNode){.line = line,
-					   .wait = search->nwaits - 1,
-					   .held = line->kind == WAIT_LINE_HELD,
-					   .is_so = true};
+	*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
 	kept->is_lock = lock_recipe.read(line->node, &kept->peer);
+	if (!kept->is_lock)
+		(void) permit_recipe.read(line->node, &kept->peer);
+	search->nkept++;
 }
 
 static void
-take_records(Search *search, const ReadRecord *const *records, int n)
+take_records(Search *search)
 {
+	ListCell *cell;
+
 	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
 	search->kept = palloc(MAX_KEPT * sizeof(KeptNode));
-	for (int i = 0; i < n; i++)
+	foreach(cell, search->records)
 	{
-		for (const WaitLine *line = records[i]->lines; line->kind != WAIT_LINE_END; line++)
+		const ReadRecord *record = lfirst(cell);
+
+		for (const WaitLine *line = record->lines; line->kind != WAIT_LINE_END; line++)
 		{
 			if (line->kind == WAIT_LINE_WAIT && search->nwaits == MAX_WAITS)
 				break;
-			take_line(search, records[i], line);
+			take_line(search, record, line);
 		}
 	}
 	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
 	for (int i = 0; i < search->nkept; i++)
 	{
-		if (!search->kept[i].held)
+		if (!is_held(&search->kept[i]))
 			search->waits[search->kept[i].wait].node = &search->kept[i];
 	}
 }
@@ -96,18 +111,20 @@ owner_of(const Search *search, int wait)
 	return search->waits[wait].record->owner;
 }
 
-/* The first of the nodes on a path that are kept, or "nkept" */
+/* The first of the nodes that are kept on a path, from that name on; or "nkept" */
 static int
-first_kept(const Search *search, const char *path)
+first_kept(const Search *search, const char *path, const char *name)
 {
-	int low = 0;
-	int high = search->nkept;
+	WaitLine line = {.path = path, .node = name};
+	KeptNode wanted = {.line = &line};
+	int		 low = 0;
+	int		 high = search->nkept;
 
 	while (low < high)
 	{
 		int middle = low + (high - low) / 2;
 
-		if (strcmp(search->kept[middle].line->path, path) < 0)
+		if (compare_kept(&search->kept[middle], &wanted) < 0)
 			low = middle + 1;
 		else
 			high = middle;
@@ -126,6 +143,13 @@ is_kept_on(const Search *search, int kept, const char *path)
  * ------------------------------------------------------------------------
  */
 
+/* Is a node older than another?  Sequences run in a circle; who has none is the oldest. */
+static bool
+is_older(const RecipePeer *peer, const RecipePeer *than)
+{
+	return !peer->numbered || (int32) ((uint32) than->sequence - (uint32) peer->sequence) > 0;
+}
+
 /* Adds the processes of its own server for which one waits. */
 static void
 add_named(Search *search, int wait)
@@ -142,118 +166,75 @@ add_named(Search *search, int wait)
 	}
 }
 
-/* Does a wait for a lock wait by itself for the process that keeps an older node? */
-static bool
-is_in_the_way(const Search *search, int wait, const KeptNode *kept)
-{
-	const KeptNode *self = search->waits[wait].node;
-
-	return owner_of(search, wait) != owner_of(search, kept->wait) &&
-		   (self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE);
-}
-
-/* Does it wait for a stranger that waits for that process? */
-static bool
-is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
-{
-	const KeptNode *self = search->waits[wait].node;
-
-	return kept->held && wait_facts_stranger_between(search, kept, self) &&
-		   (wait == kept->wait ||
-			(self->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED));
-}
-
-/* Adds the processes for which a wait for a lock waits, in one way or the other. */
+/*
+ * Adds the processes that keep older nodes in the way of a lock, and the youngest stranger
+ * there, which waits for all that is older.  Until the facts are known, there may be
+ * one behind any node.
+ */
 static void
-add_lock_wait(Search *search, int wait, bool (*waits)(const Search *, int, const KeptNode *))
+add_lock_wait(Search *search, int wait, const KeptNode *self)
 {
-	const KeptNode *self = search->waits[wait].node;
+	const char *path = self->line->path;
+	int			nearest = WAIT_GRAPH_NONE;
 
-	for (int i = first_kept(search, self->line->path); is_kept_on(search, i, self->line->path); i++)
+	for (int i = first_kept(search, path, ""); is_kept_on(search, i, path); i++)
 	{
 		const KeptNode *kept = &search->kept[i];
+		bool			conflicts =
+			owner_of(search, wait) != owner_of(search, kept->wait) &&
+			(self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE);
 
-		if (kept->is_so && kept->is_lock && self->is_lock &&
-			kept->peer.sequence < self->peer.sequence && waits(search, wait, kept))
+		if (kept->is_so && kept->is_lock && is_older(&kept->peer, &self->peer) &&
+			(conflicts || !search->has_facts))
 			wait_graph_connect(&search->graph, wait, kept->wait);
 	}
+	for (int i = 0; i < search->nstrangers; i++)
+	{
+		const Stranger *stranger = &search->strangers[i];
+
+		if (strcmp(stranger->path, path) == 0 && is_older(&stranger->peer, &self->peer) &&
+			(nearest == WAIT_GRAPH_NONE || is_older(&search->strangers[nearest].peer, &stranger->peer)))
+			nearest = i;
+	}
+	if (nearest != WAIT_GRAPH_NONE)
+		wait_graph_connect(&search->graph, wait, search->nwaits + nearest);
 }
 
-/* Adds a node that a permit waits for, with those who hold it; returns its vertex. */
-static int
-add_node(Search *search, const char *path, const char *name)
+/* Adds the processes for which a stranger waits. */
+static void
+add_stranger_wait(Search *search, int index)
 {
-	int vertex = wait_graph_add(&search->graph);
+	const Stranger *self = &search->strangers[index];
 
-	for (int i = first_kept(search, path); is_kept_on(search, i, path); i++)
+	for (int i = first_kept(search, self->path, ""); is_kept_on(search, i, self->path); i++)
 	{
 		const KeptNode *kept = &search->kept[i];
 
-		if (kept->held && kept->is_so && strcmp(kept->line->node, name) == 0)
-			wait_graph_connect(&search->graph, vertex, kept->wait);
+		if (kept->is_so && kept->is_lock && is_older(&kept->peer, &self->peer))
+			wait_graph_connect(&search->graph, search->nwaits + index, kept->wait);
 	}
-	return vertex;
 }
 
-/* Is a permit's node older than another?  Sequences run in a circle. */
-static bool
-is_older_permit(const RecipePeer *peer, const RecipePeer *than)
-{
-	return !peer->numbered || (int32) ((uint32) than->sequence - (uint32) peer->sequence) > 0;
-}
-
-/* The names of nodes on a permit's path: those that exist, or those known to be kept. */
-static const char **
-permit_names(const Search *search, const char *path, int *n)
-{
-	const PathFact *fact = wait_facts_of_path(search, path);
-	int				first = first_kept(search, path);
-	const char	  **names;
-
-	*n = 0;
-	if (search->has_facts)
-	{
-		*n = fact ? fact->nchildren : 0;
-		return fact ? (const char **) fact->children : NULL;
-	}
-	names = palloc((search->nkept - first + 1) * sizeof(char *));
-	for (int i = first; is_kept_on(search, i, path); i++)
-	{
-		const char *name = search->kept[i].line->node;
-
-		if (*n == 0 || strcmp(names[*n - 1], name) != 0)
-			names[(*n)++] = name;
-	}
-	return names;
-}
-
+/* Adds the processes that hold older permits, of which some have to be given back. */
 static void
-add_permit_wait(Search *search, int wait)
+add_permit_wait(Search *search, int wait, const KeptNode *self)
 {
-	const WaitLine *line = search->waits[wait].node->line;
-	int				permits = line->permits;
+	const char	   *path = self->line->path;
+	const KeptNode *last = NULL;
 	int				older = 0;
-	int				n;
-	const char	  **names = permit_names(search, line->path, &n);
-	RecipePeer		self;
 
-	(void) permit_recipe.read(line->node, &self);
-	for (int i = 0; i < n; i++)
+	for (int i = first_kept(search, path, ""); is_kept_on(search, i, path); i++)
 	{
-		RecipePeer peer;
+		const KeptNode *kept = &search->kept[i];
 
-		if (strcmp(names[i], line->node) == 0 || !permit_recipe.read(names[i], &peer) ||
-			!is_older_permit(&peer, &self))
+		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer) ||
+			(last && compare_kept(kept, last) == 0))
 			continue;
+		wait_graph_connect(&search->graph, wait, kept->wait);
 		older++;
-		if (peer.permits > 0)
-			permits = Min(permits, peer.permits);
-		wait_graph_connect(&search->graph, wait, add_node(search, line->path, names[i]));
+		last = kept;
 	}
-
-	/* Without facts there may be more than are known. */
-	search->graph.vertices[wait].needs =
-		Max(older - permits + 1, search->has_facts || older == 0 ? 0 : 1);
+	search->graph.vertices[wait].needs = Max(older - self->line->permits + 1, 0);
 }
 
 /* Makes the graph, by the facts if there are any, and finds out who is stuck. */
@@ -262,7 +243,7 @@ solve(Search *search)
 {
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
-	for (int i = 0; i < search->nwaits; i++)
+	for (int i = 0; i < search->nwaits + search->nstrangers; i++)
 		(void) wait_graph_add(&search->graph);
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -272,21 +253,15 @@ solve(Search *search)
 			continue;
 		if (node && node->line->permits > 0)
 		{
-			add_permit_wait(search, i);
+			add_permit_wait(search, i, node);
 			continue;
 		}
 		add_named(search, i);
-		if (node)
-			add_lock_wait(search, i, is_in_the_way);
+		if (node && node->is_lock)
+			add_lock_wait(search, i, node);
 	}
-	search->nlocal = search->graph.nedges;
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const KeptNode *node = search->waits[i].node;
-
-		if (node && node->is_so && node->line->permits == 0)
-			add_lock_wait(search, i, is_behind_stranger);
-	}
+	for (int i = 0; i < search->nstrangers; i++)
+		add_stranger_wait(search, i);
 	wait_graph_solve(&search->graph);
 }
 
@@ -296,30 +271,106 @@ solve(Search *search)
  */
 
 static bool
-is_own(const Search *search, int wait)
+is_own(const Search *search, int vertex)
 {
-	return owner_of(search, wait) == search->session;
+	return vertex < search->nwaits && owner_of(search, vertex) == search->session;
+}
+
+/* The first look, at what the records tell. */
+void
+wait_search_begin(Search *search)
+{
+	search->graph.resize = waits_resize;
+	take_records(search);
+	solve(search);
+}
+
+/* Adds the exclusive nodes on a path of which no record tells. */
+static void
+add_strangers(Search *search, const CallStep *list)
+{
+	for (int i = 0; i < list->result.nchildren; i++)
+	{
+		const char *name = list->children[i];
+		Stranger	stranger = {.path = list->path};
+		bool		told = false;
+
+		if (!lock_recipe.read(name, &stranger.peer) || stranger.peer.mode != LOCK_MODE_EXCLUSIVE)
+			continue;
+		for (int k = first_kept(search, list->path, name);
+			 is_kept_on(search, k, list->path) && strcmp(search->kept[k].line->node, name) == 0; k++)
+			told |= search->kept[k].is_so;
+		if (!told)
+			search->strangers[search->nstrangers++] = stranger;
+	}
 }
 
 /*
- * The first look, at what n records tell: one for each session, of which one is ours.
+ * Finds what to ask ZooKeeper: what is on the paths where suspects wait, and whose the
+ * nodes are that suspects keep there.  Nothing of others is taken for granted any more.
+ * Returns how many steps there are; "asked" gets the node of each, or NULL.
  */
-Search *
-wait_search_begin(const ReadRecord *const *records, int n, int64 session)
+static int
+find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode **asked)
 {
-	Search *search = palloc0(sizeof(Search));
+	int n = 0;
+	int next;
 
-	search->session = session;
-	search->graph.resize = waits_resize;
-	take_records(search, records, n);
-	solve(search);
-	return search;
+	for (int first = 0; first < search->nkept; first = next)
+	{
+		const char *path = search->kept[first].line->path;
+		bool		matters = false;
+
+		for (next = first; is_kept_on(search, next, path); next++)
+		{
+			search->kept[next].is_so = false;
+			matters |= suspects[search->kept[next].wait] && !is_held(&search->kept[next]);
+		}
+		if (matters && n < MAX_FACTS)
+			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
+		for (int i = first; i < next && matters && n < MAX_FACTS; i++)
+		{
+			KeptNode *kept = &search->kept[i];
+
+			if (!suspects[kept->wait])
+				continue;
+			asked[n] = kept;
+			steps[n++] =
+				(CallStep){.kind = OP_LOOK, .path = psprintf("%s/%s", path, kept->line->node)};
+		}
+	}
+	return n;
 }
 
-/* The second look, when the facts are there. */
-void
-wait_search_verify(Search *search)
+/* The second look.  Returns false if the facts are not to be had now. */
+bool
+wait_search_verify(Search *search, const bool *suspects)
 {
+	CallStep  *steps = palloc0(MAX_FACTS * sizeof(CallStep));
+	KeptNode **asked = palloc0(MAX_FACTS * sizeof(KeptNode *));
+	int		   n = find_questions(search, suspects, steps, asked);
+	Size	   nchildren = 0;
+
+	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		const CallResult *result = &steps[i].result;
+
+		nchildren += result->nchildren;
+		if (asked[i] == NULL)
+			continue;
+		asked[i]->is_so = result->outcome == CALL_OK &&
+						  result->stat.ephemeral_owner == owner_of(search, asked[i]->wait);
+		asked[i]->czxid = result->stat.czxid;
+	}
+	search->strangers = palloc((nchildren + 1) * sizeof(Stranger));
+	for (int i = 0; i < n; i++)
+	{
+		if (asked[i] == NULL)
+			add_strangers(search, &steps[i]);
+	}
+	search->has_facts = true;
 	solve(search);
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -328,6 +379,7 @@ wait_search_verify(Search *search)
 		search->graph.vertices[i].order = node && node->is_so ? node->czxid : 0;
 		search->graph.vertices[i].tie = search->waits[i].line->pid;
 	}
+	return true;
 }
 
 /*
@@ -352,41 +404,16 @@ wait_search_stuck(Search *search)
 	return any ? stuck : NULL;
 }
 
-/* ------------------------------------------------------------------------
- * Who gives up
- * ------------------------------------------------------------------------
- */
-
 /* Is a component, to which a wait of ours belongs, more than this server can see by itself? */
 static bool
 is_across(const Search *search)
 {
-	const WaitGraph *graph = &search->graph;
-
-	for (int i = 0; i < search->nwaits; i++)
+	for (int i = 0; i < search->graph.nvertices; i++)
 	{
-		if (graph->vertices[i].reaches && !is_own(search, i))
-			return true;
-	}
-	for (int e = search->nlocal; e < graph->nedges; e++)
-	{
-		if (graph->vertices[graph->edges[e].from].reaches &&
-			graph->vertices[graph->edges[e].to].reaches)
+		if (search->graph.vertices[i].reaches && !is_own(search, i))
 			return true;
 	}
 	return false;
-}
-
-/* Does one wait for another only because of a stranger between them? */
-bool
-wait_search_is_behind(const Search *search, int wait, int blocker)
-{
-	for (int e = 0; e < search->nlocal; e++)
-	{
-		if (search->graph.edges[e].from == wait && search->graph.edges[e].to == blocker)
-			return false;
-	}
-	return true;
 }
 
 /*

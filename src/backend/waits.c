@@ -36,6 +36,7 @@
  */
 #include "postgres.h"
 
+#include "backend/lock_view.h"
 #include "backend/waits.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
@@ -57,69 +58,50 @@ typedef struct ProcessKey
  * ------------------------------------------------------------------------
  */
 
-/* Copies an entry as it is at one moment.  Returns false if it neither waits nor holds. */
-static bool
-copy_entry(int index, WaitsContender *contender)
+/* How many permits does the semaphore have, by all that is known? */
+int
+waits_permits(const EntryCopy *contender)
 {
-	EntryCopy copy;
+	int others = contender->status.others_permits;
 
-	if (!entry_copy(index, &copy) ||
-		(copy.status.state != CONTENDER_REQUESTED && copy.status.state != CONTENDER_QUEUED &&
-		 copy.status.state != CONTENDER_GRANTED))
-		return false;
-	contender->state = copy.status.state;
-	contender->mode = copy.status.mode;
-	contender->permits = copy.request.terms.permits;
-	if (copy.status.others_permits > 0)
-		contender->permits = Min(contender->permits, copy.status.others_permits);
-	contender->place = copy.status.run_id != 0 ? copy.status.run_id : PG_UINT64_MAX;
-	contender->ticket = copy.status.ticket;
-	contender->generation = copy.generation;
-	contender->pid = copy.request.pid;
-	contender->kind = copy.request.kind;
-	contender->nowait = copy.request.nowait;
-	contender->requested_at = copy.request.requested_at;
-	contender->index = index;
-	contender->path = pstrdup(copy.request.path);
-	contender->node = pstrdup(copy.node.czxid != 0 ? copy.node.name : "");
-	return true;
+	return others > 0 ? Min(others, contender->request.terms.permits)
+					  : contender->request.terms.permits;
 }
 
-/* By path, and there in the order in which they are served */
+/* By path, and there in the order in which they are served; last is who has no run. */
 static int
 compare_contenders(const void *a, const void *b)
 {
-	const WaitsContender *one = a;
-	const WaitsContender *other = b;
-	int					  order = strcmp(one->path, other->path);
+	const EntryCopy *one = *(const EntryCopy *const *) a;
+	const EntryCopy *other = *(const EntryCopy *const *) b;
+	uint64			 place = one->status.run_id - 1;
+	uint64			 other_place = other->status.run_id - 1;
+	int				 order = strcmp(one->request.path, other->request.path);
 
 	if (order == 0)
-		order = one->place < other->place ? -1 : one->place > other->place;
+		order = place < other_place ? -1 : place > other_place;
 	if (order == 0)
-		order = one->ticket < other->ticket ? -1 : one->ticket > other->ticket;
+		order = one->status.ticket < other->status.ticket
+					? -1
+					: one->status.ticket > other->status.ticket;
 	return order;
 }
 
+/* Copies the entries that wait or hold. */
 static void
 copy_contenders(Waits *waits)
 {
-	int max = 64;
+	LockView view = lock_view_take();
 
-	waits->contenders = palloc(max * sizeof(WaitsContender));
-	for (int i = 0; i < entries_max(); i++)
+	waits->contenders = view.entries;
+	for (int i = 0; i < view.n; i++)
 	{
-		/* Most are free, which a glance tells. */
-		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE)
-			continue;
-		if (waits->ncontenders == max)
-		{
-			max *= 2;
-			waits->contenders = repalloc_huge(waits->contenders, max * sizeof(WaitsContender));
-		}
-		if (copy_entry(i, &waits->contenders[waits->ncontenders]))
-			waits->ncontenders++;
+		ContenderState state = view.entries[i]->status.state;
+
+		if (state == CONTENDER_REQUESTED || state == CONTENDER_QUEUED || state == CONTENDER_GRANTED)
+			waits->contenders[waits->ncontenders++] = view.entries[i];
 	}
-	qsort(waits->contenders, waits->ncontenders, sizeof(WaitsContender), compare_contenders);
+	qsort(waits->contenders, waits->ncontenders, sizeof(EntryCopy *), compare_contenders);
 }
 
 /* ------------------------------------------------------------------------
@@ -164,14 +146,13 @@ waits_take(Waits *waits)
 	waits->vertices = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		const WaitsContender *contender = &waits->contenders[i];
-		int					  vertex = process_vertex(waits, contender->pid);
-		WaitsProcess		 *process = waits_process(waits, vertex);
+		const EntryCopy *contender = waits->contenders[i];
+		int				 vertex = process_vertex(waits, contender->request.pid);
 
-		if (contender->state == CONTENDER_GRANTED || contender->nowait)
+		if (contender->status.state == CONTENDER_GRANTED || contender->request.nowait)
 			continue;
-		process->waiting = contender;
-		waits->graph.vertices[vertex].order = contender->requested_at;
+		waits_process(waits, vertex)->waiting = &waits->contenders[i];
+		waits->graph.vertices[vertex].order = contender->request.requested_at;
 		waits->graph.vertices[vertex].tie = contender->index;
 	}
 }
@@ -181,26 +162,30 @@ waits_take(Waits *waits)
  * go, whichever they are.
  */
 static void
-add_contender_wait(Waits *waits, int vertex, const WaitsContender *waiting)
+add_contender_wait(Waits *waits, int vertex, EntryCopy *const *waiting)
 {
-	bool permit = waiting->kind == CONTENDER_PERMIT;
-	int	 n = 0;
+	const EntryCopy *self = *waiting;
+	bool			 permit = self->request.kind == CONTENDER_PERMIT;
+	int				 n = 0;
 
-	for (const WaitsContender *older = waiting - 1;
-		 older >= waits->contenders && strcmp(older->path, waiting->path) == 0; older--)
+	while (waiting > waits->contenders)
 	{
-		bool conflicts = older->pid != waiting->pid && (older->mode == LOCK_MODE_EXCLUSIVE ||
-														waiting->mode == LOCK_MODE_EXCLUSIVE);
+		const EntryCopy *older = *--waiting;
+		bool			 exclusive = older->status.mode == LOCK_MODE_EXCLUSIVE;
+		bool			 conflicts = older->request.pid != self->request.pid &&
+						 (exclusive || self->status.mode == LOCK_MODE_EXCLUSIVE);
 
+		if (strcmp(older->request.path, self->request.path) != 0)
+			break;
 		if (!permit && !conflicts)
 			continue;
-		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->pid));
+		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->request.pid));
 		n++;
-		if (!permit && older->mode == LOCK_MODE_EXCLUSIVE)
+		if (!permit && exclusive)
 			break;
 	}
 	if (permit)
-		waits->graph.vertices[vertex].needs = Max(n - waiting->permits + 1, 0);
+		waits->graph.vertices[vertex].needs = Max(n - waits_permits(self) + 1, 0);
 }
 
 /*
@@ -262,20 +247,6 @@ add_heavy_wait(Waits *waits, int vertex)
 		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, DatumGetInt32(pids[i])));
 }
 
-/* Adds for whom a process waits. */
-static void
-explore(Waits *waits, int vertex)
-{
-	WaitsProcess		 *process = waits_process(waits, vertex);
-	const WaitsContender *waiting = process->waiting;
-
-	process->explored = true;
-	if (waiting)
-		add_contender_wait(waits, vertex, waiting);
-	else
-		add_heavy_wait(waits, vertex);
-}
-
 /*
  * Adds for whom a process waits, for whom these wait, and so on, as far as that is
  * not in the graph.  Returns the process's vertex.
@@ -288,11 +259,17 @@ waits_explore(Waits *waits, int pid)
 
 	for (int i = 0; i < list_length(found); i++)
 	{
-		int known = waits->graph.nedges;
+		int			  at = list_nth_int(found, i);
+		int			  known = waits->graph.nedges;
+		WaitsProcess *process = waits_process(waits, at);
 
-		if (waits_process(waits, list_nth_int(found, i))->explored)
+		if (process->explored)
 			continue;
-		explore(waits, list_nth_int(found, i));
+		process->explored = true;
+		if (process->waiting)
+			add_contender_wait(waits, at, process->waiting);
+		else
+			add_heavy_wait(waits, at);
 		for (int e = known; e < waits->graph.nedges; e++)
 			found = lappend_int(found, waits->graph.edges[e].to);
 	}
@@ -312,8 +289,8 @@ waits_identity(const Waits *waits, int vertex)
 
 	if (process->waiting)
 	{
-		parts[1] = process->waiting->index + 1;
-		parts[2] = process->waiting->generation;
+		parts[1] = (*process->waiting)->index + 1;
+		parts[2] = (*process->waiting)->generation;
 	}
 	return hash_bytes_extended((const unsigned char *) parts, sizeof(parts), 0);
 }
@@ -342,19 +319,20 @@ waits_fingerprint(const Waits *waits)
 char *
 waits_describe(const WaitsProcess *process)
 {
-	const WaitsContender *waiting = process->waiting;
-	StringInfoData		  tag;
-	const char			 *name;
+	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
+	StringInfoData	 tag;
+	const char		*name;
 
-	if (waiting && waiting->kind == CONTENDER_LOCK)
+	if (waiting && waiting->request.kind == CONTENDER_LOCK)
 		return psprintf(_("%s on ZooKeeper path \"%s\""),
-						waiting->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-						waiting->path);
+						waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
+						waiting->request.path);
 
 	/* The path of a turn or permit is one below the semaphore's. */
 	if (waiting)
 		return psprintf(_("%s on ZooKeeper path \"%.*s\""), "SemaphorePermit",
-						(int) (strrchr(waiting->path, '/') - waiting->path), waiting->path);
+						(int) (strrchr(waiting->request.path, '/') - waiting->request.path),
+						waiting->request.path);
 	initStringInfo(&tag);
 	DescribeLockTag(&tag, &process->tag);
 	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);

@@ -8,38 +8,25 @@
 #define ZKLOCK_WAITS_H
 
 #include "backend/call.h"
+#include "lib/ilist.h"
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
-#include "recipes/recipe.h"
 #include "recipes/wait_graph.h"
 #include "shared/search.h"
 #include "storage/lock.h"
 #include "utils/hsearch.h"
 
-/* A copy of a contender that waits or holds, of one moment */
-typedef struct WaitsContender
-{
-	int			   index; /* of its entry, in this generation */
-	uint32		   generation;
-	int			   pid;
-	ContenderState state;
-	LockMode	   mode;
-	EntryKind	   kind;
-	int			   permits; /* the semaphore has, by all that is known */
-	bool		   nowait;
-	uint64		   place;  /* of its run among the path's; the last if it has none */
-	uint64		   ticket; /* its own place there */
-	TimestampTz	   requested_at;
-	char		  *path;
-	char		  *node; /* "" while unsettled */
-} WaitsContender;
+/* ------------------------------------------------------------------------
+ * On this server
+ * ------------------------------------------------------------------------
+ */
 
 /* A process that waits or holds, or for which one waits: a vertex of the graph */
 typedef struct WaitsProcess
 {
-	int					  pid;
-	const WaitsContender *waiting;	/* the one that is not granted, or NULL */
-	bool				  explored; /* the graph has for whom it waits */
+	int				  pid;
+	EntryCopy *const *waiting;	/* among the contenders, that is not granted; or NULL */
+	bool			  explored; /* the graph has for whom it waits */
 
 	/* Its wait for a lock of PostgreSQL's, if there is one */
 	LOCKTAG	 tag;
@@ -50,11 +37,11 @@ typedef struct WaitsProcess
 /* All is in the memory context that was current when the waits were taken. */
 typedef struct Waits
 {
-	WaitsContender *contenders; /* by path, and there the oldest first */
-	int				ncontenders;
-	WaitGraph		graph;
-	List		   *processes; /* of WaitsProcess, by vertex */
-	HTAB		   *vertices;  /* private to waits.c */
+	EntryCopy **contenders; /* that wait or hold: by path, and there the oldest first */
+	int			ncontenders;
+	WaitGraph	graph;
+	List	   *processes; /* of WaitsProcess, by vertex */
+	HTAB	   *vertices;  /* private to waits.c */
 } Waits;
 
 static inline WaitsProcess *
@@ -66,41 +53,46 @@ waits_process(const Waits *waits, int vertex)
 /* waits.c */
 extern void	  waits_take(Waits *waits);
 extern int	  waits_explore(Waits *waits, int pid);
+extern int	  waits_permits(const EntryCopy *contender);
 extern uint64 waits_identity(const Waits *waits, int vertex);
 extern uint64 waits_fingerprint(const Waits *waits);
 extern char	 *waits_describe(const WaitsProcess *process);
 extern void	 *waits_resize(void *memory, size_t size);
+
+/* own_waits.c */
+extern const char *own_waits_tell(Waits *waits, int64 seen);
 
 /* ------------------------------------------------------------------------
  * Across servers
  * ------------------------------------------------------------------------
  */
 
-/* A record that has been read, by whom it is and when it was written */
+/* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
 {
-	int64			owner; /* ZooKeeper session */
+	dlist_node		link;
+	char			name[RECORD_NAME_LENGTH + 1];
+	int64			owner; /* ZooKeeper session; 0 if it is not that of the name */
 	int64			czxid;
-	const char	   *server;
-	int64			seen;
-	const WaitLine *lines; /* WAIT_LINE_END is the last */
+	const WaitLine *lines; /* of this search: the last is WAIT_LINE_END; NULL: it is none */
+	Size			length;
+	char			text[FLEXIBLE_ARRAY_MEMBER];
 } ReadRecord;
 
 /* A node that a process keeps from going, as a record tells */
 typedef struct KeptNode
 {
-	const WaitLine *line; /* with its path and name */
+	const WaitLine *line; /* with its path and name; if not "held", the process waits with it */
 	int				wait; /* of the process */
-	bool			held; /* else the process waits with it */
-	bool			is_lock;
-	RecipePeer		peer; /* if so */
+	RecipePeer		peer;
+	bool			is_lock; /* else a permit */
 
 	/* The facts */
 	bool  is_so; /* it exists and is that session's, as far as is known */
 	int64 czxid; /* if ZooKeeper has said so */
 } KeptNode;
 
-/* A process that waits, as a record tells: a vertex of the graph */
+/* A process that waits, as a record tells */
 typedef struct SearchWait
 {
 	const ReadRecord *record;
@@ -108,77 +100,50 @@ typedef struct SearchWait
 	const KeptNode	 *node; /* with which it waits, or NULL */
 } SearchWait;
 
-/* What ZooKeeper says of a path: all its nodes */
-typedef struct PathFact
+/* An exclusive node of which no record tells, such as another client's */
+typedef struct Stranger
 {
 	const char *path;
-	char	  **children;
-	int			nchildren;
-	int64	   *strangers; /* sequences of exclusive nodes of which no record tells */
-	int			nstrangers;
-} PathFact;
-
-typedef struct Search
-{
-	int64	  session; /* ours */
-	WaitGraph graph;
-	int nlocal; /* its first edges: to keepers known.  The others are through strangers. */
-	SearchWait *waits; /* the first vertices, in this order */
-	int			nwaits;
-	KeptNode   *kept; /* by path and name */
-	int			nkept;
-
-	/* The facts: "paths" of those asked for, and what "kept" tells */
-	bool	  has_facts;
-	PathFact *paths;
-	int		  npaths;
-} Search;
-
-/* What this server tells */
-typedef struct OwnWaits
-{
-	bool		   any;
-	StringInfoData record;
-	int			   body; /* offset in the record of what does not change from look to look */
-	Waits		   waits;
-} OwnWaits;
+	RecipePeer	peer;
+} Stranger;
 
 /* A search, in a memory context that is deleted at its end */
-typedef struct SearchRound
+typedef struct Search
 {
-	int				index; /* the entry of this session */
-	int64			until; /* it has something else to do, ms */
-	Call			call;
-	int64			session; /* ours, in ZooKeeper */
-	SearchSigns		signs;
+	int	  index; /* the entry of this session */
+	int64 until; /* it has something else to do, ms */
+	Call  call;
+	int64 session; /* ours, in ZooKeeper; 0 if none has answered */
+	Waits own;
+	List *records; /* of ReadRecord: the newest of each session */
+	int64 seen;	   /* the newest czxid of these */
+
+	/* A vertex for each wait, and then for each stranger */
+	WaitGraph	graph;
+	SearchWait *waits;
+	int			nwaits;
+	Stranger   *strangers;
+	int			nstrangers;
+	KeptNode   *kept; /* by path and name */
+	int			nkept;
+	bool		has_facts;
+
 	int64			newest; /* zxid of a record that has to do with what we suspect */
-	OwnWaits		own;
 	SearchSuspicion suspicion;
 	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
-} SearchRound;
+} Search;
 
 /* wait_records.c */
-extern bool wait_search_is_called_away(void *arg);
-extern bool wait_search_await(SearchRound *round, uint32 question);
-extern bool wait_search_make_calls(SearchRound *round, CallStep *steps, int n, CallSight sight);
-extern bool				  wait_records_read(SearchRound *round);
-extern const ReadRecord **wait_records_newest(int *n);
-extern void				  wait_records_forget(void);
-
-/* own_waits.c */
-extern void own_waits_take(OwnWaits *own, int64 seen, const SearchSigns *signs);
-
-/* wait_facts.c */
-extern bool wait_facts_ask(SearchRound *round, Search *search, const bool *suspects);
-extern const PathFact *wait_facts_of_path(const Search *search, const char *path);
-extern bool			   wait_facts_stranger_between(const Search *search, const KeptNode *older,
-												   const KeptNode *younger);
+extern bool wait_records_is_called_away(void *arg);
+extern bool wait_records_await(Search *search, uint32 question);
+extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
+extern bool wait_records_read(Search *search);
+extern void wait_records_forget(void);
 
 /* wait_search.c */
-extern Search	  *wait_search_begin(const ReadRecord *const *records, int n, int64 session);
-extern void		   wait_search_verify(Search *search);
+extern void		   wait_search_begin(Search *search);
+extern bool		   wait_search_verify(Search *search, const bool *suspects);
 extern const bool *wait_search_stuck(Search *search);
 extern int		   wait_search_victim(Search *search);
-extern bool		   wait_search_is_behind(const Search *search, int wait, int blocker);
 
 #endif /* ZKLOCK_WAITS_H */

@@ -56,41 +56,6 @@ wait_graph_connect(WaitGraph *graph, int from, int to)
 	graph->edges[graph->nedges++] = (WaitEdge){.from = from, .to = to};
 }
 
-/* Vertices to be visited; each is in the queue once at most. */
-typedef struct Queue
-{
-	WaitGraph *graph;
-	int		   first;
-	int		   last;
-} Queue;
-
-static void
-queue_init(Queue *queue, WaitGraph *graph)
-{
-	*queue = (Queue){.graph = graph, .first = WAIT_GRAPH_NONE, .last = WAIT_GRAPH_NONE};
-}
-
-static void
-queue_put(Queue *queue, int vertex)
-{
-	queue->graph->vertices[vertex].next = WAIT_GRAPH_NONE;
-	if (queue->first == WAIT_GRAPH_NONE)
-		queue->first = vertex;
-	else
-		queue->graph->vertices[queue->last].next = vertex;
-	queue->last = vertex;
-}
-
-static int
-queue_take(Queue *queue)
-{
-	int vertex = queue->first;
-
-	if (vertex != WAIT_GRAPH_NONE)
-		queue->first = queue->graph->vertices[vertex].next;
-	return vertex;
-}
-
 /* Chains the edges of each vertex, and counts what it needs. */
 static void
 link_edges(WaitGraph *graph)
@@ -125,29 +90,27 @@ link_edges(WaitGraph *graph)
 void
 wait_graph_solve(WaitGraph *graph)
 {
-	Queue free;
-	int	  i;
+	WaitVertex *vertices = graph->vertices;
+	int			nfree = 0;
 
 	link_edges(graph);
-	queue_init(&free, graph);
-	for (i = 0; i < graph->nvertices; i++)
+	for (int i = 0; i < graph->nvertices; i++)
 	{
-		WaitVertex *vertex = &graph->vertices[i];
-
-		vertex->stuck = vertex->missing > 0;
-		if (!vertex->stuck)
-			queue_put(&free, i);
+		vertices[i].stuck = vertices[i].missing > 0;
+		if (!vertices[i].stuck)
+			vertices[nfree++].queue = i;
 	}
-	while ((i = queue_take(&free)) != WAIT_GRAPH_NONE)
+	for (int k = 0; k < nfree; k++)
 	{
-		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		for (int e = vertices[vertices[k].queue].first_in; e != WAIT_GRAPH_NONE;
+			 e = graph->edges[e].next_in)
 		{
-			WaitVertex *waiter = &graph->vertices[graph->edges[e].from];
+			WaitVertex *waiter = &vertices[graph->edges[e].from];
 
 			if (!waiter->stuck || --waiter->missing > 0)
 				continue;
 			waiter->stuck = false;
-			queue_put(&free, graph->edges[e].from);
+			vertices[nfree++].queue = graph->edges[e].from;
 		}
 	}
 }
@@ -156,21 +119,21 @@ wait_graph_solve(WaitGraph *graph)
 static void
 search_forwards(WaitGraph *graph, int self)
 {
-	Queue queue;
-	int	  i;
+	WaitVertex *vertices = graph->vertices;
+	int			nfound = 1;
 
-	queue_init(&queue, graph);
-	queue_put(&queue, self);
-	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
+	vertices[0].queue = self;
+	for (int k = 0; k < nfound; k++)
 	{
-		for (int e = graph->vertices[i].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
+		for (int e = vertices[vertices[k].queue].first_out; e != WAIT_GRAPH_NONE;
+			 e = graph->edges[e].next_out)
 		{
-			WaitVertex *vertex = &graph->vertices[graph->edges[e].to];
+			int to = graph->edges[e].to;
 
-			if (!vertex->stuck || vertex->reached)
+			if (!vertices[to].stuck || vertices[to].reached)
 				continue;
-			vertex->reached = true;
-			queue_put(&queue, graph->edges[e].to);
+			vertices[to].reached = true;
+			vertices[nfound++].queue = to;
 		}
 	}
 }
@@ -179,24 +142,24 @@ search_forwards(WaitGraph *graph, int self)
 static void
 search_backwards(WaitGraph *graph, int self)
 {
-	Queue queue;
-	int	  i;
+	WaitVertex *vertices = graph->vertices;
+	int			nfound = 1;
 
-	queue_init(&queue, graph);
-	queue_put(&queue, self);
-	while ((i = queue_take(&queue)) != WAIT_GRAPH_NONE)
+	vertices[0].queue = self;
+	for (int k = 0; k < nfound; k++)
 	{
-		for (int e = graph->vertices[i].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
-		{
-			int			from = graph->edges[e].from;
-			WaitVertex *vertex = &graph->vertices[from];
+		int at = vertices[k].queue;
 
-			if (!vertex->reached || vertex->reaches)
+		for (int e = vertices[at].first_in; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_in)
+		{
+			int from = graph->edges[e].from;
+
+			if (!vertices[from].reached || vertices[from].reaches)
 				continue;
-			vertex->reaches = true;
-			vertex->parent = i;
+			vertices[from].reaches = true;
+			vertices[from].parent = at;
 			if (from != self)
-				queue_put(&queue, from);
+				vertices[nfound++].queue = from;
 		}
 	}
 }

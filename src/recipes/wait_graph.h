@@ -40,7 +40,7 @@ typedef struct WaitVertex
 
 	/* Private to wait_graph.c */
 	int missing; /* so many more have to go on */
-	int next;	 /* in the queue of a search */
+	int queue;	 /* of a search: the vertices to be visited, each once at most */
 } WaitVertex;
 
 typedef struct WaitEdge

@@ -94,18 +94,16 @@ is_node(const char *node)
 		   strcmp(node, ".") != 0 && strcmp(node, "..") != 0;
 }
 
-/* Takes the next line, without its end; NULL if there is none that is whole. */
+/* Ends the line that begins there with a NUL; returns the next, or NULL if it has no end. */
 static char *
-take_line(WaitReader *reader)
+end_line(char *line, const char *end)
 {
-	char *line = reader->at;
-	char *end = memchr(line, '\n', (size_t) (reader->end - line));
+	char *newline = memchr(line, '\n', (size_t) (end - line));
 
-	if (end == NULL)
+	if (newline == NULL)
 		return NULL;
-	*end = '\0';
-	reader->at = end + 1;
-	return line;
+	*newline = '\0';
+	return newline + 1;
 }
 
 /* Parts a line at its tabs; returns how many fields it has, or one too many. */
@@ -142,22 +140,6 @@ has_control_character(const char *record, size_t len)
 	return false;
 }
 
-/*
- * Begins to read a record, which is changed on the way: lines point into it.
- * Returns false if it is none.
- */
-bool
-wait_record_begin(WaitReader *reader, char *record, size_t len)
-{
-	char *title;
-
-	*reader = (WaitReader){.at = record, .end = record + len, .last = WAIT_LINE_END};
-	if (len > WAIT_RECORD_MAX || has_control_character(record, len))
-		return false;
-	title = take_line(reader);
-	return title && strcmp(title, WAIT_RECORD_TITLE) == 0;
-}
-
 /* What one field tells.  Returns false if it is not what it should be. */
 static bool
 read_field(WaitLine *line, char letter, const char *field)
@@ -192,38 +174,56 @@ read_field(WaitLine *line, char letter, const char *field)
 	}
 }
 
+/* Reads a line that stands behind one of the kind "last".  Returns false if it may not. */
+static bool
+read_line(char *text, WaitLineKind last, WaitLine *line)
+{
+	char	*fields[MAX_FIELDS];
+	int		 n = split_line(text, fields);
+	int		 kind = WAIT_LINE_SERVER;
+	WaitLine read = {.path = "", .node = "", .text = ""};
+
+	while (kind < WAIT_LINE_END && strcmp(fields[0], forms[kind].word) != 0)
+		kind++;
+	if (kind == WAIT_LINE_END || n != 1 + (int) strlen(forms[kind].fields) ||
+		(forms[kind].after & AFTER(last)) == 0)
+		return false;
+	for (int i = 1; i < n; i++)
+	{
+		if (!read_field(&read, forms[kind].fields[i - 1], fields[i]))
+			return false;
+	}
+	read.kind = (WaitLineKind) kind;
+	*line = read;
+	return true;
+}
+
 /*
- * Reads the next line.  The last one is WAIT_LINE_END.  Returns false if the
- * record is none after all: then nothing of it counts.
+ * Reads a record, which is changed on the way: lines point into it.  There is room for
+ * a line for each of its '\n'; the last one is WAIT_LINE_END.  Returns false if it is
+ * none: then nothing of it counts.
  */
 bool
-wait_record_next(WaitReader *reader, WaitLine *line)
+wait_record_read(char *record, size_t len, WaitLine *lines)
 {
-	char		   *fields[MAX_FIELDS];
-	int				kind = WAIT_LINE_SERVER;
-	const LineForm *form;
+	const char	*end = record + len;
+	WaitLineKind last = WAIT_LINE_END;
+	char		*next;
 
-	*line = (WaitLine){.kind = WAIT_LINE_END, .path = "", .node = "", .text = ""};
-	if (reader->at == reader->end)
-		kind = WAIT_LINE_END;
-	else
-	{
-		char *text = take_line(reader);
-		int	  n = text ? split_line(text, fields) : 0;
-
-		while (kind < WAIT_LINE_END && text && strcmp(fields[0], forms[kind].word) != 0)
-			kind++;
-		if (kind == WAIT_LINE_END || n != 1 + (int) strlen(forms[kind].fields))
-			return false;
-	}
-	form = &forms[kind];
-	if ((form->after & AFTER(reader->last)) == 0)
+	if (len > WAIT_RECORD_MAX || has_control_character(record, len))
 		return false;
-	line->kind = reader->last = (WaitLineKind) kind;
-	for (int i = 0; form->fields[i] != '\0'; i++)
+	next = end_line(record, end);
+	if (next == NULL || strcmp(record, WAIT_RECORD_TITLE) != 0)
+		return false;
+	while (next < end)
 	{
-		if (!read_field(line, form->fields[i], fields[1 + i]))
+		char *line = next;
+
+		next = end_line(line, end);
+		if (next == NULL || !read_line(line, last, lines))
 			return false;
+		last = lines++->kind;
 	}
-	return true;
+	*lines = (WaitLine){.kind = WAIT_LINE_END};
+	return (forms[WAIT_LINE_END].after & AFTER(last)) != 0;
 }

@@ -46,15 +46,6 @@ typedef struct WaitLine
 	const char	*text;
 } WaitLine;
 
-/* What is still to be read of a record. */
-typedef struct WaitReader
-{
-	char		*at;
-	char		*end;
-	WaitLineKind last;
-} WaitReader;
-
-extern bool wait_record_begin(WaitReader *reader, char *record, size_t len);
-extern bool wait_record_next(WaitReader *reader, WaitLine *line);
+extern bool wait_record_read(char *record, size_t len, WaitLine *lines);
 
 #endif /* ZKLOCK_WAIT_RECORD_H */

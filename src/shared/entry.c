@@ -527,6 +527,7 @@ entry_copy(int index, EntryCopy *copy)
 	do
 	{
 		changes = wait_unchanging(entry);
+		copy->index = index;
 		copy->generation = entry_generation(index);
 		copy->status = entry_status(index);
 		if (copy->status.state == CONTENDER_FREE)

@@ -172,6 +172,10 @@ typedef struct EntryNode
 											   * last seen; 0 if it was not */
 	uint64 blocked_by_run;					  /* head of a run only: the run it waits for */
 	char   blocked_by_node[ZKLOCK_NODE_SIZE]; /* head of a run only: the foreign node */
+
+	/* As the engine knew when deadlocks were searched for last */
+	bool waits_abroad;	/* it waits for another server or client */
+	bool wanted_abroad; /* it may keep one back */
 } EntryNode;
 
 typedef struct ContenderEntry
@@ -212,6 +216,7 @@ typedef struct ContenderEntry
 /* What an entry was at one moment */
 typedef struct EntryCopy
 {
+	int			 index;
 	uint32		 generation;
 	EntryRequest request;
 	EntryStatus	 status;

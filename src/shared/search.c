@@ -7,7 +7,7 @@
  * over when that does not wait any more, or has not looked here for too long; the one
  * that ceases to wait names a successor and wakes it, and the one that finds another's
  * wait to be given up has that one search.  When there is none the worker deletes this
- * server's records.
+ * server's record.
  *
  * The session decides what is to be told to other servers.  The nodes are the
  * worker's (worker/deadlock.c), since they have to go when nobody waits any more,
@@ -15,8 +15,8 @@
  * entry stands for what one session has, whereas a record is handed on.  A node's
  * name is here before it is created, so that the next worker knows of it.
  *
- * The worker also tells for which entries others matter, since the engine alone knows
- * the nodes of other clients.
+ * The worker also tells for which entries others matter, in the entries, since the
+ * engine alone knows the nodes of other clients.
  *
  * Runs in: backends and the worker, as the header says.
  *
@@ -27,6 +27,7 @@
 #include "shared/common.h"
 #include "shared/search.h"
 #include "shared/session_info.h"
+#include "storage/proc.h"
 
 /* Another session takes over from one that searches and is not heard of for so long, ms. */
 #define SILENCE_MS 5000
@@ -39,6 +40,7 @@ void
 search_init(DeadlockSearch *search)
 {
 	search->searcher = ENTRY_NONE;
+	search->deadlock_timeout = DeadlockTimeout;
 }
 
 /* ------------------------------------------------------------------------
@@ -112,11 +114,13 @@ search_suspicion(void)
 	return suspicion;
 }
 
+/* The session of this entry suspects that, if it is still the one that searches. */
 void
-search_suspect(const SearchSuspicion *suspicion)
+search_suspect(int index, const SearchSuspicion *suspicion)
 {
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	deadlock_search->suspicion = *suspicion;
+	if (deadlock_search->searcher == index)
+		deadlock_search->suspicion = *suspicion;
 	LWLockRelease(search_lock);
 }
 
@@ -150,16 +154,14 @@ search_ask_engine(void)
 	return question;
 }
 
-/* Copies the answer to that question, or a later one.  Returns false if there is none yet. */
+/* Has that question been answered, or a later one? */
 bool
-search_engine_answered(uint32 question, SearchSigns *signs)
+search_engine_answered(uint32 question)
 {
 	bool is_answered;
 
 	LWLockAcquire(search_lock, LW_SHARED);
 	is_answered = (int32) (deadlock_search->answer - question) >= 0;
-	if (is_answered)
-		*signs = deadlock_search->signs;
 	LWLockRelease(search_lock);
 	return is_answered;
 }
@@ -182,79 +184,70 @@ search_record_session(const char *name)
 	return (int64) strtoull(name, NULL, 16);
 }
 
-/* Copies what is known of this server's records. */
-void
-search_copy_records(SearchRecord records[SEARCH_RECORDS])
+/* What is known of this server's record */
+SearchRecord
+search_record(void)
 {
+	SearchRecord record;
+
 	LWLockAcquire(search_lock, LW_SHARED);
-	memcpy(records, deadlock_search->records, sizeof(deadlock_search->records));
+	record = deadlock_search->record;
 	LWLockRelease(search_lock);
+	return record;
 }
 
-/* Is it a node of this server's that is to be there, or is going?  NULL: may there be any? */
-bool
-search_has_record(const char *name)
+/* What does not change from look to look: all behind the title, the server's name and "seen" */
+static const char *
+body_of(const char *text)
 {
-	SearchRecord records[SEARCH_RECORDS];
-	bool		 has = false;
-
-	search_copy_records(records);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-		has |= records[i].name[0] != '\0' && (name == NULL || strcmp(records[i].name, name) == 0);
-	return has;
+	for (int line = 0; line < 3; line++)
+		text = strchr(text, '\n') + 1;
+	return text;
 }
 
 /*
  * Have we told this to others?
  *
- *	body	what does not change from look to look
- *	seen	and they need to know that this had been read before
+ *	seen	they need to know that this had been read before
  */
 bool
-search_is_told(const char *body, int64 seen)
+search_is_told(const char *text, int64 seen)
 {
-	bool is_told = false;
+	const SearchRecord *record = &deadlock_search->record;
+	bool				is_told;
 
 	LWLockAcquire(search_lock, LW_SHARED);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		const SearchRecord *record = &deadlock_search->records[i];
-
-		is_told |= record->wanted && record->seen >= seen &&
-				   strcmp(deadlock_search->texts[i] + record->body, body) == 0;
-	}
+	is_told = record->wanted && record->seen >= seen &&
+			  strcmp(body_of(deadlock_search->text), body_of(text)) == 0;
 	LWLockRelease(search_lock);
 	return is_told;
 }
 
 /*
- * Has a record take the place of the one there is, unless the one before that is
- * still going: then the next search tries again.
+ * Has a record take the place of the one there is, unless the worker is still busy with
+ * that: then the next search tries again.
  *
  *	session	ours, in ZooKeeper
- *	text	of which "body" begins at that offset
  *	seen	as in the text
  */
 void
-search_publish(int64 session, const char *text, int body, int64 seen)
+search_publish(int64 session, const char *text, int64 seen)
 {
-	SearchRecord *records = deadlock_search->records;
-	int			  free = 0;
+	SearchRecord *record = &deadlock_search->record;
 	uint32		  number;
 
 	if (!pg_strong_random(&number, sizeof(number)))
 		return;
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	while (free < SEARCH_RECORDS && records[free].name[0] != '\0')
-		free++;
-	if (free < SEARCH_RECORDS)
+	if (record->name[0] == '\0' || (record->wanted && record->exists))
 	{
-		for (int i = 0; i < SEARCH_RECORDS; i++)
-			records[i].wanted = false;
-		records[free] = (SearchRecord){.wanted = true, .seen = seen, .body = body};
-		snprintf(records[free].name, sizeof(records[free].name), "%016llx-%08x",
+		memcpy(record->replaces, record->name, sizeof(record->replaces));
+		snprintf(record->name, sizeof(record->name), "%016llx-%08x",
 				 (unsigned long long) session, number);
-		strlcpy(deadlock_search->texts[free], text, sizeof(deadlock_search->texts[free]));
+		record->wanted = true;
+		record->exists = false;
+		record->seen = seen;
+		strlcpy(deadlock_search->text, text, sizeof(deadlock_search->text));
 	}
 	LWLockRelease(search_lock);
 	zklock_wake_worker();
@@ -264,14 +257,11 @@ search_publish(int64 session, const char *text, int body, int64 seen)
 void
 search_withdraw(void)
 {
-	bool is_news = false;
+	bool is_news;
 
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		is_news |= deadlock_search->records[i].wanted;
-		deadlock_search->records[i].wanted = false;
-	}
+	is_news = deadlock_search->record.wanted;
+	deadlock_search->record.wanted = false;
 	LWLockRelease(search_lock);
 	if (is_news)
 		zklock_wake_worker();

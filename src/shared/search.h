@@ -16,16 +16,14 @@
 /* A record's name: "<session id>-<number>", in hexadecimal digits */
 #define RECORD_NAME_LENGTH 25
 
-/* A record of this server's.  One is there, or takes the place of another. */
-#define SEARCH_RECORDS 2
-
+/* This server's record */
 typedef struct SearchRecord
 {
-	char  name[RECORD_NAME_LENGTH + 1]; /* "" if there is surely no such node */
-	bool  wanted;						/* else it is to be deleted */
-	bool  exists;						/* ZooKeeper has said so */
-	int64 seen;							/* as in the text */
-	int	  body; /* offset in the text of what does not change from look to look */
+	char  name[RECORD_NAME_LENGTH + 1];		/* "" if there is surely no node of ours */
+	char  replaces[RECORD_NAME_LENGTH + 1]; /* the one that goes when it comes, or "" */
+	bool  wanted;							/* else it is to be deleted */
+	bool  exists;							/* ZooKeeper has said so */
+	int64 seen;								/* as in the text */
 } SearchRecord;
 
 /* The result of the first of two readings: backend/deadlock_across.c */
@@ -36,14 +34,6 @@ typedef struct SearchSuspicion
 	int64  newest;	 /* zxid */
 	int	   searches; /* since */
 } SearchSuspicion;
-
-/* For which entries others matter: a bit for each; search_sign() reads them */
-typedef struct SearchSigns
-{
-	int	  deadlock_timeout; /* the server's, ms: a session may have set its own */
-	uint8 abroad[ZKLOCK_LOCKS_LIMIT / 8];  /* it waits for another server or client */
-	uint8 coveted[ZKLOCK_LOCKS_LIMIT / 8]; /* it may keep one back */
-} SearchSigns;
 
 /* All of it is protected by search_lock, which is held for one copy. */
 typedef struct DeadlockSearch
@@ -56,12 +46,12 @@ typedef struct DeadlockSearch
 	SearchSuspicion suspicion;
 
 	/* The worker */
-	uint32		answer; /* number of the last question that has been answered */
-	SearchSigns signs;
+	uint32 answer;			 /* number of the last question that has been answered */
+	int	   deadlock_timeout; /* the server's, ms: a session may have set its own */
 
-	/* Sessions name them and want them or not, the worker does the rest. */
-	SearchRecord records[SEARCH_RECORDS];
-	char		 texts[SEARCH_RECORDS][WAIT_RECORD_MAX + 1];
+	/* A session names it and wants it or not, the worker does the rest. */
+	SearchRecord record;
+	char		 text[WAIT_RECORD_MAX + 1]; /* constant until the record exists or is gone */
 } DeadlockSearch;
 
 /* In shared memory */
@@ -74,30 +64,23 @@ extern void search_init(DeadlockSearch *search);
 extern bool			   search_take_over(int index);
 extern void			   search_leave(int index, int successor);
 extern uint32		   search_ask_engine(void);
-extern bool			   search_engine_answered(uint32 question, SearchSigns *signs);
-extern bool			   search_has_record(const char *name);
-extern bool			   search_is_told(const char *body, int64 seen);
-extern void			   search_publish(int64 session, const char *text, int body, int64 seen);
+extern bool			   search_engine_answered(uint32 question);
+extern bool			   search_is_told(const char *text, int64 seen);
+extern void			   search_publish(int64 session, const char *text, int64 seen);
 extern SearchSuspicion search_suspicion(void);
-extern void			   search_suspect(const SearchSuspicion *suspicion);
+extern void			   search_suspect(int index, const SearchSuspicion *suspicion);
 
 /* Any process */
-extern bool	 search_is_under_way(void);
-extern void	 search_copy_records(SearchRecord records[SEARCH_RECORDS]);
-extern int64 search_record_session(const char *name);
-extern void	 search_withdraw(void);
+extern bool			search_is_under_way(void);
+extern SearchRecord search_record(void);
+extern int64		search_record_session(const char *name);
+extern void			search_withdraw(void);
 
 /* Does the session of this entry search?  A glance. */
 static inline bool
 search_is_ours(int index)
 {
 	return ((const volatile DeadlockSearch *) deadlock_search)->searcher == index;
-}
-
-static inline bool
-search_sign(const uint8 *signs, int index)
-{
-	return (signs[index / 8] & (1 << (index % 8))) != 0;
 }
 
 #endif /* ZKLOCK_SEARCH_H */

@@ -5,10 +5,10 @@
  * It tells that session for which entries others matter, as far as the engine knows,
  * and keeps this server's record in ZooKeeper (shared/search.c).  A record is an
  * ephemeral node below WAIT_RECORD_ROOT that is never changed: a new one takes its
- * place, and then the old one is deleted.  When nobody searches any more, it is.
+ * place, both or none.  When nobody searches any more, it is deleted.
  *
- *	wanted				-> create, until it exists
- *	not wanted			-> delete, until it surely does not; then its place is free
+ *	does not exist		-> create, until it does
+ *	exists, not wanted	-> delete, until it surely does not; then its place is free
  *	of another session	-> gone with that
  *
  * Both calls are repeated until their answer is known, which settles lost replies:
@@ -31,8 +31,10 @@
 /* A deletion that was refused is tried again so much later. */
 #define RETRY_MS 5000
 
-static bool	 is_pending[SEARCH_RECORDS]; /* a call about it is under way */
-static int64 retry_at = -1;				 /* no deletion before, ms */
+#define MAX_RECORD_PATH (sizeof(WAIT_RECORD_ROOT "/") + RECORD_NAME_LENGTH)
+
+static bool	 is_pending;	  /* a call about our record is under way */
+static int64 retry_at = -1;	  /* no deletion before, ms */
 static bool	 refusal_is_told; /* the log has been told that nothing can be published */
 
 /* Answers the question for which entries others matter, if it is asked. */
@@ -40,23 +42,24 @@ static void
 answer_question(void)
 {
 	DeadlockSearch *search = deadlock_search;
-	int				searcher = ENTRY_NONE;
+	uint32			question = ((const volatile DeadlockSearch *) search)->question;
+	int				searcher;
 
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	if (search->answer != search->question)
+	if (search->answer == question)
+		return;
+	for (int i = 0; i < entries_max(); i++)
 	{
-		memset(&search->signs, 0, sizeof(search->signs));
-		search->signs.deadlock_timeout = DeadlockTimeout;
-		for (int i = 0; i < entries_max(); i++)
-		{
-			if (queue_waits_abroad(i))
-				search->signs.abroad[i / 8] |= 1 << (i % 8);
-			if (queue_is_wanted_abroad(i))
-				search->signs.coveted[i / 8] |= 1 << (i % 8);
-		}
-		search->answer = search->question;
-		searcher = search->searcher;
+		ContenderEntry *entry = entry_at(i);
+
+		entry_change_begin(entry);
+		entry->node.waits_abroad = queue_waits_abroad(i);
+		entry->node.wanted_abroad = queue_is_wanted_abroad(i);
+		entry_change_end(entry);
 	}
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	search->deadlock_timeout = DeadlockTimeout;
+	search->answer = question;
+	searcher = search->searcher;
 	LWLockRelease(search_lock);
 	if (searcher != ENTRY_NONE)
 		entry_set_owner_latch(entry_at(searcher));
@@ -67,30 +70,37 @@ answer_question(void)
  * ------------------------------------------------------------------------
  */
 
-/* There is surely no such node. */
+/* There is surely a node of that name, or none for "", and no other one of ours. */
 static void
-record_is_gone(int index)
+settle(const char *name)
 {
+	SearchRecord *record = &deadlock_search->record;
+
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	deadlock_search->records[index].wanted = false;
-	deadlock_search->records[index].name[0] = '\0';
+	if (strcmp(record->name, name) != 0)
+	{
+		strlcpy(record->name, name, sizeof(record->name));
+		record->wanted = false;
+	}
+	record->exists = true;
+	record->replaces[0] = '\0';
 	LWLockRelease(search_lock);
 }
 
+/* The node whose place the record was to take is gone. */
 static void
-record_exists(int index)
+forget_replaced(void)
 {
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	deadlock_search->records[index].exists = true;
+	deadlock_search->record.replaces[0] = '\0';
 	LWLockRelease(search_lock);
-	refusal_is_told = false;
 }
 
-/* ZooKeeper refuses: the session that searches may try again. */
+/* ZooKeeper refuses to create a record: the session that searches may try again. */
 static void
-record_is_refused(int index, const char *what, int code)
+refuse(const char *what, int code)
 {
-	record_is_gone(index);
+	settle(search_record().replaces);
 	if (!refusal_is_told)
 		ereport(LOG, (errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
 							 zk_error_name(code)),
@@ -102,101 +112,92 @@ record_is_refused(int index, const char *what, int code)
 static void
 on_root_created(void *arg, const ZkReply *reply)
 {
-	int index = (int) (intptr_t) arg;
-
-	is_pending[index] = false;
+	is_pending = false;
 	if (reply->outcome == ZK_REFUSED)
-		record_is_refused(index, "create", reply->code);
+		refuse("create", reply->code);
 }
 
 static void
 on_created(void *arg, const ZkReply *reply)
 {
-	int index = (int) (intptr_t) arg;
+	SearchRecord record = search_record();
 
-	is_pending[index] = false;
+	is_pending = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
-		record_exists(index);
+	{
+		settle(record.name);
+		refusal_is_told = false;
+	}
+	else if (reply->outcome == ZK_NO_NODE && record.replaces[0] != '\0')
+		forget_replaced();
 	else if (reply->outcome == ZK_NO_NODE && zklock_parent_nodes != PARENTS_EXISTING)
 	{
-		is_pending[index] = true;
+		is_pending = true;
 		zk_call((ZkCall){.kind = ZK_CREATE,
 						 .path = WAIT_RECORD_ROOT,
 						 .node_kind = zklock_parent_nodes == PARENTS_PERSISTENT ? ZK_PERSISTENT
 																				: ZK_CONTAINER},
-				on_root_created, arg);
+				on_root_created, NULL);
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
-		record_is_refused(index, "create nodes below", reply->code);
+		refuse("create nodes below", reply->code);
 }
 
 static void
 on_deleted(void *arg, const ZkReply *reply)
 {
-	int index = (int) (intptr_t) arg;
-
-	is_pending[index] = false;
+	is_pending = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		record_is_gone(index);
+		settle("");
 	else if (reply->outcome != ZK_UNKNOWN)
 		retry_at = zklock_now_ms() + RETRY_MS;
 }
 
-/* Makes the call that a record needs next, if it needs one. */
+/* Makes the call that our record needs next, if it needs one. */
 static void
-attend_record(int index, const SearchRecord *record, bool may_go)
+attend_record(const SearchRecord *record)
 {
-	void *arg = (void *) (intptr_t) index;
-	char *path = psprintf("%s/%s", WAIT_RECORD_ROOT, record->name);
+	char path[MAX_RECORD_PATH];
+	char replaced[MAX_RECORD_PATH];
 
-	if (search_record_session(record->name) != zklock_session->info.id)
-		record_is_gone(index);
-	else if (record->wanted && !record->exists)
-	{
-		/* The text is constant as long as there is a name, which the worker alone takes away. */
-		is_pending[index] = true;
-		zk_call((ZkCall){.kind = ZK_CREATE,
+	snprintf(path, sizeof(path), "%s/%s", WAIT_RECORD_ROOT, record->name);
+	snprintf(replaced, sizeof(replaced), "%s/%s", WAIT_RECORD_ROOT, record->replaces);
+	is_pending = true;
+	if (!record->exists)
+		zk_call((ZkCall){.kind = record->replaces[0] != '\0' ? ZK_EXCHANGE : ZK_CREATE,
 						 .path = path,
-						 .data = deadlock_search->texts[index],
-						 .node_kind = ZK_EPHEMERAL},
-				on_created, arg);
-	}
-	else if (!record->wanted && may_go && (retry_at < 0 || zklock_now_ms() >= retry_at))
+						 .other = replaced,
+						 .data = deadlock_search->text,
+						 .node_kind = ZK_EPHEMERAL,
+						 .version = ZK_ANY_VERSION},
+				on_created, NULL);
+	else if (!record->wanted && zklock_now_ms() >= retry_at)
 	{
-		is_pending[index] = true;
 		retry_at = -1;
-		zk_call((ZkCall){.kind = ZK_DELETE, .path = path}, on_deleted, arg);
+		zk_call((ZkCall){.kind = ZK_DELETE, .path = path}, on_deleted, NULL);
 	}
-	pfree(path);
-}
-
-static void
-attend_records(void)
-{
-	SearchRecord records[SEARCH_RECORDS];
-	bool		 may_go = true; /* nothing is to come in its place */
-
-	search_copy_records(records);
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-		may_go &= !records[i].wanted || records[i].exists;
-	for (int i = 0; i < SEARCH_RECORDS; i++)
-	{
-		if (records[i].name[0] != '\0' && !is_pending[i])
-			attend_record(i, &records[i], may_go);
-	}
+	else
+		is_pending = false;
 }
 
 /* Does what the session that searches wants. */
 void
 worker_deadlock_attend(void)
 {
+	SearchRecord record;
+
 	answer_question();
-	if (!search_has_record(NULL))
+	if (search_record().name[0] == '\0')
 		return;
 	if (!search_is_under_way())
 		search_withdraw();
-	if (zk_client_connected() && zklock_session->info.id != 0)
-		attend_records();
+	record = search_record();
+	if (is_pending || !zk_client_connected() || zklock_session->info.id == 0)
+		return;
+	if (search_record_session(record.name) != zklock_session->info.id)
+		settle("");
+	else
+		attend_record(&record);
 }
 
 /* When worker_deadlock_attend() wants to run next at the latest, ms; or -1. */

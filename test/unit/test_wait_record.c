@@ -21,26 +21,24 @@
 	"for\t8\nfor\t9\nheld\t/b\tn-2\nheld\t/b\tn-3\n"                                                   \
 	"wait\t2\t8\tExclusiveLock\nnode\t3\t/s/leases\tl-1\nheld\t/c\tn-4\nwait\t3\t9\t\n"
 
+#define MAX_LINES 64
+
 /* The kinds of a record's lines, as letters; '!' where it ceases to be one. */
 static const char *
 read_all(const char *text, size_t len)
 {
-	static char kinds[WAIT_RECORD_MAX];
+	static char kinds[MAX_LINES + 1];
 	char	   *copy = malloc(len > 0 ? len : 1); /* sanitizers see what is read behind it */
 	int			n = 0;
-	WaitReader	reader;
-	WaitLine	line;
+	WaitLine	lines[MAX_LINES];
 	bool		good;
 
 	memcpy(copy, text, len);
-	good = wait_record_begin(&reader, copy, len);
-	while (good)
-	{
-		good = wait_record_next(&reader, &line);
-		if (!good || line.kind == WAIT_LINE_END)
-			break;
-		kinds[n++] = "snwqfh"[line.kind];
-	}
+	for (int i = 0; i < MAX_LINES; i++)
+		lines[i].kind = WAIT_LINE_END;
+	good = wait_record_read(copy, len, lines);
+	for (; lines[n].kind != WAIT_LINE_END; n++)
+		kinds[n] = "snwqfh"[lines[n].kind];
 	if (!good)
 		kinds[n++] = '!';
 	kinds[n] = '\0';
@@ -57,24 +55,20 @@ check(const char *text, const char *expected, const char *name)
 static void
 test_reading(void)
 {
-	char	   copy[] = GOOD;
-	WaitReader reader;
-	WaitLine   line;
+	char	 copy[] = GOOD;
+	WaitLine lines[MAX_LINES];
 
 	check(GOOD, "snwffhhwqhw", "a record is read");
 	check("zklock waits 1\nserver\t\nseen\t0\n", "sn", "one of no waits, of a server without a name");
-	ok(wait_record_begin(&reader, copy, strlen(copy)), "it begins");
-	ok(wait_record_next(&reader, &line), "with a line");
-	is_str(line.text, "one", "that has the server's name");
-	ok(wait_record_next(&reader, &line) && line.number == 0x1f, "then the zxid");
-	ok(wait_record_next(&reader, &line) && line.number == UINT64_MAX && line.pid == 7, "a wait");
-	is_str(line.text, "ShareLock on transaction 731", "with what is waited for");
-	ok(wait_record_next(&reader, &line) && line.pid == 8, "and for whom");
-	for (int i = 0; i < 5; i++)
-		(void) wait_record_next(&reader, &line);
-	is_int(line.permits, 3, "one for a permit");
-	is_str(line.path, "/s/leases", "with its path");
-	is_str(line.node, "l-1", "and node");
+	ok(wait_record_read(copy, strlen(copy), lines), "it has lines");
+	is_str(lines[0].text, "one", "the first has the server's name");
+	ok(lines[1].number == 0x1f, "then the zxid");
+	ok(lines[2].number == UINT64_MAX && lines[2].pid == 7, "a wait");
+	is_str(lines[2].text, "ShareLock on transaction 731", "with what is waited for");
+	ok(lines[3].pid == 8, "and for whom");
+	is_int(lines[8].permits, 3, "one for a permit");
+	is_str(lines[8].path, "/s/leases", "with its path");
+	is_str(lines[8].node, "l-1", "and node");
 }
 
 static void
