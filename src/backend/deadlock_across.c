@@ -178,8 +178,7 @@ search_once(Search *search)
 	const char *record;
 	const bool *suspects;
 
-	if (!wait_records_await(search, search_ask_engine()) || look_at_own(search) == NULL ||
-		!wait_records_read(search))
+	if (!wait_records_ask_engine(search) || look_at_own(search) == NULL || !wait_records_read(search))
 		return;
 
 	/* Our own waits are looked at behind those of others. */

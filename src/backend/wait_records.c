@@ -49,14 +49,15 @@ wait_records_is_called_away(void *arg)
 		   !search_take_over(search->index);
 }
 
-/* Waits until the worker has answered the engine's question of that number. */
+/* Asks the engine for which entries others matter.  Returns false if it has not answered. */
 bool
-wait_records_await(Search *search, uint32 question)
+wait_records_ask_engine(Search *search)
 {
+	search_ask_engine();
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (search_engine_answered(question))
+		if (!search_engine_is_asked())
 			return true;
 		if (wait_records_is_called_away(search))
 			return false;

@@ -135,7 +135,7 @@ typedef struct Search
 
 /* wait_records.c */
 extern bool wait_records_is_called_away(void *arg);
-extern bool wait_records_await(Search *search, uint32 question);
+extern bool wait_records_ask_engine(Search *search);
 extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_records_read(Search *search);
 extern void wait_records_forget(void);

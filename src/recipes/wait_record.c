@@ -112,18 +112,9 @@ split_line(char *line, char **fields)
 {
 	int n = 0;
 
-	for (;;)
-	{
-		char *tab = strchr(line, '\t');
-
-		fields[n++] = line;
-		if (tab == NULL)
-			return n;
-		if (n == MAX_FIELDS)
-			return n + 1;
-		*tab = '\0';
-		line = tab + 1;
-	}
+	while (line && n < MAX_FIELDS)
+		fields[n++] = strsep(&line, "\t");
+	return line ? n + 1 : n;
 }
 
 /* Does a record have a character that belongs into none? */

@@ -142,28 +142,25 @@ search_is_under_way(void)
  */
 
 /* Asks for whom others matter; the answer sets the latch of the session that searches. */
-uint32
+void
 search_ask_engine(void)
 {
-	uint32 question;
-
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	question = ++deadlock_search->question;
+	deadlock_search->asked = true;
 	LWLockRelease(search_lock);
 	zklock_wake_worker();
-	return question;
 }
 
-/* Has that question been answered, or a later one? */
+/* Is the answer still to come? */
 bool
-search_engine_answered(uint32 question)
+search_engine_is_asked(void)
 {
-	bool is_answered;
+	bool is_asked;
 
 	LWLockAcquire(search_lock, LW_SHARED);
-	is_answered = (int32) (deadlock_search->answer - question) >= 0;
+	is_asked = deadlock_search->asked;
 	LWLockRelease(search_lock);
-	return is_answered;
+	return is_asked;
 }
 
 /* ------------------------------------------------------------------------

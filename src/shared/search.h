@@ -42,12 +42,11 @@ typedef struct DeadlockSearch
 	int				searcher;	/* the entry of the one that searches, or ENTRY_NONE ... */
 	uint32			generation; /* ... in this generation */
 	int64			alive_at;	/* it has looked here then, ms */
-	uint32			question;	/* number of the last one to the engine */
+	bool			asked;		/* for which entries others matter; the worker clears this */
 	SearchSuspicion suspicion;
 
 	/* The worker */
-	uint32 answer;			 /* number of the last question that has been answered */
-	int	   deadlock_timeout; /* the server's, ms: a session may have set its own */
+	int deadlock_timeout; /* the server's, ms: a session may have set its own */
 
 	/* A session names it and wants it or not, the worker does the rest. */
 	SearchRecord record;
@@ -63,8 +62,8 @@ extern void search_init(DeadlockSearch *search);
 /* Backends */
 extern bool			   search_take_over(int index);
 extern void			   search_leave(int index, int successor);
-extern uint32		   search_ask_engine(void);
-extern bool			   search_engine_answered(uint32 question);
+extern void			   search_ask_engine(void);
+extern bool			   search_engine_is_asked(void);
 extern bool			   search_is_told(const char *text, int64 seen);
 extern void			   search_publish(int64 session, const char *text, int64 seen);
 extern SearchSuspicion search_suspicion(void);

@@ -42,10 +42,9 @@ static void
 answer_question(void)
 {
 	DeadlockSearch *search = deadlock_search;
-	uint32			question = ((const volatile DeadlockSearch *) search)->question;
 	int				searcher;
 
-	if (search->answer == question)
+	if (!search_engine_is_asked())
 		return;
 	for (int i = 0; i < entries_max(); i++)
 	{
@@ -58,7 +57,7 @@ answer_question(void)
 	}
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	search->deadlock_timeout = DeadlockTimeout;
-	search->answer = question;
+	search->asked = false;
 	searcher = search->searcher;
 	LWLockRelease(search_lock);
 	if (searcher != ENTRY_NONE)
