@@ -84,26 +84,15 @@ leads(int election, int64 *term)
 	return true;
 }
 
-/* Does this server lead the election at a path, provably?  Reads shared memory only. */
+/*
+ * Does this server lead the election at a path, provably?  Reads shared memory only.
+ *
+ *	term	is set to that in which it leads, for fencing
+ */
 bool
-leadership_is_leader(const char *path)
+leadership_is_proved(const char *path, int64 *term)
 {
-	int64 term;
-
-	return leads(require_election(path), &term);
-}
-
-/* The term in which this server leads, for fencing.  Raises an error if it does not. */
-int64
-leadership_term(const char *path)
-{
-	int64 term;
-
-	if (!leads(require_election(path), &term))
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
-							   display_path(path))));
-	return term;
+	return leads(require_election(path), term);
 }
 
 /* ------------------------------------------------------------------------

@@ -7,9 +7,8 @@
 #ifndef ZKLOCK_LEADERSHIP_H
 #define ZKLOCK_LEADERSHIP_H
 
-extern bool	 leadership_is_leader(const char *path);
-extern int64 leadership_term(const char *path);
-extern bool	 leadership_await(const char *path, int64 timeout_ms);
-extern bool	 leadership_resign(const char *path);
+extern bool leadership_is_proved(const char *path, int64 *term);
+extern bool leadership_await(const char *path, int64 timeout_ms);
+extern bool leadership_resign(const char *path);
 
 #endif /* ZKLOCK_LEADERSHIP_H */

@@ -67,14 +67,6 @@ lock_compare_targets(const void *a, const void *b)
 	return strcmp(((const LockTarget *) a)->path, ((const LockTarget *) b)->path);
 }
 
-static void
-report_too_often(const char *path)
-{
-	ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
-						   display_path(path))));
-}
-
 /* Asks for a lock, unless the session has it. */
 static void
 ask(LockTarget *target, LockScope scope, HoldManner manner)
@@ -86,7 +78,9 @@ ask(LockTarget *target, LockScope scope, HoldManner manner)
 	if (held)
 		hold_check(held);
 	if (hold && hold->acquired[target->mode][scope] == PG_INT32_MAX)
-		report_too_often(hold->path);
+		ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
+							   display_path(hold->path))));
 	if (hold == NULL)
 		hold = hold_ask(&(HoldRequest){.kind = CONTENDER_LOCK,
 									   .path = target->path,
@@ -293,13 +287,6 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
  * Fencing tokens
  * ------------------------------------------------------------------------
  */
-
-/* Does this session hold a lock on a path, in either mode? */
-bool
-lock_is_held(const char *path)
-{
-	return hold_of_lock(path, LOCK_MODE_SHARED) != NULL;
-}
 
 /*
  * The fencing token of the exclusive lock this session holds on a path, else

@@ -37,7 +37,6 @@ extern int	 lock_compare_targets(const void *a, const void *b);
 extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
 extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
 extern void	 lock_release_all(void);
-extern bool	 lock_is_held(const char *path);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);
 

@@ -93,16 +93,17 @@ release(LockTarget *targets, int n)
 static bool
 find_held(LockTarget *target)
 {
+	const char *path;
+
 	target->hold = hold_of_lock(target->path, target->mode);
 	if (target->hold && target->hold->acquired[target->mode][LOCK_SCOPE_SESSION] > 0)
 		return true;
 	target->hold = NULL;
-	if (target->mode == LOCK_MODE_EXCLUSIVE)
-		ereport(WARNING, (errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"",
-								 display_path(target->path))));
-	else
-		ereport(WARNING, (errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"",
-								 display_path(target->path))));
+	path = display_path(target->path);
+	ereport(WARNING,
+			(target->mode == LOCK_MODE_EXCLUSIVE
+				 ? errmsg("you don't own a session-level exclusive lock on ZooKeeper path \"%s\"", path)
+				 : errmsg("you don't own a session-level shared lock on ZooKeeper path \"%s\"", path)));
 	return false;
 }
 

@@ -111,19 +111,6 @@ transaction_come_first(void)
 }
 
 /*
- * A prepared transaction is about to be committed or rolled back.  That happens
- * within the command, before that one's own commit, and must not be disturbed by
- * a loss either.  It needs no check: the transaction was checked when it was
- * prepared.
- */
-static void
-transaction_end_prepared(void)
-{
-	if (started)
-		interrupt_defer();
-}
-
-/*
  * Prepares the session at its first lock or permit.  If memory runs out on the
  * way, nothing is held without callbacks, and the next call begins again; that a
  * callback may then be registered twice does no harm.
@@ -174,8 +161,13 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 {
 	bool discard_all = discards_all(pstmt->utilityStmt);
 
-	if (ends_prepared_transaction(pstmt->utilityStmt))
-		transaction_end_prepared();
+	/*
+	 * What a prepared transaction did is committed, or undone, within the command,
+	 * before that one's own commit, and must not be disturbed by a loss either.  It
+	 * needs no check: the transaction was checked when it was prepared.
+	 */
+	if (started && ends_prepared_transaction(pstmt->utilityStmt))
+		interrupt_defer();
 	if (prev_ProcessUtility_hook)
 		prev_ProcessUtility_hook(pstmt, queryString, readOnlyTree, context, params, queryEnv,
 								 dest, qc);

@@ -46,7 +46,9 @@ PG_FUNCTION_INFO_V1(zk_elections);
 Datum
 zk_is_leader(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_BOOL(leadership_is_leader(argument_path(fcinfo, ALLOWED_PATHS_ONLY)));
+	int64 term;
+
+	PG_RETURN_BOOL(leadership_is_proved(argument_path(fcinfo, ALLOWED_PATHS_ONLY), &term));
 }
 
 /*

@@ -18,6 +18,7 @@
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/leadership.h"
 #include "backend/lock.h"
 #include "backend/request.h"
@@ -331,8 +332,13 @@ Datum
 zk_fencing_token(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
+	int64 term;
 
-	if (!lock_is_held(path) && election_find(path) != ELECTION_NONE)
-		PG_RETURN_INT64(leadership_term(path));
-	PG_RETURN_INT64(lock_fencing_token(path));
+	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL || election_find(path) == ELECTION_NONE)
+		PG_RETURN_INT64(lock_fencing_token(path));
+	if (!leadership_is_proved(path, &term))
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
+							   display_path(path))));
+	PG_RETURN_INT64(term);
 }
