@@ -28,8 +28,11 @@ extern void interrupt_resume(void);
 extern bool interrupt_is_deferred(void);
 extern void interrupt_check(void (*describe)(void *), void *arg);
 
-/* transaction.c: PostgreSQL's callbacks and hooks */
+/* transaction.c: what ends when */
 extern void transaction_start_session(void);
+extern int	transaction_begin_call(void);
+extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
+extern void transaction_end_call(int mark, bool complete);
 extern void backend_install_hooks(void);
 
 #endif /* ZKLOCK_GUARD_H */

@@ -4,30 +4,14 @@
  *		the terms of leadership on which its transaction relies.
  *
  * All of it is in one list, from the moment it is asked for.  Locks are found by path
- * and mode, too: a session has at most one contender for each.
+ * and mode, too: a session has at most one contender for each.  transaction.c says what
+ * ends when.
  *
  * An exclusive lock includes the shared one: a session that holds the former and
  * acquires the latter is granted it at once, by the same entry.  A session that
  * holds the shared lock and acquires the exclusive one, in contrast, is a new
  * contender with an entry of its own, for which the worker disregards what the same
  * session holds (see lock_recipe.c).
- *
- *	session level		survives everything but zk_unlock(), DISCARD ALL and
- *						the end of the session
- *	transaction level	goes when the transaction ends, or with the
- *						subtransaction that acquired it
- *
- * A stack of acquisitions has those that are to go.  Subtransactions nest, and their
- * numbers grow: what one of them has acquired, with those inside it, is on top when it
- * ends, and has no lower number than its own.  So when one is rolled back it takes
- * that from the stack, and when one ends well nothing need be done.
- *
- * A call that acquires several locks, and fails, must undo those that it has.
- * They are on the stack as well, whatever their level, until the call is complete.
- * So however it ends, by a timeout, an error or a cancellation at any moment, what
- * was held before is held, as often as before: an error always aborts the
- * transaction or a subtransaction, and that undoes the call.  It also gives up what
- * was only asked for: what nobody has acquired.
  *
  * An entry is given up by a step in shared memory that cannot fail and does not
  * wait: the rest is the worker's, which deletes the node or passes it on.  So this
@@ -62,8 +46,6 @@
 #include "storage/ipc.h"
 #include "utils/hsearch.h"
 
-#define FIRST_SIZE 16 /* of what grows */
-
 static MemoryContext hold_context = NULL;
 
 static dlist_head holds = DLIST_STATIC_INIT(holds);
@@ -76,20 +58,6 @@ typedef struct LockedPath
 } LockedPath;
 
 static HTAB *locked_paths = NULL;
-
-/* Acquisitions of one lock, one after the other, by one subtransaction */
-typedef struct Acquisition
-{
-	Hold			*hold;
-	LockMode		 mode;
-	LockScope		 scope;
-	SubTransactionId subid;
-	int				 n;
-} Acquisition;
-
-static Acquisition *acquisitions = NULL;
-static int			nacquisitions = 0;
-static int			max_acquisitions = FIRST_SIZE;
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
@@ -134,8 +102,6 @@ hold_start_session(void)
 	if (hold_context == NULL)
 		hold_context =
 			AllocSetContextCreate(TopMemoryContext, "zklock locks", ALLOCSET_DEFAULT_SIZES);
-	if (acquisitions == NULL)
-		acquisitions = MemoryContextAlloc(hold_context, FIRST_SIZE * sizeof(Acquisition));
 	ctl.hcxt = hold_context;
 	locked_paths = hash_create("zklock locks", 16, &ctl, HASH_ELEM | HASH_CONTEXT | HASH_STRINGS);
 	on_shmem_exit(release_at_exit, 0);
@@ -341,24 +307,6 @@ hold_ask(const HoldRequest *request)
  * ------------------------------------------------------------------------
  */
 
-/* A call begins that acquires something.  It ends with hold_end(), or with an error. */
-int
-hold_begin(void)
-{
-	return nacquisitions;
-}
-
-static void
-push_acquisition(Acquisition acquisition)
-{
-	if (nacquisitions == max_acquisitions)
-	{
-		acquisitions = repalloc_huge(acquisitions, 2 * max_acquisitions * sizeof(Acquisition));
-		max_acquisitions *= 2;
-	}
-	acquisitions[nacquisitions++] = acquisition;
-}
-
 /* Shows the counts in zk_locks. */
 static void
 publish(const Hold *hold)
@@ -370,15 +318,10 @@ publish(const Hold *hold)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* Counts one acquisition of what has been granted, between hold_begin() and hold_end(). */
+/* Counts one acquisition of what has been granted. */
 void
 hold_count(Hold *hold, LockMode mode, LockScope scope)
 {
-	push_acquisition((Acquisition){.hold = hold,
-								   .mode = mode,
-								   .scope = scope,
-								   .subid = GetCurrentSubTransactionId(),
-								   .n = 1});
 	if (hold_is_acquired(hold))
 		stats_add(stats_kind(hold, mode), STATS_REENTRANT, 1);
 	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
@@ -482,22 +425,9 @@ hold_settle(Hold *hold, EntryNotice notice)
 	return true;
 }
 
-/* Undoes the acquisitions on the stack above so many, the last first. */
-static void
-undo(int mark)
-{
-	while (nacquisitions > mark)
-	{
-		const Acquisition *last = &acquisitions[--nacquisitions];
-
-		hold_uncount(last->hold, last->mode, last->scope, last->n);
-		(void) hold_settle(last->hold, ENTRY_NO_NOTICE);
-	}
-}
-
 /* Gives up what nobody has acquired: what a call has asked for, and a turn. */
-static void
-abandon(void)
+void
+hold_abandon(void)
 {
 	dlist_mutable_iter iter;
 
@@ -508,78 +438,6 @@ abandon(void)
 		if (!hold_is_acquired(hold))
 			give_up(hold, ENTRY_NO_NOTICE);
 	}
-}
-
-static bool
-may_be_one(const Acquisition *a, const Acquisition *b)
-{
-	return a->hold == b->hold && a->mode == b->mode && a->scope == b->scope && a->subid == b->subid;
-}
-
-/*
- * A call ends without an error.  What it acquired at session level is the session's
- * from now on, the rest the subtransaction's; or it has failed, and has nothing.
- */
-void
-hold_end(int mark, bool complete)
-{
-	int kept = mark;
-
-	if (!complete)
-		undo(mark);
-	for (int i = mark; i < nacquisitions; i++)
-	{
-		if (acquisitions[i].scope == LOCK_SCOPE_SESSION)
-			continue;
-		if (kept > 0 && may_be_one(&acquisitions[kept - 1], &acquisitions[i]))
-			acquisitions[kept - 1].n++;
-		else
-			acquisitions[kept++] = acquisitions[i];
-	}
-	nacquisitions = kept;
-	abandon();
-}
-
-/* ------------------------------------------------------------------------
- * The transaction
- * ------------------------------------------------------------------------
- */
-
-/* Does the transaction hold anything that ends with it? */
-bool
-hold_has_transaction_locks(void)
-{
-	return nacquisitions > 0;
-}
-
-/*
- * The transaction ends, or is prepared, which it cannot be with locks of its own.  If
- * it is committed, the elements that it has taken go.
- */
-void
-hold_end_transaction(XactEvent event)
-{
-	for (int i = 0; i < nacquisitions && event == XACT_EVENT_COMMIT; i++)
-	{
-		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
-			entry_consume(acquisitions[i].hold->entry);
-	}
-	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-		hold->term = 0;
-	undo(0);
-	abandon();
-}
-
-/* A subtransaction is rolled back. */
-void
-hold_end_subtransaction(SubTransactionId subid)
-{
-	int mark = nacquisitions;
-
-	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
-		mark--;
-	undo(mark);
-	abandon();
 }
 
 /* Gives everything back; the session ends. */

@@ -8,7 +8,6 @@
 #ifndef ZKLOCK_HOLD_H
 #define ZKLOCK_HOLD_H
 
-#include "access/xact.h"
 #include "lib/ilist.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
@@ -71,12 +70,10 @@ extern int	 hold_entry(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
-/* A call that acquires something */
-extern int	 hold_begin(void);
+/* A call that acquires something: see transaction.c, too */
 extern Hold *hold_add(EntryKind kind, const char *path, LockMode mode);
 extern Hold *hold_ask(const HoldRequest *request);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
-extern void	 hold_end(int mark, bool complete);
 
 /* The stakes of a term, for the worker */
 extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
@@ -85,12 +82,8 @@ extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
 extern uint64 hold_departures(void);
 extern void	  hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n);
 extern bool	  hold_settle(Hold *hold, EntryNotice notice);
+extern void	  hold_abandon(void);
 extern bool	  hold_are_gone(uint64 last);
-
-/* The transaction */
-extern bool hold_has_transaction_locks(void);
-extern void hold_end_transaction(XactEvent event);
-extern void hold_end_subtransaction(SubTransactionId subid);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)

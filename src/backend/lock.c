@@ -38,7 +38,7 @@
  * requests look at a path before they have a node created there; those of a
  * call that waits do not, as they are right in most cases.
  *
- * However a call ends, what was held before, as often as before, is held (hold.c).
+ * However a call ends, what was held before, as often as before, is held (transaction.c).
  *
  * Runs in: backends.
  *
@@ -128,7 +128,7 @@ take(LockTarget *target, LockScope scope, Wait *wait)
 		}
 		wait_granted(wait);
 	}
-	hold_count(hold, target->mode, scope);
+	transaction_acquired(hold, target->mode, scope);
 	return true;
 }
 
@@ -252,8 +252,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	int	  acquired = 0;
 	int	  mark;
 
-	transaction_start_session();
-	mark = hold_begin();
+	mark = transaction_begin_call();
 	while (acquired < set->n)
 	{
 		LockTarget *next = &set->targets[acquired];
@@ -279,7 +278,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	}
 	if (acquired == set->n)
 		check_still_held(set);
-	hold_end(mark, acquired == set->n);
+	transaction_end_call(mark, acquired == set->n);
 	return acquired == set->n;
 }
 

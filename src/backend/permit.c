@@ -66,8 +66,7 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	Wait		wait;
 	int			mark;
 
-	transaction_start_session();
-	mark = hold_begin();
+	mark = transaction_begin_call();
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
 	if (timeout_ms == LOCK_NO_WAIT)
 		request.manner = ASK_AND_LOOK;
@@ -86,12 +85,12 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 		granted = wait_for_hold(&wait, permit);
 		report_disagreement(permit, number);
 		if (granted)
-			hold_count(permit, LOCK_MODE_EXCLUSIVE, scope);
+			transaction_acquired(permit, LOCK_MODE_EXCLUSIVE, scope);
 	}
 	if (granted)
 		wait_granted(&wait);
 	else
 		wait_refused(&wait);
-	hold_end(mark, granted);
+	transaction_end_call(mark, granted);
 	return granted;
 }

@@ -22,7 +22,7 @@
  */
 #include "postgres.h"
 
-#include "backend/hold.h"
+#include "backend/guard.h"
 #include "backend/request.h"
 #include "backend/take.h"
 #include "backend/wait.h"
@@ -153,7 +153,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 						   .scope = LOCK_SCOPE_TRANSACTION,
 						   .manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
 						   .since = GetCurrentTimestamp()};
-	int			mark = hold_begin();
+	int			mark = transaction_begin_call();
 	Hold	   *taken;
 	bool		made;
 
@@ -161,8 +161,8 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	taken = hold_ask(&request);
 	made = read_claimed(queue, taken, name, got);
 	if (made)
-		hold_count(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
-	hold_end(mark, made);
+		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	transaction_end_call(mark, made);
 	return made;
 }
 

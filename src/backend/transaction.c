@@ -1,9 +1,28 @@
 /*
  * transaction.c
- *		What happens to locks when transactions end, and after statements.
+ *		What ends when: with a call that fails, a subtransaction, a transaction, or a
+ *		statement such as DISCARD ALL.
+ *
+ *	session level		survives everything but zk_unlock(), DISCARD ALL and
+ *						the end of the session
+ *	transaction level	goes when the transaction ends, or with the
+ *						subtransaction that acquired it
+ *
+ * A stack of acquisitions has those that are to go.  Subtransactions nest, and their
+ * numbers grow: what one of them has acquired, with those inside it, is on top when it
+ * ends, and has no lower number than its own.  So when one is rolled back it takes
+ * that from the stack, and when one ends well nothing need be done.
+ *
+ * A call that acquires several locks, and fails, must undo those that it has.
+ * They are on the stack as well, whatever their level, until the call is complete.
+ * So however it ends, by a timeout, an error or a cancellation at any moment, what
+ * was held before is held, as often as before: an error always aborts the
+ * transaction or a subtransaction, and that undoes the call.  It also gives up what
+ * was only asked for: what nobody has acquired.
  *
  * PostgreSQL's callbacks for transactions and subtransactions, in a session
- * that has asked for a lock or permit, and hooks that see its statements.
+ * that has asked for a lock or permit, and hooks that see its statements, tell when
+ * that is:
  *
  *	before commit		the guard, in two steps, may raise an error
  *	before prepare		likewise; locks at transaction level cannot be prepared
@@ -27,8 +46,122 @@
 #include "executor/executor.h"
 #include "tcop/utility.h"
 
+#define FIRST_ACQUISITIONS 16 /* for which there is room at first */
+
+/* Acquisitions of one lock, one after the other, by one subtransaction */
+typedef struct Acquisition
+{
+	Hold			*hold;
+	LockMode		 mode;
+	LockScope		 scope;
+	SubTransactionId subid;
+	int				 n;
+} Acquisition;
+
+static Acquisition *acquisitions = NULL;
+static int			nacquisitions = 0;
+static int			max_acquisitions = FIRST_ACQUISITIONS;
+
 /* Have the callbacks been registered? */
 static bool started = false;
+
+/* Undoes the acquisitions on the stack above so many, the last first. */
+static void
+undo(int mark)
+{
+	while (nacquisitions > mark)
+	{
+		const Acquisition *last = &acquisitions[--nacquisitions];
+
+		hold_uncount(last->hold, last->mode, last->scope, last->n);
+		(void) hold_settle(last->hold, ENTRY_NO_NOTICE);
+	}
+}
+
+/* ------------------------------------------------------------------------
+ * A call that acquires something
+ * ------------------------------------------------------------------------
+ */
+
+/* It begins, and ends with transaction_end_call(), or with an error. */
+int
+transaction_begin_call(void)
+{
+	transaction_start_session();
+	return nacquisitions;
+}
+
+/* What has been granted is acquired once more. */
+void
+transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
+{
+	if (nacquisitions == max_acquisitions)
+	{
+		acquisitions = repalloc_huge(acquisitions, 2 * max_acquisitions * sizeof(Acquisition));
+		max_acquisitions *= 2;
+	}
+	acquisitions[nacquisitions++] = (Acquisition){.hold = hold,
+												  .mode = mode,
+												  .scope = scope,
+												  .subid = GetCurrentSubTransactionId(),
+												  .n = 1};
+	hold_count(hold, mode, scope);
+}
+
+static bool
+may_be_one(const Acquisition *a, const Acquisition *b)
+{
+	return a->hold == b->hold && a->mode == b->mode && a->scope == b->scope && a->subid == b->subid;
+}
+
+/*
+ * A call ends without an error.  What it acquired at session level is the session's
+ * from now on, the rest the subtransaction's; or it has failed, and has nothing.
+ */
+void
+transaction_end_call(int mark, bool complete)
+{
+	int kept = mark;
+
+	if (!complete)
+		undo(mark);
+	for (int i = mark; i < nacquisitions; i++)
+	{
+		if (acquisitions[i].scope == LOCK_SCOPE_SESSION)
+			continue;
+		if (kept > 0 && may_be_one(&acquisitions[kept - 1], &acquisitions[i]))
+			acquisitions[kept - 1].n++;
+		else
+			acquisitions[kept++] = acquisitions[i];
+	}
+	nacquisitions = kept;
+	hold_abandon();
+}
+
+/* ------------------------------------------------------------------------
+ * The end of transactions
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * The transaction ends, or is prepared, which it cannot be with locks of its own.  If
+ * it is committed, the elements that it has taken go.
+ */
+static void
+end_transaction(XactEvent event)
+{
+	for (int i = 0; i < nacquisitions && event == XACT_EVENT_COMMIT; i++)
+	{
+		if (acquisitions[i].hold->kind == CONTENDER_ELEMENT)
+			entry_consume(acquisitions[i].hold->entry);
+	}
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+		hold->term = 0;
+	undo(0);
+	hold_abandon();
+	guard_forget();
+	interrupt_resume();
+}
 
 static void
 on_transaction(XactEvent event, void *arg)
@@ -37,7 +170,7 @@ on_transaction(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 			/* The next holder must not run before our effect is durable. */
-			if (hold_has_transaction_locks() || hold_number(CONTENDER_CANDIDACY) > 0)
+			if (nacquisitions > 0 || hold_number(CONTENDER_CANDIDACY) > 0)
 				ForceSyncCommit();
 			guard_check(GUARD_FINAL);
 			break;
@@ -46,7 +179,7 @@ on_transaction(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")));
-			if (hold_has_transaction_locks())
+			if (nacquisitions > 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
@@ -55,9 +188,7 @@ on_transaction(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			hold_end_transaction(event);
-			guard_forget();
-			interrupt_resume();
+			end_transaction(event);
 			break;
 		default:
 			break;
@@ -67,8 +198,14 @@ on_transaction(XactEvent event, void *arg)
 static void
 on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		hold_end_subtransaction(subid);
+	int mark = nacquisitions;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
+		mark--;
+	undo(mark);
+	hold_abandon();
 }
 
 /*
@@ -121,6 +258,9 @@ transaction_start_session(void)
 	if (started)
 		return;
 	hold_start_session();
+	if (acquisitions == NULL)
+		acquisitions =
+			MemoryContextAlloc(TopMemoryContext, FIRST_ACQUISITIONS * sizeof(Acquisition));
 	RegisterXactCallback(on_transaction, NULL);
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	started = true;

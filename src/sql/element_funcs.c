@@ -12,7 +12,6 @@
 
 #include "access/detoast.h"
 #include "backend/display.h"
-#include "backend/guard.h"
 #include "backend/request.h"
 #include "backend/take.h"
 #include "backend/wait.h"
@@ -110,7 +109,6 @@ zk_xact_queue_take(PG_FUNCTION_ARGS)
 						errmsg("invalid ZooKeeper path: \"%s\"", display_path(path)),
 						errdetail("The path of a queue of which transactions take elements can have at most %d bytes in UTF-8.",
 								  TAKE_MAX_PATH)));
-	transaction_start_session();
 	taken = take_first(path, TAKE_CLAIM, timeout_ms, STATS_QUEUE, &element);
 	row_add_text(&row, taken ? element.name : NULL);
 	row_add_if(&row, taken, PointerGetDatum(element.data));
