@@ -8,7 +8,9 @@ use Zklock::Catalog qw(calls);
 
 my $server = Zklock::Server->new('plain', preload => 0, extension => 0);
 my $admin  = $server->session;
-ok($admin->try('CREATE EXTENSION zklock')->{ok}, 'CREATE EXTENSION works');
+my $created = $admin->try('CREATE EXTENSION zklock');
+ok($created->{ok}, 'CREATE EXTENSION works');
+like($created->{notices}[0], qr/WARNING.*zklock cannot lock anything yet.*shared_preload_libraries/s, 'with a warning');
 
 # All but that of zk_fences, which needs no preload. None may look at its arguments before.
 my @calls = grep { !/zk_fence\(/ } calls($admin);

@@ -8,7 +8,8 @@ use Zklock::Test;
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s', conf => [ "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
 my $admin = $a->session;
 
-subtest 'CREATE EXTENSION warns if it is not connected, or not loaded' => sub {
+# And if the library is not loaded: 020_not_preloaded.pl
+subtest 'CREATE EXTENSION warns if it is not connected' => sub {
 	$admin->query('DROP EXTENSION zklock');
 	is_deeply($admin->try('CREATE EXTENSION zklock')->{notices}, [], 'all is well: not a word');
 	$admin->query('DROP EXTENSION zklock');
@@ -27,13 +28,6 @@ subtest 'CREATE EXTENSION warns if it is not connected, or not loaded' => sub {
 	$a->set_conf('zklock.servers' => '127.0.0.1:' . $proxy->port);
 	$proxy->heal;
 	$a->wait_session;
-
-	my $bare = Zklock::Server->new('bare', preload => 0, extension => 0);
-	my $session = $bare->session;
-	my $result = $session->try('CREATE EXTENSION zklock');
-	ok($result->{ok}, 'without the library the extension can be created');
-	like($result->{notices}[0], qr/WARNING.*zklock cannot lock anything yet.*shared_preload_libraries/s, 'with a warning');
-	$session->disconnect;
 };
 
 subtest 'who waits is told once that there is no connection, and goes on waiting' => sub {
