@@ -119,6 +119,8 @@ model_has_lock_node(const char *path, size_t len)
 static bool
 model_path_accepted(const char *path, size_t len)
 {
+	static const char *const reserved[] = {"/zookeeper", "/zklock-waits", "/zklock-receipts"};
+
 	static iconv_t converter = (iconv_t) -1;
 	unsigned char  utf16[2 * (ZKLOCK_MAX_PATH + 1)];
 	char		  *in = (char *) path;
@@ -135,8 +137,13 @@ model_path_accepted(const char *path, size_t len)
 
 	if (len < 2 || len > ZKLOCK_MAX_PATH || path[0] != '/')
 		return false;
-	if (len >= 10 && strncmp(path, "/zookeeper", 10) == 0 && (len == 10 || path[10] == '/'))
-		return false;
+	for (i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
+	{
+		size_t n = strlen(reserved[i]);
+
+		if (len >= n && strncmp(path, reserved[i], n) == 0 && (len == n || path[n] == '/'))
+			return false;
+	}
 
 	iconv(converter, NULL, NULL, NULL, NULL);
 	if (iconv(converter, &in, &in_left, &out, &out_left) == (size_t) -1)
