@@ -6,7 +6,8 @@ use Zklock::Test;
 use Zklock::Cast;
 
 # What the servers accept in one message is a thousandth of the usual: 1 KB.
-my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ] });
+my ($zk, $a, $b) = cast('a b', timeout => '20s',
+	zk => { java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ] });
 my $shell = $zk->shell;
 my %id    = map { $_->name => $_->session_id } $a, $b;
 
@@ -75,7 +76,8 @@ subtest 'a quota limits what is offered to a queue' => sub {
 		my ($length, $name) = @_;
 		my $result = $taker->try(sprintf $offer, $length);
 		is($result->{sqlstate}, '53400', $name) or diag explain $result;
-		like(join(' ', map { $_ // '' } @{$result}{qw(message detail hint)}), qr/has reached its quota.*ZQUOTAEXCEEDED.*raise the quota/, 'by an error that says so');
+		like(join(' ', map { $_ // '' } @{$result}{qw(message detail hint)}),
+			qr/has reached its quota.*ZQUOTAEXCEEDED.*raise the quota/, 'by an error that says so');
 	};
 	$taker->query(sprintf $offer, 10);
 	set_quota($queue, 'byteHardLimit=500;countHardLimit=4');

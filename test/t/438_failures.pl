@@ -336,7 +336,7 @@ subtest 'what is taken is claimed, and goes with the commit' => sub {
 
 $s->disconnect;
 my @below = qw(another path session transaction);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, QUEUE, '/zklock-receipts', '/f/memory/held', '/f/view', '/g/semaphore/locks', '/g/semaphore/leases',
-	map { "/g/$_" } @below);
+Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, QUEUE, '/zklock-receipts', '/f/memory/held', '/f/view',
+	'/g/semaphore/locks', '/g/semaphore/leases', map { "/g/$_" } @below);
 is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_testing;

@@ -12,7 +12,8 @@ use Zklock::Cast;
 # of the victim, half a second in all
 use constant { RATE => 30, SHARE => 48, UNTIL_HEARD => 16 };
 
-my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s', conf => [ "log_statement = 'none'", "log_min_messages = 'log'" ]);
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s',
+	conf => [ "log_statement = 'none'", "log_min_messages = 'log'" ]);
 my $many = 1500;
 
 # Paths that exist, and are not in use.

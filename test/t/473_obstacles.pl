@@ -8,7 +8,8 @@ use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 
-my ($zk, $a) = cast('a', zk => { maxSessionTimeout => 2000 }, connect => 0, timeout => '10s', conf => ["zklock.tick_time = '2s'"]);
+my ($zk, $a) = cast('a', zk => { maxSessionTimeout => 2000 },
+	connect => 0, timeout => '10s', conf => ["zklock.tick_time = '2s'"]);
 
 subtest 'ZooKeeper caps the session timeout' => sub {
 	$a->wait_log(qr/WARNING:  "zklock\.tick_time" is 2000 ms, too long for a session timeout of 2000 ms/, 0);

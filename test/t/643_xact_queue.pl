@@ -9,7 +9,8 @@ use Zklock::Test;
 
 use constant { QUEUE => '/x/queue', RECEIPTS => '/zklock-receipts' };
 
-my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here', timeout => '10s', conf => ['max_prepared_transactions = 1']);
+my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here',
+	timeout => '10s', conf => ['max_prepared_transactions = 1']);
 my $shell = $zk->shell;
 my $s = $here->session(name => 's');
 my $t = $there->session(name => 't');
@@ -301,8 +302,10 @@ subtest 'a timeout counts while the worker stands still' => sub {
 subtest 'a server that breaks down over a request may have done it' => sub {
 	my %requests = (
 		'a removal' => [ { op => 'multi', path => '^' . RECEIPTS }, $remove, 'one' ],
-		'an offer'  => [ { op => 'multi', path => '^' . QUEUE . '/qn-$' }, "SELECT zk_queue_offer('@{[ QUEUE ]}', 'new') IS NOT NULL", 't' ],
-		'a claim'   => [ { op => 'create2', path => '/claim$' }, "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')", 'one' ]);
+		'an offer'  => [ { op => 'multi', path => '^' . QUEUE . '/qn-$' },
+			"SELECT zk_queue_offer('@{[ QUEUE ]}', 'new') IS NOT NULL", 't' ],
+		'a claim'   => [ { op => 'create2', path => '/claim$' },
+			"SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')", 'one' ]);
 	foreach my $case (map { [ $_, 'refuse' ], [ $_, 'deny' ] } sort keys %requests)
 	{
 		my ($name, $kind) = @$case;

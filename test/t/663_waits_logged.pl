@@ -294,6 +294,7 @@ subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 };
 
 $holder->disconnect;
-$a->assert_clean($zk, map { "/w/$_" } qw(taken taken-too free away writer1 writer2 procedure permits/leases permits/locks), "b\x{e4}r");
+$a->assert_clean($zk, map { "/w/$_" } qw(taken taken-too free away writer1 writer2 procedure), 'permits/leases',
+	'permits/locks', "b\x{e4}r");
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/l/$_" } qw(local remote java silent slots/leases slots/locks crowd granted cancelled terminated context refused));
 done_testing;

@@ -35,7 +35,8 @@ circle('two sessions lock two paths in opposite orders', [ $one, zk('/d/b'), $tw
 		is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
 	});
 
-circle('a lock and a row: the row is waited for last, but who waits for the lock gives up', [ $one, $row, $two, zk('/d/a') ],
+circle('a lock and a row: the row is waited for last, but who waits for the lock gives up',
+	[ $one, $row, $two, zk('/d/a') ],
 	sub {
 		lock($one, '/d/a');
 		$two->query($update);
@@ -66,7 +67,8 @@ circle('a circle of three through a shared lock, an advisory lock and a table',
 		waits($two, 'LOCK TABLE t');
 	});
 
-circle('of two shared holders that ask for the exclusive lock the second gives up at once', [ $one, zk('/d/a'), $two, zk('/d/a') ],
+circle('of two shared holders that ask for the exclusive lock the second gives up at once',
+	[ $one, zk('/d/a'), $two, zk('/d/a') ],
 	sub {
 		$_->query($never) foreach $one, $two;
 		lock($_, '/d/a', 'zk_xact_lock_shared') foreach $one, $two;

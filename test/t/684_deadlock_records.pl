@@ -165,7 +165,11 @@ my $n    = 0;
 # The name of a record that our own session may write
 sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
 
-sub wait_of { my ($path, $node, @held) = @_; return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n"; }
+sub wait_of
+{
+	my ($path, $node, @held) = @_;
+	return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n";
+}
 
 sub record { my (@waits) = @_; return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
 
