@@ -8,7 +8,7 @@
 #define ZKLOCK_CONTENDERS_H
 
 #include "backend/call.h"
-#include "recipes/node_contender.h"
+#include "recipes/node_record.h"
 #include "recipes/recipe.h"
 
 /* Data that are longer are not read, bytes. */

@@ -27,14 +27,12 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/claim_record.h"
+#include "recipes/node_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#include "recipes/node_contender.h"
 
 #define US_PER_SECOND INT64_C(1000000)
 #define SECONDS_TO_2000 INT64_C(946684800) /* since 1970 */

@@ -15,7 +15,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/element_name.h"
+#include "recipes/node_name.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
  */
 #include "postgres.h"
 
-#include "recipes/element_name.h"
+#include "recipes/node_name.h"
 #include "utils/hsearch.h"
 #include "worker/inside.h"
 #include "zk/zk_call.h"

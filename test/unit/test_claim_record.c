@@ -5,7 +5,7 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "recipes/claim_record.h"
+#include "recipes/node_record.h"
 
 #include <stdlib.h>
 

@@ -5,7 +5,7 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "recipes/element_name.h"
+#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 
 #include "unit.h"

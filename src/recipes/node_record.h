@@ -1,18 +1,52 @@
 /*-------------------------------------------------------------------------
  *
- * claim_record.h
- *	  The data of a claim's node: which slot was claimed last, and by whom.
+ * node_record.h
+ *	  What the data of nodes say: who contends, and who made a claim.
  *
  * Copyright (c) 2026, zklock contributors
  *
  *-------------------------------------------------------------------------
  */
-#ifndef ZKLOCK_CLAIM_RECORD_H
-#define ZKLOCK_CLAIM_RECORD_H
+#ifndef ZKLOCK_NODE_RECORD_H
+#define ZKLOCK_NODE_RECORD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* ------------------------------------------------------------------------
+ * node_contender.c: who the data of a zklock node says it is
+ * ------------------------------------------------------------------------
+ */
+
+#define NODE_CONTENDER_TEXT 256 /* bytes of a text, with its NUL; what is longer is clipped */
+
+/* Texts are empty if the data does not tell, and of any bytes. */
+typedef struct NodeContender
+{
+	char	server[NODE_CONTENDER_TEXT];
+	int32_t pid;
+	char	user[NODE_CONTENDER_TEXT];
+	char	application[NODE_CONTENDER_TEXT];
+} NodeContender;
+
+/* The first member of a zklock node's JSON: the version */
+#define NODE_CONTENDER_MEMBER "zklock"
+#define NODE_CONTENDER_VERSION "1.0"
+
+/* The second member, if zk_break_lock() is about to delete the node: who called it */
+#define NODE_CONTENDER_BROKEN "broken_by"
+#define NODE_CONTENDER_BROKEN_SIZE 16 /* bytes that the member has besides its value */
+
+extern bool node_contender_tells_version(const char *data, size_t len);
+extern bool node_contender_tells_broken(const char *data, size_t len);
+extern bool node_contender_write_broken(char *dst, const char *data, const char *by);
+extern bool node_contender_read(const char *data, NodeContender *read);
+
+/* ------------------------------------------------------------------------
+ * claim_record.c: which slot was claimed last, and by whom
+ * ------------------------------------------------------------------------
+ */
 
 /* Bytes, each with its NUL */
 #define CLAIM_RECORD_SLOT_SIZE 40	   /* a slot as text */
@@ -72,4 +106,4 @@ extern void			claim_record_succeed(ClaimRecord *next, const ClaimRecord *last);
 extern ClaimVerdict claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted,
 									   const ClaimSent *sent);
 
-#endif /* ZKLOCK_CLAIM_RECORD_H */
+#endif /* ZKLOCK_NODE_RECORD_H */
