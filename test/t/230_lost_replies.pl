@@ -2,8 +2,7 @@
 #
 # Requests and replies that get lost, one at a time, while several sessions want the same lock: they keep
 # their places, and hear of the end of their predecessors. One that gives up meanwhile leaves no node.
-# What becomes of a session at each call, from the first to the hand-over to another server, is in the
-# table of faults, 292_faults_of_locks.pl.
+# What becomes of a session at each call is in the table of faults, 292_faults_of_locks.pl.
 #
 # A server that loses the reply to a create does not know whether its node exists. If it
 # took it for missing, a node that nobody knows of would block the path for as long as the
@@ -20,7 +19,7 @@ use Zklock::Test;
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $id   = $a->session_id;
 
-my @as = map { $a->session(name => "a$_") } 1 .. 3;
+my @as = map { $a->session(name => "a$_") } 1 .. 4;
 my @bs = map { $b->session(name => "b$_") } 1 .. 2;
 
 # Until a watches the first node of a path: has heard that it must wait for it.
@@ -148,6 +147,66 @@ subtest 'a session hears of the end of its predecessor when the event is lost wi
 	}
 };
 
+# A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
+# the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
+# does not.
+sub story
+{
+	my ($path, $what) = @_;
+	my @trouble;
+	my @token;
+	$as[0]->query("SELECT zk_lock('$path')");
+	push @token, $as[0]->query("SELECT zk_fencing_token('$path')");
+	$bs[0]->start_waiting("SELECT zk_lock('$path')");
+	$as[1]->start_waiting("SELECT zk_lock('$path')");
+	$as[2]->start_waiting("SELECT zk_lock('$path')");
+	my @waiting = ($bs[0], $as[1], $as[2]);
+	push @trouble, 'a waiter was let in' if grep { !$_->busy } @waiting;
+	$as[0]->query("SELECT zk_unlock('$path')");
+	while (@waiting)
+	{
+		my ($next) = wait_until { grep { !$_->busy } @waiting } "$what: somebody to get the lock";
+		($next) = grep { !$_->busy } @waiting;
+		@waiting = grep { $_ != $next } @waiting;
+		push @trouble, 'no lock: ' . $next->name if $next->finish ne 't';
+		push @token, $next->query("SELECT zk_fencing_token('$path')");
+		push @trouble, 'two at a time' if grep { !$_->busy } @waiting;
+		push @trouble, 'not to be unlocked' if $next->query("SELECT zk_unlock('$path')") ne 't';
+	}
+	push @trouble, "tokens @token" unless increasing(@token);
+	return "@trouble";
+}
+
+subtest 'the undisturbed story has an end' => sub {
+	is(story('/l/story', 'undisturbed'), '', 'the undisturbed story');
+	$a->assert_clean($zk, '/l/story');
+};
+
+foreach my $fate (@fates)
+{
+	my ($lose, $thing) = @$fate;
+	subtest "the story has the same end with the connection lost at any $thing" => sub {
+		my $step;
+		for ($step = 1; $step < 60; $step++)
+		{
+			my $path  = "/l/story-$thing-$step";
+			my $fault = $proxy->$lose(op => '*', nth => $step, any => 1);
+			my $fault_list = story($path, "$thing $step");
+			my $fired = $proxy->has_fired($fault);
+			last unless $fired;
+			is($fault_list, '', "connection lost with $thing $step, $fired->[0]");
+			$a->wait_session;
+			# What comes next must not meet the fault of this step's clean-up.
+			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+		}
+		$proxy->clear;
+		# How many there are depends on whether a2 joins a1's run or opens another.
+		cmp_ok($step, '>', 4, "the story has several ${thing}s");
+		cmp_ok($step, '<', 60, 'and an end');
+		Zklock::Server->assert_clean($zk, [ $a, $b ], "/l/story-$thing-$step");
+	};
+}
+
 foreach my $op (qw(create2 getChildren))
 {
 	foreach my $fate (@fates)
@@ -168,31 +227,57 @@ foreach my $op (qw(create2 getChildren))
 	}
 }
 
+# Ways to give up: what ends it, and what the session is told
+my %give_up = (
+	'pg_cancel_backend' => sub { my ($s) = @_; $s->cancel; return $s->result->{sqlstate} eq '57014'; },
+	'pg_terminate_backend' => sub { my ($s) = @_; $s->terminate; return $s->result->{sqlstate} eq '57P01'; },
+	'a client that vanishes' => sub {
+		my ($s) = @_;
+		my $pid = $s->pid;
+		$s->vanish;
+		# The server notices when it next writes to the client.
+		$a->terminate_backend($pid);
+		return 1;
+	},
+	'statement_timeout' => sub { my ($s) = @_; return $s->result->{sqlstate} eq '57014'; },
+	'lock_timeout'      => sub { my ($s) = @_; return $s->result->{sqlstate} eq '55P03'; },
+	'the timeout'       => sub {
+		my ($s) = @_;
+		my $result = $s->result;
+		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '58030';
+	});
+
 foreach my $when ('before the connection is lost', 'while it is lost', 'and the reply comes late')
 {
-	# 130_cancel.pl has all ways to give up.
-	subtest "sessions that give up, $when, leave nothing behind" => sub {
-		my $path = '/l/give-up-' . $when =~ s/ /-/gr;
-		$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
-		$as[1]->query_start("SELECT zk_lock('$path')");
-		$a->wait_waiting($_, $path) foreach @as[ 0, 1 ];
+	subtest "sessions that give up in each way, $when, leave nothing behind" => sub {
+		my $path  = '/l/give-up-' . $when =~ s/ /-/gr;
+		my %asker = map { $_ => $a->session(name => $_) } keys %give_up;
+		my @other = @asker{ grep { !/timeout/ } keys %asker };
+		my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
+		$_->query_start("SELECT zk_lock('$path')") foreach @other;
+		ok($proxy->fired($fault), 'the node is asked for, and the reply held back');
+		$a->wait_waiting($_, $path) foreach @other;
 		wait_until { $zk->children($path) == 1 } 'the node';
+		foreach my $how (grep { /timeout/ } keys %asker)
+		{
+			$asker{$how}->query("SET $how = '300ms'") if $how =~ /^\w+_timeout$/;
+			$asker{$how}->query_start($how eq 'the timeout' ? "SELECT zk_lock('$path', '300 ms')" : "SELECT zk_lock('$path')");
+		}
 		if ($when =~ /^while/)
 		{
 			$proxy->cut;
 			$a->wait_session('connecting');
 		}
-		is($as[0]->cancelled,  '57014', 'one is cancelled');
-		is($as[1]->terminated, '57P01', 'another one terminated');
+		ok($give_up{$_}->($asker{$_}), "given up by $_") foreach sort keys %give_up;
 		$proxy->cut unless $when =~ /^and/;
-		$as[2]->query_start("SELECT zk_lock('$path')");
+		$as[0]->query_start("SELECT zk_lock('$path')");
 		$proxy->heal;
-		is($as[2]->finish, 't', 'who asks afterwards gets the lock');
+		is($as[0]->finish, 't', 'who asks afterwards gets the lock');
 		# It may have joined the queue of those who gave up: one node in any case.
 		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
 		$a->one_node($zk, $path, 'and has the only node');
-		$as[2]->query("SELECT zk_unlock('$path')");
-		$as[1] = $a->session(name => 'a2');
+		$as[0]->query("SELECT zk_unlock('$path')");
+		$_->disconnect foreach values %asker;
 		$a->assert_clean($zk, $path);
 	};
 }
@@ -200,5 +285,5 @@ foreach my $when ('before the connection is lost', 'while it is lost', 'and the 
 is($a->session_id, $id, 'it was the same session all the time');
 is($a->zk_session->{expirations}, 0, 'without an expiration');
 $_->disconnect foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/l/try');
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/l/story');
 done_testing;
