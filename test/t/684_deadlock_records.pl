@@ -90,6 +90,18 @@ foreach my $lose (qw(lose_reply lose_request))
 		end_of_wait();
 		clean();
 	};
+	subtest "so it does after a $lose of what replaces it" => sub {
+		published();
+		my $fault = $proxy->$lose(op => 'multi', path => "^$root/");
+		lock($b2, '/r/c');
+		waits($b2, '/r/a');
+		ok($proxy->fired($fault), 'it is lost');
+		wait_until { records() == 1 && 2 == (() = $zk->shell->get("$root/" . (records())[0]) =~ /^wait\t/mg) } 'one record of both waits';
+		end_of_wait();
+		is($b2->finish, 't', 'and the other');
+		$b2->query('SELECT zk_unlock_all()');
+		clean();
+	};
 	subtest "so it does after a $lose of its deletion" => sub {
 		published();
 		my $fault = $proxy->$lose(op => 'delete', path => "^$root/");

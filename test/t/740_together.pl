@@ -78,6 +78,8 @@ subtest 'what is given back has been given back when a path is waited for' => su
 	my $limited = $a->session(name => 'limited');
 	$limited->query('SET zklock.max_locks_per_session = 20');
 	$other->query("SELECT zk_lock('$paths[0]')");
+	# The request that is held is none that goes before.
+	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	my $fault = $proxy->hold_request(op => 'delete');
 	$limited->query_start("SELECT zk_lock($all)");
 	$proxy->fired($fault);
