@@ -37,18 +37,6 @@ request_refuse_election(const char *path)
 						errhint("Use another path.")));
 }
 
-static void
-report_no_entry(int reserved)
-{
-	int max = entries_max();
-
-	ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
-					reserved == 0 ? errdetail("%d locks are held or waited for.", max)
-								  : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
-											  max - reserved, reserved),
-					errhint("You might need to increase \"zklock.max_locks\".")));
-}
-
 /* What is asked for, and where it is below the path that the user names */
 static const struct
 {
@@ -80,7 +68,12 @@ request_entry(const HoldRequest *request, int share)
 	ContenderEntry *entry;
 
 	if (index == ENTRY_NONE)
-		report_no_entry(reserved);
+		ereport(ERROR,
+				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
+				 reserved == 0 ? errdetail("%d locks are held or waited for.", entries_max())
+							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
+										   entries_max() - reserved, reserved),
+				 errhint("You might need to increase \"zklock.max_locks\".")));
 
 	/* Nobody looks at the entry before entry_ask(), and nothing can fail from here on. */
 	entry = entry_at(index);
