@@ -236,12 +236,12 @@ on_probed(void *arg, const ZkReply *reply)
 	if (!run_node_call_end(run))
 		return;
 	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
-	for (int i = 0; i < reply->nchildren; i++)
+	for (int i = 0; reply->outcome == ZK_OK && i < reply->nchildren; i++)
 	{
 		if (!may_be_node(run, reply->children[i]))
 			continue;
 		run_node_call_begin(run);
-		zk_call((ZkCall){.kind = ZK_READ,
+		zk_call((ZkCall){.kind = ZK_LOOK,
 						 .owner = run_owner(run),
 						 .path = path_node(run->path, reply->children[i])},
 				on_found, run);

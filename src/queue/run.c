@@ -220,6 +220,8 @@ run_unsettled(Run *run)
 void
 run_created(Run *run, const char *name, int64 czxid)
 {
+	Run *former = run_by_name(run->path, name);
+
 	Assert(run->state == RUN_CREATING || run->state == RUN_UNKNOWN);
 	run->state = RUN_CREATED;
 	strlcpy(run->name, name, sizeof(run->name));
@@ -231,6 +233,8 @@ run_created(Run *run, const char *name, int64 czxid)
 	if (run->peer.sequence < 0 || run->peer.sequence >= SEQUENCE_LIMIT)
 		run_fail(run, FAILURE_WORN_OUT, 0);
 	publish(run);
+	if (former && former != run && former->state != RUN_DELETING)
+		run_deleted(former); /* a path that was created again numbers its nodes anew */
 	if (run->replaces)
 		run_deleted(run->replaces);
 }
