@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
+#include "shared/call.h"
 #include "utils/memutils.h"
 
 /* Bytes that each path takes in such a packet besides its own */
@@ -287,7 +288,10 @@ void
 watch_child_give_up(Path *path, WatchRemains remains)
 {
 	if (remains == WATCH_MAY_EXIST)
+	{
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
+		seek_tell(path->path); /* who seeks elements there has lost the watch, too */
+	}
 	watch_child_set(path, WATCH_NONE);
 }
 

@@ -257,6 +257,26 @@ queue_watch(ZkWatchEvent event, const char *name)
 	}
 }
 
+/* Does the engine need the watch that such a call would remove? */
+bool
+queue_needs_watch(const ZkCall *removal)
+{
+	const char *child = strrchr(removal->path, '/') + 1;
+	char	   *parent = pnstrdup(removal->path, child - 1 - removal->path);
+	const Path *path = path_find(removal->kind == ZK_UNWATCH_CHILDREN ? removal->path : parent);
+
+	pfree(parent);
+	if (path && removal->kind == ZK_UNWATCH_CHILDREN)
+		return watch_exists(path->child_watch);
+	for (Run *run = path ? run_first(path) : NULL; run; run = run_after(run))
+	{
+		if ((watch_exists(run->own_watch) && strcmp(run->name, child) == 0) ||
+			(run->blocker && strcmp(run->blocker, child) == 0))
+			return true;
+	}
+	return false;
+}
+
 /* ------------------------------------------------------------------------
  * Holders whose time is over
  * ------------------------------------------------------------------------

@@ -10,12 +10,14 @@
 #define ZKLOCK_QUEUE_H
 
 #include "shared/session_info.h"
+#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* A round of the main loop */
 extern void		   queue_start(void);
 extern void		   queue_attend(void);
 extern void		   queue_watch(ZkWatchEvent event, const char *path);
+extern bool		   queue_needs_watch(const ZkCall *removal);
 extern void		   queue_pump(void);
 extern int64	   queue_next_wakeup(void);
 extern const char *queue_attended_path(void);

@@ -455,12 +455,12 @@ candidacy_attend(void)
 	{
 		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
 
-		if (*phase == CANDIDACY_IDLE)
-			attend_idle(i);
-		else if (*phase == CANDIDACY_STANDING)
+		if (*phase == CANDIDACY_STANDING)
 			attend_standing(i);
 		if (*phase == CANDIDACY_LEAVING)
 			attend_leaving(i);
+		if (*phase == CANDIDACY_IDLE)
+			attend_idle(i);
 	}
 }
 

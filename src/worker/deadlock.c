@@ -138,6 +138,8 @@ on_created(void *arg, const ZkReply *reply)
 																				: ZK_CONTAINER},
 				on_root_created, NULL);
 	}
+	else if (zk_error_is_breakdown(reply->code))
+		retry_at = zklock_now_ms() + RETRY_MS; /* it may exist, which the next attempt tells */
 	else if (reply->outcome != ZK_UNKNOWN)
 		refuse("create nodes below", reply->code);
 }
@@ -152,6 +154,13 @@ on_deleted(void *arg, const ZkReply *reply)
 		retry_at = zklock_now_ms() + RETRY_MS;
 }
 
+/* Is it still to be created, or deleted? */
+static bool
+record_needs_call(const SearchRecord *record)
+{
+	return record->name[0] != '\0' && (!record->exists || !record->wanted);
+}
+
 /* Makes the call that our record needs next, if it needs one. */
 static void
 attend_record(const SearchRecord *record)
@@ -159,6 +168,9 @@ attend_record(const SearchRecord *record)
 	char path[MAX_RECORD_PATH];
 	char replaced[MAX_RECORD_PATH];
 
+	if (!record_needs_call(record) || zklock_now_ms() < retry_at)
+		return;
+	retry_at = -1;
 	snprintf(path, sizeof(path), "%s/%s", WAIT_RECORD_ROOT, record->name);
 	snprintf(replaced, sizeof(replaced), "%s/%s", WAIT_RECORD_ROOT, record->replaces);
 	is_pending = true;
@@ -170,13 +182,8 @@ attend_record(const SearchRecord *record)
 						 .node_kind = ZK_EPHEMERAL,
 						 .version = ZK_ANY_VERSION},
 				on_created, NULL);
-	else if (!record->wanted && zklock_now_ms() >= retry_at)
-	{
-		retry_at = -1;
-		zk_call((ZkCall){.kind = ZK_DELETE, .path = path}, on_deleted, NULL);
-	}
 	else
-		is_pending = false;
+		zk_call((ZkCall){.kind = ZK_DELETE, .path = path}, on_deleted, NULL);
 }
 
 /* Does what the session that searches wants. */
@@ -194,7 +201,7 @@ worker_deadlock_attend(void)
 	if (is_pending || !zk_client_connected() || zklock_session->info.id == 0)
 		return;
 	if (search_record_session(record.name) != zklock_session->info.id)
-		settle("");
+		settle(record.replaces);
 	else
 		attend_record(&record);
 }
@@ -203,5 +210,10 @@ worker_deadlock_attend(void)
 int64
 worker_deadlock_next_wakeup(void)
 {
-	return retry_at;
+	SearchRecord record;
+
+	if (retry_at < 0 || is_pending || !zk_client_connected())
+		return -1;
+	record = search_record();
+	return record_needs_call(&record) ? retry_at : -1;
 }

@@ -7,6 +7,9 @@
  * When one of these watches fires, the first of those who seek there is told
  * (shared/call.c).  They are removed when nobody seeks there any more.
  *
+ * ZooKeeper removes all watches of a kind on a path.  So one that the engine has there as
+ * well is left to it, and when the engine removes its own, a seeker looks again.
+ *
  * All watches together must fit beside the engine's in one packet (traps 3 and 4).
  * A path for which there is no room is not watched, and its session, which is told
  * so, looks again from time to time.
@@ -17,6 +20,7 @@
  */
 #include "postgres.h"
 
+#include "queue/queue.h"
 #include "recipes/node_name.h"
 #include "utils/hsearch.h"
 #include "worker/inside.h"
@@ -125,11 +129,12 @@ worker_seeks_attend(void)
 
 		if (!seek_exists(queue))
 		{
-			bool of_claim = each->path[each->queue_length] != '\0';
+			bool   of_claim = each->path[each->queue_length] != '\0';
+			ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN,
+							  .path = each->path};
 
-			zk_call((ZkCall){.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN,
-							 .path = each->path},
-					NULL, NULL);
+			if (!queue_needs_watch(&removal))
+				zk_call(removal, NULL, NULL);
 			forget(each);
 		}
 		pfree(queue);

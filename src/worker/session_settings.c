@@ -28,7 +28,7 @@
  * The settings in use may so differ from those that are set.  They are in shared
  * memory, for the next worker, which may start at any time.
  *
- * Runs in: the worker.  ZklockShared.settings is read and written by the worker
+ * Runs in: the worker.  SharedSession.settings is read and written by the worker
  * alone and needs no lock.
  *
  * Copyright (c) 2026, zklock contributors
@@ -432,7 +432,7 @@ session_settings_due(void)
 	if (session_settings_next_wakeup() < 0 || zklock_now_ms() < look_at)
 		return NULL;
 	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
-	if (any_lock_is_held() || worker_calls_in_doubt())
+	if (any_lock_is_held() || !entries_all_consumed() || worker_calls_in_doubt())
 		return NULL;
 	return waiting ? "it moves to where changed settings lead"
 				   : "ZooKeeper had granted it too short a timeout for any lock";

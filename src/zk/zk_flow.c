@@ -79,7 +79,7 @@ static const Call *answering; /* whose handler runs, if it is of some path; else
 
 /*
  * A watch is removed by a call, which waits until we are connected and no read that
- * sets the watch is waiting, which it must not pass.  If the removal fails, the library
+ * sets the watch is waiting or under way, which it must not pass.  If the removal fails, the library
  * would carry the watch from one connection to the next, so it is repeated, unless
  * somebody has asked for the watch again meanwhile.
  */
@@ -110,7 +110,26 @@ forget_unwatch(const Call *watch)
 	}
 }
 
-/* Sends in their turn what removals are due, but for those that still must not pass a read. */
+/* Is a read waiting or under way that sets the watch which the call removes? */
+static bool
+watch_is_wanted(const Call *unwatch)
+{
+	dlist_iter iter;
+
+	dlist_foreach (iter, &in_flight)
+	{
+		const Call *call = dlist_container(Call, link, iter.cur);
+
+		if (call->asked.watch && zk_call_same_watch(call, unwatch))
+			return true;
+	}
+	return zk_turn_sets_watch(unwatch);
+}
+
+/*
+ * Sends in their turn what removals are due, but for those that must not pass a read: as
+ * long as that is not answered, the library knows of no watch that it could remove.
+ */
 static void
 submit_unwatches(void)
 {
@@ -123,7 +142,7 @@ submit_unwatches(void)
 	{
 		Call *unwatch = dlist_container(Call, link, iter.cur);
 
-		if (zk_turn_sets_watch(unwatch))
+		if (watch_is_wanted(unwatch))
 			continue;
 		dlist_delete(&unwatch->link);
 		zk_call_renumber(unwatch);
@@ -135,22 +154,6 @@ submit_unwatches(void)
  * Calls
  * ------------------------------------------------------------------------
  */
-
-/* Has a watch been asked for since that the call was to remove? */
-static bool
-watch_is_wanted(const Call *unwatch)
-{
-	dlist_iter iter;
-
-	dlist_foreach (iter, &in_flight)
-	{
-		const Call *call = dlist_container(Call, link, iter.cur);
-
-		if (call->asked.watch && call->number > unwatch->number && zk_call_same_watch(call, unwatch))
-			return true;
-	}
-	return zk_turn_sets_watch(unwatch);
-}
 
 /* Answers a call, which is under way no more. */
 static void

@@ -133,6 +133,7 @@ read_file(const char *name, TlsFile which, int *fd)
 {
 	const char *fault = NULL;
 	struct stat st;
+	ssize_t		copied;
 	int			file;
 
 	/* It might be one that blocks when it is opened. */
@@ -148,8 +149,10 @@ read_file(const char *name, TlsFile which, int *fd)
 		fault = "others than its owner may access it";
 	else if (st.st_size > MAX_FILE_SIZE)
 		fault = "it is too large";
-	else if (sendfile(*fd, file, NULL, st.st_size) != st.st_size)
+	else if ((copied = sendfile(*fd, file, NULL, st.st_size)) < 0)
 		fault = strerror(errno);
+	else if (copied < st.st_size)
+		fault = "it has become shorter";
 	close(file);
 	return fault;
 }

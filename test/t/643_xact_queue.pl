@@ -320,5 +320,31 @@ subtest 'a server that breaks down over a request may have done it' => sub {
 	}
 };
 
+subtest 'a session that gives up while it looks leaves no watch' => sub {
+	$proxy->hold_reply_of($s, "SELECT zk_queue_take('@{[ QUEUE ]}')", op => 'getChildren', path => '^' . QUEUE . '$');
+	wait_until { $zk->watch_count == 1 } 'the watch';
+	$s->cancel;
+	is($s->result->{sqlstate}, '57014', 'cancelled');
+	$proxy->heal;
+	wait_until { $zk->watch_count == 0 } 'no watch';
+	pass('the watch goes when its answer has come');
+};
+
+subtest 'a lock is told of the end of its node when who sought elements on its path has left' => sub {
+	my ($path, $holder) = ('/x/both', $here->session);
+	$shell->create($path);
+	$s->query_start("SELECT zk_queue_take('$path')");
+	wait_until { $zk->watch_count == 1 } 'the watch';
+	is($holder->query("SELECT zk_lock('$path')"), 't', 'an empty queue can be locked');
+	is($s->result->{sqlstate}, '55006', 'which ends the search');
+	$here->settle;
+	$shell->delete("$path/" . ($zk->children($path))[0]);
+	$here->wait_value("SELECT state FROM zk_locks WHERE path = '$path'", 'lost');
+	pass('the loss is noticed');
+	$holder->disconnect;
+	$here->wait_value('SELECT count(*) FROM zk_locks', 0);
+	$shell->delete($path);
+};
+
 Zklock::Server->assert_clean($zk, [ $here, $there ], QUEUE, RECEIPTS);
 done_testing;
