@@ -294,7 +294,6 @@ hold_ask(const HoldRequest *request)
 	int	  share = share_of_entries(zklock_max_locks_per_session, entries_max());
 	Hold *hold;
 
-	request_refuse_election(request->path);
 	check_share(share);
 	hold = hold_add(request->kind, request->path, request->mode);
 	hold->entry = request_entry(request, share);

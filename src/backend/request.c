@@ -48,7 +48,8 @@ static const struct
 			 [CONTENDER_ELEMENT] = {RECIPE_ELEMENT, ""}};
 
 /*
- * Asks the worker.  Raises an error if there is no entry left.
+ * Asks the worker.  Raises an error if there is no entry left, or an election in
+ * the way.
  *
  *	share	how many entries the session may have
  *
@@ -64,9 +65,11 @@ request_entry(const HoldRequest *request, int share)
 	int	  reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
 	char *path = psprintf("%s%s", request->path, kinds[request->kind].below);
 	char *data = node_data_compose(dialect, request->scope);
-	int	  index = entry_claim(reserved);
+	int	  index;
 	ContenderEntry *entry;
 
+	request_refuse_election(path);
+	index = entry_claim(reserved);
 	if (index == ENTRY_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),

@@ -139,9 +139,10 @@ subtest 'nodes of others keep elements out' => sub {
 
 subtest 'an election keeps all else out, of this server and of others' => sub {
 	my @paths = ('/e/latch', '/e/support');
+	my %below = ('/e/permits' => '/e/permits/leases', '/e/turns' => '/e/turns/locks');
 	$r->query_start("SELECT zk_queue_take('/e/waited')");
 	wait_until { $shell->exists('/e/waited') } 'somebody to wait at a queue';
-	$a->set_conf('zklock.elections' => '/e/latch, /e/support=zookeeper, /e/waited, /u/claim');
+	$a->set_conf('zklock.elections' => join(', ', '/e/latch, /e/support=zookeeper, /e/waited, /u/claim', sort values %below));
 	foreach my $path (@paths)
 	{
 		my $election = Zklock::Election->new($zk, $path);
@@ -160,6 +161,10 @@ subtest 'an election keeps all else out, of this server and of others' => sub {
 		is($s->query("SELECT zk_is_leader('$path')"), 't', 'and has its leader');
 	}
 	refused($t, 'claim', '/e/latch', $children);
+	foreach my $semaphore (sort keys %below)
+	{
+		refused($s, $calls{semaphore}[0], $semaphore, qr/"zklock.elections" has "$below{$semaphore}"/, qr/stands at an election there/);
+	}
 	$a->wait_value("SELECT state FROM zk_elections WHERE path = '/u/claim'", 'failed');
 	is_deeply([ $zk->children('/u/claim') ], [], 'it has no candidate where claims are');
 	is($s->query("SELECT zk_lock('/e/latch2') AND zk_unlock('/e/latch2')"), 't', 'other paths can be locked');
@@ -240,5 +245,6 @@ subtest 'that costs nothing where a path has no data' => sub {
 
 $_->disconnect foreach $s, $r, $t;
 Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/plain', '/e/waited',
+	'/e/permits/locks', '/e/permits/leases', '/e/turns/locks',
 	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));
 done_testing;
