@@ -335,7 +335,7 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/* Takes acquisitions back; hold_settle() is to follow. */
+/* Takes acquisitions back, one at least; hold_settle() is to follow. */
 void
 hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n)
 {

@@ -146,7 +146,12 @@ lock_release_all(void)
 		if (hold_is_lost(hold))
 			warn_lost(hold);
 		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
-			hold_uncount(hold, mode, LOCK_SCOPE_SESSION, hold->acquired[mode][LOCK_SCOPE_SESSION]);
+		{
+			int n = hold->acquired[mode][LOCK_SCOPE_SESSION];
+
+			if (n > 0)
+				hold_uncount(hold, mode, LOCK_SCOPE_SESSION, n);
+		}
 		guard_settle(hold);
 	}
 	wait_until_gone(departures);

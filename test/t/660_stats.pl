@@ -197,6 +197,8 @@ subtest 'a reset' => sub {
 	is($stats->before('lock exclusive')->{acquisitions}, 1, 'what comes after counts');
 	is($admin->query('SELECT disagreeing(1)'), 0, 'and agrees');
 	$s1->query('SELECT zk_unlock_all()');
+	is($admin->query("SELECT string_agg(concat_ws(' ', kind, mode), ', ') FROM zk_stats WHERE hold_time > '0'"), 'lock exclusive',
+		'only what was held was held for some time');
 };
 
 subtest 'privileges are those of statistics in PostgreSQL' => sub {
