@@ -18,20 +18,25 @@
 /* So many nodes are asked about at a time: their data may be long. */
 #define NODES_AT_ONCE 100
 
-/* Takes the children of the path, and puts its contenders in order. */
-static void
-take_list(Contenders *contenders, const CallStep *list)
+/* Lists the children of the path, and puts its contenders in order. */
+static CallStep
+list(Contenders *contenders, Call *call, CallSight sight)
 {
-	int			  nchildren = list->result.nchildren;
-	RecipeQueued *queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+	CallStep	  told = {.kind = OP_LIST, .path = contenders->path};
+	RecipeQueued *queue;
+	int			  nchildren;
 
-	contenders->n = recipe_queue(contenders->recipe, list->children, nchildren, queue);
+	call_batch(call, &told, 1, sight);
+	nchildren = told.result.nchildren;
+	queue = palloc_extended(Max(nchildren, 1) * sizeof(RecipeQueued), MCXT_ALLOC_HUGE);
+	contenders->n = recipe_queue(contenders->recipe, told.children, nchildren, queue);
 	contenders->nodes = palloc_extended(Max(contenders->n, 1) * sizeof(ContenderNode),
 										MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	for (int i = 0; i < contenders->n; i++)
 		contenders->nodes[i] =
 			(ContenderNode){.name = queue[i].name, .peer = queue[i].peer, .data = ""};
 	pfree(queue);
+	return told;
 }
 
 /* Takes what is told of a node, if anything is. */
@@ -94,13 +99,9 @@ judge(Contenders *contenders)
 CallStep
 contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 {
-	CallStep told = {.kind = OP_LIST, .path = contenders->path};
+	CallStep told = list(contenders, call, sight);
 	int		 from = 0;
 
-	call_batch(call, &told, 1, sight);
-	if (told.result.outcome != CALL_OK)
-		return told;
-	take_list(contenders, &told);
 	while (from < Min(contenders->n, most) && told.result.outcome == CALL_OK)
 	{
 		ContenderNode *nodes = &contenders->nodes[from];
@@ -119,6 +120,10 @@ contenders_read(Contenders *contenders, Call *call, int most, CallSight sight)
 				told = steps[i];
 		}
 		from += n - drop_gone(contenders);
+
+		/* Others may have come meanwhile, or the same with other nodes. */
+		if (contenders->n == 0)
+			told = list(contenders, call, sight);
 	}
 	judge(contenders);
 	return told;

@@ -6,7 +6,7 @@
 use Zklock::Test;
 use Zklock::Election;
 
-my ($zk, $a) = cast('a');
+my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my $shell = $zk->shell;
 my $s     = $a->session;
 my $election = Zklock::Election->new($zk, '/e/leader');
@@ -134,6 +134,18 @@ subtest 'what another client has written is shown if it is a line of text' => su
 	is($hidden->($_), "$_|$_", 'text') foreach 'jane', "j\xc3\xa4ne";
 	is($hidden->($_->[0]), 'hidden|hidden', $_->[1])
 	  foreach [ "a\nb", 'a new line' ], [ "a\x7f", 'a control character' ], [ "a\xc2\x9b0m", 'one of those from U+0080 to U+009F' ];
+};
+
+subtest 'a candidate that renews its node while it is looked for' => sub {
+	my $candidate = sub { $shell->create('/g/renewed/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $_[0]) };
+	my $first     = $candidate->('old');
+	$proxy->hold_request_of($s, "SELECT owner FROM zk_leader('/g/renewed')", op => 'getData', path => "^$first\$");
+	$shell->delete($first);
+	$candidate->('new');
+	$proxy->heal;
+	is($s->finish, 'new', 'is found by its new one');
+	$shell->delete("/g/renewed/$_") foreach $zk->children('/g/renewed');
+	is($s->query("SELECT owner FROM zk_leader('/g/renewed')"), '', 'when it has gone nobody leads');
 };
 
 subtest 'before the worker has begun, nobody leads' => sub {
