@@ -10,9 +10,9 @@
  *
  * Between two nodes that do not conflict, or are one process's, an exclusive one may
  * stand that no record tells of, such as another client's.  Such a stranger is a vertex,
- * too: it waits for the older and keeps back the younger.  A component of one server
- * alone, without a stranger, is that server's own business, which finds it by itself
- * (deadlock.c).
+ * too, between these two alone: it waits for the older and keeps back the younger.  A
+ * component of one server alone, without a stranger, is that server's own business, which
+ * finds it by itself (deadlock.c).
  *
  * Records are claims.  A first look takes them as they are, and supposes what they do
  * not tell to be for the worse: it finds the suspects, mostly none.  The second look
@@ -166,53 +166,46 @@ add_named(Search *search, int wait)
 	}
 }
 
-/*
- * Adds the processes that keep older nodes in the way of a lock, and the youngest stranger
- * there, which waits for all that is older.  Until the facts are known, there may be
- * one behind any node.
- */
+/* Is a lock waited for behind a stranger that waits for the process that keeps an older node? */
+static bool
+is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
+{
+	const SearchWait *self = &search->waits[wait];
+	bool shared = self->node->peer.mode == LOCK_MODE_SHARED && kept->peer.mode == LOCK_MODE_SHARED;
+
+	/* All others are waited for without a stranger, too, or wait for what we wait for. */
+	if (!is_held(kept) || (kept->wait != wait && !shared))
+		return false;
+
+	/* Until the facts are known, one may be anywhere. */
+	return !search->has_facts || (self->stranger && is_older(&kept->peer, self->stranger));
+}
+
+/* Adds the processes that keep older nodes in the way of a lock, and a stranger that waits for some. */
 static void
 add_lock_wait(Search *search, int wait, const KeptNode *self)
 {
 	const char *path = self->line->path;
-	int			nearest = WAIT_GRAPH_NONE;
+	int			stranger = search->nwaits + wait;
+	bool		is_behind = false;
 
 	for (int i = first_kept(search, path, ""); is_kept_on(search, i, path); i++)
 	{
 		const KeptNode *kept = &search->kept[i];
-		bool			conflicts =
-			owner_of(search, wait) != owner_of(search, kept->wait) &&
-			(self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE);
 
-		if (kept->is_so && kept->is_lock && is_older(&kept->peer, &self->peer) &&
-			(conflicts || !search->has_facts))
+		if (!kept->is_so || !kept->is_lock || !is_older(&kept->peer, &self->peer))
+			continue;
+		if (owner_of(search, wait) != owner_of(search, kept->wait) &&
+			(self->peer.mode == LOCK_MODE_EXCLUSIVE || kept->peer.mode == LOCK_MODE_EXCLUSIVE))
 			wait_graph_connect(&search->graph, wait, kept->wait);
+		if (is_behind_stranger(search, wait, kept))
+		{
+			wait_graph_connect(&search->graph, stranger, kept->wait);
+			is_behind = true;
+		}
 	}
-	for (int i = 0; i < search->nstrangers; i++)
-	{
-		const Stranger *stranger = &search->strangers[i];
-
-		if (strcmp(stranger->path, path) == 0 && is_older(&stranger->peer, &self->peer) &&
-			(nearest == WAIT_GRAPH_NONE || is_older(&search->strangers[nearest].peer, &stranger->peer)))
-			nearest = i;
-	}
-	if (nearest != WAIT_GRAPH_NONE)
-		wait_graph_connect(&search->graph, wait, search->nwaits + nearest);
-}
-
-/* Adds the processes for which a stranger waits. */
-static void
-add_stranger_wait(Search *search, int index)
-{
-	const Stranger *self = &search->strangers[index];
-
-	for (int i = first_kept(search, self->path, ""); is_kept_on(search, i, self->path); i++)
-	{
-		const KeptNode *kept = &search->kept[i];
-
-		if (kept->is_so && kept->is_lock && is_older(&kept->peer, &self->peer))
-			wait_graph_connect(&search->graph, search->nwaits + index, kept->wait);
-	}
+	if (is_behind)
+		wait_graph_connect(&search->graph, wait, stranger);
 }
 
 /* Adds the processes that hold older permits, of which some have to be given back. */
@@ -243,7 +236,7 @@ solve(Search *search)
 {
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
-	for (int i = 0; i < search->nwaits + search->nstrangers; i++)
+	for (int i = 0; i < 2 * search->nwaits; i++)
 		(void) wait_graph_add(&search->graph);
 	for (int i = 0; i < search->nwaits; i++)
 	{
@@ -260,8 +253,6 @@ solve(Search *search)
 		if (node && node->is_lock)
 			add_lock_wait(search, i, node);
 	}
-	for (int i = 0; i < search->nstrangers; i++)
-		add_stranger_wait(search, i);
 	wait_graph_solve(&search->graph);
 }
 
@@ -285,23 +276,44 @@ wait_search_begin(Search *search)
 	solve(search);
 }
 
-/* Adds the exclusive nodes on a path of which no record tells. */
-static void
-add_strangers(Search *search, const CallStep *list)
+/* Does a record tell of a node, as it is? */
+static bool
+is_told(const Search *search, const char *path, const char *name)
 {
+	for (int i = first_kept(search, path, name);
+		 is_kept_on(search, i, path) && strcmp(search->kept[i].line->node, name) == 0; i++)
+	{
+		if (search->kept[i].is_so)
+			return true;
+	}
+	return false;
+}
+
+/* Finds the nearest stranger of each wait on a path: it waits for all for whom others wait. */
+static void
+find_strangers(Search *search, const CallStep *list)
+{
+	RecipePeer *strangers = palloc((list->result.nchildren + 1) * sizeof(RecipePeer));
+	int			n = 0;
+
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
-		const char *name = list->children[i];
-		Stranger	stranger = {.path = list->path};
-		bool		told = false;
+		if (lock_recipe.read(list->children[i], &strangers[n]) &&
+			strangers[n].mode == LOCK_MODE_EXCLUSIVE &&
+			!is_told(search, list->path, list->children[i]))
+			n++;
+	}
+	for (int i = first_kept(search, list->path, ""); is_kept_on(search, i, list->path); i++)
+	{
+		const KeptNode *kept = &search->kept[i];
+		SearchWait	   *wait = &search->waits[kept->wait];
 
-		if (!lock_recipe.read(name, &stranger.peer) || stranger.peer.mode != LOCK_MODE_EXCLUSIVE)
-			continue;
-		for (int k = first_kept(search, list->path, name);
-			 is_kept_on(search, k, list->path) && strcmp(search->kept[k].line->node, name) == 0; k++)
-			told |= search->kept[k].is_so;
-		if (!told)
-			search->strangers[search->nstrangers++] = stranger;
+		for (int k = 0; k < n && kept->is_so && kept == wait->node; k++)
+		{
+			if (is_older(&strangers[k], &kept->peer) &&
+				(wait->stranger == NULL || is_older(wait->stranger, &strangers[k])))
+				wait->stranger = &strangers[k];
+		}
 	}
 }
 
@@ -349,7 +361,6 @@ wait_search_verify(Search *search, const bool *suspects)
 	CallStep  *steps = palloc0(MAX_FACTS * sizeof(CallStep));
 	KeptNode **asked = palloc0(MAX_FACTS * sizeof(KeptNode *));
 	int		   n = find_questions(search, suspects, steps, asked);
-	Size	   nchildren = 0;
 
 	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
 		return false;
@@ -357,18 +368,20 @@ wait_search_verify(Search *search, const bool *suspects)
 	{
 		const CallResult *result = &steps[i].result;
 
-		nchildren += result->nchildren;
 		if (asked[i] == NULL)
 			continue;
 		asked[i]->is_so = result->outcome == CALL_OK &&
 						  result->stat.ephemeral_owner == owner_of(search, asked[i]->wait);
 		asked[i]->czxid = result->stat.czxid;
 	}
-	search->strangers = palloc((nchildren + 1) * sizeof(Stranger));
+
+	/* A path may have many nodes; the error of an interrupt is the wait's to raise. */
 	for (int i = 0; i < n; i++)
 	{
+		if (wait_records_is_called_away(search))
+			return false;
 		if (asked[i] == NULL)
-			add_strangers(search, &steps[i]);
+			find_strangers(search, &steps[i]);
 	}
 	search->has_facts = true;
 	solve(search);

@@ -98,14 +98,10 @@ typedef struct SearchWait
 	const ReadRecord *record;
 	const WaitLine	 *line; /* those for whom it waits follow */
 	const KeptNode	 *node; /* with which it waits, or NULL */
-} SearchWait;
 
-/* An exclusive node of which no record tells, such as another client's */
-typedef struct Stranger
-{
-	const char *path;
-	RecipePeer	peer;
-} Stranger;
+	/* The facts: the next older exclusive node of which no record tells, or NULL */
+	const RecipePeer *stranger;
+} SearchWait;
 
 /* A search, in a memory context that is deleted at its end */
 typedef struct Search
@@ -118,12 +114,10 @@ typedef struct Search
 	List *records; /* of ReadRecord: the newest of each session */
 	int64 seen;	   /* the newest czxid of these */
 
-	/* A vertex for each wait, and then for each stranger */
+	/* A vertex for each wait, and then for the stranger of each */
 	WaitGraph	graph;
 	SearchWait *waits;
 	int			nwaits;
-	Stranger   *strangers;
-	int			nstrangers;
 	KeptNode   *kept; /* by path and name */
 	int			nkept;
 	bool		has_facts;
