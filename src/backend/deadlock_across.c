@@ -194,7 +194,7 @@ search_once(Search *search)
 	else
 		return;
 	if (!search_is_told(record, search->suspicion.any ? search->newest : 0))
-		search_publish(search->session, record, search->seen);
+		search_publish(search->index, search->session, record, search->seen);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */

@@ -8,8 +8,8 @@
  *
  * The session that searches for its server keeps what it has read from search to
  * search: a record is never changed, but replaced by another one.  It is of the
- * session whose id is in its name, and which owns it.  What bears our session's name
- * and is not ours is deleted.
+ * session whose id is in its name, and which owns it.  What is new, bears our session's
+ * name and is not ours is deleted.
  *
  * Runs in: backends, in the one that searches for all.
  *
@@ -49,7 +49,13 @@ wait_records_is_called_away(void *arg)
 		   !search_take_over(search->index);
 }
 
-/* Asks the engine for which entries others matter.  Returns false if it has not answered. */
+/*
+ * Asks the engine for which entries others matter.  Returns false if it has not answered.
+ *
+ * If an earlier search was called away, the answer may be to its question, and a moment
+ * older than ours.  That decides only what is looked at and told, as does an entry that
+ * changes behind an answer; the next search asks again.
+ */
 bool
 wait_records_ask_engine(Search *search)
 {

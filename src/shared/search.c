@@ -221,14 +221,15 @@ search_is_told(const char *text, int64 seen)
 }
 
 /*
- * Has a record take the place of the one there is, unless the worker is still busy with
- * that: then the next search tries again.
+ * Has a record take the place of the one there is, if the session of this entry is still
+ * the one that searches, unless the worker is busy with that: then the next search tries
+ * again.
  *
  *	session	ours, in ZooKeeper
  *	seen	as in the text
  */
 void
-search_publish(int64 session, const char *text, int64 seen)
+search_publish(int index, int64 session, const char *text, int64 seen)
 {
 	SearchRecord *record = &deadlock_search->record;
 	uint32		  number;
@@ -236,7 +237,8 @@ search_publish(int64 session, const char *text, int64 seen)
 	if (!pg_strong_random(&number, sizeof(number)))
 		return;
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	if (record->name[0] == '\0' || (record->wanted && record->exists))
+	if (deadlock_search->searcher == index &&
+		(record->name[0] == '\0' || (record->wanted && record->exists)))
 	{
 		memcpy(record->replaces, record->name, sizeof(record->replaces));
 		snprintf(record->name, sizeof(record->name), "%016llx-%08x",

@@ -35,7 +35,11 @@ typedef struct SearchSuspicion
 	int	   searches; /* since */
 } SearchSuspicion;
 
-/* All of it is protected by search_lock, which is held for one copy. */
+/*
+ * All of it is protected by search_lock, which is held for one copy.  A word is read
+ * whole, so without the lock search_is_ours() reads "searcher", and those that search
+ * read "deadlock_timeout".
+ */
 typedef struct DeadlockSearch
 {
 	/* Sessions */
@@ -50,7 +54,8 @@ typedef struct DeadlockSearch
 
 	/* A session names it and wants it or not, the worker does the rest. */
 	SearchRecord record;
-	char		 text[WAIT_RECORD_MAX + 1]; /* constant until the record exists or is gone */
+	char		 text[WAIT_RECORD_MAX + 1]; /* constant until the worker says that the record
+											 * exists or is gone: it reads without the lock */
 } DeadlockSearch;
 
 /* In shared memory */
@@ -65,7 +70,7 @@ extern void			   search_leave(int index, int successor);
 extern void			   search_ask_engine(void);
 extern bool			   search_engine_is_asked(void);
 extern bool			   search_is_told(const char *text, int64 seen);
-extern void			   search_publish(int64 session, const char *text, int64 seen);
+extern void			   search_publish(int index, int64 session, const char *text, int64 seen);
 extern SearchSuspicion search_suspicion(void);
 extern void			   search_suspect(int index, const SearchSuspicion *suspicion);
 
