@@ -11,6 +11,7 @@ use Zklock::Shell;
 my $zk       = Zklock::ZooKeeper->ensemble(3, links => 1, syncLimit => 24);
 my $leader   = $zk->leader;
 my $follower = ($zk->followers)[0];
+my ($other)  = grep { $_->id != $leader->id && $_->id != $follower->id } $zk->servers;
 
 my $outside = Zklock::Shell->new;
 $outside->connect($leader->connect_string);
@@ -18,6 +19,7 @@ $outside->create('/i');
 my $inside = Zklock::Shell->new;
 $inside->connect($follower->connect_string, timeout => 2);
 my $witness = Zklock::Shell->new;
+my $new;    # the leader that the others elect
 my $node = $inside->create('/i/node', ephemeral => 1);
 ok($outside->exists($node), 'a client of the follower has a node');
 
@@ -39,6 +41,28 @@ subtest 'an isolated follower answers, but learns nothing' => sub {
 	wait_until { eval { $witness->connect($follower->connect_string); $witness->exists('/i/later') } }
 	'the follower to catch up';
 	pass('the follower catches up');
+};
+
+subtest 'an isolated leader is replaced, and follows when it is back' => sub {
+	$zk->isolate($leader);
+	$new = wait_until { (grep { $_->mode eq 'leader' } $follower, $other)[0] } 'a new leader';
+	ok($new, 'the others elect a new leader');
+	$witness->connect($new->connect_string);
+	$witness->create('/i/by-new-leader');
+	$zk->rejoin($leader);
+	wait_until { $leader->mode eq 'follower' } 'the old leader to follow';
+	pass('the old leader becomes a follower');
+	wait_until { eval { $outside->connect($leader->connect_string); $outside->exists('/i/by-new-leader') } }
+	'the old leader to catch up';
+	is(scalar($zk->followers), 2, 'the ensemble is complete');
+};
+
+subtest 'two of three are enough' => sub {
+	($follower, $other) = $zk->followers;
+	$zk->cut($new, $follower);
+	ok($outside->create('/i/two', sequence => 1), 'two that are connected are enough');
+	$zk->mend($new, $follower);
+	is($zk->four_letter('ruok') =~ s/== \w+\n//gr, 'imok' x 3, 'all are there');
 };
 
 done_testing;

@@ -8,8 +8,7 @@ use Zklock::Test;
 my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my $shell = $zk->shell;
 my $path  = '/t/requests';
-
-my @s     = map { $a->session } 1 .. 20;
+my @s     = map { $a->session } 1 .. 50;
 
 subtest 'a session that waits for a listing is not overtaken by one that needs none' => sub {
 	$s[0]->query("SELECT zk_lock('$path')");
@@ -31,6 +30,41 @@ subtest 'a session that waits for a listing is not overtaken by one that needs n
 	$s[2]->query("SELECT zk_unlock('$path')");
 	is($s[3]->finish, 't', 'who follows then');
 	$s[3]->query("SELECT zk_unlock_shared('$path')");
+};
+
+subtest 'a foreigner comes after those who were there before it, and before all others' => sub {
+	$a->value('CREATE TABLE served (number serial, pid int)');
+	$s[0]->query("SELECT zk_lock('$path')");
+	# The lock is released when the row is there for all to see.
+	my $take = "DO \$\$ BEGIN PERFORM zk_xact_lock('$path');"
+	  . ' INSERT INTO served (pid) VALUES (pg_backend_pid()); END $$';
+	foreach my $session (@s[ 1 .. 29 ])
+	{
+		$session->start_waiting($take);
+	}
+	my $kazoo = $shell->lock_start('kazoo', $path);
+	wait_until { $zk->children($path) == 2 } 'the foreigner to queue';
+	$a->settle;
+	$proxy->asked;
+	foreach my $session (@s[ 30 .. 49 ])
+	{
+		$session->start_waiting($take);
+	}
+	wait_until { $zk->children($path) == 3 } 'those who come after it to have their own node';
+	$a->settle;
+	my $counts = $proxy->asked;
+	cmp_ok($counts->{create2} - 1, '<=', 1, 'they share one node, too');
+	cmp_ok($counts->{getChildren} - 1, '<=', 3, 'and look around for it a few times, not twenty');
+	$s[0]->query("SELECT zk_unlock('$path')");
+	is($shell->result($kazoo), 1, 'the foreigner gets it');
+	is($a->value('SELECT count(*) FROM served'), 29, 'right after the 29 who were there before it');
+	is($a->lock_count("path = '$path' AND state = 'waiting'"), 20, 'while those who came after it wait');
+	is( $a->value('SELECT string_agg(pid::text, \' \' ORDER BY number) FROM served'),
+		join(' ', map { $_->pid } @s[ 1 .. 29 ]),
+		'who came in this order, too');
+	$shell->unlock('kazoo');
+	$_->finish foreach @s[ 1 .. 49 ];
+	is($a->value('SELECT count(*) FROM served'), 49, 'then they have their turn');
 };
 
 subtest 'sessions that come back again and again do not keep a foreigner out' => sub {

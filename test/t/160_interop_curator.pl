@@ -4,6 +4,7 @@
 
 use Zklock::Test;
 use JSON::PP;
+use PostgreSQL::Test::Utils;
 use Zklock::JavaPeer;
 
 my ($zk, $a, $b) = cast('a b');
@@ -121,6 +122,46 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 	is($data->{database}, 'latin', 'in all its parts');
 	$latin->query('SELECT zk_unlock_all()');
 	$latin->disconnect;
+};
+
+subtest 'sessions of two servers and Java threads count together' => sub {
+	# Each reads a number from a file, waits a moment, and writes one more: whoever does so
+	# together with another loses an update.
+	my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
+	append_to_file($file, "0\n");
+	my ($threads, $thread_rounds, $session_rounds) = (3, 20, 15);
+	my @sessions = map { ($a->session, $b->session) } 1 .. 4;
+	my $sum = 0;
+	my @counting;
+	foreach my $i (0 .. $#sessions)
+	{
+		my ($lock, $unlock) =
+		  $i % 4 < 2 ? ("PERFORM zk_lock('$path')", "PERFORM zk_unlock('$path')")
+		  : ("PERFORM zk_xact_lock('$path')", 'COMMIT');
+		$sessions[$i]->query_start("DO \$\$
+			DECLARE
+				seen bigint;
+			BEGIN
+				FOR i IN 1 .. $session_rounds LOOP
+					$lock;
+					seen := pg_read_file('$file')::bigint;
+					PERFORM count(*) FROM generate_series(1, 20000);
+					EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
+					$unlock;
+				END LOOP;
+			END \$\$");
+		$sum += $session_rounds;
+	}
+	foreach (1 .. $threads)
+	{
+		push @counting, $java->counter_start($file, $thread_rounds, $path, 2);
+		$sum += $thread_rounds;
+	}
+	is($_->result->{error}, undef, $_->name . " counted $session_rounds times") foreach @sessions;
+	cmp_ok($java->result($_), '>=', 0, "a Java thread counted $thread_rounds times") foreach @counting;
+	chomp(my $count = slurp_file($file));
+	is($count, $sum, 'sessions of two servers and Java threads lose no update');
+	$_->disconnect foreach @sessions;
 };
 
 $java->close_session;

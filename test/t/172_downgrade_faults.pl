@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A downgrade that is disturbed: a worker restarted in the middle, a holder that leaves before it is
-# done, a node deleted by someone else. Most faults of the one call that it takes are in the table,
-# 293_faults_of_several_locks.pl.
+# A downgrade that is disturbed: lost replies and requests, a worker restarted in the middle, a holder
+# that leaves before it is done, a node deleted by someone else. More faults of the one call that it
+# takes are in the table, 293_faults_of_several_locks.pl.
 #
 # Whatever happens, the holder always has one node, so that no writer comes in. In the end
 # the node is a shared one and readers come in, or it has gone with its holder.
@@ -63,6 +63,17 @@ sub is_gone
 	return;
 }
 
+subtest 'a downgrade whose request or reply is lost is made up for' => sub {
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		begin($lose);
+		my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		ok($proxy->fired($fault), 'and disturbed');
+		is_downgraded();
+	}
+};
+
 subtest 'a downgrade for which nobody waits is made up for when its request or reply is lost' => sub {
 	foreach my $lose (qw(lose_reply lose_request))
 	{
@@ -81,24 +92,36 @@ subtest 'a downgrade for which nobody waits is made up for when its request or r
 	}
 };
 
-subtest 'a holder that goes before its downgrade is known to be done leaves nothing to the next worker' => sub {
+subtest 'a holder that goes before its downgrade is known to be done leaves nothing behind' => sub {
 	foreach my $hold (qw(hold_reply hold_request))
 	{
-		begin($hold);
 		my $of = "${hold}_of";
-		$proxy->$of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
-		is($holder->cancelled, '57014', 'who waits for the end of a downgrade is cancelled');
-		$holder->query_start("SELECT zk_unlock_shared('$path')");
-		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
-		ok($writer->busy, 'the writer stays out so far');
-		$a->restart_worker;
-		$proxy->heal;
-		$a->wait_session;
-		$holder->finish;
-		is($reader->finish, 't', 'the reader comes in');
-		is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
-		$reader->query("SELECT zk_unlock_shared('$path')");
-		is_gone();
+		foreach my $how (qw(unlock terminate restart))
+		{
+			begin("$hold, $how");
+			$proxy->$of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+			ok($holder->busy, 'the end of the downgrade is waited for');
+			if ($how eq 'terminate')
+			{
+				$holder->terminate;
+			}
+			else
+			{
+				is($holder->cancelled, '57014', 'until cancelled');
+				$holder->query_start("SELECT zk_unlock_shared('$path')");
+				$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND state = 'releasing'", 1);
+			}
+			ok($writer->busy, 'the writer stays out so far');
+			$a->restart_worker if $how eq 'restart';
+			$proxy->heal;
+			$a->wait_session;
+			$holder->finish unless $how eq 'terminate';
+			undef $holder if $how eq 'terminate';
+			is($reader->finish, 't', 'the reader comes in');
+			is_deeply([ ours() ], [], 'nothing of the holder is left') if !$a->lock_count;
+			$reader->query("SELECT zk_unlock_shared('$path')");
+			is_gone();
+		}
 	}
 };
 
@@ -203,6 +226,23 @@ subtest 'a holder whose node is deleted before or after a downgrade has lost the
 		$holder->disconnect;
 		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
+};
+
+subtest 'a session that ends during a downgrade has lost the lock' => sub {
+	begin('expired');
+	$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+	$a->expire_session($zk);
+	is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
+	$reader->query("SELECT zk_unlock_shared('$path')");
+	is($writer->finish, 't', 'and the writer');
+	$writer->query("SELECT zk_unlock('$path')");
+	$proxy->heal;
+	$holder->result;
+	wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
+	$a->wait_lock($holder, 'lost', $path);
+	pass('the holder has lost the lock');
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'and hears of it when it goes');
+	$holder->disconnect;
 };
 
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/down/$_" } 1 .. $number);

@@ -6,8 +6,8 @@
 # worker resumes it. So a holder keeps its node and its token, a session that waits keeps
 # its place, and what was asked for or given back while no worker ran is done by the next one.
 #
-# What becomes of sessions when it is killed is in the table of faults; that it ends again and again
-# during traffic, in 203_exits.pl; and with its server, in 270_shutdown.pl.
+# What becomes of sessions when it is killed is in the table of faults; that it ends in all ways during
+# traffic, in 203_exits.pl; and with its server, in 270_shutdown.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token clean);
@@ -200,6 +200,55 @@ subtest 'requests that a new worker finds are taken up in the order in which the
 	}
 	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
 	clean($zk, [ $a, $b ], '/w/order');
+};
+
+subtest 'sessions see no error while the worker is terminated again and again' => sub {
+	my $id = $a->session_id;
+	foreach my $server ($a, $b)
+	{
+		$server->value('CREATE TABLE stop (done int)');
+		$server->value('CREATE SEQUENCE rounds');
+	}
+	my $traffic = q{
+		DO $$
+		BEGIN
+			WHILE NOT EXISTS (SELECT FROM stop) LOOP
+				PERFORM zk_lock('/w/traffic');
+				-- Only one session of this server may be here.
+				IF NOT pg_try_advisory_lock(1) THEN
+					RAISE EXCEPTION 'not exclusive';
+				END IF;
+				PERFORM nextval('rounds');
+				PERFORM pg_advisory_unlock(1);
+				PERFORM zk_unlock('/w/traffic');
+			END LOOP;
+		END $$};
+	my @sessions = ((map { $a->session } 1 .. 6), (map { $b->session } 1 .. 3));
+	$_->query_start($traffic) foreach @sessions;
+	my $rounds = 'SELECT last_value FROM rounds';
+	foreach my $i (1 .. 6)
+	{
+		my @start = map { $_->value($rounds) } $a, $b;
+		wait_until { $a->value($rounds) > $start[0] + 20 && $b->value($rounds) > $start[1] + 20 }
+		  sub { "traffic after restart @{[$i - 1]}\n" . $a->describe_locks . $b->describe_locks };
+		my $log_mark = $a->log_mark;
+		my $pid = $a->worker_pid;
+		$a->restart_worker;
+		$a->wait_session;
+		$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
+			"restart $i of the worker under load");
+	}
+	my $start = $a->value($rounds);
+	wait_until { $a->value($rounds) > $start + 20 } 'traffic after the last restart';
+	$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
+	foreach my $s (@sessions)
+	{
+		my $result = $s->result;
+		ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
+	}
+	$_->disconnect foreach @sessions;
+	is($a->session_id, $id, 'all these workers have had one ZooKeeper session');
+	Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
 };
 
 subtest 'a server without room for a worker says so' => sub {

@@ -9,8 +9,29 @@ use Zklock::Test;
 use Zklock::Cast;
 
 my ($zk, $proxy, $b, $d) = cast('b d', proxied => 'd', b => { timeout => '20s' }, d => { timeout => '60s' });
+
 foreach my $hold (qw(hold_reply hold_request))
 {
+	foreach my $op (qw(create2 createContainer getChildren))
+	{
+		subtest "a worker is lost with $op under way ($hold): one of two is cancelled, the other gets the lock" => sub {
+			my $path = "/w/under-way-$hold-$op";
+			on($d, $_) foreach qw(canceller asker);
+			my $fault = $proxy->$hold(op => $op, path => "^$path");
+			queue($d, $_, $path) foreach qw(canceller asker);
+			$proxy->fired($fault);
+			my $old = $d->worker_away;
+			is($s{canceller}->cancelled, '57014', 'a request is cancelled meanwhile');
+			$d->worker_back($old);
+			is($s{asker}->finish, 't', 'the lock is granted');
+			$proxy->heal;
+			wait_until { $zk->children($path) == 1 } "one node to be left in $path";
+			$d->one_node($zk, $path, 'with one node, which is known');
+			is($s{asker}->query("SELECT zk_unlock('$path')"), 't', 'it is given back');
+			Zklock::Server->assert_clean($zk, [ $b, $d ], $path);
+		};
+	}
+
 	subtest "a worker is lost with getData under way ($hold): the lock is granted once" => sub {
 		my $path = "/w/under-way-$hold";
 		hold($b, 'foreigner', $path);

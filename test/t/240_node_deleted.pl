@@ -3,15 +3,16 @@
 # The node of a session vanishes without our doing: an administrator deletes it, or the whole path, or the
 # ZooKeeper session is ended from outside.
 #
-# A holder whose node is gone has lost the lock, because the next contender gets it. It is
-# told so, and its commit fails (211_session_lost.pl). A session that waits has lost its place, and queues again by itself; nobody
-# is granted the lock before its turn, and none believes that it holds a lock that it has lost.
+# A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and
+# its commit fails. A session that waits has lost its place, and queues again by itself; nobody is
+# granted the lock before its turn, and none believes that it holds a lock that it has lost.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
+$a->value('CREATE TABLE t (i int)');
 
 subtest 'a holder whose node is deleted has lost the lock' => sub {
 	hold($a, 'holder', '/n/alone');
@@ -108,6 +109,23 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
 };
 
+subtest 'a transaction under a lost lock cannot commit' => sub {
+	on($a, 'xact')->query('BEGIN');
+	$s{xact}->query("SELECT zk_xact_lock('/n/xact')");
+	hold($a, 'writer', '/n/writer');
+	$s{writer}->query('BEGIN; INSERT INTO t VALUES (1)');
+	hold($a, 'reader', '/n/reader');
+	$s{reader}->query('BEGIN; SELECT * FROM t');
+	$shell->delete("/n/$_/" . node_of($a, $_)) foreach qw(xact writer reader);
+	$a->wait_lock($s{$_}, 'lost', "/n/$_") foreach qw(xact writer reader);
+	is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that holds a lost lock cannot commit');
+	is($s{writer}->try('COMMIT')->{sqlstate}, '40001', 'nor one that wrote under a lost lock of its session');
+	ok($s{reader}->try('COMMIT')->{ok}, 'one that only read can');
+	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
+	is($s{xact}->query("SELECT zk_try_xact_lock('/n/xact')"), 't', 'the transaction can be repeated');
+	clean($zk, [ $a, $b ], '/n/xact', '/n/writer', '/n/reader');
+};
+
 subtest 'a worker that sleeps for longer than its session lives tells the holders when it wakes up' => sub {
 	my $c = Zklock::Server->new('c', zookeeper => $zk, conf => ["zklock.session_timeout = '1500ms'"]);
 	hold($c, 'holder', '/n/asleep');
@@ -152,8 +170,10 @@ sub runs
 	foreach my $i (2, 3)
 	{
 		push @foreign, $zk->foreigner($path);
-		# Who asks before a has heard of the foreigner may go before it.
+		# Who asks before a has heard of the foreigner may go before it. When it has, the
+		# node before gets a watch of its own.
 		$a->settle;
+		$zk->wait_watched("$path/" . node_of($a, 'a' . ($i - 1)));
 		queue($a, "a$i", $path);
 		$zk->wait_children($path, 2 * $i - 1);
 		wait_until { node_of($a, "a$i") =~ /\d{10}$/ } 'a to know its node';

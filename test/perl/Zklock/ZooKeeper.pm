@@ -72,9 +72,9 @@ does not wait (an ensemble without a quorum never serves). A single server also 
 C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
-In an ensemble with C<links>, C<isolate($server)> lets nothing pass between it and the others, and
-C<rejoin($server)> lets pass what was held and all that follows. The servers notice after syncLimit
-ticks.
+In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two servers, and
+C<mend($one, $other)> lets pass what was held and all that follows; C<isolate($server)> and
+C<rejoin($server)> do so for all the others at once. The servers notice after syncLimit ticks.
 
 C<requests($mark [, session =E<gt> '0x100...'])> counts by operation what the
 servers have processed since C<mark>, pings and multis left out: zklock's heartbeats and
@@ -187,12 +187,17 @@ sub _start_links
 my %between = (isolate => 'cut', rejoin => 'mend');
 foreach my $what (keys %between)
 {
+	my $command = $between{$what};
 	no strict 'refs';
+	*$command = sub {
+		my ($self, $one, $other) = @_;
+		croak 'this ensemble was made without links' unless $self->{links};
+		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
+		return;
+	};
 	*$what = sub {
 		my ($self, $server) = @_;
-		croak 'this ensemble was made without links' unless $self->{links};
-		$self->{links}->call($between{$what}, { servers => [ $server->id, $_->id ] })
-		  foreach grep { $_->id != $server->id } $self->servers;
+		$self->$command($server, $_) foreach grep { $_->id != $server->id } $self->servers;
 		return;
 	};
 }
