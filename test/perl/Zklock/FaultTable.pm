@@ -52,7 +52,6 @@ name of the fault.
   waits           what shows that the session waits for the rival
   prepare         what the rival does before
   later           the calls of asking that the session need not wait for: it has its answer before
-  same_worker     to the worker it is the same as another recipe, so faults of the worker are not repeated
   only            faults come at these calls of asking, and nowhere else: the rest is as with another recipe
   leave           what a session whose call was cancelled does, since it has a part of what it asked for
   always          the outcome of all faults
@@ -102,7 +101,7 @@ my %recipes = (
 	'lock of a transaction' => {
 		ask => q{BEGIN; SELECT zk_xact_lock('PATH')}, give => 'COMMIT', given => undef,
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')}, same_worker => 1 },
+		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
 	# In the end it is a reader, and others read with it.
 	'downgrade' => {
 		ask => q{SELECT zk_lock('PATH') AND zk_lock_shared('PATH') AND zk_unlock('PATH')},

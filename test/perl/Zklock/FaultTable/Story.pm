@@ -218,8 +218,7 @@ sub ended
 sub applies
 {
 	my ($self, $happens) = @_;
-	return 0 if $happens =~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
-	return !$self->{recipe}{same_worker} || $happens !~ /^the worker/;
+	return $happens !~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 }
 
 sub outcome
