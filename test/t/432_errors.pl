@@ -103,7 +103,7 @@ subtest 'the creation of a path that is not there afterwards comes to an end' =>
 		$a->assert_clean($zk, $path);
 };
 
-foreach my $op (qw(getChildren getData))
+foreach my $op (qw(getChildren exists))
 {
 	subtest "a session is not told that there is no node as long as that cannot be found out: $op" => sub {
 		my $path = new_path('unsettled');
