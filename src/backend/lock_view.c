@@ -64,7 +64,7 @@ lock_view_take(void)
 	return view;
 }
 
-/* What it has of a path. */
+/* The entries of it that are at a path. */
 LockView
 lock_view_of_path(const LockView *view, const char *path)
 {

@@ -112,7 +112,7 @@ request_entry(const HoldRequest *request, int share)
 }
 
 /* ------------------------------------------------------------------------
- * What a session is told
+ * Errors that a session gets
  * ------------------------------------------------------------------------
  */
 

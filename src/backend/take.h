@@ -26,7 +26,7 @@ typedef struct Element
 	bytea *data;
 } Element;
 
-/* What becomes of the element that is got */
+/* Does the element that is got stay, or go? */
 typedef enum TakeHow
 {
 	TAKE_SHOW,	 /* it stays */

@@ -91,7 +91,7 @@ transaction_begin_call(void)
 	return nacquisitions;
 }
 
-/* What has been granted is acquired once more. */
+/* A hold that has been granted is acquired once more. */
 void
 transaction_acquired(Hold *hold, LockMode mode, LockScope scope)
 {
@@ -302,7 +302,7 @@ utility_hook(PlannedStmt *pstmt, const char *queryString, bool readOnlyTree,
 	bool discard_all = discards_all(pstmt->utilityStmt);
 
 	/*
-	 * What a prepared transaction did is committed, or undone, within the command,
+	 * The work of a prepared transaction is committed, or undone, within the command,
 	 * before that one's own commit, and must not be disturbed by a loss either.  It
 	 * needs no check: the transaction was checked when it was prepared.
 	 */

@@ -215,7 +215,7 @@ go_down(Path *path)
 	create_missing(path);
 }
 
-/* What was tried has no parent: that is tried next, if there is one. */
+/* The node that was tried has no parent: the parent is tried next, if there is one. */
 static void
 go_up(Path *path)
 {

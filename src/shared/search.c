@@ -181,7 +181,7 @@ search_record_session(const char *name)
 	return (int64) strtoull(name, NULL, 16);
 }
 
-/* What is known of this server's record */
+/* A copy of this server's record */
 SearchRecord
 search_record(void)
 {

@@ -45,7 +45,7 @@ char *zklock_faults = NULL;
 #define HOST_SIZE 100
 
 /*
- * What this server is called: zklock.server_name, or else cluster_name, or else host and
+ * The name of this server: zklock.server_name, or else cluster_name, or else host and
  * port; in the encoding of the settings, palloc'd, and empty if there is none of all that.
  */
 char *
