@@ -13,7 +13,7 @@
 #include "port/atomics.h"
 #include "shared/entry.h"
 #include "shared/path_settings.h"
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 #include "storage/condition_variable.h"
 
 /*

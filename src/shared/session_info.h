@@ -8,10 +8,12 @@
 #define ZKLOCK_SESSION_INFO_H
 
 #include "datatype/timestamp.h"
+#include "miscadmin.h"
 #include "port/atomics.h"
 #include "recipes/node_name.h"
 #include "shared/common.h"
 #include "storage/lwlock.h"
+#include "storage/proc.h"
 
 #define ZKLOCK_ENDED_SESSIONS 16
 #define ZKLOCK_NO_WORKER PG_UINT32_MAX
@@ -132,5 +134,12 @@ extern int64 lease_over(void);
 extern void	 lease_extend(int64 until, int64 over);
 extern void	 lease_cut(int64 until);
 extern void	 lease_void(void);
+
+/* Processes are numbered below this. */
+static inline int
+zklock_max_processes(void)
+{
+	return MaxBackends + NUM_AUXILIARY_PROCS;
+}
 
 #endif /* ZKLOCK_SESSION_INFO_H */

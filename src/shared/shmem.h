@@ -7,16 +7,6 @@
 #ifndef ZKLOCK_SHMEM_H
 #define ZKLOCK_SHMEM_H
 
-#include "miscadmin.h"
-#include "storage/proc.h"
-
-/* Processes are numbered below this. */
-static inline int
-zklock_max_processes(void)
-{
-	return MaxBackends + NUM_AUXILIARY_PROCS;
-}
-
 extern void zklock_shmem_request(void);
 extern void zklock_shmem_startup(void);
 extern void zklock_require_preload(void);

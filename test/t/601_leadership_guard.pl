@@ -102,22 +102,22 @@ subtest 'the guard can be laxer or stricter' => sub {
 # A loss interrupts the statement that runs then.
 sub run_on
 {
-	my ($session, $sql, $wait_event) = @_;
-	$session->query_start($sql);
-	$a->wait_value("SELECT wait_event FROM pg_stat_activity WHERE pid = @{[ $session->pid ]}", $wait_event);
+	my ($session) = @_;
+	$session->query_start('SELECT pg_advisory_lock(1)');
+	$a->wait_value("SELECT wait_event FROM pg_stat_activity WHERE pid = @{[ $session->pid ]}", 'advisory');
 	return;
 }
 
 subtest 'on_lock_loss interrupts the session' => sub {
 	$s->query("SET zklock.on_lock_loss = 'cancel'");
 	begin_work($s);
-	run_on($s, 'SELECT pg_sleep(60)', 'PgSleep');
+	$other->query('SELECT pg_advisory_lock(1)');
+	run_on($s);
 	delete_node();
 	my $result = $s->result;
 	is($result->{sqlstate}, '57014', 'its statement is cancelled');
 	$s->query('ROLLBACK');
-	$other->query('SELECT pg_advisory_lock(1)');
-	run_on($s, 'SELECT pg_advisory_lock(1)', 'advisory');
+	run_on($s);
 	delete_node();
 	$other->query('SELECT pg_advisory_unlock(1)');
 	is($s->result->{ok}, 1, 'a transaction that has not asked is left alone');
@@ -126,12 +126,14 @@ subtest 'on_lock_loss interrupts the session' => sub {
 	my $t = $a->session;
 	$t->query("SET zklock.on_lock_loss = 'terminate'");
 	begin_work($t);
-	run_on($t, 'SELECT pg_sleep(60)', 'PgSleep');
+	$other->query('SELECT pg_advisory_lock(1)');
+	run_on($t);
 	delete_node();
 	$result = $t->result;
 	is($result->{severity}, 'FATAL', 'with terminate, so is its connection');
 	is($result->{sqlstate}, '57P01', 'in PostgreSQL\'s way');
 	is($a->value('SELECT count(*) FROM work'), '0', 'nothing is left of its work');
+	$other->query('SELECT pg_advisory_unlock(1)');
 	$s->query('RESET zklock.on_lock_loss');
 };
 

@@ -78,7 +78,7 @@ subtest 'a session that is stopped holds up others for that time, not for ever' 
 subtest 'one that is in a loop, which the next of its server does not wait for' => sub {
 	my $busy = hold_for('500ms', 'busy', '/h/loop');
 	my $token = token('busy', '/h/loop');
-	$busy->query_start('DO $$ BEGIN LOOP PERFORM pg_sleep(0.001); END LOOP; END $$');
+	$busy->query_start('DO $$ BEGIN LOOP PERFORM pg_backend_pid(); END LOOP; END $$');
 	queue($a, 'next', '/h/loop');
 	is($s{next}->finish, 't', 'it gets the lock');
 	cmp_ok(token('next', '/h/loop'), '>', $token, 'with a newer token');
@@ -120,7 +120,7 @@ subtest 'zklock.on_lock_loss applies' => sub {
 		my $session = on($a, $policy);
 		$session->query("SET zklock.on_lock_loss = $policy");
 		hold_for('300ms', $policy, "/h/$policy");
-		$session->query_start('DO $$ BEGIN LOOP PERFORM pg_sleep(0.001); END LOOP; END $$');
+		$session->query_start('DO $$ BEGIN LOOP PERFORM pg_backend_pid(); END LOOP; END $$');
 		my $result = $session->result;
 		is($result->{sqlstate}, $policy eq 'cancel' ? '57014' : '57P01', "$policy: the statement is interrupted");
 	}
