@@ -167,7 +167,7 @@ look_at_own(Search *search)
 	if (record)
 		return record;
 	search->suspicion.any = false;
-	search_withdraw();
+	wait_records_withdraw();
 	return NULL;
 }
 
@@ -175,10 +175,12 @@ look_at_own(Search *search)
 static void
 search_once(Search *search)
 {
+	CallStep	ask_engine = {.kind = OP_ABROAD, .path = "/"};
 	const char *record;
 	const bool *suspects;
 
-	if (!wait_records_ask_engine(search) || look_at_own(search) == NULL || !wait_records_read(search))
+	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
+		look_at_own(search) == NULL || !wait_records_read(search))
 		return;
 
 	/* Our own waits are looked at behind those of others. */
@@ -193,8 +195,7 @@ search_once(Search *search)
 		judge(search);
 	else
 		return;
-	if (!search_is_told(record, search->suspicion.any ? search->newest : 0))
-		search_publish(search->index, search->session, record, search->seen);
+	wait_records_publish(search, record, search->suspicion.any ? search->newest : 0);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
@@ -206,14 +207,6 @@ next_search(const Search *search)
 	if (search->suspicion.any && search->suspicion.searches <= HASTY_SEARCHES)
 		pause /= HASTE;
 	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
-}
-
-/* This session searches no more. */
-static void
-forget(void)
-{
-	searcher = ENTRY_NONE;
-	wait_records_forget();
 }
 
 /*
@@ -232,7 +225,10 @@ deadlock_across_attend(int index, int64 until)
 
 	if (!search_take_over(index))
 	{
-		forget();
+		/* Our record stands until that of the one that searches now may be there. */
+		searcher = ENTRY_NONE;
+		if (zklock_now_ms() >= next_at)
+			wait_records_forget();
 		return;
 	}
 	if (searcher == ENTRY_NONE)
@@ -256,7 +252,7 @@ deadlock_across_attend(int index, int64 until)
 	if (search->victim != ENTRY_NONE)
 	{
 		search_leave(index, search->victim);
-		forget();
+		searcher = ENTRY_NONE;
 	}
 	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
@@ -279,28 +275,36 @@ deadlock_across_next_wakeup(void)
 	return searcher != ENTRY_NONE ? next_at : -1;
 }
 
-/* Another entry that waits for long, or ENTRY_NONE */
+/*
+ * The entry that has waited longest, or ENTRY_NONE if no other one has for long.  As it
+ * mostly waits on, searches follow each other even where most waits soon end.
+ */
 static int
 find_successor(void)
 {
+	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
+	int			found = ENTRY_NONE;
+
 	for (int i = 0; i < entries_max(); i++)
 	{
 		const EntryRequest *request = &entry_at(i)->request;
 
 		if (i != searcher && entry_status(i).state == CONTENDER_QUEUED &&
-			request->proc_number != ENTRY_NO_LATCH && !request->nowait &&
-			TimestampDifferenceExceeds(request->requested_at, GetCurrentTimestamp(), DeadlockTimeout))
-			return i;
+			request->proc_number != ENTRY_NO_LATCH && !request->nowait && request->requested_at <= since)
+		{
+			found = i;
+			since = request->requested_at;
+		}
 	}
-	return ENTRY_NONE;
+	return found;
 }
 
 /* The session's wait has ended, however that came.  Cannot fail. */
 void
 deadlock_across_leave(void)
 {
-	if (searcher == ENTRY_NONE)
-		return;
-	search_leave(searcher, find_successor());
-	forget();
+	if (searcher != ENTRY_NONE)
+		search_leave(searcher, find_successor());
+	searcher = ENTRY_NONE;
+	wait_records_forget();
 }

@@ -191,10 +191,9 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 		return false;
 	watch_worker(wait, waited);
 
-	look_for_deadlock(wait, waited, until);
-
 	/* To tell something is to look for interrupts, without the context. */
 	HOLD_INTERRUPTS();
+	look_for_deadlock(wait, waited, until);
 	tell_outage(wait, waited);
 	if (log_lock_waits && waited >= DeadlockTimeout && !wait->is_logged)
 		wait_log_lasting(wait, until);

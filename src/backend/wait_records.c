@@ -8,8 +8,7 @@
  *
  * The session that searches for its server keeps what it has read from search to
  * search: a record is never changed, but replaced by another one.  It is of the
- * session whose id is in its name, and which owns it.  What is new, bears our session's
- * name and is not ours is deleted.
+ * ZooKeeper session whose id is in its name, and which owns it.
  *
  * Runs in: backends, in the one that searches for all.
  *
@@ -21,11 +20,9 @@
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "storage/latch.h"
+#include "shared/settings.h"
 #include "utils/memutils.h"
-
-/* Nobody tells that the worker is gone: the session looks again after so long, ms. */
-#define LOOK_MS 1000
+#include "zk/zk_error.h"
 
 /* So much is asked at once; answers may be long. */
 #define MAX_STEPS 16
@@ -47,30 +44,6 @@ wait_records_is_called_away(void *arg)
 	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
 		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->until ||
 		   !search_take_over(search->index);
-}
-
-/*
- * Asks the engine for which entries others matter.  Returns false if it has not answered.
- *
- * If an earlier search was called away, the answer may be to its question, and a moment
- * older than ours.  That decides only what is looked at and told, as does an entry that
- * changes behind an answer; the next search asks again.
- */
-bool
-wait_records_ask_engine(Search *search)
-{
-	search_ask_engine();
-	for (;;)
-	{
-		ResetLatch(MyLatch);
-		if (!search_engine_is_asked())
-			return true;
-		if (wait_records_is_called_away(search))
-			return false;
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(Max(search->until - zklock_now_ms(), 0), LOOK_MS),
-						 zklock_wait_event(ZKLOCK_WAIT_LOCK));
-	}
 }
 
 /*
@@ -102,6 +75,21 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  */
 
 static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
+
+static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
+
+/* The session whose id is in the name of a record; 0 if it is no such name. */
+static int64
+session_of(const char *name)
+{
+	const int digits = 16;
+
+	if (strlen(name) != RECORD_NAME_LENGTH || name[digits] != '-' ||
+		strspn(name, "0123456789abcdef") != digits ||
+		strspn(name + digits + 1, "0123456789abcdef") != RECORD_NAME_LENGTH - digits - 1)
+		return 0;
+	return (int64) strtoull(name, NULL, 16);
+}
 
 static void
 forget(ReadRecord *record)
@@ -154,7 +142,7 @@ keep(const CallStep *step)
 		MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
 
 	strlcpy(record->name, name, sizeof(record->name));
-	if (length > 0 && step->result.stat.ephemeral_owner == search_record_session(name))
+	if (length > 0 && step->result.stat.ephemeral_owner == session_of(name))
 		record->owner = step->result.stat.ephemeral_owner;
 	record->czxid = step->result.stat.czxid;
 	record->length = length;
@@ -163,26 +151,27 @@ keep(const CallStep *step)
 	dlist_push_tail(&records, &record->link);
 }
 
-/* Reads those that are new; deletes what bears our name and is none of ours, such as a forged one. */
+/*
+ * Reads those that are new.  Deletes what bears our server's name besides the record of this
+ * session: that of one that searched before, or a forged one.
+ */
 static bool
 read_new(Search *search, const CallStep *list)
 {
-	SearchRecord ours = search_record();
-	int			 room = MAX_RECORDS;
-	CallStep	*steps = palloc0(MAX_RECORDS * sizeof(CallStep));
-	int			 n = 0;
-	dlist_iter	 iter;
+	int		   room = MAX_RECORDS;
+	CallStep  *steps = palloc0(MAX_RECORDS * sizeof(CallStep));
+	int		   n = 0;
+	dlist_iter iter;
 
 	dlist_foreach (iter, &records)
 		room--;
 	for (int i = 0; i < list->result.nchildren && n < room; i++)
 	{
 		const char *name = list->children[i];
-		int64		session = search_record_session(name);
-		bool		stray = session == search->session && strcmp(name, ours.name) != 0 &&
-					 strcmp(name, ours.replaces) != 0;
+		int64		session = session_of(name);
+		bool stray = own_name[0] != '\0' && session == search->session && strcmp(name, own_name) != 0;
 
-		if (session == 0 || is_known(name))
+		if (session == 0 || (is_known(name) && !stray))
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -257,8 +246,110 @@ wait_records_read(Search *search)
 	forget_unlisted(&list);
 	if (!read_new(search, &list))
 		return false;
+	if (!is_known(own_name))
+		wait_records_withdraw();
 	find_newest(search);
 	return true;
+}
+
+/* ------------------------------------------------------------------------
+ * Our own
+ *
+ * It is the scratch node of this session's calls, so the worker deletes it when the
+ * session does not want it any more, whatever becomes of either.
+ * ------------------------------------------------------------------------
+ */
+
+/* What does not change from look to look: all behind the title, the server's name and "seen" */
+static const char *
+body_of(const char *text)
+{
+	for (int line = 0; line < 3; line++)
+		text = strchr(text, '\n') + 1;
+	return text;
+}
+
+/* Does the record that this session has published tell that? */
+static bool
+is_told(const Search *search, const char *text, int64 seen)
+{
+	ListCell *cell;
+
+	foreach(cell, search->records)
+	{
+		const ReadRecord *record = lfirst(cell);
+
+		if (strcmp(record->name, own_name) == 0)
+			return (int64) record->lines[1].number >= seen &&
+				   strcmp(body_of(record->text), body_of(text)) == 0;
+	}
+	return false;
+}
+
+/* Tells the log, once, that ZooKeeper refuses to create a node. */
+static void
+report_refusal(const char *what, int code)
+{
+	if (!deadlock_search->refusal_is_told)
+		ereport(LOG_SERVER_ONLY,
+				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
+						zk_error_name(code)),
+				 errdetail("Deadlocks across servers are not found."),
+				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
+	deadlock_search->refusal_is_told = true;
+}
+
+/* Creates the node below which all records are.  Returns whether it may be there now. */
+static bool
+create_root(Search *search)
+{
+	CallStep root = {.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+					 .path = WAIT_RECORD_ROOT};
+
+	if (!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
+		return false;
+	if (root.result.outcome != CALL_REFUSED)
+		return true;
+	report_refusal("create", root.result.code);
+	return false;
+}
+
+/*
+ * Has a new record take the place of the one there is, unless that tells the same.
+ *
+ *	seen	others need to know that this had been read before
+ */
+void
+wait_records_publish(Search *search, const char *text, int64 seen)
+{
+	CallStep step = {.kind = OP_PUBLISH, .data = text};
+	uint32	 number;
+	bool	 is_made;
+
+	if (is_told(search, text, seen) || !pg_strong_random(&number, sizeof(number)))
+		return;
+	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
+	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
+	is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_made && step.result.outcome == CALL_NO_NODE && zklock_parent_nodes != PARENTS_EXISTING)
+		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_made && step.result.outcome == CALL_OK)
+	{
+		deadlock_search->refusal_is_told = false;
+		return;
+	}
+	if (is_made)
+		report_refusal("create nodes below", step.result.code);
+	wait_records_withdraw();
+}
+
+/* This session has nothing to tell any more. */
+void
+wait_records_withdraw(void)
+{
+	if (own_name[0] != '\0')
+		call_forget_scratch();
+	own_name[0] = '\0';
 }
 
 /* This session searches no more. */
@@ -267,6 +358,7 @@ wait_records_forget(void)
 {
 	dlist_mutable_iter iter;
 
+	wait_records_withdraw();
 	dlist_foreach_modify (iter, &records)
 		forget(dlist_container(ReadRecord, link, iter.cur));
 }

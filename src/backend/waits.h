@@ -12,6 +12,7 @@
 #include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
+#include "recipes/wait_record.h"
 #include "shared/search.h"
 #include "storage/lock.h"
 #include "utils/hsearch.h"
@@ -66,6 +67,9 @@ extern const char *own_waits_tell(Waits *waits, int64 seen);
  * Across servers
  * ------------------------------------------------------------------------
  */
+
+/* A record's name: "<session id>-<number>", in hexadecimal digits */
+#define RECORD_NAME_LENGTH 25
 
 /* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
@@ -129,9 +133,10 @@ typedef struct Search
 
 /* wait_records.c */
 extern bool wait_records_is_called_away(void *arg);
-extern bool wait_records_ask_engine(Search *search);
 extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_records_read(Search *search);
+extern void wait_records_publish(Search *search, const char *text, int64 seen);
+extern void wait_records_withdraw(void);
 extern void wait_records_forget(void);
 
 /* wait_search.c */

@@ -327,11 +327,10 @@ attend_overruns(void)
  * Does a contender wait for what is not this server's, as far as is known?  That may
  * be gone by now, but is never missed.
  */
-bool
-queue_waits_abroad(int index)
+static bool
+waits_abroad(const Contender *c)
 {
-	const Contender *c = &engine.contenders[index];
-	const Path		*path = c->path;
+	const Path *path = c->path;
 
 	if (c->place != PLACE_WAITING || !run_has_node(c->run))
 		return false;
@@ -353,12 +352,11 @@ queue_waits_abroad(int index)
  * one that waits, true only if it stands behind another server's or client's node that
  * would let others pass.
  */
-bool
-queue_is_wanted_abroad(int index)
+static bool
+is_wanted_abroad(const Contender *c)
 {
-	const Contender *c = &engine.contenders[index];
-	const Path		*path = c->path;
-	bool			 waits = c->place == PLACE_WAITING;
+	const Path *path = c->path;
+	bool		waits = c->place == PLACE_WAITING;
 
 	if ((!waits && c->place != PLACE_GRANTED) || !run_has_node(c->run))
 		return false;
@@ -373,6 +371,21 @@ queue_is_wanted_abroad(int index)
 			return true;
 	}
 	return false;
+}
+
+/* Notes in the entries for which contenders other servers and clients matter. */
+void
+queue_look_abroad(void)
+{
+	for (int i = 0; i < entries_max(); i++)
+	{
+		ContenderEntry *entry = entry_at(i);
+
+		entry_change_begin(entry);
+		entry->node.waits_abroad = waits_abroad(&engine.contenders[i]);
+		entry->node.wanted_abroad = is_wanted_abroad(&engine.contenders[i]);
+		entry_change_end(entry);
+	}
 }
 
 /* ------------------------------------------------------------------------

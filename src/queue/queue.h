@@ -31,7 +31,6 @@ extern void queue_session_ended(const char *reason);
 extern void queue_session_refused(int code);
 
 /* Who waits for whom */
-extern bool queue_waits_abroad(int index);
-extern bool queue_is_wanted_abroad(int index);
+extern void queue_look_abroad(void);
 
 #endif /* ZKLOCK_QUEUE_H */

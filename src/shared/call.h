@@ -50,8 +50,12 @@ typedef enum CallOpKind
 	OP_SET, /* replace the data of that version */
 	OP_DELETE,
 	OP_APPEND, /* create a persistent sequential node, and the slot's scratch node, both or none */
-	OP_REMOVE, /* delete a node of that version, and create the scratch node, both or none */
-	OP_WATCH   /* set a watch on the node's data, if it exists */
+	OP_REMOVE,	/* delete a node of that version, and create the scratch node, both or none */
+	OP_PUBLISH, /* create an ephemeral node, which is the slot's scratch node until the session
+				 * forgets it; the one before it goes, both or none */
+	OP_WATCH,	/* set a watch on the node's data, if it exists */
+	OP_ABROAD	/* have the engine note for which entries other servers matter, with all that
+				* was committed before */
 } CallOpKind;
 
 #define CALL_ANY_VERSION (-1)
@@ -136,9 +140,11 @@ typedef struct CallSlot
 	/*
 	 * The scratch node, which exists if what was sent with it has been done; "" if
 	 * there is none.  Written by the worker, or the next one; it deletes the node
-	 * when it knows by the answer, or the backend does not want it any more.
+	 * when it knows by the answer, or the backend does not want it any more.  If that
+	 * takes the place of another one, either may exist as long as the answer is not known.
 	 */
 	char scratch[CALL_SCRATCH_SIZE]; /* created in sent_session */
+	char replaced_scratch[CALL_SCRATCH_SIZE];
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
 	char next_scratch[CALL_SCRATCH_SIZE]; /* part of the question: its path */
 
@@ -201,7 +207,8 @@ extern void		*call_room_address(dsa_pointer room);
 static inline bool
 call_is_read(CallOpKind kind)
 {
-	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH;
+	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH ||
+		   kind == OP_ABROAD;
 }
 
 static inline char *

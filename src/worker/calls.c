@@ -271,14 +271,29 @@ static void attend(Work *work);
 static void
 on_scratch_deleted(void *arg, const ZkReply *reply)
 {
-	Work *work = arg;
+	Work	 *work = arg;
+	CallSlot *slot = work->slot;
 
 	work->deleting_scratch = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-		work->slot->scratch[0] = '\0';
+	{
+		strlcpy(slot->scratch, slot->replaced_scratch, sizeof(slot->scratch));
+		slot->replaced_scratch[0] = '\0';
+	}
 	else if (reply->outcome != ZK_UNKNOWN)
 		return;
 	attend(work);
+}
+
+/* Has what is asked no need for the scratch node that there is to go first? */
+static bool
+scratch_may_stay(const Work *work)
+{
+	CallSlot *slot = work->slot;
+
+	return slot->scratch[0] == '\0' || !worker_question_makes_scratch(slot) ||
+		   (worker_question_publishes(slot) && !work->deleting_scratch &&
+			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
 }
 
 /* Deletes a scratch node that nobody wants any more, of which nothing is under way. */
@@ -295,11 +310,11 @@ attend_scratch(Work *work)
 	state = slot->state;
 	wanted = slot->scratch_wanted;
 	SpinLockRelease(&slot->mutex);
-	if (state == CALL_SENT || (wanted && state != CALL_GIVEN_UP &&
-							   (state != CALL_ASKED || !worker_question_makes_scratch(slot))))
+	if (state == CALL_SENT ||
+		(wanted && state != CALL_GIVEN_UP && (state != CALL_ASKED || scratch_may_stay(work))))
 		return;
 	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
-		slot->scratch[0] = '\0';
+		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
 	else if (zk_client_connected())
 	{
 		work->deleting_scratch = true;
@@ -397,7 +412,7 @@ attend(Work *work)
 		case CALL_ASKED:
 			work_begin(work);
 			attend_scratch(work);
-			if (slot->scratch[0] == '\0' || !worker_question_makes_scratch(slot))
+			if (scratch_may_stay(work))
 				work_list(work, &work->role->waiting);
 			break;
 		case CALL_SENT:

@@ -116,6 +116,7 @@ typedef struct Question
 
 extern bool worker_question_only_reads(CallSlot *slot);
 extern bool worker_question_makes_scratch(CallSlot *slot);
+extern bool worker_question_publishes(CallSlot *slot);
 extern void worker_question_send(Question *question, CallSlot *slot, QuestionDone done);
 extern Size worker_question_answer_length(const Question *question);
 extern void worker_question_answer(const Question *question, char *dst);
@@ -137,14 +138,6 @@ extern bool worker_seeks_watch(const char *path, WatchedKind kind);
 extern void worker_seeks_unwatched(const char *path);
 extern void worker_seeks_event(const char *path);
 extern void worker_seeks_connected(void);
-
-/* ------------------------------------------------------------------------
- * deadlock.c: what this server tells others of waits that last
- * ------------------------------------------------------------------------
- */
-
-extern void	 worker_deadlock_attend(void);
-extern int64 worker_deadlock_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * candidacy.c: the elections at which this server stands

@@ -4,7 +4,8 @@
  *		answers are kept until all are there.
  *
  * An append or a removal creates a scratch node with it, whose name is written into
- * the slot before it is sent: it tells later whether the operation was done.
+ * the slot before it is sent: it tells later whether the operation was done.  What is
+ * published is a scratch node itself, so it goes when its session does.
  *
  * Runs in: the worker.  Of a slot it reads the question, which nobody changes once it
  * is sent.  shared/call.h says what protects the rest.
@@ -13,6 +14,7 @@
  */
 #include "postgres.h"
 
+#include "queue/queue.h"
 #include "utils/memutils.h"
 #include "worker/inside.h"
 #include "zk/zk_call.h"
@@ -39,19 +41,27 @@ worker_question_only_reads(CallSlot *slot)
 	return true;
 }
 
-/* Does a question leave a scratch node behind, which tells whether it was done? */
+/* Is a question's scratch node to stay, in place of the one there is? */
+bool
+worker_question_publishes(CallSlot *slot)
+{
+	return ((CallOperation *) call_slot_question(slot))->kind == OP_PUBLISH;
+}
+
+/* Does a question leave a scratch node behind? */
 bool
 worker_question_makes_scratch(CallSlot *slot)
 {
 	CallOpKind kind = ((CallOperation *) call_slot_question(slot))->kind;
 
-	return kind == OP_APPEND || kind == OP_REMOVE;
+	return kind == OP_APPEND || kind == OP_REMOVE || kind == OP_PUBLISH;
 }
 
 /* A scratch node is going to be created. */
 static void
 note_scratch(CallSlot *slot)
 {
+	strlcpy(slot->replaced_scratch, slot->scratch, sizeof(slot->replaced_scratch));
 	strlcpy(slot->scratch, slot->next_scratch, sizeof(slot->scratch));
 	slot->sent_session = zklock_session->info.id;
 }
@@ -61,10 +71,11 @@ static void
 settle_scratch(CallSlot *slot, CallOutcome outcome)
 {
 	SpinLockAcquire(&slot->mutex);
-	slot->scratch_wanted = false;
+	slot->scratch_wanted &= worker_question_publishes(slot);
 	SpinLockRelease(&slot->mutex);
 	if (outcome != CALL_OK)
-		slot->scratch[0] = '\0';
+		strlcpy(slot->scratch, slot->replaced_scratch, sizeof(slot->scratch));
+	slot->replaced_scratch[0] = '\0';
 }
 
 static const CallOperation *
@@ -157,6 +168,8 @@ on_reply(void *arg, const ZkReply *reply)
 		keep_children(operation, reply);
 	else if (wanted->kind == OP_READ && reply->data)
 		(void) keep_text(operation, reply->data, reply->data_length);
+	else if (wanted->kind == OP_ABROAD)
+		queue_look_abroad();
 	else if (wanted->kind == OP_APPEND && reply->outcome == ZK_OK)
 	{
 		const char *name = strrchr(reply->path, '/') + 1;
@@ -233,6 +246,16 @@ begin_operation(Operation *operation)
 			call.other = call.path;
 			call.path = slot->scratch;
 			call.node_kind = ZK_EPHEMERAL;
+			break;
+		case OP_PUBLISH:
+			note_scratch(slot);
+			call.kind = slot->replaced_scratch[0] != '\0' ? ZK_EXCHANGE : ZK_CREATE;
+			call.other = slot->replaced_scratch;
+			call.node_kind = ZK_EPHEMERAL;
+			call.version = ZK_ANY_VERSION;
+			break;
+		case OP_ABROAD:
+			call.kind = ZK_SYNC;
 			break;
 		case OP_CREATE:
 		case OP_CREATE_CONTAINER:

@@ -13,7 +13,6 @@
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
  *		calls.c				calls that sessions have made for them
- *		deadlock.c			what this server tells others of waits that last
  *		candidacy.c			the elections at which the server stands
  *
  * and in between, the client library's events (zk_client.c) and the engine
@@ -40,6 +39,7 @@
 #include "queue/queue.h"
 #include "shared/common.h"
 #include "shared/entry.h"
+#include "shared/search.h"
 #include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/fd.h"
@@ -294,6 +294,7 @@ static void
 reload_settings(void)
 {
 	ProcessConfigFile(PGC_SIGHUP);
+	search_reload();
 	candidacy_reload();
 	session_settings_reload();
 }
@@ -325,8 +326,7 @@ sleep_time(void)
 					  zk_flow_next_wakeup(),
 					  queue_next_wakeup(),
 					  candidacy_next_wakeup(),
-					  session_settings_next_wakeup(),
-					  worker_deadlock_next_wakeup()};
+					  session_settings_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
 	{
@@ -380,7 +380,6 @@ main_loop(WaitEventSet *events)
 		queue_pump();
 		if (ZKLOCK_FAULT("fail-fatally"))
 			elog(FATAL, "fault: fail-fatally");
-		worker_deadlock_attend();
 		candidacy_attend();
 		move_reason = session_settings_due();
 		if (move_reason)
