@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Bench::Contestants - who locks and unlocks, in the cases that all of them have

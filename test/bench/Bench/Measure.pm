@@ -1,30 +1,31 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
-Bench::Measure - what all measures have in common
+Bench::Measure - what is measured: an entry of Bench::Measure::Locks or Bench::Measure::Others
 
 =head1 SYNOPSIS
 
   my @measures = Bench::Measure->all;
 
-A measure is a class below Bench::Measure, one file each:
+An entry has
 
   name        how ONLY=... and the results call it
   title, text heading in the document, and what it is about
+  cases       given the stage, a list of { name, contestants }; see Bench::Contestants
+
+and what is not as with most of them:
+
   compares    the figure of which zklock is compared with the others: 'p50', or 'rate'
   places      where it is measured, of Bench::Stage's; default: in all of them
   columns     figures that its table shows; default: all that lock calls have
-  available   can it be measured here? A setting or function it needs may not exist
-  cases       list of { name, contestants }; see Bench::Contestants
-  finish      undoes what cases has changed on the stage
+  available   given the stage, can it be measured here? A function it needs may not exist
+  finish      given the stage, undoes what cases has changed there
   rounds_factor
               how many times more rounds than others it needs
   seconds_factor
               how many times longer its rounds take
-  charts      list of { file, title, x, y, place, figure, number }: pictures; Bench::Chart
+  charts      list of { file, title, x, y, place, figure, match }: pictures; Bench::Chart
 
 =cut
 
@@ -33,27 +34,35 @@ package Bench::Measure;
 use strict;
 use warnings;
 
-my @all = qw(Think Closed Handover Waiting Crowd Foreign Elements Arrays Bystander Guard Leader Fleet);
+use Bench::Measure::Locks;
+use Bench::Measure::Others;
+
+my %usual = (
+	compares       => 'rate',
+	places         => [qw(memory disk ensemble)],
+	columns        => [qw(p50 p99 rate ratio requests bytes watches cpu)],
+	available      => sub { return 1; },
+	finish         => sub { return; },
+	rounds_factor  => 1,
+	seconds_factor => 1,
+	charts         => []);
 
 sub all
 {
 	my ($class) = @_;
-	my @measures;
-	foreach my $name (@all)
-	{
-		require "Bench/Measure/$name.pm";
-		push @measures, bless {}, "Bench::Measure::$name";
-	}
-	return @measures;
+	return map { bless { %usual, %$_ }, $class } @Bench::Measure::Locks::all, @Bench::Measure::Others::all;
 }
 
-sub compares  { return 'rate'; }
-sub places    { return qw(memory disk ensemble); }
-sub columns   { return qw(p50 p99 rate ratio requests bytes watches cpu); }
-sub available { return 1; }
-sub rounds_factor { return 1; }
-sub seconds_factor { return 1; }
-sub finish    { return; }
-sub charts    { return (); }
+foreach my $field (qw(name title text compares places columns rounds_factor seconds_factor charts))
+{
+	no strict 'refs';
+	*$field = sub { my ($self) = @_; return ref $self->{$field} ? @{ $self->{$field} } : $self->{$field}; };
+}
+
+foreach my $action (qw(cases available finish))
+{
+	no strict 'refs';
+	*$action = sub { my ($self, $stage) = @_; return $self->{$action}->($stage); };
+}
 
 1;

@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Bench::Meter - what ZooKeeper's servers and the clients' processes have done

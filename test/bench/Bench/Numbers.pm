@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Bench::Numbers - what is made of what was measured

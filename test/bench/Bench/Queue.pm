@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Bench::Queue - a queue that is set up at leisure, and then served
@@ -83,8 +81,7 @@ sub zklock
 			{
 				# It knows of the one before, and so gets a node behind that one's.
 				$used[ $i % $n ]->settle if $n > 1;
-				$stage->sql->call('enqueue', name => $servers[ $i % $n ], index => int($i / $n), path => $job{path},
-					acquire => 'SELECT zk_lock($1::text)', release => 'SELECT zk_unlock($1::text)');
+				$stage->enqueue($servers[ $i % $n ], int($i / $n), $job{path}, 'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)');
 				_wait_nodes($stage, $job{path}, $n > 1 ? $i + 1 : 1) if $n > 1 || $i == 0;
 			}
 			$_->wait_value(

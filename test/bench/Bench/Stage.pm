@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Bench::Stage - the servers and load generators of a benchmark, started when they are needed
@@ -16,6 +14,7 @@ Bench::Stage - the servers and load generators of a benchmark, started when they
   $stage->sql; $stage->c; $stage->curator(2); $stage->kazoo(1);    # Bench::Peer
   my @results = $stage->together($lead, $seconds, [ $stage->sql, 'run', ... ], ...);    # see Bench::Peer
   $stage->sessions(a => 16, ...);      # opens so many, if there are fewer; 'a:16'
+  $stage->time_of(a => 'SELECT ...'); $stage->enqueue(a => $n, $path, $acquire, $release);
   $stage->has_function('zk_is_leader');
   $stage->tidy; $stage->close;
 
@@ -42,11 +41,6 @@ use Zklock::ZooKeeper;
 # Sessions on one server, at most
 use constant SESSIONS => 1100;
 
-our %places = (
-	memory   => 'one ZooKeeper server, data in memory',
-	disk     => 'one ZooKeeper server, data on disk',
-	ensemble => 'three ZooKeeper servers, data in memory');
-
 my $stages = 0;
 
 sub new
@@ -60,9 +54,8 @@ sub new
 		servers   => {},
 		peers     => {},
 		sessions  => {} }, $class;
-	my $make = $place eq 'ensemble' ? 'ensemble' : 'standalone';
-	$self->{zk} = Zklock::ZooKeeper->$make(
-		$place eq 'ensemble' ? 3 : (),
+	$self->{zk} = Zklock::ZooKeeper->ensemble(
+		$place eq 'ensemble' ? 3 : 1,
 		place       => $directory,
 		tickTime    => 2000,
 		heap        => 512,
@@ -139,6 +132,20 @@ sub sessions
 		$self->{sessions}{$name} = $count;
 	}
 	return "$name:$count";
+}
+
+# How long a statement takes in the first session of a group, microseconds
+sub time_of
+{
+	my ($self, $name, $sql) = @_;
+	return $self->sql->call('time', name => $name, index => 0, sql => $sql);
+}
+
+# A session of a group begins to wait.
+sub enqueue
+{
+	my ($self, $name, $index, $path, $acquire, $release) = @_;
+	return $self->sql->call('enqueue', name => $name, index => $index, path => $path, acquire => $acquire, release => $release);
 }
 
 sub has_function

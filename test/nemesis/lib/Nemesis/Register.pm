@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Nemesis::Register - what the locks are to protect: numbers in a database without faults

@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Nemesis::Target::Elections - one leader among the servers, as far as it can be proved

@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Nemesis::Target::Locks - exclusive locks, of SQL clients and of Java services with Curator

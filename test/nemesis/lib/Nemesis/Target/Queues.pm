@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Nemesis::Target::Queues - elements that transactions take, each applied once
