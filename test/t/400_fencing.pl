@@ -64,7 +64,6 @@ $data->value('INSERT INTO account VALUES (7, 1000)');
 $data->value($trigger);
 
 subtest 'the example for clients elsewhere does no harm without a token' => sub {
-	# Pasted as it is, without a token, the example for clients elsewhere must not do harm.
 	$data->node->psql('postgres', $remote, on_error_stop => 0, stderr => \my $stderr);
 	like($stderr, qr/syntax error at or near ":"/, 'the example without a token fails');
 	is($data->value($balance), 1000, 'writes nothing');
@@ -215,22 +214,22 @@ foreach my $known (0, 1)
 		return;
 	};
 
-	subtest "$kind: an older token waits for a newer, and passes if that is rolled back" => sub {
-		$begin->();
+	# One has fenced with 7, the other waits with its token, and the first ends so. What the other is told
+	my $race = sub {
+		my ($token, $end, @isolation) = @_;
+		$begin->(@isolation);
 		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', 6));
+		$s2->query_start(fence('/t/race', $token));
 		wait_blocked($s2, $s1);
-		$s1->query('COMMIT');
-		stale($s2->result, 6, 7, "$kind: the older token waits for the newer, and is refused");
-		$s2->query('ROLLBACK');
+		$s1->query($end);
+		my $result = $s2->result;
+		$s2->query($result->{ok} ? 'COMMIT' : 'ROLLBACK');
+		return $result;
+	};
 
-		$begin->();
-		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', 6));
-		wait_blocked($s2, $s1);
-		$s1->query('ROLLBACK');
-		ok($s2->result->{ok}, "$kind: unless the newer is rolled back");
-		$s2->query('COMMIT');
+	subtest "$kind: an older token waits for a newer, and passes if that is rolled back" => sub {
+		stale($race->(6, 'COMMIT'), 6, 7, "$kind: the older token waits for the newer, and is refused");
+		ok($race->(6, 'ROLLBACK')->{ok}, "$kind: unless the newer is rolled back");
 		is(token_of('/t/race'), 6, 'then it was never seen');
 
 		$begin->();
@@ -247,13 +246,7 @@ foreach my $known (0, 1)
 	subtest "$kind: a token that is not older waits, and passes" => sub {
 		foreach my $token (7, 8)
 		{
-			$begin->();
-			$s1->query(fence('/t/race', 7));
-			$s2->query_start(fence('/t/race', $token));
-			wait_blocked($s2, $s1);
-			$s1->query('COMMIT');
-			ok($s2->result->{ok}, "$kind: token $token waits for 7, and passes");
-			$s2->query('COMMIT');
+			ok($race->($token, 'COMMIT')->{ok}, "$kind: token $token waits for 7, and passes");
 			is(token_of('/t/race'), $token, 'the highest is kept');
 		}
 	};
@@ -264,13 +257,8 @@ foreach my $known (0, 1)
 		{
 			foreach my $token (6, 7, 8)
 			{
-				$begin->("ISOLATION LEVEL $isolation");
-				$s1->query(fence('/t/race', 7));
-				$s2->query_start(fence('/t/race', $token));
-				wait_blocked($s2, $s1);
-				$s1->query('COMMIT');
-				is($s2->result->{sqlstate}, '40001', "$kind, $isolation: token $token while 7 commits");
-				$s2->query('ROLLBACK');
+				is($race->($token, 'COMMIT', "ISOLATION LEVEL $isolation")->{sqlstate},
+					'40001', "$kind, $isolation: token $token while 7 commits");
 				is(token_of('/t/race'), 7, 'leaves no trace');
 
 				$begin->("ISOLATION LEVEL $isolation");
@@ -280,13 +268,7 @@ foreach my $known (0, 1)
 					"$kind, $isolation: token $token after 7 has committed");
 				$s2->query('ROLLBACK');
 			}
-			$begin->("ISOLATION LEVEL $isolation");
-			$s1->query(fence('/t/race', 7));
-			$s2->query_start(fence('/t/race', 6));
-			wait_blocked($s2, $s1);
-			$s1->query('ROLLBACK');
-			ok($s2->result->{ok}, "$kind, $isolation: token 6 after 7 was rolled back");
-			$s2->query('COMMIT');
+			ok($race->(6, 'ROLLBACK', "ISOLATION LEVEL $isolation")->{ok}, "$kind, $isolation: token 6 after 7 was rolled back");
 		}
 	};
 }
@@ -328,7 +310,6 @@ subtest 'paths do not wait for each other, and a wait is an ordinary one' => sub
 };
 
 subtest 'of many tokens at once on a new path none passes after a higher one' => sub {
-	# Many at once, on a path that is new: tokens must have come in order.
 	forget();
 	$data->value('CREATE TABLE passed (n serial, token bigint)');
 	my @crowd = map { $data->session } 1 .. 8;

@@ -8,7 +8,7 @@
 # nothing behind, and a session that can be told is told ZooKeeper's error.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Refusals;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '10s');
@@ -48,9 +48,7 @@ subtest 'a refusal of one contender costs the holder and others who wait nothing
 	ok($proxy->has_fired($fault), 'that was refused');
 	$proxy->clear;
 	is_deeply(holdings($a), $before, 'the holder does not suffer');
-	$s{holder}->query("SELECT zk_unlock('$path')");
-	is($s{remote}->finish, 't', 'nor does who waits elsewhere');
-	$s{remote}->query("SELECT zk_unlock('$path')");
+	hand_on($path, 'holder', 'remote');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
 
@@ -93,9 +91,8 @@ subtest 'the creation of a path that is not there afterwards comes to an end' =>
 		$shell->create($path);
 		$proxy->reset_counts;
 		$proxy->refuse(op => 'create2', code => -101, times => 0, path => "^$path/");
-		my $result = on($a, 'asker')->try("SELECT zk_lock('$path')");
-		is($result->{sqlstate}, '58000', 'a path that is missing again and again is an error') or diag explain $result;
-		like($result->{detail} || '', qr/ZNONODE/, 'which is named');
+		fails(on($a, 'asker')->try("SELECT zk_lock('$path')"), '58000', 'a path that is missing again and again is an error',
+			detail => qr/ZNONODE/);
 		moderate($proxy, 'create2');
 		$proxy->clear;
 		is($s{asker}->query("SELECT zk_lock('$path')"), 't', 'afterwards it is granted');
@@ -221,8 +218,7 @@ subtest 'nothing is asked on a new connection before it has been synchronized' =
 };
 
 subtest 'heartbeats that are refused prove nothing: the lease ends, and commits wait' => sub {
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/e/beat')");
+	in_transaction($a, 'xact', '/e/beat');
 	foreach my $code (error_codes())
 	{
 		# The leader is asked for the node's ACL last: that we have no right proves the rest.
@@ -311,6 +307,5 @@ subtest 'a watch that is given up without a connection is removed in the end' =>
 
 is($a->worker_pid, $worker, 'the worker has lived through it');
 is($a->session_id, $id, 'in one session');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/e/beat');
+clean($zk, [ $a, $b ], '/e/beat');
 done_testing;

@@ -4,7 +4,7 @@
 # up. The lease goes on or comes back, and nothing is counted wrongly meanwhile.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '8s');
 $a->value('CREATE TABLE t (i int)');
@@ -54,9 +54,7 @@ subtest 'heartbeats are lost, many at once and a few now and then' => sub {
 foreach my $hold (qw(hold_reply hold_request))
 {
 	subtest "without heartbeats locks are suspended, and come back: $hold" => sub {
-		on($a, 'xact')->query('BEGIN');
-		$s{xact}->query("SELECT zk_xact_lock('/h/xact')");
-		$s{xact}->query('INSERT INTO t VALUES (1)');
+		in_transaction($a, 'xact', '/h/xact', 'INSERT INTO t VALUES (1)');
 		on($a, 'hander')->query("SELECT zk_lock('/h/hand')");
 		queue($a, 'handed', '/h/hand');
 		fresh_lease();
@@ -127,15 +125,10 @@ subtest 'heartbeats are lost at each step of a transaction whose guard writes' =
 };
 
 subtest 'the queue goes on to its end' => sub {
-	$s{holder}->query("SELECT zk_unlock('/h/held')");
-	is($s{local}->finish, 't', 'the queue goes on');
-	$s{local}->query("SELECT zk_unlock('/h/held')");
-	is($s{remote}->finish, 't', 'to the last');
-	$s{foreigner}->query("SELECT zk_unlock('/h/foreign')");
-	is($s{behind}->finish, 't', 'also behind others');
+	hand_on('/h/held', qw(holder local remote));
+	hand_on('/h/foreign', qw(foreigner behind));
 };
 
 is($a->worker_pid, $worker, 'the worker has lived through it');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/h/$_" } qw(held foreign xact free step));
+clean($zk, [ $a, $b ], map { "/h/$_" } qw(held foreign xact free step));
 done_testing;

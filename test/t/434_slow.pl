@@ -44,9 +44,7 @@ foreach my $delay (300, 1500)
 		is($s{canceller}->cancelled, '57014', "$delay ms: a wait is cancelled");
 		is($s{goer}->terminated, '57P01', 'a session terminated');
 		delete $s{goer};
-		on($a, 'xact')->query('BEGIN');
-		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'a transaction gets a lock');
-		$s{xact}->query('INSERT INTO t VALUES (1)');
+		in_transaction($a, 'xact', "$path-xact", 'INSERT INTO t VALUES (1)');
 		ok($s{xact}->try('COMMIT')->{ok}, 'and commits');
 		$s{xact}->query('SET zklock.commit_guard = quorum');
 		$s{xact}->query('BEGIN');
@@ -56,16 +54,11 @@ foreach my $delay (300, 1500)
 		is($s{xact}->query("SELECT zk_try_lock('$path-foreign')"), 'f', 'who does not wait for others has an answer');
 		is($s{xact}->try("SELECT zk_lock('$path-foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
 		lease_goes_on($a, "$delay ms, with locks");
-		is($s{holder}->query("SELECT zk_unlock('$path')"), 't', 'a lock is released');
-		is($s{local}->finish, 't', 'the next one has it');
-		$s{local}->query("SELECT zk_unlock('$path')");
-		is($s{remote}->finish, 't', 'and the next one elsewhere');
-		$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
-		is($s{behind}->finish, 't', 'who waited for another server as well');
+		hand_on($path, qw(holder local remote));
+		hand_on("$path-foreign", qw(foreigner behind));
 		unlike($a->log_since($mark), qr/no longer proved/, 'the lease has held all the time');
 		is($a->session_id, $id{a}, 'in the same session');
-		all_disconnect();
-		Zklock::Server->assert_clean($zk, [ $a, $b ], map { "$path$_" } '', '-foreign', '-xact');
+		clean($zk, [ $a, $b ], map { "$path$_" } '', '-foreign', '-xact');
 		$proxy->delay(0);
 	};
 }
@@ -79,9 +72,7 @@ foreach my $delay (1500, 6000)
 		hold($c, 'holder', $path);
 		queue($c, 'local', $path);
 		queue($b, 'remote', $path);
-		on($c, 'xact')->query('BEGIN');
-		$s{xact}->query("SELECT zk_xact_lock('$path-xact')");
-		$s{xact}->query('INSERT INTO t VALUES (1)');
+		in_transaction($c, 'xact', "$path-xact", 'INSERT INTO t VALUES (1)');
 		on($c, $_) foreach qw(canceller goer trier);
 		$late_proxy->delay($delay);
 		ok($c->wait_lock($s{holder}, 'suspended', $path), "$delay ms, too late for a session timeout of 4 s: suspended");
@@ -98,19 +89,14 @@ foreach my $delay (1500, 6000)
 		$late_proxy->delay(0);
 		$c->wait_session;
 		is($s{holder}->query("SELECT zk_unlock('$path')"), 'f', 'who held it hears so');
-		my ($next, $last) = $s{local}->busy && $s{remote}->busy ? () : $s{local}->busy ? qw(remote local) : qw(local remote);
-		unless ($next)
-		{
-			wait_until { !$s{local}->busy || !$s{remote}->busy } 'somebody to get the lock';
-			($next, $last) = $s{local}->busy ? qw(remote local) : qw(local remote);
-		}
+		wait_until { !$s{local}->busy || !$s{remote}->busy } 'somebody to get the lock';
+		my ($next, $last) = $s{local}->busy ? qw(remote local) : qw(local remote);
 		is($s{$next}->finish, 't', 'when answers are quick again the queue goes on');
 		ok($s{$last}->busy, 'one after the other');
 		$s{$next}->query("SELECT zk_unlock('$path')");
 		is($s{$last}->finish, 't', 'to the last');
 		delete $s{goer};
-		all_disconnect();
-		Zklock::Server->assert_clean($zk, [ $b, $c ], map { "$path$_" } '', '-xact', '-free');
+		clean($zk, [ $b, $c ], map { "$path$_" } '', '-xact', '-free');
 	};
 }
 
@@ -146,9 +132,8 @@ subtest 'a lock is lost although no worker says so' => sub {
 	thaw($s{late}->pid);
 	foreach my $call ("zk_fencing_token('/d/lost')", "zk_lock('/d/lost')")
 	{
-		my $result = $s{holder}->try("SELECT $call");
-		is($result->{sqlstate}, '40001', "lost for $call");
-		is($result->{detail}, 'The ZooKeeper session was not proved to be alive for a session timeout.', 'and why');
+		fails($s{holder}->try("SELECT $call"), '40001', "lost for $call",
+			detail => 'The ZooKeeper session was not proved to be alive for a session timeout.');
 	}
 	lost($c, 'holder', '/d/lost');
 	thaw($worker);
@@ -179,8 +164,7 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	is($s{asker}->finish, 't', 'who waited through all that gets the lock');
 	is($a->session_id, $id{a}, 'in the old session');
 	delete $s{goer};
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new');
+	clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new');
 };
 
 subtest 'a server that stops does not wait for it either' => sub {

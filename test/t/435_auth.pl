@@ -5,7 +5,7 @@
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 my $file = PostgreSQL::Test::Utils::tempdir . '/credentials';
 append_to_file($file, "digest:zklock:secret\n");
@@ -31,9 +31,7 @@ sub refused
 {
 	my ($result, $what, $error) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($result->{sqlstate}, '42501', "$what is refused") or diag explain $result;
-	like($result->{detail} || '', $error // qr/ZAUTHFAILED/, "with ZooKeeper's error");
-	return;
+	return fails($result, '42501', "$what is refused", detail => $error // qr/ZAUTHFAILED/);
 }
 
 sub denied { local $Test::Builder::Level = $Test::Builder::Level + 1; return refused(@_, qr/^ZooKeeper refused: ZNOAUTH\./); }
@@ -76,8 +74,7 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	queue($a, 'local', '/a/foreign');
 	$s{foreigner}->query("SELECT zk_unlock('/a/foreign')");
 	is($s{local}->finish, 't', 'locks are granted again');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
+	clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
 };
 
 subtest 'a server without credentials is refused where there must be some' => sub {
@@ -92,8 +89,7 @@ subtest 'a server without credentials is refused where there must be some' => su
 	$_->wait_session foreach $a, $b;
 	is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
 	is($b->session_id, $id{b}, 'in the old session');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/a/held', '/a/free');
+	clean($zk, [ $a, $b ], '/a/held', '/a/free');
 };
 
 subtest 'credentials that are refused for too long cost the locks' => sub {
@@ -108,8 +104,7 @@ subtest 'credentials that are refused for too long cost the locks' => sub {
 	$c->wait_session;
 	is($s{holder}->query("SELECT zk_unlock('/a/long')"), 'f', 'which the holder hears');
 	is($s{holder}->query("SELECT zk_lock('/a/long', '30s')"), 't', 'then it can have it again');
-	all_disconnect();
-	$c->assert_clean($zk, '/a/long');
+	clean($zk, [$c], '/a/long');
 	$c->stop;
 };
 
@@ -122,9 +117,7 @@ subtest 'the chroot is deleted, and created again' => sub {
 	foreach my $round (1, 2)
 	{
 		hold($d, 'holder', '/held');
-		on($d, 'xact')->query('BEGIN');
-		$s{xact}->query("SELECT zk_xact_lock('/xact')");
-		$s{xact}->query('INSERT INTO t VALUES (1)');
+		in_transaction($d, 'xact', '/xact', 'INSERT INTO t VALUES (1)');
 		queue($d, 'waiter', '/held');
 		my $id = $d->session_id;
 		# With locks in use that is a race: new nodes may come while old ones are deleted.
@@ -147,8 +140,7 @@ subtest 'the chroot is deleted, and created again' => sub {
 		$shell->create('/app/locks', makepath => 1);
 		is($s{holder}->query("SELECT zk_lock('/held')"), 't', 'when the chroot is back locks are granted');
 		$s{holder}->query("SELECT zk_unlock('/held')");
-		all_disconnect();
-		$d->assert_clean($zk, '/app/locks/held', '/app/locks/xact');
+		clean($zk, [$d], '/app/locks/held', '/app/locks/xact');
 	}
 };
 
@@ -173,9 +165,7 @@ subtest 'a path that cannot be read any more is refused to newcomers, and left t
 	denied($s{remote}->try("SELECT zk_try_lock('/r/path')"), 'who does not wait');
 	is_deeply(holdings($a), $before, 'the holder holds');
 	ok($s{local}->busy, 'who is in the queue stays there');
-	is($s{holder}->query("SELECT zk_unlock('/r/path')"), 't', 'the lock can be released');
-	is($s{local}->finish, 't', 'and is the next one\'s');
-	is($s{local}->query("SELECT zk_unlock('/r/path')"), 't', 'who can release it as well');
+	hand_on('/r/path', 'holder', 'local');
 	wait_until { !$zk->children('/r/path') } 'the node to go';
 	rights('/r/path', 'cdrwa');
 	is($s{remote}->query("SELECT zk_lock('/r/path')"), 't', 'with the right back it can be locked');
@@ -200,22 +190,17 @@ subtest 'a path in which no nodes can be created is refused to newcomers' => sub
 	$a->settle;
 	rights('/r/path', 'drwa');
 	denied(on($a, 'newcomer')->try("SELECT zk_lock('/r/path')"), 'no right to create: a newcomer behind others');
-	is($s{holder}->query("SELECT zk_unlock('/r/path')"), 't', 'the holder releases');
-	is($s{remote}->finish, 't', 'who waited gets the lock');
-	is($s{remote}->query("SELECT zk_unlock('/r/path')"), 't', 'and releases it');
+	hand_on('/r/path', 'holder', 'remote');
 	denied($s{holder}->try("SELECT zk_lock('/r/path')"), 'a new lock');
 	rights('/r/path', 'cdrwa');
 };
 
 subtest 'a parent that forbids does not concern paths below' => sub {
-	# A parent that forbids makes no difference to who has a path below.
 	hold($a, 'holder', '/r/path');
 	rights('/r', '');
 	queue($b, 'remote', '/r/path');
 	denied(on($a, 'newcomer')->try("SELECT zk_lock('/r/other')"), 'a new path below a parent that forbids');
-	$s{holder}->query("SELECT zk_unlock('/r/path')");
-	is($s{remote}->finish, 't', 'does not concern one that is there');
-	$s{remote}->query("SELECT zk_unlock('/r/path')");
+	hand_on('/r/path', 'holder', 'remote');
 	rights('/r', 'cdrwa');
 };
 
@@ -245,6 +230,5 @@ subtest 'the lease goes on although the root cannot be read' => sub {
 	rights('/', 'cdrwa');
 };
 
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/path', '/r/other');
+clean($zk, [ $a, $b ], '/r/path', '/r/other');
 done_testing;

@@ -3,7 +3,7 @@
 # A ZooKeeper server lacks something: quota, disk space, room for a message.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 # What the servers accept in one message is a thousandth of the usual: 1 KB.
 my ($zk, $a, $b) = cast('a b', timeout => '20s',
@@ -12,7 +12,6 @@ my $shell = $zk->shell;
 my %id    = map { $_->name => $_->session_id } $a, $b;
 
 # As "setquota" of ZooKeeper's own shell sets it.
-
 sub set_quota
 {
 	my ($path, $limits) = @_;
@@ -26,9 +25,7 @@ sub exceeded
 {
 	my ($result, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($result->{sqlstate}, '58000', "$what is an error") or diag explain $result;
-	like($result->{detail} || '', qr/^ZooKeeper refused: ZQUOTAEXCEEDED\./, "ZooKeeper's");
-	return;
+	return fails($result, '58000', "$what is an error", detail => qr/^ZooKeeper refused: ZQUOTAEXCEEDED\./);
 }
 
 subtest 'a quota of nodes limits locks, and is told' => sub {
@@ -42,9 +39,7 @@ subtest 'a quota of nodes limits locks, and is told' => sub {
 	exceeded($s{remote}->try("SELECT zk_lock('/q/count/other')"), 'a path too many');
 	exceeded($s{remote}->try("SELECT zk_lock(ARRAY['/q/free', '/q/count/lock'])"), 'one too many of several');
 	is($s{remote}->query("SELECT zk_try_lock('/q/count/lock')"), 'f', 'who does not wait needs no node either');
-	is($s{holder}->query("SELECT zk_unlock('/q/count/lock')"), 't', 'a lock is released');
-	is($s{local}->finish, 't', 'to the next');
-	$s{local}->query("SELECT zk_unlock('/q/count/lock')");
+	hand_on('/q/count/lock', 'holder', 'local');
 	is($s{remote}->query("SELECT zk_lock('/q/count/lock', '30s')"), 't', 'then there is room again');
 	$s{remote}->query("SELECT zk_unlock('/q/count/lock')");
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/count/lock', '/q/free');
@@ -52,7 +47,6 @@ subtest 'a quota of nodes limits locks, and is told' => sub {
 };
 
 subtest 'a quota that gets lower lets go what is there' => sub {
-	# The limit gets lower while locks are held: what is there can go.
 	hold($a, 'holder', '/q/lowered');
 	set_quota('/q/lowered', 'countHardLimit=1');
 	exceeded(on($b, 'remote')->try("SELECT zk_lock('/q/lowered')"), 'any node');
@@ -64,8 +58,7 @@ subtest 'a quota of bytes limits locks' => sub {
 	$shell->create('/q/bytes');
 	set_quota('/q/bytes', 'byteHardLimit=10');
 	exceeded(on($a, 'holder')->try("SELECT $_('/q/bytes')"), "a node too long: $_") foreach qw(zk_lock zk_try_lock);
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/q/lowered', '/q/bytes');
+	clean($zk, [ $a, $b ], '/q/lowered', '/q/bytes');
 };
 
 subtest 'a quota limits what is offered to a queue' => sub {
@@ -106,16 +99,11 @@ subtest "a queue longer than a message of the server's may be is served" => sub 
 	ok($s{waiter}->busy, 'and waited for to its end');
 	$shell->delete($last);
 	is($s{waiter}->finish, 't', 'then the lock is granted');
-	$s{waiter}->query("SELECT zk_unlock('/j/queue')");
-	is($s{second}->finish, 't', 'to one');
-	$s{second}->query("SELECT zk_unlock('/j/queue')");
-	is($s{remote}->finish, 't', 'after the other');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/j/queue');
+	hand_on('/j/queue', qw(waiter second remote));
+	clean($zk, [ $a, $b ], '/j/queue');
 };
 
 # It answers by closing the connection. Whoever asked can give up; that is the end of it.
-
 subtest 'a request that is too long for the server costs nobody else anything' => sub {
 	my $long = '/j/' . 'x' x 1000;
 	hold($a, 'holder', '/j/held');
@@ -132,12 +120,10 @@ subtest 'a request that is too long for the server costs nobody else anything' =
 	wait_until { $a->lock_count == 1 } 'the request to be forgotten';
 	is($a->session_id, $id{a}, 'the session has survived');
 	is_deeply(holdings($a), $before, 'so have locks');
-	all_disconnect();
-	$a->assert_clean($zk, '/j/held');
+	clean($zk, [$a], '/j/held');
 };
 
 # A server that cannot write its log gives up.
-
 subtest 'a ZooKeeper without disk space is survived' => sub {
 	$zk->stop;
 	$zk->options(java => [], file_size => 600);
@@ -146,8 +132,7 @@ subtest 'a ZooKeeper without disk space is survived' => sub {
 	hold($a, 'holder', '/f/held');
 	queue($b, 'remote', '/f/held');
 	hold($a, 'unlocker', '/f/unlock');
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/f/xact')");
+	in_transaction($a, 'xact', '/f/xact');
 	my $before = [ grep { !m{/f/unlock} } @{ holdings($a) } ];
 	$shell->create('/f/fill');
 	eval {
@@ -165,10 +150,8 @@ subtest 'a ZooKeeper without disk space is survived' => sub {
 	is_deeply(holdings($a), $before, 'and who held a lock has it');
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
 	ok($s{remote}->busy, 'who waited, waits');
-	$s{holder}->query("SELECT zk_unlock('/f/held')");
-	is($s{remote}->finish, 't', 'and is next');
-	all_disconnect();
-	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/f/$_" } qw(held unlock xact free));
+	hand_on('/f/held', qw(holder remote));
+	clean($zk, [ $a, $b ], map { "/f/$_" } qw(held unlock xact free));
 };
 
 done_testing;

@@ -5,7 +5,7 @@
 # choose, and what "existing" means.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
@@ -46,11 +46,10 @@ subtest 'from the lowest that exists' => sub {
 subtest 'no more than sixteen levels' => sub {
 	foreach my $call ("zk_lock('%s')", "zk_try_lock('%s')", "zk_xact_lock('%s', '1s')")
 	{
-		my $result = $s{s}->try('SELECT ' . sprintf($call, '/deep' . levels($limit)));
-		is($result->{sqlstate}, '54000', "$call: one too many") or diag explain $result;
-		like($result->{message}, qr/too many levels of it are missing/, 'says what is wrong');
-		like($result->{detail} || '', qr/No more than 16 nodes/, 'and what the limit is');
-		like($result->{hint} || '', qr/create the upper levels first/, 'and what to do');
+		fails($s{s}->try('SELECT ' . sprintf($call, '/deep' . levels($limit))), '54000', "$call: one too many",
+			message => qr/too many levels of it are missing/,
+			detail => qr/No more than 16 nodes/,
+			hint => qr/create the upper levels first/);
 	}
 	ok(!$shell->exists('/deep'), 'nothing is created of it');
 	$proxy->reset_counts;
@@ -124,8 +123,7 @@ subtest 'the connection is lost, or the worker, on the way' => sub {
 subtest 'a refusal on the way up or down' => sub {
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->create('/r/closed', makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ] ]);
-	my $result = $s{first}->try("SELECT zk_lock('/r/closed/a/b/c')");
-	is($result->{sqlstate}, '42501', 'where nothing may be created') or diag explain $result;
+	fails($s{first}->try("SELECT zk_lock('/r/closed/a/b/c')"), '42501', 'where nothing may be created');
 	$shell->create('/r/closed/a', acl => [ [ 'world', 'anyone', 'cdrwa' ] ]);
 	is($s{first}->query("SELECT zk_lock('/r/closed/a/b/c')"), 't', 'is no matter to what is open below it');
 	$s{first}->query('SELECT zk_unlock_all()');
@@ -235,6 +233,5 @@ subtest 'a path that goes away while it is locked' => sub {
 	$waiter->disconnect;
 };
 $_->disconnect foreach $m, $s;
-all_disconnect();
-$a->assert_clean($zk, map { "/q/$_" } qw(there missing created both going));
+clean($zk, [$a], map { "/q/$_" } qw(there missing created both going));
 done_testing;

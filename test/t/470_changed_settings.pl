@@ -8,7 +8,7 @@
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 my ($here, $a, $b) = cast('a b', timeout => '10s', zk => { ensemble => 3 });
 my $there = Zklock::ZooKeeper->standalone;
@@ -240,7 +240,6 @@ subtest 'while locks come and go all the time, none is lost' => sub {
 	}
 };
 
-all_disconnect();
-Zklock::Server->assert_clean($here, [ $a, $b ], '/s/held', '/s/free', '/s/kept', '/m/held', '/m/foreign', '/root/m/held');
+clean($here, [ $a, $b ], '/s/held', '/s/free', '/s/kept', '/m/held', '/m/foreign', '/root/m/held');
 Zklock::Server->assert_clean($there, [$a], '/root/m/held', '/m/foreign', map { "/root/m/churn$_" } 1 .. 8);
 done_testing;

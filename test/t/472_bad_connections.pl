@@ -7,7 +7,7 @@
 use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 use Zklock::Shell;
 
 my ($zk, $proxy, $a) = cast('a',
@@ -77,9 +77,7 @@ subtest 'something else at the port: what reads as the end of the session is a l
 	my $other = Zklock::Server->new('other', extension => 0, preload => 0, conf => ["listen_addresses = '127.0.0.1'"]);
 	my $d = Zklock::Server->new('d', zookeeper => $proxy, conf => ["zklock.session_timeout = '60s'"]);
 	hold($d, 'keeper', '/b/kept');
-	on($d, 'committer')->query('BEGIN');
-	$s{committer}->query("SELECT zk_xact_lock('/b/xact')");
-	$s{committer}->query('CREATE TABLE t ()');
+	in_transaction($d, 'committer', '/b/xact', 'CREATE TABLE t ()');
 	my ($mark, $expirations, $id) = ($d->log_mark, $d->zk_session->{expirations}, $d->session_id);
 	$proxy->target($other->value('SHOW port'), raw => 1);
 	$proxy->drop;
@@ -113,6 +111,5 @@ subtest 'a session that has ended is still noticed at once' => sub {
 	is($s{holder}->query("SELECT zk_unlock('/b/held')"), 'f', 'the holder hears it');
 };
 
-all_disconnect();
-$a->assert_clean($zk, '/b/held', '/b/free');
+clean($zk, [$a], '/b/held', '/b/free');
 done_testing;

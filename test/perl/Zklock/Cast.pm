@@ -1,7 +1,5 @@
 # Copyright (c) 2026, zklock contributors
 
-=pod
-
 =head1 NAME
 
 Zklock::Cast - the sessions of a test, by name
@@ -23,6 +21,14 @@ Zklock::Cast - the sessions of a test, by name
   queue($server, $name, $path)  the session asks, and is seen to wait
   holdings($server)             what is held there, with nodes, tokens and times
   all_disconnect                all sessions end
+  fails($result, $sqlstate, $name, message => ..., detail => ..., hint => ...)
+                                tests: the statement failed so, and said this: texts, or
+                                regular expressions
+  in_transaction($server, $name, $path [, $sql])
+                                a test: the session begins a transaction, gets its lock, and runs
+                                the statement
+  hand_on($path, @names)        tests: the first of the sessions releases the lock, the next one,
+                                which waits for it, gets it, and so on; the last releases it as well
 
 On request:
 
@@ -47,7 +53,7 @@ use Exporter qw(import);
 use Test::More;
 use Zklock::Server;
 
-our @EXPORT = qw(%s on hold queue holdings all_disconnect);
+our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
 our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
 our %s;
 
@@ -74,6 +80,42 @@ sub holdings
 	my ($server) = @_;
 	return [ map { "$_->{pid} $_->{path} $_->{node} $_->{fencing_token} $_->{granted_at}" }
 		  $server->locks("state = 'held' ORDER BY path, pid") ];
+}
+
+sub fails
+{
+	my ($result, $sqlstate, $name, %says) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
+	foreach my $part (sort keys %says)
+	{
+		my ($said, $expected) = ($result->{$part} // '', $says{$part});
+		ref $expected ? like($said, $expected, "$name: $part") : is($said, $expected, "$name: $part");
+	}
+	return;
+}
+
+sub in_transaction
+{
+	my ($server, $name, $path, $sql) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	on($server, $name)->query('BEGIN');
+	is($s{$name}->query("SELECT zk_xact_lock('$path')"), 't', "a transaction of $name holds $path");
+	$s{$name}->query($sql) if $sql;
+	return;
+}
+
+sub hand_on
+{
+	my ($path, $name, @next) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	unlock($name, $path);
+	foreach my $next (@next)
+	{
+		is($s{$next}->finish, 't', "then $next holds $path");
+		unlock($next, $path);
+	}
+	return;
 }
 
 sub token { my ($name, $path) = @_; return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
