@@ -14,7 +14,7 @@
 # the owner. The session lives all the time, and nobody loses a lock or a place.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT clean);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
 my %id   = map { $_->name => $_->session_id } $a, $b;
@@ -25,8 +25,7 @@ queue($a, 'local', '/m/queue');
 queue($b, 'remote', '/m/queue');
 hold($b, 'elsewhere', '/m/elsewhere');
 queue($a, 'behind', '/m/elsewhere');
-on($a, 'xact')->query('BEGIN');
-$s{xact}->query("SELECT zk_xact_lock('/m/xact')");
+in_transaction($a, 'xact', '/m/xact');
 my $before = holdings($a);
 
 sub still_ours
@@ -43,7 +42,8 @@ sub still_ours
 sub attach
 {
 	my ($server) = @_;
-	$shell->attach($id{a}, $server->port, timeout => 15000);
+	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
+	wait_until { eval { $shell->attach($id{a}, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
 	return;
 }
 
@@ -83,7 +83,6 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 };
 
 subtest 'a commit whose guard writes is done' => sub {
-	# A commit whose guard has to write.
 	$s{xact}->query('SET zklock.commit_guard = quorum');
 	my ($server) = grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers;
 	attach($server);
@@ -104,9 +103,7 @@ subtest 'a node that others create in our session is deleted' => sub {
 	} 'a node in our session';
 	queue($a, 'newcomer', '/m/foisted');
 	$a->wait_log(qr{LOG:  deleting ZooKeeper node "/m/foisted/$name\d{10}", which this server left behind}, $mark);
-	$s{heir}->query("SELECT zk_unlock('/m/foisted')");
-	is($s{newcomer}->finish, 't', 'a node of our session that we do not know is in nobody\'s way');
-	$s{newcomer}->query("SELECT zk_unlock('/m/foisted')");
+	hand_on('/m/foisted', 'heir', 'newcomer');
 	still_ours('after that');
 };
 
@@ -119,14 +116,11 @@ subtest "the end of the others' connections is not that of the session" => sub {
 	is($s{local}->finish, 't', 'the queue goes on');
 	ok($s{remote}->busy, 'one after the other');
 	cmp_ok($s{local}->query("SELECT zk_fencing_token('/m/queue')"), '>', $token, 'with a higher token');
-	$s{local}->query("SELECT zk_unlock('/m/queue')");
-	is($s{remote}->finish, 't', 'to the last');
-	$s{elsewhere}->query("SELECT zk_unlock('/m/elsewhere')");
-	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
+	hand_on('/m/queue', qw(local remote));
+	hand_on('/m/elsewhere', qw(elsewhere behind));
 };
 
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/m/$_" } qw(queue elsewhere xact foisted release new1 new2 new3));
+clean($zk, [ $a, $b ], map { "/m/$_" } qw(queue elsewhere xact foisted release new1 new2 new3));
 
 my $peer = $zk->shell;
 $peer->connect($zk->connect_string, client => 'peer', timeout => 20);
@@ -203,9 +197,7 @@ sub queue_up
 	};
 	hold($b, 'elsewhere', '/z/elsewhere');
 	queue($a, 'behind', '/z/elsewhere');
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/z/xact')");
-	$s{xact}->query('INSERT INTO tokens VALUES (-1)');
+	in_transaction($a, 'xact', '/z/xact', 'INSERT INTO tokens VALUES (-1)');
 	return;
 }
 
@@ -233,8 +225,7 @@ sub dissolve
 	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
-	$s{elsewhere}->query("SELECT zk_unlock('/z/elsewhere')");
-	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
+	hand_on('/z/elsewhere', qw(elsewhere behind));
 	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
 	foreach my $step ([qw(holder local)], [qw(local remote)])
 	{
@@ -332,6 +323,5 @@ subtest 'the workload has seen no error, and no token twice' => sub {
 };
 
 $peer->close_connection(client => 'peer');
-all_disconnect();
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));
+clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));
 done_testing;
