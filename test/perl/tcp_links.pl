@@ -20,8 +20,7 @@
 #
 # Ends at the end of the input.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib $FindBin::Bin;
@@ -42,9 +41,8 @@ my %by_handle;               # file descriptor => [connection, 'client' or 'serv
 $SIG{PIPE} = 'IGNORE';
 STDOUT->autoflush(1);
 
-sub listen_on
+sub listen_on($link)
 {
-	my ($link) = @_;
 	$link->{listener} ||= IO::Socket::INET->new(
 		LocalAddr => '127.0.0.1',
 		LocalPort => $link->{port},
@@ -56,9 +54,8 @@ sub listen_on
 
 # A server that follows a leader asks again for a while if that does not listen yet. Here
 # it has been let in already, so the asking is up to us.
-sub accept_connection
+sub accept_connection($link)
 {
-	my ($link) = @_;
 	my $client = $link->{listener}->accept or return;
 	push @arrivals, {
 		link   => $link,
@@ -88,9 +85,8 @@ sub connect_arrivals
 }
 
 # A side has its socket, what is to be written to it (out), and whether it closed (eof).
-sub new_connection
+sub new_connection($link, $client, $server)
 {
-	my ($link, $client, $server) = @_;
 	my $number = ++$last_connection;
 	my $c = $connections{$number} = {
 		number  => $number,
@@ -109,9 +105,8 @@ sub new_connection
 	return;
 }
 
-sub close_connection
+sub close_connection($c)
 {
-	my ($c) = @_;
 	delete $connections{ $c->{number} } or return;
 	foreach my $side (qw(client server))
 	{
@@ -123,9 +118,8 @@ sub close_connection
 
 # The greeting: version (negative; older versions have none), id of the server, length,
 # and host:port of its election address. Returns what to send on, or undef to wait for more.
-sub redirect
+sub redirect($link, $greeting)
 {
-	my ($link, $greeting) = @_;
 	return undef if length $greeting < 8;
 	return $greeting if unpack('q>', $greeting) >= 0;
 	return undef if length $greeting < 20;
@@ -138,9 +132,8 @@ sub redirect
 	return pack('q> q> l>', $version, $id, length $address) . $address . substr($greeting, 20 + $length);
 }
 
-sub read_side
+sub read_side($c, $name)
 {
-	my ($c, $name) = @_;
 	my $other = $c->{ $name eq 'client' ? 'server' : 'client' };
 	my $bytes = read_some($c->{$name});
 	return if $bytes eq '';
@@ -155,9 +148,8 @@ sub read_side
 	return;
 }
 
-sub links_between
+sub links_between($one, $other)
 {
-	my ($one, $other) = @_;
 	return grep {
 		$_->{from} == $one && $_->{to} == $other || $_->{from} == $other && $_->{to} == $one
 	} @links;

@@ -14,8 +14,7 @@
 # order of the requests, but for watch events (xid -1), pings (-2), auth (-4) and
 # re-registered watches (-8), which bear these fixed numbers.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib $FindBin::Bin;
@@ -79,7 +78,7 @@ sub start_listening
 	return;
 }
 
-sub new_side { my ($socket) = @_; return { socket => $socket, in => '', out => '', eof => 0 }; }
+sub new_side($socket) { return { socket => $socket, in => '', out => '', eof => 0 }; }
 
 sub accept_connection
 {
@@ -111,9 +110,8 @@ sub accept_connection
 	return;
 }
 
-sub close_connection
+sub close_connection($c)
 {
-	my ($c) = @_;
 	return unless delete $connections{ $c->{number} };
 	foreach my $side (qw(client server))
 	{
@@ -123,9 +121,8 @@ sub close_connection
 	return;
 }
 
-sub blocked
+sub blocked($c, $direction)
 {
-	my ($c, $direction) = @_;
 	return 1 if $c->{held} eq $direction || $blackhole eq 'both';
 	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
 }
@@ -133,18 +130,16 @@ sub blocked
 # A copy: the loops over it close connections.
 sub all_connections { my @all = values %connections; return @all; }
 
-sub read_side
+sub read_side($c, $name)
 {
-	my ($c, $name) = @_;
 	$c->{$name}{in} .= read_some($c->{$name});
 	advance($c);
 	return;
 }
 
 # Move on all that can move on.
-sub advance
+sub advance($c)
 {
-	my ($c) = @_;
 	my ($client, $server) = @{$c}{qw(client server)};
 
 	take_requests($c) unless blocked($c, 'request');
@@ -166,18 +161,16 @@ sub advance
 }
 
 # Takes one complete message, with its length, off a buffer.
-sub next_frame
+sub next_frame($side)
 {
-	my ($side) = @_;
 	return undef if length $side->{in} < 4;
 	my $length = unpack('N', $side->{in});
 	return undef if length $side->{in} < 4 + $length;
 	return substr($side->{in}, 0, 4 + $length, '');
 }
 
-sub take_requests
+sub take_requests($c)
 {
-	my ($c) = @_;
 	my ($client, $server) = @{$c}{qw(client server)};
 
 	if ($c->{mode} eq 'start' && length $client->{in} >= 4)
@@ -257,9 +250,8 @@ sub take_requests
 	return;
 }
 
-sub take_replies
+sub take_replies($c)
 {
-	my ($c) = @_;
 	my $server = $c->{server};
 
 	if ($c->{mode} eq 'raw')
@@ -335,16 +327,14 @@ sub take_replies
 	return;
 }
 
-sub queue_reply
+sub queue_reply($c, $bytes)
 {
-	my ($c, $bytes) = @_;
 	push @{ $c->{queue} }, [ time + $delay, $bytes ] if $bytes ne '';
 	return;
 }
 
-sub note_request
+sub note_request($name, $path)
 {
-	my ($name, $path) = @_;
 	$counts{$name}++;
 	push @log, [ $name, $path ] if @log < $log_limit;
 	return;
@@ -352,9 +342,8 @@ sub note_request
 
 # What a multi deletes that does nothing else: deletions that go out together are taken for
 # requests of their own. One of a receipt is not such a multi; it is part of one step.
-sub deleted_paths
+sub deleted_paths($frame)
 {
-	my ($frame) = @_;
 	my @paths;
 	my $at = 12;
 	while (length $frame >= $at + 9)
@@ -373,9 +362,8 @@ sub deleted_paths
 # ---- faults --------------------------------------------------------------------
 
 # The fault that this request or reply sets off, if any.
-sub due_fault
+sub due_fault($direction, $request)
 {
-	my ($direction, $request) = @_;
 	foreach my $fault (@faults)
 	{
 		next if $fault->{spent} || $fault->{direction} ne $direction;

@@ -13,29 +13,26 @@ my %documents = map { s{^\Q$top\E/}{}r => slurp_file($_) } "$top/README.md", glo
 my ($zk, $a, $b) = cast('a b');
 
 # The part of a document below a heading, up to the next one of the same level.
-sub section
+sub section($document, $heading)
 {
-	my ($document, $heading) = @_;
 	my ($level) = $heading =~ /^(#+)/;
 	my ($text) = $documents{$document} =~ /^\Q$heading\E\n(.*?)(?:^\Q$level\E |\z)/ms
 	  or die "$document has no section \"$heading\"";
 	return $text;
 }
 
-sub code { my ($text, $language) = @_; return $text =~ /^```\Q$language\E\n(.*?)^```$/msg; }
+sub code($text, $language) { return $text =~ /^```\Q$language\E\n(.*?)^```$/msg; }
 
 # The rows of the first table with this heading in a section: lists of cells.
-sub table
+sub table($text, $heading)
 {
-	my ($text, $heading) = @_;
 	my ($table) = $text =~ /^\| $heading \|.*\n\|[-|]+\n((?:\|.*\n)+)/m or die "no table \"$heading\"";
 	return map { [ map { s/^\s+|\s+$//gr } split(/(?<!\\)\|/, s/^\|//r) ] } split(/\n/, $table);
 }
 
 # As GitHub makes them.
-sub anchors
+sub anchors($document)
 {
-	my ($document) = @_;
 	my $text = $document =~ s/^```.*?^```$//msgr;
 	return map { lc(s/[^\w\- ]//gr) =~ tr/ /-/r } $text =~ /^#+ (.*)/mg;
 }

@@ -56,9 +56,8 @@ $server->value('DROP DATABASE zklock_regress');
 $server->value('CREATE EXTENSION zklock');
 # Lock nodes are told by their names, wherever they are: a list of paths would be
 # forgotten when a file of the suite is extended.
-sub tree
+sub tree($path)
 {
-	my ($path) = @_;
 	return map { ("$path/$_", tree("$path/$_")) } $zk->children($path);
 }
 cmp_ok($zk->requests($mark)->{create2}, '>', 50, 'locks were really taken');

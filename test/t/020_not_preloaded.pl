@@ -17,9 +17,8 @@ my @calls = grep { !/zk_fence\(/ } calls($admin);
 cmp_ok(scalar @calls, '>=', 12, 'the functions are found');
 push @calls, 'SELECT * FROM zk_locks', 'SELECT * FROM zk_session';
 
-sub refuses
+sub refuses($session, $sql, $name)
 {
-	my ($session, $sql, $name) = @_;
 	my $result = $session->try($sql);
 	return is_deeply(
 		[ @$result{qw(sqlstate severity message hint)} ],

@@ -101,9 +101,8 @@ subtest 'what the node tells is UTF-8' => sub {
 	$a->value(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'r' || chr(193)); END $$});
 };
 
-sub refused
+sub refused($session, $expression, $sqlstate, $message, $name)
 {
-	my ($session, $expression, $sqlstate, $message, $name) = @_;
 	my $result = $session->try("SELECT zk_lock($expression)");
 	is($result->{sqlstate}, $sqlstate, "$name: SQLSTATE");
 	like($result->{message}, $message, "$name: message");

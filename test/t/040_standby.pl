@@ -32,14 +32,12 @@ subtest 'a standby locks with a worker of its own' => sub {
 };
 
 my $p = $primary->session;
-sub excluded
+sub excluded($path, $name)
 {
-	my ($path, $name) = @_;
 	return is($p->query("SELECT zk_try_lock('$path')"), 'f', "the primary does not get what the standby has: $name");
 }
-sub free
+sub free($path, $name)
 {
-	my ($path, $name) = @_;
 	return is($p->query("SELECT zk_lock('$path', '20 s') AND zk_unlock('$path')"), 't', "the primary gets it after $name");
 }
 

@@ -27,9 +27,8 @@ sub unflushed
 	return $s->query('SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), pg_current_wal_flush_lsn())');
 }
 
-sub flushed
+sub flushed($expected, $name, @statements)
 {
-	my ($expected, $name, @statements) = @_;
 	my ($before, $bytes);
 	# Now and then reading prunes a page, which is not flushed either: then try again.
 	for (my $try = 0; $try < 5; $try++)

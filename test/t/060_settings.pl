@@ -8,9 +8,8 @@ use PostgreSQL::Test::Utils;
 my ($zk, $server) = cast('main', conf => ['zklock.max_locks = 4']);
 my $s      = $server->session;
 
-sub refused
+sub refused($setting, $value, $field, $text)
 {
-	my ($setting, $value, $field, $text) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $shown  = length $value > 40 ? substr($value, 0, 40) . '...' : $value;
 	my $result = $s->try("ALTER SYSTEM SET $setting = '$value'");
@@ -83,9 +82,8 @@ subtest 'a bad value in the file is told in the log, and the server goes on with
 	$server->append_conf('postgresql.conf', "zklock.servers = '$servers'");
 };
 
-sub exhausted
+sub exhausted($session, $sql, $name)
 {
-	my ($session, $sql, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->try($sql);
 	is($result->{sqlstate}, '53200', "$name: SQLSTATE");
@@ -162,9 +160,8 @@ subtest 'no place gets lost, whatever the end of a lock' => sub {
 
 my $most;
 my $used = q{SELECT allocated_size FROM pg_shmem_allocations WHERE name = 'zklock'};
-sub shared_memory
+sub shared_memory(@conf)
 {
-	my (@conf) = @_;
 	$server->append_conf('postgresql.conf', join("\n", @conf));
 	$server->restart;
 	return $server->value($used);

@@ -14,9 +14,8 @@ my $pool = Zklock::Java->program('PoolPeer', jars => [qw(HikariCP postgresql slf
 $pool->call('open', 'jdbc:postgresql://127.0.0.1:' . $a->port . "/postgres?user=$user");
 
 # What is asked of a connection that was given back, and may have been closed there
-sub borrowed
+sub borrowed(@queries)
 {
-	my (@queries) = @_;
 	$pool->call('borrow');
 	my @results = map { $pool->call('query', $_) } @queries;
 	$pool->call('giveback');
@@ -26,9 +25,8 @@ sub borrowed
 my $pid = borrowed('SELECT pg_backend_pid()');
 is(borrowed(q{SELECT zk_lock('/hik/a')}), 't', 'a lock at session level');
 
-sub still_there
+sub still_there($when)
 {
-	my ($when) = @_;
 	is(borrowed('SELECT pg_backend_pid()'), $pid, "$when: the pool has the same connection");
 	is($other->query(q{SELECT zk_try_lock('/hik/a')}), 'f', "$when: and its session has the lock");
 	return;

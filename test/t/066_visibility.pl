@@ -18,9 +18,8 @@ my @secret = qw(datname path scope granted count node fencing_token wait_start g
   blocked_by_pid blocked_by_node);
 
 # What a session sees of the locks of another: all of them, or the public columns alone?
-sub sees
+sub sees($session, $of, $what, $name)
 {
-	my ($session, $of, $what, $name) = @_;
 	my $where = 'FROM zk_locks WHERE pid = ' . $of->pid;
 	my $all = $session->query("SELECT count(*) $where");
 	my $open = $session->query("SELECT count(*) $where AND path LIKE '/v/%' AND node IS NOT NULL AND scope = 'session'"

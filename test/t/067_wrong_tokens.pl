@@ -12,8 +12,8 @@ my $next = $b->session;
 # More than this ensemble's counter can reach for a long time
 my $wrong = 17592186048513;
 
-sub fence { my ($path, $token) = @_; return "SELECT zk_fence('$path', $token)"; }
-sub own_token { my ($path) = @_; return $s->query("SELECT zk_fencing_token('$path')"); }
+sub fence($path, $token) { return "SELECT zk_fence('$path', $token)"; }
+sub own_token($path) { return $s->query("SELECT zk_fencing_token('$path')"); }
 sub fences { return $a->value('SELECT path, token FROM zk_fences ORDER BY path'); }
 
 subtest 'a token too high has been seen: the holder is told where, and what to do' => sub {

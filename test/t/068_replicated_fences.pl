@@ -11,25 +11,22 @@ use PostgreSQL::Test::Utils;
 my @options = (preload => 0, allows_streaming => 'logical', conf => ['wal_retrieve_retry_interval = 100ms']);
 my ($east, $west) = map { Zklock::Server->new($_, @options) } qw(east west);
 
-sub fences
+sub fences($server)
 {
-	my ($server) = @_;
 	return $server->value(q{SELECT string_agg(path || ' ' || token, ', ' ORDER BY path) FROM zk_fences});
 }
 
-sub fence
+sub fence($server, %token)
 {
-	my ($server, %token) = @_;
 	$server->value("SELECT zk_fence('$_', $token{$_})") foreach sort keys %token;
 	return;
 }
 
-sub publish { my ($server) = @_; $server->value('CREATE PUBLICATION everything FOR ALL TABLES'); return; }
+sub publish($server) { $server->value('CREATE PUBLICATION everything FOR ALL TABLES'); return; }
 
 # Changes of $from go to $to, what is there already first of all.
-sub subscribe
+sub subscribe($to, $from)
 {
-	my ($to, $from) = @_;
 	my $name = 'from_' . $from->name;
 	my $mark = $to->log_mark;
 	$to->value("CREATE SUBSCRIPTION $name CONNECTION '" . $from->connstr('postgres') =~ s/'//gr . "' PUBLICATION everything");
@@ -40,9 +37,8 @@ sub subscribe
 }
 
 # All of $from's changes have reached $to, and none was trouble.
-sub replicated
+sub replicated($from, $to, $mark, $name)
 {
-	my ($from, $to, $mark, $name) = @_;
 	my $lsn = $from->value('SELECT pg_current_wal_lsn()');
 	my $done = eval {
 		$from->wait_value(

@@ -11,12 +11,11 @@ $server->value($_) foreach
   "ALTER ROLE limited SET zklock.allowed_paths = '/mine/*', '/our'",
   'GRANT EXECUTE ON FUNCTION zk_fence(text, bigint) TO writer, limited';
 
-sub fence { my ($path, $token) = @_; return "SELECT zk_fence('$path', $token)"; }
+sub fence($path, $token) { return "SELECT zk_fence('$path', $token)"; }
 
 # In a session of its own each: what counts is also what happens when the library is loaded.
-sub state_of
+sub state_of($user, @sql)
 {
-	my ($user, @sql) = @_;
 	my $session = $server->session(user => $user);
 	my @states = map { $session->try($_)->{sqlstate} } @sql;
 	$session->disconnect;

@@ -12,15 +12,13 @@ my $shell = $zk->shell;
 my $path  = '/t/exclusion';
 
 # Waits until pg_stat_activity shows the wait; zk_locks shows it a moment earlier.
-sub wait_activity
+sub wait_activity($server, $session)
 {
-	my ($server, $session) = @_;
 	return $server->wait_event($session, 'lock');
 }
 
-sub row
+sub row($server, $session)
 {
-	my ($server, $session) = @_;
 	my @rows = $server->locks('pid = ' . $session->pid . " AND path = '$path'");
 	die $session->name . ' has not one row but ' . @rows . "\n" . $server->describe_locks
 	  if @rows != 1;
@@ -28,9 +26,8 @@ sub row
 }
 
 # Waits until zk_locks shows a contender blocked, and its node with its number.
-sub blocked_row
+sub blocked_row($server, $session)
 {
-	my ($server, $session) = @_;
 	return wait_until
 	{
 		($server->locks('pid = ' . $session->pid . " AND path = '$path' AND node ~ '\\d{10}\$'"

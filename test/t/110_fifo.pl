@@ -30,9 +30,8 @@ my $path;
 
 sub children { return $zk->children($path); }
 
-sub new_contender
+sub new_contender($kind)
 {
-	my ($kind) = @_;
 	my $c = { kind => $kind, name => $kind . ++$names, server => $kind =~ /[ab]/i ? lc $kind : '' };
 	my $nodes = children();
 	if ($c->{server})

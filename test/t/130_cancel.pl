@@ -13,9 +13,8 @@ my $shell = $zk->shell;
 
 my $path;
 
-sub wait_gone
+sub wait_gone($server, $session)
 {
-	my ($server, $session) = @_;
 	wait_until { !$server->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $session->pid) }
 	$session->name . ' to end';
 	return;
@@ -30,9 +29,8 @@ my $next_b = $b->session(name => 'next on b');
 my $holder = $a->session(name => 'holder');
 my $numbered = "node ~ '\\d{10}\$'";
 
-sub queue_next
+sub queue_next($session, $condition)
 {
-	my ($session, $condition) = @_;
 	$session->query_start("SELECT zk_lock('$path', '30s')");
 	$session->wait_row($condition, $path);
 	return $session;

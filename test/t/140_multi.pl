@@ -18,9 +18,8 @@ my @ordered = ('/m/B', '/m/a', '/m/a/x', "/m/\x{e4}");
 
 # What a session has, e.g. '/m/a held 1, /m/b waiting 0'. What it gave up a moment ago and
 # ZooKeeper has not confirmed is not its any more.
-sub has
+sub has($server, $session)
 {
-	my ($server, $session) = @_;
 	return join(', ',
 		sort map { "$_->{path} $_->{state} $_->{count}" }
 		  $server->locks('pid = ' . $session->pid . " AND state <> 'releasing'"));
@@ -28,18 +27,16 @@ sub has
 
 # Waits until it has this. A call asks for all paths at first; those behind one that is taken it
 # has given back when it waits for that.
-sub wait_has
+sub wait_has($server, $session, $expected, $name)
 {
-	my ($server, $session, $expected, $name) = @_;
 	wait_until { has($server, $session) eq $expected } "$name: $expected";
 	pass($name);
 	return;
 }
 
 # Can the other server have these paths, now or as soon as their nodes are deleted?
-sub free_elsewhere
+sub free_elsewhere($name, @paths)
 {
-	my ($name, @paths) = @_;
 	foreach my $path (@paths)
 	{
 		is($other->query("SELECT zk_lock('$path', '20s')"), 't', "$name: $path is free");

@@ -16,9 +16,8 @@ my $path = '/pay/lock';
 my $s = $a->session;
 my $behind = $b->session;
 
-sub blocked_by
+sub blocked_by($session)
 {
-	my ($session) = @_;
 	return wait_until {
 		my ($row) = $a->locks('pid = ' . $session->pid . ' AND blocked_by_node IS NOT NULL');
 		$row && $row->{blocked_by_node};

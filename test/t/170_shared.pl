@@ -16,9 +16,8 @@ my @bs    = map { $b->session(name => "b$_") } 1 .. 3;
 my $path  = '/t/shared';
 
 # Asks and waits until that is in the queue.
-sub queue
+sub queue($server, $session, $function)
 {
-	my ($server, $session, $function) = @_;
 	$session->start_queued("SELECT $function('$path')", $path);
 	return;
 }

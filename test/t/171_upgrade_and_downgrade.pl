@@ -14,9 +14,8 @@ my @as    = map { $a->session(name => "a$_") } 1 .. 4;
 my @bs    = map { $b->session(name => "b$_") } 1 .. 3;
 my $path  = '/t/upgrade';
 
-sub queue
+sub queue($server, $session, $function)
 {
-	my ($server, $session, $function) = @_;
 	$session->start_queued("SELECT $function('$path')", $path);
 	return;
 }
@@ -194,9 +193,8 @@ subtest 'a call for several paths that fails releases what it acquired, and noth
 $path = '/t/downgrade';
 
 # Downgrades the lock while readers and writers of both servers and a foreign writer wait for it.
-sub downgrade_case
+sub downgrade_case($what, $lock, $unlock)
 {
-	my ($what, $lock, $unlock) = @_;
 
 	# In this order, behind the holder: readers here and there, a writer, another reader.
 	my $down = $as[0];

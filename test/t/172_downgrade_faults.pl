@@ -19,9 +19,8 @@ my $number = 0;
 my ($path, $holder);
 
 # A holder in both modes, and a reader and a writer behind it, and others in between.
-sub begin
+sub begin($what, @next)
 {
-	my ($what, @next) = @_;
 	$path   = '/down/' . ++$number;
 	$holder = $a->session(name => 'holder');
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', "$what: both modes are held");

@@ -145,9 +145,8 @@ subtest 'a deep queue of each server is served to the last' => sub {
 	$_->disconnect foreach @many;
 };
 
-sub disagreement
+sub disagreement($session, $mine, $others)
 {
-	my ($session, $mine, $others) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return defined $others
 	  ? like($session->notices, qr/one of $mine permits, a holder for one of $others;/, "and is told of $others")

@@ -14,12 +14,12 @@ my $root = '/hive';
 my ($db, $table, $part, $sister) = ("$root/db", "$root/db/t", "$root/db/t/ds=1", "$root/db/t/ds=2");
 my @all = ($db, $table, $part, $sister);
 
-sub tree_lock { my ($path, $timeout) = @_; return "SELECT zk_lock_tree('$path', '$root'" . (defined $timeout ? ", '$timeout'" : '') . ')'; }
+sub tree_lock($path, $timeout = undef) { return "SELECT zk_lock_tree('$path', '$root'" . (defined $timeout ? ", '$timeout'" : '') . ')'; }
 sub tree_lock_shared { return tree_lock(@_) =~ s{_tree}{_tree_shared}r; }
-sub tree_unlock { my ($path) = @_; return "SELECT zk_unlock_tree('$path', '$root')"; }
+sub tree_unlock($path) { return "SELECT zk_unlock_tree('$path', '$root')"; }
 sub tree_unlock_shared { return tree_unlock(@_) =~ s{_tree}{_tree_shared}r; }
 
-sub names { my ($path) = @_; return join(' ', map { /^(LOCK-\w+)-/ ? $1 : () } $zk->children($path)); }
+sub names($path) { return join(' ', map { /^(LOCK-\w+)-/ ? $1 : () } $zk->children($path)); }
 
 subtest 'among sessions a part of a tree keeps others from the whole, and the whole from its parts' => sub {
 	is($s->query(tree_lock($part)), 't', 'a session has a part for itself');
@@ -81,9 +81,8 @@ my $hive = Zklock::JavaPeer->new;
 $hive->connect($zk->connect_string);
 
 # Hive takes such locks one by one too, and from the top down. Here it asks for single ones.
-sub hive_waits
+sub hive_waits($name)
 {
-	my ($name) = @_;
 	wait_until { eval { $hive->refusals($name) >= 3 } } "$name of Hive to be refused";
 	return;
 }

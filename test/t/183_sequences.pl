@@ -25,9 +25,8 @@ $shell->create("$path/keep", makepath => 1);
 
 my $token;
 
-sub set_counter
+sub set_counter($number)
 {
-	my ($number) = @_;
 	$zk->stop;
 	Zklock::JavaPeer->set_counter($zk->server(1), $path, $number);
 	$zk->start;
@@ -42,11 +41,10 @@ sub set_counter
 
 sub sequences { return map { /(\d{10})$/ ? $1 + 0 : () } $zk->children($path); }
 
-sub warnings_in { my ($mark) = @_; my $n = () = $a->log_since($mark) =~ /WARNING:  half of the sequence/g; return $n; }
+sub warnings_in($mark) { my $n = () = $a->log_since($mark) =~ /WARNING:  half of the sequence/g; return $n; }
 
-sub refused
+sub refused($session, $statement, $what)
 {
-	my ($session, $statement, $what) = @_;
 	my $result = $session->try($statement);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($result->{sqlstate}, '54000', $what);

@@ -13,12 +13,11 @@ my $path  = '/batch/slots';
 my @nodes = map { "$path/$_" } qw(locks leases);
 my @s     = ((map { $a->session(name => "a$_") } 1 .. 3), (map { $b->session(name => "b$_") } 1 .. 3));
 
-sub acquire { my ($session, $timeout) = @_; return $session->query("SELECT zk_semaphore_acquire('$path', 3, '$timeout')"); }
-sub release { my ($session) = @_; return $session->query("SELECT zk_semaphore_release('$path')"); }
+sub acquire($session, $timeout) { return $session->query("SELECT zk_semaphore_acquire('$path', 3, '$timeout')"); }
+sub release($session) { return $session->query("SELECT zk_semaphore_release('$path')"); }
 
-sub wait_children
+sub wait_children($turns, $leases)
 {
-	my ($turns, $leases) = @_;
 	wait_until { $zk->children($nodes[0]) == $turns && $zk->children($nodes[1]) == $leases }
 	sub { "$turns turns and $leases leases\n" . $a->describe_locks . $b->describe_locks };
 	return;

@@ -13,9 +13,8 @@ my $take  = "SELECT zk_xact_semaphore_acquire('$path', 1)";
 $a->value('CREATE TABLE t (i int)');
 
 # The semaphore's one permit is, or is not, free for others.
-sub others_have
+sub others_have($answer, $name)
 {
-	my ($answer, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	# It is free when the worker is done, not when the statement that released it is.
 	is($other->query("SELECT zk_semaphore_acquire('$path', 1, " . ($answer eq 't' ? "'30s')" : "'0')")), $answer, $name);

@@ -21,9 +21,8 @@ my @slots = map { "/w/slot$_" } 1 .. 40;
 
 # As $session->terminate, but without waiting for the process to be gone, which a stopped
 # postmaster would never notice.
-sub terminate
+sub terminate($server, $session)
 {
-	my ($server, $session) = @_;
 	$server->value("SELECT pg_terminate_backend(" . $session->pid . ")");
 	return;
 }

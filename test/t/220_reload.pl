@@ -20,9 +20,8 @@ my $b = Zklock::Server->new('b', zookeeper => $zk, conf => ["zklock.session_time
 
 my ($id, $before);
 
-sub undisturbed
+sub undisturbed($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($a->session_id, $id, "$what: the session is the same");
 	# Workers that follow each other fast may let the lease lapse for a moment.
@@ -140,9 +139,8 @@ subtest 'the session timeout changes, and the session with its locks stays' => s
 };
 
 # Without a lock held the session moves (see 470_changed_settings.pl): the next worker begins another one.
-sub move
+sub move($server, %settings)
 {
-	my ($server, %settings) = @_;
 	my $before = $server->session_id;
 	$server->set_conf(%settings);
 	wait_until { ($server->session_id || $before) ne $before } 'another session';

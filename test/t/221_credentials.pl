@@ -12,9 +12,8 @@ use Zklock::Shell;
 my ($zk, $a, $b) = cast('a b', zk => { ensemble => 3 }, timeout => '15s', a => { conf => ['log_min_messages = debug5'] });
 
 my $secret = 'S3cretOfTheTest';
-sub auth_file
+sub auth_file($name, $content, $mode)
 {
-	my ($name, $content, $mode) = @_;
 	my $file = $a->data_dir . "/$name";
 	unlink $file;
 	append_to_file($file, $content) if defined $content;

@@ -11,9 +11,8 @@ use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 
 my $hosts = PostgreSQL::Test::Utils::tempdir . '/hosts';
-sub zookeeper_is_at
+sub zookeeper_is_at($address)
 {
-	my ($address) = @_;
 	append_to_file("$hosts.new", "$address zookeeper.test\n");
 	rename "$hosts.new", $hosts or die "$hosts: $!";
 	return;
@@ -33,9 +32,8 @@ hold($a, 'holder', '/a/lock');
 my $before = holdings($a);
 my $id     = $a->session_id;
 
-sub other_addresses
+sub other_addresses($address)
 {
-	my ($address) = @_;
 	my $mark   = $a->log_mark;
 	my $worker = $a->worker_pid;
 	zookeeper_is_at($address);

@@ -23,9 +23,8 @@ my @as = map { $a->session(name => "a$_") } 1 .. 4;
 my @bs = map { $b->session(name => "b$_") } 1 .. 2;
 
 # Until a watches the first node of a path: has heard that it must wait for it.
-sub wait_watching
+sub wait_watching($path)
 {
-	my ($path) = @_;
 	my ($node) = $zk->children($path);
 	return $zk->wait_watched("$path/$node", $id);
 }
@@ -150,9 +149,8 @@ subtest 'a session hears of the end of its predecessor when the event is lost wi
 # A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
 # the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
 # does not.
-sub story
+sub story($path, $what)
 {
-	my ($path, $what) = @_;
 	my @trouble;
 	my @token;
 	$as[0]->query("SELECT zk_lock('$path')");

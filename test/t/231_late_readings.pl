@@ -21,9 +21,8 @@ my $shell = $zk->shell;
 my $s = $a->session(options => '-clog_statement=none');
 $s->query('SET log_min_messages = panic');
 
-sub title
+sub title($pid)
 {
-	my ($pid) = @_;
 	open(my $fh, '<', "/proc/$pid/cmdline") or return '';
 	return <$fh> // '';
 }
@@ -47,18 +46,16 @@ sub cease_to_log
 END { begin_to_log(); }
 
 # What the worker has something to log about when it sees it first
-sub make_strange
+sub make_strange($path)
 {
-	my ($path) = @_;
 	$shell->create("$path/strange-0000000001", makepath => 1);
 	return;
 }
 
 # Has the worker stand still at the answer to its next listing of a path, until a new
 # connection stands.
-sub stall
+sub stall($path, $sql)
 {
-	my ($path, $sql) = @_;
 	$proxy->reset_counts;
 	my $listing = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
 	cease_to_log();
@@ -71,9 +68,8 @@ sub stall
 	return;
 }
 
-sub requests
+sub requests($path)
 {
-	my ($path) = @_;
 	return join ' ', map { $_->[0] }
 	  grep { $_->[0] =~ /^(connect|sync)$/ || defined $_->[1] && $_->[1] =~ /^\Q$path/ } @{ $proxy->requests };
 }

@@ -19,12 +19,11 @@ my $bs    = $b->session(name => 'b');
 
 my @dialects = qw(curator curator_rw kazoo zookeeper hive);
 
-sub write_as { my ($dialect) = @_; $a->write_dialect($dialect, @as); return; }
+sub write_as($dialect) { $a->write_dialect($dialect, @as); return; }
 
 # Which of a path's nodes the contender in this state has, by place.
-sub place_of
+sub place_of($session, $path, $state)
 {
-	my ($session, $path, $state) = @_;
 	my $node  = $a->wait_lock($session, $state, $path)->{node};
 	my @nodes = $zk->children($path);
 	return (grep { $nodes[$_] eq $node } 0 .. $#nodes)[0];
@@ -36,7 +35,7 @@ my %mode = (
 		lock   => "zk_lock_shared('%s')",
 		unlock => "zk_unlock_shared('%s')" });
 
-sub sql { my ($mode, $what, $path) = @_; return 'SELECT ' . sprintf($mode{$mode}{$what}, $path); }
+sub sql($mode, $what, $path) { return 'SELECT ' . sprintf($mode{$mode}{$what}, $path); }
 
 subtest 'a create or delete whose request or reply is lost is made up for in each dialect' => sub {
 	foreach my $dialect (@dialects)
@@ -73,18 +72,16 @@ my %foreign = (
 	zookeeper  => 'x-72057594037927936-',
 	hive       => 'LOCK-EXCLUSIVE-');
 
-sub foreign
+sub foreign($path, $dialect)
 {
-	my ($path, $dialect) = @_;
 	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
 }
 
 # A session queues behind the last foreigner, with a node of its own besides the $before nodes
 # of other sessions. As long as a has not noticed that foreigner, it joins the run before; then
 # it comes again.
-sub queue_apart
+sub queue_apart($session, $path, $before, $fault = undef)
 {
-	my ($session, $path, $before, $fault) = @_;
 	for (;;)
 	{
 		my ($nodes, $sessions);

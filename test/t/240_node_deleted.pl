@@ -162,9 +162,8 @@ subtest 'a worker that sleeps for longer than its session lives tells the holder
 #
 # a1, foreigner, a2, foreigner, a3: three nodes of a.
 
-sub runs
+sub runs($path)
 {
-	my ($path) = @_;
 	my @foreign;
 	hold($a, 'a1', $path);
 	foreach my $i (2, 3)

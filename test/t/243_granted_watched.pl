@@ -16,9 +16,8 @@ hold($a, 'barrier', '/n/barrier');
 on($a, 'other');
 
 # The worker answers this by itself, after it has taken up what ZooKeeper has told it.
-sub goes_on
+sub goes_on($what)
 {
-	my ($what) = @_;
 	is(join('', map { $s{other}->query("SELECT zk_try_lock('/n/barrier')") } 1 .. 20), 'f' x 20, "$what: the worker goes on");
 	return;
 }

@@ -17,9 +17,8 @@ my $other = $a->session;
 my $remote = $b->session;
 
 # All ways to ask fail in the same manner.
-sub refused
+sub refused($path, $sqlstate, $detail, $what)
 {
-	my ($path, $sqlstate, $detail, $what) = @_;
 	foreach my $call ("zk_lock('$path')", "zk_lock('$path', '1min')", "zk_try_lock('$path')",
 		"zk_xact_lock('$path')", "zk_try_xact_lock('$path')", "zk_lock(ARRAY['$path', '/r/free'])")
 	{
@@ -63,16 +62,14 @@ subtest 'who lacks a right is told which' => sub {
 #
 # It cannot be watched, so the path is.
 
-sub unreadable
+sub unreadable($path)
 {
-	my ($path) = @_;
 	return $shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
 		ephemeral => 1, sequence => 1, acl => [@admin]);
 }
 
-sub readable
+sub readable($path)
 {
-	my ($path) = @_;
 	return $shell->create("$path/_c_00000000-0000-0000-0000-000000000001-lock-",
 		ephemeral => 1, sequence => 1);
 }

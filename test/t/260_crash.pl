@@ -35,17 +35,15 @@ sub tear_down
 }
 
 # The lock is still taken, by the session left behind.
-sub is_taken
+sub is_taken($id, $name)
 {
-	my ($id, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
 	return;
 }
 
-sub no_worker_failed
+sub no_worker_failed($mark, $name)
 {
-	my ($mark, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	unlike($a->log_since($mark), qr/zklock worker" \(PID \d+\) (?:exited|was terminated)|PANIC/, $name);
 	return;
@@ -226,9 +224,8 @@ my $id;
 
 # Of the session file
 
-sub original_untouched
+sub original_untouched($copy, $name)
 {
-	my ($copy, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	isnt($copy->session_id, $id, "$name: it has a session of its own");
 	is_taken($id, "the lock is still the original's");

@@ -23,9 +23,8 @@ sub others_disconnect
 }
 
 # The session has ended, not only its locks.
-sub session_is_over
+sub session_is_over($id, $name)
 {
-	my ($id, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return unlike($zk->four_letter('dump'), qr/\b$id\b/, $name);
 }
@@ -119,9 +118,8 @@ subtest 'a worker that is terminated during a smart shutdown waits for holders a
 };
 
 # Has a process been sent a signal that it has not taken yet?
-sub is_pending
+sub is_pending($pid, $number)
 {
-	my ($pid, $number) = @_;
 	my $status = slurp_file("/proc/$pid/status");
 	return grep { hex($_) & 1 << $number - 1 } $status =~ /^(?:SigPnd|ShdPnd):\s*(\w+)/mg;
 }

@@ -20,9 +20,8 @@ my $next_b = $b->session(name => 'b next');
 # The states of a wait. Each is brought about by code that gets the session that will end, and returns
 # code that lets things go on. Then the next session must get the only permit. A wait with a timeout may
 # end before it is in that state: it is given more time then.
-sub reach
+sub reach($victim, $condition)
 {
-	my ($victim, $condition) = @_;
 	my $path_is = "path = '$path' AND pid = " . $victim->pid;
 	return wait_until { $a->lock_count("$path_is AND $condition") || !$victim->busy } $victim->name . " to be $condition";
 }

@@ -14,16 +14,15 @@ my $s     = $a->session;
 my $uuids = 0;
 
 # A node that has outlived this session, or one that does not exist; returns its name.
-sub stale
+sub stale($path, $session = undef)
 {
-	my ($path, $session) = @_;
 	my $name = sprintf('_c_00000000-0000-0000-0000-%012d-lock-0000000000', ++$uuids);
 	$shell->create($path, makepath => 1) unless $shell->exists($path);
 	$zk->stale_node("$path/$name", $session || '0x123456789abcd', $shell->stat($path)->{czxid});
 	return $name;
 }
 
-sub call { my ($path, $node) = @_; return "SELECT zk_break_lock('$path', '$node')"; }
+sub call($path, $node) { return "SELECT zk_break_lock('$path', '$node')"; }
 
 subtest 'a stale node is removed, and the lock behind it granted' => sub {
 	my $name = stale('/st/stale');

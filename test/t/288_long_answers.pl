@@ -21,19 +21,17 @@ $shell->create($path, makepath => 1);
 $shell->connect($zk->connect_string, client => 'crowd', timeout => 60);
 $shell->create_many("$path/_c_00000000-0000-0000-0000-000000000001-lock-", CONTENDERS, data => 'crowd', client => 'crowd');
 
-sub asked { my ($op) = @_; return scalar grep { $_->[0] eq $op } @{ $proxy->requests }; }
+sub asked($op) { return scalar grep { $_->[0] eq $op } @{ $proxy->requests }; }
 
 # From now on the first reply of this kind is held, and all that follow.
-sub hold
+sub hold($op)
 {
-	my ($op) = @_;
 	$proxy->reset_counts;
 	return $proxy->hold_reply(op => $op, path => "^$path", any => 1);
 }
 
-sub is_usable
+sub is_usable($name)
 {
-	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($s->query($ask), CONTENDERS, "$name: the next call gets its answer");
 	return;
@@ -49,9 +47,8 @@ sub readings
 	return scalar(() = $a->log_since($mark) =~ /; zklock call:/g);
 }
 
-sub assert_forgotten
+sub assert_forgotten($name)
 {
-	my ($name) = @_;
 	is(readings(), 0, "$name: nor memory in the worker");
 	return;
 }

@@ -16,14 +16,13 @@ my $t    = $b->session(name => 't');
 my $user = $s1->query('SELECT session_user');
 
 # Rows as lists of the columns named
-sub rows
+sub rows($path, $columns, $session = undef)
 {
-	my ($path, $columns, $session) = @_;
 	return ($session || $admin)->try("SELECT $columns FROM zk_contenders('$path')")->{rows};
 }
 
 # One column of a row
-sub cell { my ($path, $column, $where) = @_; return $admin->query("SELECT $column FROM zk_contenders('$path') WHERE $where"); }
+sub cell($path, $column, $where) { return $admin->query("SELECT $column FROM zk_contenders('$path') WHERE $where"); }
 
 subtest 'clients of all kinds stand in the order of their queue' => sub {
 	my $path = '/c/all';

@@ -13,12 +13,11 @@ my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '30s', conf => [ 'max_connections = 150', 'superuser_reserved_connections = 3' ]);
 my @roles = map { "role$_" } 1 .. 4;
 
-sub claim { my ($path) = @_; return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
-sub asked { my ($path) = @_; return scalar grep { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
+sub claim($path) { return "SELECT zk_claim('/k/$path', '2026-11-22')"; }
+sub asked($path) { return scalar grep { $_->[0] eq 'exists' && $_->[1] =~ m,^/k/$path, } @{ $proxy->requests }; }
 
-sub session
+sub session($role = undef)
 {
-	my ($role) = @_;
 	my $session = $a->session;
 	$session->query("SET SESSION AUTHORIZATION $role") if $role;
 	return $session;
@@ -36,9 +35,8 @@ sub wait_all
 	return $a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid IN ($pids) AND wait_event IN ('Extension', 'ZkCall')", scalar @_);
 }
 
-sub wait_asked
+sub wait_asked($path, $n)
 {
-	my ($path, $n) = @_;
 	wait_until { asked($path) == $n } sub { "$n questions about $path, there are " . asked($path) };
 	return;
 }

@@ -79,9 +79,8 @@ foreach my $server (@servers)
 	});
 }
 
-sub set_counter
+sub set_counter($n)
 {
-	my ($n) = @_;
 	foreach my $i (0, 1)
 	{
 		unlink "$dir/$i";
@@ -91,9 +90,8 @@ sub set_counter
 	return;
 }
 
-sub connect_client
+sub connect_client($client)
 {
-	my ($client) = @_;
 	$client->{session}->disconnect if $client->{session};
 	$client->{session} = $client->{server}->session(name => $client->{name});
 	return;
@@ -106,9 +104,8 @@ my @clients = map { {
 my $all = $rounds * @clients;
 my %by_fd;
 
-sub begin
+sub begin($client, $path)
 {
-	my ($client, $path) = @_;
 	my $sql = $client->{recover} ? 'SELECT zk_unlock_all()' : "SELECT $client->{scope}_round('$path')";
 
 	# A session that was terminated between two rounds finds its connection closed.
@@ -125,9 +122,8 @@ sub begin
 
 # All clients do their rounds. Returns the values written, with their tokens, and how
 # many rounds failed.
-sub run
+sub run($path, $disturb = undef)
 {
-	my ($path, $disturb) = @_;
 	my (%token, @trouble);
 	my ($done, $failed) = (0, 0);
 	my %errors;

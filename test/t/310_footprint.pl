@@ -25,9 +25,8 @@ sub ticks
 }
 
 # What it uses in some seconds. There is no condition to wait for: time itself counts.
-sub idle
+sub idle($what)
 {
-	my ($what) = @_;
 	my $start = ticks();
 	my $end   = time + 4;
 	wait_until { time >= $end } 'the end of the observation', 10;

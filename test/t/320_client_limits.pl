@@ -14,9 +14,8 @@ my $id = $a->session_id;
 my $full;    # how many long paths can be locked
 
 # The signals that each thread of the library blocks; a thread that ends meanwhile counts no more.
-sub blocked_signals
+sub blocked_signals($worker)
 {
-	my ($worker) = @_;
 	my @status = map { "$_/status" } grep { !m{/$worker$} } glob "/proc/$worker/task/*";
 	return map { /^SigBlk:\s+(\w+)$/m } map { eval { slurp_file($_) } // () } @status;
 }

@@ -46,8 +46,7 @@ On request:
 
 package Zklock::Cast;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter qw(import);
 use Test::More;
@@ -57,34 +56,30 @@ our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction h
 our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
 our %s;
 
-sub on { my ($server, $name) = @_; return $s{$name} ||= $server->session(name => $name); }
+sub on($server, $name) { return $s{$name} ||= $server->session(name => $name); }
 
-sub hold
+sub hold($server, $name, $path)
 {
-	my ($server, $name, $path) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(on($server, $name)->query("SELECT zk_lock('$path')"), 't', "$name holds $path");
 	return;
 }
 
-sub queue
+sub queue($server, $name, $path)
 {
-	my ($server, $name, $path) = @_;
 	on($server, $name)->query_start("SELECT zk_lock('$path')");
 	$server->wait_waiting($s{$name}, $path);
 	return;
 }
 
-sub holdings
+sub holdings($server)
 {
-	my ($server) = @_;
 	return [ map { "$_->{pid} $_->{path} $_->{node} $_->{fencing_token} $_->{granted_at}" }
 		  $server->locks("state = 'held' ORDER BY path, pid") ];
 }
 
-sub fails
+sub fails($result, $sqlstate, $name, %says)
 {
-	my ($result, $sqlstate, $name, %says) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
 	foreach my $part (sort keys %says)
@@ -95,9 +90,8 @@ sub fails
 	return;
 }
 
-sub in_transaction
+sub in_transaction($server, $name, $path, $sql = undef)
 {
-	my ($server, $name, $path, $sql) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	on($server, $name)->query('BEGIN');
 	is($s{$name}->query("SELECT zk_xact_lock('$path')"), 't', "a transaction of $name holds $path");
@@ -105,9 +99,8 @@ sub in_transaction
 	return;
 }
 
-sub hand_on
+sub hand_on($path, $name, @next)
 {
-	my ($path, $name, @next) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	unlock($name, $path);
 	foreach my $next (@next)
@@ -118,21 +111,19 @@ sub hand_on
 	return;
 }
 
-sub token { my ($name, $path) = @_; return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
+sub token($name, $path) { return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
 
-sub node_of { my ($server, $name) = @_; return ($server->locks('pid = ' . $s{$name}->pid))[0]{node}; }
+sub node_of($server, $name) { return ($server->locks('pid = ' . $s{$name}->pid))[0]{node}; }
 
-sub unlock
+sub unlock($name, $path)
 {
-	my ($name, $path) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($s{$name}->query("SELECT zk_unlock('$path')"), 't', "$name unlocks $path");
 	return;
 }
 
-sub lost
+sub lost($server, $name, $path)
 {
-	my ($server, $name, $path) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($server->wait_lock($s{$name}, 'lost', $path)->{granted}, 'f', "$name has lost $path, says zk_locks");
 	is($s{$name}->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'its token is an error');
@@ -142,18 +133,16 @@ sub lost
 	return;
 }
 
-sub one_believer
+sub one_believer($servers, $name, $path)
 {
-	my ($servers, $name, $path) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(join(' ', map { $_->{pid} } map { $_->locks("path = '$path' AND state = 'held'") } @$servers),
 		$s{$name}->pid, "only $name believes to hold $path");
 	return;
 }
 
-sub clean
+sub clean($zk, $servers, @paths)
 {
-	my ($zk, $servers, @paths) = @_;
 	all_disconnect();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Zklock::Server->assert_clean($zk, $servers, @paths);

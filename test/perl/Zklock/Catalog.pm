@@ -20,16 +20,14 @@ Zklock::Catalog - the objects of the extension, as a database's catalogs have th
 
 package Zklock::Catalog;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter 'import';
 
 our @EXPORT_OK = qw(calls call_all);
 
-sub calls
+sub calls($session)
 {
-	my ($session) = @_;
 	return split /\n/, $session->query(q{
 		SELECT format('SELECT * FROM %s(%s)', p.oid::regproc,
 			(SELECT string_agg(format('NULL::%s', format_type(type, NULL)), ', ' ORDER BY n)
@@ -40,6 +38,6 @@ sub calls
 		ORDER BY p.oid::regprocedure::text});
 }
 
-sub call_all { my ($session) = @_; return map { $_ => $session->try($_)->{sqlstate} } calls($session); }
+sub call_all($session) { return map { $_ => $session->try($_)->{sqlstate} } calls($session); }
 
 1;

@@ -52,8 +52,7 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
 
 package Zklock::Deadlock;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter qw(import);
 use Test::More;
@@ -75,19 +74,17 @@ sub clean
 	return Zklock::Server->assert_clean(@scene);
 }
 
-sub zk { my ($path, $mode) = @_; return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
+sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
-sub lock
+sub lock($session, $path, $function = undef)
 {
-	my ($session, $path, $function) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($session->query('SELECT ' . ($function || $asks) . "('$path')"), 't', $session->name . " holds $path");
 	return;
 }
 
-sub waits
+sub waits($session, $what, $function = undef)
 {
-	my ($session, $what, $function) = @_;
 	my $pid    = $session->pid;
 	my $is_path = $what =~ m{^/};
 	my $is_waiting = $is_path
@@ -98,9 +95,8 @@ sub waits
 	return;
 }
 
-sub go_on
+sub go_on(@sessions)
 {
-	my (@sessions) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $session (@sessions)
 	{
@@ -111,9 +107,8 @@ sub go_on
 	return;
 }
 
-sub gives_up
+sub gives_up($session, @cycle)
 {
-	my ($session, @cycle) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
 	is($result->{sqlstate}, '40P01', $session->name . ' is told of a deadlock');
@@ -122,9 +117,8 @@ sub gives_up
 	return;
 }
 
-sub circle
+sub circle($name, $cycle, $code, %more)
 {
-	my ($name, $cycle, $code, %more) = @_;
 	my @others = @{ $more{others} || [] };
 	subtest $name => sub {
 		in_transactions(@others, grep { ref } @$cycle);
@@ -138,23 +132,20 @@ sub circle
 	return;
 }
 
-sub in_transactions
+sub in_transactions(@sessions)
 {
-	my (@sessions) = @_;
 	$_->query('BEGIN') foreach @sessions;
 	return @sessions;
 }
 
-sub process
+sub process($session, $where = undef)
 {
-	my ($session, $where) = @_;
 	my $name = $session->server->name;
 	return 'process ' . $session->pid . ($where eq 'across' ? qr/ of server "\Q$name\E"/ : '');
 }
 
-sub cycle_regex
+sub cycle_regex($victim, $seen, @cycle)
 {
-	my ($victim, $seen, @cycle) = @_;
 	my %servers = map { ref $_ ? ($_->server->name => 1) : () } @cycle;
 	my $where   = $seen || (keys %servers > 1 ? 'across' : 'here');
 	my $start   = (grep { ref $cycle[$_] && $cycle[$_] == $victim } 0 .. $#cycle)[0];
@@ -171,9 +162,8 @@ sub cycle_regex
 }
 
 # The results by session, as they end; who ends well lets the others go on.
-sub ends
+sub ends(@waiting)
 {
-	my (@waiting) = @_;
 	my @ended;
 	while (@waiting)
 	{
@@ -186,9 +176,8 @@ sub ends
 	return @ended;
 }
 
-sub one_victim
+sub one_victim($cycle, $seen = undef)
 {
-	my ($cycle, $seen) = @_;
 	my @sessions = grep { ref } @$cycle;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @ended  = ends(@sessions);

@@ -25,20 +25,17 @@ the first true answer in a term to the beginning of the last.
 
 package Zklock::Election;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Test::More ();
 
-sub new
+sub new($class, $zk, $path)
 {
-	my ($class, $zk, $path) = @_;
 	return bless { zk => $zk, path => $path }, $class;
 }
 
-sub wait_state
+sub wait_state($self, $server, $state, $path = undef)
 {
-	my ($self, $server, $state, $path) = @_;
 	$path //= $self->{path};
 	$server->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$path'), 'none')", $state);
 	return;
@@ -76,9 +73,8 @@ my $watch = q{
 		END IF;
 	END $$};
 
-sub watch
+sub watch($self, @servers)
 {
-	my ($self, @servers) = @_;
 	foreach my $server (@servers)
 	{
 		$server->value($watch);
@@ -90,9 +86,8 @@ sub watch
 	return;
 }
 
-sub watched
+sub watched($self)
 {
-	my ($self) = @_;
 	my (@intervals, %terms);
 	foreach my $watching (@{ delete $self->{watching} })
 	{

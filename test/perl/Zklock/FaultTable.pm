@@ -62,8 +62,7 @@ Of a statement may stand a function instead, which gets the table and returns th
 
 package Zklock::FaultTable;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::FaultTable::Story';
 
@@ -190,9 +189,8 @@ my @at_call = (
 	[ 'the backend is terminated', sub { my ($t) = @_; $t->{session}->terminate; return $t->ended('57P01'); } ],
 	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
 
-sub hang
+sub hang($t)
 {
-	my ($t) = @_;
 	$t->{proxy}->blackhole;
 	$t->{here}->wait_session('connecting');
 	return 'answered';
@@ -216,9 +214,8 @@ my @at_rest = (
 	[ 'the backend is terminated', sub { my ($t) = @_; $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
 	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
 
-sub new
+sub new($class)
 {
-	my ($class) = @_;
 	my $zk    = Zklock::ZooKeeper->standalone;
 	my $proxy = Zklock::Proxy->start($zk);
 	my @conf  = ("zklock.session_timeout = '12s'");
@@ -233,9 +230,8 @@ sub new
 	return $self;
 }
 
-sub check
+sub check($self, @names)
 {
-	my ($self, @names) = @_;
 	foreach my $name (@names)
 	{
 		$self->{recipe} = $recipes{$name} or die "there is no recipe $name\n";
@@ -263,9 +259,8 @@ sub check
 
 # The calls of two undisturbed runs, in asking and in giving back, each kind once: [ op, pattern of its
 # path, only on a new path? ], where PATH stands for the path
-sub calls
+sub calls($self)
 {
-	my ($self) = @_;
 	my (@calls, %seen);
 	foreach my $new (0, 1)
 	{
@@ -286,9 +281,8 @@ sub calls
 	return @calls;
 }
 
-sub kinds
+sub kinds($self)
 {
-	my ($self) = @_;
 	my @kinds;
 	foreach my $request (@{ $self->{proxy}->requests })
 	{
@@ -306,17 +300,15 @@ sub kinds
 }
 
 # Arguments for the proxy
-sub fault_at
+sub fault_at($self, $call)
 {
-	my ($self, $call) = @_;
 	return (op => $call->[0], path => $call->[1] =~ s/PATH/\Q$self->{path}\E/r, any => !is_write($call));
 }
 
-sub is_write { my ($call) = @_; return $call->[0] =~ /^(?:create|delete|set|multi)/; }
+sub is_write($call) { return $call->[0] =~ /^(?:create|delete|set|multi)/; }
 
-sub check_calls
+sub check_calls($self, $phase, @calls)
 {
-	my ($self, $phase, @calls) = @_;
 	my $proxy = $self->{proxy};
 	foreach my $call (@calls)
 	{
@@ -346,9 +338,8 @@ sub check_calls
 	return;
 }
 
-sub story_at_call
+sub story_at_call($self, $phase, $call, $happens, $prepare, $do, $name)
 {
-	my ($self, $phase, $call, $happens, $prepare, $do, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	$self->make_folders if !$call->[2];
@@ -428,9 +419,8 @@ sub check_calls_behind
 # ---- faults while it waits, and while it has it ---------------------------------
 
 # Deletes the nodes that sessions of a server have on the path.
-sub delete_nodes
+sub delete_nodes($self, $server)
 {
-	my ($self, $server) = @_;
 	my $id    = $server->session_id;
 	my $shell = $self->{zk}->shell;
 	foreach my $folder (sort keys %{ $self->{recipe}{nodes} })
@@ -446,9 +436,8 @@ sub delete_nodes
 }
 
 # Deletes the path and all below it, before the server here looks.
-sub delete_path
+sub delete_path($self)
 {
-	my ($self) = @_;
 	my $worker = $self->{here}->worker_pid;
 	freeze($worker);
 	$self->{zk}->shell->delete($self->{path}, recursive => 1);
@@ -457,9 +446,8 @@ sub delete_path
 }
 
 # The rival has it, and the session waits.
-sub wait_behind
+sub wait_behind($self, $name)
 {
-	my ($self, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	is($self->part('want'), 't', "$name: the rival has it");
@@ -470,9 +458,8 @@ sub wait_behind
 	return;
 }
 
-sub has_waited
+sub has_waited($self, $happens, $outcome, $name)
 {
-	my ($self, $happens, $outcome, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	if ($outcome ne 'undone')
 	{
@@ -502,9 +489,8 @@ sub check_waiting
 	return;
 }
 
-sub have
+sub have($self, $name)
 {
-	my ($self, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	$self->begin_part('ask');
@@ -512,9 +498,8 @@ sub have
 	return;
 }
 
-sub has_had
+sub has_had($self, $happens, $outcome, $name)
 {
-	my ($self, $happens, $outcome, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->{here}->wait_session;
 	if ($outcome eq 'answered')
@@ -530,9 +515,8 @@ sub has_had
 	return;
 }
 
-sub check_having
+sub check_having($self)
 {
-	my ($self) = @_;
 	foreach my $fault (grep { $self->applies($_->[0]) } @at_rest)
 	{
 		my ($happens, $do) = @$fault;
@@ -545,9 +529,8 @@ sub check_having
 }
 
 # It takes long until a server that hangs is noticed: it does so for all at once.
-sub check_hang
+sub check_hang($self, @recipes)
 {
-	my ($self, @recipes) = @_;
 	my @story = qw(recipe path session);
 	my @stories;
 	foreach my $recipe (@recipes)

@@ -21,8 +21,7 @@ Zklock::Server switches faults on. This module needs nothing of PostgreSQL.
 
 package Zklock::Faults;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use File::Basename qw(dirname);
@@ -53,19 +52,17 @@ sub _read
 	return;
 }
 
-sub names
+sub names($class, $head = undef)
 {
-	my ($class, $head) = @_;
 	_read();
 	my @names = grep { !defined $head || $faults{$_}{head} eq $head } sort keys %faults;
 	return @names;
 }
 
-sub tests { my ($class, $name) = @_; $class->check($name); return @{ $faults{$name}{tests} }; }
+sub tests($class, $name) { $class->check($name); return @{ $faults{$name}{tests} }; }
 
-sub check
+sub check($class, $list)
 {
-	my ($class, $list) = @_;
 	_read();
 	foreach my $name (split /,/, $list)
 	{

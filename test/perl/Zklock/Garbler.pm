@@ -37,8 +37,7 @@ reply's header is higher than that of any server; so these eight bytes are left 
 
 package Zklock::Garbler;
 
-use strict;
-use warnings;
+use v5.36;
 
 use constant {
 	HEADER   => 16,           # xid, zxid, error
@@ -46,9 +45,8 @@ use constant {
 	CHILDREN => 1_000_000,    # more are not announced
 };
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	srand $arg{seed};
 	return bless { share => $arg{share} }, $class;
 }
@@ -56,9 +54,8 @@ sub new
 sub _any { my @choice = @_; return $choice[ rand @choice ]; }
 
 # Some bytes of a text from an offset on, changed.
-sub _flip
+sub _flip($text, $from)
 {
-	my ($text, $from) = @_;
 	return $text if length $text <= $from;
 	foreach (1 .. _any(1, 1, 2, 4))
 	{
@@ -68,17 +65,15 @@ sub _flip
 	return $text;
 }
 
-sub _cut
+sub _cut($text, $from)
 {
-	my ($text, $from) = @_;
 	return $text if length $text <= $from;
 	my $at = $from + int rand(length($text) - $from);
 	return _any(0, 1) ? substr($text, 0, $at) : substr($text, 0, $at) . substr($text, $at + 1 + int rand(length($text) - $at));
 }
 
-sub _repeat
+sub _repeat($text, $from)
 {
-	my ($text, $from) = @_;
 	return $text if length $text <= $from;
 	my $at = $from + int rand(length($text) - $from);
 	my $slice = substr($text, $at, 1 + int rand 16);
@@ -88,9 +83,8 @@ sub _repeat
 # ---- what the library makes of a message --------------------------------------
 
 # Does a string or buffer that begins at the offset end within the message?
-sub _fits
+sub _fits($text, $at)
 {
-	my ($text, $at) = @_;
 	return 0 if length $text < $at + 4;
 	my $length = unpack("x$at l>", $text);
 	return $length >= 0 && $length <= length($text) - $at - 4;
@@ -115,9 +109,8 @@ sub _skeleton
 	return 'broken off';
 }
 
-sub _survives
+sub _survives($new, $old, $op)
 {
-	my ($new, $old, $op) = @_;
 	return 0 if length $new < HEADER;
 	my ($xid, $error) = unpack('l> x8 l>', $new);
 	return 0 if $xid == -1 || $xid == -4;
@@ -130,9 +123,8 @@ sub _survives
 
 # ---- messages -----------------------------------------------------------------
 
-sub reply
+sub reply($self, $frame, $op, $outstanding)
 {
-	my ($self, $frame, $op, $outstanding) = @_;
 	return $frame if rand >= $self->{share};
 	my $what = rand;
 	return () if $what < 0.05;
@@ -151,9 +143,8 @@ sub reply
 	return $frame;
 }
 
-sub event
+sub event($self, $frame)
 {
-	my ($self, $frame) = @_;
 	return $frame if rand >= $self->{share};
 	my $old = substr($frame, 4);
 	foreach (1 .. ATTEMPTS)
@@ -165,9 +156,8 @@ sub event
 }
 
 # Its length is fixed.
-sub handshake
+sub handshake($self, $frame)
 {
-	my ($self, $frame) = @_;
 	return $frame if rand >= $self->{share};
 	return substr($frame, 0, 4) . _flip(substr($frame, 4), 0);
 }

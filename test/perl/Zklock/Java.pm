@@ -23,8 +23,7 @@ sources by name of the class. For classes that say how they are compiled themsel
 
 package Zklock::Java;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::LinePeer';
 
@@ -47,9 +46,8 @@ sub classpath
 	return join(':', grep { -e } @jars);
 }
 
-sub compile
+sub compile($directory, $classpath, @sources)
 {
-	my ($directory, $classpath, @sources) = @_;
 	my @quick = map { "-J-XX:$_" } qw(+UseSerialGC TieredStopAtLevel=1 -UsePerfData);
 	system('javac', @quick, qw(-nowarn -proc:none), '-cp', $classpath, '-sourcepath', $interop, '-d', $directory,
 		map { m{/} ? $_ : "$interop/$_.java" } @sources) == 0
@@ -57,9 +55,8 @@ sub compile
 	return $directory;
 }
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	return $class->SUPER::new(
 		name => $arg{name},
 		argv => [
@@ -67,9 +64,8 @@ sub new
 			'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', $arg{classpath}, $arg{main} ]);
 }
 
-sub program
+sub program($class, $main, %arg)
 {
-	my ($class, $main, %arg) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir('classes');
 	my $classpath = classpath(@{ $arg{jars} });
 	my %sources   = %{ $arg{sources} || {} };
@@ -78,6 +74,6 @@ sub program
 	return $class->new(name => $main, main => $main, classpath => "$directory:$classpath");
 }
 
-sub encode_request { my ($self, @words) = @_; return join(' ', @words); }
+sub encode_request($self, @words) { return join(' ', @words); }
 
 1;

@@ -67,8 +67,7 @@ the directory ZKLOCK_JAVA_CLASSES, or else for each test.
 
 package Zklock::JavaPeer;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::Java';
 
@@ -97,18 +96,16 @@ sub _classes
 }
 
 # Sets the counter by which a server that does not run numbers the children of a node.
-sub set_counter
+sub set_counter($class, $server, $path, $number)
 {
-	my ($class, $server, $path, $number) = @_;
 	system('java', '-Dorg.slf4j.simpleLogger.defaultLogLevel=warn', '-cp', _classes() . ':' . classpath(),
 		'SetCounter', $server->dir . '/data', $path, $number) == 0
 	  or croak "cannot set the counter of $path";
 	return;
 }
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	return $class->SUPER::new(
 		name => $arg{name} || 'java_' . ++$number, main => 'LockPeer', classpath => _classes() . ':' . classpath());
 }
@@ -119,50 +116,45 @@ foreach my $command (qw(release node prove participants refusals interrupt conta
 	*$command = sub { my ($self, @arg) = @_; return $self->call($command, @arg); };
 }
 
-sub connect
+sub connect($self, $hosts, $timeout = undef)
 {
-	my ($self, $hosts, $timeout) = @_;
 	return $self->call('connect', $hosts, $timeout || 10000);
 }
 
-sub acquire_start
+sub acquire_start($self, $name, $path, $timeout = undef, $kind = undef)
 {
-	my ($self, $name, $path, $timeout, $kind) = @_;
 	return $self->send('acquire', $name, $path, defined $timeout ? $timeout : -1, $kind || 'mutex');
 }
 
 sub acquire { my $self = shift; return $self->result($self->acquire_start(@_)); }
 
-sub counter_start
+sub counter_start($self, $file, $rounds, $path, $sleep, $kind = undef)
 {
-	my ($self, $file, $rounds, $path, $sleep, $kind) = @_;
 	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1, $kind || 'mutex');
 }
 
-sub intervals_start
+sub intervals_start($self, $rounds, $path, $sleep, $kind)
 {
-	my ($self, $rounds, $path, $sleep, $kind) = @_;
 	return $self->send('intervals', $rounds, $path, $sleep, $kind);
 }
 
-sub permit_start
+sub permit_start($self, $name, $path, $permits, $timeout = undef)
 {
-	my ($self, $name, $path, $permits, $timeout) = @_;
 	return $self->send('permit', 'acquire', $name, $path, $permits, defined $timeout ? $timeout : -1);
 }
 
 sub permit { my $self = shift; return $self->result($self->permit_start(@_)); }
-sub permit_release { my ($self, $name) = @_; return $self->call('permit', 'release', $name); }
+sub permit_release($self, $name) { return $self->call('permit', 'release', $name); }
 sub permit_rounds_start { my $self = shift; return $self->send('permit', 'rounds', @_); }
 
-sub stand { my ($self, @arg) = @_; return $self->call('election', 'stand', @arg); }
-sub leads { my ($self, $name) = @_; return $self->call('election', 'leads', $name); }
-sub leader { my ($self, $name) = @_; return $self->call('election', 'leader', $name); }
-sub leave { my ($self, $name) = @_; return $self->call('election', 'leave', $name); }
+sub stand($self, @arg) { return $self->call('election', 'stand', @arg); }
+sub leads($self, $name) { return $self->call('election', 'leads', $name); }
+sub leader($self, $name) { return $self->call('election', 'leader', $name); }
+sub leave($self, $name) { return $self->call('election', 'leave', $name); }
 
-sub queue_start { my ($self, @arg) = @_; return $self->send('queue', @arg); }
+sub queue_start($self, @arg) { return $self->send('queue', @arg); }
 sub queue { my $self = shift; return $self->result($self->queue_start(@_)); }
 
-sub close_session { my ($self) = @_; return $self->call('close'); }
+sub close_session($self) { return $self->call('close'); }
 
 1;

@@ -21,8 +21,7 @@ in any order.
 
 package Zklock::LinePeer;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::Process';
 
@@ -35,9 +34,8 @@ our @CARP_NOT = qw(Zklock::Shell Zklock::JavaPeer Zklock::Proxy);
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref;
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $self = $class->SUPER::new(%arg, pipes => 1);
 	$self->{buffer}  = '';
 	$self->{last_id} = 0;
@@ -48,9 +46,8 @@ sub new
 
 sub encode_request { shift; return $json->encode([@_]); }
 
-sub send
+sub send($self, @request)
 {
-	my ($self, @request) = @_;
 	my $id = ++$self->{last_id};
 	$self->{asked}{$id} = join(' ', map { defined $_ && !ref $_ ? $_ : $json->encode($_) } @request);
 	my $line = $self->encode_request($id, @request) . "\n";
@@ -60,9 +57,8 @@ sub send
 }
 
 # Take in what there is, waiting for at most $timeout seconds.
-sub _receive
+sub _receive($self, $timeout)
 {
-	my ($self, $timeout) = @_;
 	my $bits = '';
 	vec($bits, fileno($self->{out}), 1) = 1;
 	return unless select($bits, undef, undef, $timeout) > 0;
@@ -76,25 +72,22 @@ sub _receive
 	return;
 }
 
-sub _dead
+sub _dead($self, $what)
 {
-	my ($self, $what) = @_;
 	$self->wait_end(1);
 	croak "$self->{name} $what (" . $self->status_text . "):\n" . tail($self->{log}, 20);
 }
 
 # Has this request been answered?
-sub ready
+sub ready($self, $id)
 {
-	my ($self, $id) = @_;
 	$self->_receive(0) unless $self->{answers}{$id};
 	return exists $self->{answers}{$id};
 }
 
 # The answer, error or not: { ok, result, error }
-sub answer
+sub answer($self, $id, $timeout = undef)
 {
-	my ($self, $id, $timeout) = @_;
 	croak "no such request" unless exists $self->{asked}{$id};
 	$timeout = default_timeout() unless defined $timeout;
 	my $end = time + $timeout;
@@ -108,9 +101,8 @@ sub answer
 	return $self->{answers}{$id};
 }
 
-sub result
+sub result($self, $id, $timeout = undef)
 {
-	my ($self, $id, $timeout) = @_;
 	my $answer = $self->answer($id, $timeout);
 	croak "$self->{name}: '$self->{asked}{$id}' failed: $answer->{error}"
 	  unless $answer->{ok};
@@ -119,9 +111,8 @@ sub result
 	return $answer->{result};
 }
 
-sub call
+sub call($self, @request)
 {
-	my ($self, @request) = @_;
 	return $self->result($self->send(@request));
 }
 

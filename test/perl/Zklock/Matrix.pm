@@ -33,8 +33,7 @@ writing back.
 
 package Zklock::Matrix;
 
-use strict;
-use warnings;
+use v5.36;
 
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
@@ -56,9 +55,8 @@ my %sql = (
 		lock   => "SELECT zk_lock_shared('%s')",
 		unlock => "SELECT zk_unlock_shared('%s')" });
 
-sub new
+sub new($class)
 {
-	my ($class) = @_;
 	my $self = bless { names => 0, paths => [] }, $class;
 	$self->{zk}    = Zklock::ZooKeeper->standalone;
 	$self->{a}     = Zklock::Server->new('a', zookeeper => $self->{zk});
@@ -70,9 +68,8 @@ sub new
 	return $self;
 }
 
-sub java
+sub java($self)
 {
-	my ($self) = @_;
 	unless ($self->{java})
 	{
 		$self->{java} = Zklock::JavaPeer->new;
@@ -82,9 +79,8 @@ sub java
 }
 
 # A path that nobody has used. Hyphens would mean something to ZooKeeper's recipe.
-sub new_path
+sub new_path($self, @words)
 {
-	my ($self, @words) = @_;
 	my $path = '/m/' . join('_', map { s/\W//gr } @words, ++$self->{names});
 	push @{ $self->{paths} }, $path;
 	return $path;
@@ -92,9 +88,8 @@ sub new_path
 
 # ---- the peer, whatever it is
 
-sub peer_start
+sub peer_start($self, $peer, $path)
 {
-	my ($self, $peer, $path) = @_;
 	my $name = 'p' . ++$self->{names};
 	my $wait =
 	  $peer->{java}
@@ -105,20 +100,18 @@ sub peer_start
 	return { %$wait, peer => $peer, name => $name, path => $path };
 }
 
-sub peer_ready { my ($self, $wait) = @_; return $wait->{who}->ready($wait->{id}); }
+sub peer_ready($self, $wait) { return $wait->{who}->ready($wait->{id}); }
 
-sub peer_got { my ($self, $wait) = @_; return $wait->{who}->result($wait->{id}); }
+sub peer_got($self, $wait) { return $wait->{who}->result($wait->{id}); }
 
-sub peer_release
+sub peer_release($self, $wait)
 {
-	my ($self, $wait) = @_;
 	return $wait->{peer}{java} ? $wait->{who}->release($wait->{name}) : $wait->{who}->unlock($wait->{name});
 }
 
 # Does the peer wait? Then it watches a node of the path, or asks again and again.
-sub peer_waits
+sub peer_waits($self, $wait)
 {
-	my ($self, $wait) = @_;
 	if (($wait->{peer}{java} || '') =~ /^hive/)
 	{
 		return eval { $self->java->refusals($wait->{name}) >= 3 };
@@ -132,9 +125,8 @@ sub peer_waits
 	return 0;
 }
 
-sub peer_count_start
+sub peer_count_start($self, $peer, $file, $rounds, $path)
 {
-	my ($self, $peer, $file, $rounds, $path) = @_;
 	return $peer->{java}
 	  ? { who => $self->java, id => $self->java->counter_start($file, $rounds, $path, 1, $peer->{java}) }
 	  : {
@@ -145,9 +137,8 @@ sub peer_count_start
 # ---- one cell
 
 # The peer holds: do we wait, and get the lock after its release?
-sub we_wait
+sub we_wait($self, $peer, $mode, $path, $what)
 {
-	my ($self, $peer, $mode, $path, $what) = @_;
 	my $sql  = $self->{sql};
 	my $hold = $self->peer_start($peer, $path);
 	ok($self->peer_got($hold), "$what: the peer holds the lock");
@@ -165,9 +156,8 @@ sub we_wait
 }
 
 # We hold: does the peer wait, and get the lock after our release?
-sub peer_respects
+sub peer_respects($self, $peer, $mode, $path, $what)
 {
-	my ($self, $peer, $mode, $path, $what) = @_;
 	my $sql = $self->{sql};
 	is($sql->query(sprintf($sql{$mode}{lock}, $path)), 't', "$what: SQL holds the lock");
 	my $wait = $self->peer_start($peer, $path);
@@ -180,9 +170,8 @@ sub peer_respects
 	return !$got;
 }
 
-sub cell
+sub cell($self, $peer, $dialect, $mode)
 {
-	my ($self, $peer, $dialect, $mode) = @_;
 	my $what = "$peer->{label}, $dialect, $mode";
 	$self->{a}->write_dialect($dialect, $self->{sql});
 	my $ours   = $self->we_wait($peer, $mode, $self->new_path($dialect, $mode), "$what, peer first");
@@ -193,9 +182,8 @@ sub cell
 
 # ---- all count together
 
-sub count_together
+sub count_together($self, $peer, $dialect)
 {
-	my ($self, $peer, $dialect) = @_;
 	my $path = $self->new_path($dialect, 'count');
 	my $file = PostgreSQL::Test::Utils::tempdir . "/counter_$self->{names}";
 	append_to_file($file, "0\n");
@@ -244,9 +232,8 @@ sub promised
 	return \%promised;
 }
 
-sub check
+sub check($self, @peers)
 {
-	my ($self, @peers) = @_;
 	my $promised = promised();
 	foreach my $peer (@peers)
 	{
@@ -264,9 +251,8 @@ sub check
 	return;
 }
 
-sub end
+sub end($self)
 {
-	my ($self) = @_;
 	$self->{java}->close_session if $self->{java};
 	$self->{sql}->disconnect;
 	# Curator's semaphores have nodes of their own below the path.

@@ -23,8 +23,7 @@ and a second instead of 15 between two looks. C<installed> tells whether they ar
 
 package Zklock::Monitoring;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use File::Basename qw(dirname);
@@ -40,9 +39,8 @@ my $http  = HTTP::Tiny->new(timeout => 10);
 
 sub installed { return !grep { !-x "/usr/bin/$_" } qw(prometheus promtool prometheus-sql-exporter); }
 
-sub _start
+sub _start($class, $name, $ready, @argv)
 {
-	my ($class, $name, $ready, @argv) = @_;
 	my $log  = "$PostgreSQL::Test::Utils::log_path/$name.log";
 	my $self = bless { url => $ready =~ s{(:\d+)/.*}{$1}r }, $class;
 	$self->{process} = Zklock::Process->new(name => $name, log => $log, argv => \@argv);
@@ -51,9 +49,8 @@ sub _start
 	return $self;
 }
 
-sub exporter
+sub exporter($class, $server, $user)
 {
-	my ($class, $server, $user) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir('exporter');
 	my $config    = slurp_file("$files/sql_exporter.yml");
 	my $url       = sprintf('postgres://%s@127.0.0.1:%d/postgres?sslmode=disable', $user, $server->port);
@@ -65,9 +62,8 @@ sub exporter
 		'prometheus-sql-exporter', '-config.file', "$directory/exporter.yml", '-web.listen-address', "127.0.0.1:$port");
 }
 
-sub prometheus
+sub prometheus($class, $exporter)
 {
-	my ($class, $exporter) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir('prometheus');
 	my ($target)  = $exporter->{url} =~ m{//(.*)};
 	append_to_file("$directory/alerts.yml", slurp_file("$files/alerts.yml"));
@@ -85,44 +81,38 @@ END
 		"--web.listen-address=127.0.0.1:$port");
 }
 
-sub _get
+sub _get($self, $path, %parameters)
 {
-	my ($self, $path, %parameters) = @_;
 	my $response = $http->get("$self->{url}/api/v1/$path?" . $http->www_form_urlencode(\%parameters));
 	my $answer = decode_json($response->{content});
 	croak "$path @{[ %parameters ]}: $answer->{error}" unless $answer->{status} eq 'success';
 	return $answer->{data};
 }
 
-sub query
+sub query($self, $expression)
 {
-	my ($self, $expression) = @_;
 	return map { { metric => $_->{metric}, value => $_->{value}[1] } } @{ $self->_get('query', query => $expression)->{result} };
 }
 
-sub wait_value
+sub wait_value($self, $expression, $value)
 {
-	my ($self, $expression, $value) = @_;
 	my @series;
 	return wait_until { @series = $self->query($expression); @series == 1 && $series[0]{value} == $value }
 	sub { "$expression to be $value; it is " . join(', ', map { $_->{value} } @series) };
 }
 
-sub firing
+sub firing($self)
 {
-	my ($self) = @_;
 	return map { $_->{labels}{alertname} => $_ } grep { $_->{state} eq 'firing' } @{ $self->_get('alerts')->{alerts} };
 }
 
-sub wait_alert
+sub wait_alert($self, $name)
 {
-	my ($self, $name) = @_;
 	return wait_until { my %firing = $self->firing; $firing{$name} } "alert $name to fire";
 }
 
-sub wait_no_alert
+sub wait_no_alert($self, $name)
 {
-	my ($self, $name) = @_;
 	return wait_until { my %firing = $self->firing; !$firing{$name} } "alert $name to end";
 }
 

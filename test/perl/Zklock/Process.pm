@@ -23,8 +23,7 @@ the end of the test at the latest, also when the test dies.
 
 package Zklock::Process;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use PostgreSQL::Test::Utils ();
@@ -39,16 +38,14 @@ my %alive;    # pid => weak reference to the object
 # module and of PostgreSQL::Test::Cluster.
 $SIG{$_} ||= sub { exit 130 } foreach qw(INT TERM HUP);
 
-sub log_of
+sub log_of($name)
 {
-	my ($name) = @_;
 	my $test = $PostgreSQL::Test::Utils::test_logfile =~ s/.*regress_log_//r;
 	return "$PostgreSQL::Test::Utils::log_path/${test}_$name.log";
 }
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	$arg{log} //= log_of($arg{name});
 	my $self = bless {
 		name => $arg{name},
@@ -98,9 +95,8 @@ sub name { return $_[0]{name}; }
 sub log_file { return $_[0]{log}; }
 
 # Is it still there? Reaps it if not.
-sub running
+sub running($self)
 {
-	my ($self) = @_;
 	return 0 unless $self->{pid};
 	my $r = waitpid($self->{pid}, WNOHANG);
 	return 1 if $r == 0;
@@ -110,25 +106,22 @@ sub running
 	return 0;
 }
 
-sub status_text
+sub status_text($self)
 {
-	my ($self) = @_;
 	return 'running' if $self->running;
 	my $s = $self->{status};
 	return 'gone' unless defined $s;
 	return $s & 127 ? 'killed by signal ' . ($s & 127) : 'exit code ' . ($s >> 8);
 }
 
-sub signal
+sub signal($self, $signal)
 {
-	my ($self, $signal) = @_;
 	kill $signal, $self->{pid} if $self->{pid};
 	return;
 }
 
-sub pause
+sub pause($self)
 {
-	my ($self) = @_;
 	return unless $self->{pid};
 	$self->signal('STOP');
 	$self->{paused} = 1;
@@ -142,17 +135,15 @@ sub pause
 	return;
 }
 
-sub resume
+sub resume($self)
 {
-	my ($self) = @_;
 	$self->signal('CONT');
 	$self->{paused} = 0;
 	return;
 }
 
-sub wait_end
+sub wait_end($self, $timeout)
 {
-	my ($self, $timeout) = @_;
 	my $end = time + $timeout;
 	while ($self->running)
 	{
@@ -162,9 +153,8 @@ sub wait_end
 	return 1;
 }
 
-sub kill9
+sub kill9($self)
 {
-	my ($self) = @_;
 	local $?;
 	$self->signal('KILL');
 	$self->wait_end(10) or carp "$self->{name} survives SIGKILL";
@@ -172,9 +162,8 @@ sub kill9
 }
 
 # Ask it to end; insist after a while.
-sub stop
+sub stop($self, $timeout = undef)
 {
-	my ($self, $timeout) = @_;
 	local $?;
 	return unless $self->running;
 	$self->resume if $self->{paused};
@@ -189,9 +178,8 @@ sub stop
 	return;
 }
 
-sub DESTROY
+sub DESTROY($self)
 {
-	my ($self) = @_;
 	local ($?, $@, $!);
 	$self->kill9 if $self->{pid};
 	return;

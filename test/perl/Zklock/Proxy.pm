@@ -99,8 +99,7 @@ Each returns a number for C<fired>, and takes
 
 package Zklock::Proxy;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::LinePeer';
 
@@ -113,9 +112,8 @@ our @CARP_NOT = qw(Zklock::LinePeer);
 
 my $number = 0;
 
-sub start
+sub start($class, $target)
 {
-	my ($class, $target) = @_;
 	my $port   = PostgreSQL::Test::Cluster::get_free_port();
 	my $name   = 'proxy_' . ++$number;
 	my $script = dirname(__FILE__) . '/../zk_proxy.pl';
@@ -129,15 +127,13 @@ sub start
 
 sub port      { return $_[0]{port}; }
 
-sub connect_string
+sub connect_string($self, $chroot = undef)
 {
-	my ($self, $chroot) = @_;
 	return "127.0.0.1:$self->{port}" . (defined $chroot ? $chroot : '');
 }
 
-sub _fault
+sub _fault($self, $action, $direction, %arg)
 {
-	my ($self, $action, $direction, %arg) = @_;
 	croak 'op is missing' unless $arg{op};
 	return $self->call('fault', { action => $action, direction => $direction, %arg });
 }
@@ -149,21 +145,19 @@ sub hold_request { my $self = shift; return $self->_fault('hold', 'request', @_)
 sub refuse       { my $self = shift; return $self->_fault('refuse', 'request', @_); }
 sub deny         { my $self = shift; return $self->_fault('deny', 'reply', @_); }
 
-sub forge
+sub forge($self, %arg)
 {
-	my ($self, %arg) = @_;
 	$arg{body} = unpack('H*', $arg{body});
 	return $self->_fault('forge', 'reply', %arg);
 }
 
-sub notify { my ($self, %arg) = @_; return $self->call('notify', \%arg); }
-sub garble { my ($self, %arg) = @_; return $self->call('garble', \%arg); }
+sub notify($self, %arg) { return $self->call('notify', \%arg); }
+sub garble($self, %arg) { return $self->call('garble', \%arg); }
 
-sub has_fired { my ($self, $fault) = @_; return $self->call('fired', { id => $fault }); }
+sub has_fired($self, $fault) { return $self->call('fired', { id => $fault }); }
 
-sub fired
+sub fired($self, $fault, $timeout = undef)
 {
-	my ($self, $fault, $timeout) = @_;
 	return wait_until { $self->has_fired($fault) } "fault $fault of $self->{name}", $timeout;
 }
 
@@ -184,17 +178,15 @@ foreach my $command (qw(counts requests reset_counts clear connections accepted 
 	*$command = sub { return $_[0]->call($command); };
 }
 
-sub counts_without_beats
+sub counts_without_beats($self)
 {
-	my ($self) = @_;
 	my $counts = $self->counts;
 	delete @{$counts}{qw(ping multi)};
 	return $counts;
 }
 
-sub asked
+sub asked($self)
 {
-	my ($self) = @_;
 	my $counts = $self->counts_without_beats;
 	delete $counts->{notification};
 	foreach my $request (@{ $self->requests })
@@ -207,33 +199,29 @@ sub asked
 	return $counts;
 }
 
-sub wait_all_sent
+sub wait_all_sent($self)
 {
-	my ($self) = @_;
 	my $reminders = $self->counts->{exists} || 0;
 	wait_until { ($self->counts->{exists} || 0) >= $reminders + 2 } 'reminders behind requests without an answer';
 	return;
 }
 
-sub blackhole
+sub blackhole($self, $direction = undef)
 {
-	my ($self, $direction) = @_;
 	return $self->call('blackhole', { direction => $direction || 'both' });
 }
 
-sub delay { my ($self, $ms) = @_; return $self->call('delay', { ms => $ms }); }
+sub delay($self, $ms) { return $self->call('delay', { ms => $ms }); }
 
-sub throttle { my ($self, $rate) = @_; return $self->call('throttle', { rate => $rate }); }
+sub throttle($self, $rate) { return $self->call('throttle', { rate => $rate }); }
 
-sub target
+sub target($self, $target, %arg)
 {
-	my ($self, $target, %arg) = @_;
 	return $self->call('target', { port => ref $target ? $target->port : $target, raw => $arg{raw} || 0 });
 }
 
-sub hang_up
+sub hang_up($self, $on)
 {
-	my ($self, $on) = @_;
 	$self->call('hang_up', { on => $on ? 1 : 0 });
 	$self->drop if $on;
 	return;

@@ -23,8 +23,7 @@ Zklock::ProxyLoop - what the test proxies have in common
 
 package Zklock::ProxyLoop;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Errno qw(EAGAIN EINPROGRESS EINTR EWOULDBLOCK);
 use Exporter qw(import);
@@ -35,9 +34,8 @@ our @EXPORT = qw(answer_commands read_some write_some);
 my $json           = JSON::PP->new->utf8->canonical;
 my $command_buffer = '';
 
-sub answer_commands
+sub answer_commands($commands)
 {
-	my ($commands) = @_;
 	my $n = sysread(STDIN, $command_buffer, 65536, length $command_buffer);
 	exit 0 unless $n;
 	while ($command_buffer =~ s/^(.*)\n//)
@@ -58,18 +56,16 @@ sub try_again
 	return $! == EAGAIN || $! == EWOULDBLOCK || $! == EINTR || $! == EINPROGRESS;
 }
 
-sub read_some
+sub read_some($side)
 {
-	my ($side) = @_;
 	my $n = sysread($side->{socket}, my $bytes, 65536);
 	return $bytes if $n;
 	$side->{eof} = 1 unless !defined $n && try_again();
 	return '';
 }
 
-sub write_some
+sub write_some($side)
 {
-	my ($side) = @_;
 	return if $side->{out} eq '';
 	my $n = syswrite($side->{socket}, $side->{out});
 	if (defined $n)

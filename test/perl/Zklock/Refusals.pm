@@ -23,8 +23,7 @@ Zklock::Refusals - errors that ZooKeeper answers with, and what becomes of them
 
 package Zklock::Refusals;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter qw(import);
 use Test::More;
@@ -47,9 +46,8 @@ sub error_codes { my @codes = sort keys %error_name; return @codes; }
 my $paths = 0;
 sub new_path { return '/e/' . $_[0] . ++$paths; }
 
-sub says
+sub says($result, $code, $what)
 {
-	my ($result, $code, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($result->{sqlstate}, $code == -102 ? '42501' : '58000', "$what: $error_name{$code} is an error");
 	like($result->{detail} || '', qr/^ZooKeeper refused: $error_name{$code}\./, 'which is named')
@@ -58,9 +56,8 @@ sub says
 }
 
 # A server that is asked again at once gets hundreds.
-sub moderate
+sub moderate($proxy, $op)
 {
-	my ($proxy, $op) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	cmp_ok($proxy->counts->{$op} || 0, '<', 40, "no storm of $op");
 	return;

@@ -39,8 +39,7 @@ these levels.
 
 package Zklock::Release;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter qw(import);
 use Test::More;
@@ -62,9 +61,8 @@ sub cast
 	return;
 }
 
-sub still_waits
+sub still_waits($name)
 {
-	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$b->settle;
 	ok($waiter->busy, $name);
@@ -73,9 +71,8 @@ sub still_waits
 
 sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
 
-sub release_by
+sub release_by($name, %way)
 {
-	my ($name, %way) = @_;
 	my $s = $a->session;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $sql (@{ $way{take} })

@@ -41,8 +41,7 @@ Zklock::Semaphore - permits of a semaphore, for sessions of several servers
 
 package Zklock::Semaphore;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter qw(import);
 use Zklock::Util qw(wait_until);
@@ -69,22 +68,20 @@ sub new_path
 
 sub used_paths { return @used; }
 
-sub sql
+sub sql($permits, $timeout = undef)
 {
-	my ($permits, $timeout) = @_;
 	return "SELECT zk_semaphore_acquire('$path', $permits" . (defined $timeout ? ", '$timeout')" : ')');
 }
 
-sub acquire       { my ($session, @arg) = @_; return $session->query(sql(@arg)); }
-sub acquire_start { my ($session, @arg) = @_; return $session->query_start(sql(@arg)); }
-sub release       { my ($session) = @_; return $session->query("SELECT zk_semaphore_release('$path')"); }
+sub acquire($session, @arg)       { return $session->query(sql(@arg)); }
+sub acquire_start($session, @arg) { return $session->query_start(sql(@arg)); }
+sub release($session)       { return $session->query("SELECT zk_semaphore_release('$path')"); }
 sub leases        { return $zk->children("$path/leases"); }
 sub turns         { return $zk->children("$path/locks"); }
-sub wait_row      { my ($session, $condition) = @_; return $session->wait_row($condition, $path); }
+sub wait_row($session, $condition)      { return $session->wait_row($condition, $path); }
 
-sub ask
+sub ask($session, $permits, $at_head)
 {
-	my ($session, $permits, $at_head) = @_;
 	acquire_start($session, $permits);
 	my $row = wait_row($session, $at_head ? $has_lease : $has_turn);
 	# A session that comes to one of the servers now queues behind all that came to the other.
@@ -92,9 +89,8 @@ sub ask
 	return $row;
 }
 
-sub settled
+sub settled($held, $what = undef)
 {
-	my ($held, $what) = @_;
 	my $count = sub { my $n = 0; $n += $_->lock_count foreach @servers; return $n; };
 	wait_until { turns() == 0 && leases() == $held && $count->() == $held }
 	sub {

@@ -91,8 +91,7 @@ And those of Zklock::Shown, which tell what zklock shows.
 
 package Zklock::Server;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::Shown';
 
@@ -136,11 +135,10 @@ sub _init
 	return;
 }
 
-sub _quote { my ($text) = @_; $text =~ s/'/''/g; return "'$text'"; }
+sub _quote($text) { $text =~ s/'/''/g; return "'$text'"; }
 
-sub _stage_conf
+sub _stage_conf($stage)
 {
-	my ($stage) = @_;
 	return () unless $stage;
 	chomp(my $libdir = `pg_config --pkglibdir`);
 	my @conf = ('dynamic_library_path = ' . _quote("$stage$libdir:\$libdir"));
@@ -154,9 +152,8 @@ sub _stage_conf
 	return @conf;
 }
 
-sub _base_conf
+sub _base_conf($self, %opt)
 {
-	my ($self, %opt) = @_;
 	my @conf = (
 		"# zklock's tests",
 		'restart_after_crash = on',
@@ -189,9 +186,8 @@ sub _base_conf
 
 my @nodes;
 
-sub _new
+sub _new($class, $name, %opt)
 {
-	my ($class, $name, %opt) = @_;
 	croak 'no build with faults: ZKLOCK_FAULT_STAGE is not set' if defined $opt{faults} && !$ENV{ZKLOCK_FAULT_STAGE};
 	my $self = bless { node => PostgreSQL::Test::Cluster->new($name), opt => \%opt }, $class;
 	push @nodes, $self->{node};
@@ -200,9 +196,8 @@ sub _new
 	return $self;
 }
 
-sub new
+sub new($class, $name, %opt)
 {
-	my ($class, $name, %opt) = @_;
 	my $self = $class->_new($name, %opt);
 	_init($self->node, allows_streaming => $opt{allows_streaming});
 	$self->append_conf('postgresql.conf', $self->_base_conf(%opt));
@@ -212,9 +207,8 @@ sub new
 
 my $backups = 0;
 
-sub standby
+sub standby($class, $name, %opt)
 {
-	my ($class, $name, %opt) = @_;
 	my $primary = delete $opt{primary};
 	my $self    = $class->_new($name, extension => 0, %opt);
 	my $backup  = 'backup' . ++$backups;
@@ -226,9 +220,8 @@ sub standby
 }
 
 # All processes stand still meanwhile: this is what a snapshot of the file system has.
-sub copy
+sub copy($class, $name, %opt)
 {
-	my ($class, $name, %opt) = @_;
 	my $original = delete $opt{of};
 	my $self     = $class->_new($name, extension => 0, %opt);
 	my $data     = $self->data_dir;
@@ -250,9 +243,8 @@ sub copy
 }
 
 # Start, create the extension, wait for ZooKeeper.
-sub launch
+sub launch($self)
 {
-	my ($self) = @_;
 	my $opt = $self->{opt};
 	$self->start;
 	croak $self->name . ' has a build without faults'
@@ -269,7 +261,7 @@ sub launch
 }
 
 # Sessions of the harness must not be in the way of what stops or starts the server.
-sub _drop_monitor { my ($self) = @_; delete @{$self}{qw(monitor barrier)}; return; }
+sub _drop_monitor($self) { delete @{$self}{qw(monitor barrier)}; return; }
 
 foreach my $method (qw(start stop restart kill9))
 {
@@ -284,33 +276,29 @@ foreach my $method (qw(start stop restart kill9))
 	};
 }
 
-sub postmaster_pid
+sub postmaster_pid($self)
 {
-	my ($self) = @_;
 	my ($pid) = split /\n/, PostgreSQL::Test::Utils::slurp_file($self->data_dir . '/postmaster.pid');
 	return $pid;
 }
 
-sub begin_stop
+sub begin_stop($self, $mode)
 {
-	my ($self, $mode) = @_;
 	$self->_drop_monitor;
 	PostgreSQL::Test::Utils::system_or_bail('pg_ctl', '-s', '-W', '-D', $self->data_dir, '-m', $mode, 'stop');
 	return;
 }
 
-sub wait_stopped
+sub wait_stopped($self)
 {
-	my ($self) = @_;
 	my $file = $self->data_dir . '/postmaster.pid';
 	wait_until { !-e $file } sub { $self->name . ' to stop; end of its log:' . "\n" . tail($self->logfile, 20) };
 	$self->node->_update_pid(0);
 	return;
 }
 
-sub start_again
+sub start_again($self)
 {
-	my ($self) = @_;
 	# A failed start finds the id of the process that was killed.
 	wait_until { $self->start(fail_ok => 1) || do { undef $self->node->{_pid}; 0 } }
 	$self->name . ' to start';
@@ -319,9 +307,8 @@ sub start_again
 
 # ---- sessions ---------------------------------------------------------------
 
-sub session
+sub session($self, %opt)
 {
-	my ($self, %opt) = @_;
 	my $number = ++$self->{sessions};
 	return Zklock::Session->new(
 		name   => $opt{name} || $self->name . ".$number",
@@ -332,9 +319,8 @@ sub session
 }
 
 # Statements of the harness itself. A server that crashed meanwhile gets a new session.
-sub _monitor
+sub _monitor($self, $sql)
 {
-	my ($self, $sql) = @_;
 	for (my $attempt = 1;; $attempt++)
 	{
 		$self->{monitor} ||= $self->session(
@@ -346,34 +332,30 @@ sub _monitor
 	}
 }
 
-sub value
+sub value($self, $sql)
 {
-	my ($self, $sql) = @_;
 	my $result = $self->_monitor($sql);
 	croak $self->name . ": $sql: $result->{error}" unless $result->{ok};
 	return $result->{text};
 }
 
 # The rows of a query as hashes.
-sub _hashes
+sub _hashes($self, $columns, $from)
 {
-	my ($self, $columns, $from) = @_;
 	my $result = $self->_monitor('SELECT ' . join(', ', @$columns) . " FROM $from");
 	croak $self->name . ": $from: $result->{error}" unless $result->{ok};
 	return map { my %row; @row{@$columns} = @$_; \%row } @{ $result->{rows} };
 }
 
-sub set_conf
+sub set_conf($self, %settings)
 {
-	my ($self, %settings) = @_;
 	$self->value("ALTER SYSTEM SET $_ = " . _quote($settings{$_})) foreach sort keys %settings;
 	$self->value('SELECT pg_reload_conf()');
 	return;
 }
 
-sub write_dialect
+sub write_dialect($self, $dialect, @sessions)
 {
-	my ($self, $dialect, @sessions) = @_;
 	$self->set_conf('zklock.path_dialects' => "/*=$dialect");
 	foreach my $session (@sessions)
 	{
@@ -382,9 +364,8 @@ sub write_dialect
 	return;
 }
 
-sub set_faults
+sub set_faults($self, $list)
 {
-	my ($self, $list) = @_;
 	Zklock::Faults->check($list);
 	my ($mark, $worker) = ($self->log_mark, $self->worker_pid || 0);
 	$self->set_conf('zklock.faults' => $list);
@@ -394,9 +375,8 @@ sub set_faults
 	return;
 }
 
-sub wait_value
+sub wait_value($self, $sql, $expected, $timeout = undef)
 {
-	my ($self, $sql, $expected, $timeout) = @_;
 	my $last = '';
 	wait_until { ($last = $self->value($sql)) eq $expected; }
 	sub { $self->name . ": '$sql' to be '$expected' (it is '$last')\n" . $self->describe_locks },
@@ -404,9 +384,8 @@ sub wait_value
 	return;
 }
 
-sub terminate_backend
+sub terminate_backend($self, $pid)
 {
-	my ($self, $pid) = @_;
 	my $done = $self->value("SELECT pg_terminate_backend($pid)") eq 't';
 	wait_until { !kill 0, $pid } $self->name . ": backend $pid to be gone";
 	return $done;
@@ -414,34 +393,30 @@ sub terminate_backend
 
 # ---- the server log ---------------------------------------------------------
 
-sub log_mark { my ($self) = @_; return -s $self->logfile || 0; }
+sub log_mark($self) { return -s $self->logfile || 0; }
 
-sub log_since
+sub log_since($self, $mark)
 {
-	my ($self, $mark) = @_;
 	return PostgreSQL::Test::Utils::slurp_file($self->logfile, $mark || 0);
 }
 
-sub wait_log
+sub wait_log($self, $regex, $mark = undef, $timeout = undef)
 {
-	my ($self, $regex, $mark, $timeout) = @_;
 	return wait_until { $self->log_since($mark) =~ $regex }
 	sub { $self->name . ": log to match $regex; its end:\n" . tail($self->logfile, 20) }, $timeout;
 }
 
 # A test: what is logged since the mark matches, now or in a moment.
-sub assert_log
+sub assert_log($self, $mark, $regex, $name)
 {
-	my ($self, $mark, $regex, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $logged = eval { $self->wait_log($regex, $mark, 20); 1 };
 	Test::More::ok($logged, $name) or Test::More::diag($@);
 	return $logged;
 }
 
-sub failure_report
+sub failure_report($self)
 {
-	my ($self) = @_;
 	my $log = $self->logfile;
 	# Not what is usual when servers start, stop and replicate.
 	my @lines = grep {

@@ -51,8 +51,7 @@ next to nothing, so that hundreds of them are fine.
 
 package Zklock::Session;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use DBI;
@@ -63,9 +62,8 @@ use Zklock::Util qw(default_timeout wait_until);
 our @CARP_NOT = qw(Zklock::Server);
 
 # dsn: libpq connection string; name: for messages; server: Zklock::Server
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $self = bless { name => $arg{name} || 'session', server => $arg{server} }, $class;
 	my $dsn = $arg{dsn} =~ s/ /;/gr;
 	$self->{dbh} = DBI->connect(
@@ -100,9 +98,8 @@ sub _guarded
 	return $code->();
 }
 
-sub query_start
+sub query_start($self, $sql)
 {
-	my ($self, $sql) = @_;
 	croak "$self->{name} is closed"           unless $self->{dbh};
 	croak "$self->{name} is still busy with: $self->{sql}" if $self->{statement};
 	$self->{sql}     = $sql;
@@ -128,17 +125,15 @@ foreach my $state (qw(waiting queued))
 }
 
 # Is a statement running?
-sub busy
+sub busy($self)
 {
-	my ($self) = @_;
 	return 0 unless $self->{statement};
 	return 0 if $self->{unsent};
 	return $self->_guarded(sub { return !$self->{dbh}->pg_ready; });
 }
 
-sub result
+sub result($self, $timeout = undef)
 {
-	my ($self, $timeout) = @_;
 	croak "$self->{name} runs no statement" unless $self->{statement};
 	$timeout = default_timeout() unless defined $timeout;
 	my $end = time + $timeout;
@@ -193,32 +188,28 @@ sub result
 	return \%result;
 }
 
-sub finish
+sub finish($self, $timeout = undef)
 {
-	my ($self, $timeout) = @_;
 	my $result = $self->result($timeout);
 	croak "$self->{name}: $self->{sql}: $result->{error}" unless $result->{ok};
 	return $result->{text};
 }
 
-sub try
+sub try($self, $sql, $timeout = undef)
 {
-	my ($self, $sql, $timeout) = @_;
 	return $self->query_start($sql)->result($timeout);
 }
 
-sub query
+sub query($self, $sql, $timeout = undef)
 {
-	my ($self, $sql, $timeout) = @_;
 	return $self->query_start($sql)->finish($timeout);
 }
 
 # The notices of the last statement, one text.
 sub notices { return join("\n", @{ $_[0]{notices} || [] }); }
 
-sub wait_row
+sub wait_row($self, $condition, $path = undef)
 {
-	my ($self, $condition, $path) = @_;
 	my $server = $self->{server};
 	my $where  = "pid = $self->{pid} AND $condition" . (defined $path ? " AND path = '$path'" : '');
 	return wait_until { ($server->locks($where))[0] }
@@ -226,44 +217,39 @@ sub wait_row
 }
 
 # What was given up may still be on its way.
-sub modes
+sub modes($self, $path)
 {
-	my ($self, $path) = @_;
 	my @rows = $self->{server}->locks("pid = $self->{pid} AND path = '$path' AND state <> 'releasing'");
 	my @modes = sort map { "$_->{mode} $_->{state}" } @rows;
 	return @modes;
 }
 
-sub cancel
+sub cancel($self)
 {
-	my ($self) = @_;
 	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
 }
 
 # Returns when the backend is gone.
 # What the server has told a session as it ended it: libpq before 14 loses that here, so it is
 # looked up in the log.
-sub _last_words
+sub _last_words($self)
 {
-	my ($self) = @_;
 	return if $self->{dbh}{pg_lib_version} >= 140000;
 	my @said = $self->{server}->log_since(0) =~ /\[$self->{pid}\] [^\n]*? ((?:FATAL|DETAIL|HINT):  [^\n]*)/g;
 	shift @said while @said && $said[0] !~ s/^(FATAL:  )(?=terminating connection)/${1}57P01: /;
 	return join("\n", @said);
 }
 
-sub terminate
+sub terminate($self)
 {
-	my ($self) = @_;
 	return $self->{server}->terminate_backend($self->{pid});
 }
 
-sub cancelled  { my ($self) = @_; $self->cancel;    return $self->result->{sqlstate}; }
-sub terminated { my ($self) = @_; $self->terminate; return $self->result->{sqlstate}; }
+sub cancelled($self)  { $self->cancel;    return $self->result->{sqlstate}; }
+sub terminated($self) { $self->terminate; return $self->result->{sqlstate}; }
 
-sub disconnect
+sub disconnect($self)
 {
-	my ($self) = @_;
 	return unless $self->{dbh};
 	# The library would wait for the end of a running statement.
 	$self->_shut if $self->busy;
@@ -276,9 +262,8 @@ sub disconnect
 
 # Close the socket under the library's feet: the server sees the end of the connection
 # without the message that says goodbye.
-sub _shut
+sub _shut($self)
 {
-	my ($self) = @_;
 	my $fd = $self->{dbh}{pg_socket};
 	# Through a duplicate: the descriptor itself is the library's to close.
 	if ($fd >= 0 && open(my $socket, '+<&', $fd))
@@ -288,18 +273,16 @@ sub _shut
 	return;
 }
 
-sub vanish
+sub vanish($self)
 {
-	my ($self) = @_;
 	return unless $self->{dbh};
 	$self->_shut;
 	$self->disconnect;
 	return;
 }
 
-sub DESTROY
+sub DESTROY($self)
 {
-	my ($self) = @_;
 	local ($@, $!, $?);
 	eval { $self->disconnect };
 	return;

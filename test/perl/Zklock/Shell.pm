@@ -65,8 +65,7 @@ would.
 
 package Zklock::Shell;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::LinePeer';
 
@@ -76,9 +75,8 @@ our @CARP_NOT = qw(Zklock::LinePeer Zklock::ZooKeeper Zklock::Server);
 
 my $number = 0;
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $name   = $arg{name} || 'shell_' . ++$number;
 	my $script = dirname(__FILE__) . '/../../interop/zk_shell.py';
 	return $class->SUPER::new(
@@ -103,21 +101,18 @@ foreach my $command (keys %positional)
 	};
 }
 
-sub lock_start
+sub lock_start($self, $name, $path, %opt)
 {
-	my ($self, $name, $path, %opt) = @_;
 	return $self->send('lock', $name, $path, \%opt);
 }
 
-sub counter_start
+sub counter_start($self, $file, $rounds, $path, %opt)
 {
-	my ($self, $file, $rounds, $path, %opt) = @_;
 	return $self->send('counter', $file, $rounds, $path, \%opt);
 }
 
-sub lock
+sub lock($self, @arg)
 {
-	my ($self, @arg) = @_;
 	return $self->result($self->lock_start(@arg));
 }
 

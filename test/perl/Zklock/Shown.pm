@@ -55,8 +55,7 @@ to become true and tells what there is if it does not. Close foreign contenders 
 
 package Zklock::Shown;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use Test::More ();
@@ -67,29 +66,26 @@ my @lock_columns = qw(pid datname path kind mode scope state granted count node
 my @session_columns = qw(state server session_id negotiated_timeout lease_remaining
   connected_since worker_pid reconnects expirations last_error last_error_at max_locks locks_in_use obstacle);
 
-sub locks
+sub locks($self, $where = undef)
 {
-	my ($self, $where) = @_;
 	return $self->_hashes(\@lock_columns, 'zk_locks' . (defined $where ? " WHERE $where" : ''));
 }
 
-sub lock_count
+sub lock_count($self, $where = undef)
 {
-	my ($self, $where) = @_;
 	return $self->value('SELECT count(*) FROM zk_locks' . (defined $where ? " WHERE $where" : ''));
 }
 
-sub zk_session { my ($self) = @_; return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
-sub session_file { my ($self) = @_; return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
-sub session_id { my ($self) = @_; return $self->zk_session->{session_id}; }
-sub worker_pid { my ($self) = @_; return $self->zk_session->{worker_pid}; }
+sub zk_session($self) { return ($self->_hashes(\@session_columns, 'zk_session'))[0]; }
+sub session_file($self) { return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
+sub session_id($self) { return $self->zk_session->{session_id}; }
+sub worker_pid($self) { return $self->zk_session->{worker_pid}; }
 
 # While a server restarts after a crash it takes no connections: that is no failure here.
 # A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
 # this connection.
-sub wait_session
+sub wait_session($self, $state = undef, $timeout = undef)
 {
-	my ($self, $state, $timeout) = @_;
 	$state = 'connected' unless defined $state;
 	my $last = '';
 	wait_until
@@ -110,16 +106,14 @@ sub wait_session
 	return;
 }
 
-sub wait_new_worker
+sub wait_new_worker($self, $old)
 {
-	my ($self, $old) = @_;
 	wait_until { ($self->worker_pid || $old) != $old } $self->name . ": another worker than $old";
 	return;
 }
 
-sub reconfigure
+sub reconfigure($self, %settings)
 {
-	my ($self, %settings) = @_;
 	my $old = $self->worker_pid;
 	$self->set_conf(%settings);
 	$self->wait_new_worker($old);
@@ -127,18 +121,16 @@ sub reconfigure
 	return;
 }
 
-sub restart_worker
+sub restart_worker($self)
 {
-	my ($self) = @_;
 	my $old = $self->worker_pid;
 	$self->value("SELECT pg_terminate_backend($old)");
 	$self->wait_new_worker($old);
 	return;
 }
 
-sub worker_away
+sub worker_away($self)
 {
-	my ($self) = @_;
 	$self->value('SELECT 1');    # the monitoring session must exist before
 	my $worker = $self->worker_pid;
 	freeze($self->postmaster_pid);
@@ -148,9 +140,8 @@ sub worker_away
 	return $worker;
 }
 
-sub worker_back
+sub worker_back($self, $old)
 {
-	my ($self, $old) = @_;
 	thaw($self->postmaster_pid);
 	$self->wait_session;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
@@ -158,9 +149,8 @@ sub worker_back
 	return;
 }
 
-sub wait_lock
+sub wait_lock($self, $what, $state, $path = undef, $timeout = undef)
 {
-	my ($self, $what, $state, $path, $timeout) = @_;
 	my $pid = ref $what ? $what->pid : $what;
 	my $where = "pid = $pid AND state = " . Zklock::Server::_quote($state);
 	$where .= ' AND path = ' . Zklock::Server::_quote($path) if defined $path;
@@ -168,33 +158,30 @@ sub wait_lock
 	sub { $self->name . ": a contender with $where\n" . $self->describe_locks }, $timeout;
 }
 
-sub wait_waiting { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'waiting', $path); }
+sub wait_waiting($self, $what, $path = undef) { return $self->wait_lock($what, 'waiting', $path); }
 # Until its place among all others in ZooKeeper is settled as well
-sub wait_queued
+sub wait_queued($self, $what, $path = undef)
 {
-	my ($self, $what, $path) = @_;
 	return wait_until {
 		my $row = $self->wait_waiting($what, $path);
 		$row->{node} && $row->{node} =~ /\d{10}$/ ? $row : undef;
 	} 'a node of ' . $self->name . ' to have its number';
 }
 
-sub wait_holder  { my ($self, $what, $path) = @_; return $self->wait_lock($what, 'held',    $path); }
+sub wait_holder($self, $what, $path = undef)  { return $self->wait_lock($what, 'held',    $path); }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
 # released on another path proves that the server knows of all that happened before.
-sub settle
+sub settle($self)
 {
-	my ($self) = @_;
 	my $barrier = $self->{barrier} ||= $self->session(name => $self->name . '.barrier');
 	croak $self->name . ': the barrier failed'
 	  unless $barrier->query("SELECT zk_lock('/t/barrier', '30s') AND zk_unlock('/t/barrier')") eq 't';
 	return;
 }
 
-sub describe_locks
+sub describe_locks($self)
 {
-	my ($self) = @_;
 	my $text = '';
 	foreach my $view (qw(zk_session zk_locks))
 	{
@@ -206,18 +193,16 @@ sub describe_locks
 	return $text;
 }
 
-sub lose
+sub lose($self, $zk, $session, $path, $folder = undef)
 {
-	my ($self, $zk, $session, $path, $folder) = @_;
 	my $nodes = join '/', $path, $folder // ();
 	$zk->shell->delete("$nodes/$_") foreach $zk->children($nodes);
 	$self->wait_lock($session, 'lost', $path);
 	return;
 }
 
-sub expire_session
+sub expire_session($self, $zk)
 {
-	my ($self, $zk) = @_;
 	my $session = $self->zk_session;
 	# A worker that is quick enough to resume the session while it is being closed can end
 	# up with a connection that the server has forgotten; that would only take time.
@@ -237,26 +222,23 @@ my %wait_events = (
 	element => [ 'Extension|ZkElement',    'Extension|Extension' ],
 	call    => [ 'Extension|ZkCall',       'Extension|Extension' ]);
 
-sub wait_event
+sub wait_event($self, $session, $what)
 {
-	my ($self, $session, $what) = @_;
 	my $expected = $wait_events{$what}[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ];
 	return $self->wait_value('SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $expected);
 }
 
 # A test.
-sub one_node
+sub one_node($self, $zk, $path, $name)
 {
-	my ($self, $zk, $path, $name) = @_;
 	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Test::More::is_deeply($zk->places($path),
 		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
 }
 
-sub assert_clean
+sub assert_clean($self, $zk, @paths)
 {
-	my ($self, $zk, @paths) = @_;
 	my @servers = ref $self ? ($self) : @{ shift @paths };
 	my $remains;
 	my $clean = eval {

@@ -20,36 +20,32 @@ Zklock::Stats - what zk_stats has counted since
 
 package Zklock::Stats;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Test::More ();
 
 our @ends   = qw(timeouts busy cancels deadlocks failures);
 our @counts = (qw(acquisitions reentrant handed_over waits losses), @ends);
 
-sub new
+sub new($class, $session)
 {
-	my ($class, $session) = @_;
 	return bless { session => $session, before => {} }, $class;
 }
 
 # { "lock exclusive" => { acquisitions => 3, ... }, ... }
-sub now
+sub now($self)
 {
-	my ($self) = @_;
 	my $list = join ', ', @counts;
 	return map { my ($kind, $mode, @values) = @$_; my %row; @row{@counts} = @values; ("$kind$mode" => \%row) }
 	  @{ $self->{session}->try("SELECT kind, coalesce(' ' || mode, ''), $list FROM zk_stats")->{rows} };
 }
 
-sub note { my ($self) = @_; $self->{before} = { $self->now }; return; }
+sub note($self) { $self->{before} = { $self->now }; return; }
 
-sub before { my ($self, $kind) = @_; return $self->{before}{$kind}; }
+sub before($self, $kind) { return $self->{before}{$kind}; }
 
-sub counted
+sub counted($self, $name, %expected)
 {
-	my ($self, $name, %expected) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my %now = $self->now;
 	my %difference;

@@ -16,8 +16,8 @@ Zklock::Test - what a test begins with
 
 =head1 DESCRIPTION
 
-It switches on C<strict> and C<warnings>, imports Test::More and what tests use of Zklock::Util, and
-loads Zklock::Server, Zklock::ZooKeeper and Zklock::Proxy.
+It switches on C<strict>, C<warnings> and the signatures of subroutines, imports Test::More and what
+tests use of Zklock::Util, and loads Zklock::Server, Zklock::ZooKeeper and Zklock::Proxy.
 
 C<cast($names, %options)> starts a ZooKeeper server and PostgreSQL servers with these names, and
 returns them. Options:
@@ -33,9 +33,9 @@ under its name: C<< b => { faults => '' } >>.
 
 package Zklock::Test;
 
-use strict;
-use warnings;
+use v5.36;
 
+use feature ();
 use parent 'Exporter';
 
 use Test::More ();
@@ -46,18 +46,17 @@ use Zklock::ZooKeeper;
 
 our @EXPORT = qw(cast freeze increasing thaw wait_until);
 
-sub import
+sub import($class)
 {
-	my ($class) = @_;
 	strict->import;
 	warnings->import;
+	feature->import('signatures');
 	Test::More->export_to_level(1, 'Test::More');
 	return $class->export_to_level(1, $class);
 }
 
-sub cast
+sub cast($names, %opt)
 {
-	my ($names, %opt) = @_;
 	my @names   = split / /, $names;
 	my %own     = map { $_ => delete $opt{$_} || {} } @names;
 	my @proxied = split / /, delete $opt{proxied} // '';

@@ -32,8 +32,7 @@ installed, which servers use otherwise, can do TLS, too.
 
 package Zklock::Tls;
 
-use strict;
-use warnings;
+use v5.36;
 
 use DynaLoader ();
 use PostgreSQL::Test::Utils;
@@ -47,9 +46,8 @@ sub is_installed
 	return defined DynaLoader::dl_find_symbol($library, 'zookeeper_init_ssl');
 }
 
-sub _openssl
+sub _openssl($self, @arguments)
 {
-	my ($self, @arguments) = @_;
 	my $log = $self->file('log');
 	system("cd '$self->{directory}' && openssl @arguments >>'$log' 2>&1") == 0
 	  or die "openssl @arguments failed:\n" . slurp_file($log);
@@ -58,9 +56,8 @@ sub _openssl
 
 my $authorities = 0;
 
-sub new
+sub new($class, %opt)
 {
-	my ($class, %opt) = @_;
 	my $number = ++$authorities;
 	my $self = bless { directory => PostgreSQL::Test::Utils::tempdir("tls_$number") }, $class;
 	append_to_file($self->file('ca.conf'), <<'END');
@@ -88,11 +85,10 @@ END
 	return $self;
 }
 
-sub file { my ($self, $name) = @_; return "$self->{directory}/$name"; }
+sub file($self, $name) { return "$self->{directory}/$name"; }
 
-sub certificate
+sub certificate($self, $file, %opt)
 {
-	my ($self, $file, %opt) = @_;
 	my $name = $opt{name} || $file;
 	unlink map { $self->file("$file.$_") } qw(pem key);
 	$self->_openssl("req -new -newkey rsa:2048 -nodes -subj '/CN=$name' -addext 'subjectAltName = DNS:$name' "
@@ -103,9 +99,8 @@ sub certificate
 	return;
 }
 
-sub server_conf
+sub server_conf($self)
 {
-	my ($self) = @_;
 	return (
 		'ssl.keyStore.location'   => $self->file('server-both.pem'),
 		'ssl.keyStore.type'       => 'PEM',
@@ -116,16 +111,14 @@ sub server_conf
 }
 
 # Lines for postgresql.conf
-sub conf
+sub conf($self, $file)
 {
-	my ($self, $file) = @_;
 	my %settings = $self->settings($file);
 	return map { "$_ = '$settings{$_}'" } sort keys %settings;
 }
 
-sub settings
+sub settings($self, $file)
 {
-	my ($self, $file) = @_;
 	return (
 		'zklock.tls_ca_file'   => $self->file('ca.pem'),
 		'zklock.tls_cert_file' => $self->file("$file.pem"),

@@ -39,8 +39,7 @@ Zklock::Util - what every part of the test harness shares
 
 package Zklock::Util;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use Exporter 'import';
@@ -51,9 +50,8 @@ our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_f
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
 
-sub children_of
+sub children_of($parent)
 {
-	my ($parent) = @_;
 	my @children;
 	foreach my $file (glob '/proc/[0-9]*/stat')
 	{
@@ -83,11 +81,10 @@ sub freeze
 
 sub thaw { my @pids = @_; kill 'CONT', @pids; delete @frozen{@pids}; return; }
 
-sub nap { my ($seconds) = @_; select(undef, undef, undef, $seconds); return; }
+sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
 
-sub wait_until(&$;$)
+sub wait_until :prototype(&$;$) ($condition, $what, $timeout = undef)
 {
-	my ($condition, $what, $timeout) = @_;
 	$timeout = default_timeout() unless defined $timeout;
 	my $end  = time + $timeout;
 	my $step = 0.005;
@@ -142,9 +139,8 @@ sub overlaps
 	return @wrong;
 }
 
-sub tail
+sub tail($file, $lines)
 {
-	my ($file, $lines) = @_;
 	$lines ||= 40;
 	open(my $fh, '<', $file) or return "(cannot read $file: $!)\n";
 	my $size = -s $fh;
@@ -157,9 +153,8 @@ sub tail
 
 my @reporters;
 
-sub on_failure
+sub on_failure($name, $code)
 {
-	my ($name, $code) = @_;
 	push @reporters, [ $name, $code ];
 	return;
 }
@@ -168,9 +163,8 @@ sub on_failure
 # processes in its own END block, calls this first. What is frozen could not be stopped.
 my $reported;
 
-sub end_of_test
+sub end_of_test($status)
 {
-	my ($status) = @_;
 	my $builder = Test::More->builder;
 	thaw(keys %frozen);
 	return if $reported++;

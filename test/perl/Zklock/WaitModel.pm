@@ -38,21 +38,18 @@ are never named by deadlocked.
 
 package Zklock::WaitModel;
 
-use strict;
-use warnings;
+use v5.36;
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	return bless { queues => {}, bystander => { map { $_ => 1 } @{ $arg{bystanders} || [] } } }, $class;
 }
 
-sub _entries { my ($self, $name) = @_; return grep { $_->{name} eq $name } map { @$_ } values %{ $self->{queues} }; }
+sub _entries($self, $name) { return grep { $_->{name} eq $name } map { @$_ } values %{ $self->{queues} }; }
 
 # Who asked before for the same, and conflicts
-sub _in_the_way
+sub _in_the_way($self, $entry)
 {
-	my ($self, $entry) = @_;
 	my %names;
 	foreach my $older (@{ $self->{queues}{ $entry->{what} } })
 	{
@@ -63,47 +60,41 @@ sub _in_the_way
 	return sort keys %names;
 }
 
-sub may_ask
+sub may_ask($self, $name, $what, $mode)
 {
-	my ($self, $name, $what, $mode) = @_;
 	return !grep { $_->{name} eq $name && ($_->{mode} eq 'exclusive' || $_->{mode} eq $mode) } @{ $self->{queues}{$what} || [] };
 }
 
-sub ask
+sub ask($self, $name, $what, $mode = undef)
 {
-	my ($self, $name, $what, $mode) = @_;
 	push @{ $self->{queues}{$what} }, { name => $name, what => $what, mode => $mode };
 	return;
 }
 
-sub leave
+sub leave($self, $name)
 {
-	my ($self, $name) = @_;
 	@$_ = grep { $_->{name} ne $name } @$_ foreach values %{ $self->{queues} };
 	return;
 }
 
-sub blockers
+sub blockers($self, $name)
 {
-	my ($self, $name) = @_;
 	my %names = map { $_ => 1 } map { $self->_in_the_way($_) } $self->_entries($name);
 	return sort keys %names;
 }
 
-sub waits { my ($self, $name) = @_; return !!(() = $self->blockers($name)); }
+sub waits($self, $name) { return !!(() = $self->blockers($name)); }
 
-sub waits_for { my ($self, $name, $other) = @_; return !!grep { $_ eq $other } $self->blockers($name); }
+sub waits_for($self, $name, $other) { return !!grep { $_ eq $other } $self->blockers($name); }
 
-sub waits_behind
+sub waits_behind($self, $name, $other)
 {
-	my ($self, $name, $other) = @_;
 	return !!grep { $self->{bystander}{$_} && $self->waits_for($_, $other) } $self->blockers($name);
 }
 
 # Does one wait for itself, in the end?
-sub _waits_for_itself
+sub _waits_for_itself($self, $name)
 {
-	my ($self, $name) = @_;
 	my @next = $self->blockers($name);
 	my %seen;
 	while (defined(my $at = shift @next))
@@ -114,16 +105,14 @@ sub _waits_for_itself
 	return 0;
 }
 
-sub deadlocked
+sub deadlocked($self)
 {
-	my ($self) = @_;
 	my %names = map { $_->{name} => 1 } map { @$_ } values %{ $self->{queues} };
 	return grep { !$self->{bystander}{$_} && $self->_waits_for_itself($_) } sort keys %names;
 }
 
-sub describe
+sub describe($self)
 {
-	my ($self) = @_;
 	my $queues = $self->{queues};
 	return join '', map {
 		my $what = $_;

@@ -90,8 +90,7 @@ exist into the data of all servers: see test/interop/StaleNode.java.
 
 package Zklock::ZooKeeper;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use File::Basename qw(dirname);
@@ -121,12 +120,11 @@ sub classpath
 
 my $sets = 0;
 
-sub standalone { my ($class, %opt) = @_; return $class->_new(1, %opt); }
-sub ensemble { my ($class, $n, %opt) = @_; return $class->_new($n, %opt); }
+sub standalone($class, %opt) { return $class->_new(1, %opt); }
+sub ensemble($class, $n, %opt) { return $class->_new($n, %opt); }
 
-sub _new
+sub _new($class, $n, %opt)
 {
-	my ($class, $n, %opt) = @_;
 	my $start = delete $opt{start};
 	$opt{tickTime} ||= 500;
 	my $self = bless { number => ++$sets, tick_time => $opt{tickTime}, servers => [] }, $class;
@@ -158,9 +156,8 @@ sub _new
 }
 
 # The proxies between the servers. Returns { 'from to' => ports that lead there }.
-sub _start_links
+sub _start_links($self, @ports)
 {
-	my ($self, @ports) = @_;
 	my (%there, @links);
 	foreach my $from (1 .. @ports)
 	{
@@ -204,15 +201,13 @@ foreach my $what (keys %between)
 
 sub servers   { return @{ $_[0]{servers} }; }
 
-sub server
+sub server($self, $n)
 {
-	my ($self, $n) = @_;
 	return $self->{servers}[ $n - 1 ] || croak "there is no ZooKeeper server $n";
 }
 
-sub start
+sub start($self, %opt)
 {
-	my ($self, %opt) = @_;
 	$_->start(wait => 0) foreach $self->servers;
 	return if defined $opt{wait} && !$opt{wait};
 	$self->wait_ready;
@@ -221,29 +216,27 @@ sub start
 }
 
 # After a restart the administrator's connection is to work at once.
-sub _shell_back { my ($self) = @_; $self->{shell}->reconnect if $self->{shell}; return; }
+sub _shell_back($self) { $self->{shell}->reconnect if $self->{shell}; return; }
 
 # All at once: one after the other would leave the rest without a leader for a while.
-sub stop
+sub stop($self)
 {
-	my ($self) = @_;
 	$_->begin_stop foreach $self->servers;
 	$_->stop       foreach $self->servers;
 	return;
 }
-sub kill9 { my ($self) = @_; $_->kill9 foreach $self->servers; return; }
-sub pause { my ($self) = @_; $_->pause foreach $self->servers; return; }
-sub resume { my ($self) = @_; $_->resume foreach $self->servers; return; }
-sub restart { my ($self) = @_; $self->stop; $self->start; return; }
-sub options { my ($self, %opt) = @_; $_->options(%opt) foreach $self->servers; return; }
-sub wait_ready { my ($self) = @_; $_->wait_ready foreach $self->servers; return; }
-sub running { my ($self) = @_; return scalar grep { $_->running } $self->servers; }
-sub log_files { my ($self) = @_; return map { $_->log_file } $self->servers; }
-sub log_file { my ($self) = @_; return $self->{servers}[0]->log_file; }
+sub kill9($self) { $_->kill9 foreach $self->servers; return; }
+sub pause($self) { $_->pause foreach $self->servers; return; }
+sub resume($self) { $_->resume foreach $self->servers; return; }
+sub restart($self) { $self->stop; $self->start; return; }
+sub options($self, %opt) { $_->options(%opt) foreach $self->servers; return; }
+sub wait_ready($self) { $_->wait_ready foreach $self->servers; return; }
+sub running($self) { return scalar grep { $_->running } $self->servers; }
+sub log_files($self) { return map { $_->log_file } $self->servers; }
+sub log_file($self) { return $self->{servers}[0]->log_file; }
 
-sub connect_string
+sub connect_string($self, $chroot = undef)
 {
-	my ($self, $chroot) = @_;
 	return join(',', map { $_->connect_string } $self->servers)
 	  . (defined $chroot ? $chroot : '');
 }
@@ -253,57 +246,50 @@ sub tls_port { return $_[0]{servers}[0]->tls_port; }
 sub tick_time { return $_[0]{tick_time}; }
 
 # The answers of all servers that run, one after the other.
-sub four_letter
+sub four_letter($self, $command)
 {
-	my ($self, $command) = @_;
 	my @servers = grep { $_->running } $self->servers;
 	return $servers[0]->four_letter($command) if @servers == 1;
 	return join('', map { '== ' . $_->name . "\n" . $_->four_letter($command) } @servers);
 }
 
-sub watch_count
+sub watch_count($self)
 {
-	my ($self) = @_;
 	my $sum = 0;
 	$sum += $_->watch_count foreach grep { $_->running } $self->servers;
 	return $sum;
 }
 
 # Is a node's data watched, by all of these sessions if any are given?
-sub watched
+sub watched($self, $node, @sessions)
 {
-	my ($self, $node, @sessions) = @_;
 	my ($watchers) = $self->four_letter('wchp') =~ m{^\Q$node\E\n((?:\t.*\n)*)}m or return 0;
 	return !grep { $watchers !~ /^\t$_$/m } @sessions;
 }
 
-sub wait_watched
+sub wait_watched($self, $node, @sessions)
 {
-	my ($self, $node, @sessions) = @_;
 	wait_until { $self->watched($node, @sessions) }
 	sub { "a watch on $node by @sessions:\n" . $self->four_letter('wchp') };
 	return;
 }
 
 # Waits until there is one.
-sub leader
+sub leader($self)
 {
-	my ($self) = @_;
 	return wait_until {
 		my ($leader) = grep { $_->running && $_->mode =~ /^(leader|standalone)$/ } $self->servers;
 		$leader;
 	} 'a ZooKeeper leader';
 }
 
-sub followers
+sub followers($self)
 {
-	my ($self) = @_;
 	return grep { $_->running && $_->mode eq 'follower' } $self->servers;
 }
 
-sub stale_node
+sub stale_node($self, @node)
 {
-	my ($self, @node) = @_;
 	my @files = map { $_->dir . '/stale' } $self->servers;
 	PostgreSQL::Test::Utils::append_to_file($_, "@node\n") foreach @files;
 	wait_until { !grep { -e } @files } "the stale node $node[0]";
@@ -320,9 +306,8 @@ sub _classes
 }
 
 # The administrator's connection, made at the first use.
-sub shell
+sub shell($self)
 {
-	my ($self) = @_;
 	unless ($self->{shell})
 	{
 		require Zklock::Shell;
@@ -332,49 +317,42 @@ sub shell
 	return $self->{shell};
 }
 
-sub children
+sub children($self, $path)
 {
-	my ($self, $path) = @_;
 	return @{ $self->shell->ls($path, missing_ok => 1) };
 }
 
-sub owners
+sub owners($self, $path)
 {
-	my ($self, $path) = @_;
 	return map { $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path);
 }
 
-sub places
+sub places($self, $path)
 {
-	my ($self, $path) = @_;
 	return [ map { "$_ " . $self->shell->stat("$path/$_")->{ephemeralOwner} } $self->children($path) ];
 }
 
-sub wait_children
+sub wait_children($self, $path, $n)
 {
-	my ($self, $path, $n) = @_;
 	my @nodes;
 	wait_until { @nodes = $self->children($path); @nodes == $n } sub { "$n nodes in $path; there are @nodes" };
 	return @nodes;
 }
 
 # A node with a name that locks have is a contender, whoever made it.
-sub foreigner
+sub foreigner($self, $path)
 {
-	my ($self, $path) = @_;
 	return $self->shell->create("$path/_c_00000000-0000-0000-0000-000000000000-lock-",
 		ephemeral => 1, sequence => 1, makepath => 1);
 }
 
-sub mark
+sub mark($self)
 {
-	my ($self) = @_;
 	return [ map { $_->mark } $self->servers ];
 }
 
-sub request_list
+sub request_list($self, $mark, %opt)
 {
-	my ($self, $mark, %opt) = @_;
 	my @servers = $self->servers;
 	my (@list, %seen);
 	# A server may apply after the mark what another had applied, and answered, before it.
@@ -391,9 +369,8 @@ sub request_list
 	return @list;
 }
 
-sub requests
+sub requests($self, $mark = undef, %opt)
 {
-	my ($self, $mark, %opt) = @_;
 	my %count;
 	$count{ $_->{type} }++ foreach $self->request_list($mark, %opt);
 	return \%count;

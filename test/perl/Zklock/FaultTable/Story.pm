@@ -21,17 +21,15 @@ C<path> and C<recipe>.
 
 package Zklock::FaultTable::Story;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Test::More;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 
 # Does a part of the story, and returns what it was told.
-sub part
+sub part($self, $what)
 {
-	my ($self, $what) = @_;
 	my $part = $self->{recipe}{$what};
 	return $part->($self) if ref $part;
 	my $session = $what =~ /^(?:ask|give|leave)$/ ? $self->{session} : $self->{rival};
@@ -39,9 +37,8 @@ sub part
 }
 
 # Begins it, in the session
-sub begin_part
+sub begin_part($self, $what)
 {
-	my ($self, $what) = @_;
 	my $part = $self->{recipe}{$what};
 	if (ref $part) { $self->{told} = { ok => 1, text => scalar $part->($self) }; }
 	else           { $self->{session}->query_start($part =~ s/PATH/$self->{path}/gr); }
@@ -49,24 +46,21 @@ sub begin_part
 }
 
 # What that came to
-sub result
+sub result($self)
 {
-	my ($self) = @_;
 	my $told = delete $self->{told};
 	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
 }
 
-sub leads
+sub leads($self, $where)
 {
-	my ($self, $where) = @_;
 	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", 'elected');
 	return 't';
 }
 
 # A new path, and a session that will ask there
-sub begin
+sub begin($self)
 {
-	my ($self) = @_;
 	$self->{path} = '/table/' . ++$self->{paths};
 	$self->{proxy}->clear;
 	$self->{proxy}->heal;
@@ -79,9 +73,8 @@ sub begin
 }
 
 # A session holds another lock, unless it was lost for a reason: a new ZooKeeper session
-sub stand_by
+sub stand_by($self)
 {
-	my ($self) = @_;
 	my $id = $self->{here}->session_id;
 	my $held = 'SELECT zk_fencing_token(\'/bystander\')';
 	if (($self->{session_id} // '') eq $id)
@@ -98,9 +91,8 @@ sub stand_by
 }
 
 # What the rival finds in a queue
-sub drain
+sub drain($self)
 {
-	my ($self) = @_;
 	my @elements;
 	while ((my $element = $self->{rival}->query("SELECT convert_from(zk_queue_remove('$self->{path}'), 'UTF8')")) ne '')
 	{
@@ -110,9 +102,8 @@ sub drain
 }
 
 # The nodes with a number in each folder
-sub nodes
+sub nodes($self)
 {
-	my ($self) = @_;
 	my %nodes;
 	foreach my $folder (keys %{ $self->{recipe}{nodes} })
 	{
@@ -121,12 +112,11 @@ sub nodes
 	return %nodes;
 }
 
-sub count_nodes { my ($self) = @_; my %nodes = $self->nodes; return { map { $_ => scalar @{ $nodes{$_} } } keys %nodes }; }
+sub count_nodes($self) { my %nodes = $self->nodes; return { map { $_ => scalar @{ $nodes{$_} } } keys %nodes }; }
 
 # Nothing of this path is left, on the servers and in ZooKeeper.
-sub nothing_left
+sub nothing_left($self, $name)
 {
-	my ($self, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $left;
 	my $clean = eval {
@@ -146,9 +136,8 @@ sub nothing_left
 }
 
 # The session has it, once, and gives it back; then the rival has it.
-sub has_it
+sub has_it($self, $name)
 {
-	my ($self, $name) = @_;
 	my $recipe = $self->{recipe};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } sub { "$name: one node of each kind\n" . $self->{here}->describe_locks };
@@ -169,11 +158,10 @@ sub has_it
 	return;
 }
 
-sub token { my ($self, $who) = @_; return $self->{$who}->query($self->{recipe}{token} =~ s/PATH/$self->{path}/r); }
+sub token($self, $who) { return $self->{$who}->query($self->{recipe}{token} =~ s/PATH/$self->{path}/r); }
 
-sub rival_gets_it
+sub rival_gets_it($self, $name, $token = undef)
 {
-	my ($self, $name, $token) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($self->part('want'), 't', "$name: the rival gets it");
 	cmp_ok($self->token('rival'), '>', $token, "$name: with a higher token") if $token;
@@ -181,9 +169,8 @@ sub rival_gets_it
 	return;
 }
 
-sub is_told_of_loss
+sub is_told_of_loss($self, $name)
 {
-	my ($self, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
 	is(eval { $self->part('give') } // 'f', 'f', "$name: it is told of the loss");
@@ -191,9 +178,8 @@ sub is_told_of_loss
 }
 
 # The process dies, and with it the server's ZooKeeper session.
-sub crash
+sub crash($self, $pid)
 {
-	my ($self, $pid) = @_;
 	my $mark = $self->{here}->log_mark;
 	kill 'KILL', $pid;
 	$self->{here}->wait_log(qr/all server processes terminated; reinitializing/, $mark);
@@ -202,9 +188,8 @@ sub crash
 }
 
 # The call has ended by itself, before things go on.
-sub ended
+sub ended($self, $sqlstate)
 {
-	my ($self, $sqlstate) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 2;
 	my $result = $self->{result} = $self->{session}->result;
 	# What is given back may be gone before.
@@ -215,23 +200,20 @@ sub ended
 
 # A server that stands at an election has no session of its own for that. One that hangs does so for
 # all sessions at once.
-sub applies
+sub applies($self, $happens)
 {
-	my ($self, $happens) = @_;
 	return $happens !~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 }
 
-sub outcome
+sub outcome($self, $happens, $outcome)
 {
-	my ($self, $happens, $outcome) = @_;
 	my $recipe = $self->{recipe};
 	return $recipe->{always} // $recipe->{expect}{$happens} // $outcome;
 }
 
 # What has become of the asking session is what it should be.
-sub has_become
+sub has_become($self, $outcome, $name)
 {
-	my ($self, $outcome, $name) = @_;
 	my $recipe = $self->{recipe};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = delete $self->{result} // $self->result;
@@ -270,17 +252,15 @@ sub has_become
 }
 
 # The nodes below those of the path: what claims elements
-sub claims
+sub claims($self)
 {
-	my ($self) = @_;
 	my ($zk, $path) = @{$self}{qw(zk path)};
 	return map { my $node = $_; eval { $zk->children("$path/$node") } } eval { $zk->children($path) };
 }
 
 # It may have been done: somebody who tries again is told whether, and then it was.
-sub is_done_once
+sub is_done_once($self, $name)
 {
-	my ($self, $name) = @_;
 	my $recipe = $self->{recipe};
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	like($self->part('try'), qr/^(?:$recipe->{undone}|$recipe->{done})$/, "$name: another one is told whether it was done");
@@ -289,9 +269,8 @@ sub is_done_once
 }
 
 # The path, so that a create does not fail for want of it
-sub make_folders
+sub make_folders($self)
 {
-	my ($self) = @_;
 	return if $self->{recipe}{prepare};
 	my @folders = keys %{ $self->{recipe}{nodes} };
 	my $shell   = $self->{zk}->shell;

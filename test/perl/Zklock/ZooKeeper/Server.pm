@@ -10,8 +10,7 @@ Zklock::ZooKeeper::Server - one of the servers of a Zklock::ZooKeeper, which mak
 
 package Zklock::ZooKeeper::Server;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use IO::Socket::INET;
@@ -21,9 +20,8 @@ use Time::HiRes qw(time);
 use Zklock::Process;
 use Zklock::Util qw(wait_until default_timeout tail on_failure);
 
-sub new
+sub new($class, $name, $id, $port, $peers, %opt)
 {
-	my ($class, $name, $id, $port, $peers, %opt) = @_;
 	my $dir  = $opt{place} ? "$opt{place}/$name" : PostgreSQL::Test::Utils::tempdir($name);
 	mkdir $dir;
 	my $self = bless {
@@ -82,9 +80,8 @@ sub pid      { return $_[0]{process} && $_[0]{process}->pid; }
 sub connect_string { return "127.0.0.1:$_[0]{port}"; }
 
 # The log without requests, our own probing, start-up banner and stack traces.
-sub log_tail
+sub log_tail($self, $lines)
 {
-	my ($self, $lines) = @_;
 	my @all = grep {
 		!/FinalRequestProcessor|Processing \w{4} command|\[main\] INFO|^\s+at |^\s*$/ }
 	  split(/^/, tail($self->{log}, 2000));
@@ -92,9 +89,8 @@ sub log_tail
 	return join('', @all);
 }
 
-sub start
+sub start($self, %opt)
 {
-	my ($self, %opt) = @_;
 	croak "$self->{name} runs already" if $self->running;
 	my $simple = '-Dorg.slf4j.simpleLogger';
 	$self->{start_mark} = $self->mark;
@@ -137,20 +133,19 @@ sub start
 	return;
 }
 
-sub options { my ($self, %opt) = @_; @{$self}{ keys %opt } = values %opt; return; }
+sub options($self, %opt) { @{$self}{ keys %opt } = values %opt; return; }
 
-sub running { my ($self) = @_; return $self->{process} && $self->{process}->running; }
-sub pause  { my ($self) = @_; $self->{process}->pause;  return; }
-sub resume { my ($self) = @_; $self->{process}->resume; return; }
+sub running($self) { return $self->{process} && $self->{process}->running; }
+sub pause($self)  { $self->{process}->pause;  return; }
+sub resume($self) { $self->{process}->resume; return; }
 
-sub begin_stop { my ($self) = @_; $self->{process}->signal('TERM') if $self->{process}; return; }
-sub stop  { my ($self) = @_; $self->{process}->stop  if $self->{process}; return; }
-sub kill9 { my ($self) = @_; $self->{process}->kill9 if $self->{process}; return; }
-sub restart { my ($self) = @_; $self->stop; $self->start; return; }
+sub begin_stop($self) { $self->{process}->signal('TERM') if $self->{process}; return; }
+sub stop($self)  { $self->{process}->stop  if $self->{process}; return; }
+sub kill9($self) { $self->{process}->kill9 if $self->{process}; return; }
+sub restart($self) { $self->stop; $self->start; return; }
 
-sub wait_ready
+sub wait_ready($self)
 {
-	my ($self) = @_;
 	wait_until {
 		croak "$self->{name} ended: " . $self->{process}->status_text . "\n" . $self->log_tail(30)
 		  unless $self->running;
@@ -162,26 +157,23 @@ sub wait_ready
 }
 
 # Does the log say that the start is complete?
-sub started
+sub started($self)
 {
-	my ($self) = @_;
 	open(my $fh, '<', $self->{log}) or return 0;
 	seek($fh, $self->{start_mark}, 0);
 	return scalar grep { /ContainerManager - Using|Peer state changed: \w+ - broadcast/ } <$fh>;
 }
 
 # 'standalone', 'leader', 'follower', or '' when it does not serve.
-sub mode
+sub mode($self, $timeout = undef)
 {
-	my ($self, $timeout) = @_;
 	return $self->four_letter('srvr', $timeout || 2) =~ /^Mode: (\w+)/m ? $1 : '';
 }
 
 # One of ZooKeeper's four-letter commands: ruok srvr wchs wchc wchp dump mntr cons.
 # Empty answer if it cannot be reached.
-sub four_letter
+sub four_letter($self, $command, $timeout = undef)
 {
-	my ($self, $command, $timeout) = @_;
 	$timeout ||= 10;
 	my $end = time + $timeout;
 	my $socket = IO::Socket::INET->new(
@@ -202,19 +194,17 @@ sub four_letter
 }
 
 # On data and on children; wchs and wchp know of the former only.
-sub watch_count
+sub watch_count($self)
 {
-	my ($self) = @_;
 	my $text = $self->four_letter('mntr');
 	return $1 if $text =~ /^zk_watch_count\t(\d+)/m;
 	croak "$self->{name} does not tell the number of watches: '$text'";
 }
 
-sub mark { my ($self) = @_; return -s $self->{log} || 0; }
+sub mark($self) { return -s $self->{log} || 0; }
 
-sub request_list
+sub request_list($self, $mark, %opt)
 {
-	my ($self, $mark, %opt) = @_;
 	croak 'this ZooKeeper server logs no requests' unless $self->{request_log};
 	open(my $fh, '<', $self->{log}) or croak "$self->{log}: $!";
 	seek($fh, $mark || 0, 0);
