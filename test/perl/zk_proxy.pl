@@ -388,9 +388,8 @@ my %commands = (
 	requests => sub { return [@log]; },
 	reset_counts => sub { %counts = (); @log = (); $accepted = 0; return; },
 	accepted => sub { return $accepted; },
-	hang_up => sub { my ($arg) = @_; $hang_up = $arg->{on}; return; },
-	fault  => sub {
-		my ($arg) = @_;
+	hang_up => sub ($arg) { $hang_up = $arg->{on}; return; },
+	fault  => sub ($arg) {
 		my $fault = {
 			id        => ++$last_fault,
 			action    => $arg->{action},
@@ -409,8 +408,7 @@ my %commands = (
 		push @faults, $fault;
 		return $fault->{id};
 	},
-	fired => sub {
-		my ($arg) = @_;
+	fired => sub ($arg) {
 		my ($fault) = grep { $_->{id} == $arg->{id} } @faults;
 		die "there is no fault $arg->{id}\n" unless $fault;
 		return $fault->{request};
@@ -424,8 +422,7 @@ my %commands = (
 		close_connection($_) foreach all_connections();
 		return;
 	},
-	blackhole => sub {
-		my ($arg) = @_;
+	blackhole => sub ($arg) {
 		$arg->{direction} =~ /^(requests|replies|both)$/ or die "bad direction\n";
 		$blackhole = $arg->{direction};
 		return;
@@ -437,20 +434,18 @@ my %commands = (
 		advance($_) foreach all_connections();
 		return;
 	},
-	notify => sub {
-		my ($arg) = @_;
+	notify => sub ($arg) {
 		my $event = pack('l> q> l> l> l> N/a*', -1, -1, 0, @{$arg}{qw(type state path)});
 		queue_reply($_, pack('N/a*', $event)) foreach all_connections();
 		return;
 	},
-	garble => sub {
-		my ($arg) = @_;
+	garble => sub ($arg) {
 		$garbler = $arg->{share} ? Zklock::Garbler->new(%$arg) : undef;
 		return;
 	},
-	delay  => sub { my ($arg) = @_; $delay = $arg->{ms} / 1000; return; },
-	throttle => sub { my ($arg) = @_; $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
-	target => sub { my ($arg) = @_; $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
+	delay  => sub ($arg) { $delay = $arg->{ms} / 1000; return; },
+	throttle => sub ($arg) { $spacing = $arg->{rate} ? 1 / $arg->{rate} : 0; return; },
+	target => sub ($arg) { $target_port = $arg->{port}; $raw = $arg->{raw}; return; },
 );
 
 # ---- main loop -----------------------------------------------------------------

@@ -72,7 +72,6 @@ subtest 'a transaction that holds a lock is flushed at its commit' => sub {
 };
 
 subtest 'only such a transaction is flushed, and only while it holds the lock' => sub {
-	# Only such a transaction is slowed down, and only while it holds the lock.
 	flushed(0, 'the next transaction', 'BEGIN', $insert, 'COMMIT');
 	flushed(0, 'lock rolled back to a savepoint',
 		'BEGIN', 'SAVEPOINT s', $lock, 'ROLLBACK TO s', $insert, 'COMMIT');

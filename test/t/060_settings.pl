@@ -48,7 +48,6 @@ subtest 'bad values are refused' => sub {
 };
 
 subtest 'good values are accepted' => sub {
-	# Good values of the same settings.
 	foreach my $good (
 		[ 'zklock.servers',         'localhost' ],
 		[ 'zklock.servers',         'a:1, b:65535 ,[::1]:2181,127.0.0.1/chroot/deep' ],

@@ -127,19 +127,16 @@ subtest 'zk_locks shows who waits, and for whom' => sub {
 subtest 'each grant has a higher token than all before' => sub {
 	my @tokens = ($holder->{fencing_token});
 	my $shown = "SELECT fencing_token FROM zk_locks WHERE pid = pg_backend_pid() AND granted";
-	$on_a[0]->query("SELECT zk_unlock('$path')");
-	is($on_a[1]->finish, 't', 'the next on the same server gets it');
+	$on_a[0]->hands_over($path, $on_a[1], 'the next on the same server gets it');
 	push @tokens, $on_a[1]->query("SELECT zk_fencing_token('$path')");
 	ok($_->busy, $_->name . ' still waits') foreach $on_b[0], $on_a[2], $on_b[1];
 
 	# A transaction-level lock ends with its statement here, and so does the token.
-	$on_a[1]->query("SELECT zk_unlock('$path')");
-	is($on_b[0]->finish, 't', 'then the waiter of the other server');
+	$on_a[1]->hands_over($path, $on_b[0], 'then the waiter of the other server');
 	is($on_a[2]->finish, 't', 'then the one behind it');
 	push @tokens, $on_a[2]->query($shown);
 	ok($on_b[1]->busy, 'the last still waits');
-	$on_a[2]->query("SELECT zk_unlock('$path')");
-	is($on_b[1]->finish, 't', 'until it gets it');
+	$on_a[2]->hands_over($path, $on_b[1], 'until it gets it');
 	push @tokens, $on_b[1]->query($shown);
 	is($on_b[1]->query("SELECT zk_unlock('$path')"), 't', 'it is free again');
 
@@ -190,8 +187,7 @@ subtest 'a lock of another client is respected, and other nodes are not' => sub 
 	is($on_a[0]->finish, 't', 'it is granted when that is gone');
 	wait_until { (row($a, $on_a[1])->{blocked_by_pid} || 0) == $on_a[0]->pid } 'the next blocker';
 	pass('then the next is blocked by a process');
-	$on_a[0]->query("SELECT zk_unlock('$path')");
-	is($on_a[1]->finish, 't', 'and gets it in turn');
+	$on_a[0]->hands_over($path, $on_a[1], 'and gets it in turn');
 	$on_a[1]->query("SELECT zk_unlock('$path')");
 
 	# Names that no lock recipe writes are none of our business.

@@ -78,9 +78,8 @@ sub arrive
 
 # Releases whoever has the lock until nobody waits; the names in the order of grants.
 # At each point only one has it, also when all had time to learn of the release.
-sub serve
+sub serve(@waiting)
 {
-	my @waiting = @_;
 	my (@order, $doubles);
 	while (@waiting)
 	{
@@ -202,8 +201,6 @@ subtest 'the order stays that of arrival when a foreigner gives up' => sub {
 	is(serve(@run, @behind, @last), names(@run, @behind, @last), 'also if a foreigner gives up');
 };
 
-#
-
 subtest 'crowds that arrive at one moment before and after a foreigner are served in that order' => sub {
 	# Their order is open, but for the servers' own: all who came before a foreigner are
 	# served before it, all who came after it afterwards.
@@ -213,8 +210,7 @@ subtest 'crowds that arrive at one moment before and after a foreigner are serve
 	my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
 	my @early = @sessions[ 0 .. 7 ];
 	my @late  = @sessions[ 8 .. 15 ];
-	my $take = sub {
-		my (@crowd) = @_;
+	my $take = sub (@crowd) {
 		$_->query_start("SELECT zk_lock('$path')") foreach @crowd;
 		my $pids = join(',', map { $_->pid } @crowd);
 		foreach my $name (sort keys %server)

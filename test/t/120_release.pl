@@ -158,14 +158,12 @@ foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 		release_by("disconnect, $name", @way, release => sub { $_[0]->disconnect });
 		release_by("lost client, $name", @way, release => sub { $_[0]->vanish });
 		release_by("terminate, $name", @way,
-			release => sub {
-				my ($s) = @_;
+			release => sub ($s) {
 				ok($s->terminate, "terminate, $name: the session ends");
 				$s->disconnect;
 			});
 		release_by("terminate in a statement, $name", @way,
-			release => sub {
-				my ($s) = @_;
+			release => sub ($s) {
 				my $blocker = $a->session;
 				$blocker->query('SELECT pg_advisory_lock(1)');
 				$s->query_start('SELECT pg_advisory_lock(1)');
@@ -197,8 +195,7 @@ subtest 'what an ended session had is not shown of the next' => sub {
 		is_deeply([ map { "$_->{state} $_->{count} " . ($_->{granted_at} // 'never') . ' ' . ($_->{fencing_token} // 'none') }
 				$a->locks ],
 			['waiting 0 never none'], "who waits after $function has nothing yet");
-		$waiter->query("SELECT zk_unlock('$path')");
-		is($next->finish, 't', 'and is served');
+		$waiter->hands_over($path, $next, 'and is served');
 		$next->query("SELECT zk_unlock('$path')");
 	}
 	$_->disconnect foreach $first, $next;
@@ -221,8 +218,7 @@ subtest 'a session that is terminated after an error releases its lock' => sub {
 };
 
 subtest 'timeouts end sessions that are idle, and release their locks' => sub {
-	my $ended = sub {
-		my ($s) = @_;
+	my $ended = sub ($s) {
 		wait_until { !$a->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid) } 'the session to be ended';
 		$s->disconnect;
 	};

@@ -35,8 +35,7 @@ subtest 'a lock is not released before the changes of its transaction are visibl
 	$writer->finish;
 	is($reader->finish, 't', 'when it is committed the next gets the lock');
 	is($reader->query('SELECT value FROM t WHERE id = 10'), 1, 'and sees the change');
-	$reader->query("SELECT zk_unlock('$path')");
-	is($waiter->finish, 't', 'then the one elsewhere');
+	$reader->hands_over($path, $waiter, 'then the one elsewhere');
 	$waiter->query("SELECT zk_unlock('$path')");
 };
 

@@ -37,11 +37,9 @@ sub queue_next($session, $condition)
 }
 
 # A call to ZooKeeper is held back.
-sub at_call
+sub at_call($state, $hold, $op, $below, $where, $queue_next)
 {
-	my ($state, $hold, $op, $below, $where, $queue_next) = @_;
-	my $code = sub {
-		my ($victim, $sql) = @_;
+	my $code = sub ($victim, $sql) {
 		$shell->create($path, makepath => 1) unless $op eq 'createContainer';
 		$proxy->$hold($victim, $sql, op => $op, path => "^$path$below");
 		$victim->wait_row("state = 'waiting' AND $where", $path);
@@ -53,8 +51,7 @@ sub at_call
 
 my @states = (
 	# The worker has not seen the request.
-	'requested' => sub {
-		my ($victim, $sql) = @_;
+	'requested' => sub ($victim, $sql) {
 		my $worker = $a->worker_pid;
 		freeze($worker);
 		$victim->query_start($sql);
@@ -73,23 +70,20 @@ my @states = (
 	# The node is known, but who stands before it is not.
 	at_call('not listed', hold_request_of => 'getChildren', '$', $numbered,
 		sub { queue_next($next_b, 'blocked_by_node IS NOT NULL') }),
-	'behind a foreigner' => sub {
-		my ($victim, $sql) = @_;
+	'behind a foreigner' => sub ($victim, $sql) {
 		my $node = $zk->foreigner($path);
 		$victim->query_start($sql);
 		$victim->wait_row('blocked_by_node IS NOT NULL', $path);
 		return (sub { $shell->delete($node) }, queue_next($next_b, 'blocked_by_node IS NOT NULL'));
 	},
-	'behind a foreigner, with others' => sub {
-		my ($victim, $sql) = @_;
+	'behind a foreigner, with others' => sub ($victim, $sql) {
 		my $node = $zk->foreigner($path);
 		$victim->query_start($sql);
 		$victim->wait_row('blocked_by_node IS NOT NULL', $path);
 		return (sub { $shell->delete($node) },
 			queue_next($next_a, 'blocked_by_node IS NOT NULL AND blocked_by_pid IS NULL'));
 	},
-	'behind a session' => sub {
-		my ($victim, $sql) = @_;
+	'behind a session' => sub ($victim, $sql) {
 		$holder->query("SELECT zk_lock('$path')");
 		$victim->query_start($sql);
 		$victim->wait_row('blocked_by_pid IS NOT NULL', $path);
@@ -98,8 +92,7 @@ my @states = (
 			queue_next($next_a, 'blocked_by_pid IS NOT NULL'));
 	},
 	# The last run has to be looked at again before anyone may join it.
-	'waiting for a listing' => sub {
-		my ($victim, $sql) = @_;
+	'waiting for a listing' => sub ($victim, $sql) {
 		$holder->query("SELECT zk_lock('$path')");
 		$shell->create("$path/noise");
 		$shell->delete("$path/noise");
@@ -111,8 +104,7 @@ my @states = (
 	},
 	# There is no connection. Nobody can tell whether the lock is free, so the timeout
 	# ends in an error.
-	'not connected' => sub {
-		my ($victim, $sql) = @_;
+	'not connected' => sub ($victim, $sql) {
 		$proxy->cut;
 		$a->wait_session('connecting');
 		$victim->query_start($sql);
@@ -176,8 +168,7 @@ while (my ($state, $reach) = splice(@states, 0, 2))
 				is($victim->query("SELECT zk_try_lock('$path')"), 'f', "$name: it does not hold it");
 				$victim->query_start("SELECT zk_lock('$path', '30s')");
 				$victim->wait_row("state = 'waiting'", $path);
-				$next->query("SELECT zk_unlock('$path')");
-				is($victim->finish, 't', "$name: but can have it later");
+				$next->hands_over($path, $victim, "$name: but can have it later");
 				$victim->query("SELECT zk_unlock('$path')");
 			}
 			else

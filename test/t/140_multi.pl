@@ -182,15 +182,13 @@ subtest 'paths are locked in one order, whatever that of the arguments' => sub {
 			$s->query_start("SELECT zk_lock($array)");
 			my @has = ((map { "$_ held 1" } @ordered[ 0 .. $i - 1 ]), "$ordered[$i] waiting 0");
 			wait_has($a, $s, join(', ', sort @has), "argument order @$order: those before the one that is taken, and none after it");
-			$blocker->query("SELECT zk_unlock('$ordered[$i]')");
-			is($s->finish, 't', 'then the rest');
+			$blocker->hands_over($ordered[$i], $s, 'then the rest');
 			$s->query('SELECT zk_unlock_all()');
 		}
 	}
 };
 
 subtest "sessions that name paths in different orders never stand in each other's way" => sub {
-	# So two that name them in different orders never stand in each other's way.
 	my %loop = (a => "ARRAY['/m/1', '/m/2', '/m/3']", b => "ARRAY['/m/3', '/m/2', '/m/1']");
 	my @loops;
 	foreach my $way (

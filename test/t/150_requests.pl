@@ -97,7 +97,6 @@ subtest 'to hold a lock takes nothing, however long' => sub {
 
 subtest 'everything that a lock takes is sent before anything is answered' => sub {
 	begin();
-	# No answer comes. Everything is sent all the same that a lock takes.
 	$proxy->blackhole('replies');
 	$s->query_start("SELECT zk_lock('$path')");
 	wait_until { ($proxy->counts->{getChildren} || 0) == 1 } 'the listing';

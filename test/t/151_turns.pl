@@ -21,14 +21,11 @@ subtest 'a session that waits for a listing is not overtaken by one that needs n
 	$s[3]->start_waiting("SELECT zk_lock_shared('$path')");
 	$proxy->heal;
 	$a->wait_queued($_) foreach @s[ 1 .. 3 ];
-	$s[0]->query("SELECT zk_unlock('$path')");
-	is($s[1]->finish, 't', 'who came first is first');
+	$s[0]->hands_over($path, $s[1], 'who came first is first');
 	ok($s[$_]->busy, 'who came later waits') foreach 2, 3;
-	$s[1]->query("SELECT zk_unlock('$path')");
-	is($s[2]->finish, 't', 'and follows');
+	$s[1]->hands_over($path, $s[2], 'and follows');
 	ok($s[3]->busy, 'before who came last');
-	$s[2]->query("SELECT zk_unlock('$path')");
-	is($s[3]->finish, 't', 'who follows then');
+	$s[2]->hands_over($path, $s[3], 'who follows then');
 	$s[3]->query("SELECT zk_unlock_shared('$path')");
 };
 
@@ -38,18 +35,12 @@ subtest 'a foreigner comes after those who were there before it, and before all 
 	# The lock is released when the row is there for all to see.
 	my $take = "DO \$\$ BEGIN PERFORM zk_xact_lock('$path');"
 	  . ' INSERT INTO served (pid) VALUES (pg_backend_pid()); END $$';
-	foreach my $session (@s[ 1 .. 29 ])
-	{
-		$session->start_waiting($take);
-	}
+	$_->start_waiting($take) foreach @s[ 1 .. 29 ];
 	my $kazoo = $shell->lock_start('kazoo', $path);
 	wait_until { $zk->children($path) == 2 } 'the foreigner to queue';
 	$a->settle;
 	$proxy->asked;
-	foreach my $session (@s[ 30 .. 49 ])
-	{
-		$session->start_waiting($take);
-	}
+	$_->start_waiting($take) foreach @s[ 30 .. 49 ];
 	wait_until { $zk->children($path) == 3 } 'those who come after it to have their own node';
 	$a->settle;
 	my $counts = $proxy->asked;

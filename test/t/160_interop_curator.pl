@@ -57,7 +57,6 @@ subtest 'Curator waits for a session' => sub {
 };
 
 subtest 'Curator ends a wait, or its life, in its own ways' => sub {
-	# Curator's own ways to an end: a wait that is interrupted, a service that dies.
 	$s->query("SELECT zk_lock('$path')");
 	my $waits = $java->acquire_start('j', $path);
 	wait_until { $zk->children($path) == 2 } 'Curator to queue';
@@ -67,8 +66,7 @@ subtest 'Curator ends a wait, or its life, in its own ways' => sub {
 	ok(!eval { $java->result($waits); 1 }, 'Curator gives up');
 	wait_until { $zk->children($path) == 2 } 'its node to go';
 	ok($behind->busy, 'who is behind it still waits for SQL');
-	$s->query("SELECT zk_unlock('$path')");
-	is($behind->finish, 't', 'and gets the lock from there');
+	$s->hands_over($path, $behind, 'and gets the lock from there');
 	$waits = $java->acquire_start('j', $path);
 	wait_until { $zk->children($path) == 2 } 'Curator to queue';
 	$behind->disconnect;

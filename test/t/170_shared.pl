@@ -90,7 +90,6 @@ subtest 'readers queue behind a writer that waits, so that it has its turn' => s
 };
 
 subtest 'readers do not wait for a writer that has given up' => sub {
-	# And if it gives up, nobody waits for it any more.
 	foreach my $how (qw(cancel terminate))
 	{
 		my $writer = $b->session;

@@ -74,8 +74,7 @@ subtest 'a session that queues behind an upgrade waits for the shared lock that 
 	is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'which zk_locks names');
 	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
 	is($as[1]->finish, 't', 'and they are served in turn');
-	$as[1]->query("SELECT zk_unlock('$path')");
-	is($bs[0]->finish, 't', 'both of them');
+	$as[1]->hands_over($path, $bs[0], 'both of them');
 	clean();
 };
 
@@ -182,8 +181,7 @@ subtest 'a call for several paths that fails releases what it acquired, and noth
 	$as[0]->query('ROLLBACK TO s');
 	is(holdings(), $held, 'the savepoint has nothing to add');
 	$as[0]->start_waiting("SELECT zk_lock_shared($array)", $paths[3]);
-	$bs[0]->query("SELECT zk_unlock('$paths[3]')");
-	is($as[0]->finish, 't', 'all of them are had when the last is free');
+	$bs[0]->hands_over($paths[3], $as[0], 'all of them are had when the last is free');
 	$as[0]->query('COMMIT');
 	is($as[0]->query("SELECT zk_unlock_shared($array), zk_unlock('$paths[0]'), zk_unlock_shared('$paths[1]')"),
 		't|t|t', 'each is counted');
@@ -237,8 +235,7 @@ sub downgrade_case($what, $lock, $unlock)
 	is($kazoo->result($foreign_writer), 1, 'the foreign one');
 	$kazoo->unlock('w', client => 'writer');
 	is($as[2]->finish, 't', 'one more');
-	$as[2]->query("SELECT zk_unlock('$path')");
-	is($bs[2]->finish, 't', 'and a reader');
+	$as[2]->hands_over($path, $bs[2], 'and a reader');
 	clean();
 	return;
 }
@@ -311,8 +308,7 @@ subtest 'a writer of the same server that waits keeps its place before all other
 	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
 	is($as[1]->finish, 't', 'the writer has its turn');
 	ok($bs[0]->busy, 'first');
-	$as[1]->query("SELECT zk_unlock('$path')");
-	is($bs[0]->finish, 't', 'then the reader behind');
+	$as[1]->hands_over($path, $bs[0], 'then the reader behind');
 	clean();
 };
 

@@ -48,7 +48,6 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 };
 
 subtest 'a call that fails leaves what was held before' => sub {
-	# All or nothing, however the call ends.
 	my %ends = (
 		'a timeout'    => sub { is($s->query(tree_lock($sister, '300ms')), 'f', 'a timeout ends a wait') },
 		'lock_timeout' => sub {
@@ -124,7 +123,6 @@ subtest 'LOCK TABLE of Hive is respected when its session has ended' => sub {
 };
 
 subtest 'trees and arrays are locked in one order, so that nobody deadlocks' => sub {
-	# Trees and arrays are locked in one order: of all these sessions each gets what it wants.
 	my @rounds = (tree_lock($part), tree_lock($sister), tree_lock($table), tree_lock_shared($part),
 		"SELECT zk_lock(ARRAY['$sister', '$part', '$table'])");
 	my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "order $_") } 0 .. 9;

@@ -133,13 +133,10 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 		cmp_ok($next, '>', $token, 'its token is higher');
 		$token = $next;
 	}
-	$s{foreigner}->query("SELECT zk_unlock('/w/foreign')");
-	is($s{behind}->finish, 't', 'who waited for another server gets the lock');
+	$s{foreigner}->hands_over('/w/foreign', $s{behind}, 'who waited for another server gets the lock');
 	ok($s{behind2}->busy, 'and nobody else');
-	$s{behind}->query("SELECT zk_unlock('/w/foreign')");
-	is($s{behind2}->finish, 't', 'until it is free');
-	$s{before}->query("SELECT zk_unlock('/w/waited')");
-	is($s{patient}->finish, 't', 'another server gets what was held here');
+	$s{behind}->hands_over('/w/foreign', $s{behind2}, 'until it is free');
+	$s{before}->hands_over('/w/waited', $s{patient}, 'another server gets what was held here');
 	$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
 		'the worker has left with exit code 1');
 	all_disconnect();
@@ -167,11 +164,9 @@ subtest 'a foreigner who came while no worker ran is not overtaken' => sub {
 	$a->wait_lock($s{late}, 'requested');
 	$a->worker_back($old);
 	$a->wait_waiting($s{late});
-	$s{first}->query("SELECT zk_unlock('/w/overtake')");
-	is($s{foreigner}->finish, 't', 'a foreigner who came in the absence of the worker is next');
+	$s{first}->hands_over('/w/overtake', $s{foreigner}, 'a foreigner who came in the absence of the worker is next');
 	ok($s{late}->busy, 'who came later waits for it');
-	$s{foreigner}->query("SELECT zk_unlock('/w/overtake')");
-	is($s{late}->finish, 't', 'and follows');
+	$s{foreigner}->hands_over('/w/overtake', $s{late}, 'and follows');
 	clean($zk, [ $a, $b ], '/w/overtake');
 };
 
@@ -192,8 +187,7 @@ subtest 'requests that a new worker finds are taken up in the order in which the
 	my $before_them = 'first';
 	while (my $name = shift @crowd)
 	{
-		$s{$before_them}->query("SELECT zk_unlock('/w/order')");
-		is($s{$name}->finish, 't', "$name, who asked while no worker ran, has its turn");
+		$s{$before_them}->hands_over('/w/order', $s{$name}, "$name, who asked while no worker ran, has its turn");
 		ok($s{$_}->busy, "$_ waits") foreach @crowd;
 		$before_them = $name;
 	}

@@ -44,8 +44,7 @@ foreach my $hold (qw(hold_reply hold_request))
 		$d->worker_back($old);
 		$d->wait_waiting($s{asker}, $path);
 		wait_until { $zk->children($path) == 2 } 'the waiter to have one node';
-		$s{foreigner}->query("SELECT zk_unlock('$path')");
-		is($s{asker}->finish, 't', 'the lock is granted');
+		$s{foreigner}->hands_over($path, $s{asker}, 'the lock is granted');
 		$proxy->heal;
 		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
 		$d->one_node($zk, $path, 'with one node, which is known');

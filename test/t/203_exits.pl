@@ -65,8 +65,7 @@ my %way = (
 	'SIGTERM' => sub { $_[0]->value('SELECT pg_terminate_backend(' . $_[0]->worker_pid . ')'); },
 	'an ERROR' => sub { $_[0]->set_faults('fail-requests'); },
 	'FATAL' => sub { $_[0]->set_faults('fail-fatally'); },
-	'a reload' => sub {
-		my ($server) = @_;
+	'a reload' => sub ($server) {
 		$timeout{ $server->name } ^= 1;
 		$server->set_conf('zklock.session_timeout' => 30 + $timeout{ $server->name } . 's');
 	},

@@ -64,8 +64,7 @@ subtest 'a server that starts without ZooKeeper waits for it' => sub {
 	$a->wait_session;
 	ok($s{waiter2}->busy, 'the next one goes on waiting');
 	is(scalar($zk->children('/u/start')), 1, 'who gave up has no node');
-	$s{waiter}->query("SELECT zk_unlock('/u/start')");
-	is($s{waiter2}->finish, 't', 'and is next');
+	$s{waiter}->hands_over('/u/start', $s{waiter2}, 'and is next');
 	all_disconnect();
 	$a->assert_clean($zk, '/u/start', '/u/start2');
 };
@@ -131,13 +130,10 @@ subtest 'locks and places outlive an outage that ends before the session does' =
 	cmp_ok(scalar(grep { !/proved to be alive/ } @told), '<=', 3, 'and not much, but for the lease')
 	  or diag explain \@told;
 	ok($s{$_}->busy, "$_ still waits") foreach qw(second third behind);
-	$s{first}->query("SELECT zk_unlock('/u/local')");
-	is($s{second}->finish, 't', 'the queue goes on in its order');
+	$s{first}->hands_over('/u/local', $s{second}, 'the queue goes on in its order');
 	ok($s{third}->busy, 'one after the other');
-	$s{second}->query("SELECT zk_unlock('/u/local')");
-	is($s{third}->finish, 't', 'to the last');
-	$s{foreigner}->query("SELECT zk_unlock('/u/foreign')");
-	is($s{behind}->finish, 't', 'who waited for another server is granted as well');
+	$s{second}->hands_over('/u/local', $s{third}, 'to the last');
+	$s{foreigner}->hands_over('/u/foreign', $s{behind}, 'who waited for another server is granted as well');
 	cmp_ok($a->zk_session->{reconnects}, '>=', 1, 'zk_session counts reconnects');
 	is($a->zk_session->{expirations}, 0, 'and no expiration');
 	my @paths = map { "/u/$_" } qw(held local foreign release commit leave hand free new);
@@ -155,8 +151,7 @@ subtest 'a waiting call outlives one outage after the other' => sub {
 		$_->wait_session foreach $a, $b;
 		ok($s{behind}->busy, "it waits after outage $i");
 	}
-	$s{foreigner}->query("SELECT zk_unlock('/u/again')");
-	is($s{behind}->finish, 't', 'and gets the lock in the end');
+	$s{foreigner}->hands_over('/u/again', $s{behind}, 'and gets the lock in the end');
 };
 
 subtest 'a foreign holder that leaves during an outage is not waited for' => sub {
@@ -212,8 +207,7 @@ foreach my $trouble (qw(hung requests replies both))
 			'what was released is free for another server');
 		$s{hander}->query("SELECT zk_unlock('$path-hand')") unless $trouble eq 'both';
 		is($s{handed}->finish, 't', 'who waited here gets the lock');
-		$s{foreigner}->query("SELECT zk_unlock('$path-foreign')");
-		is($s{behind}->finish, 't', 'who waited for another server as well');
+		$s{foreigner}->hands_over("$path-foreign", $s{behind}, 'who waited for another server as well');
 		all_disconnect();
 		Zklock::Server->assert_clean($zk, [ $b, $d ],
 			map { "$path$_" } '', qw(-release -hand -foreign -last -new));

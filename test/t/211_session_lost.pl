@@ -76,11 +76,9 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	ok($s{waiter}->busy && $s{next}->busy, 'who waited still waits');
 	$c->wait_waiting($s{waiter}, '/u/foreign');
 	wait_until { @{ $zk->places('/u/foreign') } == 2 } 'the waiter to have a new node';
-	$s{foreigner}->query("SELECT zk_unlock('/u/foreign')");
-	is($s{waiter}->finish, 't', 'and gets the lock in its turn, having queued again by itself');
+	$s{foreigner}->hands_over('/u/foreign', $s{waiter}, 'and gets the lock in its turn, having queued again by itself');
 	ok($s{next}->busy, 'also who waited in the queue of the lost lock');
-	$s{heir}->query("SELECT zk_unlock('/u/lost')");
-	is($s{next}->finish, 't', 'is served after those who hold it now');
+	$s{heir}->hands_over('/u/lost', $s{next}, 'is served after those who hold it now');
 	clean($zk, [ $b, $c ], map { "/u/$_" } qw(lost foreign writer reader discarder loser aborter xact_reader savepoint));
 };
 

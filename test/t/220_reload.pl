@@ -127,12 +127,9 @@ subtest 'the session timeout changes, and the session with its locks stays' => s
 	$a->reconfigure('zklock.session_timeout' => '15s');
 	undisturbed('back again');
 
-	$s{holder}->query("SELECT zk_unlock('/c/held')");
-	is($s{local}->finish, 't', 'after all that queues go on: here');
-	$s{local}->query("SELECT zk_unlock('/c/held')");
-	is($s{remote}->finish, 't', 'and elsewhere');
-	$s{foreigner}->query("SELECT zk_unlock('/c/foreign')");
-	is($s{behind}->finish, 't', 'and behind others');
+	$s{holder}->hands_over('/c/held', $s{local}, 'after all that queues go on: here');
+	$s{local}->hands_over('/c/held', $s{remote}, 'and elsewhere');
+	$s{foreigner}->hands_over('/c/foreign', $s{behind}, 'and behind others');
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction that has lived through it commits');
 	all_disconnect();
 	Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/c/$_" } qw(held foreign xact free));
@@ -176,8 +173,7 @@ subtest 'another chroot is another world' => sub {
 	is($s{holder}->query("SELECT zk_unlock('/c/root')"), 't', 'unlocked inside');
 	is($s{outsider}->finish, 't', 'granted outside');
 	queue($a, 'insider', '/c/root');
-	$s{outsider}->query("SELECT zk_unlock('/missing/root/c/root')");
-	is($s{insider}->finish, 't', 'and the other way round');
+	$s{outsider}->hands_over('/missing/root/c/root', $s{insider}, 'and the other way round');
 	$s{insider}->query("SELECT zk_unlock('/c/root')");
 };
 

@@ -41,10 +41,7 @@ foreach my $fate (@fates)
 			is($bs[0]->query("SELECT zk_lock('$path')"), 't', 'b holds the lock');
 			my $fault = $proxy->$lose(op => 'create2', path => "^$path/");
 			# k sessions of a, for whom one node stands, or would.
-			foreach my $i (0 .. $k - 1)
-			{
-				$as[$i]->start_waiting("SELECT zk_lock('$path')");
-			}
+			$as[$_]->start_waiting("SELECT zk_lock('$path')") foreach 0 .. $k - 1;
 			ok($proxy->fired($fault), "$thing of create is lost with $k in the queue");
 			$a->wait_session;
 			wait_until { $zk->children($path) == 2 } 'two nodes, one for each server';
@@ -79,11 +76,9 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	$a->wait_session;
 	$a->wait_value("SELECT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
 	pass('the node is found again');
-	$bs[0]->query("SELECT zk_unlock('$path')");
-	is($as[0]->finish, 't', 'and keeps its place');
+	$bs[0]->hands_over($path, $as[0], 'and keeps its place');
 	ok($bs[1]->busy, 'before who came after it');
-	$as[0]->query("SELECT zk_unlock('$path')");
-	is($bs[1]->finish, 't', 'who is next');
+	$as[0]->hands_over($path, $bs[1], 'who is next');
 	$bs[1]->query("SELECT zk_unlock('$path')");
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 };
@@ -112,8 +107,7 @@ foreach my $op (qw(setWatches sync))
 				ok($proxy->fired($fault), "$thing $k of $op is lost");
 				$a->wait_session;
 				ok($as[0]->busy, 'the waiter waits');
-				$bs[0]->query("SELECT zk_unlock('$path')");
-				is($as[0]->finish, 't', 'and hears of the end of its predecessor');
+				$bs[0]->hands_over($path, $as[0], 'and hears of the end of its predecessor');
 				$a->one_node($zk, $path, 'with one node');
 				$as[0]->query("SELECT zk_unlock('$path')");
 				Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
@@ -127,10 +121,7 @@ subtest 'a session hears of the end of its predecessor when the event is lost wi
 	{
 		my $path = "/l/event-$k";
 		$bs[0]->query("SELECT zk_lock('$path')");
-		foreach my $i (0 .. $k - 1)
-		{
-			$as[$i]->start_waiting("SELECT zk_lock('$path')");
-		}
+		$as[$_]->start_waiting("SELECT zk_lock('$path')") foreach 0 .. $k - 1;
 		wait_watching($path);
 		$proxy->blackhole('replies');
 		$bs[0]->query("SELECT zk_unlock('$path')");
@@ -227,20 +218,18 @@ foreach my $op (qw(create2 getChildren))
 
 # Ways to give up: what ends it, and what the session is told
 my %give_up = (
-	'pg_cancel_backend' => sub { my ($s) = @_; $s->cancel; return $s->result->{sqlstate} eq '57014'; },
-	'pg_terminate_backend' => sub { my ($s) = @_; $s->terminate; return $s->result->{sqlstate} eq '57P01'; },
-	'a client that vanishes' => sub {
-		my ($s) = @_;
+	'pg_cancel_backend' => sub ($s) { $s->cancel; return $s->result->{sqlstate} eq '57014'; },
+	'pg_terminate_backend' => sub ($s) { $s->terminate; return $s->result->{sqlstate} eq '57P01'; },
+	'a client that vanishes' => sub ($s) {
 		my $pid = $s->pid;
 		$s->vanish;
 		# The server notices when it next writes to the client.
 		$a->terminate_backend($pid);
 		return 1;
 	},
-	'statement_timeout' => sub { my ($s) = @_; return $s->result->{sqlstate} eq '57014'; },
-	'lock_timeout'      => sub { my ($s) = @_; return $s->result->{sqlstate} eq '55P03'; },
-	'the timeout'       => sub {
-		my ($s) = @_;
+	'statement_timeout' => sub ($s) { return $s->result->{sqlstate} eq '57014'; },
+	'lock_timeout'      => sub ($s) { return $s->result->{sqlstate} eq '55P03'; },
+	'the timeout'       => sub ($s) {
 		my $result = $s->result;
 		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '58030';
 	});

@@ -59,8 +59,7 @@ subtest 'who lacks a right is told which' => sub {
 	is($s->query("SELECT zk_unlock('/r/nothing/open')"), 't', 'is locked and unlocked');
 };
 
-#
-# It cannot be watched, so the path is.
+# A node that cannot be read cannot be watched, so the path is.
 
 sub unreadable($path)
 {
@@ -182,15 +181,13 @@ subtest 'credentials that ZooKeeper refuses are reported, and tried again' => su
 	is($other->query("SELECT zk_fencing_token('/r/kept') > 0"), 't', 'a lock held before is still held');
 	is($a->session_id, $id, 'in the same session');
 	ok($s->busy, 'who waits goes on waiting');
-	$remote->query("SELECT zk_unlock('/r/auth')");
-	is($s->finish, 't', 'and new ones are granted');
+	$remote->hands_over('/r/auth', $s, 'and new ones are granted');
 	$s->query("SELECT zk_unlock('/r/auth')");
 	$other->query("SELECT zk_unlock('/r/kept')");
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/auth', '/r/kept', '/r/creator');
 };
 
 subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
-	#
 	# Nothing but the node itself stands in the way, and the administrator can delete that.
 
 	$shell->create('/r/nodelete', acl => [ @admin, [ 'world', 'anyone', 'cr' ] ]);
@@ -219,7 +216,6 @@ subtest 'a node that cannot be deleted is deleted as soon as it can' => sub {
 };
 
 subtest 'a downgrade that is refused leaves the lock as it was' => sub {
-	#
 	# The holder keeps what it has. It is tried again now and then, by a new worker as well,
 	# which may not even look.
 

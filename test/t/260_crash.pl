@@ -87,8 +87,7 @@ foreach my $name (sort keys %crash)
 			'and tells what it did');
 		is($a->lock_count, 0, 'it holds nothing');
 		queue($a, 'again', $path);
-		$s{heir}->query("SELECT zk_unlock('$path')");
-		is($s{again}->finish, 't', 'and takes part again');
+		$s{heir}->hands_over($path, $s{again}, 'and takes part again');
 		tear_down();
 	};
 }
@@ -124,8 +123,7 @@ subtest 'the session left behind is ended when ZooKeeper can be reached again' =
 	$a->wait_lock($s{waiter2}, 'waiting');
 	$proxy->heal;
 	is($s{heir}->finish, 't', 'when ZooKeeper is back, the session left behind is ended');
-	$s{heir}->query("SELECT zk_unlock('$path')");
-	is($s{waiter2}->finish, 't', 'and who waits here is served in the new one');
+	$s{heir}->hands_over($path, $s{waiter2}, 'and who waits here is served in the new one');
 	isnt($a->session_id, $id, 'which is another');
 	tear_down();
 };
@@ -287,9 +285,10 @@ subtest 'a copy that shares files with the original leaves the session alone' =>
 };
 
 my $content;
-sub overwrite    # in place: the file is still the one that was written
+
+# In place: the file is still the one that was written
+sub overwrite($new)
 {
-	my ($new) = @_;
 	open(my $fh, '+<', $file) or die "$file: $!";
 	truncate($fh, 0);
 	print $fh $new;

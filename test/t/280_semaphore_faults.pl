@@ -28,21 +28,19 @@ sub reach($victim, $condition)
 
 my @states = (
 	# The worker has not seen the request.
-	'requested' => sub {
-		my ($victim) = @_;
+	'requested' => sub ($victim, @timeout) {
 		my $worker = $a->worker_pid;
 		freeze($worker);
-		acquire_start($victim, 1, @_[ 1 .. $#_ ]);
+		acquire_start($victim, 1, @timeout);
 		reach($victim, "state = 'requested'");
 		return sub { thaw($worker) };
 	},
 	(   map {
 			my ($what, $where, $fault) = @$_;
-			(   $what => sub {
-					my ($victim) = @_;
+			(   $what => sub ($victim, @timeout) {
 					$shell->create("$path/$_", makepath => 1) foreach qw(locks leases);
 					my $happens = $fault->($path);
-					acquire_start($victim, 1, @_[ 1 .. $#_ ]);
+					acquire_start($victim, 1, @timeout);
 					wait_until { $proxy->has_fired($happens) || !$victim->busy } "$what: the call";
 					reach($victim, "state = 'waiting' AND $where");
 					return sub { $proxy->heal };
@@ -60,24 +58,20 @@ my @states = (
 				sub { $proxy->hold_reply(op => 'create2', path => "^$_[0]/leases/") } ],
 			[ 'lease not listed', "node ~ 'lease-\\d{10}\$'",
 				sub { $proxy->hold_request(op => 'getChildren', path => "^$_[0]/leases\$") } ])),
-	'waiting for its turn' => sub {
-		my ($victim, @timeout) = @_;
+	'waiting for its turn' => sub ($victim, @timeout) {
 		acquire($holder, 1);
-		acquire_start($next_a, 1);
-		wait_row($next_a, $has_lease);
+		acquire_until($next_a, 1, $has_lease);
 		acquire_start($victim, 1, @timeout);
 		reach($victim, $has_turn);
 		return sub { $next_a->cancel; $next_a->result; release($holder) };
 	},
-	'waiting for a permit' => sub {
-		my ($victim, @timeout) = @_;
+	'waiting for a permit' => sub ($victim, @timeout) {
 		acquire($holder, 1);
 		acquire_start($victim, 1, @timeout);
 		reach($victim, $has_lease);
 		return sub { release($holder) };
 	},
-	'not connected' => sub {
-		my ($victim, @timeout) = @_;
+	'not connected' => sub ($victim, @timeout) {
 		$proxy->cut;
 		$a->wait_session('connecting');
 		acquire_start($victim, 1, @timeout);

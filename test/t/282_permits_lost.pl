@@ -27,12 +27,9 @@ subtest 'a new worker keeps permits and places' => sub {
 	new_path();
 	acquire($_, 2) foreach $s[0], $holder;
 	settled(2, 'two permits');
-	acquire_start($s[1], 2);
-	wait_row($s[1], $has_lease);
-	acquire_start($s[2], 2);
-	wait_row($s[2], $has_turn);
-	acquire_start($next_b, 2);
-	wait_row($next_b, $has_turn);
+	acquire_until($s[1], 2, $has_lease);
+	acquire_until($s[2], 2, $has_turn);
+	acquire_until($next_b, 2, $has_turn);
 	my @before = (sort(turns()), sort(leases()));
 	$a->restart_worker;
 	$a->wait_session;
@@ -204,11 +201,9 @@ subtest 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lo
 	is($r->{sqlstate}, '57014', 'a lost permit cancels a statement') or diag($r->{error});
 	is($s[0]->query("SELECT zk_semaphore_release('$path')"), 'f', 'and is released');
 	acquire($holder, 1);
-	acquire_start($s[0], 1);
-	wait_row($s[0], $has_lease);
+	acquire_until($s[0], 1, $has_lease);
 	$shell->delete("$path/locks/$_") foreach turns();
-	acquire_start($next_b, 1);
-	wait_row($next_b, $has_lease);
+	acquire_until($next_b, 1, $has_lease);
 	ok($s[0]->busy, 'a lost turn cancels nothing');
 	release($holder);
 	is($s[0]->finish, 't', 'who lost it gets the permit');
@@ -221,10 +216,8 @@ subtest 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lo
 
 subtest 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
 	acquire($holder, 1);
-	acquire_start($next_b, 1);
-	wait_row($next_b, $has_lease);
-	acquire_start($s[0], 1);
-	wait_row($s[0], $has_turn);
+	acquire_until($next_b, 1, $has_lease);
+	acquire_until($s[0], 1, $has_turn);
 	my $pid = $s[0]->pid;
 	freeze($pid);
 	is($next_b->cancelled, '57014', 'the head of the queue gives up');
@@ -242,12 +235,9 @@ subtest 'a turn that is lost before its session knows of it costs nobody a permi
 subtest 'sessions go on waiting when their nodes are deleted' => sub {
 	new_path();
 	acquire($holder, 1);
-	acquire_start($s[0], 1);
-	wait_row($s[0], $has_lease);
-	acquire_start($s[1], 1);
-	wait_row($s[1], $has_turn);
-	acquire_start($next_b, 1);
-	wait_row($next_b, $has_turn);
+	acquire_until($s[0], 1, $has_lease);
+	acquire_until($s[1], 1, $has_turn);
+	acquire_until($next_b, 1, $has_turn);
 	my $row = wait_row($s[0], $has_lease);
 	$shell->delete("$path/leases/$row->{node}");
 	my $again = wait_row($s[0], "$has_lease AND node <> '$row->{node}'");
@@ -274,17 +264,13 @@ subtest 'the end of the ZooKeeper session takes the permits, and those who wait 
 	acquire($_, 3) foreach $s[0], $holder;
 	acquire($s[0], 3);
 	settled(3, 'three permits');
-	acquire_start($s[1], 3);
-	wait_row($s[1], $has_lease);
-	acquire_start($s[2], 3);
-	wait_row($s[2], $has_turn);
+	acquire_until($s[1], 3, $has_lease);
+	acquire_until($s[2], 3, $has_turn);
 	my $other = $path;
 	my $second = new_path();
 	acquire($holder, 1);
-	acquire_start($next_b, 1);
-	wait_row($next_b, $has_lease);
-	acquire_start($s[3], 1);
-	wait_row($s[3], $has_turn);
+	acquire_until($next_b, 1, $has_lease);
+	acquire_until($s[3], 1, $has_turn);
 	$path = $other;
 	$a->expire_session($zk);
 	$a->wait_value(

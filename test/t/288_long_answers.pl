@@ -163,8 +163,7 @@ subtest 'the room of an answer is taken back' => sub {
 
 subtest 'an answer beyond the limit is an error that names it' => sub {
 	my $long  = '/long/names';
-	my $fails = sub {
-		my ($name) = @_;
+	my $fails = sub ($name) {
 		my $result = $s->try("SELECT count(*) FROM zk_contenders('$long')");
 		is($result->{sqlstate}, '54000', $name) or diag $result->{error} || $result->{text};
 		like($result->{detail}, qr/@{[ LIMIT ]} bytes/, 'with the limit');

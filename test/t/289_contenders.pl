@@ -93,8 +93,7 @@ subtest 'a node of this server shows the session that holds it' => sub {
 	my $node = cell($path, 'node', 'true');
 	$s2->start_queued("SELECT zk_lock('$path')");
 	is(cell($path, 'pid', 'true'), $s1->pid, 'the first one');
-	$s1->query("SELECT zk_unlock('$path')");
-	is($s2->finish, 't', 'the lock goes to the next');
+	$s1->hands_over($path, $s2, 'the lock goes to the next');
 	is_deeply(rows($path, 'node, pid, usename, application_name'), [ [ $node, $s2->pid, $user, undef ] ],
 		'the second one, of which the data of the same node knows nothing');
 	is(cell($path, 'fencing_token', 'true'), $s2->query("SELECT zk_fencing_token('$path')"), 'and its token');
@@ -154,10 +153,7 @@ subtest 'what clients write into names and data does no harm' => sub {
 		[ unpack('H*', 'zklock-7:1:EXPLICIT:database d user u application psql:box'), undef, 'box', 7, 'u' ],
 		[ unpack('H*', 'zklock-:::::'), 'zklock-:::::' ]);
 	$shell->create($path, makepath => 1);
-	foreach my $i (0 .. $#data)
-	{
-		$shell->create($name->($i), ephemeral => 1, hex => $data[$i][0]);
-	}
+	$shell->create($name->($_), ephemeral => 1, hex => $data[$_][0]) foreach 0 .. $#data;
 	$shell->create("$path/$_") foreach 'lock-', 'x', '__lock__', 'lock-99999999999', "\x{ad}\x{3042}", '_c_-lock-00000000aa', 'leases', 'locks';
 	my $shown = rows($path, 'owner, server, pid, usename');
 	is(@$shown, @data, 'other children are none of them');

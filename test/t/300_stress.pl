@@ -213,8 +213,7 @@ subtest 'no update is lost while sessions are terminated and cancelled all the t
 	set_counter(0);
 	my ($terminated, $cancelled) = (0, 0);
 	my $next = 0;
-	my $disturb = sub {
-		my ($done) = @_;
+	my $disturb = sub ($done) {
 		return if $done < $next;
 		$next = $done + 5 + int(rand(20));
 		my $server = $servers[ rand @servers ];

@@ -67,8 +67,6 @@ subtest 'a server that does not answer gets no more than 600 requests, and remin
 };
 
 subtest 'paths of watches and nodes must fit in one message of 1 MB (traps 3 and 4)' => sub {
-	# Each lock has a watch and a node, whose paths must fit in one message of 1 MB.
-
 	$a->value(q{
 		CREATE FUNCTION fill() RETURNS int LANGUAGE plpgsql AS $$
 		BEGIN

@@ -106,8 +106,7 @@ my %recipes = (
 		ask => q{SELECT zk_lock('PATH') AND zk_lock_shared('PATH') AND zk_unlock('PATH')},
 		give => q{SELECT zk_unlock_shared('PATH')}, leave => q{SELECT zk_unlock_all()}, only => qr/^multi/,
 		# Its server learns of the new node after the rival's does.
-		try => sub {
-			my ($t) = @_;
+		try => sub ($t) {
 			my $got = $t->{rival}->query(
 				"SELECT zk_lock_shared('$t->{path}', '60s') AND zk_unlock_shared('$t->{path}') AND NOT zk_try_lock('$t->{path}')");
 			$t->{here}->settle;
@@ -118,13 +117,13 @@ my %recipes = (
 		expect => { 'the ZooKeeper session ends' => 'lost' } },
 	# A server stands again, by itself, whatever has happened.
 	'election' => {
-		ask  => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
-		told => sub { my ($t) = @_; return $t->leads('here'); },
-		give => sub { my ($t) = @_; $t->{here}->set_conf('zklock.elections' => ''); return 't'; },
+		ask  => sub ($t) { $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
+		told => sub ($t) { return $t->leads('here'); },
+		give => sub ($t) { $t->{here}->set_conf('zklock.elections' => ''); return 't'; },
 		# Its node is there before it is told that it leads.
-		try  => sub { my ($t) = @_; $t->leads('here'); return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
-		want => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => $t->{path}); return $t->leads('there'); },
-		put  => sub { my ($t) = @_; $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
+		try  => sub ($t) { $t->leads('here'); return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
+		want => sub ($t) { $t->{there}->set_conf('zklock.elections' => $t->{path}); return $t->leads('there'); },
+		put  => sub ($t) { $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
 		nodes => { '' => 1 },
 		waits => q{SELECT bool_or(state = 'ready') FROM zk_elections},
 		always => 'answered' },
@@ -144,7 +143,7 @@ my %recipes = (
 	'element removed' => {
 		prepare => q{SELECT zk_queue_offer('PATH', 'x'); SELECT zk_queue_offer('PATH', 'y')},
 		ask => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, answer => 'x',
-		try => sub { my ($t) = @_; return $t->drain; }, undone => 'x y', done => 'y', again => '',
+		try => sub ($t) { return $t->drain; }, undone => 'x y', done => 'y', again => '',
 		expect => { 'the ZooKeeper session ends' => 'either' } },
 	'element taken' => {
 		prepare => q{SELECT zk_queue_offer('PATH', 'x')},
@@ -169,25 +168,23 @@ my %held = ('before it arrives' => 'hold_request', 'before its answer' => 'hold_
 
 # What happens while a call is under way; each ends with a connection that stands.
 my @at_call = (
-	[ 'the connection is cut', sub { my ($t) = @_; $t->{proxy}->drop; return 'answered'; } ],
-	[ 'the worker is terminated', sub { my ($t) = @_; $t->{here}->restart_worker; return 'answered'; } ],
-	[ 'the worker is killed', sub { my ($t) = @_; return $t->crash($t->{here}->worker_pid); } ],
-	[ 'the ZooKeeper session ends', sub {
-			my ($t) = @_;
+	[ 'the connection is cut', sub ($t) { $t->{proxy}->drop; return 'answered'; } ],
+	[ 'the worker is terminated', sub ($t) { $t->{here}->restart_worker; return 'answered'; } ],
+	[ 'the worker is killed', sub ($t) { return $t->crash($t->{here}->worker_pid); } ],
+	[ 'the ZooKeeper session ends', sub ($t) {
 			$t->{here}->expire_session($t->{zk});
 			$t->{proxy}->drop;
 			return 'answered';
 		} ],
-	[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
-	[ 'the backend is cancelled, then the connection cut', sub {
-			my ($t) = @_;
+	[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+	[ 'the backend is cancelled, then the connection cut', sub ($t) {
 			$t->{session}->cancel;
 			my $outcome = $t->ended('57014');
 			$t->{proxy}->drop;
 			return $outcome;
 		} ],
-	[ 'the backend is terminated', sub { my ($t) = @_; $t->{session}->terminate; return $t->ended('57P01'); } ],
-	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
+	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ],
+	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
 
 sub hang($t)
 {
@@ -199,20 +196,19 @@ sub hang($t)
 # What happens while it waits for the rival, or has what it asked for, and what it means in the latter
 # case. One that waits goes on waiting, unless its call has ended.
 my @at_rest = (
-	[ 'the connection is cut', sub { my ($t) = @_; $t->{proxy}->drop; return 'answered'; } ],
+	[ 'the connection is cut', sub ($t) { $t->{proxy}->drop; return 'answered'; } ],
 	[ 'its server hangs', \&hang ],
-	[ 'the worker is terminated', sub { my ($t) = @_; $t->{here}->restart_worker; return 'answered'; } ],
-	[ 'the worker is killed', sub { my ($t) = @_; return $t->crash($t->{here}->worker_pid); } ],
-	[ 'the ZooKeeper session ends', sub {
-			my ($t) = @_;
+	[ 'the worker is terminated', sub ($t) { $t->{here}->restart_worker; return 'answered'; } ],
+	[ 'the worker is killed', sub ($t) { return $t->crash($t->{here}->worker_pid); } ],
+	[ 'the ZooKeeper session ends', sub ($t) {
 			$t->{here}->expire_session($t->{zk});
 			$t->{proxy}->drop;
 			return 'lost';
 		} ],
-	[ 'its nodes are deleted', sub { my ($t) = @_; $t->delete_nodes($t->{here}); return 'lost'; } ],
-	[ 'the path is deleted', sub { my ($t) = @_; $t->delete_path; return 'lost'; } ],
-	[ 'the backend is terminated', sub { my ($t) = @_; $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
-	[ 'the backend is killed', sub { my ($t) = @_; return $t->crash($t->{session}->pid); } ]);
+	[ 'its nodes are deleted', sub ($t) { $t->delete_nodes($t->{here}); return 'lost'; } ],
+	[ 'the path is deleted', sub ($t) { $t->delete_path; return 'lost'; } ],
+	[ 'the backend is terminated', sub ($t) { $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
+	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
 
 sub new($class)
 {
@@ -386,12 +382,10 @@ sub story_at_call($self, $phase, $call, $happens, $prepare, $do, $name)
 }
 
 # Requests and replies are lost while a session waits for the rival, and when that has gone.
-sub check_calls_behind
+sub check_calls_behind($self)
 {
-	my ($self) = @_;
 	my $recipe = $self->{recipe};
-	my $story = sub {
-		my ($name, $prepare) = @_;
+	my $story = sub ($name, $prepare) {
 		$self->begin;
 		is($self->part('want'), 't', "$name: the rival has it");
 		$self->{here}->settle;
@@ -471,12 +465,11 @@ sub has_waited($self, $happens, $outcome, $name)
 	return;
 }
 
-sub check_waiting
+sub check_waiting($self)
 {
-	my ($self) = @_;
 	my @more = (
-		[ 'the backend is cancelled', sub { my ($t) = @_; $t->{session}->cancel; return $t->ended('57014'); } ],
-		[ 'who was before it loses its node', sub { my ($t) = @_; $t->delete_nodes($t->{there}); return 'answered'; } ]);
+		[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+		[ 'who was before it loses its node', sub ($t) { $t->delete_nodes($t->{there}); return 'answered'; } ]);
 	# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
 	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)
 	{

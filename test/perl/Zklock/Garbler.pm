@@ -51,7 +51,7 @@ sub new($class, %arg)
 	return bless { share => $arg{share} }, $class;
 }
 
-sub _any { my @choice = @_; return $choice[ rand @choice ]; }
+sub _any(@choice) { return $choice[ rand @choice ]; }
 
 # Some bytes of a text from an offset on, changed.
 sub _flip($text, $from)

@@ -113,7 +113,7 @@ sub new($class, %arg)
 foreach my $command (qw(release node prove participants refusals interrupt container))
 {
 	no strict 'refs';
-	*$command = sub { my ($self, @arg) = @_; return $self->call($command, @arg); };
+	*$command = sub ($self, @arg) { return $self->call($command, @arg); };
 }
 
 sub connect($self, $hosts, $timeout = undef)

@@ -164,8 +164,7 @@ sub fired($self, $fault, $timeout = undef)
 foreach my $hold (qw(hold_reply hold_request))
 {
 	no strict 'refs';
-	*{"${hold}_of"} = sub {
-		my ($self, $session, $sql, @what) = @_;
+	*{"${hold}_of"} = sub ($self, $session, $sql, @what) {
 		my $fault = $self->$hold(@what);
 		$session->query_start($sql);
 		return $self->fired($fault);

@@ -32,6 +32,8 @@ Zklock::Semaphore - permits of a semaphore, for sessions of several servers
   wait_row($session, $condition)
                            until zk_locks shows the session's contender like that; the row
   $has_turn, $has_lease    conditions: it waits in the queue; at its head, with a lease
+  acquire_until($session, $permits, $condition)
+                           acquire_start, until zk_locks shows it like that; the row
   ask($session, $permits, $at_head)
                            acquire_start, and returns the row when the wait has come so far,
                            and both servers have heard of it
@@ -46,8 +48,8 @@ use v5.36;
 use Exporter qw(import);
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw($path new_path used_paths acquire acquire_start release sql leases turns wait_row
-  $has_turn $has_lease ask settled);
+our @EXPORT = qw($path new_path used_paths acquire acquire_start acquire_until release sql leases turns
+  wait_row $has_turn $has_lease ask settled);
 
 our $path = '/t/slots';
 my $blocked = '(blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)';
@@ -73,17 +75,23 @@ sub sql($permits, $timeout = undef)
 	return "SELECT zk_semaphore_acquire('$path', $permits" . (defined $timeout ? ", '$timeout')" : ')');
 }
 
-sub acquire($session, @arg)       { return $session->query(sql(@arg)); }
+sub acquire($session, @arg) { return $session->query(sql(@arg)); }
 sub acquire_start($session, @arg) { return $session->query_start(sql(@arg)); }
-sub release($session)       { return $session->query("SELECT zk_semaphore_release('$path')"); }
+
+sub acquire_until($session, $permits, $condition)
+{
+	acquire_start($session, $permits);
+	return wait_row($session, $condition);
+}
+
+sub release($session) { return $session->query("SELECT zk_semaphore_release('$path')"); }
 sub leases        { return $zk->children("$path/leases"); }
 sub turns         { return $zk->children("$path/locks"); }
-sub wait_row($session, $condition)      { return $session->wait_row($condition, $path); }
+sub wait_row($session, $condition) { return $session->wait_row($condition, $path); }
 
 sub ask($session, $permits, $at_head)
 {
-	acquire_start($session, $permits);
-	my $row = wait_row($session, $at_head ? $has_lease : $has_turn);
+	my $row = acquire_until($session, $permits, $at_head ? $has_lease : $has_turn);
 	# A session that comes to one of the servers now queues behind all that came to the other.
 	$_->settle foreach @servers;
 	return $row;

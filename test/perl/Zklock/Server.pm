@@ -119,9 +119,8 @@ sub node { return $_[0]{node}; }
 
 # Creating a cluster takes a second of computing, copying one does not. Since PostgreSQL 16
 # PostgreSQL::Test::Cluster copies INITDB_TEMPLATE itself.
-sub _init
+sub _init($node, %opt)
 {
-	my ($node, %opt) = @_;
 	my $template = $ENV{INITDB_TEMPLATE};
 	my $original = \&PostgreSQL::Test::Utils::system_or_bail;
 	$opt{extra} = [qw(--no-locale -E UTF8)] unless $template && -d $template;

@@ -25,6 +25,8 @@ Zklock::Session - one SQL session, with statements that run in the background
 
   $s->modes($path);     # what the session holds or waits for: 'exclusive held', 'shared waiting'
 
+  $s->hands_over($path, $next, $name);   # a test: it unlocks, and the session that waits gets the lock
+
   $s->cancel;           # pg_cancel_backend, from another session
   $s->terminate;        # pg_terminate_backend, likewise
   $s->cancelled;        # cancel, and the SQLSTATE with which the statement ends
@@ -56,6 +58,7 @@ use v5.36;
 use Carp;
 use DBI;
 use DBD::Pg qw(:async);
+use Test::More ();
 use Time::HiRes qw(time);
 use Zklock::Util qw(default_timeout wait_until);
 
@@ -87,11 +90,9 @@ sub dbh  { return $_[0]{dbh}; }
 sub server { return $_[0]{server}; }
 
 # Run code of DBD::Pg, keeping the server's notices.
-sub _guarded
+sub _guarded($self, $code)
 {
-	my ($self, $code) = @_;
-	local $SIG{__WARN__} = sub {
-		my ($text) = @_;
+	local $SIG{__WARN__} = sub ($text) {
 		$text =~ s/\s+\z//;
 		push @{ $self->{notices} }, $text;
 	};
@@ -117,8 +118,7 @@ foreach my $state (qw(waiting queued))
 {
 	my $wait = "wait_$state";
 	no strict 'refs';
-	*{"start_$state"} = sub {
-		my ($self, $sql, $path) = @_;
+	*{"start_$state"} = sub ($self, $sql, $path = undef) {
 		$self->query_start($sql);
 		return $self->{server}->$wait($self, $path);
 	};
@@ -224,12 +224,18 @@ sub modes($self, $path)
 	return @modes;
 }
 
+sub hands_over($self, $path, $next, $name)
+{
+	$self->query("SELECT zk_unlock('$path')");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Test::More::is($next->finish, 't', $name);
+}
+
 sub cancel($self)
 {
 	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
 }
 
-# Returns when the backend is gone.
 # What the server has told a session as it ended it: libpq before 14 loses that here, so it is
 # looked up in the log.
 sub _last_words($self)
@@ -240,12 +246,13 @@ sub _last_words($self)
 	return join("\n", @said);
 }
 
+# Returns when the backend is gone.
 sub terminate($self)
 {
 	return $self->{server}->terminate_backend($self->{pid});
 }
 
-sub cancelled($self)  { $self->cancel;    return $self->result->{sqlstate}; }
+sub cancelled($self) { $self->cancel;    return $self->result->{sqlstate}; }
 sub terminated($self) { $self->terminate; return $self->result->{sqlstate}; }
 
 sub disconnect($self)

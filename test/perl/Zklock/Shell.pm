@@ -94,8 +94,7 @@ my %positional = (
 foreach my $command (keys %positional)
 {
 	no strict 'refs';
-	*$command = sub {
-		my ($self, @arg) = @_;
+	*$command = sub ($self, @arg) {
 		my @fixed = splice(@arg, 0, $positional{$command});
 		return $self->call($command, @fixed, {@arg});
 	};

@@ -168,7 +168,7 @@ sub wait_queued($self, $what, $path = undef)
 	} 'a node of ' . $self->name . ' to have its number';
 }
 
-sub wait_holder($self, $what, $path = undef)  { return $self->wait_lock($what, 'held',    $path); }
+sub wait_holder($self, $what, $path = undef) { return $self->wait_lock($what, 'held',    $path); }
 
 # Answers and watch events of one ZooKeeper session come in order. So a lock taken and
 # released on another path proves that the server knows of all that happened before.

@@ -64,9 +64,8 @@ sub children_of($parent)
 
 my %frozen;
 
-sub freeze
+sub freeze(@pids)
 {
-	my @pids = @_;
 	croak 'there is no process to freeze' if !@pids || grep { !$_ } @pids;
 	@frozen{@pids} = ();
 	kill 'STOP', @pids;
@@ -79,7 +78,7 @@ sub freeze
 	return;
 }
 
-sub thaw { my @pids = @_; kill 'CONT', @pids; delete @frozen{@pids}; return; }
+sub thaw(@pids) { kill 'CONT', @pids; delete @frozen{@pids}; return; }
 
 sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
 
@@ -103,15 +102,13 @@ sub wait_until :prototype(&$;$) ($condition, $what, $timeout = undef)
 	}
 }
 
-sub increasing
+sub increasing(@numbers)
 {
-	my @numbers = @_;
 	return !grep { $numbers[ $_ - 1 ] >= $numbers[$_] } 1 .. $#numbers;
 }
 
-sub most_at_once
+sub most_at_once(@inside)
 {
-	my @inside = @_;
 	my ($now, $most) = (0, 0);
 	# At one moment, those who leave come before those who enter.
 	foreach my $event (sort { $a->[0] <=> $b->[0] || $a->[1] <=> $b->[1] } map { ([ $_->[0], 1 ], [ $_->[1], -1 ]) } @inside)

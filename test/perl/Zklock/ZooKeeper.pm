@@ -186,14 +186,12 @@ foreach my $what (keys %between)
 {
 	my $command = $between{$what};
 	no strict 'refs';
-	*$command = sub {
-		my ($self, $one, $other) = @_;
+	*$command = sub ($self, $one, $other) {
 		croak 'this ensemble was made without links' unless $self->{links};
 		$self->{links}->call($command, { servers => [ $one->id, $other->id ] });
 		return;
 	};
-	*$what = sub {
-		my ($self, $server) = @_;
+	*$what = sub ($self, $server) {
 		$self->$command($server, $_) foreach grep { $_->id != $server->id } $self->servers;
 		return;
 	};

@@ -136,11 +136,11 @@ sub start($self, %opt)
 sub options($self, %opt) { @{$self}{ keys %opt } = values %opt; return; }
 
 sub running($self) { return $self->{process} && $self->{process}->running; }
-sub pause($self)  { $self->{process}->pause;  return; }
+sub pause($self) { $self->{process}->pause;  return; }
 sub resume($self) { $self->{process}->resume; return; }
 
 sub begin_stop($self) { $self->{process}->signal('TERM') if $self->{process}; return; }
-sub stop($self)  { $self->{process}->stop  if $self->{process}; return; }
+sub stop($self) { $self->{process}->stop  if $self->{process}; return; }
 sub kill9($self) { $self->{process}->kill9 if $self->{process}; return; }
 sub restart($self) { $self->stop; $self->start; return; }
 
