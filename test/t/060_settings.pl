@@ -3,6 +3,7 @@
 # Settings: bad values are refused with a reason, and the limits that settings set are kept.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use PostgreSQL::Test::Utils;
 
 my ($zk, $server) = cast('main', conf => ['zklock.max_locks = 4']);
@@ -84,12 +85,8 @@ subtest 'a bad value in the file is told in the log, and the server goes on with
 sub exhausted($session, $sql, $name)
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = $session->try($sql);
-	is($result->{sqlstate}, '53200', "$name: SQLSTATE");
-	is($result->{message}, 'out of shared memory for zklock', "$name: message");
-	like($result->{detail} || '', qr/\b4 locks\b/, "$name: detail");
-	like($result->{hint} || '', qr/"zklock\.max_locks"/, "$name: hint");
-	return;
+	return fails($session->try($sql), '53200', $name,
+		message => 'out of shared memory for zklock', detail => qr/\b4 locks\b/, hint => qr/"zklock\.max_locks"/);
 }
 
 subtest 'no more locks can be had than zklock.max_locks says' => sub {

@@ -4,6 +4,7 @@
 # what one client holds another has.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 my ($zk, $a) = cast('a');
 $a->value('CREATE ROLE pooled LOGIN');
@@ -26,10 +27,9 @@ my %instead = (
 subtest 'what would be held at session level is refused, and the hint names what is not' => sub {
 	foreach my $call (sort keys %instead)
 	{
-		my $result = $s->try("SELECT $call");
-		is($result->{sqlstate}, '55000', "$call: refused");
-		like($result->{message}, qr/^cannot use zk_\w+\(\): "zklock.session_locks" is off$/, 'says why');
-		is($result->{hint}, "Use $instead{$call}(), whose locks end with the transaction.", 'and what to use');
+		fails($s->try("SELECT $call"), '55000', "$call: refused",
+			message => qr/^cannot use zk_\w+\(\): "zklock.session_locks" is off$/,
+			hint    => "Use $instead{$call}(), whose locks end with the transaction.");
 		(my $other = $call) =~ s/^\w+/$instead{$call}/;
 		is($s->query("SELECT $other"), 't', "$other works");
 	}

@@ -4,6 +4,7 @@
 # others see, and which nodes and requests it takes.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Semaphore;
 
 # What is asked and written when a wait lasts would be counted, too.
@@ -207,9 +208,8 @@ subtest 'a lock in the place of the leases, or of the turns, is what it is' => s
 	is($as[1]->query("SELECT zk_try_lock('$nodes[1]')"), 'f', 'and is exclusive');
 	release($bs[0]);
 	# In one server a path is one or the other.
-	my $refused = $as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')");
-	is($refused->{sqlstate}, '55006', 'a permit cannot be had where this server has a lock');
-	like($refused->{detail}, qr/semaphore.*lock/, 'which the error explains');
+	fails($as[2]->try("SELECT zk_semaphore_acquire('$path', 2, '30s')"), '55006', 'a permit cannot be had where this server has a lock',
+		detail => qr/semaphore.*lock/);
 	ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
 	is(acquire($as[2], 2, '30s'), 't', 'now it can');
 	is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');

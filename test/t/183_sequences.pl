@@ -8,6 +8,7 @@
 # The counter is set in the data of a ZooKeeper server that is stopped, by ZooKeeper's own code.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 my $half  = 2**30;
@@ -45,12 +46,9 @@ sub warnings_in($mark) { my $n = () = $a->log_since($mark) =~ /WARNING:  half of
 
 sub refused($session, $statement, $what)
 {
-	my $result = $session->try($statement);
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($result->{sqlstate}, '54000', $what);
-	like($result->{message}, qr{"$path": its sequence numbers are used up}, 'the message says why');
-	like($result->{hint}, qr/delete its node/, 'the hint says what to do');
-	return;
+	return fails($session->try($statement), '54000', $what,
+		message => qr{"$path": its sequence numbers are used up}, hint => qr/delete its node/);
 }
 
 subtest 'from half of the sequence numbers on, the log warns once' => sub {

@@ -67,8 +67,7 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	queue($b, 'heir', '/w/release');
 	hold($a, 'leaver', '/w/leave');
 	queue($b, 'heir2', '/w/leave');
-	on($a, 'committer')->query('BEGIN');
-	is($s{committer}->query("SELECT zk_xact_lock('/w/commit')"), 't', 'a transaction holds /w/commit');
+	in_transaction($a, 'committer', '/w/commit');
 	hold($b, 'obstacle', '/w/cancel');
 	queue($a, 'canceller', '/w/cancel');
 	hold($b, 'obstacle2', '/w/gone');
@@ -258,9 +257,7 @@ subtest 'a server without room for a worker says so' => sub {
 	foreach my $i (0 .. 2)
 	{
 		my $call = (qw(zk_lock zk_try_lock), 'zk_lock with a timeout')[$i];
-		my $result = $sessions[$i]->result;
-		is($result->{sqlstate}, '55000', "$call fails") or diag explain $result;
-		like($result->{hint} || '', qr/max_worker_processes/, 'and says what to do');
+		fails($sessions[$i]->result, '55000', "$call fails", hint => qr/max_worker_processes/);
 	}
 	$_->disconnect foreach @sessions;
 	# Given-up entries cannot be freed by a worker that does not exist.

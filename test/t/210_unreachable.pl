@@ -80,8 +80,7 @@ subtest 'locks and places outlive an outage that ends before the session does' =
 	queue($a, 'behind', '/u/foreign');
 	hold($a, 'releaser', '/u/release');
 	queue($b, 'heir', '/u/release');
-	on($a, 'committer')->query('BEGIN');
-	$s{committer}->query("SELECT zk_xact_lock('/u/commit')");
+	in_transaction($a, 'committer', '/u/commit');
 	queue($b, 'heir2', '/u/commit');
 	hold($a, 'leaver', '/u/leave');
 	queue($b, 'heir3', '/u/leave');

@@ -18,12 +18,9 @@ subtest 'a session that ends takes the locks of its holders, and lets waiters qu
 	hold($b, 'foreigner', '/u/foreign');
 	queue($c, 'waiter', '/u/foreign');
 	hold($c, $_, "/u/$_") foreach qw(writer reader discarder loser aborter);
-	foreach my $name (qw(xact_reader savepoint))
-	{
-		on($c, $name)->query('BEGIN');
-		$s{$name}->query('SAVEPOINT s') if $name eq 'savepoint';
-		is($s{$name}->query("SELECT zk_xact_lock('/u/$name')"), 't', "$name holds /u/$name");
-	}
+	on($c, 'savepoint')->query('BEGIN; SAVEPOINT s');
+	is($s{savepoint}->query("SELECT zk_xact_lock('/u/savepoint')"), 't', 'savepoint holds /u/savepoint');
+	in_transaction($c, 'xact_reader', '/u/xact_reader');
 	$s{$_}->query('BEGIN; INSERT INTO t VALUES (1)') foreach qw(writer aborter);
 	$s{reader}->query('BEGIN; SELECT count(*) FROM t');
 	my $old = $c->session_id;

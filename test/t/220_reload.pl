@@ -38,8 +38,7 @@ subtest 'other addresses of the same ensemble change nothing' => sub {
 	queue($b, 'remote', '/c/held');
 	hold($b, 'foreigner', '/c/foreign');
 	queue($a, 'behind', '/c/foreign');
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/c/xact')");
+	in_transaction($a, 'xact', '/c/xact');
 	$id = $a->session_id;
 	$before = holdings($a);
 
@@ -153,10 +152,8 @@ subtest 'another chroot is another world' => sub {
 	on($a, 'holder');
 	foreach my $call ("zk_lock('/c/root')", "zk_try_lock('/c/root')", "zk_lock('/deep/er/lock')")
 	{
-		my $result = $s{holder}->try("SELECT $call");
-		is($result->{sqlstate}, '58000', "missing chroot: $call fails") or diag explain $result;
-		like($result->{detail} || '', qr/chroot/, 'and says that it is the chroot');
-		like($result->{hint}   || '', qr/Create the chroot/, 'and what to do');
+		fails($s{holder}->try("SELECT $call"), '58000', "missing chroot: $call fails",
+			detail => qr/chroot/, hint => qr/Create the chroot/);
 	}
 	ok(!$zk->shell->exists('/missing'), 'it is not created silently');
 	$zk->shell->create('/missing/root', makepath => 1);

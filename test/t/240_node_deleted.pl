@@ -110,8 +110,7 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 };
 
 subtest 'a transaction under a lost lock cannot commit' => sub {
-	on($a, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/n/xact')");
+	in_transaction($a, 'xact', '/n/xact');
 	hold($a, 'writer', '/n/writer');
 	$s{writer}->query('BEGIN; INSERT INTO t VALUES (1)');
 	hold($a, 'reader', '/n/reader');
@@ -132,8 +131,7 @@ subtest 'a worker that sleeps for longer than its session lives tells the holder
 	queue($c, 'local', '/n/asleep');
 	queue($b, 'remote', '/n/asleep');
 	hold($c, 'releaser', '/n/asleep2');
-	on($c, 'xact')->query('BEGIN');
-	$s{xact}->query("SELECT zk_xact_lock('/n/asleep3')");
+	in_transaction($c, 'xact', '/n/asleep3');
 	my $token = token('holder', '/n/asleep');
 	my $worker = $c->worker_pid;
 	my $id = $c->session_id;

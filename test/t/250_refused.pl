@@ -4,6 +4,7 @@
 # ZooKeeper's, and leaves nothing behind.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use PostgreSQL::Test::Utils;
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
@@ -167,10 +168,8 @@ subtest 'credentials that ZooKeeper refuses are reported, and tried again' => su
 	$c->wait_session('authentication failed');
 	pass('credentials of an unknown scheme: zk_session says that authentication failed');
 	my $refused = $c->session;
-	my $result = $refused->try("SELECT zk_lock('/r/auth')");
-	is($result->{sqlstate}, '42501', 'a lock is refused') or diag explain $result;
-	like($result->{detail} || '', qr/ZAUTHFAILED/, "with ZooKeeper's error");
-	like($result->{hint} || '', qr/zklock\.auth_file/, 'and a hint');
+	fails($refused->try("SELECT zk_lock('/r/auth')"), '42501', 'a lock is refused',
+		detail => qr/ZAUTHFAILED/, hint => qr/zklock\.auth_file/);
 	like($c->zk_session->{last_error}, qr/authentication failed/, 'zk_session keeps the reason');
 	$c->assert_log(0, qr/LOG:  ZooKeeper refused the credentials in "zklock.auth_file"/, 'so does the log');
 	unlike($c->log_since(0), qr/topsecret/, 'without the credentials');

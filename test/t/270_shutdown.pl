@@ -38,9 +38,7 @@ freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
 subtest 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub {
-	on($a, 'writer')->query('BEGIN');
-	$s{writer}->query('INSERT INTO work VALUES (1)');
-	is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (1)');
 	hold($a, 'holder', '/s/held');
 	hold($a, 'stuck', '/s/stuck');
 	queue($a, 'waiter', '/s/stuck');
@@ -68,9 +66,7 @@ subtest 'in a smart shutdown sessions work on, and their locks are theirs' => su
 	$a->start;
 	$a->wait_session;
 	is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
-	on($a, 'writer')->query('BEGIN');
-	$s{writer}->query('INSERT INTO work VALUES (2)');
-	is($s{writer}->query("SELECT zk_xact_lock('/s/xact')"), 't', 'a transaction holds a lock');
+	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (2)');
 	hold($a, 'holder', '/s/held');
 	queue($a, 'waiter', '/s/held');
 	queue($b, "heir $_", "/s/$_") foreach qw(xact held);

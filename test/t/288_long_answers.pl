@@ -5,6 +5,7 @@
 # is zk_contenders().
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 use constant CONTENDERS => 5000;
 use constant READ       => 200;       # are shown in full
@@ -164,9 +165,8 @@ subtest 'the room of an answer is taken back' => sub {
 subtest 'an answer beyond the limit is an error that names it' => sub {
 	my $long  = '/long/names';
 	my $fails = sub ($name) {
-		my $result = $s->try("SELECT count(*) FROM zk_contenders('$long')");
-		is($result->{sqlstate}, '54000', $name) or diag $result->{error} || $result->{text};
-		like($result->{detail}, qr/@{[ LIMIT ]} bytes/, 'with the limit');
+		fails($s->try("SELECT count(*) FROM zk_contenders('$long')"), '54000', $name,
+			detail => qr/@{[ LIMIT ]} bytes/);
 	};
 	my $prefix = '_c_' . 'x' x 186 . '-lock-';    # 205 bytes with the number
 	$shell->create($long, makepath => 1);

@@ -5,6 +5,7 @@
 # come. And how many contenders may share a node. (doc/internals.md lists the traps.)
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use PostgreSQL::Test::Utils;
 
 # So long that no silence in here is taken for the end of a connection.
@@ -81,10 +82,8 @@ subtest 'paths of watches and nodes must fit in one message of 1 MB (traps 3 and
 	$full = $s->query('SELECT fill()');
 	cmp_ok($full, '>=', 500, "$full locks of long paths are granted");
 	cmp_ok($full, '<=', 1000, 'no more than fit in a message');
-	my $result = $s->try("SELECT zk_lock('/c/' || repeat('x', 1000) || '/other')");
-	is($result->{sqlstate}, '53200', 'one more is an error') or diag explain $result;
-	like($result->{message}, qr/too many paths are locked/, 'which says why');
-	like($result->{hint} || '', qr/Lock fewer paths/, 'and what to do');
+	fails($s->try("SELECT zk_lock('/c/' || repeat('x', 1000) || '/other')"), '53200', 'one more is an error',
+		message => qr/too many paths are locked/, hint => qr/Lock fewer paths/);
 	$a->wait_value('SELECT count(*) FROM zk_locks', $full);
 	is($a->lock_count("state = 'held'"), $full, 'the others are held');
 };
