@@ -18,6 +18,7 @@ use JSON::PP;
 use lib "$FindBin::Bin/lib";
 use Nemesis::History qw(now clock_difference);
 use Nemesis::Register;
+use Nemesis::SqlClient qw(nap between);
 use PostgreSQL::Test::Utils;
 use Zklock::JavaPeer;
 
@@ -33,9 +34,6 @@ srand($config->{seed});
 my $java = Zklock::JavaPeer->new(name => $config->{name});
 append_to_file($config->{pid_file}, $java->pid . "\n");
 $java->connect($config->{hosts}, $config->{session_timeout});
-
-sub nap { my ($seconds) = @_; select(undef, undef, undef, $seconds); return; }
-sub between { my ($low, $high) = @_; return $low + rand($high - $low); }
 
 # Returns whether it counts.
 sub attempt

@@ -284,7 +284,11 @@ sub look_for_leftovers
 	eval {
 		wait_until
 		{
-			@left = map { $_->leftovers($self) } $self->targets;
+			@left = ();
+			foreach my $path (map { $_->emptied($self) } $self->targets)
+			{
+				push @left, map { "node $path/$_" } $self->{zookeeper}->children($path);
+			}
 			foreach my $server (@{ $self->{servers} })
 			{
 				push @left, map { $server->name . ": entry $_->{path} $_->{state} of $_->{pid}" } $server->locks;

@@ -37,10 +37,8 @@ Each has a default, but C<clients> and C<check>. C<$run> is the Nemesis::Run.
   users         a query of the pid and a state (text; "held" comes before "waiting") of backends
                 that are in the midst of what the target is about: faults stop, kill, cancel and
                 terminate these. undef: the target leaves that to the others
-  leftovers($run)
-                a list of what is there that must not be, after all clients have gone. It is
-                called until it is empty or time is up. Watches and entries in shared memory are
-                looked for by the run itself
+  emptied($run) no node may be left below these paths after all clients have gone. It is called
+                until that is so or time is up
   describe($run)
                 a text for the diagnosis of a run that is stuck
   check($run, @attempts)
@@ -89,7 +87,7 @@ sub prepare      { return; }
 sub is_under_way { my ($self, @attempts) = @_; return scalar @attempts; }
 sub paths        { return (); }
 sub users        { return undef; }
-sub leftovers    { return (); }
+sub emptied      { return (); }
 sub describe     { return ''; }
 sub kinds        { return (); }
 

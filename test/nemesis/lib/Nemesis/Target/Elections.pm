@@ -80,14 +80,14 @@ sub is_under_way { my ($self, @attempts) = @_; return grep { defined $_->{token}
 sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected error'); }
 
 # The servers stand for as long as they are told to.
-sub leftovers
+sub emptied
 {
 	my ($self, $run) = @_;
 	if (!$self->{withdrawn}++)
 	{
 		$_->set_conf('zklock.elections' => '') foreach $run->servers;
 	}
-	return map { my $path = $_; map { "node $path/$_" } $run->zookeeper->children($path) } $self->paths;
+	return $self->paths;
 }
 
 sub describe

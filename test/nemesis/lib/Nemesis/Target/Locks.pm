@@ -25,6 +25,7 @@ my @slow  = map { "/nemesis/slow$_" } 1 .. 3;
 
 sub share { return 6; }
 sub paths { return (@quick, @slow); }
+sub emptied { my ($self) = @_; return $self->paths; }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
 
 sub prepare
@@ -62,17 +63,6 @@ sub clients
 }
 
 sub is_under_way { my ($self, @attempts) = @_; return scalar grep { defined $_->{granted} } @attempts; }
-
-sub leftovers
-{
-	my ($self, $run) = @_;
-	my @left;
-	foreach my $path ($self->paths)
-	{
-		push @left, map { "node $path/$_" } $run->zookeeper->children($path);
-	}
-	return @left;
-}
 
 sub describe
 {

@@ -65,16 +65,7 @@ sub clients
 	} 1 .. max(4, $count);
 }
 
-sub leftovers
-{
-	my ($self, $run) = @_;
-	my @left;
-	foreach my $path (@paths, '/zklock-receipts')
-	{
-		push @left, map { "node $path/$_" } $run->zookeeper->children($path);
-	}
-	return @left;
-}
+sub emptied { return (@paths, '/zklock-receipts'); }
 
 sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
 
