@@ -16,7 +16,7 @@ COMMENT ON FUNCTION zk_lock(text, interval) IS
 
 CREATE FUNCTION zk_lock(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_array'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock(text[], interval) IS
 'acquire exclusive session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
@@ -30,7 +30,7 @@ COMMENT ON FUNCTION zk_xact_lock(text, interval) IS
 
 CREATE FUNCTION zk_xact_lock(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_array'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock(text[], interval) IS
 'acquire exclusive transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
@@ -58,7 +58,7 @@ COMMENT ON FUNCTION zk_lock_shared(text, interval) IS
 
 CREATE FUNCTION zk_lock_shared(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_shared_array'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_shared(text[], interval) IS
 'acquire shared session-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
@@ -72,7 +72,7 @@ COMMENT ON FUNCTION zk_xact_lock_shared(text, interval) IS
 
 CREATE FUNCTION zk_xact_lock_shared(paths text[], timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_shared_array'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_shared(text[], interval) IS
 'acquire shared transaction-level locks on all of several ZooKeeper paths, or none; false if the timeout passed';
@@ -100,7 +100,7 @@ COMMENT ON FUNCTION zk_unlock(text) IS
 
 CREATE FUNCTION zk_unlock(paths text[])
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_array'
+AS 'MODULE_PATHNAME', 'zk_unlock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock(text[]) IS
 'release one exclusive session-level lock on each of several ZooKeeper paths; false if one was not held';
@@ -114,7 +114,7 @@ COMMENT ON FUNCTION zk_unlock_shared(text) IS
 
 CREATE FUNCTION zk_unlock_shared(paths text[])
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_shared_array'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_shared(text[]) IS
 'release one shared session-level lock on each of several ZooKeeper paths; false if one was not held';
@@ -128,42 +128,42 @@ COMMENT ON FUNCTION zk_unlock_all() IS
 
 CREATE FUNCTION zk_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_tree'
+AS 'MODULE_PATHNAME', 'zk_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree(text, text, interval) IS
 'acquire an exclusive session-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_lock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_lock_tree_shared(text, text, interval) IS
 'acquire shared session-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_tree'
+AS 'MODULE_PATHNAME', 'zk_xact_lock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree(text, text, interval) IS
 'acquire an exclusive transaction-level lock on a ZooKeeper path and shared ones on all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_xact_lock_tree_shared(path text, root text, timeout interval DEFAULT NULL)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_xact_lock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_xact_lock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_xact_lock_tree_shared(text, text, interval) IS
 'acquire shared transaction-level locks on a ZooKeeper path and all paths above it, below root; false if the timeout passed';
 
 CREATE FUNCTION zk_unlock_tree(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_tree'
+AS 'MODULE_PATHNAME', 'zk_unlock'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree(text, text) IS
 'undo one zk_lock_tree with the same arguments; false if one of its locks was not held';
 
 CREATE FUNCTION zk_unlock_tree_shared(path text, root text)
 RETURNS boolean
-AS 'MODULE_PATHNAME', 'zk_unlock_tree_shared'
+AS 'MODULE_PATHNAME', 'zk_unlock_shared'
 LANGUAGE C VOLATILE PARALLEL RESTRICTED;
 COMMENT ON FUNCTION zk_unlock_tree_shared(text, text) IS
 'undo one zk_lock_tree_shared with the same arguments; false if one of its locks was not held';

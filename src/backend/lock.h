@@ -24,18 +24,12 @@ typedef struct LockSet
 {
 	LockTarget *targets;
 	int			n;
+	bool		whole; /* if one is not held, none is released */
 } LockSet;
-
-/* If one lock of a set is not held, are the others released? */
-typedef enum ReleaseRule
-{
-	RELEASE_ALL_OR_NONE,
-	RELEASE_WHAT_IS_HELD
-} ReleaseRule;
 
 extern int	 lock_compare_targets(const void *a, const void *b);
 extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
-extern bool	 lock_release(const LockSet *set, ReleaseRule rule);
+extern bool	 lock_release(const LockSet *set);
 extern void	 lock_release_all(void);
 extern int64 lock_fencing_token(const char *path);
 extern int64 lock_proved_token(const char *path);

@@ -112,18 +112,16 @@ find_held(LockTarget *target)
  * that are not acquired any more are free for everyone, or free to share if
  * downgraded.
  *
- *	rule	what becomes of the others if one is not held
- *
  * Returns false, with a warning, if a lock was not held or was lost.
  */
 bool
-lock_release(const LockSet *set, ReleaseRule rule)
+lock_release(const LockSet *set)
 {
 	bool held = true;
 
 	for (int i = set->n - 1; i >= 0; i--)
 		held &= find_held(&set->targets[i]);
-	if (!held && rule == RELEASE_ALL_OR_NONE)
+	if (!held && set->whole)
 		return false;
 	return release(set->targets, set->n) && held;
 }

@@ -29,35 +29,21 @@
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 
 PG_FUNCTION_INFO_V1(zk_lock);
-PG_FUNCTION_INFO_V1(zk_lock_array);
 PG_FUNCTION_INFO_V1(zk_xact_lock);
-PG_FUNCTION_INFO_V1(zk_xact_lock_array);
 PG_FUNCTION_INFO_V1(zk_lock_shared);
-PG_FUNCTION_INFO_V1(zk_lock_shared_array);
 PG_FUNCTION_INFO_V1(zk_xact_lock_shared);
-PG_FUNCTION_INFO_V1(zk_xact_lock_shared_array);
 PG_FUNCTION_INFO_V1(zk_unlock);
-PG_FUNCTION_INFO_V1(zk_unlock_array);
 PG_FUNCTION_INFO_V1(zk_unlock_shared);
-PG_FUNCTION_INFO_V1(zk_unlock_shared_array);
 PG_FUNCTION_INFO_V1(zk_unlock_all);
-PG_FUNCTION_INFO_V1(zk_lock_tree);
-PG_FUNCTION_INFO_V1(zk_lock_tree_shared);
-PG_FUNCTION_INFO_V1(zk_xact_lock_tree);
-PG_FUNCTION_INFO_V1(zk_xact_lock_tree_shared);
-PG_FUNCTION_INFO_V1(zk_unlock_tree);
-PG_FUNCTION_INFO_V1(zk_unlock_tree_shared);
 PG_FUNCTION_INFO_V1(zk_fencing_token);
 
 /* ------------------------------------------------------------------------
  * Arguments
  * ------------------------------------------------------------------------
  */
-
-/* Of a function, the paths that it is about, checked, in the order in which they are locked */
-typedef LockSet (*SetArgument)(FunctionCallInfo fcinfo, PathRule rule, LockMode mode);
 
 /* The path argument, as a set. */
 static LockSet
@@ -76,7 +62,7 @@ path_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 static LockSet
 paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
-	LockSet	   set = {NULL, 0};
+	LockSet	   set = {0};
 	ArrayType *array;
 	Datum	  *elements;
 	bool	  *nulls;
@@ -115,7 +101,7 @@ paths_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 static LockSet
 branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 {
-	LockSet branch = {NULL, 0};
+	LockSet branch = {.whole = true};
 	char   *path;
 	char   *root;
 	size_t	root_len;
@@ -146,19 +132,45 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	return branch;
 }
 
+/*
+ * What a function locks or unlocks, checked, in the order in which that is done: a
+ * path, an array of paths, or a path below a root, which the types of its arguments tell.
+ */
+static LockSet
+set_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
+{
+	Oid *types;
+	int	 n;
+
+	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &n);
+	if (types[0] == TEXTARRAYOID)
+		return paths_argument(fcinfo, rule, mode);
+	if (n > 1 && types[1] == TEXTOID)
+		return branch_arguments(fcinfo, rule, mode);
+	return path_argument(fcinfo, rule, mode);
+}
+
 /* ------------------------------------------------------------------------
  * Locking
  *
  * Each function returns true if all is held, and false if the timeout has passed,
  * which is the last argument.  NULL waits for ever, '0' not at all.  A function whose
- * only argument is a path, such as zk_try_lock(), does not wait either.
+ * only argument is a path, such as zk_try_lock(), does not wait either.  Of zk_lock()
+ * there are, for one C function:
+ *
+ *		zk_lock(path text, timeout interval)
+ *		zk_lock(paths text[], timeout interval)
+ *		zk_lock_tree(path text, root text, timeout interval)
+ *		zk_try_lock(path text)
+ *
+ * and the same of the others.
  * ------------------------------------------------------------------------
  */
 
 static Datum
-acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope scope)
+acquire(FunctionCallInfo fcinfo, LockMode mode, LockScope scope)
 {
-	LockSet set = argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
+	LockSet set = set_argument(fcinfo, ALLOWED_PATHS_ONLY, mode);
 
 	argument_check_scope(fcinfo, scope);
 	PG_RETURN_BOOL(lock_acquire(&set, scope,
@@ -166,150 +178,67 @@ acquire(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, LockScope 
 												: argument_timeout(fcinfo, PG_NARGS() - 1)));
 }
 
-/* zk_lock(path text, timeout interval), zk_try_lock(path text) returns boolean: exclusive, at session level */
+/* zk_lock() and so on return boolean: exclusive, at session level */
 Datum
 zk_lock(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
 }
 
-/* zk_lock(paths text[], timeout interval) returns boolean: all or nothing */
-Datum
-zk_lock_array(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
-}
-
-/* zk_xact_lock(path text, timeout interval), zk_try_xact_lock(path text) returns boolean */
+/* zk_xact_lock() and so on return boolean: exclusive, at transaction level */
 Datum
 zk_xact_lock(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
-}
-
-/* zk_xact_lock(paths text[], timeout interval) returns boolean */
-Datum
-zk_xact_lock_array(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
 }
 
 /*
- * zk_lock_shared(path text, timeout interval), zk_try_lock_shared(path text) returns boolean
+ * zk_lock_shared() and so on return boolean: shared, at session level
  *
  * A session that holds the path exclusively is granted it at once.
  */
 Datum
 zk_lock_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
+	return acquire(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
 }
 
-/* zk_lock_shared(paths text[], timeout interval) returns boolean */
-Datum
-zk_lock_shared_array(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
-}
-
-/* zk_xact_lock_shared(path text, timeout interval), zk_try_xact_lock_shared(path text) returns boolean */
+/* zk_xact_lock_shared() and so on return boolean: shared, at transaction level */
 Datum
 zk_xact_lock_shared(PG_FUNCTION_ARGS)
 {
-	return acquire(fcinfo, path_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
-}
-
-/* zk_xact_lock_shared(paths text[], timeout interval) returns boolean */
-Datum
-zk_xact_lock_shared_array(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, paths_argument, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
-}
-
-/* zk_lock_tree(path text, root text, timeout interval) returns boolean */
-Datum
-zk_lock_tree(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_SESSION);
-}
-
-/* zk_lock_tree_shared(path text, root text, timeout interval) returns boolean */
-Datum
-zk_lock_tree_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_SESSION);
-}
-
-/* zk_xact_lock_tree(path text, root text, timeout interval) returns boolean */
-Datum
-zk_xact_lock_tree(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
-}
-
-/* zk_xact_lock_tree_shared(path text, root text, timeout interval) returns boolean */
-Datum
-zk_xact_lock_tree_shared(PG_FUNCTION_ARGS)
-{
-	return acquire(fcinfo, branch_arguments, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
+	return acquire(fcinfo, LOCK_MODE_SHARED, LOCK_SCOPE_TRANSACTION);
 }
 
 /* ------------------------------------------------------------------------
  * Unlocking
  *
  * Each function undoes one session-level acquisition of each path, and returns
- * false, with a warning, if one was not held or was lost.
+ * false, with a warning, if one was not held or was lost.  Of an array those are
+ * released that are held; of a tree all that zk_lock_tree() took, or nothing.
  * ------------------------------------------------------------------------
  */
 
 static Datum
-release(FunctionCallInfo fcinfo, SetArgument argument, LockMode mode, ReleaseRule rule)
+release(FunctionCallInfo fcinfo, LockMode mode)
 {
-	LockSet set = argument(fcinfo, ANY_PATH, mode);
+	LockSet set = set_argument(fcinfo, ANY_PATH, mode);
 
-	PG_RETURN_BOOL(lock_release(&set, rule));
+	PG_RETURN_BOOL(lock_release(&set));
 }
 
-/* zk_unlock(path text) returns boolean */
+/* zk_unlock(path text), zk_unlock(paths text[]), zk_unlock_tree(path text, root text) return boolean */
 Datum
 zk_unlock(PG_FUNCTION_ARGS)
 {
-	return release(fcinfo, path_argument, LOCK_MODE_EXCLUSIVE, RELEASE_ALL_OR_NONE);
+	return release(fcinfo, LOCK_MODE_EXCLUSIVE);
 }
 
-/* zk_unlock(paths text[]) returns boolean: those that are held, even if others are not */
-Datum
-zk_unlock_array(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, paths_argument, LOCK_MODE_EXCLUSIVE, RELEASE_WHAT_IS_HELD);
-}
-
-/* zk_unlock_shared(path text) returns boolean */
+/* zk_unlock_shared() and zk_unlock_tree_shared() return boolean, likewise */
 Datum
 zk_unlock_shared(PG_FUNCTION_ARGS)
 {
-	return release(fcinfo, path_argument, LOCK_MODE_SHARED, RELEASE_ALL_OR_NONE);
-}
-
-/* zk_unlock_shared(paths text[]) returns boolean */
-Datum
-zk_unlock_shared_array(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, paths_argument, LOCK_MODE_SHARED, RELEASE_WHAT_IS_HELD);
-}
-
-/* zk_unlock_tree(path text, root text) returns boolean: all that zk_lock_tree() took, or nothing */
-Datum
-zk_unlock_tree(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, branch_arguments, LOCK_MODE_EXCLUSIVE, RELEASE_ALL_OR_NONE);
-}
-
-/* zk_unlock_tree_shared(path text, root text) returns boolean */
-Datum
-zk_unlock_tree_shared(PG_FUNCTION_ARGS)
-{
-	return release(fcinfo, branch_arguments, LOCK_MODE_SHARED, RELEASE_ALL_OR_NONE);
+	return release(fcinfo, LOCK_MODE_SHARED);
 }
 
 /* zk_unlock_all() returns void: undoes all session-level acquisitions */
