@@ -33,6 +33,7 @@ extern void transaction_start_session(void);
 extern int	transaction_begin_call(void);
 extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(int mark, bool complete);
+extern bool transaction_leads(int election, int64 *term);
 extern void backend_install_hooks(void);
 
 #endif /* ZKLOCK_GUARD_H */

@@ -44,6 +44,7 @@
 #include "backend/lock.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "shared/election.h"
 #include "tcop/utility.h"
 
 #define FIRST_ACQUISITIONS 16 /* for which there is room at first */
@@ -265,6 +266,61 @@ transaction_start_session(void)
 	RegisterSubXactCallback(on_subtransaction, NULL);
 	started = true;
 	transaction_come_first();
+}
+
+/* ------------------------------------------------------------------------
+ * Leadership
+ * ------------------------------------------------------------------------
+ */
+
+/* The term at an election on which the transaction relies, or NULL */
+static Hold *
+relied_term(int election)
+{
+	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
+	{
+		if (hold->kind == CONTENDER_CANDIDACY && hold->election == election)
+			return hold;
+	}
+	return NULL;
+}
+
+/*
+ * Does this server lead, provably?  If so, the transaction relies on that from now on.
+ * Of an election the first term counts: after another one was seen, the commit is
+ * refused in any case.  Reads shared memory only.
+ *
+ *	term	is set to that in which it leads, for fencing
+ */
+bool
+transaction_leads(int election, int64 *term)
+{
+	Hold *relied;
+
+	if (election_leadership(election, term) != LEADERSHIP_PROVED)
+		return false;
+	transaction_start_session();
+	relied = relied_term(election);
+	if (relied == NULL)
+	{
+		int64 now;
+
+		relied = hold_add(CONTENDER_CANDIDACY, election_at(election)->path, LOCK_MODE_EXCLUSIVE);
+		relied->election = election;
+		relied->term = *term;
+		hold_set_stake(relied, STAKE_ON_LOSS, zklock_on_lock_loss);
+
+		/* Was it over before the worker could know of that? */
+		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *term)
+		{
+			relied->term = 0;
+			(void) hold_settle(relied, ENTRY_NO_NOTICE);
+			return false;
+		}
+	}
+	if (relied->term == *term)
+		relied->taken_under = Max(relied->taken_under, (CommitGuard) zklock_commit_guard);
+	return true;
 }
 
 /* ------------------------------------------------------------------------

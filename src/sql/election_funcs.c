@@ -2,8 +2,10 @@
  * election_funcs.c
  *		SQL functions of elections.
  *
- * Whether this server leads is read from shared memory; who leads, whatever
- * client it is, from ZooKeeper.
+ * The candidacy is the worker's.  Whether this server leads a session reads from
+ * shared memory (shared/election.c); to wait for that it sleeps on a condition
+ * variable, and needs no entry of its own.  Who leads, whatever client it is, it reads
+ * from ZooKeeper.
  *
  * Runs in: backends.
  *
@@ -13,7 +15,9 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/leadership.h"
+#include "backend/guard.h"
+#include "backend/request.h"
+#include "backend/wait.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
 #include "funcapi.h"
@@ -23,6 +27,7 @@
 #include "shared/settings.h"
 #include "shared/shmem.h"
 #include "sql/arguments.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
 
 PG_FUNCTION_INFO_V1(zk_is_leader);
@@ -37,6 +42,25 @@ PG_FUNCTION_INFO_V1(zk_elections);
 /* So long zk_elections waits for ZooKeeper to tell who leads, of all elections together. */
 #define LEADERS_MS 1000
 
+/* ------------------------------------------------------------------------
+ * Does this server lead?
+ * ------------------------------------------------------------------------
+ */
+
+/* The election at a path.  Raises an error if there is none. */
+static int
+require_election(const char *path)
+{
+	int election = election_find(path);
+
+	if (election == ELECTION_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("this server stands at no election at ZooKeeper path \"%s\"", display_path(path)),
+				 errhint("Add the path to \"zklock.elections\", and reload the configuration.")));
+	return election;
+}
+
 /*
  * zk_is_leader(path text) returns boolean
  *
@@ -48,35 +72,92 @@ zk_is_leader(PG_FUNCTION_ARGS)
 {
 	int64 term;
 
-	PG_RETURN_BOOL(leadership_is_proved(argument_path(fcinfo, ALLOWED_PATHS_ONLY), &term));
+	PG_RETURN_BOOL(
+		transaction_leads(require_election(argument_path(fcinfo, ALLOWED_PATHS_ONLY)), &term));
+}
+
+/* Does it lead now?  Raises an error if the election goes away. */
+static WaitAnswer
+look_whether_it_leads(const Wait *wait, void *arg)
+{
+	int	  election = *(int *) arg;
+	int64 term;
+
+	ConditionVariablePrepareToSleep(&election_at(election)->changed);
+	(void) require_election(election_at(election)->path);
+	if (transaction_leads(election, &term))
+		return WAIT_OVER;
+	if (wait->timeout_ms == LOCK_NO_WAIT && lease_state() == LEASE_HOLDS)
+		return WAIT_REFUSED;
+	return WAIT_UNTOLD;
 }
 
 /*
  * zk_await_leadership(path text, timeout interval) returns boolean
  *
  * Waits until this server leads.  NULL waits for ever.  False if the timeout has
- * passed.
+ * passed; that ZooKeeper cannot be reached then is an error.
  */
 Datum
 zk_await_leadership(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	int64 timeout_ms = argument_timeout(fcinfo, 1);
+	int	  election = require_election(path);
+	bool  led;
+	Wait  wait;
 
-	PG_RETURN_BOOL(leadership_await(path, argument_timeout(fcinfo, 1)));
+	wait_begin(&wait, path, "leadership", STATS_ELECTION, timeout_ms);
+	led = wait_until(&wait, look_whether_it_leads, &election);
+	ConditionVariableCancelSleep();
+	if (led)
+		wait_granted(&wait);
+	else
+		wait_refused(&wait);
+	PG_RETURN_BOOL(led);
+}
+
+/* A candidate that is to go to the end of the queue */
+typedef struct Resignation
+{
+	int	  election;
+	int64 term;
+} Resignation;
+
+static WaitAnswer
+look_whether_it_has_resigned(const Wait *wait, void *arg)
+{
+	const Resignation *resignation = arg;
+
+	ConditionVariablePrepareToSleep(&election_at(resignation->election)->changed);
+	return election_resign_is_done(resignation->election, resignation->term) ? WAIT_OVER : WAIT_UNTOLD;
 }
 
 /*
  * zk_resign(path text) returns boolean
  *
  * This server gives up leadership and goes to the end of the queue.  Returns when
- * another leads, or, if nobody else stands, this one in a new term; false if it
- * does not lead.
+ * another leads, or, if nobody else stands, this one in a new term; false at once if it
+ * does not lead.  The worker sees it through even if the call is cancelled.
  */
 Datum
 zk_resign(PG_FUNCTION_ARGS)
 {
+	char	   *path;
+	Resignation resignation;
+	Wait		wait;
+
 	argument_require_administrator(ROLE_PG_SIGNAL_BACKEND, "have this server resign");
-	PG_RETURN_BOOL(leadership_resign(argument_path(fcinfo, ALLOWED_PATHS_ONLY)));
+	path = argument_path(fcinfo, ALLOWED_PATHS_ONLY);
+	resignation.election = require_election(path);
+	if (election_leadership(resignation.election, &resignation.term) == LEADERSHIP_NONE)
+		PG_RETURN_BOOL(false);
+	election_want_resign(resignation.election, resignation.term);
+	wait_begin(&wait, path, "a successor", WAIT_UNCOUNTED, LOCK_WAIT_FOREVER);
+	(void) wait_until(&wait, look_whether_it_has_resigned, &resignation);
+	ConditionVariableCancelSleep();
+	wait_granted(&wait);
+	PG_RETURN_BOOL(true);
 }
 
 /* ------------------------------------------------------------------------

@@ -19,7 +19,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/leadership.h"
+#include "backend/guard.h"
 #include "backend/lock.h"
 #include "backend/request.h"
 #include "catalog/pg_type.h"
@@ -261,11 +261,12 @@ Datum
 zk_fencing_token(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
+	int	  election = election_find(path);
 	int64 term;
 
-	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL || election_find(path) == ELECTION_NONE)
+	if (hold_of_lock(path, LOCK_MODE_SHARED) != NULL || election == ELECTION_NONE)
 		PG_RETURN_INT64(lock_fencing_token(path));
-	if (!leadership_is_proved(path, &term))
+	if (!transaction_leads(election, &term))
 		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg("this server does not lead the election at ZooKeeper path \"%s\"",
 							   display_path(path))));
