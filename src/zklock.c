@@ -13,14 +13,12 @@
 
 #include <limits.h>
 
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/entry.h"
-#include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "storage/ipc.h"
 #include "worker/worker.h"
 #include "zk/connect_string.h"

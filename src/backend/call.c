@@ -25,12 +25,12 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
-#include "backend/request.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "shared/common.h"
 #include "shared/settings.h"
 #include "storage/ipc.h"
-#include "zk/zk_error.h"
+#include "zk/zk_answer.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
 #define LOOK_MS 1000	/* nobody tells that one is called away, as the worker has gone */

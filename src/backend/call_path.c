@@ -17,7 +17,7 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/request.h"
+#include "backend/wait.h"
 #include "recipes/node_name.h"
 #include "shared/entry.h"
 #include "shared/settings.h"

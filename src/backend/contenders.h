@@ -1,6 +1,6 @@
 /*
  * contenders.h
- *		Who holds and who waits on a path, as ZooKeeper has it.
+ *		Who holds and who waits.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -10,6 +10,35 @@
 #include "backend/call.h"
 #include "recipes/node_record.h"
 #include "recipes/recipe.h"
+#include "shared/entry.h"
+
+/* ------------------------------------------------------------------------
+ * lock_view.c: as shared memory has it
+ * ------------------------------------------------------------------------
+ */
+
+/* Those in use: by run, and in a run who holds, then who waits, in their order */
+typedef struct LockView
+{
+	EntryCopy **entries; /* one that has overrun its time is CONTENDER_LOST */
+	int			n;
+} LockView;
+
+/* For whom a process waits, as far as that is known.  The text belongs to the view. */
+typedef struct LockBlocker
+{
+	int			pid;  /* of this server, or 0 */
+	const char *node; /* of another client, or NULL */
+} LockBlocker;
+
+extern LockView	   lock_view_take(void);
+extern LockView	   lock_view_of_path(const LockView *view, const char *path);
+extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
+
+/* ------------------------------------------------------------------------
+ * contenders.c: as ZooKeeper has it
+ * ------------------------------------------------------------------------
+ */
 
 /* Data that are longer are not read, bytes. */
 #define CONTENDERS_MAX_DATA 8192

@@ -28,7 +28,6 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
-#include "backend/waits.h"
 #include "compat.h"
 
 /* Raises the error; what goes to the client goes to the log, too, with the queries. */

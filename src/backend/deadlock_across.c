@@ -34,7 +34,6 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
-#include "backend/waits.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"

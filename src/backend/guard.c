@@ -35,14 +35,13 @@
 
 #include "access/xact.h"
 #include "backend/display.h"
-#include "backend/guard.h"
-#include "backend/request.h"
+#include "backend/hold.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
 #include "shared/election.h"
 #include "shared/session_info.h"
-#include "shared/shmem.h"
 #include "storage/proc.h"
 
 /* How often a check that is not answered is asked for again, ms. */

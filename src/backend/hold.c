@@ -37,7 +37,7 @@
 #include "postgres.h"
 
 #include "backend/hold.h"
-#include "backend/request.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "shared/common.h"
 #include "shared/election.h"

@@ -24,7 +24,7 @@
 #include <signal.h>
 
 #include "backend/display.h"
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "miscadmin.h"
 #include "shared/election.h"
 

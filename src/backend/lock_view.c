@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "backend/lock_view.h"
+#include "backend/contenders.h"
 
 /* Runs are numbered in the order of their path's queue.  Who has none yet comes last. */
 static uint64

@@ -13,7 +13,7 @@
 
 #include <unistd.h>
 
-#include "backend/node_data.h"
+#include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "compat.h"

@@ -24,9 +24,8 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "backend/lock.h"
-#include "backend/request.h"
 #include "backend/wait.h"
 #include "utils/timestamp.h"
 

@@ -12,7 +12,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "backend/lock.h"
 #include "miscadmin.h"
 #include "shared/common.h"

@@ -10,15 +10,13 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/node_data.h"
-#include "backend/request.h"
+#include "backend/wait.h"
 #include "compat.h"
 #include "shared/election.h"
-#include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/share.h"
-#include "zk/zk_error.h"
+#include "zk/zk_answer.h"
 
 /*
  * Raises an error if this server stands at an election at the path, or above it,

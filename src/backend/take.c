@@ -22,8 +22,7 @@
  */
 #include "postgres.h"
 
-#include "backend/guard.h"
-#include "backend/request.h"
+#include "backend/hold.h"
 #include "backend/take.h"
 #include "backend/wait.h"
 #include "fault.h"

@@ -27,8 +27,8 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
-#include "backend/request.h"
 #include "backend/take.h"
+#include "backend/wait.h"
 #include "common/hashfn.h"
 #include "fault.h"
 #include "miscadmin.h"
@@ -36,7 +36,7 @@
 #include "shared/common.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
-#include "zk/zk_error.h"
+#include "zk/zk_answer.h"
 
 /* A queue that has so many children takes no more: Java's clients list up to 61,679. */
 #define MAX_CHILDREN 50000

@@ -40,7 +40,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "backend/lock.h"
 #include "compat.h"
 #include "executor/executor.h"

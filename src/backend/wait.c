@@ -19,8 +19,7 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
-#include "backend/guard.h"
-#include "backend/request.h"
+#include "backend/hold.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"

@@ -1,6 +1,6 @@
 /*
  * wait.h
- *		Waiting for the worker's answer, and what is told of that.
+ *		Asking the worker, and waiting for its answer.
  *
  * Copyright (c) 2026, zklock contributors
  */
@@ -8,7 +8,35 @@
 #define ZKLOCK_WAIT_H
 
 #include "backend/hold.h"
+#include "shared/entry.h"
 #include "shared/stats.h"
+
+/* ------------------------------------------------------------------------
+ * request.c: what the worker is asked, why that is refused, and what a session is
+ *		told that has lost a lock
+ * ------------------------------------------------------------------------
+ */
+
+#define LOCK_WAIT_FOREVER (-1)
+#define LOCK_NO_WAIT 0
+
+extern void request_refuse_election(const char *path);
+extern int	request_entry(const HoldRequest *request, int share);
+extern void request_report_lost(const Hold *hold);
+extern void request_report_unreachable(const char *path);
+extern void request_report_failure(int index, const char *path, Failure failure, int code);
+
+/* ------------------------------------------------------------------------
+ * node_data.c: what a node of ours tells about the session for which it stands
+ * ------------------------------------------------------------------------
+ */
+
+extern char *node_data_compose(NodeDialect dialect, LockScope scope);
+
+/* ------------------------------------------------------------------------
+ * wait.c: waiting for the answer, and what is told of that
+ * ------------------------------------------------------------------------
+ */
 
 /* A wait, for the statistics */
 typedef struct CountedWait

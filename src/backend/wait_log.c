@@ -20,7 +20,6 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/lock_view.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "miscadmin.h"

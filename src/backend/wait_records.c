@@ -16,13 +16,13 @@
  */
 #include "postgres.h"
 
-#include "backend/waits.h"
+#include "backend/deadlock.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "utils/memutils.h"
-#include "zk/zk_error.h"
+#include "zk/zk_answer.h"
 
 /* So much is asked at once; answers may be long. */
 #define MAX_STEPS 16

@@ -36,8 +36,8 @@
  */
 #include "postgres.h"
 
-#include "backend/lock_view.h"
-#include "backend/waits.h"
+#include "backend/contenders.h"
+#include "backend/deadlock.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "storage/lmgr.h"

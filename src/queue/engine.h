@@ -29,7 +29,7 @@
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "utils/hsearch.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 /* Pause before a call that was refused but must succeed is repeated. */
 #define RETRY_MS 5000

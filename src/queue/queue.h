@@ -10,7 +10,6 @@
 #define ZKLOCK_QUEUE_H
 
 #include "shared/session_info.h"
-#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* A round of the main loop */

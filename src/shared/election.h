@@ -12,8 +12,8 @@
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "shared/entry.h"
-#include "shared/path_settings.h"
 #include "shared/session_info.h"
+#include "shared/settings.h"
 #include "storage/condition_variable.h"
 
 /*

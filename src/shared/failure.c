@@ -12,7 +12,7 @@
  */
 #include "postgres.h"
 
-#include "shared/failure.h"
+#include "shared/entry.h"
 
 /* By failure */
 static const FailureText texts[] =

@@ -16,7 +16,6 @@
 #include "access/parallel.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "shared/path_settings.h"
 #include "shared/settings.h"
 
 /* An item is shown up to this length, in bytes. */

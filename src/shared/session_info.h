@@ -142,4 +142,13 @@ zklock_max_processes(void)
 	return MaxBackends + NUM_AUXILIARY_PROCS;
 }
 
+/* ------------------------------------------------------------------------
+ * shmem.c: shared memory: who has which part of it
+ * ------------------------------------------------------------------------
+ */
+
+extern void zklock_shmem_request(void);
+extern void zklock_shmem_startup(void);
+extern void zklock_require_preload(void);
+
 #endif /* ZKLOCK_SESSION_INFO_H */

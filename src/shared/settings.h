@@ -9,6 +9,10 @@
 
 #include <stdbool.h>
 
+#include "recipes/recipe.h"
+#include "shared/path_list.h"
+#include "utils/guc.h"
+
 typedef enum ZklockAcl
 {
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
@@ -48,5 +52,29 @@ extern char *zklock_tls_cert_file;
 extern char *zklock_tls_key_file;
 
 extern char *zklock_own_name(void);
+
+/* ------------------------------------------------------------------------
+ * path_settings.c: what settings say of paths: which may be locked, in which dialect,
+ * and at which of them this server stands for election
+ * ------------------------------------------------------------------------
+ */
+
+#define ELECTIONS_LIMIT 64 /* at which one server stands */
+
+typedef struct ElectionItem
+{
+	char		   path[ZKLOCK_MAX_PATH + 1]; /* UTF-8 */
+	ElectionFamily family;
+} ElectionItem;
+
+/* Check hooks */
+extern bool path_settings_check_allowed(char **newval, void **extra, GucSource source);
+extern bool path_settings_check_dialects(char **newval, void **extra, GucSource source);
+extern bool path_settings_check_elections(char **newval, void **extra, GucSource source);
+
+extern bool		   path_is_allowed(const char *path);
+extern NodeDialect dialect_of_path(const char *path);
+extern void		   election_list_begin(PathListReader *reader);
+extern bool		   election_list_next(PathListReader *reader, ElectionItem *item);
 
 #endif /* ZKLOCK_SETTINGS_H */

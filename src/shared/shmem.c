@@ -19,7 +19,6 @@
 #include "shared/search.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "shared/stats.h"
 #include "storage/ipc.h"
 #include "storage/lwlock.h"

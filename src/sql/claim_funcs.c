@@ -30,8 +30,6 @@
 
 #include "backend/call.h"
 #include "backend/display.h"
-#include "backend/node_data.h"
-#include "backend/request.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"

@@ -31,13 +31,11 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/lock_view.h"
 #include "compat.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
-#include "shared/path_settings.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

@@ -15,8 +15,7 @@
 
 #include "backend/contenders.h"
 #include "backend/display.h"
-#include "backend/guard.h"
-#include "backend/request.h"
+#include "backend/hold.h"
 #include "backend/wait.h"
 #include "catalog/pg_authid.h"
 #include "compat.h"
@@ -25,7 +24,6 @@
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/shmem.h"
 #include "sql/arguments.h"
 #include "storage/proc.h"
 #include "utils/builtins.h"

@@ -12,7 +12,6 @@
 
 #include "access/detoast.h"
 #include "backend/display.h"
-#include "backend/request.h"
 #include "backend/take.h"
 #include "backend/wait.h"
 #include "compat.h"

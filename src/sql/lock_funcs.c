@@ -19,9 +19,9 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/guard.h"
+#include "backend/hold.h"
 #include "backend/lock.h"
-#include "backend/request.h"
+#include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "shared/common.h"

@@ -15,9 +15,9 @@
  */
 #include "postgres.h"
 
+#include "backend/contenders.h"
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/lock_view.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
@@ -25,7 +25,6 @@
 #include "funcapi.h"
 #include "recipes/recipe.h"
 #include "shared/session_info.h"
-#include "shared/shmem.h"
 #include "shared/stats.h"
 #include "sql/arguments.h"
 #include "utils/acl.h"

@@ -34,7 +34,7 @@
 #include "lib/ilist.h"
 #include "utils/memutils.h"
 #include "worker/inside.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 #define MAX_SENT 64
 #define MAX_SENT_BY_ROLE (MAX_SENT / 4)

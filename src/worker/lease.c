@@ -37,7 +37,7 @@
 #include "shared/settings.h"
 #include "worker/inside.h"
 #include "worker/lease_rule.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 #define MAX_BEAT_US INT64CONST(1000000)
 #define MIN_BEAT_US INT64CONST(10000)

@@ -17,7 +17,7 @@
 #include "queue/queue.h"
 #include "utils/memutils.h"
 #include "worker/inside.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 /* An operation under way */
 struct Operation

@@ -24,7 +24,7 @@
 #include "recipes/node_name.h"
 #include "utils/hsearch.h"
 #include "worker/inside.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 /* Bytes of paths, with what the client library adds */
 #define WATCH_BYTES (60 * 1024)

@@ -51,7 +51,7 @@
 
 #include "common/string.h"
 #include "compat.h"
-#include "shared/shmem.h"
+#include "shared/session_info.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
 #include "worker/inside.h"

@@ -49,7 +49,7 @@
 #include "utils/pidfile.h"
 #include "worker/inside.h"
 #include "worker/worker.h"
-#include "zk/zk_call.h"
+#include "zk/zk_client.h"
 
 #define RESTART_SECONDS 1
 

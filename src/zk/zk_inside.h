@@ -13,7 +13,6 @@
 
 #include "lib/ilist.h"
 #include "zk/zk_answer.h"
-#include "zk/zk_call.h"
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
