@@ -28,11 +28,13 @@ contender_request(const Contender *c)
 	return request;
 }
 
+/* Which run does the contender belong to, and which node stands for it? */
 static void
-set_run_id(ContenderEntry *entry, uint64 run_id)
+set_node(ContenderEntry *entry, uint64 run_id, const EntryNode *node)
 {
 	SpinLockAcquire(&entry->mutex);
 	entry->status.run_id = run_id;
+	entry->node = *node;
 	SpinLockRelease(&entry->mutex);
 }
 
@@ -41,30 +43,26 @@ void
 contender_publish(Contender *c)
 {
 	ContenderEntry *entry = entry_of(c);
+	EntryNode		node = entry->node;
 	Run			   *run = c->run;
 
-	entry_change_begin(entry);
-	set_run_id(entry, run->id);
-	strlcpy(entry->node.name, run->name, sizeof(entry->node.name));
-	entry->node.czxid = run->czxid;
-	entry->node.grants = run->grants;
-	entry_change_end(entry);
+	strlcpy(node.name, run->name, sizeof(node.name));
+	node.czxid = run->czxid;
+	node.grants = run->grants;
+	set_node(entry, run->id, &node);
 }
 
 /* A contender in no list, whose node is gone or never was, is new on its path. */
 void
 contender_arrive_again(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
+	static const EntryNode none;
 
 	c->place = PLACE_ARRIVED;
 	c->run = NULL;
 	c->needs_list = c->path->lists_sent + 1;
 	dlist_push_tail(&c->path->arrivals, &c->link);
-	entry_change_begin(entry);
-	set_run_id(entry, 0);
-	memset(&entry->node, 0, sizeof(entry->node));
-	entry_change_end(entry);
+	set_node(entry_of(c), 0, &none);
 	path_mark(c->path);
 }
 
@@ -75,10 +73,12 @@ contender_arrive_again(Contender *c)
 void
 contender_forget(Contender *c)
 {
+	ContenderEntry *entry = entry_of(c);
+
 	c->place = PLACE_NONE;
 	c->path = NULL;
 	c->run = NULL;
-	set_run_id(entry_of(c), 0);
+	set_node(entry, 0, &entry->node);
 	if (contender_state(c) == CONTENDER_RELEASING)
 		entry_free(entry_index(c));
 }
@@ -156,31 +156,21 @@ contender_lose(Contender *c, LossReason reason)
 bool
 contender_grant(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
-	Run			   *run = c->run;
-	int				grants = run->grants + 1;
-	int64			expires_us;
-	bool			granted;
+	Run		 *run = c->run;
+	EntryNode node = entry_of(c)->node;
+	int64	  expires_us;
 
-	entry_change_begin(entry);
-	granted = entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + grants, &expires_us);
-	if (granted)
-	{
-		entry->node.grants = grants;
-		entry->node.position = 1;
-		entry->node.blocked_by_run = 0;
-		entry->node.blocked_by_node[0] = '\0';
-	}
-	entry_change_end(entry);
-	if (granted)
-	{
-		run->grants = grants;
-		c->place = PLACE_GRANTED;
-		if (expires_us != 0)
-			engine.overrun_us = Min(engine.overrun_us, expires_us);
-		entry_set_owner_latch(entry);
-	}
-	return granted;
+	node.grants = run->grants + 1;
+	node.position = 1;
+	node.blocked_by_run = 0;
+	node.blocked_by_node[0] = '\0';
+	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + node.grants, &node, &expires_us))
+		return false;
+	run->grants = node.grants;
+	c->place = PLACE_GRANTED;
+	if (expires_us != 0)
+		engine.overrun_us = Min(engine.overrun_us, expires_us);
+	return true;
 }
 
 /* A downgrade is done: others can share the lock, or no session waits for that. */
@@ -212,9 +202,9 @@ contender_place(Contender *c, int position)
 {
 	ContenderEntry *entry = entry_of(c);
 
-	entry_change_begin(entry);
+	SpinLockAcquire(&entry->mutex);
 	entry->node.position = position;
-	entry_change_end(entry);
+	SpinLockRelease(&entry->mutex);
 }
 
 /* Shows what the first of a waiting run waits for; zk_locks follows from there. */
@@ -222,14 +212,14 @@ void
 contender_blocked_by(Contender *c, const Run *run, const char *node)
 {
 	ContenderEntry *entry = entry_of(c);
+	EntryNode		changed = entry->node;
 	int				len = 0;
 
 	/* A foreign name may be longer than we have room for. */
 	if (node)
 		len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
-	entry_change_begin(entry);
-	entry->node.blocked_by_run = run ? run->id : 0;
-	memcpy(entry->node.blocked_by_node, node ? node : "", len);
-	entry->node.blocked_by_node[len] = '\0';
-	entry_change_end(entry);
+	changed.blocked_by_run = run ? run->id : 0;
+	memcpy(changed.blocked_by_node, node ? node : "", len);
+	changed.blocked_by_node[len] = '\0';
+	set_node(entry, entry->status.run_id, &changed);
 }

@@ -380,11 +380,13 @@ queue_look_abroad(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		ContenderEntry *entry = entry_at(i);
+		bool			waits = waits_abroad(&engine.contenders[i]);
+		bool			wanted = is_wanted_abroad(&engine.contenders[i]);
 
-		entry_change_begin(entry);
-		entry->node.waits_abroad = waits_abroad(&engine.contenders[i]);
-		entry->node.wanted_abroad = is_wanted_abroad(&engine.contenders[i]);
-		entry_change_end(entry);
+		SpinLockAcquire(&entry->mutex);
+		entry->node.waits_abroad = waits;
+		entry->node.wanted_abroad = wanted;
+		SpinLockRelease(&entry->mutex);
 	}
 }
 

@@ -41,22 +41,14 @@
  *	request		constant while the entry is in use.  A backend takes an entry from
  *				the free list, fills it while nobody looks at it, and publishes it
  *				with its state; the spinlock orders the two.
- *	status		what both sides change.  It is small and protected by the spinlock,
- *				under which nothing else is done: no copies of texts, no atomics,
- *				no second lock.
- *	node		what only the worker changes and others only show: names, which
- *				are too long to be copied under a spinlock.
+ *	status		what both sides change, under the spinlock.  Nothing but copying is
+ *				done under that.
+ *	node		what only the worker changes, likewise, and others only show.
  *
  * A process that is neither the entry's owner nor the worker, such as one that
- * shows a view, must not mix what an entry was with what it has become: another
- * moment's node, or even the next contender's.  The worker therefore counts its
- * changes of "node", as PostgreSQL does for pg_stat_activity: the count is odd
- * while a change is under way.  entry_copy() takes the count when it is even, copies
- * all three parts, and does so again if the count has changed.
- *
- * To free an entry, and to grant it, counts as a change of "node".  So if the
- * entry is in use by its status, the copy is of one contender; and what the worker
- * has written is of one moment.
+ * shows a view, must not mix a contender with the next one that has its entry.
+ * entry_copy() copies the request last, and begins again if the entry has been freed
+ * meanwhile: its generation tells.
  *
  * The worker may own entries as well, for what the server itself contends for.
  * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
@@ -65,8 +57,7 @@
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
  * waiting backends go on waiting, released entries stay RELEASING, and the
- * next worker takes everything up from here (queue/session.c).  It cannot exit
- * amidst a change: nothing in there can fail, or looks for interrupts.
+ * next worker takes everything up from here (queue/session.c).
  *
  * Runs in: all processes, as the header says.
  *
@@ -81,9 +72,6 @@
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
-
-/* How long a reader leaves the worker alone that has not finished a change, us. */
-#define CHANGE_US 100
 
 EntryPool *entry_pool = NULL;
 
@@ -308,15 +296,15 @@ entry_take_up(int index)
 }
 
 /*
- * QUEUED -> GRANTED.  Is called amidst a change, at whose end the caller sets
- * the owner's latch.
+ * QUEUED -> GRANTED.
  *
+ *	node		that of the grant
  *	expires_us	is set to the time from which on it is lost, 0 if there is none
  *
  * Returns false if it is not QUEUED any more.
  */
 bool
-entry_grant(int index, int64 token, int64 *expires_us)
+entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
@@ -330,7 +318,9 @@ entry_grant(int index, int64 token, int64 *expires_us)
 	entry->status.granted_at = now;
 	entry->status.expires_us = *expires_us;
 	entry->status.state = CONTENDER_GRANTED;
+	entry->node = *node;
 	SpinLockRelease(&entry->mutex);
+	entry_set_owner_latch(entry);
 	return true;
 }
 
@@ -420,14 +410,12 @@ entry_free(int index)
 	int				owner = entry->request.proc_number;
 	EntryNotice		notice;
 
-	entry_change_begin(entry);
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state == CONTENDER_RELEASING);
 	entry->status.state = CONTENDER_FREE;
 	notice = entry->status.notice;
-	SpinLockRelease(&entry->mutex);
 	memset(&entry->node, 0, sizeof(entry->node));
-	entry_change_end(entry);
+	SpinLockRelease(&entry->mutex);
 
 	SpinLockAcquire(&entry_pool->mutex);
 	entry->generation++;
@@ -438,25 +426,6 @@ entry_free(int index)
 
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
-}
-
-/*
- * The worker is about to change "node".  Nothing that can fail may come before
- * entry_change_end().
- */
-void
-entry_change_begin(ContenderEntry *entry)
-{
-	Assert(entry->changes % 2 == 0);
-	entry->changes++;
-	pg_write_barrier();
-}
-
-void
-entry_change_end(ContenderEntry *entry)
-{
-	pg_write_barrier();
-	entry->changes++;
 }
 
 /*
@@ -489,53 +458,26 @@ entry_status(int index)
 	return status;
 }
 
-/*
- * Waits until the worker is not changing an entry, which takes it some
- * instructions, unless the system has stopped it meanwhile.  Returns the number of
- * changes so far.
- */
-static uint32
-wait_unchanging(const ContenderEntry *entry)
-{
-	uint32 changes;
-
-	while ((changes = ((const volatile ContenderEntry *) entry)->changes) % 2 != 0)
-	{
-		CHECK_FOR_INTERRUPTS();
-		pg_usleep(CHANGE_US);
-	}
-	pg_read_barrier();
-	return changes;
-}
-
-/* Has the worker changed it since? */
-static bool
-has_changed(const ContenderEntry *entry, uint32 changes)
-{
-	pg_read_barrier();
-	return ((const volatile ContenderEntry *) entry)->changes != changes &&
-		   !ZKLOCK_FAULT("torn-views");
-}
-
 /* Copies an entry as it is at one moment.  Returns false if it is not in use. */
 bool
 entry_copy(int index, EntryCopy *copy)
 {
-	const ContenderEntry *entry = entry_at(index);
-	uint32				  changes;
+	ContenderEntry *entry = entry_at(index);
 
+	copy->index = index;
 	do
 	{
-		changes = wait_unchanging(entry);
-		copy->index = index;
 		copy->generation = entry_generation(index);
-		copy->status = entry_status(index);
+		SpinLockAcquire(&entry->mutex);
+		copy->status = entry->status;
+		copy->node = entry->node;
+		SpinLockRelease(&entry->mutex);
 		if (copy->status.state == CONTENDER_FREE)
 			return false;
-		copy->request = entry->request;
 		ZKLOCK_SLOW("slow-views", 20, 100);
-		copy->node = entry->node;
-	} while (has_changed(entry, changes));
+		copy->request = entry->request;
+		pg_read_barrier();
+	} while (entry_generation(index) != copy->generation && !ZKLOCK_FAULT("torn-views"));
 	return true;
 }
 

@@ -253,14 +253,7 @@ typedef struct ContenderEntry
 	 */
 	slock_t		mutex;
 	EntryStatus status;
-
-	/*
-	 * Written by the worker alone, under no lock, between entry_change_begin()
-	 * and entry_change_end(), which count the changes.  The worker reads it as it
-	 * is, others take an entry_copy().
-	 */
-	uint32	  changes;
-	EntryNode node;
+	EntryNode	node; /* the worker alone writes it */
 
 	/*
 	 * Written by the worker under EntryPool.mutex when the entry goes into the free
@@ -325,12 +318,10 @@ typedef void (*EntryVisitor)(int index);
 extern void	  entries_visit_dirty(EntryVisitor visit);
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
-extern bool	  entry_grant(int index, int64 token, int64 *expires_us);
+extern bool	  entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us);
 extern void	  entry_fail(int index, Failure failure, int code);
 extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
 extern void	  entry_free(int index);
-extern void	  entry_change_begin(ContenderEntry *entry);
-extern void	  entry_change_end(ContenderEntry *entry);
 extern void	  entry_set_owner_latch(const ContenderEntry *entry);
 
 /* Any process */
