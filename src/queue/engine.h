@@ -206,7 +206,6 @@ struct Run
 	size_t	   bytes;				   /* that it is charged with, once it may exist ... */
 	int		   payer;				   /* ... to this session, a pid */
 	bool	   listed;				   /* seen in a listing on this connection */
-	bool	   heir_listed;			   /* its heir was seen in the last one */
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */

@@ -58,7 +58,8 @@ apply_children(Path *path, const ZkReply *reply)
 		if (!run_has_node(run))
 			continue;
 		run->listed = tick_off(run->name, names, ours, n);
-		run->heir_listed = run->state == RUN_DOWNGRADING && tick_off(run->heir, names, ours, n);
+		if (run->state == RUN_DOWNGRADING && tick_off(run->heir, names, ours, n) && !run->listed)
+			run_downgraded(run);
 	}
 
 	path_foreign_clear(path);
@@ -110,8 +111,6 @@ apply_listing(Path *path, const ZkReply *reply)
 
 		if (!run_is_alive(run))
 			continue;
-		if (run->heir_listed && !run->listed)
-			run_downgraded(run);
 		if (!run->listed)
 			run_deleted(run);
 		else if (!run->closed)
