@@ -120,7 +120,7 @@ begin_object(StringInfo json, const char *server)
 }
 
 /*
- * Tells who we are, as JSON, or in the form that the dialect demands.  Host and port
+ * Tells who we are, as JSON, or, for Hive, in fields parted by colons.  Host and port
  * tell servers apart that have the same name, like a standby made of a copy of
  * its primary.
  *
@@ -134,7 +134,7 @@ node_data_compose(NodeDialect dialect, LockScope scope)
 	char		  *server = zklock_own_name();
 	char		   started[MAXDATELEN + 1];
 
-	if (node_data_form(dialect) == NODE_DATA_HIVE)
+	if (dialect == DIALECT_HIVE)
 		return hive_data(server, scope);
 
 	JsonEncodeDateTime(started, TimestampTzGetDatum(GetCurrentTimestamp()), TIMESTAMPTZOID, NULL);

@@ -73,12 +73,6 @@ typedef struct DialectName
 	const char *after;
 } DialectName;
 
-typedef struct Dialect
-{
-	DialectName	 names[2]; /* by LockMode */
-	NodeDataForm data;
-} Dialect;
-
 /*
  * The names are those which the clients themselves write, with these two
  * exceptions.  ZooKeeper's recipes put their session id where this puts half
@@ -89,15 +83,12 @@ typedef struct Dialect
  * Hive's names hold no UUID; such a node can be told from others by its owner
  * and its data alone.
  */
-static const Dialect dialects[] =
-	{[DIALECT_CURATOR] = {{{"_c_", UUID_DASHES, "-lock-"}, {"_c_", UUID_DASHES, "-__READ__"}},
-						  NODE_DATA_JSON},
-	 [DIALECT_CURATOR_RW] = {{{"_c_", UUID_DASHES, "-__WRIT__"}, {"_c_", UUID_DASHES, "-__READ__"}},
-							 NODE_DATA_JSON},
-	 [DIALECT_KAZOO] = {{{"", UUID_HEX, "__lock__"}, {"", UUID_HEX, "__rlock__"}}, NODE_DATA_JSON},
-	 [DIALECT_ZOOKEEPER] = {{{"x-", UUID_HALF, "-"}, {"_c_", UUID_DASHES, "-read-"}}, NODE_DATA_JSON},
-	 [DIALECT_HIVE] = {{{"LOCK-EXCLUSIVE-", UUID_NONE, ""}, {"LOCK-SHARED-", UUID_NONE, ""}},
-					   NODE_DATA_HIVE}};
+static const DialectName dialects[][2] = /* by LockMode */
+	{[DIALECT_CURATOR] = {{"_c_", UUID_DASHES, "-lock-"}, {"_c_", UUID_DASHES, "-__READ__"}},
+	 [DIALECT_CURATOR_RW] = {{"_c_", UUID_DASHES, "-__WRIT__"}, {"_c_", UUID_DASHES, "-__READ__"}},
+	 [DIALECT_KAZOO] = {{"", UUID_HEX, "__lock__"}, {"", UUID_HEX, "__rlock__"}},
+	 [DIALECT_ZOOKEEPER] = {{"x-", UUID_HALF, "-"}, {"_c_", UUID_DASHES, "-read-"}},
+	 [DIALECT_HIVE] = {{"LOCK-EXCLUSIVE-", UUID_NONE, ""}, {"LOCK-SHARED-", UUID_NONE, ""}}};
 
 const char *const node_dialect_names[] =
 	{[DIALECT_CURATOR] = "curator", [DIALECT_CURATOR_RW] = "curator_rw",
@@ -286,7 +277,7 @@ void
 node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 				 const uint8_t uuid[ZKLOCK_UUID_BYTES])
 {
-	const DialectName *name = &dialects[dialect].names[mode];
+	const DialectName *name = &dialects[dialect][mode];
 	char			   text[UUID_TEXT_SIZE];
 
 	uuid_format(text, sizeof(text), uuid, name->uuid);
@@ -300,14 +291,7 @@ node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 bool
 node_name_recurs(NodeDialect dialect)
 {
-	return dialects[dialect].names[LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
-}
-
-/* The form of the data that this dialect's clients expect in a node. */
-NodeDataForm
-node_data_form(NodeDialect dialect)
-{
-	return dialects[dialect].data;
+	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }
 
 static uint8_t
@@ -327,7 +311,7 @@ hex_value(char c)
 bool
 node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name)
 {
-	const DialectName *exclusive = &dialects[dialect].names[LOCK_MODE_EXCLUSIVE];
+	const DialectName *exclusive = &dialects[dialect][LOCK_MODE_EXCLUSIVE];
 	const size_t	   start = strlen(exclusive->before);
 	const size_t	   digits = uuid_digits[exclusive->uuid];
 	uint8_t			   uuid[ZKLOCK_UUID_BYTES] = {0};

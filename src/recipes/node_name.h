@@ -49,13 +49,6 @@ typedef enum NodeDialect
 	DIALECT_HIVE		/* Hive's lock manager */
 } NodeDialect;
 
-/* The form of a node's data */
-typedef enum NodeDataForm
-{
-	NODE_DATA_JSON,
-	NODE_DATA_HIVE /* fields parted by colons */
-} NodeDataForm;
-
 /* How a UUID is written */
 typedef enum UuidForm
 {
@@ -105,7 +98,6 @@ extern bool		   node_name_is_possible(const char *name);
 extern void		   node_name_prefix(char *dst, size_t size, NodeDialect dialect, LockMode mode,
 									const uint8_t uuid[ZKLOCK_UUID_BYTES]);
 extern bool		   node_name_recurs(NodeDialect dialect);
-extern NodeDataForm node_data_form(NodeDialect dialect);
 extern bool node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *name);
 extern void uuid_format(char *dst, size_t size, const uint8_t uuid[ZKLOCK_UUID_BYTES], UuidForm form);
 
