@@ -35,15 +35,9 @@ request_refuse_election(const char *path)
 						errhint("Use another path.")));
 }
 
-/* What is asked for, and where it is below the path that the user names */
-static const struct
-{
-	RecipeId	recipe;
-	const char *below;
-} kinds[] = {[CONTENDER_LOCK] = {RECIPE_LOCK, ""},
-			 [CONTENDER_TURN] = {RECIPE_LOCK, PERMIT_TURNS},
-			 [CONTENDER_PERMIT] = {RECIPE_PERMIT, PERMIT_LEASES},
-			 [CONTENDER_ELEMENT] = {RECIPE_ELEMENT, ""}};
+/* Where what is asked for is, below the path that the user names */
+static const char *const places[] =
+	{[CONTENDER_LOCK] = "", [CONTENDER_TURN] = PERMIT_TURNS, [CONTENDER_PERMIT] = PERMIT_LEASES, [CONTENDER_ELEMENT] = ""};
 
 /*
  * Asks the worker.  Raises an error if there is no entry left, or an election in
@@ -61,7 +55,7 @@ request_entry(const HoldRequest *request, int share)
 	bool		 is_element = request->kind == CONTENDER_ELEMENT;
 	ShareReserve reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
 	int	  reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
-	char *path = psprintf("%s%s", request->path, kinds[request->kind].below);
+	char *path = psprintf("%s%s", request->path, places[request->kind]);
 	char *data = node_data_compose(dialect, request->scope);
 	int	  index;
 	ContenderEntry *entry;
@@ -84,7 +78,6 @@ request_entry(const HoldRequest *request, int share)
 					   .database = MyDatabaseId,
 					   .role = GetSessionUserId(),
 					   .kind = request->kind,
-					   .recipe = kinds[request->kind].recipe,
 					   .terms = {.mode = request->mode, .dialect = dialect, .permits = request->permits},
 					   .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
 					   .share = share,

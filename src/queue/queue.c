@@ -68,7 +68,7 @@ contender_arrive(Contender *c)
 		contender_forget(c);
 		return;
 	}
-	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
+	path = path_get(entry->request.path, entry_recipe(entry));
 	if (path)
 	{
 		path_arrive(path, c);

@@ -288,7 +288,7 @@ contender_adopt(Contender *c)
 		return;
 	}
 
-	path = path_get(entry->request.path, recipe_by_id(entry->request.recipe));
+	path = path_get(entry->request.path, entry_recipe(entry));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
 	c->path = path;

@@ -10,8 +10,8 @@
  * for whom a contender waits and what it watches meanwhile, and which
  * contenders of one server can stand behind one node.
  *
- * A new recipe is one file beside this one that fills in a Recipe, a RecipeId,
- * and a line in recipes.c.
+ * A new recipe is one file beside this one that fills in a Recipe,
+ * and a line in shared/entry.c, which says what is asked for by it.
  *
  * Pure C: depends on node_name.h alone, allocates nothing, keeps no state, runs
  * in any process or thread, holds no lock.
@@ -24,14 +24,6 @@
 #define ZKLOCK_RECIPE_H
 
 #include "recipes/node_name.h"
-
-typedef enum RecipeId
-{
-	RECIPE_LOCK,   /* exclusive and shared locks */
-	RECIPE_PERMIT, /* the permits of a semaphore */
-	RECIPE_ELECTION,
-	RECIPE_ELEMENT /* an element of a queue, which a transaction takes */
-} RecipeId;
 
 /* Kinds of names that candidates of an election have; clients of one family heed each other. */
 typedef enum ElectionFamily
@@ -149,15 +141,14 @@ typedef struct Recipe
 /* The names of the families in settings and views, with a NULL behind the last */
 extern const char *const election_family_names[];
 
-extern const Recipe lock_recipe;
-extern const Recipe permit_recipe;
+extern const Recipe lock_recipe;   /* exclusive and shared locks */
+extern const Recipe permit_recipe; /* the permits of a semaphore */
 extern const Recipe election_recipe;
-extern const Recipe element_recipe;
+extern const Recipe element_recipe; /* an element of a queue, which a transaction takes */
 
-extern const Recipe *recipe_by_id(RecipeId id);
-extern int			 recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
-									const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
-extern bool			 recipe_shows_election(const char *child);
+extern int	recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
+						   const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
+extern bool recipe_shows_election(const char *child);
 
 /* queue_order.c: the contenders on a path in the order of their queue */
 typedef struct RecipeQueued

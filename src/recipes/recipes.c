@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * recipes.c
- *	  The recipes there are, and for whom contenders wait.
+ *	  For whom contenders wait.
  *
  * Pure C: runs in any process or thread, holds no lock.
  *
@@ -10,20 +10,6 @@
  *-------------------------------------------------------------------------
  */
 #include "recipes/recipe.h"
-
-static const Recipe *const recipes[] = {
-	[RECIPE_LOCK] = &lock_recipe,
-	[RECIPE_PERMIT] = &permit_recipe,
-	[RECIPE_ELECTION] = &election_recipe,
-	[RECIPE_ELEMENT] = &element_recipe,
-};
-
-/* The recipe with an id, which must be one of RecipeId. */
-const Recipe *
-recipe_by_id(RecipeId id)
-{
-	return recipes[id];
-}
 
 /*
  * For whom does a contender wait?

@@ -544,3 +544,16 @@ entries_in_use(void)
 	SpinLockRelease(&entry_pool->mutex);
 	return entries_max() - nfree;
 }
+
+/* The recipe by which the contender gets what it asks for */
+const Recipe *
+entry_recipe(const ContenderEntry *entry)
+{
+	static const Recipe *const recipes[] = {
+		[CONTENDER_LOCK] = &lock_recipe,	   [CONTENDER_TURN] = &lock_recipe,
+		[CONTENDER_PERMIT] = &permit_recipe,   [CONTENDER_CANDIDACY] = &election_recipe,
+		[CONTENDER_ELEMENT] = &element_recipe,
+	};
+
+	return recipes[entry->request.kind];
+}

@@ -166,7 +166,6 @@ typedef struct EntryRequest
 	Oid			  database;
 	Oid			  role; /* the session's, who may see all of it */
 	EntryKind	  kind;
-	RecipeId	  recipe;
 	RecipeRequest terms; /* as asked for at first: see EntryStatus.mode */
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.h */
@@ -325,13 +324,14 @@ extern void	  entry_free(int index);
 extern void	  entry_set_owner_latch(const ContenderEntry *entry);
 
 /* Any process */
-extern EntryStatus entry_status(int index);
-extern bool		   entry_copy(int index, EntryCopy *copy);
-extern uint32	   entry_generation(int index);
-extern bool		   entry_is_lost(int index);
-extern bool		   entry_is_overrun(int64 expires_us);
-extern int		   entries_in_use(void);
-extern bool		   entries_all_consumed(void);
+extern EntryStatus	 entry_status(int index);
+extern const Recipe *entry_recipe(const ContenderEntry *entry);
+extern bool			 entry_copy(int index, EntryCopy *copy);
+extern uint32		 entry_generation(int index);
+extern bool			 entry_is_lost(int index);
+extern bool			 entry_is_overrun(int64 expires_us);
+extern int			 entries_in_use(void);
+extern bool			 entries_all_consumed(void);
 
 static inline ContenderEntry *
 entry_at(int index)

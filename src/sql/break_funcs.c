@@ -42,9 +42,9 @@ PG_FUNCTION_INFO_V1(zk_break_lock);
  */
 static const struct
 {
-	const char *below; /* the path */
-	RecipeId	recipe;
-} places[] = {{"", RECIPE_ELECTION}, {PERMIT_LEASES, RECIPE_PERMIT}, {PERMIT_TURNS, RECIPE_LOCK}};
+	const char	 *below; /* the path */
+	const Recipe *recipe;
+} places[] = {{"", &election_recipe}, {PERMIT_LEASES, &permit_recipe}, {PERMIT_TURNS, &lock_recipe}};
 
 /* A node that is being deleted */
 typedef struct Breaking
@@ -67,7 +67,7 @@ is_contender(int place, const char *name)
 {
 	RecipePeer peer;
 
-	return recipe_by_id(places[place].recipe)->read(name, &peer) && peer.numbered;
+	return places[place].recipe->read(name, &peer) && peer.numbered;
 }
 
 /* The argument "node", in UTF-8; raises an error unless it could be that of a contender. */

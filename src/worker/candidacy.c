@@ -150,7 +150,6 @@ stand(int i, int replaces)
 	request->proc_number = ENTRY_NO_LATCH;
 	request->pid = ENTRY_SERVER_PID;
 	request->kind = CONTENDER_CANDIDACY;
-	request->recipe = RECIPE_ELECTION;
 	request->terms.mode = LOCK_MODE_EXCLUSIVE;
 	request->terms.family = candidacy->family;
 	request->terms.dialect = dialect_of_path(election->path);
