@@ -31,6 +31,7 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
+extern LockView	   lock_view_copy(void);
 extern LockView	   lock_view_take(void);
 extern LockView	   lock_view_of_path(const LockView *view, const char *path);
 extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);

@@ -40,6 +40,16 @@ extern void	 deadlock_across_leave(void);
  * ------------------------------------------------------------------------
  */
 
+/* How much does it matter to other servers what becomes of a process?  The highest counts. */
+typedef enum WaitsRank
+{
+	RANK_NONE,
+	RANK_WRITER,  /* it waits to write: readers may wait behind its node */
+	RANK_BETWEEN, /* and other servers' readers stand before it */
+	RANK_HOLDER,  /* it holds a node */
+	RANK_COVETED  /* others may wait for one that it holds */
+} WaitsRank;
+
 /* A process that waits or holds, or for which one waits: a vertex of the graph */
 typedef struct WaitsProcess
 {
@@ -51,6 +61,10 @@ typedef struct WaitsProcess
 	LOCKTAG	 tag;
 	LOCKMODE mode;
 	uint64	 identity; /* two looks that find the same found the same wait; 0: none */
+
+	/* What others are to know; of own_waits.c */
+	WaitsRank rank;
+	bool	  told; /* it is, or there is no room for it */
 } WaitsProcess;
 
 /* All is in the memory context that was current when the waits were taken. */

@@ -41,25 +41,36 @@ compare_entries(const void *a, const void *b)
 	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
 }
 
-/* Copies the entries in use, each as it is at one moment, in the current memory context. */
+/*
+ * Copies the entries in use, each as it is at one moment, in the current memory context.
+ * They are in no order.
+ */
 LockView
-lock_view_take(void)
+lock_view_copy(void)
 {
-	LockView view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
+	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
+	EntryCopy *copy = palloc(sizeof(EntryCopy));
 
 	for (int i = 0; i < entries_max(); i++)
 	{
-		EntryCopy copy;
-
 		/* Most are free, which a glance tells. */
 		if (((const volatile ContenderEntry *) entry_at(i))->status.state == CONTENDER_FREE ||
-			!entry_copy(i, &copy))
+			!entry_copy(i, copy))
 			continue;
-		if (copy.status.state == CONTENDER_GRANTED && entry_is_overrun(copy.status.expires_us))
-			copy.status.state = CONTENDER_LOST;
-		view.entries[view.n] = palloc(sizeof(EntryCopy));
-		*view.entries[view.n++] = copy;
+		if (copy->status.state == CONTENDER_GRANTED && entry_is_overrun(copy->status.expires_us))
+			copy->status.state = CONTENDER_LOST;
+		view.entries[view.n++] = copy;
+		copy = palloc(sizeof(EntryCopy));
 	}
+	return view;
+}
+
+/* The same, in the order of a view */
+LockView
+lock_view_take(void)
+{
+	LockView view = lock_view_copy();
+
 	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
 	return view;
 }

@@ -24,23 +24,11 @@
 #include "shared/settings.h"
 #include "utils/timestamp.h"
 
-/* How much does it matter to others what becomes of a process?  The highest counts. */
-typedef enum Rank
-{
-	RANK_NONE,
-	RANK_WRITER,  /* it waits to write: readers may wait behind its node */
-	RANK_BETWEEN, /* and other servers' readers stand before it */
-	RANK_HOLDER,  /* it holds a node */
-	RANK_COVETED  /* others may wait for one that it holds */
-} Rank;
-
 typedef struct Telling
 {
 	Waits		  *waits;
 	StringInfoData record;
-	Rank		  *ranks; /* by vertex */
-	bool		  *told;  /* by vertex: it is, or there is no room for it */
-	int			   left;  /* to be told */
+	int			   left; /* to be told */
 } Telling;
 
 static bool
@@ -60,7 +48,7 @@ is_abroad(const EntryCopy *contender)
 }
 
 /* How much does a contender matter?  Of those that wait with one node only the first does. */
-static Rank
+static WaitsRank
 rank_of(const Waits *waits, int i)
 {
 	const EntryCopy *contender = waits->contenders[i];
@@ -76,48 +64,38 @@ rank_of(const Waits *waits, int i)
 	return coveted ? RANK_BETWEEN : RANK_WRITER;
 }
 
-/* Finds out who cannot go on if no wait for others ends. */
-static void
+/*
+ * Finds out who cannot go on if no wait for others ends.  Returns false if there is nothing
+ * that others need to know.
+ */
+static bool
 find_stuck(Telling *all)
 {
 	Waits	  *waits = all->waits;
 	WaitGraph *graph = &waits->graph;
+	bool	   abroad = false;
+	bool	   matters = false;
 
-	for (int i = 0; i < waits->ncontenders; i++)
-		(void) waits_explore(waits, waits->contenders[i]->request.pid);
-	all->ranks = palloc0(graph->nvertices * sizeof(Rank));
-	all->told = palloc0(graph->nvertices * sizeof(bool));
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		int vertex = waits_explore(waits, waits->contenders[i]->request.pid);
+		int			  vertex = waits_explore(waits, waits->contenders[i]->request.pid);
+		WaitsProcess *process = waits_process(waits, vertex);
 
-		all->ranks[vertex] = Max(all->ranks[vertex], rank_of(waits, i));
-		if (is_abroad(waits->contenders[i]))
-			graph->vertices[vertex].needs = WAIT_GRAPH_NEVER;
+		process->rank = Max(process->rank, rank_of(waits, i));
+		if (!is_abroad(waits->contenders[i]))
+			continue;
+		abroad = true;
+		graph->vertices[vertex].needs = WAIT_GRAPH_NEVER;
 	}
 	wait_graph_solve(graph);
-}
-
-/* Is there anything that others need to know?  Then counts what there is to tell. */
-static bool
-has_something_to_tell(Telling *all)
-{
-	bool abroad = false;
-	bool matters = false;
-
-	for (int i = 0; i < all->waits->ncontenders && !abroad; i++)
-		abroad = is_abroad(all->waits->contenders[i]);
-	if (!abroad)
-		return false;
-	find_stuck(all);
-	for (int i = 0; i < all->waits->graph.nvertices; i++)
+	for (int i = 0; i < graph->nvertices; i++)
 	{
-		if (!all->waits->graph.vertices[i].stuck)
+		if (!graph->vertices[i].stuck)
 			continue;
 		all->left++;
-		matters |= all->ranks[i] >= RANK_BETWEEN;
+		matters |= waits_process(waits, i)->rank >= RANK_BETWEEN;
 	}
-	return matters;
+	return abroad && matters;
 }
 
 /* ------------------------------------------------------------------------
@@ -168,7 +146,7 @@ append_held(Telling *all, int pid, int limit)
 {
 	bool any = false;
 
-	for (Rank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
+	for (WaitsRank rank = RANK_COVETED; rank >= RANK_HOLDER; rank--)
 	{
 		for (int i = 0; i < all->waits->ncontenders; i++)
 		{
@@ -213,11 +191,12 @@ tell_all_from(Telling *all, int vertex)
 
 	for (int i = 0; i < list_length(found); i++)
 	{
-		int at = list_nth_int(found, i);
+		int			  at = list_nth_int(found, i);
+		WaitsProcess *process = waits_process(all->waits, at);
 
-		if (all->told[at] || !graph->vertices[at].stuck)
+		if (process->told || !graph->vertices[at].stuck)
 			continue;
-		all->told[at] = true;
+		process->told = true;
 		tell(all, at);
 		for (int e = graph->vertices[at].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
 			found = lappend_int(found, graph->edges[e].to);
@@ -237,17 +216,17 @@ own_waits_tell(Waits *waits, int64 seen)
 	Telling all = {.waits = waits};
 
 	waits_take(waits);
-	if (!has_something_to_tell(&all))
+	if (!find_stuck(&all))
 		return NULL;
 	initStringInfo(&all.record);
 	appendStringInfoString(&all.record, WAIT_RECORD_TITLE "\nserver\t");
 	append_text(&all.record, zklock_own_name());
 	appendStringInfo(&all.record, "\nseen\t%llx\n", (unsigned long long) seen);
-	for (Rank rank = RANK_COVETED; rank > RANK_NONE; rank--)
+	for (WaitsRank rank = RANK_COVETED; rank > RANK_NONE; rank--)
 	{
 		for (int i = 0; i < waits->graph.nvertices; i++)
 		{
-			if (all.ranks[i] == rank)
+			if (waits_process(waits, i)->rank == rank)
 				tell_all_from(&all, i);
 		}
 	}

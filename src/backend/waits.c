@@ -91,7 +91,7 @@ compare_contenders(const void *a, const void *b)
 static void
 copy_contenders(Waits *waits)
 {
-	LockView view = lock_view_take();
+	LockView view = lock_view_copy();
 
 	waits->contenders = view.entries;
 	for (int i = 0; i < view.n; i++)
@@ -197,26 +197,23 @@ look_at_heavy_wait(WaitsProcess *process)
 {
 	BlockedProcsData *data = GetBlockerStatusData(process->pid);
 
-	for (int i = 0; i < data->nprocs; i++)
+	for (int i = 0; i < data->nlocks; i++)
 	{
-		const BlockedProcData *blocked = &data->procs[i];
+		const LockInstanceData *instance = &data->locks[i];
+		PGPROC				   *proc = NULL;
 
-		for (int k = blocked->first_lock; k < blocked->first_lock + blocked->num_locks; k++)
-		{
-			const LockInstanceData *instance = &data->locks[k];
-			PGPROC				   *proc = BackendPidGetProc(blocked->pid);
+		if (instance->leaderPid == process->pid && instance->waitLockMode != NoLock)
+			proc = BackendPidGetProc(instance->pid);
+		if (proc == NULL)
+			continue;
+		process->tag = instance->locktag;
+		process->mode = instance->waitLockMode;
 
-			if (instance->pid != blocked->pid || instance->waitLockMode == NoLock || proc == NULL)
-				continue;
-			process->tag = instance->locktag;
-			process->mode = instance->waitLockMode;
-
-			/* The beginning is told a moment late: the lock tells two waits apart until then. */
-			process->identity =
-				hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
-									pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
-			return true;
-		}
+		/* The beginning is told a moment late: the lock tells two waits apart until then. */
+		process->identity =
+			hash_bytes_extended((const unsigned char *) &instance->locktag, sizeof(LOCKTAG),
+								pg_atomic_read_u64(&proc->waitStart) + instance->waitLockMode);
+		return true;
 	}
 	return false;
 }
