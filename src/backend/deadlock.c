@@ -54,15 +54,13 @@ deadlock_append_query(StringInfo queries, int pid)
 static uint64
 take_look(Waits *waits, int index)
 {
-	int					self;
-	const WaitsProcess *process;
+	const WaitsProcess *self;
 
 	waits_take(waits);
 	self = waits_explore(waits, MyProcPid);
-	process = waits_process(waits, self);
 	wait_graph_solve(&waits->graph);
-	if (process->waiting == NULL || (*process->waiting)->index != index ||
-		!wait_graph_is_victim(&waits->graph, self))
+	if (self->waiting == NULL || (*self->waiting)->index != index ||
+		!wait_graph_is_victim(&waits->graph, self->vertex))
 		return 0;
 	return waits_fingerprint(waits);
 }
@@ -73,7 +71,7 @@ report(Waits *waits)
 {
 	StringInfoData cycle;
 	StringInfoData queries;
-	int			   self = waits_explore(waits, MyProcPid);
+	int			   self = waits_explore(waits, MyProcPid)->vertex;
 	int			   at = self;
 
 	initStringInfo(&cycle);

@@ -53,7 +53,8 @@ typedef enum WaitsRank
 /* A process that waits or holds, or for which one waits: a vertex of the graph */
 typedef struct WaitsProcess
 {
-	int				  pid;
+	int				  pid; /* hash key */
+	int				  vertex;
 	EntryCopy *const *waiting;	/* among the contenders, that is not granted; or NULL */
 	bool			  explored; /* the graph has for whom it waits */
 
@@ -74,7 +75,7 @@ typedef struct Waits
 	int			ncontenders;
 	WaitGraph	graph;
 	List	   *processes; /* of WaitsProcess, by vertex */
-	HTAB	   *vertices;  /* private to waits.c */
+	HTAB	   *by_pid;	   /* the same; private to waits.c */
 } Waits;
 
 static inline WaitsProcess *
@@ -84,13 +85,13 @@ waits_process(const Waits *waits, int vertex)
 }
 
 /* waits.c */
-extern void	  waits_take(Waits *waits);
-extern int	  waits_explore(Waits *waits, int pid);
-extern int	  waits_permits(const EntryCopy *contender);
-extern uint64 waits_identity(const Waits *waits, int vertex);
-extern uint64 waits_fingerprint(const Waits *waits);
-extern char	 *waits_describe(const WaitsProcess *process);
-extern void	 *waits_resize(void *memory, size_t size);
+extern void			 waits_take(Waits *waits);
+extern WaitsProcess *waits_explore(Waits *waits, int pid);
+extern int			 waits_permits(const EntryCopy *contender);
+extern uint64		 waits_identity(const WaitsProcess *process);
+extern uint64		 waits_fingerprint(const Waits *waits);
+extern char			*waits_describe(const WaitsProcess *process);
+extern void			*waits_resize(void *memory, size_t size);
 
 /* own_waits.c */
 extern const char *own_waits_tell(Waits *waits, int64 seen);
@@ -172,9 +173,7 @@ extern void wait_records_withdraw(void);
 extern void wait_records_forget(void);
 
 /* wait_search.c */
-extern void		   wait_search_begin(Search *search);
-extern bool		   wait_search_verify(Search *search, const bool *suspects);
-extern const bool *wait_search_stuck(Search *search);
-extern int		   wait_search_victim(Search *search);
+extern bool wait_search(Search *search, const bool **stuck);
+extern int	wait_search_victim(Search *search);
 
 #endif /* ZKLOCK_DEADLOCK_H */

@@ -100,19 +100,17 @@ report(const Search *search, int victim)
 static void
 end_deadlock(Search *search)
 {
-	int				  victim = wait_search_victim(search);
-	const WaitLine	 *line;
-	int				  vertex;
-	EntryCopy *const *waiting;
+	int					victim = wait_search_victim(search);
+	const WaitLine	   *line;
+	const WaitsProcess *process;
 
 	if (victim == WAIT_GRAPH_NONE)
 		return;
 	line = search->waits[victim].line;
-	vertex = waits_explore(&search->own, line->pid);
-	waiting = waits_process(&search->own, vertex)->waiting;
-	if (waiting == NULL || waits_identity(&search->own, vertex) != line->number)
+	process = waits_explore(&search->own, line->pid);
+	if (process->waiting == NULL || waits_identity(process) != line->number)
 		return;
-	search->victim = (*waiting)->index;
+	search->victim = (*process->waiting)->index;
 	if (search->victim == search->index)
 		report(search, victim);
 }
@@ -121,16 +119,16 @@ end_deadlock(Search *search)
  * Weighs what has been read twice by now: the waits of ours that are stuck, and all for
  * which they wait.
  *
+ *	stuck		these, by wait; NULL if there are none
  *	fingerprint	the same only for the same waits
  *	seen		what all of their writers had seen before they looked
  */
 static void
-judge(Search *search)
+judge(Search *search, const bool *stuck)
 {
 	SearchSuspicion *suspicion = &search->suspicion;
 	uint64			 fingerprint = 0;
 	int64			 seen = PG_INT64_MAX;
-	const bool		*stuck = wait_search_stuck(search);
 
 	for (int i = 0; stuck && i < search->nwaits; i++)
 	{
@@ -176,7 +174,7 @@ search_once(Search *search)
 {
 	CallStep	ask_engine = {.kind = OP_ABROAD, .path = "/"};
 	const char *record;
-	const bool *suspects;
+	const bool *stuck;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
 		look_at_own(search) == NULL || !wait_records_read(search))
@@ -184,16 +182,9 @@ search_once(Search *search)
 
 	/* Our own waits are looked at behind those of others. */
 	record = look_at_own(search);
-	if (record == NULL)
+	if (record == NULL || !wait_search(search, &stuck))
 		return;
-	wait_search_begin(search);
-	suspects = wait_search_stuck(search);
-	if (suspects == NULL)
-		search->suspicion.any = false;
-	else if (wait_search_verify(search, suspects))
-		judge(search);
-	else
-		return;
+	judge(search, stuck);
 	wait_records_publish(search, record, search->suspicion.any ? search->newest : 0);
 }
 

@@ -78,14 +78,13 @@ find_stuck(Telling *all)
 
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
-		int			  vertex = waits_explore(waits, waits->contenders[i]->request.pid);
-		WaitsProcess *process = waits_process(waits, vertex);
+		WaitsProcess *process = waits_explore(waits, waits->contenders[i]->request.pid);
 
 		process->rank = Max(process->rank, rank_of(waits, i));
 		if (!is_abroad(waits->contenders[i]))
 			continue;
 		abroad = true;
-		graph->vertices[vertex].needs = WAIT_GRAPH_NEVER;
+		graph->vertices[process->vertex].needs = WAIT_GRAPH_NEVER;
 	}
 	wait_graph_solve(graph);
 	for (int i = 0; i < graph->nvertices; i++)
@@ -120,10 +119,10 @@ append_text(StringInfo record, const char *text)
 
 /* Adds for whom a process waits: a contender's node, and processes of this server. */
 static void
-append_blockers(Telling *all, int vertex)
+append_blockers(Telling *all, const WaitsProcess *process)
 {
 	const WaitGraph	 *graph = &all->waits->graph;
-	EntryCopy *const *waiting = waits_process(all->waits, vertex)->waiting;
+	EntryCopy *const *waiting = process->waiting;
 	bool			  permit = waiting && (*waiting)->request.kind == CONTENDER_PERMIT;
 
 	if (waiting && has_node(*waiting))
@@ -131,7 +130,7 @@ append_blockers(Telling *all, int vertex)
 						 (*waiting)->request.path, (*waiting)->node.name);
 
 	/* Of a semaphore, the nodes themselves tell who has its permits. */
-	for (int e = graph->vertices[vertex].first_out; e != WAIT_GRAPH_NONE && !permit;
+	for (int e = graph->vertices[process->vertex].first_out; e != WAIT_GRAPH_NONE && !permit;
 		 e = graph->edges[e].next_out)
 	{
 		if (graph->vertices[graph->edges[e].to].stuck)
@@ -163,18 +162,17 @@ append_held(Telling *all, int pid, int limit)
 
 /* Tells of a process, if there is room. */
 static void
-tell(Telling *all, int vertex)
+tell(Telling *all, const WaitsProcess *process)
 {
-	const WaitsProcess *process = waits_process(all->waits, vertex);
-	StringInfo			record = &all->record;
-	int					start = record->len;
-	int					share = (WAIT_RECORD_MAX - start) / all->left--;
+	StringInfo record = &all->record;
+	int		   start = record->len;
+	int		   share = (WAIT_RECORD_MAX - start) / all->left--;
 
-	appendStringInfo(record, "wait\t%llx\t%d\t",
-					 (unsigned long long) waits_identity(all->waits, vertex), process->pid);
+	appendStringInfo(record, "wait\t%llx\t%d\t", (unsigned long long) waits_identity(process),
+					 process->pid);
 	append_text(record, waits_describe(process));
 	appendStringInfoChar(record, '\n');
-	append_blockers(all, vertex);
+	append_blockers(all, process);
 	append_held(all, process->pid, start + share);
 	if (record->len <= WAIT_RECORD_MAX)
 		return;
@@ -197,7 +195,7 @@ tell_all_from(Telling *all, int vertex)
 		if (process->told || !graph->vertices[at].stuck)
 			continue;
 		process->told = true;
-		tell(all, at);
+		tell(all, process);
 		for (int e = graph->vertices[at].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
 			found = lappend_int(found, graph->edges[e].to);
 	}

@@ -267,15 +267,6 @@ is_own(const Search *search, int vertex)
 	return vertex < search->nwaits && owner_of(search, vertex) == search->session;
 }
 
-/* The first look, at what the records tell. */
-void
-wait_search_begin(Search *search)
-{
-	search->graph.resize = waits_resize;
-	take_records(search);
-	solve(search);
-}
-
 /* Does a record tell of a node, as it is? */
 static bool
 is_told(const Search *search, const char *path, const char *name)
@@ -355,8 +346,8 @@ find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode *
 }
 
 /* The second look.  Returns false if the facts are not to be had now. */
-bool
-wait_search_verify(Search *search, const bool *suspects)
+static bool
+verify(Search *search, const bool *suspects)
 {
 	CallStep  *steps = palloc0(MAX_FACTS * sizeof(CallStep));
 	KeptNode **asked = palloc0(MAX_FACTS * sizeof(KeptNode *));
@@ -399,8 +390,8 @@ wait_search_verify(Search *search, const bool *suspects)
  * The waits of ours that are stuck, and all for which they wait and that are stuck,
  * as a palloc'd array by wait; NULL if there are none.
  */
-const bool *
-wait_search_stuck(Search *search)
+static const bool *
+find_stuck(Search *search)
 {
 	bool *stuck = palloc0(Max(search->nwaits, 1) * sizeof(bool));
 	bool  any = false;
@@ -415,6 +406,25 @@ wait_search_stuck(Search *search)
 			stuck[k] |= search->graph.vertices[k].reached;
 	}
 	return any ? stuck : NULL;
+}
+
+/*
+ * Finds the waits of ours that are stuck, and all for which they wait: by the records, and
+ * if that shows any by the facts.  Returns false if these are not to be had now.
+ */
+bool
+wait_search(Search *search, const bool **stuck)
+{
+	search->graph.resize = waits_resize;
+	take_records(search);
+	solve(search);
+	*stuck = find_stuck(search);
+	if (*stuck == NULL)
+		return true;
+	if (!verify(search, *stuck))
+		return false;
+	*stuck = find_stuck(search);
+	return true;
 }
 
 /* Is a component, to which a wait of ours belongs, more than this server can see by itself? */

@@ -47,12 +47,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-typedef struct ProcessKey
-{
-	int pid; /* hash key */
-	int vertex;
-} ProcessKey;
-
 /* ------------------------------------------------------------------------
  * Contenders
  * ------------------------------------------------------------------------
@@ -116,44 +110,48 @@ waits_resize(void *memory, size_t size)
 	return memory ? repalloc_huge(memory, size) : MemoryContextAllocHuge(CurrentMemoryContext, size);
 }
 
-/* The vertex of a process, which is a new one if nobody has been seen to wait for it. */
-static int
-process_vertex(Waits *waits, int pid)
+/* A process, with a new vertex if nobody has been seen to wait for it. */
+static WaitsProcess *
+get_process(Waits *waits, int pid)
 {
-	bool		found;
-	ProcessKey *key = hash_search(waits->vertices, &pid, HASH_ENTER, &found);
+	bool		  found;
+	WaitsProcess *process = hash_search(waits->by_pid, &pid, HASH_ENTER, &found);
 
 	if (!found)
 	{
-		WaitsProcess *process = palloc0(sizeof(WaitsProcess));
-
-		process->pid = pid;
+		*process = (WaitsProcess){.pid = pid, .vertex = wait_graph_add(&waits->graph)};
 		waits->processes = lappend(waits->processes, process);
-		key->vertex = wait_graph_add(&waits->graph);
 	}
-	return key->vertex;
+	return process;
+}
+
+/* A process waits for another one. */
+static void
+add_wait(Waits *waits, const WaitsProcess *process, int blocker)
+{
+	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
 }
 
 /* Takes a copy of the contenders; nobody waits in the graph at first. */
 void
 waits_take(Waits *waits)
 {
-	HASHCTL ctl = {.keysize = sizeof(int), .entrysize = sizeof(ProcessKey), .hcxt = CurrentMemoryContext};
+	HASHCTL ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
 
 	memset(waits, 0, sizeof(*waits));
 	copy_contenders(waits);
 	waits->graph.resize = waits_resize;
-	waits->vertices = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	for (int i = 0; i < waits->ncontenders; i++)
 	{
 		const EntryCopy *contender = waits->contenders[i];
-		int				 vertex = process_vertex(waits, contender->request.pid);
+		WaitsProcess	*process = get_process(waits, contender->request.pid);
 
 		if (contender->status.state == CONTENDER_GRANTED || contender->request.nowait)
 			continue;
-		waits_process(waits, vertex)->waiting = &waits->contenders[i];
-		waits->graph.vertices[vertex].order = contender->request.requested_at;
-		waits->graph.vertices[vertex].tie = contender->index;
+		process->waiting = &waits->contenders[i];
+		waits->graph.vertices[process->vertex].order = contender->request.requested_at;
+		waits->graph.vertices[process->vertex].tie = contender->index;
 	}
 }
 
@@ -162,11 +160,12 @@ waits_take(Waits *waits)
  * go, whichever they are.
  */
 static void
-add_contender_wait(Waits *waits, int vertex, EntryCopy *const *waiting)
+add_contender_wait(Waits *waits, const WaitsProcess *process)
 {
-	const EntryCopy *self = *waiting;
-	bool			 permit = self->request.kind == CONTENDER_PERMIT;
-	int				 n = 0;
+	EntryCopy *const *waiting = process->waiting;
+	const EntryCopy	 *self = *waiting;
+	bool			  permit = self->request.kind == CONTENDER_PERMIT;
+	int				  n = 0;
 
 	while (waiting > waits->contenders)
 	{
@@ -179,13 +178,13 @@ add_contender_wait(Waits *waits, int vertex, EntryCopy *const *waiting)
 			break;
 		if (!permit && !conflicts)
 			continue;
-		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, older->request.pid));
+		add_wait(waits, process, older->request.pid);
 		n++;
 		if (!permit && exclusive)
 			break;
 	}
 	if (permit)
-		waits->graph.vertices[vertex].needs = Max(n - waits_permits(self) + 1, 0);
+		waits->graph.vertices[process->vertex].needs = Max(n - waits_permits(self) + 1, 0);
 }
 
 /*
@@ -224,9 +223,8 @@ look_at_heavy_wait(WaitsProcess *process)
  * earlier look, it was so in between.
  */
 static void
-add_heavy_wait(Waits *waits, int vertex)
+add_heavy_wait(Waits *waits, WaitsProcess *process)
 {
-	WaitsProcess *process = waits_process(waits, vertex);
 	const PGPROC *proc = BackendPidGetProc(process->pid);
 	ArrayType	 *blockers;
 	Datum		 *pids;
@@ -241,37 +239,36 @@ add_heavy_wait(Waits *waits, int vertex)
 		return;
 	deconstruct_array(blockers, INT4OID, sizeof(int32), true, TYPALIGN_INT, &pids, NULL, &n);
 	for (int i = 0; i < n; i++)
-		wait_graph_connect(&waits->graph, vertex, process_vertex(waits, DatumGetInt32(pids[i])));
+		add_wait(waits, process, DatumGetInt32(pids[i]));
 }
 
 /*
  * Adds for whom a process waits, for whom these wait, and so on, as far as that is
- * not in the graph.  Returns the process's vertex.
+ * not in the graph.  Returns the process.
  */
-int
+WaitsProcess *
 waits_explore(Waits *waits, int pid)
 {
-	int	  vertex = process_vertex(waits, pid);
-	List *found = list_make1_int(vertex);
+	WaitsProcess *self = get_process(waits, pid);
+	List		 *found = list_make1_int(self->vertex);
 
 	for (int i = 0; i < list_length(found); i++)
 	{
-		int			  at = list_nth_int(found, i);
 		int			  known = waits->graph.nedges;
-		WaitsProcess *process = waits_process(waits, at);
+		WaitsProcess *process = waits_process(waits, list_nth_int(found, i));
 
 		if (process->explored)
 			continue;
 		process->explored = true;
 		if (process->waiting)
-			add_contender_wait(waits, at, process->waiting);
+			add_contender_wait(waits, process);
 		else
-			add_heavy_wait(waits, at);
+			add_heavy_wait(waits, process);
 		for (int e = known; e < waits->graph.nedges; e++)
 			found = lappend_int(found, waits->graph.edges[e].to);
 	}
 	list_free(found);
-	return vertex;
+	return self;
 }
 
 /*
@@ -279,10 +276,9 @@ waits_explore(Waits *waits, int pid)
  * find the same, the process has waited from the one to the other.
  */
 uint64
-waits_identity(const Waits *waits, int vertex)
+waits_identity(const WaitsProcess *process)
 {
-	const WaitsProcess *process = waits_process(waits, vertex);
-	uint64				parts[3] = {process->pid, 0, process->identity};
+	uint64 parts[3] = {process->pid, 0, process->identity};
 
 	if (process->waiting)
 	{
@@ -307,7 +303,7 @@ waits_fingerprint(const Waits *waits)
 	for (int i = 0; i < waits->graph.nvertices; i++)
 	{
 		if (waits->graph.vertices[i].stuck)
-			fingerprint += waits_identity(waits, i);
+			fingerprint += waits_identity(waits_process(waits, i));
 	}
 	return fingerprint;
 }
