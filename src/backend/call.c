@@ -246,7 +246,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 	take_answer(call, steps, n);
 }
 
-/* Nobody needs to know any more whether the scratch node exists.  Cannot fail, does not wait. */
+/* Nobody needs the scratch node any more, if it exists.  Cannot fail, does not wait. */
 void
 call_forget_scratch(void)
 {

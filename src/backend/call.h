@@ -43,10 +43,10 @@ typedef struct CallStep
 	const char *path;		 /* UTF-8 */
 	const char *data;		 /* CREATE, SET, APPEND; NULL for none */
 	Size		data_length; /* of it; 0: it is a string */
-	const char *scratch;	 /* APPEND, REMOVE: path of the node that goes with it */
-	bool		watch;		 /* LIST: for those that seek there */
-	int32		version;	 /* SET: of the data to be replaced */
-	int			most;		 /* READ: longer data are not read */
+	const char *scratch; /* APPEND, REMOVE: path of the node that goes with it; PUBLISH: its own */
+	bool		watch;	 /* LIST: for those that seek there */
+	int32		version; /* SET: of the data to be replaced */
+	int			most;	 /* READ: longer data are not read */
 
 	CallResult result;
 	char  *read; /* READ: the data, with a NUL behind; NULL if there are none, or too long */

@@ -111,7 +111,8 @@ typedef struct ReadRecord
 	char			name[RECORD_NAME_LENGTH + 1];
 	int64			owner; /* ZooKeeper session; 0 if it is not that of the name */
 	int64			czxid;
-	const WaitLine *lines; /* of this search: the last is WAIT_LINE_END; NULL: it is none */
+	const WaitLine *lines; /* of this search: the last is WAIT_LINE_END; NULL: it is none, or
+							* not of the owner in its name */
 	Size			length;
 	char			text[FLEXIBLE_ARRAY_MEMBER];
 } ReadRecord;

@@ -98,17 +98,20 @@ forget(ReadRecord *record)
 	pfree(record);
 }
 
-static bool
-is_known(const char *name)
+/* The record of that name, if it has been read */
+static const ReadRecord *
+find(const char *name)
 {
 	dlist_iter iter;
 
 	dlist_foreach (iter, &records)
 	{
-		if (strcmp(dlist_container(ReadRecord, link, iter.cur)->name, name) == 0)
-			return true;
+		const ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+
+		if (strcmp(record->name, name) == 0)
+			return record;
 	}
-	return false;
+	return NULL;
 }
 
 /* Forgets the records that are not there any more. */
@@ -171,7 +174,7 @@ read_new(Search *search, const CallStep *list)
 		int64		session = session_of(name);
 		bool stray = own_name[0] != '\0' && session == search->session && strcmp(name, own_name) != 0;
 
-		if (session == 0 || (is_known(name) && !stray))
+		if (session == 0 || (find(name) && !stray))
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -246,7 +249,7 @@ wait_records_read(Search *search)
 	forget_unlisted(&list);
 	if (!read_new(search, &list))
 		return false;
-	if (!is_known(own_name))
+	if (find(own_name) == NULL)
 		wait_records_withdraw();
 	find_newest(search);
 	return true;
@@ -271,19 +274,12 @@ body_of(const char *text)
 
 /* Does the record that this session has published tell that? */
 static bool
-is_told(const Search *search, const char *text, int64 seen)
+is_told(const char *text, int64 seen)
 {
-	ListCell *cell;
+	const ReadRecord *ours = find(own_name);
 
-	foreach(cell, search->records)
-	{
-		const ReadRecord *record = lfirst(cell);
-
-		if (strcmp(record->name, own_name) == 0)
-			return (int64) record->lines[1].number >= seen &&
-				   strcmp(body_of(record->text), body_of(text)) == 0;
-	}
-	return false;
+	return ours && ours->lines && (int64) ours->lines[1].number >= seen &&
+		   strcmp(body_of(ours->text), body_of(text)) == 0;
 }
 
 /* Tells the log, once, that ZooKeeper refuses to create a node. */
@@ -326,7 +322,7 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	uint32	 number;
 	bool	 is_made;
 
-	if (is_told(search, text, seen) || !pg_strong_random(&number, sizeof(number)))
+	if (is_told(text, seen) || !pg_strong_random(&number, sizeof(number)))
 		return;
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
 	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);

@@ -260,7 +260,7 @@ call_slot_give_up(CallSlot *slot)
 		mark(slot);
 }
 
-/* The scratch node has told what it is for.  Cannot fail, does not wait. */
+/* The scratch node is not needed any more.  Cannot fail, does not wait. */
 void
 call_slot_forget_scratch(CallSlot *slot)
 {
