@@ -32,11 +32,10 @@
 static void
 refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 {
-	bool	 to_semaphore = neighbour_disturbs_semaphore(parent);
-	bool	 to_lock = neighbour_disturbs_lock(name);
+	int		 harm = neighbour_harm(parent, name);
 	CallStep list = {.kind = OP_LIST, .path = parent};
 
-	if (parent[0] == '\0' || !(to_semaphore || to_lock))
+	if (parent[0] == '\0' || harm == 0)
 		return;
 	call_batch(call, &list, 1, CALL_AS_KNOWN);
 
@@ -45,8 +44,7 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 		call_report(&list);
 	for (int i = 0; i < list.result.nchildren; i++)
 	{
-		if ((to_semaphore && neighbour_is_disturbed_semaphore(list.children[i])) ||
-			(to_lock && neighbour_is_disturbed_lock(list.children[i])))
+		if (neighbour_is_harmed(harm, list.children[i]))
 			request_report_failure(ENTRY_NONE, path, FAILURE_HARMFUL, 0);
 	}
 }

@@ -146,11 +146,15 @@ is_semaphore_part(const Run *run, const char *parent, const char *name)
 		   strlen(parent) + 1 + strlen(name) == strlen(run->path->path);
 }
 
-/* Could a node of that name harm users of a lock on the parent? */
-static bool
-may_harm_lock(const Run *run, const char *parent, const char *name)
+/* Whom may a node of that name harm that the session that asks does not answer for? */
+static int
+possible_harm(const Run *run, const char *parent, const char *name)
 {
-	return neighbour_disturbs_lock(name) && !session_holds(run, parent);
+	int harm = neighbour_harm(parent, name);
+
+	if ((harm & HARMS_LOCK) && session_holds(run, parent))
+		harm &= ~HARMS_LOCK;
+	return harm;
 }
 
 /* Does a listing show somebody who would be harmed? */
@@ -158,16 +162,14 @@ static bool
 does_harm(const Run *run, const char *parent, const char *name, const ZkReply *reply)
 {
 	Path *path = path_find(parent);
-	bool  to_semaphore = neighbour_disturbs_semaphore(parent);
-	bool  to_lock = may_harm_lock(run, parent, name);
+	int	  harm = possible_harm(run, parent, name);
 
 	for (int i = 0; i < reply->nchildren; i++)
 	{
 		const char *child = reply->children[i];
+		bool		is_ours = path && run_by_name(path, child);
 
-		if ((to_semaphore && neighbour_is_disturbed_semaphore(child)) ||
-			(to_lock && neighbour_is_disturbed_lock(child) &&
-			 (path == NULL || run_by_name(path, child) == NULL)))
+		if (neighbour_is_harmed(is_ours ? harm & ~HARMS_LOCK : harm, child))
 			return true;
 	}
 	return false;
@@ -190,8 +192,7 @@ static bool
 must_look(const Run *run, const char *parent, const char *name)
 {
 	return parent[0] != '\0' &&
-		   (is_semaphore_part(run, parent, name) || neighbour_disturbs_semaphore(parent) ||
-			may_harm_lock(run, parent, name));
+		   (is_semaphore_part(run, parent, name) || possible_harm(run, parent, name) != 0);
 }
 
 /* ------------------------------------------------------------------------

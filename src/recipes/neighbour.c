@@ -42,44 +42,36 @@
 
 static const char *const markers[] = {"lock-", "__READ__", "__WRIT__", "latch-"};
 
-/* Would a child of this name stand in front of Curator's contenders? */
-bool
-neighbour_disturbs_lock(const char *name)
+/* Whom may a child of this name harm, below this parent?  Returns NeighbourHarms. */
+int
+neighbour_harm(const char *parent, const char *name)
 {
+	size_t len = strlen(parent);
+	size_t tail = strlen(PERMIT_LEASES);
+	int	   harm = 0;
+
+	if (len >= tail && strcmp(parent + len - tail, PERMIT_LEASES) == 0)
+		harm |= HARMS_SEMAPHORE;
 	for (size_t i = 0; i < sizeof(markers) / sizeof(markers[0]); i++)
 	{
 		/* Curator sorts by what follows the marker, or by all of a name without one. */
 		const char *sorted = node_name_after_last(name, markers[i]);
 
 		if ((unsigned char) (sorted ? sorted : name)[0] < BEHIND_SEQUENCES)
-			return true;
+			harm |= HARMS_LOCK;
 	}
-	return false;
+	return harm;
 }
 
-/* Would any child of this path count as a permit, if a semaphore is there? */
+/* Does a child that is there show a client whom such harm would befall? */
 bool
-neighbour_disturbs_semaphore(const char *parent)
-{
-	size_t len = strlen(parent);
-	size_t tail = strlen(PERMIT_LEASES);
-
-	return len >= tail && strcmp(parent + len - tail, PERMIT_LEASES) == 0;
-}
-
-/* Is the child one of a lock that Curator's clients use, or others who write such names? */
-bool
-neighbour_is_disturbed_lock(const char *child)
-{
-	return strncmp(child, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
-		   node_name_has_sequence(child);
-}
-
-/* Is the child a lease? */
-bool
-neighbour_is_disturbed_semaphore(const char *child)
+neighbour_is_harmed(int harm, const char *child)
 {
 	RecipePeer lease;
 
-	return permit_recipe.read(child, &lease) && lease.numbered;
+	/* Curator's clients write such names, and others who follow them. */
+	if ((harm & HARMS_LOCK) && strncmp(child, CURATOR_PREFIX, strlen(CURATOR_PREFIX)) == 0 &&
+		node_name_has_sequence(child))
+		return true;
+	return (harm & HARMS_SEMAPHORE) && permit_recipe.read(child, &lease) && lease.numbered;
 }

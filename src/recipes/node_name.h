@@ -112,10 +112,14 @@ typedef enum Heed
 extern Heed heed_expected(NodeDialect dialect, LockMode mode, const char *name);
 
 /* neighbour.c: which nodes cannot be children of one path together */
-extern bool neighbour_disturbs_lock(const char *name);
-extern bool neighbour_disturbs_semaphore(const char *parent);
-extern bool neighbour_is_disturbed_lock(const char *child);
-extern bool neighbour_is_disturbed_semaphore(const char *child);
+typedef enum NeighbourHarm
+{
+	HARMS_LOCK = 1,		/* it stands in front of Curator's contenders */
+	HARMS_SEMAPHORE = 2 /* it counts as a permit in use */
+} NeighbourHarm;
+
+extern int	neighbour_harm(const char *parent, const char *name);
+extern bool neighbour_is_harmed(int harm, const char *child);
 
 /* ------------------------------------------------------------------------
  * element_name.c: ZooKeeper's recipe for queues: names of elements, and their order

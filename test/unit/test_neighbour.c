@@ -33,34 +33,36 @@ test_locks(void)
 										   "x-0",	   "\xc3\xa9", "__READ__x", "~"};
 
 	for (size_t i = 0; i < sizeof(harmful) / sizeof(harmful[0]); i++)
-		ok(neighbour_disturbs_lock(harmful[i]), "\"%s\" sorts before sequences", harmful[i]);
+		ok(neighbour_harm("/x", harmful[i]) == HARMS_LOCK, "\"%s\" sorts before sequences",
+		   harmful[i]);
 	for (size_t i = 0; i < sizeof(harmless) / sizeof(harmless[0]); i++)
-		ok(!neighbour_disturbs_lock(harmless[i]), "\"%s\" does not", harmless[i]);
-	ok(neighbour_disturbs_lock("0lock-x"), "nor does \"0lock-x\" for locks of another marker");
+		ok(neighbour_harm("/x", harmless[i]) == 0, "\"%s\" does not", harmless[i]);
+	ok(neighbour_harm("/x", "0lock-x") == HARMS_LOCK,
+	   "nor does \"0lock-x\" for locks of another marker");
 
-	ok(neighbour_is_disturbed_lock("_c_" UUID "-lock-0000000012"), "Curator's mutex");
-	ok(neighbour_is_disturbed_lock("_c_" UUID "-__WRIT__0000000012"), "its writer");
-	ok(neighbour_is_disturbed_lock("_c_" UUID "-__READ__0000000012"), "its reader");
-	ok(neighbour_is_disturbed_lock("_c_" UUID "-latch-0000000012"), "its candidate for leadership");
-	ok(!neighbour_is_disturbed_lock("LOCK-SHARED-0000000012"), "Hive is not disturbed");
-	ok(!neighbour_is_disturbed_lock("f81d4fae7dec41d0a76500a0c91e6bf6__lock__0000000012"),
+	ok(neighbour_is_harmed(HARMS_LOCK, "_c_" UUID "-lock-0000000012"), "Curator's mutex");
+	ok(neighbour_is_harmed(HARMS_LOCK, "_c_" UUID "-__WRIT__0000000012"), "its writer");
+	ok(neighbour_is_harmed(HARMS_LOCK, "_c_" UUID "-__READ__0000000012"), "its reader");
+	ok(neighbour_is_harmed(HARMS_LOCK, "_c_" UUID "-latch-0000000012"), "its candidate for leadership");
+	ok(!neighbour_is_harmed(HARMS_LOCK, "LOCK-SHARED-0000000012"), "Hive is not disturbed");
+	ok(!neighbour_is_harmed(HARMS_LOCK, "f81d4fae7dec41d0a76500a0c91e6bf6__lock__0000000012"),
 	   "nor is kazoo");
-	ok(!neighbour_is_disturbed_lock("0"), "nor another path");
-	ok(!neighbour_is_disturbed_lock("_c_x"), "whatever it is called");
+	ok(!neighbour_is_harmed(HARMS_LOCK, "0"), "nor another path");
+	ok(!neighbour_is_harmed(HARMS_LOCK, "_c_x"), "whatever it is called");
 }
 
 static void
 test_semaphores(void)
 {
-	ok(neighbour_disturbs_semaphore("/batch/slots/leases"), "below leases everything counts");
-	ok(neighbour_disturbs_semaphore("/leases"), "wherever they are");
-	ok(!neighbour_disturbs_semaphore("/batch/slots/locks"), "below locks not");
-	ok(!neighbour_disturbs_semaphore("/batch/releases"), "nor where the name only ends so");
-	ok(!neighbour_disturbs_semaphore("/leases/x"), "nor further below");
+	ok(neighbour_harm("/batch/slots/leases", "eu") == HARMS_SEMAPHORE, "below leases everything counts");
+	ok(neighbour_harm("/leases", "eu") == HARMS_SEMAPHORE, "wherever they are");
+	ok(neighbour_harm("/batch/slots/locks", "eu") == 0, "below locks not");
+	ok(neighbour_harm("/batch/releases", "eu") == 0, "nor where the name only ends so");
+	ok(neighbour_harm("/leases/x", "eu") == 0, "nor further below");
 
-	ok(neighbour_is_disturbed_semaphore("_c_" UUID "-lease-0000000012"), "a lease of Curator's");
-	ok(neighbour_is_disturbed_semaphore("_c_" UUID "-of4-lease-0000000012"), "a lease of ours");
-	ok(!neighbour_is_disturbed_semaphore("car-17"), "something else");
+	ok(neighbour_is_harmed(HARMS_SEMAPHORE, "_c_" UUID "-lease-0000000012"), "a lease of Curator's");
+	ok(neighbour_is_harmed(HARMS_SEMAPHORE, "_c_" UUID "-of4-lease-0000000012"), "a lease of ours");
+	ok(!neighbour_is_harmed(HARMS_SEMAPHORE, "car-17"), "something else");
 }
 
 int
