@@ -146,11 +146,9 @@ extern const Recipe permit_recipe; /* the permits of a semaphore */
 extern const Recipe election_recipe;
 extern const Recipe element_recipe; /* an element of a queue, which a transaction takes */
 
-extern int	recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
-						   const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
 extern bool recipe_shows_election(const char *child);
 
-/* queue_order.c: the contenders on a path in the order of their queue */
+/* queue_order.c: the contenders on a path in the order of their queue, and who waits for whom */
 typedef struct RecipeQueued
 {
 	const char *name; /* of the node */
@@ -159,6 +157,8 @@ typedef struct RecipeQueued
 } RecipeQueued;
 
 extern int recipe_queue(const Recipe *recipe, char *const *children, int n, RecipeQueued *queue);
+extern int	recipe_blocker(const Recipe *recipe, const RecipePeer *peers, int n,
+						   const RecipePeer *self, const RecipeRequest *request, int32_t *remark);
 extern void recipe_holders(const Recipe *recipe, const RecipePeer *peers, int n,
 						   int32_t permits, bool *holds);
 
