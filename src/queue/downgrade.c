@@ -94,16 +94,15 @@ send_exchange(Run *run)
 {
 	if (run_is_empty(run))
 		return;
-	run_node_call_begin(run);
-	zk_call((ZkCall){.kind = ZK_EXCHANGE,
-					 .owner = run_owner(run),
-					 .path = path_node(run->path, run->heir),
-					 .other = path_node(run->path, run->name),
-					 .data = entry_of(run_head(run))->data,
-					 .node_kind = ZK_EPHEMERAL,
-					 .version = ZK_ANY_VERSION,
-					 .notice = true},
-			on_exchanged, run);
+	run_node_call(run,
+				  (ZkCall){.kind = ZK_EXCHANGE,
+						   .path = path_node(run->path, run->heir),
+						   .other = path_node(run->path, run->name),
+						   .data = entry_of(run_head(run))->data,
+						   .node_kind = ZK_EPHEMERAL,
+						   .version = ZK_ANY_VERSION,
+						   .notice = true},
+				  on_exchanged);
 }
 
 /* Does what comes next for a run that is being downgraded. */

@@ -362,12 +362,21 @@ run_call_end(Run *run)
 	return false;
 }
 
+/* Makes a call for the session whose turn it is in the run, which the handler is given. */
+void
+run_call(Run *run, ZkCall call, ZkReplyHandler handler)
+{
+	call.owner = run_owner(run);
+	run_call_begin(run);
+	zk_call(call, handler, run);
+}
+
 /* The same for calls about the run's node. */
 void
-run_node_call_begin(Run *run)
+run_node_call(Run *run, ZkCall call, ZkReplyHandler handler)
 {
 	run->node_calls++;
-	run_call_begin(run);
+	run_call(run, call, handler);
 }
 
 bool

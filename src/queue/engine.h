@@ -379,7 +379,8 @@ extern void	   watch_blocker_set(Run *run, WatchState state);
 extern void	   watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
 extern void	   run_call_begin(Run *run);
 extern bool	   run_call_end(Run *run);
-extern void	   run_node_call_begin(Run *run);
+extern void	   run_call(Run *run, ZkCall call, ZkReplyHandler handler);
+extern void	   run_node_call(Run *run, ZkCall call, ZkReplyHandler handler);
 extern bool	   run_node_call_end(Run *run);
 extern bool	   run_refused(Run *run);
 

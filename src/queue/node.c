@@ -151,26 +151,24 @@ run_create(Run *run)
 {
 	Path  *path = run->path;
 	ZkCall create = {.kind = ZK_CREATE,
-					 .owner = run_owner(run),
 					 .data = entry_of(run_head(run))->data,
 					 .node_kind = path->recipe->single ? ZK_EPHEMERAL : ZK_EPHEMERAL_SEQUENTIAL};
 
 	path->recipe->write(run->name, sizeof(run->name), &run->request, new_uuid());
 	run_creating(run);
-	run_node_call_begin(run);
 	create.path = path_node(path, run->name);
 	if (run->replaces)
 	{
 		create.kind = ZK_EXCHANGE;
 		create.other = path_node(path, run->replaces->name);
 		create.version = ZK_ANY_VERSION;
-		zk_call(create, on_replaced, run);
+		run_node_call(run, create, on_replaced);
 	}
 	else
 	{
 		create.followed = true;
-		zk_call(create, on_created, run);
-		path_list(path, create.owner, LIST_AND_WATCH);
+		run_node_call(run, create, on_created);
+		path_list(path, run_owner(run), LIST_AND_WATCH);
 	}
 }
 
@@ -238,13 +236,10 @@ on_probed(void *arg, const ZkReply *reply)
 	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
 	for (int i = 0; reply->outcome == ZK_OK && i < reply->nchildren; i++)
 	{
-		if (!may_be_node(run, reply->children[i]))
-			continue;
-		run_node_call_begin(run);
-		zk_call((ZkCall){.kind = ZK_LOOK,
-						 .owner = run_owner(run),
-						 .path = path_node(run->path, reply->children[i])},
-				on_found, run);
+		if (may_be_node(run, reply->children[i]))
+			run_node_call(run,
+						  (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
+						  on_found);
 	}
 	if (run->node_calls == 0)
 		end_probe(run);
@@ -254,9 +249,7 @@ on_probed(void *arg, const ZkReply *reply)
 void
 run_probe(Run *run)
 {
-	run_node_call_begin(run);
-	zk_call((ZkCall){.kind = ZK_LIST, .owner = run_owner(run), .path = run->path->path},
-			on_probed, run);
+	run_node_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
 }
 
 /* ------------------------------------------------------------------------
@@ -297,9 +290,8 @@ run_touch(Run *run, RunStep step)
 		return;
 	}
 	run->step = step;
-	run_node_call_begin(run);
-	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(run->path, run->name)},
-			on_identified, run);
+	run_node_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)},
+				  on_identified);
 }
 
 /* The reply to send_delete() */
@@ -335,14 +327,13 @@ deletion_may_wait(const Run *run)
 static void
 send_delete(Run *run)
 {
-	ZkCall delete = {.kind = ZK_DELETE, .owner = run_owner(run), .path = path_node(run->path, run->name)};
+	ZkCall delete = {.kind = ZK_DELETE, .path = path_node(run->path, run->name)};
 
 	if (run->record && contender_consumes(run->record))
 		delete.other = run->path->path;
 	else
 		delete.patient = deletion_may_wait(run);
-	run_node_call_begin(run);
-	zk_call(delete, on_deleted, run);
+	run_node_call(run, delete, on_deleted);
 }
 
 /* Deletes the run's node. */

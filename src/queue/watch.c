@@ -82,9 +82,8 @@ watch_own(Run *run)
 		return;
 	}
 	watch_own_set(run, WATCH_ASKED);
-	run_call_begin(run);
-	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(path, run->name), .watch = true},
-			on_own_watched, run);
+	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(path, run->name), .watch = true},
+			 on_own_watched);
 }
 
 /*
@@ -157,9 +156,8 @@ watch_blocker(Run *run, const char *name)
 	}
 	run->blocker = pstrdup(name);
 	watch_blocker_set(run, WATCH_ASKED);
-	run_call_begin(run);
-	zk_call((ZkCall){.kind = ZK_READ, .owner = run_owner(run), .path = path_node(run->path, name), .watch = true},
-			on_blocker_watched, run);
+	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, name), .watch = true},
+			 on_blocker_watched);
 }
 
 /* ------------------------------------------------------------------------
