@@ -7,15 +7,48 @@
 use Zklock::Test;
 use List::Util qw(sum0);
 use Zklock::Election;
-use Zklock::Stats;
 
 use constant { SESSIONS => 6, ROUNDS => 50, AGAIN => 50_000 };
 
-my @ends   = @Zklock::Stats::ends;
-my @counts = @Zklock::Stats::counts;
+my @ends   = qw(timeouts busy cancels deadlocks failures);
+my @counts = (qw(acquisitions reentrant handed_over waits losses), @ends);
 my ($zk, $proxy, $a) = cast('a', proxied => 'a');
 my ($admin, $s1, $s2) = map { $a->session(name => $_) } qw(admin s1 s2);
-my $stats = Zklock::Stats->new($admin);
+my %before;
+
+# zk_stats: { "lock exclusive" => { acquisitions => 3, ... }, ... }
+sub now
+{
+	my $rows = $admin->try("SELECT concat_ws(' ', kind, mode), " . join(', ', @counts) . ' FROM zk_stats')->{rows};
+	return map { my ($kind, @values) = @$_; my %row; @row{@counts} = @values; ($kind => \%row) } @$rows;
+}
+
+# From now on counts counted().
+sub note_counts { %before = now(); return; }
+
+# What has been counted since then, by kind
+sub more
+{
+	my %now = now();
+	my %more;
+	foreach my $kind (keys %now)
+	{
+		my @counted = grep { $now{$kind}{$_} != $before{$kind}{$_} } @counts or next;
+		$more{$kind} = { map { $_ => $now{$kind}{$_} - $before{$kind}{$_} } @counted };
+	}
+	return \%more;
+}
+
+# A test: this is counted, at once or in a moment, and nothing else.
+sub counted
+{
+	my ($name, %expected) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	eval { wait_until { eq_hash(more(), \%expected) } $name, 20 };
+	is_deeply(more(), \%expected, $name);
+	note_counts();
+	return;
+}
 
 # What ZooKeeper sees of the worker's requests, but for pings and what a new connection asks.
 sub seen { my %counts = %{ $proxy->counts }; delete @counts{qw(ping connect notification)}; return sum0(values %counts); }
@@ -70,42 +103,42 @@ $admin->query("CREATE FUNCTION disagreeing(readings int) RETURNS bigint LANGUAGE
 		RETURN found;
 	END \$\$");
 
-$stats->note;
+note_counts();
 
 subtest 'acquisitions, and how they came about' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
-	$stats->counted('one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
+	counted('one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
 	$s1->query("SELECT zk_lock('/s/a'), zk_xact_lock('/s/a')");
-	$stats->counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
+	counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
 	$s1->query("SELECT zk_lock_shared('/s/a')");
-	$stats->counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
+	counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	$s1->query('SELECT zk_unlock_all()');
 	is($s2->finish, 't', 'another session of the server follows');
-	$stats->counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
+	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
 	$s2->query("SELECT zk_unlock('/s/a')");
 	$s1->query("SELECT zk_lock(ARRAY['/s/a', '/s/b', '/s/c'])");
-	$stats->counted('an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
+	counted('an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
 	$s1->query('SELECT zk_unlock_all()');
 	$s1->query("SELECT zk_lock_tree('/s/t/b', '/s')");
-	$stats->counted('a tree', 'lock exclusive' => { acquisitions => 1, waits => 1 }, 'lock shared' => { acquisitions => 1, waits => 1 });
+	counted('a tree', 'lock exclusive' => { acquisitions => 1, waits => 1 }, 'lock shared' => { acquisitions => 1, waits => 1 });
 	$s1->query('SELECT zk_unlock_all()');
 	$s1->query("SELECT zk_semaphore_acquire('/s/slots', 2) FROM generate_series(1, 2)");
-	$stats->counted('two permits', semaphore => { acquisitions => 2, waits => 2 });
+	counted('two permits', semaphore => { acquisitions => 2, waits => 2 });
 };
 
 subtest 'calls that get nothing' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
-	$stats->note;
+	note_counts();
 	is($s2->query("SELECT zk_try_lock('/s/a')"), 'f', 'a call that does not wait');
-	$stats->counted('found it taken', 'lock exclusive' => { waits => 1, busy => 1 });
+	counted('found it taken', 'lock exclusive' => { waits => 1, busy => 1 });
 	is($s2->query("SELECT zk_lock_shared('/s/a', '1 ms')"), 'f', 'a timeout');
 	is($s2->try("SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')")->{sqlstate}, '55P03', "and PostgreSQL's");
 	$s2->query('RESET lock_timeout');
-	$stats->counted('are timeouts', 'lock shared' => { waits => 2, timeouts => 2 });
+	counted('are timeouts', 'lock shared' => { waits => 2, timeouts => 2 });
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '1 ms')"), 'f', 'no permit in time');
 	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '0')"), 'f', 'none at once');
-	$stats->counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
+	counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	is($s2->cancelled, '57014', 'a cancelled call');
 	is($s2->try("SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')")->{sqlstate}, '57014', 'statement_timeout');
@@ -113,24 +146,22 @@ subtest 'calls that get nothing' => sub {
 	my $s3 = $a->session(name => 's3');
 	$s3->start_queued("SELECT zk_lock('/s/a')");
 	is($s3->terminated, '57P01', 'a session that ends as it waits');
-	wait_until { my %now = $stats->now; $now{'lock exclusive'}{cancels} == $stats->before('lock exclusive')->{cancels} + 3 } 'its exit counts';
-	$stats->counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
+	counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
 	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	is($s2->try("SELECT zk_lock('/s/closed')")->{sqlstate}, '42501', 'a refusal');
-	$stats->counted('is a failure', 'lock exclusive' => { waits => 1, failures => 1 });
+	counted('is a failure', 'lock exclusive' => { waits => 1, failures => 1 });
 	is($s2->try("SELECT zk_lock('no path')")->{sqlstate}, '22023', 'what is refused at once');
-	$stats->counted('was never waited for');
+	counted('was never waited for');
 };
 
 subtest 'losses' => sub {
 	my ($node) = $zk->children('/s/a');
 	$zk->shell->delete("/s/a/$node");
 	$a->wait_lock($s1, 'lost', '/s/a');
-	$stats->counted('a lock', 'lock exclusive' => { losses => 1 });
+	counted('a lock', 'lock exclusive' => { losses => 1 });
 	$a->expire_session($zk);
 	$a->wait_lock($s1, 'lost', '/s/slots');
-	wait_until { my %now = $stats->now; $now{semaphore}{losses} == $stats->before('semaphore')->{losses} + 2 } 'both to be lost';
-	$stats->counted('two permits', semaphore => { losses => 2 });
+	counted('two permits', semaphore => { losses => 2 });
 	$s1->query('SELECT zk_unlock_all()');
 };
 
@@ -141,7 +172,7 @@ subtest 'counts outlast the worker, and sessions' => sub {
 	$s4->disconnect;
 	$a->restart_worker;
 	$a->wait_session;
-	$stats->counted('as if nothing had happened', 'lock exclusive' => { acquisitions => 1, waits => 1 });
+	counted('as if nothing had happened', 'lock exclusive' => { acquisitions => 1, waits => 1 });
 };
 
 subtest 'times' => sub {
@@ -165,7 +196,7 @@ subtest 'times' => sub {
 
 subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 	my @sessions = map { $a->session } 1 .. SESSIONS;
-	$stats->note;
+	note_counts();
 	$_->query_start('DO $$ BEGIN FOR i IN 1 .. ' . ROUNDS . q{ LOOP
 		PERFORM zk_lock('/s/busy'), zk_lock('/s/busy'), zk_unlock('/s/busy'), zk_unlock('/s/busy');
 		PERFORM zk_lock_shared('/s/shared'), zk_unlock_shared('/s/shared');
@@ -175,13 +206,13 @@ subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 	my $disagreeing = $admin->query('SELECT disagreeing(300)');
 	$_->finish foreach @sessions;
 	is($disagreeing, 0, 'sums agree whenever they are read');
-	my %now  = $stats->now;
-	my $all  = SESSIONS * ROUNDS;
-	my %more = map { my $kind = $_; ($kind => { map { $_ => $now{$kind}{$_} - $stats->before($kind)->{$_} } @counts }) } keys %now;
-	is_deeply([ @{ $more{'lock exclusive'} }{qw(acquisitions reentrant waits)} ], [ 2 * $all, $all, $all ], 'exclusive locks');
-	my ($first, $again) = ($all + SESSIONS, SESSIONS * AGAIN);
-	is_deeply([ @{ $more{'lock shared'} }{qw(acquisitions reentrant waits)} ], [ $first + $again, $again, $first ], 'shared locks');
-	is($more{$_->[0]}{ $_->[1] }, 0, "$_->[0]: $_->[1]") foreach map { my $kind = $_; map { [ $kind, $_ ] } @ends, 'losses' } keys %more;
+	my ($all, $again) = (SESSIONS * ROUNDS, SESSIONS * AGAIN);
+	my $more = more();
+	delete @{$_}{handed_over} foreach values %$more;
+	is_deeply($more, {
+			'lock exclusive' => { acquisitions => 2 * $all, reentrant => $all, waits => $all },
+			'lock shared'    => { acquisitions => $all + SESSIONS + $again, reentrant => $again, waits => $all + SESSIONS } },
+		'each is counted, and ended well');
 	$_->disconnect foreach @sessions;
 };
 
@@ -189,12 +220,12 @@ subtest 'a reset' => sub {
 	my $reset = $admin->query('SELECT stats_reset FROM zk_stats LIMIT 1');
 	$s1->query("SELECT zk_lock('/s/a')");
 	$admin->query('SELECT zk_stats_reset()');
-	my %now = $stats->now;
+	my %now = now();
 	is_deeply([ grep { $_ != 0 } map { values %$_ } values %now ], [], 'lets all begin at 0');
 	is($admin->query("SELECT bool_and(stats_reset > '$reset') FROM zk_stats"), 't', 'from then on');
 	$s1->query("SELECT zk_lock('/s/a')");
-	$stats->note;
-	is($stats->before('lock exclusive')->{acquisitions}, 1, 'what comes after counts');
+	note_counts();
+	is($before{'lock exclusive'}{acquisitions}, 1, 'what comes after counts');
 	is($admin->query('SELECT disagreeing(1)'), 0, 'and agrees');
 	$s1->query('SELECT zk_unlock_all()');
 	is($admin->query("SELECT string_agg(concat_ws(' ', kind, mode), ', ') FROM zk_stats WHERE hold_time > '0'"), 'lock exclusive',
@@ -229,38 +260,36 @@ sub end_as_it_waits
 	$session->query_start($sql);
 	$a->wait_event($session, $event);
 	is($session->terminated, '57P01', 'a session that ends as it waits');
-	my $cancels = $stats->before($kind)->{cancels} + 1;
-	$a->wait_value("SELECT cancels FROM zk_stats WHERE kind = '$kind'", $cancels);
-	return $stats->counted('is cancelled', $kind => { waits => 1, cancels => 1 });
+	return counted('is cancelled', $kind => { waits => 1, cancels => 1 });
 }
 
 subtest 'elements of queues' => sub {
 	my @takes = map { "SELECT count(*) FROM $_('/s/q', %s) t WHERE t IS NOT NULL" } qw(zk_queue_take zk_xact_queue_take);
 	my $offer = "SELECT zk_queue_offer('/s/q', 'x')";
-	$stats->note;
+	note_counts();
 	$s1->query($offer) foreach 1 .. 3;
 	is($s1->query("SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')"), 't', 'what does not take');
-	$stats->counted('does not count');
+	counted('does not count');
 	is($s1->query(sprintf $_, "'0'"), 1, 'a take') foreach @takes;
-	$stats->counted('is an acquisition', queue => { acquisitions => 2, waits => 2 });
+	counted('is an acquisition', queue => { acquisitions => 2, waits => 2 });
 	$s2->query_start(sprintf $takes[0], 'NULL');
 	$a->wait_event($s2, 'element');
 	$s1->query($offer);
 	is($s2->finish, 1, 'one that waited');
-	$stats->counted('is one, too', queue => { acquisitions => 1, waits => 1 });
+	counted('is one, too', queue => { acquisitions => 1, waits => 1 });
 	foreach my $take (@takes)
 	{
 		$a->wait_value("SELECT zk_queue_peek('/s/q') IS NULL", 't');
 		is($s1->query(sprintf $take, "'$_'"), 0, "no element within $_") foreach '0', '1 ms';
-		$stats->counted('is counted', queue => { waits => 2, busy => 1, timeouts => 1 });
+		counted('is counted', queue => { waits => 2, busy => 1, timeouts => 1 });
 		is($s1->try("SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'))->{sqlstate}, '57014', 'statement_timeout');
 		$s1->query('RESET statement_timeout');
-		$stats->counted('cancels', queue => { waits => 1, cancels => 1 });
+		counted('cancels', queue => { waits => 1, cancels => 1 });
 		end_as_it_waits('queue', 'element', sprintf $take, 'NULL');
 	}
 	$zk->shell->create('/s/hidden', acl => [ [ 'world', 'anyone', 'w' ] ]);
 	is($s1->try("SELECT zk_queue_take('/s/hidden')")->{sqlstate}, '42501', 'a refusal');
-	$stats->counted('is a failure', queue => { waits => 1, failures => 1 });
+	counted('is a failure', queue => { waits => 1, failures => 1 });
 
 	$s1->query($offer);
 	foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'COMMIT')
@@ -274,48 +303,47 @@ subtest 'elements of queues' => sub {
 		$s1->query($end);
 		cmp_ok(hold_time('queue') - $hold, '>', 0.99 * $for, "but at $end");
 	}
-	$stats->counted('three more', queue => { acquisitions => 3, waits => 3 });
+	counted('three more', queue => { acquisitions => 3, waits => 3 });
 	$s1->query("$offer; BEGIN");
 	$s1->query(sprintf $takes[1], 'NULL');
 	my ($element) = $zk->children('/s/q');
 	$zk->shell->delete("/s/q/$element/claim");
-	$a->wait_value("SELECT losses FROM zk_stats WHERE kind = 'queue'", $stats->before('queue')->{losses} + 1);
+	wait_until { (more()->{queue}{losses} // 0) == 1 } 'its loss to be counted';
 	is($s1->try('COMMIT')->{sqlstate}, '40001', 'an element is lost');
-	$stats->counted('which counts', queue => { acquisitions => 1, waits => 1, losses => 1 });
+	counted('which counts', queue => { acquisitions => 1, waits => 1, losses => 1 });
 	$s1->query("SELECT zk_queue_remove('/s/q')");
 };
 
 subtest 'leadership' => sub {
 	my $await    = "SELECT zk_await_leadership('/s/e'%s)";
 	my $election = Zklock::Election->new($zk, '/s/e');
-	$stats->note;
+	note_counts();
 	$a->set_conf('zklock.elections' => '/s/e');
 	$election->wait_state($a, 'elected');
 	my $since = clock();
 	is($s1->query("SELECT zk_is_leader('/s/e')"), 't', 'to lead');
-	$stats->counted('is not counted');
+	counted('is not counted');
 	is($s1->query(sprintf $await, $_), 't', 'to wait for it') foreach '', ", '0'";
-	$stats->counted('is', election => { acquisitions => 2, waits => 2 });
+	counted('is', election => { acquisitions => 2, waits => 2 });
 	my ($hold, $for) = (hold_time('election'), clock() - $since);
 	my $foreign = $zk->shell->create('/s/e/_c_edda2515-abf2-4579-b513-df182d03af67-latch-', sequence => 1);
 	is($s1->query("SELECT zk_resign('/s/e')"), 't', 'to resign');
 	cmp_ok(hold_time('election') - $hold, '>', 0.99 * $for, 'ends a term');
-	$stats->counted('is no loss');
+	counted('is no loss');
 	is($s1->query(sprintf $await, $_), 'f', 'another leads') foreach ", '0'", ", '1 ms'";
 	is($s1->try("SET lock_timeout = '1ms'; " . sprintf($await, ''))->{sqlstate}, '55P03', 'lock_timeout');
 	$s1->query('RESET lock_timeout');
-	$stats->counted('which is waited for in vain', election => { waits => 3, busy => 1, timeouts => 2 });
+	counted('which is waited for in vain', election => { waits => 3, busy => 1, timeouts => 2 });
 	end_as_it_waits('election', 'lock', sprintf $await, '');
 	$s1->query_start(sprintf $await, '');
 	$a->wait_event($s1, 'lock');
 	$zk->shell->delete($foreign);
 	is($s1->finish, 't', 'and at last not');
-	$stats->counted('once more', election => { acquisitions => 1, waits => 1 });
+	counted('once more', election => { acquisitions => 1, waits => 1 });
 	$hold = hold_time('election');
 	my ($node) = $zk->children('/s/e');
 	$zk->shell->delete("/s/e/$node");
-	$a->wait_value("SELECT losses FROM zk_stats WHERE kind = 'election'", $stats->before('election')->{losses} + 1);
-	$stats->counted('leadership is lost', election => { losses => 1 });
+	counted('leadership is lost', election => { losses => 1 });
 	cmp_ok(hold_time('election'), '>', $hold, 'and the term ends');
 	$election->wait_state($a, 'elected');
 	$zk->shell->create('/s/e/_c_edda2515-abf2-4579-b513-df182d03af67-latch-', sequence => 1);
@@ -324,24 +352,24 @@ subtest 'leadership' => sub {
 	$a->wait_event($s1, 'lock');
 	$a->set_conf('zklock.elections' => '');
 	is($s1->result->{sqlstate}, '42704', 'the server stands no more');
-	$stats->counted('which is a failure', election => { waits => 1, failures => 1 });
+	counted('which is a failure', election => { waits => 1, failures => 1 });
 };
 
 subtest 'claims' => sub {
 	my $claim = "SELECT zk_claim('/s/claims', now())";
-	$stats->note;
+	note_counts();
 	is($s1->query("BEGIN; $claim"), 't', 'a slot is claimed');
 	is($s1->query($claim), 'f', 'once');
 	$s1->query('COMMIT; SELECT zk_last_claim(\'/s/claims\'), zk_claim_reset(\'/s/claims\')');
-	$stats->counted('one got it, the other not', claim => { acquisitions => 1, waits => 2, busy => 1 });
+	counted('one got it, the other not', claim => { acquisitions => 1, waits => 2, busy => 1 });
 	$zk->shell->create('/s/refused', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	is($s1->try("SELECT zk_claim('/s/refused/c', now())")->{sqlstate}, '42501', 'a refusal');
-	$stats->counted('is a failure', claim => { waits => 1, failures => 1 });
+	counted('is a failure', claim => { waits => 1, failures => 1 });
 	freeze($a->worker_pid);
 	is($s1->try("SET statement_timeout = '50ms'; $claim")->{sqlstate}, '57014', 'nobody answers');
 	thaw($a->worker_pid);
 	$s1->query('RESET statement_timeout');
-	$stats->counted('it is cancelled', claim => { waits => 1, cancels => 1 });
+	counted('it is cancelled', claim => { waits => 1, cancels => 1 });
 	is($admin->query('SELECT disagreeing(1)'), 0, 'sums agree');
 	is($admin->query("SELECT max(hold_time) FROM zk_stats WHERE kind = 'claim'"), '00:00:00', 'nobody holds a claim');
 };

@@ -9,7 +9,6 @@
 
 use Zklock::Test;
 use Time::HiRes qw(time);
-use Zklock::WaitModel;
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 12;
 my $seed    = $ENV{ZKLOCK_SEED} || int(time) % 100000;
@@ -18,10 +17,74 @@ my @sessions = map { my $server = $_; map { $server->session(name => $server->na
 my %named    = map { $_->name => $_ } @sessions;
 my %process  = map { $_->server->name . ' ' . $_->pid => $_->name } @sessions;
 my @paths    = map { "/d/p$_" } 1 .. 4;
-my ($model, @story, %busy, %ended, $kazoo_path, $kazoo_id);
+my (%queues, @story, %busy, %ended, $kazoo_path, $kazoo_id);
 srand $seed;
 
-sub told { return "seed $seed\n" . join("\n", @story) . "\n" . $model->describe; }
+# The model: in each queue all is served in the order in which it was asked for, as zklock does, and PostgreSQL
+# if all locks are exclusive and nobody asks twice. Who asks waits for all others that asked before and
+# conflict, whether these hold or wait. One may ask for the exclusive lock while it has the shared one.
+sub entries { my ($name) = @_; return grep { $_->{name} eq $name } map { @$_ } values %queues; }
+
+sub in_the_way
+{
+	my ($entry) = @_;
+	my %names;
+	foreach my $older (@{ $queues{ $entry->{what} } })
+	{
+		last if $older == $entry;
+		$names{ $older->{name} } = 1
+		  if $older->{name} ne $entry->{name} && grep { $_ eq 'exclusive' } $older->{mode}, $entry->{mode};
+	}
+	return keys %names;
+}
+
+sub blockers
+{
+	my ($name) = @_;
+	my %names = map { $_ => 1 } map { in_the_way($_) } entries($name);
+	return keys %names;
+}
+
+sub has_to_wait { my ($name) = @_; return !!(() = blockers($name)); }
+sub waits_for { my ($name, $other) = @_; return !!grep { $_ eq $other } blockers($name); }
+
+# The other client waits and blocks like a session, but asks for nothing more while it holds something.
+sub waits_behind_kazoo { my ($name, $other) = @_; return waits_for($name, 'kazoo') && waits_for('kazoo', $other); }
+
+# Does one wait for itself, in the end?
+sub waits_for_itself
+{
+	my ($name) = @_;
+	my @next = blockers($name);
+	my %seen;
+	while (defined(my $at = shift @next))
+	{
+		return 1 if $at eq $name;
+		push @next, blockers($at) unless $seen{$at}++;
+	}
+	return 0;
+}
+
+sub deadlocked { return grep { waits_for_itself($_) } sort keys %named; }
+
+# It asks, unless it has asked for that, or more, before.
+sub asks
+{
+	my ($name, $what, $mode) = @_;
+	return 0 if grep { $_->{what} eq $what && ($_->{mode} eq 'exclusive' || $_->{mode} eq $mode) } entries($name);
+	push @{ $queues{$what} }, { name => $name, what => $what, mode => $mode };
+	return 1;
+}
+
+# It gives back all it has, and asks for nothing more.
+sub leaves { my ($name) = @_; @$_ = grep { $_->{name} ne $name } @$_ foreach values %queues; return; }
+
+sub told
+{
+	my @queues = map { my $what = $_; "$what: " . join ', ', map { "$_->{name} $_->{mode}" . (in_the_way($_) ? ' waits' : '') } @{ $queues{$what} } }
+	  sort keys %queues;
+	return join "\n", "seed $seed", @story, @queues;
+}
 
 # What has been asked is known everywhere.
 sub settle { $_->settle foreach @servers; return; }
@@ -29,13 +92,13 @@ sub settle { $_->settle foreach @servers; return; }
 # Takes in what has ended; who is to go on by the model does.
 sub catch_up
 {
-	foreach my $name (grep { !$model->waits($_) } sort keys %busy)
+	foreach my $name (grep { !has_to_wait($_) } sort keys %busy)
 	{
 		my $result = delete $ended{$name} || $named{$name}->result;
 		delete $busy{$name};
 		$result->{ok} or fail("$name is served") or diag told(), $result->{error};
 	}
-	if ($kazoo_id && !$model->waits('kazoo'))
+	if ($kazoo_id && !has_to_wait('kazoo'))
 	{
 		$zk->shell->result($kazoo_id);
 		undef $kazoo_id;
@@ -61,12 +124,11 @@ sub ask
 	my ($session) = @_;
 	my $name = $session->name;
 	my ($what, $mode, $sql) = choose($session);
-	return unless $model->may_ask($name, $what, $mode);
+	return unless asks($name, $what, $mode);
 	push @story, "$name: $sql";
-	$model->ask($name, $what, $mode);
 	$busy{$name} = 1;
 	$session->query_start($sql);
-	if ($model->waits($name) && !$model->deadlocked)
+	if (has_to_wait($name) && !deadlocked())
 	{
 		$session->server->wait_value("SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = " . $session->pid, 't');
 		$session->server->wait_queued($session, $what) if $what =~ m{^/};
@@ -82,12 +144,12 @@ sub kazoo
 	if ($kazoo_path)
 	{
 		$zk->shell->unlock('kazoo');
-		$model->leave('kazoo');
+		leaves('kazoo');
 		undef $kazoo_path;
 		return;
 	}
 	$kazoo_path = $paths[ rand @paths ];
-	$model->ask('kazoo', $kazoo_path, 'exclusive');
+	asks('kazoo', $kazoo_path, 'exclusive');
 	$kazoo_id = $zk->shell->lock_start('kazoo', $kazoo_path);
 	wait_until { grep { /__lock__\d+$/ } $zk->children($kazoo_path) } 'kazoo to queue';
 	return;
@@ -105,7 +167,7 @@ sub is_true_circle
 		my $who  = $process{ ($2 || $victim->server->name) . " $1" } // '';
 		my $whom = $process{ ($5 || $victim->server->name) . " $4" } // '';
 		return 0 if defined $last && $last ne $who;
-		return 0 unless $3 ? $model->waits_behind($who, $whom) : $model->waits_for($who, $whom);
+		return 0 unless $3 ? waits_behind_kazoo($who, $whom) : waits_for($who, $whom);
 		$first //= $who;
 		$last = $whom;
 	}
@@ -116,7 +178,7 @@ sub is_true_circle
 sub resolve
 {
 	my $n = 0;
-	while (my @deadlocked = $model->deadlocked)
+	while (my @deadlocked = deadlocked())
 	{
 		my @failed;
 		wait_until
@@ -136,7 +198,7 @@ sub resolve
 		$good &= is(scalar @failed, 1, 'nobody else gives up') if $result->{detail} =~ /ZooKeeper/;
 		$good or diag told(), $result->{error};
 		$victim->query('ROLLBACK');
-		$model->leave($victim->name);
+		leaves($victim->name);
 		push @story, $victim->name . ': gives up';
 		$victim->query('BEGIN');
 		catch_up();
@@ -151,7 +213,7 @@ sub commit
 	push @story, $session->name . ': COMMIT';
 	$session->query('COMMIT');
 	$session->query('BEGIN');
-	$model->leave($session->name);
+	leaves($session->name);
 	catch_up();
 	return;
 }
@@ -162,7 +224,7 @@ $zk->shell->create('/d');
 $zk->shell->create($_) foreach @paths;
 while (time < $until || $deadlocks < 5)
 {
-	$model = Zklock::WaitModel->new(bystanders => ['kazoo']);
+	%queues = ();
 	@story = ('round ' . ++$rounds);
 	foreach (1 .. 30)
 	{

@@ -6,18 +6,80 @@
 
 use Zklock::Test;
 use File::Basename qw(dirname);
+use HTTP::Tiny;
 use JSON::PP;
+use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
-use Zklock::Monitoring;
+use Zklock::Process;
+use Zklock::Util qw(on_failure tail);
 
-plan skip_all => 'Prometheus and sql_exporter are not installed' unless Zklock::Monitoring->installed;
+plan skip_all => 'Prometheus and sql_exporter are not installed'
+  if grep { !-x "/usr/bin/$_" } qw(prometheus promtool prometheus-sql-exporter);
 
-my $files = dirname(__FILE__) . '/../../monitoring';
+my $files     = dirname(__FILE__) . '/../../monitoring';
+my $directory = PostgreSQL::Test::Utils::tempdir('monitoring');
+my $http      = HTTP::Tiny->new(timeout => 10);
 my ($zk, $server) = cast('main', conf => [ q(zklock.session_timeout = '4s'), q(listen_addresses = '127.0.0.1') ]);
 $server->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
-my $exporter   = Zklock::Monitoring->exporter($server, 'monitor');
-my $prometheus = Zklock::Monitoring->prometheus($exporter);
+
+# Starts a program, and returns it when it serves this URL.
+sub start
+{
+	my ($ready, $name, @arguments) = @_;
+	my $log     = "$PostgreSQL::Test::Utils::log_path/$name.log";
+	my $process = Zklock::Process->new(name => $name, log => $log, argv => [ $name, @arguments ]);
+	on_failure($name, sub { return tail($log, 20); });
+	wait_until { $http->get($ready)->{success} } "$name to serve $ready";
+	return $process;
+}
+
+# Debian's programs with this project's files, but another connection, and a second instead of 15 between two looks
+my ($exporter, $prometheus) = map { '127.0.0.1:' . PostgreSQL::Test::Cluster::get_free_port() } 1, 2;
+my $config = slurp_file("$files/sql_exporter.yml");
+$config =~ s{^  - postgres:.*$}{"  - 'postgres://monitor\@127.0.0.1:" . $server->port . "/postgres?sslmode=disable'"}me or die;
+$config =~ s/^  interval: .*$/  interval: 1s/m or die;
+append_to_file("$directory/exporter.yml", $config);
+append_to_file("$directory/alerts.yml", slurp_file("$files/alerts.yml"));
+append_to_file("$directory/prometheus.yml", <<"END");
+global: { scrape_interval: 1s, evaluation_interval: 1s }
+rule_files: [ alerts.yml ]
+scrape_configs:
+- job_name: sql
+  static_configs:
+  - targets: [ '$exporter' ]
+END
+my @running = (
+	start("http://$exporter/metrics", 'prometheus-sql-exporter',
+		'-config.file', "$directory/exporter.yml", '-web.listen-address', $exporter),
+	start("http://$prometheus/-/ready", 'prometheus', "--config.file=$directory/prometheus.yml",
+		"--storage.tsdb.path=$directory/data", "--web.listen-address=$prometheus"));
+
+# What Prometheus answers
+sub get
+{
+	my ($path, %parameters) = @_;
+	my $response = $http->get("http://$prometheus/api/v1/$path?" . $http->www_form_urlencode(\%parameters));
+	my $answer = decode_json($response->{content});
+	die "$path @{[ %parameters ]}: $answer->{error}" unless $answer->{status} eq 'success';
+	return $answer->{data};
+}
+
+sub series { my ($expression) = @_; return @{ get('query', query => $expression)->{result} }; }
+
+sub wait_value
+{
+	my ($expression, $value) = @_;
+	my @values;
+	wait_until { @values = map { $_->{value}[1] } series($expression); @values == 1 && $values[0] == $value }
+	sub { "$expression to be $value; it is @values" };
+	return;
+}
+
+# The alerts that fire, by name
+sub firing { return map { $_->{labels}{alertname} => $_ } grep { $_->{state} eq 'firing' } @{ get('alerts')->{alerts} }; }
+sub wait_alert { my ($name) = @_; return wait_until { my %firing = firing(); $firing{$name} } "alert $name to fire"; }
+sub wait_no_alert { my ($name) = @_; return wait_until { my %firing = firing(); !$firing{$name} } "alert $name to end"; }
 
 subtest 'promtool finds nothing wrong with the alerts, which fire when they should, and only then' => sub {
 	my ($printed, $errors) = run_command([ qw(promtool check rules), "$files/alerts.yml" ]);
@@ -29,28 +91,28 @@ subtest 'promtool finds nothing wrong with the alerts, which fire when they shou
 subtest 'locks that are held, waited for and lost are counted, and a loss is an alert' => sub {
 	hold($server, 'holder', '/watched/a');
 	queue($server, 'waiter', '/watched/a');
-	$prometheus->wait_value(qq(sql_zklock_locks{state="$_", col="count"}), 1) foreach qw(held waiting);
-	$prometheus->wait_value('sql_zklock_session{col="connected"}', 1);
-	$prometheus->wait_value('sql_zklock_session{col="locks_in_use"}', 2);
-	my %firing = $prometheus->firing;
+	wait_value(qq(sql_zklock_locks{state="$_", col="count"}), 1) foreach qw(held waiting);
+	wait_value('sql_zklock_session{col="connected"}', 1);
+	wait_value('sql_zklock_session{col="locks_in_use"}', 2);
+	my %firing = firing();
 	is_deeply([ sort keys %firing ], [], 'no alert fires while all is well');
 	my ($lock) = $server->locks(q(state = 'held'));
 	$zk->shell->delete("/watched/a/$lock->{node}");
-	my $alert = $prometheus->wait_alert('ZklockLockLost');
+	my $alert = wait_alert('ZklockLockLost');
 	is($alert->{labels}{severity}, 'critical', 'the alert fires');
 	like($alert->{annotations}{summary}, qr/^1 locks of sessions on 127\.0\.0\.1:\d+ are lost$/, 'and says where');
 	$s{holder}->query('SELECT zk_unlock_all()');
 	is($s{waiter}->finish, 't', 'the one who waited holds the lock');
-	ok($prometheus->wait_no_alert('ZklockLockLost'), 'and the alert ends when the lock is released');
+	ok(wait_no_alert('ZklockLockLost'), 'and the alert ends when the lock is released');
 	$s{waiter}->query('SELECT zk_unlock_all()');
-	$prometheus->wait_alert('ZklockLocksWereLost');
-	my ($row) = $prometheus->query('sum(sql_zklock_stats{col="waits"})');
-	$prometheus->wait_value('sum(sql_zklock_waits{le="+Inf"})', $row->{value});
+	wait_alert('ZklockLocksWereLost');
+	my ($row) = series('sum(sql_zklock_stats{col="waits"})');
+	wait_value('sum(sql_zklock_waits{le="+Inf"})', $row->{value}[1]);
 };
 
 subtest 'each query of the dashboard has an answer' => sub {
 	my $dashboard = decode_json(slurp_file("$files/dashboard.json"));
-	my %series = map { $_->{metric}{__name__} => 1 } $prometheus->query('{__name__=~"sql_zklock_.*"}');
+	my %series = map { $_->{metric}{__name__} => 1 } series('{__name__=~"sql_zklock_.*"}');
 	my %shown;
 	foreach my $panel (@{ $dashboard->{panels} })
 	{
@@ -58,7 +120,7 @@ subtest 'each query of the dashboard has an answer' => sub {
 		{
 			my $expression = $target->{expr} =~ s/\$host/.*/gr =~ s/\$__rate_interval/1m/gr;
 			$shown{$_} = 1 foreach $expression =~ /\b(sql_zklock_\w+)/g;
-			cmp_ok(scalar(my @result = $prometheus->query($expression)), '>', 0, "$panel->{title}: $target->{refId}");
+			cmp_ok(scalar(my @result = series($expression)), '>', 0, "$panel->{title}: $target->{refId}");
 		}
 	}
 	is_deeply([ sort keys %shown ], [ sort keys %series ], 'all that is collected is shown');
@@ -86,9 +148,9 @@ subtest 'each metric of pgwatch has a time, and the gauges that it names' => sub
 
 subtest 'a lease that is gone is an alert, until it is back' => sub {
 	$zk->pause;
-	ok($prometheus->wait_alert('ZklockLeaseGone'), 'ZooKeeper stands still, and the alert fires');
+	ok(wait_alert('ZklockLeaseGone'), 'ZooKeeper stands still, and the alert fires');
 	$zk->resume;
-	ok($prometheus->wait_no_alert('ZklockLeaseGone'), 'it goes on, and the alert ends');
+	ok(wait_no_alert('ZklockLeaseGone'), 'it goes on, and the alert ends');
 };
 
 all_disconnect;
