@@ -69,9 +69,8 @@ my @kinds = ([ '/e/latch', 'curator_latch' ], [ '/e/support', 'zookeeper' ], [ '
 my $elections = join ', ', map { "$_->[0]=$_->[1]" } @kinds;
 my ($sa, $sb) = ($a->session, $b->session);
 
-sub all_in_state
+sub all_in_state($server, $state)
 {
-	my ($server, $state) = @_;
 	$server->wait_value("SELECT string_agg(DISTINCT state, ' ') FROM zk_elections", $state);
 	return;
 }

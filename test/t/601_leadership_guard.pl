@@ -26,18 +26,16 @@ sub delete_node
 	return;
 }
 
-sub begin_work
+sub begin_work($session)
 {
-	my ($session) = @_;
 	$session->query('BEGIN');
 	is($session->query("SELECT zk_is_leader('$path')"), 't', 'a transaction is told that its server leads');
 	$session->query('INSERT INTO work VALUES (1)');
 	return;
 }
 
-sub refused
+sub refused($result, $name)
 {
-	my ($result, $name) = @_;
 	is($result->{sqlstate}, '40001', $name);
 	like($result->{message} // '', qr{leadership at ZooKeeper path "/e/leader" was lost}, 'which says why');
 	is($a->value('SELECT count(*) FROM work'), '0', 'and leaves nothing');
@@ -100,9 +98,8 @@ subtest 'the guard can be laxer or stricter' => sub {
 };
 
 # A loss interrupts the statement that runs then.
-sub run_on
+sub run_on($session)
 {
-	my ($session) = @_;
 	$session->query_start('SELECT pg_advisory_lock(1)');
 	$a->wait_value("SELECT wait_event FROM pg_stat_activity WHERE pid = @{[ $session->pid ]}", 'advisory');
 	return;

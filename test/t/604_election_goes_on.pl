@@ -14,12 +14,11 @@ $b->set_conf('zklock.elections' => $path);
 $election->wait_state($b, 'ready');
 my %server = (a => $a, b => $b);
 
-sub term { my ($server) = @_; return $server->value("SELECT term FROM zk_elections"); }
+sub term($server) { return $server->value("SELECT term FROM zk_elections"); }
 
 # Who leads, by its state
-sub to_lead
+sub to_lead($name)
 {
-	my ($name) = @_;
 	$election->wait_state($server{$name}, 'elected');
 	my ($other) = grep { $_ ne $name } keys %server;
 	$election->wait_state($server{$other}, 'ready');

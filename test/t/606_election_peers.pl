@@ -19,31 +19,28 @@ my @java_peers = ([ 'LeaderLatch', 'latch', '/e/latch' ], [ 'LeaderSelector', 's
 my $s = $a->session;
 
 # One candidate of Java or Python behind one interface
-sub peer
+sub peer($kind)
 {
-	my ($kind) = @_;
 	my $python = $kind eq 'kazoo';
 	my $peer   = $python ? $shell : $java;
 	return {
-		stand  => sub { my ($name, $path) = @_; $peer->stand($name, $path, $python ? () : $kind); return; },
+		stand  => sub ($name, $path) { $peer->stand($name, $path, $python ? () : $kind); return; },
 		leads  => sub { return $peer->leads($_[0]) ? 1 : 0; },
 		leader => sub { return $python ? ($peer->leaders($_[0]))->[0] : $peer->leader($_[0]); },
 		leave  => sub { $peer->leave($_[0]); return; } };
 }
 
 # A server that has not taken up the setting yet does not lead either.
-sub leads
+sub leads($path)
 {
-	my ($path) = @_;
 	return $s->query("SELECT coalesce((SELECT is_leader FROM zk_elections WHERE path = '$path'), false)") eq 't' ? 1 : 0;
 }
 
-sub wait_leads { my ($path) = @_; wait_until { leads($path) } "the server to lead at $path"; return; }
+sub wait_leads($path) { wait_until { leads($path) } "the server to lead at $path"; return; }
 
 # Both see each other in the queue
-sub both
+sub both($path, $n)
 {
-	my ($path, $n) = @_;
 	wait_until { $zk->children($path) == $n } "$n candidates at $path";
 	return;
 }

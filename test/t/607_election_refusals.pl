@@ -11,7 +11,7 @@ my $shell = $zk->shell;
 my $s     = $a->session;
 my $election = Zklock::Election->new($zk, '/e/leader');
 
-sub stand { my ($setting) = @_; $a->set_conf('zklock.elections' => $setting); return; }
+sub stand($setting) { $a->set_conf('zklock.elections' => $setting); return; }
 
 subtest 'a wrong setting is refused, and says why' => sub {
 	my %wrong = (
@@ -124,8 +124,7 @@ subtest 'candidates of all clients are shown, and can be broken' => sub {
 };
 
 subtest 'what another client has written is shown if it is a line of text' => sub {
-	my $hidden = sub {
-		my ($data) = @_;
+	my $hidden = sub ($data) {
 		$shell->create('/g/leader/latch-', ephemeral => 1, sequence => 1, makepath => 1, data => $data);
 		my $shown = $a->value("SELECT concat_ws('|', coalesce(server, 'hidden'), coalesce(owner, 'hidden')) FROM zk_leader('/g/leader')");
 		$shell->delete("/g/leader/$_") foreach $zk->children('/g/leader');

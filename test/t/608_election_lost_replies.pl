@@ -11,13 +11,12 @@ my $id    = $a->session_id;
 my $s     = $a->session;
 my %names = (curator_latch => 'latch', zookeeper => 'support', lock => 'lock');
 
-sub stand { my ($server, $setting) = @_; $server->set_conf('zklock.elections' => $setting); return; }
-sub term { my ($path) = @_; return $s->query("SELECT zk_fencing_token('$path')"); }
+sub stand($server, $setting) { $server->set_conf('zklock.elections' => $setting); return; }
+sub term($path) { return $s->query("SELECT zk_fencing_token('$path')"); }
 
 # Whose the nodes are, the oldest first; none of them may go in between
-sub owners
+sub owners($path)
 {
-	my ($path) = @_;
 	my %name = ($a->session_id => 'a', $b->session_id => 'b');
 	my @owners = eval { $zk->owners($path) } or return 'gone';
 	return join ' ', map { $name{$_} // $_ } @owners;
@@ -48,8 +47,7 @@ foreach my $case (map { [ $_, 'lose_reply' ], [ $_, 'lose_request' ] } sort keys
 	my $election = Zklock::Election->new($zk, $path);
 
 	# Something is done, and its request fares so.
-	my $strike = sub {
-		my ($what, $op, $do) = @_;
+	my $strike = sub ($what, $op, $do) {
 		my $fault = $proxy->$lose(op => $op, path => "^$path/");
 		$do->();
 		ok($proxy->fired($fault), "$what: it has happened");

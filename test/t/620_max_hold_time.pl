@@ -12,9 +12,8 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '30s');
 $a->value('CREATE TABLE t (i int)');
 
 # The session holds the path for so long at most, and has written.
-sub hold_for
+sub hold_for($limit, $name, $path, $call = undef)
 {
-	my ($limit, $name, $path, $call) = @_;
 	my $session = on($a, $name);
 	$call ||= 'zk_lock';
 	$session->query("SET zklock.max_hold_time = '$limit'");
@@ -27,9 +26,8 @@ sub hold_for
 
 my $overrun = qr/It was held for longer than the \d+ ms that "zklock\.max_hold_time" allowed\./;
 
-sub refused
+sub refused($session, $path)
 {
-	my ($session, $path) = @_;
 	my $result = $session->try('COMMIT');
 	is($result->{sqlstate}, '40001', 'the commit is refused') or diag explain $result;
 	is($result->{message}, "lock on ZooKeeper path \"$path\" was lost", 'with the message of a loss');
@@ -39,11 +37,10 @@ sub refused
 }
 
 # Of zk_locks, on a clock that both servers share, in us
-sub microseconds { my ($column) = @_; return "(extract(epoch FROM $column) * 1000000)::bigint"; }
+sub microseconds($column) { return "(extract(epoch FROM $column) * 1000000)::bigint"; }
 
-sub time_of
+sub time_of($server, $column, $path)
 {
-	my ($server, $column, $path) = @_;
 	return $server->value('SELECT ' . microseconds($column) . " FROM zk_locks WHERE path = '$path'");
 }
 
@@ -150,15 +147,14 @@ subtest 'nor does one that restarts' => sub {
 };
 
 # A session of the first server whose locks are limited
-sub limited
+sub limited($name, $limit)
 {
-	my ($name, $limit) = @_;
 	on($a, $name)->query("SET zklock.max_hold_time = '$limit'");
 	return $s{$name};
 }
 
-sub modes { my ($name, $path) = @_; return join(', ', sort $s{$name}->modes($path)); }
-sub expires { my ($path) = @_; return $a->value("SELECT DISTINCT expires_at FROM zk_locks WHERE path = '$path'"); }
+sub modes($name, $path) { return join(', ', sort $s{$name}->modes($path)); }
+sub expires($path) { return $a->value("SELECT DISTINCT expires_at FROM zk_locks WHERE path = '$path'"); }
 
 subtest 'of two that share a lock, one goes and the other stays' => sub {
 	my $limited = limited('reader', '500ms');

@@ -12,19 +12,17 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' })
 my $s  = $a->session;
 my $t  = $b->session;
 
-sub claim { my ($session, $path, $slot) = @_; return $session->try("SELECT zk_claim('$path', '$slot')"); }
+sub claim($session, $path, $slot) { return $session->try("SELECT zk_claim('$path', '$slot')"); }
 
-sub claims
+sub claims($session, $path, $slot, $expected, $name)
 {
-	my ($session, $path, $slot, $expected, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(claim($session, $path, $slot)->{text}, $expected, $name);
 	return;
 }
 
-sub refused
+sub refused($sql, $sqlstate, $message, $name)
 {
-	my ($sql, $sqlstate, $message, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $s->try($sql);
 	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
@@ -127,14 +125,13 @@ subtest 'claims are reset' => sub {
 };
 
 # Slots are days; each path begins with one.
-sub claim_of { my ($path, $day) = @_; return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
-sub last_day { my ($path) = @_; return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
+sub claim_of($path, $day) { return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
+sub last_day($path) { return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
 
 my $undecided = qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/;
 
-sub undecided
+sub undecided($result, $name)
 {
-	my ($result, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($result->{sqlstate}, '58030', $name) or diag explain $result;
 	like($result->{error}, $undecided, 'by an error that names the slot');

@@ -24,9 +24,8 @@ my %calls = (
 		"zk_xact_queue_take('PATH', '2s')" ]);
 
 # Tests: calls of this kind, or this one, are refused with a reason.
-sub refused
+sub refused($session, $kind, $path, $why, $message = undef)
 {
-	my ($session, $kind, $path, $why, $message) = @_;
 	$message //= qr/^ZooKeeper path "\Q$path\E" is in use for something else$/;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $call (map { s/PATH/$path/r } @{ $calls{$kind} || [$kind] })
@@ -40,9 +39,8 @@ sub refused
 }
 
 # Tests: nobody else gets in here, and what is there stays.
-sub keeps_out
+sub keeps_out($path, $why, @kinds)
 {
-	my ($path, $why, @kinds) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @before = sort $zk->children($path);
 	foreach my $kind (@kinds) { refused($_, $kind, $path, $why) foreach $s, $t; }
@@ -50,8 +48,8 @@ sub keeps_out
 	return;
 }
 
-sub claims { my ($session, $path, $name) = @_; is($session->query("SELECT zk_claim('$path', now())"), 't', $name); return; }
-sub element { my ($path) = @_; return $s->query("SELECT convert_from(zk_queue_remove('$path'), 'UTF8')"); }
+sub claims($session, $path, $name) { is($session->query("SELECT zk_claim('$path', now())"), 't', $name); return; }
+sub element($path) { return $s->query("SELECT convert_from(zk_queue_remove('$path'), 'UTF8')"); }
 
 my $claims   = qr/\bclaims\b.* cannot have the same path/;
 my $children = qr/has or had children/;
@@ -227,8 +225,7 @@ subtest 'nodes that are there, or not to be created' => sub {
 };
 
 subtest 'that costs nothing where a path has no data' => sub {
-	my $asked = sub {
-		my ($sql, $name, %expected) = @_;
+	my $asked = sub ($sql, $name, %expected) {
 		$proxy->reset_counts;
 		$s->query($sql);
 		wait_until { !$zk->children(RECEIPTS) } 'receipts to be deleted';

@@ -15,13 +15,12 @@ my $shell = $zk->shell;
 my $s = $a->session(name => 's');
 my $t = $b->session(name => 't');
 
-sub offer { my ($session, $data) = @_; return $session->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$data')"); }
-sub call  { my ($session, $what) = @_; return $session->query("SELECT convert_from(zk_queue_$what('@{[ QUEUE ]}'), 'UTF8')"); }
+sub offer($session, $data) { return $session->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$data')"); }
+sub call($session, $what)  { return $session->query("SELECT convert_from(zk_queue_$what('@{[ QUEUE ]}'), 'UTF8')"); }
 
 # Waits in the background for an element.
-sub take_start
+sub take_start($session, $timeout = undef)
 {
-	my ($session, $timeout) = @_;
 	my $arguments = join ', ', "'" . QUEUE . "'", defined $timeout ? "'$timeout'" : ();
 	return $session->query_start("SELECT convert_from(zk_queue_take($arguments), 'UTF8')");
 }
@@ -143,9 +142,8 @@ subtest '64 kB, no more' => sub {
 my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ MANY ]}')";
 
 # Sessions that take so many elements each
-sub takers
+sub takers(@counts)
 {
-	my (@counts) = @_;
 	my @takers;
 	foreach my $count (@counts)
 	{
@@ -182,14 +180,14 @@ my @shared;
 my $java = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string, 10000);
 
-sub sql { my ($function, $path) = @_; return $s->query("SELECT convert_from(zk_queue_$function('$path'), 'UTF8')"); }
-sub offer_to { my ($path, $data) = @_; return $s->query("SELECT zk_queue_offer('$path', '$data')"); }
+sub sql($function, $path) { return $s->query("SELECT convert_from(zk_queue_$function('$path'), 'UTF8')"); }
+sub offer_to($path, $data) { return $s->query("SELECT zk_queue_offer('$path', '$data')"); }
 
 foreach my $kind (qw(zookeeper curator))
 {
 	my $path = "/interop/$kind";
 	push @shared, $path;
-	my $peer = sub { my ($action, @data) = @_; return $java->queue($action, $kind, $kind, $path, @data); };
+	my $peer = sub ($action, @data) { return $java->queue($action, $kind, $kind, $path, @data); };
 
 	subtest "$kind takes what zklock offers, in order" => sub {
 		offer_to($path, $_) foreach qw(one two three);

@@ -32,9 +32,8 @@ sub rest
 }
 
 # All that was in the queue is gone, and no receipt is left.
-sub is_clean
+sub is_clean($name)
 {
-	my ($name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$proxy->clear;
 	wait_until { !$zk->children(RECEIPTS) } 'no receipt';

@@ -13,9 +13,8 @@ my $shell = $zk->shell;
 my $s      = $server->session(name => 's');
 
 # What a function call says
-sub says
+sub says($call, $sqlstate, $message, $name = undef)
 {
-	my ($call, $sqlstate, $message, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $s->try("SELECT $call");
 	is($result->{sqlstate}, $sqlstate, $name || $call) or diag $result->{error} || $result->{text};
@@ -24,9 +23,8 @@ sub says
 }
 
 # Calls of all functions, for a path
-sub calls
+sub calls($path)
 {
-	my ($path) = @_;
 	return ("zk_queue_offer($path, 'x')", "zk_queue_peek($path)", "zk_queue_remove($path)",
 		"zk_queue_take($path, '1min')", "zk_xact_queue_take($path, '1min')");
 }
@@ -69,7 +67,7 @@ subtest 'what ZooKeeper refuses' => sub {
 };
 
 # A Stat with so many children, of which so many were created
-sub stat_of { my ($children, $changes) = @_; return pack('q> q> q> q> l> l> l> q> l> l> q>', 5, 5, 1, 1, 0, $changes, 0, 0, 0, $children, 5); }
+sub stat_of($children, $changes) { return pack('q> q> q> q> l> l> l> q> l> l> q>', 5, 5, 1, 1, 0, $changes, 0, 0, 0, $children, 5); }
 
 subtest 'a queue that is full, or worn out' => sub {
 	foreach my $case ([ 50000, 50000, qr/is full.*50000 elements or more.*SKIP LOCKED/ ],

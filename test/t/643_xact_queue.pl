@@ -16,11 +16,11 @@ my $s = $here->session(name => 's');
 my $t = $there->session(name => 't');
 
 my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}'%s)";
-sub take       { my ($session, $timeout) = @_; return $session->query(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
-sub take_start { my ($session, $timeout) = @_; return $session->query_start(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
+sub take($session, $timeout = undef)       { return $session->query(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
+sub take_start($session, $timeout = undef) { return $session->query_start(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
 sub fill       { $t->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach @_; return; }
 sub names      { my @names = sort $zk->children(QUEUE); return @names; }
-sub is_left    { my ($n, $name) = @_; wait_until { names() == $n } "$name: $n elements"; return ok(1, $name); }
+sub is_left($n, $name)    { wait_until { names() == $n } "$name: $n elements"; return ok(1, $name); }
 # All claims are given back.
 sub none_claimed { wait_until { !grep { $zk->children(QUEUE . "/$_") } names() } 'no claim'; return; }
 

@@ -16,15 +16,14 @@ my ($zk, @cast) = cast("@names", proxied => "@names", timeout => TIMEOUT . 's');
 my @stages = map { { queue => "/q/$names[$_]", proxy => $cast[$_], server => $cast[ $_ + @names ] } } 0 .. $#names;
 
 # For that part of the session timeout; the last heartbeat came up to a second before it began.
-sub last_for
+sub last_for($part)
 {
-	my ($part) = @_;
 	my $begun = time;
 	wait_until { time - $begun >= $part * TIMEOUT } "$part of the session timeout to pass";
 	return;
 }
 
-sub restart_often { my ($server) = @_; foreach (1 .. 3) { $server->restart_worker; $server->wait_session; } return; }
+sub restart_often($server) { foreach (1 .. 3) { $server->restart_worker; $server->wait_session; } return; }
 
 # How each begins, in the order of the alphabet: the whole ZooKeeper server hangs last. Then how long they last.
 my %outages = (
@@ -64,9 +63,8 @@ foreach my $stage (@stages)
 }
 
 # Sessions offer and take, until the answer to one of them is held.
-sub begin
+sub begin($stage)
 {
-	my ($stage) = @_;
 	my ($queue, $server) = @{$stage}{qw(queue server)};
 	$stage->{$_} = [ map { $server->session } 1 .. SESSIONS ] foreach qw(offering taking);
 	$stage->{id} = $server->session_id;
@@ -79,9 +77,8 @@ sub begin
 	return;
 }
 
-sub end
+sub end($stage, $outage)
 {
-	my ($stage, $outage) = @_;
 	my @names = map { split / /, $_->finish } @{ $stage->{offering} };
 	my @taken = map { split / /, $_->finish } @{ $stage->{taking} };
 	my %names;

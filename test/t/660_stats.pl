@@ -40,9 +40,8 @@ sub more
 }
 
 # A test: this is counted, at once or in a moment, and nothing else.
-sub counted
+sub counted($name, %expected)
 {
-	my ($name, %expected) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	eval { wait_until { eq_hash(more(), \%expected) } $name, 20 };
 	is_deeply(more(), \%expected, $name);
@@ -249,13 +248,12 @@ subtest 'privileges are those of statistics in PostgreSQL' => sub {
 	$_->disconnect foreach values %session;
 };
 
-sub hold_time { my ($kind) = @_; return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
+sub hold_time($kind) { return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
 sub clock     { return $admin->query('SELECT extract(epoch FROM clock_timestamp())::float8'); }
 
 # A new session waits; it is terminated, which counts.
-sub end_as_it_waits
+sub end_as_it_waits($kind, $event, $sql)
 {
-	my ($kind, $event, $sql) = @_;
 	my $session = $a->session;
 	$session->query_start($sql);
 	$a->wait_event($session, $event);

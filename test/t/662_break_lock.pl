@@ -14,17 +14,15 @@ my $admin = $a->session(name => 'admin');
 my $user  = $admin->query('SELECT session_user');
 
 # As one would at 3 a.m.: who is there, and away with it
-sub node { my ($path, $where) = @_; return $admin->query("SELECT node FROM zk_contenders('$path') WHERE $where"); }
+sub node($path, $where) { return $admin->query("SELECT node FROM zk_contenders('$path') WHERE $where"); }
 
-sub break_it
+sub break_it($path, $where)
 {
-	my ($path, $where) = @_;
 	return $admin->query("SELECT zk_break_lock('$path', node) FROM zk_contenders('$path') WHERE $where");
 }
 
-sub fails
+sub refuses($session, $arguments, $sqlstate, $name)
 {
-	my ($session, $arguments, $sqlstate, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($session->try("SELECT zk_break_lock($arguments)")->{sqlstate}, $sqlstate, $name);
 }
@@ -93,10 +91,10 @@ subtest 'permits, and turns to get one' => sub {
 subtest 'nothing but contenders, and the one that was meant' => sub {
 	my $name = '_c_00000000-0000-0000-0000-000000000001-lock-0000000000';
 	$shell->create("/b/other/$_", makepath => 1) foreach 'config', 'leases/config', 'lock-', 'lock-99999999999';
-	fails($admin, "'/b/other', '$_'", '22023', "\"$_\" is no contender") foreach 'config', 'lock-', 'lock-99999999999', "../$name", "x/$name", '', "\x1b$name";
-	fails($admin, 'NULL, NULL', '22004', 'no path');
-	fails($admin, "'/b/other', NULL", '22004', 'no node');
-	fails($admin, "'b', '$name'", '22023', 'a bad path');
+	refuses($admin, "'/b/other', '$_'", '22023', "\"$_\" is no contender") foreach 'config', 'lock-', 'lock-99999999999', "../$name", "x/$name", '', "\x1b$name";
+	refuses($admin, 'NULL, NULL', '22004', 'no path');
+	refuses($admin, "'/b/other', NULL", '22004', 'no node');
+	refuses($admin, "'b', '$name'", '22023', 'a bad path');
 	is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 'f', 'no such node');
 	is($admin->query("SELECT zk_break_lock('/b/nothing', '$name')"), 'f', 'no such path');
 	is(scalar @{ $shell->ls('/b/other') }, 4, 'all is left as it was');
@@ -132,7 +130,7 @@ subtest 'nothing but contenders, and the one that was meant' => sub {
 	# it is, which 3.9.3 does not.
 	$shell->set_acl("/b/other/$name", [ [ 'digest', 'me:secret', 'cdrwa' ] ]);
 	my $told = eval { $shell->exists("/b/other/$name"); 1 };
-	fails($admin, "'/b/other', '$name'", '42501', 'a node of which nothing is told') unless $told;
+	refuses($admin, "'/b/other', '$name'", '42501', 'a node of which nothing is told') unless $told;
 	is($admin->query("SELECT zk_break_lock('/b/other', '$name')"), 't', 'a node that we must not read') if $told;
 };
 
@@ -170,9 +168,8 @@ subtest 'who holds is found by itself' => sub {
 };
 
 # What a transaction says that has lost its lock
-sub told_at_commit
+sub told_at_commit($name)
 {
-	my ($name) = @_;
 	my $result = $s{$name}->try('COMMIT');
 	is($result->{sqlstate}, '40001', 'its transaction fails');
 	return $result->{detail};
@@ -203,7 +200,7 @@ subtest 'the victim is told' => sub {
 	on($a, 'victim')->query("BEGIN; SELECT zk_xact_lock('/b/victim')");
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->set_acl('/b/victim', [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cr' ] ]);
-	fails($admin, "'/b/victim'", '42501', 'ZooKeeper refuses');
+	refuses($admin, "'/b/victim'", '42501', 'ZooKeeper refuses');
 	my ($node) = $zk->children('/b/victim');
 	$shell->delete("/b/victim/$node");
 	$a->wait_lock($s{victim}, 'lost', '/b/victim');
@@ -236,7 +233,7 @@ subtest 'privileges' => sub {
 	hold($a, 'holder', '/b/mine');
 	my $node = node('/b/mine', 'granted');
 	my ($plain, $signals) = map { $a->session(user => $_) } qw(plain signals);
-	fails($plain, $_, '42501', 'not for everyone') foreach "'/b/mine'", "'/b/mine', '$node'";
+	refuses($plain, $_, '42501', 'not for everyone') foreach "'/b/mine'", "'/b/mine', '$node'";
 	$admin->query('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO plain');
 	foreach my $arguments ("'/b/mine'", "'/b/mine', '$node'")
 	{
@@ -244,7 +241,7 @@ subtest 'privileges' => sub {
 		is($refused->{sqlstate}, '42501', 'whatever is granted');
 		like($refused->{detail}, qr/privileges of the "pg_signal_backend" role/, 'which names the role');
 	}
-	fails($signals, "'/b/other', '$node'", '42501', 'a path that is not allowed');
+	refuses($signals, "'/b/other', '$node'", '42501', 'a path that is not allowed');
 	is($signals->query("SELECT zk_break_lock('/b/mine', '$node')"), 't', 'who may, and the path is allowed');
 	lost($a, 'holder', '/b/mine');
 	$_->disconnect foreach $plain, $signals;

@@ -16,9 +16,8 @@ my $java  = Zklock::JavaPeer->new;
 my $java_session = $java->connect($zk->connect_string, 10000);
 
 # The log tells that a session of a waits, and of whom it says so.
-sub told
+sub told($mark, $name, $what, $path, $detail)
 {
-	my ($mark, $name, $what, $path, $detail) = @_;
 	my $pid = $s{$name}->pid;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return $a->assert_log($mark,
@@ -174,9 +173,8 @@ my %waits = (
 	permit    => [ "SELECT zk_semaphore_acquire('/w/permits', 1)", 'SemaphorePermit on ZooKeeper path "/w/permits"' ]);
 
 # The result of a wait that comes to such an end
-sub ended
+sub ended($end, $sql, $session = undef)
 {
-	my ($end, $sql, $session) = @_;
 	my $s = $session || $a->session;
 	$s->query($ends{$end}[0]) if $ends{$end}[0];
 	$s->query_start($sql);

@@ -23,11 +23,10 @@ srand $seed;
 # The model: in each queue all is served in the order in which it was asked for, as zklock does, and PostgreSQL
 # if all locks are exclusive and nobody asks twice. Who asks waits for all others that asked before and
 # conflict, whether these hold or wait. One may ask for the exclusive lock while it has the shared one.
-sub entries { my ($name) = @_; return grep { $_->{name} eq $name } map { @$_ } values %queues; }
+sub entries($name) { return grep { $_->{name} eq $name } map { @$_ } values %queues; }
 
-sub in_the_way
+sub in_the_way($entry)
 {
-	my ($entry) = @_;
 	my %names;
 	foreach my $older (@{ $queues{ $entry->{what} } })
 	{
@@ -38,23 +37,21 @@ sub in_the_way
 	return keys %names;
 }
 
-sub blockers
+sub blockers($name)
 {
-	my ($name) = @_;
 	my %names = map { $_ => 1 } map { in_the_way($_) } entries($name);
 	return keys %names;
 }
 
-sub has_to_wait { my ($name) = @_; return !!(() = blockers($name)); }
-sub waits_for { my ($name, $other) = @_; return !!grep { $_ eq $other } blockers($name); }
+sub has_to_wait($name) { return !!(() = blockers($name)); }
+sub waits_for($name, $other) { return !!grep { $_ eq $other } blockers($name); }
 
 # The other client waits and blocks like a session, but asks for nothing more while it holds something.
-sub waits_behind_kazoo { my ($name, $other) = @_; return waits_for($name, 'kazoo') && waits_for('kazoo', $other); }
+sub waits_behind_kazoo($name, $other) { return waits_for($name, 'kazoo') && waits_for('kazoo', $other); }
 
 # Does one wait for itself, in the end?
-sub waits_for_itself
+sub waits_for_itself($name)
 {
-	my ($name) = @_;
 	my @next = blockers($name);
 	my %seen;
 	while (defined(my $at = shift @next))
@@ -68,16 +65,15 @@ sub waits_for_itself
 sub deadlocked { return grep { waits_for_itself($_) } sort keys %named; }
 
 # It asks, unless it has asked for that, or more, before.
-sub asks
+sub asks($name, $what, $mode)
 {
-	my ($name, $what, $mode) = @_;
 	return 0 if grep { $_->{what} eq $what && ($_->{mode} eq 'exclusive' || $_->{mode} eq $mode) } entries($name);
 	push @{ $queues{$what} }, { name => $name, what => $what, mode => $mode };
 	return 1;
 }
 
 # It gives back all it has, and asks for nothing more.
-sub leaves { my ($name) = @_; @$_ = grep { $_->{name} ne $name } @$_ foreach values %queues; return; }
+sub leaves($name) { @$_ = grep { $_->{name} ne $name } @$_ foreach values %queues; return; }
 
 sub told
 {
@@ -108,9 +104,8 @@ sub catch_up
 }
 
 # Something at random that an idle session does not have.
-sub choose
+sub choose($session)
 {
-	my ($session) = @_;
 	my $name = $session->name;
 	my $key  = int rand 2;
 	return ($session->server->name . ".$key", 'exclusive', "SELECT pg_advisory_xact_lock($key)") if rand() < 0.3;
@@ -119,9 +114,8 @@ sub choose
 	return ($path, 'exclusive', "SELECT zk_xact_lock('$path')");
 }
 
-sub ask
+sub ask($session)
 {
-	my ($session) = @_;
 	my $name = $session->name;
 	my ($what, $mode, $sql) = choose($session);
 	return unless asks($name, $what, $mode);
@@ -156,9 +150,8 @@ sub kazoo
 }
 
 # Is the circle that a session is told one of the model's?
-sub is_true_circle
+sub is_true_circle($victim, $detail)
 {
-	my ($victim, $detail) = @_;
 	my ($first, $last);
 	my $process = qr/process (\d+)(?: of server "(\w+)")?/i;
 	foreach (split /\n/, $detail // '')
@@ -207,9 +200,8 @@ sub resolve
 	return $n;
 }
 
-sub commit
+sub commit($session)
 {
-	my ($session) = @_;
 	push @story, $session->name . ': COMMIT';
 	$session->query('COMMIT');
 	$session->query('BEGIN');

@@ -15,7 +15,7 @@ my $shared = 'zk_xact_lock_shared';
 Zklock::Deadlock::scene($zk, [ $a, $b ], (map { "/d/$_" } qw(a b p one two q)), '/zklock-waits');
 
 # An advisory lock of its server
-sub advise { my ($key) = @_; return "SELECT pg_advisory_xact_lock($key)"; }
+sub advise($key) { return "SELECT pg_advisory_xact_lock($key)"; }
 
 # What is told of all waits at this moment
 sub told
@@ -99,20 +99,18 @@ circle("other waits behind those of a deadlock do not matter, time $_", [ $b1, z
 	victim => 'b1', others => [ $b2, $b3 ]) foreach 1 .. 3;
 
 # What a server tells of waits, in one record; "" if it has none or is just writing another
-sub told_by
+sub told_by($server)
 {
-	my ($server) = @_;
 	my $id = $server->session_id =~ s/^0x//r;
 	my @names = grep { /^0*\Q$id\E-/ } $zk->children('/zklock-waits');
 	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
 }
 
-sub wait_told { my ($server, $path) = @_; return wait_until { told_by($server) =~ m{^held\t\Q$path\E\t}m } "$path to be told"; }
+sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E\t}m } "$path to be told"; }
 
 # The first to wait for long is the one that searches.
-sub circle_is_found
+sub circle_is_found($what, $end, $after)
 {
-	my ($what, $end, $after) = @_;
 	subtest "the session that searches $what, and another one takes over" => sub {
 		my $a1 = $a->session(name => 'a1');
 		in_transactions($a1, $a2, $b1, $b2);
@@ -136,19 +134,19 @@ sub circle_is_found
 
 circle_is_found(
 	'is granted what it waits for',
-	sub { my ($a1) = @_; $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
+	sub ($a1) { $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
 	sub { $_[0]->query('COMMIT'); return; });
 circle_is_found(
 	'is cancelled',
-	sub { my ($a1) = @_; $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
+	sub ($a1) { $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
 	sub { $_[0]->query('ROLLBACK'); return; });
 circle_is_found(
 	'is terminated',
-	sub { my ($a1) = @_; $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
+	sub ($a1) { $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
 	sub { return; });
 circle_is_found(
 	'is stopped',
-	sub { my ($a1) = @_; freeze($a1->pid); return; },
-	sub { my ($a1) = @_; thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
+	sub ($a1) { freeze($a1->pid); return; },
+	sub ($a1) { thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
 
 done_testing();

@@ -140,12 +140,11 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 my $permit  = 'SemaphorePermit on ZooKeeper path "/d/s"';
 my $release = "SELECT zk_semaphore_release('/d/s')";
 
-sub acquire { my ($permits, $timeout) = @_; return "SELECT zk_semaphore_acquire('/d/s', $permits" . ($timeout ? ", '$timeout'" : '') . ')'; }
+sub acquire($permits, $timeout = undef) { return "SELECT zk_semaphore_acquire('/d/s', $permits" . ($timeout ? ", '$timeout'" : '') . ')'; }
 
 # All sessions wait for what they have asked for; then one that began before has looked many times.
-sub nobody_gives_up
+sub nobody_gives_up(@sessions)
 {
-	my (@sessions) = @_;
 	my $late = $a->session(name => 'late');
 	$late->query("SET deadlock_timeout = '10ms'");
 	is($late->query(acquire(2, '1s')), 'f', 'another one looks many times');

@@ -73,7 +73,7 @@ $_->disconnect foreach @sessions;
 Zklock::Server->assert_clean($zk, \@servers, @paths, '/d/s/leases', '/d/s/locks');
 
 # What a session of the crowd holds; long names fill a record soon.
-sub path { my ($i) = @_; return '/h/' . 'x' x 120 . $i; }
+sub path($i) { return '/h/' . 'x' x 120 . $i; }
 
 my ($a, $b) = @servers;
 $_->set_conf(deadlock_timeout => '200ms') foreach @servers;

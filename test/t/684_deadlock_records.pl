@@ -177,18 +177,16 @@ my $n    = 0;
 # The name of a record that our own session may write
 sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
 
-sub wait_of
+sub wait_of($path, $node, @held)
 {
-	my ($path, $node, @held) = @_;
 	return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n";
 }
 
-sub record { my (@waits) = @_; return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
+sub record(@waits) { return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
 
 # All of these wait on while the servers go round several times.
-sub nobody_gives_up
+sub nobody_gives_up(@sessions)
 {
-	my (@sessions) = @_;
 	my $mark = $zk->mark;
 	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'the servers to look several times';
 	ok($_->busy, $_->name . ' waits') foreach @sessions;

@@ -24,9 +24,8 @@ my ($zk, $server) = cast('main', conf => [ q(zklock.session_timeout = '4s'), q(l
 $server->value('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
 
 # Starts a program, and returns it when it serves this URL.
-sub start
+sub start($ready, $name, @arguments)
 {
-	my ($ready, $name, @arguments) = @_;
 	my $log     = "$PostgreSQL::Test::Utils::log_path/$name.log";
 	my $process = Zklock::Process->new(name => $name, log => $log, argv => [ $name, @arguments ]);
 	on_failure($name, sub { return tail($log, 20); });
@@ -56,20 +55,18 @@ my @running = (
 		"--storage.tsdb.path=$directory/data", "--web.listen-address=$prometheus"));
 
 # What Prometheus answers
-sub get
+sub get($path, %parameters)
 {
-	my ($path, %parameters) = @_;
 	my $response = $http->get("http://$prometheus/api/v1/$path?" . $http->www_form_urlencode(\%parameters));
 	my $answer = decode_json($response->{content});
 	die "$path @{[ %parameters ]}: $answer->{error}" unless $answer->{status} eq 'success';
 	return $answer->{data};
 }
 
-sub series { my ($expression) = @_; return @{ get('query', query => $expression)->{result} }; }
+sub series($expression) { return @{ get('query', query => $expression)->{result} }; }
 
-sub wait_value
+sub wait_value($expression, $value)
 {
-	my ($expression, $value) = @_;
 	my @values;
 	wait_until { @values = map { $_->{value}[1] } series($expression); @values == 1 && $values[0] == $value }
 	sub { "$expression to be $value; it is @values" };
@@ -78,8 +75,8 @@ sub wait_value
 
 # The alerts that fire, by name
 sub firing { return map { $_->{labels}{alertname} => $_ } grep { $_->{state} eq 'firing' } @{ get('alerts')->{alerts} }; }
-sub wait_alert { my ($name) = @_; return wait_until { my %firing = firing(); $firing{$name} } "alert $name to fire"; }
-sub wait_no_alert { my ($name) = @_; return wait_until { my %firing = firing(); !$firing{$name} } "alert $name to end"; }
+sub wait_alert($name) { return wait_until { my %firing = firing(); $firing{$name} } "alert $name to fire"; }
+sub wait_no_alert($name) { return wait_until { my %firing = firing(); !$firing{$name} } "alert $name to end"; }
 
 subtest 'promtool finds nothing wrong with the alerts, which fire when they should, and only then' => sub {
 	my ($printed, $errors) = run_command([ qw(promtool check rules), "$files/alerts.yml" ]);

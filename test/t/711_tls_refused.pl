@@ -29,9 +29,8 @@ hold($a, 'holder', '/tls/a');
 hold($plain, 'plain', '/tls/b');
 
 # A reload with these settings waits for this reason, and the session goes on.
-sub refused
+sub refused($server, $name, $reason, %settings)
 {
-	my ($server, $name, $reason, %settings) = @_;
 	my %before = map { $_ => $server->zk_session->{$_} } qw(session_id worker_pid reconnects);
 	my $mark = $server->log_mark;
 	$server->set_conf(%settings);

@@ -17,16 +17,14 @@ $ENV{TMPDIR} = PostgreSQL::Test::Utils::tempdir('demo');
 delete @ENV{ grep { /^PG/ && $_ ne 'PG_CONFIG' && !/^PG_/ } keys %ENV };
 my (%session, $service, $demo);
 
-sub session
+sub session($name)
 {
-	my ($name) = @_;
 	return $session{$name} ||= Zklock::Session->new(dsn => "service=$name", name => $name);
 }
 
 # A statement, and what the tutorial says of it
-sub statement
+sub statement($name, $sql, @expected)
 {
-	my ($name, $sql, @expected) = @_;
 	my $what = join(' ', split ' ', "$name: $sql");
 	my $expected = join("\n", @expected);
 	$expected =~ s/ \| /|/g;
@@ -57,9 +55,8 @@ sub statement
 	return;
 }
 
-sub sql_block
+sub sql_block($block)
 {
-	my ($block) = @_;
 	my ($head, @lines) = split /\n/, $block;
 	my ($name, $waited) = $head =~ /^-- ([AB])(, which waited)?$/ or die "not a session: $head";
 	my ($sql, @expected, $quoted) = ('');
@@ -80,9 +77,8 @@ sub sql_block
 	return;
 }
 
-sub shell
+sub shell($command)
 {
-	my ($command) = @_;
 	my ($out, $err) = ('', '');
 	my $source = defined $demo ? ". $demo/env; " : '';
 	IPC::Run::run([ 'sh', '-c', "$source$command" ], '<', \undef, '>', \$out, '2>', \$err, init => sub { chdir $directory });
@@ -101,9 +97,8 @@ sub read_line
 	return $line;
 }
 
-sub sh_block
+sub sh_block($block)
 {
-	my ($block) = @_;
 	foreach my $line (split /\n/, $block)
 	{
 		if ($line =~ /^make demo-shell/)

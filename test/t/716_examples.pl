@@ -19,19 +19,17 @@ my ($zk, $server) = cast('a', conf => [ 'max_prepared_transactions = 10', "zkloc
 my $elsewhere = qr/cron\.schedule/;
 
 # Blocks of a document: [language, text]
-sub blocks
+sub blocks($file)
 {
-	my ($file) = @_;
 	my $text = slurp_file("$top/$file") =~ s/^  (?=```|\S.*;$)//mgr;
 	return map { [@$_] } pairs_of($text =~ /^```(\w*)\n(.*?)^```$/msg);
 }
 
-sub pairs_of { my @words = @_; return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2; }
+sub pairs_of(@words) { return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2; }
 
 # Statements of a block, each with the comment behind it
-sub statements
+sub statements($sql)
 {
-	my ($sql) = @_;
 	my (@statements, $quoted);
 	my $statement = '';
 	foreach my $line (split /\n/, $sql)
@@ -48,9 +46,8 @@ sub statements
 	return @statements;
 }
 
-sub run_sql
+sub run_sql($session, $sql)
 {
-	my ($session, $sql) = @_;
 	my $token;
 	foreach my $pair (statements($sql))
 	{
@@ -73,9 +70,8 @@ sub run_sql
 }
 
 # Lines of postgresql.conf
-sub check_settings
+sub check_settings($session, $text)
 {
-	my ($session, $text) = @_;
 	foreach my $line (split /\n/, $text)
 	{
 		my ($name, $value) = $line =~ /^([\w.]+) = (.*?)(?:\s+#.*)?$/ or next;
@@ -87,9 +83,8 @@ sub check_settings
 }
 
 # Compiles code of Java, which is a class, or what a method does with a connection to the database.
-sub compile
+sub compile($name, $code)
 {
-	my ($name, $code) = @_;
 	my $directory = PostgreSQL::Test::Utils::tempdir();
 	my $imports = join('', map { "import $_;\n" } qw(java.sql.* java.util.concurrent.TimeUnit java.util.concurrent.TimeoutException
 		  org.apache.curator.framework.* org.apache.curator.framework.recipes.locks.* org.apache.curator.retry.* org.apache.zookeeper.data.Stat));

@@ -59,9 +59,8 @@ subtest "ZooKeeper's counters" => sub {
 		'the cost of an acquisition');
 };
 
-sub series
+sub series($measure, $case, $contestant, @rounds)
 {
-	my ($measure, $case, $contestant, @rounds) = @_;
 	return { measure => $measure, place => 'memory', case => $case, contestant => $contestant, rounds => \@rounds };
 }
 

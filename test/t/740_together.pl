@@ -19,16 +19,15 @@ my $all   = "ARRAY['" . join("', '", @paths) . "']";
 sub nodes { return map { $zk->children($_) } @paths; }
 
 # What a session has of the paths: how many it holds, and how many it waits for or is giving back.
-sub wait_has
+sub wait_has($held, $besides, $what)
 {
-	my ($held, $besides, $what) = @_;
 	$a->wait_value("SELECT count(*) FILTER (WHERE state = 'held') || ' ' || count(*) FILTER (WHERE state <> 'held')"
 		  . ' FROM zk_locks WHERE pid = ' . $s->pid, "$held $besides");
 	pass($what);
 	return;
 }
 
-sub is_free { my ($path, $what) = @_; is($other->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', $what); return; }
+sub is_free($path, $what) { is($other->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', $what); return; }
 
 is($s->query("SELECT zk_lock($all) AND zk_unlock($all)"), 't', 'the paths exist');
 

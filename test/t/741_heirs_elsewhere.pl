@@ -16,12 +16,11 @@ my $shell = $zk->shell;
 my $next  = $b->session(name => 'next');
 my ($number, $path, $holder, $waiter) = (0);
 
-sub ask { my ($session) = @_; $session->query_start("SELECT zk_lock('$path')"); return; }
+sub ask($session) { $session->query_start("SELECT zk_lock('$path')"); return; }
 
 # One holds the path in both modes, one of server a waits, and another one behind it.
-sub begin
+sub begin($server)
 {
-	my ($server) = @_;
 	$path   = '/heirs/' . ++$number;
 	$waiter = $a->session(name => 'waiter');
 	if ($server)
@@ -66,9 +65,8 @@ sub downgrade
 }
 
 # The waiter waits for the heir, and then it is its turn.
-sub waits_for_heir
+sub waits_for_heir($name)
 {
-	my ($name) = @_;
 	my $heir = first_node();
 	like($heir, qr/__READ__\d{10}$/, "$name: there is an heir");
 	$a->wait_value("SELECT state || ' ' || coalesce(blocked_by_node, '-') FROM zk_locks WHERE pid = " . $waiter->pid, "waiting $heir");
@@ -197,9 +195,8 @@ subtest 'a holder whose data somebody changes is still the holder' => sub {
 	waits_for_heir('changed data');
 };
 
-sub pairs
+sub pairs($path, $n)
 {
-	my ($path, $n) = @_;
 	return "DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM zk_lock('$path'); PERFORM zk_unlock('$path'); END LOOP; END \$\$";
 }
 

@@ -15,13 +15,12 @@ my $shell = $zk->shell;
 my $n     = 6;
 my ($name, @paths) = ('');
 
-sub path { my ($i) = @_; return "/batch/$name/$i"; }
+sub path($i) { return "/batch/$name/$i"; }
 
 # Session 0 releases its lock, and the answer is held back; the others release theirs meanwhile.
 # A block may do something before. A new worker has not been refused anything yet.
-sub begin
+sub begin($what, $before = undef)
 {
-	my ($what, $before) = @_;
 	$name = $what;
 	push @paths, map { path($_) } 0 .. $n;
 	$a->restart_worker;
