@@ -355,16 +355,19 @@ zk_flow_over(void)
 static void
 part_batch(Call *first)
 {
-	dlist_head parted = DLIST_STATIC_INIT(parted);
+	Call *next;
 
-	zk_batch_part(first, &parted);
-	while (!dlist_is_empty(&parted))
+	zk_batch_pause();
+	for (Call *call = first; call; call = next)
 	{
-		Call   *call = dlist_container(Call, link, dlist_pop_head_node(&parted));
 		ZkReply reply = {.code = ZK_CONNECTION_LOSS};
 
-		zk_echo_over(call->asked.path);
+		next = call->next;
+		call->next = NULL;
+		call->asked.patient = false;
 		call->sent_at = 0;
+		zk_call_renumber(call);
+		zk_echo_over(call->asked.path);
 		if (flowing)
 		{
 			zk_turn_over(call);

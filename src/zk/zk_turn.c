@@ -192,7 +192,8 @@ first_session(TurnKind turn, ZkTurnLimit limit)
 	dlist_iter role;
 	dlist_iter iter;
 
-	if (limit == ZK_TURN_URGENT && turn != TURN_KIND_URGENT)
+	if ((limit == ZK_TURN_URGENT && turn != TURN_KIND_URGENT) ||
+		(limit == ZK_TURN_PATIENT && turn != TURN_KIND_RELEASE))
 		return NULL;
 	dlist_foreach (role, &roles[turn])
 	{
@@ -254,15 +255,6 @@ zk_turn_take(ZkTurnLimit limit)
 	if (session->key.turn == TURN_KIND_RELEASE || session->key.turn == TURN_KIND_WORK)
 		last = session->key.turn;
 	return take_oldest(session);
-}
-
-/* Takes the patient deletion whose turn comes first; NULL if there is none. */
-static Call *
-take_patient(void)
-{
-	Line *session = first_session(TURN_KIND_RELEASE, ZK_TURN_PATIENT);
-
-	return session ? take_oldest(session) : NULL;
 }
 
 /* A call that was taken is under way no more. */
@@ -442,7 +434,7 @@ zk_batch_gather(Call *first, int room)
 
 	if (!first->asked.patient || zklock_now_ms() < again_at)
 		return n;
-	while (n < Min(room, ZK_BATCH_MAX) && (last->next = take_patient()) != NULL)
+	while (n < Min(room, ZK_BATCH_MAX) && (last->next = zk_turn_take(ZK_TURN_PATIENT)) != NULL)
 	{
 		last = last->next;
 		n++;
@@ -481,19 +473,9 @@ zk_batch_is_refused(const Call *first, int code)
 		   zk_error_outcome(code) != ZK_UNKNOWN && !zk_error_is_breakdown(code);
 }
 
-/* Puts the calls of a request that was refused at the end of a list, to be sent one by one. */
+/* A request for several deletions was refused: for a while each goes by itself. */
 void
-zk_batch_part(Call *first, dlist_head *calls)
+zk_batch_pause(void)
 {
-	Call *next;
-
 	again_at = zklock_now_ms() + PAUSE_MS;
-	for (Call *call = first; call; call = next)
-	{
-		next = call->next;
-		call->next = NULL;
-		call->asked.patient = false;
-		zk_call_renumber(call);
-		dlist_push_tail(calls, &call->link);
-	}
 }
