@@ -31,10 +31,11 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
-extern LockView	   lock_view_copy(void);
-extern LockView	   lock_view_take(void);
-extern LockView	   lock_view_of_path(const LockView *view, const char *path);
-extern LockBlocker lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
+extern LockView			lock_view_copy(void);
+extern LockView			lock_view_take(void);
+extern LockView			lock_view_of_path(const LockView *view, const char *path);
+extern const EntryCopy *lock_view_of_node(const LockView *at_path, const char *name);
+extern LockBlocker		lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
 
 /* ------------------------------------------------------------------------
  * contenders.c: as ZooKeeper has it

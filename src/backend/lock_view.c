@@ -89,6 +89,21 @@ lock_view_of_path(const LockView *view, const char *path)
 	return found;
 }
 
+/*
+ * Of the entries at a path the one for which a node stands: who holds, or else came
+ * first.  NULL if the node is not ours.
+ */
+const EntryCopy *
+lock_view_of_node(const LockView *at_path, const char *name)
+{
+	for (int i = 0; i < at_path->n; i++)
+	{
+		if (strcmp(at_path->entries[i]->node.name, name) == 0)
+			return at_path->entries[i];
+	}
+	return NULL;
+}
+
 /* The first of a run that is in a state, but for a process's; NULL if there is none. */
 static const EntryCopy *
 find_in_run(const LockView *view, uint64 run_id, ContenderState state, int besides)

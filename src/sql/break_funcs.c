@@ -99,15 +99,11 @@ node_argument(text *arg)
 static uint64
 find_run(const char *path, const char *name)
 {
-	EntryCopy copy;
+	LockView		 all = lock_view_take();
+	LockView		 ours = lock_view_of_path(&all, path);
+	const EntryCopy *entry = lock_view_of_node(&ours, name);
 
-	for (int i = 0; i < entries_max(); i++)
-	{
-		if (entry_copy(i, &copy) && strcmp(copy.request.path, path) == 0 &&
-			strcmp(copy.node.name, name) == 0)
-			return copy.status.run_id;
-	}
-	return 0;
+	return entry ? entry->status.run_id : 0;
 }
 
 /* Marks what a session of zklock can see of the node, before it is deleted. */

@@ -249,7 +249,7 @@ make_claim(Claiming *claiming)
 	}
 }
 
-/* Likewise, of "claiming" with a path and, unless it is a reset, a slot. */
+/* Likewise, of "claiming" with a path and, unless it is a reset, a slot.  Claims are counted. */
 static bool
 ask_claim(Claiming *claiming)
 {
@@ -257,40 +257,31 @@ ask_claim(Claiming *claiming)
 	ErrorContextCallback context = {.callback = claim_context,
 									.arg = claiming,
 									.previous = error_context_stack};
+	CountedWait			 wait;
 	uint64				 id;
 	bool				 made;
 
-	request_refuse_election(claiming->path);
-	if (!pg_strong_random(&id, sizeof(id)))
-		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
-	wanted->nids = 1;
-	snprintf(wanted->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
-	strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION),
-			sizeof(wanted->claimant));
-	if (wanted->claimed)
-		claim_record_write_slot(claiming->slot, wanted->slot);
-
-	error_context_stack = &context;
-	made = make_claim(claiming);
-	error_context_stack = context.previous;
-	return made;
-}
-
-/* Claims a slot, and counts that.  Returns false if it is not later than the last one. */
-static bool
-claim_slot(Claiming *claiming)
-{
-	CountedWait wait;
-	bool		claimed;
-
-	wait_counted_begin(&wait, STATS_CLAIM);
+	wait_counted_begin(&wait, wanted->claimed ? STATS_CLAIM : WAIT_UNCOUNTED);
 	PG_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
 	{
-		claimed = ask_claim(claiming);
+		request_refuse_election(claiming->path);
+		if (!pg_strong_random(&id, sizeof(id)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INTERNAL_ERROR), errmsg("could not generate random values")));
+		wanted->nids = 1;
+		snprintf(wanted->ids[0], CLAIM_RECORD_ID_SIZE, "%016llx", (unsigned long long) id);
+		strlcpy(wanted->claimant, node_data_compose(DIALECT_CURATOR, LOCK_SCOPE_SESSION),
+				sizeof(wanted->claimant));
+		if (wanted->claimed)
+			claim_record_write_slot(claiming->slot, wanted->slot);
+
+		error_context_stack = &context;
+		made = make_claim(claiming);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(wait_counted_break, PointerGetDatum(&wait));
-	wait_counted_end(&wait, claimed ? STATS_WAIT_GRANTED : STATS_WAIT_BUSY);
-	return claimed;
+	error_context_stack = context.previous;
+	wait_counted_end(&wait, made ? STATS_WAIT_GRANTED : STATS_WAIT_BUSY);
+	return made;
 }
 
 /* ------------------------------------------------------------------------
@@ -314,7 +305,7 @@ zk_claim(PG_FUNCTION_ARGS)
 	if (TIMESTAMP_NOT_FINITE(claiming.wanted.slot))
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("slot must be finite"),
 						errdetail("After an infinite slot, none could be claimed any more.")));
-	PG_RETURN_BOOL(claim_slot(&claiming));
+	PG_RETURN_BOOL(ask_claim(&claiming));
 }
 
 /*

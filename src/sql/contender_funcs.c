@@ -71,21 +71,6 @@ typedef struct Party
 } Party;
 
 /*
- * The contender of this server for which a node stands: who holds, or else came first.
- * NULL if the node is not ours.
- */
-static const EntryCopy *
-own_contender(const Queue *queue, const char *name)
-{
-	for (int i = 0; i < queue->ours.n; i++)
-	{
-		if (strcmp(queue->ours.entries[i]->node.name, name) == 0)
-			return queue->ours.entries[i];
-	}
-	return NULL;
-}
-
-/*
  * What shared memory knows better: the data has a run's first contender, and a
  * session that holds a lock does not wait for itself.
  */
@@ -117,7 +102,7 @@ static Party
 find_party(const Queue *queue, const ContenderNode *node)
 {
 	Party			 party = {.granted = node->holds};
-	const EntryCopy *entry = own_contender(queue, node->name);
+	const EntryCopy *entry = lock_view_of_node(&queue->ours, node->name);
 	NodeContender	 data;
 
 	party.is_zklock = node_contender_read(node->data, &data);

@@ -14,9 +14,6 @@
  * seconds with a server that hangs.  Where the main loop cannot wait for that, a
  * thread of our own does.
  *
- * With TLS the library logs to a stream until it is given a function, which is
- * possible only once the handle is there.
- *
  * Runs in: the worker; the main thread unless a function says otherwise.  Other
  * threads call nothing of PostgreSQL.
  *
@@ -147,24 +144,6 @@ on_log(const char *message)
 		zk_event_push(&event, EVENT_AT_ONCE);
 }
 
-/* As zookeeper_init2(), with TLS */
-static zhandle_t *
-open_with_tls(const char *addresses, int timeout, const clientid_t *session, uintptr_t number)
-{
-	static FILE *nowhere;
-
-	zhandle_t *handle;
-
-	if (nowhere == NULL)
-		nowhere = fopen("/dev/null", "w");
-	zoo_set_log_stream(nowhere);
-	handle = zk_tls_init(addresses, zk_library_event, timeout, session, (void *) number,
-						 ZOO_NO_LOG_CLIENTENV);
-	if (handle)
-		zoo_set_log_callback(handle, on_log);
-	return handle;
-}
-
 /*
  * Makes a handle, which begins to connect: for the session of the configuration,
  * or a new one.  Returns NULL, with errno set, if it cannot.
@@ -185,7 +164,7 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t nu
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
 	block_signals(0, &former);
 	if (config->tls)
-		handle = open_with_tls(addresses, config->session_timeout, session, number);
+		handle = zk_tls_open(addresses, config->session_timeout, session, number, on_log);
 	else
 		handle = zookeeper_init2(addresses, zk_library_event, config->session_timeout, session,
 								 (void *) number, ZOO_NO_LOG_CLIENTENV, on_log);

@@ -114,8 +114,8 @@ extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
  */
 
 extern void		  zk_tls_start(void);
-extern zhandle_t *zk_tls_init(const char *addresses, watcher_fn watcher, int timeout,
-							  const clientid_t *session, void *context, int flags);
+extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid_t *session,
+							  uintptr_t number, log_callback_fn on_log);
 extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------
@@ -150,7 +150,7 @@ extern int	zk_batch_gather(Call *first, int room);
 extern int	zk_batch_size(const Call *first);
 extern void zk_batch_learn(int64 taken_us);
 extern bool zk_batch_is_refused(const Call *first, int code);
-extern void zk_batch_part(Call *first, dlist_head *calls);
+extern void zk_batch_pause(void);
 
 /* ------------------------------------------------------------------------
  * zk_flow.c: calls until they are answered

@@ -101,18 +101,31 @@ name_of(int fd, char *name, size_t size)
 	snprintf(name, size, "/proc/self/fd/%d", fd);
 }
 
-/* As zookeeper_init2(), with TLS and the files that have been loaded. */
+/*
+ * As zookeeper_init2(), with TLS and the files that have been loaded.  The library takes
+ * a function for its log only when the handle is there, and writes to a stream before.
+ */
 zhandle_t *
-zk_tls_init(const char *addresses, watcher_fn watcher, int timeout, const clientid_t *session,
-			void *context, int flags)
+zk_tls_open(const char *addresses, int timeout, const clientid_t *session, uintptr_t number,
+			log_callback_fn on_log)
 {
-	char name[TLS_FILES][FILE_NAME_SIZE];
-	char names[TLS_FILES * FILE_NAME_SIZE];
+	static FILE *nowhere;
 
+	char	   name[TLS_FILES][FILE_NAME_SIZE];
+	char	   names[TLS_FILES * FILE_NAME_SIZE];
+	zhandle_t *handle;
+
+	if (nowhere == NULL)
+		nowhere = fopen("/dev/null", "w");
+	zoo_set_log_stream(nowhere);
 	for (int which = 0; which < TLS_FILES; which++)
 		name_of(in_memory[which], name[which], FILE_NAME_SIZE);
 	snprintf(names, sizeof(names), "%s,%s,%s", name[TLS_CA], name[TLS_CERT], name[TLS_KEY]);
-	return zookeeper_init_ssl(addresses, names, watcher, timeout, session, context, flags);
+	handle = zookeeper_init_ssl(addresses, names, zk_library_event, timeout, session,
+								(void *) number, ZOO_NO_LOG_CLIENTENV);
+	if (handle)
+		zoo_set_log_callback(handle, on_log);
+	return handle;
 }
 
 /* Is a handle in the middle of TLS's handshake, or about to begin one? */
