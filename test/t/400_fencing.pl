@@ -20,12 +20,11 @@ my ($s1, $s2, $s3) = map { $data->session } 1 .. 3;
 my $holder = $a->session;
 my $next   = $b->session;
 
-sub fence { my ($path, $token) = @_; return "SELECT zk_fence('$path', $token)"; }
+sub fence($path, $token) { return "SELECT zk_fence('$path', $token)"; }
 
 # The session waits for the end of another one's transaction.
-sub wait_blocked
+sub wait_blocked($session, $by)
 {
-	my ($session, $by) = @_;
 	$data->wait_value('SELECT ' . $by->pid . ' = ANY (pg_blocking_pids(' . $session->pid . '))', 't');
 	return;
 }
@@ -38,9 +37,8 @@ my $path = '/pay/lock';
 my $balance = 'SELECT balance FROM account WHERE id = 7';
 
 # Runs what stands between BEGIN and COMMIT, up to the first error, and gives its result.
-sub run_example
+sub run_example($session, $sql)
 {
-	my ($session, $sql) = @_;
 	my $last;
 	foreach my $statement (split /;.*\n/, $sql)
 	{
@@ -51,9 +49,8 @@ sub run_example
 	return $last;
 }
 
-sub remote_example
+sub remote_example($token)
 {
-	my ($token) = @_;
 	my $sql = $remote;
 	is($sql =~ s/:'token'/'$token'/, 1, 'the example names a token');
 	return $sql;
@@ -186,9 +183,8 @@ subtest 'Curator writes when it has the lock again' => sub {
 	is(scalar(grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens), 0, 'all tokens were in order');
 };
 
-sub stale
+sub stale($result, $token, $seen, $name)
 {
-	my ($result, $token, $seen, $name) = @_;
 	return is_deeply(
 		[ @$result{qw(sqlstate message detail)} ],
 		[   '40001',
@@ -203,8 +199,7 @@ sub forget { $data->value('DELETE FROM zk_fences'); return; }
 foreach my $known (0, 1)
 {
 	my $kind = $known ? 'known path' : 'new path';
-	my $begin = sub {
-		my (@isolation) = @_;
+	my $begin = sub (@isolation) {
 		forget();
 		$data->value(fence('/t/race', 5)) if $known;
 		$s1->query('BEGIN');
@@ -215,8 +210,7 @@ foreach my $known (0, 1)
 	};
 
 	# One has fenced with 7, the other waits with its token, and the first ends so. What the other is told
-	my $race = sub {
-		my ($token, $end, @isolation) = @_;
+	my $race = sub ($token, $end, @isolation) {
 		$begin->(@isolation);
 		$s1->query(fence('/t/race', 7));
 		$s2->query_start(fence('/t/race', $token));

@@ -7,9 +7,8 @@
 use Zklock::Test;
 use Zklock::Util qw(children_of);
 
-sub all_processes
+sub all_processes($server)
 {
-	my ($server) = @_;
 	return ($server->postmaster_pid, children_of($server->postmaster_pid));
 }
 
@@ -17,9 +16,8 @@ my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
 	proxied => 'a c', timeout => '4s', conf => ['max_prepared_transactions = 1'], c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
-sub lease_is
+sub lease_is($server, $condition)
 {
-	my ($server, $condition) = @_;
 	$server->wait_value("SELECT $condition FROM zk_session", 't');
 	return pass($server->name . ": $condition");
 }
@@ -112,15 +110,13 @@ subtest 'a server that is stopped for a shorter time keeps its locks, and commit
 	pass('the log tells of both');
 };
 
-sub checks
+sub checks($path)
 {
-	my ($path) = @_;
 	return scalar grep { $_->[0] eq 'multi' && $_->[1] =~ /^\Q$path\E\// } @{ $proxy->requests };
 }
 
-sub transaction
+sub transaction($guard, $path)
 {
-	my ($guard, $path) = @_;
 	$xact->query("SET zklock.commit_guard = $guard");
 	$xact->query('BEGIN');
 	$xact->query("SELECT zk_xact_lock('$path')");

@@ -9,9 +9,8 @@ use Encode qw(encode_utf8);
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s');
 $a->value('CREATE TABLE t (i int)');
 
-sub lose
+sub lose($path)
 {
-	my ($path) = @_;
 	$zk->shell->delete("$path/$_") foreach grep { /-\d{10}$/ } $zk->children($path);
 	return;
 }
@@ -21,18 +20,16 @@ my $blocker = $a->session;
 $blocker->query('SELECT pg_advisory_lock(1)');
 my $endless = 'SELECT pg_advisory_lock(1)';
 
-sub start_endless
+sub start_endless($session, $statement = undef)
 {
-	my ($session, $statement) = @_;
 	$session->query_start($statement || $endless);
 	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
 	return;
 }
 
 # A session that holds a lock and runs such a statement.
-sub running
+sub running($path, %opt)
 {
-	my ($path, %opt) = @_;
 	my $session = $a->session(%{ $opt{session} || {} });
 	$session->query("SET zklock.on_lock_loss = $opt{before}") if $opt{before};
 	$session->query("SELECT zk_lock('$path')");
@@ -43,9 +40,8 @@ sub running
 	return $session;
 }
 
-sub interrupted_is
+sub interrupted_is($session, $path, $how, $mark)
 {
-	my ($session, $path, $how, $mark) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
 	my ($severity, $sqlstate, $message) =
@@ -60,9 +56,8 @@ sub interrupted_is
 }
 
 # The worker has logged which lock the session lost.
-sub named_in_log
+sub named_in_log($session, $path, $mark)
 {
-	my ($session, $path, $mark) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$a->wait_log(qr/[Pp]rocess @{[ $session->pid ]} has lost "\Q$path\E"/, $mark);
 	pass('the log names the lock');
@@ -240,9 +235,8 @@ my ($s, $s2) = ($a->session, $a->session);
 my $p = $s->pid;
 
 # A warning with its DETAIL, which is of several lines.
-sub assert_warning
+sub assert_warning($mark, $message, @details)
 {
-	my ($mark, $message, @details) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $detail = join('\n\t', @details);
 	$a->assert_log($mark, qr/WARNING:  $message\n.*DETAIL:  $detail\n(?!\t)/, 'the log warns, with names');

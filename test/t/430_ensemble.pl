@@ -28,9 +28,8 @@ queue($a, 'behind', '/m/elsewhere');
 in_transaction($a, 'xact', '/m/xact');
 my $before = holdings($a);
 
-sub still_ours
+sub still_ours($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$a->wait_session;
 	is($a->session_id, $id{a}, "$what: the session is the same");
@@ -39,9 +38,8 @@ sub still_ours
 	return;
 }
 
-sub attach
+sub attach($server)
 {
-	my ($server) = @_;
 	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
 	wait_until { eval { $shell->attach($id{a}, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
 	return;
@@ -154,9 +152,8 @@ my $traffic = q{
 my @workers = ((map { $a->session } 1 .. 3), (map { $b->session } 1 .. 2));
 $_->query_start($traffic) foreach @workers;
 
-sub traffic_goes_on
+sub traffic_goes_on($what)
 {
-	my ($what) = @_;
 	my %start = map { $_->name => $_->value('SELECT last_value FROM rounds') } $a, $b;
 	foreach my $server ($a, $b)
 	{
@@ -177,9 +174,8 @@ sub recovered
 }
 
 # The foreigner may lose its connection at any time, as all may.
-sub until_done
+sub until_done($what, $action)
 {
-	my ($what, $action) = @_;
 	return wait_until { my $result = eval { $action->() }; $result || $@ =~ /NoNode/ && 1 } $what;
 }
 
@@ -201,9 +197,8 @@ sub queue_up
 	return;
 }
 
-sub undisturbed
+sub undisturbed($what, $before)
 {
-	my ($what, $before) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
 	is_deeply([ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ], $before, 'holders have what they had');
@@ -211,18 +206,16 @@ sub undisturbed
 	return;
 }
 
-sub next_token
+sub next_token($new, $who)
 {
-	my ($new, $who) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	cmp_ok($new, '>', $token, "the token of $who is higher");
 	$token = $new;
 	return;
 }
 
-sub dissolve
+sub dissolve($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
 	hand_on('/z/elsewhere', qw(elsewhere behind));
@@ -253,9 +246,8 @@ sub our_server
 }
 
 # Sessions that see the end of a server do not know it at once.
-sub away_from
+sub away_from($server)
 {
-	my ($server) = @_;
 	foreach my $db ($a, $b)
 	{
 		wait_until {
@@ -267,8 +259,7 @@ sub away_from
 	return;
 }
 
-my $after_kill = sub {
-	my ($server) = @_;
+my $after_kill = sub ($server) {
 	$server->kill9;
 	away_from($server);
 	recovered();

@@ -20,9 +20,8 @@ my $before = holdings($a);
 
 sub fresh_lease { $a->wait_value("SELECT lease_remaining > '3s' FROM zk_session", 't'); return; }
 
-sub undisturbed
+sub undisturbed($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fresh_lease();
 	is($a->session_id, $id, "$what: the session is the same");

@@ -19,9 +19,8 @@ sub lease_end
 		"SELECT coalesce(extract(epoch FROM clock_timestamp() + nullif(lease_remaining, '0')), 0) FROM zk_session");
 }
 
-sub lease_goes_on
+sub lease_goes_on($server, $what)
 {
-	my ($server, $what) = @_;
 	my $start = lease_end($server);
 	wait_until { lease_end($server) > $start + 1 } "$what: the lease to be renewed";
 	return;

@@ -18,18 +18,16 @@ my @enforced  = ('-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.a
 
 # Restarts ZooKeeper with other rules. Who does not comply with them does not get in, so
 # that is not waited for.
-sub rules
+sub rules(@java)
 {
-	my (@java) = @_;
 	$zk->stop;
 	$zk->options(java => \@java);
 	$zk->start(@java ? (wait => 0) : ());
 	return;
 }
 
-sub refused
+sub refused($result, $what, $error = undef)
 {
-	my ($result, $what, $error) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return fails($result, '42501', "$what is refused", detail => $error // qr/ZAUTHFAILED/);
 }
@@ -37,9 +35,8 @@ sub refused
 sub denied { local $Test::Builder::Level = $Test::Builder::Level + 1; return refused(@_, qr/^ZooKeeper refused: ZNOAUTH\./); }
 
 # A call that does not wait may come between two attempts to connect, when nothing can be asked.
-sub refused_or_not_asked
+sub refused_or_not_asked($result, $what)
 {
-	my ($result, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	like($result->{sqlstate}, qr/^(?:42501|58030)$/, "$what is refused") or diag explain $result;
 	like($result->{detail} || '', qr/ZAUTHFAILED|authentication failed/, "with the reason");
@@ -148,9 +145,8 @@ my $shell = $zk->shell;
 $shell->add_auth('digest', 'admin:secret');
 my @admin = ([ 'digest', 'admin:secret', 'cdrwa' ]);
 
-sub rights
+sub rights($path, $letters)
 {
-	my ($path, $letters) = @_;
 	$shell->set_acl($path, [ @admin, $letters ? [ 'world', 'anyone', $letters ] : () ]);
 	return;
 }

@@ -12,18 +12,16 @@ my $shell = $zk->shell;
 my %id    = map { $_->name => $_->session_id } $a, $b;
 
 # As "setquota" of ZooKeeper's own shell sets it.
-sub set_quota
+sub set_quota($path, $limits)
 {
-	my ($path, $limits) = @_;
 	$shell->create("/zookeeper/quota$path/zookeeper_limits",
 		data => "count=-1,bytes=-1;$limits", makepath => 1);
 	$shell->create("/zookeeper/quota$path/zookeeper_stats", data => 'count=0,bytes=0');
 	return;
 }
 
-sub exceeded
+sub exceeded($result, $what)
 {
-	my ($result, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return fails($result, '58000', "$what is an error", detail => qr/^ZooKeeper refused: ZQUOTAEXCEEDED\./);
 }
@@ -65,8 +63,7 @@ subtest 'a quota limits what is offered to a queue' => sub {
 	my $queue = '/q/queue';
 	my $offer = "SELECT zk_queue_offer('$queue', repeat('x', %d)::bytea)";
 	my $taker = on($a, 'taker');
-	my $beyond = sub {
-		my ($length, $name) = @_;
+	my $beyond = sub ($length, $name) {
 		my $result = $taker->try(sprintf $offer, $length);
 		is($result->{sqlstate}, '53400', $name) or diag explain $result;
 		like(join(' ', map { $_ // '' } @{$result}{qw(message detail hint)}),

@@ -44,9 +44,8 @@ $lock{semaphore} = {
 my @recipes = sort keys %lock;
 
 # A path that exists, with the rest of its recipe
-sub of_path
+sub of_path($name, $path)
 {
-	my ($name, $path) = @_;
 	my %recipe = %{ $lock{$name} };
 	my @nodes = $recipe{nodes}->($path);
 	$zk->shell->create($_, makepath => 1) foreach @nodes;
@@ -56,19 +55,17 @@ sub of_path
 }
 
 # What a session has, but for what it waits for
-sub held
+sub held($session)
 {
-	my ($session) = @_;
 	return [ map { "$_->{state} $_->{path} $_->{node} $_->{fencing_token}" }
 		  $a->locks('pid = ' . $session->pid . " AND state = 'held' ORDER BY path") ];
 }
 
-sub failures { my ($mark, $text) = @_; return scalar(() = $a->log_since($mark) =~ /worker ERROR:  \Q$text\E/g); }
+sub failures($mark, $text) { return scalar(() = $a->log_since($mark) =~ /worker ERROR:  \Q$text\E/g); }
 
 # What is done makes a worker fail, or several as long as the fault is on.
-sub worker_fails_over
+sub worker_fails_over($fault, $code)
 {
-	my ($fault, $code) = @_;
 	my $mark = $a->log_mark;
 	$a->set_faults($fault);
 	$code->();
@@ -230,9 +227,8 @@ my @requests = (
 	[ 'semaphore', (q{SELECT zk_semaphore_acquire('/g/semaphore', 1)}) x 2, q{SELECT zk_semaphore_release('/g/semaphore')} ]);
 
 # What a session has, with nodes and tokens
-sub holds
+sub holds($session)
 {
-	my ($session) = @_;
 	return [ map { "$_->{path} $_->{mode} $_->{scope} $_->{count} $_->{node} $_->{fencing_token}" }
 		  $a->locks('pid = ' . $session->pid . ' ORDER BY path') ];
 }
@@ -297,9 +293,8 @@ sub rest
 }
 
 # The worker fails once or more while the statement runs, and then no more.
-sub while_failing
+sub while_failing($sql)
 {
-	my ($sql) = @_;
 	my $pid = $a->worker_pid;
 	$a->set_faults('fail-written');
 	$s->query_start($sql);

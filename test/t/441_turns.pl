@@ -17,9 +17,8 @@ my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s',
 my $many = 1500;
 
 # Paths that exist, and are not in use.
-sub prepare
+sub prepare(@paths)
 {
-	my (@paths) = @_;
 	my $session = $a->session;
 	$session->query("SELECT zk_lock('$_') AND zk_unlock('$_')") foreach @paths;
 	$session->disconnect;
@@ -35,9 +34,8 @@ sub stop_answers
 }
 
 # The greedy session has asked for all that it will, and the worker has sent of it what it will.
-sub wait_full
+sub wait_full($op)
 {
-	my ($op) = @_;
 	if ($op eq 'delete') { $a->wait_value("SELECT count(*) FROM zk_locks WHERE path ~ '^/g/' AND state = 'held'", 0); }
 	else                 { $a->wait_event($s{greedy}, 'guard'); }
 	$proxy->wait_all_sent;
@@ -46,9 +44,8 @@ sub wait_full
 }
 
 # How many requests matched by the one pattern were sent before the first matched by the other?
-sub count_before
+sub count_before($count, $until)
 {
-	my ($count, $until) = @_;
 	my $n = 0;
 	foreach my $request (@{ $proxy->requests })
 	{
@@ -197,9 +194,8 @@ sub passed
 	return $passed;
 }
 
-sub clean_up
+sub clean_up($victim)
 {
-	my ($victim) = @_;
 	is($victim->finish, 't', 'it has its lock');
 	$greedy->query('SET statement_timeout = 0; SELECT zk_unlock_all()');
 	$victim->query("SELECT zk_unlock('/v/lock')");

@@ -11,21 +11,19 @@ my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
 my $limit = 16;
 
-sub levels { my ($n) = @_; return join('', map { "/l$_" } 1 .. $n); }
+sub levels($n) { return join('', map { "/l$_" } 1 .. $n); }
 
 # What was asked for below a path since the last count: creations of lasting nodes, and readings.
-sub creations
+sub creations($path)
 {
-	my ($path) = @_;
 	my @found = map { $_->[0] =~ /^create/ && $_->[1] !~ /-lock-$/ && $_->[1] =~ /^\Q$path\E(.*)/ ? $1 : () } @{ $proxy->requests };
 	$proxy->reset_counts;
 	return \@found;
 }
 
 # Until the first of the creations of a path's nodes has been held back.
-sub hold_creation
+sub hold_creation($session, $direction, $path)
 {
-	my ($session, $direction, $path) = @_;
 	my $hold  = "hold_$direction";
 	my $fault = $proxy->$hold(op => 'create2|createContainer', path => "^$path\$", any => 1);
 	$session->query_start("SELECT zk_lock('$path')");
@@ -161,9 +159,8 @@ my $m = $a->session(user => 'mallory');
 my $s = $a->session;
 $shell->create('/q/there', makepath => 1);
 
-sub missing
+sub missing($sql, $name)
 {
-	my ($sql, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $m->try($sql);
 	is($result->{sqlstate}, '42704', "$name: refused") or diag explain $result;

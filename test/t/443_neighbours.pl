@@ -13,9 +13,8 @@ my $r     = $b->session(name => 'r');
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
 
-sub refused
+sub refused($call, $what)
 {
-	my ($call, $what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $s->try("SELECT $call");
 	is($result->{sqlstate}, '55006', "$what: $call is refused") or diag explain $result;

@@ -32,9 +32,8 @@ $a->value('GRANT SET ON PARAMETER zklock.commit_guard TO app');
 $app->query(q{CREATE FUNCTION pay_guarded(path text, level text) RETURNS boolean LANGUAGE sql SECURITY DEFINER
 	SET search_path = public, pg_temp SET zklock.commit_guard = lease AS 'SELECT pay(path, level)'});
 
-sub denied
+sub denied($session, $sql, $name)
 {
-	my ($session, $sql, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->try($sql);
 	is($result->{sqlstate}, '42501', "$name: refused") or diag explain $result;

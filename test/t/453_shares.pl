@@ -20,9 +20,8 @@ sub ticks
 	return $fields[11] + $fields[12];
 }
 
-sub hold_permits
+sub hold_permits($n, $more)
 {
-	my ($n, $more) = @_;
 	is($s->query("SELECT count(*) FROM generate_series(1, $more) WHERE zk_semaphore_acquire('/p/many', 9999, '0')"),
 		$more, "a session has $n permits");
 	return;
@@ -75,17 +74,15 @@ my $fill = q{
 $a->value($fill);
 
 # Session-level locks survive the error that ends fill().
-sub fill
+sub fill($session, $prefix)
 {
-	my ($session, $prefix) = @_;
 	my %r;
 	@r{qw(n state message detail hint)} = split /\|/, $session->query("SELECT * FROM fill('$prefix')");
 	return \%r;
 }
 
-sub refused_with
+sub refused_with($r, $message, $hint)
 {
-	my ($r, $message, $hint) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($r->{state}, '53200', 'SQLSTATE') or diag explain $r;
 	like($r->{message}, $message, 'message');

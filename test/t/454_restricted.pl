@@ -16,9 +16,8 @@ my $m = $a->session(user => 'mallory');
 
 # What she does is in a function that is changed at will, and can only be called by others.
 # She says it is immutable: else it could not be in an index. Maintenance has another search_path.
-sub trap
+sub trap($call)
 {
-	my ($call) = @_;
 	$m->query(qq{CREATE OR REPLACE FUNCTION trap(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE
 		SET search_path = public AS \$\$
 		BEGIN
@@ -41,9 +40,8 @@ my @maintenance = (
 	'ANALYZE bait', 'VACUUM FULL bait', 'REINDEX TABLE bait', 'CLUSTER bait USING bait_trap',
 	'CREATE INDEX another ON bait (trap(i + 1))', 'REFRESH MATERIALIZED VIEW view');
 
-sub refused
+sub refused($sql, $call)
 {
-	my ($sql, $call) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $s->try($sql);
 	is($result->{sqlstate}, '42501', "$sql: $call is refused") or diag explain $result;

@@ -9,9 +9,8 @@ use Zklock::Cast qw(fails);
 my ($zk, $a) = cast('a', preload => 0,
 	conf => [ "zklock.path_dialects = '/kz/*=kazoo, /hive/*=hive, /kz/java/*=curator, /kz/java/one=zookeeper'" ]);
 
-sub allowed
+sub allowed($session, $path)
 {
-	my ($session, $path) = @_;
 	my $result = $session->try("SELECT zk_lock('$path')");
 	$session->query('SELECT zk_unlock_all()');
 	return $result->{ok} ? 'yes' : $result->{sqlstate} eq '42501' ? 'no' : $result;
@@ -39,9 +38,8 @@ my %marker = (
 	curator => qr/^_c_.*-lock-\d+$/, curator_rw => qr/__WRIT__\d+$/, kazoo => qr/__lock__\d+$/,
 	zookeeper => qr/^x-/, hive => qr/^LOCK-EXCLUSIVE-/);
 
-sub dialect_of
+sub dialect_of($path, $session = undef)
 {
-	my ($path, $session) = @_;
 	$session ||= $s;
 	$session->query("SELECT zk_lock('$path')");
 	my ($node) = $zk->children($path);
@@ -50,9 +48,8 @@ sub dialect_of
 	return $dialect || $node;
 }
 
-sub is_dialect
+sub is_dialect($path, $dialect, $name)
 {
-	my ($path, $dialect, $name) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(dialect_of($path), $dialect, "$path: $name");
 	return;
@@ -96,9 +93,8 @@ subtest 'a reload is for new locks' => sub {
 	$s->query("SELECT zk_unlock('/kz/held')");
 };
 
-sub no_dialects
+sub no_dialects($value, $item, $why)
 {
-	my ($value, $item, $why) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return fails($s->try("ALTER SYSTEM SET zklock.path_dialects = '$value'"), '22023', "'$value' is refused",
 		detail => qq{Item "$item" is not valid. $why},
@@ -157,9 +153,8 @@ subtest 'a wrong value that was stored then allows nothing' => sub {
 	$m->disconnect;
 };
 
-sub refused
+sub refused($value, $item, $why)
 {
-	my ($value, $item, $why) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $sql ("SET zklock.allowed_paths = E'$value'", "ALTER ROLE mallory SET zklock.allowed_paths = E'$value'",
 		"ALTER SYSTEM SET zklock.allowed_paths = E'$value'")

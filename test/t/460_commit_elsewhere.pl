@@ -75,9 +75,8 @@ my %before = (
 	postgres_fdw => ['SELECT count(*) FROM there']);
 
 # Through Parse, Bind, Execute and Sync: the commit comes while the statement's portal is open.
-sub start_extended
+sub start_extended($session, $sql)
 {
-	my ($session, $sql) = @_;
 	$sql =~ s/'(.*)'/?/;
 	my $statement = $session->dbh->prepare($sql, { pg_async => PG_ASYNC, pg_server_prepare => 1 });
 	$statement->execute($1);
@@ -91,9 +90,8 @@ sub start_extended
 
 sub written { return map { $_->value('SELECT count(*) FROM ' . $_->name) } $here, $there; }
 
-sub run
+sub run($way, $session, $path, $lose)
 {
-	my ($way, $session, $path, $lose) = @_;
 	$session->query($_) foreach @{ $way->{first} || [] };
 	my $finish = $way->{extended} ? start_extended($session, $way->{last}->($path))
 	  : do { $session->query_start($way->{last}->($path)); sub { $session->result } };

@@ -20,17 +20,15 @@ sub stop_standby   { freeze($receiver); return; }
 sub resume_standby { thaw($receiver); return; }
 
 # Returns when the worker has sent the signal, if it does.
-sub lose
+sub lose($session, $path)
 {
-	my ($session, $path) = @_;
 	$primary->lose($zk, $session, $path);
 	$primary->value("SELECT zk_lock('/r/barrier') AND zk_unlock('/r/barrier')");
 	return;
 }
 
-sub wait_event
+sub wait_event($session, $event)
 {
-	my ($session, $event) = @_;
 	$primary->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $event);
 	return;
 }
@@ -39,9 +37,8 @@ my $blocker = $primary->session;
 $blocker->query('SELECT pg_advisory_lock(1)');
 
 # A statement that is running is interrupted again, so the setting is in force.
-sub cancelled_as_ever
+sub cancelled_as_ever($session, $path)
 {
-	my ($session, $path) = @_;
 	$session->query("SELECT zk_lock('$path-next')");
 	$session->query_start('SELECT pg_advisory_lock(1)');
 	wait_event($session, 'advisory');

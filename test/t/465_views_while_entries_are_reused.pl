@@ -129,9 +129,8 @@ my @others = map { $b->session } 1 .. 2;
 $_->query_start('SELECT churn(pg_backend_pid()::text)') foreach @own;
 $_->query_start("SELECT churn('all')") foreach @others;
 
-sub look
+sub look($session, $wanted)
 {
-	my ($session, $wanted) = @_;
 	my ($nodes, $blockers, $broken) = @{ $session->try("SELECT * FROM look($wanted)")->{rows}[0] };
 	is($broken, undef, 'each row is of one contender');
 	return note("$nodes nodes, and $blockers that are waited for");

@@ -22,9 +22,8 @@ sub remember
 	return;
 }
 
-sub undisturbed
+sub undisturbed($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $session = $a->zk_session;
 	is("$session->{state} $session->{session_id}", "connected $id", "$what: the session goes on");
@@ -34,9 +33,8 @@ sub undisturbed
 }
 
 # The settings are changed, and wait.
-sub put_off
+sub put_off($why, $what, %settings)
 {
-	my ($why, $what, %settings) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $mark = $a->log_mark;
 	$a->set_conf(%settings);
@@ -49,9 +47,8 @@ sub put_off
 	return $mark;
 }
 
-sub moved
+sub moved($what)
 {
-	my ($what) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	wait_until { my $s = $a->zk_session; $s->{state} eq 'connected' && $s->{session_id} ne $id } 'another session';
 	$a->wait_session;
@@ -59,9 +56,8 @@ sub moved
 	return;
 }
 
-sub auth_file
+sub auth_file($name, $content, $mode = undef)
 {
-	my ($name, $content, $mode) = @_;
 	my $file = $a->data_dir . "/$name";
 	append_to_file($file, $content);
 	chmod $mode || 0600, $file;

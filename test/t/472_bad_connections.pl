@@ -14,9 +14,8 @@ my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '12s', zk => { conf => { maxClientCnxns => 8 } }, conf => ['log_min_messages = debug1']);
 
 # What the worker has to say, the lease aside.
-sub told
+sub told($mark)
 {
-	my ($mark) = @_;
 	return grep { !/proved to be alive/ } $a->log_since($mark) =~ /zklock worker (?:LOG|WARNING): *(.*)$/mg;
 }
 

@@ -16,9 +16,8 @@ is($holder->query("SELECT zk_lock('/m/held')"), 't', 'a lock is held meanwhile')
 my $token = $holder->query("SELECT zk_fencing_token('/m/held')");
 
 # The fault, what the log says of it, and a lock that is got after all.
-sub got_over
+sub got_over($name, $fault, $text)
 {
-	my ($name, $fault, $text) = @_;
 	subtest $name => sub {
 		my $mark = $server->log_mark;
 		$s->query_start("SELECT zk_lock('/m/lock')");
@@ -38,14 +37,13 @@ sub got_over
 sub string { return pack('l>/a*', $_[0]); }
 
 # czxid mzxid ctime mtime version cversion aversion owner length children pzxid
-sub node_stat { my ($czxid, $mzxid, $owner) = @_; return pack('q>4 l>3 q> l>2 q>', $czxid, $mzxid, 0, 0, 0, 0, 0, $owner, 0, 0, $czxid); }
+sub node_stat($czxid, $mzxid, $owner) { return pack('q>4 l>3 q> l>2 q>', $czxid, $mzxid, 0, 0, 0, 0, 0, $owner, 0, 0, $czxid); }
 
 my $own = hex($id =~ s/^0x//r);
 
 # What a server answers to a client that connects: version, timeout, session, password, read-only.
-sub handshake
+sub handshake($timeout, $session, $password = undef, $read_only = undef)
 {
-	my ($timeout, $session, $password, $read_only) = @_;
 	return pack('l>2 q> l>/a* c', 0, $timeout, $session, $password // 'p' x 16, $read_only // 0);
 }
 

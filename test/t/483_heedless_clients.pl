@@ -14,9 +14,8 @@ $java->connect($zk->connect_string, 10000);
 my $alarm = qr/WARNING:  clients that do not wait for each other/;
 
 # Waits for the lock that somebody else has, until that one releases it.
-sub wait_and_get
+sub wait_and_get($server, $function, $path, $release)
 {
-	my ($server, $function, $path, $release) = @_;
 	my $s = $server->session;
 	$s->query_start("SELECT $function('$path')");
 	$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND pid = @{[$s->pid]}

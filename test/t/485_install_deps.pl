@@ -10,9 +10,8 @@ use PostgreSQL::Test::Utils;
 my $bin = PostgreSQL::Test::Utils::tempdir();
 my $log = "$bin/apt-get.log";
 
-sub program
+sub program($name, $text)
 {
-	my ($name, $text) = @_;
 	unlink "$bin/$name";
 	append_to_file("$bin/$name", "#!/bin/sh\n$text\n");
 	chmod 0755, "$bin/$name";
@@ -20,9 +19,8 @@ sub program
 }
 
 # Runs install-deps where the package is installed in a version, or to be had.
-sub install_deps
+sub install_deps($arguments, %version)
 {
-	my ($arguments, %version) = @_;
 	my $candidate = $version{candidate} || $version{installed};
 	unlink $log;
 	program('apt-get', "echo \"\$*\" >>$log");

@@ -16,9 +16,8 @@ use Nemesis::Target::Queues;
 # Fills in what a history has besides what matters here. Each attempt gets a newer token.
 my $number = 0;
 
-sub hold
+sub hold($granted, $until, %more)
 {
-	my ($granted, $until, %more) = @_;
 	$number++;
 	return {
 		id      => "c.$number",
@@ -40,26 +39,23 @@ sub hold
 
 sub curator { return hold(@_, kind => 'curator', server => undef, guard => undef, scope => undef); }
 
-sub verdict
+sub verdict($attempts, %more)
 {
-	my ($attempts, %more) = @_;
 	return Nemesis::Checker->check(attempts => $attempts, session_timeout => 4, %more);
 }
 
-sub kinds { my ($verdict) = @_; return join(', ', map { $_->{kind} } @{ $verdict->{violations} }); }
+sub kinds($verdict) { return join(', ', map { $_->{kind} } @{ $verdict->{violations} }); }
 
-sub good
+sub good($name, $attempts, %more)
 {
-	my ($name, $attempts, %more) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $verdict = verdict($attempts, %more);
 	is(kinds($verdict), '', "good: $name") or diag explain $verdict->{violations};
 	return $verdict;
 }
 
-sub bad
+sub bad($kind, $name, $attempts, %more)
 {
-	my ($kind, $name, $attempts, %more) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(kinds(verdict($attempts, %more)), $kind, "$kind: $name");
 	return;
@@ -131,9 +127,8 @@ good('a session that died after the grant', [ hold(1, 2, token => undef, outcome
 
 # ---- the register
 
-sub written
+sub written($fenced, $attempt, $seen, $value)
 {
-	my ($fenced, $attempt, $seen, $value) = @_;
 	return {
 		path    => '/p',
 		fenced  => $fenced,
@@ -192,16 +187,14 @@ ok(!eval { Nemesis::Schedule->plan(%plan, faults => ['nonsense']); 1 }, 'there i
 # ---- elections
 
 # A true answer, and what was written on its strength
-sub led
+sub led($server, $term, $asked, $granted, %more)
 {
-	my ($server, $term, $asked, $granted, %more) = @_;
 	return { id => 'c.' . ++$number, kind => 'sql', server => $server, path => '/e', asked => $asked, granted => $granted,
 		until => $granted, told => $granted + 0.1, token => $term << 12, outcome => 'asked', clock => 0, %more };
 }
 
-sub elected
+sub elected($attempts, $expected, $name, @interventions)
 {
-	my ($attempts, $expected, $name, @interventions) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $verdict = Nemesis::Target::Elections->judge(
 		attempts => $attempts, interventions => \@interventions, session_timeout => 4);
@@ -209,7 +202,7 @@ sub elected
 	return;
 }
 
-sub committed { my ($at) = @_; return (outcome => 'committed', commit_at => $at); }
+sub committed($at) { return (outcome => 'committed', commit_at => $at); }
 
 elected([ led('a', 1, 1, 2), led('a', 1, 3, 4, committed(4.5)), led('b', 2, 5, 6), led('a', 3, 7, 8) ], '', 'one after the other');
 elected([ led('a', 1, 1, 2), led('a', 1, 5, 7), led('b', 2, 4, 6) ], '', 'an answer that was asked for before another had his');
@@ -232,18 +225,16 @@ elected(\@late, 'two leaders', 'or later', { from => 6, to => 6.1, server => 'a'
 # ---- claims and queues
 
 # The attempts as a target judges them
-sub kinds_are
+sub kinds_are($target, $expected, $name, @attempts)
 {
-	my ($target, $expected, $name, @attempts) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @found = @{ "Nemesis::Target::$target"->judge(@attempts)->{violations} };
 	is(join(', ', map { $_->{kind} } @found), $expected, "$target: $name") or diag explain \@found;
 	return;
 }
 
-sub claim
+sub claim($outcome, $slot, $asked, $told, %more)
 {
-	my ($outcome, $slot, $asked, $told, %more) = @_;
 	$number++;
 	return { id => "c.$number", outcome => $outcome, slot => $slot, asked => $asked, told => $told, path => '/p', %more };
 }
@@ -264,9 +255,8 @@ kinds_are(Claims => 'unexpected error', 'out of memory', claim(failed => 1, 1, 2
 is(join(' ', map { $_->name } Nemesis::Target->all('claims', 'locks')), 'claims locks', 'targets are found by name');
 ok(!eval { Nemesis::Target->all('nonsense'); 1 }, 'there is no target nonsense');
 
-sub handle
+sub handle($action, $outcome, $what, %more)
 {
-	my ($action, $outcome, $what, %more) = @_;
 	$number++;
 	return { id => "c.$number", server => 'a', action => $action, outcome => $outcome, what => $what, path => '/p', applied => 1, %more };
 }
