@@ -33,7 +33,7 @@ typedef struct LockBlocker
 
 extern LockView			lock_view_copy(void);
 extern LockView			lock_view_take(void);
-extern LockView			lock_view_of_path(const LockView *view, const char *path);
+extern LockView			lock_view_of_path(const char *path);
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const char *name);
 extern LockBlocker		lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
 

@@ -75,18 +75,20 @@ lock_view_take(void)
 	return view;
 }
 
-/* The entries of it that are at a path. */
+/* Likewise, those at a path alone */
 LockView
-lock_view_of_path(const LockView *view, const char *path)
+lock_view_of_path(const char *path)
 {
-	LockView found = {.entries = palloc(Max(view->n, 1) * sizeof(EntryCopy *))};
+	LockView view = lock_view_take();
+	int		 n = view.n;
 
-	for (int i = 0; i < view->n; i++)
+	view.n = 0;
+	for (int i = 0; i < n; i++)
 	{
-		if (strcmp(view->entries[i]->request.path, path) == 0)
-			found.entries[found.n++] = view->entries[i];
+		if (strcmp(view.entries[i]->request.path, path) == 0)
+			view.entries[view.n++] = view.entries[i];
 	}
-	return found;
+	return view;
 }
 
 /*

@@ -95,9 +95,9 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
  * queue, then the other sessions of this server.
  */
 static void
-add_place(Names *holders, Names *waiters, const Contenders *place, const LockView *view)
+add_place(Names *holders, Names *waiters, const Contenders *place)
 {
-	LockView ours = lock_view_of_path(view, place->path);
+	LockView ours = lock_view_of_path(place->path);
 	bool	*added = palloc0(Max(ours.n, 1) * sizeof(bool));
 
 	for (int i = 0; i < place->n; i++)
@@ -128,13 +128,12 @@ add_place(Names *holders, Names *waiters, const Contenders *place, const LockVie
 static const char *
 describe_parties(const Contenders *places, int n)
 {
-	Names	 holders = {0};
-	Names	 waiters = {0};
-	Names	 turn = {0}; /* who has it has a node for a permit besides */
-	LockView view = lock_view_take();
+	Names holders = {0};
+	Names waiters = {0};
+	Names turn = {0}; /* who has it has a node for a permit besides */
 
 	for (int i = 0; i < n; i++)
-		add_place(i == 0 ? &holders : &turn, &waiters, &places[i], &view);
+		add_place(i == 0 ? &holders : &turn, &waiters, &places[i]);
 	if (holders.n == 0)
 		return NULL;
 	return psprintf(holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")

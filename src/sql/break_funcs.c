@@ -99,8 +99,7 @@ node_argument(text *arg)
 static uint64
 find_run(const char *path, const char *name)
 {
-	LockView		 all = lock_view_take();
-	LockView		 ours = lock_view_of_path(&all, path);
+	LockView		 ours = lock_view_of_path(path);
 	const EntryCopy *entry = lock_view_of_node(&ours, name);
 
 	return entry ? entry->status.run_id : 0;

@@ -190,15 +190,13 @@ report_unread(const Contenders *contenders)
 static bool
 show_queue(FunctionCallInfo fcinfo, Queue *queue)
 {
-	LockView view;
 	Call	 call = {0};
 	CallStep told = contenders_read(&queue->contenders, &call, MAX_READ, CALL_AFTER_SYNC);
 
 	call_report(&told);
 	if (told.result.outcome == CALL_NO_NODE)
 		return false;
-	view = lock_view_take();
-	queue->ours = lock_view_of_path(&view, queue->contenders.path);
+	queue->ours = lock_view_of_path(queue->contenders.path);
 	for (int i = 0; i < queue->contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
