@@ -28,10 +28,8 @@ my $overrun = qr/It was held for longer than the \d+ ms that "zklock\.max_hold_t
 
 sub refused($session, $path)
 {
-	my $result = $session->try('COMMIT');
-	is($result->{sqlstate}, '40001', 'the commit is refused') or diag explain $result;
-	is($result->{message}, "lock on ZooKeeper path \"$path\" was lost", 'with the message of a loss');
-	like($result->{error}, $overrun, 'and the reason');
+	fails($session->try('COMMIT'), '40001', 'the commit is refused',
+		message => "lock on ZooKeeper path \"$path\" was lost", error => $overrun);
 	is($a->value('SELECT count(*) FROM t'), 0, 'nothing of the transaction is left');
 	return;
 }
@@ -118,8 +116,7 @@ subtest 'zklock.on_lock_loss applies' => sub {
 		$session->query("SET zklock.on_lock_loss = $policy");
 		hold_for('300ms', $policy, "/h/$policy");
 		$session->query_start('DO $$ BEGIN LOOP PERFORM pg_backend_pid(); END LOOP; END $$');
-		my $result = $session->result;
-		is($result->{sqlstate}, $policy eq 'cancel' ? '57014' : '57P01', "$policy: the statement is interrupted");
+		is($session->result->{sqlstate}, $policy eq 'cancel' ? '57014' : '57P01', "$policy: the statement is interrupted");
 	}
 	$s{cancel}->query('ROLLBACK');
 	$s{cancel}->query('SELECT zk_unlock_all()');
@@ -201,9 +198,7 @@ foreach my $case (
 		$limited->query_start("SELECT $call");
 		$a->wait_lock($limited, 'lost');
 		$s{blocker}->query("SELECT zk_unlock('$last')");
-		my $result = $limited->result;
-		is($result->{sqlstate}, '40001', 'it fails') or diag explain $result;
-		like($result->{error}, qr/It was held for longer/, 'and says why');
+		fails($limited->result, '40001', 'it fails', error => qr/It was held for longer/);
 		is($a->lock_count('pid = ' . $limited->pid . " AND state <> 'releasing'"), 0, 'nothing is held');
 	};
 }

@@ -7,6 +7,7 @@
 
 use Zklock::Test;
 use JSON::PP;
+use Zklock::Cast qw(fails);
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '6s' });
 my $s  = $a->session;
@@ -18,15 +19,6 @@ sub claims($session, $path, $slot, $expected, $name)
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(claim($session, $path, $slot)->{text}, $expected, $name);
-	return;
-}
-
-sub refused($sql, $sqlstate, $message, $name)
-{
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = $s->try($sql);
-	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
-	like($result->{error}, $message, 'with a message');
 	return;
 }
 
@@ -93,20 +85,20 @@ subtest 'slots far away' => sub {
 	claims($s, '/c/far', '294276-12-31 23:59:59.999999+00', 't', 'the last there is');
 	claims($t, '/c/far', '294276-12-31 23:59:59.999998+00', 'f', 'after which there is none');
 	is($s->query("SELECT slot = '294276-12-31 23:59:59.999999+00' FROM zk_last_claim('/c/far')"), 't', 'is shown, too');
-	refused("SELECT zk_claim('/c/far', 'infinity')", '22023', qr/slot must be finite/, 'infinity is none');
-	refused("SELECT zk_claim('/c/new', '-infinity')", '22023', qr/slot must be finite/, 'nor is -infinity');
+	fails($s->try("SELECT zk_claim('/c/far', 'infinity')"), '22023', 'infinity is none', error => qr/slot must be finite/);
+	fails($s->try("SELECT zk_claim('/c/new', '-infinity')"), '22023', 'nor is -infinity', error => qr/slot must be finite/);
 };
 
 subtest 'arguments and rights' => sub {
-	refused("SELECT zk_claim(NULL, now())", '22004', qr/path must not be null/, 'a path');
-	refused("SELECT zk_claim('/c/x', NULL)", '22004', qr/slot must not be null/, 'and a slot are needed');
-	refused("SELECT zk_claim('x', now())", '22023', qr/invalid ZooKeeper path/, 'the path is checked');
+	fails($s->try("SELECT zk_claim(NULL, now())"), '22004', 'a path', error => qr/path must not be null/);
+	fails($s->try("SELECT zk_claim('/c/x', NULL)"), '22004', 'and a slot are needed', error => qr/slot must not be null/);
+	fails($s->try("SELECT zk_claim('x', now())"), '22023', 'the path is checked', error => qr/invalid ZooKeeper path/);
 	$s->query("CREATE ROLE batch; GRANT EXECUTE ON FUNCTION zk_claim, zk_claim_reset, zk_last_claim TO batch");
 	$s->query("SET zklock.allowed_paths = '/c/batch/*'; SET ROLE batch");
 	claims($s, '/c/batch/job', '2026-11-22', 't', 'a role may claim below its paths');
-	refused("SELECT $_", '42501', qr/permission denied for ZooKeeper path/, "no other: $_")
+	fails($s->try("SELECT $_"), '42501', "no other: $_", error => qr/permission denied for ZooKeeper path/)
 	  foreach "zk_claim('/c/x', now())", "zk_last_claim('/c/x')", "zk_claim_reset('/c/x')";
-	refused("SELECT zk_claim_reset('/c/batch/job')", '42501', qr/permission denied to reset claims/, 'nor reset its own');
+	fails($s->try("SELECT zk_claim_reset('/c/batch/job')"), '42501', 'nor reset its own', error => qr/permission denied to reset claims/);
 	$s->query('RESET ROLE; RESET zklock.allowed_paths');
 };
 
@@ -128,13 +120,10 @@ subtest 'claims are reset' => sub {
 sub claim_of($path, $day) { return "SELECT zk_claim('$path', date '2026-01-01' + $day)"; }
 sub last_day($path) { return $t->query("SELECT slot::date - date '2026-01-01' FROM zk_last_claim('$path')"); }
 
-my $undecided = qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/;
-
 sub undecided($result, $name)
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($result->{sqlstate}, '58030', $name) or diag explain $result;
-	like($result->{error}, $undecided, 'by an error that names the slot');
+	fails($result, '58030', $name, error => qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/);
 	return;
 }
 
@@ -149,30 +138,31 @@ subtest 'the answer to sync is lost' => sub {
 	is($s->query(claim_of($path, 2)), 't', 'the next can be claimed');
 };
 
-subtest 'while the answer is lost, others claim later slots' => sub {
-	$t->query(claim_of('/l/later', 0));
-	$proxy->hold_reply_of($s, claim_of('/l/later', 1), op => 'setData', path => '^/l/later');
-	is($t->query(claim_of('/l/later', $_)), 't', "slot $_ is claimed by another") foreach 2 .. 9;
-	$proxy->drop;
-	is($s->finish, 't', 'it is known that the first was claimed all the same');
-	is(last_day('/l/later'), 9, 'and nothing is undone');
-};
+# A claim of slot 1 that is held before ZooKeeper has it, or before its answer; the slots that others claim
+# meanwhile; how things go on, and what the claim comes to, unless that cannot be known
+my $drop = sub { $proxy->drop };
+my @held = (
+	[ 'the answer is lost while others claim later slots',    'hold_reply_of',   [ 2 .. 9 ],  $drop, 't' ],
+	[ 'it is lost while more claim than are remembered',      'hold_reply_of',   [ 2 .. 14 ], $drop, undef ],
+	[ 'the request is lost, and another claims the slot',     'hold_request_of', [1],         $drop, 'f' ],
+	[ 'the next worker finds more claims than are remembered', 'hold_reply_of',  [ 2 .. 14 ], sub { $a->restart_worker }, undef ],
+	[ 'the ZooKeeper session ends while a claim is under way', 'hold_reply_of',  [], sub { $a->expire_session($zk); $proxy->drop }, 't' ]);
 
-subtest 'more others than are remembered' => sub {
-	$t->query(claim_of('/l/many', 0));
-	$proxy->hold_reply_of($s, claim_of('/l/many', 1), op => 'setData', path => '^/l/many');
-	$t->query(claim_of('/l/many', $_)) foreach 2 .. 14;
-	$proxy->drop;
-	undecided($s->result, 'that it cannot be known is said');
-};
-
-subtest 'the request is lost, and another claims the slot' => sub {
-	$t->query(claim_of('/l/request', 0));
-	$proxy->hold_request_of($s, claim_of('/l/request', 1), op => 'setData', path => '^/l/request');
-	is($t->query(claim_of('/l/request', 1)), 't', 'the other has it');
-	$proxy->drop;
-	is($s->finish, 'f', 'the first has not');
-};
+foreach my $i (0 .. $#held)
+{
+	my ($name, $hold, $slots, $go_on, $expected) = @{ $held[$i] };
+	subtest $name => sub {
+		my $path = "/l/held$i";
+		$t->query(claim_of($path, 0));
+		$proxy->$hold($s, claim_of($path, 1), op => 'setData', path => "^$path\$");
+		is($t->query(claim_of($path, $_)), 't', "slot $_ is claimed by another") foreach @$slots;
+		$go_on->();
+		my $result = $s->result;
+		defined $expected ? is($result->{text}, $expected, 'it is told whether it has the slot') : undecided($result, 'that it cannot be known is said');
+		is(last_day($path), $slots->[-1] // 1, 'nothing is undone');
+		is($t->query(claim_of($path, 1)), 'f', 'the slot is claimed once');
+	};
+}
 
 subtest 'another is faster' => sub {
 	foreach my $case ([ setData => 'f', 1 ], [ setData => 't', 2 ], [ create2 => 'f', 1 ], [ create2 => 't', 2 ])
@@ -186,23 +176,6 @@ subtest 'another is faster' => sub {
 		is($s->finish, $expected, $expected eq 'f' ? 'the same is refused' : 'a later one is claimed behind it');
 		is(last_day($path), $day, 'in order');
 	}
-};
-
-subtest 'the next worker finds more claims than are remembered' => sub {
-	$t->query(claim_of('/l/next', 0));
-	$proxy->hold_reply_of($s, claim_of('/l/next', 1), op => 'setData', path => '^/l/next');
-	$t->query(claim_of('/l/next', $_)) foreach 2 .. 14;
-	$a->restart_worker;
-	undecided($s->result, 'it says so as well');
-};
-
-subtest 'the ZooKeeper session ends while a claim is under way' => sub {
-	$t->query(claim_of('/l/session', 0));
-	$proxy->hold_reply_of($s, claim_of('/l/session', 1), op => 'setData', path => '^/l/session');
-	$a->expire_session($zk);
-	$proxy->drop;
-	is($s->finish, 't', 'the next one settles it');
-	is($t->query(claim_of('/l/session', 1)), 'f', 'once');
 };
 
 subtest 'somebody deletes the node' => sub {
@@ -228,10 +201,8 @@ subtest 'a claim that is cancelled' => sub {
 	$t->query(claim_of('/l/cancel', 0));
 	$proxy->hold_reply_of($s, claim_of('/l/cancel', 1), op => 'setData', path => '^/l/cancel');
 	$s->cancel;
-	my $result = $s->result;
-	is($result->{sqlstate}, '57014', 'ends at once');
-	like($result->{context}, qr/while claiming slot 2026-01-02T00:00:00Z of ZooKeeper path "\/l\/cancel", which may have been done/,
-		'and says that nobody knows');
+	fails($s->result, '57014', 'ends at once, and says that nobody knows',
+		context => qr{while claiming slot 2026-01-02T00:00:00Z of ZooKeeper path "/l/cancel", which may have been done});
 	$proxy->heal;
 	is($s->query(claim_of('/l/cancel', 1)), 'f', 'at most once');
 	is($s->query(claim_of('/l/cancel', 2)), 't', 'the next can be claimed');
@@ -248,15 +219,15 @@ subtest 'a reset whose answer is lost' => sub {
 
 subtest 'ZooKeeper cannot be reached' => sub {
 	$zk->stop;
-	my $result = claim($s, '/c/away', '2026-11-22');
-	is($result->{sqlstate}, '58030', 'that is an error, not false') or diag explain $result;
-	like($result->{context} || '', qr/while claiming slot 2026-11-22T00:00:00Z of ZooKeeper path "\/c\/away"$/m,
-		'which names the slot, and does not say that it may have been done');
+	# It does not say that it may have been done.
+	fails(claim($s, '/c/away', '2026-11-22'), '58030', 'that is an error, not false',
+		context => qr{while claiming slot 2026-11-22T00:00:00Z of ZooKeeper path "/c/away"$}m);
 	$zk->start;
 	$_->wait_session foreach $a, $b;
 	claims($s, '/c/away', '2026-11-22', 't', 'it works again');
 };
 
 $_->disconnect foreach $s, $t;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset', '/l/later', '/l/many', '/l/reset');
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset', '/l/reset',
+	map { "/l/held$_" } 0 .. $#held);
 done_testing;

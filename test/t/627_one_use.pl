@@ -4,6 +4,7 @@
 # somebody else's data. Functions refuse a path where another's nodes are, and leave these as they are.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 use constant RECEIPTS => '/zklock-receipts';
@@ -30,10 +31,7 @@ sub refused($session, $kind, $path, $why, $message = undef)
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $call (map { s/PATH/$path/r } @{ $calls{$kind} || [$kind] })
 	{
-		my $result = $session->try("SELECT $call");
-		is($result->{sqlstate}, '55006', "$call is refused") or diag explain $result;
-		like($result->{message}, $message, 'by an error that says so');
-		like($result->{detail}, $why, 'and why');
+		fails($session->try("SELECT $call"), '55006', "$call is refused", message => $message, detail => $why);
 	}
 	return;
 }
@@ -168,9 +166,7 @@ subtest 'an election keeps all else out, of this server and of others' => sub {
 	is($s->query("SELECT zk_lock('/e/latch2') AND zk_unlock('/e/latch2')"), 't', 'other paths can be locked');
 	claims($s, '/e/latch3', 'have claims');
 	is($s->query("SELECT zk_queue_offer('/e/latch4', 'x') IS NOT NULL"), 't', 'and be queues');
-	my $result = $r->result;
-	is($result->{sqlstate}, '55006', 'who waits at a queue when the election comes is told') or diag explain $result;
-	like($result->{detail} || '', qr/candidates of an election/, 'and why');
+	fails($r->result, '55006', 'who waits at a queue when the election comes is told', detail => qr/candidates of an election/);
 	$a->set_conf('zklock.elections' => '');
 	$a->wait_value('SELECT count(*) FROM zk_elections', 0);
 	wait_until { $s->try("SELECT zk_queue_offer('/e/latch', 'x')")->{ok} } 'the path to be free again';

@@ -6,6 +6,7 @@
 # zklock: who offers and who takes may be any of them.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 use constant { QUEUE => '/app/queue', MANY => '/m/queue', ELEMENTS => 100 };
@@ -90,9 +91,7 @@ subtest 'a wait ends by its timeout, or by a cancellation, and leaves nothing be
 	wait_until { $zk->watch_count == 0 } 'no watch';
 	take_start($s);
 	wait_until { $zk->watch_count == 1 } 'the watch';
-	$s->cancel;
-	my $result = $s->result;
-	is($result->{sqlstate}, '57014', 'cancelled');
+	is($s->cancelled, '57014', 'cancelled');
 	$s->query("SET statement_timeout = '100ms'");
 	take_start($s);
 	is($s->result->{sqlstate}, '57014', 'statement_timeout');
@@ -134,9 +133,8 @@ subtest 'another client may offer a million bytes' => sub {
 };
 
 subtest '64 kB, no more' => sub {
-	my $result = $s->try("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))");
-	is($result->{sqlstate}, '54000', 'more is refused');
-	like($result->{error}, qr/too long: 65537 bytes/, 'with its length');
+	fails($s->try("SELECT zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))"), '54000', 'more is refused',
+		error => qr/too long: 65537 bytes/);
 };
 
 my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ MANY ]}')";

@@ -6,6 +6,7 @@
 # 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 use constant QUEUE    => '/l/queue';
 use constant RECEIPTS => '/zklock-receipts';
@@ -73,16 +74,13 @@ subtest 'who cancels while it is sent is told which element may be gone' => sub 
 	my ($name) = names();
 	$proxy->hold_reply_of($s, $remove, %delete);
 	$s->cancel;
-	my $result = $s->result;
-	is($result->{sqlstate}, '57014', 'cancelled');
-	like($result->{context}, qr/removing element "$name" of ZooKeeper queue "@{[ QUEUE ]}", which may be gone/, 'the element');
+	fails($s->result, '57014', 'cancelled', context => qr/removing element "$name" of ZooKeeper queue "@{[ QUEUE ]}", which may be gone/);
 	$proxy->heal;
 	is_clean('cancelled removal');
 
 	$proxy->hold_reply_of($s, $offer, %append);
 	$s->cancel;
-	$result = $s->result;
-	like($result->{context}, qr/adding an element to ZooKeeper queue "@{[ QUEUE ]}", where it may be/, 'the offer');
+	like($s->result->{context}, qr/adding an element to ZooKeeper queue "@{[ QUEUE ]}", where it may be/, 'the offer');
 	$proxy->heal;
 	wait_until { rest() eq 'new' } 'it is there';
 	is_clean('cancelled offer');
@@ -118,17 +116,13 @@ subtest 'a session that ends meanwhile: the error names the element' => sub {
 	$here->expire_session($zk);
 	$proxy->drop;
 	$proxy->heal;
-	my $result = $s->result;
-	is($result->{sqlstate}, '58030', 'it is not known');
-	like($result->{error}, qr/whether element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was removed/, 'of which element') or diag $result->{error};
+	fails($s->result, '58030', 'it is not known', error => qr/whether element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was removed/);
 	$here->wait_session;
 	$proxy->hold_reply_of($s, $offer, %append);
 	$here->expire_session($zk);
 	$proxy->drop;
 	$proxy->heal;
-	$result = $s->result;
-	is($result->{sqlstate}, '58030', 'nor is it of an offer');
-	like($result->{error}, qr/whether an element was added to ZooKeeper queue "@{[ QUEUE ]}"/, 'on which queue');
+	fails($s->result, '58030', 'nor is it of an offer', error => qr/whether an element was added to ZooKeeper queue "@{[ QUEUE ]}"/);
 	rest();
 	$here->wait_session;
 	is_clean('expired');

@@ -6,6 +6,7 @@
 # that stands still; and a ZooKeeper server that breaks down over a request, which it has done or not.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 use constant { QUEUE => '/x/queue', RECEIPTS => '/zklock-receipts' };
 
@@ -158,9 +159,7 @@ subtest 'a lost session fails the commit' => sub {
 		$here->expire_session($zk);
 		wait_until { ($here->session_id || $id) ne $id } 'another session';
 		$here->wait_session;
-		my $result = $s->try('COMMIT');
-		is($result->{sqlstate}, '40001', 'the commit fails');
-		like($result->{error}, qr/element "qn-\d+" of ZooKeeper queue "\/x\/queue" was lost/, 'and says why');
+		fails($s->try('COMMIT'), '40001', 'the commit fails', error => qr{element "qn-\d+" of ZooKeeper queue "/x/queue" was lost});
 		is($here->value("SELECT count(*) FROM done WHERE what = '$guard'"), 0, 'nothing is written');
 		is(take($t), 'one', 'somebody else takes it');
 		is_left(0, 'and that is all');
@@ -261,9 +260,7 @@ subtest 'an element that is lost before its session has seen it is lost' => sub 
 	$shell->delete(QUEUE . "/$name/claim");
 	$here->assert_log($mark, qr/claim" of element "\/x\/queue\/$name" was deleted by someone else.*Its holder has lost the element/s, 'it was read, and is lost');
 	thaw($t->pid);
-	my $result = $t->result;
-	is($result->{sqlstate}, '40001', 'which the session is told');
-	like($result->{message} || '', qr/element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was lost/, 'and which one');
+	fails($t->result, '40001', 'which the session is told', message => qr/element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was lost/);
 	$t->query('ROLLBACK');
 	is($s->query($remove), 'lost', 'somebody else takes it');
 	$t->disconnect;

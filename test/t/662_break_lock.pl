@@ -161,19 +161,10 @@ subtest 'who holds is found by itself' => sub {
 	is_deeply($shell->ls('/b/election'), [], 'leads no more');
 
 	$shell->create('/b/unknown/leases/_c_00000000-0000-0000-0000-000000000001-lease-0000000000', ephemeral => 1, makepath => 1);
-	my $result = $admin->try("SELECT zk_break_lock('/b/unknown')");
-	is($result->{sqlstate}, '55000', 'of a semaphore of which nobody tells the permits');
-	like($result->{hint}, qr/Name a node/, 'a node is to be named');
+	fails($admin->try("SELECT zk_break_lock('/b/unknown')"), '55000', 'of a semaphore of which nobody tells the permits',
+		hint => qr/Name a node/);
 	is(break_it('/b/unknown', 'true'), 't', 'which serves');
 };
-
-# What a transaction says that has lost its lock
-sub told_at_commit($name)
-{
-	my $result = $s{$name}->try('COMMIT');
-	is($result->{sqlstate}, '40001', 'its transaction fails');
-	return $result->{detail};
-}
 
 subtest 'the victim is told' => sub {
 	foreach my $server ($a, $b)
@@ -193,7 +184,7 @@ subtest 'the victim is told' => sub {
 		is($admin->finish, 't', 'then it is deleted');
 		is($s{waiter}->finish, 't', 'the lock is free');
 		$server->wait_lock($s{victim}, 'lost', '/b/victim');
-		is(told_at_commit('victim'), "Its node was deleted by zk_break_lock().", 'and knows by whom');
+		fails($s{victim}->try('COMMIT'), '40001', 'and knows by whom', detail => 'Its node was deleted by zk_break_lock().');
 		all_disconnect();
 	}
 
@@ -204,7 +195,7 @@ subtest 'the victim is told' => sub {
 	my ($node) = $zk->children('/b/victim');
 	$shell->delete("/b/victim/$node");
 	$a->wait_lock($s{victim}, 'lost', '/b/victim');
-	is(told_at_commit('victim'), "Its node was deleted by someone else.", 'then somebody else did it');
+	fails($s{victim}->try('COMMIT'), '40001', 'then somebody else did it', detail => 'Its node was deleted by someone else.');
 	$shell->set_acl('/b/victim', [ [ 'world', 'anyone', 'cdrwa' ] ]);
 	all_disconnect();
 };
@@ -237,9 +228,8 @@ subtest 'privileges' => sub {
 	$admin->query('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO plain');
 	foreach my $arguments ("'/b/mine'", "'/b/mine', '$node'")
 	{
-		my $refused = $plain->try("SELECT zk_break_lock($arguments)");
-		is($refused->{sqlstate}, '42501', 'whatever is granted');
-		like($refused->{detail}, qr/privileges of the "pg_signal_backend" role/, 'which names the role');
+		fails($plain->try("SELECT zk_break_lock($arguments)"), '42501', 'whatever is granted',
+			detail => qr/privileges of the "pg_signal_backend" role/);
 	}
 	refuses($signals, "'/b/other', '$node'", '42501', 'a path that is not allowed');
 	is($signals->query("SELECT zk_break_lock('/b/mine', '$node')"), 't', 'who may, and the path is allowed');

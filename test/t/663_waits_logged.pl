@@ -193,9 +193,7 @@ foreach my $end (sort keys %ends)
 	subtest "the error of $end says what was waited for" => sub {
 		foreach my $wait (sort keys %waits)
 		{
-			my $result = ended($end, $waits{$wait}[0]);
-			is($result->{sqlstate}, $ends{$end}[1], "$wait: the SQLSTATE");
-			is($result->{context}, "while waiting for $waits{$wait}[1]", 'the context');
+			fails(ended($end, $waits{$wait}[0]), $ends{$end}[1], $wait, context => "while waiting for $waits{$wait}[1]");
 		}
 	};
 }
@@ -215,9 +213,8 @@ subtest 'the path needs no conversion, which could fail' => sub {
 	$a->value("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
 	my $s = $a->session(dbname => 'latin1');
 	$s->query($_) foreach 'CREATE EXTENSION zklock', "SET client_encoding = 'LATIN1'";
-	my $result = ended('lock_timeout', "SELECT zk_lock('/w/b' || chr(228) || 'r')", $s);
-	is($result->{sqlstate}, '55P03', 'a database of another encoding: the SQLSTATE');
-	is($result->{context}, 'while waiting for ExclusiveLock on ZooKeeper path "/w/b\xc3\xa4r"', 'the context');
+	fails(ended('lock_timeout', "SELECT zk_lock('/w/b' || chr(228) || 'r')", $s), '55P03', 'a database of another encoding',
+		context => 'while waiting for ExclusiveLock on ZooKeeper path "/w/b\xc3\xa4r"');
 	$s->disconnect;
 };
 
@@ -257,9 +254,7 @@ subtest 'while ZooKeeper is away' => sub {
 	ok($writer->busy, 'statement_timeout does not end a COMMIT');
 
 	$other->cancel;
-	my $result = $other->result;
-	is($result->{sqlstate}, '57014', 'a cancellation does');
-	like($result->{context}, qr/^while waiting for proof of ZooKeeper locks before commit: $away$/, 'with a context');
+	fails($other->result, '57014', 'a cancellation does', context => qr/^while waiting for proof of ZooKeeper locks before commit: $away$/);
 	foreach my $end (sort keys %ends)
 	{
 		like(ended($end, "SELECT zk_lock('/w/away')")->{context},
@@ -281,10 +276,9 @@ subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 	my $s = $a->session;
 	$s->query($_) foreach "SET statement_timeout = '1s'", "SELECT zk_lock('/w/procedure')";
 	go_away();
-	my $result = $s->try('DO $$ BEGIN INSERT INTO t VALUES (3); COMMIT; END $$');
-	is($result->{message}, 'canceling statement due to statement timeout', 'the timeout ends it');
-	like($result->{context}, qr/^while waiting for proof of ZooKeeper locks before commit: $away\nPL\/pgSQL function .* at COMMIT/,
-		'the context leads to the COMMIT');
+	fails($s->try('DO $$ BEGIN INSERT INTO t VALUES (3); COMMIT; END $$'), '57014', 'the timeout ends it',
+		message => 'canceling statement due to statement timeout',
+		context => qr{^while waiting for proof of ZooKeeper locks before commit: $away\nPL/pgSQL function .* at COMMIT});
 	$zk->resume;
 	$a->wait_session;
 	is($a->value('SELECT count(*) FROM t'), 1, 'and nothing is written');
