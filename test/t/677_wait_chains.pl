@@ -11,7 +11,6 @@ use Zklock::Deadlock;
 my ($zk, $a, $b) = cast('a b', conf => ["deadlock_timeout = '50ms'"]);
 my ($a1, $a2, $a3) = map { $a->session(name => $_) } qw(a1 a2 a3);
 my ($b1, $b2, $b3) = map { $b->session(name => $_) } qw(b1 b2 b3);
-my $shared = 'zk_xact_lock_shared';
 Zklock::Deadlock::scene($zk, [ $a, $b ], (map { "/d/$_" } qw(a b p one two q)), '/zklock-waits');
 
 # An advisory lock of its server
@@ -25,15 +24,13 @@ sub told
 
 subtest 'a server tells of a wait once' => sub {
 	in_transactions($a1, $a2, $a3, $b1);
-	lock($b1, '/d/b', $shared);
+	share($b1 => '/d/b');
 	$a1->query(advise(1));
-	lock($a2, '/d/a', $shared);
-	lock($a2, '/d/a');
-	lock($a1, '/d/p', $shared);
+	share($a2 => '/d/a');
+	lock($a2 => '/d/a');
+	share($a1 => '/d/p');
 	$a3->query(advise(0));
-	waits($a3, '/d/a');
-	waits($a2, advise(1));
-	waits($a1, '/d/b');
+	waits($a3 => '/d/a', $a2 => advise(1), $a1 => '/d/b');
 	my @told;
 	wait_until { @told = $zk->children('/zklock-waits'); @told == 1 && 2 == (() = told() =~ /^wait/mg) } 'both to be told';
 	my $sent = $a->value('SELECT requests FROM zk_session');
@@ -47,37 +44,33 @@ subtest 'a server tells of a wait once' => sub {
 circle('a bystander whose wait ends with the same one is not told to be in the way',
 	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $b1, $advisory ],
 	sub {
-		lock($b1, '/d/p', $shared);
+		share($b1 => '/d/p');
 		$a1->query(advise(1));
 		$b2->query(advise(1));
-		lock($a2, '/d/a');
-		waits($a1, '/d/p');
-		waits($a2, advise(1));
-		waits($b1, advise(1));
+		lock($a2 => '/d/a');
+		waits($a1 => '/d/p', $a2 => advise(1), $b1 => advise(1));
 		$b->settle;
-		waits($b2, '/d/p', $shared);
+		waits_to_share($b2, '/d/p');
 	},
 	others => [$a2]);
 
 circle('a session that waits for its own server alone keeps a reader of another one back',
 	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $a2, zk('/d/b'), $b1, $advisory ],
 	sub {
-		lock($_, '/d/p', $shared) foreach $a1, $a2;
-		lock($b1, '/d/b');
+		share($a1 => '/d/p', $a2 => '/d/p');
+		lock($b1 => '/d/b');
 		$b2->query(advise(0));
-		waits($a2, '/d/b');
-		waits($a1, '/d/p');
-		waits($b1, advise(0));
+		waits($a2 => '/d/b', $a1 => '/d/p', $b1 => advise(0));
 		$b->settle;
-		waits($b2, '/d/p', $shared);
+		waits_to_share($b2, '/d/p');
 	});
 
 circle('a session that holds nothing stands between the two locks of another one', [ $b1, zk('/d/p'), $a1, zk('/d/p') ],
 	sub {
-		lock($b1, '/d/p', $shared);
-		waits($a1, '/d/p');
+		share($b1 => '/d/p');
+		waits($a1 => '/d/p');
 		$b->settle;
-		waits($b1, '/d/p');
+		waits($b1 => '/d/p');
 	},
 	victim => 'b1');    # the youngest
 
@@ -85,16 +78,12 @@ circle("other waits behind those of a deadlock do not matter, time $_", [ $b1, z
 	sub {
 		$a1->query(advise(1));
 		$b1->query(advise(1));
-		lock($b2, '/d/b', $shared);
-		lock($a2, '/d/a', $shared);
-		lock($b2, '/d/b');
-		lock($b1, '/d/p', $shared);
-		waits($a1, '/d/p');
+		share($b2 => '/d/b', $a2 => '/d/a');
+		lock($b2 => '/d/b');
+		share($b1 => '/d/p');
+		waits($a1 => '/d/p');
 		$b3->query(advise(0));
-		waits($b3, '/d/b');
-		waits($b2, advise(1));
-		waits($a2, advise(1));
-		waits($b1, '/d/a');
+		waits($b3 => '/d/b', $b2 => advise(1), $a2 => advise(1), $b1 => '/d/a');
 	},
 	victim => 'b1', others => [ $b2, $b3 ]) foreach 1 .. 3;
 
@@ -114,16 +103,13 @@ sub circle_is_found($what, $end, $after)
 	subtest "the session that searches $what, and another one takes over" => sub {
 		my $a1 = $a->session(name => 'a1');
 		in_transactions($a1, $a2, $b1, $b2);
-		lock($a1, '/d/one');
-		lock($a2, '/d/two');
-		lock($b1, '/d/p');
-		lock($b2, '/d/q');
-		waits($a1, '/d/q');
+		lock($a1 => '/d/one', $a2 => '/d/two', $b1 => '/d/p', $b2 => '/d/q');
+		waits($a1 => '/d/q');
 		wait_told($a, '/d/one');
-		waits($a2, '/d/p');
+		waits($a2 => '/d/p');
 		wait_told($a, '/d/two');
 		$end->($a1);
-		waits($b1, '/d/two');
+		waits($b1 => '/d/two');
 		one_victim([ $b1, zk('/d/two'), $a2, zk('/d/p') ]);
 		$b2->query('COMMIT');
 		$after->($a1);

@@ -20,11 +20,10 @@ my $mark;
 
 circle('two sessions lock two paths in opposite orders', [ $one, zk('/d/b'), $two, zk('/d/a') ],
 	sub {
-		lock($one, '/d/a');
-		lock($two, '/d/b');
-		waits($one, '/d/b');
+		lock($one => '/d/a', $two => '/d/b');
+		waits($one => '/d/b');
 		$mark = $a->log_mark;
-		waits($two, "SELECT zk_xact_lock('/d/a') AS victim");
+		waits($two => "SELECT zk_xact_lock('/d/a') AS victim");
 	},
 	victim => 'two',    # whose wait is the younger
 	after  => sub {
@@ -38,51 +37,46 @@ circle('two sessions lock two paths in opposite orders', [ $one, zk('/d/b'), $tw
 circle('a lock and a row: the row is waited for last, but who waits for the lock gives up',
 	[ $one, $row, $two, zk('/d/a') ],
 	sub {
-		lock($one, '/d/a');
+		lock($one => '/d/a');
 		$two->query($update);
 		$mark = $a->log_mark;
-		waits($two, '/d/a');
+		waits($two => '/d/a');
 		$a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark);
-		waits($one, $update);
+		waits($one => $update);
 	},
 	victim => 'two');
 
 circle('a lock and a row: the lock is waited for last', [ $one, $row, $two, zk('/d/a') ],
 	sub {
-		lock($one, '/d/a');
+		lock($one => '/d/a');
 		$two->query($update);
-		waits($one, $update);
-		waits($two, '/d/a');
+		waits($one => $update, $two => '/d/a');
 	},
 	victim => 'two');
 
 circle('a circle of three through a shared lock, an advisory lock and a table',
 	[ $one, $advisory, $two, $table, $three, zk('/d/a') ],
 	sub {
-		lock($one, '/d/a', 'zk_xact_lock_shared');
+		share($one => '/d/a');
 		$two->query('SELECT pg_advisory_xact_lock(7)');
 		$three->query('SELECT * FROM t');
-		waits($three, '/d/a');
-		waits($one, 'SELECT pg_advisory_xact_lock(7)');
-		waits($two, 'LOCK TABLE t');
+		waits($three => '/d/a', $one => 'SELECT pg_advisory_xact_lock(7)', $two => 'LOCK TABLE t');
 	});
 
 circle('of two shared holders that ask for the exclusive lock the second gives up at once',
 	[ $one, zk('/d/a'), $two, zk('/d/a') ],
 	sub {
 		$_->query($never) foreach $one, $two;
-		lock($_, '/d/a', 'zk_xact_lock_shared') foreach $one, $two;
-		waits($one, '/d/a');
-		waits($two, '/d/a');
+		share($one => '/d/a', $two => '/d/a');
+		waits($one => '/d/a', $two => '/d/a');
 	},
 	victim => 'two');
 
 circle('one that asks behind a writer who waits for it gives up at once', [ $one, zk('/d/a'), $two, zk('/d/a') ],
 	sub {
 		$_->query($never) foreach $one, $two;
-		lock($one, '/d/a', 'zk_xact_lock_shared');
-		waits($two, '/d/a');
-		waits($one, '/d/a');
+		share($one => '/d/a');
+		waits($two => '/d/a', $one => '/d/a');
 	},
 	victim => 'one');
 
@@ -95,9 +89,9 @@ circle('a cycle through a tree and an array', [ $one, zk('/d/c'), $two, zk('/d/t
 	});
 
 subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub {
-	lock($one, '/d/a', 'zk_lock');
-	lock($two, '/d/b', 'zk_lock');
-	waits($one, '/d/b', 'zk_lock');
+	local $Zklock::Deadlock::asks = 'zk_lock';
+	lock($one => '/d/a', $two => '/d/b');
+	waits($one => '/d/b');
 	is($two->try("SELECT zk_lock('/d/a')")->{sqlstate}, '40P01', 'the second gives up');
 	is_deeply([ $two->modes('/d/b') ], ['exclusive held'], 'it holds what it held');
 	ok($one->busy, 'so the first waits on');
@@ -109,10 +103,9 @@ subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub
 
 subtest 'waits without a circle end by themselves' => sub {
 	in_transactions($one, $two, $three);
-	lock($one, '/d/a');
+	lock($one => '/d/a');
 	$two->query($update);
-	waits($two, '/d/a');
-	waits($three, $update);
+	waits($two => '/d/a', $three => $update);
 	my $late = $a->session(name => 'late');
 	$late->query("SET deadlock_timeout = '50ms'");
 	is($late->query("SELECT zk_lock('/d/a', '1s')"), 'f', 'one behind them looks twenty times');
@@ -127,9 +120,8 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	in_transactions($one, $two, $three);
 	$three->query($update);
 	$three->query("PREPARE TRANSACTION 'p'");
-	lock($one, '/d/a');
-	waits($one, $update);
-	waits($two, '/d/a');
+	lock($one => '/d/a');
+	waits($one => $update, $two => '/d/a');
 	is($three->query("SELECT zk_lock('/d/a', '500ms')"), 'f', 'a third one looks as well');
 	ok($_->busy, $_->name . ' waits') foreach $one, $two;
 	$three->query("COMMIT PREPARED 'p'");
@@ -156,7 +148,7 @@ sub nobody_gives_up(@sessions)
 subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
 	in_transactions($one, $two);
 	$one->query(acquire(1));
-	lock($two, '/d/a');
+	lock($two => '/d/a');
 	$two->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	gives_up($one, $one, zk('/d/a'), $two, $permit);
@@ -170,7 +162,7 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 	in_transactions($one, $two, $three);
 	$_->query(acquire(2)) foreach $one, $two;
-	lock($three, '/d/a');
+	lock($three => '/d/a');
 	$three->start_waiting(acquire(2), '/d/s');
 	$one->start_waiting("SELECT zk_xact_lock('/d/a')", '/d/a');
 	nobody_gives_up($one, $three);
@@ -187,7 +179,7 @@ subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	in_transactions($one, $two, $three);
 	$one->query(acquire(1));
 	$two->start_waiting(acquire(1), '/d/s');
-	lock($three, '/d/a');
+	lock($three => '/d/a');
 	$three->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	gives_up($one, $one, zk('/d/a'), $three, $permit, $two, $permit);

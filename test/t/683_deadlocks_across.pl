@@ -16,11 +16,10 @@ Zklock::Deadlock::scene($zk, [ $a, $b, $c ], '/d/a', '/d/b', '/d/c', '/d/t/x/y',
 my $mark;
 circle('two servers, two locks', [ $a1, zk('/d/b'), $b1, zk('/d/a') ],
 	sub {
-		lock($a1, '/d/a');
-		lock($b1, '/d/b');
-		waits($a1, '/d/b');
+		lock($a1 => '/d/a', $b1 => '/d/b');
+		waits($a1 => '/d/b');
 		$mark = $b->log_mark;
-		waits($b1, '/d/a');
+		waits($b1 => '/d/a');
 	},
 	victim => 'b1',    # the youngest
 	after  => sub {
@@ -29,29 +28,24 @@ circle('two servers, two locks', [ $a1, zk('/d/b'), $b1, zk('/d/a') ],
 
 circle('two servers, and a row of one of them', [ $a1, $row, $a2, zk('/d/b'), $b1, zk('/d/a') ],
 	sub {
-		lock($a1, '/d/a');
+		lock($a1 => '/d/a');
 		$a2->query('UPDATE t SET n = 1');
-		lock($b1, '/d/b');
-		waits($a2, '/d/b');
-		waits($b1, '/d/a');
+		lock($b1 => '/d/b');
+		waits($a2 => '/d/b', $b1 => '/d/a');
 		$a1->query_start('UPDATE t SET n = 2');
 	});
 
 circle('three servers in a ring', [ $a1, zk('/d/b'), $b1, zk('/d/c'), $c1, zk('/d/a') ],
 	sub {
-		lock($a1, '/d/a');
-		lock($b1, '/d/b');
-		lock($c1, '/d/c');
-		waits($b1, '/d/c');
-		waits($c1, '/d/a');
-		waits($a1, '/d/b');
+		lock($a1 => '/d/a', $b1 => '/d/b', $c1 => '/d/c');
+		waits($b1 => '/d/c', $c1 => '/d/a', $a1 => '/d/b');
 	},
 	victim => 'a1');
 
 circle('two readers of two servers that upgrade', [ $a1, zk('/d/a'), $b1, zk('/d/a') ],
 	sub {
-		lock($_, '/d/a', 'zk_xact_lock_shared') foreach $a1, $b1;
-		waits($_, '/d/a') foreach $a1, $b1;
+		share($a1 => '/d/a', $b1 => '/d/a');
+		waits($a1 => '/d/a', $b1 => '/d/a');
 	});
 
 circle('a tree and an array', [ $a1, zk('/d/c'), $b1, zk('/d/t/x') ],
@@ -59,19 +53,19 @@ circle('a tree and an array', [ $a1, zk('/d/c'), $b1, zk('/d/t/x') ],
 		$a1->query("SELECT zk_xact_lock_tree('/d/t/x/y', '/d/t')");
 		$b1->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
 		$a1->start_queued("SELECT zk_xact_lock(ARRAY['/d/a', '/d/c'])", '/d/c');
-		waits($b1, '/d/t/x');
+		waits($b1 => '/d/t/x');
 	});
 
 subtest 'a permit: no deadlock while one holder can let go' => sub {
 	in_transactions($a1, $b1, $c1);
 	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 2)";
 	$_->query($acquire) foreach $a1, $b1;
-	lock($c1, '/d/a');
+	lock($c1 => '/d/a');
 	$c1->start_waiting($acquire, '/d/s');
-	waits($a1, '/d/a');
+	waits($a1 => '/d/a');
 	is($c->session(name => 'late')->query("SELECT zk_lock('/d/a', '2s')"), 'f', 'time passes');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $c1;
-	waits($b1, '/d/a');
+	waits($b1 => '/d/a');
 	gives_up($b1, $b1, zk('/d/a'), $c1, $permit);
 	ok($_->busy, $_->name . ' waits on') foreach $a1, $c1;
 	$b1->query("SELECT zk_semaphore_release('/d/s')");
@@ -84,12 +78,10 @@ subtest 'a permit that a session of the same server has, which waits for another
 	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 1)";
 	in_transactions($a1, $a2, $b1);
 	$a1->query($acquire);
-	lock($a2, '/d/b');
-	lock($b1, '/d/a');
+	lock($a2 => '/d/b', $b1 => '/d/a');
 	$a2->query_start($acquire);
 	wait_until { $a->wait_queued($a2, '/d/s')->{node} =~ /lease/ } 'it to wait for its permit';
-	waits($a1, '/d/a');
-	waits($b1, '/d/b');
+	waits($a1 => '/d/a', $b1 => '/d/b');
 	gives_up($b1, $b1, zk('/d/b'), $a2, $permit, $a1, zk('/d/a'));
 	go_on($a1);
 	ok($a2->busy, 'the other waits on');

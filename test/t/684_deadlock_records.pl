@@ -29,9 +29,8 @@ sub exists_root { return scalar grep { $_ eq 'zklock-waits' } $zk->children('/')
 # b1 holds one lock and waits for another one, which a1 has, and that is told.
 sub published
 {
-	lock($a1, '/r/a');
-	lock($b1, '/r/b');
-	waits($b1, '/r/a');
+	lock($a1 => '/r/a', $b1 => '/r/b');
+	waits($b1 => '/r/a');
 	return wait_until { (records())[0] } 'a record';
 }
 
@@ -44,10 +43,9 @@ sub end_of_wait
 }
 
 subtest 'nothing is written for waits in which nobody can have part in a deadlock' => sub {
-	lock($a1, '/r/a');
+	lock($a1 => '/r/a');
 	my $mark = $zk->mark;
-	waits($a2, '/r/a');
-	waits($b1, '/r/a');
+	waits($a2 => '/r/a', $b1 => '/r/a');
 	is($b2->query("SELECT zk_lock('/r/a', '1s')"), 'f', 'two sessions that hold nothing wait for long, and a third');
 	$a1->query("SELECT zk_unlock('/r/a')");
 	is($a2->finish, 't', 'one is served');
@@ -102,8 +100,8 @@ foreach my $lose (qw(lose_reply lose_request))
 	subtest "so it does after a $lose of what replaces it" => sub {
 		published();
 		my $fault = $proxy->$lose(op => 'multi', path => "^$root/");
-		lock($b2, '/r/c');
-		waits($b2, '/r/a');
+		lock($b2 => '/r/c');
+		waits($b2 => '/r/a');
 		ok($proxy->fired($fault), 'it is lost');
 		wait_until { 2 == (() = told() =~ /^wait\t/mg) } 'one record of both waits';
 		end_of_wait();
@@ -130,8 +128,8 @@ subtest 'so it does with the ZooKeeper session, and is told again in the next' =
 	$b1->cancel;
 	$b1->result;
 	$b1->query('SELECT zk_unlock_all()');
-	lock($b1, '/r/b');
-	waits($b1, '/r/a');
+	lock($b1 => '/r/b');
+	waits($b1 => '/r/a');
 	wait_until { grep { /@{[ $session =~ s,0x,,r ]}/ } records() } 'a record of the new session';
 	end_of_wait();
 	clean();
@@ -148,10 +146,8 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	my $java = Zklock::JavaPeer->new;
 	$java->connect($zk->connect_string, 10000);
 	is($java->acquire('j', '/r/a', 5000), 1, 'a Java service holds a lock');
-	lock($a1, '/r/b');
-	lock($b1, '/r/c');
-	waits($a1, '/r/a');
-	waits($b1, '/r/b');
+	lock($a1 => '/r/b', $b1 => '/r/c');
+	waits($a1 => '/r/a', $b1 => '/r/b');
 	wait_until { records() == 2 } 'both servers to tell';
 	is($b2->query("SELECT zk_lock('/r/c', '1s')"), 'f', 'a third session waits for them, for a while');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $b1;
@@ -206,16 +202,11 @@ sub nobody_gives_up(@sessions)
 my @workers = map { $_->worker_pid } $a, $b;
 
 subtest 'records that are none, or claim what is not so' => sub {
-	lock($a1, '/r/a');
-	lock($b1, '/r/b');
-	lock($b2, '/r/c');
-	lock($a2, '/r/d');
+	lock($a1 => '/r/a', $b1 => '/r/b', $b2 => '/r/c', $a2 => '/r/d');
 	# Ours is older than what waits behind it: it would not be the one to give up.
 	my $behind = $sh->create('/r/a/_c_00000000-0000-0000-0000-000000000000-lock-', ephemeral => 1, sequence => 1);
 	my ($behind_name) = $behind =~ m,([^/]+)$,;
-	waits($b1, '/r/c');
-	waits($a1, '/r/b');
-	waits($b2, '/r/d');
+	waits($b1 => '/r/c', $a1 => '/r/b', $b2 => '/r/d');
 	wait_until { $zk->children($root) == 2 } 'both servers to publish';
 	my %node   = map { my ($session, $path) = @$_; ("$session->{name} $path" => $session->wait_row('true', $path)->{node}) }
 	  ([ $a1, '/r/a' ], [ $a1, '/r/b' ], [ $b1, '/r/b' ], [ $b1, '/r/c' ], [ $b2, '/r/c' ]);
@@ -261,13 +252,12 @@ subtest 'records that are none, or claim what is not so' => sub {
 };
 
 subtest 'a record that is stale, since its server has been stopped' => sub {
-	lock($a1, '/r/a');
-	lock($b1, '/r/b');
-	waits($b1, '/r/a');
+	lock($a1 => '/r/a', $b1 => '/r/b');
+	waits($b1 => '/r/a');
 	wait_until { $zk->children($root) == 1 } 'a record';
 	freeze($b->worker_pid);
 	is($b1->cancelled, '57014', 'the wait ends, but the record stays');
-	waits($a1, '/r/b');
+	waits($a1 => '/r/b');
 	wait_until { $zk->children($root) == 2 } 'the other server to publish its own';
 	my $mark = $zk->mark;
 	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
@@ -283,10 +273,8 @@ subtest 'a deadlock is found in spite of what stands there' => sub {
 	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b\tn-$_")), ephemeral => 1) foreach 1 .. 100;
 	$asks = 'zk_xact_lock';
 	in_transactions($a1, $b1);
-	lock($a1, '/r/a');
-	lock($b1, '/r/b');
-	waits($a1, '/r/b');
-	waits($b1, '/r/a');
+	lock($a1 => '/r/a', $b1 => '/r/b');
+	waits($a1 => '/r/b', $b1 => '/r/a');
 	one_victim([ $a1, zk('/r/b'), $b1, zk('/r/a') ]);
 	$sh->delete("$root/$_") foreach grep { /^$id-/ } $zk->children($root);
 	clean();

@@ -13,7 +13,7 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
   Zklock::Deadlock::scene($zk, [ $a, $b ], '/d/a', '/d/b');
   circle('a lock and a row', [ $one, zk('/d/a'), $two, $row ],
 	  sub {
-		  lock($one, '/d/a');
+		  lock($one => '/d/a');
 		  $two->query('UPDATE t SET n = 1');
 		  waits($two, '/d/a');
 		  waits($one, 'UPDATE t SET n = 2');
@@ -30,10 +30,12 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
                                   others  [ @sessions ] that have a transaction and go on in the end
                                   seen    as for cycle_regex
                                   after   code, called with the victim
-  lock($session, $path), waits($session, $what)
-                                with zk_xact_lock(), or another function named in $asks or a third
-                                argument; waits() returns when PostgreSQL and ZooKeeper know that it
+  lock($session => $path, ...), waits($session => $what, ...)
+                                one after the other, with zk_xact_lock(), or another function named in
+                                $asks; waits() returns when PostgreSQL and ZooKeeper know that it
                                 waits, or when it has been given up. Instead of a path: a statement
+  share($session => $path, ...), waits_to_share($session, $path)
+                                the same with zk_xact_lock_shared()
   go_on(@sessions)              tests: each gets what it waits for, and commits
   gives_up($session, @cycle)    tests: it is told of a deadlock and of this cycle, and is rolled back
   clean                         a test: nothing is left behind in the scene
@@ -59,8 +61,9 @@ use Test::More;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw(circle lock waits $asks go_on gives_up clean zk $row $advisory in_transactions one_victim cycle_regex);
-our $asks   = 'zk_xact_lock';
+our @EXPORT = qw(circle lock share waits waits_to_share $asks go_on gives_up clean zk $row $advisory in_transactions one_victim cycle_regex);
+our $asks = 'zk_xact_lock';
+my $share = 'zk_xact_lock_shared';
 our $row      = 'ShareLock on transaction \d+';
 our $advisory = 'ExclusiveLock on advisory lock \[.*\]';
 
@@ -76,24 +79,35 @@ sub clean
 
 sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
-sub lock($session, $path, $function = undef)
+sub _lock($function, @pairs)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($session->query('SELECT ' . ($function || $asks) . "('$path')"), 't', $session->name . " holds $path");
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	while (my ($session, $path) = splice @pairs, 0, 2)
+	{
+		is($session->query("SELECT $function('$path')"), 't', $session->name . " holds $path");
+	}
 	return;
 }
 
-sub waits($session, $what, $function = undef)
+sub lock(@pairs) { return _lock($asks, @pairs); }
+sub share(@pairs) { return _lock($share, @pairs); }
+
+sub waits(@pairs)
 {
-	my $pid    = $session->pid;
-	my $is_path = $what =~ m{^/};
-	my $is_waiting = $is_path
-	  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
-	  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
-	$session->query_start($is_path ? 'SELECT ' . ($function || $asks) . "('$what')" : $what);
-	wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
+	while (my ($session, $what) = splice @pairs, 0, 2)
+	{
+		my $pid        = $session->pid;
+		my $is_path    = $what =~ m{^/};
+		my $is_waiting = $is_path
+		  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
+		  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
+		$session->query_start($is_path ? "SELECT $asks('$what')" : $what);
+		wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
+	}
 	return;
 }
+
+sub waits_to_share($session, $path) { local $asks = $share; return waits($session, $path); }
 
 sub go_on(@sessions)
 {
