@@ -194,6 +194,5 @@ subtest 'zk_locks shows what other databases lock' => sub {
 };
 
 $_->query('SELECT zk_unlock_all()') foreach $latin1, $utf8;
-Zklock::Server->assert_clean($zk, [ $a, $b ], "/t/b\x{e4}r", "/t/\x{3a9}x", '/t/foreign', '/t/x',
-	"/t/\x{e4}/x", "/t/\x{20ac}", '/t/data');
+Zklock::Server->assert_clean($zk, [ $a, $b ]);
 done_testing;

@@ -48,8 +48,9 @@ ZooKeeper, which is this server's and the one that zk_locks names as held.
 
 C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
 C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
-the servers, no child under any of the paths, no watch in ZooKeeper; it waits for that
-to become true and tells what there is if it does not. Close foreign contenders before.
+the servers, no child under any of the paths, or, if none is given, no ephemeral node anywhere,
+no watch in ZooKeeper; it waits for that to become true and tells what there is if it does not.
+Close foreign contenders before.
 
 =cut
 
@@ -254,6 +255,8 @@ sub assert_clean($self, $zk, @paths)
 				my @children = $zk->children($path);
 				$remains .= "children of $path: @children\n" if @children;
 			}
+			my @nodes = @paths ? () : $zk->ephemerals;
+			$remains .= join('', map { "ephemeral node $_\n" } @nodes);
 			my $watches = $zk->watch_count;
 			$remains .= "$watches watches; those on data:\n" . $zk->four_letter('wchp') if $watches;
 			$remains eq '';

@@ -258,6 +258,16 @@ sub watch_count($self)
 	return $sum;
 }
 
+# The paths of all ephemeral nodes, whoever has them.
+sub ephemerals($self)
+{
+	my $text = $self->four_letter('dump');
+	croak "no server tells the ephemeral nodes: '$text'" unless $text =~ /^Sessions with Ephemerals/m;
+	my %nodes = map { $_ => 1 } $text =~ m{^\t(/.*)$}mg;
+	my @nodes = sort keys %nodes;
+	return @nodes;
+}
+
 # Is a node's data watched, by all of these sessions if any are given?
 sub watched($self, $node, @sessions)
 {
