@@ -196,30 +196,23 @@ contender_remark(Contender *c, int32 remark)
 	SpinLockRelease(&entry->mutex);
 }
 
-/* The first of a waiting run has this place in the path's queue, as far as is known. */
+/*
+ * Shows what the first of a waiting run waits for, from where zk_locks follows, and
+ * its place in the path's queue, 0 if that is not known.
+ */
 void
-contender_place(Contender *c, int position)
-{
-	ContenderEntry *entry = entry_of(c);
-
-	SpinLockAcquire(&entry->mutex);
-	entry->node.position = position;
-	SpinLockRelease(&entry->mutex);
-}
-
-/* Shows what the first of a waiting run waits for; zk_locks follows from there. */
-void
-contender_blocked_by(Contender *c, const Run *run, const char *node)
+contender_blocked_by(Contender *c, Blocker blocker, int position)
 {
 	ContenderEntry *entry = entry_of(c);
 	EntryNode		changed = entry->node;
-	int				len = 0;
+	const char	   *node = blocker.foreigner ? blocker.foreigner->name : "";
 
 	/* A foreign name may be longer than we have room for. */
-	if (node)
-		len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
-	changed.blocked_by_run = run ? run->id : 0;
-	memcpy(changed.blocked_by_node, node ? node : "", len);
+	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
+
+	changed.position = position;
+	changed.blocked_by_run = blocker.run ? blocker.run->id : 0;
+	memcpy(changed.blocked_by_node, node, len);
 	changed.blocked_by_node[len] = '\0';
 	set_node(entry, entry->status.run_id, &changed);
 }

@@ -395,8 +395,7 @@ extern bool			 contender_lose(Contender *c, LossReason reason);
 extern bool			 contender_grant(Contender *c);
 extern void			 contender_downgraded(Contender *c);
 extern void			 contender_remark(Contender *c, int32 remark);
-extern void			 contender_place(Contender *c, int position);
-extern void			 contender_blocked_by(Contender *c, const Run *run, const char *node);
+extern void			 contender_blocked_by(Contender *c, Blocker blocker, int position);
 
 /* report.c */
 extern void		   report_unrecognised(const Path *path, const char *child);

@@ -241,9 +241,7 @@ run_evaluate(Run *run)
 	}
 	if (run_is_empty(run))
 		return;
-	contender_blocked_by(run_head(run), blocker.run,
-						 blocker.foreigner ? blocker.foreigner->name : NULL);
-	contender_place(run_head(run), 1 + run_count_older(run));
+	contender_blocked_by(run_head(run), blocker, 1 + run_count_older(run));
 	run_watch(run, blocker.foreigner);
 }
 
@@ -274,7 +272,7 @@ run_grant(Run *run)
 
 			if (own)
 			{
-				contender_blocked_by(c, own, NULL);
+				contender_blocked_by(c, (Blocker){.run = own}, 0);
 				break;
 			}
 		}

@@ -369,7 +369,7 @@ requeue(Run *run, Requeue where)
 		}
 		dlist_delete(&c->link);
 		run_join(replacement, c);
-		contender_blocked_by(c, NULL, NULL);
+		contender_blocked_by(c, (Blocker){0}, 0);
 	}
 	run_finish(run);
 }
