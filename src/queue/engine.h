@@ -344,13 +344,20 @@ run_is_empty(const Run *run)
 	return run_head(run) == NULL;
 }
 
+/* For whom calls about an entry are made */
+static inline ZkOwner
+entry_owner(const ContenderEntry *entry)
+{
+	return (ZkOwner){.pid = entry->request.pid, .role = entry->request.role};
+}
+
 /* For whom its calls are made: the session whose turn it is, or was last */
-static inline int
+static inline ZkOwner
 run_owner(const Run *run)
 {
 	const Contender *c = run_is_empty(run) ? run->record : run_head(run);
 
-	return c ? entry_of(c)->request.pid : ZK_WORKER;
+	return c ? entry_owner(entry_of(c)) : (ZkOwner){.pid = ZK_WORKER};
 }
 
 /* The server's own calls are nobody's in particular. */
@@ -434,7 +441,7 @@ extern void run_usurped(Run *run);
 extern void run_vanished(Run *run);
 
 /* listing.c */
-extern void path_list(Path *path, int owner, ListWatch watch);
+extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
 extern void path_fail(Path *path, Failure failure, int code);
 
 /* parents.c */

@@ -223,7 +223,7 @@ on_listed(void *arg, const ZkReply *reply)
 
 /* Asks for the path's children, on behalf of a session. */
 void
-path_list(Path *path, int owner, ListWatch watch)
+path_list(Path *path, ZkOwner owner, ListWatch watch)
 {
 	path->calls++;
 	path->lists_sent++;

@@ -398,7 +398,7 @@ path_pump(Path *path)
 			run_pump(dlist_container(Run, link, iter.cur));
 		if (path->lists_sent == path->lists_done && arrivals_need_list(path))
 			path_list(path,
-					  entry_of(dlist_head_element(Contender, link, &path->arrivals))->request.pid,
+					  entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
 					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	}
 	path_forget_if_idle(path);

@@ -214,7 +214,7 @@ contender_check(Contender *c)
 						.number = status.check_wanted};
 	run_call_begin(c->run);
 	zk_call((ZkCall){.kind = ZK_CHECK,
-					 .owner = entry->request.pid,
+					 .owner = entry_owner(entry),
 					 .path = path_node(c->path, c->run->name)},
 			on_checked, call);
 }

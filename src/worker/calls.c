@@ -318,7 +318,10 @@ attend_scratch(Work *work)
 	else if (zk_client_connected())
 	{
 		work->deleting_scratch = true;
-		zk_call((ZkCall){.kind = ZK_DELETE, .owner = slot->pid, .path = slot->scratch, .patient = true},
+		zk_call((ZkCall){.kind = ZK_DELETE,
+						 .owner = {slot->pid, slot->role},
+						 .path = slot->scratch,
+						 .patient = true},
 				on_scratch_deleted, work);
 	}
 }

@@ -190,13 +190,14 @@ on_looked(void *arg, const ZkReply *reply)
 {
 	Operation			*operation = arg;
 	const CallOperation *wanted = asked(operation);
+	const CallSlot		*slot = operation->question->slot;
 
 	if (reply->outcome == ZK_OK && reply->stat.data_length > 0 &&
 		reply->stat.data_length <= wanted->most && zk_client_connected())
 	{
 		set_result(operation, reply);
 		zk_call((ZkCall){.kind = ZK_READ,
-						 .owner = operation->question->slot->pid,
+						 .owner = {slot->pid, slot->role},
 						 .path = asked_text(operation, wanted->path),
 						 .whole = true},
 				on_reply, operation);
@@ -211,7 +212,7 @@ begin_operation(Operation *operation)
 	const CallOperation *wanted = asked(operation);
 	CallSlot			*slot = operation->question->slot;
 	ZkReplyHandler		 handler = on_reply;
-	ZkCall				 call = {.owner = slot->pid,
+	ZkCall				 call = {.owner = {slot->pid, slot->role},
 								 .path = asked_text(operation, wanted->path),
 								 .data = asked_text(operation, wanted->data),
 								 .data_length = (int) wanted->data_length,

@@ -45,7 +45,6 @@
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "storage/procarray.h"
 #include "utils/pidfile.h"
 #include "worker/inside.h"
 #include "worker/worker.h"
@@ -264,32 +263,6 @@ on_answered(ZkOutcome outcome, int64 us)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 
-/* The role of a session, by its process; that of one that has ended may be unknown. */
-static uint32
-role_of(int pid)
-{
-	static struct
-	{
-		int pid;
-		Oid role;
-	} known[256]; /* the last of those with such a number, as this is asked for each call */
-
-	int		slot = pid % (int) lengthof(known);
-	PGPROC *proc;
-
-	if (pid == ZK_WORKER)
-		return InvalidOid;
-	if (known[slot].pid != pid)
-	{
-		proc = BackendPidGetProc(pid);
-		if (proc == NULL)
-			return InvalidOid;
-		known[slot].pid = pid;
-		known[slot].role = proc->roleId;
-	}
-	return known[slot].role;
-}
-
 static void
 reload_settings(void)
 {
@@ -407,7 +380,6 @@ zklock_worker_main(Datum arg)
 												.malformed = on_malformed,
 												.stuck = session_life_stuck,
 												.answered = on_answered,
-												.role_of = role_of,
 												.complaint = on_complaint};
 	WaitEventSet				  *events;
 	int							   queue_fd;

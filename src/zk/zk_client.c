@@ -198,7 +198,7 @@ zk_client_start(const ZkClientCallbacks *callbacks_)
 {
 	callbacks = *callbacks_;
 	zk_tls_start();
-	zk_turn_start(callbacks.role_of);
+	zk_turn_start();
 	zk_flow_start(&callbacks);
 	return zk_event_queue_open();
 }

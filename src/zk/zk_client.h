@@ -80,9 +80,6 @@ typedef struct ZkClientCallbacks
 	/* A call that was sent has been answered, or given up, after so long, us. */
 	void (*answered)(ZkOutcome outcome, int64 us);
 
-	/* The role of the session that owns calls; roles take turns. */
-	uint32 (*role_of)(int owner);
-
 	/* A complaint about a server: a sentence without its period. */
 	void (*complaint)(const char *message, ZkComplaint complaint);
 } ZkClientCallbacks;
@@ -123,7 +120,7 @@ extern void zk_event_woken(void);
 extern void		   zk_flow_send(void);
 extern int64	   zk_flow_next_wakeup(void);
 extern bool		   zk_flow_idle(void);
-extern const char *zk_flow_answering(int *owner);
+extern const char *zk_flow_answering(int *pid);
 
 /* ------------------------------------------------------------------------
  * Making calls
@@ -186,16 +183,22 @@ typedef enum ZkNodeKind
 } ZkNodeKind;
 
 #define ZK_ANY_VERSION (-1)
-#define ZK_WORKER 0 /* an owner: nobody's in particular */
+#define ZK_WORKER 0 /* a pid: nobody's in particular */
 
 /*
- * A call.  Its owner is the session that it is made for, by its process id, so
- * that each role, and of it each session, gets its share of what can be under way.
+ * The session that a call is made for: each role, and of it each session, gets its
+ * share of what can be under way.
  */
+typedef struct ZkOwner
+{
+	int	   pid;
+	uint32 role;
+} ZkOwner;
+
 typedef struct ZkCall
 {
 	ZkCallKind	kind;
-	int			owner;
+	ZkOwner		owner;
 	const char *path;
 	const char *other;		 /* EXCHANGE, DELETE: to delete as well; APPEND: the receipt */
 	const char *data;		 /* CREATE, EXCHANGE, APPEND, SET; NULL for none */

@@ -431,15 +431,15 @@ zk_flow_answer(const Event *event)
 }
 
 /*
- * The path of the call whose handler runs, and its owner; NULL if none does, and
- * then the owner is left alone.
+ * The path of the call whose handler runs, and its owner's pid; NULL if none does, and
+ * then the pid is left alone.
  */
 const char *
-zk_flow_answering(int *owner)
+zk_flow_answering(int *pid)
 {
 	if (answering == NULL)
 		return NULL;
-	*owner = answering->asked.owner;
+	*pid = answering->asked.owner.pid;
 	return answering->asked.path;
 }
 

@@ -133,7 +133,7 @@ typedef enum ZkTurnLimit
 	ZK_TURN_PATIENT		 /* patient deletions alone */
 } ZkTurnLimit;
 
-extern void	 zk_turn_start(uint32 (*role_of)(int owner));
+extern void	 zk_turn_start(void);
 extern void	 zk_turn_wait(Call *call);
 extern Call *zk_turn_take(ZkTurnLimit limit);
 extern void	 zk_turn_over(const Call *call);

@@ -59,7 +59,7 @@ typedef enum LineKind
 typedef struct LineKey
 {
 	LineKind of;
-	uint32	 who; /* the role, or the owner of calls */
+	uint32	 who; /* the role, or the owner's pid */
 	TurnKind turn;
 } LineKey;
 
@@ -75,11 +75,10 @@ typedef struct Line
 /* How many calls of a session are under way; there is one at least. */
 typedef struct UnderWay
 {
-	int owner; /* hash key */
+	int pid; /* hash key */
 	int ncalls;
 } UnderWay;
 
-static uint32 (*role_of)(int owner);
 static HTAB		 *all_lines;
 static HTAB		 *all_under_way;
 static dlist_head roles[TURN_KINDS]; /* their lines; whose turn it is comes first */
@@ -99,12 +98,11 @@ turn_kind(const Call *call)
 
 /* Once, before any call waits. */
 void
-zk_turn_start(uint32 (*role_of_)(int owner))
+zk_turn_start(void)
 {
 	HASHCTL line_ctl = {.keysize = sizeof(LineKey), .entrysize = sizeof(Line)};
 	HASHCTL under_way_ctl = {.keysize = sizeof(int), .entrysize = sizeof(UnderWay)};
 
-	role_of = role_of_;
 	all_lines = hash_create("zklock calls", 128, &line_ctl, HASH_ELEM | HASH_BLOBS);
 	all_under_way =
 		hash_create("zklock calls under way", 128, &under_way_ctl, HASH_ELEM | HASH_BLOBS);
@@ -141,11 +139,11 @@ void
 zk_turn_wait(Call *call)
 {
 	TurnKind turn = turn_kind(call);
-	Line	*session = line_get(LINE_OF_SESSION, call->asked.owner, turn);
+	Line	*session = line_get(LINE_OF_SESSION, call->asked.owner.pid, turn);
 
 	if (dlist_is_empty(&session->waiting))
 	{
-		session->role = line_get(LINE_OF_ROLE, role_of(call->asked.owner), turn);
+		session->role = line_get(LINE_OF_ROLE, call->asked.owner.role, turn);
 		if (dlist_is_empty(&session->role->waiting))
 			dlist_push_tail(&roles[turn], &session->role->link);
 		dlist_push_tail(&session->role->waiting, &session->link);
@@ -158,9 +156,9 @@ zk_turn_wait(Call *call)
 static bool
 is_beyond_share(const Call *call)
 {
-	const UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_FIND, NULL);
+	const UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_FIND, NULL);
 
-	return its && its->ncalls >= MAX_OF_SESSION && call->asked.owner != ZK_WORKER &&
+	return its && its->ncalls >= MAX_OF_SESSION && call->asked.owner.pid != ZK_WORKER &&
 		   turn_kind(call) == TURN_KIND_WORK && call->asked.kind != ZK_CHECK;
 }
 
@@ -231,7 +229,7 @@ take_oldest(Line *session)
 	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
 	Line	 *role = session->role;
 	bool	  found;
-	UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_ENTER, &found);
+	UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_ENTER, &found);
 
 	its->ncalls = found ? its->ncalls + 1 : 1;
 	npatient -= call->asked.patient;
@@ -261,10 +259,10 @@ zk_turn_take(ZkTurnLimit limit)
 void
 zk_turn_over(const Call *call)
 {
-	UnderWay *its = hash_search(all_under_way, &call->asked.owner, HASH_FIND, NULL);
+	UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_FIND, NULL);
 
 	if (--its->ncalls == 0)
-		(void) hash_search(all_under_way, &call->asked.owner, HASH_REMOVE, NULL);
+		(void) hash_search(all_under_way, &call->asked.owner.pid, HASH_REMOVE, NULL);
 }
 
 bool
