@@ -34,11 +34,22 @@ sub published
 	return wait_until { (records())[0] } 'a record';
 }
 
+# Tests: one after the other gets what it waits for, and lets go of all it has.
+sub served(@sessions)
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $session (@sessions)
+	{
+		is($session->finish, 't', $session->name . ' is served');
+		$session->query('SELECT zk_unlock_all()');
+	}
+	return;
+}
+
 sub end_of_wait
 {
 	is($a1->query('SELECT zk_unlock_all()'), '', 'the other one lets go');
-	is($b1->finish, 't', 'the wait ends');
-	$b1->query('SELECT zk_unlock_all()');
+	served($b1);
 	return;
 }
 
@@ -48,10 +59,7 @@ subtest 'nothing is written for waits in which nobody can have part in a deadloc
 	waits($a2 => '/r/a', $b1 => '/r/a');
 	is($b2->query("SELECT zk_lock('/r/a', '1s')"), 'f', 'two sessions that hold nothing wait for long, and a third');
 	$a1->query("SELECT zk_unlock('/r/a')");
-	is($a2->finish, 't', 'one is served');
-	$a2->query("SELECT zk_unlock('/r/a')");
-	is($b1->finish, 't', 'and the other');
-	$b1->query("SELECT zk_unlock('/r/a')");
+	served($a2, $b1);
 	ok(!exists_root(), "there is no $root");
 	is(scalar(grep { ($_->{path} // '') =~ /^$root/ } $zk->request_list($mark)), 0, 'and it was not asked for');
 	clean();
@@ -105,8 +113,7 @@ foreach my $lose (qw(lose_reply lose_request))
 		ok($proxy->fired($fault), 'it is lost');
 		wait_until { 2 == (() = told() =~ /^wait\t/mg) } 'one record of both waits';
 		end_of_wait();
-		is($b2->finish, 't', 'and the other');
-		$b2->query('SELECT zk_unlock_all()');
+		served($b2);
 		clean();
 	};
 	subtest "so it does after a $lose of its deletion" => sub {
@@ -152,10 +159,7 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	is($b2->query("SELECT zk_lock('/r/c', '1s')"), 'f', 'a third session waits for them, for a while');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $b1;
 	$java->release('j');
-	is($a1->finish, 't', 'the first goes on');
-	$a1->query('SELECT zk_unlock_all()');
-	is($b1->finish, 't', 'and the second');
-	$b1->query('SELECT zk_unlock_all()');
+	served($a1, $b1);
 
 	# Now it waits itself, between a reader and one of the same server that it keeps back.
 	$_->query("BEGIN") foreach $a1, $a2;
@@ -242,12 +246,7 @@ subtest 'records that are none, or claim what is not so' => sub {
 	$sh->delete("$root/$_") foreach grep { !/^0*@{[ $a->session_id =~ s,0x,,r ]}-|^0*@{[ $b->session_id =~ s,0x,,r ]}-/ } $zk->children($root);
 	$sh->delete($behind);
 	$a2->query('SELECT zk_unlock_all()');
-	is($b2->finish, 't', 'one gets what it waits for');
-	$b2->query('SELECT zk_unlock_all()');
-	is($b1->finish, 't', 'then the next');
-	$b1->query('SELECT zk_unlock_all()');
-	is($a1->finish, 't', 'and the last');
-	$a1->query('SELECT zk_unlock_all()');
+	served($b2, $b1, $a1);
 	clean();
 };
 
@@ -264,8 +263,7 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 	ok($a1->busy, 'nobody gives up');
 	thaw($b->worker_pid);
 	is($b1->query("SELECT zk_unlock('/r/b')"), 't', 'when it is back, and lets go');
-	is($a1->finish, 't', 'the other session goes on');
-	$a1->query('SELECT zk_unlock_all()');
+	served($a1);
 	clean();
 };
 
