@@ -39,8 +39,7 @@ subtest 'ZooKeeper is away for a moment: a try-lock fails, the connection and it
 		"58030 $pid", 'an error, after which the borrowed connection goes on');
 	is(borrowed(q{SELECT zk_lock('/hik/b', '10ms')}), '58030', 'likewise for a timeout that ends meanwhile');
 	still_there('ZooKeeper is away');
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	still_there('ZooKeeper is back');
 	is(borrowed(q{SELECT zk_try_lock('/hik/b')}), 't', 'the next call works');
 	is(borrowed(q{SELECT zk_unlock('/hik/a')}, q{SELECT zk_unlock('/hik/b')}), 't t', 'what was held is released');
@@ -54,8 +53,7 @@ subtest 'the same for other errors that a pool must not take for a dead connecti
 	$proxy->cut;
 	$a->wait_value(q{SELECT state <> 'connected' FROM zk_session}, 't');
 	is(borrowed('SELECT zk_break_lock(\'/hik/c\', \'lock-0000000000\')'), '58030', 'and cannot be answered');
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	still_there('after these');
 	is(borrowed('SELECT zk_unlock_all()'), '', 'all is released');
 };

@@ -85,8 +85,7 @@ subtest 'nor does a lock that may be lost' => sub {
 	ok($s->try('BEGIN; ' . fence('/w/lock', $token + 1))->{ok}, 'a higher token may be that of the next holder');
 	is($s->try(fence('/w/lock', $token))->{sqlstate}, '40001', 'and the own one stale');
 	$s->query('ROLLBACK');
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	$s->query("SELECT zk_unlock_all(), zk_lock('/w/lock')");
 	$token = own_token('/w/lock');
 	$next->start_waiting("SELECT zk_lock('/w/lock')");

@@ -26,14 +26,12 @@ subtest 'CREATE EXTENSION warns if it is not connected' => sub {
 	like($warned->[0], qr/WARNING.*zklock is not connected to ZooKeeper: (?:connecting|down)/, 'no connection: a warning');
 	like($warned->[0], qr/HINT:.*"zklock.servers".*zk_session/, 'which says where to look');
 	$a->set_conf('zklock.servers' => '127.0.0.1:' . $proxy->port);
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 };
 
 subtest 'who waits is told once that there is no connection, and goes on waiting' => sub {
 	my ($s, $mark) = ($a->session, $a->log_mark);
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	$s->query_start("SELECT zk_lock('/silence')");
 	$a->wait_log(qr/NOTICE:  still waiting for ExclusiveLock/, $mark);
 	ok($s->busy, 'it waits');

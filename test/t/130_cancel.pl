@@ -105,12 +105,11 @@ my @states = (
 	# There is no connection. Nobody can tell whether the lock is free, so the timeout
 	# ends in an error.
 	'not connected' => sub ($victim, $sql) {
-		$proxy->cut;
-		$a->wait_session('connecting');
+		$a->cut_off($proxy);
 		$victim->query_start($sql);
 		$victim->wait_row("state = 'waiting'", $path);
 		my $next = queue_next($next_a, "state = 'waiting'");
-		return (sub { $proxy->heal; $a->wait_session }, $next);
+		return (sub { $a->reconnect($proxy) }, $next);
 	});
 
 # The ways to end it.

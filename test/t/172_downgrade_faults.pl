@@ -112,8 +112,7 @@ subtest 'a holder that goes before its downgrade is known to be done leaves noth
 			}
 			ok($writer->busy, 'the writer stays out so far');
 			$a->restart_worker if $how eq 'restart';
-			$proxy->heal;
-			$a->wait_session;
+			$a->reconnect($proxy);
 			$holder->finish unless $how eq 'terminate';
 			undef $holder if $how eq 'terminate';
 			is($reader->finish, 't', 'the reader comes in');
@@ -144,13 +143,11 @@ subtest 'a holder that shares stays so when the worker is restarted, though its 
 
 subtest 'a holder that is cut off is downgraded afterwards' => sub {
 	begin('cut off');
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked, without waiting for ZooKeeper');
 	is($holder->query('SELECT 1'), 1, 'the session goes on');
 	ok($reader->busy, 'the reader waits');
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	is_downgraded();
 };
 
@@ -160,13 +157,11 @@ subtest 'a node of another client that has taken the name is left alone' => sub 
 	$a->write_dialect('hive', $holder);
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'hive: both modes are held');
 	my ($name) = ours();
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked while cut off');
 	$shell->delete("$path/$name");
 	$shell->create("$path/$name", ephemeral => 1);
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	$a->wait_lock($holder, 'lost', $path);
 	is_deeply([ $zk->children($path) ], [$name], "the other's node stays");
 	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears that it has lost the lock');

@@ -81,8 +81,7 @@ subtest 'a call that must not wait is answered also if the next worker finds no 
 	my $result = eval { $s{trier}->result(30) };
 	is($result && $result->{sqlstate}, '58030',
 		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
-	$proxy->heal;
-	$d->wait_session;
+	$d->reconnect($proxy);
 	$s{trier}->result unless $result;
 	$s{trier}->query('SELECT zk_unlock_all()');
 	$d->assert_clean($zk, '/w/try');

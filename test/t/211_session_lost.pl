@@ -84,8 +84,7 @@ subtest 'what is asked for and given up while the session ends leaves nothing be
 	hold($b, 'foreigner', '/u/dying2');
 	queue($c, 'canceller', '/u/dying2');
 	my $old = $c->session_id;
-	$proxy->cut;
-	$c->wait_session('connecting');
+	$c->cut_off($proxy);
 	is($s{holder}->query("SELECT zk_unlock('/u/dying')"), 't', 'a lock is given back in an outage');
 	queue($c, 'newcomer', '/u/dying');
 	is($s{canceller}->cancelled, '57014', 'and a wait cancelled');

@@ -78,8 +78,7 @@ subtest 'while a lock may be lost, a transaction that relied on it cannot commit
 	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND wait_event_type = 'Extension'", 1);
 	ok($s{holder}->cancel, 'such a commit can be cancelled');
 	is($s{holder}->result->{sqlstate}, '57014', 'and is then rolled back');
-	$proxy->heal;
-	$c->wait_session;
+	$c->reconnect($proxy);
 	is($s{$_}->query('SELECT zk_unlock_all() IS NOT NULL'), 't', "$_ releases") foreach qw(holder reader);
 	Zklock::Server->assert_clean($zk, [$c], '/l/session', '/l/xact', '/l/reader');
 };

@@ -43,8 +43,7 @@ sub other_addresses($address)
 }
 
 # Nobody is there: nothing is found out but that.
-$proxy->cut;
-$a->wait_session('connecting');
+$a->cut_off($proxy);
 my $mark = $a->log_mark;
 other_addresses('127.0.0.2');
 $a->wait_log(qr/LOG:  could not connect to ZooKeeper server 127\.0\.0\.2:\d+: Connection refused/, $mark);

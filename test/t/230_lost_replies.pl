@@ -70,10 +70,8 @@ subtest 'the place is that of the node whose reply was lost' => sub {
 	$b->settle;
 	$bs[1]->start_waiting("SELECT zk_lock('$path')");
 	wait_until { $zk->children($path) == 3 } 'the node of a newcomer';
-	$proxy->cut;
-	$a->wait_session('connecting');
-	$proxy->heal;
-	$a->wait_session;
+	$a->cut_off($proxy);
+	$a->reconnect($proxy);
 	$a->wait_value("SELECT node FROM zk_locks WHERE path = '$path'", $nodes[1]);
 	pass('the node is found again');
 	$bs[0]->hands_over($path, $as[0], 'and keeps its place');
@@ -252,8 +250,7 @@ foreach my $when ('before the connection is lost', 'while it is lost', 'and the 
 		}
 		if ($when =~ /^while/)
 		{
-			$proxy->cut;
-			$a->wait_session('connecting');
+			$a->cut_off($proxy);
 		}
 		ok($give_up{$_}->($asker{$_}), "given up by $_") foreach sort keys %give_up;
 		$proxy->cut unless $when =~ /^and/;

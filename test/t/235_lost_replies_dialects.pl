@@ -146,8 +146,7 @@ subtest 'a worker that ends leaves it to the next one to find its node' => sub {
 		$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
 		wait_until { $zk->children($path) == 2 } 'the node';
 		$a->restart_worker;
-		$proxy->heal;
-		$a->wait_session;
+		$a->reconnect($proxy);
 		is($a->session_id, $id, 'the session goes on');
 		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
 		is(place_of($as[0], $path, 'waiting'), 1, 'the next worker finds the node');
@@ -173,8 +172,7 @@ subtest "a delete that is repeated leaves a node of the same name that is anothe
 	my $theirs = foreign($path, 'hive');
 	is($theirs, "$path/$name", 'somebody else has a node with that name');
 	my $before = $shell->stat($theirs)->{czxid};
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	$proxy->heal;
 	is($as[0]->finish, 't', 'unlocked');
 	$a->wait_session;

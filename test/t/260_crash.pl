@@ -62,8 +62,7 @@ subtest 'the session file names the session that a server has' => sub {
 	$a->wait_value("SELECT state = 'connected' AND session_id <> '$id' FROM zk_session", 't');
 	$id = $a->session_id;
 	like(slurp_file($file), qr/^session $id$/m, 'a new session is written into it');
-	$a->restart;
-	$a->wait_session;
+	$a->restart_connected;
 	isnt($a->session_id, $id, 'a restart begins a new session');
 	unlike($a->log_since(0), qr/left behind/, 'nothing has been left behind so far');
 };
@@ -98,8 +97,7 @@ subtest 'a session left behind that is over already does no harm' => sub {
 	$zk->shell->expire_session($id);
 	is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone else');
 	my $mark = $a->log_mark;
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
 	no_worker_failed($mark, 'and goes on');
 	tear_down();
@@ -169,8 +167,7 @@ subtest 'the session left behind is ended with another chroot' => sub {
 	$a->wait_session;
 	$a->set_conf('zklock.servers' => $servers);
 	tear_down();
-	$a->restart;
-	$a->wait_session;
+	$a->restart_connected;
 };
 
 my $auth_file = $a->data_dir . '/auth';
@@ -240,15 +237,13 @@ subtest 'a standby leaves the session alone, before and after its promotion' => 
 	ok(!-e $a->backup_dir . '/backup1/pg_stat_tmp/zklock.session', 'a base backup has no session file');
 	original_untouched($standby, 'a standby');
 	$standby->stop('immediate');
-	$standby->start;
-	$standby->wait_session;
+	$standby->start_connected;
 	original_untouched($standby, 'a standby after a crash');
 	$standby->promote;
 	is($standby->value('SELECT pg_is_in_recovery()'), 'f', 'the standby is promoted');
 	original_untouched($standby, 'a promoted standby');
 	$standby->stop('immediate');
-	$standby->start;
-	$standby->wait_session;
+	$standby->start_connected;
 	original_untouched($standby, 'a promoted standby after a crash');
 	$standby->stop;
 };
@@ -274,8 +269,7 @@ subtest 'a copy that shares files with the original leaves the session alone' =>
 	$copy2->stop('immediate');
 	unlink $copy2->session_file;
 	link $file, $copy2->session_file or die "link: $!";
-	$copy2->start;
-	$copy2->wait_session;
+	$copy2->start_connected;
 	original_untouched($copy2, 'a copy that shares files with the original');
 	$copy2->stop;
 	is((stat $file)[3], 1, 'the original has its file for itself again');
@@ -325,8 +319,7 @@ foreach my $case (@untrusted)
 		$content = slurp_file($file);
 		$spoil->();
 		my $mark = $a->log_mark;
-		$a->start;
-		$a->wait_session;
+		$a->start_connected;
 		isnt($a->session_id, $id, "a file $name: a new session");
 		is_taken($id, 'and the one left behind is left alone');
 		my @lines = $a->log_since($mark) =~ /ignoring file "\S+": (.*)/g;
@@ -338,8 +331,7 @@ foreach my $case (@untrusted)
 		tear_down();
 		rmdir "$file/x" && rmdir $file;
 		unlink "$file.real";
-		$a->restart;
-		$a->wait_session;
+		$a->restart_connected;
 		ok(-f $file && !-l $file, 'there is a proper file again');
 	};
 }
@@ -349,14 +341,12 @@ subtest 'a session file that cannot be written does no harm' => sub {
 	ok(!-e $file, 'after a shutdown there is no file');
 	mkdir "$file.new", 0700;
 	my $mark = $a->log_mark;
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	$a->assert_log($mark, qr/LOG:  could not write file "\S+zklock.session": /, 'what cannot be written is logged');
 	no_worker_failed($mark, 'the worker is well');
 	ok(!-e $file, 'there is no file');
 	rmdir "$file.new";
-	$a->restart;
-	$a->wait_session;
+	$a->restart_connected;
 	ok(-f $file, 'until it can be written');
 };
 

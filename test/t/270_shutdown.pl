@@ -63,8 +63,7 @@ subtest 'a fast shutdown ends transactions and sessions, and waits for a session
 };
 
 subtest 'in a smart shutdown sessions work on, and their locks are theirs' => sub {
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
 	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (2)');
 	hold($a, 'holder', '/s/held');
@@ -92,8 +91,7 @@ subtest 'in a smart shutdown sessions work on, and their locks are theirs' => su
 };
 
 subtest 'a worker that is terminated during a smart shutdown waits for holders as well' => sub {
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
@@ -121,8 +119,7 @@ sub is_pending($pid, $number)
 }
 
 subtest 'a worker that is to stop does not restart for changed settings' => sub {
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
 	my $id     = $a->session_id;
@@ -142,8 +139,7 @@ subtest 'a worker that is to stop does not restart for changed settings' => sub 
 };
 
 subtest 'a slow ZooKeeper hears of all deletions before the session ends' => sub {
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	my $id = $a->session_id;
 	hold($a, 'holder', '/s/delayed');
 	$proxy->delay(500);
@@ -156,8 +152,7 @@ subtest 'a slow ZooKeeper hears of all deletions before the session ends' => sub
 };
 
 subtest 'a ZooKeeper that does not answer does not keep the server from stopping' => sub {
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	my $id = $a->session_id;
 	hold($a, 'holder', '/s/hung');
 	$proxy->blackhole;
@@ -167,8 +162,7 @@ subtest 'a ZooKeeper that does not answer does not keep the server from stopping
 	$proxy->heal;
 	$s{holder}->disconnect;
 	delete $s{holder};
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	session_is_over($id, 'after the next start it has been ended');
 };
 
@@ -176,8 +170,7 @@ subtest 'a ZooKeeper that cannot be reached does not keep the server from stoppi
 	my $id = $a->session_id;
 	hold($a, 'holder', '/s/away');
 	queue($b, 'heir', '/s/away');
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	$a->stop('fast');
 	pass('nor does one that cannot be reached');
 	ok($s{heir}->busy, 'the session lives on');

@@ -73,11 +73,10 @@ my @states = (
 		return sub { release($holder) };
 	},
 	'not connected' => sub ($victim, @timeout) {
-		$proxy->cut;
-		$a->wait_session('connecting');
+		$a->cut_off($proxy);
 		acquire_start($victim, 1, @timeout);
 		reach($victim, "state = 'waiting'");
-		return sub { $proxy->heal; $a->wait_session };
+		return sub { $a->reconnect($proxy) };
 	});
 
 my @ways = (
@@ -131,8 +130,7 @@ subtest 'a session without a permit is told when ZooKeeper is out of reach, or w
 
 	new_path();
 	acquire($s[0], 1);
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
 	is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
 	acquire_start($s[1], 1);

@@ -188,8 +188,7 @@ subtest 'a backend that crashes leaves nothing behind' => sub {
 	my $mark = $a->log_mark;
 	kill 'KILL', $asker->pid;
 	$a->wait_log(qr/all server processes terminated; reinitializing/, $mark);
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	$s = $a->session(name => 's again');
 	is_usable('crash');
 	$asker->disconnect;

@@ -123,8 +123,7 @@ subtest 'without ZooKeeper there is an error' => sub {
 	my $result = $s->try(claim('cut'));
 	is($result->{sqlstate}, '58030', 'when the lease is over');
 	unlike($result->{context} // '', qr/may have been done/, 'which says that nothing was done');
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	is($s->query(claim('cut')), 't', 'it is there again');
 	$s->disconnect;
 };

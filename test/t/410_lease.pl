@@ -195,8 +195,7 @@ subtest 'a quorum is asked again until it has answered' => sub {
 	$xact->query_start('COMMIT');
 	wait_until { checks('/g/cancel') } 'the check to be sent';
 	is($xact->cancelled, '57014', 'a commit that waits for it can be cancelled');
-	$proxy->heal;
-	$c->wait_session;
+	$c->reconnect($proxy);
 };
 
 subtest 'without a guard even a lost lock does not keep a transaction from committing' => sub {
@@ -221,8 +220,7 @@ subtest 'what was written under a lock that is not proved is not committed, thou
 		is($writer->try('COMMIT')->{sqlstate}, '40001', 'but what was written under it is not committed');
 		ok($reader->try('COMMIT')->{ok}, 'who has only read may commit');
 		ok($writer->try('INSERT INTO t VALUES (2)')->{ok}, 'and so may the next transaction');
-		$short_proxy->heal;
-		$a->wait_session;
+		$a->reconnect($short_proxy);
 		$_->disconnect foreach $writer, $reader, $next;
 	}
 	is($a->value('SELECT count(*) FROM t WHERE i = 1'), 0, 'nothing has been written');

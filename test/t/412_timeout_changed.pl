@@ -89,8 +89,7 @@ subtest 'the first lease of a session runs from when the worker began to connect
 	my $begun = $d->value('SELECT clock_timestamp()');
 	# No heartbeat renews it.
 	$way->refuse(op => 'multi', code => -127, times => 0);
-	$way->heal;
-	$d->wait_session;
+	$d->reconnect($way);
 	is( $d->value(
 			"SELECT clock_timestamp() + lease_remaining <= '$begun'::timestamptz + 0.99 * negotiated_timeout FROM zk_session"),
 		't', 'a lease ends a hundredth of the session timeout early, counted from the attempt to connect');

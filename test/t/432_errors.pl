@@ -324,8 +324,7 @@ subtest 'a watch that is given up without a connection is removed in the end' =>
 		my $predecessor = $zk->foreigner($path);
 		queue($a, 'waiter', $path);
 		wait_until { $zk->watch_count > 0 } 'the watch on the predecessor';
-		$proxy->cut;
-		$a->wait_session('connecting');
+		$a->cut_off($proxy);
 		is($s{waiter}->cancelled, '57014', 'a wait is cancelled in an outage');
 		$proxy->heal;
 		wait_until { $zk->watch_count == 0 && $zk->children($path) == 1 }

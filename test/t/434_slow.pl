@@ -113,8 +113,7 @@ subtest 'a session that unlocks waits for the deletion, but not for a worker tha
 		'and is told what is wrong');
 	ok(!eval { $c->wait_session('connected', 1); 1 }, 'to be connected is not all that a test waits for');
 	thaw($worker);
-	$late_proxy->heal;
-	$c->wait_session;
+	$c->reconnect($late_proxy);
 	all_disconnect();
 };
 

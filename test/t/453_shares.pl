@@ -142,8 +142,7 @@ subtest 'a worker that takes over knows who has what' => sub {
 };
 
 $a->append_conf('postgresql.conf', "zklock.max_locks = 64\n");
-$a->restart;
-$a->wait_session;
+$a->restart_connected;
 $s = $a->session;
 
 subtest 'a session has its share of the entries' => sub {

@@ -30,8 +30,7 @@ subtest 'while the library is not loaded, only superusers can store a value' => 
 };
 
 $a->append_conf('postgresql.conf', q{shared_preload_libraries = 'zklock'});
-$a->restart;
-$a->wait_session;
+$a->restart_connected;
 my $s = $a->session;
 
 my %marker = (
@@ -220,8 +219,7 @@ subtest 'a wrong value in the file from which the server starts allows nothing' 
 	$s->disconnect;
 	$a->append_conf('postgresql.conf', "zklock.allowed_paths = '/ok/*, /a*'");
 	my $mark = $a->log_mark;
-	$a->restart;
-	$a->wait_session;
+	$a->restart_connected;
 	$a->wait_log(qr{WARNING:  item "/a\*" of "zklock\.allowed_paths" is not valid and allows no path}, $mark);
 	pass('the log tells of it');
 	$s = $a->session;

@@ -61,8 +61,7 @@ subtest 'a server that accepts the connection and answers nothing' => sub {
 
 subtest 'a server that hangs up before: it may have its limit of connections' => sub {
 	my $mark = $a->log_mark;
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	my @others = map { my $shell = Zklock::Shell->new; $shell->connect($zk->connect_string); $shell } 1 .. 8;
 	$proxy->heal;
 	wait_until { ($a->zk_session->{last_error} || '') =~ /closes new connections at once.*maxClientCnxns/ } 'the reason in zk_session';

@@ -72,8 +72,7 @@ subtest 'a server that shuts down hands over at once' => sub {
 	is(scalar $zk->children($path), 1, 'its node is gone');
 	my $log = $b->log_since(0);
 	like($log, qr/election "$path": candidacy is in state "stop"\n.*The server shuts down/, 'the log says why it does not stand');
-	$b->start;
-	$b->wait_session;
+	$b->start_connected;
 	to_lead('a');
 };
 

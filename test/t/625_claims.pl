@@ -61,8 +61,7 @@ subtest 'it stays, whatever becomes of the job' => sub {
 	$a->wait_session;
 	$a->stop('immediate');
 	claims($t, '/c/stays', '2026-11-23', 'f', 'whose server has crashed');
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 	$s = $a->session;
 };
 

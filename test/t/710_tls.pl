@@ -63,13 +63,11 @@ subtest 'a server that stands still in the handshake is left for another' => sub
 	$a->append_conf('postgresql.conf', sprintf(q(zklock.servers = '127.0.0.1:%d,%s'), $hung->sockport, $address));
 	foreach my $start (1 .. 3)
 	{
-		$a->start;
-		$a->wait_session;
+		$a->start_connected;
 		is($a->zk_session->{server}, $address, "start $start: connected to the other one");
 		$a->stop;
 	}
-	$a->start;
-	$a->wait_session;
+	$a->start_connected;
 };
 
 subtest 'no secret gets into a core file' => sub {

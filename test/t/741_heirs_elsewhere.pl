@@ -146,15 +146,12 @@ subtest 'nor after the answer to the read of the holder, or the connection, was 
 
 	# The new connection tells of the old node's deletion alone.
 	begin($b);
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	downgrade();
-	$proxy->heal;
-	$a->wait_session;
+	$a->reconnect($proxy);
 	waits_for_heir('a lost connection');
 	begin($b);
-	$proxy->cut;
-	$a->wait_session('connecting');
+	$a->cut_off($proxy);
 	$holder->query("SELECT zk_unlock_shared('$path')");
 	$holder->query("SELECT zk_unlock('$path')");
 	$proxy->heal;

@@ -13,6 +13,11 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
+  cut_off($proxy), reconnect($proxy)
+                       cuts or heals the proxy, and returns when the session is connecting or
+                       connected
+  start_connected, restart_connected
+                       start and restart that return when the session is connected
   session_file         where it remembers its ZooKeeper session for after a crash
   worker_pid
   restart_worker       terminates it, and returns when the next one runs; wait_session tells
@@ -105,6 +110,27 @@ sub wait_session($self, $state = undef, $timeout = undef)
 	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
 	  $timeout;
 	return;
+}
+
+sub cut_off($self, $proxy)
+{
+	$proxy->cut;
+	return $self->wait_session('connecting');
+}
+
+sub reconnect($self, $proxy)
+{
+	$proxy->heal;
+	return $self->wait_session;
+}
+
+foreach my $method (qw(start restart))
+{
+	no strict 'refs';
+	*{"${method}_connected"} = sub ($self) {
+		$self->$method;
+		return $self->wait_session;
+	};
 }
 
 sub wait_new_worker($self, $old)

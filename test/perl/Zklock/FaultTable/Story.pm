@@ -63,8 +63,7 @@ sub begin($self)
 {
 	$self->{path} = '/table/' . ++$self->{paths};
 	$self->{proxy}->clear;
-	$self->{proxy}->heal;
-	$self->{here}->wait_session;
+	$self->{here}->reconnect($self->{proxy});
 	$self->{session}->disconnect if $self->{session};
 	$self->{session} = $self->{here}->session(name => 'session');
 	$self->stand_by;
