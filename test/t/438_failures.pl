@@ -24,41 +24,41 @@ my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { faults => '' });
 my $id = $a->session_id;
 my @paths;
 
-# How a recipe is asked for and given back, how a rival that it excludes asks, and below
+# How a recipe is asked for and given back, how a rival that it excludes asks, if otherwise, and below
 # which nodes all of them have theirs.
 my %lock = (
 	exclusive => {
-		ask   => sub { "SELECT zk_lock('$_[0]')" },
-		give  => sub { "SELECT zk_unlock('$_[0]')" },
-		nodes => sub { $_[0] } });
-$lock{shared} = {
-	ask        => sub { "SELECT zk_lock_shared('$_[0]')" },
-	give       => sub { "SELECT zk_unlock_shared('$_[0]')" },
-	rival_ask  => $lock{exclusive}{ask},
-	rival_give => $lock{exclusive}{give},
-	nodes      => $lock{exclusive}{nodes} };
-$lock{semaphore} = {
-	ask   => sub { "SELECT zk_semaphore_acquire('$_[0]', 1)" },
-	give  => sub { "SELECT zk_semaphore_release('$_[0]')" },
-	nodes => sub { "$_[0]/locks", "$_[0]/leases" } };
+		ask   => q{SELECT zk_lock('PATH')},
+		give  => q{SELECT zk_unlock('PATH')},
+		nodes => ['PATH'] },
+	shared => {
+		ask        => q{SELECT zk_lock_shared('PATH')},
+		give       => q{SELECT zk_unlock_shared('PATH')},
+		rival_ask  => q{SELECT zk_lock('PATH')},
+		rival_give => q{SELECT zk_unlock('PATH')},
+		nodes      => ['PATH'] },
+	semaphore => {
+		ask   => q{SELECT zk_semaphore_acquire('PATH', 1)},
+		give  => q{SELECT zk_semaphore_release('PATH')},
+		nodes => [ 'PATH/locks', 'PATH/leases' ] });
 my @recipes = sort keys %lock;
 
 # A path that exists, with the rest of its recipe
 sub of_path($name, $path)
 {
 	my %recipe = %{ $lock{$name} };
-	my @nodes = $recipe{nodes}->($path);
+	my @nodes = map { s/PATH/$path/r } @{ $recipe{nodes} };
 	$zk->shell->create($_, makepath => 1) foreach @nodes;
 	push @paths, @nodes;
-	my %sql = map { $_ => $recipe{$_}->($path) } grep { /ask|give/ } keys %recipe;
+	my %sql = map { $_ => $recipe{$_} =~ s/PATH/$path/r } grep { /ask|give/ } keys %recipe;
 	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
 }
 
-# What a session has, but for what it waits for
-sub held($session)
+# What a session has, with nodes and tokens
+sub holds($session)
 {
-	return [ map { "$_->{state} $_->{path} $_->{node} $_->{fencing_token}" }
-		  $a->locks('pid = ' . $session->pid . " AND state = 'held' ORDER BY path") ];
+	return [ map { "$_->{state} $_->{path} $_->{mode} $_->{scope} $_->{count} $_->{node} $_->{fencing_token}" }
+		  $a->locks('pid = ' . $session->pid . ' ORDER BY path') ];
 }
 
 sub failures($mark, $text) { return scalar(() = $a->log_since($mark) =~ /worker ERROR:  \Q$text\E/g); }
@@ -93,13 +93,13 @@ foreach my $recipe (@recipes)
 		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
 		my $rival = $b->session(name => 'rival');
 		is($holder->query($is{ask}), 't', 'there is a holder');
-		my $had = held($holder);
+		my $had = holds($holder);
 		$rival->query_start($is{rival_ask});
 		$b->wait_queued($rival);
 
 		worker_fails_over('fail-requests', sub { $waiter->query_start($is{ask}) });
 		$a->wait_queued($waiter);
-		is_deeply(held($holder), $had, 'the holder has its node and its token');
+		is_deeply(holds($holder), $had, 'the holder has its node and its token');
 		worker_fails_over('fail-requests', sub { $holder->query_start($is{give}) });
 		is($holder->finish, 't', 'it lets go');
 		is($rival->finish, 't', 'the next in the queue has it');
@@ -141,7 +141,7 @@ foreach my $recipe (@recipes)
 		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
 		my $rival = $b->session(name => 'rival');
 		is($holder->query("SELECT zk_lock('/f/memory/held')"), 't', 'there is a lock that nobody disputes');
-		my $had = held($holder);
+		my $had = holds($holder);
 		is($rival->query($is{rival_ask}), 't', 'and one that is taken elsewhere');
 		$waiter->query_start($is{ask});
 		$a->wait_queued($waiter);
@@ -151,10 +151,10 @@ foreach my $recipe (@recipes)
 		is($rival->query($is{rival_give}), 't', 'which is released');
 		wait_until { failures($mark, 'out of memory') >= 2 } 'workers to fail again and again';
 		ok($waiter->busy, 'who waits for it waits on');
-		is_deeply(held($holder), $had, 'who holds a lock holds it');
+		is_deeply(holds($holder), $had, 'who holds a lock holds it');
 		$a->set_faults('');
 		is($waiter->finish, 't', 'with memory, its turn comes');
-		is_deeply(held($holder), $had, 'node and token of the holder are as they were');
+		is_deeply(holds($holder), $had, 'node and token of the holder are as they were');
 		session_lives();
 		$waiter->query($is{give});
 		disconnect($holder, $waiter, $rival);
@@ -162,8 +162,8 @@ foreach my $recipe (@recipes)
 }
 
 subtest 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub {
-	my $path = '/f/downgrade';
-	my %is   = of_path('exclusive', $path);
+	my $path   = '/f/downgrade';
+	my %is     = of_path('exclusive', $path);
 	my $holder = $a->session(name => 'holder');
 	my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
@@ -188,7 +188,7 @@ subtest 'a downgrade whose worker fails as it hears of it never lets go of the l
 };
 
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
-		my $worker = $a->worker_pid;
+	my $worker = $a->worker_pid;
 	my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
 	is($holder->query("SELECT zk_lock('/f/view')"), 't', 'there is a holder');
 	my $token = $holder->query("SELECT zk_fencing_token('/f/view')");
@@ -200,13 +200,12 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 	wait_until { failures($mark, 'fault: fail-status') >= 2 } 'workers to fail with fail-status, one after the other';
 	$a->set_faults('');
 
-	$a->wait_session;
-	is($a->session_id, $id, 'the ZooKeeper session is the same');
+	session_lives();
 	is($holder->query("SELECT zk_fencing_token('/f/view')"), $token, 'the holder has its token');
 	ok($waiter->busy, 'the waiter waits');
 	is($holder->query("SELECT zk_unlock('/f/view')"), 't', 'the holder lets go');
 	is($waiter->finish, 't', 'the waiter has the lock');
-	$_->disconnect foreach $holder, $waiter;
+	disconnect($holder, $waiter);
 };
 
 my $victim = $a->session(name => 'victim');
@@ -225,13 +224,6 @@ my @requests = (
 	[ 'several locks',             q{SELECT zk_lock(ARRAY['/g/path', '/g/another'])}, @exclusive ],
 	[ 'tree',                      q{SELECT zk_lock_tree('/g/path', '/g')}, @exclusive ],
 	[ 'semaphore', (q{SELECT zk_semaphore_acquire('/g/semaphore', 1)}) x 2, q{SELECT zk_semaphore_release('/g/semaphore')} ]);
-
-# What a session has, with nodes and tokens
-sub holds($session)
-{
-	return [ map { "$_->{path} $_->{mode} $_->{scope} $_->{count} $_->{node} $_->{fencing_token}" }
-		  $a->locks('pid = ' . $session->pid . ' ORDER BY path') ];
-}
 
 foreach my $fault (qw(fail-asked fail-granted))
 {
@@ -282,7 +274,7 @@ foreach my $fault (qw(fail-asked fail-granted))
 	};
 }
 
-$_->disconnect foreach $victim, $other, $next;
+disconnect($victim, $other, $next);
 my $s = $a->session(name => 's');
 
 sub rest
