@@ -141,7 +141,6 @@ extern bool interrupt_is_deferred(void);
 extern void interrupt_check(void (*describe)(void *), void *arg);
 
 /* transaction.c: what ends when */
-extern void transaction_start_session(void);
 extern int	transaction_begin_call(void);
 extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(int mark, bool complete);

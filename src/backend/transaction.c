@@ -30,6 +30,9 @@
  *						do elements of queues, or they come back
  *	subtransactions		acquisitions become the parent's, or go
  *
+ * A transaction may rely on its server's leadership as well: transaction_leads() asks,
+ * and the guard then watches it.
+ *
  * Those at commit and abort only change counts and states and set the worker's
  * latch: no I/O, no allocation, nothing that can fail or wait.
  *
@@ -66,6 +69,8 @@ static int			max_acquisitions = FIRST_ACQUISITIONS;
 /* Have the callbacks been registered? */
 static bool started = false;
 
+static void start_session(void);
+
 /* Undoes the acquisitions on the stack above so many, the last first. */
 static void
 undo(int mark)
@@ -88,7 +93,7 @@ undo(int mark)
 int
 transaction_begin_call(void)
 {
-	transaction_start_session();
+	start_session();
 	return nacquisitions;
 }
 
@@ -253,8 +258,8 @@ transaction_come_first(void)
  * way, nothing is held without callbacks, and the next call begins again; that a
  * callback may then be registered twice does no harm.
  */
-void
-transaction_start_session(void)
+static void
+start_session(void)
 {
 	if (started)
 		return;
@@ -299,7 +304,7 @@ transaction_leads(int election, int64 *term)
 
 	if (election_leadership(election, term) != LEADERSHIP_PROVED)
 		return false;
-	transaction_start_session();
+	start_session();
 	relied = relied_term(election);
 	if (relied == NULL)
 	{

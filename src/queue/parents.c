@@ -161,8 +161,8 @@ possible_harm(const Run *run, const char *parent, const char *name)
 static bool
 does_harm(const Run *run, const char *parent, const char *name, const ZkReply *reply)
 {
-	Path *path = path_find(parent);
 	int	  harm = possible_harm(run, parent, name);
+	Path *path = (harm & HARMS_LOCK) ? path_find(parent) : NULL;
 
 	for (int i = 0; i < reply->nchildren; i++)
 	{

@@ -43,7 +43,7 @@
  *				with its state; the spinlock orders the two.
  *	status		what both sides change, under the spinlock.  Nothing but copying is
  *				done under that.
- *	node		what only the worker changes, likewise, and others only show.
+ *	node		what only the worker changes, likewise, and others only read.
  *
  * A process that is neither the entry's owner nor the worker, such as one that
  * shows a view, must not mix a contender with the next one that has its entry.

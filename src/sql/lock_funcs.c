@@ -143,9 +143,9 @@ set_argument(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	int	 n;
 
 	(void) get_func_signature(fcinfo->flinfo->fn_oid, &types, &n);
-	if (types[0] == TEXTARRAYOID)
+	if (OidIsValid(get_base_element_type(types[0])))
 		return paths_argument(fcinfo, rule, mode);
-	if (n > 1 && types[1] == TEXTOID)
+	if (n > 1 && getBaseType(types[1]) != INTERVALOID)
 		return branch_arguments(fcinfo, rule, mode);
 	return path_argument(fcinfo, rule, mode);
 }

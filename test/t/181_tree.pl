@@ -76,6 +76,26 @@ subtest 'a call that fails leaves what was held before' => sub {
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
 };
 
+subtest 'a function for which a superuser declares other types of text locks the same' => sub {
+	my $library = "AS '\$libdir/zklock'";
+	$s->query("CREATE DOMAIN paths AS text[]");
+	$s->query("CREATE DOMAIN patience AS interval");
+	$s->query("CREATE FUNCTION lock_part(varchar, varchar) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
+	$s->query("CREATE FUNCTION lock_all(paths, patience) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
+	$s->query("CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
+	my %calls = (
+		"lock_part('$part', '$root')"        => "$db shared, $table shared, $part exclusive",
+		"lock_all('{$part, $sister}', '1s')" => "$part exclusive, $sister exclusive",
+		"lock_one('$part', '1s')"            => "$part exclusive");
+	foreach my $call (sort keys %calls)
+	{
+		$s->query("SELECT $call");
+		is(join(', ', map { "$_->{path} $_->{mode}" } $a->locks("pid = " . $s->pid . " AND state = 'held'")), $calls{$call}, $call);
+		$s->query('SELECT zk_unlock_all()');
+	}
+	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
+};
+
 my $hive = Zklock::JavaPeer->new;
 $hive->connect($zk->connect_string);
 
