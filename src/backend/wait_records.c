@@ -327,6 +327,10 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
 	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
 	is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
+
+	/* It may be the record there was that is gone: then there is nothing to replace. */
+	if (is_made && step.result.outcome == CALL_NO_NODE)
+		is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_made && step.result.outcome == CALL_NO_NODE && zklock_parent_nodes != PARENTS_EXISTING)
 		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_made && step.result.outcome == CALL_OK)

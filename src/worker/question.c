@@ -73,7 +73,9 @@ settle_scratch(CallSlot *slot, CallOutcome outcome)
 	SpinLockAcquire(&slot->mutex);
 	slot->scratch_wanted &= worker_question_publishes(slot);
 	SpinLockRelease(&slot->mutex);
-	if (outcome != CALL_OK)
+	if (outcome == CALL_NO_NODE)
+		slot->scratch[0] = '\0'; /* the one before it is gone, by itself or with its parent */
+	else if (outcome != CALL_OK)
 		strlcpy(slot->scratch, slot->replaced_scratch, sizeof(slot->scratch));
 	slot->replaced_scratch[0] = '\0';
 }
