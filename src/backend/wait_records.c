@@ -20,7 +20,6 @@
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "shared/settings.h"
 #include "utils/memutils.h"
 #include "zk/zk_answer.h"
 
@@ -282,24 +281,23 @@ is_told(const char *text, int64 seen)
 		   strcmp(body_of(ours->text), body_of(text)) == 0;
 }
 
-/* Tells the log, once, that ZooKeeper refuses to create a node. */
+/* Tells the log, unless it knows, that ZooKeeper refuses to create a node. */
 static void
 report_refusal(const char *what, int code)
 {
-	if (!deadlock_search->refusal_is_told)
+	if (search_tell_refusal(true))
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
 						zk_error_name(code)),
 				 errdetail("Deadlocks across servers are not found."),
 				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
-	deadlock_search->refusal_is_told = true;
 }
 
 /* Creates the node below which all records are.  Returns whether it may be there now. */
 static bool
 create_root(Search *search)
 {
-	CallStep root = {.kind = zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
+	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
 					 .path = WAIT_RECORD_ROOT};
 
 	if (!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
@@ -331,11 +329,11 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	/* It may be the record there was that is gone: then there is nothing to replace. */
 	if (is_made && step.result.outcome == CALL_NO_NODE)
 		is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_made && step.result.outcome == CALL_NO_NODE && zklock_parent_nodes != PARENTS_EXISTING)
+	if (is_made && step.result.outcome == CALL_NO_NODE && deadlock_search->parent_nodes != PARENTS_EXISTING)
 		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_made && step.result.outcome == CALL_OK)
 	{
-		deadlock_search->refusal_is_told = false;
+		(void) search_tell_refusal(false);
 		return;
 	}
 	if (is_made)

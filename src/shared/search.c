@@ -16,6 +16,7 @@
 
 #include "shared/common.h"
 #include "shared/search.h"
+#include "shared/settings.h"
 #include "storage/proc.h"
 
 /* Another session takes over from one that searches and is not heard of for so long, ms. */
@@ -30,13 +31,17 @@ search_init(DeadlockSearch *search)
 {
 	search->searcher = ENTRY_NONE;
 	search->deadlock_timeout = DeadlockTimeout;
+	search->parent_nodes = zklock_parent_nodes;
 }
 
-/* The worker has read the server's settings again. */
+/* The worker has read the server's settings. */
 void
 search_reload(void)
 {
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	deadlock_search->deadlock_timeout = DeadlockTimeout;
+	deadlock_search->parent_nodes = zklock_parent_nodes;
+	LWLockRelease(search_lock);
 }
 
 /* Does an entry wait, in that generation? */
@@ -111,4 +116,20 @@ search_suspect(int index, const SearchSuspicion *suspicion)
 	if (deadlock_search->searcher == index)
 		deadlock_search->suspicion = *suspicion;
 	LWLockRelease(search_lock);
+}
+
+/*
+ * ZooKeeper has refused to have something published, or has not.  Returns whether to tell
+ * the log: once, until something has been published again.
+ */
+bool
+search_tell_refusal(bool refused)
+{
+	bool is_news;
+
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	is_news = refused && !deadlock_search->refusal_is_told;
+	deadlock_search->refusal_is_told = refused;
+	LWLockRelease(search_lock);
+	return is_news;
 }

@@ -24,7 +24,7 @@ typedef struct SearchSuspicion
 /*
  * All of it is protected by search_lock, which is held for one copy.  A word is read
  * whole, so without the lock search_is_ours() reads "searcher", and those that search
- * read the last two.
+ * read what the worker has written.
  */
 typedef struct DeadlockSearch
 {
@@ -32,8 +32,11 @@ typedef struct DeadlockSearch
 	uint32			generation; /* ... in this generation */
 	int64			alive_at;	/* it has looked here then, ms */
 	SearchSuspicion suspicion;
-	int				deadlock_timeout; /* the server's, ms: a session may have set its own */
-	bool			refusal_is_told;  /* the log knows that nothing can be published */
+	bool			refusal_is_told; /* the log knows that nothing can be published */
+
+	/* The server's settings, by the worker: a session may have set its own */
+	int deadlock_timeout; /* ms */
+	int parent_nodes;
 } DeadlockSearch;
 
 /* In shared memory */
@@ -47,6 +50,7 @@ extern bool			   search_take_over(int index);
 extern void			   search_leave(int index, int successor);
 extern SearchSuspicion search_suspicion(void);
 extern void			   search_suspect(int index, const SearchSuspicion *suspicion);
+extern bool			   search_tell_refusal(bool refused);
 
 /* The worker */
 extern void search_reload(void);
