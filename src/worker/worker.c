@@ -409,6 +409,7 @@ zklock_worker_main(Datum arg)
 	queue_start();
 	worker_seeks_start();
 	worker_calls_start();
+	search_reload();
 	candidacy_reload();
 	session_settings_start();
 	session_life_start();
