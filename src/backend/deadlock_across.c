@@ -2,8 +2,9 @@
  * deadlock_across.c
  *		Deadlocks across servers: one waiting session searches for all of its server.
  *
- * While sessions of this server have waited for long, and for what another server
- * or client has, one of them (shared/search.c) looks again and again:
+ * While sessions of this server have waited for long, one of them (shared/search.c)
+ * asks the engine again and again, which costs ZooKeeper one sync, whether that is for
+ * what another server or client has.  If so it looks:
  *
  *	- which records are there, and what do the new ones tell? (wait_records.c)
  *	- what do we have to tell? (own_waits.c)
@@ -11,8 +12,7 @@
  *	  of such suspects? (wait_search.c)
  *	- if what we tell has changed, a new record of ours is wanted
  *
- * in this order.  As long as nobody waits for long, and there is no record of ours,
- * nothing is asked and nothing is written.
+ * in this order.  As long as nobody waits for long nothing is asked.
  *
  * Two readings confirm a deadlock.  In the first, at some zxid, all its waits are
  * there, as far as the records tell.  Each server whose wait is stuck looks again
@@ -177,7 +177,8 @@ search_once(Search *search)
 	const bool *stuck;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
-		look_at_own(search) == NULL || !wait_records_read(search))
+		ask_engine.result.outcome != CALL_OK || look_at_own(search) == NULL ||
+		!wait_records_read(search))
 		return;
 
 	/* Our own waits are looked at behind those of others. */
@@ -217,12 +218,13 @@ deadlock_across_attend(int index, int64 until)
 	{
 		/* Our record stands until that of the one that searches now may be there. */
 		searcher = ENTRY_NONE;
-		if (zklock_now_ms() >= next_at)
+		if (zklock_now_ms() >= next_at && search_next_at() > next_at)
 			wait_records_forget();
 		return;
 	}
-	if (searcher == ENTRY_NONE)
-		next_at = 0;
+
+	/* Where waits soon end many take over, but search no oftener than one would. */
+	next_at = search_next_at();
 	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
@@ -238,7 +240,9 @@ deadlock_across_attend(int index, int64 until)
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(search);
 	next_at = next_search(search);
-	search_suspect(index, &search->suspicion);
+
+	/* Who is to give up is to find that out at once. */
+	search_suspect(index, &search->suspicion, search->victim == ENTRY_NONE ? next_at : 0);
 	if (search->victim != ENTRY_NONE)
 	{
 		search_leave(index, search->victim);

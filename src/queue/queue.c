@@ -383,6 +383,9 @@ queue_look_abroad(void)
 		bool			waits = waits_abroad(&engine.contenders[i]);
 		bool			wanted = is_wanted_abroad(&engine.contenders[i]);
 
+		/* The worker alone writes these. */
+		if (entry->node.waits_abroad == waits && entry->node.wanted_abroad == wanted)
+			continue;
 		SpinLockAcquire(&entry->mutex);
 		entry->node.waits_abroad = waits;
 		entry->node.wanted_abroad = wanted;

@@ -41,6 +41,7 @@ search_reload(void)
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	deadlock_search->deadlock_timeout = DeadlockTimeout;
 	deadlock_search->parent_nodes = zklock_parent_nodes;
+	deadlock_search->next_at = 0;
 	LWLockRelease(search_lock);
 }
 
@@ -108,13 +109,28 @@ search_suspicion(void)
 	return suspicion;
 }
 
-/* The session of this entry suspects that, if it is still the one that searches. */
+/* When is the next search due, whichever session makes it? */
+int64
+search_next_at(void)
+{
+	int64 next_at;
+
+	LWLockAcquire(search_lock, LW_SHARED);
+	next_at = deadlock_search->next_at;
+	LWLockRelease(search_lock);
+	return next_at;
+}
+
+/* The session of this entry has searched, and suspects that, if it is still the one that searches. */
 void
-search_suspect(int index, const SearchSuspicion *suspicion)
+search_suspect(int index, const SearchSuspicion *suspicion, int64 next_at)
 {
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	if (deadlock_search->searcher == index)
+	{
 		deadlock_search->suspicion = *suspicion;
+		deadlock_search->next_at = next_at;
+	}
 	LWLockRelease(search_lock);
 }
 

@@ -32,6 +32,7 @@ typedef struct DeadlockSearch
 	uint32			generation; /* ... in this generation */
 	int64			alive_at;	/* it has looked here then, ms */
 	SearchSuspicion suspicion;
+	int64			next_at;		 /* the next search is due then, ms */
 	bool			refusal_is_told; /* the log knows that nothing can be published */
 
 	/* The server's settings, by the worker: a session may have set its own */
@@ -49,8 +50,9 @@ extern void search_init(DeadlockSearch *search);
 extern bool			   search_take_over(int index);
 extern void			   search_leave(int index, int successor);
 extern SearchSuspicion search_suspicion(void);
-extern void			   search_suspect(int index, const SearchSuspicion *suspicion);
-extern bool			   search_tell_refusal(bool refused);
+extern int64		   search_next_at(void);
+extern void search_suspect(int index, const SearchSuspicion *suspicion, int64 next_at);
+extern bool search_tell_refusal(bool refused);
 
 /* The worker */
 extern void search_reload(void);

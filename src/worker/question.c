@@ -170,7 +170,8 @@ on_reply(void *arg, const ZkReply *reply)
 		keep_children(operation, reply);
 	else if (wanted->kind == OP_READ && reply->data)
 		(void) keep_text(operation, reply->data, reply->data_length);
-	else if (wanted->kind == OP_ABROAD)
+	else if (wanted->kind == OP_ABROAD && reply->outcome == ZK_OK &&
+			 call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
 	else if (wanted->kind == OP_APPEND && reply->outcome == ZK_OK)
 	{
