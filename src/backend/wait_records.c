@@ -154,26 +154,39 @@ keep(const CallStep *step)
 }
 
 /*
- * Reads those that are new.  Deletes what bears our server's name besides the record of this
- * session: that of one that searched before, or a forged one.
+ * Is a name of our server's not that of its record?  Until this session has published
+ * one, that of the session that searched before stands, unless it is forged.
  */
+static bool
+is_stray(const char *name)
+{
+	const ReadRecord *record = find(name);
+
+	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->owner == 0;
+}
+
+/* Reads those that are new, among them our own; deletes strays. */
 static bool
 read_new(Search *search, const CallStep *list)
 {
 	int		   room = MAX_RECORDS;
-	CallStep  *steps = palloc0(MAX_RECORDS * sizeof(CallStep));
+	CallStep  *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
 	int		   n = 0;
 	dlist_iter iter;
 
 	dlist_foreach (iter, &records)
 		room--;
-	for (int i = 0; i < list->result.nchildren && n < room; i++)
+	for (int i = 0; i < list->result.nchildren && n <= MAX_RECORDS; i++)
 	{
 		const char *name = list->children[i];
 		int64		session = session_of(name);
-		bool stray = own_name[0] != '\0' && session == search->session && strcmp(name, own_name) != 0;
+		bool		ours = session == search->session;
+		bool		stray;
 
-		if (session == 0 || (find(name) && !stray))
+		if (session == 0 || (room <= 0 && !ours))
+			continue;
+		stray = ours && search_is_ours(search->index) && is_stray(name);
+		if (find(name) ? !stray : strcmp(name, own_name) != 0 && room-- <= 0)
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -320,7 +333,8 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 	uint32	 number;
 	bool	 is_made;
 
-	if (is_told(text, seen) || !pg_strong_random(&number, sizeof(number)))
+	if (is_told(text, seen) || !search_is_ours(search->index) ||
+		!pg_strong_random(&number, sizeof(number)))
 		return;
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
 	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
