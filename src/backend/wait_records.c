@@ -47,7 +47,8 @@ wait_records_is_called_away(void *arg)
 
 /*
  * Makes calls.  Returns false if not all are answered as they should be, or in
- * another ZooKeeper session than those before: then the search is given up.
+ * another ZooKeeper session than those before: then the search is given up, and with a
+ * call that is given up the scratch node, which our record is.
  */
 bool
 wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
@@ -59,6 +60,8 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
 		if (search->session != 0 && search->call.session != search->session)
 			return false;
 		search->session = search->call.session;
+		if (steps[done].result.outcome == CALL_UNREACHABLE)
+			wait_records_withdraw();
 		for (int i = done; i < done + some; i++)
 		{
 			if (steps[i].result.outcome == CALL_UNKNOWN || steps[i].result.outcome == CALL_UNREACHABLE)
