@@ -13,7 +13,8 @@
  * nobody's locks wait for them.  The roles take turns, and each may have a
  * quarter; of one role's the first to ask comes first.  An eighth is for
  * superusers.  What was given up counts as long as it is under way.  The room in
- * shared memory is shared out in the same way.
+ * shared memory is shared out in the same way.  A question has its room until it is
+ * answered, so questions leave enough for an answer.
  *
  * Lost answers.  Reads are made again when a connection stands.  What became of a
  * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
@@ -40,8 +41,13 @@
 #define MAX_SENT_BY_ROLE (MAX_SENT / 4)
 #define SENT_RESERVE (MAX_SENT / 8) /* for superusers */
 
-/* The same of the room, bytes */
+/* The same of the room, bytes, and of that for questions */
 #define MAX_ROOM_OF_ROLE (CALL_AREA_SIZE / 4)
+#define MAX_QUESTIONS (CALL_AREA_SIZE / 2)
+#define MAX_QUESTIONS_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
+
+/* When a scratch node whose deletion was refused is to be deleted again, ms */
+#define DELETE_AGAIN_MS 5000
 
 /* Sessions of one role, some of which ask for something */
 typedef struct Role
@@ -51,7 +57,8 @@ typedef struct Role
 	dlist_head waiting; /* of Work: ASKED, in the order of asking */
 	int		   nworks;
 	int		   nsent;
-	Size	   room; /* that its questions and answers have */
+	Size	   room;		  /* that its questions and answers have */
+	Size	   question_room; /* that its questions have */
 } Role;
 
 /* The work for a slot */
@@ -62,6 +69,7 @@ typedef struct Work
 	dlist_node link;   /* in role->waiting or wants_room */
 	bool	   listed; /* in one of them */
 	bool	   deleting_scratch;
+	bool	   scratch_refused; /* its deletion, which waits for delete_again_at */
 
 	/* Of a question that was sent */
 	Question question;
@@ -72,7 +80,9 @@ static dlist_head roles = DLIST_STATIC_INIT(roles); /* whose turn it is comes fi
 static dlist_head wants_room = DLIST_STATIC_INIT(wants_room); /* for a question, or for an answer */
 static Work		 *works;									  /* by slot */
 static int		  nsent;									  /* questions under way */
-static uint64 connection; /* counts connections on which a server has answered */
+static uint64 connection;			/* counts connections on which a server has answered */
+static Size	  question_room;		/* that all questions have */
+static int64  delete_again_at = -1; /* ms; -1 if no deletion of a scratch node was refused */
 
 /* ------------------------------------------------------------------------
  * Works and roles
@@ -104,6 +114,14 @@ role_get(Oid oid)
 	return role;
 }
 
+/* A question has room from now on, until question_free(). */
+static void
+count_question(Work *work)
+{
+	work->role->question_room += work->slot->question_length;
+	question_room += work->slot->question_length;
+}
+
 /* There is something to do for a slot. */
 static void
 work_begin(Work *work)
@@ -113,6 +131,8 @@ work_begin(Work *work)
 	work->role = role_get(work->slot->role);
 	work->role->nworks++;
 	work->role->room += work->slot->room;
+	if (DsaPointerIsValid(work->slot->question_room))
+		count_question(work);
 }
 
 static void
@@ -145,11 +165,16 @@ work_settle(Work *work)
 }
 
 static void
-room_free(dsa_pointer *room)
+question_free(Work *work)
 {
-	if (DsaPointerIsValid(*room))
-		call_room_free(*room);
-	*room = InvalidDsaPointer;
+	CallSlot *slot = work->slot;
+
+	if (!DsaPointerIsValid(slot->question_room))
+		return;
+	call_room_free(slot->question_room);
+	slot->question_room = InvalidDsaPointer;
+	work->role->question_room -= slot->question_length;
+	question_room -= slot->question_length;
 }
 
 /* There is nothing more to do for a slot, whose room is taken back. */
@@ -163,8 +188,10 @@ work_end(Work *work)
 		return;
 	work_unlist(work);
 	work_settle(work);
-	room_free(&slot->question_room);
-	room_free(&slot->answer_room);
+	question_free(work);
+	if (DsaPointerIsValid(slot->answer_room))
+		call_room_free(slot->answer_room);
+	slot->answer_room = InvalidDsaPointer;
 	role->room -= slot->room;
 	slot->room = 0;
 	work->role = NULL;
@@ -195,6 +222,25 @@ room_allocate(Work *work, dsa_pointer *room, Size size)
 	return true;
 }
 
+/* Gives a question room, if that leaves enough for answers. */
+static bool
+question_allocate(Work *work)
+{
+	CallSlot *slot = work->slot;
+	Size	  size = slot->question_length;
+
+	if (slot->reserve == RESERVE_CLOSED && (work->role->question_room + size > MAX_QUESTIONS_OF_ROLE ||
+											question_room + size > MAX_QUESTIONS))
+	{
+		work_list(work, &wants_room);
+		return false;
+	}
+	if (!room_allocate(work, &slot->question_room, size))
+		return false;
+	count_question(work);
+	return true;
+}
+
 /* ------------------------------------------------------------------------
  * Answers
  * ------------------------------------------------------------------------
@@ -211,7 +257,7 @@ answer(Work *work, CallState from, CallOutcome outcome)
 
 	work_unlist(work);
 	work_settle(work);
-	room_free(&slot->question_room);
+	question_free(work);
 	slot->outcome = outcome;
 	slot->session = zklock_session->info.id;
 	if (!DsaPointerIsValid(slot->answer_room))
@@ -281,7 +327,12 @@ on_scratch_deleted(void *arg, const ZkReply *reply)
 		slot->replaced_scratch[0] = '\0';
 	}
 	else if (reply->outcome != ZK_UNKNOWN)
+	{
+		work->scratch_refused = true;
+		if (delete_again_at < 0)
+			delete_again_at = zklock_now_ms() + DELETE_AGAIN_MS;
 		return;
+	}
 	attend(work);
 }
 
@@ -315,7 +366,7 @@ attend_scratch(Work *work)
 		return;
 	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
 		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
-	else if (zk_client_connected())
+	else if (zk_client_connected() && !work->scratch_refused)
 	{
 		work->deleting_scratch = true;
 		zk_call((ZkCall){.kind = ZK_DELETE,
@@ -408,8 +459,7 @@ attend(Work *work)
 	{
 		case CALL_ROOM_WANTED:
 			work_begin(work);
-			if (room_allocate(work, &slot->question_room, slot->question_length) &&
-				call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
+			if (question_allocate(work) && call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
 				call_slot_tell(slot);
 			break;
 		case CALL_ASKED:
@@ -438,6 +488,25 @@ attend(Work *work)
 	attend_scratch(work);
 }
 
+/* It is time to delete again what ZooKeeper refused to delete. */
+static void
+delete_again(void)
+{
+	delete_again_at = -1;
+	for (int i = 0; i < zklock_max_processes(); i++)
+	{
+		works[i].scratch_refused = false;
+		attend(&works[i]);
+	}
+}
+
+/* When worker_calls_attend() wants to run next at the latest, ms; or -1. */
+int64
+worker_calls_next_wakeup(void)
+{
+	return delete_again_at;
+}
+
 /* Takes up what sessions ask, and sends what has its turn. */
 void
 worker_calls_attend(void)
@@ -446,6 +515,8 @@ worker_calls_attend(void)
 	CallSlot		  *slot;
 	Work			  *work;
 
+	if (delete_again_at >= 0 && zklock_now_ms() >= delete_again_at)
+		delete_again();
 	while ((slot = call_slot_next_marked()) != NULL)
 		attend(work_of(slot));
 	dlist_foreach_modify (iter, &wants_room)

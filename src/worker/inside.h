@@ -90,11 +90,12 @@ extern int64 lease_next_wakeup(void);
  * ------------------------------------------------------------------------
  */
 
-extern void worker_calls_start(void);
-extern void worker_calls_attend(void);
-extern void worker_calls_connected(void);
-extern void worker_calls_at_exit(void);
-extern bool worker_calls_in_doubt(void);
+extern void	 worker_calls_start(void);
+extern void	 worker_calls_attend(void);
+extern int64 worker_calls_next_wakeup(void);
+extern void	 worker_calls_connected(void);
+extern void	 worker_calls_at_exit(void);
+extern bool	 worker_calls_in_doubt(void);
 
 /* ------------------------------------------------------------------------
  * question.c: the operations of a question, sent together

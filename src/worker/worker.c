@@ -298,6 +298,7 @@ sleep_time(void)
 					  zk_client_next_wakeup(),
 					  zk_flow_next_wakeup(),
 					  queue_next_wakeup(),
+					  worker_calls_next_wakeup(),
 					  candidacy_next_wakeup(),
 					  session_settings_next_wakeup()};
 

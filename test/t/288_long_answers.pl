@@ -12,7 +12,7 @@ use constant READ       => 200;       # are shown in full
 use constant LIMIT      => 1310720;
 use constant MANY       => 40;        # answers to one session would use up the room if it were not taken back
 
-my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '30s');
+my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '30s', max_connections => 150);
 my $shell = $zk->shell;
 my $path  = '/long/path';
 my $ask   = "SELECT count(*) FROM zk_contenders('$path')";
@@ -92,8 +92,11 @@ subtest "others' locks do not wait until all is read" => sub {
 	my $held_behind = $proxy->hold_reply(op => 'exists', path => "^$path", any => 1);
 	$proxy->heal;
 	$proxy->fired($held_behind);
-	# The proxy has passed all listings on; the questions wait when the worker has read them.
-	wait_until { readings() == @askers } 'the worker to know all listings';
+	# The proxy has passed all listings on; as many questions are on their way as may be when a round of
+	# the worker sends none.
+	my $sent = 0;
+	wait_until { my $before = $sent; $sent = asked('exists'); readings() == @askers && $sent == $before }
+		'the worker to know all listings';
 	$t->query_start("SELECT zk_lock('/long/other')");
 	$a->wait_lock($t, 'waiting');
 	is(asked('create2'), 0, 'the lock is asked for when many questions wait for their turn');
@@ -162,6 +165,39 @@ subtest 'the room of an answer is taken back' => sub {
 	assert_forgotten('taken back');
 };
 
+subtest "a role's long questions leave room for their answers" => sub {
+	# Of the questions about the nodes of "few" some 85 fill the room of a role, and some about those
+	# of "fewer" the rest of it.
+	my %listed = ('/long/few' => 300, '/long/fewer' => 30);
+	my $prefix = '_c_' . 'x' x 186 . '-lock-';
+	$a->value('CREATE ROLE asker LOGIN');
+	$a->value('GRANT EXECUTE ON FUNCTION zk_contenders(text) TO asker');
+	foreach my $at (keys %listed)
+	{
+		$shell->create($at, makepath => 1);
+		$shell->create_many("$at/$prefix", $listed{$at}, client => 'crowd');
+	}
+	my @askers = map { [ $a->session(user => 'asker'), '/long/few' ] } 1 .. 90;
+	push @askers, map { [ $a->session(user => 'asker'), '/long/fewer' ] } 1 .. 10;
+
+	# All have their listings before the first node is looked at.
+	$proxy->reset_counts;
+	my $held = $proxy->hold_reply(op => 'getChildren', path => '^/long/few', any => 1);
+	$_->[0]->query_start("SELECT count(*) FROM zk_contenders('$_->[1]')") foreach @askers;
+	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE usename = 'asker' AND wait_event IN ('Extension', 'ZkCall')", scalar @askers);
+	$proxy->fired($held);
+	my $held_behind = $proxy->hold_reply(op => 'exists', path => '^/long/few', any => 1);
+	$proxy->heal;
+	$proxy->fired($held_behind);
+	is(asked('getChildren'), @askers, 'all have asked for a listing before a node is looked at');
+	my $sent = 0;
+	wait_until { my $before = $sent; $sent = asked('exists'); readings(); $sent == $before } 'the worker to have sent what it may';
+	$proxy->heal;
+	is(scalar(grep { ($_->[0]->result->{text} // '') eq $listed{ $_->[1] } } @askers), scalar @askers, 'all are answered');
+	$_->[0]->disconnect foreach @askers;
+	assert_forgotten('long questions');
+};
+
 subtest 'an answer beyond the limit is an error that names it' => sub {
 	my $long  = '/long/names';
 	my $fails = sub ($name) {
@@ -196,5 +232,5 @@ subtest 'a backend that crashes leaves nothing behind' => sub {
 
 $s->disconnect;
 $shell->close_connection(client => 'crowd');
-$a->assert_clean($zk, $path, '/long/names', '/long/other');
+$a->assert_clean($zk, $path, '/long/few', '/long/fewer', '/long/names', '/long/other');
 done_testing;

@@ -125,6 +125,18 @@ foreach my $lose (qw(lose_reply lose_request))
 	};
 }
 
+subtest 'so it does when ZooKeeper has refused to delete it for a while' => sub {
+	published();
+	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cra' ] ]);
+	$proxy->reset_counts;
+	end_of_wait();
+	wait_until { grep { $_->[0] eq 'delete' && $_->[1] =~ /^$root/ } @{ $proxy->requests } } 'it to be asked for';
+	is(scalar(records()), 1, 'the record is still there');
+	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
+	wait_until { !records() } 'no record';
+	clean();
+};
+
 subtest 'so it does with the ZooKeeper session, and is told again in the next' => sub {
 	my $name = published();
 	my $before = $b->session_id;
