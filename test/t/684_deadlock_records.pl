@@ -12,6 +12,7 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeou
 my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
 my ($b1, $b2) = map { $b->session(name => $_) } qw(b1 b2);
 my $root = '/zklock-waits';
+my $sh   = $zk->shell;
 $asks = 'zk_lock';
 Zklock::Deadlock::scene($zk, [ $a, $b ], '/r/a', '/r/b', '/r/c', $root);
 
@@ -154,6 +155,22 @@ subtest 'so it does with the ZooKeeper session, and is told again in the next' =
 	clean();
 };
 
+subtest 'what somebody deletes is told anew, and that is no refusal' => sub {
+	my $mark = $b->log_mark;
+	$b1->query("SET zklock.parent_nodes = 'existing'");    # the server's counts
+	my $name = published();
+	foreach my $round (1 .. 10)
+	{
+		eval { $sh->delete("$root/$name") };
+		eval { $sh->delete($root) } if $round % 2;
+		wait_until { my @names = eval { records() }; @names == 1 && $names[0] ne $name && ($name = $names[0]) } 'another record';
+	}
+	end_of_wait();
+	$b1->query('RESET zklock.parent_nodes');
+	unlike($b->log_since($mark), qr/could not/, 'the log has none');
+	clean();
+};
+
 subtest 'a path for records is none for locks' => sub {
 	foreach my $path ($root, "$root/x")
 	{
@@ -190,7 +207,6 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 
 # A session of a waits for one of b, and that for another session of a: a forged record need only claim that its
 # session keeps b's from letting go to close a circle that is none.
-my $sh   = $zk->shell;
 my $ours = $sh->session->[0] =~ s/^0x//r;
 my $id   = ('0' x (16 - length $ours)) . $ours;
 my $n    = 0;
