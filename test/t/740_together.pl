@@ -79,8 +79,12 @@ subtest 'what is given back has been given back when a path is waited for' => su
 	$other->query("SELECT zk_lock('$paths[0]')");
 	# The request that is held is none that goes before.
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+	# All nodes are there before the call knows that it must wait.
+	$proxy->reset_counts;
+	$proxy->hold_reply_of($limited, "SELECT zk_lock($all)", op => 'getChildren', path => "^$paths[0]\$");
+	wait_until { ($proxy->counts->{create2} // 0) == @paths } 'a node on each path';
 	my $fault = $proxy->hold_request(op => 'delete');
-	$limited->query_start("SELECT zk_lock($all)");
+	$proxy->heal;
 	$proxy->fired($fault);
 	$a->wait_value("SELECT count(*) FROM zk_locks WHERE state = 'releasing' AND pid = " . $limited->pid, 20);
 	ok($limited->busy, 'while ZooKeeper has not confirmed that, the call goes on waiting');
