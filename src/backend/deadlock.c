@@ -28,6 +28,7 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/waits.h"
 #include "compat.h"
 
 /* Raises the error; what goes to the client goes to the log, too, with the queries. */

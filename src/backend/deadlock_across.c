@@ -34,6 +34,7 @@
 
 #include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/waits.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
@@ -241,7 +242,7 @@ deadlock_across_attend(int index, int64 until)
 		search_once(search);
 	next_at = next_search(search);
 
-	/* Who is to give up is to find that out at once. */
+	/* The session that is to give up must find that out at once. */
 	search_suspect(index, &search->suspicion, search->victim == ENTRY_NONE ? next_at : 0);
 	if (search->victim != ENTRY_NONE)
 	{

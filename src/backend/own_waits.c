@@ -19,7 +19,7 @@
  */
 #include "postgres.h"
 
-#include "backend/deadlock.h"
+#include "backend/waits.h"
 #include "mb/pg_wchar.h"
 #include "shared/settings.h"
 #include "utils/timestamp.h"

@@ -33,7 +33,7 @@
  */
 #include "postgres.h"
 
-#include "backend/deadlock.h"
+#include "backend/waits.h"
 
 /* Records tell of no more than this, all together. */
 #define MAX_WAITS 1000

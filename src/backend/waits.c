@@ -37,7 +37,7 @@
 #include "postgres.h"
 
 #include "backend/contenders.h"
-#include "backend/deadlock.h"
+#include "backend/waits.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "storage/lmgr.h"

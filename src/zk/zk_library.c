@@ -105,7 +105,7 @@ copy_stat(const struct Stat *stat)
 					  .child_changes = stat->cversion};
 }
 
-/* What an answer has besides its code; each may be NULL. */
+/* The parts of an answer besides its code; each may be NULL. */
 typedef struct Answer
 {
 	const char				   *path;

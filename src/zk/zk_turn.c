@@ -63,7 +63,7 @@ typedef struct LineKey
 	TurnKind turn;
 } LineKey;
 
-/* What a role or a session waits for, of one kind of turn; the line is never empty. */
+/* The calls of one kind of turn for which a role or a session waits; the line is never empty. */
 typedef struct Line
 {
 	LineKey		 key;  /* hash key */

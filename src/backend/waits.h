@@ -1,0 +1,161 @@
+/*
+ * waits.h
+ *		Who waits for whom, here and across servers: the inside of the search for deadlocks.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#ifndef ZKLOCK_WAITS_H
+#define ZKLOCK_WAITS_H
+
+#include "backend/call.h"
+#include "lib/ilist.h"
+#include "nodes/pg_list.h"
+#include "recipes/wait_graph.h"
+#include "recipes/wait_record.h"
+#include "shared/search.h"
+#include "storage/lock.h"
+#include "utils/hsearch.h"
+
+/* ------------------------------------------------------------------------
+ * On this server
+ * ------------------------------------------------------------------------
+ */
+
+/* How much does it matter to other servers what becomes of a process?  The highest counts. */
+typedef enum WaitsRank
+{
+	RANK_NONE,
+	RANK_WRITER,  /* it waits to write: readers may wait behind its node */
+	RANK_BETWEEN, /* and other servers' readers stand before it */
+	RANK_HOLDER,  /* it holds a node */
+	RANK_COVETED  /* others may wait for one that it holds */
+} WaitsRank;
+
+/* A process that waits or holds, or for which one waits: a vertex of the graph */
+typedef struct WaitsProcess
+{
+	int				  pid; /* hash key */
+	int				  vertex;
+	EntryCopy *const *waiting;	/* among the contenders, that is not granted; or NULL */
+	bool			  explored; /* the graph has for whom it waits */
+
+	/* Its wait for a lock of PostgreSQL's, if there is one */
+	LOCKTAG	 tag;
+	LOCKMODE mode;
+	uint64	 identity; /* two looks that find the same found the same wait; 0: none */
+
+	/* What others are to know; of own_waits.c */
+	WaitsRank rank;
+	bool	  told; /* it is, or there is no room for it */
+} WaitsProcess;
+
+/* All is in the memory context that was current when the waits were taken. */
+typedef struct Waits
+{
+	EntryCopy **contenders; /* that wait or hold: by path, and there the oldest first */
+	int			ncontenders;
+	WaitGraph	graph;
+	List	   *processes; /* of WaitsProcess, by vertex */
+	HTAB	   *by_pid;	   /* the same; private to waits.c */
+} Waits;
+
+static inline WaitsProcess *
+waits_process(const Waits *waits, int vertex)
+{
+	return list_nth(waits->processes, vertex);
+}
+
+/* waits.c */
+extern void			 waits_take(Waits *waits);
+extern WaitsProcess *waits_explore(Waits *waits, int pid);
+extern int			 waits_permits(const EntryCopy *contender);
+extern uint64		 waits_identity(const WaitsProcess *process);
+extern uint64		 waits_fingerprint(const Waits *waits);
+extern char			*waits_describe(const WaitsProcess *process);
+extern void			*waits_resize(void *memory, size_t size);
+
+/* own_waits.c */
+extern const char *own_waits_tell(Waits *waits, int64 seen);
+
+/* ------------------------------------------------------------------------
+ * Across servers
+ * ------------------------------------------------------------------------
+ */
+
+/* A record's name: "<session id>-<number>", in hexadecimal digits */
+#define RECORD_NAME_LENGTH 25
+
+/* A record that has been read, and is kept from search to search */
+typedef struct ReadRecord
+{
+	dlist_node		link;
+	char			name[RECORD_NAME_LENGTH + 1];
+	int64			owner; /* ZooKeeper session; 0 if it is not that of the name */
+	int64			czxid;
+	const WaitLine *lines; /* of this search: the last is WAIT_LINE_END; NULL: it is none, or
+							* not of the owner in its name */
+	Size			length;
+	char			text[FLEXIBLE_ARRAY_MEMBER];
+} ReadRecord;
+
+/* A node that a process keeps from going, as a record tells */
+typedef struct KeptNode
+{
+	const WaitLine *line; /* with its path and name; if not "held", the process waits with it */
+	int				wait; /* of the process */
+	RecipePeer		peer;
+	bool			is_lock; /* else a permit */
+
+	/* The facts */
+	bool  is_so; /* it exists and is that session's, as far as is known */
+	int64 czxid; /* if ZooKeeper has said so */
+} KeptNode;
+
+/* A process that waits, as a record tells */
+typedef struct SearchWait
+{
+	const ReadRecord *record;
+	const WaitLine	 *line; /* those for whom it waits follow */
+	const KeptNode	 *node; /* with which it waits, or NULL */
+
+	/* The facts: the next older exclusive node of which no record tells, or NULL */
+	const RecipePeer *stranger;
+} SearchWait;
+
+/* A search, in a memory context that is deleted at its end */
+typedef struct Search
+{
+	int	  index; /* the entry of this session */
+	int64 until; /* it has something else to do, ms */
+	Call  call;
+	int64 session; /* ours, in ZooKeeper; 0 if none has answered */
+	Waits own;
+	List *records; /* of ReadRecord: the newest of each session */
+	int64 seen;	   /* the newest czxid of these */
+
+	/* A vertex for each wait, and then for the stranger of each */
+	WaitGraph	graph;
+	SearchWait *waits;
+	int			nwaits;
+	KeptNode   *kept; /* by path and name */
+	int			nkept;
+	bool		has_facts;
+
+	int64			newest; /* zxid of a record that has to do with what we suspect */
+	SearchSuspicion suspicion;
+	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
+} Search;
+
+/* wait_records.c */
+extern bool wait_records_is_called_away(void *arg);
+extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
+extern bool wait_records_read(Search *search);
+extern void wait_records_publish(Search *search, const char *text, int64 seen);
+extern void wait_records_withdraw(void);
+extern void wait_records_forget(void);
+
+/* wait_search.c */
+extern bool wait_search(Search *search, const bool **stuck);
+extern int	wait_search_victim(Search *search);
+
+#endif /* ZKLOCK_WAITS_H */
