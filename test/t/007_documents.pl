@@ -172,5 +172,4 @@ subtest 'the nightly job of README.md runs on one server, and the log says on wh
 	$_->disconnect foreach $first, $second;
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-done_testing;
+done_clean($zk, $a, $b);

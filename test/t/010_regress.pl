@@ -66,5 +66,4 @@ ok( eval {
 		wait_until { !(@nodes = grep { /-\d{10}$/ } tree('/regress')) } 'lock nodes to go', 20;
 	},
 	'no lock node is left') or diag("@nodes");
-Zklock::Server->assert_clean($zk, [$server], '/other', '/zookeeperish');
-done_testing;
+done_clean($zk, $server);

@@ -194,5 +194,4 @@ subtest 'zk_locks shows what other databases lock' => sub {
 };
 
 $_->query('SELECT zk_unlock_all()') foreach $latin1, $utf8;
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-done_testing;
+done_clean($zk, $a, $b);

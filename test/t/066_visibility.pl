@@ -79,6 +79,4 @@ subtest 'zk_session is for pg_monitor, with the room for locks' => sub {
 	$b->stop;
 };
 
-$_->disconnect foreach values %s;
-Zklock::Server->assert_clean($zk, [$a]);
-done_testing;
+done_clean($zk, $a);

@@ -98,6 +98,4 @@ subtest 'nor does a lock that may be lost' => sub {
 };
 
 $_->query('SELECT zk_unlock_all()') foreach $s, $next;
-$_->disconnect foreach $s, $other, $next;
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-done_testing;
+done_clean($zk, $a, $b);

@@ -34,5 +34,4 @@ foreach my $database (sort keys %schema)
 	};
 }
 
-Zklock::Server->assert_clean($zk, [$server]);
-done_testing;
+done_clean($zk, $server);

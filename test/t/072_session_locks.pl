@@ -46,6 +46,4 @@ subtest 'what was held before can be released, and who may change the setting' =
 	$_->disconnect foreach $admin, $before;
 };
 
-$s->disconnect;
-Zklock::Server->assert_clean($zk, [$a]);
-done_testing;
+done_clean($zk, $a);

@@ -244,6 +244,4 @@ subtest 'the node tells who holds the lock' => sub {
 	$s->disconnect;
 };
 
-$_->disconnect foreach @on_a, @on_b;
-Zklock::Server->assert_clean($zk, \@servers, $path, '/t/barrier');
-done_testing;
+done_clean($zk, @servers);

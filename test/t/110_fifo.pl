@@ -242,6 +242,4 @@ subtest 'crowds that arrive at one moment before and after a foreigner are serve
 };
 
 $java->close_session;
-$_->disconnect foreach map { @$_ } values %idle;
-Zklock::Server->assert_clean($zk, [ values %server ], '/t/barrier', map { "/t/fifo/$_" } 1 .. $number);
-done_testing;
+done_clean($zk, values %server);

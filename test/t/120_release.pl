@@ -228,6 +228,4 @@ subtest 'timeouts end sessions that are idle, and release their locks' => sub {
 		release => $ended);
 };
 
-$waiter->disconnect;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path, '/t/other', '/t/barrier');
-done_testing;
+done_clean($zk, $a, $b);

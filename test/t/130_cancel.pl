@@ -274,6 +274,4 @@ subtest 'a session that releases all its locks waits until the nodes are gone' =
 	}
 };
 
-$_->disconnect foreach $s, $holder, $next_a, $next_b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/t/barrier', '/t/cancel/savepoint', '/t/cancel/held', map { "/t/cancel/$_" } 1 .. $case);
-done_testing;
+done_clean($zk, $a, $b);

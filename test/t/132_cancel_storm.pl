@@ -113,6 +113,4 @@ subtest 'no lock is lost, or had twice, when a wait ends at the moment of the gr
 		'both outcomes occurred');
 };
 
-$_->disconnect foreach $holder, $check_a, $check_b, values %waiters, values %$canceller;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-done_testing;
+done_clean($zk, $a, $b);

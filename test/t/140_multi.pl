@@ -251,7 +251,4 @@ subtest 'hundreds of paths can be locked at once' => sub {
 };
 
 $shell->delete('/m/a/x');
-$_->disconnect foreach $s, $blocker, $other;
-Zklock::Server->assert_clean($zk, [ $a, $b ], @ordered, '/m/b', '/m/c', '/m/z', '/m/1', '/m/2',
-	'/m/3', '/m/many/1', '/m/many/300');
-done_testing;
+done_clean($zk, $a, $b);

@@ -215,6 +215,4 @@ subtest 'foreigners in front of our predecessor that go cause no request' => sub
 	$a->settle;
 };
 
-$_->disconnect foreach @s, $impatient;
-Zklock::Server->assert_clean($zk, [$a], @paths, '/t/barrier', map { "/t/many/$_" } 0 .. 49);
-done_testing;
+done_clean($zk, $a);

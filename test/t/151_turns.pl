@@ -88,6 +88,4 @@ subtest 'sessions that come back again and again do not keep a foreigner out' =>
 	$_->finish foreach @s[ 0 .. 19 ];
 };
 
-$_->disconnect foreach @s;
-Zklock::Server->assert_clean($zk, [$a], $path, '/t/barrier');
-done_testing;
+done_clean($zk, $a);

@@ -106,6 +106,4 @@ subtest 'no writer overlaps a reader or writer, of all at once' => sub {
 };
 
 $java->close_session;
-$_->disconnect foreach $s, $t, $r;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-done_testing;
+done_clean($zk, $a, $b);

@@ -233,6 +233,4 @@ subtest 'only the names of contenders block a lock, however similar others are' 
 };
 
 $shell->delete('/d/tree', recursive => 1);
-$_->disconnect foreach $s, $other;
-Zklock::Server->assert_clean($zk, [$a], map { "/d/$_" } qw(runs two plain colon long), map({ "names/$_" } keys %name));
-done_testing;
+done_clean($zk, $a);

@@ -301,6 +301,4 @@ subtest 'sessions that wait in the queue ask for nothing' => sub {
 	settled(0);
 };
 
-$_->disconnect foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes, used_paths(), '/t/barrier');
-done_testing;
+done_clean($zk, $a, $b);

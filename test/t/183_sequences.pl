@@ -125,6 +125,4 @@ subtest 'a path that was deleted begins anew' => sub {
 	$s->query("SELECT zk_unlock('$path')");
 };
 
-$_->disconnect foreach $s, $other, $remote;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-done_testing;
+done_clean($zk, $a, $b);

@@ -119,6 +119,4 @@ subtest 'of six Java threads and six sessions never more than three are inside' 
 };
 
 $java->close_session;
-$_->disconnect foreach @s;
-Zklock::Server->assert_clean($zk, [ $a, $b ], @nodes);
-done_testing;
+done_clean($zk, $a, $b);

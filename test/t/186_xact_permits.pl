@@ -85,6 +85,4 @@ subtest 'a transaction that has lost one cannot commit, and need not release it'
 	$s->query('SELECT zk_unlock_all()');
 };
 
-$_->disconnect foreach $s, $other;
-Zklock::Server->assert_clean($zk, [ $a, $b ], "$path/leases", "$path/locks", "$path/session");
-done_testing;
+done_clean($zk, $a, $b);

@@ -128,5 +128,4 @@ all_disconnect();
 is_deeply($client->ls('/c/creator/lock'), [], 'no node is left in the protected path');
 $client->delete('/c/creator', recursive => 1);
 $client->stop;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/c/$_" } qw(free kept kept_b open));
-done_testing;
+done_clean($zk, $a, $b);

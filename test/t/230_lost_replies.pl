@@ -268,6 +268,4 @@ foreach my $when ('before the connection is lost', 'while it is lost', 'and the 
 
 is($a->session_id, $id, 'it was the same session all the time');
 is($a->zk_session->{expirations}, 0, 'without an expiration');
-$_->disconnect foreach @as, @bs;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/l/story');
-done_testing;
+done_clean($zk, $a, $b);

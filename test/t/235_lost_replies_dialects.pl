@@ -210,5 +210,4 @@ subtest 'a node that is created again under its name is not the same lock' => su
 };
 
 is($a->session_id, $id, 'all in one session');
-$_->disconnect foreach @as, $bs;
-done_testing;
+done_clean($zk, $a, $b);

@@ -50,5 +50,4 @@ foreach my $mode ('', '_shared')
 }
 
 unlock('barrier', '/n/barrier');
-clean($zk, [ $a, $b ], qw(/n/barrier /n/turn /n/turn_shared));
-done_testing;
+done_clean($zk, $a, $b);

@@ -36,6 +36,7 @@ subtest 'an ephemeral node cannot be locked' => sub {
 	refused('/r/ephemeral', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path is an ephemeral node');
 	refused('/r/ephemeral/a/b', '42809', qr/ZNOCHILDRENFOREPHEMERALS/, 'path below an ephemeral node');
 	$a->assert_clean($zk, '/r/ephemeral', '/r/free');
+	$shell->delete('/r/ephemeral');
 };
 
 subtest 'who lacks a right is told which' => sub {
@@ -240,6 +241,4 @@ subtest 'a downgrade that is refused leaves the lock as it was' => sub {
 	$_->query("SELECT zk_unlock_shared('/r/nodowngrade')") foreach $s, $remote;
 };
 
-$_->disconnect foreach $s, $other, $remote;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/r/nodowngrade', '/r/free');
-done_testing;
+done_clean($zk, $a, $b);

@@ -71,6 +71,7 @@ reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr
 wait_for_log, ... Besides:
 
   session(%opt)        a Zklock::Session; options name, dbname, user
+  end_sessions         disconnects all of them
   value($sql)          one statement in the server's own monitoring session; text as
                        psql -At prints it, croaks on error
   set_conf(%settings)  ALTER SYSTEM SET and reload
@@ -309,12 +310,22 @@ sub start_again($self)
 sub session($self, %opt)
 {
 	my $number = ++$self->{sessions};
-	return Zklock::Session->new(
+	my $session = Zklock::Session->new(
 		name   => $opt{name} || $self->name . ".$number",
 		dsn    => $self->connstr($opt{dbname} || 'postgres') =~ s/'//gr
 		  . ($opt{options} ? " options='$opt{options}'" : ''),
 		user   => $opt{user},
 		server => $self);
+	push @{ $self->{open} }, $session;
+	weaken($self->{open}[-1]);
+	return $session;
+}
+
+sub end_sessions($self)
+{
+	$self->_drop_monitor;
+	$_->disconnect foreach grep { defined } splice @{ $self->{open} // [] };
+	return;
 }
 
 # Statements of the harness itself. A server that crashed meanwhile gets a new session.

@@ -53,8 +53,9 @@ ZooKeeper, which is this server's and the one that zk_locks names as held.
 
 C<Zklock::Server-E<gt>assert_clean($zk, [ @servers ], @paths)>, or
 C<$server-E<gt>assert_clean($zk, @paths)>, is one TAP test: no row in zk_locks on any of
-the servers, no child under any of the paths, or, if none is given, no ephemeral node anywhere,
-no watch in ZooKeeper; it waits for that to become true and tells what there is if it does not.
+the servers, no child under any of the paths, or, if none is given, no ephemeral node anywhere
+and no receipt, no watch in ZooKeeper; it waits for that to become true and tells what there is if
+it does not.
 Close foreign contenders before.
 
 =cut
@@ -276,7 +277,7 @@ sub assert_clean($self, $zk, @paths)
 			{
 				$remains .= $server->describe_locks if $server->lock_count;
 			}
-			foreach my $path (@paths)
+			foreach my $path (@paths ? @paths : '/zklock-receipts')
 			{
 				my @children = $zk->children($path);
 				$remains .= "children of $path: @children\n" if @children;

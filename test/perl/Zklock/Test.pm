@@ -13,6 +13,8 @@ Zklock::Test - what a test begins with
   my ($zk, $a, $b) = cast('a b');
   my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
   my ($zk, $a) = cast('a', zk => { ensemble => 3 });
+  ...
+  done_clean($zk, $a, $b);
 
 =head1 DESCRIPTION
 
@@ -29,6 +31,10 @@ returns them. Options:
 All others are those of Zklock::Server->new, for each of the servers. What one server alone has stands
 under its name: C<< b => { faults => '' } >>.
 
+C<done_clean($zk, @servers)> is how a test ends: all sessions with these servers end, and nothing is
+left behind in ZooKeeper, nor on the servers, as assert_clean of Zklock::Server has it. Close foreign
+contenders before.
+
 =cut
 
 package Zklock::Test;
@@ -44,7 +50,7 @@ use Zklock::Server;
 use Zklock::Util qw(freeze increasing thaw wait_until);
 use Zklock::ZooKeeper;
 
-our @EXPORT = qw(cast freeze increasing thaw wait_until);
+our @EXPORT = qw(cast done_clean freeze increasing thaw wait_until);
 
 sub import($class)
 {
@@ -77,6 +83,13 @@ sub cast($names, %opt)
 	$zk->wait_ready;
 	$_->launch foreach @servers;
 	return ($zk, @proxies{@proxied}, @servers);
+}
+
+sub done_clean($zk, @servers)
+{
+	$_->end_sessions foreach @servers;
+	Zklock::Server->assert_clean($zk, \@servers);
+	return Test::More::done_testing();
 }
 
 1;
