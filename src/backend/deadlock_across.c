@@ -62,7 +62,7 @@ static int64 next_at;				/* the next search, ms */
 static const char *
 server_of(const SearchWait *wait)
 {
-	return wait->record->lines[0].text;
+	return wait->record->lines->text;
 }
 
 /* Raises the error: who waits for whom, from this session on, and what ours of them run */
@@ -127,9 +127,9 @@ end_deadlock(Search *search)
 static void
 judge(Search *search, const bool *stuck)
 {
-	SearchSuspicion *suspicion = &search->suspicion;
-	uint64			 fingerprint = 0;
-	int64			 seen = PG_INT64_MAX;
+	SearchFindings *findings = &search->findings;
+	uint64			fingerprint = 0;
+	int64			seen = PG_INT64_MAX;
 
 	for (int i = 0; stuck && i < search->nwaits; i++)
 	{
@@ -139,16 +139,17 @@ judge(Search *search, const bool *stuck)
 			continue;
 		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
 		search->newest = Max(search->newest, wait->record->czxid);
-		seen = Min(seen, (int64) wait->record->lines[1].number);
+		seen = Min(seen, (int64) wait->record->lines->number);
 	}
-	if (stuck == NULL)
-		suspicion->any = false;
-	else if (!suspicion->any || suspicion->fingerprint != fingerprint)
-		*suspicion =
-			(SearchSuspicion){.any = true, .fingerprint = fingerprint, .newest = search->newest};
-	else if (seen >= suspicion->newest)
+	if (findings->fingerprint != fingerprint)
+	{
+		findings->fingerprint = fingerprint;
+		findings->newest = search->newest;
+		findings->searches = 0;
+	}
+	else if (fingerprint != 0 && seen >= findings->newest)
 		end_deadlock(search);
-	suspicion->searches++;
+	findings->searches++;
 }
 
 /* ------------------------------------------------------------------------
@@ -164,7 +165,7 @@ look_at_own(Search *search)
 
 	if (record)
 		return record;
-	search->suspicion.any = false;
+	search->findings.fingerprint = 0;
 	wait_records_withdraw();
 	return NULL;
 }
@@ -187,7 +188,7 @@ search_once(Search *search)
 	if (record == NULL || !wait_search(search, &stuck))
 		return;
 	judge(search, stuck);
-	wait_records_publish(search, record, search->suspicion.any ? search->newest : 0);
+	wait_records_publish(search, record, search->findings.fingerprint != 0 ? search->newest : 0);
 }
 
 /* When is the next search due?  Soon if there is a suspicion. */
@@ -196,7 +197,7 @@ next_search(const Search *search)
 {
 	int pause = deadlock_search->deadlock_timeout;
 
-	if (search->suspicion.any && search->suspicion.searches <= HASTY_SEARCHES)
+	if (search->findings.fingerprint != 0 && search->findings.searches <= HASTY_SEARCHES)
 		pause /= HASTE;
 	return zklock_now_ms() + Max(pause, SHORTEST_PAUSE_MS);
 }
@@ -219,13 +220,13 @@ deadlock_across_attend(int index, int64 until)
 	{
 		/* Our record stands until that of the one that searches now may be there. */
 		searcher = ENTRY_NONE;
-		if (zklock_now_ms() >= next_at && search_next_at() > next_at)
+		if (zklock_now_ms() >= next_at && search_findings().next_at > next_at)
 			wait_records_forget();
 		return;
 	}
 
 	/* Where waits soon end many take over, but search no oftener than one would. */
-	next_at = search_next_at();
+	next_at = search_findings().next_at;
 	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
@@ -236,14 +237,15 @@ deadlock_across_attend(int index, int64 until)
 	search->until = Min(until, zklock_now_ms() + PATIENCE_MS);
 	away.arg = search;
 	search->call = (Call){.until = search->until, .away = &away};
-	search->suspicion = search_suspicion();
+	search->findings = search_findings();
 	search->victim = ENTRY_NONE;
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(search);
 	next_at = next_search(search);
 
 	/* The session that is to give up must find that out at once. */
-	search_suspect(index, &search->suspicion, search->victim == ENTRY_NONE ? next_at : 0);
+	search->findings.next_at = search->victim == ENTRY_NONE ? next_at : 0;
+	search_found(index, &search->findings);
 	if (search->victim != ENTRY_NONE)
 	{
 		search_leave(index, search->victim);

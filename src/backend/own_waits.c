@@ -117,21 +117,13 @@ append_text(StringInfo record, const char *text)
 	}
 }
 
-/* Adds for whom a process waits: a contender's node, and processes of this server. */
+/* Adds for which processes of this server one waits. */
 static void
-append_blockers(Telling *all, const WaitsProcess *process)
+append_blockers(Telling *all, int vertex)
 {
-	const WaitGraph	 *graph = &all->waits->graph;
-	EntryCopy *const *waiting = process->waiting;
-	bool			  permit = waiting && (*waiting)->request.kind == CONTENDER_PERMIT;
+	const WaitGraph *graph = &all->waits->graph;
 
-	if (waiting && has_node(*waiting))
-		appendStringInfo(&all->record, "node\t%d\t%s\t%s\n", permit ? waits_permits(*waiting) : 0,
-						 (*waiting)->request.path, (*waiting)->node.name);
-
-	/* Of a semaphore, the nodes themselves tell who has its permits. */
-	for (int e = graph->vertices[process->vertex].first_out; e != WAIT_GRAPH_NONE && !permit;
-		 e = graph->edges[e].next_out)
+	for (int e = graph->vertices[vertex].first_out; e != WAIT_GRAPH_NONE; e = graph->edges[e].next_out)
 	{
 		if (graph->vertices[graph->edges[e].to].stuck)
 			appendStringInfo(&all->record, "for\t%d\n",
@@ -154,7 +146,7 @@ append_held(Telling *all, int pid, int limit)
 			if (held->request.pid != pid || rank_of(all->waits, i) != rank ||
 				(any && all->record.len >= limit))
 				continue;
-			appendStringInfo(&all->record, "held\t%s\t%s\n", held->request.path, held->node.name);
+			appendStringInfo(&all->record, "held\t%s/%s\n", held->request.path, held->node.name);
 			any = true;
 		}
 	}
@@ -164,15 +156,23 @@ append_held(Telling *all, int pid, int limit)
 static void
 tell(Telling *all, const WaitsProcess *process)
 {
-	StringInfo record = &all->record;
-	int		   start = record->len;
-	int		   share = (WAIT_RECORD_MAX - start) / all->left--;
+	StringInfo		 record = &all->record;
+	int				 start = record->len;
+	int				 share = (WAIT_RECORD_MAX - start) / all->left--;
+	const EntryCopy *waiting = process->waiting ? *process->waiting : NULL;
+	bool			 permit = waiting && waiting->request.kind == CONTENDER_PERMIT;
 
-	appendStringInfo(record, "wait\t%llx\t%d\t", (unsigned long long) waits_identity(process),
-					 process->pid);
+	appendStringInfo(record, "wait\t%llx\t%d\t%d\t", (unsigned long long) waits_identity(process),
+					 process->pid, permit ? waits_permits(waiting) : 0);
+	if (waiting && has_node(waiting))
+		appendStringInfo(record, "%s/%s", waiting->request.path, waiting->node.name);
+	appendStringInfoChar(record, '\t');
 	append_text(record, waits_describe(process));
 	appendStringInfoChar(record, '\n');
-	append_blockers(all, process);
+
+	/* Of a semaphore, the nodes themselves tell who has its permits. */
+	if (!permit)
+		append_blockers(all, process->vertex);
 	append_held(all, process->pid, start + share);
 	if (record->len <= WAIT_RECORD_MAX)
 		return;
@@ -217,9 +217,9 @@ own_waits_tell(Waits *waits, int64 seen)
 	if (!find_stuck(&all))
 		return NULL;
 	initStringInfo(&all.record);
-	appendStringInfoString(&all.record, WAIT_RECORD_TITLE "\nserver\t");
+	appendStringInfoString(&all.record, WAIT_RECORD_TITLE "\t");
 	append_text(&all.record, zklock_own_name());
-	appendStringInfo(&all.record, "\nseen\t%llx\n", (unsigned long long) seen);
+	appendStringInfo(&all.record, "\t%llx\n", (unsigned long long) seen);
 	for (WaitsRank rank = RANK_COVETED; rank > RANK_NONE; rank--)
 	{
 		for (int i = 0; i < waits->graph.nvertices; i++)

@@ -77,6 +77,7 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  */
 
 static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
+static int		  nrecords = 0;
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
@@ -97,7 +98,8 @@ static void
 forget(ReadRecord *record)
 {
 	dlist_delete(&record->link);
-	pfree(record);
+	nrecords--;
+	MemoryContextDelete(record->context);
 }
 
 /* The record of that name, if it has been read */
@@ -134,6 +136,19 @@ forget_unlisted(const CallStep *list)
 	}
 }
 
+/* Reads the lines of a record's text, in the current memory context; NULL if it is none. */
+static const WaitLine *
+parse(const char *text, Size length)
+{
+	WaitLine *lines;
+	int		  n = 1;
+
+	for (Size i = 0; i < length; i++)
+		n += text[i] == '\n';
+	lines = palloc(n * sizeof(WaitLine));
+	return wait_record_read(memcpy(palloc(length + 1), text, length + 1), length, lines) ? lines : NULL;
+}
+
 /*
  * Keeps what has been read of a node.  The text comes from whoever may write below
  * WAIT_RECORD_ROOT; what bears the name of another session is left alone.
@@ -141,55 +156,52 @@ forget_unlisted(const CallStep *list)
 static void
 keep(const CallStep *step)
 {
-	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
-	Size		length = step->read ? step->result.text_length : 0;
-	ReadRecord *record =
-		MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
+	MemoryContext context =
+		AllocSetContextCreate(TopMemoryContext, "zklock record of waits", ALLOCSET_SMALL_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	ReadRecord	 *record = palloc0(sizeof(ReadRecord));
 
-	strlcpy(record->name, name, sizeof(record->name));
-	if (length > 0 && step->result.stat.ephemeral_owner == session_of(name))
-		record->owner = step->result.stat.ephemeral_owner;
+	record->context = context;
+	strlcpy(record->name, step->path + strlen(WAIT_RECORD_ROOT "/"), sizeof(record->name));
+	record->owner = session_of(record->name);
 	record->czxid = step->result.stat.czxid;
-	record->length = length;
-	if (length > 0)
-		memcpy(record->text, step->read, length);
+	if (step->read && step->result.stat.ephemeral_owner == record->owner)
+	{
+		record->text = pstrdup(step->read);
+		record->lines = parse(step->read, step->result.text_length);
+	}
 	dlist_push_tail(&records, &record->link);
+	nrecords++;
+	MemoryContextSwitchTo(old);
 }
 
 /*
  * Is a name of our server's not that of its record?  Until this session has published
- * one, that of the session that searched before stands, unless it is forged.
+ * one, that of the session that searched before stands, unless it is none.
  */
 static bool
 is_stray(const char *name)
 {
 	const ReadRecord *record = find(name);
 
-	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->owner == 0;
+	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->lines == NULL;
 }
 
 /* Reads those that are new, among them our own; deletes strays. */
 static bool
 read_new(Search *search, const CallStep *list)
 {
-	int		   room = MAX_RECORDS;
-	CallStep  *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
-	int		   n = 0;
-	dlist_iter iter;
+	CallStep *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
+	int		  n = 0;
 
-	dlist_foreach (iter, &records)
-		room--;
 	for (int i = 0; i < list->result.nchildren && n <= MAX_RECORDS; i++)
 	{
 		const char *name = list->children[i];
 		int64		session = session_of(name);
-		bool		ours = session == search->session;
-		bool		stray;
+		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
+		bool is_wanted = nrecords + n < MAX_RECORDS || strcmp(name, own_name) == 0;
 
-		if (session == 0 || (room <= 0 && !ours))
-			continue;
-		stray = ours && search_is_ours(search->index) && is_stray(name);
-		if (find(name) ? !stray : strcmp(name, own_name) != 0 && room-- <= 0)
+		if (session == 0 || (!stray && (find(name) || !is_wanted)))
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -205,58 +217,28 @@ read_new(Search *search, const CallStep *list)
 	return true;
 }
 
-/* Reads the lines of a record, in the current memory context. */
-static void
-parse(ReadRecord *record)
-{
-	char	 *text = palloc(record->length + 1);
-	int		  n = 1;
-	WaitLine *lines;
-
-	memcpy(text, record->text, record->length);
-	for (Size i = 0; i < record->length; i++)
-		n += text[i] == '\n';
-	lines = palloc(n * sizeof(WaitLine));
-	record->lines = wait_record_read(text, record->length, lines) ? lines : NULL;
-}
-
-/* Finds the newest good record of each session. */
-static void
-find_newest(Search *search)
+/* Is it the newest good record of its session? */
+static bool
+is_newest(const ReadRecord *record)
 {
 	dlist_iter iter;
 
 	dlist_foreach (iter, &records)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
-		ListCell   *cell;
+		const ReadRecord *other = dlist_container(ReadRecord, link, iter.cur);
 
-		if (record->owner == 0)
-			continue;
-		search->seen = Max(search->seen, record->czxid);
-		parse(record);
-		if (record->lines == NULL)
-			continue;
-		foreach(cell, search->records)
-		{
-			ReadRecord *other = lfirst(cell);
-
-			if (other->owner != record->owner)
-				continue;
-			if (other->czxid < record->czxid)
-				lfirst(cell) = record;
-			break;
-		}
-		if (cell == NULL)
-			search->records = lappend(search->records, record);
+		if (other->lines && other->owner == record->owner && other->czxid > record->czxid)
+			return false;
 	}
+	return record->lines != NULL;
 }
 
 /* Which records are there, and what do they tell? */
 bool
 wait_records_read(Search *search)
 {
-	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
+	CallStep   list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
+	dlist_iter iter;
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
@@ -266,7 +248,15 @@ wait_records_read(Search *search)
 		return false;
 	if (find(own_name) == NULL)
 		wait_records_withdraw();
-	find_newest(search);
+	dlist_foreach (iter, &records)
+	{
+		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+
+		if (!is_newest(record))
+			continue;
+		search->records = lappend(search->records, record);
+		search->seen = Max(search->seen, record->czxid);
+	}
 	return true;
 }
 
@@ -278,35 +268,30 @@ wait_records_read(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* What does not change from look to look: all behind the title, the server's name and "seen" */
-static const char *
-body_of(const char *text)
-{
-	for (int line = 0; line < 3; line++)
-		text = strchr(text, '\n') + 1;
-	return text;
-}
-
-/* Does the record that this session has published tell that? */
+/*
+ * Does the record that this session has published tell that?  But for the first line, which
+ * has the server's name and "seen".
+ */
 static bool
 is_told(const char *text, int64 seen)
 {
 	const ReadRecord *ours = find(own_name);
 
-	return ours && ours->lines && (int64) ours->lines[1].number >= seen &&
-		   strcmp(body_of(ours->text), body_of(text)) == 0;
+	return ours && ours->lines && (int64) ours->lines[0].number >= seen &&
+		   strcmp(strchr(ours->text, '\n'), strchr(text, '\n')) == 0;
 }
 
 /* Tells the log, unless it knows, that ZooKeeper refuses to create a node. */
 static void
-report_refusal(const char *what, int code)
+report_refusal(Search *search, const char *what, int code)
 {
-	if (search_tell_refusal(true))
+	if (!search->findings.refusal_is_told)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("could not %s ZooKeeper node \"%s\": %s", what, WAIT_RECORD_ROOT,
 						zk_error_name(code)),
 				 errdetail("Deadlocks across servers are not found."),
 				 errhint("Create the node, with rights for all servers to create, read and delete nodes below it.")));
+	search->findings.refusal_is_told = true;
 }
 
 /* Creates the node below which all records are.  Returns whether it may be there now. */
@@ -320,7 +305,7 @@ create_root(Search *search)
 		return false;
 	if (root.result.outcome != CALL_REFUSED)
 		return true;
-	report_refusal("create", root.result.code);
+	report_refusal(search, "create", root.result.code);
 	return false;
 }
 
@@ -350,11 +335,11 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
 	if (is_made && step.result.outcome == CALL_OK)
 	{
-		(void) search_tell_refusal(false);
+		search->findings.refusal_is_told = false;
 		return;
 	}
 	if (is_made)
-		report_refusal("create nodes below", step.result.code);
+		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();
 }
 

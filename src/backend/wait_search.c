@@ -70,7 +70,7 @@ take_line(Search *search, const ReadRecord *record, const WaitLine *line)
 
 	if (line->kind == WAIT_LINE_WAIT)
 		search->waits[search->nwaits++] = (SearchWait){.record = record, .line = line};
-	if ((line->kind != WAIT_LINE_NODE && line->kind != WAIT_LINE_HELD) || search->nkept == MAX_KEPT)
+	if (line->node[0] == '\0' || search->nkept == MAX_KEPT)
 		return;
 	*kept = (KeptNode){.line = line, .wait = search->nwaits - 1, .is_so = true};
 	kept->is_lock = lock_recipe.read(line->node, &kept->peer);
@@ -154,10 +154,9 @@ is_older(const RecipePeer *peer, const RecipePeer *than)
 static void
 add_named(Search *search, int wait)
 {
-	for (const WaitLine *line = search->waits[wait].line + 1;
-		 line->kind == WAIT_LINE_NODE || line->kind == WAIT_LINE_FOR; line++)
+	for (const WaitLine *line = search->waits[wait].line + 1; line->kind == WAIT_LINE_FOR; line++)
 	{
-		for (int i = 0; i < search->nwaits && line->kind == WAIT_LINE_FOR; i++)
+		for (int i = 0; i < search->nwaits; i++)
 		{
 			if (search->waits[i].record == search->waits[wait].record &&
 				search->waits[i].line->pid == line->pid)
@@ -178,7 +177,7 @@ is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
 		return false;
 
 	/* Until the facts are known, one may be anywhere. */
-	return !search->has_facts || (self->stranger && is_older(&kept->peer, self->stranger));
+	return !search->has_facts || (self->stranger.numbered && is_older(&kept->peer, &self->stranger));
 }
 
 /* Adds the processes that keep older nodes in the way of a lock, and a stranger that waits for some. */
@@ -242,6 +241,8 @@ solve(Search *search)
 	{
 		const KeptNode *node = search->waits[i].node;
 
+		search->graph.vertices[i].order = node ? node->czxid : 0;
+		search->graph.vertices[i].tie = search->waits[i].line->pid;
 		if (node && !node->is_so)
 			continue;
 		if (node && node->line->permits > 0)
@@ -284,26 +285,21 @@ is_told(const Search *search, const char *path, const char *name)
 static void
 find_strangers(Search *search, const CallStep *list)
 {
-	RecipePeer *strangers = palloc((list->result.nchildren + 1) * sizeof(RecipePeer));
-	int			n = 0;
-
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
-		if (lock_recipe.read(list->children[i], &strangers[n]) &&
-			strangers[n].mode == LOCK_MODE_EXCLUSIVE &&
-			!is_told(search, list->path, list->children[i]))
-			n++;
-	}
-	for (int i = first_kept(search, list->path, ""); is_kept_on(search, i, list->path); i++)
-	{
-		const KeptNode *kept = &search->kept[i];
-		SearchWait	   *wait = &search->waits[kept->wait];
+		RecipePeer stranger;
 
-		for (int k = 0; k < n && kept->is_so && kept == wait->node; k++)
+		if (!lock_recipe.read(list->children[i], &stranger) ||
+			stranger.mode != LOCK_MODE_EXCLUSIVE || is_told(search, list->path, list->children[i]))
+			continue;
+		for (int k = first_kept(search, list->path, ""); is_kept_on(search, k, list->path); k++)
 		{
-			if (is_older(&strangers[k], &kept->peer) &&
-				(wait->stranger == NULL || is_older(wait->stranger, &strangers[k])))
-				wait->stranger = &strangers[k];
+			const KeptNode *kept = &search->kept[k];
+			SearchWait	   *wait = &search->waits[kept->wait];
+
+			if (kept->is_so && kept == wait->node && is_older(&stranger, &kept->peer) &&
+				is_older(&wait->stranger, &stranger))
+				wait->stranger = stranger;
 		}
 	}
 }
@@ -363,7 +359,7 @@ verify(Search *search, const bool *suspects)
 			continue;
 		asked[i]->is_so = result->outcome == CALL_OK &&
 						  result->stat.ephemeral_owner == owner_of(search, asked[i]->wait);
-		asked[i]->czxid = result->stat.czxid;
+		asked[i]->czxid = asked[i]->is_so ? result->stat.czxid : 0;
 	}
 
 	/* A path may have many nodes; the error of an interrupt is the wait's to raise. */
@@ -375,14 +371,6 @@ verify(Search *search, const bool *suspects)
 			find_strangers(search, &steps[i]);
 	}
 	search->has_facts = true;
-	solve(search);
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		const KeptNode *node = search->waits[i].node;
-
-		search->graph.vertices[i].order = node && node->is_so ? node->czxid : 0;
-		search->graph.vertices[i].tie = search->waits[i].line->pid;
-	}
 	return true;
 }
 
@@ -423,6 +411,7 @@ wait_search(Search *search, const bool **stuck)
 		return true;
 	if (!verify(search, *stuck))
 		return false;
+	solve(search);
 	*stuck = find_stuck(search);
 	return true;
 }

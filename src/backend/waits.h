@@ -11,7 +11,6 @@
 #include "lib/ilist.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
-#include "recipes/wait_record.h"
 #include "shared/search.h"
 #include "storage/lock.h"
 #include "utils/hsearch.h"
@@ -88,27 +87,26 @@ extern const char *own_waits_tell(Waits *waits, int64 seen);
 /* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
 {
-	dlist_node		link;
-	char			name[RECORD_NAME_LENGTH + 1];
-	int64			owner; /* ZooKeeper session; 0 if it is not that of the name */
-	int64			czxid;
-	const WaitLine *lines; /* of this search: the last is WAIT_LINE_END; NULL: it is none, or
-							* not of the owner in its name */
-	Size			length;
-	char			text[FLEXIBLE_ARRAY_MEMBER];
+	dlist_node	  link;
+	MemoryContext context; /* in which it is */
+	char		  name[RECORD_NAME_LENGTH + 1];
+	int64		  owner; /* ZooKeeper session */
+	int64		  czxid;
+	const char	 *text;
+	const WaitLine *lines; /* the last is WAIT_LINE_END; NULL: it is none, or not of that owner */
 } ReadRecord;
 
 /* A node that a process keeps from going, as a record tells */
 typedef struct KeptNode
 {
-	const WaitLine *line; /* with its path and name; if not "held", the process waits with it */
+	const WaitLine *line; /* with its path and name; WAIT_LINE_WAIT: the process waits with it */
 	int				wait; /* of the process */
 	RecipePeer		peer;
 	bool			is_lock; /* else a permit */
 
 	/* The facts */
 	bool  is_so; /* it exists and is that session's, as far as is known */
-	int64 czxid; /* if ZooKeeper has said so */
+	int64 czxid; /* if ZooKeeper has said so; else 0 */
 } KeptNode;
 
 /* A process that waits, as a record tells */
@@ -118,8 +116,8 @@ typedef struct SearchWait
 	const WaitLine	 *line; /* those for whom it waits follow */
 	const KeptNode	 *node; /* with which it waits, or NULL */
 
-	/* The facts: the next older exclusive node of which no record tells, or NULL */
-	const RecipePeer *stranger;
+	/* The facts: the next older exclusive node of which no record tells; not numbered: none */
+	RecipePeer stranger;
 } SearchWait;
 
 /* A search, in a memory context that is deleted at its end */
@@ -141,8 +139,8 @@ typedef struct Search
 	int			nkept;
 	bool		has_facts;
 
-	int64			newest; /* zxid of a record that has to do with what we suspect */
-	SearchSuspicion suspicion;
+	int64		   newest; /* zxid of a record that has to do with what we suspect */
+	SearchFindings findings;
 	int victim; /* an entry: its session is to search, and will give up; or ENTRY_NONE */
 } Search;
 

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * wait_graph.h
- *	  Who can never go on: the graph of waits, and its cycles.
+ *	  Who can never go on, and what servers tell each other of waits that last.
  *
  * Copyright (c) 2026, zklock contributors
  *
@@ -13,6 +13,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* ------------------------------------------------------------------------
+ * wait_graph.c: the graph of waits, and its cycles
+ * ------------------------------------------------------------------------
+ */
 
 #define WAIT_GRAPH_NONE (-1) /* no vertex, no edge */
 
@@ -70,5 +75,43 @@ extern void wait_graph_connect(WaitGraph *graph, int from, int to);
 extern void wait_graph_solve(WaitGraph *graph);
 extern void wait_graph_reach(WaitGraph *graph, int self);
 extern bool wait_graph_is_victim(WaitGraph *graph, int self);
+
+/* ------------------------------------------------------------------------
+ * wait_record.c: what servers tell each other
+ * ------------------------------------------------------------------------
+ */
+
+/* Below this node, relative to the chroot, each server has one of its own. */
+#define WAIT_RECORD_ROOT "/zklock-waits"
+
+#define WAIT_RECORD_MAX 32768 /* bytes of a record, without a NUL */
+
+#define WAIT_RECORD_TITLE "zklock waits 1" /* with which its first line begins */
+#define WAIT_RECORD_MAX_TEXT 512		   /* bytes of a name, or of what is waited for */
+
+/* A line of a record, as wait_record.c describes them.  They may follow each other in this order. */
+typedef enum WaitLineKind
+{
+	WAIT_LINE_TITLE, /* text: the server's name; number: a zxid */
+	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: that with which the
+					  * process waits; text: what it waits for */
+	WAIT_LINE_FOR,	 /* pid: a process of the same server for which it waits */
+	WAIT_LINE_HELD,	 /* path, node: it holds that */
+	WAIT_LINE_END	 /* there are no more */
+} WaitLineKind;
+
+/* Texts end with a NUL and are "" where the line has none. */
+typedef struct WaitLine
+{
+	WaitLineKind kind;
+	uint64_t	 number;
+	int32_t		 pid;
+	int32_t		 permits; /* of the semaphore; 0: a lock is waited for */
+	const char	*path;
+	const char	*node;
+	const char	*text;
+} WaitLine;
+
+extern bool wait_record_read(char *record, size_t len, WaitLine *lines);
 
 #endif /* ZKLOCK_WAIT_GRAPH_H */

@@ -5,21 +5,19 @@
  *
  * A record is a text of lines, each of which has fields parted by tabs:
  *
- *		zklock waits 1
- *		server		name
- *		seen		zxid
- *		wait		identity	pid			what the process waits for
- *		node		permits		path		node
- *		for			pid
- *		held		path		node
+ *		zklock waits 1	server		seen
+ *		wait			identity	pid		permits		path/node	what is waited for
+ *		for				pid
+ *		held			path/node
  *
  * There is a "wait" for each process that cannot go on before another server or client
  * does, and whose wait may matter to these.  The identity is the same as long as the
  * process waits, without a break, for the same.  If it waits in a queue of ZooKeeper's,
- * "node" says with which node, and the number of permits if that is for one of a
- * semaphore.  A "for" names a process of the server, with a "wait" of its own, that must
- * go on before this one can.  Then come the nodes that it holds.  "seen" is the highest
- * zxid of a record that the server had read before it looked at its processes.
+ * the node is that with which it does, or else empty; there is a number of permits if
+ * that is for one of a semaphore, or else 0.  A "for" names a process of the server, with
+ * a "wait" of its own, that must go on before this one can.  Then come the nodes that it
+ * holds.  "seen" is the highest zxid of a record that the server had read before it looked
+ * at its processes.
  *
  * A client that may write into ZooKeeper can put anything there.  So a record is read
  * strictly: what is not exactly of this form is none, and neither is one that is
@@ -32,40 +30,22 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/wait_record.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "recipes/node_name.h"
+#include "recipes/wait_graph.h"
 
-#define MAX_FIELDS 4
 #define MAX_NODE 255 /* of another client's node, or ours */
 
-#define AFTER(kind) (1 << (kind))
-
-/* How a kind of line looks, and where it may stand */
-typedef struct LineForm
+/* How each kind of line looks */
+static const struct
 {
 	const char *word;	/* it begins with */
 	const char *fields; /* a letter for each: see read_field() */
-	int			after;	/* such lines; WAIT_LINE_END stands for the title */
-} LineForm;
-
-#define AFTER_WAITS                                                          \
-	(AFTER(WAIT_LINE_SEEN) | AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_NODE) | \
-	 AFTER(WAIT_LINE_FOR) | AFTER(WAIT_LINE_HELD))
-
-static const LineForm forms[] = {[WAIT_LINE_SERVER] = {"server", "t", AFTER(WAIT_LINE_END)},
-								 [WAIT_LINE_SEEN] = {"seen", "z", AFTER(WAIT_LINE_SERVER)},
-								 [WAIT_LINE_WAIT] = {"wait", "i#t", AFTER_WAITS},
-								 [WAIT_LINE_NODE] = {"node", "cpn", AFTER(WAIT_LINE_WAIT)},
-								 [WAIT_LINE_FOR] = {"for", "#",
-													AFTER(WAIT_LINE_WAIT) | AFTER(WAIT_LINE_NODE) |
-														AFTER(WAIT_LINE_FOR)},
-								 [WAIT_LINE_HELD] = {"held", "pn", AFTER_WAITS & ~AFTER(WAIT_LINE_SEEN)},
-								 [WAIT_LINE_END] = {"", "", AFTER_WAITS}};
+} forms[] =
+	{[WAIT_LINE_TITLE] = {WAIT_RECORD_TITLE, "tz"}, [WAIT_LINE_WAIT] = {"wait", "i#cNt"}, [WAIT_LINE_FOR] = {"for", "#"}, [WAIT_LINE_HELD] = {"held", "n"}};
 
 /* A number in hexadecimal or decimal digits, no greater than "max" */
 static bool
@@ -80,41 +60,88 @@ read_number(const char *text, int base, uint64_t max, uint64_t *number)
 }
 
 static bool
-is_path(const char *path)
+read_count(const char *text, int32_t *count)
 {
-	PathFault fault = path_check(path, strlen(path));
+	uint64_t number;
+	bool	 good = read_number(text, 10, INT32_MAX, &number);
 
-	return fault == PATH_OK || fault == PATH_LOCK_NODE;
+	*count = good ? (int32_t) number : 0;
+	return good;
 }
 
+/* Parts a node's path from its name. */
 static bool
-is_node(const char *node)
+read_node(char *text, WaitLine *line)
 {
-	return node[0] != '\0' && strlen(node) <= MAX_NODE && strchr(node, '/') == NULL &&
-		   strcmp(node, ".") != 0 && strcmp(node, "..") != 0;
+	char	 *slash = strrchr(text, '/');
+	PathFault fault;
+
+	if (slash == NULL)
+		return false;
+	*slash = '\0';
+	line->path = text;
+	line->node = slash + 1;
+	fault = path_check(text, strlen(text));
+	return (fault == PATH_OK || fault == PATH_LOCK_NODE) && line->node[0] != '\0' &&
+		   strlen(line->node) <= MAX_NODE && strcmp(line->node, ".") != 0 &&
+		   strcmp(line->node, "..") != 0;
 }
 
-/* Ends the line that begins there with a NUL; returns the next, or NULL if it has no end. */
-static char *
-end_line(char *line, const char *end)
+/* What one field tells.  Returns false if it is not what it should be. */
+static bool
+read_field(WaitLine *line, char letter, char *field)
 {
-	char *newline = memchr(line, '\n', (size_t) (end - line));
-
-	if (newline == NULL)
-		return NULL;
-	*newline = '\0';
-	return newline + 1;
+	switch (letter)
+	{
+		case 'i': /* an identity */
+			return read_number(field, 16, UINT64_MAX, &line->number);
+		case 'z': /* a zxid */
+			return read_number(field, 16, INT64_MAX, &line->number);
+		case '#': /* a pid */
+			return read_count(field, &line->pid);
+		case 'c': /* a count of permits */
+			return read_count(field, &line->permits);
+		case 'n': /* a node */
+			return read_node(field, line);
+		case 'N': /* a node, or nothing */
+			return field[0] == '\0' || read_node(field, line);
+		default: /* a text */
+			line->text = field;
+			return strlen(field) <= WAIT_RECORD_MAX_TEXT;
+	}
 }
 
-/* Parts a line at its tabs; returns how many fields it has, or one too many. */
-static int
-split_line(char *line, char **fields)
+/* May a line of one kind stand behind one of the other?  WAIT_LINE_END: it is the first. */
+static bool
+may_follow(WaitLineKind kind, WaitLineKind last)
 {
-	int n = 0;
+	if (last == WAIT_LINE_END || kind == WAIT_LINE_TITLE)
+		return last == WAIT_LINE_END && kind == WAIT_LINE_TITLE;
+	return kind == WAIT_LINE_WAIT || (last != WAIT_LINE_TITLE && kind >= last);
+}
 
-	while (line && n < MAX_FIELDS)
-		fields[n++] = strsep(&line, "\t");
-	return line ? n + 1 : n;
+/* Reads a line that stands behind one of the kind "last".  Returns false if it may not. */
+static bool
+read_line(char *text, WaitLineKind last, WaitLine *line)
+{
+	const char	*word = strsep(&text, "\t");
+	WaitLineKind kind = WAIT_LINE_TITLE;
+	WaitLine	 read = {.path = "", .node = "", .text = ""};
+
+	while (kind < WAIT_LINE_END && strcmp(word, forms[kind].word) != 0)
+		kind++;
+	if (kind == WAIT_LINE_END || !may_follow(kind, last))
+		return false;
+	for (const char *letter = forms[kind].fields; *letter != '\0'; letter++)
+	{
+		if (text == NULL || !read_field(&read, *letter, strsep(&text, "\t")))
+			return false;
+	}
+	if (text)
+		return false;
+	read.kind = kind;
+	*line = read;
+	return true;
 }
 
 /* Does a record have a character that belongs into none? */
@@ -131,90 +158,26 @@ has_control_character(const char *record, size_t len)
 	return false;
 }
 
-/* What one field tells.  Returns false if it is not what it should be. */
-static bool
-read_field(WaitLine *line, char letter, const char *field)
-{
-	uint64_t number = 0;
-
-	switch (letter)
-	{
-		case 'i': /* an identity */
-			return read_number(field, 16, UINT64_MAX, &line->number);
-		case 'z': /* a zxid */
-			return read_number(field, 16, INT64_MAX, &line->number);
-		case '#': /* a pid */
-			if (!read_number(field, 10, INT32_MAX, &number))
-				return false;
-			line->pid = (int32_t) number;
-			return true;
-		case 'c': /* a count of permits */
-			if (!read_number(field, 10, INT32_MAX, &number))
-				return false;
-			line->permits = (int32_t) number;
-			return true;
-		case 'p': /* a path */
-			line->path = field;
-			return is_path(field);
-		case 'n': /* a node */
-			line->node = field;
-			return is_node(field);
-		default: /* a text */
-			line->text = field;
-			return strlen(field) <= WAIT_RECORD_MAX_TEXT;
-	}
-}
-
-/* Reads a line that stands behind one of the kind "last".  Returns false if it may not. */
-static bool
-read_line(char *text, WaitLineKind last, WaitLine *line)
-{
-	char	*fields[MAX_FIELDS];
-	int		 n = split_line(text, fields);
-	int		 kind = WAIT_LINE_SERVER;
-	WaitLine read = {.path = "", .node = "", .text = ""};
-
-	while (kind < WAIT_LINE_END && strcmp(fields[0], forms[kind].word) != 0)
-		kind++;
-	if (kind == WAIT_LINE_END || n != 1 + (int) strlen(forms[kind].fields) ||
-		(forms[kind].after & AFTER(last)) == 0)
-		return false;
-	for (int i = 1; i < n; i++)
-	{
-		if (!read_field(&read, forms[kind].fields[i - 1], fields[i]))
-			return false;
-	}
-	read.kind = (WaitLineKind) kind;
-	*line = read;
-	return true;
-}
-
 /*
  * Reads a record, which is changed on the way: lines point into it.  There is room for
- * a line for each of its '\n'; the last one is WAIT_LINE_END.  Returns false if it is
- * none: then nothing of it counts.
+ * a line for each of its '\n', and one more; the last one is WAIT_LINE_END.  Returns false
+ * if it is none: then nothing of it counts.
  */
 bool
 wait_record_read(char *record, size_t len, WaitLine *lines)
 {
-	const char	*end = record + len;
 	WaitLineKind last = WAIT_LINE_END;
-	char		*next;
 
-	if (len > WAIT_RECORD_MAX || has_control_character(record, len))
+	if (len == 0 || len > WAIT_RECORD_MAX || record[len - 1] != '\n' ||
+		has_control_character(record, len))
 		return false;
-	next = end_line(record, end);
-	if (next == NULL || strcmp(record, WAIT_RECORD_TITLE) != 0)
-		return false;
-	while (next < end)
+	record[len - 1] = '\0';
+	while (record)
 	{
-		char *line = next;
-
-		next = end_line(line, end);
-		if (next == NULL || !read_line(line, last, lines))
+		if (!read_line(strsep(&record, "\n"), last, lines))
 			return false;
 		last = lines++->kind;
 	}
 	*lines = (WaitLine){.kind = WAIT_LINE_END};
-	return (forms[WAIT_LINE_END].after & AFTER(last)) != 0;
+	return true;
 }

@@ -41,7 +41,7 @@ search_reload(void)
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	deadlock_search->deadlock_timeout = DeadlockTimeout;
 	deadlock_search->parent_nodes = zklock_parent_nodes;
-	deadlock_search->next_at = 0;
+	deadlock_search->findings.next_at = 0;
 	LWLockRelease(search_lock);
 }
 
@@ -97,55 +97,24 @@ search_leave(int index, int successor)
 		entry_set_owner_latch(entry_at(successor));
 }
 
-/* What earlier searches suspect, whichever session made them */
-SearchSuspicion
-search_suspicion(void)
+/* What the last search has left */
+SearchFindings
+search_findings(void)
 {
-	SearchSuspicion suspicion;
+	SearchFindings findings;
 
 	LWLockAcquire(search_lock, LW_SHARED);
-	suspicion = deadlock_search->suspicion;
+	findings = deadlock_search->findings;
 	LWLockRelease(search_lock);
-	return suspicion;
+	return findings;
 }
 
-/* When is the next search due, whichever session makes it? */
-int64
-search_next_at(void)
-{
-	int64 next_at;
-
-	LWLockAcquire(search_lock, LW_SHARED);
-	next_at = deadlock_search->next_at;
-	LWLockRelease(search_lock);
-	return next_at;
-}
-
-/* The session of this entry has searched, and suspects that, if it is still the one that searches. */
+/* The session of this entry has searched, which counts if it is still the one that searches. */
 void
-search_suspect(int index, const SearchSuspicion *suspicion, int64 next_at)
+search_found(int index, const SearchFindings *findings)
 {
 	LWLockAcquire(search_lock, LW_EXCLUSIVE);
 	if (deadlock_search->searcher == index)
-	{
-		deadlock_search->suspicion = *suspicion;
-		deadlock_search->next_at = next_at;
-	}
+		deadlock_search->findings = *findings;
 	LWLockRelease(search_lock);
-}
-
-/*
- * ZooKeeper has refused to have something published, or has not.  Returns whether to tell
- * the log: once, until something has been published again.
- */
-bool
-search_tell_refusal(bool refused)
-{
-	bool is_news;
-
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	is_news = refused && !deadlock_search->refusal_is_told;
-	deadlock_search->refusal_is_told = refused;
-	LWLockRelease(search_lock);
-	return is_news;
 }

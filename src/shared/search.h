@@ -12,14 +12,17 @@
 #include "shared/entry.h"
 #include "storage/lwlock.h"
 
-/* The result of the first of two readings: backend/deadlock_across.c */
-typedef struct SearchSuspicion
+/* What a search leaves to the next one, whichever session makes it: backend/deadlock_across.c */
+typedef struct SearchFindings
 {
-	bool   any;
-	uint64 fingerprint;
-	int64  newest;	 /* zxid */
-	int	   searches; /* since */
-} SearchSuspicion;
+	int64 next_at;		   /* the next one is due then, ms */
+	bool  refusal_is_told; /* the log knows that nothing can be published */
+
+	/* The result of the first of two readings */
+	uint64 fingerprint; /* 0: no suspicion */
+	int64  newest;		/* zxid */
+	int	   searches;	/* since */
+} SearchFindings;
 
 /*
  * All of it is protected by search_lock, which is held for one copy.  A word is read
@@ -28,12 +31,10 @@ typedef struct SearchSuspicion
  */
 typedef struct DeadlockSearch
 {
-	int				searcher;	/* the entry of the session that searches, or ENTRY_NONE ... */
-	uint32			generation; /* ... in this generation */
-	int64			alive_at;	/* it has looked here then, ms */
-	SearchSuspicion suspicion;
-	int64			next_at;		 /* the next search is due then, ms */
-	bool			refusal_is_told; /* the log knows that nothing can be published */
+	int			   searcher;   /* the entry of the session that searches, or ENTRY_NONE ... */
+	uint32		   generation; /* ... in this generation */
+	int64		   alive_at;   /* it has looked here then, ms */
+	SearchFindings findings;   /* by it; the worker clears "next_at" */
 
 	/* The server's settings, by the worker: a session may have set its own */
 	int deadlock_timeout; /* ms */
@@ -47,12 +48,10 @@ extern LWLock		  *search_lock;
 extern void search_init(DeadlockSearch *search);
 
 /* Backends */
-extern bool			   search_take_over(int index);
-extern void			   search_leave(int index, int successor);
-extern SearchSuspicion search_suspicion(void);
-extern int64		   search_next_at(void);
-extern void search_suspect(int index, const SearchSuspicion *suspicion, int64 next_at);
-extern bool search_tell_refusal(bool refused);
+extern bool			  search_take_over(int index);
+extern void			  search_leave(int index, int successor);
+extern SearchFindings search_findings(void);
+extern void			  search_found(int index, const SearchFindings *findings);
 
 /* The worker */
 extern void search_reload(void);

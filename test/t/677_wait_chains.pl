@@ -95,7 +95,7 @@ sub told_by($server)
 	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
 }
 
-sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E\t}m } "$path to be told"; }
+sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E/}m } "$path to be told"; }
 
 # The first to wait for long is the one that searches.
 sub circle_is_found($what, $end, $after)

@@ -69,8 +69,8 @@ subtest 'nothing is written for waits in which nobody can have part in a deadloc
 subtest 'what is told of a wait goes when the wait ends' => sub {
 	my $name = published();
 	my $data = $zk->shell->get("$root/$name");
-	like($data, qr/^zklock waits 1\nserver\tb\nseen\t0\nwait\t[0-9a-f]+\t@{[ $b1->pid ]}\tExclusiveLock on ZooKeeper path "\/r\/a"\n/, 'who waits');
-	like($data, qr/\nnode\t0\t\/r\/a\t_c_.*-lock-\d{10}\nheld\t\/r\/b\t_c_.*\n$/, 'with which node, and what it holds');
+	like($data, qr/^zklock waits 1\tb\t0\nwait\t[0-9a-f]+\t@{[ $b1->pid ]}\t0\t/, 'who waits');
+	like($data, qr/\t\/r\/a\/_c_.*-lock-\d{10}\tExclusiveLock on ZooKeeper path "\/r\/a"\nheld\t\/r\/b\/_c_.*\n$/, 'with which node, for what, and what it holds');
 	is($zk->shell->stat("$root/$name")->{ephemeralOwner}, $b->session_id, 'in a node of its session');
 	like($name, qr/^0*@{[ $b->session_id =~ s,0x,,r ]}-[0-9a-f]{8}$/, 'with its id');
 	end_of_wait();
@@ -81,7 +81,7 @@ subtest 'a name that would break the form of a record is told in another one' =>
 	$b->set_conf('zklock.server_name' => "b\t" . "\x{20ac}" x 200);
 	wait_until { $b1->query('SHOW zklock.server_name') ne '' } 'the session to know the name';
 	my $data = $zk->shell->get("$root/" . published());
-	my ($told) = $data =~ /^server\t([^\t\n]*)\n/m;
+	my ($told) = $data =~ /^zklock waits 1\t([^\t\n]*)\t0\n/;
 	is($told, 'b ' . "\x{20ac}" x 170, 'without a tab, of 512 bytes at most, and whole characters');
 	end_of_wait();
 	$b->set_conf('zklock.server_name' => '');
@@ -216,10 +216,10 @@ sub name { return sprintf('%s/%s-%08x', $root, $id, $n++); }
 
 sub wait_of($path, $node, @held)
 {
-	return join("\n", "wait\t" . (5 + $n) . "\t1\tx", "node\t0\t$path\t$node", map { "held\t$_" } @held) . "\n";
+	return join("\n", "wait\t" . (5 + $n) . "\t1\t0\t$path/$node\tx", map { "held\t$_" } @held) . "\n";
 }
 
-sub record(@waits) { return "zklock waits 1\nserver\tforged\nseen\t7fffffffffffffff\n" . join('', @waits); }
+sub record(@waits) { return "zklock waits 1\tforged\t7fffffffffffffff\n" . join('', @waits); }
 
 # All of these wait on while the servers go round several times.
 sub nobody_gives_up(@sessions)
@@ -247,8 +247,8 @@ subtest 'records that are none, or claim what is not so' => sub {
 		# no records at all
 		'', 'x', "\n" x 1000, $good =~ s/.\z//sr, $good x 2, 'zklock waits 1' . "\t" x 20_000,
 		# Paths and nodes that cannot be
-		record(wait_of('/', 'x', "/r/b\tx")), record(wait_of('/r/../r', 'x', "/r/b\tx")), record(wait_of('/r/a', '../x', "/r/b\t..")),
-		record(map { wait_of('/r/b', "n-$_", "/r/b\tn-$_") } 1 .. 300));
+		record(wait_of('/', 'x', "/r/b/x")), record(wait_of('/r/../r', 'x', "/r/b/x")), record(wait_of('/r/a', '../x', "/r/b/..")),
+		record(map { wait_of('/r/b', "n-$_", "/r/b/n-$_") } 1 .. 300));
 	$sh->create(name(), data => $_, ephemeral => 1) foreach @forged;
 	$sh->create(name(), hex => '00ff0a09' x 2000, ephemeral => 1);
 	$sh->create(name(), hex => unpack('H*', $good) . '00', ephemeral => 1);
@@ -261,15 +261,15 @@ subtest 'records that are none, or claim what is not so' => sub {
 	{
 		my ($of) = $record =~ /^([0-9a-f]{16})-/ or next;
 		next if $of eq $id || $of eq 'f' x 16;
-		$sh->create("$root/$of-ffffffff", data => record(wait_of('/r/a', $behind_name, "/r/b\t$node{'b1 /r/b'}")), ephemeral => 1);
+		$sh->create("$root/$of-ffffffff", data => record(wait_of('/r/a', $behind_name, "/r/b/$node{'b1 /r/b'}")), ephemeral => 1);
 		wait_until { !grep { $_ eq "$of-ffffffff" } $zk->children($root) } 'a server to delete what has its name';
 	}
 	# They claim that another's node is theirs, or one that does not exist, and waits for what the
 	# circle needs. Of a session only the newest record counts: this is the one.
 	$sh->create(name(), ephemeral => 1, data => record(
-		wait_of('/r/a', $behind_name, "/r/b\t$node{'b1 /r/b'}"),
-		wait_of('/r/a', $behind_name, "/r/b\t_c_00000000-0000-0000-0000-000000000000-lock-0000000000"),
-		wait_of('/r/a', '_c_00000000-0000-0000-0000-000000000000-lock-0999999999', "/r/b\t$node{'b1 /r/b'}")));
+		wait_of('/r/a', $behind_name, "/r/b/$node{'b1 /r/b'}"),
+		wait_of('/r/a', $behind_name, "/r/b/_c_00000000-0000-0000-0000-000000000000-lock-0000000000"),
+		wait_of('/r/a', '_c_00000000-0000-0000-0000-000000000000-lock-0999999999', "/r/b/$node{'b1 /r/b'}")));
 	nobody_gives_up($a1, $b1, $b2);
 	$sh->delete("$root/$_") foreach grep { !/^0*@{[ $a->session_id =~ s,0x,,r ]}-|^0*@{[ $b->session_id =~ s,0x,,r ]}-/ } $zk->children($root);
 	$sh->delete($behind);
@@ -296,7 +296,7 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 };
 
 subtest 'a deadlock is found in spite of what stands there' => sub {
-	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b\tn-$_")), ephemeral => 1) foreach 1 .. 100;
+	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b/n-$_")), ephemeral => 1) foreach 1 .. 100;
 	$asks = 'zk_xact_lock';
 	in_transactions($a1, $b1);
 	lock($a1 => '/r/a', $b1 => '/r/b');

@@ -7,21 +7,21 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/wait_record.h"
+#include "recipes/wait_graph.h"
 
 #include <stdlib.h>
 
 #include "unit.h"
 
-#define HEAD "zklock waits 1\nserver\ta\nseen\t0\n"
-#define WAIT HEAD "wait\t1\t7\tx\n"
+#define HEAD "zklock waits 1\ta\t0\n"
+#define WAIT HEAD "wait\t1\t7\t0\t\tx\n"
 
-#define GOOD                                                                                           \
-	"zklock waits 1\nserver\tone\nseen\t1f\nwait\tffffffffffffffff\t7\tShareLock on transaction 731\n" \
-	"for\t8\nfor\t9\nheld\t/b\tn-2\nheld\t/b\tn-3\n"                                                   \
-	"wait\t2\t8\tExclusiveLock\nnode\t3\t/s/leases\tl-1\nheld\t/c\tn-4\nwait\t3\t9\t\n"
+#define GOOD                                                                                  \
+	"zklock waits 1\tone\t1f\nwait\tffffffffffffffff\t7\t0\t\tShareLock on transaction 731\n" \
+	"for\t8\nfor\t9\nheld\t/b/n-2\nheld\t/b/n-3\n"                                            \
+	"wait\t2\t8\t3\t/s/leases/l-1\tExclusiveLock\nheld\t/c/n-4\nwait\t3\t9\t0\t\t\n"
 
-#define MAX_LINES 64
+#define MAX_LINES 80
 
 /* The kinds of a record's lines, as letters; '!' where it ceases to be one. */
 static const char *
@@ -38,7 +38,7 @@ read_all(const char *text, size_t len)
 		lines[i].kind = WAIT_LINE_END;
 	good = wait_record_read(copy, len, lines);
 	for (; lines[n].kind != WAIT_LINE_END; n++)
-		kinds[n] = "snwqfh"[lines[n].kind];
+		kinds[n] = "twfh"[lines[n].kind];
 	if (!good)
 		kinds[n++] = '!';
 	kinds[n] = '\0';
@@ -58,62 +58,79 @@ test_reading(void)
 	char	 copy[] = GOOD;
 	WaitLine lines[MAX_LINES];
 
-	check(GOOD, "snwffhhwqhw", "a record is read");
-	check("zklock waits 1\nserver\t\nseen\t0\n", "sn", "one of no waits, of a server without a name");
+	check(GOOD, "twffhhwhw", "a record is read");
+	check("zklock waits 1\t\t0\n", "t", "one of no waits, of a server without a name");
 	ok(wait_record_read(copy, strlen(copy), lines), "it has lines");
 	is_str(lines[0].text, "one", "the first has the server's name");
-	ok(lines[1].number == 0x1f, "then the zxid");
-	ok(lines[2].number == UINT64_MAX && lines[2].pid == 7, "a wait");
-	is_str(lines[2].text, "ShareLock on transaction 731", "with what is waited for");
-	ok(lines[3].pid == 8, "and for whom");
-	is_int(lines[8].permits, 3, "one for a permit");
-	is_str(lines[8].path, "/s/leases", "with its path");
-	is_str(lines[8].node, "l-1", "and node");
+	ok(lines[0].number == 0x1f, "and the zxid");
+	ok(lines[1].number == UINT64_MAX && lines[1].pid == 7, "a wait");
+	is_str(lines[1].text, "ShareLock on transaction 731", "with what is waited for");
+	is_str(lines[1].node, "", "which is no node");
+	ok(lines[2].pid == 8, "and for whom");
+	is_str(lines[4].path, "/b", "what it holds: the path");
+	is_str(lines[4].node, "n-2", "and node");
+	is_int(lines[6].permits, 3, "one for a permit");
+	is_str(lines[6].path, "/s/leases", "with its path");
+	is_str(lines[6].node, "l-1", "and node");
 }
 
 static void
 test_faults(void)
 {
-	char long_text[WAIT_RECORD_MAX + 100];
+	char long_text[WAIT_RECORD_MAX + 1000];
 
 	check("", "!", "nothing is no record");
-	check("zklock waits 2\nserver\ta\nseen\t0\n", "!", "nor is one of another version");
+	check("zklock waits 2\ta\t0\n", "!", "nor is one of another version");
 	check("zklock waits 1\n", "!", "nor one that ends at once");
-	check("zklock waits 1\nserver\ta\n", "s!", "nor one that ends too early");
-	check("zklock waits 1\nserver\ta\nseen\t0", "s!", "nor one whose last line has no end");
-	check("zklock waits 1\nseen\t0\n", "!", "nor one without a server");
-	check("zklock waits 1\nserver\ta\nserver\ta\n", "s!", "or with two");
-	check("zklock waits 1\nserver\ta\nseen\t0\nseen\t0\n", "sn!", "lines have an order");
-	check(HEAD "held\t/a\tn\n", "sn!", "a node belongs to a wait");
-	check(HEAD "node\t0\t/a\tn\n", "sn!", "as does that with which it waits");
-	check(HEAD "for\t1\n", "sn!", "and for whom");
-	check(WAIT "node\t0\t/a\tn\nnode\t0\t/a\tn\n", "snwq!", "it waits with one");
-	check(WAIT "held\t/a\tn\nfor\t1\n", "snwh!", "what it holds comes last");
-	check(HEAD "\n", "sn!", "no line is empty");
-	check(HEAD "other\t1\n", "sn!", "or of another kind");
-	check("zklock waits 1\nserver\ta\tb\nseen\t0\n", "!", "or has a field too many");
-	check(WAIT "node\t0\t/a\n", "snw!", "or too few");
-	check(WAIT "node\t0\t/a\tb\tc\td\te\tf\n", "snw!", "or far too many");
-	check("zklock waits 1\nserver\ta\nseen\t\n", "s!", "a number has digits");
-	check("zklock waits 1\nserver\ta\nseen\t-1\n", "s!", "and nothing else");
-	check("zklock waits 1\nserver\ta\nseen\t8000000000000000\n", "s!", "and is not too large");
-	check(HEAD "wait\t10000000000000000\t7\tx\n", "sn!", "nor is this one");
-	check(HEAD "wait\t1\t2147483648\tx\n", "sn!", "nor a pid");
-	check(WAIT "node\t2147483648\t/a\tn\n", "snw!", "nor are permits");
-	check(WAIT "node\t0\ta\tn\n", "snw!", "a path begins at the root");
-	check(WAIT "node\t0\t/a/../b\tn\n", "snw!", "and has no dots");
-	check(WAIT "node\t0\t/a\tn/m\n", "snw!", "a node is below it");
-	check(WAIT "node\t0\t/a\t..\n", "snw!", "and no dots");
-	check(WAIT "node\t0\t/a\t\n", "snw!", "and has a name");
-	check("zklock waits 1\nserver\ta\001\nseen\t0\n", "!", "there are no control characters");
-	is_str(read_all("zklock waits 1\nserver\ta\0\nseen\t0\n", 32), "!", "nor NULs");
+	check("zklock waits 1\ta\n", "!", "nor one that ends too early");
+	check("zklock waits 1\ta\t0", "!", "nor one whose last line has no end");
+	check("\n", "!", "nor one of an empty line");
+	check("wait\t1\t7\t0\t\tx\n", "!", "nor one without a title");
+	check(HEAD HEAD, "t!", "or with two");
+	check(WAIT HEAD, "tw!", "lines have an order");
+	check(HEAD "held\t/a/n\n", "t!", "a node belongs to a wait");
+	check(HEAD "for\t1\n", "t!", "and for whom");
+	check(WAIT "held\t/a/n\nfor\t1\n", "twh!", "what it holds comes last");
+	check(WAIT "held\t\n", "tw!", "which is something");
+	check(HEAD "\n", "t!", "no line is empty");
+	check(HEAD "other\t1\n", "t!", "or of another kind");
+	check("zklock waits 1\ta\t0\tb\n", "!", "or has a field too many");
+	check(WAIT "for\n", "tw!", "or too few");
+	check(WAIT "for\t1\t\n", "tw!", "or an empty one too many");
+	check(WAIT "held\t/a/n\tb\tc\td\te\tf\n", "tw!", "or far too many");
+	check("zklock waits 1\ta\t\n", "!", "a number has digits");
+	check("zklock waits 1\ta\t-1\n", "!", "and nothing else");
+	check("zklock waits 1\ta\t8000000000000000\n", "!", "and is not too large");
+	check(HEAD "wait\t10000000000000000\t7\t0\t\tx\n", "t!", "nor is this one");
+	check(HEAD "wait\t1\t2147483648\t0\t\tx\n", "t!", "nor a pid");
+	check(HEAD "wait\t1\t7\t2147483648\t/a/n\tx\n", "t!", "nor are permits");
+	check(HEAD "wait\t1\t7\t0\ta/n\tx\n", "t!", "a path begins at the root");
+	check(HEAD "wait\t1\t7\t0\t/a/../b/n\tx\n", "t!", "and has no dots");
+	check(WAIT "held\t/a//n\n", "tw!", "and no empty component");
+	check(WAIT "held\t/n\n", "tw!", "and is not the root");
+	check(WAIT "held\tn\n", "tw!", "a node is below it");
+	check(HEAD "wait\t1\t7\t0\t/a/..\tx\n", "t!", "and no dots");
+	check(HEAD "wait\t1\t7\t0\t/a/\tx\n", "t!", "and has a name");
+	check("zklock waits 1\ta\001\t0\n", "!", "there are no control characters");
+	is_str(read_all("zklock waits 1\ta\0\t0\n", 20), "!", "nor NULs");
 	memset(long_text, 'x', sizeof(long_text));
-	memcpy(long_text, "zklock waits 1\nserver\t", 22);
-	strcpy(long_text + 22 + WAIT_RECORD_MAX_TEXT, "x\nseen\t0\n");
-	check(long_text, "!", "there are no long texts");
+	memcpy(long_text, "zklock waits 1\t", 15);
+	strcpy(long_text + 15 + WAIT_RECORD_MAX_TEXT, "\t0\n");
+	check(long_text, "t", "a text has some length");
+	strcpy(long_text + 15 + WAIT_RECORD_MAX_TEXT, "x\t0\n");
+	check(long_text, "!", "but there are no long texts");
 	memset(long_text, 'x', sizeof(long_text));
-	memcpy(long_text, "zklock waits 1\nserver\t", 22);
-	is_str(read_all(long_text, sizeof(long_text)), "!", "what is too long is no record");
+	memcpy(long_text, WAIT "held\t/a/", sizeof(WAIT "held\t/a/") - 1);
+	strcpy(long_text + sizeof(WAIT "held\t/a/") - 1 + 255, "\n");
+	check(long_text, "twh", "a node's name has some length");
+	strcpy(long_text + sizeof(WAIT "held\t/a/") - 1 + 255, "x\n");
+	check(long_text, "tw!", "but there are no long ones");
+	strcpy(long_text, HEAD);
+	while (strlen(long_text) + 525 <= WAIT_RECORD_MAX)
+		sprintf(long_text + strlen(long_text), "wait\t1\t7\t0\t\t%0512d\n", 0);
+	ok(strchr(read_all(long_text, strlen(long_text)), '!') == NULL, "a record has some length");
+	sprintf(long_text + strlen(long_text), "wait\t1\t7\t0\t\t%0512d\n", 0);
+	check(long_text, "!", "what is too long is no record");
 }
 
 /* Records that have been damaged are read to their end, or not. */
