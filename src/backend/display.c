@@ -98,7 +98,7 @@ display_loss(int index)
 	/* Of what the worker has not said yet, the clock tells, or the lease. */
 	if (status.state != CONTENDER_LOST)
 		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	return psprintf(_(failure_loss_texts[reason]), status.max_hold_ms);
+	return psprintf(_(failure_loss_texts[reason]), entry_at(index)->request.max_hold_ms);
 }
 
 /*

@@ -22,7 +22,7 @@
  *
  * A lock at session level may be released before the commit of what was written
  * under it.  If the session could not prove then that it held the lock, the
- * transaction fails as well: see guard_settle().
+ * transaction fails as well: see guard_release().
  *
  * Between this and the commit record lies a moment that nothing here can
  * close; zk_fence() can, in the database that is written to.
@@ -98,7 +98,7 @@ examine_hold(const Hold *hold, Reliance *reliance)
 		return;
 	if (hold_entry(hold, &status) == ENTRY_NONE || status.state == CONTENDER_LOST ||
 		entry_is_overrun(status.expires_us))
-		request_report_lost(hold);
+		hold_report_lost(hold);
 	reliance->n++;
 	if (guard != COMMIT_GUARD_QUORUM)
 		return;
@@ -283,16 +283,16 @@ guard_check(GuardMoment moment)
  */
 
 /*
- * Gives up what is not acquired any more at session level.  If that may have been
- * lost, what was written under it must not be committed.  Cannot fail, does not wait.
+ * Undoes acquisitions at session level.  If what is given up may have been lost, what
+ * was written under it must not be committed.  Cannot fail, does not wait.
  */
 void
-guard_settle(Hold *hold)
+guard_release(Hold *hold, LockMode mode, int n)
 {
 	/* In this order: a lease that was seen before is the lock's own. */
 	bool proved = lease_state() == LEASE_HOLDS && !hold_is_lost(hold);
 
-	if (!hold_settle(hold, ENTRY_NOTICE) || proved || !has_written())
+	if (!hold_release(hold, mode, LOCK_SCOPE_SESSION, n, ENTRY_NOTICE) || proved || !has_written())
 		return;
 	released_unproved = true;
 	released_under = Max(released_under, hold->taken_under);

@@ -36,8 +36,8 @@
  */
 #include "postgres.h"
 
+#include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/wait.h"
 #include "compat.h"
 #include "shared/common.h"
 #include "shared/election.h"
@@ -61,7 +61,6 @@ static HTAB *locked_paths = NULL;
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
-static uint64	  last_departure = 0;
 
 /* Entries of this session: those of holds and of departures */
 static int nentries = 0;
@@ -168,12 +167,41 @@ hold_is_lost(const Hold *hold)
 	return entry_is_lost(hold->entry);
 }
 
+/* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */
+void
+hold_report_lost(const Hold *hold)
+{
+	const char *path = display_path(hold->path);
+	const char *name = strrchr(hold->path, '/') + 1;
+
+	if (hold->kind == CONTENDER_CANDIDACY)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("leadership at ZooKeeper path \"%s\" was lost", path),
+				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
+				 errhint("Another server may lead by now. Retry the work where the leader is.")));
+	if (hold->kind == CONTENDER_ELEMENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
+						display_path(pnstrdup(hold->path, name - 1 - hold->path))),
+				 errdetail_internal("%s", display_loss(hold->entry)),
+				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+			 errmsg("lock on ZooKeeper path \"%s\" was lost", path),
+			 errdetail_internal("%s", display_loss(hold->entry)),
+			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
+				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
+				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
+}
+
 /* Raises an error if it is lost. */
 void
 hold_check(const Hold *hold)
 {
 	if (hold_is_lost(hold))
-		request_report_lost(hold);
+		hold_report_lost(hold);
 }
 
 /* ------------------------------------------------------------------------
@@ -183,13 +211,12 @@ hold_check(const Hold *hold)
 
 /* The worker has something to finish.  Cannot fail. */
 static void
-depart(Hold *hold, uint32 generation)
+depart(Hold *hold, EntryNotice notice)
 {
-	if (hold->departed != 0)
-		dlist_delete(&hold->departure);
-	dlist_push_tail(&departures, &hold->departure);
-	hold->departed = ++last_departure;
-	hold->generation = generation;
+	if (!hold->departed)
+		dlist_push_tail(&departures, &hold->departure);
+	hold->departed = true;
+	hold->notice = notice;
 }
 
 /* Forgets a departure if it is done. */
@@ -199,7 +226,7 @@ forget_departed(Hold *hold)
 	if (!entry_is_settled(hold->entry, hold->generation))
 		return false;
 	dlist_delete(&hold->departure);
-	hold->departed = 0;
+	hold->departed = false;
 	if (hold->given_up)
 	{
 		nentries--;
@@ -208,26 +235,17 @@ forget_departed(Hold *hold)
 	return true;
 }
 
-/* The last one so far, for hold_are_gone() */
-uint64
-hold_departures(void)
-{
-	return last_departure;
-}
-
-/* Is the worker done with those that came behind that one? */
+/* Is the worker done with those for which a call waits?  Forgets what it is done with on the way. */
 bool
-hold_are_gone(uint64 last)
+hold_departures_are_done(void)
 {
-	dlist_iter iter;
+	dlist_mutable_iter iter;
 
-	dlist_reverse_foreach(iter, &departures)
+	dlist_foreach_modify (iter, &departures)
 	{
-		const Hold *hold = dlist_container(Hold, departure, iter.cur);
+		Hold *hold = dlist_container(Hold, departure, iter.cur);
 
-		if (hold->departed <= last)
-			break;
-		if (!entry_is_settled(hold->entry, hold->generation))
+		if (!forget_departed(hold) && hold->notice == ENTRY_NOTICE)
 			return false;
 	}
 	return true;
@@ -267,8 +285,8 @@ hold_add(EntryKind kind, const char *path, LockMode mode)
  * that one has become free, so the session looks: at the oldest, which are mostly done
  * first, and at all of them when it seems to have its share.
  */
-static void
-check_share(int share)
+void
+hold_refuse_excess(int share)
 {
 	dlist_mutable_iter iter;
 
@@ -284,21 +302,13 @@ check_share(int share)
 				 errhint("Release locks, or ask an administrator to increase \"zklock.max_locks_per_session\".")));
 }
 
-/*
- * Asks the worker, who tells the answer in the entry, and sets the latch.  Raises an
- * error if there is no entry left, or none for this session.
- */
-Hold *
-hold_ask(const HoldRequest *request)
+/* The worker has been asked for it by an entry.  Cannot fail. */
+void
+hold_set_entry(Hold *hold, int entry)
 {
-	int	  share = share_of_entries(zklock_max_locks_per_session, entries_max());
-	Hold *hold;
-
-	check_share(share);
-	hold = hold_add(request->kind, request->path, request->mode);
-	hold->entry = request_entry(request, share);
+	hold->entry = entry;
+	hold->generation = entry_generation(entry);
 	nentries++;
-	return hold;
 }
 
 /* ------------------------------------------------------------------------
@@ -335,15 +345,6 @@ hold_count(Hold *hold, LockMode mode, LockScope scope)
  * ------------------------------------------------------------------------
  */
 
-/* Takes acquisitions back, one at least; hold_settle() is to follow. */
-void
-hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n)
-{
-	hold->acquired[mode][scope] -= n;
-	if (!hold_is_acquired_in(hold, mode))
-		count_hold_time(hold, mode);
-}
-
 /*
  * Tells the worker what the transaction has at stake in a term; a look at that is to
  * follow.
@@ -364,7 +365,7 @@ hold_set_stake(const Hold *term, uint8 which, uint8 stake)
 		zklock_wake_worker();
 }
 
-/* Gives up an entry, and the hold, which can be read until the session asks again. */
+/* Gives up an entry, and the hold, which can be read until the session asks or waits. */
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
@@ -381,7 +382,8 @@ give_up(Hold *hold, EntryNotice notice)
 	hold->given_up = true;
 	if (hold->entry != ENTRY_NONE)
 	{
-		depart(hold, entry_give_up(hold->entry, notice));
+		entry_give_up(hold->entry, notice);
+		depart(hold, notice);
 		return;
 	}
 	if (hold->kind == CONTENDER_CANDIDACY)
@@ -391,27 +393,31 @@ give_up(Hold *hold, EntryNotice notice)
 
 /* Keeps of an exclusive lock the shared one, without a moment in which it is not held. */
 static void
-downgrade(Hold *hold)
+downgrade(Hold *hold, EntryNotice notice)
 {
 	LockedPath *locked = hash_search(locked_paths, hold->path, HASH_FIND, NULL);
 
-	depart(hold, entry_keep_shared(hold->entry));
+	entry_keep_shared(hold->entry);
+	depart(hold, notice);
 	locked->by_mode[LOCK_MODE_EXCLUSIVE] = NULL;
 	locked->by_mode[LOCK_MODE_SHARED] = hold;
 	hold->mode = LOCK_MODE_SHARED;
 }
 
 /*
- * Gives up what is not acquired any more.  The hold can be read until the session
- * asks again.
+ * Takes acquisitions back, one at least, and gives up what is not acquired any more.
+ * The hold can be read until the session asks or waits.
  *
  *	notice	is the session to be told when the worker is done?
  *
  * Returns whether anything was given up.
  */
 bool
-hold_settle(Hold *hold, EntryNotice notice)
+hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice)
 {
+	hold->acquired[mode][scope] -= n;
+	if (!hold_is_acquired_in(hold, mode))
+		count_hold_time(hold, mode);
 	if (!hold_is_acquired(hold))
 	{
 		give_up(hold, notice);
@@ -420,13 +426,13 @@ hold_settle(Hold *hold, EntryNotice notice)
 	publish(hold);
 	if (hold_is_acquired_in(hold, hold->mode))
 		return false;
-	downgrade(hold);
+	downgrade(hold, notice);
 	return true;
 }
 
 /* Gives up what nobody has acquired: what a call has asked for, and a turn. */
 void
-hold_abandon(void)
+hold_abandon(EntryNotice notice)
 {
 	dlist_mutable_iter iter;
 
@@ -435,7 +441,7 @@ hold_abandon(void)
 		Hold *hold = dlist_container(Hold, link, iter.cur);
 
 		if (!hold_is_acquired(hold))
-			give_up(hold, ENTRY_NO_NOTICE);
+			give_up(hold, notice);
 	}
 }
 

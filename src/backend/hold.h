@@ -10,6 +10,7 @@
 #define ZKLOCK_HOLD_H
 
 #include "lib/ilist.h"
+#include "recipes/recipe.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 
@@ -36,32 +37,14 @@ typedef struct Hold
 	int64 term;		/* the token; 0 when the transaction has ended, and of all others */
 
 	/* When it was given up or downgraded */
-	dlist_node departure;  /* in the list of those that the worker has to finish */
-	uint64	   departed;   /* its number there; 0: it is not there */
-	uint32	   generation; /* of the entry: when that has changed, it is done */
-	bool	   given_up;   /* and in no other list any more */
+	dlist_node	departure;	/* in the list of those that the worker has to finish */
+	bool		departed;	/* it is there */
+	uint32		generation; /* of the entry: when that has changed, it is done */
+	EntryNotice notice;		/* a call waits for that */
+	bool		given_up;	/* and in no other list any more */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
 } Hold;
-
-/* How the worker is asked */
-typedef enum HoldManner
-{
-	ASK_AND_WAIT, /* for other holders, too */
-	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
-	ASK_AND_GRAB  /* never wait for others, and do not look */
-} HoldManner;
-
-typedef struct HoldRequest
-{
-	EntryKind	kind;
-	const char *path; /* the lock's, semaphore's or element's, UTF-8 */
-	LockMode	mode;
-	int			permits; /* of the semaphore */
-	LockScope	scope;
-	HoldManner	manner;
-	TimestampTz since; /* when the user asked */
-} HoldRequest;
 
 extern void	 hold_start_session(void);
 extern Hold *hold_next(const Hold *hold);
@@ -69,22 +52,22 @@ extern int	 hold_number(EntryKind kind);
 extern Hold *hold_of_lock(const char *path, LockMode mode);
 extern int	 hold_entry(const Hold *hold, EntryStatus *status);
 extern bool	 hold_is_lost(const Hold *hold);
+extern void	 hold_report_lost(const Hold *hold);
 extern void	 hold_check(const Hold *hold);
 
-/* A call that acquires something: see transaction.c, too */
+/* A call that acquires something: see request.c and transaction.c, too */
+extern void	 hold_refuse_excess(int share);
 extern Hold *hold_add(EntryKind kind, const char *path, LockMode mode);
-extern Hold *hold_ask(const HoldRequest *request);
+extern void	 hold_set_entry(Hold *hold, int entry);
 extern void	 hold_count(Hold *hold, LockMode mode, LockScope scope);
 
 /* The stakes of a term, for the worker */
 extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
 
 /* A call that gives something up */
-extern uint64 hold_departures(void);
-extern void	  hold_uncount(Hold *hold, LockMode mode, LockScope scope, int n);
-extern bool	  hold_settle(Hold *hold, EntryNotice notice);
-extern void	  hold_abandon(void);
-extern bool	  hold_are_gone(uint64 last);
+extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
+extern void hold_abandon(EntryNotice notice);
+extern bool hold_departures_are_done(void);
 
 static inline bool
 hold_is_acquired_in(const Hold *hold, LockMode mode)
@@ -109,13 +92,6 @@ hold_is_acquired_at(const Hold *hold, LockScope scope)
 		   hold->acquired[LOCK_MODE_SHARED][scope] > 0;
 }
 
-/* Does it have to be released by hand? */
-static inline LockScope
-hold_scope(const Hold *hold)
-{
-	return hold_is_acquired_at(hold, LOCK_SCOPE_SESSION) ? LOCK_SCOPE_SESSION : LOCK_SCOPE_TRANSACTION;
-}
-
 /* ------------------------------------------------------------------------
  * What a transaction relies on, and what happens when it ends
  * ------------------------------------------------------------------------
@@ -130,7 +106,7 @@ typedef enum GuardMoment
 
 /* guard.c: no commit on the strength of a lock that was lost */
 extern void guard_check(GuardMoment moment);
-extern void guard_settle(Hold *hold);
+extern void guard_release(Hold *hold, LockMode mode, int n);
 extern void guard_forget(void);
 
 /* interrupt.c: whether the loss of a lock interrupts the session, and what it is told */
@@ -146,5 +122,40 @@ extern void transaction_acquired(Hold *hold, LockMode mode, LockScope scope);
 extern void transaction_end_call(int mark, bool complete);
 extern bool transaction_leads(int election, int64 *term);
 extern void backend_install_hooks(void);
+
+/* ------------------------------------------------------------------------
+ * Locking and unlocking paths, the fencing tokens of their locks, and the permits of
+ * semaphores
+ * ------------------------------------------------------------------------
+ */
+
+/* A path in UTF-8, checked, and the mode in which it is locked */
+typedef struct LockTarget
+{
+	const char *path;
+	LockMode	mode;
+	Hold	   *hold; /* while it is asked for, or to be released */
+} LockTarget;
+
+/* Locks on paths of their own, in the order of their bytes, in which they are taken */
+typedef struct LockSet
+{
+	LockTarget *targets;
+	int			n;
+	bool		whole; /* if one is not held, none is released */
+} LockSet;
+
+extern int	 lock_compare_targets(const void *a, const void *b);
+extern bool	 lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms);
+extern bool	 lock_release(const LockSet *set);
+extern void	 lock_release_all(void);
+extern int64 lock_fencing_token(const char *path);
+extern int64 lock_proved_token(const char *path);
+
+/* Longest path of a semaphore, so that those of its nodes can be locked. */
+#define ZKLOCK_MAX_SEMAPHORE_PATH ((int) (ZKLOCK_MAX_PATH - strlen(PERMIT_LEASES)))
+
+extern bool permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms);
+extern bool permit_release(const char *path);
 
 #endif /* ZKLOCK_HOLD_H */

@@ -48,7 +48,6 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/lock.h"
 #include "backend/wait.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
@@ -81,12 +80,12 @@ ask(LockTarget *target, LockScope scope, HoldManner manner)
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
 							   display_path(hold->path))));
 	if (hold == NULL)
-		hold = hold_ask(&(HoldRequest){.kind = CONTENDER_LOCK,
-									   .path = target->path,
-									   .mode = target->mode,
-									   .scope = scope,
-									   .manner = manner,
-									   .since = GetCurrentTimestamp()});
+		hold = request_hold(&(HoldRequest){.kind = CONTENDER_LOCK,
+										   .path = target->path,
+										   .mode = target->mode,
+										   .scope = scope,
+										   .manner = manner,
+										   .since = GetCurrentTimestamp()});
 	target->hold = hold;
 }
 
@@ -103,11 +102,11 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 		wait->look_at = 0;
 }
 
-/* Is the worker done with what was given up? */
+/* Is the worker done with what was given back? */
 static WaitAnswer
-look_at_departures(const Wait *wait, void *mark)
+look_at_departures(const Wait *wait, void *arg)
 {
-	return hold_are_gone(*(uint64 *) mark) ? WAIT_OVER : WAIT_UNTOLD;
+	return hold_departures_are_done() ? WAIT_OVER : WAIT_UNTOLD;
 }
 
 /* Counts a lock that was asked for, once it is granted.  Returns false if it is not. */
@@ -131,25 +130,17 @@ take(LockTarget *target, LockScope scope, Wait *wait)
 	return true;
 }
 
-/*
- * Acquires one lock, when the worker is done with what was given up.
- *
- *	departures	the last one before that
- */
+/* Acquires one lock, when the worker is done with what was given back. */
 static bool
-acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms, uint64 departures)
+acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms)
 {
 	Wait wait;
 
 	begin_wait(&wait, target, timeout_ms);
-	if (!hold_are_gone(departures))
+	if (!hold_departures_are_done() && !wait_until(&wait, look_at_departures, NULL))
 	{
-		if (!wait_until(&wait, look_at_departures, &departures))
-		{
-			wait_refused(&wait);
-			return false;
-		}
-		wait_goes_on(&wait);
+		wait_refused(&wait);
+		return false;
 	}
 	ask(target, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
 	return take(target, scope, &wait);
@@ -169,13 +160,11 @@ time_left(int64 timeout_ms, int64 start_us)
  * Acquires the first n locks of an array together, as far as they are free, and gives
  * the rest back.
  *
- *	departures	is set to the last one before that
- *
  * Returns how many were acquired: all before the first that was not free, or for
  * which there was no time.
  */
 static int
-acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms, uint64 *departures)
+acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms)
 {
 	int64 start_us = zklock_now_us();
 	int	  acquired = 0;
@@ -190,9 +179,7 @@ acquire_together(LockTarget *targets, int n, LockScope scope, int64 timeout_ms, 
 		if (!take(&targets[acquired], scope, &wait))
 			break;
 	}
-	*departures = hold_departures();
-	for (int i = n - 1; i >= acquired; i--)
-		(void) hold_settle(targets[i].hold, ENTRY_NOTICE);
+	hold_abandon(ENTRY_NOTICE);
 	return acquired;
 }
 
@@ -256,11 +243,10 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 	{
 		LockTarget *next = &set->targets[acquired];
 		int			n = number_together(next, Min(most, set->n - acquired));
-		uint64		departures = hold_departures();
 		int			free = 0;
 
 		if (n > 1)
-			free = acquire_together(next, n, scope, time_left(timeout_ms, start_us), &departures);
+			free = acquire_together(next, n, scope, time_left(timeout_ms, start_us));
 		acquired += free;
 		if (free == n)
 		{
@@ -271,7 +257,7 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			break;
 		if (n > 1)
 			most = Max(free, 2);
-		if (!acquire_alone(next + free, scope, time_left(timeout_ms, start_us), departures))
+		if (!acquire_alone(next + free, scope, time_left(timeout_ms, start_us)))
 			break;
 		acquired++;
 	}

@@ -25,7 +25,6 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/lock.h"
 #include "backend/wait.h"
 #include "utils/timestamp.h"
 
@@ -72,15 +71,14 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	else
 	{
 		request.kind = CONTENDER_TURN;
-		granted = wait_for_hold(&wait, hold_ask(&request));
-		wait_goes_on(&wait);
+		granted = wait_for_hold(&wait, request_hold(&request));
 	}
 	if (granted)
 	{
 		Hold *permit;
 
 		request.kind = CONTENDER_PERMIT;
-		permit = hold_ask(&request);
+		permit = request_hold(&request);
 		granted = wait_for_hold(&wait, permit);
 		report_disagreement(permit, number);
 		if (granted)

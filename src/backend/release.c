@@ -13,7 +13,6 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/lock.h"
 #include "miscadmin.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
@@ -34,16 +33,14 @@ warn_lost(const Hold *hold)
 /*
  * Waits until the worker is done with what was given up, but not for ZooKeeper to
  * come back.  A cancellation ends the wait only.
- *
- *	departures	the last one before that
  */
 static void
-wait_until_gone(uint64 departures)
+wait_until_gone(void)
 {
 	for (;;)
 	{
 		ResetLatch(MyLatch);
-		if (hold_are_gone(departures) || !zklock_connected())
+		if (hold_departures_are_done() || !zklock_connected())
 			return;
 		CHECK_FOR_INTERRUPTS();
 
@@ -65,9 +62,8 @@ wait_until_gone(uint64 departures)
 static bool
 release(LockTarget *targets, int n)
 {
-	uint64 departures = hold_departures();
-	bool  *lost = palloc0(n * sizeof(bool));
-	bool   good = true;
+	bool *lost = palloc0(n * sizeof(bool));
+	bool  good = true;
 
 	for (int i = n - 1; i >= 0; i--)
 	{
@@ -76,8 +72,7 @@ release(LockTarget *targets, int n)
 		if (hold == NULL)
 			continue;
 		lost[i] = hold_is_lost(hold);
-		hold_uncount(hold, targets[i].mode, LOCK_SCOPE_SESSION, 1);
-		guard_settle(hold);
+		guard_release(hold, targets[i].mode, 1);
 	}
 	for (int i = n - 1; i >= 0; i--)
 	{
@@ -85,7 +80,7 @@ release(LockTarget *targets, int n)
 			warn_lost(targets[i].hold);
 		good &= !lost[i];
 	}
-	wait_until_gone(departures);
+	wait_until_gone();
 	return good;
 }
 
@@ -133,8 +128,7 @@ lock_release(const LockSet *set)
 void
 lock_release_all(void)
 {
-	uint64 departures = hold_departures();
-	Hold  *next;
+	Hold *next;
 
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
@@ -143,16 +137,15 @@ lock_release_all(void)
 			continue;
 		if (hold_is_lost(hold))
 			warn_lost(hold);
-		for (int mode = 0; mode < (int) lengthof(hold->acquired); mode++)
-		{
-			int n = hold->acquired[mode][LOCK_SCOPE_SESSION];
 
-			if (n > 0)
-				hold_uncount(hold, mode, LOCK_SCOPE_SESSION, n);
+		/* The exclusive lock goes last, so it need not be downgraded on the way. */
+		for (int mode = lengthof(hold->acquired) - 1; mode >= 0; mode--)
+		{
+			if (hold->acquired[mode][LOCK_SCOPE_SESSION] > 0)
+				guard_release(hold, mode, hold->acquired[mode][LOCK_SCOPE_SESSION]);
 		}
-		guard_settle(hold);
 	}
-	wait_until_gone(departures);
+	wait_until_gone();
 }
 
 /*

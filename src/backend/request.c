@@ -1,7 +1,6 @@
 /*
  * request.c
- *		What the worker is asked, why that is refused, and what a session is told that
- *		has lost a lock.
+ *		What the worker is asked, and why that is refused.
  *
  * Runs in: backends.
  *
@@ -40,28 +39,45 @@ static const char *const places[] =
 	{[CONTENDER_LOCK] = "", [CONTENDER_TURN] = PERMIT_TURNS, [CONTENDER_PERMIT] = PERMIT_LEASES, [CONTENDER_ELEMENT] = ""};
 
 /*
- * Asks the worker.  Raises an error if there is no entry left, or an election in
- * the way.
- *
- *	share	how many entries the session may have
- *
- * Returns the entry.
+ * Asks the worker, who tells the answer in the entry, and sets the latch.  Raises an
+ * error if there is no entry left, or none for this session, or an election in the way.
  */
-int
-request_entry(const HoldRequest *request, int share)
+Hold *
+request_hold(const HoldRequest *request)
 {
 	NodeDialect dialect =
 		request->kind == CONTENDER_LOCK ? dialect_of_path(request->path) : DIALECT_CURATOR;
 	bool		 is_element = request->kind == CONTENDER_ELEMENT;
 	ShareReserve reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	int	  reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
-	char *path = psprintf("%s%s", request->path, places[request->kind]);
+	int reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
+	EntryRequest asked = {.proc_number = compat_my_proc_number(),
+						  .pid = MyProcPid,
+						  .database = MyDatabaseId,
+						  .role = GetSessionUserId(),
+						  .kind = request->kind,
+						  .terms = {.mode = request->mode,
+									.dialect = dialect,
+									.permits = request->permits},
+						  .scope = request->scope,
+						  .max_hold_ms = is_element ? 0 : zklock_max_hold_time,
+						  .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
+						  .share = share_of_entries(zklock_max_locks_per_session, entries_max()),
+						  .reserve = reserve,
+						  .nowait = request->manner != ASK_AND_WAIT,
+						  .eager = request->manner == ASK_AND_GRAB,
+						  .replaces = ENTRY_NONE,
+						  .requested_at = request->since};
+	LossPolicy	 on_loss =
+		  request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
 	char *data = node_data_compose(dialect, request->scope);
+	Hold *hold;
 	int	  index;
-	ContenderEntry *entry;
 
-	request_refuse_election(path);
-	index = entry_claim(reserved);
+	snprintf(asked.path, sizeof(asked.path), "%s%s", request->path, places[request->kind]);
+	request_refuse_election(asked.path);
+	hold_refuse_excess(asked.share);
+	hold = hold_add(request->kind, request->path, request->mode);
+	index = entry_ask(&asked, data, on_loss, reserved);
 	if (index == ENTRY_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),
@@ -69,72 +85,15 @@ request_entry(const HoldRequest *request, int share)
 							   : errdetail("%d locks are held or waited for, and the remaining %d entries are reserved for superusers.",
 										   entries_max() - reserved, reserved),
 				 errhint("You might need to increase \"zklock.max_locks\".")));
-
-	/* Nobody looks at the entry before entry_ask(), and nothing can fail from here on. */
-	entry = entry_at(index);
-	entry->request =
-		(EntryRequest){.proc_number = compat_my_proc_number(),
-					   .pid = MyProcPid,
-					   .database = MyDatabaseId,
-					   .role = GetSessionUserId(),
-					   .kind = request->kind,
-					   .terms = {.mode = request->mode, .dialect = dialect, .permits = request->permits},
-					   .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
-					   .share = share,
-					   .reserve = reserve,
-					   .nowait = request->manner != ASK_AND_WAIT,
-					   .eager = request->manner == ASK_AND_GRAB,
-					   .replaces = ENTRY_NONE,
-					   .requested_at = request->since};
-	strlcpy(entry->request.path, path, sizeof(entry->request.path));
-	strlcpy(entry->data, data, sizeof(entry->data));
-
-	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
-	entry->status.mode = request->mode;
-	entry->status.scope = request->scope;
-	entry->status.max_hold_ms = is_element ? 0 : zklock_max_hold_time;
-	entry->status.on_loss =
-		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
-	entry_ask(index);
-	entry_mark_dirty(index);
-	pfree(path);
+	hold_set_entry(hold, index);
 	pfree(data);
-	return index;
+	return hold;
 }
 
 /* ------------------------------------------------------------------------
  * Errors that a session gets
  * ------------------------------------------------------------------------
  */
-
-/* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */
-void
-request_report_lost(const Hold *hold)
-{
-	const char *path = display_path(hold->path);
-	const char *name = strrchr(hold->path, '/') + 1;
-
-	if (hold->kind == CONTENDER_CANDIDACY)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("leadership at ZooKeeper path \"%s\" was lost", path),
-				 errdetail("This server led when the transaction asked, but does not lead in that term any more."),
-				 errhint("Another server may lead by now. Retry the work where the leader is.")));
-	if (hold->kind == CONTENDER_ELEMENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
-						display_path(pnstrdup(hold->path, name - 1 - hold->path))),
-				 errdetail_internal("%s", display_loss(hold->entry)),
-				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
-	ereport(ERROR,
-			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
-			 errmsg("lock on ZooKeeper path \"%s\" was lost", path),
-			 errdetail_internal("%s", display_loss(hold->entry)),
-			 hold_scope(hold) == LOCK_SCOPE_SESSION
-				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
-				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
-}
 
 /* Raises the error for a call that cannot wait until ZooKeeper can be reached. */
 void

@@ -157,7 +157,7 @@ claim_element(TakeQueue *queue, const char *name, Element *got)
 	bool		made;
 
 	check_number();
-	taken = hold_ask(&request);
+	taken = request_hold(&request);
 	made = read_claimed(queue, taken, name, got);
 	if (made)
 		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);

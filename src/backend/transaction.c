@@ -44,7 +44,6 @@
 
 #include "access/xact.h"
 #include "backend/hold.h"
-#include "backend/lock.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "shared/election.h"
@@ -79,8 +78,7 @@ undo(int mark)
 	{
 		const Acquisition *last = &acquisitions[--nacquisitions];
 
-		hold_uncount(last->hold, last->mode, last->scope, last->n);
-		(void) hold_settle(last->hold, ENTRY_NO_NOTICE);
+		(void) hold_release(last->hold, last->mode, last->scope, last->n, ENTRY_NO_NOTICE);
 	}
 }
 
@@ -141,7 +139,7 @@ transaction_end_call(int mark, bool complete)
 			acquisitions[kept++] = acquisitions[i];
 	}
 	nacquisitions = kept;
-	hold_abandon();
+	hold_abandon(ENTRY_NO_NOTICE);
 }
 
 /* ------------------------------------------------------------------------
@@ -164,7 +162,7 @@ end_transaction(XactEvent event)
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 		hold->term = 0;
 	undo(0);
-	hold_abandon();
+	hold_abandon(ENTRY_NO_NOTICE);
 	guard_forget();
 	interrupt_resume();
 }
@@ -211,7 +209,7 @@ on_subtransaction(SubXactEvent event, SubTransactionId subid, SubTransactionId p
 	while (mark > 0 && acquisitions[mark - 1].subid >= subid)
 		mark--;
 	undo(mark);
-	hold_abandon();
+	hold_abandon(ENTRY_NO_NOTICE);
 }
 
 /*
@@ -319,7 +317,7 @@ transaction_leads(int election, int64 *term)
 		if (election_leadership(election, &now) != LEADERSHIP_PROVED || now != *term)
 		{
 			relied->term = 0;
-			(void) hold_settle(relied, ENTRY_NO_NOTICE);
+			hold_abandon(ENTRY_NO_NOTICE);
 			return false;
 		}
 	}

@@ -294,7 +294,7 @@ wait_look(const Hold *hold, const char *path)
 		(status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)))
 	{
 		if (!turn)
-			request_report_lost(hold);
+			hold_report_lost(hold);
 		return WAIT_OVER;
 	}
 	if (status.state == CONTENDER_GRANTED)
@@ -329,13 +329,6 @@ wait_for_hold(Wait *wait, Hold *hold)
  * The end
  * ------------------------------------------------------------------------
  */
-
-/* The first part of the wait is over, and there is more to wait for. */
-void
-wait_goes_on(Wait *wait)
-{
-	wait->entry = ENTRY_NONE;
-}
 
 /* Ends a wait: all has come.  The first to be served behind a node got it from ZooKeeper. */
 void

@@ -12,19 +12,36 @@
 #include "shared/stats.h"
 
 /* ------------------------------------------------------------------------
- * request.c: what the worker is asked, why that is refused, and what a session is
- *		told that has lost a lock
+ * request.c: what the worker is asked, and why that is refused
  * ------------------------------------------------------------------------
  */
 
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
-extern void request_refuse_election(const char *path);
-extern int	request_entry(const HoldRequest *request, int share);
-extern void request_report_lost(const Hold *hold);
-extern void request_report_unreachable(const char *path);
-extern void request_report_failure(int index, const char *path, Failure failure, int code);
+/* How the worker is asked */
+typedef enum HoldManner
+{
+	ASK_AND_WAIT, /* for other holders, too */
+	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
+	ASK_AND_GRAB  /* never wait for others, and do not look */
+} HoldManner;
+
+typedef struct HoldRequest
+{
+	EntryKind	kind;
+	const char *path; /* the lock's, semaphore's or element's, UTF-8 */
+	LockMode	mode;
+	int			permits; /* of the semaphore */
+	LockScope	scope;
+	HoldManner	manner;
+	TimestampTz since; /* when the user asked */
+} HoldRequest;
+
+extern void	 request_refuse_election(const char *path);
+extern Hold *request_hold(const HoldRequest *request);
+extern void	 request_report_unreachable(const char *path);
+extern void	 request_report_failure(int index, const char *path, Failure failure, int code);
 
 /* ------------------------------------------------------------------------
  * node_data.c: what a node of ours tells about the session for which it stands
@@ -76,7 +93,6 @@ extern void wait_begin(Wait *wait, const char *path, const char *what, StatsKind
 extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look(const Hold *hold, const char *path);
-extern void		  wait_goes_on(Wait *wait);
 extern void		  wait_granted(Wait *wait);
 extern void		  wait_refused(Wait *wait);
 

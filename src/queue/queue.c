@@ -287,7 +287,7 @@ static void
 take_from(Contender *c)
 {
 	const EntryRequest *request = &entry_of(c)->request;
-	int					limit = entry_of(c)->status.max_hold_ms;
+	int					limit = request->max_hold_ms;
 
 	if (contender_lose(c, LOSS_OVERRUN) && request->kind != CONTENDER_TURN)
 		ereport(WARNING, (errmsg("process %d has lost \"%s\": it was held for longer than \"zklock.max_hold_time\"",

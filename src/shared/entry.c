@@ -106,17 +106,9 @@ entries_init(EntryPool *pool, int max_entries)
  * ------------------------------------------------------------------------
  */
 
-/*
- * Takes an entry from the free list, which is to keep some of them.  Its state
- * stays FREE until the caller has filled it and calls entry_ask(), between
- * which nothing may fail.
- *
- *	leave	how many entries must stay free
- *
- * Returns its index, or ENTRY_NONE.
- */
-int
-entry_claim(int leave)
+/* Takes an entry from the free list, unless no more than "leave" are there: ENTRY_NONE. */
+static int
+claim(int leave)
 {
 	int index = ENTRY_NONE;
 
@@ -132,32 +124,40 @@ entry_claim(int leave)
 }
 
 /*
- * FREE -> REQUESTED: publishes an entry that has been claimed and filled.  The
- * worker looks at it when it is marked dirty.
+ * FREE -> REQUESTED: takes an entry from the free list, fills and publishes it.  Cannot
+ * fail, does not wait.
+ *
+ *	data	for the node; as much as has room
+ *	leave	how many entries must stay free
+ *
+ * Returns its index, or ENTRY_NONE if there is none.
  */
-void
-entry_ask(int index)
+int
+entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave)
 {
-	ContenderEntry *entry = entry_at(index);
-	uint64			ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
+	int				index = claim(leave);
+	ContenderEntry *entry;
+	EntryStatus status = {.state = CONTENDER_REQUESTED, .mode = request->terms.mode, .on_loss = on_loss};
 
+	if (index == ENTRY_NONE)
+		return ENTRY_NONE;
+	entry = entry_at(index);
+	entry->request = *request;
+	strlcpy(entry->data, data, sizeof(entry->data));
+	status.ticket = pg_atomic_fetch_add_u64(&entry_pool->next_ticket, 1);
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state == CONTENDER_FREE);
-	entry->status.ticket = ticket;
-	entry->status.state = CONTENDER_REQUESTED;
+	entry->status = status;
 	SpinLockRelease(&entry->mutex);
+	entry_mark_dirty(index);
+	return index;
 }
 
-/*
- * Any in use -> RELEASING.  Cannot fail, does not wait.
- *
- * Returns the entry's generation, for entry_is_settled().
- */
-uint32
+/* Any in use -> RELEASING.  Cannot fail, does not wait. */
+void
 entry_give_up(int index, EntryNotice notice)
 {
 	ContenderEntry *entry = entry_at(index);
-	uint32			generation = entry->generation;
 
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.state != CONTENDER_FREE);
@@ -165,7 +165,6 @@ entry_give_up(int index, EntryNotice notice)
 	entry->status.state = CONTENDER_RELEASING;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
-	return generation;
 }
 
 /* The element is to go with its entry, which is given up next.  Cannot fail. */
@@ -179,16 +178,11 @@ entry_consume(int index)
 	SpinLockRelease(&entry->mutex);
 }
 
-/*
- * Keeps of an exclusive lock only the shared one.  Cannot fail, does not wait.
- *
- * Returns the entry's generation, for entry_is_settled().
- */
-uint32
+/* Keeps of an exclusive lock only the shared one.  Cannot fail, does not wait. */
+void
 entry_keep_shared(int index)
 {
 	ContenderEntry *entry = entry_at(index);
-	uint32			generation = entry->generation;
 
 	SpinLockAcquire(&entry->mutex);
 	Assert(entry->status.mode == LOCK_MODE_EXCLUSIVE);
@@ -196,7 +190,6 @@ entry_keep_shared(int index)
 	entry->status.downgrading = true;
 	SpinLockRelease(&entry->mutex);
 	entry_mark_dirty(index);
-	return generation;
 }
 
 /*
@@ -309,7 +302,7 @@ entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us)
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
 	int64			now_us = zklock_now_us();
-	int				max_hold_ms = entry->status.max_hold_ms;
+	int				max_hold_ms = entry->request.max_hold_ms;
 
 	*expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 	if (!begin_step(entry, CONTENDER_QUEUED))

@@ -166,7 +166,9 @@ typedef struct EntryRequest
 	Oid			  database;
 	Oid			  role; /* the session's, who may see all of it */
 	EntryKind	  kind;
-	RecipeRequest terms; /* as asked for at first: see EntryStatus.mode */
+	RecipeRequest terms;	   /* as asked for at first: see EntryStatus.mode */
+	LockScope	  scope;	   /* of the first acquisition */
+	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.h */
 	ShareReserve  reserve;
@@ -195,8 +197,6 @@ typedef struct EntryStatus
 	uint64 ticket;
 
 	/* The owning backend; check_wanted of the server's entries: any backend */
-	LockScope	scope;			/* of the first acquisition */
-	int			max_hold_ms;	/* how long it may be held from the grant on; 0: no limit */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope: an exclusive
 									* lock includes the shared one */
 	LossPolicy	on_loss;
@@ -237,19 +237,14 @@ typedef struct EntryNode
 typedef struct ContenderEntry
 {
 	/*
-	 * Written under no lock by the backend that has claimed the entry, before it
-	 * asks; constant until the entry is FREE again.  The owning backend, and a
-	 * worker that has seen the entry in use, read them without a lock; others
-	 * take an entry_copy().
+	 * Written under no lock by the backend that asks, while the entry is FREE and in no
+	 * list; constant until it is FREE again.  The owning backend, and a worker that
+	 * has seen the entry in use, read them without a lock; others take an entry_copy().
 	 */
 	EntryRequest request;
 	char		 data[ZKLOCK_NODE_DATA_SIZE]; /* for the node, UTF-8 */
 
-	/*
-	 * Protected by the mutex.  What the worker alone writes it may read without.
-	 * While the entry is claimed and FREE, the backend that has it fills in all
-	 * but the state without.
-	 */
+	/* Protected by the mutex.  What the worker alone writes it may read without. */
 	slock_t		mutex;
 	EntryStatus status;
 	EntryNode	node; /* the worker alone writes it */
@@ -300,13 +295,12 @@ extern Size entries_size(int max_entries);
 extern void entries_init(EntryPool *pool, int max_entries);
 
 /* Backends */
-extern int	  entry_claim(int leave);
-extern void	  entry_ask(int index);
-extern uint32 entry_give_up(int index, EntryNotice notice);
-extern uint32 entry_keep_shared(int index);
-extern bool	  entry_is_settled(int index, uint32 generation);
-extern void	  entry_mark_dirty(int index);
-extern void	  entry_consume(int index);
+extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
+extern void entry_give_up(int index, EntryNotice notice);
+extern void entry_keep_shared(int index);
+extern bool entry_is_settled(int index, uint32 generation);
+extern void entry_mark_dirty(int index);
+extern void entry_consume(int index);
 
 /* Any process */
 extern void entries_mark_broken(uint64 run_id);

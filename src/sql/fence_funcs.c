@@ -33,7 +33,7 @@
 #include "postgres.h"
 
 #include "access/xact.h"
-#include "backend/lock.h"
+#include "backend/hold.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "compat.h"

@@ -20,7 +20,6 @@
 
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/lock.h"
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "compat.h"

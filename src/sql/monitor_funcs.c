@@ -143,7 +143,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 			   TimestampTzGetDatum(entry->status.granted_at));
 	row_add_if(&row, all && entry->status.expires_us != 0 && entry->request.kind != CONTENDER_TURN,
 			   TimestampTzGetDatum(TimestampTzPlusMilliseconds(entry->status.granted_at,
-															   entry->status.max_hold_ms)));
+															   entry->request.max_hold_ms)));
 	row_add_if(&row, all && blocker.pid != 0, Int32GetDatum(blocker.pid));
 	row_add_text(&row, all ? shown_or_null(blocker.node) : NULL);
 	row_store(fcinfo, &row);
@@ -167,7 +167,7 @@ put_lock_rows(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *v
 		}
 	}
 	if (!acquired)
-		put_lock_row(fcinfo, entry, view, lease, status->mode, status->scope, 0);
+		put_lock_row(fcinfo, entry, view, lease, status->mode, entry->request.scope, 0);
 }
 
 /*

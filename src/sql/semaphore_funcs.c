@@ -11,7 +11,7 @@
 #include "postgres.h"
 
 #include "backend/display.h"
-#include "backend/lock.h"
+#include "backend/hold.h"
 #include "compat.h"
 #include "sql/arguments.h"
 

@@ -136,40 +136,32 @@ compose_data(char *dst, size_t size)
 static bool
 stand(int i, int replaces)
 {
-	Election	   *election = election_at(i);
-	Candidacy	   *candidacy = &election->candidacy;
-	int				index = entry_claim(0);
-	ContenderEntry *entry;
-	EntryRequest   *request;
+	Election	*election = election_at(i);
+	Candidacy	*candidacy = &election->candidacy;
+	EntryRequest request = {.proc_number = ENTRY_NO_LATCH,
+							.pid = ENTRY_SERVER_PID,
+							.kind = CONTENDER_CANDIDACY,
+							.terms = {.mode = LOCK_MODE_EXCLUSIVE,
+									  .family = candidacy->family,
+									  .dialect = dialect_of_path(election->path)},
+							.parent_nodes = zklock_parent_nodes,
+							.share = entries_max(),
+							.reserve = RESERVE_OPEN,
+							.replaces = replaces,
+							.requested_at = GetCurrentTimestamp()};
+	char		 data[ZKLOCK_NODE_DATA_SIZE];
+	int			 index;
 
-	if (index < 0)
-		return false;
-	entry = entry_at(index);
-	request = &entry->request;
-	memset(request, 0, sizeof(*request));
-	request->proc_number = ENTRY_NO_LATCH;
-	request->pid = ENTRY_SERVER_PID;
-	request->kind = CONTENDER_CANDIDACY;
-	request->terms.mode = LOCK_MODE_EXCLUSIVE;
-	request->terms.family = candidacy->family;
-	request->terms.dialect = dialect_of_path(election->path);
-	request->parent_nodes = zklock_parent_nodes;
 	/* LeaderElectionSupport finds no path that ZooKeeper removes while it is empty. */
 	if (candidacy->family == ELECTION_SUPPORT && zklock_parent_nodes == PARENTS_CONTAINER)
-		request->parent_nodes = PARENTS_PERSISTENT;
-	request->share = entries_max();
-	request->reserve = RESERVE_OPEN;
-	request->replaces = replaces;
-	request->requested_at = GetCurrentTimestamp();
-	strcpy(request->path, election->path);
-	compose_data(entry->data, sizeof(entry->data));
-	memset(&entry->status, 0, sizeof(entry->status)); /* the state is FREE, and stays so */
-	entry->status.on_loss = LOSS_ABORT;
-
+		request.parent_nodes = PARENTS_PERSISTENT;
+	strlcpy(request.path, election->path, sizeof(request.path));
+	compose_data(data, sizeof(data));
+	index = entry_ask(&request, data, LOSS_ABORT, 0);
+	if (index == ENTRY_NONE)
+		return false;
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
-	entry_ask(index);
-	entry_mark_dirty(index);
 	election_set_candidate(i, index, entry_generation(index));
 	return true;
 }
@@ -212,7 +204,7 @@ give_up(int i, int64 retry_at)
 {
 	Candidacy *candidacy = &election_at(i)->candidacy;
 
-	(void) entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
+	entry_give_up(candidacy->entry, ENTRY_NO_NOTICE);
 	candidacy->phase = CANDIDACY_IDLE;
 	candidacy->retry_at = retry_at;
 }
@@ -232,7 +224,7 @@ renew(int i)
 	int old = election_at(i)->candidacy.entry;
 
 	if (stand(i, old))
-		(void) entry_give_up(old, ENTRY_NO_NOTICE);
+		entry_give_up(old, ENTRY_NO_NOTICE);
 	else
 		give_up(i, 0);
 }
