@@ -21,7 +21,7 @@
 #include "shared/settings.h"
 #include "storage/ipc.h"
 #include "worker/worker.h"
-#include "zk/connect_string.h"
+#include "zk/zk_client.h"
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
 

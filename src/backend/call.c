@@ -30,7 +30,7 @@
 #include "shared/common.h"
 #include "shared/settings.h"
 #include "storage/ipc.h"
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 #define ANSWER_MS 30000 /* how long an impatient call waits for anything */
 #define LOOK_MS 1000	/* nobody tells that one is called away, as the worker has gone */

@@ -15,7 +15,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "shared/share.h"
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 /*
  * Raises an error if this server stands at an election at the path, or above it,

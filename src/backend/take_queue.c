@@ -36,7 +36,7 @@
 #include "shared/common.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 /* A queue that has so many children takes no more: Java's clients list up to 61,679. */
 #define MAX_CHILDREN 50000

@@ -21,7 +21,7 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "utils/memutils.h"
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 /* So much is asked at once; answers may be long. */
 #define MAX_STEPS 16

@@ -1,7 +1,7 @@
 /*
  * common.h
- *		The clock, names of waits, what ZooKeeper tells of a node, and sizes of what
- *		processes tell each other.
+ *		The clock, names of waits, who may do what with a node and what ZooKeeper tells
+ *		of it, and sizes of what processes tell each other.
  *
  * For all storeys: src/zk knows no more of src/shared than this.
  *
@@ -15,6 +15,13 @@
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
 #define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, likewise */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
+
+/* The rights of others to the nodes that we create */
+typedef enum ZklockAcl
+{
+	ZKLOCK_ACL_OPEN,   /* anyone may do anything with them */
+	ZKLOCK_ACL_CREATOR /* only clients with the same credentials */
+} ZklockAcl;
 
 /* What pg_stat_activity shows of a process that waits */
 typedef enum ZklockWaitEvent

@@ -10,14 +10,9 @@
 #include <stdbool.h>
 
 #include "recipes/recipe.h"
+#include "shared/common.h"
 #include "shared/path_list.h"
 #include "utils/guc.h"
-
-typedef enum ZklockAcl
-{
-	ZKLOCK_ACL_OPEN,   /* anyone may do anything with our nodes */
-	ZKLOCK_ACL_CREATOR /* only clients with the same credentials */
-} ZklockAcl;
 
 /*
  * What is asked of a held lock before a transaction commits, the laxest first;

@@ -50,7 +50,7 @@
 #include "storage/proc.h"
 #include "utils/timestamp.h"
 #include "worker/inside.h"
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 /* Pause before a candidacy that was refused is tried again. */
 #define STAND_AGAIN_MS 2000

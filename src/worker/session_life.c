@@ -27,7 +27,7 @@
 #include "shared/common.h"
 #include "utils/timestamp.h"
 #include "worker/inside.h"
-#include "zk/connect_string.h"
+#include "zk/zk_client.h"
 
 #define MIN_PAUSE_MS 500
 #define MAX_PAUSE_MS 30000

@@ -45,7 +45,7 @@
 #include "shared/settings.h"
 #include "storage/fd.h"
 #include "worker/inside.h"
-#include "zk/connect_string.h"
+#include "zk/zk_client.h"
 
 #define LOOK_FOR_LOCKS_MS 200 /* is any still held? */
 
@@ -219,7 +219,7 @@ static void
 apply(void)
 {
 	lease_set_times(used->tick_time, used->session_timeout);
-	zk_client_set_acl(used->acl == ZKLOCK_ACL_CREATOR ? ZK_ACL_CREATOR : ZK_ACL_OPEN);
+	zk_client_set_acl(used->acl);
 }
 
 /* Takes up what is set, for this worker and the next. */

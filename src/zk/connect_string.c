@@ -13,7 +13,7 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "zk/connect_string.h"
+#include "zk/zk_client.h"
 
 #include <ctype.h>
 #include <netdb.h>

@@ -12,14 +12,13 @@
  * A lie in good order cannot be told from the truth.  Nor does the library
  * survive everything: see "malformed answers" in doc/internals.md.
  *
- * Pure C: depends on libc and node_name.h alone, allocates nothing, keeps no
- * state, holds no lock.
+ * Pure C: allocates nothing, keeps no state, holds no lock.
  *
  * Runs in: any process, any thread.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "zk/zk_answer.h"
+#include "zk/zk_client.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +27,7 @@
 #include "recipes/node_name.h"
 #include "shared/common.h"
 
-/* Error codes of all releases are between these. */
+/* Error codes of all releases are from here to 0. */
 #define LOWEST_CODE (-999)
 
 /*
@@ -37,13 +36,6 @@
  * never connects again.
  */
 #define LONGEST_TIMEOUT (24 * 60 * 60 * 1000)
-
-/* Is it a result, or an error that a server or the library may report? */
-const char *
-zk_answer_code_fault(int code)
-{
-	return code <= 0 && code >= LOWEST_CODE ? NULL : "Its error code is not one of ZooKeeper's.";
-}
 
 /* Is the text what a server appends to the name of a sequential node? */
 static bool
@@ -56,43 +48,73 @@ is_sequence(const char *text)
 	return value >= INT32_MIN && value <= INT32_MAX && strcmp(written, text) == 0;
 }
 
-/* Is it the path of a node that was asked for?  path may be NULL. */
-const char *
-zk_answer_path_fault(const char *path, const char *asked, AnswerPathKind kind)
+/* Is it the path of the node that was to be created?  It may be NULL. */
+static const char *
+path_fault(const char *path, const ZkCall *asked)
 {
-	size_t len = strlen(asked);
+	bool   numbered = asked->kind == ZK_APPEND || asked->node_kind == ZK_EPHEMERAL_SEQUENTIAL;
+	size_t len = strlen(asked->path);
 
 	if (path == NULL)
 		return "It lacks the path of the new node.";
-	if (strncmp(path, asked, len) != 0 ||
-		!(kind == ANSWER_PATH_NUMBERED ? is_sequence(path + len) : path[len] == '\0'))
+	if (strncmp(path, asked->path, len) != 0 ||
+		!(numbered ? is_sequence(path + len) : path[len] == '\0'))
 		return "The path of the new node is not the one that was asked for.";
 	return NULL;
 }
 
-/* Can a node have such a history?  Those that every server has begin with 0. */
-const char *
-zk_answer_stat_fault(int64_t czxid, int64_t mzxid)
+/* Is it a node that was created in a session, a moment ago? */
+static const char *
+new_stat_fault(const NodeStat *stat, ZkNodeKind kind, int64_t session)
 {
-	if (czxid < 0 || mzxid < czxid)
+	bool ephemeral = kind == ZK_EPHEMERAL || kind == ZK_EPHEMERAL_SEQUENTIAL;
+
+	if (stat->czxid <= 0 || stat->mzxid != stat->czxid)
+		return "The transaction numbers of the new node are impossible.";
+	return ephemeral && stat->ephemeral_owner != session ? "The new node belongs to another session."
+														 : NULL;
+}
+
+/* Can a node have such a history?  Those that every server has begin with 0. */
+static const char *
+stat_fault(const NodeStat *stat)
+{
+	if (stat->czxid < 0 || stat->mzxid < stat->czxid)
 		return "The transaction numbers of the node are impossible.";
 	return NULL;
 }
 
-/* Can a node have it that has just been created? */
+/* Can this be the answer to a call that was made in a session? */
 const char *
-zk_answer_new_stat_fault(int64_t czxid, int64_t mzxid)
+zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session)
 {
-	if (czxid <= 0 || mzxid != czxid)
-		return "The transaction numbers of the new node are impossible.";
-	return NULL;
-}
+	const char *fault = NULL;
 
-/* Is an ephemeral node that was created in a session this session's? */
-const char *
-zk_answer_owner_fault(int64_t ephemeral_owner, int64_t session)
-{
-	return ephemeral_owner == session ? NULL : "The new node belongs to another session.";
+	if (answer->code > 0 || answer->code < LOWEST_CODE)
+		return "Its error code is not one of ZooKeeper's.";
+	if (answer->code != 0)
+		return NULL;
+	switch (asked->kind)
+	{
+		case ZK_CREATE:
+			fault = path_fault(answer->path, asked);
+			return fault ? fault : new_stat_fault(&answer->stat, asked->node_kind, session);
+		case ZK_APPEND:
+			return path_fault(answer->path, asked);
+		case ZK_SET:
+		case ZK_LOOK:
+		case ZK_READ:
+		case ZK_LIST: /* its children have been checked before they were copied */
+			return stat_fault(&answer->stat);
+		case ZK_EXCHANGE:
+		case ZK_DELETE:
+		case ZK_CHECK:
+		case ZK_SYNC:
+		case ZK_UNWATCH_DATA:
+		case ZK_UNWATCH_CHILDREN:
+			break; /* the code is all there is */
+	}
+	return NULL;
 }
 
 /* Can a node have these children?  Entries may be NULL. */
@@ -120,25 +142,22 @@ zk_answer_event_fault(const char *path)
 	return path && path[0] == '/' ? NULL : "A watch event has no path.";
 }
 
-/* Can a session be like this?  The timeout is in ms. */
-const char *
-zk_answer_session_fault(int64_t session, int timeout)
-{
-	if (session == 0)
-		return "The session has no id.";
-	if (timeout <= 0)
-		return "The session timeout is not positive.";
-	return timeout <= LONGEST_TIMEOUT ? NULL : "The session timeout is longer than a day.";
-}
-
 /*
- * A server repeats the password of a session that is continued.  The library
- * shows next time whatever was repeated.
+ * Can a session be like this, and is it the one that was wanted, if any?  A server
+ * repeats the password of a session that is continued, and the library shows next time
+ * whatever was repeated.
  */
 const char *
-zk_answer_password_fault(const char *password, const char *known)
+zk_answer_session_fault(const ZkSession *offered, const ZkClientConfig *wanted)
 {
-	return memcmp(password, known, ZKLOCK_PASSWORD_SIZE) == 0
-			   ? NULL
-			   : "The password of the session has changed.";
+	if (offered->id == 0)
+		return "The session has no id.";
+	if (offered->negotiated_timeout <= 0)
+		return "The session timeout is not positive.";
+	if (offered->negotiated_timeout > LONGEST_TIMEOUT)
+		return "The session timeout is longer than a day.";
+	if (wanted->session_id != 0 &&
+		memcmp(offered->password, wanted->session_password, ZKLOCK_PASSWORD_SIZE) != 0)
+		return "The password of the session has changed.";
+	return NULL;
 }

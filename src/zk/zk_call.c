@@ -1,7 +1,6 @@
 /*
  * zk_call.c
- *		A call to ZooKeeper: what it asks for, of what sort it is, and whether an answer
- *		can be one to it.
+ *		A call to ZooKeeper: what it asks for, and of what sort it is.
  *
  * Runs in: the worker's main loop.
  *
@@ -78,53 +77,4 @@ bool
 zk_call_same_watch(const Call *a, const Call *b)
 {
 	return is_of_children(a) == is_of_children(b) && strcmp(a->asked.path, b->asked.path) == 0;
-}
-
-/* What is wrong with the answer to a create, as a sentence, or NULL. */
-static const char *
-create_fault(const Call *call, const ZkReply *answer, int64 session)
-{
-	bool		numbered = call->asked.node_kind == ZK_EPHEMERAL_SEQUENTIAL;
-	bool		ephemeral = numbered || call->asked.node_kind == ZK_EPHEMERAL;
-	const char *fault = zk_answer_path_fault(answer->path, call->asked.path,
-											 numbered ? ANSWER_PATH_NUMBERED : ANSWER_PATH_SAME);
-
-	if (fault == NULL)
-		fault = zk_answer_new_stat_fault(answer->stat.czxid, answer->stat.mzxid);
-	if (fault == NULL && ephemeral)
-		fault = zk_answer_owner_fault(answer->stat.ephemeral_owner, session);
-	return fault;
-}
-
-/*
- * What is wrong with the answer to a call that was made in a session, as a
- * sentence, or NULL.
- */
-const char *
-zk_call_fault(const Call *call, const ZkReply *answer, int64 session)
-{
-	const char *fault = zk_answer_code_fault(answer->code);
-
-	if (fault || zk_error_outcome(answer->code) != ZK_OK)
-		return fault;
-	switch (call->asked.kind)
-	{
-		case ZK_CREATE:
-			return create_fault(call, answer, session);
-		case ZK_APPEND:
-			return zk_answer_path_fault(answer->path, call->asked.path, ANSWER_PATH_NUMBERED);
-		case ZK_SET:
-		case ZK_LOOK:
-		case ZK_READ:
-		case ZK_LIST: /* its children have been checked before they were copied */
-			return zk_answer_stat_fault(answer->stat.czxid, answer->stat.mzxid);
-		case ZK_EXCHANGE:
-		case ZK_DELETE:
-		case ZK_CHECK:
-		case ZK_SYNC:
-		case ZK_UNWATCH_DATA:
-		case ZK_UNWATCH_CHILDREN:
-			break; /* the code is all there is */
-	}
-	return NULL;
 }

@@ -24,7 +24,7 @@
  *
  *	 - it may reconnect at any time without a word of the loss (trap 7)
  *	 - it shows the password that the last handshake has brought, whatever that
- *	   was: it must be the session's (session_fault)
+ *	   was: it must be the session's (zk_answer_session_fault)
  *	 - it takes watch events for its own session events if a server marks them
  *	   so: an end that the handle knows nothing of is ignored
  *	   (zk_library_event), a lost connection is found out
@@ -238,17 +238,6 @@ zk_client_session(ZkSession *session)
  * ------------------------------------------------------------------------
  */
 
-/* What is wrong with the session that a server offers, as a sentence, or NULL. */
-static const char *
-session_fault(const ZkSession *session)
-{
-	const char *fault = zk_answer_session_fault(session->id, session->negotiated_timeout);
-
-	if (fault == NULL && session_exists())
-		fault = zk_answer_password_fault(session->password, config.session_password);
-	return fault;
-}
-
 /*
  * A server offers a session that cannot be.  Nothing that comes on this
  * connection can be relied on, so it is given up: easily, if there is no other
@@ -297,7 +286,7 @@ handle_connected(void)
 	const char *fault;
 
 	zk_handle_session(handle, &session);
-	fault = session_fault(&session);
+	fault = zk_answer_session_fault(&session, &config);
 	if (fault)
 		handle_malformed_session(fault);
 	else

@@ -1,42 +1,99 @@
 /*
  * zk_client.h
- *		The ZooKeeper client as the worker's main loop sees it: the session, and calls.
+ *		The ZooKeeper client as the worker's main loop sees it: the session, and calls;
+ *		and for everybody, what errors and connect strings mean.
+ *
+ * Pure C, as some files behind it are; the others say so.
  *
  * Copyright (c) 2026, zklock contributors
  */
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "shared/common.h"
-#include "zk/zk_answer.h"
+
+/* ------------------------------------------------------------------------
+ * connect_string.c: "host:port,host:port/chroot"
+ * ------------------------------------------------------------------------
+ */
+
+#define CONNECT_STRING_MAX_HOSTS 32
+#define CONNECT_STRING_MAX_HOST 255 /* bytes of one host name */
+#define CONNECT_STRING_DEFAULT_PORT 2181
+#define CONNECT_STRING_RESOLVED_SIZE 4096 /* of addresses with the chroot, and a NUL */
+
+typedef struct ConnectHost
+{
+	char name[CONNECT_STRING_MAX_HOST + 1];
+	int	 port;
+} ConnectHost;
+
+extern const char *connect_string_fault(const char *string);
+extern const char *connect_string_chroot(const char *string);
+extern const char *connect_string_next(const char **rest, ConnectHost *host);
+extern bool		   connect_string_resolve(const char *string, char *resolved, size_t size);
+
+/* ------------------------------------------------------------------------
+ * zk_error.c: ZooKeeper's error codes: what they are called, and what they mean
+ * ------------------------------------------------------------------------
+ */
+
+/* What became of a call. */
+typedef enum ZkOutcome
+{
+	ZK_OK,
+	ZK_NO_NODE,
+	ZK_NODE_EXISTS,
+	ZK_NO_CHILDREN, /* the parent is ephemeral */
+	ZK_UNKNOWN,		/* no answer: it may have happened or not */
+	ZK_REFUSED		/* anything else; the code says what */
+} ZkOutcome;
+
+/* The codes that matter to others than zk_error.c. */
+#define ZK_CONNECTION_LOSS (-4)
+#define ZK_NO_AUTH (-102)
+#define ZK_BAD_VERSION (-103)
+#define ZK_NOT_EMPTY (-111)
+#define ZK_AUTH_FAILED (-115)
+#define ZK_CLOSING (-116)
+#define ZK_NO_WATCHER (-121)
+#define ZK_QUOTA_EXCEEDED (-125)
+#define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
+
+extern ZkOutcome   zk_error_outcome(int code);
+extern const char *zk_error_name(int code);
+extern bool		   zk_error_is_permission(int code);
+extern bool		   zk_error_is_breakdown(int code);
+
+/* ------------------------------------------------------------------------
+ * The session
+ * ------------------------------------------------------------------------
+ */
 
 #define ZK_AUTH_SIZE 512
 #define ZK_SERVER_SIZE 128
 
-/* The rights of others to the nodes that we create. */
-typedef enum ZkAcl
-{
-	ZK_ACL_OPEN,   /* anybody anything */
-	ZK_ACL_CREATOR /* everything, for clients with our credentials alone */
-} ZkAcl;
-
 typedef struct ZkClientConfig
 {
-	bool  tls;			   /* with the files that zk_tls_load() has read */
-	int	  session_timeout; /* ms, asked for */
-	int64 session_id;	   /* to resume, or 0 */
-	char  session_password[ZKLOCK_PASSWORD_SIZE];
-	char  auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
-	char  auth_credentials[ZK_AUTH_SIZE];
+	bool	tls;			 /* with the files that zk_tls_load() has read */
+	int		session_timeout; /* ms, asked for */
+	int64_t session_id;		 /* to resume, or 0 */
+	char	session_password[ZKLOCK_PASSWORD_SIZE];
+	char	auth_scheme[ZK_AUTH_SIZE]; /* "" for none */
+	char	auth_credentials[ZK_AUTH_SIZE];
 } ZkClientConfig;
 
 /* The session of the connection, as the library knows it */
 typedef struct ZkSession
 {
-	int64 id;
-	char  password[ZKLOCK_PASSWORD_SIZE];
-	int	  negotiated_timeout;	  /* ms */
-	char  server[ZK_SERVER_SIZE]; /* "address:port" */
+	int64_t id;
+	char	password[ZKLOCK_PASSWORD_SIZE];
+	int		negotiated_timeout;		/* ms */
+	char	server[ZK_SERVER_SIZE]; /* "address:port" */
 } ZkSession;
 
 typedef enum ZkWatchEvent
@@ -78,7 +135,7 @@ typedef struct ZkClientCallbacks
 	void (*stuck)(const char *why);
 
 	/* A call that was sent has been answered, or given up, after so long, us. */
-	void (*answered)(ZkOutcome outcome, int64 us);
+	void (*answered)(ZkOutcome outcome, int64_t us);
 
 	/* A complaint about a server: a sentence without its period. */
 	void (*complaint)(const char *message, ZkComplaint complaint);
@@ -87,7 +144,7 @@ typedef struct ZkClientCallbacks
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
 extern bool zk_client_open(const char *addresses, const ZkClientConfig *config);
 extern bool zk_client_close(void);
-extern void zk_client_set_acl(ZkAcl acl);
+extern void zk_client_set_acl(ZklockAcl acl);
 extern void zk_client_session(ZkSession *session);
 extern bool zk_client_is_open(void);
 extern bool zk_client_connected(void);
@@ -105,12 +162,12 @@ typedef struct ZkTlsNames
 	const char *key_file;
 } ZkTlsNames;
 
-extern char	 *zk_tls_load(ZkTlsNames names);
-extern uint64 zk_tls_fingerprint(ZkTlsNames names);
+extern char	   *zk_tls_load(ZkTlsNames names);
+extern uint64_t zk_tls_fingerprint(ZkTlsNames names);
 
 /* The main loop */
-extern int64 zk_client_next_wakeup(void);
-extern void	 zk_client_dispatch(void);
+extern int64_t zk_client_next_wakeup(void);
+extern void	   zk_client_dispatch(void);
 
 /* zk_event.c */
 extern bool zk_event_may_sleep(void);
@@ -118,7 +175,7 @@ extern void zk_event_woken(void);
 
 /* Calls as a whole; see zk_flow.c */
 extern void		   zk_flow_send(void);
-extern int64	   zk_flow_next_wakeup(void);
+extern int64_t	   zk_flow_next_wakeup(void);
 extern bool		   zk_flow_idle(void);
 extern const char *zk_flow_answering(int *pid);
 
@@ -191,8 +248,8 @@ typedef enum ZkNodeKind
  */
 typedef struct ZkOwner
 {
-	int	   pid;
-	uint32 role;
+	int		 pid;
+	uint32_t role;
 } ZkOwner;
 
 typedef struct ZkCall
@@ -204,7 +261,7 @@ typedef struct ZkCall
 	const char *data;		 /* CREATE, EXCHANGE, APPEND, SET; NULL for none */
 	int			data_length; /* bytes, which may be NUL; 0: it is a string */
 	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */
-	int32		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */
+	int32_t		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */
 	bool		watch;		 /* READ, LIST: sets a watch as well, if the node exists */
 	bool		whole;		 /* READ: all data, not ZK_DATA_MAX bytes at most */
 	bool		notice;		 /* EXCHANGE: watches of the node to delete tell of a change of
@@ -223,5 +280,16 @@ typedef struct ZkCall
  * handler, may be asked for while zk_client_connected() is false.
  */
 extern void zk_call(ZkCall call, ZkReplyHandler handler, void *arg);
+
+/* ------------------------------------------------------------------------
+ * zk_answer.c: does an answer of a ZooKeeper server make sense?
+ * ------------------------------------------------------------------------
+ */
+
+/* Each returns NULL if all is well, else the fault as a sentence (constant). */
+extern const char *zk_answer_fault(const ZkCall *asked, const ZkReply *answer, int64_t session);
+extern const char *zk_answer_children_fault(char *const *children, int n);
+extern const char *zk_answer_event_fault(const char *path);
+extern const char *zk_answer_session_fault(const ZkSession *offered, const ZkClientConfig *wanted);
 
 #endif /* ZKLOCK_ZK_CLIENT_H */

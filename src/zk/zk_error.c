@@ -11,7 +11,7 @@
  */
 #include "postgres.h"
 
-#include "zk/zk_answer.h"
+#include "zk/zk_inside.h"
 
 #define API_ERROR (-100) /* above it, something broke; below, something is refused */
 #define UNIMPLEMENTED (-6)

@@ -394,7 +394,7 @@ zk_flow_answer(const Event *event)
 		if (call->number != event->number)
 			continue;
 
-		fault = event->fault ? event->fault : zk_call_fault(call, &reply, session);
+		fault = event->fault ? event->fault : zk_answer_fault(&call->asked, &reply, session);
 		if (fault)
 		{
 			callbacks->malformed(fault);

@@ -26,7 +26,6 @@
 #include <signal.h>
 
 #include "shared/common.h"
-#include "zk/connect_string.h"
 #include "zk/zk_inside.h"
 
 #ifndef ZOO_NO_LOG_CLIENTENV /* as in 3.4, which Ubuntu 22.04 has */

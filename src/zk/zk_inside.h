@@ -12,7 +12,6 @@
 #include <zookeeper/zookeeper.h>
 
 #include "lib/ilist.h"
-#include "zk/zk_answer.h"
 #include "zk/zk_client.h"
 
 /* ------------------------------------------------------------------------
@@ -63,6 +62,20 @@ extern void zk_echo_over(const char *deleted);
 extern bool zk_echo_is(const char *changed);
 
 /* ------------------------------------------------------------------------
+ * zk_error.c: complaints of the library
+ * ------------------------------------------------------------------------
+ */
+
+/* What a connection was in use for when a complaint came. */
+typedef enum ZkConnectionUse
+{
+	ZK_CONNECTION_NEW,	 /* nothing yet: no server had answered on it */
+	ZK_CONNECTION_IN_USE /* calls */
+} ZkConnectionUse;
+
+extern char *zk_error_sentence(const char *complaint, ZkConnectionUse use);
+
+/* ------------------------------------------------------------------------
  * zk_call.c: a call
  * ------------------------------------------------------------------------
  */
@@ -80,13 +93,12 @@ typedef struct Call
 	struct Call	  *next;	   /* DELETE: goes out in the same request; NULL at the end */
 } Call;
 
-extern Call		  *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
-extern void		   zk_call_renumber(Call *call);
-extern bool		   zk_call_is_write(const Call *call);
-extern bool		   zk_call_is_read(const Call *call);
-extern bool		   zk_call_is_unwatch(const Call *call);
-extern bool		   zk_call_same_watch(const Call *a, const Call *b);
-extern const char *zk_call_fault(const Call *call, const ZkReply *answer, int64 session);
+extern Call *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
+extern void	 zk_call_renumber(Call *call);
+extern bool	 zk_call_is_write(const Call *call);
+extern bool	 zk_call_is_read(const Call *call);
+extern bool	 zk_call_is_unwatch(const Call *call);
+extern bool	 zk_call_same_watch(const Call *a, const Call *b);
 
 /* ------------------------------------------------------------------------
  * zk_library.c: calls in the library's terms

@@ -241,9 +241,9 @@ zk_library_use(zhandle_t *handle_, uintptr_t handle_number_)
 
 /* From now on, nodes are created with this ACL. */
 void
-zk_client_set_acl(ZkAcl acl)
+zk_client_set_acl(ZklockAcl acl)
 {
-	acls = acl == ZK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
+	acls = acl == ZKLOCK_ACL_CREATOR ? &ZOO_CREATOR_ALL_ACL : &ZOO_OPEN_ACL_UNSAFE;
 }
 
 /* A kind of node in the library's terms */

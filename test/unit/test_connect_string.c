@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "unit.h"
-#include "zk/connect_string.h"
+#include "zk/zk_client.h"
 
 static void
 accepts(const char *string, int nhosts, const char *name, int port, const char *chroot)
