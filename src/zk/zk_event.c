@@ -166,7 +166,7 @@ zk_event_free(Event *event)
 #define ECHO_SLOTS 4096
 
 static pthread_mutex_t echo_mutex = PTHREAD_MUTEX_INITIALIZER;
-static uint16 expected[ECHO_SLOTS]; /* under echo_mutex; calls are at most MAX_IN_FLIGHT */
+static uint16		   expected[ECHO_SLOTS]; /* under echo_mutex; zk_turn.c bounds the calls */
 
 /* FNV-1a, of so many bytes */
 static uint32

@@ -13,7 +13,7 @@
  * exist.  Without a session no call is under way, and no watch exists.
  *
  * How many at once: zk_turn.c says.  Heartbeats and syncs need no room in that
- * window, but there are only a few (lease.c bounds the former), and MAX_IN_FLIGHT
+ * window, but there are only a few (lease.c bounds the former), and MAX_UNDER_WAY
  * bounds all (trap 7).
  *
  * In which order, and what goes out together: zk_turn.c chooses.  A request may be
@@ -55,16 +55,13 @@
 #include "shared/common.h"
 #include "zk/zk_inside.h"
 
-#define MAX_IN_FLIGHT 1000
 #define NUDGE_MS 400
 #define AGAIN_MS 5000 /* until a removal of a watch is tried again */
 
 static const ZkClientCallbacks *callbacks;
-static bool						flowing;					 /* a connection stands */
-static dlist_head  in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
-static int		   n_in_flight;
-static int		   n_urgent;   /* of these, calls that need no room in the window */
-static int		   n_patient;  /* ... and patient deletions */
+static bool						flowing;					/* a connection stands */
+static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
+static dlist_head watching = DLIST_STATIC_INIT(watching); /* calls that set a watch, not answered yet */
 static int64	   session;	   /* of the connection, or the one before; 0: there is none */
 static uint64	   connection; /* counts connections */
 static int64	   nudged_at;  /* ms */
@@ -116,14 +113,12 @@ watch_is_wanted(const Call *unwatch)
 {
 	dlist_iter iter;
 
-	dlist_foreach (iter, &in_flight)
+	dlist_foreach (iter, &watching)
 	{
-		const Call *call = dlist_container(Call, link, iter.cur);
-
-		if (call->asked.watch && zk_call_same_watch(call, unwatch))
+		if (zk_call_same_watch(dlist_container(Call, watching, iter.cur), unwatch))
 			return true;
 	}
-	return zk_turn_sets_watch(unwatch);
+	return false;
 }
 
 /*
@@ -161,6 +156,8 @@ finish_call(Call *call, ZkReply *reply)
 {
 	reply->outcome = zk_error_outcome(reply->code);
 	zk_turn_over(call);
+	if (call->asked.watch)
+		dlist_delete(&call->watching);
 	if (call->asked.kind == ZK_DELETE && call->sent_at != 0)
 		zk_echo_over(call->asked.path);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
@@ -215,9 +212,6 @@ fail_in_flight(int code)
 
 		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
 	}
-	n_in_flight = 0;
-	n_urgent = 0;
-	n_patient = 0;
 }
 
 /* Likewise all that wait to be sent. */
@@ -234,14 +228,12 @@ fail_waiting(int code)
 	}
 }
 
-/* Hands the next call to the library, and what goes out with it. */
+/* Hands a request to the library. */
 static void
-send_call(Call *call)
+send_request(Call *call)
 {
 	int code;
 
-	call->ahead = n_in_flight;
-	n_in_flight += zk_batch_gather(call, zk_window_size() - (n_in_flight - n_urgent));
 	for (Call *each = call; each; each = each->next)
 	{
 		each->sent_at = zklock_now_us();
@@ -250,8 +242,6 @@ send_call(Call *call)
 	}
 	call->connection = connection;
 	dlist_push_tail(&in_flight, &call->link);
-	n_urgent += call->asked.urgent;
-	n_patient += call->asked.patient;
 	if (call->asked.kind == ZK_LIST || call->asked.watch)
 		ZKLOCK_SLOW("slow-reads", 120, 150);
 	else if (zk_call_is_write(call))
@@ -267,27 +257,14 @@ send_call(Call *call)
 	}
 }
 
-/* Which of the calls that wait may be sent now? */
-static ZkTurnLimit
-turn_limit(void)
-{
-	if (n_in_flight - n_urgent >= zk_window_size())
-		return ZK_TURN_URGENT;
-	return zk_batch_gathers(n_patient) ? ZK_TURN_NOT_PATIENT : ZK_TURN_ANY;
-}
-
 /* Sends what waits, or only what of it is urgent, as far as the limits allow. */
 static void
 send_waiting(ZkTurnLimit limit)
 {
-	while (n_in_flight < MAX_IN_FLIGHT && flowing)
-	{
-		Call *call = zk_turn_take(Max(limit, turn_limit()));
+	Call *call;
 
-		if (call == NULL)
-			return;
-		send_call(call);
-	}
+	while (flowing && (call = zk_turn_take(limit)) != NULL)
+		send_request(call);
 }
 
 void
@@ -301,7 +278,10 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
 		return;
 	}
 	if (asked.watch)
+	{
 		forget_unwatch(call);
+		dlist_push_tail(&watching, &call->watching);
+	}
 	zk_turn_wait(call);
 	if (asked.urgent)
 		send_waiting(ZK_TURN_URGENT);
@@ -357,25 +337,19 @@ part_batch(Call *first)
 {
 	Call *next;
 
-	zk_batch_pause();
 	for (Call *call = first; call; call = next)
 	{
-		ZkReply reply = {.code = ZK_CONNECTION_LOSS};
-
 		next = call->next;
+		zk_turn_over(call);
 		call->next = NULL;
 		call->asked.patient = false;
 		call->sent_at = 0;
 		zk_call_renumber(call);
 		zk_echo_over(call->asked.path);
-		if (flowing)
-		{
-			zk_turn_over(call);
-			zk_turn_wait(call);
-		}
-		else
-			finish_call(call, &reply);
+		zk_turn_wait(call);
 	}
+	if (!flowing)
+		fail_waiting(ZK_CONNECTION_LOSS);
 }
 
 /* An answer has come. */
@@ -402,16 +376,7 @@ zk_flow_answer(const Event *event)
 		}
 
 		dlist_delete(&call->link);
-		n_in_flight -= zk_batch_size(call);
-		n_urgent -= call->asked.urgent;
-		n_patient -= call->asked.patient;
-		if (zk_error_outcome(reply.code) != ZK_UNKNOWN)
-		{
-			zk_window_learn(call->sent_at, call->ahead);
-			if (call->asked.kind == ZK_DELETE)
-				zk_batch_learn(zklock_now_us() - call->sent_at);
-		}
-		if (zk_batch_is_refused(call, reply.code))
+		if (zk_turn_answered(call, reply.code))
 		{
 			part_batch(call);
 			return;

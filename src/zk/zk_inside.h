@@ -82,10 +82,11 @@ extern char *zk_error_sentence(const char *complaint, ZkConnectionUse use);
 
 typedef struct Call
 {
-	dlist_node	   link;	/* in a list of zk_flow.c or zk_turn.c */
-	uintptr_t	   number;	/* of its reply; later calls have higher ones */
-	ZkCall		   asked;	/* its strings are behind the struct */
-	ZkReplyHandler handler; /* NULL if nobody cares */
+	dlist_node	   link;	 /* in a list of zk_flow.c or zk_turn.c */
+	dlist_node	   watching; /* READ, LIST with a watch: in a list of zk_flow.c */
+	uintptr_t	   number;	 /* of its reply; later calls have higher ones */
+	ZkCall		   asked;	 /* its strings are behind the struct */
+	ZkReplyHandler handler;	 /* NULL if nobody cares */
 	void		  *arg;
 	int64		   sent_at;	   /* us */
 	int			   ahead;	   /* calls under way when it was sent */
@@ -138,31 +139,21 @@ extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 /* Which calls may be taken? */
 typedef enum ZkTurnLimit
 {
-	ZK_TURN_ALL,		 /* none of them is sent */
-	ZK_TURN_ANY,		 /* there is room in the window */
-	ZK_TURN_NOT_PATIENT, /* there is, but deletions are to gather */
-	ZK_TURN_URGENT,		 /* there is none: what is urgent goes all the same */
-	ZK_TURN_PATIENT		 /* patient deletions alone */
+	ZK_TURN_ALL, /* none of them is sent */
+	ZK_TURN_ANY,
+	ZK_TURN_URGENT,
+	ZK_TURN_NOT_PATIENT, /* but for deletions that gather */
+	ZK_TURN_PATIENT		 /* deletions that go with the one that was taken */
 } ZkTurnLimit;
-
-extern void	 zk_turn_start(void);
-extern void	 zk_turn_wait(Call *call);
-extern Call *zk_turn_take(ZkTurnLimit limit);
-extern void	 zk_turn_over(const Call *call);
-extern bool	 zk_turn_is_empty(void);
-extern bool	 zk_turn_sets_watch(const Call *unwatch);
-
-extern int	zk_window_size(void);
-extern void zk_window_learn(int64 sent_at_us, int ahead);
 
 #define ZK_BATCH_MAX 32 /* calls in one request */
 
-extern bool zk_batch_gathers(int under_way);
-extern int	zk_batch_gather(Call *first, int room);
-extern int	zk_batch_size(const Call *first);
-extern void zk_batch_learn(int64 taken_us);
-extern bool zk_batch_is_refused(const Call *first, int code);
-extern void zk_batch_pause(void);
+extern void	 zk_turn_start(void);
+extern void	 zk_turn_wait(Call *call);
+extern bool	 zk_turn_is_empty(void);
+extern Call *zk_turn_take(ZkTurnLimit limit);
+extern bool	 zk_turn_answered(const Call *first, int code);
+extern void	 zk_turn_over(const Call *call);
 
 /* ------------------------------------------------------------------------
  * zk_flow.c: calls until they are answered

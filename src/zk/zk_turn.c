@@ -48,6 +48,7 @@ typedef enum TurnKind
 
 #define TURN_KINDS (TURN_KIND_WORK + 1)
 
+#define MAX_UNDER_WAY 1000
 #define MAX_OF_SESSION 48
 
 typedef enum LineKind
@@ -73,18 +74,27 @@ typedef struct Line
 } Line;
 
 /* How many calls of a session are under way; there is one at least. */
-typedef struct UnderWay
+typedef struct SessionCalls
 {
 	int pid; /* hash key */
 	int ncalls;
-} UnderWay;
+} SessionCalls;
+
+/* Calls that were taken and are not over */
+static struct
+{
+	int	  all;
+	int	  urgent;  /* of these, those that need no room in the window */
+	int	  patient; /* ... and patient deletions */
+	HTAB *of_sessions;
+} under_way;
 
 static HTAB		 *all_lines;
-static HTAB		 *all_under_way;
 static dlist_head roles[TURN_KINDS]; /* their lines; whose turn it is comes first */
 static Line		 *unfinished;		 /* a session whose turn needs one more call, or NULL */
 static TurnKind	  last = TURN_KIND_WORK; /* of the turn taken last, RELEASE or WORK */
-static int		  npatient;				 /* deletions that are patient */
+static int		  nwaiting;
+static int		  npatient; /* of these, patient deletions */
 
 static TurnKind
 turn_kind(const Call *call)
@@ -101,11 +111,11 @@ void
 zk_turn_start(void)
 {
 	HASHCTL line_ctl = {.keysize = sizeof(LineKey), .entrysize = sizeof(Line)};
-	HASHCTL under_way_ctl = {.keysize = sizeof(int), .entrysize = sizeof(UnderWay)};
+	HASHCTL session_ctl = {.keysize = sizeof(int), .entrysize = sizeof(SessionCalls)};
 
 	all_lines = hash_create("zklock calls", 128, &line_ctl, HASH_ELEM | HASH_BLOBS);
-	all_under_way =
-		hash_create("zklock calls under way", 128, &under_way_ctl, HASH_ELEM | HASH_BLOBS);
+	under_way.of_sessions =
+		hash_create("zklock calls under way", 128, &session_ctl, HASH_ELEM | HASH_BLOBS);
 	for (int kind = 0; kind < TURN_KINDS; kind++)
 		dlist_init(&roles[kind]);
 }
@@ -149,14 +159,23 @@ zk_turn_wait(Call *call)
 		dlist_push_tail(&session->role->waiting, &session->link);
 	}
 	dlist_push_tail(&session->waiting, &call->link);
+	nwaiting++;
 	npatient += call->asked.patient;
+}
+
+/* Does no call wait for its turn? */
+bool
+zk_turn_is_empty(void)
+{
+	return nwaiting == 0;
 }
 
 /* Is a call to wait until others of its session have been answered? */
 static bool
 is_beyond_share(const Call *call)
 {
-	const UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_FIND, NULL);
+	const SessionCalls *its =
+		hash_search(under_way.of_sessions, &call->asked.owner.pid, HASH_FIND, NULL);
 
 	return its && its->ncalls >= MAX_OF_SESSION && call->asked.owner.pid != ZK_WORKER &&
 		   turn_kind(call) == TURN_KIND_WORK && call->asked.kind != ZK_CHECK;
@@ -168,18 +187,10 @@ is_allowed(Line *session, ZkTurnLimit limit)
 {
 	const Call *call = dlist_head_element(Call, link, &session->waiting);
 
-	switch (limit)
-	{
-		case ZK_TURN_ALL:
-			return true;
-		case ZK_TURN_PATIENT:
-			return call->asked.patient;
-		case ZK_TURN_NOT_PATIENT:
-			return !call->asked.patient && !is_beyond_share(call);
-		case ZK_TURN_ANY:
-		case ZK_TURN_URGENT:
-			break;
-	}
+	if (limit == ZK_TURN_ALL)
+		return true;
+	if (call->asked.patient ? limit == ZK_TURN_NOT_PATIENT : limit == ZK_TURN_PATIENT)
+		return false;
 	return !is_beyond_share(call);
 }
 
@@ -219,85 +230,49 @@ next_session(ZkTurnLimit limit)
 	return session;
 }
 
-/*
- * Takes a session's oldest call, which is under way from now on.  Others of its role
- * come next, and other roles before that.
- */
-static Call *
-take_oldest(Line *session)
+/* A call is under way from now on, or is no more: "change" is 1 or -1. */
+static void
+count(const Call *call, int change)
 {
-	Call	 *call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
-	Line	 *role = session->role;
-	bool	  found;
-	UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_ENTER, &found);
+	bool		  found;
+	SessionCalls *its =
+		hash_search(under_way.of_sessions, &call->asked.owner.pid, HASH_ENTER, &found);
 
-	its->ncalls = found ? its->ncalls + 1 : 1;
-	npatient -= call->asked.patient;
-	unfinished = call->asked.followed && !dlist_is_empty(&session->waiting) ? session : NULL;
-	if (unfinished == NULL)
-	{
-		line_requeue(session, &role->waiting);
-		line_requeue(role, &roles[role->key.turn]);
-	}
-	return call;
+	under_way.all += change;
+	under_way.urgent += call->asked.urgent ? change : 0;
+	under_way.patient += call->asked.patient ? change : 0;
+	its->ncalls = found ? its->ncalls + change : change;
+	if (its->ncalls == 0)
+		(void) hash_search(under_way.of_sessions, &its->pid, HASH_REMOVE, NULL);
 }
 
-/* Takes the call that is to be sent next out of its queue; NULL if there is none. */
-Call *
-zk_turn_take(ZkTurnLimit limit)
+/*
+ * Takes the call that is next out of its line; NULL if there is none.  Others of its
+ * role come behind other roles', and of its session behind other sessions'.
+ */
+static Call *
+take(ZkTurnLimit limit)
 {
 	Line *session = next_session(limit);
+	Line *role;
+	Call *call;
 
 	if (session == NULL)
 		return NULL;
 	if (session->key.turn == TURN_KIND_RELEASE || session->key.turn == TURN_KIND_WORK)
 		last = session->key.turn;
-	return take_oldest(session);
-}
-
-/* A call that was taken is under way no more. */
-void
-zk_turn_over(const Call *call)
-{
-	UnderWay *its = hash_search(all_under_way, &call->asked.owner.pid, HASH_FIND, NULL);
-
-	if (--its->ncalls == 0)
-		(void) hash_search(all_under_way, &call->asked.owner.pid, HASH_REMOVE, NULL);
-}
-
-bool
-zk_turn_is_empty(void)
-{
-	for (int kind = 0; kind < TURN_KINDS; kind++)
+	call = dlist_container(Call, link, dlist_pop_head_node(&session->waiting));
+	nwaiting--;
+	npatient -= call->asked.patient;
+	count(call, 1);
+	unfinished = call->asked.followed && !dlist_is_empty(&session->waiting) ? session : NULL;
+	if (unfinished == NULL)
 	{
-		if (!dlist_is_empty(&roles[kind]))
-			return false;
+		role = session->role;
+		line_requeue(session, &role->waiting);
+		line_requeue(role, &roles[role->key.turn]);
 	}
-	return true;
-}
-
-/* Is a call waiting that sets the watch which another is to remove? */
-bool
-zk_turn_sets_watch(const Call *unwatch)
-{
-	dlist_iter role;
-	dlist_iter session;
-	dlist_iter iter;
-
-	dlist_foreach (role, &roles[TURN_KIND_WORK])
-	{
-		dlist_foreach (session, &dlist_container(Line, link, role.cur)->waiting)
-		{
-			dlist_foreach (iter, &dlist_container(Line, link, session.cur)->waiting)
-			{
-				const Call *call = dlist_container(Call, link, iter.cur);
-
-				if (call->asked.watch && zk_call_same_watch(call, unwatch))
-					return true;
-			}
-		}
-	}
-	return false;
+	return call;
 }
 
 /* ------------------------------------------------------------------------
@@ -331,26 +306,24 @@ static int	 window = FIRST_WINDOW;
 static int64 undisturbed; /* a call takes so long with few others, us; 0: unknown */
 static int64 changed_at;  /* us */
 
-/* How many calls there may be under way, besides those that need no room. */
-int
-zk_window_size(void)
+/* Is there no more room, but for calls that need none? */
+static bool
+window_is_full(void)
 {
-	return window;
+	return under_way.all - under_way.urgent >= window;
 }
 
 /*
- * Learns from the answer to a call that has just come.  The window changes once
- * in the time of a call, for only later ones show what came of it.
- *
- *	ahead	how many calls were under way when it was sent
+ * A call has been answered just now.  The window changes once in the time of a call,
+ * for only later ones show what came of it.
  */
-void
-zk_window_learn(int64 sent_at_us, int ahead)
+static void
+window_learn(const Call *call)
 {
 	int64 now = zklock_now_us();
-	int64 taken = now - sent_at_us;
+	int64 taken = now - call->sent_at;
 
-	if (ahead < MIN_WINDOW)
+	if (call->ahead < MIN_WINDOW)
 	{
 		/* Much can make a call slow for once, nothing makes it fast. */
 		if (undisturbed == 0)
@@ -359,7 +332,7 @@ zk_window_learn(int64 sent_at_us, int ahead)
 			undisturbed += (taken - undisturbed) / (taken < undisturbed ? 4 : 256);
 		return;
 	}
-	if (sent_at_us < changed_at)
+	if (call->sent_at < changed_at)
 		return;
 	if (taken > undisturbed + Max(undisturbed, MAX_DELAY_US))
 		window = Max(window - window / 4, MIN_WINDOW);
@@ -400,80 +373,105 @@ zk_window_learn(int64 sent_at_us, int ahead)
 static int64 quickest_us = PG_INT64_MAX; /* in which a deletion was answered, more or less */
 static int64 again_at;					 /* deletions are put together from then on, ms */
 
+/* Are patient deletions to wait for each other? */
 static bool
-is_near(void)
+batch_gathers(void)
 {
-	return quickest_us <= NEAR_US || ZKLOCK_FAULT("near");
+	return under_way.patient > 0 && npatient < ZK_BATCH_MAX && zklock_now_ms() >= again_at &&
+		   (quickest_us <= NEAR_US || ZKLOCK_FAULT("near"));
 }
 
-/*
- * Are patient deletions to wait for each other?
- *
- *	under_way	so many requests for such deletions are not answered yet
- */
-bool
-zk_batch_gathers(int under_way)
-{
-	return under_way > 0 && is_near() && npatient < ZK_BATCH_MAX && zklock_now_ms() >= again_at;
-}
-
-/*
- * The call is about to be sent: if it is a patient deletion, others go with it.
- *
- *	room	for how many calls, the first one included
- *
- * Returns how many go out.
- */
-int
-zk_batch_gather(Call *first, int room)
+/* If the call, which was taken, is a patient deletion, others are taken with it. */
+static void
+batch_gather(Call *first)
 {
 	Call *last = first;
-	int	  n = 1;
 
 	if (!first->asked.patient || zklock_now_ms() < again_at)
-		return n;
-	while (n < Min(room, ZK_BATCH_MAX) && (last->next = zk_turn_take(ZK_TURN_PATIENT)) != NULL)
+		return;
+	for (int n = 1; n < ZK_BATCH_MAX && !window_is_full(); n++)
 	{
+		last->next = take(ZK_TURN_PATIENT);
+		if (last->next == NULL)
+			return;
 		last = last->next;
-		n++;
 	}
-	return n;
 }
 
-/* How many calls go out in a request? */
-int
-zk_batch_size(const Call *first)
+/* A request for deletions has been answered just now: how long does it take? */
+static void
+batch_learn(const Call *first)
 {
-	int n = 0;
+	int64 taken = zklock_now_us() - first->sent_at;
 
-	for (const Call *call = first; call; call = call->next)
-		n++;
-	return n;
-}
-
-/* ZooKeeper has answered a request for deletions after so long. */
-void
-zk_batch_learn(int64 taken_us)
-{
-	if (taken_us < quickest_us)
-		quickest_us = taken_us;
+	if (taken < quickest_us)
+		quickest_us = taken;
 	else
-		quickest_us += (taken_us - quickest_us) / 256;
+		quickest_us += (taken - quickest_us) / 256;
 }
 
 /* Does an answer with that code mean that a request for several calls has done nothing? */
-bool
-zk_batch_is_refused(const Call *first, int code)
+static bool
+batch_is_refused(const Call *first, int code)
 {
 	if (ZKLOCK_FAULT("batch-done"))
 		return false;
-	return first->next && zk_error_outcome(code) != ZK_OK &&
-		   zk_error_outcome(code) != ZK_UNKNOWN && !zk_error_is_breakdown(code);
+	return first->next && zk_error_outcome(code) != ZK_OK && !zk_error_is_breakdown(code);
 }
 
-/* A request for several deletions was refused: for a while each goes by itself. */
-void
-zk_batch_pause(void)
+/* ------------------------------------------------------------------------
+ * Turns
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Takes what is to be sent next in one request: a call, or more, linked by "next".
+ * Returns NULL if there is none that may be sent now.
+ */
+Call *
+zk_turn_take(ZkTurnLimit limit)
 {
+	int	  ahead = under_way.all;
+	Call *first;
+
+	if (limit == ZK_TURN_ALL)
+		return take(limit);
+	if (ahead >= MAX_UNDER_WAY)
+		return NULL;
+	if (window_is_full())
+		limit = ZK_TURN_URGENT;
+	else if (limit == ZK_TURN_ANY && batch_gathers())
+		limit = ZK_TURN_NOT_PATIENT;
+	first = take(limit);
+	if (first)
+	{
+		first->ahead = ahead;
+		batch_gather(first);
+	}
+	return first;
+}
+
+/*
+ * A request has been answered, with that code.  Returns true if that was one for several
+ * deletions and did nothing: for a while each goes by itself.
+ */
+bool
+zk_turn_answered(const Call *first, int code)
+{
+	if (zk_error_outcome(code) == ZK_UNKNOWN)
+		return false;
+	window_learn(first);
+	if (first->asked.kind == ZK_DELETE)
+		batch_learn(first);
+	if (!batch_is_refused(first, code))
+		return false;
 	again_at = zklock_now_ms() + PAUSE_MS;
+	return true;
+}
+
+/* A call that was taken is under way no more. */
+void
+zk_turn_over(const Call *call)
+{
+	count(call, -1);
 }
