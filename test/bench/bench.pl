@@ -11,8 +11,7 @@
 #   ZKLOCK_RESULTS                directory for rounds.json, from which test/bench/report makes
 #                                 the tables
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib $FindBin::Bin;
@@ -32,9 +31,8 @@ my $warm_up = $ENV{BENCH_WARM_UP} || 10;
 my $started = time;
 
 # A list from the environment, or all of what there is.
-sub chosen
+sub chosen($list, @all)
 {
-	my ($list, @all) = @_;
 	return @all unless defined $list && length $list;
 	my %known = map { $_ => 1 } @all;
 	my @chosen = split /[\s,]+/, $list;
@@ -68,9 +66,8 @@ sub write_results
 	return;
 }
 
-sub measure_in
+sub measure_in($measure, $stage)
 {
-	my ($measure, $stage) = @_;
 	my $name = $measure->name . ', ' . $stage->place;
 	return 1 unless $measure->available($stage);
 	my $done = eval {

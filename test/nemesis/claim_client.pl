@@ -11,8 +11,7 @@
 # Each attempt has path, slot (a number), asked, and an outcome: 'claimed' (true), 'refused'
 # (false) or 'failed' (an error, which leaves open whether the slot was claimed).
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
@@ -22,9 +21,8 @@ use Nemesis::SqlClient qw(nap between one_of);
 my $client = Nemesis::SqlClient->new;
 my $tick   = 0.25;                          # seconds
 
-sub attempt
+sub attempt($path, $slot)
 {
-	my ($path, $slot) = @_;
 	my %attempt = ($client->begin_attempt, path => $path, slot => $slot);
 
 	$attempt{asked} = now;

@@ -12,8 +12,7 @@
 # and the term was told; else missing), token (the term), until (before COMMIT), and an outcome: 'no' (it does not
 # lead), 'asked' (it does, and that is all), or that of an attempt to lock.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
@@ -24,17 +23,15 @@ my $client = Nemesis::SqlClient->new;
 my $path   = $client->config('path');
 
 # Ends an attempt that was told that its server leads.
-sub outcome_of_error
+sub outcome_of_error($sent_commit = undef)
 {
-	my ($sent_commit) = @_;
 	my $error = $client->error;
 	return 'refused' if $error->{sqlstate} eq '40001';
 	return $sent_commit && $error->{fatal} ? 'unknown' : 'aborted';
 }
 
-sub work
+sub work($attempt)
 {
-	my ($attempt) = @_;
 	$attempt->{until} = $attempt->{granted};
 	$attempt->{token} = $client->run('SELECT zk_fencing_token(?)', $path);
 	return outcome_of_error() if !defined $attempt->{token};
@@ -72,9 +69,8 @@ sub attempt
 }
 
 # Leadership moves on, or is waited for; what becomes of that is not looked at.
-sub move
+sub move($leads)
 {
-	my ($leads) = @_;
 	my %attempt = ($client->begin_attempt, path => $path, asked => now, outcome => 'move');
 	$client->run($leads ? 'SELECT zk_resign(?) /* election */' : q{SELECT zk_await_leadership(?, '1 s') /* election */}, $path);
 	$client->end_attempt(\%attempt);

@@ -11,8 +11,7 @@
 # path, it takes only that one, for longer than a session may be silent, and relies on the
 # lease alone.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
@@ -27,9 +26,8 @@ my @quick    = @{ $client->config('quick') };
 my @slow     = @{ $client->config('slow') };
 
 # What follows the grant. Each step may fail; until tells how far it came.
-sub work
+sub work($attempt, $pause)
 {
-	my ($attempt, $pause) = @_;
 	my $session_level = $attempt->{scope} eq 'session';
 
 	$attempt->{token} = $client->run('SELECT zk_fencing_token(?)', $attempt->{path});
@@ -46,9 +44,8 @@ sub work
 }
 
 # Returns whether it has committed.
-sub attempt
+sub attempt($path, $pause, $timeout)
 {
-	my ($path, $pause, $timeout) = @_;
 	my %attempt = ($client->begin_attempt, path => $path, scope => one_of(qw(session transaction)));
 
 	$attempt{guard} = $keeps ? 'lease' : one_of(qw(lease lease quorum));

@@ -10,8 +10,7 @@
 # The configuration is JSON: name, hosts, session_timeout (ms), register, history, seed,
 # quick, slow, pid_file (gets the pid of the Java process).
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use JSON::PP;
@@ -36,9 +35,8 @@ append_to_file($config->{pid_file}, $java->pid . "\n");
 $java->connect($config->{hosts}, $config->{session_timeout});
 
 # Returns whether it counts.
-sub attempt
+sub attempt($path, $pause, $timeout)
 {
-	my ($path, $pause, $timeout) = @_;
 	my %attempt = (
 		id => "$config->{name}." . ++$attempts, client => $config->{name}, kind => 'curator',
 		path => $path, clock => clock_difference, asked => now);

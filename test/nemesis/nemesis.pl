@@ -2,8 +2,7 @@
 #
 # The fault run: see README.md in this directory.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";

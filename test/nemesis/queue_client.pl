@@ -12,8 +12,7 @@
 # or 'failed' (which leaves it open). A 'take' has what was taken, or nothing, token and
 # applied, and is 'committed', 'aborted', 'unknown' or 'none'.
 
-use strict;
-use warnings;
+use v5.36;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
@@ -21,9 +20,8 @@ use Nemesis::SqlClient qw(nap between one_of);
 
 my $client = Nemesis::SqlClient->new;
 
-sub offer
+sub offer($path)
 {
-	my ($path) = @_;
 	my %attempt = ($client->begin_attempt, path => $path, action => 'offer');
 	$attempt{what} = $attempt{id};
 	$client->run(q{SELECT zk_queue_offer(?, convert_to(?, 'UTF8'))}, $path, $attempt{what});
@@ -33,9 +31,8 @@ sub offer
 }
 
 # Takes an element. Returns false if something failed; an attempt that found none succeeds.
-sub take
+sub take($path, $timeout, $may_roll_back)
 {
-	my ($path, $timeout, $may_roll_back) = @_;
 	my %attempt = ($client->begin_attempt, path => $path, action => 'take', outcome => 'aborted');
 	my $taken;
 

@@ -17,8 +17,7 @@ numbers must be larger than 0. The pictures look like the others in doc/pictures
 
 package Bench::Chart;
 
-use strict;
-use warnings;
+use v5.36;
 
 use List::Util qw(max min sum);
 use POSIX qw(ceil floor);
@@ -39,16 +38,15 @@ my @colours = (
 	[ c5 => '#8250df', '#ab7df8' ],
 	[ c6 => '#bf3989', '#db61a2' ]);
 
-sub _escape { my ($text) = @_; return $text =~ s/&/&amp;/gr =~ s/</&lt;/gr =~ s/>/&gt;/gr; }
+sub _escape($text) { return $text =~ s/&/&amp;/gr =~ s/</&lt;/gr =~ s/>/&gt;/gr; }
 
 sub _log { return log($_[0]) / log(10); }
 
-sub _commas { my ($n) = @_; 1 while $n =~ s/^(\d+)(\d{3})/$1,$2/; return $n; }
+sub _commas($n) { 1 while $n =~ s/^(\d+)(\d{3})/$1,$2/; return $n; }
 
 # The numbers 1, 2, 5, 10, 20 ... from the last that is not above the values to the first that is not below
-sub ticks
+sub ticks(@values)
 {
-	my @values = @_;
 	my ($min, $max) = (min(@values), max(@values));
 	my @all  = map { my $decade = 10**$_; map { $_ * $decade } 1, 2, 5 } floor(_log($min)) - 1 .. ceil(_log($max)) + 1;
 	my $from = max(grep { $_ <= $min * (1 + 1e-9) } @all);
@@ -56,9 +54,8 @@ sub ticks
 	return grep { $_ >= $from && $_ <= $to } @all;
 }
 
-sub _style
+sub _style(@used)
 {
-	my @used = @_;
 	my $light = join('', map { "\t\t.$_->[0] { stroke: $_->[1]; }\n\t\t.f$_->[0] { fill: $_->[1]; }\n" } @used);
 	my $dark  = join('', map { "\t\t\t.$_->[0] { stroke: $_->[2]; }\n\t\t\t.f$_->[0] { fill: $_->[2]; }\n" } @used);
 	return <<"END";
@@ -82,17 +79,15 @@ $dark		}
 END
 }
 
-sub _text
+sub _text($class, $x, $y, $text)
 {
-	my ($class, $x, $y, $text) = @_;
 	return sprintf(qq(\t<text class="%s" x="%.1f" y="%.1f">%s</text>\n), $class, $x, $y, $text);
 }
 
 # Where the names go: each at the end of its line, but not upon another. Those that would cover each
 # other stand as a group, whose middle is that of their lines' ends.
-sub label_places
+sub label_places(@wanted)
 {
-	my @wanted = @_;
 	my @groups;
 	foreach my $i (sort { $wanted[$a] <=> $wanted[$b] } 0 .. $#wanted)
 	{
@@ -118,9 +113,8 @@ sub label_places
 	return @places;
 }
 
-sub _place_group
+sub _place_group($group, @wanted)
 {
-	my ($group, @wanted) = @_;
 	my @members = @{ $group->{members} };
 	my $length  = $line_height * $#members;
 	$group->{first} = sum(@wanted[@members]) / @members - $length / 2;
@@ -130,15 +124,13 @@ sub _place_group
 }
 
 # How large the marks at the lines' ends are: of several in one place each shows around the next.
-sub end_sizes
+sub end_sizes(@ends)
 {
-	my @ends = @_;
 	return map { my $i = $_; 3.5 + 2.5 * grep { abs($ends[$_] - $ends[$i]) < 5 } $i + 1 .. $#ends } 0 .. $#ends;
 }
 
-sub svg
+sub svg(%plot)
 {
-	my (%plot) = @_;
 	my @lines = grep { @{ $_->{points} } } @{ $plot{lines} };
 	die "nothing to plot\n" if !@lines;
 	my @used = @colours[ map { $_->{colour} } @lines ];

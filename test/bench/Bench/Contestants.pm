@@ -10,7 +10,7 @@ Bench::Contestants - who locks and unlocks, in the cases that all of them have
 
 A contestant is
 
-  { name => 'zklock', pids => [ ... ], run => sub { my ($seconds) = @_; ... return \%outcome } }
+  { name => 'zklock', pids => [ ... ], run => sub ($seconds) { ... return \%outcome } }
 
 C<prepare> and C<finish>, if there are such, run before and after it, unmeasured. C<pids> are the processes
 that speak to ZooKeeper, whose processor time counts. The outcome has
@@ -27,8 +27,7 @@ take the place of what is calculated. A job has
 
 package Bench::Contestants;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter 'import';
 use List::Util qw(sum0);
@@ -38,33 +37,29 @@ our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pair
 my @servers = qw(a b);
 
 # What the load generators answered, together
-sub outcome
+sub outcome(@answers)
 {
-	my @answers   = @_;
 	my @durations = map { split / /, $_->{durations} } @answers;
 	return { durations => \@durations, acquisitions => @durations + sum0(map { $_->{others} } @answers) };
 }
 
 # The sessions of a job, shared out
-sub _shares
+sub _shares(%job)
 {
-	my (%job) = @_;
 	my $servers = $job{servers} || 1;
 	return map { int((($job{sessions} || 1) + $_ - 1) / $servers) } 1 .. $servers;
 }
 
 # A queue takes its time to form: as long as that lasts, nothing is counted.
-sub _lead { my (%job) = @_; return 0.002 * ($job{sessions} || 1); }
+sub _lead(%job) { return 0.002 * ($job{sessions} || 1); }
 
 # Sessions of PostgreSQL
-sub _sql
+sub _sql($name, $stage, $pids, $groups, $acquire, $release, %job)
 {
-	my ($name, $stage, $pids, $groups, $acquire, $release, %job) = @_;
 	return {
 		name => $name,
 		pids => $pids,
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			return outcome($stage->together(_lead(%job), $seconds,
 					[ $stage->sql, 'run',
 						groups  => join(',', $groups->()),
@@ -75,9 +70,8 @@ sub _sql
 		} };
 }
 
-sub zklock
+sub zklock($stage, %job)
 {
-	my ($stage, %job) = @_;
 	my @share = _shares(%job);
 	my @used  = map { $stage->server($_) } @servers[ 0 .. $#share ];
 	return _sql('zklock', $stage, [ map { $_->worker_pid } @used ],
@@ -85,9 +79,8 @@ sub zklock
 		'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)', %job);
 }
 
-sub advisory
+sub advisory($stage, %job)
 {
-	my ($stage, %job) = @_;
 	$stage->server('a');
 	return _sql('pg_advisory_lock', $stage, [],
 		sub { $stage->sessions('a', $job{sessions} || 1) },
@@ -95,21 +88,18 @@ sub advisory
 }
 
 # What the statements themselves take
-sub nothing
+sub nothing($stage, %job)
 {
-	my ($stage, %job) = @_;
 	$stage->server('a');
 	return _sql('two statements that do nothing', $stage, [],
 		sub { $stage->sessions('a', $job{sessions} || 1) },
 		'SELECT $1::text', 'SELECT $1::text', %job);
 }
 
-sub dblink
+sub dblink($stage, %job)
 {
-	my ($stage, %job) = @_;
 	return () unless $stage->has_dblink;
-	my $call = sub {
-		my ($function) = @_;
+	my $call = sub ($function) {
 		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
 	};
 	return _sql('dblink, pg_advisory_lock', $stage, [],
@@ -122,16 +112,14 @@ sub dblink
 }
 
 # Java or Python: one process for each of what are database servers elsewhere
-sub _clients
+sub _clients($kind, $stage, %job)
 {
-	my ($kind, $stage, %job) = @_;
 	my @share = _shares(%job);
 	my @peers = map { $stage->$kind($_) } 1 .. @share;
 	return {
 		name => { curator => 'Curator', kazoo => 'kazoo' }->{$kind},
 		pids => [ map { $_->pid } @peers ],
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			my @requests = map { [
 					$peers[$_], 'run',
 					sessions => $share[$_],
@@ -144,9 +132,8 @@ sub _clients
 sub curator { return _clients('curator', @_); }
 sub kazoo   { return _clients('kazoo',   @_); }
 
-sub _c
+sub _c($name, $kind, $stage, %job)
 {
-	my ($name, $kind, $stage, %job) = @_;
 	my $c        = $stage->c;
 	my $sessions = $job{sessions} || 1;
 	$c->call('prepare', path => $job{path}, count => $sessions);
@@ -154,8 +141,7 @@ sub _c
 	return {
 		name => $name,
 		pids => [ $c->pid ],
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			return outcome($stage->together(_lead(%job), $seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
 		} };
 }

@@ -17,20 +17,18 @@ of a run it shows whether others are at work on the machine.
 
 package Bench::Machine;
 
-use strict;
-use warnings;
+use v5.36;
 
 use POSIX qw(strftime uname);
 use Zklock::Util qw(nap);
 use Zklock::ZooKeeper;
 
-sub _text { my ($file) = @_; open(my $fh, '<', $file) or return ''; local $/; return <$fh> // ''; }
+sub _text($file) { open(my $fh, '<', $file) or return ''; local $/; return <$fh> // ''; }
 
-sub _first_line { my ($text) = @_; my ($line) = split /\n/, $text // ''; return $line // ''; }
+sub _first_line($text) { my ($line) = split /\n/, $text // ''; return $line // ''; }
 
-sub _jar_version
+sub _jar_version($name)
 {
-	my ($name) = @_;
 	my ($file) = glob "/usr/share/java/$name-[0-9]*.jar";
 	return ($file // '') =~ /-(\d[\w.]*)\.jar$/ ? $1 : 'unknown';
 }

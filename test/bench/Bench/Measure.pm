@@ -31,8 +31,7 @@ and what is not as with most of them:
 
 package Bench::Measure;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Measure::Locks;
 use Bench::Measure::Others;
@@ -47,22 +46,21 @@ my %usual = (
 	seconds_factor => 1,
 	charts         => []);
 
-sub all
+sub all($class)
 {
-	my ($class) = @_;
 	return map { bless { %usual, %$_ }, $class } @Bench::Measure::Locks::all, @Bench::Measure::Others::all;
 }
 
 foreach my $field (qw(name title text compares places columns rounds_factor seconds_factor charts))
 {
 	no strict 'refs';
-	*$field = sub { my ($self) = @_; return ref $self->{$field} ? @{ $self->{$field} } : $self->{$field}; };
+	*$field = sub ($self) { return ref $self->{$field} ? @{ $self->{$field} } : $self->{$field}; };
 }
 
 foreach my $action (qw(cases available finish))
 {
 	no strict 'refs';
-	*$action = sub { my ($self, $stage) = @_; return $self->{$action}->($stage); };
+	*$action = sub ($self, $stage) { return $self->{$action}->($stage); };
 }
 
 1;

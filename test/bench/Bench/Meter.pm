@@ -19,8 +19,7 @@ C<server_cpu> the same of ZooKeeper's servers.
 
 package Bench::Meter;
 
-use strict;
-use warnings;
+use v5.36;
 
 use List::Util qw(sum0);
 
@@ -30,9 +29,8 @@ my %counters = (
 	bytes    => qr/^zk_(?:bytes_received_count|response_bytes)$/,
 	watches  => qr/^zk_sum_node_(?:children|created|changed|deleted)_watch_count$/);
 
-sub counters_of
+sub counters_of($mntr)
 {
-	my ($mntr) = @_;
 	my %sum = map { $_ => 0 } keys %counters;
 	foreach my $line (split /\n/, $mntr)
 	{
@@ -44,9 +42,8 @@ sub counters_of
 }
 
 # Microseconds on a processor, of all its threads that still exist
-sub cpu_of
+sub cpu_of($pid)
 {
-	my ($pid) = @_;
 	my $sum = 0;
 	foreach my $file (glob "/proc/$pid/task/*/schedstat")
 	{
@@ -56,16 +53,14 @@ sub cpu_of
 	return $sum;
 }
 
-sub _processors
+sub _processors($zk, @pids)
 {
-	my ($zk, @pids) = @_;
 	return { cpu => sum0(map { cpu_of($_) } @pids), server_cpu => sum0(map { cpu_of($_->pid) } $zk->servers) };
 }
 
 # Processor time is read inside of the counters: to tell those costs a server some, too.
-sub around
+sub around($zk, $pids, $code)
 {
-	my ($zk, $pids, $code) = @_;
 	my $counters   = counters_of($zk->four_letter('mntr'));
 	my $processors = _processors($zk, @$pids);
 	my $outcome    = $code->();
@@ -74,9 +69,8 @@ sub around
 	return ($outcome, cost({ %$processors, %$counters }, $after, $outcome->{acquisitions}));
 }
 
-sub cost
+sub cost($before, $after, $acquisitions)
 {
-	my ($before, $after, $acquisitions) = @_;
 	return {} unless $acquisitions;
 	return { map { $_ => ($after->{$_} - $before->{$_}) / $acquisitions } keys %$before };
 }

@@ -19,8 +19,7 @@ All return undef where there is nothing to tell from.
 
 package Bench::Numbers;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Exporter 'import';
 use List::Util qw(max);
@@ -36,17 +35,15 @@ sub median
 	return @sorted % 2 ? $sorted[$middle] : ($sorted[ $middle - 1 ] + $sorted[$middle]) / 2;
 }
 
-sub percentile
+sub percentile($percent, @values)
 {
-	my ($percent, @values) = @_;
 	return undef unless @values;
 	my @sorted = sort { $a <=> $b } @values;
 	return $sorted[ max(0, ceil(@sorted * $percent / 100) - 1) ];
 }
 
-sub _by_round
+sub _by_round($of, $ours, $theirs)
 {
-	my ($of, $ours, $theirs) = @_;
 	my $last = max(scalar @$ours, scalar @$theirs) - 1;
 	return map { defined $ours->[$_] && defined $theirs->[$_] ? $of->($ours->[$_], $theirs->[$_]) : undef } 0 .. $last;
 }
@@ -54,9 +51,8 @@ sub _by_round
 sub ratios      { return _by_round(sub { $_[1] ? $_[0] / $_[1] : undef }, @_); }
 sub differences { return _by_round(sub { $_[0] - $_[1] }, @_); }
 
-sub figures
+sub figures($durations, $seconds)
 {
-	my ($durations, $seconds) = @_;
 	return {
 		count => scalar @$durations,
 		rate  => @$durations / $seconds,
@@ -64,9 +60,8 @@ sub figures
 		p99   => percentile(99, @$durations) };
 }
 
-sub rounded
+sub rounded($value, $digits)
 {
-	my ($value, $digits) = @_;
 	return undef unless defined $value;
 	return '0' if $value == 0;
 	my $places = $digits - 1 - floor(log(abs $value) / log(10) + 1e-9);

@@ -22,8 +22,7 @@ the programs begins with a description of its own. They are compiled when they a
 
 package Bench::Peer;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Zklock::LinePeer';
 
@@ -70,53 +69,46 @@ sub _classes
 		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/CuratorLoad.java");
 }
 
-sub _start
+sub _start($class, $name, @argv)
 {
-	my ($class, $name, @argv) = @_;
 	return $class->SUPER::new(name => $name . '_' . ++$number, argv => \@argv);
 }
 
-sub _connected
+sub _connected($self, $hosts)
 {
-	my ($self, $hosts) = @_;
 	$self->call('connect', hosts => $hosts, timeout => $session_timeout);
 	return $self;
 }
 
-sub sql { my ($class) = @_; return $class->_start('sql_load', _build() . '/sql_load'); }
+sub sql($class) { return $class->_start('sql_load', _build() . '/sql_load'); }
 
-sub c
+sub c($class, $hosts)
 {
-	my ($class, $hosts) = @_;
 	return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts);
 }
 
-sub kazoo
+sub kazoo($class, $hosts)
 {
-	my ($class, $hosts) = @_;
 	return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts);
 }
 
-sub curator
+sub curator($class, $hosts)
 {
-	my ($class, $hosts) = @_;
 	return $class->_start('curator', 'java', '-Xms128m', '-Xmx512m', '-XX:-UsePerfData',
 		'-Dorg.slf4j.simpleLogger.defaultLogLevel=warn',
 		'-cp', _classes() . ':' . Zklock::JavaPeer::classpath(), 'CuratorLoad')->_connected($hosts);
 }
 
-sub encode_request
+sub encode_request($self, $id, $command, %argument)
 {
-	my ($self, $id, $command, %argument) = @_;
 	return join("\t", $id, $command, map { "$_=$argument{$_}" } sort keys %argument);
 }
 
 # What takes long may be a queue of a thousand sessions that comes to an end.
-sub call { my ($self, @request) = @_; return $self->result($self->send(@request), 3 * default_timeout()); }
+sub call($self, @request) { return $self->result($self->send(@request), 3 * default_timeout()); }
 
-sub together
+sub together($class, $lead, $seconds, @requests)
 {
-	my ($class, $lead, $seconds, @requests) = @_;
 	my $begin = int(clock_gettime(CLOCK_MONOTONIC) * 1e6) + $start_delay;
 	my $from  = $begin + int($lead * 1e6);
 	my $end   = $from + int($seconds * 1e6);

@@ -16,8 +16,7 @@ snapshots that a server needs no more: a benchmark writes gigabytes of them.
 
 package Bench::Place;
 
-use strict;
-use warnings;
+use v5.36;
 
 use File::Temp qw(tempdir);
 
@@ -28,24 +27,21 @@ my %candidates = (
 	memory => ['/dev/shm', '/run', '/tmp'],
 	disk   => [ $ENV{TESTDATADIR} // (), $ENV{TMPDIR} // (), '/var/tmp', '/tmp' ]);
 
-sub _fits
+sub _fits($kind, $directory)
 {
-	my ($kind, $directory) = @_;
 	return 0 unless -d $directory && -w _;
 	my ($type, $blocks, $size) = split / /, `stat -f -c '%T %a %S' '$directory'`;
 	return ($type eq 'tmpfs') == ($kind eq 'memory') && $blocks * $size / 1e6 >= $needed;
 }
 
-sub make
+sub make($kind)
 {
-	my ($kind) = @_;
 	my ($found) = grep { _fits($kind, $_) } @{ $candidates{$kind} };
 	return $found && tempdir('zklock-bench-XXXXXX', DIR => $found, CLEANUP => 1);
 }
 
-sub trim
+sub trim($place)
 {
-	my ($place) = @_;
 	foreach my $directory (glob "$place/*/data/version-2")
 	{
 		foreach my $kind (qw(log snapshot))

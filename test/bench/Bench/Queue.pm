@@ -23,17 +23,15 @@ does each that gets the lock, at once. The durations are those between one grant
 
 package Bench::Queue;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Numbers qw(percentile);
 use Zklock::Util qw(wait_until);
 
 my @servers = qw(a b);
 
-sub _durations
+sub _durations($count, @answers)
 {
-	my ($count, @answers) = @_;
 	my @grants = sort { $a <=> $b } map { split / /, $_->{grants} } @answers;
 	# The first had it before.
 	my @durations = map { $grants[$_] - $grants[ $_ - 1 ] } 2 .. $#grants;
@@ -41,35 +39,31 @@ sub _durations
 	return @durations;
 }
 
-sub _outcome
+sub _outcome($job, @answers)
 {
-	my ($job, @answers) = @_;
 	my @durations = _durations($job->{counted}, @answers);
 	my $sum = 0;
 	$sum += $_ foreach @durations;
 	return { durations => \@durations, seconds => $sum / 1e6, acquisitions => $job->{waiting} };
 }
 
-sub _wait_nodes
+sub _wait_nodes($stage, $path, $count)
 {
-	my ($stage, $path, $count) = @_;
 	wait_until { $stage->c->call('count', path => $path) == $count } "$count nodes below $path";
 	return;
 }
 
-sub _add_foreigners
+sub _add_foreigners($stage, %job)
 {
-	my ($stage, %job) = @_;
 	return unless $job{foreigners};
 	$stage->c->call('foreigners', path => $job{path}, count => $job{foreigners});
 	return;
 }
 
-sub _disperse { my ($stage, %job) = @_; $stage->c->call('disperse') if $job{foreigners}; return; }
+sub _disperse($stage, %job) { $stage->c->call('disperse') if $job{foreigners}; return; }
 
-sub zklock
+sub zklock($stage, %job)
 {
-	my ($stage, %job) = @_;
 	my $n    = $job{servers} || 1;
 	my @used = map { $stage->server($_) } @servers[ 0 .. $n - 1 ];
 	my @per_server = map { int(($job{waiting} + $n - $_) / $n) } 0 .. $n - 1;
@@ -97,9 +91,8 @@ sub zklock
 		finish => sub { _disperse($stage, %job) } };
 }
 
-sub curator
+sub curator($stage, %job)
 {
-	my ($stage, %job) = @_;
 	my $n     = $job{servers} || 1;
 	my @peers = map { $stage->curator($_) } 1 .. $n;
 	return {

@@ -15,9 +15,8 @@ Bench::Report - the results of a run as documents and as pictures
 
 package Bench::Report;
 
-use strict;
+use v5.36;
 use utf8;
-use warnings;
 
 use Bench::Chart;
 use Bench::Measure;
@@ -61,23 +60,20 @@ my @contestants = (
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
 
-sub new
+sub new($class, $results)
 {
-	my ($class, $results) = @_;
 	return bless { %$results, measures => [ Bench::Measure->all ] }, $class;
 }
 
-sub _tables
+sub _tables($self, $measure)
 {
-	my ($self, $measure) = @_;
 	my @tables = map { [ $_->[1], Bench::Table->new($measure, $_->[0], @{ $self->{series} }) ] } @places;
 	return grep { $_->[1]->rows } @tables;
 }
 
 # The lines of a chart: each contestant's medians, over the numbers that the cases begin with
-sub _lines
+sub _lines($self, $measure, $chart)
 {
-	my ($self, $measure, $chart) = @_;
 	my (%points, @names);
 	foreach my $series (@{ $self->{series} })
 	{
@@ -93,16 +89,14 @@ sub _lines
 }
 
 # A line in words
-sub _describe
+sub _describe($line)
 {
-	my ($line) = @_;
 	return "$line->{name}: " . join(', ', map { rounded($_->[1], 3) . " at $_->[0]" } @{ $line->{points} }) . '.';
 }
 
 # File names and their contents
-sub _charts
+sub _charts($self, $measure)
 {
-	my ($self, $measure) = @_;
 	my @charts;
 	foreach my $chart ($measure->charts)
 	{
@@ -117,9 +111,8 @@ sub _charts
 	return @charts;
 }
 
-sub _idle
+sub _idle($self)
 {
-	my ($self) = @_;
 	my @idle = @{ $self->{idle} };
 	my $text = 'Of the processors\' time ' . join(' and ', map { sprintf('%.0f %%', 100 * $_) } @idle)
 	  . ' was idle before the run and after it.';
@@ -127,9 +120,8 @@ sub _idle
 	return $text;
 }
 
-sub _method
+sub _method($self)
 {
-	my ($self) = @_;
 	return sprintf(<<'END', $self->{rounds}, $self->{seconds});
 All contestants ran in one run on one machine, beside the servers, in turn within each of %d rounds of %s s; figures are
 medians of the rounds. A machine has good and bad moments, so compare within a line only: in brackets is how many times the
@@ -138,9 +130,8 @@ session's own, or through `dblink`. "The least in C" is what no lock can do with
 END
 }
 
-sub _section
+sub _section($self, $measure)
 {
-	my ($self, $measure) = @_;
 	my @tables = $self->_tables($measure) or return '';
 	my $text = '## ' . $measure->title . "\n\n" . $measure->text . "\n";
 	$text .= "![$_->{description}](pictures/$_->{file})\n\n" foreach $self->_charts($measure);
@@ -148,36 +139,32 @@ sub _section
 	return $text;
 }
 
-sub _failed
+sub _failed($self)
 {
-	my ($self) = @_;
 	my @failed = map { "- $_->{measure}, $_->{place}: $_->{why}" =~ s/\s+/ /gr . "\n" } @{ $self->{failed} };
 	return @failed ? join('', "\n## What failed\n\n", @failed) : '';
 }
 
-sub targets { my ($self) = @_; return Bench::Targets::markdown(@{ $self->{series} }) . $self->_failed; }
+sub targets($self) { return Bench::Targets::markdown(@{ $self->{series} }) . $self->_failed; }
 
 # All that was measured
-sub tables
+sub tables($self)
 {
-	my ($self) = @_;
 	my $text = "# All figures of $self->{date}\n\n" . $self->targets . "\n"
 	  . join('', map { $self->_section($_) } @{ $self->{measures} });
 	return $text =~ s/\n+\z/\n/r;
 }
 
-sub _find
+sub _find($self, $measure, $case, @names)
 {
-	my ($self, $measure, $case, @names) = @_;
 	my %wanted = map { $_ => 1 } @names;
 	return first { $_->{measure} eq $measure && $_->{place} eq 'memory' && $_->{case} eq $case && $wanted{ $_->{contestant} } }
 	  @{ $self->{series} };
 }
 
 # A contestant's figure, and zklock's as a multiple of it
-sub _cell
+sub _cell($self, $row, @names)
 {
-	my ($self, $row, @names) = @_;
 	my (undef, $measure, $case, $figure) = @$row;
 	my $theirs = $self->_find($measure, $case, @names)    or return '';
 	my $ours   = $self->_find($measure, $case, 'zklock') or return '';
@@ -187,9 +174,8 @@ sub _cell
 	return "$value (" . rounded(median(@ratios), 2) . ' ×)';
 }
 
-sub _summary
+sub _summary($self)
 {
-	my ($self) = @_;
 	my @rows = map { my $row = $_; [ $row->[0], map { my (undef, @names) = @$_; $self->_cell($row, @names) } @contestants ] }
 	  grep { $self->_find($_->[1], $_->[2], 'zklock') } @summary;
 	return join('', '| | ' . join(' | ', map { $_->[0] } @contestants) . " |\n|---|" . '--:|' x @contestants . "\n",
@@ -197,9 +183,8 @@ sub _summary
 }
 
 # How fast it is, for somebody who wonders whether to use it
-sub document
+sub document($self)
 {
-	my ($self) = @_;
 	my $machine = join('; ', map { "$_->[0] $_->[1]" } @{ $self->{machine} });
 	my $text = "# Benchmarks\n\nHow fast is it beside what else? Made by `make bench` on $self->{date}, with one ZooKeeper server that\n"
 	  . "keeps its data in memory.\n\n"
@@ -227,26 +212,23 @@ END
 	return $text . $self->_failed;
 }
 
-sub _write_file
+sub _write_file($file, $text)
 {
-	my ($file, $text) = @_;
 	open(my $fh, '>:encoding(UTF-8)', $file) or die "$file: $!\n";
 	print $fh $text;
 	close($fh) or die "$file: $!\n";
 	return;
 }
 
-sub write_tables
+sub write_tables($self, $directory)
 {
-	my ($self, $directory) = @_;
 	$self->_write_pictures($directory);
 	_write_file("$directory/tables.md", $self->tables);
 	return;
 }
 
-sub _write_pictures
+sub _write_pictures($self, $directory)
 {
-	my ($self, $directory) = @_;
 	unlink glob "$directory/pictures/benchmark-*.svg";
 	mkdir "$directory/pictures";
 	foreach my $chart (map { $self->_charts($_) } @{ $self->{measures} })
@@ -256,9 +238,8 @@ sub _write_pictures
 	return;
 }
 
-sub write
+sub write($self, $directory)
 {
-	my ($self, $directory) = @_;
 	$self->_write_pictures($directory);
 	_write_file("$directory/benchmarks.md", $self->document);
 	return;

@@ -23,16 +23,14 @@ The n-th round of each is the same round. Figures that do not exist are missing.
 
 package Bench::Rounds;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Meter;
 use Bench::Numbers qw(figures);
 
 # Does a contestant's run, and finds out what it has cost.
-sub _measure
+sub _measure($stage, $contestant, $seconds)
 {
-	my ($stage, $contestant, $seconds) = @_;
 	my @pids = @{ $contestant->{pids} || [] };
 	$contestant->{prepare}->() if $contestant->{prepare};
 	my ($outcome, $cost) = Bench::Meter::around($stage->zk, \@pids, sub { $contestant->{run}->($seconds) });
@@ -45,16 +43,14 @@ sub _measure
 }
 
 # Another one begins each time, and every second time they go the other way round.
-sub order
+sub order($round, @contestants)
 {
-	my ($round, @contestants) = @_;
 	push @contestants, splice(@contestants, 0, int($round / 2) % @contestants);
 	return $round % 2 ? reverse @contestants : @contestants;
 }
 
-sub run
+sub run($measure, $stage, %opt)
 {
-	my ($measure, $stage, %opt) = @_;
 	my @cases  = $measure->cases($stage);
 	my $rounds  = $opt{rounds} * $measure->rounds_factor;
 	my $seconds = $opt{seconds} * $measure->seconds_factor;

@@ -30,8 +30,7 @@ ZooKeeper has its sample configuration's tickTime of 2 s. PostgreSQL logs no sta
 
 package Bench::Stage;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Peer;
 use Bench::Place;
@@ -43,9 +42,8 @@ use constant SESSIONS => 1100;
 
 my $stages = 0;
 
-sub new
+sub new($class, $place)
 {
-	my ($class, $place) = @_;
 	my $directory = Bench::Place::make($place eq 'disk' ? 'disk' : 'memory') or return undef;
 	my $self = bless {
 		number    => ++$stages,
@@ -69,9 +67,8 @@ sub new
 }
 
 # Java programs compile themselves as they run, at the expense of all others.
-sub warm_up
+sub warm_up($self, $seconds)
 {
-	my ($self, $seconds) = @_;
 	my %job = (path => '/bench/warm%d', sessions => 16);
 	$self->c->call('prepare', path => $job{path}, count => $job{sessions});
 	$self->together(0.03, $seconds, [ $self->c, 'run', kind => 'textbook', %job ]);
@@ -86,9 +83,8 @@ my @conf = (
 	'log_statement = none', 'log_min_messages = warning', 'log_checkpoints = off',
 	'shared_buffers = 64MB', 'max_wal_size = 4GB', 'autovacuum = off');
 
-sub server
+sub server($self, $name, %opt)
 {
-	my ($self, $name, %opt) = @_;
 	return $self->{servers}{$name} ||= Zklock::Server->new(
 		"$name$self->{number}",
 		zookeeper       => $self->{zk},
@@ -97,31 +93,28 @@ sub server
 		conf => [ @conf, "zklock.servers = '$self->{hosts}'", @{ $opt{conf} || [] } ]);
 }
 
-sub central
+sub central($self)
 {
-	my ($self) = @_;
 	return $self->server('central', preload => 0, extension => 0, conf => ["listen_addresses = '127.0.0.1'"]);
 }
 
-sub sql { my ($self) = @_; return $self->{peers}{sql} ||= Bench::Peer->sql; }
-sub c   { my ($self) = @_; return $self->{peers}{c}   ||= Bench::Peer->c($self->{hosts}); }
+sub sql($self) { return $self->{peers}{sql} ||= Bench::Peer->sql; }
+sub c($self) { return $self->{peers}{c}   ||= Bench::Peer->c($self->{hosts}); }
 
 foreach my $kind (qw(curator kazoo))
 {
 	no strict 'refs';
-	*$kind = sub {
-		my ($self, $n) = @_;
+	*$kind = sub ($self, $n) {
 		return $self->{peers}{"$kind$n"} ||= Bench::Peer->$kind($self->{hosts});
 	};
 }
 
-sub together { my ($self, @arg) = @_; return Bench::Peer->together(@arg); }
+sub together($self, @arg) { return Bench::Peer->together(@arg); }
 
 # "sql" is what each session of a group runs at first. The name of a group is that of its server,
 # with something behind a dash if need be.
-sub sessions
+sub sessions($self, $name, $count, $sql = undef)
 {
-	my ($self, $name, $count, $sql) = @_;
 	my $open = $self->{sessions}{$name} || 0;
 	if ($open < $count)
 	{
@@ -135,56 +128,49 @@ sub sessions
 }
 
 # How long a statement takes in the first session of a group, microseconds
-sub time_of
+sub time_of($self, $name, $sql)
 {
-	my ($self, $name, $sql) = @_;
 	return $self->sql->call('time', name => $name, index => 0, sql => $sql);
 }
 
 # A session of a group begins to wait.
-sub enqueue
+sub enqueue($self, $name, $index, $path, $acquire, $release)
 {
-	my ($self, $name, $index, $path, $acquire, $release) = @_;
 	return $self->sql->call('enqueue', name => $name, index => $index, path => $path, acquire => $acquire, release => $release);
 }
 
-sub has_function
+sub has_function($self, $name)
 {
-	my ($self, $name) = @_;
 	return $self->server('a')->value("SELECT count(*) FROM pg_proc WHERE proname = '$name'") > 0;
 }
 
 # Is there dblink, and a central server to reach with it?
-sub has_dblink
+sub has_dblink($self)
 {
-	my ($self) = @_;
 	return $self->{dblink} //= $self->server('a')
 	  ->value("SELECT count(*) FROM pg_available_extensions WHERE name = 'dblink'") > 0;
 }
 
 # Nothing that a measure has left running may disturb the next one.
-sub close_sessions
+sub close_sessions($self)
 {
-	my ($self) = @_;
 	$self->sql->call('close', name => $_) foreach sort keys %{ $self->{sessions} };
 	$self->{sessions} = {};
 	return;
 }
 
 # Those whose names match
-sub stop_servers
+sub stop_servers($self, $which)
 {
-	my ($self, $which) = @_;
 	$self->close_sessions;
 	$_->stop('fast') foreach map { delete $self->{servers}{$_} } grep { $_ =~ $which } keys %{ $self->{servers} };
 	return;
 }
 
-sub tidy { my ($self) = @_; Bench::Place::trim($self->{directory}); return; }
+sub tidy($self) { Bench::Place::trim($self->{directory}); return; }
 
-sub close
+sub close($self)
 {
-	my ($self) = @_;
 	$self->stop_servers(qr/./) if $self->{peers}{sql};
 	$_->stop foreach values %{ delete $self->{peers} };
 	$_->stop('fast') foreach values %{ delete $self->{servers} };

@@ -17,9 +17,8 @@ range: what zklock's figure is, divided by the row's, or the row's less that of 
 
 package Bench::Table;
 
-use strict;
+use v5.36;
 use utf8;
-use warnings;
 
 use Bench::Numbers qw(median ratios differences rounded);
 use List::Util qw(first max min);
@@ -35,9 +34,8 @@ my %columns = (
 	cpu        => 'client CPU µs',
 	server_cpu => 'ZooKeeper CPU µs');
 
-sub new
+sub new($class, $measure, $place, @series)
 {
-	my ($class, $measure, $place, @series) = @_;
 	my @rows = grep { $_->{measure} eq $measure->name && $_->{place} eq $place } @series;
 	return bless { measure => $measure, rows => \@rows }, $class;
 }
@@ -45,24 +43,21 @@ sub new
 sub rows { return @{ $_[0]{rows} }; }
 
 # A figure, of all rounds of a series
-sub values_of
+sub values_of($series, $figure)
 {
-	my ($series, $figure) = @_;
 	return map { $_->{$figure} } @{ $series->{rounds} };
 }
 
-sub _range
+sub _range($digits, $sign, @values)
 {
-	my ($digits, $sign, @values) = @_;
 	@values = grep { defined } @values;
 	return '' unless @values;
 	my ($middle, $from, $to) = map { rounded($_, $digits) } median(@values), min(@values), max(@values);
 	return "$middle$sign ($from to $to)";
 }
 
-sub _cell
+sub _cell($self, $row, $column)
 {
-	my ($self, $row, $column) = @_;
 	my $figure = $self->{measure}->compares;
 	my @case   = grep { $_->{case} eq $row->{case} } $self->rows;
 	if ($column eq 'ratio')
@@ -82,17 +77,15 @@ sub _cell
 	return rounded($value, $column =~ /^(requests|watches)$/ ? 2 : 3) // '';
 }
 
-sub heading
+sub heading($self)
 {
-	my ($self) = @_;
 	my $compared = { p50 => "zklock's p50 is", rate => "zklock's rate is" }->{ $self->{measure}->compares };
 	return ('case', 'contestant', map { $_ eq 'ratio' ? $compared : $columns{$_} } $self->{measure}->columns);
 }
 
 # Lists of cells
-sub cells
+sub cells($self)
 {
-	my ($self) = @_;
 	my $last = '';
 	return map {
 		my $row  = $_;
@@ -102,9 +95,8 @@ sub cells
 	} $self->rows;
 }
 
-sub markdown
+sub markdown($self)
 {
-	my ($self) = @_;
 	my @heading = $self->heading;
 	return join('', map { "| " . join(' | ', @$_) . " |\n" } \@heading,
 		[ map { $_ < 2 ? '---' : '--:' } 0 .. $#heading ], $self->cells);

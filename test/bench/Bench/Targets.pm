@@ -16,9 +16,8 @@ is about a figure by itself.
 
 package Bench::Targets;
 
-use strict;
+use v5.36;
 use utf8;
-use warnings;
 
 use Bench::Numbers qw(median ratios differences rounded);
 use Bench::Table;
@@ -68,17 +67,15 @@ my @targets = (
 
 my @place_order = qw(memory disk ensemble);
 
-sub _find
+sub _find($measure, $place, $what, @series)
 {
-	my ($measure, $place, $what, @series) = @_;
 	my $wanted = join("\n", $measure, $place, @$what);
 	return first { join("\n", @{$_}{qw(measure place case contestant)}) eq $wanted } @series;
 }
 
 # What a target compares, round by round; nothing if it was not measured in this place
-sub _values
+sub _values($target, $place, @series)
 {
-	my ($target, $place, @series) = @_;
 	my (undef, $measure, $what, $with, $figure, $how) = @$target;
 	my $ours = _find($measure, $place, $what, @series) or return ();
 	my @ours = Bench::Table::values_of($ours, $figure);
@@ -88,9 +85,8 @@ sub _values
 	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
 }
 
-sub results
+sub results(@series)
 {
-	my @series = @_;
 	my @results;
 	foreach my $target (@targets)
 	{
@@ -114,16 +110,14 @@ sub results
 }
 
 # The median of the rounds, and their range
-sub figure
+sub figure($result)
 {
-	my ($result) = @_;
 	my ($value, $from, $to) = map { rounded($_, 3) } @{$result}{qw(value from to)};
 	return "$value ($from to $to)";
 }
 
-sub markdown
+sub markdown(@series)
 {
-	my @series  = @_;
 	my @results = results(@series) or return '';
 	my @rows = map { [
 			@{$_}{qw(text place limit)}, figure($_), $_->{rounds},

@@ -4,8 +4,7 @@
 
 package Bench::Measure::Locks;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Contestants qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook);
 use Bench::Meter;
@@ -13,9 +12,8 @@ use Bench::Queue;
 use List::Util qw(sum0);
 
 # A queue as zklock has it and as Curator has it
-sub _queue_of_both
+sub _queue_of_both($name, $stage, %job)
 {
-	my ($name, $stage, %job) = @_;
 	return {
 		name        => $name,
 		contestants => [
@@ -24,9 +22,8 @@ sub _queue_of_both
 }
 
 # A thousand sessions that wait, for some times deadlock_timeout, after which each looks for deadlocks
-sub _crowd
+sub _crowd($stage, $name, $wait, $release)
 {
-	my ($stage, $name, $wait, $release) = @_;
 	my ($waiting, $seconds) = (1000, 5);
 	my $server = $stage->server('a');
 	return {
@@ -49,9 +46,8 @@ sub _crowd
 }
 
 # Again and again for a while, but once at least
-sub _repeat
+sub _repeat($seconds, $paths, $call)
 {
-	my ($seconds, $paths, $call) = @_;
 	my ($sum, @durations) = (0);
 	do
 	{
@@ -61,17 +57,15 @@ sub _repeat
 	return { durations => \@durations, seconds => $sum, acquisitions => $paths * @durations };
 }
 
-sub _array
+sub _array($stage, $count)
 {
-	my ($stage, $count) = @_;
 	my $server = $stage->server('a');
 	my $paths  = "ARRAY(SELECT '/bench/array' || i FROM generate_series(1, $count) AS i)";
 	return {
 		name    => 'zklock',
 		pids    => [ $server->worker_pid ],
 		prepare => sub { $stage->sessions(a => 1) },
-		run     => sub {
-			my ($seconds) = @_;
+		run     => sub ($seconds) {
 			return _repeat($seconds, $count, sub {
 				my $time = $stage->time_of('a', "SELECT zk_lock($paths)");
 				$stage->time_of('a', "SELECT zk_unlock($paths)");
@@ -80,14 +74,12 @@ sub _array
 		} };
 }
 
-sub _batch
+sub _batch($name, $peer, $count)
 {
-	my ($name, $peer, $count) = @_;
 	return {
 		name => $name,
 		pids => [ $peer->pid ],
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			return _repeat($seconds, $count, sub { return $peer->call('batch', path => '/bench/array%d', count => $count) });
 		} };
 }
@@ -101,8 +93,7 @@ write that ZooKeeper commits.
 END
 	compares       => 'p50',
 	seconds_factor => 2,
-	cases          => sub {
-		my ($stage) = @_;
+	cases          => sub ($stage) {
 		my %job = (path => '/bench/think%d', think => 20_000);
 		return {
 			name        => '1 session',
@@ -116,8 +107,7 @@ Each session locks and unlocks a path of its own, again and again. All sessions 
 session; those of "C" are chains of calls on one connection. The times are those of the lock call. "Two statements
 that do nothing" is what PostgreSQL and its client take by themselves for a lock and an unlock.
 END
-	cases => sub {
-		my ($stage) = @_;
+	cases => sub ($stage) {
 		return map {
 			my %job = (path => '/bench/closed%d', sessions => $_);
 			{
@@ -137,8 +127,7 @@ END
 All sessions lock and unlock one path, as fast as they can: in a second it changes hands so many times. They are on
 one database server, or half of them on each of two; for Curator and kazoo, in one process or two.
 END
-	cases => sub {
-		my ($stage) = @_;
+	cases => sub ($stage) {
 		my @cases;
 		foreach my $servers (1, 2)
 		{
@@ -166,8 +155,7 @@ So many sessions of one server, or threads of one process, wait when the lock is
 holder to the next, as long as more than half of them wait.
 END
 	compares => 'p50',
-	cases    => sub {
-		my ($stage) = @_;
+	cases    => sub ($stage) {
 		return map { _queue_of_both("$_ waiting", $stage, path => '/bench/waiting', waiting => $_, counted => $_ / 2) } 10, 100, 1000;
 	},
 	charts => [ {
@@ -184,8 +172,7 @@ END
 	places   => ['memory'],
 	compares => 'p50',
 	columns  => ['p50'],
-	cases    => sub {
-		my ($stage) = @_;
+	cases    => sub ($stage) {
 		return {
 			name        => '1,000 wait',
 			contestants => [
@@ -201,8 +188,7 @@ END
 of another client. The time is that from one holder to the next.
 END
 	compares => 'p50',
-	cases    => sub {
-		my ($stage) = @_;
+	cases    => sub ($stage) {
 		return map { _queue_of_both("$_ nodes", $stage, path => '/bench/foreign', waiting => 32, servers => 2, foreigners => $_) }
 		  10, 1000, 5000;
 	}
@@ -215,8 +201,7 @@ all requests at once. The time is that of the call; the costs are those of each 
 END
 	compares => 'p50',
 	columns  => [qw(p50 ratio requests bytes watches cpu)],
-	cases    => sub {
-		my ($stage) = @_;
+	cases    => sub ($stage) {
 		$stage->c->call('prepare', path => '/bench/array%d', count => 1000);
 		return map { {
 			name        => "$_ paths",

@@ -5,16 +5,14 @@
 
 package Bench::Measure::Others;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Bench::Contestants qw(outcome);
 use IPC::Run;
 use Zklock::Util qw(nap);
 
-sub _elements_busy
+sub _elements_busy($stage)
 {
-	my ($stage) = @_;
 	my $server = $stage->server('a');
 	my $acquire = q{SELECT CASE WHEN current_setting('bench.offers', true) = 'on' }
 	  . q{THEN zk_queue_offer($1::text, 'element') }
@@ -26,8 +24,7 @@ sub _elements_busy
 			$stage->sessions('a-offer' => 16, 'SET bench.offers = on');
 			$stage->sessions('a-take' => 16);
 		},
-		run => sub {
-			my ($seconds) = @_;
+		run => sub ($seconds) {
 			return outcome($stage->together(0.05, $seconds,
 					[ $stage->sql, 'run', groups => 'a-offer:16,a-take:16', acquire => $acquire,
 						release => 'SELECT $1::text', path => '/bench/elements', think => 0 ]));
@@ -35,14 +32,12 @@ sub _elements_busy
 }
 
 # Of many idle consumers some get an element while it is measured.
-sub _elements_idle
+sub _elements_idle($stage)
 {
-	my ($stage) = @_;
 	my ($consumers, $offers) = (1000, 200);
 	my $server = $stage->server('a');
 	my $path   = '/bench/idle';
-	my $offer  = sub {
-		my ($count) = @_;
+	my $offer  = sub ($count) {
 		return $stage->time_of('a-one', "SELECT count(zk_queue_offer('$path', 'element')) FROM generate_series(1, $count)");
 	};
 	return {
@@ -67,24 +62,21 @@ sub _elements_idle
 		} };
 }
 
-sub _pgbench
+sub _pgbench($server, @options)
 {
-	my ($server, @options) = @_;
 	my ($out, $err) = ('', '');
 	IPC::Run::run([ 'pgbench', '-h', $server->host, '-p', $server->port, @options, 'postgres' ], '>', \$out, '2>', \$err)
 	  or die "pgbench @options: $err";
 	return $out;
 }
 
-sub _bystander
+sub _bystander($name, $server, @script)
 {
-	my ($name, $server, @script) = @_;
 	my $transactions = 200;
 	_pgbench($server, '-i', '-q', '-s', '1');
 	return {
 		name => $name,
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			my $said = _pgbench($server, '-n', '-M', 'prepared', @script, '-t', $transactions);
 			my ($rate) = $said =~ /^tps = ([\d.]+) \((?:without|excluding)/m or die "pgbench does not say how fast it was: $said";
 			my $done = $transactions;
@@ -94,9 +86,8 @@ sub _bystander
 }
 
 # A session that begins with some statements, and runs one that does something so many times
-sub _loop
+sub _loop($stage, $name, $times, $sql, $first = undef)
 {
-	my ($stage, $name, $times, $sql, $first) = @_;
 	my $group = "a-$name";
 	$stage->server('a');
 	return {
@@ -108,16 +99,14 @@ sub _loop
 		} };
 }
 
-sub _guard
+sub _guard($stage, $guard, $commits)
 {
-	my ($stage, $guard, $commits) = @_;
 	return _loop($stage, $guard, $commits, "DO 'BEGIN FOR i IN 1..$commits LOOP PERFORM txid_current(); COMMIT; END LOOP; END'",
 		"SET synchronous_commit = off; SET zklock.commit_guard = '$guard'; SELECT zk_lock('/bench/guard-$guard')");
 }
 
-sub _leader
+sub _leader($stage, $name, $call)
 {
-	my ($stage, $name, $call) = @_;
 	my $calls = 100_000;
 	return _loop($stage, $name, $calls, "SELECT count($call) FROM generate_series(1, $calls)");
 }
@@ -129,9 +118,8 @@ my @fleet_conf = (
 	'max_worker_processes = 2');
 
 # For some seconds: a heartbeat comes once in each.
-sub _fleet_idle
+sub _fleet_idle(@servers)
 {
-	my (@servers) = @_;
 	my $seconds = 3;
 	return {
 		name => 'idle',
@@ -142,14 +130,12 @@ sub _fleet_idle
 		} };
 }
 
-sub _fleet_busy
+sub _fleet_busy($stage, $name, $path, $think, @servers)
 {
-	my ($stage, $name, $path, $think, @servers) = @_;
 	return {
 		name => $name,
 		pids => [ map { $_->worker_pid } @servers ],
-		run  => sub {
-			my ($seconds) = @_;
+		run  => sub ($seconds) {
 			my @groups = map { $stage->sessions("f$_", 1) } 1 .. @servers;
 			return outcome($stage->together(0.1, $seconds,
 					[ $stage->sql, 'run',
@@ -170,8 +156,7 @@ wait": so many sessions wait for elements of one queue; the time is that of one 
 END
 	places  => [qw(memory ensemble)],
 	columns => [qw(p50 p99 rate requests bytes watches cpu)],
-	cases   => sub {
-		my ($stage) = @_;
+	cases   => sub ($stage) {
 		return (
 			{ name => '16 offer, 16 take', contestants => [ _elements_busy($stage) ] },
 			{ name => '1,000 wait',        contestants => [ _elements_idle($stage) ] });
@@ -186,8 +171,7 @@ END
 	columns => [qw(rate ratio)],
 	# A difference of one in a hundred takes more rounds to see.
 	rounds_factor => 4,
-	cases         => sub {
-		my ($stage) = @_;
+	cases         => sub ($stage) {
 		my $loaded = $stage->server('loaded');
 		my $plain  = $stage->server('plain', preload => 0, extension => 0);
 		return map {
@@ -207,8 +191,7 @@ END
 	compares => 'p50',
 	columns  => [qw(p50 difference requests bytes)],
 	# Those that ask ZooKeeper are slower.
-	cases => sub {
-		my ($stage) = @_;
+	cases => sub ($stage) {
 		return {
 			name        => 'a commit',
 			contestants => [ _guard($stage, off => 20_000), _guard($stage, lease => 20_000), _guard($stage, quorum => 200) ] };
@@ -222,9 +205,8 @@ END
 	places    => ['memory'],
 	compares  => 'p50',
 	columns   => [qw(p50 difference)],
-	available => sub { my ($stage) = @_; return $stage->has_function('zk_is_leader'); },
-	cases     => sub {
-		my ($stage) = @_;
+	available => sub ($stage) { return $stage->has_function('zk_is_leader'); },
+	cases     => sub ($stage) {
 		my $server = $stage->server('a');
 		$server->set_conf('zklock.elections' => '/bench/leader');
 		$server->wait_value("SELECT count(*) FROM zk_elections WHERE path = '/bench/leader' AND is_leader", 1);
@@ -234,7 +216,7 @@ END
 				_leader($stage, 'pg_backend_pid', 'pg_backend_pid()'),
 				_leader($stage, 'zk_is_leader',   "zk_is_leader('/bench/leader')") ] };
 	},
-	finish => sub { my ($stage) = @_; $stage->server('a')->set_conf('zklock.elections' => ''); return; }
+	finish => sub ($stage) { $stage->server('a')->set_conf('zklock.elections' => ''); return; }
 }, {
 	name  => 'fleet',
 	title => 'Many database servers on one ensemble',
@@ -245,8 +227,7 @@ thinks for 20 ms, unlocks. Same path: a session of each locks and unlocks one pa
 END
 	places  => ['ensemble'],
 	columns => [qw(p50 p99 rate requests bytes watches cpu server_cpu)],
-	cases   => sub {
-		my ($stage) = @_;
+	cases   => sub ($stage) {
 		return map {
 			my @servers = map { $stage->server("f$_", max_connections => 10, conf => \@fleet_conf) } 1 .. $_;
 			{
@@ -258,7 +239,7 @@ END
 					_fleet_busy($stage, 'same path', '/bench/fleet',   0,      @servers) ] };
 		} 1, 4, 16, $fleet;
 	},
-	finish => sub { my ($stage) = @_; $stage->stop_servers(qr/^f\d/); return; }
+	finish => sub ($stage) { $stage->stop_servers(qr/^f\d/); return; }
 });
 
 1;

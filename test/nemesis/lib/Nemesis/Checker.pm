@@ -55,8 +55,7 @@ All is one pass over sorted lists; the holds that have not ended are few.
 
 package Nemesis::Checker;
 
-use strict;
-use warnings;
+use v5.36;
 
 # Whoever is told this knows that its work does not count.
 my %disowned = map { $_ => 1 } qw(refused lost aborted);
@@ -64,9 +63,8 @@ my %disowned = map { $_ => 1 } qw(refused lost aborted);
 # Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker, lock lost
 my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|40001|55000)$/;
 
-sub check
+sub check($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $self = bless {
 		violations    => [],
 		counts        => {},
@@ -96,23 +94,20 @@ sub check
 	return $self;
 }
 
-sub _violation
+sub _violation($self, $kind, $text, @attempts)
 {
-	my ($self, $kind, $text, @attempts) = @_;
 	push @{ $self->{violations} }, { kind => $kind, text => $text, attempts => [@attempts] };
 	return;
 }
 
-sub _end
+sub _end($hold)
 {
-	my ($hold) = @_;
 	my ($until, $commit) = @{$hold}{qw(until commit_at)};
 	return defined $commit && $commit > $until ? $commit : $until;
 }
 
-sub _hit_by_intervention
+sub _hit_by_intervention($self, $hold)
 {
-	my ($self, $hold) = @_;
 	my $asks_quorum = ($hold->{guard} || '') eq 'quorum';
 	foreach my $did (@{ $self->{interventions} })
 	{
@@ -133,9 +128,8 @@ sub _hit_by_intervention
 }
 
 # "a1.7 (server a, refused) 12.301..12.480"
-sub _describe
+sub _describe($hold)
 {
-	my ($hold) = @_;
 	my $where = $hold->{kind} eq 'sql' ? "server $hold->{server}, $hold->{scope} level" . ($hold->{guard} ? ", guard $hold->{guard}" : '') : 'Curator';
 	return sprintf('%s (%s, %s, token %s) %.4f..%.4f%s',
 		$hold->{id}, $where, $hold->{outcome},
@@ -143,9 +137,8 @@ sub _describe
 		defined $hold->{commit_at} ? sprintf(', committed %.4f', $hold->{commit_at}) : '');
 }
 
-sub _check_exclusion
+sub _check_exclusion($self, @holds)
 {
-	my ($self, @holds) = @_;
 	my @current;
 	foreach my $new (@holds)
 	{
@@ -177,9 +170,8 @@ sub _check_exclusion
 }
 
 # One hold may run into many.
-sub _violation_of_exclusion
+sub _violation_of_exclusion($self, $old, $new)
 {
-	my ($self, $old, $new) = @_;
 	my $violation = $self->{exclusion}{ $old->{id} };
 	if ($violation)
 	{
@@ -197,9 +189,8 @@ sub _violation_of_exclusion
 	return;
 }
 
-sub _check_tokens
+sub _check_tokens($self, @holds)
 {
-	my ($self, @holds) = @_;
 	my @ends = sort { $a->{until} <=> $b->{until} } grep { defined $_->{token} } @holds;
 	my ($highest, %granted);
 	foreach my $hold (grep { defined $_->{token} } @holds)
@@ -227,18 +218,16 @@ sub _check_tokens
 	return;
 }
 
-sub _excused
+sub _excused($self, $id)
 {
-	my ($self, $id) = @_;
 	my $attempt = $self->{attempts}{$id};
 	# It wrote, and did not live to report: nobody was told that its work counts.
 	return 1 unless $attempt;
 	return $disowned{ $attempt->{outcome} } || $self->_hit_by_intervention($attempt);
 }
 
-sub _check_writes
+sub _check_writes($self, @writes)
 {
-	my ($self, @writes) = @_;
 	my (%value, %token, %writer);
 	foreach my $write (@writes)
 	{

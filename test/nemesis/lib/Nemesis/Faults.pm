@@ -29,17 +29,15 @@ one that missed: C<misses>.
 
 package Nemesis::Faults;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Nemesis::History qw(now);
 use PostgreSQL::Test::Utils;
 use Zklock::Shell;
 use Zklock::Util qw(children_of nap wait_until);
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $self = bless { %arg, due => [], asked => [], counts => {}, misses => 0, interventions => [] }, $class;
 	# An administrator's own connection: the requests may wait for an ensemble to come back.
 	$self->{shell} = Zklock::Shell->new(name => 'administrator');
@@ -52,33 +50,29 @@ sub misses        { return $_[0]{misses}; }
 sub interventions { return $_[0]{interventions}; }
 
 # Does something later, or sooner if all is to be healed.
-sub _later
+sub _later($self, $seconds, $code)
 {
-	my ($self, $seconds, $code) = @_;
 	@{ $self->{due} } = sort { $a->{at} <=> $b->{at} } @{ $self->{due} }, { at => now + $seconds, code => $code };
 	return;
 }
 
-sub begin
+sub begin($self, $event)
 {
-	my ($self, $event) = @_;
 	return if $self->{healing};
 	# A server that stands still answers no question; it goes on only in a turn of ours.
 	return $self->_later(0.5, sub { $self->begin($event) }) if $self->_stands_still($event);
 	return $event->{held} ? $self->_await_hold($event, now + 7) : $self->_begin($event);
 }
 
-sub _stands_still
+sub _stands_still($self, $event)
 {
-	my ($self, $event) = @_;
 	return ($self->{still_until}[ $event->{server} ] || 0) > now;
 }
 
 # A fault that is to meet a lock that will be held for long waits until one has just been
 # taken on its database server, but not for ever.
-sub _await_hold
+sub _await_hold($self, $event, $until)
 {
-	my ($self, $event, $until) = @_;
 	return if $self->{healing};
 	return $self->begin($event) if $self->_stands_still($event);
 	my $held = eval {
@@ -90,9 +84,8 @@ sub _await_hold
 	return;
 }
 
-sub _begin
+sub _begin($self, $event)
 {
-	my ($self, $event) = @_;
 	my $method = "_$event->{fault}";
 	my $hit = eval { $self->$method($event, $self->{servers}[ $event->{server} ]) };
 	$self->{complaint}->("$event->{fault}: $@") if $@;
@@ -100,9 +93,8 @@ sub _begin
 	return;
 }
 
-sub turn
+sub turn($self)
 {
-	my ($self) = @_;
 	while (@{ $self->{due} } && $self->{due}[0]{at} <= now)
 	{
 		my $due = shift @{ $self->{due} };
@@ -112,9 +104,8 @@ sub turn
 	return;
 }
 
-sub heal
+sub heal($self)
 {
-	my ($self) = @_;
 	$self->{healing} = 1;
 	while (my $due = shift @{ $self->{due} })
 	{
@@ -132,37 +123,33 @@ sub heal
 
 # ---- processes of the database servers
 
-sub _stop_processes
+sub _stop_processes($self, $event, @pids)
 {
-	my ($self, $event, @pids) = @_;
 	@pids = grep { kill 'STOP', $_ } @pids;
 	$self->_later($event->{duration}, sub { kill 'CONT', @pids });
 	return scalar @pids;
 }
 
-sub _stop_worker { my ($self, $event, $server) = @_; return $self->_stop_processes($event, $server->worker_pid); }
+sub _stop_worker($self, $event, $server) { return $self->_stop_processes($event, $server->worker_pid); }
 
 # A query for the backends that are in the midst of something
-sub _busy { my ($self) = @_; return join(' UNION ', @{ $self->{users} }); }
+sub _busy($self) { return join(' UNION ', @{ $self->{users} }); }
 
 # They, those that hold a lock before those that wait for one
-sub _users
+sub _users($self, $server)
 {
-	my ($self, $server) = @_;
 	return split /\n/, $server->value("SELECT pid FROM (${\ $self->_busy }) l ORDER BY state, random()");
 }
 
-sub _stop_backend
+sub _stop_backend($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	my ($pid) = $self->_users($server) or return 0;
 	return $self->_stop_processes($event, $pid);
 }
 
 # The postmaster first, so that it starts no more.
-sub _stop_server
+sub _stop_server($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	my $postmaster = $server->node->{_pid};
 	# Somewhat longer, so that it has answered the signal by then.
 	$self->{still_until}[ $event->{server} ] = now + $event->{duration} + 0.5;
@@ -170,57 +157,51 @@ sub _stop_server
 	return $self->_stop_processes($event, $postmaster, children_of($postmaster));
 }
 
-sub _kill_worker { my ($self, $event, $server) = @_; return kill 'KILL', $server->worker_pid; }
+sub _kill_worker($self, $event, $server) { return kill 'KILL', $server->worker_pid; }
 
-sub _kill_backend
+sub _kill_backend($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	my ($pid) = $self->_users($server) or return 0;
 	return kill 'KILL', $pid;
 }
 
-sub _terminate_worker
+sub _terminate_worker($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	return $server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session') eq 't';
 }
 
-sub _crash_server
+sub _crash_server($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	$server->stop('immediate');
 	$server->start;
 	return 1;
 }
 
-sub _signal_users
+sub _signal_users($self, $event, $server, $function)
 {
-	my ($self, $event, $server, $function) = @_;
 	return $server->value(
 		"SELECT count($function(pid)) FROM (SELECT pid FROM
 			(SELECT DISTINCT pid FROM (${\ $self->_busy }) l) d
 		 ORDER BY random() LIMIT $event->{count}) s");
 }
 
-sub _cancel    { my ($self, @arg) = @_; return $self->_signal_users(@arg, 'pg_cancel_backend'); }
-sub _terminate { my ($self, @arg) = @_; return $self->_signal_users(@arg, 'pg_terminate_backend'); }
+sub _cancel($self, @arg) { return $self->_signal_users(@arg, 'pg_cancel_backend'); }
+sub _terminate($self, @arg) { return $self->_signal_users(@arg, 'pg_terminate_backend'); }
 
 # ---- the administrator
 #
 # Asks, and goes on; the answer is heard in a later turn.
 
-sub _ask_administrator
+sub _ask_administrator($self, $did, @request)
 {
-	my ($self, $did, @request) = @_;
 	$did->{from} = now;
 	push @{ $self->{interventions} }, $did;
 	push @{ $self->{asked} }, { id => $self->{shell}->send(@request), did => $did };
 	return 1;
 }
 
-sub _hear_administrator
+sub _hear_administrator($self)
 {
-	my ($self) = @_;
 	my @waiting;
 	foreach my $asked (@{ $self->{asked} })
 	{
@@ -238,50 +219,45 @@ sub _hear_administrator
 	return;
 }
 
-sub _remove
+sub _remove($self, $event, $which)
 {
-	my ($self, $event, $which) = @_;
 	my @paths = @{ $self->{paths} };
 	my $path  = $paths[ $event->{pick} % @paths ];
 	return $self->_ask_administrator({ path => $path }, 'remove', $path, $which, {});
 }
 
-sub _delete_own         { my ($self, $event) = @_; return $self->_remove($event, 'first'); }
-sub _delete_predecessor { my ($self, $event) = @_; return $self->_remove($event, 'last'); }
-sub _delete_parent      { my ($self, $event) = @_; return $self->_remove($event, 'all'); }
+sub _delete_own($self, $event, $) { return $self->_remove($event, 'first'); }
+sub _delete_predecessor($self, $event, $) { return $self->_remove($event, 'last'); }
+sub _delete_parent($self, $event, $) { return $self->_remove($event, 'all'); }
 
-sub _expire_session
+sub _expire_session($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	my $session = $server->zk_session->{session_id} or return 0;
 	return $self->_ask_administrator({ server => $server->name }, 'expire_session', $session, {});
 }
 
 # ---- between database server and ensemble
 
-sub _ways
+sub _ways($self, $event)
 {
-	my ($self, $event) = @_;
 	my @ways = @{ $self->{proxies}[ $event->{server} ] };
 	return defined $event->{way} ? $ways[ $event->{way} ] : @ways;
 }
 
-sub _disturb
+sub _disturb($self, $event, $begin, $end)
 {
-	my ($self, $event, $begin, $end) = @_;
 	my @ways = $self->_ways($event);
 	$begin->($_) foreach @ways;
 	$self->_later($event->{duration}, sub { $end->($_) foreach @ways });
 	return 1;
 }
 
-sub _cut       { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->cut }, sub { $_[0]->heal }); }
-sub _blackhole { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->blackhole($event->{direction}) }, sub { $_[0]->heal }); }
-sub _delay     { my ($self, $event) = @_; return $self->_disturb($event, sub { $_[0]->delay($event->{ms}) }, sub { $_[0]->delay(0) }); }
+sub _cut($self, $event, $) { return $self->_disturb($event, sub { $_[0]->cut }, sub { $_[0]->heal }); }
+sub _blackhole($self, $event, $) { return $self->_disturb($event, sub { $_[0]->blackhole($event->{direction}) }, sub { $_[0]->heal }); }
+sub _delay($self, $event, $) { return $self->_disturb($event, sub { $_[0]->delay($event->{ms}) }, sub { $_[0]->delay(0) }); }
 
-sub _lose_reply
+sub _lose_reply($self, $event, $)
 {
-	my ($self, $event) = @_;
 	return $self->_disturb($event,
 		sub { $_[0]->lose_reply(op => $event->{op}, nth => $event->{nth}) },
 		sub { $_[0]->clear });
@@ -289,9 +265,8 @@ sub _lose_reply
 
 # ---- a Java service
 
-sub _stop_curator
+sub _stop_curator($self, $event, $)
 {
-	my ($self, $event) = @_;
 	my @files = @{ $self->{curators} } or return 0;
 	my ($pid) = slurp_file($files[ $event->{server} % @files ]) =~ /(\d+)/ or return 0;
 	return $self->_stop_processes($event, $pid);
@@ -300,16 +275,14 @@ sub _stop_curator
 # ---- the ensemble
 
 # Of two followers, any
-sub _one_of_ensemble
+sub _one_of_ensemble($self, $event, $mode)
 {
-	my ($self, $event, $mode) = @_;
 	my @found = grep { $_->running && $_->mode(0.5) eq $mode } $self->{zookeeper}->servers;
 	return $found[ $event->{server} % (@found || 1) ];
 }
 
-sub _disturb_ensemble
+sub _disturb_ensemble($self, $event, $mode, $begin, $end)
 {
-	my ($self, $event, $mode, $begin, $end) = @_;
 	my $server = $self->_one_of_ensemble($event, $mode) or return 0;
 	$begin->($server);
 	$self->_later($event->{duration}, sub { $end->($server) });
@@ -321,24 +294,21 @@ foreach my $mode (qw(follower leader))
 	my %how = (
 		kill    => sub { return (sub { $_[0]->kill9 }, sub { $_[0]->start(wait => 0) }); },
 		stop    => sub { return (sub { $_[0]->pause }, sub { $_[0]->resume }); },
-		isolate => sub {
-			my ($zk) = @_;
+		isolate => sub ($zk) {
 			return (sub { $zk->isolate($_[0]) }, sub { $zk->rejoin($_[0]) });
 		});
 	foreach my $fault (keys %how)
 	{
 		no strict 'refs';
-		*{"_${fault}_$mode"} = sub {
-			my ($self, $event) = @_;
+		*{"_${fault}_$mode"} = sub ($self, $event, $) {
 			return $self->_disturb_ensemble($event, $mode, $how{$fault}->($self->{zookeeper}));
 		};
 	}
 }
 
 # The follower that a database server hangs on. If that is the leader, it is sent elsewhere.
-sub _isolate_own
+sub _isolate_own($self, $event, $server)
 {
-	my ($self, $event, $server) = @_;
 	my $zk    = $self->{zookeeper};
 	my @ways  = @{ $self->{proxies}[ $event->{server} ] };
 	my $until = now + 3;
@@ -359,22 +329,20 @@ sub _isolate_own
 	}
 }
 
-sub _rolling_restart { my ($self, $event) = @_; $self->_restart_in_turn($self->{zookeeper}->servers); return 1; }
+sub _rolling_restart($self, $event, $) { $self->_restart_in_turn($self->{zookeeper}->servers); return 1; }
 
 # The next server is stopped when the one before is back in the ensemble, as an administrator does it.
 # Otherwise ZooKeeper 3.8 may lose what it has committed: ZOOKEEPER-4643.
-sub _restart_in_turn
+sub _restart_in_turn($self, $server, @next)
 {
-	my ($self, $server, @next) = @_;
 	$server->stop;
 	$self->_later(0.5, sub { $server->start(wait => 0) unless $server->running });
 	$self->_later(3.5, sub { $self->_await_return($server, @next) }) if @next;
 	return;
 }
 
-sub _await_return
+sub _await_return($self, $server, @next)
 {
-	my ($self, $server, @next) = @_;
 	return if $self->{healing};
 	return $self->_restart_in_turn(@next) if $server->running && $server->started && $server->mode(0.5) ne '';
 	return $self->_later(0.2, sub { $self->_await_return($server, @next) });

@@ -46,8 +46,7 @@ and error, too, and the rest as their checker says.
 
 package Nemesis::History;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 use Exporter 'import';
@@ -59,33 +58,30 @@ our @EXPORT_OK = qw(now clock_difference);
 
 my $json = JSON::PP->new->utf8->canonical;
 
-sub now() { return clock_gettime(CLOCK_MONOTONIC); }
+sub now :prototype() () { return clock_gettime(CLOCK_MONOTONIC); }
 
 # Whoever is held up between the two reads too little; never too much.
-sub clock_difference()
+sub clock_difference :prototype() ()
 {
 	return max map { clock_gettime(CLOCK_REALTIME) - clock_gettime(CLOCK_MONOTONIC) } 1 .. 5;
 }
 
-sub new
+sub new($class, $file)
 {
-	my ($class, $file) = @_;
 	open(my $handle, '>>', $file) or croak "$file: $!";
 	$handle->autoflush(1);
 	return bless { handle => $handle }, $class;
 }
 
-sub add
+sub add($self, $record)
 {
-	my ($self, $record) = @_;
 	print { $self->{handle} } $json->encode($record), "\n";
 	return;
 }
 
 # A client that was killed may have left half a line.
-sub read
+sub read($class, $file)
 {
-	my ($class, $file) = @_;
 	open(my $handle, '<', $file) or croak "$file: $!";
 	return map { $json->decode($_) } grep { /\n\z/ } <$handle>;
 }

@@ -26,14 +26,12 @@ token, seen, value.
 
 package Nemesis::Register;
 
-use strict;
-use warnings;
+use v5.36;
 
 use DBI;
 
-sub create
+sub create($class, $server, @paths)
 {
-	my ($class, $server, @paths) = @_;
 	$server->safe_psql('postgres', q{
 		CREATE TABLE register (
 			path text, fenced boolean, value bigint NOT NULL DEFAULT 0, token bigint NOT NULL DEFAULT 0,
@@ -63,34 +61,30 @@ sub create
 	return;
 }
 
-sub new
+sub new($class, $dsn)
 {
-	my ($class, $dsn) = @_;
 	my $dbh = DBI->connect("dbi:Pg:$dsn", undef, '', { RaiseError => 1, PrintError => 0 });
 	return bless { dbh => $dbh }, $class;
 }
 
 # The numbers seen: [unfenced, fenced], the latter undef if the token is too old.
-sub read
+sub read($self, $path, $token)
 {
-	my ($self, $path, $token) = @_;
 	return $self->{dbh}->selectrow_arrayref(
 		'SELECT (SELECT value FROM register WHERE path = ? AND NOT fenced), read_fenced(?, ?)',
 		undef, $path, $path, $token);
 }
 
-sub write
+sub write($self, $path, $token, $attempt, $seen)
 {
-	my ($self, $path, $token, $attempt, $seen) = @_;
 	$self->{dbh}->selectrow_array('SELECT write(?, false, ?, ?, ?)', undef, $path, $token, $attempt, $seen->[0]);
 	$self->{dbh}->selectrow_array('SELECT write(?, true, ?, ?, ?)', undef, $path, $token, $attempt, $seen->[1])
 	  if defined $seen->[1];
 	return;
 }
 
-sub writes
+sub writes($class, $server)
 {
-	my ($class, $server) = @_;
 	my @columns = qw(path fenced attempt token seen value);
 	my $text = $server->value(
 		'SELECT path, fenced::int, attempt, token, seen, value FROM writes ORDER BY seq');

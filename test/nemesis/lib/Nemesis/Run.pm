@@ -31,8 +31,7 @@ The summary is printed as a diagnostic. Each kind of violation makes a test fail
 
 package Nemesis::Run;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Cwd qw(abs_path);
 use FindBin;
@@ -59,9 +58,8 @@ my $session_timeout = 4;
 # After the healing some attempt must end in each of these periods, until all have ended.
 my $bound = 20;
 
-sub new
+sub new($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my $self = bless { %arg, trouble => [] }, $class;
 	$self->{faults}    = [ Nemesis::Schedule->names ] unless @{ $self->{faults} || [] };
 	$self->{targets}   = [ Nemesis::Target->all(@{ $self->{targets} || [] }) ];
@@ -72,18 +70,16 @@ sub new
 }
 
 # NEMESIS_SECONDS, _SEED, _FAULTS, _CLIENTS and _TARGETS, if set
-sub from_environment
+sub from_environment($class, %default)
 {
-	my ($class, %default) = @_;
 	my %set = map { lc s/^NEMESIS_//r => $ENV{$_} } grep { /^NEMESIS_/ && $ENV{$_} ne '' } keys %ENV;
 	my %arg = (seed => int(rand(1_000_000)), clients => 30, %default, %set);
 	$arg{$_} = [ split /[\s,]+/, $arg{$_} || '' ] foreach qw(faults targets);
 	return $class->new(%arg);
 }
 
-sub test
+sub test($self)
 {
-	my ($self) = @_;
 	my @schedule = Nemesis::Schedule->plan(
 		seed            => $self->{seed},
 		seconds         => $self->{seconds},
@@ -103,25 +99,23 @@ sub targets       { return @{ $_[0]{targets} }; }
 sub zookeeper     { return $_[0]{zookeeper}; }
 sub servers       { return @{ $_[0]{servers} }; }
 sub register      { return $_[0]{register}; }
-sub busy_server   { my ($self, $n) = @_; return $self->{servers}[ $n % 2 ]; }
+sub busy_server($self, $n) { return $self->{servers}[ $n % 2 ]; }
 sub quiet_server  { return $_[0]{servers}[2]; }
 sub directory     { return $_[0]{directory}; }
 sub interventions { return $_[0]{nemesis}->interventions; }
 sub client_count  { return $_[0]{clients}; }
 sub session_timeout { return $session_timeout; }
 
-sub _trouble
+sub _trouble($self, $kind, $text)
 {
-	my ($self, $kind, $text) = @_;
 	push @{ $self->{trouble} }, { kind => $kind, text => $text };
 	return;
 }
 
 # ---- the cast
 
-sub start
+sub start($self)
 {
-	my ($self) = @_;
 	my $zk = $self->{zookeeper} = Zklock::ZooKeeper->ensemble(3,
 		links => 1, tickTime => $tick_time, syncLimit => $sync_limit,
 		request_log => 0, container_check => 1000);
@@ -162,17 +156,15 @@ sub start
 	return;
 }
 
-sub _dsn { my ($self, $server) = @_; return $server->connstr('postgres') =~ s/'//gr =~ s/ /;/gr; }
+sub _dsn($self, $server) { return $server->connstr('postgres') =~ s/'//gr =~ s/ /;/gr; }
 
-sub sql_client
+sub sql_client($self, $server, $name)
 {
-	my ($self, $server, $name) = @_;
 	return (name => $server->name . $name, server => $server->name, dsn => $self->_dsn($server));
 }
 
-sub _start_client
+sub _start_client($self, $target, %config)
 {
-	my ($self, $target, %config) = @_;
 	my $name   = $config{name};
 	my $script = delete $config{script};
 	my $client = {
@@ -195,17 +187,15 @@ sub _start_client
 }
 
 # What the clients of a target have done so far
-sub _history
+sub _history($self, $target)
 {
-	my ($self, $target) = @_;
 	return map { Nemesis::History->read($_->{history}) } grep { $_->{target} == $target } @{ $self->{cast} };
 }
 
 # ---- the play
 
-sub disturb
+sub disturb($self, @schedule)
 {
-	my ($self, @schedule) = @_;
 	my $faults = $self->{nemesis} = Nemesis::Faults->new(
 		zookeeper => $self->{zookeeper},
 		servers   => $self->{servers},
@@ -234,9 +224,8 @@ sub disturb
 	return;
 }
 
-sub heal
+sub heal($self)
 {
-	my ($self) = @_;
 	my $start = now;
 	eval { $self->{nemesis}->heal; 1 } or $self->_trouble('no recovery', $@);
 	note sprintf('all is up again after %.1f s', now - $start);
@@ -244,12 +233,11 @@ sub heal
 }
 
 # Grows with each attempt that has ended.
-sub _progress { my ($self) = @_; return sum0 map { -s $_->{history} } @{ $self->{cast} }; }
+sub _progress($self) { return sum0 map { -s $_->{history} } @{ $self->{cast} }; }
 
 # Everybody gets everything once more.
-sub finish_clients
+sub finish_clients($self)
 {
-	my ($self) = @_;
 	my ($start, $progress, $size) = (now, now, 0);
 	my @cast = @{ $self->{cast} };
 	my @left = @cast;
@@ -277,9 +265,8 @@ sub finish_clients
 	return;
 }
 
-sub look_for_leftovers
+sub look_for_leftovers($self)
 {
-	my ($self) = @_;
 	my @left;
 	eval {
 		wait_until
@@ -314,9 +301,8 @@ sub look_for_leftovers
 
 # ---- the judgement
 
-sub judge
+sub judge($self)
 {
-	my ($self) = @_;
 	my @verdicts   = map { $_->check($self, $self->_history($_)) } $self->targets;
 	my @violations = ((map { @{ $_->{violations} } } @verdicts), @{ $self->{trouble} });
 	$self->_print((map { @{ $_->{summary} } } @verdicts), [ 'violations', scalar @violations ]);
@@ -339,9 +325,8 @@ sub judge
 	return;
 }
 
-sub _print
+sub _print($self, @rest)
 {
-	my ($self, @rest) = @_;
 	my %faults = %{ $self->{nemesis}->counts };
 	my @lines  = (
 		[ 'seed', $self->{seed} ],

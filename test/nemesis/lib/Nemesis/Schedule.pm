@@ -29,8 +29,7 @@ has just taken a lock that it will hold for seconds.
 
 package Nemesis::Schedule;
 
-use strict;
-use warnings;
+use v5.36;
 
 use Carp;
 
@@ -74,9 +73,8 @@ my %faults = (
 
 sub names { my @names = sort keys %faults; return @names; }
 
-sub plan
+sub plan($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my (%lanes, @schedule);
 	foreach my $wanted (sort @{ $arg{faults} })
 	{
@@ -124,9 +122,8 @@ sub plan
 }
 
 # "stop_worker server=2 7.1s"
-sub describe
+sub describe($class, $event)
 {
-	my ($class, $event) = @_;
 	my %rest = %$event;
 	my ($at, $name, $duration) = delete @rest{qw(at fault duration)};
 	return join(' ', sprintf('%6.2f %s', $at, $name), (map { "$_=$rest{$_}" } sort keys %rest),

@@ -22,8 +22,7 @@ The configuration is JSON, as C<sql_client> of Nemesis::Run gives it: name, serv
 
 package Nemesis::SqlClient;
 
-use strict;
-use warnings;
+use v5.36;
 
 use DBI;
 use Exporter 'import';
@@ -32,13 +31,12 @@ use Nemesis::History qw(now clock_difference);
 
 our @EXPORT_OK = qw(nap between one_of);
 
-sub nap { my ($seconds) = @_; select(undef, undef, undef, $seconds); return; }
-sub between { my ($low, $high) = @_; return $low + rand($high - $low); }
+sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
+sub between($low, $high) { return $low + rand($high - $low); }
 sub one_of { return $_[ rand @_ ]; }
 
-sub new
+sub new($class)
 {
-	my ($class) = @_;
 	my $config = JSON::PP->new->utf8->decode($ARGV[0]);
 	my $self = bless {
 		config   => $config,
@@ -51,7 +49,7 @@ sub new
 	return $self;
 }
 
-sub config { my ($self, $name) = @_; return $self->{config}{$name}; }
+sub config($self, $name) { return $self->{config}{$name}; }
 
 # Each thing is to be tried once more, until it succeeds; then the client ends.
 sub last_lap { return $_[0]{last_lap}; }
@@ -59,9 +57,8 @@ sub last_lap { return $_[0]{last_lap}; }
 # Why the last statement failed: { sqlstate, error, fatal }; empty if it did not
 sub error { return $_[0]{error}; }
 
-sub _connect
+sub _connect($self)
 {
-	my ($self) = @_;
 	until ($self->{dbh})
 	{
 		$self->{dbh} = DBI->connect("dbi:Pg:$self->{config}{dsn}", undef, '',
@@ -72,9 +69,8 @@ sub _connect
 }
 
 # One statement. Returns its first value, or true if it has none; undef on an error.
-sub run
+sub run($self, $sql, @values)
 {
-	my ($self, $sql, @values) = @_;
 	my $dbh = $self->{dbh};
 	my $result;
 	if ($sql =~ /^SELECT/)
@@ -97,12 +93,11 @@ sub run
 }
 
 # BEGIN and COMMIT, which know that a ROLLBACK is due if something fails in between
-sub begin  { my ($self) = @_; return $self->{in_transaction} = $self->run('BEGIN'); }
-sub commit { my ($self) = @_; $self->{in_transaction} = 0; return $self->run('COMMIT'); }
+sub begin($self) { return $self->{in_transaction} = $self->run('BEGIN'); }
+sub commit($self) { $self->{in_transaction} = 0; return $self->run('COMMIT'); }
 
-sub begin_attempt
+sub begin_attempt($self)
 {
-	my ($self) = @_;
 	my $config = $self->{config};
 	$self->_connect;
 	$self->{in_transaction} = 0;
@@ -113,9 +108,8 @@ sub begin_attempt
 
 # Writes the attempt into the history, with the time and the last error. Whatever is left of it
 # must go, by the statements given; if that fails, so must the connection.
-sub end_attempt
+sub end_attempt($self, $attempt, @clean)
 {
-	my ($self, $attempt, @clean) = @_;
 	my $error = $self->{error};
 	$attempt->{told} = now;
 	@$attempt{qw(sqlstate error)} = @$error{qw(sqlstate error)} if %$error;
@@ -125,9 +119,8 @@ sub end_attempt
 	return;
 }
 
-sub disconnect
+sub disconnect($self)
 {
-	my ($self) = @_;
 	$self->{dbh}->disconnect if $self->{dbh};
 	undef $self->{dbh};
 	return;

@@ -55,15 +55,13 @@ SIGUSR1 it tries everything a last time, which must succeed now, and ends.
 
 package Nemesis::Target;
 
-use strict;
-use warnings;
+use v5.36;
 
 use File::Basename qw(basename dirname);
 
 # One of each module, sorted by name; or of those with the names given ('locks', 'claims').
-sub all
+sub all($class, @names)
 {
-	my ($class, @names) = @_;
 	my %wanted = map { lc $_ => 1 } @names;
 	my @targets;
 	foreach my $file (sort glob(dirname(__FILE__) . '/Target/*.pm'))
@@ -76,15 +74,15 @@ sub all
 	return @targets;
 }
 
-sub new { my ($class) = @_; return bless {}, $class; }
+sub new($class) { return bless {}, $class; }
 
 # 'claims', of Nemesis::Target::Claims
-sub name { my ($self) = @_; return lc ref($self) =~ s/.*:://r; }
+sub name($self) { return lc ref($self) =~ s/.*:://r; }
 
 sub share        { return 1; }
 sub server_conf  { return (); }
 sub prepare      { return; }
-sub is_under_way { my ($self, @attempts) = @_; return scalar @attempts; }
+sub is_under_way($self, @attempts) { return scalar @attempts; }
 sub paths        { return (); }
 sub users        { return undef; }
 sub emptied      { return (); }
@@ -95,9 +93,8 @@ sub kinds        { return (); }
 # database server: settles by the servers' own record which transactions have committed, and
 # when, in the attempts themselves. Returns violations, of kinds "false refusal" and "lost
 # commit": a client was told the opposite.
-sub settle
+sub settle($self, $run, @attempts)
 {
-	my ($self, $run, @attempts) = @_;
 	my (%committed, @violations);
 	foreach my $server ($run->servers)
 	{

@@ -30,8 +30,7 @@ are not deleted by the faults: that is how an administrator makes zklock forget 
 
 package Nemesis::Target::Claims;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Nemesis::Target';
 
@@ -47,9 +46,8 @@ sub users
 	return q{SELECT pid, 'waiting' FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT zk_claim'};
 }
 
-sub clients
+sub clients($self, $run, $count)
 {
-	my ($self, $run, $count) = @_;
 	return map {
 		{ $run->sql_client($run->busy_server($_), "-claims$_"), script => 'claim_client.pl', paths => \@paths }
 	} 1 .. max(4, $count);
@@ -57,18 +55,15 @@ sub clients
 
 sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
 
-sub _describe
+sub _describe($attempt)
 {
-	my ($attempt) = @_;
 	return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)});
 }
 
 # The attempts of one path. Appends to the violations.
-sub _judge_path
+sub _judge_path($violations, @attempts)
 {
-	my ($violations, @attempts) = @_;
-	my $violation = sub {
-		my ($kind, $attempt, $rest) = @_;
+	my $violation = sub ($kind, $attempt, $rest) {
 		push @$violations, { kind => $kind, text => "$attempt->{path}, slot $attempt->{slot}: $rest" };
 	};
 
@@ -110,9 +105,8 @@ sub _judge_path
 	return;
 }
 
-sub judge
+sub judge($class, @attempts)
 {
-	my ($class, @attempts) = @_;
 	my (%count, %by_path, @violations);
 	foreach my $attempt (@attempts)
 	{
@@ -125,9 +119,8 @@ sub judge
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check
+sub check($self, $run, @attempts)
 {
-	my ($self, $run, @attempts) = @_;
 	my $verdict = $self->judge(@attempts);
 	my %count   = %{ $verdict->{counts} };
 	return {

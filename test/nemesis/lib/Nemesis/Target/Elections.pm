@@ -33,8 +33,7 @@ terms that it hit, as it excuses holders of locks (L<Nemesis::Checker>).
 
 package Nemesis::Target::Elections;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Nemesis::Target';
 
@@ -58,9 +57,8 @@ sub users
 
 # For each server and path a client that asks only, which is nothing to ZooKeeper, and one that works,
 # but on the quiet server.
-sub clients
+sub clients($self, $run, $)
 {
-	my ($self, $run) = @_;
 	my @clients;
 	foreach my $path ($self->paths)
 	{
@@ -75,14 +73,13 @@ sub clients
 	return @clients;
 }
 
-sub is_under_way { my ($self, @attempts) = @_; return grep { defined $_->{token} } @attempts; }
+sub is_under_way($self, @attempts) { return grep { defined $_->{token} } @attempts; }
 
 sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected error'); }
 
 # The servers stand for as long as they are told to.
-sub emptied
+sub emptied($self, $run)
 {
-	my ($self, $run) = @_;
 	if (!$self->{withdrawn}++)
 	{
 		$_->set_conf('zklock.elections' => '') foreach $run->servers;
@@ -90,9 +87,8 @@ sub emptied
 	return $self->paths;
 }
 
-sub describe
+sub describe($self, $run)
 {
-	my ($self, $run) = @_;
 	return join '', map {
 		my $server = $_;
 		$server->name . ': ' . (eval { $server->value('SELECT string_agg(e::text, chr(10)) FROM zk_elections e') } // $@) . "\n"
@@ -100,9 +96,8 @@ sub describe
 }
 
 # Did an administrator take leadership in a term away from its server, by some time?
-sub _is_excused
+sub _is_excused($arg, $term, $time)
 {
-	my ($arg, $term, $time) = @_;
 	foreach my $did (@{ $arg->{interventions} || [] })
 	{
 		next if $did->{from} > $time;
@@ -115,17 +110,15 @@ sub _is_excused
 	return 0;
 }
 
-sub _describe
+sub _describe($attempt)
 {
-	my ($attempt) = @_;
 	return sprintf('%s (server %s, %s, term %s) %.4f..%.4f', @$attempt{qw(id server outcome token asked)},
 		$attempt->{commit_at} // $attempt->{until});
 }
 
 # The terms of one path: what was answered and committed in each. Appends to the violations.
-sub _judge_path
+sub _judge_path($arg, $violations, @attempts)
 {
-	my ($arg, $violations, @attempts) = @_;
 	my %terms;
 	foreach my $attempt (sort { $a->{granted} <=> $b->{granted} } @attempts)
 	{
@@ -154,9 +147,8 @@ sub _judge_path
 	return scalar keys %terms;
 }
 
-sub judge
+sub judge($class, %arg)
 {
-	my ($class, %arg) = @_;
 	my (@violations, %count, %by_path);
 	foreach my $attempt (@{ $arg{attempts} })
 	{
@@ -169,9 +161,8 @@ sub judge
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check
+sub check($self, $run, @attempts)
 {
-	my ($self, $run, @attempts) = @_;
 	my @settled = $self->settle($run, grep { defined $_->{granted} && $_->{outcome} ne 'asked' } @attempts);
 	my $verdict = $self->judge(attempts => \@attempts, interventions => $run->interventions, session_timeout => $run->session_timeout);
 	my %count   = %{ $verdict->{counts} };

@@ -11,8 +11,7 @@ the locks that they take; Nemesis::Checker judges.
 
 package Nemesis::Target::Locks;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Nemesis::Target';
 
@@ -25,21 +24,19 @@ my @slow  = map { "/nemesis/slow$_" } 1 .. 3;
 
 sub share { return 6; }
 sub paths { return (@quick, @slow); }
-sub emptied { my ($self) = @_; return $self->paths; }
+sub emptied { return (@quick, @slow); }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
 
-sub prepare
+sub prepare($self, $run)
 {
-	my ($self, $run) = @_;
 	Nemesis::Register->create($run->register, $self->paths);
 	return;
 }
 
 # The quiet server has a single client, which holds its lock for long: a connection with writes
 # on their way shows soon that the ensemble is away, one where a lock is held does not.
-sub clients
+sub clients($self, $run, $count)
 {
-	my ($self, $run, $count) = @_;
 	my %paths = (quick => \@quick, slow => \@slow);
 	my @sql = map {
 		{
@@ -62,11 +59,10 @@ sub clients
 	return (@sql, @java);
 }
 
-sub is_under_way { my ($self, @attempts) = @_; return scalar grep { defined $_->{granted} } @attempts; }
+sub is_under_way($self, @attempts) { return scalar grep { defined $_->{granted} } @attempts; }
 
-sub describe
+sub describe($self, $run)
 {
-	my ($self, $run) = @_;
 	return join('', map { $_->describe_locks } $run->servers)
 	  . join('', map { "$_: @{[ $run->zookeeper->children($_) ]}\n" } $self->paths);
 }
@@ -78,9 +74,8 @@ sub kinds
 		'unexpected error', 'false refusal', 'lost commit');
 }
 
-sub check
+sub check($self, $run, @attempts)
 {
-	my ($self, $run, @attempts) = @_;
 	my @violations = $self->settle($run, @attempts);
 	my $verdict = Nemesis::Checker->check(
 		attempts        => \@attempts,

@@ -31,8 +31,7 @@ session may end before the element is removed.
 
 package Nemesis::Target::Queues;
 
-use strict;
-use warnings;
+use v5.36;
 
 use parent 'Nemesis::Target';
 
@@ -44,9 +43,8 @@ my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|55000|40001|25P02|53200)
 
 my @paths = map { "/nemesis/queues/queue$_" } 1 .. 2;
 
-sub prepare
+sub prepare($self, $run)
 {
-	my ($self, $run) = @_;
 	$_->safe_psql('postgres', 'CREATE TABLE tokens (queue text, token bigint, PRIMARY KEY (queue, token))')
 	  foreach $run->servers;
 	return;
@@ -57,9 +55,8 @@ sub users
 	return q{SELECT pid, CASE state WHEN 'active' THEN 'waiting' ELSE 'held' END FROM pg_stat_activity WHERE query ~ 'queue_take|INTO tokens' AND state <> 'idle' AND pid <> pg_backend_pid()};
 }
 
-sub clients
+sub clients($self, $run, $count)
 {
-	my ($self, $run, $count) = @_;
 	return map {
 		{ $run->sql_client($run->busy_server($_), "-queues$_"), script => 'queue_client.pl', paths => \@paths }
 	} 1 .. max(4, $count);
@@ -70,11 +67,10 @@ sub emptied { return (@paths, '/zklock-receipts'); }
 sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
 
 # Attempts whose outcomes are settled
-sub judge
+sub judge($class, @attempts)
 {
-	my ($class, @attempts) = @_;
 	my (%offered, %taken, %applied, %count, @violations);
-	my $violation = sub { my ($kind, $text) = @_; push @violations, { kind => $kind, text => $text }; };
+	my $violation = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
 
 	foreach my $attempt (@attempts)
 	{
@@ -99,9 +95,8 @@ sub judge
 	return { violations => \@violations, counts => \%count };
 }
 
-sub check
+sub check($self, $run, @attempts)
 {
-	my ($self, $run, @attempts) = @_;
 	my @told    = $self->settle($run, grep { $_->{action} eq 'take' } @attempts);
 	my $verdict = $self->judge(@attempts);
 	my %count   = %{ $verdict->{counts} };
