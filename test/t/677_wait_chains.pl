@@ -9,12 +9,8 @@ use Zklock::Test;
 use Zklock::Deadlock;
 
 my ($zk, $a, $b) = cast('a b', conf => ["deadlock_timeout = '50ms'"]);
-my ($a1, $a2, $a3) = map { $a->session(name => $_) } qw(a1 a2 a3);
-my ($b1, $b2, $b3) = map { $b->session(name => $_) } qw(b1 b2 b3);
+my ($a1, $a2, $a3, $b1, $b2) = (sessions($a, 'a1 a2 a3'), sessions($b, 'b1 b2 b3'));
 Zklock::Deadlock::scene($zk, [ $a, $b ], (map { "/d/$_" } qw(a b p one two q)), '/zklock-waits');
-
-# An advisory lock of its server
-sub advise($key) { return "SELECT pg_advisory_xact_lock($key)"; }
 
 # What is told of all waits at this moment
 sub told
@@ -24,13 +20,7 @@ sub told
 
 subtest 'a server tells of a wait once' => sub {
 	in_transactions($a1, $a2, $a3, $b1);
-	share($b1 => '/d/b');
-	$a1->query(advise(1));
-	share($a2 => '/d/a');
-	lock($a2 => '/d/a');
-	share($a1 => '/d/p');
-	$a3->query(advise(0));
-	waits($a3 => '/d/a', $a2 => advise(1), $a1 => '/d/b');
+	steps('b1 shares /d/b, a1 has #1, a2 shares /d/a, a2 has /d/a, a1 shares /d/p, a3 has #0, a3 wants /d/a, a2 wants #1, a1 wants /d/b');
 	my @told;
 	wait_until { @told = $zk->children('/zklock-waits'); @told == 1 && 2 == (() = told() =~ /^wait/mg) } 'both to be told';
 	my $sent = $a->value('SELECT requests FROM zk_session');
@@ -41,51 +31,18 @@ subtest 'a server tells of a wait once' => sub {
 	clean();
 };
 
-circle('a bystander whose wait ends with the same one is not told to be in the way',
-	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $b1, $advisory ],
-	sub {
-		share($b1 => '/d/p');
-		$a1->query(advise(1));
-		$b2->query(advise(1));
-		lock($a2 => '/d/a');
-		waits($a1 => '/d/p', $a2 => advise(1), $b1 => advise(1));
-		$b->settle;
-		waits_to_share($b2, '/d/p');
-	},
-	others => [$a2]);
+circle('a bystander whose wait ends with the same one is not told to be in the way', 'b2 a1 b1',
+	'b1 shares /d/p, a1 has #1, b2 has #1, a2 has /d/a, a1 wants /d/p, a2 wants #1, b1 wants #1, b settles, b2 wants to share /d/p');
 
-circle('a session that waits for its own server alone keeps a reader of another one back',
-	[ $b2, zk('/d/p', 'Share'), $a1, zk('/d/p'), $a2, zk('/d/b'), $b1, $advisory ],
-	sub {
-		share($a1 => '/d/p', $a2 => '/d/p');
-		lock($b1 => '/d/b');
-		$b2->query(advise(0));
-		waits($a2 => '/d/b', $a1 => '/d/p', $b1 => advise(0));
-		$b->settle;
-		waits_to_share($b2, '/d/p');
-	});
+circle('a session that waits for its own server alone keeps a reader of another one back', 'b2 a1 a2 b1',
+	'a1 shares /d/p, a2 shares /d/p, b1 has /d/b, b2 has #0, a2 wants /d/b, a1 wants /d/p, b1 wants #0, b settles, b2 wants to share /d/p');
 
-circle('a session that holds nothing stands between the two locks of another one', [ $b1, zk('/d/p'), $a1, zk('/d/p') ],
-	sub {
-		share($b1 => '/d/p');
-		waits($a1 => '/d/p');
-		$b->settle;
-		waits($b1 => '/d/p');
-	},
-	victim => 'b1');    # the youngest
+circle('a session that holds nothing stands between the two locks of another one', 'b1 a1',
+	'b1 shares /d/p, a1 wants /d/p, b settles, b1 wants /d/p', victim => 'b1');    # the youngest
 
-circle("other waits behind those of a deadlock do not matter, time $_", [ $b1, zk('/d/a'), $a2, $advisory, $a1, zk('/d/p') ],
-	sub {
-		$a1->query(advise(1));
-		$b1->query(advise(1));
-		share($b2 => '/d/b', $a2 => '/d/a');
-		lock($b2 => '/d/b');
-		share($b1 => '/d/p');
-		waits($a1 => '/d/p');
-		$b3->query(advise(0));
-		waits($b3 => '/d/b', $b2 => advise(1), $a2 => advise(1), $b1 => '/d/a');
-	},
-	victim => 'b1', others => [ $b2, $b3 ]) foreach 1 .. 3;
+circle("other waits behind those of a deadlock do not matter, time $_", 'b1 a2 a1',
+	'a1 has #1, b1 has #1, b2 shares /d/b, a2 shares /d/a, b2 has /d/b, b1 shares /d/p, a1 wants /d/p, b3 has #0, '
+	  . 'b3 wants /d/b, b2 wants #1, a2 wants #1, b1 wants /d/a', victim => 'b1') foreach 1 .. 3;
 
 # What a server tells of waits, in one record; "" if it has none or is just writing another
 sub told_by($server)
@@ -101,15 +58,14 @@ sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\
 sub circle_is_found($what, $end, $after)
 {
 	subtest "the session that searches $what, and another one takes over" => sub {
-		my $a1 = $a->session(name => 'a1');
+		my ($a1) = sessions($a, 'a1');
 		in_transactions($a1, $a2, $b1, $b2);
-		lock($a1 => '/d/one', $a2 => '/d/two', $b1 => '/d/p', $b2 => '/d/q');
-		waits($a1 => '/d/q');
+		steps('a1 has /d/one, a2 has /d/two, b1 has /d/p, b2 has /d/q, a1 wants /d/q');
 		wait_told($a, '/d/one');
-		waits($a2 => '/d/p');
+		steps('a2 wants /d/p');
 		wait_told($a, '/d/two');
 		$end->($a1);
-		waits($b1 => '/d/two');
+		steps('b1 wants /d/two');
 		one_victim([ $b1, zk('/d/two'), $a2, zk('/d/p') ]);
 		$b2->query('COMMIT');
 		$after->($a1);

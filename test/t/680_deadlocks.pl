@@ -8,85 +8,44 @@ use Zklock::Deadlock;
 
 my ($zk, $a) = cast('a',
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
-my ($one, $two, $three) = map { $a->session(name => $_) } qw(one two three);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');
 Zklock::Deadlock::scene($zk, [$a], '/d/a', '/d/b', '/d/c', '/d/s/leases', '/d/s/locks');
 
-my $table  = 'AccessExclusiveLock on relation \d+ of database \d+';
-my $update = 'UPDATE t SET n = n + 1 WHERE id = 1';
-my $never  = "SET LOCAL deadlock_timeout = '1h'";
-my $mark;
+my ($one, $two, $three) = sessions($a, 'one two three');
+my $at_once = "SET LOCAL deadlock_timeout = '1h'";
 
-circle('two sessions lock two paths in opposite orders', [ $one, zk('/d/b'), $two, zk('/d/a') ],
-	sub {
-		lock($one => '/d/a', $two => '/d/b');
-		waits($one => '/d/b');
-		$mark = $a->log_mark;
-		waits($two => "SELECT zk_xact_lock('/d/a') AS victim");
-	},
+my $mark = $a->log_mark;
+circle('two sessions lock two paths in opposite orders', 'one two', 'one has /d/a, two has /d/b, one wants /d/b, two wants /d/a',
 	victim => 'two',    # whose wait is the younger
 	after  => sub {
 		my $log = $a->log_since($mark);
 		like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]} waits for /, 'the log tells the cycle');
-		like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\) AS victim\n/, 'and what one runs');
+		like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\)\n/, 'and what one runs');
 		like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs');
 		is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
 	});
 
-circle('a lock and a row: the row is waited for last, but who waits for the lock gives up',
-	[ $one, $row, $two, zk('/d/a') ],
-	sub {
-		lock($one => '/d/a');
-		$two->query($update);
-		$mark = $a->log_mark;
-		waits($two => '/d/a');
-		$a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark);
-		waits($one => $update);
-	},
+$mark = $a->log_mark;
+circle('a lock and a row: the row is waited for last, but who waits for the lock gives up', 'one two',
+	[ 'one has /d/a, two has row, two wants /d/a',
+		sub { $a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark) }, 'one wants row' ],
 	victim => 'two');
 
-circle('a lock and a row: the lock is waited for last', [ $one, $row, $two, zk('/d/a') ],
-	sub {
-		lock($one => '/d/a');
-		$two->query($update);
-		waits($one => $update, $two => '/d/a');
-	},
+circle('a lock and a row: the lock is waited for last', 'one two', 'one has /d/a, two has row, one wants row, two wants /d/a',
 	victim => 'two');
 
-circle('a circle of three through a shared lock, an advisory lock and a table',
-	[ $one, $advisory, $two, $table, $three, zk('/d/a') ],
-	sub {
-		share($one => '/d/a');
-		$two->query('SELECT pg_advisory_xact_lock(7)');
-		$three->query('SELECT * FROM t');
-		waits($three => '/d/a', $one => 'SELECT pg_advisory_xact_lock(7)', $two => 'LOCK TABLE t');
-	});
+circle('a circle of three through a shared lock, an advisory lock and a table', 'one two three',
+	'one shares /d/a, two has #7, three has table, three wants /d/a, one wants #7, two wants table');
 
-circle('of two shared holders that ask for the exclusive lock the second gives up at once',
-	[ $one, zk('/d/a'), $two, zk('/d/a') ],
-	sub {
-		$_->query($never) foreach $one, $two;
-		share($one => '/d/a', $two => '/d/a');
-		waits($one => '/d/a', $two => '/d/a');
-	},
-	victim => 'two');
+circle('of two shared holders that ask for the exclusive lock the second gives up at once', 'one two',
+	'one shares /d/a, two shares /d/a, one wants /d/a, two wants /d/a', first => $at_once, victim => 'two');
 
-circle('one that asks behind a writer who waits for it gives up at once', [ $one, zk('/d/a'), $two, zk('/d/a') ],
-	sub {
-		$_->query($never) foreach $one, $two;
-		share($one => '/d/a');
-		waits($two => '/d/a', $one => '/d/a');
-	},
-	victim => 'one');
+circle('one that asks behind a writer who waits for it gives up at once', 'one two',
+	'one shares /d/a, two wants /d/a, one wants /d/a', first => $at_once, victim => 'one');
 
-circle('a cycle through a tree and an array', [ $one, zk('/d/c'), $two, zk('/d/t/b') ],
-	sub {
-		$one->query("SELECT zk_xact_lock_tree('/d/t/b/c', '/d/t')");
-		$two->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
-		waits($one, "SELECT zk_xact_lock(ARRAY['/d/0', '/d/c'])");
-		waits($two, "SELECT zk_xact_lock_tree('/d/t/b', '/d/t')");
-	});
+circle('a cycle through a tree and an array', 'one two',
+	'one has /d/t//b/c, two has /d/b+/d/c, one wants /d/0+/d/c, two wants /d/t//b');
 
 subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub {
 	local $Zklock::Deadlock::asks = 'zk_lock';
@@ -103,9 +62,7 @@ subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub
 
 subtest 'waits without a circle end by themselves' => sub {
 	in_transactions($one, $two, $three);
-	lock($one => '/d/a');
-	$two->query($update);
-	waits($two => '/d/a', $three => $update);
+	steps('one has /d/a, two has row, two wants /d/a, three wants row');
 	my $late = $a->session(name => 'late');
 	$late->query("SET deadlock_timeout = '50ms'");
 	is($late->query("SELECT zk_lock('/d/a', '1s')"), 'f', 'one behind them looks twenty times');
@@ -118,10 +75,9 @@ subtest 'waits without a circle end by themselves' => sub {
 
 subtest 'a prepared transaction is waited for by many, and waits for nobody' => sub {
 	in_transactions($one, $two, $three);
-	$three->query($update);
+	steps('three has row');
 	$three->query("PREPARE TRANSACTION 'p'");
-	lock($one => '/d/a');
-	waits($one => $update, $two => '/d/a');
+	steps('one has /d/a, one wants row, two wants /d/a');
 	is($three->query("SELECT zk_lock('/d/a', '500ms')"), 'f', 'a third one looks as well');
 	ok($_->busy, $_->name . ' waits') foreach $one, $two;
 	$three->query("COMMIT PREPARED 'p'");

@@ -6,55 +6,27 @@ use Zklock::Test;
 use Zklock::Deadlock;
 
 my ($zk, $a, $b, $c) = cast('a b c', conf => ["deadlock_timeout = '200ms'"]);
-my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
-my $b1     = $b->session(name => 'b1');
-my $c1     = $c->session(name => 'c1');
 my $permit = 'SemaphorePermit on ZooKeeper path "/d/s"';
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)');
 Zklock::Deadlock::scene($zk, [ $a, $b, $c ], '/d/a', '/d/b', '/d/c', '/d/t/x/y', '/d/s/leases', '/zklock-waits');
+my ($a1, $a2, $b1, $c1) = (sessions($a, 'a1 a2'), sessions($b, 'b1'), sessions($c, 'c1'));
 
-my $mark;
-circle('two servers, two locks', [ $a1, zk('/d/b'), $b1, zk('/d/a') ],
-	sub {
-		lock($a1 => '/d/a', $b1 => '/d/b');
-		waits($a1 => '/d/b');
-		$mark = $b->log_mark;
-		waits($b1 => '/d/a');
-	},
+my $mark = $b->log_mark;
+circle('two servers, two locks', 'a1 b1', 'a1 has /d/a, b1 has /d/b, a1 wants /d/b, b1 wants /d/a',
 	victim => 'b1',    # the youngest
 	after  => sub {
 		like($b->log_since($mark), qr/Process @{[ $b1->pid ]}: SELECT zk_xact_lock\('\/d\/a'\)/, 'the log has what it runs');
 	});
 
-circle('two servers, and a row of one of them', [ $a1, $row, $a2, zk('/d/b'), $b1, zk('/d/a') ],
-	sub {
-		lock($a1 => '/d/a');
-		$a2->query('UPDATE t SET n = 1');
-		lock($b1 => '/d/b');
-		waits($a2 => '/d/b', $b1 => '/d/a');
-		$a1->query_start('UPDATE t SET n = 2');
-	});
+circle('two servers, and a row of one of them', 'a1 a2 b1',
+	'a1 has /d/a, a2 has row, b1 has /d/b, a2 wants /d/b, b1 wants /d/a, a1 wants row');
 
-circle('three servers in a ring', [ $a1, zk('/d/b'), $b1, zk('/d/c'), $c1, zk('/d/a') ],
-	sub {
-		lock($a1 => '/d/a', $b1 => '/d/b', $c1 => '/d/c');
-		waits($b1 => '/d/c', $c1 => '/d/a', $a1 => '/d/b');
-	},
-	victim => 'a1');
+circle('three servers in a ring', 'a1 b1 c1',
+	'a1 has /d/a, b1 has /d/b, c1 has /d/c, b1 wants /d/c, c1 wants /d/a, a1 wants /d/b', victim => 'a1');
 
-circle('two readers of two servers that upgrade', [ $a1, zk('/d/a'), $b1, zk('/d/a') ],
-	sub {
-		share($a1 => '/d/a', $b1 => '/d/a');
-		waits($a1 => '/d/a', $b1 => '/d/a');
-	});
+circle('two readers of two servers that upgrade', 'a1 b1', 'a1 shares /d/a, b1 shares /d/a, a1 wants /d/a, b1 wants /d/a');
 
-circle('a tree and an array', [ $a1, zk('/d/c'), $b1, zk('/d/t/x') ],
-	sub {
-		$a1->query("SELECT zk_xact_lock_tree('/d/t/x/y', '/d/t')");
-		$b1->query("SELECT zk_xact_lock(ARRAY['/d/b', '/d/c'])");
-		$a1->start_queued("SELECT zk_xact_lock(ARRAY['/d/a', '/d/c'])", '/d/c');
-		waits($b1 => '/d/t/x');
-	});
+circle('a tree and an array', 'a1 b1', 'a1 has /d/t//x/y, b1 has /d/b+/d/c, a1 wants /d/a+/d/c, b1 wants /d/t/x');
 
 subtest 'a permit: no deadlock while one holder can let go' => sub {
 	in_transactions($a1, $b1, $c1);

@@ -11,24 +11,30 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
   use Zklock::Deadlock;
 
   Zklock::Deadlock::scene($zk, [ $a, $b ], '/d/a', '/d/b');
-  circle('a lock and a row', [ $one, zk('/d/a'), $two, $row ],
-	  sub {
-		  lock($one => '/d/a');
-		  $two->query('UPDATE t SET n = 1');
-		  waits($two, '/d/a');
-		  waits($one, 'UPDATE t SET n = 2');
-	  }, victim => 'two');
+  my ($a1, $a2) = sessions($a, 'a1 a2');
+  my ($b1)      = sessions($b, 'b1');
+  circle('a lock and a row', 'a1 a2', 'a1 has /d/a, a2 has row, a2 wants /d/a, a1 wants row', victim => 'a2');
+
+=head1 STEPS
+
+What sessions do one after the other, parted by commas: C<has>, C<shares>, and C<wants> or C<wants to
+share>, which returns as C<waits> does; or a server C<settles>. What they have or want is
+
+  /d/a         a lock of zklock's        /d/a+/d/b    several in one call
+  /d/t//x/y    the tree /d/t/x/y, of which /d/t is the root
+  #7           an advisory lock          row, table   the row 1 of table t, or all of it
 
 =head1 EXPORTS
 
-  circle($name, [ @cycle ], sub { ... } [, %more])
-                                a subtest: in transactions of the sessions in the cycle the code has each
-                                wait for the next; one of them gives up, and the others commit. The cycle is
-                                a list of sessions, each with a regular expression for what it waits
-                                for, and waits for the next; the last one for the first. More:
+  sessions($server, $names)     makes sessions with these names, and returns them
+  steps($text)                  takes these steps
+  circle($name, $cycle, $steps, %more)
+                                a subtest: in transactions of all sessions with a part in the steps, which
+                                are a text or a list of texts and of code, those named in the cycle wait
+                                each for the next, and the last for the first; one gives up, and the others
+                                commit. More:
                                   victim  the name of who gives up
-                                  others  [ @sessions ] that have a transaction and go on in the end
-                                  seen    as for cycle_regex
+                                  first   what each session runs first
                                   after   code, called with the victim
   lock($session => $path, ...), waits($session => $what, ...)
                                 one after the other, with zk_xact_lock(), or another function named in
@@ -39,8 +45,8 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
   go_on(@sessions)              tests: each gets what it waits for, and commits
   gives_up($session, @cycle)    tests: it is told of a deadlock and of this cycle, and is rolled back
   clean                         a test: nothing is left behind in the scene
-  zk($path [, $mode]), $row, $advisory
-                                what is waited for, in a cycle
+  zk($path [, $mode])           what is waited for, in a cycle: a list of sessions, each with a regular
+                                expression for what it waits for
   in_transactions(@sessions)    begins a transaction in each; returns them
   one_victim([ @cycle ] [, $seen])
                                 tests: one of the sessions is told of a deadlock, and its DETAIL has
@@ -56,18 +62,23 @@ package Zklock::Deadlock;
 
 use v5.36;
 
+use Carp;
 use Exporter qw(import);
 use Test::More;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw(circle lock share waits waits_to_share $asks go_on gives_up clean zk $row $advisory in_transactions one_victim cycle_regex);
+our @EXPORT = qw(sessions steps circle lock share waits waits_to_share $asks go_on gives_up clean zk in_transactions one_victim cycle_regex);
 our $asks = 'zk_xact_lock';
 my $share = 'zk_xact_lock_shared';
-our $row      = 'ShareLock on transaction \d+';
-our $advisory = 'ExclusiveLock on advisory lock \[.*\]';
 
-my @scene;
+# What PostgreSQL itself has to offer: how to have it, how to want it, and what that waits for
+my $update = 'UPDATE t SET n = n + 1 WHERE id = 1';
+my %offers = (
+	row   => [ $update, $update, 'ShareLock on transaction \d+' ],
+	table => [ 'SELECT * FROM t', 'LOCK TABLE t', 'AccessExclusiveLock on relation \d+ of database \d+' ]);
+
+my (@scene, %sessions);
 
 sub scene { @scene = @_; return; }
 
@@ -76,6 +87,8 @@ sub clean
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Zklock::Server->assert_clean(@scene);
 }
+
+sub sessions($server, $names) { return map { $sessions{$_} = $server->session(name => $_) } split / /, $names; }
 
 sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
@@ -131,16 +144,57 @@ sub gives_up($session, @cycle)
 	return;
 }
 
-sub circle($name, $cycle, $code, %more)
+# How to have something, how to want it, and what that waits for
+sub offer($what)
 {
-	my @others = @{ $more{others} || [] };
+	return @{ $offers{$what} } if $offers{$what};
+	my ($sql, $awaited) =
+	    $what =~ /^#(\d+)$/       ? ("SELECT pg_advisory_xact_lock($1)", 'ExclusiveLock on advisory lock \[.*\]')
+	  : $what =~ m{^(.+)//(.+)$}  ? ("SELECT zk_xact_lock_tree('$1/$2', '$1')", zk("$1/$2"))
+	  : $what =~ m{^/.*\+(/.+)$} ? ("SELECT zk_xact_lock('{" . $what =~ tr/+/,/r . "}'::text[])", zk($1))
+	  :                             croak "nobody can have or want $what";
+	return ($sql, $sql, $awaited);
+}
+
+# What each session waits for since the last step in which it wanted something
+my %awaited;
+
+sub step($session, $does, $what)
+{
+	my $is_path = $what =~ m{^/} && $what !~ m{\+|//};
+	local $asks = $share if $does =~ /share/;
+	my ($have, $want, $awaited) = $is_path ? (undef, $what, zk($what, $does =~ /share/ ? 'Share' : undef)) : offer($what);
+	if    ($does !~ /wants/) { $is_path ? lock($session => $what) : $session->query($have); }
+	else                     { waits($session => $want); $awaited{ $session->name } = $awaited; }
+	return;
+}
+
+sub steps($text)
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 2;
+	foreach (split /,\s*/, $text)
+	{
+		if    (/^(\w+) settles$/)                                  { $_->settle foreach grep { $_->name eq $1 } @{ $scene[1] }; }
+		elsif (/^(\w+) (has|shares|wants(?: to share)?) (\S+)$/) { step($sessions{$1}, $2, $3); }
+		else                                                       { croak "no step: $_"; }
+	}
+	return;
+}
+
+sub circle($name, $cycle, $steps, %more)
+{
+	my @steps = ref $steps ? @$steps : $steps;
+	my @cycle = split / /, $cycle;
+	my %part  = map { $_ => $sessions{$_} } map { ref ? () : /(\w+) (?:has|shares|wants)\b/g } @steps;
 	subtest $name => sub {
-		in_transactions(@others, grep { ref } @$cycle);
-		$code->();
-		my $victim = one_victim($cycle, $more{seen});
+		in_transactions(values %part);
+		if ($more{first}) { $_->query($more{first}) foreach values %part; }
+		ref ? $_->() : steps($_) foreach @steps;
+		my $victim = one_victim([ map { ($sessions{$_} => $awaited{$_}) } @cycle ]);
 		is($victim->name, $more{victim}, 'which it should be') if $more{victim};
 		$more{after}->($victim) if $more{after};
-		go_on(@others);
+		delete @part{@cycle};
+		go_on(values %part);
 		clean();
 	};
 	return;

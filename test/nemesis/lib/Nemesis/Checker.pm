@@ -60,13 +60,10 @@ use v5.36;
 # Whoever is told this knows that its work does not count.
 my %disowned = map { $_ => 1 } qw(refused lost aborted);
 
-# Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker, lock lost
-my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|40001|55000)$/;
-
 sub check($class, %arg)
 {
 	my $self = bless {
-		violations    => [],
+		violations    => [ unexpected_errors($arg{attempts}, '40001') ],
 		counts        => {},
 		latency       => 0,
 		attempts      => { map { $_->{id} => $_ } @{ $arg{attempts} } },
@@ -78,8 +75,6 @@ sub check($class, %arg)
 	foreach my $attempt (@{ $arg{attempts} })
 	{
 		$self->{counts}{ $attempt->{outcome} }++;
-		$self->_violation('unexpected error', "$attempt->{id}: $attempt->{error}", $attempt)
-		  if defined $attempt->{sqlstate} && $attempt->{sqlstate} !~ $expected_error;
 		next unless defined $attempt->{granted};
 		$self->{counts}{acquisitions}++;
 		push @{ $by_path{ $attempt->{path} } }, $attempt;
@@ -94,6 +89,15 @@ sub check($class, %arg)
 	return $self;
 }
 
+# Violations: errors that no fault accounts for. Any statement may be cancelled, terminated, crash with its server,
+# find that starting, no connection, no ZooKeeper or no worker; what else may happen to some is "more".
+sub unexpected_errors($attempts, @more)
+{
+	my $expected = join '|', qw(57014 57P0[123] 08... 58030 55000), @more;
+	return map { { kind => 'unexpected error', text => "$_->{id}: $_->{error}" } }
+	  grep { defined $_->{sqlstate} && $_->{sqlstate} !~ /^(?:$expected)$/ } @$attempts;
+}
+
 sub _violation($self, $kind, $text, @attempts)
 {
 	push @{ $self->{violations} }, { kind => $kind, text => $text, attempts => [@attempts] };
@@ -106,25 +110,24 @@ sub _end($hold)
 	return defined $commit && $commit > $until ? $commit : $until;
 }
 
-sub _hit_by_intervention($self, $hold)
+# Did an administrator take away what a server had on a path, under a token, within some time?
+sub is_excused($arg, $had, $from, $until)
 {
-	my $asks_quorum = ($hold->{guard} || '') eq 'quorum';
-	foreach my $did (@{ $self->{interventions} })
+	foreach my $did (@{ $arg->{interventions} || [] })
 	{
-		next if $asks_quorum && defined $did->{to} && $did->{to} < $hold->{until};
-		next if $did->{from} > _end($hold);
-		next if defined $did->{path} && $did->{path} ne $hold->{path};
-		next if defined $did->{server} && $did->{server} ne ($hold->{server} || '');
-		if ($did->{czxids} && defined $hold->{token})
-		{
-			return 1 if grep { $_ == $hold->{token} >> 12 } @{ $did->{czxids} };
-		}
-		elsif (!defined $did->{to} || $did->{to} + $self->{session_timeout} > $hold->{asked})
-		{
-			return 1;
-		}
+		next if $did->{from} > $until;
+		next if grep { defined $did->{$_} && $did->{$_} ne ($had->{$_} // '') } qw(path server);
+		return 1 if $did->{czxids} && defined $had->{token}
+		  ? grep { $_ == $had->{token} >> 12 } @{ $did->{czxids} }
+		  : !defined $did->{to} || $did->{to} + $arg->{session_timeout} > $from;
 	}
 	return 0;
+}
+
+sub _hit_by_intervention($self, $hold)
+{
+	my @possible = grep { ($hold->{guard} // '') ne 'quorum' || !defined $_->{to} || $_->{to} >= $hold->{until} } @{ $self->{interventions} };
+	return is_excused({ %$self, interventions => \@possible }, $hold, $hold->{asked}, _end($hold));
 }
 
 # "a1.7 (server a, refused) 12.301..12.480"

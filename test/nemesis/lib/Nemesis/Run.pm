@@ -25,7 +25,7 @@ The summary is printed as a diagnostic. Each kind of violation makes a test fail
   $run->client_count;                                   # of SQL clients, of all targets
   $run->interventions;                                  # see Nemesis::Checker
   $run->directory;                                      # of histories
-  $run->sql_client($server, $name);                     # a list: name, server, dsn
+  $run->sql_client($server, $name);                     # a list: name, class, server, dsn
 
 =cut
 
@@ -65,7 +65,7 @@ sub new($class, %arg)
 	$self->{targets}   = [ Nemesis::Target->all(@{ $self->{targets} || [] }) ];
 	$self->{directory} = "$PostgreSQL::Test::Utils::log_path/history";
 	mkdir $self->{directory};
-	$self->{scripts}   = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{}r;
+	$self->{script}    = abs_path(__FILE__) =~ s{/lib/Nemesis/Run\.pm$}{/client.pl}r;
 	return $self;
 }
 
@@ -160,26 +160,26 @@ sub _dsn($self, $server) { return $server->connstr('postgres') =~ s/'//gr =~ s/ 
 
 sub sql_client($self, $server, $name)
 {
-	return (name => $server->name . $name, server => $server->name, dsn => $self->_dsn($server));
+	return (name => $server->name . $name, class => 'SqlClient', server => $server->name, dsn => $self->_dsn($server));
 }
 
 sub _start_client($self, $target, %config)
 {
 	my $name   = $config{name};
-	my $script = delete $config{script};
 	my $client = {
 		name    => $name,
 		target  => $target,
 		history => "$self->{directory}/$name.jsonl" };
 	%config = (
 		%config,
+		target   => $target->name,
 		register => $self->_dsn($self->{register}),
 		history  => $client->{history},
 		seed     => $self->{seed} + 1000 * @{ $self->{cast} || [] });
 	$client->{process} = Zklock::Process->new(
 		name => $name,
 		log  => "$PostgreSQL::Test::Utils::log_path/nemesis_$name.log",
-		argv => [ $^X, "$self->{scripts}/$script", JSON::PP->new->canonical->encode(\%config) ]);
+		argv => [ $^X, $self->{script}, JSON::PP->new->canonical->encode(\%config) ]);
 	append_to_file($client->{history}, '');
 	push @{ $self->{cast} }, $client;
 	push @{ $self->{services} }, $config{pid_file} if $config{pid_file};

@@ -2,21 +2,16 @@
 
 =head1 NAME
 
-Nemesis::SqlClient - what the clients of database servers have in common
+Nemesis::SqlClient - a session of a database server, as a client of the fault run
 
 =head1 SYNOPSIS
 
-  my $client = Nemesis::SqlClient->new;         # its configuration is in $ARGV[0]
-  until ($client->last_lap)
-  {
-      my %attempt = $client->begin_attempt;     # connects; id, client, kind, server, clock
-      $attempt{value} = $client->run('SELECT ...', @values);
-      $client->end_attempt(\%attempt, 'SELECT zk_unlock_all()');
-  }
-  $client->disconnect;
+  my %attempt = $client->begin_attempt;
+  $attempt{value} = $client->run('SELECT ...', @values);
+  $client->end_attempt(\%attempt, 'SELECT zk_unlock_all()');
 
-The configuration is JSON, as C<sql_client> of Nemesis::Run gives it: name, server, dsn, register
-(its dsn), history (a file), seed, and what the target adds.
+Its configuration is that of Nemesis::Client with server and dsn, as C<sql_client> of Nemesis::Run
+gives them.
 
 =cut
 
@@ -24,44 +19,21 @@ package Nemesis::SqlClient;
 
 use v5.36;
 
+use parent 'Nemesis::Client';
+
 use DBI;
-use Exporter 'import';
-use JSON::PP;
-use Nemesis::History qw(now clock_difference);
+use Zklock::Util qw(nap);
 
-our @EXPORT_OK = qw(nap between one_of);
-
-sub nap($seconds) { select(undef, undef, undef, $seconds); return; }
-sub between($low, $high) { return $low + rand($high - $low); }
-sub one_of { return $_[ rand @_ ]; }
-
-sub new($class)
-{
-	my $config = JSON::PP->new->utf8->decode($ARGV[0]);
-	my $self = bless {
-		config   => $config,
-		history  => Nemesis::History->new($config->{history}),
-		attempts => 0,
-		last_lap => 0,
-		error    => {} }, $class;
-	$SIG{USR1} = sub { $self->{last_lap} = 1; };
-	srand($config->{seed});
-	return $self;
-}
-
-sub config($self, $name) { return $self->{config}{$name}; }
-
-# Each thing is to be tried once more, until it succeeds; then the client ends.
-sub last_lap { return $_[0]{last_lap}; }
+sub kind { return 'sql'; }
 
 # Why the last statement failed: { sqlstate, error, fatal }; empty if it did not
-sub error { return $_[0]{error}; }
+sub error($self) { return $self->{error} // {}; }
 
 sub _connect($self)
 {
 	until ($self->{dbh})
 	{
-		$self->{dbh} = DBI->connect("dbi:Pg:$self->{config}{dsn}", undef, '',
+		$self->{dbh} = DBI->connect('dbi:Pg:' . $self->config('dsn'), undef, '',
 			{ AutoCommit => 1, RaiseError => 0, PrintError => 0, PrintWarn => 0, pg_server_prepare => 0 });
 		nap(0.2) unless $self->{dbh};
 	}
@@ -98,24 +70,20 @@ sub commit($self) { $self->{in_transaction} = 0; return $self->run('COMMIT'); }
 
 sub begin_attempt($self)
 {
-	my $config = $self->{config};
 	$self->_connect;
 	$self->{in_transaction} = 0;
-	return (
-		id => "$config->{name}." . ++$self->{attempts}, client => $config->{name}, kind => 'sql',
-		server => $config->{server}, clock => clock_difference);
+	return ($self->SUPER::begin_attempt, server => $self->config('server'));
 }
 
-# Writes the attempt into the history, with the time and the last error. Whatever is left of it
-# must go, by the statements given; if that fails, so must the connection.
+# With the last error. Whatever is left of the attempt must go, by the statements given; if that fails,
+# so must the connection.
 sub end_attempt($self, $attempt, @clean)
 {
-	my $error = $self->{error};
-	$attempt->{told} = now;
+	my $error = $self->error;
 	@$attempt{qw(sqlstate error)} = @$error{qw(sqlstate error)} if %$error;
+	$self->SUPER::end_attempt($attempt);
 	unshift @clean, 'ROLLBACK' if $self->{in_transaction};
 	$self->disconnect if $error->{fatal} || grep { !defined $self->run($_) } @clean;
-	$self->{history}->add($attempt);
 	return;
 }
 

@@ -13,24 +13,27 @@ Nemesis::Target - what the faults are aimed at: locks, claims, ...
   sub clients { my ($self, $run, $count) = @_; return map { ... } 1 .. $count; }
   sub check { ... }
 
-A target is a module in lib/Nemesis/Target and its client, a script beside nemesis.pl. The run
-finds the module by itself, and knows nothing of any target. All targets are under fire
-together, with the same servers and the same schedule; C<make nemesis TARGETS=claims> plays
-with some of them.
+A target is a module in lib/Nemesis/Target. The run finds it by itself, and knows nothing of any
+target. All targets are under fire together, with the same servers and the same schedule; C<make
+nemesis TARGETS=claims> plays with some of them.
 
 =head1 WHAT A TARGET SAYS
 
-Each has a default, but C<clients> and C<check>. C<$run> is the Nemesis::Run.
+Each has a default, but C<clients>, C<turn>, C<last_turn> and C<check>. C<$run> is the Nemesis::Run.
 
   share         its part of the run's SQL clients, in proportion to those of the other targets
   server_conf   settings of the three database servers, lines of postgresql.conf
   prepare($run) is called when all servers run, before any client starts
   clients($run, $count)
-                who takes part: hashes with name, script, and what else the script wants as its
-                configuration. See sql_client of Nemesis::Run for a client of a database server;
-                servers are $run->busy_server($n), or $run->quiet_server, where at most one
-                client may be. With pid_file, the client is a service whose process stop_curator
-                stops; the client writes its pid there
+                who takes part: hashes with name, class (SqlClient, CuratorClient), and what else
+                belongs to its configuration. See sql_client of Nemesis::Run for a client of a
+                database server; servers are $run->busy_server($n), or $run->quiet_server, where at
+                most one client may be. With pid_file, the client is a service whose process
+                stop_curator stops; the client writes its pid there
+  turn($client) what a client, a process of its own, does again and again: attempts, which it
+                appends to its history, see Nemesis::History
+  last_turn($client)
+                tries everything once more, until it succeeds
   is_under_way(@attempts)
                 the faults begin when every target says so. Default: there is an attempt
   paths         the faults delete nodes below these
@@ -47,9 +50,6 @@ Each has a default, but C<clients> and C<check>. C<$run> is the Nemesis::Run.
                   summary     [ [ label, number ], ... ], for the table at the end
                   activity    [ number, minimum, description ]: the run was worth something
   kinds         the kinds of violations that check can find; each becomes a test of the run
-
-A client appends what it did to its history, one attempt per line, see Nemesis::History. On
-SIGUSR1 it tries everything a last time, which must succeed now, and ends.
 
 =cut
 

@@ -9,9 +9,18 @@ Nemesis::Target::Claims - slots that one caller in all may claim
   my $verdict = Nemesis::Target::Claims->judge(@attempts);
   print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
 
+=head1 AN ATTEMPT
+
+A client claims slots on one of the paths, as a job would that is scheduled on each server. A slot is a
+tick of the clock that all have in common, so that many ask for the same at once; some ask late, for a
+slot that others have passed.
+
+An attempt has path, slot (a number), asked, and an outcome: 'claimed' (true), 'refused' (false) or
+'failed' (an error, which leaves open whether the slot was claimed).
+
 =head1 WHAT IS CHECKED
 
-The client is claim_client.pl, which says what an attempt is. There is no excuse for any of these:
+There is no excuse for any of these:
 
 I<slot claimed twice>: two were told that they had claimed one slot of a path.
 
@@ -35,11 +44,13 @@ use v5.36;
 use parent 'Nemesis::Target';
 
 use List::Util qw(max);
-
-# Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker
-my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|55000)$/;
+use Nemesis::Checker;
+use Nemesis::Client qw(between one_of);
+use Nemesis::History qw(now);
+use Zklock::Util qw(nap);
 
 my @paths = map { "/nemesis/claims/job$_" } 1 .. 2;
+my $tick  = 0.25;                           # seconds
 
 sub users
 {
@@ -49,8 +60,37 @@ sub users
 sub clients($self, $run, $count)
 {
 	return map {
-		{ $run->sql_client($run->busy_server($_), "-claims$_"), script => 'claim_client.pl', paths => \@paths }
+		{ $run->sql_client($run->busy_server($_), "-claims$_") }
 	} 1 .. max(4, $count);
+}
+
+sub _attempt($client, $path, $slot)
+{
+	my %attempt = ($client->begin_attempt, path => $path, slot => $slot);
+	$attempt{asked} = now;
+	my $claimed = $client->run("SELECT zk_claim(?, timestamptz '2000-01-01 00:00+00' + ? * interval '1 s')", $path, $slot);
+	$attempt{outcome} = !defined $claimed ? 'failed' : $claimed ? 'claimed' : 'refused';
+	$client->end_attempt(\%attempt);
+	return $attempt{outcome} ne 'failed';
+}
+
+sub turn($self, $client)
+{
+	my $slot = int(now / $tick);
+	_attempt($client, one_of(@paths), rand() < 0.1 ? $slot - one_of(1 .. 8) : $slot);
+
+	# Until the next tick, as the schedulers of all servers do
+	nap(between(0, 0.02) + $tick * (1 + int(now / $tick)) - now) unless $client->last_lap;
+	return;
+}
+
+sub last_turn($self, $client)
+{
+	foreach my $path (@paths)
+	{
+		nap(0.1) until _attempt($client, $path, int(now / $tick));
+	}
+	return;
 }
 
 sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
@@ -107,13 +147,12 @@ sub _judge_path($violations, @attempts)
 
 sub judge($class, @attempts)
 {
-	my (%count, %by_path, @violations);
+	my @violations = Nemesis::Checker::unexpected_errors(\@attempts);
+	my (%count, %by_path);
 	foreach my $attempt (@attempts)
 	{
 		$count{ $attempt->{outcome} }++;
 		push @{ $by_path{ $attempt->{path} } }, $attempt;
-		push @violations, { kind => 'unexpected error', text => "$attempt->{id}: $attempt->{error}" }
-		  if defined $attempt->{sqlstate} && $attempt->{sqlstate} !~ $expected_error;
 	}
 	_judge_path(\@violations, @{ $by_path{$_} }) foreach sort keys %by_path;
 	return { violations => \@violations, counts => \%count };

@@ -10,10 +10,17 @@ Nemesis::Target::Elections - one leader among the servers, as far as it can be p
       attempts => \@attempts, interventions => \@interventions, session_timeout => 4);
   print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
 
-=head1 WHAT IS CHECKED
+=head1 AN ATTEMPT
 
-The client is election_client.pl, which says what an attempt is. All three servers stand at each
-path.
+All three servers stand at each path. A client asks again and again whether its server leads, and if so
+works in that transaction. One that does not work (C<works>) only asks, so no commit keeps it from asking
+again; one that C<resigns> may have its server resign.
+
+An attempt has path, asked (before the question), granted (after it was answered with true, and the term
+was told; else missing), token (the term), until (before COMMIT), and an outcome: 'no' (it does not
+lead), 'asked' (it does, and that is all), or that of an attempt to lock.
+
+=head1 WHAT IS CHECKED
 
 I<two leaders>: a client was told that its server leads, although it asked after another one had
 been told so of a later term. Nobody can take such an answer back.
@@ -37,8 +44,10 @@ use v5.36;
 
 use parent 'Nemesis::Target';
 
-# Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker, lost
-my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|40001|55000)$/;
+use Nemesis::Checker;
+use Nemesis::Client qw(between);
+use Nemesis::History qw(now);
+use Zklock::Util qw(nap);
 
 my %elections = ('/nemesis/elections/latch' => 'curator_latch', '/nemesis/elections/support' => 'zookeeper');
 
@@ -64,13 +73,79 @@ sub clients($self, $run, $)
 	{
 		my ($kind) = $path =~ m{([^/]+)$};
 		push @clients, map {
-			{ $run->sql_client($_, "-asks-$kind"), script => 'election_client.pl', path => $path, works => 0 }
+			{ $run->sql_client($_, "-asks-$kind"), path => $path, works => 0 }
 		} $run->servers;
 		push @clients, map {
-			{ $run->sql_client($_, "-leads-$kind"), script => 'election_client.pl', path => $path, works => 1, resigns => 1 }
+			{ $run->sql_client($_, "-leads-$kind"), path => $path, works => 1, resigns => 1 }
 		} $run->busy_server(0), $run->busy_server(1);
 	}
 	return @clients;
+}
+
+# Ends an attempt that was told that its server leads.
+sub _outcome_of_error($client, $sent_commit = 0)
+{
+	my $error = $client->error;
+	return 'refused' if $error->{sqlstate} eq '40001';
+	return $sent_commit && $error->{fatal} ? 'unknown' : 'aborted';
+}
+
+sub _work($client, $attempt)
+{
+	$attempt->{until} = $attempt->{granted};
+	$attempt->{token} = $client->run('SELECT zk_fencing_token(?)', $attempt->{path}) // return _outcome_of_error($client);
+	# The term may be a later one than the question was answered in.
+	$attempt->{until} = $attempt->{granted} = now;
+	return $client->commit ? 'asked' : _outcome_of_error($client) if !$client->config('works');
+	$client->run('INSERT INTO attempts VALUES (?)', $attempt->{id}) or return _outcome_of_error($client);
+	nap(between(0, rand() < 0.03 ? 2 : 0.03));
+	# What was said last is that it leads still, or what the guard says.
+	$attempt->{until} = now;
+	return $client->commit ? 'committed' : _outcome_of_error($client, 'commit was sent');
+}
+
+sub _attempt($client)
+{
+	my $path    = $client->config('path');
+	my %attempt = ($client->begin_attempt, path => $path, guard => 'lease', scope => 'transaction', outcome => 'failed', asked => now);
+	if ($client->begin)
+	{
+		$attempt{asked} = now;
+		my $leads = $client->run('SELECT zk_is_leader(?) /* election */', $path);
+		$attempt{granted} = now if $leads;
+		$attempt{outcome} = $leads ? _work($client, \%attempt) : 'no' if defined $leads;
+	}
+	$client->end_attempt(\%attempt);
+	return $attempt{outcome} ne 'no';
+}
+
+# Something is asked, and what it comes to is not looked at.
+sub _ask($client, $sql)
+{
+	my $path    = $client->config('path');
+	my %attempt = ($client->begin_attempt, path => $path, asked => now, outcome => 'move');
+	my $answer  = $client->run($sql, $path);
+	my $good    = defined $answer && !%{ $client->error };
+	$client->end_attempt(\%attempt);
+	return $good;
+}
+
+sub turn($self, $client)
+{
+	my $leads = _attempt($client);
+	# Leadership moves on, or is waited for.
+	_ask($client, $leads ? 'SELECT zk_resign(?) /* election */' : q{SELECT zk_await_leadership(?, '1 s') /* election */})
+	  if $client->config('resigns') && rand() < 0.03;
+	nap(between(0, $client->config('works') ? 0.03 : 0.1)) unless $client->last_lap;
+	return;
+}
+
+# When all is well somebody leads, and everybody can tell who.
+sub last_turn($self, $client)
+{
+	nap(0.1) until _ask($client, 'SELECT server FROM zk_leader(?)');
+	_attempt($client);
+	return;
 }
 
 sub is_under_way($self, @attempts) { return grep { defined $_->{token} } @attempts; }
@@ -95,21 +170,6 @@ sub describe($self, $run)
 	} $run->servers;
 }
 
-# Did an administrator take leadership in a term away from its server, by some time?
-sub _is_excused($arg, $term, $time)
-{
-	foreach my $did (@{ $arg->{interventions} || [] })
-	{
-		next if $did->{from} > $time;
-		return 1 if $did->{czxids} && grep { $_ == $term->{term} >> 12 } @{ $did->{czxids} };
-		next if $did->{czxids};
-		next if defined $did->{path} && $did->{path} ne $term->{path};
-		next if defined $did->{server} && $did->{server} ne $term->{server};
-		return 1 if !defined $did->{to} || $did->{to} + $arg->{session_timeout} > $term->{first};
-	}
-	return 0;
-}
-
 sub _describe($attempt)
 {
 	return sprintf('%s (server %s, %s, term %s) %.4f..%.4f', @$attempt{qw(id server outcome token asked)},
@@ -123,7 +183,7 @@ sub _judge_path($arg, $violations, @attempts)
 	foreach my $attempt (sort { $a->{granted} <=> $b->{granted} } @attempts)
 	{
 		my $term = $terms{ $attempt->{token} } ||= {
-			term => $attempt->{token}, path => $attempt->{path}, server => $attempt->{server},
+			token => $attempt->{token}, path => $attempt->{path}, server => $attempt->{server},
 			first => $attempt->{granted}, attempt => $attempt, attempts => [] };
 		push @{ $term->{attempts} }, $attempt;
 		push @$violations, { kind => 'term of two', text => _describe($term->{attempt}) . ' and ' . _describe($attempt) }
@@ -132,13 +192,13 @@ sub _judge_path($arg, $violations, @attempts)
 
 	# From the last term to the first: when had anybody been told of a later one?
 	my $later;
-	foreach my $term (sort { $b->{term} <=> $a->{term} } values %terms)
+	foreach my $term (sort { $b->{token} <=> $a->{token} } values %terms)
 	{
 		foreach my $attempt ($later ? @{ $term->{attempts} } : ())
 		{
 			my $kind = $attempt->{asked} > $later->{first} ? 'two leaders'
 			  : ($attempt->{commit_at} // 0) > $later->{first} ? 'late commit' : next;
-			next if _is_excused($arg, $term, $later->{first});
+			next if Nemesis::Checker::is_excused($arg, $term, $term->{first}, $later->{first});
 			push @$violations, { kind => $kind, text => "$attempt->{path}: " . _describe($attempt) . ' after ' . _describe($later->{attempt}) };
 			last;
 		}
@@ -149,12 +209,11 @@ sub _judge_path($arg, $violations, @attempts)
 
 sub judge($class, %arg)
 {
-	my (@violations, %count, %by_path);
+	my @violations = Nemesis::Checker::unexpected_errors($arg{attempts}, '40001');
+	my (%count, %by_path);
 	foreach my $attempt (@{ $arg{attempts} })
 	{
 		$count{ $attempt->{outcome} }++;
-		push @violations, { kind => 'unexpected error', text => "$attempt->{id}: $attempt->{error}" }
-		  if defined $attempt->{sqlstate} && $attempt->{sqlstate} !~ $expected_error;
 		push @{ $by_path{ $attempt->{path} } }, $attempt if defined $attempt->{token};
 	}
 	$count{terms} += _judge_path(\%arg, \@violations, @{ $by_path{$_} }) foreach sort keys %by_path;

@@ -9,10 +9,19 @@ Nemesis::Target::Queues - elements that transactions take, each applied once
   my $verdict = Nemesis::Target::Queues->judge(@attempts);
   print "$_->{kind}: $_->{text}\n" foreach @{ $verdict->{violations} };
 
+=head1 AN ATTEMPT
+
+A client offers elements to one of the queues, and takes elements in transactions, of which some are
+rolled back. What it takes it applies once, by means of the table of tokens of its database server. In
+the end it takes until nothing is left.
+
+An attempt has path, action and outcome. An 'offer' has what was offered, and is 'offered' or 'failed'
+(which leaves it open). A 'take' has what was taken, or nothing, token and applied, and is 'committed',
+'aborted', 'unknown' or 'none'.
+
 =head1 WHAT IS CHECKED
 
-The client is queue_client.pl, which says what an attempt is. Which transactions have committed is
-settled by the servers' own record.
+Which transactions have committed is settled by the servers' own record.
 
 I<element lost>: what was offered was taken by no transaction that committed, and is not in the
 queue any more.
@@ -36,10 +45,9 @@ use v5.36;
 use parent 'Nemesis::Target';
 
 use List::Util qw(max);
-
-# Cancelled, terminated, crashed, starting, no connection, no ZooKeeper, no worker, lost; and too
-# many requests that were given up while ZooKeeper was silent
-my $expected_error = qr/^(?:57014|57P0[123]|08...|58030|55000|40001|25P02|53200)$/;
+use Nemesis::Checker;
+use Nemesis::Client qw(between one_of);
+use Zklock::Util qw(nap);
 
 my @paths = map { "/nemesis/queues/queue$_" } 1 .. 2;
 
@@ -58,8 +66,62 @@ sub users
 sub clients($self, $run, $count)
 {
 	return map {
-		{ $run->sql_client($run->busy_server($_), "-queues$_"), script => 'queue_client.pl', paths => \@paths }
+		{ $run->sql_client($run->busy_server($_), "-queues$_") }
 	} 1 .. max(4, $count);
+}
+
+sub _offer($client, $path)
+{
+	my %attempt = ($client->begin_attempt, path => $path, action => 'offer');
+	$attempt{what} = $attempt{id};
+	$client->run(q{SELECT zk_queue_offer(?, convert_to(?, 'UTF8'))}, $path, $attempt{what});
+	$attempt{outcome} = %{ $client->error } ? 'failed' : 'offered';
+	$client->end_attempt(\%attempt);
+	return;
+}
+
+# Takes an element. Returns false if something failed, 'none' if there was none.
+sub _take($client, $path, $timeout, $may_roll_back)
+{
+	my %attempt = ($client->begin_attempt, path => $path, action => 'take', outcome => 'aborted');
+	if ($client->begin)
+	{
+		my $taken = $client->run(
+			q{SELECT token || ' ' || convert_from(data, 'UTF8') FROM zk_xact_queue_take(?, ?::interval)}, $path, $timeout);
+		if (defined $taken)
+		{
+			@attempt{qw(token what)} = split / /, $taken;
+			$attempt{applied} = 0 + ($client->run(
+				'INSERT INTO tokens VALUES (?, ?) ON CONFLICT DO NOTHING', $path, $attempt{token}) || 0);
+			$client->run('INSERT INTO attempts VALUES (?)', $attempt{id}) unless %{ $client->error };
+			nap(between(0, 0.05)) unless $client->last_lap;
+			if (!%{ $client->error } && !($may_roll_back && rand() < 0.2))
+			{
+				$attempt{outcome} = $client->commit ? 'committed' : $client->error->{fatal} ? 'unknown' : 'aborted';
+			}
+		}
+		elsif (!%{ $client->error }) { $attempt{outcome} = 'none'; }
+	}
+	my $failed = %{ $client->error };
+	$client->end_attempt(\%attempt);
+	return !$failed && $attempt{outcome};
+}
+
+sub turn($self, $client)
+{
+	my $path = one_of(@paths);
+	rand() < 0.5 ? _offer($client, $path) : _take($client, $path, one_of('0', '200 ms'), 1);
+	nap(between(0, 0.1));
+	return;
+}
+
+sub last_turn($self, $client)
+{
+	foreach my $path (@paths)
+	{
+		nap(0.05) until _take($client, $path, '0', 0) eq 'none';
+	}
+	return;
 }
 
 sub emptied { return (@paths, '/zklock-receipts'); }
@@ -69,14 +131,13 @@ sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'fa
 # Attempts whose outcomes are settled
 sub judge($class, @attempts)
 {
-	my (%offered, %taken, %applied, %count, @violations);
-	my $violation = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
-
+	# Lost; in a transaction that has failed; too many requests that were given up while ZooKeeper was silent
+	my @violations = Nemesis::Checker::unexpected_errors(\@attempts, qw(40001 25P02 53200));
+	my $violation  = sub ($kind, $text) { push @violations, { kind => $kind, text => $text }; };
+	my (%offered, %taken, %applied, %count);
 	foreach my $attempt (@attempts)
 	{
 		$count{"$attempt->{action} $attempt->{outcome}"}++;
-		$violation->('unexpected error', "$attempt->{id}: $attempt->{error}")
-		  if defined $attempt->{sqlstate} && $attempt->{sqlstate} !~ $expected_error;
 		$offered{ $attempt->{what} } = $attempt if $attempt->{action} eq 'offer';
 	}
 	foreach my $take (grep { $_->{action} eq 'take' && defined $_->{what} } @attempts)
