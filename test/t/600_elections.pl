@@ -14,7 +14,7 @@ my $election = Zklock::Election->new($zk, $path);
 
 subtest 'a server that stands alone leads' => sub {
 	$election->wait_state($a, 'elected');
-	is($a->value("SELECT zk_is_leader('$path')"), 't', 'it is told so');
+	is($election->leads($a), 't', 'it is told so');
 	my ($name) = $zk->children($path);
 	like($name, qr/^_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-latch-0000000000$/, 'its node is called like one of LeaderLatch');
 	is($zk->shell->get("$path/$name"), 'alpha', 'with its name as data');
@@ -121,12 +121,13 @@ subtest 'a wait for leadership ends like that for a lock' => sub {
 	my $path = '/e/latch';
 	is($sa->query("SELECT zk_await_leadership('$path', '0')"), 'f', 'a timeout of 0 does not wait');
 	is($sa->query("SELECT zk_await_leadership('$path', '200ms')"), 'f', 'a timeout passes');
-	$sa->query("SET lock_timeout = '200ms'");
-	is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, '55P03', 'so does lock_timeout');
-	$sa->query('RESET lock_timeout');
-	$sa->query("SET statement_timeout = '200ms'");
-	is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, '57014', 'and statement_timeout');
-	$sa->query('RESET statement_timeout');
+	foreach my $end ([ lock_timeout => '55P03' ], [ statement_timeout => '57014' ])
+	{
+		my ($setting, $sqlstate) = @$end;
+		$sa->query("SET $setting = '200ms'");
+		is($sa->try("SELECT zk_await_leadership('$path')")->{sqlstate}, $sqlstate, "so does $setting");
+		$sa->query("RESET $setting");
+	}
 	$sa->query_start("SELECT zk_await_leadership('$path')");
 	$a->wait_event($sa, 'lock');
 	is($sa->cancelled, '57014', 'it can be cancelled');

@@ -9,13 +9,10 @@ use Zklock::Cast qw(fails);
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $a) = cast('a', conf => [ "zklock.elections = '$path'", 'max_prepared_transactions = 1' ]);
+my ($zk, $a) = cast('a', conf => ['max_prepared_transactions = 1']);
 my $election = Zklock::Election->new($zk, $path);
-$election->wait_state($a, 'elected');
-$a->value('CREATE TABLE work (n int)');
-
-my $s = $a->session;
-my $other = $a->session;
+my ($s, $other) = ($a->session, $a->session);
+$election->stand($a);
 
 sub delete_node
 {
@@ -27,14 +24,6 @@ sub delete_node
 	return;
 }
 
-sub begin_work($session)
-{
-	$session->query('BEGIN');
-	is($session->query("SELECT zk_is_leader('$path')"), 't', 'a transaction is told that its server leads');
-	$session->query('INSERT INTO work VALUES (1)');
-	return;
-}
-
 sub refused($result, $name)
 {
 	fails($result, '40001', $name, message => qr{leadership at ZooKeeper path "/e/leader" was lost});
@@ -43,13 +32,13 @@ sub refused($result, $name)
 }
 
 subtest 'nothing was lost: the transaction commits' => sub {
-	begin_work($s);
+	$election->work($s);
 	is($s->try('COMMIT')->{sqlstate}, '00000', 'it commits');
 	$a->value('TRUNCATE work');
 };
 
 subtest 'the term ended, even if the server leads again' => sub {
-	begin_work($s);
+	$election->work($s);
 	delete_node();
 	is($s->query("SELECT zk_is_leader('$path')"), 't', 'it leads again, in another term');
 	refused($s->try('COMMIT'), 'the transaction fails at commit');
@@ -59,7 +48,7 @@ subtest 'the term ended, even if the server leads again' => sub {
 	delete_node();
 	is($s->try('COMMIT')->{sqlstate}, '00000', 'one that has written nothing does not');
 
-	begin_work($s);
+	$election->work($s);
 	delete_node();
 	refused($s->try("PREPARE TRANSACTION 'p'"), 'nor is one prepared');
 
@@ -82,16 +71,15 @@ subtest 'the term ended, even if the server leads again' => sub {
 
 subtest 'the guard can be laxer or stricter' => sub {
 	$s->query('SET zklock.commit_guard = off');
-	begin_work($s);
+	$election->work($s);
 	delete_node();
 	is($s->try('COMMIT')->{sqlstate}, '00000', 'off: it commits');
 	$a->value('TRUNCATE work');
 	$s->query('SET zklock.commit_guard = quorum');
-	begin_work($s);
-	my $mark = $zk->four_letter('mntr');
+	$election->work($s);
 	is($s->try('COMMIT')->{sqlstate}, '00000', 'quorum: it commits when a quorum has seen the node');
 	$a->value('TRUNCATE work');
-	begin_work($s);
+	$election->work($s);
 	delete_node();
 	refused($s->try('COMMIT'), 'or fails');
 	$s->query('RESET zklock.commit_guard');
@@ -107,7 +95,7 @@ sub run_on($session)
 
 subtest 'on_lock_loss interrupts the session' => sub {
 	$s->query("SET zklock.on_lock_loss = 'cancel'");
-	begin_work($s);
+	$election->work($s);
 	$other->query('SELECT pg_advisory_lock(1)');
 	run_on($s);
 	delete_node();
@@ -122,7 +110,7 @@ subtest 'on_lock_loss interrupts the session' => sub {
 
 	my $t = $a->session;
 	$t->query("SET zklock.on_lock_loss = 'terminate'");
-	begin_work($t);
+	$election->work($t);
 	$other->query('SELECT pg_advisory_lock(1)');
 	run_on($t);
 	delete_node();
@@ -136,20 +124,18 @@ subtest 'on_lock_loss interrupts the session' => sub {
 
 subtest 'a server that is stopped, or cut off, does not lead' => sub {
 	my $worker = $a->worker_pid;
-	begin_work($s);
+	$election->work($s);
 	freeze($worker);
-	wait_until { $a->value("SELECT zk_is_leader('$path')") eq 'f' } 'the lease to lapse';
+	wait_until { $election->leads($a) eq 'f' } 'the lease to lapse';
 	is($a->value('SELECT state, is_leader FROM zk_elections'), 'suspended|f', 'it is suspended');
 	$s->query_start('COMMIT');
 	$a->wait_event($s, 'guard');
 	ok($s->busy, 'the commit waits for proof');
-	my $mark = $a->log_mark;
 	thaw($worker);
 	is($s->result->{sqlstate}, '00000', 'and commits when the term is proved to go on');
 	$election->wait_state($a, 'elected');
 	$a->value('TRUNCATE work');
 };
 
-$a->set_conf('zklock.elections' => '');
-Zklock::Server->assert_clean($zk, [$a], $path);
+$election->over([$a]);
 done_testing;

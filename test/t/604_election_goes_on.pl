@@ -7,48 +7,41 @@ use Zklock::Test;
 use Zklock::Election;
 
 my $path = '/e/leader';
-my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { conf => ["zklock.elections = '$path'"] });
+my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $election = Zklock::Election->new($zk, $path);
-$election->wait_state($a, 'elected');
-$b->set_conf('zklock.elections' => $path);
-$election->wait_state($b, 'ready');
-my %server = (a => $a, b => $b);
+$election->stand($a, $b);
 
-sub term($server) { return $server->value("SELECT term FROM zk_elections"); }
+sub term($server) { return $election->term($server); }
 
-# Who leads, by its state
-sub to_lead($name)
+sub leads_before($leader, $other)
 {
-	$election->wait_state($server{$name}, 'elected');
-	my ($other) = grep { $_ ne $name } keys %server;
-	$election->wait_state($server{$other}, 'ready');
+	$election->wait_state($leader, 'elected');
+	$election->wait_state($other, 'ready');
 	return;
 }
+
+sub nodes_of($server) { return grep { $zk->shell->stat("$path/$_")->{ephemeralOwner} eq $server->session_id } $zk->children($path); }
 
 subtest 'a restart of the worker ends no term and no place' => sub {
 	my ($term, $node) = (term($a), join(' ', $zk->children($path)));
 	my $mark = $a->log_mark;
 	my $s = $a->session;
-	$a->value('CREATE TABLE work (n int)');
-	$s->query('BEGIN');
-	is($s->query("SELECT zk_is_leader('$path')"), 't', 'a transaction is told that its server leads');
-	$s->query('INSERT INTO work VALUES (1)');
+	$election->work($s);
 	$_->restart_worker foreach $a, $b;
 	$_->wait_session foreach $a, $b;
 	is($s->try('COMMIT')->{sqlstate}, '00000', 'it commits');
-	is($a->value("SELECT zk_is_leader('$path')"), 't', 'the server leads');
+	is($election->leads($a), 't', 'the server leads');
 	is(term($a), $term, 'in the same term');
 	is(join(' ', $zk->children($path)), $node, 'each has the node that it had');
-	is($b->value("SELECT zk_is_leader('$path')"), 'f', 'the other waits');
+	is($election->leads($b), 'f', 'the other waits');
 	unlike($a->log_since($mark), qr/candidacy is in state "(?!elected|suspended)/, 'the log tells of nothing else');
-	$s->disconnect;
 };
 
 subtest 'a restart of ZooKeeper neither' => sub {
 	my $term = term($a);
 	$zk->restart;
 	$_->wait_session foreach $a, $b;
-	to_lead('a');
+	leads_before($a, $b);
 	is(term($a), $term, 'the term goes on');
 	$zk->shell->reconnect;
 };
@@ -58,7 +51,7 @@ subtest 'after the end of its session a server is the last' => sub {
 	my $mark = $a->log_mark;
 	$a->expire_session($zk);
 	$a->wait_log(qr/Leadership was lost\. The ZooKeeper session ended/, $mark);
-	to_lead('b');
+	leads_before($b, $a);
 	cmp_ok(term($b), '>', $term, 'the next term is a higher one');
 };
 
@@ -70,35 +63,32 @@ subtest 'a server that shuts down hands over at once' => sub {
 	$election->wait_state($a, 'elected');
 	cmp_ok(term($a), '>', $term, 'in a higher term');
 	is(scalar $zk->children($path), 1, 'its node is gone');
-	my $log = $b->log_since(0);
-	like($log, qr/election "$path": candidacy is in state "stop"\n.*The server shuts down/, 'the log says why it does not stand');
+	like($b->log_since(0), qr/election "$path": candidacy is in state "stop"\n.*The server shuts down/, 'the log says why it does not stand');
 	$b->start_connected;
-	to_lead('a');
+	leads_before($a, $b);
 };
 
 subtest 'after a crash the next one leads as soon as the old session is ended' => sub {
 	my $term = term($a);
 	$a->kill9;
-	is($b->value("SELECT zk_is_leader('$path')"), 'f', 'nobody leads as long as the session may live');
+	is($election->leads($b), 'f', 'nobody leads as long as the session may live');
 	$a->start_again;
 	$a->wait_session;
-	to_lead('b');
+	leads_before($b, $a);
 	cmp_ok(term($b), '>', $term, 'in a higher term');
 	is(scalar $zk->children($path), 2, 'each has one node');
 };
 
 subtest 'a deleted node ends the term, and the server stands again' => sub {
-	my ($term) = (term($b));
-	my ($node) = grep { $zk->shell->stat("$path/$_")->{ephemeralOwner} eq $b->session_id } $zk->children($path);
-	$zk->shell->delete("$path/$node");
-	to_lead('a');
+	my $term = term($b);
+	$zk->shell->delete("$path/$_") foreach nodes_of($b);
+	leads_before($a, $b);
 	cmp_ok(term($a), '>', $term, 'the other leads');
-	$zk->shell->delete("$path/$_") foreach grep { $zk->shell->stat("$path/$_")->{ephemeralOwner} eq $b->session_id } $zk->children($path);
+	$zk->shell->delete("$path/$_") foreach nodes_of($b);
 	$b->wait_value("SELECT state || (since > clock_timestamp() - interval '1min') FROM zk_elections", 'readytrue');
 	wait_until { $zk->children($path) == 2 } 'the candidate to stand again';
-	to_lead('a');
+	leads_before($a, $b);
 };
 
-$_->set_conf('zklock.elections' => '') foreach $a, $b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path, '/e/lock');
+$election->over([ $a, $b ], '/e/lock');
 done_testing;

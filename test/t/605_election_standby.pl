@@ -16,12 +16,12 @@ my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper 
 
 subtest 'a standby does not stand' => sub {
 	$election->wait_state($standby, 'stop');
-	is($standby->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
+	is($election->leads($standby), 'f', 'it does not lead');
 	is(scalar $zk->children($path), 1, 'and has no node');
 	is($standby->value("SELECT zk_resign('$path')"), 'f', 'it has nothing to give up');
 	is($standby->value("SELECT server FROM zk_leader('$path')"), 'primary', 'it can tell who leads');
 	is($primary->session->query("SELECT zk_resign('$path')"), 't', 'the primary resigns');
-	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'and leads again, as nobody else stands');
+	is($election->leads($primary), 't', 'and leads again, as nobody else stands');
 };
 
 subtest 'a path keeps its place in shared memory until the server is started again' => sub {
@@ -40,11 +40,11 @@ subtest 'a path keeps its place in shared memory until the server is started aga
 subtest 'a promoted standby stands, and leads when its former primary is isolated' => sub {
 	$standby->promote;
 	$election->wait_state($standby, 'ready');
-	is($primary->value("SELECT zk_is_leader('$path')"), 't', 'the former primary leads as long as it can prove it');
+	is($election->leads($primary), 't', 'the former primary leads as long as it can prove it');
 	$election->watch($primary, $standby);
 	$proxy->cut;
 	$election->wait_state($standby, 'elected');
-	is($primary->value("SELECT zk_is_leader('$path')"), 'f', 'which does not lead any more');
+	is($election->leads($primary), 'f', 'which does not lead any more');
 	foreach my $timeout ('0', '100ms')
 	{
 		fails($primary->session->try("SELECT zk_await_leadership('$path', '$timeout')"), '58030', "to wait for leadership there ($timeout)",
@@ -52,10 +52,8 @@ subtest 'a promoted standby stands, and leads when its former primary is isolate
 	}
 	$proxy->heal;
 	$election->wait_state($primary, 'ready');
-	my %terms = $election->watched;
-	is(scalar @{ $terms{$_} }, 1, "$_ has led once") foreach qw(primary standby);
+	$election->led_once;
 };
 
-$_->set_conf('zklock.elections' => '') foreach $primary, $standby;
-Zklock::Server->assert_clean($zk, [ $primary, $standby ], $path);
+$election->over([ $primary, $standby ]);
 done_testing;

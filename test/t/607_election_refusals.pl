@@ -55,7 +55,6 @@ subtest 'arguments are checked' => sub {
 	like($batch->try(q{SELECT zk_resign('/e/leader')})->{detail}, qr/privileges of the "pg_signal_backend" role/, 'but to resign, which concerns all sessions, is an administrator\'s');
 	$a->value(q(ALTER ROLE batch SET zklock.allowed_paths = '/b/*'));
 	is($a->session(user => 'batch')->try(q{SELECT zk_is_leader('/e/leader')})->{sqlstate}, '42501', 'for the paths that are allowed');
-	$batch->disconnect;
 };
 
 subtest 'a path that is locked here' => sub {
@@ -68,6 +67,15 @@ subtest 'a path that is locked here' => sub {
 	$election->wait_state($a, 'elected', '/e/locked');
 	stand('/e/leader');
 };
+
+# A candidacy there fails, as the log tells, and why.
+sub fails_at($setting, $path, $why, $name)
+{
+	my $mark = $a->log_mark;
+	stand($setting);
+	$a->assert_log($mark, qr{election "$path": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*$why}, $name);
+	return;
+}
 
 # What is created is logged by ZooKeeper: not even for a moment is there anything else.
 subtest 'no candidate is created where those of another family are' => sub {

@@ -236,7 +236,6 @@ subtest 'that costs nothing where a path has no data' => sub {
 	is(element('/u/cheap/queue'), 'x', 'an element') foreach 1 .. 3;
 };
 
-$_->disconnect foreach $s, $r, $t;
 Zklock::Server->assert_clean($zk, [ $a, $b ], RECEIPTS, '/e/latch', '/e/support', '/e/plain', '/e/waited',
 	'/e/permits/locks', '/e/permits/leases', '/e/turns/locks',
 	map { "/u/$_" } qw(lock claim both semaphore/leases queue lost other empty cheap/queue));

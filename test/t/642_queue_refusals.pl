@@ -106,7 +106,6 @@ subtest 'no session has more than its share' => sub {
 	$t->query('ROLLBACK');
 	wait_until { $s->query("SELECT count(zk_queue_remove('@{[ QUEUE ]}')) FROM generate_series(1, 60)"); !$zk->children(QUEUE) } 'all to come back';
 	wait_until { $t->query("SELECT zk_queue_remove('$long')"); !$zk->children($long) } 'those too';
-	$t->disconnect;
 };
 
 subtest 'who does not wait is told that ZooKeeper is away' => sub {

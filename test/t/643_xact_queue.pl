@@ -98,7 +98,6 @@ subtest 'who waits gets what is given back' => sub {
 		is($waiter->finish, 'one', 'and gets the element');
 		is_left(0, 'which goes');
 		fill('one');
-		$waiter->disconnect;
 	}
 	is(take($s), 'one', 'the last');
 	is_left(0, 'goes as well');
@@ -116,7 +115,6 @@ subtest 'many consumers on two servers work on different elements' => sub {
 	is_left($back, 'those that were rolled back are still there');
 	isnt(take($s), '', 'and can be taken') foreach 1 .. $back;
 	is_left(0, 'then none');
-	$_->disconnect foreach @consumers;
 };
 
 subtest 'the table of tokens makes it once' => sub {
@@ -263,7 +261,6 @@ subtest 'an element that is lost before its session has seen it is lost' => sub 
 	fails($t->result, '40001', 'which the session is told', message => qr/element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was lost/);
 	$t->query('ROLLBACK');
 	is($s->query($remove), 'lost', 'somebody else takes it');
-	$t->disconnect;
 };
 
 subtest 'a check before commit that fails is not made in a loop' => sub {
@@ -285,7 +282,6 @@ subtest 'a check before commit that fails is not made in a loop' => sub {
 	$s->finish;
 	wait_until { !names() } 'the element to be removed';
 	$s->query('RESET zklock.commit_guard');
-	$t->disconnect;
 };
 
 subtest 'a timeout counts while the worker stands still' => sub {

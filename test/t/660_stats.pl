@@ -213,7 +213,6 @@ subtest 'nothing is lost, or counted twice, by many sessions at once' => sub {
 			'lock exclusive' => { acquisitions => 2 * $all, reentrant => $all, waits => $all },
 			'lock shared'    => { acquisitions => $all + SESSIONS + $again, reentrant => $again, waits => $all + SESSIONS } },
 		'each is counted, and ended well');
-	$_->disconnect foreach @sessions;
 };
 
 subtest 'a reset' => sub {
@@ -245,7 +244,6 @@ subtest 'privileges are those of statistics in PostgreSQL' => sub {
 		detail => qr/privileges of the "pg_monitor" role/);
 	$admin->query('GRANT EXECUTE ON FUNCTION zk_stats_reset() TO watcher');
 	is($session{watcher}->try('SELECT zk_stats_reset()')->{sqlstate}, '00000', 'such a role may');
-	$_->disconnect foreach values %session;
 };
 
 sub hold_time($kind) { return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
@@ -372,6 +370,5 @@ subtest 'claims' => sub {
 	is($admin->query("SELECT max(hold_time) FROM zk_stats WHERE kind = 'claim'"), '00:00:00', 'nobody holds a claim');
 };
 
-$_->disconnect foreach $s1, $s2, $admin;
 $a->assert_clean($zk, '/p/r', '/s/a', '/s/busy', '/s/shared', '/s/slots/leases', '/s/slots/locks', '/s/q');
 done_testing;

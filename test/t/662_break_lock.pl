@@ -238,7 +238,6 @@ subtest 'privileges' => sub {
 	all_disconnect();
 };
 
-$admin->disconnect;
 $java->stop;
 Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/b/$_" } qw(local remote waits java slots/leases slots/locks holders permits/leases permits/locks victim reply mine));
 done_testing;

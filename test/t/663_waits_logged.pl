@@ -206,7 +206,6 @@ subtest 'a session that is terminated leaves it in the log' => sub {
 	$a->assert_log($mark,
 		qr/FATAL:  terminating connection due to administrator command\n.*CONTEXT:  while waiting for ExclusiveLock on ZooKeeper path "\/w\/taken"\n/,
 		'FATAL, with a CONTEXT');
-	$s->disconnect;
 };
 
 subtest 'the path needs no conversion, which could fail' => sub {
@@ -215,7 +214,6 @@ subtest 'the path needs no conversion, which could fail' => sub {
 	$s->query($_) foreach 'CREATE EXTENSION zklock', "SET client_encoding = 'LATIN1'";
 	fails(ended('lock_timeout', "SELECT zk_lock('/w/b' || chr(228) || 'r')", $s), '55P03', 'a database of another encoding',
 		context => 'while waiting for ExclusiveLock on ZooKeeper path "/w/b\xc3\xa4r"');
-	$s->disconnect;
 };
 
 # Until the lease has passed; it is lost eight seconds later.
@@ -282,7 +280,6 @@ subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 	$zk->resume;
 	$a->wait_session;
 	is($a->value('SELECT count(*) FROM t'), 1, 'and nothing is written');
-	$s->disconnect;
 };
 
 $holder->disconnect;

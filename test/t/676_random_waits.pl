@@ -235,6 +235,5 @@ while (time < $until || $deadlocks < 5)
 	commit($_) foreach @sessions;
 }
 note "seed $seed: $rounds rounds, $deadlocks deadlocks";
-$_->disconnect foreach @sessions;
 Zklock::Server->assert_clean($zk, \@servers, @paths);
 done_testing();

@@ -87,7 +87,6 @@ subtest 'no secret is shown' => sub {
 	my $session = $a->session(user => 'nobody');
 	is($session->query(q(SELECT count(*) FROM pg_settings WHERE name ~ '^zklock.tls_')), '0', 'names of files are for superusers');
 	is($session->try("SHOW zklock.tls_${_}_file")->{sqlstate}, '42501', "the $_ file's") foreach qw(ca cert key);
-	$session->disconnect;
 };
 
 all_disconnect;

@@ -198,6 +198,5 @@ subtest 'when much is taken, little is asked for in vain' => sub {
 	$s->query("SELECT zk_unlock($all)");
 };
 
-$_->disconnect foreach $s, $t, $other;
 Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/tog/x/0part', '/tog/y', '/tog/z/part');
 done_testing;

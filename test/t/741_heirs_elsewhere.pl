@@ -200,21 +200,18 @@ sub pairs($path, $n)
 subtest 'the worker is woken by answers, one after the other' => sub {
 	my $s = $a->session;
 	is($s->try(pairs('/woken/alone', 300))->{error}, undef, 'a session locks and unlocks 300 times');
-	$s->disconnect;
 };
 
 subtest 'the worker is woken by requests and answers that come while it is busy' => sub {
 	my @sessions = map { $a->session } 1 .. 8;
 	$sessions[$_]->query_start(pairs("/woken/$_", 100)) foreach 0 .. 7;
 	is($_->result->{error}, undef, 'one of eight sessions, 100 times') foreach @sessions;
-	$_->disconnect foreach @sessions;
 };
 
 subtest 'the worker is woken by what happens elsewhere' => sub {
 	my @sessions = map { ($a, $b)[ $_ % 2 ]->session } 0 .. 3;
 	$_->query_start(pairs('/woken/together', 75)) foreach @sessions;
 	is($_->result->{error}, undef, 'one of four sessions of two servers, 75 times') foreach @sessions;
-	$_->disconnect foreach @sessions;
 };
 
 subtest 'the worker is woken by the loss of the answer that follows one which wakes nobody' => sub {
@@ -229,6 +226,5 @@ subtest 'the worker is woken by the loss of the answer that follows one which wa
 	$s->disconnect;
 };
 
-$next->disconnect;
 Zklock::Server->assert_clean($zk, [ $a, $b ], (map { "/woken/$_" } 'alone', 'together', 'lost', 0 .. 7), map { "/heirs/$_" } 1 .. $number);
 done_testing;

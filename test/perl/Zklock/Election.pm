@@ -9,13 +9,21 @@ Zklock::Election - servers that stand at an election
 =head1 SYNOPSIS
 
   my $election = Zklock::Election->new($zk, '/e/leader');
+  $election->stand($a, $b);                        # the first of them leads, the others are ready
   $election->wait_state($server, 'elected');       # until zk_elections says so
   $election->wait_state($server, 'ready', '/e/other');
+
+  $election->leads($server);                       # 't' or 'f', says zk_is_leader()
+  $election->term($server);
+  $election->work($session);           # a test: it is told that its server leads, and writes into work
 
   $election->watch($a, $b);            # from now on each asks zk_is_leader() all the time
   ...
   my %terms = $election->watched;      # ends that; a test: no two believed to lead at once,
                                        # and terms rise. The terms of each server, by name
+  $election->led_once;                 # the same, and tests: each that was watched has led in one term
+  $election->over([ $a, $b ], @more);  # a test: when they stand no more, nothing is left of it, or of
+                                       # other paths
 
 A server that is watched must be able to create a table and a function, and is asked in a
 session of its own. The intervals are those in which a server provably led: from the end of
@@ -28,6 +36,7 @@ package Zklock::Election;
 use v5.36;
 
 use Test::More ();
+use Zklock::Server;
 
 sub new($class, $zk, $path)
 {
@@ -39,6 +48,35 @@ sub wait_state($self, $server, $state, $path = undef)
 	$path //= $self->{path};
 	$server->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$path'), 'none')", $state);
 	return;
+}
+
+sub stand($self, @servers)
+{
+	foreach my $server (@servers)
+	{
+		$server->set_conf('zklock.elections' => $self->{path});
+		$self->wait_state($server, $server == $servers[0] ? 'elected' : 'ready');
+	}
+	return;
+}
+
+sub leads($self, $server) { return $server->value("SELECT zk_is_leader('$self->{path}')"); }
+sub term($self, $server) { return $server->value("SELECT zk_fencing_token('$self->{path}')"); }
+
+sub work($self, $session)
+{
+	$session->query($_) foreach 'CREATE TABLE IF NOT EXISTS work (n int)', 'BEGIN';
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	Test::More::is($session->query("SELECT zk_is_leader('$self->{path}')"), 't', 'a transaction is told that its server leads');
+	$session->query('INSERT INTO work VALUES (1)');
+	return;
+}
+
+sub over($self, $servers, @more)
+{
+	$_->set_conf('zklock.elections' => '') foreach @$servers;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return Zklock::Server->assert_clean($self->{zk}, $servers, $self->{path}, @more);
 }
 
 # The function reads only, so it commits whatever it has been told.
@@ -104,6 +142,15 @@ sub watched($self)
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	Test::More::is_deeply(\@overlaps, [], 'no two servers led at once, and terms rise');
 	return %terms;
+}
+
+sub led_once($self)
+{
+	my @names = map { $_->[0]->name } @{ $self->{watching} };
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	my %terms = $self->watched;
+	Test::More::is(scalar @{ $terms{$_} // [] }, 1, "$_ has led once") foreach @names;
+	return;
 }
 
 # Pairs of intervals, in order of their beginnings, of which the second begins too early, or in

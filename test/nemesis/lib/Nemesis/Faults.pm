@@ -132,13 +132,13 @@ sub _stop_processes($self, $event, @pids)
 
 sub _stop_worker($self, $event, $server) { return $self->_stop_processes($event, $server->worker_pid); }
 
-# A query for the backends that are in the midst of something
-sub _busy($self) { return join(' UNION ', @{ $self->{users} }); }
+# Backends that are in the midst of something, but not that of the session which looks for them
+sub _busy($self) { return '(' . join(' UNION ', @{ $self->{users} }) . ') busy (pid, state) WHERE pid <> pg_backend_pid()'; }
 
 # They, those that hold a lock before those that wait for one
 sub _users($self, $server)
 {
-	return split /\n/, $server->value("SELECT pid FROM (${\ $self->_busy }) l ORDER BY state, random()");
+	return split /\n/, $server->value("SELECT pid FROM ${\ $self->_busy } ORDER BY state, random()");
 }
 
 sub _stop_backend($self, $event, $server)
@@ -181,7 +181,7 @@ sub _signal_users($self, $event, $server, $function)
 {
 	return $server->value(
 		"SELECT count($function(pid)) FROM (SELECT pid FROM
-			(SELECT DISTINCT pid FROM (${\ $self->_busy }) l) d
+			(SELECT DISTINCT pid FROM ${\ $self->_busy }) d
 		 ORDER BY random() LIMIT $event->{count}) s");
 }
 

@@ -60,7 +60,7 @@ sub prepare($self, $run)
 
 sub users
 {
-	return q{SELECT pid, CASE state WHEN 'active' THEN 'waiting' ELSE 'held' END FROM pg_stat_activity WHERE query ~ 'queue_take|INTO tokens' AND state <> 'idle' AND pid <> pg_backend_pid()};
+	return q{SELECT pid, CASE state WHEN 'active' THEN 'waiting' ELSE 'held' END FROM pg_stat_activity WHERE query ~ 'queue_take|INTO tokens' AND state <> 'idle'};
 }
 
 sub clients($self, $run, $count)
