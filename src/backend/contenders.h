@@ -17,7 +17,7 @@
  * ------------------------------------------------------------------------
  */
 
-/* Those in use: by run, and in a run who holds, then who waits, in their order */
+/* Those in use: by path, there by run, and in a run who holds, then who waits, in their order */
 typedef struct LockView
 {
 	EntryCopy **entries; /* one that has overrun its time is CONTENDER_LOST */
@@ -31,11 +31,10 @@ typedef struct LockBlocker
 	const char *node; /* of another client, or NULL */
 } LockBlocker;
 
-extern LockView			lock_view_copy(void);
 extern LockView			lock_view_take(void);
 extern LockView			lock_view_of_path(const char *path);
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const char *name);
-extern LockBlocker		lock_view_blocker(const LockView *view, uint64 run_id, int waiter);
+extern LockBlocker		lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
 /* ------------------------------------------------------------------------
  * contenders.c: as ZooKeeper has it

@@ -13,7 +13,7 @@
 
 #include "backend/contenders.h"
 
-/* Runs are numbered in the order of their path's queue.  Who has none yet comes last. */
+/* Runs are numbered in the order of their path's queue.  Who has none yet comes last there. */
 static uint64
 run_order(const EntryCopy *entry)
 {
@@ -33,7 +33,10 @@ compare_entries(const void *a, const void *b)
 {
 	const EntryCopy *x = *(EntryCopy *const *) a;
 	const EntryCopy *y = *(EntryCopy *const *) b;
+	int				 order = strcmp(x->request.path, y->request.path);
 
+	if (order != 0)
+		return order;
 	if (run_order(x) != run_order(y))
 		return run_order(x) < run_order(y) ? -1 : 1;
 	if (state_order(x) != state_order(y))
@@ -41,12 +44,9 @@ compare_entries(const void *a, const void *b)
 	return x->status.ticket < y->status.ticket ? -1 : x->status.ticket > y->status.ticket;
 }
 
-/*
- * Copies the entries in use, each as it is at one moment, in the current memory context.
- * They are in no order.
- */
+/* Copies the entries in use, each as it is at one moment, in the current memory context. */
 LockView
-lock_view_copy(void)
+lock_view_take(void)
 {
 	LockView   view = {.entries = palloc(entries_max() * sizeof(EntryCopy *))};
 	EntryCopy *copy = palloc(sizeof(EntryCopy));
@@ -62,15 +62,6 @@ lock_view_copy(void)
 		view.entries[view.n++] = copy;
 		copy = palloc(sizeof(EntryCopy));
 	}
-	return view;
-}
-
-/* The same, in the order of a view */
-LockView
-lock_view_take(void)
-{
-	LockView view = lock_view_copy();
-
 	qsort(view.entries, view.n, sizeof(EntryCopy *), compare_entries);
 	return view;
 }
@@ -106,9 +97,9 @@ lock_view_of_node(const LockView *at_path, const char *name)
 	return NULL;
 }
 
-/* The first of a run that is in a state, but for a process's; NULL if there is none. */
+/* The first of a path's run that is in a state, but for a process's; NULL if there is none. */
 static const EntryCopy *
-find_in_run(const LockView *view, uint64 run_id, ContenderState state, int besides)
+find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderState state, int besides)
 {
 	int from = 0;
 	int to = view->n;
@@ -116,13 +107,14 @@ find_in_run(const LockView *view, uint64 run_id, ContenderState state, int besid
 	while (from < to)
 	{
 		int middle = from + (to - from) / 2;
+		int order = strcmp(view->entries[middle]->request.path, path);
 
-		if (run_order(view->entries[middle]) < run_id)
+		if (order < 0 || (order == 0 && run_order(view->entries[middle]) < run_id))
 			from = middle + 1;
 		else
 			to = middle;
 	}
-	for (; from < view->n && view->entries[from]->status.run_id == run_id; from++)
+	for (; from < view->n && run_order(view->entries[from]) == run_id; from++)
 	{
 		if (view->entries[from]->status.state == state && view->entries[from]->request.pid != besides)
 			return view->entries[from];
@@ -131,16 +123,18 @@ find_in_run(const LockView *view, uint64 run_id, ContenderState state, int besid
 }
 
 /*
- * For whom does the process "waiter" wait, which has a contender in that run?
- * For the holder in its own run, else for what the run waits for, which is
- * another run of this server or a foreign node, else for the contender ahead of
- * it in its own run.
+ * For whom does a process wait, by its entry?  For the holder in its own run, else for
+ * what the run waits for, which is another run of this server or a foreign node, else
+ * for the contender ahead of it in its own run.
  */
 LockBlocker
-lock_view_blocker(const LockView *view, uint64 run_id, int waiter)
+lock_view_blocker(const LockView *view, const EntryCopy *entry)
 {
-	const EntryCopy *head = find_in_run(view, run_id, CONTENDER_QUEUED, 0);
-	const EntryCopy *blocker = find_in_run(view, run_id, CONTENDER_GRANTED, waiter);
+	const char		*path = entry->request.path;
+	uint64			 run_id = entry->status.run_id;
+	int				 waiter = entry->request.pid;
+	const EntryCopy *head = find_in_run(view, path, run_id, CONTENDER_QUEUED, 0);
+	const EntryCopy *blocker = find_in_run(view, path, run_id, CONTENDER_GRANTED, waiter);
 	const char		*node = NULL;
 
 	if (blocker == NULL && head != NULL)
@@ -149,9 +143,9 @@ lock_view_blocker(const LockView *view, uint64 run_id, int waiter)
 
 		if (head->node.blocked_by_node[0] != '\0')
 			node = head->node.blocked_by_node;
-		blocker = find_in_run(view, before, CONTENDER_GRANTED, waiter);
-		if (find_in_run(view, before, CONTENDER_GRANTED, 0) == NULL)
-			blocker = find_in_run(view, before, CONTENDER_QUEUED, 0);
+		blocker = find_in_run(view, path, before, CONTENDER_GRANTED, waiter);
+		if (find_in_run(view, path, before, CONTENDER_GRANTED, 0) == NULL)
+			blocker = find_in_run(view, path, before, CONTENDER_QUEUED, 0);
 		if (blocker == NULL && node == NULL)
 			blocker = head;
 	}

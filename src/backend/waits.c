@@ -62,30 +62,11 @@ waits_permits(const EntryCopy *contender)
 					  : contender->request.terms.permits;
 }
 
-/* By path, and there in the order in which they are served; last is who has no run. */
-static int
-compare_contenders(const void *a, const void *b)
-{
-	const EntryCopy *one = *(const EntryCopy *const *) a;
-	const EntryCopy *other = *(const EntryCopy *const *) b;
-	uint64			 place = one->status.run_id - 1;
-	uint64			 other_place = other->status.run_id - 1;
-	int				 order = strcmp(one->request.path, other->request.path);
-
-	if (order == 0)
-		order = place < other_place ? -1 : place > other_place;
-	if (order == 0)
-		order = one->status.ticket < other->status.ticket
-					? -1
-					: one->status.ticket > other->status.ticket;
-	return order;
-}
-
 /* Copies the entries that wait or hold. */
 static void
 copy_contenders(Waits *waits)
 {
-	LockView view = lock_view_copy();
+	LockView view = lock_view_take();
 
 	waits->contenders = view.entries;
 	for (int i = 0; i < view.n; i++)
@@ -95,7 +76,6 @@ copy_contenders(Waits *waits)
 		if (state == CONTENDER_REQUESTED || state == CONTENDER_QUEUED || state == CONTENDER_GRANTED)
 			waits->contenders[waits->ncontenders++] = view.entries[i];
 	}
-	qsort(waits->contenders, waits->ncontenders, sizeof(EntryCopy *), compare_contenders);
 }
 
 /* ------------------------------------------------------------------------

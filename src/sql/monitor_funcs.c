@@ -119,7 +119,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	const char *path = shown_path(entry);
 
 	if (waiting && !turn)
-		blocker = lock_view_blocker(view, entry->status.run_id, entry->request.pid);
+		blocker = lock_view_blocker(view, entry);
 
 	row_add(&row, Int32GetDatum(entry->request.pid));
 	row_add_text(&row, all ? get_database_name(entry->request.database) : NULL);
