@@ -61,13 +61,13 @@ typedef struct Breaking
  * ------------------------------------------------------------------------
  */
 
-/* Could it be the node of a contender in that place?  Clients number all of theirs. */
+/* Could it be a contender's node?  Clients number all of theirs. */
 static bool
-is_contender(int place, const char *name)
+is_contender(const Recipe *recipe, const char *name)
 {
 	RecipePeer peer;
 
-	return places[place].recipe->read(name, &peer) && peer.numbered;
+	return recipe->read(name, &peer) && peer.numbered;
 }
 
 /* The argument "node", in UTF-8; raises an error unless it could be that of a contender. */
@@ -77,10 +77,8 @@ node_argument(text *arg)
 	char *shown = text_to_cstring(arg);
 	char *name = pg_server_to_any(shown, strlen(shown), PG_UTF8);
 	char *child = psprintf("/%s", name);
-	bool  known = false;
+	bool  known = is_contender(&election_recipe, name) || is_contender(&permit_recipe, name);
 
-	for (int i = 0; i < (int) lengthof(places); i++)
-		known |= is_contender(i, name);
 	if (!known || strchr(name, '/') != NULL ||
 		(path_check(child, strlen(child)) != PATH_OK && path_check(child, strlen(child)) != PATH_LOCK_NODE))
 		ereport(ERROR,
@@ -325,7 +323,7 @@ zk_break_lock(PG_FUNCTION_ARGS)
 	{
 		char *place = psprintf("%s%s", path, places[i].below);
 
-		if (is_contender(i, name) && break_node(place, name))
+		if (is_contender(places[i].recipe, name) && break_node(place, name))
 			PG_RETURN_BOOL(true);
 	}
 	PG_RETURN_BOOL(false);
