@@ -92,19 +92,14 @@ report(Waits *waits)
 
 /*
  * Raises an error if the session waits for itself, by that entry, and is the one
- * to give up.
+ * to give up.  Memory is the caller's to free.
  */
 void
 deadlock_check(int index)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "zklock deadlock check",
-												  ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	Waits		 *waits = palloc(sizeof(Waits));
-	uint64		  first = take_look(waits, index);
+	Waits  waits;
+	uint64 first = take_look(&waits, index);
 
-	if (first != 0 && take_look(waits, index) == first)
-		report(waits);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
+	if (first != 0 && take_look(&waits, index) == first)
+		report(&waits);
 }

@@ -39,7 +39,6 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/proc.h"
-#include "utils/memutils.h"
 
 /* Searches begin no oftener, ms. */
 #define SHORTEST_PAUSE_MS 50
@@ -58,12 +57,6 @@ static int64 next_at;				/* the next search, ms */
  * Suspects
  * ------------------------------------------------------------------------
  */
-
-static const char *
-server_of(const SearchWait *wait)
-{
-	return wait->record->lines->text;
-}
 
 /* Raises the error: who waits for whom, from this session on, and what ours of them run */
 static void
@@ -84,9 +77,9 @@ report(const Search *search, int victim)
 		if (behind)
 			next = search->graph.vertices[next].parent;
 		appendStringInfo(&cycle, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 cycle.len > 0 ? "\n" : "", wait->line->pid, server_of(wait),
+						 cycle.len > 0 ? "\n" : "", wait->line->pid, wait->record->lines->text,
 						 wait->line->text, behind ? " behind another contender" : "",
-						 search->waits[next].line->pid, server_of(&search->waits[next]));
+						 search->waits[next].line->pid, search->waits[next].record->lines->text);
 		if (wait->record->owner == search->session)
 			deadlock_append_query(&queries, wait->line->pid);
 		at = next;
@@ -120,22 +113,21 @@ end_deadlock(Search *search)
  * Weighs what has been read twice by now: the waits of ours that are stuck, and all for
  * which they wait.
  *
- *	stuck		these, by wait; NULL if there are none
  *	fingerprint	the same only for the same waits
  *	seen		what all of their writers had seen before they looked
  */
 static void
-judge(Search *search, const bool *stuck)
+judge(Search *search)
 {
 	SearchFindings *findings = &search->findings;
 	uint64			fingerprint = 0;
 	int64			seen = PG_INT64_MAX;
 
-	for (int i = 0; stuck && i < search->nwaits; i++)
+	for (int i = 0; search->stuck && i < search->nwaits; i++)
 	{
 		const SearchWait *wait = &search->waits[i];
 
-		if (!stuck[i])
+		if (!search->stuck[i])
 			continue;
 		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
 		search->newest = Max(search->newest, wait->record->czxid);
@@ -157,37 +149,30 @@ judge(Search *search, const bool *stuck)
  * ------------------------------------------------------------------------
  */
 
-/* Looks at our own waits; returns what to tell others, or NULL if there is nothing to search for. */
-static const char *
-look_at_own(Search *search)
-{
-	const char *record = own_waits_tell(&search->own, search->seen);
-
-	if (record)
-		return record;
-	search->findings.fingerprint = 0;
-	wait_records_withdraw();
-	return NULL;
-}
-
 /* Searches once.  Returns at once when the session has something else to do. */
 static void
 search_once(Search *search)
 {
 	CallStep	ask_engine = {.kind = OP_ABROAD, .path = "/"};
 	const char *record;
-	const bool *stuck;
 
 	if (!wait_records_make_calls(search, &ask_engine, 1, CALL_AS_KNOWN) ||
-		ask_engine.result.outcome != CALL_OK || look_at_own(search) == NULL ||
-		!wait_records_read(search))
+		ask_engine.result.outcome != CALL_OK)
+		return;
+	if (own_waits_tell(&search->own, 0) == NULL)
+	{
+		search->findings.fingerprint = 0;
+		wait_records_withdraw();
+		return;
+	}
+	if (!wait_records_read(search))
 		return;
 
 	/* Our own waits are looked at behind those of others. */
-	record = look_at_own(search);
-	if (record == NULL || !wait_search(search, &stuck))
+	record = own_waits_tell(&search->own, search->seen);
+	if (record == NULL || !wait_search(search))
 		return;
-	judge(search, stuck);
+	judge(search);
 	wait_records_publish(search, record, search->findings.fingerprint != 0 ? search->newest : 0);
 }
 
@@ -204,55 +189,44 @@ next_search(const Search *search)
 
 /*
  * The session has waited for deadlock_timeout, with that entry: it searches for
- * deadlocks across servers if no other session does, and if that is due.
+ * deadlocks across servers if no other session does, and if that is due.  Memory is the
+ * caller's to free.
  *
  *	until	it has something else to do then, ms
  */
 void
 deadlock_across_attend(int index, int64 until)
 {
-	MemoryContext context;
-	MemoryContext old;
-	Search		 *search;
-	CallAway	  away = {.is_called = wait_records_is_called_away};
+	Search	 search = {.index = index, .victim = ENTRY_NONE};
+	CallAway away = {.is_called = wait_records_is_called_away, .arg = &search};
 
-	if (!search_take_over(index))
+	if (!search_take_over(index, &search.findings))
 	{
 		/* Our record stands until that of the one that searches now may be there. */
 		searcher = ENTRY_NONE;
-		if (zklock_now_ms() >= next_at && search_findings().next_at > next_at)
+		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
 			wait_records_forget();
 		return;
 	}
 
 	/* Where waits soon end many take over, but search no oftener than one would. */
-	next_at = search_findings().next_at;
+	next_at = search.findings.next_at;
 	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
-	context = AllocSetContextCreate(CurrentMemoryContext, "zklock search", ALLOCSET_DEFAULT_SIZES);
-	old = MemoryContextSwitchTo(context);
-	search = palloc0(sizeof(Search));
-	search->index = index;
-	search->until = Min(until, zklock_now_ms() + PATIENCE_MS);
-	away.arg = search;
-	search->call = (Call){.until = search->until, .away = &away};
-	search->findings = search_findings();
-	search->victim = ENTRY_NONE;
+	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
-		search_once(search);
-	next_at = next_search(search);
+		search_once(&search);
+	next_at = next_search(&search);
 
 	/* The session that is to give up must find that out at once. */
-	search->findings.next_at = search->victim == ENTRY_NONE ? next_at : 0;
-	search_found(index, &search->findings);
-	if (search->victim != ENTRY_NONE)
+	search.findings.next_at = search.victim == ENTRY_NONE ? next_at : 0;
+	search_found(index, &search.findings);
+	if (search.victim != ENTRY_NONE)
 	{
-		search_leave(index, search->victim);
+		search_leave(index, search.victim);
 		searcher = ENTRY_NONE;
 	}
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);

@@ -26,6 +26,7 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
+#include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -184,6 +185,8 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 	int64 waited = zklock_ms_since(wait->counted.start_us);
 	int64 until =
 		wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
+	MemoryContext context;
+	MemoryContext old;
 
 	interrupt_check(wait_context, wait);
 	if (is_out_of_time(wait, waited))
@@ -192,10 +195,14 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 
 	/* To tell something is to look for interrupts, without the context. */
 	HOLD_INTERRUPTS();
+	context = AllocSetContextCreate(CurrentMemoryContext, "zklock wait", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
 	look_for_deadlock(wait, waited, until);
 	tell_outage(wait, waited);
 	if (log_lock_waits && waited >= DeadlockTimeout && !wait->is_logged)
 		wait_log_lasting(wait, until);
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
 	RESUME_INTERRUPTS();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 (long) sleep_time(wait, answer, waited), zklock_wait_event(ZKLOCK_WAIT_LOCK));

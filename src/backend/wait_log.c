@@ -69,12 +69,10 @@ names_text(Names *names)
 static void
 add_session(Names *holders, Names *waiters, const EntryCopy *entry)
 {
-	const char *name = psprintf("%d", entry->request.pid);
+	ContenderState state = entry->status.state;
 
-	if (entry->status.state == CONTENDER_GRANTED)
-		add_name(holders, name);
-	else if (entry->status.state == CONTENDER_QUEUED || entry->status.state == CONTENDER_REQUESTED)
-		add_name(waiters, name);
+	if (state == CONTENDER_GRANTED || state == CONTENDER_QUEUED || state == CONTENDER_REQUESTED)
+		add_name(state == CONTENDER_GRANTED ? holders : waiters, psprintf("%d", entry->request.pid));
 }
 
 /* Another client; sessions of zklock are called as PostgreSQL would call them. */
@@ -207,20 +205,17 @@ is_called_away(void *arg)
 
 /*
  * The wait has lasted for deadlock_timeout.  If it ends while ZooKeeper is asked who is
- * in the way, the log hears of its end alone.
+ * in the way, the log hears of its end alone.  Memory is the caller's to free.
  *
  *	until	the session has something else to do then, ms
  */
 void
 wait_log_lasting(Wait *wait, int64 until)
 {
-	CallAway	  away = {.is_called = is_called_away, .arg = wait};
-	Call		  call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
-	Contenders	  places[MAX_PLACES];
-	MemoryContext context =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock wait log", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	int			  n = find_places(wait, places);
+	CallAway   away = {.is_called = is_called_away, .arg = wait};
+	Call	   call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
+	Contenders places[MAX_PLACES];
+	int		   n = find_places(wait, places);
 
 	for (int i = 0; i < n && zklock_connected(); i++)
 		(void) contenders_read(&places[i], &call, MAX_NAMED, CALL_AFTER_SYNC);
@@ -229,8 +224,6 @@ wait_log_lasting(Wait *wait, int64 until)
 	wait->is_logged = !InterruptPending;
 	if (wait->is_logged && !is_decided(wait))
 		tell_parties(wait, "still waiting for", places, n);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
 
 	/* The latch may have been set for what the session waits for. */
 	SetLatch(MyLatch);

@@ -38,11 +38,12 @@
 bool
 wait_records_is_called_away(void *arg)
 {
-	const Search *search = arg;
+	const Search  *search = arg;
+	SearchFindings findings;
 
 	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->until ||
-		   !search_take_over(search->index);
+		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
+		   !search_take_over(search->index, &findings);
 }
 
 /*
@@ -76,8 +77,7 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * ------------------------------------------------------------------------
  */
 
-static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
-static int		  nrecords = 0;
+static List *records = NIL; /* of ReadRecord; in TopMemoryContext */
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
@@ -94,23 +94,15 @@ session_of(const char *name)
 	return (int64) strtoull(name, NULL, 16);
 }
 
-static void
-forget(ReadRecord *record)
-{
-	dlist_delete(&record->link);
-	nrecords--;
-	MemoryContextDelete(record->context);
-}
-
 /* The record of that name, if it has been read */
 static const ReadRecord *
 find(const char *name)
 {
-	dlist_iter iter;
+	ListCell *cell;
 
-	dlist_foreach (iter, &records)
+	foreach(cell, records)
 	{
-		const ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+		const ReadRecord *record = lfirst(cell);
 
 		if (strcmp(record->name, name) == 0)
 			return record;
@@ -118,21 +110,23 @@ find(const char *name)
 	return NULL;
 }
 
-/* Forgets the records that are not there any more. */
+/* Forgets the records that are not among so many names. */
 static void
-forget_unlisted(const CallStep *list)
+forget_others(char *const *names, int n)
 {
-	dlist_mutable_iter iter;
+	ListCell *cell;
 
-	dlist_foreach_modify (iter, &records)
+	foreach(cell, records)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
-		bool		listed = false;
+		ReadRecord *record = lfirst(cell);
+		int			i = 0;
 
-		for (int i = 0; i < list->result.nchildren && !listed; i++)
-			listed = strcmp(list->children[i], record->name) == 0;
-		if (!listed)
-			forget(record);
+		while (i < n && strcmp(names[i], record->name) != 0)
+			i++;
+		if (i < n)
+			continue;
+		records = foreach_delete_current(records, cell);
+		MemoryContextDelete(record->context);
 	}
 }
 
@@ -170,8 +164,8 @@ keep(const CallStep *step)
 		record->text = pstrdup(step->read);
 		record->lines = parse(step->read, step->result.text_length);
 	}
-	dlist_push_tail(&records, &record->link);
-	nrecords++;
+	MemoryContextSwitchTo(TopMemoryContext);
+	records = lappend(records, record);
 	MemoryContextSwitchTo(old);
 }
 
@@ -199,7 +193,7 @@ read_new(Search *search, const CallStep *list)
 		const char *name = list->children[i];
 		int64		session = session_of(name);
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
-		bool is_wanted = nrecords + n < MAX_RECORDS || strcmp(name, own_name) == 0;
+		bool is_wanted = list_length(records) + n < MAX_RECORDS || strcmp(name, own_name) == 0;
 
 		if (session == 0 || (!stray && (find(name) || !is_wanted)))
 			continue;
@@ -221,11 +215,11 @@ read_new(Search *search, const CallStep *list)
 static bool
 is_newest(const ReadRecord *record)
 {
-	dlist_iter iter;
+	ListCell *cell;
 
-	dlist_foreach (iter, &records)
+	foreach(cell, records)
 	{
-		const ReadRecord *other = dlist_container(ReadRecord, link, iter.cur);
+		const ReadRecord *other = lfirst(cell);
 
 		if (other->lines && other->owner == record->owner && other->czxid > record->czxid)
 			return false;
@@ -237,20 +231,20 @@ is_newest(const ReadRecord *record)
 bool
 wait_records_read(Search *search)
 {
-	CallStep   list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
-	dlist_iter iter;
+	CallStep  list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
+	ListCell *cell;
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
 		return false;
-	forget_unlisted(&list);
+	forget_others(list.children, list.result.nchildren);
 	if (!read_new(search, &list))
 		return false;
 	if (find(own_name) == NULL)
 		wait_records_withdraw();
-	dlist_foreach (iter, &records)
+	foreach(cell, records)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, iter.cur);
+		ReadRecord *record = lfirst(cell);
 
 		if (!is_newest(record))
 			continue;
@@ -356,9 +350,6 @@ wait_records_withdraw(void)
 void
 wait_records_forget(void)
 {
-	dlist_mutable_iter iter;
-
 	wait_records_withdraw();
-	dlist_foreach_modify (iter, &records)
-		forget(dlist_container(ReadRecord, link, iter.cur));
+	forget_others(NULL, 0);
 }

@@ -310,7 +310,7 @@ find_strangers(Search *search, const CallStep *list)
  * Returns how many steps there are; "asked" gets the node of each, or NULL.
  */
 static int
-find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode **asked)
+find_questions(Search *search, CallStep *steps, KeptNode **asked)
 {
 	int n = 0;
 	int next;
@@ -323,7 +323,7 @@ find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode *
 		for (next = first; is_kept_on(search, next, path); next++)
 		{
 			search->kept[next].is_so = false;
-			matters |= suspects[search->kept[next].wait] && !is_held(&search->kept[next]);
+			matters |= search->stuck[search->kept[next].wait] && !is_held(&search->kept[next]);
 		}
 		if (matters && n < MAX_FACTS)
 			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
@@ -331,7 +331,7 @@ find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode *
 		{
 			KeptNode *kept = &search->kept[i];
 
-			if (!suspects[kept->wait])
+			if (!search->stuck[kept->wait])
 				continue;
 			asked[n] = kept;
 			steps[n++] =
@@ -343,11 +343,11 @@ find_questions(Search *search, const bool *suspects, CallStep *steps, KeptNode *
 
 /* The second look.  Returns false if the facts are not to be had now. */
 static bool
-verify(Search *search, const bool *suspects)
+verify(Search *search)
 {
 	CallStep  *steps = palloc0(MAX_FACTS * sizeof(CallStep));
 	KeptNode **asked = palloc0(MAX_FACTS * sizeof(KeptNode *));
-	int		   n = find_questions(search, suspects, steps, asked);
+	int		   n = find_questions(search, steps, asked);
 
 	if (!wait_records_make_calls(search, steps, n, CALL_AS_KNOWN))
 		return false;
@@ -401,18 +401,18 @@ find_stuck(Search *search)
  * if that shows any by the facts.  Returns false if these are not to be had now.
  */
 bool
-wait_search(Search *search, const bool **stuck)
+wait_search(Search *search)
 {
 	search->graph.resize = waits_resize;
 	take_records(search);
 	solve(search);
-	*stuck = find_stuck(search);
-	if (*stuck == NULL)
+	search->stuck = find_stuck(search);
+	if (search->stuck == NULL)
 		return true;
-	if (!verify(search, *stuck))
+	if (!verify(search))
 		return false;
 	solve(search);
-	*stuck = find_stuck(search);
+	search->stuck = find_stuck(search);
 	return true;
 }
 

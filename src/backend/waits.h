@@ -8,7 +8,6 @@
 #define ZKLOCK_WAITS_H
 
 #include "backend/call.h"
-#include "lib/ilist.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
 #include "shared/search.h"
@@ -87,7 +86,6 @@ extern const char *own_waits_tell(Waits *waits, int64 seen);
 /* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
 {
-	dlist_node	  link;
 	MemoryContext context; /* in which it is */
 	char		  name[RECORD_NAME_LENGTH + 1];
 	int64		  owner; /* ZooKeeper session */
@@ -123,9 +121,8 @@ typedef struct SearchWait
 /* A search, in a memory context that is deleted at its end */
 typedef struct Search
 {
-	int	  index; /* the entry of this session */
-	int64 until; /* it has something else to do, ms */
-	Call  call;
+	int	  index;   /* the entry of this session */
+	Call  call;	   /* "until" it has something else to do */
 	int64 session; /* ours, in ZooKeeper; 0 if none has answered */
 	Waits own;
 	List *records; /* of ReadRecord: the newest of each session */
@@ -138,6 +135,8 @@ typedef struct Search
 	KeptNode   *kept; /* by path and name */
 	int			nkept;
 	bool		has_facts;
+	const bool *stuck; /* by wait: those of ours that are stuck, and all for which they wait;
+						* NULL: there are none */
 
 	int64		   newest; /* zxid of a record that has to do with what we suspect */
 	SearchFindings findings;
@@ -153,7 +152,7 @@ extern void wait_records_withdraw(void);
 extern void wait_records_forget(void);
 
 /* wait_search.c */
-extern bool wait_search(Search *search, const bool **stuck);
+extern bool wait_search(Search *search);
 extern int	wait_search_victim(Search *search);
 
 #endif /* ZKLOCK_WAITS_H */

@@ -56,9 +56,11 @@ is_waiting(int index, uint32 generation)
 /*
  * Is the session that searches the one of this entry, which waits?  If another one
  * does, and waits no more or has been silent for too long, it is from now on.
+ *
+ *	findings	set to what the last search has left
  */
 bool
-search_take_over(int index)
+search_take_over(int index, SearchFindings *findings)
 {
 	DeadlockSearch *search = deadlock_search;
 	int64			now = zklock_now_ms();
@@ -73,6 +75,7 @@ search_take_over(int index)
 	is_ours = search->searcher == index;
 	if (is_ours)
 		search->alive_at = now;
+	*findings = search->findings;
 	LWLockRelease(search_lock);
 	return is_ours;
 }
@@ -95,18 +98,6 @@ search_leave(int index, int successor)
 	LWLockRelease(search_lock);
 	if (was_ours && successor != ENTRY_NONE)
 		entry_set_owner_latch(entry_at(successor));
-}
-
-/* What the last search has left */
-SearchFindings
-search_findings(void)
-{
-	SearchFindings findings;
-
-	LWLockAcquire(search_lock, LW_SHARED);
-	findings = deadlock_search->findings;
-	LWLockRelease(search_lock);
-	return findings;
 }
 
 /* The session of this entry has searched, which counts if it is still the one that searches. */

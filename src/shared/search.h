@@ -48,10 +48,9 @@ extern LWLock		  *search_lock;
 extern void search_init(DeadlockSearch *search);
 
 /* Backends */
-extern bool			  search_take_over(int index);
-extern void			  search_leave(int index, int successor);
-extern SearchFindings search_findings(void);
-extern void			  search_found(int index, const SearchFindings *findings);
+extern bool search_take_over(int index, SearchFindings *findings);
+extern void search_leave(int index, int successor);
+extern void search_found(int index, const SearchFindings *findings);
 
 /* The worker */
 extern void search_reload(void);
