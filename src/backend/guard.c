@@ -60,8 +60,7 @@ static CommitGuard released_under = COMMIT_GUARD_OFF; /* the strictest of those 
 typedef struct Reliance
 {
 	int n;
-	int to_check;  /* of these: those whose nodes a quorum is asked for */
-	int unchecked; /* of these: check asked for, not done */
+	int unchecked; /* of these: those whose check by a quorum was asked for, and is not done */
 } Reliance;
 
 static bool
@@ -96,14 +95,10 @@ examine_hold(const Hold *hold, Reliance *reliance)
 
 	if (guard == COMMIT_GUARD_OFF)
 		return;
-	if (hold_entry(hold, &status) == ENTRY_NONE || status.state == CONTENDER_LOST ||
-		entry_is_overrun(status.expires_us))
+	if (hold_entry(hold, &status) == ENTRY_NONE)
 		hold_report_lost(hold);
 	reliance->n++;
-	if (guard != COMMIT_GUARD_QUORUM)
-		return;
-	reliance->to_check++;
-	if ((int32) (status.check_done - hold->check) < 0)
+	if (guard == COMMIT_GUARD_QUORUM && (int32) (status.check_done - hold->check) < 0)
 		reliance->unchecked++;
 }
 
@@ -136,7 +131,7 @@ want_checks(int64 asked_at)
 		ContenderEntry *entry;
 		int				index = hold_entry(hold, &status);
 
-		/* A term that is over needs none. */
+		/* What is lost needs none. */
 		if (!is_relied_on(hold) || guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
 			continue;
 		entry = entry_at(index);
@@ -182,14 +177,13 @@ guard_context(void *arg)
  * Raises an error if the transaction relied on a lock that is lost.  As long as
  * that cannot be said, waits, but not for ever.
  *
- * When the final check has passed, the session is no longer interrupted by a
- * loss.  Whether a lock was lost before that took effect, the check tells once
- * more, which then passes or fails, but waits for nothing.
+ * When the final check has passed, a loss does not interrupt the session any more.  So
+ * that takes effect before each look, which sees what was lost before, and only
+ * while the session waits a loss interrupts it.
  */
 static void
 check_reliance(GuardMoment moment)
 {
-	bool  check = moment == GUARD_FINAL && examine().to_check > 0;
 	int64 start = zklock_now_ms();
 	int64 asked_at = 0;
 	bool  logged = false;
@@ -200,22 +194,21 @@ check_reliance(GuardMoment moment)
 		Reliance   reliance;
 
 		ResetLatch(MyLatch);
-		if (check && zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
+		if (moment == GUARD_FINAL)
 		{
-			want_checks(asked_at);
-			asked_at = zklock_now_ms();
+			if (zklock_now_ms() - asked_at >= CHECK_AGAIN_MS)
+			{
+				want_checks(asked_at);
+				asked_at = zklock_now_ms();
+			}
+			interrupt_defer();
 		}
 
 		/* In this order: a lease that was seen before is the locks' own. */
 		lease = lease_state();
 		reliance = examine();
-		if (lease == LEASE_HOLDS && (!check || reliance.unchecked == 0))
-		{
-			if (moment == GUARD_EARLY || interrupt_is_deferred())
-				break;
-			interrupt_defer();
-			continue;
-		}
+		if (lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0))
+			break;
 		if (lease == LEASE_OVER)
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),

@@ -145,8 +145,8 @@ hold_of_lock(const char *path, LockMode mode)
 }
 
 /*
- * The entry of a hold, and what it tells; ENTRY_NONE if it is that of a term that is over.
- * The lease is to be looked at before: then it is that of the grant.
+ * The entry of a hold, and what it tells; ENTRY_NONE if that is lost, or its time is over,
+ * or the term.  The lease is to be looked at before: then it is that of the grant.
  */
 int
 hold_entry(const Hold *hold, EntryStatus *status)
@@ -154,17 +154,19 @@ hold_entry(const Hold *hold, EntryStatus *status)
 	if (hold->kind == CONTENDER_CANDIDACY)
 		return election_term_entry(hold->election, hold->term, status);
 	*status = entry_status(hold->entry);
-	return hold->entry;
+	if (status->state == CONTENDER_GRANTED && entry_is_overrun(status->expires_us))
+		return ENTRY_NONE;
+	return status->state == CONTENDER_LOST ? ENTRY_NONE : hold->entry;
 }
 
+/* With the lease, what was granted is lost, even before the worker has said so. */
 bool
 hold_is_lost(const Hold *hold)
 {
+	bool		over = lease_state() == LEASE_OVER;
 	EntryStatus status;
 
-	if (hold->kind == CONTENDER_CANDIDACY)
-		return hold_entry(hold, &status) == ENTRY_NONE;
-	return entry_is_lost(hold->entry);
+	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == CONTENDER_GRANTED);
 }
 
 /* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */

@@ -113,7 +113,6 @@ extern void guard_forget(void);
 extern void interrupt_set_policy(int policy, void *extra);
 extern void interrupt_defer(void);
 extern void interrupt_resume(void);
-extern bool interrupt_is_deferred(void);
 extern void interrupt_check(void (*describe)(void *), void *arg);
 
 /* transaction.c: what ends when */

@@ -91,12 +91,6 @@ interrupt_defer(void)
 	deferred = true;
 }
 
-bool
-interrupt_is_deferred(void)
-{
-	return deferred;
-}
-
 /*
  * From now on the setting applies again.  Cannot fail, does not wait.
  *

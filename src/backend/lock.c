@@ -113,20 +113,13 @@ look_at_departures(const Wait *wait, void *arg)
 static bool
 take(LockTarget *target, LockScope scope, Wait *wait)
 {
-	Hold *hold = target->hold;
-
-	if (!hold_is_acquired(hold))
+	if (!hold_is_acquired(target->hold))
 	{
-		if (!wait_for_hold(wait, hold))
-		{
-			/* It is asked for again then, alone. */
-			if (!entry_at(hold->entry)->request.eager)
-				wait_refused(wait);
+		if (!wait_for_hold(wait, target->hold))
 			return false;
-		}
 		wait_granted(wait);
 	}
-	transaction_acquired(hold, target->mode, scope);
+	transaction_acquired(target->hold, target->mode, scope);
 	return true;
 }
 
@@ -138,10 +131,7 @@ acquire_alone(LockTarget *target, LockScope scope, int64 timeout_ms)
 
 	begin_wait(&wait, target, timeout_ms);
 	if (!hold_departures_are_done() && !wait_until(&wait, look_at_departures, NULL))
-	{
-		wait_refused(&wait);
 		return false;
-	}
 	ask(target, scope, timeout_ms == LOCK_NO_WAIT ? ASK_AND_LOOK : ASK_AND_WAIT);
 	return take(target, scope, &wait);
 }
@@ -299,15 +289,9 @@ lock_proved_token(const char *path)
 {
 	const Hold *hold = hold_of_lock(path, LOCK_MODE_EXCLUSIVE);
 	EntryStatus status;
-	bool		lease_holds;
-
-	if (hold == NULL)
-		return 0;
 
 	/* In this order: a lease that was seen before is the lock's own. */
-	lease_holds = lease_state() == LEASE_HOLDS;
-	status = entry_status(hold->entry);
-	return lease_holds && status.state == CONTENDER_GRANTED && !entry_is_overrun(status.expires_us)
-			   ? status.token
-			   : 0;
+	if (hold == NULL || lease_state() != LEASE_HOLDS || hold_entry(hold, &status) == ENTRY_NONE)
+		return 0;
+	return status.state == CONTENDER_GRANTED ? status.token : 0;
 }

@@ -86,8 +86,6 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	}
 	if (granted)
 		wait_granted(&wait);
-	else
-		wait_refused(&wait);
 	transaction_end_call(mark, granted);
 	return granted;
 }

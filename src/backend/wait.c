@@ -8,8 +8,8 @@
  * of these, one after the other; its timeout and PostgreSQL's lock_timeout are for
  * all of them.
  *
- * However a wait ends, it is counted once: by wait_granted() or wait_refused(), or
- * with the error that ends it.
+ * However a wait ends, it is counted once: by wait_granted(), or when wait_until()
+ * returns that it was in vain, or with the error that ends it.
  *
  * Runs in: backends.  shared/entry.h says how entries are read.
  *
@@ -228,10 +228,24 @@ break_off(int code, Datum arg)
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
+/* The wait was in vain.  An eager request is made again, alone, and that one counts. */
+static void
+end_in_vain(const Wait *wait)
+{
+	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
+
+	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.eager)
+		return;
+	if (is_try && wait->entry != ENTRY_NONE)
+		wait_log_refused(wait);
+	wait_counted_end(&wait->counted, is_try ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
+}
+
 /*
  * Waits, as part of a wait, until a look shows that it is over.
  *
- * Returns false if what is waited for will not come, or if the timeout has passed.
+ * Returns false, which ends the wait, if what is waited for will not come, or if the
+ * timeout has passed.
  */
 bool
 wait_until(Wait *wait, WaitLook look, void *arg)
@@ -253,6 +267,8 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
 	stop();
+	if (answer != WAIT_OVER)
+		end_in_vain(wait);
 	return answer == WAIT_OVER;
 }
 
@@ -289,7 +305,8 @@ WaitAnswer
 wait_look(const Hold *hold, const char *path)
 {
 	bool		lease_holds = lease_state() == LEASE_HOLDS;
-	EntryStatus status = entry_status(hold->entry);
+	EntryStatus status;
+	bool		lost = hold_entry(hold, &status) == ENTRY_NONE;
 	bool		turn = hold->kind == CONTENDER_TURN;
 
 	ZKLOCK_SLOW("slow-backends", 120, 25);
@@ -297,13 +314,10 @@ wait_look(const Hold *hold, const char *path)
 		elog(ERROR, "fault: fail-asked");
 	if (status.state == CONTENDER_GRANTED && !turn && ZKLOCK_FAULT("fail-granted"))
 		elog(ERROR, "fault: fail-granted");
-	if (status.state == CONTENDER_LOST ||
-		(status.state == CONTENDER_GRANTED && entry_is_overrun(status.expires_us)))
-	{
-		if (!turn)
-			hold_report_lost(hold);
+	if (lost && !turn)
+		hold_report_lost(hold);
+	if (lost)
 		return WAIT_OVER;
-	}
 	if (status.state == CONTENDER_GRANTED)
 		return lease_holds ? WAIT_OVER : WAIT_UNTOLD;
 	if (status.state != CONTENDER_FAILED)
@@ -346,16 +360,6 @@ wait_granted(Wait *wait)
 
 	wait_log_granted(wait);
 	wait_counted_end(&wait->counted, handed_over ? STATS_WAIT_HANDED_OVER : STATS_WAIT_GRANTED);
-}
-
-/* Ends a wait that was in vain. */
-void
-wait_refused(Wait *wait)
-{
-	if (wait->timeout_ms == LOCK_NO_WAIT && wait->entry != ENTRY_NONE)
-		wait_log_refused(wait);
-	wait_counted_end(&wait->counted,
-					 wait->timeout_ms == LOCK_NO_WAIT ? STATS_WAIT_BUSY : STATS_WAIT_TIMEOUT);
 }
 
 /* ------------------------------------------------------------------------

@@ -94,7 +94,6 @@ extern bool		  wait_until(Wait *wait, WaitLook look, void *arg);
 extern bool		  wait_for_hold(Wait *wait, Hold *hold);
 extern WaitAnswer wait_look(const Hold *hold, const char *path);
 extern void		  wait_granted(Wait *wait);
-extern void		  wait_refused(Wait *wait);
 
 extern void wait_counted_begin(CountedWait *wait, StatsKind kind);
 extern void wait_counted_end(const CountedWait *wait, StatsWaitEnd end);

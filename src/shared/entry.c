@@ -489,20 +489,6 @@ entry_generation(int index)
 }
 
 /*
- * Is what was granted lost?  When the lease is over, or the time for which it
- * was granted, it is, even before the worker has said so.
- */
-bool
-entry_is_lost(int index)
-{
-	bool		over = lease_state() == LEASE_OVER;
-	EntryStatus status = entry_status(index);
-
-	return status.state == CONTENDER_LOST ||
-		   (status.state == CONTENDER_GRANTED && (over || entry_is_overrun(status.expires_us)));
-}
-
-/*
  * Is the time over for which something was granted?  Not to be called under the
  * entry's spinlock; "expires_us" is from the entry.
  */

@@ -322,7 +322,6 @@ extern EntryStatus	 entry_status(int index);
 extern const Recipe *entry_recipe(const ContenderEntry *entry);
 extern bool			 entry_copy(int index, EntryCopy *copy);
 extern uint32		 entry_generation(int index);
-extern bool			 entry_is_lost(int index);
 extern bool			 entry_is_overrun(int64 expires_us);
 extern int			 entries_in_use(void);
 extern bool			 entries_all_consumed(void);

@@ -110,8 +110,6 @@ zk_await_leadership(PG_FUNCTION_ARGS)
 	ConditionVariableCancelSleep();
 	if (led)
 		wait_granted(&wait);
-	else
-		wait_refused(&wait);
 	PG_RETURN_BOOL(led);
 }
 
