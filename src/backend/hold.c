@@ -229,7 +229,9 @@ forget_departed(Hold *hold)
 		return false;
 	dlist_delete(&hold->departure);
 	hold->departed = false;
-	if (hold->given_up)
+
+	/* It was given up, not downgraded. */
+	if (!hold_is_acquired(hold))
 	{
 		nentries--;
 		pfree(hold);
@@ -381,7 +383,6 @@ give_up(Hold *hold, EntryNotice notice)
 		if (locked->by_mode[LOCK_MODE_EXCLUSIVE] == NULL && locked->by_mode[LOCK_MODE_SHARED] == NULL)
 			hash_search(locked_paths, hold->path, HASH_REMOVE, NULL);
 	}
-	hold->given_up = true;
 	if (hold->entry != ENTRY_NONE)
 	{
 		entry_give_up(hold->entry, notice);

@@ -41,7 +41,6 @@ typedef struct Hold
 	bool		departed;	/* it is there */
 	uint32		generation; /* of the entry: when that has changed, it is done */
 	EntryNotice notice;		/* a call waits for that */
-	bool		given_up;	/* and in no other list any more */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
 } Hold;

@@ -67,15 +67,13 @@ wait_context(void *arg)
 void
 wait_begin(Wait *wait, const char *path, const char *what, StatsKind kind, int64 timeout_ms)
 {
-	wait->path = path;
-	wait->what = what;
-	wait->timeout_ms = timeout_ms;
+	*wait = (Wait){.path = path,
+				   .what = what,
+				   .timeout_ms = timeout_ms,
+				   .entry = ENTRY_NONE,
+				   .absent_since = -1,
+				   .look_at = DeadlockTimeout};
 	wait_counted_begin(&wait->counted, kind);
-	wait->entry = ENTRY_NONE;
-	wait->absent_since = -1;
-	wait->look_at = DeadlockTimeout;
-	wait->told_outage = false;
-	wait->is_logged = false;
 }
 
 /*
