@@ -24,33 +24,13 @@ use v5.36;
 
 use FindBin;
 use lib $FindBin::Bin;
-use IO::Handle;
-use IO::Select;
 use IO::Socket::INET;
 use JSON::PP;
-use Socket qw(IPPROTO_TCP TCP_NODELAY);
 use Time::HiRes qw(time);
 use Zklock::ProxyLoop;
 
 my @links = @{ JSON::PP->new->utf8->decode($ARGV[0] || die "usage: $0 links\n") };
-my %connections;             # number => { link, client, server, greeted }
-my $last_connection = 0;
 my @arrivals;                # accepted, not yet connected: { link, socket, until }
-my %by_handle;               # file descriptor => [connection, 'client' or 'server']
-
-$SIG{PIPE} = 'IGNORE';
-STDOUT->autoflush(1);
-
-sub listen_on($link)
-{
-	$link->{listener} ||= IO::Socket::INET->new(
-		LocalAddr => '127.0.0.1',
-		LocalPort => $link->{port},
-		Listen    => 128,
-		ReuseAddr => 1,
-		Blocking  => 0) or die "cannot listen on port $link->{port}: $!";
-	return;
-}
 
 # A server that follows a leader asks again for a while if that does not listen yet. Here
 # it has been let in already, so the asking is up to us.
@@ -74,44 +54,13 @@ sub connect_arrivals
 			PeerPort => $link->{target});
 		if ($server)
 		{
-			new_connection($link, $arrival->{socket}, $server);
+			# The beginning of what the client sends, until that is complete
+			add_connection($arrival->{socket}, $server, link => $link, greeting => $link->{kind} eq 'election' ? '' : undef);
 		}
 		elsif (!$link->{cut} && time < $arrival->{until})
 		{
 			push @arrivals, $arrival;
 		}
-	}
-	return;
-}
-
-# A side has its socket, what is to be written to it (out), and whether it closed (eof).
-sub new_connection($link, $client, $server)
-{
-	my $number = ++$last_connection;
-	my $c = $connections{$number} = {
-		number  => $number,
-		link    => $link,
-		client  => { socket => $client, out => '', eof => 0 },
-		server  => { socket => $server, out => '', eof => 0 },
-		# The beginning of what the client sends, until that is complete.
-		greeting => $link->{kind} eq 'election' ? '' : undef };
-	foreach my $side (qw(client server))
-	{
-		my $socket = $c->{$side}{socket};
-		$socket->blocking(0);
-		setsockopt($socket, IPPROTO_TCP, TCP_NODELAY, 1);
-		$by_handle{ fileno $socket } = [ $c, $side ];
-	}
-	return;
-}
-
-sub close_connection($c)
-{
-	delete $connections{ $c->{number} } or return;
-	foreach my $side (qw(client server))
-	{
-		delete $by_handle{ fileno $c->{$side}{socket} };
-		close $c->{$side}{socket};
 	}
 	return;
 }
@@ -169,60 +118,29 @@ my %commands = (
 		foreach my $link (links_between(@{ $_[0]{servers} }))
 		{
 			$link->{cut} = 0;
-			listen_on($link);
+			$link->{listener} ||= listen_on($link->{port});
 		}
 		return;
 	},
 );
 
-listen_on($_) foreach @links;
-while (1)
-{
-	my ($reads, $writes) = (IO::Select->new(\*STDIN), IO::Select->new);
-	my %listeners;
-	foreach my $link (grep { $_->{listener} } @links)
-	{
-		$reads->add($link->{listener});
-		$listeners{ fileno $link->{listener} } = $link;
-	}
-	foreach my $c (grep { !$_->{link}{cut} } values %connections)
-	{
-		foreach my $side (qw(client server))
+$_->{listener} = listen_on($_->{port}) foreach @links;
+serve(
+	commands  => \%commands,
+	listeners => sub {
+		return map { my $link = $_; [ $link->{listener}, sub { accept_connection($link) if $link->{listener} } ] }
+		  grep { $_->{listener} } @links;
+	},
+	reads   => sub ($c, $name) { return !$c->{link}{cut}; },
+	writes  => sub ($c) { return !$c->{link}{cut}; },
+	read    => \&read_side,
+	timeout => sub { return @arrivals ? 0.05 : 3600; },
+	round   => sub {
+		connect_arrivals();
+		# One side has gone: the other gets what is still to be delivered, and goes too.
+		foreach my $c (grep { !$_->{link}{cut} } all_connections())
 		{
-			$reads->add($c->{$side}{socket})  unless $c->{$side}{eof};
-			$writes->add($c->{$side}{socket}) if $c->{$side}{out} ne '';
+			close_connection($c)
+			  if $c->{client}{eof} && $c->{server}{out} eq '' || $c->{server}{eof} && $c->{client}{out} eq '';
 		}
-	}
-	my ($readable, $writable) = IO::Select->select($reads, $writes, undef, @arrivals ? 0.05 : 3600);
-
-	foreach my $handle (@{ $readable || [] })
-	{
-		# A command may have closed it meanwhile.
-		my $fd = fileno $handle;
-		if ($handle == \*STDIN)
-		{
-			answer_commands(\%commands);
-		}
-		elsif (defined $fd && $listeners{$fd})
-		{
-			accept_connection($listeners{$fd}) if $listeners{$fd}{listener};
-		}
-		elsif (defined $fd && (my $entry = $by_handle{$fd}))
-		{
-			read_side(@$entry) unless $entry->[0]{link}{cut};
-		}
-	}
-	foreach my $handle (@{ $writable || [] })
-	{
-		my $entry = defined fileno $handle && $by_handle{ fileno $handle } or next;
-		my ($c, $side) = @$entry;
-		write_some($c->{$side}) unless $c->{link}{cut};
-	}
-	connect_arrivals();
-	# One side has gone: the other gets what is still to be delivered, and goes too.
-	foreach my $c (grep { !$_->{link}{cut} } values %connections)
-	{
-		close_connection($c)
-		  if $c->{client}{eof} && $c->{server}{out} eq '' || $c->{server}{eof} && $c->{client}{out} eq '';
-	}
-}
+	});

@@ -18,10 +18,8 @@ use v5.36;
 
 use FindBin;
 use lib $FindBin::Bin;
-use IO::Handle;
-use IO::Select;
 use IO::Socket::INET;
-use Socket qw(IPPROTO_TCP TCP_NODELAY);
+use List::Util qw(max min);
 use Time::HiRes qw(time);
 use Zklock::Garbler;
 use Zklock::ProxyLoop;
@@ -44,9 +42,6 @@ my %has_path = map { $_ => 1 } 1 .. 9, 12, 13, 15, 17 .. 21, 103, 104, 106;
 my $log_limit = 200_000;
 
 my $listener;
-my %connections;             # number => connection
-my $last_connection = 0;
-my %by_handle;               # file descriptor => [connection, 'client' or 'server']
 my $blackhole = '';          # '', 'requests', 'replies' or 'both'
 my $delay     = 0;           # seconds
 my $spacing   = 0;           # of requests, seconds
@@ -57,28 +52,10 @@ my $accepted  = 0;           # connections since the last reset
 my (%counts, @log, @faults); # since the last reset; all faults ever
 my $last_fault = 0;
 
-$SIG{PIPE} = 'IGNORE';
-STDOUT->autoflush(1);
-
 # ---- connections --------------------------------------------------------------
 #
-# Of a connection's two sides, each has its socket, what was read and not yet taken
-# apart (in), what is to be written (out), and whether its other end closed (eof).
+# Of a connection's two sides, each has also what was read and not yet taken apart (in).
 # Replies wait in the queue, [time, bytes], until their time has come.
-
-sub start_listening
-{
-	return if $listener;
-	$listener = IO::Socket::INET->new(
-		LocalAddr => '127.0.0.1',
-		LocalPort => $port,
-		Listen    => 128,
-		ReuseAddr => 1,
-		Blocking  => 0) or die "cannot listen on port $port: $!";
-	return;
-}
-
-sub new_side($socket) { return { socket => $socket, in => '', out => '', eof => 0 }; }
 
 sub accept_connection
 {
@@ -87,37 +64,15 @@ sub accept_connection
 	my $server = IO::Socket::INET->new(
 		PeerAddr => '127.0.0.1',
 		PeerPort => $target_port,
-		Blocking => 0);
-	return unless $server;
-	foreach my $socket ($client, $server)
-	{
-		$socket->blocking(0);
-		setsockopt($socket, IPPROTO_TCP, TCP_NODELAY, 1);
-	}
-	my $number = ++$last_connection;
-	my $c      = $connections{$number} = {
-		number  => $number,
-		client  => new_side($client),
-		server  => new_side($server),
+		Blocking => 0) or return;
+	my $c = add_connection($client, $server,
 		mode    => $raw ? 'raw' : 'start',    # of the requests: start, frames, raw
 		greeted => 0,           # has the server answered the first message?
 		pending => [],          # requests without a reply: { xid, op, path }
 		queue   => [],          # replies not yet due
 		next_at => 0,           # when the next request may pass, if they are throttled
-		held    => '',          # 'request' or 'reply': a fault holds this direction
-	};
-	$by_handle{ fileno $c->{$_}{socket} } = [ $c, $_ ] foreach qw(client server);
-	return;
-}
-
-sub close_connection($c)
-{
-	return unless delete $connections{ $c->{number} };
-	foreach my $side (qw(client server))
-	{
-		delete $by_handle{ fileno $c->{$side}{socket} };
-		close $c->{$side}{socket};
-	}
+		held    => '');         # 'request' or 'reply': a fault holds this direction
+	$c->{$_}{in} = '' foreach qw(client server);
 	return;
 }
 
@@ -125,16 +80,6 @@ sub blocked($c, $direction)
 {
 	return 1 if $c->{held} eq $direction || $blackhole eq 'both';
 	return $blackhole eq ($direction eq 'request' ? 'requests' : 'replies');
-}
-
-# A copy: the loops over it close connections.
-sub all_connections { my @all = values %connections; return @all; }
-
-sub read_side($c, $name)
-{
-	$c->{$name}{in} .= read_some($c->{$name});
-	advance($c);
-	return;
 }
 
 # Move on all that can move on.
@@ -414,7 +359,7 @@ my %commands = (
 		return $fault->{request};
 	},
 	clear => sub { @faults = (); return; },
-	connections => sub { return scalar keys %connections; },
+	connections => sub { return scalar all_connections(); },
 	drop => sub { close_connection($_) foreach all_connections(); return; },
 	cut  => sub {
 		close $listener if $listener;
@@ -429,7 +374,7 @@ my %commands = (
 	},
 	heal => sub {
 		$blackhole = '';
-		start_listening();
+		$listener ||= listen_on($port);
 		$_->{held} = '' foreach all_connections();
 		advance($_) foreach all_connections();
 		return;
@@ -450,49 +395,24 @@ my %commands = (
 
 # ---- main loop -----------------------------------------------------------------
 
-start_listening();
-while (1)
+# When something is due that nobody sends us anything for
+sub until_due
 {
-	my ($reads, $writes) = (IO::Select->new(\*STDIN), IO::Select->new);
-	$reads->add($listener) if $listener;
-	my $next = 3600;
-	my $now  = time;
+	my @due = (3600);
 	foreach my $c (all_connections())
 	{
-		# A side that is not read fills up, and its peer notices nothing: that is the
-		# black hole. Reading the end of a connection again and again would only spin.
-		$reads->add($c->{client}{socket}) unless $c->{client}{eof} || $c->{doomed} || blocked($c, 'request');
-		$reads->add($c->{server}{socket}) unless $c->{server}{eof} || $c->{doomed} || blocked($c, 'reply');
-		foreach my $side (qw(client server))
-		{
-			$writes->add($c->{$side}{socket}) if $c->{$side}{out} ne '';
-		}
-		my @due;
-		push @due, $c->{queue}[0][0] if @{ $c->{queue} } && !blocked($c, 'reply');
-		push @due, $c->{next_at} if $spacing && $c->{client}{in} ne '' && !blocked($c, 'request');
-		foreach my $due (@due) { $next = $due - $now if $due - $now < $next; }
+		push @due, $c->{queue}[0][0] - time if @{ $c->{queue} } && !blocked($c, 'reply');
+		push @due, $c->{next_at} - time if $spacing && $c->{client}{in} ne '' && !blocked($c, 'request');
 	}
-	my ($readable, $writable) = IO::Select->select($reads, $writes, undef, $next > 0 ? $next : 0);
-
-	foreach my $handle (@{ $readable || [] })
-	{
-		if ($handle == \*STDIN)
-		{
-			answer_commands(\%commands);
-		}
-		elsif ($listener && $handle == $listener)
-		{
-			accept_connection();
-		}
-		elsif (defined fileno $handle && (my $entry = $by_handle{ fileno $handle }))
-		{
-			read_side(@$entry);
-		}
-	}
-	foreach my $handle (@{ $writable || [] })
-	{
-		my $entry = defined fileno $handle && $by_handle{ fileno $handle } or next;
-		write_some($entry->[0]{ $entry->[1] });
-	}
-	advance($_) foreach all_connections();
+	return max(0, min(@due));
 }
+
+$listener = listen_on($port);
+serve(
+	commands  => \%commands,
+	listeners => sub { return $listener ? [ $listener, sub { accept_connection() if $listener } ] : (); },
+	# A side that is not read fills up, and its peer notices nothing: that is the black hole.
+	reads   => sub ($c, $name) { return !$c->{doomed} && !blocked($c, $name eq 'client' ? 'request' : 'reply'); },
+	read    => sub ($c, $name) { $c->{$name}{in} .= read_some($c->{$name}); },
+	timeout => \&until_due,
+	round   => sub { advance($_) foreach all_connections(); });
