@@ -6,7 +6,7 @@
  * zklock knows the names of all clients and waits for each of them.  Most
  * clients know their own names alone: what they do when they find ours depends
  * on the dialect that we write.  The table says so, by the sources of those
- * clients and by the tests that run them (test/t/161 to 164); "who excludes
+ * clients and by the tests that run them (test/t/161 and 164); "who excludes
  * whom" in the documentation is the same from a user's point of view.
  *
  * A name does not tell everything.  zklock writes the names of other clients
