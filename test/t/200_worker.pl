@@ -6,14 +6,14 @@
 # worker resumes it. So a holder keeps its node and its token, a session that waits keeps
 # its place, and what was asked for or given back while no worker ran is done by the next one.
 #
-# What becomes of sessions when it is killed is in the table of faults; that it ends in all ways during
-# traffic, in 203_exits.pl; and with its server, in 270_shutdown.pl.
+# What becomes of sessions when it is killed, or goes with a request under way, is in the table of faults;
+# that it ends in all ways during traffic, in 203_exits.pl; and with its server, in 270_shutdown.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token clean);
 use PostgreSQL::Test::Utils;
 
-my ($zk, $a, $b) = cast('a b', timeout => '20s');
+my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '60s' }, b => { timeout => '20s' });
 
 # Requests are not in shared memory in the order in which they came: what was freed last
 # is used first.
@@ -138,10 +138,7 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	$s{before}->hands_over('/w/waited', $s{patient}, 'another server gets what was held here');
 	$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
 		'the worker has left with exit code 1');
-	all_disconnect();
-	my @paths = map { "/w/$_" }
-	  qw(cancelled cancelled2 held local foreign waited release leave commit cancel gone new timer try);
-	Zklock::Server->assert_clean($zk, [ $a, $b ], @paths);
+	clean($zk, [ $a, $b ]);
 };
 
 subtest 'the end of a foreign holder is not missed while no worker runs' => sub {
@@ -241,6 +238,24 @@ subtest 'sessions see no error while the worker is terminated again and again' =
 	$_->disconnect foreach @sessions;
 	is($a->session_id, $id, 'all these workers have had one ZooKeeper session');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
+};
+
+subtest 'a call that must not wait is answered also if the next worker finds no ZooKeeper' => sub {
+	on($a, 'trier');
+
+	# The workers before, each gone after a moment, may not have prolonged the lease.
+	$a->wait_value("SELECT lease_remaining > '1s' FROM zk_session", 't');
+	$proxy->hold_reply_of($s{trier}, "SELECT zk_try_lock('/w/try')", op => 'getChildren', path => '^/w/try');
+	my $old = $a->worker_away;
+	$proxy->cut;
+	thaw($a->postmaster_pid);
+	$a->wait_session('connecting');
+	my $result = eval { $s{trier}->result(30) };
+	is($result && $result->{sqlstate}, '58030',
+		'a worker lost, and ZooKeeper with it: zk_try_lock is an error') or diag $@;
+	$a->reconnect($proxy);
+	$s{trier}->result unless $result;
+	$s{trier}->query('SELECT zk_unlock_all()');
 };
 
 subtest 'a server without room for a worker says so' => sub {

@@ -1,9 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Locks under each fault of the table in Zklock::FaultTable, at each call to ZooKeeper.
+# Locks, in each dialect, under each fault of the table in Zklock::FaultTable, at each call to ZooKeeper.
 
 use Zklock::Test;
 use Zklock::FaultTable;
 
-Zklock::FaultTable->new->check('lock', 'shared lock', 'lock of a transaction');
-done_testing;
+Zklock::FaultTable->new->check('lock', 'shared lock', 'lock of a transaction', Zklock::FaultTable::dialects());

@@ -6,4 +6,3 @@ use Zklock::Test;
 use Zklock::FaultTable;
 
 Zklock::FaultTable->new->check('tree', 'array', 'downgrade');
-done_testing;

@@ -7,4 +7,3 @@ use Zklock::Test;
 use Zklock::FaultTable;
 
 Zklock::FaultTable->new->check('claim', 'first claim', 'element offered', 'element removed', 'element taken');
-done_testing;

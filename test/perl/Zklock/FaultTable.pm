@@ -10,8 +10,7 @@ Zklock::FaultTable - what every recipe must survive, as a table of recipes and f
 
   use Zklock::FaultTable;
 
-  Zklock::FaultTable->new->check('lock', 'shared lock');
-  done_testing;
+  Zklock::FaultTable->new->check('lock', 'shared lock');    # the whole test
 
 =head1 THE TABLE
 
@@ -52,7 +51,10 @@ name of the fault.
   waits           what shows that the session waits for the rival
   prepare         what the rival does before
   later           the calls of asking that the session need not wait for: it has its answer before
-  only            faults come at these calls of asking, and nowhere else: the rest is as with another recipe
+  only            faults come at these calls, and nowhere else: the rest is as with another recipe
+  dialect         in which the server writes the names of nodes: C<dialects> names these recipes.
+                  Requests and replies are lost, and nothing else happens
+  workers         the worker is away, and comes back, at more moments; it takes its time
   leave           what a session whose call was cancelled does, since it has a part of what it asked for
   always          the outcome of all faults
 
@@ -66,17 +68,13 @@ use v5.36;
 
 use parent 'Zklock::FaultTable::Story';
 
-use Test::More;
-use Zklock::Proxy;
-use Zklock::Server;
-use Zklock::Util qw(freeze thaw wait_until);
-use Zklock::ZooKeeper;
+use Zklock::Test;
 
 my %recipes = (
 	'lock' => {
 		ask => q{SELECT zk_lock('PATH')}, give => q{SELECT zk_unlock('PATH')},
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
-		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')} },
+		nodes => { '' => 1 }, token => q{SELECT zk_fencing_token('PATH')}, workers => 1 },
 	'shared lock' => {
 		ask => q{SELECT zk_lock_shared('PATH')}, give => q{SELECT zk_unlock_shared('PATH')},
 		try => q{SELECT zk_try_lock('PATH')}, want => q{SELECT zk_lock('PATH', '60s')}, put => q{SELECT zk_unlock('PATH')},
@@ -152,6 +150,16 @@ my %recipes = (
 		later => qr/^(?:removeWatches|getData .*claim|delete)/,
 		expect => { 'the ZooKeeper session ends' => 'either' } });
 
+# What the names look like matters where one is looked for that may have been created or deleted.
+my @dialects = qw(curator_rw kazoo zookeeper hive);
+foreach my $dialect (@dialects)
+{
+	$recipes{"$_, $dialect"} = {
+		%{ $recipes{$_} }, dialect => $dialect, only => qr/^(?:create2|delete)/ } foreach 'lock', 'shared lock';
+}
+
+sub dialects { return map { ("lock, $_", "shared lock, $_") } @dialects; }
+
 # What is the same for most
 foreach my $recipe (values %recipes)
 {
@@ -183,6 +191,10 @@ my @at_call = (
 			$t->{proxy}->drop;
 			return $outcome;
 		} ],
+	[ 'the backend is cancelled while there is no worker', sub ($t) {
+			$t->next_has_it($t->cancelled_without_worker);
+			return 'undone';
+		} ],
 	[ 'the backend is terminated', sub ($t) { $t->{session}->terminate; return $t->ended('57P01'); } ],
 	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
 
@@ -212,15 +224,8 @@ my @at_rest = (
 
 sub new($class)
 {
-	my $zk    = Zklock::ZooKeeper->standalone;
-	my $proxy = Zklock::Proxy->start($zk);
-	my @conf  = ("zklock.session_timeout = '12s'");
-	my $self  = bless {
-		zk    => $zk,
-		proxy => $proxy,
-		here  => Zklock::Server->new('here', zookeeper => $proxy, conf => \@conf),
-		there => Zklock::Server->new('there', zookeeper => $zk, conf => \@conf),
-		paths => 0 }, $class;
+	my $self = bless { paths => 0 }, $class;
+	@{$self}{qw(zk proxy here there)} = cast('here there', proxied => 'here', timeout => '12s');
 	$self->{rival} = $self->{there}->session(name => 'rival');
 	$self->stand_by;
 	return $self;
@@ -231,24 +236,24 @@ sub check($self, @names)
 	foreach my $name (@names)
 	{
 		$self->{recipe} = $recipes{$name} or die "there is no recipe $name\n";
+		$self->{here}->write_dialect($self->{recipe}{dialect}, $self->{here}->session) if $self->{recipe}{dialect};
 		subtest $name => sub {
 			my ($asking, $giving) = $self->calls;
-			my $only = $self->{recipe}{only};
-			$self->check_calls('asking', $only ? grep { $_->[0] =~ $only } @$asking : @$asking);
-			if ($self->{recipe}{give} && !$only)
-			{
-				$self->check_calls('giving', @$giving);
-				$self->check_calls_behind;
-				$self->check_waiting;
-				$self->check_having;
-			}
+			my $only = $self->{recipe}{only} // qr/./;
+			$self->check_calls('asking', grep { $_->[0] =~ $only } @$asking);
+			$self->check_calls('giving', grep { $_->[0] =~ $only } @$giving) if $giving;
+			return if !$self->{recipe}{give} || $self->{recipe}{only};
+			$self->check_calls_behind;
+			$self->check_worker_behind if $self->{recipe}{workers};
+			$self->check_waiting;
+			$self->check_having;
 		};
 	}
 	my @resting = grep { $_->{give} && !$_->{only} && !ref $_->{ask} } map { $recipes{$_} } @names;
 	subtest 'a server that hangs' => sub { $self->check_hang(@resting) } if @resting;
-	$_->disconnect foreach grep { $_ } @{$self}{qw(session rival bystander)};
-	Zklock::Server->assert_clean($self->{zk}, [ @{$self}{qw(here there)} ]);
-	return;
+	unlike($_->log_since(0), qr/zklock worker" \(PID \d+\) exited with exit code (?!1\b)|zklock worker.* PANIC/,
+		$_->name . ': no worker has left with another exit code than 1') foreach @{$self}{qw(here there)};
+	return done_clean(@{$self}{qw(zk here there)});
 }
 
 # ---- faults at each call -------------------------------------------------------
@@ -274,7 +279,7 @@ sub calls($self)
 		$self->nothing_left('undisturbed');
 	}
 	note("$_->[0] $_->[1]", $_->[2] ? ', on a new path' : '') foreach map { @$_ } @calls;
-	return @calls;
+	return;
 }
 
 sub kinds($self)
@@ -289,6 +294,7 @@ sub kinds($self)
 		$pattern = "^$1" if $path =~ m{^(/zklock-[^/]+/)};
 		$pattern =~ s/^\^\Q\Q$self->{path}\E\E/^PATH/;
 		$pattern =~ s/[0-9a-f]{8}(?:\\?-?[0-9a-f]{4}){3}\\?-?[0-9a-f]{12}/[-0-9a-f]{32,36}/g;
+		$pattern =~ s{/x\\-\K[0-9a-f]{16}}{[0-9a-f]{16}};
 		$pattern =~ s/\d{10}\$$/\\d{10}\$/;
 		push @kinds, [ $op, $pattern ];
 	}
@@ -325,6 +331,7 @@ sub check_calls($self, $phase, @calls)
 				next if $hold eq 'hold_request' && !is_write($call);
 				# After a crash of the server only what ZooKeeper has done is left.
 				next if $happens =~ /killed/ && !($hold eq 'hold_reply' && is_write($call));
+				next if $phase eq 'giving' && $happens =~ /no worker$/;
 				next if $phase eq 'asking' && "$call->[0] $call->[1]" =~ $self->{recipe}{later} && $happens =~ /^the (?:backend|ZooKeeper session)|killed/;
 				$self->story_at_call($phase, $call, $happens, sub { return $proxy->$hold($self->fault_at($call)); },
 					$do, "$what, $when $happens");
@@ -407,6 +414,28 @@ sub check_calls_behind($self)
 			ok($story->($name, sub { return $self->{proxy}->$lose($self->fault_at($call)); }), "$name: it has happened");
 		}
 	}
+	return @calls;
+}
+
+# The worker goes while it finds out for whom the session waits.
+sub check_worker_behind($self)
+{
+	foreach my $when (sort keys %held)
+	{
+		my ($name, $hold) = ("behind the rival: getData, the worker goes $when", $held{$when});
+		$self->begin;
+		is($self->part('want'), 't', "$name: the rival has it");
+		my $fault = $self->{proxy}->$hold(op => 'getData', path => "^$self->{path}/");
+		$self->begin_part('ask');
+		$self->{proxy}->fired($fault);
+		my $next = $self->cancelled_without_worker;
+		delete $self->{result};
+		ok($next->busy, "$name: who has not given up waits");
+		$self->part('put');
+		$self->next_has_it($next);
+		$self->{proxy}->heal;
+		$self->nothing_left($name);
+	}
 	return;
 }
 
@@ -469,6 +498,18 @@ sub check_waiting($self)
 {
 	my @more = (
 		[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+		(   map {
+				my $when = $_;
+				[ "the backend is cancelled, then there is no worker: the delete, $when", sub ($t) {
+						my $hold = $held{$when};
+						my $fault = $t->{proxy}->$hold(op => 'delete', path => "^$t->{path}/");
+						$t->{session}->cancel;
+						my $outcome = $t->ended('57014');
+						$t->{proxy}->fired($fault);
+						$t->{here}->restart_worker;
+						return $outcome;
+					} ]
+			} sort keys %held),
 		[ 'who was before it loses its node', sub ($t) { $t->delete_nodes($t->{there}); return 'answered'; } ]);
 	# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
 	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)

@@ -197,10 +197,33 @@ sub ended($self, $sqlstate)
 	return 'undone';
 }
 
+# Another session of the server asks, too. The first one gives up while there is no worker.
+sub cancelled_without_worker($self)
+{
+	my $next = $self->{here}->session(name => 'next');
+	$next->start_waiting($self->{recipe}{ask} =~ s/PATH/$self->{path}/gr);
+	my $worker = $self->{here}->worker_away;
+	$self->{session}->cancel;
+	$self->ended('57014');
+	$self->{here}->worker_back($worker);
+	return $next;
+}
+
+sub next_has_it($self, $next)
+{
+	my $recipe = $self->{recipe};
+	is($next->finish, $recipe->{answer}, 'another session of the server has it');
+	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } 'one node of each kind';
+	is($next->query($recipe->{give} =~ s/PATH/$self->{path}/gr), $recipe->{given} // '', 'and gives it back');
+	return;
+}
+
 # A server that stands at an election has no session of its own for that. One that hangs does so for
 # all sessions at once.
 sub applies($self, $happens)
 {
+	my $recipe = $self->{recipe};
+	return 0 if $recipe->{dialect} || $happens =~ /no worker/ && !$recipe->{workers};
 	return $happens !~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 }
 
