@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A wait may end at any moment and for any reason. It leaves no contender behind, takes
-# the place of nobody, and loses no grant that crossed it. Each state of a wait meets each way to end it.
+# A wait, for a lock or for a permit, may end at any moment and for any reason. It leaves no contender
+# behind, takes the place of nobody, and loses no grant that crossed it. Each state of a wait meets each way
+# to end it.
 #
 # Then, what is left of it: savepoints, other locks, timeouts. That a release is made good although it is
 # interrupted is in the table of faults.
@@ -12,173 +13,229 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
 my $shell = $zk->shell;
 
 my $path;
-
-sub wait_gone($server, $session)
-{
-	wait_until { !$server->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $session->pid) }
-	$session->name . ' to end';
-	return;
-}
-
-# The states of a wait. Each is brought about by code that gets the victim's statement and returns two more
-# pieces of code, one that lets ZooKeeper or the holder go on, and one that begins the
-# wait of another session. That one is next behind the victim, and must be granted.
-
 my $next_a = $a->session(name => 'next on a');
 my $next_b = $b->session(name => 'next on b');
 my $holder = $a->session(name => 'holder');
-my $numbered = "node ~ '\\d{10}\$'";
 
-sub queue_next($session, $condition)
+# The semaphore has one permit.
+my %lock = (
+	ask => "zk_lock('PATH')", timed => "zk_lock('PATH', 'TIMEOUT')", try => "zk_try_lock('PATH')",
+	release => "zk_unlock('PATH')", folders => ['']);
+my %permit = (
+	ask => "zk_semaphore_acquire('PATH', 1)", timed => "zk_semaphore_acquire('PATH', 1, 'TIMEOUT')",
+	try => "zk_semaphore_acquire('PATH', 1, '0')", release => "zk_semaphore_release('PATH')",
+	folders => [ '/locks', '/leases' ]);
+my $recipe;
+
+sub sql($what, $timeout = '30s') { return 'SELECT ' . $recipe->{$what} =~ s/PATH/$path/r =~ s/TIMEOUT/$timeout/r; }
+
+sub nodes { return map { $zk->children("$path$_") } @{ $recipe->{folders} }; }
+
+# The victim asks, and its wait comes to this state, unless its time is over before.
+sub reach($victim, $sql, $condition)
 {
-	$session->query_start("SELECT zk_lock('$path', '30s')");
-	$session->wait_row($condition, $path);
-	return $session;
+	$victim->query_start($sql);
+	return reached($victim, $victim, $condition);
 }
+
+sub reached($session, $victim, $condition)
+{
+	wait_until { !$victim->busy || $a->lock_count("path = '$path' AND $condition AND pid = " . $session->pid)
+		  || $b->lock_count("path = '$path' AND $condition AND pid = " . $session->pid) }
+	sub { $session->name . " to be $condition\n" . $a->describe_locks . $b->describe_locks };
+	return;
+}
+
+# ---- the states of a wait
+#
+# Each is brought about by code that gets the victim's statement. It returns code that lets ZooKeeper or the
+# holder go on, and the session that is next and must be granted then, with what is true of it when it stands
+# behind the victim. If the victim's time was over too early, it is tried again with more of it.
+
+my $numbered  = "node ~ '\\d{10}\$'";
+my $waiting   = "state = 'waiting'";
+my $elsewhere = 'blocked_by_node IS NOT NULL';
 
 # A call to ZooKeeper is held back.
-sub at_call($state, $hold, $op, $below, $where, $queue_next)
+sub at_call($state, $hold, $op, $below, $where, @next)
 {
-	my $code = sub ($victim, $sql) {
-		$shell->create($path, makepath => 1) unless $op eq 'createContainer';
-		$proxy->$hold($victim, $sql, op => $op, path => "^$path$below");
-		$victim->wait_row("state = 'waiting' AND $where", $path);
-		wait_until { $zk->children($path) } 'the node' if "$hold $op" eq 'hold_reply_of create2';
-		return (sub { $proxy->heal }, $queue_next->($victim));
+	return $state => sub ($victim, $sql) {
+		if ($op ne 'createContainer') { $shell->create("$path$_", makepath => 1) foreach @{ $recipe->{folders} }; }
+		my $fault = $proxy->$hold(op => $op, path => "^$path$below");
+		reach($victim, $sql, "$waiting AND $where");
+		wait_until { !$victim->busy || $proxy->has_fired($fault) } "$state: the call";
+		wait_until { !$victim->busy || nodes() } 'the node' if "$hold $op" eq 'hold_reply create2';
+		return (sub { $proxy->heal }, @next);
 	};
-	return $state => $code;
 }
 
-my @states = (
-	# The worker has not seen the request.
+# The worker has not seen the request.
+my @requested = (
 	'requested' => sub ($victim, $sql) {
-		my $worker = $a->worker_pid;
-		freeze($worker);
-		$victim->query_start($sql);
-		$victim->wait_row("state = 'requested' AND wait_start IS NOT NULL", $path);
-		return (sub { thaw($worker) }, queue_next($next_a, "state = 'requested'"));
-	},
+		freeze(my $worker = $a->worker_pid);
+		reach($victim, $sql, "state = 'requested' AND wait_start IS NOT NULL");
+		return (sub { thaw($worker) }, $next_a, "state = 'requested'");
+	});
+# There is no connection. Nobody can tell whether the lock is free, so the timeout ends in an error.
+my @not_connected = (
+	'not connected' => sub ($victim, $sql) {
+		$a->cut_off($proxy);
+		reach($victim, $sql, $waiting);
+		return (sub { $a->reconnect($proxy) }, $next_a, $waiting);
+	});
+
+sub behind_foreigner($next_waits, $next)
+{
+	return sub ($victim, $sql) {
+		my $node = $zk->foreigner($path);
+		reach($victim, $sql, $elsewhere);
+		return (sub { $shell->delete($node) }, $next, $next_waits);
+	};
+}
+
+my @of_locks = (
+	@requested,
 	# The path, and the one above it, are being made.
-	at_call('making parents', hold_reply_of => 'createContainer', '$', "NOT $numbered",
-		sub { queue_next($next_a, 'blocked_by_pid = ' . $_[0]->pid) }),
+	at_call('making parents', hold_reply => 'createContainer', '$', "NOT $numbered", $next_a, 'blocked_by_pid IS NOT NULL'),
 	# create has not reached ZooKeeper. The other server's node comes first then.
-	at_call('create held back', hold_request_of => 'create2', '/', "NOT $numbered",
-		sub { queue_next($next_a, "state = 'waiting'") }),
+	at_call('create held back', hold_request => 'create2', '/', "NOT $numbered", $next_a, $waiting),
 	# The node exists, but its answer has not come: it must not stay.
-	at_call('create not answered', hold_reply_of => 'create2', '/', "NOT $numbered",
-		sub { queue_next($next_b, 'blocked_by_node IS NOT NULL') }),
+	at_call('create not answered', hold_reply => 'create2', '/', "NOT $numbered", $next_b, $elsewhere),
 	# The node is known, but who stands before it is not.
-	at_call('not listed', hold_request_of => 'getChildren', '$', $numbered,
-		sub { queue_next($next_b, 'blocked_by_node IS NOT NULL') }),
-	'behind a foreigner' => sub ($victim, $sql) {
-		my $node = $zk->foreigner($path);
-		$victim->query_start($sql);
-		$victim->wait_row('blocked_by_node IS NOT NULL', $path);
-		return (sub { $shell->delete($node) }, queue_next($next_b, 'blocked_by_node IS NOT NULL'));
-	},
-	'behind a foreigner, with others' => sub ($victim, $sql) {
-		my $node = $zk->foreigner($path);
-		$victim->query_start($sql);
-		$victim->wait_row('blocked_by_node IS NOT NULL', $path);
-		return (sub { $shell->delete($node) },
-			queue_next($next_a, 'blocked_by_node IS NOT NULL AND blocked_by_pid IS NULL'));
-	},
+	at_call('not listed', hold_request => 'getChildren', '$', $numbered, $next_b, $elsewhere),
+	'behind a foreigner' => behind_foreigner($elsewhere, $next_b),
+	'behind a foreigner, with others' => behind_foreigner("$elsewhere AND blocked_by_pid IS NULL", $next_a),
 	'behind a session' => sub ($victim, $sql) {
-		$holder->query("SELECT zk_lock('$path')");
-		$victim->query_start($sql);
-		$victim->wait_row('blocked_by_pid IS NOT NULL', $path);
-		return (
-			sub { $holder->query("SELECT zk_unlock('$path')") },
-			queue_next($next_a, 'blocked_by_pid IS NOT NULL'));
+		$holder->query(sql('ask'));
+		reach($victim, $sql, 'blocked_by_pid IS NOT NULL');
+		return (sub { $holder->query(sql('release')) }, $next_a, 'blocked_by_pid IS NOT NULL');
 	},
 	# The last run has to be looked at again before anyone may join it.
 	'waiting for a listing' => sub ($victim, $sql) {
-		$holder->query("SELECT zk_lock('$path')");
+		$holder->query(sql('ask'));
 		$shell->create("$path/noise");
 		$shell->delete("$path/noise");
 		$_->settle foreach $a, $b;
-		$proxy->hold_reply_of($victim, $sql, op => 'getChildren', path => "^$path\$");
-		$victim->wait_row("state = 'waiting' AND node IS NULL", $path);
-		my $next = queue_next($next_a, "state = 'waiting' AND node IS NULL");
-		return (sub { $proxy->heal; $holder->query("SELECT zk_unlock('$path')") }, $next);
+		my $fault = $proxy->hold_reply(op => 'getChildren', path => "^$path\$");
+		reach($victim, $sql, "$waiting AND node IS NULL");
+		wait_until { !$victim->busy || $proxy->has_fired($fault) } 'the listing';
+		return (sub { $proxy->heal; $holder->query(sql('release')) }, $next_a, "$waiting AND node IS NULL");
 	},
-	# There is no connection. Nobody can tell whether the lock is free, so the timeout
-	# ends in an error.
-	'not connected' => sub ($victim, $sql) {
-		$a->cut_off($proxy);
-		$victim->query_start($sql);
-		$victim->wait_row("state = 'waiting'", $path);
-		my $next = queue_next($next_a, "state = 'waiting'");
-		return (sub { $a->reconnect($proxy) }, $next);
-	});
+	@not_connected);
 
-# The ways to end it.
+my @of_permits = (
+	@requested,
+	at_call('turn asked for', hold_request => 'create2', '/locks/', "NOT $numbered", $next_a, $waiting),
+	at_call('turn not answered', hold_reply => 'create2', '/locks/', "NOT $numbered", $next_b, $elsewhere),
+	at_call('turn not listed', hold_request => 'getChildren', '/locks$', "node ~ 'lock-\\d{10}\$'", $next_b, $elsewhere),
+	at_call('lease asked for', hold_request => 'create2', '/leases/', "node ~ 'lease-\$'", $next_b, $elsewhere),
+	at_call('lease not answered', hold_reply => 'create2', '/leases/', "node ~ 'lease-\$'", $next_b, $elsewhere),
+	at_call('lease not listed', hold_request => 'getChildren', '/leases$', "node ~ 'lease-\\d{10}\$'", $next_b, $elsewhere),
+	'waiting for its turn' => sub ($victim, $sql) {
+		$holder->query(sql('ask'));
+		$next_a->query_start(sql('timed'));
+		$next_a->wait_row("node ~ 'lease-\\d{10}\$' AND blocked_by_pid IS NOT NULL", $path);
+		reach($victim, $sql, "node ~ 'lock-\\d{10}\$' AND (blocked_by_pid IS NOT NULL OR $elsewhere)");
+		return (sub { $holder->query(sql('release')) }, $next_a);
+	},
+	'waiting for a permit' => sub ($victim, $sql) {
+		$holder->query(sql('ask'));
+		reach($victim, $sql, "node ~ 'lease-\\d{10}\$' AND blocked_by_pid IS NOT NULL");
+		return (sub { $holder->query(sql('release')) }, $next_b, $elsewhere);
+	},
+	@not_connected);
+
+# ---- the ways to end it
+
 my @ways = (
 	{ name => 'pg_cancel_backend', end => sub { $_[0]->cancel }, sqlstate => '57014' },
-	{   name => 'statement_timeout', set => "SET statement_timeout = '1s'",
-		sqlstate => '57014', message => 'canceling statement due to statement timeout' },
-	{   name => 'lock_timeout', set => "SET lock_timeout = '1s'",
-		sqlstate => '55P03', message => 'canceling statement due to lock timeout' },
-	{ name => 'timeout argument', timeout => '1s' },
+	{ name => 'statement_timeout', sqlstate => '57014', message => 'canceling statement due to statement timeout' },
+	{ name => 'lock_timeout', sqlstate => '55P03', message => 'canceling statement due to lock timeout' },
+	{ name => 'timeout argument' },
 	{ name => 'pg_terminate_backend', end => sub { $_[0]->terminate }, sqlstate => '57P01' },
-	{   name => 'lost client', set => "SET client_connection_check_interval = '20ms'",
-		end => sub { $_[0]->vanish; wait_gone($a, $_[0]) } });
+	{   name => 'lost client',
+		end => sub ($s) {
+			$s->vanish;
+			wait_until { !$a->value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $s->pid) } 'the victim to end';
+		} });
 
 my $case = 0;
 
-while (my ($state, $reach) = splice(@states, 0, 2))
+# The victim waits, at session and transaction level by turns.
+sub begin($reach, $way, $in_block, $seconds)
 {
-	subtest "a wait leaves nothing behind when it ends: $state" => sub {
-		foreach my $way (@ways)
-		{
-			my $name     = "$state, $way->{name}";
-			my $in_block = ++$case % 2;    # at both levels, by turns
-			$path = "/t/cancel/$case";
-			my $victim = $a->session(name => 'victim');
-			$victim->query($way->{set}) if $way->{set};
-			$victim->query('BEGIN') if $in_block;
-			my $sql = ($in_block ? 'SELECT zk_xact_lock' : 'SELECT zk_lock') . "('$path'"
-			  . ($way->{timeout} ? ", '$way->{timeout}')" : ')');
-			my ($go_on, $next) = $reach->($victim, $sql);
-			$way->{end}->($victim) if $way->{end};
+	$path = '/t/cancel/' . ++$case;
+	my $victim = $a->session(name => 'victim');
+	$victim->query("SET client_connection_check_interval = '20ms'") if $way->{name} eq 'lost client';
+	$victim->query("SET $way->{name} = '${seconds}s'") if $way->{name} =~ /_timeout$/;
+	$victim->query('BEGIN') if $in_block;
+	my $sql = sql($way->{name} eq 'timeout argument' ? 'timed' : 'ask', "${seconds}s");
+	my ($go_on, $next, $behind) = $reach->($victim, $in_block ? $sql =~ s/zk_/zk_xact_/r : $sql);
+	$next->query_start(sql('timed')) if $behind;
+	if ($victim->busy)
+	{
+		reached($next, $victim, $behind) if $behind;
+		return ($victim, $go_on, $next);
+	}
+	$victim->result;
+	$go_on->();
+	$proxy->clear;
+	$next->finish;
+	$next->query(sql('release'));
+	return begin($reach, $way, $in_block, 2 * $seconds);
+}
 
-			# It ends at once, not when ZooKeeper answers or the holder goes.
-			my $lost = $way->{name} eq 'lost client';
-			unless ($lost)
-			{
-				my $r = $victim->result;
-				my $expect = $way->{sqlstate} ? { sqlstate => $way->{sqlstate}, text => undef }
-				  : $state eq 'not connected' ? { sqlstate => '58030', text => undef }
-				  : { sqlstate => '00000', text => 'f' };
-				is_deeply({ map { $_ => $r->{$_} } qw(sqlstate text) }, $expect, $name)
-				  or diag($r->{error});
-				is($r->{message}, $way->{message}, "$name: told in PostgreSQL's own words")
-				  if $way->{message};
-			}
-			ok($next->busy, "$name: who comes next still waits");
-			$go_on->();
-			my $r = $next->result;
-			is($r->{text}, 't', "$name: who comes next is granted") or diag($r->{error});
+sub story($state, $reach, $way, $in_block)
+{
+	my $name = "$state, $way->{name}";
+	my ($victim, $go_on, $next) = begin($reach, $way, $in_block, 0.3);
+	$way->{end}->($victim) if $way->{end};
 
-			# The session of the victim, if it lives, can ask again.
-			if ($victim->dbh && ($way->{sqlstate} || '') ne '57P01')
-			{
-				$victim->query('ROLLBACK; RESET lock_timeout; RESET statement_timeout');
-				is($victim->query("SELECT zk_try_lock('$path')"), 'f', "$name: it does not hold it");
-				$victim->query_start("SELECT zk_lock('$path', '30s')");
-				$victim->wait_row("state = 'waiting'", $path);
-				$next->hands_over($path, $victim, "$name: but can have it later");
-				$victim->query("SELECT zk_unlock('$path')");
-			}
-			else
-			{
-				$next->query("SELECT zk_unlock('$path')");
-			}
-			$victim->disconnect;
-			wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !$zk->children($path) }
-			sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
-		}
-	};
+	# It ends at once, not when ZooKeeper answers or the holder goes.
+	if ($way->{name} ne 'lost client')
+	{
+		my $r = $victim->result;
+		# Nobody can tell whether it is free.
+		my $sqlstate = $way->{sqlstate} // ($state eq 'not connected' ? '58030' : '00000');
+		is_deeply([ @{$r}{qw(sqlstate text)} ], [ $sqlstate, $sqlstate eq '00000' ? 'f' : undef ], $name) or diag($r->{error});
+		is($r->{message}, $way->{message}, "$name: told in PostgreSQL's own words") if $way->{message};
+	}
+	ok($next->busy, "$name: who comes next still waits");
+	$go_on->();
+	my $r = $next->result;
+	is($r->{text}, 't', "$name: who comes next is granted") or diag($r->{error});
+
+	# The session of the victim, if it lives, can ask again.
+	if ($victim->dbh && ($way->{sqlstate} || '') ne '57P01')
+	{
+		$victim->query('ROLLBACK; RESET lock_timeout; RESET statement_timeout');
+		is($victim->query(sql('try')), 'f', "$name: it cannot have it");
+		is($victim->query(sql('release')), 'f', "$name: and does not hold it");
+		$victim->query_start(sql('timed'));
+		$victim->wait_row($waiting, $path);
+		is($next->query(sql('release')), 't', "$name: released");
+		is($victim->finish, 't', "$name: then it can have it");
+		$victim->query(sql('release'));
+	}
+	else
+	{
+		$next->query(sql('release'));
+	}
+	$victim->disconnect;
+	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !nodes() }
+	sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
+	return;
+}
+
+foreach my $what ([ 'a lock', \%lock, @of_locks ], [ 'a permit', \%permit, @of_permits ])
+{
+	(my $thing, $recipe, my @states) = @$what;
+	while (my ($state, $reach) = splice(@states, 0, 2))
+	{
+		subtest "a wait for $thing leaves nothing behind when it ends: $state" => sub {
+			story($state, $reach, $ways[$_], ($_ + 1) % 2) foreach 0 .. $#ways;
+		};
+	}
 }
 
 my $s = $a->session;
