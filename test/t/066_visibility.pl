@@ -39,7 +39,6 @@ subtest 'a role sees its own locks, and of others what is no secret' => sub {
 		"lock|exclusive|held\nsemaphore||held", 'what is held, and how');
 	my $second = $a->session(user => 'alice');
 	sees($second, $s{alice}, 'all', 'those of another session of the same role');
-	$second->disconnect;
 };
 
 subtest 'members see what is of the role they are members of, pg_monitor and superusers see all' => sub {
@@ -48,7 +47,6 @@ subtest 'members see what is of the role they are members of, pg_monitor and sup
 	sees($s{monitor}, $s{$_},    'all',    "a member of pg_monitor, $_") foreach qw(alice bob);
 	my $superuser = $a->session;
 	sees($superuser, $s{$_}, 'all', "a superuser, $_") foreach qw(alice bob);
-	$superuser->disconnect;
 };
 
 subtest 'a lock belongs to the session\'s role, and the session itself sees it in any role' => sub {

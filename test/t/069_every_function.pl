@@ -30,7 +30,6 @@ foreach my $database (sort keys %schema)
 			'connected|6400|3||', 'and that of the session');
 		is($session->query(q{SELECT zk_unlock('/every/a'), zk_unlock_shared('/every/s'), zk_semaphore_release('/every/slots')}),
 			't|t|t', 'all is unlocked');
-		$session->disconnect;
 	};
 }
 

@@ -42,7 +42,6 @@ subtest 'who waits is told once that there is no connection, and goes on waiting
 	like($told[0], qr/DETAIL:.*There is no connection to ZooKeeper.*It has been so since \d{4}-/, 'says what is in the way, and since when');
 	like($told[0], qr/HINT:.*zk_session/, 'and where to look');
 	is($s->query("SELECT zk_unlock('/silence')"), 't', 'unlocked');
-	$s->disconnect;
 };
 
 done_clean($zk, $a);

@@ -43,7 +43,6 @@ subtest 'what was held before can be released, and who may change the setting' =
 	$admin->query("SELECT zk_lock('/q')");
 	$admin->query('SET zklock.session_locks = off');
 	is($admin->query("SELECT zk_unlock('/q')"), 't', 'what is held is released');
-	$_->disconnect foreach $admin, $before;
 };
 
 done_clean($zk, $a);

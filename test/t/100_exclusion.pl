@@ -11,12 +11,6 @@ my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';
 
-# Waits until pg_stat_activity shows the wait; zk_locks shows it a moment earlier.
-sub wait_activity($server, $session)
-{
-	return $server->wait_event($session, 'lock');
-}
-
 sub row($server, $session)
 {
 	my @rows = $server->locks('pid = ' . $session->pid . " AND path = '$path'");
@@ -26,14 +20,9 @@ sub row($server, $session)
 }
 
 # Waits until zk_locks shows a contender blocked, and its node with its number.
-sub blocked_row($server, $session)
+sub blocked_row($session)
 {
-	return wait_until
-	{
-		($server->locks('pid = ' . $session->pid . " AND path = '$path' AND node ~ '\\d{10}\$'"
-				  . ' AND (blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)'))[0];
-	}
-	sub { $session->name . " to be blocked:\n" . $server->describe_locks };
+	return $session->wait_row("node ~ '\\d{10}\$' AND (blocked_by_pid IS NOT NULL OR blocked_by_node IS NOT NULL)", $path);
 }
 
 my @on_a = map { $a->session } 1 .. 3;
@@ -99,29 +88,30 @@ subtest 'zk_locks shows who waits, and for whom' => sub {
 		'a waiter on the same server stands behind the holder, under the same node');
 	is($a->value('SELECT wait_start BETWEEN query_start AND clock_timestamp() FROM zk_locks JOIN pg_stat_activity USING (pid)'
 			  . ' WHERE pid = ' . $on_a[1]->pid), 't', 'since a time that is shown');
-	wait_activity($a, $on_a[1]);
+	# A moment later than in zk_locks
+	$a->wait_event($on_a[1], 'lock');
 	pass('pg_stat_activity shows it waiting for a lock');
 
 	$on_b[0]->start_waiting("SELECT zk_xact_lock('$path')");
-	my $waiter = blocked_row($b, $on_b[0]);
+	my $waiter = blocked_row($on_b[0]);
 	is($waiter->{blocked_by_node}, $holder->{node}, 'a waiter elsewhere stands behind the node');
 	is($waiter->{blocked_by_pid}, undef, 'and behind no process of its own server');
 	is($waiter->{scope}, 'transaction', 'the scope is that asked for');
-	wait_activity($b, $on_b[0]);
+	$b->wait_event($on_b[0], 'lock');
 	pass('so does that of the other server');
 	is_deeply([ $zk->children($path) ], [ $holder->{node}, $waiter->{node} ], 'two nodes');
 
 	# Behind the waiter of B.
 	$_->settle foreach @servers;
 	$on_a[2]->query_start("SELECT zk_lock('$path')");
-	is(blocked_row($a, $on_a[2])->{blocked_by_node}, $waiter->{node},
+	is(blocked_row($on_a[2])->{blocked_by_node}, $waiter->{node},
 		'who comes after somebody elsewhere stands behind that one');
 	is(row($a, $on_a[1])->{blocked_by_pid}, $on_a[0]->pid, 'the others stand as before');
 
 	# B's earlier waiter is blocked itself, but nearer stands the last of A.
 	$_->settle foreach @servers;
 	$on_b[1]->query_start("SELECT zk_lock('$path')");
-	is(blocked_row($b, $on_b[1])->{blocked_by_node}, row($a, $on_a[2])->{node}, 'and so on');
+	is(blocked_row($on_b[1])->{blocked_by_node}, row($a, $on_a[2])->{node}, 'and so on');
 };
 
 subtest 'each grant has a higher token than all before' => sub {
@@ -158,9 +148,7 @@ subtest 'each grant has a higher token than all before' => sub {
 	push @tokens, $on_b[0]->query("SELECT zk_fencing_token('$path')");
 	$on_b[0]->query("SELECT zk_unlock('$path')");
 
-	my @falling = grep { $tokens[$_] <= $tokens[ $_ - 1 ] } 1 .. $#tokens;
-	is_deeply(\@falling, [], 'each of ' . @tokens . ' grants has a higher token than all before')
-	  or diag("@tokens");
+	ok(increasing(@tokens), 'each of ' . @tokens . ' grants has a higher token than all before') or diag("@tokens");
 
 	my $r = $on_b[0]->try("SELECT zk_fencing_token('$path')");
 	is($r->{sqlstate}, '55000', 'without a lock there is no token');
@@ -170,14 +158,13 @@ subtest 'each grant has a higher token than all before' => sub {
 };
 
 subtest 'a lock of another client is respected, and other nodes are not' => sub {
-	my $foreign = $shell->create("$path/_c_0b6dbb5a-6cd9-4a1d-9b4c-1f0a7a4b8e11-lock-",
-		ephemeral => 1, sequence => 1);
+	my $foreign = $zk->foreigner($path);
 	$proxy->reset_counts;
 	is($on_b[0]->query("SELECT zk_try_lock('$path')"), 'f', 'a lock of another client is respected');
 	is_deeply($proxy->asked, { getChildren => 1 }, 'a try-lock behind it creates nothing');
 	is($on_a[0]->query("SELECT zk_lock('$path', '100ms')"), 'f', 'and waits in vain');
 	$on_a[0]->query_start("SELECT zk_lock('$path')");
-	is("$path/" . blocked_row($a, $on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
+	is("$path/" . blocked_row($on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
 	$on_a[1]->start_waiting("SELECT zk_lock('$path')");
 	$_->settle foreach @servers;
 	my $second = row($a, $on_a[1])->{blocked_by_node};

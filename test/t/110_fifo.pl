@@ -6,8 +6,8 @@
 use Zklock::Test;
 use Zklock::JavaPeer;
 
-my $zk    = Zklock::ZooKeeper->standalone;
-my %server = map { $_ => Zklock::Server->new($_, zookeeper => $zk) } qw(a b);
+my ($zk, %server);
+($zk, @server{qw(a b)}) = cast('a b');
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
@@ -47,16 +47,12 @@ sub new_contender($kind)
 			push @{ $idle{ $c->{server} } }, $session;
 		};
 		# It stands in the queue: its node, own or shared, has got its number.
-		my $where = 'pid = ' . $session->pid . " AND path = '$path'"
-		  . " AND state IN ('waiting', 'held') AND node ~ '\\d{10}\$'";
-		wait_until { $server->lock_count($where) } sub { "$c->{name} to queue\n" . $server->describe_locks };
+		$session->wait_row("state IN ('waiting', 'held') AND node ~ '\\d{10}\$'", $path);
 		return $c;
 	}
 	if ($kind eq 'p')
 	{
-		my $uuid = sprintf('%08x-0000-4000-8000-%012x', rand 2**31, ++$names);
-		my $node = $shell->create("$path/_c_$uuid-lock-",
-			ephemeral => 1, sequence => 1, makepath => 1);
+		my $node = $zk->foreigner($path);
 		$c->{granted} = sub { return "$path/" . (children())[0] eq $node; };
 		$c->{release} = sub { $shell->delete($node) };
 		return $c;
@@ -180,8 +176,7 @@ subtest 'the order stays that of arrival when some give up' => sub {
 	foreach my $i (sort { $a <=> $b } keys %gives_up)
 	{
 		my $session = $all[$i]{session};
-		$session->cancel;
-		$session->result->{sqlstate} eq '57014' or die "$all[$i]{name} was not cancelled";
+		$session->cancelled eq '57014' or die "$all[$i]{name} was not cancelled";
 		push @{ $idle{ $all[$i]{server} } }, $session;
 	}
 	my @patient = @all[ grep { !$gives_up{$_} } 0 .. $#all ];
@@ -189,8 +184,7 @@ subtest 'the order stays that of arrival when some give up' => sub {
 };
 
 subtest 'the order stays that of arrival when a foreigner gives up' => sub {
-	# A foreigner that gives up: those behind its node, who could not join the run before
-	# it, still come after that run.
+	# Those behind its node, who could not join the run before it, still come after that run.
 	$path = '/t/fifo/' . ++$number;
 	my @run = arrive(qw(a a));
 	my ($quitter) = arrive('p');
@@ -202,9 +196,7 @@ subtest 'the order stays that of arrival when a foreigner gives up' => sub {
 };
 
 subtest 'crowds that arrive at one moment before and after a foreigner are served in that order' => sub {
-	# Their order is open, but for the servers' own: all who came before a foreigner are
-	# served before it, all who came after it afterwards.
-
+	# Their order is open, but for the servers' own.
 	$path = '/t/fifo/' . ++$number;
 	my ($holder) = arrive('k');
 	my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
@@ -237,8 +229,6 @@ subtest 'crowds that arrive at one moment before and after a foreigner are serve
 	$order =~ s/\d+//g;
 	is($order, join(' ', 'k', ('early') x 8, 'k', ('late') x 8),
 		'a crowd before a foreigner, the foreigner, and the crowd after it');
-
-	undef $_ foreach @sessions;
 };
 
 $java->close_session;

@@ -2,12 +2,16 @@
 #
 # Every way in which a session releases a lock: by hand, at the end of a transaction or of a part
 # of it, or of the session. Each time a session of the other server waits for it, gets it, and nothing
-# stays behind.
+# stays behind. First the effect, then the lock: the next holder on the same server reads what the one before
+# wrote.
 
 use Zklock::Test;
 use Zklock::Release;
 
-my ($zk, $a, $b) = cast('a b', a => { conf => ['max_prepared_transactions = 5'] });
+# With WAL senders, COMMIT can be made to wait for a standby that does not exist.
+my ($zk, $a, $b) = cast('a b', a => {
+	allows_streaming => 1,
+	conf => [ 'max_prepared_transactions = 5', "synchronous_standby_names = 'nobody'", 'synchronous_commit = local' ] });
 Zklock::Release::cast($zk, $a, $b);
 
 $a->value('CREATE TABLE t (id int PRIMARY KEY, value int)');
@@ -118,7 +122,6 @@ foreach my $error (1, 0)
 		}
 		$s->finish;
 		$waiter->query("SELECT zk_unlock('$path')");
-		$_->disconnect foreach $s, $gate;
 	};
 }
 
@@ -128,13 +131,11 @@ subtest 'a procedure that commits releases the lock with the transaction, not wi
 	$waiter->query("SELECT zk_lock('$path')");
 	$s->start_waiting('CALL commit_inside()');
 	$waiter->query("SELECT zk_unlock('$path')");
-	is($waiter->query("SELECT zk_lock('$path', '30s')"), 't',
-		'commit in a procedure: the next gets it');
+	is($waiter->query("SELECT zk_lock('$path', '30s')"), 't', 'commit in a procedure: the next gets it');
 	ok($s->busy, 'while the procedure goes on');
 	$waiter->query("SELECT zk_unlock('$path')");
 	$gate->query('SELECT pg_advisory_unlock(1)');
 	$s->finish;
-	$_->disconnect foreach $s, $gate;
 };
 
 subtest 'a lock held at both levels is released with the last of them' => sub {
@@ -198,7 +199,6 @@ subtest 'what an ended session had is not shown of the next' => sub {
 		$waiter->hands_over($path, $next, 'and is served');
 		$next->query("SELECT zk_unlock('$path')");
 	}
-	$_->disconnect foreach $first, $next;
 };
 
 subtest 'the end of a session undoes its changes, and releases the lock' => sub {
@@ -226,6 +226,65 @@ subtest 'timeouts end sessions that are idle, and release their locks' => sub {
 		over => 1, release => $ended);
 	release_by('idle session', take => [ "SET idle_session_timeout = '2s'", @session ], over => 1,
 		release => $ended);
+};
+
+my ($writer, $reader) = map { $a->session } 1 .. 2;
+
+subtest 'a lock is not released before the changes of its transaction are visible' => sub {
+	# COMMIT is held up after its record is written, before it is visible, by a standby that does not exist.
+	$writer->query('INSERT INTO t VALUES (10, 0)');
+	$writer->query($_)
+	  foreach 'SET synchronous_commit = on', 'BEGIN', "SELECT zk_xact_lock('$path')",
+	  'UPDATE t SET value = value + 1 WHERE id = 10';
+	$reader->start_waiting("SELECT zk_lock('$path')");
+	$waiter->query_start("SELECT zk_lock('$path')");
+	wait_behind();
+	$writer->query_start('COMMIT');
+	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $writer->pid, 'SyncRep');
+	$a->settle;
+	ok($reader->busy, 'while a commit waits for its standby, the next local session waits');
+	still_waits('so does one elsewhere');
+	is($a->value('SELECT value FROM t WHERE id = 10'), 0, 'the change is not visible yet');
+	$a->set_conf(synchronous_standby_names => '');
+	$writer->finish;
+	is($reader->finish, 't', 'when it is committed the next gets the lock');
+	is($reader->query('SELECT value FROM t WHERE id = 10'), 1, 'and sees the change');
+	$reader->hands_over($path, $waiter, 'then the one elsewhere');
+	$waiter->query("SELECT zk_unlock('$path')");
+};
+
+subtest 'each of 100 transactions sees what the one before wrote' => sub {
+	my @adders = map { $a->session } 1 .. 4;
+	foreach my $s (@adders)
+	{
+		$s->query("CREATE OR REPLACE PROCEDURE add_one() LANGUAGE plpgsql AS \$\$
+		DECLARE
+			seen int;
+		BEGIN
+			FOR i IN 1 .. 25 LOOP
+				PERFORM zk_xact_lock('$path');
+				SELECT value INTO seen FROM t WHERE id = 10;
+				PERFORM count(*) FROM generate_series(1, 5000);
+				UPDATE t SET value = seen + 1 WHERE id = 10;
+				COMMIT;
+			END LOOP;
+		END \$\$")
+		  if $s == $adders[0];
+		$s->query_start('CALL add_one()');
+	}
+	$_->finish foreach @adders;
+	is($a->value('SELECT value FROM t WHERE id = 10'), 101, 'each of 100 transactions saw the one before');
+};
+
+subtest 'a rollback is undone before the next session has the lock' => sub {
+	$writer->query($_)
+	  foreach 'BEGIN', "SELECT zk_xact_lock('$path')", 'DELETE FROM t WHERE id = 10';
+	$reader->start_waiting("SELECT zk_lock('$path')");
+	$writer->query('ROLLBACK');
+	is($reader->finish, 't', 'after a rollback the next gets the lock');
+	is($reader->query('SELECT value FROM t WHERE id = 10 FOR UPDATE NOWAIT'), 101,
+		'and finds everything as it was');
+	$reader->query("SELECT zk_unlock('$path')");
 };
 
 done_clean($zk, $a, $b);

@@ -1,10 +1,10 @@
 # Copyright (c) 2026, zklock contributors
 #
-# SQL sessions and Java threads with Curator's InterProcessMutex take turns.
+# SQL sessions and Java threads with Curator's InterProcessMutex take turns. That they lose no update when they
+# count together is in 161_matrix.pl.
 
 use Zklock::Test;
 use JSON::PP;
-use PostgreSQL::Test::Utils;
 use Zklock::JavaPeer;
 
 my ($zk, $a, $b) = cast('a b');
@@ -16,13 +16,7 @@ my $path = '/pay/lock';
 my $s = $a->session;
 my $behind = $b->session;
 
-sub blocked_by($session)
-{
-	return wait_until {
-		my ($row) = $a->locks('pid = ' . $session->pid . ' AND blocked_by_node IS NOT NULL');
-		$row && $row->{blocked_by_node};
-	} 'the session to stand behind a node';
-}
+sub blocked_by($session) { return $session->wait_row('blocked_by_node IS NOT NULL')->{blocked_by_node}; }
 
 subtest 'a session waits for Curator' => sub {
 	$java->acquire('j', $path);
@@ -118,47 +112,6 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 	is($data->{user}, "b\x{fc}cher", 'and right');
 	is($data->{database}, 'latin', 'in all its parts');
 	$latin->query('SELECT zk_unlock_all()');
-	$latin->disconnect;
-};
-
-subtest 'sessions of two servers and Java threads count together' => sub {
-	# Each reads a number from a file, waits a moment, and writes one more: whoever does so
-	# together with another loses an update.
-	my $file = PostgreSQL::Test::Utils::tempdir . '/counter';
-	append_to_file($file, "0\n");
-	my ($threads, $thread_rounds, $session_rounds) = (3, 20, 15);
-	my @sessions = map { ($a->session, $b->session) } 1 .. 4;
-	my $sum = 0;
-	my @counting;
-	foreach my $i (0 .. $#sessions)
-	{
-		my ($lock, $unlock) =
-		  $i % 4 < 2 ? ("PERFORM zk_lock('$path')", "PERFORM zk_unlock('$path')")
-		  : ("PERFORM zk_xact_lock('$path')", 'COMMIT');
-		$sessions[$i]->query_start("DO \$\$
-			DECLARE
-				seen bigint;
-			BEGIN
-				FOR i IN 1 .. $session_rounds LOOP
-					$lock;
-					seen := pg_read_file('$file')::bigint;
-					PERFORM count(*) FROM generate_series(1, 20000);
-					EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
-					$unlock;
-				END LOOP;
-			END \$\$");
-		$sum += $session_rounds;
-	}
-	foreach (1 .. $threads)
-	{
-		push @counting, $java->counter_start($file, $thread_rounds, $path, 2);
-		$sum += $thread_rounds;
-	}
-	is($_->result->{error}, undef, $_->name . " counted $session_rounds times") foreach @sessions;
-	cmp_ok($java->result($_), '>=', 0, "a Java thread counted $thread_rounds times") foreach @counting;
-	chomp(my $count = slurp_file($file));
-	is($count, $sum, 'sessions of two servers and Java threads lose no update');
-	$_->disconnect foreach @sessions;
 };
 
 $java->close_session;

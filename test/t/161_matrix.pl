@@ -10,7 +10,8 @@
 #   neither    nobody waits: both held it, whoever came first
 #
 # A cell is "exclusive / shared". Where exclusive locks exclude each other, sessions of two servers and
-# threads of the peer then count to 500 together, each by reading, waiting and writing back.
+# threads of the peer then count to 500 together, at session and transaction level, each by reading, waiting and
+# writing back.
 
 use Zklock::Test;
 use File::Basename qw(dirname);
@@ -143,19 +144,21 @@ sub count_together($peer, $dialect)
 	append_to_file($file, "0\n");
 	my @sessions = map { ($a->session, $b->session) } 1 .. 2;
 	$_->write_dialect($dialect) foreach $a, $b;
-	foreach my $session (@sessions)
+	foreach my $i (0 .. $#sessions)
 	{
+		my $session = $sessions[$i];
+		my ($lock, $unlock) = $i < 2 ? ("zk_lock('$path')", "PERFORM zk_unlock('$path')") : ("zk_xact_lock('$path')", 'COMMIT');
 		wait_until { $session->query('SHOW zklock.path_dialects') eq "/*=$dialect" } 'names of the dialect';
 		$session->query_start("DO \$\$
 			DECLARE
 				seen bigint;
 			BEGIN
 				FOR i IN 1 .. 60 LOOP
-					PERFORM zk_lock('$path');
+					PERFORM $lock;
 					seen := pg_read_file('$file')::bigint;
 					PERFORM pg_sleep(0.001);
 					EXECUTE format('COPY (SELECT %s) TO %L', seen + 1, '$file');
-					PERFORM zk_unlock('$path');
+					$unlock;
 				END LOOP;
 			END \$\$");
 	}

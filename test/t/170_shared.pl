@@ -16,7 +16,7 @@ my @bs    = map { $b->session(name => "b$_") } 1 .. 3;
 my $path  = '/t/shared';
 
 # Asks and waits until that is in the queue.
-sub queue($server, $session, $function)
+sub queue($session, $function)
 {
 	$session->start_queued("SELECT $function('$path')", $path);
 	return;
@@ -34,7 +34,7 @@ subtest 'readers share a lock, and a writer waits for the last of them' => sub {
 	is($_->query("SELECT zk_lock('$path', '10ms')"), 'f', $_->name . ' cannot wait that out') foreach $as[2], $bs[1];
 	wait_until { contenders() == 3 } 'what they left behind to go';
 
-	queue($a, $as[2], 'zk_lock');
+	queue($as[2], 'zk_lock');
 	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'one reader goes');
 	is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'a second one');
 	ok($kazoo->unlock('r') || 1, 'a third one');
@@ -55,10 +55,10 @@ subtest 'a writer keeps readers out, everywhere' => sub {
 subtest 'readers queue behind a writer that waits, so that it has its turn' => sub {
 	my $waits;
 	foreach my $case (
-		[ 'of the same server', sub { queue($a, $as[4], 'zk_lock') },
+		[ 'of the same server', sub { queue($as[4], 'zk_lock') },
 			sub { is($as[4]->finish, 't', 'the writer has its turn') },
 			sub { is($as[4]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
-		[ 'of another server', sub { queue($b, $bs[2], 'zk_lock') },
+		[ 'of another server', sub { queue($bs[2], 'zk_lock') },
 			sub { is($bs[2]->finish, 't', 'the writer has its turn') },
 			sub { is($bs[2]->query("SELECT zk_unlock('$path')"), 't', 'and goes') } ],
 		[ 'of another program',
@@ -70,12 +70,12 @@ subtest 'readers queue behind a writer that waits, so that it has its turn' => s
 		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', "a reader, and a writer $what that waits");
 		$queue->();
 		$a->settle;
-		queue($a, $as[1], 'zk_lock_shared');
+		queue($as[1], 'zk_lock_shared');
 		wait_until { $a->lock_count('pid = ' . $as[1]->pid . ' AND blocked_by_pid = ' . $as[4]->pid) }
 		'zk_locks to name it as the one who is waited for'
 		  if $as[4]->busy;
-		queue($a, $as[2], 'zk_xact_lock_shared');
-		queue($b, $bs[0], 'zk_lock_shared');
+		queue($as[2], 'zk_xact_lock_shared');
+		queue($bs[0], 'zk_lock_shared');
 		is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'a reader who does not wait does not pass it') foreach $as[3], $bs[1];
 		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'but who reads goes on reading');
 		is($as[0]->query("SELECT zk_unlock_shared('$path'), zk_unlock_shared('$path')"), 't|t', 'the first reader goes');
@@ -94,10 +94,10 @@ subtest 'readers do not wait for a writer that has given up' => sub {
 	{
 		my $writer = $b->session;
 		is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-		queue($b, $writer, 'zk_lock');
+		queue($writer, 'zk_lock');
 		$a->settle;
-		queue($a, $as[1], 'zk_lock_shared');
-		queue($b, $bs[0], 'zk_lock_shared');
+		queue($as[1], 'zk_lock_shared');
+		queue($bs[0], 'zk_lock_shared');
 		$writer->$how;
 		$writer->result;
 		is($_->finish, 't', "after the writer's $how " . $_->name . ' reads') foreach $as[1], $bs[0];
@@ -153,30 +153,24 @@ subtest 'a hundred readers come in at once behind a writer, with a handful of re
 		is($proxy->asked->{delete}, 2, 'they leave with one delete, and the barrier\'s');
 		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
-	$_->disconnect foreach @readers;
 };
 
 subtest 'a shared lock lasts as long as its transaction, savepoint or session' => sub {
-	$as[0]->query('BEGIN');
-	is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a transaction reads');
-	queue($b, $bs[0], 'zk_lock');
-	$as[0]->query('COMMIT');
-	is($bs[0]->finish, 't', 'until its commit');
-	$bs[0]->query("SELECT zk_unlock('$path')");
-	$as[0]->query('BEGIN; SAVEPOINT s');
-	is($as[0]->query("SELECT zk_xact_lock_shared('$path')"), 't', 'a subtransaction reads');
-	queue($b, $bs[0], 'zk_lock');
-	$as[0]->query('ROLLBACK TO s');
-	is($bs[0]->finish, 't', 'until its rollback');
-	$as[0]->query('ROLLBACK');
-	$bs[0]->query("SELECT zk_unlock('$path')");
-	my $reader = $a->session;
-	is($reader->query("SELECT zk_lock_shared('$path')"), 't', 'a session reads');
-	queue($b, $bs[0], 'zk_lock');
-	$reader->vanish;
-	is($bs[0]->finish, 't', 'until its end');
-	$bs[0]->query("SELECT zk_unlock('$path')");
+	foreach my $case (
+		[ 'a transaction',    'BEGIN',              'zk_xact_lock_shared', sub { $_[0]->query('COMMIT') } ],
+		[ 'a subtransaction', 'BEGIN; SAVEPOINT s', 'zk_xact_lock_shared', sub { $_[0]->query('ROLLBACK TO s') } ],
+		[ 'a session',        'SELECT 1',           'zk_lock_shared',      sub { $_[0]->vanish } ])
+	{
+		my ($what, $begin, $function, $end) = @$case;
+		my $reader = $a->session;
+		$reader->query($begin);
+		is($reader->query("SELECT $function('$path')"), 't', "$what reads");
+		queue($bs[0], 'zk_lock');
+		$end->($reader);
+		is($bs[0]->finish, 't', 'until its end');
+		$bs[0]->query("SELECT zk_unlock('$path')");
+	}
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], qw(/t/shared /t/hundred0 /t/hundred1 /t/barrier));
+Zklock::Server->assert_clean($zk, [ $a, $b ]);
 done_testing;

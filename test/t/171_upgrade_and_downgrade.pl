@@ -14,7 +14,7 @@ my @as    = map { $a->session(name => "a$_") } 1 .. 4;
 my @bs    = map { $b->session(name => "b$_") } 1 .. 3;
 my $path  = '/t/upgrade';
 
-sub queue($server, $session, $function)
+sub queue($session, $function)
 {
 	$session->start_queued("SELECT $function('$path')", $path);
 	return;
@@ -35,7 +35,7 @@ subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhi
 	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'and reads on');
 	my $token = $as[0]->query("SELECT zk_fencing_token('$path')");
 	my $mark  = $a->log_mark;
-	queue($a, $as[0], 'zk_lock');
+	queue($as[0], 'zk_lock');
 	$kazoo->unlock('r');
 	is($bs[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'who is on another server goes, and the foreigner');
 	$_->settle foreach $a, $b;
@@ -66,8 +66,8 @@ subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhi
 
 subtest 'a session that queues behind an upgrade waits for the shared lock that is left of it' => sub {
 	is($as[0]->query("SELECT zk_lock_shared('$path') AND zk_lock('$path')"), 't', 'an upgrade');
-	queue($a, $as[1], 'zk_lock');
-	queue($b, $bs[0], 'zk_lock');
+	queue($as[1], 'zk_lock');
+	queue($bs[0], 'zk_lock');
 	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'and back');
 	$_->settle foreach $a, $b;
 	ok($_->busy, $_->name . ' waits for the reader') foreach $as[1], $bs[0];
@@ -80,9 +80,9 @@ subtest 'a session that queues behind an upgrade waits for the shared lock that 
 
 subtest 'an upgrade waits for older writers, too, whose turn comes first' => sub {
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
-	queue($b, $bs[0], 'zk_lock');
+	queue($bs[0], 'zk_lock');
 	is($as[0]->query("SELECT zk_lock('$path', '50ms')"), 'f', 'cannot pass a writer who waits for it');
-	queue($a, $as[0], 'zk_lock');
+	queue($as[0], 'zk_lock');
 	$bs[0]->cancel;
 	is($as[0]->finish, 't', 'but follows it');
 	is($bs[0]->result->{sqlstate}, '57014', 'when it gives up');
@@ -95,7 +95,7 @@ subtest 'of two readers of two servers that upgrade one has to give up' => sub {
 
 	# Nobody looks for a deadlock: the one session does not, the other one's server not so soon.
 	$one->query("SET deadlock_timeout = '1h'");
-	queue($a, $one, 'zk_lock');
+	queue($one, 'zk_lock');
 	$two->query("SET deadlock_timeout = '100ms'");
 	my $log = $b->log_mark;
 	$two->start_waiting("SELECT zk_lock('$path', '600ms')", $path);
@@ -115,7 +115,7 @@ subtest 'of two readers of two servers that upgrade one has to give up' => sub {
 
 subtest 'an upgrade that is cancelled leaves the shared lock, one that is terminated nothing' => sub {
 	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads') foreach $as[0], $bs[0];
-	queue($a, $as[0], 'zk_lock');
+	queue($as[0], 'zk_lock');
 	is($as[0]->cancelled, '57014', 'an upgrade is cancelled');
 	wait_until { $zk->children($path) == 2 } 'its node to go';
 	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'it reads on');
@@ -125,7 +125,7 @@ subtest 'an upgrade that is cancelled leaves the shared lock, one that is termin
 	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'it reads on');
 	my $victim = $a->session;
 	is($victim->query("SELECT zk_lock_shared('$path')"), 't', 'another reader');
-	queue($a, $victim, 'zk_lock');
+	queue($victim, 'zk_lock');
 	is($victim->terminated, '57P01', 'is terminated while it upgrades');
 	is($_->query("SELECT zk_unlock_shared('$path')"), 't', $_->name . ' goes') foreach $as[0], $bs[0];
 	clean();
@@ -190,86 +190,61 @@ subtest 'a call for several paths that fails releases what it acquired, and noth
 
 $path = '/t/downgrade';
 
-# Downgrades the lock while readers and writers of both servers and a foreign writer wait for it.
-sub downgrade_case($what, $lock, $unlock)
-{
-
-	# In this order, behind the holder: readers here and there, a writer, another reader.
-	my $down = $as[0];
-	$lock->($down);
-	my $token = $down->query("SELECT zk_fencing_token('$path')");
-	my $czxid = $token >> 12;
-	queue($b, $bs[0], 'zk_lock_shared');
-	$_->settle foreach $a, $b;
-	queue($a, $as[1], 'zk_lock_shared');
-	queue($b, $bs[1], 'zk_lock');
-	my $foreign_writer = $kazoo->lock_start('w', $path, client => 'writer');
-	wait_until { $zk->children($path) == 5 } 'the foreign writer to queue';
-	$_->settle foreach $a, $b;
-	queue($a, $as[2], 'zk_lock');
-	queue($b, $bs[2], 'zk_lock_shared');
-
-	my ($node) = ($a->locks('pid = ' . $down->pid))[0]{node};
-	$unlock->($down);
-	is_deeply([ $down->modes($path) ], ['shared held'], "$what: it is a reader now");
-	is($down->query("SELECT zk_fencing_token('$path')"), $token, 'with the same token');
-	is($bs[0]->finish, 't', 'a reader of another server comes in');
-	is($as[1]->finish, 't', 'and one of the same server');
-	my ($now) = ($a->locks('pid = ' . $down->pid))[0]{node};
-	is(substr($now, -10), substr($node, -10), 'its node has inherited the sequence');
-	like($now, qr/__READ__\d{10}$/, 'and is a shared one');
-	ok(!(grep { $_ eq $node } $zk->children($path)), 'the exclusive one is gone');
-	$_->settle foreach $a, $b;
-	ok($_->busy, $_->name . ' waits on') foreach $bs[1], $as[2], $bs[2];
-	ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
-
-	$_->query("SELECT zk_unlock_shared('$path')") foreach $bs[0], $as[1];
-	$_->settle foreach $a, $b;
-	ok($_->busy, $_->name . ' waits for the one that was downgraded') foreach $bs[1], $as[2], $bs[2];
-	ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
-	$down->query('COMMIT; SELECT zk_unlock_all()');
-	is($bs[1]->finish, 't', 'when it goes, they are served in turn: a writer');
-	cmp_ok($bs[1]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond');
-	ok(!$kazoo->ready($foreign_writer), 'alone');
-	$bs[1]->query("SELECT zk_unlock('$path')");
-	is($kazoo->result($foreign_writer), 1, 'the foreign one');
-	$kazoo->unlock('w', client => 'writer');
-	is($as[2]->finish, 't', 'one more');
-	$as[2]->hands_over($path, $bs[2], 'and a reader');
-	clean();
-	return;
-}
-
 $kazoo->connect($zk->connect_string, client => 'writer');
 
-subtest 'a lock is downgraded by hand' => sub {
-	downgrade_case('by hand',
-		sub { is($_[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held') },
-		sub { is($_[0]->query("SELECT zk_unlock('$path')"), 't', 'the exclusive one goes') });
-};
+foreach my $case (
+	[ 'by hand', 'SELECT 1', "zk_lock('$path') AND zk_lock_shared('$path')", "SELECT zk_unlock('$path')" ],
+	[ 'at the end of a transaction', 'BEGIN', "zk_xact_lock('$path') AND zk_lock_shared('$path')", 'COMMIT' ],
+	[ 'by a rollback to a savepoint', 'BEGIN; SAVEPOINT s', "zk_xact_lock('$path') AND zk_lock_shared('$path')", 'ROLLBACK TO s' ],
+	[ 'by zk_unlock_all', 'BEGIN', "zk_lock('$path') AND zk_xact_lock_shared('$path')", 'SELECT zk_unlock_all()' ])
+{
+	my ($how, $begin, $lock, $unlock) = @$case;
+	subtest "a lock is downgraded $how" => sub {
+		# Behind the holder come readers there and here, three writers, another reader.
+		my $down = $as[0];
+		is($down->query("$begin; SELECT $lock"), 't', 'both modes are held');
+		my $token = $down->query("SELECT zk_fencing_token('$path')");
+		queue($bs[0], 'zk_lock_shared');
+		$_->settle foreach $a, $b;
+		queue($as[1], 'zk_lock_shared');
+		queue($bs[1], 'zk_lock');
+		my $foreign_writer = $kazoo->lock_start('w', $path, client => 'writer');
+		wait_until { $zk->children($path) == 5 } 'the foreign writer to queue';
+		$_->settle foreach $a, $b;
+		queue($as[2], 'zk_lock');
+		queue($bs[2], 'zk_lock_shared');
 
-subtest 'a lock is downgraded at the end of a transaction' => sub {
-	downgrade_case('at the end of a transaction',
-		sub { $_[0]->query('BEGIN'); is($_[0]->query("SELECT zk_xact_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held') },
-		sub { $_[0]->query('COMMIT'); });
-};
+		my ($node) = ($a->locks('pid = ' . $down->pid))[0]{node};
+		my $told = $down->query($unlock);
+		is($told, 't', 'the exclusive mode goes') if $unlock =~ /zk_unlock\(/;
+		is_deeply([ $down->modes($path) ], ['shared held'], 'it is a reader now');
+		is($down->query("SELECT zk_fencing_token('$path')"), $token, 'with the same token');
+		is($bs[0]->finish, 't', 'a reader of another server comes in');
+		is($as[1]->finish, 't', 'and one of the same server');
+		my ($now) = ($a->locks('pid = ' . $down->pid))[0]{node};
+		is(substr($now, -10), substr($node, -10), 'its node has inherited the sequence');
+		like($now, qr/__READ__\d{10}$/, 'and is a shared one');
+		ok(!(grep { $_ eq $node } $zk->children($path)), 'the exclusive one is gone');
+		$_->settle foreach $a, $b;
+		ok($_->busy, $_->name . ' waits on') foreach $bs[1], $as[2], $bs[2];
+		ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
 
-subtest 'a lock is downgraded by a rollback to a savepoint' => sub {
-	downgrade_case('at a rollback to a savepoint',
-		sub {
-			$_[0]->query('BEGIN; SAVEPOINT s');
-			is($_[0]->query("SELECT zk_xact_lock('$path')"), 't', 'the exclusive mode is held');
-			# At session level, so it survives.
-			is($_[0]->query("SELECT zk_lock_shared('$path')"), 't', 'and the shared one');
-		},
-		sub { $_[0]->query('ROLLBACK TO s'); });
-};
-
-subtest 'a lock is downgraded by zk_unlock_all' => sub {
-	downgrade_case('after DISCARD ALL, in a way: zk_unlock_all',
-		sub { $_[0]->query('BEGIN'); is($_[0]->query("SELECT zk_lock('$path') AND zk_xact_lock_shared('$path')"), 't', 'both modes are held') },
-		sub { $_[0]->query('SELECT zk_unlock_all()'); });
-};
+		$_->query("SELECT zk_unlock_shared('$path')") foreach $bs[0], $as[1];
+		$_->settle foreach $a, $b;
+		ok($_->busy, $_->name . ' waits for the one that was downgraded') foreach $bs[1], $as[2], $bs[2];
+		ok(!$kazoo->ready($foreign_writer), 'so does the foreign writer');
+		$down->query('COMMIT; SELECT zk_unlock_all()');
+		is($bs[1]->finish, 't', 'when it goes, they are served in turn: a writer');
+		cmp_ok($bs[1]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond');
+		ok(!$kazoo->ready($foreign_writer), 'alone');
+		$bs[1]->query("SELECT zk_unlock('$path')");
+		is($kazoo->result($foreign_writer), 1, 'the foreign one');
+		$kazoo->unlock('w', client => 'writer');
+		is($as[2]->finish, 't', 'one more');
+		$as[2]->hands_over($path, $bs[2], 'and a reader');
+		clean();
+	};
+}
 
 subtest 'a lock whose shared and exclusive acquisitions go together is free' => sub {
 	$as[0]->query('BEGIN');
@@ -296,8 +271,8 @@ subtest 'a foreign reader comes in when no writer is behind it' => sub {
 
 subtest 'a writer of the same server that waits keeps its place before all others' => sub {
 	is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	queue($a, $as[1], 'zk_lock');
-	queue($b, $bs[0], 'zk_lock_shared');
+	queue($as[1], 'zk_lock');
+	queue($bs[0], 'zk_lock_shared');
 	my @nodes = $zk->children($path);
 	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
 	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'the holder reads');
@@ -314,8 +289,8 @@ subtest 'a writer of the same server that waits keeps its place before all other
 
 subtest 'a reader comes in when the writer before it gives up' => sub {
 	is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	queue($a, $as[1], 'zk_lock');
-	queue($b, $bs[0], 'zk_lock_shared');
+	queue($as[1], 'zk_lock');
+	queue($bs[0], 'zk_lock_shared');
 	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
 	is($as[1]->cancelled, '57014', 'that gives up');
 	is($bs[0]->finish, 't', 'so a reader comes in');
@@ -334,8 +309,8 @@ foreach my $case ([ 'nobody has come since', 0 ], [ 'others have come since', 1 
 	subtest "Curator's downgrade is not taken for a release: $what" => sub {
 		my $writer = $kazoo->create("$path/${curator}__WRIT__", ephemeral => 1, sequence => 1, makepath => 1);
 		my ($sequence) = $writer =~ /(\d{10})$/;
-		queue($a, $as[0], 'zk_lock');
-		queue($b, $bs[0], 'zk_lock_shared') if $others;
+		queue($as[0], 'zk_lock');
+		queue($bs[0], 'zk_lock_shared') if $others;
 		$_->settle foreach $a, $b;
 		my $reader = $kazoo->create("$path/${curator}__READ__$sequence", ephemeral => 1);
 		$_->settle foreach $a, $b;
@@ -355,5 +330,5 @@ foreach my $case ([ 'nobody has come since', 0 ], [ 'others have come since', 1 
 	};
 }
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path, '/t/barrier');
+Zklock::Server->assert_clean($zk, [ $a, $b ]);
 done_testing;

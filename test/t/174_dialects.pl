@@ -93,7 +93,6 @@ subtest 'a downgrade puts the shared node in the place of the exclusive one' => 
 };
 
 subtest "colons are left out of Hive's fields" => sub {
-	# Fields of Hive's data are parted by colons: nobody's name may have one in it.
 	$a->write_dialect('hive', $s);
 	$s->query("SET application_name = 'a:b:c'; BEGIN; SELECT zk_xact_lock('/d/colon')");
 	my @field = split(/:/, $shell->get('/d/colon/' . ($zk->children('/d/colon'))[0]));
@@ -113,12 +112,10 @@ subtest 'what is chosen holds for new locks' => sub {
 	$plain->query("SELECT zk_unlock('/d/plain'); SELECT zk_unlock('/d/plain')");
 	$plain->query("SELECT zk_lock('/d/plain')");
 	like(($zk->children('/d/plain'))[0], $name{curator_rw}[0], 'the next lock is written in the other');
-	$plain->disconnect;
 };
 
 subtest 'sessions in a row share a node if they write the same dialect' => sub {
-	$shell->create('/d/runs/_c_00000000-0000-4000-8000-000000000000-lock-',
-		ephemeral => 1, sequence => 1, makepath => 1);
+	$zk->foreigner('/d/runs');
 	my @in_line = (qw(curator) x 2, qw(kazoo) x 2, qw(hive), qw(curator));
 	my @waiting = map { $a->session(name => "$_") } 0 .. $#in_line;
 	foreach my $i (0 .. $#in_line)
@@ -137,14 +134,11 @@ subtest 'sessions in a row share a node if they write the same dialect' => sub {
 		ok($_->busy, 'those behind it wait') foreach @waiting[ $i + 1 .. $#in_line ];
 		$waiting[$i]->query("SELECT zk_unlock('/d/runs')");
 	}
-	$_->disconnect foreach @waiting;
 };
 
 subtest 'of two nodes that wait for the same one each has its own watch' => sub {
-	# Two nodes of ours wait for the same foreign one: who leaves first must not take the watch
-	# away from the other.
-	my $foreign = $shell->create('/d/two/_c_00000000-0000-0000-0000-000000000000-lock-',
-		ephemeral => 1, sequence => 1, makepath => 1);
+	# Who leaves first must not take the watch away from the other.
+	my $foreign = $zk->foreigner('/d/two');
 	foreach my $case ([ $s, 'curator' ], [ $other, 'kazoo' ])
 	{
 		my ($session, $dialect) = @$case;
@@ -203,7 +197,7 @@ subtest 'a path above other paths can be locked' => sub {
 };
 
 subtest 'a path that looks like a lock node is refused' => sub {
-	# A path that looked like a lock node would block the path above it.
+	# It would block the path above it.
 	foreach my $name (qw(_c_a-lock-0000000001 x-5-0000000007 LOCK-SHARED-0000000001 a__lock__-2147483648))
 	{
 		fails($s->try("SELECT zk_lock('/d/tree/$name')"), '22023', "$name is refused as a path",
@@ -213,7 +207,6 @@ subtest 'a path that looks like a lock node is refused' => sub {
 };
 
 subtest 'only the names of contenders block a lock, however similar others are' => sub {
-	# Names that only just are, or are not, those of contenders, and how they are ordered.
 	foreach my $blocking (
 		'x--72057594037927936-0000000000', 'block-0000000000', '-read-0000000000', '-write-0000000000',
 		'LOCK-SEMI_SHARED-0000000000', 'lock--2147483648', '__WRIT__-0000000007', 'a__rlock__0000000000')

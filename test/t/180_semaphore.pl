@@ -106,7 +106,6 @@ subtest 'a session may hold several permits' => sub {
 };
 
 subtest 'of sessions that do not wait, all at once, as many get a permit as there are' => sub {
-	# Each sees the others come, and yet as many get a permit as there are.
 	foreach my $round (1 .. 10)
 	{
 		$_->query_start("SELECT zk_semaphore_acquire('$path', 3, '0')") foreach @as, @bs;
@@ -143,7 +142,6 @@ subtest 'a deep queue of each server is served to the last' => sub {
 		$served++;
 	}
 	is($most, 4, 'never more than four of thirty inside');
-	$_->disconnect foreach @many;
 };
 
 sub disagreement($session, $mine, $others)

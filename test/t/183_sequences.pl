@@ -76,7 +76,7 @@ subtest 'a million numbers before the end, nobody is served any more' => sub {
 	wait_until { sequences() == 2 } 'the last';
 	is_deeply([ sequences() ], [ $limit - 2, $limit - 1 ], 'they have these numbers');
 	# A foreign client goes on: its node makes who comes behind it need one as well.
-	my $foreign = $shell->create("$path/_c_00000000-0000-4000-8000-000000000000-lock-", ephemeral => 1, sequence => 1);
+	my $foreign = $zk->foreigner($path);
 	wait_until {
 		my $result = $other->try("SELECT zk_lock('$path', '100ms')");
 		$result->{ok} ? 0 : $result->{sqlstate} eq '54000';

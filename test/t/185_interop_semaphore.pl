@@ -4,21 +4,18 @@
 
 use Zklock::Test;
 use Zklock::JavaPeer;
+use Zklock::Semaphore;
 use Zklock::Util qw(most_at_once);
 
 my ($zk, $a, $b) = cast('a b');
 my $java = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
-my $path  = '/batch/slots';
-my @nodes = map { "$path/$_" } qw(locks leases);
+Zklock::Semaphore::cast($zk, $a, $b);
 my @s     = ((map { $a->session(name => "a$_") } 1 .. 3), (map { $b->session(name => "b$_") } 1 .. 3));
-
-sub acquire($session, $timeout) { return $session->query("SELECT zk_semaphore_acquire('$path', 3, '$timeout')"); }
-sub release($session) { return $session->query("SELECT zk_semaphore_release('$path')"); }
 
 sub wait_children($turns, $leases)
 {
-	wait_until { $zk->children($nodes[0]) == $turns && $zk->children($nodes[1]) == $leases }
+	wait_until { turns() == $turns && leases() == $leases }
 	sub { "$turns turns and $leases leases\n" . $a->describe_locks . $b->describe_locks };
 	return;
 }
@@ -26,10 +23,10 @@ sub wait_children($turns, $leases)
 subtest 'SQL waits for a permit of Java, and Java behind it' => sub {
 	is($java->permit("j$_", $path, 3), 1, "Java gets permit $_") foreach 1 .. 3;
 	wait_children(0, 3);
-	is(acquire($s[0], '0'), 'f', 'SQL gets none');
-	is(acquire($s[0], '100ms'), 'f', 'nor in a while');
+	is(acquire($s[0], 3, '0'), 'f', 'SQL gets none');
+	is(acquire($s[0], 3, '100ms'), 'f', 'nor in a while');
 	wait_children(0, 3);
-	$s[0]->query_start("SELECT zk_semaphore_acquire('$path', 3)");
+	acquire_start($s[0], 3);
 	wait_children(1, 4);
 	is($java->permit('j4', $path, 3, 100), 0, 'Java waits in vain behind it');
 	wait_children(1, 4);
@@ -46,9 +43,9 @@ subtest 'SQL waits for a permit of Java, and Java behind it' => sub {
 subtest 'Java, which came first, is served before SQL' => sub {
 	my $waits = $java->permit_start('j5', $path, 3);
 	wait_children(1, 4);
-	$s[0]->query_start("SELECT zk_semaphore_acquire('$path', 3)");
+	acquire_start($s[0], 3);
 	wait_children(2, 4);
-	is(acquire($s[1], '0'), 'f', 'nobody passes by');
+	is(acquire($s[1], 3, '0'), 'f', 'nobody passes by');
 	$java->permit_release('j2');
 	is($java->result($waits), 1, 'Java, which came first, is served first');
 	ok($s[0]->busy, 'SQL waits');
@@ -58,7 +55,7 @@ subtest 'Java, which came first, is served before SQL' => sub {
 };
 
 subtest 'a Java service whose session ends leaves its permits to others' => sub {
-	$s[$_]->query_start("SELECT zk_semaphore_acquire('$path', 3)") foreach 1, 3;
+	acquire_start($s[$_], 3) foreach 1, 3;
 	wait_children(2, 4);
 	$java->close_session;
 	is($s[$_]->finish, 't', $s[$_]->name . ' gets a permit when the Java session ends') foreach 1, 3;
@@ -80,8 +77,7 @@ subtest 'of six Java threads and six sessions never more than three are inside' 
 	# back. All clocks are the one of this machine.
 	my ($rounds, $sleep) = (8, 20);
 	my $microseconds = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-	$a->value('CREATE TABLE inside (began bigint, ended bigint)');
-	$b->value('CREATE TABLE inside (began bigint, ended bigint)');
+	$_->value('CREATE TABLE inside (began bigint, ended bigint)') foreach $a, $b;
 	foreach my $session (@s)
 	{
 		$session->query_start("DO \$\$

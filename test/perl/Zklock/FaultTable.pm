@@ -279,7 +279,7 @@ sub calls($self)
 		$self->nothing_left('undisturbed');
 	}
 	note("$_->[0] $_->[1]", $_->[2] ? ', on a new path' : '') foreach map { @$_ } @calls;
-	return;
+	return @calls;
 }
 
 sub kinds($self)
@@ -414,7 +414,7 @@ sub check_calls_behind($self)
 			ok($story->($name, sub { return $self->{proxy}->$lose($self->fault_at($call)); }), "$name: it has happened");
 		}
 	}
-	return @calls;
+	return;
 }
 
 # The worker goes while it finds out for whom the session waits.

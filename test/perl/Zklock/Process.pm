@@ -30,7 +30,7 @@ use PostgreSQL::Test::Utils ();
 use POSIX qw(:sys_wait_h);
 use Scalar::Util qw(weaken);
 use Time::HiRes qw(time);
-use Zklock::Util qw(nap wait_until);
+use Zklock::Util qw(freeze nap thaw);
 
 my %alive;    # pid => weak reference to the object
 
@@ -123,21 +123,14 @@ sub signal($self, $signal)
 sub pause($self)
 {
 	return unless $self->{pid};
-	$self->signal('STOP');
+	freeze($self->{pid});
 	$self->{paused} = 1;
-	# The signal takes effect a little later.
-	wait_until
-	{
-		open(my $stat, '<', "/proc/$self->{pid}/stat") or return 1;
-		<$stat> =~ /^.*\) [TZX] /;
-	}
-	"$self->{name} to be stopped";
 	return;
 }
 
 sub resume($self)
 {
-	$self->signal('CONT');
+	thaw($self->{pid}) if $self->{pid};
 	$self->{paused} = 0;
 	return;
 }

@@ -174,7 +174,6 @@ sub result($self, $timeout = undef)
 			$error ||= sprintf('%s:  %s: %s', map { $dbh->pg_error_field("pg_diag_$_") } qw(severity sqlstate message_primary))
 			  if $dbh->state eq '57014';
 			$error ||= 'connection lost';
-			$error = $self->_last_words || $error if $error =~ /^server closed the connection/;
 			$result{error} = $error;
 			($result{severity}, $result{sqlstate}, $result{message}) =
 			  $error =~ /^(\w+):\s+([0-9A-Z]{5}): (.*)/ ? ($1, $2, $3)
@@ -234,16 +233,6 @@ sub hands_over($self, $path, $next, $name)
 sub cancel($self)
 {
 	return $self->{server}->value("SELECT pg_cancel_backend($self->{pid})") eq 't';
-}
-
-# What the server has told a session as it ended it: libpq before 14 loses that here, so it is
-# looked up in the log.
-sub _last_words($self)
-{
-	return if $self->{dbh}{pg_lib_version} >= 140000;
-	my @said = $self->{server}->log_since(0) =~ /\[$self->{pid}\] [^\n]*? ((?:FATAL|DETAIL|HINT):  [^\n]*)/g;
-	shift @said while @said && $said[0] !~ s/^(FATAL:  )(?=terminating connection)/${1}57P01: /;
-	return join("\n", @said);
 }
 
 # Returns when the backend is gone.
