@@ -93,6 +93,7 @@ sub behind_foreigner($next_waits, $next)
 	};
 }
 
+my (undef, $not_answered) = at_call('create not answered', hold_reply => 'create2', '/', "NOT $numbered");
 my @of_locks = (
 	@requested,
 	# The path, and the one above it, are being made.
@@ -101,6 +102,15 @@ my @of_locks = (
 	at_call('create held back', hold_request => 'create2', '/', "NOT $numbered", $next_a, $waiting),
 	# The node exists, but its answer has not come: it must not stay.
 	at_call('create not answered', hold_reply => 'create2', '/', "NOT $numbered", $next_b, $elsewhere),
+	'create not answered, then cut off' => sub ($victim, $sql) {
+		$not_answered->($victim, $sql);
+		return (sub { $proxy->cut; $a->reconnect($proxy) }, $next_a, $waiting);
+	},
+	'create not answered, and cut off' => sub ($victim, $sql) {
+		$not_answered->($victim, $sql);
+		$a->cut_off($proxy);
+		return (sub { $a->reconnect($proxy) }, $next_a, $waiting);
+	},
 	# The node is known, but who stands before it is not.
 	at_call('not listed', hold_request => 'getChildren', '$', $numbered, $next_b, $elsewhere),
 	'behind a foreigner' => behind_foreigner($elsewhere, $next_b),
@@ -196,7 +206,7 @@ sub story($state, $reach, $way, $in_block)
 	{
 		my $r = $victim->result;
 		# Nobody can tell whether it is free.
-		my $sqlstate = $way->{sqlstate} // ($state eq 'not connected' ? '58030' : '00000');
+		my $sqlstate = $way->{sqlstate} // ($state =~ /not connected|and cut off/ ? '58030' : '00000');
 		is_deeply([ @{$r}{qw(sqlstate text)} ], [ $sqlstate, $sqlstate eq '00000' ? 'f' : undef ], $name) or diag($r->{error});
 		is($r->{message}, $way->{message}, "$name: told in PostgreSQL's own words") if $way->{message};
 	}

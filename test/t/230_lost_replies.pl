@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Requests and replies that get lost, one at a time, while several sessions want the same lock: they keep
-# their places, and hear of the end of their predecessors. One that gives up meanwhile leaves no node.
-# What becomes of a session at each call is in the table of faults, 292_faults_of_locks.pl.
+# their places, and hear of the end of their predecessors. What becomes of a session at each call is in the
+# table of faults, 292_faults_of_locks.pl; of one that gives up meanwhile, in 130_cancel.pl.
 #
 # A server that loses the reply to a create does not know whether its node exists. If it
 # took it for missing, a node that nobody knows of would block the path for as long as the
@@ -212,58 +212,6 @@ foreach my $op (qw(create2 getChildren))
 			$as[0]->query("SELECT zk_unlock('/l/try')");
 		};
 	}
-}
-
-# Ways to give up: what ends it, and what the session is told
-my %give_up = (
-	'pg_cancel_backend' => sub ($s) { $s->cancel; return $s->result->{sqlstate} eq '57014'; },
-	'pg_terminate_backend' => sub ($s) { $s->terminate; return $s->result->{sqlstate} eq '57P01'; },
-	'a client that vanishes' => sub ($s) {
-		my $pid = $s->pid;
-		$s->vanish;
-		# The server notices when it next writes to the client.
-		$a->terminate_backend($pid);
-		return 1;
-	},
-	'statement_timeout' => sub ($s) { return $s->result->{sqlstate} eq '57014'; },
-	'lock_timeout'      => sub ($s) { return $s->result->{sqlstate} eq '55P03'; },
-	'the timeout'       => sub ($s) {
-		my $result = $s->result;
-		return ($result->{text} || '') eq 'f' || $result->{sqlstate} eq '58030';
-	});
-
-foreach my $when ('before the connection is lost', 'while it is lost', 'and the reply comes late')
-{
-	subtest "sessions that give up in each way, $when, leave nothing behind" => sub {
-		my $path  = '/l/give-up-' . $when =~ s/ /-/gr;
-		my %asker = map { $_ => $a->session(name => $_) } keys %give_up;
-		my @other = @asker{ grep { !/timeout/ } keys %asker };
-		my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
-		$_->query_start("SELECT zk_lock('$path')") foreach @other;
-		ok($proxy->fired($fault), 'the node is asked for, and the reply held back');
-		$a->wait_waiting($_, $path) foreach @other;
-		wait_until { $zk->children($path) == 1 } 'the node';
-		foreach my $how (grep { /timeout/ } keys %asker)
-		{
-			$asker{$how}->query("SET $how = '300ms'") if $how =~ /^\w+_timeout$/;
-			$asker{$how}->query_start($how eq 'the timeout' ? "SELECT zk_lock('$path', '300 ms')" : "SELECT zk_lock('$path')");
-		}
-		if ($when =~ /^while/)
-		{
-			$a->cut_off($proxy);
-		}
-		ok($give_up{$_}->($asker{$_}), "given up by $_") foreach sort keys %give_up;
-		$proxy->cut unless $when =~ /^and/;
-		$as[0]->query_start("SELECT zk_lock('$path')");
-		$proxy->heal;
-		is($as[0]->finish, 't', 'who asks afterwards gets the lock');
-		# It may have joined the queue of those who gave up: one node in any case.
-		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
-		$a->one_node($zk, $path, 'and has the only node');
-		$as[0]->query("SELECT zk_unlock('$path')");
-		$_->disconnect foreach values %asker;
-		$a->assert_clean($zk, $path);
-	};
 }
 
 is($a->session_id, $id, 'it was the same session all the time');
