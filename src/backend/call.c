@@ -84,19 +84,17 @@ write_question(char *question, const CallStep *steps, int n)
 	}
 }
 
-/* Hands the question over; the slot is FREE, DONE or ROOM_GIVEN. */
+/* Hands the question over; the slot is FREE or ROOM_GIVEN. */
 static void
 ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight sight)
 {
 	slot->patience = call->patience;
 	slot->after_sync = sight == CALL_AFTER_SYNC;
 	slot->noperations = n;
-	write_question(call_slot_question(slot), steps, n);
+	write_question(call_slot_text(slot, &slot->question_room), steps, n);
+	strlcpy(slot->next_scratch, steps[0].scratch ? steps[0].scratch : "", sizeof(slot->next_scratch));
 	if (steps[0].scratch)
-	{
-		strlcpy(slot->next_scratch, steps[0].scratch, sizeof(slot->next_scratch));
 		slot->scratch_wanted = true;
-	}
 	call_slot_ask(slot, CALL_ASKED);
 }
 
@@ -141,7 +139,7 @@ is_usable(CallSlot *slot)
 	if (!started)
 		on_shmem_exit(drop_at_exit, 0);
 	started = true;
-	if (state == CALL_FREE || state == CALL_DONE)
+	if (state == CALL_FREE)
 		return true;
 	call_slot_give_up(slot);
 	return false;
@@ -178,14 +176,14 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 	CallSlot *slot = call_slot_own();
 	uint32	  length = question_length(steps, n);
 	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
-	bool	  writes = false;
 
 	if (call->until > 0)
 		until = call->until;
-	for (int i = 0; i < n; i++)
-		writes |= !call_is_read(steps[i].kind);
 	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call->away, until))
 		return;
+	slot->writes = false;
+	for (int i = 0; i < n; i++)
+		slot->writes |= !call_is_read(steps[i].kind);
 	slot->pid = MyProcPid;
 	slot->role = GetSessionUserId();
 	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
@@ -199,7 +197,8 @@ ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
 	ask(slot, call, steps, n, sight);
 
 	/* What was not sent need not be; what was is waited for if it writes. */
-	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && writes && !call_slot_take_back(slot))
+	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && slot->writes &&
+		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
 		(void) wait_for(slot, CALL_ANSWERED, call->away, -1);
 }
 
@@ -217,7 +216,7 @@ take_answer(Call *call, CallStep *steps, int n)
 		steps[i].read = NULL;
 		steps[i].children = NULL;
 		if (outcome == CALL_OK)
-			take_result(&steps[i], call_slot_answer(slot), i);
+			take_result(&steps[i], call_slot_text(slot, &slot->answer_room), i);
 	}
 	if (!answered)
 	{

@@ -12,17 +12,17 @@
  * has one question under way at a time.  The worker chooses whose turn it is
  * (worker/calls.c).
  *
- *		FREE, DONE -> ASKED					backend
- *		FREE, DONE -> ROOM_WANTED			backend: the question is longer than the slot
+ *		FREE -> ASKED						backend
+ *		FREE -> ROOM_WANTED					backend: the question is longer than the slot
  *		ROOM_WANTED -> ROOM_GIVEN			worker
  *		ROOM_GIVEN -> ASKED					backend
  *		ASKED -> SENT						worker, before it sends anything of it
  *		SENT -> ASKED						worker: it only reads, and no answer will come
  *		ASKED, SENT -> ANSWERED				worker
- *		ANSWERED -> DONE					backend: it has copied the answer
+ *		ANSWERED -> FREE					backend: it has copied the answer
  *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP
  *											backend, at an error or its exit
- *		DONE, GIVEN_UP -> FREE				worker
+ *		GIVEN_UP -> FREE					worker
  *
  * Each step is made under the slot's mutex, which orders what the two sides write
  * before it with what they read after it.
@@ -76,15 +76,10 @@ call_pool_size(void)
 void
 call_pool_init(CallPool *pool)
 {
-	SpinLockInit(&pool->mutex);
-	pool->first_marked = pool->last_marked = -1;
+	zklock_marks_init(pool->marks, lengthof(pool->marks));
 	pg_atomic_init_u32(&pool->seeks_left, 0);
 	for (int i = 0; i < zklock_max_processes(); i++)
-	{
 		SpinLockInit(&pool->slots[i].mutex);
-		pool->slots[i].question_room = InvalidDsaPointer;
-		pool->slots[i].answer_room = InvalidDsaPointer;
-	}
 }
 
 /* Makes the area, which never grows: it must not depend on other shared memory. */
@@ -114,10 +109,11 @@ get_area(void)
 	return area;
 }
 
-void *
-call_room_address(dsa_pointer room)
+/* Where a slot's question or answer is, which may have room of its own */
+char *
+call_slot_text(CallSlot *slot, const CallRoom *room)
 {
-	return dsa_get_address(get_area(), room);
+	return room->size > 0 ? dsa_get_address(get_area(), room->at) : slot->buffer;
 }
 
 /* Returns InvalidDsaPointer if there is no room now. */
@@ -164,44 +160,26 @@ call_slot_step(CallSlot *slot, CallState from, CallState to)
 	return stepped;
 }
 
-/* Has the worker look at a slot. */
-static void
-mark(CallSlot *slot)
+/* Has the worker look at a slot, in its next round. */
+void
+call_slot_mark(CallSlot *slot)
 {
-	int index = slot - call_pool->slots;
-
-	SpinLockAcquire(&call_pool->mutex);
-	if (!slot->marked)
-	{
-		slot->marked = true;
-		slot->next_marked = -1;
-		if (call_pool->last_marked >= 0)
-			call_pool->slots[call_pool->last_marked].next_marked = index;
-		else
-			call_pool->first_marked = index;
-		call_pool->last_marked = index;
-	}
-	SpinLockRelease(&call_pool->mutex);
-	zklock_wake_worker();
+	zklock_mark(call_pool->marks, slot - call_pool->slots);
 }
 
-/* Takes the slot out of the list that was marked first; NULL if there is none. */
-CallSlot *
-call_slot_next_marked(void)
+/* Calls "visit" for each slot that was marked, which is not marked any more then. */
+void
+call_slots_visit_marked(MarkVisitor visit)
 {
-	CallSlot *slot = NULL;
+	zklock_visit_marked(call_pool->marks, zklock_max_processes(), visit);
+}
 
-	SpinLockAcquire(&call_pool->mutex);
-	if (call_pool->first_marked >= 0)
-	{
-		slot = &call_pool->slots[call_pool->first_marked];
-		slot->marked = false;
-		call_pool->first_marked = slot->next_marked;
-		if (call_pool->first_marked < 0)
-			call_pool->last_marked = -1;
-	}
-	SpinLockRelease(&call_pool->mutex);
-	return slot;
+/* Has the worker look at a slot at once. */
+static void
+want_worker(CallSlot *slot)
+{
+	call_slot_mark(slot);
+	zklock_wake_worker();
 }
 
 /* The slot of this process */
@@ -211,53 +189,38 @@ call_slot_own(void)
 	return &call_pool->slots[compat_my_proc_number()];
 }
 
-/* Asks the worker for room, or hands it the question.  The slot is FREE, DONE or ROOM_GIVEN. */
+/* Asks the worker for room, or hands it the question.  The slot is FREE or ROOM_GIVEN. */
 void
 call_slot_ask(CallSlot *slot, CallState state)
 {
 	SpinLockAcquire(&slot->mutex);
-	Assert(slot->state == CALL_FREE || slot->state == CALL_DONE || slot->state == CALL_ROOM_GIVEN);
+	Assert(slot->state == CALL_FREE || slot->state == CALL_ROOM_GIVEN);
 	slot->state = state;
 	SpinLockRelease(&slot->mutex);
-	mark(slot);
+	want_worker(slot);
 }
 
 /* The answer has been copied. */
 void
 call_slot_done(CallSlot *slot)
 {
-	bool done PG_USED_FOR_ASSERTS_ONLY = call_slot_step(slot, CALL_ANSWERED, CALL_DONE);
+	bool done PG_USED_FOR_ASSERTS_ONLY = call_slot_step(slot, CALL_ANSWERED, CALL_FREE);
 
 	Assert(done);
-	if (DsaPointerIsValid(slot->answer_room))
-		mark(slot);
+	if (slot->answer_room.size > 0)
+		want_worker(slot);
 }
 
-/* Takes a question back.  Returns false if something of it may have been sent. */
-bool
-call_slot_take_back(CallSlot *slot)
-{
-	if (!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
-		return false;
-	mark(slot);
-	return true;
-}
-
-/* Gives up what is under way, if anything is.  Cannot fail, does not wait. */
+/* Gives up what is under way, if anything is, and the scratch node.  Cannot fail, does not wait. */
 void
 call_slot_give_up(CallSlot *slot)
 {
-	bool given_up;
-
 	SpinLockAcquire(&slot->mutex);
-	given_up = slot->state != CALL_FREE && slot->state != CALL_DONE && slot->state != CALL_GIVEN_UP;
-	if (given_up)
+	if (slot->state != CALL_FREE)
 		slot->state = CALL_GIVEN_UP;
-	given_up |= slot->scratch_wanted;
 	slot->scratch_wanted = false;
 	SpinLockRelease(&slot->mutex);
-	if (given_up)
-		mark(slot);
+	want_worker(slot);
 }
 
 /* The scratch node is not needed any more.  Cannot fail, does not wait. */
@@ -267,7 +230,7 @@ call_slot_forget_scratch(CallSlot *slot)
 	SpinLockAcquire(&slot->mutex);
 	slot->scratch_wanted = false;
 	SpinLockRelease(&slot->mutex);
-	mark(slot);
+	want_worker(slot);
 }
 
 /* Tells the process that has a slot that it has changed. */

@@ -11,6 +11,7 @@
 #define ZKLOCK_CALL_H
 
 #include "port/atomics.h"
+#include "postmaster/postmaster.h"
 #include "recipes/node_name.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
@@ -30,13 +31,12 @@
 
 typedef enum CallState
 {
-	CALL_FREE,
+	CALL_FREE,		  /* the worker may have the room of an answer to take back */
 	CALL_ROOM_WANTED, /* the question does not fit into the slot */
 	CALL_ROOM_GIVEN,
 	CALL_ASKED,	   /* nothing has been sent */
 	CALL_SENT,	   /* something may have been done */
 	CALL_ANSWERED, /* the backend is to take note */
-	CALL_DONE,	   /* it has; the worker takes back the room of the answer */
 	CALL_GIVEN_UP  /* nobody waits; the rest is the worker's */
 } CallState;
 
@@ -106,6 +106,13 @@ typedef enum CallPatience
 	CALL_PATIENT	/* for ever */
 } CallPatience;
 
+/* Room in the area; all zero if there is none, and the text is in the slot's buffer */
+typedef struct CallRoom
+{
+	dsa_pointer at;
+	Size		size;
+} CallRoom;
+
 typedef struct CallSlot
 {
 	slock_t mutex;
@@ -113,29 +120,26 @@ typedef struct CallSlot
 	/* Protected by the mutex; moves along the arrows drawn in call.c. */
 	CallState state;
 
-	/* Protected by CallPool.mutex */
-	bool marked;
-	int	 next_marked; /* -1 at the end of the list */
-
 	/*
-	 * The question.  Written by the backend in FREE, DONE, or ROOM_GIVEN; read by
-	 * the worker, which has seen a later state under the mutex.
+	 * The question.  Written by the backend in FREE or ROOM_GIVEN; read by the
+	 * worker, which has seen a later state under the mutex.
 	 */
 	int			 pid;
 	Oid			 role; /* the session's: it shares with others of that role */
 	ShareReserve reserve;
 	CallPatience patience;
 	bool		 after_sync; /* it sees all that was committed before */
+	bool		 writes;	 /* not all of its operations only read */
 	int			 noperations;
 	uint32		 question_length;
+	char		 next_scratch[CALL_SCRATCH_SIZE]; /* the scratch node that it creates, or "" */
 
 	/* Written by the worker before ROOM_GIVEN and ANSWERED, and read by the backend after. */
-	dsa_pointer question_room; /* or InvalidDsaPointer: the question is in the buffer */
-	dsa_pointer answer_room;   /* likewise; taken back after DONE or GIVEN_UP */
-	Size		room;		   /* bytes of both, with which the role is charged */
-	CallOutcome outcome;	   /* CALL_OK: each operation has its result; else of all alike */
-	int64		session;	   /* the ZooKeeper session in which the answer was given ... */
-	int64		sent_session;  /* ... and in which the scratch node was created */
+	CallRoom	question_room;
+	CallRoom	answer_room;  /* taken back after ANSWERED */
+	CallOutcome outcome;	  /* CALL_OK: each operation has its result; else of all alike */
+	int64		session;	  /* the ZooKeeper session in which the answer was given ... */
+	int64		sent_session; /* ... and in which the scratch node was created */
 
 	/*
 	 * The scratch node, which exists if what was sent with it has been done; "" if
@@ -146,7 +150,6 @@ typedef struct CallSlot
 	char scratch[CALL_SCRATCH_SIZE]; /* created in sent_session */
 	char replaced_scratch[CALL_SCRATCH_SIZE];
 	bool scratch_wanted; /* set by the backend with the question; cleared under the mutex */
-	char next_scratch[CALL_SCRATCH_SIZE]; /* part of the question: its path */
 
 	/* The session looks for an element of a queue.  Protected by seek_lock */
 	uint64 seek_ticket;	 /* in order of coming; 0: it does not */
@@ -159,10 +162,8 @@ typedef struct CallSlot
 
 typedef struct CallPool
 {
-	/* Slots that the worker is to look at, in the order in which they were marked */
-	slock_t mutex;
-	int		first_marked;
-	int		last_marked;
+	/* Bit i: slot i wants attention.  Set by any process, cleared by the worker. */
+	pg_atomic_uint64 marks[ZKLOCK_MARK_WORDS(MAX_BACKENDS + NUM_AUXILIARY_PROCS)];
 
 	uint64			 last_ticket; /* protected by seek_lock */
 	pg_atomic_uint32 seeks_left;  /* the last session that seeks at a path may have left */
@@ -183,7 +184,6 @@ extern void call_area_init(void *place, int tranche);
 extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
-extern bool		 call_slot_take_back(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
 extern void		 call_slot_forget_scratch(CallSlot *slot);
 extern void		 seek_join(const char *path);
@@ -191,8 +191,7 @@ extern bool		 seek_is_turn(bool anyhow);
 extern void		 seek_leave(void);
 
 /* The worker */
-extern CallSlot	  *call_slot_next_marked(void);
-extern bool		   call_slot_step(CallSlot *slot, CallState from, CallState to);
+extern void		   call_slots_visit_marked(MarkVisitor visit);
 extern void		   call_slot_tell(CallSlot *slot);
 extern dsa_pointer call_room_allocate(Size size);
 extern void		   call_room_free(dsa_pointer room);
@@ -202,26 +201,15 @@ extern bool		   seek_exists(const char *path);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);
-extern void		*call_room_address(dsa_pointer room);
+extern bool		 call_slot_step(CallSlot *slot, CallState from, CallState to);
+extern void		 call_slot_mark(CallSlot *slot);
+extern char		*call_slot_text(CallSlot *slot, const CallRoom *room);
 
 static inline bool
 call_is_read(CallOpKind kind)
 {
 	return kind == OP_LOOK || kind == OP_READ || kind == OP_LIST || kind == OP_WATCH ||
 		   kind == OP_ABROAD;
-}
-
-static inline char *
-call_slot_question(CallSlot *slot)
-{
-	return DsaPointerIsValid(slot->question_room) ? call_room_address(slot->question_room)
-												  : slot->buffer;
-}
-
-static inline char *
-call_slot_answer(CallSlot *slot)
-{
-	return DsaPointerIsValid(slot->answer_room) ? call_room_address(slot->answer_room) : slot->buffer;
 }
 
 #endif /* ZKLOCK_CALL_H */

@@ -67,7 +67,6 @@
 
 #include "compat.h"
 #include "fault.h"
-#include "port/pg_bitutils.h"
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
@@ -88,8 +87,7 @@ entries_init(EntryPool *pool, int max_entries)
 {
 	pool->max_entries = max_entries;
 	pg_atomic_init_u64(&pool->next_ticket, 1);
-	for (int i = 0; i < (int) lengthof(pool->dirty); i++)
-		pg_atomic_init_u64(&pool->dirty[i], 0);
+	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
 	pool->next_run_id = 1;
 	SpinLockInit(&pool->mutex);
 	pool->first_free = 0;
@@ -214,7 +212,7 @@ void
 entry_mark_dirty(int index)
 {
 	ZKLOCK_SLOW("slow-backends", 120, 25);
-	pg_atomic_fetch_or_u64(&entry_pool->dirty[index / 64], UINT64CONST(1) << (index % 64));
+	zklock_mark(entry_pool->dirty, index);
 	zklock_wake_worker();
 }
 
@@ -225,25 +223,9 @@ entry_mark_dirty(int index)
 
 /* Calls "visit" for each entry whose bit was set, clearing the bits first. */
 void
-entries_visit_dirty(EntryVisitor visit)
+entries_visit_dirty(void (*visit)(int index))
 {
-	int nwords = (entries_max() + 63) / 64;
-
-	for (int word = 0; word < nwords; word++)
-	{
-		uint64 bits;
-
-		if (pg_atomic_read_u64(&entry_pool->dirty[word]) == 0)
-			continue;
-		bits = pg_atomic_exchange_u64(&entry_pool->dirty[word], 0);
-		while (bits != 0)
-		{
-			int bit = pg_rightmost_one_pos64(bits);
-
-			bits &= bits - 1;
-			visit(word * 64 + bit);
-		}
-	}
+	zklock_visit_marked(entry_pool->dirty, entries_max(), visit);
 }
 
 /* Ids of runs grow from one worker to the next. */

@@ -307,8 +307,7 @@ extern void entries_mark_broken(uint64 run_id);
 extern void entries_unmark_broken(uint64 run_id);
 
 /* Worker */
-typedef void (*EntryVisitor)(int index);
-extern void	  entries_visit_dirty(EntryVisitor visit);
+extern void	  entries_visit_dirty(void (*visit)(int index));
 extern uint64 entries_new_run_id(void);
 extern bool	  entry_take_up(int index);
 extern bool	  entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us);

@@ -28,6 +28,7 @@
 
 #include "compat.h"
 #include "fault.h"
+#include "port/pg_bitutils.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
 #include "storage/pmsignal.h"
@@ -207,6 +208,40 @@ void
 zklock_want_worker(void)
 {
 	SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
+}
+
+/* Initialises marks, of which none is set. */
+void
+zklock_marks_init(pg_atomic_uint64 *marks, int nwords)
+{
+	for (int i = 0; i < nwords; i++)
+		pg_atomic_init_u64(&marks[i], 0);
+}
+
+/* Has the worker look at something in its next round.  Cannot fail, does not wait. */
+void
+zklock_mark(pg_atomic_uint64 *marks, int index)
+{
+	pg_atomic_fetch_or_u64(&marks[index / 64], UINT64CONST(1) << (index % 64));
+}
+
+/*
+ * The worker looks at all that was marked, of n: each mark is cleared before "visit" is
+ * called, which may set it again for the next round.
+ */
+void
+zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit)
+{
+	for (int word = 0; word < ZKLOCK_MARK_WORDS(n); word++)
+	{
+		uint64 bits;
+
+		if (pg_atomic_read_u64(&marks[word]) == 0)
+			continue;
+		bits = pg_atomic_exchange_u64(&marks[word], 0);
+		for (; bits != 0; bits &= bits - 1)
+			visit(word * 64 + pg_rightmost_one_pos64(bits));
+	}
 }
 
 /*

@@ -96,6 +96,13 @@ typedef struct SharedSession
 	int64			ended[ZKLOCK_ENDED_SESSIONS]; /* ids of our sessions, newest first */
 } SharedSession;
 
+/*
+ * Marks: a bit for each of several things that the worker is to look at; so many
+ * words have them.
+ */
+#define ZKLOCK_MARK_WORDS(n) (((n) + 63) / 64)
+typedef void (*MarkVisitor)(int index);
+
 /* In shared memory */
 extern SharedSession *zklock_session;
 
@@ -108,6 +115,7 @@ extern LWLock *zklock_session_lock;
 
 /* At the start */
 extern void session_info_init(SharedSession *session);
+extern void zklock_marks_init(pg_atomic_uint64 *marks, int nwords);
 extern void session_info_keep_secret(void);
 
 /* Any process */
@@ -116,6 +124,7 @@ extern bool		  zklock_connected(void);
 extern int		  zklock_worker_pid(void);
 extern void		  zklock_wake_worker(void);
 extern void		  zklock_want_worker(void);
+extern void		  zklock_mark(pg_atomic_uint64 *marks, int index);
 extern LeaseState lease_state(void);
 extern int64	  lease_remaining_us(void);
 
@@ -123,6 +132,7 @@ extern int64	  lease_remaining_us(void);
 extern void	 zklock_worker_begins(void);
 extern void	 zklock_worker_ends(void);
 extern void	 zklock_worker_restart(const char *reason);
+extern void	 zklock_visit_marked(pg_atomic_uint64 *marks, int n, MarkVisitor visit);
 extern void	 session_info_set_state(SessionState state);
 extern void	 session_info_set_error(const char *message);
 extern void	 session_info_set_obstacle(const char *text);

@@ -3,18 +3,18 @@
  *		How the worker makes sessions' calls to ZooKeeper: whose turn it is, and what
  *		becomes of a slot.
  *
- * shared/call.c draws the states of a slot; question.c makes the calls.  Each slot
- * has a "work", in which this worker keeps what it knows besides.  attend() does what
- * a slot's state asks for: when its session has changed it, when all of its question
- * has been answered, when its scratch node is gone, and, for all slots, when a
- * connection stands.
+ * shared/call.c draws the states of a slot; question.c makes the calls, and scratch.c
+ * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
+ * knows besides.  attend() does what a slot's state asks for: when it has been marked,
+ * as its session has changed it, all of its question has been answered, or its scratch
+ * node is gone; and, for all slots, when a connection stands.
  *
  * Turns.  Of all that sessions ask, MAX_SENT questions are under way at once, so
  * nobody's locks wait for them.  The roles take turns, and each may have a
- * quarter; of one role's the first to ask comes first.  An eighth is for
- * superusers.  What was given up counts as long as it is under way.  The room in
- * shared memory is shared out in the same way.  A question has its room until it is
- * answered, so questions leave enough for an answer.
+ * quarter; of one role's the first that was seen comes first.  An eighth is for
+ * superusers.  What was given up counts as long as it is under way.  Room in shared
+ * memory has limits of the same kind.  A question has its room until it is answered,
+ * so questions leave enough for an answer.
  *
  * Lost answers.  Reads are made again when a connection stands.  What became of a
  * write cannot be known here: the answer is CALL_UNKNOWN, and the session looks.
@@ -46,15 +46,12 @@
 #define MAX_QUESTIONS (CALL_AREA_SIZE / 2)
 #define MAX_QUESTIONS_OF_ROLE (MAX_ROOM_OF_ROLE - CALL_MAX_ANSWER)
 
-/* When a scratch node whose deletion was refused is to be deleted again, ms */
-#define DELETE_AGAIN_MS 5000
-
 /* Sessions of one role, some of which ask for something */
 typedef struct Role
 {
 	dlist_node link; /* in roles */
 	Oid		   oid;
-	dlist_head waiting; /* of Work: ASKED, in the order of asking */
+	dlist_head waiting; /* of Work: ASKED, in the order in which they were seen */
 	int		   nworks;
 	int		   nsent;
 	Size	   room;		  /* that its questions and answers have */
@@ -66,10 +63,8 @@ typedef struct Work
 {
 	CallSlot  *slot;
 	Role	  *role;   /* NULL if there is nothing to do */
-	dlist_node link;   /* in role->waiting or wants_room */
-	bool	   listed; /* in one of them */
-	bool	   deleting_scratch;
-	bool	   scratch_refused; /* its deletion, which waits for delete_again_at */
+	dlist_node link;   /* in role->waiting */
+	bool	   listed; /* it is there */
 
 	/* Of a question that was sent */
 	Question question;
@@ -77,23 +72,15 @@ typedef struct Work
 } Work;
 
 static dlist_head roles = DLIST_STATIC_INIT(roles); /* whose turn it is comes first */
-static dlist_head wants_room = DLIST_STATIC_INIT(wants_room); /* for a question, or for an answer */
-static Work		 *works;									  /* by slot */
-static int		  nsent;									  /* questions under way */
-static uint64 connection;			/* counts connections on which a server has answered */
-static Size	  question_room;		/* that all questions have */
-static int64  delete_again_at = -1; /* ms; -1 if no deletion of a scratch node was refused */
+static Work		 *works;							/* by slot */
+static int		  nsent;							/* questions under way */
+static uint64	  connection;	 /* counts connections on which a server has answered */
+static Size		  question_room; /* that all questions have */
 
 /* ------------------------------------------------------------------------
  * Works and roles
  * ------------------------------------------------------------------------
  */
-
-static Work *
-work_of(const CallSlot *slot)
-{
-	return &works[slot - call_pool->slots];
-}
 
 static Role *
 role_get(Oid oid)
@@ -114,12 +101,16 @@ role_get(Oid oid)
 	return role;
 }
 
-/* A question has room from now on, until question_free(). */
+/* A slot has so much more room, for its question or an answer; or less. */
 static void
-count_question(Work *work)
+charge(Work *work, const CallRoom *room, ssize_t size)
 {
-	work->role->question_room += work->slot->question_length;
-	question_room += work->slot->question_length;
+	work->role->room += size;
+	if (room == &work->slot->question_room)
+	{
+		work->role->question_room += size;
+		question_room += size;
+	}
 }
 
 /* There is something to do for a slot. */
@@ -130,16 +121,15 @@ work_begin(Work *work)
 		return;
 	work->role = role_get(work->slot->role);
 	work->role->nworks++;
-	work->role->room += work->slot->room;
-	if (DsaPointerIsValid(work->slot->question_room))
-		count_question(work);
+	charge(work, &work->slot->question_room, work->slot->question_room.size);
+	charge(work, &work->slot->answer_room, work->slot->answer_room.size);
 }
 
 static void
-work_list(Work *work, dlist_head *list)
+work_list(Work *work)
 {
 	if (!work->listed)
-		dlist_push_tail(list, &work->link);
+		dlist_push_tail(&work->role->waiting, &work->link);
 	work->listed = true;
 }
 
@@ -165,35 +155,27 @@ work_settle(Work *work)
 }
 
 static void
-question_free(Work *work)
+room_free(Work *work, CallRoom *room)
 {
-	CallSlot *slot = work->slot;
-
-	if (!DsaPointerIsValid(slot->question_room))
+	if (room->size == 0)
 		return;
-	call_room_free(slot->question_room);
-	slot->question_room = InvalidDsaPointer;
-	work->role->question_room -= slot->question_length;
-	question_room -= slot->question_length;
+	call_room_free(room->at);
+	charge(work, room, -(ssize_t) room->size);
+	*room = (CallRoom){0};
 }
 
 /* There is nothing more to do for a slot, whose room is taken back. */
 static void
 work_end(Work *work)
 {
-	CallSlot *slot = work->slot;
-	Role	 *role = work->role;
+	Role *role = work->role;
 
 	if (role == NULL)
 		return;
 	work_unlist(work);
 	work_settle(work);
-	question_free(work);
-	if (DsaPointerIsValid(slot->answer_room))
-		call_room_free(slot->answer_room);
-	slot->answer_room = InvalidDsaPointer;
-	role->room -= slot->room;
-	slot->room = 0;
+	room_free(work, &work->slot->question_room);
+	room_free(work, &work->slot->answer_room);
 	work->role = NULL;
 	if (--role->nworks == 0)
 	{
@@ -202,42 +184,33 @@ work_end(Work *work)
 	}
 }
 
-/*
- * Allocates room if the role may have so much more, and it is there.  If not, the slot
- * is attended again in each round.
- */
+/* May a slot have so much room?  A question may only if that leaves enough for answers. */
 static bool
-room_allocate(Work *work, dsa_pointer *room, Size size)
+room_is_free(const Work *work, const CallRoom *room, Size size)
 {
-	if (work->slot->reserve == RESERVE_OPEN || work->role->room + size <= MAX_ROOM_OF_ROLE)
-		*room = call_room_allocate(size);
-	if (!DsaPointerIsValid(*room))
-	{
-		work_list(work, &wants_room);
+	const Role *role = work->role;
+
+	if (work->slot->reserve == RESERVE_OPEN)
+		return true;
+	if (room == &work->slot->question_room &&
+		(role->question_room + size > MAX_QUESTIONS_OF_ROLE || question_room + size > MAX_QUESTIONS))
 		return false;
-	}
-	work_unlist(work);
-	work->slot->room += size;
-	work->role->room += size;
-	return true;
+	return role->room + size <= MAX_ROOM_OF_ROLE;
 }
 
-/* Gives a question room, if that leaves enough for answers. */
+/* Allocates room if it is there.  If not, the slot is attended again in the next round. */
 static bool
-question_allocate(Work *work)
+room_allocate(Work *work, CallRoom *room, Size size)
 {
-	CallSlot *slot = work->slot;
-	Size	  size = slot->question_length;
-
-	if (slot->reserve == RESERVE_CLOSED && (work->role->question_room + size > MAX_QUESTIONS_OF_ROLE ||
-											question_room + size > MAX_QUESTIONS))
+	if (room_is_free(work, room, size))
+		room->at = call_room_allocate(size);
+	if (!DsaPointerIsValid(room->at))
 	{
-		work_list(work, &wants_room);
+		call_slot_mark(work->slot);
 		return false;
 	}
-	if (!room_allocate(work, &slot->question_room, size))
-		return false;
-	count_question(work);
+	room->size = size;
+	charge(work, room, size);
 	return true;
 }
 
@@ -257,10 +230,10 @@ answer(Work *work, CallState from, CallOutcome outcome)
 
 	work_unlist(work);
 	work_settle(work);
-	question_free(work);
+	room_free(work, &slot->question_room);
 	slot->outcome = outcome;
 	slot->session = zklock_session->info.id;
-	if (!DsaPointerIsValid(slot->answer_room))
+	if (slot->answer_room.size == 0)
 		work_end(work);
 	if (call_slot_step(slot, from, CALL_ANSWERED))
 		call_slot_tell(slot);
@@ -270,17 +243,17 @@ answer(Work *work, CallState from, CallOutcome outcome)
 static void
 deliver(Work *work)
 {
-	CallSlot *slot = work->slot;
-	Size	  length = worker_question_answer_length(&work->question);
+	CallSlot			 *slot = work->slot;
+	const StringInfoData *text = &work->question.answer;
 
-	if (length > CALL_MAX_ANSWER)
+	if (work->question.too_long)
 	{
 		answer(work, CALL_SENT, CALL_TOO_LONG);
 		return;
 	}
-	if (length > CALL_BUFFER_SIZE && !room_allocate(work, &slot->answer_room, length))
+	if (text->len > CALL_BUFFER_SIZE && !room_allocate(work, &slot->answer_room, text->len))
 		return;
-	worker_question_answer(&work->question, call_slot_answer(slot));
+	memcpy(call_slot_text(slot, &slot->answer_room), text->data, text->len);
 	answer(work, CALL_SENT, CALL_OK);
 }
 
@@ -288,13 +261,13 @@ deliver(Work *work)
 static void
 settle(Work *work)
 {
-	if (work->question.lost && worker_question_only_reads(work->slot))
+	if (work->question.lost && !work->slot->writes)
 	{
 		/* It is asked again, before what was asked later. */
 		work_settle(work);
 		if (call_slot_step(work->slot, CALL_SENT, CALL_ASKED))
 		{
-			work_list(work, &work->role->waiting);
+			work_list(work);
 			dlist_move_head(&work->role->waiting, &work->link);
 		}
 	}
@@ -307,87 +280,9 @@ settle(Work *work)
 }
 
 /* ------------------------------------------------------------------------
- * Scratch nodes
- * ------------------------------------------------------------------------
- */
-
-static void attend(Work *work);
-
-/* If it may still be there it is deleted again, but what was refused not at once. */
-static void
-on_scratch_deleted(void *arg, const ZkReply *reply)
-{
-	Work	 *work = arg;
-	CallSlot *slot = work->slot;
-
-	work->deleting_scratch = false;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
-	{
-		strlcpy(slot->scratch, slot->replaced_scratch, sizeof(slot->scratch));
-		slot->replaced_scratch[0] = '\0';
-	}
-	else if (reply->outcome != ZK_UNKNOWN)
-	{
-		work->scratch_refused = true;
-		if (delete_again_at < 0)
-			delete_again_at = zklock_now_ms() + DELETE_AGAIN_MS;
-		return;
-	}
-	attend(work);
-}
-
-/* Has what is asked no need for the scratch node that there is to go first? */
-static bool
-scratch_may_stay(const Work *work)
-{
-	CallSlot *slot = work->slot;
-
-	return slot->scratch[0] == '\0' || !worker_question_makes_scratch(slot) ||
-		   (worker_question_publishes(slot) && !work->deleting_scratch &&
-			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
-}
-
-/* Deletes a scratch node that nobody wants any more, of which nothing is under way. */
-static void
-attend_scratch(Work *work)
-{
-	CallSlot *slot = work->slot;
-	CallState state;
-	bool	  wanted;
-
-	if (slot->scratch[0] == '\0' || work->question.context || work->deleting_scratch)
-		return;
-	SpinLockAcquire(&slot->mutex);
-	state = slot->state;
-	wanted = slot->scratch_wanted;
-	SpinLockRelease(&slot->mutex);
-	if (state == CALL_SENT ||
-		(wanted && state != CALL_GIVEN_UP && (state != CALL_ASKED || scratch_may_stay(work))))
-		return;
-	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
-		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
-	else if (zk_client_connected() && !work->scratch_refused)
-	{
-		work->deleting_scratch = true;
-		zk_call((ZkCall){.kind = ZK_DELETE,
-						 .owner = {slot->pid, slot->role},
-						 .path = slot->scratch,
-						 .patient = true},
-				on_scratch_deleted, work);
-	}
-}
-
-/* ------------------------------------------------------------------------
  * Turns
  * ------------------------------------------------------------------------
  */
-
-/* All of a slot's question has been answered, or will not be. */
-static void
-on_answered(const CallSlot *slot)
-{
-	attend(work_of(slot));
-}
 
 /* Sends all of a question, unless the session has given it up. */
 static void
@@ -400,7 +295,7 @@ send(Work *work)
 	work->connection = connection;
 	work->role->nsent++;
 	nsent++;
-	worker_question_send(&work->question, slot, on_answered);
+	worker_question_send(&work->question, slot);
 }
 
 /* The first question of the role whose turn it is; NULL if none may be sent now. */
@@ -452,32 +347,29 @@ attend(Work *work)
 	CallSlot *slot = work->slot;
 	CallState state = call_slot_state(slot);
 
-	/* The session did not wait for the room of its last answer to be taken back. */
-	if ((state == CALL_ASKED || state == CALL_ROOM_WANTED) && DsaPointerIsValid(slot->answer_room))
+	/* The session has copied its last answer, and may have asked again. */
+	if (state != CALL_SENT && state != CALL_ANSWERED && slot->answer_room.size > 0)
 		work_end(work);
 	switch (state)
 	{
 		case CALL_ROOM_WANTED:
 			work_begin(work);
-			if (question_allocate(work) && call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
+			if (room_allocate(work, &slot->question_room, slot->question_length) &&
+				call_slot_step(slot, CALL_ROOM_WANTED, CALL_ROOM_GIVEN))
 				call_slot_tell(slot);
 			break;
 		case CALL_ASKED:
 			work_begin(work);
-			attend_scratch(work);
-			if (scratch_may_stay(work))
-				work_list(work, &work->role->waiting);
 			break;
 		case CALL_SENT:
 			if (work->question.pending == 0)
 				settle(work);
 			break;
-		case CALL_DONE:
 		case CALL_GIVEN_UP:
 			if (work->question.pending > 0)
 				break;
 			work_end(work);
-			if (call_slot_step(slot, state, CALL_FREE))
+			if (call_slot_step(slot, CALL_GIVEN_UP, CALL_FREE))
 				call_slot_tell(slot);
 			break;
 		case CALL_FREE:
@@ -485,42 +377,26 @@ attend(Work *work)
 		case CALL_ANSWERED:
 			break;
 	}
-	attend_scratch(work);
+	if (work->question.context == NULL)
+		worker_scratch_attend(slot);
+	if (state == CALL_ASKED && worker_scratch_may_stay(slot))
+		work_list(work);
 }
 
-/* It is time to delete again what ZooKeeper refused to delete. */
 static void
-delete_again(void)
+attend_marked(int index)
 {
-	delete_again_at = -1;
-	for (int i = 0; i < zklock_max_processes(); i++)
-	{
-		works[i].scratch_refused = false;
-		attend(&works[i]);
-	}
-}
-
-/* When worker_calls_attend() wants to run next at the latest, ms; or -1. */
-int64
-worker_calls_next_wakeup(void)
-{
-	return delete_again_at;
+	attend(&works[index]);
 }
 
 /* Takes up what sessions ask, and sends what has its turn. */
 void
 worker_calls_attend(void)
 {
-	dlist_mutable_iter iter;
-	CallSlot		  *slot;
-	Work			  *work;
+	Work *work;
 
-	if (delete_again_at >= 0 && zklock_now_ms() >= delete_again_at)
-		delete_again();
-	while ((slot = call_slot_next_marked()) != NULL)
-		attend(work_of(slot));
-	dlist_foreach_modify (iter, &wants_room)
-		attend(dlist_container(Work, link, iter.cur));
+	worker_scratch_delete_again();
+	call_slots_visit_marked(attend_marked);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
 	while (zk_client_connected() && (work = next_work()) != NULL)
@@ -544,7 +420,7 @@ worker_calls_in_doubt(void)
 	{
 		CallSlot *slot = &call_pool->slots[i];
 
-		if (call_slot_state(slot) == CALL_SENT && !worker_question_only_reads(slot))
+		if (call_slot_state(slot) == CALL_SENT && slot->writes)
 			return true;
 	}
 	return false;
@@ -554,6 +430,7 @@ worker_calls_in_doubt(void)
 void
 worker_calls_start(void)
 {
+	worker_scratch_start();
 	works = palloc0(zklock_max_processes() * sizeof(Work));
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
@@ -561,7 +438,7 @@ worker_calls_start(void)
 
 		work->slot = &call_pool->slots[i];
 		work->question.lost = call_slot_state(work->slot) == CALL_SENT;
-		if (work->question.lost || work->slot->room > 0)
+		if (work->question.lost || work->slot->question_room.size + work->slot->answer_room.size > 0)
 			work_begin(work);
 		attend(work);
 	}

@@ -9,6 +9,7 @@
 #ifndef ZKLOCK_WORKER_INSIDE_H
 #define ZKLOCK_WORKER_INSIDE_H
 
+#include "lib/stringinfo.h"
 #include "shared/call.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
@@ -90,12 +91,11 @@ extern int64 lease_next_wakeup(void);
  * ------------------------------------------------------------------------
  */
 
-extern void	 worker_calls_start(void);
-extern void	 worker_calls_attend(void);
-extern int64 worker_calls_next_wakeup(void);
-extern void	 worker_calls_connected(void);
-extern void	 worker_calls_at_exit(void);
-extern bool	 worker_calls_in_doubt(void);
+extern void worker_calls_start(void);
+extern void worker_calls_attend(void);
+extern void worker_calls_connected(void);
+extern void worker_calls_at_exit(void);
+extern bool worker_calls_in_doubt(void);
 
 /* ------------------------------------------------------------------------
  * question.c: the operations of a question, sent together
@@ -103,24 +103,32 @@ extern bool	 worker_calls_in_doubt(void);
  */
 
 typedef struct Operation Operation;
-typedef void (*QuestionDone)(const CallSlot *slot);
 
 typedef struct Question
 {
-	CallSlot	 *slot;
-	MemoryContext context; /* has the operations; NULL if this worker has not sent it */
-	Operation	 *operations;
-	int			  pending; /* calls that are not answered */
-	bool		  lost;	   /* one was not, and never will be */
-	QuestionDone  done;
+	CallSlot	  *slot;
+	MemoryContext  context; /* has what follows; NULL if this worker has not sent it */
+	Operation	  *operations;
+	StringInfoData answer;	 /* as the session finds it: CallResults, and their texts */
+	bool		   too_long; /* more than can be delivered; it is not complete */
+	int			   pending;	 /* calls that are not answered */
+	bool		   lost;	 /* one was not, and never will be */
 } Question;
 
-extern bool worker_question_only_reads(CallSlot *slot);
-extern bool worker_question_makes_scratch(CallSlot *slot);
-extern bool worker_question_publishes(CallSlot *slot);
-extern void worker_question_send(Question *question, CallSlot *slot, QuestionDone done);
-extern Size worker_question_answer_length(const Question *question);
-extern void worker_question_answer(const Question *question, char *dst);
+extern void worker_question_send(Question *question, CallSlot *slot);
+
+/* ------------------------------------------------------------------------
+ * scratch.c: what calls leave in ZooKeeper for a while
+ * ------------------------------------------------------------------------
+ */
+
+extern void	 worker_scratch_start(void);
+extern void	 worker_scratch_sent(CallSlot *slot);
+extern void	 worker_scratch_answered(CallSlot *slot, CallOutcome outcome);
+extern bool	 worker_scratch_may_stay(CallSlot *slot);
+extern void	 worker_scratch_attend(CallSlot *slot);
+extern void	 worker_scratch_delete_again(void);
+extern int64 worker_scratch_next_wakeup(void);
 
 /* ------------------------------------------------------------------------
  * seeks.c: watches for sessions that look for elements of queues

@@ -12,7 +12,8 @@
  *		session_settings.c	changed settings
  *		session_life.c		the session; session_former.c: the one left behind
  *		lease.c				heartbeats
- *		calls.c				calls that sessions have made for them
+ *		calls.c				calls that sessions have made for them; question.c: the
+ *							operations, scratch.c: what they leave behind
  *		candidacy.c			the elections at which the server stands
  *
  * and in between, the client library's events (zk_client.c) and the engine
@@ -298,7 +299,7 @@ sleep_time(void)
 					  zk_client_next_wakeup(),
 					  zk_flow_next_wakeup(),
 					  queue_next_wakeup(),
-					  worker_calls_next_wakeup(),
+					  worker_scratch_next_wakeup(),
 					  candidacy_next_wakeup(),
 					  session_settings_next_wakeup()};
 

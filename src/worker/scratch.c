@@ -1,0 +1,162 @@
+/*
+ * scratch.c
+ *		Scratch nodes: what sessions' calls leave in ZooKeeper for a while.
+ *
+ * An append or a removal creates a scratch node with it, whose name is written into
+ * the slot before it is sent: it tells later whether the operation was done.  What is
+ * published is a scratch node itself, so it goes when its session does.
+ *
+ * A scratch node that nobody wants any more is deleted, and nothing that creates another
+ * one is sent before, unless it takes the old one's place.  If ZooKeeper refuses the
+ * deletion, it is made again later.
+ *
+ * Runs in: the worker.  All of this is private to it, but for the slots, of which
+ * shared/call.h says what protects them.
+ *
+ * Copyright (c) 2026, zklock contributors
+ */
+#include "postgres.h"
+
+#include "worker/inside.h"
+#include "zk/zk_client.h"
+
+/* When a scratch node whose deletion was refused is to be deleted again, ms */
+#define DELETE_AGAIN_MS 5000
+
+typedef enum Deletion
+{
+	DELETION_NONE,
+	DELETION_SENT,
+	DELETION_REFUSED /* it waits for delete_again_at */
+} Deletion;
+
+static Deletion *deletions;			   /* by slot */
+static int64	 delete_again_at = -1; /* ms; -1 if none was refused */
+
+static Deletion *
+deletion_of(const CallSlot *slot)
+{
+	return &deletions[slot - call_pool->slots];
+}
+
+/* Is the scratch node that a question creates to stay, in place of the one there is? */
+static bool
+publishes(CallSlot *slot)
+{
+	return ((CallOperation *) call_slot_text(slot, &slot->question_room))->kind == OP_PUBLISH;
+}
+
+/* A question is going to be sent. */
+void
+worker_scratch_sent(CallSlot *slot)
+{
+	if (slot->next_scratch[0] == '\0')
+		return;
+	strcpy(slot->replaced_scratch, slot->scratch);
+	strcpy(slot->scratch, slot->next_scratch);
+	slot->sent_session = zklock_session->info.id;
+}
+
+/* It has been answered; perhaps it is known now whether its scratch node was created. */
+void
+worker_scratch_answered(CallSlot *slot, CallOutcome outcome)
+{
+	if (slot->next_scratch[0] == '\0' || outcome == CALL_UNKNOWN)
+		return;
+	SpinLockAcquire(&slot->mutex);
+	slot->scratch_wanted &= publishes(slot);
+	SpinLockRelease(&slot->mutex);
+	if (outcome == CALL_NO_NODE)
+		slot->scratch[0] = '\0'; /* the one before it is gone, by itself or with its parent */
+	else if (outcome != CALL_OK)
+		strcpy(slot->scratch, slot->replaced_scratch);
+	slot->replaced_scratch[0] = '\0';
+}
+
+/* If it may still be there it is deleted again, but what was refused not at once. */
+static void
+on_deleted(void *arg, const ZkReply *reply)
+{
+	CallSlot *slot = arg;
+
+	*deletion_of(slot) = DELETION_NONE;
+	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	{
+		strcpy(slot->scratch, slot->replaced_scratch);
+		slot->replaced_scratch[0] = '\0';
+	}
+	else if (reply->outcome != ZK_UNKNOWN)
+	{
+		*deletion_of(slot) = DELETION_REFUSED;
+		if (delete_again_at < 0)
+			delete_again_at = zklock_now_ms() + DELETE_AGAIN_MS;
+	}
+	call_slot_mark(slot);
+}
+
+/* Has what is asked no need for the scratch node that there is to go first? */
+bool
+worker_scratch_may_stay(CallSlot *slot)
+{
+	return slot->scratch[0] == '\0' || slot->next_scratch[0] == '\0' ||
+		   (publishes(slot) && *deletion_of(slot) != DELETION_SENT &&
+			slot->replaced_scratch[0] == '\0' && slot->sent_session == zklock_session->info.id);
+}
+
+/* Deletes a slot's scratch node if nobody wants it any more.  None of the slot's question is under way. */
+void
+worker_scratch_attend(CallSlot *slot)
+{
+	CallState state;
+	bool	  wanted;
+
+	if (slot->scratch[0] == '\0' || *deletion_of(slot) == DELETION_SENT)
+		return;
+	SpinLockAcquire(&slot->mutex);
+	state = slot->state;
+	wanted = slot->scratch_wanted;
+	SpinLockRelease(&slot->mutex);
+	if (state == CALL_SENT || (wanted && state != CALL_GIVEN_UP &&
+							   (state != CALL_ASKED || worker_scratch_may_stay(slot))))
+		return;
+	if (slot->sent_session != zklock_session->info.id && zklock_session->info.id != 0)
+		slot->scratch[0] = slot->replaced_scratch[0] = '\0';
+	else if (zk_client_connected() && *deletion_of(slot) != DELETION_REFUSED)
+	{
+		*deletion_of(slot) = DELETION_SENT;
+		zk_call((ZkCall){.kind = ZK_DELETE,
+						 .owner = {slot->pid, slot->role},
+						 .path = slot->scratch,
+						 .patient = true},
+				on_deleted, slot);
+	}
+}
+
+/* When worker_scratch_delete_again() wants to be called, ms; or -1. */
+int64
+worker_scratch_next_wakeup(void)
+{
+	return delete_again_at;
+}
+
+/* Has what ZooKeeper refused to delete be deleted again, when that is due. */
+void
+worker_scratch_delete_again(void)
+{
+	if (delete_again_at < 0 || zklock_now_ms() < delete_again_at)
+		return;
+	delete_again_at = -1;
+	for (int i = 0; i < zklock_max_processes(); i++)
+	{
+		if (deletions[i] != DELETION_REFUSED)
+			continue;
+		deletions[i] = DELETION_NONE;
+		call_slot_mark(&call_pool->slots[i]);
+	}
+}
+
+void
+worker_scratch_start(void)
+{
+	deletions = palloc0(zklock_max_processes() * sizeof(Deletion));
+}
