@@ -249,17 +249,18 @@ may_stay(const Candidacy *candidacy)
 		   entry_at(candidacy->entry)->request.terms.family == candidacy->family;
 }
 
-static uint64
-resign_term(Election *election)
-{
-	return pg_atomic_read_u64(&election->resign_term);
-}
-
-/* Tells the sessions that want a term to end, unless another has been named since. */
+/*
+ * Tells the sessions that want a term to end.
+ *
+ *	led		the term in which the server leads, which has not ended; or 0
+ */
 static void
-resigned(Election *election, uint64 term)
+resigned(Election *election, int64 led)
 {
-	if (term != 0 && pg_atomic_compare_exchange_u64(&election->resign_term, &term, 0))
+	uint64 term = pg_atomic_read_u64(&election->resign_term);
+
+	if (term != 0 && term != (uint64) led &&
+		pg_atomic_compare_exchange_u64(&election->resign_term, &term, 0))
 		ConditionVariableBroadcast(&election->changed);
 }
 
@@ -311,7 +312,7 @@ attend_end(int i, const EntryStatus *status)
 		retry_at = zklock_now_ms() + STAND_AGAIN_MS;
 	}
 	give_up(i, retry_at);
-	resigned(election, resign_term(election));
+	resigned(election, 0);
 }
 
 /* The candidate is the first: the server leads, as far as that is proved. */
@@ -320,7 +321,6 @@ attend_elected(int i, const EntryStatus *status)
 {
 	static uint32 checks[ELECTION_SLOTS];
 	Election	 *election = election_at(i);
-	uint64		  term_to_end = resign_term(election);
 
 	if (lease_state() != LEASE_HOLDS)
 		tell(i, CANDIDACY_SUSPENDED, "The ZooKeeper session is not proved to be alive.");
@@ -332,10 +332,10 @@ attend_elected(int i, const EntryStatus *status)
 		wake_commits(i);
 	checks[i] = status->check_done;
 
-	if (term_to_end == (uint64) status->token)
+	if (pg_atomic_read_u64(&election->resign_term) == (uint64) status->token)
 		leave(i, status);
 	else
-		resigned(election, term_to_end);
+		resigned(election, status->token);
 }
 
 static void
@@ -355,7 +355,7 @@ attend_standing(int i)
 		tell(i, CANDIDACY_READY, NULL);
 
 		/* There is no leadership to give up. */
-		resigned(election, resign_term(election));
+		resigned(election, 0);
 	}
 	else if (election->status.state != CANDIDACY_FAILED)
 		tell(i, CANDIDACY_OFFER, NULL);
@@ -393,7 +393,7 @@ attend_idle(int i)
 			tell(i, CANDIDACY_GONE, "It is not in \"zklock.elections\" any more.");
 		else
 			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
-		resigned(election, resign_term(election));
+		resigned(election, 0);
 	}
 	else if (zklock_now_ms() < candidacy->retry_at)
 		return;
