@@ -16,12 +16,14 @@
 #include "backend/hold.h"
 #include "compat.h"
 #include "fault.h"
+#include "postmaster/bgworker.h"
 #include "shared/entry.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "storage/ipc.h"
-#include "worker/worker.h"
 #include "zk/zk_client.h"
+
+#define RESTART_SECONDS 1 /* of the worker, whatever it ended of */
 
 COMPAT_MODULE_MAGIC("zklock", "1.0");
 
@@ -221,6 +223,21 @@ define_settings(void)
 	MarkGUCPrefixReserved("zklock");
 }
 
+static void
+register_worker(void)
+{
+	BackgroundWorker worker = {0};
+
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_ConsistentState;
+	worker.bgw_restart_time = RESTART_SECONDS;
+	strlcpy(worker.bgw_library_name, "zklock", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "zklock_worker_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "zklock worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "zklock worker", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
 void
 _PG_init(void)
 {
@@ -234,5 +251,5 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 	backend_install_hooks();
-	zklock_register_worker();
+	register_worker();
 }

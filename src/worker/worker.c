@@ -48,10 +48,9 @@
 #include "storage/proc.h"
 #include "utils/pidfile.h"
 #include "worker/inside.h"
-#include "worker/worker.h"
 #include "zk/zk_client.h"
 
-#define RESTART_SECONDS 1
+extern PGDLLEXPORT void zklock_worker_main(Datum arg);
 
 static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity */
 
@@ -371,7 +370,7 @@ main_loop(WaitEventSet *events)
  * ------------------------------------------------------------------------
  */
 
-/* The worker's entry point. */
+/* The worker's entry point, which zklock.c names to the postmaster */
 void
 zklock_worker_main(Datum arg)
 {
@@ -420,20 +419,4 @@ zklock_worker_main(Datum arg)
 	error_context_stack = &log_context;
 	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
-}
-
-/* Registers the worker; in the postmaster, while it loads libraries. */
-void
-zklock_register_worker(void)
-{
-	BackgroundWorker worker = {0};
-
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_ConsistentState;
-	worker.bgw_restart_time = RESTART_SECONDS;
-	strlcpy(worker.bgw_library_name, "zklock", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "zklock_worker_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "zklock worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "zklock worker", BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
 }
