@@ -59,16 +59,19 @@ typedef enum LeaseState
  */
 typedef struct SessionSettings
 {
-	bool   known; /* else no worker has run yet */
-	char   servers[ZKLOCK_SERVERS_SIZE];
-	char   auth_file[MAXPGPATH];
-	char   tls_ca_file[MAXPGPATH]; /* TLS is on if it is not empty */
-	char   tls_cert_file[MAXPGPATH];
-	char   tls_key_file[MAXPGPATH];
-	uint64 tls_fingerprint; /* of these files; 0 without TLS */
-	int	   session_timeout; /* ms, asked for */
-	int	   tick_time;		/* ms */
-	int	   acl;				/* a ZklockAcl */
+	bool known; /* else no worker has run yet */
+	char servers[ZKLOCK_SERVERS_SIZE];
+	char auth_file[MAXPGPATH];
+	struct
+	{
+		char   ca_file[MAXPGPATH]; /* TLS is on if it is not empty */
+		char   cert_file[MAXPGPATH];
+		char   key_file[MAXPGPATH];
+		uint64 fingerprint; /* of these files; 0 without TLS */
+	} tls;
+	int session_timeout; /* ms, asked for */
+	int tick_time;		 /* ms */
+	int acl;			 /* a ZklockAcl */
 } SessionSettings;
 
 /* All of it is written by the worker alone. */

@@ -51,21 +51,21 @@
 
 #include "common/string.h"
 #include "compat.h"
+#include "port/pg_bswap.h"
 #include "shared/session_info.h"
 #include "storage/fd.h"
-#include "utils/builtins.h"
 #include "worker/inside.h"
 
 #define SESSION_FILE PG_STAT_TMP_DIR "/zklock.session"
 #define SESSION_FILE_NEW SESSION_FILE ".new"
 #define BOOT_ID_FILE "/proc/sys/kernel/random/boot_id"
 #define BOOT_ID_LEN 36
-#define PASSWORD_LEN (2 * ZKLOCK_PASSWORD_SIZE) /* in hexadecimal */
 #define CONTENT_SIZE 512
 
 #define CONTENT_FORMAT \
-	"zklock session 1\nboot %s\nfile %llu %llu\nsession 0x%llx\npassword %s\n"
-#define CONTENT_SCAN "zklock session 1 boot %36s file %llu %llu session 0x%llx password %32s"
+	"zklock session 1\nboot %s\nfile %llu %llu\nsession 0x%llx\npassword %016llx%016llx\n"
+#define CONTENT_SCAN \
+	"zklock session 1 boot %36s file %llu %llu session 0x%llx password %16llx%16llx"
 
 /* ------------------------------------------------------------------------
  * The file
@@ -75,8 +75,8 @@
 /* A session can be taken up, and ended, with these two. */
 typedef struct SessionKey
 {
-	int64 id; /* 0 if there is no session */
-	char  password[ZKLOCK_PASSWORD_SIZE];
+	int64  id;												/* 0 if there is no session */
+	uint64 password[ZKLOCK_PASSWORD_SIZE / sizeof(uint64)]; /* its bytes in their order */
 } SessionKey;
 
 static SessionKey former; /* id 0: there is none, or none any more */
@@ -102,11 +102,10 @@ read_boot_id(char *boot_id)
 static void
 format_content(char *content, const char *boot_id, const struct stat *st, const SessionKey *key)
 {
-	char password[PASSWORD_LEN + 1] = "";
-
-	(void) hex_encode(key->password, ZKLOCK_PASSWORD_SIZE, password);
 	snprintf(content, CONTENT_SIZE, CONTENT_FORMAT, boot_id, (unsigned long long) st->st_dev,
-			 (unsigned long long) st->st_ino, (unsigned long long) key->id, password);
+			 (unsigned long long) st->st_ino, (unsigned long long) key->id,
+			 (unsigned long long) pg_ntoh64(key->password[0]),
+			 (unsigned long long) pg_ntoh64(key->password[1]));
 }
 
 /* Writes an open file that is new; returns NULL or what is wrong. */
@@ -169,7 +168,7 @@ read_content(int fd, SessionKey *key)
 	char			   expected[CONTENT_SIZE];
 	char			   boot_id[BOOT_ID_LEN + 1];
 	char			   written_boot_id[BOOT_ID_LEN + 1];
-	char			   password[PASSWORD_LEN + 1] = "";
+	unsigned long long password[2];
 	unsigned long long device;
 	unsigned long long inode;
 	unsigned long long id;
@@ -184,7 +183,8 @@ read_content(int fd, SessionKey *key)
 	len = read(fd, content, sizeof(content) - 1);
 	if (len < 0)
 		return strerror(errno);
-	if (sscanf(content, CONTENT_SCAN, written_boot_id, &device, &inode, &id, password) != 5)
+	if (sscanf(content, CONTENT_SCAN, written_boot_id, &device, &inode, &id, &password[0],
+			   &password[1]) != 6)
 		return "its contents are not valid";
 	if (!read_boot_id(boot_id))
 		return "the kernel's boot id cannot be read";
@@ -192,14 +192,7 @@ read_content(int fd, SessionKey *key)
 		return "it was written on another machine, or before this one was restarted";
 	if (device != st.st_dev || inode != st.st_ino || st.st_nlink != 1)
 		return "it is a copy";
-	for (int i = 0; i < ZKLOCK_PASSWORD_SIZE; i++)
-	{
-		unsigned int byte = 0;
-
-		(void) sscanf(password + 2 * i, "%2x", &byte);
-		key->password[i] = (char) byte;
-	}
-	key->id = (int64) id;
+	*key = (SessionKey){(int64) id, {pg_hton64(password[0]), pg_hton64(password[1])}};
 	format_content(expected, boot_id, &st, key);
 	if (id != 0 && (ssize_t) strlen(expected) == len && memcmp(content, expected, len) == 0)
 		return NULL;

@@ -70,13 +70,13 @@ session_settings_used(void)
 static bool
 has_tls(const SessionSettings *settings)
 {
-	return settings->tls_ca_file[0] != '\0';
+	return settings->tls.ca_file[0] != '\0';
 }
 
 static ZkTlsNames
 tls_names(const SessionSettings *settings)
 {
-	return (ZkTlsNames){settings->tls_ca_file, settings->tls_cert_file, settings->tls_key_file};
+	return (ZkTlsNames){settings->tls.ca_file, settings->tls.cert_file, settings->tls.key_file};
 }
 
 /*
@@ -204,11 +204,11 @@ read_settings(SessionSettings *settings)
 	settings->known = true;
 	strlcpy(settings->servers, zklock_servers, sizeof(settings->servers));
 	strlcpy(settings->auth_file, zklock_auth_file, sizeof(settings->auth_file));
-	strlcpy(settings->tls_ca_file, zklock_tls_ca_file, sizeof(settings->tls_ca_file));
-	strlcpy(settings->tls_cert_file, zklock_tls_cert_file, sizeof(settings->tls_cert_file));
-	strlcpy(settings->tls_key_file, zklock_tls_key_file, sizeof(settings->tls_key_file));
+	strlcpy(settings->tls.ca_file, zklock_tls_ca_file, sizeof(settings->tls.ca_file));
+	strlcpy(settings->tls.cert_file, zklock_tls_cert_file, sizeof(settings->tls.cert_file));
+	strlcpy(settings->tls.key_file, zklock_tls_key_file, sizeof(settings->tls.key_file));
 	if (has_tls(settings))
-		settings->tls_fingerprint = zk_tls_fingerprint(tls_names(settings));
+		settings->tls.fingerprint = zk_tls_fingerprint(tls_names(settings));
 	settings->session_timeout = zklock_session_timeout;
 	settings->tick_time = zklock_tick_time;
 	settings->acl = zklock_acl;
@@ -244,15 +244,6 @@ any_lock_is_held(void)
 			return true;
 	}
 	return false;
-}
-
-static bool
-same_tls(void)
-{
-	return strcmp(wanted.tls_ca_file, used->tls_ca_file) == 0 &&
-		   strcmp(wanted.tls_cert_file, used->tls_cert_file) == 0 &&
-		   strcmp(wanted.tls_key_file, used->tls_key_file) == 0 &&
-		   wanted.tls_fingerprint == used->tls_fingerprint;
 }
 
 /* Is the server that we are connected to, or were last, among these addresses? */
@@ -308,7 +299,7 @@ find_danger(const char *addresses)
 	if (fault == NULL && config.auth_scheme[0] != '\0' && strcmp(config.auth_scheme, "digest") != 0)
 		fault = pstrdup("ZooKeeper may refuse credentials of another scheme than \"digest\"");
 	explicit_bzero(&config, sizeof(config));
-	if (fault == NULL && !same_tls())
+	if (fault == NULL && memcmp(&wanted.tls, &used->tls, sizeof(wanted.tls)) != 0)
 		fault = load_tls(&wanted);
 	return fault;
 }
@@ -345,17 +336,12 @@ decide(const char *addresses)
 	{
 		put_off(danger);
 		pfree(danger);
+		return;
 	}
-	else if (same_handle)
-	{
-		session_settings_take_up();
-		ereport(LOG, (errmsg("zklock has taken up changed settings")));
-	}
-	else
-	{
-		session_settings_take_up();
+	session_settings_take_up();
+	if (!same_handle)
 		zklock_worker_restart("changed settings");
-	}
+	ereport(LOG, (errmsg("zklock has taken up changed settings")));
 }
 
 /* The servers of a question have these addresses. */
