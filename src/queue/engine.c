@@ -290,7 +290,7 @@ watch_child_give_up(Path *path, WatchRemains remains)
 	if (remains == WATCH_MAY_EXIST)
 	{
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
-		seek_tell(path->path); /* who seeks elements there has lost the watch, too */
+		seek_tell(path->path, strlen(path->path)); /* who seeks elements there has lost the watch, too */
 	}
 	watch_child_set(path, WATCH_NONE);
 }

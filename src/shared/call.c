@@ -245,9 +245,9 @@ call_slot_tell(CallSlot *slot)
  * ------------------------------------------------------------------------
  */
 
-/* The slot of the session that is the first to seek at a path, or NULL. */
+/* The slot of the session that is the first to seek at a path of so many bytes, or NULL. */
 static CallSlot *
-first_seeker(const char *path)
+first_seeker(const char *path, size_t length)
 {
 	CallSlot *first = NULL;
 
@@ -256,7 +256,7 @@ first_seeker(const char *path)
 		CallSlot *slot = &call_pool->slots[i];
 
 		if (slot->seek_ticket != 0 && (first == NULL || slot->seek_ticket < first->seek_ticket) &&
-			strcmp(slot->seek_path, path) == 0)
+			strncmp(slot->seek_path, path, length) == 0 && slot->seek_path[length] == '\0')
 			first = slot;
 	}
 	return first;
@@ -292,7 +292,8 @@ seek_is_turn(bool anyhow)
 	bool	  turn;
 
 	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	turn = (slot->seek_changed || anyhow) && first_seeker(slot->seek_path) == slot;
+	turn = (slot->seek_changed || anyhow) &&
+		   first_seeker(slot->seek_path, strlen(slot->seek_path)) == slot;
 	if (turn)
 		slot->seek_changed = false;
 	LWLockRelease(seek_lock);
@@ -310,7 +311,7 @@ seek_leave(void)
 		return;
 	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
 	slot->seek_ticket = 0;
-	next = first_seeker(slot->seek_path);
+	next = first_seeker(slot->seek_path, strlen(slot->seek_path));
 	if (next)
 		tell_to_look(next);
 	LWLockRelease(seek_lock);
@@ -321,14 +322,14 @@ seek_leave(void)
 	}
 }
 
-/* Something has happened at a path. */
+/* Something has happened at a path of so many bytes. */
 void
-seek_tell(const char *path)
+seek_tell(const char *path, size_t length)
 {
 	CallSlot *first;
 
 	LWLockAcquire(seek_lock, LW_EXCLUSIVE);
-	first = first_seeker(path);
+	first = first_seeker(path, length);
 	if (first)
 		tell_to_look(first);
 	LWLockRelease(seek_lock);
@@ -347,14 +348,14 @@ seek_tell_all(void)
 	LWLockRelease(seek_lock);
 }
 
-/* Does anybody seek at a path? */
+/* Does anybody seek at a path of so many bytes? */
 bool
-seek_exists(const char *path)
+seek_exists(const char *path, size_t length)
 {
 	bool exists;
 
 	LWLockAcquire(seek_lock, LW_SHARED);
-	exists = first_seeker(path) != NULL;
+	exists = first_seeker(path, length) != NULL;
 	LWLockRelease(seek_lock);
 	return exists;
 }

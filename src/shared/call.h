@@ -195,9 +195,9 @@ extern void		   call_slots_visit_marked(MarkVisitor visit);
 extern void		   call_slot_tell(CallSlot *slot);
 extern dsa_pointer call_room_allocate(Size size);
 extern void		   call_room_free(dsa_pointer room);
-extern void		   seek_tell(const char *path);
+extern void		   seek_tell(const char *path, size_t length);
 extern void		   seek_tell_all(void);
-extern bool		   seek_exists(const char *path);
+extern bool		   seek_exists(const char *path, size_t length);
 
 /* Any process */
 extern CallState call_slot_state(CallSlot *slot);

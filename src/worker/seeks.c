@@ -91,25 +91,16 @@ worker_seeks_unwatched(const char *path)
 		forget(each);
 }
 
-static char *
-queue_of(const Watched *each)
-{
-	return pnstrdup(each->path, each->queue_length);
-}
-
 /* A watch has fired. */
 void
 worker_seeks_event(const char *path)
 {
 	Watched *each = find(path);
-	char	*queue;
 
 	if (each == NULL)
 		return;
-	queue = queue_of(each);
+	seek_tell(path, each->queue_length);
 	forget(each);
-	seek_tell(queue);
-	pfree(queue);
 }
 
 /* Removes watches where nobody seeks any more. */
@@ -125,19 +116,14 @@ worker_seeks_attend(void)
 	hash_seq_init(&status, watched);
 	while ((each = hash_seq_search(&status)) != NULL)
 	{
-		char *queue = queue_of(each);
+		bool of_claim = each->path[each->queue_length] != '\0';
+		ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN, .path = each->path};
 
-		if (!seek_exists(queue))
-		{
-			bool   of_claim = each->path[each->queue_length] != '\0';
-			ZkCall removal = {.kind = of_claim ? ZK_UNWATCH_DATA : ZK_UNWATCH_CHILDREN,
-							  .path = each->path};
-
-			if (!queue_needs_watch(&removal))
-				zk_call(removal, NULL, NULL);
-			forget(each);
-		}
-		pfree(queue);
+		if (seek_exists(each->path, each->queue_length))
+			continue;
+		if (!queue_needs_watch(&removal))
+			zk_call(removal, NULL, NULL);
+		forget(each);
 	}
 }
 
