@@ -32,7 +32,7 @@ use v5.36;
 use Exporter 'import';
 use List::Util qw(sum0);
 
-our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook outcome);
+our @EXPORT_OK = qw(zklock advisory nothing dblink curator kazoo c_create c_pairs c_textbook outcome sql);
 
 my @servers = qw(a b);
 
@@ -53,48 +53,50 @@ sub _shares(%job)
 # A queue takes its time to form: as long as that lasts, nothing is counted.
 sub _lead(%job) { return 0.002 * ($job{sessions} || 1); }
 
-# Sessions of PostgreSQL
-sub _sql($name, $stage, $pids, $groups, $acquire, $release, %job)
+sub _contestant($name, $stage, $pids, $requests, %job)
 {
 	return {
 		name => $name,
 		pids => $pids,
-		run  => sub ($seconds) {
-			return outcome($stage->together(_lead(%job), $seconds,
-					[ $stage->sql, 'run',
-						groups  => join(',', $groups->()),
-						acquire => $acquire,
-						release => $release,
-						path    => $job{path},
-						think   => $job{think} || 0 ]));
-		} };
+		run  => sub ($seconds) { return outcome($stage->together(_lead(%job), $seconds, $requests->())) } };
+}
+
+# Sessions of PostgreSQL: "pids" of workers, "groups" as Bench::Stage's sessions returns them
+sub sql($name, $stage, $pids, $groups, $acquire, $release, %job)
+{
+	return _contestant($name, $stage, $pids, sub {
+		return [ $stage->sql, 'run',
+			groups  => join(',', $groups->()),
+			acquire => $acquire,
+			release => $release,
+			path    => $job{path},
+			think   => $job{think} || 0 ];
+	}, %job);
 }
 
 sub zklock($stage, %job)
 {
 	my @share = _shares(%job);
 	my @used  = map { $stage->server($_) } @servers[ 0 .. $#share ];
-	return _sql('zklock', $stage, [ map { $_->worker_pid } @used ],
+	return sql('zklock', $stage, [ map { $_->worker_pid } @used ],
 		sub { map { $stage->sessions($servers[$_], $share[$_]) } 0 .. $#share },
 		'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)', %job);
 }
 
-sub advisory($stage, %job)
+# Sessions of one server, without zklock
+sub _plain($name, $acquire, $release, $stage, %job)
 {
 	$stage->server('a');
-	return _sql('pg_advisory_lock', $stage, [],
-		sub { $stage->sessions('a', $job{sessions} || 1) },
-		'SELECT pg_advisory_lock(hashtext($1))', 'SELECT pg_advisory_unlock(hashtext($1))', %job);
+	return sql($name, $stage, [], sub { $stage->sessions('a', $job{sessions} || 1) }, $acquire, $release, %job);
+}
+
+sub advisory
+{
+	return _plain('pg_advisory_lock', 'SELECT pg_advisory_lock(hashtext($1))', 'SELECT pg_advisory_unlock(hashtext($1))', @_);
 }
 
 # What the statements themselves take
-sub nothing($stage, %job)
-{
-	$stage->server('a');
-	return _sql('two statements that do nothing', $stage, [],
-		sub { $stage->sessions('a', $job{sessions} || 1) },
-		'SELECT $1::text', 'SELECT $1::text', %job);
-}
+sub nothing { return _plain('two statements that do nothing', 'SELECT $1::text', 'SELECT $1::text', @_); }
 
 sub dblink($stage, %job)
 {
@@ -102,7 +104,7 @@ sub dblink($stage, %job)
 	my $call = sub ($function) {
 		return "SELECT * FROM dblink('central', format('SELECT $function(%s)', hashtext(\$1))) AS answer (text text)";
 	};
-	return _sql('dblink, pg_advisory_lock', $stage, [],
+	return sql('dblink, pg_advisory_lock', $stage, [],
 		sub {
 			$stage->server('a')->value('CREATE EXTENSION IF NOT EXISTS dblink');
 			my $central = 'host=127.0.0.1 dbname=postgres port=' . $stage->central->port;
@@ -116,17 +118,9 @@ sub _clients($kind, $stage, %job)
 {
 	my @share = _shares(%job);
 	my @peers = map { $stage->$kind($_) } 1 .. @share;
-	return {
-		name => { curator => 'Curator', kazoo => 'kazoo' }->{$kind},
-		pids => [ map { $_->pid } @peers ],
-		run  => sub ($seconds) {
-			my @requests = map { [
-					$peers[$_], 'run',
-					sessions => $share[$_],
-					path     => $job{path},
-					think    => $job{think} || 0 ] } 0 .. $#peers;
-			return outcome($stage->together(_lead(%job), $seconds, @requests));
-		} };
+	return _contestant({ curator => 'Curator', kazoo => 'kazoo' }->{$kind}, $stage, [ map { $_->pid } @peers ], sub {
+		return map { [ $peers[$_], 'run', sessions => $share[$_], path => $job{path}, think => $job{think} || 0 ] } 0 .. $#peers;
+	}, %job);
 }
 
 sub curator { return _clients('curator', @_); }
@@ -137,13 +131,8 @@ sub _c($name, $kind, $stage, %job)
 	my $c        = $stage->c;
 	my $sessions = $job{sessions} || 1;
 	$c->call('prepare', path => $job{path}, count => $sessions);
-	my @request = $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions);
-	return {
-		name => $name,
-		pids => [ $c->pid ],
-		run  => sub ($seconds) {
-			return outcome($stage->together(_lead(%job), $seconds, [ $c, @request, kind => $kind, path => $job{path} ]));
-		} };
+	my @request = ($c, $job{think} ? ('think', think => $job{think}) : ('run', sessions => $sessions), kind => $kind, path => $job{path});
+	return _contestant($name, $stage, [ $c->pid ], sub { return [@request] }, %job);
 }
 
 sub c_create   { return _c('C, create only',              'create',   @_); }

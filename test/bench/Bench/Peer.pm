@@ -69,10 +69,7 @@ sub _classes
 		PostgreSQL::Test::Utils::tempdir('load_classes'), Zklock::JavaPeer::classpath(), "$source/CuratorLoad.java");
 }
 
-sub _start($class, $name, @argv)
-{
-	return $class->SUPER::new(name => $name . '_' . ++$number, argv => \@argv);
-}
+sub _start($class, $name, @argv) { return $class->SUPER::new(name => $name . '_' . ++$number, argv => \@argv); }
 
 sub _connected($self, $hosts)
 {
@@ -82,15 +79,9 @@ sub _connected($self, $hosts)
 
 sub sql($class) { return $class->_start('sql_load', _build() . '/sql_load'); }
 
-sub c($class, $hosts)
-{
-	return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts);
-}
+sub c($class, $hosts) { return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts); }
 
-sub kazoo($class, $hosts)
-{
-	return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts);
-}
+sub kazoo($class, $hosts) { return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
 
 sub curator($class, $hosts)
 {

@@ -25,7 +25,7 @@ package Bench::Queue;
 
 use v5.36;
 
-use Bench::Numbers qw(percentile);
+use List::Util qw(sum0);
 use Zklock::Util qw(wait_until);
 
 my @servers = qw(a b);
@@ -42,9 +42,7 @@ sub _durations($count, @answers)
 sub _outcome($job, @answers)
 {
 	my @durations = _durations($job->{counted}, @answers);
-	my $sum = 0;
-	$sum += $_ foreach @durations;
-	return { durations => \@durations, seconds => $sum / 1e6, acquisitions => $job->{waiting} };
+	return { durations => \@durations, seconds => sum0(@durations) / 1e6, acquisitions => $job->{waiting} };
 }
 
 sub _wait_nodes($stage, $path, $count)
@@ -53,64 +51,59 @@ sub _wait_nodes($stage, $path, $count)
 	return;
 }
 
-sub _add_foreigners($stage, %job)
+# Of processes with these pids. The queue is filled, others stand behind it, of which the servers hear; then it drains.
+sub _contestant($stage, $job, $pids, $servers, $fill, $drain)
 {
-	return unless $job{foreigners};
-	$stage->c->call('foreigners', path => $job{path}, count => $job{foreigners});
-	return;
+	return {
+		pids    => $pids,
+		prepare => sub {
+			$fill->();
+			$stage->c->call('foreigners', path => $job->{path}, count => $job->{foreigners}) if $job->{foreigners};
+			$_->settle foreach @$servers;
+		},
+		run    => sub { return _outcome($job, $drain->()) },
+		finish => sub { $stage->c->call('disperse') if $job->{foreigners} } };
 }
-
-sub _disperse($stage, %job) { $stage->c->call('disperse') if $job{foreigners}; return; }
 
 sub zklock($stage, %job)
 {
 	my $n    = $job{servers} || 1;
 	my @used = map { $stage->server($_) } @servers[ 0 .. $n - 1 ];
 	my @per_server = map { int(($job{waiting} + $n - $_) / $n) } 0 .. $n - 1;
-	return {
-		pids    => [ map { $_->worker_pid } @used ],
-		prepare => sub {
-			my @groups = map { $stage->sessions($servers[$_], $per_server[$_]) } 0 .. $n - 1;
-			foreach my $i (0 .. $job{waiting})
-			{
-				# It knows of the one before, and so gets a node behind that one's.
-				$used[ $i % $n ]->settle if $n > 1;
-				$stage->enqueue($servers[ $i % $n ], int($i / $n), $job{path}, 'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)');
-				_wait_nodes($stage, $job{path}, $n > 1 ? $i + 1 : 1) if $n > 1 || $i == 0;
-			}
-			$_->wait_value(
-				"SELECT count(*) FROM zk_locks WHERE path = '$job{path}' AND state IN ('held', 'waiting')",
-				$per_server[ $_ == $used[0] ? 0 : 1 ]) foreach @used;
-			_add_foreigners($stage, %job);
-			$_->settle foreach @used;
-		},
-		run => sub {
-			my $groups = join(',', map { "$servers[$_]:$per_server[$_]" } 0 .. $n - 1);
-			return _outcome(\%job, $stage->sql->call('drain', groups => $groups));
-		},
-		finish => sub { _disperse($stage, %job) } };
+	my $fill = sub {
+		$stage->sessions($servers[$_], $per_server[$_]) foreach 0 .. $n - 1;
+		foreach my $i (0 .. $job{waiting})
+		{
+			# It knows of the one before, and so gets a node behind that one's.
+			$used[ $i % $n ]->settle if $n > 1;
+			$stage->enqueue($servers[ $i % $n ], int($i / $n), $job{path}, 'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)');
+			_wait_nodes($stage, $job{path}, $n > 1 ? $i + 1 : 1) if $n > 1 || $i == 0;
+		}
+		$_->wait_value(
+			"SELECT count(*) FROM zk_locks WHERE path = '$job{path}' AND state IN ('held', 'waiting')",
+			$per_server[ $_ == $used[0] ? 0 : 1 ]) foreach @used;
+	};
+	my $groups = join(',', map { "$servers[$_]:$per_server[$_]" } 0 .. $n - 1);
+	return _contestant($stage, \%job, [ map { $_->worker_pid } @used ], \@used, $fill,
+		sub { return $stage->sql->call('drain', groups => $groups) });
 }
 
 sub curator($stage, %job)
 {
 	my $n     = $job{servers} || 1;
 	my @peers = map { $stage->curator($_) } 1 .. $n;
-	return {
-		pids    => [ map { $_->pid } @peers ],
-		prepare => sub {
-			foreach my $i (0 .. $job{waiting})
-			{
-				$peers[ $i % $n ]->call('enqueue', path => $job{path});
-				_wait_nodes($stage, $job{path}, $i + 1) if $n > 1;
-			}
-			_wait_nodes($stage, $job{path}, $job{waiting} + 1);
-			_add_foreigners($stage, %job);
-		},
-		run => sub {
-			my @asked = map { [ $_, $_->send('drain') ] } @peers;
-			return _outcome(\%job, map { $_->[0]->result($_->[1], 180) } @asked);
-		},
-		finish => sub { _disperse($stage, %job) } };
+	my $fill  = sub {
+		foreach my $i (0 .. $job{waiting})
+		{
+			$peers[ $i % $n ]->call('enqueue', path => $job{path});
+			_wait_nodes($stage, $job{path}, $i + 1) if $n > 1;
+		}
+		_wait_nodes($stage, $job{path}, $job{waiting} + 1);
+	};
+	return _contestant($stage, \%job, [ map { $_->pid } @peers ], [], $fill, sub {
+		my @asked = map { [ $_, $_->send('drain') ] } @peers;
+		return map { $_->[0]->result($_->[1], 180) } @asked;
+	});
 }
 
 1;

@@ -23,6 +23,7 @@ use Bench::Measure;
 use Bench::Numbers qw(median ratios rounded);
 use Bench::Table;
 use Bench::Targets;
+use File::Basename qw(dirname);
 use List::Util qw(first);
 
 my @places = (
@@ -60,10 +61,7 @@ my @contestants = (
 # A machine that is idle for less of its time is not left to the benchmarks alone.
 my $quiet = 0.9;
 
-sub new($class, $results)
-{
-	return bless { %$results, measures => [ Bench::Measure->all ] }, $class;
-}
+sub new($class, $results) { return bless { %$results, measures => [ Bench::Measure->all ] }, $class; }
 
 sub _tables($self, $measure)
 {
@@ -157,9 +155,7 @@ sub tables($self)
 
 sub _find($self, $measure, $case, @names)
 {
-	my %wanted = map { $_ => 1 } @names;
-	return first { $_->{measure} eq $measure && $_->{place} eq 'memory' && $_->{case} eq $case && $wanted{ $_->{contestant} } }
-	  @{ $self->{series} };
+	return first { defined } map { Bench::Table::find($measure, 'memory', $case, $_, @{ $self->{series} }) } @names;
 }
 
 # A contestant's figure, and zklock's as a multiple of it
@@ -220,29 +216,17 @@ sub _write_file($file, $text)
 	return;
 }
 
-sub write_tables($self, $directory)
+sub _write($self, $file, $text)
 {
-	$self->_write_pictures($directory);
-	_write_file("$directory/tables.md", $self->tables);
+	my $pictures = dirname($file) . '/pictures';
+	unlink glob "$pictures/benchmark-*.svg";
+	mkdir $pictures;
+	_write_file("$pictures/$_->{file}", $_->{svg}) foreach map { $self->_charts($_) } @{ $self->{measures} };
+	_write_file($file, $text);
 	return;
 }
 
-sub _write_pictures($self, $directory)
-{
-	unlink glob "$directory/pictures/benchmark-*.svg";
-	mkdir "$directory/pictures";
-	foreach my $chart (map { $self->_charts($_) } @{ $self->{measures} })
-	{
-		_write_file("$directory/pictures/$chart->{file}", $chart->{svg});
-	}
-	return;
-}
-
-sub write($self, $directory)
-{
-	$self->_write_pictures($directory);
-	_write_file("$directory/benchmarks.md", $self->document);
-	return;
-}
+sub write_tables($self, $directory) { return $self->_write("$directory/tables.md", $self->tables); }
+sub write($self, $directory) { return $self->_write("$directory/benchmarks.md", $self->document); }
 
 1;

@@ -33,18 +33,33 @@ package Bench::Stage;
 use v5.36;
 
 use Bench::Peer;
-use Bench::Place;
+use File::Temp qw(tempdir);
 use Zklock::Server;
 use Zklock::ZooKeeper;
 
 # Sessions on one server, at most
 use constant SESSIONS => 1100;
 
+# Where ZooKeeper's servers may keep their data, and the MB that three of them need, with room to spare
+my %candidates = (
+	memory => ['/dev/shm', '/run', '/tmp'],
+	disk   => [ $ENV{TESTDATADIR} // (), $ENV{TMPDIR} // (), '/var/tmp', '/tmp' ]);
+my $needed = 1500;
+
+sub _fits($kind, $directory)
+{
+	return 0 unless -d $directory && -w _;
+	my ($type, $blocks, $size) = split / /, `stat -f -c '%T %a %S' '$directory'`;
+	return ($type eq 'tmpfs') == ($kind eq 'memory') && $blocks * $size / 1e6 >= $needed;
+}
+
 my $stages = 0;
 
 sub new($class, $place)
 {
-	my $directory = Bench::Place::make($place eq 'disk' ? 'disk' : 'memory') or return undef;
+	my $kind    = $place eq 'disk' ? 'disk' : 'memory';
+	my ($found) = grep { _fits($kind, $_) } @{ $candidates{$kind} } or return undef;
+	my $directory = tempdir('zklock-bench-XXXXXX', DIR => $found, CLEANUP => 1);
 	my $self = bless {
 		number    => ++$stages,
 		place     => $place,
@@ -101,14 +116,8 @@ sub central($self)
 sub sql($self) { return $self->{peers}{sql} ||= Bench::Peer->sql; }
 sub c($self) { return $self->{peers}{c}   ||= Bench::Peer->c($self->{hosts}); }
 
-foreach my $kind (qw(curator kazoo))
-{
-	no strict 'refs';
-	*$kind = sub ($self, $n) {
-		return $self->{peers}{"$kind$n"} ||= Bench::Peer->$kind($self->{hosts});
-	};
-}
-
+sub curator($self, $n) { return $self->{peers}{"curator$n"} ||= Bench::Peer->curator($self->{hosts}); }
+sub kazoo($self, $n) { return $self->{peers}{"kazoo$n"} ||= Bench::Peer->kazoo($self->{hosts}); }
 sub together($self, @arg) { return Bench::Peer->together(@arg); }
 
 # "sql" is what each session of a group runs at first. The name of a group is that of its server,
@@ -128,10 +137,7 @@ sub sessions($self, $name, $count, $sql = undef)
 }
 
 # How long a statement takes in the first session of a group, microseconds
-sub time_of($self, $name, $sql)
-{
-	return $self->sql->call('time', name => $name, index => 0, sql => $sql);
-}
+sub time_of($self, $name, $sql) { return $self->sql->call('time', name => $name, index => 0, sql => $sql); }
 
 # A session of a group begins to wait.
 sub enqueue($self, $name, $index, $path, $acquire, $release)
@@ -167,7 +173,19 @@ sub stop_servers($self, $which)
 	return;
 }
 
-sub tidy($self) { Bench::Place::trim($self->{directory}); return; }
+# Removes transaction logs and snapshots that no server needs any more: a benchmark writes gigabytes of them.
+sub tidy($self)
+{
+	foreach my $directory (glob "$self->{directory}/*/data/version-2")
+	{
+		foreach my $kind (qw(log snapshot))
+		{
+			my @files = sort { hex($b =~ s/.*\.//r) <=> hex($a =~ s/.*\.//r) } glob "$directory/$kind.*";
+			unlink splice(@files, 3);
+		}
+	}
+	return;
+}
 
 sub close($self)
 {

@@ -42,11 +42,15 @@ sub new($class, $measure, $place, @series)
 
 sub rows { return @{ $_[0]{rows} }; }
 
-# A figure, of all rounds of a series
-sub values_of($series, $figure)
+# A contestant's series
+sub find($measure, $place, $case, $contestant, @series)
 {
-	return map { $_->{$figure} } @{ $series->{rounds} };
+	my $wanted = join("\n", $measure, $place, $case, $contestant);
+	return first { join("\n", @{$_}{qw(measure place case contestant)}) eq $wanted } @series;
 }
+
+# A figure, of all rounds of a series
+sub values_of($series, $figure) { return map { $_->{$figure} } @{ $series->{rounds} }; }
 
 sub _range($digits, $sign, @values)
 {

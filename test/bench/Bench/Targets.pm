@@ -21,7 +21,7 @@ use utf8;
 
 use Bench::Numbers qw(median ratios differences rounded);
 use Bench::Table;
-use List::Util qw(first max min);
+use List::Util qw(max min);
 
 # text, measure, [case, contestant] of what is to be compared, [case, contestant] with what (or none), figure,
 # how ('ratio' or 'difference'), at least ('>=') or at most ('<='), limit
@@ -67,20 +67,14 @@ my @targets = (
 
 my @place_order = qw(memory disk ensemble);
 
-sub _find($measure, $place, $what, @series)
-{
-	my $wanted = join("\n", $measure, $place, @$what);
-	return first { join("\n", @{$_}{qw(measure place case contestant)}) eq $wanted } @series;
-}
-
 # What a target compares, round by round; nothing if it was not measured in this place
 sub _values($target, $place, @series)
 {
 	my (undef, $measure, $what, $with, $figure, $how) = @$target;
-	my $ours = _find($measure, $place, $what, @series) or return ();
+	my $ours = Bench::Table::find($measure, $place, @$what, @series) or return ();
 	my @ours = Bench::Table::values_of($ours, $figure);
 	return grep { defined } @ours unless $with;
-	my $theirs = _find($measure, $place, $with, @series) or return ();
+	my $theirs = Bench::Table::find($measure, $place, @$with, @series) or return ();
 	my @theirs = Bench::Table::values_of($theirs, $figure);
 	return grep { defined } $how eq 'ratio' ? ratios(\@ours, \@theirs) : differences(\@ours, \@theirs);
 }

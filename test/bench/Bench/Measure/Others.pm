@@ -7,7 +7,7 @@ package Bench::Measure::Others;
 
 use v5.36;
 
-use Bench::Contestants qw(outcome);
+use Bench::Contestants qw(sql);
 use IPC::Run;
 use Zklock::Util qw(nap);
 
@@ -17,18 +17,9 @@ sub _elements_busy($stage)
 	my $acquire = q{SELECT CASE WHEN current_setting('bench.offers', true) = 'on' }
 	  . q{THEN zk_queue_offer($1::text, 'element') }
 	  . q{ELSE coalesce(encode(zk_queue_take($1::text, '0.1s'), 'escape'), 'none') END};
-	return {
-		name    => 'zklock',
-		pids    => [ $server->worker_pid ],
-		prepare => sub {
-			$stage->sessions('a-offer' => 16, 'SET bench.offers = on');
-			$stage->sessions('a-take' => 16);
-		},
-		run => sub ($seconds) {
-			return outcome($stage->together(0.05, $seconds,
-					[ $stage->sql, 'run', groups => 'a-offer:16,a-take:16', acquire => $acquire,
-						release => 'SELECT $1::text', path => '/bench/elements', think => 0 ]));
-		} };
+	return sql('zklock', $stage, [ $server->worker_pid ],
+		sub { return ($stage->sessions('a-offer', 16, 'SET bench.offers = on'), $stage->sessions('a-take', 16)) },
+		$acquire, 'SELECT $1::text', sessions => 32, path => '/bench/elements');
 }
 
 # Of many idle consumers some get an element while it is measured.
@@ -132,19 +123,8 @@ sub _fleet_idle(@servers)
 
 sub _fleet_busy($stage, $name, $path, $think, @servers)
 {
-	return {
-		name => $name,
-		pids => [ map { $_->worker_pid } @servers ],
-		run  => sub ($seconds) {
-			my @groups = map { $stage->sessions("f$_", 1) } 1 .. @servers;
-			return outcome($stage->together(0.1, $seconds,
-					[ $stage->sql, 'run',
-						groups  => join(',', @groups),
-						acquire => 'SELECT zk_lock($1::text)',
-						release => 'SELECT zk_unlock($1::text)',
-						path    => $path,
-						think   => $think ]));
-		} };
+	return sql($name, $stage, [ map { $_->worker_pid } @servers ], sub { return map { $stage->sessions("f$_", 1) } 1 .. @servers },
+		'SELECT zk_lock($1::text)', 'SELECT zk_unlock($1::text)', sessions => scalar @servers, path => $path, think => $think);
 }
 
 our @all = ({
