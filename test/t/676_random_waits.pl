@@ -8,6 +8,7 @@
 # ZKLOCK_LOAD_SECONDS says for how long, ZKLOCK_SEED which numbers.
 
 use Zklock::Test;
+use List::Util qw(first uniq);
 use Time::HiRes qw(time);
 
 my $seconds = $ENV{ZKLOCK_LOAD_SECONDS} || 12;
@@ -27,22 +28,12 @@ sub entries($name) { return grep { $_->{name} eq $name } map { @$_ } values %que
 
 sub in_the_way($entry)
 {
-	my %names;
-	foreach my $older (@{ $queues{ $entry->{what} } })
-	{
-		last if $older == $entry;
-		$names{ $older->{name} } = 1
-		  if $older->{name} ne $entry->{name} && grep { $_ eq 'exclusive' } $older->{mode}, $entry->{mode};
-	}
-	return keys %names;
+	my @queue = @{ $queues{ $entry->{what} } };
+	my $place = first { $queue[$_] == $entry } 0 .. $#queue;
+	return uniq map { $_->{name} } grep { $_->{name} ne $entry->{name} && "$_->{mode} $entry->{mode}" =~ /exclusive/ } @queue[ 0 .. $place - 1 ];
 }
 
-sub blockers($name)
-{
-	my %names = map { $_ => 1 } map { in_the_way($_) } entries($name);
-	return keys %names;
-}
-
+sub blockers($name) { return uniq map { in_the_way($_) } entries($name); }
 sub has_to_wait($name) { return !!(() = blockers($name)); }
 sub waits_for($name, $other) { return !!grep { $_ eq $other } blockers($name); }
 
@@ -139,8 +130,7 @@ sub kazoo
 	{
 		$zk->shell->unlock('kazoo');
 		leaves('kazoo');
-		undef $kazoo_path;
-		return;
+		return undef $kazoo_path;
 	}
 	$kazoo_path = $paths[ rand @paths ];
 	asks('kazoo', $kazoo_path, 'exclusive');
@@ -235,5 +225,4 @@ while (time < $until || $deadlocks < 5)
 	commit($_) foreach @sessions;
 }
 note "seed $seed: $rounds rounds, $deadlocks deadlocks";
-Zklock::Server->assert_clean($zk, \@servers, @paths);
-done_testing();
+done_clean($zk, @servers);

@@ -13,10 +13,7 @@ my ($a1, $a2, $a3, $b1, $b2) = (sessions($a, 'a1 a2 a3'), sessions($b, 'b1 b2 b3
 Zklock::Deadlock::scene($zk, [ $a, $b ], (map { "/d/$_" } qw(a b p one two q)), '/zklock-waits');
 
 # What is told of all waits at this moment
-sub told
-{
-	return join '', map { $zk->shell->get("/zklock-waits/$_") } $zk->children('/zklock-waits');
-}
+sub told { return join '', map { $zk->shell->get("/zklock-waits/$_") } $zk->children('/zklock-waits'); }
 
 subtest 'a server tells of a wait once' => sub {
 	in_transactions($a1, $a2, $a3, $b1);

@@ -49,8 +49,7 @@ circle('a cycle through a tree and an array', 'one two',
 
 subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub {
 	local $Zklock::Deadlock::asks = 'zk_lock';
-	lock($one => '/d/a', $two => '/d/b');
-	waits($one => '/d/b');
+	steps('one has /d/a, two has /d/b, one wants /d/b');
 	is($two->try("SELECT zk_lock('/d/a')")->{sqlstate}, '40P01', 'the second gives up');
 	is_deeply([ $two->modes('/d/b') ], ['exclusive held'], 'it holds what it held');
 	ok($one->busy, 'so the first waits on');
@@ -104,7 +103,7 @@ sub nobody_gives_up(@sessions)
 subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
 	in_transactions($one, $two);
 	$one->query(acquire(1));
-	lock($two => '/d/a');
+	steps('two has /d/a');
 	$two->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	gives_up($one, $one, zk('/d/a'), $two, $permit);
@@ -118,7 +117,7 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 	in_transactions($one, $two, $three);
 	$_->query(acquire(2)) foreach $one, $two;
-	lock($three => '/d/a');
+	steps('three has /d/a');
 	$three->start_waiting(acquire(2), '/d/s');
 	$one->start_waiting("SELECT zk_xact_lock('/d/a')", '/d/a');
 	nobody_gives_up($one, $three);
@@ -135,7 +134,7 @@ subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	in_transactions($one, $two, $three);
 	$one->query(acquire(1));
 	$two->start_waiting(acquire(1), '/d/s');
-	lock($three => '/d/a');
+	steps('three has /d/a');
 	$three->start_waiting(acquire(1), '/d/s');
 	$one->query_start("SELECT zk_xact_lock('/d/a')");
 	gives_up($one, $one, zk('/d/a'), $three, $permit, $two, $permit);

@@ -8,7 +8,6 @@
 # ZKLOCK_LOAD_SECONDS says for how long; "make test" has no more than some seconds.
 
 use Zklock::Test;
-use Time::HiRes qw(time);
 use Zklock::Deadlock;
 
 use constant CROWD => 150;
@@ -78,10 +77,10 @@ sub path($i) { return '/h/' . 'x' x 120 . $i; }
 my ($a, $b) = @servers;
 $_->set_conf(deadlock_timeout => '200ms') foreach @servers;
 $_->wait_value('SHOW deadlock_timeout', '200ms') foreach @servers;
-my $holder = $b->session(name => 'holder');
+my ($holder) = sessions($b, 'holder');
 my @crowd  = map { $a->session(name => "c$_") } 1 .. CROWD;
 in_transactions($holder, @crowd);
-lock($holder, '/d/p');
+steps('holder has /d/p');
 
 foreach my $i (0 .. $#crowd)
 {
@@ -95,5 +94,4 @@ $holder->query_start("SELECT zk_xact_lock('$path')");
 is(one_victim([ $holder, zk($path), $last, zk('/d/p', 'Share') ])->name, 'holder', 'the youngest gave up');
 is(scalar(grep { !$_->result->{ok} } @crowd), 0, 'all others go on');
 $_->query('COMMIT') foreach @crowd;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/d/p', map { path($_) } 0 .. @crowd);
-done_testing();
+done_clean($zk, $a, $b);

@@ -32,12 +32,12 @@ subtest 'a permit: no deadlock while one holder can let go' => sub {
 	in_transactions($a1, $b1, $c1);
 	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 2)";
 	$_->query($acquire) foreach $a1, $b1;
-	lock($c1 => '/d/a');
+	steps('c1 has /d/a');
 	$c1->start_waiting($acquire, '/d/s');
-	waits($a1 => '/d/a');
+	steps('a1 wants /d/a');
 	is($c->session(name => 'late')->query("SELECT zk_lock('/d/a', '2s')"), 'f', 'time passes');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $c1;
-	waits($b1 => '/d/a');
+	steps('b1 wants /d/a');
 	gives_up($b1, $b1, zk('/d/a'), $c1, $permit);
 	ok($_->busy, $_->name . ' waits on') foreach $a1, $c1;
 	$b1->query("SELECT zk_semaphore_release('/d/s')");
@@ -50,10 +50,10 @@ subtest 'a permit that a session of the same server has, which waits for another
 	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 1)";
 	in_transactions($a1, $a2, $b1);
 	$a1->query($acquire);
-	lock($a2 => '/d/b', $b1 => '/d/a');
+	steps('a2 has /d/b, b1 has /d/a');
 	$a2->query_start($acquire);
 	wait_until { $a->wait_queued($a2, '/d/s')->{node} =~ /lease/ } 'it to wait for its permit';
-	waits($a1 => '/d/a', $b1 => '/d/b');
+	steps('a1 wants /d/a, b1 wants /d/b');
 	gives_up($b1, $b1, zk('/d/b'), $a2, $permit, $a1, zk('/d/a'));
 	go_on($a1);
 	ok($a2->busy, 'the other waits on');

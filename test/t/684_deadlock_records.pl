@@ -9,8 +9,7 @@ use Zklock::Deadlock;
 use Zklock::JavaPeer;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'b', conf => ["deadlock_timeout = '100ms'"]);
-my ($a1, $a2) = map { $a->session(name => $_) } qw(a1 a2);
-my ($b1, $b2) = map { $b->session(name => $_) } qw(b1 b2);
+my ($a1, $a2, $b1, $b2) = (sessions($a, 'a1 a2'), sessions($b, 'b1 b2'));
 my $root = '/zklock-waits';
 my $sh   = $zk->shell;
 $asks = 'zk_lock';
@@ -30,8 +29,7 @@ sub exists_root { return scalar grep { $_ eq 'zklock-waits' } $zk->children('/')
 # b1 holds one lock and waits for another one, which a1 has, and that is told.
 sub published
 {
-	lock($a1 => '/r/a', $b1 => '/r/b');
-	waits($b1 => '/r/a');
+	steps('a1 has /r/a, b1 has /r/b, b1 wants /r/a');
 	return wait_until { (records())[0] } 'a record';
 }
 
@@ -47,17 +45,21 @@ sub served(@sessions)
 	return;
 }
 
-sub end_of_wait
+sub end_of_wait(@more)
 {
 	is($a1->query('SELECT zk_unlock_all()'), '', 'the other one lets go');
-	served($b1);
+	served($b1, @more);
+	clean();
 	return;
 }
 
+# What is told of a wait goes when the wait ends, and so it does after something.
+sub so_it_does($when, $code) { subtest "so it does $when" => sub { $code->(); end_of_wait(); }; return; }
+
 subtest 'nothing is written for waits in which nobody can have part in a deadlock' => sub {
-	lock($a1 => '/r/a');
+	steps('a1 has /r/a');
 	my $mark = $zk->mark;
-	waits($a2 => '/r/a', $b1 => '/r/a');
+	steps('a2 wants /r/a, b1 wants /r/a');
 	is($b2->query("SELECT zk_lock('/r/a', '1s')"), 'f', 'two sessions that hold nothing wait for long, and a third');
 	$a1->query("SELECT zk_unlock('/r/a')");
 	served($a2, $b1);
@@ -74,7 +76,6 @@ subtest 'what is told of a wait goes when the wait ends' => sub {
 	is($zk->shell->stat("$root/$name")->{ephemeralOwner}, $b->session_id, 'in a node of its session');
 	like($name, qr/^0*@{[ $b->session_id =~ s,0x,,r ]}-[0-9a-f]{8}$/, 'with its id');
 	end_of_wait();
-	clean();
 };
 
 subtest 'a name that would break the form of a record is told in another one' => sub {
@@ -85,44 +86,35 @@ subtest 'a name that would break the form of a record is told in another one' =>
 	is($told, 'b ' . "\x{20ac}" x 170, 'without a tab, of 512 bytes at most, and whole characters');
 	end_of_wait();
 	$b->set_conf('zklock.server_name' => '');
-	clean();
 };
 
-subtest 'so it does after a restart of the worker' => sub {
+so_it_does('after a restart of the worker', sub {
 	published();
 	$b->restart_worker;
 	$b->wait_session;
-	end_of_wait();
-	clean();
-};
+});
 
 foreach my $lose (qw(lose_reply lose_request))
 {
-	subtest "so it does after a $lose of its creation" => sub {
+	so_it_does("after a $lose of its creation", sub {
 		my $fault = $proxy->$lose(op => 'create2', path => "^$root/");
 		published();
 		ok($proxy->fired($fault), 'it is lost');
 		wait_until { told() =~ /^held\t/m } 'one record again';
-		end_of_wait();
-		clean();
-	};
+	});
 	subtest "so it does after a $lose of what replaces it" => sub {
 		published();
 		my $fault = $proxy->$lose(op => 'multi', path => "^$root/");
-		lock($b2 => '/r/c');
-		waits($b2 => '/r/a');
+		steps('b2 has /r/c, b2 wants /r/a');
 		ok($proxy->fired($fault), 'it is lost');
 		wait_until { 2 == (() = told() =~ /^wait\t/mg) } 'one record of both waits';
-		end_of_wait();
-		served($b2);
-		clean();
+		end_of_wait($b2);
 	};
 	subtest "so it does after a $lose of its deletion" => sub {
 		published();
 		my $fault = $proxy->$lose(op => 'delete', path => "^$root/");
 		end_of_wait();
 		ok($proxy->fired($fault), 'it is lost');
-		clean();
 	};
 }
 
@@ -130,30 +122,26 @@ subtest 'so it does when ZooKeeper has refused to delete it for a while' => sub 
 	published();
 	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cra' ] ]);
 	$proxy->reset_counts;
-	end_of_wait();
+	is($a1->query('SELECT zk_unlock_all()'), '', 'the other one lets go');
+	served($b1);
 	wait_until { grep { $_->[0] eq 'delete' && $_->[1] =~ /^$root/ } @{ $proxy->requests } } 'it to be asked for';
 	is(scalar(records()), 1, 'the record is still there');
 	$zk->shell->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
-	wait_until { !records() } 'no record';
 	clean();
 };
 
-subtest 'so it does with the ZooKeeper session, and is told again in the next' => sub {
-	my $name = published();
+so_it_does('with the ZooKeeper session, and is told again in the next', sub {
+	published();
 	my $before = $b->session_id;
 	my $session;
 	$b->expire_session($zk);
 	wait_until { ($session = $b->session_id) && $session ne $before } 'the next session';
 	$b->wait_session;
-	$b1->cancel;
-	$b1->result;
+	$b1->cancelled;
 	$b1->query('SELECT zk_unlock_all()');
-	lock($b1 => '/r/b');
-	waits($b1 => '/r/a');
+	steps('b1 has /r/b, b1 wants /r/a');
 	wait_until { grep { /@{[ $session =~ s,0x,,r ]}/ } records() } 'a record of the new session';
-	end_of_wait();
-	clean();
-};
+});
 
 subtest 'what somebody deletes is told anew, and that is no refusal' => sub {
 	my $mark = $b->log_mark;
@@ -168,7 +156,6 @@ subtest 'what somebody deletes is told anew, and that is no refusal' => sub {
 	end_of_wait();
 	$b1->query('RESET zklock.parent_nodes');
 	unlike($b->log_since($mark), qr/could not/, 'the log has none');
-	clean();
 };
 
 subtest 'a path for records is none for locks' => sub {
@@ -182,8 +169,7 @@ subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	my $java = Zklock::JavaPeer->new;
 	$java->connect($zk->connect_string, 10000);
 	is($java->acquire('j', '/r/a', 5000), 1, 'a Java service holds a lock');
-	lock($a1 => '/r/b', $b1 => '/r/c');
-	waits($a1 => '/r/a', $b1 => '/r/b');
+	steps('a1 has /r/b, b1 has /r/c, a1 wants /r/a, b1 wants /r/b');
 	wait_until { records() == 2 } 'both servers to tell';
 	is($b2->query("SELECT zk_lock('/r/c', '1s')"), 'f', 'a third session waits for them, for a while');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $b1;
@@ -234,12 +220,12 @@ sub nobody_gives_up(@sessions)
 my @workers = map { $_->worker_pid } $a, $b;
 
 subtest 'records that are none, or claim what is not so' => sub {
-	lock($a1 => '/r/a', $b1 => '/r/b', $b2 => '/r/c', $a2 => '/r/d');
+	steps('a1 has /r/a, b1 has /r/b, b2 has /r/c, a2 has /r/d');
 	# Ours is older than what waits behind it: it would not be the one to give up.
 	my $behind = $sh->create('/r/a/_c_00000000-0000-0000-0000-000000000000-lock-', ephemeral => 1, sequence => 1);
 	my ($behind_name) = $behind =~ m,([^/]+)$,;
-	waits($b1 => '/r/c', $a1 => '/r/b', $b2 => '/r/d');
-	wait_until { $zk->children($root) == 2 } 'both servers to publish';
+	steps('b1 wants /r/c, a1 wants /r/b, b2 wants /r/d');
+	wait_until { records() == 2 } 'both servers to publish';
 	my %node   = map { my ($session, $path) = @$_; ("$session->{name} $path" => $session->wait_row('true', $path)->{node}) }
 	  ([ $a1, '/r/a' ], [ $a1, '/r/b' ], [ $b1, '/r/b' ], [ $b1, '/r/c' ], [ $b2, '/r/c' ]);
 	my $good   = $sh->get("$root/" . ($zk->children($root))[0]);
@@ -279,13 +265,11 @@ subtest 'records that are none, or claim what is not so' => sub {
 };
 
 subtest 'a record that is stale, since its server has been stopped' => sub {
-	lock($a1 => '/r/a', $b1 => '/r/b');
-	waits($b1 => '/r/a');
-	wait_until { $zk->children($root) == 1 } 'a record';
+	published();
 	freeze($b->worker_pid);
 	is($b1->cancelled, '57014', 'the wait ends, but the record stays');
-	waits($a1 => '/r/b');
-	wait_until { $zk->children($root) == 2 } 'the other server to publish its own';
+	steps('a1 wants /r/b');
+	wait_until { records() == 2 } 'the other server to publish its own';
 	my $mark = $zk->mark;
 	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
 	ok($a1->busy, 'nobody gives up');
@@ -299,8 +283,7 @@ subtest 'a deadlock is found in spite of what stands there' => sub {
 	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b/n-$_")), ephemeral => 1) foreach 1 .. 100;
 	$asks = 'zk_xact_lock';
 	in_transactions($a1, $b1);
-	lock($a1 => '/r/a', $b1 => '/r/b');
-	waits($a1 => '/r/b', $b1 => '/r/a');
+	steps('a1 has /r/a, b1 has /r/b, a1 wants /r/b, b1 wants /r/a');
 	one_victim([ $a1, zk('/r/b'), $b1, zk('/r/a') ]);
 	$sh->delete("$root/$_") foreach grep { /^$id-/ } $zk->children($root);
 	clean();

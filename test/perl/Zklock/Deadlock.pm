@@ -18,7 +18,9 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
 =head1 STEPS
 
 What sessions do one after the other, parted by commas: C<has>, C<shares>, and C<wants> or C<wants to
-share>, which returns as C<waits> does; or a server C<settles>. What they have or want is
+share>, until PostgreSQL and ZooKeeper know that it waits, or it has been given up; or a server
+C<settles>. Locks are asked for with zk_xact_lock(), or another function named in $asks. What sessions
+have or want is
 
   /d/a         a lock of zklock's        /d/a+/d/b    several in one call
   /d/t//x/y    the tree /d/t/x/y, of which /d/t is the root
@@ -36,12 +38,6 @@ share>, which returns as C<waits> does; or a server C<settles>. What they have o
                                   victim  the name of who gives up
                                   first   what each session runs first
                                   after   code, called with the victim
-  lock($session => $path, ...), waits($session => $what, ...)
-                                one after the other, with zk_xact_lock(), or another function named in
-                                $asks; waits() returns when PostgreSQL and ZooKeeper know that it
-                                waits, or when it has been given up. Instead of a path: a statement
-  share($session => $path, ...), waits_to_share($session, $path)
-                                the same with zk_xact_lock_shared()
   go_on(@sessions)              tests: each gets what it waits for, and commits
   gives_up($session, @cycle)    tests: it is told of a deadlock and of this cycle, and is rolled back
   clean                         a test: nothing is left behind in the scene
@@ -51,10 +47,9 @@ share>, which returns as C<waits> does; or a server C<settles>. What they have o
   one_victim([ @cycle ] [, $seen])
                                 tests: one of the sessions is told of a deadlock, and its DETAIL has
                                 the cycle; returns it. The others commit as they finish
-  cycle_regex($victim, $seen, @cycle)
-                                what such a DETAIL looks like. A cycle that was seen 'across' servers
-                                names them, one that was seen 'here' does not; by default it is the
-                                former if sessions of several servers are in it
+                                A cycle that was seen 'across' servers names them, one that was seen
+                                'here' does not; by default it is the former if sessions of several
+                                servers are in it
 
 =cut
 
@@ -68,9 +63,8 @@ use Test::More;
 use Zklock::Server;
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw(sessions steps circle lock share waits waits_to_share $asks go_on gives_up clean zk in_transactions one_victim cycle_regex);
+our @EXPORT = qw(sessions steps circle $asks go_on gives_up clean zk in_transactions one_victim);
 our $asks = 'zk_xact_lock';
-my $share = 'zk_xact_lock_shared';
 
 # What PostgreSQL itself has to offer: how to have it, how to want it, and what that waits for
 my $update = 'UPDATE t SET n = n + 1 WHERE id = 1';
@@ -92,35 +86,17 @@ sub sessions($server, $names) { return map { $sessions{$_} = $server->session(na
 
 sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
-sub _lock($function, @pairs)
+sub waits($session, $what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 2;
-	while (my ($session, $path) = splice @pairs, 0, 2)
-	{
-		is($session->query("SELECT $function('$path')"), 't', $session->name . " holds $path");
-	}
+	my $pid        = $session->pid;
+	my $is_path    = $what =~ m{^/};
+	my $is_waiting = $is_path
+	  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
+	  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
+	$session->query_start($is_path ? "SELECT $asks('$what')" : $what);
+	wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
 	return;
 }
-
-sub lock(@pairs) { return _lock($asks, @pairs); }
-sub share(@pairs) { return _lock($share, @pairs); }
-
-sub waits(@pairs)
-{
-	while (my ($session, $what) = splice @pairs, 0, 2)
-	{
-		my $pid        = $session->pid;
-		my $is_path    = $what =~ m{^/};
-		my $is_waiting = $is_path
-		  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
-		  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
-		$session->query_start($is_path ? "SELECT $asks('$what')" : $what);
-		wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
-	}
-	return;
-}
-
-sub waits_to_share($session, $path) { local $asks = $share; return waits($session, $path); }
 
 sub go_on(@sessions)
 {
@@ -162,10 +138,16 @@ my %awaited;
 sub step($session, $does, $what)
 {
 	my $is_path = $what =~ m{^/} && $what !~ m{\+|//};
-	local $asks = $share if $does =~ /share/;
-	my ($have, $want, $awaited) = $is_path ? (undef, $what, zk($what, $does =~ /share/ ? 'Share' : undef)) : offer($what);
-	if    ($does !~ /wants/) { $is_path ? lock($session => $what) : $session->query($have); }
-	else                     { waits($session => $want); $awaited{ $session->name } = $awaited; }
+	local $asks = 'zk_xact_lock_shared' if $does =~ /share/;
+	my ($have, $want, $awaited) = $is_path ? ("SELECT $asks('$what')", $what, zk($what, $does =~ /share/ ? 'Share' : undef)) : offer($what);
+	if ($does =~ /wants/)
+	{
+		waits($session, $want);
+		$awaited{ $session->name } = $awaited;
+		return;
+	}
+	my $got = $session->query($have);
+	is($got, 't', $session->name . " holds $what") if $is_path;
 	return;
 }
 
