@@ -64,10 +64,7 @@ sub begin($self, $event)
 	return $event->{held} ? $self->_await_hold($event, now + 7) : $self->_begin($event);
 }
 
-sub _stands_still($self, $event)
-{
-	return ($self->{still_until}[ $event->{server} ] || 0) > now;
-}
+sub _stands_still($self, $event) { return ($self->{still_until}[ $event->{server} ] || 0) > now; }
 
 # A fault that is to meet a lock that will be held for long waits until one has just been
 # taken on its database server, but not for ever.
@@ -141,11 +138,7 @@ sub _users($self, $server)
 	return split /\n/, $server->value("SELECT pid FROM ${\ $self->_busy } ORDER BY state, random()");
 }
 
-sub _stop_backend($self, $event, $server)
-{
-	my ($pid) = $self->_users($server) or return 0;
-	return $self->_stop_processes($event, $pid);
-}
+sub _stop_backend($self, $event, $server) { return $self->_stop_processes($event, ($self->_users($server))[0] // return 0); }
 
 # The postmaster first, so that it starts no more.
 sub _stop_server($self, $event, $server)
@@ -158,12 +151,7 @@ sub _stop_server($self, $event, $server)
 }
 
 sub _kill_worker($self, $event, $server) { return kill 'KILL', $server->worker_pid; }
-
-sub _kill_backend($self, $event, $server)
-{
-	my ($pid) = $self->_users($server) or return 0;
-	return kill 'KILL', $pid;
-}
+sub _kill_backend($self, $event, $server) { return kill 'KILL', ($self->_users($server))[0] // return 0; }
 
 sub _terminate_worker($self, $event, $server)
 {
@@ -202,20 +190,14 @@ sub _ask_administrator($self, $did, @request)
 
 sub _hear_administrator($self)
 {
-	my @waiting;
-	foreach my $asked (@{ $self->{asked} })
+	foreach my $asked (grep { $self->{shell}->ready($_->{id}) } @{ $self->{asked} })
 	{
-		if (!$self->{shell}->ready($asked->{id}))
-		{
-			push @waiting, $asked;
-			next;
-		}
 		my $answer = $self->{shell}->answer($asked->{id});
 		$asked->{did}{to} = now;
 		$asked->{did}{czxids} = $answer->{result}{czxids}
 		  if $asked->{did}{path} && $answer->{ok} && !$answer->{result}{error};
 	}
-	$self->{asked} = \@waiting;
+	@{ $self->{asked} } = grep { !defined $_->{did}{to} } @{ $self->{asked} };
 	return;
 }
 
@@ -275,34 +257,27 @@ sub _stop_curator($self, $event, $)
 # ---- the ensemble
 
 # Of two followers, any
-sub _one_of_ensemble($self, $event, $mode)
-{
-	my @found = grep { $_->running && $_->mode(0.5) eq $mode } $self->{zookeeper}->servers;
-	return $found[ $event->{server} % (@found || 1) ];
-}
-
 sub _disturb_ensemble($self, $event, $mode, $begin, $end)
 {
-	my $server = $self->_one_of_ensemble($event, $mode) or return 0;
-	$begin->($server);
-	$self->_later($event->{duration}, sub { $end->($server) });
+	my $zk     = $self->{zookeeper};
+	my @found  = grep { $_->running && $_->mode(0.5) eq $mode } $zk->servers or return 0;
+	my $server = $found[ $event->{server} % @found ];
+	$begin->($zk, $server);
+	$self->_later($event->{duration}, sub { $end->($zk, $server) });
 	return 1;
 }
 
-foreach my $mode (qw(follower leader))
+# The ensemble, and one of its servers
+my %how = (
+	kill    => [ sub ($zk, $server) { $server->kill9 },        sub ($zk, $server) { $server->start(wait => 0) } ],
+	stop    => [ sub ($zk, $server) { $server->pause },        sub ($zk, $server) { $server->resume } ],
+	isolate => [ sub ($zk, $server) { $zk->isolate($server) }, sub ($zk, $server) { $zk->rejoin($server) } ]);
+foreach my $fault (keys %how)
 {
-	my %how = (
-		kill    => sub { return (sub { $_[0]->kill9 }, sub { $_[0]->start(wait => 0) }); },
-		stop    => sub { return (sub { $_[0]->pause }, sub { $_[0]->resume }); },
-		isolate => sub ($zk) {
-			return (sub { $zk->isolate($_[0]) }, sub { $zk->rejoin($_[0]) });
-		});
-	foreach my $fault (keys %how)
+	foreach my $mode (qw(follower leader))
 	{
 		no strict 'refs';
-		*{"_${fault}_$mode"} = sub ($self, $event, $) {
-			return $self->_disturb_ensemble($event, $mode, $how{$fault}->($self->{zookeeper}));
-		};
+		*{"_${fault}_$mode"} = sub ($self, $event, $) { return $self->_disturb_ensemble($event, $mode, @{ $how{$fault} }); };
 	}
 }
 

@@ -73,11 +73,7 @@ sub new($class, $file)
 	return bless { handle => $handle }, $class;
 }
 
-sub add($self, $record)
-{
-	print { $self->{handle} } $json->encode($record), "\n";
-	return;
-}
+sub add($self, $record) { print { $self->{handle} } $json->encode($record), "\n"; return; }
 
 # A client that was killed may have left half a line.
 sub read($class, $file)

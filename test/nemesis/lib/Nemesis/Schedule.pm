@@ -33,43 +33,28 @@ use v5.36;
 
 use Carp;
 
-# Lane; lasts: has it a duration; takes: seconds besides that; and parameters
+# Faults of a lane with what they have in common. lasts: have they a duration; takes: seconds besides that; and parameters
+sub of($lane, $fault, @names) { return map { $_ => { lane => $lane, %$fault } } @names; }
+
 my %faults = (
-	# A server process that stands still, or is killed
-	stop_worker      => { lane => 'database', lasts => 1 },
-	stop_backend     => { lane => 'database', lasts => 1 },
-	stop_server      => { lane => 'database', lasts => 1 },
-	kill_worker      => { lane => 'database' },
-	kill_backend     => { lane => 'database' },
-	terminate_worker => { lane => 'database' },
-	crash_server     => { lane => 'database' },
+	# A server process, or a Java service, that stands still; or a server process that is killed, or ended
+	of('database', { lasts => 1 }, qw(stop_worker stop_backend stop_server stop_curator)),
+	of('database', {}, qw(kill_worker kill_backend terminate_worker crash_server)),
 	# What users and administrators do
-	cancel             => { lane => 'database', count => [ 1, 5 ] },
-	terminate          => { lane => 'database', count => [ 1, 3 ] },
-	delete_own         => { lane => 'database', pick => 1 },
-	delete_predecessor => { lane => 'database', pick => 1 },
-	delete_parent      => { lane => 'database', pick => 1 },
-	expire_session     => { lane => 'database' },
+	of('database', { count => [ 1, 5 ] }, 'cancel'),
+	of('database', { count => [ 1, 3 ] }, 'terminate'),
+	of('database', { pick => 1 }, qw(delete_own delete_predecessor delete_parent)),
+	of('database', {}, 'expire_session'),
 	# Between a database server and the ensemble
-	cut        => { lane => 'database', lasts => 1, one => 1 },
-	blackhole  => { lane => 'database', lasts => 1, one => 1, direction => [qw(both requests replies)] },
-	delay      => { lane => 'database', lasts => 1, ms => [ 50, 400 ] },
-	lose_reply => {
-		lane => 'database', lasts => 1,
-		op => [qw(create2 create2 create2 delete getChildren getData setData sync multi)], nth => [ 1, 3 ] },
-	# A Java service that stands still
-	stop_curator => { lane => 'database', lasts => 1 },
-	# The ensemble
-	kill_follower    => { lane => 'ensemble', lasts => 1 },
-	kill_leader      => { lane => 'ensemble', lasts => 1 },
-	stop_follower    => { lane => 'ensemble', lasts => 1 },
-	stop_leader      => { lane => 'ensemble', lasts => 1 },
-	isolate_follower => { lane => 'ensemble', lasts => 1 },
-	isolate_leader   => { lane => 'ensemble', lasts => 1 },
-	# The follower that a database server hangs on
-	isolate_own => { lane => 'ensemble', lasts => 1 },
-	rolling_restart  => { lane => 'ensemble', takes => 10 },
-);
+	of('database', { lasts => 1, one => 1 }, 'cut'),
+	of('database', { lasts => 1, one => 1, direction => [qw(both requests replies)] }, 'blackhole'),
+	of('database', { lasts => 1, ms => [ 50, 400 ] }, 'delay'),
+	of('database', {
+			lasts => 1, nth => [ 1, 3 ],
+			op => [qw(create2 create2 create2 delete getChildren getData setData sync multi)] }, 'lose_reply'),
+	# The ensemble; isolate_own is of the follower that a database server hangs on
+	of('ensemble', { lasts => 1 }, map({ ("${_}_follower", "${_}_leader") } qw(kill stop isolate)), 'isolate_own'),
+	of('ensemble', { takes => 10 }, 'rolling_restart'));
 
 sub names { my @names = sort keys %faults; return @names; }
 
@@ -99,16 +84,12 @@ sub plan($class, %arg)
 			$event{duration} = $arg{session_timeout}
 			  * ($long < 0.5 || $wanted->{long} ? 1.4 + 0.8 * $length : 0.1 + 0.5 * $length)
 			  if $fault->{lasts};
-			foreach my $parameter (qw(count ms nth))
+			foreach my $parameter (grep { $fault->{$_} } qw(count ms nth))
 			{
-				my ($low, $high) = @{ $fault->{$parameter} || next };
+				my ($low, $high) = @{ $fault->{$parameter} };
 				$event{$parameter} = $low + int($random[0] * ($high - $low + 1));
 			}
-			foreach my $parameter (qw(op direction))
-			{
-				my $values = $fault->{$parameter} or next;
-				$event{$parameter} = $values->[ $random[1] * @$values ];
-			}
+			$event{$_} = $fault->{$_}[ $random[1] * @{ $fault->{$_} } ] foreach grep { $fault->{$_} } qw(op direction);
 			# One of the ways to the ensemble, or all of them
 			$event{way} = int($random[2] * 3) if $fault->{one} && $random[3] < 0.4;
 			$event{pick} = int($random[2] * 1000) if $fault->{pick};

@@ -52,10 +52,7 @@ use Zklock::Util qw(nap);
 my @paths = map { "/nemesis/claims/job$_" } 1 .. 2;
 my $tick  = 0.25;                           # seconds
 
-sub users
-{
-	return q{SELECT pid, 'waiting' FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT zk_claim'};
-}
+sub users { return q{SELECT pid, 'waiting' FROM pg_stat_activity WHERE state = 'active' AND query ~ '^SELECT zk_claim'}; }
 
 sub clients($self, $run, $count)
 {
@@ -95,10 +92,7 @@ sub last_turn($self, $client)
 
 sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
 
-sub _describe($attempt)
-{
-	return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)});
-}
+sub _describe($attempt) { return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)}); }
 
 # The attempts of one path. Appends to the violations.
 sub _judge_path($violations, @attempts)

@@ -53,10 +53,7 @@ my %elections = ('/nemesis/elections/latch' => 'curator_latch', '/nemesis/electi
 
 sub paths { return sort keys %elections; }
 
-sub server_conf
-{
-	return "zklock.elections = '" . join(', ', map { "$_=$elections{$_}" } sort keys %elections) . q(');
-}
+sub server_conf { return "zklock.elections = '" . join(', ', map { "$_=$elections{$_}" } sort keys %elections) . q('); }
 
 sub users
 {

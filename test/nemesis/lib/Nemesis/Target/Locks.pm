@@ -36,11 +36,7 @@ sub paths { return (@quick, @slow); }
 sub emptied { return (@quick, @slow); }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
 
-sub prepare($self, $run)
-{
-	Nemesis::Register->create($run->register, $self->paths);
-	return;
-}
+sub prepare($self, $run) { Nemesis::Register->create($run->register, $self->paths); return; }
 
 # The quiet server has a single client, which holds its lock for long: a connection with writes
 # on their way shows soon that the ensemble is away, one where a lock is held does not.
