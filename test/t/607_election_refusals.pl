@@ -14,6 +14,15 @@ my $election = Zklock::Election->new($zk, '/e/leader');
 
 sub stand($setting) { $a->set_conf('zklock.elections' => $setting); return; }
 
+# A candidacy there fails, as the log tells, and why.
+sub fails_at($setting, $path, $why, $name)
+{
+	my $mark = $a->log_mark;
+	stand($setting);
+	$a->assert_log($mark, qr{election "$path": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*$why}, $name);
+	return;
+}
+
 subtest 'a wrong setting is refused, and says why' => sub {
 	my %wrong = (
 		'e'                    => qr/Item "e" is not valid\. A path must begin with a slash|must start with/,
@@ -58,24 +67,13 @@ subtest 'arguments are checked' => sub {
 };
 
 subtest 'a path that is locked here' => sub {
-	my $mark = $a->log_mark;
 	$s->query(q{SELECT zk_lock('/e/locked')});
-	stand('/e/leader, /e/locked');
-	$a->assert_log($mark, qr{election "/e/locked": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*is in use for something else}, 'it cannot stand there');
+	fails_at('/e/leader, /e/locked', '/e/locked', 'is in use for something else', 'it cannot stand there');
 	is($s->query(q{SELECT zk_fencing_token('/e/locked') > 0}), 't', 'the holder keeps its lock');
 	$s->query(q{SELECT zk_unlock('/e/locked')});
 	$election->wait_state($a, 'elected', '/e/locked');
 	stand('/e/leader');
 };
-
-# A candidacy there fails, as the log tells, and why.
-sub fails_at($setting, $path, $why, $name)
-{
-	my $mark = $a->log_mark;
-	stand($setting);
-	$a->assert_log($mark, qr{election "$path": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*$why}, $name);
-	return;
-}
 
 # What is created is logged by ZooKeeper: not even for a moment is there anything else.
 subtest 'no candidate is created where those of another family are' => sub {
@@ -85,9 +83,8 @@ subtest 'no candidate is created where those of another family are' => sub {
 	foreach my $path (sort keys %foreign)
 	{
 		my $node = $shell->create("$path/$foreign{$path}", ephemeral => 1, sequence => 1, makepath => 1);
-		my ($mark, $log) = ($zk->mark, $a->log_mark);
-		stand("/e/leader, $path=$ours{$path}");
-		$a->assert_log($log, qr{election "$path": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*clients of another kind}, "$ours{$path} at $path: it fails");
+		my $mark = $zk->mark;
+		fails_at("/e/leader, $path=$ours{$path}", $path, 'clients of another kind', "$ours{$path} at $path: it fails");
 		is($zk->requests($mark)->{create2} // 0, 0, 'without so much as a try to create a node');
 		is($a->value("SELECT zk_is_leader('$path')"), 'f', 'it does not lead');
 		$shell->delete($node);
@@ -109,9 +106,7 @@ subtest 'no container is made for n_ names, which carry nothing but a number' =>
 	$election->wait_state($a, 'elected', '/p/new');
 	is($zk->requests($mark)->{createContainer} // 0, 0, 'no container is made for it');
 	$a->set_conf('zklock.parent_nodes' => 'existing');
-	my $log = $a->log_mark;
-	stand('/p/missing');
-	$a->assert_log($log, qr{election "/p/missing": candidacy is in state "failed"\n.*CONTEXT: .*\n.*LOG: .*does not exist}, 'with parent_nodes = existing nothing is created');
+	fails_at('/p/missing', '/p/missing', 'does not exist', 'with parent_nodes = existing nothing is created');
 	$a->value('ALTER SYSTEM RESET zklock.parent_nodes');
 };
 
@@ -162,5 +157,4 @@ subtest 'before the worker has begun, nobody leads' => sub {
 };
 
 stand('');
-Zklock::Server->assert_clean($zk, [$a], '/e/leader', '/e/locked', '/f/support', '/f/latch', '/f/lock', '/p/support', '/p/latch', '/p/new');
-done_testing;
+done_clean($zk, $a);

@@ -96,5 +96,4 @@ foreach my $case (map { [ $_, 'lose_reply' ], [ $_, 'lose_request' ] } sort keys
 }
 
 is($a->session_id, $id, 'all in one ZooKeeper session');
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { ("/l/$_-lose_reply", "/l/$_-lose_request") } values %names);
-done_testing;
+done_clean($zk, $a, $b);

@@ -5,7 +5,7 @@
 # semaphores, too, and when ZooKeeper is away.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT clean token);
+use Zklock::Cast qw(:DEFAULT token);
 
 # A lease that outlasts the tests of a worker that stands still.
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '30s');
@@ -42,16 +42,15 @@ sub time_of($server, $column, $path)
 	return $server->value('SELECT ' . microseconds($column) . " FROM zk_locks WHERE path = '$path'");
 }
 
-subtest 'without the setting there is no limit' => sub {
+story 'without the setting there is no limit' => sub {
 	hold($a, 'patient', '/h/none');
 	is(time_of($a, 'expires_at', '/h/none'), '', 'zk_locks knows of none');
 	on($a, 'patient')->query("SET zklock.max_hold_time = '1ms'");
 	on($a, 'patient')->query("SELECT zk_lock('/h/none')");
 	is(time_of($a, 'expires_at', '/h/none'), '', 'nor does a later setting, or acquiring again, make one');
-	on($a, 'patient')->query('SELECT zk_unlock_all()');
 };
 
-subtest 'a session that is stopped holds up others for that time, not for ever' => sub {
+story 'a session that is stopped holds up others for that time, not for ever' => sub {
 	my $stopped = hold_for('2s', 'stopped', '/h/stopped', 'zk_xact_lock');
 	my $expires = time_of($a, 'expires_at', '/h/stopped');
 	cmp_ok($expires, '==', time_of($a, 'granted_at', '/h/stopped') + 2_000_000, 'zk_locks tells until when');
@@ -67,10 +66,9 @@ subtest 'a session that is stopped holds up others for that time, not for ever' 
 	thaw($stopped->pid);
 	refused($stopped, '/h/stopped');
 	is($a->lock_count("path = '/h/stopped'"), 0, 'nor of its lock');
-	$s{elsewhere}->query('SELECT zk_unlock_all()');
 };
 
-subtest 'one that is in a loop, which the next of its server does not wait for' => sub {
+story 'one that is in a loop, which the next of its server does not wait for' => sub {
 	my $busy = hold_for('500ms', 'busy', '/h/loop');
 	my $token = token('busy', '/h/loop');
 	$busy->query_start('DO $$ BEGIN LOOP PERFORM pg_backend_pid(); END LOOP; END $$');
@@ -86,18 +84,16 @@ subtest 'one that is in a loop, which the next of its server does not wait for' 
 	is($s{next}->query("SELECT zk_unlock('/h/loop')"), 't', 'the other has the lock still');
 };
 
-subtest 'one whose client is gone without a word' => sub {
+story 'one whose client is gone without a word' => sub {
 	my $silent = hold_for('500ms', 'silent', '/h/silent');
 	queue($b, 'after', '/h/silent');
 	is($s{after}->finish, 't', 'another server gets the lock');
 	refused($silent, '/h/silent');
 	like($silent->try("SELECT zk_lock('/h/silent')")->{error}, $overrun, 'nothing is built on a lost lock');
 	like($silent->try("SELECT zk_fencing_token('/h/silent')")->{error}, $overrun, 'nor is there a token');
-	$silent->query('SELECT zk_unlock_all()');
-	$s{after}->query('SELECT zk_unlock_all()');
 };
 
-subtest 'to acquire it again does not make it longer' => sub {
+story 'to acquire it again does not make it longer' => sub {
 	my $again = hold_for('1s', 'again', '/h/again');
 	my $expires = time_of($a, 'expires_at', '/h/again');
 	$again->query("SET zklock.max_hold_time = 0");
@@ -106,10 +102,9 @@ subtest 'to acquire it again does not make it longer' => sub {
 		3, 'the end remains where it was');
 	$a->wait_lock($again, 'lost', '/h/again');
 	refused($again, '/h/again');
-	$again->query('SELECT zk_unlock_all()');
 };
 
-subtest 'zklock.on_lock_loss applies' => sub {
+story 'zklock.on_lock_loss applies' => sub {
 	foreach my $policy (qw(cancel terminate))
 	{
 		my $session = on($a, $policy);
@@ -118,12 +113,9 @@ subtest 'zklock.on_lock_loss applies' => sub {
 		$session->query_start('DO $$ BEGIN LOOP PERFORM pg_backend_pid(); END LOOP; END $$');
 		is($session->result->{sqlstate}, $policy eq 'cancel' ? '57014' : '57P01', "$policy: the statement is interrupted");
 	}
-	$s{cancel}->query('ROLLBACK');
-	$s{cancel}->query('SELECT zk_unlock_all()');
-	delete $s{terminate};
 };
 
-subtest 'a worker that stands still prolongs nothing' => sub {
+story 'a worker that stands still prolongs nothing' => sub {
 	my $late = hold_for('1s', 'late', '/h/worker', 'zk_xact_lock');
 	freeze($a->worker_pid);
 	$a->wait_lock($late, 'lost', '/h/worker');
@@ -131,7 +123,7 @@ subtest 'a worker that stands still prolongs nothing' => sub {
 	thaw($a->worker_pid);
 };
 
-subtest 'nor does one that restarts' => sub {
+story 'nor does one that restarts' => sub {
 	my $early = hold_for('3s', 'early', '/h/restart');
 	my $expires = time_of($a, 'expires_at', '/h/restart');
 	$a->restart_worker;
@@ -140,7 +132,6 @@ subtest 'nor does one that restarts' => sub {
 	queue($b, 'later', '/h/restart');
 	is($s{later}->finish, 't', 'another server gets the lock');
 	refused($early, '/h/restart');
-	$early->query('SELECT zk_unlock_all()');
 };
 
 # A session of the first server whose locks are limited
@@ -153,7 +144,7 @@ sub limited($name, $limit)
 sub modes($name, $path) { return join(', ', sort $s{$name}->modes($path)); }
 sub expires($path) { return $a->value("SELECT DISTINCT expires_at FROM zk_locks WHERE path = '$path'"); }
 
-subtest 'of two that share a lock, one goes and the other stays' => sub {
+story 'of two that share a lock, one goes and the other stays' => sub {
 	my $limited = limited('reader', '500ms');
 	$limited->query("SELECT zk_lock_shared('/k/shared')");
 	on($a, 'other reader')->query("SELECT zk_lock_shared('/k/shared')");
@@ -162,10 +153,9 @@ subtest 'of two that share a lock, one goes and the other stays' => sub {
 	queue($b, 'writer', '/k/shared');
 	$s{'other reader'}->query("SELECT zk_unlock_shared('/k/shared')");
 	is($s{writer}->finish, 't', 'a writer waits for that one only');
-	$_->query('SELECT zk_unlock_all()') foreach $limited, $s{writer};
 };
 
-subtest 'a downgrade does not make it longer' => sub {
+story 'a downgrade does not make it longer' => sub {
 	my $limited = limited('downgrader', '1s');
 	$limited->query("SELECT zk_lock('/k/down') AND zk_lock_shared('/k/down')");
 	my $expires = expires('/k/down');
@@ -174,17 +164,15 @@ subtest 'a downgrade does not make it longer' => sub {
 	is(expires('/k/down'), $expires, 'with the same end');
 	queue($b, 'writer', '/k/down');
 	is($s{writer}->finish, 't', 'then a writer gets it');
-	$_->query('SELECT zk_unlock_all()') foreach $limited, $s{writer};
 };
 
-subtest 'an upgrade has a time of its own' => sub {
+story 'an upgrade has a time of its own' => sub {
 	my $limited = limited('upgrader', '500ms');
 	$limited->query("SELECT zk_lock_shared('/k/up')");
 	$limited->query('SET zklock.max_hold_time = 0');
 	$limited->query("SELECT zk_lock('/k/up')");
 	$a->wait_lock($limited, 'lost', '/k/up');
 	is(modes('upgrader', '/k/up'), 'exclusive held, shared lost', 'the shared lock goes, the exclusive one stays');
-	$limited->query('SELECT zk_unlock_all()');
 };
 
 foreach my $case (
@@ -192,7 +180,7 @@ foreach my $case (
 	[ 'a tree', "zk_lock_tree('/k/tree/leaf', '/k')", '/k/tree/leaf' ])
 {
 	my ($what, $call, $last) = @$case;
-	subtest "of $what, what is lost while others are waited for makes it fail" => sub {
+	story "of $what, what is lost while others are waited for makes it fail" => sub {
 		hold($b, 'blocker', $last);
 		my $limited = limited('collector', '500ms');
 		$limited->query_start("SELECT $call");
@@ -203,16 +191,15 @@ foreach my $case (
 	};
 }
 
-subtest 'a permit of a semaphore' => sub {
+story 'a permit of a semaphore' => sub {
 	my $limited = limited('permit', '500ms');
 	$limited->query("SELECT zk_semaphore_acquire('/k/sem', 1)");
 	isnt(expires('/k/sem'), '', 'zk_locks tells until when');
 	is(on($b, 'next permit')->query("SELECT zk_semaphore_acquire('/k/sem', 1)"), 't', 'then another server has it');
 	is($limited->query("SELECT zk_semaphore_release('/k/sem')"), 'f', 'the loss is not silent');
-	$s{'next permit'}->query("SELECT zk_semaphore_release('/k/sem')");
 };
 
-subtest 'a session that is stopped while it waits for a permit' => sub {
+story 'a session that is stopped while it waits for a permit' => sub {
 	on($b, 'owner')->query("SELECT zk_semaphore_acquire('/k/turn', 1)");
 	my $stopped = limited('stopped waiter', '1s');
 	$stopped->query_start("SELECT zk_semaphore_acquire('/k/turn', 1)");
@@ -223,10 +210,9 @@ subtest 'a session that is stopped while it waits for a permit' => sub {
 	is($s{third}->finish, 't', 'holds up others with its turn and its permit, but not for ever');
 	thaw($stopped->pid);
 	is($stopped->result->{sqlstate}, '40001', 'it is told that it has lost the permit');
-	$s{third}->query("SELECT zk_semaphore_release('/k/turn')");
 };
 
-subtest 'ZooKeeper is away' => sub {
+story 'ZooKeeper is away' => sub {
 	my $limited = limited('offline', '1s');
 	$limited->query("SELECT zk_lock('/k/away')");
 	$proxy->cut;
@@ -234,10 +220,6 @@ subtest 'ZooKeeper is away' => sub {
 	queue($b, 'waiter', '/k/away');
 	$proxy->heal;
 	is($s{waiter}->finish, 't', 'the lock is lost in time, and free as soon as ZooKeeper hears of it');
-	$_->query('SELECT zk_unlock_all()') foreach $limited, $s{waiter};
 };
 
-clean($zk, [ $a, $b ],
-	(map { "/h/$_" } qw(none stopped loop silent again cancel terminate worker restart)),
-	map { "/k/$_" } qw(shared down up array1 array2 tree/leaf sem/leases sem/locks turn/leases turn/locks away));
-done_testing;
+done_clean($zk, $a, $b);

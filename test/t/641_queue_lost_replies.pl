@@ -12,7 +12,6 @@ use constant QUEUE    => '/l/queue';
 use constant RECEIPTS => '/zklock-receipts';
 
 my ($zk, $proxy, $here, $there) = cast('here there', proxied => 'here', timeout => '20s');
-my $shell = $zk->shell;
 my $s     = $here->session(name => 's');
 my $t     = $there->session(name => 't');
 

@@ -37,7 +37,7 @@ subtest 'arguments that make no sense' => sub {
 	says("zk_xact_queue_take('/" . 'x' x 1000 . "')", '22023', qr/at most 991 bytes/, 'a path to which no name of an element can be added');
 	says("zk_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
 	says("zk_xact_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
-	says("zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))", '54000', qr/65537 bytes.*at most 65536/);
+	says("zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))", '54000', qr/too long: 65537 bytes.*at most 65536/);
 	ok(!$shell->exists('/r'), 'nothing was asked of ZooKeeper');
 };
 

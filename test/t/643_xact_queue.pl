@@ -21,6 +21,8 @@ sub take($session, $timeout = undef)       { return $session->query(sprintf $tak
 sub take_start($session, $timeout = undef) { return $session->query_start(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
 sub fill       { $t->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach @_; return; }
 sub names      { my @names = sort $zk->children(QUEUE); return @names; }
+# A transaction begins, and takes this.
+sub begins($session, $what, $name = 'taken') { $session->query('BEGIN'); is(take($session), $what, $name); return; }
 sub is_left($n, $name)    { wait_until { names() == $n } "$name: $n elements"; return ok(1, $name); }
 # All claims are given back.
 sub none_claimed { wait_until { !grep { $zk->children(QUEUE . "/$_") } names() } 'no claim'; return; }
@@ -43,8 +45,7 @@ subtest 'it comes back if the transaction does not commit' => sub {
 	fill('one');
 	foreach my $end ('ROLLBACK', 'SELECT 1/0', 'PREPARE TRANSACTION \'p\'')
 	{
-		$s->query('BEGIN');
-		is(take($s), 'one', 'taken');
+		begins($s, 'one');
 		my $result = $s->try($end);
 		$s->query('ROLLBACK') if $end eq 'SELECT 1/0';
 		is($result->{sqlstate}, '0A000', 'which cannot be prepared') if $end =~ /PREPARE/;
@@ -54,22 +55,19 @@ subtest 'it comes back if the transaction does not commit' => sub {
 	foreach my $end (qw(terminate vanish))
 	{
 		my $u = $here->session;
-		$u->query('BEGIN');
-		is(take($u), 'one', 'taken');
+		begins($u, 'one');
 		$u->$end;
 		none_claimed();
 		is_left(1, $end);
 	}
-	$s->query('BEGIN');
-	is(take($s), 'one', 'and can be taken again');
+	begins($s, 'one', 'and can be taken again');
 	$s->query('COMMIT');
 	is_left(0, 'for good');
 };
 
 subtest 'savepoints' => sub {
 	fill(qw(one two three));
-	$s->query('BEGIN');
-	is(take($s), 'one', 'before the savepoint');
+	begins($s, 'one', 'before the savepoint');
 	$s->query('SAVEPOINT a');
 	is(take($s), 'two', 'after it');
 	$s->query('SAVEPOINT b');
@@ -88,8 +86,7 @@ subtest 'who waits gets what is given back' => sub {
 	fill('one');
 	foreach my $waiter ($here->session, $there->session)
 	{
-		$s->query('BEGIN');
-		is(take($s), 'one', 'taken');
+		begins($s, 'one');
 		is(take($waiter, '0'), '', 'who does not wait gets nothing');
 		take_start($waiter);
 		wait_until { $zk->watch_count >= 2 } 'it to wait';
@@ -150,8 +147,7 @@ subtest 'a lost session fails the commit' => sub {
 	{
 		fill('one');
 		$s->query("SET zklock.commit_guard = '$guard'");
-		$s->query('BEGIN');
-		is(take($s), 'one', "$guard: taken");
+		begins($s, 'one', "$guard: taken");
 		$s->query("INSERT INTO done VALUES ('$guard')");
 		my $id = $here->session_id;
 		$here->expire_session($zk);
@@ -162,8 +158,7 @@ subtest 'a lost session fails the commit' => sub {
 		is(take($t), 'one', 'somebody else takes it');
 		is_left(0, 'and that is all');
 		fill('two');
-		$s->query('BEGIN');
-		is(take($s), 'two', "$guard: with a session that lives");
+		begins($s, 'two', "$guard: with a session that lives");
 		$s->query('COMMIT');
 		is_left(0, 'it commits');
 	}
@@ -173,8 +168,7 @@ subtest 'a lost session fails the commit' => sub {
 subtest 'so does a claim that somebody deletes' => sub {
 	fill('one');
 	my ($name) = names();
-	$s->query('BEGIN');
-	is(take($s), 'one', 'taken');
+	begins($s, 'one');
 	my $mark = $here->log_mark;
 	$shell->delete(QUEUE . "/$name/claim");
 	$here->assert_log($mark, qr/claim" of element "\/x\/queue\/$name" was deleted by someone else.*Its holder has lost the element/s, 'the log says so');

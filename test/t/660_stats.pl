@@ -69,7 +69,7 @@ subtest 'requests to ZooKeeper' => sub {
 	is($admin->query("SELECT request_errors FROM zk_session"), 0, 'none is an error');
 	is($admin->query("SELECT request_time > '0' FROM zk_session"), 't', 'they take their time');
 
-	my $refused = $proxy->refuse(op => 'create2', path => '^/p/refused/', code => -102);
+	$proxy->refuse(op => 'create2', path => '^/p/refused/', code => -102);
 	is($s1->try("SELECT zk_lock('/p/refused')")->{sqlstate}, '42501', 'a refusal');
 	is($admin->query("SELECT request_errors FROM zk_session"), 1, 'is one');
 };

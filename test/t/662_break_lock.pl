@@ -3,7 +3,7 @@
 # zk_break_lock(): deletes the node of a living contender, whatever client it is, and only that.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT lost clean);
+use Zklock::Cast qw(:DEFAULT lost);
 use Zklock::JavaPeer;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');
@@ -27,7 +27,7 @@ sub refuses($session, $arguments, $sqlstate, $name)
 	return is($session->try("SELECT zk_break_lock($arguments)")->{sqlstate}, $sqlstate, $name);
 }
 
-subtest 'a holder of the same server hears of its loss, and the next one gets the lock' => sub {
+story 'a holder of the same server hears of its loss, and the next one gets the lock' => sub {
 	hold($a, 'holder', '/b/local');
 	queue($a, 'waiter', '/b/local');
 	my $mark = $a->log_mark;
@@ -39,19 +39,17 @@ subtest 'a holder of the same server hears of its loss, and the next one gets th
 	$a->assert_log($mark, qr{LOG:  role "$user", process $pid, deleted node "/b/local/$node" by zk_break_lock\(\)}, 'the log says who did it');
 	$a->assert_log($mark, qr{DETAIL:  It was that of process $holder of server a, in ZooKeeper session 0x}, 'to whom');
 	is($admin->query("SELECT zk_break_lock('/b/local', '$node')"), 'f', 'the node is gone');
-	all_disconnect();
 };
 
-subtest 'a holder of another server' => sub {
+story 'a holder of another server' => sub {
 	hold($b, 'holder', '/b/remote');
 	queue($a, 'waiter', '/b/remote');
 	is(break_it('/b/remote', "server = 'b'"), 't', 'the node is deleted');
 	is($s{waiter}->finish, 't', 'the lock is free');
 	lost($b, 'holder', '/b/remote');
-	all_disconnect();
 };
 
-subtest 'a session that waits queues again' => sub {
+story 'a session that waits queues again' => sub {
 	hold($a, 'holder', '/b/waits');
 	queue($b, 'first', '/b/waits');
 	$b->wait_queued($s{first});
@@ -60,10 +58,9 @@ subtest 'a session that waits queues again' => sub {
 		'a new one';
 	$s{holder}->query("SELECT zk_unlock('/b/waits')");
 	is($s{first}->finish, 't', 'and is served');
-	all_disconnect();
 };
 
-subtest "a client of Curator's" => sub {
+story "a client of Curator's" => sub {
 	$java->acquire('holder', '/b/java', -1);
 	queue($a, 'waiter', '/b/java');
 	my $mark = $a->log_mark;
@@ -71,10 +68,9 @@ subtest "a client of Curator's" => sub {
 	is(break_it('/b/java', 'granted'), 't', 'its node is deleted');
 	is($s{waiter}->finish, 't', 'the lock is free');
 	$a->assert_log($mark, qr/DETAIL:  It was that of \Q$owner\E, in ZooKeeper session $java_session\./, 'the log names the client');
-	all_disconnect();
 };
 
-subtest 'permits, and turns to get one' => sub {
+story 'permits, and turns to get one' => sub {
 	on($a, 'holder')->query("SELECT zk_semaphore_acquire('/b/slots', 1)");
 	on($b, 'first')->query_start("SELECT zk_semaphore_acquire('/b/slots', 1)");
 	wait_until { 2 == $zk->children('/b/slots/leases') } 'a session that waits for the permit';
@@ -85,7 +81,6 @@ subtest 'permits, and turns to get one' => sub {
 	is(break_it('/b/slots', q{kind = 'semaphore' AND granted}), 't', 'a permit is broken');
 	$a->wait_lock($s{holder}, 'lost', '/b/slots');
 	is($s{first}->finish, 't', 'the next one has it');
-	all_disconnect();
 };
 
 subtest 'nothing but contenders, and the one that was meant' => sub {
@@ -166,7 +161,7 @@ subtest 'who holds is found by itself' => sub {
 	is(break_it('/b/unknown', 'true'), 't', 'which serves');
 };
 
-subtest 'the victim is told' => sub {
+story 'the victim is told' => sub {
 	foreach my $server ($a, $b)
 	{
 		on($server, 'victim')->query("BEGIN; SELECT zk_xact_lock('/b/victim')");
@@ -197,13 +192,12 @@ subtest 'the victim is told' => sub {
 	$a->wait_lock($s{victim}, 'lost', '/b/victim');
 	fails($s{victim}->try('COMMIT'), '40001', 'then somebody else did it', detail => 'Its node was deleted by someone else.');
 	$shell->set_acl('/b/victim', [ [ 'world', 'anyone', 'cdrwa' ] ]);
-	all_disconnect();
 };
 
-subtest 'an answer that is lost' => sub {
+story 'an answer that is lost' => sub {
 	hold($b, 'holder', '/b/reply');
 	my $mark = $a->log_mark;
-	my $dropped = $proxy->lose_reply(op => 'delete', path => '^/b/reply/');
+	$proxy->lose_reply(op => 'delete', path => '^/b/reply/');
 	is($admin->query("SELECT zk_break_lock('/b/reply')"), 't', 'it is known all the same that the node is deleted');
 	$a->assert_log($mark, qr{deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'and logged');
 	all_disconnect();
@@ -215,10 +209,9 @@ subtest 'an answer that is lost' => sub {
 	$a->assert_log($mark, qr{may have deleted node "/b/reply/.*" by zk_break_lock\(\)}, 'is logged as well');
 	$proxy->heal;
 	lost($b, 'holder', '/b/reply');
-	all_disconnect();
 };
 
-subtest 'privileges' => sub {
+story 'privileges' => sub {
 	$admin->query('CREATE ROLE plain LOGIN; CREATE ROLE signals LOGIN IN ROLE pg_signal_backend');
 	$admin->query("ALTER ROLE signals SET zklock.allowed_paths = '/b/mine'");
 	hold($a, 'holder', '/b/mine');
@@ -235,7 +228,6 @@ subtest 'privileges' => sub {
 	is($signals->query("SELECT zk_break_lock('/b/mine', '$node')"), 't', 'who may, and the path is allowed');
 	lost($a, 'holder', '/b/mine');
 	$_->disconnect foreach $plain, $signals;
-	all_disconnect();
 };
 
 $java->stop;

@@ -13,12 +13,13 @@ my ($zk, $proxy, $a, $b) = cast('a b',
 END { $zk->resume if $zk; }
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
-my $java_session = $java->connect($zk->connect_string, 10000);
+$java->connect($zk->connect_string, 10000);
 
-# The log tells that a session of a waits, and of whom it says so.
-sub told($mark, $name, $what, $path, $detail)
+# The log tells that a session of a waits, and of whom it says so: holders, and the queue.
+sub told($mark, $name, $what, $path, $holders, $queue)
 {
-	my $pid = $s{$name}->pid;
+	my $pid    = $s{$name}->pid;
+	my $detail = ($holders =~ /,/ ? 'Processes' : 'Process') . " holding the lock: $holders\\. Wait queue: $queue\\.";
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return $a->assert_log($mark,
 		qr/LOG:  process $pid still waiting for $what on ZooKeeper path "\Q$path\E" after \d+\.\d{3} ms\n.*DETAIL:  $detail\n/,
@@ -27,32 +28,29 @@ sub told($mark, $name, $what, $path, $detail)
 
 sub pids { return join ', ', map { $s{$_}->pid } @_; }
 
-subtest 'sessions of this server' => sub {
+story 'sessions of this server' => sub {
 	my $mark = $a->log_mark;
 	hold($a, 'holder', '/l/local');
 	queue($a, 'first', '/l/local');
-	told($mark, 'first', 'ExclusiveLock', '/l/local', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids('first') . '\.');
+	told($mark, 'first', 'ExclusiveLock', '/l/local', pids('holder'), pids('first'));
 	queue($a, 'second', '/l/local');
-	told($mark, 'second', 'ExclusiveLock', '/l/local', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids('first', 'second') . '\.');
+	told($mark, 'second', 'ExclusiveLock', '/l/local', pids('holder'), pids('first', 'second'));
 	$s{holder}->query("SELECT zk_unlock('/l/local')");
 	$s{first}->finish;
 	$a->assert_log($mark, qr/LOG:  process ${\$s{first}->pid} acquired ExclusiveLock on ZooKeeper path "\/l\/local" after \d+\.\d{3} ms\n/, 'the log tells of the end');
-	all_disconnect();
 };
 
-subtest 'sessions of other servers' => sub {
+story 'sessions of other servers' => sub {
 	my $mark = $a->log_mark;
 	on($b, $_)->query("SELECT zk_lock_shared('/l/remote')") foreach qw(reader other);
 	on($a, 'mine')->query("SELECT zk_lock_shared('/l/remote')");
 	queue($a, 'writer', '/l/remote');
-	told($mark, 'writer', 'ExclusiveLock', '/l/remote',
-		'Processes holding the lock: ' . $s{reader}->pid . ' of server b, ' . pids('mine') . '\. Wait queue: ' . pids('writer') . '\.');
+	told($mark, 'writer', 'ExclusiveLock', '/l/remote', pids('reader') . ' of server b, ' . pids('mine'), pids('writer'));
 	$s{mine}->query("SELECT zk_unlock_shared('/l/remote')");
 	queue($a, 'behind', '/l/remote');
-	all_disconnect();
 };
 
-subtest 'other clients' => sub {
+story 'other clients' => sub {
 	my $mark = $a->log_mark;
 	$java->acquire('holder', '/l/java', -1);
 	queue($a, 'waiter', '/l/java');
@@ -60,8 +58,8 @@ subtest 'other clients' => sub {
 	my $next = $java->acquire_start('next', '/l/java');
 	wait_until { 3 == $zk->children('/l/java') } 'another client';
 	queue($a, 'last', '/l/java');
-	my $curator = $a->value(q{SELECT owner FROM zk_contenders('/l/java') WHERE granted});
-	told($mark, 'last', 'ExclusiveLock', '/l/java', "Process holding the lock: \Q$curator\E\\. Wait queue: " . pids('waiter') . ", \Q$curator\E, " . pids('last') . '\.');
+	my $curator = quotemeta $a->value(q{SELECT owner FROM zk_contenders('/l/java') WHERE granted});
+	told($mark, 'last', 'ExclusiveLock', '/l/java', $curator, pids('waiter') . ", $curator, " . pids('last'));
 	$java->release('holder');
 	$s{waiter}->finish;
 	$s{waiter}->query("SELECT zk_unlock('/l/java')");
@@ -70,16 +68,14 @@ subtest 'other clients' => sub {
 	# What tells nothing has a session all the same.
 	my $node = $shell->create('/l/silent/_c_x-lock-', ephemeral => 1, sequence => 1, makepath => 1, hex => '00ff');
 	queue($a, 'silent', '/l/silent');
-	my $session = ($shell->session)->[0];
-	told($mark, 'silent', 'ExclusiveLock', '/l/silent', "Process holding the lock: ZooKeeper session $session\\. Wait queue: " . pids('silent') . '\.');
+	told($mark, 'silent', 'ExclusiveLock', '/l/silent', 'ZooKeeper session ' . $shell->session->[0], pids('silent'));
 	$shell->delete($node);
 	$s{silent}->finish;
 	$java->release('next');
 	$s{last}->finish;
-	all_disconnect();
 };
 
-subtest 'a semaphore' => sub {
+story 'a semaphore' => sub {
 	my $mark = $a->log_mark;
 	on($a, 'holder')->query("SELECT zk_semaphore_acquire('/l/slots', 1)");
 	on($a, 'turn')->query_start("SELECT zk_semaphore_acquire('/l/slots', 1)");
@@ -88,27 +84,21 @@ subtest 'a semaphore' => sub {
 	wait_until { 2 == $zk->children('/l/slots/locks') } 'a session of another server that waits for its turn';
 	$a->settle;
 	on($a, 'queues')->query_start("SELECT zk_semaphore_acquire('/l/slots', 1)");
-	told($mark, 'queues', 'SemaphorePermit', '/l/slots', 'Process holding the lock: ' . pids('holder')
-		  . '\. Wait queue: ' . pids('turn', 'elsewhere') . ' of server b, ' . pids('queues') . '\.');
-	all_disconnect();
+	told($mark, 'queues', 'SemaphorePermit', '/l/slots', pids('holder'), pids('turn', 'elsewhere') . ' of server b, ' . pids('queues'));
 };
 
-subtest 'a crowd is counted' => sub {
+story 'a crowd is counted' => sub {
 	my $mark = $a->log_mark;
 	hold($a, 'holder', '/l/crowd');
 	queue($a, "waiter$_", '/l/crowd') foreach 1 .. 25;
-	told($mark, 'waiter25', 'ExclusiveLock', '/l/crowd', 'Process holding the lock: ' . pids('holder') . '\. Wait queue: ' . pids(map { "waiter$_" } 1 .. 20) . ' and 5 more\.');
-	all_disconnect();
+	told($mark, 'waiter25', 'ExclusiveLock', '/l/crowd', pids('holder'), pids(map { "waiter$_" } 1 .. 20) . ' and 5 more');
 };
 
-subtest 'a wait does not wait for what is to be logged' => sub {
+story 'a wait does not wait for what is to be logged' => sub {
 	foreach my $end ('granted', 'cancelled', 'terminated')
 	{
 		hold($a, 'holder', "/l/$end");
-		$proxy->reset_counts;
-		my $held = $proxy->hold_reply(op => 'getChildren', path => "^/l/$end\$", any => 1);
-		on($a, 'waiter')->query_start("SELECT zk_lock('/l/$end')");
-		$proxy->fired($held);
+		$proxy->hold_reply_of(on($a, 'waiter'), "SELECT zk_lock('/l/$end')", op => 'getChildren', path => "^/l/$end\$", any => 1);
 		$s{holder}->query_start("SELECT zk_unlock('/l/$end')") if $end eq 'granted';
 		$s{waiter}->cancel if $end eq 'cancelled';
 		$s{waiter}->terminate if $end eq 'terminated';
@@ -119,7 +109,6 @@ subtest 'a wait does not wait for what is to be logged' => sub {
 	}
 	# More than there are slots for questions; if these were left behind, nobody else could ask.
 	hold($a, 'holder', '/l/cancelled');
-	$proxy->reset_counts;
 	my $held = $proxy->hold_reply(op => 'getChildren', path => '^/l/cancelled$', any => 1);
 	on($a, "waiter$_")->query("SET statement_timeout = '1s'") foreach 1 .. 70;
 	$s{"waiter$_"}->query_start("SELECT zk_lock('/l/cancelled')") foreach 1 .. 70;
@@ -127,10 +116,9 @@ subtest 'a wait does not wait for what is to be logged' => sub {
 	is((grep { $s{"waiter$_"}->result->{sqlstate} eq '57014' } 1 .. 70), 70, 'all end at their timeout');
 	$proxy->heal;
 	is($a->value("SET statement_timeout = '30s'; SELECT count(*) FROM zk_contenders('/l/cancelled')"), 1, 'nothing is left of the questions');
-	all_disconnect();
 };
 
-subtest "the worker's log lines say where they come from" => sub {
+story "the worker's log lines say where they come from" => sub {
 	my $mark = $a->log_mark;
 	hold($a, 'holder', '/l/context');
 	my ($node) = $zk->children('/l/context');
@@ -148,7 +136,6 @@ subtest "the worker's log lines say where they come from" => sub {
 	$a->assert_log($mark, qr/LOG:  could not delete ZooKeeper node "\/l\/refused.*\n(?:.*(?:DETAIL|HINT): .*\n)*.*CONTEXT:  ZooKeeper session $session, server \Q$server\E\n\s*path "\/l\/refused\/[^"]+", for process $pid/,
 		'and the process for which ZooKeeper was asked');
 	$s{holder}->finish;
-	all_disconnect();
 };
 
 $java->stop;
@@ -173,19 +160,14 @@ my %waits = (
 	permit    => [ "SELECT zk_semaphore_acquire('/w/permits', 1)", 'SemaphorePermit on ZooKeeper path "/w/permits"' ]);
 
 # The result of a wait that comes to such an end
-sub ended($end, $sql, $session = undef)
+sub ended($end, $sql, $s = $a->session)
 {
-	my $s = $session || $a->session;
 	$s->query($ends{$end}[0]) if $ends{$end}[0];
 	$s->query_start($sql);
-	if ($end eq 'cancel')
-	{
-		$a->wait_event($s, 'lock');
-		$s->cancel;
-	}
-	my $result = $s->result;
-	$s->disconnect unless $session;
-	return $result;
+	return $s->result if $end ne 'cancel';
+	$a->wait_event($s, 'lock');
+	$s->cancel;
+	return $s->result;
 }
 
 foreach my $end (sort keys %ends)
@@ -282,8 +264,4 @@ subtest 'statement_timeout ends the COMMIT of a procedure' => sub {
 	is($a->value('SELECT count(*) FROM t'), 1, 'and nothing is written');
 };
 
-$holder->disconnect;
-$a->assert_clean($zk, map { "/w/$_" } qw(taken taken-too free away writer1 writer2 procedure), 'permits/leases',
-	'permits/locks', "b\x{e4}r");
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/l/$_" } qw(local remote java silent slots/leases slots/locks crowd granted cancelled terminated context refused));
-done_testing;
+done_clean($zk, $a, $b);

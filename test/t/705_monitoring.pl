@@ -150,6 +150,4 @@ subtest 'a lease that is gone is an alert, until it is back' => sub {
 	ok(wait_no_alert('ZklockLeaseGone'), 'it goes on, and the alert ends');
 };
 
-all_disconnect;
-Zklock::Server->assert_clean($zk, [$server], '/watched/a');
-done_testing;
+done_clean($zk, $server);

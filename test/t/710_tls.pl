@@ -58,7 +58,6 @@ subtest 'that a session has expired is believed, and another one begins' => sub 
 };
 
 subtest 'a server that stands still in the handshake is left for another' => sub {
-	my $mark = $a->log_mark;
 	$a->stop;
 	$a->append_conf('postgresql.conf', sprintf(q(zklock.servers = '127.0.0.1:%d,%s'), $hung->sockport, $address));
 	foreach my $start (1 .. 3)
@@ -89,6 +88,4 @@ subtest 'no secret is shown' => sub {
 	is($session->try("SHOW zklock.tls_${_}_file")->{sqlstate}, '42501', "the $_ file's") foreach qw(ca cert key);
 };
 
-all_disconnect;
-Zklock::Server->assert_clean($zk, [ $a, $plain ], '/tls/a');
-done_testing;
+done_clean($zk, $a, $plain);

@@ -3,7 +3,7 @@
 # doc/tutorial.md: each command in it runs, in that order, and gives what it says.
 
 use Zklock::Test;
-use Cwd qw(abs_path getcwd);
+use Cwd qw(abs_path);
 use File::Basename qw(dirname);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
@@ -17,10 +17,7 @@ $ENV{TMPDIR} = PostgreSQL::Test::Utils::tempdir('demo');
 delete @ENV{ grep { /^PG/ && $_ ne 'PG_CONFIG' && !/^PG_/ } keys %ENV };
 my (%session, $service, $demo);
 
-sub session($name)
-{
-	return $session{$name} ||= Zklock::Session->new(dsn => "service=$name", name => $name);
-}
+sub session($name) { return $session{$name} ||= Zklock::Session->new(dsn => "service=$name", name => $name); }
 
 # A statement, and what the tutorial says of it
 sub statement($name, $sql, @expected)
@@ -42,10 +39,7 @@ sub statement($name, $sql, @expected)
 		wait_until { $session->query($sql) eq $expected } "$what to give $expected";
 		pass("$what: soon");
 	}
-	elsif ($expected =~ /^ERROR (\w+)$/)
-	{
-		is($session->try($sql)->{sqlstate}, $1, $what);
-	}
+	elsif ($expected =~ /^ERROR (\w+)$/) { is($session->try($sql)->{sqlstate}, $1, $what); }
 	else
 	{
 		my $result = $session->try($sql);
@@ -88,12 +82,10 @@ sub shell($command)
 
 sub read_line
 {
-	my $line;
 	local $SIG{ALRM} = sub { die "the service says nothing\n" };
 	alarm(Zklock::Util::default_timeout());
-	$line = readline($service->{out});
+	chomp(my $line = readline($service->{out}));
 	alarm(0);
-	chomp $line;
 	return $line;
 }
 
@@ -105,10 +97,7 @@ sub sh_block($block)
 		{
 			my $printed = shell("$top/test/demo/demo --shell </dev/null");
 			($demo) = $printed =~ m{^in each terminal, first +\. (\S+)/env$}m or die "no demo: $printed";
-			foreach (split /\n/, slurp_file("$demo/env"))
-			{
-				$ENV{$1} = $2 while /(\w+)=(\S+)/g;
-			}
+			%ENV = (%ENV, slurp_file("$demo/env") =~ /(\w+)=(\S+)/g);
 		}
 		elsif ($line =~ m{^\. /tmp/zklock-demo\.X+/env$}) { ok(-r "$demo/env", $line); }
 		elsif ($line =~ /^java Service/)

@@ -22,10 +22,9 @@ my $elsewhere = qr/cron\.schedule/;
 sub blocks($file)
 {
 	my $text = slurp_file("$top/$file") =~ s/^  (?=```|\S.*;$)//mgr;
-	return map { [@$_] } pairs_of($text =~ /^```(\w*)\n(.*?)^```$/msg);
+	my @words = $text =~ /^```(\w*)\n(.*?)^```$/msg;
+	return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2;
 }
-
-sub pairs_of(@words) { return map { [ @words[ 2 * $_, 2 * $_ + 1 ] ] } 0 .. $#words / 2; }
 
 # Statements of a block, each with the comment behind it
 sub statements($sql)
@@ -126,11 +125,9 @@ foreach my $file (map { s{^\Q$top\E/}{}r } "$top/README.md", glob("$top/doc/*.md
 					0, '... and runs') if $text =~ /CuratorFrameworkFactory/;
 			}
 		}
-		$_->disconnect foreach $session, $holder;
 		pass('all examples were tried');
 	};
 }
 
 $server->set_conf('zklock.elections' => '');
-Zklock::Server->assert_clean($zk, [$server], '/pay/lock', '/acc/1', '/acc/2', '/batch/slots/leases', '/reports/source');
-done_testing;
+done_clean($zk, $server);

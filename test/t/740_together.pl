@@ -27,14 +27,10 @@ sub wait_has($held, $besides, $what)
 	return;
 }
 
-sub is_free($path, $what) { is($other->query("SELECT zk_try_lock('$path') AND zk_unlock('$path')"), 't', $what); return; }
-
 is($s->query("SELECT zk_lock($all) AND zk_unlock($all)"), 't', 'the paths exist');
 
 subtest 'free paths are asked for, and given back, before the first answer' => sub {
-	my $fault = $proxy->hold_reply(op => 'create2');
-	$s->query_start("SELECT zk_lock($all)");
-	$proxy->fired($fault);
+	$proxy->hold_reply_of($s, "SELECT zk_lock($all)", op => 'create2');
 	wait_until { nodes() == @paths } 'the nodes of all paths';
 	ok($s->busy, 'all nodes exist, and no answer has come');
 	$proxy->heal;
@@ -118,11 +114,8 @@ subtest 'a call that is cut short leaves nothing' => sub {
 	foreach my $case ([ 'create2', 'zk_lock' ], [ 'getChildren', 'zk_xact_lock' ])
 	{
 		my ($op, $function) = @$case;
-		my $fault = $proxy->hold_reply(op => $op, nth => 5);
-		$s->query_start("SELECT $function($all)");
-		$proxy->fired($fault);
-		$s->cancel;
-		is($s->result->{sqlstate}, '57014', "cancelled while answers to $op are awaited");
+		$proxy->hold_reply_of($s, "SELECT $function($all)", op => $op, nth => 5);
+		is($s->cancelled, '57014', "cancelled while answers to $op are awaited");
 		$proxy->heal;
 		$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s->pid, 0);
 		wait_until { nodes() == 0 } 'all nodes to go';
@@ -135,9 +128,7 @@ subtest 'a call that is cut short leaves nothing' => sub {
 	wait_has(1, 0, 'are undone with it');
 	$s->query('COMMIT');
 	my $victim = $a->session(name => 'victim');
-	my $fault = $proxy->hold_reply(op => 'create2', nth => 5);
-	$victim->query_start("SELECT zk_lock($all)");
-	$proxy->fired($fault);
+	$proxy->hold_reply_of($victim, "SELECT zk_lock($all)", op => 'create2', nth => 5);
 	$victim->terminate;
 	$victim->disconnect;
 	$proxy->heal;
@@ -148,17 +139,8 @@ subtest 'a call that is cut short leaves nothing' => sub {
 subtest 'a call goes on when the worker or the connection is back' => sub {
 	foreach my $what (qw(worker connection))
 	{
-		my $fault = $proxy->hold_reply(op => 'create2', nth => 5);
-		$s->query_start("SELECT zk_lock($all)");
-		$proxy->fired($fault);
-		if ($what eq 'worker')
-		{
-			$a->restart_worker;
-		}
-		else
-		{
-			$proxy->drop;
-		}
+		$proxy->hold_reply_of($s, "SELECT zk_lock($all)", op => 'create2', nth => 5);
+		$what eq 'worker' ? $a->restart_worker : $proxy->drop;
 		$proxy->heal;
 		is($s->finish, 't', "after a new $what all are acquired");
 		wait_has(20, 0, 'and held');
@@ -198,5 +180,4 @@ subtest 'when much is taken, little is asked for in vain' => sub {
 	$s->query("SELECT zk_unlock($all)");
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, '/tog/x/0part', '/tog/y', '/tog/z/part');
-done_testing;
+done_clean($zk, $a, $b);

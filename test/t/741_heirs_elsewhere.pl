@@ -52,11 +52,7 @@ sub first_node
 
 sub downgrade
 {
-	if ($holder)
-	{
-		is($holder->query("SELECT zk_unlock('$path')"), 't', 'the holder downgrades');
-		return;
-	}
+	return is($holder->query("SELECT zk_unlock('$path')"), 't', 'the holder downgrades') if $holder;
 	# As Curator does: beside, and then the other goes.
 	my $node = first_node();
 	$shell->create("$path/_c_00000000-0000-4000-8000-000000000002-__READ__" . substr($node, -10), ephemeral => 1);
@@ -71,19 +67,20 @@ sub waits_for_heir($name)
 	like($heir, qr/__READ__\d{10}$/, "$name: there is an heir");
 	$a->wait_value("SELECT state || ' ' || coalesce(blocked_by_node, '-') FROM zk_locks WHERE pid = " . $waiter->pid, "waiting $heir");
 	ok($waiter->busy, 'for which the writer waits');
-	if ($holder) { $holder->query("SELECT zk_unlock_shared('$path')"); }
-	else { $shell->delete("$path/$heir"); }
-	end();
+	$holder ? $holder->query("SELECT zk_unlock_shared('$path')") : $shell->delete("$path/$heir");
+	end($waiter => 'then it has its turn', $next => 'and the one behind it');
 	return;
 }
 
-sub end
+# One after the other gets the lock, and releases it.
+sub end(@turns)
 {
-	is($waiter->finish, 't', 'then it has its turn');
-	$waiter->query("SELECT zk_unlock('$path')");
-	is($next->finish, 't', 'and the one behind it');
-	$next->query("SELECT zk_unlock('$path')");
-	$_->disconnect foreach grep { $_ } $holder, $waiter;
+	while (my ($session, $name) = splice @turns, 0, 2)
+	{
+		is($session->finish, 't', $name);
+		$session->query("SELECT zk_unlock('$path')");
+	}
+	undef $_ foreach $holder, $waiter;
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	return;
 }
@@ -102,11 +99,8 @@ subtest 'a lock that is given back elsewhere is granted without a question' => s
 	is($a->wait_holder($waiter, $path)->{node}, $node, 'its node is the first');
 	$shell->delete("$path/$node");
 	$a->wait_lock($waiter, 'lost', $path);
-	is($next->finish, 't', 'a node that somebody deletes is missed at once, and the next one served');
-	$next->query("SELECT zk_unlock('$path')");
 	$waiter->query("SELECT zk_unlock('$path')");
-	$_->disconnect foreach $holder, $waiter;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	end($next => 'a node that somebody deletes is missed at once, and the next one served');
 };
 
 subtest 'also when nobody queues behind' => sub {
@@ -123,17 +117,15 @@ subtest 'also when nobody queues behind' => sub {
 	is($waiter->finish, 't', 'nothing that server a asks gets through, and it grants the lock');
 	$proxy->heal;
 	$waiter->query("SELECT zk_unlock('$path')");
-	$_->disconnect foreach $holder, $waiter;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	end();
 };
 
 subtest 'a lock that is downgraded elsewhere is not granted' => sub {
-	foreach my $who ([ 'zklock', $b ], [ 'Curator', undef ])
+	foreach my $server ($b, undef)
 	{
-		my ($name, $server) = @$who;
 		begin($server);
 		downgrade();
-		waits_for_heir($name);
+		waits_for_heir($server ? 'zklock' : 'Curator');
 	}
 };
 
@@ -155,26 +147,17 @@ subtest 'nor after the answer to the read of the holder, or the connection, was 
 	$holder->query("SELECT zk_unlock_shared('$path')");
 	$holder->query("SELECT zk_unlock('$path')");
 	$proxy->heal;
-	end();
+	end($waiter => 'then it has its turn', $next => 'and the one behind it');
 };
 
 subtest 'nor when the worker is restarted' => sub {
 	foreach my $when ('before', 'meanwhile')
 	{
 		begin($b);
-		if ($when eq 'before')
-		{
-			$a->restart_worker;
-			$a->wait_session;
-			downgrade();
-		}
-		else
-		{
-			my $pid = $a->worker_away;
-			downgrade();
-			$a->worker_back($pid);
-			$a->wait_session;
-		}
+		my $pid = $a->worker_away;
+		$a->worker_back($pid) if $when eq 'before';
+		downgrade();
+		$a->worker_back($pid) if $when eq 'meanwhile';
 		waits_for_heir("a new worker $when");
 	}
 };
@@ -226,5 +209,4 @@ subtest 'the worker is woken by the loss of the answer that follows one which wa
 	$s->disconnect;
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], (map { "/woken/$_" } 'alone', 'together', 'lost', 0 .. 7), map { "/heirs/$_" } 1 .. $number);
-done_testing;
+done_clean($zk, $a, $b);

@@ -5,7 +5,7 @@
 # of test/faults.md makes this fail.
 
 use Zklock::Test;
-use Zklock::Cast qw(%s on hold queue unlock clean);
+use Zklock::Cast qw(%s on hold queue unlock);
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
@@ -13,7 +13,7 @@ my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '20s', conf =>
 	a => { faults => 'near' });
 my $shell = $zk->shell;
 my $n     = 6;
-my ($name, @paths) = ('');
+my $name  = '';
 
 sub path($i) { return "/batch/$name/$i"; }
 
@@ -22,7 +22,6 @@ sub path($i) { return "/batch/$name/$i"; }
 sub begin($what, $before = undef)
 {
 	$name = $what;
-	push @paths, map { path($_) } 0 .. $n;
 	$a->restart_worker;
 	$a->wait_session;
 	# A transaction's lock is watched from the first, so it is known that nobody else has come.
@@ -115,7 +114,6 @@ subtest 'a worker that ends meanwhile leaves nothing behind' => sub {
 subtest 'a lock for which another server waits does not wait for the others' => sub {
 	hold($a, 'awaited', '/batch/awaited');
 	queue($b, 'next', '/batch/awaited');
-	push @paths, '/batch/awaited';
 	begin('others');
 	$s{awaited}->query_start("SELECT zk_unlock('/batch/awaited')");
 	is($s{next}->finish, 't', 'it is granted while the answer is held back');
@@ -125,5 +123,4 @@ subtest 'a lock for which another server waits does not wait for the others' => 
 	unlock('next', '/batch/awaited');
 };
 
-clean($zk, [ $a, $b ], '/batch/barrier', @paths);
-done_testing;
+done_clean($zk, $a, $b);

@@ -21,6 +21,7 @@ Zklock::Cast - the sessions of a test, by name
   queue($server, $name, $path)  the session asks, and is seen to wait
   holdings($server)             what is held there, with nodes, tokens and times
   all_disconnect                all sessions end
+  story($name, $code)           a subtest, whose sessions end with it
   fails($result, $sqlstate, $name, message => ..., detail => ..., hint => ...)
                                 tests: the statement failed so, and said this: texts, or
                                 regular expressions
@@ -52,7 +53,7 @@ use Exporter qw(import);
 use Test::More;
 use Zklock::Server;
 
-our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
+our @EXPORT = qw(%s on hold queue holdings all_disconnect story fails in_transaction hand_on);
 our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
 our %s;
 
@@ -146,6 +147,12 @@ sub clean($zk, $servers, @paths)
 	all_disconnect();
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Zklock::Server->assert_clean($zk, $servers, @paths);
+}
+
+sub story($name, $code)
+{
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	return subtest $name => sub { $code->(); all_disconnect(); };
 }
 
 sub all_disconnect { $_->disconnect foreach values %s; %s = (); return; }

@@ -22,8 +22,7 @@ Zklock::Election - servers that stand at an election
   my %terms = $election->watched;      # ends that; a test: no two believed to lead at once,
                                        # and terms rise. The terms of each server, by name
   $election->led_once;                 # the same, and tests: each that was watched has led in one term
-  $election->over([ $a, $b ], @more);  # a test: when they stand no more, nothing is left of it, or of
-                                       # other paths
+  $election->over($a, $b);             # they stand no more, and the test ends as with done_clean
 
 A server that is watched must be able to create a table and a function, and is asked in a
 session of its own. The intervals are those in which a server provably led: from the end of
@@ -36,12 +35,9 @@ package Zklock::Election;
 use v5.36;
 
 use Test::More ();
-use Zklock::Server;
+use Zklock::Test ();
 
-sub new($class, $zk, $path)
-{
-	return bless { zk => $zk, path => $path }, $class;
-}
+sub new($class, $zk, $path) { return bless { zk => $zk, path => $path }, $class; }
 
 sub wait_state($self, $server, $state, $path = undef)
 {
@@ -72,11 +68,10 @@ sub work($self, $session)
 	return;
 }
 
-sub over($self, $servers, @more)
+sub over($self, @servers)
 {
-	$_->set_conf('zklock.elections' => '') foreach @$servers;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Zklock::Server->assert_clean($self->{zk}, $servers, $self->{path}, @more);
+	$_->set_conf('zklock.elections' => '') foreach @servers;
+	return Zklock::Test::done_clean($self->{zk}, @servers);
 }
 
 # The function reads only, so it commits whatever it has been told.
