@@ -39,9 +39,7 @@ my @colours = (
 	[ c6 => '#bf3989', '#db61a2' ]);
 
 sub _escape($text) { return $text =~ s/&/&amp;/gr =~ s/</&lt;/gr =~ s/>/&gt;/gr; }
-
 sub _log { return log($_[0]) / log(10); }
-
 sub _commas($n) { 1 while $n =~ s/^(\d+)(\d{3})/$1,$2/; return $n; }
 
 # The numbers 1, 2, 5, 10, 20 ... from the last that is not above the values to the first that is not below

@@ -24,7 +24,6 @@ use Zklock::Util qw(nap);
 use Zklock::ZooKeeper;
 
 sub _text($file) { open(my $fh, '<', $file) or return ''; local $/; return <$fh> // ''; }
-
 sub _first_line($text) { my ($line) = split /\n/, $text // ''; return $line // ''; }
 
 sub _jar_version($name)

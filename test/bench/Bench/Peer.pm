@@ -78,9 +78,7 @@ sub _connected($self, $hosts)
 }
 
 sub sql($class) { return $class->_start('sql_load', _build() . '/sql_load'); }
-
 sub c($class, $hosts) { return $class->_start('zk_load', _build() . '/zk_load')->_connected($hosts); }
-
 sub kazoo($class, $hosts) { return $class->_start('kazoo', 'python3', "$source/kazoo_load.py")->_connected($hosts); }
 
 sub curator($class, $hosts)

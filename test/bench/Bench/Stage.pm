@@ -115,7 +115,6 @@ sub central($self)
 
 sub sql($self) { return $self->{peers}{sql} ||= Bench::Peer->sql; }
 sub c($self) { return $self->{peers}{c}   ||= Bench::Peer->c($self->{hosts}); }
-
 sub curator($self, $n) { return $self->{peers}{"curator$n"} ||= Bench::Peer->curator($self->{hosts}); }
 sub kazoo($self, $n) { return $self->{peers}{"kazoo$n"} ||= Bench::Peer->kazoo($self->{hosts}); }
 sub together($self, @arg) { return Bench::Peer->together(@arg); }

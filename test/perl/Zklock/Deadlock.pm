@@ -83,7 +83,6 @@ sub clean
 }
 
 sub sessions($server, $names) { return map { $sessions{$_} = $server->session(name => $_) } split / /, $names; }
-
 sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
 sub waits($session, $what)

@@ -105,7 +105,6 @@ sub directory     { return $_[0]{directory}; }
 sub interventions { return $_[0]{nemesis}->interventions; }
 sub client_count  { return $_[0]{clients}; }
 sub session_timeout { return $session_timeout; }
-
 sub _trouble($self, $kind, $text) { push @{ $self->{trouble} }, { kind => $kind, text => $text }; return; }
 
 # ---- the cast

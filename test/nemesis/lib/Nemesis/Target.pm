@@ -78,7 +78,6 @@ sub new($class) { return bless {}, $class; }
 
 # 'claims', of Nemesis::Target::Claims
 sub name($self) { return lc ref($self) =~ s/.*:://r; }
-
 sub share        { return 1; }
 sub server_conf  { return (); }
 sub prepare      { return; }

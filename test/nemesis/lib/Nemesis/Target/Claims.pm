@@ -91,7 +91,6 @@ sub last_turn($self, $client)
 }
 
 sub kinds { return ('slot claimed twice', 'claim order', 'slot lost', 'unexpected error'); }
-
 sub _describe($attempt) { return sprintf('%s (%s) %.4f..%.4f', @$attempt{qw(id outcome asked told)}); }
 
 # The attempts of one path. Appends to the violations.

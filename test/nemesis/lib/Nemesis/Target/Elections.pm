@@ -52,7 +52,6 @@ use Zklock::Util qw(nap);
 my %elections = ('/nemesis/elections/latch' => 'curator_latch', '/nemesis/elections/support' => 'zookeeper');
 
 sub paths { return sort keys %elections; }
-
 sub server_conf { return "zklock.elections = '" . join(', ', map { "$_=$elections{$_}" } sort keys %elections) . q('); }
 
 sub users
@@ -146,7 +145,6 @@ sub last_turn($self, $client)
 }
 
 sub is_under_way($self, @attempts) { return grep { defined $_->{token} } @attempts; }
-
 sub kinds { return ('two leaders', 'late commit', 'term of two', 'unexpected error'); }
 
 # The servers stand for as long as they are told to.

@@ -35,7 +35,6 @@ sub share { return 6; }
 sub paths { return (@quick, @slow); }
 sub emptied { return (@quick, @slow); }
 sub users { return q{SELECT pid, state FROM zk_locks WHERE state IN ('held', 'waiting')}; }
-
 sub prepare($self, $run) { Nemesis::Register->create($run->register, $self->paths); return; }
 
 # The quiet server has a single client, which holds its lock for long: a connection with writes

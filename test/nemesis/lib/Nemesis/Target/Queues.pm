@@ -125,7 +125,6 @@ sub last_turn($self, $client)
 }
 
 sub emptied { return (@paths, '/zklock-receipts'); }
-
 sub kinds { return ('element lost', 'applied twice', 'element from nowhere', 'false refusal', 'lost commit', 'unexpected error'); }
 
 # Attempts whose outcomes are settled
