@@ -84,80 +84,65 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	clean();
 };
 
-my $permit  = 'SemaphorePermit on ZooKeeper path "/d/s"';
-my $release = "SELECT zk_semaphore_release('/d/s')";
-
-sub acquire($permits, $timeout = undef) { return "SELECT zk_semaphore_acquire('/d/s', $permits" . ($timeout ? ", '$timeout'" : '') . ')'; }
+sub release(@sessions) { $_->query("SELECT zk_semaphore_release('/d/s')") foreach @sessions; return; }
 
 # All sessions wait for what they have asked for; then one that began before has looked many times.
 sub nobody_gives_up(@sessions)
 {
 	my $late = $a->session(name => 'late');
 	$late->query("SET deadlock_timeout = '10ms'");
-	is($late->query(acquire(2, '1s')), 'f', 'another one looks many times');
+	is($late->query("SELECT zk_semaphore_acquire('/d/s', 2, '1s')"), 'f', 'another one looks many times');
 	ok($_->busy, $_->name . ' waits') foreach @sessions;
-	$late->disconnect;
 	return;
 }
 
 subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
 	in_transactions($one, $two);
-	$one->query(acquire(1));
-	steps('two has /d/a');
-	$two->start_waiting(acquire(1), '/d/s');
-	$one->query_start("SELECT zk_xact_lock('/d/a')");
-	gives_up($one, $one, zk('/d/a'), $two, $permit);
+	steps('one has /d/s:1, two has /d/a, two wants /d/s:1, one wants /d/a');
+	gives_up('one two');
 	ok($two->busy, 'a permit is not a transaction\'s');
-	$one->query($release);
+	release($one);
 	go_on($two);
-	$two->query($release);
+	release($two);
 	clean();
 };
 
 subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 	in_transactions($one, $two, $three);
-	$_->query(acquire(2)) foreach $one, $two;
-	steps('three has /d/a');
-	$three->start_waiting(acquire(2), '/d/s');
-	$one->start_waiting("SELECT zk_xact_lock('/d/a')", '/d/a');
+	steps('one has /d/s:2, two has /d/s:2, three has /d/a, three wants /d/s:2, one wants /d/a');
 	nobody_gives_up($one, $three);
 	is($two->try("SELECT zk_xact_lock('/d/a')")->{sqlstate}, '40P01', 'when the other holder waits as well, it gives up');
 	$two->query('ROLLBACK');
 	nobody_gives_up($one, $three);
-	$two->query($release);
+	release($two);
 	go_on($three, $one);
-	$_->query($release) foreach $one, $three;
+	release($one, $three);
 	clean();
 };
 
 subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	in_transactions($one, $two, $three);
-	$one->query(acquire(1));
-	$two->start_waiting(acquire(1), '/d/s');
-	steps('three has /d/a');
-	$three->start_waiting(acquire(1), '/d/s');
-	$one->query_start("SELECT zk_xact_lock('/d/a')");
-	gives_up($one, $one, zk('/d/a'), $three, $permit, $two, $permit);
-	$one->query($release);
-	go_on($two);
-	$two->query($release);
-	go_on($three);
-	$three->query($release);
+	steps('one has /d/s:1, two wants /d/s:1, three has /d/a, three wants /d/s:1, one wants /d/a');
+	gives_up('one three two');
+	release($one);
+	foreach my $next ($two, $three)
+	{
+		go_on($next);
+		release($next);
+	}
 	clean();
 };
 
 subtest 'a session that has all permits and asks for one more waits for itself' => sub {
-	$one->query('BEGIN');
-	$one->query(acquire(2)) foreach 1, 2;
-	$one->query_start(acquire(2));
-	gives_up($one, $one, $permit);
-	$one->query($release);
-	$two->query(acquire(2));
-	$one->query_start(acquire(2));
+	in_transactions($one);
+	steps('one has /d/s:2, one has /d/s:2, one wants /d/s:2');
+	gives_up('one');
+	release($one);
+	steps('two has /d/s:2, one wants /d/s:2');
 	nobody_gives_up($one);
-	$two->query($release);
+	release($two);
 	is($one->finish, 't', 'but not if another session has one');
-	$one->query($release) foreach 1, 2;
+	release($one, $one);
 	clean();
 };
 

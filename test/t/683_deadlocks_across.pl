@@ -6,7 +6,6 @@ use Zklock::Test;
 use Zklock::Deadlock;
 
 my ($zk, $a, $b, $c) = cast('a b c', conf => ["deadlock_timeout = '200ms'"]);
-my $permit = 'SemaphorePermit on ZooKeeper path "/d/s"';
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int); INSERT INTO t VALUES (1, 0)');
 Zklock::Deadlock::scene($zk, [ $a, $b, $c ], '/d/a', '/d/b', '/d/c', '/d/t/x/y', '/d/s/leases', '/zklock-waits');
 my ($a1, $a2, $b1, $c1) = (sessions($a, 'a1 a2'), sessions($b, 'b1'), sessions($c, 'c1'));
@@ -28,38 +27,33 @@ circle('two readers of two servers that upgrade', 'a1 b1', 'a1 shares /d/a, b1 s
 
 circle('a tree and an array', 'a1 b1', 'a1 has /d/t//x/y, b1 has /d/b+/d/c, a1 wants /d/a+/d/c, b1 wants /d/t/x');
 
+sub release(@sessions) { $_->query("SELECT zk_semaphore_release('/d/s')") foreach @sessions; return; }
+
 subtest 'a permit: no deadlock while one holder can let go' => sub {
 	in_transactions($a1, $b1, $c1);
-	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 2)";
-	$_->query($acquire) foreach $a1, $b1;
-	steps('c1 has /d/a');
-	$c1->start_waiting($acquire, '/d/s');
-	steps('a1 wants /d/a');
+	steps('a1 has /d/s:2, b1 has /d/s:2, c1 has /d/a, c1 wants /d/s:2, a1 wants /d/a');
 	is($c->session(name => 'late')->query("SELECT zk_lock('/d/a', '2s')"), 'f', 'time passes');
 	ok($_->busy, $_->name . ' waits') foreach $a1, $c1;
 	steps('b1 wants /d/a');
-	gives_up($b1, $b1, zk('/d/a'), $c1, $permit);
+	gives_up('b1 c1');
 	ok($_->busy, $_->name . ' waits on') foreach $a1, $c1;
-	$b1->query("SELECT zk_semaphore_release('/d/s')");
+	release($b1);
 	go_on($c1, $a1);
-	$_->query("SELECT zk_semaphore_release('/d/s')") foreach $a1, $c1;
+	release($a1, $c1);
 	clean();
 };
 
 subtest 'a permit that a session of the same server has, which waits for another server' => sub {
-	my $acquire = "SELECT zk_semaphore_acquire('/d/s', 1)";
 	in_transactions($a1, $a2, $b1);
-	$a1->query($acquire);
-	steps('a2 has /d/b, b1 has /d/a');
-	$a2->query_start($acquire);
+	steps('a1 has /d/s:1, a2 has /d/b, b1 has /d/a, a2 wants /d/s:1');
 	wait_until { $a->wait_queued($a2, '/d/s')->{node} =~ /lease/ } 'it to wait for its permit';
 	steps('a1 wants /d/a, b1 wants /d/b');
-	gives_up($b1, $b1, zk('/d/b'), $a2, $permit, $a1, zk('/d/a'));
+	gives_up('b1 a2 a1');
 	go_on($a1);
 	ok($a2->busy, 'the other waits on');
-	$a1->query("SELECT zk_semaphore_release('/d/s')");
+	release($a1);
 	go_on($a2);
-	$a2->query("SELECT zk_semaphore_release('/d/s')");
+	release($a2);
 	clean();
 };
 

@@ -24,6 +24,7 @@ have or want is
 
   /d/a         a lock of zklock's        /d/a+/d/b    several in one call
   /d/t//x/y    the tree /d/t/x/y, of which /d/t is the root
+  /d/s:2       a permit of a semaphore that has two
   #7           an advisory lock          row, table   the row 1 of table t, or all of it
 
 =head1 EXPORTS
@@ -38,8 +39,9 @@ have or want is
                                   victim  the name of who gives up
                                   first   what each session runs first
                                   after   code, called with the victim
-  go_on(@sessions)              tests: each gets what it waits for, and commits
-  gives_up($session, @cycle)    tests: it is told of a deadlock and of this cycle, and is rolled back
+  go_on(@sessions)              tests: each gets what it waits for, and commits, in whichever order
+  gives_up($cycle)              tests: the first of these sessions is told of a deadlock and of this cycle,
+                                and is rolled back
   clean                         a test: nothing is left behind in the scene
   zk($path [, $mode])           what is waited for, in a cycle: a list of sessions, each with a regular
                                 expression for what it waits for
@@ -74,6 +76,9 @@ my %offers = (
 
 my (@scene, %sessions);
 
+# What each session waits for since the last step in which it wanted something
+my %awaited;
+
 sub scene { @scene = @_; return; }
 
 sub clean
@@ -85,32 +90,33 @@ sub clean
 sub sessions($server, $names) { return map { $sessions{$_} = $server->session(name => $_) } split / /, $names; }
 sub zk($path, $mode = undef) { return ($mode || 'Exclusive') . qq{Lock on ZooKeeper path "$path"}; }
 
-sub waits($session, $what)
+# On a path of zklock's, or for PostgreSQL
+sub waits($session, $sql, $path)
 {
 	my $pid        = $session->pid;
-	my $is_path    = $what =~ m{^/};
-	my $is_waiting = $is_path
-	  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$what' AND state = 'waiting' AND node ~ '\\d{10}\$'"
+	my $is_waiting = $path
+	  ? "SELECT count(*) = 1 FROM zk_locks WHERE pid = $pid AND path = '$path' AND state = 'waiting' AND node ~ '\\d{10}\$'"
 	  : "SELECT wait_event_type IN ('Lock', 'Extension') FROM pg_stat_activity WHERE pid = $pid";
-	$session->query_start($is_path ? "SELECT $asks('$what')" : $what);
-	wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $what";
+	$session->query_start($sql);
+	wait_until { !$session->busy || $session->server->value($is_waiting) eq 't' } $session->name . " to wait for $sql";
 	return;
 }
 
 sub go_on(@sessions)
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	foreach my $session (@sessions)
+	foreach my $end (ends(@sessions))
 	{
-		my $result = $session->result;
+		my ($session, $result) = @$end;
 		ok($result->{ok} && $result->{text} ne 'f', $session->name . ' goes on') or diag explain $result;
-		$session->query('COMMIT');
 	}
 	return;
 }
 
-sub gives_up($session, @cycle)
+sub gives_up($cycle)
 {
+	my @cycle   = map { ($sessions{$_} => $awaited{$_}) } split / /, $cycle;
+	my $session = $cycle[0];
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
 	is($result->{sqlstate}, '40P01', $session->name . ' is told of a deadlock');
@@ -119,34 +125,32 @@ sub gives_up($session, @cycle)
 	return;
 }
 
-# How to have something, how to want it, and what that waits for
-sub offer($what)
+# How to have something, how to want it, what that waits for, and at which path
+sub offer($what, $shared)
 {
 	return @{ $offers{$what} } if $offers{$what};
-	my ($sql, $awaited) =
+	my ($function, $mode) = $shared ? ('zk_xact_lock_shared', 'Share') : ($asks, 'Exclusive');
+	my ($sql, $awaited, $path) =
 	    $what =~ /^#(\d+)$/       ? ("SELECT pg_advisory_xact_lock($1)", 'ExclusiveLock on advisory lock \[.*\]')
 	  : $what =~ m{^(.+)//(.+)$}  ? ("SELECT zk_xact_lock_tree('$1/$2', '$1')", zk("$1/$2"))
 	  : $what =~ m{^/.*\+(/.+)$} ? ("SELECT zk_xact_lock('{" . $what =~ tr/+/,/r . "}'::text[])", zk($1))
+	  : $what =~ m{^(/.+):(\d+)$} ? ("SELECT zk_semaphore_acquire('$1', $2)", qq{SemaphorePermit on ZooKeeper path "$1"}, $1)
+	  : $what =~ m{^/}            ? ("SELECT $function('$what')", zk($what, $mode), $what)
 	  :                             croak "nobody can have or want $what";
-	return ($sql, $sql, $awaited);
+	return ($sql, $sql, $awaited, $path);
 }
-
-# What each session waits for since the last step in which it wanted something
-my %awaited;
 
 sub step($session, $does, $what)
 {
-	my $is_path = $what =~ m{^/} && $what !~ m{\+|//};
-	local $asks = 'zk_xact_lock_shared' if $does =~ /share/;
-	my ($have, $want, $awaited) = $is_path ? ("SELECT $asks('$what')", $what, zk($what, $does =~ /share/ ? 'Share' : undef)) : offer($what);
+	my ($have, $want, $awaited, $path) = offer($what, scalar $does =~ /share/);
 	if ($does =~ /wants/)
 	{
-		waits($session, $want);
+		waits($session, $want, $path);
 		$awaited{ $session->name } = $awaited;
 		return;
 	}
 	my $got = $session->query($have);
-	is($got, 't', $session->name . " holds $what") if $is_path;
+	is($got, 't', $session->name . " holds $what") if $what =~ m{^/};
 	return;
 }
 
