@@ -12,6 +12,7 @@
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
+use Zklock::Util qw(secret);
 
 my @conf = ("zklock.session_timeout = '10min'", 'log_min_messages = debug1', 'autovacuum = off');
 my ($zk, $proxy, $a, $b) = cast('a b',
@@ -34,17 +35,24 @@ sub tear_down
 	return;
 }
 
+# A subtest with a session of a that holds the lock, until it is left behind, and one of b that waits.
+sub story($name, $code)
+{
+	return subtest $name => sub {
+		$code->(set_up());
+		tear_down();
+	};
+}
+
 # The lock is still taken, by the session left behind.
 sub is_taken($id, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok((grep { $_ eq $id } $zk->owners($path)) && $s{heir}->busy, $name);
 	return;
 }
 
 sub no_worker_failed($mark, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	unlike($a->log_since($mark), qr/zklock worker" \(PID \d+\) (?:exited|was terminated)|PANIC/, $name);
 	return;
 }
@@ -75,8 +83,7 @@ my %crash = (
 
 foreach my $name (sort keys %crash)
 {
-	subtest "after a crash the session left behind is ended: $name" => sub {
-		my $id = set_up();
+	story "after a crash the session left behind is ended: $name" => sub ($id) {
 		my $mark = $a->log_mark;
 		$crash{$name}->();
 		is($s{heir}->finish, 't', "$name: another server gets the lock");
@@ -87,12 +94,10 @@ foreach my $name (sort keys %crash)
 		is($a->lock_count, 0, 'it holds nothing');
 		queue($a, 'again', $path);
 		$s{heir}->hands_over($path, $s{again}, 'and takes part again');
-		tear_down();
 	};
 }
 
-subtest 'a session left behind that is over already does no harm' => sub {
-	my $id = set_up();
+story 'a session left behind that is over already does no harm' => sub ($id) {
 	$a->stop('immediate');
 	$zk->shell->expire_session($id);
 	is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone else');
@@ -100,11 +105,9 @@ subtest 'a session left behind that is over already does no harm' => sub {
 	$a->start_connected;
 	$a->assert_log($mark, qr/session $id, which had been left behind, is over/, 'which its successor finds out');
 	no_worker_failed($mark, 'and goes on');
-	tear_down();
 };
 
-subtest 'the session left behind is ended when ZooKeeper can be reached again' => sub {
-	my $id = set_up();
+story 'the session left behind is ended when ZooKeeper can be reached again' => sub ($id) {
 	$a->stop('immediate');
 	$proxy->cut;
 	$a->start;
@@ -123,13 +126,11 @@ subtest 'the session left behind is ended when ZooKeeper can be reached again' =
 	is($s{heir}->finish, 't', 'when ZooKeeper is back, the session left behind is ended');
 	$s{heir}->hands_over($path, $s{waiter2}, 'and who waits here is served in the new one');
 	isnt($a->session_id, $id, 'which is another');
-	tear_down();
 };
 
 foreach my $fault (qw(lose_request lose_reply))
 {
-	subtest "the session left behind is ended although there is a fault: $fault" => sub {
-		my $id = set_up();
+	story "the session left behind is ended although there is a fault: $fault" => sub ($id) {
 		$a->stop('immediate');
 		my $mark = $a->log_mark;
 		my $lost = $proxy->$fault(op => 'closeSession', any => 1);
@@ -138,82 +139,43 @@ foreach my $fault (qw(lose_request lose_reply))
 		is($s{heir}->finish, 't', "$fault: the session left behind is ended all the same");
 		$a->wait_log(qr/LOG:  ended ZooKeeper session $id, which had been left behind/, $mark);
 		$a->wait_session;
-		tear_down();
 	};
 }
 
-my $servers = $a->value('SHOW zklock.servers');
-
-subtest 'the session left behind is ended when the names of servers can be resolved again' => sub {
-	my $id = set_up();
-	$a->stop('immediate');
-	$a->append_conf('postgresql.conf', "zklock.servers = 'no-such-host.invalid:2181'");
-	$a->start;
-	$a->wait_session('down');
-	is_taken($id, 'without a server name that resolves nothing happens');
-	$a->set_conf('zklock.servers' => $servers);
-	is($s{heir}->finish, 't', 'with one the session left behind is ended');
-	$a->wait_session;
-	tear_down();
-};
-
-subtest 'the session left behind is ended with another chroot' => sub {
-	$zk->shell->create('/chroot');
-	my $id = set_up();
-	$a->stop('immediate');
-	$a->append_conf('postgresql.auto.conf', "zklock.servers = '$servers/chroot'");
-	$a->start;
-	is($s{heir}->finish, 't', 'with another chroot as well');
-	$a->wait_session;
-	$a->set_conf('zklock.servers' => $servers);
-	tear_down();
-	$a->restart_connected;
-};
-
+my $servers   = $a->value('SHOW zklock.servers');
 my $auth_file = $a->data_dir . '/auth';
+$zk->shell->create('/chroot');
 
-subtest 'the session left behind is ended with credentials' => sub {
-	append_to_file($auth_file, "digest:a:b\n");
-	chmod 0600, $auth_file;
-	my $id = set_up();
-	$a->stop('immediate');
-	$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
-	$a->start;
-	is($s{heir}->finish, 't', 'with credentials as well');
-	tear_down();
-};
-
-subtest 'the session left behind is ended with credentials that cannot be read' => sub {
-	$a->wait_session;
-	my $id = set_up();
-	$a->stop('immediate');
-	unlink $auth_file;
-	$a->start;
-	is($s{heir}->finish, 't', 'with credentials that cannot be read as well');
-	$a->wait_session('down');
-	pass('although without them there is no new one');
-	$a->set_conf('zklock.auth_file' => '');
-	$a->wait_session;
-	tear_down();
-};
-
-subtest 'the session left behind is ended after credentials that are refused' => sub {
+# The server starts again with a setting, and with this in the file of credentials. Then it is in this state, and
+# in some the session lives on until the setting is made good.
+my @settings = (
+	[ 'names of servers that do not resolve', 'zklock.servers' => 'no-such-host.invalid:2181', undef, 'down', 'lives' ],
+	[ 'another chroot',                  'zklock.servers'   => "$servers/chroot", undef, 'connected' ],
+	[ 'credentials',                     'zklock.auth_file' => $auth_file, 'digest:a:b', 'connected' ],
+	[ 'credentials that cannot be read', 'zklock.auth_file' => $auth_file, undef, 'down' ],
 	# ZooKeeper does not talk to who shows wrong ones.
-	append_to_file($auth_file, "nosuchscheme:x\n");
-	chmod 0600, $auth_file;
-	my $id = set_up();
-	$a->stop('immediate');
-	$a->append_conf('postgresql.auto.conf', "zklock.auth_file = '$auth_file'");
-	my $mark = $a->log_mark;
-	$a->start;
-	$a->wait_session('authentication failed');
-	pass('with credentials that are refused, the state says so');
-	$a->set_conf('zklock.auth_file' => '');
-	$a->wait_session;
-	unlike($a->log_since($mark), qr/exited with exit code (?!1\b)|PANIC/, 'no worker has failed over it');
-	is($s{heir}->finish, 't', 'without them the session left behind could be ended');
-	tear_down();
-};
+	[ 'credentials that are refused', 'zklock.auth_file' => $auth_file, 'nosuchscheme:x', 'authentication failed', 'lives' ]);
+
+foreach my $case (@settings)
+{
+	my ($what, $setting, $value, $credentials, $state, $lives) = @$case;
+	story "the session left behind is ended in spite of $what" => sub ($id) {
+		$a->stop('immediate');
+		secret($auth_file, "$credentials\n") if $credentials;
+		$a->append_conf('postgresql.auto.conf', "$setting = '$value'");
+		my $mark = $a->log_mark;
+		$a->start;
+		is($s{heir}->finish, 't', "with $what") if !$lives;
+		$a->wait_session($state);
+		is_taken($id, 'nothing happens at first') if $state eq 'down' && $lives;
+		$a->set_conf($setting => $setting =~ /servers/ ? $servers : '');
+		$a->wait_session;
+		is($s{heir}->finish, 't', 'when the setting is right the session left behind is ended') if $lives;
+		unlike($a->log_since($mark), qr/exited with exit code (?!1\b)|PANIC/, 'no worker has failed over it');
+		unlink $auth_file;
+		$a->restart_connected;
+	};
+}
 
 my $id;
 
@@ -221,7 +183,6 @@ my $id;
 
 sub original_untouched($copy, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	isnt($copy->session_id, $id, "$name: it has a session of its own");
 	is_taken($id, "the lock is still the original's");
 	is($a->session_id, $id, 'which has the same session')              if $a->node->{_pid};
@@ -313,8 +274,7 @@ $a->wait_session;
 foreach my $case (@untrusted)
 {
 	my ($name, $reason, $spoil) = @$case;
-	subtest "a session file is ignored: one $name" => sub {
-		$id = set_up();
+	story "a session file is ignored: one $name" => sub ($id) {
 		$a->stop('immediate');
 		$content = slurp_file($file);
 		$spoil->();
@@ -328,7 +288,6 @@ foreach my $case (@untrusted)
 		no_worker_failed($mark, 'the worker is well');
 		$zk->shell->expire_session($id);
 		is($s{heir}->finish, 't', 'the lock is free when the session ends');
-		tear_down();
 		rmdir "$file/x" && rmdir $file;
 		unlink "$file.real";
 		$a->restart_connected;
@@ -350,5 +309,4 @@ subtest 'a session file that cannot be written does no harm' => sub {
 	ok(-f $file, 'until it can be written');
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-done_testing;
+done_clean($zk, $a, $b);

@@ -13,20 +13,24 @@ my ($zk, $proxy, $a, $b, $c) = cast('a b c',
 	zk => { maxSessionTimeout => 600000 }, proxied => 'a', timeout => '10min', conf => ['log_min_messages = debug1']);
 $a->value('CREATE TABLE work (done int)');
 
-# All sessions but the one that does not come to its end.
-sub others_disconnect
+# The session has ended, not only its locks.
+sub session_is_over($id)
 {
-	my @others = grep { !/slow/ } keys %s;
-	$s{$_}->disconnect foreach @others;
-	delete @s{@others};
-	return;
+	return unlike($zk->four_letter('dump'), qr/\b$id\b/, 'the ZooKeeper session has been ended');
 }
 
-# The session has ended, not only its locks.
-sub session_is_over($id, $name)
+# A subtest: the code, which gets the id of the server's session and a mark in its log, stops the server, and may
+# start it again; in the end that session is over.
+sub story($name, $code)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return unlike($zk->four_letter('dump'), qr/\b$id\b/, $name);
+	return subtest $name => sub {
+		$a->start_connected unless defined $a->node->{_pid};
+		my $id = $a->session_id;
+		$code->($id, $a->log_mark);
+		session_is_over($id);
+		# All but the one that does not come to its end
+		$_->disconnect foreach delete @s{ grep { !/slow/ } keys %s };
+	};
 }
 
 # A holder does not come to its end in time. This goes on until the end of the test.
@@ -37,14 +41,12 @@ my $c_mark = $c->log_mark;
 freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
-subtest 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub {
+story 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub ($id, $mark) {
 	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (1)');
 	hold($a, 'holder', '/s/held');
 	hold($a, 'stuck', '/s/stuck');
 	queue($a, 'waiter', '/s/stuck');
 	queue($b, "heir $_", "/s/$_") foreach qw(xact held stuck);
-	my $id   = $a->session_id;
-	my $mark = $a->log_mark;
 	freeze($s{stuck}->pid);
 	$a->begin_stop('fast');
 	is($s{'heir xact'}->finish, 't', 'fast: a transaction that was aborted has released its lock');
@@ -55,23 +57,18 @@ subtest 'a fast shutdown ends transactions and sessions, and waits for a session
 	thaw($s{stuck}->pid);
 	is($s{'heir stuck'}->finish, 't', 'when it is, its lock is free');
 	$a->wait_stopped;
-	session_is_over($id, 'the session has been ended');
-	ok(!-e $a->session_file, 'and is forgotten');
+	ok(!-e $a->session_file, 'the session is forgotten');
 	unlike($a->log_since($mark), qr/locks still held/, 'the worker has nothing to complain of');
 	$a->assert_log($mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/, 'and has left with exit code 1');
-	others_disconnect();
 };
 
-subtest 'in a smart shutdown sessions work on, and their locks are theirs' => sub {
-	$a->start_connected;
+story 'in a smart shutdown sessions work on, and their locks are theirs' => sub ($id, $mark) {
 	is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
 	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (2)');
 	hold($a, 'holder', '/s/held');
 	queue($a, 'waiter', '/s/held');
 	queue($b, "heir $_", "/s/$_") foreach qw(xact held);
 	on($a, 'newcomer');
-	my $id   = $a->session_id;
-	my $mark = $a->log_mark;
 	$a->begin_stop('smart');
 	$a->wait_log(qr/received smart shutdown request/, $mark);
 	is($s{newcomer}->query("SELECT zk_lock('/s/new')"), 't', 'smart: a session can still lock');
@@ -79,24 +76,18 @@ subtest 'in a smart shutdown sessions work on, and their locks are theirs' => su
 	ok($s{'heir xact'}->busy, 'a lock is held');
 	$s{writer}->query('COMMIT');
 	is($s{'heir xact'}->finish, 't', 'until its transaction ends');
-	is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'a lock is given back');
-	is($s{waiter}->finish, 't', 'and goes to who waits here');
+	$s{holder}->hands_over('/s/held', $s{waiter}, 'a lock that is given back goes to who waits here');
 	ok($s{'heir held'}->busy, 'and not to who comes after');
 	$s{$_}->disconnect foreach qw(writer holder waiter);
 	is($s{'heir held'}->finish, 't', 'when the last session ends its lock is free');
 	$a->wait_stopped;
-	session_is_over($id, 'the session has been ended');
-	ok(!-e $a->session_file, 'and is forgotten');
-	others_disconnect();
+	ok(!-e $a->session_file, 'the session is forgotten');
 };
 
-subtest 'a worker that is terminated during a smart shutdown waits for holders as well' => sub {
-	$a->start_connected;
+story 'a worker that is terminated during a smart shutdown waits for holders as well' => sub ($id, $mark) {
 	is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
-	my $id   = $a->session_id;
-	my $mark = $a->log_mark;
 	my $worker = $a->worker_pid;
 	$a->begin_stop('smart');
 	$a->wait_log(qr/received smart shutdown request/, $mark);
@@ -107,8 +98,6 @@ subtest 'a worker that is terminated during a smart shutdown waits for holders a
 	$s{holder}->disconnect;
 	is($s{heir}->finish, 't', 'until they end');
 	$a->wait_stopped;
-	session_is_over($id, 'the session has been ended');
-	others_disconnect();
 };
 
 # Has a process been sent a signal that it has not taken yet?
@@ -118,69 +107,50 @@ sub is_pending($pid, $number)
 	return grep { hex($_) & 1 << $number - 1 } $status =~ /^(?:SigPnd|ShdPnd):\s*(\w+)/mg;
 }
 
-subtest 'a worker that is to stop does not restart for changed settings' => sub {
-	$a->start_connected;
+story 'a worker that is to stop does not restart for changed settings' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
-	my $id     = $a->session_id;
 	my $worker = $a->worker_pid;
 	$a->append_conf('postgresql.conf', "zklock.session_timeout = '9min'");
 	freeze($worker);
 	$a->reload;
 	$a->wait_value('SHOW zklock.session_timeout', '9min');
-	my $mark = $a->log_mark;
 	$a->begin_stop('fast');
 	wait_until { is_pending($worker, SIGHUP) && is_pending($worker, SIGTERM) } 'both signals';
 	thaw($worker);
 	is($s{heir}->finish, 't', 'a worker that is to stop does not restart for changed settings');
 	$a->wait_stopped;
-	session_is_over($id, 'the session has been ended');
-	others_disconnect();
 };
 
-subtest 'a slow ZooKeeper hears of all deletions before the session ends' => sub {
-	$a->start_connected;
-	my $id = $a->session_id;
+story 'a slow ZooKeeper hears of all deletions before the session ends' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/delayed');
 	$proxy->delay(500);
 	$a->stop('fast');
 	$proxy->delay(0);
 	ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
-	session_is_over($id, 'and has been ended');
-	$s{holder}->disconnect;
-	delete $s{holder};
 };
 
-subtest 'a ZooKeeper that does not answer does not keep the server from stopping' => sub {
-	$a->start_connected;
-	my $id = $a->session_id;
+story 'a ZooKeeper that does not answer does not keep the server from stopping' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/hung');
 	$proxy->blackhole;
 	$a->stop('fast');
-	pass('a ZooKeeper that does not answer does not keep the server from stopping');
 	ok(-e $a->session_file, 'the session is known, in case it lives on');
 	$proxy->heal;
-	$s{holder}->disconnect;
-	delete $s{holder};
+	# The next start ends it.
 	$a->start_connected;
-	session_is_over($id, 'after the next start it has been ended');
 };
 
-subtest 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub {
-	my $id = $a->session_id;
+story 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/away');
 	queue($b, 'heir', '/s/away');
 	$a->cut_off($proxy);
 	$a->stop('fast');
-	pass('nor does one that cannot be reached');
 	ok($s{heir}->busy, 'the session lives on');
 	ok(-e $a->session_file, 'and is known');
 	$proxy->heal;
 	$a->start;
 	is($s{heir}->finish, 't', 'the next start ends it');
 	$a->wait_session;
-	session_is_over($id, 'the session has been ended');
-	others_disconnect();
 };
 
 subtest 'a session that does not end in time keeps its lock until the next start' => sub {
@@ -194,9 +164,7 @@ subtest 'a session that does not end in time keeps its lock until the next start
 	$c->start;
 	is($s{slow_heir}->finish, 't', 'until the next start');
 	$c->wait_session;
-	session_is_over($c_id, 'the session has been ended');
-	all_disconnect();
+	session_is_over($c_id);
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ], map { "/s/$_" } qw(xact held stuck new delayed hung away slow));
-done_testing;
+done_clean($zk, $a, $b, $c);

@@ -8,6 +8,7 @@
 # Server a talks to ZooKeeper through a proxy, b directly.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::Semaphore;
 use Zklock::Util qw(most_at_once);
 
@@ -23,8 +24,17 @@ my @s = map { $a->session(name => "a$_") } 1 .. 4;
 
 $a->value('CREATE TABLE t (i int)');
 
-subtest 'a new worker keeps permits and places' => sub {
-	new_path();
+# A subtest about another semaphore, of which no permit is held in the end.
+sub story($name, $code)
+{
+	return subtest $name => sub {
+		new_path();
+		$code->();
+		settled(0, $name);
+	};
+}
+
+story 'a new worker keeps permits and places' => sub {
 	acquire($_, 2) foreach $s[0], $holder;
 	settled(2, 'two permits');
 	acquire_until($s[1], 2, $has_lease);
@@ -49,13 +59,11 @@ subtest 'a new worker keeps permits and places' => sub {
 	release($s[1]);
 	is($next_b->finish, 't', 'then the other server');
 	release($_) foreach $s[2], $next_b;
-	settled(0, 'new workers');
 };
 
-subtest 'a crowd that is cancelled, ends and loses connections never has more permits than there are' => sub {
+story 'a crowd that is cancelled, ends and loses connections never has more permits than there are' => sub {
 	# Sessions that wait for a while, are cancelled or end, while connections break. Who was inside
 	# notes when: after it got a permit, and before it gave it back.
-	new_path();
 	my $microseconds = '(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
 	my @crowd = map { ($a->session(name => "a crowd $_"), $b->session(name => "b crowd $_")) } 1 .. 5;
 	$_->value('CREATE TABLE inside (began bigint, ended bigint)') foreach $a, $b;
@@ -110,8 +118,7 @@ subtest 'a crowd that is cancelled, ends and loses connections never has more pe
 
 foreach my $fate (qw(lose_reply lose_request))
 {
-	subtest "the deletion of a lease is noticed without the watch that was to tell: $fate of getData" => sub {
-		new_path();
+	story "the deletion of a lease is noticed without the watch that was to tell: $fate of getData" => sub {
 		my $s = $a->session(name => 'a s');
 		acquire($s, 2);
 		settled(1, 'a permit');
@@ -122,17 +129,14 @@ foreach my $fate (qw(lose_reply lose_request))
 		my ($node) = map { $_->{node} } $a->locks('pid = ' . $s->pid);
 		$shell->delete("$path/leases/$node");
 		is(wait_row($s, "state = 'lost'")->{granted}, 'f', "$fate of getData: a deletion is noticed nevertheless");
-		is($s->query("SELECT zk_semaphore_release('$path')"), 'f', 'it was lost');
+		is(release($s), 'f', 'it was lost');
 		release($next_b);
-		$s->disconnect;
-		settled(0, $fate);
 	};
 }
 
 is($a->zk_session->{expirations}, '0', 'all in one session');
 
-subtest 'a session whose lease is deleted has lost its permit' => sub {
-	new_path();
+story 'a session whose lease is deleted has lost its permit' => sub {
 	acquire($_, 3) foreach @s[ 0, 1 ], $next_b;
 	acquire($s[0], 3, '0') eq 'f' or die 'there should be none';
 	my ($node) = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . " AND state = 'held'");
@@ -143,42 +147,37 @@ subtest 'a session whose lease is deleted has lost its permit' => sub {
 	$a->wait_log(qr/\Q$node\E.*deleted by someone else/, $mark);
 	is($a->lock_count("path = '$path' AND state = 'held'"), 1, 'others of the server hold theirs');
 	is(acquire($next_a, 3, '30s'), 't', 'somebody else gets it');
-	my $r = $s[0]->try("SELECT zk_semaphore_release('$path')");
-	is($r->{text}, 'f', 'its release returns false');
-	like("@{ $r->{notices} }", qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
+	is(release($s[0]), 'f', 'its release returns false');
+	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
 	is(release($s[0]), 'f', 'it has no more');
 	release($_) foreach $s[1], $next_a, $next_b;
-	settled(0, 'lost');
 };
 
-subtest 'of several permits the lost one is released first' => sub {
+story 'of several permits the lost one is released first' => sub {
 	acquire($s[0], 3) foreach 1 .. 3;
 	settled(3, 'three');
 	my @nodes = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . ' ORDER BY node COLLATE "C"');
 	$shell->delete("$path/leases/$nodes[1]");
 	wait_row($s[0], "state = 'lost'");
-	is($s[0]->query("SELECT zk_semaphore_release('$path')"), 'f', 'the lost one is released first');
+	is(release($s[0]), 'f', 'the lost one is released first');
 	is($a->lock_count('pid = ' . $s[0]->pid . " AND state = 'held'"), 2, 'two good ones are left');
 	is(release($s[0]), 't', 'which can be released') foreach 1, 2;
-	settled(0, 'lost of several');
 };
 
-subtest 'a transaction that has written while a permit was lost does not commit' => sub {
+story 'a transaction that has written while a permit was lost does not commit' => sub {
 	acquire($s[0], 1);
 	settled(1, 'a permit');
 	$s[0]->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
-	$shell->delete("$path/leases/$_") foreach leases();
-	wait_row($s[0], "state = 'lost'");
-	my $r = $s[0]->try('COMMIT');
-	is($r->{sqlstate}, '40001', 'COMMIT fails after a permit is lost') or diag($r->{error});
+	$a->lose($zk, $s[0], $path, 'leases');
+	fails($s[0]->try('COMMIT'), '40001', 'COMMIT fails after a permit is lost');
 	is($a->value('SELECT count(*) FROM t'), '0', 'and nothing is there');
 	is($s[0]->query('BEGIN; SELECT 1; COMMIT; SELECT 2'), '2', 'one that only reads commits');
-	$r = $s[0]->try('SELECT zk_unlock_all()');
-	like("@{ $r->{notices} }", qr/WARNING:.*permit of semaphore "$path" was lost/, 'zk_unlock_all warns');
+	$s[0]->query('SELECT zk_unlock_all()');
+	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'zk_unlock_all warns');
 	is($s[0]->try('INSERT INTO t VALUES (2); DELETE FROM t')->{sqlstate}, '00000', 'released, it is no obstacle');
 };
 
-subtest 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
+story 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
 	$s[0]->query("SET zklock.commit_guard = 'quorum'");
 	acquire($s[0], 2);
 	$proxy->reset_counts;
@@ -188,18 +187,17 @@ subtest 'with zklock.commit_guard = quorum the nodes of permits are looked at' =
 	$s[0]->query('RESET zklock.commit_guard');
 };
 
-subtest 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost turn does not' => sub {
+story 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost turn does not' => sub {
 	$s[0]->query("SET zklock.on_lock_loss = 'cancel'");
 	acquire($s[0], 2);
 	settled(1, 'a permit');
 	my $blocker = $a->session;
 	$blocker->query('SELECT pg_advisory_lock(1)');
 	$s[0]->query_start('SELECT pg_advisory_lock(1)');
-	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $s[0]->pid, 'advisory');
+	$a->wait_event($s[0], 'advisory');
 	$shell->delete("$path/leases/$_") foreach leases();
-	my $r = $s[0]->result;
-	is($r->{sqlstate}, '57014', 'a lost permit cancels a statement') or diag($r->{error});
-	is($s[0]->query("SELECT zk_semaphore_release('$path')"), 'f', 'and is released');
+	fails($s[0]->result, '57014', 'a lost permit cancels a statement');
+	is(release($s[0]), 'f', 'and is released');
 	acquire($holder, 1);
 	acquire_until($s[0], 1, $has_lease);
 	$shell->delete("$path/locks/$_") foreach turns();
@@ -211,10 +209,9 @@ subtest 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lo
 	is($next_b->finish, 't', 'and then the next');
 	release($next_b);
 	$s[0]->query('RESET zklock.on_lock_loss');
-	settled(0, 'on_lock_loss');
 };
 
-subtest 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
+story 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
 	acquire($holder, 1);
 	acquire_until($next_b, 1, $has_lease);
 	acquire_until($s[0], 1, $has_turn);
@@ -229,11 +226,9 @@ subtest 'a turn that is lost before its session knows of it costs nobody a permi
 	release($holder);
 	is($s[0]->finish, 't', 'the next, which loses its turn at once, gets the permit');
 	release($s[0]);
-	settled(0, 'a turn lost early');
 };
 
-subtest 'sessions go on waiting when their nodes are deleted' => sub {
-	new_path();
+story 'sessions go on waiting when their nodes are deleted' => sub {
 	acquire($holder, 1);
 	acquire_until($s[0], 1, $has_lease);
 	acquire_until($s[1], 1, $has_turn);
@@ -256,11 +251,9 @@ subtest 'sessions go on waiting when their nodes are deleted' => sub {
 		is(acquire($next_a, 1, '0'), 'f', 'alone');
 		release($session);
 	}
-	settled(0, 'deleted nodes');
 };
 
-subtest 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
-	new_path();
+story 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
 	acquire($_, 3) foreach $s[0], $holder;
 	acquire($s[0], 3);
 	settled(3, 'three permits');
@@ -273,31 +266,24 @@ subtest 'the end of the ZooKeeper session takes the permits, and those who wait 
 	acquire_until($s[3], 1, $has_turn);
 	$path = $other;
 	$a->expire_session($zk);
-	$a->wait_value(
-		"SELECT count(*) FROM zk_locks WHERE pid = " . $s[0]->pid . " AND state = 'lost'", 2);
-	pass('who had permits has lost them, says zk_locks');
+	wait_until { $a->lock_count('pid = ' . $s[0]->pid . " AND state = 'lost'") == 2 } 'both permits to be lost';
 	is($s[1]->finish, 't', 'who waited at the head gets a permit');
 	is($s[2]->finish, 't', 'who waited behind, another');
 	is($b->lock_count("path = '$path' AND state = 'held'"), 1, 'the other server keeps its own');
 	is(acquire($next_a, 3, '0'), 'f', 'and there are no more');
-	my $r = $s[0]->try("SELECT zk_semaphore_release('$path')");
-	is($r->{text}, 'f', 'a lost one is released');
+	is(release($s[0]), 'f', 'a lost one is released');
 	$s[0]->disconnect;
 	$s[0] = $a->session(name => 'a1');
 	is(acquire($next_a, 3, '0'), 'f', 'which gives nobody a permit');
 	release($_) foreach @s[ 1, 2 ], $holder;
 	$path = $second;
 	wait_row($s[3], $has_turn);
-	pass('who waited behind the other server waits again');
 	release($holder);
 	is($next_b->finish, 't', 'which is served first');
 	ok($s[3]->busy, 'and alone');
 	release($next_b);
 	is($s[3]->finish, 't', 'then the one that queued again');
 	release($s[3]);
-	settled(0, 'expiry');
 };
 
-$_->disconnect foreach @s, $holder, $next_a, $next_b;
-Zklock::Server->assert_clean($zk, [ $a, $b ], used_paths());
-done_testing;
+done_clean($zk, $a, $b);

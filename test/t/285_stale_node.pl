@@ -5,12 +5,9 @@
 
 use Zklock::Test;
 use Zklock::Cast;
-use Zklock::Shell;
 
 my ($zk, $a, $b) = cast('a b', zk => { stale_nodes => 1 }, timeout => '20s');
 my $shell = $zk->shell;
-my $s     = $a->session;
-
 my $uuids = 0;
 
 # A node that has outlived this session, or one that does not exist; returns its name.
@@ -28,21 +25,20 @@ subtest 'a stale node is removed, and the lock behind it granted' => sub {
 	my $name = stale('/st/stale');
 	queue($a, 'waiter', '/st/stale');
 	$a->wait_value("SELECT blocked_by_node FROM zk_locks WHERE path = '/st/stale'", $name);
-	pass('a lock waits for a stale node');
 	my $mark = $b->log_mark;
 	is($b->value(call('/st/stale', $name)), 't', 'it is removed, by another server');
 	is($s{waiter}->finish, 't', 'and the lock is granted');
 	$b->assert_log($mark, qr{LOG: .* deleted node "/st/stale/$name" by zk_break_lock\(\)\n.*DETAIL: .* in ZooKeeper session 0x123456789abcd\.},
 		'the log tells of it');
 	is($b->value(call('/st/stale', $name)), 'f', 'a second time there is nothing to remove');
-	all_disconnect();
+	$s{waiter}->query('SELECT zk_unlock_all()');
 };
 
 subtest 'a stale node that may not be deleted stays' => sub {
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->create('/st/forbidden', acl => [ [ 'digest', 'admin:secret', 'cdrwa' ], [ 'world', 'anyone', 'cr' ] ]);
 	my $name = stale('/st/forbidden');
-	fails($s->try(call('/st/forbidden', $name)), '42501', 'it is refused', detail => qr/ZNOAUTH/);
+	fails($a->session->try(call('/st/forbidden', $name)), '42501', 'it is refused', detail => qr/ZNOAUTH/);
 	$shell->delete("/st/forbidden/$name");
 };
 
@@ -60,29 +56,24 @@ subtest 'a stale node of a former session of this server is reported once, and c
 	$a->restart_worker;
 	$a->wait_log(qr/which has ended.*connected to ZooKeeper server.*which has ended/s, $mark);
 	$a->wait_session;
-	is($s->query(call('/st/own', $name)), 't', 'it can be removed');
+	is($a->value(call('/st/own', $name)), 't', 'it can be removed');
 	is($s{waiter2}->finish, 't', 'which helps');
 	my $reports = () = $a->log_since($mark) =~ /which has ended/g;
 	is($reports, 2, 'each worker has reported it once');
-	all_disconnect();
 };
 
 subtest 'a stale node of a session left behind by a crash can be removed' => sub {
 	my $id   = $a->session_id;
 	my $mark = $a->log_mark;
-	$s->disconnect;
 	kill 'KILL', on($a, 'victim')->pid;
 	$a->wait_log(qr/ended ZooKeeper session $id/, $mark);
 	$a->wait_session;
 	all_disconnect();
-	$s    = $a->session;
 	my $name = stale('/st/own', $id);
 	queue($a, 'waiter', '/st/own');
 	$a->wait_log(qr/"$name" .* session $id of this server, which has ended/, $mark);
-	is($s->query(call('/st/own', $name)), 't', 'so is one of a session left behind by a crash');
+	is($a->value(call('/st/own', $name)), 't', 'so is one of a session left behind by a crash');
 	is($s{waiter}->finish, 't', 'and removed');
-	all_disconnect();
 };
 
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { "/st/$_" } qw(stale forbidden own));
-done_testing;
+done_clean($zk, $a, $b);

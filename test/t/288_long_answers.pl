@@ -24,16 +24,15 @@ $shell->create_many("$path/_c_00000000-0000-0000-0000-000000000001-lock-", CONTE
 
 sub asked($op) { return scalar grep { $_->[0] eq $op } @{ $proxy->requests }; }
 
-# From now on the first reply of this kind is held, and all that follow.
-sub hold($op)
+# The session asks, and the first answer of this kind is held, with all that follow.
+sub ask_until($session, $op)
 {
 	$proxy->reset_counts;
-	return $proxy->hold_reply(op => $op, path => "^$path", any => 1);
+	return $proxy->hold_reply_of($session, $ask, op => $op, path => "^$path", any => 1);
 }
 
 sub is_usable($name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($s->query($ask), CONTENDERS, "$name: the next call gets its answer");
 	return;
 }
@@ -68,9 +67,7 @@ subtest 'all contenders are shown, and what was left out is said' => sub {
 subtest 'questions about nodes are not sent one after the other' => sub {
 	foreach my $op (qw(exists getData))
 	{
-		my $held = hold($op);
-		$s->query_start($ask);
-		$proxy->fired($held);
+		ask_until($s, $op);
 		wait_until { asked($op) >= 30 } "many questions ($op) without an answer";
 		ok($s->busy, "$op: there is no answer yet");
 		$proxy->heal;
@@ -85,7 +82,8 @@ subtest "others' locks do not wait until all is read" => sub {
 	my $t = $a->session(name => 't');
 	is($t->query("SELECT zk_lock('/long/other') AND zk_unlock('/long/other')"), 't', 'the path of the other lock is there');
 	# All have their listings before the first node is looked at.
-	my $held = hold('getChildren');
+	$proxy->reset_counts;
+	my $held = $proxy->hold_reply(op => 'getChildren', path => "^$path", any => 1);
 	$_->query_start($ask) foreach @askers;
 	wait_until { asked('getChildren') == @askers } 'all to ask';
 	$proxy->fired($held);
@@ -118,16 +116,12 @@ subtest 'whoever gives up while the answer is on its way leaves nothing behind' 
 		foreach my $op (qw(getChildren exists getData))
 		{
 			my $asker = $a->session;
-			my $held  = hold($op);
-			$asker->query_start($ask);
-			$proxy->fired($held);
-			my $pid = $asker->pid;
+			ask_until($asker, $op);
 			$asker->$end;
-			if ($end eq 'cancel') { is($asker->result->{sqlstate}, '57014', 'cancelled'); }
-			$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND state = 'active'", 0);
+			is($asker->result->{sqlstate}, '57014', 'cancelled') if $end eq 'cancel';
+			$a->wait_value('SELECT count(*) FROM pg_stat_activity WHERE pid = ' . $asker->pid . " AND state = 'active'", 0);
 			$proxy->heal;
 			is_usable("$end, $op");
-			$asker->disconnect;
 		}
 	}
 	assert_forgotten('given up');
@@ -136,12 +130,8 @@ subtest 'whoever gives up while the answer is on its way leaves nothing behind' 
 subtest 'the next worker answers what one has begun' => sub {
 	foreach my $op (qw(getChildren exists getData))
 	{
-		my $held = hold($op);
-		$s->query_start($ask);
-		$proxy->fired($held);
-		my $pid = $a->worker_pid;
-		$a->value("SELECT pg_terminate_backend($pid)");
-		$a->wait_new_worker($pid);
+		ask_until($s, $op);
+		$a->restart_worker;
 		$proxy->heal;
 		is($s->finish, CONTENDERS, "$op: all rows");
 		$a->wait_session;
@@ -150,9 +140,7 @@ subtest 'the next worker answers what one has begun' => sub {
 };
 
 subtest 'after a connection that is lost meanwhile it is asked again' => sub {
-	my $held = hold('exists');
-	$s->query_start($ask);
-	$proxy->fired($held);
+	ask_until($s, 'exists');
 	$proxy->drop;
 	$proxy->heal;
 	is($s->finish, CONTENDERS, 'all rows');
@@ -218,19 +206,14 @@ subtest 'an answer beyond the limit is an error that names it' => sub {
 
 subtest 'a backend that crashes leaves nothing behind' => sub {
 	my $asker = $a->session;
-	my $held  = hold('exists');
-	$asker->query_start($ask);
-	$proxy->fired($held);
+	ask_until($asker, 'exists');
 	my $mark = $a->log_mark;
 	kill 'KILL', $asker->pid;
 	$a->wait_log(qr/all server processes terminated; reinitializing/, $mark);
 	$a->reconnect($proxy);
 	$s = $a->session(name => 's again');
 	is_usable('crash');
-	$asker->disconnect;
 };
 
-$s->disconnect;
 $shell->close_connection(client => 'crowd');
-$a->assert_clean($zk, $path, '/long/few', '/long/fewer', '/long/names', '/long/other');
-done_testing;
+done_clean($zk, $a);

@@ -23,10 +23,13 @@ sub session($role = undef)
 	return $session;
 }
 
-sub hold
+# The sessions claim, and the first reply is held.
+sub claim_held($path, @sessions)
 {
 	$proxy->reset_counts;
-	return $proxy->hold_reply(op => 'exists', path => '^/k/', any => 1);
+	my $held = $proxy->hold_reply(op => 'exists', path => '^/k/', any => 1);
+	$_->query_start(claim($path)) foreach @sessions;
+	return $proxy->fired($held);
 }
 
 sub wait_all
@@ -47,9 +50,7 @@ $zk->shell->create('/k');
 
 subtest 'roles have shares, and superusers a reserve' => sub {
 	my @many = map { session('role1') } 1 .. OF_ROLE + 9;
-	my $held = hold();
-	$_->query_start(claim('one')) foreach @many;
-	$proxy->fired($held);
+	claim_held('one', @many);
 	wait_all(@many);
 	wait_asked('one', OF_ROLE);
 	my $other = session('role2');
@@ -68,32 +69,22 @@ subtest 'roles have shares, and superusers a reserve' => sub {
 	$proxy->heal;
 	$_->finish foreach @many, $other, @others;
 	is($admin->finish, 't', 'each has its answer');
-	$_->disconnect foreach @many, $other, @others, $admin;
 };
 
 subtest 'what a session gives up counts until it is answered' => sub {
-	my $s    = session('role1');
-	my $held = hold();
-	$s->query_start(claim('again'));
-	$proxy->fired($held);
+	my $s = session('role1');
+	claim_held('again', $s);
 	is($s->cancelled, '57014', 'it is cancelled');
-	foreach my $time (1 .. 3)
-	{
-		my $result = $s->try("SET statement_timeout = '50ms'; " . claim('again'));
-		is($result->{sqlstate}, '57014', 'the next waits for that');
-	}
+	is($s->try("SET statement_timeout = '50ms'; " . claim('again'))->{sqlstate}, '57014', 'the next waits for that') foreach 1 .. 3;
 	is(asked('again'), 1, 'and asks nothing');
 	$proxy->heal;
 	is($s->query("SET statement_timeout = 0; " . claim('again')), 't', 'when it is answered, the session goes on');
 	is(asked('again'), 2, 'once');
-	$s->disconnect;
 };
 
 subtest 'a session that ends leaves nothing to the next with its place' => sub {
 	my @sessions = map { session('role1') } 1 .. 3;
-	my $held = hold();
-	$_->query_start(claim('ends')) foreach @sessions;
-	$proxy->fired($held);
+	claim_held('ends', @sessions);
 	wait_asked('ends', 3);
 	$_->terminate foreach @sessions;
 	my @next = map { session('role2') } 1 .. 3;
@@ -102,18 +93,14 @@ subtest 'a session that ends leaves nothing to the next with its place' => sub {
 	is(asked('next'), 0, 'it waits for what is under way there');
 	$proxy->heal;
 	is((grep { $_->finish eq 't' } @next), 1, 'and has an answer of its own, once');
-	$_->disconnect foreach @sessions, @next;
 };
 
 subtest 'the next worker sends what was not sent, and reads again' => sub {
 	my @many = map { session('role1') } 1 .. OF_ROLE + 4;
-	my $held = hold();
-	$_->query_start(claim('worker')) foreach @many;
-	$proxy->fired($held);
+	claim_held('worker', @many);
 	wait_asked('worker', OF_ROLE);
 	$a->restart_worker;
 	is((grep { $_->finish eq 't' } @many), 1, 'each has an answer, and one the slot');
-	$_->disconnect foreach @many;
 };
 
 subtest 'without ZooKeeper there is an error' => sub {
@@ -125,16 +112,13 @@ subtest 'without ZooKeeper there is an error' => sub {
 	unlike($result->{context} // '', qr/may have been done/, 'which says that nothing was done');
 	$a->reconnect($proxy);
 	is($s->query(claim('cut')), 't', 'it is there again');
-	$s->disconnect;
 };
 
 subtest 'the session moves to other settings when what was sent is known' => sub {
 	my $s  = session('role1');
 	my $id = $a->session_id;
 	$zk->shell->create('/elsewhere');
-	my $held = $proxy->hold_reply(op => 'create2', path => '^/k/moves');
-	$s->query_start(claim('moves'));
-	$proxy->fired($held);
+	$proxy->hold_reply_of($s, claim('moves'), op => 'create2', path => '^/k/moves');
 	$a->set_conf('zklock.servers' => $proxy->connect_string('/elsewhere'), 'zklock.elections' => '/e');
 	# The worker has read this, and has gone on.
 	$a->wait_value('SELECT count(*) FROM zk_elections', 1);
@@ -149,8 +133,6 @@ subtest 'the session moves to other settings when what was sent is known' => sub
 	ok(!(grep { $_ eq 'k' } $zk->children('/elsewhere')), 'nothing was claimed there');
 	is($s->query(claim('moves')), 't', 'until somebody asks again');
 	$a->set_conf('zklock.elections' => '');
-	$s->disconnect;
 };
 
-Zklock::Server->assert_clean($zk, [$a], '/k/one');
-done_testing;
+done_clean($zk, $a);

@@ -199,9 +199,7 @@ sub counter { return $servers[0]->value('SELECT counter()'); }
 subtest 'no update is lost by two hundred sessions' => sub {
 	connect_client($_) foreach @clients;
 	set_counter(0);
-	my $start = time;
-	my $run   = run('/s/counter');
-	note sprintf('%d rounds in %.1f s', $all, time - $start);
+	my $run = run('/s/counter');
 	is_deeply($run->{trouble}, [], 'no trouble');
 	is(scalar @{ $run->{values} }, $all, 'all rounds are done');
 	is(counter(), $all, 'no update is lost');
@@ -224,10 +222,8 @@ subtest 'no update is lost while sessions are terminated and cancelled all the t
 			"SELECT count(pg_${what}_backend(pid)) FROM (SELECT pid FROM zk_locks WHERE $whom ORDER BY random() LIMIT 2) p");
 		$what eq 'terminate' ? ($terminated += $hit) : ($cancelled += $hit);
 	};
-	my $start = time;
-	my $run   = run('/s/disturbed', $disturb);
-	note sprintf('%d rounds in %.1f s; %d terminated, %d cancelled, %d rounds failed (%s)',
-		$all, time - $start, $terminated, $cancelled, $run->{failed},
+	my $run = run('/s/disturbed', $disturb);
+	note sprintf('%d terminated, %d cancelled, %d rounds failed (%s)', $terminated, $cancelled, $run->{failed},
 		join(', ', map { "$_: $run->{errors}{$_}" } sort keys %{ $run->{errors} }));
 	is_deeply($run->{trouble}, [], 'disturbed: no trouble but what was made');
 	is(scalar @{ $run->{values} }, $all, 'all rounds are done in the end');

@@ -7,15 +7,11 @@
 use Zklock::Test;
 use File::Basename qw(dirname);
 use PostgreSQL::Test::Utils;
+use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
-my ($zk, $a, $b) = cast('a b');
-# Where the data is: it may be locked from anywhere.
-my $data = Zklock::Server->new(
-	'data',
-	zookeeper        => $zk,
-	allows_streaming => 1,
-	conf             => ["listen_addresses = '127.0.0.1'"]);
+# Where the data is, it may be locked from anywhere.
+my ($zk, $a, $b, $data) = cast('a b data', data => { allows_streaming => 1, conf => ["listen_addresses = '127.0.0.1'"] });
 my ($s1, $s2, $s3) = map { $data->session } 1 .. 3;
 my $holder = $a->session;
 my $next   = $b->session;
@@ -85,8 +81,7 @@ subtest 'a zombie whose node was deleted cannot write once the next holder has f
 	ok(run_example($s1, remote_example($old))->{ok}, 'a holder on another server writes with its token');
 	is($data->value($balance), 800, 'indeed');
 	$next->start_waiting("SELECT zk_lock('$path')");
-	my ($node) = map { $_->{node} } $a->locks('pid = ' . $holder->pid);
-	$zk->shell->delete("$path/$node");
+	$zk->shell->remove($path, 'first');
 	is($next->finish, 't', 'the next one gets the lock');
 	my $new = $next->query("SELECT zk_fencing_token('$path')");
 	cmp_ok($new, '>', $old, 'and a higher token');
@@ -116,8 +111,7 @@ subtest 'a session of the server that has the data cannot write under a lost loc
 	$s1->query("SELECT zk_lock('$path')");
 	$s1->query('UPDATE account SET balance = 600');
 	$next->start_waiting("SELECT zk_lock('$path')");
-	my ($node) = map { $_->{node} } $data->locks('pid = ' . $s1->pid);
-	$zk->shell->delete("$path/$node");
+	$zk->shell->remove($path, 'first');
 	is($next->finish, 't', 'the next one gets the lock');
 	$data->wait_lock($s1, 'lost');
 	is($s1->try('UPDATE account SET balance = 0')->{sqlstate}, '40001', 'a lost lock is no token');
@@ -144,8 +138,7 @@ subtest 'tokens of Curator and of sessions are in one order' => sub {
 	$other->start_waiting("SELECT zk_lock('$path')");
 	my $waits = $java->send('acquire', $path);
 	wait_until { $zk->children($path) == 2 } 'Curator to queue';
-	$holder->query("SELECT zk_unlock('$path')");
-	$other->finish;
+	$holder->hands_over($path, $other, 'the next session has it, before Curator');
 	push @tokens, $other->query("SELECT zk_fencing_token('$path')");
 	is($tokens[1], $tokens[0] + 1, 'two sessions share a node');
 	$other->query("SELECT zk_unlock('$path')");
@@ -185,86 +178,63 @@ subtest 'Curator writes when it has the lock again' => sub {
 
 sub stale($result, $token, $seen, $name)
 {
-	return is_deeply(
-		[ @$result{qw(sqlstate message detail)} ],
-		[   '40001',
-			"fencing token for ZooKeeper path \"/t/race\" is stale",
-			"The token is $token, but $seen has been seen." ],
-		$name) || diag(explain($result));
+	return fails($result, '40001', $name, message => 'fencing token for ZooKeeper path "/t/race" is stale',
+		detail => "The token is $token, but $seen has been seen.");
 }
 
 sub token_of { return $data->value("SELECT token FROM zk_fences WHERE path = '$_[0]'"); }
 sub forget { $data->value('DELETE FROM zk_fences'); return; }
 
-foreach my $known (0, 1)
+# One fences with 7, and the other, whose snapshot is from before that if it has an isolation level, with its token,
+# before the first ends in this way, or after it has committed: 'committed'. What the other is told
+sub race($known, $isolation, $token, $end)
 {
-	my $kind = $known ? 'known path' : 'new path';
-	my $begin = sub (@isolation) {
-		forget();
-		$data->value(fence('/t/race', 5)) if $known;
-		$s1->query('BEGIN');
-		# With an isolation level, the snapshot is from before what the other does.
-		$s2->query("BEGIN @isolation");
-		$s2->query('SELECT 1');
-		return;
-	};
-
-	# One has fenced with 7, the other waits with its token, and the first ends so. What the other is told
-	my $race = sub ($token, $end, @isolation) {
-		$begin->(@isolation);
-		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', $token));
+	forget();
+	$data->value(fence('/t/race', 5)) if $known;
+	$s1->query('BEGIN; SAVEPOINT s');
+	$s2->query("BEGIN $isolation; SELECT 1");
+	$s1->query(fence('/t/race', 7));
+	$s1->query('COMMIT') if $end eq 'committed';
+	$s2->query_start(fence('/t/race', $token));
+	if ($end ne 'committed')
+	{
 		wait_blocked($s2, $s1);
 		$s1->query($end);
-		my $result = $s2->result;
-		$s2->query($result->{ok} ? 'COMMIT' : 'ROLLBACK');
-		return $result;
-	};
+	}
+	my $result = $s2->result;
+	$s2->query($result->{ok} ? 'COMMIT' : 'ROLLBACK');
+	$s1->query('COMMIT') if $end eq 'ROLLBACK TO s';
+	return $result;
+}
 
-	subtest "$kind: an older token waits for a newer, and passes if that is rolled back" => sub {
-		stale($race->(6, 'COMMIT'), 6, 7, "$kind: the older token waits for the newer, and is refused");
-		ok($race->(6, 'ROLLBACK')->{ok}, "$kind: unless the newer is rolled back");
-		is(token_of('/t/race'), 6, 'then it was never seen');
-
-		$begin->();
-		$s1->query('SAVEPOINT s');
-		$s1->query(fence('/t/race', 7));
-		$s2->query_start(fence('/t/race', 6));
-		wait_blocked($s2, $s1);
-		$s1->query('ROLLBACK TO s');
-		ok($s2->result->{ok}, "$kind: or rolled back to a savepoint");
-		$s2->query('COMMIT');
-		$s1->query('COMMIT');
-	};
-
-	subtest "$kind: a token that is not older waits, and passes" => sub {
-		foreach my $token (7, 8)
-		{
-			ok($race->($token, 'COMMIT')->{ok}, "$kind: token $token waits for 7, and passes");
-			is(token_of('/t/race'), $token, 'the highest is kept');
-		}
-	};
-
-	subtest "$kind: a session that does not see what another has fenced does not pass, whatever its token" => sub {
-		# Who sees nothing of a transaction must not go on behind it, whatever the tokens.
-		foreach my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
-		{
-			foreach my $token (6, 7, 8)
+foreach my $known (0, 1)
+{
+	my $path = $known ? 'a known path' : 'a new path';
+	foreach my $isolation ('', 'ISOLATION LEVEL REPEATABLE READ', 'ISOLATION LEVEL SERIALIZABLE')
+	{
+		my $who = 'a session' . ($isolation && " of $isolation");
+		subtest "on $path $who passes behind an older token, if it sees that" => sub {
+			foreach my $end ('COMMIT', 'committed')
 			{
-				is($race->($token, 'COMMIT', "ISOLATION LEVEL $isolation")->{sqlstate},
-					'40001', "$kind, $isolation: token $token while 7 commits");
-				is(token_of('/t/race'), 7, 'leaves no trace');
-
-				$begin->("ISOLATION LEVEL $isolation");
-				$s1->query(fence('/t/race', 7));
-				$s1->query('COMMIT');
-				is($s2->try(fence('/t/race', $token))->{sqlstate}, '40001',
-					"$kind, $isolation: token $token after 7 has committed");
-				$s2->query('ROLLBACK');
+				foreach my $token (6, 7, 8)
+				{
+					my $passes = !$isolation && $token >= 7;
+					my $result = race($known, $isolation, $token, $end);
+					is($result->{sqlstate}, $passes ? '00000' : '40001', "token $token, and 7 that ends by $end");
+					stale($result, 6, 7, 'the older one is told so') if !$isolation && $token < 7;
+					is(token_of('/t/race'), $passes ? $token : 7, 'the highest is kept');
+				}
 			}
-			ok($race->(6, 'ROLLBACK', "ISOLATION LEVEL $isolation")->{ok}, "$kind, $isolation: token 6 after 7 was rolled back");
-		}
-	};
+		};
+
+		subtest "on $path $who passes behind any token that is rolled back" => sub {
+			foreach my $end ('ROLLBACK', 'ROLLBACK TO s')
+			{
+				ok(race($known, $isolation, 6, $end)->{ok}, "token 6, and 7 that ends by $end");
+				is(token_of('/t/race'), 6, 'which was never seen');
+			}
+		};
+	}
 }
 
 subtest 'a newer token does not pass with a snapshot from before the older has committed' => sub {
@@ -354,26 +324,21 @@ subtest 'a database that is dumped and restored remembers the tokens' => sub {
 	# In a database of its own a path has tokens of its own.
 	ok($restored->try(fence('/t/race', 100))->{ok}, 'a newer token there');
 	ok($s1->try(fence('/t/race', 71))->{ok}, 'is not seen here');
-	$restored->disconnect;
 };
 
 subtest 'a hot standby cannot fence, and a promoted one knows the tokens' => sub {
 	# One that has never reached ZooKeeper: there is no need to.
 	my $standby =
 	  Zklock::Server->standby('standby', primary => $data, zookeeper => '127.0.0.1:1', connect => 0);
-	my $result  = $standby->session->try(fence('/t/race', 72));
-	is("$result->{sqlstate} $result->{message}", '25006 cannot execute zk_fence() in a read-only transaction',
-		'a hot standby cannot fence');
+	fails($standby->session->try(fence('/t/race', 72)), '25006', 'a hot standby cannot fence',
+		message => 'cannot execute zk_fence() in a read-only transaction');
 	$data->wait_for_catchup($standby->node);
 	$standby->promote;
 	my $promoted = $standby->session;
 	stale($promoted->try(fence('/t/race', 70)), 70, 71, 'a promoted standby knows the tokens');
 	ok($promoted->try(fence('/t/race', 72))->{ok}, 'and takes newer ones');
-	$promoted->disconnect;
 	$standby->stop;
 };
 
 $java->stop;
-$_->disconnect foreach $s1, $s2, $s3, $holder, $next, $other;
-Zklock::Server->assert_clean($zk, [ $a, $b, $data ], $path);
-done_testing;
+done_clean($zk, $a, $b, $data);

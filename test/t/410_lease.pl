@@ -5,76 +5,52 @@
 # when it is released, before the commit of what was written under it.
 
 use Zklock::Test;
+use Zklock::Cast qw(:DEFAULT lost clean);
 use Zklock::Util qw(children_of);
-
-sub all_processes($server)
-{
-	return ($server->postmaster_pid, children_of($server->postmaster_pid));
-}
 
 my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
 	proxied => 'a c', timeout => '4s', conf => ['max_prepared_transactions = 1'], c => { timeout => '15s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 
-sub lease_is($server, $condition)
-{
-	$server->wait_value("SELECT $condition FROM zk_session", 't');
-	return pass($server->name . ": $condition");
-}
-
-lease_is($_, 'lease_remaining > \'0\' AND lease_remaining < negotiated_timeout') foreach $a, $b, $c;
+$_->wait_value("SELECT lease_remaining > '0' AND lease_remaining < negotiated_timeout FROM zk_session", 't') foreach $a, $b, $c;
 
 subtest 'a server that is stopped for longer than a session timeout has lost its locks' => sub {
-	foreach my $case (
-		[ 'the worker', sub { ($a->worker_pid) } ],
-		[ 'all of the server', sub { all_processes($a) } ])
+	my $postmaster = $a->postmaster_pid;
+	my %stopped    = ('the worker' => sub { $a->worker_pid }, 'all of the server' => sub { $postmaster, children_of($postmaster) });
+	foreach my $who (sort keys %stopped)
 	{
-		my ($who, $pids) = @$case;
-		my ($xact, $session, $reader, $next) = ($a->session, $a->session, $a->session, $b->session);
 		my $path = '/l/' . ($who =~ s/\W+/-/gr);
-		$_->query('BEGIN') foreach $xact, $session, $reader;
-		is($xact->query("SELECT zk_xact_lock('$path')"), 't', "$who: a transaction holds a lock");
-		is($session->query("SELECT zk_lock('$path-session')"), 't', 'a session another');
-		is($reader->query("SELECT zk_lock('$path-reader')"), 't', 'and another');
-		$_->query('INSERT INTO t VALUES (1)') foreach $xact, $session;
-		$reader->query('SELECT count(*) FROM t');
-		my $token = $xact->query("SELECT zk_fencing_token('$path')");
-		my @pids  = $pids->();
+		in_transaction($a, 'xact', $path, 'INSERT INTO t VALUES (1)');
+		on($a, $_)->query('BEGIN'), hold($a, $_, "$path-$_") foreach qw(session reader);
+		$s{session}->query('INSERT INTO t VALUES (1)');
+		$s{reader}->query('SELECT count(*) FROM t');
+		on($b, 'next');
+		my $token = $s{xact}->query("SELECT zk_fencing_token('$path')");
+		my @pids  = $stopped{$who}->();
 		cmp_ok(scalar(@pids), '>', 5, 'all its processes') if $who ne 'the worker';
 
 		freeze(@pids);
-		is($next->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");
-		cmp_ok($next->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a higher token');
-		if (@pids == 1)
+		is($s{next}->query("SELECT zk_lock('$path')"), 't', "when $who is stopped, another server gets the lock in the end");
+		cmp_ok($s{next}->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a higher token');
+		if ($who eq 'the worker')
 		{
 			# The clock alone has told.
 			is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
 			isnt(($a->locks("path = '$path'"))[0]{state}, 'held', 'nor is the lock held');
-			my $try = $a->session->try("SELECT zk_try_lock('/l/other')");
-			is($try->{sqlstate}, '58030', 'who does not wait is told at once') or diag explain $try;
-			is($xact->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
-			thaw(@pids);
+			fails($a->session->try("SELECT zk_try_lock('/l/other')"), '58030', 'who does not wait is told at once');
+			is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
 		}
-		else
-		{
-			thaw(@pids);
-			is($xact->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit');
-		}
-		is($session->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
-		ok($reader->try('COMMIT')->{ok}, 'but who has only read');
+		thaw(@pids);
+		is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit') if $who ne 'the worker';
+		is($s{session}->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
+		ok($s{reader}->try('COMMIT')->{ok}, 'but who has only read');
 		is($a->value('SELECT count(*) FROM t'), 0, 'nothing has been written');
-		$a->wait_lock($session, 'lost', "$path-session");
-		pass('the lock is lost');
-		is($session->try("SELECT zk_fencing_token('$path-session')")->{sqlstate}, '40001', 'it has no token');
-		my $unlock = $session->try("SELECT zk_unlock('$path-session')");
-		is($unlock->{text}, 'f', 'unlocking tells');
-		like($unlock->{notices}[0], qr/40001: lock on ZooKeeper path "\Q$path\E-session" was lost/, 'with a warning');
+		lost($a, 'session', "$path-session");
 		$a->wait_session;
-		is($session->query("SELECT zk_lock('$path-session', '30s')"), 't', 'then it can be had again');
-		ok($session->try('INSERT INTO t VALUES (1)')->{ok}, 'and work goes on');
+		is($s{session}->query("SELECT zk_lock('$path-session', '30s')"), 't', 'then it can be had again');
+		ok($s{session}->try('INSERT INTO t VALUES (1)')->{ok}, 'and work goes on');
 		$a->value('TRUNCATE t');
-		$_->disconnect foreach $xact, $session, $reader, $next;
-		Zklock::Server->assert_clean($zk, [ $a, $b ], map { $path . $_ } '', '-session', '-reader');
+		clean($zk, [ $a, $b ]);
 	}
 };
 
@@ -83,8 +59,7 @@ my ($xact, $waiter, $holder, $twice) = map { $c->session } 1 .. 4;
 subtest 'a server that is stopped for a shorter time keeps its locks, and commits wait' => sub {
 	my $id = $c->session_id;
 	$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
-	$xact->query('BEGIN');
-	$xact->query("SELECT zk_xact_lock('/l/short')");
+	$xact->query("BEGIN; SELECT zk_xact_lock('/l/short')");
 	$holder->query("SELECT zk_lock('/l/free')");
 	$waiter->start_waiting("SELECT zk_lock('/l/free')");
 	my ($writer, $canceller, $reader, $bystander) = map { $c->session } 1 .. 4;
@@ -93,10 +68,9 @@ subtest 'a server that is stopped for a shorter time keeps its locks, and commit
 	my $mark   = $c->log_mark;
 	my $worker = $c->worker_pid;
 	freeze($worker);
-	$c->wait_lock($xact, 'suspended', '/l/short');
-	pass('without proof the lock is suspended');
+	ok($c->wait_lock($xact, 'suspended', '/l/short'), 'without proof the lock is suspended');
 	$_->query_start('COMMIT') foreach $xact, $writer, $canceller;
-	$c->wait_value("SELECT count(*) FROM pg_stat_activity WHERE query = 'COMMIT' AND state = 'active' AND wait_event_type = 'Extension'", 3);
+	$c->wait_event($_, 'guard') foreach $xact, $writer, $canceller;
 	ok($_->busy, 'and the commit waits') foreach $xact, $writer;
 	is($canceller->cancelled, '57014', 'which can be cancelled, and is then rolled back');
 	ok($reader->try('SELECT count(*) FROM t')->{ok}, 'who only reads is not kept');
@@ -114,8 +88,7 @@ subtest 'a server that is stopped for a shorter time keeps its locks, and commit
 	is($waiter->finish, 't', 'the waiter gets its lock');
 	$c->wait_lock($waiter, 'held', '/l/free');
 	is($c->session_id, $id, 'all in one session');
-	$c->wait_log(qr/no longer proved to be alive.*proved to be alive again/s, $mark);
-	pass('the log tells of both');
+	$c->assert_log($mark, qr/no longer proved to be alive.*proved to be alive again/s, 'the log tells of both');
 };
 
 sub checks($path)
@@ -126,10 +99,7 @@ sub checks($path)
 sub transaction($guard, $path)
 {
 	$xact->query("SET zklock.commit_guard = $guard");
-	$xact->query('BEGIN');
-	$xact->query("SELECT zk_xact_lock('$path')");
-	$xact->query('INSERT INTO t VALUES (1)');
-	return;
+	return $xact->query("BEGIN; SELECT zk_xact_lock('$path'); INSERT INTO t VALUES (1)");
 }
 
 subtest 'zklock.commit_guard tells whether a commit asks ZooKeeper' => sub {
@@ -145,13 +115,10 @@ subtest 'zklock.commit_guard tells whether a commit asks ZooKeeper' => sub {
 
 subtest 'a quorum is asked for all locks that a transaction relied on' => sub {
 	$xact->query('SET zklock.commit_guard = quorum');
-	$xact->query('BEGIN');
-	$xact->query("SELECT zk_xact_lock(ARRAY['/g/q1', '/g/q2'])");
-	$xact->query("SELECT zk_lock('/g/q3')");
+	$xact->query("BEGIN; SELECT zk_xact_lock(ARRAY['/g/q1', '/g/q2']), zk_lock('/g/q3')");
 	ok($xact->try('COMMIT')->{ok}, 'quorum: a transaction with several locks');
 	is_deeply([ map { checks("/g/q$_") } 1 .. 3 ], [ 1, 1, 0 ], 'asks for those it relied on');
-	$xact->query('BEGIN');
-	$xact->query('INSERT INTO t VALUES (1)');
+	$xact->query('BEGIN; INSERT INTO t VALUES (1)');
 	ok($xact->try('COMMIT')->{ok}, 'one that has only written');
 	is(checks('/g/q3'), 1, "for the session's");
 	$xact->query("SELECT zk_unlock('/g/q3')");
@@ -163,34 +130,27 @@ subtest 'a commit trusts the lease, or waits for the answer of a quorum' => sub 
 	{
 		my $path = "/g/gone-$guard";
 		transaction($guard, $path);
-		lease_is($c, "lease_remaining > '5s'");
+		$c->wait_value("SELECT lease_remaining > '5s' FROM zk_session", 't');
 		my ($node) = $zk->children($path);
 		$proxy->blackhole('replies');
 		$zk->shell->delete("$path/$node");
 		$xact->query_start('COMMIT');
-		if ($guard eq 'lease')
-		{
-			ok($xact->result->{ok}, 'lease: a commit trusts what was known');
-		}
-		else
+		if ($guard eq 'quorum')
 		{
 			wait_until { checks($path) } 'the check to be sent';
 			ok($xact->busy, 'quorum: a commit waits for the answer');
+			$proxy->heal;
 		}
+		is($xact->result->{sqlstate}, $guard eq 'quorum' ? '40001' : '00000', "$guard: the commit trusts what is known");
 		$proxy->heal;
-		is($xact->result->{sqlstate}, '40001', 'which says no') if $guard eq 'quorum';
 	}
 };
 
 subtest 'a quorum is asked again until it has answered' => sub {
-	# The answer is lost, with the connection or with the worker.
-	transaction('quorum', '/g/lost-reply');
-	my $fault = $proxy->lose_reply(op => 'multi', path => '^/g/lost-reply');
-	ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is lost');
-	ok($proxy->has_fired($fault), 'it was');
+	# 433_heartbeats.pl has an answer that is lost with the connection.
 	transaction('quorum', '/g/refused');
-	$fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
-	ok($xact->try('COMMIT')->{ok}, 'or an error');
+	my $fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
+	ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is an error');
 	ok($proxy->has_fired($fault), 'as it was');
 	cmp_ok(checks('/g/refused'), '>=', 2, 'which proves nothing');
 	transaction('quorum', '/g/restart');
@@ -216,20 +176,17 @@ subtest 'what was written under a lock that is not proved is not committed, thou
 	foreach my $unlock ("zk_unlock('/u/suspended')", 'zk_unlock_all()')
 	{
 		my ($writer, $reader, $next) = ($a->session, $a->session, $b->session);
-		$_->query('BEGIN') foreach $writer, $reader;
-		is($writer->query("SELECT zk_lock('/u/suspended')"), 't', "$unlock: a session holds a lock");
-		is($reader->query("SELECT zk_lock('/u/read')"), 't', 'and another');
-		$writer->query('INSERT INTO t VALUES (1)');
+		$writer->query("BEGIN; SELECT zk_lock('/u/suspended'); INSERT INTO t VALUES (1)");
+		$reader->query("BEGIN; SELECT zk_lock('/u/read')");
 		$next->start_waiting("SELECT zk_lock('/u/suspended')");
 		$short_proxy->cut;
 		is($next->finish, 't', 'another server gets it');
-		ok($_->try('SELECT zk_unlock_all()')->{ok}, 'it can be unlocked without ZooKeeper') foreach $reader;
-		ok($writer->try("SELECT $unlock")->{ok}, 'or one of them');
+		ok($reader->try('SELECT zk_unlock_all()')->{ok}, 'locks can be unlocked without ZooKeeper');
+		ok($writer->try("SELECT $unlock")->{ok}, "by $unlock as well");
 		is($writer->try('COMMIT')->{sqlstate}, '40001', 'but what was written under it is not committed');
 		ok($reader->try('COMMIT')->{ok}, 'who has only read may commit');
 		ok($writer->try('INSERT INTO t VALUES (2)')->{ok}, 'and so may the next transaction');
 		$a->reconnect($short_proxy);
-		$_->disconnect foreach $writer, $reader, $next;
 	}
 	is($a->value('SELECT count(*) FROM t WHERE i = 1'), 0, 'nothing has been written');
 };
@@ -244,8 +201,7 @@ subtest 'a lock that was lost and given up counts for the transaction that relie
 	$session->query('INSERT INTO t VALUES (3)');
 	ok($session->try('COMMIT')->{ok}, 'what is written after that is committed');
 
-	$session->query('BEGIN');
-	$session->query('INSERT INTO t VALUES (4)');
+	$session->query('BEGIN; INSERT INTO t VALUES (4)');
 	$a->lose($zk, $session, '/u/deleted');
 	is($session->query("SELECT zk_unlock('/u/deleted')"), 'f', 'it is lost and unlocked again');
 	is($session->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '40001', 'what was written before that is not even prepared');
@@ -264,18 +220,10 @@ subtest 'a lock that was lost and given up counts for the transaction that relie
 
 subtest 'a permit that was lost and released counts for the transaction that relied on it' => sub {
 	my $session = $a->session;
-	$session->query('BEGIN');
-	$session->query("SELECT zk_semaphore_acquire('/u/slots', 1)");
-	$session->query('INSERT INTO t VALUES (8)');
+	$session->query("BEGIN; SELECT zk_semaphore_acquire('/u/slots', 1); INSERT INTO t VALUES (8)");
 	$a->lose($zk, $session, '/u/slots', 'leases');
 	is($session->query("SELECT zk_semaphore_release('/u/slots')"), 'f', 'a permit is lost and released');
 	is($session->try('COMMIT')->{sqlstate}, '40001', 'what was written under it is not committed');
-	$session->disconnect;
 };
 
-$waiter->query("SELECT zk_unlock_all()");
-$_->disconnect foreach $xact, $waiter, $holder;
-Zklock::Server->assert_clean($zk, [ $a, $b, $c ],
-	map { "/$_" } qw(l/short l/free g/lease g/quorum g/off g/q1 g/q2 g/q3 g/gone-lease g/gone-quorum
-	g/lost-reply g/refused g/restart g/cancel g/off-gone u/slots/locks u/slots/leases u/suspended u/read u/deleted));
-done_testing;
+done_clean($zk, $a, $b, $c);

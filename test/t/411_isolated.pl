@@ -54,8 +54,7 @@ subtest 'behind an isolated follower nothing is committed once another server ha
 		my $granted = time;
 		cmp_ok($last_commit, '<', $granted, 'no commit passed after that');
 		ok($waiter->busy, 'nor was anything granted');
-		my $try = $a->session->try("SELECT zk_try_lock('/i/free')");
-		is($try->{sqlstate}, '58030', 'who does not wait is told that ZooKeeper cannot be asked');
+		is($a->session->try("SELECT zk_try_lock('/i/free')")->{sqlstate}, '58030', 'who does not wait is told that ZooKeeper cannot be asked');
 
 		$refused = $holder->result->{sqlstate} unless defined $refused;
 		is($refused, '40001', 'the commit that waited is refused');

@@ -88,9 +88,7 @@ is($early, 0, 'no session ended before the deadline of its lease');
 cmp_ok($naive_early, '>', 0, 'one that counts from the last answer would have been surprised');
 
 $_->wait_session foreach @server;
-$_->disconnect foreach values %holder;
 $naive->stop;
 $shell->delete('/x/naive', recursive => 1);
 $shell->stop;
-Zklock::Server->assert_clean($zk, \@server, '/x/a', '/x/b');
-done_testing;
+done_clean($zk, @server);

@@ -20,30 +20,43 @@ my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
 my %id   = map { $_->name => $_->session_id } $a, $b;
 my $shell = $zk->shell;
 
-hold($a, 'holder', '/m/queue');
-queue($a, 'local', '/m/queue');
-queue($b, 'remote', '/m/queue');
-hold($b, 'elsewhere', '/m/elsewhere');
-queue($a, 'behind', '/m/elsewhere');
-in_transaction($a, 'xact', '/m/xact');
-my $before = holdings($a);
+my $before;
 
-sub still_ours($what)
+# Those whom a disturbance may disturb
+sub queue_up($root)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	$a->wait_session;
-	is($a->session_id, $id{a}, "$what: the session is the same");
-	is_deeply(holdings($a), $before, 'holders have what they had');
+	hold($a, 'holder', "$root/queue");
+	queue($a, 'local', "$root/queue");
+	queue($b, 'remote', "$root/queue");
+	hold($b, 'elsewhere', "$root/elsewhere");
+	queue($a, 'behind', "$root/elsewhere");
+	in_transaction($a, 'xact', "$root/xact");
+	return;
+}
+
+sub own_holdings { return [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ]; }
+
+# The sessions are the same, holders hold, and those who wait, wait.
+sub undisturbed($what)
+{
+	# Until both have a lease again: only then is a wait over that began in between.
+	$_->wait_session foreach $a, $b;
+	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
+	is_deeply(own_holdings(), $before, 'holders have what they had');
 	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
 	return;
 }
 
-sub attach($server)
+# By default to a server where we are not
+sub attach($server = (grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers)[0])
 {
 	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
 	wait_until { eval { $shell->attach($id{a}, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
 	return;
 }
+
+queue_up('/m');
+$before = own_holdings();
 
 subtest 'a connection of others with our session, on any server, disturbs nobody' => sub {
 	# On whichever server: where we are, it is only one more connection.
@@ -53,7 +66,7 @@ subtest 'a connection of others with our session, on any server, disturbs nobody
 		my $another = $server->connect_string ne $row->{server};
 		attach($server);
 		wait_until { $a->zk_session->{reconnects} > $row->{reconnects} } 'the worker to connect anew' if $another;
-		still_ours('attached to ' . ($another ? 'another server' : 'our server'));
+		undisturbed('attached to ' . ($another ? 'another server' : 'our server'));
 	}
 };
 
@@ -62,11 +75,10 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 	on($a, $_) foreach qw(newcomer releaser canceller);
 	foreach my $round (1 .. 3)
 	{
-		my ($server) = grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers;
 		hold($a, 'releaser', '/m/release');
 		queue($b, 'heir', '/m/release');
 		queue($a, 'canceller', '/m/elsewhere');
-		attach($server);
+		attach();
 		$s{newcomer}->query_start("SELECT zk_lock('/m/new$round')");
 		is($s{releaser}->query("SELECT zk_unlock('/m/release')"), 't', 'a lock is released');
 		is($s{canceller}->cancelled, '57014', 'a wait cancelled');
@@ -76,17 +88,16 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 		wait_until { $zk->children('/m/elsewhere') == 2 } 'no node of who gave up to be left';
 		$s{newcomer}->query("SELECT zk_unlock('/m/new$round')");
 		$s{heir}->query("SELECT zk_unlock('/m/release')");
-		still_ours("round $round");
+		undisturbed("round $round");
 	}
 };
 
 subtest 'a commit whose guard writes is done' => sub {
 	$s{xact}->query('SET zklock.commit_guard = quorum');
-	my ($server) = grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers;
-	attach($server);
+	attach();
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
 	$before = [ grep { !m{/m/xact} } @$before ];
-	still_ours('after the commit');
+	undisturbed('after the commit');
 };
 
 subtest 'a node that others create in our session is deleted' => sub {
@@ -102,23 +113,22 @@ subtest 'a node that others create in our session is deleted' => sub {
 	queue($a, 'newcomer', '/m/foisted');
 	$a->wait_log(qr{LOG:  deleting ZooKeeper node "/m/foisted/$name\d{10}", which this server left behind}, $mark);
 	hand_on('/m/foisted', 'heir', 'newcomer');
-	still_ours('after that');
+	undisturbed('after that');
 };
 
 subtest "the end of the others' connections is not that of the session" => sub {
 	$shell->detach;
-	still_ours('detached');
+	undisturbed('detached');
 	is($a->zk_session->{expirations}, 0, 'nothing has expired');
 	my $token = $s{holder}->query("SELECT zk_fencing_token('/m/queue')");
-	$s{holder}->query("SELECT zk_unlock('/m/queue')");
-	is($s{local}->finish, 't', 'the queue goes on');
+	$s{holder}->hands_over('/m/queue', $s{local}, 'the queue goes on');
 	ok($s{remote}->busy, 'one after the other');
 	cmp_ok($s{local}->query("SELECT zk_fencing_token('/m/queue')"), '>', $token, 'with a higher token');
 	hand_on('/m/queue', qw(local remote));
 	hand_on('/m/elsewhere', qw(elsewhere behind));
 };
 
-clean($zk, [ $a, $b ], map { "/m/$_" } qw(queue elsewhere xact foisted release new1 new2 new3));
+clean($zk, [ $a, $b ]);
 
 my $peer = $zk->shell;
 $peer->connect($zk->connect_string, client => 'peer', timeout => 20);
@@ -166,49 +176,27 @@ sub traffic_goes_on($what)
 my $token = 0;
 my $foreign;    # the node of somebody who is no database server
 
-# Until both have a lease again: only then is a wait over that began in between.
-sub recovered
-{
-	$_->wait_session foreach $a, $b;
-	return;
-}
-
 # The foreigner may lose its connection at any time, as all may.
 sub until_done($what, $action)
 {
 	return wait_until { my $result = eval { $action->() }; $result || $@ =~ /NoNode/ && 1 } $what;
 }
 
-sub queue_up
+# The foreigner queues behind the remote one.
+sub foreigner_queues
 {
-	hold($a, 'holder', '/z/queue');
-	queue($a, 'local', '/z/queue');
-	queue($b, 'remote', '/z/queue');
-	wait_until { $zk->children('/z/queue') == 2 } "the remote one's node, ahead of the foreigner's";
+	wait_until { $zk->children('/z/queue') == 2 } "the remote one's node";
 	my $name = '_c_00000000-0000-0000-0000-000000000000-lock-';
 	$foreign = until_done 'a foreigner to queue', sub {
 		my ($there) = grep { /^\Q$name\E/ } $zk->children('/z/queue');
 		return $there ? "/z/queue/$there"
 		  : $peer->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
 	};
-	hold($b, 'elsewhere', '/z/elsewhere');
-	queue($a, 'behind', '/z/elsewhere');
-	in_transaction($a, 'xact', '/z/xact', 'INSERT INTO tokens VALUES (-1)');
-	return;
-}
-
-sub undisturbed($what, $before)
-{
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
-	is_deeply([ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ], $before, 'holders have what they had');
-	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
 	return;
 }
 
 sub next_token($new, $who)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	cmp_ok($new, '>', $token, "the token of $who is higher");
 	$token = $new;
 	return;
@@ -216,20 +204,17 @@ sub next_token($new, $who)
 
 sub dissolve($what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
 	hand_on('/z/elsewhere', qw(elsewhere behind));
 	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
 	foreach my $step ([qw(holder local)], [qw(local remote)])
 	{
 		my ($from, $to) = @$step;
-		is($s{$from}->query("SELECT zk_unlock('/z/queue')"), 't', "$from unlocks");
-		is($s{$to}->finish, 't', "$to is next");
+		$s{$from}->hands_over('/z/queue', $s{$to}, "$from unlocks, and $to is next");
 		next_token($s{$to}->query("SELECT zk_fencing_token('/z/queue')"), $to);
 	}
 	is($s{remote}->query("SELECT zk_unlock('/z/queue')"), 't', 'remote unlocks');
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
-	pass('the foreigner is next');
 	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
 	next_token($stat->{czxid} * 4096 + 1, 'the foreigner');
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
@@ -262,7 +247,7 @@ sub away_from($server)
 my $after_kill = sub ($server) {
 	$server->kill9;
 	away_from($server);
-	recovered();
+	$_->wait_session foreach $a, $b;
 	traffic_goes_on('without the server');
 	$server->start;
 };
@@ -271,7 +256,7 @@ my @disturbances = (
 	[ 'kill of our server' => sub { $after_kill->(our_server()) } ],
 	[ 'kill of the leader' => sub { $after_kill->($zk->leader) } ],
 	[   'rolling restart' => sub {
-			foreach my $server ($zk->servers) { $server->restart; recovered(); }
+			foreach my $server ($zk->servers) { $server->restart; $_->wait_session foreach $a, $b; }
 		} ],
 	[ 'stop and start of all' => sub { $zk->restart } ],
 	[   'loss and return of the quorum' => sub {
@@ -286,12 +271,13 @@ foreach my $disturbance (@disturbances)
 {
 	my ($what, $code) = @$disturbance;
 	subtest "holders, waiters and a workload outlive a disturbance: $what" => sub {
-		queue_up();
-		my $before = [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ];
+		queue_up('/z');
+		$s{xact}->query('INSERT INTO tokens VALUES (-1)');
+		foreigner_queues();
+		$before = own_holdings();
 		$code->();
-		recovered();
 		$peer->reconnect(client => 'peer');
-		undisturbed($what, $before);
+		undisturbed($what);
 		traffic_goes_on($what);
 		dissolve($what);
 	};
@@ -314,5 +300,4 @@ subtest 'the workload has seen no error, and no token twice' => sub {
 };
 
 $peer->close_connection(client => 'peer');
-clean($zk, [ $a, $b ], map { "/z/$_" } qw(queue elsewhere xact traffic));
-done_testing;
+done_clean($zk, $a, $b);

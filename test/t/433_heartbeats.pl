@@ -4,7 +4,7 @@
 # up. The lease goes on or comes back, and nothing is counted wrongly meanwhile.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '8s');
 $a->value('CREATE TABLE t (i int)');
@@ -22,7 +22,6 @@ sub fresh_lease { $a->wait_value("SELECT lease_remaining > '3s' FROM zk_session"
 
 sub undisturbed($what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fresh_lease();
 	is($a->session_id, $id, "$what: the session is the same");
 	is_deeply(holdings($a), $before, 'holders have what they had');
@@ -50,28 +49,26 @@ subtest 'heartbeats are lost, many at once and a few now and then' => sub {
 	}
 };
 
-foreach my $hold (qw(hold_reply hold_request))
+foreach my $how ([ hold_reply => () ], [ hold_request => () ], [ refuse => (code => -127) ])
 {
+	my ($hold, @more) = @$how;
 	subtest "without heartbeats locks are suspended, and come back: $hold" => sub {
 		in_transaction($a, 'xact', '/h/xact', 'INSERT INTO t VALUES (1)');
 		on($a, 'hander')->query("SELECT zk_lock('/h/hand')");
 		queue($a, 'handed', '/h/hand');
 		fresh_lease();
-		my $fault = $proxy->$hold(op => 'multi', times => 0);
-		$a->wait_lock($s{holder}, 'suspended', '/h/held');
-		pass("$hold: without heartbeats the lock is suspended");
+		$proxy->$hold(op => 'multi', times => 0, @more);
+		ok($a->wait_lock($s{holder}, 'suspended', '/h/held'), "$hold: without heartbeats the lock is suspended");
 		$s{xact}->query_start('COMMIT');
 		$a->wait_event($s{xact}, 'guard');
-		my $try = on($a, 'trier')->try("SELECT zk_try_lock('/h/free')");
-		is($try->{sqlstate}, '58030', 'who does not wait is told') or diag explain $try;
-		$try = $s{trier}->try("SELECT zk_lock('/h/held', '50ms')");
-		is($try->{sqlstate}, '58030', 'so is who does not wait for long') or diag explain $try;
+		fails(on($a, 'trier')->try("SELECT zk_try_lock('/h/free')"), '58030', 'who does not wait is told');
+		fails($s{trier}->try("SELECT zk_lock('/h/held', '50ms')"), '58030', 'so is who does not wait for long');
 		# The worker goes on with what needs no proof.
 		$s{hander}->query_start("SELECT zk_unlock('/h/hand')");
 		$a->wait_value('SELECT count(*) FROM zk_locks WHERE pid = ' . $s{hander}->pid, 0);
 		queue($a, 'canceller', '/h/foreign');
 		is($s{canceller}->cancelled, '57014', 'a wait is cancelled');
-		ok($s{handed}->busy, 'what a holder gives back is not given to anybody yet');
+		is(($a->locks('pid = ' . $s{handed}->pid))[0]{state}, 'waiting', 'what a holder gives back is not given to anybody yet');
 		$proxy->clear;
 		$proxy->heal;
 		ok($s{xact}->result->{ok}, 'the commit goes on with the next heartbeats');
@@ -129,5 +126,4 @@ subtest 'the queue goes on to its end' => sub {
 };
 
 is($a->worker_pid, $worker, 'the worker has lived through it');
-clean($zk, [ $a, $b ], map { "/h/$_" } qw(held foreign xact free step));
-done_testing;
+done_clean($zk, $a, $b);

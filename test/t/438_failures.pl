@@ -16,13 +16,13 @@
 
 use Zklock::Test;
 
-use constant QUEUE => '/f/queue';
+my $queue = '/f/queue';
 
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { faults => '' });
-my $id = $a->session_id;
-my @paths;
+my $id    = $a->session_id;
+my $paths = 0;
 
 # How a recipe is asked for and given back, how a rival that it excludes asks, if otherwise, and below
 # which nodes all of them have theirs.
@@ -49,9 +49,19 @@ sub of_path($name, $path)
 	my %recipe = %{ $lock{$name} };
 	my @nodes = map { s/PATH/$path/r } @{ $recipe{nodes} };
 	$zk->shell->create($_, makepath => 1) foreach @nodes;
-	push @paths, @nodes;
 	my %sql = map { $_ => $recipe{$_} =~ s/PATH/$path/r } grep { /ask|give/ } keys %recipe;
 	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
+}
+
+# A subtest about a recipe, on a path of its own, with a session that holds or asks on this server, another one, and
+# a rival elsewhere
+sub story($recipe, $name, $code)
+{
+	return subtest "$recipe: $name" => sub {
+		my %is = of_path($recipe, '/f/' . ++$paths);
+		$code->(\%is, (map { $a->session(name => $_) } qw(holder waiter)), $b->session(name => 'rival'));
+		session_lives();
+	};
 }
 
 # What a session has, with nodes and tokens
@@ -74,12 +84,9 @@ sub worker_fails_over($fault, $code)
 	return;
 }
 
-sub disconnect { $_->disconnect foreach @_; return; }
-
 # While there is no worker, what zk_session tells is not the point.
 sub session_lives
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$a->wait_session;
 	is($a->session_id, $id, 'the ZooKeeper session is the same');
 	return;
@@ -87,85 +94,67 @@ sub session_lives
 
 foreach my $recipe (@recipes)
 {
-	subtest "$recipe: requests that the worker has only read are served by the next one" => sub {
-		my $path = "/f/requests/$recipe";
-		my %is   = of_path($recipe, $path);
-		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
-		my $rival = $b->session(name => 'rival');
-		is($holder->query($is{ask}), 't', 'there is a holder');
+	story $recipe, 'requests that the worker has only read are served by the next one' => sub ($is, $holder, $waiter, $rival) {
+		is($holder->query($is->{ask}), 't', 'there is a holder');
 		my $had = holds($holder);
-		$rival->query_start($is{rival_ask});
+		$rival->query_start($is->{rival_ask});
 		$b->wait_queued($rival);
 
-		worker_fails_over('fail-requests', sub { $waiter->query_start($is{ask}) });
+		worker_fails_over('fail-requests', sub { $waiter->query_start($is->{ask}) });
 		$a->wait_queued($waiter);
 		is_deeply(holds($holder), $had, 'the holder has its node and its token');
-		worker_fails_over('fail-requests', sub { $holder->query_start($is{give}) });
+		worker_fails_over('fail-requests', sub { $holder->query_start($is->{give}) });
 		is($holder->finish, 't', 'it lets go');
 		is($rival->finish, 't', 'the next in the queue has it');
 		ok($waiter->busy, 'who came later waits');
-		is($rival->query($is{rival_give}), 't', 'when that lets go');
+		is($rival->query($is->{rival_give}), 't', 'when that lets go');
 		is($waiter->finish, 't', 'its turn comes');
-		is($waiter->query($is{give}), 't', 'and ends');
-		session_lives();
-		disconnect($holder, $waiter, $rival);
+		is($waiter->query($is->{give}), 't', 'and ends');
 	};
 
-	subtest "$recipe: nodes that the worker has only heard of are the next one's" => sub {
-		my $path   = "/f/written/$recipe";
-		my %is     = of_path($recipe, $path);
-		my $holder = $a->session(name => 'holder');
+	story $recipe, 'nodes that the worker has only heard of are the next one\'s' => sub ($is, $holder, @) {
 		my $mark   = $a->log_mark;
-		my $writes = @{ $is{nodes} };    # creates, and as many deletes
+		my $writes = @{ $is->{nodes} };    # creates, and as many deletes
 		$a->set_faults('fail-written');
-		is($holder->query($is{ask}), 't', 'a node is created, and its owner is granted');
+		is($holder->query($is->{ask}), 't', 'a node is created, and its owner is granted');
 		my $row  = $a->wait_holder($holder);
-		my $root = $is{nodes}[-1];
+		my $root = $is->{nodes}[-1];
 		is_deeply([ $zk->children($root) ], [ $row->{node} ], 'under one node, and that is its');
 		is($row->{fencing_token} >> 12, $zk->shell->stat("$root/$row->{node}")->{czxid}, 'with the token of that')
 		  if $recipe ne 'semaphore';    # permits have none
 		# Of two writes that are under way when the worker fails, the other one's answer is lost.
 		wait_until { failures($mark, 'fault: fail-written') >= 2 * $writes - 1 } 'all writes but the last to have cost a worker';
-		is($holder->query($is{give}), 't', 'it lets go');
-		wait_until { !map { $zk->children($_) } @{ $is{nodes} } } 'the nodes to be gone';
+		is($holder->query($is->{give}), 't', 'it lets go');
+		wait_until { !map { $zk->children($_) } @{ $is->{nodes} } } 'the nodes to be gone';
 		wait_until { failures($mark, 'fault: fail-written') >= 2 * $writes } 'each write to have cost a worker';
 		$a->set_faults('');
-		session_lives();
+		$a->wait_session;
 		is(failures($mark, 'fault: fail-written'), 2 * $writes, 'one for each write');
-		disconnect($holder);
 	};
 
-	subtest "$recipe: what the worker has no memory to hear of is found out" => sub {
-		my $path = "/f/memory/$recipe";
-		my %is   = of_path($recipe, $path);
-		my ($holder, $waiter) = map { $a->session(name => $_) } qw(holder waiter);
-		my $rival = $b->session(name => 'rival');
+	story $recipe, 'what the worker has no memory to hear of is found out' => sub ($is, $holder, $waiter, $rival) {
 		is($holder->query("SELECT zk_lock('/f/memory/held')"), 't', 'there is a lock that nobody disputes');
 		my $had = holds($holder);
-		is($rival->query($is{rival_ask}), 't', 'and one that is taken elsewhere');
-		$waiter->query_start($is{ask});
+		is($rival->query($is->{rival_ask}), 't', 'and one that is taken elsewhere');
+		$waiter->query_start($is->{ask});
 		$a->wait_queued($waiter);
 
 		my $mark = $a->log_mark;
 		$a->set_faults('no-memory');
-		is($rival->query($is{rival_give}), 't', 'which is released');
+		is($rival->query($is->{rival_give}), 't', 'which is released');
 		wait_until { failures($mark, 'out of memory') >= 2 } 'workers to fail again and again';
 		ok($waiter->busy, 'who waits for it waits on');
 		is_deeply(holds($holder), $had, 'who holds a lock holds it');
 		$a->set_faults('');
 		is($waiter->finish, 't', 'with memory, its turn comes');
 		is_deeply(holds($holder), $had, 'node and token of the holder are as they were');
-		session_lives();
-		$waiter->query($is{give});
-		disconnect($holder, $waiter, $rival);
+		$waiter->query($is->{give});
 	};
 }
 
-subtest 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub {
-	my $path   = '/f/downgrade';
-	my %is     = of_path('exclusive', $path);
-	my $holder = $a->session(name => 'holder');
-	my ($reader, $writer) = map { $b->session(name => $_) } qw(reader writer);
+story 'exclusive', 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub ($is, $holder, $, $reader) {
+	my $path   = $is->{nodes}[0];
+	my $writer = $b->session(name => 'writer');
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
 	my $token = $a->wait_holder($holder)->{fencing_token};
 	$reader->start_queued("SELECT zk_lock_shared('$path')");
@@ -173,7 +162,7 @@ subtest 'a downgrade whose worker fails as it hears of it never lets go of the l
 
 	my $mark = $a->log_mark;
 	$a->set_faults('fail-written');
-	is($holder->query($is{give}), 't', 'the exclusive one is given up');
+	is($holder->query($is->{give}), 't', 'the exclusive one is given up');
 	is(failures($mark, 'fault: fail-written'), 1, 'a worker fails');
 	is($reader->finish, 't', 'the reader comes in');
 	my $row = $a->wait_holder($holder);
@@ -183,8 +172,6 @@ subtest 'a downgrade whose worker fails as it hears of it never lets go of the l
 	$a->set_faults('');
 	is($reader->query("SELECT zk_unlock_shared('$path')"), 't', 'that lets go as well');
 	is($writer->finish, 't', 'and the writer comes in');
-	session_lives();
-	disconnect($holder, $reader, $writer);
 };
 
 subtest 'a worker that fails while it holds the lock of zk_session ends, again and again' => sub {
@@ -203,9 +190,7 @@ subtest 'a worker that fails while it holds the lock of zk_session ends, again a
 	session_lives();
 	is($holder->query("SELECT zk_fencing_token('/f/view')"), $token, 'the holder has its token');
 	ok($waiter->busy, 'the waiter waits');
-	is($holder->query("SELECT zk_unlock('/f/view')"), 't', 'the holder lets go');
-	is($waiter->finish, 't', 'the waiter has the lock');
-	disconnect($holder, $waiter);
+	$holder->hands_over('/f/view', $waiter, 'when the holder lets go, the waiter has the lock');
 };
 
 my $victim = $a->session(name => 'victim');
@@ -238,8 +223,7 @@ foreach my $fault (qw(fail-asked fail-granted))
 			is($next->query($next_ask), 't', 'somebody else has it');
 			is($next->query($next_give), 't', 'and gives it back');
 			is($victim->query($ask), 't', 'which without the fault the session can have, too');
-			$victim->query('SELECT zk_unlock_all()') if $ask !~ /semaphore/;
-			$victim->query($next_give) if $ask =~ /semaphore/;
+			$victim->query('SELECT zk_unlock_all()');
 		};
 	}
 
@@ -274,13 +258,17 @@ foreach my $fault (qw(fail-asked fail-granted))
 	};
 }
 
-disconnect($victim, $other, $next);
 my $s = $a->session(name => 's');
+
+my $remove = "SELECT convert_from(zk_queue_remove('$queue'), 'UTF8')";
+my $take   = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('$queue')";
+
+sub offer { $s->query("SELECT zk_queue_offer('$queue', '$_')") foreach @_; return; }
 
 sub rest
 {
 	my @rest;
-	while ((my $element = $s->query("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')")) ne '') { push @rest, $element; }
+	while ((my $element = $s->query($remove)) ne '') { push @rest, $element; }
 	return "@rest";
 }
 
@@ -298,32 +286,27 @@ sub while_failing($sql)
 }
 
 subtest 'an offer is made once' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', 'first')");
-	isnt(while_failing("SELECT zk_queue_offer('@{[ QUEUE ]}', 'second')"), '', 'it has a name');
+	offer('first');
+	isnt(while_failing("SELECT zk_queue_offer('$queue', 'second')"), '', 'it has a name');
 	is(rest(), 'first second', 'and is there once');
 };
 
 subtest 'what is removed is returned' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach qw(one two);
-	is(while_failing("SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')"), 'one', 'the first');
+	offer(qw(one two));
+	is(while_failing($remove), 'one', 'the first');
 	is(rest(), 'two', 'and no other is gone');
 };
 
 subtest 'what is taken is claimed, and goes with the commit' => sub {
-	$s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach qw(one two three);
+	offer(qw(one two three));
 	$s->query('BEGIN');
-	is(while_failing("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}')"), 'one', 'the first');
+	is(while_failing($take), 'one', 'the first');
 	while_failing('COMMIT');
-	wait_until { 2 == (() = $zk->children(QUEUE)) } 'it to be gone';
+	wait_until { 2 == (() = $zk->children($queue)) } 'it to be gone';
 	$s->query('BEGIN');
-	is($s->query("SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}')"), 'two', 'the next');
+	is($s->query($take), 'two', 'the next');
 	while_failing('ROLLBACK');
 	is(rest(), 'two three', 'comes back');
 };
 
-$s->disconnect;
-my @below = qw(another path session transaction);
-Zklock::Server->assert_clean($zk, [ $a, $b ], @paths, QUEUE, '/zklock-receipts', '/f/memory/held', '/f/view',
-	'/g/semaphore/locks', '/g/semaphore/leases', map { "/g/$_" } @below);
-is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
-done_testing;
+done_clean($zk, $a, $b);

@@ -16,46 +16,7 @@ my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s',
 	conf => [ "log_statement = 'none'", "log_min_messages = 'log'" ]);
 my $many = 1500;
 
-# Paths that exist, and are not in use.
-sub prepare(@paths)
-{
-	my $session = $a->session;
-	$session->query("SELECT zk_lock('$_') AND zk_unlock('$_')") foreach @paths;
-	$session->disconnect;
-	return;
-}
-
-# Nothing is answered, and as much is under way as can be.
-sub stop_answers
-{
-	$proxy->blackhole('replies');
-	$proxy->reset_counts;
-	return;
-}
-
-# The greedy session has asked for all that it will, and the worker has sent of it what it will.
-sub wait_full($op)
-{
-	if ($op eq 'delete') { $a->wait_value("SELECT count(*) FROM zk_locks WHERE path ~ '^/g/' AND state = 'held'", 0); }
-	else                 { $a->wait_event($s{greedy}, 'guard'); }
-	$proxy->wait_all_sent;
-	cmp_ok($proxy->counts->{$op} || 0, '>=', 30, "as many requests ($op) are under way as may be");
-	return;
-}
-
-# How many requests matched by the one pattern were sent before the first matched by the other?
-sub count_before($count, $until)
-{
-	my $n = 0;
-	foreach my $request (@{ $proxy->requests })
-	{
-		my $text = "$request->[0] " . ($request->[1] || '');
-		return $n if $text =~ $until;
-		$n++ if $text =~ $count;
-	}
-	return "$n, but none of the other kind";
-}
-
+# The greedy session holds many locks.
 sub greedy_holds
 {
 	hold($a, 'greedy', '/g/0');
@@ -63,100 +24,115 @@ sub greedy_holds
 	return;
 }
 
-prepare('/v/lock', map { ("/w/$_", "/x/$_") } 1 .. 8);
+# Nothing is answered any more, and the greedy session asks for so much that as much is under way as may be.
+sub greedy_asks($sql, $op)
+{
+	$proxy->blackhole('replies');
+	$proxy->reset_counts;
+	$s{greedy}->query_start($sql);
+	if ($op eq 'delete') { $a->wait_value("SELECT count(*) FROM zk_locks WHERE path ~ '^/g/' AND state = 'held'", 0); }
+	else                 { $a->wait_event($s{greedy}, 'guard'); }
+	$proxy->wait_all_sent;
+	cmp_ok($proxy->counts->{$op} || 0, '>=', 30, "as many requests ($op) are under way as may be");
+	return;
+}
 
-subtest 'a lock is not behind a thousand releases of another session' => sub {
+sub greedy_releases
+{
 	greedy_holds();
-	stop_answers();
-	$s{greedy}->query_start('SELECT zk_unlock_all()');
-	wait_full('delete');
-	on($a, 'victim')->query_start("SELECT zk_lock('/v/lock')");
-	$a->wait_waiting($s{victim}, '/v/lock');
+	return greedy_asks('SELECT zk_unlock_all()', 'delete');
+}
+
+# There are answers again, to what is asked for from now on as well.
+sub answers_come
+{
 	$proxy->reset_counts;
 	$proxy->heal;
+	return;
+}
+
+# Each of a crowd asks for a lock of its own, one after the other.
+sub crowd_asks($folder, @crowd)
+{
+	$crowd[$_]->start_waiting("SELECT zk_lock('$folder/" . ($_ + 1) . "')") foreach 0 .. $#crowd;
+	return;
+}
+
+sub sent { return map { "$_->[0] " . ($_->[1] // '') } @{ $proxy->requests }; }
+
+# Which of the requests is the first like this?
+sub place($like, @sent) { return (grep { $sent[$_] =~ $like } 0 .. $#sent)[0]; }
+
+# A test: such a request was sent, and no more of another kind before
+sub not_behind($kind, $like, $most, $name)
+{
+	my @sent  = sent();
+	my $place = place($like, @sent) // return fail("$name: it was not sent");
+	return cmp_ok(scalar(grep { $_ =~ $kind } @sent[ 0 .. $place - 1 ]), '<=', $most, $name);
+}
+
+# Paths that exist, and are not in use.
+$a->value("SELECT zk_lock('$_') AND zk_unlock('$_')") foreach '/v/lock', map { ("/w/$_", "/x/$_") } 1 .. 8;
+
+subtest 'a lock is not behind a thousand releases of another session' => sub {
+	greedy_releases();
+	on($a, 'victim')->start_waiting("SELECT zk_lock('/v/lock')");
+	answers_come();
 	is($s{victim}->finish, 't', 'it is granted');
 	ok($s{greedy}->result->{ok}, 'all is released');
-	cmp_ok(count_before(qr{^delete /g/}, qr{^create2 /v/lock/}), '<=', 2, 'after no more than two of the releases');
-	my @log = map { "$_->[0] " . ($_->[1] || '') } @{ $proxy->requests };
-	my ($create) = grep { $log[$_] =~ m{^create2 /v/lock/} } 0 .. $#log;
-	is($log[ $create + 1 ], 'getChildren /v/lock', 'with its listing right behind the create');
+	not_behind(qr{^delete /g/}, qr{^create2 /v/lock/}, 2, 'after no more than two of the releases');
+	my @sent = sent();
+	is($sent[ place(qr{^create2 /v/lock/}, @sent) + 1 ], 'getChildren /v/lock', 'with its listing right behind the create');
 	$s{victim}->query("SELECT zk_unlock('/v/lock')");
 };
 
 subtest 'nor is it behind the checks of another session\'s COMMIT, nor are these behind each other' => sub {
+	$a->value('CREATE TABLE t (i int)');
 	greedy_holds();
 	hold($a, 'modest', '/v/modest');
-	foreach my $name (qw(greedy modest))
-	{
-		$s{$name}->query("SET zklock.commit_guard = 'quorum'");
-		$a->value("CREATE TABLE IF NOT EXISTS t (i int)");
-	}
-	$_->query('BEGIN'), $_->query('INSERT INTO t VALUES (1)') foreach @s{qw(greedy modest)};
-	stop_answers();
-	$s{greedy}->query_start('COMMIT');
-	wait_full('multi');
+	$_->query("SET zklock.commit_guard = 'quorum'"), $_->query('BEGIN; INSERT INTO t VALUES (1)') foreach @s{qw(greedy modest)};
+	greedy_asks('COMMIT', 'multi');
 	$s{modest}->query_start('COMMIT');
 	$a->wait_event($s{modest}, 'guard');
-	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')", '/v/lock');
-	$proxy->reset_counts;
-	$proxy->heal;
+	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')");
+	answers_come();
 	is($s{victim}->finish, 't', 'it is granted');
 	ok($s{$_}->result->{ok}, "$_ has committed") foreach qw(greedy modest);
-	cmp_ok(count_before(qr{^multi /g/}, qr{^create2 /v/lock/}), '<=', 2, 'after no more than two of the checks');
-	cmp_ok(count_before(qr{^multi /g/}, qr{^multi /v/modest/}), '<=', 2, 'and so is the commit of who holds one lock');
+	not_behind(qr{^multi /g/}, qr{^create2 /v/lock/}, 2, 'after no more than two of the checks');
+	not_behind(qr{^multi /g/}, qr{^multi /v/modest/}, 2, 'and so is the commit of who holds one lock');
 	$_->query('SELECT zk_unlock_all()') foreach @s{qw(greedy modest victim)};
 };
 
 subtest 'sessions of one role that come first do not starve one that comes later' => sub {
 	# Each has but one lock to take, and takes its turn.
 	my @crowd = map { on($a, "crowd $_") } 1 .. 8;
-	greedy_holds();
-	stop_answers();
-	$s{greedy}->query_start('SELECT zk_unlock_all()');
-	wait_full('delete');
-	foreach my $i (1 .. 8)
-	{
-		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/w/$i')");
-		$a->wait_waiting($crowd[ $i - 1 ], "/w/$i");
-	}
-	$proxy->reset_counts;
-	$proxy->heal;
+	greedy_releases();
+	crowd_asks('/w', @crowd);
+	answers_come();
 	is($_->finish, 't', $_->name . ' has its lock') foreach @crowd;
 	ok($s{greedy}->result->{ok}, 'all is released');
 	my @order = map { $_->[0] eq 'create2' && $_->[1] =~ m{^/w/(\d)/} ? $1 : () } @{ $proxy->requests };
 	is("@order", '1 2 3 4 5 6 7 8', 'in the order in which they came');
 	# One request deletes up to 32 nodes.
-	cmp_ok(count_before(qr{^delete /g/}, qr{^create2 /w/8/}), '<=', 10 * 32, 'with one request for releases between two of them');
+	not_behind(qr{^delete /g/}, qr{^create2 /w/8/}, 10 * 32, 'with one request for releases between two of them');
 };
 
 subtest 'nor do the many sessions of one role keep the one of another waiting' => sub {
 	$a->value('CREATE ROLE many LOGIN; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO many');
 	my @crowd = map { $a->session(user => 'many', name => "many $_") } 1 .. 8;
-	greedy_holds();
-	stop_answers();
-	$s{greedy}->query_start('SELECT zk_unlock_all()');
-	wait_full('delete');
-	foreach my $i (1 .. 8)
-	{
-		$crowd[ $i - 1 ]->query_start("SELECT zk_lock('/x/$i')");
-		$a->wait_waiting($crowd[ $i - 1 ], "/x/$i");
-	}
-	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')", '/v/lock');
-	$proxy->reset_counts;
-	$proxy->heal;
+	greedy_releases();
+	crowd_asks('/x', @crowd);
+	$s{victim}->start_waiting("SELECT zk_lock('/v/lock')");
+	answers_come();
 	is($s{victim}->finish, 't', 'it is granted');
 	is($_->finish, 't', $_->name . ' has its lock') foreach @crowd;
 	ok($s{greedy}->result->{ok}, 'all is released');
-	cmp_ok(count_before(qr{^create2 /x/}, qr{^create2 /v/lock/}), '<=', 1, 'after no more than one of the eight that came before it');
+	not_behind(qr{^create2 /x/}, qr{^create2 /v/lock/}, 1, 'after no more than one of the eight that came before it');
 	$s{victim}->query("SELECT zk_unlock('/v/lock')");
-	$_->disconnect foreach @crowd;
 };
 
 subtest 'a heartbeat does not wait for the answers to other calls' => sub {
-	greedy_holds();
-	stop_answers();
-	$s{greedy}->query_start('SELECT zk_unlock_all()');
-	wait_full('delete');
+	greedy_releases();
 	# With every answer outstanding, nothing but what is urgent is sent.
 	my $beats = $proxy->counts->{multi} || 0;
 	wait_until { ($proxy->counts->{multi} || 0) >= $beats + 3 } 'heartbeats';
@@ -185,13 +161,9 @@ my %asks = (
 # How many of the greedy session's requests have passed, until the victim's?
 sub passed
 {
-	my $passed = 0;
-	foreach my $request (map { "$_->[0] " . ($_->[1] // '') } @{ $proxy->requests })
-	{
-		last if $request =~ m{^create2 /v/};
-		$passed++ if $request =~ m{ /m/};
-	}
-	return $passed;
+	my @sent  = sent();
+	my $place = place(qr{^create2 /v/}, @sent) // @sent;
+	return scalar grep { m{ /m/} } @sent[ 0 .. $place - 1 ];
 }
 
 sub clean_up($victim)
@@ -236,13 +208,11 @@ foreach my $who (sort keys %victims)
 		$proxy->wait_all_sent;
 		is(passed(), SHARE, 'what was given up counts');
 		$victim->query_start("SELECT zk_lock('/v/lock')");
-		wait_until { grep { $_->[0] eq 'create2' && $_->[1] =~ m{^/v/lock} } @{ $proxy->requests } } 'the other request';
+		wait_until { defined place(qr{^create2 /v/lock}, sent()) } 'the other request';
 		is(passed(), SHARE, 'no more was sent meanwhile');
 		$proxy->heal;
 		clean_up($victim);
 	};
 }
 
-$_->disconnect foreach $greedy, values %victims;
-$a->assert_clean($zk);
-done_testing;
+done_clean($zk, $a);

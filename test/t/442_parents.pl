@@ -1,11 +1,11 @@
 # Copyright (c) 2026, zklock contributors
 #
 # The missing nodes of a path are created below the lowest one that exists, no more than
-# sixteen for a request, and only for sessions that still want the lock. zklock.parent_nodes: which roles may
-# choose, and what "existing" means.
+# sixteen for a request, and only for sessions that still want the lock. What "existing" means as
+# zklock.parent_nodes; 456_who_sets.pl has who may choose.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast;
 
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '60s');
 my $shell = $zk->shell;
@@ -21,6 +21,16 @@ sub creations($path)
 	return \@found;
 }
 
+# A subtest. In the end nobody holds a lock, and nothing is left behind.
+sub story($name, $code)
+{
+	return subtest $name => sub {
+		$code->();
+		$_->query('SELECT zk_unlock_all()') foreach values %s;
+		$a->assert_clean($zk);
+	};
+}
+
 # Until the first of the creations of a path's nodes has been held back.
 sub hold_creation($session, $direction, $path)
 {
@@ -31,17 +41,16 @@ sub hold_creation($session, $direction, $path)
 	return;
 }
 
-subtest 'from the lowest that exists' => sub {
+story 'from the lowest that exists' => sub {
 	on($a, 's')->query("SELECT zk_lock('/p/there'), zk_unlock('/p/there')");
 	$proxy->reset_counts;
 	is($s{s}->query("SELECT zk_lock('/p/there/new') AND zk_unlock('/p/there/new')"), 't', 'a new path below one that exists');
 	is_deeply(creations('/p'), ['/there/new'], 'takes the creation of one node');
 	is($s{s}->query("SELECT zk_lock('/p/there/a/b/c') AND zk_unlock('/p/there/a/b/c')"), 't', 'one of three new levels');
 	is_deeply(creations('/p'), [ map { "/there/$_" } qw(a/b/c a/b a a/b a/b/c) ], 'is tried from below, and made from above');
-	$a->assert_clean($zk, '/p/there/new', '/p/there/a/b/c');
 };
 
-subtest 'no more than sixteen levels' => sub {
+story 'no more than sixteen levels' => sub {
 	foreach my $call ("zk_lock('%s')", "zk_try_lock('%s')", "zk_xact_lock('%s', '1s')")
 	{
 		fails($s{s}->try('SELECT ' . sprintf($call, '/deep' . levels($limit))), '54000', "$call: one too many",
@@ -55,11 +64,9 @@ subtest 'no more than sixteen levels' => sub {
 	cmp_ok(scalar @{ creations('/deep') }, '<=', $limit, 'and little is asked for it');
 	is($s{s}->query(q{SELECT zk_lock('/deep} . levels($limit - 1) . q{')}), 't', 'sixteen are created');
 	is($s{s}->query(q{SELECT zk_lock('/deep} . levels(2 * $limit - 1) . q{')}), 't', 'and sixteen more below those');
-	$s{s}->query('SELECT zk_unlock_all()');
-	$a->assert_clean($zk, '/deep' . levels(2 * $limit - 1));
 };
 
-subtest 'of several who wait one gives up' => sub {
+story 'of several who wait one gives up' => sub {
 	hold_creation(on($a, 'first'), 'reply', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
 	queue($a, 'third', '/w/x/y');
@@ -68,11 +75,9 @@ subtest 'of several who wait one gives up' => sub {
 	is($s{second}->finish, 't', 'the next has it');
 	$s{second}->query('SELECT zk_unlock_all()');
 	is($s{third}->finish, 't', 'and the last');
-	$s{third}->query('SELECT zk_unlock_all()');
-	$a->assert_clean($zk, '/w/x/y');
 };
 
-subtest 'nothing is created for who gave up' => sub {
+story 'nothing is created for who gave up' => sub {
 	hold_creation($s{first}, 'reply', '/gone/x/y/z');
 	is($s{first}->cancelled, '57014', 'a wait is cancelled');
 	$proxy->heal;
@@ -80,7 +85,7 @@ subtest 'nothing is created for who gave up' => sub {
 	ok(!$shell->exists('/gone'), 'no node is there');
 };
 
-subtest 'a node is deleted while those below it are made' => sub {
+story 'a node is deleted while those below it are made' => sub {
 	$shell->create('/reaped/x', makepath => 1);
 	hold_creation($s{first}, 'request', '/reaped/x/y/z');
 	$shell->delete('/reaped/x');
@@ -95,11 +100,9 @@ subtest 'a node is deleted while those below it are made' => sub {
 	$shell->delete("/reaped/$_") foreach qw(x/y x);
 	$proxy->heal;
 	is($s{first}->finish, 't', 'and after it was made');
-	$s{first}->query('SELECT zk_unlock_all()');
-	$a->assert_clean($zk, '/reaped/x/y', '/reaped/x/y/z');
 };
 
-subtest 'the connection is lost, or the worker, on the way' => sub {
+story 'the connection is lost, or the worker, on the way' => sub {
 	foreach my $n (1 .. 5)
 	{
 		my $fault = $proxy->lose_reply(op => 'create2|createContainer', path => "^/lost$n", nth => $n, any => 1);
@@ -114,11 +117,9 @@ subtest 'the connection is lost, or the worker, on the way' => sub {
 	$proxy->heal;
 	is($s{first}->finish, 't', 'another worker goes on');
 	isnt($a->worker_pid, $worker, 'indeed');
-	$s{first}->query('SELECT zk_unlock_all()');
-	$a->assert_clean($zk, '/restart/x/y', map { "/lost$_/x/y" } 1 .. 5);
 };
 
-subtest 'a refusal on the way up or down' => sub {
+story 'a refusal on the way up or down' => sub {
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->create('/r/closed', makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ] ]);
 	fails($s{first}->try("SELECT zk_lock('/r/closed/a/b/c')"), '42501', 'where nothing may be created');
@@ -127,82 +128,49 @@ subtest 'a refusal on the way up or down' => sub {
 	$s{first}->query('SELECT zk_unlock_all()');
 	$shell->create('/r/ephemeral', ephemeral => 1);
 	is($s{first}->try("SELECT zk_lock('/r/ephemeral/a/b/c')")->{sqlstate}, '42809', 'below an ephemeral node');
-	$a->assert_clean($zk, '/r/closed/a/b/c', '/r/ephemeral');
+	$shell->delete('/r/ephemeral');
 };
 
-$a->value('CREATE ROLE mallory LOGIN');
-$a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
+# She may only use what exists.
+$a->value($_) foreach 'CREATE ROLE mallory LOGIN', 'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory',
+  'ALTER ROLE mallory SET zklock.parent_nodes = existing';
 
-subtest 'only superusers, and who has the privilege, choose what is created' => sub {
-	my $m = $a->session(user => 'mallory');
-	foreach my $value (qw(persistent container existing))
-	{
-		is($m->try("SET zklock.parent_nodes = $value")->{sqlstate}, '42501', "$value: refused");
-	}
-	is($m->try("SELECT set_config('zklock.parent_nodes', 'persistent', false)")->{sqlstate}, '42501', 'set_config: refused');
-	is($m->try('ALTER ROLE mallory SET zklock.parent_nodes = persistent')->{sqlstate}, '42501', 'ALTER ROLE: refused');
-	$m->disconnect;
-	$a->value('ALTER ROLE mallory SET zklock.parent_nodes = existing');
-	$m = $a->session(user => 'mallory');
-	is($m->query('SHOW zklock.parent_nodes'), 'existing', 'a superuser chooses for the role');
-	is($m->try('ALTER ROLE mallory RESET zklock.parent_nodes')->{sqlstate}, '42501', 'which it cannot undo');
-	is($m->try('RESET zklock.parent_nodes')->{sqlstate}, '42501', 'in no way');
-	$m->query('DISCARD ALL');
-	is($m->query('SHOW zklock.parent_nodes'), 'existing', 'not with DISCARD ALL either');
-	$a->value('GRANT SET ON PARAMETER zklock.parent_nodes TO mallory');
-	ok($m->try('SET zklock.parent_nodes = persistent')->{ok}, 'but the privilege can be granted');
-	$a->value('REVOKE SET ON PARAMETER zklock.parent_nodes FROM mallory');
-	$m->disconnect;
-};
-
-my $m = $a->session(user => 'mallory');
-my $s = $a->session;
+my $m = $s{mallory} = $a->session(user => 'mallory');
+my $s = on($a, 's');
 $shell->create('/q/there', makepath => 1);
 
-sub missing($sql, $name)
-{
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = $m->try($sql);
-	is($result->{sqlstate}, '42704', "$name: refused") or diag explain $result;
-	return $result;
-}
-
-subtest 'with "existing" no path is created' => sub {
-	my $result = missing(q{SELECT zk_lock('/q/missing')}, 'a lock');
-	is($result->{message}, 'cannot use ZooKeeper path "/q/missing": it does not exist', 'message');
-	is($result->{detail}, 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".', 'detail');
-	is($result->{hint}, 'Ask an administrator to create the path in ZooKeeper.', 'hint');
-	missing(q{SELECT zk_lock('/q/missing/deep', '1s')},              'with a timeout');
-	missing(q{SELECT zk_try_lock('/q/missing')},                     'one that does not wait');
-	missing(q{SELECT zk_xact_lock_shared('/q/missing')},             'a shared one');
-	missing(q{SELECT zk_lock(ARRAY['/q/there', '/q/missing'])},      'one of several');
-	missing(q{SELECT zk_lock_tree('/q/there/below', '/q')},          'the end of a branch');
-	missing(q{SELECT zk_semaphore_acquire('/q/there', 2)},           'a semaphore');
-	missing(q{SELECT zk_semaphore_acquire('/q/there', 2, '0')},      'one that does not wait');
+story 'with "existing" no path is created' => sub {
+	fails($m->try(q{SELECT zk_lock('/q/missing')}), '42704', 'a lock is refused',
+		message => 'cannot use ZooKeeper path "/q/missing": it does not exist',
+		detail  => 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".',
+		hint    => 'Ask an administrator to create the path in ZooKeeper.');
+	foreach my $call (
+		q{zk_lock('/q/missing/deep', '1s')}, q{zk_try_lock('/q/missing')}, q{zk_xact_lock_shared('/q/missing')},
+		q{zk_lock(ARRAY['/q/there', '/q/missing'])}, q{zk_lock_tree('/q/there/below', '/q')},
+		q{zk_semaphore_acquire('/q/there', 2)}, q{zk_semaphore_acquire('/q/there', 2, '0')})
+	{
+		fails($m->try("SELECT $call"), '42704', "$call is refused");
+	}
 	is_deeply([ sort $zk->children('/q') ], ['there'], 'nothing was created');
 	is_deeply([ $zk->children('/q/there') ], [], 'nor below');
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
-subtest 'and what exists can be locked' => sub {
+story 'and what exists can be locked' => sub {
 	is($m->query(q{SELECT zk_lock('/q/there')}), 't', 'a lock');
 	is($m->query(q{SELECT zk_unlock('/q/there')}), 't', 'unlocked');
 	$shell->create("/q/semaphore/$_", makepath => 1) foreach qw(locks leases);
 	is($m->query(q{SELECT zk_semaphore_acquire('/q/semaphore', 2)}), 't', 'a semaphore, if both its nodes exist');
-	$m->query('SELECT zk_unlock_all()');
 };
 
-subtest 'who waits behind one that may create the path gets the lock' => sub {
+story 'who waits behind one that may create the path gets the lock' => sub {
 	my $creator = $a->session;
 	is($creator->query(q{SELECT zk_lock('/q/created')}), 't', 'one creates it');
 	$m->start_waiting(q{SELECT zk_lock('/q/created')});
 	$creator->query('SELECT zk_unlock_all()');
 	is($m->finish, 't', 'the other one is next');
-	$m->query('SELECT zk_unlock_all()');
-	$creator->disconnect;
 };
 
-subtest 'who waits together with one that may not, gets the lock nevertheless' => sub {
+story 'who waits together with one that may not, gets the lock nevertheless' => sub {
 	# While ZooKeeper does not answer both join one run, the one that may not being first.
 	$zk->pause;
 	$m->start_waiting(q{SELECT zk_lock('/q/both')});
@@ -210,10 +178,9 @@ subtest 'who waits together with one that may not, gets the lock nevertheless' =
 	$zk->resume;
 	is($m->result->{sqlstate}, '42704', 'the first is refused');
 	is($s->finish, 't', 'the second has the path created');
-	$s->query('SELECT zk_unlock_all()');
 };
 
-subtest 'a path that goes away while it is locked' => sub {
+story 'a path that goes away while it is locked' => sub {
 	$shell->create('/q/going');
 	is($m->query(q{SELECT zk_lock('/q/going')}), 't', 'is locked');
 	my ($node) = $zk->children('/q/going');
@@ -226,9 +193,6 @@ subtest 'a path that goes away while it is locked' => sub {
 	thaw($a->worker_pid);
 	is($waiter->result->{sqlstate}, '42704', 'who waits for it is refused');
 	$a->wait_lock($m, 'lost', '/q/going');
-	$m->query('SELECT zk_unlock_all()');
-	$waiter->disconnect;
 };
-$_->disconnect foreach $m, $s;
-clean($zk, [$a], map { "/q/$_" } qw(there missing created both going));
-done_testing;
+
+done_clean($zk, $a);

@@ -4,6 +4,7 @@
 # clients that use the other one. With the real Curator, which would never get its lock again.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 use Zklock::JavaPeer;
 
 my ($zk, $a, $b) = cast('a b', conf => ["zklock.parent_nodes = 'persistent'"]);
@@ -15,11 +16,7 @@ $java->connect($zk->connect_string);
 
 sub refused($call, $what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = $s->try("SELECT $call");
-	is($result->{sqlstate}, '55006', "$what: $call is refused") or diag explain $result;
-	like($result->{message} || '', qr/it lies below a lock or semaphore in use/, 'and says why');
-	return;
+	return fails($s->try("SELECT $call"), '55006', "$what: $call is refused", message => qr/it lies below a lock or semaphore in use/);
 }
 
 # ---- below a lock of Curator's
@@ -95,6 +92,4 @@ subtest 'a tree of paths that begin with digits' => sub {
 };
 
 $java->close_session;
-$_->disconnect foreach $s, $r;
-Zklock::Server->assert_clean($zk, [ $a, $b ], '/n/quiet', map { "/batch/slots/$_" } qw(locks leases));
-done_testing;
+done_clean($zk, $a, $b);

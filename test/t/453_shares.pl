@@ -8,17 +8,11 @@
 # long anything takes.
 
 use Zklock::Test;
-use PostgreSQL::Test::Utils;
+use Zklock::Cast qw(fails);
 
 my ($zk, $a) = cast('a', timeout => '30s', zk => { request_log => 0 }, conf => ["log_statement = 'none'"]);
 my $s  = $a->session;
 my ($few, $many, $rounds) = (250, 1400, 100);
-
-sub ticks
-{
-	my @fields = split / /, slurp_file('/proc/' . $a->worker_pid . '/stat') =~ s/.*\) //sr;
-	return $fields[11] + $fields[12];
-}
 
 sub hold_permits($n, $more)
 {
@@ -30,11 +24,11 @@ sub hold_permits($n, $more)
 # What it takes to acquire and release another one, again and again
 sub work
 {
-	my $begun = ticks();
+	my $begun = $a->worker_ticks;
 	$s->query("DO \$\$ BEGIN FOR i IN 1 .. $rounds LOOP
 		PERFORM zk_semaphore_acquire('/p/many', 9999, '0'); PERFORM zk_semaphore_release('/p/many');
 	END LOOP; END \$\$");
-	return ticks() - $begun;
+	return $a->worker_ticks - $begun;
 }
 
 subtest 'many permits' => sub {
@@ -77,27 +71,29 @@ $a->value($fill);
 sub fill($session, $prefix)
 {
 	my %r;
-	@r{qw(n state message detail hint)} = split /\|/, $session->query("SELECT * FROM fill('$prefix')");
+	@r{qw(n sqlstate message detail hint)} = split /\|/, $session->query("SELECT * FROM fill('$prefix')");
 	return \%r;
 }
 
-sub refused_with($r, $message, $hint)
+# A subtest with a session of mallory's; in the end no lock is left to anybody.
+sub story($name, $code)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	is($r->{state}, '53200', 'SQLSTATE') or diag explain $r;
-	like($r->{message}, $message, 'message');
-	like($r->{hint}, $hint, 'the hint names what can be done');
-	return;
+	return subtest $name => sub {
+		$code->($a->session(user => 'mallory'));
+		$s->query('SELECT zk_unlock_all()');
+		$a->wait_value('SELECT count(*) FROM zk_locks', 0);
+	};
 }
 
 # A thousand bytes each.
 my ($long, @long) = map { "/$_/" . 'x' x 1000 . '/' } 's' .. 'x';
 
-subtest 'long paths in one session leave room for others' => sub {
-	my $m = $a->session(user => 'mallory');
+story 'long paths in one session leave room for others' => sub ($m) {
 	my $r = fill($m, $long);
-	refused_with($r, qr/: too many paths are locked in this session$/, qr/"zklock\.max_locks_per_session"/);
-	like($r->{detail}, qr/must not exceed 230400 bytes, its share of the 921600 .* and 132 bytes\.$/, 'the detail has the numbers');
+	fails($r, '53200', 'one too many',
+		message => qr/: too many paths are locked in this session$/,
+		detail  => qr/must not exceed 230400 bytes, its share of the 921600 .* and 132 bytes\.$/,
+		hint    => qr/"zklock\.max_locks_per_session"/);
 	# A quarter of all; with path, separator and the longest name each takes 1,136 bytes or more.
 	cmp_ok($r->{n}, '>=', 195, "$r->{n} locks were granted");
 	cmp_ok($r->{n}, '<=', 230_400 / 1136, 'not more than the share');
@@ -107,50 +103,42 @@ subtest 'long paths in one session leave room for others' => sub {
 	is($s->query("SELECT zk_lock('${long}super')"), 't', 'so does a superuser');
 	$_->query('SELECT zk_unlock_all()') foreach $m, $other, $s;
 	is(fill($m, $long)->{n}, $r->{n}, 'what is released can be had again');
-	$_->disconnect foreach $m, $other;
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
-subtest 'when many sessions have used up the rest, superusers have a reserve' => sub {
-	my @m = map { $a->session(user => 'mallory') } 1 .. 5;
+story 'when many sessions have used up the rest, superusers have a reserve' => sub (@m) {
+	push @m, map { $a->session(user => 'mallory') } 2 .. 5;
 	my @r = map { fill($m[$_], $long[$_]) } 0 .. $#m;
-	refused_with($r[-1], qr/: too many paths are locked$/, qr/^Lock fewer paths/);
-	like($r[-1]{detail}, qr/must not exceed 921600 bytes, of which 57600 are reserved for superusers\.$/, 'detail');
-	my $r = $m[-1]->try("SELECT zk_try_lock('${long}another')");
-	is($r->{sqlstate}, '53200', 'not even one who does not wait') or diag explain $r;
+	fails($r[-1], '53200', 'there is no more',
+		message => qr/: too many paths are locked$/,
+		detail  => qr/must not exceed 921600 bytes, of which 57600 are reserved for superusers\.$/,
+		hint    => qr/^Lock fewer paths/);
+	fails($m[-1]->try("SELECT zk_try_lock('${long}another')"), '53200', 'not even for one who does not wait');
 	is($s->query("SELECT zk_lock('${long}super')"), 't', 'a superuser locks a long path');
 	is($s->query("SELECT count(*) FROM generate_series(1, 20) i WHERE zk_lock('${long}super' || i)"), 20, 'and twenty more');
 	is($s->query("SELECT zk_lock('$long[0]0', '1ms')"), 'f', 'or waits for somebody');
-	$_->disconnect foreach @m;
-	$s->query('SELECT zk_unlock_all()');
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
-subtest 'a worker that takes over knows who has what' => sub {
-	my $m = $a->session(user => 'mallory');
+story 'a worker that takes over knows who has what' => sub ($m) {
 	my $n = fill($m, $long)->{n};
-	my $pid = $a->worker_pid;
-	kill 'TERM', $pid;
-	wait_until { ($a->worker_pid || $pid) != $pid } 'a new worker';
+	$a->restart_worker;
 	$a->wait_session;
 	is($m->try("SELECT zk_lock('${long}more')")->{sqlstate}, '53200', 'the share is used up as before');
 	$m->query('SELECT zk_unlock_all()');
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	is(fill($m, $long)->{n}, $n, 'and free when all is released');
-	$m->disconnect;
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
 $a->append_conf('postgresql.conf', "zklock.max_locks = 64\n");
 $a->restart_connected;
 $s = $a->session;
 
-subtest 'a session has its share of the entries' => sub {
-	my $m = $a->session(user => 'mallory');
+story 'a session has its share of the entries' => sub ($m) {
 	my $r = fill($m, '/e/');
 	is($r->{n}, 16, 'by default a quarter');
-	refused_with($r, qr/^too many ZooKeeper locks in this session$/, qr/"zklock\.max_locks_per_session"/);
-	is($r->{detail}, 'It holds, waits for or is just releasing 16, as many as it may.', 'detail');
+	fails($r, '53200', 'one more is refused',
+		message => 'too many ZooKeeper locks in this session',
+		detail  => 'It holds, waits for or is just releasing 16, as many as it may.',
+		hint    => qr/"zklock\.max_locks_per_session"/);
 	is($m->query("SELECT zk_lock('/e/0')"), 't', 'what is held can be locked again');
 	is($m->query("SELECT zk_lock_shared('/e/0')"), 't', 'and shared as well');
 	is($m->try("SELECT zk_semaphore_acquire('/e/s', 3)")->{sqlstate}, '53200', 'a permit counts');
@@ -172,25 +160,22 @@ subtest 'a session has its share of the entries' => sub {
 	$s->query('SELECT zk_unlock_all(); RESET zklock.max_locks_per_session');
 	is($s->try("SET zklock.max_locks_per_session = 0")->{detail},
 		'It must be -1, for a quarter of "zklock.max_locks", or positive.', 'none at all is no share');
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
-subtest 'and superusers have a reserve of entries' => sub {
-	my @m = map { $a->session(user => 'mallory') } 1 .. 4;
+story 'and superusers have a reserve of entries' => sub (@m) {
+	push @m, map { $a->session(user => 'mallory') } 2 .. 4;
 	my @r = map { fill($m[$_], "/e/$_/") } 0 .. $#m;
 	is_deeply([ map { $_->{n} } @r ], [ 16, 16, 16, 12 ], 'four of 64 are left');
-	refused_with($r[-1], qr/^out of shared memory for zklock$/, qr/"zklock\.max_locks"/);
-	is($r[-1]{detail}, '60 locks are held or waited for, and the remaining 4 entries are reserved for superusers.', 'detail');
+	fails($r[-1], '53200', 'one more is refused',
+		message => 'out of shared memory for zklock',
+		detail  => '60 locks are held or waited for, and the remaining 4 entries are reserved for superusers.',
+		hint    => qr/"zklock\.max_locks"/);
 	my $r = fill($s, '/e/super/');
 	is($r->{n}, 4, 'a superuser has them');
 	is($r->{detail}, '64 locks are held or waited for.', 'then there is none');
-	$_->disconnect foreach @m;
-	$s->query('SELECT zk_unlock_all()');
-	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 };
 
-subtest 'what is given up faster than ZooKeeper answers counts until it is done' => sub {
-	my $m = $a->session(user => 'mallory');
+story 'what is given up faster than ZooKeeper answers counts until it is done' => sub ($m) {
 	$zk->pause;
 	my $r;
 	# There is no answer to any of these, and each has a node that may exist, unless it was given up
@@ -208,16 +193,11 @@ subtest 'what is given up faster than ZooKeeper answers counts until it is done'
 	$a->wait_value('SELECT count(*) FROM zk_locks', 0);
 	$m->query('RESET lock_timeout');
 	is(fill($m, '/e/fast/')->{n}, 16, 'when they are gone it has its share again');
-	$m->disconnect;
 };
 
-subtest 'an endless loop of lock and unlock finds its entries again' => sub {
-	my $m = $a->session(user => 'mallory');
+story 'an endless loop of lock and unlock finds its entries again' => sub ($m) {
 	is( $m->query(q{SELECT count(*) FROM generate_series(1, 200) i WHERE zk_lock('/e/loop' || i % 3) AND zk_unlock('/e/loop' || i % 3)}),
 		200, 'two hundred times, of sixteen entries');
-	$m->disconnect;
 };
-$s->disconnect;
-$a->wait_value('SELECT count(*) FROM zk_locks', 0);
-Zklock::Server->assert_clean($zk, [$a], "${long}other", "${long}super", map { ("$long$_", "/e/fast/$_", "/e/super/$_") } 0 .. 20);
-done_testing;
+
+done_clean($zk, $a);

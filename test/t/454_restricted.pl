@@ -4,13 +4,12 @@
 # in PostgreSQL's security-restricted operations, locks cannot be had or given up.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 my ($zk, $a) = cast('a');
 my $s  = $a->session;
-$a->value('CREATE ROLE mallory LOGIN');
-$a->value('GRANT CREATE ON SCHEMA public TO mallory');
-$a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
-$a->value("ALTER ROLE mallory SET zklock.allowed_paths = '/m/*'");
+$a->value($_) foreach 'CREATE ROLE mallory LOGIN', 'GRANT CREATE ON SCHEMA public TO mallory',
+  'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory', "ALTER ROLE mallory SET zklock.allowed_paths = '/m/*'";
 
 my $m = $a->session(user => 'mallory');
 
@@ -40,21 +39,14 @@ my @maintenance = (
 	'ANALYZE bait', 'VACUUM FULL bait', 'REINDEX TABLE bait', 'CLUSTER bait USING bait_trap',
 	'CREATE INDEX another ON bait (trap(i + 1))', 'REFRESH MATERIALIZED VIEW view');
 
-sub refused($sql, $call)
+sub refused($sql, $call, %says)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	my $result = $s->try($sql);
-	is($result->{sqlstate}, '42501', "$sql: $call is refused") or diag explain $result;
-	return $result;
+	return fails($s->try($sql), '42501', "$sql: $call is refused", %says);
 }
 
 subtest 'maintenance by a superuser takes no lock for the owner of the table' => sub {
 	trap(q{zk_lock('/victim', '0')});
-	foreach my $sql (@maintenance)
-	{
-		my $result = refused($sql, 'zk_lock');
-		is($result->{message}, 'cannot use ZooKeeper locks within security-restricted operation', 'message');
-	}
+	refused($_, 'zk_lock', message => 'cannot use ZooKeeper locks within security-restricted operation') foreach @maintenance;
 	is($a->lock_count, 0, 'nobody holds a lock');
 	is(scalar($zk->children('/')), 1, 'and no node was created') or diag join ' ', $zk->children('/');
 };
@@ -90,8 +82,7 @@ subtest 'nor does it release any' => sub {
 
 subtest 'nor fences any' => sub {
 	trap(q{zk_fence('/victim', 9223372036854775807)});
-	my $result = refused('ANALYZE bait', 'zk_fence');
-	is($result->{message}, 'cannot use fencing tokens within security-restricted operation', 'message');
+	refused('ANALYZE bait', 'zk_fence', message => 'cannot use fencing tokens within security-restricted operation');
 	is($a->value('SELECT count(*) FROM zk_fences'), '0', 'no token was remembered');
 };
 
@@ -115,6 +106,5 @@ subtest 'elsewhere an index can have such a function' => sub {
 	ok($m->try('INSERT INTO bait VALUES (12)')->{ok}, 'who inserts calls it');
 	is($m->try('ANALYZE bait')->{sqlstate}, '42501', 'who maintains the table cannot, not even its owner');
 };
-$_->disconnect foreach $m, $s;
-Zklock::Server->assert_clean($zk, [$a], qw(/victim /held /shared /tree/a /semaphore/locks /semaphore/leases /m/own));
-done_testing;
+
+done_clean($zk, $a);

@@ -95,7 +95,7 @@ sub run($way, $session, $path, $lose)
 	$session->query($_) foreach @{ $way->{first} || [] };
 	my $finish = $way->{extended} ? start_extended($session, $way->{last}->($path))
 	  : do { $session->query_start($way->{last}->($path)); sub { $session->result } };
-	$here->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, 'advisory');
+	$here->wait_event($session, 'advisory');
 	$here->lose($zk, $session, $path) if $lose;
 	$gate->query('SELECT pg_advisory_unlock(1)');
 	my $result = $finish->();
@@ -121,7 +121,6 @@ foreach my $name (sort keys %ways)
 			is(run($ways{$name}, $session, $path, 0), '00000', 'a lock that is held lets it commit');
 			is_deeply([ written() ], [ 1, 1 ], 'in both places');
 			$session->query($_) foreach 'TRUNCATE here, later', 'DELETE FROM there';
-			$session->disconnect;
 		}
 	};
 }
@@ -133,9 +132,6 @@ subtest 'what is written elsewhere, or prepared, does not count as written under
 	is($session->try('INSERT INTO here VALUES (1)')->{sqlstate}, '40001', 'a lost lock at session level: no more is written here');
 	is($session->try($_)->{sqlstate}, '00000', $_)
 	  foreach 'INSERT INTO there VALUES (1)', 'NOTIFY somebody', "COMMIT PREPARED 'p'";
-	$session->disconnect;
 };
 
-$gate->disconnect;
-$here->assert_clean($zk, '/e/first', '/e/session', @paths);
-done_testing;
+done_clean($zk, $here);

@@ -16,20 +16,11 @@ $primary->set_conf('synchronous_standby_names' => '*');
 $primary->wait_value("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", 1);
 my $receiver = $standby->value('SELECT pid FROM pg_stat_wal_receiver');
 
-sub stop_standby   { freeze($receiver); return; }
-sub resume_standby { thaw($receiver); return; }
-
 # Returns when the worker has sent the signal, if it does.
 sub lose($session, $path)
 {
 	$primary->lose($zk, $session, $path);
 	$primary->value("SELECT zk_lock('/r/barrier') AND zk_unlock('/r/barrier')");
-	return;
-}
-
-sub wait_event($session, $event)
-{
-	$primary->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $event);
 	return;
 }
 
@@ -41,56 +32,42 @@ sub cancelled_as_ever($session, $path)
 {
 	$session->query("SELECT zk_lock('$path-next')");
 	$session->query_start('SELECT pg_advisory_lock(1)');
-	wait_event($session, 'advisory');
+	$primary->wait_event($session, 'advisory');
 	lose($session, "$path-next");
 	is($session->result->{sqlstate}, '57014', 'afterwards the loss of a lock cancels a statement');
 	return;
 }
 
+# What comes before, the commit, and what comes after; INSERT stands for that of a row with the commit's name.
 my %commits = (
-	'COMMIT' => { before => [ 'BEGIN', "INSERT INTO t VALUES ('COMMIT')" ], sql => 'COMMIT' },
-	'COMMIT without a guard' => {
-		before => [ 'SET zklock.commit_guard = off', 'BEGIN', "INSERT INTO t VALUES ('COMMIT without a guard')" ],
-		sql    => 'COMMIT' },
-	'quorum' => {
-		before => [ 'SET zklock.commit_guard = quorum', 'BEGIN', "INSERT INTO t VALUES ('quorum')" ],
-		sql    => 'COMMIT' },
-	'savepoint' => {
-		before => [ 'BEGIN', 'SAVEPOINT s', "INSERT INTO t VALUES ('savepoint')", 'RELEASE s', 'SAVEPOINT t', 'ROLLBACK TO t' ],
-		sql    => 'COMMIT' },
-	'statement' => { before => [], sql => "INSERT INTO t VALUES ('statement')" },
-	'procedure' => { before => [], sql => q{DO $$ BEGIN INSERT INTO t VALUES ('procedure'); COMMIT; END $$} },
-	'prepare' => {
-		before => [ 'BEGIN', "INSERT INTO t VALUES ('prepare')" ], sql => "PREPARE TRANSACTION 'p'",
-		after  => "COMMIT PREPARED 'p'" },
-	'prepared' => {
-		before => [ 'BEGIN', "INSERT INTO t VALUES ('prepared')", "PREPARE TRANSACTION 'q'" ],
-		sql    => "COMMIT PREPARED 'q'" },
-	'rolled back' => {
-		before => [ 'BEGIN', "INSERT INTO t VALUES ('rolled back')", "PREPARE TRANSACTION 'r'" ],
-		sql    => "ROLLBACK PREPARED 'r'", silent => 1 });
+	'COMMIT'                 => [ 'BEGIN; INSERT', 'COMMIT' ],
+	'COMMIT without a guard' => [ 'SET zklock.commit_guard = off; BEGIN; INSERT', 'COMMIT' ],
+	'quorum'                 => [ 'SET zklock.commit_guard = quorum; BEGIN; INSERT', 'COMMIT' ],
+	'savepoint'              => [ 'BEGIN; SAVEPOINT s; INSERT; RELEASE s; SAVEPOINT t; ROLLBACK TO t', 'COMMIT' ],
+	'statement'              => [ '', 'INSERT' ],
+	'procedure'              => [ '', 'DO $$ BEGIN INSERT; COMMIT; END $$' ],
+	'prepare'                => [ 'BEGIN; INSERT', "PREPARE TRANSACTION 'p'", "COMMIT PREPARED 'p'" ],
+	'prepared'               => [ "BEGIN; INSERT; PREPARE TRANSACTION 'q'", "COMMIT PREPARED 'q'" ],
+	'rolled back'            => [ "BEGIN; INSERT; PREPARE TRANSACTION 'r'", "ROLLBACK PREPARED 'r'" ]);
 
-my @paths;
 foreach my $name (sort keys %commits)
 {
 	subtest "with cancel, nothing disturbs this commit: $name" => sub {
-		my $commit = $commits{$name};
-		my $path   = '/r/' . ($name =~ s/ /-/gr);
-		push @paths, $path, "$path-next";
-		my $s = $primary->session;
-		$s->query($_) foreach 'SET zklock.on_lock_loss = cancel', "SELECT zk_lock('$path')", @{ $commit->{before} };
-		stop_standby();
-		$s->query_start($commit->{sql});
-		wait_event($s, 'SyncRep');
+		my ($before, $commit, $after) = map { s/INSERT/INSERT INTO t VALUES ('$name')/r } @{ $commits{$name} };
+		my $path = '/r/' . ($name =~ s/ /-/gr);
+		my $s    = $primary->session;
+		$s->query($_) foreach 'SET zklock.on_lock_loss = cancel', "SELECT zk_lock('$path')", split /; /, $before;
+		freeze($receiver);
+		$s->query_start($commit);
+		$primary->wait_event($s, 'SyncRep');
 		lose($s, $path);
 		ok($s->busy, 'it waits for the standby in spite of the loss');
-		resume_standby();
+		thaw($receiver);
 		ok($s->result->{ok}, 'when the standby is back it succeeds');
 		is($s->notices, '', 'and says nothing else');
-		$s->query($commit->{after}) if $commit->{after};
-		$standby->wait_value("SELECT count(*) FROM t WHERE what = '$name'", 1) unless $commit->{silent};
+		$s->query($after) if $after;
+		$standby->wait_value("SELECT count(*) FROM t WHERE what = '$name'", 1) unless $name eq 'rolled back';
 		cancelled_as_ever($s, $path);
-		$s->disconnect;
 	};
 }
 
@@ -101,12 +78,12 @@ subtest 'with terminate, a session is ended after its commit' => sub {
 	my $pid  = $s->pid;
 	$s->query($_) foreach 'SET zklock.on_lock_loss = terminate', "SELECT zk_lock('$path')", 'BEGIN',
 	  "INSERT INTO t VALUES ('terminate')";
-	stop_standby();
+	freeze($receiver);
 	$s->query_start('COMMIT');
-	wait_event($s, 'SyncRep');
+	$primary->wait_event($s, 'SyncRep');
 	lose($s, $path);
 	ok($s->busy, 'it waits for the standby in spite of the loss');
-	resume_standby();
+	thaw($receiver);
 	my $result = $s->result;
 	ok($result->{ok}, 'the commit succeeds') or diag explain $result;
 	unlike($primary->log_since($mark), qr/canceling the wait for synchronous replication/, 'and was not cut short');
@@ -115,7 +92,6 @@ subtest 'with terminate, a session is ended after its commit' => sub {
 	$primary->assert_log($mark,
 		qr/deleted by someone else.*Process $pid has lost "\Q$path\E".*FATAL:  terminating connection due to administrator command/s,
 		'then the session ends, and the log says why');
-	$s->disconnect;
 };
 
 subtest 'a commit that fails after the last check leaves the setting in force' => sub {
@@ -132,9 +108,6 @@ subtest 'a commit that fails after the last check leaves the setting in force' =
 	is($result->{message}, 'could not serialize access due to read/write dependencies among transactions',
 		'the server refuses the commit');
 	cancelled_as_ever($s, '/r/skew');
-	$_->disconnect foreach $s, $other;
 };
 
-$_->disconnect foreach $blocker;
-Zklock::Server->assert_clean($zk, [ $primary, $standby ], @paths, '/r/terminate', '/r/skew', '/r/skew-next', '/r/barrier');
-done_testing;
+done_clean($zk, $primary, $standby);

@@ -12,7 +12,7 @@ use Zklock::Test;
 plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $ENV{ZKLOCK_FAULT_STAGE};
 
 my %form = (
-	curator   => '^_c_[0-9a-f-]{36}-lock-(\d{10})?$',
+	curator   => '^_c_[0-9a-f-]{36}-(lock-|__READ__)(\d{10})?$',
 	kazoo     => '^[0-9a-f]{32}__lock__(\d{10})?$',
 	zookeeper => '^x-[0-9a-f]{16}-(\d{10})?$',
 	hive      => '^LOCK-EXCLUSIVE-(\d{10})?$');
@@ -23,75 +23,31 @@ my @conf     = (
 
 my ($zk, $a, $b) = cast('a b', conf => \@conf, a => { faults => '' });
 
-# Paths tell which session and which of its locks it is, over their whole length, and so
-# do mode and scope.
-$a->value(q{CREATE FUNCTION churn_long(seconds int) RETURNS int LANGUAGE plpgsql AS $$
-	DECLARE
-		me text := rpad(pg_backend_pid()::text, 8, '_');
-		till timestamptz := clock_timestamp() + make_interval(secs => seconds);
-		n int := 0;
-	BEGIN
-		WHILE clock_timestamp() < till LOOP
-			PERFORM zk_lock('/v/' || repeat(me || 'x', 100));
-			PERFORM zk_unlock('/v/' || repeat(me || 'x', 100));
-			PERFORM zk_lock_shared('/v/' || repeat(me || 's', 100));
-			PERFORM zk_unlock_shared('/v/' || repeat(me || 's', 100));
-			n := n + 2;
-		END LOOP;
-		RETURN n;
-	END $$});
-$a->value(q{CREATE FUNCTION look_long(OUT rows int, OUT broken text) LANGUAGE plpgsql AS $$
-	DECLARE
-		seen int;
-		bad text;
-	BEGIN
-		rows := 0;
-		WHILE (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'churn' AND state = 'active') > 0 LOOP
-			SELECT count(*),
-				string_agg(l::text, E'\n') FILTER (WHERE path <> '/v/' || repeat(rpad(pid::text, 8, '_') ||
-					CASE mode WHEN 'exclusive' THEN 'x' ELSE 's' END, 100))
-			INTO seen, bad FROM zk_locks l;
-			rows := rows + seen;
-			broken := coalesce(broken, bad);
-			PERFORM pg_stat_clear_snapshot();
-		END LOOP;
-	END $$});
-
-subtest 'long paths in both modes' => sub {
-	my @sessions = map { $a->session } 1 .. 4;
-	$_->query("SET application_name = 'churn'") foreach @sessions;
-	$_->query_start('SELECT churn_long(4)') foreach @sessions;
-	$a->wait_value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'churn' AND state = 'active'", 4);
-	my $seen = $a->session->try('SELECT rows, broken FROM look_long()');
-	is($seen->{rows}[0][1], undef, 'each row is of one contender');
-	cmp_ok($seen->{rows}[0][0], '>', 0, "of $seen->{rows}[0][0]");
-	my @paths;
-	foreach my $s (@sessions)
-	{
-		cmp_ok($s->finish, '>', 0, 'a session has had locks meanwhile');
-		push @paths, map { '/v/' . (sprintf('%s%s', substr($s->pid . '_' x 8, 0, 8), $_) x 100) } qw(x s);
-		$s->disconnect;
-	}
-	$a->assert_clean($zk, @paths);
-};
-
 foreach my $server ($a, $b)
 {
 	$server->value('CREATE TABLE stop ()');
 	$server->value('CREATE TABLE forms (dialect text, form text)');
 	$server->value("INSERT INTO forms VALUES ('$_', '$form{$_}')") foreach @dialects;
-	# Locks and unlocks until told to stop: below each dialect's path one of its own, which others
-	# do not have, or one that all contend for.
+	# Locks and unlocks until told to stop: below each dialect's path one of its own, which others do not have,
+	# or one that all contend for. A path of its own tells over its whole length which session it is of, and
+	# the mode.
 	$server->value(q{CREATE FUNCTION churn(own text) RETURNS int LANGUAGE plpgsql AS $$
 	DECLARE
 		dialects text[] := (SELECT array_agg(dialect) FROM forms);
+		top text;
 		path text;
 		n int := 0;
 	BEGIN
 		WHILE NOT EXISTS (SELECT FROM stop) LOOP
-			path := '/of-' || dialects[1 + n % 4] || '/' || CASE WHEN n % 3 = 0 THEN 'all' ELSE own END;
+			top := '/of-' || dialects[1 + n % 4] || '/';
+			path := top || CASE WHEN n % 3 = 0 OR own IS NULL THEN 'all' ELSE repeat(own || 'e', 100) END;
 			PERFORM zk_lock(path);
 			PERFORM zk_unlock(path);
+			IF own IS NOT NULL AND top = '/of-curator/' THEN
+				path := top || repeat(own || 's', 100);
+				PERFORM zk_lock_shared(path);
+				PERFORM zk_unlock_shared(path);
+			END IF;
 			n := n + 1;
 		END LOOP;
 		RETURN n;
@@ -110,7 +66,7 @@ $a->value(q{CREATE FUNCTION look(wanted int, OUT nodes int, OUT blockers int, OU
 		WHILE broken IS NULL AND (nodes < wanted OR blockers < wanted / 20) LOOP
 			FOR l IN SELECT zk_locks.*, form FROM zk_locks LEFT JOIN forms ON split_part(path, '/', 2) = 'of-' || dialect LOOP
 				IF l.form IS NULL OR l.node !~ l.form OR l.blocked_by_node !~ l.form OR
-					split_part(l.path, '/', 3) NOT IN ('all', l.pid::text) OR
+					split_part(l.path, '/', 3) NOT IN ('all', repeat(rpad(l.pid::text, 8, '_') || left(l.mode, 1), 100)) OR
 					(l.granted AND (l.node !~ '\d{10}$' OR l.node IS NULL)) THEN
 					broken := l::text;
 				END IF;
@@ -126,8 +82,8 @@ $a->value(q{CREATE FUNCTION look(wanted int, OUT nodes int, OUT blockers int, OU
 
 my @own    = map { $a->session } 1 .. 4;
 my @others = map { $b->session } 1 .. 2;
-$_->query_start('SELECT churn(pg_backend_pid()::text)') foreach @own;
-$_->query_start("SELECT churn('all')") foreach @others;
+$_->query_start("SELECT churn(rpad(pg_backend_pid()::text, 8, '_'))") foreach @own;
+$_->query_start('SELECT churn(NULL)') foreach @others;
 
 sub look($session, $wanted)
 {
@@ -139,7 +95,6 @@ sub look($session, $wanted)
 subtest 'looks that take no time' => sub {
 	my $s = $a->session;
 	look($s, 4000);
-	$s->disconnect;
 };
 
 subtest 'looks that take longer than what they look at' => sub {
@@ -148,12 +103,9 @@ subtest 'looks that take longer than what they look at' => sub {
 		my $s = $a->session;
 		$s->query(q{SELECT set_config('zklock.faults', concat_ws(',', nullif(current_setting('zklock.faults'), ''), 'slow-views'), false)});
 		look($s, 200);
-		$s->disconnect;
 	}
 };
 
 $_->value('INSERT INTO stop DEFAULT VALUES') foreach $a, $b;
-my @pids = map { $_->pid } @own;
-cmp_ok($_->finish, '>', 0, 'a session has had locks meanwhile'), $_->disconnect foreach @own, @others;
-Zklock::Server->assert_clean($zk, [ $a, $b ], map { my $dialect = $_; map { "/of-$dialect/$_" } 'all', @pids } @dialects);
-done_testing;
+cmp_ok($_->finish, '>', 0, 'a session has had locks meanwhile') foreach @own, @others;
+done_clean($zk, $a, $b);

@@ -7,8 +7,8 @@
 # What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 711_tls_refused.pl.
 
 use Zklock::Test;
-use PostgreSQL::Test::Utils;
 use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Util qw(secret);
 
 my ($here, $a, $b) = cast('a b', timeout => '10s', zk => { ensemble => 3 });
 my $there = Zklock::ZooKeeper->standalone;
@@ -24,7 +24,6 @@ sub remember
 
 sub undisturbed($what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $session = $a->zk_session;
 	is("$session->{state} $session->{session_id}", "connected $id", "$what: the session goes on");
 	is($session->{worker_pid}, $worker, 'in the same worker');
@@ -35,7 +34,6 @@ sub undisturbed($what)
 # The settings are changed, and wait.
 sub put_off($why, $what, %settings)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $mark = $a->log_mark;
 	$a->set_conf(%settings);
 	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: .*$why/, "$what: the log tells");
@@ -49,20 +47,13 @@ sub put_off($why, $what, %settings)
 
 sub moved($what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	wait_until { my $s = $a->zk_session; $s->{state} eq 'connected' && $s->{session_id} ne $id } 'another session';
 	$a->wait_session;
 	pass($what);
 	return;
 }
 
-sub auth_file($name, $content, $mode = undef)
-{
-	my $file = $a->data_dir . "/$name";
-	append_to_file($file, $content);
-	chmod $mode || 0600, $file;
-	return $file;
-}
+sub auth_file($name, @content) { return secret($a->data_dir . "/$name", @content); }
 
 subtest 'a file with credentials that cannot be used waits' => sub {
 	hold($a, 'holder', '/s/held');
@@ -126,8 +117,7 @@ subtest 'settings that have been set right are taken up at a reload' => sub {
 	$a->reconfigure('zklock.servers' => $here->connect_string . ',127.0.0.1:1', 'zklock.auth_file' => $good);
 	$worker = $a->worker_pid;
 	undisturbed('one server more, and credentials');
-	is($s{holder}->query("SELECT zk_unlock('/s/held')"), 't', 'after all that the queue goes on');
-	is($s{local}->finish, 't', 'with the next');
+	$s{holder}->hands_over('/s/held', $s{local}, 'after all that the queue goes on');
 	all_disconnect();
 };
 
@@ -147,7 +137,6 @@ subtest 'another ensemble is taken up when no lock is held any more' => sub {
 	$a->assert_log($mark, qr/Locks lost: 0\. Waiting requests that queue again: 1\./, 'nothing has been lost');
 	is(scalar($there->children('/m/foreign')), 1, 'its node is there');
 	wait_until { $here->children('/m/foreign') == 1 } 'the session left to be closed';
-	pass('none is left here');
 	is($s{waiter}->query("SELECT zk_unlock('/m/foreign')"), 't', 'unlocked');
 	all_disconnect();
 };
@@ -236,6 +225,5 @@ subtest 'while locks come and go all the time, none is lost' => sub {
 	}
 };
 
-clean($here, [ $a, $b ], '/s/held', '/s/free', '/s/kept', '/m/held', '/m/foreign', '/root/m/held');
-Zklock::Server->assert_clean($there, [$a], '/root/m/held', '/m/foreign', map { "/root/m/churn$_" } 1 .. 8);
-done_testing;
+clean($there, [$a]);
+done_clean($here, $a, $b);

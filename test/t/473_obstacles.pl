@@ -5,8 +5,8 @@
 # zk_session and errors say so before anybody has to guess.
 
 use Zklock::Test;
-use PostgreSQL::Test::Utils;
 use Zklock::Cast;
+use Zklock::Util qw(secret);
 
 my ($zk, $a) = cast('a', zk => { maxSessionTimeout => 2000 },
 	connect => 0, timeout => '10s', conf => ["zklock.tick_time = '2s'"]);
@@ -39,13 +39,6 @@ subtest 'a new worker that continues the session tells, and a reload' => sub {
 	$a->set_conf('zklock.tick_time' => '500ms');
 	$a->wait_session;
 	is(on($a, 'asker')->query("SELECT zk_lock('/o/free')"), 't', 'with the right value locks are granted');
-	$mark = $a->log_mark;
-	my $id = $a->session_id;
-	$a->set_conf('zklock.tick_time' => '2s');
-	$a->assert_log($mark, qr/WARNING:  changed settings of zklock wait until no lock is held: with a "zklock\.tick_time" of 2000 ms/,
-		'with which the wrong one is not taken up while they are held');
-	is(($a->locks)[0]{state}, 'held', 'and the lock is held');
-	$a->set_conf('zklock.tick_time' => '500ms');
 	all_disconnect();
 };
 
@@ -82,12 +75,8 @@ subtest 'ZooKeeper demands credentials, and there are none' => sub {
 	unlike($b->log_since(0), qr/refused the credentials/, 'and not of credentials that do not exist');
 	like($b->zk_session->{last_error}, qr/demands credentials/, 'so does zk_session');
 	# Nothing is held: settings that are right are taken up at once.
-	my $file = $b->data_dir . '/auth';
-	append_to_file($file, "digest:zklock:secret\n");
-	chmod 0600, $file;
-	$b->set_conf('zklock.auth_file' => $file);
+	$b->set_conf('zklock.auth_file' => secret($b->data_dir . '/auth', "digest:zklock:secret\n"));
 	$b->wait_session;
-	pass('with some it connects');
 	$b->stop;
 };
 

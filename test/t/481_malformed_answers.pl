@@ -15,25 +15,6 @@ my $holder = $server->session;
 is($holder->query("SELECT zk_lock('/m/held')"), 't', 'a lock is held meanwhile');
 my $token = $holder->query("SELECT zk_fencing_token('/m/held')");
 
-# The fault, what the log says of it, and a lock that is got after all.
-sub got_over($name, $fault, $text)
-{
-	subtest $name => sub {
-		my $mark = $server->log_mark;
-		$s->query_start("SELECT zk_lock('/m/lock')");
-		$proxy->fired($fault);
-		$server->wait_log(qr{worker restarts because of a malformed answer of ZooKeeper server 127\.0\.0\.1:\d+: \Q$text\E},
-			$mark);
-		is($s->finish, 't', 'the lock that was asked for is got');
-		is($server->zk_session->{last_error}, "malformed answer: $text", 'zk_session tells of it');
-		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the other one is kept');
-		is($server->session_id, $id, 'the session goes on');
-		$s->query('SELECT zk_unlock_all()');
-		$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '/m/lock'", 0);
-	};
-	return;
-}
-
 sub string { return pack('l>/a*', $_[0]); }
 
 # czxid mzxid ctime mtime version cversion aversion owner length children pzxid
@@ -47,34 +28,38 @@ sub handshake($timeout, $session, $password = undef, $read_only = undef)
 	return pack('l>2 q> l>/a* c', 0, $timeout, $session, $password // 'p' x 16, $read_only // 0);
 }
 
-# ---- a listing
-
-my %list = (op => 'getChildren', path => '^/m/lock$');
-got_over('five children are announced and none is sent',
-	$proxy->forge(%list, body => pack('l>', 5)), 'There are fewer children than announced.');
-got_over('two children are announced and one is sent',
-	$proxy->forge(%list, body => pack('l>', 2) . string('x-0000000001')),
-	'There are fewer children than announced.');
-got_over('the number of children is negative',
-	$proxy->forge(%list, body => pack('l>', -1)), 'The number of children is negative.');
-got_over('a child has no name',
-	$proxy->forge(%list, body => pack('l>', 1) . string('')), 'The name of a child is impossible.');
-got_over('the name of a child contains a slash',
-	$proxy->forge(%list, body => pack('l>', 1) . string('a/lock-0000000001')),
-	'The name of a child is impossible.');
-
-# ---- a new node
-
-my %create  = (op => 'create2', path => '^/m/lock/');
+# What the body of an answer is instead, or the error code, and what the log says of it. There is a lock after all.
+my @list    = (op => 'getChildren', path => '^/m/lock$');
+my @create  = (op => 'create2', path => '^/m/lock/');
+my $fewer   = 'There are fewer children than announced.';
+my $name    = 'The name of a child is impossible.';
 my $another = 'The path of the new node is not the one that was asked for.';
-got_over('the new node has another path',
-	$proxy->forge(%create, body => string('/m/other/lock-0000000001') . node_stat(9, 9, $own)), $another);
-got_over('the path of the new node is empty',
-	$proxy->forge(%create, body => string('') . node_stat(9, 9, $own)), $another);
-got_over('the path of the new node has no slash',
-	$proxy->forge(%create, body => string('lock-0000000001') . node_stat(9, 9, $own)), $another);
-
-# ---- a node that is read
+foreach my $case (
+	[ 'five children are announced and none is sent', $fewer, @list, body => pack('l>', 5) ],
+	[ 'two children are announced and one is sent',   $fewer, @list, body => pack('l>', 2) . string('x-0000000001') ],
+	[ 'the number of children is negative', 'The number of children is negative.', @list, body => pack('l>', -1) ],
+	[ 'a child has no name',                     $name,    @list,   body => pack('l>', 1) . string('') ],
+	[ 'the name of a child contains a slash',    $name,    @list,   body => pack('l>', 1) . string('a/lock-0000000001') ],
+	[ 'the new node has another path',           $another, @create, body => string('/m/other/lock-0000000001') . node_stat(9, 9, $own) ],
+	[ 'the path of the new node is empty',       $another, @create, body => string('') . node_stat(9, 9, $own) ],
+	[ 'the path of the new node has no slash',   $another, @create, body => string('lock-0000000001') . node_stat(9, 9, $own) ],
+	[ 'an error code is positive', "Its error code is not one of ZooKeeper's.", @create, code => 7 ])
+{
+	my ($what, $text, %answer) = @$case;
+	subtest $what => sub {
+		my $mark  = $server->log_mark;
+		my $fault = $answer{code} ? $proxy->deny(%answer) : $proxy->forge(%answer);
+		$s->query_start("SELECT zk_lock('/m/lock')");
+		$proxy->fired($fault);
+		$server->wait_log(qr{worker restarts because of a malformed answer of ZooKeeper server 127\.0\.0\.1:\d+: \Q$text\E}, $mark);
+		is($s->finish, 't', 'the lock that was asked for is got');
+		is($server->zk_session->{last_error}, "malformed answer: $text", 'zk_session tells of it');
+		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the other one is kept');
+		is($server->session_id, $id, 'the session goes on');
+		$s->query('SELECT zk_unlock_all()');
+		$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '/m/lock'", 0);
+	};
+}
 
 subtest 'a node was changed before it was created' => sub {
 	my $foreign = $zk->shell->create('/m/lock/_c_00000000-0000-0000-0000-000000000000-lock-',
@@ -89,13 +74,6 @@ subtest 'a node was changed before it was created' => sub {
 	is($s->finish, 't', 'the lock is got when that node is gone');
 	$s->query('SELECT zk_unlock_all()');
 };
-
-# ---- any answer
-
-got_over('an error code is positive', $proxy->deny(op => 'create2', path => '^/m/lock/', code => 7),
-	"Its error code is not one of ZooKeeper's.");
-
-# ---- events of the session
 
 foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is lost', 1 ])
 {
@@ -112,23 +90,6 @@ foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is los
 	};
 }
 
-# ---- a session
-
-foreach my $case ([ 'has no timeout', 0, 'is not positive' ], [ 'has one of weeks', 2_000_000_000, 'is longer than a day' ])
-{
-	my ($what, $timeout, $text) = @$case;
-	subtest "a session that is continued $what" => sub {
-		my $fault = $proxy->forge(op => 'connect', body => handshake($timeout, $own));
-		my $mark = $server->log_mark;
-		$server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session');
-		$proxy->fired($fault);
-		$server->wait_log(qr{malformed answer of .*: The session timeout $text\.}, $mark);
-		$server->wait_session;
-		is($holder->query("SELECT zk_fencing_token('/m/held')"), $token, 'the lock is kept');
-		is($server->session_id, $id, 'the session goes on');
-	};
-}
-
 subtest 'a new session has no id' => sub {
 	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0));
 	my $b     = Zklock::Server->new('b', zookeeper => $proxy);
@@ -141,18 +102,23 @@ subtest 'a new session has no id' => sub {
 my $before = $server->value('SELECT zk_locks FROM zk_locks');
 
 # The session's password, as the worker keeps it for after a crash
-my ($hex) = slurp_file($server->data_dir . '/pg_stat_tmp/zklock.session') =~ /\b([0-9a-f]{32})\b/ or die 'no password';
+my ($hex) = slurp_file($server->session_file) =~ /\b([0-9a-f]{32})\b/ or die 'no password';
 my $password = pack('H*', $hex);
 
+# How a connection begins, which is the first of another worker or another one of the same worker
+my @connect = (op => 'connect', 'body');
 foreach my $case (
-	[ 'another password',     handshake(40_000, $own),  'The password of the session has changed.' ],
-	[ 'a read-only session',  handshake(40_000, $own, $password, 1), 'The session is read-only.' ])
+	[ 'worker', 'The session timeout is not positive.',           @connect => handshake(0, $own) ],
+	[ 'worker', 'The session timeout is longer than a day.',      @connect => handshake(2_000_000_000, $own) ],
+	[ 'drop',   'The password of the session has changed.',       @connect => handshake(40_000, $own) ],
+	[ 'drop',   'The session is read-only.',                      @connect => handshake(40_000, $own, $password, 1) ],
+	[ 'drop',   "Its error code is not one of ZooKeeper's.",      op => 'multi', code => 7, any => 1 ])
 {
-	my ($what, $body, $text) = @$case;
-	subtest "a handshake brings $what" => sub {
+	my ($way, $text, %answer) = @$case;
+	subtest "a connection of a known session begins with an answer that is wrong: $text" => sub {
 		my $mark  = $server->log_mark;
-		my $fault = $proxy->forge(op => 'connect', body => $body);
-		$proxy->drop;
+		my $fault = $answer{code} ? $proxy->deny(%answer) : $proxy->forge(%answer);
+		$way eq 'drop' ? $proxy->drop : $server->value('SELECT pg_terminate_backend(worker_pid) FROM zk_session');
 		$proxy->fired($fault);
 		$server->wait_log(qr{worker restarts because of a malformed answer of ZooKeeper server .*: \Q$text\E}, $mark);
 		$server->wait_session;
@@ -163,17 +129,6 @@ foreach my $case (
 		is($server->value('SELECT zk_locks FROM zk_locks'), $before, 'and the lock in it');
 	};
 }
-
-subtest 'the first answer on a connection has an error code that is none' => sub {
-	my $mark  = $server->log_mark;
-	my $fault = $proxy->deny(op => 'multi', code => 7, any => 1);
-	$proxy->drop;
-	$proxy->fired($fault);
-	$server->wait_log(qr{malformed answer of ZooKeeper server .*: Its error code is not one of ZooKeeper's\.}, $mark);
-	$server->wait_session;
-	is($server->session_id, $id, 'the session goes on');
-	is($server->value('SELECT zk_locks FROM zk_locks'), $before, 'and the lock in it');
-};
 
 subtest 'a server offers new sessions that cannot be' => sub {
 	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0), times => 0);
@@ -193,6 +148,4 @@ subtest 'a server offers new sessions that cannot be' => sub {
 
 unlike($server->log_since($start), qr/was terminated by signal|was not properly shut down/, 'nothing has crashed');
 is($holder->query("SELECT zk_unlock('/m/held')"), 't', 'in the end the lock is released');
-$_->disconnect foreach $s, $holder;
-$server->assert_clean($zk, '/m/lock', '/m/held');
-done_testing;
+done_clean($zk, $server);

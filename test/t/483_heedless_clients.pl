@@ -14,22 +14,19 @@ $java->connect($zk->connect_string, 10000);
 my $alarm = qr/WARNING:  clients that do not wait for each other/;
 
 # Waits for the lock that somebody else has, until that one releases it.
-sub wait_and_get($server, $function, $path, $release)
+sub wait_and_get($function, $path, $release)
 {
-	my $s = $server->session;
+	my $s = $a->session;
 	$s->query_start("SELECT $function('$path')");
-	$server->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path' AND pid = @{[$s->pid]}
-		AND blocked_by_node IS NOT NULL", 1);
+	$s->wait_row('blocked_by_node IS NOT NULL', $path);
 	$release->();
-	is($s->finish, 't', 'the lock is got in its turn');
-	$s->disconnect;
-	return;
+	return is($s->finish, 't', 'the lock is got in its turn');
 }
 
 subtest "kazoo's Lock on a path that is locked in dialect curator is reported once" => sub {
 	my $mark = $a->log_mark;
 	$kazoo->lock('k', '/kz/1', patterns => []);
-	wait_and_get($a, 'zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
+	wait_and_get('zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
 	my @alarms = $a->log_since($mark) =~ /^(.*$alarm.*\n.*DETAIL.*\n.*HINT.*)$/mg;
 	is(@alarms, 1, 'there is one warning');
 	like($alarms[0], qr{lock ZooKeeper path "/kz/1"$}m, 'it names the path');
@@ -40,7 +37,7 @@ subtest "kazoo's Lock on a path that is locked in dialect curator is reported on
 
 	$mark = $a->log_mark;
 	$kazoo->lock('k', '/kz/1', patterns => []);
-	wait_and_get($a, 'zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
+	wait_and_get('zk_lock', '/kz/1', sub { $kazoo->unlock('k') });
 	unlike($a->log_since($mark), $alarm, 'there is no other for the same path');
 
 	$kazoo->lock('k', '/kz/2', patterns => []);
@@ -65,13 +62,12 @@ subtest 'such a client that comes behind ours takes the lock as well' => sub {
 	is($alarms, 2, 'each has one');
 	$zk->shell->delete($write);
 	$kazoo->unlock('k');
-	$s->disconnect;
 };
 
 subtest "Curator's write lock on a path that is locked in dialect curator is reported" => sub {
 	my $mark = $a->log_mark;
 	$java->acquire('j', '/rw/1', -1, 'write');
-	wait_and_get($a, 'zk_lock', '/rw/1', sub { $java->release('j') });
+	wait_and_get('zk_lock', '/rw/1', sub { $java->release('j') });
 	$a->assert_log($mark, qr{$alarm lock ZooKeeper path "/rw/1".*'/rw/1=curator_rw'}s, 'with the dialect that suits it');
 };
 
@@ -94,11 +90,11 @@ subtest 'clients that wait for ours are not reported' => sub {
 		my $path = "/fine/${dialect}_${function}_$kind";
 		$a->write_dialect($dialect);
 		$java->acquire('j', $path, -1, $kind);
-		wait_and_get($a, $function, $path, sub { $java->release('j') });
+		wait_and_get($function, $path, sub { $java->release('j') });
 	}
 	$a->write_dialect('kazoo');
 	$kazoo->lock('k', '/fine/kazoo');
-	wait_and_get($a, 'zk_lock', '/fine/kazoo', sub { $kazoo->unlock('k') });
+	wait_and_get('zk_lock', '/fine/kazoo', sub { $kazoo->unlock('k') });
 	unlike($a->log_since($mark), $alarm, 'there is no warning');
 };
 
@@ -113,7 +109,7 @@ subtest 'sessions of another server with zklock are not reported' => sub {
 			my $path = "/own/${dialect}_${theirs}_$ours";
 			my $holder = $b->session;
 			is($holder->query("SELECT $theirs('$path')"), 't', "b has $path");
-			wait_and_get($a, $ours, $path, sub { $holder->disconnect });
+			wait_and_get($ours, $path, sub { $holder->disconnect });
 		}
 	}
 	unlike($a->log_since($mark), $alarm, 'there is no warning');

@@ -48,7 +48,6 @@ sub kinds($verdict) { return join(', ', map { $_->{kind} } @{ $verdict->{violati
 
 sub good($name, $attempts, %more)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $verdict = verdict($attempts, %more);
 	is(kinds($verdict), '', "good: $name") or diag explain $verdict->{violations};
 	return $verdict;
@@ -56,7 +55,6 @@ sub good($name, $attempts, %more)
 
 sub bad($kind, $name, $attempts, %more)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(kinds(verdict($attempts, %more)), $kind, "$kind: $name");
 	return;
 }
@@ -195,7 +193,6 @@ sub led($server, $term, $asked, $granted, %more)
 
 sub elected($attempts, $expected, $name, @interventions)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $verdict = Nemesis::Target::Elections->judge(
 		attempts => $attempts, interventions => \@interventions, session_timeout => 4);
 	is(kinds($verdict), $expected, "election: $name");
@@ -227,7 +224,6 @@ elected(\@late, 'two leaders', 'or later', { from => 6, to => 6.1, server => 'a'
 # The attempts as a target judges them
 sub kinds_are($target, $expected, $name, @attempts)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @found = @{ "Nemesis::Target::$target"->judge(@attempts)->{violations} };
 	is(join(', ', map { $_->{kind} } @found), $expected, "$target: $name") or diag explain \@found;
 	return;

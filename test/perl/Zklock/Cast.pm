@@ -61,7 +61,6 @@ sub on($server, $name) { return $s{$name} ||= $server->session(name => $name); }
 
 sub hold($server, $name, $path)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(on($server, $name)->query("SELECT zk_lock('$path')"), 't', "$name holds $path");
 	return;
 }
@@ -81,7 +80,6 @@ sub holdings($server)
 
 sub fails($result, $sqlstate, $name, %says)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($result->{sqlstate}, $sqlstate, $name) or diag explain $result;
 	foreach my $part (sort keys %says)
 	{
@@ -93,7 +91,6 @@ sub fails($result, $sqlstate, $name, %says)
 
 sub in_transaction($server, $name, $path, $sql = undef)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	on($server, $name)->query('BEGIN');
 	is($s{$name}->query("SELECT zk_xact_lock('$path')"), 't', "a transaction of $name holds $path");
 	$s{$name}->query($sql) if $sql;
@@ -102,7 +99,6 @@ sub in_transaction($server, $name, $path, $sql = undef)
 
 sub hand_on($path, $name, @next)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	unlock($name, $path);
 	foreach my $next (@next)
 	{
@@ -118,25 +114,22 @@ sub node_of($server, $name) { return ($server->locks('pid = ' . $s{$name}->pid))
 
 sub unlock($name, $path)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($s{$name}->query("SELECT zk_unlock('$path')"), 't', "$name unlocks $path");
 	return;
 }
 
 sub lost($server, $name, $path)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($server->wait_lock($s{$name}, 'lost', $path)->{granted}, 'f', "$name has lost $path, says zk_locks");
 	is($s{$name}->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'its token is an error');
 	my $result = $s{$name}->try("SELECT zk_unlock('$path')");
 	is($result->{text}, 'f', 'zk_unlock returns false');
-	like("@{ $result->{notices} }", qr/WARNING:.*lost/, 'with a warning');
+	like("@{ $result->{notices} }", qr/WARNING:  40001: lock on ZooKeeper path "\Q$path\E" was lost/, 'with a warning');
 	return;
 }
 
 sub one_believer($servers, $name, $path)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(join(' ', map { $_->{pid} } map { $_->locks("path = '$path' AND state = 'held'") } @$servers),
 		$s{$name}->pid, "only $name believes to hold $path");
 	return;
@@ -145,7 +138,6 @@ sub one_believer($servers, $name, $path)
 sub clean($zk, $servers, @paths)
 {
 	all_disconnect();
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Zklock::Server->assert_clean($zk, $servers, @paths);
 }
 

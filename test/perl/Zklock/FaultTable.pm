@@ -343,7 +343,6 @@ sub check_calls($self, $phase, @calls)
 
 sub story_at_call($self, $phase, $call, $happens, $prepare, $do, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	$self->make_folders if !$call->[2];
 	if ($phase eq 'giving')
@@ -471,7 +470,6 @@ sub delete_path($self)
 # The rival has it, and the session waits.
 sub wait_behind($self, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	is($self->part('want'), 't', "$name: the rival has it");
 	$self->begin_part('ask');
@@ -483,7 +481,6 @@ sub wait_behind($self, $name)
 
 sub has_waited($self, $happens, $outcome, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	if ($outcome ne 'undone')
 	{
 		$self->{here}->wait_session;
@@ -525,7 +522,6 @@ sub check_waiting($self)
 
 sub have($self, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->begin;
 	$self->begin_part('ask');
 	is($self->result->{text}, $self->{recipe}{answer}, "$name: it has it");
@@ -534,7 +530,6 @@ sub have($self, $name)
 
 sub has_had($self, $happens, $outcome, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->{here}->wait_session;
 	if ($outcome eq 'answered')
 	{

@@ -63,7 +63,6 @@ sub cast
 
 sub still_waits($name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$b->settle;
 	ok($waiter->busy, $name);
 	return;
@@ -74,7 +73,6 @@ sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
 sub release_by($name, %way)
 {
 	my $s = $a->session;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $sql (@{ $way{take} })
 	{
 		my $r = $s->try($sql =~ s{/lock}{$path}gr);

@@ -23,7 +23,6 @@ Zklock::Semaphore - permits of a semaphore, for sessions of several servers
 =head1 EXPORTS
 
   $path                    the semaphore; new_path() makes up another one
-  used_paths               the paths for turns and leases of all that new_path has made up
   acquire($session, $permits [, $timeout]), acquire_start(...), release($session)
   sql($permits [, $timeout])
                            the statement of acquire
@@ -48,7 +47,7 @@ use v5.36;
 use Exporter qw(import);
 use Zklock::Util qw(wait_until);
 
-our @EXPORT = qw($path new_path used_paths acquire acquire_start acquire_until release sql leases turns
+our @EXPORT = qw($path new_path acquire acquire_start acquire_until release sql leases turns
   wait_row $has_turn $has_lease ask settled);
 
 our $path = '/t/slots';
@@ -57,18 +56,11 @@ our $has_lease = "state = 'waiting' AND node ~ 'lease-\\d{10}\$' AND $blocked";
 our $has_turn  = "state = 'waiting' AND node ~ 'lock-\\d{10}\$' AND $blocked";
 
 my ($zk, @servers);
-my @used;
+my $paths = 0;
 
 sub cast { ($zk, @servers) = @_; return; }
 
-sub new_path
-{
-	$path = '/t/faulty/' . (1 + @used / 2);
-	push @used, "$path/locks", "$path/leases";
-	return $path;
-}
-
-sub used_paths { return @used; }
+sub new_path { return $path = '/t/faulty/' . ++$paths; }
 
 sub sql($permits, $timeout = undef)
 {

@@ -419,7 +419,6 @@ sub wait_log($self, $regex, $mark = undef, $timeout = undef)
 # A test: what is logged since the mark matches, now or in a moment.
 sub assert_log($self, $mark, $regex, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $logged = eval { $self->wait_log($regex, $mark, 20); 1 };
 	Test::More::ok($logged, $name) or Test::More::diag($@);
 	return $logged;

@@ -47,7 +47,7 @@ Zklock::Session - one SQL session, with statements that run in the background
 
 Several statements in one string, parted by semicolons, run as one; the result is
 that of the last one. Built on DBI and DBD::Pg: a session is no process and costs
-next to nothing, so that hundreds of them are fine.
+next to nothing, so that hundreds of them are fine. One that goes out of scope disconnects.
 
 =cut
 
@@ -225,9 +225,7 @@ sub modes($self, $path)
 
 sub hands_over($self, $path, $next, $name)
 {
-	$self->query("SELECT zk_unlock('$path')");
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-	return Test::More::is($next->finish, 't', $name);
+	return Test::More::is($self->query("SELECT zk_unlock('$path')") . $next->finish, 'tt', $name);
 }
 
 sub cancel($self)

@@ -20,6 +20,7 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        start and restart that return when the session is connected
   session_file         where it remembers its ZooKeeper session for after a crash
   worker_pid
+  worker_ticks         processor time that all threads of the worker have used, in ticks of 10 ms
   restart_worker       terminates it, and returns when the next one runs; wait_session tells
                        when that is connected
   wait_new_worker($pid)
@@ -42,7 +43,8 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
                        been asked for in other sessions; uses a lock below /t/barrier
   wait_event($session, 'lock')
                        until pg_stat_activity shows that it waits for a lock, or, with 'guard', for
-                       the proof before COMMIT, or, with 'unlock', until what it has released is free
+                       the proof before COMMIT, or, with 'unlock', until what it has released is free;
+                       or for an event of PostgreSQL's, such as 'SyncRep'
   lose($zk, $session, $path [, $folder])
                        deletes all nodes there, and returns when the session has lost the path
   expire_session($zk)  ends the server's ZooKeeper session from outside
@@ -87,6 +89,12 @@ sub zk_session($self) { return ($self->_hashes(\@session_columns, 'zk_session'))
 sub session_file($self) { return $self->data_dir . '/pg_stat_tmp/zklock.session'; }
 sub session_id($self) { return $self->zk_session->{session_id}; }
 sub worker_pid($self) { return $self->zk_session->{worker_pid}; }
+
+sub worker_ticks($self)
+{
+	my @stat = split ' ', PostgreSQL::Test::Utils::slurp_file('/proc/' . $self->worker_pid . '/stat') =~ s/^.*\) //sr;
+	return $stat[11] + $stat[12];
+}
 
 # While a server restarts after a crash it takes no connections: that is no failure here.
 # A lease of two and a half seconds is renewed in time, a shorter one if it was proved on
@@ -162,7 +170,6 @@ sub worker_away($self)
 	$self->value('SELECT 1');    # the monitoring session must exist before
 	my $worker = $self->worker_pid;
 	freeze($self->postmaster_pid);
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	Test::More::is($self->value("SELECT pg_terminate_backend($worker)"), 't', 'the worker is terminated');
 	$self->wait_session('no worker');
 	return $worker;
@@ -172,7 +179,6 @@ sub worker_back($self, $old)
 {
 	thaw($self->postmaster_pid);
 	$self->wait_session;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	Test::More::isnt($self->worker_pid, $old, 'a new worker has started');
 	return;
 }
@@ -252,15 +258,16 @@ my %wait_events = (
 
 sub wait_event($self, $session, $what)
 {
-	my $expected = $wait_events{$what}[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ];
-	return $self->wait_value('SELECT wait_event_type, wait_event FROM pg_stat_activity WHERE pid = ' . $session->pid, $expected);
+	my $from = 'FROM pg_stat_activity WHERE pid = ' . $session->pid;
+	my $ours = $wait_events{$what} or return $self->wait_value("SELECT wait_event $from", $what);
+	return $self->wait_value("SELECT wait_event_type, wait_event $from",
+		$ours->[ $self->value('SHOW server_version_num') >= 170000 ? 0 : 1 ]);
 }
 
 # A test.
 sub one_node($self, $zk, $path, $name)
 {
 	my ($lock) = $self->locks("path = '$path' AND state = 'held'");
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Test::More::is_deeply($zk->places($path),
 		[ ($lock ? $lock->{node} : 'none') . ' ' . $self->session_id ], $name);
 }
@@ -290,7 +297,6 @@ sub assert_clean($self, $zk, @paths)
 		}
 		'nothing to be left behind', $ENV{ZKLOCK_CLEAN_TIMEOUT} || 20;
 	};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my ($name, $why) = ('nothing is left behind: ' . join(' ', @paths), $remains || $@);
 	utf8::encode($_) foreach $name, $why;
 	Test::More::ok($clean, $name) or Test::More::diag($why);

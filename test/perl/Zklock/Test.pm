@@ -35,6 +35,9 @@ C<done_clean($zk, @servers)> is how a test ends: all sessions with these servers
 left behind in ZooKeeper, nor on the servers, as assert_clean of Zklock::Server has it. Close foreign
 contenders before.
 
+A test that fails tells from which lines of the file it was called, so functions with tests in them need
+not count levels for Test::Builder.
+
 =cut
 
 package Zklock::Test;
@@ -44,6 +47,7 @@ use v5.36;
 use feature ();
 use parent 'Exporter';
 
+use Test2::API ();
 use Test::More ();
 use Zklock::Proxy;
 use Zklock::Server;
@@ -60,6 +64,20 @@ sub import($class)
 	Test::More->export_to_level(1, 'Test::More');
 	return $class->export_to_level(1, $class);
 }
+
+# From where a test that failed was called
+sub _tell_callers($hub, $event, @)
+{
+	return unless $event->facet_data->{assert} && $event->causes_fail;
+	my @lines;
+	for (my $depth = 0; my (undef, $file, $line) = caller $depth; $depth++)
+	{
+		push @lines, $line if $file eq $0;
+	}
+	Test::More::diag("called at $0, line " . join(', from line ', @lines));
+	return;
+}
+Test2::API::test2_stack()->top->listen(\&_tell_callers, inherit => 1);
 
 sub cast($names, %opt)
 {

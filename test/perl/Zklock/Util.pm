@@ -26,6 +26,8 @@ Zklock::Util - what every part of the test harness shares
   overlaps([ $from, $until, $mode, $who ], ...)
                        texts, one for each two of different clients that were there together
                        although the mode of one is exclusive
+  secret($file, $text [, $mode])
+                       writes a file that its owner alone may read, unless another mode is given; its name
   tail($file [, $lines])
                        the last lines of a file
   children_of($pid)    the processes that a process has started and not outlived
@@ -46,7 +48,7 @@ use Exporter 'import';
 use Test::More ();
 use Time::HiRes qw(time);
 
-our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing most_at_once overlaps);
+our @EXPORT_OK = qw(wait_until default_timeout tail children_of freeze thaw on_failure nap increasing most_at_once overlaps secret);
 
 sub default_timeout { return $ENV{ZKLOCK_TEST_TIMEOUT} || 60; }
 
@@ -134,6 +136,15 @@ sub overlaps
 		}
 	}
 	return @wrong;
+}
+
+sub secret($file, $text, $mode = 0600)
+{
+	open(my $handle, '>', $file) or croak "$file: $!";
+	print $handle $text;
+	close $handle or croak "$file: $!";
+	chmod $mode, $file;
+	return $file;
 }
 
 sub tail($file, $lines)

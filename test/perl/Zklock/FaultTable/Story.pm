@@ -116,7 +116,6 @@ sub count_nodes($self) { my %nodes = $self->nodes; return { map { $_ => scalar @
 # Nothing of this path is left, on the servers and in ZooKeeper.
 sub nothing_left($self, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $left;
 	my $clean = eval {
 		wait_until
@@ -138,7 +137,6 @@ sub nothing_left($self, $name)
 sub has_it($self, $name)
 {
 	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	wait_until { eq_hash($self->count_nodes, $recipe->{nodes}) } sub { "$name: one node of each kind\n" . $self->{here}->describe_locks };
 	is($self->part('try'), $recipe->{done}, "$name: nobody else has it");
 	if ($recipe->{give})
@@ -161,7 +159,6 @@ sub token($self, $who) { return $self->{$who}->query($self->{recipe}{token} =~ s
 
 sub rival_gets_it($self, $name, $token = undef)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($self->part('want'), 't', "$name: the rival gets it");
 	cmp_ok($self->token('rival'), '>', $token, "$name: with a higher token") if $token;
 	is($self->part('put'),  't', "$name: and gives it back");
@@ -170,7 +167,6 @@ sub rival_gets_it($self, $name, $token = undef)
 
 sub is_told_of_loss($self, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	$self->{here}->wait_value("SELECT bool_or(state = 'lost') FROM zk_locks WHERE path <> '/bystander'", 't');
 	is(eval { $self->part('give') } // 'f', 'f', "$name: it is told of the loss");
 	return;
@@ -189,7 +185,6 @@ sub crash($self, $pid)
 # The call has ended by itself, before things go on.
 sub ended($self, $sqlstate)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 2;
 	my $result = $self->{result} = $self->{session}->result;
 	# What is given back may be gone before.
 	return 'undone' if $self->{giving} && $result->{ok};
@@ -237,7 +232,6 @@ sub outcome($self, $happens, $outcome)
 sub has_become($self, $outcome, $name)
 {
 	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = delete $self->{result} // $self->result;
 	$outcome = $result->{ok} ? 'answered' : 'undone' if $outcome eq 'either';
 	if ($outcome eq 'answered')
@@ -284,7 +278,6 @@ sub claims($self)
 sub is_done_once($self, $name)
 {
 	my $recipe = $self->{recipe};
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	like($self->part('try'), qr/^(?:$recipe->{undone}|$recipe->{done})$/, "$name: another one is told whether it was done");
 	is($self->part('try'), $recipe->{again}, "$name: not twice");
 	return;

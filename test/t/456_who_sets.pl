@@ -1,0 +1,47 @@
+# Copyright (c) 2026, zklock contributors
+#
+# Settings with which an administrator binds a role: the role cannot set them, by any means, unless it was given
+# the privilege.
+
+use Zklock::Test;
+use Zklock::Cast qw(fails);
+
+my ($zk, $a) = cast('a');
+$a->value('CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory');
+
+# A setting, what the role was given, and what it would like to have
+foreach my $case (
+	[ 'zklock.commit_guard',          'quorum',   'off' ],
+	[ 'zklock.commit_guard',          'off',      'lease' ],
+	[ 'zklock.parent_nodes',          'existing', 'persistent' ],
+	[ 'zklock.parent_nodes',          'existing', 'container' ],
+	[ 'zklock.allowed_paths',         '/given',   '/*' ],
+	[ 'zklock.max_locks_per_session', '3',        '64' ])
+{
+	my ($setting, $given, $wanted) = @$case;
+	subtest "$setting: a role that was given $given cannot have $wanted" => sub {
+		$a->value("ALTER ROLE mallory SET $setting = '$given'");
+		my $m = $a->session(user => 'mallory');
+		foreach my $sql (
+			"SET $setting = '$wanted'", "SET $setting = '$given'", "SET $setting TO DEFAULT", "RESET $setting",
+			"SELECT set_config('$setting', '$wanted', false)", "UPDATE pg_settings SET setting = '$wanted' WHERE name = '$setting'",
+			"ALTER ROLE mallory SET $setting = '$wanted'", "ALTER ROLE mallory RESET $setting",
+			"CREATE FUNCTION f() RETURNS int LANGUAGE sql SET $setting = '$wanted' AS 'SELECT 1'")
+		{
+			fails($m->try($sql), '42501', "$sql: refused", message => qq{permission denied to set parameter "$setting"});
+		}
+		ok($m->try($_)->{ok}, "$_ resets what it may") foreach 'RESET ALL', 'DISCARD ALL', 'ALTER ROLE mallory RESET ALL';
+		is($m->query("SHOW $setting"), $given, 'it stays as it was');
+		is($a->session(user => 'mallory')->query("SHOW $setting"), $given, 'in the next session as well');
+		{
+			local $ENV{PGOPTIONS} = "-c $setting=$wanted";
+			my (undef, undef, $err) = $a->psql('postgres', "SHOW $setting", extra_params => [ '-U', 'mallory' ], on_error_die => 0);
+			like($err, qr/permission denied to set parameter "\Q$setting\E"/, 'connection options: refused');
+		}
+		$a->value("GRANT SET ON PARAMETER $setting TO mallory");
+		ok($m->try("SET $setting = '$wanted'")->{ok}, 'but the privilege can be granted');
+		$a->value("REVOKE SET ON PARAMETER $setting FROM mallory; ALTER ROLE mallory RESET $setting");
+	};
+}
+
+done_clean($zk, $a);
