@@ -239,7 +239,7 @@ forget_departed(Hold *hold)
 	return true;
 }
 
-/* Is the worker done with those for which a call waits?  Forgets what it is done with on the way. */
+/* Is the worker done with those for which a call waits?  Forgets them on the way. */
 bool
 hold_departures_are_done(void)
 {
@@ -249,7 +249,7 @@ hold_departures_are_done(void)
 	{
 		Hold *hold = dlist_container(Hold, departure, iter.cur);
 
-		if (!forget_departed(hold) && hold->notice == ENTRY_NOTICE)
+		if (hold->notice == ENTRY_NOTICE && !forget_departed(hold))
 			return false;
 	}
 	return true;

@@ -27,6 +27,7 @@ typedef struct Hold
 	EntryKind	kind;
 	LockMode	mode;
 	int			entry;			/* ENTRY_NONE of a term, whose entry is the election's */
+	uint32		generation;		/* of the entry; it changes when that is free */
 	int			acquired[2][2]; /* how often, by LockMode and LockScope; not at all while it
 								 * is asked for, and for a turn or a term */
 	int64		since[2];		/* us; by LockMode, if it is acquired */
@@ -37,10 +38,9 @@ typedef struct Hold
 	int64 term;		/* the token; 0 when the transaction has ended, and of all others */
 
 	/* When it was given up or downgraded */
-	dlist_node	departure;	/* in the list of those that the worker has to finish */
-	bool		departed;	/* it is there */
-	uint32		generation; /* of the entry: when that has changed, it is done */
-	EntryNotice notice;		/* a call waits for that */
+	dlist_node	departure; /* in the list of those that the worker has to finish */
+	bool		departed;  /* it is there */
+	EntryNotice notice;	   /* a call waits for that */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
 } Hold;
