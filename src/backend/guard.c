@@ -69,37 +69,25 @@ has_written(void)
 	return TransactionIdIsValid(GetTopTransactionIdIfAny());
 }
 
-static bool
-is_relied_on(const Hold *hold)
-{
-	return has_written() || hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION);
-}
-
 /*
  * The guard of a lock: a function that takes a lock for others relies on what
  * was set then, whatever those others set afterwards.
  */
 static CommitGuard
-guard_of(CommitGuard taken_under)
+stricter(CommitGuard taken_under)
 {
 	if (ZKLOCK_FAULT("guard-off"))
 		return COMMIT_GUARD_OFF;
 	return Max(taken_under, (CommitGuard) zklock_commit_guard);
 }
 
-static void
-examine_hold(const Hold *hold, Reliance *reliance)
+/* That of a hold, if the transaction relies on it */
+static CommitGuard
+guard_of(const Hold *hold)
 {
-	CommitGuard guard = guard_of(hold->taken_under);
-	EntryStatus status;
-
-	if (guard == COMMIT_GUARD_OFF)
-		return;
-	if (hold_entry(hold, &status) == ENTRY_NONE)
-		hold_report_lost(hold);
-	reliance->n++;
-	if (guard == COMMIT_GUARD_QUORUM && (int32) (status.check_done - hold->check) < 0)
-		reliance->unchecked++;
+	if (!has_written() && !hold_is_acquired_at(hold, LOCK_SCOPE_TRANSACTION))
+		return COMMIT_GUARD_OFF;
+	return stricter(hold->taken_under);
 }
 
 /* Raises an error if anything that the transaction relies on is lost. */
@@ -110,8 +98,16 @@ examine(void)
 
 	for (const Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
 	{
-		if (is_relied_on(hold))
-			examine_hold(hold, &reliance);
+		CommitGuard guard = guard_of(hold);
+		EntryStatus status;
+
+		if (guard == COMMIT_GUARD_OFF)
+			continue;
+		if (hold_entry(hold, &status) == ENTRY_NONE)
+			hold_report_lost(hold);
+		reliance.n++;
+		if (guard == COMMIT_GUARD_QUORUM && (int32) (status.check_done - hold->check) < 0)
+			reliance.unchecked++;
 	}
 	return reliance;
 }
@@ -132,7 +128,7 @@ want_checks(int64 asked_at)
 		int				index = hold_entry(hold, &status);
 
 		/* What is lost needs none. */
-		if (!is_relied_on(hold) || guard_of(hold->taken_under) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
+		if (guard_of(hold) != COMMIT_GUARD_QUORUM || index == ENTRY_NONE)
 			continue;
 		entry = entry_at(index);
 		if (asked_at == 0)
@@ -207,7 +203,8 @@ check_reliance(GuardMoment moment)
 		/* In this order: a lease that was seen before is the locks' own. */
 		lease = lease_state();
 		reliance = examine();
-		if (lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0))
+		if (reliance.n == 0 ||
+			(lease == LEASE_HOLDS && (moment == GUARD_EARLY || reliance.unchecked == 0)))
 			break;
 		if (lease == LEASE_OVER)
 			ereport(ERROR,
@@ -255,19 +252,15 @@ keep_leadership(void)
 void
 guard_check(GuardMoment moment)
 {
-	if (released_unproved && guard_of(released_under) != COMMIT_GUARD_OFF)
+	if (released_unproved && stricter(released_under) != COMMIT_GUARD_OFF)
 		ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 						errmsg("could not verify that a ZooKeeper lock was still held when it was released"),
 						errhint("Others may have held the lock meanwhile. Retry the work.")));
 	if (has_written())
 		keep_leadership();
-	if (examine().n > 0)
-		check_reliance(moment);
+	check_reliance(moment);
 	if (moment == GUARD_FINAL)
-	{
-		interrupt_defer();
 		interrupt_check(NULL, NULL);
-	}
 }
 
 /* ------------------------------------------------------------------------
