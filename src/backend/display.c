@@ -11,7 +11,6 @@
 #include "backend/display.h"
 #include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
-#include "shared/entry.h"
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
 
@@ -86,19 +85,6 @@ char *
 display_session(int64 id)
 {
 	return id != 0 ? psprintf("0x%llx", (unsigned long long) id) : NULL;
-}
-
-/* Why the lock of an entry of ours was lost, for a DETAIL. */
-const char *
-display_loss(int index)
-{
-	EntryStatus status = entry_status(index);
-	LossReason	reason = status.loss;
-
-	/* Of what the worker has not said yet, the clock tells, or the lease. */
-	if (status.state != CONTENDER_LOST)
-		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
-	return psprintf(_(failure_loss_texts[reason]), entry_at(index)->request.max_hold_ms);
 }
 
 /*

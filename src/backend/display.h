@@ -12,7 +12,6 @@ extern char		  *display_utf8(const char *utf8);
 extern char		  *display_foreign(const char *text, int len);
 extern char		  *display_node_data(const char *data, int len);
 extern char		  *display_session(int64 id);
-extern const char *display_loss(int index);
 extern const char *display_outage(void);
 
 #endif /* ZKLOCK_DISPLAY_H */

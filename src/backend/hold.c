@@ -169,6 +169,19 @@ hold_is_lost(const Hold *hold)
 	return hold_entry(hold, &status) == ENTRY_NONE || (over && status.state == CONTENDER_GRANTED);
 }
 
+/* Why a lock or an element was lost, for a DETAIL */
+static const char *
+why_lost(const Hold *hold)
+{
+	EntryStatus status = entry_status(hold->entry);
+	LossReason	reason = status.loss;
+
+	/* Of what the worker has not said yet, the clock tells, or the lease. */
+	if (status.state != CONTENDER_LOST)
+		reason = entry_is_overrun(status.expires_us) ? LOSS_OVERRUN : LOSS_UNPROVED;
+	return psprintf(_(failure_loss_texts[reason]), entry_at(hold->entry)->request.max_hold_ms);
+}
+
 /* Raises an error for what is lost.  A lock at transaction level goes with the transaction. */
 void
 hold_report_lost(const Hold *hold)
@@ -187,12 +200,12 @@ hold_report_lost(const Hold *hold)
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("element \"%s\" of ZooKeeper queue \"%s\" was lost", display_utf8(name),
 						display_path(pnstrdup(hold->path, name - 1 - hold->path))),
-				 errdetail_internal("%s", display_loss(hold->entry)),
+				 errdetail_internal("%s", why_lost(hold)),
 				 errhint("Others may have taken the element meanwhile. Retry the transaction.")));
 	ereport(ERROR,
 			(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 			 errmsg("lock on ZooKeeper path \"%s\" was lost", path),
-			 errdetail_internal("%s", display_loss(hold->entry)),
+			 errdetail_internal("%s", why_lost(hold)),
 			 hold_is_acquired_at(hold, LOCK_SCOPE_SESSION)
 				 ? errhint("Others may have held the lock meanwhile. Release it and retry the work.")
 				 : errhint("Others may have held the lock meanwhile. Retry the transaction.")));
