@@ -114,6 +114,25 @@ sub next_frame($side)
 	return substr($side->{in}, 0, 4 + $length, '');
 }
 
+# What a message asks for: its xid, operation, path, and all paths if it only deletes
+sub request_of($frame)
+{
+	my ($xid, $op) = unpack('x4 l> l>', $frame);
+	my $name    = $op_name{$op} // "op$op";
+	my @deleted = $name eq 'multi' ? deleted_paths($frame) : ();
+	return { xid => $xid, op => 'delete', path => $deleted[0], paths => \@deleted } if @deleted;
+	# A multi's first operation is behind a header of 9 bytes.
+	my $at = $has_path{$op} ? 12 : $name eq 'multi' ? 21 : length $frame;
+	my $path;
+	if (length $frame >= $at + 4)
+	{
+		my $length = unpack("x$at l>", $frame);
+		$path = substr($frame, $at + 4, $length) if $length >= 0;
+		utf8::decode($path) if defined $path;
+	}
+	return { xid => $xid, op => $name, path => $path, paths => [] };
+}
+
 sub take_requests($c)
 {
 	my ($client, $server) = @{$c}{qw(client server)};
@@ -140,59 +159,82 @@ sub take_requests($c)
 		{
 			$c->{mode} = 'frames';
 			note_request('connect', undef);
+			$server->{out} .= $frame;
+			next;
 		}
-		else
+		my $request = request_of($frame);
+		my $fault   = due_fault('request', $request);
+		if ($fault && $fault->{action} eq 'hold')
 		{
-			my ($xid, $op) = unpack('x4 l> l>', $frame);
-			my $name = exists $op_name{$op} ? $op_name{$op} : "op$op";
-			my $path;
-			if ($has_path{$op} && length $frame >= 16)
-			{
-				my $length = unpack('x12 l>', $frame);
-				$path = substr($frame, 16, $length) if $length >= 0;
-				utf8::decode($path) if defined $path;
-			}
-			elsif ($name eq 'multi' && length $frame >= 25)
-			{
-				# The path of its first operation, behind a header of 9 bytes.
-				$path = substr($frame, 25, unpack('x21 l>', $frame));
-			}
-			my @deleted = $name eq 'multi' ? deleted_paths($frame) : ();
-			($name, $path) = ('delete', $deleted[0]) if @deleted;
-			note_request($name, $_) foreach @deleted ? @deleted : $path;
-			my $request = { xid => $xid, op => $name, path => $path, paths => \@deleted };
-			my $fault = due_fault('request', $request);
-			if ($fault && $fault->{action} eq 'lose')
-			{
-				$c->{doomed} = 1;
-				return;
-			}
-			push @{ $c->{pending} }, $request;
-			if ($fault && $fault->{action} eq 'refuse')
-			{
-				# A harmless request takes its place, so that the answer comes in its turn.
-				$request->{answer} = $fault->{code};
-				$frame = pack('N/a*', pack('l> l> N/a* C', $xid, 3, '/', 0));
-			}
-			elsif ($fault)
-			{
-				# Put it back in front: releasing it lets it pass.
-				pop @{ $c->{pending} };
-				$client->{in} = $frame . $client->{in};
-				foreach (1 .. @deleted || 1)
-				{
-					delete $counts{$name} unless --$counts{$name};
-					pop @log;
-				}
-				$c->{held} = 'request';
-				return;
-			}
+			# Back in front: releasing it lets it pass.
+			$client->{in} = $frame . $client->{in};
+			$c->{held} = 'request';
+			return;
 		}
+		note_request($request->{op}, $_) foreach @{ $request->{paths} } ? @{ $request->{paths} } : $request->{path};
+		if ($fault && $fault->{action} eq 'lose')
+		{
+			$c->{doomed} = 1;
+			return;
+		}
+		if ($fault)
+		{
+			# Refused: a harmless request takes its place, so that the answer comes in its turn.
+			$request->{answer} = $fault->{code};
+			$frame = pack('N/a*', pack('l> l> N/a* C', $request->{xid}, 3, '/', 0));
+		}
+		push @{ $c->{pending} }, $request;
 		$server->{out} .= $frame;
 	}
 	# What is left of a message whose sender has gone will never be complete.
 	$client->{in} = '' if $client->{eof} && !blocked($c, 'request');
 	return;
+}
+
+# What the client is to get instead of the handshake, or a reply
+sub handshake_frames($c, $frame)
+{
+	my $fault = due_fault('reply', { op => 'connect', error => 0 });
+	$c->{doomed} = $hang_up;
+	return $garbler->handshake($frame) if $garbler;
+	return $fault && $fault->{action} eq 'forge' ? pack('N/a*', $fault->{body}) : $frame;
+}
+
+sub reply_frames($c, $frame)
+{
+	return $frame if length $frame < 20;
+	my ($xid, $error) = unpack('x4 l> x8 l>', $frame);
+	if ($xid == -1)
+	{
+		$counts{notification}++;
+		return $garbler ? $garbler->event($frame) : $frame;
+	}
+	my $pending = $c->{pending};
+	my ($i) = grep { $pending->[$_]{xid} == $xid } 0 .. $#$pending;
+	return $frame unless defined $i;
+	my $request = splice(@$pending, $i, 1);
+	$request->{error} = $error;
+	my $fault  = !defined $request->{answer} && due_fault('reply', $request);
+	my $action = $fault ? $fault->{action} : '';
+	$request->{answer} = $fault->{code} if $action eq 'deny';
+	# An error is answered with the header alone.
+	return pack('N/a*', substr($frame, 4, 12) . pack('l>', $request->{answer})) if defined $request->{answer};
+	return pack('N/a*', substr($frame, 4, 16) . $fault->{body}) if $action eq 'forge';
+	if ($action eq 'lose')
+	{
+		$c->{doomed} = 1;
+		return ();
+	}
+	if ($action eq 'hold')
+	{
+		# The reply itself is held, and whatever comes behind it; what came before passes.
+		$c->{client}{out} .= (shift @{ $c->{queue} })->[1] while @{ $c->{queue} };
+		$c->{held} = 'reply';
+	}
+	# Deletions that went out together are answered as what they were.
+	return $garbler->reply($frame, @{ $request->{paths} } ? 'multi' : $request->{op}, scalar grep { $_->{xid} > 0 } @$pending)
+	  if $garbler && $xid > 0;
+	return $frame;
 }
 
 sub take_replies($c)
@@ -209,63 +251,7 @@ sub take_replies($c)
 	{
 		my $frame = next_frame($server);
 		last unless defined $frame;
-		my @frames = ($frame);
-		if (!$c->{greeted})
-		{
-			$c->{greeted} = 1;
-			my $fault = due_fault('reply', { op => 'connect', error => 0 });
-			@frames = (pack('N/a*', $fault->{body})) if $fault && $fault->{action} eq 'forge';
-			@frames = $garbler->handshake($frame) if $garbler;
-			$c->{doomed}  = $hang_up;
-		}
-		elsif (length $frame >= 20)
-		{
-			my ($xid, $error) = (unpack('x4 l>', $frame), unpack('x16 l>', $frame));
-			if ($xid == -1)
-			{
-				$counts{notification}++;
-				@frames = $garbler->event($frame) if $garbler;
-			}
-			else
-			{
-				my $request;
-				foreach my $i (0 .. $#{ $c->{pending} })
-				{
-					next unless $c->{pending}[$i]{xid} == $xid;
-					($request) = splice(@{ $c->{pending} }, $i, 1);
-					last;
-				}
-				$request->{error} = $error if $request;
-				my $fault = $request && !defined $request->{answer} && due_fault('reply', $request);
-				$request->{answer} = $fault->{code} if $fault && $fault->{action} eq 'deny';
-				if ($request && defined $request->{answer})
-				{
-					# An error is answered with the header alone.
-					@frames = pack('N/a*', substr($frame, 4, 12) . pack('l>', $request->{answer}));
-				}
-				elsif ($fault && $fault->{action} eq 'lose')
-				{
-					$c->{doomed} = 1;
-					last;
-				}
-				elsif ($fault && $fault->{action} eq 'forge')
-				{
-					@frames = pack('N/a*', substr($frame, 4, 16) . $fault->{body});
-				}
-				elsif ($garbler && $request && $xid > 0)
-				{
-					# Deletions that went out together are answered as what they were.
-					@frames = $garbler->reply($frame, @{ $request->{paths} } ? 'multi' : $request->{op},
-						scalar grep { $_->{xid} > 0 } @{ $c->{pending} });
-				}
-				elsif ($fault)
-				{
-					# The reply itself is held, and whatever comes behind it; what came before passes.
-					$c->{client}{out} .= (shift @{ $c->{queue} })->[1] while @{ $c->{queue} };
-					$c->{held} = 'reply';
-				}
-			}
-		}
+		my @frames = $c->{greeted}++ ? reply_frames($c, $frame) : handshake_frames($c, $frame);
 		queue_reply($c, $_) foreach @frames;
 	}
 	$server->{in} = '' if $c->{doomed} || $server->{eof} && !blocked($c, 'reply');
@@ -315,7 +301,7 @@ sub due_fault($direction, $request)
 		next unless grep { $_ eq '*' && $request->{op} !~ /^(ping|multi)$/ || $_ eq $request->{op} } @{ $fault->{op} };
 		next
 		  if defined $fault->{path}
-		  && !grep { defined && /$fault->{path}/ } $request->{path}, @{ $request->{paths} || [] };
+		  && !grep { defined && /$fault->{path}/ } $request->{path}, @{ $request->{paths} // [] };
 		next if $direction eq 'reply' && !$fault->{any} && $request->{error} != 0;
 		next if ++$fault->{seen} < $fault->{nth};
 		$fault->{spent}   = $fault->{times} && $fault->{seen} >= $fault->{nth} + $fault->{times} - 1;
