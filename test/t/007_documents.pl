@@ -140,7 +140,6 @@ subtest 'a role can do what README.md shows, after what README.md grants' => sub
 			isnt($result->{text}, 'f', 'and not false') if $result->{ok} && $statement =~ /^SELECT/;
 		}
 	}
-	$session->disconnect;
 };
 
 subtest 'a member of pg_monitor can run the queries of doc/operations.md' => sub {
@@ -154,7 +153,6 @@ subtest 'a member of pg_monitor can run the queries of doc/operations.md' => sub
 			ok($result->{ok}, $query =~ s/\s+/ /gr) or diag($result->{message});
 		}
 	}
-	$session->disconnect;
 };
 
 subtest 'the nightly job of README.md runs on one server, and the log says on which' => sub {
@@ -169,7 +167,6 @@ subtest 'the nightly job of README.md runs on one server, and the log says on wh
 	$a->wait_log(qr/nightly: runs here/, $mark{a});
 	$b->wait_log(qr/nightly: another server has claimed it/, $mark{b});
 	unlike($b->log_since($mark{b}), qr/runs here/, 'it did not run there');
-	$_->disconnect foreach $first, $second;
 };
 
 done_clean($zk, $a, $b);

@@ -95,7 +95,6 @@ subtest 'what the node tells is UTF-8' => sub {
 		# The shell prints bytes that are no UTF-8 like this.
 		unlike($data, qr/\\x[0-9a-f]{2}/, 'and is UTF-8');
 		$session->query('SELECT zk_unlock_all()');
-		$session->disconnect;
 	}
 	$user->query(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'r' || chr(228)); END $$});
 	$a->value(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'r' || chr(193)); END $$});
@@ -189,7 +188,6 @@ subtest 'zk_locks shows what other databases lock' => sub {
 	$zk->shell->delete($foreign);
 	is($behind->finish, 't', 'who waits for it gets the lock');
 	$behind->query('SELECT zk_unlock_all()');
-	$behind->disconnect;
 	$_->query('SELECT zk_unlock_all()') foreach $waiter, $greek;
 };
 

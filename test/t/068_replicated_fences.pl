@@ -104,7 +104,6 @@ subtest 'changes that follow' => sub {
 	is(fences($west), "/account 102, $mine", 'what a trigger fences while changes are applied is kept');
 	my $session = $west->session;
 	is($session->try(q{SELECT zk_fence('/account', 101)})->{sqlstate}, '40001', 'and refuses what is older');
-	$session->disconnect;
 };
 
 subtest 'both directions at once' => sub {
@@ -137,7 +136,6 @@ subtest 'a session that replays by itself, and says so, is treated alike' => sub
 	is(fences($west), '/both 62, /fresh 1, /west 61', 'changes are dropped');
 	$session->query(q{SELECT zk_fence('/both', 63)});
 	is(fences($west), '/both 63, /fresh 1, /west 61', 'but for those of zk_fence');
-	$session->disconnect;
 };
 
 subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
@@ -155,7 +153,6 @@ subtest 'dump and restore keep fences, also in the mode for replicas' => sub {
 		$session->query('DELETE FROM zk_fences');
 		is($session->query(q{SELECT string_agg(DISTINCT tgenabled::text, '') FROM pg_trigger WHERE tgrelid = 'zk_fences'::regclass}),
 			'R', 'and the trigger is as it was');
-		$session->disconnect;
 	}
 };
 

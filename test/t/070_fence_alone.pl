@@ -18,7 +18,6 @@ sub state_of($user, @sql)
 {
 	my $session = $server->session(user => $user);
 	my @states = map { $session->try($_)->{sqlstate} } @sql;
-	$session->disconnect;
 	return "@states";
 }
 

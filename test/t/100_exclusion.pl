@@ -228,7 +228,6 @@ subtest 'the node tells who holds the lock' => sub {
 	wait_until { length $s->query('SHOW zklock.server_name') == 1000 } 'a name that is too long for the node';
 	$s->query("SELECT zk_lock('$path')");
 	is_deeply((node_data())[1], { zklock => '1.0', host => hostname(), port => $b->port, pid => $s->pid }, 'what is too long is left out, with all that can be');
-	$s->disconnect;
 };
 
 done_clean($zk, @servers);

@@ -278,7 +278,6 @@ foreach my $hold ('hold_request', 'hold_reply')
 		wait_until { $zk->children($path) == 1 } 'one node';
 		is($victim->query("SELECT zk_unlock('$path')"), 't', "$hold of create: and has one node only");
 		is(scalar($zk->children($path)), 0, "$hold of create: no node is left");
-		$victim->disconnect;
 	};
 }
 
@@ -337,7 +336,6 @@ subtest 'a session that releases all its locks waits until the nodes are gone' =
 		$proxy->heal;
 		$s->finish;
 		is(scalar($zk->children($path)), 0, "$all returns when the node is gone");
-		$s->disconnect;
 	}
 };
 

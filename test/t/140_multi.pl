@@ -97,7 +97,6 @@ subtest 'a call for several paths that fails acquires nothing' => sub {
 		my $victim = $a->session;
 		$victim->start_waiting("SELECT $function($array)", '/m/b');
 		$victim->terminate;
-		$victim->disconnect;
 		free_elsewhere("$function, terminated", '/m/a', '/m/c');
 	}
 	$blocker->query("SELECT zk_unlock('/m/b')");
@@ -212,7 +211,6 @@ subtest "sessions that name paths in different orders never stand in each other'
 			END LOOP; END \$\$");
 	}
 	is($_->result->{error}, undef, $_->name . ' took them in 40 transactions') foreach @loops;
-	$_->disconnect foreach @loops;
 };
 
 subtest 'one timeout is for all paths together' => sub {

@@ -46,7 +46,6 @@ subtest 'readers share, a writer waits for all of them, and later readers for th
 	$java->release('writer');
 	is($late->finish, 't', 'then the reader behind them reads');
 	$late->query("SELECT $unread");
-	$late->disconnect;
 };
 
 subtest 'a writer who reads as well has two nodes with one sequence' => sub {
@@ -102,7 +101,6 @@ subtest 'no writer overlaps a reader or writer, of all at once' => sub {
 
 	is(scalar(@intervals), 300, 'all of it is told');
 	is_deeply([ overlaps(@intervals) ], [], 'no writer overlaps a reader or writer');
-	$_->disconnect foreach @sessions;
 };
 
 $java->close_session;

@@ -152,7 +152,6 @@ subtest 'trees and arrays are locked in one order, so that nobody deadlocks' => 
 		$sessions[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP $lock; PERFORM zk_unlock_all(); END LOOP; END \$\$");
 	}
 	is($_->result->{error}, undef, $_->name . ' is served each time') foreach @sessions;
-	$_->disconnect foreach @sessions;
 };
 
 unlike($_->log_since(0), qr/ignoring child/, 'the log is silent about the tree') foreach $a, $b;

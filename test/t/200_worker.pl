@@ -235,7 +235,6 @@ subtest 'sessions see no error while the worker is terminated again and again' =
 		my $result = $s->result;
 		ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
 	}
-	$_->disconnect foreach @sessions;
 	is($a->session_id, $id, 'all these workers have had one ZooKeeper session');
 	Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
 };

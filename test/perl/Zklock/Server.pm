@@ -67,8 +67,7 @@ ZKLOCK_FAULTS names those that are on in all servers. test/faults.md describes t
 =head1 METHODS
 
 From PostgreSQL::Test::Cluster, which C<node> returns: name, stop, start, restart,
-reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr,
-wait_for_log, ... Besides:
+reload, kill9, promote, append_conf, logfile, data_dir, safe_psql, psql, connstr, ... Besides:
 
   session(%opt)        a Zklock::Session; options name, dbname, user
   end_sessions         disconnects all of them
@@ -109,8 +108,7 @@ use Zklock::Util qw(wait_until tail children_of on_failure);
 # The rest of PostgreSQL::Test::Cluster as it is.
 foreach my $method (
 	qw(name host port connstr data_dir logfile safe_psql psql reload promote append_conf
-	adjust_conf background_psql wait_for_log wait_for_catchup poll_query_until backup
-	backup_dir logrotate pg_version))
+	wait_for_catchup backup backup_dir))
 {
 	no strict 'refs';
 	*$method = sub { my $self = shift; return $self->{node}->$method(@_); };

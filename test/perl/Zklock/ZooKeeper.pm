@@ -69,7 +69,7 @@ C<leader> and C<followers> give single ones. Both kinds know
 
 start and restart return when the servers serve clients. C<start(wait =E<gt> 0)>
 does not wait (an ensemble without a quorum never serves). A single server also has
-C<port>, C<pid>, C<mode>, and C<log_file>; a set of them has C<log_files>.
+C<port>, C<pid>, C<mode>, and C<log_file>.
 C<options(java =E<gt> [...], file_size =E<gt> ...)> changes these options for later starts.
 
 In an ensemble with C<links>, C<cut($one, $other)> lets nothing pass between two servers, and
@@ -230,7 +230,6 @@ sub restart($self) { $self->stop; $self->start; return; }
 sub options($self, %opt) { $_->options(%opt) foreach $self->servers; return; }
 sub wait_ready($self) { $_->wait_ready foreach $self->servers; return; }
 sub running($self) { return scalar grep { $_->running } $self->servers; }
-sub log_files($self) { return map { $_->log_file } $self->servers; }
 sub log_file($self) { return $self->{servers}[0]->log_file; }
 
 sub connect_string($self, $chroot = undef)
