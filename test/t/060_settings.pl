@@ -70,18 +70,6 @@ subtest 'good values are accepted' => sub {
 	}
 };
 
-subtest 'a bad value in the file is told in the log, and the server goes on with the one it has' => sub {
-	my $mark    = $server->log_mark;
-	my $servers = $server->value('SHOW zklock.servers');
-	$server->append_conf('postgresql.conf', q{zklock.servers = 'localhost:0'});
-	$server->value('SELECT pg_reload_conf()');
-	$server->wait_log(qr/invalid value for parameter "zklock.servers": "localhost:0"/, $mark);
-	$server->wait_log(qr/DETAIL:  A port must be a number from 1 to 65535/, $mark);
-	is($server->value('SHOW zklock.servers'), $servers, 'the value in use stays');
-	is($s->query(q{SELECT zk_try_lock('/t/a') AND zk_unlock('/t/a')}), 't', 'and is used');
-	$server->append_conf('postgresql.conf', "zklock.servers = '$servers'");
-};
-
 sub exhausted($session, $sql, $name)
 {
 	local $Test::Builder::Level = $Test::Builder::Level + 1;

@@ -5,14 +5,14 @@
 #
 # A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and
 # its commit fails. A session that waits has lost its place, and queues again by itself; nobody is
-# granted the lock before its turn, and none believes that it holds a lock that it has lost.
+# granted the lock before its turn, and none believes that it holds a lock that it has lost. What a transaction
+# that relied on it is told at its commit is in 211_session_lost.pl and 451_commit_guard.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT token node_of unlock lost one_believer clean);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s');
 my $shell = $zk->shell;
-$a->value('CREATE TABLE t (i int)');
 
 subtest 'a holder whose node is deleted has lost the lock' => sub {
 	hold($a, 'holder', '/n/alone');
@@ -107,22 +107,6 @@ subtest 'a session that gives up all its locks is told of the lost ones, and of 
 	is_deeply($s{holder}->try('SELECT zk_unlock_all()')->{notices} || [], [], 'it has nothing to say about');
 	is($s{holder}->try('COMMIT')->{sqlstate}, '40001', 'but the commit has');
 	clean($zk, [ $a, $b ], '/n/all', '/n/kept');
-};
-
-subtest 'a transaction under a lost lock cannot commit' => sub {
-	in_transaction($a, 'xact', '/n/xact');
-	hold($a, 'writer', '/n/writer');
-	$s{writer}->query('BEGIN; INSERT INTO t VALUES (1)');
-	hold($a, 'reader', '/n/reader');
-	$s{reader}->query('BEGIN; SELECT * FROM t');
-	$shell->delete("/n/$_/" . node_of($a, $_)) foreach qw(xact writer reader);
-	$a->wait_lock($s{$_}, 'lost', "/n/$_") foreach qw(xact writer reader);
-	is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'a transaction that holds a lost lock cannot commit');
-	is($s{writer}->try('COMMIT')->{sqlstate}, '40001', 'nor one that wrote under a lost lock of its session');
-	ok($s{reader}->try('COMMIT')->{ok}, 'one that only read can');
-	is($a->value('SELECT count(*) FROM t'), 0, 'nothing was written');
-	is($s{xact}->query("SELECT zk_try_xact_lock('/n/xact')"), 't', 'the transaction can be repeated');
-	clean($zk, [ $a, $b ], '/n/xact', '/n/writer', '/n/reader');
 };
 
 subtest 'a worker that sleeps for longer than its session lives tells the holders when it wakes up' => sub {
@@ -228,17 +212,6 @@ subtest 'a session waits for the nearest predecessor, and for the next one when 
 	one_believer([ $a, $b ], 'waiter', '/n/before');
 	cmp_ok(token('waiter', '/n/before'), '>', $token, 'the token is higher');
 	clean($zk, [ $a, $b ], '/n/before');
-};
-
-subtest 'a session does not move when a node far ahead goes' => sub {
-	my $first = $zk->foreigner('/n/ahead');
-	my $second = $zk->foreigner('/n/ahead');
-	queue($a, 'waiter', '/n/ahead');
-	$shell->delete($first);
-	ok($s{waiter}->busy, 'a waiter does not move when one far ahead goes');
-	$shell->delete($second);
-	is($s{waiter}->finish, 't', 'only when the nearest has gone as well');
-	clean($zk, [ $a, $b ], '/n/ahead');
 };
 
 subtest 'a deleted node in the middle costs its own place alone' => sub {

@@ -222,6 +222,23 @@ my @at_rest = (
 	[ 'the backend is terminated', sub ($t) { $t->{here}->terminate_backend($t->{session}->pid); return 'undone'; } ],
 	[ 'the backend is killed', sub ($t) { return $t->crash($t->{session}->pid); } ]);
 
+# What happens besides while it waits
+my @while_waiting = (
+	[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
+	(   map {
+			my $when = $_;
+			[ "the backend is cancelled, then there is no worker: the delete, $when", sub ($t) {
+					my $hold = $held{$when};
+					my $fault = $t->{proxy}->$hold(op => 'delete', path => "^$t->{path}/");
+					$t->{session}->cancel;
+					my $outcome = $t->ended('57014');
+					$t->{proxy}->fired($fault);
+					$t->{here}->restart_worker;
+					return $outcome;
+				} ]
+		} sort keys %held),
+	[ 'who was before it loses its node', sub ($t) { $t->delete_nodes($t->{there}); return 'answered'; } ]);
+
 sub new($class)
 {
 	my $self = bless { paths => 0 }, $class;
@@ -245,8 +262,9 @@ sub check($self, @names)
 			return if !$self->{recipe}{give} || $self->{recipe}{only};
 			$self->check_calls_behind;
 			$self->check_worker_behind if $self->{recipe}{workers};
-			$self->check_waiting;
-			$self->check_having;
+			# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
+			$self->check_at_rest('waiting', @while_waiting, grep { $_->[0] !~ /^the path/ } @at_rest);
+			$self->check_at_rest('having', @at_rest);
 		};
 	}
 	my @resting = grep { $_->{give} && !$_->{only} && !ref $_->{ask} } map { $recipes{$_} } @names;
@@ -491,35 +509,6 @@ sub has_waited($self, $happens, $outcome, $name)
 	return;
 }
 
-sub check_waiting($self)
-{
-	my @more = (
-		[ 'the backend is cancelled', sub ($t) { $t->{session}->cancel; return $t->ended('57014'); } ],
-		(   map {
-				my $when = $_;
-				[ "the backend is cancelled, then there is no worker: the delete, $when", sub ($t) {
-						my $hold = $held{$when};
-						my $fault = $t->{proxy}->$hold(op => 'delete', path => "^$t->{path}/");
-						$t->{session}->cancel;
-						my $outcome = $t->ended('57014');
-						$t->{proxy}->fired($fault);
-						$t->{here}->restart_worker;
-						return $outcome;
-					} ]
-			} sort keys %held),
-		[ 'who was before it loses its node', sub ($t) { $t->delete_nodes($t->{there}); return 'answered'; } ]);
-	# With the path goes who was before it: 240_node_deleted.pl has what may come of that.
-	foreach my $fault (grep { $self->applies($_->[0]) && $_->[0] !~ /^the path/ } @at_rest, @more)
-	{
-		my ($happens, $do) = @$fault;
-		$self->wait_behind("waiting: $happens");
-		my $outcome = $self->outcome($happens, $do->($self));
-		$self->{proxy}->heal;
-		$self->has_waited($happens, $outcome, "waiting: $happens");
-	}
-	return;
-}
-
 sub have($self, $name)
 {
 	$self->begin;
@@ -544,15 +533,19 @@ sub has_had($self, $happens, $outcome, $name)
 	return;
 }
 
-sub check_having($self)
+# How a story begins and ends
+my %rest = (waiting => [ 'wait_behind', 'has_waited' ], having => [ 'have', 'has_had' ]);
+
+sub check_at_rest($self, $state, @faults)
 {
-	foreach my $fault (grep { $self->applies($_->[0]) } @at_rest)
+	my ($begin, $end) = @{ $rest{$state} };
+	foreach my $fault (grep { $self->applies($_->[0]) } @faults)
 	{
 		my ($happens, $do) = @$fault;
-		$self->have("having: $happens");
+		$self->$begin("$state: $happens");
 		my $outcome = $self->outcome($happens, $do->($self));
 		$self->{proxy}->heal;
-		$self->has_had($happens, $outcome, "having: $happens");
+		$self->$end($happens, $outcome, "$state: $happens");
 	}
 	return;
 }
@@ -564,13 +557,14 @@ sub check_hang($self, @recipes)
 	my @stories;
 	foreach my $recipe (@recipes)
 	{
-		foreach my $way ([ wait_behind => 'has_waited' ], [ have => 'has_had' ])
+		foreach my $state (sort keys %rest)
 		{
-			my ($begin, $end) = @$way;
+			my ($begin, $end) = @{ $rest{$state} };
 			delete $self->{session};
 			$self->{recipe} = $recipe;
-			$self->$begin("$recipe->{ask}, $begin");
-			push @stories, { map({ $_ => $self->{$_} } @story), begin => $begin, end => $end };
+			my $name = "$state: $recipe->{ask}";
+			$self->$begin($name);
+			push @stories, { map({ $_ => $self->{$_} } @story), name => $name, end => $end };
 		}
 	}
 	local $self->{together} = 1;
@@ -580,7 +574,7 @@ sub check_hang($self, @recipes)
 	{
 		my $end = $story->{end};
 		@{$self}{@story} = @{$story}{@story};
-		$self->$end('its server hangs', $outcome, "$story->{recipe}{ask}, $story->{begin}");
+		$self->$end('its server hangs', $outcome, $story->{name});
 		$self->{session}->disconnect;
 	}
 	return;
