@@ -24,10 +24,11 @@ subtest 'bad values are refused' => sub {
 	is($format->{hint}, 'The format is "host:port,host:port/chroot".', 'zklock.servers: hint');
 	refused('zklock.servers', $_, 'detail', qr/^A port must be/)
 	  foreach 'localhost:65536', 'localhost:', 'localhost:x', 'localhost:21 81', 'localhost:2181x', 'a:1,b:99999',
-	  'localhost:-1', '[::1]2181', '[::1:2181', 'localhost:99999999999999999999';
+	  'localhost:-1', '[::1]2181', 'localhost:99999999999999999999';
 	refused('zklock.servers', $_, 'detail', qr/^A host name is empty\.$/)
 	  foreach '', ',', 'a:2181,', ',a:2181', 'a,,b', ':2181', '/chroot', '[]:2181', '::1', ' ';
 	refused('zklock.servers', $_, 'detail', qr/^A host name contains a character/) foreach 'local host:2181', "h\x01:2181";
+	refused('zklock.servers', '[::1:2181', 'detail', qr/^An IPv6 address lacks its closing bracket\.$/);
 	refused('zklock.servers', 'h' x 400 . ':2181', 'detail', qr/^A host name is too long\.$/);
 	refused('zklock.servers', join(',', ('localhost:2181') x 100), 'detail', qr/^(?:The value is too long|There are too many servers)\.$/);
 	refused('zklock.servers', join(',', map { "h$_" } 1 .. 100), 'detail', qr/^There are too many servers\.$/);
