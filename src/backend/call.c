@@ -27,6 +27,7 @@
 #include "backend/display.h"
 #include "backend/wait.h"
 #include "compat.h"
+#include "lib/stringinfo.h"
 #include "shared/common.h"
 #include "shared/settings.h"
 #include "storage/ipc.h"
@@ -40,62 +41,33 @@
  * ------------------------------------------------------------------------
  */
 
-static Size
-data_length(const CallStep *step)
-{
-	if (step->data == NULL)
-		return 0;
-	return step->data_length > 0 ? step->data_length : strlen(step->data);
-}
-
-static uint32
-question_length(const CallStep *steps, int n)
-{
-	Size length = n * sizeof(CallOperation);
-
-	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
-	for (int i = 0; i < n; i++)
-		length += strlen(steps[i].path) + data_length(&steps[i]) + 2;
-	if (length > CALL_MAX_QUESTION)
-		elog(ERROR, "question to the zklock worker is too long: %zu bytes", length);
-	return length;
-}
-
+/* Composes a question: the operations, and behind them their texts. */
 static void
-write_question(char *question, const CallStep *steps, int n)
+compose(StringInfo question, const CallStep *steps, int n)
 {
-	CallOperation *operations = (CallOperation *) question;
-	char		  *at = question + n * sizeof(CallOperation);
-
+	Assert(n > 0 && n <= CALL_MAX_OPERATIONS);
+	initStringInfo(question);
+	enlargeStringInfo(question, n * sizeof(CallOperation));
+	question->len = n * sizeof(CallOperation);
 	for (int i = 0; i < n; i++)
 	{
-		operations[i] = (CallOperation){.kind = steps[i].kind,
-										.version = steps[i].version,
-										.most = steps[i].most};
-		operations[i].path = at - question;
-		at = stpcpy(at, steps[i].path) + 1;
-		operations[i].watch = steps[i].watch;
-		operations[i].data = at - question;
-		operations[i].data_length = data_length(&steps[i]);
-		if (operations[i].data_length > 0)
-			memcpy(at, steps[i].data, operations[i].data_length);
-		at += operations[i].data_length;
-		*at++ = '\0';
-	}
-}
+		const CallStep *step = &steps[i];
+		const char	   *data = step->data ? step->data : "";
+		CallOperation	operation = {.kind = step->kind,
+									 .version = step->version,
+									 .most = step->most,
+									 .watch = step->watch};
 
-/* Hands the question over; the slot is FREE or ROOM_GIVEN. */
-static void
-ask(CallSlot *slot, const Call *call, const CallStep *steps, int n, CallSight sight)
-{
-	slot->patience = call->patience;
-	slot->after_sync = sight == CALL_AFTER_SYNC;
-	slot->noperations = n;
-	write_question(call_slot_text(slot, &slot->question_room), steps, n);
-	strlcpy(slot->next_scratch, steps[0].scratch ? steps[0].scratch : "", sizeof(slot->next_scratch));
-	if (steps[0].scratch)
-		slot->scratch_wanted = true;
-	call_slot_ask(slot, CALL_ASKED);
+		operation.path = question->len;
+		appendBinaryStringInfo(question, step->path, strlen(step->path) + 1);
+		operation.data = question->len;
+		operation.data_length = step->data_length > 0 ? step->data_length : strlen(data);
+		appendBinaryStringInfo(question, data, operation.data_length);
+		appendStringInfoChar(question, '\0');
+		((CallOperation *) question->data)[i] = operation;
+	}
+	if (question->len > CALL_MAX_QUESTION)
+		elog(ERROR, "question to the zklock worker is too long: %d bytes", question->len);
 }
 
 /* Copies what the worker has answered to a step: data, or names one behind the other. */
@@ -171,30 +143,37 @@ wait_for(CallSlot *slot, CallState state, const CallAway *away, int64 until)
 
 /* Asks and waits for the answer, or until that takes too long. */
 static void
-ask_and_wait(const Call *call, CallStep *steps, int n, CallSight sight)
+ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *steps, int n,
+			 CallSight sight)
 {
 	CallSlot *slot = call_slot_own();
-	uint32	  length = question_length(steps, n);
 	int64	  until = call->patience == CALL_PATIENT ? -1 : zklock_now_ms() + ANSWER_MS;
 
 	if (call->until > 0)
 		until = call->until;
 	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call->away, until))
 		return;
-	slot->writes = false;
-	for (int i = 0; i < n; i++)
-		slot->writes |= !call_is_read(steps[i].kind);
 	slot->pid = MyProcPid;
 	slot->role = GetSessionUserId();
 	slot->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	slot->question_length = length;
-	if (length > CALL_BUFFER_SIZE)
+	slot->patience = call->patience;
+	slot->after_sync = sight == CALL_AFTER_SYNC;
+	slot->writes = false;
+	for (int i = 0; i < n; i++)
+		slot->writes |= !call_is_read(steps[i].kind);
+	slot->noperations = n;
+	slot->question_length = question->len;
+	if (question->len > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
 		if (!wait_for(slot, CALL_ROOM_GIVEN, call->away, until))
 			return;
 	}
-	ask(slot, call, steps, n, sight);
+	memcpy(call_slot_text(slot, &slot->question_room), question->data, question->len);
+	strlcpy(slot->next_scratch, steps[0].scratch ? steps[0].scratch : "", sizeof(slot->next_scratch));
+	if (steps[0].scratch)
+		slot->scratch_wanted = true;
+	call_slot_ask(slot, CALL_ASKED);
 
 	/* What was not sent need not be; what was is waited for if it writes. */
 	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && slot->writes &&
@@ -232,9 +211,12 @@ take_answer(Call *call, CallStep *steps, int n)
 void
 call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 {
+	StringInfoData question;
+
+	compose(&question, steps, n);
 	PG_TRY();
 	{
-		ask_and_wait(call, steps, n, sight);
+		ask_and_wait(call, &question, steps, n, sight);
 	}
 	PG_CATCH();
 	{
@@ -242,6 +224,7 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	pfree(question.data);
 	take_answer(call, steps, n);
 }
 

@@ -167,13 +167,6 @@ call_slot_mark(CallSlot *slot)
 	zklock_mark(call_pool->marks, slot - call_pool->slots);
 }
 
-/* Calls "visit" for each slot that was marked, which is not marked any more then. */
-void
-call_slots_visit_marked(MarkVisitor visit)
-{
-	zklock_visit_marked(call_pool->marks, zklock_max_processes(), visit);
-}
-
 /* Has the worker look at a slot at once. */
 static void
 want_worker(CallSlot *slot)

@@ -191,7 +191,6 @@ extern bool		 seek_is_turn(bool anyhow);
 extern void		 seek_leave(void);
 
 /* The worker */
-extern void		   call_slots_visit_marked(MarkVisitor visit);
 extern void		   call_slot_tell(CallSlot *slot);
 extern dsa_pointer call_room_allocate(Size size);
 extern void		   call_room_free(dsa_pointer room);

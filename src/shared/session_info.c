@@ -90,59 +90,48 @@ zklock_connected(void)
 	return zklock_worker_pid() != 0 && state == SESSION_CONNECTED && lease_state() == LEASE_HOLDS;
 }
 
-/* Begins to change what is known; nothing may fail before end_change(). */
-static SessionInfo *
-begin_change(void)
-{
-	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
-	return &zklock_session->info;
-}
-
-static void
-end_change(void)
-{
-	LWLockRelease(zklock_session_lock);
-}
-
 void
 session_info_set_state(SessionState state)
 {
-	begin_change()->state = state;
-	end_change();
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	zklock_session->info.state = state;
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Takes note of an error: a sentence without its period. */
 void
 session_info_set_error(const char *message)
 {
-	TimestampTz	 now = GetCurrentTimestamp();
-	SessionInfo *session = begin_change();
+	SessionInfo *session = &zklock_session->info;
 
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	strlcpy(session->last_error, message, sizeof(session->last_error));
-	session->last_error_at = now;
-	end_change();
+	session->last_error_at = GetCurrentTimestamp();
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Says why no lock is granted: a sentence or two, or "" if nothing is in the way. */
 void
 session_info_set_obstacle(const char *text)
 {
-	SessionInfo *session = begin_change();
+	SessionInfo *session = &zklock_session->info;
 
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
 	if (ZKLOCK_FAULT("fail-status"))
 		elog(ERROR, "fault: fail-status");
 	if (session->obstacle[0] == '\0')
 		session->obstacle_since = GetCurrentTimestamp();
 	strlcpy(session->obstacle, text, sizeof(session->obstacle));
-	end_change();
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Publishes what is known from now on. */
 void
 session_info_publish(const SessionInfo *info)
 {
-	*begin_change() = *info;
-	end_change();
+	LWLockAcquire(zklock_session_lock, LW_EXCLUSIVE);
+	zklock_session->info = *info;
+	LWLockRelease(zklock_session_lock);
 }
 
 /* Remembers the id of a session of ours that has ended. */

@@ -396,7 +396,7 @@ worker_calls_attend(void)
 	Work *work;
 
 	worker_scratch_delete_again();
-	call_slots_visit_marked(attend_marked);
+	zklock_visit_marked(call_pool->marks, zklock_max_processes(), attend_marked);
 	if (!zk_client_connected() && lease_state() != LEASE_HOLDS)
 		turn_away();
 	while (zk_client_connected() && (work = next_work()) != NULL)
