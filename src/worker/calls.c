@@ -162,6 +162,7 @@ room_free(Work *work, CallRoom *room)
 	call_room_free(room->at);
 	charge(work, room, -(ssize_t) room->size);
 	*room = (CallRoom){0};
+	zklock_wake_worker(); /* slots that wait for room have been marked: there is another round */
 }
 
 /* There is nothing more to do for a slot, whose room is taken back. */
