@@ -59,7 +59,8 @@
 #define LOOK_FOR_PROMOTION_MS 1000
 #define LOOK_FOR_COMMITS_MS 20
 
-static bool stopping = false; /* the server shuts down */
+static bool	 stopping = false; /* the server shuts down */
+static int64 look_at = -1;	   /* at one of them again, ms; or -1 */
 
 /* ------------------------------------------------------------------------
  * What is told
@@ -361,7 +362,8 @@ attend_standing(int i)
 		tell(i, CANDIDACY_OFFER, NULL);
 }
 
-static void
+/* Returns when to look at it again, ms; or -1 */
+static int64
 attend_leaving(int i)
 {
 	Candidacy  *candidacy = &election_at(i)->candidacy;
@@ -370,7 +372,7 @@ attend_leaving(int i)
 	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
 		attend_end(i, &status);
 	else if (any_commit(i))
-		return;
+		return zklock_now_ms() + LOOK_FOR_COMMITS_MS;
 	else if (may_stay(candidacy))
 	{
 		tell(i, CANDIDACY_OFFER,
@@ -379,9 +381,11 @@ attend_leaving(int i)
 	}
 	else
 		give_up(i, 0);
+	return -1;
 }
 
-static void
+/* Likewise */
+static int64
 attend_idle(int i)
 {
 	Election  *election = election_at(i);
@@ -394,16 +398,18 @@ attend_idle(int i)
 		else
 			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
 		resigned(election, 0);
+		return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : -1;
 	}
-	else if (zklock_now_ms() < candidacy->retry_at)
-		return;
-	else if (stand(i, ENTRY_NONE))
-		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER, NULL);
-	else
+	if (zklock_now_ms() < candidacy->retry_at)
+		return candidacy->retry_at;
+	if (stand(i, ENTRY_NONE))
 	{
-		tell(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
-		candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
+		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER, NULL);
+		return -1;
 	}
+	tell(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
+	candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
+	return candidacy->retry_at;
 }
 
 /* ------------------------------------------------------------------------
@@ -442,16 +448,20 @@ candidacy_reload(void)
 void
 candidacy_attend(void)
 {
+	look_at = -1;
 	for (int i = 0; i < election_count(); i++)
 	{
 		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
+		int64			at = -1;
 
 		if (*phase == CANDIDACY_STANDING)
 			attend_standing(i);
 		if (*phase == CANDIDACY_LEAVING)
-			attend_leaving(i);
+			at = attend_leaving(i);
 		if (*phase == CANDIDACY_IDLE)
-			attend_idle(i);
+			at = attend_idle(i);
+		if (at >= 0 && (look_at < 0 || at < look_at))
+			look_at = at;
 	}
 }
 
@@ -466,21 +476,5 @@ candidacy_withdraw_all(void)
 int64
 candidacy_next_wakeup(void)
 {
-	int64 next = -1;
-
-	for (int i = 0; i < election_count(); i++)
-	{
-		const Candidacy *candidacy = &election_at(i)->candidacy;
-		int64			 at = -1;
-
-		if (candidacy->phase == CANDIDACY_LEAVING)
-			at = zklock_now_ms() + LOOK_FOR_COMMITS_MS;
-		else if (candidacy->phase == CANDIDACY_IDLE && may_stand(candidacy))
-			at = candidacy->retry_at;
-		else if (candidacy->phase == CANDIDACY_IDLE && candidacy->listed)
-			at = zklock_now_ms() + LOOK_FOR_PROMOTION_MS;
-		if (at >= 0 && (next < 0 || at < next))
-			next = at;
-	}
-	return next;
+	return look_at;
 }
