@@ -14,7 +14,6 @@
 #include "shared/election.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
-#include "shared/share.h"
 #include "zk/zk_client.h"
 
 /*

@@ -3,7 +3,7 @@
  *		The books of the engine: paths, bytes, watches, outstanding calls.
  *
  * The paths of all nodes of ours must fit in one packet, and those of all watches
- * in another, which registers them anew on each connection (share.h).  So the
+ * in another, which registers them anew on each connection (share.c).  So the
  * engine keeps account of their bytes.  A node is charged to the session for which
  * it is created, until it is gone, even if other sessions wait behind it by then.
  * Watches are not charged to sessions: there are at most two for a node that has

@@ -15,7 +15,6 @@
 #include "recipes/node_name.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
-#include "shared/share.h"
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 #include "utils/dsa.h"

@@ -1,7 +1,7 @@
 /*
  * common.h
  *		The clock, names of waits, who may do what with a node and what ZooKeeper tells
- *		of it, and sizes of what processes tell each other.
+ *		of it, sizes of what processes tell each other, and the share of one of them.
  *
  * For all storeys: src/zk knows no more of src/shared than this.
  *
@@ -10,7 +10,10 @@
 #ifndef ZKLOCK_COMMON_H
 #define ZKLOCK_COMMON_H
 
+#include <stddef.h>
 #include <stdint.h>
+
+#include "recipes/node_name.h"
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
 #define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, likewise */
@@ -52,5 +55,34 @@ extern int64_t	zklock_now_us(void);
 extern int64_t	zklock_now_ms(void);
 extern int64_t	zklock_ms_since(int64_t start_us);
 extern uint32_t zklock_wait_event(ZklockWaitEvent event);
+
+/* ------------------------------------------------------------------------
+ * share.c: how much of what all sessions share one of them may have
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * Bytes of paths that the ZooKeeper session may have in watches, and in
+ * ephemeral nodes: each must fit in one packet of less than 1 MB (traps 3 and
+ * 4).
+ */
+#define PACKET_BUDGET (900 * 1024)
+
+/* What a node takes of them besides its path and the chroot. */
+#define SHARE_NODE_BYTES (ZKLOCK_MAX_NODE_NAME + 5)
+
+/* Of these, superusers alone may have the last ones. */
+#define PACKET_RESERVE (PACKET_BUDGET / 16)
+
+/* May a request use what is reserved for superusers? */
+typedef enum ShareReserve
+{
+	RESERVE_CLOSED,
+	RESERVE_OPEN
+} ShareReserve;
+
+extern int	  share_of_entries(int setting, int max_entries);
+extern int	  share_entries_reserved(int max_entries);
+extern size_t share_of_bytes(int entries, int max_entries);
 
 #endif /* ZKLOCK_COMMON_H */

@@ -16,7 +16,7 @@
 #include "port/atomics.h"
 #include "recipes/node_name.h"
 #include "recipes/recipe.h"
-#include "shared/share.h"
+#include "shared/common.h"
 #include "storage/spin.h"
 
 #define ZKLOCK_NODE_DATA_SIZE 768 /* node data, with its NUL */
@@ -170,7 +170,7 @@ typedef struct EntryRequest
 	LockScope	  scope;	   /* of the first acquisition */
 	int			  max_hold_ms; /* how long it may be held from the grant on; 0: no limit */
 	ParentNodes	  parent_nodes;
-	int			  share; /* entries that its backend may have: see share.h */
+	int			  share; /* entries that its backend may have: see share.c */
 	ShareReserve  reserve;
 	bool		  nowait;	/* never wait for another holder */
 	bool		  eager;	/* and have a node created without a look at the path first */

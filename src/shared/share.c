@@ -2,11 +2,16 @@
  * share.c
  *		How much of what all sessions share one of them may have.
  *
- * Runs in: all processes; see the header.
+ * Two things are limited, and used by all sessions of this server: entries in
+ * shared memory, of which zklock.max_locks exist, and the bytes of paths that
+ * the ZooKeeper session may have in nodes, and in watches.  Of both, a session
+ * gets a share, and superusers have a reserve.
+ *
+ * Pure C: keeps no state, runs in any process, holds no lock.
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "shared/share.h"
+#include "shared/common.h"
 
 /* On a small server a quarter would not even do for one array of paths. */
 #define FEWEST_ENTRIES 16

@@ -4,7 +4,7 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "shared/share.h"
+#include "shared/common.h"
 #include "unit.h"
 
 int
