@@ -25,10 +25,7 @@ sub owners($path)
 subtest 'the view does not wait for an answer of ZooKeeper' => sub {
 	my $path = '/l/view';
 	my $view = "SELECT state, leader FROM zk_elections WHERE path = '$path'";
-	my $election = Zklock::Election->new($zk, $path);
-	stand($b, $path);
-	$election->wait_state($b, 'elected', $path);
-	stand($a, $path);
+	Zklock::Election->new($zk, $path)->stand($b, $a);
 	$a->wait_value($view, 'ready|b');
 	my $held = $proxy->hold_request(op => 'getChildren', path => "^$path\$");
 	$s->query("SET statement_timeout = '10s'");
@@ -85,7 +82,6 @@ foreach my $case (map { [ $_, 'lose_reply' ], [ $_, 'lose_request' ] } sort keys
 		is($t->finish, 't', 'the next worker has it resign');
 		$rival_leads->();
 		wait_until { owners($path) eq 'b a' } sub { "we are behind it, once, not '" . owners($path) . "'" };
-		$t->disconnect;
 
 		$strike->('a delete', 'delete', sub { stand($a, ''); });
 		wait_until { owners($path) eq 'b' } 'its node to go';

@@ -63,7 +63,7 @@ sub circle_is_found($what, $end, $after)
 		wait_told($a, '/d/two');
 		$end->($a1);
 		steps('b1 wants /d/two');
-		one_victim([ $b1, zk('/d/two'), $a2, zk('/d/p') ]);
+		one_victim('b1 a2');
 		$b2->query('COMMIT');
 		$after->($a1);
 		clean();

@@ -46,12 +46,12 @@ have or want is
   zk($path [, $mode])           what is waited for, in a cycle: a list of sessions, each with a regular
                                 expression for what it waits for
   in_transactions(@sessions)    begins a transaction in each; returns them
-  one_victim([ @cycle ] [, $seen])
-                                tests: one of the sessions is told of a deadlock, and its DETAIL has
-                                the cycle; returns it. The others commit as they finish
-                                A cycle that was seen 'across' servers names them, one that was seen
-                                'here' does not; by default it is the former if sessions of several
-                                servers are in it
+  one_victim($cycle [, $seen])
+                                tests: one of these sessions is told of a deadlock, and its DETAIL has
+                                the cycle; returns it. The others commit as they finish. Instead of
+                                names the cycle may be a list, see zk. One that was seen 'across'
+                                servers names them, one that was seen 'here' does not; by default it is
+                                the former if sessions of several servers are in it
 
 =cut
 
@@ -113,9 +113,12 @@ sub go_on(@sessions)
 	return;
 }
 
+# Sessions, each with what it waits for, of their names
+sub cycle($names) { return map { ($sessions{$_} => $awaited{$_}) } split / /, $names; }
+
 sub gives_up($cycle)
 {
-	my @cycle   = map { ($sessions{$_} => $awaited{$_}) } split / /, $cycle;
+	my @cycle   = cycle($cycle);
 	my $session = $cycle[0];
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
@@ -169,16 +172,15 @@ sub steps($text)
 sub circle($name, $cycle, $steps, %more)
 {
 	my @steps = ref $steps ? @$steps : $steps;
-	my @cycle = split / /, $cycle;
 	my %part  = map { $_ => $sessions{$_} } map { ref ? () : /(\w+) (?:has|shares|wants)\b/g } @steps;
 	subtest $name => sub {
 		in_transactions(values %part);
 		if ($more{first}) { $_->query($more{first}) foreach values %part; }
 		ref ? $_->() : steps($_) foreach @steps;
-		my $victim = one_victim([ map { ($sessions{$_} => $awaited{$_}) } @cycle ]);
+		my $victim = one_victim($cycle);
 		is($victim->name, $more{victim}, 'which it should be') if $more{victim};
 		$more{after}->($victim) if $more{after};
-		delete @part{@cycle};
+		delete @part{ split / /, $cycle };
 		go_on(values %part);
 		clean();
 	};
@@ -231,7 +233,8 @@ sub ends(@waiting)
 
 sub one_victim($cycle, $seen = undef)
 {
-	my @sessions = grep { ref } @$cycle;
+	my @cycle    = ref $cycle ? @$cycle : cycle($cycle);
+	my @sessions = grep { ref } @cycle;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @ended  = ends(@sessions);
 	my @failed = grep { !$_->[1]{ok} } @ended;
@@ -239,7 +242,7 @@ sub one_victim($cycle, $seen = undef)
 	my ($victim, $result) = @{ $failed[0] || [ $sessions[0], {} ] };
 	is($result->{sqlstate}, '40P01', $victim->name . ' is told of a deadlock');
 	is($result->{message}, 'deadlock detected', 'in the words of PostgreSQL');
-	like($result->{detail}, cycle_regex($victim, $seen, @$cycle), 'the whole cycle is told');
+	like($result->{detail}, cycle_regex($victim, $seen, @cycle), 'the whole cycle is told');
 	is($result->{hint}, 'See server log for query details.', 'and where more is told');
 	return $victim;
 }
