@@ -84,8 +84,6 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	clean();
 };
 
-sub release(@sessions) { $_->query("SELECT zk_semaphore_release('/d/s')") foreach @sessions; return; }
-
 # All sessions wait for what they have asked for; then one that began before has looked many times.
 sub nobody_gives_up(@sessions)
 {
@@ -101,9 +99,9 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 	steps('one has /d/s:1, two has /d/a, two wants /d/s:1, one wants /d/a');
 	gives_up('one two');
 	ok($two->busy, 'a permit is not a transaction\'s');
-	release($one);
+	steps('one releases /d/s');
 	go_on($two);
-	release($two);
+	steps('two releases /d/s');
 	clean();
 };
 
@@ -114,9 +112,9 @@ subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
 	is($two->try("SELECT zk_xact_lock('/d/a')")->{sqlstate}, '40P01', 'when the other holder waits as well, it gives up');
 	$two->query('ROLLBACK');
 	nobody_gives_up($one, $three);
-	release($two);
+	steps('two releases /d/s');
 	go_on($three, $one);
-	release($one, $three);
+	steps('one releases /d/s, three releases /d/s');
 	clean();
 };
 
@@ -124,11 +122,11 @@ subtest 'who waits for its turn waits for the one whose turn it is' => sub {
 	in_transactions($one, $two, $three);
 	steps('one has /d/s:1, two wants /d/s:1, three has /d/a, three wants /d/s:1, one wants /d/a');
 	gives_up('one three two');
-	release($one);
+	steps('one releases /d/s');
 	foreach my $next ($two, $three)
 	{
 		go_on($next);
-		release($next);
+		steps($next->name . ' releases /d/s');
 	}
 	clean();
 };
@@ -137,12 +135,11 @@ subtest 'a session that has all permits and asks for one more waits for itself' 
 	in_transactions($one);
 	steps('one has /d/s:2, one has /d/s:2, one wants /d/s:2');
 	gives_up('one');
-	release($one);
-	steps('two has /d/s:2, one wants /d/s:2');
+	steps('one releases /d/s, two has /d/s:2, one wants /d/s:2');
 	nobody_gives_up($one);
-	release($two);
+	steps('two releases /d/s');
 	is($one->finish, 't', 'but not if another session has one');
-	release($one, $one);
+	steps('one releases /d/s, one releases /d/s');
 	clean();
 };
 

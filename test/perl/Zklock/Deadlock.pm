@@ -17,10 +17,10 @@ Zklock::Deadlock - sessions that wait for each other in a circle: one gives up
 
 =head1 STEPS
 
-What sessions do one after the other, parted by commas: C<has>, C<shares>, and C<wants> or C<wants to
-share>, until PostgreSQL and ZooKeeper know that it waits, or it has been given up; or a server
-C<settles>. Locks are asked for with zk_xact_lock(), or another function named in $asks. What sessions
-have or want is
+What sessions do one after the other, parted by commas: one C<has>, C<shares>, C<wants> or C<wants to
+share> something, the latter until PostgreSQL and ZooKeeper know that it waits, or it has been given up;
+it C<releases> a permit; or a server C<settles>. Locks are asked for with zk_xact_lock(), or another
+function named in $asks. What sessions have or want is
 
   /d/a         a lock of zklock's        /d/a+/d/b    several in one call
   /d/t//x/y    the tree /d/t/x/y, of which /d/t is the root
@@ -162,9 +162,10 @@ sub steps($text)
 	local $Test::Builder::Level = $Test::Builder::Level + 2;
 	foreach (split /,\s*/, $text)
 	{
-		if    (/^(\w+) settles$/)                                  { $_->settle foreach grep { $_->name eq $1 } @{ $scene[1] }; }
+		if    (/^(\w+) settles$/)                                { $_->settle foreach grep { $_->name eq $1 } @{ $scene[1] }; }
 		elsif (/^(\w+) (has|shares|wants(?: to share)?) (\S+)$/) { step($sessions{$1}, $2, $3); }
-		else                                                       { croak "no step: $_"; }
+		elsif (/^(\w+) releases (\S+)$/)                         { $sessions{$1}->query("SELECT zk_semaphore_release('$2')"); }
+		else                                                     { croak "no step: $_"; }
 	}
 	return;
 }
