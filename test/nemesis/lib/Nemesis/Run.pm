@@ -200,13 +200,9 @@ sub disturb($self, @schedule)
 		users     => [ grep { defined } map { $_->users } $self->targets ],
 		complaint => sub ($text) { $self->_complain($text) });
 	my $start = now;
-	my ($progress, $size) = (now, 0);
-	while (now < $start + $self->{seconds})
+	# If all stands still, more faults will not tell more.
+	while (now < $start + $self->{seconds} && $self->_goes_on)
 	{
-		# If all stands still, more faults will not tell more.
-		my $now = $self->_progress;
-		($progress, $size) = (now, $now) if $now > $size;
-		last if now > $progress + $bound;
 		if (@schedule && now >= $start + $schedule[0]{at})
 		{
 			my $event = shift @schedule;
@@ -235,21 +231,24 @@ sub heal($self)
 	return;
 }
 
-# Grows with each attempt that has ended.
-sub _progress($self) { return sum0 map { -s $_->{history} } @{ $self->{cast} }; }
+# Has any attempt ended within the bound?
+sub _goes_on($self)
+{
+	my $size = sum0 map { -s $_->{history} } @{ $self->{cast} };
+	@$self{qw(progress size)} = (now, $size) if $size > ($self->{size} // 0);
+	return now <= $self->{progress} + $bound;
+}
 
 # Everybody gets everything once more.
 sub finish_clients($self)
 {
-	my ($start, $progress, $size) = (now, now, 0);
+	my $start = $self->{progress} = now;
 	my @cast = @{ $self->{cast} };
 	my @left = @cast;
 	$_->{process}->signal('USR1') foreach @cast;
 	while (@left = grep { $_->{process}->running } @left)
 	{
-		my $now = $self->_progress;
-		($progress, $size) = (now, $now) if $now > $size;
-		last if now > $progress + $bound;
+		last unless $self->_goes_on;
 		nap(0.1);
 	}
 	if (@left)
