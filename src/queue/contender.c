@@ -52,18 +52,20 @@ contender_publish(Contender *c)
 	set_node(entry, run->id, &node);
 }
 
-/* A contender in no list, whose node is gone or never was, is new on its path. */
+/* A contender in no list, which has no node, is new on a path. */
 void
-contender_arrive_again(Contender *c)
+contender_arrive(Contender *c, Path *path)
 {
 	static const EntryNode none;
 
 	c->place = PLACE_ARRIVED;
+	c->path = path;
 	c->run = NULL;
-	c->needs_list = c->path->lists_sent + 1;
-	dlist_push_tail(&c->path->arrivals, &c->link);
-	set_node(entry_of(c), 0, &none);
-	path_mark(c->path);
+	c->next_list = path->lists_sent + 1;
+	dlist_push_tail(&path->arrivals, &c->link);
+	if (entry_of(c)->status.run_id != 0)
+		set_node(entry_of(c), 0, &none);
+	path_mark(path);
 }
 
 /*

@@ -283,11 +283,11 @@ watch_child_set(Path *path, WatchState state)
 	watch_set(&path->child_watch, state, watch_cost(path, NULL));
 }
 
-/* Does without the child watch, and has it removed if it may exist. */
+/* Does without the child watch, and has it removed if it is set. */
 void
-watch_child_give_up(Path *path, WatchRemains remains)
+watch_child_give_up(Path *path)
 {
-	if (remains == WATCH_MAY_EXIST)
+	if (path->child_watch == WATCH_SET)
 	{
 		zk_call((ZkCall){.kind = ZK_UNWATCH_CHILDREN, .path = path->path}, NULL, NULL);
 		seek_tell(path->path, strlen(path->path)); /* who seeks elements there has lost the watch, too */
@@ -321,16 +321,15 @@ watch_blocker_set(Run *run, WatchState state)
 	}
 }
 
-/* Does without it, and has it removed if it may exist, unless other runs need it. */
+/* Does without it, and has it removed if it is set, unless other runs need it. */
 void
-watch_blocker_end(Run *run, WatchState state, WatchRemains remains)
+watch_blocker_give_up(Run *run, WatchState state)
 {
+	bool needed = false;
+
 	for (Run *other = run_first(run->path); other; other = run_after(other))
-	{
-		if (other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0)
-			remains = WATCH_IS_GONE;
-	}
-	if (remains == WATCH_MAY_EXIST)
+		needed |= other != run && other->blocker && strcmp(other->blocker, run->blocker) == 0;
+	if (run->blocker_watch == WATCH_SET && !needed)
 		zk_call((ZkCall){.kind = ZK_UNWATCH_DATA, .path = path_node(run->path, run->blocker)},
 				NULL, NULL);
 	watch_blocker_set(run, state);
@@ -369,21 +368,6 @@ run_call(Run *run, ZkCall call, ZkReplyHandler handler)
 	call.owner = run_owner(run);
 	run_call_begin(run);
 	zk_call(call, handler, run);
-}
-
-/* The same for calls about the run's node. */
-void
-run_node_call(Run *run, ZkCall call, ZkReplyHandler handler)
-{
-	run->node_calls++;
-	run_call(run, call, handler);
-}
-
-bool
-run_node_call_end(Run *run)
-{
-	run->node_calls--;
-	return run_call_end(run);
 }
 
 /* A call that must succeed was refused: it is repeated.  True if that is news. */

@@ -51,13 +51,6 @@ typedef enum WatchState
 	WATCH_REFUSED
 } WatchState;
 
-/* May the server have a watch that is given up? */
-typedef enum WatchRemains
-{
-	WATCH_IS_GONE,
-	WATCH_MAY_EXIST
-} WatchRemains;
-
 /* Does a listing ask for the child watch too? */
 typedef enum ListWatch
 {
@@ -76,12 +69,12 @@ typedef enum Departure
  * A run's life.  It stands for one attempt and one node name; run.c has the arrows.
  *
  *	 PLANNED --------> CREATING --------> CREATED --------> GRANTED
- *	   |  ^   creating  | |		 created	^ |	  granted	 | | ^
- *	   |  '-------------' |					| |			 	 | | | downgraded
- *	   |	 replanned	  | unsettled		| |	downgrading	 | | |
- *	   |				  v					| |				 | v |
- *	   |			   UNKNOWN -------------' |		abandoned| DOWNGRADING
- *	   |				  |		 created	  |				 |	 |
+ *	   |  ^   creating  | |		 created	  |	  granted	 | | ^
+ *	   |  '-------------' |					  |			 	 | | | downgraded
+ *	   |	 replanned	  |					  |	downgrading	 | | |
+ *	   |				  |					  |				 | v |
+ *	   |				  |					  |		abandoned| DOWNGRADING
+ *	   |				  |					  |				 |	 |
  *	   |				  |			abandoned |				 |	 | abandoned
  *	   |				  |				 	  v				 v	 v
  *	   |				  |			 	   DELETING <--------'---'
@@ -89,8 +82,8 @@ typedef enum Departure
  *	  GONE <------------- GONE <-----------  GONE
  *
  *	PLANNED			no node; create is sent once the run before has its node
- *	CREATING		create is sent, and right behind it a listing of the path
- *	UNKNOWN			the reply was lost; a listing settles whether the node exists
+ *	CREATING		create is sent, and right behind it a listing of the path; if the
+ *					reply is lost, another listing settles whether the node exists
  *	CREATED			the node exists; the recipe says for whom the run waits
  *	GRANTED			it waits for nobody; contenders are granted from its queue
  *	DOWNGRADING		its node is being replaced by its heir (downgrade.c)
@@ -101,7 +94,6 @@ typedef enum RunState
 {
 	RUN_PLANNED,
 	RUN_CREATING,
-	RUN_UNKNOWN,
 	RUN_CREATED,
 	RUN_GRANTED,
 	RUN_DOWNGRADING,
@@ -197,7 +189,7 @@ struct Run
 	struct Run *replaces;
 	struct Run *replaced_by; /* the other way round */
 
-	/* Its node.  The name has no sequence in RUN_CREATING and RUN_UNKNOWN. */
+	/* Its node.  The name has no sequence in RUN_CREATING. */
 	char	   name[ZKLOCK_NODE_SIZE];
 	char	   heir[ZKLOCK_NODE_SIZE]; /* from RUN_DOWNGRADING on: what takes its place */
 	RecipePeer peer;				   /* what the name tells */
@@ -208,10 +200,9 @@ struct Run
 	bool	   listed;				   /* seen in a listing on this connection */
 
 	/* The calls about it */
-	int		 calls;		 /* all that are outstanding */
-	int		 node_calls; /* about the node itself: one at a time, but for a search of it */
+	int		 calls;		 /* outstanding; the next thing is done with its node when none is */
 	RunStep	 step;		 /* what is done when the node has been looked at */
-	int		 doubt;		 /* RUN_UNKNOWN: ZooKeeper's code for what hides the node, or 0 */
+	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for what hides the node, or 0 */
 	RunState refused_in; /* a refusal in this state has been logged */
 	int64	 retry_at;	 /* not before, ms */
 
@@ -227,10 +218,10 @@ struct Contender
 {
 	dlist_node	   link; /* in path->arrivals or run->queue */
 	ContenderPlace place;
-	Path		  *path;	   /* NULL in PLACE_NONE */
-	Run			  *run;		   /* NULL in PLACE_NONE and PLACE_ARRIVED */
-	int			   needs_list; /* PLACE_ARRIVED: number of the listing it waits for */
-	uint64		   ticket;	   /* its entry's when queue.c began to look at a batch */
+	Path		  *path;	  /* NULL in PLACE_NONE */
+	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
+	int			   next_list; /* PLACE_ARRIVED: number of the first listing sent since */
+	uint64		   ticket;	  /* its entry's when queue.c began to look at a batch */
 };
 
 typedef struct Engine
@@ -380,21 +371,19 @@ extern bool	   watch_exists(WatchState state);
 extern bool	   watch_has_room(const Path *path, const char *node, const ContenderEntry *entry);
 extern bool	   watch_covers(const Run *run);
 extern void	   watch_child_set(Path *path, WatchState state);
-extern void	   watch_child_give_up(Path *path, WatchRemains remains);
+extern void	   watch_child_give_up(Path *path);
 extern void	   watch_own_set(Run *run, WatchState state);
 extern void	   watch_blocker_set(Run *run, WatchState state);
-extern void	   watch_blocker_end(Run *run, WatchState state, WatchRemains remains);
+extern void	   watch_blocker_give_up(Run *run, WatchState state);
 extern void	   run_call_begin(Run *run);
 extern bool	   run_call_end(Run *run);
 extern void	   run_call(Run *run, ZkCall call, ZkReplyHandler handler);
-extern void	   run_node_call(Run *run, ZkCall call, ZkReplyHandler handler);
-extern bool	   run_node_call_end(Run *run);
 extern bool	   run_refused(Run *run);
 
 /* contender.c */
 extern RecipeRequest contender_request(const Contender *c);
 extern void			 contender_publish(Contender *c);
-extern void			 contender_arrive_again(Contender *c);
+extern void			 contender_arrive(Contender *c, Path *path);
 extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
@@ -426,7 +415,6 @@ extern void run_replaces(Run *run, Contender *replaced);
 extern void run_fail(Run *run, Failure failure, int code);
 extern void run_creating(Run *run);
 extern void run_replanned(Run *run);
-extern void run_unsettled(Run *run);
 extern void run_created(Run *run, const char *name, int64 czxid);
 extern void run_adopted(Run *run, const char *name, int64 czxid, int payer);
 extern void run_granted(Run *run);
@@ -465,14 +453,13 @@ extern void contender_check(Contender *c);
 
 /* peers.c */
 extern Blocker	  run_blocker(const Run *run);
-extern const Run *contender_own_blocker(const Contender *c);
+extern const Run *contender_own_blocker(Contender *c);
 extern int		  run_count_older(const Run *run);
 extern bool		  contender_is_blocked(Contender *c);
 extern bool		  contender_is_outrun(const Contender *c);
 extern bool		  contender_is_barred(const Contender *c);
 
 /* path.c */
-extern void path_arrive(Path *path, Contender *c);
 extern void path_pump_marked(void);
 
 /* session.c */

@@ -28,7 +28,7 @@
 static bool
 tick_off(const char *node, char **names, bool *ours, int n)
 {
-	char **found = bsearch(&node, names, n, sizeof(char *), pg_qsort_strcmp);
+	char **found = n > 0 ? bsearch(&node, names, n, sizeof(char *), pg_qsort_strcmp) : NULL;
 
 	if (found)
 		ours[found - names] = true;
@@ -47,11 +47,9 @@ static void
 apply_children(Path *path, const ZkReply *reply)
 {
 	int	   n = reply->nchildren;
-	char **names = palloc(Max(n, 1) * sizeof(char *));
+	char **names = reply->children;
 	bool  *ours = palloc0(Max(n, 1) * sizeof(bool));
 
-	for (int i = 0; i < n; i++)
-		names[i] = reply->children[i];
 	qsort(names, n, sizeof(char *), pg_qsort_strcmp);
 	for (Run *run = run_first(path); run; run = run_after(run))
 	{
@@ -79,7 +77,6 @@ apply_children(Path *path, const ZkReply *reply)
 		else
 			report_unrecognised(path, names[i]);
 	}
-	pfree(names);
 	pfree(ours);
 }
 
@@ -191,15 +188,16 @@ static void
 on_listed(void *arg, const ZkReply *reply)
 {
 	Path *path = arg;
-	bool  watch = reply->asked->watch;
 
 	path->calls--;
 	path->lists_done++;
 	path_mark(path);
-	if (watch && reply->outcome == ZK_OK)
-		watch_child_set(path, WATCH_SET);
-	else if (watch && path->child_watch != WATCH_SET)
-		watch_child_give_up(path, reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	if (reply->asked->watch && path->child_watch != WATCH_SET)
+	{
+		watch_child_set(path, reply->watching ? WATCH_SET : WATCH_NONE);
+		if (reply->outcome != ZK_OK)
+			watch_child_give_up(path);
+	}
 
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
 	{

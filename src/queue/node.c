@@ -16,8 +16,7 @@
  * is done:
  *
  *		done			the old run is over; what number the new node got, the
- *						answer does not tell: the new run is UNKNOWN, and a listing
- *						finds its node
+ *						answer does not tell: a listing finds it
  *		not answered	the same, but the old run stays until the new node is
  *						found; if it is not, the multi is sent again
  *		no node			the old node is gone: the new run goes on without it
@@ -54,11 +53,9 @@ create_refused(Run *run, const ZkReply *reply)
 	Failure failure = FAILURE_REFUSED;
 
 	/* A server that broke down may have created it all the same. */
-	if (zk_error_is_breakdown(reply->code))
-		run_unsettled(run);
-	else
+	if (!zk_error_is_breakdown(reply->code))
 		run_replanned(run);
-	if (single && run->state == RUN_UNKNOWN)
+	else if (single)
 	{
 		run->retry_at = zklock_now_ms() + BREAKDOWN_MS;
 		return;
@@ -78,7 +75,7 @@ on_created(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run))
+	if (!run_call_end(run))
 		return;
 	switch (reply->outcome)
 	{
@@ -89,7 +86,6 @@ on_created(void *arg, const ZkReply *reply)
 			parents_exist(run->path);
 			break;
 		case ZK_UNKNOWN:
-			run_unsettled(run);
 			if (ZKLOCK_FAULT("orphan"))
 				run_not_created(run);
 			break;
@@ -109,13 +105,11 @@ on_replaced(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run))
+	if (!run_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_UNKNOWN)
-		run_unsettled(run);
-	else if (reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == ZK_NO_NODE)
 		run_replanned(run);
-	else
+	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
 		create_refused(run, reply);
 	if (run->replaces && (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE))
 		run_deleted(run->replaces);
@@ -162,12 +156,12 @@ run_create(Run *run)
 		create.kind = ZK_EXCHANGE;
 		create.other = path_node(path, run->replaces->name);
 		create.version = ZK_ANY_VERSION;
-		run_node_call(run, create, on_replaced);
+		run_call(run, create, on_replaced);
 	}
 	else
 	{
 		create.followed = true;
-		run_node_call(run, create, on_created);
+		run_call(run, create, on_created);
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 	}
 }
@@ -200,7 +194,7 @@ on_found(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run) || run->state != RUN_UNKNOWN)
+	if (!run_call_end(run) || run->state != RUN_CREATING)
 		return;
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 	{
@@ -210,7 +204,7 @@ on_found(void *arg, const ZkReply *reply)
 	}
 	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 		run->doubt = reply->code;
-	if (run->node_calls == 0)
+	if (run->calls == 0)
 		end_probe(run);
 }
 
@@ -231,17 +225,17 @@ on_probed(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run))
+	if (!run_call_end(run))
 		return;
 	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
 	for (int i = 0; reply->outcome == ZK_OK && i < reply->nchildren; i++)
 	{
 		if (may_be_node(run, reply->children[i]))
-			run_node_call(run,
-						  (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
-						  on_found);
+			run_call(run,
+					 (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
+					 on_found);
 	}
-	if (run->node_calls == 0)
+	if (run->calls == 0)
 		end_probe(run);
 }
 
@@ -249,7 +243,7 @@ on_probed(void *arg, const ZkReply *reply)
 void
 run_probe(Run *run)
 {
-	run_node_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
+	run_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
 }
 
 /* ------------------------------------------------------------------------
@@ -263,7 +257,7 @@ on_identified(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run))
+	if (!run_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 		run->step(run);
@@ -290,8 +284,7 @@ run_touch(Run *run, RunStep step)
 		return;
 	}
 	run->step = step;
-	run_node_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)},
-				  on_identified);
+	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)}, on_identified);
 }
 
 /* The reply to send_delete() */
@@ -300,7 +293,7 @@ on_deleted(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_node_call_end(run))
+	if (!run_call_end(run))
 		return;
 	run->listed = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
@@ -333,7 +326,7 @@ send_delete(Run *run)
 		delete.other = run->path->path;
 	else
 		delete.patient = deletion_may_wait(run);
-	run_node_call(run, delete, on_deleted);
+	run_call(run, delete, on_deleted);
 }
 
 /* Deletes the run's node. */

@@ -120,18 +120,13 @@ static bool
 session_holds(const Run *run, const char *name)
 {
 	const Path *path = path_find(name);
-	Contender  *asking;
 
-	if (path == NULL)
-		return false;
-	asking = run_head(run);
-	for (const Run *holding = run_first(path); holding; holding = run_after(holding))
+	for (int i = 0; path && i < entries_max(); i++)
 	{
-		for (const Contender *c = run_head(holding); c; c = contender_behind(c))
-		{
-			if (c->place == PLACE_GRANTED && contender_same_session(c, asking))
-				return true;
-		}
+		const Contender *c = &engine.contenders[i];
+
+		if (c->path == path && c->place == PLACE_GRANTED && contender_same_session(c, run_head(run)))
+			return true;
 	}
 	return false;
 }

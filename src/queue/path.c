@@ -84,7 +84,7 @@ run_is_open(const Run *run, const RecipeRequest *request)
 static bool
 run_is_fresh(const Run *run)
 {
-	return run->state == RUN_PLANNED || run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
+	return run->state == RUN_PLANNED || run->state == RUN_CREATING ||
 		   (run->state == RUN_CREATED && !run->listed && run->path->child_watch == WATCH_ASKED) ||
 		   run->path->child_watch == WATCH_SET;
 }
@@ -136,52 +136,43 @@ arrival_is_refused(Contender *c)
 }
 
 /*
- * A contender is new on the path.  It waits for a listing if it does not wait
- * for holders, unless it is eager, if it might join a run behind which others
- * may stand, or if its node might harm others.  One that takes the place of
- * another has none of this to fear.  A contender that needs no listing of its own
- * still must not overtake those that wait for one.
+ * Must an arrival wait for a listing?  So it must if it does not wait for holders,
+ * unless it is eager, if it might join a run behind which others may stand, or if
+ * its node might harm others.  One that takes the place of another has none of this
+ * to fear.
  */
-void
-path_arrive(Path *path, Contender *c)
+static bool
+arrival_must_look(const Contender *c)
 {
-	RecipeRequest request = contender_request(c);
-	Run			 *last = run_last(path);
-	bool		  first = dlist_is_empty(&path->arrivals);
-	bool		  open = last && run_is_open(last, &request);
-	bool		  must_look = (entry_of(c)->request.nowait && !entry_of(c)->request.eager) ||
-					 (path->recipe->bars && entry_of(c)->request.replaces == ENTRY_NONE) ||
-					 (open && !run_is_fresh(last));
+	const EntryRequest *asked = &entry_of(c)->request;
+	RecipeRequest		request = contender_request(c);
+	const Run		   *last = run_last(c->path);
 
-	c->path = path;
-	c->place = PLACE_ARRIVED;
-	c->needs_list = path->lists_sent + (must_look ? 1 : 0);
-	if (!first)
-		c->needs_list =
-			Max(c->needs_list, dlist_tail_element(Contender, link, &path->arrivals)->needs_list);
-	dlist_push_tail(&path->arrivals, &c->link);
-	if (!arrival_is_refused(c) && first && !must_look)
-		contender_enter(c);
-	path_mark(path);
+	return (asked->nowait && !asked->eager) ||
+		   (c->path->recipe->bars && asked->replaces == ENTRY_NONE) ||
+		   (last && run_is_open(last, &request) && !run_is_fresh(last));
 }
 
-/* Places the arrivals for whom the last listing tells. */
+/* Places the arrivals, but for those that must wait for a listing, and those behind them. */
 static void
 path_place_arrivals(Path *path)
 {
 	dlist_mutable_iter iter;
+	bool			   waits = path->use == PATH_USE_ASKED;
 
-	if (path->use == PATH_USE_ASKED)
-		return;
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
+		bool	   looked = c->next_list <= path->lists_told;
 
-		if (c->needs_list > path->lists_told)
+		if (arrival_is_refused(c))
 			continue;
-		if (entry_of(c)->request.nowait && (contender_is_outrun(c) || contender_is_blocked(c)))
+		waits = waits || (!looked && arrival_must_look(c));
+		if (waits)
+			continue;
+		if (looked && entry_of(c)->request.nowait && contender_is_blocked(c))
 			contender_fail(c, FAILURE_BUSY, 0);
-		else if (contender_is_barred(c))
+		else if (looked && contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
 		else
 			contender_enter(c);
@@ -203,19 +194,19 @@ run_list(Run *run)
 		path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
 }
 
-/* Has the run look again when that for which it waits has changed. */
+/*
+ * Has the run look again when that for which it waits has changed.  A contender that
+ * cannot be read shows among the children; when a run of ours ends, we know ourselves.
+ */
 static void
 run_watch(Run *run, const Foreigner *foreigner)
 {
 	Path *path = run->path;
+	bool  alone = path->recipe->excludes != NULL;
 
-	if (path->recipe->excludes)
-	{
-		/* We know ourselves when a run of ours ends. */
-		if (foreigner)
-			watch_blocker(run, foreigner->name);
-	}
-	else if (path->child_watch == WATCH_NONE)
+	if (alone && foreigner && run->blocker_watch != WATCH_REFUSED)
+		watch_blocker(run, foreigner->name);
+	else if ((!alone || foreigner) && path->child_watch == WATCH_NONE)
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 }
 
@@ -303,32 +294,42 @@ run_serve(Run *run)
 		run_grant(run);
 }
 
+/* Does what comes next for a run that has no node yet. */
+static void
+run_plan(Run *run)
+{
+	Run *before = run_before(run);
+	bool single = run->path->recipe->single;
+
+	/* A session waits for an element only while another is just giving it back. */
+	if (before && single && before->retry_at > 0)
+		run_fail(run, FAILURE_BUSY, 0);
+	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))
+		run_create(run);
+}
+
 /* Does what comes next for a run.  The run may be freed. */
 static void
 run_pump(Run *run)
 {
-	Run *before = run_before(run);
-
-	if (run->state == RUN_PLANNED)
+	if (run->state == RUN_PLANNED && run_is_empty(run))
 	{
-		/* A session waits for an element only while another is just giving it back. */
-		if (before && run->path->recipe->single && before->retry_at > 0)
-			run_fail(run, FAILURE_BUSY, 0);
-		if (run_is_empty(run))
-			run_finish(run);
-		else if (!run->path->parents_pending &&
-				 (before == NULL || (run_has_node(before) && !run->path->recipe->single)))
-			run_create(run);
+		run_finish(run);
 		return;
 	}
-	if (run->state == RUN_UNKNOWN)
+	if (!zk_client_connected() || !engine.synced)
+		return;
+	if (run->state == RUN_PLANNED)
 	{
-		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
-			run_probe(run);
+		run_plan(run);
 		return;
 	}
 	if (run->state == RUN_CREATING)
+	{
+		if (run->calls == 0 && engine_retry_is_due(run->retry_at))
+			run_probe(run);
 		return;
+	}
 
 	if (!run_is_empty(run) && run->state != RUN_DOWNGRADING)
 		run_serve(run);
@@ -340,7 +341,7 @@ run_pump(Run *run)
 	{
 		if (run->replaced_by)
 			return; /* its node goes with the creation of the other */
-		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
+		if (run->calls == 0 && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 
 		/* A session that may not delete a node is not told that it is gone. */
@@ -354,14 +355,6 @@ run_pump(Run *run)
  * ------------------------------------------------------------------------
  */
 
-/* Is there an arrival that waits for a listing, and not for something else? */
-static bool
-arrivals_need_list(Path *path)
-{
-	return !dlist_is_empty(&path->arrivals) &&
-		   dlist_tail_element(Contender, link, &path->arrivals)->needs_list > path->lists_told;
-}
-
 /* Nobody needs the path any more, and nothing is outstanding. */
 static void
 path_forget_if_idle(Path *path)
@@ -369,7 +362,7 @@ path_forget_if_idle(Path *path)
 	if (path->calls > 0 || path->marked || !dlist_is_empty(&path->runs) ||
 		!dlist_is_empty(&path->arrivals))
 		return;
-	watch_child_give_up(path, path->child_watch == WATCH_SET ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+	watch_child_give_up(path);
 	path_foreign_clear(path);
 	hash_search(engine.paths, path->path, HASH_REMOVE, NULL);
 }
@@ -380,27 +373,13 @@ path_pump(Path *path)
 {
 	dlist_mutable_iter iter;
 
-	if (!zk_client_connected() || !engine.synced)
-	{
-		/* Nothing is sent, but contenders that gave up need not be kept. */
-		dlist_foreach_modify (iter, &path->runs)
-		{
-			Run *run = dlist_container(Run, link, iter.cur);
-
-			if (run->state == RUN_PLANNED && run_is_empty(run))
-				run_finish(run);
-		}
-	}
-	else
-	{
-		path_place_arrivals(path);
-		dlist_foreach_modify (iter, &path->runs)
-			run_pump(dlist_container(Run, link, iter.cur));
-		if (path->lists_sent == path->lists_done && arrivals_need_list(path))
-			path_list(path,
-					  entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
-					  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
-	}
+	path_place_arrivals(path);
+	dlist_foreach_modify (iter, &path->runs)
+		run_pump(dlist_container(Run, link, iter.cur));
+	if (zk_client_connected() && engine.synced && path->lists_sent == path->lists_done &&
+		path->use != PATH_USE_ASKED && !dlist_is_empty(&path->arrivals))
+		path_list(path, entry_owner(entry_of(dlist_head_element(Contender, link, &path->arrivals))),
+				  run_last(path) && !run_last(path)->closed ? LIST_AND_WATCH : LIST_ONLY);
 	path_forget_if_idle(path);
 }
 

@@ -50,7 +50,7 @@ run_is_peer(const Run *run, const Contender *c)
 
 /* Asks the recipe, for a contender that has a node or would come last. */
 static Blocker
-find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int32_t *remark)
+find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 {
 	const Path *path = c->path;
 	const Run **runs;
@@ -59,6 +59,7 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 	int			nruns = 0;
 	int			n = 0;
 	int			found;
+	int32_t		remark;
 
 	for (const Run *run = run_first(path); run; run = run_after(run))
 		nruns++;
@@ -75,7 +76,9 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
 		peers[n++] = path->foreign[i].peer;
 
-	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, remark);
+	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, &remark);
+	if (remark != 0 && set == PEERS_ALL)
+		contender_remark(c, remark);
 	if (found >= nruns)
 		blocker.foreigner = &path->foreign[found - nruns];
 	else if (found != RECIPE_NOBODY)
@@ -89,13 +92,7 @@ find_blocker(const Contender *c, const RecipeRequest *request, PeerSet set, int3
 Blocker
 run_blocker(const Run *run)
 {
-	Contender *head = run_head(run);
-	int32_t	   remark;
-	Blocker	   blocker = find_blocker(head, &run->request, PEERS_ALL, &remark);
-
-	if (remark != 0)
-		contender_remark(head, remark);
-	return blocker;
+	return find_blocker(run_head(run), &run->request, PEERS_ALL);
 }
 
 /*
@@ -104,13 +101,11 @@ run_blocker(const Run *run)
  * before it.  NULL if there is none.
  */
 const Run *
-contender_own_blocker(const Contender *c)
+contender_own_blocker(Contender *c)
 {
-	int32_t remark;
-
 	if (run_has_others(c->run, c))
 		return c->run;
-	return find_blocker(c, &c->run->request, PEERS_OWN, &remark).run;
+	return find_blocker(c, &c->run->request, PEERS_OWN).run;
 }
 
 /*
@@ -122,11 +117,8 @@ contender_is_blocked(Contender *c)
 {
 	RecipeRequest request = contender_request(c);
 	PeerSet		  set = c->path->recipe->blocker ? PEERS_ALL : PEERS_FOREIGN;
-	int32_t		  remark;
-	Blocker		  blocker = find_blocker(c, &request, set, &remark);
+	Blocker		  blocker = find_blocker(c, &request, set);
 
-	if (remark != 0)
-		contender_remark(c, remark);
 	return blocker.run || blocker.foreigner;
 }
 

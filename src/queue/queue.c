@@ -58,20 +58,16 @@
 
 /* A backend asks for something. */
 static void
-contender_arrive(Contender *c)
+take_up(Contender *c)
 {
 	const ContenderEntry *entry = entry_of(c);
-	Path				 *path;
+	Path				 *path = NULL;
 
-	if (!entry_take_up(entry_index(c)))
-	{
-		contender_forget(c);
-		return;
-	}
-	path = path_get(entry->request.path, entry_recipe(entry));
+	if (entry_take_up(entry_index(c)))
+		path = path_get(entry->request.path, entry_recipe(entry));
 	if (path)
 	{
-		path_arrive(path, c);
+		contender_arrive(c, path);
 		return;
 	}
 	entry_fail(entry_index(c), FAILURE_OTHER_RECIPE, 0);
@@ -138,7 +134,7 @@ queue_attend(void)
 		ContenderState state = contender_state(c);
 
 		if (state == CONTENDER_REQUESTED)
-			contender_arrive(c);
+			take_up(c);
 		else if (state == CONTENDER_RELEASING)
 			contender_leave(c);
 		else if (state == CONTENDER_GRANTED)
@@ -232,13 +228,23 @@ child_changed(Path *path, ZkWatchEvent event, const char *child)
 	path_mark(path);
 }
 
+/* The path of which a node is a child, or NULL. */
+static Path *
+path_of_child(const char *node, const char *child)
+{
+	char *parent = pnstrdup(node, child - 1 - node);
+	Path *path = path_find(parent);
+
+	pfree(parent);
+	return path;
+}
+
 /* A watch has fired on a path, or on a child of one. */
 void
 queue_watch(ZkWatchEvent event, const char *name)
 {
 	Path	   *path = path_find(name);
 	const char *child = strrchr(name, '/') + 1;
-	char	   *parent;
 
 	ZKLOCK_SLOW("slow-writes", 120, 150);
 	if (path && event != ZK_WATCH_CHANGED)
@@ -246,9 +252,7 @@ queue_watch(ZkWatchEvent event, const char *name)
 	if (event == ZK_WATCH_CHILDREN)
 		return;
 
-	parent = pnstrdup(name, Max(child - 1 - name, 1));
-	path = path_find(parent);
-	pfree(parent);
+	path = path_of_child(name, child);
 	if (path)
 	{
 		engine.attended = path;
@@ -262,12 +266,11 @@ bool
 queue_needs_watch(const ZkCall *removal)
 {
 	const char *child = strrchr(removal->path, '/') + 1;
-	char	   *parent = pnstrdup(removal->path, child - 1 - removal->path);
-	const Path *path = path_find(removal->kind == ZK_UNWATCH_CHILDREN ? removal->path : parent);
+	const Path *path = path_find(removal->path);
 
-	pfree(parent);
-	if (path && removal->kind == ZK_UNWATCH_CHILDREN)
-		return watch_exists(path->child_watch);
+	if (removal->kind == ZK_UNWATCH_CHILDREN)
+		return path && watch_exists(path->child_watch);
+	path = path_of_child(removal->path, child);
 	for (Run *run = path ? run_first(path) : NULL; run; run = run_after(run))
 	{
 		if ((watch_exists(run->own_watch) && strcmp(run->name, child) == 0) ||
@@ -326,51 +329,36 @@ attend_overruns(void)
 /*
  * Does a contender wait for what is not this server's, as far as is known?  That may
  * be gone by now, but is never missed.
+ *
+ * May it keep others back ("wanted")?  Of one that holds, false if there is surely
+ * none: the child watch stands, and what was listed before has nobody behind the node.
+ * Of one that waits, true only if it stands behind another server's or client's node
+ * that would let others pass.
  */
-static bool
-waits_abroad(const Contender *c)
+static void
+look_abroad(const Contender *c, bool *waits, bool *wanted)
 {
 	const Path *path = c->path;
+	bool		holds = c->place == PLACE_GRANTED;
 
-	if (c->place != PLACE_WAITING || !run_has_node(c->run))
-		return false;
+	*waits = *wanted = false;
+	if ((!holds && c->place != PLACE_WAITING) || !run_has_node(c->run))
+		return;
+	*wanted = holds && path->child_watch != WATCH_SET;
 	for (int i = 0; i < path->nforeign; i++)
 	{
 		const RecipePeer *peer = &path->foreign[i].peer;
+		bool			  older = peer->sequence < c->run->peer.sequence;
+		bool anyhow = path->recipe->excludes == NULL; /* anybody may give a permit back */
 
-		/* A permit may be given back by anybody. */
-		if (path->recipe->excludes == NULL || (peer->sequence < c->run->peer.sequence &&
-											   path->recipe->excludes(peer, &c->run->request)))
-			return true;
+		if (holds)
+			*wanted |= anyhow || peer->sequence > c->run->peer.sequence;
+		else
+		{
+			*waits |= anyhow || (older && path->recipe->excludes(peer, &c->run->request));
+			*wanted |= older && peer->mode == LOCK_MODE_SHARED;
+		}
 	}
-	return false;
-}
-
-/*
- * May a contender keep others back?  Of one that holds, false if there is surely none:
- * the child watch stands, and what was listed before has nobody behind the node.  Of
- * one that waits, true only if it stands behind another server's or client's node that
- * would let others pass.
- */
-static bool
-is_wanted_abroad(const Contender *c)
-{
-	const Path *path = c->path;
-	bool		waits = c->place == PLACE_WAITING;
-
-	if ((!waits && c->place != PLACE_GRANTED) || !run_has_node(c->run))
-		return false;
-	if (!waits && path->child_watch != WATCH_SET)
-		return true;
-	for (int i = 0; i < path->nforeign; i++)
-	{
-		const RecipePeer *peer = &path->foreign[i].peer;
-
-		if (waits ? peer->mode == LOCK_MODE_SHARED && peer->sequence < c->run->peer.sequence
-				  : path->recipe->excludes == NULL || peer->sequence > c->run->peer.sequence)
-			return true;
-	}
-	return false;
 }
 
 /* Notes in the entries for which contenders other servers and clients matter. */
@@ -380,8 +368,10 @@ queue_look_abroad(void)
 	for (int i = 0; i < entries_max(); i++)
 	{
 		ContenderEntry *entry = entry_at(i);
-		bool			waits = waits_abroad(&engine.contenders[i]);
-		bool			wanted = is_wanted_abroad(&engine.contenders[i]);
+		bool			waits;
+		bool			wanted;
+
+		look_abroad(&engine.contenders[i], &waits, &wanted);
 
 		/* The worker alone writes these. */
 		if (entry->node.waits_abroad == waits && entry->node.wanted_abroad == wanted)

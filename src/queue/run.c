@@ -205,14 +205,6 @@ run_replanned(Run *run)
 	run->state = RUN_PLANNED;
 }
 
-/* Nobody knows whether the node was created. */
-void
-run_unsettled(Run *run)
-{
-	Assert(run->state == RUN_CREATING);
-	run->state = RUN_UNKNOWN;
-}
-
 /*
  * The node exists: adopts its full name.  One that is numbered too high is
  * deleted again; nobody is served under it.
@@ -222,7 +214,7 @@ run_created(Run *run, const char *name, int64 czxid)
 {
 	Run *former = run_by_name(run->path, name);
 
-	Assert(run->state == RUN_CREATING || run->state == RUN_UNKNOWN);
+	Assert(run->state == RUN_CREATING);
 	run->state = RUN_CREATED;
 	strlcpy(run->name, name, sizeof(run->name));
 	if (!run->path->recipe->read(name, &run->peer) || !run->peer.numbered)
@@ -250,7 +242,7 @@ run_adopted(Run *run, const char *name, int64 czxid, int payer)
 	strlcpy(run->name, name, sizeof(run->name));
 	run->czxid = czxid;
 	run_charge(run, payer);
-	run->state = RUN_UNKNOWN;
+	run->state = RUN_CREATING;
 	if (run->path->recipe->read(name, &run->peer) && run->peer.numbered && czxid != 0)
 	{
 		/* Its contender may have downgraded, the node has not. */
@@ -317,7 +309,7 @@ run_abandoned(Run *run)
 void
 run_finish(Run *run)
 {
-	Assert(run->state != RUN_CREATING && run->state != RUN_GONE);
+	Assert(run->state != RUN_GONE);
 	Assert(run_is_empty(run));
 	path_mark(run->path);
 	if (run->record)
@@ -326,7 +318,7 @@ run_finish(Run *run)
 	forget_replacement(run);
 	watch_own_set(run, WATCH_NONE);
 	if (run->blocker_watch == WATCH_SET)
-		watch_blocker_end(run, WATCH_NONE, WATCH_MAY_EXIST);
+		watch_blocker_give_up(run, WATCH_NONE);
 	run_refund(run);
 	dlist_delete(&run->link);
 	run->state = RUN_GONE;
@@ -335,11 +327,11 @@ run_finish(Run *run)
 }
 
 /*
- * Those who wait in the run queue again in a new one; where nobody has a node
- * before he has looked, they arrive anew.
+ * Holders have lost what the run stood for, and those who wait queue again in a new
+ * one; where nobody has a node before he has looked, they arrive anew.
  */
 static void
-requeue(Run *run, Requeue where)
+requeue(Run *run, Requeue where, LossReason reason)
 {
 	bool			   arrive = run->path->recipe->bars && !run->replaces;
 	dlist_mutable_iter iter;
@@ -349,10 +341,15 @@ requeue(Run *run, Requeue where)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
+		if (c->place == PLACE_GRANTED)
+		{
+			contender_lose(c, reason);
+			continue;
+		}
 		if (arrive)
 		{
 			dlist_delete(&c->link);
-			contender_arrive_again(c);
+			contender_arrive(c, run->path);
 			continue;
 		}
 		if (replacement == NULL)
@@ -374,26 +371,12 @@ requeue(Run *run, Requeue where)
 	run_finish(run);
 }
 
-static void
-lose_holders(Run *run, LossReason reason)
-{
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify (iter, &run->queue)
-	{
-		Contender *c = dlist_container(Contender, link, iter.cur);
-
-		if (c->place == PLACE_GRANTED)
-			contender_lose(c, reason);
-	}
-}
-
 /* It has turned out that its node was never created. */
 void
 run_not_created(Run *run)
 {
-	Assert(run->state == RUN_UNKNOWN);
-	requeue(run, REQUEUE_IN_PLACE);
+	Assert(run->state == RUN_CREATING);
+	requeue(run, REQUEUE_IN_PLACE, LOSS_DELETED);
 }
 
 /* The session is over, and the node with it. */
@@ -407,8 +390,7 @@ run_expired(Run *run)
 				(errmsg("%s \"%s\" was taken by a transaction that committed, and may not have been removed",
 						run->path->recipe->name, run->path->path),
 				 errdetail("The ZooKeeper session ended first. If it is still there it is taken again, with the same token.")));
-	lose_holders(run, LOSS_EXPIRED);
-	requeue(run, REQUEUE_IN_PLACE);
+	requeue(run, REQUEUE_IN_PLACE, LOSS_EXPIRED);
 }
 
 /* Tells the log that the run's node is gone without our doing. */
@@ -434,8 +416,7 @@ run_deleted(Run *run)
 {
 	if (!run_is_empty(run))
 		report_deletion(run);
-	lose_holders(run, LOSS_DELETED);
-	requeue(run, REQUEUE_BEHIND_ALL);
+	requeue(run, REQUEUE_BEHIND_ALL, LOSS_DELETED);
 }
 
 /*

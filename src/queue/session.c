@@ -291,15 +291,13 @@ contender_adopt(Contender *c)
 	path = path_get(entry->request.path, entry_recipe(entry));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
-	c->path = path;
 	if (entry->status.run_id == 0)
 	{
-		c->place = PLACE_ARRIVED;
-		c->needs_list = 1;
-		dlist_push_tail(&path->arrivals, &c->link);
+		contender_arrive(c, path);
 		return;
 	}
 
+	c->path = path;
 	run = run_of_entry(path, entry, &request);
 	run->grants = Max(run->grants, entry->node.grants);
 	if (entry->status.token != 0 && run->state == RUN_CREATED)

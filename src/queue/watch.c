@@ -97,8 +97,7 @@ delete_orphan(Path *path, const char *name)
 
 	for (Run *run = run_first(path); run; run = run_after(run))
 	{
-		if (run->state == RUN_CREATING || run->state == RUN_UNKNOWN ||
-			strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
+		if (run->state == RUN_CREATING || strcmp(run->name, name) == 0 || strcmp(run->heir, name) == 0)
 			return;
 	}
 	node = path_node(path, name);
@@ -126,22 +125,17 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	{
 		if (reply->outcome == ZK_NO_NODE)
 			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
-		watch_blocker_end(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE,
-						  reply->watching ? WATCH_MAY_EXIST : WATCH_IS_GONE);
+		if (reply->watching)
+			watch_blocker_set(run, WATCH_SET);
+		watch_blocker_give_up(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE);
 	}
 	(void) run_call_end(run);
 }
 
-/* Watches another client's contender.  One that cannot be read shows among the children. */
+/* Watches another client's contender. */
 void
 watch_blocker(Run *run, const char *name)
 {
-	if (run->blocker_watch == WATCH_REFUSED)
-	{
-		if (run->path->child_watch == WATCH_NONE)
-			path_list(run->path, run_owner(run), LIST_AND_WATCH);
-		return;
-	}
 	if (run->blocker)
 	{
 		/* Should it be another one, the reply or event will bring us back. */
