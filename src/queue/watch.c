@@ -50,7 +50,7 @@ on_own_watched(void *arg, const ZkReply *reply)
 		return;
 	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == ZK_OK && node_contender_tells_broken(reply->data, reply->data_length))
-		entries_mark_broken(run->id);
+		entries_expect_deletion(run->id, LOSS_BROKEN);
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner != engine.session_id)
 		run_usurped(run);
 	else if (reply->outcome == ZK_NO_NODE)

@@ -30,12 +30,6 @@
  * finishes a release, and RELEASING is final: nothing the worker does can turn
  * it back into a lock.
  *
- * A backend that changed a state sets the entry's bit in "dirty" and then the
- * worker's latch.  The worker clears a whole word of bits before it looks at
- * the entries, so a change is never missed; looking at an entry twice does no
- * harm.  There are no lists through the entries that a process could leave
- * half-changed.
- *
  * An entry has three parts.
  *
  *	request		constant while the entry is in use.  A backend takes an entry from
@@ -72,54 +66,10 @@
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
 
-EntryPool *entry_pool = NULL;
-
-/* Bytes of so many entries, and what belongs to all of them. */
-Size
-entries_size(int max_entries)
-{
-	return add_size(offsetof(EntryPool, entries), mul_size(max_entries, sizeof(ContenderEntry)));
-}
-
-/* Initialises memory that is all zero. */
-void
-entries_init(EntryPool *pool, int max_entries)
-{
-	pool->max_entries = max_entries;
-	pg_atomic_init_u64(&pool->next_ticket, 1);
-	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
-	pool->next_run_id = 1;
-	SpinLockInit(&pool->mutex);
-	pool->first_free = 0;
-	pool->nfree = max_entries;
-	for (int i = 0; i < max_entries; i++)
-	{
-		SpinLockInit(&pool->entries[i].mutex);
-		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
-	}
-}
-
 /* ------------------------------------------------------------------------
  * Backends
  * ------------------------------------------------------------------------
  */
-
-/* Takes an entry from the free list, unless no more than "leave" are there: ENTRY_NONE. */
-static int
-claim(int leave)
-{
-	int index = ENTRY_NONE;
-
-	SpinLockAcquire(&entry_pool->mutex);
-	if (entry_pool->nfree > leave)
-	{
-		index = entry_pool->first_free;
-		entry_pool->first_free = entry_at(index)->next_free;
-		entry_pool->nfree--;
-	}
-	SpinLockRelease(&entry_pool->mutex);
-	return index;
-}
 
 /*
  * FREE -> REQUESTED: takes an entry from the free list, fills and publishes it.  Cannot
@@ -133,7 +83,7 @@ claim(int leave)
 int
 entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave)
 {
-	int				index = claim(leave);
+	int				index = entry_claim(leave);
 	ContenderEntry *entry;
 	EntryStatus status = {.state = CONTENDER_REQUESTED, .mode = request->terms.mode, .on_loss = on_loss};
 
@@ -207,33 +157,10 @@ entry_is_settled(int index, uint32 generation)
 		   (status.state != CONTENDER_GRANTED || !status.downgrading);
 }
 
-/* Asks the worker to look at an entry.  Cannot fail, does not wait. */
-void
-entry_mark_dirty(int index)
-{
-	ZKLOCK_SLOW("slow-backends", 120, 25);
-	zklock_mark(entry_pool->dirty, index);
-	zklock_wake_worker();
-}
-
 /* ------------------------------------------------------------------------
  * The worker
  * ------------------------------------------------------------------------
  */
-
-/* Calls "visit" for each entry whose bit was set, clearing the bits first. */
-void
-entries_visit_dirty(void (*visit)(int index))
-{
-	zklock_visit_marked(entry_pool->dirty, entries_max(), visit);
-}
-
-/* Ids of runs grow from one worker to the next. */
-uint64
-entries_new_run_id(void)
-{
-	return entry_pool->next_run_id++;
-}
 
 /*
  * Begins a step from a state.  Returns false if the entry is not in that any more;
@@ -335,7 +262,7 @@ entry_lose(int index, LossReason reason, int *interrupt)
 	if (!begin_step(entry, CONTENDER_GRANTED))
 		return false;
 	policy = entry->status.on_loss;
-	entry->status.loss = reason == LOSS_DELETED && entry->status.broken ? LOSS_BROKEN : reason;
+	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
 	entry->status.state = CONTENDER_LOST;
 	SpinLockRelease(&entry->mutex);
 	*interrupt = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
@@ -343,41 +270,7 @@ entry_lose(int index, LossReason reason, int *interrupt)
 	return true;
 }
 
-/* Notes of the entries behind a run's node whether zk_break_lock() is deleting it. */
-static void
-set_broken(uint64 run_id, bool broken)
-{
-	for (int i = 0; run_id != 0 && i < entries_max(); i++)
-	{
-		ContenderEntry *entry = entry_at(i);
-
-		SpinLockAcquire(&entry->mutex);
-		if (entry->status.run_id == run_id)
-			entry->status.broken = broken;
-		SpinLockRelease(&entry->mutex);
-	}
-}
-
-void
-entries_mark_broken(uint64 run_id)
-{
-	set_broken(run_id, true);
-}
-
-/* It was not deleted, or by somebody else. */
-void
-entries_unmark_broken(uint64 run_id)
-{
-	set_broken(run_id, false);
-}
-
-/*
- * RELEASING -> FREE: gives an entry back, and tells its owner if it waits for
- * that.
- *
- * The entry goes into the free list with its new generation, in one step, and
- * last: from then on it may be anybody's.
- */
+/* RELEASING -> FREE: gives an entry back, and tells its owner if it waits for that. */
 void
 entry_free(int index)
 {
@@ -392,13 +285,7 @@ entry_free(int index)
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
 
-	SpinLockAcquire(&entry_pool->mutex);
-	entry->generation++;
-	entry->next_free = entry_pool->first_free;
-	entry_pool->first_free = index;
-	entry_pool->nfree++;
-	SpinLockRelease(&entry_pool->mutex);
-
+	entry_give_back(index);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
 }
@@ -492,18 +379,6 @@ entries_all_consumed(void)
 			return false;
 	}
 	return true;
-}
-
-/* How many entries are not free. */
-int
-entries_in_use(void)
-{
-	int nfree;
-
-	SpinLockAcquire(&entry_pool->mutex);
-	nfree = entry_pool->nfree;
-	SpinLockRelease(&entry_pool->mutex);
-	return entries_max() - nfree;
 }
 
 /* The recipe by which the contender gets what it asks for */

@@ -62,9 +62,9 @@ typedef struct FailureText
 /* Why a contender is in CONTENDER_LOST. */
 typedef enum LossReason
 {
-	LOSS_EXPIRED,  /* the session ended */
 	LOSS_DELETED,  /* someone deleted the node */
 	LOSS_BROKEN,   /* zk_break_lock() did */
+	LOSS_EXPIRED,  /* the session ended */
 	LOSS_UNPROVED, /* suspended for too long */
 	LOSS_OVERRUN   /* held for longer than zklock.max_hold_time */
 } LossReason;
@@ -76,7 +76,7 @@ extern const FailureText *failure_text(Failure failure);
 extern int				  failure_describe(Failure failure, const char *refusal);
 
 /* ------------------------------------------------------------------------
- * entry.c: entries
+ * entry.c, entry_pool.c: entries
  * ------------------------------------------------------------------------
  */
 
@@ -202,8 +202,10 @@ typedef struct EntryStatus
 	LossPolicy	on_loss;
 	uint32		check_wanted; /* number of the check of its node asked for last */
 	EntryNotice notice;		  /* of its end */
-	bool		broken;		  /* zk_break_lock() is deleting its node */
 	bool		consumed;	  /* RELEASING: what it stood for goes, and not only its node */
+
+	/* Who is about to delete its node, and the worker; LOSS_DELETED unless it is known */
+	LossReason deletion;
 
 	/* The worker */
 	int64		token; /* fencing token, 0 until granted */
@@ -291,30 +293,20 @@ typedef struct EntryPool
 /* In shared memory; NULL unless the library was loaded with the server. */
 extern EntryPool *entry_pool;
 
-extern Size entries_size(int max_entries);
-extern void entries_init(EntryPool *pool, int max_entries);
-
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
 extern void entry_give_up(int index, EntryNotice notice);
 extern void entry_keep_shared(int index);
 extern bool entry_is_settled(int index, uint32 generation);
-extern void entry_mark_dirty(int index);
 extern void entry_consume(int index);
 
-/* Any process */
-extern void entries_mark_broken(uint64 run_id);
-extern void entries_unmark_broken(uint64 run_id);
-
 /* Worker */
-extern void	  entries_visit_dirty(void (*visit)(int index));
-extern uint64 entries_new_run_id(void);
-extern bool	  entry_take_up(int index);
-extern bool	  entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us);
-extern void	  entry_fail(int index, Failure failure, int code);
-extern bool	  entry_lose(int index, LossReason reason, int *interrupt);
-extern void	  entry_free(int index);
-extern void	  entry_set_owner_latch(const ContenderEntry *entry);
+extern bool entry_take_up(int index);
+extern bool entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us);
+extern void entry_fail(int index, Failure failure, int code);
+extern bool entry_lose(int index, LossReason reason, int *interrupt);
+extern void entry_free(int index);
+extern void entry_set_owner_latch(const ContenderEntry *entry);
 
 /* Any process */
 extern EntryStatus	 entry_status(int index);
@@ -322,8 +314,18 @@ extern const Recipe *entry_recipe(const ContenderEntry *entry);
 extern bool			 entry_copy(int index, EntryCopy *copy);
 extern uint32		 entry_generation(int index);
 extern bool			 entry_is_overrun(int64 expires_us);
-extern int			 entries_in_use(void);
 extern bool			 entries_all_consumed(void);
+
+/* entry_pool.c */
+extern Size	  entries_size(int max_entries);
+extern void	  entries_init(EntryPool *pool, int max_entries);
+extern int	  entry_claim(int leave);
+extern void	  entry_give_back(int index);
+extern int	  entries_in_use(void);
+extern void	  entry_mark_dirty(int index);
+extern void	  entries_visit_dirty(void (*visit)(int index));
+extern uint64 entries_new_run_id(void);
+extern void	  entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 static inline ContenderEntry *
 entry_at(int index)

@@ -112,8 +112,7 @@ mark(Breaking *breaking)
 	char		  *data;
 	CallStep set = {.kind = OP_SET, .path = breaking->path, .version = breaking->node.told.stat.version};
 
-	if (breaking->run != 0)
-		entries_mark_broken(breaking->run);
+	entries_expect_deletion(breaking->run, LOSS_BROKEN);
 
 	by = psprintf("role %s, process %d of server %s", GetUserNameFromId(GetUserId(), false),
 				  MyProcPid, zklock_own_name());
@@ -227,7 +226,7 @@ break_read_node(Breaking *breaking)
 	}
 	PG_CATCH();
 	{
-		entries_unmark_broken(breaking->run);
+		entries_expect_deletion(breaking->run, LOSS_DELETED);
 		if (breaking->sent)
 			report_broken(breaking);
 		PG_RE_THROW();
@@ -237,7 +236,7 @@ break_read_node(Breaking *breaking)
 	if (broken)
 		report_broken(breaking);
 	else
-		entries_unmark_broken(breaking->run);
+		entries_expect_deletion(breaking->run, LOSS_DELETED);
 	return broken;
 }
 
