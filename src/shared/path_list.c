@@ -115,12 +115,13 @@ path_list_covers(const PathListItem *item, const char *path)
 	return strncmp(path, item->path, item->path_len) == 0 && path[item->path_len] == end;
 }
 
-/* Of two items that stand for the same path: does the first say more of it? */
+/*
+ * Of two items that stand for the same path: does the first say more of it?  The path
+ * itself is longer than any that it lies below.
+ */
 bool
 path_list_more_specific(const PathListItem *a, const PathListItem *b)
 {
-	if (a->scope != b->scope)
-		return a->scope == PATH_LIST_ITSELF;
 	return a->path_len > b->path_len;
 }
 
