@@ -70,19 +70,11 @@ static int nentries = 0;
  * ------------------------------------------------------------------------
  */
 
-static StatsKind
-stats_kind(const Hold *hold, LockMode mode)
-{
-	if (hold->kind == CONTENDER_LOCK)
-		return stats_kind_of_lock(mode);
-	return hold->kind == CONTENDER_ELEMENT ? STATS_QUEUE : STATS_SEMAPHORE;
-}
-
 /* For how long it was held in a mode, the statistics are told at the end. */
 static void
 count_hold_time(const Hold *hold, LockMode mode)
 {
-	stats_add(stats_kind(hold, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
+	stats_add(stats_kind(hold->kind, mode), STATS_HOLD_US, zklock_now_us() - hold->since[mode]);
 }
 
 static void release_at_exit(int code, Datum arg);
@@ -349,7 +341,7 @@ void
 hold_count(Hold *hold, LockMode mode, LockScope scope)
 {
 	if (hold_is_acquired(hold))
-		stats_add(stats_kind(hold, mode), STATS_REENTRANT, 1);
+		stats_add(stats_kind(hold->kind, mode), STATS_REENTRANT, 1);
 	hold->taken_under = Max(hold->taken_under, (CommitGuard) zklock_commit_guard);
 	if (!hold_is_acquired_in(hold, mode))
 		hold->since[mode] = zklock_now_us();

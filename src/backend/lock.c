@@ -95,7 +95,7 @@ begin_wait(Wait *wait, const LockTarget *target, int64 timeout_ms)
 	const Hold *shared = hold_of_lock(target->path, LOCK_MODE_SHARED);
 
 	wait_begin(wait, target->path, target->mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-			   stats_kind_of_lock(target->mode), timeout_ms);
+			   stats_kind(CONTENDER_LOCK, target->mode), timeout_ms);
 
 	/* Two sessions that hold the shared lock and want more wait for each other at once. */
 	if (target->mode == LOCK_MODE_EXCLUSIVE && shared && shared->mode == LOCK_MODE_SHARED)

@@ -12,8 +12,6 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "mb/pg_wchar.h"
 #include "queue/engine.h"
 #include "shared/stats.h"
@@ -124,55 +122,46 @@ count_loss(const Contender *c)
 {
 	EntryKind kind = entry_of(c)->request.kind;
 
-	if (kind == CONTENDER_LOCK)
-		stats_add(stats_kind_of_lock(contender_request(c).mode), STATS_LOSSES, 1);
-	else if (kind == CONTENDER_PERMIT)
-		stats_add(STATS_SEMAPHORE, STATS_LOSSES, 1);
-	else if (kind == CONTENDER_ELEMENT)
-		stats_add(STATS_QUEUE, STATS_LOSSES, 1);
+	if (kind != CONTENDER_TURN && kind != CONTENDER_CANDIDACY)
+		stats_add(stats_kind(kind, contender_request(c).mode), STATS_LOSSES, 1);
 }
 
 /*
  * A granted contender's lock is lost, whether or not the node is gone.  That is
- * counted.  If its session wants that, it is interrupted; interrupt.c makes the
- * message of it.
- *
- * Returns false if its backend has given it up meanwhile.
+ * counted.  Returns false if its backend has given it up meanwhile.
  */
 bool
 contender_lose(Contender *c, LossReason reason)
 {
-	int	 pid = entry_of(c)->request.pid;
-	int	 interrupt;
-	bool lost = entry_lose(entry_index(c), reason, &interrupt);
+	bool lost = entry_lose(entry_index(c), reason);
 
 	if (lost)
 		count_loss(c);
-	if (interrupt != 0 && kill(pid, interrupt) != 0)
-		ereport(LOG, (errmsg("could not send signal %d to process %d: %m", interrupt, pid)));
 	contender_detach(c);
 	return lost;
 }
 
 /* Grants the lock, unless the backend has given up meanwhile. */
-bool
+void
 contender_grant(Contender *c)
 {
-	Run		 *run = c->run;
-	EntryNode node = entry_of(c)->node;
-	int64	  expires_us;
+	Run					 *run = c->run;
+	const ContenderEntry *entry = entry_of(c);
+	EntryNode			  node = entry->node;
 
 	node.grants = run->grants + 1;
 	node.position = 1;
 	node.blocked_by_run = 0;
 	node.blocked_by_node[0] = '\0';
-	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + node.grants, &node, &expires_us))
-		return false;
+	if (!entry_grant(entry_index(c), (run->czxid << TOKEN_GRANT_BITS) + node.grants, &node))
+	{
+		contender_detach(c);
+		return;
+	}
 	run->grants = node.grants;
 	c->place = PLACE_GRANTED;
-	if (expires_us != 0)
-		engine.overrun_us = Min(engine.overrun_us, expires_us);
-	return true;
+	if (entry->status.expires_us != 0)
+		engine.overrun_us = Min(engine.overrun_us, entry->status.expires_us);
 }
 
 /* A downgrade is done: others can share the lock, or no session waits for that. */

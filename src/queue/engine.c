@@ -33,7 +33,7 @@ typedef struct Account
 	size_t bytes;
 } Account;
 
-Engine engine = {.retry_at = -1};
+Engine engine = {.retry_at = NEVER, .resume_until = NEVER, .sync_at = NEVER};
 
 static HTAB *accounts;
 
@@ -58,8 +58,7 @@ engine_retry_is_due(int64 at)
 {
 	if (at <= zklock_now_ms())
 		return true;
-	if (engine.retry_at < 0 || at < engine.retry_at)
-		engine.retry_at = at;
+	engine.retry_at = Min(engine.retry_at, at);
 	return false;
 }
 

@@ -34,6 +34,9 @@
 /* Pause before a call that was refused but must succeed is repeated. */
 #define RETRY_MS 5000
 
+/* A time that does not come */
+#define NEVER PG_INT64_MAX
+
 /*
  * A watch of ours on a node:
  *
@@ -127,13 +130,6 @@ typedef enum PathUse
 	PATH_USE_OTHER /* the data are no claim's */
 } PathUse;
 
-/* Why the path's missing nodes could not be created; parents.c. */
-typedef struct ParentsRefusal
-{
-	Failure failure; /* FAILURE_NONE if it was not refused */
-	int		code;	 /* ZooKeeper's */
-} ParentsRefusal;
-
 /* A contender of another client */
 typedef struct Foreigner
 {
@@ -163,11 +159,12 @@ typedef struct Path
 	Foreigner *foreign;
 
 	/* Creating what is missing of it; parents.c */
-	bool		   parents_pending; /* a call is outstanding */
-	int			   parents_attempts;
-	size_t		   missing_len; /* bytes of the path up to the one being tried */
-	bool		   descending;	/* one above that exists by now */
-	ParentsRefusal parents_refusal;
+	bool	parents_pending; /* a call is outstanding */
+	int		parents_attempts;
+	size_t	missing_len;	 /* bytes of the path up to the one being tried */
+	bool	descending;		 /* one above that exists by now */
+	Failure parents_failure; /* why it was refused, if it was ... */
+	int		parents_code;	 /* ... and ZooKeeper's code */
 } Path;
 
 typedef struct Run Run;
@@ -236,11 +233,11 @@ typedef struct Engine
 	size_t		  watch_bytes;	/* in watches set or asked for */
 	size_t		  node_bytes;	/* in ephemeral nodes */
 	int64		  resume_until; /* a new worker connects: a call that does not wait waits
-							  * so long, ms; else -1 */
+							  * so long, ms; else NEVER */
 	bool		  synced;		/* what we read is no older than the connection */
-	int64		  sync_at;		/* after a refusal: sync again then, ms; else -1 */
+	int64		  sync_at;		/* after a refusal: sync again then, ms; else NEVER */
 	int			  refused_code; /* ZooKeeper refuses us altogether, or 0 */
-	int64		  retry_at;		/* the next thing to try again, ms; -1: none */
+	int64		  retry_at;		/* the next thing to try again, ms, or NEVER */
 	int64		  overrun_us;	/* no holder's time is over before, us */
 } Engine;
 
@@ -388,7 +385,7 @@ extern void			 contender_forget(Contender *c);
 extern void			 contender_detach(Contender *c);
 extern void			 contender_fail(Contender *c, Failure failure, int code);
 extern bool			 contender_lose(Contender *c, LossReason reason);
-extern bool			 contender_grant(Contender *c);
+extern void			 contender_grant(Contender *c);
 extern void			 contender_downgraded(Contender *c);
 extern void			 contender_remark(Contender *c, int32 remark);
 extern void			 contender_blocked_by(Contender *c, Blocker blocker, int position);
@@ -430,7 +427,6 @@ extern void run_vanished(Run *run);
 
 /* listing.c */
 extern void path_list(Path *path, ZkOwner owner, ListWatch watch);
-extern void path_fail(Path *path, Failure failure, int code);
 
 /* parents.c */
 extern void parents_missing(Run *run, int code);

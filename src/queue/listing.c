@@ -35,13 +35,6 @@ tick_off(const char *node, char **names, bool *ours, int n)
 	return found != NULL;
 }
 
-/* Does the run hold or wait for something that it can lose? */
-static bool
-run_is_alive(const Run *run)
-{
-	return run->state == RUN_CREATED || run->state == RUN_GRANTED || run->state == RUN_DOWNGRADING;
-}
-
 /* Takes in the children: ours are ticked off, the others are remembered. */
 static void
 apply_children(Path *path, const ZkReply *reply)
@@ -106,7 +99,7 @@ apply_listing(Path *path, const ZkReply *reply)
 	{
 		Run *run = dlist_container(Run, link, iter.cur);
 
-		if (!run_is_alive(run))
+		if (!run_has_node(run) || run->state == RUN_DELETING)
 			continue;
 		if (!run->listed)
 			run_deleted(run);
@@ -116,7 +109,7 @@ apply_listing(Path *path, const ZkReply *reply)
 }
 
 /* Nobody else gets what is asked for on the path. */
-void
+static void
 path_fail(Path *path, Failure failure, int code)
 {
 	dlist_mutable_iter iter;

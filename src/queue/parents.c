@@ -71,15 +71,17 @@ void
 parents_exist(Path *path)
 {
 	path->parents_attempts = 0;
-	path->parents_refusal.failure = FAILURE_NONE;
+	path->parents_failure = FAILURE_NONE;
 }
 
 /* It could not be done; the first reason is the one to tell. */
 static void
 refuse(Path *path, Failure failure, int code)
 {
-	if (path->parents_refusal.failure == FAILURE_NONE)
-		path->parents_refusal = (ParentsRefusal){.failure = failure, .code = code};
+	if (path->parents_failure != FAILURE_NONE)
+		return;
+	path->parents_failure = failure;
+	path->parents_code = code;
 }
 
 /* The path of a node above ours, of so many bytes; until the end of the round */
@@ -131,14 +133,14 @@ session_holds(const Run *run, const char *name)
 	return false;
 }
 
-/* Is it one of the two nodes that a semaphore has, of the semaphore that is asked for? */
+/* Is what is tried one of the two nodes of the semaphore that is asked for? */
 static bool
-is_semaphore_part(const Run *run, const char *parent, const char *name)
+is_semaphore_part(const Run *run)
 {
 	EntryKind kind = entry_of(run_head(run))->request.kind;
 
 	return (kind == CONTENDER_TURN || kind == CONTENDER_PERMIT) &&
-		   strlen(parent) + 1 + strlen(name) == strlen(run->path->path);
+		   run->path->path[run->path->missing_len] == '\0';
 }
 
 /* Whom may a node of that name harm that the session that asks does not answer for? */
@@ -180,14 +182,6 @@ is_election(const ZkReply *reply)
 			return true;
 	}
 	return false;
-}
-
-/* Is a node to be created only when its parent has been listed? */
-static bool
-must_look(const Run *run, const char *parent, const char *name)
-{
-	return parent[0] != '\0' &&
-		   (is_semaphore_part(run, parent, name) || possible_harm(run, parent, name) != 0);
 }
 
 /* ------------------------------------------------------------------------
@@ -291,7 +285,7 @@ on_looked(void *arg, const ZkReply *reply)
 		return;
 	else if (does_harm(run, parent, name, reply))
 		refuse(path, FAILURE_HARMFUL, 0);
-	else if (!is_semaphore_part(run, parent, name))
+	else if (!is_semaphore_part(run))
 		create_missing(path);
 	else if (is_election(reply))
 		refuse(path, FAILURE_OTHER_RECIPE, 0);
@@ -310,7 +304,7 @@ try_missing(Path *path)
 	const char *name = strrchr(node, '/') + 1;
 	const char *parent = path_above(path, name - 1 - node);
 
-	if (run && must_look(run, parent, name))
+	if (run && parent[0] != '\0' && (is_semaphore_part(run) || possible_harm(run, parent, name) != 0))
 		make_call(run, (ZkCall){.kind = ZK_LIST, .path = parent}, on_looked);
 	else
 		create_missing(path);
@@ -344,9 +338,9 @@ parents_missing(Run *run, int code)
 	fail_without_path(run);
 	if (path->parents_attempts >= MAX_ATTEMPTS)
 		refuse(path, FAILURE_REFUSED, code);
-	if (path->parents_refusal.failure != FAILURE_NONE)
+	if (path->parents_failure != FAILURE_NONE)
 	{
-		run_fail(run, path->parents_refusal.failure, path->parents_refusal.code);
+		run_fail(run, path->parents_failure, path->parents_code);
 		parents_exist(path);
 	}
 	else if (!dlist_is_empty(&run->queue))

@@ -125,8 +125,8 @@ arrival_is_refused(Contender *c)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
 	else if (!entry->request.nowait && !c->path->recipe->single)
 		return false;
-	else if (entry->request.nowait &&
-			 ((!zk_client_connected() && engine.resume_until < 0) || lease_state() != LEASE_HOLDS))
+	else if (entry->request.nowait && ((!zk_client_connected() && engine.resume_until == NEVER) ||
+									   lease_state() != LEASE_HOLDS))
 		contender_fail(c, FAILURE_UNREACHABLE, 0);
 	else if (contender_is_outrun(c))
 		contender_fail(c, FAILURE_BUSY, 0);
@@ -184,16 +184,6 @@ path_place_arrivals(Path *path)
  * ------------------------------------------------------------------------
  */
 
-/* Sees to it that the run's listing comes. */
-static void
-run_list(Run *run)
-{
-	Path *path = run->path;
-
-	if (path->lists_sent == path->lists_done)
-		path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
-}
-
 /*
  * Has the run look again when that for which it waits has changed.  A contender that
  * cannot be read shows among the children; when a run of ours ends, we know ourselves.
@@ -236,15 +226,6 @@ run_evaluate(Run *run)
 	run_watch(run, blocker.foreigner);
 }
 
-/* Are its contenders granted all together, as they do not exclude each other? */
-static bool
-run_shares(const Run *run)
-{
-	const Recipe *recipe = run->path->recipe;
-
-	return recipe->excludes && !recipe->excludes(&run->peer, &run->request);
-}
-
 /* Grants those of a granted run whose turn it is. */
 static void
 run_grant(Run *run)
@@ -254,21 +235,15 @@ run_grant(Run *run)
 	dlist_foreach_modify (iter, &run->queue)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
+		const Run *own = c->place == PLACE_WAITING ? contender_own_blocker(c) : NULL;
 
-		if (c->place == PLACE_GRANTED)
-			continue;
-		if (!run_shares(run))
+		if (own)
 		{
-			const Run *own = contender_own_blocker(c);
-
-			if (own)
-			{
-				contender_blocked_by(c, (Blocker){.run = own}, 0);
-				break;
-			}
+			contender_blocked_by(c, (Blocker){.run = own}, 0);
+			break;
 		}
-		if (!contender_grant(c))
-			contender_detach(c); /* it gave up while this was under way */
+		if (c->place == PLACE_WAITING)
+			contender_grant(c);
 	}
 }
 
@@ -276,6 +251,8 @@ run_grant(Run *run)
 static void
 run_serve(Run *run)
 {
+	Path *path = run->path;
+
 	if (run_wants_downgrade(run) && run_is_wanted(run, NULL))
 	{
 		run_downgrading(run);
@@ -283,10 +260,11 @@ run_serve(Run *run)
 	}
 	if (!run->listed && run_head(run)->place != PLACE_GRANTED)
 	{
-		run_list(run);
+		if (path->lists_sent == path->lists_done)
+			path_list(path, run_owner(run), run->closed ? LIST_ONLY : LIST_AND_WATCH);
 		return;
 	}
-	if (run->state == RUN_CREATED && run->path->use != PATH_USE_ASKED)
+	if (run->state == RUN_CREATED && path->use != PATH_USE_ASKED)
 		run_evaluate(run);
 	watch_own(run);
 	if (run->state == RUN_GRANTED && (watch_covers(run) || ZKLOCK_FAULT("watched-early")) &&

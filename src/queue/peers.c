@@ -98,11 +98,15 @@ run_blocker(const Run *run)
 /*
  * The run of ours for which a contender of a granted run waits: its own, if it
  * is not its turn, or an older one that did not stand in the way of those
- * before it.  NULL if there is none.
+ * before it.  NULL if there is none, or if those in the run are granted together.
  */
 const Run *
 contender_own_blocker(Contender *c)
 {
+	const Recipe *recipe = c->path->recipe;
+
+	if (recipe->excludes && !recipe->excludes(&c->run->peer, &c->run->request))
+		return NULL;
 	if (run_has_others(c->run, c))
 		return c->run;
 	return find_blocker(c, &c->run->request, PEERS_OWN).run;

@@ -306,7 +306,7 @@ attend_overruns(void)
 
 	if (now < engine.overrun_us)
 		return;
-	engine.overrun_us = PG_INT64_MAX;
+	engine.overrun_us = NEVER;
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
@@ -392,12 +392,12 @@ queue_look_abroad(void)
 void
 queue_pump(void)
 {
-	if (engine.retry_at >= 0 && zklock_now_ms() >= engine.retry_at)
+	if (zklock_now_ms() >= engine.retry_at)
 	{
-		engine.retry_at = -1;
-		if (zk_client_connected() && engine.sync_at >= 0 && engine_retry_is_due(engine.sync_at))
+		engine.retry_at = NEVER;
+		if (zk_client_connected() && engine_retry_is_due(engine.sync_at))
 			queue_session_synchronize();
-		if (engine.resume_until >= 0 && engine_retry_is_due(engine.resume_until))
+		if (engine_retry_is_due(engine.resume_until))
 			queue_session_unreachable();
 		path_mark_all();
 	}
@@ -416,9 +416,8 @@ queue_attended_path(void)
 int64
 queue_next_wakeup(void)
 {
-	int64 overrun = engine.overrun_us == PG_INT64_MAX ? -1 : engine.overrun_us / 1000 + 1;
+	int64 overrun = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
+	int64 next = Min(engine.retry_at, overrun);
 
-	if (engine.retry_at < 0 || overrun < 0)
-		return Max(engine.retry_at, overrun);
-	return Min(engine.retry_at, overrun);
+	return next == NEVER ? -1 : next;
 }

@@ -124,6 +124,13 @@ run_name_recurs(const Run *run)
 	return recipe->single || (recipe->recurs && recipe->recurs(&run->request));
 }
 
+static void
+tie_exchange(Run *run, Run *old)
+{
+	run->replaces = old;
+	old->replaced_by = run;
+}
+
 /*
  * The node of a planned run takes the place of the one that a contender had, who
  * leaves: one is created and the other deleted in the same step (node.c).
@@ -133,11 +140,9 @@ run_replaces(Run *run, Contender *replaced)
 {
 	Run *old = replaced->run;
 
-	if (replaced->path != run->path || old == NULL || old == run || old->replaced_by ||
-		run->replaces || !run_has_node(old))
-		return;
-	run->replaces = old;
-	old->replaced_by = run;
+	if (replaced->path == run->path && old && old != run && !old->replaced_by &&
+		!run->replaces && run_has_node(old))
+		tie_exchange(run, old);
 }
 
 /* The exchange is done, or will not be done any more. */
@@ -355,9 +360,8 @@ requeue(Run *run, Requeue where, LossReason reason)
 		if (replacement == NULL)
 		{
 			replacement = run_new(run->path, where == REQUEUE_IN_PLACE ? run->id : 0, &run->request);
-			replacement->replaces = run->replaces;
 			if (run->replaces)
-				run->replaces->replaced_by = replacement;
+				tie_exchange(replacement, run->replaces);
 			run->replaces = NULL;
 			if (where == REQUEUE_IN_PLACE)
 				dlist_insert_after(&run->link, &replacement->link);

@@ -97,7 +97,7 @@ void
 queue_session_synchronize(void)
 {
 	engine.synced = false;
-	engine.sync_at = -1;
+	engine.sync_at = NEVER;
 	zk_call((ZkCall){.kind = ZK_SYNC, .path = "/", .urgent = true}, on_synced, NULL);
 }
 
@@ -108,7 +108,7 @@ queue_session_connected(const SessionInfo *session)
 	engine.session_id = session->id;
 	engine.chroot_len = strlen(session->chroot);
 	engine.refused_code = 0;
-	engine.resume_until = -1;
+	engine.resume_until = NEVER;
 	queue_session_synchronize();
 	forget_listings(FORGET_LISTINGS);
 	for (int i = 0; i < entries_max(); i++)
@@ -122,7 +122,7 @@ queue_session_connected(const SessionInfo *session)
 void
 queue_session_unreachable(void)
 {
-	engine.resume_until = -1;
+	engine.resume_until = NEVER;
 	for (int i = 0; i < entries_max(); i++)
 	{
 		Contender *c = &engine.contenders[i];
@@ -299,6 +299,7 @@ contender_adopt(Contender *c)
 
 	c->path = path;
 	run = run_of_entry(path, entry, &request);
+	run->joined += Max(entry->node.grants - run->grants, 0);
 	run->grants = Max(run->grants, entry->node.grants);
 	if (entry->status.token != 0 && run->state == RUN_CREATED)
 		run_granted(run);
@@ -311,6 +312,7 @@ contender_adopt(Contender *c)
 	else
 	{
 		c->place = state == CONTENDER_GRANTED ? PLACE_GRANTED : PLACE_WAITING;
+		run->joined += c->place == PLACE_WAITING;
 		dlist_push_tail(&run->queue, &c->link);
 	}
 	if (state == CONTENDER_RELEASING || entry_status(entry_index(c)).downgrading)
@@ -321,9 +323,6 @@ contender_adopt(Contender *c)
 void
 queue_adopt_entries(const int *indexes, int n)
 {
-	HASH_SEQ_STATUS status;
-	Path		   *path;
-
 	for (int i = 0; i < n; i++)
 		contender_adopt(&engine.contenders[indexes[i]]);
 
@@ -332,22 +331,13 @@ queue_adopt_entries(const int *indexes, int n)
 		Contender *c = &engine.contenders[indexes[i]];
 		int		   replaces = entry_of(c)->request.replaces;
 
-		if (c->run && replaces != ENTRY_NONE && c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
+		if (c->run == NULL)
+			continue;
+		if (replaces != ENTRY_NONE && c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
 			run_replaces(c->run, &engine.contenders[replaces]);
-	}
 
-	hash_seq_init(&status, engine.paths);
-	while ((path = hash_seq_search(&status)) != NULL)
-	{
-		for (Run *run = run_first(path); run; run = run_after(run))
-		{
-			run->joined = run->grants;
-			for (const Contender *c = run_head(run); c; c = contender_behind(c))
-				run->joined += c->place != PLACE_GRANTED;
-
-			/* How far the earlier worker came, a listing will tell. */
-			if (run_wants_downgrade(run))
-				run_downgrading(run);
-		}
+		/* How far the earlier worker came, a listing will tell. */
+		if (run_wants_downgrade(c->run))
+			run_downgrading(c->run);
 	}
 }

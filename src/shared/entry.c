@@ -59,6 +59,8 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"
@@ -197,28 +199,20 @@ entry_take_up(int index)
 	return true;
 }
 
-/*
- * QUEUED -> GRANTED.
- *
- *	node		that of the grant
- *	expires_us	is set to the time from which on it is lost, 0 if there is none
- *
- * Returns false if it is not QUEUED any more.
- */
+/* QUEUED -> GRANTED, under a node.  Returns false if it is not QUEUED any more. */
 bool
-entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us)
+entry_grant(int index, int64 token, const EntryNode *node)
 {
 	ContenderEntry *entry = entry_at(index);
 	TimestampTz		now = GetCurrentTimestamp();
 	int64			now_us = zklock_now_us();
 	int				max_hold_ms = entry->request.max_hold_ms;
 
-	*expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 	if (!begin_step(entry, CONTENDER_QUEUED))
 		return false;
 	entry->status.token = token;
 	entry->status.granted_at = now;
-	entry->status.expires_us = *expires_us;
+	entry->status.expires_us = max_hold_ms > 0 ? now_us + INT64CONST(1000) * max_hold_ms : 0;
 	entry->status.state = CONTENDER_GRANTED;
 	entry->node = *node;
 	SpinLockRelease(&entry->mutex);
@@ -246,27 +240,29 @@ entry_fail(int index, Failure failure, int code)
 }
 
 /*
- * GRANTED -> LOST.
- *
- *	interrupt	is set to the signal that the session wants to be sent, 0 for none
+ * GRANTED -> LOST.  The owner is told, and interrupted if it wants that: interrupt.c
+ * makes the message of it.
  *
  * Returns false if it is not GRANTED any more.
  */
 bool
-entry_lose(int index, LossReason reason, int *interrupt)
+entry_lose(int index, LossReason reason)
 {
 	ContenderEntry *entry = entry_at(index);
 	LossPolicy		policy;
+	int				signal;
 
-	*interrupt = 0;
 	if (!begin_step(entry, CONTENDER_GRANTED))
 		return false;
 	policy = entry->status.on_loss;
 	entry->status.loss = reason == LOSS_DELETED ? entry->status.deletion : reason;
 	entry->status.state = CONTENDER_LOST;
 	SpinLockRelease(&entry->mutex);
-	*interrupt = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
 	entry_set_owner_latch(entry);
+	signal = policy == LOSS_CANCEL ? SIGINT : policy == LOSS_TERMINATE ? SIGTERM : 0;
+	if (signal != 0 && kill(entry->request.pid, signal) != 0)
+		ereport(LOG,
+				(errmsg("could not send signal %d to process %d: %m", signal, entry->request.pid)));
 	return true;
 }
 

@@ -302,9 +302,9 @@ extern void entry_consume(int index);
 
 /* Worker */
 extern bool entry_take_up(int index);
-extern bool entry_grant(int index, int64 token, const EntryNode *node, int64 *expires_us);
+extern bool entry_grant(int index, int64 token, const EntryNode *node);
 extern void entry_fail(int index, Failure failure, int code);
-extern bool entry_lose(int index, LossReason reason, int *interrupt);
+extern bool entry_lose(int index, LossReason reason);
 extern void entry_free(int index);
 extern void entry_set_owner_latch(const ContenderEntry *entry);
 

@@ -15,7 +15,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
-#include "recipes/node_name.h"
+#include "shared/entry.h"
 
 /* What is counted apart: a row of the view zk_stats */
 typedef enum StatsKind
@@ -107,9 +107,11 @@ extern void stats_read(StatsKind kind, StatsOfKind *counts);
 extern void stats_reset(void);
 
 static inline StatsKind
-stats_kind_of_lock(LockMode mode)
+stats_kind(EntryKind kind, LockMode mode)
 {
-	return mode == LOCK_MODE_EXCLUSIVE ? STATS_LOCK_EXCLUSIVE : STATS_LOCK_SHARED;
+	if (kind == CONTENDER_LOCK)
+		return mode == LOCK_MODE_EXCLUSIVE ? STATS_LOCK_EXCLUSIVE : STATS_LOCK_SHARED;
+	return kind == CONTENDER_ELEMENT ? STATS_QUEUE : STATS_SEMAPHORE;
 }
 
 #endif /* ZKLOCK_STATS_H */
