@@ -189,10 +189,10 @@ contender_remark(Contender *c, int32 remark)
 
 /*
  * Shows what the first of a waiting run waits for, from where zk_locks follows, and
- * its place in the path's queue, 0 if that is not known.
+ * its place in the path's queue.
  */
 void
-contender_blocked_by(Contender *c, Blocker blocker, int position)
+contender_blocked_by(Contender *c, Blocker blocker)
 {
 	ContenderEntry *entry = entry_of(c);
 	EntryNode		changed = entry->node;
@@ -201,7 +201,7 @@ contender_blocked_by(Contender *c, Blocker blocker, int position)
 	/* A foreign name may be longer than we have room for. */
 	int len = pg_encoding_mbcliplen(PG_UTF8, node, strlen(node), ZKLOCK_NODE_SIZE - 1);
 
-	changed.position = position;
+	changed.position = blocker.position;
 	changed.blocked_by_run = blocker.run ? blocker.run->id : 0;
 	memcpy(changed.blocked_by_node, node, len);
 	changed.blocked_by_node[len] = '\0';

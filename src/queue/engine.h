@@ -246,6 +246,7 @@ typedef struct Blocker
 {
 	const Run		*run;
 	const Foreigner *foreigner;
+	int				 position; /* of the contender among all, 0 if that is not known */
 } Blocker;
 
 /* Losses that are told in one message */
@@ -388,7 +389,7 @@ extern bool			 contender_lose(Contender *c, LossReason reason);
 extern void			 contender_grant(Contender *c);
 extern void			 contender_downgraded(Contender *c);
 extern void			 contender_remark(Contender *c, int32 remark);
-extern void			 contender_blocked_by(Contender *c, Blocker blocker, int position);
+extern void			 contender_blocked_by(Contender *c, Blocker blocker);
 
 /* report.c */
 extern void		   report_unrecognised(const Path *path, const char *child);
@@ -450,7 +451,6 @@ extern void contender_check(Contender *c);
 /* peers.c */
 extern Blocker	  run_blocker(const Run *run);
 extern const Run *contender_own_blocker(Contender *c);
-extern int		  run_count_older(const Run *run);
 extern bool		  contender_is_blocked(Contender *c);
 extern bool		  contender_is_outrun(const Contender *c);
 extern bool		  contender_is_barred(const Contender *c);

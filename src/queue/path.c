@@ -222,7 +222,7 @@ run_evaluate(Run *run)
 	}
 	if (run_is_empty(run))
 		return;
-	contender_blocked_by(run_head(run), blocker, 1 + run_count_older(run));
+	contender_blocked_by(run_head(run), blocker);
 	run_watch(run, blocker.foreigner);
 }
 
@@ -239,7 +239,7 @@ run_grant(Run *run)
 
 		if (own)
 		{
-			contender_blocked_by(c, (Blocker){.run = own}, 0);
+			contender_blocked_by(c, (Blocker){.run = own});
 			break;
 		}
 		if (c->place == PLACE_WAITING)

@@ -55,7 +55,7 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 	const Path *path = c->path;
 	const Run **runs;
 	RecipePeer *peers;
-	Blocker		blocker = {0};
+	Blocker		blocker = {.position = 1};
 	int			nruns = 0;
 	int			n = 0;
 	int			found;
@@ -75,6 +75,8 @@ find_blocker(Contender *c, const RecipeRequest *request, PeerSet set)
 	nruns = n;
 	for (int i = 0; set != PEERS_OWN && i < path->nforeign; i++)
 		peers[n++] = path->foreign[i].peer;
+	for (int i = 0; c->run && i < n; i++)
+		blocker.position += peers[i].sequence < c->run->peer.sequence;
 
 	found = recipe_blocker(path->recipe, peers, n, c->run ? &c->run->peer : NULL, request, &remark);
 	if (remark != 0 && set == PEERS_ALL)
@@ -159,20 +161,4 @@ contender_is_barred(const Contender *c)
 			return true;
 	}
 	return false;
-}
-
-/* How many contenders, runs of ours counted as one each, came before a run? */
-int
-run_count_older(const Run *run)
-{
-	const Path *path = run->path;
-	int			n = 0;
-
-	for (const Run *other = run_first(path); other; other = run_after(other))
-	{
-		n += other != run && run_has_node(other) && other->peer.sequence < run->peer.sequence;
-	}
-	for (int i = 0; i < path->nforeign; i++)
-		n += path->foreign[i].peer.sequence < run->peer.sequence;
-	return n;
 }

@@ -370,7 +370,7 @@ requeue(Run *run, Requeue where, LossReason reason)
 		}
 		dlist_delete(&c->link);
 		run_join(replacement, c);
-		contender_blocked_by(c, (Blocker){0}, 0);
+		contender_blocked_by(c, (Blocker){0});
 	}
 	run_finish(run);
 }
