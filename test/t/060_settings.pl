@@ -11,7 +11,6 @@ my $s      = $server->session;
 
 sub refused($setting, $value, $field, $text)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $shown  = length $value > 40 ? substr($value, 0, 40) . '...' : $value;
 	my $result = $s->try("ALTER SYSTEM SET $setting = '$value'");
 	is($result->{sqlstate}, '22023', "$setting = '$shown' is refused");
@@ -73,7 +72,6 @@ subtest 'good values are accepted' => sub {
 
 sub exhausted($session, $sql, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return fails($session->try($sql), '53200', $name,
 		message => 'out of shared memory for zklock', detail => qr/\b4 locks\b/, hint => qr/"zklock\.max_locks"/);
 }

@@ -148,7 +148,6 @@ subtest 'a deep queue of each server is served to the last' => sub {
 
 sub disagreement($session, $mine, $others)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return defined $others
 	  ? like($session->notices, qr/one of $mine permits, a holder for one of $others;/, "and is told of $others")
 	  : is($session->notices, '', 'and is told nothing');

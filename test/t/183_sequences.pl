@@ -46,7 +46,6 @@ sub warnings_in($mark) { my $n = () = $a->log_since($mark) =~ /WARNING:  half of
 
 sub refused($session, $statement, $what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return fails($session->try($statement), '54000', $what,
 		message => qr{"$path": its sequence numbers are used up}, hint => qr/delete its node/);
 }

@@ -22,7 +22,6 @@ my ($id, $before);
 
 sub undisturbed($what)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($a->session_id, $id, "$what: the session is the same");
 	# Workers that follow each other fast may let the lease lapse for a moment.
 	wait_until { !$a->lock_count("state = 'suspended'") } 'a proof that the session lives';

@@ -36,7 +36,7 @@ sub tear_down
 }
 
 # A subtest with a session of a that holds the lock, until it is left behind, and one of b that waits.
-sub story($name, $code)
+sub left_behind($name, $code)
 {
 	return subtest $name => sub {
 		$code->(set_up());
@@ -83,7 +83,7 @@ my %crash = (
 
 foreach my $name (sort keys %crash)
 {
-	story "after a crash the session left behind is ended: $name" => sub ($id) {
+	left_behind "after a crash the session left behind is ended: $name" => sub ($id) {
 		my $mark = $a->log_mark;
 		$crash{$name}->();
 		is($s{heir}->finish, 't', "$name: another server gets the lock");
@@ -97,7 +97,7 @@ foreach my $name (sort keys %crash)
 	};
 }
 
-story 'a session left behind that is over already does no harm' => sub ($id) {
+left_behind 'a session left behind that is over already does no harm' => sub ($id) {
 	$a->stop('immediate');
 	$zk->shell->expire_session($id);
 	is($s{heir}->finish, 't', 'the session of a stopped server is ended by someone else');
@@ -107,7 +107,7 @@ story 'a session left behind that is over already does no harm' => sub ($id) {
 	no_worker_failed($mark, 'and goes on');
 };
 
-story 'the session left behind is ended when ZooKeeper can be reached again' => sub ($id) {
+left_behind 'the session left behind is ended when ZooKeeper can be reached again' => sub ($id) {
 	$a->stop('immediate');
 	$proxy->cut;
 	$a->start;
@@ -130,7 +130,7 @@ story 'the session left behind is ended when ZooKeeper can be reached again' => 
 
 foreach my $fault (qw(lose_request lose_reply))
 {
-	story "the session left behind is ended although there is a fault: $fault" => sub ($id) {
+	left_behind "the session left behind is ended although there is a fault: $fault" => sub ($id) {
 		$a->stop('immediate');
 		my $mark = $a->log_mark;
 		my $lost = $proxy->$fault(op => 'closeSession', any => 1);
@@ -159,7 +159,7 @@ my @settings = (
 foreach my $case (@settings)
 {
 	my ($what, $setting, $value, $credentials, $state, $lives) = @$case;
-	story "the session left behind is ended in spite of $what" => sub ($id) {
+	left_behind "the session left behind is ended in spite of $what" => sub ($id) {
 		$a->stop('immediate');
 		secret($auth_file, "$credentials\n") if $credentials;
 		$a->append_conf('postgresql.auto.conf', "$setting = '$value'");
@@ -274,7 +274,7 @@ $a->wait_session;
 foreach my $case (@untrusted)
 {
 	my ($name, $reason, $spoil) = @$case;
-	story "a session file is ignored: one $name" => sub ($id) {
+	left_behind "a session file is ignored: one $name" => sub ($id) {
 		$a->stop('immediate');
 		$content = slurp_file($file);
 		$spoil->();

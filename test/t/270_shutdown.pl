@@ -21,7 +21,7 @@ sub session_is_over($id)
 
 # A subtest: the code, which gets the id of the server's session and a mark in its log, stops the server, and may
 # start it again; in the end that session is over.
-sub story($name, $code)
+sub stopping($name, $code)
 {
 	return subtest $name => sub {
 		$a->start_connected unless defined $a->node->{_pid};
@@ -41,7 +41,7 @@ my $c_mark = $c->log_mark;
 freeze($s{slow}->pid);
 $c->begin_stop('fast');
 
-story 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub ($id, $mark) {
+stopping 'a fast shutdown ends transactions and sessions, and waits for a session that is slow to end' => sub ($id, $mark) {
 	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (1)');
 	hold($a, 'holder', '/s/held');
 	hold($a, 'stuck', '/s/stuck');
@@ -62,7 +62,7 @@ story 'a fast shutdown ends transactions and sessions, and waits for a session t
 	$a->assert_log($mark, qr/zklock worker" \(PID \d+\) exited with exit code 1/, 'and has left with exit code 1');
 };
 
-story 'in a smart shutdown sessions work on, and their locks are theirs' => sub ($id, $mark) {
+stopping 'in a smart shutdown sessions work on, and their locks are theirs' => sub ($id, $mark) {
 	is($a->value('SELECT count(*) FROM work'), 0, 'the transaction has been rolled back');
 	in_transaction($a, 'writer', '/s/xact', 'INSERT INTO work VALUES (2)');
 	hold($a, 'holder', '/s/held');
@@ -84,7 +84,7 @@ story 'in a smart shutdown sessions work on, and their locks are theirs' => sub 
 	ok(!-e $a->session_file, 'the session is forgotten');
 };
 
-story 'a worker that is terminated during a smart shutdown waits for holders as well' => sub ($id, $mark) {
+stopping 'a worker that is terminated during a smart shutdown waits for holders as well' => sub ($id, $mark) {
 	is($a->value('SELECT done FROM work'), 2, 'the transaction has been committed');
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
@@ -107,7 +107,7 @@ sub is_pending($pid, $number)
 	return grep { hex($_) & 1 << $number - 1 } $status =~ /^(?:SigPnd|ShdPnd):\s*(\w+)/mg;
 }
 
-story 'a worker that is to stop does not restart for changed settings' => sub ($id, $mark) {
+stopping 'a worker that is to stop does not restart for changed settings' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/held');
 	queue($b, 'heir', '/s/held');
 	my $worker = $a->worker_pid;
@@ -122,7 +122,7 @@ story 'a worker that is to stop does not restart for changed settings' => sub ($
 	$a->wait_stopped;
 };
 
-story 'a slow ZooKeeper hears of all deletions before the session ends' => sub ($id, $mark) {
+stopping 'a slow ZooKeeper hears of all deletions before the session ends' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/delayed');
 	$proxy->delay(500);
 	$a->stop('fast');
@@ -130,7 +130,7 @@ story 'a slow ZooKeeper hears of all deletions before the session ends' => sub (
 	ok(!-e $a->session_file, 'the session is closed when the deletions have been answered');
 };
 
-story 'a ZooKeeper that does not answer does not keep the server from stopping' => sub ($id, $mark) {
+stopping 'a ZooKeeper that does not answer does not keep the server from stopping' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/hung');
 	$proxy->blackhole;
 	$a->stop('fast');
@@ -140,7 +140,7 @@ story 'a ZooKeeper that does not answer does not keep the server from stopping' 
 	$a->start_connected;
 };
 
-story 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub ($id, $mark) {
+stopping 'a ZooKeeper that cannot be reached does not keep the server from stopping either' => sub ($id, $mark) {
 	hold($a, 'holder', '/s/away');
 	queue($b, 'heir', '/s/away');
 	$a->cut_off($proxy);

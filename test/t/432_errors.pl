@@ -29,7 +29,7 @@ my %error_name = (
 my @any_request_may_meet = sort keys %error_name;
 
 # A subtest with a path of its own, which exists. In the end nothing is refused any more, and nothing left behind.
-sub story($name, $code)
+sub on_path($name, $code)
 {
 	return subtest $name => sub {
 		my $path = '/e/' . ++$paths;
@@ -63,7 +63,7 @@ foreach my $op (qw(create2 createContainer getChildren))
 {
 	foreach my $code (@any_request_may_meet)
 	{
-		story "a refused request for a lock is told: $op, $error_name{$code}" => sub ($path) {
+		on_path "a refused request for a lock is told: $op, $error_name{$code}" => sub ($path) {
 			$path .= '/new' if $op eq 'createContainer';
 			$proxy->reset_counts;
 			$proxy->refuse(op => $op, code => $code, times => 0, path => "^$path");
@@ -76,7 +76,7 @@ foreach my $op (qw(create2 createContainer getChildren))
 	}
 }
 
-story 'a refusal of one contender costs the holder and others who wait nothing' => sub ($path) {
+on_path 'a refusal of one contender costs the holder and others who wait nothing' => sub ($path) {
 	hold($a, 'holder', $path);
 	queue($b, 'remote', $path);
 	# Before it has heard of the other server, a newcomer need not look.
@@ -92,13 +92,13 @@ story 'a refusal of one contender costs the holder and others who wait nothing' 
 
 foreach my $code (-1, -3, -5)
 {
-	story "a node that was created by a server that broke down goes: $error_name{$code}" => sub ($path) {
+	on_path "a node that was created by a server that broke down goes: $error_name{$code}" => sub ($path) {
 		$proxy->deny(op => 'create2', code => $code, path => "^$path");
 		says(on($a, 'asker')->try("SELECT zk_lock('$path')"), $code, 'created nevertheless');
 	};
 }
 
-story 'a path that cannot be created is tried again for the next session that asks' => sub ($path) {
+on_path 'a path that cannot be created is tried again for the next session that asks' => sub ($path) {
 	$proxy->blackhole('replies');
 	on($a, $_) foreach qw(asker reader);
 	$s{asker}->start_waiting("SELECT zk_lock('$path/new/lock')", "$path/new/lock");
@@ -110,13 +110,13 @@ story 'a path that cannot be created is tried again for the next session that as
 	$s{reader}->query("SELECT zk_unlock_shared('$path/new/lock')");
 };
 
-story 'the loss of the path above is not taken for a missing chroot' => sub ($path) {
+on_path 'the loss of the path above is not taken for a missing chroot' => sub ($path) {
 	my $fault = $proxy->refuse(op => 'createContainer', code => -101, path => "^$path/new/lock\$");
 	granted('asker', "$path/new/lock", 'a path is created again when the one above went');
 	ok($proxy->has_fired($fault), 'as it did');
 };
 
-story 'the creation of a path that is not there afterwards comes to an end' => sub ($path) {
+on_path 'the creation of a path that is not there afterwards comes to an end' => sub ($path) {
 	$proxy->reset_counts;
 	$proxy->refuse(op => 'create2', code => -101, times => 0, path => "^$path/");
 	fails(on($a, 'asker')->try("SELECT zk_lock('$path')"), '58000', 'a path that is missing again and again is an error',
@@ -128,7 +128,7 @@ story 'the creation of a path that is not there afterwards comes to an end' => s
 
 foreach my $op (qw(getChildren exists))
 {
-	story "a session is not told that there is no node as long as that cannot be found out: $op" => sub ($path) {
+	on_path "a session is not told that there is no node as long as that cannot be found out: $op" => sub ($path) {
 		my $lost = $proxy->lose_reply(op => 'create2', path => "^$path/");
 		# The first listing is sent, and lost, with the create.
 		my $fault = $proxy->refuse(op => $op, code => -127, times => $op eq 'getChildren' ? 2 : 1, path => "^$path");
@@ -139,7 +139,7 @@ foreach my $op (qw(getChildren exists))
 
 foreach my $code (-2, -4, -7, -9, -112, -116, -118)
 {
-	story "the fate of a request whose error does not tell it is found out: $code" => sub ($path) {
+	on_path "the fate of a request whose error does not tell it is found out: $code" => sub ($path) {
 		$proxy->deny(op => 'create2|delete', code => $code, times => 2, path => "^$path/");
 		is(on($a, 'asker')->query("SELECT zk_lock('$path')"), 't', "create answered by $code: the lock is granted");
 		is(scalar($zk->children($path)), 1, 'under one node');
@@ -149,7 +149,7 @@ foreach my $code (-2, -4, -7, -9, -112, -116, -118)
 
 foreach my $code (@any_request_may_meet)
 {
-	story "a predecessor that cannot be watched is waited for in another way: $error_name{$code}" => sub ($path) {
+	on_path "a predecessor that cannot be watched is waited for in another way: $error_name{$code}" => sub ($path) {
 		my $predecessor = $zk->foreigner($path);
 		$proxy->reset_counts;
 		my $fault = $proxy->refuse(op => 'getData', code => $code, times => 0, path => "^$path");
@@ -165,7 +165,7 @@ foreach my $code (@any_request_may_meet)
 	};
 }
 
-story 'our own node is watched again, though that was refused' => sub ($path) {
+on_path 'our own node is watched again, though that was refused' => sub ($path) {
 	my $fault = $proxy->refuse(op => 'getData', code => -127, times => 0, path => "^$path");
 	hold($a, 'holder', $path);
 	my ($node) = map { $_->{node} } $a->locks("path = '$path'");
@@ -184,7 +184,7 @@ story 'our own node is watched again, though that was refused' => sub ($path) {
 
 foreach my $code (-1, -127)
 {
-	story "a release that is refused is repeated until it is done: $error_name{$code}" => sub ($path) {
+	on_path "a release that is refused is repeated until it is done: $error_name{$code}" => sub ($path) {
 		hold($a, 'holder', $path);
 		queue($b, 'remote', $path);
 		my $mark = $a->log_mark;
@@ -201,7 +201,7 @@ foreach my $code (-1, -127)
 	};
 }
 
-story 'nothing is asked on a new connection before it has been synchronized' => sub ($path) {
+on_path 'nothing is asked on a new connection before it has been synchronized' => sub ($path) {
 	# Without that it may show the past.
 	hold($a, 'holder', "$path-held");
 	foreach my $code (-6, -127)
@@ -229,7 +229,7 @@ story 'nothing is asked on a new connection before it has been synchronized' => 
 };
 
 # 433_heartbeats.pl has what comes of many.
-story 'a heartbeat that is refused does no harm' => sub ($path) {
+on_path 'a heartbeat that is refused does no harm' => sub ($path) {
 	hold($a, 'holder', $path);
 	foreach my $code (@any_request_may_meet)
 	{
@@ -250,7 +250,7 @@ my %trouble = (
 
 foreach my $what (sort keys %trouble)
 {
-	story "a watch that nobody wants any more is removed in the end: $what" => sub ($path) {
+	on_path "a watch that nobody wants any more is removed in the end: $what" => sub ($path) {
 		my $predecessor = $zk->foreigner($path);
 		queue($a, 'waiter', $path);
 		$zk->wait_watched($predecessor);
@@ -262,7 +262,7 @@ foreach my $what (sort keys %trouble)
 	};
 }
 
-story 'a watch that is wanted again is not removed' => sub ($path) {
+on_path 'a watch that is wanted again is not removed' => sub ($path) {
 	my @paths        = map { "$path/$_" } 1, 2;
 	my @predecessors = map { $zk->foreigner($_) } @paths;
 	my $watched      = sub { return $zk->watched($predecessors[$_[0]]) };
@@ -281,7 +281,7 @@ story 'a watch that is wanted again is not removed' => sub ($path) {
 	$s{waiter0}->query("SELECT zk_unlock('$paths[0]')");
 };
 
-story 'a watch that is given up without a connection is removed in the end' => sub ($path) {
+on_path 'a watch that is given up without a connection is removed in the end' => sub ($path) {
 	my $predecessor = $zk->foreigner($path);
 	queue($a, 'waiter', $path);
 	wait_until { $zk->watch_count > 0 } 'the watch on the predecessor';

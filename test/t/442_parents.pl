@@ -22,7 +22,7 @@ sub creations($path)
 }
 
 # A subtest. In the end nobody holds a lock, and nothing is left behind.
-sub story($name, $code)
+sub clean_story($name, $code)
 {
 	return subtest $name => sub {
 		$code->();
@@ -41,7 +41,7 @@ sub hold_creation($session, $direction, $path)
 	return;
 }
 
-story 'from the lowest that exists' => sub {
+clean_story 'from the lowest that exists' => sub {
 	on($a, 's')->query("SELECT zk_lock('/p/there'), zk_unlock('/p/there')");
 	$proxy->reset_counts;
 	is($s{s}->query("SELECT zk_lock('/p/there/new') AND zk_unlock('/p/there/new')"), 't', 'a new path below one that exists');
@@ -50,7 +50,7 @@ story 'from the lowest that exists' => sub {
 	is_deeply(creations('/p'), [ map { "/there/$_" } qw(a/b/c a/b a a/b a/b/c) ], 'is tried from below, and made from above');
 };
 
-story 'no more than sixteen levels' => sub {
+clean_story 'no more than sixteen levels' => sub {
 	foreach my $call ("zk_lock('%s')", "zk_try_lock('%s')", "zk_xact_lock('%s', '1s')")
 	{
 		fails($s{s}->try('SELECT ' . sprintf($call, '/deep' . levels($limit))), '54000', "$call: one too many",
@@ -66,7 +66,7 @@ story 'no more than sixteen levels' => sub {
 	is($s{s}->query(q{SELECT zk_lock('/deep} . levels(2 * $limit - 1) . q{')}), 't', 'and sixteen more below those');
 };
 
-story 'of several who wait one gives up' => sub {
+clean_story 'of several who wait one gives up' => sub {
 	hold_creation(on($a, 'first'), 'reply', '/w/x/y');
 	queue($a, 'second', '/w/x/y');
 	queue($a, 'third', '/w/x/y');
@@ -77,7 +77,7 @@ story 'of several who wait one gives up' => sub {
 	is($s{third}->finish, 't', 'and the last');
 };
 
-story 'nothing is created for who gave up' => sub {
+clean_story 'nothing is created for who gave up' => sub {
 	hold_creation($s{first}, 'reply', '/gone/x/y/z');
 	is($s{first}->cancelled, '57014', 'a wait is cancelled');
 	$proxy->heal;
@@ -85,7 +85,7 @@ story 'nothing is created for who gave up' => sub {
 	ok(!$shell->exists('/gone'), 'no node is there');
 };
 
-story 'a node is deleted while those below it are made' => sub {
+clean_story 'a node is deleted while those below it are made' => sub {
 	$shell->create('/reaped/x', makepath => 1);
 	hold_creation($s{first}, 'request', '/reaped/x/y/z');
 	$shell->delete('/reaped/x');
@@ -102,7 +102,7 @@ story 'a node is deleted while those below it are made' => sub {
 	is($s{first}->finish, 't', 'and after it was made');
 };
 
-story 'the connection is lost, or the worker, on the way' => sub {
+clean_story 'the connection is lost, or the worker, on the way' => sub {
 	foreach my $n (1 .. 5)
 	{
 		my $fault = $proxy->lose_reply(op => 'create2|createContainer', path => "^/lost$n", nth => $n, any => 1);
@@ -119,7 +119,7 @@ story 'the connection is lost, or the worker, on the way' => sub {
 	isnt($a->worker_pid, $worker, 'indeed');
 };
 
-story 'a refusal on the way up or down' => sub {
+clean_story 'a refusal on the way up or down' => sub {
 	$shell->add_auth('digest', 'admin:secret');
 	$shell->create('/r/closed', makepath => 1, acl => [ [ 'digest', 'admin:secret', 'cdrwa' ] ]);
 	fails($s{first}->try("SELECT zk_lock('/r/closed/a/b/c')"), '42501', 'where nothing may be created');
@@ -139,7 +139,7 @@ my $m = $s{mallory} = $a->session(user => 'mallory');
 my $s = on($a, 's');
 $shell->create('/q/there', makepath => 1);
 
-story 'with "existing" no path is created' => sub {
+clean_story 'with "existing" no path is created' => sub {
 	fails($m->try(q{SELECT zk_lock('/q/missing')}), '42704', 'a lock is refused',
 		message => 'cannot use ZooKeeper path "/q/missing": it does not exist',
 		detail  => 'ZooKeeper refused: ZNONODE. Missing nodes are not created, since "zklock.parent_nodes" is "existing".',
@@ -155,14 +155,14 @@ story 'with "existing" no path is created' => sub {
 	is_deeply([ $zk->children('/q/there') ], [], 'nor below');
 };
 
-story 'and what exists can be locked' => sub {
+clean_story 'and what exists can be locked' => sub {
 	is($m->query(q{SELECT zk_lock('/q/there')}), 't', 'a lock');
 	is($m->query(q{SELECT zk_unlock('/q/there')}), 't', 'unlocked');
 	$shell->create("/q/semaphore/$_", makepath => 1) foreach qw(locks leases);
 	is($m->query(q{SELECT zk_semaphore_acquire('/q/semaphore', 2)}), 't', 'a semaphore, if both its nodes exist');
 };
 
-story 'who waits behind one that may create the path gets the lock' => sub {
+clean_story 'who waits behind one that may create the path gets the lock' => sub {
 	my $creator = $a->session;
 	is($creator->query(q{SELECT zk_lock('/q/created')}), 't', 'one creates it');
 	$m->start_waiting(q{SELECT zk_lock('/q/created')});
@@ -170,7 +170,7 @@ story 'who waits behind one that may create the path gets the lock' => sub {
 	is($m->finish, 't', 'the other one is next');
 };
 
-story 'who waits together with one that may not, gets the lock nevertheless' => sub {
+clean_story 'who waits together with one that may not, gets the lock nevertheless' => sub {
 	# While ZooKeeper does not answer both join one run, the one that may not being first.
 	$zk->pause;
 	$m->start_waiting(q{SELECT zk_lock('/q/both')});
@@ -180,7 +180,7 @@ story 'who waits together with one that may not, gets the lock nevertheless' => 
 	is($s->finish, 't', 'the second has the path created');
 };
 
-story 'a path that goes away while it is locked' => sub {
+clean_story 'a path that goes away while it is locked' => sub {
 	$shell->create('/q/going');
 	is($m->query(q{SELECT zk_lock('/q/going')}), 't', 'is locked');
 	my ($node) = $zk->children('/q/going');

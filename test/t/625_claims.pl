@@ -17,7 +17,6 @@ sub claim($session, $path, $slot) { return $session->try("SELECT zk_claim('$path
 
 sub claims($session, $path, $slot, $expected, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is(claim($session, $path, $slot)->{text}, $expected, $name);
 	return;
 }
@@ -121,7 +120,6 @@ sub last_day($path) { return $t->query("SELECT slot::date - date '2026-01-01' FR
 
 sub undecided($result, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	fails($result, '58030', $name, error => qr/could not find out whether slot 2026-01-\d\dT00:00:00Z of ZooKeeper path/);
 	return;
 }

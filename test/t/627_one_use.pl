@@ -28,7 +28,6 @@ my %calls = (
 sub refused($session, $kind, $path, $why, $message = undef)
 {
 	$message //= qr/^ZooKeeper path "\Q$path\E" is in use for something else$/;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $call (map { s/PATH/$path/r } @{ $calls{$kind} || [$kind] })
 	{
 		fails($session->try("SELECT $call"), '55006', "$call is refused", message => $message, detail => $why);
@@ -39,7 +38,6 @@ sub refused($session, $kind, $path, $why, $message = undef)
 # Tests: nobody else gets in here, and what is there stays.
 sub keeps_out($path, $why, @kinds)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @before = sort $zk->children($path);
 	foreach my $kind (@kinds) { refused($_, $kind, $path, $why) foreach $s, $t; }
 	is_deeply([ sort $zk->children($path) ], \@before, 'what is there stays, and nothing comes');

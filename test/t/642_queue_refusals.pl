@@ -16,7 +16,6 @@ my $s      = $server->session(name => 's');
 # What a function call says
 sub says($call, $sqlstate, $message, $name = undef)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $s->try("SELECT $call");
 	is($result->{sqlstate}, $sqlstate, $name || $call) or diag $result->{error} || $result->{text};
 	like(join(' ', map { $_ || '' } @{$result}{qw(message detail hint)}), $message, 'which says so');

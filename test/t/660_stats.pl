@@ -43,7 +43,6 @@ sub more
 # A test: this is counted, at once or in a moment, and nothing else.
 sub counted($name, %expected)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	eval { wait_until { eq_hash(more(), \%expected) } $name, 20 };
 	is_deeply(more(), \%expected, $name);
 	note_counts();

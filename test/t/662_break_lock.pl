@@ -23,7 +23,6 @@ sub break_it($path, $where)
 
 sub refuses($session, $arguments, $sqlstate, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return is($session->try("SELECT zk_break_lock($arguments)")->{sqlstate}, $sqlstate, $name);
 }
 

@@ -20,7 +20,6 @@ sub told($mark, $name, $what, $path, $holders, $queue)
 {
 	my $pid    = $s{$name}->pid;
 	my $detail = ($holders =~ /,/ ? 'Processes' : 'Process') . " holding the lock: $holders\\. Wait queue: $queue\\.";
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return $a->assert_log($mark,
 		qr/LOG:  process $pid still waiting for $what on ZooKeeper path "\Q$path\E" after \d+\.\d{3} ms\n.*DETAIL:  $detail\n/,
 		"the log tells that $name waits, and of whom");

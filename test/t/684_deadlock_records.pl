@@ -36,7 +36,6 @@ sub published
 # Tests: one after the other gets what it waits for, and lets go of all it has.
 sub served(@sessions)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $session (@sessions)
 	{
 		is($session->finish, 't', $session->name . ' is served');

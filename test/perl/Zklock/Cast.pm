@@ -143,7 +143,6 @@ sub clean($zk, $servers, @paths)
 
 sub story($name, $code)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return subtest $name => sub { $code->(); all_disconnect(); };
 }
 

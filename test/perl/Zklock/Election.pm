@@ -62,7 +62,6 @@ sub term($self, $server) { return $server->value("SELECT zk_fencing_token('$self
 sub work($self, $session)
 {
 	$session->query($_) foreach 'CREATE TABLE IF NOT EXISTS work (n int)', 'BEGIN';
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	Test::More::is($session->query("SELECT zk_is_leader('$self->{path}')"), 't', 'a transaction is told that its server leads');
 	$session->query('INSERT INTO work VALUES (1)');
 	return;
@@ -141,7 +140,6 @@ sub watched($self)
 sub led_once($self)
 {
 	my @names = map { $_->[0]->name } @{ $self->{watching} };
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my %terms = $self->watched;
 	Test::More::is(scalar @{ $terms{$_} // [] }, 1, "$_ has led once") foreach @names;
 	return;
