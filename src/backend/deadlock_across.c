@@ -123,11 +123,11 @@ judge(Search *search)
 	uint64			fingerprint = 0;
 	int64			seen = PG_INT64_MAX;
 
-	for (int i = 0; search->stuck && i < search->nwaits; i++)
+	for (int i = 0; i < search->nwaits; i++)
 	{
 		const SearchWait *wait = &search->waits[i];
 
-		if (!search->stuck[i])
+		if (!search->graph.vertices[i].reached)
 			continue;
 		fingerprint += wait->line->number * 31 + (uint64) wait->record->owner;
 		search->newest = Max(search->newest, wait->record->czxid);
@@ -239,11 +239,11 @@ deadlock_across_concerns(int index)
 	return searcher != ENTRY_NONE || search_is_ours(index);
 }
 
-/* When this session wants to attend next, ms; or -1. */
+/* When this session wants to attend next, ms; or PG_INT64_MAX. */
 int64
 deadlock_across_next_wakeup(void)
 {
-	return searcher != ENTRY_NONE ? next_at : -1;
+	return searcher != ENTRY_NONE ? next_at : PG_INT64_MAX;
 }
 
 /*

@@ -136,8 +136,7 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 		sleep = Min(sleep, wait->timeout_ms - waited);
 	if (wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT)
 		sleep = Min(sleep, wait->look_at - waited);
-	if (deadlock_across_next_wakeup() >= 0)
-		sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
+	sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
 	if (log_lock_waits && !wait->is_logged)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 

@@ -81,17 +81,14 @@ static List *records = NIL; /* of ReadRecord; in TopMemoryContext */
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
-/* The session whose id is in the name of a record; 0 if it is no such name. */
+/*
+ * The session whose id is in the name of a record; 0 if it is no such name.  That it is
+ * of this session, its owner tells.
+ */
 static int64
 session_of(const char *name)
 {
-	const int digits = 16;
-
-	if (strlen(name) != RECORD_NAME_LENGTH || name[digits] != '-' ||
-		strspn(name, "0123456789abcdef") != digits ||
-		strspn(name + digits + 1, "0123456789abcdef") != RECORD_NAME_LENGTH - digits - 1)
-		return 0;
-	return (int64) strtoull(name, NULL, 16);
+	return strlen(name) == RECORD_NAME_LENGTH ? (int64) strtoull(name, NULL, 16) : 0;
 }
 
 /* The record of that name, if it has been read */

@@ -229,18 +229,32 @@ add_permit_wait(Search *search, int wait, const KeptNode *self)
 	search->graph.vertices[wait].needs = Max(older - self->line->permits + 1, 0);
 }
 
-/* Makes the graph, by the facts if there are any, and finds out who is stuck. */
-static void
+static bool
+is_own(const Search *search, int vertex)
+{
+	return vertex < search->nwaits && owner_of(search, vertex) == search->session;
+}
+
+/*
+ * Makes the graph, by the facts if there are any, and finds out who is stuck.  Sets
+ * "reached" of the waits of ours that are, and of all for which they wait and that are;
+ * returns false if there are none.  For that, a last vertex waits for all of ours.
+ */
+static bool
 solve(Search *search)
 {
+	int ours = 2 * search->nwaits;
+
 	search->graph.nvertices = 0;
 	search->graph.nedges = 0;
-	for (int i = 0; i < 2 * search->nwaits; i++)
+	for (int i = 0; i <= ours; i++)
 		(void) wait_graph_add(&search->graph);
 	for (int i = 0; i < search->nwaits; i++)
 	{
 		const KeptNode *node = search->waits[i].node;
 
+		if (is_own(search, i))
+			wait_graph_connect(&search->graph, ours, i);
 		search->graph.vertices[i].order = node ? node->czxid : 0;
 		search->graph.vertices[i].tie = search->waits[i].line->pid;
 		if (node && !node->is_so)
@@ -255,18 +269,14 @@ solve(Search *search)
 			add_lock_wait(search, i, node);
 	}
 	wait_graph_solve(&search->graph);
+	wait_graph_reach(&search->graph, ours);
+	return search->graph.vertices[ours].stuck;
 }
 
 /* ------------------------------------------------------------------------
  * The two looks
  * ------------------------------------------------------------------------
  */
-
-static bool
-is_own(const Search *search, int vertex)
-{
-	return vertex < search->nwaits && owner_of(search, vertex) == search->session;
-}
 
 /* Does a record tell of a node, as it is? */
 static bool
@@ -304,6 +314,12 @@ find_strangers(Search *search, const CallStep *list)
 	}
 }
 
+static bool
+is_suspect(const Search *search, int wait)
+{
+	return search->graph.vertices[wait].reached;
+}
+
 /*
  * Finds what to ask ZooKeeper: what is on the paths where suspects wait, and whose the
  * nodes are that suspects keep there.  Nothing of others is taken for granted any more.
@@ -323,7 +339,7 @@ find_questions(Search *search, CallStep *steps, KeptNode **asked)
 		for (next = first; is_kept_on(search, next, path); next++)
 		{
 			search->kept[next].is_so = false;
-			matters |= search->stuck[search->kept[next].wait] && !is_held(&search->kept[next]);
+			matters |= is_suspect(search, search->kept[next].wait) && !is_held(&search->kept[next]);
 		}
 		if (matters && n < MAX_FACTS)
 			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
@@ -331,7 +347,7 @@ find_questions(Search *search, CallStep *steps, KeptNode **asked)
 		{
 			KeptNode *kept = &search->kept[i];
 
-			if (!search->stuck[kept->wait])
+			if (!is_suspect(search, kept->wait))
 				continue;
 			asked[n] = kept;
 			steps[n++] =
@@ -375,28 +391,6 @@ verify(Search *search)
 }
 
 /*
- * The waits of ours that are stuck, and all for which they wait and that are stuck,
- * as a palloc'd array by wait; NULL if there are none.
- */
-static const bool *
-find_stuck(Search *search)
-{
-	bool *stuck = palloc0(Max(search->nwaits, 1) * sizeof(bool));
-	bool  any = false;
-
-	for (int i = 0; i < search->nwaits; i++)
-	{
-		if (!is_own(search, i) || !search->graph.vertices[i].stuck || stuck[i])
-			continue;
-		any = true;
-		wait_graph_reach(&search->graph, i);
-		for (int k = 0; k < search->nwaits; k++)
-			stuck[k] |= search->graph.vertices[k].reached;
-	}
-	return any ? stuck : NULL;
-}
-
-/*
  * Finds the waits of ours that are stuck, and all for which they wait: by the records, and
  * if that shows any by the facts.  Returns false if these are not to be had now.
  */
@@ -405,14 +399,12 @@ wait_search(Search *search)
 {
 	search->graph.resize = waits_resize;
 	take_records(search);
-	solve(search);
-	search->stuck = find_stuck(search);
-	if (search->stuck == NULL)
-		return true;
-	if (!verify(search))
-		return false;
-	solve(search);
-	search->stuck = find_stuck(search);
+	if (solve(search))
+	{
+		if (!verify(search))
+			return false;
+		(void) solve(search);
+	}
 	return true;
 }
 

@@ -47,11 +47,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-/* ------------------------------------------------------------------------
- * Contenders
- * ------------------------------------------------------------------------
- */
-
 /* How many permits does the semaphore have, by all that is known? */
 int
 waits_permits(const EntryCopy *contender)
@@ -61,27 +56,6 @@ waits_permits(const EntryCopy *contender)
 	return others > 0 ? Min(others, contender->request.terms.permits)
 					  : contender->request.terms.permits;
 }
-
-/* Copies the entries that wait or hold. */
-static void
-copy_contenders(Waits *waits)
-{
-	LockView view = lock_view_take();
-
-	waits->contenders = view.entries;
-	for (int i = 0; i < view.n; i++)
-	{
-		ContenderState state = view.entries[i]->status.state;
-
-		if (state == CONTENDER_REQUESTED || state == CONTENDER_QUEUED || state == CONTENDER_GRANTED)
-			waits->contenders[waits->ncontenders++] = view.entries[i];
-	}
-}
-
-/* ------------------------------------------------------------------------
- * The graph
- * ------------------------------------------------------------------------
- */
 
 /* Lets a graph grow, in the current memory context if it is new. */
 void *
@@ -112,26 +86,31 @@ add_wait(Waits *waits, const WaitsProcess *process, int blocker)
 	wait_graph_connect(&waits->graph, process->vertex, get_process(waits, blocker)->vertex);
 }
 
-/* Takes a copy of the contenders; nobody waits in the graph at first. */
+/* Takes a copy of the entries that wait or hold; nobody waits in the graph at first. */
 void
 waits_take(Waits *waits)
 {
-	HASHCTL ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
+	HASHCTL	 ctl = {.keysize = sizeof(int), .entrysize = sizeof(WaitsProcess), .hcxt = CurrentMemoryContext};
+	LockView view = lock_view_take();
 
-	memset(waits, 0, sizeof(*waits));
-	copy_contenders(waits);
-	waits->graph.resize = waits_resize;
+	*waits = (Waits){.contenders = view.entries, .graph.resize = waits_resize};
 	waits->by_pid = hash_create("zklock waits", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	for (int i = 0; i < waits->ncontenders; i++)
+	for (int i = 0; i < view.n; i++)
 	{
-		const EntryCopy *contender = waits->contenders[i];
-		WaitsProcess	*process = get_process(waits, contender->request.pid);
+		EntryCopy	 **contender = &waits->contenders[waits->ncontenders];
+		ContenderState state = view.entries[i]->status.state;
+		WaitsProcess  *process;
 
-		if (contender->status.state == CONTENDER_GRANTED || contender->request.nowait)
+		if (state != CONTENDER_REQUESTED && state != CONTENDER_QUEUED && state != CONTENDER_GRANTED)
 			continue;
-		process->waiting = &waits->contenders[i];
-		waits->graph.vertices[process->vertex].order = contender->request.requested_at;
-		waits->graph.vertices[process->vertex].tie = contender->index;
+		*contender = view.entries[i];
+		waits->ncontenders++;
+		process = get_process(waits, (*contender)->request.pid);
+		if (state == CONTENDER_GRANTED || (*contender)->request.nowait)
+			continue;
+		process->waiting = contender;
+		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_at;
+		waits->graph.vertices[process->vertex].tie = (*contender)->index;
 	}
 }
 

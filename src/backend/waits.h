@@ -128,15 +128,16 @@ typedef struct Search
 	List *records; /* of ReadRecord: the newest of each session */
 	int64 seen;	   /* the newest czxid of these */
 
-	/* A vertex for each wait, and then for the stranger of each */
+	/*
+	 * A vertex for each wait, then for the stranger of each, and one that waits for all of
+	 * ours.  The waits of ours that are stuck, and all for which they wait, are "reached".
+	 */
 	WaitGraph	graph;
 	SearchWait *waits;
 	int			nwaits;
 	KeptNode   *kept; /* by path and name */
 	int			nkept;
 	bool		has_facts;
-	const bool *stuck; /* by wait: those of ours that are stuck, and all for which they wait;
-						* NULL: there are none */
 
 	int64		   newest; /* zxid of a record that has to do with what we suspect */
 	SearchFindings findings;

@@ -39,6 +39,11 @@
 
 #define MAX_NODE 255 /* of another client's node, or ours */
 
+/* All but tabs and line feeds: they belong into no record. */
+#define CONTROL_CHARACTERS                                     \
+	"\001\002\003\004\005\006\007\010\013\014\015\016\017\020" \
+	"\021\022\023\024\025\026\027\030\031\032\033\034\035\036\037\177"
+
 /* How each kind of line looks */
 static const struct
 {
@@ -144,24 +149,10 @@ read_line(char *text, WaitLineKind last, WaitLine *line)
 	return true;
 }
 
-/* Does a record have a character that belongs into none? */
-static bool
-has_control_character(const char *record, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-	{
-		unsigned char c = (unsigned char) record[i];
-
-		if ((c < ' ' && c != '\t' && c != '\n') || c == 0x7F)
-			return true;
-	}
-	return false;
-}
-
 /*
- * Reads a record, which is changed on the way: lines point into it.  There is room for
- * a line for each of its '\n', and one more; the last one is WAIT_LINE_END.  Returns false
- * if it is none: then nothing of it counts.
+ * Reads a record, behind which is a NUL, and which is changed on the way: lines point into
+ * it.  There is room for a line for each of its '\n', and one more; the last one is
+ * WAIT_LINE_END.  Returns false if it is none: then nothing of it counts.
  */
 bool
 wait_record_read(char *record, size_t len, WaitLine *lines)
@@ -169,7 +160,7 @@ wait_record_read(char *record, size_t len, WaitLine *lines)
 	WaitLineKind last = WAIT_LINE_END;
 
 	if (len == 0 || len > WAIT_RECORD_MAX || record[len - 1] != '\n' ||
-		has_control_character(record, len))
+		strcspn(record, CONTROL_CHARACTERS) != len)
 		return false;
 	record[len - 1] = '\0';
 	while (record)

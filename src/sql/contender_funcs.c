@@ -51,10 +51,9 @@ PG_FUNCTION_INFO_V1(zk_contenders);
 typedef struct Queue
 {
 	const char *kind;
-	bool		has_modes; /* its names tell a mode */
-	NodeDialect dialect;   /* that this session writes here */
+	NodeDialect dialect; /* that this session writes here */
 	Contenders	contenders;
-	LockView	ours; /* this server's contenders on the path */
+	LockView	ours; /* this server's contenders there */
 } Queue;
 
 /* Whom a node stands for: by its data, and by what shared memory knows better */
@@ -69,6 +68,13 @@ typedef struct Party
 	bool		granted;
 	int64		token; /* 0 if that is not known */
 } Party;
+
+/* Do its names tell a mode? */
+static bool
+has_modes(const Queue *queue)
+{
+	return queue->contenders.recipe == &lock_recipe;
+}
 
 /*
  * What shared memory knows better: the data has a run's first contender, and a
@@ -128,7 +134,7 @@ heeds_us(const Queue *queue, const ContenderNode *node, const Party *party)
 		return HEED_YES;
 	if (queue->contenders.recipe == &election_recipe)
 		return HEED_UNKNOWN;
-	return queue->has_modes ? heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, node->name) : HEED_YES;
+	return has_modes(queue) ? heed_expected(queue->dialect, LOCK_MODE_EXCLUSIVE, node->name) : HEED_YES;
 }
 
 static const char *
@@ -138,7 +144,7 @@ dialect_name(const Queue *queue, const ContenderNode *node)
 
 	if (queue->contenders.recipe == &election_recipe)
 		return election_family_names[node->peer.family];
-	if (!queue->has_modes || !node_name_parse(node->name, &parsed))
+	if (!has_modes(queue) || !node_name_parse(node->name, &parsed))
 		return node_dialect_names[DIALECT_CURATOR];
 	return node_dialect_names[parsed.dialect];
 }
@@ -154,7 +160,7 @@ put_row(FunctionCallInfo fcinfo, const Queue *queue, int i)
 	row_add(&row, Int32GetDatum(i + 1));
 	row_add_text(&row, display_utf8(node->name));
 	row_add_text(&row, queue->kind);
-	row_add_text(&row, !queue->has_modes						? NULL
+	row_add_text(&row, !has_modes(queue)						? NULL
 					   : node->peer.mode == LOCK_MODE_EXCLUSIVE ? "exclusive"
 																: "shared");
 	row_add_text(&row, dialect_name(queue, node));
@@ -186,24 +192,26 @@ report_unread(const Contenders *contenders)
 				 errdetail("Of the others, what their nodes' names tell is shown.")));
 }
 
-/* Shows a queue.  Returns false if its path does not exist. */
-static bool
-show_queue(FunctionCallInfo fcinfo, Queue *queue)
+/* Shows a queue.  Returns how many are in it, or -1 if its path does not exist. */
+static int
+show_queue(FunctionCallInfo fcinfo, const char *kind, const char *path, const Recipe *recipe,
+		   NodeDialect dialect)
 {
+	Queue queue = {.kind = kind, .dialect = dialect, .contenders = {.path = path, .recipe = recipe}};
 	Call	 call = {0};
-	CallStep told = contenders_read(&queue->contenders, &call, MAX_READ, CALL_AFTER_SYNC);
+	CallStep told = contenders_read(&queue.contenders, &call, MAX_READ, CALL_AFTER_SYNC);
 
 	call_report(&told);
 	if (told.result.outcome == CALL_NO_NODE)
-		return false;
-	queue->ours = lock_view_of_path(queue->contenders.path);
-	for (int i = 0; i < queue->contenders.n; i++)
+		return -1;
+	queue.ours = lock_view_of_path(path);
+	for (int i = 0; i < queue.contenders.n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
-		put_row(fcinfo, queue, i);
+		put_row(fcinfo, &queue, i);
 	}
-	report_unread(&queue->contenders);
-	return true;
+	report_unread(&queue.contenders);
+	return queue.contenders.n;
 }
 
 /*
@@ -216,24 +224,15 @@ Datum
 zk_contenders(PG_FUNCTION_ARGS)
 {
 	char *path = argument_path(fcinfo, ANY_PATH);
-	Queue locks = {.kind = "lock",
-				   .has_modes = true,
-				   .dialect = dialect_of_path(path),
-				   .contenders = {.path = path, .recipe = &lock_recipe}};
-	Queue candidates = {.kind = "candidate", .contenders = {.path = path, .recipe = &election_recipe}};
-	Queue leases = {.kind = "semaphore",
-					.contenders = {.path = psprintf("%s" PERMIT_LEASES, path), .recipe = &permit_recipe}};
-	Queue turns = {.kind = "turn",
-				   .has_modes = true,
-				   .dialect = DIALECT_CURATOR,
-				   .contenders = {.path = psprintf("%s" PERMIT_TURNS, path), .recipe = &lock_recipe}};
+	char *leases = psprintf("%s" PERMIT_LEASES, path);
+	char *turns = psprintf("%s" PERMIT_TURNS, path);
+	int	  nlocks;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (!show_queue(fcinfo, &locks))
-		return (Datum) 0;
-	if (locks.contenders.n == 0)
-		(void) show_queue(fcinfo, &candidates);
-	if (show_queue(fcinfo, &leases))
-		(void) show_queue(fcinfo, &turns);
+	nlocks = show_queue(fcinfo, "lock", path, &lock_recipe, dialect_of_path(path));
+	if (nlocks == 0)
+		(void) show_queue(fcinfo, "candidate", path, &election_recipe, DIALECT_CURATOR);
+	if (nlocks >= 0 && show_queue(fcinfo, "semaphore", leases, &permit_recipe, DIALECT_CURATOR) >= 0)
+		(void) show_queue(fcinfo, "turn", turns, &lock_recipe, DIALECT_CURATOR);
 	return (Datum) 0;
 }

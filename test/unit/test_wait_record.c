@@ -28,12 +28,13 @@ static const char *
 read_all(const char *text, size_t len)
 {
 	static char kinds[MAX_LINES + 1];
-	char	   *copy = malloc(len > 0 ? len : 1); /* sanitizers see what is read behind it */
+	char	   *copy = malloc(len + 1); /* sanitizers see what is read behind it */
 	int			n = 0;
 	WaitLine	lines[MAX_LINES];
 	bool		good;
 
 	memcpy(copy, text, len);
+	copy[len] = '\0';
 	for (int i = 0; i < MAX_LINES; i++)
 		lines[i].kind = WAIT_LINE_END;
 	good = wait_record_read(copy, len, lines);
