@@ -57,15 +57,20 @@ append_member(StringInfo json, const char *name, const char *value)
 	escape_json(json, to_utf8(value));
 }
 
-/* Adds words to one of Hive's fields, in which colons are not allowed. */
-static void
-append_words(StringInfo data, const char *words)
+/* Words for one of Hive's fields, in which colons are not allowed */
+static char *
+hive_words(const char *text)
 {
-	for (const char *c = words ? to_utf8(words) : ""; *c != '\0'; c++)
+	char *words = text ? pstrdup(to_utf8(text)) : pstrdup("");
+	char *end = words;
+
+	for (const char *c = words; *c != '\0'; c++)
 	{
 		if (*c != ':')
-			appendStringInfoChar(data, *c);
+			*end++ = *c;
 	}
+	*end = '\0';
+	return words;
 }
 
 /*
@@ -76,27 +81,17 @@ append_words(StringInfo data, const char *words)
 static char *
 hive_data(const char *server, LockScope scope)
 {
-	StringInfoData data;
-	int64		   now = GetCurrentTimestamp() / 1000 +
+	int64 now = GetCurrentTimestamp() / 1000 +
 				(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * INT64CONST(86400000);
+	char *data = psprintf("zklock-%d:" INT64_FORMAT ":%s:database %s user %s application %s:%s",
+						  MyProcPid, now, scope == LOCK_SCOPE_TRANSACTION ? "IMPLICIT" : "EXPLICIT",
+						  hive_words(get_database_name(MyDatabaseId)),
+						  hive_words(GetUserNameFromId(GetUserId(), true)),
+						  hive_words(application_name), hive_words(server));
 
-	initStringInfo(&data);
-	appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":%s:database ", MyProcPid, now,
-					 scope == LOCK_SCOPE_TRANSACTION ? "IMPLICIT" : "EXPLICIT");
-	append_words(&data, get_database_name(MyDatabaseId));
-	appendStringInfoString(&data, " user ");
-	append_words(&data, GetUserNameFromId(GetUserId(), true));
-	appendStringInfoString(&data, " application ");
-	append_words(&data, application_name);
-	appendStringInfoChar(&data, ':');
-	append_words(&data, server);
-
-	if (data.len >= ZKLOCK_NODE_DATA_SIZE)
-	{
-		resetStringInfo(&data);
-		appendStringInfo(&data, "zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock:", MyProcPid, now);
-	}
-	return data.data;
+	if (strlen(data) < ZKLOCK_NODE_DATA_SIZE)
+		return data;
+	return psprintf("zklock-%d:" INT64_FORMAT ":EXPLICIT:zklock:", MyProcPid, now);
 }
 
 /*
