@@ -14,8 +14,7 @@ extern void deadlock_report(const char *cycle, const char *queries);
 extern void deadlock_append_query(StringInfo queries, int pid);
 
 /* deadlock_across.c */
-extern bool	 deadlock_across_concerns(int index);
-extern void	 deadlock_across_attend(int index, int64 until);
+extern void	 deadlock_across_attend(int index, int64 waited, int64 until);
 extern int64 deadlock_across_next_wakeup(void);
 extern void	 deadlock_across_leave(void);
 

@@ -188,18 +188,21 @@ next_search(const Search *search)
 }
 
 /*
- * The session has waited for deadlock_timeout, with that entry: it searches for
- * deadlocks across servers if no other session does, and if that is due.  Memory is the
- * caller's to free.
+ * The session waits with that entry.  If it has for deadlock_timeout, or another one has it
+ * search, it searches for deadlocks across servers if no other one does, and if that is due.
+ * Memory is the caller's to free.
  *
+ *	waited	for so long, ms
  *	until	it has something else to do then, ms
  */
 void
-deadlock_across_attend(int index, int64 until)
+deadlock_across_attend(int index, int64 waited, int64 until)
 {
 	Search	 search = {.index = index, .victim = ENTRY_NONE};
 	CallAway away = {.is_called = wait_records_is_called_away, .arg = &search};
 
+	if (waited < DeadlockTimeout && searcher == ENTRY_NONE && !search_is_ours(index))
+		return;
 	if (!search_take_over(index, &search.findings))
 	{
 		/* Our record stands until that of the one that searches now may be there. */
@@ -230,13 +233,6 @@ deadlock_across_attend(int index, int64 until)
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
-}
-
-/* Does this session search, or is it to, with that entry? */
-bool
-deadlock_across_concerns(int index)
-{
-	return searcher != ENTRY_NONE || search_is_ours(index);
 }
 
 /* When this session wants to attend next, ms; or PG_INT64_MAX. */

@@ -166,8 +166,7 @@ look_for_deadlock(Wait *wait, int64 waited, int64 until)
 		wait->look_at =
 			waited + Max(Min(waited, MAX_LOOK_PAUSE * (int64) DeadlockTimeout), DeadlockTimeout);
 	}
-	if (waited >= DeadlockTimeout || deadlock_across_concerns(wait->entry))
-		deadlock_across_attend(wait->entry, until);
+	deadlock_across_attend(wait->entry, waited, until);
 }
 
 /*

@@ -33,9 +33,6 @@
 /* An answer is not waited for any longer, ms. */
 #define PATIENCE_MS 10000
 
-/* Contenders are in so many places at most: those for permits, and for turns. */
-#define MAX_PLACES 2
-
 /* Contenders by name, with commas between them */
 typedef struct Names
 {
@@ -89,28 +86,35 @@ add_client(Names *holders, Names *waiters, const ContenderNode *node)
 }
 
 /*
- * Adds the contenders in a place: those whom ZooKeeper has told, in the order of the
- * queue, then the other sessions of this server.
+ * Adds the contenders on a path: those whom ZooKeeper tells, in the order of the queue,
+ * then the other sessions of this server.
+ *
+ *	call	to ask ZooKeeper; or NULL
  */
 static void
-add_place(Names *holders, Names *waiters, const Contenders *place)
+add_contenders(Names *holders, Names *waiters, const char *path, const Recipe *recipe, Call *call)
 {
-	LockView ours = lock_view_of_path(place->path);
-	bool	*added = palloc0(Max(ours.n, 1) * sizeof(bool));
+	Contenders told = {.path = path, .recipe = recipe};
+	LockView   ours;
+	bool	  *added;
 
-	for (int i = 0; i < place->n; i++)
+	if (call && zklock_connected())
+		(void) contenders_read(&told, call, MAX_NAMED, CALL_AFTER_SYNC);
+	ours = lock_view_of_path(path);
+	added = palloc0(Max(ours.n, 1) * sizeof(bool));
+	for (int i = 0; i < told.n; i++)
 	{
 		bool is_ours = false;
 
 		for (int k = 0; k < ours.n; k++)
 		{
-			if (strcmp(ours.entries[k]->node.name, place->nodes[i].name) != 0)
+			if (strcmp(ours.entries[k]->node.name, told.nodes[i].name) != 0)
 				continue;
 			add_session(holders, waiters, ours.entries[k]);
 			is_ours = added[k] = true;
 		}
 		if (!is_ours)
-			add_client(holders, waiters, &place->nodes[i]);
+			add_client(holders, waiters, &told.nodes[i]);
 	}
 	for (int k = 0; k < ours.n; k++)
 	{
@@ -120,40 +124,32 @@ add_place(Names *holders, Names *waiters, const Contenders *place)
 }
 
 /*
- * The holders and waiters, as the DETAIL of a message; NULL if that is not known.
- * What ZooKeeper has not told is from shared memory.
+ * The holders and those who wait, as the DETAIL of a message; NULL if they are not known.
+ *
+ *	call	to ask ZooKeeper; or NULL: what is in shared memory
  */
 static const char *
-describe_parties(const Contenders *places, int n)
+describe_parties(const Wait *wait, Call *call)
 {
 	Names holders = {0};
 	Names waiters = {0};
 	Names turn = {0}; /* who has it has a node for a permit besides */
 
-	for (int i = 0; i < n; i++)
-		add_place(i == 0 ? &holders : &turn, &waiters, &places[i]);
+	if (wait->entry == ENTRY_NONE)
+		return NULL;
+	if (entry_at(wait->entry)->request.kind == CONTENDER_LOCK)
+		add_contenders(&holders, &waiters, wait->path, &lock_recipe, call);
+	else
+	{
+		add_contenders(&holders, &waiters, psprintf("%s" PERMIT_LEASES, wait->path),
+					   &permit_recipe, call);
+		add_contenders(&turn, &waiters, psprintf("%s" PERMIT_TURNS, wait->path), &lock_recipe, call);
+	}
 	if (holders.n == 0)
 		return NULL;
 	return psprintf(holders.n == 1 ? _("Process holding the lock: %s. Wait queue: %s.")
 								   : _("Processes holding the lock: %s. Wait queue: %s."),
 					names_text(&holders), names_text(&waiters));
-}
-
-/* Where the contenders are among whom an entry waits.  Returns the number of places. */
-static int
-find_places(const Wait *wait, Contenders *places)
-{
-	if (wait->entry == ENTRY_NONE)
-		return 0;
-	if (entry_at(wait->entry)->request.kind == CONTENDER_LOCK)
-	{
-		places[0] = (Contenders){.path = wait->path, .recipe = &lock_recipe};
-		return 1;
-	}
-	places[0] =
-		(Contenders){.path = psprintf("%s" PERMIT_LEASES, wait->path), .recipe = &permit_recipe};
-	places[1] = (Contenders){.path = psprintf("%s" PERMIT_TURNS, wait->path), .recipe = &lock_recipe};
-	return 2;
 }
 
 /* ------------------------------------------------------------------------
@@ -175,10 +171,9 @@ tell(const Wait *wait, const char *what, const char *detail)
 
 /* Says who is in the way, and whether ZooKeeper is away. */
 static void
-tell_parties(const Wait *wait, const char *what, const Contenders *places, int n)
+tell_parties(const Wait *wait, const char *what, const char *parties)
 {
 	const char *outage = display_outage();
-	const char *parties = n > 0 ? describe_parties(places, n) : NULL;
 
 	if (outage)
 		parties = psprintf("%s%s%s.", parties ? parties : "", parties ? " " : "", outage);
@@ -212,18 +207,14 @@ is_called_away(void *arg)
 void
 wait_log_lasting(Wait *wait, int64 until)
 {
-	CallAway   away = {.is_called = is_called_away, .arg = wait};
-	Call	   call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
-	Contenders places[MAX_PLACES];
-	int		   n = find_places(wait, places);
-
-	for (int i = 0; i < n && zklock_connected(); i++)
-		(void) contenders_read(&places[i], &call, MAX_NAMED, CALL_AFTER_SYNC);
+	CallAway	away = {.is_called = is_called_away, .arg = wait};
+	Call		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
+	const char *parties = describe_parties(wait, &call);
 
 	/* After an interrupt that does not end the wait, this is called again. */
 	wait->is_logged = !InterruptPending;
 	if (wait->is_logged && !is_decided(wait))
-		tell_parties(wait, "still waiting for", places, n);
+		tell_parties(wait, "still waiting for", parties);
 
 	/* The latch may have been set for what the session waits for. */
 	SetLatch(MyLatch);
@@ -241,8 +232,6 @@ wait_log_granted(const Wait *wait)
 void
 wait_log_refused(const Wait *wait)
 {
-	Contenders places[MAX_PLACES];
-
 	if (compat_log_lock_failures())
-		tell_parties(wait, "could not obtain", places, find_places(wait, places));
+		tell_parties(wait, "could not obtain", describe_parties(wait, NULL));
 }

@@ -408,29 +408,23 @@ wait_search(Search *search)
 	return true;
 }
 
-/* Is a component, to which a wait of ours belongs, more than this server can see by itself? */
-static bool
-is_across(const Search *search)
-{
-	for (int i = 0; i < search->graph.nvertices; i++)
-	{
-		if (search->graph.vertices[i].reaches && !is_own(search, i))
-			return true;
-	}
-	return false;
-}
-
 /*
- * The wait of ours that is to give up, or WAIT_GRAPH_NONE.  "parent" of the graph's
- * vertices leads from there through the cycle.
+ * The wait of ours that is to give up, in a component that is more than this server can
+ * see by itself; or WAIT_GRAPH_NONE.  "parent" of the graph's vertices leads from there
+ * through the cycle.
  */
 int
 wait_search_victim(Search *search)
 {
 	for (int i = 0; i < search->nwaits; i++)
 	{
-		if (is_own(search, i) && wait_graph_is_victim(&search->graph, i) && is_across(search))
-			return i;
+		if (!is_own(search, i) || !wait_graph_is_victim(&search->graph, i))
+			continue;
+		for (int k = 0; k < search->graph.nvertices; k++)
+		{
+			if (search->graph.vertices[k].reaches && !is_own(search, k))
+				return i;
+		}
 	}
 	return WAIT_GRAPH_NONE;
 }
