@@ -93,16 +93,6 @@ node_argument(text *arg)
  * ------------------------------------------------------------------------
  */
 
-/* The run of this server that has the node, or 0. */
-static uint64
-find_run(const char *path, const char *name)
-{
-	LockView		 ours = lock_view_of_path(path);
-	const EntryCopy *entry = lock_view_of_node(&ours, name);
-
-	return entry ? entry->status.run_id : 0;
-}
-
 /* Marks what a session of zklock can see of the node, before it is deleted. */
 static void
 mark(Breaking *breaking)
@@ -200,19 +190,6 @@ delete_node(Breaking *breaking)
 	return breaking->sent;
 }
 
-/* Reads the node.  Returns false if there is none. */
-static bool
-read_node(Breaking *breaking)
-{
-	CallStep read = {.kind = OP_READ, .path = breaking->path, .most = CONTENDERS_MAX_DATA};
-
-	call_batch(&breaking->call, &read, 1, CALL_AFTER_SYNC);
-	contenders_take_node(&breaking->node, &read);
-	if (read.result.stat.czxid == 0)
-		call_report(&read);
-	return read.result.stat.czxid != 0;
-}
-
 /* Deletes the node that was read, and tells.  Returns false if somebody else did. */
 static bool
 break_read_node(Breaking *breaking)
@@ -244,11 +221,21 @@ break_read_node(Breaking *breaking)
 static bool
 break_node(const char *path, const char *name)
 {
-	Breaking breaking = {.path = psprintf("%s/%s", path, name), .node.data = ""};
+	Breaking breaking = {.path = psprintf("%s/%s", path, name)};
+	CallStep read = {.kind = OP_READ, .path = breaking.path, .most = CONTENDERS_MAX_DATA};
+	LockView ours;
+	const EntryCopy *entry;
 
-	if (!read_node(&breaking))
+	call_batch(&breaking.call, &read, 1, CALL_AFTER_SYNC);
+	contenders_take_node(&breaking.node, &read);
+	if (read.result.stat.czxid == 0)
+	{
+		call_report(&read);
 		return false;
-	breaking.run = find_run(path, name);
+	}
+	ours = lock_view_of_path(path);
+	entry = lock_view_of_node(&ours, name);
+	breaking.run = entry ? entry->status.run_id : 0;
 	return break_read_node(&breaking);
 }
 

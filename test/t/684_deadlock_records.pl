@@ -164,6 +164,29 @@ subtest 'a path for records is none for locks' => sub {
 	}
 };
 
+subtest 'what a server may not tell, its log says once, and it is told when it may be' => sub {
+	my $mark = $b->log_mark;
+	my $refusal = qr/LOG:  could not create nodes below ZooKeeper node "$root": .*\n.*DETAIL:  Deadlocks across servers are not found\./;
+	my $looks = sub { my $asked = $zk->mark; wait_until { ($zk->requests($asked)->{sync} // 0) >= 6 } 'it to look several times' };
+	$sh->create($root) unless exists_root();
+	$sh->set_acl($root, [ [ 'world', 'anyone', 'ra' ] ]);
+	$a1->query("SELECT zk_lock('/r/a')");
+	$b1->query("SELECT zk_lock('/r/b')");
+	$_->query_start("SELECT zk_lock('/r/a')") foreach $b1, $b2;
+	$b->assert_log($mark, $refusal, 'the log says so');
+	$looks->();
+	$b1->cancel;
+	is($b1->result->{sqlstate}, '57014', 'the session that searches waits no more');
+	$b1->query_start("SELECT zk_lock('/r/a')");
+	$looks->();
+	is(scalar(() = $b->log_since($mark) =~ /$refusal/g), 1, 'another one does not say it again');
+	$sh->set_acl($root, [ [ 'world', 'anyone', 'cdrwa' ] ]);
+	wait_until { records() } 'a record';
+	is($a1->query('SELECT zk_unlock_all()'), '', 'the other one lets go');
+	served($b2, $b1);
+	clean();
+};
+
 subtest 'a Java holder in the chain, and no circle: nobody gives up' => sub {
 	my $java = Zklock::JavaPeer->new;
 	$java->connect($zk->connect_string, 10000);
