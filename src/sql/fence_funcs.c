@@ -66,7 +66,7 @@ static bool writing_own = false;
 static SPIPlanPtr
 keep_plan(const char *sql)
 {
-	Oid		   types[] = {TEXTOID, INT8OID, BOOLOID};
+	Oid		   types[] = {TEXTOID, INT8OID, INT8OID};
 	SPIPlanPtr plan = SPI_prepare(sql, lengthof(types), types);
 
 	if (plan == NULL)
@@ -96,27 +96,20 @@ prepare_plans(Oid function)
 									 "VALUES ($1, $2, clock_timestamp(), session_user) "
 									 "ON CONFLICT (path) DO UPDATE SET token = excluded.token, "
 									 "fenced_at = excluded.fenced_at, fenced_by = excluded.fenced_by "
-									 "WHERE f.token < excluded.token "
-									 "OR f.token = excluded.token AND $3",
+									 "WHERE f.token <= $3",
 									 table));
 	plans.read = keep_plan(psprintf("SELECT token, xmin FROM %s WHERE path = $1", table));
 	strlcpy(plans.schema, schema, sizeof(plans.schema));
 }
 
-typedef enum TokenWrite
-{
-	IF_HIGHER, /* than that of the row */
-	IF_NOT_LOWER
-} TokenWrite;
-
 /*
- * Writes a token if the condition holds.  Locks the row in any case.  Returns
- * whether it has written.
+ * Writes a token if the row has none above "highest".  Locks the row in any case.
+ * Returns whether it has written.
  */
 static bool
-write_token(Datum path, int64 token, TokenWrite condition)
+write_token(Datum path, int64 token, int64 highest)
 {
-	Datum args[] = {path, Int64GetDatum(token), BoolGetDatum(condition == IF_NOT_LOWER)};
+	Datum		 args[] = {path, Int64GetDatum(token), Int64GetDatum(highest)};
 	volatile int result = 0;
 
 	writing_own = true;
@@ -160,7 +153,7 @@ advance_token(Datum path, int64 token)
 	int64		  seen;
 	TransactionId writer;
 
-	if (write_token(path, token, IF_HIGHER))
+	if (write_token(path, token, token - 1))
 		return token;
 
 	/*
@@ -169,7 +162,7 @@ advance_token(Datum path, int64 token)
 	 */
 	seen = read_token(path, &writer);
 	if (seen == token && !TransactionIdIsCurrentTransactionId(writer))
-		write_token(path, token, IF_NOT_LOWER);
+		write_token(path, token, token);
 	return seen;
 }
 
@@ -247,13 +240,6 @@ zk_fence(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Does this process apply what was done in another database? */
-static bool
-is_replaying(void)
-{
-	return IsLogicalWorker() || replorigin_session_origin != InvalidRepOriginId;
-}
-
 /*
  * zk_fences_keep_local() returns trigger
  *
@@ -266,13 +252,12 @@ Datum
 zk_fences_keep_local(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool		 foreign = is_replaying() && !writing_own;
+	bool replaying = IsLogicalWorker() || replorigin_session_origin != InvalidRepOriginId;
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 						errmsg("zk_fences_keep_local() must be called as a trigger")));
-
-	if (foreign)
+	if (replaying && !writing_own)
 		return PointerGetDatum(NULL);
 	return PointerGetDatum(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple
 																	  : trigger->tg_trigtuple);

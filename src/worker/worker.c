@@ -244,15 +244,6 @@ add_context(void *arg)
 		errcontext("path \"%s\"", path);
 }
 
-/* Something is wrong with a server; of an outage, log it once. */
-static void
-on_complaint(const char *message, ZkComplaint complaint)
-{
-	session_info_set_error(message);
-	if (complaint == ZK_COMPLAINT_FIRST)
-		ereport(LOG, (errmsg_internal("%s", message)));
-}
-
 /* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
 static void
 on_answered(ZkOutcome outcome, int64 us)
@@ -381,7 +372,7 @@ zklock_worker_main(Datum arg)
 												.malformed = on_malformed,
 												.stuck = session_life_stuck,
 												.answered = on_answered,
-												.complaint = on_complaint};
+												.complaint = session_info_set_error};
 	WaitEventSet				  *events;
 	int							   queue_fd;
 

@@ -59,22 +59,21 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH 
  * The library connects, and reconnects, by itself while it has a handle; each arrow
  * is one function here:
  *
- *                 zk_client_open            connected
+ *                 zk_client_open         handle_connected
  *      no handle ----------------> handle -----------> connected
  *         ^  ^                     |    ^                |  |
  *         |  '---------------------'    '----------------'  |
- *         |     without_handle               lost           |
+ *         |     without_handle          handle_hang_up      |
  *         '-------------------------------------------------'
  *
  * A handle that is connected cannot be given up without ending its session.
  */
 static ZkClientCallbacks callbacks;
 static zhandle_t		*handle;		/* or NULL */
-static bool				 is_connected;	/* a server has accepted the session: calls are made */
 static uintptr_t		 handle_number; /* its events carry it: last words of an
 										 * earlier one are ignored */
-static ZkClientConfig	 config;		/* with the session, once there is one */
-static ZkComplaint		 next_complaint = ZK_COMPLAINT_FIRST;
+static ZkClientConfig	 config;		/* with the id of the session, once there is one */
+static bool				 complained;	/* since a server has answered */
 
 /* Answers */
 static bool	 answered;		  /* the last connection has been */
@@ -82,21 +81,14 @@ static int	 unanswered;	  /* connections in a row that ended without an answer *
 static int64 answer_until;	  /* connected, not answered: not for longer, ms */
 static int64 handshake_until; /* TLS's, ms; 0 if there is none */
 
-/* Does the session of the configuration exist? */
-static bool
-session_exists(void)
-{
-	return config.session_id != 0;
-}
-
-/* Passes on a complaint: a sentence without its period. */
+/* Passes on a complaint, a sentence without its period; logs it once in an outage. */
 static void
 complain(const char *message)
 {
-	ZkComplaint complaint = next_complaint;
-
-	next_complaint = ZK_COMPLAINT_REPEATED;
-	callbacks.complaint(message, complaint);
+	callbacks.complaint(message);
+	if (!complained)
+		ereport(LOG, (errmsg_internal("%s", message)));
+	complained = true;
 }
 
 /* ------------------------------------------------------------------------
@@ -125,35 +117,11 @@ zk_client_open(const char *addresses, const ZkClientConfig *config_)
 	return handle != NULL;
 }
 
-/* A server has accepted the session, which so exists. */
-static void
-connected(const ZkSession *session)
-{
-	Assert(!is_connected);
-	is_connected = true;
-	answered = false;
-	answer_until = zklock_now_ms() + config.session_timeout;
-	config.session_id = session->id;
-	memcpy(config.session_password, session->password, sizeof(config.session_password));
-	zk_flow_connected(config.session_id);
-}
-
-/* The connection is gone. */
-static void
-lost(void)
-{
-	Assert(is_connected);
-	is_connected = false;
-	unanswered = answered ? 0 : unanswered + 1;
-	zk_flow_disconnected();
-}
-
 /* The handle, if there was any, is gone, and with it the calls. */
 static void
 without_handle(void)
 {
 	handle = NULL;
-	is_connected = false;
 	zk_flow_over();
 }
 
@@ -203,18 +171,11 @@ zk_client_start(const ZkClientCallbacks *callbacks_)
 	return zk_event_queue_open();
 }
 
-/* May calls be made? */
-bool
-zk_client_connected(void)
-{
-	return is_connected;
-}
-
 /* Has a server answered on the connection that stands? */
 bool
 zk_client_answered(void)
 {
-	return is_connected && answered;
+	return zk_client_connected() && answered;
 }
 
 /* Is there a handle, which connects if it is not connected? */
@@ -250,7 +211,7 @@ handle_malformed_session(const char *fault)
 	ZkSession session;
 	char	 *sentence;
 
-	if (session_exists())
+	if (config.session_id != 0)
 	{
 		callbacks.malformed(fault);
 		return;
@@ -270,15 +231,16 @@ handle_malformed_session(const char *fault)
 static void
 handle_hang_up(void)
 {
-	if (!is_connected)
+	if (!zk_client_connected())
 		return;
-	lost();
+	unanswered = answered ? 0 : unanswered + 1;
+	zk_flow_disconnected();
 	callbacks.session(ZK_SESSION_DISCONNECTED);
 	if (unanswered >= MAX_UNANSWERED)
 		callbacks.stuck("ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 }
 
-/* The library says that it is connected. */
+/* The library says that it is connected: a server has accepted the session, which so exists. */
 static void
 handle_connected(void)
 {
@@ -294,7 +256,11 @@ handle_connected(void)
 		/* There are reconnects that the library does not announce (trap 7). */
 		handle_hang_up();
 		zk_handle_show_credentials(handle, &config); /* ahead of all calls */
-		connected(&session);
+		answered = false;
+		answer_until = zklock_now_ms() + config.session_timeout;
+		config.session_id = session.id;
+		memcpy(config.session_password, session.password, sizeof(config.session_password));
+		zk_flow_connected(session.id);
 		callbacks.session(ZK_SESSION_CONNECTED);
 	}
 	explicit_bzero(&session, sizeof(session));
@@ -307,7 +273,7 @@ handle_session(int library_state)
 	if (library_state == ZOO_CONNECTED_STATE)
 		handle_connected();
 	else if (library_state == ZOO_EXPIRED_SESSION_STATE)
-		leave(session_exists() ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
+		leave(config.session_id != 0 ? ZK_SESSION_EXPIRED : ZK_SESSION_IN_DOUBT);
 	else if (library_state == ZOO_AUTH_FAILED_STATE)
 		leave(ZK_SESSION_AUTH_FAILED);
 	else
@@ -336,7 +302,7 @@ look_for_answers(void)
 	else if (now >= handshake_until)
 		callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
 
-	if (is_connected && !answered && now >= answer_until)
+	if (zk_client_connected() && !answered && now >= answer_until)
 		callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
 }
 
@@ -344,7 +310,7 @@ look_for_answers(void)
 void
 zk_client_look_again(void)
 {
-	if (handle && !is_connected && zoo_state(handle) == ZOO_CONNECTED_STATE)
+	if (handle && !zk_client_connected() && zoo_state(handle) == ZOO_CONNECTED_STATE)
 		handle_connected();
 }
 
@@ -362,11 +328,11 @@ handle_reply(const Event *event)
 		leave(ZK_SESSION_AUTH_FAILED);
 		return;
 	}
-	if (is_connected && zk_error_outcome(event->reply.code) != ZK_UNKNOWN)
+	if (zk_client_connected() && zk_error_outcome(event->reply.code) != ZK_UNKNOWN)
 	{
 		answered = true;
 		unanswered = 0;
-		next_complaint = ZK_COMPLAINT_FIRST;
+		complained = false;
 	}
 	zk_flow_answer(event);
 }
@@ -402,8 +368,9 @@ handle_log(const Event *event)
 	/* News of a handle that has been given up would hide why it was. */
 	if (!event->code || handle == NULL)
 		return;
-	sentence = zk_error_sentence(event->text, is_connected && answered ? ZK_CONNECTION_IN_USE
-																	   : ZK_CONNECTION_NEW);
+	sentence =
+		zk_error_sentence(event->text, zk_client_connected() && answered ? ZK_CONNECTION_IN_USE
+																		 : ZK_CONNECTION_NEW);
 	complain(sentence);
 	pfree(sentence);
 }
@@ -439,7 +406,7 @@ handle_event(const Event *event)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = handle && (is_connected ? !answered : config.tls);
+	bool waits = handle && (zk_client_connected() ? !answered : config.tls);
 
 	return waits ? zklock_now_ms() + LOOK_MS : -1;
 }

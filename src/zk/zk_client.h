@@ -113,13 +113,6 @@ typedef enum ZkSessionEvent
 	ZK_SESSION_IN_DOUBT		 /* likewise: what answers need not be ZooKeeper */
 } ZkSessionEvent;
 
-/* Has the same outage been complained of before? */
-typedef enum ZkComplaint
-{
-	ZK_COMPLAINT_FIRST, /* since a server has answered */
-	ZK_COMPLAINT_REPEATED
-} ZkComplaint;
-
 typedef struct ZkClientCallbacks
 {
 	void (*session)(ZkSessionEvent event);
@@ -137,8 +130,9 @@ typedef struct ZkClientCallbacks
 	/* A call that was sent has been answered, or given up, after so long, us. */
 	void (*answered)(ZkOutcome outcome, int64_t us);
 
-	/* A complaint about a server: a sentence without its period. */
-	void (*complaint)(const char *message, ZkComplaint complaint);
+	/* A complaint about a server: a sentence without its period.  The log has the first
+	 * of an outage. */
+	void (*complaint)(const char *message);
 } ZkClientCallbacks;
 
 extern int	zk_client_start(const ZkClientCallbacks *callbacks);
@@ -147,7 +141,6 @@ extern bool zk_client_close(void);
 extern void zk_client_set_acl(ZklockAcl acl);
 extern void zk_client_session(ZkSession *session);
 extern bool zk_client_is_open(void);
-extern bool zk_client_connected(void);
 extern bool zk_client_answered(void);
 extern void zk_client_look_again(void);
 
@@ -174,6 +167,7 @@ extern bool zk_event_may_sleep(void);
 extern void zk_event_woken(void);
 
 /* Calls as a whole; see zk_flow.c */
+extern bool		   zk_client_connected(void);
 extern void		   zk_flow_send(void);
 extern int64_t	   zk_flow_next_wakeup(void);
 extern bool		   zk_flow_idle(void);

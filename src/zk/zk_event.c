@@ -179,8 +179,9 @@ echo_slot(const char *path, size_t len)
 	return (hash ^ hash >> 16) % ECHO_SLOTS;
 }
 
-static void
-echo_count(const char *deleted, int change)
+/* Main thread: a deletion is about to be sent, +1, or has been answered, -1. */
+void
+zk_echo_expect(const char *deleted, int change)
 {
 	uint32 node = echo_slot(deleted, strlen(deleted));
 	uint32 parent = echo_slot(deleted, strrchr(deleted, '/') - deleted);
@@ -189,20 +190,6 @@ echo_count(const char *deleted, int change)
 	expected[node] += change;
 	expected[parent] += change;
 	pthread_mutex_unlock(&echo_mutex);
-}
-
-/* Main thread: a deletion is about to be sent. */
-void
-zk_echo_expect(const char *deleted)
-{
-	echo_count(deleted, 1);
-}
-
-/* Main thread: it has been answered. */
-void
-zk_echo_over(const char *deleted)
-{
-	echo_count(deleted, -1);
 }
 
 /* Any thread: a watch has fired; will an answer to us follow that tells as much? */

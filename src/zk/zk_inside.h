@@ -57,8 +57,7 @@ extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
 
 /* Watch events of what we delete ourselves */
-extern void zk_echo_expect(const char *deleted);
-extern void zk_echo_over(const char *deleted);
+extern void zk_echo_expect(const char *deleted, int change);
 extern bool zk_echo_is(const char *changed);
 
 /* ------------------------------------------------------------------------
