@@ -205,5 +205,5 @@ claim_record_judge(const ClaimNode *node, const ClaimRecord *wanted, const Claim
 		return CLAIM_UNDECIDABLE;
 	if (wanted->claimed ? last->claimed && wanted->slot <= last->slot : !last->claimed)
 		return CLAIM_TAKEN;
-	return node->exists ? CLAIM_WRITE : CLAIM_CREATE;
+	return CLAIM_WRITE;
 }

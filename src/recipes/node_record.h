@@ -91,8 +91,7 @@ typedef struct ClaimSent
 /* What is to be done next, or what has become of a claim, or reset. */
 typedef enum ClaimVerdict
 {
-	CLAIM_CREATE,	  /* create the node with the record */
-	CLAIM_WRITE,	  /* write it in place of the one that is there */
+	CLAIM_WRITE,	  /* create the node with the record, or replace the one that is there */
 	CLAIM_MADE,		  /* it has been */
 	CLAIM_TAKEN,	  /* somebody has that slot or a later one; there is nothing to reset */
 	CLAIM_UNDECIDABLE /* whether what was sent has been made cannot be known */

@@ -157,42 +157,33 @@ read_node(Claiming *claiming, int64 *written_at)
 	return node;
 }
 
-/* Creates the node with the record that is wanted, if nobody else is faster. */
+/*
+ * Puts the record that is wanted in place of the one that was read, or creates the node
+ * with it, if nobody else is faster.
+ */
 static bool
-create_node(Claiming *claiming)
-{
-	char			data[CLAIM_RECORD_SIZE];
-	const CallStep *created;
-
-	claiming->wanted.nids = 1;
-	(void) claim_record_write(data, &claiming->wanted);
-	claiming->sent = (ClaimSent){.what = CLAIM_SENT_CREATE};
-	created = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
-	if (created->result.outcome != CALL_UNKNOWN)
-		claiming->sent.what = CLAIM_SENT_NOTHING;
-	call_report(created);
-	return created->result.outcome == CALL_OK;
-}
-
-/* Puts the record that is wanted in place of the one that was read, likewise. */
-static bool
-replace_record(Claiming *claiming, const ClaimNode *node)
+write_record(Claiming *claiming, const ClaimNode *node)
 {
 	char			data[CLAIM_RECORD_SIZE];
 	CallStep		asked = {.kind = OP_SET, .path = claiming->path, .data = data};
-	const CallStep *set;
+	const CallStep *written;
 
 	claim_record_succeed(&claiming->wanted, &node->record);
 	(void) claim_record_write(data, &claiming->wanted);
-	claiming->sent =
-		(ClaimSent){.what = CLAIM_SENT_SET, .czxid = node->czxid, .version = node->version};
+	claiming->sent = (ClaimSent){.what = node->exists ? CLAIM_SENT_SET : CLAIM_SENT_CREATE,
+								 .czxid = node->czxid,
+								 .version = node->version};
 	asked.version = ZKLOCK_FAULT("claim-unversioned") ? CALL_ANY_VERSION : node->version;
-	set = call_make(&claiming->call, asked, CALL_AS_KNOWN);
-	if (set->result.outcome == CALL_OK && set->result.stat.czxid != node->czxid)
+	if (node->exists)
+		written = call_make(&claiming->call, asked, CALL_AS_KNOWN);
+	else
+		written = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
+	if (node->exists && written->result.outcome == CALL_OK && written->result.stat.czxid != node->czxid)
 		report_undecidable(claiming);
-	if (set->result.outcome != CALL_UNKNOWN)
+	if (written->result.outcome != CALL_UNKNOWN)
 		claiming->sent.what = CLAIM_SENT_NOTHING;
-	return set->result.outcome == CALL_OK;
+	call_report(written);
+	return written->result.outcome == CALL_OK;
 }
 
 /* Tells the log what only a superuser does. */
@@ -217,36 +208,25 @@ make_claim(Claiming *claiming)
 
 	for (;;)
 	{
-		ClaimNode node = read_node(claiming, &written_at);
-		bool	  made = false;
+		ClaimNode	 node = read_node(claiming, &written_at);
+		ClaimVerdict verdict = claim_record_judge(&node, &claiming->wanted, &claiming->sent);
 
-		switch (claim_record_judge(&node, &claiming->wanted, &claiming->sent))
-		{
-			case CLAIM_MADE:
-				made = true;
-				break;
-			case CLAIM_TAKEN:
-				return false;
-			case CLAIM_UNDECIDABLE:
-				report_undecidable(claiming);
-				break;
-			case CLAIM_CREATE:
-				made = create_node(claiming);
-				break;
-			case CLAIM_WRITE:
-				replaced = node.record;
-				made = replace_record(claiming, &node);
-				break;
-		}
-		if (made && !claiming->wanted.claimed)
-			log_reset(claiming, &replaced);
-		if (made)
-			return true;
+		if (verdict == CLAIM_TAKEN)
+			return false;
+		if (verdict == CLAIM_UNDECIDABLE)
+			report_undecidable(claiming);
+		if (verdict == CLAIM_WRITE)
+			replaced = node.record;
+		if (verdict == CLAIM_MADE || write_record(claiming, &node))
+			break;
 
 		/* A call in doubt is settled, however long that takes. */
 		claiming->call.patience =
 			claiming->sent.what == CLAIM_SENT_NOTHING ? CALL_IMPATIENT : CALL_PATIENT;
 	}
+	if (!claiming->wanted.claimed)
+		log_reset(claiming, &replaced);
+	return true;
 }
 
 /* Likewise, of "claiming" with a path and, unless it is a reset, a slot.  Claims are counted. */

@@ -230,16 +230,14 @@ shut_down(void)
 static void
 add_context(void *arg)
 {
-	int			pid = ZK_WORKER;
-	const char *path = zk_flow_answering(&pid);
+	const ZkCall *answering = zk_flow_answering();
+	const char	 *path = answering ? answering->path : queue_attended_path();
 
 	if (zklock_session->info.id != 0)
 		errcontext("ZooKeeper session 0x%llx, server %s",
 				   (unsigned long long) zklock_session->info.id, zklock_session->info.server);
-	if (path == NULL)
-		path = queue_attended_path();
-	if (path && pid != ZK_WORKER)
-		errcontext("path \"%s\", for process %d", path, pid);
+	if (answering && answering->owner.pid != ZK_WORKER)
+		errcontext("path \"%s\", for process %d", path, answering->owner.pid);
 	else if (path)
 		errcontext("path \"%s\"", path);
 }

@@ -167,11 +167,10 @@ extern bool zk_event_may_sleep(void);
 extern void zk_event_woken(void);
 
 /* Calls as a whole; see zk_flow.c */
-extern bool		   zk_client_connected(void);
-extern void		   zk_flow_send(void);
-extern int64_t	   zk_flow_next_wakeup(void);
-extern bool		   zk_flow_idle(void);
-extern const char *zk_flow_answering(int *pid);
+extern bool	   zk_client_connected(void);
+extern void	   zk_flow_send(void);
+extern int64_t zk_flow_next_wakeup(void);
+extern bool	   zk_flow_idle(void);
 
 /* ------------------------------------------------------------------------
  * Making calls
@@ -274,6 +273,8 @@ typedef struct ZkCall
  * handler, may be asked for while zk_client_connected() is false.
  */
 extern void zk_call(ZkCall call, ZkReplyHandler handler, void *arg);
+
+extern const ZkCall *zk_flow_answering(void);
 
 /* ------------------------------------------------------------------------
  * zk_answer.c: does an answer of a ZooKeeper server make sense?

@@ -62,12 +62,12 @@ static const ZkClientCallbacks *callbacks;
 static bool						flowing;					/* a connection stands */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
 static dlist_head watching = DLIST_STATIC_INIT(watching); /* calls that set a watch, not answered yet */
-static int64	   session;	   /* of the connection, or the one before; 0: there is none */
-static uint64	   connection; /* counts connections */
-static int64	   nudged_at;  /* ms */
-static dlist_head  put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
-static int64	   again_at;							 /* when to send them, ms */
-static const Call *answering; /* whose handler runs, if it is of some path; else NULL */
+static int64		 session;	 /* of the connection, or the one before; 0: there is none */
+static uint64		 connection; /* counts connections */
+static int64		 nudged_at;	 /* ms */
+static dlist_head	 put_off = DLIST_STATIC_INIT(put_off); /* removals of watches */
+static int64		 again_at;							   /* when to send them, ms */
+static const ZkCall *answering;							   /* see zk_flow_answering() */
 
 /* ------------------------------------------------------------------------
  * Watches that nobody wants any more
@@ -180,7 +180,7 @@ finish_call(Call *call, ZkReply *reply)
 	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
 	reply->asked = &call->asked;
-	answering = call->asked.urgent ? NULL : call;
+	answering = call->asked.urgent ? NULL : &call->asked;
 	if (call->handler)
 		call->handler(call->arg, reply);
 	answering = NULL;
@@ -402,17 +402,11 @@ zk_flow_answer(const Event *event)
 	}
 }
 
-/*
- * The path of the call whose handler runs, and its owner's pid; NULL if none does, and
- * then the pid is left alone.
- */
-const char *
-zk_flow_answering(int *pid)
+/* The call whose handler runs, if it is of some path; else NULL. */
+const ZkCall *
+zk_flow_answering(void)
 {
-	if (answering == NULL)
-		return NULL;
-	*pid = answering->asked.owner.pid;
-	return answering->asked.path;
+	return answering;
 }
 
 /* Has all been answered? */

@@ -236,7 +236,7 @@ test_judgement(void)
 	is_int(judge(&last, 6, "00000000000000ff"), CLAIM_WRITE, "a later slot can be claimed");
 	is_int(judge(&last, 5, "00000000000000ff"), CLAIM_TAKEN, "the same cannot");
 	is_int(judge(&last, 4, "00000000000000ff"), CLAIM_TAKEN, "nor an earlier one");
-	is_int(claim_record_judge(&none, &last, &nothing), CLAIM_CREATE, "any, where there is no node");
+	is_int(claim_record_judge(&none, &last, &nothing), CLAIM_WRITE, "any, where there is no node");
 	is_int(claim_record_judge(&none, &reset, &nothing), CLAIM_TAKEN, "where there is nothing to reset");
 	last.claimed = false;
 	is_int(judge(&last, 4, "00000000000000ff"), CLAIM_WRITE, "but any after a reset");
@@ -276,7 +276,7 @@ test_doubt(void)
 	is_int(judge_doubt(&none, "00000000000000ff", 1), CLAIM_UNDECIDABLE,
 		   "somebody has emptied the node");
 	is_int(claim_record_judge(&node, &wanted, &set), CLAIM_UNDECIDABLE, "somebody has deleted it");
-	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_CREATE, "it has not been created");
+	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_WRITE, "it has not been created");
 	node = (ClaimNode){.exists = true, .version = 2, .record = seen};
 	strcpy(wanted.ids[0], "00000000000000ff");
 	is_int(claim_record_judge(&node, &wanted, &create), CLAIM_WRITE, "others have created it");
