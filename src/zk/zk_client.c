@@ -68,12 +68,8 @@ StaticAssertDecl(ZK_CONNECTION_LOSS == ZCONNECTIONLOSS && ZK_NO_AUTH == ZNOAUTH 
  *
  * A handle that is connected cannot be given up without ending its session.
  */
-static ZkClientCallbacks callbacks;
-static zhandle_t		*handle;		/* or NULL */
-static uintptr_t		 handle_number; /* its events carry it: last words of an
-										 * earlier one are ignored */
-static ZkClientConfig	 config;		/* with the id of the session, once there is one */
-static bool				 complained;	/* since a server has answered */
+static ZkClientConfig config;	  /* with the id of the session, once there is one */
+static bool			  complained; /* since a server has answered */
 
 /* Answers */
 static bool	 answered;		  /* the last connection has been */
@@ -85,7 +81,7 @@ static int64 handshake_until; /* TLS's, ms; 0 if there is none */
 static void
 complain(const char *message)
 {
-	callbacks.complaint(message);
+	zk_callbacks.complaint(message);
 	if (!complained)
 		ereport(LOG, (errmsg_internal("%s", message)));
 	complained = true;
@@ -108,20 +104,19 @@ complain(const char *message)
 bool
 zk_client_open(const char *addresses, const ZkClientConfig *config_)
 {
-	Assert(handle == NULL);
+	Assert(zk_handle == NULL);
 	config = *config_;
-	handle = zk_handle_open(addresses, &config, ++handle_number);
-	if (handle == NULL)
+	zk_handle = zk_handle_open(addresses, &config, ++zk_handle_number);
+	if (zk_handle == NULL)
 		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
-	zk_library_use(handle, handle_number);
-	return handle != NULL;
+	return zk_handle != NULL;
 }
 
 /* The handle, if there was any, is gone, and with it the calls. */
 static void
 without_handle(void)
 {
-	handle = NULL;
+	zk_handle = NULL;
 	zk_flow_over();
 }
 
@@ -135,7 +130,7 @@ bool
 zk_client_close(void)
 {
 	bool idle = zk_flow_idle();
-	bool ended = handle && zk_handle_close(handle) && idle;
+	bool ended = zk_handle && zk_handle_close(zk_handle) && idle;
 
 	without_handle();
 	return ended;
@@ -145,9 +140,9 @@ zk_client_close(void)
 static void
 leave(ZkSessionEvent event)
 {
-	zk_handle_close_apart(handle);
+	zk_handle_close_apart(zk_handle);
 	without_handle();
-	callbacks.session(event);
+	zk_callbacks.session(event);
 }
 
 /* ------------------------------------------------------------------------
@@ -162,12 +157,11 @@ leave(ZkSessionEvent event)
  * zk_event_may_sleep().
  */
 int
-zk_client_start(const ZkClientCallbacks *callbacks_)
+zk_client_start(const ZkClientCallbacks *callbacks)
 {
-	callbacks = *callbacks_;
+	zk_callbacks = *callbacks;
 	zk_tls_start();
 	zk_turn_start();
-	zk_flow_start(&callbacks);
 	return zk_event_queue_open();
 }
 
@@ -182,7 +176,7 @@ zk_client_answered(void)
 bool
 zk_client_is_open(void)
 {
-	return handle != NULL;
+	return zk_handle != NULL;
 }
 
 /* Fills in what only the library knows of the session. */
@@ -190,8 +184,8 @@ void
 zk_client_session(ZkSession *session)
 {
 	memset(session, 0, sizeof(*session));
-	if (handle)
-		zk_handle_session(handle, session);
+	if (zk_handle)
+		zk_handle_session(zk_handle, session);
 }
 
 /* ------------------------------------------------------------------------
@@ -213,7 +207,7 @@ handle_malformed_session(const char *fault)
 
 	if (config.session_id != 0)
 	{
-		callbacks.malformed(fault);
+		zk_callbacks.malformed(fault);
 		return;
 	}
 	zk_client_session(&session);
@@ -235,9 +229,10 @@ handle_hang_up(void)
 		return;
 	unanswered = answered ? 0 : unanswered + 1;
 	zk_flow_disconnected();
-	callbacks.session(ZK_SESSION_DISCONNECTED);
+	zk_callbacks.session(ZK_SESSION_DISCONNECTED);
 	if (unanswered >= MAX_UNANSWERED)
-		callbacks.stuck("ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
+		zk_callbacks.stuck(
+			"ZooKeeper accepts each connection and closes it soon; its jute.maxbuffer may be too small for this session's watches");
 }
 
 /* The library says that it is connected: a server has accepted the session, which so exists. */
@@ -247,7 +242,7 @@ handle_connected(void)
 	ZkSession	session;
 	const char *fault;
 
-	zk_handle_session(handle, &session);
+	zk_handle_session(zk_handle, &session);
 	fault = zk_answer_session_fault(&session, &config);
 	if (fault)
 		handle_malformed_session(fault);
@@ -255,13 +250,13 @@ handle_connected(void)
 	{
 		/* There are reconnects that the library does not announce (trap 7). */
 		handle_hang_up();
-		zk_handle_show_credentials(handle, &config); /* ahead of all calls */
+		zk_handle_show_credentials(zk_handle, &config); /* ahead of all calls */
 		answered = false;
 		answer_until = zklock_now_ms() + config.session_timeout;
 		config.session_id = session.id;
 		memcpy(config.session_password, session.password, sizeof(config.session_password));
 		zk_flow_connected(session.id);
-		callbacks.session(ZK_SESSION_CONNECTED);
+		zk_callbacks.session(ZK_SESSION_CONNECTED);
 	}
 	explicit_bzero(&session, sizeof(session));
 }
@@ -295,22 +290,22 @@ look_for_answers(void)
 {
 	int64 now = zklock_now_ms();
 
-	if (handle == NULL || !config.tls || !zk_tls_is_shaking_hands(handle))
+	if (zk_handle == NULL || !config.tls || !zk_tls_is_shaking_hands(zk_handle))
 		handshake_until = 0;
 	else if (handshake_until == 0)
 		handshake_until = now + HANDSHAKE_MS;
 	else if (now >= handshake_until)
-		callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
+		zk_callbacks.stuck("a ZooKeeper server does not go on with TLS's handshake");
 
 	if (zk_client_connected() && !answered && now >= answer_until)
-		callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
+		zk_callbacks.stuck("a ZooKeeper server accepts the connection and answers nothing");
 }
 
 /* An outage has lasted: was it a server that said that the connection is lost? */
 void
 zk_client_look_again(void)
 {
-	if (handle && !zk_client_connected() && zoo_state(handle) == ZOO_CONNECTED_STATE)
+	if (zk_handle && !zk_client_connected() && zoo_state(zk_handle) == ZOO_CONNECTED_STATE)
 		handle_connected();
 }
 
@@ -323,7 +318,7 @@ static void
 handle_reply(const Event *event)
 {
 	/* A server that wants credentials says so to one call, and hangs up. */
-	if (handle && event->reply.code == ZK_REQUIRES_AUTH)
+	if (zk_handle && event->reply.code == ZK_REQUIRES_AUTH)
 	{
 		leave(ZK_SESSION_AUTH_FAILED);
 		return;
@@ -343,18 +338,18 @@ handle_watch(const Event *event)
 	/* An event that is lost, or as good as lost, is nowhere noticed: start over. */
 	if (event->fault)
 	{
-		callbacks.malformed(event->fault);
+		zk_callbacks.malformed(event->fault);
 		return;
 	}
 	if (event->text == NULL)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
 
 	if (event->code == ZOO_DELETED_EVENT)
-		callbacks.watch(ZK_WATCH_DELETED, event->text);
+		zk_callbacks.watch(ZK_WATCH_DELETED, event->text);
 	else if (event->code == ZOO_CHANGED_EVENT)
-		callbacks.watch(ZK_WATCH_CHANGED, event->text);
+		zk_callbacks.watch(ZK_WATCH_CHANGED, event->text);
 	else if (event->code == ZOO_CHILD_EVENT)
-		callbacks.watch(ZK_WATCH_CHILDREN, event->text);
+		zk_callbacks.watch(ZK_WATCH_CHILDREN, event->text);
 }
 
 /* A line of the library's log; complaints of a server become sentences. */
@@ -366,7 +361,7 @@ handle_log(const Event *event)
 	ereport(event->code ? DEBUG1 : DEBUG2, (errmsg_internal("ZooKeeper client: %s", event->text)));
 
 	/* News of a handle that has been given up would hide why it was. */
-	if (!event->code || handle == NULL)
+	if (!event->code || zk_handle == NULL)
 		return;
 	sentence =
 		zk_error_sentence(event->text, zk_client_connected() && answered ? ZK_CONNECTION_IN_USE
@@ -378,7 +373,7 @@ handle_log(const Event *event)
 static void
 handle_event(const Event *event)
 {
-	bool is_ours = handle && event->number == handle_number;
+	bool is_ours = zk_handle && event->number == zk_handle_number;
 
 	switch (event->kind)
 	{
@@ -397,7 +392,7 @@ handle_event(const Event *event)
 			handle_log(event);
 			break;
 		case EVENT_LOOKED_UP:
-			callbacks.looked_up(event->number, event->text);
+			zk_callbacks.looked_up(event->number, event->text);
 			break;
 	}
 }
@@ -406,7 +401,7 @@ handle_event(const Event *event)
 int64
 zk_client_next_wakeup(void)
 {
-	bool waits = handle && (zk_client_connected() ? !answered : config.tls);
+	bool waits = zk_handle && (zk_client_connected() ? !answered : config.tls);
 
 	return waits ? zklock_now_ms() + LOOK_MS : -1;
 }

@@ -58,8 +58,9 @@
 #define NUDGE_MS 400
 #define AGAIN_MS 5000 /* until a removal of a watch is tried again */
 
-static const ZkClientCallbacks *callbacks;
-static bool						flowing;					/* a connection stands */
+ZkClientCallbacks zk_callbacks;
+
+static bool		  flowing;									/* a connection stands */
 static dlist_head in_flight = DLIST_STATIC_INIT(in_flight); /* in order of sending */
 static dlist_head watching = DLIST_STATIC_INIT(watching); /* calls that set a watch, not answered yet */
 static int64		 session;	 /* of the connection, or the one before; 0: there is none */
@@ -193,8 +194,8 @@ finish_request(Call *first, ZkReply *reply)
 {
 	Call *next;
 
-	callbacks->answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
-						zklock_now_us() - first->sent_at);
+	zk_callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
+						  zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
 		next = call->next;
@@ -292,13 +293,6 @@ zk_call(ZkCall asked, ZkReplyHandler handler, void *arg)
  * ------------------------------------------------------------------------
  */
 
-/* Once, before any call is made. */
-void
-zk_flow_start(const ZkClientCallbacks *callbacks_)
-{
-	callbacks = callbacks_;
-}
-
 /* May calls be made? */
 bool
 zk_client_connected(void)
@@ -378,7 +372,7 @@ zk_flow_answer(const Event *event)
 		fault = event->fault ? event->fault : zk_answer_fault(&call->asked, &reply, session);
 		if (fault)
 		{
-			callbacks->malformed(fault);
+			zk_callbacks.malformed(fault);
 			return;
 		}
 

@@ -105,8 +105,12 @@ extern bool	 zk_call_same_watch(const Call *a, const Call *b);
  * ------------------------------------------------------------------------
  */
 
-extern void zk_library_use(zhandle_t *handle, uintptr_t handle_number);
-extern int	zk_library_send(const Call *call);
+/* zk_client.c writes these. */
+extern zhandle_t *zk_handle;		/* the one that is used, or NULL */
+extern uintptr_t  zk_handle_number; /* its events carry it: last words of an earlier one are
+									 * ignored */
+
+extern int zk_library_send(const Call *call);
 extern void zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context);
 
 /* ------------------------------------------------------------------------
@@ -159,7 +163,8 @@ extern void	 zk_turn_over(const Call *call);
  * ------------------------------------------------------------------------
  */
 
-extern void zk_flow_start(const ZkClientCallbacks *callbacks);
+extern ZkClientCallbacks zk_callbacks; /* constant once zk_client_start() has set it */
+
 extern void zk_flow_connected(int64 session);
 extern void zk_flow_disconnected(void);
 extern void zk_flow_over(void);

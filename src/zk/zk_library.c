@@ -35,8 +35,9 @@ typedef struct ZkAppend
 	char			path[ZKLOCK_MAX_PATH + 256]; /* of the new node, with its NUL */
 } ZkAppend;
 
-static zhandle_t			   *handle; /* the one that is used, or NULL */
-static uintptr_t				handle_number;
+zhandle_t *zk_handle;
+uintptr_t  zk_handle_number;
+
 static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
 
 /* A number as the context of a completion */
@@ -231,14 +232,6 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
  * ------------------------------------------------------------------------
  */
 
-/* Calls are made with this handle from now on; NULL if with none. */
-void
-zk_library_use(zhandle_t *handle_, uintptr_t handle_number_)
-{
-	handle = handle_;
-	handle_number = handle_number_;
-}
-
 /* From now on, nodes are created with this ACL. */
 void
 zk_client_set_acl(ZklockAcl acl)
@@ -275,7 +268,7 @@ send_append(const Call *call)
 	zoo_create_op_init(&ops[0], asked->path, asked->data, asked->data_length, acls,
 					   ZOO_PERSISTENT_SEQUENTIAL, append->path, sizeof(append->path));
 	zoo_create_op_init(&ops[1], asked->other, NULL, -1, acls, ZOO_EPHEMERAL, NULL, 0);
-	code = zoo_amulti(handle, lengthof(ops), ops, append->results, on_appended, append);
+	code = zoo_amulti(zk_handle, lengthof(ops), ops, append->results, on_appended, append);
 	if (code != ZOK)
 		free(append);
 	return code;
@@ -303,33 +296,33 @@ zk_library_send(const Call *call)
 	switch (asked->kind)
 	{
 		case ZK_CREATE:
-			return zoo_acreate2(handle, asked->path, asked->data, asked->data_length, acls,
+			return zoo_acreate2(zk_handle, asked->path, asked->data, asked->data_length, acls,
 								create_mode(asked->node_kind),
 								asked->followed ? on_created_followed : on_created, context);
 		case ZK_APPEND:
 			return send_append(call);
 		case ZK_SET:
-			return zoo_aset(handle, asked->path, asked->data, asked->data_length,
+			return zoo_aset(zk_handle, asked->path, asked->data, asked->data_length,
 							asked->version, on_stat, context);
 		case ZK_LOOK:
-			return zoo_aexists(handle, asked->path, 0, on_stat, context);
+			return zoo_aexists(zk_handle, asked->path, 0, on_stat, context);
 		case ZK_READ:
-			return zoo_awget(handle, asked->path, watcher, (void *) handle_number,
+			return zoo_awget(zk_handle, asked->path, watcher, (void *) zk_handle_number,
 							 asked->whole ? on_whole : on_content, context);
 		case ZK_LIST:
-			return zoo_awget_children2(handle, asked->path, watcher, (void *) handle_number,
-									   on_children, context);
+			return zoo_awget_children2(zk_handle, asked->path, watcher,
+									   (void *) zk_handle_number, on_children, context);
 		case ZK_SYNC:
-			return zoo_async(handle, asked->path, on_synced, context);
+			return zoo_async(zk_handle, asked->path, on_synced, context);
 		case ZK_UNWATCH_DATA:
 		case ZK_UNWATCH_CHILDREN:
-			return zoo_aremove_all_watches(handle, asked->path,
+			return zoo_aremove_all_watches(zk_handle, asked->path,
 										   asked->kind == ZK_UNWATCH_DATA ? ZWATCHTYPE_DATA
 																		  : ZWATCHTYPE_CHILD,
 										   0, (void_completion_t *) on_done, context);
 		case ZK_DELETE:
 			if (call->next == NULL && asked->other == NULL)
-				return zoo_adelete(handle, asked->path, -1, on_done, context);
+				return zoo_adelete(zk_handle, asked->path, -1, on_done, context);
 			for (const Call *each = call; each; each = each->next)
 				zoo_delete_op_init(&ops[nops++], each->asked.path, -1);
 			if (asked->other)
@@ -346,5 +339,5 @@ zk_library_send(const Call *call)
 			zoo_check_op_init(&ops[nops++], asked->path, -1);
 			break;
 	}
-	return zoo_amulti(handle, nops, ops, results, on_done, context);
+	return zoo_amulti(zk_handle, nops, ops, results, on_done, context);
 }
