@@ -24,6 +24,7 @@
 
 /* Longest lock path: bytes of UTF-8, without the terminating NUL. */
 #define ZKLOCK_MAX_PATH 1023
+#define PATH_TOO_LONG "A path can have at most 1023 bytes in UTF-8."
 
 #define ZKLOCK_UUID_BYTES 16
 
@@ -58,24 +59,6 @@ typedef enum UuidForm
 	UUID_HALF	 /* the first 16 of these */
 } UuidForm;
 
-typedef enum PathFault
-{
-	PATH_OK,
-	PATH_EMPTY,
-	PATH_RELATIVE,
-	PATH_ROOT,
-	PATH_EMPTY_COMPONENT,
-	PATH_TRAILING_SLASH,
-	PATH_DOT_COMPONENT,
-	PATH_CONTROL_CHARACTER,
-	PATH_FORBIDDEN_CHARACTER,
-	PATH_INVALID_UTF8,
-	PATH_TOO_LONG,
-	PATH_RESERVED,
-	PATH_OWN,
-	PATH_LOCK_NODE
-} PathFault;
-
 /* The request of a lock node's owner, as the node's name tells it */
 typedef struct NodeName
 {
@@ -88,8 +71,8 @@ typedef struct NodeName
 /* The names of the dialects in settings and views, with a NULL behind the last */
 extern const char *const node_dialect_names[];
 
-extern PathFault   path_check(const char *path, size_t len);
-extern const char *path_fault_detail(PathFault fault);
+extern const char *path_check(const char *path, size_t len);
+extern const char *path_check_node(const char *path, size_t len);
 extern bool		   node_name_parse(const char *name, NodeName *parsed);
 extern bool		   node_name_has_sequence(const char *name);
 extern const char *node_name_after_last(const char *name, const char *marker);

@@ -22,7 +22,7 @@
 #define OWN_WAITS "zklock-waits"	   /* WAIT_RECORD_ROOT */
 #define OWN_RECEIPTS "zklock-receipts" /* ELEMENT_RECEIPTS */
 
-_Static_assert(ZKLOCK_MAX_PATH == 1023, "path_fault_detail() names the limit");
+_Static_assert(ZKLOCK_MAX_PATH == 1023, "PATH_TOO_LONG names the limit");
 
 /*
  * Decode the UTF-8 sequence at the start of text, which has len > 0 bytes.
@@ -98,33 +98,36 @@ is_below(const char *path, size_t len, const char *component)
 }
 
 /*
- * Can a lock live at this path?
+ * Can a node have this path, if it is neither ZooKeeper's nor one that zklock needs
+ * itself?
  *
  * path has len bytes, which may be anything, NUL included; no terminating NUL
  * is needed.  It is taken as the client sees it: below the chroot, if the
  * connect string has one.
  *
- * Returns PATH_OK or the fault to report.  What concerns the path as a whole
- * comes first, then the leftmost fault within it; whether a name is reserved
- * only matters if the path is otherwise right.
+ * Returns NULL, or the rule that the path breaks: a sentence, which is constant.  What
+ * concerns the path as a whole comes first, then the leftmost fault within it; whether a
+ * name is reserved only matters if the path is otherwise right.
  *
  * The rules are those of org.apache.zookeeper.common.PathUtils, which look at
  * UTF-16 code units: a character outside the Basic Multilingual Plane is a
  * pair of surrogates there and hence forbidden.
  */
-PathFault
-path_check(const char *path, size_t len)
+const char *
+path_check_node(const char *path, size_t len)
 {
+	static const char dots[] = "A path must not have \".\" or \"..\" as a component.";
+
 	const unsigned char *bytes = (const unsigned char *) path;
 	size_t				 start = 1; /* where the current component begins */
 	size_t				 pos = 1;
 
 	if (len == 0)
-		return PATH_EMPTY;
+		return "A path must not be empty.";
 	if (path[0] != '/')
-		return PATH_RELATIVE;
+		return "A path must start with \"/\".";
 	if (len == 1)
-		return PATH_ROOT;
+		return "The root \"/\" cannot be locked.";
 	if (len > ZKLOCK_MAX_PATH)
 		return PATH_TOO_LONG;
 
@@ -134,65 +137,44 @@ path_check(const char *path, size_t len)
 		size_t	 used = utf8_decode(bytes + pos, len - pos, &code);
 
 		if (used == 0)
-			return PATH_INVALID_UTF8;
+			return "A path must be well-formed UTF-8.";
 		if (code <= 0x1F || (code >= 0x7F && code <= 0x9F))
-			return PATH_CONTROL_CHARACTER;
+			return "A path must not contain control characters.";
 		if ((code >= 0xD800 && code <= 0xF8FF) || code >= 0xFFF0)
-			return PATH_FORBIDDEN_CHARACTER;
+			return "A path must not contain characters in the ranges U+D800 to U+F8FF and U+FFF0 to U+FFFF or beyond U+FFFF.";
 		if (code == '/')
 		{
 			if (pos == start)
-				return PATH_EMPTY_COMPONENT;
+				return "A path must not contain \"//\".";
 			if (is_dot_component(path + start, pos - start))
-				return PATH_DOT_COMPONENT;
+				return dots;
 			start = pos + 1;
 		}
 		pos += used;
 	}
 
 	if (start == len)
-		return PATH_TRAILING_SLASH;
+		return "A path must not end with \"/\".";
 	if (is_dot_component(path + start, len - start))
-		return PATH_DOT_COMPONENT;
+		return dots;
 
 	if (is_below(path, len, RESERVED_COMPONENT))
-		return PATH_RESERVED;
+		return "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.";
 	if (is_below(path, len, OWN_WAITS) || is_below(path, len, OWN_RECEIPTS))
-		return PATH_OWN;
+		return "The paths \"/zklock-waits\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.";
 
-	if (has_lock_node(path, len))
-		return PATH_LOCK_NODE;
-
-	return PATH_OK;
+	return NULL;
 }
 
-/*
- * The rule that a path breaks, as a full sentence in English; NULL for
- * PATH_OK.  The text is constant.
- */
+/* Can a lock live at this path?  Returns NULL or the rule that it breaks, likewise. */
 const char *
-path_fault_detail(PathFault fault)
+path_check(const char *path, size_t len)
 {
-	static const char *const details[] = {
-		[PATH_OK] = NULL,
-		[PATH_EMPTY] = "A path must not be empty.",
-		[PATH_RELATIVE] = "A path must start with \"/\".",
-		[PATH_ROOT] = "The root \"/\" cannot be locked.",
-		[PATH_EMPTY_COMPONENT] = "A path must not contain \"//\".",
-		[PATH_TRAILING_SLASH] = "A path must not end with \"/\".",
-		[PATH_DOT_COMPONENT] = "A path must not have \".\" or \"..\" as a component.",
-		[PATH_CONTROL_CHARACTER] = "A path must not contain control characters.",
-		[PATH_FORBIDDEN_CHARACTER] =
-			"A path must not contain characters in the ranges U+D800 to U+F8FF and U+FFF0 to U+FFFF or beyond U+FFFF.",
-		[PATH_INVALID_UTF8] = "A path must be well-formed UTF-8.",
-		[PATH_TOO_LONG] = "A path can have at most 1023 bytes in UTF-8.",
-		[PATH_OWN] = "The paths \"/zklock-waits\" and \"/zklock-receipts\", and all paths below them, are reserved for zklock.",
-		[PATH_RESERVED] = "The path \"/zookeeper\" and all paths below it are reserved for ZooKeeper.",
-		[PATH_LOCK_NODE] =
-			"A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".",
-	};
+	const char *fault = path_check_node(path, len);
 
-	return (size_t) fault < sizeof(details) / sizeof(details[0]) ? details[fault] : NULL;
+	if (fault == NULL && has_lock_node(path, len))
+		fault = "A path must not have a component that looks like a node of a lock, such as \"lock-0000000001\".";
+	return fault;
 }
 
 /*

@@ -78,16 +78,14 @@ read_count(const char *text, int32_t *count)
 static bool
 read_node(char *text, WaitLine *line)
 {
-	char	 *slash = strrchr(text, '/');
-	PathFault fault;
+	char *slash = strrchr(text, '/');
 
 	if (slash == NULL)
 		return false;
 	*slash = '\0';
 	line->path = text;
 	line->node = slash + 1;
-	fault = path_check(text, strlen(text));
-	return (fault == PATH_OK || fault == PATH_LOCK_NODE) && line->node[0] != '\0' &&
+	return path_check_node(text, strlen(text)) == NULL && line->node[0] != '\0' &&
 		   strlen(line->node) <= MAX_NODE && strcmp(line->node, ".") != 0 &&
 		   strcmp(line->node, "..") != 0;
 }

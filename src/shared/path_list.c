@@ -37,12 +37,12 @@ path_fault(const char *path, size_t len)
 	char ascii[ZKLOCK_MAX_PATH + 1] = {0};
 
 	if (len > ZKLOCK_MAX_PATH)
-		return path_fault_detail(PATH_TOO_LONG);
+		return PATH_TOO_LONG;
 	if (memchr(path, '*', len) != NULL)
 		return "An asterisk can only stand at the end, behind a slash, for all paths below a path.";
 	for (size_t i = 0; i < len; i++)
 		ascii[i] = (unsigned char) path[i] < 0x80 ? path[i] : '?';
-	return path_fault_detail(path_check(ascii, len));
+	return path_check(ascii, len);
 }
 
 /* Takes the value off the end of an item. */

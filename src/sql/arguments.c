@@ -45,14 +45,14 @@ argument_shown(const char *value)
 char *
 argument_to_path(text *arg, PathRule rule)
 {
-	char	 *path = text_to_cstring(arg);
-	char	 *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
-	PathFault fault = path_check(utf8, strlen(utf8));
+	char	   *path = text_to_cstring(arg);
+	char	   *utf8 = pg_server_to_any(path, strlen(path), PG_UTF8);
+	const char *fault = path_check(utf8, strlen(utf8));
 
-	if (fault != PATH_OK)
+	if (fault)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 						errmsg("invalid ZooKeeper path: \"%s\"", argument_shown(path)),
-						errdetail_internal("%s", path_fault_detail(fault))));
+						errdetail_internal("%s", fault)));
 	if (rule == ALLOWED_PATHS_ONLY && !path_is_allowed(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 						errmsg("permission denied for ZooKeeper path \"%s\"", path),

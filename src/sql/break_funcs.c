@@ -79,8 +79,7 @@ node_argument(text *arg)
 	char *child = psprintf("/%s", name);
 	bool  known = is_contender(&election_recipe, name) || is_contender(&permit_recipe, name);
 
-	if (!known || strchr(name, '/') != NULL ||
-		(path_check(child, strlen(child)) != PATH_OK && path_check(child, strlen(child)) != PATH_LOCK_NODE))
+	if (!known || strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("\"%s\" is not the name of a contender's node", argument_shown(shown)),

@@ -111,12 +111,9 @@ connect_string_fault(const char *string)
 
 	if (chroot[0] != '\0')
 	{
-		PathFault path_fault = path_check(chroot, strlen(chroot));
-
 		if (strchr(chroot, ',') != NULL)
 			return "There is one chroot for all servers; it follows the last of them.";
-		if (path_fault != PATH_OK)
-			return path_fault_detail(path_fault);
+		fault = path_check(chroot, strlen(chroot));
 	}
 	for (int n = 1; rest != NULL && fault == NULL; n++)
 		fault = n <= CONNECT_STRING_MAX_HOSTS ? connect_string_next(&rest, &host)
