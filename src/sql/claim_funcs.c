@@ -305,23 +305,6 @@ zk_claim_reset(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(ask_claim(&claiming));
 }
 
-static void
-put_record(FunctionCallInfo fcinfo, const ClaimRecord *record, int64 written_at)
-{
-	NodeContender claimant;
-	Row			  row = {0};
-
-	(void) node_contender_read(record->claimant, &claimant);
-	row_add_if(&row, record->claimed && IS_VALID_TIMESTAMP(record->slot),
-			   TimestampTzGetDatum(record->slot));
-	row_add_zk_time(&row, written_at);
-	row_add_text(&row, display_foreign(claimant.server, strlen(claimant.server)));
-	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
-	row_add_text(&row, display_foreign(claimant.user, strlen(claimant.user)));
-	row_add_text(&row, display_foreign(claimant.application, strlen(claimant.application)));
-	row_store(fcinfo, &row);
-}
-
 /*
  * zk_last_claim(path text) returns setof record
  *
@@ -331,13 +314,25 @@ put_record(FunctionCallInfo fcinfo, const ClaimRecord *record, int64 written_at)
 Datum
 zk_last_claim(PG_FUNCTION_ARGS)
 {
-	Claiming  claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
-	ClaimNode node;
-	int64	  written_at;
+	Claiming	  claiming = {.path = argument_path(fcinfo, ALLOWED_PATHS_ONLY)};
+	ClaimRecord	 *last;
+	ClaimNode	  node;
+	NodeContender claimant;
+	int64		  written_at;
+	Row			  row = {0};
 
 	InitMaterializedSRF(fcinfo, 0);
 	node = read_node(&claiming, &written_at);
-	if (node.record.nids > 0)
-		put_record(fcinfo, &node.record, written_at);
+	last = &node.record;
+	if (last->nids == 0)
+		return (Datum) 0;
+	(void) node_contender_read(last->claimant, &claimant);
+	row_add_if(&row, last->claimed && IS_VALID_TIMESTAMP(last->slot), TimestampTzGetDatum(last->slot));
+	row_add_zk_time(&row, written_at);
+	row_add_text(&row, display_foreign(claimant.server, strlen(claimant.server)));
+	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
+	row_add_text(&row, display_foreign(claimant.user, strlen(claimant.user)));
+	row_add_text(&row, display_foreign(claimant.application, strlen(claimant.application)));
+	row_store(fcinfo, &row);
 	return (Datum) 0;
 }

@@ -40,13 +40,6 @@ uintptr_t  zk_handle_number;
 
 static const struct ACL_vector *acls = &ZOO_OPEN_ACL_UNSAFE; /* of new nodes */
 
-/* A number as the context of a completion */
-static const void *
-context_of(uintptr_t number)
-{
-	return (const void *) number;
-}
-
 /* ------------------------------------------------------------------------
  * Answers and watches, in the library's thread
  * ------------------------------------------------------------------------
@@ -77,18 +70,6 @@ copy_children(ZkReply *reply, const struct String_vector *children)
 		strcpy(string, children->data[i]);
 		string += strlen(string) + 1;
 	}
-	return true;
-}
-
-/* Copies data into a reply.  Returns false if there is no memory. */
-static bool
-copy_data(Event *event, const char *data, int length)
-{
-	event->text = malloc(length);
-	if (event->text == NULL)
-		return false;
-	event->reply.data = memcpy(event->text, data, length);
-	event->reply.data_length = length;
 	return true;
 }
 
@@ -132,7 +113,13 @@ push_reply(int code, const Answer *answer, const void *context, EventUrgency urg
 		copied = event.fault || copy_children(&event.reply, answer->children);
 	}
 	if (code == ZOK && answer->data && answer->data_length > 0)
-		copied = copy_data(&event, answer->data, answer->data_length);
+	{
+		event.text = malloc(answer->data_length);
+		copied = event.text != NULL;
+		if (copied)
+			event.reply.data = memcpy(event.text, answer->data, answer->data_length);
+		event.reply.data_length = answer->data_length;
+	}
 
 	/* A reply that could not be copied is as good as lost. */
 	if (!copied)
@@ -174,7 +161,7 @@ on_appended(int code, const void *append)
 	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
 
 	done->path[sizeof(done->path) - 1] = '\0';
-	push_reply(code, &(Answer){.path = done->path}, context_of(done->number), EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = done->path}, (const void *) done->number, EVENT_AT_ONCE);
 	free(done);
 }
 
@@ -288,7 +275,7 @@ zk_library_send(const Call *call)
 	static struct Stat	   stat;
 
 	const ZkCall *asked = &call->asked;
-	const void	 *context = context_of(call->number);
+	const void	 *context = (const void *) call->number;
 	watcher_fn	  watcher = asked->watch ? zk_library_event : NULL;
 	zoo_op_t	  ops[ZK_BATCH_MAX]; /* of a multi */
 	int			  nops = 0;
