@@ -90,23 +90,14 @@ take_report(const TakeQueue *queue, const CallStep *step)
 		call_report(step);
 }
 
-/* Refuses a path that is used for something else. */
+/* Refuses a path that is used for something else, as a sentence tells. */
 static void
-report_other_use(const TakeQueue *queue, ElementOtherUse use)
+report_other_use(const TakeQueue *queue, const char *detail)
 {
-	static const char *const details[] =
-		{[ELEMENT_USE_LOCK] = gettext_noop(
-			 "The elements of a queue and the nodes of a lock or semaphore cannot have the same path."),
-		 [ELEMENT_USE_ELECTION] = gettext_noop(
-			 "The elements of a queue and the candidates of an election cannot have the same path."),
-		 [ELEMENT_USE_CLAIMS] =
-			 gettext_noop("The elements of a queue and claims cannot have the same path.")};
-
-	if (use != ELEMENT_USE_NONE)
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
-						errmsg("ZooKeeper path \"%s\" is in use for something else",
-							   display_path(queue->path)),
-						errdetail_internal("%s", _(details[use]))));
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_IN_USE),
+			 errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(queue->path)),
+			 errdetail_internal("%s", detail)));
 }
 
 /* Nobody knows whether what was sent has been done. */
@@ -170,7 +161,7 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 	if (read.result.outcome == CALL_UNREACHABLE)
 		call_report(&read);
 	if (claim_record_recognised(read.read, read.result.text_length))
-		report_other_use(queue, ELEMENT_USE_CLAIMS);
+		report_other_use(queue, _("The elements of a queue and claims cannot have the same path."));
 }
 
 /*
@@ -180,17 +171,18 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 static void
 refuse_other_use(const TakeQueue *queue, const CallStep *list)
 {
-	ElementOtherUse found = ELEMENT_USE_NONE;
-	int64_t			number;
+	const char *found = NULL;
+	int64_t		number;
 
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
 		if (element_name_read(list->children[i], &number))
 			return;
-		if (found == ELEMENT_USE_NONE)
+		if (found == NULL)
 			found = element_name_other_use(list->children[i]);
 	}
-	report_other_use(queue, found);
+	if (found)
+		report_other_use(queue, found);
 }
 
 /* Lists the queue, no older than what anybody knows by now; refuses what is none. */

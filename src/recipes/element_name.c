@@ -55,17 +55,20 @@ element_name_read(const char *child, int64_t *number)
 
 /*
  * Does the child show that its parent is not a queue but a lock, a semaphore, or an
- * election?  Anything else that is no element is left alone.
+ * election?  Returns NULL or a sentence that says so; anything else that is no element is
+ * left alone.
  */
-ElementOtherUse
+const char *
 element_name_other_use(const char *child)
 {
 	NodeName lock;
 
 	if (node_name_parse(child, &lock) || strcmp(child, &PERMIT_LEASES[1]) == 0 ||
 		strcmp(child, &PERMIT_TURNS[1]) == 0)
-		return ELEMENT_USE_LOCK;
-	return recipe_shows_election(child) ? ELEMENT_USE_ELECTION : ELEMENT_USE_NONE;
+		return "The elements of a queue and the nodes of a lock or semaphore cannot have the same path.";
+	if (recipe_shows_election(child))
+		return "The elements of a queue and the candidates of an election cannot have the same path.";
+	return NULL;
 }
 
 /* Orders two of ElementName for qsort() and bsearch(). */

@@ -128,19 +128,9 @@ typedef struct ElementName
 	const char *name;
 } ElementName;
 
-/* Another use of a path that is no queue */
-typedef enum ElementOtherUse
-{
-	ELEMENT_USE_NONE, /* nothing else, as far as is known */
-	ELEMENT_USE_LOCK, /* or a semaphore */
-	ELEMENT_USE_ELECTION,
-	ELEMENT_USE_CLAIMS
-} ElementOtherUse;
-
-extern bool element_name_read(const char *child, int64_t *number);
-extern int	element_name_compare(const void *a, const void *b);
-extern int	element_name_sort(char *const *children, int n, ElementName *elements);
-
-extern ElementOtherUse element_name_other_use(const char *child);
+extern bool		   element_name_read(const char *child, int64_t *number);
+extern int		   element_name_compare(const void *a, const void *b);
+extern int		   element_name_sort(char *const *children, int n, ElementName *elements);
+extern const char *element_name_other_use(const char *child);
 
 #endif /* ZKLOCK_NODE_NAME_H */
