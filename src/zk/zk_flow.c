@@ -203,19 +203,7 @@ finish_request(Call *first, ZkReply *reply)
 	}
 }
 
-/* Answers all that is under way as unknown. */
-static void
-fail_in_flight(int code)
-{
-	while (!dlist_is_empty(&in_flight))
-	{
-		ZkReply reply = {.code = code};
-
-		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
-	}
-}
-
-/* Likewise all that wait to be sent. */
+/* Answers all that wait to be sent as unknown. */
 static void
 fail_waiting(int code)
 {
@@ -326,7 +314,12 @@ zk_flow_over(void)
 {
 	flowing = false;
 	session = 0;
-	fail_in_flight(ZK_CLOSING);
+	while (!dlist_is_empty(&in_flight))
+	{
+		ZkReply reply = {.code = ZK_CLOSING};
+
+		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
+	}
 	fail_waiting(ZK_CLOSING);
 	while (!dlist_is_empty(&put_off))
 		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));
