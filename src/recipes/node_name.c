@@ -103,12 +103,6 @@ is_digit(char c)
 }
 
 static bool
-is_hex_digit(char c)
-{
-	return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
-static bool
 is_alphanumeric(char c)
 {
 	return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -294,10 +288,14 @@ node_name_recurs(NodeDialect dialect)
 	return dialects[dialect][LOCK_MODE_EXCLUSIVE].uuid == UUID_NONE;
 }
 
-static uint8_t
+/* The value of a hexadecimal digit, or -1 */
+static int
 hex_value(char c)
 {
-	return is_digit(c) ? c - '0' : (c | 0x20) - 'a' + 10;
+	if (is_digit(c))
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /*
@@ -327,7 +325,7 @@ node_name_downgraded(char *dst, size_t size, NodeDialect dialect, const char *na
 	{
 		if (name[i] == '-')
 			continue;
-		if (!is_hex_digit(name[i]))
+		if (hex_value(name[i]) < 0)
 			return false;
 		uuid[found / 2] |= hex_value(name[i]) << (found % 2 == 0 ? 4 : 0);
 		found++;
