@@ -77,9 +77,9 @@ static const ZkCall *answering;							   /* see zk_flow_answering() */
 
 /*
  * A watch is removed by a call, which waits until we are connected and no read that
- * sets the watch is waiting or under way, which it must not pass.  If the removal fails, the library
- * would carry the watch from one connection to the next, so it is repeated, unless
- * somebody has asked for the watch again meanwhile.
+ * sets the watch is waiting or under way, which it must not pass.  If the removal fails,
+ * the library would carry the watch from one connection to the next, so it is repeated,
+ * unless somebody has asked for the watch again meanwhile.
  */
 
 /* A removal, which is in no list, is to be sent at that time, ms, or later. */

@@ -116,8 +116,6 @@ zk_turn_start(void)
 	all_lines = hash_create("zklock calls", 128, &line_ctl, HASH_ELEM | HASH_BLOBS);
 	under_way.of_sessions =
 		hash_create("zklock calls under way", 128, &session_ctl, HASH_ELEM | HASH_BLOBS);
-	for (int kind = 0; kind < TURN_KINDS; kind++)
-		dlist_init(&roles[kind]);
 }
 
 /* A line, or a new one, which is empty and in no list yet. */
