@@ -5,7 +5,7 @@
 # semaphores, too, and when ZooKeeper is away.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT token);
+use Zklock::Cast qw(:DEFAULT story token);
 
 # A lease that outlasts the tests of a worker that stands still.
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '30s');

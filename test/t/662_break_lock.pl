@@ -3,7 +3,7 @@
 # zk_break_lock(): deletes the node of a living contender, whatever client it is, and only that.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT lost);
+use Zklock::Cast qw(:DEFAULT lost story);
 use Zklock::JavaPeer;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a');

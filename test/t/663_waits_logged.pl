@@ -5,7 +5,7 @@
 # their CONTEXT; also if a COMMIT waits for proof.
 
 use Zklock::Test;
-use Zklock::Cast;
+use Zklock::Cast qw(:DEFAULT story);
 use Zklock::JavaPeer;
 
 my ($zk, $proxy, $a, $b) = cast('a b',

@@ -21,7 +21,6 @@ Zklock::Cast - the sessions of a test, by name
   queue($server, $name, $path)  the session asks, and is seen to wait
   holdings($server)             what is held there, with nodes, tokens and times
   all_disconnect                all sessions end
-  story($name, $code)           a subtest, whose sessions end with it
   fails($result, $sqlstate, $name, message => ..., detail => ..., hint => ...)
                                 tests: the statement failed so, and said this: texts, or
                                 regular expressions
@@ -33,6 +32,7 @@ Zklock::Cast - the sessions of a test, by name
 
 On request:
 
+  story($name, $code)           a subtest, whose sessions end with it
   token($name, $path)           the fencing token that the session has
   node_of($server, $name)       the node of the session's first contender
   unlock($name, $path)          a test: the session holds the lock, and releases it
@@ -53,8 +53,8 @@ use Exporter qw(import);
 use Test::More;
 use Zklock::Server;
 
-our @EXPORT = qw(%s on hold queue holdings all_disconnect story fails in_transaction hand_on);
-our @EXPORT_OK = qw(token node_of unlock lost one_believer clean);
+our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
+our @EXPORT_OK = qw(token node_of unlock lost one_believer clean story);
 our %s;
 
 sub on($server, $name) { return $s{$name} ||= $server->session(name => $name); }
