@@ -310,7 +310,6 @@ $a->value('CREATE TABLE t (i int)');
 # The semaphore's one permit is, or is not, free for others.
 sub others_have($answer, $name)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	# It is free when the worker is done, not when the statement that released it is.
 	is($other->query("SELECT zk_semaphore_acquire('$path', 1, " . ($answer eq 't' ? "'30s')" : "'0')")), $answer, $name);
 	$other->query("SELECT zk_semaphore_release('$path')") if $answer eq 't';

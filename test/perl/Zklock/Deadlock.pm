@@ -83,7 +83,6 @@ sub scene { @scene = @_; return; }
 
 sub clean
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	return Zklock::Server->assert_clean(@scene);
 }
 
@@ -104,7 +103,6 @@ sub waits($session, $sql, $path)
 
 sub go_on(@sessions)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	foreach my $end (ends(@sessions))
 	{
 		my ($session, $result) = @$end;
@@ -120,7 +118,6 @@ sub gives_up($cycle)
 {
 	my @cycle   = cycle($cycle);
 	my $session = $cycle[0];
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my $result = $session->result;
 	is($result->{sqlstate}, '40P01', $session->name . ' is told of a deadlock');
 	like($result->{detail}, cycle_regex($session, undef, @cycle), 'the whole cycle is told');
@@ -159,7 +156,6 @@ sub step($session, $does, $what)
 
 sub steps($text)
 {
-	local $Test::Builder::Level = $Test::Builder::Level + 2;
 	foreach (split /,\s*/, $text)
 	{
 		if    (/^(\w+) settles$/)                                { $_->settle foreach grep { $_->name eq $1 } @{ $scene[1] }; }
@@ -236,7 +232,6 @@ sub one_victim($cycle, $seen = undef)
 {
 	my @cycle    = ref $cycle ? @$cycle : cycle($cycle);
 	my @sessions = grep { ref } @cycle;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	my @ended  = ends(@sessions);
 	my @failed = grep { !$_->[1]{ok} } @ended;
 	is(scalar @failed, 1, 'one session gives up') or diag explain [ map { $_->[1] } @ended ];
