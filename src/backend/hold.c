@@ -61,6 +61,7 @@ static HTAB *locked_paths = NULL;
 
 /* Holds that were given up, or downgraded, and that the worker has still to finish, in that order */
 static dlist_head departures = DLIST_STATIC_INIT(departures);
+static uint64	  last_call = 0; /* counts calls that may wait for them */
 
 /* Entries of this session: those of holds and of departures */
 static int nentries = 0;
@@ -220,10 +221,11 @@ hold_check(const Hold *hold)
 static void
 depart(Hold *hold, EntryNotice notice)
 {
-	if (!hold->departed)
-		dlist_push_tail(&departures, &hold->departure);
+	if (hold->departed)
+		dlist_delete(&hold->departure);
+	dlist_push_tail(&departures, &hold->departure);
 	hold->departed = true;
-	hold->notice = notice;
+	hold->awaited_by = notice == ENTRY_NOTICE ? last_call : 0;
 }
 
 /* Forgets a departure if it is done. */
@@ -244,17 +246,26 @@ forget_departed(Hold *hold)
 	return true;
 }
 
-/* Is the worker done with those for which a call waits?  Forgets them on the way. */
+/* A call begins.  It waits for what it gives back itself, and not for what an earlier one did. */
+void
+hold_begin_call(void)
+{
+	last_call++;
+}
+
+/* Is the worker done with what the call has given back? */
 bool
 hold_departures_are_done(void)
 {
-	dlist_mutable_iter iter;
+	dlist_iter iter;
 
-	dlist_foreach_modify (iter, &departures)
+	dlist_reverse_foreach(iter, &departures)
 	{
-		Hold *hold = dlist_container(Hold, departure, iter.cur);
+		const Hold *hold = dlist_container(Hold, departure, iter.cur);
 
-		if (hold->notice == ENTRY_NOTICE && !forget_departed(hold))
+		if (hold->awaited_by != last_call)
+			break;
+		if (!entry_is_settled(hold->entry, hold->generation))
 			return false;
 	}
 	return true;
@@ -374,7 +385,7 @@ hold_set_stake(const Hold *term, uint8 which, uint8 stake)
 		zklock_wake_worker();
 }
 
-/* Gives up an entry, and the hold, which can be read until the session asks or waits. */
+/* Gives up an entry, and the hold, which can be read until the session asks again. */
 static void
 give_up(Hold *hold, EntryNotice notice)
 {
@@ -414,7 +425,7 @@ downgrade(Hold *hold, EntryNotice notice)
 
 /*
  * Takes acquisitions back, one at least, and gives up what is not acquired any more.
- * The hold can be read until the session asks or waits.
+ * The hold can be read until the session asks again.
  *
  *	notice	is the session to be told when the worker is done?
  *

@@ -38,9 +38,9 @@ typedef struct Hold
 	int64 term;		/* the token; 0 when the transaction has ended, and of all others */
 
 	/* When it was given up or downgraded */
-	dlist_node	departure; /* in the list of those that the worker has to finish */
-	bool		departed;  /* it is there */
-	EntryNotice notice;	   /* a call waits for that */
+	dlist_node departure;  /* in the list of those that the worker has to finish */
+	bool	   departed;   /* it is there */
+	uint64	   awaited_by; /* the number of the call that waits for that, or 0 */
 
 	char path[FLEXIBLE_ARRAY_MEMBER]; /* the lock's, semaphore's, element's or election's, UTF-8 */
 } Hold;
@@ -66,6 +66,7 @@ extern void hold_set_stake(const Hold *term, uint8 which, uint8 stake);
 /* A call that gives something up */
 extern bool hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice notice);
 extern void hold_abandon(EntryNotice notice);
+extern void hold_begin_call(void);
 extern bool hold_departures_are_done(void);
 
 static inline bool

@@ -31,7 +31,7 @@ warn_lost(const Hold *hold)
 }
 
 /*
- * Waits until the worker is done with what was given up, but not for ZooKeeper to
+ * Waits until the worker is done with what the call gave up, but not for ZooKeeper to
  * come back.  A cancellation ends the wait only.
  */
 static void
@@ -65,6 +65,7 @@ release(LockTarget *targets, int n)
 	bool *lost = palloc0(n * sizeof(bool));
 	bool  good = true;
 
+	hold_begin_call();
 	for (int i = n - 1; i >= 0; i--)
 	{
 		Hold *hold = targets[i].hold;
@@ -130,6 +131,7 @@ lock_release_all(void)
 {
 	Hold *next;
 
+	hold_begin_call();
 	for (Hold *hold = hold_next(NULL); hold != NULL; hold = next)
 	{
 		next = hold_next(hold);

@@ -92,6 +92,7 @@ int
 transaction_begin_call(void)
 {
 	start_session();
+	hold_begin_call();
 	return nacquisitions;
 }
 
