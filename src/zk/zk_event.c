@@ -23,9 +23,9 @@
  * or is going to ask again.  A write that comes when the main loop is awake for
  * another reason makes it look once more, for nothing.
  *
- * Some news can wait for what is known to follow at once, EVENT_BEFORE_NEXT:
- * the answer to a create, behind which its listing was sent, and the events of
- * what we delete ourselves (zk_echo_is), behind which that is answered.  They
+ * Some news can wait for what is known to follow at once: the answer to a
+ * create, behind which its listing was sent (EVENT_BEFORE_NEXT), and the events of
+ * what we delete ourselves (below), behind which that is answered.  They
  * wake nobody, but are found by whoever looks.  Should nothing follow, the main
  * loop looks when it becomes impatient with the call (zk_flow_next_wakeup()).
  *
@@ -49,6 +49,30 @@ static Event		  *queue_tail;	  /* under queue_mutex */
 static bool			   queue_broken;  /* under queue_mutex: out of memory */
 static bool			   asleep;		  /* under queue_mutex: the main loop is to be woken */
 static int			   queue_fd = -1; /* eventfd; constant once threads run */
+
+/*
+ * The deletion of a node of ours makes the watches on it and on its parent fire,
+ * ours as well.  These events come ahead of the answer to the deletion and tell
+ * nothing that the answer does not tell.
+ *
+ * Deletions under way are counted by a hash of what they change.  Should another
+ * path have the same hash, its event is looked at when the deletion is answered: a
+ * little later, never not at all, as each call is answered once (zk_flow.c).
+ */
+#define ECHO_SLOTS 4096
+
+static uint16 echoes[ECHO_SLOTS]; /* under queue_mutex; zk_turn.c bounds the calls */
+
+/* Any thread, under queue_mutex: those of a path of so many bytes, by FNV-1a */
+static uint16 *
+echoes_of(const char *path, size_t len)
+{
+	uint32 hash = 2166136261u;
+
+	for (size_t i = 0; i < len; i++)
+		hash = (hash ^ (unsigned char) path[i]) * 16777619u;
+	return &echoes[(hash ^ hash >> 16) % ECHO_SLOTS];
+}
 
 /*
  * Main thread, once.  Returns a descriptor that is readable when the main loop,
@@ -87,6 +111,8 @@ zk_event_push(const Event *event, EventUrgency urgency)
 			queue_head = copy;
 		queue_tail = copy;
 	}
+	if (event->kind == EVENT_WATCH && event->text && *echoes_of(event->text, strlen(event->text)) > 0)
+		urgency = EVENT_BEFORE_NEXT;
 	wake = asleep && (urgency == EVENT_AT_ONCE || copy == NULL);
 	if (wake)
 		asleep = false;
@@ -95,6 +121,16 @@ zk_event_push(const Event *event, EventUrgency urgency)
 	/* A full eventfd is readable as it is. */
 	if (wake && write(queue_fd, &one, sizeof(one)) < 0)
 		return;
+}
+
+/* Main thread: so many more deletions of a node are under way, or less by one (-1). */
+void
+zk_event_expect_echo(const char *deleted, int change)
+{
+	pthread_mutex_lock(&queue_mutex);
+	*echoes_of(deleted, strlen(deleted)) += change;
+	*echoes_of(deleted, strrchr(deleted, '/') - deleted) += change;
+	pthread_mutex_unlock(&queue_mutex);
 }
 
 /*
@@ -147,60 +183,4 @@ zk_event_free(Event *event)
 	free(event->text);
 	free(event->reply.children);
 	free(event);
-}
-
-/* ------------------------------------------------------------------------
- * Watch events of what we delete ourselves
- * ------------------------------------------------------------------------
- */
-
-/*
- * The deletion of a node of ours makes the watches on it and on its parent fire,
- * ours as well.  These events come ahead of the answer to the deletion and tell
- * nothing that the answer does not tell.
- *
- * Deletions under way are counted by a hash of what they change.  Should another
- * path have the same hash, its event is looked at when the deletion is answered: a
- * little later, never not at all, as each call is answered once (zk_flow.c).
- */
-#define ECHO_SLOTS 4096
-
-static pthread_mutex_t echo_mutex = PTHREAD_MUTEX_INITIALIZER;
-static uint16		   expected[ECHO_SLOTS]; /* under echo_mutex; zk_turn.c bounds the calls */
-
-/* FNV-1a, of so many bytes */
-static uint32
-echo_slot(const char *path, size_t len)
-{
-	uint32 hash = 2166136261u;
-
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ (unsigned char) path[i]) * 16777619u;
-	return (hash ^ hash >> 16) % ECHO_SLOTS;
-}
-
-/* Main thread: a deletion is about to be sent, +1, or has been answered, -1. */
-void
-zk_echo_expect(const char *deleted, int change)
-{
-	uint32 node = echo_slot(deleted, strlen(deleted));
-	uint32 parent = echo_slot(deleted, strrchr(deleted, '/') - deleted);
-
-	pthread_mutex_lock(&echo_mutex);
-	expected[node] += change;
-	expected[parent] += change;
-	pthread_mutex_unlock(&echo_mutex);
-}
-
-/* Any thread: a watch has fired; will an answer to us follow that tells as much? */
-bool
-zk_echo_is(const char *changed)
-{
-	uint32 slot = echo_slot(changed, strlen(changed));
-	bool   is;
-
-	pthread_mutex_lock(&echo_mutex);
-	is = expected[slot] > 0;
-	pthread_mutex_unlock(&echo_mutex);
-	return is;
 }

@@ -160,7 +160,7 @@ finish_call(Call *call, ZkReply *reply)
 	if (call->asked.watch)
 		dlist_delete(&call->watching);
 	if (call->asked.kind == ZK_DELETE && call->sent_at != 0)
-		zk_echo_expect(call->asked.path, -1);
+		zk_event_expect_echo(call->asked.path, -1);
 	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
 	{
 		if (watch_is_wanted(call))
@@ -227,7 +227,7 @@ send_request(Call *call)
 	{
 		each->sent_at = zklock_now_us();
 		if (each->asked.kind == ZK_DELETE)
-			zk_echo_expect(each->asked.path, 1);
+			zk_event_expect_echo(each->asked.path, 1);
 	}
 	call->connection = connection;
 	dlist_push_tail(&in_flight, &call->link);
@@ -339,7 +339,7 @@ part_batch(Call *first)
 		call->asked.patient = false;
 		call->sent_at = 0;
 		zk_call_renumber(call);
-		zk_echo_expect(call->asked.path, -1);
+		zk_event_expect_echo(call->asked.path, -1);
 		zk_turn_wait(call);
 	}
 	if (!flowing)

@@ -55,10 +55,7 @@ extern int	  zk_event_queue_open(void);
 extern void	  zk_event_push(const Event *event, EventUrgency urgency);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
-
-/* Watch events of what we delete ourselves */
-extern void zk_echo_expect(const char *deleted, int change);
-extern bool zk_echo_is(const char *changed);
+extern void	  zk_event_expect_echo(const char *deleted, int change);
 
 /* ------------------------------------------------------------------------
  * zk_error.c: complaints of the library

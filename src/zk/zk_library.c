@@ -192,8 +192,7 @@ on_synced(int code, const char *path, const void *context)
 void
 zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *context)
 {
-	Event		 event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
-	EventUrgency urgency = EVENT_AT_ONCE;
+	Event event = {.kind = EVENT_WATCH, .code = type, .number = (uintptr_t) context};
 
 	if (type == ZOO_SESSION_EVENT)
 	{
@@ -208,10 +207,8 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
 		event.fault = zk_answer_event_fault(path);
 		if (event.fault == NULL)
 			event.text = strdup(path);
-		if (event.text && zk_echo_is(event.text))
-			urgency = EVENT_BEFORE_NEXT;
 	}
-	zk_event_push(&event, urgency);
+	zk_event_push(&event, EVENT_AT_ONCE);
 }
 
 /* ------------------------------------------------------------------------
