@@ -49,8 +49,12 @@ static const struct
 {
 	const char *word;	/* it begins with */
 	const char *fields; /* a letter for each: see read_field() */
-} forms[] =
-	{[WAIT_LINE_TITLE] = {WAIT_RECORD_TITLE, "tz"}, [WAIT_LINE_WAIT] = {"wait", "i#cNt"}, [WAIT_LINE_FOR] = {"for", "#"}, [WAIT_LINE_HELD] = {"held", "n"}};
+} forms[] = {
+	[WAIT_LINE_TITLE] = {WAIT_RECORD_TITLE, "tz"},
+	[WAIT_LINE_WAIT] = {"wait", "i#cNt"},
+	[WAIT_LINE_FOR] = {"for", "#"},
+	[WAIT_LINE_HELD] = {"held", "n"},
+};
 
 /* A number in hexadecimal or decimal digits, no greater than "max" */
 static bool
