@@ -141,7 +141,7 @@ contenders_describe(const ContenderNode *node)
 	char		 *text = NULL;
 
 	if (node_contender_read(node->data, &data))
-		text = display_foreign(data.server, strlen(data.server));
+		text = display_foreign(data.server);
 	if (text)
 		return psprintf("process %d of server %s", data.pid, text);
 	text = display_node_data(node->data, node->told.text_length);

@@ -52,32 +52,29 @@ display_utf8(const char *utf8)
 }
 
 /*
- * Text that anybody may have written, of len bytes that may be any, or NULL if it
- * cannot be shown: it is none in UTF-8, or has control characters, those from
- * U+0080 on included.
+ * Text that anybody may have written, of any bytes, or NULL if it cannot be shown: it
+ * is none in UTF-8, or has control characters, those from U+0080 on included.
  */
 char *
-display_foreign(const char *text, int len)
+display_foreign(const char *text)
 {
-	if (len == 0 || !pg_verify_mbstr(PG_UTF8, text, len, true))
+	if (text[0] == '\0' || !pg_verify_mbstr(PG_UTF8, text, strlen(text), true))
 		return NULL;
-	for (int i = 0; i < len; i++)
+	for (const unsigned char *c = (const unsigned char *) text; *c != '\0'; c++)
 	{
-		unsigned char c = text[i];
-
-		if (c < 0x20 || c == 0x7F || (c == 0xC2 && (unsigned char) text[i + 1] < 0xA0))
+		if (c[0] < 0x20 || c[0] == 0x7F || (c[0] == 0xC2 && c[1] < 0xA0))
 			return NULL;
 	}
-	return display_utf8(pnstrdup(text, len));
+	return display_utf8(text);
 }
 
-/* The beginning of a node's data, likewise. */
+/* The beginning of a node's data, likewise; a NUL is a control character, too. */
 char *
 display_node_data(const char *data, int len)
 {
 	if (len > NODE_DATA_MAX)
 		len = pg_encoding_mbcliplen(PG_UTF8, data, len, NODE_DATA_MAX);
-	return display_foreign(data, len);
+	return memchr(data, '\0', len) ? NULL : display_foreign(pnstrdup(data, len));
 }
 
 /* The id of a ZooKeeper session, as its own tools show it; NULL if there is none. */

@@ -9,7 +9,7 @@
 
 extern char		  *display_path(const char *path);
 extern char		  *display_utf8(const char *utf8);
-extern char		  *display_foreign(const char *text, int len);
+extern char		  *display_foreign(const char *text);
 extern char		  *display_node_data(const char *data, int len);
 extern char		  *display_session(int64 id);
 extern const char *display_outage(void);

@@ -329,10 +329,10 @@ zk_last_claim(PG_FUNCTION_ARGS)
 	(void) node_contender_read(last->claimant, &claimant);
 	row_add_if(&row, last->claimed && IS_VALID_TIMESTAMP(last->slot), TimestampTzGetDatum(last->slot));
 	row_add_zk_time(&row, written_at);
-	row_add_text(&row, display_foreign(claimant.server, strlen(claimant.server)));
+	row_add_text(&row, display_foreign(claimant.server));
 	row_add_if(&row, claimant.pid != 0, Int32GetDatum(claimant.pid));
-	row_add_text(&row, display_foreign(claimant.user, strlen(claimant.user)));
-	row_add_text(&row, display_foreign(claimant.application, strlen(claimant.application)));
+	row_add_text(&row, display_foreign(claimant.user));
+	row_add_text(&row, display_foreign(claimant.application));
 	row_store(fcinfo, &row);
 	return (Datum) 0;
 }

@@ -85,9 +85,7 @@ correct_party(Party *party, const EntryCopy *entry)
 {
 	if (entry->request.kind == CONTENDER_CANDIDACY)
 	{
-		const char *name = zklock_own_name();
-
-		party->server = display_foreign(name, strlen(name));
+		party->server = display_foreign(zklock_own_name());
 		party->owner = NULL;
 	}
 	else if (party->pid != entry->request.pid)
@@ -114,10 +112,10 @@ find_party(const Queue *queue, const ContenderNode *node)
 	party.is_zklock = node_contender_read(node->data, &data);
 	if (party.is_zklock)
 	{
-		party.server = display_foreign(data.server, strlen(data.server));
+		party.server = display_foreign(data.server);
 		party.pid = data.pid;
-		party.user = display_foreign(data.user, strlen(data.user));
-		party.application = display_foreign(data.application, strlen(data.application));
+		party.user = display_foreign(data.user);
+		party.application = display_foreign(data.application);
 	}
 	else
 		party.owner = display_node_data(node->data, node->told.text_length);

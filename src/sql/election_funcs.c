@@ -189,7 +189,7 @@ leader_name(const ContenderNode *leader)
 	NodeContender data;
 
 	if (node_contender_read(leader->data, &data))
-		return display_node_data(data.server, strlen(data.server));
+		return display_foreign(data.server);
 	return display_node_data(leader->data, leader->told.text_length);
 }
 
@@ -239,11 +239,7 @@ static char *
 known_leader(const char *path, const CandidacyStatus *status, Leadership leadership, int64 until)
 {
 	if (leadership != LEADERSHIP_NONE)
-	{
-		const char *name = zklock_own_name();
-
-		return display_node_data(name, strlen(name));
-	}
+		return display_foreign(zklock_own_name());
 	if (status->state == CANDIDACY_READY && lease_state() == LEASE_HOLDS)
 	{
 		ContenderNode leader;
