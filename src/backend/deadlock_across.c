@@ -257,7 +257,8 @@ find_successor(void)
 		const EntryRequest *request = &entry_at(i)->request;
 
 		if (i != searcher && entry_status(i).state == CONTENDER_QUEUED &&
-			request->proc_number != ENTRY_NO_LATCH && !request->nowait && request->requested_at <= since)
+			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
+			request->requested_at <= since)
 		{
 			found = i;
 			since = request->requested_at;

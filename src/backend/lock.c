@@ -67,7 +67,7 @@ lock_compare_targets(const void *a, const void *b)
 
 /* Asks for a lock, unless the session has it. */
 static void
-ask(LockTarget *target, LockScope scope, HoldManner manner)
+ask(LockTarget *target, LockScope scope, AskManner manner)
 {
 	Hold *hold = hold_of_lock(target->path, target->mode);
 	Hold *held = hold ? hold : hold_of_lock(target->path, LOCK_MODE_SHARED);

@@ -17,7 +17,7 @@
 static uint64
 run_order(const EntryCopy *entry)
 {
-	return entry->status.run_id != 0 ? entry->status.run_id : PG_UINT64_MAX;
+	return entry->node.run_id != 0 ? entry->node.run_id : PG_UINT64_MAX;
 }
 
 static int
@@ -131,7 +131,7 @@ LockBlocker
 lock_view_blocker(const LockView *view, const EntryCopy *entry)
 {
 	const char		*path = entry->request.path;
-	uint64			 run_id = entry->status.run_id;
+	uint64			 run_id = entry->node.run_id;
 	int				 waiter = entry->request.pid;
 	const EntryCopy *head = find_in_run(view, path, run_id, CONTENDER_QUEUED, 0);
 	const EntryCopy *blocker = find_in_run(view, path, run_id, CONTENDER_GRANTED, waiter);

@@ -59,7 +59,7 @@ rank_of(const Waits *waits, int i)
 	if (contender->status.state == CONTENDER_GRANTED)
 		return coveted ? RANK_COVETED : RANK_HOLDER;
 	if (contender->request.kind != CONTENDER_LOCK || contender->status.mode != LOCK_MODE_EXCLUSIVE ||
-		(i > 0 && waits->contenders[i - 1]->status.run_id == contender->status.run_id))
+		(i > 0 && waits->contenders[i - 1]->node.run_id == contender->node.run_id))
 		return RANK_NONE;
 	return coveted ? RANK_BETWEEN : RANK_WRITER;
 }

@@ -62,8 +62,7 @@ request_hold(const HoldRequest *request)
 						  .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
 						  .share = share_of_entries(zklock_max_locks_per_session, entries_max()),
 						  .reserve = reserve,
-						  .nowait = request->manner != ASK_AND_WAIT,
-						  .eager = request->manner == ASK_AND_GRAB,
+						  .manner = request->manner,
 						  .replaces = ENTRY_NONE,
 						  .requested_at = request->since};
 	LossPolicy	 on_loss =

@@ -224,13 +224,13 @@ break_off(int code, Datum arg)
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
-/* The wait was in vain.  An eager request is made again, alone, and that one counts. */
+/* The wait was in vain.  A request that did not look is made again, alone, and that one counts. */
 static void
 end_in_vain(const Wait *wait)
 {
 	bool is_try = wait->timeout_ms == LOCK_NO_WAIT;
 
-	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.eager)
+	if (wait->entry != ENTRY_NONE && entry_at(wait->entry)->request.manner == ASK_AND_GRAB)
 		return;
 	if (is_try && wait->entry != ENTRY_NONE)
 		wait_log_refused(wait);
@@ -274,16 +274,16 @@ wait_until(Wait *wait, WaitLook look, void *arg)
  */
 
 /*
- * Is it no more than that something was not granted?  An eager request for a lock is
- * made again then, by a call that can wait until ZooKeeper is back.
+ * Is it no more than that something was not granted?  A request for a lock that did
+ * not look is made again then, by a call that can wait until ZooKeeper is back.
  */
 static bool
 is_mere_refusal(const Hold *hold, Failure failure)
 {
 	if (hold->kind == CONTENDER_ELEMENT)
 		return failure == FAILURE_BUSY || failure == FAILURE_NO_PATH;
-	return failure == FAILURE_BUSY ||
-		   (failure == FAILURE_UNREACHABLE && entry_at(hold->entry)->request.eager);
+	return failure == FAILURE_BUSY || (failure == FAILURE_UNREACHABLE &&
+									   entry_at(hold->entry)->request.manner == ASK_AND_GRAB);
 }
 
 /*

@@ -19,14 +19,6 @@
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
-/* How the worker is asked */
-typedef enum HoldManner
-{
-	ASK_AND_WAIT, /* for other holders, too */
-	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
-	ASK_AND_GRAB  /* never wait for others, and do not look */
-} HoldManner;
-
 typedef struct HoldRequest
 {
 	EntryKind	kind;
@@ -34,7 +26,7 @@ typedef struct HoldRequest
 	LockMode	mode;
 	int			permits; /* of the semaphore */
 	LockScope	scope;
-	HoldManner	manner;
+	AskManner	manner;
 	TimestampTz since; /* when the user asked */
 } HoldRequest;
 

@@ -106,7 +106,7 @@ waits_take(Waits *waits)
 		*contender = view.entries[i];
 		waits->ncontenders++;
 		process = get_process(waits, (*contender)->request.pid);
-		if (state == CONTENDER_GRANTED || (*contender)->request.nowait)
+		if (state == CONTENDER_GRANTED || (*contender)->request.manner != ASK_AND_WAIT)
 			continue;
 		process->waiting = contender;
 		waits->graph.vertices[process->vertex].order = (*contender)->request.requested_at;

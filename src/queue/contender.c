@@ -28,10 +28,9 @@ contender_request(const Contender *c)
 
 /* Which run does the contender belong to, and which node stands for it? */
 static void
-set_node(ContenderEntry *entry, uint64 run_id, const EntryNode *node)
+set_node(ContenderEntry *entry, const EntryNode *node)
 {
 	SpinLockAcquire(&entry->mutex);
-	entry->status.run_id = run_id;
 	entry->node = *node;
 	SpinLockRelease(&entry->mutex);
 }
@@ -44,10 +43,11 @@ contender_publish(Contender *c)
 	EntryNode		node = entry->node;
 	Run			   *run = c->run;
 
+	node.run_id = run->id;
 	strlcpy(node.name, run->name, sizeof(node.name));
 	node.czxid = run->czxid;
 	node.grants = run->grants;
-	set_node(entry, run->id, &node);
+	set_node(entry, &node);
 }
 
 /* A contender in no list, which has no node, is new on a path. */
@@ -61,8 +61,8 @@ contender_arrive(Contender *c, Path *path)
 	c->run = NULL;
 	c->next_list = path->lists_sent + 1;
 	dlist_push_tail(&path->arrivals, &c->link);
-	if (entry_of(c)->status.run_id != 0)
-		set_node(entry_of(c), 0, &none);
+	if (entry_of(c)->node.run_id != 0)
+		set_node(entry_of(c), &none);
 	path_mark(path);
 }
 
@@ -73,12 +73,13 @@ contender_arrive(Contender *c, Path *path)
 void
 contender_forget(Contender *c)
 {
-	ContenderEntry *entry = entry_of(c);
+	EntryNode node = entry_of(c)->node;
 
 	c->place = PLACE_NONE;
 	c->path = NULL;
 	c->run = NULL;
-	set_node(entry, 0, &entry->node);
+	node.run_id = 0;
+	set_node(entry_of(c), &node);
 	if (contender_state(c) == CONTENDER_RELEASING)
 		entry_free(entry_index(c));
 }
@@ -205,5 +206,5 @@ contender_blocked_by(Contender *c, Blocker blocker)
 	changed.blocked_by_run = blocker.run ? blocker.run->id : 0;
 	memcpy(changed.blocked_by_node, node, len);
 	changed.blocked_by_node[len] = '\0';
-	set_node(entry, entry->status.run_id, &changed);
+	set_node(entry, &changed);
 }

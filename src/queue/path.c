@@ -123,10 +123,10 @@ arrival_is_refused(Contender *c)
 
 	if (engine.refused_code != 0)
 		contender_fail(c, FAILURE_REFUSED, engine.refused_code);
-	else if (!entry->request.nowait && !c->path->recipe->single)
+	else if (entry->request.manner == ASK_AND_WAIT && !c->path->recipe->single)
 		return false;
-	else if (entry->request.nowait && ((!zk_client_connected() && engine.resume_until == NEVER) ||
-									   lease_state() != LEASE_HOLDS))
+	else if (entry->request.manner != ASK_AND_WAIT &&
+			 ((!zk_client_connected() && engine.resume_until == NEVER) || lease_state() != LEASE_HOLDS))
 		contender_fail(c, FAILURE_UNREACHABLE, 0);
 	else if (contender_is_outrun(c))
 		contender_fail(c, FAILURE_BUSY, 0);
@@ -136,10 +136,9 @@ arrival_is_refused(Contender *c)
 }
 
 /*
- * Must an arrival wait for a listing?  So it must if it does not wait for holders,
- * unless it is eager, if it might join a run behind which others may stand, or if
- * its node might harm others.  One that takes the place of another has none of this
- * to fear.
+ * Must an arrival wait for a listing?  So it must if it is to look, if it might join a
+ * run behind which others may stand, or if its node might harm others.  One that takes
+ * the place of another has none of this to fear.
  */
 static bool
 arrival_must_look(const Contender *c)
@@ -148,7 +147,7 @@ arrival_must_look(const Contender *c)
 	RecipeRequest		request = contender_request(c);
 	const Run		   *last = run_last(c->path);
 
-	return (asked->nowait && !asked->eager) ||
+	return asked->manner == ASK_AND_LOOK ||
 		   (c->path->recipe->bars && asked->replaces == ENTRY_NONE) ||
 		   (last && run_is_open(last, &request) && !run_is_fresh(last));
 }
@@ -170,7 +169,7 @@ path_place_arrivals(Path *path)
 		waits = waits || (!looked && arrival_must_look(c));
 		if (waits)
 			continue;
-		if (looked && entry_of(c)->request.nowait && contender_is_blocked(c))
+		if (looked && entry_of(c)->request.manner != ASK_AND_WAIT && contender_is_blocked(c))
 			contender_fail(c, FAILURE_BUSY, 0);
 		else if (looked && contender_is_barred(c))
 			contender_fail(c, FAILURE_BARRED, 0);
@@ -217,7 +216,7 @@ run_evaluate(Run *run)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
 
-		if (entry_of(c)->request.nowait)
+		if (entry_of(c)->request.manner != ASK_AND_WAIT)
 			contender_fail(c, FAILURE_BUSY, 0);
 	}
 	if (run_is_empty(run))

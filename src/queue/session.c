@@ -134,7 +134,7 @@ queue_session_unreachable(void)
 		if (contender_state(c) == CONTENDER_RELEASING || entry_status(i).downgrading)
 			entry_set_owner_latch(entry_at(i));
 		else if ((c->place == PLACE_ARRIVED || c->place == PLACE_WAITING) &&
-				 entry_at(i)->request.nowait)
+				 entry_at(i)->request.manner != ASK_AND_WAIT)
 			contender_fail(c, FAILURE_UNREACHABLE, 0);
 	}
 	path_mark_all();
@@ -257,12 +257,12 @@ run_of_entry(Path *path, const ContenderEntry *entry, const RecipeRequest *reque
 
 	for (Run *other = run_first(path); other; other = run_after(other))
 	{
-		if (other->id == entry->status.run_id)
+		if (other->id == entry->node.run_id)
 			return other;
-		if (other->id < entry->status.run_id)
+		if (other->id < entry->node.run_id)
 			after = &other->link;
 	}
-	run = run_new(path, entry->status.run_id, request);
+	run = run_new(path, entry->node.run_id, request);
 	dlist_insert_after(after, &run->link);
 	if (entry->node.name[0] != '\0')
 		run_adopted(run, entry->node.name, entry->node.czxid, entry->request.pid);
@@ -282,7 +282,7 @@ contender_adopt(Contender *c)
 	Path		   *path;
 	Run			   *run;
 
-	if (entry->status.run_id == 0 && state != CONTENDER_QUEUED)
+	if (entry->node.run_id == 0 && state != CONTENDER_QUEUED)
 	{
 		entry_mark_dirty(entry_index(c));
 		return;
@@ -291,7 +291,7 @@ contender_adopt(Contender *c)
 	path = path_get(entry->request.path, entry_recipe(entry));
 	if (path == NULL)
 		elog(ERROR, "path \"%s\" is in use with two recipes", entry->request.path);
-	if (entry->status.run_id == 0)
+	if (entry->node.run_id == 0)
 	{
 		contender_arrive(c, path);
 		return;

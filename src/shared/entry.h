@@ -158,6 +158,14 @@ typedef enum EntryNotice
 	ENTRY_NOTICE /* set its latch */
 } EntryNotice;
 
+/* How the worker is asked */
+typedef enum AskManner
+{
+	ASK_AND_WAIT, /* for other holders, too */
+	ASK_AND_LOOK, /* never wait for others, but look first whether it is taken */
+	ASK_AND_GRAB  /* never wait for others, and do not look */
+} AskManner;
+
 /* The request of a contender */
 typedef struct EntryRequest
 {
@@ -172,8 +180,7 @@ typedef struct EntryRequest
 	ParentNodes	  parent_nodes;
 	int			  share; /* entries that its backend may have: see share.c */
 	ShareReserve  reserve;
-	bool		  nowait;	/* never wait for another holder */
-	bool		  eager;	/* and have a node created without a look at the path first */
+	AskManner	  manner;
 	int			  replaces; /* an entry of the same owner and path, given up at the same
 							 * time, whose node goes with the creation of ours; or
 							 * ENTRY_NONE */
@@ -213,16 +220,16 @@ typedef struct EntryStatus
 	int64		expires_us; /* from then on it is lost, by zklock_now_us(); 0: never */
 
 	uint32	   check_done;	   /* number of the check passed last */
-	uint64	   run_id;		   /* run it belongs to, 0 if none */
 	int		   others_permits; /* fewest that older permits tell of, 0 if none */
 	Failure	   failure;
 	int		   error_code; /* ZooKeeper's, for FAILURE_REFUSED */
 	LossReason loss;
 } EntryStatus;
 
-/* Its node in ZooKeeper, and the node that stands in its way */
+/* Its run, the run's node in ZooKeeper, and what stands in the way */
 typedef struct EntryNode
 {
+	uint64 run_id;							  /* run it belongs to, 0 if none */
 	char   name[ZKLOCK_NODE_SIZE];			  /* the run's; no sequence while unsettled */
 	int64  czxid;							  /* of that node, 0 while unsettled */
 	int	   grants;							  /* under that node so far */

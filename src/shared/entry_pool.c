@@ -141,7 +141,7 @@ entries_expect_deletion(uint64 run_id, LossReason deletion)
 		ContenderEntry *entry = entry_at(i);
 
 		SpinLockAcquire(&entry->mutex);
-		if (entry->status.run_id == run_id)
+		if (entry->node.run_id == run_id)
 			entry->status.deletion = deletion;
 		SpinLockRelease(&entry->mutex);
 	}

@@ -234,7 +234,7 @@ break_node(const char *path, const char *name)
 	}
 	ours = lock_view_of_path(path);
 	entry = lock_view_of_node(&ours, name);
-	breaking.run = entry ? entry->status.run_id : 0;
+	breaking.run = entry ? entry->node.run_id : 0;
 	return break_read_node(&breaking);
 }
 
