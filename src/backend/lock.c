@@ -204,14 +204,6 @@ number_together(const LockTarget *targets, int n)
 	return n;
 }
 
-/* Raises an error if a lock was lost while others were waited for. */
-static void
-check_still_held(const LockSet *set)
-{
-	for (int i = 0; i < set->n; i++)
-		hold_check(set->targets[i].hold);
-}
-
 /*
  * Acquires all locks of a set, or none.
  *
@@ -251,8 +243,10 @@ lock_acquire(const LockSet *set, LockScope scope, int64 timeout_ms)
 			break;
 		acquired++;
 	}
-	if (acquired == set->n)
-		check_still_held(set);
+
+	/* One may have been lost while others were waited for. */
+	for (int i = 0; acquired == set->n && i < set->n; i++)
+		hold_check(set->targets[i].hold);
 	transaction_end_call(mark, acquired == set->n);
 	return acquired == set->n;
 }

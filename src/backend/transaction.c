@@ -180,14 +180,12 @@ on_transaction(XactEvent event, void *arg)
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			if (hold_number(CONTENDER_ELEMENT) > 0)
-				ereport(ERROR,
-						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")));
 			if (nacquisitions > 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-						 errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
+						 hold_number(CONTENDER_ELEMENT) > 0
+							 ? errmsg("cannot PREPARE a transaction that has taken elements of ZooKeeper queues")
+							 : errmsg("cannot PREPARE a transaction that holds transaction-level zklock locks")));
 			guard_check(GUARD_FINAL);
 			break;
 		case XACT_EVENT_COMMIT:

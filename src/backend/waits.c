@@ -45,7 +45,6 @@
 #include "storage/procarray.h"
 #include "utils/array.h"
 #include "utils/fmgrprotos.h"
-#include "utils/memutils.h"
 
 /* How many permits does the semaphore have, by all that is known? */
 int

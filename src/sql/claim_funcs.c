@@ -39,7 +39,6 @@
 #include "recipes/recipe.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"
-#include "utils/builtins.h"
 #include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_claim);

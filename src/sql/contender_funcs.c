@@ -39,8 +39,6 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
-#include "utils/builtins.h"
-#include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_contenders);
 

@@ -25,8 +25,7 @@
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"
-#include "storage/proc.h"
-#include "utils/builtins.h"
+#include "utils/timestamp.h"
 
 PG_FUNCTION_INFO_V1(zk_is_leader);
 PG_FUNCTION_INFO_V1(zk_await_leadership);

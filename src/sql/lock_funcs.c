@@ -23,7 +23,6 @@
 #include "backend/wait.h"
 #include "catalog/pg_type.h"
 #include "compat.h"
-#include "shared/common.h"
 #include "shared/election.h"
 #include "sql/arguments.h"
 #include "utils/array.h"

@@ -29,10 +29,8 @@
 #include "sql/arguments.h"
 #include "utils/acl.h"
 #include "utils/array.h"
-#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/timestamp.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(zk_locks);
 PG_FUNCTION_INFO_V1(zk_session);
