@@ -213,9 +213,9 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 {
 	StringInfoData question;
 
-	compose(&question, steps, n);
 	PG_TRY();
 	{
+		compose(&question, steps, n);
 		ask_and_wait(call, &question, steps, n, sight);
 	}
 	PG_CATCH();

@@ -168,7 +168,10 @@ search_once(Search *search)
 	if (!wait_records_read(search))
 		return;
 
-	/* Our own waits are looked at behind those of others. */
+	/*
+	 * Our own waits are looked at behind those of others.  If they are over by now, what is
+	 * published stands until the next search: it is too old to confirm anything.
+	 */
 	record = own_waits_tell(&search->own, search->seen);
 	if (record == NULL || !wait_search(search))
 		return;

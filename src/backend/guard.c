@@ -174,8 +174,8 @@ guard_context(void *arg)
  * that cannot be said, waits, but not for ever.
  *
  * When the final check has passed, a loss does not interrupt the session any more.  So
- * that takes effect before each look, which sees what was lost before, and only
- * while the session waits a loss interrupts it.
+ * interrupts are deferred before each look, which sees what was lost before, and not
+ * while the session waits.
  */
 static void
 check_reliance(GuardMoment moment)

@@ -217,7 +217,10 @@ hold_check(const Hold *hold)
  * ------------------------------------------------------------------------
  */
 
-/* The worker has something to finish.  Cannot fail. */
+/*
+ * The worker has something to finish.  Those for which a call waits come last in the list:
+ * nothing departs unawaited before it has looked.  Cannot fail.
+ */
 static void
 depart(Hold *hold, EntryNotice notice)
 {
@@ -449,7 +452,7 @@ hold_release(Hold *hold, LockMode mode, LockScope scope, int n, EntryNotice noti
 	return true;
 }
 
-/* Gives up what nobody has acquired: what a call has asked for, and a turn. */
+/* Gives up what nobody has acquired: what a call has asked for, a turn, a term that was over. */
 void
 hold_abandon(EntryNotice notice)
 {

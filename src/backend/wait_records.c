@@ -88,7 +88,10 @@ static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has publis
 static int64
 session_of(const char *name)
 {
-	return strlen(name) == RECORD_NAME_LENGTH ? (int64) strtoull(name, NULL, 16) : 0;
+	bool is_name = strlen(name) == RECORD_NAME_LENGTH &&
+				   strspn(name, "0123456789abcdef") == 16 && name[16] == '-';
+
+	return is_name ? (int64) strtoull(name, NULL, 16) : 0;
 }
 
 /* The record of that name, if it has been read */
@@ -148,22 +151,29 @@ static void
 keep(const CallStep *step)
 {
 	MemoryContext context =
-		AllocSetContextCreate(TopMemoryContext, "zklock record of waits", ALLOCSET_SMALL_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	ReadRecord	 *record = palloc0(sizeof(ReadRecord));
+		AllocSetContextCreate(CurrentMemoryContext, "zklock record of waits", ALLOCSET_SMALL_SIZES);
+	MemoryContext	old = MemoryContextSwitchTo(context);
+	const char	   *name = step->path + strlen(WAIT_RECORD_ROOT "/");
+	const WaitLine *lines = NULL;
+	ReadRecord	   *record;
 
+	if (step->read && step->result.stat.ephemeral_owner == session_of(name))
+		lines = parse(step->read, step->result.text_length);
+	if (lines == NULL)
+		MemoryContextReset(context); /* what is none takes no room */
+	record = palloc0(sizeof(ReadRecord));
 	record->context = context;
-	strlcpy(record->name, step->path + strlen(WAIT_RECORD_ROOT "/"), sizeof(record->name));
-	record->owner = session_of(record->name);
+	strlcpy(record->name, name, sizeof(record->name));
+	record->owner = session_of(name);
 	record->czxid = step->result.stat.czxid;
-	if (step->read && step->result.stat.ephemeral_owner == record->owner)
-	{
-		record->text = pstrdup(step->read);
-		record->lines = parse(step->read, step->result.text_length);
-	}
+	record->lines = lines;
+	record->text = lines ? pstrdup(step->read) : NULL;
 	MemoryContextSwitchTo(TopMemoryContext);
 	records = lappend(records, record);
 	MemoryContextSwitchTo(old);
+
+	/* An error before this would have freed it. */
+	MemoryContextSetParent(context, TopMemoryContext);
 }
 
 /*

@@ -50,7 +50,7 @@ typedef struct WaitsProcess
 /* All is in the memory context that was current when the waits were taken. */
 typedef struct Waits
 {
-	EntryCopy **contenders; /* that wait or hold: by path, and there the oldest first */
+	EntryCopy **contenders; /* that wait or hold: by path and run, those without a run last */
 	int			ncontenders;
 	WaitGraph	graph;
 	List	   *processes; /* of WaitsProcess, by vertex */
@@ -118,7 +118,7 @@ typedef struct SearchWait
 	RecipePeer stranger;
 } SearchWait;
 
-/* A search, in a memory context that is deleted at its end */
+/* A search; what it points to goes with the memory context of the wait, but for records */
 typedef struct Search
 {
 	int	  index;   /* the entry of this session */
