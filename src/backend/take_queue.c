@@ -105,17 +105,15 @@ static void
 report_uncertain(const TakeQueue *queue)
 {
 	char *path = display_path(queue->path);
+	bool  added = queue->doubt->kind == OP_APPEND;
 
-	if (queue->doubt->kind == OP_APPEND)
-		ereport(ERROR,
-				(errcode(ERRCODE_IO_ERROR),
-				 errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"", path),
-				 errdetail("The ZooKeeper session ended meanwhile.")));
-	ereport(ERROR, (errcode(ERRCODE_IO_ERROR),
-					errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
-						   display_utf8(element_of(queue->doubt)), path),
-					errdetail("The ZooKeeper session ended meanwhile."),
-					errhint("If the element is still in the queue, it was not.")));
+	ereport(ERROR,
+			(errcode(ERRCODE_IO_ERROR),
+			 added ? errmsg("could not find out whether an element was added to ZooKeeper queue \"%s\"", path)
+				   : errmsg("could not find out whether element \"%s\" of ZooKeeper queue \"%s\" was removed",
+							display_utf8(element_of(queue->doubt)), path),
+			 errdetail("The ZooKeeper session ended meanwhile."),
+			 added ? 0 : errhint("If the element is still in the queue, it was not.")));
 }
 
 /* ------------------------------------------------------------------------

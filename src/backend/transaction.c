@@ -275,18 +275,6 @@ start_session(void)
  * ------------------------------------------------------------------------
  */
 
-/* The term at an election on which the transaction relies, or NULL */
-static Hold *
-relied_term(int election)
-{
-	for (Hold *hold = hold_next(NULL); hold != NULL; hold = hold_next(hold))
-	{
-		if (hold->kind == CONTENDER_CANDIDACY && hold->election == election)
-			return hold;
-	}
-	return NULL;
-}
-
 /*
  * Does this server lead, provably?  If so, the transaction relies on that from now on.
  * Of an election the first term counts: after another one was seen, the commit is
@@ -297,12 +285,13 @@ relied_term(int election)
 bool
 transaction_leads(int election, int64 *term)
 {
-	Hold *relied;
+	Hold *relied = hold_next(NULL);
 
 	if (election_leadership(election, term) != LEADERSHIP_PROVED)
 		return false;
 	start_session();
-	relied = relied_term(election);
+	while (relied && (relied->kind != CONTENDER_CANDIDACY || relied->election != election))
+		relied = hold_next(relied);
 	if (relied == NULL)
 	{
 		int64 now;
