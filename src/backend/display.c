@@ -106,3 +106,12 @@ display_outage(void)
 	return psprintf(_("ZooKeeper cannot be reached; the last error, at %s, was: %s"),
 					timestamptz_to_str(session.last_error_at), display_utf8(session.last_error));
 }
+
+/* The same as the end of an error's context, with a colon; "" if there is no reason. */
+const char *
+display_outage_suffix(void)
+{
+	const char *outage = display_outage();
+
+	return outage ? psprintf(": %s", outage) : "";
+}

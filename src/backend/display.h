@@ -13,5 +13,6 @@ extern char		  *display_foreign(const char *text);
 extern char		  *display_node_data(const char *data, int len);
 extern char		  *display_session(int64 id);
 extern const char *display_outage(void);
+extern const char *display_outage_suffix(void);
 
 #endif /* ZKLOCK_DISPLAY_H */

@@ -161,12 +161,7 @@ log_guard(const char *what, int64 since)
 static void
 guard_context(void *arg)
 {
-	const char *outage = display_outage();
-
-	if (outage)
-		errcontext("while waiting for proof of ZooKeeper locks before commit: %s", outage);
-	else
-		errcontext("while waiting for proof of ZooKeeper locks before commit");
+	errcontext("while waiting for proof of ZooKeeper locks before commit%s", display_outage_suffix());
 }
 
 /*

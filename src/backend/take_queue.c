@@ -69,17 +69,14 @@ take_context(void *arg)
 {
 	const TakeQueue *queue = arg;
 	const char		*path = display_utf8(queue->path);
-	const char		*outage = display_outage();
 
 	if (queue->doubt && queue->doubt->kind == OP_APPEND)
 		errcontext("while adding an element to ZooKeeper queue \"%s\", where it may be by now", path);
 	else if (queue->doubt)
 		errcontext("while removing element \"%s\" of ZooKeeper queue \"%s\", which may be gone by now",
 				   display_utf8(element_of(queue->doubt)), path);
-	else if (outage)
-		errcontext("while using ZooKeeper queue \"%s\": %s", path, outage);
 	else
-		errcontext("while using ZooKeeper queue \"%s\"", path);
+		errcontext("while using ZooKeeper queue \"%s\"%s", path, display_outage_suffix());
 }
 
 /* Raises the error for an outcome that cannot be borne.  To have no time left is none. */

@@ -54,13 +54,9 @@ static void
 wait_context(void *arg)
 {
 	const Wait *wait = arg;
-	const char *path = display_utf8(wait->path);
-	const char *outage = display_outage();
 
-	if (outage)
-		errcontext("while waiting for %s on ZooKeeper path \"%s\": %s", wait->what, path, outage);
-	else
-		errcontext("while waiting for %s on ZooKeeper path \"%s\"", wait->what, path);
+	errcontext("while waiting for %s on ZooKeeper path \"%s\"%s", wait->what,
+			   display_utf8(wait->path), display_outage_suffix());
 }
 
 /* Begins a wait. */
