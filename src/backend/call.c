@@ -228,13 +228,6 @@ call_batch(Call *call, CallStep *steps, int n, CallSight sight)
 	take_answer(call, steps, n);
 }
 
-/* Nobody needs the scratch node any more, if it exists.  Cannot fail, does not wait. */
-void
-call_forget_scratch(void)
-{
-	call_slot_forget_scratch(call_slot_own());
-}
-
 /* Raises the error for an outcome that cannot be borne. */
 void
 call_report(const CallStep *step)

@@ -62,7 +62,6 @@ extern const CallStep *call_make(Call *call, CallStep step, CallSight sight);
 
 /* The same of several operations that are independent of each other; no outcome is an error. */
 extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
-extern void call_forget_scratch(void);
 
 extern void call_report(const CallStep *step);
 

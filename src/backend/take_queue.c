@@ -268,7 +268,7 @@ settle(TakeQueue *queue, CallStep *step)
 	call_report(&look);
 	if (look.result.outcome == CALL_OK)
 		step->result = look.result;
-	call_forget_scratch();
+	call_slot_forget_scratch(call_slot_own());
 }
 
 /*

@@ -124,7 +124,7 @@ void
 queue_attend(void)
 {
 	nbatch = 0;
-	entries_visit_dirty(batch_add);
+	zklock_visit_marked(entry_pool->dirty, entries_max(), batch_add);
 	qsort(batch, nbatch, sizeof(int), compare_tickets);
 	if (nbatch > 0 && ZKLOCK_FAULT("fail-requests"))
 		elog(ERROR, "fault: fail-requests");

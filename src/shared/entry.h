@@ -330,7 +330,6 @@ extern int	  entry_claim(int leave);
 extern void	  entry_give_back(int index);
 extern int	  entries_in_use(void);
 extern void	  entry_mark_dirty(int index);
-extern void	  entries_visit_dirty(void (*visit)(int index));
 extern uint64 entries_new_run_id(void);
 extern void	  entries_expect_deletion(uint64 run_id, LossReason deletion);
 

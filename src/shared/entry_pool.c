@@ -113,13 +113,6 @@ entry_mark_dirty(int index)
 	zklock_wake_worker();
 }
 
-/* The worker: calls "visit" for each entry whose bit was set, clearing the bits first. */
-void
-entries_visit_dirty(void (*visit)(int index))
-{
-	zklock_visit_marked(entry_pool->dirty, entries_max(), visit);
-}
-
 /* ------------------------------------------------------------------------
  * Runs
  * ------------------------------------------------------------------------

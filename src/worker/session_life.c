@@ -213,6 +213,21 @@ on_former_connected(void)
 		failed(SESSION_CONNECTING);
 }
 
+static void
+on_former_expired(void)
+{
+	session_former_is_over();
+	go_on_to_own();
+}
+
+/* ZooKeeper does not let us end it. */
+static void
+on_former_refused(void)
+{
+	session_former_give_up();
+	go_on_to_own();
+}
+
 /* ------------------------------------------------------------------------
  * Events of our session
  * ------------------------------------------------------------------------
@@ -311,45 +326,26 @@ on_doubt(void)
 	failed(SESSION_CONNECTING);
 }
 
-/* Something has happened to the handle. */
+/* Something has happened to the handle, which is our session's, or the former one's. */
 void
 session_life_event(ZkSessionEvent event)
 {
-	bool is_former = session_former_exists();
-
-	switch (event)
+	static const struct
 	{
-		case ZK_SESSION_CONNECTED:
-			if (is_former)
-				on_former_connected();
-			else
-				on_connected();
-			break;
-		case ZK_SESSION_DISCONNECTED:
-			on_disconnected();
-			break;
-		case ZK_SESSION_EXPIRED:
-			if (is_former)
-			{
-				session_former_is_over();
-				go_on_to_own();
-			}
-			else
-				on_expired();
-			break;
-		case ZK_SESSION_AUTH_FAILED:
-			if (is_former)
-			{
-				session_former_give_up();
-				go_on_to_own();
-			}
-			else
-				on_refused();
-			break;
-		case ZK_SESSION_IN_DOUBT:
-			on_doubt();
-			break;
-	}
+		void (*own)(void);
+		void (*former)(void);
+	} on_event[] = {
+		[ZK_SESSION_CONNECTED] = {on_connected, on_former_connected},
+		[ZK_SESSION_DISCONNECTED] = {on_disconnected, on_disconnected},
+		[ZK_SESSION_EXPIRED] = {on_expired, on_former_expired},
+		[ZK_SESSION_AUTH_FAILED] = {on_refused, on_former_refused},
+		[ZK_SESSION_IN_DOUBT] = {on_doubt, on_doubt},
+	};
+
+	if (session_former_exists())
+		on_event[event].former();
+	else
+		on_event[event].own();
 }
 
 /* ------------------------------------------------------------------------

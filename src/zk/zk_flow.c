@@ -207,14 +207,11 @@ finish_request(Call *first, ZkReply *reply)
 static void
 fail_waiting(int code)
 {
-	Call *call;
+	ZkReply reply = {.code = code};
+	Call   *call;
 
 	while ((call = zk_turn_take(ZK_TURN_ALL)) != NULL)
-	{
-		ZkReply reply = {.code = code};
-
 		finish_call(call, &reply);
-	}
 }
 
 /* Hands a request to the library. */
@@ -312,14 +309,12 @@ zk_flow_disconnected(void)
 void
 zk_flow_over(void)
 {
+	ZkReply reply = {.code = ZK_CLOSING};
+
 	flowing = false;
 	session = 0;
 	while (!dlist_is_empty(&in_flight))
-	{
-		ZkReply reply = {.code = ZK_CLOSING};
-
 		finish_request(dlist_container(Call, link, dlist_pop_head_node(&in_flight)), &reply);
-	}
 	fail_waiting(ZK_CLOSING);
 	while (!dlist_is_empty(&put_off))
 		pfree(dlist_container(Call, link, dlist_pop_head_node(&put_off)));

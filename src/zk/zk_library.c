@@ -140,19 +140,18 @@ on_created_followed(int code, const char *path, const struct Stat *stat, const v
 	push_reply(code, &(Answer){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
 }
 
-/* Hands on the beginning of the data. */
-static void
-on_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	push_reply(code, &(Answer){.data = value, .data_length = Min(len, ZK_DATA_MAX), .stat = stat},
-			   context, EVENT_AT_ONCE);
-}
-
-/* Hands on all of it. */
+/* Hands on all data. */
 static void
 on_whole(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
 	push_reply(code, &(Answer){.data = value, .data_length = len, .stat = stat}, context, EVENT_AT_ONCE);
+}
+
+/* Hands on the beginning of them. */
+static void
+on_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
+{
+	on_whole(code, value, Min(len, ZK_DATA_MAX), stat, context);
 }
 
 static void
