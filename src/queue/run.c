@@ -52,7 +52,7 @@ run_new(Path *path, uint64 id, const RecipeRequest *request)
 	run->request = *request;
 	run->peer.mode = request->mode;
 	dlist_init(&run->queue);
-	run->id = id != 0 ? id : entries_new_run_id();
+	run->id = id != 0 ? id : entry_pool->next_run_id++;
 	return run;
 }
 

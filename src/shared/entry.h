@@ -287,7 +287,7 @@ typedef struct EntryPool
 	/* Bit i: entry i wants attention.  Set by backends, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
-	/* Read and written by the worker alone, and by the next one. */
+	/* Grows from one worker to the next; read and written by the worker alone. */
 	uint64 next_run_id;
 
 	slock_t mutex;		/* protects what follows, to the entries */
@@ -324,14 +324,13 @@ extern bool			 entry_is_overrun(int64 expires_us);
 extern bool			 entries_all_consumed(void);
 
 /* entry_pool.c */
-extern Size	  entries_size(int max_entries);
-extern void	  entries_init(EntryPool *pool, int max_entries);
-extern int	  entry_claim(int leave);
-extern void	  entry_give_back(int index);
-extern int	  entries_in_use(void);
-extern void	  entry_mark_dirty(int index);
-extern uint64 entries_new_run_id(void);
-extern void	  entries_expect_deletion(uint64 run_id, LossReason deletion);
+extern Size entries_size(int max_entries);
+extern void entries_init(EntryPool *pool, int max_entries);
+extern int	entry_claim(int leave);
+extern void entry_give_back(int index);
+extern int	entries_in_use(void);
+extern void entry_mark_dirty(int index);
+extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 static inline ContenderEntry *
 entry_at(int index)

@@ -118,13 +118,6 @@ entry_mark_dirty(int index)
  * ------------------------------------------------------------------------
  */
 
-/* The worker: ids of runs grow from one worker to the next. */
-uint64
-entries_new_run_id(void)
-{
-	return entry_pool->next_run_id++;
-}
-
 /* Notes what a deletion of a run's node would be, in the entries behind it. */
 void
 entries_expect_deletion(uint64 run_id, LossReason deletion)
