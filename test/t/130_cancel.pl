@@ -182,11 +182,8 @@ sub begin($reach, $way, $in_block, $seconds)
 	my $sql = sql($way->{name} eq 'timeout argument' ? 'timed' : 'ask', "${seconds}s");
 	my ($go_on, $next, $behind) = $reach->($victim, $in_block ? $sql =~ s/zk_/zk_xact_/r : $sql);
 	$next->query_start(sql('timed')) if $behind;
-	if ($victim->busy)
-	{
-		reached($next, $victim, $behind) if $behind;
-		return ($victim, $go_on, $next);
-	}
+	reached($next, $victim, $behind) if $behind;
+	return ($victim, $go_on, $next) if $victim->busy;
 	$victim->result;
 	$go_on->();
 	$proxy->clear;

@@ -156,5 +156,7 @@ subtest 'trees and arrays are locked in one order, so that nobody deadlocks' => 
 
 unlike($_->log_since(0), qr/ignoring child/, 'the log is silent about the tree') foreach $a, $b;
 $hive->close_session;
+$_->end_sessions foreach $a, $b;
+Zklock::Server->assert_clean($zk, [ $a, $b ]);
 is_deeply([ map { names($_) } @all ], [ ('') x 4 ], 'no lock node is left');
-done_clean($zk, $a, $b);
+done_testing;

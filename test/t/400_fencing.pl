@@ -191,7 +191,7 @@ sub race($known, $isolation, $token, $end)
 {
 	forget();
 	$data->value(fence('/t/race', 5)) if $known;
-	$s1->query('BEGIN; SAVEPOINT s');
+	$s1->query('BEGIN' . ($end eq 'ROLLBACK TO s' ? '; SAVEPOINT s' : ''));
 	$s2->query("BEGIN $isolation; SELECT 1");
 	$s1->query(fence('/t/race', 7));
 	$s1->query('COMMIT') if $end eq 'committed';

@@ -54,42 +54,59 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 	}
 };
 
-my ($xact, $waiter, $holder, $twice) = map { $c->session } 1 .. 4;
+my ($xact, $waiter, $holder) = map { $c->session } 1 .. 3;
 
-subtest 'a server that is stopped for a shorter time keeps its locks, and commits wait' => sub {
-	my $id = $c->session_id;
-	$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
-	$xact->query("BEGIN; SELECT zk_xact_lock('/l/short')");
-	$holder->query("SELECT zk_lock('/l/free')");
-	$waiter->start_waiting("SELECT zk_lock('/l/free')");
-	my ($writer, $canceller, $reader, $bystander) = map { $c->session } 1 .. 4;
-	$_->query("SELECT zk_lock('/l/session-" . $_->pid . "')") foreach $writer, $canceller, $reader;
-	$_->query('BEGIN; INSERT INTO t VALUES (2)') foreach $writer, $canceller;
-	my $mark   = $c->log_mark;
-	my $worker = $c->worker_pid;
-	freeze($worker);
-	ok($c->wait_lock($xact, 'suspended', '/l/short'), 'without proof the lock is suspended');
-	$_->query_start('COMMIT') foreach $xact, $writer, $canceller;
-	$c->wait_event($_, 'guard') foreach $xact, $writer, $canceller;
-	ok($_->busy, 'and the commit waits') foreach $xact, $writer;
-	is($canceller->cancelled, '57014', 'which can be cancelled, and is then rolled back');
-	ok($reader->try('SELECT count(*) FROM t')->{ok}, 'who only reads is not kept');
-	ok($bystander->try('INSERT INTO t VALUES (2)')->{ok}, 'nor who holds no lock');
-	$holder->query_start("SELECT zk_unlock('/l/free')");
-	ok($holder->result->{ok}, 'who unlocks does not wait for it');
-	ok($waiter->busy, 'but nobody gets the lock');
-	is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
-	thaw($worker);
-	ok($_->result->{ok}, 'until the proof is there: the transaction commits') foreach $xact, $writer;
-	ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
-	is($c->value('SELECT count(*) FROM t'), 2, 'the cancelled one has not');
-	is($c->wait_holder($reader)->{granted}, 't', 'what is held at session level is held again');
-	$_->disconnect foreach $twice, $writer, $canceller, $reader, $bystander;
-	is($waiter->finish, 't', 'the waiter gets its lock');
-	$c->wait_lock($waiter, 'held', '/l/free');
-	is($c->session_id, $id, 'all in one session');
-	$c->assert_log($mark, qr/no longer proved to be alive.*proved to be alive again/s, 'the log tells of both');
-};
+# What keeps the server from proving that its session lives, for a while
+my %unproved = (
+	'stopped' => sub {
+		my $worker = $c->worker_pid;
+		freeze($worker);
+		return sub { thaw($worker) };
+	},
+	'cut off' => sub {
+		$c->cut_off($proxy);
+		return sub { $c->reconnect($proxy) };
+	});
+
+foreach my $how (sort keys %unproved)
+{
+	subtest "a server that is $how for a shorter time keeps its locks, and commits wait" => sub {
+		my $id = $c->session_id;
+		$c->value('TRUNCATE t');
+		my ($twice, $writer, $canceller, $reader, $bystander) = map { $c->session } 1 .. 5;
+		$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
+		$xact->query("BEGIN; SELECT zk_xact_lock('/l/short')");
+		$holder->query("SELECT zk_lock('/l/free')");
+		$waiter->start_waiting("SELECT zk_lock('/l/free')");
+		$_->query("SELECT zk_lock('/l/session-" . $_->pid . "')") foreach $writer, $canceller, $reader;
+		$_->query('BEGIN; INSERT INTO t VALUES (2)') foreach $writer, $canceller;
+		my $mark = $c->log_mark;
+		my $prove = $unproved{$how}->();
+		ok($c->wait_lock($xact, 'suspended', '/l/short'), 'without proof the lock is suspended');
+		is($c->lock_count("state = 'suspended'"), 6, 'and so are all others');
+		$_->query_start('COMMIT') foreach $xact, $writer, $canceller;
+		$c->wait_event($_, 'guard') foreach $xact, $writer, $canceller;
+		ok($_->busy, 'and the commit waits') foreach $xact, $writer;
+		is($canceller->cancelled, '57014', 'which can be cancelled, and is then rolled back');
+		ok($reader->try('SELECT count(*) FROM t')->{ok}, 'who only reads is not kept');
+		ok($bystander->try('INSERT INTO t VALUES (2)')->{ok}, 'nor who holds no lock');
+		$holder->query_start("SELECT zk_unlock('/l/free')");
+		ok($holder->result->{ok}, 'who unlocks does not wait for it');
+		ok($waiter->busy, 'but nobody gets the lock');
+		is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
+		$prove->();
+		ok($_->result->{ok}, 'until the proof is there: the transaction commits') foreach $xact, $writer;
+		ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
+		is($c->value('SELECT count(*) FROM t'), 2, 'the cancelled one has not');
+		is($c->wait_holder($reader)->{granted}, 't', 'what is held at session level is held again');
+		$_->disconnect foreach $twice, $writer, $canceller, $reader, $bystander;
+		is($waiter->finish, 't', 'the waiter gets its lock');
+		$c->wait_lock($waiter, 'held', '/l/free');
+		is($c->session_id, $id, 'all in one session');
+		$c->assert_log($mark, qr/no longer proved to be alive.*proved to be alive again/s, 'the log tells of both');
+		$waiter->query("SELECT zk_unlock('/l/free')");
+	};
+}
 
 sub checks($path)
 {

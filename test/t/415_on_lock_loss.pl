@@ -27,11 +27,12 @@ sub start_endless($session, $statement = $endless)
 	return $a->wait_event($session, 'advisory');
 }
 
-# A session for which the setting is this, with a lock; the other way round, it is set when the lock is held.
+# A session for which the setting is this, or the default if there is none, with a lock; the other way round, it is
+# set when the lock is held.
 sub holder($path, $setting, $later = 0)
 {
 	my $session = $a->session;
-	my @sql     = ("SET zklock.on_lock_loss = $setting", "SELECT zk_lock('$path')");
+	my @sql     = ($setting ? "SET zklock.on_lock_loss = $setting" : (), "SELECT zk_lock('$path')");
 	$session->query($_) foreach $later ? reverse @sql : @sql;
 	return $session;
 }
@@ -64,7 +65,7 @@ sub named_in_log($session, $path, $mark)
 }
 
 subtest 'abort: the statement goes on, and the commit is refused' => sub {
-	my $s = running('/o/abort', 'abort');
+	my $s = running('/o/abort', undef);    # the default
 	lose('/o/abort');
 	$a->wait_lock($s, 'lost', '/o/abort');
 	$blocker->query('SELECT pg_advisory_unlock(1)');

@@ -234,6 +234,7 @@ my @while_waiting = (
 					my $outcome = $t->ended('57014');
 					$t->{proxy}->fired($fault);
 					$t->{here}->restart_worker;
+					wait_until { 1 == $t->{zk}->children($t->{path}) } 'the next worker to delete the node';
 					return $outcome;
 				} ]
 		} sort keys %held),
