@@ -175,7 +175,10 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 		slot->scratch_wanted = true;
 	call_slot_ask(slot, CALL_ASKED);
 
-	/* What was not sent need not be; what was is waited for if it writes. */
+	/*
+	 * What was not sent need not be, of which take_answer() tells the worker; what was is
+	 * waited for if it writes.
+	 */
 	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
 		(void) wait_for(slot, CALL_ANSWERED, call->away, -1);

@@ -21,7 +21,7 @@
  *		ASKED, SENT -> ANSWERED				worker
  *		ANSWERED -> FREE					backend: it has copied the answer
  *		ROOM_WANTED, ROOM_GIVEN, ASKED, SENT, ANSWERED -> GIVEN_UP
- *											backend, at an error or its exit
+ *											backend: it waits no more, or ends
  *		GIVEN_UP -> FREE					worker
  *
  * Each step is made under the slot's mutex, which orders what the two sides write

@@ -284,7 +284,7 @@ typedef struct EntryPool
 	/* Advanced by backends and the worker: order of arrival. */
 	pg_atomic_uint64 next_ticket;
 
-	/* Bit i: entry i wants attention.  Set by backends, cleared by the worker. */
+	/* Bit i: entry i wants attention.  Set by any process, cleared by the worker. */
 	pg_atomic_uint64 dirty[ZKLOCK_LOCKS_LIMIT / 64];
 
 	/* Grows from one worker to the next; read and written by the worker alone. */

@@ -5,7 +5,7 @@
  * A backend takes an entry from the free list and fills it; when the worker is done
  * with it, it goes back there.
  *
- * A backend that changed a state sets the entry's bit in "dirty" and then the
+ * Whoever changed a state, a backend mostly, sets the entry's bit in "dirty" and then the
  * worker's latch.  The worker clears a whole word of bits before it looks at
  * the entries, so a change is never missed; looking at an entry twice does no
  * harm.  There are no lists through the entries that a process could leave

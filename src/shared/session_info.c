@@ -1,6 +1,7 @@
 /*
  * session_info.c
- *		The worker, its ZooKeeper session and the lease, as all processes may know them.
+ *		The worker, its ZooKeeper session and the lease, as all processes may know them, and
+ *		the marks by which the worker is told what to look at.
  *
  * Does the session live?  The worker proves that it does, and publishes until when
  * (worker/lease.c).  This is a time on a clock that runs on while the machine sleeps,

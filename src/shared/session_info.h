@@ -1,6 +1,7 @@
 /*
  * session_info.h
- *		The worker, its ZooKeeper session and the lease, as all processes may know them.
+ *		The worker, its ZooKeeper session and the lease, as all processes may know them, and
+ *		the marks by which the worker is told what to look at.
  *
  * Copyright (c) 2026, zklock contributors
  */

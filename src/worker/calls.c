@@ -6,8 +6,9 @@
  * shared/call.c draws the states of a slot; question.c makes the calls, and scratch.c
  * sees to scratch nodes.  Each slot has a "work", in which this worker keeps what it
  * knows besides.  attend() does what a slot's state asks for: when it has been marked,
- * as its session has changed it, all of its question has been answered, or its scratch
- * node is gone; and, for all slots, when a connection stands.
+ * as its session has changed it, all of its question has been answered, it waits for
+ * room, or its scratch node is gone or to be deleted again; and, for all slots, when a
+ * connection stands.
  *
  * Turns.  Of all that sessions ask, MAX_SENT questions are under way at once, so
  * nobody's locks wait for them.  The roles take turns, and each may have a
@@ -101,7 +102,7 @@ role_get(Oid oid)
 	return role;
 }
 
-/* A slot has so much more room, for its question or an answer; or less. */
+/* A slot has so much more room, for its question or for an answer, whichever "room" is; or less. */
 static void
 charge(Work *work, const CallRoom *room, ssize_t size)
 {

@@ -106,8 +106,8 @@ typedef struct Operation Operation;
 
 typedef struct Question
 {
-	CallSlot	  *slot;
-	MemoryContext  context; /* has what follows; NULL if this worker has not sent it */
+	CallSlot *slot;
+	MemoryContext context; /* has the operations and the answer; NULL: none is under way from this worker */
 	Operation	  *operations;
 	StringInfoData answer;	 /* as the session finds it: CallResults, and their texts */
 	bool		   too_long; /* more than can be delivered; it is not complete */

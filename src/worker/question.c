@@ -3,8 +3,8 @@
  *		What a session asks in one go: its operations are sent together, and the
  *		answers are kept until all are there.
  *
- * Runs in: the worker.  Of a slot it reads the question, which nobody changes once it
- * is sent.
+ * Runs in: the worker.  Of a slot it reads what belongs to the question (call.h), which
+ * nobody changes once it is sent.
  *
  * Copyright (c) 2026, zklock contributors
  */
