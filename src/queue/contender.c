@@ -26,11 +26,16 @@ contender_request(const Contender *c)
 	return request;
 }
 
-/* Which run does the contender belong to, and which node stands for it? */
+/*
+ * Which run does the contender belong to, and which node stands for it?  Whoever deletes
+ * another node has not said so yet.
+ */
 static void
 set_node(ContenderEntry *entry, const EntryNode *node)
 {
 	SpinLockAcquire(&entry->mutex);
+	if (entry->node.czxid != node->czxid)
+		entry->status.deletion = LOSS_DELETED;
 	entry->node = *node;
 	SpinLockRelease(&entry->mutex);
 }

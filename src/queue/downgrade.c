@@ -68,7 +68,7 @@ on_exchanged(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK)
 		run_downgraded(run);
@@ -94,15 +94,15 @@ send_exchange(Run *run)
 {
 	if (run_is_empty(run))
 		return;
-	run_call(run,
-			 (ZkCall){.kind = ZK_EXCHANGE,
-					  .path = path_node(run->path, run->heir),
-					  .other = path_node(run->path, run->name),
-					  .data = entry_of(run_head(run))->data,
-					  .node_kind = ZK_EPHEMERAL,
-					  .version = ZK_ANY_VERSION,
-					  .notice = true},
-			 on_exchanged);
+	run_node_call(run,
+				  (ZkCall){.kind = ZK_EXCHANGE,
+						   .path = path_node(run->path, run->heir),
+						   .other = path_node(run->path, run->name),
+						   .data = entry_of(run_head(run))->data,
+						   .node_kind = ZK_EPHEMERAL,
+						   .version = ZK_ANY_VERSION,
+						   .notice = true},
+				  on_exchanged);
 }
 
 /* Does what comes next for a run that is being downgraded. */
@@ -111,7 +111,7 @@ run_downgrade_pump(Run *run)
 {
 	Path *path = run->path;
 
-	if (run->calls > 0)
+	if (run->node_calls > 0)
 		return;
 	if (!run->listed)
 	{

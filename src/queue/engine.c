@@ -369,6 +369,21 @@ run_call(Run *run, ZkCall call, ZkReplyHandler handler)
 	zk_call(call, handler, run);
 }
 
+/* The same for calls about the run's node, which must not wait for those that watch. */
+void
+run_node_call(Run *run, ZkCall call, ZkReplyHandler handler)
+{
+	run->node_calls++;
+	run_call(run, call, handler);
+}
+
+bool
+run_node_call_end(Run *run)
+{
+	run->node_calls--;
+	return run_call_end(run);
+}
+
 /* A call that must succeed was refused: it is repeated.  True if that is news. */
 bool
 run_refused(Run *run)

@@ -197,7 +197,8 @@ struct Run
 	bool	   listed;				   /* seen in a listing on this connection */
 
 	/* The calls about it */
-	int		 calls;		 /* outstanding; the next thing is done with its node when none is */
+	int		 calls;		 /* all that are outstanding */
+	int		 node_calls; /* about the node itself: one at a time, but for a search of it */
 	RunStep	 step;		 /* what is done when the node has been looked at */
 	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for what hides the node, or 0 */
 	RunState refused_in; /* a refusal in this state has been logged */
@@ -246,7 +247,7 @@ typedef struct Blocker
 {
 	const Run		*run;
 	const Foreigner *foreigner;
-	int				 position; /* of the contender among all, 0 if that is not known */
+	int position; /* among the peers that were asked about, 0 if that is not known */
 } Blocker;
 
 /* Losses that are told in one message */
@@ -376,6 +377,8 @@ extern void	   watch_blocker_give_up(Run *run, WatchState state);
 extern void	   run_call_begin(Run *run);
 extern bool	   run_call_end(Run *run);
 extern void	   run_call(Run *run, ZkCall call, ZkReplyHandler handler);
+extern void	   run_node_call(Run *run, ZkCall call, ZkReplyHandler handler);
+extern bool	   run_node_call_end(Run *run);
 extern bool	   run_refused(Run *run);
 
 /* contender.c */
@@ -409,7 +412,8 @@ extern Run *run_by_name(Path *path, const char *name);
 extern bool run_has_node(const Run *run);
 extern bool run_is_wanted(const Run *run, const Contender *by_others_than);
 extern bool run_name_recurs(const Run *run);
-extern void run_replaces(Run *run, Contender *replaced);
+extern Run *run_replaced_for(const Contender *c);
+extern void run_replaces(Run *run, const Contender *c);
 extern void run_fail(Run *run, Failure failure, int code);
 extern void run_creating(Run *run);
 extern void run_replanned(Run *run);

@@ -75,7 +75,7 @@ on_created(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	switch (reply->outcome)
 	{
@@ -105,7 +105,7 @@ on_replaced(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_NO_NODE)
 		run_replanned(run);
@@ -156,12 +156,12 @@ run_create(Run *run)
 		create.kind = ZK_EXCHANGE;
 		create.other = path_node(path, run->replaces->name);
 		create.version = ZK_ANY_VERSION;
-		run_call(run, create, on_replaced);
+		run_node_call(run, create, on_replaced);
 	}
 	else
 	{
 		create.followed = true;
-		run_call(run, create, on_created);
+		run_node_call(run, create, on_created);
 		path_list(path, run_owner(run), LIST_AND_WATCH);
 	}
 }
@@ -194,7 +194,7 @@ on_found(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run) || run->state != RUN_CREATING)
+	if (!run_node_call_end(run) || run->state != RUN_CREATING)
 		return;
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 	{
@@ -204,7 +204,7 @@ on_found(void *arg, const ZkReply *reply)
 	}
 	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
 		run->doubt = reply->code;
-	if (run->calls == 0)
+	if (run->node_calls == 0)
 		end_probe(run);
 }
 
@@ -225,17 +225,17 @@ on_probed(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
 	for (int i = 0; reply->outcome == ZK_OK && i < reply->nchildren; i++)
 	{
 		if (may_be_node(run, reply->children[i]))
-			run_call(run,
-					 (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
-					 on_found);
+			run_node_call(run,
+						  (ZkCall){.kind = ZK_LOOK, .path = path_node(run->path, reply->children[i])},
+						  on_found);
 	}
-	if (run->calls == 0)
+	if (run->node_calls == 0)
 		end_probe(run);
 }
 
@@ -243,7 +243,7 @@ on_probed(void *arg, const ZkReply *reply)
 void
 run_probe(Run *run)
 {
-	run_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
+	run_node_call(run, (ZkCall){.kind = ZK_LIST, .path = run->path->path}, on_probed);
 }
 
 /* ------------------------------------------------------------------------
@@ -257,7 +257,7 @@ on_identified(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
 		run->step(run);
@@ -284,7 +284,8 @@ run_touch(Run *run, RunStep step)
 		return;
 	}
 	run->step = step;
-	run_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)}, on_identified);
+	run_node_call(run, (ZkCall){.kind = ZK_READ, .path = path_node(run->path, run->name)},
+				  on_identified);
 }
 
 /* The reply to send_delete() */
@@ -293,7 +294,7 @@ on_deleted(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	if (!run_node_call_end(run))
 		return;
 	run->listed = false;
 	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
@@ -326,7 +327,7 @@ send_delete(Run *run)
 		delete.other = run->path->path;
 	else
 		delete.patient = deletion_may_wait(run);
-	run_call(run, delete, on_deleted);
+	run_node_call(run, delete, on_deleted);
 }
 
 /* Deletes the run's node. */

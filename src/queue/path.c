@@ -108,8 +108,7 @@ contender_enter(Contender *c)
 		}
 		last = run_new(path, 0, &request);
 		dlist_push_tail(&path->runs, &last->link);
-		if (entry_of(c)->request.replaces != ENTRY_NONE)
-			run_replaces(last, &engine.contenders[entry_of(c)->request.replaces]);
+		run_replaces(last, c);
 	}
 	dlist_delete(&c->link);
 	run_join(last, c);
@@ -138,7 +137,7 @@ arrival_is_refused(Contender *c)
 /*
  * Must an arrival wait for a listing?  So it must if it is to look, if it might join a
  * run behind which others may stand, or if its node might harm others.  One that takes
- * the place of another has none of this to fear.
+ * the place of another has none of this to fear, as long as that is there.
  */
 static bool
 arrival_must_look(const Contender *c)
@@ -147,8 +146,7 @@ arrival_must_look(const Contender *c)
 	RecipeRequest		request = contender_request(c);
 	const Run		   *last = run_last(c->path);
 
-	return asked->manner == ASK_AND_LOOK ||
-		   (c->path->recipe->bars && asked->replaces == ENTRY_NONE) ||
+	return asked->manner == ASK_AND_LOOK || (c->path->recipe->bars && run_replaced_for(c) == NULL) ||
 		   (last && run_is_open(last, &request) && !run_is_fresh(last));
 }
 
@@ -303,7 +301,7 @@ run_pump(Run *run)
 	}
 	if (run->state == RUN_CREATING)
 	{
-		if (run->calls == 0 && engine_retry_is_due(run->retry_at))
+		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
 			run_probe(run);
 		return;
 	}
@@ -318,7 +316,7 @@ run_pump(Run *run)
 	{
 		if (run->replaced_by)
 			return; /* its node goes with the creation of the other */
-		if (run->calls == 0 && engine_retry_is_due(run->retry_at))
+		if (run->node_calls == 0 && engine_retry_is_due(run->retry_at))
 			run_delete(run);
 
 		/* A session that may not delete a node is not told that it is gone. */

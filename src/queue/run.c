@@ -131,17 +131,28 @@ tie_exchange(Run *run, Run *old)
 	old->replaced_by = run;
 }
 
+/* The run whose node that of a contender is to take the place of, as it is now, or NULL */
+Run *
+run_replaced_for(const Contender *c)
+{
+	int	 index = entry_of(c)->request.replaces;
+	Run *old = index == ENTRY_NONE ? NULL : engine.contenders[index].run;
+
+	return old && old != c->run && old->path == c->path && !old->replaced_by && run_has_node(old)
+			   ? old
+			   : NULL;
+}
+
 /*
- * The node of a planned run takes the place of the one that a contender had, who
- * leaves: one is created and the other deleted in the same step (node.c).
+ * The node of a contender's planned run takes the place of another one, if there is one to
+ * replace: one is created and the other deleted in the same step (node.c).
  */
 void
-run_replaces(Run *run, Contender *replaced)
+run_replaces(Run *run, const Contender *c)
 {
-	Run *old = replaced->run;
+	Run *old = run_replaced_for(c);
 
-	if (replaced->path == run->path && old && old != run && !old->replaced_by &&
-		!run->replaces && run_has_node(old))
+	if (old && !run->replaces)
 		tie_exchange(run, old);
 }
 

@@ -329,12 +329,11 @@ queue_adopt_entries(const int *indexes, int n)
 	for (int i = 0; i < n; i++)
 	{
 		Contender *c = &engine.contenders[indexes[i]];
-		int		   replaces = entry_of(c)->request.replaces;
 
 		if (c->run == NULL)
 			continue;
-		if (replaces != ENTRY_NONE && c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
-			run_replaces(c->run, &engine.contenders[replaces]);
+		if (c->run->state != RUN_CREATED && c->run->state != RUN_GRANTED)
+			run_replaces(c->run, c);
 
 		/* How far the earlier worker came, a listing will tell. */
 		if (run_wants_downgrade(c->run))

@@ -211,7 +211,7 @@ typedef struct EntryStatus
 	EntryNotice notice;		  /* of its end */
 	bool		consumed;	  /* RELEASING: what it stood for goes, and not only its node */
 
-	/* Who is about to delete its node, and the worker; LOSS_DELETED unless it is known */
+	/* Written by any process that is to delete its node, and the worker: what that would be */
 	LossReason deletion;
 
 	/* The worker */
