@@ -95,6 +95,25 @@ subtest 'no candidate is created where those of another family are' => sub {
 	}
 };
 
+subtest 'nor when a candidate that once resigned has lost its node' => sub {
+	my $rival = '/f/again/_c_edda2515-abf2-4579-b513-df182d03af67-latch-';
+	stand('/e/leader, /f/again');
+	$election->wait_state($a, 'elected', '/f/again');
+	my @nodes = $shell->create($rival, ephemeral => 1, sequence => 1);
+	is($a->value("SELECT zk_resign('/f/again')"), 't', 'it stands behind its rival');
+	$election->wait_state($a, 'ready', '/f/again');
+	push @nodes, $shell->create('/f/again/n_', ephemeral => 1, sequence => 1);
+	my ($ours) = grep { my $name = $_; !grep { m{/\Q$name\E$} } @nodes } $zk->children('/f/again');
+	my $mark = $zk->mark;
+	$shell->delete("/f/again/$ours");
+	$election->wait_state($a, 'failed', '/f/again');
+	is($zk->requests($mark)->{create2} // 0, 0, 'it tries to create none beside those of another family');
+	$shell->delete($_) foreach @nodes;
+	$election->wait_state($a, 'elected', '/f/again');
+	stand('/e/leader');
+	wait_until { $zk->children('/f/again') == 0 } 'its node to go';
+};
+
 subtest 'no container is made for n_ names, which carry nothing but a number' => sub {
 	stand('/p/support=zookeeper, /p/latch');
 	$election->wait_state($a, 'elected', $_) foreach '/p/support', '/p/latch';
