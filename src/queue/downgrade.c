@@ -70,9 +70,9 @@ on_exchanged(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == CALL_OK)
 		run_downgraded(run);
-	else if (reply->outcome == ZK_REFUSED && !zk_error_is_breakdown(reply->code))
+	else if (reply->outcome == CALL_REFUSED && !zk_error_is_breakdown(reply->code))
 	{
 		if (run_refused(run))
 			ereport(LOG,
@@ -83,7 +83,7 @@ on_exchanged(void *arg, const ZkReply *reply)
 	else
 	{
 		run->listed = false;
-		if (reply->outcome != ZK_UNKNOWN && reply->outcome != ZK_NO_NODE)
+		if (reply->outcome != CALL_UNKNOWN && reply->outcome != CALL_NO_NODE)
 			run->retry_at = zklock_now_ms() + RETRY_MS;
 	}
 }

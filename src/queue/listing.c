@@ -134,9 +134,9 @@ on_data_read(void *arg, const ZkReply *reply)
 	path->calls--;
 
 	/* Data that we may not read are no reason to refuse. */
-	path->use = reply->outcome == ZK_UNKNOWN || reply->outcome == ZK_NO_NODE ? PATH_USE_OPEN
-																			 : PATH_USE_OTHER;
-	if (reply->outcome == ZK_OK && claim_record_recognised(reply->data, reply->data_length))
+	path->use = reply->outcome == CALL_UNKNOWN || reply->outcome == CALL_NO_NODE ? PATH_USE_OPEN
+																				 : PATH_USE_OTHER;
+	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
 	{
 		path->use = PATH_USE_OPEN;
 		path_fail(path, FAILURE_OTHER_RECIPE, 0);
@@ -147,7 +147,7 @@ on_data_read(void *arg, const ZkReply *reply)
 static void
 look_at_data(Path *path, const ZkReply *listing)
 {
-	if (path->use != PATH_USE_OPEN || listing->outcome != ZK_OK || listing->stat.data_length <= 0 ||
+	if (path->use != PATH_USE_OPEN || listing->outcome != CALL_OK || listing->stat.data_length <= 0 ||
 		listing->stat.data_length >= CLAIM_RECORD_SIZE || !zk_client_connected())
 		return;
 	path->use = PATH_USE_ASKED;
@@ -188,11 +188,11 @@ on_listed(void *arg, const ZkReply *reply)
 	if (reply->asked->watch && path->child_watch != WATCH_SET)
 	{
 		watch_child_set(path, reply->watching ? WATCH_SET : WATCH_NONE);
-		if (reply->outcome != ZK_OK)
+		if (reply->outcome != CALL_OK)
 			watch_child_give_up(path);
 	}
 
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
 		path->lists_told = path->lists_done;
 		if (!path->recipe->single)
@@ -201,7 +201,7 @@ on_listed(void *arg, const ZkReply *reply)
 		if (!path->recipe->single && is_queue(path, reply))
 			path_fail(path, FAILURE_OTHER_RECIPE, 0);
 	}
-	else if (reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_UNKNOWN)
 	{
 		path_fail(path, FAILURE_REFUSED, reply->code);
 		for (Run *run = run_first(path); run; run = run_after(run))

@@ -62,9 +62,9 @@ create_refused(Run *run, const ZkReply *reply)
 	}
 
 	/* With a sequence: the counter has stopped at its end, where that node is. */
-	if (reply->outcome == ZK_NODE_EXISTS)
+	if (reply->outcome == CALL_NODE_EXISTS)
 		failure = single ? FAILURE_BUSY : FAILURE_WORN_OUT;
-	else if (reply->outcome == ZK_NO_CHILDREN)
+	else if (reply->outcome == CALL_NO_CHILDREN)
 		failure = FAILURE_NO_CHILDREN;
 	run_fail(run, failure, reply->code);
 }
@@ -79,17 +79,17 @@ on_created(void *arg, const ZkReply *reply)
 		return;
 	switch (reply->outcome)
 	{
-		case ZK_OK:
+		case CALL_OK:
 			if (reply->stat.ephemeral_owner != engine.session_id)
 				elog(ERROR, "node \"%s\" was created by another session", reply->path);
 			run_created(run, strrchr(reply->path, '/') + 1, reply->stat.czxid);
 			parents_exist(run->path);
 			break;
-		case ZK_UNKNOWN:
+		case CALL_UNKNOWN:
 			if (ZKLOCK_FAULT("orphan"))
 				run_not_created(run);
 			break;
-		case ZK_NO_NODE:
+		case CALL_NO_NODE:
 			run_replanned(run);
 			parents_missing(run, reply->code);
 			break;
@@ -107,11 +107,11 @@ on_replaced(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == CALL_NO_NODE)
 		run_replanned(run);
-	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
 		create_refused(run, reply);
-	if (run->replaces && (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE))
+	if (run->replaces && (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE))
 		run_deleted(run->replaces);
 }
 
@@ -181,7 +181,7 @@ end_probe(Run *run)
 {
 	if (run->doubt == 0)
 		run_not_created(run);
-	else if (zk_error_outcome(run->doubt) != ZK_UNKNOWN)
+	else if (zk_error_outcome(run->doubt) != CALL_UNKNOWN)
 	{
 		run_fail(run, FAILURE_REFUSED, run->doubt);
 		run->retry_at = zklock_now_ms() + RETRY_MS;
@@ -196,13 +196,13 @@ on_found(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run) || run->state != RUN_CREATING)
 		return;
-	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
 	{
 		run_created(run, strrchr(reply->asked->path, '/') + 1, reply->stat.czxid);
 		parents_exist(run->path);
 		return;
 	}
-	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		run->doubt = reply->code;
 	if (run->node_calls == 0)
 		end_probe(run);
@@ -227,8 +227,8 @@ on_probed(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	run->doubt = reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE ? 0 : reply->code;
-	for (int i = 0; reply->outcome == ZK_OK && i < reply->nchildren; i++)
+	run->doubt = reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE ? 0 : reply->code;
+	for (int i = 0; reply->outcome == CALL_OK && i < reply->nchildren; i++)
 	{
 		if (may_be_node(run, reply->children[i]))
 			run_node_call(run,
@@ -259,13 +259,13 @@ on_identified(void *arg, const ZkReply *reply)
 
 	if (!run_node_call_end(run))
 		return;
-	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner == engine.session_id)
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner == engine.session_id)
 		run->step(run);
-	else if (reply->outcome == ZK_OK)
+	else if (reply->outcome == CALL_OK)
 		run_usurped(run);
-	else if (reply->outcome == ZK_NO_NODE)
+	else if (reply->outcome == CALL_NO_NODE)
 		run_vanished(run);
-	else if (reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_UNKNOWN)
 		run->retry_at = zklock_now_ms() + RETRY_MS;
 }
 
@@ -297,9 +297,9 @@ on_deleted(void *arg, const ZkReply *reply)
 	if (!run_node_call_end(run))
 		return;
 	run->listed = false;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 		run_finish(run);
-	else if (reply->outcome != ZK_UNKNOWN && run_refused(run))
+	else if (reply->outcome != CALL_UNKNOWN && run_refused(run))
 		ereport(LOG, (errmsg("could not delete ZooKeeper node \"%s/%s\": %s", run->path->path,
 							 run->name, zk_error_name(reply->code)),
 					  errdetail("Nobody can get this %s until the node is gone; the deletion is repeated.",

@@ -230,13 +230,13 @@ on_created(void *arg, const ZkReply *reply)
 	Path *path = arg;
 
 	end_call(path);
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NODE_EXISTS)
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NODE_EXISTS)
 		go_down(path);
-	else if (reply->outcome == ZK_NO_NODE && !path->descending)
+	else if (reply->outcome == CALL_NO_NODE && !path->descending)
 		go_up(path);
-	else if (reply->outcome == ZK_REFUSED)
+	else if (reply->outcome == CALL_REFUSED)
 		refuse(path, FAILURE_REFUSED, reply->code);
-	else if (reply->outcome == ZK_NO_CHILDREN)
+	else if (reply->outcome == CALL_NO_CHILDREN)
 		refuse(path, FAILURE_NO_CHILDREN, reply->code);
 }
 
@@ -260,9 +260,9 @@ on_parent_read(void *arg, const ZkReply *reply)
 	Path *path = arg;
 
 	end_call(path);
-	if (reply->outcome == ZK_OK && claim_record_recognised(reply->data, reply->data_length))
+	if (reply->outcome == CALL_OK && claim_record_recognised(reply->data, reply->data_length))
 		refuse(path, FAILURE_OTHER_RECIPE, 0);
-	else if (reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_UNKNOWN)
 		create_missing(path);
 }
 
@@ -279,9 +279,9 @@ on_looked(void *arg, const ZkReply *reply)
 	const char *name = path_above(path, path->missing_len) + strlen(parent) + 1;
 
 	end_call(path);
-	if (reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == CALL_NO_NODE)
 		go_up(path);
-	else if (reply->outcome == ZK_UNKNOWN || run == NULL)
+	else if (reply->outcome == CALL_UNKNOWN || run == NULL)
 		return;
 	else if (does_harm(run, parent, name, reply))
 		refuse(path, FAILURE_HARMFUL, 0);

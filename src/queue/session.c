@@ -74,9 +74,9 @@ forget_listings(Forget what)
 static void
 on_synced(void *arg, const ZkReply *reply)
 {
-	if (reply->outcome == ZK_UNKNOWN)
+	if (reply->outcome == CALL_UNKNOWN)
 		return;
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == CALL_OK)
 	{
 		engine.synced = true;
 		path_mark_all();

@@ -48,14 +48,14 @@ on_own_watched(void *arg, const ZkReply *reply)
 
 	if (!run_call_end(run))
 		return;
-	watch_own_set(run, reply->outcome == ZK_OK ? WATCH_SET : WATCH_NONE);
-	if (reply->outcome == ZK_OK && node_contender_tells_broken(reply->data, reply->data_length))
+	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
+	if (reply->outcome == CALL_OK && node_contender_tells_broken(reply->data, reply->data_length))
 		entries_expect_deletion(run->id, LOSS_BROKEN);
-	if (reply->outcome == ZK_OK && reply->stat.ephemeral_owner != engine.session_id)
+	if (reply->outcome == CALL_OK && reply->stat.ephemeral_owner != engine.session_id)
 		run_usurped(run);
-	else if (reply->outcome == ZK_NO_NODE)
+	else if (reply->outcome == CALL_NO_NODE)
 		run_vanished(run);
-	else if (reply->outcome != ZK_OK && reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_OK && reply->outcome != CALL_UNKNOWN)
 		watch_own_refused(run);
 }
 
@@ -112,7 +112,7 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	Run	 *run = arg;
 	Path *path = run->path;
 
-	if (run->state != RUN_GONE && reply->outcome == ZK_OK)
+	if (run->state != RUN_GONE && reply->outcome == CALL_OK)
 	{
 		watch_blocker_set(run, WATCH_SET);
 		run->blocker_announces = node_contender_tells_version(reply->data, reply->data_length);
@@ -123,11 +123,11 @@ on_blocker_watched(void *arg, const ZkReply *reply)
 	}
 	else
 	{
-		if (reply->outcome == ZK_NO_NODE)
+		if (reply->outcome == CALL_NO_NODE)
 			path_foreign_remove(path, run->blocker, DEPARTURE_UNSEEN);
 		if (reply->watching)
 			watch_blocker_set(run, WATCH_SET);
-		watch_blocker_give_up(run, reply->outcome == ZK_REFUSED ? WATCH_REFUSED : WATCH_NONE);
+		watch_blocker_give_up(run, reply->outcome == CALL_REFUSED ? WATCH_REFUSED : WATCH_NONE);
 	}
 	(void) run_call_end(run);
 }
@@ -167,14 +167,14 @@ on_checked(void *arg, const ZkReply *reply)
 	Run			   *run = call->run;
 	ContenderEntry *entry = entry_at(call->index);
 
-	if (reply->outcome == ZK_OK && entry_generation(call->index) == call->generation)
+	if (reply->outcome == CALL_OK && entry_generation(call->index) == call->generation)
 	{
 		SpinLockAcquire(&entry->mutex);
 		entry->status.check_done = call->number;
 		SpinLockRelease(&entry->mutex);
 		entry_set_owner_latch(entry);
 	}
-	if (run_call_end(run) && reply->outcome == ZK_NO_NODE)
+	if (run_call_end(run) && reply->outcome == CALL_NO_NODE)
 	{
 		if (strcmp(path_node(run->path, run->name), reply->asked->path) == 0)
 			run_vanished(run);

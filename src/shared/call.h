@@ -60,20 +60,6 @@ typedef enum CallOpKind
 #define CALL_ANY_VERSION (-1)
 #define CALL_ANY_LENGTH (-1)
 
-typedef enum CallOutcome
-{
-	CALL_OK,
-	CALL_NO_NODE,
-	CALL_NODE_EXISTS,
-	CALL_NO_CHILDREN, /* the parent is ephemeral */
-	CALL_BAD_VERSION,
-	CALL_NOT_EMPTY,	  /* a node that has children is not deleted */
-	CALL_UNKNOWN,	  /* it has been done, or never will be */
-	CALL_UNREACHABLE, /* no connection: nothing was sent */
-	CALL_TOO_LONG,	  /* the answer is longer than CALL_MAX_ANSWER */
-	CALL_REFUSED	  /* see "code" */
-} CallOutcome;
-
 /* One operation.  Texts are behind the array, at an offset from its beginning. */
 typedef struct CallOperation
 {

@@ -1,7 +1,8 @@
 /*
  * common.h
  *		The clock, names of waits, who may do what with a node and what ZooKeeper tells
- *		of it, sizes of what processes tell each other, and the share of one of them.
+ *		of it, what becomes of calls, sizes of what processes tell each other, and the
+ *		share of one of them.
  *
  * For all storeys: src/zk knows no more of src/shared than this.
  *
@@ -50,6 +51,24 @@ typedef struct NodeStat
 	int		child_count;
 	int		child_changes; /* children created and deleted so far */
 } NodeStat;
+
+/* What became of a call. */
+typedef enum CallOutcome
+{
+	CALL_OK,
+	CALL_NO_NODE,
+	CALL_NODE_EXISTS,
+	CALL_NO_CHILDREN, /* the parent is ephemeral */
+	CALL_UNKNOWN, /* no answer: it has been done or not; when a session is told, nothing can
+				   * change that any more */
+	CALL_REFUSED, /* anything else; the code says what */
+
+	/* Only sessions are told these: in a ZkReply the first two are refusals like others. */
+	CALL_BAD_VERSION,
+	CALL_NOT_EMPTY,	  /* a node that has children is not deleted */
+	CALL_UNREACHABLE, /* no connection: nothing was sent */
+	CALL_TOO_LONG	  /* the answer is longer than CALL_MAX_ANSWER */
+} CallOutcome;
 
 extern int64_t	zklock_now_us(void);
 extern int64_t	zklock_now_ms(void);

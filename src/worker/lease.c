@@ -243,9 +243,9 @@ on_beat(void *arg, const ZkReply *reply)
 	notice_lapse();
 
 	/* That the chroot is missing is a committed answer as well. */
-	if (reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
+	if (reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
 		return;
-	note_chroot(reply->outcome == ZK_NO_NODE);
+	note_chroot(reply->outcome == CALL_NO_NODE);
 	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
 	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time);

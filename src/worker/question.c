@@ -55,16 +55,8 @@ result_of(const Operation *operation)
 static CallOutcome
 outcome_of(const ZkReply *reply, CallOpKind kind)
 {
-	const CallOutcome outcomes[] = {
-		[ZK_OK] = CALL_OK,
-		[ZK_NO_NODE] = CALL_NO_NODE,
-		[ZK_NODE_EXISTS] = CALL_NODE_EXISTS,
-		[ZK_NO_CHILDREN] = CALL_NO_CHILDREN,
-		[ZK_UNKNOWN] = CALL_UNKNOWN,
-	};
-
-	if (reply->outcome != ZK_REFUSED)
-		return outcomes[reply->outcome];
+	if (reply->outcome != CALL_REFUSED)
+		return reply->outcome;
 
 	/* A write may have been made, even if a server that broke down says something else. */
 	if (reply->code == ZK_BAD_VERSION)
@@ -83,7 +75,7 @@ set_result(Operation *operation, const ZkReply *reply)
 	result->outcome = outcome_of(reply, asked(operation)->kind);
 	result->code = reply->code;
 	result->watching = reply->watching;
-	if (reply->outcome == ZK_OK)
+	if (reply->outcome == CALL_OK)
 		result->stat = reply->stat;
 }
 
@@ -109,7 +101,7 @@ keep_text(Operation *operation, const ZkReply *reply)
 		keep(question, reply->children[i], strlen(reply->children[i]) + 1);
 	if (kind == OP_READ && reply->data)
 		keep(question, reply->data, reply->data_length);
-	if (kind == OP_APPEND && reply->outcome == ZK_OK)
+	if (kind == OP_APPEND && reply->outcome == CALL_OK)
 	{
 		const char *name = strrchr(reply->path, '/') + 1;
 
@@ -133,12 +125,12 @@ on_reply(void *arg, const ZkReply *reply)
 	keep_text(operation, reply);
 	if ((wanted->kind == OP_WATCH || wanted->watch) && !reply->watching)
 		worker_seeks_unwatched(asked_path(operation));
-	if (wanted->kind == OP_ABROAD && reply->outcome == ZK_OK &&
+	if (wanted->kind == OP_ABROAD && reply->outcome == CALL_OK &&
 		call_slot_state(question->slot) != CALL_GIVEN_UP)
 		queue_look_abroad();
 	worker_scratch_answered(question->slot, result_of(operation)->outcome);
 
-	question->lost |= reply->outcome == ZK_UNKNOWN;
+	question->lost |= reply->outcome == CALL_UNKNOWN;
 	if (--question->pending == 0)
 		call_slot_mark(question->slot);
 }
@@ -151,7 +143,7 @@ on_looked(void *arg, const ZkReply *reply)
 	const CallOperation *wanted = asked(operation);
 	const CallSlot		*slot = operation->question->slot;
 
-	if (reply->outcome == ZK_OK && reply->stat.data_length > 0 &&
+	if (reply->outcome == CALL_OK && reply->stat.data_length > 0 &&
 		reply->stat.data_length <= wanted->most && zk_client_connected())
 	{
 		set_result(operation, reply);

@@ -80,12 +80,12 @@ on_deleted(void *arg, const ZkReply *reply)
 	CallSlot *slot = arg;
 
 	*deletion_of(slot) = DELETION_NONE;
-	if (reply->outcome == ZK_OK || reply->outcome == ZK_NO_NODE)
+	if (reply->outcome == CALL_OK || reply->outcome == CALL_NO_NODE)
 	{
 		strcpy(slot->scratch, slot->replaced_scratch);
 		slot->replaced_scratch[0] = '\0';
 	}
-	else if (reply->outcome != ZK_UNKNOWN)
+	else if (reply->outcome != CALL_UNKNOWN)
 	{
 		*deletion_of(slot) = DELETION_REFUSED;
 		if (delete_again_at < 0)

@@ -244,11 +244,11 @@ add_context(void *arg)
 
 /* For the statistics: what a recipe reckons with, such as a missing node, is no error. */
 static void
-on_answered(ZkOutcome outcome, int64 us)
+on_answered(CallOutcome outcome, int64 us)
 {
 	pg_atomic_fetch_add_u64(&stats_shared->requests, 1);
 	pg_atomic_fetch_add_u64(&stats_shared->request_us, us);
-	if (outcome == ZK_UNKNOWN || outcome == ZK_REFUSED)
+	if (outcome == CALL_UNKNOWN || outcome == CALL_REFUSED)
 		pg_atomic_fetch_add_u64(&stats_shared->request_errors, 1);
 }
 

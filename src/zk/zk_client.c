@@ -323,7 +323,7 @@ handle_reply(const Event *event)
 		leave(ZK_SESSION_AUTH_FAILED);
 		return;
 	}
-	if (zk_client_connected() && zk_error_outcome(event->reply.code) != ZK_UNKNOWN)
+	if (zk_client_connected() && zk_error_outcome(event->reply.code) != CALL_UNKNOWN)
 	{
 		answered = true;
 		unanswered = 0;

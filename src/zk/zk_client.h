@@ -42,17 +42,6 @@ extern bool		   connect_string_resolve(const char *string, char *resolved, size_
  * ------------------------------------------------------------------------
  */
 
-/* What became of a call. */
-typedef enum ZkOutcome
-{
-	ZK_OK,
-	ZK_NO_NODE,
-	ZK_NODE_EXISTS,
-	ZK_NO_CHILDREN, /* the parent is ephemeral */
-	ZK_UNKNOWN,		/* no answer: it may have happened or not */
-	ZK_REFUSED		/* anything else; the code says what */
-} ZkOutcome;
-
 /* The codes that matter to others than zk_error.c. */
 #define ZK_CONNECTION_LOSS (-4)
 #define ZK_NO_AUTH (-102)
@@ -64,7 +53,7 @@ typedef enum ZkOutcome
 #define ZK_QUOTA_EXCEEDED (-125)
 #define ZK_REQUIRES_AUTH (-124) /* ZSESSIONCLOSEDREQUIRESASLAUTH, since 3.7 */
 
-extern ZkOutcome   zk_error_outcome(int code);
+extern CallOutcome zk_error_outcome(int code);
 extern const char *zk_error_name(int code);
 extern bool		   zk_error_is_permission(int code);
 extern bool		   zk_error_is_breakdown(int code);
@@ -128,7 +117,7 @@ typedef struct ZkClientCallbacks
 	void (*stuck)(const char *why);
 
 	/* A call that was sent has been answered, or given up, after so long, us. */
-	void (*answered)(ZkOutcome outcome, int64_t us);
+	void (*answered)(CallOutcome outcome, int64_t us);
 
 	/* A complaint about a server: a sentence without its period.  The log has the first
 	 * of an outage. */
@@ -181,10 +170,10 @@ extern bool	   zk_flow_idle(void);
 typedef struct ZkReply
 {
 	const struct ZkCall *asked; /* the call that it answers */
-	ZkOutcome			 outcome;
+	CallOutcome			 outcome;
 	int					 code;		  /* ZooKeeper's, for zk_error_name() */
 	bool				 watching;	  /* READ, LIST: the watch asked for is set, even if
-								  * the outcome is ZK_UNKNOWN */
+								  * the outcome is CALL_UNKNOWN */
 	const char			*path;		  /* CREATE, APPEND: the new node's path */
 	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
 	const char			*data;		  /* READ: all, or the beginning */
@@ -202,8 +191,8 @@ typedef enum ZkCallKind
 {
 	/* These change nodes. */
 	ZK_CREATE,	 /* with our ACL; ephemeral sequential: a sequence is appended to the path */
-	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none: ZK_NODE_EXISTS
-				  * or ZK_NO_NODE tells of the first or second.  The sequence is not told. */
+	ZK_EXCHANGE, /* create an ephemeral node, and delete another, both or none: CALL_NODE_EXISTS
+				  * or CALL_NO_NODE tells of the first or second.  The sequence is not told. */
 	ZK_APPEND,	 /* create a persistent sequential node, and an empty ephemeral one, its
 				  * receipt, both or none.  Both have the same czxid. */
 	ZK_SET,		 /* replace the data; if they have another version, ZK_BAD_VERSION */
@@ -215,7 +204,7 @@ typedef enum ZkCallKind
 	ZK_LIST, /* Stat and children */
 
 	ZK_CHECK, /* has the leader look, as a write that a quorum commits, whether a node exists
-			   * in a session that lives: ZK_OK, ZK_NO_NODE, or ZK_UNKNOWN if that was not
+			   * in a session that lives: CALL_OK, CALL_NO_NODE, or CALL_UNKNOWN if that was not
 			   * committed */
 	ZK_SYNC,  /* makes later reads see all that was committed before */
 

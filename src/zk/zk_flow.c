@@ -161,7 +161,7 @@ finish_call(Call *call, ZkReply *reply)
 		dlist_delete(&call->watching);
 	if (call->asked.kind == ZK_DELETE && call->sent_at != 0)
 		zk_event_expect_echo(call->asked.path, -1);
-	if (zk_call_is_unwatch(call) && reply->outcome != ZK_OK && reply->code != ZK_NO_WATCHER)
+	if (zk_call_is_unwatch(call) && reply->outcome != CALL_OK && reply->code != ZK_NO_WATCHER)
 	{
 		if (watch_is_wanted(call))
 			pfree(call);
@@ -174,11 +174,11 @@ finish_call(Call *call, ZkReply *reply)
 	 * The leader looks at the session first, at the node next, and at its ACL
 	 * in the end.  Any other error may have come from somewhere else.
 	 */
-	if (call->asked.kind == ZK_CHECK && reply->outcome != ZK_OK && reply->outcome != ZK_NO_NODE)
-		reply->outcome = reply->code == ZK_NO_AUTH ? ZK_OK : ZK_UNKNOWN;
+	if (call->asked.kind == ZK_CHECK && reply->outcome != CALL_OK && reply->outcome != CALL_NO_NODE)
+		reply->outcome = reply->code == ZK_NO_AUTH ? CALL_OK : CALL_UNKNOWN;
 	if (call->asked.kind != ZK_SYNC && call->asked.kind != ZK_CHECK)
 		ZKLOCK_SLOW("slow-answers", 120, 150);
-	if (zk_call_is_write(call) && reply->outcome == ZK_OK && ZKLOCK_FAULT("fail-written"))
+	if (zk_call_is_write(call) && reply->outcome == CALL_OK && ZKLOCK_FAULT("fail-written"))
 		elog(ERROR, "fault: fail-written");
 	reply->asked = &call->asked;
 	answering = call->asked.urgent ? NULL : &call->asked;
@@ -194,7 +194,7 @@ finish_request(Call *first, ZkReply *reply)
 {
 	Call *next;
 
-	zk_callbacks.answered(reply->code == ZK_NO_WATCHER ? ZK_OK : zk_error_outcome(reply->code),
+	zk_callbacks.answered(reply->code == ZK_NO_WATCHER ? CALL_OK : zk_error_outcome(reply->code),
 						  zklock_now_us() - first->sent_at);
 	for (Call *call = first; call; call = next)
 	{
@@ -235,7 +235,7 @@ send_request(Call *call)
 	code = zk_library_send(call);
 
 	/* A call that was not sent is answered like the rest, in its turn. */
-	if (zk_error_outcome(code) != ZK_OK)
+	if (zk_error_outcome(code) != CALL_OK)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
 
@@ -376,7 +376,7 @@ zk_flow_answer(const Event *event)
 		 * What was read there, ahead of our sync, may be older than what we
 		 * have seen before; but a watch is set.
 		 */
-		reply.watching = call->asked.watch && zk_error_outcome(reply.code) == ZK_OK;
+		reply.watching = call->asked.watch && zk_error_outcome(reply.code) == CALL_OK;
 		if (call->connection != connection && zk_call_is_read(call))
 			reply.code = ZK_CONNECTION_LOSS;
 		finish_request(call, &reply);

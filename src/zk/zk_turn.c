@@ -414,7 +414,7 @@ batch_is_refused(const Call *first, int code)
 {
 	if (ZKLOCK_FAULT("batch-done"))
 		return false;
-	return first->next && zk_error_outcome(code) != ZK_OK && !zk_error_is_breakdown(code);
+	return first->next && zk_error_outcome(code) != CALL_OK && !zk_error_is_breakdown(code);
 }
 
 /* ------------------------------------------------------------------------
@@ -456,7 +456,7 @@ zk_turn_take(ZkTurnLimit limit)
 bool
 zk_turn_answered(const Call *first, int code)
 {
-	if (zk_error_outcome(code) == ZK_UNKNOWN)
+	if (zk_error_outcome(code) == CALL_UNKNOWN)
 		return false;
 	window_learn(first);
 	if (first->asked.kind == ZK_DELETE)
