@@ -192,4 +192,6 @@ subtest 'zk_locks shows what other databases lock' => sub {
 };
 
 $_->query('SELECT zk_unlock_all()') foreach $latin1, $utf8;
+# While they live: it is not the end of a session that releases.
+Zklock::Server->assert_clean($zk, [ $a, $b ]);
 done_clean($zk, $a, $b);

@@ -192,7 +192,7 @@ sub begin($reach, $way, $in_block, $seconds)
 	return begin($reach, $way, $in_block, 2 * $seconds);
 }
 
-sub story($state, $reach, $way, $in_block)
+sub wait_ends($state, $reach, $way, $in_block)
 {
 	my $name = "$state, $way->{name}";
 	my ($victim, $go_on, $next) = begin($reach, $way, $in_block, 0.3);
@@ -228,6 +228,12 @@ sub story($state, $reach, $way, $in_block)
 	{
 		$next->query(sql('release'));
 	}
+	if ($recipe == \%permit)
+	{
+		my ($other) = grep { $_ != $next } $next_a, $next_b;
+		is($other->query(sql('timed')), 't', "$name: the other server gets the permit as well");
+		is($other->query(sql('release')), 't', "$name: and gives it back");
+	}
 	$victim->disconnect;
 	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !nodes() }
 	sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
@@ -240,7 +246,7 @@ foreach my $what ([ 'a lock', \%lock, @of_locks ], [ 'a permit', \%permit, @of_p
 	while (my ($state, $reach) = splice(@states, 0, 2))
 	{
 		subtest "a wait for $thing leaves nothing behind when it ends: $state" => sub {
-			story($state, $reach, $ways[$_], ($_ + 1) % 2) foreach 0 .. $#ways;
+			wait_ends($state, $reach, $ways[$_], ($_ + 1) % 2) foreach 0 .. $#ways;
 		};
 	}
 }

@@ -1,8 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
-# A downgrade that is disturbed: a worker restarted in the middle, a holder that leaves before it is done, a
-# node deleted by someone else. Lost requests and replies, the end of the ZooKeeper session and more faults
-# of the one call that it takes are in the table, 293_faults_of_several_locks.pl.
+# A downgrade that is disturbed while others wait for it: lost replies and requests, a worker restarted in the middle,
+# a holder that leaves before it is done, a node deleted by someone else, a ZooKeeper session that ends. The same and
+# more faults of the one call that it takes, with nobody behind, are in the table, 293_faults_of_several_locks.pl.
 #
 # Whatever happens, the holder always has one node, so that no writer comes in. In the end
 # the node is a shared one and readers come in, or it has gone with its holder.
@@ -62,7 +62,18 @@ sub is_gone
 	return;
 }
 
-subtest 'a downgrade for which nobody waits is made up for when its request or reply is lost' => sub {
+subtest 'a downgrade whose request or reply is lost is made up for' => sub {
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		begin($lose);
+		my $fault = $proxy->$lose(op => 'multi', path => "^$path/");
+		is($holder->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		ok($proxy->fired($fault), 'and disturbed');
+		is_downgraded();
+	}
+};
+
+subtest 'a downgrade for whose end the holder does not wait is made up for when its request or reply is lost' => sub {
 	foreach my $lose (qw(lose_reply lose_request))
 	{
 		$path   = '/down/' . ++$number;
@@ -209,6 +220,22 @@ subtest 'a holder whose node is deleted before or after a downgrade has lost the
 		$holder->disconnect;
 		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
 	}
+};
+
+subtest 'those behind a downgrade are served when the ZooKeeper session of the holder ends during it' => sub {
+	begin('expired');
+	$proxy->hold_request_of($holder, "SELECT zk_unlock('$path')", op => 'multi', path => "^$path/");
+	$a->expire_session($zk);
+	is($reader->finish, 't', 'the session is ended from outside: the reader comes in');
+	$reader->query("SELECT zk_unlock_shared('$path')");
+	is($writer->finish, 't', 'and the writer');
+	$writer->query("SELECT zk_unlock('$path')");
+	$proxy->heal;
+	$holder->result;
+	wait_until { my $now = $a->session_id; $now && $now ne $id } 'a new session';
+	$a->wait_lock($holder, 'lost', $path);
+	is($holder->query("SELECT zk_unlock_shared('$path')"), 'f', 'the holder hears of its loss when it goes');
+	$holder->disconnect;
 };
 
 Zklock::Server->assert_clean($zk, [ $a, $b ]);

@@ -2,7 +2,8 @@
 #
 # Requests and replies that get lost, one at a time, while several sessions want the same lock: they keep
 # their places, and hear of the end of their predecessors. What becomes of a session at each call is in the
-# table of faults, 292_faults_of_locks.pl; of one that gives up meanwhile, in 130_cancel.pl.
+# table of faults, 292_faults_of_locks.pl; of one that gives up meanwhile, in 130_cancel.pl. Here all who wait for
+# one create give up.
 #
 # A server that loses the reply to a create does not know whether its node exists. If it
 # took it for missing, a node that nobody knows of would block the path for as long as the
@@ -138,7 +139,7 @@ subtest 'a session hears of the end of its predecessor when the event is lost wi
 # A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
 # the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
 # does not.
-sub story($path, $what)
+sub tell_story($path, $what)
 {
 	my @trouble;
 	my @token;
@@ -165,7 +166,7 @@ sub story($path, $what)
 }
 
 subtest 'the undisturbed story has an end' => sub {
-	is(story('/l/story', 'undisturbed'), '', 'the undisturbed story');
+	is(tell_story('/l/story', 'undisturbed'), '', 'the undisturbed story');
 	$a->assert_clean($zk, '/l/story');
 };
 
@@ -178,7 +179,7 @@ foreach my $fate (@fates)
 		{
 			my $path  = "/l/story-$thing-$step";
 			my $fault = $proxy->$lose(op => '*', nth => $step, any => 1);
-			my $fault_list = story($path, "$thing $step");
+			my $fault_list = tell_story($path, "$thing $step");
 			my $fired = $proxy->has_fired($fault);
 			last unless $fired;
 			is($fault_list, '', "connection lost with $thing $step, $fired->[0]");
@@ -212,6 +213,30 @@ foreach my $op (qw(create2 getChildren))
 			$as[0]->query("SELECT zk_unlock('/l/try')");
 		};
 	}
+}
+
+foreach my $when ('before the connection is lost', 'while it is lost', 'and the reply comes late')
+{
+	subtest "when all sessions of a create give up, $when, who asks afterwards has the only node" => sub {
+		my $path  = '/l/give-up-' . $when =~ s/ /-/gr;
+		my @other = map { $a->session(name => "other $_") } 1 .. 3;
+		my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
+		$_->query_start("SELECT zk_lock('$path')") foreach @other;
+		ok($proxy->fired($fault), 'the node is asked for, and the reply held back');
+		$a->wait_waiting($_, $path) foreach @other;
+		wait_until { $zk->children($path) == 1 } 'the node';
+		$a->cut_off($proxy) if $when =~ /^while/;
+		is($_->cancelled, '57014', $_->name . ' gives up') foreach @other;
+		$proxy->cut unless $when =~ /^and/;
+		$as[0]->query_start("SELECT zk_lock('$path')");
+		$proxy->heal;
+		is($as[0]->finish, 't', 'who asks afterwards gets the lock');
+		# It may have joined the queue of those who gave up: one node in any case.
+		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
+		$a->one_node($zk, $path, 'and has the only node');
+		$as[0]->query("SELECT zk_unlock('$path')");
+		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
+	};
 }
 
 is($a->session_id, $id, 'it was the same session all the time');

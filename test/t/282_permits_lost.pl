@@ -25,7 +25,7 @@ my @s = map { $a->session(name => "a$_") } 1 .. 4;
 $a->value('CREATE TABLE t (i int)');
 
 # A subtest about another semaphore, of which no permit is held in the end.
-sub story($name, $code)
+sub on_semaphore($name, $code)
 {
 	return subtest $name => sub {
 		new_path();
@@ -34,7 +34,7 @@ sub story($name, $code)
 	};
 }
 
-story 'a new worker keeps permits and places' => sub {
+on_semaphore 'a new worker keeps permits and places' => sub {
 	acquire($_, 2) foreach $s[0], $holder;
 	settled(2, 'two permits');
 	acquire_until($s[1], 2, $has_lease);
@@ -61,7 +61,7 @@ story 'a new worker keeps permits and places' => sub {
 	release($_) foreach $s[2], $next_b;
 };
 
-story 'a crowd that is cancelled, ends and loses connections never has more permits than there are' => sub {
+on_semaphore 'a crowd that is cancelled, ends and loses connections never has more permits than there are' => sub {
 	# Sessions that wait for a while, are cancelled or end, while connections break. Who was inside
 	# notes when: after it got a permit, and before it gave it back.
 	my $microseconds = '(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
@@ -118,7 +118,7 @@ story 'a crowd that is cancelled, ends and loses connections never has more perm
 
 foreach my $fate (qw(lose_reply lose_request))
 {
-	story "the deletion of a lease is noticed without the watch that was to tell: $fate of getData" => sub {
+	on_semaphore "the deletion of a lease is noticed without the watch that was to tell: $fate of getData" => sub {
 		my $s = $a->session(name => 'a s');
 		acquire($s, 2);
 		settled(1, 'a permit');
@@ -136,7 +136,7 @@ foreach my $fate (qw(lose_reply lose_request))
 
 is($a->zk_session->{expirations}, '0', 'all in one session');
 
-story 'a session whose lease is deleted has lost its permit' => sub {
+on_semaphore 'a session whose lease is deleted has lost its permit' => sub {
 	acquire($_, 3) foreach @s[ 0, 1 ], $next_b;
 	acquire($s[0], 3, '0') eq 'f' or die 'there should be none';
 	my ($node) = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . " AND state = 'held'");
@@ -153,7 +153,7 @@ story 'a session whose lease is deleted has lost its permit' => sub {
 	release($_) foreach $s[1], $next_a, $next_b;
 };
 
-story 'of several permits the lost one is released first' => sub {
+on_semaphore 'of several permits the lost one is released first' => sub {
 	acquire($s[0], 3) foreach 1 .. 3;
 	settled(3, 'three');
 	my @nodes = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . ' ORDER BY node COLLATE "C"');
@@ -164,7 +164,7 @@ story 'of several permits the lost one is released first' => sub {
 	is(release($s[0]), 't', 'which can be released') foreach 1, 2;
 };
 
-story 'a transaction that has written while a permit was lost does not commit' => sub {
+on_semaphore 'a transaction that has written while a permit was lost does not commit' => sub {
 	acquire($s[0], 1);
 	settled(1, 'a permit');
 	$s[0]->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
@@ -177,7 +177,7 @@ story 'a transaction that has written while a permit was lost does not commit' =
 	is($s[0]->try('INSERT INTO t VALUES (2); DELETE FROM t')->{sqlstate}, '00000', 'released, it is no obstacle');
 };
 
-story 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
+on_semaphore 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
 	$s[0]->query("SET zklock.commit_guard = 'quorum'");
 	acquire($s[0], 2);
 	$proxy->reset_counts;
@@ -187,7 +187,7 @@ story 'with zklock.commit_guard = quorum the nodes of permits are looked at' => 
 	$s[0]->query('RESET zklock.commit_guard');
 };
 
-story 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost turn does not' => sub {
+on_semaphore 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost turn does not' => sub {
 	$s[0]->query("SET zklock.on_lock_loss = 'cancel'");
 	acquire($s[0], 2);
 	settled(1, 'a permit');
@@ -211,7 +211,7 @@ story 'with zklock.on_lock_loss a lost permit interrupts a statement, and a lost
 	$s[0]->query('RESET zklock.on_lock_loss');
 };
 
-story 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
+on_semaphore 'a turn that is lost before its session knows of it costs nobody a permit' => sub {
 	acquire($holder, 1);
 	acquire_until($next_b, 1, $has_lease);
 	acquire_until($s[0], 1, $has_turn);
@@ -228,7 +228,7 @@ story 'a turn that is lost before its session knows of it costs nobody a permit'
 	release($s[0]);
 };
 
-story 'sessions go on waiting when their nodes are deleted' => sub {
+on_semaphore 'sessions go on waiting when their nodes are deleted' => sub {
 	acquire($holder, 1);
 	acquire_until($s[0], 1, $has_lease);
 	acquire_until($s[1], 1, $has_turn);
@@ -253,7 +253,7 @@ story 'sessions go on waiting when their nodes are deleted' => sub {
 	}
 };
 
-story 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
+on_semaphore 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
 	acquire($_, 3) foreach $s[0], $holder;
 	acquire($s[0], 3);
 	settled(3, 'three permits');

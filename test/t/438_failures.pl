@@ -23,6 +23,7 @@ plan skip_all => 'there is no build with faults (ZKLOCK_FAULT_STAGE)' unless $EN
 my ($zk, $a, $b) = cast('a b', timeout => '20s', a => { faults => '' });
 my $id    = $a->session_id;
 my $paths = 0;
+my @folders;    # of all paths
 
 # How a recipe is asked for and given back, how a rival that it excludes asks, if otherwise, and below
 # which nodes all of them have theirs.
@@ -49,13 +50,14 @@ sub of_path($name, $path)
 	my %recipe = %{ $lock{$name} };
 	my @nodes = map { s/PATH/$path/r } @{ $recipe{nodes} };
 	$zk->shell->create($_, makepath => 1) foreach @nodes;
+	push @folders, @nodes;
 	my %sql = map { $_ => $recipe{$_} =~ s/PATH/$path/r } grep { /ask|give/ } keys %recipe;
 	return (rival_ask => $sql{ask}, rival_give => $sql{give}, %sql, nodes => \@nodes);
 }
 
 # A subtest about a recipe, on a path of its own, with a session that holds or asks on this server, another one, and
 # a rival elsewhere
-sub story($recipe, $name, $code)
+sub with_recipe($recipe, $name, $code)
 {
 	return subtest "$recipe: $name" => sub {
 		my %is = of_path($recipe, '/f/' . ++$paths);
@@ -94,7 +96,7 @@ sub session_lives
 
 foreach my $recipe (@recipes)
 {
-	story $recipe, 'requests that the worker has only read are served by the next one' => sub ($is, $holder, $waiter, $rival) {
+	with_recipe $recipe, 'requests that the worker has only read are served by the next one' => sub ($is, $holder, $waiter, $rival) {
 		is($holder->query($is->{ask}), 't', 'there is a holder');
 		my $had = holds($holder);
 		$rival->query_start($is->{rival_ask});
@@ -112,7 +114,7 @@ foreach my $recipe (@recipes)
 		is($waiter->query($is->{give}), 't', 'and ends');
 	};
 
-	story $recipe, 'nodes that the worker has only heard of are the next one\'s' => sub ($is, $holder, @) {
+	with_recipe $recipe, 'nodes that the worker has only heard of are the next one\'s' => sub ($is, $holder, @) {
 		my $mark   = $a->log_mark;
 		my $writes = @{ $is->{nodes} };    # creates, and as many deletes
 		$a->set_faults('fail-written');
@@ -132,7 +134,7 @@ foreach my $recipe (@recipes)
 		is(failures($mark, 'fault: fail-written'), 2 * $writes, 'one for each write');
 	};
 
-	story $recipe, 'what the worker has no memory to hear of is found out' => sub ($is, $holder, $waiter, $rival) {
+	with_recipe $recipe, 'what the worker has no memory to hear of is found out' => sub ($is, $holder, $waiter, $rival) {
 		is($holder->query("SELECT zk_lock('/f/memory/held')"), 't', 'there is a lock that nobody disputes');
 		my $had = holds($holder);
 		is($rival->query($is->{rival_ask}), 't', 'and one that is taken elsewhere');
@@ -152,7 +154,7 @@ foreach my $recipe (@recipes)
 	};
 }
 
-story 'exclusive', 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub ($is, $holder, $, $reader) {
+with_recipe 'exclusive', 'a downgrade whose worker fails as it hears of it never lets go of the lock' => sub ($is, $holder, $, $reader) {
 	my $path   = $is->{nodes}[0];
 	my $writer = $b->session(name => 'writer');
 	is($holder->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
@@ -309,4 +311,9 @@ subtest 'what is taken is claimed, and goes with the commit' => sub {
 	is(rest(), 'two three', 'comes back');
 };
 
+$_->end_sessions foreach $a, $b;
+my @below = qw(another path session transaction);
+Zklock::Server->assert_clean($zk, [ $a, $b ], @folders, $queue, '/f/memory/held', '/f/view', '/g/semaphore/locks',
+	'/g/semaphore/leases', map { "/g/$_" } @below);
+is_deeply([ sort $zk->children('/g') ], [ sort @below, 'semaphore' ], 'nor for the tree');
 done_clean($zk, $a, $b);

@@ -70,7 +70,8 @@ my @losses = (
 	[ 'of several acquisitions the strictest counts',           "$set off; BEGIN; $xact; $local lease; $xact; $local off; $xact" ],
 	[ 'so does the guard of a lock that is released meanwhile', "BEGIN; $session", "$set off; SELECT zk_unlock('/cg/path')" ],
 	[ 'a function protects itself with a setting of its own',   "BEGIN; $guarded_xact" ],
-	[ 'at session level, too',                                  "BEGIN; $guarded_session" ]);
+	[ 'at session level, too',                                  "BEGIN; $guarded_session" ],
+	[ 'who has only read relies on no lock of the session',     "BEGIN; SELECT zk_lock('/cg/path')", '', 'commits' ]);
 
 subtest 'a lock keeps the guard that it was taken under' => sub {
 	foreach my $case (@losses)
@@ -82,6 +83,9 @@ subtest 'a lock keeps the guard that it was taken under' => sub {
 		$a->lose($zk, $session, '/cg/path');
 		$session->try($after) if $after;
 		is($session->try('COMMIT')->{sqlstate}, $commits ? '00000' : '40001', $name);
+		is($session->query("BEGIN; SELECT zk_try_xact_lock('/cg/path')"), 't', 'the transaction can be repeated')
+		  if $before eq "BEGIN; $xact; $set off";
+		$session->query('ROLLBACK');
 		$session->query('DISCARD ALL');
 	}
 };

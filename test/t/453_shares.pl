@@ -76,7 +76,7 @@ sub fill($session, $prefix)
 }
 
 # A subtest with a session of mallory's; in the end no lock is left to anybody.
-sub story($name, $code)
+sub with_mallory($name, $code)
 {
 	return subtest $name => sub {
 		$code->($a->session(user => 'mallory'));
@@ -88,7 +88,7 @@ sub story($name, $code)
 # A thousand bytes each.
 my ($long, @long) = map { "/$_/" . 'x' x 1000 . '/' } 's' .. 'x';
 
-story 'long paths in one session leave room for others' => sub ($m) {
+with_mallory 'long paths in one session leave room for others' => sub ($m) {
 	my $r = fill($m, $long);
 	fails($r, '53200', 'one too many',
 		message => qr/: too many paths are locked in this session$/,
@@ -105,7 +105,7 @@ story 'long paths in one session leave room for others' => sub ($m) {
 	is(fill($m, $long)->{n}, $r->{n}, 'what is released can be had again');
 };
 
-story 'when many sessions have used up the rest, superusers have a reserve' => sub (@m) {
+with_mallory 'when many sessions have used up the rest, superusers have a reserve' => sub (@m) {
 	push @m, map { $a->session(user => 'mallory') } 2 .. 5;
 	my @r = map { fill($m[$_], $long[$_]) } 0 .. $#m;
 	fails($r[-1], '53200', 'there is no more',
@@ -118,7 +118,7 @@ story 'when many sessions have used up the rest, superusers have a reserve' => s
 	is($s->query("SELECT zk_lock('$long[0]0', '1ms')"), 'f', 'or waits for somebody');
 };
 
-story 'a worker that takes over knows who has what' => sub ($m) {
+with_mallory 'a worker that takes over knows who has what' => sub ($m) {
 	my $n = fill($m, $long)->{n};
 	$a->restart_worker;
 	$a->wait_session;
@@ -132,7 +132,7 @@ $a->append_conf('postgresql.conf', "zklock.max_locks = 64\n");
 $a->restart_connected;
 $s = $a->session;
 
-story 'a session has its share of the entries' => sub ($m) {
+with_mallory 'a session has its share of the entries' => sub ($m) {
 	my $r = fill($m, '/e/');
 	is($r->{n}, 16, 'by default a quarter');
 	fails($r, '53200', 'one more is refused',
@@ -162,7 +162,7 @@ story 'a session has its share of the entries' => sub ($m) {
 		'It must be -1, for a quarter of "zklock.max_locks", or positive.', 'none at all is no share');
 };
 
-story 'and superusers have a reserve of entries' => sub (@m) {
+with_mallory 'and superusers have a reserve of entries' => sub (@m) {
 	push @m, map { $a->session(user => 'mallory') } 2 .. 4;
 	my @r = map { fill($m[$_], "/e/$_/") } 0 .. $#m;
 	is_deeply([ map { $_->{n} } @r ], [ 16, 16, 16, 12 ], 'four of 64 are left');
@@ -175,7 +175,7 @@ story 'and superusers have a reserve of entries' => sub (@m) {
 	is($r->{detail}, '64 locks are held or waited for.', 'then there is none');
 };
 
-story 'what is given up faster than ZooKeeper answers counts until it is done' => sub ($m) {
+with_mallory 'what is given up faster than ZooKeeper answers counts until it is done' => sub ($m) {
 	$zk->pause;
 	my $r;
 	# There is no answer to any of these, and each has a node that may exist, unless it was given up
@@ -195,7 +195,7 @@ story 'what is given up faster than ZooKeeper answers counts until it is done' =
 	is(fill($m, '/e/fast/')->{n}, 16, 'when they are gone it has its share again');
 };
 
-story 'an endless loop of lock and unlock finds its entries again' => sub ($m) {
+with_mallory 'an endless loop of lock and unlock finds its entries again' => sub ($m) {
 	is( $m->query(q{SELECT count(*) FROM generate_series(1, 200) i WHERE zk_lock('/e/loop' || i % 3) AND zk_unlock('/e/loop' || i % 3)}),
 		200, 'two hundred times, of sixteen entries');
 };

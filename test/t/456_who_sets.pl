@@ -8,6 +8,16 @@ use Zklock::Cast qw(fails);
 
 my ($zk, $a) = cast('a');
 $a->value('CREATE ROLE mallory LOGIN; GRANT CREATE ON SCHEMA public TO mallory');
+$a->value('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO mallory');
+
+# What the role was given counts: with zklock.allowed_paths nothing else can be locked.
+sub is_bound($session, $setting, $given, $name)
+{
+	is($session->query("SHOW $setting"), $given, $name);
+	fails($session->try("SELECT zk_lock('/elsewhere')"), '42501', "$name, for a lock elsewhere",
+		detail => 'The path is not in "zklock.allowed_paths".') if $setting eq 'zklock.allowed_paths';
+	return;
+}
 
 # A setting, what the role was given, and what it would like to have
 foreach my $case (
@@ -31,8 +41,8 @@ foreach my $case (
 			fails($m->try($sql), '42501', "$sql: refused", message => qq{permission denied to set parameter "$setting"});
 		}
 		ok($m->try($_)->{ok}, "$_ resets what it may") foreach 'RESET ALL', 'DISCARD ALL', 'ALTER ROLE mallory RESET ALL';
-		is($m->query("SHOW $setting"), $given, 'it stays as it was');
-		is($a->session(user => 'mallory')->query("SHOW $setting"), $given, 'in the next session as well');
+		is_bound($m, $setting, $given, 'it stays as it was');
+		is_bound($a->session(user => 'mallory'), $setting, $given, 'in the next session as well');
 		{
 			local $ENV{PGOPTIONS} = "-c $setting=$wanted";
 			my (undef, undef, $err) = $a->psql('postgres', "SHOW $setting", extra_params => [ '-U', 'mallory' ], on_error_die => 0);

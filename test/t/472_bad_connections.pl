@@ -50,7 +50,7 @@ subtest 'a server that accepts the connection and answers nothing' => sub {
 	$proxy->drop;
 	wait_until { $a->log_since($mark) =~ /connected to ZooKeeper server .*(?s:.*)connected to ZooKeeper server/ } 'the next worker to be connected';
 	$a->wait_session;
-	is($a->zk_session->{state}, 'connected', 'the next worker goes on');
+	is($a->session->query("SELECT zk_lock('/b/next', '30s') AND zk_unlock('/b/next')"), 't', 'the next worker grants locks');
 };
 
 subtest 'a server that hangs up before: it may have its limit of connections' => sub {

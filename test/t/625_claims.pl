@@ -224,4 +224,7 @@ subtest 'ZooKeeper cannot be reached' => sub {
 	claims($s, '/c/away', '2026-11-22', 't', 'it works again');
 };
 
+$_->end_sessions foreach $a, $b;
+Zklock::Server->assert_clean($zk, [ $a, $b ], '/c/jobs/one', '/c/many', '/c/order', '/c/reset', '/l/reset',
+	map { "/l/held$_" } 0 .. $#held);
 done_clean($zk, $a, $b);

@@ -346,8 +346,8 @@ sub check_calls($self, $phase, @calls)
 			{
 				my ($happens, $do) = @$fault;
 				next unless $self->applies($happens);
-				# Whether ZooKeeper has read something is all the same to us.
-				next if $hold eq 'hold_request' && !is_write($call);
+				# Whether ZooKeeper has read something is all the same to us, but not to the next worker.
+				next if $hold eq 'hold_request' && !is_write($call) && $happens !~ /no worker$/;
 				# After a crash of the server only what ZooKeeper has done is left.
 				next if $happens =~ /killed/ && !($hold eq 'hold_reply' && is_write($call));
 				next if $phase eq 'giving' && $happens =~ /no worker$/;
@@ -449,6 +449,7 @@ sub check_worker_behind($self)
 		my $next = $self->cancelled_without_worker;
 		delete $self->{result};
 		ok($next->busy, "$name: who has not given up waits");
+		wait_until { 2 == $self->{zk}->children($self->{path}) } "$name: the waiter to have one node, besides the rival's";
 		$self->part('put');
 		$self->next_has_it($next);
 		$self->{proxy}->heal;
