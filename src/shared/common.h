@@ -18,6 +18,7 @@
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */
 #define ZKLOCK_ERROR_SIZE 256	 /* a sentence about what went wrong, likewise */
+#define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, likewise: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
 
 /* The rights of others to the nodes that we create */
@@ -26,6 +27,22 @@ typedef enum ZklockAcl
 	ZKLOCK_ACL_OPEN,   /* anyone may do anything with them */
 	ZKLOCK_ACL_CREATOR /* only clients with the same credentials */
 } ZklockAcl;
+
+/* The files for TLS, in PEM format, in the order in which the client library wants them */
+typedef enum TlsFile
+{
+	TLS_CA,
+	TLS_CERT,
+	TLS_KEY
+} TlsFile;
+
+#define TLS_FILES (TLS_KEY + 1)
+
+typedef struct TlsFiles
+{
+	char names[TLS_FILES][ZKLOCK_FILE_SIZE]; /* as they are set; TLS is on if the first is not empty */
+	uint64_t fingerprint;					 /* of what is in them; 0 without TLS */
+} TlsFiles;
 
 /* What pg_stat_activity shows of a process that waits */
 typedef enum ZklockWaitEvent

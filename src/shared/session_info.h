@@ -60,19 +60,13 @@ typedef enum LeaseState
  */
 typedef struct SessionSettings
 {
-	bool known; /* else no worker has run yet */
-	char servers[ZKLOCK_SERVERS_SIZE];
-	char auth_file[MAXPGPATH];
-	struct
-	{
-		char   ca_file[MAXPGPATH]; /* TLS is on if it is not empty */
-		char   cert_file[MAXPGPATH];
-		char   key_file[MAXPGPATH];
-		uint64 fingerprint; /* of these files; 0 without TLS */
-	} tls;
-	int session_timeout; /* ms, asked for */
-	int tick_time;		 /* ms */
-	int acl;			 /* a ZklockAcl */
+	bool	 known; /* else no worker has run yet */
+	char	 servers[ZKLOCK_SERVERS_SIZE];
+	char	 auth_file[ZKLOCK_FILE_SIZE];
+	TlsFiles tls;
+	int		 session_timeout; /* ms, asked for */
+	int		 tick_time;		  /* ms */
+	int		 acl;			  /* a ZklockAcl */
 } SessionSettings;
 
 /* All of it is written by the worker alone. */

@@ -70,13 +70,7 @@ session_settings_used(void)
 static bool
 has_tls(const SessionSettings *settings)
 {
-	return settings->tls.ca_file[0] != '\0';
-}
-
-static ZkTlsNames
-tls_names(const SessionSettings *settings)
-{
-	return (ZkTlsNames){settings->tls.ca_file, settings->tls.cert_file, settings->tls.key_file};
+	return settings->tls.names[TLS_CA][0] != '\0';
 }
 
 /*
@@ -168,7 +162,7 @@ load_tls(const SessionSettings *settings)
 	if (!has_tls(settings))
 		return NULL;
 	leave_no_core();
-	return zk_tls_load(tls_names(settings));
+	return zk_tls_load(&settings->tls);
 }
 
 /*
@@ -204,11 +198,11 @@ read_settings(SessionSettings *settings)
 	settings->known = true;
 	strlcpy(settings->servers, zklock_servers, sizeof(settings->servers));
 	strlcpy(settings->auth_file, zklock_auth_file, sizeof(settings->auth_file));
-	strlcpy(settings->tls.ca_file, zklock_tls_ca_file, sizeof(settings->tls.ca_file));
-	strlcpy(settings->tls.cert_file, zklock_tls_cert_file, sizeof(settings->tls.cert_file));
-	strlcpy(settings->tls.key_file, zklock_tls_key_file, sizeof(settings->tls.key_file));
+	strlcpy(settings->tls.names[TLS_CA], zklock_tls_ca_file, ZKLOCK_FILE_SIZE);
+	strlcpy(settings->tls.names[TLS_CERT], zklock_tls_cert_file, ZKLOCK_FILE_SIZE);
+	strlcpy(settings->tls.names[TLS_KEY], zklock_tls_key_file, ZKLOCK_FILE_SIZE);
 	if (has_tls(settings))
-		settings->tls.fingerprint = zk_tls_fingerprint(tls_names(settings));
+		settings->tls.fingerprint = zk_tls_fingerprint(&settings->tls);
 	settings->session_timeout = zklock_session_timeout;
 	settings->tick_time = zklock_tick_time;
 	settings->acl = zklock_acl;

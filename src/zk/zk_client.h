@@ -136,16 +136,9 @@ extern void zk_client_look_again(void);
 /* zk_handle.c */
 extern uintptr_t zk_client_look_up(const char *servers);
 
-/* zk_tls.c: names of files in PEM format, as they are set */
-typedef struct ZkTlsNames
-{
-	const char *ca_file;
-	const char *cert_file;
-	const char *key_file;
-} ZkTlsNames;
-
-extern char	   *zk_tls_load(ZkTlsNames names);
-extern uint64_t zk_tls_fingerprint(ZkTlsNames names);
+/* zk_tls.c */
+extern char	   *zk_tls_load(const TlsFiles *files);
+extern uint64_t zk_tls_fingerprint(const TlsFiles *files);
 
 /* The main loop */
 extern int64_t zk_client_next_wakeup(void);

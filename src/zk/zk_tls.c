@@ -43,16 +43,6 @@
 /* OpenSSL's number for the format, which is part of its interface */
 #define TLS_FILETYPE_PEM 1
 
-/* The files, in the order in which the library wants them */
-typedef enum TlsFile
-{
-	TLS_CA,
-	TLS_CERT,
-	TLS_KEY
-} TlsFile;
-
-#define TLS_FILES (TLS_KEY + 1)
-
 /*
  * Of the client library, whose header file has the first one only if it was built
  * with TLS, and the second, a state of handles, never
@@ -228,12 +218,11 @@ replace(TlsFile which, int fd)
  * the name of a file, which the log alone has.
  */
 char *
-zk_tls_load(ZkTlsNames names)
+zk_tls_load(const TlsFiles *files)
 {
 	static const char *const settings[TLS_FILES] = {"zklock.tls_ca_file", "zklock.tls_cert_file",
 													"zklock.tls_key_file"};
 
-	const char *file_names[TLS_FILES] = {names.ca_file, names.cert_file, names.key_file};
 	int			fds[TLS_FILES] = {-1, -1, -1};
 	const char *fault = NULL;
 	char	   *sentence = NULL;
@@ -244,7 +233,7 @@ zk_tls_load(ZkTlsNames names)
 			"\"zklock.tls_ca_file\" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS");
 	for (int i = 0; i < TLS_FILES && sentence == NULL; i++)
 	{
-		if (file_names[i][0] == '\0')
+		if (files->names[i][0] == '\0')
 			sentence = psprintf("\"%s\" is set, but \"%s\" is not", settings[TLS_CA], settings[i]);
 	}
 	if (sentence)
@@ -258,14 +247,14 @@ zk_tls_load(ZkTlsNames names)
 		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("OpenSSL makes no context for TLS")));
 	for (int i = 0; i < TLS_FILES && fault == NULL; i++)
 	{
-		fault = read_file(file_names[i], i, &fds[i]);
+		fault = read_file(files->names[i], i, &fds[i]);
 		if (fault == NULL)
 			fault = check_file(context, i, fds[i]);
 		if (fault == NULL)
 			continue;
 		sentence = psprintf("could not use \"%s\": %s", settings[i], fault);
 		ereport(LOG, (errcode(ERRCODE_CONFIG_FILE_ERROR), errmsg_internal("%s", sentence),
-					  errdetail("The file is \"%s\".", file_names[i])));
+					  errdetail("The file is \"%s\".", files->names[i])));
 	}
 	SSL_CTX_free(context);
 	ERR_clear_error();
@@ -281,16 +270,15 @@ zk_tls_load(ZkTlsNames names)
 
 /* A number that is another one when any of the files has changed. */
 uint64
-zk_tls_fingerprint(ZkTlsNames names)
+zk_tls_fingerprint(const TlsFiles *files)
 {
-	const char *file_names[TLS_FILES] = {names.ca_file, names.cert_file, names.key_file};
-	uint64		seen[TLS_FILES][4] = {0};
+	uint64 seen[TLS_FILES][4] = {0};
 
 	for (int i = 0; i < TLS_FILES; i++)
 	{
 		struct stat st;
 
-		if (stat(file_names[i], &st) != 0)
+		if (stat(files->names[i], &st) != 0)
 			continue;
 		seen[i][0] = st.st_ino;
 		seen[i][1] = st.st_size;
