@@ -85,7 +85,7 @@ take_records(Search *search)
 	ListCell *cell;
 
 	search->waits = palloc(MAX_WAITS * sizeof(SearchWait));
-	search->kept = palloc(MAX_KEPT * sizeof(KeptNode));
+	search->kept = palloc((MAX_KEPT + 1) * sizeof(KeptNode));
 	foreach(cell, search->records)
 	{
 		const ReadRecord *record = lfirst(cell);
@@ -98,10 +98,14 @@ take_records(Search *search)
 		}
 	}
 	qsort(search->kept, search->nkept, sizeof(KeptNode), compare_kept);
-	for (int i = 0; i < search->nkept; i++)
+	search->kept[search->nkept] = (KeptNode){.line = NULL};
+	for (KeptNode *kept = search->kept; kept->line; kept++)
 	{
-		if (!is_held(&search->kept[i]))
-			search->waits[search->kept[i].wait].node = &search->kept[i];
+		bool begins = kept == search->kept || strcmp(kept->line->path, kept[-1].line->path) != 0;
+
+		kept->first = begins ? kept : kept[-1].first;
+		if (!is_held(kept))
+			search->waits[kept->wait].node = kept;
 	}
 }
 
@@ -109,33 +113,6 @@ static int64
 owner_of(const Search *search, int wait)
 {
 	return search->waits[wait].record->owner;
-}
-
-/* The first of the nodes that are kept on a path, from that name on; or "nkept" */
-static int
-first_kept(const Search *search, const char *path, const char *name)
-{
-	WaitLine line = {.path = path, .node = name};
-	KeptNode wanted = {.line = &line};
-	int		 low = 0;
-	int		 high = search->nkept;
-
-	while (low < high)
-	{
-		int middle = low + (high - low) / 2;
-
-		if (compare_kept(&search->kept[middle], &wanted) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low;
-}
-
-static bool
-is_kept_on(const Search *search, int kept, const char *path)
-{
-	return kept < search->nkept && strcmp(search->kept[kept].line->path, path) == 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -184,14 +161,11 @@ is_behind_stranger(const Search *search, int wait, const KeptNode *kept)
 static void
 add_lock_wait(Search *search, int wait, const KeptNode *self)
 {
-	const char *path = self->line->path;
-	int			stranger = search->nwaits + wait;
-	bool		is_behind = false;
+	int	 stranger = search->nwaits + wait;
+	bool is_behind = false;
 
-	for (int i = first_kept(search, path, ""); is_kept_on(search, i, path); i++)
+	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
 	{
-		const KeptNode *kept = &search->kept[i];
-
 		if (!kept->is_so || !kept->is_lock || !is_older(&kept->peer, &self->peer))
 			continue;
 		if (owner_of(search, wait) != owner_of(search, kept->wait) &&
@@ -211,14 +185,11 @@ add_lock_wait(Search *search, int wait, const KeptNode *self)
 static void
 add_permit_wait(Search *search, int wait, const KeptNode *self)
 {
-	const char	   *path = self->line->path;
 	const KeptNode *last = NULL;
 	int				older = 0;
 
-	for (int i = first_kept(search, path, ""); is_kept_on(search, i, path); i++)
+	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
 	{
-		const KeptNode *kept = &search->kept[i];
-
 		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer) ||
 			(last && compare_kept(kept, last) == 0))
 			continue;
@@ -278,14 +249,13 @@ solve(Search *search)
  * ------------------------------------------------------------------------
  */
 
-/* Does a record tell of a node, as it is? */
+/* Does a record tell of a node, as it is?  "first" is the first that is kept on its path. */
 static bool
-is_told(const Search *search, const char *path, const char *name)
+is_told(const KeptNode *first, const char *name)
 {
-	for (int i = first_kept(search, path, name);
-		 is_kept_on(search, i, path) && strcmp(search->kept[i].line->node, name) == 0; i++)
+	for (const KeptNode *kept = first; kept->first == first; kept++)
 	{
-		if (search->kept[i].is_so)
+		if (kept->is_so && strcmp(kept->line->node, name) == 0)
 			return true;
 	}
 	return false;
@@ -293,19 +263,18 @@ is_told(const Search *search, const char *path, const char *name)
 
 /* Finds the nearest stranger of each wait on a path: it waits for all for whom others wait. */
 static void
-find_strangers(Search *search, const CallStep *list)
+find_strangers(Search *search, const KeptNode *first, const CallStep *list)
 {
 	for (int i = 0; i < list->result.nchildren; i++)
 	{
 		RecipePeer stranger;
 
 		if (!lock_recipe.read(list->children[i], &stranger) ||
-			stranger.mode != LOCK_MODE_EXCLUSIVE || is_told(search, list->path, list->children[i]))
+			stranger.mode != LOCK_MODE_EXCLUSIVE || is_told(first, list->children[i]))
 			continue;
-		for (int k = first_kept(search, list->path, ""); is_kept_on(search, k, list->path); k++)
+		for (const KeptNode *kept = first; kept->first == first; kept++)
 		{
-			const KeptNode *kept = &search->kept[k];
-			SearchWait	   *wait = &search->waits[kept->wait];
+			SearchWait *wait = &search->waits[kept->wait];
 
 			if (kept->is_so && kept == wait->node && is_older(&stranger, &kept->peer) &&
 				is_older(&wait->stranger, &stranger))
@@ -323,30 +292,31 @@ is_suspect(const Search *search, int wait)
 /*
  * Finds what to ask ZooKeeper: what is on the paths where suspects wait, and whose the
  * nodes are that suspects keep there.  Nothing of others is taken for granted any more.
- * Returns how many steps there are; "asked" gets the node of each, or NULL.
+ * Returns how many steps there are; "asked" gets the node of each, or the first on the path.
  */
 static int
 find_questions(Search *search, CallStep *steps, KeptNode **asked)
 {
-	int n = 0;
-	int next;
+	int		  n = 0;
+	KeptNode *next;
 
-	for (int first = 0; first < search->nkept; first = next)
+	for (KeptNode *first = search->kept; first->line; first = next)
 	{
-		const char *path = search->kept[first].line->path;
+		const char *path = first->line->path;
 		bool		matters = false;
 
-		for (next = first; is_kept_on(search, next, path); next++)
+		for (next = first; next->first == first; next++)
 		{
-			search->kept[next].is_so = false;
-			matters |= is_suspect(search, search->kept[next].wait) && !is_held(&search->kept[next]);
+			next->is_so = false;
+			matters |= is_suspect(search, next->wait) && !is_held(next);
 		}
 		if (matters && n < MAX_FACTS)
-			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
-		for (int i = first; i < next && matters && n < MAX_FACTS; i++)
 		{
-			KeptNode *kept = &search->kept[i];
-
+			asked[n] = first;
+			steps[n++] = (CallStep){.kind = OP_LIST, .path = path};
+		}
+		for (KeptNode *kept = first; kept < next && matters && n < MAX_FACTS; kept++)
+		{
 			if (!is_suspect(search, kept->wait))
 				continue;
 			asked[n] = kept;
@@ -371,7 +341,7 @@ verify(Search *search)
 	{
 		const CallResult *result = &steps[i].result;
 
-		if (asked[i] == NULL)
+		if (steps[i].kind == OP_LIST)
 			continue;
 		asked[i]->is_so = result->outcome == CALL_OK &&
 						  result->stat.ephemeral_owner == owner_of(search, asked[i]->wait);
@@ -383,8 +353,8 @@ verify(Search *search)
 	{
 		if (wait_records_is_called_away(search))
 			return false;
-		if (asked[i] == NULL)
-			find_strangers(search, &steps[i]);
+		if (steps[i].kind == OP_LIST)
+			find_strangers(search, asked[i], &steps[i]);
 	}
 	search->has_facts = true;
 	return true;

@@ -98,9 +98,10 @@ typedef struct ReadRecord
 typedef struct KeptNode
 {
 	const WaitLine *line; /* with its path and name; WAIT_LINE_WAIT: the process waits with it */
-	int				wait; /* of the process */
-	RecipePeer		peer;
-	bool			is_lock; /* else a permit */
+	const struct KeptNode *first; /* of those on its path, which follow each other */
+	int					   wait;  /* of the process */
+	RecipePeer			   peer;
+	bool				   is_lock; /* else a permit */
 
 	/* The facts */
 	bool  is_so; /* it exists and is that session's, as far as is known */
@@ -135,7 +136,7 @@ typedef struct Search
 	WaitGraph	graph;
 	SearchWait *waits;
 	int			nwaits;
-	KeptNode   *kept; /* by path and name */
+	KeptNode   *kept; /* by path and name; behind the last is one without a line */
 	int			nkept;
 	bool		has_facts;
 
