@@ -1,8 +1,8 @@
 /*
  * common.h
  *		The clock, names of waits, who may do what with a node and what ZooKeeper tells
- *		of it, what becomes of calls, sizes of what processes tell each other, and the
- *		share of one of them.
+ *		of it, what becomes of calls, the files for TLS, sizes of what processes tell
+ *		each other, and the share of one of them.
  *
  * For all storeys: src/zk knows no more of src/shared than this.
  *

@@ -173,20 +173,17 @@ dialect_of_path(const char *path)
 {
 	PathListReader reader;
 	PathListItem   item;
-	PathListItem   best;
-	bool		   found = false;
+	PathListItem   best = {.value = NULL}; /* until an item for the path is found */
 	int			   dialect = DIALECT_CURATOR;
 
 	path_list_begin(&reader, zklock_path_dialects, PATH_LIST_VALUES);
 	while (path_list_next(&reader, &item))
 	{
-		if (path_list_covers(&item, path) && (!found || path_list_more_specific(&item, &best)))
-		{
+		if (path_list_covers(&item, path) &&
+			(best.value == NULL || path_list_more_specific(&item, &best)))
 			best = item;
-			found = true;
-		}
 	}
-	if (found)
+	if (best.value)
 		(void) item_word(&best, node_dialect_names, &dialect);
 	return dialect;
 }
