@@ -24,12 +24,10 @@
 #include "postgres.h"
 
 #include "backend/call.h"
-#include "backend/display.h"
 #include "backend/wait.h"
 #include "compat.h"
 #include "lib/stringinfo.h"
 #include "shared/common.h"
-#include "shared/settings.h"
 #include "storage/ipc.h"
 #include "zk/zk_client.h"
 

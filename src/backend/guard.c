@@ -36,7 +36,6 @@
 #include "access/xact.h"
 #include "backend/display.h"
 #include "backend/hold.h"
-#include "backend/wait.h"
 #include "compat.h"
 #include "fault.h"
 #include "shared/common.h"

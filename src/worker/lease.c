@@ -34,7 +34,6 @@
 
 #include "fault.h"
 #include "queue/queue.h"
-#include "shared/settings.h"
 #include "worker/inside.h"
 #include "worker/lease_rule.h"
 #include "zk/zk_client.h"

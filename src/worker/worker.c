@@ -41,7 +41,6 @@
 #include "shared/common.h"
 #include "shared/entry.h"
 #include "shared/search.h"
-#include "shared/settings.h"
 #include "shared/stats.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
