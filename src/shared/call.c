@@ -53,7 +53,6 @@
 #include "shared/call.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
-#include "storage/shmem.h"
 
 CallPool *call_pool = NULL;
 void	 *call_area = NULL;

@@ -13,7 +13,6 @@
 #ifndef ZKLOCK_STATS_H
 #define ZKLOCK_STATS_H
 
-#include "datatype/timestamp.h"
 #include "port/atomics.h"
 #include "shared/entry.h"
 

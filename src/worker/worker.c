@@ -44,7 +44,6 @@
 #include "shared/stats.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
-#include "storage/proc.h"
 #include "utils/pidfile.h"
 #include "worker/inside.h"
 #include "zk/zk_client.h"
