@@ -190,8 +190,11 @@ add_permit_wait(Search *search, int wait, const KeptNode *self)
 
 	for (const KeptNode *kept = self->first; kept->first == self->first; kept++)
 	{
-		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer) ||
-			(last && compare_kept(kept, last) == 0))
+		if (!kept->is_so || !is_held(kept) || !is_older(&kept->peer, &self->peer))
+			continue;
+
+		/* A node counts once, but until the facts are known for each that claims it. */
+		if (search->has_facts && last && compare_kept(kept, last) == 0)
 			continue;
 		wait_graph_connect(&search->graph, wait, kept->wait);
 		older++;

@@ -13,7 +13,7 @@ my ($a1, $a2, $b1, $b2) = (sessions($a, 'a1 a2'), sessions($b, 'b1 b2'));
 my $root = '/zklock-waits';
 my $sh   = $zk->shell;
 $asks = 'zk_lock';
-Zklock::Deadlock::scene($zk, [ $a, $b ], '/r/a', '/r/b', '/r/c', $root);
+Zklock::Deadlock::scene($zk, [ $a, $b ], '/r/a', '/r/b', '/r/c', '/r/s/leases', $root);
 
 sub records { return $zk->children($root); }
 
@@ -308,6 +308,22 @@ subtest 'a deadlock is found in spite of what stands there' => sub {
 	steps('a1 has /r/a, b1 has /r/b, a1 wants /r/b, b1 wants /r/a');
 	one_victim('a1 b1');
 	$sh->delete("$root/$_") foreach grep { /^$id-/ } $zk->children($root);
+	clean();
+};
+
+subtest 'a deadlock is found though another claims a permit that is part of it' => sub {
+	in_transactions($a1, $b1);
+	steps('a1 has /r/s:1, b1 has /r/b');
+	my ($permit) = $zk->children('/r/s/leases');
+	my $forged = name();
+	$sh->create($forged, data => record("wait\t1\t1\t0\t\tx\nheld\t/r/s/leases/$permit\n"), ephemeral => 1);
+	steps('a1 wants /r/b');
+	wait_until { records() == 2 } 'its server to tell, which has read what is forged before';
+	steps('b1 wants /r/s:1');
+	gives_up('b1 a1');
+	go_on($a1);
+	steps('a1 releases /r/s');
+	$sh->delete($forged);
 	clean();
 };
 
