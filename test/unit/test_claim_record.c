@@ -173,7 +173,7 @@ test_foreign(void)
 		"{\"slot\":\"-4714-01-01T00:00:00Z\",\"claims\":\"0123456789abcdef\",\"by\":" BY "}",
 	};
 	static const char begun[] = RESET_BY "{";
-	char many[64 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
+	char many[128 + 18 * CLAIM_RECORD_IDS] = "{\"slot\":null,\"claims\":\"0123456789abcdef";
 	char any[256];
 	ClaimRecord record;
 
