@@ -46,7 +46,8 @@ on_own_watched(void *arg, const ZkReply *reply)
 {
 	Run *run = arg;
 
-	if (!run_call_end(run))
+	/* An heir may have taken the place of the node that was asked about. */
+	if (!run_call_end(run) || strcmp(path_node(run->path, run->name), reply->asked->path) != 0)
 		return;
 	watch_own_set(run, reply->outcome == CALL_OK ? WATCH_SET : WATCH_NONE);
 	if (reply->outcome == CALL_OK && node_contender_tells_broken(reply->data, reply->data_length))
