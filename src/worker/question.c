@@ -147,10 +147,7 @@ on_looked(void *arg, const ZkReply *reply)
 		reply->stat.data_length <= wanted->most && zk_client_connected())
 	{
 		set_result(operation, reply);
-		zk_call((ZkCall){.kind = ZK_READ,
-						 .owner = {slot->pid, slot->role},
-						 .path = asked_path(operation),
-						 .whole = true},
+		zk_call((ZkCall){.kind = ZK_READ, .owner = {slot->pid, slot->role}, .path = asked_path(operation)},
 				on_reply, operation);
 	}
 	else
@@ -160,7 +157,7 @@ on_looked(void *arg, const ZkReply *reply)
 /* How each kind of operation is asked of ZooKeeper, as a rule */
 static const ZkCall calls[] = {
 	[OP_LOOK] = {.kind = ZK_LOOK},
-	[OP_READ] = {.kind = ZK_READ, .whole = true},
+	[OP_READ] = {.kind = ZK_READ},
 	[OP_LIST] = {.kind = ZK_LIST},
 	[OP_CREATE] = {.kind = ZK_CREATE, .node_kind = ZK_PERSISTENT},
 	[OP_CREATE_CONTAINER] = {.kind = ZK_CREATE, .node_kind = ZK_CONTAINER},

@@ -363,9 +363,7 @@ handle_log(const Event *event)
 	/* News of a handle that has been given up would hide why it was. */
 	if (!event->code || zk_handle == NULL)
 		return;
-	sentence =
-		zk_error_sentence(event->text, zk_client_connected() && answered ? ZK_CONNECTION_IN_USE
-																		 : ZK_CONNECTION_NEW);
+	sentence = zk_error_sentence(event->text, zk_client_answered());
 	complain(sentence);
 	pfree(sentence);
 }

@@ -169,14 +169,11 @@ typedef struct ZkReply
 								  * the outcome is CALL_UNKNOWN */
 	const char			*path;		  /* CREATE, APPEND: the new node's path */
 	NodeStat			 stat;		  /* CREATE, SET, LOOK, READ, LIST */
-	const char			*data;		  /* READ: all, or the beginning */
+	const char			*data;		  /* READ */
 	int					 data_length; /* bytes of it */
 	int					 nchildren;	  /* LIST */
 	char			   **children;
 } ZkReply;
-
-/* Bytes of a node's data that a reply has, unless all are asked for */
-#define ZK_DATA_MAX 1024
 
 typedef void (*ZkReplyHandler)(void *arg, const ZkReply *reply);
 
@@ -238,7 +235,6 @@ typedef struct ZkCall
 	ZkNodeKind	node_kind;	 /* CREATE, EXCHANGE */
 	int32_t		version;	 /* SET, EXCHANGE: of the data that are replaced, or deleted */
 	bool		watch;		 /* READ, LIST: sets a watch as well, if the node exists */
-	bool		whole;		 /* READ: all data, not ZK_DATA_MAX bytes at most */
 	bool		notice;		 /* EXCHANGE: watches of the node to delete tell of a change of
 							  * its data, not of its deletion */
 	bool		followed;	 /* CREATE: the next call of this owner goes out right behind it */

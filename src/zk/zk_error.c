@@ -109,17 +109,16 @@ zk_error_is_breakdown(int code)
  * about a server: "Socket address:port zk retcode=..., errno=...(...): ...".
  * Others are left as they are.
  *
- *	use		of the connection that the complaint is about
+ *	in_use	a server had answered on the connection that the complaint is about
  *
  * Returns it, palloc'd.
  */
 char *
-zk_error_sentence(const char *complaint, ZkConnectionUse use)
+zk_error_sentence(const char *complaint, bool in_use)
 {
 	char server[128];
 	int	 code;
 	int	 error;
-	bool in_use = use == ZK_CONNECTION_IN_USE;
 	bool closed;
 
 	if (sscanf(complaint, "Socket %127s zk retcode=%d, errno=%d(", server, &code, &error) != 3)

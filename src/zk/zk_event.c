@@ -24,9 +24,9 @@
  * another reason makes it look once more, for nothing.
  *
  * Some news can wait for what is known to follow at once: the answer to a
- * create, behind which its listing was sent (EVENT_BEFORE_NEXT), and the events of
- * what we delete ourselves (below), behind which that is answered.  They
- * wake nobody, but are found by whoever looks.  Should nothing follow, the main
+ * create, behind which its listing was sent, and the events of what we delete
+ * ourselves (below), behind which that is answered.  They wake nobody, but are
+ * found by whoever looks.  Should nothing follow, the main
  * loop looks when it becomes impatient with the call (zk_flow_next_wakeup()).
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
@@ -92,10 +92,11 @@ zk_event_queue_open(void)
  * Never fails: a lack of memory is left for the main loop.
  */
 void
-zk_event_push(const Event *event, EventUrgency urgency)
+zk_event_push(const Event *event)
 {
 	Event *copy = malloc(sizeof(Event));
 	uint64 one = 1;
+	bool   can_wait;
 	bool   wake;
 
 	pthread_mutex_lock(&queue_mutex);
@@ -111,9 +112,9 @@ zk_event_push(const Event *event, EventUrgency urgency)
 			queue_head = copy;
 		queue_tail = copy;
 	}
-	if (event->kind == EVENT_WATCH && event->text && *echoes_of(event->text, strlen(event->text)) > 0)
-		urgency = EVENT_BEFORE_NEXT;
-	wake = asleep && (urgency == EVENT_AT_ONCE || copy == NULL);
+	can_wait = event->can_wait || (event->kind == EVENT_WATCH && event->text &&
+								   *echoes_of(event->text, strlen(event->text)) > 0);
+	wake = asleep && (!can_wait || copy == NULL);
 	if (wake)
 		asleep = false;
 	pthread_mutex_unlock(&queue_mutex);

@@ -32,10 +32,10 @@
  *	  read's answer, and a read asked for after a removal comes behind it.
  *	- A sync goes before what waits, and so before reads asked for after it.
  *
- * Nothing more is needed.  Calls about one node are made one at a time, each
- * when the one before has been answered, or, if it is not known what became of
- * that, on the next connection: so a delete cannot overtake the create of its
- * node.  Of listings of one path, made for several owners, any may come first;
+ * Nothing more is needed.  Calls that create, find, replace or delete one node
+ * are made one at a time, each when the one before has been answered, or, if it
+ * is not known what became of that, on the next connection: so a delete cannot
+ * overtake the create of its node.  Of listings of one path, made for several owners, any may come first;
  * a contender that waits for the n-th of them waits until n have come, and the
  * last to come was sent after it had asked.  A deletion that overtakes a
  * listing only makes it shorter, and is answered before it.
@@ -239,7 +239,7 @@ send_request(Call *call)
 	{
 		Event event = {.kind = EVENT_REPLY, .number = call->number, .reply.code = code};
 
-		zk_event_push(&event, EVENT_AT_ONCE);
+		zk_event_push(&event);
 	}
 }
 

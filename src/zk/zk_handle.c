@@ -90,7 +90,7 @@ lookup_main(void *arg)
 
 	if (connect_string_resolve(question->servers, addresses, sizeof(addresses)))
 		event.text = strdup(addresses);
-	zk_event_push(&event, EVENT_AT_ONCE);
+	zk_event_push(&event);
 	free(question);
 	return NULL;
 }
@@ -114,7 +114,7 @@ zk_client_look_up(const char *servers)
 	strlcpy(question->servers, servers, sizeof(question->servers));
 	if (!start_thread(lookup_main, question))
 	{
-		zk_event_push(&unknown, EVENT_AT_ONCE);
+		zk_event_push(&unknown);
 		free(question);
 	}
 	return last_question;
@@ -140,7 +140,7 @@ on_log(const char *message)
 	event.code = level && strncmp(level, ":ZOO_ERROR@", strlen(":ZOO_ERROR@")) == 0;
 	event.text = strdup(text ? text + 2 : message);
 	if (event.text)
-		zk_event_push(&event, EVENT_AT_ONCE);
+		zk_event_push(&event);
 }
 
 /*

@@ -28,13 +28,6 @@ typedef enum EventKind
 	EVENT_LOOKED_UP /* names of servers */
 } EventKind;
 
-/* Is the main loop to be woken for it? */
-typedef enum EventUrgency
-{
-	EVENT_AT_ONCE,
-	EVENT_BEFORE_NEXT /* no: another one follows at once */
-} EventUrgency;
-
 /*
  * An event carries the number of what it belongs to: a call (REPLY), a handle
  * (SESSION, WATCH), or a question (LOOKED_UP).
@@ -43,6 +36,7 @@ typedef struct Event
 {
 	struct Event *next;
 	EventKind	  kind;
+	bool		  can_wait; /* for the next one, which follows at once */
 	uintptr_t	  number;
 	int			  code;	 /* SESSION: state; WATCH: type; LOG: does it complain? */
 	const char	 *fault; /* REPLY, WATCH: what is wrong with it, or NULL */
@@ -52,7 +46,7 @@ typedef struct Event
 } Event;
 
 extern int	  zk_event_queue_open(void);
-extern void	  zk_event_push(const Event *event, EventUrgency urgency);
+extern void	  zk_event_push(const Event *event);
 extern Event *zk_event_take_all(void);
 extern void	  zk_event_free(Event *event);
 extern void	  zk_event_expect_echo(const char *deleted, int change);
@@ -62,14 +56,7 @@ extern void	  zk_event_expect_echo(const char *deleted, int change);
  * ------------------------------------------------------------------------
  */
 
-/* What a connection was in use for when a complaint came. */
-typedef enum ZkConnectionUse
-{
-	ZK_CONNECTION_NEW,	 /* nothing yet: no server had answered on it */
-	ZK_CONNECTION_IN_USE /* calls */
-} ZkConnectionUse;
-
-extern char *zk_error_sentence(const char *complaint, ZkConnectionUse use);
+extern char *zk_error_sentence(const char *complaint, bool in_use);
 
 /* ------------------------------------------------------------------------
  * zk_call.c: a call

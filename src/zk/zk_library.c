@@ -95,12 +95,16 @@ typedef struct Answer
 	const struct String_vector *children;
 	const char				   *data;
 	int							data_length; /* a server may say that there are -1 */
+	bool						followed;	 /* the call behind it is answered next */
 } Answer;
 
 static void
-push_reply(int code, const Answer *answer, const void *context, EventUrgency urgency)
+push_reply(int code, const Answer *answer, const void *context)
 {
-	Event event = {.kind = EVENT_REPLY, .reply.code = code, .number = (uintptr_t) context};
+	Event event = {.kind = EVENT_REPLY,
+				   .can_wait = answer->followed,
+				   .reply.code = code,
+				   .number = (uintptr_t) context};
 	bool  copied = true;
 
 	if (code == ZOK && answer->path)
@@ -124,34 +128,25 @@ push_reply(int code, const Answer *answer, const void *context, EventUrgency urg
 	/* A reply that could not be copied is as good as lost. */
 	if (!copied)
 		event.reply.code = ZSYSTEMERROR;
-	zk_event_push(&event, urgency);
+	zk_event_push(&event);
 }
 
 static void
 on_created(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Answer){.path = path, .stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = path, .stat = stat}, context);
 }
 
-/* Likewise, when the call behind it is answered next. */
 static void
 on_created_followed(int code, const char *path, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Answer){.path = path, .stat = stat}, context, EVENT_BEFORE_NEXT);
+	push_reply(code, &(Answer){.path = path, .stat = stat, .followed = true}, context);
 }
 
-/* Hands on all data. */
 static void
-on_whole(int code, const char *value, int len, const struct Stat *stat, const void *context)
+on_data(int code, const char *value, int len, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Answer){.data = value, .data_length = len, .stat = stat}, context, EVENT_AT_ONCE);
-}
-
-/* Hands on the beginning of them. */
-static void
-on_content(int code, const char *value, int len, const struct Stat *stat, const void *context)
-{
-	on_whole(code, value, Min(len, ZK_DATA_MAX), stat, context);
+	push_reply(code, &(Answer){.data = value, .data_length = len, .stat = stat}, context);
 }
 
 static void
@@ -160,32 +155,32 @@ on_appended(int code, const void *append)
 	ZkAppend *done = unconstify(ZkAppend *, (const ZkAppend *) append);
 
 	done->path[sizeof(done->path) - 1] = '\0';
-	push_reply(code, &(Answer){.path = done->path}, (const void *) done->number, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.path = done->path}, (const void *) done->number);
 	free(done);
 }
 
 static void
 on_stat(int code, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Answer){.stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.stat = stat}, context);
 }
 
 static void
 on_children(int code, const struct String_vector *children, const struct Stat *stat, const void *context)
 {
-	push_reply(code, &(Answer){.children = children, .stat = stat}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){.children = children, .stat = stat}, context);
 }
 
 static void
 on_done(int code, const void *context)
 {
-	push_reply(code, &(Answer){0}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){0}, context);
 }
 
 static void
 on_synced(int code, const char *path, const void *context)
 {
-	push_reply(code, &(Answer){0}, context, EVENT_AT_ONCE);
+	push_reply(code, &(Answer){0}, context);
 }
 
 void
@@ -207,7 +202,7 @@ zk_library_event(zhandle_t *zh, int type, int state, const char *path, void *con
 		if (event.fault == NULL)
 			event.text = strdup(path);
 	}
-	zk_event_push(&event, EVENT_AT_ONCE);
+	zk_event_push(&event);
 }
 
 /* ------------------------------------------------------------------------
@@ -291,7 +286,7 @@ zk_library_send(const Call *call)
 			return zoo_aexists(zk_handle, asked->path, 0, on_stat, context);
 		case ZK_READ:
 			return zoo_awget(zk_handle, asked->path, watcher, (void *) zk_handle_number,
-							 asked->whole ? on_whole : on_content, context);
+							 on_data, context);
 		case ZK_LIST:
 			return zoo_awget_children2(zk_handle, asked->path, watcher,
 									   (void *) zk_handle_number, on_children, context);
