@@ -265,27 +265,23 @@ resigned(Election *election, int64 led)
 		ConditionVariableBroadcast(&election->changed);
 }
 
-/* Has any transaction that relies on leadership begun to commit? */
+/*
+ * Wakes the transactions that rely on leadership and have begun to commit: they wait for
+ * checks of the node.  Returns whether there are any.
+ */
 static bool
-any_commit(int i)
-{
-	for (int process = 0; process < zklock_max_processes(); process++)
-	{
-		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
-			return true;
-	}
-	return false;
-}
-
-/* Wakes the transactions that are about to commit: they wait for checks of the node. */
-static void
 wake_commits(int i)
 {
+	bool any = false;
+
 	for (int process = 0; process < zklock_max_processes(); process++)
 	{
-		if ((*election_stake(i, process) & STAKE_COMMIT) != 0)
-			SetLatch(&GetPGProcByNumber(process)->procLatch);
+		if ((*election_stake(i, process) & STAKE_COMMIT) == 0)
+			continue;
+		SetLatch(&GetPGProcByNumber(process)->procLatch);
+		any = true;
 	}
+	return any;
 }
 
 /* The entry has come to an end without our doing. */
@@ -330,7 +326,7 @@ attend_elected(int i, const EntryStatus *status)
 			 psprintf("This server leads, in term " INT64_FORMAT ".", status->token));
 
 	if (status->check_done != checks[i])
-		wake_commits(i);
+		(void) wake_commits(i);
 	checks[i] = status->check_done;
 
 	if (pg_atomic_read_u64(&election->resign_term) == (uint64) status->token)
@@ -371,7 +367,7 @@ attend_leaving(int i)
 
 	if (status.state == CONTENDER_LOST || status.state == CONTENDER_FAILED)
 		attend_end(i, &status);
-	else if (any_commit(i))
+	else if (wake_commits(i))
 		return zklock_now_ms() + LOOK_FOR_COMMITS_MS;
 	else if (may_stay(candidacy))
 	{

@@ -26,7 +26,6 @@ typedef enum Credentials
 	CREDENTIALS_WITHHELD
 } Credentials;
 
-extern const SessionSettings *session_settings_used(void);
 extern bool session_settings_configure(ZkClientConfig *config, Credentials credentials);
 
 /* Taking up changed ones */
@@ -78,7 +77,6 @@ extern void	 lease_begin(int64 opened_at_us, int timeout_ms);
 extern void	 lease_set_timeout(int timeout_ms, int64 since_us);
 extern int64 lease_base(void);
 extern void	 lease_end(void);
-extern void	 lease_set_times(int tick_ms, int asked_ms);
 extern bool	 lease_is_possible(void);
 extern bool	 lease_is_possible_with(int timeout_ms, int tick_ms);
 extern void	 lease_check_timeout(void);

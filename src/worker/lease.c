@@ -79,8 +79,6 @@ static int64		timeout;		   /* of the session, us; 0 if there is none */
 static int64		count_from;		   /* heartbeats sent earlier do not count, us */
 static int64		next_beat;		   /* us */
 static int			outstanding;	   /* heartbeats */
-static int			tick_time;		   /* zklock.tick_time as it was taken up, ms */
-static int			asked_timeout;	   /* of ZooKeeper, ms */
 static int			checked_timeout;   /* ms, that the log was told of */
 static int			checked_tick;	   /* likewise */
 static bool			chroot_is_missing; /* as ZooKeeper has answered last */
@@ -92,11 +90,18 @@ deadline(int64 base)
 	return base + timeout - timeout / DRIFT_PART;
 }
 
+/* zklock.tick_time, as it was taken up */
+static int64
+tick_us(void)
+{
+	return INT64CONST(1000) * zklock_session->settings.tick_time;
+}
+
 /* Begins the proof from nothing. */
 static void
 start_proof(void)
 {
-	lease_history_clear(&history);
+	history.n = 0;
 	count_from = zklock_now_us();
 	next_beat = 0;
 }
@@ -247,7 +252,7 @@ on_beat(void *arg, const ZkReply *reply)
 	note_chroot(reply->outcome == CALL_NO_NODE);
 	if (proof == PROOF_NO_SESSION || sent < count_from)
 		return;
-	base = lease_history_add(&history, sent, zklock_now_us(), INT64CONST(1000) * tick_time);
+	base = lease_history_add(&history, sent, zklock_now_us(), tick_us());
 	if (ZKLOCK_FAULT("naive-lease"))
 		base = sent;
 	if (base < 0)
@@ -270,7 +275,7 @@ lease_attend(void)
 		outstanding >= MAX_OUTSTANDING)
 		return;
 	if (proof != PROOF_RENEWED)
-		interval = Min(interval, INT64CONST(1000) * tick_time / 8);
+		interval = Min(interval, tick_us() / 8);
 	next_beat = now + Max(interval, MIN_BEAT_US);
 	beat = palloc(sizeof(int64));
 	*beat = now;
@@ -347,24 +352,26 @@ lease_is_possible_with(int timeout_ms, int tick_ms)
 bool
 lease_is_possible(void)
 {
-	return proof == PROOF_NO_SESSION || lease_is_possible_with((int) (timeout / 1000), tick_time);
+	return proof == PROOF_NO_SESSION ||
+		   lease_is_possible_with((int) (timeout / 1000), zklock_session->settings.tick_time);
 }
 
 /* Says why it cannot: one or two sentences. */
 static void
 describe_timeout(char *text, size_t size)
 {
-	int granted = (int) (timeout / 1000);
-	int needed = 2 * tick_time;
+	const SessionSettings *used = &zklock_session->settings;
+	int					   granted = (int) (timeout / 1000);
+	int					   needed = 2 * used->tick_time;
 
-	if (asked_timeout > granted)
+	if (used->session_timeout > granted)
 		snprintf(text, size,
 				 "ZooKeeper has granted a session timeout of %d ms of the %d ms asked for. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, asked_timeout, tick_time, needed);
+				 granted, used->session_timeout, used->tick_time, needed);
 	else
 		snprintf(text, size,
 				 "The session timeout is %d ms. With a \"zklock.tick_time\" of %d ms, %d ms are needed.",
-				 granted, tick_time, needed);
+				 granted, used->tick_time, needed);
 }
 
 /*
@@ -374,33 +381,25 @@ describe_timeout(char *text, size_t size)
 void
 lease_check_timeout(void)
 {
-	char detail[ZKLOCK_ERROR_SIZE];
-	int	 granted = (int) (timeout / 1000);
+	const SessionSettings *used = &zklock_session->settings;
+	char				   detail[ZKLOCK_ERROR_SIZE];
+	int					   granted = (int) (timeout / 1000);
 
-	if (granted == checked_timeout && tick_time == checked_tick)
+	if (granted == checked_timeout && used->tick_time == checked_tick)
 		return;
 	checked_timeout = granted;
-	checked_tick = tick_time;
+	checked_tick = used->tick_time;
 	if (lease_is_possible())
 		return;
 	describe_timeout(detail, sizeof(detail));
 	ereport(WARNING,
 			(errmsg("\"zklock.tick_time\" is %d ms, too long for a session timeout of %d ms",
-					tick_time, granted),
+					used->tick_time, granted),
 			 errdetail("It cannot be proved in time that the session is alive, so no lock is granted. %s",
 					   detail),
-			 granted < asked_timeout
+			 granted < used->session_timeout
 				 ? errhint("Raise maxSessionTimeout of the ZooKeeper servers, or set \"zklock.tick_time\" to their tickTime.")
 				 : errhint("Raise \"zklock.session_timeout\", or set \"zklock.tick_time\" to the tickTime of the ZooKeeper servers.")));
-}
-
-/* Takes up a value of zklock.tick_time, and the timeout that ZooKeeper is asked for. */
-void
-lease_set_times(int tick_ms, int asked_ms)
-{
-	tick_time = tick_ms;
-	asked_timeout = asked_ms;
-	lease_check_timeout();
 }
 
 /* ------------------------------------------------------------------------

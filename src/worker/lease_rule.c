@@ -31,13 +31,6 @@
 
 #include <string.h>
 
-/* Forgets all heartbeats. */
-void
-lease_history_clear(LeaseHistory *history)
-{
-	history->n = 0;
-}
-
 /* Adds a heartbeat behind the others; the oldest gives way if need be. */
 static void
 append(LeaseHistory *history, int64_t sent, int64_t answered)
@@ -47,9 +40,7 @@ append(LeaseHistory *history, int64_t sent, int64_t answered)
 		history->n--;
 		memmove(&history->beats[0], &history->beats[1], history->n * sizeof(LeaseBeat));
 	}
-	history->beats[history->n].sent = sent;
-	history->beats[history->n].answered = answered;
-	history->n++;
+	history->beats[history->n++] = (LeaseBeat){.sent = sent, .answered = answered};
 }
 
 /*

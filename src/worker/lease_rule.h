@@ -23,10 +23,9 @@ typedef struct LeaseBeat
 typedef struct LeaseHistory
 {
 	LeaseBeat beats[LEASE_HISTORY]; /* in order of sending and of answering */
-	int		  n;
+	int		  n;					/* 0: the proof starts from nothing */
 } LeaseHistory;
 
-extern void lease_history_clear(LeaseHistory *history);
 extern int64_t lease_history_add(LeaseHistory *history, int64_t sent, int64_t answered, int64_t tick);
 
 #endif /* ZKLOCK_LEASE_RULE_H */

@@ -49,7 +49,7 @@ static int64
 pause_ms(void)
 {
 	int failures = Min(zklock_session->failures, 10);
-	int timeout = session_settings_used()->session_timeout;
+	int timeout = zklock_session->settings.session_timeout;
 
 	if (failures == 0)
 		return 0;
@@ -93,7 +93,7 @@ static void
 open_handle(void)
 {
 	const SessionInfo *own = &zklock_session->info;
-	int				   timeout = session_settings_used()->session_timeout;
+	int				   timeout = zklock_session->settings.session_timeout;
 	ZkClientConfig	   config = {0};
 	Credentials		   credentials = CREDENTIALS_SHOWN;
 	bool			   is_open;
@@ -246,7 +246,7 @@ on_connected(void)
 	memcpy(now.password, session.password, sizeof(now.password));
 	now.negotiated_timeout = session.negotiated_timeout;
 	strlcpy(now.server, session.server, sizeof(now.server));
-	strlcpy(now.chroot, connect_string_chroot(session_settings_used()->servers), sizeof(now.chroot));
+	strlcpy(now.chroot, connect_string_chroot(zklock_session->settings.servers), sizeof(now.chroot));
 	now.connected_since = GetCurrentTimestamp();
 	if (resumed)
 	{
@@ -301,7 +301,7 @@ on_expired(void)
 static void
 on_refused(void)
 {
-	const char *fault = session_settings_used()->auth_file[0] != '\0'
+	const char *fault = zklock_session->settings.auth_file[0] != '\0'
 							? "ZooKeeper refused the credentials in \"zklock.auth_file\""
 							: "ZooKeeper demands credentials, and \"zklock.auth_file\" is not set";
 	char		message[ZKLOCK_ERROR_SIZE];
@@ -382,12 +382,12 @@ look_for_a_way(void)
 
 	zk_client_session(&session);
 	explicit_bzero(session.password, sizeof(session.password));
-	if (session.negotiated_timeout > session_settings_used()->session_timeout)
+	if (session.negotiated_timeout > zklock_session->settings.session_timeout)
 		zklock_worker_restart("a ZooKeeper server that does not answer");
 	check_addresses_at = zklock_now_ms() + ADDRESS_CHECK_MS;
 	zk_client_look_again();
 	if (question == 0)
-		question = zk_client_look_up(session_settings_used()->servers);
+		question = zk_client_look_up(zklock_session->settings.servers);
 }
 
 /* Opens a handle when that is due, and sees to one that does not get a connection. */
@@ -404,7 +404,7 @@ session_life_attend(void)
 		look_for_a_way();
 	else
 	{
-		question = zk_client_look_up(session_settings_used()->servers);
+		question = zk_client_look_up(zklock_session->settings.servers);
 		session_info_set_state(SESSION_CONNECTING);
 	}
 }

@@ -60,13 +60,6 @@ static int64	 look_at;		/* whether one still is, ms */
  * ------------------------------------------------------------------------
  */
 
-/* The settings that have been taken up. */
-const SessionSettings *
-session_settings_used(void)
-{
-	return used;
-}
-
 static bool
 has_tls(const SessionSettings *settings)
 {
@@ -212,7 +205,7 @@ read_settings(SessionSettings *settings)
 static void
 apply(void)
 {
-	lease_set_times(used->tick_time, used->session_timeout);
+	lease_check_timeout();
 	zk_client_set_acl(used->acl);
 }
 

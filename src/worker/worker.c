@@ -50,8 +50,6 @@
 
 extern PGDLLEXPORT void zklock_worker_main(Datum arg);
 
-static uint32 sleep_event; /* what the main loop waits for, in pg_stat_activity */
-
 /* ------------------------------------------------------------------------
  * Ends of the process
  * ------------------------------------------------------------------------
@@ -306,7 +304,8 @@ sleep_between_rounds(WaitEventSet *events)
 
 	if (!zk_event_may_sleep())
 		return;
-	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred), sleep_event);
+	n = WaitEventSetWait(events, sleep_time(), occurred, lengthof(occurred),
+						 zklock_wait_event(ZKLOCK_WAIT_WORKER));
 	for (int i = 0; i < n; i++)
 	{
 		if (occurred[i].events & WL_SOCKET_READABLE)
@@ -404,6 +403,5 @@ zklock_worker_main(Datum arg)
 
 	log_context.previous = error_context_stack;
 	error_context_stack = &log_context;
-	sleep_event = zklock_wait_event(ZKLOCK_WAIT_WORKER);
 	main_loop(events);
 }
