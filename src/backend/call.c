@@ -117,7 +117,7 @@ is_usable(CallSlot *slot)
 
 /* Waits until the slot is in that state, or until then, ms; -1: for ever. */
 static bool
-wait_for(CallSlot *slot, CallState state, const CallAway *away, int64 until)
+wait_for(CallSlot *slot, CallState state, const Call *call, int64 until)
 {
 	for (;;)
 	{
@@ -127,15 +127,15 @@ wait_for(CallSlot *slot, CallState state, const CallAway *away, int64 until)
 		if (call_slot_state(slot) == state)
 			return true;
 		timeout = until < 0 ? -1 : Max(until - zklock_now_ms(), 0);
-		if (timeout == 0 || (away && away->is_called(away->arg)))
+		if (timeout == 0 || (call->is_called_away && call->is_called_away(call->away_arg)))
 			return false;
-		if (!away)
+		if (!call->is_called_away)
 			CHECK_FOR_INTERRUPTS();
 		else
 			timeout = timeout < 0 ? LOOK_MS : Min(timeout, LOOK_MS);
 		(void) WaitLatch(MyLatch,
-						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0),
-						 timeout, zklock_wait_event(away ? ZKLOCK_WAIT_LOCK : ZKLOCK_WAIT_CALL));
+						 WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (timeout > 0 ? WL_TIMEOUT : 0), timeout,
+						 zklock_wait_event(call->is_called_away ? ZKLOCK_WAIT_LOCK : ZKLOCK_WAIT_CALL));
 	}
 }
 
@@ -149,7 +149,7 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 
 	if (call->until > 0)
 		until = call->until;
-	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call->away, until))
+	if (!is_usable(slot) && !wait_for(slot, CALL_FREE, call, until))
 		return;
 	slot->pid = MyProcPid;
 	slot->role = GetSessionUserId();
@@ -164,7 +164,7 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	if (question->len > CALL_BUFFER_SIZE)
 	{
 		call_slot_ask(slot, CALL_ROOM_WANTED);
-		if (!wait_for(slot, CALL_ROOM_GIVEN, call->away, until))
+		if (!wait_for(slot, CALL_ROOM_GIVEN, call, until))
 			return;
 	}
 	memcpy(call_slot_text(slot, &slot->question_room), question->data, question->len);
@@ -177,9 +177,9 @@ ask_and_wait(const Call *call, const StringInfoData *question, const CallStep *s
 	 * What was not sent need not be, of which take_answer() tells the worker; what was is
 	 * waited for if it writes.
 	 */
-	if (!wait_for(slot, CALL_ANSWERED, call->away, until) && slot->writes &&
+	if (!wait_for(slot, CALL_ANSWERED, call, until) && slot->writes &&
 		!call_slot_step(slot, CALL_ASKED, CALL_GIVEN_UP))
-		(void) wait_for(slot, CALL_ANSWERED, call->away, -1);
+		(void) wait_for(slot, CALL_ANSWERED, call, -1);
 }
 
 /* Takes the answer.  If there is none, it is given up as if ZooKeeper could not be reached. */

@@ -9,24 +9,20 @@
 
 #include "shared/call.h"
 
-/*
- * A session that waits for something else at the same time gives the call up as soon as
- * it is called away, and lets no interrupt end it: that is for the other wait.
- */
-typedef struct CallAway
-{
-	bool (*is_called)(void *arg);
-	void *arg;
-} CallAway;
-
 /* Calls made one after the other for one purpose */
 typedef struct Call
 {
-	CallPatience	patience; /* for a connection */
-	int64			until;	  /* but no longer than that, by zklock_now_ms(); 0: for ever */
-	const CallAway *away;	  /* of a session that waits for something else besides */
-	int64			session;  /* the ZooKeeper session in which the last answer was given */
-	int64			sent_session; /* and that in which a scratch node was created */
+	CallPatience patience;	   /* for a connection */
+	int64		 until;		   /* but no longer than that, by zklock_now_ms(); 0: for ever */
+	int64		 session;	   /* the ZooKeeper session in which the last answer was given */
+	int64		 sent_session; /* and that in which a scratch node was created */
+
+	/*
+	 * A session that waits for something else at the same time gives the call up as soon
+	 * as it is called away, and lets no interrupt end it: that is for the other wait.
+	 */
+	bool (*is_called_away)(void *arg); /* or NULL */
+	void *away_arg;
 } Call;
 
 /* Does a read see all that anybody has committed before? */

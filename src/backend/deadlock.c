@@ -26,8 +26,8 @@
  */
 #include "postgres.h"
 
-#include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/wait.h"
 #include "backend/waits.h"
 #include "compat.h"
 

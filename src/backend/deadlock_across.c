@@ -32,8 +32,8 @@
  */
 #include "postgres.h"
 
-#include "backend/deadlock.h"
 #include "backend/display.h"
+#include "backend/wait.h"
 #include "backend/waits.h"
 #include "miscadmin.h"
 #include "shared/common.h"
@@ -50,8 +50,7 @@
 /* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
 #define PATIENCE_MS 10000
 
-static int	 searcher = ENTRY_NONE; /* our entry, if this session searches */
-static int64 next_at;				/* the next search, ms */
+static int64 next_at; /* the next search, ms */
 
 /* ------------------------------------------------------------------------
  * Suspects
@@ -201,15 +200,13 @@ next_search(const Search *search)
 void
 deadlock_across_attend(int index, int64 waited, int64 until)
 {
-	Search	 search = {.index = index, .victim = ENTRY_NONE};
-	CallAway away = {.is_called = wait_records_is_called_away, .arg = &search};
+	Search search = {.index = index, .victim = ENTRY_NONE};
 
-	if (waited < DeadlockTimeout && searcher == ENTRY_NONE && !search_is_ours(index))
+	if (waited < DeadlockTimeout && !search_is_ours(index))
 		return;
 	if (!search_take_over(index, &search.findings))
 	{
 		/* Our record stands until that of the one that searches now may be there. */
-		searcher = ENTRY_NONE;
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
 			wait_records_forget();
 		return;
@@ -217,10 +214,11 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 
 	/* Where waits soon end many take over, but search no oftener than one would. */
 	next_at = search.findings.next_at;
-	searcher = index;
 	if (zklock_now_ms() < next_at)
 		return;
-	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
+	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
+						 .is_called_away = wait_records_is_called_away,
+						 .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
 	next_at = next_search(&search);
@@ -229,28 +227,25 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	search.findings.next_at = search.victim == ENTRY_NONE ? next_at : 0;
 	search_found(index, &search.findings);
 	if (search.victim != ENTRY_NONE)
-	{
 		search_leave(index, search.victim);
-		searcher = ENTRY_NONE;
-	}
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
 }
 
-/* When this session wants to attend next, ms; or PG_INT64_MAX. */
+/* When the session wants to attend next, ms; or PG_INT64_MAX. */
 int64
-deadlock_across_next_wakeup(void)
+deadlock_across_next_wakeup(int index)
 {
-	return searcher != ENTRY_NONE ? next_at : PG_INT64_MAX;
+	return search_is_ours(index) ? next_at : PG_INT64_MAX;
 }
 
 /*
- * The entry that has waited longest, or ENTRY_NONE if no other one has for long.  As it
- * mostly waits on, searches follow each other even where most waits soon end.
+ * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
+ * it mostly waits on, searches follow each other even where most waits soon end.
  */
 static int
-find_successor(void)
+find_successor(int ours)
 {
 	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
 	int			found = ENTRY_NONE;
@@ -259,7 +254,7 @@ find_successor(void)
 	{
 		const EntryRequest *request = &entry_at(i)->request;
 
-		if (i != searcher && entry_status(i).state == CONTENDER_QUEUED &&
+		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
 			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
 			request->requested_at <= since)
 		{
@@ -270,12 +265,11 @@ find_successor(void)
 	return found;
 }
 
-/* The session's wait has ended, however that came.  Cannot fail. */
+/* The session's wait has ended, with an entry or without, however that came.  Cannot fail. */
 void
-deadlock_across_leave(void)
+deadlock_across_leave(int index)
 {
-	if (searcher != ENTRY_NONE)
-		search_leave(searcher, find_successor());
-	searcher = ENTRY_NONE;
+	if (search_is_ours(index))
+		search_leave(index, find_successor(index));
 	wait_records_forget();
 }

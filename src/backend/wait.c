@@ -17,7 +17,6 @@
  */
 #include "postgres.h"
 
-#include "backend/deadlock.h"
 #include "backend/display.h"
 #include "backend/hold.h"
 #include "backend/wait.h"
@@ -26,6 +25,7 @@
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
+#include "storage/pmsignal.h"
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -88,7 +88,11 @@ is_out_of_time(const Wait *wait, int64 waited)
 	return true;
 }
 
-/* Raises an error if there has been no worker for too long. */
+/*
+ * Raises an error if there has been no worker for too long.  PostgreSQL 15's postmaster may
+ * overlook for a minute that one has ended, if it was just about to sleep; it looks when it
+ * is woken.
+ */
 static void
 watch_worker(Wait *wait, int64 waited)
 {
@@ -99,7 +103,7 @@ watch_worker(Wait *wait, int64 waited)
 	else if (waited - wait->absent_since >= WORKER_ABSENT_MS)
 		request_report_unreachable(wait->path);
 	else if (waited - wait->absent_since >= WORKER_LATE_MS)
-		zklock_want_worker();
+		SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
 }
 
 /* Tells the client, once, that nothing has been granted to anybody for deadlock_timeout. */
@@ -122,6 +126,12 @@ tell_outage(Wait *wait, int64 waited)
 	wait->told_outage = true;
 }
 
+static bool
+looks_for_deadlocks(const Wait *wait)
+{
+	return wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT;
+}
+
 /* How long the session may sleep before it has to look again, ms. */
 static int64
 sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
@@ -130,9 +140,11 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 
 	if (wait->timeout_ms > 0)
 		sleep = Min(sleep, wait->timeout_ms - waited);
-	if (wait->entry != ENTRY_NONE && wait->timeout_ms != LOCK_NO_WAIT)
+	if (looks_for_deadlocks(wait))
+	{
 		sleep = Min(sleep, wait->look_at - waited);
-	sleep = Min(sleep, Max(deadlock_across_next_wakeup() - zklock_now_ms(), 0));
+		sleep = Min(sleep, Max(deadlock_across_next_wakeup(wait->entry) - zklock_now_ms(), 0));
+	}
 	if (log_lock_waits && !wait->is_logged)
 		sleep = Min(sleep, Max(DeadlockTimeout - waited, 0));
 
@@ -154,7 +166,7 @@ sleep_time(const Wait *wait, WaitAnswer answer, int64 waited)
 static void
 look_for_deadlock(Wait *wait, int64 waited, int64 until)
 {
-	if (wait->entry == ENTRY_NONE || wait->timeout_ms == LOCK_NO_WAIT)
+	if (!looks_for_deadlocks(wait))
 		return;
 	if (waited >= wait->look_at)
 	{
@@ -203,11 +215,11 @@ sleep_until_told(Wait *wait, WaitAnswer answer)
 
 /* The session does not wait any more, or not for that. */
 static void
-stop(void)
+stop(const Wait *wait)
 {
 	/* Keep the indicator: an interrupt still to come may be the timeout's. */
 	disable_timeout(LOCK_TIMEOUT, true);
-	deadlock_across_leave();
+	deadlock_across_leave(wait->entry);
 }
 
 /* As a callback at error and exit */
@@ -216,7 +228,7 @@ break_off(int code, Datum arg)
 {
 	Wait *wait = (Wait *) DatumGetPointer(arg);
 
-	stop();
+	stop(wait);
 	wait_counted_break(code, PointerGetDatum(&wait->counted));
 }
 
@@ -258,7 +270,7 @@ wait_until(Wait *wait, WaitLook look, void *arg)
 		} while (answer != WAIT_OVER && answer != WAIT_REFUSED && sleep_until_told(wait, answer));
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(break_off, PointerGetDatum(wait));
-	stop();
+	stop(wait);
 	if (answer != WAIT_OVER)
 		end_in_vain(wait);
 	return answer == WAIT_OVER;

@@ -207,8 +207,9 @@ is_called_away(void *arg)
 void
 wait_log_lasting(Wait *wait, int64 until)
 {
-	CallAway	away = {.is_called = is_called_away, .arg = wait};
-	Call		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS), .away = &away};
+	Call		call = {.until = Min(until, zklock_now_ms() + PATIENCE_MS),
+						.is_called_away = is_called_away,
+						.away_arg = wait};
 	const char *parties = describe_parties(wait, &call);
 
 	/* After an interrupt that does not end the wait, this is called again. */

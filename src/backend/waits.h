@@ -8,6 +8,7 @@
 #define ZKLOCK_WAITS_H
 
 #include "backend/call.h"
+#include "lib/stringinfo.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
 #include "shared/search.h"
@@ -74,6 +75,10 @@ extern void			*waits_resize(void *memory, size_t size);
 
 /* own_waits.c */
 extern const char *own_waits_tell(Waits *waits, int64 seen);
+
+/* deadlock.c */
+extern void deadlock_report(const char *cycle, const char *queries);
+extern void deadlock_append_query(StringInfo queries, int pid);
 
 /* ------------------------------------------------------------------------
  * Across servers

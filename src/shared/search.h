@@ -59,7 +59,8 @@ extern void search_reload(void);
 static inline bool
 search_is_ours(int index)
 {
-	return ((const volatile DeadlockSearch *) deadlock_search)->searcher == index;
+	return index != ENTRY_NONE &&
+		   ((const volatile DeadlockSearch *) deadlock_search)->searcher == index;
 }
 
 #endif /* ZKLOCK_SEARCH_H */

@@ -32,7 +32,6 @@
 #include "port/pg_bitutils.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
-#include "storage/pmsignal.h"
 #include "utils/timestamp.h"
 
 SharedSession *zklock_session = NULL;
@@ -187,17 +186,6 @@ zklock_wake_worker(void)
 	worker = pg_atomic_read_u32(&zklock_session->worker);
 	if (worker != ZKLOCK_NO_WORKER)
 		SetLatch(&GetPGProcByNumber(worker)->procLatch);
-}
-
-/*
- * There has been no worker for longer than it takes to start one.  PostgreSQL 15's
- * postmaster may overlook for a minute that one has ended, if it was just about to
- * sleep; it looks when it is woken.
- */
-void
-zklock_want_worker(void)
-{
-	SendPostmasterSignal(PMSIGNAL_BACKGROUND_WORKER_CHANGE);
 }
 
 /* Initialises marks, of which none is set. */

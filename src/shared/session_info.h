@@ -121,7 +121,6 @@ extern void		  session_info_read(SessionInfo *info);
 extern bool		  zklock_connected(void);
 extern int		  zklock_worker_pid(void);
 extern void		  zklock_wake_worker(void);
-extern void		  zklock_want_worker(void);
 extern void		  zklock_mark(pg_atomic_uint64 *marks, int index);
 extern LeaseState lease_state(void);
 extern int64	  lease_remaining_us(void);
