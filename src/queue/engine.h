@@ -153,7 +153,7 @@ typedef struct Path
 	/* The contents of the last listing, and later news */
 	int		   lists_sent; /* number of the last listing sent ... */
 	int		   lists_done; /* ... of the last one answered ... */
-	int		   lists_told; /* ... and of this connection's last that told the children */
+	int		   lists_told; /* ... and of the last whose answer told the children */
 	WatchState child_watch;
 	int		   nforeign; /* known contenders of other clients */
 	Foreigner *foreign;
@@ -198,7 +198,8 @@ struct Run
 
 	/* The calls about it */
 	int		 calls;		 /* all that are outstanding */
-	int		 node_calls; /* about the node itself: one at a time, but for a search of it */
+	int		 node_calls; /* that create, find, replace or delete its node: one at a time, but
+						  * for a search of it */
 	RunStep	 step;		 /* what is done when the node has been looked at */
 	int		 doubt;		 /* RUN_CREATING: ZooKeeper's code for what hides the node, or 0 */
 	RunState refused_in; /* a refusal in this state has been logged */
@@ -218,7 +219,7 @@ struct Contender
 	ContenderPlace place;
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
-	int			   next_list; /* number of the first listing sent since it arrived */
+	int			   next_list; /* PLACE_ARRIVED: number of the first listing sent since */
 	uint64		   ticket;	  /* its entry's when queue.c began to look at a batch */
 };
 
@@ -424,7 +425,6 @@ extern void run_downgrading(Run *run);
 extern void run_downgraded(Run *run);
 extern void run_abandoned(Run *run);
 extern void run_finish(Run *run);
-extern void run_unplanned(Run *run);
 extern void run_not_created(Run *run);
 extern void run_expired(Run *run);
 extern void run_deleted(Run *run);

@@ -39,7 +39,6 @@
 
 #include "queue/engine.h"
 #include "recipes/node_name.h"
-#include "recipes/node_record.h"
 
 /* So often it is tried in a row before we give up. */
 #define MAX_ATTEMPTS 16

@@ -27,7 +27,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/node_record.h"
+#include "recipes/node_name.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -21,7 +21,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "recipes/node_record.h"
+#include "recipes/node_name.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -53,6 +53,7 @@
 #include "shared/call.h"
 #include "shared/session_info.h"
 #include "storage/ipc.h"
+#include "storage/shmem.h"
 
 CallPool *call_pool = NULL;
 void	 *call_area = NULL;

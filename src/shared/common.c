@@ -53,19 +53,15 @@ zklock_ms_since(int64 start_us)
 uint32
 zklock_wait_event(ZklockWaitEvent event)
 {
-	static const struct
-	{
-		const char *name;
-		uint32		before_17;
-	} events[] = {[ZKLOCK_WAIT_LOCK] = {"ZkLock", PG_WAIT_LOCK | LOCKTAG_USERLOCK},
-				  [ZKLOCK_WAIT_COMMIT_GUARD] = {"ZkCommitGuard", PG_WAIT_EXTENSION},
-				  [ZKLOCK_WAIT_UNLOCK] = {"ZkUnlock", PG_WAIT_EXTENSION},
-				  [ZKLOCK_WAIT_CALL] = {"ZkCall", PG_WAIT_EXTENSION},
-				  [ZKLOCK_WAIT_ELEMENT] = {"ZkElement", PG_WAIT_EXTENSION},
-				  [ZKLOCK_WAIT_WORKER] = {"ZkWorkerMain", PG_WAIT_EXTENSION}};
-	static uint32 infos[lengthof(events)]; /* 0: not made yet */
+	static const char *const names[] =
+		{[ZKLOCK_WAIT_LOCK] = "ZkLock",		  [ZKLOCK_WAIT_COMMIT_GUARD] = "ZkCommitGuard",
+		 [ZKLOCK_WAIT_UNLOCK] = "ZkUnlock",	  [ZKLOCK_WAIT_CALL] = "ZkCall",
+		 [ZKLOCK_WAIT_ELEMENT] = "ZkElement", [ZKLOCK_WAIT_WORKER] = "ZkWorkerMain"};
+	static uint32 infos[lengthof(names)]; /* 0: not made yet */
 
 	if (infos[event] == 0)
-		infos[event] = compat_wait_event(events[event].name, events[event].before_17);
+		infos[event] = compat_wait_event(names[event], event == ZKLOCK_WAIT_LOCK
+														   ? PG_WAIT_LOCK | LOCKTAG_USERLOCK
+														   : PG_WAIT_EXTENSION);
 	return infos[event];
 }

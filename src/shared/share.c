@@ -19,12 +19,6 @@
 /* Room for some of the longest paths, however small the share. */
 #define FEWEST_BYTES (32 * 1024)
 
-static int
-at_most(int value, int limit)
-{
-	return value < limit ? value : limit;
-}
-
 /*
  * How many entries a session may have.
  *
@@ -39,14 +33,14 @@ share_of_entries(int setting, int max_entries)
 
 	if (setting < 0)
 		setting = quarter > FEWEST_ENTRIES ? quarter : FEWEST_ENTRIES;
-	return at_most(setting, max_entries);
+	return setting < max_entries ? setting : max_entries;
 }
 
 /* How many entries are left for superusers: a sixteenth, but not the only one. */
 int
 share_entries_reserved(int max_entries)
 {
-	return at_most((max_entries + 15) / 16, max_entries - 1);
+	return max_entries > 1 ? (max_entries + 15) / 16 : 0;
 }
 
 /* How many of the bytes for nodes go with a share of the entries. */

@@ -5,7 +5,7 @@
  *
  * Copyright (c) 2026, zklock contributors
  */
-#include "recipes/node_record.h"
+#include "recipes/node_name.h"
 
 #include <stdlib.h>
 

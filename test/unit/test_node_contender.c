@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recipes/node_record.h"
+#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "unit.h"
 
