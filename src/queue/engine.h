@@ -153,7 +153,7 @@ typedef struct Path
 	/* The contents of the last listing, and later news */
 	int		   lists_sent; /* number of the last listing sent ... */
 	int		   lists_done; /* ... of the last one answered ... */
-	int		   lists_told; /* ... and of the last whose answer told the children */
+	int		   lists_told; /* ... and of this connection's last that told the children */
 	WatchState child_watch;
 	int		   nforeign; /* known contenders of other clients */
 	Foreigner *foreign;
@@ -219,7 +219,7 @@ struct Contender
 	ContenderPlace place;
 	Path		  *path;	  /* NULL in PLACE_NONE */
 	Run			  *run;		  /* NULL in PLACE_NONE and PLACE_ARRIVED */
-	int			   next_list; /* PLACE_ARRIVED: number of the first listing sent since */
+	int			   next_list; /* number of the first listing sent since it arrived */
 	uint64		   ticket;	  /* its entry's when queue.c began to look at a batch */
 };
 
@@ -425,6 +425,7 @@ extern void run_downgrading(Run *run);
 extern void run_downgraded(Run *run);
 extern void run_abandoned(Run *run);
 extern void run_finish(Run *run);
+extern void run_unplanned(Run *run);
 extern void run_not_created(Run *run);
 extern void run_expired(Run *run);
 extern void run_deleted(Run *run);

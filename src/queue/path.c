@@ -134,6 +134,13 @@ arrival_is_refused(Contender *c)
 	return true;
 }
 
+/* Has the path been listed, on this connection, since the contender came? */
+static bool
+contender_has_looked(const Contender *c)
+{
+	return c->next_list <= c->path->lists_told;
+}
+
 /*
  * Must an arrival wait for a listing?  So it must if it is to look, if it might join a
  * run behind which others may stand, or if its node might harm others.  One that takes
@@ -160,7 +167,7 @@ path_place_arrivals(Path *path)
 	dlist_foreach_modify (iter, &path->arrivals)
 	{
 		Contender *c = dlist_container(Contender, link, iter.cur);
-		bool	   looked = c->next_list <= path->lists_told;
+		bool	   looked = contender_has_looked(c);
 
 		if (arrival_is_refused(c))
 			continue;
@@ -269,7 +276,20 @@ run_serve(Run *run)
 		run_grant(run);
 }
 
-/* Does what comes next for a run that has no node yet. */
+/*
+ * Must those of a planned run look first?  So they must if they were to take the place
+ * of another, which has gone before them.
+ */
+static bool
+run_must_look(const Run *run)
+{
+	const Contender *c = run_head(run);
+
+	return run->path->recipe->bars && !run->replaces &&
+		   (!contender_has_looked(c) || contender_is_barred(c));
+}
+
+/* Does what comes next for a run that has no node yet.  The run may be freed. */
 static void
 run_plan(Run *run)
 {
@@ -279,6 +299,8 @@ run_plan(Run *run)
 	/* A session waits for an element only while another is just giving it back. */
 	if (before && single && before->retry_at > 0)
 		run_fail(run, FAILURE_BUSY, 0);
+	else if (run_must_look(run))
+		run_unplanned(run);
 	else if (!run->path->parents_pending && (before == NULL || (run_has_node(before) && !single)))
 		run_create(run);
 }

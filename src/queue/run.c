@@ -386,6 +386,14 @@ requeue(Run *run, Requeue where, LossReason reason)
 	run_finish(run);
 }
 
+/* Its contenders arrive anew: they must look before they have a node. */
+void
+run_unplanned(Run *run)
+{
+	Assert(run->state == RUN_PLANNED);
+	requeue(run, REQUEUE_IN_PLACE, LOSS_DELETED);
+}
+
 /* It has turned out that its node was never created. */
 void
 run_not_created(Run *run)

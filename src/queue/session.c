@@ -55,6 +55,7 @@ forget_listings(Forget what)
 	hash_seq_init(&status, engine.paths);
 	while ((path = hash_seq_search(&status)) != NULL)
 	{
+		path->lists_told = 0;
 		if (what == FORGET_WATCHES)
 			watch_child_set(path, WATCH_NONE);
 		for (Run *run = run_first(path); run; run = run_after(run))
@@ -298,6 +299,7 @@ contender_adopt(Contender *c)
 	}
 
 	c->path = path;
+	c->next_list = path->lists_sent + 1;
 	run = run_of_entry(path, entry, &request);
 	run->joined += Max(entry->node.grants - run->grants, 0);
 	run->grants = Max(run->grants, entry->node.grants);

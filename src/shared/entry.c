@@ -47,6 +47,11 @@
  * The worker may own entries as well, for what the server itself contends for.
  * It then takes a backend's steps too, as ENTRY_SERVER_PID in entry.h says.
  *
+ * Whoever changed a state, a backend mostly, sets the entry's bit in "dirty" and then
+ * the worker's latch.  The worker clears a whole word of bits before it looks at the
+ * entries, so a change is never missed; looking at an entry twice does no harm.  There
+ * are no lists through the entries that a process could leave half-changed.
+ *
  * If a backend dies, its exit callback has released its entries; if it was
  * killed without running them, PostgreSQL restarts all processes and this
  * memory is initialised again.  If the worker exits, entries stay as they are:
@@ -68,10 +73,54 @@
 #include "shared/session_info.h"
 #include "utils/timestamp.h"
 
+EntryPool *entry_pool = NULL;
+
+/* Bytes of so many entries, and what belongs to all of them. */
+Size
+entries_size(int max_entries)
+{
+	return add_size(offsetof(EntryPool, entries), mul_size(max_entries, sizeof(ContenderEntry)));
+}
+
+/* Initialises memory that is all zero. */
+void
+entries_init(EntryPool *pool, int max_entries)
+{
+	pool->max_entries = max_entries;
+	pg_atomic_init_u64(&pool->next_ticket, 1);
+	zklock_marks_init(pool->dirty, lengthof(pool->dirty));
+	pool->next_run_id = 1;
+	SpinLockInit(&pool->mutex);
+	pool->first_free = 0;
+	pool->nfree = max_entries;
+	for (int i = 0; i < max_entries; i++)
+	{
+		SpinLockInit(&pool->entries[i].mutex);
+		pool->entries[i].next_free = i + 1 < max_entries ? i + 1 : -1;
+	}
+}
+
 /* ------------------------------------------------------------------------
  * Backends
  * ------------------------------------------------------------------------
  */
+
+/* Takes an entry from the free list, unless no more than "leave" are there: ENTRY_NONE. */
+static int
+entry_claim(int leave)
+{
+	int index = ENTRY_NONE;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	if (entry_pool->nfree > leave)
+	{
+		index = entry_pool->first_free;
+		entry_pool->first_free = entry_at(index)->next_free;
+		entry_pool->nfree--;
+	}
+	SpinLockRelease(&entry_pool->mutex);
+	return index;
+}
 
 /*
  * FREE -> REQUESTED: takes an entry from the free list, fills and publishes it.  Cannot
@@ -281,9 +330,30 @@ entry_free(int index)
 	memset(&entry->node, 0, sizeof(entry->node));
 	SpinLockRelease(&entry->mutex);
 
-	entry_give_back(index);
+	/* In one step it gets its new generation; from then on it may be anybody's. */
+	SpinLockAcquire(&entry_pool->mutex);
+	entry->generation++;
+	entry->next_free = entry_pool->first_free;
+	entry_pool->first_free = index;
+	entry_pool->nfree++;
+	SpinLockRelease(&entry_pool->mutex);
 	if (notice == ENTRY_NOTICE && owner != ENTRY_NO_LATCH)
 		SetLatch(&GetPGProcByNumber(owner)->procLatch);
+}
+
+/* Notes what a deletion of a run's node would be, in the entries behind it. */
+void
+entries_expect_deletion(uint64 run_id, LossReason deletion)
+{
+	for (int i = 0; run_id != 0 && i < entries_max(); i++)
+	{
+		ContenderEntry *entry = entry_at(i);
+
+		SpinLockAcquire(&entry->mutex);
+		if (entry->node.run_id == run_id)
+			entry->status.deletion = deletion;
+		SpinLockRelease(&entry->mutex);
+	}
 }
 
 /*
@@ -302,6 +372,15 @@ entry_set_owner_latch(const ContenderEntry *entry)
  * Any process
  * ------------------------------------------------------------------------
  */
+
+/* Asks the worker to look at an entry.  Cannot fail, does not wait. */
+void
+entry_mark_dirty(int index)
+{
+	ZKLOCK_SLOW("slow-backends", 120, 25);
+	zklock_mark(entry_pool->dirty, index);
+	zklock_wake_worker();
+}
 
 /* What both sides change of an entry, as it is at this moment */
 EntryStatus
@@ -361,6 +440,18 @@ bool
 entry_is_overrun(int64 expires_us)
 {
 	return expires_us != 0 && zklock_now_us() >= expires_us;
+}
+
+/* How many entries are not free. */
+int
+entries_in_use(void)
+{
+	int nfree;
+
+	SpinLockAcquire(&entry_pool->mutex);
+	nfree = entry_pool->nfree;
+	SpinLockRelease(&entry_pool->mutex);
+	return entries_max() - nfree;
 }
 
 /* Is nothing left to do of what was to go with an entry that was given up? */

@@ -76,7 +76,7 @@ extern const FailureText *failure_text(Failure failure);
 extern int				  failure_describe(Failure failure, const char *refusal);
 
 /* ------------------------------------------------------------------------
- * entry.c, entry_pool.c: entries
+ * entry.c: entries
  * ------------------------------------------------------------------------
  */
 
@@ -300,6 +300,10 @@ typedef struct EntryPool
 /* In shared memory; NULL unless the library was loaded with the server. */
 extern EntryPool *entry_pool;
 
+/* The postmaster, or a process that it starts */
+extern Size entries_size(int max_entries);
+extern void entries_init(EntryPool *pool, int max_entries);
+
 /* Backends */
 extern int entry_ask(const EntryRequest *request, const char *data, LossPolicy on_loss, int leave);
 extern void entry_give_up(int index, EntryNotice notice);
@@ -314,23 +318,17 @@ extern void entry_fail(int index, Failure failure, int code);
 extern bool entry_lose(int index, LossReason reason);
 extern void entry_free(int index);
 extern void entry_set_owner_latch(const ContenderEntry *entry);
+extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 /* Any process */
+extern void			 entry_mark_dirty(int index);
 extern EntryStatus	 entry_status(int index);
 extern const Recipe *entry_recipe(const ContenderEntry *entry);
 extern bool			 entry_copy(int index, EntryCopy *copy);
 extern uint32		 entry_generation(int index);
 extern bool			 entry_is_overrun(int64 expires_us);
+extern int			 entries_in_use(void);
 extern bool			 entries_all_consumed(void);
-
-/* entry_pool.c */
-extern Size entries_size(int max_entries);
-extern void entries_init(EntryPool *pool, int max_entries);
-extern int	entry_claim(int leave);
-extern void entry_give_back(int index);
-extern int	entries_in_use(void);
-extern void entry_mark_dirty(int index);
-extern void entries_expect_deletion(uint64 run_id, LossReason deletion);
 
 static inline ContenderEntry *
 entry_at(int index)

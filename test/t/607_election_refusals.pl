@@ -114,6 +114,45 @@ subtest 'nor when a candidate that once resigned has lost its node' => sub {
 	wait_until { $zk->children('/f/again') == 0 } 'its node to go';
 };
 
+subtest 'nor when its node goes while it resigns' => sub {
+	my $rival = '/f/resigns/_c_edda2515-abf2-4579-b513-df182d03af67-latch-';
+	my $resign = q{SELECT zk_resign('/f/resigns')};
+	my $away = sub ($meanwhile) {
+		my $id = $a->session_id;
+		$proxy->cut;
+		$s->query_start($resign);
+		$election->wait_state($a, 'offer', '/f/resigns');
+		$meanwhile->();
+		$shell->expire_session($id);
+	};
+	my %ends = (
+		'it is deleted' => sub ($node) {
+			$proxy->hold_request_of($s, $resign, op => 'multi', path => '^/f/resigns/');
+			$shell->delete($node);
+		},
+		'the session ends'                 => sub ($node) { $away->(sub { }) },
+		'the session ends, and the worker' => sub ($node) { $away->(sub { $a->restart_worker }) });
+	foreach my $end (sort keys %ends)
+	{
+		stand('/f/resigns');
+		$election->wait_state($a, 'elected', '/f/resigns');
+		my ($ours) = $zk->children('/f/resigns');
+		my @nodes = $shell->create($rival, ephemeral => 1, sequence => 1);
+		$a->settle;
+		$ends{$end}->("/f/resigns/$ours");
+		push @nodes, $shell->create('/f/resigns/n_', ephemeral => 1, sequence => 1);
+		my $mark = $zk->mark;
+		$proxy->heal;
+		$s->finish;
+		$election->wait_state($a, 'failed', '/f/resigns');
+		is($zk->requests($mark)->{create2} // 0, 0, "$end: it tries to create none");
+		$shell->delete($_) foreach @nodes;
+		$election->wait_state($a, 'elected', '/f/resigns');
+	}
+	stand('/e/leader');
+	wait_until { $zk->children('/f/resigns') == 0 } 'its node to go';
+};
+
 subtest 'no container is made for n_ names, which carry nothing but a number' => sub {
 	stand('/p/support=zookeeper, /p/latch');
 	$election->wait_state($a, 'elected', $_) foreach '/p/support', '/p/latch';
