@@ -4,6 +4,10 @@
 # however else it ends. Nobody else gets it meanwhile, and who waits gets it then. And the moments in between: an
 # element that is just being given back is not missing; one that is lost before its session has seen it; a worker
 # that stands still; and a ZooKeeper server that breaks down over a request, which it has done or not.
+#
+# When others are faster while a request or reply is lost, or somebody gives up, no element is offered twice, none is
+# removed that nobody gets, and none comes twice. Where that cannot be known the error names the element. What becomes
+# of one element at each call is in the table of faults, 296_faults_of_claims_and_elements.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -19,7 +23,7 @@ my $t = $there->session(name => 't');
 my $take = "SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}'%s)";
 sub take($session, $timeout = undef)       { return $session->query(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
 sub take_start($session, $timeout = undef) { return $session->query_start(sprintf $take, defined $timeout ? ", '$timeout'" : ''); }
-sub fill       { $t->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") foreach @_; return; }
+sub offer      { return map { $s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") } @_; }
 sub names      { my @names = sort $zk->children(QUEUE); return @names; }
 # A transaction begins, and takes this.
 sub begins($session, $what, $name = 'taken') { $session->query('BEGIN'); is(take($session), $what, $name); return; }
@@ -29,7 +33,7 @@ sub none_claimed { wait_until { !grep { $zk->children(QUEUE . "/$_") } names() }
 
 subtest 'what is taken is removed when the transaction commits' => sub {
 	is(take($s, '0'), '', 'a queue that does not exist has no element');
-	fill(qw(one two));
+	offer(qw(one two));
 	$s->query('BEGIN');
 	my $row = $s->query("SELECT element || ' ' || convert_from(data, 'UTF8') || ' ' || (token > 0) FROM zk_xact_queue_take('@{[ QUEUE ]}')");
 	is($row, 'qn-0000000000 one true', 'name, data and token');
@@ -42,7 +46,7 @@ subtest 'what is taken is removed when the transaction commits' => sub {
 };
 
 subtest 'it comes back if the transaction does not commit' => sub {
-	fill('one');
+	offer('one');
 	foreach my $end ('ROLLBACK', 'SELECT 1/0', 'PREPARE TRANSACTION \'p\'')
 	{
 		begins($s, 'one');
@@ -66,7 +70,7 @@ subtest 'it comes back if the transaction does not commit' => sub {
 };
 
 subtest 'savepoints' => sub {
-	fill(qw(one two three));
+	offer(qw(one two three));
 	begins($s, 'one', 'before the savepoint');
 	$s->query('SAVEPOINT a');
 	is(take($s), 'two', 'after it');
@@ -83,7 +87,7 @@ subtest 'savepoints' => sub {
 };
 
 subtest 'who waits gets what is given back' => sub {
-	fill('one');
+	offer('one');
 	foreach my $waiter ($here->session, $there->session)
 	{
 		begins($s, 'one');
@@ -94,7 +98,7 @@ subtest 'who waits gets what is given back' => sub {
 		$s->query('ROLLBACK');
 		is($waiter->finish, 'one', 'and gets the element');
 		is_left(0, 'which goes');
-		fill('one');
+		offer('one');
 	}
 	is(take($s), 'one', 'the last');
 	is_left(0, 'goes as well');
@@ -102,7 +106,7 @@ subtest 'who waits gets what is given back' => sub {
 
 subtest 'many consumers on two servers work on different elements' => sub {
 	my @consumers = map { $_ % 2 ? $here->session : $there->session } 1 .. 12;
-	fill(1 .. 12);
+	offer(1 .. 12);
 	$_->query('BEGIN') foreach @consumers;
 	take_start($_) foreach @consumers;
 	is_deeply([ sort map { $_->finish } @consumers ], [ sort 1 .. 12 ], 'all at the same time');
@@ -125,7 +129,7 @@ subtest 'the table of tokens makes it once' => sub {
 			INSERT INTO tokens VALUES ('/x/queue', job.token) ON CONFLICT DO NOTHING;
 			IF FOUND THEN INSERT INTO done VALUES (convert_from(job.data, 'UTF8')); END IF;
 		END $$};
-	fill('one');
+	offer('one');
 	$s->query('BEGIN');
 	$s->query('CALL work()');
 	# The session ends right after the commit: the element is not removed, and taken again.
@@ -145,7 +149,7 @@ subtest 'the table of tokens makes it once' => sub {
 subtest 'a lost session fails the commit' => sub {
 	foreach my $guard (qw(lease quorum))
 	{
-		fill('one');
+		offer('one');
 		$s->query("SET zklock.commit_guard = '$guard'");
 		begins($s, 'one', "$guard: taken");
 		$s->query("INSERT INTO done VALUES ('$guard')");
@@ -157,7 +161,7 @@ subtest 'a lost session fails the commit' => sub {
 		is($here->value("SELECT count(*) FROM done WHERE what = '$guard'"), 0, 'nothing is written');
 		is(take($t), 'one', 'somebody else takes it');
 		is_left(0, 'and that is all');
-		fill('two');
+		offer('two');
 		begins($s, 'two', "$guard: with a session that lives");
 		$s->query('COMMIT');
 		is_left(0, 'it commits');
@@ -166,8 +170,7 @@ subtest 'a lost session fails the commit' => sub {
 };
 
 subtest 'so does a claim that somebody deletes' => sub {
-	fill('one');
-	my ($name) = names();
+	my ($name) = offer('one');
 	begins($s, 'one');
 	my $mark = $here->log_mark;
 	$shell->delete(QUEUE . "/$name/claim");
@@ -178,8 +181,24 @@ subtest 'so does a claim that somebody deletes' => sub {
 
 my $take_name   = "SELECT element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')";
 my $remove = "SELECT convert_from(zk_queue_remove('@{[ QUEUE ]}'), 'UTF8')";
+my $offer  = "SELECT zk_queue_offer('@{[ QUEUE ]}', 'new')";
+my %append = (op => 'multi', path => '^' . QUEUE . '/qn-$');
+my %delete = (op => 'multi', path => '^' . RECEIPTS);
 
-sub offer { return map { $s->query("SELECT zk_queue_offer('@{[ QUEUE ]}', '$_')") } @_; }
+sub rest
+{
+	my @rest;
+	while ((my $element = $t->query($remove)) ne '') { push @rest, $element; }
+	return "@rest";
+}
+
+# All that was in the queue is gone, and no receipt is left.
+sub is_clean($name)
+{
+	$proxy->clear;
+	wait_until { !$zk->children(RECEIPTS) } 'no receipt';
+	return is(scalar(() = names()), 0, "$name: nothing is left behind");
+}
 
 subtest 'who rolls back and asks again gets the same element' => sub {
 	my ($one, $two) = offer(qw(one two));
@@ -288,9 +307,8 @@ subtest 'a timeout counts while the worker stands still' => sub {
 
 subtest 'a server that breaks down over a request may have done it' => sub {
 	my %requests = (
-		'a removal' => [ { op => 'multi', path => '^' . RECEIPTS }, $remove, 'one' ],
-		'an offer'  => [ { op => 'multi', path => '^' . QUEUE . '/qn-$' },
-			"SELECT zk_queue_offer('@{[ QUEUE ]}', 'new') IS NOT NULL", 't' ],
+		'a removal' => [ \%delete, $remove, 'one' ],
+		'an offer'  => [ \%append, "$offer IS NOT NULL", 't' ],
 		'a claim'   => [ { op => 'create2', path => '/claim$' },
 			"SELECT convert_from(data, 'UTF8') FROM zk_xact_queue_take('@{[ QUEUE ]}', '0')", 'one' ]);
 	foreach my $case (map { [ $_, 'refuse' ], [ $_, 'deny' ] } sort keys %requests)
@@ -331,6 +349,88 @@ subtest 'a lock is told of the end of its node when who sought elements on its p
 	$holder->disconnect;
 	$here->wait_value('SELECT count(*) FROM zk_locks', 0);
 	$shell->delete($path);
+};
+
+subtest 'an offer that was taken before its name was known was made all the same' => sub {
+	$proxy->hold_reply_of($s, $offer, %append);
+	is($t->query($remove), 'new', 'somebody takes it');
+	$proxy->drop;
+	$proxy->heal;
+	is($s->finish, '', 'it has no name, and there was no error');
+	is(rest(), '', 'it is not made again');
+	is_clean('taken');
+};
+
+subtest 'what another client removes first is not returned' => sub {
+	offer(qw(one two));
+	$proxy->hold_request_of($s, $remove, %delete);
+	is($t->query($remove), 'one', 'the other was first');
+	$proxy->heal;
+	is($s->finish, 'two', 'so it gets the next');
+	offer(qw(three four));
+	$proxy->hold_request_of($s, $remove, %delete);
+	is($t->query($remove), 'three', 'likewise');
+	$proxy->drop;
+	$proxy->heal;
+	is($s->finish, 'four', 'when the request is lost');
+	is_clean('another client');
+};
+
+subtest 'who cancels while it is sent is told which element may be gone' => sub {
+	my ($name) = offer('one');
+	$proxy->hold_reply_of($s, $remove, %delete);
+	$s->cancel;
+	fails($s->result, '57014', 'cancelled', context => qr/removing element "$name" of ZooKeeper queue "@{[ QUEUE ]}", which may be gone/);
+	$proxy->heal;
+	is_clean('cancelled removal');
+
+	$proxy->hold_reply_of($s, $offer, %append);
+	$s->cancel;
+	like($s->result->{context}, qr/adding an element to ZooKeeper queue "@{[ QUEUE ]}", where it may be/, 'the offer');
+	$proxy->heal;
+	wait_until { rest() eq 'new' } 'it is there';
+	is_clean('cancelled offer');
+};
+
+subtest 'who cancels before that has removed nothing' => sub {
+	offer('one');
+	$proxy->hold_reply_of($s, $remove, op => 'getData', path => '^' . QUEUE);
+	is($s->cancelled, '57014', 'cancelled');
+	$proxy->heal;
+	is($s->query($remove), 'one', 'it is still there');
+	is_clean('cancelled read');
+};
+
+subtest 'a receipt goes before the next one comes' => sub {
+	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -102, times => 0);
+	isnt($s->query($offer), '', 'an offer is made');
+	$proxy->fired($refused);
+	$s->query_start($offer);
+	$here->wait_event($s, 'call');
+	is(scalar(() = $zk->children(RECEIPTS)), 1, 'while its receipt cannot be deleted, there is no other');
+	$proxy->clear;
+	$proxy->drop;
+	isnt($s->finish, '', 'the next offer is made when it has been, on a later connection');
+	is(rest(), 'new new', 'both are there');
+	is_clean('receipts');
+};
+
+subtest 'a session that ends meanwhile: the error names the element' => sub {
+	my ($name) = offer('one');
+	$proxy->hold_reply_of($s, $remove, %delete);
+	$here->expire_session($zk);
+	$proxy->drop;
+	$proxy->heal;
+	fails($s->result, '58030', 'it is not known', error => qr/whether element "$name" of ZooKeeper queue "@{[ QUEUE ]}" was removed/);
+	$here->wait_session;
+	$proxy->hold_reply_of($s, $offer, %append);
+	$here->expire_session($zk);
+	$proxy->drop;
+	$proxy->heal;
+	fails($s->result, '58030', 'nor is it of an offer', error => qr/whether an element was added to ZooKeeper queue "@{[ QUEUE ]}"/);
+	rest();
+	$here->wait_session;
+	is_clean('expired');
 };
 
 Zklock::Server->assert_clean($zk, [ $here, $there ], QUEUE, RECEIPTS);

@@ -1,32 +1,74 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Deadlocks on one server, through zklock's locks and PostgreSQL's own: one session gives up. Through the
-# permits of a semaphore there is one only if no holder can let go.
+# Deadlocks on one server and across servers, through zklock's locks and PostgreSQL's own: one session gives up,
+# wherever it is, and is told the whole cycle. Through the permits of a semaphore there is one only if no holder can
+# let go.
+#
+# Of sessions that wait for another one of their server, which waits for another server, what is told stays the same
+# as long as they wait, and names the session that is in the way. One waiting session searches for deadlocks across
+# servers, for all of its server. When it waits no more, or is not heard of, another one takes over.
 
 use Zklock::Test;
 use Zklock::Deadlock;
 
-my ($zk, $a) = cast('a',
+my ($zk, $a, $b, $c) = cast('a b c',
 	conf => [ "deadlock_timeout = '100ms'", 'log_lock_waits = on', 'max_prepared_transactions = 2' ]);
 $a->value('CREATE TABLE t (id int PRIMARY KEY, n int)');
 $a->value('INSERT INTO t SELECT id, 0 FROM generate_series(1, 9) id');
-Zklock::Deadlock::scene($zk, [$a], '/d/a', '/d/b', '/d/c', '/d/s/leases', '/d/s/locks');
+Zklock::Deadlock::scene($zk, [ $a, $b, $c ], (map { "/d/$_" } qw(a b c p one two q t/b/c s/leases s/locks)), '/zklock-waits');
 
-my ($one, $two, $three) = sessions($a, 'one two three');
+# All sessions wait for what they have asked for; then one that began before has looked many times.
+sub nobody_gives_up(@sessions)
+{
+	my $late = $a->session(name => 'late');
+	$late->query("SET deadlock_timeout = '10ms'");
+	is($late->query("SELECT zk_semaphore_acquire('/d/s', 2, '1s')"), 'f', 'another one looks many times');
+	ok($_->busy, $_->name . ' waits') foreach @sessions;
+	return;
+}
+
+my ($one, $two, $three);
+foreach my $servers ([ $a, $a, $a ], [ $a, $b, $c ])
+{
+	my @names = qw(one two three);
+	($one, $two, $three) = map { sessions($servers->[$_], $names[$_]) } 0 .. 2;
+	my $where = $one->server == $two->server ? 'of one server' : 'across servers';
+	my $mark  = $two->server->log_mark;
+	circle("two sessions $where lock two paths in opposite orders", 'one two',
+		'one has /d/a, two has /d/b, one wants /d/b, two wants /d/a',
+		victim => 'two',    # whose wait is the younger
+		after  => sub {
+			my $log = $two->server->log_since($mark);
+			like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]}(?: of server "b")? waits for /, 'the log tells the cycle');
+			like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\)\n/, 'and what one runs');
+			like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs') if $where =~ /one/;
+			is($two->server->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
+		});
+
+	circle("three $where in a ring", 'one two three',
+		'one has /d/a, two has /d/b, three has /d/c, two wants /d/c, three wants /d/a, one wants /d/b', victim => 'one');
+
+	circle("a cycle $where through a tree and an array", 'one two',
+		'one has /d/t//b/c, two has /d/b+/d/c, one wants /d/0+/d/c, two wants /d/t//b');
+
+	subtest "one of two holders of permits $where can let go: no deadlock, until it cannot" => sub {
+		in_transactions($one, $two, $three);
+		steps('one has /d/s:2, two has /d/s:2, three has /d/a, three wants /d/s:2, one wants /d/a');
+		nobody_gives_up($one, $three);
+		steps('two wants /d/a');
+		gives_up($where =~ /one/ ? 'two one three' : 'two three');
+		nobody_gives_up($one, $three);
+		steps('two releases /d/s');
+		go_on($three, $one);
+		steps('one releases /d/s, three releases /d/s');
+		clean();
+	};
+}
+
+($one, $two, $three) = sessions($a, 'one two three');
 my $at_once = "SET LOCAL deadlock_timeout = '1h'";
 
 my $mark = $a->log_mark;
-circle('two sessions lock two paths in opposite orders', 'one two', 'one has /d/a, two has /d/b, one wants /d/b, two wants /d/a',
-	victim => 'two',    # whose wait is the younger
-	after  => sub {
-		my $log = $a->log_since($mark);
-		like($log, qr/ERROR:  deadlock detected\n.*DETAIL:  Process @{[ $two->pid ]} waits for /, 'the log tells the cycle');
-		like($log, qr/Process @{[ $two->pid ]}: SELECT zk_xact_lock\('\/d\/a'\)\n/, 'and what one runs');
-		like($log, qr/Process @{[ $one->pid ]}: SELECT zk_xact_lock\('\/d\/b'\)\n/, 'and what the other runs');
-		is($a->value("SELECT deadlocks FROM zk_stats WHERE kind = 'lock' AND mode = 'exclusive'"), 1, 'zk_stats counts it');
-	});
-
-$mark = $a->log_mark;
 circle('a lock and a row: the row is waited for last, but who waits for the lock gives up', 'one two',
 	[ 'one has /d/a, two has row, two wants /d/a',
 		sub { $a->wait_log(qr/process @{[ $two->pid ]} still waiting for ExclusiveLock/, $mark) }, 'one wants row' ],
@@ -43,9 +85,6 @@ circle('of two shared holders that ask for the exclusive lock the second gives u
 
 circle('one that asks behind a writer who waits for it gives up at once', 'one two',
 	'one shares /d/a, two wants /d/a, one wants /d/a', first => $at_once, victim => 'one');
-
-circle('a cycle through a tree and an array', 'one two',
-	'one has /d/t//b/c, two has /d/b+/d/c, one wants /d/0+/d/c, two wants /d/t//b');
 
 subtest 'a failed wait leaves session-level locks, as for advisory locks' => sub {
 	local $Zklock::Deadlock::asks = 'zk_lock';
@@ -84,16 +123,6 @@ subtest 'a prepared transaction is waited for by many, and waits for nobody' => 
 	clean();
 };
 
-# All sessions wait for what they have asked for; then one that began before has looked many times.
-sub nobody_gives_up(@sessions)
-{
-	my $late = $a->session(name => 'late');
-	$late->query("SET deadlock_timeout = '10ms'");
-	is($late->query("SELECT zk_semaphore_acquire('/d/s', 2, '1s')"), 'f', 'another one looks many times');
-	ok($_->busy, $_->name . ' waits') foreach @sessions;
-	return;
-}
-
 subtest 'the holder of the only permit waits for one who waits for a permit' => sub {
 	in_transactions($one, $two);
 	steps('one has /d/s:1, two has /d/a, two wants /d/s:1, one wants /d/a');
@@ -102,19 +131,6 @@ subtest 'the holder of the only permit waits for one who waits for a permit' => 
 	steps('one releases /d/s');
 	go_on($two);
 	steps('two releases /d/s');
-	clean();
-};
-
-subtest 'one of two holders can let go: no deadlock, until it cannot' => sub {
-	in_transactions($one, $two, $three);
-	steps('one has /d/s:2, two has /d/s:2, three has /d/a, three wants /d/s:2, one wants /d/a');
-	nobody_gives_up($one, $three);
-	is($two->try("SELECT zk_xact_lock('/d/a')")->{sqlstate}, '40P01', 'when the other holder waits as well, it gives up');
-	$two->query('ROLLBACK');
-	nobody_gives_up($one, $three);
-	steps('two releases /d/s');
-	go_on($three, $one);
-	steps('one releases /d/s, three releases /d/s');
 	clean();
 };
 
@@ -142,5 +158,102 @@ subtest 'a session that has all permits and asks for one more waits for itself' 
 	steps('one releases /d/s, one releases /d/s');
 	clean();
 };
+
+my ($a1, $a2, $a3, $b1, $b2) = (sessions($a, 'a1 a2 a3'), sessions($b, 'b1 b2 b3'));
+
+circle('two servers, and a row of one of them', 'a1 a2 b1',
+	'a1 has /d/a, a2 has row, b1 has /d/b, a2 wants /d/b, b1 wants /d/a, a1 wants row');
+
+circle('two readers of two servers that upgrade', 'a1 b1', 'a1 shares /d/a, b1 shares /d/a, a1 wants /d/a, b1 wants /d/a');
+
+subtest 'a permit that a session of the same server has, which waits for another server' => sub {
+	in_transactions($a1, $a2, $b1);
+	steps('a1 has /d/s:1, a2 has /d/b, b1 has /d/a, a2 wants /d/s:1');
+	wait_until { $a->wait_queued($a2, '/d/s')->{node} =~ /lease/ } 'it to wait for its permit';
+	steps('a1 wants /d/a, b1 wants /d/b');
+	gives_up('b1 a2 a1');
+	go_on($a1);
+	ok($a2->busy, 'the other waits on');
+	steps('a1 releases /d/s');
+	go_on($a2);
+	steps('a2 releases /d/s');
+	clean();
+};
+
+# What is told of all waits at this moment
+sub told { return join '', map { $zk->shell->get("/zklock-waits/$_") } $zk->children('/zklock-waits'); }
+
+subtest 'a server tells of a wait once' => sub {
+	in_transactions($a1, $a2, $a3, $b1);
+	steps('b1 shares /d/b, a1 has #1, a2 shares /d/a, a2 has /d/a, a1 shares /d/p, a3 has #0, a3 wants /d/a, a2 wants #1, a1 wants /d/b');
+	my @told;
+	wait_until { @told = $zk->children('/zklock-waits'); @told == 1 && 2 == (() = told() =~ /^wait/mg) } 'both to be told';
+	my $sent = $a->value('SELECT requests FROM zk_session');
+	$a->wait_value("SELECT requests > $sent + 20 FROM zk_session", 't');
+	is_deeply([ $zk->children('/zklock-waits') ], \@told, 'rounds later it is the same record');
+	$b1->query('COMMIT');
+	go_on($a1, $a2, $a3);
+	clean();
+};
+
+circle('a bystander whose wait ends with the same one is not told to be in the way', 'b2 a1 b1',
+	'b1 shares /d/p, a1 has #1, b2 has #1, a2 has /d/a, a1 wants /d/p, a2 wants #1, b1 wants #1, b settles, b2 wants to share /d/p');
+
+circle('a session that waits for its own server alone keeps a reader of another one back', 'b2 a1 a2 b1',
+	'a1 shares /d/p, a2 shares /d/p, b1 has /d/b, b2 has #0, a2 wants /d/b, a1 wants /d/p, b1 wants #0, b settles, b2 wants to share /d/p');
+
+circle('a session that holds nothing stands between the two locks of another one', 'b1 a1',
+	'b1 shares /d/p, a1 wants /d/p, b settles, b1 wants /d/p', victim => 'b1');    # the youngest
+
+circle("other waits behind those of a deadlock do not matter, time $_", 'b1 a2 a1',
+	'a1 has #1, b1 has #1, b2 shares /d/b, a2 shares /d/a, b2 has /d/b, b1 shares /d/p, a1 wants /d/p, b3 has #0, '
+	  . 'b3 wants /d/b, b2 wants #1, a2 wants #1, b1 wants /d/a', victim => 'b1') foreach 1 .. 3;
+
+# What a server tells of waits, in one record; "" if it has none or is just writing another
+sub told_by($server)
+{
+	my $id = $server->session_id =~ s/^0x//r;
+	my @names = grep { /^0*\Q$id\E-/ } $zk->children('/zklock-waits');
+	return @names == 1 ? eval { $zk->shell->get("/zklock-waits/$names[0]") } // '' : '';
+}
+
+sub wait_told($server, $path) { return wait_until { told_by($server) =~ m{^held\t\Q$path\E/}m } "$path to be told"; }
+
+# The first to wait for long is the one that searches.
+sub circle_is_found($what, $end, $after)
+{
+	subtest "the session that searches $what, and another one takes over" => sub {
+		my ($a1) = sessions($a, 'a1');
+		in_transactions($a1, $a2, $b1, $b2);
+		steps('a1 has /d/one, a2 has /d/two, b1 has /d/p, b2 has /d/q, a1 wants /d/q');
+		wait_told($a, '/d/one');
+		steps('a2 wants /d/p');
+		wait_told($a, '/d/two');
+		$end->($a1);
+		steps('b1 wants /d/two');
+		one_victim('b1 a2');
+		$b2->query('COMMIT');
+		$after->($a1);
+		clean();
+	};
+	return;
+}
+
+circle_is_found(
+	'is granted what it waits for',
+	sub ($a1) { $b2->query('COMMIT'); is($a1->finish, 't', 'it goes on'); $b2->query('BEGIN'); return; },
+	sub { $_[0]->query('COMMIT'); return; });
+circle_is_found(
+	'is cancelled',
+	sub ($a1) { $a1->cancel; is($a1->result->{sqlstate}, '57014', 'it gives up'); return; },
+	sub { $_[0]->query('ROLLBACK'); return; });
+circle_is_found(
+	'is terminated',
+	sub ($a1) { $a->value('SELECT pg_terminate_backend(' . $a1->pid . ')'); ok(!$a1->result->{ok}, 'it ends'); return; },
+	sub { return; });
+circle_is_found(
+	'is stopped',
+	sub ($a1) { freeze($a1->pid); return; },
+	sub ($a1) { thaw($a1->pid); is($a1->finish, 't', 'it goes on later'); $a1->query('COMMIT'); return; });
 
 done_testing();

@@ -50,10 +50,13 @@ name of the fault.
   token           what rises from one holder to the next
   waits           what shows that the session waits for the rival
   prepare         what the rival does before
+  over            what is done when all is over
+  stand           which servers stand at the election
+  family          of the names of candidates there, if it is not the default
   later           the calls of asking that the session need not wait for: it has its answer before
   only            faults come at these calls, and nowhere else: the rest is as with another recipe
-  dialect         in which the server writes the names of nodes: C<dialects> names these recipes.
-                  Requests and replies are lost, and nothing else happens
+  dialect         in which the server writes the names of nodes: C<dialects> names these recipes
+  lost            requests and replies are lost, and nothing else happens
   workers         the worker is away, and comes back, at more moments; it takes its time
   leave           what a session whose call was cancelled does, since it has a part of what it asked for
   always          the outcome of all faults
@@ -115,16 +118,24 @@ my %recipes = (
 		expect => { 'the ZooKeeper session ends' => 'lost' } },
 	# A server stands again, by itself, whatever has happened.
 	'election' => {
-		ask  => sub ($t) { $t->{here}->set_conf('zklock.elections' => $t->{path}); return; },
+		ask  => sub ($t) { return $t->stand('here'); },
 		told => sub ($t) { return $t->leads('here'); },
 		give => sub ($t) { $t->{here}->set_conf('zklock.elections' => ''); return 't'; },
 		# Its node is there before it is told that it leads.
 		try  => sub ($t) { $t->leads('here'); return $t->{here}->value("SELECT NOT zk_is_leader('$t->{path}')"); },
-		want => sub ($t) { $t->{there}->set_conf('zklock.elections' => $t->{path}); return $t->leads('there'); },
+		want => sub ($t) { $t->stand('there'); return $t->leads('there'); },
 		put  => sub ($t) { $t->{there}->set_conf('zklock.elections' => ''); return 't'; },
-		nodes => { '' => 1 },
+		nodes => { '' => 1 }, token => sub ($t, $who) { return $t->term($who eq 'rival' ? 'there' : 'here'); },
 		waits => q{SELECT bool_or(state = 'ready') FROM zk_elections},
 		always => 'answered' },
+	# Who leads comes to stand behind the others, in one step, and has a new term if there are none.
+	'resignation' => {
+		stand => [qw(here there)],
+		prepare => sub ($t) { return $t->begin_term; },
+		ask => q{SELECT zk_resign('PATH')},
+		try => sub ($t) { return $t->end_term; }, undone => 't', done => 'f', again => 'f', only => qr/^multi/,
+		over => sub ($t) { $_->set_conf('zklock.elections' => '') foreach @{$t}{qw(here there)}; },
+		expect => { 'the ZooKeeper session ends' => 'either' } },
 	'claim' => {
 		prepare => q{SELECT zk_claim('PATH', '2026-01-01')},
 		ask => q{SELECT zk_claim('PATH', '2026-01-02')},
@@ -155,8 +166,16 @@ my @dialects = qw(curator_rw kazoo zookeeper hive);
 foreach my $dialect (@dialects)
 {
 	$recipes{"$_, $dialect"} = {
-		%{ $recipes{$_} }, dialect => $dialect, only => qr/^(?:create2|delete)/ } foreach 'lock', 'shared lock';
+		%{ $recipes{$_} }, dialect => $dialect, lost => 1, only => qr/^(?:create2|delete)/ } foreach 'lock', 'shared lock';
 }
+
+# So does whether a candidate has a name by which it can be found.
+foreach my $family (qw(zookeeper lock))
+{
+	$recipes{"election, $family"} = { %{ $recipes{election} }, family => $family, lost => 1, only => qr/^(?:create2|delete)/ };
+	$recipes{"resignation, $family"} = { %{ $recipes{resignation} }, family => $family };
+}
+$recipes{"$_ without rivals"} = { %{ $recipes{$_} }, stand => ['here'], lost => 1 } foreach grep { /^resignation/ } keys %recipes;
 
 sub dialects { return map { ("lock, $_", "shared lock, $_") } @dialects; }
 
@@ -260,6 +279,7 @@ sub check($self, @names)
 			my $only = $self->{recipe}{only} // qr/./;
 			$self->check_calls('asking', grep { $_->[0] =~ $only } @$asking);
 			$self->check_calls('giving', grep { $_->[0] =~ $only } @$giving) if $giving;
+			$self->part('over') if $self->{recipe}{over};
 			return if !$self->{recipe}{give} || $self->{recipe}{only};
 			$self->check_calls_behind;
 			$self->check_worker_behind if $self->{recipe}{workers};

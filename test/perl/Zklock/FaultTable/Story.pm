@@ -52,10 +52,46 @@ sub result($self)
 	return $told && !defined $told->{text} ? { ok => 1, text => $self->{recipe}{told}->($self) } : $told // $self->{session}->result;
 }
 
-sub leads($self, $where)
+sub stand($self, $where)
 {
-	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", 'elected');
+	$self->{$where}->set_conf('zklock.elections' => join '=', $self->{path}, $self->{recipe}{family} // ());
+	return;
+}
+
+sub leads($self, $where, $state = 'elected')
+{
+	$self->{$where}->wait_value("SELECT coalesce((SELECT state FROM zk_elections WHERE path = '$self->{path}'), 'none')", $state);
 	return 't';
+}
+
+sub term($self, $where) { return $self->{$where}->value("SELECT zk_fencing_token('$self->{path}')"); }
+
+# All stand, and the first of them leads.
+sub begin_term($self)
+{
+	my ($first, @others) = @{ $self->{recipe}{stand} };
+	$self->stand($first);
+	$self->leads($first);
+	$self->{term} = $self->term($first);
+	foreach my $other (@others)
+	{
+		$self->stand($other);
+		$self->leads($other, 'ready');
+	}
+	return;
+}
+
+# Ends the term, unless that has been done: has it? Then the last leads in a later one, and each has one node.
+sub end_term($self)
+{
+	my $term  = "SELECT coalesce(max(term), 0) %s $self->{term} FROM zk_elections WHERE path = '$self->{path}'";
+	my @stand = map { $self->{$_} } @{ $self->{recipe}{stand} };
+	my $goes_on = $stand[0]->value(sprintf $term, '=');
+	$stand[0]->value("SELECT zk_resign('$self->{path}')") if $goes_on eq 't';
+	$stand[-1]->wait_value(sprintf($term, '>') . ' AND is_leader', 't');
+	my $order = join ' ', map { $_->session_id } reverse @stand;
+	wait_until { $order eq join ' ', $self->{zk}->owners($self->{path}) } 'all to stand once, who resigned as the last';
+	return $goes_on;
 }
 
 # A new path, and a session that will ask there
@@ -155,7 +191,11 @@ sub has_it($self, $name)
 	return;
 }
 
-sub token($self, $who) { return $self->{$who}->query($self->{recipe}{token} =~ s/PATH/$self->{path}/r); }
+sub token($self, $who)
+{
+	my $token = $self->{recipe}{token};
+	return ref $token ? $token->($self, $who) : $self->{$who}->query($token =~ s/PATH/$self->{path}/r);
+}
 
 sub rival_gets_it($self, $name, $token = undef)
 {
@@ -218,7 +258,7 @@ sub next_has_it($self, $next)
 sub applies($self, $happens)
 {
 	my $recipe = $self->{recipe};
-	return 0 if $recipe->{dialect} || $happens =~ /no worker/ && !$recipe->{workers};
+	return 0 if $recipe->{lost} || $happens =~ /no worker/ && !$recipe->{workers};
 	return $happens !~ (ref $self->{recipe}{ask} ? qr/^the backend/ : qr/^its server/);
 }
 
