@@ -5,4 +5,4 @@
 use Zklock::Test;
 use Zklock::FaultTable;
 
-Zklock::FaultTable->new->check('lock', 'shared lock', 'lock of a transaction', Zklock::FaultTable::dialects());
+Zklock::FaultTable->new->check('lock', 'try-lock', 'shared lock', 'lock of a transaction', Zklock::FaultTable::dialects());

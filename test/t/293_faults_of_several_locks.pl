@@ -5,4 +5,4 @@
 use Zklock::Test;
 use Zklock::FaultTable;
 
-Zklock::FaultTable->new->check('tree', 'array', 'downgrade');
+Zklock::FaultTable->new->check('tree', 'array', 'downgrade', 'downgrade of a subtransaction');

@@ -33,6 +33,7 @@ session says C<outcome>:
               an element removed or added, at most once
   either      one of these two, whichever the call says. Of several locks those that were granted may
               be lost; whether a claim or an element was written may be beyond knowing
+  unreachable undone, since ZooKeeper cannot be asked and the call does not wait
   lost        it had it, and has it no more
 
 Each recipe is one entry of C<%recipes>. What it does differently stands there, as C<expect>, by the
@@ -160,6 +161,16 @@ my %recipes = (
 		try => q{SELECT convert_from(zk_queue_remove('PATH'), 'UTF8')}, undone => 'x', done => '', again => '',
 		later => qr/^(?:removeWatches|getData .*claim|delete)/,
 		expect => { 'the ZooKeeper session ends' => 'either' } });
+
+# It does not wait until the holder has one node only.
+$recipes{'downgrade of a subtransaction'} = {
+	%{ $recipes{downgrade} }, later => qr/^(?:delete|multi)/,
+	ask => q{BEGIN; SAVEPOINT s; SELECT zk_xact_lock('PATH') AND zk_lock_shared('PATH'); ROLLBACK TO s; COMMIT; SELECT true} };
+$recipes{'try-lock'} = {
+	%{ $recipes{'lock'} }, ask => q{SELECT zk_try_lock('PATH')}, workers => 0, only => qr/^(?:create2|getChildren)/,
+	expect => {
+		map({ $_ => 'unreachable' } qw(lose_request lose_reply), 'the connection is cut'),
+		map({ $_ => 'either' } 'the worker is terminated', 'the ZooKeeper session ends') } };
 
 # What the names look like matters where one is looked for that may have been created or deleted.
 my @dialects = qw(curator_rw kazoo zookeeper hive);

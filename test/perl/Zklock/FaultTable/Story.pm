@@ -288,6 +288,7 @@ sub has_become($self, $outcome, $name)
 	else
 	{
 		ok(!$result->{ok}, "$name: the call fails") or diag $result->{text};
+		is($result->{sqlstate}, '58030', "$name: since nobody can be asked") if $outcome eq 'unreachable';
 		$self->{here}->wait_session;
 		$self->part('leave') if $recipe->{leave} && $result->{sqlstate} eq '57014';
 		if ($recipe->{give})
