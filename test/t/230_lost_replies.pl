@@ -2,13 +2,15 @@
 #
 # Requests and replies that get lost, one at a time, while several sessions want the same lock: they keep
 # their places, and hear of the end of their predecessors. What becomes of a session at each call is in the
-# table of faults, 292_faults_of_locks.pl; of one that gives up meanwhile, in 130_cancel.pl. Here all who wait for
-# one create give up.
+# table of faults, 292_faults_of_locks.pl; of one that gives up meanwhile, in 130_cancel.pl.
 #
 # A server that loses the reply to a create does not know whether its node exists. If it
 # took it for missing, a node that nobody knows of would block the path for as long as the
 # session lives; if it took it for existing, a contender would lose its place or have two.
 # So the outcome is found out, and deletes are repeated until the node is known to be gone.
+#
+# In each dialect, among nodes of others whose names have the same form, a session has one node, knows which, and leaves
+# none behind.
 #
 # Server a talks to ZooKeeper through a proxy that loses the k-th reply or request of a
 # kind, and its connection with it; b talks to ZooKeeper directly.
@@ -20,7 +22,7 @@ use Zklock::Test;
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
 my $id   = $a->session_id;
 
-my @as = map { $a->session(name => "a$_") } 1 .. 4;
+my @as = map { $a->session(name => "a$_") } 1 .. 3;
 my @bs = map { $b->session(name => "b$_") } 1 .. 2;
 
 # Until a watches the first node of a path: has heard that it must wait for it.
@@ -136,108 +138,167 @@ subtest 'a session hears of the end of its predecessor when the event is lost wi
 	}
 };
 
-# A whole story: a1 holds the lock, b1 and others wait, a1 releases it, and they follow one after
-# the other. Whether b1 or a2 is first depends on when a hears of b1; that it is one at a time
-# does not.
-sub tell_story($path, $what)
+# ---- in each dialect, among nodes of others whose names have the same form
+#
+# Hive's names have no UUID. A node with such a name may belong to another client, or to another run of this server. And
+# when somebody has deleted the path's node, the next node has the same name again.
+
+my $shell = $zk->shell;
+my @dialects = qw(curator curator_rw kazoo zookeeper hive);
+
+sub write_as($dialect) { $a->write_dialect($dialect, @as); return; }
+
+# Which of a path's nodes the session that waits has, by place.
+sub place_of($session, $path)
 {
-	my @trouble;
-	my @token;
-	$as[0]->query("SELECT zk_lock('$path')");
-	push @token, $as[0]->query("SELECT zk_fencing_token('$path')");
-	$bs[0]->start_waiting("SELECT zk_lock('$path')");
-	$as[1]->start_waiting("SELECT zk_lock('$path')");
-	$as[2]->start_waiting("SELECT zk_lock('$path')");
-	my @waiting = ($bs[0], $as[1], $as[2]);
-	push @trouble, 'a waiter was let in' if grep { !$_->busy } @waiting;
-	$as[0]->query("SELECT zk_unlock('$path')");
-	while (@waiting)
-	{
-		my ($next) = wait_until { grep { !$_->busy } @waiting } "$what: somebody to get the lock";
-		($next) = grep { !$_->busy } @waiting;
-		@waiting = grep { $_ != $next } @waiting;
-		push @trouble, 'no lock: ' . $next->name if $next->finish ne 't';
-		push @token, $next->query("SELECT zk_fencing_token('$path')");
-		push @trouble, 'two at a time' if grep { !$_->busy } @waiting;
-		push @trouble, 'not to be unlocked' if $next->query("SELECT zk_unlock('$path')") ne 't';
-	}
-	push @trouble, "tokens @token" unless increasing(@token);
-	return "@trouble";
+	my $node  = $a->wait_waiting($session, $path)->{node};
+	my @nodes = $zk->children($path);
+	return (grep { $nodes[$_] eq $node } 0 .. $#nodes)[0];
 }
 
-subtest 'the undisturbed story has an end' => sub {
-	is(tell_story('/l/story', 'undisturbed'), '', 'the undisturbed story');
-	$a->assert_clean($zk, '/l/story');
+# A foreign contender with a name of the same form is before us, and one behind us; another
+# run of our own, of the same name, is there as well.
+my %foreign = (
+	curator    => '_c_00000000-0000-4000-8000-000000000000-lock-',
+	curator_rw => '_c_00000000-0000-4000-8000-000000000000-__WRIT__',
+	kazoo      => '00000000000040008000000000000000__lock__',
+	zookeeper  => 'x-72057594037927936-',
+	hive       => 'LOCK-EXCLUSIVE-');
+
+sub foreign($path, $dialect)
+{
+	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
+}
+
+# A session queues behind the last foreigner, with a node of its own besides the $before nodes
+# of other sessions. As long as a has not noticed that foreigner, it joins the run before; then
+# it comes again.
+sub queue_apart($session, $path, $before, $fault = undef)
+{
+	for (;;)
+	{
+		my ($nodes, $sessions);
+		$session->query_start("SELECT zk_lock('$path')");
+		wait_until {
+			($nodes, $sessions) = split(/\|/,
+				$a->value("SELECT count(DISTINCT node), count(*) FROM zk_locks
+					WHERE path = '$path' AND state = 'waiting' AND node ~ '\\d{10}\$'"));
+			$sessions > $before || $fault && $proxy->has_fired($fault);
+		} $session->name . ' to queue';
+		return if $fault ? $proxy->has_fired($fault) : $nodes > $before;
+		$session->cancel;
+		$session->result;
+	}
+}
+
+subtest 'a node is told from those of others, with names of the same form' => sub {
+	foreach my $dialect (@dialects)
+	{
+		my $path = "/l/company-$dialect";
+		write_as($dialect);
+		my @theirs = foreign($path, $dialect);
+		queue_apart($as[0], $path, 0);
+		push @theirs, foreign($path, $dialect);
+		queue_apart($as[1], $path, 1);
+		push @theirs, foreign($path, $dialect);
+
+		my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
+		queue_apart($as[2], $path, 2, $fault);
+		pass("$dialect: the reply to a create is lost in company");
+		$a->wait_session;
+		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
+		is(place_of($as[$_], $path), 2 * $_ + 1, $as[$_]->name . ' has its node') foreach 0 .. 2;
+		is(scalar($zk->children($path)), 6, 'there is no other');
+		like(($zk->children($path))[5], qr/0000000005$/, 'and was none');
+		foreach my $i (0 .. 2)
+		{
+			ok($as[$i]->busy, $as[$i]->name . ' waits');
+			$shell->delete($theirs[$i]);
+			is($as[$i]->finish, 't', 'and is served after the foreigner before it');
+			is($as[$i]->query("SELECT zk_unlock('$path')"), 't', 'unlocked') if $i < 2;
+		}
+
+		# Now its delete, with a foreigner behind it who must not be taken for ours.
+		my $behind = foreign($path, $dialect);
+		$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
+		is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
+		ok($proxy->fired($fault), 'the reply to the delete is lost');
+		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+		is_deeply([ map { "$path/$_" } $zk->children($path) ], [$behind], 'who came behind is there');
+		$shell->delete($behind);
+		$a->assert_clean($zk, $path);
+	}
 };
 
-foreach my $fate (@fates)
-{
-	my ($lose, $thing) = @$fate;
-	subtest "the story has the same end with the connection lost at any $thing" => sub {
-		my $step;
-		for ($step = 1; $step < 60; $step++)
-		{
-			my $path  = "/l/story-$thing-$step";
-			my $fault = $proxy->$lose(op => '*', nth => $step, any => 1);
-			my $fault_list = tell_story($path, "$thing $step");
-			my $fired = $proxy->has_fired($fault);
-			last unless $fired;
-			is($fault_list, '', "connection lost with $thing $step, $fired->[0]");
-			$a->wait_session;
-			# What comes next must not meet the fault of this step's clean-up.
-			Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-		}
-		$proxy->clear;
-		# How many there are depends on whether a2 joins a1's run or opens another.
-		cmp_ok($step, '>', 4, "the story has several ${thing}s");
-		cmp_ok($step, '<', 60, 'and an end');
-		Zklock::Server->assert_clean($zk, [ $a, $b ], "/l/story-$thing-$step");
-	};
-}
-
-foreach my $op (qw(create2 getChildren))
-{
-	foreach my $fate (@fates)
+subtest 'a worker that ends leaves it to the next one to find its node' => sub {
+	foreach my $dialect (@dialects)
 	{
-		my ($lose, $thing) = @$fate;
-		subtest "a call that must answer at once fails when the $thing of a $op is lost" => sub {
-			$as[0]->query("SELECT zk_lock('/l/try')");    # the path exists
-			$as[0]->query("SELECT zk_unlock('/l/try')");
-			my $fault = $proxy->$lose(op => $op, path => '^/l/try');
-			is($as[0]->try("SELECT zk_try_lock('/l/try')")->{sqlstate}, '58030',
-				"zk_try_lock with a lost $thing of $op is an error");
-			ok($proxy->fired($fault), 'which was lost');
-			$a->wait_session;
-			$a->assert_clean($zk, '/l/try');
-			is($as[0]->query("SELECT zk_try_lock('/l/try')"), 't', 'the next one succeeds');
-			$as[0]->query("SELECT zk_unlock('/l/try')");
-		};
-	}
-}
-
-foreach my $when ('before the connection is lost', 'while it is lost', 'and the reply comes late')
-{
-	subtest "when all sessions of a create give up, $when, who asks afterwards has the only node" => sub {
-		my $path  = '/l/give-up-' . $when =~ s/ /-/gr;
-		my @other = map { $a->session(name => "other $_") } 1 .. 3;
-		my $fault = $proxy->hold_reply(op => 'create2', path => "^$path/");
-		$_->query_start("SELECT zk_lock('$path')") foreach @other;
-		ok($proxy->fired($fault), 'the node is asked for, and the reply held back');
-		$a->wait_waiting($_, $path) foreach @other;
-		wait_until { $zk->children($path) == 1 } 'the node';
-		$a->cut_off($proxy) if $when =~ /^while/;
-		is($_->cancelled, '57014', $_->name . ' gives up') foreach @other;
-		$proxy->cut unless $when =~ /^and/;
-		$as[0]->query_start("SELECT zk_lock('$path')");
-		$proxy->heal;
-		is($as[0]->finish, 't', 'who asks afterwards gets the lock');
-		# It may have joined the queue of those who gave up: one node in any case.
-		wait_until { $zk->children($path) == 1 } "one node to be left in $path";
-		$a->one_node($zk, $path, 'and has the only node');
+		my $path = "/l/worker-$dialect";
+		write_as($dialect);
+		my $theirs = foreign($path, $dialect);
+		$proxy->hold_reply_of($as[0], "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
+		wait_until { $zk->children($path) == 2 } 'the node';
+		$a->restart_worker;
+		$a->reconnect($proxy);
+		is($a->session_id, $id, 'the session goes on');
+		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[0]->pid, 't');
+		is(place_of($as[0], $path), 1, 'the next worker finds the node');
+		is(scalar($zk->children($path)), 2, 'and creates no other');
+		$shell->delete($theirs);
+		is($as[0]->finish, 't', 'granted');
 		$as[0]->query("SELECT zk_unlock('$path')");
-		Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-	};
-}
+		$a->assert_clean($zk, $path);
+	}
+};
+
+# A delete that is repeated, as its reply was lost, meets a node with the same name: the
+# path's node was deleted meanwhile, as Hive does, and sequences begin anew.
+
+subtest "a delete that is repeated leaves a node of the same name that is another's alone" => sub {
+	my $path = '/l/again';
+	write_as('hive');
+	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
+	my ($name) = $zk->children($path);
+	$proxy->hold_reply_of($as[0], "SELECT zk_unlock('$path')", op => 'delete', path => "^$path/");
+	wait_until { !$zk->children($path) } 'the node to be gone';
+	$shell->delete($path);
+	my $theirs = foreign($path, 'hive');
+	is($theirs, "$path/$name", 'somebody else has a node with that name');
+	my $before = $shell->stat($theirs)->{czxid};
+	$a->cut_off($proxy);
+	$proxy->heal;
+	is($as[0]->finish, 't', 'unlocked');
+	$a->wait_session;
+	$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);
+	is(eval { $shell->stat($theirs)->{czxid} }, $before, 'and that is not deleted');
+	$as[0]->start_waiting("SELECT zk_lock('$path')", $path);
+	$shell->delete($theirs);
+	is($as[0]->finish, 't', 'but respected');
+	$as[0]->query("SELECT zk_unlock('$path')");
+	$a->assert_clean($zk, $path);
+};
+
+# A node that is held is deleted, with the path's, and created again under its name by
+# another run of this server: that is not the same lock.
+
+subtest 'a node that is created again under its name is not the same lock' => sub {
+	my $path = '/l/twin';
+	is($as[0]->query("SELECT zk_lock('$path')"), 't', 'a lock is held');
+	my ($name) = $zk->children($path);
+	$as[1]->start_waiting("SELECT zk_lock('$path')", $path);
+	# The worker is to hear of it when the path's node has gone as well.
+	freeze(my $worker = $a->worker_pid);
+	$shell->delete($path, recursive => 1);
+	thaw($worker);
+	is($as[1]->finish, 't', 'its node deleted, the next in line gets the lock');
+	is_deeply([ $zk->children($path) ], [$name], 'under the same name');
+	is($as[0]->try("SELECT zk_fencing_token('$path')")->{sqlstate}, '40001', 'the first has lost it');
+	is($as[0]->query("SELECT zk_unlock('$path')"), 'f', 'as its unlock tells');
+	is(scalar($zk->children($path)), 1, 'which does not take the node of the second');
+	is($as[1]->query("SELECT zk_fencing_token('$path') > 0"), 't', 'who holds the lock');
+	is($as[1]->query("SELECT zk_unlock('$path')"), 't', 'until it unlocks');
+	$a->assert_clean($zk, $path);
+};
 
 is($a->session_id, $id, 'it was the same session all the time');
 is($a->zk_session->{expirations}, 0, 'without an expiration');
