@@ -106,14 +106,6 @@ subtest 'readers do not wait for a writer that has given up' => sub {
 	}
 };
 
-subtest 'readers of two servers in turn keep one node for each server' => sub {
-	is($_->query("SELECT zk_lock_shared('$path')"), 't', $_->name . ' reads')
-	  foreach map { $as[$_], $bs[$_] } 0 .. 2;
-	is(contenders(), 2, 'each server has one node all the time');
-	$_->query('SELECT zk_unlock_all()') foreach @as, @bs;
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $path);
-};
-
 subtest 'a hundred readers come in at once behind a writer, with a handful of requests' => sub {
 	my @readers = map { $a->session(name => "reader$_") } 1 .. 100;
 
@@ -155,22 +147,4 @@ subtest 'a hundred readers come in at once behind a writer, with a handful of re
 	}
 };
 
-subtest 'a shared lock lasts as long as its transaction, savepoint or session' => sub {
-	foreach my $case (
-		[ 'a transaction',    'BEGIN',              'zk_xact_lock_shared', sub { $_[0]->query('COMMIT') } ],
-		[ 'a subtransaction', 'BEGIN; SAVEPOINT s', 'zk_xact_lock_shared', sub { $_[0]->query('ROLLBACK TO s') } ],
-		[ 'a session',        'SELECT 1',           'zk_lock_shared',      sub { $_[0]->vanish } ])
-	{
-		my ($what, $begin, $function, $end) = @$case;
-		my $reader = $a->session;
-		$reader->query($begin);
-		is($reader->query("SELECT $function('$path')"), 't', "$what reads");
-		queue($bs[0], 'zk_lock');
-		$end->($reader);
-		is($bs[0]->finish, 't', 'until its end');
-		$bs[0]->query("SELECT zk_unlock('$path')");
-	}
-};
-
-Zklock::Server->assert_clean($zk, [ $a, $b ]);
-done_testing;
+done_clean($zk, $a, $b);

@@ -1,8 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Semaphores among sessions of two servers: how many get a permit, in which order, what
-# others see, and which nodes and requests it takes. At transaction level permits go when the transaction
-# ends, or with the part of it that acquired them, and never before.
+# others see, and which nodes and requests it takes. When permits at transaction level go is in 120_release.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -10,7 +9,7 @@ use Zklock::Semaphore;
 
 # What is asked and written when a wait lasts would be counted, too.
 my ($zk, $proxy, $a, $b) = cast('a b',
-	proxied => 'a', conf => [ "deadlock_timeout = '1h'", 'max_prepared_transactions = 5' ]);
+	proxied => 'a', conf => ["deadlock_timeout = '1h'"]);
 my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
 my @nodes = map { "$path/$_" } qw(locks leases);
@@ -116,34 +115,6 @@ subtest 'of sessions that do not wait, all at once, as many get a permit as ther
 		$_->query('SELECT zk_unlock_all()') foreach @got;
 		settled(0);
 	}
-};
-
-subtest 'a deep queue of each server is served to the last' => sub {
-	my %inside;
-	my $most = 0;
-	my @many = map { ($a->session(name => "a$_"), $b->session(name => "b$_")) } 10 .. 24;
-	$_->query_start("SELECT zk_semaphore_acquire('$path', 4)") foreach @many;
-	wait_until { $a->lock_count("state = 'held'") + $b->lock_count("state = 'held'") == 4 } 'four to be inside';
-	wait_until { 4 == grep { !$_->busy } @many } 'four to know it';
-	my $served = 0;
-	while ($served < @many)
-	{
-		wait_until
-		{
-			foreach my $session (grep { $_->{statement} && !$_->busy } @many)
-			{
-				is($session->finish, 't', $session->name . ' is served');
-				$inside{ $session->name } = $session;
-			}
-			%inside;
-		}
-		'somebody to be served';
-		$most = keys %inside if $most < keys %inside;
-		my ($name) = sort keys %inside;
-		release(delete $inside{$name});
-		$served++;
-	}
-	is($most, 4, 'never more than four of thirty inside');
 };
 
 sub disagreement($session, $mine, $others)
@@ -307,46 +278,6 @@ my ($s, $other) = ($a->session, $b->session);
 my $take = "SELECT zk_xact_semaphore_acquire('$path', 1)";
 $a->value('CREATE TABLE t (i int)');
 
-# The semaphore's one permit is, or is not, free for others.
-sub others_have($answer, $name)
-{
-	# It is free when the worker is done, not when the statement that released it is.
-	is($other->query("SELECT zk_semaphore_acquire('$path', 1, " . ($answer eq 't' ? "'30s')" : "'0')")), $answer, $name);
-	$other->query("SELECT zk_semaphore_release('$path')") if $answer eq 't';
-	return;
-}
-
-foreach my $case (
-	[ commit   => 'COMMIT' ],
-	[ rollback => 'ROLLBACK' ],
-	[ error    => 'SELECT 1 / 0', 'ROLLBACK' ])
-{
-	my ($name, @end) = @$case;
-	subtest "until the end of the transaction: $name" => sub {
-		$s->query('BEGIN');
-		is($s->query($take), 't', 'a permit');
-		is(join(' ', map { "$_->{kind} $_->{scope} $_->{state}" } $a->locks), 'semaphore transaction held', 'which zk_locks shows');
-		like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/, 'cannot be released by hand');
-		$s->query('SELECT zk_unlock_all()');
-		others_have('f', 'nobody else has it');
-		$s->try($_) foreach @end;
-		others_have('t', 'now another server has it');
-	};
-}
-
-subtest 'or of the part of it that acquired it' => sub {
-	$s->query($_) foreach 'BEGIN', 'SAVEPOINT s', $take, 'SAVEPOINT t', 'RELEASE t';
-	others_have('f', 'nobody else has it');
-	$s->query('ROLLBACK TO s');
-	others_have('t', 'a rollback to a savepoint gives it back');
-	$s->query($_) foreach $take, 'RELEASE s';
-	others_have('f', 'what a savepoint that was released has acquired stays');
-	$s->query('COMMIT');
-	others_have('t', 'until the end');
-	$s->query(qq{DO \$\$ BEGIN BEGIN PERFORM zk_xact_semaphore_acquire('$path', 1); RAISE 'no'; EXCEPTION WHEN raise_exception THEN NULL; END; END \$\$});
-	others_have('t', 'as does an exception block');
-};
-
 subtest 'several permits, at both levels' => sub {
 	$s->query('BEGIN');
 	is($s->query("SELECT zk_semaphore_acquire('$path', 2), zk_xact_semaphore_acquire('$path', 2)"), 't|t', 'one each');
@@ -355,12 +286,10 @@ subtest 'several permits, at both levels' => sub {
 	is($other->query("SELECT zk_semaphore_acquire('$path', 2, '30s')"), 't', 'one goes with the transaction');
 	is($s->query("SELECT zk_semaphore_release('$path')"), 't', 'the other by hand');
 	$other->query("SELECT zk_semaphore_release('$path')");
-};
-
-subtest 'a transaction that has one cannot be prepared' => sub {
-	$s->query($_) foreach 'BEGIN', $take;
-	is($s->try("PREPARE TRANSACTION 'p'")->{sqlstate}, '0A000', 'refused');
-	others_have('t', 'and it is rolled back');
+	$s->query("BEGIN; $take");
+	is(join(' ', map { "$_->{kind} $_->{scope} $_->{state}" } $a->locks), 'semaphore transaction held', 'one, which zk_locks shows');
+	like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/, 'cannot be released by hand');
+	$s->query('COMMIT');
 };
 
 subtest 'a transaction that has lost one cannot commit, and need not release it' => sub {
@@ -370,7 +299,7 @@ subtest 'a transaction that has lost one cannot commit, and need not release it'
 	my $result = $s->try('COMMIT');
 	is($result->{sqlstate}, '40001', 'refused');
 	is($result->{hint}, 'Others may have held the lock meanwhile. Retry the transaction.', 'the hint knows of no release');
-	others_have('t', 'others have it');
+	is($other->query("SELECT zk_semaphore_acquire('$path', 1, '30s') AND zk_semaphore_release('$path')"), 't', 'others have it');
 	$s->query("SELECT zk_lock('$path/session')");
 	$zk->shell->delete("$path/session/$_") foreach $zk->children("$path/session");
 	$a->wait_lock($s, 'lost', "$path/session");

@@ -1,18 +1,18 @@
 # Copyright (c) 2026, zklock contributors
 #
-# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, or the worker is
-# restarted. A session that has lost a permit is told so, those that wait go on waiting, and no permit
-# is had twice, nor does one leak. What becomes of a single permit at each call is in the table of
-# faults, 294_faults_of_semaphores.pl.
+# Nodes of a semaphore are deleted by somebody else, their ZooKeeper session ends, ZooKeeper is out of reach, or there is
+# no room in shared memory. A session that has lost a permit is told so, those that wait go on waiting, and no permit
+# is had twice, nor does one leak. What becomes of a single permit at each call is in the table of faults,
+# 294_faults_of_semaphores.pl; that all outlive a worker, in 438_failures.pl; how waits end, in 130_cancel.pl.
 #
-# Server a talks to ZooKeeper through a proxy, b directly.
+# Server a talks to ZooKeeper through a proxy, b directly; c has little room.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
 use Zklock::Semaphore;
 use Zklock::Util qw(most_at_once);
 
-my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', timeout => '12s');
+my ($zk, $proxy, $a, $b, $c) = cast('a b c', proxied => 'a', timeout => '12s', c => { conf => ['zklock.max_locks = 3'] });
 my $shell = $zk->shell;
 Zklock::Semaphore::cast($zk, $a, $b);
 
@@ -20,7 +20,7 @@ my $holder = $b->session(name => 'b holder');
 my $next_a = $a->session(name => 'a next');
 my $next_b = $b->session(name => 'b next');
 
-my @s = map { $a->session(name => "a$_") } 1 .. 4;
+my @s = map { $a->session(name => "a$_") } 1 .. 3;
 
 $a->value('CREATE TABLE t (i int)');
 
@@ -34,31 +34,39 @@ sub on_semaphore($name, $code)
 	};
 }
 
-on_semaphore 'a new worker keeps permits and places' => sub {
-	acquire($_, 2) foreach $s[0], $holder;
-	settled(2, 'two permits');
-	acquire_until($s[1], 2, $has_lease);
-	acquire_until($s[2], 2, $has_turn);
-	acquire_until($next_b, 2, $has_turn);
-	my @before = (sort(turns()), sort(leases()));
-	$a->restart_worker;
-	$a->wait_session;
-	is_deeply([ sort(turns()), sort(leases()) ], \@before, 'a new worker keeps all nodes');
-	is(wait_row($s[0], 'true')->{state}, 'held', 'the permit is held');
-	wait_row($s[1], $has_lease);
-	wait_row($s[2], $has_turn);
-	is(acquire($next_a, 2, '0'), 'f', 'no permit is free');
-	release($s[0]);
-	is($s[1]->finish, 't', 'the head of the queue gets the next');
-	wait_row($s[2], $has_lease);
-	ok($next_b->busy, 'the others wait');
-	$a->restart_worker;
-	$a->wait_session;
-	release($holder);
-	is($s[2]->finish, 't', 'the next one another');
+on_semaphore 'a session without a permit is told when ZooKeeper is out of reach, or waits' => sub {
+	acquire($s[0], 1);
+	$a->cut_off($proxy);
+	is($s[1]->try(sql(1, '0'))->{sqlstate}, '58030', 'who does not wait learns that nobody can be asked');
+	is($s[1]->try(sql(1, '200ms'))->{sqlstate}, '58030', 'so does who waited');
+	acquire_start($s[1], 1);
+	wait_row($s[1], "state = 'waiting'");
+	is(release($s[0]), 't', 'a release does not wait for it');
+	$proxy->heal;
+	is($s[1]->finish, 't', 'a wait may outlive it');
 	release($s[1]);
-	is($next_b->finish, 't', 'then the other server');
-	release($_) foreach $s[2], $next_b;
+};
+
+on_semaphore 'a session that finds no room in shared memory is told which setting is to blame' => sub {
+	my @c = map { $c->session(name => "c$_") } 1, 2;
+	is(acquire($c[0], 9), 't', 'a permit of three entries');
+	$c->wait_value('SELECT count(*) FROM zk_locks', 1);
+	is(acquire($c[0], 9), 't', 'another: to ask for it takes two');
+	$c->wait_value('SELECT count(*) FROM zk_locks', 2);
+	foreach my $zero (0, 1)
+	{
+		if ($zero)
+		{
+			# Once what the refused call had taken is given back.
+			wait_until { ($c[0]->try(sql(9, '0'))->{text} || '') eq 't' } 'an entry to be free';
+			pass('without waiting it takes one, the last');
+		}
+		fails($c[1]->try(sql(9)), '53200', 'then there is no room', hint => qr/zklock\.max_locks/);
+		$c->wait_value('SELECT count(*) FROM zk_locks', $zero ? 3 : 2);
+	}
+	$c[0]->query('SELECT zk_unlock_all()');
+	is(acquire($c[1], 1, '30s'), 't', 'after that there is again');
+	$c[1]->query('SELECT zk_unlock_all()');
 };
 
 on_semaphore 'a crowd that is cancelled, ends and loses connections never has more permits than there are' => sub {
@@ -136,23 +144,6 @@ foreach my $fate (qw(lose_reply lose_request))
 
 is($a->zk_session->{expirations}, '0', 'all in one session');
 
-on_semaphore 'a session whose lease is deleted has lost its permit' => sub {
-	acquire($_, 3) foreach @s[ 0, 1 ], $next_b;
-	acquire($s[0], 3, '0') eq 'f' or die 'there should be none';
-	my ($node) = map { $_->{node} } $a->locks('pid = ' . $s[0]->pid . " AND state = 'held'");
-	my $mark = $a->log_mark;
-	$shell->delete("$path/leases/$node");
-	my $row = wait_row($s[0], "state = 'lost'");
-	is($row->{granted}, 'f', 'a deleted lease is a lost permit');
-	$a->wait_log(qr/\Q$node\E.*deleted by someone else/, $mark);
-	is($a->lock_count("path = '$path' AND state = 'held'"), 1, 'others of the server hold theirs');
-	is(acquire($next_a, 3, '30s'), 't', 'somebody else gets it');
-	is(release($s[0]), 'f', 'its release returns false');
-	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
-	is(release($s[0]), 'f', 'it has no more');
-	release($_) foreach $s[1], $next_a, $next_b;
-};
-
 on_semaphore 'of several permits the lost one is released first' => sub {
 	acquire($s[0], 3) foreach 1 .. 3;
 	settled(3, 'three');
@@ -160,6 +151,7 @@ on_semaphore 'of several permits the lost one is released first' => sub {
 	$shell->delete("$path/leases/$nodes[1]");
 	wait_row($s[0], "state = 'lost'");
 	is(release($s[0]), 'f', 'the lost one is released first');
+	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'with a warning');
 	is($a->lock_count('pid = ' . $s[0]->pid . " AND state = 'held'"), 2, 'two good ones are left');
 	is(release($s[0]), 't', 'which can be released') foreach 1, 2;
 };
@@ -228,43 +220,12 @@ on_semaphore 'a turn that is lost before its session knows of it costs nobody a 
 	release($s[0]);
 };
 
-on_semaphore 'sessions go on waiting when their nodes are deleted' => sub {
-	acquire($holder, 1);
-	acquire_until($s[0], 1, $has_lease);
-	acquire_until($s[1], 1, $has_turn);
-	acquire_until($next_b, 1, $has_turn);
-	my $row = wait_row($s[0], $has_lease);
-	$shell->delete("$path/leases/$row->{node}");
-	my $again = wait_row($s[0], "$has_lease AND node <> '$row->{node}'");
-	isnt($again->{node}, $row->{node}, 'a waiting lease that is deleted is made again');
-	# The turn goes to the other server then, which gets a lease behind, and nothing more.
-	my ($turn) = map { (split / /)[1] } sort map { substr($_, -10) . " $_" } turns();
-	$shell->delete("$path/locks/$turn");
-	wait_row($next_b, $has_lease);
-	wait_row($s[1], "$has_turn AND node !~ '$turn'");
-	$row = wait_row($s[0], $has_lease);
-	is($row->{node}, $again->{node}, 'who has a lease waits on when its turn is over');
-	release($holder);
-	foreach my $session ($s[0], $next_b, $s[1])
-	{
-		is($session->finish, 't', $session->name . ' gets the permit');
-		is(acquire($next_a, 1, '0'), 'f', 'alone');
-		release($session);
-	}
-};
-
 on_semaphore 'the end of the ZooKeeper session takes the permits, and those who wait queue again' => sub {
 	acquire($_, 3) foreach $s[0], $holder;
 	acquire($s[0], 3);
 	settled(3, 'three permits');
 	acquire_until($s[1], 3, $has_lease);
 	acquire_until($s[2], 3, $has_turn);
-	my $other = $path;
-	my $second = new_path();
-	acquire($holder, 1);
-	acquire_until($next_b, 1, $has_lease);
-	acquire_until($s[3], 1, $has_turn);
-	$path = $other;
 	$a->expire_session($zk);
 	wait_until { $a->lock_count('pid = ' . $s[0]->pid . " AND state = 'lost'") == 2 } 'both permits to be lost';
 	is($s[1]->finish, 't', 'who waited at the head gets a permit');
@@ -273,17 +234,8 @@ on_semaphore 'the end of the ZooKeeper session takes the permits, and those who 
 	is(acquire($next_a, 3, '0'), 'f', 'and there are no more');
 	is(release($s[0]), 'f', 'a lost one is released');
 	$s[0]->disconnect;
-	$s[0] = $a->session(name => 'a1');
 	is(acquire($next_a, 3, '0'), 'f', 'which gives nobody a permit');
 	release($_) foreach @s[ 1, 2 ], $holder;
-	$path = $second;
-	wait_row($s[3], $has_turn);
-	release($holder);
-	is($next_b->finish, 't', 'which is served first');
-	ok($s[3]->busy, 'and alone');
-	release($next_b);
-	is($s[3]->finish, 't', 'then the one that queued again');
-	release($s[3]);
 };
 
-done_clean($zk, $a, $b);
+done_clean($zk, $a, $b, $c);

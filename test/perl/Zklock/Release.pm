@@ -29,6 +29,7 @@ does, the waiter gets it, and nothing stays behind.
   rows     how many rows of zk_locks show it held: one for each scope, default 1
   open     a transaction is open afterwards
   over     the session has ended afterwards
+  permit   /lock stands for a semaphore of one permit instead
 
 C<still_waits($name)>, a test: the waiter waits, and its server knows of all that happened before:
 had the lock been released, the waiter would have it. C<wait_behind> waits until the waiter
@@ -72,6 +73,10 @@ sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
 
 sub release_by($name, %way)
 {
+	my $path = $way{permit} ? '/t/permits' : $path;
+	my ($ask, $give, @folders) = $way{permit}
+	  ? ("zk_semaphore_acquire('$path', 1, '30s')", "zk_semaphore_release('$path')", '/locks', '/leases')
+	  : ("zk_lock('$path', '30s')", "zk_unlock('$path')", '');
 	my $s = $a->session;
 	foreach my $sql (@{ $way{take} })
 	{
@@ -79,7 +84,7 @@ sub release_by($name, %way)
 		$r->{ok} or die "$name: $r->{error}";
 	}
 	is($a->lock_count("path = '$path' AND state = 'held'"), $way{rows} || 1, "$name: it is held");
-	$waiter->query_start("SELECT zk_lock('$path', '30s')");
+	$waiter->query_start("SELECT $ask");
 	wait_behind();
 	foreach my $sql (@{ $way{hold} || [] })
 	{
@@ -98,8 +103,8 @@ sub release_by($name, %way)
 	}
 	my $r = $waiter->result;
 	is($r->{text}, 't', "$name: the waiter gets it") or diag($r->{error});
-	is($waiter->query("SELECT zk_unlock('$path')"), 't', "$name: and can release it");
-	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !$zk->children($path) }
+	is($waiter->query("SELECT $give"), 't', "$name: and can release it");
+	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !map { $zk->children("$path$_") } @folders }
 	sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
 	$s->query('ROLLBACK') if $way{open};
 	$s->disconnect unless $way{over};
