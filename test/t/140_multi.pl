@@ -1,6 +1,6 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The text[] forms: several paths at once, all or nothing, in one order for everybody.
+# The text[] forms, and trees: several paths at once, all or nothing, in one order for everybody.
 
 use Zklock::Test;
 use Time::HiRes qw(time);
@@ -63,69 +63,69 @@ subtest 'a call for several paths acquires all of them, each once' => sub {
 	is(has($a, $s), '', 'after which nothing is held');
 };
 
-subtest 'a call for several paths that fails acquires nothing' => sub {
-	$blocker->query("SELECT zk_lock('/m/b')");
+subtest 'a call for several paths that fails leaves what was held before, and nothing else' => sub {
+	my $taken = '/m/new/taken';
+	my $array = "ARRAY['$taken', '/m/c', '/m/new', '/m/a']";
+	$blocker->query("SELECT zk_lock('$taken')");
+	# A lock cannot be below an ephemeral node.
+	$shell->create('/m/new/n', ephemeral => 1);
+	$s->query("BEGIN; SELECT zk_lock('/m/a'), zk_lock_shared('/m/c'), zk_xact_lock_shared('/m/c')");
+	my $held = sub { return [ $a->locks('pid = ' . $s->pid . " AND state <> 'releasing' ORDER BY path, scope") ]; };
+	my $before = $held->();
+	is(scalar @$before, 3, 'some are held already');
+	my @calls = ((map { "${_}_tree('$taken', '/m'" } qw(zk_lock zk_xact_lock)),
+		map { ("$_($array", "${_}_shared($array") } qw(zk_lock zk_xact_lock));
+	foreach my $call (@calls)
+	{
+		my $bad  = $call =~ s{$taken}{/m/new/n/lock}r;
+		my %ends = (
+			'without waiting' => sub { is($s->query("SELECT $call, '0')"), 'f', "$call: not without waiting"); },
+			'at its timeout'  => sub { is($s->query("SELECT $call, '100ms')"), 'f', "$call: the timeout passes"); },
+			'at lock_timeout' => sub {
+				is($s->try("SET LOCAL lock_timeout = '100ms'; SELECT $call)")->{sqlstate}, '55P03', "$call: lock_timeout");
+			},
+			'cancelled' => sub {
+				$s->start_waiting("SELECT $call)", $taken);
+				$a->wait_holder($s, '/m/new');
+				is($other->query("SELECT zk_try_lock('/m/new')"), 'f', "$call: one is held while another is waited for");
+				is($s->cancelled, '57014', "$call: cancelled");
+			},
+			'with an error' => sub { is($s->try("SELECT $bad)")->{sqlstate}, '42809', "$call: an error at one path"); },
+			# So that no end of a transaction helps
+			'with an error that is caught' => sub {
+				$s->query("DO \$\$ BEGIN PERFORM $bad); EXCEPTION WHEN wrong_object_type THEN NULL; END \$\$");
+			});
+		foreach my $end (sort keys %ends)
+		{
+			$s->query('SAVEPOINT s');
+			$ends{$end}->();
+			is_deeply($held->(), $before, "$call ends $end: the session has what it had");
+			$s->query('ROLLBACK TO s');
+			is_deeply($held->(), $before, 'the savepoint has nothing to add');
+			free_elsewhere("$call ends $end", '/m/new');
+		}
+	}
 	foreach my $function (qw(zk_lock zk_xact_lock))
 	{
-		my $array = "ARRAY['/m/c', '/m/b', '/m/a']";
-		is($s->query("SELECT $function($array, '0')"), 'f', "$function: no waiting");
-		is(has($a, $s), '', "$function: and nothing is held");
-		free_elsewhere("$function, no waiting", '/m/a', '/m/c');
-
-		$s->query('BEGIN');
-		is($s->query("SELECT $function($array, '200ms')"), 'f', "$function: the timeout passes");
-		is(has($a, $s), '', "$function: and nothing is held");
-		free_elsewhere("$function, timeout", '/m/a', '/m/c');
-		$s->query('COMMIT');
-
-		$s->query('BEGIN; SAVEPOINT s');
-		$s->query_start("SELECT $function($array)");
-		wait_has($a, $s, '/m/a held 1, /m/b waiting 0', "$function: two are asked for");
-		is($other->query("SELECT zk_try_lock('/m/a')"), 'f', "$function: and one is held meanwhile");
-		is($s->cancelled, '57014', "$function: cancelled");
-		is(has($a, $s), '', "$function: and nothing is held");
-		free_elsewhere("$function, cancelled", '/m/a', '/m/c');
-		$s->query('ROLLBACK TO s; COMMIT');
-
-		is($s->try("SET lock_timeout = '100ms'; SELECT $function($array)")->{sqlstate}, '55P03',
-			"$function: lock_timeout");
-		is(has($a, $s), '', "$function: and nothing is held");
-		free_elsewhere("$function, lock_timeout", '/m/a', '/m/c');
-		$s->query('RESET lock_timeout');
-
-		# The end of the session.
 		my $victim = $a->session;
-		$victim->start_waiting("SELECT $function($array)", '/m/b');
+		$victim->start_waiting("SELECT $function(ARRAY['/m/new', '$taken'])", $taken);
 		$victim->terminate;
-		free_elsewhere("$function, terminated", '/m/a', '/m/c');
+		free_elsewhere("$function, terminated", '/m/new');
 	}
-	$blocker->query("SELECT zk_unlock('/m/b')");
+	$shell->delete('/m/new/n');
 
-	# An error in the middle: a lock cannot be below an ephemeral node.
-	$shell->create('/m/n', ephemeral => 1);
-	foreach my $function (qw(zk_lock zk_xact_lock))
-	{
-		my $r = $s->try("BEGIN; SELECT $function(ARRAY['/m/a', '/m/n/lock', '/m/z'])");
-		is($r->{sqlstate}, '42809', "$function: an error at one path");
-		is(has($a, $s), '', "$function: and nothing is held");
-		free_elsewhere("$function, error", '/m/a', '/m/z');
-		$s->query('ROLLBACK');
+	$s->start_waiting("SELECT zk_lock_shared($array)", $taken);
+	$blocker->hands_over($taken, $s, 'all of them are had when the last is free');
+	$s->query('COMMIT');
+	is($s->query("SELECT zk_unlock_shared($array), zk_unlock('/m/a'), zk_unlock_shared('/m/c')"), 't|t|t', 'each is counted');
+	is_deeply($held->(), [], 'no more');
 
-		# Caught, so that no end of a transaction helps.
-		$s->query("BEGIN; DO \$\$ BEGIN PERFORM $function(ARRAY['/m/a', '/m/n/lock', '/m/z']);"
-			  . ' EXCEPTION WHEN wrong_object_type THEN NULL; END $$');
-		is(has($a, $s), '', "$function: nor if the error is caught");
-		$s->query('COMMIT');
-
-		# What is wrong with an argument is told before anything is locked.
-		free_elsewhere("$function, error caught", '/m/a', '/m/z');
-		my $mark = $zk->mark;
-		is($s->try("SELECT $function(ARRAY['/m/a', 'wrong'])")->{sqlstate}, '22023', "$function: a bad path");
-		is_deeply($zk->requests($mark, session => $a->session_id), {}, "$function: is noticed beforehand");
-	}
+	# What is wrong with an argument is told before anything is locked.
+	$a->settle;
+	my $mark = $zk->mark;
+	is($s->try("SELECT $_(ARRAY['/m/a', 'wrong'])")->{sqlstate}, '22023', "$_: a bad path") foreach qw(zk_lock zk_xact_lock);
+	is_deeply($zk->requests($mark, session => $a->session_id), {}, 'is noticed beforehand');
 };
-
-$shell->delete('/m/n');
 
 subtest 'locks of several paths end with their transaction, or its part' => sub {
 	$s->query("BEGIN; SELECT zk_xact_lock(ARRAY['/m/b', '/m/a'])");
@@ -185,32 +185,6 @@ subtest 'paths are locked in one order, whatever that of the arguments' => sub {
 			$s->query('SELECT zk_unlock_all()');
 		}
 	}
-};
-
-subtest "sessions that name paths in different orders never stand in each other's way" => sub {
-	my %loop = (a => "ARRAY['/m/1', '/m/2', '/m/3']", b => "ARRAY['/m/3', '/m/2', '/m/1']");
-	my @loops;
-	foreach my $way (
-		[ $a, $loop{a} ], [ $a, $loop{b} ], [ $b, $loop{a} ], [ $b, $loop{b} ])
-	{
-		my ($server, $array) = @$way;
-		my $session = $server->session;
-		$session->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
-				IF NOT zk_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
-				IF NOT zk_unlock($array) THEN RAISE 'not held in round %', i; END IF;
-			END LOOP; END \$\$");
-		push @loops, $session;
-	}
-	is($_->result->{error}, undef, $_->name . ' took them 40 times') foreach @loops;
-	foreach my $i (0 .. 3)
-	{
-		my $array = $i % 2 ? $loop{a} : $loop{b};
-		$loops[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 40 LOOP
-				IF NOT zk_xact_lock($array, '30s') THEN RAISE 'timeout in round %', i; END IF;
-				COMMIT;
-			END LOOP; END \$\$");
-	}
-	is($_->result->{error}, undef, $_->name . ' took them in 40 transactions') foreach @loops;
 };
 
 subtest 'one timeout is for all paths together' => sub {

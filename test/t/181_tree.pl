@@ -45,33 +45,6 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 	$r->start_waiting(tree_lock($sister), $table);
 	is($t->query(tree_unlock($table)), 't', 'until it gives that back');
 	is($r->finish, 't', 'who waited gets its part');
-};
-
-subtest 'a call that fails leaves what was held before' => sub {
-	my %ends = (
-		'a timeout'    => sub { is($s->query(tree_lock($sister, '300ms')), 'f', 'a timeout ends a wait') },
-		'lock_timeout' => sub {
-			$s->query("SET lock_timeout = '300ms'");
-			is($s->try(tree_lock($sister))->{sqlstate}, '55P03', 'lock_timeout ends a wait');
-			$s->query('RESET lock_timeout');
-		},
-		'a cancel' => sub {
-			$s->start_waiting(tree_lock($sister), $sister);
-			is($s->cancelled, '57014', 'a cancel ends a wait');
-		},
-		'an error' => sub {
-			$zk->shell->create("$table/ephemeral", ephemeral => 1);
-			is($s->try(tree_lock("$table/ephemeral/x"))->{sqlstate}, '42809', 'an error ends the call');
-			$zk->shell->delete("$table/ephemeral");
-		});
-	foreach my $end (sort keys %ends)
-	{
-		is($s->query(tree_lock_shared($db)), 't', 'a session has the database, shared');
-		$ends{$end}->();
-		is_deeply([ map { "$_->{path} $_->{count}" } $a->locks('pid = ' . $s->pid . " AND state = 'held'") ],
-			["$db 1"], "after $end it has what it had before");
-		is($s->query(tree_unlock_shared($db)), 't', 'and no more');
-	}
 	$r->query(tree_unlock($sister));
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
 };
@@ -144,12 +117,13 @@ subtest 'LOCK TABLE of Hive is respected when its session has ended' => sub {
 
 subtest 'trees and arrays are locked in one order, so that nobody deadlocks' => sub {
 	my @rounds = (tree_lock($part), tree_lock($sister), tree_lock($table), tree_lock_shared($part),
-		"SELECT zk_lock(ARRAY['$sister', '$part', '$table'])");
-	my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "order $_") } 0 .. 9;
+		map { ("SELECT $_(ARRAY['$sister', '$part', '$table'])", "SELECT $_(ARRAY['$table', '$part', '$sister'])") }
+		  qw(zk_lock zk_xact_lock));
+	my @sessions = map { ($a, $b)[ $_ % 2 ]->session(name => "order $_") } 0 .. 2 * $#rounds + 1;
 	foreach my $i (0 .. $#sessions)
 	{
 		my $lock = $rounds[ $i % @rounds ] =~ s/^SELECT/PERFORM/r;
-		$sessions[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP $lock; PERFORM zk_unlock_all(); END LOOP; END \$\$");
+		$sessions[$i]->query_start("DO \$\$ BEGIN FOR i IN 1 .. 20 LOOP $lock; PERFORM zk_unlock_all(); COMMIT; END LOOP; END \$\$");
 	}
 	is($_->result->{error}, undef, $_->name . ' is served each time') foreach @sessions;
 };
