@@ -7,8 +7,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.time.Instant;
-import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -44,8 +42,6 @@ import org.apache.zookeeper.data.Stat;
  * counter FILE ROUNDS PATH [SLEEP_MS [KIND]]
  *                                      ROUNDS times: acquire; read the number in FILE, sleep, write
  *                                      it plus one; release. Result: milliseconds it took
- * intervals ROUNDS PATH SLEEP_MS KIND  ROUNDS times: acquire, sleep, release. Result: when each time
- *                                      it had just acquired and was about to release, in microseconds
  * permit ... NAME ...                  see Semaphores
  * election ... NAME ...                see Elections
  * queue ... NAME ...                   see Queues
@@ -137,14 +133,6 @@ public final class LockPeer {
                     words[4],
                     words.length > 5 ? Long.parseLong(words[5]) : 1,
                     words.length > 6 ? words[6] : "mutex"));
-        break;
-      case "intervals":
-        inThread(
-            holder("intervals " + id),
-            id,
-            () ->
-                intervals(
-                    Integer.parseInt(words[2]), words[3], Long.parseLong(words[4]), words[5]));
         break;
       case "permit":
         Holder owner = holder(words[3]);
@@ -266,28 +254,6 @@ public final class LockPeer {
     }
     lock.close();
     return (System.nanoTime() - start) / 1_000_000;
-  }
-
-  private Object intervals(int rounds, String path, long sleep, String kind) throws Exception {
-    List<Object> result = new ArrayList<>();
-    PeerLocks.PeerLock lock = PeerLocks.create(kind, client, path);
-    for (int i = 0; i < rounds; i++) {
-      lock.acquire(-1);
-      try {
-        long start = now();
-        Thread.sleep(sleep);
-        result.add(List.of(start, now()));
-      } finally {
-        lock.release();
-      }
-    }
-    lock.close();
-    return result;
-  }
-
-  /** Microseconds of the clock that PostgreSQL's clock_timestamp() reads too. */
-  private static long now() {
-    return ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
   }
 
   private void answer(String id, Action action) {

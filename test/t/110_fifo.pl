@@ -128,26 +128,13 @@ subtest 'contenders of all kinds are served in the order of arrival' => sub {
 		'p a a k b j a b p b a',
 		'k k b a p p a b j j a A B',
 		'j a k b j a k b j',
-		'b b b k a a a j b b b p a a a k k b a')
+		'b b b k a a a j b b b p a a a k k b a',
+		map { "a a a a a a $_ a a a a a" } qw(k j p b))
 	{
 		$path = '/t/fifo/' . ++$number;
 		my @queue = arrive(split / /, $mixture);
 		is(scalar(children()), expected_nodes(@queue), "$mixture: one node for each run");
 		is(serve(@queue), names(@queue), 'the order of grants is that of arrival');
-	}
-};
-
-subtest 'a foreigner that comes while a server queues is served after those before it, and before the others' => sub {
-	foreach my $foreign (qw(k j p b))
-	{
-		$path = '/t/fifo/' . ++$number;
-		my @before = arrive(qw(a a a a a a));
-		is(scalar(children()), 1, 'a holder and five who wait on one server: one node');
-		my ($foreigner) = arrive($foreign);
-		my @after = arrive(qw(a a a a a));
-		is(scalar(children()), 3, 'five more behind a foreigner: another node');
-		is(serve(@before, $foreigner, @after), names(@before, $foreigner, @after),
-			"$foreign is served right after the five there before it, and before the others");
 	}
 };
 
@@ -193,42 +180,6 @@ subtest 'the order stays that of arrival when a foreigner gives up' => sub {
 	settle();
 	my @last = arrive(qw(a b));
 	is(serve(@run, @behind, @last), names(@run, @behind, @last), 'also if a foreigner gives up');
-};
-
-subtest 'crowds that arrive at one moment before and after a foreigner are served in that order' => sub {
-	# Their order is open, but for the servers' own.
-	$path = '/t/fifo/' . ++$number;
-	my ($holder) = arrive('k');
-	my @sessions = map { $server{$_}->session } map { ('a', 'b') } 1 .. 8;
-	my @early = @sessions[ 0 .. 7 ];
-	my @late  = @sessions[ 8 .. 15 ];
-	my $take = sub (@crowd) {
-		$_->query_start("SELECT zk_lock('$path')") foreach @crowd;
-		my $pids = join(',', map { $_->pid } @crowd);
-		foreach my $name (sort keys %server)
-		{
-			$server{$name}->wait_value(
-				"SELECT count(*) FROM zk_locks WHERE node ~ '\\d{10}\$' AND state = 'waiting' AND pid IN ($pids)",
-				@crowd / 2);
-		}
-		settle();
-	};
-	$take->(@early);
-	my ($middle) = arrive('k');
-	$take->(@late);
-	cmp_ok(scalar(children()), '<', 18, 'a crowd shares nodes');
-
-	my @contenders = map {
-		my $session = $_;
-		{   name => (grep { $_ == $session } @early) ? 'early' : 'late',
-			granted => sub { !$session->busy && $session->finish eq 't' },
-			release => sub { $session->query("SELECT zk_unlock('$path')") } }
-	} @sessions;
-	$_->{name} .= ++$names foreach @contenders;
-	my $order = serve($holder, $middle, @contenders);
-	$order =~ s/\d+//g;
-	is($order, join(' ', 'k', ('early') x 8, 'k', ('late') x 8),
-		'a crowd before a foreigner, the foreigner, and the crowd after it');
 };
 
 $java->close_session;

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, zklock contributors
 #
-# SQL sessions and Java threads with Curator's InterProcessMutex take turns. That they lose no update when they
-# count together is in 161_matrix.pl.
+# SQL sessions and Java threads with Curator's InterProcessMutex take turns. That each waits for the other, and that they
+# lose no update when they count together, is in 161_matrix.pl; their order, in 110_fifo.pl.
 
 use Zklock::Test;
 use JSON::PP;
 use Zklock::JavaPeer;
 
-my ($zk, $a, $b) = cast('a b');
+my ($zk, $a, $b) = cast('a b', conf => ["zklock.path_dialects = '/rw/*=curator_rw'"]);
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
@@ -33,21 +33,7 @@ subtest 'a session waits for Curator' => sub {
 	is($s->finish, 't', 'and gets the lock after the release');
 	cmp_ok($s->query("SELECT zk_fencing_token('$path')"), '>', $czxid * 4096,
 		'with a token beyond that of the holder before');
-};
-
-subtest 'Curator waits for a session' => sub {
-	is($java->acquire('j', $path, 200), 0, 'SQL holds: Curator waits in vain');
-	my $waits = $java->acquire_start('j', $path);
-	wait_until { $zk->children($path) == 2 } 'Curator to queue';
-	$behind->query_start("SELECT zk_lock('$path')");
-	wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
-	ok(!$java->ready($waits), 'it waits');
 	$s->query('COMMIT');
-	is($java->result($waits), 1, 'and gets the lock at the commit');
-	ok($behind->busy, 'who came later waits');
-	$java->release('j');
-	is($behind->finish, 't', 'until Curator releases');
-	$behind->query("SELECT zk_unlock('$path')");
 };
 
 subtest 'Curator ends a wait, or its life, in its own ways' => sub {
@@ -112,6 +98,22 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 	is($data->{user}, "b\x{fc}cher", 'and right');
 	is($data->{database}, 'latin', 'in all its parts');
 	$latin->query('SELECT zk_unlock_all()');
+};
+
+subtest 'a writer of InterProcessReadWriteLock who reads as well has two nodes with one sequence' => sub {
+	$path = '/rw/lock';
+	my $t = $a->session;
+	$zk->shell->create("$path/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1, makepath => 1)
+	  foreach qw(__WRIT__ __READ__);
+	$s->start_waiting("SELECT zk_lock_shared('$path')");
+	$t->start_waiting("SELECT zk_lock('$path')");
+	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
+	is($s->finish, 't', 'who stops to write lets readers in');
+	$s->query("SELECT zk_unlock_shared('$path')");
+	ok($t->busy, 'but no writer');
+	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__READ__0000000000");
+	is($t->finish, 't', 'until it stops to read');
+	$t->query("SELECT zk_unlock('$path')");
 };
 
 $java->close_session;

@@ -24,9 +24,6 @@ Zklock::JavaPeer - contenders that use Curator, ZooKeeper's recipe, or do as Hiv
   my $id = $java->counter_start($file, $rounds, '/lock', $sleep_ms);
   $java->result($id);              # done: $rounds times lock, read, sleep, write, unlock
 
-  my $id = $java->intervals_start($rounds, '/lock', $sleep_ms, 'read');
-  @held = @{ $java->result($id) };  # [from, until] in microseconds, for each of the rounds
-
   Zklock::JavaPeer->set_counter($zk->server(1), '/lock', 2147483640);
                                    # of a server that is stopped: the next sequence
   my $got = $java->permit('p1', '/semaphore', 3, 5000);   # of a semaphore with 3 permits
@@ -131,11 +128,6 @@ sub acquire { my $self = shift; return $self->result($self->acquire_start(@_)); 
 sub counter_start($self, $file, $rounds, $path, $sleep, $kind = undef)
 {
 	return $self->send('counter', $file, $rounds, $path, defined $sleep ? $sleep : 1, $kind || 'mutex');
-}
-
-sub intervals_start($self, $rounds, $path, $sleep, $kind)
-{
-	return $self->send('intervals', $rounds, $path, $sleep, $kind);
 }
 
 sub permit_start($self, $name, $path, $permits, $timeout = undef)
