@@ -72,7 +72,10 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	queue($a, 'canceller', '/w/cancel');
 	hold($b, 'obstacle2', '/w/gone');
 	queue($a, 'goer', '/w/gone');
-	on($a, $_) foreach qw(newcomer fourth trier timer);
+	hold($b, 'foreigner2', '/w/missed');
+	queue($a, 'behind3', '/w/missed');
+	hold($a, 'early', '/w/overtake');
+	on($a, $_) foreach qw(newcomer fourth fifth sixth late trier timer);
 
 	my $id     = $a->session_id;
 	my $before = holdings($a);
@@ -89,8 +92,15 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	is($s{goer}->result->{sqlstate}, '57P01', 'a waiting session is terminated while no worker runs');
 	$s{newcomer}->query_start("SELECT zk_lock('/w/new')");
 	$a->wait_lock($s{newcomer}, 'requested', '/w/new');
-	$s{fourth}->query_start("SELECT zk_lock('/w/local')");
-	$a->wait_lock($s{fourth}, 'requested', '/w/local');
+	foreach my $name (qw(fourth fifth sixth))
+	{
+		$s{$name}->query_start("SELECT zk_lock('/w/local')");
+		$a->wait_lock($s{$name}, 'requested', '/w/local');
+	}
+	$s{foreigner2}->query("SELECT zk_unlock('/w/missed')");
+	queue($b, 'meanwhile', '/w/overtake');
+	$s{late}->query_start("SELECT zk_lock('/w/overtake')");
+	$a->wait_lock($s{late}, 'requested', '/w/overtake');
 	$s{trier}->query_start("SELECT zk_try_lock('/w/try')");
 	$a->wait_lock($s{trier}, 'requested', '/w/try');
 	my $result = $s{timer}->try("SELECT zk_lock('/w/timer', '50ms')");
@@ -101,7 +111,9 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	is($a->session_id, $id, 'the new worker has resumed the session');
 	is($s{newcomer}->finish, 't', 'what was asked for meanwhile is granted');
 	is($s{trier}->finish, 't', 'also to who does not wait');
-	$a->wait_waiting($s{fourth}, '/w/local');
+	is($s{behind3}->finish, 't', 'the end of a foreign holder is not missed');
+	$a->wait_waiting($s{$_}, '/w/local') foreach qw(fourth fifth sixth);
+	$a->wait_waiting($s{late}, '/w/overtake');
 	is(scalar(grep { $_ eq $id } $zk->owners('/w/held')), 1, 'ZooKeeper sees the same owner');
 	my %after = map { $_ => 1 } @{ holdings($a) };
 	is_deeply(
@@ -115,13 +127,13 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	is(scalar($zk->children("/w/$_")), 1, "only the holder is left in /w/$_, not who gave up")
 	  foreach qw(cancel gone);
 
-	ok($s{$_}->busy, "$_ still waits") foreach qw(second third fourth behind behind2 patient);
+	ok($s{$_}->busy, "$_ still waits") foreach qw(second third fourth fifth sixth behind behind2 patient);
 	is(scalar($zk->children('/w/local')), 1, 'one node stands for the local queue');
 	is(scalar($zk->children('/w/foreign')), 2, 'and one for those behind the foreigner');
 
 	# Everything is granted in the order of arrival.
 	my $token = token('first', '/w/local');
-	my @line  = qw(first second third fourth);
+	my @line  = qw(first second third fourth fifth sixth);
 	while (@line > 1)
 	{
 		my $name = shift @line;
@@ -136,107 +148,12 @@ subtest 'holders and waiting sessions notice nothing of a worker that is termina
 	ok($s{behind2}->busy, 'and nobody else');
 	$s{behind}->hands_over('/w/foreign', $s{behind2}, 'until it is free');
 	$s{before}->hands_over('/w/waited', $s{patient}, 'another server gets what was held here');
+	$s{early}->hands_over('/w/overtake', $s{meanwhile}, 'a foreigner who came in the absence of the worker is next');
+	ok($s{late}->busy, 'who came later waits for it');
+	$s{meanwhile}->hands_over('/w/overtake', $s{late}, 'and follows');
 	$a->assert_log($log_mark, qr/zklock worker" \(PID $old\) exited with exit code 1/,
 		'the worker has left with exit code 1');
 	clean($zk, [ $a, $b ]);
-};
-
-subtest 'the end of a foreign holder is not missed while no worker runs' => sub {
-	hold($b, 'foreigner', '/w/missed');
-	queue($a, 'behind', '/w/missed');
-	my $old = $a->worker_away;
-	$s{foreigner}->query("SELECT zk_unlock('/w/missed')");
-	$a->worker_back($old);
-	is($s{behind}->finish, 't', 'the end of a foreign holder is not missed');
-	clean($zk, [ $a, $b ], '/w/missed');
-};
-
-subtest 'a foreigner who came while no worker ran is not overtaken' => sub {
-	hold($a, 'first', '/w/overtake');
-	on($a, 'late')->query('SELECT 1');
-	my $old = $a->worker_away;
-	queue($b, 'foreigner', '/w/overtake');
-	$s{late}->query_start("SELECT zk_lock('/w/overtake')");
-	$a->wait_lock($s{late}, 'requested');
-	$a->worker_back($old);
-	$a->wait_waiting($s{late});
-	$s{first}->hands_over('/w/overtake', $s{foreigner}, 'a foreigner who came in the absence of the worker is next');
-	ok($s{late}->busy, 'who came later waits for it');
-	$s{foreigner}->hands_over('/w/overtake', $s{late}, 'and follows');
-	clean($zk, [ $a, $b ], '/w/overtake');
-};
-
-subtest 'requests that a new worker finds are taken up in the order in which they came' => sub {
-	on($a, 'filler')->query('SELECT zk_lock(ARRAY[' . join(',', map { "'$_'" } @slots) . '])');
-	$s{filler}->query("SELECT zk_unlock('$_')") foreach @slots;
-	hold($a, 'first', '/w/order');
-	my @crowd = map { "c$_" } 1 .. 4;
-	on($a, $_) foreach @crowd;
-	my $old = $a->worker_away;
-	foreach my $name (@crowd)
-	{
-		$s{$name}->query_start("SELECT zk_lock('/w/order')");
-		$a->wait_lock($s{$name}, 'requested', '/w/order');
-	}
-	$a->worker_back($old);
-	$a->wait_waiting($s{$_}, '/w/order') foreach @crowd;
-	my $before_them = 'first';
-	while (my $name = shift @crowd)
-	{
-		$s{$before_them}->hands_over('/w/order', $s{$name}, "$name, who asked while no worker ran, has its turn");
-		ok($s{$_}->busy, "$_ waits") foreach @crowd;
-		$before_them = $name;
-	}
-	$s{$before_them}->query("SELECT zk_unlock('/w/order')");
-	clean($zk, [ $a, $b ], '/w/order');
-};
-
-subtest 'sessions see no error while the worker is terminated again and again' => sub {
-	my $id = $a->session_id;
-	foreach my $server ($a, $b)
-	{
-		$server->value('CREATE TABLE stop (done int)');
-		$server->value('CREATE SEQUENCE rounds');
-	}
-	my $traffic = q{
-		DO $$
-		BEGIN
-			WHILE NOT EXISTS (SELECT FROM stop) LOOP
-				PERFORM zk_lock('/w/traffic');
-				-- Only one session of this server may be here.
-				IF NOT pg_try_advisory_lock(1) THEN
-					RAISE EXCEPTION 'not exclusive';
-				END IF;
-				PERFORM nextval('rounds');
-				PERFORM pg_advisory_unlock(1);
-				PERFORM zk_unlock('/w/traffic');
-			END LOOP;
-		END $$};
-	my @sessions = ((map { $a->session } 1 .. 6), (map { $b->session } 1 .. 3));
-	$_->query_start($traffic) foreach @sessions;
-	my $rounds = 'SELECT last_value FROM rounds';
-	foreach my $i (1 .. 6)
-	{
-		my @start = map { $_->value($rounds) } $a, $b;
-		wait_until { $a->value($rounds) > $start[0] + 20 && $b->value($rounds) > $start[1] + 20 }
-		  sub { "traffic after restart @{[$i - 1]}\n" . $a->describe_locks . $b->describe_locks };
-		my $log_mark = $a->log_mark;
-		my $pid = $a->worker_pid;
-		$a->restart_worker;
-		$a->wait_session;
-		$a->assert_log($log_mark, qr/\(PID $pid\) exited with exit code 1/,
-			"restart $i of the worker under load");
-	}
-	my $start = $a->value($rounds);
-	wait_until { $a->value($rounds) > $start + 20 } 'traffic after the last restart';
-	$_->value('INSERT INTO stop VALUES (1)') foreach $a, $b;
-	foreach my $s (@sessions)
-	{
-		my $result = $s->result;
-		ok($result->{ok}, $s->name . ' has seen no error') or diag $result->{error};
-	}
-	is($a->session_id, $id, 'all these workers have had one ZooKeeper session');
-	Zklock::Server->assert_clean($zk, [ $a, $b ], '/w/traffic');
 };
 
 subtest 'a call that must not wait is answered also if the next worker finds no ZooKeeper' => sub {
