@@ -82,26 +82,13 @@ check_servers(char **newval, void **extra, GucSource source)
 	return fault == NULL;
 }
 
+/* What each of the settings derives a default from, its description says. */
 static bool
-check_max_locks(int *newval, void **extra, GucSource source)
+check_number_of_locks(int *newval, void **extra, GucSource source)
 {
 	if (*newval == 0)
-	{
-		GUC_check_errdetail("It must be -1, for a value derived from \"max_connections\", or positive.");
-		return false;
-	}
-	return true;
-}
-
-static bool
-check_max_locks_per_session(int *newval, void **extra, GucSource source)
-{
-	if (*newval == 0)
-	{
-		GUC_check_errdetail("It must be -1, for a quarter of \"zklock.max_locks\", or positive.");
-		return false;
-	}
-	return true;
+		GUC_check_errdetail("It must be -1, for the default, or positive.");
+	return *newval != 0;
 }
 
 /* The setting that zk_fence() needs, with or without the rest */
@@ -164,12 +151,12 @@ define_settings(void)
 							"Sets the maximum number of locks held and waited for at once.",
 							"-1 means 64 for each of max_connections, at most 16384.",
 							&zklock_max_locks, -1, -1, ZKLOCK_LOCKS_LIMIT, PGC_POSTMASTER, 0,
-							check_max_locks, NULL, NULL);
+							check_number_of_locks, NULL, NULL);
 	DefineCustomIntVariable("zklock.max_locks_per_session",
 							"Sets the maximum number of locks one session holds and waits for at once.",
 							"-1 means a quarter of zklock.max_locks. The bytes of paths are shared out likewise.",
 							&zklock_max_locks_per_session, -1, -1, ZKLOCK_LOCKS_LIMIT,
-							PGC_SUSET, 0, check_max_locks_per_session, NULL, NULL);
+							PGC_SUSET, 0, check_number_of_locks, NULL, NULL);
 	DefineCustomEnumVariable("zklock.on_lock_loss", "Sets what happens to a session that loses a lock.",
 							 "With \"abort\" its transaction cannot commit; \"cancel\" also cancels its statement, \"terminate\" its connection.",
 							 &zklock_on_lock_loss, LOSS_ABORT, on_lock_loss_options,

@@ -37,7 +37,7 @@ subtest 'bad values are refused' => sub {
 	refused('zklock.servers', 'localhost:2181/a/',   'detail', qr/^A path must not end with "\/"\.$/);
 	refused('zklock.servers', 'localhost:2181/a/..', 'detail', qr/^A path must not have "\." or "\.\." as a component\.$/);
 	refused('zklock.servers', 'localhost:2181/zookeeper', 'detail', qr/^The path "\/zookeeper"/);
-	refused('zklock.max_locks', '0', 'detail', qr/^It must be -1, .*"max_connections", or positive\.$/);
+	refused('zklock.max_locks', '0', 'detail', qr/^It must be -1, for the default, or positive\.$/);
 	refused('zklock.max_locks', $_, 'message', qr/outside the valid range .*\(-1 \.\. 16384\)/) foreach '-2', '16385';
 	refused('zklock.session_timeout', $_, 'message', qr/outside the valid range .*\(1000 (?:ms )?\.\. 3600000(?: ms)?\)/)
 	  foreach '999ms', '61min', '-1', '0';

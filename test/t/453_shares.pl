@@ -159,7 +159,7 @@ with_mallory 'a session has its share of the entries' => sub ($m) {
 	is(fill($s, '/e/')->{n}, 64, 'who can have all, if they say so');
 	$s->query('SELECT zk_unlock_all(); RESET zklock.max_locks_per_session');
 	is($s->try("SET zklock.max_locks_per_session = 0")->{detail},
-		'It must be -1, for a quarter of "zklock.max_locks", or positive.', 'none at all is no share');
+		'It must be -1, for the default, or positive.', 'none at all is no share');
 };
 
 with_mallory 'and superusers have a reserve of entries' => sub (@m) {
