@@ -34,6 +34,7 @@ typedef struct LockBlocker
 extern LockView			lock_view_take(void);
 extern LockView			lock_view_of_path(const char *path);
 extern const EntryCopy *lock_view_of_node(const LockView *at_path, const char *name);
+extern const char	   *lock_view_path(const EntryCopy *entry);
 extern LockBlocker		lock_view_blocker(const LockView *view, const EntryCopy *entry);
 
 /* ------------------------------------------------------------------------

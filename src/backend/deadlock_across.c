@@ -233,11 +233,11 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	SetLatch(MyLatch);
 }
 
-/* When the session wants to attend next, ms; or PG_INT64_MAX. */
+/* When the session wants to attend next, ms */
 int64
 deadlock_across_next_wakeup(int index)
 {
-	return search_is_ours(index) ? next_at : PG_INT64_MAX;
+	return search_is_ours(index) ? next_at : NEVER;
 }
 
 /*

@@ -97,6 +97,17 @@ lock_view_of_node(const LockView *at_path, const char *name)
 	return NULL;
 }
 
+/* The path as the user knows it: for a turn or a permit the semaphore's, which lies above. */
+const char *
+lock_view_path(const EntryCopy *entry)
+{
+	const char *path = entry->request.path;
+
+	if (entry->request.kind != CONTENDER_TURN && entry->request.kind != CONTENDER_PERMIT)
+		return path;
+	return pnstrdup(path, strrchr(path, '/') - path);
+}
+
 /* The first of a path's run that is in a state, but for a process's; NULL if there is none. */
 static const EntryCopy *
 find_in_run(const LockView *view, const char *path, uint64 run_id, ContenderState state, int besides)

@@ -187,8 +187,7 @@ static bool
 sleep_until_told(Wait *wait, WaitAnswer answer)
 {
 	int64 waited = zklock_ms_since(wait->counted.start_us);
-	int64 until =
-		wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : PG_INT64_MAX;
+	int64 until = wait->timeout_ms > 0 ? wait->counted.start_us / 1000 + wait->timeout_ms : NEVER;
 	MemoryContext context;
 	MemoryContext old;
 

@@ -274,16 +274,12 @@ waits_describe(const WaitsProcess *process)
 	StringInfoData	 tag;
 	const char		*name;
 
-	if (waiting && waiting->request.kind == CONTENDER_LOCK)
-		return psprintf(_("%s on ZooKeeper path \"%s\""),
-						waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock" : "ShareLock",
-						waiting->request.path);
-
-	/* The path of a turn or permit is one below the semaphore's. */
 	if (waiting)
-		return psprintf(_("%s on ZooKeeper path \"%.*s\""), "SemaphorePermit",
-						(int) (strrchr(waiting->request.path, '/') - waiting->request.path),
-						waiting->request.path);
+		return psprintf(_("%s on ZooKeeper path \"%s\""),
+						waiting->request.kind != CONTENDER_LOCK		  ? "SemaphorePermit"
+						: waiting->status.mode == LOCK_MODE_EXCLUSIVE ? "ExclusiveLock"
+																	  : "ShareLock",
+						lock_view_path(waiting));
 	initStringInfo(&tag);
 	DescribeLockTag(&tag, &process->tag);
 	name = GetLockmodeName((LOCKMETHODID) process->tag.locktag_lockmethodid, process->mode);

@@ -34,9 +34,6 @@
 /* Pause before a call that was refused but must succeed is repeated. */
 #define RETRY_MS 5000
 
-/* A time that does not come */
-#define NEVER PG_INT64_MAX
-
 /*
  * A watch of ours on a node:
  *

@@ -412,12 +412,9 @@ queue_attended_path(void)
 	return engine.attended ? engine.attended->path : NULL;
 }
 
-/* When queue_pump() wants to be called again at the latest, ms; or -1. */
+/* When queue_pump() wants to be called again at the latest, ms. */
 int64
 queue_next_wakeup(void)
 {
-	int64 overrun = engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1;
-	int64 next = Min(engine.retry_at, overrun);
-
-	return next == NEVER ? -1 : next;
+	return Min(engine.retry_at, engine.overrun_us == NEVER ? NEVER : engine.overrun_us / 1000 + 1);
 }

@@ -59,10 +59,6 @@ static const Heed table[NDIALECTS][NMODES][NDIALECTS][NMODES] =
 	 [DIALECT_HIVE] = {[LOCK_MODE_EXCLUSIVE] = {{N, N}, {N, N}, {N, N}, {N, N}, {Y, Y}},
 					   [LOCK_MODE_SHARED] = {{N, Y}, {N, Y}, {N, Y}, {N, Y}, {Y, Y}}}};
 
-#undef Y
-#undef N
-#undef U
-
 /* go-zk counts every child with a number, and fails if it finds another. */
 static bool
 is_go_zk(const char *name)

@@ -228,22 +228,16 @@ node_name_parse(const char *name, NodeName *parsed)
 			continue;
 		if (memcmp(name + prefix_len - marker_len, marker->text, marker_len) == 0)
 		{
-			parsed->mode = marker->mode;
-			parsed->dialect = marker->dialect;
-			parsed->sequence = sequence;
+			*parsed =
+				(NodeName){.mode = marker->mode, .sequence = sequence, .dialect = marker->dialect};
 			return true;
 		}
 	}
 
-	if (is_recipe_prefix(name, prefix_len))
-	{
-		parsed->mode = LOCK_MODE_EXCLUSIVE;
-		parsed->dialect = DIALECT_ZOOKEEPER;
-		parsed->sequence = sequence;
-		return true;
-	}
-
-	return false;
+	if (!is_recipe_prefix(name, prefix_len))
+		return false;
+	*parsed = (NodeName){.mode = LOCK_MODE_EXCLUSIVE, .sequence = sequence, .dialect = DIALECT_ZOOKEEPER};
+	return true;
 }
 
 /*

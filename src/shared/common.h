@@ -21,6 +21,9 @@
 #define ZKLOCK_FILE_SIZE 1024	 /* the name of a file, likewise: PostgreSQL's MAXPGPATH */
 #define ZKLOCK_PASSWORD_SIZE 16	 /* bytes of a ZooKeeper session's password */
 
+/* A time that does not come, us or ms */
+#define NEVER INT64_MAX
+
 /* The rights of others to the nodes that we create */
 typedef enum ZklockAcl
 {

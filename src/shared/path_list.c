@@ -95,13 +95,10 @@ path_list_next(PathListReader *reader, PathListItem *item)
 	item->text_len = item->path_len = len;
 	if (reader->syntax == PATH_LIST_VALUES)
 		split_value(item);
-	item->scope = PATH_LIST_ITSELF;
-	if (item->path_len >= 2 && memcmp(item->path + item->path_len - 2, "/*", 2) == 0)
-	{
-		item->scope = PATH_LIST_BELOW;
+	item->below = item->path_len >= 2 && memcmp(item->path + item->path_len - 2, "/*", 2) == 0;
+	if (item->below)
 		item->path_len -= 2;
-	}
-	if (item->scope == PATH_LIST_ITSELF || item->path_len > 0)
+	if (!item->below || item->path_len > 0)
 		item->fault = path_fault(item->path, item->path_len);
 	return true;
 }
@@ -110,7 +107,7 @@ path_list_next(PathListReader *reader, PathListItem *item)
 bool
 path_list_covers(const PathListItem *item, const char *path)
 {
-	char end = item->scope == PATH_LIST_BELOW ? '/' : '\0';
+	char end = item->below ? '/' : '\0';
 
 	return strncmp(path, item->path, item->path_len) == 0 && path[item->path_len] == end;
 }
@@ -129,7 +126,7 @@ path_list_more_specific(const PathListItem *a, const PathListItem *b)
 bool
 path_list_same(const PathListItem *a, const PathListItem *b)
 {
-	return a->scope == b->scope && a->path_len == b->path_len &&
+	return a->below == b->below && a->path_len == b->path_len &&
 		   memcmp(a->path, b->path, a->path_len) == 0;
 }
 

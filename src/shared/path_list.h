@@ -24,24 +24,18 @@ typedef enum PathListSyntax
 	PATH_LIST_VALUES /* the last one parts path and value */
 } PathListSyntax;
 
-typedef enum PathListScope
-{
-	PATH_LIST_ITSELF, /* the path */
-	PATH_LIST_BELOW	  /* all paths below it, at any depth */
-} PathListScope;
-
 /* All pointers are into the list, and none of the texts ends with a NUL. */
 typedef struct PathListItem
 {
-	int			  index; /* how many are before it */
-	const char	 *text;	 /* the whole item, for messages */
-	size_t		  text_len;
-	const char	 *fault; /* the rule that it breaks, a sentence; NULL if none */
-	PathListScope scope;
-	const char	 *path; /* empty for the root, with PATH_LIST_BELOW */
-	size_t		  path_len;
-	const char	 *value; /* NULL if there is none */
-	size_t		  value_len;
+	int			index; /* how many are before it */
+	const char *text;  /* the whole item, for messages */
+	size_t		text_len;
+	const char *fault; /* the rule that it breaks, a sentence; NULL if none */
+	bool		below; /* it stands for all paths below its own, at any depth */
+	const char *path;  /* empty for the root, with "below" */
+	size_t		path_len;
+	const char *value; /* NULL if there is none */
+	size_t		value_len;
 } PathListItem;
 
 typedef struct PathListReader

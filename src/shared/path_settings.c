@@ -18,8 +18,7 @@
 #include "miscadmin.h"
 #include "shared/settings.h"
 
-/* An item is shown up to this length, in bytes. */
-#define SHOWN_ITEM 100
+#define SHOWN_MAX 128 /* bytes */
 
 /* ------------------------------------------------------------------------
  * Items
@@ -45,13 +44,13 @@ item_word(const PathListItem *item, const char *const *words, int *which)
 	return false;
 }
 
-/* An item as a message shows it: a long one's beginning. */
-static const char *
-shown_item(const PathListItem *item)
+/* A text of any length, in the server's encoding, as a message shows it: a long one's beginning */
+char *
+zklock_shown(const char *text, size_t len)
 {
-	int shown = pg_mbcliplen(item->text, item->text_len, SHOWN_ITEM);
+	int shown = pg_mbcliplen(text, len, SHOWN_MAX);
 
-	return psprintf("%.*s%s", shown, item->text, shown < (int) item->text_len ? "..." : "");
+	return psprintf("%.*s%s", shown, text, shown < (int) len ? "..." : "");
 }
 
 /* Is each item of a list right?  If one is not, tells what is wrong with it. */
@@ -70,7 +69,8 @@ check_items(const char *list, PathListSyntax syntax, ItemRule rule, const char *
 			fault = rule(list, &item);
 		if (fault == NULL)
 			continue;
-		GUC_check_errdetail("Item \"%s\" is not valid. %s", shown_item(&item), fault);
+		GUC_check_errdetail("Item \"%s\" is not valid. %s",
+							zklock_shown(item.text, item.text_len), fault);
 		GUC_check_errhint("%s", hint);
 		return false;
 	}
@@ -98,7 +98,7 @@ warn_of_items(const char *list)
 		if (item.fault)
 			ereport(WARNING, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 							  errmsg("item \"%s\" of \"zklock.allowed_paths\" is not valid and allows no path",
-									 shown_item(&item)),
+									 zklock_shown(item.text, item.text_len)),
 							  errdetail_internal("%s", item.fault), errhint(ALLOWED_HINT)));
 	}
 }
@@ -225,7 +225,7 @@ election_fault(const char *list, const PathListItem *item)
 {
 	int family;
 
-	if (item->scope != PATH_LIST_ITSELF)
+	if (item->below)
 		return "An election has one path.";
 	if (!item_family(item, &family))
 		return "What follows the equals sign must be curator_latch, zookeeper or lock.";

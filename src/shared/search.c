@@ -25,15 +25,6 @@
 DeadlockSearch *deadlock_search = NULL;
 LWLock		   *search_lock = NULL;
 
-/* Initialises new memory, which is all zeros. */
-void
-search_init(DeadlockSearch *search)
-{
-	search->searcher = ENTRY_NONE;
-	search->deadlock_timeout = DeadlockTimeout;
-	search->parent_nodes = zklock_parent_nodes;
-}
-
 /* The worker has read the server's settings. */
 void
 search_reload(void)

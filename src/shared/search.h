@@ -36,7 +36,7 @@ typedef struct DeadlockSearch
 	int64		   alive_at;   /* it has looked here then, ms */
 	SearchFindings findings;   /* by it; the worker clears "next_at" */
 
-	/* The server's settings, by the worker: a session may have set its own */
+	/* The server's settings, by the worker, before it connects: a session may have set its own */
 	int deadlock_timeout; /* ms */
 	int parent_nodes;
 } DeadlockSearch;
@@ -44,8 +44,6 @@ typedef struct DeadlockSearch
 /* In shared memory */
 extern DeadlockSearch *deadlock_search;
 extern LWLock		  *search_lock;
-
-extern void search_init(DeadlockSearch *search);
 
 /* Backends */
 extern bool search_take_over(int index, SearchFindings *findings);

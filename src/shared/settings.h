@@ -67,6 +67,7 @@ extern bool path_settings_check_allowed(char **newval, void **extra, GucSource s
 extern bool path_settings_check_dialects(char **newval, void **extra, GucSource source);
 extern bool path_settings_check_elections(char **newval, void **extra, GucSource source);
 
+extern char		  *zklock_shown(const char *text, size_t len);
 extern bool		   path_is_allowed(const char *path);
 extern NodeDialect dialect_of_path(const char *path);
 extern void		   election_list_begin(PathListReader *reader);

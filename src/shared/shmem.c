@@ -24,9 +24,8 @@
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
 
-#define SESSION_TRANCHE "zklock_session"
-#define SEARCH_TRANCHE "zklock_search"
-#define CALL_TRANCHE "zklock_calls"
+#define TRANCHE "zklock"
+#define NLOCKS 3
 
 typedef struct ZklockShared
 {
@@ -59,9 +58,7 @@ zklock_shmem_request(void)
 	RequestAddinShmemSpace(CACHELINEALIGN(election_table_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(call_pool_size()));
 	RequestAddinShmemSpace(CACHELINEALIGN(CALL_AREA_SIZE));
-	RequestNamedLWLockTranche(SESSION_TRANCHE, 1);
-	RequestNamedLWLockTranche(CALL_TRANCHE, 1);
-	RequestNamedLWLockTranche(SEARCH_TRANCHE, 1);
+	RequestNamedLWLockTranche(TRANCHE, NLOCKS);
 }
 
 /* A part of the memory, all zero if it is new, and whether it is not. */
@@ -77,6 +74,7 @@ part(const char *name, Size size, bool *found)
 void
 zklock_shmem_startup(void)
 {
+	LWLockPadded *locks = GetNamedLWLockTranche(TRANCHE);
 	ZklockShared *shared;
 	bool		  found;
 
@@ -85,7 +83,7 @@ zklock_shmem_startup(void)
 	if (!found)
 	{
 		session_info_init(&shared->session);
-		search_init(&shared->search);
+		shared->search.searcher = ENTRY_NONE;
 		stats_init(&shared->stats);
 		entries_init(&shared->entries, wanted_entries());
 	}
@@ -97,13 +95,13 @@ zklock_shmem_startup(void)
 		call_pool_init(call_pool);
 	call_area = ShmemInitStruct("zklock room for calls", CALL_AREA_SIZE, &found);
 	if (!found)
-		call_area_init(call_area, GetNamedLWLockTranche(CALL_TRANCHE)->lock.tranche);
-	seek_lock = &GetNamedLWLockTranche(CALL_TRANCHE)->lock;
+		call_area_init(call_area, locks->lock.tranche);
+	seek_lock = &locks[0].lock;
 	zklock_session = &shared->session;
 	session_info_keep_secret();
-	zklock_session_lock = &GetNamedLWLockTranche(SESSION_TRANCHE)->lock;
+	zklock_session_lock = &locks[1].lock;
 	deadlock_search = &shared->search;
-	search_lock = &GetNamedLWLockTranche(SEARCH_TRANCHE)->lock;
+	search_lock = &locks[2].lock;
 	stats_shared = &shared->stats;
 	entry_pool = &shared->entries;
 	LWLockRelease(AddinShmemInitLock);

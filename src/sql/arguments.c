@@ -27,20 +27,6 @@
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
-/* What a message shows of an argument of any length, in bytes */
-#define SHOWN_MAX 128
-
-/* An argument as a message shows it: a long one's beginning. */
-char *
-argument_shown(const char *value)
-{
-	size_t len = strlen(value);
-
-	if (len <= SHOWN_MAX)
-		return pstrdup(value);
-	return psprintf("%.*s...", pg_mbcliplen(value, len, SHOWN_MAX), value);
-}
-
 /* Checks a path and returns it in UTF-8. */
 char *
 argument_to_path(text *arg, PathRule rule)
@@ -51,7 +37,7 @@ argument_to_path(text *arg, PathRule rule)
 
 	if (fault)
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("invalid ZooKeeper path: \"%s\"", argument_shown(path)),
+						errmsg("invalid ZooKeeper path: \"%s\"", zklock_shown(path, strlen(path))),
 						errdetail_internal("%s", fault)));
 	if (rule == ALLOWED_PATHS_ONLY && !path_is_allowed(path))
 		ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),

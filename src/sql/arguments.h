@@ -17,7 +17,6 @@ typedef enum PathRule
 	ANY_PATH			/* what is to be unlocked need not be allowed any more */
 } PathRule;
 
-extern char *argument_shown(const char *value);
 extern char *argument_to_path(text *arg, PathRule rule);
 extern void	 argument_refuse_null(FunctionCallInfo fcinfo, int n, const char *what);
 extern void	 argument_refuse_restricted(const char *what);

@@ -82,7 +82,8 @@ node_argument(text *arg)
 	if (!known || strchr(name, '/') != NULL || path_check_node(child, strlen(child)) != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("\"%s\" is not the name of a contender's node", argument_shown(shown)),
+				 errmsg("\"%s\" is not the name of a contender's node",
+						zklock_shown(shown, strlen(shown))),
 				 errdetail("It must be the name, without its path, as zk_contenders() shows it.")));
 	return name;
 }

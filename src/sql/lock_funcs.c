@@ -24,6 +24,7 @@
 #include "catalog/pg_type.h"
 #include "compat.h"
 #include "shared/election.h"
+#include "shared/settings.h"
 #include "sql/arguments.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
@@ -113,7 +114,8 @@ branch_arguments(FunctionCallInfo fcinfo, PathRule rule, LockMode mode)
 	root_len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (root[0] != '/' || strncmp(path, root, root_len) != 0 || path[root_len] != '/')
 		ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-						errmsg("path \"%s\" is not below root \"%s\"", path, argument_shown(root)),
+						errmsg("path \"%s\" is not below root \"%s\"", path,
+							   zklock_shown(root, strlen(root))),
 						errhint("The root is not locked itself; it can be \"/\".")));
 
 	branch.targets = palloc(strlen(path) * sizeof(LockTarget));

@@ -61,19 +61,6 @@ shown_or_null(const char *utf8)
 	return utf8 == NULL || utf8[0] == '\0' ? NULL : display_utf8(utf8);
 }
 
-/* The path as the user knows it: a semaphore's without that of its nodes. */
-static const char *
-shown_path(const EntryCopy *entry)
-{
-	int suffix = 0;
-
-	if (entry->request.kind == CONTENDER_TURN)
-		suffix = strlen(PERMIT_TURNS);
-	else if (entry->request.kind == CONTENDER_PERMIT)
-		suffix = strlen(PERMIT_LEASES);
-	return pnstrdup(entry->request.path, strlen(entry->request.path) - suffix);
-}
-
 /*
  * One permit, one row: does the entry of the permit speak for that of a turn?
  */
@@ -88,7 +75,7 @@ is_spoken_for(const EntryCopy *turn, const LockView *view)
 		const EntryCopy *entry = view->entries[i];
 
 		if (entry->request.kind == CONTENDER_PERMIT && entry->request.pid == turn->request.pid &&
-			strcmp(shown_path(entry), shown_path(turn)) == 0)
+			strcmp(lock_view_path(entry), lock_view_path(turn)) == 0)
 			return true;
 	}
 	return false;
@@ -114,7 +101,7 @@ put_lock_row(FunctionCallInfo fcinfo, const EntryCopy *entry, const LockView *vi
 	bool waiting = entry->status.state == CONTENDER_QUEUED || turn;
 	bool granted = entry->status.state == CONTENDER_GRANTED && lease != LEASE_OVER && !turn;
 	LockBlocker blocker = {0};
-	const char *path = shown_path(entry);
+	const char *path = lock_view_path(entry);
 
 	if (waiting && !turn)
 		blocker = lock_view_blocker(view, entry);

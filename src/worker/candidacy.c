@@ -60,7 +60,7 @@
 #define LOOK_FOR_COMMITS_MS 20
 
 static bool	 stopping = false; /* the server shuts down */
-static int64 look_at = -1;	   /* at one of them again, ms; or -1 */
+static int64 look_at = NEVER;  /* at one of them again, ms */
 
 /* ------------------------------------------------------------------------
  * What is told
@@ -358,7 +358,7 @@ attend_standing(int i)
 		tell(i, CANDIDACY_OFFER, NULL);
 }
 
-/* Returns when to look at it again, ms; or -1 */
+/* Returns when to look at it again, ms */
 static int64
 attend_leaving(int i)
 {
@@ -377,7 +377,7 @@ attend_leaving(int i)
 	}
 	else
 		give_up(i, 0);
-	return -1;
+	return NEVER;
 }
 
 /* Likewise */
@@ -394,14 +394,14 @@ attend_idle(int i)
 		else
 			tell(i, CANDIDACY_STOP, stopping ? "The server shuts down." : "The server is a standby.");
 		resigned(election, 0);
-		return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : -1;
+		return candidacy->listed ? zklock_now_ms() + LOOK_FOR_PROMOTION_MS : NEVER;
 	}
 	if (zklock_now_ms() < candidacy->retry_at)
 		return candidacy->retry_at;
 	if (stand(i, ENTRY_NONE))
 	{
 		tell(i, election->status.state == CANDIDACY_FAILED ? CANDIDACY_FAILED : CANDIDACY_OFFER, NULL);
-		return -1;
+		return NEVER;
 	}
 	tell(i, CANDIDACY_FAILED, "All of \"zklock.max_locks\" are in use.");
 	candidacy->retry_at = zklock_now_ms() + STAND_AGAIN_MS;
@@ -444,11 +444,11 @@ candidacy_reload(void)
 void
 candidacy_attend(void)
 {
-	look_at = -1;
+	look_at = NEVER;
 	for (int i = 0; i < election_count(); i++)
 	{
 		CandidacyPhase *phase = &election_at(i)->candidacy.phase;
-		int64			at = -1;
+		int64			at = NEVER;
 
 		if (*phase == CANDIDACY_STANDING)
 			attend_standing(i);
@@ -456,8 +456,7 @@ candidacy_attend(void)
 			at = attend_leaving(i);
 		if (*phase == CANDIDACY_IDLE)
 			at = attend_idle(i);
-		if (at >= 0 && (look_at < 0 || at < look_at))
-			look_at = at;
+		look_at = Min(look_at, at);
 	}
 }
 
@@ -468,7 +467,7 @@ candidacy_withdraw_all(void)
 	stopping = true;
 }
 
-/* When candidacy_attend() wants to be called, ms; or -1. */
+/* When candidacy_attend() wants to be called, ms. */
 int64
 candidacy_next_wakeup(void)
 {

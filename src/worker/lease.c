@@ -286,19 +286,19 @@ lease_attend(void)
 		zk_call((ZkCall){.kind = ZK_CHECK, .path = "/", .urgent = true}, on_beat, beat);
 }
 
-/* When lease_attend() wants to be called, ms; or -1. */
+/* When lease_attend() wants to be called, ms. */
 int64
 lease_next_wakeup(void)
 {
-	int64 next = -1;
+	int64 next = NEVER;
 
 	if (proof == PROOF_BEGUN || proof == PROOF_RENEWED)
 		next = lease_until();
 	else if (proof == PROOF_SUSPENDED)
 		next = lease_over();
 	if (zk_client_connected() && proof != PROOF_NO_SESSION && outstanding < MAX_OUTSTANDING)
-		next = next < 0 ? next_beat : Min(next, next_beat);
-	return next < 0 ? -1 : next / 1000 + 1;
+		next = Min(next, next_beat);
+	return next == NEVER ? NEVER : next / 1000 + 1;
 }
 
 /* ------------------------------------------------------------------------

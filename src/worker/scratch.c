@@ -30,8 +30,8 @@ typedef enum Deletion
 	DELETION_REFUSED /* it waits for delete_again_at */
 } Deletion;
 
-static Deletion *deletions;			   /* by slot */
-static int64	 delete_again_at = -1; /* ms; -1 if none was refused */
+static Deletion *deletions;				  /* by slot */
+static int64	 delete_again_at = NEVER; /* ms, if any was refused */
 
 static Deletion *
 deletion_of(const CallSlot *slot)
@@ -88,8 +88,7 @@ on_deleted(void *arg, const ZkReply *reply)
 	else if (reply->outcome != CALL_UNKNOWN)
 	{
 		*deletion_of(slot) = DELETION_REFUSED;
-		if (delete_again_at < 0)
-			delete_again_at = zklock_now_ms() + DELETE_AGAIN_MS;
+		delete_again_at = Min(delete_again_at, zklock_now_ms() + DELETE_AGAIN_MS);
 	}
 	call_slot_mark(slot);
 }
@@ -132,7 +131,7 @@ worker_scratch_attend(CallSlot *slot)
 	}
 }
 
-/* When worker_scratch_delete_again() wants to be called, ms; or -1. */
+/* When worker_scratch_delete_again() wants to be called, ms. */
 int64
 worker_scratch_next_wakeup(void)
 {
@@ -143,9 +142,9 @@ worker_scratch_next_wakeup(void)
 void
 worker_scratch_delete_again(void)
 {
-	if (delete_again_at < 0 || zklock_now_ms() < delete_again_at)
+	if (zklock_now_ms() < delete_again_at)
 		return;
-	delete_again_at = -1;
+	delete_again_at = NEVER;
 	for (int i = 0; i < zklock_max_processes(); i++)
 	{
 		if (deletions[i] != DELETION_REFUSED)

@@ -394,11 +394,9 @@ look_for_a_way(void)
 void
 session_life_attend(void)
 {
-	int64 wakeup = session_life_next_wakeup();
-
 	if (zk_client_answered())
 		zklock_session->failures = 0;
-	if (wakeup < 0 || zklock_now_ms() < wakeup)
+	if (zklock_now_ms() < session_life_next_wakeup())
 		return;
 	if (zk_client_is_open())
 		look_for_a_way();
@@ -409,11 +407,11 @@ session_life_attend(void)
 	}
 }
 
-/* When session_life_attend() wants to be called, ms; or -1. */
+/* When session_life_attend() wants to be called, ms. */
 int64
 session_life_next_wakeup(void)
 {
 	if (zk_client_is_open())
-		return zk_client_connected() ? -1 : check_addresses_at;
-	return question == 0 ? open_at : -1;
+		return zk_client_connected() ? NEVER : check_addresses_at;
+	return question == 0 ? open_at : NEVER;
 }

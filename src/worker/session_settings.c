@@ -402,7 +402,7 @@ session_is_spoilt(void)
 const char *
 session_settings_due(void)
 {
-	if (session_settings_next_wakeup() < 0 || zklock_now_ms() < look_at)
+	if (zklock_now_ms() < session_settings_next_wakeup())
 		return NULL;
 	look_at = zklock_now_ms() + LOOK_FOR_LOCKS_MS;
 	if (any_lock_is_held() || !entries_all_consumed() || worker_calls_in_doubt())
@@ -411,9 +411,9 @@ session_settings_due(void)
 				   : "ZooKeeper had granted it too short a timeout for any lock";
 }
 
-/* When session_settings_due() wants to be called, ms; or -1. */
+/* When session_settings_due() wants to be called, ms. */
 int64
 session_settings_next_wakeup(void)
 {
-	return waiting || session_is_spoilt() ? look_at : -1;
+	return waiting || session_is_spoilt() ? look_at : NEVER;
 }

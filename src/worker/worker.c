@@ -276,23 +276,15 @@ on_watch(ZkWatchEvent event, const char *path)
 static long
 sleep_time(void)
 {
-	int64 next = -1;
-	int64 wanted[] = {drain_until == 0 ? -1 : zklock_now_ms() + LOOK_AGAIN_MS,
-					  session_life_next_wakeup(),
-					  lease_next_wakeup(),
-					  zk_client_next_wakeup(),
-					  zk_flow_next_wakeup(),
-					  queue_next_wakeup(),
-					  worker_scratch_next_wakeup(),
-					  candidacy_next_wakeup(),
-					  session_settings_next_wakeup()};
+	int64 next = drain_until == 0 ? NEVER : zklock_now_ms() + LOOK_AGAIN_MS;
+	int64 wanted[] = {session_life_next_wakeup(), lease_next_wakeup(),
+					  zk_client_next_wakeup(),	  zk_flow_next_wakeup(),
+					  queue_next_wakeup(),		  worker_scratch_next_wakeup(),
+					  candidacy_next_wakeup(),	  session_settings_next_wakeup()};
 
 	for (int i = 0; i < (int) lengthof(wanted); i++)
-	{
-		if (wanted[i] >= 0)
-			next = next < 0 ? wanted[i] : Min(next, wanted[i]);
-	}
-	return next < 0 ? -1 : Max(next - zklock_now_ms(), 0);
+		next = Min(next, wanted[i]);
+	return next == NEVER ? -1 : Max(next - zklock_now_ms(), 0);
 }
 
 /* Sleeps until there is something to do, if there is not already. */

@@ -395,13 +395,13 @@ handle_event(const Event *event)
 	}
 }
 
-/* When zk_client_dispatch() wants to run next at the latest, ms; or -1. */
+/* When zk_client_dispatch() wants to run next at the latest, ms. */
 int64
 zk_client_next_wakeup(void)
 {
 	bool waits = zk_handle && (zk_client_connected() ? !answered : config.tls);
 
-	return waits ? zklock_now_ms() + LOOK_MS : -1;
+	return waits ? zklock_now_ms() + LOOK_MS : NEVER;
 }
 
 /*

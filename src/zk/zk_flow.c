@@ -398,33 +398,28 @@ zk_flow_idle(void)
 	return zk_turn_is_empty() && dlist_is_empty(&in_flight);
 }
 
-/* When a call has been without an answer for too long, or -1. */
+/* When a call has been without an answer for too long */
 static int64
 nudge_at(void)
 {
 	if (!flowing || dlist_is_empty(&in_flight))
-		return -1;
+		return NEVER;
 	return Max(dlist_head_element(Call, link, &in_flight)->sent_at / 1000, nudged_at) + NUDGE_MS;
 }
 
-/* When zk_flow_send() wants to run next at the latest, or -1. */
+/* When zk_flow_send() wants to run next at the latest, ms. */
 int64
 zk_flow_next_wakeup(void)
 {
-	int64 next = nudge_at();
-
-	if (flowing && !dlist_is_empty(&put_off))
-		next = next < 0 ? again_at : Min(next, again_at);
-	return next;
+	return flowing && !dlist_is_empty(&put_off) ? Min(nudge_at(), again_at) : nudge_at();
 }
 
 static void
 nudge(void)
 {
 	const Call look = {.asked = {.kind = ZK_LOOK, .path = "/"}};
-	int64	   wakeup = nudge_at();
 
-	if (wakeup < 0 || zklock_now_ms() < wakeup)
+	if (zklock_now_ms() < nudge_at())
 		return;
 	nudged_at = zklock_now_ms();
 	(void) zk_library_send(&look);

@@ -24,9 +24,8 @@ read_list(const char *list, PathListSyntax syntax)
 		if (item.fault)
 			len += snprintf(text + len, sizeof(text) - len, "[!%.*s]", (int) item.text_len, item.text);
 		else
-			len += snprintf(text + len, sizeof(text) - len, "[%.*s%s%s%.*s]",
-							(int) item.path_len, item.path,
-							item.scope == PATH_LIST_BELOW ? "/..." : "", item.value ? ":" : "",
+			len += snprintf(text + len, sizeof(text) - len, "[%.*s%s%s%.*s]", (int) item.path_len,
+							item.path, item.below ? "/..." : "", item.value ? ":" : "",
 							(int) item.value_len, item.value ? item.value : "");
 	}
 	return text;
