@@ -6,8 +6,8 @@
 # A holder whose node is gone has lost the lock, because the next contender gets it. It is told so, and
 # its commit fails. A session that waits has lost its place, and queues again by itself; nobody is
 # granted the lock before its turn, and none believes that it holds a lock that it has lost. A holder or a waiter alone
-# is in the table of faults; what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl,
-# 410_lease.pl and 451_commit_guard.pl.
+# is in the table of faults; what a transaction that relied on the lock is told at its commit, in 211_session_lost.pl
+# and 410_lease.pl.
 #
 # Server a talks to ZooKeeper through a proxy.
 

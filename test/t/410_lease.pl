@@ -1,11 +1,12 @@
 # Copyright (c) 2026, zklock contributors
 #
 # The lease and the commit guard: a transaction that relied on a lock commits only while the
-# lock is proved to be held, whichever process has been stopped meanwhile. A session-level lock may have been lost
-# when it is released, before the commit of what was written under it.
+# lock is proved to be held, whichever process has been stopped meanwhile, and however many heartbeats, which prove
+# it, are lost or held up. A session-level lock may have been lost when it is released, before the commit of what was
+# written under it. A lock keeps the guard that it was taken under; 455_allowed_paths.pl has who may set that.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT lost clean);
+use Zklock::Cast qw(:DEFAULT lost clean scene undisturbed scene_ends);
 use Zklock::Util qw(children_of);
 
 my ($zk, $short_proxy, $proxy, $a, $b, $c) = cast('a b c',
@@ -23,6 +24,12 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 		in_transaction($a, 'xact', $path, 'INSERT INTO t VALUES (1)');
 		on($a, $_)->query('BEGIN'), hold($a, $_, "$path-$_") foreach qw(session reader);
 		$s{session}->query('INSERT INTO t VALUES (1)');
+		# Another one is granted to a session that is stopped before it hears of that.
+		hold($a, 'hander', $_) foreach "$path-hander", "$path-late";
+		queue($a, 'late', "$path-late");
+		freeze($s{late}->pid);
+		is($s{hander}->query("SELECT zk_unlock('$path-late')"), 't', 'a lock is handed over');
+		$a->wait_holder($s{late}, "$path-late");
 		$s{reader}->query('SELECT count(*) FROM t');
 		on($b, 'next');
 		my $token = $s{xact}->query("SELECT zk_fencing_token('$path')");
@@ -36,11 +43,16 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 		{
 			# The clock alone has told.
 			is($a->value("SELECT lease_remaining FROM zk_session"), '00:00:00', 'no lease is left');
-			isnt(($a->locks("path = '$path'"))[0]{state}, 'held', 'nor is the lock held');
+			is($a->wait_lock($s{$_}, 'lost')->{granted}, 'f', "$_ has lost its lock, says zk_locks") foreach qw(xact session);
+			fails($s{hander}->try("SELECT $_('$path-hander')"), '40001', "lost for $_",
+				detail => 'The ZooKeeper session was not proved to be alive for a session timeout.')
+			  foreach qw(zk_fencing_token zk_lock);
+			thaw($s{late}->pid);
 			fails($a->session->try("SELECT zk_try_lock('/l/other')"), '58030', 'who does not wait is told at once');
 			is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'the transaction cannot commit');
 		}
 		thaw(@pids);
+		is($s{late}->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
 		is($s{xact}->try('COMMIT')->{sqlstate}, '40001', 'afterwards the transaction cannot commit') if $who ne 'the worker';
 		is($s{session}->try('COMMIT')->{sqlstate}, '40001', 'nor who has written under a lock of the session');
 		ok($s{reader}->try('COMMIT')->{ok}, 'but who has only read');
@@ -55,6 +67,7 @@ subtest 'a server that is stopped for longer than a session timeout has lost its
 };
 
 my ($xact, $waiter, $holder) = map { $c->session } 1 .. 3;
+scene($c, $b, '/h');
 
 # What keeps the server from proving that its session lives, for a while
 my %unproved = (
@@ -66,14 +79,21 @@ my %unproved = (
 	'cut off' => sub {
 		$c->cut_off($proxy);
 		return sub { $c->reconnect($proxy) };
-	});
+	},
+	map {
+		my ($how, @more) = @$_;
+		("without heartbeats: $how" => sub {
+				$proxy->$how(op => 'multi', times => 0, @more);
+				return sub { $proxy->clear; $c->reconnect($proxy) };
+			})
+	} ['hold_reply'], ['hold_request'], [ 'refuse', code => -127 ]);
 
 foreach my $how (sort keys %unproved)
 {
 	subtest "a server that is $how for a shorter time keeps its locks, and commits wait" => sub {
 		my $id = $c->session_id;
 		$c->value('TRUNCATE t');
-		my ($twice, $writer, $canceller, $reader, $bystander) = map { $c->session } 1 .. 5;
+		my ($twice, $writer, $canceller, $reader, $bystander, $asker) = map { $c->session } 1 .. 6;
 		$twice->query("BEGIN; SELECT txid_current(), zk_lock('/l/twice'), zk_lock('/l/twice')");
 		$xact->query("BEGIN; SELECT zk_xact_lock('/l/short')");
 		$holder->query("SELECT zk_lock('/l/free')");
@@ -83,7 +103,7 @@ foreach my $how (sort keys %unproved)
 		my $mark = $c->log_mark;
 		my $prove = $unproved{$how}->();
 		ok($c->wait_lock($xact, 'suspended', '/l/short'), 'without proof the lock is suspended');
-		is($c->lock_count("state = 'suspended'"), 6, 'and so are all others');
+		is($c->lock_count("state = 'suspended'"), 7, 'and so are all others');
 		$_->query_start('COMMIT') foreach $xact, $writer, $canceller;
 		$c->wait_event($_, 'guard') foreach $xact, $writer, $canceller;
 		ok($_->busy, 'and the commit waits') foreach $xact, $writer;
@@ -92,21 +112,89 @@ foreach my $how (sort keys %unproved)
 		ok($bystander->try('INSERT INTO t VALUES (2)')->{ok}, 'nor who holds no lock');
 		$holder->query_start("SELECT zk_unlock('/l/free')");
 		ok($holder->result->{ok}, 'who unlocks does not wait for it');
-		ok($waiter->busy, 'but nobody gets the lock');
+		is(($c->locks('pid = ' . $waiter->pid))[0]{state}, 'waiting', 'but nobody gets the lock');
+		ok($waiter->busy, 'or is told so');
+		fails($asker->try("SELECT $_"), '58030', "who does not wait for long is told: $_")
+		  foreach "zk_try_lock('/l/other')", "zk_lock('/h/queue', '50ms')";
+		if ($how ne 'stopped')
+		{
+			$asker->start_waiting("SELECT zk_lock('/h/foreign')");
+			is($asker->cancelled, '57014', 'a wait is cancelled');
+		}
 		is($twice->query("SELECT zk_unlock('/l/twice')"), 't', 'who has locked twice unlocks once');
 		$prove->();
 		ok($_->result->{ok}, 'until the proof is there: the transaction commits') foreach $xact, $writer;
 		ok($twice->try('COMMIT')->{ok}, 'and so does that of who still has the lock');
 		is($c->value('SELECT count(*) FROM t'), 2, 'the cancelled one has not');
 		is($c->wait_holder($reader)->{granted}, 't', 'what is held at session level is held again');
-		$_->disconnect foreach $twice, $writer, $canceller, $reader, $bystander;
+		$_->disconnect foreach $twice, $writer, $canceller, $reader, $bystander, $asker;
 		is($waiter->finish, 't', 'the waiter gets its lock');
 		$c->wait_lock($waiter, 'held', '/l/free');
 		is($c->session_id, $id, 'all in one session');
 		$c->assert_log($mark, qr/no longer proved to be alive.*proved to be alive again/s, 'the log tells of both');
 		$waiter->query("SELECT zk_unlock('/l/free')");
+		undisturbed($how);
 	};
 }
+
+subtest 'heartbeats are lost, many at once and a few now and then' => sub {
+	foreach my $round (1, 2)
+	{
+		$proxy->reset_counts;
+		$proxy->hold_reply(op => 'multi', times => 0);
+		wait_until { ($proxy->counts->{multi} || 0) >= 32 } 'as many heartbeats as may be outstanding';
+		$proxy->clear;
+		$proxy->drop;
+		undisturbed("all heartbeats are lost with their connection, round $round");
+	}
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		my $reconnects = $c->zk_session->{reconnects};
+		$proxy->$lose(op => 'multi', nth => $_) foreach 1 .. 3;
+		wait_until { $c->zk_session->{reconnects} >= $reconnects + 3 } 'three to be lost';
+		$proxy->clear;
+		undisturbed("$lose, now and then");
+	}
+	# Each of the first heartbeats on a new connection
+	foreach my $nth (1 .. 4)
+	{
+		my $fault = $proxy->hold_reply(op => 'multi', nth => $nth);
+		$proxy->drop;
+		$proxy->fired($fault);
+		$proxy->heal;
+		undisturbed("heartbeat $nth of a connection held up");
+	}
+};
+
+subtest 'heartbeats are lost at each step of a transaction whose guard writes' => sub {
+	$xact->query('SET zklock.commit_guard = quorum');
+	foreach my $lose (qw(lose_reply lose_request))
+	{
+		foreach my $step ([ lock => '' ], [ write => '' ], [ commit => '^/h/step' ], [ unlock => '' ])
+		{
+			my ($name, $path) = @$step;
+			my $fault;
+			my $strike = sub {
+				return unless $name eq $_[0];
+				$fault = $proxy->$lose(op => 'multi', path => $path, any => 1);
+				# Heartbeats come by themselves, a check at commit.
+				$proxy->fired($fault) unless $path;
+			};
+			$strike->('lock');
+			$xact->query('BEGIN');
+			is($xact->query("SELECT zk_xact_lock('/h/step')"), 't', "$lose, $name: locked");
+			$strike->('write');
+			$xact->query('INSERT INTO t VALUES (2)');
+			$strike->('commit');
+			ok($xact->try('COMMIT')->{ok}, 'committed');
+			$strike->('unlock');
+			$proxy->fired($fault);
+			wait_until { !$zk->children('/h/step') } 'the lock to be free';
+		}
+	}
+	undisturbed('after all this');
+	scene_ends();
+};
 
 sub checks($path)
 {
@@ -164,7 +252,6 @@ subtest 'a commit trusts the lease, or waits for the answer of a quorum' => sub 
 };
 
 subtest 'a quorum is asked again until it has answered' => sub {
-	# 433_heartbeats.pl has an answer that is lost with the connection.
 	transaction('quorum', '/g/refused');
 	my $fault = $proxy->refuse(op => 'multi', code => -127, path => '^/g/refused');
 	ok($xact->try('COMMIT')->{ok}, 'quorum: the check is sent again if its answer is an error');
@@ -181,12 +268,6 @@ subtest 'a quorum is asked again until it has answered' => sub {
 	wait_until { checks('/g/cancel') } 'the check to be sent';
 	is($xact->cancelled, '57014', 'a commit that waits for it can be cancelled');
 	$c->reconnect($proxy);
-};
-
-subtest 'without a guard even a lost lock does not keep a transaction from committing' => sub {
-	transaction('off', '/g/off-gone');
-	$c->lose($zk, $xact, '/g/off-gone');
-	ok($xact->try('COMMIT')->{ok}, 'off: even a lost lock does not keep a transaction from committing');
 };
 
 subtest 'what was written under a lock that is not proved is not committed, though unlocked meanwhile' => sub {
@@ -241,6 +322,96 @@ subtest 'a permit that was lost and released counts for the transaction that rel
 	$a->lose($zk, $session, '/u/slots', 'leases');
 	is($session->query("SELECT zk_semaphore_release('/u/slots')"), 'f', 'a permit is lost and released');
 	is($session->try('COMMIT')->{sqlstate}, '40001', 'what was written under it is not committed');
+};
+
+my $super = $c->session;
+
+$c->value("CREATE ROLE $_ LOGIN") foreach qw(app mallory lax);
+$c->value("GRANT CREATE ON SCHEMA public TO app, mallory");
+$c->value('GRANT EXECUTE ON FUNCTION zk_lock(text, interval), zk_xact_lock(text, interval), zk_unlock(text) TO app, mallory, lax');
+$c->value("ALTER ROLE lax SET zklock.commit_guard = 'off'");
+$c->value('CREATE TABLE account (balance int)');
+$c->value('GRANT SELECT, INSERT ON account TO app, mallory, lax');
+
+my $app = $c->session(user => 'app');
+$app->query(q{CREATE FUNCTION pay(path text, level text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+	SET search_path = public, pg_temp AS $$
+	BEGIN
+		IF level = 'session' THEN
+			PERFORM zk_lock(path);
+		ELSE
+			PERFORM zk_xact_lock(path);
+		END IF;
+		INSERT INTO account VALUES (1);
+		RETURN true;
+	END $$});
+# The same, with a guard of its own while it takes the lock.
+$c->value('GRANT SET ON PARAMETER zklock.commit_guard TO app');
+$app->query(q{CREATE FUNCTION pay_guarded(path text, level text) RETURNS boolean LANGUAGE sql SECURITY DEFINER
+	SET search_path = public, pg_temp SET zklock.commit_guard = lease AS 'SELECT pay(path, level)'});
+
+subtest 'superusers, and who has the privilege, may do what they like' => sub {
+	$super->query('SET zklock.commit_guard = off');
+	$super->query('SET ROLE mallory');
+	is($super->query('SHOW zklock.commit_guard'), 'off', 'what a superuser has set stays');
+	fails($super->try('SET zklock.commit_guard = off'), '42501', 'another role cannot set it again');
+	$super->query('RESET ROLE; RESET zklock.commit_guard');
+	$c->value(q{CREATE FUNCTION relax() RETURNS text LANGUAGE sql SECURITY DEFINER
+		AS $$ SELECT set_config('zklock.commit_guard', 'off', false) $$});
+	my $m = $c->session(user => 'mallory');
+	is($m->query('SELECT relax()'), 'off', 'a superuser can lend it, in a SECURITY DEFINER function');
+	$m->disconnect;
+	ok($app->try('SET zklock.commit_guard = off; RESET zklock.commit_guard')->{ok}, 'or grant it');
+};
+
+subtest 'parallel workers take over what the leader has' => sub {
+	$c->value('CREATE TABLE many AS SELECT generate_series(1, 20000) i');
+	$c->value('GRANT SELECT ON many TO mallory');
+	my $m = $c->session(user => 'mallory');
+	$m->query('SELECT relax()');
+	$m->query("SET $_") foreach 'parallel_setup_cost = 0', 'parallel_tuple_cost = 0',
+	  'min_parallel_table_scan_size = 0', 'max_parallel_workers_per_gather = 2';
+	like($m->query('EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT count(*) FROM many'),
+		qr/Workers Launched: [12]/, 'a laxer value as well');
+};
+
+# A transaction is begun, its lock is lost, and it goes on; whether it commits
+my $lax = $c->session(user => 'lax');
+my ($set, $local) = map { "$_ zklock.commit_guard =" } 'SET', 'SET LOCAL';
+my ($pay, $pay_in_session) = map { "SELECT pay('/cg/path', '$_')" } qw(transaction session);
+my ($guarded_xact, $guarded_session) = map { s/ pay/ pay_guarded/r } $pay, $pay_in_session;
+my @losses = (
+	[ 'set off after the lock was taken, it counts as before',  "BEGIN; $pay; $set off" ],
+	[ 'at session level as well',                               "BEGIN; $pay_in_session; $set off" ],
+	[ 'a lock that was taken under "off" is not asked for',     "$set off; BEGIN; $pay", '', 'commits' ],
+	[ 'unless the setting is stricter by then',                 "$set off; BEGIN; $pay", "$set lease" ],
+	[ 'of several acquisitions the strictest counts',           "$set off; BEGIN; $pay; $local lease; $pay; $local off; $pay" ],
+	[ 'so does the guard of a lock that is released meanwhile', "BEGIN; $pay_in_session", "$set off; SELECT zk_unlock('/cg/path')" ],
+	[ 'a function protects itself with a setting of its own',   "BEGIN; $guarded_xact" ],
+	[ 'at session level, too',                                  "BEGIN; $guarded_session" ],
+	[ 'who has only read relies on no lock of the session',     "BEGIN; SELECT zk_lock('/cg/path')", '', 'commits' ]);
+
+subtest 'a lock keeps the guard that it was taken under' => sub {
+	foreach my $case (@losses)
+	{
+		my ($name, $before, $after, $commits) = @$case;
+		my $session = $before =~ /guarded/ ? $lax : $super;
+		$session->query($before);
+		is($session->query('SHOW zklock.commit_guard'), 'off', 'the caller has none') if $session == $lax;
+		$c->lose($zk, $session, '/cg/path');
+		$session->try($after) if $after;
+		is($session->try('COMMIT')->{sqlstate}, $commits ? '00000' : '40001', $name);
+		is($session->query("BEGIN; SELECT zk_try_xact_lock('/cg/path')"), 't', 'the transaction can be repeated')
+		  if $before eq "BEGIN; $pay; $set off";
+		$session->query('ROLLBACK');
+		$session->query('DISCARD ALL');
+	}
+};
+
+subtest 'with "quorum" taken over from the lock, the node is looked at' => sub {
+	$super->query("BEGIN; $local quorum; SELECT pay('/cg/quorum', 'transaction'); $local lease; SELECT pay('/cg/lease', 'transaction')");
+	ok($super->try('COMMIT')->{ok}, 'the transaction commits');
+	is_deeply([ checks('/cg/quorum'), checks('/cg/lease') ], [ 1, 0 ], 'only that of the lock that was taken under "quorum"');
 };
 
 done_clean($zk, $a, $b, $c);

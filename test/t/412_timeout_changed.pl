@@ -2,9 +2,10 @@
 #
 # A session whose timeout is changed. ZooKeeper's next leader, or a server that starts again,
 # knows the timeout that the session was created with, whatever was negotiated since. A
-# longer timeout therefore must not make the lease longer.
+# longer timeout therefore must not make the lease longer. And timeouts that are not what was asked for.
 
 use Zklock::Test;
+use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 
 my ($zk, $proxy, $a, $b) = cast('a b', proxied => 'a', a => { timeout => '4s' }, b => { timeout => '15s' });
@@ -94,6 +95,21 @@ subtest 'the first lease of a session runs from when the worker began to connect
 			"SELECT clock_timestamp() + lease_remaining <= '$begun'::timestamptz + 0.99 * negotiated_timeout FROM zk_session"),
 		't', 'a lease ends a hundredth of the session timeout early, counted from the attempt to connect');
 	is($d->value("SELECT lease_remaining > '1min' FROM zk_session"), 't', 'there is one');
+};
+
+subtest 'a server that does not answer is given up, however long a session timeout ZooKeeper grants' => sub {
+	my $hour = 3_600_000;
+	my ($long, $way, $f) = cast('f', proxied => 'f', zk => { minSessionTimeout => $hour, maxSessionTimeout => $hour });
+	is($f->value('SELECT negotiated_timeout FROM zk_session'), '01:00:00', 'the session lasts for an hour');
+	is($f->value("SELECT zk_lock('/t/long')"), 't', 'a lock is held in it');
+	# The connection that the client makes now is never answered.
+	my $silent = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1') or die "listen: $!";
+	$way->target($silent->sockport, raw => 1);
+	$way->drop;
+	my $connection = $silent->accept;
+	$way->target($long);
+	$f->wait_session;
+	is($f->value("SELECT zk_unlock('/t/long')"), 't', 'the session goes on, and the lock with it');
 };
 
 done_testing;

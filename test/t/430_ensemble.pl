@@ -14,49 +14,20 @@
 # the owner. The session lives all the time, and nobody loses a lock or a place.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast qw(:DEFAULT clean token scene undisturbed scene_ends);
 
 my ($zk, $a, $b) = cast('a b', timeout => '20s', zk => { ensemble => 3 });
-my %id   = map { $_->name => $_->session_id } $a, $b;
 my $shell = $zk->shell;
-
-my $before;
-
-# Those whom a disturbance may disturb
-sub queue_up($root)
-{
-	hold($a, 'holder', "$root/queue");
-	queue($a, 'local', "$root/queue");
-	queue($b, 'remote', "$root/queue");
-	hold($b, 'elsewhere', "$root/elsewhere");
-	queue($a, 'behind', "$root/elsewhere");
-	in_transaction($a, 'xact', "$root/xact");
-	return;
-}
-
-sub own_holdings { return [ grep { !m{/z/traffic} } map { @{ holdings($_) } } $a, $b ]; }
-
-# The sessions are the same, holders hold, and those who wait, wait.
-sub undisturbed($what)
-{
-	# Until both have a lease again: only then is a wait over that began in between.
-	$_->wait_session foreach $a, $b;
-	is($_->session_id, $id{ $_->name }, "$what: " . $_->name . ' has its session') foreach $a, $b;
-	is_deeply(own_holdings(), $before, 'holders have what they had');
-	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
-	return;
-}
 
 # By default to a server where we are not
 sub attach($server = (grep { $_->connect_string ne $a->zk_session->{server} } $zk->servers)[0])
 {
 	# Of two that continue a session at one follower at once, ZooKeeper answers the later: the worker may be that.
-	wait_until { eval { $shell->attach($id{a}, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
+	wait_until { eval { $shell->attach($a->session_id, $server->port, timeout => 15000); 1 } } 'an answer to us, not to the worker';
 	return;
 }
 
-queue_up('/m');
-$before = own_holdings();
+scene($a, $b, '/m');
 
 subtest 'a connection of others with our session, on any server, disturbs nobody' => sub {
 	# On whichever server: where we are, it is only one more connection.
@@ -77,7 +48,7 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 	{
 		hold($a, 'releaser', '/m/release');
 		queue($b, 'heir', '/m/release');
-		queue($a, 'canceller', '/m/elsewhere');
+		queue($a, 'canceller', '/m/foreign');
 		attach();
 		$s{newcomer}->query_start("SELECT zk_lock('/m/new$round')");
 		is($s{releaser}->query("SELECT zk_unlock('/m/release')"), 't', 'a lock is released');
@@ -85,7 +56,7 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 		is($s{newcomer}->finish, 't', 'and another lock granted');
 		is($s{heir}->finish, 't', 'what was released is free');
 		is(scalar($zk->children("/m/new$round")), 1, 'the new lock has one node');
-		wait_until { $zk->children('/m/elsewhere') == 2 } 'no node of who gave up to be left';
+		wait_until { $zk->children('/m/foreign') == 2 } 'no node of who gave up to be left';
 		$s{newcomer}->query("SELECT zk_unlock('/m/new$round')");
 		$s{heir}->query("SELECT zk_unlock('/m/release')");
 		undisturbed("round $round");
@@ -93,10 +64,10 @@ subtest 'locks are granted and released while the session is attached elsewhere'
 };
 
 subtest 'a commit whose guard writes is done' => sub {
-	$s{xact}->query('SET zklock.commit_guard = quorum');
+	on($a, 'xact')->query('SET zklock.commit_guard = quorum');
+	in_transaction($a, 'xact', '/m/xact');
 	attach();
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
-	$before = [ grep { !m{/m/xact} } @$before ];
 	undisturbed('after the commit');
 };
 
@@ -107,7 +78,7 @@ subtest 'a node that others create in our session is deleted' => sub {
 	my $name = '_c_00000000-0000-0000-0000-000000000000-lock-';
 	# It is refused if the worker is the session's owner again before that.
 	wait_until {
-		eval { $shell->foist($id{a}, "/m/foisted/$name") };
+		eval { $shell->foist($a->session_id, "/m/foisted/$name") };
 		grep { /^$name/ } $zk->children('/m/foisted');
 	} 'a node in our session';
 	queue($a, 'newcomer', '/m/foisted');
@@ -120,12 +91,7 @@ subtest "the end of the others' connections is not that of the session" => sub {
 	$shell->detach;
 	undisturbed('detached');
 	is($a->zk_session->{expirations}, 0, 'nothing has expired');
-	my $token = $s{holder}->query("SELECT zk_fencing_token('/m/queue')");
-	$s{holder}->hands_over('/m/queue', $s{local}, 'the queue goes on');
-	ok($s{remote}->busy, 'one after the other');
-	cmp_ok($s{local}->query("SELECT zk_fencing_token('/m/queue')"), '>', $token, 'with a higher token');
-	hand_on('/m/queue', qw(local remote));
-	hand_on('/m/elsewhere', qw(elsewhere behind));
+	scene_ends();
 };
 
 clean($zk, [ $a, $b ]);
@@ -146,15 +112,15 @@ my $traffic = q{
 		own bigint;
 	BEGIN
 		WHILE NOT EXISTS (SELECT FROM stop) LOOP
-			PERFORM zk_lock('/z/traffic');
-			own := zk_fencing_token('/z/traffic');
+			PERFORM zk_lock('/traffic');
+			own := zk_fencing_token('/traffic');
 			IF own <= last THEN
 				RAISE EXCEPTION 'token % after %', own, last;
 			END IF;
 			last := own;
 			INSERT INTO tokens VALUES (own);
 			PERFORM nextval('rounds');
-			IF NOT zk_unlock('/z/traffic') THEN
+			IF NOT zk_unlock('/traffic') THEN
 				RAISE EXCEPTION 'the lock was lost';
 			END IF;
 		END LOOP;
@@ -195,28 +161,15 @@ sub foreigner_queues
 	return;
 }
 
-sub next_token($new, $who)
-{
-	cmp_ok($new, '>', $token, "the token of $who is higher");
-	$token = $new;
-	return;
-}
-
 sub dissolve($what)
 {
 	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
-	hand_on('/z/elsewhere', qw(elsewhere behind));
-	next_token($s{holder}->query("SELECT zk_fencing_token('/z/queue')"), 'holder');
-	foreach my $step ([qw(holder local)], [qw(local remote)])
-	{
-		my ($from, $to) = @$step;
-		$s{$from}->hands_over('/z/queue', $s{$to}, "$from unlocks, and $to is next");
-		next_token($s{$to}->query("SELECT zk_fencing_token('/z/queue')"), $to);
-	}
-	is($s{remote}->query("SELECT zk_unlock('/z/queue')"), 't', 'remote unlocks');
+	cmp_ok(token('holder', '/z/queue'), '>', $token, 'the holder came after the foreigner before');
+	$token = scene_ends();
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
 	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
-	next_token($stat->{czxid} * 4096 + 1, 'the foreigner');
+	cmp_ok($stat->{czxid} * 4096 + 1, '>', $token, 'with a higher token');
+	$token = $stat->{czxid} * 4096 + 1;
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
 	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
@@ -271,10 +224,9 @@ foreach my $disturbance (@disturbances)
 {
 	my ($what, $code) = @$disturbance;
 	subtest "holders, waiters and a workload outlive a disturbance: $what" => sub {
-		queue_up('/z');
-		$s{xact}->query('INSERT INTO tokens VALUES (-1)');
+		in_transaction($a, 'xact', '/z/xact', 'INSERT INTO tokens VALUES (-1)');
+		scene($a, $b, '/z');
 		foreigner_queues();
-		$before = own_holdings();
 		$code->();
 		$peer->reconnect(client => 'peer');
 		undisturbed($what);

@@ -182,7 +182,7 @@ on_path 'our own node is watched again, though that was refused' => sub ($path) 
 	$shell->delete($newcomer);
 };
 
-foreach my $code (-1, -127)
+foreach my $code (-1, -102, -127)
 {
 	on_path "a release that is refused is repeated until it is done: $error_name{$code}" => sub ($path) {
 		hold($a, 'holder', $path);
@@ -228,7 +228,7 @@ on_path 'nothing is asked on a new connection before it has been synchronized' =
 	$s{holder}->query("SELECT zk_unlock('$path-held')");
 };
 
-# 433_heartbeats.pl has what comes of many.
+# 410_lease.pl has what comes of many.
 on_path 'a heartbeat that is refused does no harm' => sub ($path) {
 	hold($a, 'holder', $path);
 	foreach my $code (@any_request_may_meet)

@@ -5,7 +5,7 @@
 # settings, cancelled and terminated sessions do not wait for ZooKeeper, nor sessions for a worker that is stopped.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT lost clean);
+use Zklock::Cast qw(:DEFAULT clean scene scene_ends);
 
 my ($zk, $proxy, $late_proxy, $a, $b, $c) = cast('a b c', proxied => 'a c', timeout => '15s', c => { timeout => '4s' });
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
@@ -33,30 +33,25 @@ foreach my $delay (300, 1500)
 		$proxy->delay($delay);
 		lease_goes_on($a, "$delay ms");
 		my $mark = $a->log_mark;
-		hold($a, 'holder', $path);
-		queue($a, 'local', $path);
-		queue($b, 'remote', $path);
-		queue($a, 'canceller', $path);
-		queue($a, 'goer', $path);
-		hold($b, 'foreigner', "$path-foreign");
-		queue($a, 'behind', "$path-foreign");
+		scene($a, $b, $path);
+		queue($a, 'canceller', "$path/queue");
+		queue($a, 'goer', "$path/queue");
 		is($s{canceller}->cancelled, '57014', "$delay ms: a wait is cancelled");
 		is($s{goer}->terminated, '57P01', 'a session terminated');
-		in_transaction($a, 'xact', "$path-xact", 'INSERT INTO t VALUES (1)');
+		in_transaction($a, 'xact', "$path/xact", 'INSERT INTO t VALUES (1)');
 		ok($s{xact}->try('COMMIT')->{ok}, 'and commits');
 		$s{xact}->query('SET zklock.commit_guard = quorum');
 		$s{xact}->query('BEGIN');
-		is($s{xact}->query("SELECT zk_xact_lock('$path-xact')"), 't', 'another one');
+		is($s{xact}->query("SELECT zk_xact_lock('$path/xact')"), 't', 'another one');
 		$s{xact}->query('INSERT INTO t VALUES (1)');
 		ok($s{xact}->try('COMMIT')->{ok}, 'whose guard asks ZooKeeper');
-		is($s{xact}->query("SELECT zk_try_lock('$path-foreign')"), 'f', 'who does not wait for others has an answer');
-		is($s{xact}->try("SELECT zk_lock('$path-foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
+		is($s{xact}->query("SELECT zk_try_lock('$path/foreign')"), 'f', 'who does not wait for others has an answer');
+		is($s{xact}->try("SELECT zk_lock('$path/foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
 		lease_goes_on($a, "$delay ms, with locks");
-		hand_on($path, qw(holder local remote));
-		hand_on("$path-foreign", qw(foreigner behind));
+		scene_ends();
 		unlike($a->log_since($mark), qr/no longer proved/, 'the lease has held all the time');
 		is($a->session_id, $id{a}, 'in the same session');
-		clean($zk, [ $a, $b ], map { "$path$_" } '', '-foreign', '-xact');
+		clean($zk, [ $a, $b ], map { "$path/$_" } qw(queue foreign xact));
 		$proxy->delay(0);
 	};
 }
@@ -109,37 +104,19 @@ subtest 'a session that unlocks waits for the deletion, but not for a worker tha
 	ok(!eval { $c->wait_session('connected', 1); 1 }, 'to be connected is not all that a test waits for');
 	thaw($worker);
 	$c->reconnect($late_proxy);
-	all_disconnect();
-};
-
-subtest 'a lock is lost although no worker says so' => sub {
-	hold($c, 'holder', $_) foreach '/d/lost', '/d/late';
-	# Another one is granted to a session that is stopped before it hears of that.
-	queue($c, 'late', '/d/late');
-	freeze($s{late}->pid);
-	is($s{holder}->query("SELECT zk_unlock('/d/late')"), 't', 'another one is handed over');
-	$c->wait_holder($s{late}, '/d/late');
-	my $worker = $c->worker_pid;
-	freeze($worker);
-	is($c->wait_lock($s{holder}, 'lost', '/d/lost')->{granted}, 'f', 'it is lost, says zk_locks, and not granted any more');
-	thaw($s{late}->pid);
-	foreach my $call ("zk_fencing_token('/d/lost')", "zk_lock('/d/lost')")
-	{
-		fails($s{holder}->try("SELECT $call"), '40001', "lost for $call",
-			detail => 'The ZooKeeper session was not proved to be alive for a session timeout.');
-	}
-	lost($c, 'holder', '/d/lost');
-	thaw($worker);
-	is($s{late}->result->{sqlstate}, '40001', 'who hears too late that a lock was granted has lost it');
-	$c->wait_session;
-	clean($zk, [$c], map { "/d/$_" } qw(unlock free lost late));
+	clean($zk, [$c], '/d/unlock', '/d/free');
 };
 
 subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	hold($a, 'holder', '/d/silent');
 	queue($a, 'waiter', '/d/silent');
 	queue($a, 'goer', '/d/silent');
+	on($a, 'undoer')->query("SELECT zk_lock_tree('/d/tree/x/y', '/d/tree')");
 	$proxy->blackhole('replies');
+	$s{undoer}->query_start("SELECT zk_unlock_tree('/d/tree/x/y', '/d/tree')");
+	$a->wait_event($s{undoer}, 'unlock');
+	is($s{undoer}->cancelled, '57014', 'the undoing of a tree is cancelled');
+	is($a->lock_count(q{state <> 'releasing' AND pid = } . $s{undoer}->pid), 0, 'which finds all undone');
 	on($a, 'asker')->query_start("SELECT zk_lock('/d/silent-new')");
 	$a->wait_lock($s{asker}, 'waiting', '/d/silent-new');
 	my $mark = $a->log_mark;
@@ -154,7 +131,7 @@ subtest 'nobody waits for a ZooKeeper that answers nothing any more' => sub {
 	$proxy->heal;
 	is($s{asker}->finish, 't', 'who waited through all that gets the lock');
 	is($a->session_id, $id{a}, 'in the old session');
-	clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new');
+	clean($zk, [ $a, $b, $c ], '/d/silent', '/d/silent-new', '/d/tree/x/y');
 };
 
 done_clean($zk, $a, $b, $c);

@@ -5,7 +5,7 @@
 
 use Zklock::Test;
 use PostgreSQL::Test::Utils;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast qw(:DEFAULT clean scene);
 use Zklock::Util qw(secret);
 
 my $file = secret(PostgreSQL::Test::Utils::tempdir . '/credentials', "digest:zklock:secret\n");
@@ -41,10 +41,7 @@ sub refused_or_not_asked($result, $what)
 }
 
 subtest 'credentials that are refused for a while cost nobody a lock' => sub {
-	hold($a, 'holder', '/a/held');
-	queue($a, 'local', '/a/held');
-	hold($b, 'foreigner', '/a/foreign');
-	queue($a, 'behind', '/a/foreign');
+	scene($a, $b, '/a');
 	hold($a, 'loser', '/a/deleted');
 	my $before     = holdings($a);
 	my $mark       = $a->log_mark;
@@ -55,19 +52,19 @@ subtest 'credentials that are refused for a while cost nobody a lock' => sub {
 	refused($s{$_}->result, "$_, who waited,") foreach qw(local behind);
 	refused(on($a, 'trier')->try("SELECT zk_lock('/a/free')"), 'who asks now, zk_lock,');
 	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'who asks now, zk_try_lock,');
-	is($s{holder}->query("SELECT zk_fencing_token('/a/held') > 0"), 't', 'who holds a lock does not lose it by that');
+	is($s{holder}->query("SELECT zk_fencing_token('/a/queue') > 0"), 't', 'who holds a lock does not lose it by that');
 	unlike($a->log_since($mark), qr/secret/, 'nobody is told the credentials');
 	cmp_ok($a->zk_session->{reconnects} - $reconnects, '<', 20, 'ZooKeeper is not stormed');
 	rules();
 	$_->wait_session foreach $a, $b;
 	is($a->session_id, $id{a}, 'with the old rules the session goes on');
 	is_deeply(holdings($a), $before, 'and who held a lock has it');
-	is($s{holder}->query("SELECT zk_unlock('/a/held')"), 't', 'until it is released');
+	hand_on('/a/queue', 'holder', 'remote');
 	$zk->shell->delete("/a/deleted/$_") foreach $zk->children('/a/deleted');
 	ok($a->wait_lock($s{loser}, 'lost', '/a/deleted'), 'or its node deleted, which is noticed as ever');
 	queue($a, 'local', '/a/foreign');
 	$s{foreigner}->hands_over('/a/foreign', $s{local}, 'locks are granted again');
-	clean($zk, [ $a, $b ], map { "/a/$_" } qw(held foreign deleted free));
+	clean($zk, [ $a, $b ], map { "/a/$_" } qw(queue foreign deleted free));
 };
 
 subtest 'a server without credentials is refused where there must be some' => sub {
@@ -77,12 +74,12 @@ subtest 'a server without credentials is refused where there must be some' => su
 	refused(on($b, 'trier')->try("SELECT zk_lock('/a/free')"), 'without credentials: zk_lock');
 	refused_or_not_asked($s{trier}->try("SELECT zk_try_lock('/a/free')"), 'without credentials: zk_try_lock');
 	$a->wait_session;
-	is(on($a, 'holder')->query("SELECT zk_lock('/a/held', '30s')"), 't', 'who has some is not concerned');
+	is(on($a, 'holder')->query("SELECT zk_lock('/a/queue', '30s')"), 't', 'who has some is not concerned');
 	rules();
 	$_->wait_session foreach $a, $b;
 	is($s{trier}->query("SELECT zk_lock('/a/free')"), 't', 'with the old rules locks are granted again');
 	is($b->session_id, $id{b}, 'in the old session');
-	clean($zk, [ $a, $b ], '/a/held', '/a/free');
+	clean($zk, [ $a, $b ], '/a/queue', '/a/free');
 };
 
 subtest 'credentials that are refused for too long cost the locks' => sub {
@@ -193,19 +190,6 @@ subtest 'a parent that forbids does not concern paths below' => sub {
 	denied(on($a, 'newcomer')->try("SELECT zk_lock('/r/other')"), 'a new path below a parent that forbids');
 	hand_on('/r/path', 'holder', 'remote');
 	rights('/r', 'cdrwa');
-};
-
-subtest 'a lock whose node cannot be deleted is not free, and nobody believes it' => sub {
-	hold($a, 'holder', '/r/path');
-	queue($b, 'remote', '/r/path');
-	my $mark = $a->log_mark;
-	rights('/r/path', 'crw');
-	$s{holder}->query_start("SELECT zk_unlock('/r/path')");
-	$a->wait_log(qr{LOG:  could not delete ZooKeeper node "/r/path/.*": ZNOAUTH}, $mark);
-	ok($s{holder}->busy && $s{remote}->busy, 'no right to delete: the lock is not free, and nobody believes it');
-	rights('/r/path', 'cdrwa');
-	is($s{holder}->finish, 't', 'with the right back it is released');
-	is($s{remote}->finish, 't', 'and the next one\'s');
 };
 
 subtest 'the lease goes on although the root cannot be read' => sub {

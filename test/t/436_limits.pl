@@ -3,13 +3,12 @@
 # A ZooKeeper server lacks something: quota, disk space, room for a message.
 
 use Zklock::Test;
-use Zklock::Cast qw(:DEFAULT clean);
+use Zklock::Cast qw(:DEFAULT clean scene undisturbed scene_ends);
 
 # What the servers accept in one message is a thousandth of the usual: 1 KB.
 my ($zk, $a, $b) = cast('a b', timeout => '20s',
 	zk => { java => [ '-Dzookeeper.enforceQuota=true', '-Djute.maxbuffer=1024' ] });
 my $shell = $zk->shell;
-my %id    = map { $_->name => $_->session_id } $a, $b;
 
 # As "setquota" of ZooKeeper's own shell sets it.
 sub set_quota($path, $limits)
@@ -103,8 +102,7 @@ subtest "a queue longer than a message of the server's may be is served" => sub 
 subtest 'a request that is too long for the server costs nobody else anything' => sub {
 	my $long = '/j/' . 'x' x 1000;
 	hold($a, 'holder', '/j/held');
-	my $before = holdings($a);
-	my $reconnects = $a->zk_session->{reconnects};
+	my ($id, $before, $reconnects) = ($a->session_id, holdings($a), $a->zk_session->{reconnects});
 	fails(on($a, 'asker')->try("SELECT zk_try_lock('$long')"), '58030', 'a path too long for the server: who does not wait has an error');
 	$s{asker}->query_start("SELECT zk_lock('$long')");
 	wait_until { $a->zk_session->{reconnects} > $reconnects + 3 } 'more attempts';
@@ -112,7 +110,7 @@ subtest 'a request that is too long for the server costs nobody else anything' =
 	is($s{asker}->cancelled, '57014', 'but can be cancelled');
 	$a->wait_session;
 	wait_until { $a->lock_count == 1 } 'the request to be forgotten';
-	is($a->session_id, $id{a}, 'the session has survived');
+	is($a->session_id, $id, 'the session has survived');
 	is_deeply(holdings($a), $before, 'so have locks');
 	clean($zk, [$a], '/j/held');
 };
@@ -123,11 +121,9 @@ subtest 'a ZooKeeper without disk space is survived' => sub {
 	$zk->options(java => [], file_size => 600);
 	$zk->start;
 	$_->wait_session foreach $a, $b;
-	hold($a, 'holder', '/f/held');
-	queue($b, 'remote', '/f/held');
-	hold($a, 'unlocker', '/f/unlock');
 	in_transaction($a, 'xact', '/f/xact');
-	my $before = [ grep { !m{/f/unlock} } @{ holdings($a) } ];
+	scene($a, $b, '/f');
+	hold($a, 'unlocker', '/f/unlock');
 	$shell->create('/f/fill');
 	eval { $shell->set('/f/fill', 'x' x 50_000) foreach 1 .. 100 };
 	wait_until { !$zk->running } 'ZooKeeper to give up';
@@ -136,12 +132,9 @@ subtest 'a ZooKeeper without disk space is survived' => sub {
 	is(on($a, 'asker')->try("SELECT zk_try_lock('/f/free')")->{sqlstate}, '58030', 'nobody can tell whether one is free');
 	$zk->options(file_size => undef);
 	$zk->start;
-	$_->wait_session foreach $a, $b;
-	is($_->session_id, $id{ $_->name }, 'with disk space the session of ' . $_->name . ' goes on') foreach $a, $b;
-	is_deeply(holdings($a), $before, 'and who held a lock has it');
+	undisturbed('with disk space');
 	ok($s{xact}->try('COMMIT')->{ok}, 'a transaction commits');
-	ok($s{remote}->busy, 'who waited, waits');
-	hand_on('/f/held', qw(holder remote));
+	scene_ends();
 };
 
 done_clean($zk, $a, $b);

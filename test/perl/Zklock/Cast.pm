@@ -28,7 +28,8 @@ Zklock::Cast - the sessions of a test, by name
                                 a test: the session begins a transaction, gets its lock, and runs
                                 the statement
   hand_on($path, @names)        tests: the first of the sessions releases the lock, the next one,
-                                which waits for it, gets it, and so on; the last releases it as well
+                                which waits for it, gets it with a higher token, and so on; the last
+                                releases it as well. Returns the last token
 
 On request:
 
@@ -42,6 +43,13 @@ On request:
   clean($zk, [ @servers ], @paths)
                                 a test: all sessions end, and nothing is left behind, as
                                 assert_clean of Zklock::Server has it
+  scene($here, $there, $root)   tests: below the path $root, "holder" of the server $here holds
+                                "queue", for which "local" and then "remote" of $there wait;
+                                "foreigner" of $there holds "foreign", for which "behind" of
+                                $here waits
+  undisturbed($what)            tests: since then both servers have their sessions, what is held
+                                below the path is the same, and who waits, waits
+  scene_ends                    tests: each has its turn. Returns the last token of "queue"
 
 =cut
 
@@ -54,8 +62,9 @@ use Test::More;
 use Zklock::Server;
 
 our @EXPORT = qw(%s on hold queue holdings all_disconnect fails in_transaction hand_on);
-our @EXPORT_OK = qw(token node_of unlock lost one_believer clean story);
+our @EXPORT_OK = qw(token node_of unlock lost one_believer clean story scene undisturbed scene_ends);
 our %s;
+my %scene;
 
 sub on($server, $name) { return $s{$name} ||= $server->session(name => $name); }
 
@@ -99,13 +108,17 @@ sub in_transaction($server, $name, $path, $sql = undef)
 
 sub hand_on($path, $name, @next)
 {
+	my $token = token($name, $path);
 	unlock($name, $path);
 	foreach my $next (@next)
 	{
 		is($s{$next}->finish, 't', "then $next holds $path");
+		my $before = $token;
+		$token = token($next, $path);
+		cmp_ok($token, '>', $before, 'with a higher token');
 		unlock($next, $path);
 	}
-	return;
+	return $token;
 }
 
 sub token($name, $path) { return $s{$name}->query("SELECT zk_fencing_token('$path')"); }
@@ -139,6 +152,36 @@ sub clean($zk, $servers, @paths)
 {
 	all_disconnect();
 	return Zklock::Server->assert_clean($zk, $servers, @paths);
+}
+
+sub scene($here, $there, $root)
+{
+	hold($here, 'holder', "$root/queue");
+	queue($here, 'local', "$root/queue");
+	queue($there, 'remote', "$root/queue");
+	hold($there, 'foreigner', "$root/foreign");
+	queue($here, 'behind', "$root/foreign");
+	%scene = (root => $root, servers => [ $here, $there ], ids => [ map { $_->session_id } $here, $there ]);
+	$scene{held} = held_in_scene();
+	return;
+}
+
+sub held_in_scene() { return [ grep { m{ $scene{root}/} } map { @{ holdings($_) } } @{ $scene{servers} } ]; }
+
+sub undisturbed($what)
+{
+	# Until both have a lease again: only then is a wait over that began in between.
+	$_->wait_session foreach @{ $scene{servers} };
+	is_deeply([ map { $_->session_id } @{ $scene{servers} } ], $scene{ids}, "$what: the servers have their sessions");
+	is_deeply(held_in_scene(), $scene{held}, 'holders have what they had');
+	ok($s{$_}->busy, "$_ waits") foreach qw(local remote behind);
+	return;
+}
+
+sub scene_ends()
+{
+	hand_on("$scene{root}/foreign", qw(foreigner behind));
+	return hand_on("$scene{root}/queue", qw(holder local remote));
 }
 
 sub story($name, $code)
