@@ -2,7 +2,7 @@
 #
 # The missing nodes of a path are created below the lowest one that exists, no more than
 # sixteen for a request, and only for sessions that still want the lock. What "existing" means as
-# zklock.parent_nodes; 456_who_sets.pl has who may choose.
+# zklock.parent_nodes; 455_allowed_paths.pl has who may choose.
 
 use Zklock::Test;
 use Zklock::Cast;

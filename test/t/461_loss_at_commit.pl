@@ -6,11 +6,10 @@
 
 use Zklock::Test;
 
-my @conf    = ("zklock.session_timeout = '20s'", 'max_prepared_transactions = 5');
 my ($zk, $primary) = cast('primary', timeout => '20s', conf => [ 'max_prepared_transactions = 5', 'wal_sender_timeout = 0' ], allows_streaming => 1);
 $primary->value($_) foreach 'CREATE TABLE t (what text)', 'CREATE TABLE skew (i int)';
 my $standby = Zklock::Server->standby('standby', primary => $primary, zookeeper => $zk,
-	conf => [ @conf, 'wal_receiver_timeout = 0' ]);
+	conf => [ "zklock.session_timeout = '20s'", 'max_prepared_transactions = 5', 'wal_receiver_timeout = 0' ]);
 $primary->wait_value("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'", 1);
 $primary->set_conf('synchronous_standby_names' => '*');
 $primary->wait_value("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'", 1);
@@ -48,51 +47,38 @@ my %commits = (
 	'procedure'              => [ '', 'DO $$ BEGIN INSERT; COMMIT; END $$' ],
 	'prepare'                => [ 'BEGIN; INSERT', "PREPARE TRANSACTION 'p'", "COMMIT PREPARED 'p'" ],
 	'prepared'               => [ "BEGIN; INSERT; PREPARE TRANSACTION 'q'", "COMMIT PREPARED 'q'" ],
-	'rolled back'            => [ "BEGIN; INSERT; PREPARE TRANSACTION 'r'", "ROLLBACK PREPARED 'r'" ]);
+	'rolled back'            => [ "BEGIN; INSERT; PREPARE TRANSACTION 'r'", "ROLLBACK PREPARED 'r'" ],
+	'terminate'              => [ 'BEGIN; INSERT', 'COMMIT' ]);
 
 foreach my $name (sort keys %commits)
 {
-	subtest "with cancel, nothing disturbs this commit: $name" => sub {
+	my $setting = $name eq 'terminate' ? $name : 'cancel';
+	subtest "with $setting, nothing disturbs this commit: $name" => sub {
 		my ($before, $commit, $after) = map { s/INSERT/INSERT INTO t VALUES ('$name')/r } @{ $commits{$name} };
 		my $path = '/r/' . ($name =~ s/ /-/gr);
+		my $mark = $primary->log_mark;
 		my $s    = $primary->session;
-		$s->query($_) foreach 'SET zklock.on_lock_loss = cancel', "SELECT zk_lock('$path')", split /; /, $before;
+		my $pid  = $s->pid;
+		$s->query($_) foreach "SET zklock.on_lock_loss = $setting", "SELECT zk_lock('$path')", split /; /, $before;
 		freeze($receiver);
 		$s->query_start($commit);
 		$primary->wait_event($s, 'SyncRep');
 		lose($s, $path);
 		ok($s->busy, 'it waits for the standby in spite of the loss');
 		thaw($receiver);
-		ok($s->result->{ok}, 'when the standby is back it succeeds');
-		is($s->notices, '', 'and says nothing else');
+		my $result = $s->result;
+		ok($result->{ok}, 'when the standby is back it succeeds') or diag explain $result;
+		unlike($primary->log_since($mark), qr/canceling the wait for synchronous replication/, 'and was not cut short');
+		is($s->notices, '', 'and says nothing else') if $setting eq 'cancel';
 		$s->query($after) if $after;
 		$standby->wait_value("SELECT count(*) FROM t WHERE what = '$name'", 1) unless $name eq 'rolled back';
-		cancelled_as_ever($s, $path);
+		return cancelled_as_ever($s, $path) if $setting eq 'cancel';
+		$primary->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0);
+		$primary->assert_log($mark,
+			qr/deleted by someone else.*Process $pid has lost "\Q$path\E".*FATAL:  terminating connection due to administrator command/s,
+			'then the session ends, and the log says why');
 	};
 }
-
-subtest 'with terminate, a session is ended after its commit' => sub {
-	my $path = '/r/terminate';
-	my $mark = $primary->log_mark;
-	my $s    = $primary->session;
-	my $pid  = $s->pid;
-	$s->query($_) foreach 'SET zklock.on_lock_loss = terminate', "SELECT zk_lock('$path')", 'BEGIN',
-	  "INSERT INTO t VALUES ('terminate')";
-	freeze($receiver);
-	$s->query_start('COMMIT');
-	$primary->wait_event($s, 'SyncRep');
-	lose($s, $path);
-	ok($s->busy, 'it waits for the standby in spite of the loss');
-	thaw($receiver);
-	my $result = $s->result;
-	ok($result->{ok}, 'the commit succeeds') or diag explain $result;
-	unlike($primary->log_since($mark), qr/canceling the wait for synchronous replication/, 'and was not cut short');
-	$standby->wait_value("SELECT count(*) FROM t WHERE what = 'terminate'", 1);
-	$primary->wait_value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid", 0);
-	$primary->assert_log($mark,
-		qr/deleted by someone else.*Process $pid has lost "\Q$path\E".*FATAL:  terminating connection due to administrator command/s,
-		'then the session ends, and the log says why');
-};
 
 subtest 'a commit that fails after the last check leaves the setting in force' => sub {
 	my ($s, $other) = map { $primary->session } 1 .. 2;

@@ -3,12 +3,16 @@
 # Connections that come to nothing: a server that hangs up right after the handshake, or
 # before it; something at the port that is no ZooKeeper. ZooKeeper is not stormed, the log says
 # what is wrong, and what is taken for the end of the session is a loss like any other.
+#
+# And connections in which no lock is granted: ZooKeeper caps the session timeout, the chroot is missing, it demands
+# credentials. The log, zk_session and errors say so before anybody has to guess.
 
 use Zklock::Test;
 use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
+use Zklock::Util qw(secret);
 
 my ($zk, $proxy, $a) = cast('a',
 	proxied => 'a', timeout => '12s', zk => { conf => { maxClientCnxns => 8 } }, conf => ['log_min_messages = debug1']);
@@ -90,6 +94,76 @@ subtest 'something else at the port: what reads as the end of the session is a l
 	hold($d, 'keeper', '/b/kept');
 	(delete $s{$_})->disconnect foreach qw(committer keeper);
 	$d->stop;
+};
+
+my ($capping, $c) = cast('c', zk => { maxSessionTimeout => 2000 },
+	connect => 0, timeout => '10s', conf => ["zklock.tick_time = '2s'"]);
+
+subtest 'ZooKeeper caps the session timeout' => sub {
+	$c->wait_log(qr/WARNING:  "zklock\.tick_time" is 2000 ms, too long for a session timeout of 2000 ms/, 0);
+	$c->assert_log(0, qr/DETAIL: .* has granted a session timeout of 2000 ms of the 10000 ms asked for\. .* 4000 ms are needed/,
+		'the log tells what was asked for, granted, and needed');
+	$c->assert_log(0, qr/HINT: .*maxSessionTimeout/, 'and where it is set');
+	# The first lease of a session may be used up.
+	my $result;
+	wait_until
+	{
+		$result = on($c, 'asker')->try("SELECT zk_try_lock('/o/free') AND zk_unlock('/o/free')");
+		!$result->{ok} && ($result->{detail} || '') =~ /granted/;
+	}
+	'an error';
+	like($result->{detail}, qr/granted a session timeout of 2000 ms of the 10000 ms asked for/, 'so does an error');
+	like($result->{hint}, qr/zklock\.tick_time.*maxSessionTimeout/, 'with a hint');
+	$s{asker}->query('SELECT zk_unlock_all()');
+};
+
+subtest 'a new worker that continues the session tells, and a reload' => sub {
+	my ($mark, $worker) = ($c->log_mark, $c->worker_pid);
+	$c->value("SELECT pg_terminate_backend($worker)");
+	$c->assert_log($mark, qr/WARNING:  "zklock\.tick_time" is 2000 ms, too long for a session timeout of 2000 ms/, 'a new worker');
+	$mark = $c->log_mark;
+	$c->set_conf('zklock.tick_time' => '1900ms');
+	$c->assert_log($mark, qr/WARNING:  "zklock\.tick_time" is 1900 ms, too long for a session timeout of 2000 ms/, 'a reload');
+	$c->set_conf('zklock.tick_time' => '500ms');
+	$c->wait_session;
+	is(on($c, 'asker')->query("SELECT zk_lock('/o/free')"), 't', 'with the right value locks are granted');
+	all_disconnect();
+};
+
+subtest 'a missing chroot is noticed before a lock is asked for' => sub {
+	my $f = Zklock::Server->new('f', zookeeper => $capping, chroot => '/missing', connect => 0);
+	$f->assert_log(0, qr/WARNING:  the chroot "\/missing" in "zklock\.servers" does not exist in ZooKeeper/, 'the log tells');
+	like($f->zk_session->{last_error}, qr/chroot in "zklock\.servers" does not exist/, 'and zk_session');
+	my $mark = $f->log_mark;
+	$capping->shell->create('/missing');
+	$f->assert_log($mark, qr/LOG:  the chroot "\/missing" in "zklock\.servers" exists now/, 'and when it is there');
+	hold($f, 'holder', '/o/held');
+	my $lines = () = $f->log_since(0) =~ /WARNING:  the chroot/g;
+	is($lines, 1, 'it has been told once');
+	unlike($f->log_since(0), qr{path "/"}, 'and not as if it were work on the path "/", which heartbeats look at');
+	all_disconnect();
+	$f->stop;
+};
+
+subtest 'one chroot for each server is refused' => sub {
+	fails(on($c, 'setter')->try("ALTER SYSTEM SET zklock.servers = 'h1:2181/a,h2:2181/a'"), '22023', 'with the code for a bad value',
+		detail => 'There is one chroot for all servers; it follows the last of them.');
+	all_disconnect();
+};
+
+subtest 'ZooKeeper demands credentials, and there are none' => sub {
+	my $strict = Zklock::ZooKeeper->standalone(start => 0,
+		java => [ '-Dzookeeper.enforce.auth.enabled=true', '-Dzookeeper.enforce.auth.schemes=digest' ]);
+	$strict->start(wait => 0);
+	my $f = Zklock::Server->new('e', zookeeper => $strict, connect => 0);
+	$f->wait_session('authentication failed');
+	$f->assert_log(0, qr/LOG:  ZooKeeper demands credentials, and "zklock\.auth_file" is not set/, 'the log tells');
+	unlike($f->log_since(0), qr/refused the credentials/, 'and not of credentials that do not exist');
+	like($f->zk_session->{last_error}, qr/demands credentials/, 'so does zk_session');
+	# Nothing is held: settings that are right are taken up at once.
+	$f->set_conf('zklock.auth_file' => secret($f->data_dir . '/auth', "digest:zklock:secret\n"));
+	$f->wait_session;
+	$f->stop;
 };
 
 done_clean($zk, $a);

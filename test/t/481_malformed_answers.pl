@@ -90,15 +90,6 @@ foreach my $event ([ 'the session has expired', -112 ], [ 'the connection is los
 	};
 }
 
-subtest 'a new session has no id' => sub {
-	my $fault = $proxy->forge(op => 'connect', body => handshake(7000, 0));
-	my $b     = Zklock::Server->new('b', zookeeper => $proxy);
-	is($b->value("SELECT zk_try_lock('/m/new')"), 't', 'the next one is good');
-	$b->assert_log(0, qr{malformed answer of .*: The session has no id\.}, 'the log tells of it');
-	$b->value("SELECT zk_unlock('/m/new')");
-	$b->stop;
-};
-
 my $before = $server->value('SELECT zk_locks FROM zk_locks');
 
 # The session's password, as the worker keeps it for after a crash
