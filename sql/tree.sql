@@ -51,6 +51,13 @@ SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree');
 SELECT * FROM held_modes;
 SELECT zk_unlock_tree_shared('/regress/tree/db/t', '/regress/tree');
 SELECT * FROM held_modes;
+-- an exclusive lock above is not the shared one of the branch
+SELECT zk_lock_tree('/regress/tree/eu', '/regress/tree');
+SELECT zk_unlock_tree('/regress/tree/eu/berlin', '/regress/tree');
+SELECT zk_lock('/regress/tree/eu/berlin');
+SELECT zk_unlock_tree('/regress/tree/eu/berlin', '/regress/tree');
+SELECT * FROM held_modes;
+SELECT zk_unlock_all();
 -- undoing one call once too often does not undo another
 SELECT zk_lock_tree('/regress/tree/eu/berlin', '/regress/tree');
 SELECT zk_lock_tree('/regress/tree/eu/paris', '/regress/tree');
