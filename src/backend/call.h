@@ -62,7 +62,6 @@ extern void call_batch(Call *call, CallStep *steps, int n, CallSight sight);
 extern void call_report(const CallStep *step);
 
 /* call_path.c: creating a node, and what is missing above it */
-extern const CallStep *call_create_path(Call *call, const char *path, const char *data,
-										CallOpKind kind);
+extern const CallStep *call_create_path(Call *call, const char *path, const char *data);
 
 #endif /* ZKLOCK_BACKEND_CALL_H */

@@ -51,11 +51,13 @@ refuse_harm(Call *call, const char *path, const char *parent, const char *name)
 
 /* Creates a node "level" levels above the path, and what is missing above that. */
 static const CallStep *
-create(Call *call, const char *path, const char *node, const char *data, CallOpKind kind, int level)
+create(Call *call, const char *path, const char *node, const char *data, int level)
 {
 	const char *name = strrchr(node, '/') + 1;
 	char	   *parent = pnstrdup(node, name - 1 - node);
 	CallStep   *made = palloc(sizeof(CallStep));
+	CallOpKind	kind =
+		 level == 0 || zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER;
 
 	refuse_harm(call, path, parent, name);
 	for (int attempt = 0; attempt < MAX_ATTEMPTS; attempt++)
@@ -75,9 +77,7 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
 			request_report_failure(ENTRY_NONE, path, FAILURE_TOO_DEEP, 0);
 
 		/* Whether a parent has just been created, or not, shows the next attempt. */
-		above = create(call, path, parent, NULL,
-					   zklock_parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
-					   level + 1);
+		above = create(call, path, parent, NULL, level + 1);
 		if (above->result.outcome == CALL_NO_CHILDREN)
 			return above;
 	}
@@ -92,9 +92,9 @@ create(Call *call, const char *path, const char *node, const char *data, CallOpK
  * a node above it, would be below an ephemeral one; all else is an error.
  */
 const CallStep *
-call_create_path(Call *call, const char *path, const char *data, CallOpKind kind)
+call_create_path(Call *call, const char *path, const char *data)
 {
 	if (zklock_parent_nodes == PARENTS_EXISTING)
 		request_report_failure(ENTRY_NONE, path, FAILURE_NO_PATH, 0);
-	return create(call, path, path, data, kind, 0);
+	return create(call, path, path, data, 0);
 }

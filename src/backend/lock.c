@@ -80,12 +80,12 @@ ask(LockTarget *target, LockScope scope, AskManner manner)
 						errmsg("lock on ZooKeeper path \"%s\" has been acquired too often",
 							   display_path(hold->path))));
 	if (hold == NULL)
-		hold = request_hold(&(HoldRequest){.kind = CONTENDER_LOCK,
-										   .path = target->path,
-										   .mode = target->mode,
-										   .scope = scope,
-										   .manner = manner,
-										   .since = GetCurrentTimestamp()});
+		hold = request_hold(&(EntryRequest){.kind = CONTENDER_LOCK,
+											.terms = {.mode = target->mode},
+											.scope = scope,
+											.manner = manner,
+											.requested_at = GetCurrentTimestamp()},
+							target->path);
 	target->hold = hold;
 }
 

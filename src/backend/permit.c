@@ -55,14 +55,12 @@ report_disagreement(const Hold *permit, int number)
 bool
 permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 {
-	HoldRequest request = {.path = path,
-						   .mode = LOCK_MODE_EXCLUSIVE,
-						   .permits = number,
-						   .scope = scope,
-						   .since = GetCurrentTimestamp()};
-	bool		granted = true;
-	Wait		wait;
-	int			mark;
+	EntryRequest request = {.terms = {.mode = LOCK_MODE_EXCLUSIVE, .permits = number},
+							.scope = scope,
+							.requested_at = GetCurrentTimestamp()};
+	bool		 granted = true;
+	Wait		 wait;
+	int			 mark;
 
 	mark = transaction_begin_call();
 	wait_begin(&wait, path, "SemaphorePermit", STATS_SEMAPHORE, timeout_ms);
@@ -71,14 +69,14 @@ permit_acquire(const char *path, int number, LockScope scope, int64 timeout_ms)
 	else
 	{
 		request.kind = CONTENDER_TURN;
-		granted = wait_for_hold(&wait, request_hold(&request));
+		granted = wait_for_hold(&wait, request_hold(&request, path));
 	}
 	if (granted)
 	{
 		Hold *permit;
 
 		request.kind = CONTENDER_PERMIT;
-		permit = request_hold(&request);
+		permit = request_hold(&request, path);
 		granted = wait_for_hold(&wait, permit);
 		report_disagreement(permit, number);
 		if (granted)

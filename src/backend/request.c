@@ -40,42 +40,40 @@ static const char *const places[] =
 /*
  * Asks the worker, who tells the answer in the entry, and sets the latch.  Raises an
  * error if there is no entry left, or none for this session, or an election in the way.
+ *
+ *	request		tells kind, terms without a dialect, scope, manner, and when the user
+ *				asked; the rest is filled in
+ *	path		the lock's, semaphore's or element's, UTF-8
  */
 Hold *
-request_hold(const HoldRequest *request)
+request_hold(EntryRequest *request, const char *path)
 {
-	NodeDialect dialect =
-		request->kind == CONTENDER_LOCK ? dialect_of_path(request->path) : DIALECT_CURATOR;
-	bool		 is_element = request->kind == CONTENDER_ELEMENT;
-	ShareReserve reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
-	int reserved = reserve == RESERVE_OPEN ? 0 : share_entries_reserved(entries_max());
-	EntryRequest asked = {.proc_number = compat_my_proc_number(),
-						  .pid = MyProcPid,
-						  .database = MyDatabaseId,
-						  .role = GetSessionUserId(),
-						  .kind = request->kind,
-						  .terms = {.mode = request->mode,
-									.dialect = dialect,
-									.permits = request->permits},
-						  .scope = request->scope,
-						  .max_hold_ms = is_element ? 0 : zklock_max_hold_time,
-						  .parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes,
-						  .share = share_of_entries(zklock_max_locks_per_session, entries_max()),
-						  .reserve = reserve,
-						  .manner = request->manner,
-						  .replaces = ENTRY_NONE,
-						  .requested_at = request->since};
-	LossPolicy	 on_loss =
-		  request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
-	char *data = node_data_compose(dialect, request->scope);
+	bool	   is_element = request->kind == CONTENDER_ELEMENT;
+	int		   reserved = superuser() ? 0 : share_entries_reserved(entries_max());
+	LossPolicy on_loss =
+		request->kind == CONTENDER_TURN ? LOSS_ABORT : (LossPolicy) zklock_on_lock_loss;
+	char *data;
 	Hold *hold;
 	int	  index;
 
-	snprintf(asked.path, sizeof(asked.path), "%s%s", request->path, places[request->kind]);
-	request_refuse_election(asked.path);
-	hold_refuse_excess(asked.share);
-	hold = hold_add(request->kind, request->path, request->mode);
-	index = entry_ask(&asked, data, on_loss, reserved);
+	request->proc_number = compat_my_proc_number();
+	request->pid = MyProcPid;
+	request->database = MyDatabaseId;
+	request->role = GetSessionUserId();
+	if (request->kind == CONTENDER_LOCK)
+		request->terms.dialect = dialect_of_path(path);
+	request->max_hold_ms = is_element ? 0 : zklock_max_hold_time;
+	request->parent_nodes = is_element ? PARENTS_EXISTING : (ParentNodes) zklock_parent_nodes;
+	request->share = share_of_entries(zklock_max_locks_per_session, entries_max());
+	request->reserve = superuser() ? RESERVE_OPEN : RESERVE_CLOSED;
+	request->replaces = ENTRY_NONE;
+	snprintf(request->path, sizeof(request->path), "%s%s", path, places[request->kind]);
+
+	data = node_data_compose(request->terms.dialect, request->scope);
+	request_refuse_election(request->path);
+	hold_refuse_excess(request->share);
+	hold = hold_add(request->kind, path, request->terms.mode);
+	index = entry_ask(request, data, on_loss, reserved);
 	if (index == ENTRY_NONE)
 		ereport(ERROR,
 				(errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of shared memory for zklock"),

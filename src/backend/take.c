@@ -146,18 +146,17 @@ read_claimed(TakeQueue *queue, const Hold *taken, const char *name, Element *got
 static bool
 claim_element(TakeQueue *queue, const char *name, Element *got)
 {
-	HoldRequest request = {.kind = CONTENDER_ELEMENT,
-						   .path = take_element_path(queue, name),
-						   .mode = LOCK_MODE_EXCLUSIVE,
-						   .scope = LOCK_SCOPE_TRANSACTION,
-						   .manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
-						   .since = GetCurrentTimestamp()};
-	int			mark = transaction_begin_call();
-	Hold	   *taken;
-	bool		made;
+	EntryRequest request = {.kind = CONTENDER_ELEMENT,
+							.terms = {.mode = LOCK_MODE_EXCLUSIVE},
+							.scope = LOCK_SCOPE_TRANSACTION,
+							.manner = queue->timeout_ms == LOCK_NO_WAIT ? ASK_AND_GRAB : ASK_AND_WAIT,
+							.requested_at = GetCurrentTimestamp()};
+	int			 mark = transaction_begin_call();
+	Hold		*taken;
+	bool		 made;
 
 	check_number();
-	taken = request_hold(&request);
+	taken = request_hold(&request, take_element_path(queue, name));
 	made = read_claimed(queue, taken, name, got);
 	if (made)
 		transaction_acquired(taken, LOCK_MODE_EXCLUSIVE, LOCK_SCOPE_TRANSACTION);
@@ -259,7 +258,7 @@ prepare_wait(TakeQueue *queue, bool watch, const Look *look)
 	int64 look_at;
 
 	if (look->list->result.outcome == CALL_NO_NODE)
-		call_report(call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
+		call_report(call_create_path(&queue->call, queue->path, NULL));
 
 	/* The next look sees elements that came or went before the watch was set. */
 	if (!watch || look->list->result.outcome == CALL_NO_NODE)

@@ -249,7 +249,7 @@ scratch_path(void)
 static bool
 create_receipts(TakeQueue *queue)
 {
-	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS, NULL, OP_CREATE);
+	const CallStep *made = call_create_path(&queue->call, ELEMENT_RECEIPTS, NULL);
 
 	call_report(made);
 	return made->result.outcome != CALL_NODE_EXISTS;
@@ -337,7 +337,7 @@ prepare(TakeQueue *queue)
 
 	if (look->outcome == CALL_NO_NODE)
 	{
-		call_report(call_create_path(&queue->call, queue->path, NULL, OP_CREATE));
+		call_report(call_create_path(&queue->call, queue->path, NULL));
 		return;
 	}
 	refuse_claims(queue, look);

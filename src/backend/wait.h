@@ -19,19 +19,8 @@
 #define LOCK_WAIT_FOREVER (-1)
 #define LOCK_NO_WAIT 0
 
-typedef struct HoldRequest
-{
-	EntryKind	kind;
-	const char *path; /* the lock's, semaphore's or element's, UTF-8 */
-	LockMode	mode;
-	int			permits; /* of the semaphore */
-	LockScope	scope;
-	AskManner	manner;
-	TimestampTz since; /* when the user asked */
-} HoldRequest;
-
 extern void	 request_refuse_election(const char *path);
-extern Hold *request_hold(const HoldRequest *request);
+extern Hold *request_hold(EntryRequest *request, const char *path);
 extern void	 request_report_unreachable(const char *path);
 extern void	 request_report_failure(int index, const char *path, Failure failure, int code);
 

@@ -245,10 +245,12 @@ election_slot(const char *path)
  * by a look at what is at stake.
  */
 void
-election_set_candidate(int election, int entry, uint32 generation)
+election_set_candidate(int election, int entry)
 {
-	uint64 candidate = entry == ENTRY_NONE ? 0 : (uint64) generation << 32 | (uint32) (entry + 1);
+	uint64 candidate = 0;
 
+	if (entry != ENTRY_NONE)
+		candidate = (uint64) entry_generation(entry) << 32 | (uint32) (entry + 1);
 	pg_atomic_write_u64(&election_at(election)->candidate, candidate);
 	pg_memory_barrier();
 }

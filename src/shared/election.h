@@ -135,7 +135,7 @@ extern bool election_resign_is_done(int election, int64 term);
 
 /* The worker */
 extern int	election_slot(const char *path);
-extern void election_set_candidate(int election, int entry, uint32 generation);
+extern void election_set_candidate(int election, int entry);
 
 static inline Election *
 election_at(int election)

@@ -176,7 +176,7 @@ write_record(Claiming *claiming, const ClaimNode *node)
 	if (node->exists)
 		written = call_make(&claiming->call, asked, CALL_AS_KNOWN);
 	else
-		written = call_create_path(&claiming->call, claiming->path, data, OP_CREATE);
+		written = call_create_path(&claiming->call, claiming->path, data);
 	if (node->exists && written->result.outcome == CALL_OK && written->result.stat.czxid != node->czxid)
 		report_undecidable(claiming);
 	if (written->result.outcome != CALL_UNKNOWN)

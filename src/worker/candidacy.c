@@ -163,7 +163,7 @@ stand(int i, int replaces)
 		return false;
 	candidacy->phase = CANDIDACY_STANDING;
 	candidacy->entry = index;
-	election_set_candidate(i, index, entry_generation(index));
+	election_set_candidate(i, index);
 	return true;
 }
 
@@ -187,7 +187,7 @@ end_term(int i, const EntryStatus *status)
 		stats_add(STATS_ELECTION, STATS_LOSSES, 1);
 	if (status->state == CONTENDER_LOST || status->state == CONTENDER_GRANTED)
 		stats_add(STATS_ELECTION, STATS_HOLD_US, Max(GetCurrentTimestamp() - status->granted_at, 0));
-	election_set_candidate(i, ENTRY_NONE, 0);
+	election_set_candidate(i, ENTRY_NONE);
 	for (int process = 0; process < zklock_max_processes(); process++)
 	{
 		LossPolicy on_loss = *election_stake(i, process) & STAKE_ON_LOSS;

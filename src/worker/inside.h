@@ -100,17 +100,15 @@ extern bool worker_calls_in_doubt(void);
  * ------------------------------------------------------------------------
  */
 
-typedef struct Operation Operation;
-
 typedef struct Question
 {
 	CallSlot *slot;
 	MemoryContext context; /* has the operations and the answer; NULL: none is under way from this worker */
-	Operation	  *operations;
-	StringInfoData answer;	 /* as the session finds it: CallResults, and their texts */
-	bool		   too_long; /* more than can be delivered; it is not complete */
-	int			   pending;	 /* calls that are not answered */
-	bool		   lost;	 /* one was not, and never will be */
+	struct Operation *operations;
+	StringInfoData	  answer;	/* as the session finds it: CallResults, and their texts */
+	bool			  too_long; /* more than can be delivered; it is not complete */
+	int				  pending;	/* calls that are not answered */
+	bool			  lost;		/* one was not, and never will be */
 } Question;
 
 extern void worker_question_send(Question *question, CallSlot *slot);

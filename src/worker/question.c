@@ -16,10 +16,10 @@
 #include "zk/zk_client.h"
 
 /* An operation under way */
-struct Operation
+typedef struct Operation
 {
 	Question *question;
-};
+} Operation;
 
 static char *
 question_text(const Operation *operation)
