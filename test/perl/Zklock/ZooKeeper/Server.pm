@@ -95,6 +95,8 @@ sub start($self, %opt)
 	my $simple = '-Dorg.slf4j.simpleLogger';
 	$self->{start_mark} = $self->mark;
 	$self->{start_time} = time;
+	# One that was stopped as it began a log does not start with it: without a whole header, nothing is in it.
+	unlink grep { -s $_ < 16 } glob "$self->{dir}/data/version-2/log.*";
 	$self->{process} = Zklock::Process->new(
 		name => $self->{name},
 		log  => $self->{log},
