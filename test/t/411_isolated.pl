@@ -5,7 +5,7 @@
 # node is never gone before the end of the lease that zk_session has shown, and no commit passes
 # the guard once another server may have the lock.
 #
-# ZKLOCK_ROUNDS sets how often that is tried with each guard; default 3.
+# ZKLOCK_ROUNDS sets how often that is tried with each guard; default 6.
 
 use Zklock::Test;
 use Time::HiRes qw(time);
@@ -74,7 +74,7 @@ sub isolated($guard)
 	return;
 }
 
-foreach my $round (1 .. $ENV{ZKLOCK_ROUNDS} || 3)
+foreach my $round (1 .. $ENV{ZKLOCK_ROUNDS} || 6)
 {
 	subtest "behind an isolated follower nothing is committed once another server has the locks, round $round" => sub {
 		isolated($_) foreach qw(lease quorum);
