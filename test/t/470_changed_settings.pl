@@ -4,7 +4,7 @@
 # lock is held, and zk_session and the log say so, and why. Then the session ends, and another
 # one begins. Whoever does not want to wait terminates the worker, and loses the locks.
 #
-# What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 711_tls_refused.pl.
+# What is taken up at once is in 220_reload.pl and 221_credentials.pl, TLS in 710_tls.pl.
 
 use Zklock::Test;
 use Zklock::Cast qw(:DEFAULT clean);

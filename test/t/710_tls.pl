@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # TLS, with a client library that has it and a ZooKeeper server that demands certificates: locks,
-# outages and expired sessions are as they are without.
+# outages and expired sessions are as they are without. And TLS that does not work: a reload says what is wrong, and
+# costs nothing while locks are held. So does a start. Files that can be used count from the next connection on.
 
 use Zklock::Test;
 use IO::Socket::INET;
@@ -11,17 +12,21 @@ use Zklock::Tls;
 
 plan skip_all => 'there is no client library with TLS (ZKLOCK_TLS_CLIENT)' unless Zklock::Tls->available;
 
-my $tls = Zklock::Tls->new;
-$tls->certificate('client');
+my $tls   = Zklock::Tls->new;
+my $other = Zklock::Tls->new;
+$_->certificate('client') foreach $tls, $other;
+$tls->certificate('expired', expired => 1);
 my $zk      = Zklock::ZooKeeper->standalone(tls => $tls);
 my $address = '127.0.0.1:' . $zk->tls_port;
+my %right   = (%{ { $tls->settings('client') } }, 'zklock.servers' => $address);
 # This one's server stands still in the handshake.
 my $hung = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;
 my $a = Zklock::Server->new(
 	'a',
 	zookeeper   => $address,
-	conf        => [ $tls->conf('client'), 'zklock.tick_time = 500', q(zklock.session_timeout = '20s') ],
-	environment => Zklock::Tls->library);
+	conf        => [ $tls->conf('client'), 'zklock.tick_time = 500', q(zklock.session_timeout = '40s') ],
+	# The system trusts this authority, zklock does not.
+	environment => { %{ Zklock::Tls->library }, SSL_CERT_FILE => $tls->file('ca.pem') });
 my $plain = Zklock::Server->new('plain', zookeeper => $zk);
 
 subtest 'a server with TLS and one without exclude each other' => sub {
@@ -66,6 +71,7 @@ subtest 'a server that stands still in the handshake is left for another' => sub
 		is($a->zk_session->{server}, $address, "start $start: connected to the other one");
 		$a->stop;
 	}
+	$a->append_conf('postgresql.conf', "zklock.servers = '$address'");
 	$a->start_connected;
 };
 
@@ -88,4 +94,94 @@ subtest 'no secret is shown' => sub {
 	is($session->try("SHOW zklock.tls_${_}_file")->{sqlstate}, '42501', "the $_ file's") foreach qw(ca cert key);
 };
 
-done_clean($zk, $a, $plain);
+hold($a, 'holder', '/tls/a');
+hold($plain, 'plain', '/tls/b');
+
+# A reload with these settings waits for this reason, and the session goes on.
+sub refused($server, $name, $reason, %settings)
+{
+	my %before = map { $_ => $server->zk_session->{$_} } qw(session_id worker_pid reconnects);
+	my $mark = $server->log_mark;
+	$server->set_conf(%settings);
+	$server->assert_log($mark, qr/changed settings of zklock wait until no lock is held: $reason/, $name);
+	my $session = $server->zk_session;
+	like($session->{last_error}, $reason, 'zk_session says so, too');
+	unlike($session->{last_error}, qr{/tmp|\.pem|\.key}, 'without names of files');
+	is_deeply({ map { $_ => $session->{$_} } keys %before }, \%before, 'and the session goes on');
+	is($server->lock_count(q(state = 'held')), 1, 'with its lock');
+	return;
+}
+
+subtest 'TLS is not switched on while a lock is held' => sub {
+	refused($plain, 'says so', qr/"zklock.tls_ca_file" switches TLS on or off/, %right);
+	$plain->set_conf('zklock.tls_ca_file' => '', 'zklock.servers' => $zk->connect_string);
+};
+
+subtest 'a library without TLS' => sub {
+	plan skip_all => 'the one that is installed can do TLS' if Zklock::Tls->is_installed;
+	my $none = Zklock::Server->new('none', zookeeper => $address, connect => 0, conf => [ $tls->conf('client') ]);
+	$none->assert_log(0, qr/"zklock.tls_ca_file" is set, but ZooKeeper's client library, as it is installed here, cannot do TLS/, 'says so');
+	$none->stop;
+};
+
+subtest 'files that cannot be used' => sub {
+	my $key = $tls->file('client.key');
+	system('cp', $key, "$key.open") == 0 && chmod 0640, "$key.open";
+	system("openssl rsa -aes128 -passout pass:secret -in '$key' -out '$key.locked' 2>/dev/null") == 0 or die;
+	chmod 0600, "$key.locked";
+	append_to_file($tls->file('nothing.pem'), "nothing\n");
+	my %setting = map { $_ => "zklock.tls_${_}_file" } qw(ca cert key);
+	refused($a, "no $_ file", qr/"zklock.tls_ca_file" is set, but "$setting{$_}" is not/, %right, $setting{$_} => '') foreach qw(cert key);
+	refused($a, "a missing $_ file", qr/could not use "$setting{$_}": No such file/, %right, $setting{$_} => '/nowhere') foreach qw(ca cert key);
+	refused($a, "no $_ in the file", qr/could not use "$setting{$_}": it has no certificate/, %right, $setting{$_} => $tls->file('nothing.pem'))
+	  foreach qw(ca cert);
+	refused($a, 'a directory', qr/could not use "$setting{ca}": it is not a regular file/, %right, $setting{ca} => '/tmp');
+	refused($a, 'a key that others may read', qr/could not use "$setting{key}": others than its owner may access it/, %right, $setting{key} => "$key.open");
+	refused($a, 'a key with a password', qr/could not use "$setting{key}": it is not the key of the certificate/, %right, $setting{key} => "$key.locked");
+	refused($a, 'the key of another certificate', qr/could not use "$setting{key}": it is not the key of the certificate/, %right,
+		$setting{key} => $other->file('client.key'));
+	refused($a, 'an expired certificate', qr/could not use "$setting{cert}": the certificate has expired/, %right, $tls->settings('expired'));
+};
+
+subtest 'files that can be used count from the next connection on' => sub {
+	my $before = $a->zk_session;
+	$a->set_conf(%right);
+	$tls->certificate('client');
+	$a->reload;
+	my $mark = $a->log_mark;
+	$a->set_conf('zklock.tls_ca_file' => $other->file('ca.pem'));
+	$a->wait_log(qr/LOG:  zklock has taken up changed settings/, $mark);
+	is($a->zk_session->{$_}, $before->{$_}, "an authority that is not the server's: the same $_") foreach qw(session_id worker_pid reconnects);
+	$zk->restart;
+	wait_until { ($a->zk_session->{last_error} // '') =~ /TLS with ZooKeeper server \S+ fails/ } 'the next connection to fail';
+	$a->set_conf(%right);
+	$a->wait_session;
+	is($a->session_id, $before->{session_id}, 'with the right one again the session goes on');
+	is($a->worker_pid, $before->{worker_pid}, 'in the same worker');
+	is($a->lock_count(q(state = 'held')), 1, 'the lock is held');
+};
+
+subtest 'a server that starts with what does not work says why, and connects when it is mended' => sub {
+	$s{holder}->query('SELECT zk_unlock_all()');
+	$a->stop;
+	my $mark = $a->log_mark;
+	chmod 0644, $tls->file('client.key');
+	$a->start;
+	$a->assert_log($mark, qr/could not use "zklock.tls_key_file": others than its owner may access it/, 'the log says why');
+	$a->wait_value('SELECT state FROM zk_session', 'down');
+	chmod 0600, $tls->file('client.key');
+	$a->wait_session;
+	$a->stop;
+	$mark = $a->log_mark;
+	$a->append_conf('postgresql.conf', sprintf(q(zklock.servers = '%s'), $zk->connect_string));
+	$a->append_conf('postgresql.auto.conf', sprintf(q(zklock.servers = '%s'), $zk->connect_string));
+	$a->start;
+	$a->assert_log($mark, qr/TLS with ZooKeeper server \S+ fails/, 'so it does of a port without TLS');
+	$a->stop;
+	$a->append_conf('postgresql.auto.conf', "zklock.tls_ca_file = ''\nzklock.servers = '$address'");
+	$a->start;
+	wait_until { ($a->zk_session->{last_error} // '') =~ /closes new connections at once.* demand TLS/ } 'the reason, without TLS at a port that has it';
+};
+
+$s{plain}->query('SELECT zk_unlock_all()');
+done_clean($zk, $plain);
