@@ -84,15 +84,6 @@ story 'one that is in a loop, which the next of its server does not wait for' =>
 	is($s{next}->query("SELECT zk_unlock('/h/loop')"), 't', 'the other has the lock still');
 };
 
-story 'one whose client is gone without a word' => sub {
-	my $silent = hold_for('500ms', 'silent', '/h/silent');
-	queue($b, 'after', '/h/silent');
-	is($s{after}->finish, 't', 'another server gets the lock');
-	refused($silent, '/h/silent');
-	like($silent->try("SELECT zk_lock('/h/silent')")->{error}, $overrun, 'nothing is built on a lost lock');
-	like($silent->try("SELECT zk_fencing_token('/h/silent')")->{error}, $overrun, 'nor is there a token');
-};
-
 story 'to acquire it again does not make it longer' => sub {
 	my $again = hold_for('1s', 'again', '/h/again');
 	my $expires = time_of($a, 'expires_at', '/h/again');
@@ -123,7 +114,7 @@ story 'a worker that stands still prolongs nothing' => sub {
 	thaw($a->worker_pid);
 };
 
-story 'nor does one that restarts' => sub {
+story 'nor does one that restarts, for a session whose client is gone without a word' => sub {
 	my $early = hold_for('3s', 'early', '/h/restart');
 	my $expires = time_of($a, 'expires_at', '/h/restart');
 	$a->restart_worker;
@@ -132,6 +123,8 @@ story 'nor does one that restarts' => sub {
 	queue($b, 'later', '/h/restart');
 	is($s{later}->finish, 't', 'another server gets the lock');
 	refused($early, '/h/restart');
+	like($early->try("SELECT zk_lock('/h/restart')")->{error}, $overrun, 'nothing is built on a lost lock');
+	like($early->try("SELECT zk_fencing_token('/h/restart')")->{error}, $overrun, 'nor is there a token');
 };
 
 # A session of the first server whose locks are limited

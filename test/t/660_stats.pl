@@ -49,6 +49,27 @@ sub counted($name, %expected)
 	return;
 }
 
+# Tests: a statement gives this, a text or an SQLSTATE, and this is counted.
+sub gives($session, $sql, $expected, $name, %counted)
+{
+	my $result = $session->try($sql);
+	is($result->{ok} ? $result->{text} : $result->{sqlstate}, $expected, $name);
+	return counted($name, %counted);
+}
+
+sub hold_time($kind) { return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
+sub clock     { return $admin->query('SELECT extract(epoch FROM clock_timestamp())::float8'); }
+
+# A new session waits; it is terminated, which counts.
+sub end_as_it_waits($kind, $event, $sql)
+{
+	my $session = $a->session;
+	$session->query_start($sql);
+	$a->wait_event($session, $event);
+	is($session->terminated, '57P01', 'a session that ends as it waits');
+	return counted('is cancelled', $kind => { waits => 1, cancels => 1 });
+}
+
 # What ZooKeeper sees of the worker's requests, but for pings and what a new connection asks.
 sub seen { my %counts = %{ $proxy->counts }; delete @counts{qw(ping connect notification)}; return sum0(values %counts); }
 
@@ -105,52 +126,42 @@ $admin->query("CREATE FUNCTION disagreeing(readings int) RETURNS bigint LANGUAGE
 note_counts();
 
 subtest 'acquisitions, and how they came about' => sub {
-	$s1->query("SELECT zk_lock('/s/a')");
-	counted('one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
-	$s1->query("SELECT zk_lock('/s/a'), zk_xact_lock('/s/a')");
-	counted('two of a lock that is held', 'lock exclusive' => { acquisitions => 2, reentrant => 2 });
-	$s1->query("SELECT zk_lock_shared('/s/a')");
-	counted('a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
+	gives($s1, "SELECT zk_lock('/s/a')", 't', 'one that was waited for', 'lock exclusive' => { acquisitions => 1, waits => 1 });
+	gives($s1, "SELECT zk_lock('/s/a'), zk_xact_lock('/s/a')", 't|t', 'two of a lock that is held',
+		'lock exclusive' => { acquisitions => 2, reentrant => 2 });
+	gives($s1, "SELECT zk_lock_shared('/s/a')", 't', 'a shared one of it', 'lock shared' => { acquisitions => 1, reentrant => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	$s1->query('SELECT zk_unlock_all()');
 	is($s2->finish, 't', 'another session of the server follows');
 	counted('behind the same node', 'lock exclusive' => { acquisitions => 1, waits => 1, handed_over => 1 });
 	$s2->query("SELECT zk_unlock('/s/a')");
-	$s1->query("SELECT zk_lock(ARRAY['/s/a', '/s/b', '/s/c'])");
-	counted('an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
+	gives($s1, "SELECT zk_lock(ARRAY['/s/a', '/s/b', '/s/c'])", 't', 'an array', 'lock exclusive' => { acquisitions => 3, waits => 3 });
 	$s1->query('SELECT zk_unlock_all()');
-	$s1->query("SELECT zk_lock_tree('/s/t/b', '/s')");
-	counted('a tree', 'lock exclusive' => { acquisitions => 1, waits => 1 }, 'lock shared' => { acquisitions => 1, waits => 1 });
+	gives($s1, "SELECT zk_lock_tree('/s/t/b', '/s')", 't', 'a tree',
+		map { ("lock $_" => { acquisitions => 1, waits => 1 }) } qw(exclusive shared));
 	$s1->query('SELECT zk_unlock_all()');
-	$s1->query("SELECT zk_semaphore_acquire('/s/slots', 2) FROM generate_series(1, 2)");
-	counted('two permits', semaphore => { acquisitions => 2, waits => 2 });
+	gives($s1, "SELECT bool_and(zk_semaphore_acquire('/s/slots', 2)) FROM generate_series(1, 2)", 't', 'two permits',
+		semaphore => { acquisitions => 2, waits => 2 });
 };
 
 subtest 'calls that get nothing' => sub {
 	$s1->query("SELECT zk_lock('/s/a')");
+	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
 	note_counts();
-	is($s2->query("SELECT zk_try_lock('/s/a')"), 'f', 'a call that does not wait');
-	counted('found it taken', 'lock exclusive' => { waits => 1, busy => 1 });
-	is($s2->query("SELECT zk_lock_shared('/s/a', '1 ms')"), 'f', 'a timeout');
-	is($s2->try("SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')")->{sqlstate}, '55P03', "and PostgreSQL's");
-	$s2->query('RESET lock_timeout');
-	counted('are timeouts', 'lock shared' => { waits => 2, timeouts => 2 });
-	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '1 ms')"), 'f', 'no permit in time');
-	is($s2->query("SELECT zk_semaphore_acquire('/s/slots', 2, '0')"), 'f', 'none at once');
-	counted('of a semaphore', semaphore => { waits => 2, timeouts => 1, busy => 1 });
+	gives($s2, "SELECT zk_try_lock('/s/a')", 'f', 'one that does not wait', 'lock exclusive' => { waits => 1, busy => 1 });
+	gives($s2, "SELECT zk_lock_shared('/s/a', '1 ms')", 'f', 'a timeout', 'lock shared' => { waits => 1, timeouts => 1 });
+	gives($s2, "SET lock_timeout = '1ms'; SELECT zk_lock_shared('/s/a')", '55P03', "PostgreSQL's", 'lock shared' => { waits => 1, timeouts => 1 });
+	my $permit = "SELECT zk_semaphore_acquire('/s/slots', 2, '%s')";
+	gives($s2, sprintf($permit, '1 ms'), 'f', 'no permit in time', semaphore => { waits => 1, timeouts => 1 });
+	gives($s2, sprintf($permit, '0'), 'f', 'none at once', semaphore => { waits => 1, busy => 1 });
 	$s2->start_queued("SELECT zk_lock('/s/a')");
 	is($s2->cancelled, '57014', 'a cancelled call');
-	is($s2->try("SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')")->{sqlstate}, '57014', 'statement_timeout');
-	$s2->query('RESET statement_timeout');
-	my $s3 = $a->session(name => 's3');
-	$s3->start_queued("SELECT zk_lock('/s/a')");
-	is($s3->terminated, '57P01', 'a session that ends as it waits');
-	counted('are cancelled', 'lock exclusive' => { waits => 3, cancels => 3 });
-	$zk->shell->create('/s/closed', acl => [ [ 'world', 'anyone', 'r' ] ]);
-	is($s2->try("SELECT zk_lock('/s/closed')")->{sqlstate}, '42501', 'a refusal');
-	counted('is a failure', 'lock exclusive' => { waits => 1, failures => 1 });
-	is($s2->try("SELECT zk_lock('no path')")->{sqlstate}, '22023', 'what is refused at once');
-	counted('was never waited for');
+	counted('is cancelled', 'lock exclusive' => { waits => 1, cancels => 1 });
+	gives($s2, "SET statement_timeout = '50ms'; SELECT zk_lock('/s/a')", '57014', 'statement_timeout',
+		'lock exclusive' => { waits => 1, cancels => 1 });
+	end_as_it_waits('lock exclusive', 'lock', "SELECT zk_lock('/s/a')");
+	gives($s2, "SELECT zk_lock('/s/closed')", '42501', 'a refusal', 'lock exclusive' => { waits => 1, failures => 1 });
+	gives($s2, "SELECT zk_lock('no path')", '22023', 'what is refused at once');
 };
 
 subtest 'losses' => sub {
@@ -245,28 +256,14 @@ subtest 'privileges are those of statistics in PostgreSQL' => sub {
 	is($session{watcher}->try('SELECT zk_stats_reset()')->{sqlstate}, '00000', 'such a role may');
 };
 
-sub hold_time($kind) { return $admin->query("SELECT extract(epoch FROM hold_time)::float8 FROM zk_stats WHERE kind = '$kind'"); }
-sub clock     { return $admin->query('SELECT extract(epoch FROM clock_timestamp())::float8'); }
-
-# A new session waits; it is terminated, which counts.
-sub end_as_it_waits($kind, $event, $sql)
-{
-	my $session = $a->session;
-	$session->query_start($sql);
-	$a->wait_event($session, $event);
-	is($session->terminated, '57P01', 'a session that ends as it waits');
-	return counted('is cancelled', $kind => { waits => 1, cancels => 1 });
-}
-
 subtest 'elements of queues' => sub {
 	my @takes = map { "SELECT count(*) FROM $_('/s/q', %s) t WHERE t IS NOT NULL" } qw(zk_queue_take zk_xact_queue_take);
 	my $offer = "SELECT zk_queue_offer('/s/q', 'x')";
-	note_counts();
+	$zk->shell->create('/s/hidden', acl => [ [ 'world', 'anyone', 'w' ] ]);
 	$s1->query($offer) foreach 1 .. 3;
-	is($s1->query("SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')"), 't', 'what does not take');
-	counted('does not count');
-	is($s1->query(sprintf $_, "'0'"), 1, 'a take') foreach @takes;
-	counted('is an acquisition', queue => { acquisitions => 2, waits => 2 });
+	note_counts();
+	gives($s1, "SELECT zk_queue_peek('/s/q') = zk_queue_remove('/s/q')", 't', 'what does not take');
+	gives($s1, sprintf($_, "'0'"), 1, 'a take', queue => { acquisitions => 1, waits => 1 }) foreach @takes;
 	$s2->query_start(sprintf $takes[0], 'NULL');
 	$a->wait_event($s2, 'element');
 	$s1->query($offer);
@@ -275,16 +272,12 @@ subtest 'elements of queues' => sub {
 	foreach my $take (@takes)
 	{
 		$a->wait_value("SELECT zk_queue_peek('/s/q') IS NULL", 't');
-		is($s1->query(sprintf $take, "'$_'"), 0, "no element within $_") foreach '0', '1 ms';
-		counted('is counted', queue => { waits => 2, busy => 1, timeouts => 1 });
-		is($s1->try("SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'))->{sqlstate}, '57014', 'statement_timeout');
-		$s1->query('RESET statement_timeout');
-		counted('cancels', queue => { waits => 1, cancels => 1 });
+		gives($s1, sprintf($take, "'0'"), 0, 'no element', queue => { waits => 1, busy => 1 });
+		gives($s1, sprintf($take, "'1 ms'"), 0, 'none in time', queue => { waits => 1, timeouts => 1 });
+		gives($s1, "SET statement_timeout = '50ms'; " . sprintf($take, 'NULL'), '57014', 'statement_timeout', queue => { waits => 1, cancels => 1 });
 		end_as_it_waits('queue', 'element', sprintf $take, 'NULL');
 	}
-	$zk->shell->create('/s/hidden', acl => [ [ 'world', 'anyone', 'w' ] ]);
-	is($s1->try("SELECT zk_queue_take('/s/hidden')")->{sqlstate}, '42501', 'a refusal');
-	counted('is a failure', queue => { waits => 1, failures => 1 });
+	gives($s1, "SELECT zk_queue_take('/s/hidden')", '42501', 'a refusal', queue => { waits => 1, failures => 1 });
 
 	$s1->query($offer);
 	foreach my $end ('ROLLBACK', 'ROLLBACK TO s', 'COMMIT')
@@ -316,19 +309,16 @@ subtest 'leadership' => sub {
 	$a->set_conf('zklock.elections' => '/s/e');
 	$election->wait_state($a, 'elected');
 	my $since = clock();
-	is($s1->query("SELECT zk_is_leader('/s/e')"), 't', 'to lead');
-	counted('is not counted');
-	is($s1->query(sprintf $await, $_), 't', 'to wait for it') foreach '', ", '0'";
-	counted('is', election => { acquisitions => 2, waits => 2 });
+	gives($s1, "SELECT zk_is_leader('/s/e')", 't', 'to lead');
+	gives($s1, sprintf($await, $_), 't', 'to wait for it', election => { acquisitions => 1, waits => 1 }) foreach '', ", '0'";
 	my ($hold, $for) = (hold_time('election'), clock() - $since);
 	my $foreign = $zk->shell->create('/s/e/_c_edda2515-abf2-4579-b513-df182d03af67-latch-', sequence => 1);
 	is($s1->query("SELECT zk_resign('/s/e')"), 't', 'to resign');
 	cmp_ok(hold_time('election') - $hold, '>', 0.99 * $for, 'ends a term');
 	counted('is no loss');
-	is($s1->query(sprintf $await, $_), 'f', 'another leads') foreach ", '0'", ", '1 ms'";
-	is($s1->try("SET lock_timeout = '1ms'; " . sprintf($await, ''))->{sqlstate}, '55P03', 'lock_timeout');
-	$s1->query('RESET lock_timeout');
-	counted('which is waited for in vain', election => { waits => 3, busy => 1, timeouts => 2 });
+	gives($s1, sprintf($await, ", '0'"), 'f', 'another leads', election => { waits => 1, busy => 1 });
+	gives($s1, sprintf($await, ", '1 ms'"), 'f', 'a timeout', election => { waits => 1, timeouts => 1 });
+	gives($s1, "SET lock_timeout = '1ms'; " . sprintf($await, ''), '55P03', 'lock_timeout', election => { waits => 1, timeouts => 1 });
 	end_as_it_waits('election', 'lock', sprintf $await, '');
 	$s1->query_start(sprintf $await, '');
 	$a->wait_event($s1, 'lock');
@@ -352,18 +342,15 @@ subtest 'leadership' => sub {
 
 subtest 'claims' => sub {
 	my $claim = "SELECT zk_claim('/s/claims', now())";
-	note_counts();
-	is($s1->query("BEGIN; $claim"), 't', 'a slot is claimed');
-	is($s1->query($claim), 'f', 'once');
-	$s1->query('COMMIT; SELECT zk_last_claim(\'/s/claims\'), zk_claim_reset(\'/s/claims\')');
-	counted('one got it, the other not', claim => { acquisitions => 1, waits => 2, busy => 1 });
 	$zk->shell->create('/s/refused', acl => [ [ 'world', 'anyone', 'r' ] ]);
-	is($s1->try("SELECT zk_claim('/s/refused/c', now())")->{sqlstate}, '42501', 'a refusal');
-	counted('is a failure', claim => { waits => 1, failures => 1 });
+	note_counts();
+	gives($s1, "BEGIN; $claim", 't', 'a slot is claimed', claim => { acquisitions => 1, waits => 1 });
+	gives($s1, $claim, 'f', 'once', claim => { waits => 1, busy => 1 });
+	gives($s1, "COMMIT; SELECT count(*) FROM zk_last_claim('/s/claims') WHERE zk_claim_reset('/s/claims')", 1, 'what claims nothing');
+	gives($s1, "SELECT zk_claim('/s/refused/c', now())", '42501', 'a refusal', claim => { waits => 1, failures => 1 });
 	freeze($a->worker_pid);
 	is($s1->try("SET statement_timeout = '50ms'; $claim")->{sqlstate}, '57014', 'nobody answers');
 	thaw($a->worker_pid);
-	$s1->query('RESET statement_timeout');
 	counted('it is cancelled', claim => { waits => 1, cancels => 1 });
 	is($admin->query('SELECT disagreeing(1)'), 0, 'sums agree');
 	is($admin->query("SELECT max(hold_time) FROM zk_stats WHERE kind = 'claim'"), '00:00:00', 'nobody holds a claim');

@@ -36,6 +36,7 @@ use v5.36;
 
 use Test::More ();
 use Zklock::Test ();
+use Zklock::Util qw(increasing overlaps);
 
 sub new($class, $zk, $path) { return bless { zk => $zk, path => $path }, $class; }
 
@@ -127,13 +128,14 @@ sub watched($self)
 		$server->value('INSERT INTO watch_ends VALUES (true)');
 		foreach my $row (@{ $session->result->{rows} || [] })
 		{
-			push @intervals, { server => $server->name, term => $row->[0], since => $row->[1], until => $row->[2] };
-			push @{ $terms{ $server->name } }, $row->[0];
+			my ($term, $since, $until) = @$row;
+			push @intervals, [ $since, $until, 'exclusive', $server->name . " in term $term", $term ];
+			push @{ $terms{ $server->name } }, $term;
 		}
 		$session->disconnect;
 	}
-	my @overlaps = overlaps(@intervals);
-	Test::More::is_deeply(\@overlaps, [], 'no two servers led at once, and terms rise');
+	Test::More::is_deeply([ overlaps(@intervals) ], [], 'no two servers led at once');
+	Test::More::ok(increasing(map { $_->[4] } sort { $a->[0] <=> $b->[0] } @intervals), 'and terms rise');
 	return %terms;
 }
 
@@ -143,21 +145,6 @@ sub led_once($self)
 	my %terms = $self->watched;
 	Test::More::is(scalar @{ $terms{$_} // [] }, 1, "$_ has led once") foreach @names;
 	return;
-}
-
-# Pairs of intervals, in order of their beginnings, of which the second begins too early, or in
-# no higher term
-sub overlaps
-{
-	my @sorted = sort { $a->{since} <=> $b->{since} } @_;
-	my @wrong;
-	for my $i (1 .. $#sorted)
-	{
-		my ($one, $two) = @sorted[ $i - 1, $i ];
-		push @wrong, "$two->{server} in term $two->{term} from $two->{since}, $one->{server} in $one->{term} until $one->{until}"
-		  if $two->{since} <= $one->{until} || $two->{term} <= $one->{term};
-	}
-	return @wrong;
 }
 
 1;
