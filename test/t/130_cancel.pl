@@ -4,8 +4,8 @@
 # behind, takes the place of nobody, and loses no grant that crossed it. Each state of a wait meets each way
 # to end it.
 #
-# Then, what is left of it: savepoints, other locks, timeouts. That a release is made good although it is
-# interrupted is in the table of faults.
+# Then, what is left of it: savepoints, other locks, timeouts. Waits that end while a call to ZooKeeper is not answered
+# yet, and releases that are interrupted, are in the table of faults, which has each call.
 
 use Zklock::Test;
 
@@ -52,22 +52,8 @@ sub reached($session, $victim, $condition)
 # holder go on, and the session that is next and must be granted then, with what is true of it when it stands
 # behind the victim. If the victim's time was over too early, it is tried again with more of it.
 
-my $numbered  = "node ~ '\\d{10}\$'";
 my $waiting   = "state = 'waiting'";
 my $elsewhere = 'blocked_by_node IS NOT NULL';
-
-# A call to ZooKeeper is held back.
-sub at_call($state, $hold, $op, $below, $where, @next)
-{
-	return $state => sub ($victim, $sql) {
-		if ($op ne 'createContainer') { $shell->create("$path$_", makepath => 1) foreach @{ $recipe->{folders} }; }
-		my $fault = $proxy->$hold(op => $op, path => "^$path$below");
-		reach($victim, $sql, "$waiting AND $where");
-		wait_until { !$victim->busy || $proxy->has_fired($fault) } "$state: the call";
-		wait_until { !$victim->busy || nodes() } 'the node' if "$hold $op" eq 'hold_reply create2';
-		return (sub { $proxy->heal }, @next);
-	};
-}
 
 # The worker has not seen the request.
 my @requested = (
@@ -93,26 +79,8 @@ sub behind_foreigner($next_waits, $next)
 	};
 }
 
-my (undef, $not_answered) = at_call('create not answered', hold_reply => 'create2', '/', "NOT $numbered");
 my @of_locks = (
 	@requested,
-	# The path, and the one above it, are being made.
-	at_call('making parents', hold_reply => 'createContainer', '$', "NOT $numbered", $next_a, 'blocked_by_pid IS NOT NULL'),
-	# create has not reached ZooKeeper. The other server's node comes first then.
-	at_call('create held back', hold_request => 'create2', '/', "NOT $numbered", $next_a, $waiting),
-	# The node exists, but its answer has not come: it must not stay.
-	at_call('create not answered', hold_reply => 'create2', '/', "NOT $numbered", $next_b, $elsewhere),
-	'create not answered, then cut off' => sub ($victim, $sql) {
-		$not_answered->($victim, $sql);
-		return (sub { $proxy->cut; $a->reconnect($proxy) }, $next_a, $waiting);
-	},
-	'create not answered, and cut off' => sub ($victim, $sql) {
-		$not_answered->($victim, $sql);
-		$a->cut_off($proxy);
-		return (sub { $a->reconnect($proxy) }, $next_a, $waiting);
-	},
-	# The node is known, but who stands before it is not.
-	at_call('not listed', hold_request => 'getChildren', '$', $numbered, $next_b, $elsewhere),
 	'behind a foreigner' => behind_foreigner($elsewhere, $next_b),
 	'behind a foreigner, with others' => behind_foreigner("$elsewhere AND blocked_by_pid IS NULL", $next_a),
 	'behind a session' => sub ($victim, $sql) {
@@ -135,12 +103,6 @@ my @of_locks = (
 
 my @of_permits = (
 	@requested,
-	at_call('turn asked for', hold_request => 'create2', '/locks/', "NOT $numbered", $next_a, $waiting),
-	at_call('turn not answered', hold_reply => 'create2', '/locks/', "NOT $numbered", $next_b, $elsewhere),
-	at_call('turn not listed', hold_request => 'getChildren', '/locks$', "node ~ 'lock-\\d{10}\$'", $next_b, $elsewhere),
-	at_call('lease asked for', hold_request => 'create2', '/leases/', "node ~ 'lease-\$'", $next_b, $elsewhere),
-	at_call('lease not answered', hold_reply => 'create2', '/leases/', "node ~ 'lease-\$'", $next_b, $elsewhere),
-	at_call('lease not listed', hold_request => 'getChildren', '/leases$', "node ~ 'lease-\\d{10}\$'", $next_b, $elsewhere),
 	'waiting for its turn' => sub ($victim, $sql) {
 		$holder->query(sql('ask'));
 		$next_a->query_start(sql('timed'));
@@ -203,7 +165,7 @@ sub wait_ends($state, $reach, $way, $in_block)
 	{
 		my $r = $victim->result;
 		# Nobody can tell whether it is free.
-		my $sqlstate = $way->{sqlstate} // ($state =~ /not connected|and cut off/ ? '58030' : '00000');
+		my $sqlstate = $way->{sqlstate} // ($state eq 'not connected' ? '58030' : '00000');
 		is_deeply([ @{$r}{qw(sqlstate text)} ], [ $sqlstate, $sqlstate eq '00000' ? 'f' : undef ], $name) or diag($r->{error});
 		is($r->{message}, $way->{message}, "$name: told in PostgreSQL's own words") if $way->{message};
 	}
