@@ -8,26 +8,18 @@ use Zklock::Test;
 use PostgreSQL::Test::Utils;
 use Zklock::Cast;
 use Zklock::Shell;
+use Zklock::Util qw(secret);
 
 my ($zk, $a, $b) = cast('a b', zk => { ensemble => 3 }, timeout => '15s', a => { conf => ['log_min_messages = debug5'] });
 
 my $secret = 'S3cretOfTheTest';
-sub auth_file($name, $content, $mode)
-{
-	my $file = $a->data_dir . "/$name";
-	unlink $file;
-	append_to_file($file, $content) if defined $content;
-	chmod $mode, $file if defined $mode;
-	return $file;
-}
-
 my ($id, $client);
 
 subtest 'credentials are taken up in the session, and protect the nodes' => sub {
 	hold($a, 'kept', '/c/kept');
 	$id = $a->session_id;
 	$a->reconfigure(
-		'zklock.auth_file' => auth_file('auth', "digest:zklock:$secret\n", 0600),
+		'zklock.auth_file' => secret($a->data_dir . '/auth', "digest:zklock:$secret\n"),
 		'zklock.acl'       => 'creator');
 	is($a->session_id, $id, 'with credentials the session goes on');
 	is($s{kept}->query("SELECT zk_fencing_token('/c/kept') > 0"), 't', 'and its locks');
@@ -72,9 +64,7 @@ subtest 'credentials are shown again on every connection' => sub {
 };
 
 subtest 'two servers with the same credentials share a lock' => sub {
-	my $file_b = $b->data_dir . '/auth';
-	append_to_file($file_b, "digest:zklock:$secret");    # without a newline at the end
-	chmod 0600, $file_b;
+	my $file_b = secret($b->data_dir . '/auth', "digest:zklock:$secret");    # without a newline at the end
 	hold($b, 'kept_b', '/c/kept_b');
 	$b->reconfigure('zklock.auth_file' => $file_b, 'zklock.acl' => 'creator');
 	$s{kept_b}->query("SELECT zk_unlock('/c/kept_b')");
@@ -103,7 +93,7 @@ subtest 'a file that cannot be used at the start is read when it has been set ri
 	} 'four attempts';
 	# Half a second, one, two.
 	cmp_ok(($at[3] - $at[0]) % 86400, '>=', 3, 'it is tried again later and later');
-	auth_file('missing', "digest:zklock:$secret\n", 0600);
+	secret($file, "digest:zklock:$secret\n");
 	$c->wait_session;
 	pass('a file that has been set right is used');
 	(delete $s{asker})->disconnect;

@@ -135,7 +135,7 @@ subtest 'a session whose node is deleted queues again, at the end' => sub {
 	clean($zk, [ $a, $b ], '/n/waiter');
 };
 
-subtest 'a deleted node in the middle costs its own place alone' => sub {
+subtest 'a deleted node costs its own place alone, in the middle and at the head' => sub {
 	my @foreign = runs('/n/middle');
 	my $token = token('a1', '/n/middle');
 	my $third = node_of($a, 'a3');
@@ -145,31 +145,22 @@ subtest 'a deleted node in the middle costs its own place alone' => sub {
 	$zk->wait_children('/n/middle', 5);
 	is(token('a1', '/n/middle'), $token, 'the middle node deleted: the holder is undisturbed');
 	is(node_of($a, 'a3'), $third, 'the last one keeps its place');
-	unlock('a1', '/n/middle');
-	ok($s{$_}->busy, "$_ waits") foreach qw(a2 a3);
-	$shell->delete($_) foreach @foreign;
-	is($s{a3}->finish, 't', 'and is next');
+	wait_until { node_of($a, 'a2') =~ /\d{10}$/ } 'the new node to be known';
+	my %place = map { $_ => node_of($a, $_) } qw(a2 a3);
+	$shell->delete('/n/middle/' . node_of($a, 'a1'));
+	lost($a, 'a1', '/n/middle');
+	is(node_of($a, $_), $place{$_}, "the holder's node deleted: $_ keeps its place") foreach qw(a2 a3);
+	foreach my $foreign (@foreign)
+	{
+		ok($s{$_}->busy, "$_ waits for those before it") foreach qw(a2 a3);
+		$shell->delete($foreign);
+	}
+	is($s{a3}->finish, 't', 'the last one is next');
+	one_believer([ $a, $b ], 'a3', '/n/middle');
 	ok($s{a2}->busy, 'the one that queued again waits');
 	unlock('a3', '/n/middle');
 	is($s{a2}->finish, 't', 'and is the last');
 	clean($zk, [ $a, $b ], '/n/middle');
-};
-
-subtest 'a deleted node of the holder costs those behind it nothing' => sub {
-	my @foreign = runs('/n/first');
-	my %place = map { $_ => node_of($a, $_) } qw(a2 a3);
-	$shell->delete('/n/first/' . node_of($a, 'a1'));
-	lost($a, 'a1', '/n/first');
-	is(node_of($a, $_), $place{$_}, "the holder's node deleted: $_ keeps its place") foreach qw(a2 a3);
-	ok($s{$_}->busy, "$_ waits for those before it") foreach qw(a2 a3);
-	$shell->delete($foreign[0]);
-	is($s{a2}->finish, 't', 'a2 follows the first foreigner');
-	ok($s{a3}->busy, 'a3 waits for the second');
-	$shell->delete($foreign[1]);
-	one_believer([ $a, $b ], 'a2', '/n/first');
-	unlock('a2', '/n/first');
-	is($s{a3}->finish, 't', 'and is next');
-	clean($zk, [ $a, $b ], '/n/first');
 };
 
 subtest "a session whose node and then whose predecessor's node is deleted is granted the lock with a new node" => sub {
