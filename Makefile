@@ -80,7 +80,7 @@ FAULTS ?=
 TARGETS ?=
 MUTANT ?=
 SANITIZE = -fsanitize=address,undefined -fno-sanitize-recover=undefined -O1
-ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/172_downgrade_faults.pl \
+ASAN_TESTS ?= test/t/010_regress.pl $(wildcard test/t/12?_*.pl test/t/13?_*.pl) test/t/171_upgrade_and_downgrade.pl \
 	$(wildcard test/t/20?_*.pl test/t/230_*.pl test/t/24?_*.pl) \
 	test/t/482_garbled_answers.pl
 

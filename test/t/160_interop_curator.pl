@@ -1,17 +1,20 @@
 # Copyright (c) 2026, zklock contributors
 #
-# SQL sessions and Java threads with Curator's InterProcessMutex take turns. That each waits for the other, and that they
-# lose no update when they count together, is in 161_matrix.pl; their order, in 110_fifo.pl.
+# SQL sessions and Java threads with Curator's InterProcessMutex take turns, and share permits with
+# InterProcessSemaphoreV2. That each waits for the other, and that they lose no update when they count together, is in
+# 161_matrix.pl; their order, in 110_fifo.pl.
 
 use Zklock::Test;
 use JSON::PP;
 use Zklock::JavaPeer;
+use Zklock::Semaphore;
+use Zklock::Util qw(most_at_once);
 
 my ($zk, $a, $b) = cast('a b', conf => ["zklock.path_dialects = '/rw/*=curator_rw'"]);
 my $shell = $zk->shell;
 my $java  = Zklock::JavaPeer->new;
 $java->connect($zk->connect_string);
-my $path = '/pay/lock';
+my $lock = '/pay/lock';
 
 my $s = $a->session;
 my $behind = $b->session;
@@ -19,50 +22,50 @@ my $behind = $b->session;
 sub blocked_by($session) { return $session->wait_row('blocked_by_node IS NOT NULL')->{blocked_by_node}; }
 
 subtest 'a session waits for Curator' => sub {
-	$java->acquire('j', $path);
+	$java->acquire('j', $lock);
 	my ($node, $czxid, $owner) = @{ $java->node('j') };
-	is($s->query("SELECT zk_try_lock('$path')"), 'f', 'Curator holds: a try-lock fails');
-	is($s->query("SELECT zk_lock('$path', '200ms')"), 'f', 'and a timeout passes');
-	$s->query_start("BEGIN; SELECT zk_xact_lock('$path')");
-	is("$path/" . blocked_by($s), $node, 'a session stands behind Curator');
-	is_deeply($java->participants($path),
-		[ $node, "$path/" . ($a->locks('pid = ' . $s->pid))[0]{node} ],
+	is($s->query("SELECT zk_try_lock('$lock')"), 'f', 'Curator holds: a try-lock fails');
+	is($s->query("SELECT zk_lock('$lock', '200ms')"), 'f', 'and a timeout passes');
+	$s->query_start("BEGIN; SELECT zk_xact_lock('$lock')");
+	is("$lock/" . blocked_by($s), $node, 'a session stands behind Curator');
+	is_deeply($java->participants($lock),
+		[ $node, "$lock/" . ($a->locks('pid = ' . $s->pid))[0]{node} ],
 		'Curator sees it in the queue');
 	ok($s->busy, 'it waits');
 	$java->release('j');
 	is($s->finish, 't', 'and gets the lock after the release');
-	cmp_ok($s->query("SELECT zk_fencing_token('$path')"), '>', $czxid * 4096,
+	cmp_ok($s->query("SELECT zk_fencing_token('$lock')"), '>', $czxid * 4096,
 		'with a token beyond that of the holder before');
 	$s->query('COMMIT');
 };
 
 subtest 'Curator ends a wait, or its life, in its own ways' => sub {
-	$s->query("SELECT zk_lock('$path')");
-	my $waits = $java->acquire_start('j', $path);
-	wait_until { $zk->children($path) == 2 } 'Curator to queue';
-	$behind->query_start("SELECT zk_lock('$path')");
-	wait_until { $zk->children($path) == 3 } 'a session of the other server to queue';
+	$s->query("SELECT zk_lock('$lock')");
+	my $waits = $java->acquire_start('j', $lock);
+	wait_until { $zk->children($lock) == 2 } 'Curator to queue';
+	$behind->query_start("SELECT zk_lock('$lock')");
+	wait_until { $zk->children($lock) == 3 } 'a session of the other server to queue';
 	$java->interrupt('j');
 	ok(!eval { $java->result($waits); 1 }, 'Curator gives up');
-	wait_until { $zk->children($path) == 2 } 'its node to go';
+	wait_until { $zk->children($lock) == 2 } 'its node to go';
 	ok($behind->busy, 'who is behind it still waits for SQL');
-	$s->hands_over($path, $behind, 'and gets the lock from there');
-	$waits = $java->acquire_start('j', $path);
-	wait_until { $zk->children($path) == 2 } 'Curator to queue';
+	$s->hands_over($lock, $behind, 'and gets the lock from there');
+	$waits = $java->acquire_start('j', $lock);
+	wait_until { $zk->children($lock) == 2 } 'Curator to queue';
 	$behind->disconnect;
 	is($java->result($waits), 1, 'a session that ends leaves the lock to Curator');
-	$s->query_start("SELECT zk_lock('$path')");
+	$s->query_start("SELECT zk_lock('$lock')");
 	blocked_by($s);
 	$java->close_session;
 	is($s->finish, 't', 'a Curator session that ends leaves the lock to SQL');
-	$s->query("SELECT zk_unlock('$path')");
+	$s->query("SELECT zk_unlock('$lock')");
 	$java->connect($zk->connect_string, 2000);
-	$java->acquire('k', $path);
-	$s->query_start("SELECT zk_lock('$path')");
+	$java->acquire('k', $lock);
+	$s->query_start("SELECT zk_lock('$lock')");
 	blocked_by($s);
 	$java->kill9;
 	is($s->finish, 't', 'a Java process that dies does so when its session has expired');
-	$s->query("SELECT zk_unlock('$path')");
+	$s->query("SELECT zk_unlock('$lock')");
 };
 
 subtest 'Curator sees our nodes as it does its own' => sub {
@@ -76,17 +79,17 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 
 	$java = Zklock::JavaPeer->new;
 	$java->connect($zk->connect_string);
-	$s->query("SELECT zk_lock('$path')");
-	my $waits = $java->acquire_start('j', $path);
-	wait_until { $zk->children($path) == 2 } 'Curator to queue';
-	my ($ours, $theirs) = @{ $java->participants($path) };
-	like($ours, qr{^$path/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$},
+	$s->query("SELECT zk_lock('$lock')");
+	my $waits = $java->acquire_start('j', $lock);
+	wait_until { $zk->children($lock) == 2 } 'Curator to queue';
+	my ($ours, $theirs) = @{ $java->participants($lock) };
+	like($ours, qr{^$lock/_c_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-lock-\d{10}$},
 		'our node bears a name like Curator\'s own');
 	my $like = $theirs =~ s/[0-9a-f]{8}-[0-9a-f-]{27}-lock-\d{10}$//r;
 	is(substr($ours, 0, length $like), $like, 'as can be seen');
 	my $data = JSON::PP->new->decode($shell->get($ours));
 	is($data->{pid}, $s->pid, 'its data tells who it is');
-	$s->query("SELECT zk_unlock('$path')");
+	$s->query("SELECT zk_unlock('$lock')");
 	$java->result($waits);
 	$java->release('j');
 
@@ -101,19 +104,125 @@ subtest 'Curator sees our nodes as it does its own' => sub {
 };
 
 subtest 'a writer of InterProcessReadWriteLock who reads as well has two nodes with one sequence' => sub {
-	$path = '/rw/lock';
+	$lock = '/rw/lock';
 	my $t = $a->session;
-	$zk->shell->create("$path/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1, makepath => 1)
+	$zk->shell->create("$lock/_c_00000000-0000-4000-8000-000000000000-${_}0000000000", ephemeral => 1, makepath => 1)
 	  foreach qw(__WRIT__ __READ__);
-	$s->start_waiting("SELECT zk_lock_shared('$path')");
-	$t->start_waiting("SELECT zk_lock('$path')");
-	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
+	$s->start_waiting("SELECT zk_lock_shared('$lock')");
+	$t->start_waiting("SELECT zk_lock('$lock')");
+	$zk->shell->delete("$lock/_c_00000000-0000-4000-8000-000000000000-__WRIT__0000000000");
 	is($s->finish, 't', 'who stops to write lets readers in');
-	$s->query("SELECT zk_unlock_shared('$path')");
+	$s->query("SELECT zk_unlock_shared('$lock')");
 	ok($t->busy, 'but no writer');
-	$zk->shell->delete("$path/_c_00000000-0000-4000-8000-000000000000-__READ__0000000000");
+	$zk->shell->delete("$lock/_c_00000000-0000-4000-8000-000000000000-__READ__0000000000");
 	is($t->finish, 't', 'until it stops to read');
-	$t->query("SELECT zk_unlock('$path')");
+	$t->query("SELECT zk_unlock('$lock')");
+};
+
+# ---- permits of InterProcessSemaphoreV2
+
+Zklock::Semaphore::cast($zk, $a, $b);
+my @s = ((map { $a->session(name => "a$_") } 1 .. 3), (map { $b->session(name => "b$_") } 1 .. 3));
+
+sub wait_children($turns, $leases)
+{
+	wait_until { turns() == $turns && leases() == $leases }
+	sub { "$turns turns and $leases leases\n" . $a->describe_locks . $b->describe_locks };
+	return;
+}
+
+subtest 'SQL waits for a permit of Java, and Java behind it' => sub {
+	is($java->permit("j$_", $path, 3), 1, "Java gets permit $_") foreach 1 .. 3;
+	wait_children(0, 3);
+	is(acquire($s[0], 3, '0'), 'f', 'SQL gets none');
+	is(acquire($s[0], 3, '100ms'), 'f', 'nor in a while');
+	wait_children(0, 3);
+	acquire_start($s[0], 3);
+	wait_children(1, 4);
+	is($java->permit('j4', $path, 3, 100), 0, 'Java waits in vain behind it');
+	wait_children(1, 4);
+	my $waits = $java->permit_start('j4', $path, 3);
+	wait_children(2, 4);
+	ok($s[0]->busy, 'SQL waits');
+	$java->permit_release('j1');
+	is($s[0]->finish, 't', 'and gets the permit that Java releases');
+	ok(!$java->ready($waits), 'who asked in Java later waits on');
+	release($s[0]);
+	is($java->result($waits), 1, 'and gets the one that SQL releases');
+};
+
+subtest 'Java, which came first, is served before SQL' => sub {
+	my $waits = $java->permit_start('j5', $path, 3);
+	wait_children(1, 4);
+	acquire_start($s[0], 3);
+	wait_children(2, 4);
+	is(acquire($s[1], 3, '0'), 'f', 'nobody passes by');
+	$java->permit_release('j2');
+	is($java->result($waits), 1, 'Java, which came first, is served first');
+	ok($s[0]->busy, 'SQL waits');
+	wait_children(1, 4);
+	$java->permit_release('j3');
+	is($s[0]->finish, 't', 'and is served next');
+};
+
+subtest 'a Java service whose session ends leaves its permits to others' => sub {
+	acquire_start($s[$_], 3) foreach 1, 3;
+	wait_children(2, 4);
+	$java->close_session;
+	is($s[$_]->finish, 't', $s[$_]->name . ' gets a permit when the Java session ends') foreach 1, 3;
+	wait_children(0, 3);
+	$java->connect($zk->connect_string);
+	is($java->permit('j6', $path, 3, 100), 0, 'Java gets none');
+	release($s[0]);
+	is($java->permit('j6', $path, 3), 1, 'until SQL releases one');
+	$s[1]->disconnect;
+	is($java->permit('j6', $path, 3), 1, 'or a session ends');
+	$java->permit_release('j6') foreach 1, 2;
+	release($s[3]);
+	wait_children(0, 0);
+	$s[1] = $a->session(name => 'a2');
+};
+
+subtest 'of six Java threads and six sessions never more than three are inside' => sub {
+	# Each notes when it was certainly inside: after it got the permit, and before it gave it
+	# back. All clocks are the one of this machine.
+	my ($rounds, $sleep) = (8, 20);
+	my $microseconds = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+	$_->value('CREATE TABLE inside (began bigint, ended bigint)') foreach $a, $b;
+	foreach my $session (@s)
+	{
+		$session->query_start("DO \$\$
+			DECLARE
+				began bigint;
+			BEGIN
+				FOR i IN 1 .. $rounds LOOP
+					PERFORM zk_semaphore_acquire('$path', 3);
+					began := $microseconds;
+					PERFORM pg_sleep($sleep / 1000.0);
+					INSERT INTO inside VALUES (began, $microseconds);
+					PERFORM zk_semaphore_release('$path');
+				END LOOP;
+			END \$\$");
+	}
+	my @ids = map { $java->permit_rounds_start("r$_", $path, 3, $rounds, $sleep) } 1 .. 6;
+	my @inside;
+	foreach my $id (@ids)
+	{
+		my $times = $java->result($id);
+		is(scalar @$times, $rounds, "a Java thread was served $rounds times");
+		push @inside, @$times;
+	}
+	is($_->result->{error}, undef, $_->name . ' was served') foreach @s;
+	foreach my $server ($a, $b)
+	{
+		my @times = map { [ split /\|/ ] } split /\n/, $server->value('SELECT began, ended FROM inside');
+		is(scalar @times, 3 * $rounds, 'as often as it asked, ' . $server->name . ' says');
+		push @inside, @times;
+	}
+
+	my $most = most_at_once(@inside);
+	is(scalar @inside, 12 * $rounds, 'all have told');
+	cmp_ok($most, '<=', 3, "never more than three were inside (at most $most)");
 };
 
 $java->close_session;
