@@ -68,21 +68,6 @@ subtest 'a permit goes to the session that came first' => sub {
 	settled(0);
 };
 
-subtest 'a session that gives up in the queue is not waited for' => sub {
-	is(acquire($bs[0], 1), 't', 'b1 holds the only permit');
-	ask($as[0], 1, 1);
-	ask($as[1], 1, 0);
-	ask($bs[1], 1, 0);
-	is($as[0]->cancelled, '57014', 'the first to wait gives up');
-	wait_row($as[1], "state = 'waiting' AND node ~ 'lease'");
-	is($as[1]->cancelled, '57014', 'and the next');
-	wait_row($bs[1], "state = 'waiting' AND node ~ 'lease'");
-	release($bs[0]);
-	is($bs[1]->finish, 't', 'then the third gets the permit');
-	release($bs[1]);
-	settled(0);
-};
-
 subtest 'a session may hold several permits' => sub {
 	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 3;
 	is(acquire($as[0], 3, '0'), 'f', 'its own count like anybody\'s');
@@ -276,7 +261,6 @@ subtest 'sessions that wait in the queue ask for nothing' => sub {
 $path = '/permits';
 my ($s, $other) = ($a->session, $b->session);
 my $take = "SELECT zk_xact_semaphore_acquire('$path', 1)";
-$a->value('CREATE TABLE t (i int)');
 
 subtest 'several permits, at both levels' => sub {
 	$s->query('BEGIN');
@@ -290,22 +274,6 @@ subtest 'several permits, at both levels' => sub {
 	is(join(' ', map { "$_->{kind} $_->{scope} $_->{state}" } $a->locks), 'semaphore transaction held', 'one, which zk_locks shows');
 	like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/, 'cannot be released by hand');
 	$s->query('COMMIT');
-};
-
-subtest 'a transaction that has lost one cannot commit, and need not release it' => sub {
-	$s->query($_) foreach 'BEGIN', $take, 'INSERT INTO t VALUES (1)';
-	$zk->shell->delete("$path/leases/$_") foreach $zk->children("$path/leases");
-	$a->wait_lock($s, 'lost', $path);
-	my $result = $s->try('COMMIT');
-	is($result->{sqlstate}, '40001', 'refused');
-	is($result->{hint}, 'Others may have held the lock meanwhile. Retry the transaction.', 'the hint knows of no release');
-	is($other->query("SELECT zk_semaphore_acquire('$path', 1, '30s') AND zk_semaphore_release('$path')"), 't', 'others have it');
-	$s->query("SELECT zk_lock('$path/session')");
-	$zk->shell->delete("$path/session/$_") foreach $zk->children("$path/session");
-	$a->wait_lock($s, 'lost', "$path/session");
-	$s->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
-	is($s->try('COMMIT')->{hint}, 'Others may have held the lock meanwhile. Release it and retry the work.', 'at session level it does');
-	$s->query('SELECT zk_unlock_all()');
 };
 
 done_clean($zk, $a, $b);

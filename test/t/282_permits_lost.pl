@@ -161,12 +161,19 @@ on_semaphore 'a transaction that has written while a permit was lost does not co
 	settled(1, 'a permit');
 	$s[0]->query($_) foreach 'BEGIN', 'INSERT INTO t VALUES (1)';
 	$a->lose($zk, $s[0], $path, 'leases');
-	fails($s[0]->try('COMMIT'), '40001', 'COMMIT fails after a permit is lost');
+	fails($s[0]->try('COMMIT'), '40001', 'COMMIT fails after a permit is lost',
+		hint => 'Others may have held the lock meanwhile. Release it and retry the work.');
 	is($a->value('SELECT count(*) FROM t'), '0', 'and nothing is there');
 	is($s[0]->query('BEGIN; SELECT 1; COMMIT; SELECT 2'), '2', 'one that only reads commits');
 	$s[0]->query('SELECT zk_unlock_all()');
 	like($s[0]->notices, qr/WARNING:.*permit of semaphore "$path" was lost/, 'zk_unlock_all warns');
 	is($s[0]->try('INSERT INTO t VALUES (2); DELETE FROM t')->{sqlstate}, '00000', 'released, it is no obstacle');
+	$s[0]->query($_) foreach 'BEGIN', "SELECT zk_xact_semaphore_acquire('$path', 1)", 'INSERT INTO t VALUES (1)';
+	$a->lose($zk, $s[0], $path, 'leases');
+	fails($s[0]->try('COMMIT'), '40001', 'nor does a transaction commit that has lost one of its own',
+		hint => 'Others may have held the lock meanwhile. Retry the transaction.');
+	is(acquire($next_b, 1, '30s'), 't', 'which need not release it: others have it');
+	release($next_b);
 };
 
 on_semaphore 'with zklock.commit_guard = quorum the nodes of permits are looked at' => sub {
