@@ -221,6 +221,12 @@ my @at_call = (
 			$t->{proxy}->drop;
 			return $outcome;
 		} ],
+	[ 'the backend is cancelled, then there is no worker', sub ($t) {
+			$t->{session}->cancel;
+			my $outcome = $t->ended('57014');
+			$t->{here}->restart_worker;
+			return $outcome;
+		} ],
 	[ 'the backend is cancelled while there is no worker', sub ($t) {
 			$t->next_has_it($t->cancelled_without_worker);
 			return 'undone';
