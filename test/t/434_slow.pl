@@ -11,27 +11,12 @@ my ($zk, $proxy, $late_proxy, $a, $b, $c) = cast('a b c', proxied => 'a c', time
 $_->value('CREATE TABLE t (i int)') foreach $a, $c;
 my %id = map { $_->name => $_->session_id } $a, $b, $c;
 
-# How often the lease was renewed is not shown; that its end moves is. One that is over has
-# none.
-sub lease_end
-{
-	return $_[0]->value(
-		"SELECT coalesce(extract(epoch FROM clock_timestamp() + nullif(lease_remaining, '0')), 0) FROM zk_session");
-}
-
-sub lease_goes_on($server, $what)
-{
-	my $start = lease_end($server);
-	wait_until { lease_end($server) > $start + 1 } "$what: the lease to be renewed";
-	return;
-}
-
 foreach my $delay (300, 1500)
 {
 	subtest "answers that take $delay ms are fast enough for the lease" => sub {
 		my $path = "/d/$delay";
 		$proxy->delay($delay);
-		lease_goes_on($a, "$delay ms");
+		$a->wait_renewed;
 		my $mark = $a->log_mark;
 		scene($a, $b, $path);
 		queue($a, 'canceller', "$path/queue");
@@ -47,7 +32,7 @@ foreach my $delay (300, 1500)
 		ok($s{xact}->try('COMMIT')->{ok}, 'whose guard asks ZooKeeper');
 		is($s{xact}->query("SELECT zk_try_lock('$path/foreign')"), 'f', 'who does not wait for others has an answer');
 		is($s{xact}->try("SELECT zk_lock('$path/foreign', '50ms')")->{text}, 'f', 'so has who does not wait for long');
-		lease_goes_on($a, "$delay ms, with locks");
+		$a->wait_renewed;
 		scene_ends();
 		unlike($a->log_since($mark), qr/no longer proved/, 'the lease has held all the time');
 		is($a->session_id, $id{a}, 'in the same session');

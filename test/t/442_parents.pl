@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # The missing nodes of a path are created below the lowest one that exists, no more than
-# sixteen for a request, and only for sessions that still want the lock. What "existing" means as
+# sixteen for a request, and only for sessions that still want the lock; the table of faults, 293_faults_of_several_locks.pl,
+# has what becomes of that when the connection is lost, or the worker. What "existing" means as
 # zklock.parent_nodes; 455_allowed_paths.pl has who may choose.
 
 use Zklock::Test;
@@ -100,23 +101,6 @@ clean_story 'a node is deleted while those below it are made' => sub {
 	$shell->delete("/reaped/$_") foreach qw(x/y x);
 	$proxy->heal;
 	is($s{first}->finish, 't', 'and after it was made');
-};
-
-clean_story 'the connection is lost, or the worker, on the way' => sub {
-	foreach my $n (1 .. 5)
-	{
-		my $fault = $proxy->lose_reply(op => 'create2|createContainer', path => "^/lost$n", nth => $n, any => 1);
-		is($s{first}->query("SELECT zk_lock('/lost$n/x/y')"), 't', "reply $n is lost");
-		ok($proxy->has_fired($fault), 'indeed') if $n < 5;
-		$proxy->clear;
-		$s{first}->query('SELECT zk_unlock_all()');
-	}
-	hold_creation($s{first}, 'reply', '/restart/x/y');
-	my $worker = $a->worker_pid;
-	$a->value("SELECT pg_terminate_backend($worker)");
-	$proxy->heal;
-	is($s{first}->finish, 't', 'another worker goes on');
-	isnt($a->worker_pid, $worker, 'indeed');
 };
 
 clean_story 'a refusal on the way up or down' => sub {

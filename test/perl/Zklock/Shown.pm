@@ -13,6 +13,7 @@ Those of a Zklock::Server that look at zk_session and zk_locks:
   zk_session           the row of that view, as a hash
   wait_session($state) until zk_session.state is this; default 'connected', with a lease that is
                        not what is left of one from before an outage, about to lapse
+  wait_renewed         until a heartbeat that was sent from now on has renewed the lease
   cut_off($proxy), reconnect($proxy)
                        cuts or heals the proxy, and returns when the session is connecting or
                        connected
@@ -119,6 +120,13 @@ sub wait_session($self, $state = undef, $timeout = undef)
 	sub { $self->name . ": zk_session.state to be '$state' (it is '$last')\n" . $self->describe_locks },
 	  $timeout;
 	return;
+}
+
+sub wait_renewed($self)
+{
+	my $since = $self->value('SELECT clock_timestamp()');
+	return $self->wait_value("SELECT lease_remaining > '0'
+		AND clock_timestamp() + lease_remaining > '$since'::timestamptz + negotiated_timeout FROM zk_session", 't');
 }
 
 sub cut_off($self, $proxy)
