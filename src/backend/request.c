@@ -91,6 +91,15 @@ request_hold(EntryRequest *request, const char *path)
  * ------------------------------------------------------------------------
  */
 
+/* Raises the error for a path that is used for something else, as a sentence tells. */
+void
+request_report_other_use(const char *path, const char *detail)
+{
+	ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+					errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(path)),
+					errdetail_internal("%s", detail), errhint("Use another path.")));
+}
+
 /* Raises the error for a call that cannot wait until ZooKeeper can be reached. */
 void
 request_report_unreachable(const char *path)

@@ -87,16 +87,6 @@ take_report(const TakeQueue *queue, const CallStep *step)
 		call_report(step);
 }
 
-/* Refuses a path that is used for something else, as a sentence tells. */
-static void
-report_other_use(const TakeQueue *queue, const char *detail)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_IN_USE),
-			 errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(queue->path)),
-			 errdetail_internal("%s", detail)));
-}
-
 /* Nobody knows whether what was sent has been done. */
 static void
 report_uncertain(const TakeQueue *queue)
@@ -156,7 +146,8 @@ refuse_claims(TakeQueue *queue, const CallResult *result)
 	if (read.result.outcome == CALL_UNREACHABLE)
 		call_report(&read);
 	if (claim_record_recognised(read.read, read.result.text_length))
-		report_other_use(queue, _("The elements of a queue and claims cannot have the same path."));
+		request_report_other_use(queue->path,
+								 _("The elements of a queue and claims cannot have the same path."));
 }
 
 /*
@@ -177,7 +168,7 @@ refuse_other_use(const TakeQueue *queue, const CallStep *list)
 			found = element_name_other_use(list->children[i]);
 	}
 	if (found)
-		report_other_use(queue, found);
+		request_report_other_use(queue->path, found);
 }
 
 /* Lists the queue, no older than what anybody knows by now; refuses what is none. */
@@ -268,7 +259,7 @@ settle(TakeQueue *queue, CallStep *step)
 	call_report(&look);
 	if (look.result.outcome == CALL_OK)
 		step->result = look.result;
-	call_slot_forget_scratch(call_slot_own());
+	call_slot_give_up(call_slot_own());
 }
 
 /*

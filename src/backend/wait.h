@@ -21,6 +21,7 @@
 
 extern void	 request_refuse_election(const char *path);
 extern Hold *request_hold(EntryRequest *request, const char *path);
+extern void	 request_report_other_use(const char *path, const char *detail);
 extern void	 request_report_unreachable(const char *path);
 extern void	 request_report_failure(int index, const char *path, Failure failure, int code);
 

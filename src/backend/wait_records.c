@@ -349,7 +349,7 @@ void
 wait_records_withdraw(void)
 {
 	if (own_name[0] != '\0')
-		call_slot_forget_scratch(call_slot_own());
+		call_slot_give_up(call_slot_own());
 	own_name[0] = '\0';
 }
 

@@ -216,16 +216,6 @@ call_slot_give_up(CallSlot *slot)
 	want_worker(slot);
 }
 
-/* The scratch node is not needed any more.  Cannot fail, does not wait. */
-void
-call_slot_forget_scratch(CallSlot *slot)
-{
-	SpinLockAcquire(&slot->mutex);
-	slot->scratch_wanted = false;
-	SpinLockRelease(&slot->mutex);
-	want_worker(slot);
-}
-
 /* Tells the process that has a slot that it has changed. */
 void
 call_slot_tell(CallSlot *slot)

@@ -170,7 +170,6 @@ extern CallSlot *call_slot_own(void);
 extern void		 call_slot_ask(CallSlot *slot, CallState state);
 extern void		 call_slot_done(CallSlot *slot);
 extern void		 call_slot_give_up(CallSlot *slot);
-extern void		 call_slot_forget_scratch(CallSlot *slot);
 extern void		 seek_join(const char *path);
 extern bool		 seek_is_turn(bool anyhow);
 extern void		 seek_leave(void);

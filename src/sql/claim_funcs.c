@@ -99,10 +99,7 @@ report_other_use(const Claiming *claiming, const char *detail)
 {
 	if (claiming->sent.what != CLAIM_SENT_NOTHING)
 		report_undecidable(claiming);
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_IN_USE),
-			 errmsg("ZooKeeper path \"%s\" is in use for something else", display_path(claiming->path)),
-			 errdetail_internal("%s", detail), errhint("Use a path of its own for claims.")));
+	request_report_other_use(claiming->path, detail);
 }
 
 /* ------------------------------------------------------------------------

@@ -34,13 +34,6 @@ zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg)
 	return call;
 }
 
-/* The call, which is under way no more, is made anew. */
-void
-zk_call_renumber(Call *call)
-{
-	call->number = next_number++;
-}
-
 /* Does the call change a node?  A check is a write as well, but of nothing. */
 bool
 zk_call_is_write(const Call *call)

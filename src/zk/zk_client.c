@@ -106,7 +106,8 @@ zk_client_open(const char *addresses, const ZkClientConfig *config_)
 {
 	Assert(zk_handle == NULL);
 	config = *config_;
-	zk_handle = zk_handle_open(addresses, &config, ++zk_handle_number);
+	zk_handle_number++;
+	zk_handle = zk_handle_open(addresses, &config);
 	if (zk_handle == NULL)
 		ereport(LOG, (errmsg("could not create ZooKeeper client for \"%s\": %m", addresses)));
 	return zk_handle != NULL;

@@ -6,7 +6,7 @@
  * connection that stands, and not too many at once.  Each call is registered here
  * under a number of its own and is answered exactly once: by the server, or by us
  * when its connection or session ends and the library may never do so (trap 8).
- * A late answer finds its number gone.
+ * A late answer finds its number gone; a call that is sent once more has been answered.
  *
  * While a connection stands, calls are sent.  While there is none but the session may
  * live, nothing is sent; the library still answers calls that were, and its watches may
@@ -141,7 +141,6 @@ submit_unwatches(void)
 		if (watch_is_wanted(unwatch))
 			continue;
 		dlist_delete(&unwatch->link);
-		zk_call_renumber(unwatch);
 		zk_turn_wait(unwatch);
 	}
 }
@@ -333,7 +332,6 @@ part_batch(Call *first)
 		call->next = NULL;
 		call->asked.patient = false;
 		call->sent_at = 0;
-		zk_call_renumber(call);
 		zk_event_expect_echo(call->asked.path, -1);
 		zk_turn_wait(call);
 	}

@@ -148,10 +148,9 @@ on_log(const char *message)
  * or a new one.  Returns NULL, with errno set, if it cannot.
  *
  *	addresses	numeric, an odd number, and the chroot
- *	number		the handle's, in its events
  */
 zhandle_t *
-zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t number)
+zk_handle_open(const char *addresses, const ZkClientConfig *config)
 {
 	clientid_t		  id = {.client_id = config->session_id};
 	const clientid_t *session = config->session_id != 0 ? &id : NULL;
@@ -163,10 +162,10 @@ zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t nu
 	zoo_set_debug_level(ZOO_LOG_LEVEL_INFO);
 	block_signals(0, &former);
 	if (config->tls)
-		handle = zk_tls_open(addresses, config->session_timeout, session, number, on_log);
+		handle = zk_tls_open(addresses, config->session_timeout, session, on_log);
 	else
 		handle = zookeeper_init2(addresses, zk_library_event, config->session_timeout, session,
-								 (void *) number, ZOO_NO_LOG_CLIENTENV, on_log);
+								 (void *) zk_handle_number, ZOO_NO_LOG_CLIENTENV, on_log);
 	saved_errno = errno;
 	pthread_sigmask(SIG_SETMASK, &former, NULL);
 	explicit_bzero(&id, sizeof(id));

@@ -67,7 +67,7 @@ typedef struct Call
 {
 	dlist_node	   link;	 /* in a list of zk_flow.c or zk_turn.c */
 	dlist_node	   watching; /* READ, LIST with a watch: in a list of zk_flow.c */
-	uintptr_t	   number;	 /* of its reply; later calls have higher ones */
+	uintptr_t	   number;	 /* of its reply */
 	ZkCall		   asked;	 /* its strings are behind the struct */
 	ZkReplyHandler handler;	 /* NULL if nobody cares */
 	void		  *arg;
@@ -78,7 +78,6 @@ typedef struct Call
 } Call;
 
 extern Call *zk_call_new(ZkCall asked, ZkReplyHandler handler, void *arg);
-extern void	 zk_call_renumber(Call *call);
 extern bool	 zk_call_is_write(const Call *call);
 extern bool	 zk_call_is_read(const Call *call);
 extern bool	 zk_call_is_unwatch(const Call *call);
@@ -102,11 +101,11 @@ extern void zk_library_event(zhandle_t *zh, int type, int state, const char *pat
  * ------------------------------------------------------------------------
  */
 
-extern zhandle_t *zk_handle_open(const char *addresses, const ZkClientConfig *config, uintptr_t number);
-extern bool zk_handle_close(zhandle_t *handle);
-extern void zk_handle_close_apart(zhandle_t *handle);
-extern void zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
-extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
+extern zhandle_t *zk_handle_open(const char *addresses, const ZkClientConfig *config);
+extern bool		  zk_handle_close(zhandle_t *handle);
+extern void		  zk_handle_close_apart(zhandle_t *handle);
+extern void		  zk_handle_show_credentials(zhandle_t *handle, ZkClientConfig *config);
+extern void		  zk_handle_session(zhandle_t *handle, ZkSession *session);
 
 /* ------------------------------------------------------------------------
  * zk_tls.c: what TLS needs
@@ -115,7 +114,7 @@ extern void zk_handle_session(zhandle_t *handle, ZkSession *session);
 
 extern void		  zk_tls_start(void);
 extern zhandle_t *zk_tls_open(const char *addresses, int timeout, const clientid_t *session,
-							  uintptr_t number, log_callback_fn on_log);
+							  log_callback_fn on_log);
 extern bool		  zk_tls_is_shaking_hands(zhandle_t *handle);
 
 /* ------------------------------------------------------------------------

@@ -96,8 +96,7 @@ name_of(int fd, char *name, size_t size)
  * a function for its log only when the handle is there, and writes to a stream before.
  */
 zhandle_t *
-zk_tls_open(const char *addresses, int timeout, const clientid_t *session, uintptr_t number,
-			log_callback_fn on_log)
+zk_tls_open(const char *addresses, int timeout, const clientid_t *session, log_callback_fn on_log)
 {
 	static FILE *nowhere;
 
@@ -112,7 +111,7 @@ zk_tls_open(const char *addresses, int timeout, const clientid_t *session, uintp
 		name_of(in_memory[which], name[which], FILE_NAME_SIZE);
 	snprintf(names, sizeof(names), "%s,%s,%s", name[TLS_CA], name[TLS_CERT], name[TLS_KEY]);
 	handle = zookeeper_init_ssl(addresses, names, zk_library_event, timeout, session,
-								(void *) number, ZOO_NO_LOG_CLIENTENV);
+								(void *) zk_handle_number, ZOO_NO_LOG_CLIENTENV);
 	if (handle)
 		zoo_set_log_callback(handle, on_log);
 	return handle;

@@ -51,26 +51,23 @@ typedef enum TurnKind
 #define MAX_UNDER_WAY 1000
 #define MAX_OF_SESSION 48
 
-typedef enum LineKind
-{
-	LINE_OF_ROLE,	/* of its sessions' lines; whose turn it is comes first */
-	LINE_OF_SESSION /* of its calls, oldest first */
-} LineKind;
+#define ALL_OF_ROLE (-1) /* no pid */
 
 typedef struct LineKey
 {
-	LineKind of;
-	uint32	 who; /* the role, or the owner's pid */
+	uint32	 role;
+	int		 pid; /* a session of that role, or ALL_OF_ROLE */
 	TurnKind turn;
 } LineKey;
 
 /* The calls of one kind of turn for which a role or a session waits; the line is never empty. */
 typedef struct Line
 {
-	LineKey		 key;  /* hash key */
-	struct Line *role; /* a session's */
-	dlist_node	 link; /* in its role's line, or in roles[] */
-	dlist_head	 waiting;
+	LineKey		 key;	/* hash key */
+	struct Line *role;	/* a session's */
+	dlist_node	 link;	/* in its role's line, or in roles[] */
+	dlist_head waiting; /* a role's: its sessions' lines, whose turn it is first; a session's:
+						   * its calls, oldest first */
 } Line;
 
 /* How many calls of a session are under way; there is one at least. */
@@ -120,9 +117,9 @@ zk_turn_start(void)
 
 /* A line, or a new one, which is empty and in no list yet. */
 static Line *
-line_get(LineKind of, uint32 who, TurnKind turn)
+line_get(uint32 role, int pid, TurnKind turn)
 {
-	LineKey key = {.of = of, .who = who, .turn = turn};
+	LineKey key = {.role = role, .pid = pid, .turn = turn};
 	bool	found;
 	Line   *line = hash_search(all_lines, &key, HASH_ENTER, &found);
 
@@ -147,11 +144,12 @@ void
 zk_turn_wait(Call *call)
 {
 	TurnKind turn = turn_kind(call);
-	Line	*session = line_get(LINE_OF_SESSION, call->asked.owner.pid, turn);
+	ZkOwner	 owner = call->asked.owner;
+	Line	*session = line_get(owner.role, owner.pid, turn);
 
 	if (dlist_is_empty(&session->waiting))
 	{
-		session->role = line_get(LINE_OF_ROLE, call->asked.owner.role, turn);
+		session->role = line_get(owner.role, ALL_OF_ROLE, turn);
 		if (dlist_is_empty(&session->role->waiting))
 			dlist_push_tail(&roles[turn], &session->role->link);
 		dlist_push_tail(&session->role->waiting, &session->link);
