@@ -18,7 +18,6 @@
 
 #include "backend/call.h"
 #include "backend/wait.h"
-#include "recipes/node_name.h"
 #include "shared/entry.h"
 #include "shared/settings.h"
 

@@ -8,7 +8,6 @@
 #define ZKLOCK_CONTENDERS_H
 
 #include "backend/call.h"
-#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/entry.h"
 

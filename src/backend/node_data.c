@@ -19,7 +19,6 @@
 #include "compat.h"
 #include "mb/pg_wchar.h"
 #include "postmaster/postmaster.h"
-#include "recipes/node_name.h"
 #include "shared/settings.h"
 #include "utils/datetime.h"
 #include "utils/json.h"

@@ -8,7 +8,6 @@
 #define ZKLOCK_TAKE_H
 
 #include "backend/call.h"
-#include "recipes/node_name.h"
 #include "shared/stats.h"
 
 /* Longest element that is offered, bytes.  Those of others are read up to ZooKeeper's limit. */

@@ -32,7 +32,6 @@
 #include "common/hashfn.h"
 #include "fault.h"
 #include "miscadmin.h"
-#include "recipes/node_name.h"
 #include "shared/common.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"

@@ -38,7 +38,6 @@
 #include "postgres.h"
 
 #include "queue/engine.h"
-#include "recipes/node_name.h"
 
 /* So often it is tried in a row before we give up. */
 #define MAX_ATTEMPTS 16

@@ -20,7 +20,6 @@
 
 #include "fault.h"
 #include "queue/engine.h"
-#include "recipes/node_name.h"
 #include "shared/session_info.h"
 #include "zk/zk_client.h"
 

@@ -12,7 +12,6 @@
 
 #include "port/atomics.h"
 #include "postmaster/postmaster.h"
-#include "recipes/node_name.h"
 #include "shared/common.h"
 #include "shared/session_info.h"
 #include "storage/lwlock.h"

@@ -11,9 +11,6 @@
 #ifndef ZKLOCK_COMMON_H
 #define ZKLOCK_COMMON_H
 
-#include <stddef.h>
-#include <stdint.h>
-
 #include "recipes/node_name.h"
 
 #define ZKLOCK_SERVERS_SIZE 1024 /* a connect string, with its NUL */

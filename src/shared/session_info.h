@@ -11,7 +11,6 @@
 #include "datatype/timestamp.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
-#include "recipes/node_name.h"
 #include "shared/common.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"

@@ -7,8 +7,6 @@
 #ifndef ZKLOCK_SETTINGS_H
 #define ZKLOCK_SETTINGS_H
 
-#include <stdbool.h>
-
 #include "recipes/recipe.h"
 #include "shared/common.h"
 #include "shared/path_list.h"

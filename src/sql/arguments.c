@@ -17,7 +17,6 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "recipes/node_name.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"
 #include "sql/arguments.h"

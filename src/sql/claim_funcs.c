@@ -35,7 +35,6 @@
 #include "fault.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "sql/arguments.h"
 #include "storage/ipc.h"

@@ -34,7 +34,6 @@
 #include "compat.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "recipes/node_name.h"
 #include "recipes/recipe.h"
 #include "shared/session_info.h"
 #include "shared/settings.h"

@@ -23,7 +23,6 @@
 #include "commands/dbcommands.h"
 #include "compat.h"
 #include "funcapi.h"
-#include "recipes/recipe.h"
 #include "shared/session_info.h"
 #include "shared/stats.h"
 #include "sql/arguments.h"

@@ -21,7 +21,6 @@
 #include "postgres.h"
 
 #include "queue/queue.h"
-#include "recipes/node_name.h"
 #include "utils/hsearch.h"
 #include "worker/inside.h"
 #include "zk/zk_client.h"

@@ -22,8 +22,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "recipes/node_name.h"
-
 /* Enough for every address of every host; further ones are left out. */
 #define MAX_ADDRESSES 63
 #define ADDRESS_SIZE (NI_MAXHOST + 8)

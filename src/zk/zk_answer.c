@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "recipes/node_name.h"
 #include "shared/common.h"
 
 /* Error codes of all releases are from here to 0. */

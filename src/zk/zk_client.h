@@ -10,10 +10,6 @@
 #ifndef ZKLOCK_ZK_CLIENT_H
 #define ZKLOCK_ZK_CLIENT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #include "shared/common.h"
 
 /* ------------------------------------------------------------------------

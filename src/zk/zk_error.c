@@ -13,12 +13,6 @@
 
 #include "zk/zk_inside.h"
 
-#define API_ERROR (-100) /* above it, something broke; below, something is refused */
-#define UNIMPLEMENTED (-6)
-#define TLS_ERROR (-15)
-#define SESSION_EXPIRED (-112)
-#define INVALID_ACL (-114)
-
 typedef struct ErrorCode
 {
 	int			code;
@@ -33,20 +27,20 @@ static const ErrorCode error_codes[] = {
 	{-3, "ZDATAINCONSISTENCY", CALL_REFUSED},
 	{ZK_CONNECTION_LOSS, "ZCONNECTIONLOSS", CALL_UNKNOWN},
 	{-5, "ZMARSHALLINGERROR", CALL_REFUSED},
-	{UNIMPLEMENTED, "ZUNIMPLEMENTED", CALL_REFUSED},
+	{ZUNIMPLEMENTED, "ZUNIMPLEMENTED", CALL_REFUSED},
 	{-7, "ZOPERATIONTIMEOUT", CALL_UNKNOWN},
 	{-8, "ZBADARGUMENTS", CALL_REFUSED},
 	{-9, "ZINVALIDSTATE", CALL_UNKNOWN},
-	{API_ERROR, "ZAPIERROR", CALL_REFUSED},
+	{ZAPIERROR, "ZAPIERROR", CALL_REFUSED},
 	{-101, "ZNONODE", CALL_NO_NODE},
 	{ZK_NO_AUTH, "ZNOAUTH", CALL_REFUSED},
 	{ZK_BAD_VERSION, "ZBADVERSION", CALL_REFUSED},
 	{-108, "ZNOCHILDRENFOREPHEMERALS", CALL_NO_CHILDREN},
 	{-110, "ZNODEEXISTS", CALL_NODE_EXISTS},
 	{ZK_NOT_EMPTY, "ZNOTEMPTY", CALL_REFUSED},
-	{SESSION_EXPIRED, "ZSESSIONEXPIRED", CALL_UNKNOWN},
+	{ZSESSIONEXPIRED, "ZSESSIONEXPIRED", CALL_UNKNOWN},
 	{-113, "ZINVALIDCALLBACK", CALL_REFUSED},
-	{INVALID_ACL, "ZINVALIDACL", CALL_REFUSED},
+	{ZINVALIDACL, "ZINVALIDACL", CALL_REFUSED},
 	{ZK_AUTH_FAILED, "ZAUTHFAILED", CALL_REFUSED},
 	{ZK_CLOSING, "ZCLOSING", CALL_UNKNOWN},
 	{-117, "ZNOTHING", CALL_REFUSED},
@@ -93,15 +87,18 @@ zk_error_outcome(int code)
 bool
 zk_error_is_permission(int code)
 {
-	return code == ZK_NO_AUTH || code == ZK_AUTH_FAILED || code == INVALID_ACL ||
+	return code == ZK_NO_AUTH || code == ZK_AUTH_FAILED || code == ZINVALIDACL ||
 		   code == ZK_REQUIRES_AUTH;
 }
 
-/* Did something break, so that nobody knows what was done? */
+/*
+ * Did something break, so that nobody knows what was done?  The codes below ZAPIERROR
+ * tell of refusals.
+ */
 bool
 zk_error_is_breakdown(int code)
 {
-	return code > API_ERROR && code != UNIMPLEMENTED;
+	return code > ZAPIERROR && code != ZUNIMPLEMENTED;
 }
 
 /*
@@ -126,7 +123,7 @@ zk_error_sentence(const char *complaint, bool in_use)
 
 	/* The library's word for the end of a connection is EHOSTDOWN. */
 	closed = error == EHOSTDOWN || error == ECONNRESET || error == EPIPE;
-	if (code == TLS_ERROR)
+	if (code == ZSSLCONNECTIONERROR)
 		return psprintf("TLS with ZooKeeper server %s fails", server);
 	if (closed && in_use)
 		return psprintf("ZooKeeper server %s closed the connection", server);
@@ -135,7 +132,7 @@ zk_error_sentence(const char *complaint, bool in_use)
 						server);
 	if (error == ETIMEDOUT)
 		return psprintf("ZooKeeper server %s does not answer", server);
-	if (code == SESSION_EXPIRED)
+	if (code == ZSESSIONEXPIRED)
 		return psprintf("server %s says that the session is over", server);
 	if (in_use)
 		return psprintf("lost the connection to ZooKeeper server %s: %s", server, strerror(error));

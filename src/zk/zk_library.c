@@ -21,7 +21,6 @@
  */
 #include "postgres.h"
 
-#include "recipes/node_name.h"
 #include "zk/zk_inside.h"
 
 /*
