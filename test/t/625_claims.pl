@@ -76,30 +76,6 @@ subtest 'who claimed what, and when' => sub {
 	is($record->{by}{application_name}, 'nightly', 'and who has claimed it');
 };
 
-subtest 'slots far away' => sub {
-	claims($s, '/c/far', '4714-11-24 00:00:00+00 BC', 't', 'the first there is');
-	is($s->query("SELECT slot = '4714-11-24 00:00:00+00 BC' FROM zk_last_claim('/c/far')"), 't', 'is shown');
-	claims($t, '/c/far', '4000-01-01 BC', 't', 'the next');
-	claims($s, '/c/far', '294276-12-31 23:59:59.999999+00', 't', 'the last there is');
-	claims($t, '/c/far', '294276-12-31 23:59:59.999998+00', 'f', 'after which there is none');
-	is($s->query("SELECT slot = '294276-12-31 23:59:59.999999+00' FROM zk_last_claim('/c/far')"), 't', 'is shown, too');
-	fails($s->try("SELECT zk_claim('/c/far', 'infinity')"), '22023', 'infinity is none', error => qr/slot must be finite/);
-	fails($s->try("SELECT zk_claim('/c/new', '-infinity')"), '22023', 'nor is -infinity', error => qr/slot must be finite/);
-};
-
-subtest 'arguments and rights' => sub {
-	fails($s->try("SELECT zk_claim(NULL, now())"), '22004', 'a path', error => qr/path must not be null/);
-	fails($s->try("SELECT zk_claim('/c/x', NULL)"), '22004', 'and a slot are needed', error => qr/slot must not be null/);
-	fails($s->try("SELECT zk_claim('x', now())"), '22023', 'the path is checked', error => qr/invalid ZooKeeper path/);
-	$s->query("CREATE ROLE batch; GRANT EXECUTE ON FUNCTION zk_claim, zk_claim_reset, zk_last_claim TO batch");
-	$s->query("SET zklock.allowed_paths = '/c/batch/*'; SET ROLE batch");
-	claims($s, '/c/batch/job', '2026-11-22', 't', 'a role may claim below its paths');
-	fails($s->try("SELECT $_"), '42501', "no other: $_", error => qr/permission denied for ZooKeeper path/)
-	  foreach "zk_claim('/c/x', now())", "zk_last_claim('/c/x')", "zk_claim_reset('/c/x')";
-	fails($s->try("SELECT zk_claim_reset('/c/batch/job')"), '42501', 'nor reset its own', error => qr/permission denied to reset claims/);
-	$s->query('RESET ROLE; RESET zklock.allowed_paths');
-};
-
 subtest 'claims are reset' => sub {
 	my $mark = $a->log_mark;
 	claims($s, '/c/reset', '2026-11-22', 't', 'a slot is claimed');

@@ -4,7 +4,7 @@
 # on whichever server. If a server has taken so many elements that not all claims are watched, who waits gets
 # whichever is given back. ZooKeeper's own DistributedQueue and Curator's SimpleDistributedQueue share queues with
 # zklock: who offers and who takes may be any of them. And what is refused, by whom, and with which error; that a path
-# is a queue or something else is in 627_one_use.pl.
+# is a queue or something else is in 627_one_use.pl, and what functions refuse without ZooKeeper in sql/queue.sql.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -36,28 +36,12 @@ sub says($call, $sqlstate, $message, $name = undef)
 	return;
 }
 
-# Calls of all functions, for a path
-sub all_calls($path)
-{
-	return ("zk_queue_offer($path, 'x')", "zk_queue_peek($path)", "zk_queue_remove($path)",
-		"zk_queue_take($path, '1min')", "zk_xact_queue_take($path, '1min')");
-}
-
-subtest 'arguments that make no sense' => sub {
-	says($_, '22004', qr/path must not be null/) foreach all_calls('NULL');
-	says($_, '22023', qr/invalid ZooKeeper path/) foreach all_calls("'relative'");
-	says("zk_queue_offer('@{[ QUEUE ]}', NULL)", '22004', qr/data must not be null/);
-	says("zk_xact_queue_take('/" . 'x' x 1000 . "')", '22023', qr/at most 991 bytes/, 'a path to which no name of an element can be added');
-	says("zk_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
-	says("zk_xact_queue_take('@{[ QUEUE ]}', '-1s')", '22023', qr/timeout must not be negative/);
-	says("zk_queue_offer('@{[ QUEUE ]}', convert_to(repeat('x', 65537), 'UTF8'))", '54000', qr/too long: 65537 bytes.*at most 65536/);
-	ok(!$shell->exists('/app'), 'nothing was asked of ZooKeeper');
-};
-
 subtest 'a queue that does not exist is empty' => sub {
 	is(call($s, 'peek'), '', 'no element');
 	is(call($s, 'remove'),  '', 'nothing to remove');
 	is($s->query("SELECT zk_queue_take('@{[ QUEUE ]}', '0')"), '', 'nothing to take');
+	is($s->try("SELECT $_")->{ok}, 0, "$_ is refused")
+	  foreach "zk_queue_offer('@{[ QUEUE ]}', NULL)", "zk_queue_take('@{[ QUEUE ]}', '-1s')", "zk_xact_queue_take('@{[ QUEUE ]}', '-1s')";
 	ok(!$shell->exists('/app'), 'and nothing is created');
 };
 
@@ -256,16 +240,6 @@ foreach my $kind (qw(zookeeper curator))
 }
 
 $java->close_session;
-
-subtest 'rights' => sub {
-	$a->value('CREATE ROLE poor LOGIN');
-	my $poor = $a->session(user => 'poor');
-	is($poor->try("SELECT $_")->{sqlstate}, '42501', "$_ is not everybody's") foreach all_calls("'@{[ QUEUE ]}'");
-	$poor->disconnect;
-	$s->query("SET zklock.allowed_paths = '/elsewhere/*'");
-	says($_, '42501', qr/not in "zklock.allowed_paths"/) foreach all_calls("'@{[ QUEUE ]}'");
-	$s->query('RESET zklock.allowed_paths');
-};
 
 subtest 'what ZooKeeper refuses' => sub {
 	$shell->create('/r/ephemeral', ephemeral => 1, makepath => 1);

@@ -200,49 +200,23 @@ sub is_clean($name)
 	return is(scalar(() = names()), 0, "$name: nothing is left behind");
 }
 
-subtest 'who rolls back and asks again gets the same element' => sub {
+# The session itself does, too: sql/queue.sql.
+subtest 'when one rolls back, another one of the server gets the same element, each time' => sub {
 	my ($one, $two) = offer(qw(one two));
 	my $t = $here->session(name => 't');
-	foreach my $case ([ 'the session itself', $s ], [ 'another one', $t ])
+	my %got;
+	foreach my $i (1 .. 30)
 	{
-		my ($who, $session) = @$case;
-		my %got;
-		foreach my $i (1 .. 30)
+		foreach my $session ($s, $t)
 		{
-			$s->query('BEGIN');
-			$s->query($take_name);
-			$s->query('ROLLBACK');
 			$session->query('BEGIN');
 			$got{ $session->query($take_name) }++;
 			$session->query('ROLLBACK');
 		}
-		is_deeply(\%got, { $one => 30 }, "$who gets the first, each time");
 	}
-	is($s->query($remove), $_, "then $_ is removed") foreach qw(one two);
+	is_deeply(\%got, { $one => 60 }, 'both get the first');
+	is(rest(), 'one two', 'then both are removed');
 	$t->disconnect;
-};
-
-subtest 'so does one that rolls back to a savepoint, each time' => sub {
-	my ($one) = offer('one');
-	$s->query(qq{
-		CREATE FUNCTION take_twice() RETURNS text LANGUAGE plpgsql AS \$\$
-		BEGIN
-			BEGIN
-				PERFORM zk_xact_queue_take('@{[ QUEUE ]}', '0');
-				RAISE EXCEPTION 'give it back';
-			EXCEPTION WHEN raise_exception THEN
-			END;
-			RETURN element FROM zk_xact_queue_take('@{[ QUEUE ]}', '0');
-		END \$\$});
-	my %got;
-	foreach my $i (1 .. 50)
-	{
-		$s->query('BEGIN');
-		$got{ $s->query('SELECT take_twice()') }++;
-		$s->query('ROLLBACK');
-	}
-	is_deeply(\%got, { $one => 50 }, 'it gets the element that it has given back');
-	is($s->query($remove), 'one', 'as does the next call');
 };
 
 subtest 'what cannot be given back keeps nobody waiting' => sub {
