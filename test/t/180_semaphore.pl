@@ -114,16 +114,9 @@ subtest 'sessions that disagree about the number are told, and the lower number 
 	disagreement($as[0], 2, undef);
 	is(acquire($bs[0], 9), 't', 'who thinks there are more gets the second of them');
 	disagreement($bs[0], 9, 2);
-	is(acquire($bs[1], 9, '0'), 'f', 'but no third');
-	disagreement($bs[1], 9, 2);
-	is(acquire($as[1], 2, '0'), 'f', 'just as one who agrees');
+	is(acquire($as[1], 2, '0'), 'f', 'but one who agrees with the first no third');
 	disagreement($as[1], 2, undef);
-	release($as[0]);
-	is(acquire($as[0], 2, '0'), 't', 'one who thinks there are fewer than the only holder gets the second');
-	disagreement($as[0], 2, 9);
 	release($bs[0]);
-	is(acquire($bs[0], 1, '0'), 'f', 'who thinks there is but one does not');
-	disagreement($bs[0], 1, 2);
 	# Waiting, until who thinks so is gone.
 	$bs[0]->query_start("SELECT zk_semaphore_acquire('$path', 1)");
 	wait_row($bs[0], "state = 'waiting' AND blocked_by_node IS NOT NULL");
@@ -272,7 +265,8 @@ subtest 'several permits, at both levels' => sub {
 	$other->query("SELECT zk_semaphore_release('$path')");
 	$s->query("BEGIN; $take");
 	is(join(' ', map { "$_->{kind} $_->{scope} $_->{state}" } $a->locks), 'semaphore transaction held', 'one, which zk_locks shows');
-	like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/, 'cannot be released by hand');
+	like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/,
+		'cannot be released by hand');
 	$s->query('COMMIT');
 };
 

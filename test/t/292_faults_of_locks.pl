@@ -5,4 +5,5 @@
 use Zklock::Test;
 use Zklock::FaultTable;
 
-Zklock::FaultTable->new->check('lock', 'try-lock', 'shared lock', 'lock of a transaction', Zklock::FaultTable::dialects());
+Zklock::FaultTable->new->check('lock', 'try-lock', 'shared lock', 'lock of a transaction',
+	Zklock::FaultTable::dialects('lock', 'shared lock'));

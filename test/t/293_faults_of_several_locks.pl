@@ -5,4 +5,5 @@
 use Zklock::Test;
 use Zklock::FaultTable;
 
-Zklock::FaultTable->new->check('tree', 'array', 'downgrade', 'downgrade of a subtransaction');
+Zklock::FaultTable->new->check('tree', 'array', 'downgrade', 'downgrade of a subtransaction',
+	Zklock::FaultTable::dialects('downgrade'));

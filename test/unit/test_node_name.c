@@ -208,6 +208,9 @@ static const NameCase name_cases[] = {
 	{"LOCK-SEMI_SHARED-0000000001", SHARED(1)},
 	{"_c_" UUID36 "-read-0000000009", SHARED(9)},
 	{UUID36 "-write-0000000009", EXCLUSIVE(9)},
+	{"-read-0000000009", SHARED(9)},
+	{"-write-0000000009", EXCLUSIVE(9)},
+	{"x-y-0000000009", IGNORED},
 
 	/* the range of sequences */
 	{"lock-2147483647", EXCLUSIVE(2147483647)},

@@ -177,7 +177,8 @@ my @dialects = qw(curator_rw kazoo zookeeper hive);
 foreach my $dialect (@dialects)
 {
 	$recipes{"$_, $dialect"} = {
-		%{ $recipes{$_} }, dialect => $dialect, lost => 1, only => qr/^(?:create2|delete)/ } foreach 'lock', 'shared lock';
+		%{ $recipes{$_} }, dialect => $dialect, lost => 1, only => qr/^(?:create2|delete|multi)/ }
+	  foreach 'lock', 'shared lock', 'downgrade';
 }
 
 # So does whether a candidate has a name by which it can be found.
@@ -188,7 +189,7 @@ foreach my $family (qw(zookeeper lock))
 }
 $recipes{"$_ without rivals"} = { %{ $recipes{$_} }, stand => ['here'], lost => 1 } foreach grep { /^resignation/ } keys %recipes;
 
-sub dialects { return map { ("lock, $_", "shared lock, $_") } @dialects; }
+sub dialects(@names) { return map { my $name = $_; map { "$name, $_" } @dialects } @names; }
 
 # What is the same for most
 foreach my $recipe (values %recipes)
