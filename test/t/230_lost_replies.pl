@@ -144,40 +144,21 @@ sub foreign($path, $dialect)
 	return $shell->create("$path/$foreign{$dialect}", ephemeral => 1, sequence => 1, makepath => 1);
 }
 
-# A session queues behind the last foreigner, with a node of its own besides the $before nodes
-# of other sessions. As long as a has not noticed that foreigner, it joins the run before; then
-# it comes again.
-sub queue_apart($session, $path, $before, $fault = undef)
-{
-	for (;;)
-	{
-		my ($nodes, $sessions);
-		$session->query_start("SELECT zk_lock('$path')");
-		wait_until {
-			($nodes, $sessions) = split(/\|/,
-				$a->value("SELECT count(DISTINCT node), count(*) FROM zk_locks
-					WHERE path = '$path' AND state = 'waiting' AND node ~ '\\d{10}\$'"));
-			$sessions > $before || $fault && $proxy->has_fired($fault);
-		} $session->name . ' to queue';
-		return if $fault ? $proxy->has_fired($fault) : $nodes > $before;
-		$session->cancel;
-		$session->result;
-	}
-}
-
 subtest 'a node is told from those of others, with names of the same form' => sub {
 	foreach my $dialect (@dialects)
 	{
 		my $path = "/l/company-$dialect";
 		write_as($dialect);
-		my @theirs = foreign($path, $dialect);
-		queue_apart($as[0], $path, 0);
-		push @theirs, foreign($path, $dialect);
-		queue_apart($as[1], $path, 1);
-		push @theirs, foreign($path, $dialect);
-
-		my $fault = $proxy->lose_reply(op => 'create2', path => "^$path/");
-		queue_apart($as[2], $path, 2, $fault);
+		my @theirs;
+		foreach my $i (0 .. 2)
+		{
+			push @theirs, foreign($path, $dialect);
+			# The server has heard of it, so that the session does not join the one before.
+			$a->settle;
+			my $fault = $i == 2 && $proxy->lose_reply(op => 'create2', path => "^$path/");
+			$as[$i]->query_start("SELECT zk_lock('$path')");
+			$fault ? $proxy->fired($fault) : $a->wait_queued($as[$i], $path);
+		}
 		pass("$dialect: the reply to a create is lost in company");
 		$a->wait_session;
 		$a->wait_value("SELECT node ~ '\\d{10}\$' FROM zk_locks WHERE pid = " . $as[2]->pid, 't');
@@ -194,7 +175,7 @@ subtest 'a node is told from those of others, with names of the same form' => su
 
 		# Now its delete, with a foreigner behind it who must not be taken for ours.
 		my $behind = foreign($path, $dialect);
-		$fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
+		my $fault = $proxy->lose_reply(op => 'delete', path => "^$path/");
 		is($as[2]->query("SELECT zk_unlock('$path')"), 't', 'unlocked');
 		ok($proxy->fired($fault), 'the reply to the delete is lost');
 		$a->wait_value("SELECT count(*) FROM zk_locks WHERE path = '$path'", 0);

@@ -53,7 +53,8 @@ subtest 'the lock of a deleted node goes to the next, on another server' => sub 
 	wait_until { node_of($a, 'local') eq $nodes[1] } 'the new node to be known';
 	pass('with a new node in the last place');
 	$a->assert_log($mark,
-		qr{WARNING:  node "/n/held/$node" of lock "/n/held" was deleted by someone else.*Its holder has lost the lock; waiting sessions queue again}s,
+		qr{WARNING:  node "/n/held/$node" of lock "/n/held" was deleted by someone else.*}s
+		  . qr{Its holder has lost the lock; waiting sessions queue again},
 		'the log tells of it, and what it means');
 	unlock('remote', '/n/held');
 	is($s{local}->finish, 't', 'and gets the lock in its turn');
