@@ -8,7 +8,7 @@ use Zklock::Test;
 my ($zk, $proxy, $a) = cast('a', proxied => 'a', timeout => '4s', conf => [ "deadlock_timeout = '100ms'", 'log_min_messages = notice' ]);
 my $admin = $a->session;
 
-# And if the library is not loaded: 020_not_preloaded.pl
+# And if the library is not loaded: 020_every_function.pl
 subtest 'CREATE EXTENSION warns if it is not connected' => sub {
 	$admin->query('DROP EXTENSION zklock');
 	is_deeply($admin->try('CREATE EXTENSION zklock')->{notices}, [], 'all is well: not a word');

@@ -6,13 +6,15 @@
 # wrote.
 
 use Zklock::Test;
-use Zklock::Release;
 
 # With WAL senders, COMMIT can be made to wait for a standby that does not exist.
 my ($zk, $a, $b) = cast('a b', a => {
 	allows_streaming => 1,
 	conf => [ 'max_prepared_transactions = 5', "synchronous_standby_names = 'nobody'", 'synchronous_commit = local' ] });
-Zklock::Release::cast($zk, $a, $b);
+my $path        = '/t/release';
+my $waiter      = $b->session(name => 'waiter');
+my @session     = ("SELECT zk_lock('/lock')");
+my @transaction = ('BEGIN', "SELECT zk_xact_lock('/lock')");
 
 $a->value('CREATE TABLE t (id int PRIMARY KEY, value int)');
 $a->value('CREATE TABLE child (id int REFERENCES t DEFERRABLE INITIALLY DEFERRED)');
@@ -23,6 +25,68 @@ BEGIN
 	PERFORM pg_advisory_lock(1);
 	PERFORM pg_advisory_unlock(1);
 END \$\$");
+
+# The waiter's server knows of all that happened before: had the lock been released, it would have it.
+sub still_waits($name)
+{
+	$b->settle;
+	ok($waiter->busy, $name);
+	return;
+}
+
+# Until the waiter stands behind the holder
+sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
+
+# A session takes the lock with some statements, the waiter waits for it, some more statements do not
+# release it, one does, the waiter gets it, and nothing stays behind.
+#
+#   take     statements, '/lock' standing for $path
+#   hold     statements that must not release it yet
+#   release  one statement, or code, that does; the code gets the session
+#   expect   SQLSTATE of the statement that releases, if it is an error
+#   rows     how many rows of zk_locks show it held: one for each scope, default 1
+#   open     a transaction is open afterwards
+#   over     the session has ended afterwards
+#   permit   /lock stands for a semaphore of one permit instead
+sub release_by($name, %way)
+{
+	my $path = $way{permit} ? '/t/permits' : $path;
+	my ($ask, $give, @folders) = $way{permit}
+	  ? ("zk_semaphore_acquire('$path', 1, '30s')", "zk_semaphore_release('$path')", '/locks', '/leases')
+	  : ("zk_lock('$path', '30s')", "zk_unlock('$path')", '');
+	my $s = $a->session;
+	foreach my $sql (@{ $way{take} })
+	{
+		my $r = $s->try($sql =~ s{/lock}{$path}gr);
+		$r->{ok} or die "$name: $r->{error}";
+	}
+	is($a->lock_count("path = '$path' AND state = 'held'"), $way{rows} || 1, "$name: it is held");
+	$waiter->query_start("SELECT $ask");
+	wait_behind();
+	foreach my $sql (@{ $way{hold} || [] })
+	{
+		$s->try($sql =~ s{/lock}{$path}gr);
+		still_waits("$name: still held after $sql");
+	}
+	if (ref $way{release})
+	{
+		still_waits("$name: still held");
+		$way{release}->($s);
+	}
+	else
+	{
+		my $r = $s->try($way{release} =~ s{/lock}{$path}gr);
+		is($r->{sqlstate}, $way{expect} || '00000', "$name: $way{release}") or diag($r->{error});
+	}
+	my $r = $waiter->result;
+	is($r->{text}, 't', "$name: the waiter gets it") or diag($r->{error});
+	is($waiter->query("SELECT $give"), 't', "$name: and can release it");
+	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !map { $zk->children("$path$_") } @folders }
+	sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
+	$s->query('ROLLBACK') if $way{open};
+	$s->disconnect unless $way{over};
+	return;
+}
 
 subtest 'a session releases its lock by hand' => sub {
 	release_by('unlock', take => \@session, release => "SELECT zk_unlock('/lock')");
