@@ -96,6 +96,9 @@ subtest "the end of the others' connections is not that of the session" => sub {
 
 clean($zk, [ $a, $b ]);
 
+my $peer = $zk->shell;
+$peer->connect($zk->connect_string, client => 'peer', timeout => 20);
+
 foreach my $server ($a, $b)
 {
 	$server->value('CREATE TABLE stop (done int)');
@@ -137,25 +140,38 @@ sub traffic_goes_on($what)
 }
 
 my $token = 0;
+my $foreign;    # the node of somebody who is no database server
 
-# Somebody who is no database server queues behind the remote one, with a node that no disturbance can end.
+# The foreigner may lose its connection at any time, as all may.
+sub until_done($what, $action)
+{
+	return wait_until { my $result = eval { $action->() }; $result || $@ =~ /NoNode/ && 1 } $what;
+}
+
+# The foreigner queues behind the remote one.
 sub foreigner_queues
 {
 	wait_until { $zk->children('/z/queue') == 2 } "the remote one's node";
-	return $shell->create('/z/queue/_c_00000000-0000-0000-0000-000000000000-lock-', sequence => 1);
+	my $name = '_c_00000000-0000-0000-0000-000000000000-lock-';
+	$foreign = until_done 'a foreigner to queue', sub {
+		my ($there) = grep { /^\Q$name\E/ } $zk->children('/z/queue');
+		return $there ? "/z/queue/$there"
+		  : $peer->create("/z/queue/$name", ephemeral => 1, sequence => 1, client => 'peer');
+	};
+	return;
 }
 
-sub dissolve($what, $foreign)
+sub dissolve($what)
 {
 	ok($s{xact}->try('COMMIT')->{ok}, "$what: the transaction commits");
 	cmp_ok(token('holder', '/z/queue'), '>', $token, 'the holder came after the foreigner before');
 	$token = scene_ends();
 	wait_until { join(' ', $zk->children('/z/queue')) eq $foreign =~ s{.*/}{}r } "the foreigner's turn";
-	my $its = $shell->stat($foreign)->{czxid} * 4096 + 1;
-	cmp_ok($its, '>', $token, 'with a higher token');
-	$token = $its;
+	my $stat = until_done "the foreigner's node to be read", sub { $peer->stat($foreign) };
+	cmp_ok($stat->{czxid} * 4096 + 1, '>', $token, 'with a higher token');
+	$token = $stat->{czxid} * 4096 + 1;
 	is($s{$_}->query("SELECT zk_try_lock('/z/queue')"), 'f', "$_ respects it") foreach qw(holder remote);
-	$shell->delete($foreign);
+	until_done 'the foreigner to go', sub { $peer->delete($foreign, client => 'peer'); 1 };
 	$_->query('SELECT zk_unlock_all()') foreach values %s;
 	return;
 }
@@ -210,11 +226,12 @@ foreach my $disturbance (@disturbances)
 	subtest "holders, waiters and a workload outlive a disturbance: $what" => sub {
 		in_transaction($a, 'xact', '/z/xact', 'INSERT INTO tokens VALUES (-1)');
 		scene($a, $b, '/z');
-		my $foreign = foreigner_queues();
+		foreigner_queues();
 		$code->();
+		$peer->reconnect(client => 'peer');
 		undisturbed($what);
 		traffic_goes_on($what);
-		dissolve($what, $foreign);
+		dissolve($what);
 	};
 }
 
@@ -234,4 +251,5 @@ subtest 'the workload has seen no error, and no token twice' => sub {
 	cmp_ok(scalar keys %seen, '>', 200, 'of many');
 };
 
+$peer->close_connection(client => 'peer');
 done_clean($zk, $a, $b);
