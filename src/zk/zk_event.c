@@ -26,8 +26,8 @@
  * Some news can wait for what is known to follow at once: the answer to a
  * create, behind which its listing was sent, and the events of what we delete
  * ourselves (below), behind which that is answered.  They wake nobody, but are
- * found by whoever looks.  Should nothing follow, the main
- * loop looks when it becomes impatient with the call (zk_flow_next_wakeup()).
+ * found by whoever looks.  Should nothing follow, the main loop looks when it
+ * becomes impatient with the call (zk_flow_next_wakeup()).
  *
  * Runs in: the worker, in the threads that the functions name.  Threads call
  * nothing of PostgreSQL.

@@ -35,10 +35,10 @@
  * Nothing more is needed.  Calls that create, find, replace or delete one node
  * are made one at a time, each when the one before has been answered, or, if it
  * is not known what became of that, on the next connection: so a delete cannot
- * overtake the create of its node.  Of listings of one path, made for several owners, any may come first;
- * a contender that waits for the n-th of them waits until n have come, and the
- * last to come was sent after it had asked.  A deletion that overtakes a
- * listing only makes it shorter, and is answered before it.
+ * overtake the create of its node.  Of listings of one path, made for several
+ * owners, any may come first; a contender that waits for the n-th of them waits
+ * until n have come, and the last to come was sent after it had asked.  A deletion
+ * that overtakes a listing only makes it shorter, and is answered before it.
  *
  * A server of some versions forgets a request until another one arrives
  * (ZOOKEEPER-4537, trap 5), and the library does not ping while it waits for
