@@ -215,6 +215,7 @@ subtest 'when one rolls back, another one of the server gets the same element, e
 		}
 	}
 	is_deeply(\%got, { $one => 60 }, 'both get the first');
+	none_claimed();
 	is(rest(), 'one two', 'then both are removed');
 	$t->disconnect;
 };
@@ -376,6 +377,8 @@ subtest 'who cancels before that has removed nothing' => sub {
 };
 
 subtest 'a receipt goes before the next one comes' => sub {
+	# The connection is going to be dropped: as long as the lease holds, a call waits for the next one.
+	$here->wait_session;
 	my $refused = $proxy->refuse(op => 'delete|multi', path => '^' . RECEIPTS, code => -102, times => 0);
 	isnt($s->query($offer), '', 'an offer is made');
 	$proxy->fired($refused);
