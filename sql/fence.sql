@@ -116,6 +116,37 @@ SELECT zk_fence('/regress/fence_lock', zk_fencing_token('/regress/fence_lock'));
 SELECT left(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :token)), 5) LIMIT 1;
 SELECT zk_unlock('/regress/fence_lock');
 DELETE FROM zk_fences;
+-- the holder is told of a token that ZooKeeper cannot have given yet: where it is, and what to do
+SELECT zk_fence('/regress/fence_lock', 9200000000000000000);
+SELECT zk_lock('/regress/fence_lock');
+SELECT zk_fencing_token('/regress/fence_lock') AS token \gset
+SELECT replace(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :token)), :'token', '<token>');
+CREATE SCHEMA "regress Fence";
+ALTER EXTENSION zklock SET SCHEMA "regress Fence";
+SELECT replace(outcome(format('SELECT "regress Fence".zk_fence(%L, %s)', '/regress/fence_lock', :token)), :'token', '<token>');
+ALTER EXTENSION zklock SET SCHEMA public;
+DROP SCHEMA "regress Fence";
+-- who does not hold the lock cannot know, but where to look
+SELECT zk_unlock('/regress/fence_lock');
+SELECT replace(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :token)), :'token', '<token>');
+-- when the row is deleted, the holder goes on
+DELETE FROM zk_fences;
+SELECT zk_lock('/regress/fence_lock');
+SELECT zk_fencing_token('/regress/fence_lock') AS token \gset
+SELECT zk_fence('/regress/fence_lock', :token);
+-- a token above that of the lock that the session holds is refused, and not remembered
+SELECT zk_lock('/regress/fence_later');
+SELECT zk_fencing_token('/regress/fence_later') AS later \gset
+SELECT replace(replace(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', high)),
+  :'token', '<token>'), :'later', '<later>') FROM unnest(ARRAY[:later, 9200000000000000000]) high;
+SELECT path, token = :token FROM zk_fences;
+-- a shared lock proves nothing: a higher token may be that of another holder, and the own one stale
+SELECT zk_unlock('/regress/fence_lock'), zk_lock_shared('/regress/fence_lock');
+SELECT zk_fencing_token('/regress/fence_lock') AS token \gset
+SELECT zk_fence('/regress/fence_lock', :token + 1);
+SELECT left(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :token)), 5) LIMIT 1;
+SELECT zk_unlock_all();
+DELETE FROM zk_fences;
 
 -- the table is nobody's, but for monitoring; the function is for whom it is granted to
 CREATE ROLE regress_fence_plain LOGIN;

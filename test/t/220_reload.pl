@@ -85,7 +85,7 @@ subtest 'host names do as well as addresses, and one that does not resolve does 
 	undisturbed('all servers');
 };
 
-# Which these are, and that ALTER SYSTEM refuses them, is in 060_settings.pl.
+# Which these are, and that ALTER SYSTEM refuses them, is in sql/settings.sql.
 subtest 'an invalid value in the configuration file is logged, and changes nothing' => sub {
 	my $worker = $a->worker_pid;
 	is(on($a, 'setter')->try("SET zklock.servers = 'localhost:1'")->{sqlstate}, '55P02', 'a session cannot set it');

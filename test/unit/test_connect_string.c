@@ -57,11 +57,19 @@ main(void)
 	accepts("zk1/app", 1, "zk1", 2181, "/app");
 	accepts("zk1,zk2:2182/app/locks", 2, "zk2", 2182, "/app/locks");
 	accepts("zk1/", 1, "zk1", 2181, "");
+	accepts("zk1,zk2/", 2, "zk2", 2181, "");
+	accepts("zk1:65535", 1, "zk1", 65535, "");
 	accepts("[::1]:2182,[fe80::1]", 2, "fe80::1", 2181, "");
 
 	refuses("", "empty");
 	refuses("zk1,,zk2", "empty");
 	refuses("zk1,", "empty");
+	refuses(",", "empty");
+	refuses(",zk1", "empty");
+	refuses(" ", "empty");
+	refuses("/app", "empty");
+	refuses("[]:2181", "empty");
+	refuses("::1", "empty");
 	refuses(":2181", "empty");
 	refuses("zk1:", "port");
 	refuses("zk1:0", "port");
@@ -70,6 +78,8 @@ main(void)
 	refuses("zk1:-1", "port");
 	refuses("zk1:+1", "port");
 	refuses("zk1: 1", "port");
+	refuses("zk1:21 81", "port");
+	refuses("zk1,zk2:99999", "port");
 	refuses("zk1:99999999999999999999", "port");
 	refuses("[::1", "bracket");
 	refuses("[::1]2181", "port");
@@ -77,11 +87,13 @@ main(void)
 	refuses("zk1//app", "\"//\"");
 	refuses("zk1/app/", "end with");
 	refuses("zk1/a/../b", "\"..\"");
+	refuses("zk1/zookeeper", "reserved");
 	refuses("h1:2181/a,h2:2181/a", "one chroot for all servers");
 	refuses("h1/a,h2", "one chroot for all servers");
 	for (int i = 0; i < CONNECT_STRING_MAX_HOSTS; i++)
 		strcat(many, ",h");
 	refuses(many, "too many");
+	refuses("zk\x01", "character");
 	refuses("zk\x7f", "character");
 	refuses("zk\xc3\xa4", "character");
 	memset(longest, 'h', sizeof(longest) - 1);
