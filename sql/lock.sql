@@ -47,6 +47,16 @@ ROLLBACK TO s;
 SELECT * FROM held;
 ROLLBACK;
 SELECT * FROM held;
+-- not even a block that is rolled back undoes an unlock
+DO $$
+BEGIN
+  PERFORM zk_lock('/regress/lock_c'), zk_unlock('/regress/lock_b');
+  RAISE division_by_zero;
+EXCEPTION WHEN division_by_zero THEN
+  RAISE INFO 'held: %', (SELECT string_agg(path, ', ') FROM held);
+END
+$$;
+SELECT * FROM held;
 -- and survive an error of their own statement
 SELECT zk_lock('/regress/lock_d'), 1 / (random() * 0)::int;
 SELECT * FROM held;

@@ -55,6 +55,54 @@ SELECT zk_semaphore_acquire('/regress/sem', 1, '10 s');
 \c
 SELECT zk_semaphore_acquire('/regress/sem', 1, '10 s'), zk_semaphore_release('/regress/sem');
 
+-- a permit of the transaction level goes with the transaction, however it ends, and is had again at once
+CREATE FUNCTION free_again() RETURNS boolean LANGUAGE sql AS
+  $$ SELECT zk_semaphore_acquire('/regress/sem', 1, '30s') AND zk_semaphore_release('/regress/sem') $$;
+BEGIN;
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+SELECT * FROM permits;
+-- not by hand
+SELECT zk_semaphore_release('/regress/sem'), zk_unlock_all();
+SELECT zk_semaphore_acquire('/regress/sem', 1, '0');
+COMMIT;
+SELECT free_again();
+BEGIN;
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+ROLLBACK;
+SELECT free_again();
+BEGIN;
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+SELECT 1 / 0;
+ROLLBACK;
+SELECT free_again();
+BEGIN;
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+PREPARE TRANSACTION 'zklock_regress';
+SELECT free_again();
+-- or with a part of it
+BEGIN;
+SAVEPOINT s;
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+SAVEPOINT u;
+RELEASE u;
+SELECT zk_semaphore_acquire('/regress/sem', 1, '0');
+ROLLBACK TO s;
+SELECT free_again();
+SELECT zk_xact_semaphore_acquire('/regress/sem', 1);
+RELEASE s;
+SELECT zk_semaphore_acquire('/regress/sem', 1, '0');
+COMMIT;
+SELECT free_again();
+-- beside one of the session level, which stays
+BEGIN;
+SELECT zk_semaphore_acquire('/regress/sem', 2), zk_xact_semaphore_acquire('/regress/sem', 2);
+SELECT scope, count(*) FROM permits GROUP BY scope ORDER BY scope;
+SELECT zk_semaphore_acquire('/regress/sem', 2, '0');
+COMMIT;
+SELECT zk_semaphore_acquire('/regress/sem', 2, '30s');
+SELECT scope, count(*) FROM permits GROUP BY scope ORDER BY scope;
+SELECT zk_semaphore_release('/regress/sem'), zk_semaphore_release('/regress/sem');
+
 -- who thinks there are more permits than others has no more, and all are told
 SELECT zk_semaphore_acquire('/regress/sem', 2, '10 s');
 SELECT zk_semaphore_acquire('/regress/sem', 5, '10 s');
@@ -119,4 +167,5 @@ DROP TABLE regress_many;
 DROP FUNCTION regress_parallel;
 
 SELECT count(*) FROM permits;
+DROP FUNCTION free_again;
 DROP VIEW permits;

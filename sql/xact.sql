@@ -130,6 +130,7 @@ BEGIN
   EXCEPTION WHEN division_by_zero THEN
     PERFORM zk_xact_lock('/regress/xact_d');
   END;
+  RAISE INFO 'held behind the block: %', (SELECT string_agg(path || ' ' || count, ', ') FROM held);
   -- an error of our own as well
   BEGIN
     PERFORM zk_xact_lock('/regress/xact_e');

@@ -4,6 +4,8 @@
 # of it, or of the session. Each time a session of the other server waits for it, gets it, and nothing
 # stays behind. First the effect, then the lock: the next holder on the same server reads what the one before
 # wrote.
+#
+# Which statements release what is in the SQL contract: sql/lock.sql, sql/xact.sql, and sql/semaphore.sql for permits.
 
 use Zklock::Test;
 
@@ -18,14 +20,6 @@ my @transaction = ('BEGIN', "SELECT zk_xact_lock('/lock')");
 
 $a->value('CREATE TABLE t (id int PRIMARY KEY, value int)');
 $a->value('CREATE TABLE child (id int REFERENCES t DEFERRABLE INITIALLY DEFERRED)');
-$a->value("CREATE PROCEDURE commit_inside() LANGUAGE plpgsql AS \$\$
-BEGIN
-	PERFORM zk_xact_lock('$path');
-	COMMIT;
-	PERFORM pg_advisory_lock(1);
-	PERFORM pg_advisory_unlock(1);
-END \$\$");
-
 # The waiter's server knows of all that happened before: had the lock been released, it would have it.
 sub still_waits($name)
 {
@@ -47,13 +41,8 @@ sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
 #   rows     how many rows of zk_locks show it held: one for each scope, default 1
 #   open     a transaction is open afterwards
 #   over     the session has ended afterwards
-#   permit   /lock stands for a semaphore of one permit instead
 sub release_by($name, %way)
 {
-	my $path = $way{permit} ? '/t/permits' : $path;
-	my ($ask, $give, @folders) = $way{permit}
-	  ? ("zk_semaphore_acquire('$path', 1, '30s')", "zk_semaphore_release('$path')", '/locks', '/leases')
-	  : ("zk_lock('$path', '30s')", "zk_unlock('$path')", '');
 	my $s = $a->session;
 	foreach my $sql (@{ $way{take} })
 	{
@@ -61,7 +50,7 @@ sub release_by($name, %way)
 		$r->{ok} or die "$name: $r->{error}";
 	}
 	is($a->lock_count("path = '$path' AND state = 'held'"), $way{rows} || 1, "$name: it is held");
-	$waiter->query_start("SELECT $ask");
+	$waiter->query_start("SELECT zk_lock('$path', '30s')");
 	wait_behind();
 	foreach my $sql (@{ $way{hold} || [] })
 	{
@@ -80,8 +69,8 @@ sub release_by($name, %way)
 	}
 	my $r = $waiter->result;
 	is($r->{text}, 't', "$name: the waiter gets it") or diag($r->{error});
-	is($waiter->query("SELECT $give"), 't', "$name: and can release it");
-	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !map { $zk->children("$path$_") } @folders }
+	is($waiter->query("SELECT zk_unlock('$path')"), 't', "$name: and can release it");
+	wait_until { $a->lock_count == 0 && $b->lock_count == 0 && !$zk->children($path) }
 	sub { "$name: nothing to be left\n" . $a->describe_locks . $b->describe_locks };
 	$s->query('ROLLBACK') if $way{open};
 	$s->disconnect unless $way{over};
@@ -89,138 +78,33 @@ sub release_by($name, %way)
 }
 
 subtest 'a session releases its lock by hand' => sub {
-	release_by('unlock', take => \@session, release => "SELECT zk_unlock('/lock')");
-	release_by('counted', take => ["SELECT zk_lock('/lock'), zk_try_lock('/lock'), zk_lock(ARRAY['/lock'])"],
-		hold => [ "SELECT zk_unlock('/lock')", "SELECT zk_unlock(ARRAY['/lock'])" ],
+	release_by('unlock', take => ["SELECT zk_lock('/lock'), zk_try_lock('/lock'), zk_lock(ARRAY['/lock', '/t/other'])"],
+		hold => [ "SELECT zk_unlock('/lock')", "SELECT zk_unlock(ARRAY['/lock', '/t/other'])" ],
 		release => "SELECT zk_unlock('/lock')");
-	release_by('array', take => ["SELECT zk_lock(ARRAY['/lock', '/t/other'])"],
-		hold => ["SELECT zk_unlock('/t/other')"], release => "SELECT zk_unlock(ARRAY['/lock'])");
 	release_by('unlock all', take => ["SELECT zk_lock('/lock'), zk_lock('/lock'), zk_lock('/t/other')"],
 		release => 'SELECT zk_unlock_all()');
 	release_by('discard all', take => ["SELECT zk_lock('/lock'), zk_lock('/lock')"],
 		hold => [ 'DISCARD PLANS', 'DISCARD TEMP', 'RESET ALL' ], release => 'DISCARD ALL');
-};
-
-subtest 'a lock of the session level is released in a transaction that goes on' => sub {
 	release_by('unlock in a transaction', take => [ 'BEGIN', @session ], release => "SELECT zk_unlock('/lock')",
 		open => 1);
-	release_by('unlock in an exception block',
-		take    => \@session,
-		release => "DO \$\$ BEGIN PERFORM zk_unlock('/lock'); RAISE 'no';"
-		  . ' EXCEPTION WHEN raise_exception THEN NULL; END $$');
 };
 
 subtest 'a lock of the transaction level is released at the end of the transaction' => sub {
-	release_by('commit', take => \@transaction,
+	release_by('commit', take => [ @transaction, 'INSERT INTO t VALUES (1, 1)' ],
 		hold => [ "SELECT zk_unlock('/lock')", 'SELECT zk_unlock_all()', 'DISCARD PLANS' ], release => 'COMMIT');
-	release_by('commit of a change', take => [ @transaction, 'INSERT INTO t VALUES (1, 1)' ], release => 'COMMIT');
-	release_by('commit and chain', take => \@transaction, release => 'COMMIT AND CHAIN', open => 1);
-	release_by('rollback',         take => \@transaction, release => 'ROLLBACK');
-	release_by('rollback and chain', take => \@transaction, release => 'ROLLBACK AND CHAIN', open => 1);
-	release_by('try-lock', take => [ 'BEGIN', "SELECT zk_try_xact_lock('/lock')" ], release => 'COMMIT');
-	release_by('array for a transaction', take => [ 'BEGIN', "SELECT zk_xact_lock(ARRAY['/t/other', '/lock'])" ],
-		release => 'COMMIT');
+	release_by('rollback', take => \@transaction, release => 'ROLLBACK');
 	release_by('error', take => \@transaction, release => 'SELECT 1/0', expect => '22012', open => 1);
-	release_by('statement timeout', take => [ @transaction, "SET statement_timeout = '10ms'" ],
-		release => 'DO $$ BEGIN LOOP END LOOP; END $$', expect => '57014', open => 1);
 	release_by('commit that fails', take => [ @transaction, 'INSERT INTO child VALUES (17)' ], release => 'COMMIT',
 		expect => '23503');
-	release_by('two-phase commit', take => [ @transaction, 'INSERT INTO t VALUES (2, 2)' ],
-		release => "PREPARE TRANSACTION 'x'", expect => '0A000');
-	is($a->value('SELECT count(*) FROM pg_prepared_xacts'), 0, 'no transaction was prepared');
-	is($a->value('SELECT count(*) FROM t WHERE id = 2'),    0, 'nor committed');
 };
 
 subtest 'a lock is released by the rollback to a savepoint before it' => sub {
-	release_by('rollback to savepoint', take => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		release => 'ROLLBACK TO s', open => 1);
 	release_by('rollback to an outer savepoint',
 		take => [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT u', "SELECT zk_xact_lock('/lock')" ],
 		hold => [ 'RELEASE u', 'SAVEPOINT v', 'ROLLBACK TO v' ], release => 'ROLLBACK TO s', open => 1);
-	release_by('commit after savepoints', take => [ @transaction, 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		hold => [ 'ROLLBACK TO s', 'RELEASE s', 'SAVEPOINT u', 'SELECT 1/0', 'ROLLBACK TO u' ],
-		release => 'COMMIT');
 	release_by('error and rollback to savepoint',
 		take => [ 'BEGIN', 'SAVEPOINT s', 'SAVEPOINT u', "SELECT zk_xact_lock('/lock')", 'SAVEPOINT v' ],
 		hold => [ 'SELECT 1/0', 'ROLLBACK TO v' ], release => 'ROLLBACK TO s', open => 1);
-	release_by('release of a savepoint', take => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock('/lock')" ],
-		hold => ['RELEASE s'], release => 'COMMIT');
-};
-
-subtest 'a shared lock is released in the same ways' => sub {
-	release_by('shared, commit', take => [ 'BEGIN', "SELECT zk_xact_lock_shared('/lock')" ], release => 'COMMIT');
-	release_by('shared, rollback to savepoint', take => [ 'BEGIN', 'SAVEPOINT s', "SELECT zk_xact_lock_shared('/lock')" ],
-		release => 'ROLLBACK TO s', open => 1);
-	release_by('shared, lost client', take => ["SELECT zk_lock_shared('/lock')"], over => 1, release => sub { $_[0]->vanish });
-};
-
-subtest 'a permit of the transaction level is released with the transaction, or its part' => sub {
-	my @take  = ("SELECT zk_xact_semaphore_acquire('/lock', 1)");
-	my @begun = (permit => 1, take => [ 'BEGIN', @take ]);
-	release_by('permit, commit', @begun, hold => [ "SELECT zk_semaphore_release('/lock')", 'SELECT zk_unlock_all()' ],
-		release => 'COMMIT');
-	release_by('permit, rollback', @begun, release => 'ROLLBACK');
-	release_by('permit, error', @begun, release => 'SELECT 1/0', expect => '22012', open => 1);
-	release_by('permit, two-phase commit', @begun, release => "PREPARE TRANSACTION 'x'", expect => '0A000');
-	release_by('permit, rollback to savepoint', permit => 1, take => [ 'BEGIN', 'SAVEPOINT s', @take, 'SAVEPOINT u', 'RELEASE u' ],
-		release => 'ROLLBACK TO s', open => 1);
-	release_by('permit, release of a savepoint', permit => 1, take => [ 'BEGIN', 'SAVEPOINT s', @take ], hold => ['RELEASE s'],
-		release => 'COMMIT');
-};
-
-# A plpgsql block with EXCEPTION is a savepoint: the lock goes when the block is left by
-# an error, while the statement goes on.
-foreach my $error (1, 0)
-{
-	my $name = 'exception block ' . ($error ? 'left by an error' : 'left in order');
-	subtest "the lock of an $name is released in time" => sub {
-		my $gate = $a->session;
-		my $s    = $a->session;
-		$gate->query('SELECT pg_advisory_lock(3), pg_advisory_lock(4)');
-		$s->query_start("DO \$\$ BEGIN
-			BEGIN
-				PERFORM zk_xact_lock('$path');
-				PERFORM pg_advisory_xact_lock(3);
-				IF $error = 1 THEN RAISE 'no'; END IF;
-			EXCEPTION WHEN raise_exception THEN NULL;
-			END;
-			PERFORM pg_advisory_xact_lock(4);
-		END \$\$");
-		$a->wait_holder($s, $path);
-		$waiter->start_waiting("SELECT zk_lock('$path', '30s')");
-		still_waits("$name: held inside");
-		$gate->query('SELECT pg_advisory_unlock(3)');
-		if ($error)
-		{
-			is($waiter->finish, 't', "$name: the waiter gets it");
-			ok($s->busy, "$name: while the statement goes on");
-			$gate->query('SELECT pg_advisory_unlock(4)');
-		}
-		else
-		{
-			wait_until {
-				$a->value('SELECT count(*) FROM pg_locks WHERE NOT granted AND objid = 4'
-					  . ' AND pid = ' . $s->pid) } 'the block to be left';
-			still_waits("$name: still held");
-			$gate->query('SELECT pg_advisory_unlock(4)');
-			is($waiter->finish, 't', "$name: the waiter gets it at the end");
-		}
-		$s->finish;
-		$waiter->query("SELECT zk_unlock('$path')");
-	};
-}
-
-subtest 'a procedure that commits releases the lock with the transaction, not with the CALL' => sub {
-	my ($gate, $s) = map { $a->session } 1 .. 2;
-	$gate->query('SELECT pg_advisory_lock(1)');
-	$waiter->query("SELECT zk_lock('$path')");
-	$s->start_waiting('CALL commit_inside()');
-	$waiter->query("SELECT zk_unlock('$path')");
-	is($waiter->query("SELECT zk_lock('$path', '30s')"), 't', 'commit in a procedure: the next gets it');
-	ok($s->busy, 'while the procedure goes on');
-	$waiter->query("SELECT zk_unlock('$path')");
-	$gate->query('SELECT pg_advisory_unlock(1)');
-	$s->finish;
 };
 
 subtest 'a lock held at both levels is released with the last of them' => sub {
@@ -228,11 +112,6 @@ subtest 'a lock held at both levels is released with the last of them' => sub {
 		release => "SELECT zk_unlock('/lock')");
 	release_by('unlock, then commit', take => [ @session, @transaction ], rows => 2,
 		hold => [ "SELECT zk_unlock('/lock')" ], release => 'COMMIT');
-	release_by('rollback and errors, then unlock', take => [ 'BEGIN', @session ],
-		hold => [ 'SELECT 1/0', 'ROLLBACK', 'SELECT 1/0' ], release => "SELECT zk_unlock('/lock')");
-	release_by('rollback to savepoint, then unlock',
-		take => [ 'BEGIN', 'SAVEPOINT s', @session, "SELECT zk_xact_lock('/lock')" ], rows => 2,
-		hold => [ 'ROLLBACK TO s', 'ROLLBACK' ], release => "SELECT zk_unlock('/lock')");
 };
 
 foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
@@ -260,10 +139,7 @@ foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 	};
 }
 
-subtest 'the end of a session in a transaction undoes its changes, and releases the lock' => sub {
-	release_by('session closed after a change', take => [ @transaction, 'INSERT INTO t VALUES (3, 3)' ], over => 1,
-		release => sub { $_[0]->vanish });
-	is($a->value('SELECT count(*) FROM t WHERE id = 3'), 0, 'the change is undone');
+subtest 'the end of a session in a failed transaction releases its locks' => sub {
 	release_by('terminate after an error', take => [ @session, 'BEGIN' ], hold => ['SELECT 1/0'], over => 1,
 		release => sub { $_[0]->terminate; $_[0]->disconnect });
 };
