@@ -1,7 +1,8 @@
 # Copyright (c) 2026, zklock contributors
 #
 # Semaphores among sessions of two servers: how many get a permit, in which order, what
-# others see, and which nodes and requests it takes. When permits at transaction level go is in 120_release.pl.
+# others see, and which nodes and requests it takes. What a session has of several permits, and when these go, is in
+# sql/semaphore.sql.
 
 use Zklock::Test;
 use Zklock::Cast qw(fails);
@@ -68,29 +69,6 @@ subtest 'a permit goes to the session that came first' => sub {
 	settled(0);
 };
 
-subtest 'a session may hold several permits' => sub {
-	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 3;
-	is(acquire($as[0], 3, '0'), 'f', 'its own count like anybody\'s');
-	is($a->lock_count('pid = ' . $as[0]->pid . " AND state = 'held'"), 3, 'each has a row');
-	ask($bs[0], 3, 1);
-	release($as[0]);
-	is($bs[0]->finish, 't', 'one released is one for somebody else');
-	$as[0]->query('SELECT zk_unlock_all()');
-	settled(1);
-	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
-	$as[0]->query('DISCARD ALL');
-	settled(1);
-	is(acquire($as[0], 3), 't', "a permit for a1: $_") foreach 1 .. 2;
-	$as[0]->disconnect;
-	settled(1);
-	$as[0] = $a->session(name => 'a1');
-	is(acquire($as[0], 3), 't', 'a permit for a1');
-	$as[0]->terminate;
-	settled(1);
-	$as[0] = $a->session(name => 'a1');
-	release($bs[0]);
-};
-
 subtest 'of sessions that do not wait, all at once, as many get a permit as there are' => sub {
 	foreach my $round (1 .. 10)
 	{
@@ -102,27 +80,12 @@ subtest 'of sessions that do not wait, all at once, as many get a permit as ther
 	}
 };
 
-sub disagreement($session, $mine, $others)
-{
-	return defined $others
-	  ? like($session->notices, qr/one of $mine permits, a holder for one of $others;/, "and is told of $others")
-	  : is($session->notices, '', 'and is told nothing');
-}
-
-subtest 'sessions that disagree about the number are told, and the lower number holds' => sub {
-	is(acquire($as[0], 2), 't', 'who comes first');
-	disagreement($as[0], 2, undef);
-	is(acquire($bs[0], 9), 't', 'who thinks there are more gets the second of them');
-	disagreement($bs[0], 9, 2);
-	is(acquire($as[1], 2, '0'), 'f', 'but one who agrees with the first no third');
-	disagreement($as[1], 2, undef);
-	release($bs[0]);
-	# Waiting, until who thinks so is gone.
-	$bs[0]->query_start("SELECT zk_semaphore_acquire('$path', 1)");
-	wait_row($bs[0], "state = 'waiting' AND blocked_by_node IS NOT NULL");
+subtest 'who waits is told in the end that a holder counts with another number' => sub {
+	acquire($as[0], 2);
+	acquire_until($bs[0], 1, "state = 'waiting' AND blocked_by_node IS NOT NULL");
 	release($as[0]);
-	is($bs[0]->finish, 't', 'until it is the only one');
-	disagreement($bs[0], 1, 2);
+	is($bs[0]->finish, 't', 'who waits gets the permit');
+	like($bs[0]->notices, qr/one of 1 permits, a holder for one of 2;/, 'and is told');
 	release($bs[0]);
 	settled(0);
 };
@@ -161,12 +124,8 @@ subtest 'a lock in the place of the leases, or of the turns, is what it is' => s
 	ok($as[0]->query("SELECT zk_unlock('$nodes[1]')"), 'unlocked');
 	is(acquire($as[2], 2, '30s'), 't', 'now it can');
 	is($as[1]->try("SELECT zk_lock('$nodes[1]')")->{sqlstate}, '55006', 'nor a lock where it has a permit');
-	foreach my $session ($bs[1])
-	{
-		my $name = $session->name . ' can have it: leases are no obstacle';
-		is($session->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', $name);
-		is($session->query("SELECT zk_lock('$nodes[1]', '30s') AND zk_unlock('$nodes[1]')"), 't', $name);
-	}
+	is($bs[1]->query("SELECT zk_try_lock('$nodes[1]') AND zk_unlock('$nodes[1]')"), 't', 'b2 can: leases are no obstacle');
+	is($bs[1]->query("SELECT zk_lock('$nodes[1]', '30s') AND zk_unlock('$nodes[1]')"), 't', 'also if it waits');
 	release($as[2]);
 	acquire($bs[0], 2, '0');
 	is($as[0]->query("SELECT zk_lock('$nodes[0]')"), 't', 'a lock on that of the turns');
@@ -247,27 +206,6 @@ subtest 'sessions that wait in the queue ask for nothing' => sub {
 	is($_->finish, 't', 'and so on') foreach @as[ 2, 3 ];
 	release($as[$_]) foreach 2, 3;
 	settled(0);
-};
-
-# ---- permits at transaction level
-
-$path = '/permits';
-my ($s, $other) = ($a->session, $b->session);
-my $take = "SELECT zk_xact_semaphore_acquire('$path', 1)";
-
-subtest 'several permits, at both levels' => sub {
-	$s->query('BEGIN');
-	is($s->query("SELECT zk_semaphore_acquire('$path', 2), zk_xact_semaphore_acquire('$path', 2)"), 't|t', 'one each');
-	is($other->query("SELECT zk_semaphore_acquire('$path', 2, '0')"), 'f', 'there is no third');
-	$s->query('COMMIT');
-	is($other->query("SELECT zk_semaphore_acquire('$path', 2, '30s')"), 't', 'one goes with the transaction');
-	is($s->query("SELECT zk_semaphore_release('$path')"), 't', 'the other by hand');
-	$other->query("SELECT zk_semaphore_release('$path')");
-	$s->query("BEGIN; $take");
-	is(join(' ', map { "$_->{kind} $_->{scope} $_->{state}" } $a->locks), 'semaphore transaction held', 'one, which zk_locks shows');
-	like($s->try("SELECT zk_semaphore_release('$path')")->{notices}[0], qr/you don't own a session-level permit/,
-		'cannot be released by hand');
-	$s->query('COMMIT');
 };
 
 done_clean($zk, $a, $b);
