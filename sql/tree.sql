@@ -97,3 +97,21 @@ SELECT zk_lock_tree('/regress/tree/db/t', '/regress/tree/db');
 SELECT zk_unlock_tree('/regress/tree/db/t', '/regress/tree/db');
 RESET zklock.allowed_paths;
 SELECT * FROM held_modes;
+
+-- a function that a superuser declares with other types of text, or of intervals, locks the same
+CREATE DOMAIN paths AS text[];
+CREATE DOMAIN patience AS interval;
+CREATE FUNCTION lock_part(varchar, varchar) RETURNS boolean AS '$libdir/zklock', 'zk_lock' LANGUAGE C;
+CREATE FUNCTION lock_all(paths, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock' LANGUAGE C;
+CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean AS '$libdir/zklock', 'zk_lock' LANGUAGE C;
+SELECT lock_part('/regress/tree/db/t', '/regress/tree');
+SELECT * FROM held_modes;
+SELECT zk_unlock_all();
+SELECT lock_all('{/regress/tree/db/t, /regress/tree/db/u}', '1s');
+SELECT * FROM held_modes;
+SELECT zk_unlock_all();
+SELECT lock_one('/regress/tree/db/t', '1s');
+SELECT * FROM held_modes;
+SELECT zk_unlock_all();
+DROP FUNCTION lock_part(varchar, varchar), lock_all(paths, patience), lock_one(varchar, patience);
+DROP DOMAIN paths, patience;

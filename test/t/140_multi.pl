@@ -1,6 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
-# The text[] forms, and trees: several paths at once, all or nothing, in one order for everybody.
+# The text[] forms, and trees: several paths at once, all or nothing, in one order for everybody. What a session has and
+# gives back is in sql/array.sql and sql/tree.sql.
 #
 # Hive takes locks in a tree, on databases, tables and partitions. A session that works on a part keeps others from the
 # whole and from that part, and from nothing else: SQL sessions of two servers, and a program that does what Hive does.
@@ -20,22 +21,12 @@ my $other   = $b->session;
 # before what begins with it.
 my @ordered = ('/m/B', '/m/a', '/m/a/x', "/m/\x{e4}");
 
-# What a session has, e.g. '/m/a held 1, /m/b waiting 0'. What it gave up a moment ago and
+# What the session has, e.g. '/m/a held 1, /m/b waiting 0'. What it gave up a moment ago and
 # ZooKeeper has not confirmed is not its any more.
-sub has($server, $session)
+sub has
 {
 	return join(', ',
-		sort map { "$_->{path} $_->{state} $_->{count}" }
-		  $server->locks('pid = ' . $session->pid . " AND state <> 'releasing'"));
-}
-
-# Waits until it has this. A call asks for all paths at first; those behind one that is taken it
-# has given back when it waits for that.
-sub wait_has($server, $session, $expected, $name)
-{
-	wait_until { has($server, $session) eq $expected } "$name: $expected";
-	pass($name);
-	return;
+		sort map { "$_->{path} $_->{state} $_->{count}" } $a->locks('pid = ' . $s->pid . " AND state <> 'releasing'"));
 }
 
 # Can the other server have these paths, now or as soon as their nodes are deleted?
@@ -51,20 +42,12 @@ sub free_elsewhere($name, @paths)
 
 subtest 'a call for several paths acquires all of them, each once' => sub {
 	is($s->query("SELECT zk_lock(ARRAY['/m/c', '/m/a', '/m/b'])"), 't', 'three at once');
-	is(has($a, $s), '/m/a held 1, /m/b held 1, /m/c held 1', 'all are held');
+	is(has(), '/m/a held 1, /m/b held 1, /m/c held 1', 'all are held');
 	is($other->query("SELECT zk_try_lock('$_')"), 'f', "$_ is taken elsewhere") foreach qw(/m/a /m/b /m/c);
 	is($s->query("SELECT zk_unlock('/m/b')"), 't', 'one is released');
-	is($other->query("SELECT zk_lock('/m/b', '20s') AND zk_unlock('/m/b')"), 't', 'and free');
-	my $r = $s->try("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])");
-	is($r->{text}, 'f', 'to release all says that one was not held');
-	is(scalar @{ $r->{notices} }, 1, 'with one warning');
-	like($r->{notices}[0], qr{WARNING: .*"/m/b"}, 'which names it');
-	is(has($a, $s), '', 'the others are released');
-
-	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/a', '/m/a'])"), 't', 'one path several times');
-	is(has($a, $s), '/m/a held 1, /m/b held 1', 'counts once');
-	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/a', '/m/b'])"), 't', 'as it does in the release');
-	is(has($a, $s), '', 'after which nothing is held');
+	free_elsewhere('it', '/m/b');
+	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])"), 'f', 'to release all says that one was not held');
+	free_elsewhere('all', '/m/a', '/m/c');
 };
 
 subtest 'a call for several paths that fails leaves what was held before, and nothing else' => sub {
@@ -131,50 +114,6 @@ subtest 'a call for several paths that fails leaves what was held before, and no
 	is_deeply($zk->requests($mark, session => $a->session_id), {}, 'is noticed beforehand');
 };
 
-subtest 'locks of several paths end with their transaction, or its part' => sub {
-	$s->query("BEGIN; SELECT zk_xact_lock(ARRAY['/m/b', '/m/a'])");
-	is(has($a, $s), '/m/a held 1, /m/b held 1', 'locks of a transaction');
-	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b'])"), 'f', 'cannot be released by hand');
-	$s->query('SAVEPOINT s');
-	$s->query("SELECT zk_xact_lock(ARRAY['/m/b', '/m/c'])");
-	is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'more in a savepoint');
-	$s->query('ROLLBACK TO s');
-	is(has($a, $s), '/m/a held 1, /m/b held 1', 'its rollback undoes only these');
-	$s->query('COMMIT');
-	is(has($a, $s), '', 'the commit releases all');
-};
-
-subtest 'a call that fails leaves what was held before' => sub {
-	$blocker->query("SELECT zk_lock('/m/c')");
-	$s->query("SELECT zk_lock('/m/b')");
-	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '200ms')"), 'f', 'not all can be had');
-	is(has($a, $s), '/m/b held 1', 'what was held before still is, as often as before');
-	$s->query_start("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'])");
-	wait_has($a, $s, '/m/a held 1, /m/b held 2, /m/c waiting 0', 'meanwhile it counts twice');
-	is($s->cancelled, '57014', 'cancelled');
-	is(has($a, $s), '/m/b held 1', 'and is as before');
-	$s->query('BEGIN; SAVEPOINT s');
-	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/b', '/m/c'], '100ms')"), 'f',
-		'the same for the transaction');
-	is(has($a, $s), '/m/b held 1', 'what was held before still is');
-	$s->query('COMMIT');
-	# What is undone is the savepoint's acquisition, not the one before.
-	$s->query("BEGIN; SELECT zk_xact_lock('/m/a')");
-	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'the same twice in a transaction');
-	is(has($a, $s), '/m/a held 1, /m/b held 1', 'only the second is undone');
-	$s->query('SAVEPOINT s');
-	is($s->query("SELECT zk_xact_lock(ARRAY['/m/a', '/m/c'], '100ms')"), 'f', 'and for a savepoint');
-	$s->query('ROLLBACK TO s');
-	is(has($a, $s), '/m/a held 1, /m/b held 1', 'what was held before it still is');
-	$s->query('COMMIT');
-	$blocker->query("SELECT zk_unlock('/m/c')");
-	is($s->query("SELECT zk_lock(ARRAY['/m/a', '/m/b', '/m/c'], '20s')"), 't', 'all can be had');
-	is(has($a, $s), '/m/a held 1, /m/b held 2, /m/c held 1', 'one is held twice');
-	is($s->query("SELECT zk_unlock(ARRAY['/m/a', '/m/b', '/m/c'])"), 't', 'all are released once');
-	is(has($a, $s), '/m/b held 1', 'one is still held');
-	$s->query('SELECT zk_unlock_all()');
-};
-
 subtest 'paths are locked in one order, whatever that of the arguments' => sub {
 	foreach my $order ([ 0, 1, 2, 3 ], [ 3, 2, 1, 0 ], [ 2, 0, 3, 1 ])
 	{
@@ -184,7 +123,9 @@ subtest 'paths are locked in one order, whatever that of the arguments' => sub {
 			$blocker->query("SELECT zk_lock('$ordered[$i]')");
 			$s->query_start("SELECT zk_lock($array)");
 			my @has = ((map { "$_ held 1" } @ordered[ 0 .. $i - 1 ]), "$ordered[$i] waiting 0");
-			wait_has($a, $s, join(', ', sort @has), "argument order @$order: those before the one that is taken, and none after it");
+			# A call asks for all paths at first, and has given back those behind one that is taken when it waits for that.
+			wait_until { has() eq join(', ', sort @has) } "what it has with $ordered[$i] taken, argument order @$order";
+			pass("argument order @$order: those before the one that is taken, and none after it");
 			$blocker->hands_over($ordered[$i], $s, 'then the rest');
 			$s->query('SELECT zk_unlock_all()');
 		}
@@ -208,7 +149,7 @@ subtest 'one timeout is for all paths together' => sub {
 	is($a->value("SELECT '$took'::interval >= '8s' AND '$took'::interval - '$first s' < '6s'"),
 		't', 'counts from the beginning')
 	  or diag("$took, of these $first s for the first");
-	is(has($a, $s), '', 'nothing is held');
+	is(has(), '', 'nothing is held');
 	$blocker->query("SELECT zk_unlock('/m/b')");
 };
 
@@ -221,7 +162,7 @@ subtest 'hundreds of paths can be locked at once' => sub {
 	# The timeout passes somewhere among those that are free.
 	$blocker->query("SELECT zk_lock('/m/z')");
 	is($s->query("SELECT zk_lock($many || '/m/z'::text, '50ms')"), 'f', 'a timeout that passes between two waits');
-	is(has($a, $s), '', 'nothing is held');
+	is(has(), '', 'nothing is held');
 	$blocker->query("SELECT zk_unlock('/m/z')");
 	is($other->query("SELECT zk_lock($many, '30s') AND zk_unlock($many)"), 't', 'now they can be had there');
 };
@@ -267,26 +208,6 @@ subtest 'among sessions a part of a tree keeps others from the whole, and the wh
 	is($t->query(tree_unlock($table)), 't', 'until it gives that back');
 	is($r->finish, 't', 'who waited gets its part');
 	$r->query(tree_unlock($sister));
-	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
-};
-
-subtest 'a function for which a superuser declares other types of text locks the same' => sub {
-	my $library = "AS '\$libdir/zklock'";
-	$s->query("CREATE DOMAIN paths AS text[]");
-	$s->query("CREATE DOMAIN patience AS interval");
-	$s->query("CREATE FUNCTION lock_part(varchar, varchar) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
-	$s->query("CREATE FUNCTION lock_all(paths, patience) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
-	$s->query("CREATE FUNCTION lock_one(varchar, patience) RETURNS boolean $library, 'zk_lock' LANGUAGE C");
-	my %calls = (
-		"lock_part('$part', '$root')"        => "$db shared, $table shared, $part exclusive",
-		"lock_all('{$part, $sister}', '1s')" => "$part exclusive, $sister exclusive",
-		"lock_one('$part', '1s')"            => "$part exclusive");
-	foreach my $call (sort keys %calls)
-	{
-		$s->query("SELECT $call");
-		is(join(', ', map { "$_->{path} $_->{mode}" } $a->locks("pid = " . $s->pid . " AND state = 'held'")), $calls{$call}, $call);
-		$s->query('SELECT zk_unlock_all()');
-	}
 	Zklock::Server->assert_clean($zk, [ $a, $b ], $part, $sister);
 };
 
