@@ -4,8 +4,9 @@
 # behind, takes the place of nobody, and loses no grant that crossed it. Each state of a wait meets each way
 # to end it.
 #
-# Then, what is left of it: savepoints, other locks, timeouts. Waits that end while a call to ZooKeeper is not answered
-# yet, and releases that are interrupted, are in the table of faults, which has each call.
+# That a wait that ends costs the session nothing else, in a savepoint or before, is in 140_multi.pl. Waits that end while
+# a call to ZooKeeper is not answered yet, and releases that are interrupted, are in the table of faults, which has each
+# call.
 
 use Zklock::Test;
 
@@ -213,71 +214,36 @@ foreach my $what ([ 'a lock', \%lock, @of_locks ], [ 'a permit', \%permit, @of_p
 	}
 }
 
-my $s = $a->session;
-
 foreach my $hold ('hold_request', 'hold_reply')
 {
 	subtest "the only session that waits gives up, and can ask again at once: $hold of create" => sub {
-		$path = "/t/cancel/alone $hold" =~ s/ /_/r;
+		$path = "/t/cancel/alone_$hold";
 		$shell->create($path, makepath => 1);
 		my $victim = $a->session;
 		# Whom it waited for before is not told of the next wait, which uses the same memory.
-		my $node = $shell->create('/t/cancel/before/_c_00000001-0000-4000-8000-000000000000-lock-',
-			ephemeral => 1, sequence => 1, makepath => 1);
-		is($victim->query("SELECT zk_lock('/t/cancel/before', '100ms')"), 'f', "$hold of create: a wait before");
+		my $node = $zk->foreigner('/t/cancel/before');
+		is($victim->query("SELECT zk_lock('/t/cancel/before', '100ms')"), 'f', 'a wait before');
 		$shell->delete($node);
 		wait_until { $a->lock_count == 0 } 'its end';
-		my $fault = $proxy->$hold(op => 'create2', path => "^$path/");
-		$victim->query_start("SELECT zk_lock('$path')");
-		$proxy->fired($fault);
+		my $of = "${hold}_of";
+		$proxy->$of($victim, "SELECT zk_lock('$path')", op => 'create2', path => "^$path/");
 		$victim->wait_row("state = 'waiting'", $path);
-		is($a->lock_count('blocked_by_node IS NULL AND node !~ \'\\d{10}$\''), 1,
-			"$hold of create: it is not known who is before it");
-		is($victim->cancelled, '57014', "$hold of create: the only one gives up");
+		is($a->lock_count(q{blocked_by_node IS NULL AND node !~ '\d{10}$'}), 1, 'it is not known who is before it');
+		is($victim->cancelled, '57014', 'the only one gives up');
 
 		# The same session, and the same path, before anything is answered.
-		$victim->query_start("SELECT zk_lock('$path', '30s')");
-		$victim->wait_row("state = 'waiting'", $path);
+		$victim->start_waiting("SELECT zk_lock('$path', '30s')", $path);
 		$proxy->heal;
-		is($victim->finish, 't', "$hold of create: it can ask again at once");
+		is($victim->finish, 't', 'it can ask again at once');
 		wait_until { $zk->children($path) == 1 } 'one node';
-		is($victim->query("SELECT zk_unlock('$path')"), 't', "$hold of create: and has one node only");
-		is(scalar($zk->children($path)), 0, "$hold of create: no node is left");
+		is($victim->query("SELECT zk_unlock('$path')"), 't', 'and has one node only');
+		is(scalar($zk->children($path)), 0, 'no node is left');
 	};
 }
 
-$path = '/t/cancel/savepoint';
-
-subtest 'a wait that ends in a savepoint costs the transaction nothing else' => sub {
-	$holder->query("SELECT zk_lock('$path')");
-	$s->query($_) foreach 'BEGIN', 'CREATE TABLE kept ()', 'SAVEPOINT s', "SET LOCAL lock_timeout = '50ms'";
-	is($s->try("SELECT zk_xact_lock('$path')")->{sqlstate}, '55P03', 'a wait in a savepoint ends');
-	is($s->try('SELECT 1')->{sqlstate}, '25P02', 'the transaction has failed');
-	$s->query('ROLLBACK TO s');
-	$holder->query("SELECT zk_unlock('$path')");
-	is($s->query("SELECT zk_xact_lock('$path', '30s')"), 't', 'after the rollback to it the lock can be had');
-	is($holder->query("SELECT zk_try_lock('$path')"), 'f', 'and is held');
-	$s->query('COMMIT');
-	is($a->value("SELECT to_regclass('kept') IS NOT NULL"), 't', 'the rest of the transaction is kept');
-	$holder->query("SELECT zk_lock('$path')");
-	is( $s->query("SET lock_timeout = '50ms'; DO \$\$ BEGIN PERFORM zk_xact_lock('$path'); EXCEPTION"
-			  . " WHEN lock_not_available THEN PERFORM set_config('t.caught', 'yes', false); END \$\$;"
-			  . " RESET lock_timeout; SELECT current_setting('t.caught')"),
-		'yes', 'an exception block catches the end of a wait');
-	is($a->lock_count('pid = ' . $s->pid . " AND state <> 'releasing'"), 0, 'which leaves nothing');
-	$holder->query("SELECT zk_unlock('$path')");
-};
-
-subtest 'a lock that is held is not touched by a wait for another one that ends' => sub {
-	$holder->query("SELECT zk_lock('$path')");
-	$s->query("SELECT zk_lock('/t/cancel/held'), zk_lock('/t/cancel/held')");
-	is($s->try("SET lock_timeout = '50ms'; SELECT zk_lock('$path')")->{sqlstate}, '55P03', 'a wait ends');
-	is($s->query("RESET lock_timeout; SELECT zk_unlock('/t/cancel/held')"), 't', 'another lock is still held');
-	is($s->query("SELECT zk_unlock('/t/cancel/held')"), 't', 'as often as before');
-	$holder->query("SELECT zk_unlock('$path')");
-};
-
 subtest 'lock_timeout is for each wait, and does not go on after it' => sub {
+	$path = '/t/cancel/timeout';
+	my $s = $a->session;
 	$shell->create('/t/cancel/ephemeral', ephemeral => 1);
 	# So of what never ends, another timeout is the end.
 	$s->query("SET lock_timeout = '1500ms'; SET statement_timeout = '3s'");
