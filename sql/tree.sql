@@ -87,7 +87,8 @@ SELECT outcome($$ SELECT zk_lock_tree('/regress/a', 'regress') $$);
 SELECT outcome($$ SELECT zk_lock_tree('/regress/a', '') $$);
 SELECT outcome($$ SELECT zk_unlock_tree('/regress/a', '/b') $$);
 -- a component that looks like a lock node
-SELECT outcome($$ SELECT zk_lock('/regress/tree/lock-0000000001') $$);
+SELECT outcome(format('SELECT zk_lock(%L)', '/regress/tree/' || name)) FROM unnest(ARRAY['lock-0000000001',
+  '_c_a-lock-0000000001', 'x-5-0000000007', 'LOCK-SHARED-0000000001', 'a__lock__-2147483648']) name;
 SELECT outcome($$ SELECT zk_lock_tree('/regress/tree/LOCK-SHARED-0000000001/t', '/regress/tree') $$);
 -- each of the paths must be allowed, and nothing is locked before that is known
 SET zklock.allowed_paths = '/regress/tree/db/*';

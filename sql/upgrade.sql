@@ -78,6 +78,14 @@ SELECT * FROM held_in_mode;
 COMMIT;
 SELECT * FROM held_in_mode;
 
+-- the one acquired last is not the one that goes last
+BEGIN;
+SELECT zk_lock('/regress/upgrade_a'), zk_xact_lock_shared('/regress/upgrade_a'), zk_xact_lock('/regress/upgrade_a');
+SELECT zk_unlock('/regress/upgrade_a');
+SELECT * FROM held_in_mode;
+COMMIT;
+SELECT * FROM held_in_mode;
+
 -- savepoints
 BEGIN;
 SELECT zk_xact_lock_shared('/regress/upgrade_a');

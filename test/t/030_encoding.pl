@@ -4,6 +4,7 @@
 # the same lock. In ZooKeeper it is UTF-8.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 my ($zk, $a, $b) = cast('a b');
 
@@ -100,35 +101,29 @@ subtest 'what the node tells is UTF-8' => sub {
 	$a->value(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'r' || chr(193)); END $$});
 };
 
-sub refused($session, $expression, $sqlstate, $message, $name)
-{
-	my $result = $session->try("SELECT zk_lock($expression)");
-	is($result->{sqlstate}, $sqlstate, "$name: SQLSTATE");
-	like($result->{message}, $message, "$name: message");
-	is($session->query('SELECT 1'), '1', "$name: the session goes on");
-	return;
-}
-
 subtest 'a path that has no equivalent in UTF-8 is refused' => sub {
-	# Bytes a client sends do not even get to a function.
+	my ($win, $ascii) = map { $a->session(dbname => $_) } qw(win1252 sql_ascii);
 	$utf8->query(q{SET client_encoding = 'UTF8'});
-	refused($utf8, qq{E'/t/\\xE4'}, '22021', qr/invalid byte sequence for encoding "UTF8"/,
-		'bytes that are no UTF-8, in UTF8');
-	# 81 is no character of WIN1252.
-	my $win = $a->session(dbname => 'win1252');
-	refused($win, q{'/t/' || chr(129)}, '22P05', qr/has no equivalent in encoding "UTF8"/,
-		'a character without an equivalent, in WIN1252');
-	refused($win, q{ARRAY['/t/x', '/t/' || chr(129)]}, '22P05', qr/has no equivalent/, 'the same in an array');
-	# A database of SQL_ASCII takes any bytes; a path must be UTF-8.
-	my $ascii = $a->session(dbname => 'sql_ascii');
-	refused($ascii, q{'/t/' || chr(228)}, '22021', qr/invalid byte sequence for encoding "UTF8"/,
-		'bytes that are no UTF-8, in SQL_ASCII');
+	my $invalid = qr/invalid byte sequence for encoding "UTF8"/;
+	my $missing = qr/has no equivalent in encoding "UTF8"/;
+	foreach my $case (
+		# Bytes a client sends do not even get to a function.
+		[ $utf8, qq{E'/t/\\xE4'}, '22021', $invalid, 'bytes that are no UTF-8, in UTF8' ],
+		# 81 is no character of WIN1252.
+		[ $win, q{'/t/' || chr(129)}, '22P05', $missing, 'a character without an equivalent, in WIN1252' ],
+		[ $win, q{ARRAY['/t/x', '/t/' || chr(129)]}, '22P05', $missing, 'the same in an array' ],
+		# A database of SQL_ASCII takes any bytes; a path must be UTF-8.
+		[ $ascii, q{'/t/' || chr(228)}, '22021', $invalid, 'bytes that are no UTF-8, in SQL_ASCII' ],
+		# 80 is the euro sign in WIN1252.
+		[ $latin1, q{'/t/' || chr(128)}, '22023', qr/invalid ZooKeeper path/, 'a control character, in LATIN1' ])
+	{
+		my ($session, $expression, $sqlstate, $message, $name) = @$case;
+		fails($session->try("SELECT zk_lock($expression)"), $sqlstate, $name, message => $message);
+	}
 	is($ascii->query(q{SELECT zk_try_lock('/t/b' || chr(195) || chr(164) || 'r')}), 'f',
 		'bytes of UTF-8 in SQL_ASCII are the path others have locked');
-	# 80 is the euro sign there; in LATIN1 it is a control character.
 	is($win->query(q{SELECT zk_lock('/t/' || chr(128))}), 't', 'the euro sign, in WIN1252');
 	is($b->value(q{SELECT zk_try_lock('/t/' || chr(8364))}), 'f', 'is the same in UTF8');
-	refused($latin1, q{'/t/' || chr(128)}, '22023', qr/invalid ZooKeeper path/, 'a control character, in LATIN1');
 	is($win->query('SELECT zk_unlock_all()'), '', 'the euro sign is free again');
 };
 

@@ -52,10 +52,7 @@ subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhi
 	$a->wait_log(qr/Grand total: /, $mark);
 	is($as[1]->query("SELECT zk_unlock_shared('$path')"), 't', 'the other one goes');
 	is($as[0]->finish, 't', 'and the upgrade is done');
-	my $logged = $a->log_since($mark);
-	like($logged, qr/process @{[ $as[0]->pid ]} acquired ExclusiveLock on ZooKeeper path "$path" after [\d.]+ ms/,
-		'which is logged, too');
-	is(scalar(() = $logged =~ /process @{[ $as[0]->pid ]} still waiting/g), 1, 'the wait is logged once');
+	is(scalar(() = $a->log_since($mark) =~ /process @{[ $as[0]->pid ]} still waiting/g), 1, 'the wait is logged once');
 	is_deeply([ $as[0]->modes($path) ], [ 'exclusive held', 'shared held' ], 'both modes are held');
 	cmp_ok($as[0]->query("SELECT zk_fencing_token('$path')"), '>', $token, 'with a token beyond the shared one');
 	is($_->query("SELECT zk_try_lock_shared('$path')"), 'f', 'by nobody else') foreach $as[2], $bs[1];
@@ -189,16 +186,6 @@ foreach my $case (
 		clean();
 	};
 }
-
-subtest 'a lock whose shared and exclusive acquisitions go together is free' => sub {
-	$as[0]->query('BEGIN');
-	is($as[0]->query("SELECT zk_lock('$path') AND zk_xact_lock_shared('$path') AND zk_xact_lock('$path')"),
-		't', 'both modes are held, the exclusive one acquired last');
-	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'what is left goes with the transaction');
-	$as[0]->query('COMMIT');
-	is($bs[0]->query("SELECT zk_lock('$path', '20s')"), 't', 'another server has the lock');
-	clean();
-};
 
 subtest 'a foreign reader comes in when no writer is behind it' => sub {
 	# Kazoo before 2.9 waits for younger ones too.
@@ -412,21 +399,17 @@ subtest 'a holder whose node is deleted before or after a downgrade has lost the
 	foreach my $when (qw(before after))
 	{
 		begin("deleted $when");
+		my $reader_comes = sub {
+			is($reader->finish, 't', 'the reader comes in');
+			$reader->query("SELECT zk_unlock_shared('$path')");
+		};
 		# Before ZooKeeper hears of the downgrade, or when it is done
 		my $held = $when eq 'before' && $proxy->hold_request(op => 'multi', path => "^$path/");
 		$holder->query_start("SELECT zk_unlock('$path')");
 		$held ? $proxy->fired($held) : $holder->finish;
-		if (!$held)
-		{
-			is($reader->finish, 't', 'the reader comes in');
-			$reader->query("SELECT zk_unlock_shared('$path')");
-		}
+		$reader_comes->() if !$held;
 		$kazoo->delete("$path/$_") foreach ours();
-		if ($held)
-		{
-			is($reader->finish, 't', 'the reader comes in');
-			$reader->query("SELECT zk_unlock_shared('$path')");
-		}
+		$reader_comes->() if $held;
 		is($writer->finish, 't', 'the writer comes in');
 		$proxy->heal;
 		$holder->result if $held;

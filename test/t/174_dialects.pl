@@ -5,7 +5,6 @@
 # foreign names are read.
 
 use Zklock::Test;
-use Zklock::Cast qw(fails);
 use JSON::PP;
 
 # Containers that are empty go at once.
@@ -175,16 +174,6 @@ subtest 'a path above other paths can be locked' => sub {
 	$a->wait_log(qr{LOG:  ignoring child "n_\d{10}" of lock path "/d/tree"}, $mark);
 	pass('which the log tells');
 	$s->query("SELECT zk_unlock('/d/tree')");
-};
-
-subtest 'a path that looks like a lock node is refused' => sub {
-	# It would block the path above it.
-	foreach my $name (qw(_c_a-lock-0000000001 x-5-0000000007 LOCK-SHARED-0000000001 a__lock__-2147483648))
-	{
-		fails($s->try("SELECT zk_lock('/d/tree/$name')"), '22023', "$name is refused as a path",
-			detail => qr/looks like a node of a lock/);
-	}
-	ok(!grep({ /lock/i && !/^locks$/ } $zk->children('/d/tree')), 'no such node is made');
 };
 
 $shell->delete('/d/tree', recursive => 1);
