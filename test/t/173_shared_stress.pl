@@ -16,13 +16,13 @@ my $path   = '/t/stress';
 
 foreach my $server ($left, $right)
 {
-	$server->value('CREATE TABLE held (who text, mode text, since float8, until float8, token bigint)');
-	$server->value(<<'SQL');
+	$server->safe_psql('postgres', <<'SQL');
+CREATE TABLE held (since float8, until float8, mode text, who text, token bigint);
+
 CREATE FUNCTION now_s() RETURNS float8 LANGUAGE sql VOLATILE AS 'SELECT extract(epoch FROM clock_timestamp())::float8';
-SQL
-	# A session that does not wait, or not for ever, may meet a worker that restarts; one of two
-	# that go up ends their deadlock.
-	$server->value(<<'SQL');
+
+-- A session that does not wait, or not for ever, may meet a worker that restarts; one of two
+-- that go up ends their deadlock.
 CREATE FUNCTION asked(statement text, path text) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   got boolean;
@@ -33,9 +33,8 @@ EXCEPTION WHEN io_error OR object_not_in_prerequisite_state OR deadlock_detected
   RETURN false;
 END
 $$;
-SQL
-	# Each way to hold the path for a moment; what was held is noted before it is given up.
-	$server->value(<<'SQL');
+
+-- Each way to hold the path for a moment; what was held is noted before it is given up.
 CREATE FUNCTION work(who text, path text, rounds int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
   shared float8;
@@ -46,8 +45,6 @@ DECLARE
 BEGIN
   FOR i IN 1 .. rounds LOOP
     what := floor(random() * 6);
-    shared := NULL;
-    exclusive := NULL;
     CASE what
       WHEN 0 THEN got := zk_lock_shared(path);
       WHEN 1 THEN got := asked('zk_try_lock_shared($1)', path);
@@ -58,30 +55,23 @@ BEGIN
     END CASE;
     CONTINUE WHEN NOT got;
     n := n + 1;
-    IF what IN (2, 3, 4) THEN
-      exclusive := now_s();
-    ELSE
-      shared := now_s();
-    END IF;
+    exclusive := CASE WHEN what IN (2, 3, 4) THEN now_s() END;
+    shared := CASE WHEN what IN (0, 1, 5) THEN now_s() END;
     PERFORM pg_sleep(random() * 0.002);
-    IF what = 4 THEN
-      -- down
-      PERFORM zk_lock_shared(path);
+    -- down; or up, if nobody is in the way for long
+    IF what = 4 AND zk_lock_shared(path) THEN
       shared := now_s();
-    ELSIF what = 5 THEN
-      -- up, if nobody is in the way for long
-      IF asked('zk_lock($1, ''20 ms'')', path) THEN
-        exclusive := now_s();
-        PERFORM pg_sleep(random() * 0.001);
-      END IF;
+    ELSIF what = 5 AND asked('zk_lock($1, ''20 ms'')', path) THEN
+      exclusive := now_s();
+      PERFORM pg_sleep(random() * 0.001);
     END IF;
     IF exclusive IS NOT NULL THEN
-      INSERT INTO held VALUES (who, 'exclusive', exclusive, now_s(), zk_fencing_token(path));
+      INSERT INTO held VALUES (exclusive, now_s(), 'exclusive', who, zk_fencing_token(path));
       PERFORM zk_unlock(path);
     END IF;
     IF shared IS NOT NULL THEN
       PERFORM pg_sleep(random() * 0.002);
-      INSERT INTO held VALUES (who, 'shared', shared, now_s(), zk_fencing_token(path));
+      INSERT INTO held VALUES (shared, now_s(), 'shared', who, zk_fencing_token(path));
       PERFORM zk_unlock_shared(path);
     END IF;
   END LOOP;
@@ -91,60 +81,37 @@ $$;
 SQL
 }
 
-my %server_of;
-my @sessions;
-foreach my $i (1 .. 5)
-{
-	foreach my $server ($left, $right)
-	{
-		my $session = $server->session(name => $server->name . $i);
-		$server_of{ $session->name } = $server;
-		push @sessions, $session;
-	}
-}
+my @sessions = map { my $i = $_; map { $_->session(name => $_->name . $i) } $left, $right } 1 .. 5;
 $_->query_start("SELECT work('" . $_->name . "', '$path', $rounds)") foreach @sessions;
 
 # Meanwhile kazoo takes its turns, and things break.
 my $kazoo = $zk->shell;
 my @held;
-my %breaks = (3 => 'worker a', 6 => 'drop', 9 => 'worker b', 12 => 'drop', 15 => 'worker a');
+my %restarts = (3 => $left, 9 => $right, 15 => $left);
+my %drops    = (6 => 1, 12 => 1);
 foreach my $turn (1 .. 20)
 {
 	last unless grep { $_->busy } @sessions;
-	my $what = $breaks{$turn} || '';
-	if ($what =~ /worker/)
+	if (my $server = $restarts{$turn})
 	{
-		my $server = $what =~ /a$/ ? $left : $right;
 		my $worker = wait_until { $server->worker_pid } 'a worker';
 		$server->value("SELECT pg_terminate_backend($worker)");
 	}
-	$proxy->drop if $what eq 'drop';
-	is($kazoo->lock('kazoo', $path), 1, "kazoo has turn $turn" . ($what && ", after: $what"));
+	$proxy->drop if $drops{$turn};
+	is($kazoo->lock('kazoo', $path), 1, "kazoo has turn $turn");
 	my $since = time;
-	my $until = time;
-	push @held, [ $since, $until, 'exclusive', 'kazoo' ];
+	push @held, [ $since, time, 'exclusive', 'kazoo' ];
 	$kazoo->unlock('kazoo');
 }
-foreach my $session (@sessions)
-{
-	my $n = $session->finish;
-	cmp_ok($n, '>', 0, $session->name . " held the path $n times");
-}
+cmp_ok($_->finish, '>', 0, $_->name . ' held the path') foreach @sessions;
 
-foreach my $server ($left, $right)
-{
-	push @held, map { [ split /\|/ ] } split /\n/, $server->value(
-		'SELECT since, until, mode, who, token FROM held');
-}
+push @held, map { [ split /\|/ ] } map { split /\n/, $_->value('SELECT * FROM held') } $left, $right;
 @held = sort { $a->[0] <=> $b->[0] } @held;
 my %count;
 $count{ $_->[2] }++ foreach @held;
 note(join ', ', map { "$_ $count{$_}" } sort keys %count);
 is_deeply([ overlaps(@held) ], [], 'nobody held the path together with an exclusive holder');
-
 ok(increasing(map { $_->[4] } grep { $_->[2] eq 'exclusive' && $_->[4] } @held), 'the tokens of exclusive holders increase');
-cmp_ok($count{shared},    '>', 50, 'there were readers');
-cmp_ok($count{exclusive}, '>', 50, 'and writers');
+cmp_ok($count{$_}, '>', 50, "many were $_ holders") foreach qw(shared exclusive);
 
-Zklock::Server->assert_clean($zk, [ $left, $right ], $path);
-done_testing;
+done_clean($zk, $left, $right);
