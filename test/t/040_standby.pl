@@ -94,14 +94,6 @@ subtest 'sessions of primary and standby wait for each other' => sub {
 	$s1->query(q{SELECT zk_unlock('/t/a')});
 	is($p->finish, 't', 'the primary waits for the standby');
 	is($s1->query(q{SELECT zk_lock('/t/a', '100 ms')}), 'f', 'a timeout on the standby');
-	# Z comes before a, and is locked then.
-	is($s1->query(q{SELECT zk_lock(ARRAY['/t/c', '/t/b', '/t/a', '/t/Z'], '100 ms')}), 'f',
-		'a timeout for one of several');
-	is($standby->lock_count(q{state = 'held'}), '0', 'then none of them is held');
-	$s1->query('BEGIN');
-	is($s1->query(q{SELECT zk_xact_lock(ARRAY['/t/Z', '/t/a', '/t/b'], '0')}), 'f', 'nor at transaction level');
-	is($standby->lock_count(q{state = 'held'}), '0', 'not even until the end of the transaction');
-	$s1->query('COMMIT');
 	$s1->start_waiting(q{SELECT zk_lock('/t/a')});
 	is($s1->cancelled, '57014', 'a cancel on the standby');
 	$p->query(q{SELECT zk_unlock('/t/a')});

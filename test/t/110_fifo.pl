@@ -1,7 +1,7 @@
 # Copyright (c) 2026, zklock contributors
 #
 # First come, first served, among sessions of two database servers and foreign clients of
-# three makes, in any mixture.
+# three makes, in any mixture. That sessions that come back do not keep a foreigner out is in 150_requests.pl.
 
 use Zklock::Test;
 use Zklock::JavaPeer;
@@ -24,7 +24,6 @@ sub settle { $_->settle foreach values %server; return; }
 #	j		Curator's InterProcessMutex
 #	p		a plain node as any client could make it; it has the lock when it is the first
 
-my %idle;    # sessions to use again, by server
 my $names = 0;
 my $path;
 
@@ -37,15 +36,12 @@ sub new_contender($kind)
 	if ($c->{server})
 	{
 		my $server  = $server{ $c->{server} };
-		my $session = $c->{session} = pop @{ $idle{ $c->{server} } } || $server->session;
+		my $session = $c->{session} = $server->session;
 		my $function = $kind =~ /[AB]/ ? 'zk_xact_lock' : 'zk_lock';
 		$session->query('BEGIN') if $function eq 'zk_xact_lock';
 		$session->query_start("SELECT $function('$path')");
 		$c->{granted} = sub { return !$session->busy && $session->finish eq 't'; };
-		$c->{release} = sub {
-			$session->query($kind =~ /[AB]/ ? 'COMMIT' : "SELECT zk_unlock('$path')");
-			push @{ $idle{ $c->{server} } }, $session;
-		};
+		$c->{release} = sub { $session->query($kind =~ /[AB]/ ? 'COMMIT' : "SELECT zk_unlock('$path')") };
 		# It stands in the queue: its node, own or shared, has got its number.
 		$session->wait_row("state IN ('waiting', 'held') AND node ~ '\\d{10}\$'", $path);
 		return $c;
@@ -138,34 +134,11 @@ subtest 'contenders of all kinds are served in the order of arrival' => sub {
 	}
 };
 
-subtest 'a session that comes back stands behind the foreigner who came meanwhile' => sub {
-	# Half of the first run has been served when the foreigner comes; one of those served
-	# comes back, and stands behind it.
-	$path = '/t/fifo/' . ++$number;
-	my @run = arrive(qw(a a a a));
-	my @served = splice(@run, 0, 2);
-	foreach my $c (@served)
-	{
-		wait_until { $c->{granted}->() } $c->{name};
-		ok(!(grep { $_->{granted}->() } @run), 'the others wait');
-		$c->{release}->();
-	}
-	my ($late) = arrive('k');
-	my ($again) = arrive('a');
-	is(serve(@run, $late, $again), names(@run, $late, $again),
-		'who asks again after a foreigner came stands behind it');
-};
-
 subtest 'the order stays that of arrival when some give up' => sub {
 	$path = '/t/fifo/' . ++$number;
 	my @all = arrive(qw(a a b p a b k a b b a j b a));
 	my %gives_up = map { $_ => 1 } 1, 2, 4, 8, 9, 10;
-	foreach my $i (sort { $a <=> $b } keys %gives_up)
-	{
-		my $session = $all[$i]{session};
-		$session->cancelled eq '57014' or die "$all[$i]{name} was not cancelled";
-		push @{ $idle{ $all[$i]{server} } }, $session;
-	}
+	is($all[$_]{session}->cancelled, '57014', "$all[$_]{name} gives up") foreach sort { $a <=> $b } keys %gives_up;
 	my @patient = @all[ grep { !$gives_up{$_} } 0 .. $#all ];
 	is(serve(@patient), names(@patient), 'the order stays that of arrival when some give up');
 };

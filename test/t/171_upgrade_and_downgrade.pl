@@ -218,17 +218,6 @@ subtest 'a writer of the same server that waits keeps its place before all other
 	clean();
 };
 
-subtest 'a reader comes in when the writer before it gives up' => sub {
-	is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	queue($as[1], 'zk_lock');
-	queue($bs[0], 'zk_lock_shared');
-	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
-	is($as[1]->cancelled, '57014', 'that gives up');
-	is($bs[0]->finish, 't', 'so a reader comes in');
-	is($_->query("SELECT zk_try_lock('$path')"), 'f', 'and no writer') foreach $as[2], $bs[1];
-	clean();
-};
-
 subtest "Curator's downgrade is not taken for a release, also when nobody has come since" => sub {
 	# A shared node that inherits the sequence, which we must not miss. When others have come, it is as in
 	# 741_heirs_elsewhere.pl.

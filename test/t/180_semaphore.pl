@@ -31,11 +31,7 @@ subtest 'as many sessions get a permit as there are, over both servers' => sub {
 
 subtest 'zk_locks and the node of a permit show whose it is' => sub {
 	my ($row) = $b->locks('pid = ' . $bs[1]->pid);
-	is_deeply(
-		[ @$row{qw(path kind mode scope state granted count fencing_token wait_start)} ],
-		[ $path, 'semaphore', undef, 'session', 'held', 't', 1, undef, undef ],
-		'a permit in zk_locks');
-	like($row->{node}, qr/^_c_[0-9a-f-]{36}-of3-lease-\d{10}$/, 'with its node');
+	like($row->{node}, qr/^_c_[0-9a-f-]{36}-of3-lease-\d{10}$/, 'a permit in zk_locks, with its node');
 	is($shell->stat("$nodes[1]/$row->{node}")->{ephemeralOwner}, $b->session_id, 'which is the session\'s');
 	like($shell->get("$nodes[1]/$row->{node}"), qr/"pid":${\ $bs[1]->pid}\b/, 'and says who it is');
 };
