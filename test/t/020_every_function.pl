@@ -6,6 +6,7 @@
 # zklock.allowed_paths applies as elsewhere.
 
 use Zklock::Test;
+use Zklock::Cast qw(fails);
 
 my ($zk, $preloaded) = cast('preloaded');
 my $server = Zklock::Server->new('plain', preload => 0, extension => 0);
@@ -34,12 +35,9 @@ push @calls, 'SELECT * FROM zk_locks', 'SELECT * FROM zk_session';
 
 sub refuses($session, $sql, $name)
 {
-	my $result = $session->try($sql);
-	return is_deeply(
-		[ @$result{qw(sqlstate severity message hint)} ],
-		[ '55000', 'ERROR', 'zklock must be loaded via "shared_preload_libraries"',
-			'Add "zklock" to "shared_preload_libraries" and restart the server.' ],
-		$name) || diag(explain($result));
+	return fails($session->try($sql), '55000', $name,
+		message => 'zklock must be loaded via "shared_preload_libraries"',
+		hint    => 'Add "zklock" to "shared_preload_libraries" and restart the server.');
 }
 
 subtest 'without preload every function says what to do' => sub {

@@ -62,23 +62,20 @@ subtest 'no place gets lost, whatever the end of a lock' => sub {
 	# There would be none left otherwise.
 	foreach my $round (1 .. 3)
 	{
-		my $session = $server->session;
+		my ($session, $waiter) = map { $server->session } 1, 2;
 		my @paths = map { "'/t/$round$_'" } qw(a b c d);
-		$server->wait_value('SELECT count(*) FROM zk_locks', 0);
-		is($session->query('SELECT zk_lock(ARRAY[' . join(', ', @paths) . '])'), 't', "round $round: all four");
-		exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round");
-		$session->query('DISCARD ALL');
-		$session->query('BEGIN');
-		is($session->query(join(' AND ', 'SELECT true', map { "zk_xact_lock($_)" } @paths)), 't',
-			"round $round: all four in a transaction");
-		exhausted($session, q{SELECT zk_lock('/t/e')}, "round $round, in a transaction");
-		$session->query('ROLLBACK');
-		$server->wait_value('SELECT count(*) FROM zk_locks', 0);
-		is($session->query(join(' AND ', 'SELECT true', map { "zk_lock($_)" } @paths)), 't',
-			"round $round: all four after the rollback");
-		my $waiter = $server->session;
-		exhausted($waiter, "SELECT zk_lock($paths[0])", "round $round, a waiter");
-		$session->query("SELECT zk_unlock($paths[3])");
+		foreach my $case (
+			[ 'SELECT zk_lock(ARRAY[' . join(', ', @paths) . '])', 'DISCARD ALL' ],
+			[ 'BEGIN; SELECT ' . join(' AND ', map { "zk_xact_lock($_)" } @paths), 'ROLLBACK' ],
+			[ 'SELECT ' . join(' AND ', map { "zk_lock($_)" } @paths), "SELECT zk_unlock($paths[3])" ])
+		{
+			my ($take, $give) = @$case;
+			$server->wait_value('SELECT count(*) FROM zk_locks', 0);
+			is($session->query($take), 't', "all four: $take");
+			exhausted($waiter, "SELECT zk_lock($paths[0])", 'there is no place for a waiter');
+			exhausted($session, q{SELECT zk_lock('/t/e')}, 'nor for a fifth lock');
+			$session->query($give);
+		}
 		$waiter->start_waiting("SELECT zk_lock($paths[0])");
 		is($waiter->cancelled, '57014', "round $round: a wait is cancelled");
 		$session->terminate;

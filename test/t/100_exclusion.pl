@@ -11,13 +11,7 @@ my @servers = ($a, $b);
 my $shell = $zk->shell;
 my $path  = '/t/exclusion';
 
-sub row($server, $session)
-{
-	my @rows = $server->locks('pid = ' . $session->pid . " AND path = '$path'");
-	die $session->name . ' has not one row but ' . @rows . "\n" . $server->describe_locks
-	  if @rows != 1;
-	return $rows[0];
-}
+sub row($session) { return ($session->server->locks('pid = ' . $session->pid . " AND path = '$path'"))[0]; }
 
 # Waits until zk_locks shows a contender blocked, and its node with its number.
 sub blocked_row($session)
@@ -31,7 +25,7 @@ my $holder;    # the row of the first
 
 subtest 'one session holds a lock, and those who do not wait are told so at once' => sub {
 	is($on_a[0]->query("SELECT zk_lock('$path')"), 't', 'the first one gets the lock');
-	$holder = row($a, $on_a[0]);
+	$holder = row($on_a[0]);
 	is_deeply(
 		{   map { $_ => $holder->{$_} }
 			  qw(datname kind mode scope state granted count wait_start blocked_by_pid blocked_by_node) },
@@ -71,7 +65,7 @@ subtest 'one session holds a lock, and those who do not wait are told so at once
 	# A lock of one session does not concern its own further requests.
 	is($on_a[0]->query("SELECT zk_try_lock('$path'), zk_unlock('$path')"), 't|t',
 		'the holder is not blocked by itself');
-	is(row($a, $on_a[0])->{count}, 1, 'and holds as often as it locked, less as often as it unlocked');
+	is(row($on_a[0])->{count}, 1, 'and holds as often as it locked, less as often as it unlocked');
 };
 
 subtest 'zk_locks shows who waits, and for whom' => sub {
@@ -80,7 +74,7 @@ subtest 'zk_locks shows who waits, and for whom' => sub {
 	$on_a[1]->start_waiting("SELECT zk_lock('$path')");
 	$_->settle foreach @servers;
 	is_deeply(
-		{   map { $_ => row($a, $on_a[1])->{$_} }
+		{   map { $_ => row($on_a[1])->{$_} }
 			  qw(mode scope granted count node fencing_token granted_at blocked_by_pid blocked_by_node) },
 		{   mode => 'exclusive', scope => 'session', granted => 'f', count => 0,
 			node => $holder->{node}, fencing_token => undef, granted_at => undef,
@@ -106,12 +100,12 @@ subtest 'zk_locks shows who waits, and for whom' => sub {
 	$on_a[2]->query_start("SELECT zk_lock('$path')");
 	is(blocked_row($on_a[2])->{blocked_by_node}, $waiter->{node},
 		'who comes after somebody elsewhere stands behind that one');
-	is(row($a, $on_a[1])->{blocked_by_pid}, $on_a[0]->pid, 'the others stand as before');
+	is(row($on_a[1])->{blocked_by_pid}, $on_a[0]->pid, 'the others stand as before');
 
 	# B's earlier waiter is blocked itself, but nearer stands the last of A.
 	$_->settle foreach @servers;
 	$on_b[1]->query_start("SELECT zk_lock('$path')");
-	is(blocked_row($on_b[1])->{blocked_by_node}, row($a, $on_a[2])->{node}, 'and so on');
+	is(blocked_row($on_b[1])->{blocked_by_node}, row($on_a[2])->{node}, 'and so on');
 };
 
 subtest 'they are served in turn, each with a higher token than all before' => sub {
@@ -142,12 +136,12 @@ subtest 'a lock of another client is respected, and other nodes are not' => sub 
 	is("$path/" . blocked_row($on_a[0])->{blocked_by_node}, $foreign, 'zk_locks names its node');
 	$on_a[1]->start_waiting("SELECT zk_lock('$path')");
 	$_->settle foreach @servers;
-	my $second = row($a, $on_a[1])->{blocked_by_node};
+	my $second = row($on_a[1])->{blocked_by_node};
 	is($second && "$path/$second", $foreign,
 		'also for those who share the node of the first');
 	$shell->delete($foreign);
 	is($on_a[0]->finish, 't', 'it is granted when that is gone');
-	wait_until { (row($a, $on_a[1])->{blocked_by_pid} || 0) == $on_a[0]->pid } 'the next blocker';
+	wait_until { (row($on_a[1])->{blocked_by_pid} || 0) == $on_a[0]->pid } 'the next blocker';
 	pass('then the next is blocked by a process');
 	$on_a[0]->hands_over($path, $on_a[1], 'and gets it in turn');
 	$on_a[1]->query("SELECT zk_unlock('$path')");

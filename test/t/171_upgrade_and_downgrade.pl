@@ -62,19 +62,29 @@ subtest 'an upgrade waits for all other readers, and lets nobody else in meanwhi
 	clean();
 };
 
-subtest 'a session that queues behind an upgrade waits for the shared lock that is left of it' => sub {
-	is($as[0]->query("SELECT zk_lock_shared('$path') AND zk_lock('$path')"), 't', 'an upgrade');
-	queue($as[1], 'zk_lock');
-	queue($bs[0], 'zk_lock');
-	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'and back');
-	$_->settle foreach $a, $b;
-	ok($_->busy, $_->name . ' waits for the reader') foreach $as[1], $bs[0];
-	is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'which zk_locks names');
-	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
-	is($as[1]->finish, 't', 'and they are served in turn');
-	$as[1]->hands_over($path, $bs[0], 'both of them');
-	clean();
-};
+foreach my $case (
+	[ 'an upgrade', "zk_lock_shared('$path') AND zk_lock('$path')", 'zk_lock' ],
+	[ 'a lock in both modes', "zk_lock('$path') AND zk_lock_shared('$path')", 'zk_lock_shared' ])
+{
+	my ($what, $lock, $function) = @$case;
+	subtest "who queues behind $what waits for the shared lock that is left of it, and keeps the place" => sub {
+		is($as[0]->query("SELECT $lock"), 't', 'both modes are held');
+		queue($as[1], 'zk_lock');
+		queue($bs[0], $function);
+		my @nodes = $zk->children($path);
+		is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer of the same server next');
+		is_deeply([ $as[0]->modes($path) ], ['shared held'], 'the holder reads');
+		is_deeply([ sort $zk->children($path) ], [ sort @nodes ], 'its node is needed for the writer');
+		$_->settle foreach $a, $b;
+		ok($_->busy, $_->name . ' waits') foreach $as[1], $bs[0];
+		is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'the writer for the reader');
+		is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
+		is($as[1]->finish, 't', 'the writer has its turn');
+		ok($bs[0]->busy, 'first');
+		$as[1]->hands_over($path, $bs[0], 'then who is behind');
+		clean();
+	};
+}
 
 subtest 'an upgrade waits for older writers, too, whose turn comes first' => sub {
 	is($as[0]->query("SELECT zk_lock_shared('$path')"), 't', 'a reader');
@@ -197,24 +207,6 @@ subtest 'a foreign reader comes in when no writer is behind it' => sub {
 	is($as[1]->query("SELECT zk_try_lock_shared('$path')"), 't', 'and others');
 	is($as[0]->query("SELECT zk_try_lock('$path')"), 'f', 'for which an upgrade has to wait');
 	$kazoo->unlock('r');
-	clean();
-};
-
-subtest 'a writer of the same server that waits keeps its place before all others' => sub {
-	is($as[0]->query("SELECT zk_lock('$path') AND zk_lock_shared('$path')"), 't', 'both modes are held');
-	queue($as[1], 'zk_lock');
-	queue($bs[0], 'zk_lock_shared');
-	my @nodes = $zk->children($path);
-	is($as[0]->query("SELECT zk_unlock('$path')"), 't', 'a downgrade, with a writer next');
-	is_deeply([ $as[0]->modes($path) ], ['shared held'], 'the holder reads');
-	is_deeply([ sort $zk->children($path) ], [ sort @nodes ], 'its node is needed for the writer');
-	$_->settle foreach $a, $b;
-	ok($_->busy, $_->name . ' waits') foreach $as[1], $bs[0];
-	is(($a->locks('pid = ' . $as[1]->pid))[0]{blocked_by_pid}, $as[0]->pid, 'the writer for the reader');
-	is($as[0]->query("SELECT zk_unlock_shared('$path')"), 't', 'it goes');
-	is($as[1]->finish, 't', 'the writer has its turn');
-	ok($bs[0]->busy, 'first');
-	$as[1]->hands_over($path, $bs[0], 'then the reader behind');
 	clean();
 };
 
