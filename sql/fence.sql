@@ -148,6 +148,24 @@ SELECT left(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :to
 SELECT zk_unlock_all();
 DELETE FROM zk_fences;
 
+-- a session that replays what another database has done changes nothing, but by the function
+SELECT zk_fence('/regress/fence', 62);
+SELECT pg_replication_origin_create('regress_fence') IS NOT NULL;
+SELECT pg_replication_origin_session_setup('regress_fence');
+SET session_replication_role = replica;
+INSERT INTO zk_fences VALUES ('/regress/fence_new', 1, now(), 'x');
+UPDATE zk_fences SET token = 1;
+DELETE FROM zk_fences;
+SELECT path, token FROM zk_fences;
+SELECT zk_fence('/regress/fence', 63);
+SELECT path, token FROM zk_fences;
+RESET session_replication_role;
+SELECT pg_replication_origin_session_reset();
+SELECT pg_replication_origin_drop('regress_fence');
+DELETE FROM zk_fences;
+
+-- nobody has the privilege to truncate the table, not even the owner, but for being a superuser
+SELECT bool_or(privilege_type = 'TRUNCATE') FROM pg_class, aclexplode(relacl) WHERE oid = 'zk_fences'::regclass;
 -- the table is nobody's, but for monitoring; the function is for whom it is granted to
 CREATE ROLE regress_fence_plain LOGIN;
 CREATE ROLE regress_fence_user LOGIN;

@@ -20,13 +20,12 @@ my @secret = qw(datname path scope granted count node fencing_token wait_start g
 # What a session sees of the locks of another: all of them, or the public columns alone?
 sub sees($session, $of, $what, $name)
 {
-	my $where = 'FROM zk_locks WHERE pid = ' . $of->pid;
-	my $all = $session->query("SELECT count(*) $where");
-	my $open = $session->query("SELECT count(*) $where AND path LIKE '/v/%' AND node IS NOT NULL AND scope = 'session'"
-		  . " AND datname = current_database() AND count = 1 AND granted");
-	my $shut = $session->query(
-		"SELECT count(*) $where AND num_nonnulls(@{[join ', ', @public]}) >= 3 AND num_nonnulls(@{[join ', ', @secret]}) = 0");
-	return is("$all $open $shut", { all => '2 2 0', public => '2 0 2' }->{$what}, $name);
+	my $counts = $session->query(
+		"SELECT count(*), count(*) FILTER (WHERE path LIKE '/v/%' AND node IS NOT NULL AND scope = 'session'"
+		  . ' AND datname = current_database() AND count = 1 AND granted),'
+		  . " count(*) FILTER (WHERE num_nonnulls(@{[join ', ', @public]}) >= 3 AND num_nonnulls(@{[join ', ', @secret]}) = 0)"
+		  . ' FROM zk_locks WHERE pid = ' . $of->pid);
+	return is($counts, { all => '2|2|0', public => '2|0|2' }->{$what}, $name);
 }
 
 $s{$_}->query("SELECT zk_lock('/v/$_'), zk_semaphore_acquire('/v/slots', 5)") foreach qw(alice bob);
