@@ -123,7 +123,8 @@ SELECT zk_fencing_token('/regress/fence_lock') AS token \gset
 SELECT replace(outcome(format('SELECT zk_fence(%L, %s)', '/regress/fence_lock', :token)), :'token', '<token>');
 CREATE SCHEMA "regress Fence";
 ALTER EXTENSION zklock SET SCHEMA "regress Fence";
-SELECT replace(outcome(format('SELECT "regress Fence".zk_fence(%L, %s)', '/regress/fence_lock', :token)), :'token', '<token>');
+SELECT replace(outcome(format('SELECT "regress Fence".zk_fence(%L, %s)', '/regress/fence_lock', :token)),
+  :'token', '<token>');
 ALTER EXTENSION zklock SET SCHEMA public;
 DROP SCHEMA "regress Fence";
 -- who does not hold the lock cannot know, but where to look

@@ -117,7 +117,8 @@ ok($admin->try('DROP EXTENSION zklock')->{ok}, 'DROP EXTENSION works');
 subtest 'all functions and views work in any schema' => sub {
 	$preloaded->value('CREATE DATABASE odd');
 	my $session = $preloaded->session(dbname => 'odd');
-	$session->query($_) foreach 'CREATE SCHEMA "some where"', 'CREATE EXTENSION zklock SCHEMA "some where"', 'SET search_path = "some where"';
+	$session->query($_)
+	  foreach 'CREATE SCHEMA "some where"', 'CREATE EXTENSION zklock SCHEMA "some where"', 'SET search_path = "some where"';
 	my %state = map { $_ => $session->try($_)->{sqlstate} } calls($session);
 	cmp_ok(scalar(keys %state), '>=', 45, 'there are functions');
 	is(join(' ', grep { $state{$_} !~ /^(?:00000|22004)$/ } sort keys %state), '', 'all answer, or refuse nulls');
@@ -130,7 +131,8 @@ subtest 'all functions and views work in any schema' => sub {
 	$preloaded->wait_value('SELECT locks_in_use FROM zk_session', 3);
 	is($session->query('SELECT state, max_locks, locks_in_use, obstacle, last_error FROM zk_session'),
 		'connected|6400|3||', 'and that of the session');
-	is($session->query(q{SELECT zk_unlock('/every/a'), zk_unlock_shared('/every/s'), zk_semaphore_release('/every/slots')}),
+	is( $session->query(
+			q{SELECT zk_unlock('/every/a'), zk_unlock_shared('/every/s'), zk_semaphore_release('/every/slots')}),
 		't|t|t', 'all is unlocked');
 };
 

@@ -46,7 +46,8 @@ subtest 'every function works on a standby' => sub {
 		[ q{zk_lock('/t/a')}, q{zk_unlock('/t/a')} ],
 		[ q{zk_try_lock('/t/a')}, q{zk_unlock_all() IS NOT NULL} ],
 		[ q{zk_lock(ARRAY['/t/b', '/t/a'])}, q{zk_unlock(ARRAY['/t/a', '/t/b'])} ],
-		[ q{zk_semaphore_acquire('/t/sem', 1)}, q{zk_semaphore_release('/t/sem')}, q{zk_semaphore_acquire('/t/sem', 1, '0')} ])
+		[   q{zk_semaphore_acquire('/t/sem', 1)}, q{zk_semaphore_release('/t/sem')},
+			q{zk_semaphore_acquire('/t/sem', 1, '0')} ])
 	{
 		my ($take, $give, $try) = @$case;
 		$try //= q{zk_try_lock('/t/a')};
@@ -135,5 +136,4 @@ subtest 'a promotion costs nobody a lock' => sub {
 	free('/t/session', 'zk_unlock_all');
 };
 
-Zklock::Server->assert_clean($zk, [ $primary, $standby ]);
-done_testing;
+done_clean($zk, $primary, $standby);

@@ -80,5 +80,4 @@ subtest 'only such a transaction is flushed, and only while it holds the lock' =
 };
 
 thaw($walwriter);
-Zklock::Server->assert_clean($zk, [$server]);
-done_testing;
+done_clean($zk, $server);

@@ -23,7 +23,8 @@ sub sees($session, $of, $what, $name)
 	my $counts = $session->query(
 		"SELECT count(*), count(*) FILTER (WHERE path LIKE '/v/%' AND node IS NOT NULL AND scope = 'session'"
 		  . ' AND datname = current_database() AND count = 1 AND granted),'
-		  . " count(*) FILTER (WHERE num_nonnulls(@{[join ', ', @public]}) >= 3 AND num_nonnulls(@{[join ', ', @secret]}) = 0)"
+		  . " count(*) FILTER (WHERE num_nonnulls(@{[join ', ', @public]}) >= 3"
+		  . " AND num_nonnulls(@{[join ', ', @secret]}) = 0)"
 		  . ' FROM zk_locks WHERE pid = ' . $of->pid);
 	return is($counts, { all => '2|2|0', public => '2|0|2' }->{$what}, $name);
 }
@@ -33,14 +34,14 @@ $s{$_}->query("SELECT zk_lock('/v/$_'), zk_semaphore_acquire('/v/slots', 5)") fo
 subtest 'who sees all of whose locks, and who what is no secret' => sub {
 	%s = (%s, 'alice again' => $a->session(user => 'alice'), superuser => $a->session);
 	foreach my $case (
-		[ alice     => 'alice', 'all' ],
-		[ alice     => 'bob', 'public' ],
-		[ bob       => 'alice', 'public' ],
+		[ 'alice', 'alice', 'all' ],
+		[ 'alice', 'bob',   'public' ],
+		[ 'bob',   'alice', 'public' ],
 		# another session of the same role
-		[ 'alice again' => 'alice', 'all' ],
-		# members of alice, and of pg_monitor
-		[ carol     => 'alice', 'all' ],
-		[ carol     => 'bob', 'public' ],
+		[ 'alice again', 'alice', 'all' ],
+		# a member of that role; members of pg_monitor, and superusers, see everything
+		[ 'carol', 'alice', 'all' ],
+		[ 'carol', 'bob',   'public' ],
 		map { ([ $_ => 'alice', 'all' ], [ $_ => 'bob', 'all' ]) } qw(monitor superuser))
 	{
 		my ($who, $whose, $what) = @$case;
@@ -61,7 +62,6 @@ subtest 'a lock belongs to the session\'s role, and the session itself sees it i
 	is($s{bob}->query('SELECT take()'), 't', 'a lock that a function of another role takes');
 	my $second = $a->session(user => 'bob');
 	is($second->query("SELECT path FROM zk_locks WHERE path = '/v/taken'"), '/v/taken', 'is the lock of the role of the session');
-	$second->disconnect;
 	$s{bob}->query("SELECT zk_unlock('/v/taken')");
 };
 

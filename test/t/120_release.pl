@@ -28,9 +28,6 @@ sub still_waits($name)
 	return;
 }
 
-# Until the waiter stands behind the holder
-sub wait_behind { $waiter->wait_row('blocked_by_node IS NOT NULL'); return; }
-
 # A session takes the lock with some statements, the waiter waits for it, some more statements do not
 # release it, one does, the waiter gets it, and nothing stays behind.
 #
@@ -51,7 +48,7 @@ sub release_by($name, %way)
 	}
 	is($a->lock_count("path = '$path' AND state = 'held'"), $way{rows} || 1, "$name: it is held");
 	$waiter->query_start("SELECT zk_lock('$path', '30s')");
-	wait_behind();
+	$waiter->wait_row('blocked_by_node IS NOT NULL');
 	foreach my $sql (@{ $way{hold} || [] })
 	{
 		$s->try($sql =~ s{/lock}{$path}gr);
@@ -89,11 +86,13 @@ subtest 'a session releases its lock by hand' => sub {
 		open => 1);
 };
 
-subtest 'a lock of the transaction level is released at the end of the transaction' => sub {
+subtest 'a lock is released at the end of the transaction, or of the session when that has failed' => sub {
 	release_by('commit', take => [ @transaction, 'INSERT INTO t VALUES (1, 1)' ],
 		hold => [ "SELECT zk_unlock('/lock')", 'SELECT zk_unlock_all()', 'DISCARD PLANS' ], release => 'COMMIT');
 	release_by('rollback', take => \@transaction, release => 'ROLLBACK');
 	release_by('error', take => \@transaction, release => 'SELECT 1/0', expect => '22012', open => 1);
+	release_by('terminate after an error', take => [ @session, 'BEGIN' ], hold => ['SELECT 1/0'], over => 1,
+		release => sub { $_[0]->terminate; $_[0]->disconnect });
 	release_by('commit that fails', take => [ @transaction, 'INSERT INTO child VALUES (17)' ], release => 'COMMIT',
 		expect => '23503');
 };
@@ -138,11 +137,6 @@ foreach my $level ([ 'session', \@session ], [ 'transaction', \@transaction ],
 			});
 	};
 }
-
-subtest 'the end of a session in a failed transaction releases its locks' => sub {
-	release_by('terminate after an error', take => [ @session, 'BEGIN' ], hold => ['SELECT 1/0'], over => 1,
-		release => sub { $_[0]->terminate; $_[0]->disconnect });
-};
 
 subtest 'what an ended session had is not shown of the next' => sub {
 	my ($first, $s, $next) = map { $a->session } 1 .. 3;
@@ -191,7 +185,7 @@ subtest 'a lock is not released before the changes of its transaction are visibl
 	  'UPDATE t SET value = value + 1 WHERE id = 10';
 	$reader->start_waiting("SELECT zk_lock('$path')");
 	$waiter->query_start("SELECT zk_lock('$path')");
-	wait_behind();
+	$waiter->wait_row('blocked_by_node IS NOT NULL');
 	$writer->query_start('COMMIT');
 	$a->wait_value('SELECT wait_event FROM pg_stat_activity WHERE pid = ' . $writer->pid, 'SyncRep');
 	$a->settle;

@@ -4,9 +4,9 @@
 # behind, takes the place of nobody, and loses no grant that crossed it. Each state of a wait meets each way
 # to end it.
 #
-# That a wait that ends costs the session nothing else, in a savepoint or before, is in 140_multi.pl. Waits that end while
-# a call to ZooKeeper is not answered yet, and releases that are interrupted, are in the table of faults, which has each
-# call.
+# That a wait that ends costs the session nothing else, in a savepoint or before, is in 140_multi.pl. Waits that end
+# while a call to ZooKeeper is not answered yet, and releases that are interrupted, are in the table of faults, which
+# has each call.
 
 use Zklock::Test;
 

@@ -10,7 +10,6 @@ use Zklock::Test;
 use Time::HiRes qw(time);
 use Zklock::Util qw(overlaps);
 
-my $rounds = 60;
 my ($zk, $proxy, $left, $right) = cast('a b', proxied => 'a', timeout => '20s', conf => ["statement_timeout = '100s'"]);
 my $path   = '/t/stress';
 
@@ -82,7 +81,7 @@ SQL
 }
 
 my @sessions = map { my $i = $_; map { $_->session(name => $_->name . $i) } $left, $right } 1 .. 5;
-$_->query_start("SELECT work('" . $_->name . "', '$path', $rounds)") foreach @sessions;
+$_->query_start("SELECT work('" . $_->name . "', '$path', 60)") foreach @sessions;
 
 # Meanwhile kazoo takes its turns, and things break.
 my $kazoo = $zk->shell;
@@ -109,7 +108,6 @@ push @held, map { [ split /\|/ ] } map { split /\n/, $_->value('SELECT * FROM he
 @held = sort { $a->[0] <=> $b->[0] } @held;
 my %count;
 $count{ $_->[2] }++ foreach @held;
-note(join ', ', map { "$_ $count{$_}" } sort keys %count);
 is_deeply([ overlaps(@held) ], [], 'nobody held the path together with an exclusive holder');
 ok(increasing(map { $_->[4] } grep { $_->[2] eq 'exclusive' && $_->[4] } @held), 'the tokens of exclusive holders increase');
 cmp_ok($count{$_}, '>', 50, "many were $_ holders") foreach qw(shared exclusive);
