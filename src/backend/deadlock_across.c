@@ -32,7 +32,6 @@
  */
 #include "postgres.h"
 
-#include "backend/display.h"
 #include "backend/wait.h"
 #include "backend/waits.h"
 #include "miscadmin.h"
@@ -47,6 +46,12 @@
 #define HASTE 4
 #define HASTY_SEARCHES 40
 
+/*
+ * A stranger in the circle may be a wait of which its server is about to tell: so many
+ * searches are made before the error names it another contender.
+ */
+#define PATIENT_SEARCHES (2 * HASTE)
+
 /* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
 #define PATIENCE_MS 10000
 
@@ -57,33 +62,29 @@ static int64 next_at; /* the next search, ms */
  * ------------------------------------------------------------------------
  */
 
-/* Raises the error: who waits for whom, from this session on, and what ours of them run */
-static void
-report(const Search *search, int victim)
+static WaitTold
+tell(const void *arg, int vertex)
 {
-	StringInfoData cycle;
-	StringInfoData queries;
-	int			   at = victim;
+	const Search	 *search = arg;
+	const SearchWait *wait = &search->waits[vertex];
 
-	initStringInfo(&cycle);
-	initStringInfo(&queries);
-	do
-	{
-		const SearchWait *wait = &search->waits[at];
-		int				  next = search->graph.vertices[at].parent;
-		bool			  behind = next >= search->nwaits; /* a stranger, who waits for: */
+	if (vertex >= search->nwaits)
+		return (WaitTold){.pid = 0}; /* a stranger */
+	return (WaitTold){.pid = wait->line->pid,
+					  .where = psprintf(" of server \"%s\"", wait->record->lines->text),
+					  .what = wait->line->text,
+					  .is_ours = wait->record->owner == search->session};
+}
 
-		if (behind)
-			next = search->graph.vertices[next].parent;
-		appendStringInfo(&cycle, "%sProcess %d of server \"%s\" waits for %s%s; blocked by process %d of server \"%s\".",
-						 cycle.len > 0 ? "\n" : "", wait->line->pid, wait->record->lines->text,
-						 wait->line->text, behind ? " behind another contender" : "",
-						 search->waits[next].line->pid, search->waits[next].record->lines->text);
-		if (wait->record->owner == search->session)
-			deadlock_append_query(&queries, wait->line->pid);
-		at = next;
-	} while (at != victim);
-	deadlock_report(display_utf8(cycle.data), queries.data);
+/* Does the circle that a victim ends lead through a stranger? */
+static bool
+has_stranger(const Search *search, int victim)
+{
+	int at = search->graph.vertices[victim].parent;
+
+	while (at != victim && at < search->nwaits)
+		at = search->graph.vertices[at].parent;
+	return at != victim;
 }
 
 /*
@@ -99,13 +100,15 @@ end_deadlock(Search *search)
 
 	if (victim == WAIT_GRAPH_NONE)
 		return;
+	if (has_stranger(search, victim) && search->findings.searches < PATIENT_SEARCHES)
+		return;
 	line = search->waits[victim].line;
 	process = waits_explore(&search->own, line->pid);
 	if (process->waiting == NULL || waits_identity(process) != line->number)
 		return;
-	search->victim = (*process->waiting)->index;
-	if (search->victim == search->index)
-		report(search, victim);
+	search->next = (*process->waiting)->index;
+	if (search->next == search->index)
+		deadlock_report(&search->graph, victim, tell, search);
 }
 
 /*
@@ -200,7 +203,7 @@ next_search(const Search *search)
 void
 deadlock_across_attend(int index, int64 waited, int64 until)
 {
-	Search search = {.index = index, .victim = ENTRY_NONE};
+	Search search = {.index = index, .next = index};
 
 	if (waited < DeadlockTimeout && !search_is_ours(index))
 		return;
@@ -224,10 +227,8 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	next_at = next_search(&search);
 
 	/* The session that is to give up must find that out at once. */
-	search.findings.next_at = search.victim == ENTRY_NONE ? next_at : 0;
-	search_found(index, &search.findings);
-	if (search.victim != ENTRY_NONE)
-		search_leave(index, search.victim);
+	search.findings.next_at = search.next == index ? next_at : 0;
+	search_pass_on(index, search.next, &search.findings);
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
@@ -270,6 +271,6 @@ void
 deadlock_across_leave(int index)
 {
 	if (search_is_ours(index))
-		search_leave(index, find_successor(index));
+		search_pass_on(index, find_successor(index), NULL);
 	wait_records_forget();
 }

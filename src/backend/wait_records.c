@@ -77,7 +77,7 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * ------------------------------------------------------------------------
  */
 
-static List *records = NIL; /* of ReadRecord; in TopMemoryContext */
+static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
@@ -95,14 +95,14 @@ session_of(const char *name)
 }
 
 /* The record of that name, if it has been read */
-static const ReadRecord *
+static ReadRecord *
 find(const char *name)
 {
-	ListCell *cell;
+	dlist_iter at;
 
-	foreach(cell, records)
+	dlist_foreach (at, &records)
 	{
-		const ReadRecord *record = lfirst(cell);
+		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
 
 		if (strcmp(record->name, name) == 0)
 			return record;
@@ -114,19 +114,19 @@ find(const char *name)
 static void
 forget_others(char *const *names, int n)
 {
-	ListCell *cell;
+	dlist_mutable_iter at;
 
-	foreach(cell, records)
+	dlist_foreach_modify (at, &records)
 	{
-		ReadRecord *record = lfirst(cell);
+		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
 		int			i = 0;
 
 		while (i < n && strcmp(names[i], record->name) != 0)
 			i++;
 		if (i < n)
 			continue;
-		records = foreach_delete_current(records, cell);
-		MemoryContextDelete(record->context);
+		dlist_delete(&record->link);
+		pfree(record);
 	}
 }
 
@@ -144,36 +144,28 @@ parse(const char *text, Size length)
 }
 
 /*
- * Keeps what has been read of a node.  The text comes from whoever may write below
- * WAIT_RECORD_ROOT; what bears the name of another session is left alone.
+ * Keeps what has been read of a node, in one piece.  The text comes from whoever may write
+ * below WAIT_RECORD_ROOT; what is none takes no room, and what bears the name of
+ * another session is left alone.
  */
 static void
 keep(const CallStep *step)
 {
-	MemoryContext context =
-		AllocSetContextCreate(CurrentMemoryContext, "zklock record of waits", ALLOCSET_SMALL_SIZES);
-	MemoryContext	old = MemoryContextSwitchTo(context);
-	const char	   *name = step->path + strlen(WAIT_RECORD_ROOT "/");
-	const WaitLine *lines = NULL;
-	ReadRecord	   *record;
+	const char *name = step->path + strlen(WAIT_RECORD_ROOT "/");
+	int64		owner = session_of(name);
+	Size		length = 0;
+	ReadRecord *record;
 
-	if (step->read && step->result.stat.ephemeral_owner == session_of(name))
-		lines = parse(step->read, step->result.text_length);
-	if (lines == NULL)
-		MemoryContextReset(context); /* what is none takes no room */
-	record = palloc0(sizeof(ReadRecord));
-	record->context = context;
+	if (step->read && step->result.stat.ephemeral_owner == owner &&
+		parse(step->read, step->result.text_length))
+		length = step->result.text_length;
+	record = MemoryContextAllocZero(TopMemoryContext, offsetof(ReadRecord, text) + length + 1);
 	strlcpy(record->name, name, sizeof(record->name));
-	record->owner = session_of(name);
+	record->owner = owner;
 	record->czxid = step->result.stat.czxid;
-	record->lines = lines;
-	record->text = lines ? pstrdup(step->read) : NULL;
-	MemoryContextSwitchTo(TopMemoryContext);
-	records = lappend(records, record);
-	MemoryContextSwitchTo(old);
-
-	/* An error before this would have freed it. */
-	MemoryContextSetParent(context, TopMemoryContext);
+	if (length > 0)
+		memcpy(record->text, step->read, length);
+	dlist_push_tail(&records, &record->link);
 }
 
 /*
@@ -185,22 +177,26 @@ is_stray(const char *name)
 {
 	const ReadRecord *record = find(name);
 
-	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->lines == NULL;
+	return own_name[0] != '\0' ? strcmp(name, own_name) != 0 : record && record->text[0] == '\0';
 }
 
 /* Reads those that are new, among them our own; deletes strays. */
 static bool
 read_new(Search *search, const CallStep *list)
 {
-	CallStep *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
-	int		  n = 0;
+	CallStep  *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
+	int		   n = 0;
+	int		   nrecords = 0;
+	dlist_iter at;
 
+	dlist_foreach (at, &records)
+		nrecords++;
 	for (int i = 0; i < list->result.nchildren && n <= MAX_RECORDS; i++)
 	{
 		const char *name = list->children[i];
 		int64		session = session_of(name);
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
-		bool is_wanted = list_length(records) + n < MAX_RECORDS || strcmp(name, own_name) == 0;
+		bool is_wanted = nrecords + n < MAX_RECORDS || strcmp(name, own_name) == 0;
 
 		if (session == 0 || (!stray && (find(name) || !is_wanted)))
 			continue;
@@ -222,39 +218,42 @@ read_new(Search *search, const CallStep *list)
 static bool
 is_newest(const ReadRecord *record)
 {
-	ListCell *cell;
+	dlist_iter at;
 
-	foreach(cell, records)
+	dlist_foreach (at, &records)
 	{
-		const ReadRecord *other = lfirst(cell);
+		const ReadRecord *other = dlist_container(ReadRecord, link, at.cur);
 
-		if (other->lines && other->owner == record->owner && other->czxid > record->czxid)
+		if (other->text[0] != '\0' && other->owner == record->owner && other->czxid > record->czxid)
 			return false;
 	}
-	return record->lines != NULL;
+	return record->text[0] != '\0';
 }
 
 /* Which records are there, and what do they tell? */
 bool
 wait_records_read(Search *search)
 {
-	CallStep  list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
-	ListCell *cell;
+	CallStep   list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
+	dlist_iter at;
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
 		return false;
+	search->has_root = list.result.outcome == CALL_OK;
 	forget_others(list.children, list.result.nchildren);
 	if (!read_new(search, &list))
 		return false;
 	if (find(own_name) == NULL)
 		wait_records_withdraw();
-	foreach(cell, records)
+	dlist_foreach (at, &records)
 	{
-		ReadRecord *record = lfirst(cell);
+		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
 
+		record->lines = NULL;
 		if (!is_newest(record))
 			continue;
+		record->lines = parse(record->text, strlen(record->text));
 		search->records = lappend(search->records, record);
 		search->seen = Max(search->seen, record->czxid);
 	}
@@ -295,19 +294,19 @@ report_refusal(Search *search, const char *what, int code)
 	search->findings.refusal_is_told = true;
 }
 
-/* Creates the node below which all records are.  Returns whether it may be there now. */
-static bool
+/* Creates the node below which all records are, if it may. */
+static void
 create_root(Search *search)
 {
 	CallStep root = {.kind = deadlock_search->parent_nodes == PARENTS_PERSISTENT ? OP_CREATE : OP_CREATE_CONTAINER,
 					 .path = WAIT_RECORD_ROOT};
 
-	if (!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
-		return false;
-	if (root.result.outcome != CALL_REFUSED)
-		return true;
-	report_refusal(search, "create", root.result.code);
-	return false;
+	if (deadlock_search->parent_nodes == PARENTS_EXISTING ||
+		!wait_records_make_calls(search, &root, 1, CALL_AS_KNOWN))
+		return;
+	if (root.result.outcome == CALL_REFUSED)
+		report_refusal(search, "create", root.result.code);
+	search->has_root = root.result.outcome == CALL_OK || root.result.outcome == CALL_NODE_EXISTS;
 }
 
 /*
@@ -320,26 +319,24 @@ wait_records_publish(Search *search, const char *text, int64 seen)
 {
 	CallStep step = {.kind = OP_PUBLISH, .data = text};
 	uint32	 number;
-	bool	 is_made;
+	bool	 is_answered;
 
 	if (is_told(text, seen) || !search_is_ours(search->index) ||
 		!pg_strong_random(&number, sizeof(number)))
 		return;
+	if (!search->has_root)
+		create_root(search);
 	snprintf(own_name, sizeof(own_name), "%016llx-%08x", (unsigned long long) search->session, number);
 	step.path = step.scratch = psprintf("%s/%s", WAIT_RECORD_ROOT, own_name);
-	is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-
-	/* It may be the record there was that is gone: then there is nothing to replace. */
-	if (is_made && step.result.outcome == CALL_NO_NODE)
-		is_made = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_made && step.result.outcome == CALL_NO_NODE && deadlock_search->parent_nodes != PARENTS_EXISTING)
-		is_made = create_root(search) && wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
-	if (is_made && step.result.outcome == CALL_OK)
+	is_answered = wait_records_make_calls(search, &step, 1, CALL_AS_KNOWN);
+	if (is_answered && step.result.outcome == CALL_OK)
 	{
 		search->findings.refusal_is_told = false;
 		return;
 	}
-	if (is_made)
+
+	/* What was there may be gone by now, the record or the root: the next search sees that. */
+	if (is_answered && (step.result.outcome != CALL_NO_NODE || !search->has_root))
 		report_refusal(search, "create nodes below", step.result.code);
 	wait_records_withdraw();
 }

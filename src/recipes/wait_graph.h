@@ -25,6 +25,13 @@
 #define WAIT_GRAPH_ALL (-1)
 #define WAIT_GRAPH_NEVER INT32_MAX
 
+/* The ends of an edge: who waits, and for whom */
+typedef enum WaitEnd
+{
+	WAIT_FROM,
+	WAIT_TO
+} WaitEnd;
+
 typedef struct WaitVertex
 {
 	/* The caller's */
@@ -33,10 +40,9 @@ typedef struct WaitVertex
 					 * 0: it cannot be */
 	uint64_t tie;	/* the same between those that are equally young */
 
-	/* Set by wait_graph_solve() */
-	bool stuck;		/* it never goes on */
-	int	 first_out; /* edges that leave it ... */
-	int	 first_in;	/* ... and that lead to it */
+	int	 first[2]; /* edges of which it is that end */
+	int	 nout;	   /* so many leave it */
+	bool stuck;	   /* it never goes on; set by wait_graph_solve() */
 
 	/* Set by a search from a vertex */
 	bool reached; /* it is reached from there */
@@ -50,12 +56,8 @@ typedef struct WaitVertex
 
 typedef struct WaitEdge
 {
-	int from; /* waits for */
-	int to;
-
-	/* Set by wait_graph_solve(): of the same vertex, or WAIT_GRAPH_NONE */
-	int next_out;
-	int next_in;
+	int end[2];
+	int next[2]; /* that has the same vertex at that end, or WAIT_GRAPH_NONE */
 } WaitEdge;
 
 /* Begins as zeros, but for "resize". */

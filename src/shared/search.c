@@ -71,9 +71,14 @@ search_take_over(int index, SearchFindings *findings)
 	return is_ours;
 }
 
-/* The session of this entry searches no more.  The successor's does, or nobody for ENTRY_NONE. */
+/*
+ * Has the session of another entry search from now on, or nobody for ENTRY_NONE, if the one
+ * of this entry does.  It is woken; it may be the same.
+ *
+ *	findings	what the search has left, or NULL if there was none
+ */
 void
-search_leave(int index, int successor)
+search_pass_on(int index, int next, const SearchFindings *findings)
 {
 	DeadlockSearch *search = deadlock_search;
 	bool			was_ours;
@@ -82,21 +87,13 @@ search_leave(int index, int successor)
 	was_ours = search->searcher == index;
 	if (was_ours)
 	{
-		search->searcher = successor;
-		search->generation = successor == ENTRY_NONE ? 0 : entry_generation(successor);
+		search->searcher = next;
+		search->generation = next == ENTRY_NONE ? 0 : entry_generation(next);
 		search->alive_at = zklock_now_ms();
+		if (findings)
+			search->findings = *findings;
 	}
 	LWLockRelease(search_lock);
-	if (was_ours && successor != ENTRY_NONE)
-		entry_set_owner_latch(entry_at(successor));
-}
-
-/* The session of this entry has searched, which counts if it is still the one that searches. */
-void
-search_found(int index, const SearchFindings *findings)
-{
-	LWLockAcquire(search_lock, LW_EXCLUSIVE);
-	if (deadlock_search->searcher == index)
-		deadlock_search->findings = *findings;
-	LWLockRelease(search_lock);
+	if (was_ours && next != ENTRY_NONE)
+		entry_set_owner_latch(entry_at(next));
 }

@@ -47,8 +47,7 @@ extern LWLock		  *search_lock;
 
 /* Backends */
 extern bool search_take_over(int index, SearchFindings *findings);
-extern void search_leave(int index, int successor);
-extern void search_found(int index, const SearchFindings *findings);
+extern void search_pass_on(int index, int next, const SearchFindings *findings);
 
 /* The worker */
 extern void search_reload(void);
