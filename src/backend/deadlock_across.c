@@ -2,9 +2,9 @@
  * deadlock_across.c
  *		Deadlocks across servers: one waiting session searches for all of its server.
  *
- * While sessions of this server have waited for long, one of them (shared/search.c)
- * asks the engine again and again, which costs ZooKeeper one sync, whether that is for
- * what another server or client has.  If so it looks:
+ * While sessions of this server have waited for long, one of them asks
+ * the engine again and again, which costs ZooKeeper one sync, whether that is for what
+ * another server or client has.  If so it looks:
  *
  *	- which records are there, and what do the new ones tell? (wait_records.c)
  *	- what do we have to tell? (own_waits.c)
@@ -55,7 +55,107 @@
 /* An answer is not waited for any longer, ms; nobody tells that the worker is gone. */
 #define PATIENCE_MS 10000
 
+/* Another session takes over from one that searches and is not heard of for so long, ms. */
+#define SILENCE_MS 5000
+
 static int64 next_at; /* the next search, ms */
+
+/* ------------------------------------------------------------------------
+ * Which session searches
+ *
+ * The one that does is named by its entry.  Another one takes over when that does not
+ * wait any more, or has not looked here for too long; the one that ceases to wait names a
+ * successor and wakes it, and the one that finds another's wait to be given up has that
+ * one search.
+ * ------------------------------------------------------------------------
+ */
+
+/* Does an entry wait, in that generation? */
+static bool
+is_waiting(int index, uint32 generation)
+{
+	return index != ENTRY_NONE && entry_status(index).state == CONTENDER_QUEUED &&
+		   entry_generation(index) == generation;
+}
+
+/*
+ * Is the session that searches the one of this entry, which waits?  If another one
+ * does, and waits no more or has been silent for too long, it is from now on.
+ *
+ *	findings	set to what the last search has left
+ */
+static bool
+take_over(int index, SearchFindings *findings)
+{
+	DeadlockSearch *search = deadlock_search;
+	int64			now = zklock_now_ms();
+	bool			is_ours;
+
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	if (!is_waiting(search->searcher, search->generation) || now - search->alive_at > SILENCE_MS)
+	{
+		search->searcher = index;
+		search->generation = entry_generation(index);
+	}
+	is_ours = search->searcher == index;
+	if (is_ours)
+		search->alive_at = now;
+	*findings = search->findings;
+	LWLockRelease(search_lock);
+	return is_ours;
+}
+
+/*
+ * Has the session of another entry search from now on, or nobody for ENTRY_NONE, if the one
+ * of this entry does.  It is woken; it may be the same.
+ *
+ *	findings	what the search has left, or NULL if there was none
+ */
+static void
+pass_on(int index, int next, const SearchFindings *findings)
+{
+	DeadlockSearch *search = deadlock_search;
+	bool			was_ours;
+
+	LWLockAcquire(search_lock, LW_EXCLUSIVE);
+	was_ours = search->searcher == index;
+	if (was_ours)
+	{
+		search->searcher = next;
+		search->generation = next == ENTRY_NONE ? 0 : entry_generation(next);
+		search->alive_at = zklock_now_ms();
+		if (findings)
+			search->findings = *findings;
+	}
+	LWLockRelease(search_lock);
+	if (was_ours && next != ENTRY_NONE)
+		entry_set_owner_latch(entry_at(next));
+}
+
+/*
+ * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
+ * it mostly waits on, searches follow each other even where most waits soon end.
+ */
+static int
+find_successor(int ours)
+{
+	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
+	int			found = ENTRY_NONE;
+
+	for (int i = 0; i < entries_max(); i++)
+	{
+		const EntryRequest *request = &entry_at(i)->request;
+
+		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
+			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
+			request->requested_at <= since)
+		{
+			found = i;
+			since = request->requested_at;
+		}
+	}
+	return found;
+}
 
 /* ------------------------------------------------------------------------
  * Suspects
@@ -151,6 +251,18 @@ judge(Search *search)
  * ------------------------------------------------------------------------
  */
 
+/* Has the session something better to do than to wait for an answer? */
+static bool
+is_called_away(void *arg)
+{
+	const Search  *search = arg;
+	SearchFindings findings;
+
+	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
+		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
+		   !take_over(search->index, &findings);
+}
+
 /* Searches once.  Returns at once when the session has something else to do. */
 static void
 search_once(Search *search)
@@ -207,7 +319,7 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 
 	if (waited < DeadlockTimeout && !search_is_ours(index))
 		return;
-	if (!search_take_over(index, &search.findings))
+	if (!take_over(index, &search.findings))
 	{
 		/* Our record stands until that of the one that searches now may be there. */
 		if (zklock_now_ms() >= next_at && search.findings.next_at > next_at)
@@ -220,7 +332,7 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 	if (zklock_now_ms() < next_at)
 		return;
 	search.call = (Call){.until = Min(until, zklock_now_ms() + PATIENCE_MS),
-						 .is_called_away = wait_records_is_called_away,
+						 .is_called_away = is_called_away,
 						 .away_arg = &search};
 	if (zklock_connected() && lease_state() == LEASE_HOLDS)
 		search_once(&search);
@@ -228,7 +340,7 @@ deadlock_across_attend(int index, int64 waited, int64 until)
 
 	/* The session that is to give up must find that out at once. */
 	search.findings.next_at = search.next == index ? next_at : 0;
-	search_pass_on(index, search.next, &search.findings);
+	pass_on(index, search.next, &search.findings);
 
 	/* Records that came meanwhile are still to be looked at. */
 	SetLatch(MyLatch);
@@ -241,36 +353,11 @@ deadlock_across_next_wakeup(int index)
 	return search_is_ours(index) ? next_at : NEVER;
 }
 
-/*
- * The entry, but for ours, that has waited longest, or ENTRY_NONE if none has for long.  As
- * it mostly waits on, searches follow each other even where most waits soon end.
- */
-static int
-find_successor(int ours)
-{
-	TimestampTz since = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), -DeadlockTimeout);
-	int			found = ENTRY_NONE;
-
-	for (int i = 0; i < entries_max(); i++)
-	{
-		const EntryRequest *request = &entry_at(i)->request;
-
-		if (i != ours && entry_status(i).state == CONTENDER_QUEUED &&
-			request->proc_number != ENTRY_NO_LATCH && request->manner == ASK_AND_WAIT &&
-			request->requested_at <= since)
-		{
-			found = i;
-			since = request->requested_at;
-		}
-	}
-	return found;
-}
-
 /* The session's wait has ended, with an entry or without, however that came.  Cannot fail. */
 void
 deadlock_across_leave(int index)
 {
 	if (search_is_ours(index))
-		search_pass_on(index, find_successor(index), NULL);
+		pass_on(index, find_successor(index), NULL);
 	wait_records_forget();
 }

@@ -34,18 +34,6 @@
  * ------------------------------------------------------------------------
  */
 
-/* Has the session something better to do than to wait for an answer? */
-bool
-wait_records_is_called_away(void *arg)
-{
-	const Search  *search = arg;
-	SearchFindings findings;
-
-	return entry_status(search->index).state != CONTENDER_QUEUED || InterruptPending ||
-		   zklock_worker_pid() == 0 || zklock_now_ms() >= search->call.until ||
-		   !search_take_over(search->index, &findings);
-}
-
 /*
  * Makes calls.  Returns false if not all are answered as they should be, or in
  * another ZooKeeper session than those before: then the search is given up, and with a
@@ -77,7 +65,8 @@ wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight)
  * ------------------------------------------------------------------------
  */
 
-static dlist_head records = DLIST_STATIC_INIT(records); /* of ReadRecord */
+static ReadRecord *records[MAX_RECORDS + 1]; /* one more: ours is always read */
+static int		   nrecords;
 
 static char own_name[RECORD_NAME_LENGTH + 1]; /* of what this session has published, or "" */
 
@@ -95,17 +84,13 @@ session_of(const char *name)
 }
 
 /* The record of that name, if it has been read */
-static ReadRecord *
+static const ReadRecord *
 find(const char *name)
 {
-	dlist_iter at;
-
-	dlist_foreach (at, &records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
-
-		if (strcmp(record->name, name) == 0)
-			return record;
+		if (strcmp(records[i]->name, name) == 0)
+			return records[i];
 	}
 	return NULL;
 }
@@ -114,19 +99,16 @@ find(const char *name)
 static void
 forget_others(char *const *names, int n)
 {
-	dlist_mutable_iter at;
-
-	dlist_foreach_modify (at, &records)
+	for (int i = nrecords - 1; i >= 0; i--)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
-		int			i = 0;
+		int at = 0;
 
-		while (i < n && strcmp(names[i], record->name) != 0)
-			i++;
-		if (i < n)
+		while (at < n && strcmp(names[at], records[i]->name) != 0)
+			at++;
+		if (at < n)
 			continue;
-		dlist_delete(&record->link);
-		pfree(record);
+		pfree(records[i]);
+		records[i] = records[--nrecords];
 	}
 }
 
@@ -165,7 +147,7 @@ keep(const CallStep *step)
 	record->czxid = step->result.stat.czxid;
 	if (length > 0)
 		memcpy(record->text, step->read, length);
-	dlist_push_tail(&records, &record->link);
+	records[nrecords++] = record;
 }
 
 /*
@@ -184,21 +166,17 @@ is_stray(const char *name)
 static bool
 read_new(Search *search, const CallStep *list)
 {
-	CallStep  *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
-	int		   n = 0;
-	int		   nrecords = 0;
-	dlist_iter at;
+	CallStep *steps = palloc0((MAX_RECORDS + 1) * sizeof(CallStep));
+	int		  n = 0;
 
-	dlist_foreach (at, &records)
-		nrecords++;
 	for (int i = 0; i < list->result.nchildren && n <= MAX_RECORDS; i++)
 	{
 		const char *name = list->children[i];
 		int64		session = session_of(name);
 		bool stray = session == search->session && search_is_ours(search->index) && is_stray(name);
-		bool is_wanted = nrecords + n < MAX_RECORDS || strcmp(name, own_name) == 0;
+		bool fits = nrecords + n < MAX_RECORDS + (strcmp(name, own_name) == 0 ? 1 : 0);
 
-		if (session == 0 || (!stray && (find(name) || !is_wanted)))
+		if (session == 0 || (!stray && (find(name) || !fits)))
 			continue;
 		steps[n++] = (CallStep){.kind = stray ? OP_DELETE : OP_READ,
 								.path = psprintf("%s/%s", WAIT_RECORD_ROOT, name),
@@ -218,11 +196,9 @@ read_new(Search *search, const CallStep *list)
 static bool
 is_newest(const ReadRecord *record)
 {
-	dlist_iter at;
-
-	dlist_foreach (at, &records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		const ReadRecord *other = dlist_container(ReadRecord, link, at.cur);
+		const ReadRecord *other = records[i];
 
 		if (other->text[0] != '\0' && other->owner == record->owner && other->czxid > record->czxid)
 			return false;
@@ -234,8 +210,7 @@ is_newest(const ReadRecord *record)
 bool
 wait_records_read(Search *search)
 {
-	CallStep   list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
-	dlist_iter at;
+	CallStep list = {.kind = OP_LIST, .path = WAIT_RECORD_ROOT};
 
 	if (!wait_records_make_calls(search, &list, 1, CALL_AFTER_SYNC) ||
 		(list.result.outcome != CALL_OK && list.result.outcome != CALL_NO_NODE))
@@ -246,9 +221,9 @@ wait_records_read(Search *search)
 		return false;
 	if (find(own_name) == NULL)
 		wait_records_withdraw();
-	dlist_foreach (at, &records)
+	for (int i = 0; i < nrecords; i++)
 	{
-		ReadRecord *record = dlist_container(ReadRecord, link, at.cur);
+		ReadRecord *record = records[i];
 
 		record->lines = NULL;
 		if (!is_newest(record))

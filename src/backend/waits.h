@@ -8,7 +8,6 @@
 #define ZKLOCK_WAITS_H
 
 #include "backend/call.h"
-#include "lib/ilist.h"
 #include "nodes/pg_list.h"
 #include "recipes/wait_graph.h"
 #include "shared/search.h"
@@ -99,7 +98,6 @@ extern const char *own_waits_tell(Waits *waits, int64 seen);
 /* A record that has been read, and is kept from search to search */
 typedef struct ReadRecord
 {
-	dlist_node		link;
 	char			name[RECORD_NAME_LENGTH + 1];
 	int64			owner; /* ZooKeeper session */
 	int64			czxid;
@@ -161,7 +159,6 @@ typedef struct Search
 } Search;
 
 /* wait_records.c */
-extern bool wait_records_is_called_away(void *arg);
 extern bool wait_records_make_calls(Search *search, CallStep *steps, int n, CallSight sight);
 extern bool wait_records_read(Search *search);
 extern void wait_records_publish(Search *search, const char *text, int64 seen);
