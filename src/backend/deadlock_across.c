@@ -166,10 +166,11 @@ static WaitTold
 tell(const void *arg, int vertex)
 {
 	const Search	 *search = arg;
-	const SearchWait *wait = &search->waits[vertex];
+	const SearchWait *wait;
 
 	if (vertex >= search->nwaits)
 		return (WaitTold){.pid = 0}; /* a stranger */
+	wait = &search->waits[vertex];
 	return (WaitTold){.pid = wait->line->pid,
 					  .where = psprintf(" of server \"%s\"", wait->record->lines->text),
 					  .what = wait->line->text,

@@ -126,7 +126,7 @@ find_order(const Waits *waits)
  * ------------------------------------------------------------------------
  */
 
-/* Adds a text as a field; what would part it is replaced, and what is too long is clipped. */
+/* Adds a text as the last field; what would part it is replaced, and what is too long is clipped. */
 static void
 append_text(StringInfo record, const char *text)
 {
@@ -139,6 +139,7 @@ append_text(StringInfo record, const char *text)
 		if ((unsigned char) *at < ' ' || *at == 0x7F)
 			*at = ' ';
 	}
+	appendStringInfoChar(record, '\n');
 }
 
 /* Adds the nodes that a process holds: one, and more up to a length of the record. */
@@ -155,7 +156,7 @@ append_held(StringInfo record, const Waits *waits, int pid, int limit)
 
 			if (held->request.pid != pid || rank_of(waits, i) != rank || (any && record->len >= limit))
 				continue;
-			appendStringInfo(record, "held\t%s/%s\n", held->request.path, held->node.name);
+			appendStringInfo(record, "held\t0\t0\t0\t%s/%s\t\n", held->request.path, held->node.name);
 			any = true;
 		}
 	}
@@ -176,13 +177,13 @@ tell(StringInfo record, const Waits *waits, const WaitsProcess *process, int sha
 		appendStringInfo(record, "%s/%s", waiting->request.path, waiting->node.name);
 	appendStringInfoChar(record, '\t');
 	append_text(record, waits_describe(process));
-	appendStringInfoChar(record, '\n');
 
 	/* Of a semaphore, the nodes themselves tell who has its permits. */
 	foreach(cell, permit ? NIL : waits_blockers(waits, process))
 	{
 		if (waits->graph.vertices[lfirst_int(cell)].stuck)
-			appendStringInfo(record, "for\t%d\n", waits_process(waits, lfirst_int(cell))->pid);
+			appendStringInfo(record, "for\t0\t%d\t0\t\t\n",
+							 waits_process(waits, lfirst_int(cell))->pid);
 	}
 	append_held(record, waits, process->pid, start + share);
 	if (record->len <= WAIT_RECORD_MAX)
@@ -207,9 +208,8 @@ own_waits_tell(Waits *waits, int64 seen)
 	if (!find_stuck(waits))
 		return NULL;
 	initStringInfo(&record);
-	appendStringInfoString(&record, WAIT_RECORD_TITLE "\t");
+	appendStringInfo(&record, WAIT_RECORD_TITLE "\t%llx\t0\t0\t\t", (unsigned long long) seen);
 	append_text(&record, zklock_own_name());
-	appendStringInfo(&record, "\t%llx\n", (unsigned long long) seen);
 	order = find_order(waits);
 	for (int i = 0; i < list_length(order); i++)
 		tell(&record, waits, list_nth(order, i),

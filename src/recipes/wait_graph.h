@@ -94,7 +94,7 @@ extern bool wait_graph_is_victim(WaitGraph *graph, int self);
 /* A line of a record, as wait_record.c describes them.  They may follow each other in this order. */
 typedef enum WaitLineKind
 {
-	WAIT_LINE_TITLE, /* text: the server's name; number: a zxid */
+	WAIT_LINE_TITLE, /* number: a zxid; text: the server's name */
 	WAIT_LINE_WAIT,	 /* number: its identity; pid; permits, path, node: that with which the
 					  * process waits; text: what it waits for */
 	WAIT_LINE_FOR,	 /* pid: a process of the same server for which it waits */
