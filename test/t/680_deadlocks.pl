@@ -212,7 +212,7 @@ sub look_after($server, $timeout)
 	return;
 }
 
-look_after($a, '2s');
+look_after($a, '3s');
 look_after($b, '1s');
 circle('who stands between them is named, though its server tells of its waits late', 'b1 a1',
 	'b1 shares /d/p, a1 wants /d/p, b settles, b1 wants /d/p', victim => 'b1');
