@@ -299,6 +299,23 @@ subtest 'a record that is stale, since its server has been stopped' => sub {
 	clean();
 };
 
+subtest 'a record in the name of a server that is stopped, which has the nodes it names' => sub {
+	steps('a1 has /r/a, b1 has /r/b, a2 wants /r/b, b1 wants /r/a');
+	wait_until { records() == 1 } 'the other server to tell of its wait';
+	my ($holds, $waits) = ($a1->wait_row('true', '/r/a')->{node}, $a2->wait_row('true', '/r/b')->{node});
+	my $of = substr('0' x 16 . ($a->session_id =~ s/^0x//r), -16);
+	freeze($a->worker_pid);
+	$sh->create("$root/$of-ffffffff", data => record(wait_of('/r/b', $waits, "/r/a/$holds")), ephemeral => 1);
+	my $mark = $zk->mark;
+	wait_until { ($zk->requests($mark)->{sync} // 0) >= 12 } 'it to look several times';
+	ok($b1->busy, 'nobody gives up');
+	thaw($a->worker_pid);
+	$sh->delete("$root/$of-ffffffff");
+	$a1->query('SELECT zk_unlock_all()');
+	served($b1, $a2);
+	clean();
+};
+
 subtest 'a deadlock is found in spite of what stands there' => sub {
 	$sh->create(name(), data => record(wait_of('/r/a', 'n', "/r/b/n-$_")), ephemeral => 1) foreach 1 .. 100;
 	$asks = 'zk_xact_lock';
